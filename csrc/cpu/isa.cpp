@@ -1,0 +1,83 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/cpu/isa.h"
+
+#include <cstdlib>
+#include <stdexcept>
+
+namespace mlx_norms::cpu {
+
+extern const Kernels kernels_baseline;
+#if defined(__x86_64__)
+extern const Kernels kernels_avx2;
+extern const Kernels kernels_avx512;
+#endif
+
+namespace {
+
+struct Isa {
+  std::string name;
+  const Kernels* kernels;
+};
+
+std::vector<Isa> available() {
+  std::vector<Isa> isas;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  if (avx2 && __builtin_cpu_supports("avx512f") &&
+      __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl")) {
+    isas.push_back({"avx512", &kernels_avx512});
+  }
+  if (avx2) {
+    isas.push_back({"avx2", &kernels_avx2});
+  }
+#endif
+  isas.push_back({"baseline", &kernels_baseline});
+  return isas;
+}
+
+Isa choose() {
+  auto isas = available();
+  const char* forced = std::getenv("MLX_NORMS_CPU_ISA");
+  if (!forced || !*forced) {
+    return isas.front();
+  }
+  std::string names;
+  for (auto& isa : isas) {
+    if (isa.name == forced) {
+      return isa;
+    }
+    names += (names.empty() ? "" : ", ") + isa.name;
+  }
+  throw std::invalid_argument(
+      "[mlx_norms] MLX_NORMS_CPU_ISA must be one of " + names +
+      " on this machine but is " + forced + ".");
+}
+
+const Isa& chosen() {
+  static const Isa isa = choose();
+  return isa;
+}
+
+} // namespace
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> names;
+  for (auto& isa : available()) {
+    names.push_back(isa.name);
+  }
+  return names;
+}
+
+const std::string& isa() {
+  return chosen().name;
+}
+
+const Kernels& kernels() {
+  return *chosen().kernels;
+}
+
+} // namespace mlx_norms::cpu

@@ -1,0 +1,22 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "csrc/cpu/norm_kernels.h"
+
+namespace mlx_norms::cpu {
+
+// The instruction sets that this machine can run, best first.
+std::vector<std::string> available_isas();
+
+// The one in use: the best, or what MLX_NORMS_CPU_ISA names. Throws
+// std::invalid_argument if that is not available.
+const std::string& isa();
+
+// The kernels compiled for it.
+const Kernels& kernels();
+
+} // namespace mlx_norms::cpu

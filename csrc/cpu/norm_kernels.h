@@ -1,0 +1,83 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// What the kernels of every instruction set offer. Plain data only: the kernels
+// are compiled for instructions that this machine may lack, so they share no
+// inline code with the rest of the extension.
+
+#pragma once
+
+#include <cstdint>
+
+namespace mlx_norms::cpu {
+
+enum class Float : uint8_t { f32, f16, bf16 };
+
+// Rows to read. Strides are in elements; `step` lies between the elements of a
+// row.
+struct RowsIn {
+  const void* data = nullptr;
+  Float type = Float::f32;
+  int64_t row_stride = 0;
+  int64_t step = 1;
+};
+
+// Rows to write, contiguous.
+struct RowsOut {
+  void* data = nullptr;
+  Float type = Float::f32;
+};
+
+// Row i takes weight row i % rows, in float32 with the offset added.
+struct Weight {
+  const float* data;
+  int64_t rows = 1;
+};
+
+// A sum over rows that is kept with its rounding error (Kahan).
+struct CompensatedSum {
+  float* sum = nullptr;
+  float* error = nullptr;
+};
+
+struct NormJob {
+  int64_t first_row; // of the array, to find the weight's row
+  int64_t rows;
+  int64_t width;
+  RowsIn x;
+  RowsIn residual; // no data: none
+  RowsOut normalised;
+  RowsOut sum; // of x and residual
+  Weight weight;
+  const float* bias; // or null
+  bool centre;
+  bool clamp;
+  bool late;
+  float eps;
+  float* scratch; // a row
+};
+
+struct NormVJPJob {
+  int64_t first_row;
+  int64_t rows;
+  int64_t width;
+  RowsIn s;
+  RowsIn cotangent;
+  RowsIn sum_cotangent; // no data: none
+  RowsOut input; // no data: not wanted
+  Weight weight;
+  CompensatedSum weight_gradient; // weight.rows rows, or null
+  CompensatedSum bias_gradient; // one row, or null
+  bool centre;
+  bool clamp;
+  float eps;
+  float* scratch; // two rows
+};
+
+struct Kernels {
+  void (*norm)(const NormJob&);
+  void (*norm_vjp)(const NormVJPJob&);
+  void (*load)(const RowsIn& rows, int64_t row, int64_t width, float* to);
+  void (*store)(const float* from, int64_t width, const RowsOut& to);
+};
+
+} // namespace mlx_norms::cpu

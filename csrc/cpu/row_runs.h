@@ -1,0 +1,93 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include <vector>
+
+#include "mlx/array.h"
+
+namespace mlx_norms::cpu {
+
+namespace mx = mlx::core;
+
+// The rows of some arrays of one shape, in order, as runs: within a run each
+// array's rows lie one constant stride apart.
+class RowRuns {
+ public:
+  explicit RowRuns(const std::vector<const mx::array*>& arrays) {
+    const auto& shape = arrays[0]->shape();
+    for (size_t axis = 0; axis + 1 < shape.size(); ++axis) {
+      if (shape[axis] == 1) {
+        continue;
+      }
+      std::vector<int64_t> strides;
+      for (auto* a : arrays) {
+        strides.push_back(a->strides()[axis]);
+      }
+      append(shape[axis], strides);
+    }
+    if (axes_.empty()) {
+      axes_.push_back({1, std::vector<int64_t>(arrays.size(), 0)});
+    }
+  }
+
+  // The stride of an array's rows within a run.
+  int64_t row_stride(size_t array) const {
+    return axes_.back().strides[array];
+  }
+
+  // Calls f(first_row, rows, offsets) for each run; offsets are in elements.
+  template <typename F>
+  void for_each(F f) const {
+    auto outer = axes_.size() - 1;
+    std::vector<int64_t> index(outer, 0);
+    std::vector<int64_t> offsets(axes_.back().strides.size(), 0);
+    int64_t first_row = 0;
+    while (true) {
+      f(first_row, axes_.back().size, offsets);
+      first_row += axes_.back().size;
+      auto axis = outer;
+      for (; axis > 0; --axis) {
+        const auto& a = axes_[axis - 1];
+        bool wraps = ++index[axis - 1] == a.size;
+        auto steps = wraps ? 1 - a.size : 1;
+        for (size_t i = 0; i < offsets.size(); ++i) {
+          offsets[i] += steps * a.strides[i];
+        }
+        if (!wraps) {
+          break;
+        }
+        index[axis - 1] = 0;
+      }
+      if (axis == 0) {
+        return;
+      }
+    }
+  }
+
+ private:
+  struct Axis {
+    int64_t size;
+    std::vector<int64_t> strides;
+  };
+
+  // Merges with the last axis where every array's strides allow it.
+  void append(int64_t size, const std::vector<int64_t>& strides) {
+    if (!axes_.empty()) {
+      auto& last = axes_.back();
+      bool merges = true;
+      for (size_t i = 0; i < strides.size(); ++i) {
+        merges &= last.strides[i] == size * strides[i];
+      }
+      if (merges) {
+        last = {last.size * size, strides};
+        return;
+      }
+    }
+    axes_.push_back({size, strides});
+  }
+
+  std::vector<Axis> axes_;
+};
+
+} // namespace mlx_norms::cpu

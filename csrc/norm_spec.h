@@ -1,0 +1,81 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include "mlx/mlx.h"
+
+namespace mlx_norms {
+
+namespace mx = mlx::core;
+
+// When the normalised value is rounded to the output dtype: before the weight
+// is applied (Early), or only at the end (Late).
+enum class Rounding { Early, Late };
+
+// A point in the norm family. Kernels are specialised by it.
+struct NormSpec {
+  bool centre = false; // subtract the mean: LayerNorm, else RMSNorm
+  bool residual = false; // normalise x + residual and return the sum as well
+  bool weight = false;
+  bool bias = false;
+  bool clamp = false; // a float16 sum saturates instead of reaching inf
+  Rounding rounding = Rounding::Early;
+  float weight_offset = 0.0f;
+  float eps = 1e-5f;
+
+  bool operator==(const NormSpec&) const = default;
+
+  // One normalised tensor takes x, [residual], [weight], [bias] ...
+  int n_inputs() const {
+    return 1 + residual + weight + bias;
+  }
+  // ... and gives normalised, [sum].
+  int n_outputs() const {
+    return 1 + residual;
+  }
+};
+
+// What NormVJP is asked for, given s (x, or the rounded sum), [weight], the
+// cotangent of the normalised output and [that of the sum].
+struct NormVJPSpec {
+  NormSpec norm;
+  // Which gradients are wanted, in output order.
+  bool input = false; // of x, and of residual: they are the same
+  bool weight = false;
+  bool bias = false;
+
+  bool operator==(const NormVJPSpec&) const = default;
+};
+
+// The inputs of one normalised tensor, by name.
+struct NormInputs {
+  const mx::array& x;
+  const mx::array* residual;
+  const mx::array* weight;
+  const mx::array* bias;
+
+  NormInputs(const NormSpec& spec, const mx::array* first)
+      : x(*first++),
+        residual(spec.residual ? first++ : nullptr),
+        weight(spec.weight ? first++ : nullptr),
+        bias(spec.bias ? first++ : nullptr) {}
+};
+
+// The inputs of NormVJP, by name.
+struct NormVJPInputs {
+  const mx::array& s;
+  const mx::array* weight;
+  const mx::array& cotangent;
+  const mx::array* sum_cotangent;
+
+  NormVJPInputs(const NormSpec& spec, const mx::array* first)
+      : s(*first++),
+        weight(spec.weight ? first++ : nullptr),
+        cotangent(*first++),
+        sum_cotangent(spec.residual ? first++ : nullptr) {}
+};
+
+// float16's largest finite value, where a clamped sum saturates.
+inline constexpr float kFloat16Max = 65504.0f;
+
+} // namespace mlx_norms

@@ -1,0 +1,31 @@
+"""Normalisation kernels for MLX, as real primitives: lazy, differentiable, compilable."""
+
+import importlib.metadata
+from pkgutil import extend_path
+
+# In a checkout this folder hides the installed package, which has the extension.
+__path__ = extend_path(__path__, __name__)
+
+from mlx_norms import _guard  # noqa: E402
+
+_guard.load()
+
+from mlx_norms._ext import (  # noqa: E402
+    add_layer_norm,
+    add_rms_norm,
+    head_rms_norm,
+    layer_norm,
+    qk_norm,
+    rms_norm,
+)
+
+__version__ = importlib.metadata.version("mlx_norms")
+
+__all__ = [
+    "add_layer_norm",
+    "add_rms_norm",
+    "head_rms_norm",
+    "layer_norm",
+    "qk_norm",
+    "rms_norm",
+]

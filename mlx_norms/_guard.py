@@ -1,0 +1,95 @@
+"""Imports MLX and the extension, or says in one sentence why they do not fit.
+
+MLX's C++ interface changes from one release to the next, and types are shared between extensions
+only where both were built with the same nanobind ABI. A mismatch of either would import and then
+crash, or reject every array.
+"""
+
+import ctypes
+import importlib.metadata
+import importlib.util
+import sys
+from pathlib import Path
+
+from mlx_norms import _built
+
+# The packages that bring MLX's library on Linux, by the extra that installs them.
+LINUX_BACKENDS = {"mlx-cpu": "cpu", "mlx-cuda-12": "cuda12", "mlx-cuda-13": "cuda13"}
+
+
+def installed_backends() -> dict[str, str]:
+    """The versions of the installed packages that bring libmlx, by name."""
+    versions = {}
+    for name in LINUX_BACKENDS:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _check_library() -> None:
+    """Raises if MLX is here without its library: on Linux it comes in a package of its own."""
+    spec = importlib.util.find_spec("mlx")
+    roots = spec.submodule_search_locations if spec else []
+    if sys.platform == "linux" and not any((Path(r) / "lib/libmlx.so").exists() for r in roots):
+        raise ImportError(
+            "mlx_norms needs MLX's library, and libmlx.so is not installed: "
+            "pip install 'mlx_norms[cpu]', or [cuda12] or [cuda13] for an NVIDIA GPU."
+        )
+
+
+def _check_versions() -> None:
+    """Raises if MLX or its backend is of another version than the extension was built against."""
+    backends = installed_backends()
+    extras = ",".join(LINUX_BACKENDS[name] for name in backends)
+    wanted = f"mlx[{extras}]" if extras else "mlx"
+    for name, version in {"mlx": importlib.metadata.version("mlx"), **backends}.items():
+        if version != _built.MLX_VERSION:
+            raise ImportError(
+                f"mlx_norms was built against mlx {_built.MLX_VERSION}, and {name} {version} is "
+                f"installed: pip install '{wanted}=={_built.MLX_VERSION}'."
+            )
+
+
+def _nanobind_abis() -> set[str]:
+    """The nanobind ABIs that have been loaded for MLX's domain, as nanobind registers them."""
+    api = ctypes.pythonapi
+    api.PyInterpreterState_Get.restype = ctypes.c_void_p
+    # A borrowed reference: as py_object, ctypes would take it over.
+    api.PyInterpreterState_GetDict.restype = ctypes.c_void_p
+    api.PyInterpreterState_GetDict.argtypes = [ctypes.c_void_p]
+    address = api.PyInterpreterState_GetDict(api.PyInterpreterState_Get())
+    registry = ctypes.cast(address, ctypes.py_object).value
+    prefix, suffix = "__nb_internals_", "_mlx__"
+    return {
+        key[len(prefix) : -len(suffix)]
+        for key in registry
+        if isinstance(key, str) and key.startswith(prefix) and key.endswith(suffix)
+    }
+
+
+def load():
+    """Imports MLX and then the extension, and returns the extension.
+
+    Raises:
+        ImportError: If libmlx is missing, MLX is not the version that the extension was built
+          against, or the extension's nanobind ABI is not MLX's.
+    """
+    _check_library()
+    _check_versions()
+    import mlx.core  # noqa: F401
+
+    mlx_abis = _nanobind_abis()
+    # Not `from mlx_norms import`: a reload must not find a module that failed here before.
+    extension = importlib.import_module("mlx_norms._ext")
+    foreign = _nanobind_abis() - mlx_abis
+    if foreign:
+        del sys.modules["mlx_norms._ext"]
+        raise ImportError(
+            f"mlx_norms was built with nanobind {_built.NANOBIND_VERSION} (ABI "
+            f"{', '.join(sorted(foreign))}), and mlx {_built.MLX_VERSION} with ABI "
+            f"{', '.join(sorted(mlx_abis))}: pip install --no-cache-dir --force-reinstall "
+            "--no-deps mlx_norms."
+        )
+    return extension

@@ -43,7 +43,9 @@ class ComposedPrimitive : public mx::Primitive {
 class Norm : public ComposedPrimitive {
  public:
   Norm(mx::Stream stream, NormSpec spec, mx::Dtype dtype)
-      : ComposedPrimitive(stream), spec_(spec), dtype_(dtype) {}
+      : ComposedPrimitive(stream),
+        spec_(spec),
+        dtype_(dtype) {}
 
   Arrays compose(const Arrays& inputs) const override;
 
@@ -72,7 +74,9 @@ class Norm : public ComposedPrimitive {
 class NormVJP : public ComposedPrimitive {
  public:
   NormVJP(mx::Stream stream, NormVJPSpec spec, std::vector<mx::Dtype> dtypes)
-      : ComposedPrimitive(stream), spec_(spec), dtypes_(std::move(dtypes)) {}
+      : ComposedPrimitive(stream),
+        spec_(spec),
+        dtypes_(std::move(dtypes)) {}
 
   Arrays compose(const Arrays& inputs) const override;
 

@@ -14,7 +14,7 @@ enum class Rounding { Early, Late };
 
 // A point in the norm family. Kernels are specialised by it.
 struct NormSpec {
-  bool centre = false; // subtract the mean: LayerNorm, else RMSNorm
+  bool centre = false;   // subtract the mean: LayerNorm, else RMSNorm
   bool residual = false; // normalise x + residual and return the sum as well
   bool weight = false;
   bool bias = false;

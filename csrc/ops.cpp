@@ -169,8 +169,8 @@ mx::array norm(
     const OptionalArray& bias,
     float eps,
     const NormOptions& options) {
-  auto spec = make_spec(
-      op, centre, weight.has_value(), bias.has_value(), eps, options);
+  auto spec =
+      make_spec(op, centre, weight.has_value(), bias.has_value(), eps, options);
   auto dtype = options.dtype.value_or(x.dtype());
   Arrays inputs{x};
   if (weight) {
@@ -201,8 +201,8 @@ std::pair<mx::array, mx::array> add_norm(
         residual.shape(),
         ".");
   }
-  auto spec = make_spec(
-      op, centre, weight.has_value(), bias.has_value(), eps, options);
+  auto spec =
+      make_spec(op, centre, weight.has_value(), bias.has_value(), eps, options);
   spec.residual = true;
   auto sum_dtype = mx::result_type(x, residual);
   auto dtype = options.dtype.value_or(sum_dtype);
@@ -214,12 +214,7 @@ std::pair<mx::array, mx::array> add_norm(
     inputs.push_back(*bias);
   }
   auto outputs = build(
-      spec,
-      dtype,
-      {x.shape(), x.shape()},
-      {dtype, sum_dtype},
-      inputs,
-      options);
+      spec, dtype, {x.shape(), x.shape()}, {dtype, sum_dtype}, inputs, options);
   return {outputs[0], outputs[1]};
 }
 

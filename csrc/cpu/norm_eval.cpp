@@ -81,25 +81,27 @@ struct Parameter {
         offset(offset) {}
 };
 
-// A parameter in float32 with its offset added: its own data, or a copy.
+// A parameter in float32 as the kernels take it: its own data, or a copy.
 class FloatParameter {
  public:
   explicit FloatParameter(const Parameter& p) : data_(nullptr) {
     if (p.n_rows == 0) {
       return;
     }
-    bool contiguous = p.n_rows == 1 || p.rows.row_stride == p.width;
-    if (p.rows.type == Float::f32 && p.rows.step == 1 && contiguous &&
+    auto pitch = padded(p.width);
+    bool padded_rows =
+        p.width == pitch && (p.n_rows == 1 || p.rows.row_stride == pitch);
+    if (p.rows.type == Float::f32 && p.rows.step == 1 && padded_rows &&
         p.offset == 0.0f) {
       data_ = static_cast<const float*>(p.rows.data);
       return;
     }
-    copy_ = std::make_unique_for_overwrite<float[]>(p.n_rows * p.width);
+    copy_ = std::make_unique_for_overwrite<float[]>(p.n_rows * pitch);
     for (int64_t row = 0; row < p.n_rows; ++row) {
-      kernels().load(p.rows, row, p.width, &copy_[row * p.width]);
+      kernels().load(p.rows, row, p.width, &copy_[row * pitch]);
     }
     if (p.offset != 0.0f) {
-      for (int64_t i = 0; i < p.n_rows * p.width; ++i) {
+      for (int64_t i = 0; i < p.n_rows * pitch; ++i) {
         copy_[i] += p.offset;
       }
     }
@@ -108,8 +110,8 @@ class FloatParameter {
 
   // One row of ones.
   explicit FloatParameter(int64_t width)
-      : copy_(std::make_unique_for_overwrite<float[]>(width)) {
-    std::fill_n(copy_.get(), width, 1.0f);
+      : copy_(std::make_unique_for_overwrite<float[]>(padded(width))) {
+    std::fill_n(copy_.get(), padded(width), 1.0f);
     data_ = copy_.get();
   }
 
@@ -130,24 +132,32 @@ FloatParameter weight_or_ones(const Parameter& p, int64_t width) {
 class ParameterGradient {
  public:
   ParameterGradient(bool wanted, int64_t n_rows, int64_t width)
-      : n_rows_(n_rows), width_(width) {
+      : n_rows_(n_rows),
+        width_(width) {
     if (wanted) {
-      sum_ = std::make_unique<float[]>(2 * n_rows * width);
+      sum_ = std::make_unique<float[]>(2 * size());
     }
   }
 
   CompensatedSum sum() const {
     auto* sum = sum_.get();
-    return sum ? CompensatedSum{sum, sum + n_rows_ * width_} : CompensatedSum{};
+    return sum ? CompensatedSum{sum, sum + size()} : CompensatedSum{};
   }
 
   void store(const RowsOut& to) const {
-    if (sum_) {
-      kernels().store(sum_.get(), n_rows_ * width_, to);
+    for (int64_t row = 0; sum_ && row < n_rows_; ++row) {
+      kernels().store(
+          sum_.get() + row * padded(width_),
+          width_,
+          {at(to, row * width_), to.type});
     }
   }
 
  private:
+  int64_t size() const {
+    return n_rows_ * padded(width_);
+  }
+
   int64_t n_rows_;
   int64_t width_;
   std::unique_ptr<float[]> sum_;
@@ -195,7 +205,7 @@ void eval_group(
        sum_to = sum ? rows_out(*sum) : RowsOut{}]() {
         auto w = weight_or_ones(weight, width);
         FloatParameter b(bias);
-        auto scratch = std::make_unique_for_overwrite<float[]>(width);
+        auto scratch = std::make_unique_for_overwrite<float[]>(padded(width));
         runs.for_each([&](int64_t first, int64_t rows, const auto& offsets) {
           NormJob job{};
           job.first_row = first;
@@ -275,7 +285,7 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
     ParameterGradient bias_gradient(spec.bias, 1, width);
     if (size > 0) {
       auto w = weight_or_ones(weight, width);
-      auto scratch = std::make_unique_for_overwrite<float[]>(2 * width);
+      auto scratch = std::make_unique_for_overwrite<float[]>(2 * padded(width));
       runs.for_each([&](int64_t first, int64_t rows, const auto& offsets) {
         NormVJPJob job{};
         job.first_row = first;

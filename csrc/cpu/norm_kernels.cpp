@@ -74,35 +74,52 @@ struct Row {
   }
   Floats gather(int64_t i, Part part) const {
     T lanes[kWidth] = {};
-    for (int64_t j = 0; j < part.n; ++j) {
+    for (int j = 0; j < part.n; ++j) {
       lanes[j] = data[(i + j) * step];
     }
     return load(lanes);
   }
 };
 
-// The row in float32: itself where it is that already, else in scratch.
-const float*
+// A row in float32, padded to whole steps of the sums.
+struct FloatRow {
+  const float* data;
+  float* padded; // the same; null where there is no padding
+};
+
+// Puts value in every lane past the row's end.
+inline FloatRow pad(float* row, int64_t width, float value) {
+  if (width == padded(width)) {
+    return {row, nullptr};
+  }
+  int64_t i = width / kWidth * kWidth;
+  store(row + i, replace_from(load(row + i), width - i, value));
+  for (i += kWidth; i < padded(width); i += kWidth) {
+    store(row + i, splat(value));
+  }
+  return {row, row};
+}
+
+// The row itself where it is in float32 and needs no padding, else a copy.
+FloatRow
 load_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
-  if (rows.type == Float::f32 && rows.step == 1) {
-    return static_cast<const float*>(rows.data) + row * rows.row_stride;
+  if (rows.type == Float::f32 && rows.step == 1 && width == padded(width)) {
+    return {
+        static_cast<const float*>(rows.data) + row * rows.row_stride, nullptr};
   }
   with_type(rows.type, [&](auto type) {
     Row<typename decltype(type)::type> from(rows, row);
     for_vectors(width, [&](int64_t i, auto extent) {
-      store(scratch + i, from(i, extent), extent);
+      store(scratch + i, from(i, extent));
     });
   });
-  return scratch;
+  return pad(scratch, width, 0.0f);
 }
 
 // Lanes beyond +-65504 saturate, inf too; NaN stays NaN.
 inline Floats clamp_half(Floats v) {
-  Words bits = as_words(v);
-  Words magnitude = bits & 0x7fffffff;
-  Words max = as_words(splat(kHalfMax));
-  Ints beyond = (magnitude > max) & ~is_nan(magnitude);
-  return as_floats(select(beyond, max | (bits & 0x80000000u), bits));
+  Floats below = v > kHalfMax ? splat(kHalfMax) : v;
+  return below < -kHalfMax ? splat(-kHalfMax) : below;
 }
 
 // scratch = x + residual, rounded to the sum's dtype, which is also stored.
@@ -117,11 +134,11 @@ void add_row(const NormJob& job, int64_t row) {
     Floats v = x(i, extent) + residual(i, extent);
     v = round_to<S>(clamp ? clamp_half(v) : v);
     store(sum + i, v, extent);
-    store(job.scratch + i, v, extent);
+    store(job.scratch + i, v);
   });
 }
 
-const float* input_row(const NormJob& job, int64_t row) {
+FloatRow input_row(const NormJob& job, int64_t row) {
   if (!job.residual.data) {
     return load_row(job.x, row, job.width, job.scratch);
   }
@@ -131,7 +148,7 @@ const float* input_row(const NormJob& job, int64_t row) {
           job, row);
     });
   });
-  return job.scratch;
+  return pad(job.scratch, job.width, 0.0f);
 }
 
 struct Statistics {
@@ -144,17 +161,20 @@ struct Statistics {
   }
 };
 
-Statistics
-statistics(const float* v, int64_t width, bool centre, float eps) {
+Statistics statistics(FloatRow row, int64_t width, bool centre, float eps) {
+  const float* v = row.data;
   Statistics s = {};
   float variance;
   if (centre) {
-    s.mean = pairwise_sums<1>(width, [&](int64_t i, auto extent) {
-               return Term<1>{load(v + i, extent)};
-             }).v[0] /
-        width;
-    auto sums = pairwise_sums<2>(width, [&](int64_t i, auto extent) {
-      Floats d = keep(load(v + i, extent) - s.mean, extent);
+    auto sum = pairwise_sums<1>(
+        padded(width), [&](int64_t i) { return Term<1>{load(v + i)}; });
+    s.mean = sum.v[0] / width;
+    if (row.padded) {
+      // No deviation past the row's end.
+      pad(row.padded, width, s.mean);
+    }
+    auto sums = pairwise_sums<2>(padded(width), [&](int64_t i) {
+      Floats d = load(v + i) - s.mean;
       return Term<2>{d, d * d};
     });
     s.correction = sums.v[0] / width;
@@ -162,18 +182,19 @@ statistics(const float* v, int64_t width, bool centre, float eps) {
     // The difference can round below zero on a constant row.
     variance = variance < 0.0f ? 0.0f : variance;
   } else {
-    variance = pairwise_sums<1>(width, [&](int64_t i, auto extent) {
-                 Floats x = load(v + i, extent);
-                 return Term<1>{x * x};
-               }).v[0] /
-        width;
+    auto sum = pairwise_sums<1>(padded(width), [&](int64_t i) {
+      Floats x = load(v + i);
+      return Term<1>{x * x};
+    });
+    variance = sum.v[0] / width;
   }
   s.rstd = 1.0f / __builtin_sqrtf(variance + eps);
   return s;
 }
 
 const float* weight_row(const Weight& weight, int64_t row, int64_t width) {
-  return weight.data + (weight.rows == 1 ? 0 : row % weight.rows) * width;
+  auto weight_row = weight.rows == 1 ? 0 : row % weight.rows;
+  return weight.data + weight_row * padded(width);
 }
 
 template <typename T, bool kEarly, bool kBias>
@@ -185,13 +206,13 @@ void normalise_row(
   const float* weight = weight_row(job.weight, job.first_row + row, job.width);
   auto* to = static_cast<T*>(job.normalised.data) + row * job.width;
   for_vectors(job.width, [&](int64_t i, auto extent) {
-    Floats y = s.normalise(load(v + i, extent));
+    Floats y = s.normalise(load(v + i));
     if (kEarly) {
       y = round_to<T>(y);
     }
-    y *= load(weight + i, extent);
+    y *= load(weight + i);
     if (kBias) {
-      y += load(job.bias + i, extent);
+      y += load(job.bias + i);
     }
     store(to + i, y, extent);
   });
@@ -203,23 +224,21 @@ void norm(const NormJob& job) {
       with_flag(job.bias != nullptr, [&](auto bias) {
         using T = typename decltype(type)::type;
         for (int64_t row = 0; row < job.rows; ++row) {
-          const float* v = input_row(job, row);
+          auto v = input_row(job, row);
           auto s = statistics(v, job.width, job.centre, job.eps);
-          normalise_row<T, early.value, bias.value>(job, row, v, s);
+          normalise_row<T, early.value, bias.value>(job, row, v.data, s);
         }
       });
     });
   });
 }
 
-template <typename Extent>
-inline void
-add_compensated(CompensatedSum to, int64_t i, Floats v, Extent extent) {
-  Floats sum = load(to.sum + i, extent);
-  Floats y = v - load(to.error + i, extent);
+inline void add_compensated(CompensatedSum to, int64_t i, Floats v) {
+  Floats sum = load(to.sum + i);
+  Floats y = v - load(to.error + i);
   Floats next = sum + y;
-  store(to.error + i, (next - sum) - y, extent);
-  store(to.sum + i, next, extent);
+  store(to.error + i, (next - sum) - y);
+  store(to.sum + i, next);
 }
 
 // The input's gradient: rstd * (wg - mean(wg) - n * mean(wg * n)), with wg the
@@ -232,9 +251,9 @@ void input_gradient_row(
     const float* g,
     const Statistics& s) {
   const float* weight = weight_row(job.weight, job.first_row + row, job.width);
-  auto sums = pairwise_sums<2>(job.width, [&](int64_t i, auto extent) {
-    Floats wg = load(g + i, extent) * load(weight + i, extent);
-    return Term<2>{wg, wg * s.normalise(load(v + i, extent))};
+  auto sums = pairwise_sums<2>(padded(job.width), [&](int64_t i) {
+    Floats wg = load(g + i) * load(weight + i);
+    return Term<2>{wg, wg * s.normalise(load(v + i))};
   });
   float mean_wg = job.centre ? sums.v[0] / job.width : 0.0f;
   float mean_wgn = sums.v[1] / job.width;
@@ -244,16 +263,15 @@ void input_gradient_row(
   with_type(job.sum_cotangent.type, [&](auto type) {
     Row<typename decltype(type)::type> residual(job.sum_cotangent, row);
     for_vectors(job.width, [&](int64_t i, auto extent) {
-      Floats x = load(v + i, extent);
-      Floats wg = load(g + i, extent) * load(weight + i, extent);
+      Floats x = load(v + i);
+      Floats wg = load(g + i) * load(weight + i);
       Floats dx = (wg - mean_wg - s.normalise(x) * mean_wgn) * s.rstd;
       if (job.sum_cotangent.data) {
         dx += residual(i, extent);
       }
       if (clamp) {
-        Words magnitude = as_words(x) & 0x7fffffff;
-        Words max = as_words(splat(kHalfMax));
-        dx = as_floats(select(magnitude == max, Words{}, as_words(dx)));
+        dx = x == kHalfMax ? Floats{} : dx;
+        dx = x == -kHalfMax ? Floats{} : dx;
       }
       store(to + i, dx, extent);
     });
@@ -266,25 +284,25 @@ void weight_gradient_row(
     const float* v,
     const float* g,
     const Statistics& s) {
-  auto at = (job.first_row + row) % job.weight.rows * job.width;
-  CompensatedSum to{job.weight_gradient.sum + at, job.weight_gradient.error + at};
-  for_vectors(job.width, [&](int64_t i, auto extent) {
-    Floats n = s.normalise(load(v + i, extent));
-    add_compensated(to, i, load(g + i, extent) * n, extent);
-  });
+  auto at = (job.first_row + row) % job.weight.rows * padded(job.width);
+  auto [sum, error] = job.weight_gradient;
+  for (int64_t i = 0; i < job.width; i += kWidth) {
+    Floats n = s.normalise(load(v + i));
+    add_compensated({sum + at, error + at}, i, load(g + i) * n);
+  }
 }
 
 void bias_gradient_row(const NormVJPJob& job, const float* g) {
-  for_vectors(job.width, [&](int64_t i, auto extent) {
-    add_compensated(job.bias_gradient, i, load(g + i, extent), extent);
-  });
+  for (int64_t i = 0; i < job.width; i += kWidth) {
+    add_compensated(job.bias_gradient, i, load(g + i));
+  }
 }
 
 void norm_vjp(const NormVJPJob& job) {
   for (int64_t row = 0; row < job.rows; ++row) {
-    const float* v = load_row(job.s, row, job.width, job.scratch);
-    const float* g =
-        load_row(job.cotangent, row, job.width, job.scratch + job.width);
+    auto v = load_row(job.s, row, job.width, job.scratch);
+    auto* g_scratch = job.scratch + padded(job.width);
+    auto* g = load_row(job.cotangent, row, job.width, g_scratch).data;
     if (job.bias_gradient.sum) {
       bias_gradient_row(job, g);
     }
@@ -293,20 +311,21 @@ void norm_vjp(const NormVJPJob& job) {
     }
     auto s = statistics(v, job.width, job.centre, job.eps);
     if (job.weight_gradient.sum) {
-      weight_gradient_row(job, row, v, g, s);
+      weight_gradient_row(job, row, v.data, g, s);
     }
     if (job.input.data) {
       with_type(job.input.type, [&](auto type) {
-        input_gradient_row<typename decltype(type)::type>(job, row, v, g, s);
+        using T = typename decltype(type)::type;
+        input_gradient_row<T>(job, row, v.data, g, s);
       });
     }
   }
 }
 
 void load_to(const RowsIn& rows, int64_t row, int64_t width, float* to) {
-  const float* from = load_row(rows, row, width, to);
+  const float* from = load_row(rows, row, width, to).data;
   if (from != to) {
-    std::memcpy(to, from, width * sizeof(float));
+    std::memcpy(to, from, width * sizeof(float)); // it has no padding
   }
 }
 

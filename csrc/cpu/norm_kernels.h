@@ -12,6 +12,14 @@ namespace mlx_norms::cpu {
 
 enum class Float : uint8_t { f32, f16, bf16 };
 
+// Rows in float32 that the kernels work on (scratch, weights, biases, sums of
+// gradients) are padded to a multiple of this.
+constexpr int64_t kRowMultiple = 32;
+
+constexpr int64_t padded(int64_t width) {
+  return (width + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
+}
+
 // Rows to read. Strides are in elements; `step` lies between the elements of a
 // row.
 struct RowsIn {
@@ -27,13 +35,14 @@ struct RowsOut {
   Float type = Float::f32;
 };
 
-// Row i takes weight row i % rows, in float32 with the offset added.
+// Padded rows in float32 with the offset added; row i takes weight row i %
+// rows.
 struct Weight {
   const float* data;
   int64_t rows = 1;
 };
 
-// A sum over rows that is kept with its rounding error (Kahan).
+// Padded sums over rows, kept with their rounding errors (Kahan).
 struct CompensatedSum {
   float* sum = nullptr;
   float* error = nullptr;
@@ -48,12 +57,12 @@ struct NormJob {
   RowsOut normalised;
   RowsOut sum; // of x and residual
   Weight weight;
-  const float* bias; // or null
+  const float* bias; // a padded row, or null
   bool centre;
   bool clamp;
   bool late;
   float eps;
-  float* scratch; // a row
+  float* scratch; // a padded row
 };
 
 struct NormVJPJob {
@@ -63,14 +72,14 @@ struct NormVJPJob {
   RowsIn s;
   RowsIn cotangent;
   RowsIn sum_cotangent; // no data: none
-  RowsOut input; // no data: not wanted
+  RowsOut input;        // no data: not wanted
   Weight weight;
   CompensatedSum weight_gradient; // weight.rows rows, or null
-  CompensatedSum bias_gradient; // one row, or null
+  CompensatedSum bias_gradient;   // one row, or null
   bool centre;
   bool clamp;
   float eps;
-  float* scratch; // two rows
+  float* scratch; // two padded rows
 };
 
 struct Kernels {

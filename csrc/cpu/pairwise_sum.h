@@ -2,23 +2,25 @@
 
 #pragma once
 
+#include "csrc/cpu/norm_kernels.h"
 #include "csrc/cpu/simd.h"
 
 namespace {
 
-// Every instruction set sums in the same 32 lanes and the same order, so that a
-// row has the same bits on each of them.
-constexpr int kLanes = 32;
+// Every instruction set sums in the same lanes and the same order, so that a
+// row has the same bits on each of them. Rows are padded to whole steps.
+constexpr int kLanes = mlx_norms::cpu::kRowMultiple;
+constexpr int kVectors = kLanes / kWidth;
 constexpr int kBlock = 8 * kLanes;
 constexpr int kMaxLevels = 32;
 
 template <int K>
 struct Lanes {
-  Floats v[K][kLanes / kWidth];
+  Floats v[K][kVectors];
 
   void operator+=(const Lanes& other) {
     for (int k = 0; k < K; ++k) {
-      for (int j = 0; j < kLanes / kWidth; ++j) {
+      for (int j = 0; j < kVectors; ++j) {
         v[k][j] += other.v[k][j];
       }
     }
@@ -30,57 +32,17 @@ struct Sums {
   float v[K];
 };
 
-// K sums over a row; term(i, part) gives the K vectors at element i, zero past
-// the row's end. Blocks are merged pairwise, so the error grows with the log of
-// the row's length: long constant rows stay exact to a few ulp.
-template <int K, typename Term>
-inline Sums<K> pairwise_sums(int64_t width, Term term) {
-  Lanes<K> levels[kMaxLevels];
-  uint64_t blocks = 0;
-  for (int64_t begin = 0; begin < width; begin += kBlock) {
-    int64_t end = width - begin < kBlock ? width : begin + kBlock;
-    Lanes<K> sum = {};
-    int64_t i = begin;
-    for (; i + kLanes <= end; i += kLanes) {
-      for (int j = 0; j < kLanes / kWidth; ++j) {
-        auto t = term(i + j * kWidth, Whole{});
-        for (int k = 0; k < K; ++k) {
-          sum.v[k][j] += t.v[k];
-        }
-      }
-    }
-    for (int j = 0; i < end; i += kWidth, ++j) {
-      auto t = end - i >= kWidth ? term(i, Whole{}) : term(i, Part{end - i});
-      for (int k = 0; k < K; ++k) {
-        sum.v[k][j] += t.v[k];
-      }
-    }
-    int level = 0;
-    for (; blocks >> level & 1; ++level) {
-      sum += levels[level];
-    }
-    levels[level] = sum;
-    ++blocks;
+// By halves. The vectors are taken one by one: a copy of the whole would go
+// through memory.
+inline float sum_lanes(const Floats (&v)[kVectors]) {
+  if constexpr (kVectors == 8) {
+    return sum_vector(
+        ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])));
+  } else if constexpr (kVectors == 4) {
+    return sum_vector((v[0] + v[2]) + (v[1] + v[3]));
+  } else {
+    return sum_vector(v[0] + v[1]);
   }
-
-  Lanes<K> total = {};
-  for (int level = 0; blocks >> level; ++level) {
-    if (blocks >> level & 1) {
-      total += levels[level];
-    }
-  }
-  Sums<K> sums;
-  for (int k = 0; k < K; ++k) {
-    float lanes[kLanes];
-    std::memcpy(lanes, total.v[k], sizeof(lanes));
-    for (int half = kLanes / 2; half > 0; half /= 2) {
-      for (int j = 0; j < half; ++j) {
-        lanes[j] += lanes[j + half];
-      }
-    }
-    sums.v[k] = lanes[0];
-  }
-  return sums;
 }
 
 // One term of K sums.
@@ -88,5 +50,60 @@ template <int K>
 struct Term {
   Floats v[K];
 };
+
+// The terms from begin to end, lane by lane.
+template <int K, typename F>
+inline Lanes<K> sum_block(int64_t begin, int64_t end, F term) {
+  Lanes<K> sum = {};
+  for (int64_t i = begin; i < end; i += kLanes) {
+    for (int j = 0; j < kVectors; ++j) {
+      auto t = term(i + j * kWidth);
+      for (int k = 0; k < K; ++k) {
+        sum.v[k][j] += t.v[k];
+      }
+    }
+  }
+  return sum;
+}
+
+// Blocks are merged pairwise, so the error grows with the logarithm of the
+// row's length.
+template <int K, typename F>
+inline Lanes<K> sum_blocks(int64_t padded_width, F term) {
+  Lanes<K> levels[kMaxLevels];
+  uint64_t blocks = 0;
+  for (int64_t begin = 0; begin < padded_width; begin += kBlock) {
+    int64_t left = padded_width - begin;
+    auto sum =
+        sum_block<K>(begin, begin + (left < kBlock ? left : kBlock), term);
+    // A binary counter: level n holds the sum of 2^n blocks.
+    int level = 0;
+    for (; blocks >> level & 1; ++level) {
+      sum += levels[level];
+    }
+    levels[level] = sum;
+    ++blocks;
+  }
+  Lanes<K> total = {};
+  for (int level = 0; blocks >> level; ++level) {
+    if (blocks >> level & 1) {
+      total += levels[level];
+    }
+  }
+  return total;
+}
+
+// K sums over a row: term(i) gives K vectors at element i, zero past the row's
+// end.
+template <int K, typename F>
+inline Sums<K> pairwise_sums(int64_t padded_width, F term) {
+  auto lanes = padded_width <= kBlock ? sum_block<K>(0, padded_width, term)
+                                      : sum_blocks<K>(padded_width, term);
+  Sums<K> sums;
+  for (int k = 0; k < K; ++k) {
+    sums.v[k] = sum_lanes(lanes.v[k]);
+  }
+  return sums;
+}
 
 } // namespace

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__F16C__) || defined(__AVX512F__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -39,11 +39,6 @@ inline Floats splat(float value) {
   return Floats{} + value;
 }
 
-inline Words select(Ints mask, Words yes, Words no) {
-  auto m = reinterpret_cast<Words>(mask);
-  return (m & yes) | (~m & no);
-}
-
 inline Words as_words(Floats v) {
   return reinterpret_cast<Words>(v);
 }
@@ -52,8 +47,24 @@ inline Floats as_floats(Words v) {
   return reinterpret_cast<Floats>(v);
 }
 
-inline Ints is_nan(Words magnitude) {
-  return magnitude > 0x7f800000u;
+// The low halves of words below 2^16.
+inline Halves low_halves(Words v) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  auto packed = _mm256_packus_epi32(
+      reinterpret_cast<__m256i>(v), reinterpret_cast<__m256i>(v));
+  packed = _mm256_permute4x64_epi64(packed, 0x08);
+  return reinterpret_cast<Halves>(_mm256_castsi256_si128(packed));
+#elif defined(__SSE2__) && !defined(__AVX2__)
+  // SSE2 packs with signed saturation, so the words are made signed first.
+  auto words =
+      _mm_srai_epi32(_mm_slli_epi32(reinterpret_cast<__m128i>(v), 16), 16);
+  auto packed = _mm_packs_epi32(words, words);
+  Halves halves;
+  std::memcpy(&halves, &packed, sizeof(halves));
+  return halves;
+#else
+  return __builtin_convertvector(v, Halves);
+#endif
 }
 
 // --- float16 ---------------------------------------------------------------
@@ -65,8 +76,8 @@ inline Floats widen_half(Halves h) {
       _mm512_cvtph_ps(reinterpret_cast<__m256i>(h)));
 }
 inline Halves narrow_half(Floats v) {
-  return reinterpret_cast<Halves>(_mm512_cvtps_ph(
-      reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT));
+  return reinterpret_cast<Halves>(
+      _mm512_cvtps_ph(reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT));
 }
 
 #elif defined(__F16C__)
@@ -76,8 +87,8 @@ inline Floats widen_half(Halves h) {
       _mm256_cvtph_ps(reinterpret_cast<__m128i>(h)));
 }
 inline Halves narrow_half(Floats v) {
-  return reinterpret_cast<Halves>(_mm256_cvtps_ph(
-      reinterpret_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT));
+  return reinterpret_cast<Halves>(
+      _mm256_cvtps_ph(reinterpret_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT));
 }
 
 #else
@@ -88,10 +99,10 @@ inline Floats widen_half(Halves h) {
   Words shifted = magnitude << 13;
   // A product by 2^112 moves the exponent's bias and makes subnormals right.
   Words finite = as_words(as_floats(shifted) * 0x1p112f);
-  Words quiet = select(magnitude > 0x7c00u, Words{} + 0x00400000u, Words{});
+  Words quiet = magnitude > 0x7c00u ? Words{} + 0x00400000u : Words{};
   Words special = shifted | 0x7f800000u | quiet;
-  return as_floats(
-      select(magnitude >= 0x7c00u, special, finite) | (bits & 0x8000) << 16);
+  Words wide = magnitude >= 0x7c00u ? special : finite;
+  return as_floats(wide | (bits & 0x8000) << 16);
 }
 
 inline Halves narrow_half(Floats v) {
@@ -103,22 +114,22 @@ inline Halves narrow_half(Floats v) {
   // The sum with 0.5 leaves a subnormal's bits, rounded, in its last places.
   Words subnormal = as_words(as_floats(magnitude) + 0.5f) - 0x3f000000u;
   Words nan = 0x7e00u | ((magnitude >> 13) & 0x3ff);
-  Words half = select(magnitude < 0x38800000u, subnormal, normal);
-  half = select(magnitude >= 0x47800000u, Words{} + 0x7c00u, half);
-  half = select(is_nan(magnitude), nan, half);
-  return __builtin_convertvector(half | (bits & 0x80000000u) >> 16, Halves);
+  Words half = magnitude < 0x38800000u ? subnormal : normal;
+  half = magnitude >= 0x47800000u ? Words{} + 0x7c00u : half;
+  half = v != v ? nan : half;
+  return low_halves(half | (bits & 0x80000000u) >> 16);
 }
 
 #endif
 
 // --- bfloat16 --------------------------------------------------------------
 
-// The float32 bits of v rounded to the nearest bfloat16, ties to even.
+// The high half is v rounded to the nearest bfloat16, ties to even.
 inline Words round_bfloat_bits(Floats v) {
   Words bits = as_words(v);
   Words rounded = bits + 0x7fff + ((bits >> 16) & 1);
   Words quiet_nan = bits | 0x00400000u;
-  return select(is_nan(bits & 0x7fffffff), quiet_nan, rounded) & 0xffff0000u;
+  return v != v ? quiet_nan : rounded;
 }
 
 // --- Loads and stores --------------------------------------------------------
@@ -149,7 +160,7 @@ inline void store(Half* p, Floats v) {
   std::memcpy(p, &h, sizeof(h));
 }
 inline void store(BFloat* p, Floats v) {
-  Halves h = __builtin_convertvector(round_bfloat_bits(v) >> 16, Halves);
+  Halves h = low_halves(round_bfloat_bits(v) >> 16);
   std::memcpy(p, &h, sizeof(h));
 }
 
@@ -166,13 +177,13 @@ inline Floats round_to<Half>(Floats v) {
 }
 template <>
 inline Floats round_to<BFloat>(Floats v) {
-  return as_floats(round_bfloat_bits(v));
+  return as_floats(round_bfloat_bits(v) & 0xffff0000u);
 }
 
 // How much of a vector lies in the row.
 struct Whole {};
 struct Part {
-  int64_t n;
+  int n;
 };
 
 template <typename T>
@@ -183,28 +194,67 @@ template <typename T>
 inline void store(T* p, Floats v, Whole) {
   store(p, v);
 }
-inline Floats keep(Floats v, Whole) {
-  return v;
-}
 
 // Lanes past the row's end read as zero and are not written.
+#if defined(__AVX512F__)
+
+inline Floats load(const float* p, Part part) {
+  return reinterpret_cast<Floats>(_mm512_maskz_loadu_ps((1u << part.n) - 1, p));
+}
+inline void store(float* p, Floats v, Part part) {
+  _mm512_mask_storeu_ps(p, (1u << part.n) - 1, reinterpret_cast<__m512>(v));
+}
 template <typename T>
 inline Floats load(const T* p, Part part) {
-  T lanes[kWidth] = {};
-  std::memcpy(lanes, p, part.n * sizeof(T));
+  T lanes[kWidth];
+  auto bits = _mm256_maskz_loadu_epi16((1u << part.n) - 1, p);
+  std::memcpy(lanes, &bits, sizeof(bits));
   return load(lanes);
+}
+template <typename T>
+inline void store(T* p, Floats v, Part part) {
+  __m256i bits;
+  store(reinterpret_cast<T*>(&bits), v);
+  _mm256_mask_storeu_epi16(p, (1u << part.n) - 1, bits);
+}
+
+#else
+
+// Into registers: a row through memory would be read back before it is there.
+inline Floats load(const float* p, Part part) {
+  Floats v = {};
+#pragma GCC unroll 8
+  for (int i = 0; i < kWidth - 1; ++i) {
+    if (i < part.n) {
+      v[i] = p[i];
+    }
+  }
+  return v;
+}
+template <typename T>
+inline Floats load(const T* p, Part part) {
+  Halves h = {};
+#pragma GCC unroll 8
+  for (int i = 0; i < kWidth - 1; ++i) {
+    if (i < part.n) {
+      h[i] = p[i].bits;
+    }
+  }
+  return load(reinterpret_cast<const T*>(&h));
 }
 template <typename T>
 inline void store(T* p, Floats v, Part part) {
   T lanes[kWidth];
   store(lanes, v);
-  std::memcpy(p, lanes, part.n * sizeof(T));
+#pragma GCC unroll 8
+  for (int i = 0; i < kWidth - 1; ++i) {
+    if (i < part.n) {
+      p[i] = lanes[i];
+    }
+  }
 }
-inline Floats keep(Floats v, Part part) {
-  float lanes[kWidth] = {};
-  std::memcpy(lanes, &v, part.n * sizeof(float));
-  return load(lanes);
-}
+
+#endif
 
 // Calls f(i, Whole) for each vector of the row, and f(i, Part) for its tail.
 template <typename F>
@@ -214,8 +264,37 @@ inline void for_vectors(int64_t width, F f) {
     f(i, Whole{});
   }
   if (i < width) {
-    f(i, Part{width - i});
+    f(i, Part{static_cast<int>(width - i)});
   }
+}
+
+// v with the lanes from n on replaced.
+inline Floats replace_from(Floats v, int64_t n, float value) {
+  static const int32_t kIndices[] = {
+      0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  Ints index;
+  std::memcpy(&index, kIndices, sizeof(index));
+  Ints beyond = index >= static_cast<int32_t>(n);
+  return beyond ? splat(value) : v;
+}
+
+// The sum of the lanes, by halves.
+inline float sum_vector(Floats v) {
+#if defined(__AVX512F__)
+  __m256 lanes[2];
+  std::memcpy(lanes, &v, sizeof(v));
+  __m256 h = lanes[0] + lanes[1];
+#elif defined(__AVX2__)
+  __m256 h = reinterpret_cast<__m256>(v);
+#endif
+#if defined(__AVX2__)
+  __m128 halves[2];
+  std::memcpy(halves, &h, sizeof(h));
+  __m128 q = halves[0] + halves[1];
+#else
+  Floats q = v;
+#endif
+  return (q[0] + q[2]) + (q[1] + q[3]);
 }
 
 } // namespace

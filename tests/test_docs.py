@@ -1,0 +1,46 @@
+"""The examples in the docstrings print what they say."""
+
+import doctest
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+import mlx_norms
+
+OPS = mlx_norms.__all__
+
+
+def examples(name):
+    op = getattr(mlx_norms, name)
+    return doctest.DocTestParser().get_doctest(
+        op.__doc__, {"mx": mx, "mlx_norms": mlx_norms}, name, None, 0
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in OPS if examples(name).examples])
+def test_examples(name, backend):
+    runner = doctest.DocTestRunner()
+    results = runner.run(examples(name))
+    assert results.attempted > 0 and results.failed == 0
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_docstring_sections(name):
+    for section in ("Args:", "Returns:", "Raises:"):
+        assert section in getattr(mlx_norms, name).__doc__
+
+
+def test_options_are_shown_by_example():
+    assert 'rounding="late"' in examples("rms_norm").docstring
+    assert "dtype=mx.float32" in examples("rms_norm").docstring
+    assert "clamp=True" in examples("add_rms_norm").docstring
+
+
+def test_stub_and_marker_are_installed():
+    roots = [Path(root) for root in mlx_norms.__path__]
+    (stub,) = [root / "_ext.pyi" for root in roots if (root / "_ext.pyi").exists()]
+    assert any((root / "py.typed").exists() for root in roots)
+    for name in OPS:
+        signature = getattr(mlx_norms, name).__doc__.strip().splitlines()[0]
+        assert f"def {signature}:" in stub.read_text()

@@ -1,0 +1,125 @@
+"""What cannot work is refused at import, in one sentence that says what to type.
+
+Each case is made for real: virtual environments with another MLX or with none of its backends, and
+an extension built with another nanobind. That takes packages from an index and a compiler, about a
+minute in all.
+"""
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+import mlx_norms
+from mlx_norms import _built
+
+ROOT = Path(__file__).parent.parent
+OTHER_MLX = "0.32.3"
+OTHER_NANOBIND = "2.15.0"
+
+
+def run(*command, **kwargs):
+    done = subprocess.run(command, capture_output=True, text=True, **kwargs)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+class Environment:
+    """A virtual environment with these packages and a copy of the installed mlx_norms."""
+
+    def __init__(self, path, *packages):
+        venv.create(path, with_pip=True)
+        self.python = path / "bin" / "python"
+        self.pip("install", *packages)
+        (purelib,) = path.glob("lib/python*/site-packages")
+        self.package = purelib / "mlx_norms"
+        self.package.mkdir()
+        for root in mlx_norms.__path__:
+            for file in Path(root).iterdir():
+                if file.is_file():
+                    (self.package / file.name).write_bytes(file.read_bytes())
+        info = purelib / f"mlx_norms-{mlx_norms.__version__}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: mlx_norms\nVersion: {mlx_norms.__version__}\n"
+        )
+
+    def pip(self, *arguments):
+        run(self.python, "-m", "pip", "--disable-pip-version-check", "-q", *arguments)
+
+    def import_error(self):
+        """The message of the ImportError that `import mlx_norms` raises, which must be all."""
+        code = "try: import mlx_norms\nexcept ImportError as e: print(e)"
+        return run(self.python, "-c", code, cwd="/").strip()
+
+    def use(self):
+        code = (
+            "import mlx.core as mx, mlx_norms;"
+            "print(mlx_norms.rms_norm(mx.array([3.0, 3.0]), eps=0.0).tolist())"
+        )
+        return run(self.python, "-c", code, cwd="/").strip()
+
+
+def is_one_sentence(text):
+    return "\n" not in text and text.endswith(".")
+
+
+def test_without_libmlx(tmp_path):
+    """Then with it: the sentence names what mends it."""
+    if sys.platform != "linux":
+        pytest.skip("MLX's library is in a package of its own on Linux only")
+    env = Environment(tmp_path / "venv", f"mlx=={_built.MLX_VERSION}")
+    message = env.import_error()
+    assert is_one_sentence(message)
+    assert "libmlx.so" in message and "pip install 'mlx_norms[cpu]'" in message
+    assert "[cuda12]" in message and "[cuda13]" in message
+
+    env.pip("install", f"mlx-cpu=={_built.MLX_VERSION}")
+    assert env.use() == "[1.0, 1.0]"
+
+
+def test_against_another_mlx(tmp_path):
+    """Then against the right one, as the sentence says it."""
+    env = Environment(tmp_path / "venv", f"mlx[cpu]=={OTHER_MLX}")
+    message = env.import_error()
+    assert is_one_sentence(message)
+    assert f"built against mlx {_built.MLX_VERSION}" in message
+    assert f"mlx {OTHER_MLX} is installed" in message
+    _, command = message.split("pip ")
+    env.pip(*command.rstrip(".").replace("'", "").split())
+    assert env.use() == "[1.0, 1.0]"
+
+
+def test_with_another_backend_version(tmp_path):
+    env = Environment(
+        tmp_path / "venv", f"mlx=={_built.MLX_VERSION}", f"mlx-cpu=={OTHER_MLX}"
+    )
+    message = env.import_error()
+    assert is_one_sentence(message)
+    assert f"mlx-cpu {OTHER_MLX} is installed" in message
+
+
+def test_with_another_nanobind(tmp_path):
+    env = Environment(
+        tmp_path / "venv",
+        f"mlx[cpu]=={_built.MLX_VERSION}",
+        f"nanobind=={OTHER_NANOBIND}",
+        "cmake",
+        "ninja",
+    )
+    build = tmp_path / "build"
+    cmake = env.python.parent / "cmake"
+    path = {"PATH": f"{env.python.parent}:/usr/local/bin:/usr/bin:/bin"}
+    options = [f"-DPython_EXECUTABLE={env.python}", "-DCMAKE_BUILD_TYPE=Debug", "-GNinja"]
+    run(cmake, "-S", ROOT, "-B", build, *options, env=path)
+    run(cmake, "--build", build, "--target", "_ext", env=path)
+    (built,) = build.glob("_ext*.so")
+    (env.package / built.name).write_bytes(built.read_bytes())
+    (env.package / "_built.py").write_bytes((build / "_built.py").read_bytes())
+
+    message = env.import_error()
+    assert is_one_sentence(message)
+    assert f"built with nanobind {OTHER_NANOBIND}" in message
+    assert message.count("ABI") == 2 and "pip install" in message

@@ -10,6 +10,7 @@ from mlx_norms import _guard  # noqa: E402
 
 _guard.load()
 
+from mlx_norms import nn  # noqa: E402
 from mlx_norms._ext import (  # noqa: E402
     add_layer_norm,
     add_rms_norm,
@@ -26,6 +27,7 @@ __all__ = [
     "add_rms_norm",
     "head_rms_norm",
     "layer_norm",
+    "nn",
     "qk_norm",
     "rms_norm",
 ]

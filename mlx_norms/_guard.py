@@ -13,14 +13,14 @@ from pathlib import Path
 
 from mlx_norms import _built
 
-# The packages that bring MLX's library on Linux, by the extra that installs them.
-LINUX_BACKENDS = {"mlx-cpu": "cpu", "mlx-cuda-12": "cuda12", "mlx-cuda-13": "cuda13"}
+# The packages that bring MLX's library, and the extra that installs each on Linux.
+BACKENDS = {"mlx-cpu": "cpu", "mlx-cuda-12": "cuda12", "mlx-cuda-13": "cuda13", "mlx-metal": ""}
 
 
 def installed_backends() -> dict[str, str]:
     """The versions of the installed packages that bring libmlx, by name."""
     versions = {}
-    for name in LINUX_BACKENDS:
+    for name in BACKENDS:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -42,7 +42,7 @@ def _check_library() -> None:
 def _check_versions() -> None:
     """Raises if MLX or its backend is of another version than the extension was built against."""
     backends = installed_backends()
-    extras = ",".join(LINUX_BACKENDS[name] for name in backends)
+    extras = ",".join(BACKENDS[name] for name in backends if BACKENDS[name])
     wanted = f"mlx[{extras}]" if extras else "mlx"
     for name, version in {"mlx": importlib.metadata.version("mlx"), **backends}.items():
         if version != _built.MLX_VERSION:

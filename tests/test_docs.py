@@ -8,7 +8,7 @@ import pytest
 
 import mlx_norms
 
-OPS = mlx_norms.__all__
+OPS = [name for name in mlx_norms.__all__ if name.endswith("norm")]
 
 
 def examples(name):

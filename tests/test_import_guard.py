@@ -93,9 +93,7 @@ def test_against_another_mlx(tmp_path):
 
 
 def test_with_another_backend_version(tmp_path):
-    env = Environment(
-        tmp_path / "venv", f"mlx=={_built.MLX_VERSION}", f"mlx-cpu=={OTHER_MLX}"
-    )
+    env = Environment(tmp_path / "venv", f"mlx=={_built.MLX_VERSION}", f"mlx-cpu=={OTHER_MLX}")
     message = env.import_error()
     assert is_one_sentence(message)
     assert f"mlx-cpu {OTHER_MLX} is installed" in message

@@ -266,6 +266,7 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 
   auto next = outputs.begin();
   RowsOut input_to, weight_to, bias_to;
+  bool weight_wanted = spec_.weight && in.weight->size() > 0;
   if (spec_.input) {
     allocate(*next, {&in.cotangent, in.sum_cotangent, &in.s});
     input_to = rows_out(*next++);
@@ -281,7 +282,7 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 
   cpu::kernels(); // an unknown instruction set is refused here, not in the task
   mx::cpu::get_command_encoder(stream()).dispatch([=, spec = spec_]() {
-    ParameterGradient weight_gradient(spec.weight, n_weight_rows, width);
+    ParameterGradient weight_gradient(weight_wanted, n_weight_rows, width);
     ParameterGradient bias_gradient(spec.bias, 1, width);
     if (size > 0) {
       auto w = weight_or_ones(weight, width);

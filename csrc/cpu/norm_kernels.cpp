@@ -237,7 +237,9 @@ inline void add_compensated(CompensatedSum to, int64_t i, Floats v) {
   Floats sum = load(to.sum + i);
   Floats y = v - load(to.error + i);
   Floats next = sum + y;
-  store(to.error + i, (next - sum) - y);
+  Floats error = (next - sum) - y;
+  // Of an infinite sum the error is NaN, and must not spread.
+  store(to.error + i, error == error ? error : Floats{});
   store(to.sum + i, next);
 }
 

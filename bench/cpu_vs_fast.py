@@ -1,0 +1,318 @@
+"""Times every norm against mx.fast on the CPU, forward and backward, at the shapes of the tests.
+
+Forward is the op as called (for add+norm, mx.fast's norm of x + residual); vjp is the gradient of
+every input from given cotangents.
+
+Prints fast's time over ours for every cell: above 1 is faster than mx.fast. A cell in which ours
+did not win at least three quarters of the rounds is measured again, longer, and then that counts:
+it is slower if ours lost three quarters of the rounds. The exit status is 1 if any cell is slower.
+
+"of copy" is the time in which MLX reads and writes the same number of bytes without computing
+(mx.abs of float32, half of the bytes in and half out) over our time, each tensor counted once.
+
+The script starts itself again with glibc's malloc told to keep freed memory. At its defaults,
+malloc returns large blocks to the system in a way that depends on sizes and history: one contestant
+then pays thousands of page faults a call and the other none, and the ratio is theirs, not the
+norm's. --default-malloc shows what that looks like.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.metadata
+import itertools
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import mlx.core as mx
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import mlx_norms
+from mlx_norms import _ext, timing
+
+DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
+EDGES = [32, 64, 128, 256, 512, 1024, 4096, 8192]
+LENGTHS = [1, 2, *(edge + off for edge in EDGES for off in (-1, 0, 1)), 65536]
+ROWS = [1, 3, 513]
+QUICK_LENGTHS = [1, 33, 1023, 4096]
+QUICK_ROWS = [3, 513]
+MOST_ROWS_UP_TO = 8193  # longer rows are timed with fewer of them
+EPS = 1e-5
+WORST = 20
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "4000000000", "MALLOC_TRIM_THRESHOLD_": "4000000000"}
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operation as ours and as mx.fast's, both functions of the arrays that ``inputs`` names."""
+
+    inputs: tuple[str, ...]
+    ours: Callable[..., object]
+    fast: Callable[..., object]
+
+
+def fast_add_rms(x, residual, weight):
+    total = x + residual
+    return mx.fast.rms_norm(total, weight, EPS), total
+
+
+def fast_add_layer(x, residual, weight, bias):
+    total = x + residual
+    return mx.fast.layer_norm(total, weight, bias, EPS), total
+
+
+OPS = {
+    "rms": Op(
+        ("x", "weight"),
+        lambda x, w: mlx_norms.rms_norm(x, w, EPS),
+        lambda x, w: mx.fast.rms_norm(x, w, EPS),
+    ),
+    "layer": Op(
+        ("x", "weight", "bias"),
+        lambda x, w, b: mlx_norms.layer_norm(x, w, b, EPS),
+        lambda x, w, b: mx.fast.layer_norm(x, w, b, EPS),
+    ),
+    "add+rms": Op(
+        ("x", "residual", "weight"),
+        lambda x, r, w: mlx_norms.add_rms_norm(x, r, w, EPS),
+        fast_add_rms,
+    ),
+    "add+layer": Op(
+        ("x", "residual", "weight", "bias"),
+        lambda x, r, w, b: mlx_norms.add_layer_norm(x, r, w, b, EPS),
+        fast_add_layer,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is timed against what, at one shape and dtype."""
+
+    op: str
+    backward: bool
+    dtype: str
+    rows: int
+    length: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.op} vjp" if self.backward else self.op
+
+    def contestants(self) -> dict[str, Callable[[], object]]:
+        op = OPS[self.op]
+        inputs = self._arrays(op.inputs)
+        outputs = inputs[: 2 if "residual" in op.inputs else 1]  # of their shapes
+        if self.backward:
+            cotangents = [self._random(output.shape) for output in outputs]
+            mx.eval(inputs, cotangents)
+            calls = {
+                "ours": lambda: mx.vjp(op.ours, inputs, cotangents)[1],
+                "fast": lambda: mx.vjp(op.fast, inputs, cotangents)[1],
+            }
+            # The gradients of x and residual are the same one.
+            gradients = inputs[len(outputs) - 1 :]
+            moved = [*inputs, *cotangents, *gradients]
+        else:
+            mx.eval(inputs)
+            calls = {"ours": lambda: op.ours(*inputs), "fast": lambda: op.fast(*inputs)}
+            moved = [*inputs, *outputs]
+        floats = mx.random.normal((-(-sum(array.nbytes for array in moved) // 8),))
+        mx.eval(floats)
+        return {**calls, "copy": lambda: mx.abs(floats)}
+
+    def _arrays(self, names: tuple[str, ...]) -> list[mx.array]:
+        shapes = {
+            "x": (self.rows, self.length),
+            "residual": (self.rows, self.length),
+            "weight": (self.length,),
+            "bias": (self.length,),
+        }
+        return [self._random(shapes[name]) for name in names]
+
+    def _random(self, shape: tuple[int, ...]) -> mx.array:
+        return mx.random.normal(shape).astype(DTYPES[self.dtype])
+
+
+@dataclass(frozen=True)
+class Result:
+    cell: Cell
+    seconds: dict[str, timing.Samples]
+    remeasured: bool = False
+
+    @property
+    def speedup(self) -> timing.Samples:
+        """fast's time over ours, round by round."""
+        return self.seconds["fast"].over(self.seconds["ours"])
+
+    @property
+    def of_copy(self) -> float:
+        return self.seconds["copy"].over(self.seconds["ours"]).median
+
+    @property
+    def slower(self) -> bool:
+        return self.remeasured and self.speedup.quartiles[1] < 1
+
+
+def cells(lengths: list[int], rows: list[int]) -> list[Cell]:
+    return [
+        Cell(op, backward, dtype, row_count, length)
+        for op, backward, dtype, length, row_count in itertools.product(
+            OPS, (False, True), DTYPES, lengths, rows
+        )
+        if length <= MOST_ROWS_UP_TO or row_count < max(ROWS)
+    ]
+
+
+def measure(cell: Cell) -> Result:
+    contestants = cell.contestants()
+    first = Result(cell, timing.measure(contestants, rounds=5, sample_seconds=0.005))
+    if first.speedup.quartiles[0] >= 1:
+        return first
+    longer = timing.measure(contestants, rounds=20, sample_seconds=0.01)
+    return Result(cell, longer, remeasured=True)
+
+
+def ratio_tables(results: list[Result]) -> Iterator[Table]:
+    """A table of ratios by length and number of rows for each op and dtype."""
+    for (name, dtype), group in itertools.groupby(
+        results, key=lambda result: (result.cell.name, result.cell.dtype)
+    ):
+        by_shape = {(result.cell.length, result.cell.rows): result for result in group}
+        rows = sorted({row_count for _, row_count in by_shape})
+        table = Table(title=f"{name}, {dtype}", title_justify="left")
+        table.add_column("length", justify="right")
+        for row_count in rows:
+            table.add_column(f"fast/ours, {row_count} rows", justify="right")
+        for row_count in rows:
+            table.add_column(f"of copy, {row_count} rows", justify="right")
+        for length in sorted({length for length, _ in by_shape}):
+            line = [by_shape.get((length, row_count)) for row_count in rows]
+            table.add_row(
+                str(length),
+                *(_colored(result) if result else "" for result in line),
+                *(f"{result.of_copy:.0%}" if result else "" for result in line),
+            )
+        yield table
+
+
+def _colored(result: Result) -> str:
+    ratio = f"{result.speedup.median:.2f}"
+    return f"[red]{ratio}[/red]" if result.slower else ratio
+
+
+def worst_table(results: list[Result]) -> Table:
+    table = Table(title="Worst cells", title_justify="left")
+    for heading in ("op", "dtype"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("rows", "length", "fast µs", "ours µs", "fast/ours", "quartiles", "of copy"):
+        table.add_column(heading, justify="right")
+    for result in sorted(results, key=lambda result: result.speedup.median)[:WORST]:
+        cell = result.cell
+        table.add_row(
+            cell.name,
+            cell.dtype,
+            str(cell.rows),
+            str(cell.length),
+            f"{result.seconds['fast'].median * 1e6:.2f}",
+            f"{result.seconds['ours'].median * 1e6:.2f}",
+            _colored(result),
+            "{:.2f}-{:.2f}".format(*result.speedup.quartiles),
+            f"{result.of_copy:.0%}",
+        )
+    return table
+
+
+def machine() -> dict[str, str]:
+    """What the figures depend on besides the code."""
+    return {
+        "device": f"cpu, {_processor()}",
+        "cpu_isa": _ext.cpu_isa(),
+        "cores": str(os.cpu_count()),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "mlx": importlib.metadata.version("mlx"),
+        "mlx_norms": mlx_norms.__version__,
+        "malloc": "keeps memory" if keeps_memory() else "default",
+    }
+
+
+def keeps_memory() -> bool:
+    return all(os.environ.get(name) == value for name, value in KEEP_MEMORY.items())
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def write_csv(path: str, results: list[Result]) -> None:
+    about = machine()
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            ["op", "dtype", "rows", "length", "fast_us", "ours_us", "copy_us"]
+            + ["fast_over_ours", "lower_quartile", "upper_quartile", "of_copy", "rounds", *about]
+        )
+        for result in results:
+            cell, seconds = result.cell, result.seconds
+            times = [f"{seconds[n].median * 1e6:.4g}" for n in ("fast", "ours", "copy")]
+            ratios = [result.speedup.median, *result.speedup.quartiles, result.of_copy]
+            writer.writerow(
+                [cell.name, cell.dtype, cell.rows, cell.length, *times]
+                + [f"{ratio:.4g}" for ratio in ratios]
+                + [len(seconds["ours"].values), *about.values()]
+            )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer shapes, in about a minute on two cores"
+    )
+    parser.add_argument("--csv", metavar="FILE", help="write all figures with device and versions")
+    parser.add_argument(
+        "--default-malloc", action="store_true", help="leave malloc as it is in this environment"
+    )
+    args = parser.parse_args()
+    if not args.default_malloc and not keeps_memory():
+        # malloc reads them when a process starts.
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_MEMORY})
+
+    mx.set_default_device(mx.cpu)
+    mx.random.seed(0)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=100)
+    console.print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    todo = cells(QUICK_LENGTHS, QUICK_ROWS) if args.quick else cells(LENGTHS, ROWS)
+    progress = Console(stderr=True)
+    results = [
+        measure(cell)
+        for cell in track(todo, "measuring", console=progress, disable=not progress.is_terminal)
+    ]
+
+    for table in ratio_tables(results):
+        console.print(table)
+    console.print(worst_table(results))
+    if args.csv:
+        write_csv(args.csv, results)
+    slower = sum(result.slower for result in results)
+    console.print(f"{slower} of {len(results)} cells are slower than mx.fast.")
+    return 1 if slower else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""``python -m mlx_norms COMMAND``: runs one of the modules of :mod:`mlx_norms.commands`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from . import commands
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit status.
+
+    Args:
+        argv: The arguments, those of the process by default.
+
+    Returns:
+        int: 0 if the command succeeded, 1 if what it checks does not hold, 2 if it could not run.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m mlx_norms", description="Normalisation kernels for MLX."
+    )
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, command in commands.load().items():
+        summary = command.__doc__.splitlines()[0]
+        subparser = subparsers.add_parser(name, help=summary, description=summary)
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run)
+    args = parser.parse_args(argv)
+    try:
+        return args.run(args)
+    except commands.CommandError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

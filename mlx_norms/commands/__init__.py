@@ -1,0 +1,31 @@
+"""The commands of ``python -m mlx_norms``, a module each.
+
+Modules with a leading underscore are no commands but serve them. A command module has
+
+- a docstring, its first line the command's summary in ``--help``,
+- ``add_arguments(parser)``, which declares its arguments,
+- ``run(args) -> int``, which does the work and returns the exit status: 0, or 1 if what the command
+  checks does not hold. It raises :class:`CommandError` if it cannot run.
+
+Nothing but MLX is imported before ``run``: what a command needs beyond that is in its extra.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+
+class CommandError(Exception):
+    """A command cannot run: one sentence for the user that says what to do about it."""
+
+
+def load() -> dict[str, ModuleType]:
+    """The command modules by name."""
+    names = sorted(info.name for info in pkgutil.iter_modules(__path__))
+    return {
+        name: importlib.import_module(f"{__name__}.{name}")
+        for name in names
+        if not name.startswith("_")
+    }

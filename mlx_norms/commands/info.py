@@ -1,0 +1,84 @@
+"""Show versions, the backend, and what runs natively here."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import platform
+import sys
+
+import mlx.core as mx
+
+from .. import _built, _ext, _guard
+
+_NATIVE = "native kernels"
+_COMPOSED = "composed of MLX's operations"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """This command has none."""
+
+
+def run(args: argparse.Namespace) -> int:
+    rows = facts()
+    width = max(len(label) for label, _ in rows)
+    for label, text in rows:
+        print(f"{label:{width}}  {text}")
+    return 0
+
+
+def facts() -> list[tuple[str, str]]:
+    """What is printed, as (label, text)."""
+    return [
+        ("mlx_norms", _version("mlx-norms") or "not installed as a package"),
+        ("mlx", _version("mlx") or "not installed as a package"),
+        ("backend wheel", _backend_wheels()),
+        ("built against", f"mlx {_built.MLX_VERSION}, nanobind {_built.NANOBIND_VERSION}"),
+        ("extension", _ext.__file__),
+        ("python", f"{platform.python_version()} ({sys.executable})"),
+        ("platform", platform.platform()),
+        ("default device", _device_name(mx.default_device())),
+        ("CPU streams", _norms_on("cpu")),
+        ("CPU instructions", _instruction_levels()),
+        ("GPU streams", _gpu_streams()),
+    ]
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _backend_wheels() -> str:
+    found = _guard.installed_backends()
+    text = ", ".join(f"{name} {version}" for name, version in found.items())
+    if len(found) > 1:
+        # Each brings a libmlx of its own to the same place.
+        text += " (one has overwritten the other: uninstall both, then install one)"
+    return text or "none installed as a package"
+
+
+def _device_name(device: mx.Device) -> str:
+    return "gpu" if device.type == mx.DeviceType.gpu else "cpu"
+
+
+def _norms_on(backend: str) -> str:
+    return _NATIVE if backend in _built.BACKENDS else _COMPOSED
+
+
+def _instruction_levels() -> str:
+    try:
+        level = _ext.cpu_isa()
+    except ValueError as error:  # MLX_NORMS_CPU_ISA asks for what this machine cannot do
+        return str(error)
+    return f"{level} (this machine can run {', '.join(_ext.cpu_isas())})"
+
+
+def _gpu_streams() -> str:
+    if mx.metal.is_available():
+        return _norms_on("metal")
+    if mx.cuda.is_available():
+        return _norms_on("cuda")
+    return f"{_norms_on('gpu')} (MLX has no GPU here)"

@@ -1,0 +1,6 @@
+"""Drop-in norm layers for ``mlx.nn`` models, and the swap of those inside a model."""
+
+from .layers import LayerNorm, RMSNorm
+from .replacement import Replaced, replace
+
+__all__ = ["LayerNorm", "RMSNorm", "Replaced", "replace"]

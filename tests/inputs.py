@@ -1,0 +1,56 @@
+"""Input arrays and the grid of shapes."""
+
+import mlx.core as mx
+import numpy as np
+
+# Lengths are each power of two at which a kernel changes its way (a vector, a SIMD-group of 32, a
+# group of up to 1024 threads with 4 or 8 elements each, a looped row), and one element to either
+# side, where tails are lost or read twice. Rows are none, one, an odd few, and one more than 512:
+# past a block of rows of any kernel. With 65536 elements a row many rows add nothing but time.
+LENGTHS = (
+    *(1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513),
+    *(1023, 1024, 1025, 4095, 4096, 4097, 8191, 8192, 8193, 65536),
+)
+FEW_ROWS = (0, 1, 3)
+MANY_ROWS = 513
+
+
+def rows_for(length):
+    return (*FEW_ROWS, MANY_ROWS) if length <= 8193 else FEW_ROWS
+
+
+def normal(shape, dtype, *, seed, mean=0.0, std=1.0):
+    """Normally distributed values, quantised to ``dtype``."""
+    values = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+    return mx.array(values * np.float32(std) + np.float32(mean)).astype(dtype)
+
+
+def arguments(norm, shape, dtype, *, others=None, seed=0, mean=0.0, std=1.0, without=()):
+    """Arrays for an op: x of ``shape``, and residual, weight and bias that fit.
+
+    All have dtype ``dtype`` but those named in ``others``, a dict of dtypes.
+    """
+    dtypes = {name: dtype for name in norm.arguments} | (others or {})
+    arrays = {}
+    for i, name in enumerate(norm.arguments):
+        if name in without:
+            continue
+        row = name in ("weight", "bias")
+        spread = {} if row else dict(mean=mean, std=std)
+        of = shape[-1:] if row else shape
+        arrays[name] = normal(of, dtypes[name], seed=(seed, i), **spread)
+    return arrays
+
+
+def cotangents(norm, arrays, seed=0):
+    """A cotangent for each output of the op."""
+    out = [normal(arrays["x"].shape, norm.out_dtype(arrays), seed=(seed, 10))]
+    if norm.adds:
+        out.append(normal(arrays["x"].shape, norm.sum_dtype(arrays), seed=(seed, 11)))
+    return out
+
+
+def mixed_dtypes(norm, x, weight):
+    """Dtypes of a cell of the mixed grid: the bias takes the dtype that x and weight leave."""
+    left = [d for d in (mx.bfloat16, mx.float16, mx.float32) if d not in (x, weight)]
+    return {"weight": weight} | ({"bias": left[0]} if norm.layer else {})

@@ -1,0 +1,90 @@
+"""One call of the family: which op, with which options."""
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+import mlx_norms
+
+OPS = ("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm")
+DTYPES = (mx.float32, mx.float16, mx.bfloat16)
+
+
+@dataclass(frozen=True)
+class Norm:
+    op: str
+    eps: float = 1e-5
+    weight_offset: float = 0.0
+    clamp: bool = False
+    rounding: str | None = None
+    dtype: mx.Dtype | None = None
+
+    @property
+    def layer(self):
+        return "layer" in self.op
+
+    @property
+    def adds(self):
+        return self.op.startswith("add_")
+
+    @property
+    def arguments(self):
+        """Names of the array arguments, in order."""
+        names = ("x", "residual", "weight", "bias")
+        return tuple(
+            n for n in names if (self.adds or n != "residual") and (self.layer or n != "bias")
+        )
+
+    @property
+    def options(self):
+        options = dict(eps=self.eps, weight_offset=self.weight_offset, rounding=self.rounding)
+        options["dtype"] = self.dtype
+        if self.adds:
+            options["clamp"] = self.clamp
+        return options
+
+    def __call__(self, arrays, stream=None):
+        """Call the op on a dict of arrays; a list of its one or two outputs."""
+        arrays = {"weight": None, **arrays}
+        out = getattr(mlx_norms, self.op)(**arrays, **self.options, stream=stream)
+        return list(out) if self.adds else [out]
+
+    def vjp(self, arrays, cotangents):
+        """Outputs, and the gradient of each array, in order."""
+        return mx.vjp(self.function(list(arrays)), list(arrays.values()), list(cotangents))
+
+    def function(self, names):
+        """The op as a function of the arrays ``names`` in order, for MLX's transforms."""
+        return lambda *arrays: self(dict(zip(names, arrays, strict=True)))
+
+    def sum_dtype(self, arrays):
+        if not self.adds:
+            return arrays["x"].dtype
+        return result_type(arrays["x"].dtype, arrays["residual"].dtype)
+
+    def out_dtype(self, arrays):
+        return self.dtype or self.sum_dtype(arrays)
+
+    def casts_early(self, arrays):
+        """Whether the normalised value is rounded to less than float32 before the weight."""
+        rounding = self.rounding or ("late" if self.weight_offset else "early")
+        scaled = arrays.get("weight") is not None or arrays.get("bias") is not None
+        return rounding == "early" and scaled and self.out_dtype(arrays) != mx.float32
+
+
+def result_type(a, b):
+    """Promotion of two of the three dtypes: only equal ones stay narrow."""
+    return a if a == b else mx.float32
+
+
+def short(dtype):
+    return {mx.float32: "f32", mx.float16: "f16", mx.bfloat16: "bf16"}[dtype]
+
+
+def describe(norm, arrays):
+    """The cell of the grid, for a message: op, shapes, dtypes and the options that are set."""
+    parts = [f"{k}:{short(a.dtype)}{list(a.shape)}" for k, a in arrays.items() if a is not None]
+    defaults = Norm(norm.op).options
+    # Not !=, which a Dtype does not take with None.
+    parts += [f"{k}={v}" for k, v in norm.options.items() if repr(v) != repr(defaults[k])]
+    return f"{norm.op}({', '.join(parts)})"

@@ -1,0 +1,45 @@
+"""Runs the suite with the extension built with AddressSanitizer and UBSan.
+
+    python tests/sanitize.py [pytest arguments]
+
+The import guard's tests are left out: they build extensions of their own.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from variant import Variant
+
+
+def runtime() -> str:
+    """The path of the compiler's AddressSanitizer, which must be loaded before Python."""
+    command = ["c++", "-print-file-name=libasan.so"]
+    path = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    if not Path(path).is_absolute():
+        raise SystemExit("the compiler c++ has no libasan.so")
+    return path
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as directory:
+        variant = Variant(Path(directory), options=("-DMLX_NORMS_SANITIZE=ON",))
+        variant.compile()
+        environment = {
+            "LD_PRELOAD": runtime(),
+            # Python itself leaks at exit. Reports go to a file: pytest would swallow them.
+            "ASAN_OPTIONS": f"detect_leaks=0:abort_on_error=1:log_path={directory}/report",
+            "UBSAN_OPTIONS": f"print_stacktrace=1:halt_on_error=1:log_path={directory}/report",
+            # glibc's allocator, so that ASan sees Python's buffers too.
+            "PYTHONMALLOC": "malloc",
+        }
+        arguments = sys.argv[1:] or ["-n", "2", "-q", "--ignore=test_import_guard.py"]
+        done = variant.pytest(*arguments, environment=environment)
+        for report in Path(directory).glob("report*"):
+            print(report.read_text())
+        return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""``python -m mlx_norms``, its info command, and the timing core."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+
+import mlx.core as mx
+import pytest
+
+from mlx_norms import _built, _ext, commands, timing
+from mlx_norms.__main__ import main
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "mlx_norms", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def facts(output):
+    """What info printed, by label."""
+    return {line[:17].rstrip(): line[17:].strip() for line in output.splitlines()}
+
+
+class TestCommandLine:
+    def test_commands_have_what_they_need(self):
+        modules = commands.load()
+        assert {"info", "demo"} <= modules.keys()
+        for module in modules.values():
+            assert module.__doc__.splitlines()[0].endswith(".")
+            assert callable(module.add_arguments)
+            assert callable(module.run)
+
+    def test_help_lists_the_commands(self, capsys):
+        with pytest.raises(SystemExit) as exit:
+            main(["--help"])
+        assert exit.value.code == 0
+        output = capsys.readouterr().out
+        for name, module in commands.load().items():
+            assert name in output
+            assert module.__doc__.split()[0] in output
+
+    @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["info", "--no-such-option"]])
+    def test_bad_usage(self, arguments):
+        result = run(*arguments)
+        assert result.returncode == 2
+        assert result.stderr.startswith("usage: python -m mlx_norms")
+        assert result.stdout == ""
+
+    def test_a_command_that_cannot_run(self, monkeypatch, capsys):
+        def fail(args):
+            raise commands.CommandError("Type this.")
+
+        monkeypatch.setattr(commands.load()["info"], "run", fail)
+        assert main(["info"]) == 2
+        assert capsys.readouterr() == ("", "Type this.\n")
+
+
+class TestInfo:
+    def test_facts(self):
+        result = run("info")
+        assert result.returncode == 0
+        assert result.stderr == ""
+        shown = facts(result.stdout)
+        assert shown["mlx_norms"] == importlib.metadata.version("mlx_norms")
+        assert shown["mlx"] == importlib.metadata.version("mlx")
+        assert shown["built against"] == (
+            f"mlx {_built.MLX_VERSION}, nanobind {_built.NANOBIND_VERSION}"
+        )
+        assert shown["extension"] == _ext.__file__
+        assert shown["python"] == f"{platform.python_version()} ({sys.executable})"
+        assert shown["platform"] == platform.platform()
+        assert shown["default device"] in ("cpu", "gpu")
+        assert shown["CPU streams"] == "native kernels"
+        assert shown["CPU instructions"].split()[0] == _ext.cpu_isa()
+        assert all(level in shown["CPU instructions"] for level in _ext.cpu_isas())
+
+    def test_gpu_streams(self):
+        native = {"metal", "cuda"} & set(_built.BACKENDS)
+        expected = "native kernels" if native else "composed of MLX's operations"
+        gpu = facts(run("info").stdout)["GPU streams"]
+        if mx.metal.is_available() or mx.cuda.is_available():
+            assert gpu == expected
+        else:
+            assert gpu == "composed of MLX's operations (MLX has no GPU here)"
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="MLX's backends are wheels on Linux only")
+    def test_backend_wheel(self):
+        name, version = facts(run("info").stdout)["backend wheel"].split()
+        assert importlib.metadata.version(name) == version
+
+    def test_every_level(self):
+        for level in _ext.cpu_isas():
+            result = run("info", MLX_NORMS_CPU_ISA=level)
+            assert result.returncode == 0
+            assert facts(result.stdout)["CPU instructions"].split()[0] == level
+
+    def test_an_unknown_level_is_shown(self):
+        result = run("info", MLX_NORMS_CPU_ISA="mmx")
+        assert result.returncode == 0
+        assert "mmx" in facts(result.stdout)["CPU instructions"]
+
+    def test_needs_nothing_but_mlx(self):
+        script = (
+            "import sys; sys.modules.update(dict.fromkeys(['rich', 'tokenizers', 'numpy']));"
+            "from mlx_norms.__main__ import main; sys.exit(main(['info']))"
+        )
+        result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert result.returncode == 0
+        assert facts(result.stdout)["mlx"] == importlib.metadata.version("mlx")
+
+
+class Clock:
+    """A clock that stands still but for the calls that are timed."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        self.log = []
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: self.now)
+
+    def call(self, name, seconds, size=1):
+        def advance():
+            self.now += seconds
+            self.log.append(name)
+            return [mx.zeros(size)]
+
+        return advance
+
+    def turns(self):
+        """Who was called, runs of the same name taken together."""
+        return [
+            name
+            for name, previous in zip(self.log, [None, *self.log], strict=False)
+            if name != previous
+        ]
+
+
+class TestTiming:
+    def test_seconds_of_a_call(self, monkeypatch):
+        clock = Clock(monkeypatch)
+        calls = {"a": clock.call("a", 1e-3), "b": clock.call("b", 4e-3)}
+        result = timing.measure(calls, rounds=3, sample_seconds=0.02)
+        assert list(result) == ["a", "b"]
+        assert result["a"].values == pytest.approx([1e-3] * 3)
+        assert result["b"].values == pytest.approx([4e-3] * 3)
+
+    def test_contestants_take_turns(self, monkeypatch):
+        clock = Clock(monkeypatch)
+        calls = {"a": clock.call("a", 1.0), "b": clock.call("b", 1.0)}
+        timing.measure(calls, rounds=4, sample_seconds=0.5)
+        # One call each to see the size of the outputs, one each to find the number of calls.
+        assert clock.log[:4] == ["a", "b", "a", "b"]
+        assert clock.log[4:] == ["a", "b", "b", "a", "a", "b", "b", "a"]
+
+    def test_a_sample_is_long_enough(self, monkeypatch):
+        clock = Clock(monkeypatch)
+        timing.measure({"a": clock.call("a", 1e-4)}, rounds=1, sample_seconds=0.02)
+        before = len(clock.log)
+        timing.measure({"a": clock.call("a", 1e-4)}, rounds=11, sample_seconds=0.02)
+        calls_of_ten_samples = len(clock.log) - 2 * before
+        assert calls_of_ten_samples / 10 * 1e-4 >= 0.02
+
+    def test_large_outputs_are_evaluated_a_few_at_a_time(self, monkeypatch):
+        batches = []
+        evaluate = mx.eval
+        monkeypatch.setattr(mx, "eval", lambda out: (batches.append(len(out)), evaluate(out)))
+        clock = Clock(monkeypatch)
+        floats = timing._BATCH_BYTES // 4 // 3
+        calls = {"a": clock.call("a", 1e-3, floats)}
+        timing.measure(calls, rounds=2, sample_seconds=0.02)
+        assert max(batches) == 3
+
+    def test_a_longer_computation_takes_longer(self):
+        x = mx.random.normal((256, 256))
+        y = mx.random.normal((8, 8))
+        mx.eval(x, y)
+        calls = {"large": lambda: x @ x, "small": lambda: {"nested": (y @ y,)}}
+        result = timing.measure(calls, rounds=3, sample_seconds=0.002)
+        assert result["large"].over(result["small"]).median > 3
+
+    def test_rounds_are_checked(self):
+        with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
+            timing.measure({"a": lambda: mx.zeros(1)}, rounds=0)
+
+    def test_samples(self):
+        samples = timing.Samples((5.0, 1.0, 3.0, 2.0, 4.0))
+        assert samples.median == 3
+        assert samples.quartiles == (2, 4)
+        assert timing.Samples((7.0,)).quartiles == (7, 7)
+
+    def test_ratios_are_taken_round_by_round(self):
+        a, b = timing.Samples((1.0, 20.0, 300.0)), timing.Samples((2.0, 10.0, 100.0))
+        assert a.over(b).values == (0.5, 2.0, 3.0)
+        with pytest.raises(ValueError):
+            a.over(timing.Samples((1.0,)))

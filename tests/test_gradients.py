@@ -1,0 +1,123 @@
+"""Gradients of every argument against the float64 oracle."""
+
+import itertools
+from functools import partial
+
+import mlx.core as mx
+import pytest
+
+import oracle
+from checks import check_gradients, check_outputs, check_with_gradients
+from inputs import FEW_ROWS, LENGTHS, arguments, cotangents, mixed_dtypes, rows_for
+from norm_case import DTYPES, OPS, Norm
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("op", OPS)
+def test_one_dtype(op, length):
+    for rows, dtype in itertools.product(rows_for(length), DTYPES):
+        check_with_gradients(Norm(op), arguments(Norm(op), (rows, length), dtype))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("op", OPS)
+def test_weight_of_another_dtype(op, length):
+    norm = Norm(op)
+    rows = rows_for(length) if length <= 129 else FEW_ROWS
+    for n, (x, weight) in itertools.product(rows, itertools.permutations(DTYPES, 2)):
+        check_with_gradients(
+            norm, arguments(norm, (n, length), x, others=mixed_dtypes(norm, x, weight))
+        )
+
+
+@pytest.mark.parametrize("op", ["add_rms_norm", "add_layer_norm"])
+def test_residual_of_another_dtype(op):
+    for length, (x, r) in itertools.product((1, 33, 1025), itertools.permutations(DTYPES, 2)):
+        for weight in DTYPES:
+            others = {"residual": r, "weight": weight}
+            check_with_gradients(Norm(op), arguments(Norm(op), (3, length), x, others=others))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_options(op):
+    options = [dict(rounding="late"), dict(weight_offset=1.0), dict(eps=0.1)]
+    options += [dict(rounding="early", weight_offset=1.0)] + [dict(dtype=t) for t in DTYPES]
+    for length, option, dtype in itertools.product((1, 65, 1024, 4097), options, DTYPES):
+        norm = Norm(op, **option)
+        check_with_gradients(norm, arguments(norm, (3, length), dtype))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_without_weight_or_bias(op):
+    for length, dtype, out in itertools.product((1, 65, 4097), DTYPES, (None, *DTYPES)):
+        norm = Norm(op, dtype=out)
+        for without in (("weight",), ("bias",), ("weight", "bias")):
+            check_with_gradients(norm, arguments(norm, (3, length), dtype, without=without))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_empty(op):
+    for shape, dtype in itertools.product([(0,), (3, 0), (0, 5), (0, 0), (2, 0, 4)], DTYPES):
+        check_with_gradients(Norm(op), arguments(Norm(op), shape, dtype))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_of_one_argument_alone(op):
+    """A gradient is the same whichever others are asked for."""
+    norm = Norm(op)
+    arrays = arguments(norm, (5, 65), mx.float16)
+    cots = cotangents(norm, arrays)
+    truths = oracle.gradients(norm, arrays, *cots)
+
+    def of(name, a):
+        return norm(arrays | {name: a})
+
+    for name, truth in truths.items():
+        _, (gradient,) = mx.vjp(partial(of, name), [arrays[name]], cots)
+        truth.check(gradient, "alone")
+
+
+@pytest.mark.parametrize("used", ["norm", "sum", "both", "neither"])
+@pytest.mark.parametrize("op", ["add_rms_norm", "add_layer_norm"])
+def test_outputs_that_a_loss_uses(op, used):
+    norm = Norm(op)
+    for dtype in DTYPES:
+        arrays = arguments(norm, (5, 65), dtype)
+        given = zip(("norm", "sum"), cotangents(norm, arrays), strict=True)
+        cots = [c if used in (output, "both") else None for output, c in given]
+        argnums = list(range(len(arrays)))
+        gradients = mx.grad(partial(loss, norm, cots), argnums=argnums)(*arrays.values())
+        check_gradients(norm, arrays, cots, gradients, f"with {used} used")
+
+
+def loss(norm, cots, *args):
+    """A number whose gradient gives the outputs these cotangents, or leaves them unused."""
+    total = args[0].astype(mx.float32).sum() * 0
+    for output, c in zip(norm.function(norm.arguments)(*args), cots, strict=True):
+        if c is not None:
+            total += (output.astype(mx.float32) * c.astype(mx.float32)).sum()
+    return total
+
+
+@pytest.mark.parametrize("op", ["add_rms_norm", "add_layer_norm"])
+def test_x_and_residual_are_one_array(op):
+    norm = Norm(op)
+
+    def of_one(x, *rest):
+        return norm.function(norm.arguments)(x, x, *rest)
+
+    for dtype in DTYPES:
+        arrays = arguments(norm, (5, 65), dtype)
+        arrays["residual"] = arrays["x"]
+        cots = cotangents(norm, arrays)
+        rest = [arrays[n] for n in norm.arguments[2:]]
+        outputs, gradients = mx.vjp(of_one, [arrays["x"], *rest], cots)
+        check_outputs(norm, arrays, outputs)
+        truths = oracle.gradients(norm, arrays, *cots)
+        # Two equal gradients are added, which doubles without rounding.
+        truths["x"].value, truths["x"].slack = 2 * truths["x"].value, 2 * truths["x"].slack
+        truths["x"].check(gradients[0], "twice")
+        for name, gradient in zip(norm.arguments[2:], gradients[1:], strict=True):
+            truths[name].check(gradient)

@@ -1,0 +1,143 @@
+"""head_rms_norm and qk_norm: a row is a head, and a weight may have a row for each head."""
+
+import itertools
+
+import mlx.core as mx
+import pytest
+
+import mlx_norms
+import oracle
+from bits import assert_same_bits
+from inputs import normal
+from norm_case import DTYPES, Norm, describe
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+HEAD_DIMS = (1, 33, 64, 80, 128, 256)
+
+
+def heads(shape, dtype, weight, weight_dtype, seed=0):
+    """x, and a weight shared by all heads, one for each, or none."""
+    arrays = {"x": normal(shape, dtype, seed=(seed, 0))}
+    if weight is not None:
+        of = shape[-1:] if weight == "shared" else shape[-2:]
+        arrays["weight"] = normal(of, weight_dtype, seed=(seed, 1))
+    return arrays
+
+
+@pytest.mark.parametrize("weight", [None, "shared", "each"])
+def test_head_rms_norm(weight):
+    shapes = [(2, 5, 4), (3, 1), (4,), (0, 4), (2, 0), (1, 7, 12)]
+    for shape, dim, dtype in itertools.product(shapes, HEAD_DIMS, DTYPES):
+        check_with_gradients(Norm("head_rms_norm"), heads((*shape, dim), dtype, weight, dtype))
+    for x, w in itertools.permutations(DTYPES, 2):
+        check_with_gradients(Norm("head_rms_norm"), heads((3, 4, 65), x, weight, w))
+
+
+@pytest.mark.parametrize("weight", ["shared", "each"])
+def test_options(weight):
+    options = [dict(weight_offset=1.0), dict(rounding="late"), dict(eps=0.1)]
+    options += [dict(weight_offset=1.0, rounding="early")] + [dict(dtype=t) for t in DTYPES]
+    for option, dtype in itertools.product(options, DTYPES):
+        check_with_gradients(
+            Norm("head_rms_norm", **option), heads((2, 3, 4, 65), dtype, weight, mx.float32)
+        )
+
+
+def test_weight_for_each_head_is_rms_norm_head_by_head():
+    for dtype in DTYPES:
+        x, w = heads((2, 5, 4, 65), dtype, "each", mx.float32).values()
+        y = mlx_norms.head_rms_norm(x, w, 1e-5)
+        for h in range(4):
+            alone = mlx_norms.rms_norm(x[:, :, h], w[h], 1e-5)
+            assert_same_bits(y[:, :, h], alone, f"{dtype}, head {h}")
+
+
+@pytest.mark.parametrize("weight", [None, "shared", "each"])
+def test_qk_norm_is_head_rms_norm_of_each(weight):
+    for (hq, hk), dim, dtype in itertools.product([(8, 2), (4, 4), (1, 3)], (33, 64, 128), DTYPES):
+        for options in ({}, dict(weight_offset=1.0), dict(rounding="late"), dict(dtype=mx.float32)):
+            if weight is None and "weight_offset" in options:
+                continue
+            q, *wq = heads((2, 5, hq, dim), dtype, weight, dtype, 1).values()
+            k, *wk = heads((2, 7, hk, dim), dtype, weight, mx.float32, 2).values()
+            weights = (wq[0], wk[0]) if weight else (None, None)
+            both = mlx_norms.qk_norm(q, k, *weights, 1e-6, **options)
+            for got, x, w in zip(both, (q, k), weights, strict=True):
+                note = f"{hq} and {hk} heads of {dim}, {dtype}, {options}"
+                assert_same_bits(got, mlx_norms.head_rms_norm(x, w, 1e-6, **options), note)
+
+
+@pytest.mark.parametrize("weight", [None, "shared", "each"])
+@pytest.mark.parametrize("used", ["q", "k", "both"])
+def test_qk_norm_gradients(weight, used):
+    norm = Norm("head_rms_norm", eps=1e-6)
+    for dtype in DTYPES:
+        q = heads((2, 5, 8, 64), dtype, weight, dtype, 1)
+        k = heads((2, 7, 2, 64), dtype, weight, mx.float32, 2)
+        cots = [normal(a["x"].shape, dtype, seed=i) for i, a in enumerate((q, k))]
+        args = [q["x"], k["x"]] + ([q["weight"], k["weight"]] if weight else [])
+
+        def loss(q, k, wq=None, wk=None, cots=cots):
+            outputs = mlx_norms.qk_norm(q, k, wq, wk, 1e-6)
+            terms = [(o.astype(mx.float32) * c).sum() for o, c in zip(outputs, cots)]
+            return {"q": terms[0], "k": terms[1], "both": terms[0] + terms[1]}[used]
+
+        grads = mx.grad(loss, argnums=list(range(len(args))))(*args)
+        for i, (name, arrays) in enumerate((("q", q), ("k", k))):
+            cot = cots[i] if used in (name, "both") else None
+            truths = oracle.gradients(norm, arrays, cot)
+            for truth, grad in zip(truths.values(), grads[i::2], strict=True):
+                truth.check_with_gradients(grad, f"{describe(norm, arrays)} of qk_norm's {name}")
+
+
+@pytest.mark.parametrize("weight", ["shared", "each"])
+def test_qk_norm_vmap(weight):
+    q, wq = heads((3, 5, 8, 64), mx.float16, weight, mx.float16, 1).values()
+    k, wk = heads((3, 5, 2, 64), mx.float16, weight, mx.float16, 2).values()
+    many = [mx.stack([w, w * 2, w * 3]) for w in (wq, wk)]
+    norm = Norm("head_rms_norm", eps=1e-6)
+    f = lambda q, k, wq, wk: mlx_norms.qk_norm(q, k, wq, wk, 1e-6)  # noqa: E731
+    for axes in itertools.product((0, None), repeat=4):
+        if axes == (None,) * 4:
+            continue
+        args = [q, k, *many]
+        args = [a if axis == 0 else a[0] for a, axis in zip(args, axes)]
+        got = mx.vmap(f, in_axes=axes)(*args)
+        for i in range(3):
+            one = [a[i] if axis == 0 else a for a, axis in zip(args, axes)]
+            for out, x, w in ((got[0], one[0], one[2]), (got[1], one[1], one[3])):
+                oracle.forward(norm, {"x": x, "weight": w})[0].check_with_gradients(
+                    out[i], f"vmap {axes}"
+                )
+
+
+def test_qk_norm_compiled_and_differentiated_twice():
+    q, wq = heads((2, 3, 4, 33), mx.float32, "each", mx.float32, 1).values()
+    k, wk = heads((2, 3, 2, 33), mx.float32, "shared", mx.float32, 2).values()
+    args = (q, k, wq, wk)
+
+    def loss(norms):
+        def of(q, k, wq, wk):
+            a, b = norms(q, k, wq, wk)
+            return (a * a * q).sum() + (b * mx.tanh(b)).sum()
+
+        return of
+
+    def curvature(norms):
+        argnums = [0, 1, 2, 3]
+        first = mx.grad(loss(norms), argnums=argnums)
+        return mx.grad(lambda *a: sum((g * g).sum() for g in first(*a)), argnums=argnums)
+
+    def one_by_one(q, k, wq, wk):
+        one = mlx_norms.rms_norm
+        heads_of_q = mx.stack([one(q[:, :, h], wq[h], 1e-6) for h in range(4)], axis=2)
+        return heads_of_q, one(k, wk, 1e-6)
+
+    fused = lambda *a: mlx_norms.qk_norm(*a, 1e-6)  # noqa: E731
+    for a, b in zip(curvature(fused)(*args), curvature(one_by_one)(*args), strict=True):
+        assert mx.max(mx.abs(a - b)) <= 1e-5 * mx.max(mx.abs(b))
+    gradient = lambda *a: mx.vjp(fused, list(a[:4]), list(a[4:]))[1]  # noqa: E731
+    for f, given in ((fused, args), (gradient, (*args, q, k))):
+        for a, b in zip(mx.compile(f)(*given), f(*given), strict=True):
+            assert_same_bits(a, b, "compiled")

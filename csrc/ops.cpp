@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "csrc/cpu/isa.h"
 #include "csrc/norm.h"
 
 namespace mlx_norms {
@@ -157,6 +158,7 @@ Arrays build(
   if (stream.device == mx::Device::gpu) {
     return primitive->compose(inputs);
   }
+  cpu::isa(); // refuses an instruction set that this machine lacks
   return mx::array::make_arrays(
       std::move(shapes), dtypes, std::move(primitive), inputs);
 }

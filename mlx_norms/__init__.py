@@ -1,6 +1,5 @@
 """Normalisation kernels for MLX, as real primitives: lazy, differentiable, compilable."""
 
-import importlib.metadata
 from pkgutil import extend_path
 
 # In a checkout this folder hides the installed package, which has the extension.
@@ -10,7 +9,7 @@ from mlx_norms import _guard  # noqa: E402
 
 _guard.load()
 
-from mlx_norms import nn  # noqa: E402
+from mlx_norms import _built, nn  # noqa: E402
 from mlx_norms._ext import (  # noqa: E402
     add_layer_norm,
     add_rms_norm,
@@ -20,7 +19,7 @@ from mlx_norms._ext import (  # noqa: E402
     rms_norm,
 )
 
-__version__ = importlib.metadata.version("mlx_norms")
+__version__ = _built.VERSION
 
 __all__ = [
     "add_layer_norm",

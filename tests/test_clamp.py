@@ -20,7 +20,7 @@ INF, NAN, MAX = float("inf"), float("nan"), 65504.0
 def row_of(norm, pairs, length=33, dtype=mx.float16, other=mx.float16):
     """Arguments whose x and residual begin with the pairs given."""
     arrays = arguments(norm, (2, length), dtype, others={"residual": other})
-    for name, values in zip(("x", "residual"), zip(*pairs), strict=True):
+    for name, values in zip(("x", "residual"), zip(*pairs, strict=True), strict=True):
         arrays[name][0, : len(values)] = mx.array(values, arrays[name].dtype)
     return arrays
 
@@ -79,7 +79,7 @@ def test_sums_of_other_dtypes_are_left_alone(op):
         results = []
         for clamp in (False, True):
             norm = Norm(op, clamp=clamp)
-            out, grads = mx.vjp(norm.function(list(arrays)), list(arrays.values()), cots)
+            out, grads = norm.vjp(arrays, cots)
             results.append([*out, *grads])
         for a, b in zip(*results, strict=True):
             assert_same_bits(a, b, f"{op} {x} and {r}")
@@ -101,7 +101,7 @@ def test_gradient_is_zero_where_the_sum_is_saturated(op, dtype):
     for length in (6, 33, 65):
         arrays = row_of(norm, pairs, length)
         cots = cotangents(norm, arrays)
-        _, grads = mx.vjp(norm.function(list(arrays)), list(arrays.values()), cots)
+        _, grads = norm.vjp(arrays, cots)
         truths = oracle.gradients(norm, arrays, *cots)
         for grad, truth in zip(grads, truths.values(), strict=True):
             truth.check(grad)

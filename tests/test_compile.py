@@ -1,6 +1,7 @@
 """mx.compile and mx.checkpoint change nothing but time and memory."""
 
 import itertools
+from functools import partial
 
 import mlx.core as mx
 import pytest
@@ -53,7 +54,9 @@ def test_shapeless(op):
 
 
 def test_shapeless_heads():
-    f = lambda q, k, wq, wk: mlx_norms.qk_norm(q, k, wq, wk, 1e-6)  # noqa: E731
+    def f(q, k, wq, wk):
+        return mlx_norms.qk_norm(q, k, wq, wk, 1e-6)
+
     compiled = mx.compile(f, shapeless=True)
     for tokens, hq, hk, dim in [(5, 8, 2, 64), (1, 8, 2, 64), (3, 4, 4, 33)]:
         q, k = (normal((tokens, h, dim), mx.float16, seed=h) for h in (hq, hk))
@@ -124,7 +127,10 @@ def test_norms_that_differ_are_not_merged(op, one, other):
     assert_all_same(mx.compile(both)(*args), [*a(arrays), *b(arrays)], f"{op}: {one} and {other}")
     if a.out_dtype(arrays) == b.out_dtype(arrays):
         cots = cotangents(a, arrays)
-        gradients = lambda *g: [*pullback(a)(*g), *pullback(b)(*g)]  # noqa: E731
+
+        def gradients(*args):
+            return [*pullback(a)(*args), *pullback(b)(*args)]
+
         expected = [*pullback(a)(*args, *cots), *pullback(b)(*args, *cots)]
         got = mx.compile(gradients)(*args, *cots)
         assert len(got) == 2 * n
@@ -171,13 +177,15 @@ def test_gradients_of_different_arguments_are_not_merged(op):
     arrays = arguments(norm, (5, 65), mx.float32)
     args, cots = list(arrays.values()), cotangents(norm, arrays)
 
+    def of(name, rest, a):
+        return norm(rest | {name: a})
+
     def one_by_one(*args):
-        grads = []
-        for i, name in enumerate(norm.arguments):
-            rest = {n: a for n, a in zip(norm.arguments, args) if n != name}
-            f = lambda a, name=name, rest=rest: norm({**rest, name: a})  # noqa: E731
-            grads += mx.vjp(f, [args[i]], cots)[1]
-        return grads
+        gradients = []
+        for name, a in zip(norm.arguments, args, strict=True):
+            rest = dict(zip(norm.arguments, args, strict=True))
+            gradients += mx.vjp(partial(of, name, rest), [a], cots)[1]
+        return gradients
 
     assert_all_same(mx.compile(one_by_one)(*args), one_by_one(*args), op)
 

@@ -1,6 +1,7 @@
 """Forward mode and second derivatives against float64 finite differences."""
 
 import itertools
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -59,6 +60,11 @@ def assert_close(got, truth, unit, note):
     assert worst <= 32 * unit, f"{note}: off by {worst / unit:.3g} units of the row's largest"
 
 
+def of(norm, arrays, names, *free):
+    """The op as a function of the arrays named, with the others held."""
+    return norm(arrays | dict(zip(names, free, strict=True)))
+
+
 def subsets(names):
     for k in range(1, len(names) + 1):
         yield from itertools.combinations(names, k)
@@ -82,22 +88,31 @@ def test_jvp(op, options):
     for shape in ((3, 33), (2, 3, 64), (7,), (2, 5)):
         norm, arrays, exact, tangents = float32_case(op, shape, **options)
         for names in subsets(norm.arguments):
-            rest = {n: a for n, a in arrays.items() if n not in names}
-            f = lambda *free, names=names, rest=rest: norm(rest | dict(zip(names, free)))  # noqa: E731
+            f = partial(of, norm, arrays, names)
             outputs, derivatives = mx.jvp(
                 f, [arrays[n] for n in names], [tangents[n] for n in names]
             )
             for a, b in zip(outputs, norm(arrays), strict=True):
                 assert_same_bits(a, b, f"{op} in jvp")
             some = {n: oracle.exact(tangents[n]) for n in names}
-            truths = central(lambda a, norm=norm: value64(norm, a), exact, some)
+            truths = central(partial(value64, norm), exact, some)
             for got, truth in zip(derivatives, truths, strict=True):
                 assert_close(got, truth, U32, f"{op} {shape} along {names}")
 
 
 @pytest.mark.parametrize("op", OPS)
+def test_jvp_of_long_rows(op):
+    for shape in ((2, 1025), (2, 8192), (1, 65536)):
+        norm, arrays, exact, tangents = float32_case(op, shape)
+        _, got = mx.jvp(norm.function(list(arrays)), list(arrays.values()), list(tangents.values()))
+        along_all = {n: oracle.exact(t) for n, t in tangents.items()}
+        truths = central(partial(value64, norm), exact, along_all)
+        for g, truth in zip(got, truths, strict=True):
+            assert_close(g, truth, U32, f"{op} {shape}")
+
+
+@pytest.mark.parametrize("op", OPS)
 def test_jvp_in_16_bits(op):
-    norm = Norm(op)
     for dtype, (x, weight) in itertools.product(DTYPES, itertools.product(DTYPES, repeat=2)):
         norm = Norm(op, dtype=dtype)
         arrays = arguments(norm, (3, 65), x, others={"weight": weight})
@@ -107,8 +122,9 @@ def test_jvp_in_16_bits(op):
         f = norm.function(list(arrays))
         outputs, got = mx.jvp(f, list(arrays.values()), list(tangents.values()))
         exact = {n: oracle.exact(a) for n, a in arrays.items()}
-        along = {n: oracle.exact(t) for n, t in tangents.items()}
-        for g, o, truth in zip(got, outputs, central(lambda a: value64(norm, a), exact, along)):
+        exact_tangents = {n: oracle.exact(t) for n, t in tangents.items()}
+        truths = central(partial(value64, norm), exact, exact_tangents)
+        for g, o, truth in zip(got, outputs, truths, strict=True):
             assert g.dtype == o.dtype
             narrow = max(oracle.unit_roundoff(d) for d in (dtype, x))
             assert_close(g, truth, narrow / 4, f"{op} {x} {weight} to {dtype}")
@@ -129,18 +145,29 @@ def test_jvp_is_the_transpose_of_vjp(op):
     np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-def hessian_case(op, shape=(3, 33), **options):
-    norm, arrays, exact, tangents = float32_case(op, shape, **options)
-    weights = cotangents(norm, arrays, seed=3)
-    weights64 = [oracle.exact(w) for w in weights]
-    along = {n: oracle.exact(t) for n, t in tangents.items()}
+def total(norm, weights, *args):
+    return loss(norm.function(norm.arguments)(*args), weights).astype(mx.float32)
 
-    def total(*args):
-        return loss(norm.function(list(arrays))(*args), weights)
 
-    truths = central(lambda a: list(gradient64(norm, a, weights64).values()), exact, along)
-    gradient = mx.grad(total, argnums=list(range(len(arrays))))
-    return norm, list(arrays.values()), list(tangents.values()), gradient, truths
+def gradient_of(norm, weights):
+    argnums = list(range(len(norm.arguments)))
+    return mx.grad(partial(total, norm, weights), argnums=argnums)
+
+
+def along(gradient, tangents, *args):
+    """The gradient of the loss along tangents, whose gradient is the Hessian times those."""
+    pairs = zip(gradient(*args), tangents, strict=True)
+    return sum((g.astype(mx.float32) * t.astype(mx.float32)).sum() for g, t in pairs)
+
+
+def hessian_products(norm, arrays, tangents, weights):
+    """The Hessian of the loss times the tangents, in float64."""
+    weights = [oracle.exact(w) for w in weights]
+    return central(
+        lambda a: list(gradient64(norm, a, weights).values()),
+        {n: oracle.exact(a) for n, a in arrays.items()},
+        {n: oracle.exact(t) for n, t in tangents.items()},
+    )
 
 
 @pytest.mark.parametrize("options", [{}, dict(weight_offset=1.0), dict(eps=0.1)], ids=str)
@@ -148,28 +175,27 @@ def hessian_case(op, shape=(3, 33), **options):
 def test_gradient_of_gradient(op, options):
     """Hessian times a vector, over all arguments at once."""
     for shape in ((3, 33), (2, 3, 64), (7,), (2, 5)):
-        norm, args, tangents, gradient, truths = hessian_case(op, shape, **options)
-
-        def along(*args, gradient=gradient, tangents=tangents):
-            return sum((g * t).sum() for g, t in zip(gradient(*args), tangents, strict=True))
-
-        got = mx.grad(along, argnums=list(range(len(args))))(*args)
+        norm, arrays, _, tangents = float32_case(op, shape, **options)
+        weights = cotangents(norm, arrays, seed=3)
+        f = partial(along, gradient_of(norm, weights), tangents.values())
+        got = mx.grad(f, argnums=list(range(len(arrays))))(*arrays.values())
+        truths = hessian_products(norm, arrays, tangents, weights)
         for name, g, truth in zip(norm.arguments, got, truths, strict=True):
             assert_close(g, truth, U32, f"{op} {shape} {name}")
 
 
 @pytest.mark.parametrize("op", OPS)
 def test_forward_over_reverse_and_reverse_over_forward(op):
-    norm, args, tangents, gradient, truths = hessian_case(op)
-    _, got = mx.jvp(gradient, args, tangents)
+    norm, arrays, _, tangents = float32_case(op)
+    weights = cotangents(norm, arrays, seed=3)
+    truths = hessian_products(norm, arrays, tangents, weights)
+    args, tangents = list(arrays.values()), list(tangents.values())
+    _, got = mx.jvp(gradient_of(norm, weights), args, tangents)
     for name, g, truth in zip(norm.arguments, got, truths, strict=True):
         assert_close(g, truth, U32, f"{op} jvp of grad, {name}")
 
-    weights = cotangents(norm, dict(zip(norm.arguments, args)), seed=3)
-    f = norm.function(norm.arguments)
-
     def slope(*args):
-        outputs, derivatives = mx.jvp(f, list(args), tangents)
+        outputs, derivatives = mx.jvp(norm.function(norm.arguments), list(args), tangents)
         return sum((w * o * d).sum() for w, o, d in zip(weights, outputs, derivatives, strict=True))
 
     got = mx.grad(slope, argnums=list(range(len(args))))(*args)
@@ -184,16 +210,17 @@ def test_third_derivative(op):
     weights = cotangents(norm, arrays, seed=3)
     weights64 = [oracle.exact(w) for w in weights]
     names = list(arrays)
-    line = lambda t: loss(  # noqa: E731
-        norm({n: arrays[n] + t * tangents[n] for n in names}), weights
-    )
+
+    def line(t):
+        return loss(norm({n: arrays[n] + t * tangents[n] for n in names}), weights)
+
     third = mx.grad(mx.grad(mx.grad(line)))(mx.array(0.0))
     h = 1e-3
-    along = {n: oracle.exact(tangents[n]) for n in names}
+    line64 = {n: oracle.exact(tangents[n]) for n in names}
 
     def slope(t):
-        at = {n: exact[n] + t * along[n] for n in names}
-        return sum((g * along[n]).sum() for n, g in gradient64(norm, at, weights64).items())
+        at = {n: exact[n] + t * line64[n] for n in names}
+        return sum((g * line64[n]).sum() for n, g in gradient64(norm, at, weights64).items())
 
     expected = (slope(h) - 2 * slope(0.0) + slope(-h)) / h**2
     np.testing.assert_allclose(third.item(), expected, rtol=1e-3)
@@ -201,27 +228,17 @@ def test_third_derivative(op):
 
 @pytest.mark.parametrize("op", OPS)
 def test_second_derivative_in_16_bits(op):
-    """Finite, of the input's dtype, and as near as 16 bits allow."""
+    """Of the input's dtype, and as near as 16 bits allow."""
+    norm = Norm(op)
     for dtype in DTYPES[1:]:
-        norm = Norm(op)
         arrays = arguments(norm, (3, 33), dtype)
-        tangents = [normal(a.shape, dtype, seed=(7, i)) for i, a in enumerate(arrays.values())]
+        tangents = {
+            n: normal(a.shape, dtype, seed=(7, i)) for i, (n, a) in enumerate(arrays.items())
+        }
         weights = cotangents(norm, arrays, seed=3)
-
-        def along(*args, norm=norm, weights=weights, tangents=tangents):
-            gradient = mx.grad(
-                lambda *a: loss(norm.function(norm.arguments)(*a), weights).astype(mx.float32),
-                argnums=list(range(len(args))),
-            )
-            terms = zip(gradient(*args), tangents, strict=True)
-            return sum((g.astype(mx.float32) * t.astype(mx.float32)).sum() for g, t in terms)
-
-        got = mx.grad(along, argnums=list(range(len(arrays))))(*arrays.values())
-        truths = central(
-            lambda a: list(gradient64(norm, a, [oracle.exact(w) for w in weights]).values()),
-            {n: oracle.exact(a) for n, a in arrays.items()},
-            {n: oracle.exact(t) for n, t in zip(arrays, tangents, strict=True)},
-        )
+        f = partial(along, gradient_of(norm, weights), tangents.values())
+        got = mx.grad(f, argnums=list(range(len(arrays))))(*arrays.values())
+        truths = hessian_products(norm, arrays, tangents, weights)
         for (name, a), g, truth in zip(arrays.items(), got, truths, strict=True):
             assert g.dtype == a.dtype
             assert_close(g, truth, oracle.unit_roundoff(dtype) / 4, f"{op} {dtype} {name}")

@@ -40,11 +40,6 @@ class Environment:
             for file in Path(root).iterdir():
                 if file.is_file():
                     (self.package / file.name).write_bytes(file.read_bytes())
-        info = purelib / f"mlx_norms-{mlx_norms.__version__}.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: mlx_norms\nVersion: {mlx_norms.__version__}\n"
-        )
 
     def pip(self, *arguments):
         run(self.python, "-m", "pip", "--disable-pip-version-check", "-q", *arguments)

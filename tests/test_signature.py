@@ -56,10 +56,22 @@ def test_defaults():
         (mlx_norms.rms_norm(x, w), mlx_norms.rms_norm(x, w, 1e-5)),
         (mlx_norms.layer_norm(x), mlx_norms.layer_norm(x, None, None, 1e-5)),
         (mlx_norms.layer_norm(x, w), mlx_norms.layer_norm(x, w, None, 1e-5)),
-        *zip(mlx_norms.add_rms_norm(x, x), mlx_norms.add_rms_norm(x, x, None, 1e-5)),
-        *zip(mlx_norms.add_rms_norm(x, x, w), mlx_norms.add_rms_norm(x, x, w, 1e-5, clamp=False)),
-        *zip(mlx_norms.add_layer_norm(x, x), mlx_norms.add_layer_norm(x, x, None, None, 1e-5)),
-        *zip(mlx_norms.add_layer_norm(x, x, w, b), mlx_norms.add_layer_norm(x, x, w, b, 1e-5)),
+        *zip(mlx_norms.add_rms_norm(x, x), mlx_norms.add_rms_norm(x, x, None, 1e-5), strict=True),
+        *zip(
+            mlx_norms.add_rms_norm(x, x, w),
+            mlx_norms.add_rms_norm(x, x, w, 1e-5, clamp=False),
+            strict=True,
+        ),
+        *zip(
+            mlx_norms.add_layer_norm(x, x),
+            mlx_norms.add_layer_norm(x, x, None, None, 1e-5),
+            strict=True,
+        ),
+        *zip(
+            mlx_norms.add_layer_norm(x, x, w, b),
+            mlx_norms.add_layer_norm(x, x, w, b, 1e-5),
+            strict=True,
+        ),
     ]
     for got, expected in same:
         assert_same_bits(got, expected)

@@ -197,7 +197,6 @@ void eval_group(
     return;
   }
 
-  cpu::kernels(); // an unknown instruction set is refused here, not in the task
   mx::cpu::get_command_encoder(stream).dispatch(
       [=,
        width = static_cast<int64_t>(normalised.shape(-1)),
@@ -280,7 +279,6 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
     bias_to = rows_out(*next++);
   }
 
-  cpu::kernels(); // an unknown instruction set is refused here, not in the task
   mx::cpu::get_command_encoder(stream()).dispatch([=, spec = spec_]() {
     ParameterGradient weight_gradient(weight_wanted, n_weight_rows, width);
     ParameterGradient bias_gradient(spec.bias, 1, width);

@@ -179,8 +179,6 @@ Statistics statistics(FloatRow row, int64_t width, bool centre, float eps) {
     });
     s.correction = sums.v[0] / width;
     variance = sums.v[1] / width - s.correction * s.correction;
-    // The difference can round below zero on a constant row.
-    variance = variance < 0.0f ? 0.0f : variance;
   } else {
     auto sum = pairwise_sums<1>(padded(width), [&](int64_t i) {
       Floats x = load(v + i);

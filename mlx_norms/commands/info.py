@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
 def facts() -> list[tuple[str, str]]:
     """What is printed, as (label, text)."""
     return [
-        ("mlx_norms", _version("mlx-norms") or "not installed as a package"),
+        ("mlx_norms", _built.VERSION),
         ("mlx", _version("mlx") or "not installed as a package"),
         ("backend wheel", _backend_wheels()),
         ("built against", f"mlx {_built.MLX_VERSION}, nanobind {_built.NANOBIND_VERSION}"),

@@ -41,7 +41,7 @@ class Source:
     def __init__(self, directory: Path):
         self.root = directory
         directory.mkdir()
-        for name in ("CMakeLists.txt", "csrc", "mlx_norms"):
+        for name in ("CMakeLists.txt", "pyproject.toml", "csrc", "mlx_norms"):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             copy(ROOT / name, directory / name)
 

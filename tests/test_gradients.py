@@ -7,6 +7,7 @@ import mlx.core as mx
 import pytest
 
 import oracle
+from bits import assert_same_bits
 from checks import check_gradients, check_outputs, check_with_gradients
 from inputs import FEW_ROWS, LENGTHS, arguments, cotangents, mixed_dtypes, rows_for
 from norm_case import DTYPES, OPS, Norm
@@ -77,6 +78,41 @@ def test_of_one_argument_alone(op):
     for name, truth in truths.items():
         _, (gradient,) = mx.vjp(partial(of, name), [arrays[name]], cots)
         truth.check(gradient, "alone")
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_many_like_rows(op):
+    """Sums over rows whose terms are alike, so that the roundings of a plain sum add up."""
+    norm = Norm(op)
+    for dtype, rows in itertools.product(DTYPES, (4099, 65536)):
+        some = arguments(norm, (1, 9), dtype)
+        shape = (rows, 9)
+        arrays = {n: mx.broadcast_to(a, shape) if a.ndim == 2 else a for n, a in some.items()}
+        cots = [mx.broadcast_to(c, shape) for c in cotangents(norm, some)]
+        check_with_gradients(norm, arrays, cots)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_infinite_cotangent(op):
+    """A sum over rows that is infinite stays so, and does not become NaN in the rows after."""
+    norm = Norm(op)
+    for dtype, bad in itertools.product(DTYPES, (float("inf"), float("-inf"))):
+        arrays = arguments(norm, (7, 33), dtype)
+        cots = cotangents(norm, arrays)
+        _, clean = norm.vjp(arrays, cots)
+        cots[0][2, 5] = bad
+        _, gradients = norm.vjp(arrays, cots)
+        n = oracle.statistics(norm, oracle.rounded_sum(norm, arrays))[0][2, 5]
+        expected = {"weight": bad if n > 0 else -bad, "bias": bad}
+        for name, got, before in zip(arrays, gradients, clean, strict=True):
+            note = f"{op}, {dtype}, {bad}, {name}"
+            if name in expected:
+                assert got[5].item() == expected[name], note
+                assert_same_bits(got[:5], before[:5], note)
+                assert_same_bits(got[6:], before[6:], note)
+            else:
+                assert mx.all(mx.isnan(got[2]) | mx.isinf(got[2])), note
+                assert_same_bits(got[3:], before[3:], note)
 
 
 @pytest.mark.parametrize("used", ["norm", "sum", "both", "neither"])

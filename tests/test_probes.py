@@ -15,6 +15,14 @@ from norm_case import DTYPES, OPS, Norm
 pytestmark = pytest.mark.usefixtures("backend")
 
 
+# Bits of the exponent, and of the significand, of NaN and inf.
+EXPONENTS = {
+    mx.float32: (0x7F800000, 0x007FFFFF),
+    mx.float16: (0x7C00, 0x03FF),
+    mx.bfloat16: (0x7F80, 0x007F),
+}
+
+
 def with_sum(norm, arrays, s, dtype):
     """The arrays with x, or x + residual, equal to s rounded to a dtype."""
     s = np.asarray(s, dtype=np.float32)
@@ -176,3 +184,21 @@ def test_what_is_not_finite_stays_in_its_row(op, bad, place):
         if norm.adds:
             expected = oracle.rounded_sum(norm, spoilt)[2]
             np.testing.assert_array_equal(oracle.exact(got[1][2]), expected)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_nan_stays_nan(op):
+    """Also those whose bits, rounded up as a number's are, would pass for one."""
+    for dtype, out in itertools.product(DTYPES, (None, *DTYPES)):
+        norm = Norm(op, dtype=out)
+        exponent, ones = EXPONENTS[dtype]
+        payloads = (1, 2, ones >> 1, (ones >> 1) + 1, ones - 1, ones)
+        words = mx.uint32 if dtype == mx.float32 else mx.uint16
+        patterns = [sign | exponent | p for sign in (0, exponent + ones + 1) for p in payloads]
+        nans = mx.array(patterns, words).view(dtype)
+        arrays = arguments(norm, (nans.size, 17), dtype)
+        arrays["x"][:, 3] = nans
+        outputs = norm(arrays)
+        assert mx.all(mx.isnan(outputs[0])), f"{op}, {dtype} to {out}"
+        for total in outputs[1:]:
+            assert mx.all(mx.isnan(total) == (mx.arange(17) == 3)), f"{op}, {dtype} to {out}"

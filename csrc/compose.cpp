@@ -6,9 +6,9 @@
 
 namespace mlx_norms {
 
-namespace {
-
 using mx::array;
+
+namespace {
 
 array as_float(const array& a, mx::Stream s) {
   return mx::astype(a, mx::float32, s);
@@ -36,8 +36,25 @@ Normalised normalise(const NormSpec& spec, const array& x, mx::Stream s) {
   return {mx::multiply(d, rstd, s), rstd};
 }
 
+} // namespace
+
 array shifted_weight(const NormSpec& spec, const array& weight, mx::Stream s) {
   return mx::add(as_float(weight, s), array(spec.weight_offset), s);
+}
+
+array apply_parameters(
+    const NormSpec& spec,
+    const array& normalised,
+    const NormInputs& in,
+    mx::Stream s) {
+  auto y = as_float(normalised, s);
+  if (spec.weight) {
+    y = mx::multiply(y, shifted_weight(spec, *in.weight, s), s);
+  }
+  if (spec.bias) {
+    y = mx::add(y, as_float(*in.bias, s), s);
+  }
+  return y;
 }
 
 array sum_over_rows(const array& a, int row_axes, mx::Stream s) {
@@ -46,7 +63,11 @@ array sum_over_rows(const array& a, int row_axes, mx::Stream s) {
   return mx::sum(a, axes, /* keepdims= */ false, s);
 }
 
-} // namespace
+array zero_where_saturated(const array& a, const array& s, mx::Stream stream) {
+  auto saturated = mx::greater_equal(
+      mx::abs(as_float(s, stream), stream), array(kFloat16Max), stream);
+  return mx::where(saturated, array(0, a.dtype()), a, stream);
+}
 
 std::vector<array> compose_norm(
     const NormSpec& spec,
@@ -63,19 +84,10 @@ std::vector<array> compose_norm(
   }
   auto y = normalise(spec, x, s).n;
   if (spec.rounding == Rounding::Early) {
-    y = as_float(mx::astype(y, dtype, s), s);
+    y = mx::astype(y, dtype, s);
   }
-  if (spec.weight) {
-    y = mx::multiply(y, shifted_weight(spec, *in.weight, s), s);
-  }
-  if (spec.bias) {
-    y = mx::add(y, as_float(*in.bias, s), s);
-  }
-  std::vector<array> outputs{mx::astype(y, dtype, s)};
-  if (spec.residual) {
-    outputs.push_back(x);
-  }
-  return outputs;
+  y = mx::astype(apply_parameters(spec, y, in, s), dtype, s);
+  return spec.residual ? std::vector<array>{y, x} : std::vector<array>{y};
 }
 
 std::vector<array> compose_norm_vjp(
@@ -101,9 +113,7 @@ std::vector<array> compose_norm_vjp(
       dx = mx::add(dx, as_float(*in.sum_cotangent, s), s);
     }
     if (spec.norm.clamp && in.s.dtype() == mx::float16) {
-      auto saturated = mx::greater_equal(
-          mx::abs(as_float(in.s, s), s), array(kFloat16Max), s);
-      dx = mx::where(saturated, array(0.0f), dx, s);
+      dx = zero_where_saturated(dx, in.s, s);
     }
     gradients.push_back(dx);
   }

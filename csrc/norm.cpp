@@ -10,25 +10,127 @@ namespace mlx_norms {
 
 namespace {
 
-// f as a function of the arguments in argnums alone.
-Function
-fix_others(Function f, const Arrays& inputs, const std::vector<int>& argnums) {
-  return [f = std::move(f), inputs, argnums](const Arrays& free) {
-    auto all = inputs;
-    for (size_t i = 0; i < argnums.size(); ++i) {
-      all[argnums[i]] = free[i];
-    }
-    return f(all);
-  };
+using mx::array;
+using Function = std::function<Arrays(const Arrays&)>;
+using OptionalArray = std::optional<array>;
+
+[[noreturn]] void no_gpu_kernel(const char* name) {
+  // The ops put no node on a GPU stream.
+  throw std::runtime_error(
+      std::string("[") + name + "] has no kernel for this GPU.");
 }
 
-Arrays select(const Arrays& arrays, const std::vector<int>& indices) {
-  Arrays selected;
-  for (auto i : indices) {
-    selected.push_back(arrays[i]);
-  }
-  return selected;
+// Where a tensor's operands stand among a primitive's inputs; -1: absent.
+struct Positions {
+  int x, residual, weight, bias;
+
+  Positions(const NormSpec& spec, int first)
+      : x(first++),
+        residual(spec.residual ? first++ : -1),
+        weight(spec.weight ? first++ : -1),
+        bias(spec.bias ? first++ : -1) {}
+};
+
+// The place of i in argnums; -1: not there.
+int place_of(int i, const std::vector<int>& argnums) {
+  auto it = std::find(argnums.begin(), argnums.end(), i);
+  return it == argnums.end() ? -1 : it - argnums.begin();
 }
+
+// --- A norm without weight and bias, to split a transform into ---------------
+
+NormSpec bare(NormSpec spec) {
+  spec.weight = spec.bias = false;
+  spec.weight_offset = 0.0f;
+  return spec;
+}
+
+// {normalised in dtype, [sum]}
+Arrays bare_norm(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const NormInputs& in,
+    mx::Stream stream) {
+  auto node = std::make_shared<Norm>(stream, bare(spec), dtype);
+  if (!spec.residual) {
+    return {array(in.x.shape(), dtype, std::move(node), {in.x})};
+  }
+  return array::make_arrays(
+      {in.x.shape(), in.x.shape()},
+      {dtype, mx::result_type(in.x, *in.residual)},
+      std::move(node),
+      {in.x, *in.residual});
+}
+
+// The normalised rows of s, in float32.
+array bare_norm(NormSpec spec, const array& s, mx::Stream stream) {
+  spec.residual = false;
+  NormInputs in(bare(spec), &s);
+  return bare_norm(spec, mx::float32, in, stream)[0];
+}
+
+// The Jacobian of the normalised rows, which is symmetric, times a; plus the
+// sum's cotangent, if there is one.
+array bare_norm_vjp(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const array& s,
+    const array& a,
+    const array* sum_cotangent,
+    mx::Stream stream) {
+  NormVJPSpec vjp{.norm = bare(spec), .input = true};
+  vjp.norm.residual = sum_cotangent != nullptr;
+  Arrays inputs{s, a};
+  if (sum_cotangent) {
+    inputs.push_back(*sum_cotangent);
+  }
+  std::vector<mx::Dtype> dtypes{dtype};
+  auto node = std::make_shared<NormVJP>(stream, vjp, dtypes);
+  return array(s.shape(), dtype, std::move(node), std::move(inputs));
+}
+
+// Norm with weight and bias applied by MLX's ops.
+Arrays split_norm(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const NormInputs& in,
+    mx::Stream stream) {
+  bool early = spec.rounding == Rounding::Early;
+  auto outputs = bare_norm(spec, early ? dtype : mx::float32, in, stream);
+  auto y = apply_parameters(spec, outputs[0], in, stream);
+  outputs[0] = mx::astype(y, dtype, stream);
+  return outputs;
+}
+
+// NormVJP with weights applied and sums over rows taken by MLX's ops.
+Arrays split_norm_vjp(
+    const NormVJPSpec& spec,
+    const std::vector<mx::Dtype>& dtypes,
+    const NormVJPInputs& in,
+    mx::Stream stream) {
+  auto g = mx::astype(in.cotangent, mx::float32, stream);
+  auto dtype = dtypes.begin();
+  Arrays gradients;
+  if (spec.input) {
+    auto wg = in.weight
+        ? mx::multiply(g, shifted_weight(spec.norm, *in.weight, stream), stream)
+        : g;
+    gradients.push_back(
+        bare_norm_vjp(spec.norm, *dtype++, in.s, wg, in.sum_cotangent, stream));
+  }
+  if (spec.weight) {
+    auto gn = mx::multiply(g, bare_norm(spec.norm, in.s, stream), stream);
+    auto sum = sum_over_rows(gn, in.weight->ndim(), stream);
+    gradients.push_back(mx::astype(sum, *dtype++, stream));
+  }
+  if (spec.bias) {
+    auto sum = sum_over_rows(g, 1, stream);
+    gradients.push_back(mx::astype(sum, *dtype++, stream));
+  }
+  return gradients;
+}
+
+// --- vmap --------------------------------------------------------------------
 
 int batch_size(const Arrays& inputs, const std::vector<int>& axes) {
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -40,7 +142,7 @@ int batch_size(const Arrays& inputs, const std::vector<int>& axes) {
 }
 
 // a with a batch axis of this size in front: moved there, or broadcast.
-mx::array batched(const mx::array& a, int axis, int size, mx::Stream s) {
+array batched(const array& a, int axis, int size, mx::Stream s) {
   if (axis >= 0) {
     return axis == 0 ? a : mx::moveaxis(a, axis, 0, s);
   }
@@ -49,63 +151,67 @@ mx::array batched(const mx::array& a, int axis, int size, mx::Stream s) {
   return mx::broadcast_to(a, shape, s);
 }
 
-// The kernels take float32, float16 and bfloat16.
-mx::array kernel_dtype(const mx::array& a, mx::Dtype dtype, mx::Stream s) {
-  return a.dtype() == mx::float32 || a.dtype() == mx::float16 ||
-          a.dtype() == mx::bfloat16
-      ? a
-      : mx::astype(a, dtype, s);
+std::pair<Arrays, std::vector<int>> with_leading_axes(Arrays outputs) {
+  std::vector<int> axes(outputs.size(), 0);
+  return {std::move(outputs), std::move(axes)};
 }
 
 } // namespace
 
-Arrays ComposedPrimitive::jvp(
+// --- Norm
+// ----------------------------------------------------------------------
+
+void Norm::eval_gpu(const Arrays&, Arrays&) {
+  no_gpu_kernel(name());
+}
+
+Arrays Norm::jvp(
     const Arrays& primals,
     const Arrays& tangents,
     const std::vector<int>& argnums) {
-  auto f = [this](const Arrays& inputs) { return compose(inputs); };
-  return mx::jvp(
-             fix_others(f, primals, argnums),
-             select(primals, argnums),
-             tangents)
-      .second;
-}
-
-Arrays ComposedPrimitive::vjp(
-    const Arrays& primals,
-    const Arrays& cotangents,
-    const std::vector<int>& argnums,
-    const Arrays&) {
-  auto f = [this](const Arrays& inputs) { return compose(inputs); };
-  return mx::vjp(
-             fix_others(f, primals, argnums),
-             select(primals, argnums),
-             cotangents)
-      .second;
-}
-
-std::pair<Arrays, std::vector<int>> ComposedPrimitive::vmap(
-    const Arrays& inputs,
-    const std::vector<int>& axes) {
-  auto f = [this](const Arrays& in) { return compose(in); };
-  auto outputs = mx::vmap(f, axes)(inputs);
-  return {outputs, std::vector<int>(outputs.size(), 0)};
-}
-
-void ComposedPrimitive::eval_gpu(const Arrays&, Arrays&) {
-  throw std::runtime_error(
-      std::string("[") + name() + "] has no kernel for this GPU.");
-}
-
-Arrays Norm::compose(const Arrays& inputs) const {
+  auto tangent_of = [&](int i) -> const array* {
+    auto place = place_of(i, argnums);
+    return place < 0 ? nullptr : &tangents[place];
+  };
   Arrays outputs;
-  for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
-    auto group = compose_norm(
-        spec_,
-        dtype_,
-        NormInputs(spec_, &inputs[i]),
-        const_cast<Norm*>(this)->stream());
-    outputs.insert(outputs.end(), group.begin(), group.end());
+  auto n_primals = static_cast<int>(primals.size());
+  for (int i = 0; i < n_primals; i += spec_.n_inputs()) {
+    NormInputs in(spec_, &primals[i]);
+    Positions at(spec_, i);
+    auto s =
+        spec_.residual ? bare_norm(spec_, mx::float32, in, stream())[1] : in.x;
+
+    OptionalArray ds, dy;
+    auto add = [&](OptionalArray& total, const array& term) {
+      total = total ? mx::add(*total, term, stream()) : term;
+    };
+    for (auto* t : {tangent_of(at.x), tangent_of(at.residual)}) {
+      if (t) {
+        add(ds, mx::astype(*t, s.dtype(), stream()));
+      }
+    }
+    if (ds && spec_.clamp && s.dtype() == mx::float16) {
+      ds = zero_where_saturated(*ds, s, stream());
+    }
+    if (ds) {
+      auto dn = bare_norm_vjp(spec_, mx::float32, s, *ds, nullptr, stream());
+      auto no_bias = spec_;
+      no_bias.bias = false;
+      add(dy, apply_parameters(no_bias, dn, in, stream()));
+    }
+    if (auto* dw = tangent_of(at.weight)) {
+      auto n = bare_norm(spec_, s, stream());
+      add(dy, mx::multiply(n, *dw, stream()));
+    }
+    if (auto* db = tangent_of(at.bias)) {
+      add(dy, mx::broadcast_to(*db, s.shape(), stream()));
+    }
+    outputs.push_back(
+        dy ? mx::astype(*dy, dtype_, stream())
+           : mx::zeros(s.shape(), dtype_, stream()));
+    if (spec_.residual) {
+      outputs.push_back(ds ? *ds : mx::zeros_like(s, stream()));
+    }
   }
   return outputs;
 }
@@ -115,109 +221,110 @@ Arrays Norm::vjp(
     const Arrays& cotangents,
     const std::vector<int>& argnums,
     const Arrays& outputs) {
-  auto wanted = [&](size_t i) {
-    return std::find(argnums.begin(), argnums.end(), static_cast<int>(i)) !=
-        argnums.end();
+  Arrays gradients(argnums.size(), array(0.0f));
+  auto wanted = [&](int i) { return place_of(i, argnums) >= 0; };
+  auto give = [&](int i, const array& gradient) {
+    if (wanted(i)) {
+      gradients[place_of(i, argnums)] =
+          mx::astype(gradient, primals[i].dtype(), stream());
+    }
   };
-  std::vector<std::optional<mx::array>> gradients(primals.size());
-  size_t in = 0, out = 0;
-  for (; in < primals.size(); in += spec_.n_inputs()) {
-    auto x = in;
-    auto residual = x + spec_.residual;
-    auto weight = residual + spec_.weight;
-    auto bias = weight + spec_.bias;
-
+  auto n_primals = static_cast<int>(primals.size());
+  for (int i = 0, out = 0; i < n_primals;
+       i += spec_.n_inputs(), out += spec_.n_outputs()) {
+    Positions at(spec_, i);
     NormVJPSpec spec{.norm = spec_};
-    spec.input = wanted(x) || (spec_.residual && wanted(residual));
-    spec.weight = spec_.weight && wanted(weight);
-    spec.bias = spec_.bias && wanted(bias);
+    spec.input = wanted(at.x) || wanted(at.residual);
+    spec.weight = wanted(at.weight);
+    spec.bias = wanted(at.bias);
 
-    const auto& s = spec_.residual ? outputs[out + 1] : primals[x];
+    const auto& s = spec_.residual ? outputs[out + 1] : primals[at.x];
     Arrays inputs{s};
     if (spec_.weight) {
-      inputs.push_back(primals[weight]);
+      inputs.push_back(primals[at.weight]);
     }
-    inputs.push_back(kernel_dtype(cotangents[out], dtype_, stream()));
+    inputs.push_back(mx::astype(cotangents[out], dtype_, stream()));
     if (spec_.residual) {
-      inputs.push_back(kernel_dtype(cotangents[out + 1], s.dtype(), stream()));
+      inputs.push_back(mx::astype(cotangents[out + 1], s.dtype(), stream()));
     }
-    out += spec_.n_outputs();
 
     std::vector<mx::Shape> shapes;
     std::vector<mx::Dtype> dtypes;
-    auto want = [&](bool flag, const mx::array& like) {
+    auto want = [&](bool flag, const array& like) {
       if (flag) {
         shapes.push_back(like.shape());
         dtypes.push_back(like.dtype());
       }
     };
     want(spec.input, s);
-    want(spec.weight, primals[weight]);
-    want(spec.bias, primals[bias]);
+    want(spec.weight, primals[std::max(at.weight, 0)]);
+    want(spec.bias, primals[std::max(at.bias, 0)]);
     if (shapes.empty()) {
       continue;
     }
-    auto results = mx::array::make_arrays(
-        std::move(shapes),
-        dtypes,
-        std::make_shared<NormVJP>(stream(), spec, dtypes),
-        inputs);
+    auto node = std::make_shared<NormVJP>(stream(), spec, dtypes);
+    auto results =
+        array::make_arrays(std::move(shapes), dtypes, std::move(node), inputs);
     auto next = results.begin();
     if (spec.input) {
-      gradients[x] = mx::astype(*next, primals[x].dtype(), stream());
-      if (spec_.residual) {
-        gradients[residual] =
-            mx::astype(*next, primals[residual].dtype(), stream());
-      }
-      ++next;
+      give(at.x, *next);
+      give(at.residual, *next++);
     }
     if (spec.weight) {
-      gradients[weight] = *next++;
+      give(at.weight, *next++);
     }
     if (spec.bias) {
-      gradients[bias] = *next++;
+      give(at.bias, *next++);
     }
   }
-  Arrays selected;
-  for (auto i : argnums) {
-    selected.push_back(*gradients[i]);
-  }
-  return selected;
+  return gradients;
 }
 
 std::pair<Arrays, std::vector<int>> Norm::vmap(
     const Arrays& inputs,
     const std::vector<int>& axes) {
-  auto size = batch_size(inputs, axes);
-  auto group_inputs = inputs;
-  for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
-    size_t n_rows_inputs = 1 + spec_.residual;
-    for (size_t j = 0; j < static_cast<size_t>(spec_.n_inputs()); ++j) {
-      if (j < n_rows_inputs) {
-        group_inputs[i + j] =
-            batched(inputs[i + j], axes[i + j], size, stream());
-      } else if (axes[i + j] >= 0) {
-        return ComposedPrimitive::vmap(inputs, axes);
+  auto n_inputs = static_cast<int>(inputs.size());
+  auto rows = inputs;
+  bool parameters_batched = false;
+  for (int i = 0; i < n_inputs; i += spec_.n_inputs()) {
+    Positions at(spec_, i);
+    for (auto j : {at.x, at.residual}) {
+      if (j >= 0) {
+        rows[j] =
+            batched(inputs[j], axes[j], batch_size(inputs, axes), stream());
       }
     }
+    for (auto j : {at.weight, at.bias}) {
+      parameters_batched |= j >= 0 && axes[j] >= 0;
+    }
   }
-  std::vector<mx::Shape> shapes;
+  if (parameters_batched) {
+    // The kernel takes one weight, so each example's is applied after it.
+    auto split = [this, n_inputs](const Arrays& in) {
+      Arrays outputs;
+      for (int i = 0; i < n_inputs; i += spec_.n_inputs()) {
+        auto group =
+            split_norm(spec_, dtype_, NormInputs(spec_, &in[i]), stream());
+        outputs.insert(outputs.end(), group.begin(), group.end());
+      }
+      return outputs;
+    };
+    return with_leading_axes(mx::vmap(Function(split), axes)(inputs));
+  }
   std::vector<mx::Dtype> dtypes;
-  for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
-    NormInputs in(spec_, &group_inputs[i]);
-    shapes.push_back(in.x.shape());
+  for (int i = 0; i < n_inputs; i += spec_.n_inputs()) {
+    NormInputs in(spec_, &rows[i]);
     dtypes.push_back(dtype_);
     if (spec_.residual) {
-      shapes.push_back(in.x.shape());
       dtypes.push_back(mx::result_type(in.x, *in.residual));
     }
   }
-  auto outputs = mx::array::make_arrays(
-      std::move(shapes),
-      dtypes,
-      std::make_shared<Norm>(stream(), spec_, dtype_),
-      group_inputs);
-  return {outputs, std::vector<int>(outputs.size(), 0)};
+  return with_leading_axes(
+      array::make_arrays(
+          output_shapes(rows),
+          dtypes,
+          std::make_shared<Norm>(stream(), spec_, dtype_),
+          rows));
 }
 
 const char* Norm::name() const {
@@ -240,38 +347,85 @@ std::vector<mx::Shape> Norm::output_shapes(const Arrays& inputs) {
   return shapes;
 }
 
-Arrays NormVJP::compose(const Arrays& inputs) const {
-  return compose_norm_vjp(
-      spec_,
-      dtypes_,
-      NormVJPInputs(spec_.norm, inputs.data()),
-      const_cast<NormVJP*>(this)->stream());
+// --- NormVJP
+// -------------------------------------------------------------------
+
+namespace {
+
+// The gradients in MLX's ops, as a function of the inputs in argnums alone.
+Function composed_vjp(
+    const NormVJPSpec& spec,
+    const std::vector<mx::Dtype>& dtypes,
+    const Arrays& inputs,
+    const std::vector<int>& argnums,
+    mx::Stream stream) {
+  return [=](const Arrays& free) {
+    auto all = inputs;
+    for (size_t i = 0; i < argnums.size(); ++i) {
+      all[argnums[i]] = free[i];
+    }
+    NormVJPInputs in(spec.norm, all.data());
+    return compose_norm_vjp(spec, dtypes, in, stream);
+  };
+}
+
+Arrays select(const Arrays& arrays, const std::vector<int>& indices) {
+  Arrays selected;
+  for (auto i : indices) {
+    selected.push_back(arrays[i]);
+  }
+  return selected;
+}
+
+} // namespace
+
+void NormVJP::eval_gpu(const Arrays&, Arrays&) {
+  no_gpu_kernel(name());
+}
+
+Arrays NormVJP::jvp(
+    const Arrays& primals,
+    const Arrays& tangents,
+    const std::vector<int>& argnums) {
+  auto f = composed_vjp(spec_, dtypes_, primals, argnums, stream());
+  return mx::jvp(f, select(primals, argnums), tangents).second;
+}
+
+Arrays NormVJP::vjp(
+    const Arrays& primals,
+    const Arrays& cotangents,
+    const std::vector<int>& argnums,
+    const Arrays&) {
+  auto f = composed_vjp(spec_, dtypes_, primals, argnums, stream());
+  return mx::vjp(f, select(primals, argnums), cotangents).second;
 }
 
 std::pair<Arrays, std::vector<int>> NormVJP::vmap(
     const Arrays& inputs,
     const std::vector<int>& axes) {
-  // A gradient of the weight or bias is summed over the rows of its own example
-  // only: the kernel, which sums over all rows, has no such form.
+  // The kernel sums a parameter's gradient over all rows, not over those of
+  // each example, and takes one weight.
   bool weight_batched = spec_.norm.weight && axes[1] >= 0;
   if (weight_batched || spec_.weight || spec_.bias) {
-    return ComposedPrimitive::vmap(inputs, axes);
+    auto split = [this](const Arrays& in) {
+      NormVJPInputs named(spec_.norm, in.data());
+      return split_norm_vjp(spec_, dtypes_, named, stream());
+    };
+    return with_leading_axes(mx::vmap(Function(split), axes)(inputs));
   }
   auto size = batch_size(inputs, axes);
-  auto batch = inputs;
-  for (size_t i = 0; i < inputs.size(); ++i) {
+  auto rows = inputs;
+  for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
     if (!(spec_.norm.weight && i == 1)) {
-      batch[i] = batched(inputs[i], axes[i], size, stream());
+      rows[i] = batched(inputs[i], axes[i], size, stream());
     }
   }
-  auto shape = batch[0].shape();
-  return {
-      {mx::array(
-          std::move(shape),
-          dtypes_[0],
+  return with_leading_axes(
+      array::make_arrays(
+          {rows[0].shape()},
+          dtypes_,
           std::make_shared<NormVJP>(stream(), spec_, dtypes_),
-          std::move(batch))},
-      {0}};
+          rows));
 }
 
 bool NormVJP::is_equivalent(const Primitive& other) const {

@@ -8,48 +8,24 @@
 namespace mlx_norms {
 
 using Arrays = std::vector<mx::array>;
-using Function = std::function<Arrays(const Arrays&)>;
 
-// A primitive with a composition in MLX's ops, which is the one truth for every
-// transform that has no kernel. (mlx::core::fast::Custom is not exported.)
-class ComposedPrimitive : public mx::Primitive {
+// The norm family, forward. Inputs and outputs are one group a tensor (see
+// NormSpec); two tensors of one row length and dtype, as in qk_norm, are
+// normalised by one launch.
+class Norm : public mx::Primitive {
  public:
-  using Primitive::Primitive;
+  Norm(mx::Stream stream, NormSpec spec, mx::Dtype dtype)
+      : Primitive(stream),
+        spec_(spec),
+        dtype_(dtype) {}
 
-  virtual Arrays compose(const Arrays& inputs) const = 0;
+  void eval_cpu(const Arrays& inputs, Arrays& outputs) override;
+  void eval_gpu(const Arrays& inputs, Arrays& outputs) override;
 
   Arrays jvp(
       const Arrays& primals,
       const Arrays& tangents,
       const std::vector<int>& argnums) override;
-
-  Arrays vjp(
-      const Arrays& primals,
-      const Arrays& cotangents,
-      const std::vector<int>& argnums,
-      const Arrays& outputs) override;
-
-  std::pair<Arrays, std::vector<int>> vmap(
-      const Arrays& inputs,
-      const std::vector<int>& axes) override;
-
-  // The ops put no node on a GPU stream that has no kernel.
-  void eval_gpu(const Arrays& inputs, Arrays& outputs) override;
-};
-
-// The norm family, forward. Inputs and outputs are one group a tensor (see
-// NormSpec); two tensors of one row length and dtype, as in qk_norm, are
-// normalised by one launch.
-class Norm : public ComposedPrimitive {
- public:
-  Norm(mx::Stream stream, NormSpec spec, mx::Dtype dtype)
-      : ComposedPrimitive(stream),
-        spec_(spec),
-        dtype_(dtype) {}
-
-  Arrays compose(const Arrays& inputs) const override;
-
-  void eval_cpu(const Arrays& inputs, Arrays& outputs) override;
 
   Arrays vjp(
       const Arrays& primals,
@@ -71,16 +47,26 @@ class Norm : public ComposedPrimitive {
 };
 
 // The gradients of one normalised tensor.
-class NormVJP : public ComposedPrimitive {
+class NormVJP : public mx::Primitive {
  public:
   NormVJP(mx::Stream stream, NormVJPSpec spec, std::vector<mx::Dtype> dtypes)
-      : ComposedPrimitive(stream),
+      : Primitive(stream),
         spec_(spec),
         dtypes_(std::move(dtypes)) {}
 
-  Arrays compose(const Arrays& inputs) const override;
-
   void eval_cpu(const Arrays& inputs, Arrays& outputs) override;
+  void eval_gpu(const Arrays& inputs, Arrays& outputs) override;
+
+  Arrays jvp(
+      const Arrays& primals,
+      const Arrays& tangents,
+      const std::vector<int>& argnums) override;
+
+  Arrays vjp(
+      const Arrays& primals,
+      const Arrays& cotangents,
+      const std::vector<int>& argnums,
+      const Arrays& outputs) override;
 
   std::pair<Arrays, std::vector<int>> vmap(
       const Arrays& inputs,

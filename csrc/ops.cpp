@@ -2,8 +2,10 @@
 
 #include "csrc/ops.h"
 
+#include <cstdio>
 #include <sstream>
 
+#include "csrc/compose.h"
 #include "csrc/cpu/isa.h"
 #include "csrc/norm.h"
 
@@ -13,12 +15,34 @@ namespace {
 
 using OptionalArray = std::optional<mx::array>;
 
+std::string text(const std::string& s) {
+  return s;
+}
+std::string text(mx::Dtype dtype) {
+  std::ostringstream name;
+  name << dtype;
+  return name.str();
+}
+std::string text(float value) {
+  char digits[32];
+  std::snprintf(digits, sizeof(digits), "%g", value);
+  return digits;
+}
+std::string text(const mx::Shape& shape) {
+  std::string sizes;
+  for (auto size : shape) {
+    sizes += (sizes.empty() ? "" : ",") + std::to_string(size);
+  }
+  return "(" + sizes + ")";
+}
+
+// Numbers are not written to a stream: beside the libraries that MLX loads for
+// CUDA, which have a C++ runtime of their own, that crashes.
 template <typename... Parts>
 [[noreturn]] void refuse(const char* op, const Parts&... parts) {
-  std::ostringstream message;
-  message << "[" << op << "] ";
-  (message << ... << parts);
-  throw std::invalid_argument(message.str());
+  std::string message = std::string("[") + op + "] ";
+  ((message += text(parts)), ...);
+  throw std::invalid_argument(message);
 }
 
 bool is_supported(mx::Dtype dtype) {
@@ -154,13 +178,21 @@ Arrays build(
     const Arrays& inputs,
     const NormOptions& options) {
   auto stream = mx::to_stream(options.stream);
-  auto primitive = std::make_shared<Norm>(stream, spec, dtype);
   if (stream.device == mx::Device::gpu) {
-    return primitive->compose(inputs);
+    Arrays outputs;
+    for (size_t i = 0; i < inputs.size(); i += spec.n_inputs()) {
+      auto group =
+          compose_norm(spec, dtype, NormInputs(spec, &inputs[i]), stream);
+      outputs.insert(outputs.end(), group.begin(), group.end());
+    }
+    return outputs;
   }
   cpu::isa(); // refuses an instruction set that this machine lacks
   return mx::array::make_arrays(
-      std::move(shapes), dtypes, std::move(primitive), inputs);
+      std::move(shapes),
+      dtypes,
+      std::make_shared<Norm>(stream, spec, dtype),
+      inputs);
 }
 
 mx::array norm(
@@ -305,9 +337,9 @@ std::pair<mx::array, mx::array> qk_norm(
     refuse(
         op,
         "k must have q's head_dim ",
-        q.shape(-1),
+        std::to_string(q.shape(-1)),
         " but has ",
-        k.shape(-1),
+        std::to_string(k.shape(-1)),
         ".");
   }
   if (k.dtype() != q.dtype()) {

@@ -11,7 +11,13 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from mlx_norms import _built
+try:
+    from mlx_norms import _built
+except ImportError:
+    raise ImportError(
+        "mlx_norms is here as source alone, without its extension: pip install '.[cpu]' in the "
+        "checkout, or '.' on a Mac."
+    ) from None
 
 # The packages that bring MLX's library, and the extra that installs each on Linux.
 BACKENDS = {"mlx-cpu": "cpu", "mlx-cuda-12": "cuda12", "mlx-cuda-13": "cuda13", "mlx-metal": ""}

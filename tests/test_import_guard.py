@@ -5,6 +5,7 @@ an extension built with another nanobind. That takes packages from an index and 
 minute in all.
 """
 
+import shutil
 import subprocess
 import sys
 import venv
@@ -59,6 +60,19 @@ class Environment:
 
 def is_one_sentence(text):
     return "\n" not in text and text.endswith(".")
+
+
+def test_without_extension(tmp_path):
+    """As in a checkout that nothing was built in."""
+    shutil.copytree(ROOT / "mlx_norms", tmp_path / "mlx_norms")
+    # -S: without site-packages, where mlx_norms is installed.
+    code = "import mlx_norms"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, cwd=tmp_path
+    )
+    error = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1 and error.startswith("ImportError: mlx_norms is here as source")
+    assert "pip install '.[cpu]'" in error
 
 
 def test_without_libmlx(tmp_path):

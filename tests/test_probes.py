@@ -78,6 +78,14 @@ def test_constant_rows(op):
         check_with_gradients(norm, with_sum(norm, arguments(norm, s.shape, dtype), s, dtype))
 
 
+@pytest.mark.parametrize("op", OPS)
+def test_long_constant_rows(op):
+    """Equal terms round alike, so that the errors of a running sum would add up."""
+    s = np.repeat(np.linspace(1.0, 2.0, 16, dtype=np.float32)[:, None], 65536, axis=1)
+    norm = Norm(op)
+    check_with_gradients(norm, with_sum(norm, arguments(norm, s.shape, mx.float32), s, mx.float32))
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("op", OPS)
 def test_values_about_the_root_of_eps(op, dtype):

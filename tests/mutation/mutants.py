@@ -258,7 +258,7 @@ MUTANTS = [
         RUNS,
         "merges &= last.strides[i] == size * strides[i];",
         "",
-        "test_layouts.py::test_layout",
+        "test_layouts.py::test_axes_in_another_order",
     ),
     Mutant(
         "outer axis does not wrap",

@@ -36,8 +36,8 @@ std::string text(const mx::Shape& shape) {
   return "(" + sizes + ")";
 }
 
-// Numbers are not written to a stream: beside the libraries that MLX loads for
-// CUDA, which have a C++ runtime of their own, that crashes.
+// No number is written to a stream: that crashes where the toolchain gives the
+// extension a C++ runtime of its own beside MLX's.
 template <typename... Parts>
 [[noreturn]] void refuse(const char* op, const Parts&... parts) {
   std::string message = std::string("[") + op + "] ";

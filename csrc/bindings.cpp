@@ -14,14 +14,6 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using namespace mlx_norms;
 
-namespace {
-
-using OptionalArray = std::optional<mx::array>;
-using OptionalString = std::optional<std::string>;
-using OptionalDtype = std::optional<mx::Dtype>;
-
-} // namespace
-
 NB_MODULE(_ext, m) {
   m.doc() = "mlx_norms: normalisation kernels as MLX primitives";
   // Its types, which the signatures name.
@@ -43,22 +35,7 @@ NB_MODULE(_ext, m) {
 
   m.def(
       "rms_norm",
-      [](const mx::array& x,
-         const OptionalArray& weight,
-         float eps,
-         float weight_offset,
-         const OptionalString& rounding,
-         const OptionalDtype& dtype,
-         mx::StreamOrDevice stream) {
-        return rms_norm(
-            x,
-            weight,
-            eps,
-            {.weight_offset = weight_offset,
-             .rounding = rounding,
-             .dtype = dtype,
-             .stream = stream});
-      },
+      &rms_norm,
       "x"_a,
       "weight"_a = nb::none(),
       "eps"_a = 1e-5f,
@@ -118,24 +95,7 @@ NB_MODULE(_ext, m) {
 
   m.def(
       "layer_norm",
-      [](const mx::array& x,
-         const OptionalArray& weight,
-         const OptionalArray& bias,
-         float eps,
-         float weight_offset,
-         const OptionalString& rounding,
-         const OptionalDtype& dtype,
-         mx::StreamOrDevice stream) {
-        return layer_norm(
-            x,
-            weight,
-            bias,
-            eps,
-            {.weight_offset = weight_offset,
-             .rounding = rounding,
-             .dtype = dtype,
-             .stream = stream});
-      },
+      &layer_norm,
       "x"_a,
       "weight"_a = nb::none(),
       "bias"_a = nb::none(),
@@ -200,26 +160,7 @@ NB_MODULE(_ext, m) {
 
   m.def(
       "add_rms_norm",
-      [](const mx::array& x,
-         const mx::array& residual,
-         const OptionalArray& weight,
-         float eps,
-         float weight_offset,
-         bool clamp,
-         const OptionalString& rounding,
-         const OptionalDtype& dtype,
-         mx::StreamOrDevice stream) {
-        return add_rms_norm(
-            x,
-            residual,
-            weight,
-            eps,
-            {.weight_offset = weight_offset,
-             .clamp = clamp,
-             .rounding = rounding,
-             .dtype = dtype,
-             .stream = stream});
-      },
+      &add_rms_norm,
       "x"_a,
       "residual"_a,
       "weight"_a = nb::none(),
@@ -284,28 +225,7 @@ NB_MODULE(_ext, m) {
 
   m.def(
       "add_layer_norm",
-      [](const mx::array& x,
-         const mx::array& residual,
-         const OptionalArray& weight,
-         const OptionalArray& bias,
-         float eps,
-         float weight_offset,
-         bool clamp,
-         const OptionalString& rounding,
-         const OptionalDtype& dtype,
-         mx::StreamOrDevice stream) {
-        return add_layer_norm(
-            x,
-            residual,
-            weight,
-            bias,
-            eps,
-            {.weight_offset = weight_offset,
-             .clamp = clamp,
-             .rounding = rounding,
-             .dtype = dtype,
-             .stream = stream});
-      },
+      &add_layer_norm,
       "x"_a,
       "residual"_a,
       "weight"_a = nb::none(),
@@ -363,22 +283,7 @@ NB_MODULE(_ext, m) {
 
   m.def(
       "head_rms_norm",
-      [](const mx::array& x,
-         const OptionalArray& weight,
-         float eps,
-         float weight_offset,
-         const OptionalString& rounding,
-         const OptionalDtype& dtype,
-         mx::StreamOrDevice stream) {
-        return head_rms_norm(
-            x,
-            weight,
-            eps,
-            {.weight_offset = weight_offset,
-             .rounding = rounding,
-             .dtype = dtype,
-             .stream = stream});
-      },
+      &head_rms_norm,
       "x"_a,
       "weight"_a.none(),
       "eps"_a,
@@ -418,26 +323,7 @@ NB_MODULE(_ext, m) {
 
   m.def(
       "qk_norm",
-      [](const mx::array& q,
-         const mx::array& k,
-         const OptionalArray& q_weight,
-         const OptionalArray& k_weight,
-         float eps,
-         float weight_offset,
-         const OptionalString& rounding,
-         const OptionalDtype& dtype,
-         mx::StreamOrDevice stream) {
-        return qk_norm(
-            q,
-            k,
-            q_weight,
-            k_weight,
-            eps,
-            {.weight_offset = weight_offset,
-             .rounding = rounding,
-             .dtype = dtype,
-             .stream = stream});
-      },
+      &qk_norm,
       "q"_a,
       "k"_a,
       "q_weight"_a.none(),

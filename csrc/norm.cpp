@@ -10,7 +10,6 @@ namespace mlx_norms {
 
 namespace {
 
-using mx::array;
 using Function = std::function<Arrays(const Arrays&)>;
 using OptionalArray = std::optional<array>;
 

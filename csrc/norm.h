@@ -7,7 +7,8 @@
 
 namespace mlx_norms {
 
-using Arrays = std::vector<mx::array>;
+using mx::array; // MLX's macros name it so
+using Arrays = std::vector<array>;
 
 // The norm family, forward. Inputs and outputs are one group a tensor (see
 // NormSpec); two tensors of one row length and dtype, as in qk_norm, are
@@ -21,22 +22,8 @@ class Norm : public mx::Primitive {
 
   void eval_cpu(const Arrays& inputs, Arrays& outputs) override;
   void eval_gpu(const Arrays& inputs, Arrays& outputs) override;
-
-  Arrays jvp(
-      const Arrays& primals,
-      const Arrays& tangents,
-      const std::vector<int>& argnums) override;
-
-  Arrays vjp(
-      const Arrays& primals,
-      const Arrays& cotangents,
-      const std::vector<int>& argnums,
-      const Arrays& outputs) override;
-
-  std::pair<Arrays, std::vector<int>> vmap(
-      const Arrays& inputs,
-      const std::vector<int>& axes) override;
-
+  DEFINE_GRADS()
+  DEFINE_VMAP()
   const char* name() const override;
   bool is_equivalent(const Primitive& other) const override;
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
@@ -56,22 +43,8 @@ class NormVJP : public mx::Primitive {
 
   void eval_cpu(const Arrays& inputs, Arrays& outputs) override;
   void eval_gpu(const Arrays& inputs, Arrays& outputs) override;
-
-  Arrays jvp(
-      const Arrays& primals,
-      const Arrays& tangents,
-      const std::vector<int>& argnums) override;
-
-  Arrays vjp(
-      const Arrays& primals,
-      const Arrays& cotangents,
-      const std::vector<int>& argnums,
-      const Arrays& outputs) override;
-
-  std::pair<Arrays, std::vector<int>> vmap(
-      const Arrays& inputs,
-      const std::vector<int>& axes) override;
-
+  DEFINE_GRADS()
+  DEFINE_VMAP()
   const char* name() const override {
     return "mlx_norms::NormVJP";
   }

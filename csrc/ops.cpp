@@ -2,9 +2,7 @@
 
 #include "csrc/ops.h"
 
-#include <cstdio>
-#include <sstream>
-
+#include "csrc/checks.h"
 #include "csrc/compose.h"
 #include "csrc/cpu/isa.h"
 #include "csrc/norm.h"
@@ -13,115 +11,27 @@ namespace mlx_norms {
 
 namespace {
 
-using OptionalArray = std::optional<mx::array>;
+// What every op takes beside its arrays.
+struct Options {
+  float eps;
+  float weight_offset;
+  bool clamp;
+  const OptionalString& rounding;
+  OptionalDtype dtype;
+  mx::StreamOrDevice stream;
+};
 
-std::string text(const std::string& s) {
-  return s;
-}
-std::string text(mx::Dtype dtype) {
-  std::ostringstream name;
-  name << dtype;
-  return name.str();
-}
-std::string text(float value) {
-  char digits[32];
-  std::snprintf(digits, sizeof(digits), "%g", value);
-  return digits;
-}
-std::string text(const mx::Shape& shape) {
-  std::string sizes;
-  for (auto size : shape) {
-    sizes += (sizes.empty() ? "" : ",") + std::to_string(size);
-  }
-  return "(" + sizes + ")";
-}
+// The arrays of one normalised tensor.
+struct Operands {
+  const mx::array& x;
+  const mx::array* residual;
+  const OptionalArray& weight;
+  const OptionalArray& bias;
+};
 
-// No number is written to a stream: that crashes where the toolchain gives the
-// extension a C++ runtime of its own beside MLX's.
-template <typename... Parts>
-[[noreturn]] void refuse(const char* op, const Parts&... parts) {
-  std::string message = std::string("[") + op + "] ";
-  ((message += text(parts)), ...);
-  throw std::invalid_argument(message);
-}
+const OptionalArray none = std::nullopt;
 
-bool is_supported(mx::Dtype dtype) {
-  return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16;
-}
-
-void check_dtype(const char* op, const char* argument, mx::Dtype dtype) {
-  if (!is_supported(dtype)) {
-    refuse(
-        op,
-        argument,
-        " must be float32, float16 or bfloat16 but is ",
-        dtype,
-        ".");
-  }
-}
-
-void check_rows(const char* op, const char* argument, const mx::array& x) {
-  check_dtype(op, argument, x.dtype());
-  if (x.ndim() == 0) {
-    refuse(op, argument, " must have at least 1 axis but has none.");
-  }
-}
-
-void check_vector(
-    const char* op,
-    const char* argument,
-    const mx::array& v,
-    int row_length) {
-  check_dtype(op, argument, v.dtype());
-  if (v.shape() != mx::Shape{row_length}) {
-    refuse(
-        op,
-        argument,
-        " must have shape ",
-        mx::Shape{row_length},
-        ", the last axis of x, but has ",
-        v.shape(),
-        ".");
-  }
-}
-
-void check_heads(const char* op, const char* argument, const mx::array& x) {
-  check_rows(op, argument, x);
-  if (x.ndim() < 2) {
-    refuse(
-        op,
-        argument,
-        " must have at least 2 axes [..., heads, head_dim] but has shape ",
-        x.shape(),
-        ".");
-  }
-}
-
-void check_head_weight(
-    const char* op,
-    const char* argument,
-    const mx::array& weight,
-    const char* x_name,
-    const mx::array& x) {
-  check_dtype(op, argument, weight.dtype());
-  mx::Shape shared{x.shape(-1)}, per_head{x.shape(-2), x.shape(-1)};
-  if (weight.shape() != shared && weight.shape() != per_head) {
-    refuse(
-        op,
-        argument,
-        " must have shape ",
-        shared,
-        " or ",
-        per_head,
-        ", the last axes of ",
-        x_name,
-        ", but has ",
-        weight.shape(),
-        ".");
-  }
-}
-
-Rounding parse_rounding(const char* op, const NormOptions& options) {
+Rounding parse_rounding(const char* op, const Options& options) {
   if (!options.rounding) {
     // Gemma, whose weight is stored less one, computes in float32 to the end.
     return options.weight_offset == 0 ? Rounding::Early : Rounding::Late;
@@ -134,58 +44,78 @@ Rounding parse_rounding(const char* op, const NormOptions& options) {
   }
   refuse(
       op,
-      "rounding must be \"early\" or \"late\" but is \"",
-      *options.rounding,
-      "\".");
+      "rounding must be \"early\" or \"late\" but is \"" + *options.rounding +
+          "\".");
 }
 
 NormSpec make_spec(
     const char* op,
     bool centre,
-    bool weight,
-    bool bias,
-    float eps,
-    const NormOptions& options) {
-  if (!(eps >= 0)) {
-    refuse(op, "eps must not be negative but is ", eps, ".");
+    const Operands& operands,
+    const Options& options) {
+  if (!(options.eps >= 0)) {
+    refuse(op, "eps must not be negative but is " + text(options.eps) + ".");
   }
   if (options.dtype) {
     check_dtype(op, "dtype", *options.dtype);
   }
-  if (options.weight_offset != 0 && !weight) {
+  if (options.weight_offset != 0 && !operands.weight) {
     refuse(
         op,
-        "weight_offset is ",
-        options.weight_offset,
-        " but there is no weight to add it to.");
+        "weight_offset is " + text(options.weight_offset) +
+            " but there is no weight to add it to.");
   }
   return NormSpec{
       .centre = centre,
-      .weight = weight,
-      .bias = bias,
+      .residual = operands.residual != nullptr,
+      .weight = operands.weight.has_value(),
+      .bias = operands.bias.has_value(),
       .clamp = options.clamp,
       .rounding = parse_rounding(op, options),
       .weight_offset = options.weight_offset,
-      .eps = eps};
+      .eps = options.eps};
 }
 
-// The node, or its composition where the stream's device has no kernel.
-Arrays build(
-    const NormSpec& spec,
-    mx::Dtype dtype,
-    std::vector<mx::Shape> shapes,
-    const std::vector<mx::Dtype>& dtypes,
-    const Arrays& inputs,
-    const NormOptions& options) {
+// The outputs of one node for these tensors, which are of one spec and dtype;
+// composed of MLX's ops where the stream's device has no kernel.
+Arrays normalise(
+    const char* op,
+    bool centre,
+    const std::vector<Operands>& tensors,
+    const Options& options) {
+  auto spec = make_spec(op, centre, tensors[0], options);
   auto stream = mx::to_stream(options.stream);
-  if (stream.device == mx::Device::gpu) {
-    Arrays outputs;
-    for (size_t i = 0; i < inputs.size(); i += spec.n_inputs()) {
-      auto group =
-          compose_norm(spec, dtype, NormInputs(spec, &inputs[i]), stream);
-      outputs.insert(outputs.end(), group.begin(), group.end());
+
+  auto dtype = mx::float32;
+  Arrays inputs, composed;
+  std::vector<mx::Shape> shapes;
+  std::vector<mx::Dtype> dtypes;
+  for (auto& [x, residual, weight, bias] : tensors) {
+    auto first = inputs.size();
+    auto sum_dtype = residual ? mx::result_type(x, *residual) : x.dtype();
+    dtype = options.dtype.value_or(sum_dtype);
+    inputs.push_back(x);
+    shapes.push_back(x.shape());
+    dtypes.push_back(dtype);
+    if (residual) {
+      inputs.push_back(*residual);
+      shapes.push_back(x.shape());
+      dtypes.push_back(sum_dtype);
     }
-    return outputs;
+    if (weight) {
+      inputs.push_back(*weight);
+    }
+    if (bias) {
+      inputs.push_back(*bias);
+    }
+    if (stream.device == mx::Device::gpu) {
+      NormInputs in(spec, &inputs[first]);
+      auto outputs = compose_norm(spec, dtype, in, stream);
+      composed.insert(composed.end(), outputs.begin(), outputs.end());
+    }
+  }
+  if (stream.device == mx::Device::gpu) {
+    return composed;
   }
   cpu::isa(); // refuses an instruction set that this machine lacks
   return mx::array::make_arrays(
@@ -195,75 +125,31 @@ Arrays build(
       inputs);
 }
 
-mx::array norm(
-    const char* op,
-    bool centre,
-    const mx::array& x,
-    const OptionalArray& weight,
-    const OptionalArray& bias,
-    float eps,
-    const NormOptions& options) {
-  auto spec =
-      make_spec(op, centre, weight.has_value(), bias.has_value(), eps, options);
-  auto dtype = options.dtype.value_or(x.dtype());
-  Arrays inputs{x};
-  if (weight) {
-    inputs.push_back(*weight);
-  }
-  if (bias) {
-    inputs.push_back(*bias);
-  }
-  return build(spec, dtype, {x.shape()}, {dtype}, inputs, options)[0];
-}
-
-std::pair<mx::array, mx::array> add_norm(
-    const char* op,
-    bool centre,
-    const mx::array& x,
-    const mx::array& residual,
-    const OptionalArray& weight,
-    const OptionalArray& bias,
-    float eps,
-    const NormOptions& options) {
-  check_dtype(op, "residual", residual.dtype());
-  if (residual.shape() != x.shape()) {
-    refuse(
-        op,
-        "residual must have x's shape ",
-        x.shape(),
-        " but has ",
-        residual.shape(),
-        ".");
-  }
-  auto spec =
-      make_spec(op, centre, weight.has_value(), bias.has_value(), eps, options);
-  spec.residual = true;
-  auto sum_dtype = mx::result_type(x, residual);
-  auto dtype = options.dtype.value_or(sum_dtype);
-  Arrays inputs{x, residual};
-  if (weight) {
-    inputs.push_back(*weight);
-  }
-  if (bias) {
-    inputs.push_back(*bias);
-  }
-  auto outputs = build(
-      spec, dtype, {x.shape(), x.shape()}, {dtype, sum_dtype}, inputs, options);
-  return {outputs[0], outputs[1]};
-}
-
-void check_affine(
-    const char* op,
-    const mx::array& x,
-    const OptionalArray& weight,
-    const OptionalArray& bias) {
+void check_row_operands(const char* op, const Operands& operands) {
+  auto& [x, residual, weight, bias] = operands;
   check_rows(op, "x", x);
+  if (residual) {
+    check_same_shape(op, "residual", *residual, x);
+  }
   if (weight) {
-    check_vector(op, "weight", *weight, x.shape(-1));
+    check_vector(op, "weight", *weight, x);
   }
   if (bias) {
-    check_vector(op, "bias", *bias, x.shape(-1));
+    check_vector(op, "bias", *bias, x);
   }
+}
+
+Arrays normalise_rows(
+    const char* op,
+    bool centre,
+    const Operands& operands,
+    const Options& options) {
+  check_row_operands(op, operands);
+  return normalise(op, centre, {operands}, options);
+}
+
+std::pair<mx::array, mx::array> as_pair(const Arrays& outputs) {
+  return {outputs[0], outputs[1]};
 }
 
 } // namespace
@@ -272,9 +158,15 @@ mx::array rms_norm(
     const mx::array& x,
     const OptionalArray& weight,
     float eps,
-    const NormOptions& options) {
-  check_affine("rms_norm", x, weight, std::nullopt);
-  return norm("rms_norm", false, x, weight, std::nullopt, eps, options);
+    float weight_offset,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
+  return normalise_rows(
+      "rms_norm",
+      /* centre= */ false,
+      {x, nullptr, weight, none},
+      {eps, weight_offset, false, rounding, dtype, stream})[0];
 }
 
 mx::array layer_norm(
@@ -282,9 +174,15 @@ mx::array layer_norm(
     const OptionalArray& weight,
     const OptionalArray& bias,
     float eps,
-    const NormOptions& options) {
-  check_affine("layer_norm", x, weight, bias);
-  return norm("layer_norm", true, x, weight, bias, eps, options);
+    float weight_offset,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
+  return normalise_rows(
+      "layer_norm",
+      /* centre= */ true,
+      {x, nullptr, weight, bias},
+      {eps, weight_offset, false, rounding, dtype, stream})[0];
 }
 
 std::pair<mx::array, mx::array> add_rms_norm(
@@ -292,10 +190,16 @@ std::pair<mx::array, mx::array> add_rms_norm(
     const mx::array& residual,
     const OptionalArray& weight,
     float eps,
-    const NormOptions& options) {
-  check_affine("add_rms_norm", x, weight, std::nullopt);
-  return add_norm(
-      "add_rms_norm", false, x, residual, weight, std::nullopt, eps, options);
+    float weight_offset,
+    bool clamp,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
+  return as_pair(normalise_rows(
+      "add_rms_norm",
+      /* centre= */ false,
+      {x, &residual, weight, none},
+      {eps, weight_offset, clamp, rounding, dtype, stream}));
 }
 
 std::pair<mx::array, mx::array> add_layer_norm(
@@ -304,23 +208,36 @@ std::pair<mx::array, mx::array> add_layer_norm(
     const OptionalArray& weight,
     const OptionalArray& bias,
     float eps,
-    const NormOptions& options) {
-  check_affine("add_layer_norm", x, weight, bias);
-  return add_norm(
-      "add_layer_norm", true, x, residual, weight, bias, eps, options);
+    float weight_offset,
+    bool clamp,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
+  return as_pair(normalise_rows(
+      "add_layer_norm",
+      /* centre= */ true,
+      {x, &residual, weight, bias},
+      {eps, weight_offset, clamp, rounding, dtype, stream}));
 }
 
 mx::array head_rms_norm(
     const mx::array& x,
     const OptionalArray& weight,
     float eps,
-    const NormOptions& options) {
+    float weight_offset,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
   const char* op = "head_rms_norm";
   check_heads(op, "x", x);
   if (weight) {
     check_head_weight(op, "weight", *weight, "x", x);
   }
-  return norm(op, false, x, weight, std::nullopt, eps, options);
+  return normalise(
+      op,
+      /* centre= */ false,
+      {{x, nullptr, weight, none}},
+      {eps, weight_offset, false, rounding, dtype, stream})[0];
 }
 
 std::pair<mx::array, mx::array> qk_norm(
@@ -329,45 +246,40 @@ std::pair<mx::array, mx::array> qk_norm(
     const OptionalArray& q_weight,
     const OptionalArray& k_weight,
     float eps,
-    const NormOptions& options) {
+    float weight_offset,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
   const char* op = "qk_norm";
   check_heads(op, "q", q);
   check_heads(op, "k", k);
   if (k.shape(-1) != q.shape(-1)) {
     refuse(
         op,
-        "k must have q's head_dim ",
-        std::to_string(q.shape(-1)),
-        " but has ",
-        std::to_string(k.shape(-1)),
-        ".");
+        "k must have q's head_dim " + std::to_string(q.shape(-1)) +
+            " but has " + std::to_string(k.shape(-1)) + ".");
   }
   if (k.dtype() != q.dtype()) {
-    refuse(op, "k must have q's dtype ", q.dtype(), " but is ", k.dtype(), ".");
+    refuse(
+        op,
+        "k must have q's dtype " + text(q.dtype()) + " but is " +
+            text(k.dtype()) + ".");
   }
   if (q_weight.has_value() != k_weight.has_value()) {
     refuse(
         op,
-        q_weight ? "k_weight" : "q_weight",
-        " must be given too: q and k are normalised alike.");
+        std::string(q_weight ? "k_weight" : "q_weight") +
+            " must be given too: q and k are normalised alike.");
   }
   if (q_weight) {
     check_head_weight(op, "q_weight", *q_weight, "q", q);
     check_head_weight(op, "k_weight", *k_weight, "k", k);
   }
-  auto spec = make_spec(op, false, q_weight.has_value(), false, eps, options);
-  auto dtype = options.dtype.value_or(q.dtype());
-  Arrays inputs{q};
-  if (q_weight) {
-    inputs.push_back(*q_weight);
-  }
-  inputs.push_back(k);
-  if (k_weight) {
-    inputs.push_back(*k_weight);
-  }
-  auto outputs = build(
-      spec, dtype, {q.shape(), k.shape()}, {dtype, dtype}, inputs, options);
-  return {outputs[0], outputs[1]};
+  return as_pair(normalise(
+      op,
+      /* centre= */ false,
+      {{q, nullptr, q_weight, none}, {k, nullptr, k_weight, none}},
+      {eps, weight_offset, false, rounding, dtype, stream}));
 }
 
 } // namespace mlx_norms

@@ -1,4 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
+//
+// The ops as C++ functions. The Python docstrings in bindings.cpp say what the
+// arguments are.
 
 #pragma once
 
@@ -12,56 +15,73 @@ namespace mlx_norms {
 
 namespace mx = mlx::core;
 
-// What every op of the family takes by name. See the Python docstrings.
-struct NormOptions {
-  float weight_offset = 0.0f;
-  bool clamp = false;
-  std::optional<std::string> rounding = std::nullopt;
-  std::optional<mx::Dtype> dtype = std::nullopt;
-  mx::StreamOrDevice stream = {};
-};
+using OptionalArray = std::optional<mx::array>;
+using OptionalDtype = std::optional<mx::Dtype>;
+using OptionalString = std::optional<std::string>;
 
 mx::array rms_norm(
     const mx::array& x,
-    const std::optional<mx::array>& weight,
+    const OptionalArray& weight,
     float eps,
-    const NormOptions& options = {});
+    float weight_offset,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream);
 
 mx::array layer_norm(
     const mx::array& x,
-    const std::optional<mx::array>& weight,
-    const std::optional<mx::array>& bias,
+    const OptionalArray& weight,
+    const OptionalArray& bias,
     float eps,
-    const NormOptions& options = {});
+    float weight_offset,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream);
 
 // {normalised, sum}
 std::pair<mx::array, mx::array> add_rms_norm(
     const mx::array& x,
     const mx::array& residual,
-    const std::optional<mx::array>& weight,
+    const OptionalArray& weight,
     float eps,
-    const NormOptions& options = {});
+    float weight_offset,
+    bool clamp,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream);
 
+// {normalised, sum}
 std::pair<mx::array, mx::array> add_layer_norm(
     const mx::array& x,
     const mx::array& residual,
-    const std::optional<mx::array>& weight,
-    const std::optional<mx::array>& bias,
+    const OptionalArray& weight,
+    const OptionalArray& bias,
     float eps,
-    const NormOptions& options = {});
+    float weight_offset,
+    bool clamp,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream);
 
 mx::array head_rms_norm(
     const mx::array& x,
-    const std::optional<mx::array>& weight,
+    const OptionalArray& weight,
     float eps,
-    const NormOptions& options = {});
+    float weight_offset,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream);
 
+// {normalised q, normalised k}
 std::pair<mx::array, mx::array> qk_norm(
     const mx::array& q,
     const mx::array& k,
-    const std::optional<mx::array>& q_weight,
-    const std::optional<mx::array>& k_weight,
+    const OptionalArray& q_weight,
+    const OptionalArray& k_weight,
     float eps,
-    const NormOptions& options = {});
+    float weight_offset,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream);
 
 } // namespace mlx_norms

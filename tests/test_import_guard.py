@@ -36,11 +36,8 @@ class Environment:
         self.pip("install", *packages)
         (purelib,) = path.glob("lib/python*/site-packages")
         self.package = purelib / "mlx_norms"
-        self.package.mkdir()
         for root in mlx_norms.__path__:
-            for file in Path(root).iterdir():
-                if file.is_file():
-                    (self.package / file.name).write_bytes(file.read_bytes())
+            shutil.copytree(root, self.package, dirs_exist_ok=True)
 
     def pip(self, *arguments):
         run(self.python, "-m", "pip", "--disable-pip-version-check", "-q", *arguments)

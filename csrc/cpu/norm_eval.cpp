@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "csrc/cpu/isa.h"
+#include "csrc/cpu/parameters.h"
 #include "csrc/cpu/row_runs.h"
 #include "csrc/norm.h"
 #include "mlx/backend/common/utils.h"
@@ -13,36 +14,6 @@ namespace mlx_norms {
 namespace {
 
 using namespace cpu;
-
-Float float_type(mx::Dtype dtype) {
-  switch (dtype.val()) {
-    case mx::Dtype::Val::float16:
-      return Float::f16;
-    case mx::Dtype::Val::bfloat16:
-      return Float::bf16;
-    default:
-      return Float::f32;
-  }
-}
-
-RowsIn rows_in(const mx::array& a, int64_t row_stride) {
-  auto step = a.shape(-1) == 1 ? 1 : a.strides(-1);
-  return {a.data<char>(), float_type(a.dtype()), row_stride, step};
-}
-
-RowsOut rows_out(mx::array& a) {
-  return {a.data<char>(), float_type(a.dtype())};
-}
-
-const void* at(const RowsIn& rows, int64_t element) {
-  auto size = rows.type == Float::f32 ? 4 : 2;
-  return static_cast<const char*>(rows.data) + element * size;
-}
-
-void* at(const RowsOut& rows, int64_t element) {
-  auto size = rows.type == Float::f32 ? 4 : 2;
-  return static_cast<char*>(rows.data) + element * size;
-}
 
 // Every output of a primitive holds a copy of its inputs, which would keep them
 // from being donated. The vector passed to eval is left alone: it is in use.
@@ -66,103 +37,6 @@ void allocate(mx::array& out, std::initializer_list<const mx::array*> from) {
   out.set_data(mx::allocator::malloc(out.nbytes()));
 }
 
-// The rows of a weight or bias to be read in float32 when the task runs.
-struct Parameter {
-  RowsIn rows;
-  int64_t n_rows = 0; // 0: absent
-  int64_t width = 0;
-  float offset = 0.0f;
-
-  Parameter() = default;
-  Parameter(const mx::array& a, float offset)
-      : rows(rows_in(a, a.ndim() == 2 ? a.strides(0) : 0)),
-        n_rows(a.ndim() == 2 ? a.shape(0) : 1),
-        width(a.shape(-1)),
-        offset(offset) {}
-};
-
-// A parameter in float32 as the kernels take it: its own data, or a copy.
-class FloatParameter {
- public:
-  explicit FloatParameter(const Parameter& p) : data_(nullptr) {
-    if (p.n_rows == 0) {
-      return;
-    }
-    auto pitch = padded(p.width);
-    bool padded_rows =
-        p.width == pitch && (p.n_rows == 1 || p.rows.row_stride == pitch);
-    if (p.rows.type == Float::f32 && p.rows.step == 1 && padded_rows &&
-        p.offset == 0.0f) {
-      data_ = static_cast<const float*>(p.rows.data);
-      return;
-    }
-    copy_ = std::make_unique_for_overwrite<float[]>(p.n_rows * pitch);
-    for (int64_t row = 0; row < p.n_rows; ++row) {
-      kernels().load(p.rows, row, p.width, &copy_[row * pitch]);
-    }
-    if (p.offset != 0.0f) {
-      for (int64_t i = 0; i < p.n_rows * pitch; ++i) {
-        copy_[i] += p.offset;
-      }
-    }
-    data_ = copy_.get();
-  }
-
-  // One row of ones.
-  explicit FloatParameter(int64_t width)
-      : copy_(std::make_unique_for_overwrite<float[]>(padded(width))) {
-    std::fill_n(copy_.get(), padded(width), 1.0f);
-    data_ = copy_.get();
-  }
-
-  const float* data() const {
-    return data_;
-  }
-
- private:
-  std::unique_ptr<float[]> copy_;
-  const float* data_;
-};
-
-FloatParameter weight_or_ones(const Parameter& p, int64_t width) {
-  return p.n_rows ? FloatParameter(p) : FloatParameter(width);
-}
-
-// A gradient of a parameter, summed over rows in float32.
-class ParameterGradient {
- public:
-  ParameterGradient(bool wanted, int64_t n_rows, int64_t width)
-      : n_rows_(n_rows),
-        width_(width) {
-    if (wanted) {
-      sum_ = std::make_unique<float[]>(2 * size());
-    }
-  }
-
-  CompensatedSum sum() const {
-    auto* sum = sum_.get();
-    return sum ? CompensatedSum{sum, sum + size()} : CompensatedSum{};
-  }
-
-  void store(const RowsOut& to) const {
-    for (int64_t row = 0; sum_ && row < n_rows_; ++row) {
-      kernels().store(
-          sum_.get() + row * padded(width_),
-          width_,
-          {at(to, row * width_), to.type});
-    }
-  }
-
- private:
-  int64_t size() const {
-    return n_rows_ * padded(width_);
-  }
-
-  int64_t n_rows_;
-  int64_t width_;
-  std::unique_ptr<float[]> sum_;
-};
-
 // Normalises the tensor that starts at these inputs and outputs.
 void eval_group(
     const NormSpec& spec,
@@ -170,17 +44,22 @@ void eval_group(
     mx::array* outputs,
     mx::Stream stream) {
   NormInputs in(spec, inputs);
-  auto& normalised = outputs[0];
-  auto* sum = spec.residual ? &outputs[1] : nullptr;
-
-  std::vector<const mx::array*> arrays{&in.x};
+  std::vector<const mx::array*> rows{&in.x};
   if (in.residual) {
-    arrays.push_back(in.residual);
+    rows.push_back(in.residual);
   }
-  RowRuns runs(arrays);
-  auto x = rows_in(in.x, runs.row_stride(0));
-  auto residual =
-      in.residual ? rows_in(*in.residual, runs.row_stride(1)) : RowsIn{};
+  RowRuns runs(rows);
+
+  NormJob job{};
+  job.width = in.x.shape(-1);
+  job.x = rows_in(in.x, runs.row_stride(0));
+  job.centre = spec.centre;
+  job.clamp = spec.clamp;
+  job.late = spec.rounding == Rounding::Late;
+  job.eps = spec.eps;
+  if (in.residual) {
+    job.residual = rows_in(*in.residual, runs.row_stride(1));
+  }
   Parameter weight, bias;
   if (in.weight) {
     weight = Parameter(*in.weight, spec.weight_offset);
@@ -189,45 +68,36 @@ void eval_group(
     bias = Parameter(*in.bias, 0.0f);
   }
 
-  allocate(normalised, {&in.x, in.residual});
-  if (sum) {
-    allocate(*sum, {in.residual, &in.x});
+  allocate(outputs[0], {&in.x, in.residual});
+  job.normalised = rows_out(outputs[0]);
+  if (spec.residual) {
+    allocate(outputs[1], {in.residual, &in.x});
+    job.sum = rows_out(outputs[1]);
   }
-  if (normalised.size() == 0) {
+  if (outputs[0].size() == 0) {
     return;
   }
 
-  mx::cpu::get_command_encoder(stream).dispatch(
-      [=,
-       width = static_cast<int64_t>(normalised.shape(-1)),
-       to = rows_out(normalised),
-       sum_to = sum ? rows_out(*sum) : RowsOut{}]() {
-        auto w = weight_or_ones(weight, width);
-        FloatParameter b(bias);
-        auto scratch = std::make_unique_for_overwrite<float[]>(padded(width));
-        runs.for_each([&](int64_t first, int64_t rows, const auto& offsets) {
-          NormJob job{};
-          job.first_row = first;
-          job.rows = rows;
-          job.width = width;
-          job.x = x;
-          job.x.data = at(x, offsets[0]);
-          if (residual.data) {
-            job.residual = residual;
-            job.residual.data = at(residual, offsets[1]);
-            job.sum = {at(sum_to, first * width), sum_to.type};
-          }
-          job.normalised = {at(to, first * width), to.type};
-          job.weight = {w.data(), std::max<int64_t>(weight.n_rows, 1)};
-          job.bias = b.data();
-          job.centre = spec.centre;
-          job.clamp = spec.clamp;
-          job.late = spec.rounding == Rounding::Late;
-          job.eps = spec.eps;
-          job.scratch = scratch.get();
-          kernels().norm(job);
-        });
-      });
+  mx::cpu::get_command_encoder(stream).dispatch([=]() {
+    auto w = weight_or_ones(weight, job.width);
+    FloatParameter b(bias);
+    auto scratch = std::make_unique_for_overwrite<float[]>(padded(job.width));
+    runs.for_each([&](int64_t first_row, int64_t n_rows, const auto& offsets) {
+      auto run = job;
+      run.first_row = first_row;
+      run.rows = n_rows;
+      run.x = from(job.x, offsets[0]);
+      run.normalised = from(job.normalised, first_row * job.width);
+      if (job.residual.data) {
+        run.residual = from(job.residual, offsets[1]);
+        run.sum = from(job.sum, first_row * job.width);
+      }
+      run.weight = {w.data(), weight.row_count()};
+      run.bias = b.data();
+      run.scratch = scratch.get();
+      kernels().norm(run);
+    });
+  });
 }
 
 } // namespace
@@ -244,31 +114,34 @@ void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   release_inputs(inputs, outputs);
   NormVJPInputs in(spec_.norm, inputs.data());
-
-  std::vector<const mx::array*> arrays{&in.s, &in.cotangent};
+  std::vector<const mx::array*> rows{&in.s, &in.cotangent};
   if (in.sum_cotangent) {
-    arrays.push_back(in.sum_cotangent);
+    rows.push_back(in.sum_cotangent);
   }
-  RowRuns runs(arrays);
-  auto s = rows_in(in.s, runs.row_stride(0));
-  auto cotangent = rows_in(in.cotangent, runs.row_stride(1));
-  auto sum_cotangent = in.sum_cotangent
-      ? rows_in(*in.sum_cotangent, runs.row_stride(2))
-      : RowsIn{};
+  RowRuns runs(rows);
+
+  NormVJPJob job{};
+  job.width = in.s.shape(-1);
+  job.s = rows_in(in.s, runs.row_stride(0));
+  job.cotangent = rows_in(in.cotangent, runs.row_stride(1));
+  job.centre = spec_.norm.centre;
+  job.clamp = spec_.norm.clamp;
+  job.eps = spec_.norm.eps;
+  if (in.sum_cotangent) {
+    job.sum_cotangent = rows_in(*in.sum_cotangent, runs.row_stride(2));
+  }
   Parameter weight;
   if (in.weight) {
     weight = Parameter(*in.weight, spec_.norm.weight_offset);
   }
-  auto n_weight_rows = std::max<int64_t>(weight.n_rows, 1);
-  int64_t width = in.s.shape(-1);
-  auto size = in.s.size();
 
   auto next = outputs.begin();
-  RowsOut input_to, weight_to, bias_to;
+  RowsOut weight_to, bias_to;
   bool weight_wanted = spec_.weight && in.weight->size() > 0;
+  bool bias_wanted = spec_.bias;
   if (spec_.input) {
     allocate(*next, {&in.cotangent, in.sum_cotangent, &in.s});
-    input_to = rows_out(*next++);
+    job.input = rows_out(*next++);
   }
   if (spec_.weight) {
     allocate(*next, {});
@@ -279,37 +152,34 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
     bias_to = rows_out(*next++);
   }
 
-  mx::cpu::get_command_encoder(stream()).dispatch([=, spec = spec_]() {
-    ParameterGradient weight_gradient(weight_wanted, n_weight_rows, width);
-    ParameterGradient bias_gradient(spec.bias, 1, width);
-    if (size > 0) {
-      auto w = weight_or_ones(weight, width);
-      auto scratch = std::make_unique_for_overwrite<float[]>(2 * padded(width));
-      runs.for_each([&](int64_t first, int64_t rows, const auto& offsets) {
-        NormVJPJob job{};
-        job.first_row = first;
-        job.rows = rows;
-        job.width = width;
-        job.s = s;
-        job.s.data = at(s, offsets[0]);
-        job.cotangent = cotangent;
-        job.cotangent.data = at(cotangent, offsets[1]);
-        if (sum_cotangent.data) {
-          job.sum_cotangent = sum_cotangent;
-          job.sum_cotangent.data = at(sum_cotangent, offsets[2]);
-        }
-        if (spec.input) {
-          job.input = {at(input_to, first * width), input_to.type};
-        }
-        job.weight = {w.data(), n_weight_rows};
-        job.weight_gradient = weight_gradient.sum();
-        job.bias_gradient = bias_gradient.sum();
-        job.centre = spec.norm.centre;
-        job.clamp = spec.norm.clamp;
-        job.eps = spec.norm.eps;
-        job.scratch = scratch.get();
-        kernels().norm_vjp(job);
-      });
+  bool empty = in.s.size() == 0;
+  mx::cpu::get_command_encoder(stream()).dispatch([=]() {
+    ParameterGradient weight_gradient(
+        weight_wanted, weight.row_count(), job.width);
+    ParameterGradient bias_gradient(bias_wanted, 1, job.width);
+    if (!empty) {
+      auto w = weight_or_ones(weight, job.width);
+      auto scratch =
+          std::make_unique_for_overwrite<float[]>(2 * padded(job.width));
+      runs.for_each(
+          [&](int64_t first_row, int64_t n_rows, const auto& offsets) {
+            auto run = job;
+            run.first_row = first_row;
+            run.rows = n_rows;
+            run.s = from(job.s, offsets[0]);
+            run.cotangent = from(job.cotangent, offsets[1]);
+            if (job.sum_cotangent.data) {
+              run.sum_cotangent = from(job.sum_cotangent, offsets[2]);
+            }
+            if (job.input.data) {
+              run.input = from(job.input, first_row * job.width);
+            }
+            run.weight = {w.data(), weight.row_count()};
+            run.weight_gradient = weight_gradient.sum();
+            run.bias_gradient = bias_gradient.sum();
+            run.scratch = scratch.get();
+            kernels().norm_vjp(run);
+          });
     }
     weight_gradient.store(weight_to);
     bias_gradient.store(bias_to);

@@ -7,6 +7,7 @@ SIMD = "csrc/cpu/simd.h"
 SUM = "csrc/cpu/pairwise_sum.h"
 RUNS = "csrc/cpu/row_runs.h"
 EVAL = "csrc/cpu/norm_eval.cpp"
+PARAMETERS = "csrc/cpu/parameters.h"
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ MUTANTS = [
     ),
     Mutant(
         "weight offset missing",
-        EVAL,
+        PARAMETERS,
         "copy_[i] += p.offset;",
         "copy_[i] += 0.0f;",
         "test_forward.py::test_options",

@@ -1,0 +1,51 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// What the ops refuse: std::invalid_argument, a ValueError in Python, whose
+// text names the op, the argument and what was expected.
+
+#pragma once
+
+#include "mlx/mlx.h"
+
+namespace mlx_norms {
+
+namespace mx = mlx::core;
+
+// float32, float16 or bfloat16.
+void check_dtype(const char* op, const char* argument, mx::Dtype dtype);
+
+// At least one axis.
+void check_rows(const char* op, const char* argument, const mx::array& x);
+
+// [..., heads, head_dim]
+void check_heads(const char* op, const char* argument, const mx::array& x);
+
+void check_same_shape(
+    const char* op,
+    const char* argument,
+    const mx::array& a,
+    const mx::array& x);
+
+// [D], with D the last axis of x.
+void check_vector(
+    const char* op,
+    const char* argument,
+    const mx::array& v,
+    const mx::array& x);
+
+// [head_dim] or [heads, head_dim] of x.
+void check_head_weight(
+    const char* op,
+    const char* argument,
+    const mx::array& weight,
+    const char* x_name,
+    const mx::array& x);
+
+[[noreturn]] void refuse(const char* op, const std::string& message);
+
+// Parts of messages.
+std::string text(mx::Dtype dtype);
+std::string text(const mx::Shape& shape);
+std::string text(float value);
+
+} // namespace mlx_norms

@@ -1,0 +1,153 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// Arrays as the kernels take them: rows, and weights and biases with their
+// gradients in float32.
+
+#pragma once
+
+#include <algorithm>
+#include <memory>
+
+#include "csrc/cpu/isa.h"
+#include "mlx/array.h"
+
+namespace mlx_norms::cpu {
+
+namespace mx = mlx::core;
+
+inline Float float_type(mx::Dtype dtype) {
+  switch (dtype.val()) {
+    case mx::Dtype::Val::float16:
+      return Float::f16;
+    case mx::Dtype::Val::bfloat16:
+      return Float::bf16;
+    default:
+      return Float::f32;
+  }
+}
+
+inline RowsIn rows_in(const mx::array& a, int64_t row_stride) {
+  auto step = a.shape(-1) == 1 ? 1 : a.strides(-1);
+  return {a.data<char>(), float_type(a.dtype()), row_stride, step};
+}
+
+inline RowsOut rows_out(mx::array& a) {
+  return {a.data<char>(), float_type(a.dtype())};
+}
+
+inline size_t size_of(Float type) {
+  return type == Float::f32 ? 4 : 2;
+}
+
+inline RowsIn from(RowsIn rows, int64_t element) {
+  auto* data = static_cast<const char*>(rows.data);
+  rows.data = data + element * size_of(rows.type);
+  return rows;
+}
+
+inline RowsOut from(RowsOut rows, int64_t element) {
+  rows.data = static_cast<char*>(rows.data) + element * size_of(rows.type);
+  return rows;
+}
+
+// The rows of a weight or bias to be read in float32 when the task runs.
+struct Parameter {
+  RowsIn rows;
+  int64_t n_rows = 0; // 0: absent
+  int64_t width = 0;
+  float offset = 0.0f;
+
+  Parameter() = default;
+  Parameter(const mx::array& a, float offset)
+      : rows(rows_in(a, a.ndim() == 2 ? a.strides(0) : 0)),
+        n_rows(a.ndim() == 2 ? a.shape(0) : 1),
+        width(a.shape(-1)),
+        offset(offset) {}
+
+  // As the kernels count: an absent weight is one row of ones.
+  int64_t row_count() const {
+    return std::max<int64_t>(n_rows, 1);
+  }
+};
+
+// A parameter in float32 as the kernels take it: its own data, or a copy.
+class FloatParameter {
+ public:
+  explicit FloatParameter(const Parameter& p) : data_(nullptr) {
+    if (p.n_rows == 0) {
+      return;
+    }
+    auto pitch = padded(p.width);
+    bool padded_rows =
+        p.width == pitch && (p.n_rows == 1 || p.rows.row_stride == pitch);
+    if (p.rows.type == Float::f32 && p.rows.step == 1 && padded_rows &&
+        p.offset == 0.0f) {
+      data_ = static_cast<const float*>(p.rows.data);
+      return;
+    }
+    copy_ = std::make_unique_for_overwrite<float[]>(p.n_rows * pitch);
+    for (int64_t row = 0; row < p.n_rows; ++row) {
+      kernels().load(p.rows, row, p.width, &copy_[row * pitch]);
+    }
+    if (p.offset != 0.0f) {
+      for (int64_t i = 0; i < p.n_rows * pitch; ++i) {
+        copy_[i] += p.offset;
+      }
+    }
+    data_ = copy_.get();
+  }
+
+  // One row of ones.
+  explicit FloatParameter(int64_t width)
+      : copy_(std::make_unique_for_overwrite<float[]>(padded(width))) {
+    std::fill_n(copy_.get(), padded(width), 1.0f);
+    data_ = copy_.get();
+  }
+
+  const float* data() const {
+    return data_;
+  }
+
+ private:
+  std::unique_ptr<float[]> copy_;
+  const float* data_;
+};
+
+inline FloatParameter weight_or_ones(const Parameter& p, int64_t width) {
+  return p.n_rows ? FloatParameter(p) : FloatParameter(width);
+}
+
+// A gradient of a parameter, summed over rows in float32.
+class ParameterGradient {
+ public:
+  ParameterGradient(bool wanted, int64_t n_rows, int64_t width)
+      : n_rows_(n_rows),
+        width_(width) {
+    if (wanted) {
+      sum_ = std::make_unique<float[]>(2 * size());
+    }
+  }
+
+  CompensatedSum sum() const {
+    auto* sum = sum_.get();
+    return sum ? CompensatedSum{sum, sum + size()} : CompensatedSum{};
+  }
+
+  void store(const RowsOut& to) const {
+    for (int64_t row = 0; sum_ && row < n_rows_; ++row) {
+      kernels().store(
+          sum_.get() + row * padded(width_), width_, from(to, row * width_));
+    }
+  }
+
+ private:
+  int64_t size() const {
+    return n_rows_ * padded(width_);
+  }
+
+  int64_t n_rows_;
+  int64_t width_;
+  std::unique_ptr<float[]> sum_;
+};
+
+} // namespace mlx_norms::cpu

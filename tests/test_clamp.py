@@ -8,7 +8,7 @@ import pytest
 
 import oracle
 from bits import assert_same_bits
-from inputs import arguments, cotangents
+from inputs import arguments, cotangents, normal
 from norm_case import DTYPES, Norm
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -119,6 +119,30 @@ def test_tangent_is_zero_where_the_sum_is_saturated(op):
     ]
     _, (_, tangent) = mx.jvp(norm.function(list(arrays)), list(arrays.values()), ones)
     np.testing.assert_array_equal(oracle.exact(tangent)[0, :6], [0, 0, 0, 0, 2, 2])
+
+
+@pytest.mark.parametrize("op", ADDS)
+def test_tangent_is_the_transpose_of_the_gradient(op):
+    """A saturated element has no tangent of its own sum, but its norm has one by the others'."""
+    norm = Norm(op, clamp=True, dtype=mx.float32)
+    arrays = row_of(norm, [(6e4, 6e4), (-6e4, -6e4), (3e4, 3e4), (1e4, -3e4)], length=6)
+    arrays["x"][0, 4:] = mx.array([2e4, -1e4], arrays["x"].dtype)
+    tangents = {n: normal(a.shape, a.dtype, seed=n) for n, a in arrays.items()}
+    for name, tangent in tangents.items():
+        tangents[name] = (
+            tangent * 0 if name in ("weight", "bias") else tangent * mx.array([[1], [0]])
+        )
+    f, args = norm.function(list(arrays)), list(arrays.values())
+    _, (output, _) = mx.jvp(f, args, list(tangents.values()))
+    # Values near 1e5 make gradients of 1e-5, which float16 does not hold well.
+    cotangent = normal(output.shape, mx.float32, seed=7, std=1e4)
+    _, gradients = mx.vjp(f, args, [cotangent, mx.zeros_like(arrays["x"])])
+    forward = np.sum(oracle.exact(cotangent) * oracle.exact(output))
+    backward = sum(
+        np.sum(oracle.exact(t) * oracle.exact(g))
+        for t, g in zip(tangents.values(), gradients, strict=True)
+    )
+    np.testing.assert_allclose(forward, backward, rtol=1e-3)
 
 
 @pytest.mark.parametrize("op", ADDS)

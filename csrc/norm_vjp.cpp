@@ -1,0 +1,108 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/batch.h"
+#include "csrc/compose.h"
+#include "csrc/norm.h"
+#include "csrc/split.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// The gradients in MLX's ops, as a function of the inputs in argnums alone.
+Function composed_vjp(
+    const NormVJPSpec& spec,
+    const std::vector<mx::Dtype>& dtypes,
+    const Arrays& inputs,
+    const std::vector<int>& argnums,
+    mx::Stream stream) {
+  return [=](const Arrays& free) {
+    auto all = inputs;
+    for (size_t i = 0; i < argnums.size(); ++i) {
+      all[argnums[i]] = free[i];
+    }
+    NormVJPInputs in(spec.norm, all.data());
+    return compose_norm_vjp(spec, dtypes, in, stream);
+  };
+}
+
+Arrays select(const Arrays& arrays, const std::vector<int>& indices) {
+  Arrays selected;
+  for (auto i : indices) {
+    selected.push_back(arrays[i]);
+  }
+  return selected;
+}
+
+} // namespace
+
+void NormVJP::eval_gpu(const Arrays&, Arrays&) {
+  no_gpu_kernel(name());
+}
+
+Arrays NormVJP::jvp(
+    const Arrays& primals,
+    const Arrays& tangents,
+    const std::vector<int>& argnums) {
+  auto f = composed_vjp(spec_, dtypes_, primals, argnums, stream());
+  return mx::jvp(f, select(primals, argnums), tangents).second;
+}
+
+Arrays NormVJP::vjp(
+    const Arrays& primals,
+    const Arrays& cotangents,
+    const std::vector<int>& argnums,
+    const Arrays&) {
+  auto f = composed_vjp(spec_, dtypes_, primals, argnums, stream());
+  return mx::vjp(f, select(primals, argnums), cotangents).second;
+}
+
+std::pair<Arrays, std::vector<int>> NormVJP::vmap(
+    const Arrays& inputs,
+    const std::vector<int>& axes) {
+  // The kernel sums a parameter's gradient over all rows, not over those of
+  // each example, and takes one weight.
+  bool weight_batched = spec_.norm.weight && axes[1] >= 0;
+  if (weight_batched || spec_.weight || spec_.bias) {
+    auto split = [this](const Arrays& in) {
+      NormVJPInputs named(spec_.norm, in.data());
+      return split_norm_vjp(spec_, dtypes_, named, stream());
+    };
+    return with_leading_axes(mx::vmap(Function(split), axes)(inputs));
+  }
+  auto size = batch_size(inputs, axes);
+  auto rows = inputs;
+  for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
+    if (!(spec_.norm.weight && i == 1)) {
+      rows[i] = batched(inputs[i], axes[i], size, stream());
+    }
+  }
+  return with_leading_axes(
+      array::make_arrays(
+          {rows[0].shape()},
+          dtypes_,
+          std::make_shared<NormVJP>(stream(), spec_, dtypes_),
+          rows));
+}
+
+bool NormVJP::is_equivalent(const Primitive& other) const {
+  const auto& o = static_cast<const NormVJP&>(other);
+  return spec_ == o.spec_ && dtypes_ == o.dtypes_;
+}
+
+std::vector<mx::Shape> NormVJP::output_shapes(const Arrays& inputs) {
+  NormVJPInputs in(spec_.norm, inputs.data());
+  std::vector<mx::Shape> shapes;
+  if (spec_.input) {
+    shapes.push_back(in.s.shape());
+  }
+  if (spec_.weight) {
+    shapes.push_back(in.weight->shape());
+  }
+  if (spec_.bias) {
+    shapes.push_back({in.s.shape(-1)});
+  }
+  return shapes;
+}
+
+} // namespace mlx_norms

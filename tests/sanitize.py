@@ -14,12 +14,15 @@ from variant import Variant
 
 
 def runtime() -> str:
-    """The path of the compiler's AddressSanitizer, which must be loaded before Python."""
-    command = ["c++", "-print-file-name=libasan.so"]
-    path = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    if not Path(path).is_absolute():
-        raise SystemExit("the compiler c++ has no libasan.so")
-    return path
+    """AddressSanitizer and, for it to see exceptions, the C++ library: loaded before Python."""
+    libraries = []
+    for name in ("libasan.so", "libstdc++.so.6"):
+        command = ["c++", f"-print-file-name={name}"]
+        path = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        if not Path(path).is_absolute():
+            raise SystemExit(f"the compiler c++ has no {name}")
+        libraries.append(path)
+    return " ".join(libraries)
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What the primitives' vmap have in common.
+// What the primitives' vmap have in common. No batch size is written into the
+// graph: under shapeless compile it may change.
 
 #pragma once
 
@@ -8,24 +9,24 @@
 
 namespace mlx_norms {
 
-// The size of the batch axis.
-inline int batch_size(const Arrays& inputs, const std::vector<int>& axes) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (axes[i] >= 0) {
-      return inputs[i].shape(axes[i]);
+// Moves the batch axis of these arrays of rows to the front; one without a
+// batch is broadcast to those with one. They have one shape but for the batch.
+inline Arrays with_leading_batch(
+    const Arrays& rows,
+    const std::vector<int>& axes,
+    mx::Stream s) {
+  Arrays batched;
+  bool all = true;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    all &= axes[i] >= 0;
+    if (axes[i] < 0) {
+      batched.push_back(mx::expand_dims(rows[i], 0, s));
+    } else {
+      batched.push_back(
+          axes[i] == 0 ? rows[i] : mx::moveaxis(rows[i], axes[i], 0, s));
     }
   }
-  return 1;
-}
-
-// a with a batch axis of this size in front: moved there, or broadcast.
-inline array batched(const array& a, int axis, int size, mx::Stream s) {
-  if (axis >= 0) {
-    return axis == 0 ? a : mx::moveaxis(a, axis, 0, s);
-  }
-  auto shape = a.shape();
-  shape.insert(shape.begin(), size);
-  return mx::broadcast_to(a, shape, s);
+  return all ? batched : mx::broadcast_arrays(batched, s);
 }
 
 inline std::pair<Arrays, std::vector<int>> with_leading_axes(Arrays outputs) {

@@ -98,7 +98,10 @@ void check_head_weight(
     const char* x_name,
     const mx::array& x) {
   check_dtype(op, argument, weight.dtype());
-  mx::Shape shared{x.shape(-1)}, per_head{x.shape(-2), x.shape(-1)};
+  mx::Shape shared{x.shape(-1)}, per_head = shared;
+  if (x.ndim() > 1) {
+    per_head = {x.shape(-2), x.shape(-1)};
+  }
   if (weight.shape() != shared && weight.shape() != per_head) {
     refuse(
         op,

@@ -3,8 +3,10 @@
 #include "csrc/norm.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "csrc/batch.h"
+#include "csrc/checks.h"
 #include "csrc/compose.h"
 #include "csrc/split.h"
 
@@ -14,21 +16,21 @@ namespace {
 
 using OptionalArray = std::optional<array>;
 
-// Where a tensor's operands stand among a primitive's inputs; -1: absent.
-struct Positions {
-  int x, residual, weight, bias;
-
-  Positions(const NormSpec& spec, int first)
-      : x(first++),
-        residual(spec.residual ? first++ : -1),
-        weight(spec.weight ? first++ : -1),
-        bias(spec.bias ? first++ : -1) {}
-};
-
 // The place of i in argnums; -1: not there.
 int place_of(int i, const std::vector<int>& argnums) {
   auto it = std::find(argnums.begin(), argnums.end(), i);
   return it == argnums.end() ? -1 : it - argnums.begin();
+}
+
+// a, a batch of one, as large a batch as `like` has. Its size is taken from a
+// sum, so that it is not written into the graph.
+array broadcast_batch(const array& a, const array& like, mx::Stream s) {
+  std::vector<int> axes(like.ndim() - 1);
+  std::iota(axes.begin(), axes.end(), 1);
+  auto sums = mx::sum(like, axes, /* keepdims= */ false, s);
+  mx::Shape column(a.ndim(), 1);
+  column[0] = -1;
+  return mx::broadcast_arrays({a, mx::reshape(sums, column, s)}, s)[0];
 }
 
 } // namespace
@@ -49,7 +51,7 @@ Arrays Norm::jvp(
   auto n_primals = static_cast<int>(primals.size());
   for (int i = 0; i < n_primals; i += spec_.n_inputs()) {
     NormInputs in(spec_, &primals[i]);
-    Positions at(spec_, i);
+    NormPositions at(spec_, i);
     auto s =
         spec_.residual ? bare_norm(spec_, mx::float32, in, stream())[1] : in.x;
 
@@ -79,11 +81,11 @@ Arrays Norm::jvp(
       add(dy, mx::multiply(n, *dw, stream()));
     }
     if (auto* db = tangent_of(at.bias)) {
-      add(dy, mx::broadcast_to(*db, s.shape(), stream()));
+      add(dy, mx::broadcast_arrays({*db, s}, stream())[0]);
     }
     outputs.push_back(
         dy ? mx::astype(*dy, dtype_, stream())
-           : mx::zeros(s.shape(), dtype_, stream()));
+           : mx::zeros_like(s, dtype_, stream()));
     if (spec_.residual) {
       outputs.push_back(ds ? *ds : mx::zeros_like(s, stream()));
     }
@@ -107,7 +109,7 @@ Arrays Norm::vjp(
   auto n_primals = static_cast<int>(primals.size());
   for (int i = 0, out = 0; i < n_primals;
        i += spec_.n_inputs(), out += spec_.n_outputs()) {
-    Positions at(spec_, i);
+    NormPositions at(spec_, i);
     NormVJPSpec spec{.norm = spec_};
     spec.input = wanted(at.x) || wanted(at.residual);
     spec.weight = wanted(at.weight);
@@ -159,18 +161,21 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
     const Arrays& inputs,
     const std::vector<int>& axes) {
   auto n_inputs = static_cast<int>(inputs.size());
-  auto rows = inputs;
+  auto batch = inputs;
   bool parameters_batched = false;
+  std::vector<int> without_batch; // groups, by their first input
   for (int i = 0; i < n_inputs; i += spec_.n_inputs()) {
-    Positions at(spec_, i);
-    for (auto j : {at.x, at.residual}) {
-      if (j >= 0) {
-        rows[j] =
-            batched(inputs[j], axes[j], batch_size(inputs, axes), stream());
-      }
+    int n_rows = 1 + spec_.residual;
+    auto group = with_leading_batch(
+        Arrays(&inputs[i], &inputs[i] + n_rows),
+        std::vector<int>(&axes[i], &axes[i] + n_rows),
+        stream());
+    std::copy(group.begin(), group.end(), batch.begin() + i);
+    if (std::all_of(&axes[i], &axes[i] + n_rows, [](int a) { return a < 0; })) {
+      without_batch.push_back(i);
     }
-    for (auto j : {at.weight, at.bias}) {
-      parameters_batched |= j >= 0 && axes[j] >= 0;
+    for (int j = n_rows; j < spec_.n_inputs(); ++j) {
+      parameters_batched |= axes[i + j] >= 0;
     }
   }
   if (parameters_batched) {
@@ -188,18 +193,26 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
   }
   std::vector<mx::Dtype> dtypes;
   for (int i = 0; i < n_inputs; i += spec_.n_inputs()) {
-    NormInputs in(spec_, &rows[i]);
+    NormInputs in(spec_, &batch[i]);
     dtypes.push_back(dtype_);
     if (spec_.residual) {
       dtypes.push_back(mx::result_type(in.x, *in.residual));
     }
   }
-  return with_leading_axes(
-      array::make_arrays(
-          output_shapes(rows),
-          dtypes,
-          std::make_shared<Norm>(stream(), spec_, dtype_),
-          rows));
+  auto outputs = array::make_arrays(
+      output_shapes(batch),
+      dtypes,
+      std::make_shared<Norm>(stream(), spec_, dtype_),
+      batch);
+  for (auto i : without_batch) {
+    // Normalised once, as a batch of one; another tensor has the batch's size.
+    auto out = i / spec_.n_inputs() * spec_.n_outputs();
+    auto other = i == 0 ? spec_.n_inputs() : 0;
+    for (int j = out; j < out + spec_.n_outputs(); ++j) {
+      outputs[j] = broadcast_batch(outputs[j], batch[other], stream());
+    }
+  }
+  return with_leading_axes(std::move(outputs));
 }
 
 const char* Norm::name() const {
@@ -217,7 +230,18 @@ bool Norm::is_equivalent(const Primitive& other) const {
 std::vector<mx::Shape> Norm::output_shapes(const Arrays& inputs) {
   std::vector<mx::Shape> shapes;
   for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
-    shapes.insert(shapes.end(), spec_.n_outputs(), inputs[i].shape());
+    // Shapeless compile asks at every call, where shapes may no longer fit.
+    NormInputs in(spec_, &inputs[i]);
+    if (in.residual) {
+      check_same_shape(name(), "residual", *in.residual, in.x);
+    }
+    if (in.weight) {
+      check_head_weight(name(), "weight", *in.weight, "x", in.x);
+    }
+    if (in.bias) {
+      check_vector(name(), "bias", *in.bias, in.x);
+    }
+    shapes.insert(shapes.end(), spec_.n_outputs(), in.x.shape());
   }
   return shapes;
 }

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "csrc/float16.h"
 #include "mlx/mlx.h"
 
 namespace mlx_norms {
@@ -47,6 +48,17 @@ struct NormVJPSpec {
   bool operator==(const NormVJPSpec&) const = default;
 };
 
+// Where the inputs of one normalised tensor stand, from `first` on; -1: absent.
+struct NormPositions {
+  int x, residual, weight, bias;
+
+  NormPositions(const NormSpec& spec, int first)
+      : x(first++),
+        residual(spec.residual ? first++ : -1),
+        weight(spec.weight ? first++ : -1),
+        bias(spec.bias ? first++ : -1) {}
+};
+
 // The inputs of one normalised tensor, by name.
 struct NormInputs {
   const mx::array& x;
@@ -55,10 +67,14 @@ struct NormInputs {
   const mx::array* bias;
 
   NormInputs(const NormSpec& spec, const mx::array* first)
-      : x(*first++),
-        residual(spec.residual ? first++ : nullptr),
-        weight(spec.weight ? first++ : nullptr),
-        bias(spec.bias ? first++ : nullptr) {}
+      : NormInputs(NormPositions(spec, 0), first) {}
+
+ private:
+  NormInputs(NormPositions at, const mx::array* first)
+      : x(first[at.x]),
+        residual(at.residual < 0 ? nullptr : first + at.residual),
+        weight(at.weight < 0 ? nullptr : first + at.weight),
+        bias(at.bias < 0 ? nullptr : first + at.bias) {}
 };
 
 // The inputs of NormVJP, by name.
@@ -74,8 +90,5 @@ struct NormVJPInputs {
         cotangent(*first++),
         sum_cotangent(spec.residual ? first++ : nullptr) {}
 };
-
-// float16's largest finite value, where a clamped sum saturates.
-inline constexpr float kFloat16Max = 65504.0f;
 
 } // namespace mlx_norms

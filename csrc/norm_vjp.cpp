@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/batch.h"
+#include "csrc/checks.h"
 #include "csrc/compose.h"
 #include "csrc/norm.h"
 #include "csrc/split.h"
@@ -70,19 +71,26 @@ std::pair<Arrays, std::vector<int>> NormVJP::vmap(
     };
     return with_leading_axes(mx::vmap(Function(split), axes)(inputs));
   }
-  auto size = batch_size(inputs, axes);
-  auto rows = inputs;
+  // All inputs but the weight are rows.
+  Arrays rows;
+  std::vector<int> row_axes;
   for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
     if (!(spec_.norm.weight && i == 1)) {
-      rows[i] = batched(inputs[i], axes[i], size, stream());
+      rows.push_back(inputs[i]);
+      row_axes.push_back(axes[i]);
     }
+  }
+  auto batch = with_leading_batch(rows, row_axes, stream());
+  auto shape = batch[0].shape();
+  if (spec_.norm.weight) {
+    batch.insert(batch.begin() + 1, inputs[1]);
   }
   return with_leading_axes(
       array::make_arrays(
-          {rows[0].shape()},
+          {std::move(shape)},
           dtypes_,
           std::make_shared<NormVJP>(stream(), spec_, dtypes_),
-          rows));
+          batch));
 }
 
 bool NormVJP::is_equivalent(const Primitive& other) const {
@@ -92,6 +100,14 @@ bool NormVJP::is_equivalent(const Primitive& other) const {
 
 std::vector<mx::Shape> NormVJP::output_shapes(const Arrays& inputs) {
   NormVJPInputs in(spec_.norm, inputs.data());
+  // Shapeless compile asks at every call, where shapes may no longer fit.
+  check_same_shape(name(), "cotangent", in.cotangent, in.s);
+  if (in.sum_cotangent) {
+    check_same_shape(name(), "sum's cotangent", *in.sum_cotangent, in.s);
+  }
+  if (in.weight) {
+    check_head_weight(name(), "weight", *in.weight, "x", in.s);
+  }
   std::vector<mx::Shape> shapes;
   if (spec_.input) {
     shapes.push_back(in.s.shape());

@@ -95,7 +95,7 @@ def load():
         raise ImportError(
             f"mlx_norms was built with nanobind {_built.NANOBIND_VERSION} (ABI "
             f"{', '.join(sorted(foreign))}), and mlx {_built.MLX_VERSION} with ABI "
-            f"{', '.join(sorted(mlx_abis))}: pip install --no-cache-dir --force-reinstall "
-            "--no-deps mlx_norms."
+            f"{', '.join(sorted(mlx_abis))}: pip install --force-reinstall --no-deps . in its "
+            "checkout."
         )
     return extension

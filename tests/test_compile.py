@@ -53,6 +53,92 @@ def test_shapeless(op):
             )
 
 
+def shapeless(f, first, then):
+    """f compiled without shapes, traced with some arrays and called with others."""
+    compiled = mx.compile(f, shapeless=True)
+    mx.eval(compiled(*first))
+    return compiled(*then)
+
+
+def grown(shape, batch):
+    """Arrays of a shape behind a batch axis of 2, and of another size."""
+    return [normal((n, *shape), mx.float32, seed=n) for n in (2, batch)]
+
+
+@pytest.mark.parametrize("op", ["add_rms_norm", "add_layer_norm"])
+@pytest.mark.parametrize("alone", ["x", "residual"])
+def test_shapeless_vmap_with_an_array_for_all(op, alone):
+    """A batch size from the trace must not stay: it would be the size of a buffer."""
+    w, one = normal((64,), mx.float32, seed=1), normal((64,), mx.float32, seed=2)
+    few, many = grown((64,), 3000)
+
+    def f(a, b):
+        a, b = (mx.abs(b), a) if alone == "x" else (a, mx.abs(b))
+        return getattr(mlx_norms, op)(a, b, w)
+
+    mapped = mx.vmap(f, in_axes=(0, None))
+    got = shapeless(mapped, (few, one), (many, one))
+    for g, expected in zip(got, mapped(many, one), strict=True):
+        assert_same_bits(g, expected, op)
+
+
+def test_shapeless_vmap_of_gradients():
+    x, w = normal((64,), mx.float32, seed=1), normal((64,), mx.float32, seed=2)
+    few, many = grown((64,), 300)
+
+    def f(c):
+        return mx.vjp(lambda a: mlx_norms.rms_norm(a, w), [x], [c])[1][0]
+
+    assert_same_bits(shapeless(mx.vmap(f), [few], [many]), mx.vmap(f)(many), "gradient of x")
+
+
+@pytest.mark.parametrize("mapped", ["q", "k"])
+def test_shapeless_vmap_of_one_of_q_and_k(mapped):
+    w = normal((32,), mx.float32, seed=1)
+    other = normal((5, 2, 32), mx.float32, seed=2)
+    few, many = grown((5, 4, 32), 20)
+
+    def f(a):
+        q, k = (a, other) if mapped == "q" else (other, a)
+        return mlx_norms.qk_norm(q, k, w, w, 1e-5)
+
+    for g, expected in zip(shapeless(mx.vmap(f), [few], [many]), mx.vmap(f)(many), strict=True):
+        assert_same_bits(g, expected, mapped)
+
+
+def test_shapeless_tangents():
+    few, many = grown((33,), 20)
+    w, b = normal((33,), mx.float32, seed=1), normal((33,), mx.float32, seed=2)
+
+    def along_bias(x):
+        return mx.jvp(lambda b: mlx_norms.layer_norm(x, w, b), [b], [w])[1][0]
+
+    assert_same_bits(shapeless(along_bias, [few], [many]), along_bias(many), "along the bias")
+
+    def along_q(x):
+        q, k = x[:, None], mx.abs(x)[:, None]
+        return mx.jvp(lambda q: mlx_norms.qk_norm(q, k, w, w, 1e-5), [q], [q])[1]
+
+    for g, expected in zip(shapeless(along_q, [few], [many]), along_q(many), strict=True):
+        assert_same_bits(g, expected, "along q")
+
+
+@pytest.mark.parametrize(
+    "shapes, name",
+    [
+        ([(6, 64), (4, 64), (64,), (64,)], "residual"),
+        ([(6, 128), (6, 128), (64,), (128,)], "weight"),
+        ([(6, 128), (6, 128), (128,), (64,)], "bias"),
+    ],
+)
+def test_shapeless_call_with_shapes_that_do_not_fit(shapes, name):
+    """The checks of the op ran on the shapes of the trace."""
+    compiled = mx.compile(mlx_norms.add_layer_norm, shapeless=True)
+    mx.eval(compiled(mx.ones((4, 64)), mx.ones((4, 64)), mx.ones((64,)), mx.ones((64,))))
+    with pytest.raises(ValueError, match=name):
+        mx.eval(compiled(*(mx.ones(shape) for shape in shapes)))
+
+
 def test_shapeless_heads():
     def f(q, k, wq, wk):
         return mlx_norms.qk_norm(q, k, wq, wk, 1e-6)

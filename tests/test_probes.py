@@ -70,6 +70,19 @@ def test_layer_norm_of_a_constant_row_is_the_bias(op):
             assert mx.array_equal(y, bias), f"{op}, {dtype}, {length} elements a row"
 
 
+@pytest.mark.parametrize("op", ["layer_norm", "add_layer_norm"])
+def test_rows_that_are_constant_but_for_an_ulp(op):
+    """The spread is less than the error of the rounded mean."""
+    norm = Norm(op)
+    values = np.random.default_rng(0).uniform(1e5, 2e6, (32, 1)).astype(np.float32)
+    for length in (2, 31, 33, 768, 1025, 4097):
+        s = np.repeat(values, length, axis=1)
+        s[:, length // 3] = np.nextafter(s[:, length // 3], np.float32(np.inf))
+        s[:, -1] = np.nextafter(s[:, -1], np.float32(0))
+        arrays = arguments(norm, s.shape, mx.float32)
+        check_with_gradients(norm, with_sum(norm, arrays, s, mx.float32))
+
+
 @pytest.mark.parametrize("op", OPS)
 def test_constant_rows(op):
     norm = Norm(op)

@@ -5,6 +5,10 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace mlx_norms::cpu {
 
 extern const Kernels kernels_baseline;
@@ -20,11 +24,19 @@ struct Isa {
   const Kernels* kernels;
 };
 
+#if defined(__x86_64__)
+// Not every clang's __builtin_cpu_supports knows f16c.
+bool has_f16c() {
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+#endif
+
 std::vector<Isa> available() {
   std::vector<Isa> isas;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  bool avx2 = __builtin_cpu_supports("avx2") && has_f16c();
   if (avx2 && __builtin_cpu_supports("avx512f") &&
       __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") &&

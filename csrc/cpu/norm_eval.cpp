@@ -29,7 +29,8 @@ void release_inputs(const Arrays& inputs, Arrays& outputs) {
 // any kernel here: an element is written after the last read of its place.
 void allocate(mx::array& out, std::initializer_list<const mx::array*> from) {
   for (auto* in : from) {
-    if (in && in->flags().row_contiguous && mx::is_donatable(*in, out)) {
+    if (in && in->size() == out.size() && in->flags().row_contiguous &&
+        mx::is_donatable(*in, out)) {
       out.copy_shared_buffer(*in);
       return;
     }

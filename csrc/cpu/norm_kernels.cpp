@@ -9,12 +9,11 @@
 
 #include "csrc/cpu/pairwise_sum.h"
 #include "csrc/cpu/simd.h"
+#include "csrc/float16.h"
 
 namespace {
 
 using namespace mlx_norms::cpu;
-
-constexpr float kHalfMax = 65504.0f;
 
 template <typename T>
 struct Type {
@@ -118,8 +117,8 @@ load_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
 
 // Lanes beyond +-65504 saturate, inf too; NaN stays NaN.
 inline Floats clamp_half(Floats v) {
-  Floats below = v > kHalfMax ? splat(kHalfMax) : v;
-  return below < -kHalfMax ? splat(-kHalfMax) : below;
+  Floats below = v > kFloat16Max ? splat(kFloat16Max) : v;
+  return below < -kFloat16Max ? splat(-kFloat16Max) : below;
 }
 
 // scratch = x + residual, rounded to the sum's dtype, which is also stored.
@@ -178,7 +177,20 @@ Statistics statistics(FloatRow row, int64_t width, bool centre, float eps) {
       return Term<2>{d, d * d};
     });
     s.correction = sums.v[0] / width;
-    variance = sums.v[1] / width - s.correction * s.correction;
+    float square = s.correction * s.correction;
+    variance = sums.v[1] / width - square;
+    if (variance < 16 * square) {
+      // The mean's own error outweighs the spread, and the difference of the
+      // two would be mostly rounding.
+      auto spread = pairwise_sums<1>(padded(width), [&](int64_t i) {
+        Floats d = load(v + i) - s.mean - s.correction;
+        if (i + kWidth > width) {
+          d = replace_from(d, width - i, 0.0f);
+        }
+        return Term<1>{d * d};
+      });
+      variance = spread.v[0] / width;
+    }
   } else {
     auto sum = pairwise_sums<1>(padded(width), [&](int64_t i) {
       Floats x = load(v + i);
@@ -270,8 +282,8 @@ void input_gradient_row(
         dx += residual(i, extent);
       }
       if (clamp) {
-        dx = x == kHalfMax ? Floats{} : dx;
-        dx = x == -kHalfMax ? Floats{} : dx;
+        dx = x == kFloat16Max ? Floats{} : dx;
+        dx = x == -kFloat16Max ? Floats{} : dx;
       }
       store(to + i, dx, extent);
     });

@@ -1,8 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 //
 // What the kernels of every instruction set offer. Plain data only: the kernels
-// are compiled for instructions that this machine may lack, so they share no
-// inline code with the rest of the extension.
+// are compiled for instructions that this machine may lack, so no inline code
+// of theirs may be shared with the rest of the extension.
 
 #pragma once
 
@@ -14,9 +14,9 @@ enum class Float : uint8_t { f32, f16, bf16 };
 
 // Rows in float32 that the kernels work on (scratch, weights, biases, sums of
 // gradients) are padded to a multiple of this.
-constexpr int64_t kRowMultiple = 32;
+static constexpr int64_t kRowMultiple = 32;
 
-constexpr int64_t padded(int64_t width) {
+static constexpr int64_t padded(int64_t width) {
   return (width + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
 }
 

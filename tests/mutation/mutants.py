@@ -80,6 +80,20 @@ MUTANTS = [
         "test_probes.py::test_large_mean_and_small_variance"
         " test_probes.py::test_layer_norm_of_a_constant_row_is_the_bias",
     ),
+    Mutant(
+        "variance from a difference alone",
+        KERNELS,
+        "    if (variance < 16 * square) {",
+        "    if (false) {",
+        "test_probes.py::test_rows_that_are_constant_but_for_an_ulp",
+    ),
+    Mutant(
+        "padding counted in the spread",
+        KERNELS,
+        "          d = replace_from(d, width - i, 0.0f);",
+        "",
+        "test_probes.py::test_rows_that_are_constant_but_for_an_ulp",
+    ),
     # --- Rows and their ends
     Mutant(
         "lost tail",

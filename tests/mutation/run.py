@@ -7,6 +7,7 @@ any defect, so that a failure means the defect was seen.
 """
 
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,24 +16,31 @@ from pathlib import Path
 
 from mutants import MUTANTS, Mutant
 
+TIMEOUT_SECONDS = 120
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from variant import ROOT, Variant  # noqa: E402
 
 
-def run_tests(variant: Variant, tests: str) -> subprocess.CompletedProcess:
-    return variant.pytest("-x", "-q", *tests.split(), capture_output=True, text=True)
-
-
-def killer(done: subprocess.CompletedProcess) -> str | None:
-    """The test that failed; None if all passed.
+def killer(variant: Variant, tests: str) -> str | None:
+    """The test that failed, or the way in which the tests ended; None if all passed.
 
     Raises:
         RuntimeError: If pytest did something else than run tests.
     """
-    if done.returncode not in (0, 1):
+    arguments = ["-x", "-q", *tests.split()]
+    try:
+        done = variant.pytest(*arguments, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "a test that does not end"
+    if done.returncode == 0:
+        return None
+    if done.returncode < 0:
+        return f"a crash, {signal.Signals(-done.returncode).name}"
+    if done.returncode != 1:
         raise RuntimeError(done.stdout + done.stderr)
-    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
-    return failed[0].split()[1] if failed else None
+    lines = done.stdout.splitlines()
+    return next(line.split()[1] for line in lines if line.startswith(("FAILED", "ERROR ")))
 
 
 class Source:
@@ -69,13 +77,13 @@ def main(names: list[str]) -> int:
         variant = Variant(Path(directory), source.root)
         variant.compile()
         for tests in sorted({m.tests for m in mutants}):
-            if failed := killer(run_tests(variant, tests)):
+            if failed := killer(variant, tests):
                 raise SystemExit(f"{failed} fails without any defect")
         for mutant in mutants:
             start = time.monotonic()
             source.plant(mutant)
             variant.compile()
-            failed = killer(run_tests(variant, mutant.tests))
+            failed = killer(variant, mutant.tests)
             source.restore(mutant)
             seconds = time.monotonic() - start
             verdict = f"caught by {failed}" if failed else "SURVIVES"

@@ -75,8 +75,8 @@ MUTANTS = [
     Mutant(
         "variance not corrected",
         KERNELS,
-        " - s.correction * s.correction;",
-        ";",
+        "sums.v[1] / width - square;",
+        "sums.v[1] / width;",
         "test_probes.py::test_large_mean_and_small_variance"
         " test_probes.py::test_layer_norm_of_a_constant_row_is_the_bias",
     ),
@@ -169,14 +169,14 @@ MUTANTS = [
     Mutant(
         "clamp of the positive side only",
         KERNELS,
-        "below < -kHalfMax ? splat(-kHalfMax) : below",
+        "below < -kFloat16Max ? splat(-kFloat16Max) : below",
         "below",
         "test_clamp.py",
     ),
     Mutant(
         "clamp's derivative",
         KERNELS,
-        "        dx = x == -kHalfMax ? Floats{} : dx;",
+        "        dx = x == -kFloat16Max ? Floats{} : dx;",
         "",
         "test_clamp.py",
     ),
@@ -285,15 +285,15 @@ MUTANTS = [
     Mutant(
         "strided input donated",
         EVAL,
-        "in && in->flags().row_contiguous && mx::is_donatable(*in, out)",
-        "in && mx::is_donatable(*in, out)",
+        "in->flags().row_contiguous &&",
+        "",
         "test_layouts.py",
     ),
     Mutant(
         "held input donated",
         EVAL,
-        "in->flags().row_contiguous && mx::is_donatable(*in, out)",
-        "in->flags().row_contiguous && in->itemsize() == out.itemsize()",
+        "mx::is_donatable(*in, out)",
+        "in->itemsize() == out.itemsize()",
         "test_layouts.py",
     ),
     Mutant(

@@ -43,6 +43,15 @@ def killer(variant: Variant, tests: str) -> str | None:
     return next(line.split()[1] for line in lines if line.startswith(("FAILED", "ERROR ")))
 
 
+def check(mutant: Mutant) -> None:
+    """Raises ValueError if the text to replace is not in the file, or more than once."""
+    count = (ROOT / mutant.file).read_text().count(mutant.old)
+    if count != 1:
+        raise ValueError(
+            f"{mutant.name}: {mutant.old!r} occurs {count} times in {mutant.file}, not once"
+        )
+
+
 class Source:
     """A copy of the source tree to plant defects in."""
 
@@ -55,11 +64,6 @@ class Source:
 
     def plant(self, mutant: Mutant) -> None:
         text = (ROOT / mutant.file).read_text()
-        if text.count(mutant.old) != 1:
-            raise ValueError(
-                f"{mutant.name}: {mutant.old!r} occurs {text.count(mutant.old)} times in "
-                f"{mutant.file}, not once"
-            )
         (self.root / mutant.file).write_text(text.replace(mutant.old, mutant.new))
 
     def restore(self, mutant: Mutant) -> None:
@@ -71,6 +75,8 @@ def main(names: list[str]) -> int:
     unknown = set(names) - {m.name for m in mutants}
     if unknown or not mutants:
         raise SystemExit(f"no mutant is called {', '.join(sorted(unknown))}")
+    for mutant in MUTANTS:
+        check(mutant)
     survivors = []
     with tempfile.TemporaryDirectory() as directory:
         source = Source(Path(directory, "source"))

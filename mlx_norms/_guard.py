@@ -6,6 +6,7 @@ crash, or reject every array.
 """
 
 import ctypes
+import functools
 import importlib.metadata
 import importlib.util
 import sys
@@ -75,8 +76,14 @@ def _nanobind_abis() -> set[str]:
     }
 
 
-def load():
-    """Imports MLX and then the extension, and returns the extension.
+@functools.cache
+def _mlx_abis() -> set[str]:
+    """Those before our extension is loaded. Kept: a foreign one stays registered when it failed."""
+    return _nanobind_abis()
+
+
+def load() -> None:
+    """Imports MLX and then the extension.
 
     Raises:
         ImportError: If libmlx is missing, MLX is not the version that the extension was built
@@ -86,16 +93,14 @@ def load():
     _check_versions()
     import mlx.core  # noqa: F401
 
-    mlx_abis = _nanobind_abis()
-    # Not `from mlx_norms import`: a reload must not find a module that failed here before.
-    extension = importlib.import_module("mlx_norms._ext")
+    mlx_abis = _mlx_abis()
+    from mlx_norms import _ext  # noqa: F401
+
     foreign = _nanobind_abis() - mlx_abis
     if foreign:
-        del sys.modules["mlx_norms._ext"]
         raise ImportError(
             f"mlx_norms was built with nanobind {_built.NANOBIND_VERSION} (ABI "
             f"{', '.join(sorted(foreign))}), and mlx {_built.MLX_VERSION} with ABI "
             f"{', '.join(sorted(mlx_abis))}: pip install --force-reinstall --no-deps . in its "
             "checkout."
         )
-    return extension

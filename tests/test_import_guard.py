@@ -45,7 +45,10 @@ class Environment:
     def import_error(self):
         """The message of the ImportError that `import mlx_norms` raises, which must be all."""
         code = "try: import mlx_norms\nexcept ImportError as e: print(e)"
-        return run(self.python, "-c", code, cwd="/").strip()
+        message = run(self.python, "-c", code, cwd="/").strip()
+        # Who tries again in the same process is told the same.
+        assert run(self.python, "-c", f"{code}\n{code}", cwd="/").splitlines() == [message] * 2
+        return message
 
     def use(self):
         code = (

@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "csrc/float16.h"
+
 namespace mlx_norms {
 
 using mx::array;

@@ -161,22 +161,10 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
     const Arrays& inputs,
     const std::vector<int>& axes) {
   auto n_inputs = static_cast<int>(inputs.size());
-  auto batch = inputs;
+  int n_rows = 1 + spec_.residual;
   bool parameters_batched = false;
-  std::vector<int> without_batch; // groups, by their first input
-  for (int i = 0; i < n_inputs; i += spec_.n_inputs()) {
-    int n_rows = 1 + spec_.residual;
-    auto group = with_leading_batch(
-        Arrays(&inputs[i], &inputs[i] + n_rows),
-        std::vector<int>(&axes[i], &axes[i] + n_rows),
-        stream());
-    std::copy(group.begin(), group.end(), batch.begin() + i);
-    if (std::all_of(&axes[i], &axes[i] + n_rows, [](int a) { return a < 0; })) {
-      without_batch.push_back(i);
-    }
-    for (int j = n_rows; j < spec_.n_inputs(); ++j) {
-      parameters_batched |= axes[i + j] >= 0;
-    }
+  for (int i = 0; i < n_inputs; ++i) {
+    parameters_batched |= i % spec_.n_inputs() >= n_rows && axes[i] >= 0;
   }
   if (parameters_batched) {
     // The kernel takes one weight, so each example's is applied after it.
@@ -191,12 +179,22 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
     };
     return with_leading_axes(mx::vmap(Function(split), axes)(inputs));
   }
+
+  auto batch = inputs;
   std::vector<mx::Dtype> dtypes;
+  std::vector<int> without_batch; // groups, by their first input
   for (int i = 0; i < n_inputs; i += spec_.n_inputs()) {
-    NormInputs in(spec_, &batch[i]);
+    auto rows = with_leading_batch(
+        Arrays(&inputs[i], &inputs[i] + n_rows),
+        std::vector<int>(&axes[i], &axes[i] + n_rows),
+        stream());
+    std::copy(rows.begin(), rows.end(), batch.begin() + i);
+    if (std::all_of(&axes[i], &axes[i] + n_rows, [](int a) { return a < 0; })) {
+      without_batch.push_back(i);
+    }
     dtypes.push_back(dtype_);
     if (spec_.residual) {
-      dtypes.push_back(mx::result_type(in.x, *in.residual));
+      dtypes.push_back(mx::result_type(rows));
     }
   }
   auto outputs = array::make_arrays(

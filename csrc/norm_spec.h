@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include "csrc/float16.h"
 #include "mlx/mlx.h"
 
 namespace mlx_norms {

@@ -93,5 +93,14 @@ def test_two_outputs_are_a_tuple():
 def test_docstring(name):
     text = inspect.getdoc(getattr(mlx_norms, name))
     assert text.startswith(f"{name}(")
-    for part in ("Args:", "Returns:", "eps", "weight_offset", "rounding", "dtype", "stream"):
+    for part in (
+        "Args:",
+        "Returns:",
+        "Raises:",
+        "eps",
+        "weight_offset",
+        "rounding",
+        "dtype",
+        "stream",
+    ):
         assert part in text, f"{name}: {part}"

@@ -1,9 +1,9 @@
 // Copyright © 2026 mlx_norms contributors
 //
 // The norm family on rows, compiled once for each instruction set
-// (MLX_NORMS_ISA names it). A row is turned into float32 once and is then read
-// from the cache. Sums are taken in one order and contraction is off, so every
-// instruction set gives the same bits.
+// (MLX_NORMS_KERNELS is its table). A row is turned into float32 once and is
+// then read from the cache. Sums are taken in one order and contraction is off,
+// so every instruction set gives the same bits.
 
 #include "csrc/cpu/norm_kernels.h"
 
@@ -202,9 +202,11 @@ Statistics statistics(FloatRow row, int64_t width, bool centre, float eps) {
   return s;
 }
 
-const float* weight_row(const Weight& weight, int64_t row, int64_t width) {
-  auto weight_row = weight.rows == 1 ? 0 : row % weight.rows;
-  return weight.data + weight_row * padded(width);
+// Where the weight of a job's row, or its gradient, begins.
+template <typename Job>
+int64_t weight_offset(const Job& job, int64_t row) {
+  auto rows = job.weight.rows;
+  return (rows == 1 ? 0 : (job.first_row + row) % rows) * padded(job.width);
 }
 
 template <typename T, bool kEarly, bool kBias>
@@ -213,7 +215,7 @@ void normalise_row(
     int64_t row,
     const float* v,
     const Statistics& s) {
-  const float* weight = weight_row(job.weight, job.first_row + row, job.width);
+  const float* weight = job.weight.data + weight_offset(job, row);
   auto* to = static_cast<T*>(job.normalised.data) + row * job.width;
   for_vectors(job.width, [&](int64_t i, auto extent) {
     Floats y = s.normalise(load(v + i));
@@ -262,7 +264,7 @@ void input_gradient_row(
     const float* v,
     const float* g,
     const Statistics& s) {
-  const float* weight = weight_row(job.weight, job.first_row + row, job.width);
+  const float* weight = job.weight.data + weight_offset(job, row);
   auto sums = pairwise_sums<2>(padded(job.width), [&](int64_t i) {
     Floats wg = load(g + i) * load(weight + i);
     return Term<2>{wg, wg * s.normalise(load(v + i))};
@@ -296,7 +298,7 @@ void weight_gradient_row(
     const float* v,
     const float* g,
     const Statistics& s) {
-  auto at = (job.first_row + row) % job.weight.rows * padded(job.width);
+  auto at = weight_offset(job, row);
   auto [sum, error] = job.weight_gradient;
   for (int64_t i = 0; i < job.width; i += kWidth) {
     Floats n = s.normalise(load(v + i));

@@ -190,7 +190,7 @@ MUTANTS = [
     Mutant(
         "first head's weight for all",
         KERNELS,
-        "weight.rows == 1 ? 0 : row % weight.rows",
+        "(rows == 1 ? 0 : (job.first_row + row) % rows)",
         "0",
         "test_heads.py::test_head_rms_norm",
     ),

@@ -84,27 +84,62 @@ struct Row {
 struct FloatRow {
   const float* data;
   float* padded; // the same; null where there is no padding
+  int64_t width;
+
+  // Puts value in every lane past the row's end.
+  void pad(float value) const {
+    if (!padded) {
+      return;
+    }
+    int64_t i = width / kWidth * kWidth;
+    store(padded + i, replace_from(load(padded + i), width - i, value));
+    for (i += kWidth; i < mlx_norms::cpu::padded(width); i += kWidth) {
+      store(padded + i, splat(value));
+    }
+  }
+
+  // K sums of term(v, i) over the row's vectors v, at element i.
+  template <int K, typename F>
+  Sums<K> sums(F term) const {
+    return pairwise_sums<K>(mlx_norms::cpu::padded(width), [&](int64_t i) {
+      return term(load(data + i), i);
+    });
+  }
 };
 
-// Puts value in every lane past the row's end.
-inline FloatRow pad(float* row, int64_t width, float value) {
-  if (width == padded(width)) {
-    return {row, nullptr};
+// A row that fits one vector. Its sums have the same bits as FloatRow's, whose
+// other lanes are zeros.
+struct ShortRow {
+  Floats v;
+  int64_t width;
+
+  void pad(float value) {
+    v = replace_from(v, width, value);
   }
-  int64_t i = width / kWidth * kWidth;
-  store(row + i, replace_from(load(row + i), width - i, value));
-  for (i += kWidth; i < padded(width); i += kWidth) {
-    store(row + i, splat(value));
+
+  template <int K, typename F>
+  Sums<K> sums(F term) const {
+    Sums<K> sums;
+    auto terms = term(v, 0);
+    for (int k = 0; k < K; ++k) {
+      sums.v[k] = sum_vector(terms.v[k] + splat(0.0f));
+    }
+    return sums;
   }
-  return {row, row};
+};
+
+FloatRow padded_row(float* row, int64_t width) {
+  FloatRow padded_row{row, width == padded(width) ? nullptr : row, width};
+  padded_row.pad(0.0f);
+  return padded_row;
 }
 
 // The row itself where it is in float32 and needs no padding, else a copy.
 FloatRow
 load_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
   if (rows.type == Float::f32 && rows.step == 1 && width == padded(width)) {
-    return {
-        static_cast<const float*>(rows.data) + row * rows.row_stride, nullptr};
+    auto* data = static_cast<const float*>(rows.data) + row * rows.row_stride;
+    return {data, nullptr, width};
   }
   with_type(rows.type, [&](auto type) {
     Row<typename decltype(type)::type> from(rows, row);
@@ -112,7 +147,7 @@ load_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
       store(scratch + i, from(i, extent));
     });
   });
-  return pad(scratch, width, 0.0f);
+  return padded_row(scratch, width);
 }
 
 // Lanes beyond +-65504 saturate, inf too; NaN stays NaN.
@@ -121,9 +156,10 @@ inline Floats clamp_half(Floats v) {
   return below < -kFloat16Max ? splat(-kFloat16Max) : below;
 }
 
-// scratch = x + residual, rounded to the sum's dtype, which is also stored.
-template <typename X, typename R>
-void add_row(const NormJob& job, int64_t row) {
+// Calls put(i, v) with the vectors of x + residual, rounded to the sum's dtype,
+// which is also stored.
+template <typename X, typename R, typename F>
+inline void add_row(const NormJob& job, int64_t row, F put) {
   using S = typename Promote<X, R>::type;
   Row<X> x(job.x, row);
   Row<R> residual(job.residual, row);
@@ -133,7 +169,7 @@ void add_row(const NormJob& job, int64_t row) {
     Floats v = x(i, extent) + residual(i, extent);
     v = round_to<S>(clamp ? clamp_half(v) : v);
     store(sum + i, v, extent);
-    store(job.scratch + i, v);
+    put(i, v);
   });
 }
 
@@ -144,10 +180,10 @@ FloatRow input_row(const NormJob& job, int64_t row) {
   with_type(job.x.type, [&](auto x) {
     with_type(job.residual.type, [&](auto residual) {
       add_row<typename decltype(x)::type, typename decltype(residual)::type>(
-          job, row);
+          job, row, [&](int64_t i, Floats v) { store(job.scratch + i, v); });
     });
   });
-  return pad(job.scratch, job.width, 0.0f);
+  return padded_row(job.scratch, job.width);
 }
 
 struct Statistics {
@@ -160,20 +196,18 @@ struct Statistics {
   }
 };
 
-Statistics statistics(FloatRow row, int64_t width, bool centre, float eps) {
-  const float* v = row.data;
+template <typename AnyRow>
+inline Statistics row_statistics(AnyRow row, bool centre, float eps) {
+  auto width = row.width;
   Statistics s = {};
   float variance;
   if (centre) {
-    auto sum = pairwise_sums<1>(
-        padded(width), [&](int64_t i) { return Term<1>{load(v + i)}; });
+    auto sum =
+        row.template sums<1>([](Floats v, int64_t) { return Term<1>{v}; });
     s.mean = sum.v[0] / width;
-    if (row.padded) {
-      // No deviation past the row's end.
-      pad(row.padded, width, s.mean);
-    }
-    auto sums = pairwise_sums<2>(padded(width), [&](int64_t i) {
-      Floats d = load(v + i) - s.mean;
+    row.pad(s.mean); // no deviation past the row's end
+    auto sums = row.template sums<2>([&](Floats v, int64_t) {
+      Floats d = v - s.mean;
       return Term<2>{d, d * d};
     });
     s.correction = sums.v[0] / width;
@@ -182,8 +216,8 @@ Statistics statistics(FloatRow row, int64_t width, bool centre, float eps) {
     if (variance < 16 * square) {
       // The mean's own error outweighs the spread, and the difference of the
       // two would be mostly rounding.
-      auto spread = pairwise_sums<1>(padded(width), [&](int64_t i) {
-        Floats d = load(v + i) - s.mean - s.correction;
+      auto spread = row.template sums<1>([&](Floats v, int64_t i) {
+        Floats d = v - s.mean - s.correction;
         if (i + kWidth > width) {
           d = replace_from(d, width - i, 0.0f);
         }
@@ -192,14 +226,16 @@ Statistics statistics(FloatRow row, int64_t width, bool centre, float eps) {
       variance = spread.v[0] / width;
     }
   } else {
-    auto sum = pairwise_sums<1>(padded(width), [&](int64_t i) {
-      Floats x = load(v + i);
-      return Term<1>{x * x};
-    });
+    auto sum =
+        row.template sums<1>([](Floats v, int64_t) { return Term<1>{v * v}; });
     variance = sum.v[0] / width;
   }
   s.rstd = 1.0f / __builtin_sqrtf(variance + eps);
   return s;
+}
+
+Statistics statistics(const FloatRow& row, bool centre, float eps) {
+  return row_statistics(row, centre, eps);
 }
 
 // Where the weight of a job's row, or its gradient, begins.
@@ -209,16 +245,13 @@ int64_t weight_offset(const Job& job, int64_t row) {
   return (rows == 1 ? 0 : (job.first_row + row) % rows) * padded(job.width);
 }
 
-template <typename T, bool kEarly, bool kBias>
-void normalise_row(
-    const NormJob& job,
-    int64_t row,
-    const float* v,
-    const Statistics& s) {
+// Stores a row's vectors, of which n(i) gives the normalised values.
+template <typename T, bool kEarly, bool kBias, typename F>
+inline void store_row(const NormJob& job, int64_t row, F n) {
   const float* weight = job.weight.data + weight_offset(job, row);
   auto* to = static_cast<T*>(job.normalised.data) + row * job.width;
   for_vectors(job.width, [&](int64_t i, auto extent) {
-    Floats y = s.normalise(load(v + i));
+    Floats y = n(i);
     if (kEarly) {
       y = round_to<T>(y);
     }
@@ -230,18 +263,73 @@ void normalise_row(
   });
 }
 
-void norm(const NormJob& job) {
+// Calls f(type, early, bias), types to compile a loop for.
+template <typename F>
+void with_output(const NormJob& job, F f) {
   with_type(job.normalised.type, [&](auto type) {
     with_flag(!job.late, [&](auto early) {
-      with_flag(job.bias != nullptr, [&](auto bias) {
-        using T = typename decltype(type)::type;
-        for (int64_t row = 0; row < job.rows; ++row) {
-          auto v = input_row(job, row);
-          auto s = statistics(v, job.width, job.centre, job.eps);
-          normalise_row<T, early.value, bias.value>(job, row, v.data, s);
-        }
-      });
+      with_flag(job.bias != nullptr, [&](auto bias) { f(type, early, bias); });
     });
+  });
+}
+
+// Rows that fit one vector go through each step together, in a loop that is
+// compiled for it: the calls a row would cost more than its arithmetic.
+constexpr int kShortRows = 32;
+
+// Loads n rows from `first` on.
+void load_short_rows(const NormJob& job, int64_t first, int n, Floats* v) {
+  with_type(job.x.type, [&](auto x_type) {
+    using X = typename decltype(x_type)::type;
+    if (!job.residual.data) {
+      for (int i = 0; i < n; ++i) {
+        Row<X> x(job.x, first + i);
+        for_vectors(
+            job.width, [&](int64_t j, auto extent) { v[i] = x(j, extent); });
+      }
+      return;
+    }
+    with_type(job.residual.type, [&](auto residual_type) {
+      using R = typename decltype(residual_type)::type;
+      for (int i = 0; i < n; ++i) {
+        add_row<X, R>(job, first + i, [&](int64_t, Floats sum) { v[i] = sum; });
+      }
+    });
+  });
+}
+
+void norm_short_rows(const NormJob& job) {
+  Floats v[kShortRows];
+  for (int64_t first = 0; first < job.rows; first += kShortRows) {
+    int64_t left = job.rows - first;
+    int n = left < kShortRows ? left : kShortRows;
+    load_short_rows(job, first, n, v);
+    for (int i = 0; i < n; ++i) {
+      ShortRow row{v[i], job.width};
+      v[i] = row_statistics(row, job.centre, job.eps).normalise(v[i]);
+    }
+    with_output(job, [&](auto type, auto early, auto bias) {
+      using T = typename decltype(type)::type;
+      for (int i = 0; i < n; ++i) {
+        store_row<T, early.value, bias.value>(
+            job, first + i, [&](int64_t) { return v[i]; });
+      }
+    });
+  }
+}
+
+void norm(const NormJob& job) {
+  if (job.width <= kWidth) {
+    return norm_short_rows(job);
+  }
+  with_output(job, [&](auto type, auto early, auto bias) {
+    using T = typename decltype(type)::type;
+    for (int64_t row = 0; row < job.rows; ++row) {
+      auto v = input_row(job, row);
+      auto s = statistics(v, job.centre, job.eps);
+      store_row<T, early.value, bias.value>(
+          job, row, [&](int64_t i) { return s.normalise(load(v.data + i)); });
+    }
   });
 }
 
@@ -323,7 +411,7 @@ void norm_vjp(const NormVJPJob& job) {
     if (!job.input.data && !job.weight_gradient.sum) {
       continue;
     }
-    auto s = statistics(v, job.width, job.centre, job.eps);
+    auto s = statistics(v, job.centre, job.eps);
     if (job.weight_gradient.sum) {
       weight_gradient_row(job, row, v.data, g, s);
     }

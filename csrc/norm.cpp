@@ -35,10 +35,6 @@ array broadcast_batch(const array& a, const array& like, mx::Stream s) {
 
 } // namespace
 
-void Norm::eval_gpu(const Arrays&, Arrays&) {
-  no_gpu_kernel(name());
-}
-
 Arrays Norm::jvp(
     const Arrays& primals,
     const Arrays& tangents,

@@ -11,12 +11,6 @@ using mx::array; // MLX's macros name it so
 using Arrays = std::vector<array>;
 using Function = std::function<Arrays(const Arrays&)>;
 
-// The ops put no node on a GPU stream, so eval_gpu is a mistake.
-[[noreturn]] inline void no_gpu_kernel(const char* name) {
-  throw std::runtime_error(
-      std::string("[") + name + "] has no kernel for this GPU.");
-}
-
 // The norm family, forward. Inputs and outputs are one group a tensor (see
 // NormSpec); two tensors of one row length and dtype, as in qk_norm, are
 // normalised by one launch.

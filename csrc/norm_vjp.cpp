@@ -37,10 +37,6 @@ Arrays select(const Arrays& arrays, const std::vector<int>& indices) {
 
 } // namespace
 
-void NormVJP::eval_gpu(const Arrays&, Arrays&) {
-  no_gpu_kernel(name());
-}
-
 Arrays NormVJP::jvp(
     const Arrays& primals,
     const Arrays& tangents,

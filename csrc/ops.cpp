@@ -2,6 +2,7 @@
 
 #include "csrc/ops.h"
 
+#include "csrc/backend.h"
 #include "csrc/checks.h"
 #include "csrc/compose.h"
 #include "csrc/cpu/isa.h"
@@ -85,6 +86,7 @@ Arrays normalise(
     const Options& options) {
   auto spec = make_spec(op, centre, tensors[0], options);
   auto stream = mx::to_stream(options.stream);
+  auto backend = backend_of(stream);
 
   auto dtype = mx::float32;
   Arrays inputs, composed;
@@ -108,16 +110,18 @@ Arrays normalise(
     if (bias) {
       inputs.push_back(*bias);
     }
-    if (stream.device == mx::Device::gpu) {
+    if (backend == Backend::Composed) {
       NormInputs in(spec, &inputs[first]);
       auto outputs = compose_norm(spec, dtype, in, stream);
       composed.insert(composed.end(), outputs.begin(), outputs.end());
     }
   }
-  if (stream.device == mx::Device::gpu) {
+  if (backend == Backend::Composed) {
     return composed;
   }
-  cpu::isa(); // refuses an instruction set that this machine lacks
+  if (backend == Backend::Cpu) {
+    cpu::isa(); // refuses an instruction set that this machine lacks
+  }
   return mx::array::make_arrays(
       std::move(shapes),
       dtypes,

@@ -4,9 +4,9 @@
 
 #include "csrc/cpu/isa.h"
 #include "csrc/cpu/parameters.h"
-#include "csrc/cpu/row_runs.h"
 #include "csrc/norm.h"
-#include "mlx/backend/common/utils.h"
+#include "csrc/outputs.h"
+#include "csrc/row_runs.h"
 #include "mlx/backend/cpu/encoder.h"
 
 namespace mlx_norms {
@@ -14,29 +14,6 @@ namespace mlx_norms {
 namespace {
 
 using namespace cpu;
-
-// Every output of a primitive holds a copy of its inputs, which would keep them
-// from being donated. The vector passed to eval is left alone: it is in use.
-void release_inputs(const Arrays& inputs, Arrays& outputs) {
-  for (auto& out : outputs) {
-    if (&out.inputs() != &inputs && !out.is_tracer()) {
-      out.inputs().clear();
-    }
-  }
-}
-
-// Gives `out` the buffer of the first candidate that can be donated. Safe for
-// any kernel here: an element is written after the last read of its place.
-void allocate(mx::array& out, std::initializer_list<const mx::array*> from) {
-  for (auto* in : from) {
-    if (in && in->size() == out.size() && in->flags().row_contiguous &&
-        mx::is_donatable(*in, out)) {
-      out.copy_shared_buffer(*in);
-      return;
-    }
-  }
-  out.set_data(mx::allocator::malloc(out.nbytes()));
-}
 
 // Normalises the tensor that starts at these inputs and outputs.
 void eval_group(

@@ -6,7 +6,7 @@
 
 #include "mlx/array.h"
 
-namespace mlx_norms::cpu {
+namespace mlx_norms {
 
 namespace mx = mlx::core;
 
@@ -14,6 +14,11 @@ namespace mx = mlx::core;
 // array's rows lie one constant stride apart.
 class RowRuns {
  public:
+  struct Axis {
+    int64_t size;
+    std::vector<int64_t> strides; // of each array, in elements
+  };
+
   explicit RowRuns(const std::vector<const mx::array*>& arrays) {
     const auto& shape = arrays[0]->shape();
     for (size_t axis = 0; axis + 1 < shape.size(); ++axis) {
@@ -29,6 +34,12 @@ class RowRuns {
     if (axes_.empty()) {
       axes_.push_back({1, std::vector<int64_t>(arrays.size(), 0)});
     }
+  }
+
+  // The axes of rows, outermost first, with those merged that can be; the last
+  // one is a run's.
+  const std::vector<Axis>& axes() const {
+    return axes_;
   }
 
   // The stride of an array's rows within a run.
@@ -66,11 +77,6 @@ class RowRuns {
   }
 
  private:
-  struct Axis {
-    int64_t size;
-    std::vector<int64_t> strides;
-  };
-
   // Merges with the last axis where every array's strides allow it.
   void append(int64_t size, const std::vector<int64_t>& strides) {
     if (!axes_.empty()) {
@@ -90,4 +96,4 @@ class RowRuns {
   std::vector<Axis> axes_;
 };
 
-} // namespace mlx_norms::cpu
+} // namespace mlx_norms

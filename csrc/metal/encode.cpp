@@ -1,0 +1,83 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/metal/library.h"
+#include "csrc/plan/launch_plan.h"
+#include "mlx/backend/metal/device.h"
+
+namespace mlx_norms {
+
+namespace {
+
+namespace metal = mx::metal;
+
+// The kernel's name with its constants' values: MLX keeps pipelines by it.
+std::string specialised_name(const Launch& launch) {
+  std::string name = launch.kernel;
+  for (const auto& c : launch.constants) {
+    auto value =
+        std::visit([](auto v) { return static_cast<int32_t>(v); }, c.value);
+    name += '_' + std::to_string(c.index) + '.' + std::to_string(value);
+  }
+  return name;
+}
+
+MTL::ComputePipelineState* pipeline(
+    metal::Device& device,
+    const Launch& launch) {
+  metal::MTLFCList constants;
+  for (const auto& c : launch.constants) {
+    auto type = std::holds_alternative<bool>(c.value) ? MTL::DataTypeBool
+                                                      : MTL::DataTypeInt;
+    auto* value =
+        std::visit([](const auto& v) -> const void* { return &v; }, c.value);
+    constants.emplace_back(value, type, c.index);
+  }
+  return device.get_kernel(
+      launch.kernel,
+      kernel_library(device),
+      specialised_name(launch),
+      constants);
+}
+
+MTL::Size size(const std::array<uint32_t, 3>& n) {
+  return MTL::Size(n[0], n[1], n[2]);
+}
+
+// MLX only asserts it, and a launch beyond the limit is dropped in silence.
+void check_group_size(
+    const Launch& launch,
+    MTL::ComputePipelineState* pipeline) {
+  auto threads = launch.group[0] * launch.group[1] * launch.group[2];
+  auto most = pipeline->maxTotalThreadsPerThreadgroup();
+  if (threads > most) {
+    throw std::runtime_error(
+        "[mlx_norms] Kernel " + launch.kernel + " needs threadgroups of " +
+        std::to_string(threads) + " threads, and this GPU runs it with " +
+        std::to_string(most) + " at most.");
+  }
+}
+
+} // namespace
+
+void encode(LaunchPlan plan, mx::Stream stream) {
+  auto& device = metal::device(stream.device);
+  auto& encoder = metal::get_command_encoder(stream);
+  for (auto& launch : plan.launches) {
+    auto* kernel = pipeline(device, launch);
+    check_group_size(launch, kernel);
+    encoder.set_compute_pipeline_state(kernel);
+    for (const auto& in : launch.inputs) {
+      encoder.set_input_array(in.array, in.index, in.offset);
+    }
+    for (auto& out : launch.outputs) {
+      encoder.set_output_array(out.array, out.index, out.offset);
+    }
+    for (const auto& s : launch.scalars) {
+      encoder.set_bytes(s.words.data(), s.words.size(), s.index);
+    }
+    encoder.dispatch_threadgroups(size(launch.groups), size(launch.group));
+  }
+  encoder.add_temporaries(std::move(plan.temporaries));
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,23 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// The memory of a primitive's outputs.
+
+#pragma once
+
+#include "mlx/array.h"
+
+namespace mlx_norms {
+
+// Every output of a primitive holds a copy of its inputs, which would keep them
+// from being donated. The vector passed to eval is left alone: it is in use.
+void release_inputs(
+    const std::vector<mlx::core::array>& inputs,
+    std::vector<mlx::core::array>& outputs);
+
+// Gives `out` the buffer of the first candidate that can be donated. Safe for
+// any kernel here: an element is written after the last read of its place.
+void allocate(
+    mlx::core::array& out,
+    std::initializer_list<const mlx::core::array*> from);
+
+} // namespace mlx_norms

@@ -1,0 +1,35 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include <cstdint>
+
+namespace mlx_norms {
+
+// How a row is spread over threads (kernels/team.h). It follows from the row's
+// length and dtype alone, never from the number of rows, so that a row has the
+// same bits in any batch.
+struct Geometry {
+  int width;   // elements a vector: N
+  int vectors; // vectors a thread: V
+  int simds;   // SIMD-groups a row
+  bool looped; // the row takes several chunks
+
+  static constexpr int kSimdSize = 32;
+  static constexpr int kMaxSimds = 32;
+
+  // A row's sums need no barrier: a threadgroup takes several rows.
+  int teams_per_group() const {
+    return simds == 1 ? 8 : 1;
+  }
+  int group_size() const {
+    return kSimdSize * simds * teams_per_group();
+  }
+};
+
+// For the kernels that hold one array's row, and those that hold a row of two
+// arrays and sums besides.
+Geometry norm_geometry(int length, int item_size);
+Geometry norm_vjp_geometry(int length, int item_size);
+
+} // namespace mlx_norms

@@ -1,0 +1,80 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// What a GPU is to run, as plain values. Backends differ only in who encodes
+// it.
+
+#pragma once
+
+#include <array>
+#include <bit>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "mlx/array.h"
+
+namespace mlx_norms {
+
+namespace mx = mlx::core;
+
+// One run of a kernel. Arguments stand at the buffer indices that the kernel
+// declares: inputs, then outputs, then scalars of 32 bits.
+struct Launch {
+  struct Constant {
+    int index;
+    std::variant<bool, int32_t> value;
+  };
+  struct Array {
+    int index;
+    mx::array array;
+    int64_t offset = 0; // in bytes
+  };
+  struct Scalars { // one, or several that are bound together
+    int index;
+    std::vector<uint32_t> words;
+  };
+
+  std::string kernel;
+  std::vector<Constant> constants;
+  std::vector<Array> inputs;
+  std::vector<Array> outputs;
+  std::vector<Scalars> scalars;
+  std::array<uint32_t, 3> groups = {1, 1, 1}; // threadgroups in the grid
+  std::array<uint32_t, 3> group = {1, 1, 1};  // threads in each
+
+  void constant(int index, bool value) {
+    constants.push_back({index, value});
+  }
+  void constant(int index, int32_t value) {
+    constants.push_back({index, value});
+  }
+  void input(int index, const mx::array& array, int64_t offset = 0) {
+    inputs.push_back({index, array, offset});
+  }
+  void output(int index, const mx::array& array, int64_t offset = 0) {
+    outputs.push_back({index, array, offset});
+  }
+  void scalar(int index, int32_t value) {
+    scalars.push_back({index, {std::bit_cast<uint32_t>(value)}});
+  }
+  void scalar(int index, float value) {
+    scalars.push_back({index, {std::bit_cast<uint32_t>(value)}});
+  }
+  template <size_t n>
+  void scalar(int index, const std::array<int32_t, n>& values) {
+    scalars.push_back({index, {values.begin(), values.end()}});
+  }
+};
+
+struct LaunchPlan {
+  std::vector<Launch> launches;
+  std::vector<mx::array> temporaries; // to be held until the launches ran
+
+  // An uninitialised array that lives as long as the launches.
+  mx::array temporary(mx::Shape shape, mx::Dtype dtype);
+};
+
+// Adds the plan's launches to the stream. Defined by each backend.
+void encode(LaunchPlan plan, mx::Stream stream);
+
+} // namespace mlx_norms

@@ -1,0 +1,38 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm.h"
+#include "csrc/outputs.h"
+#include "csrc/plan/norm_plan.h"
+
+namespace mlx_norms {
+
+void Norm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  release_inputs(inputs, outputs);
+  auto* out = outputs.data();
+  for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
+    NormInputs in(spec_, &inputs[i]);
+    allocate(out[0], {&in.x, in.residual});
+    if (spec_.residual) {
+      allocate(out[1], {in.residual, &in.x});
+    }
+    out += spec_.n_outputs();
+  }
+  encode(plan_norm(spec_, inputs, outputs), stream());
+}
+
+void NormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  release_inputs(inputs, outputs);
+  NormVJPInputs in(spec_.norm, inputs.data());
+  for (auto& out : outputs) {
+    bool takes_memory =
+        spec_.input && &out == &outputs[0] && !reads_rows_again(spec_, in.s);
+    if (takes_memory) {
+      allocate(out, {&in.cotangent, in.sum_cotangent, &in.s});
+    } else {
+      allocate(out, {});
+    }
+  }
+  encode(plan_norm_vjp(spec_, inputs, outputs), stream());
+}
+
+} // namespace mlx_norms

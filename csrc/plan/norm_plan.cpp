@@ -1,0 +1,150 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/plan/norm_plan.h"
+
+#include "csrc/plan/geometry.h"
+#include "csrc/plan/rows.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// Function constants and buffers of kernels/norm.metal.
+enum Constant {
+  kSimdsPerRow = 0,
+  kLooped = 1,
+  kCentre = 2,
+  kHasWeight = 4,
+  kHasBias = 5,
+  kHasWeightOffset = 6,
+  kWeightAccess = 7,
+  kBiasAccess = 8,
+  kHasResidual = 10,
+  kClampSum = 11,
+  kRoundEarly = 12,
+  kPaired = 13,
+  kHasWeight2 = 14,
+  kXAccess = 20,
+  kResidualAccess = 21,
+  kX2Access = 22,
+  kWeight2Access = 23,
+  kNormalisedAccess = 24,
+  kSumAccess = 25,
+  kNormalised2Access = 26
+};
+enum Buffer {
+  kX = 0,
+  kResidual = 1,
+  kWeight = 2,
+  kBias = 3,
+  kX2 = 4,
+  kWeight2 = 5,
+  kNormalised = 6,
+  kSum = 7,
+  kNormalised2 = 8,
+  kRows = 15,
+  kRows2 = 16,
+  kLength = 17,
+  kEps = 18,
+  kWeightOffset = 19
+};
+constexpr int kLayouts = 9; // an input's layout stands so much after it
+
+// Binds an input that there is, and says in any case how it is laid out.
+void bind(
+    Launch& launch,
+    int buffer,
+    int access_constant,
+    const RowOperand* rows) {
+  launch.constant(access_constant, rows ? rows->access : 0);
+  if (rows) {
+    launch.input(buffer, rows->array);
+    launch.scalar(buffer + kLayouts, rows->layout);
+  }
+}
+
+} // namespace
+
+LaunchPlan plan_norm(
+    const NormSpec& spec,
+    const std::vector<mx::array>& inputs,
+    const std::vector<mx::array>& outputs) {
+  LaunchPlan plan;
+  NormInputs in(spec, inputs.data());
+  auto n_inputs = static_cast<size_t>(spec.n_inputs());
+  bool paired = inputs.size() > n_inputs;
+  int length = in.x.shape(-1);
+  const auto& s = spec.residual ? outputs[1] : in.x;
+  auto geometry = norm_geometry(length, s.itemsize());
+  int width = geometry.width;
+
+  auto rows = [&](const mx::array* a) -> std::optional<RowOperand> {
+    return a ? std::optional(read_rows(*a, width, plan)) : std::nullopt;
+  };
+  auto parameter = [&](const mx::array* a) -> std::optional<RowOperand> {
+    return a ? std::optional(read_parameter(*a, width, plan)) : std::nullopt;
+  };
+  auto pointer = [](const std::optional<RowOperand>& o) {
+    return o ? &*o : nullptr;
+  };
+  std::optional<NormInputs> second;
+  if (paired) {
+    second.emplace(spec, &inputs[n_inputs]);
+  }
+  auto x = rows(&in.x);
+  auto residual = rows(in.residual);
+  auto weight = parameter(in.weight);
+  auto bias = parameter(in.bias);
+  auto x2 = rows(second ? &second->x : nullptr);
+  auto weight2 = parameter(second ? second->weight : nullptr);
+  auto rows1 = row_count(in.x);
+  auto rows2 = second ? row_count(second->x) : 0;
+
+  Launch launch;
+  launch.kernel =
+      "norm_" + std::to_string(width) + "_" + std::to_string(geometry.vectors);
+  launch.constant(kSimdsPerRow, geometry.simds);
+  launch.constant(kLooped, geometry.looped);
+  launch.constant(kCentre, spec.centre);
+  launch.constant(kHasResidual, spec.residual);
+  launch.constant(kHasWeight, spec.weight);
+  launch.constant(kHasBias, spec.bias);
+  launch.constant(kHasWeightOffset, spec.weight_offset != 0);
+  launch.constant(kClampSum, spec.clamp && s.dtype() == mx::float16);
+  launch.constant(kRoundEarly, spec.rounding == Rounding::Early);
+  launch.constant(kPaired, paired);
+  launch.constant(kHasWeight2, weight2.has_value());
+  bind(launch, kX, kXAccess, pointer(x));
+  bind(launch, kResidual, kResidualAccess, pointer(residual));
+  bind(launch, kWeight, kWeightAccess, pointer(weight));
+  bind(launch, kBias, kBiasAccess, pointer(bias));
+  bind(launch, kX2, kX2Access, pointer(x2));
+  bind(launch, kWeight2, kWeight2Access, pointer(weight2));
+
+  auto write = [&](int buffer, int access_constant, const mx::array* to) {
+    launch.constant(access_constant, to ? write_access(*to, width) : 0);
+    if (to) {
+      launch.output(buffer, *to);
+    }
+  };
+  write(kNormalised, kNormalisedAccess, &outputs[0]);
+  write(kSum, kSumAccess, spec.residual ? &outputs[1] : nullptr);
+  write(kNormalised2, kNormalised2Access, paired ? &outputs.back() : nullptr);
+
+  launch.scalar(kRows, rows1);
+  launch.scalar(kRows2, rows2);
+  launch.scalar(kLength, length);
+  launch.scalar(kEps, spec.eps);
+  launch.scalar(kWeightOffset, spec.weight_offset);
+
+  auto teams = static_cast<uint32_t>(rows1) + static_cast<uint32_t>(rows2);
+  auto per_group = static_cast<uint32_t>(geometry.teams_per_group());
+  launch.groups[0] = (teams + per_group - 1) / per_group;
+  launch.group[0] = geometry.group_size();
+  if (teams > 0 && length > 0) {
+    plan.launches.push_back(std::move(launch));
+  }
+  return plan;
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,27 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// The launches of the norm primitives. Outputs have their memory.
+
+#pragma once
+
+#include "csrc/norm_spec.h"
+#include "csrc/plan/launch_plan.h"
+
+namespace mlx_norms {
+
+// One normalised tensor, or two of one row length and dtype.
+LaunchPlan plan_norm(
+    const NormSpec& spec,
+    const std::vector<mx::array>& inputs,
+    const std::vector<mx::array>& outputs);
+
+// Whether s and its cotangent are read after the input's gradient is written,
+// which then cannot take their memory.
+bool reads_rows_again(const NormVJPSpec& spec, const mx::array& s);
+
+LaunchPlan plan_norm_vjp(
+    const NormVJPSpec& spec,
+    const std::vector<mx::array>& inputs,
+    const std::vector<mx::array>& outputs);
+
+} // namespace mlx_norms

@@ -1,0 +1,278 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include <algorithm>
+
+#include "csrc/plan/geometry.h"
+#include "csrc/plan/norm_plan.h"
+#include "csrc/plan/rows.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// Function constants and buffers of kernels/norm_vjp.metal.
+namespace rows_kernel {
+enum Constant {
+  kSimdsPerRow = 0,
+  kLooped = 1,
+  kCentre = 2,
+  kHasWeight = 4,
+  kHasWeightOffset = 6,
+  kWeightAccess = 7,
+  kHasSumCotangent = 30,
+  kClampedSum = 31,
+  kWantInput = 32,
+  kWantWeight = 33,
+  kWantBias = 34,
+  kKeepStatistics = 35,
+  kSAccess = 40,
+  kCotangentAccess = 41,
+  kSumCotangentAccess = 42,
+  kInputAccess = 43
+};
+enum Buffer {
+  kS = 0,
+  kWeight = 1,
+  kCotangent = 2,
+  kSumCotangent = 3,
+  kInput = 4,
+  kWeightPartials = 5,
+  kBiasPartials = 6,
+  kStatistics = 7,
+  kRows = 12,
+  kLength = 13,
+  kHeads = 14,
+  kRowsPerTeam = 15,
+  kTeams = 16,
+  kEps = 17,
+  kWeightOffset = 18
+};
+constexpr int kLayouts = 8; // an input's layout stands so much after it
+} // namespace rows_kernel
+
+// Those of kernels/parameter_gradients.metal.
+namespace columns_kernel {
+enum Constant {
+  kSumsWeight = 50,
+  kSumsBias = 51,
+  kSAccess = 52,
+  kCotangentAccess = 53
+};
+enum Buffer {
+  kS = 0,
+  kCotangent = 1,
+  kStatistics = 2,
+  kWeightPartials = 3,
+  kBiasPartials = 4,
+  kSLayout = 5,
+  kCotangentLayout = 6,
+  kRows = 7,
+  kLength = 8,
+  kHeads = 9,
+  kRowsPerTeam = 10
+};
+constexpr int kGroupSize = 256;
+} // namespace columns_kernel
+
+namespace sum_kernel {
+enum Constant { kGradientAccess = 54 };
+enum Buffer { kPartials = 0, kGradient = 1, kCount = 2, kColumns = 3 };
+constexpr int kColumnsPerGroup = 32;
+constexpr int kGroupSize = 256;
+} // namespace sum_kernel
+
+// Enough teams to fill a large GPU, each with enough rows that its row of
+// partial sums is a small part of what it reads.
+constexpr int kSimdsInAll = 2048;
+constexpr int kLeastRowsPerTeam = 8;
+
+int ceil_div(int a, int b) {
+  return a / b + (a % b != 0);
+}
+
+// How rows are shared out among teams (kernels/walk.h).
+struct Walks {
+  int heads;
+  int rows_per_team;
+  int teams;
+
+  Walks(int rows, int heads, int simds) : heads(heads) {
+    int rows_of_head = rows / heads;
+    int most = std::max(kSimdsInAll / simds / heads, 1);
+    rows_per_team = std::max(ceil_div(rows_of_head, most), kLeastRowsPerTeam);
+    teams = heads * ceil_div(rows_of_head, rows_per_team);
+  }
+};
+
+// gradient = the sum of the rows of partial sums.
+Launch sum_partials(
+    const mx::array& partials,
+    const mx::array& gradient,
+    int count,
+    int columns) {
+  using namespace sum_kernel;
+  Launch launch;
+  launch.kernel = "sum_partials";
+  launch.constant(kGradientAccess, write_access(gradient, 4));
+  launch.input(kPartials, partials);
+  launch.output(kGradient, gradient);
+  launch.scalar(kCount, count);
+  launch.scalar(kColumns, columns);
+  launch.groups[0] = ceil_div(columns, kColumnsPerGroup);
+  launch.group[0] = kGroupSize;
+  return launch;
+}
+
+} // namespace
+
+bool reads_rows_again(const NormVJPSpec& spec, const mx::array& s) {
+  return (spec.weight || spec.bias) &&
+      norm_vjp_geometry(s.shape(-1), s.itemsize()).looped;
+}
+
+LaunchPlan plan_norm_vjp(
+    const NormVJPSpec& spec,
+    const std::vector<mx::array>& inputs,
+    const std::vector<mx::array>& outputs) {
+  LaunchPlan plan;
+  NormVJPInputs in(spec.norm, inputs.data());
+  auto next = outputs.begin();
+  auto* input = spec.input ? &*next++ : nullptr;
+  auto* weight_gradient = spec.weight ? &*next++ : nullptr;
+  auto* bias_gradient = spec.bias ? &*next++ : nullptr;
+
+  int length = in.s.shape(-1);
+  int rows = row_count(in.s);
+  int heads = in.weight && in.weight->ndim() == 2 ? in.weight->shape(0) : 1;
+  if (length == 0 || heads == 0) {
+    return plan;
+  }
+  auto geometry = norm_vjp_geometry(length, in.s.itemsize());
+  int width = geometry.width;
+  Walks walks(rows, heads, geometry.simds);
+  bool by_columns = reads_rows_again(spec, in.s);
+
+  auto partials = [&](bool wanted) {
+    return wanted ? std::optional(plan.temporary(
+                        {std::max(walks.teams, 1), length}, mx::float32))
+                  : std::nullopt;
+  };
+  auto weight_partials = partials(spec.weight);
+  auto bias_partials = partials(spec.bias);
+
+  if (rows > 0) {
+    auto s = read_rows(in.s, width, plan);
+    auto cotangent = read_rows(in.cotangent, width, plan);
+    std::optional<mx::array> statistics;
+    if (by_columns && spec.weight) {
+      statistics = plan.temporary({rows, 3}, mx::float32);
+    }
+    if (spec.input || spec.weight || !by_columns) {
+      using namespace rows_kernel;
+      std::optional<RowOperand> weight, sum_cotangent;
+      if (in.weight) {
+        weight = read_parameter(*in.weight, width, plan);
+      }
+      if (in.sum_cotangent) {
+        sum_cotangent = read_rows(*in.sum_cotangent, width, plan);
+      }
+      Launch launch;
+      launch.kernel = "norm_vjp_" + std::to_string(width) + "_" +
+          std::to_string(geometry.vectors);
+      launch.constant(kSimdsPerRow, geometry.simds);
+      launch.constant(kLooped, geometry.looped);
+      launch.constant(kCentre, spec.norm.centre);
+      launch.constant(kHasWeight, weight.has_value());
+      launch.constant(kHasWeightOffset, spec.norm.weight_offset != 0);
+      launch.constant(kHasSumCotangent, sum_cotangent.has_value());
+      launch.constant(
+          kClampedSum, spec.norm.clamp && in.s.dtype() == mx::float16);
+      launch.constant(kWantInput, spec.input);
+      launch.constant(kWantWeight, spec.weight && !by_columns);
+      launch.constant(kWantBias, spec.bias && !by_columns);
+      launch.constant(kKeepStatistics, statistics.has_value());
+
+      auto bind = [&](int buffer, int access, const RowOperand* o) {
+        launch.constant(access, o ? o->access : 0);
+        if (o) {
+          launch.input(buffer, o->array);
+          launch.scalar(buffer + kLayouts, o->layout);
+        }
+      };
+      bind(kS, kSAccess, &s);
+      bind(kWeight, kWeightAccess, weight ? &*weight : nullptr);
+      bind(kCotangent, kCotangentAccess, &cotangent);
+      bind(
+          kSumCotangent,
+          kSumCotangentAccess,
+          sum_cotangent ? &*sum_cotangent : nullptr);
+
+      launch.constant(kInputAccess, input ? write_access(*input, width) : 0);
+      if (input) {
+        launch.output(kInput, *input);
+      }
+      if (weight_partials && !by_columns) {
+        launch.output(kWeightPartials, *weight_partials);
+      }
+      if (bias_partials && !by_columns) {
+        launch.output(kBiasPartials, *bias_partials);
+      }
+      if (statistics) {
+        launch.output(kStatistics, *statistics);
+      }
+      launch.scalar(kRows, rows);
+      launch.scalar(kLength, length);
+      launch.scalar(kHeads, walks.heads);
+      launch.scalar(kRowsPerTeam, walks.rows_per_team);
+      launch.scalar(kTeams, walks.teams);
+      launch.scalar(kEps, spec.norm.eps);
+      launch.scalar(kWeightOffset, spec.norm.weight_offset);
+      launch.groups[0] = ceil_div(walks.teams, geometry.teams_per_group());
+      launch.group[0] = geometry.group_size();
+      plan.launches.push_back(std::move(launch));
+    }
+    if (by_columns) {
+      using namespace columns_kernel;
+      Launch launch;
+      launch.kernel = "parameter_gradients_" + std::to_string(width);
+      launch.constant(kSumsWeight, spec.weight);
+      launch.constant(kSumsBias, spec.bias);
+      launch.constant(kSAccess, s.access);
+      launch.constant(kCotangentAccess, cotangent.access);
+      launch.input(kS, s.array);
+      launch.input(kCotangent, cotangent.array);
+      if (statistics) {
+        launch.input(kStatistics, *statistics);
+      }
+      if (weight_partials) {
+        launch.output(kWeightPartials, *weight_partials);
+      }
+      if (bias_partials) {
+        launch.output(kBiasPartials, *bias_partials);
+      }
+      launch.scalar(kSLayout, s.layout);
+      launch.scalar(kCotangentLayout, cotangent.layout);
+      launch.scalar(kRows, rows);
+      launch.scalar(kLength, length);
+      launch.scalar(kHeads, walks.heads);
+      launch.scalar(kRowsPerTeam, walks.rows_per_team);
+      launch.groups[0] = ceil_div(ceil_div(length, width), kGroupSize);
+      launch.groups[1] = walks.teams;
+      launch.group[0] = kGroupSize;
+      plan.launches.push_back(std::move(launch));
+    }
+  }
+
+  int count = walks.teams / heads;
+  if (weight_gradient) {
+    plan.launches.push_back(sum_partials(
+        *weight_partials, *weight_gradient, count, heads * length));
+  }
+  if (bias_gradient) {
+    plan.launches.push_back(
+        sum_partials(*bias_partials, *bias_gradient, count, length));
+  }
+  return plan;
+}
+
+} // namespace mlx_norms

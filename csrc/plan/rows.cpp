@@ -1,0 +1,176 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/plan/rows.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "csrc/row_runs.h"
+
+namespace mlx_norms {
+
+namespace {
+
+enum FloatType { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2 };
+enum RowAccess { kStrided = 4, kVectors = 8 };
+
+constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+constexpr int kRowAxes = 3; // that a layout holds
+constexpr uint32_t kGatherThreads = 256;
+
+int32_t float_type(mx::Dtype dtype) {
+  return dtype == mx::float32 ? kFloat32
+      : dtype == mx::float16  ? kFloat16
+                              : kBFloat16;
+}
+
+int64_t step_of(const mx::array& a) {
+  return a.shape(-1) == 1 ? 1 : a.strides(-1);
+}
+
+// Whether every vector of `width` elements begins where the kernels' loads of
+// at most 16 bytes may.
+bool aligned(
+    const mx::array& a,
+    int width,
+    const std::vector<RowRuns::Axis>& axes) {
+  int64_t alignment = std::min<int64_t>(16, width * a.itemsize());
+  return a.offset() % alignment == 0 &&
+      std::all_of(axes.begin(), axes.end(), [&](const auto& axis) {
+           return axis.size == 1 ||
+               axis.strides[0] * a.itemsize() % alignment == 0;
+         });
+}
+
+bool fits(int64_t value) {
+  return value >= -kInt32Max && value <= kInt32Max;
+}
+
+// The layout of the `n` innermost axes, if it can be written down.
+bool make_layout(
+    const std::vector<RowRuns::Axis>& axes,
+    int64_t step,
+    std::array<int32_t, 6>& layout) {
+  if (axes.size() > kRowAxes || !fits(step)) {
+    return false;
+  }
+  layout = {static_cast<int32_t>(step), 1, 1, 0, 0, 0};
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const auto& axis = axes[axes.size() - 1 - i];
+    if (!fits(axis.strides[0]) || !fits(axis.size)) {
+      return false;
+    }
+    if (i < kRowAxes - 1) {
+      layout[1 + i] = axis.size;
+    }
+    layout[3 + i] = axis.strides[0];
+  }
+  return true;
+}
+
+// Launches that copy a's rows to a row-contiguous array, one for each index of
+// the outer axes.
+mx::array gather(
+    const mx::array& a,
+    const std::vector<RowRuns::Axis>& axes,
+    LaunchPlan& plan) {
+  auto dense = plan.temporary(a.shape(), a.dtype());
+  // The innermost axes that fit a layout; each launch takes one index of each
+  // of the others.
+  size_t outer = axes.size();
+  int64_t rows = 1; // of a launch
+  while (outer > 0 && axes.size() - outer < kRowAxes &&
+         fits(axes[outer - 1].strides[0]) &&
+         fits(rows * axes[outer - 1].size)) {
+    rows *= axes[--outer].size;
+  }
+  std::array<int32_t, 6> layout;
+  std::vector<RowRuns::Axis> inner(axes.begin() + outer, axes.end());
+  if (!make_layout(inner, step_of(a), layout)) {
+    throw std::runtime_error(
+        "[mlx_norms] The elements of a row lie too far apart for a GPU kernel.");
+  }
+  int64_t launches = 1;
+  for (size_t i = 0; i < outer; ++i) {
+    launches *= axes[i].size;
+  }
+  for (int64_t n = 0; n < launches; ++n) {
+    int64_t offset = 0;
+    int64_t rest = n;
+    for (size_t i = outer; i-- > 0; rest /= axes[i].size) {
+      offset += rest % axes[i].size * axes[i].strides[0];
+    }
+    Launch launch;
+    launch.kernel = "gather_rows_" + std::to_string(a.itemsize());
+    launch.input(0, a, offset * a.itemsize());
+    launch.output(1, dense, n * rows * a.shape(-1) * a.itemsize());
+    launch.scalar(2, layout);
+    launch.scalar(3, a.shape(-1));
+    launch.group = {kGatherThreads, 1, 1};
+    launch.groups = {
+        (a.shape(-1) + kGatherThreads - 1) / kGatherThreads,
+        static_cast<uint32_t>(rows),
+        1};
+    plan.launches.push_back(std::move(launch));
+  }
+  return dense;
+}
+
+RowOperand
+operand(const mx::array& a, int width, std::vector<RowRuns::Axis> axes) {
+  bool vectors = step_of(a) == 1 && aligned(a, width, axes);
+  return {a, float_type(a.dtype()) | (vectors ? kVectors : 0), {}};
+}
+
+} // namespace
+
+int32_t row_count(const mx::array& x) {
+  auto rows = static_cast<int64_t>(x.size()) / std::max(x.shape(-1), 1);
+  if (rows > kInt32Max) {
+    throw std::runtime_error(
+        "[mlx_norms] A GPU kernel normalises at most 2^31 - 1 rows at once.");
+  }
+  return rows;
+}
+
+RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan) {
+  auto axes = RowRuns({&a}).axes();
+  auto rows = operand(a, width, axes);
+  auto length = a.shape(-1);
+  bool dense = step_of(a) == 1 && axes.size() == 1 &&
+      (axes[0].size == 1 || axes[0].strides[0] == length);
+  if (dense) {
+    return rows;
+  }
+  if (make_layout(axes, step_of(a), rows.layout)) {
+    rows.access |= kStrided;
+    return rows;
+  }
+  auto copy = gather(a, axes, plan);
+  return {copy, write_access(copy, width), {}};
+}
+
+RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
+  auto parameter = operand(a, width, RowRuns({&a}).axes());
+  auto heads = a.ndim() == 2 ? a.shape(0) : 1;
+  auto stride = a.ndim() == 2 ? a.strides(0) : 0;
+  if (!fits(stride) || !fits(step_of(a))) {
+    auto copy = gather(a, RowRuns({&a}).axes(), plan);
+    return read_parameter(copy, width, plan);
+  }
+  parameter.access |= kStrided;
+  parameter.layout = {
+      static_cast<int32_t>(step_of(a)),
+      heads,
+      1,
+      static_cast<int32_t>(stride),
+      0,
+      0};
+  return parameter;
+}
+
+int32_t write_access(const mx::array& a, int width) {
+  return operand(a, width, RowRuns({&a}).axes()).access;
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,20 @@
+# The sources of the extension by what they need.
+set(MLX_NORMS_CORE_SOURCES
+    csrc/bindings.cpp
+    csrc/backend.cpp
+    csrc/checks.cpp
+    csrc/compose.cpp
+    csrc/norm.cpp
+    csrc/norm_vjp.cpp
+    csrc/ops.cpp
+    csrc/outputs.cpp
+    csrc/split.cpp
+    csrc/plan/geometry.cpp
+    csrc/plan/launch_plan.cpp
+    csrc/plan/norm_eval.cpp
+    csrc/plan/norm_plan.cpp
+    csrc/plan/norm_vjp_plan.cpp
+    csrc/plan/rows.cpp)
+set(MLX_NORMS_CPU_SOURCES csrc/cpu/isa.cpp csrc/cpu/norm_eval.cpp)
+set(MLX_NORMS_METAL_SOURCES csrc/metal/encode.cpp csrc/metal/library.cpp)
+set(MLX_NORMS_NO_GPU_SOURCES csrc/no_gpu/encode.cpp)

@@ -1,0 +1,116 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// The dtypes of arrays. Kernels compute in float32 and are specialised by the
+// dtypes of what they read and write. bfloat16 is converted by its bits: the
+// result depends on no compiler.
+
+#pragma once
+
+#include <metal_stdlib>
+
+using namespace metal;
+
+enum FloatType { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2 };
+
+inline int size_of(int type) {
+  return type == kFloat32 ? 4 : 2;
+}
+
+// By its bits: a compiler may assume that no float is NaN.
+inline bool is_nan(float v) {
+  return (as_type<uint>(v) & 0x7fffffffu) > 0x7f800000u;
+}
+
+inline float bfloat_to_float(ushort bits) {
+  return as_type<float>(uint(bits) << 16);
+}
+
+// To nearest, ties to even.
+inline ushort float_to_bfloat(float v) {
+  uint bits = as_type<uint>(v);
+  uint rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  return ushort((is_nan(v) ? bits | 0x00400000u : rounded) >> 16);
+}
+
+inline float round_to(float v, int type) {
+  if (type == kFloat16) {
+    return float(half(v));
+  }
+  return type == kBFloat16 ? bfloat_to_float(float_to_bfloat(v)) : v;
+}
+
+inline float load(device const uchar* p, int type) {
+  if (type == kFloat32) {
+    return *(device const float*)p;
+  }
+  return type == kFloat16 ? float(*(device const half*)p)
+                          : bfloat_to_float(*(device const ushort*)p);
+}
+
+inline void store(device uchar* p, int type, float v) {
+  if (type == kFloat32) {
+    *(device float*)p = v;
+  } else if (type == kFloat16) {
+    *(device half*)p = half(v);
+  } else {
+    *(device ushort*)p = float_to_bfloat(v);
+  }
+}
+
+// Four values of 16 bits.
+inline float4 widen(uint2 bits, int type) {
+  if (type == kFloat16) {
+    return float4(as_type<half4>(bits));
+  }
+  uint4 wide = uint4(bits.x << 16, bits.x, bits.y << 16, bits.y);
+  return as_type<float4>(wide & 0xffff0000u);
+}
+
+inline uint2 narrow(float4 v, int type) {
+  if (type == kFloat16) {
+    return as_type<uint2>(half4(v));
+  }
+  return uint2(
+      float_to_bfloat(v.x) | uint(float_to_bfloat(v.y)) << 16,
+      float_to_bfloat(v.z) | uint(float_to_bfloat(v.w)) << 16);
+}
+
+inline void put(thread float* to, float4 v) {
+  to[0] = v.x;
+  to[1] = v.y;
+  to[2] = v.z;
+  to[3] = v.w;
+}
+
+inline float4 take(thread const float* from) {
+  return float4(from[0], from[1], from[2], from[3]);
+}
+
+// N values at p, which is aligned to all of them, 16 bytes at most at a time.
+template <int N>
+inline void load_vector(device const uchar* p, int type, thread float* v) {
+  if (type == kFloat32) {
+    for (int k = 0; k < N / 4; ++k) {
+      put(v + 4 * k, ((device const float4*)p)[k]);
+    }
+  } else if (N == 8) {
+    uint4 bits = *(device const uint4*)p;
+    put(v, widen(bits.xy, type));
+    put(v + 4, widen(bits.zw, type));
+  } else {
+    put(v, widen(*(device const uint2*)p, type));
+  }
+}
+
+template <int N>
+inline void store_vector(device uchar* p, int type, thread const float* v) {
+  if (type == kFloat32) {
+    for (int k = 0; k < N / 4; ++k) {
+      ((device float4*)p)[k] = take(v + 4 * k);
+    }
+  } else if (N == 8) {
+    *(device uint4*)p = uint4(narrow(take(v), type), narrow(take(v + 4), type));
+  } else {
+    *(device uint2*)p = narrow(take(v), type);
+  }
+}

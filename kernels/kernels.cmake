@@ -1,0 +1,37 @@
+# Joins the kernels into one text (kernels/join.py), either embedded in the
+# target, to be compiled at first use, or compiled to mlx_norms.metallib.
+set(_kernels_dir ${CMAKE_CURRENT_LIST_DIR})
+file(GLOB _kernel_files CONFIGURE_DEPENDS ${_kernels_dir}/*.metal
+     ${_kernels_dir}/*.h)
+
+function(_mlx_norms_join form out)
+  add_custom_command(
+    OUTPUT ${out}
+    COMMAND "${Python_EXECUTABLE}" ${_kernels_dir}/join.py ${form} ${out}
+    DEPENDS ${_kernel_files} ${_kernels_dir}/join.py
+    VERBATIM)
+endfunction()
+
+function(mlx_norms_embed_kernels target)
+  set(_text ${CMAKE_CURRENT_BINARY_DIR}/kernel_text.cpp)
+  _mlx_norms_join(cpp ${_text})
+  target_sources(${target} PRIVATE ${_text})
+endfunction()
+
+function(mlx_norms_build_metallib target)
+  set(_text ${CMAKE_CURRENT_BINARY_DIR}/mlx_norms_kernels.metal)
+  _mlx_norms_join(metal ${_text})
+  mlx_build_metallib(
+    TARGET
+    mlx_norms_metallib
+    TITLE
+    mlx_norms
+    SOURCES
+    ${_text}
+    OUTPUT_DIRECTORY
+    ${CMAKE_CURRENT_BINARY_DIR})
+  add_dependencies(${target} mlx_norms_metallib)
+  target_compile_definitions(${target} PRIVATE MLX_NORMS_METALLIB)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/mlx_norms.metallib
+          DESTINATION mlx_norms)
+endfunction()

@@ -1,0 +1,159 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// RMSNorm and LayerNorm, of x or of x + residual, and of two arrays in one
+// launch. A row is read once and written once as long as it fits registers.
+
+#include "kernels/parameters.h"
+#include "kernels/statistics.h"
+
+constant bool has_residual [[function_constant(10)]];
+constant bool clamp_sum [[function_constant(11)]];   // to what float16 holds
+constant bool round_early [[function_constant(12)]]; // before the weight
+constant bool paired [[function_constant(13)]];      // x2's rows follow x's
+constant bool has_weight2 [[function_constant(14)]];
+
+constant int x_access [[function_constant(20)]];
+constant int residual_access [[function_constant(21)]];
+constant int x2_access [[function_constant(22)]];
+constant int weight2_access [[function_constant(23)]];
+constant int normalised_access [[function_constant(24)]];
+constant int sum_access [[function_constant(25)]];
+constant int normalised2_access [[function_constant(26)]];
+
+// Beyond float16's range values saturate, inf too; NaN stays NaN.
+inline float clamp_half(float v) {
+  float below = v > 65504.0f ? 65504.0f : v;
+  return below < -65504.0f ? -65504.0f : below;
+}
+
+// v, the elements of x from i on, becomes x + residual, rounded and stored.
+template <int N>
+inline void
+add_residual(RowIn residual, RowOut sum, int i, int length, thread float* v) {
+  float r[N];
+  read<N>(residual, i, length, r);
+  for (int j = 0; j < N; ++j) {
+    float s = v[j] + r[j];
+    v[j] = round_to(clamp_sum ? clamp_half(s) : s, sum.type);
+  }
+  write<N>(sum, i, length, v);
+}
+
+template <int N, int V>
+[[kernel, max_total_threads_per_threadgroup(1024)]] void norm(
+    device const uchar* x [[buffer(0)]],
+    device const uchar* residual [[buffer(1), function_constant(has_residual)]],
+    device const uchar* weight [[buffer(2), function_constant(has_weight)]],
+    device const uchar* bias [[buffer(3), function_constant(has_bias)]],
+    device const uchar* x2 [[buffer(4), function_constant(paired)]],
+    device const uchar* weight2 [[buffer(5), function_constant(has_weight2)]],
+    device uchar* normalised [[buffer(6)]],
+    device uchar* sum [[buffer(7), function_constant(has_residual)]],
+    device uchar* normalised2 [[buffer(8), function_constant(paired)]],
+    constant const int* x_layout [[buffer(9)]],
+    constant const int* residual_layout
+    [[buffer(10), function_constant(has_residual)]],
+    constant const int* weight_layout
+    [[buffer(11), function_constant(has_weight)]],
+    constant const int* bias_layout [[buffer(12), function_constant(has_bias)]],
+    constant const int* x2_layout [[buffer(13), function_constant(paired)]],
+    constant const int* weight2_layout
+    [[buffer(14), function_constant(has_weight2)]],
+    constant const int& rows [[buffer(15)]],
+    constant const int& rows2 [[buffer(16)]],
+    constant const int& length [[buffer(17)]],
+    constant const float& eps [[buffer(18)]],
+    constant const float& weight_offset [[buffer(19)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint simds_per_group [[simdgroups_per_threadgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float2 partial[2 * kMaxSimds];
+  Team team = make_team(simd, lane, partial);
+  uint row = team_index(group, simds_per_group, simd);
+  if (row >= uint(rows) + uint(rows2)) {
+    return; // a whole SIMD-group, in a launch without barriers
+  }
+
+  RowIn in, w;
+  RowOut out;
+  if (paired && row >= uint(rows)) {
+    row -= uint(rows);
+    in = row_in(x2, x2_access, x2_layout, row, length);
+    out = row_out(normalised2, normalised2_access, row, length);
+    if (has_weight2) {
+      w = row_in(weight2, weight2_access, weight2_layout, row, length);
+    }
+  } else {
+    in = row_in(x, x_access, x_layout, row, length);
+    out = row_out(normalised, normalised_access, row, length);
+    if (has_weight) {
+      w = row_in(weight, weight_access, weight_layout, row, length);
+    }
+  }
+  RowIn r, b;
+  RowOut s;
+  if (has_residual) {
+    r = row_in(residual, residual_access, residual_layout, row, length);
+    s = row_out(sum, sum_access, row, length);
+  }
+  if (has_bias) {
+    b = row_in(bias, bias_access, bias_layout, row, length);
+  }
+
+  float v[V * N];
+  float first = 0.0f;
+  for (int chunk = 0; next_chunk(chunk, length);
+       chunk += chunk_length<N, V>()) {
+    read_chunk<N, V>(in, team, chunk, length, v);
+    for (int k = 0; k < V; ++k) {
+      if (has_residual) {
+        add_residual<N>(r, s, element<N>(team, chunk, k), length, v + k * N);
+      }
+      first += first_sum<N>(v + k * N);
+    }
+  }
+  if (has_residual) {
+    in = as_input(s); // written by the thread that reads it
+  }
+  Statistics stats = statistics<N, V>(first, in, team, length, eps, v);
+
+  for (int chunk = 0; next_chunk(chunk, length);
+       chunk += chunk_length<N, V>()) {
+    if (looped) {
+      read_chunk<N, V>(in, team, chunk, length, v);
+    }
+    for (int k = 0; k < V; ++k) {
+      int i = element<N>(team, chunk, k);
+      if (i >= length) {
+        break;
+      }
+      float y[N], w_of[N], b_of[N];
+      if (has_weight) {
+        read_weight<N>(w, i, length, weight_offset, w_of);
+      }
+      if (has_bias) {
+        read<N>(b, i, length, b_of);
+      }
+      for (int j = 0; j < N; ++j) {
+        float n = stats.normalise(v[k * N + j]);
+        n = round_early ? round_to(n, out.type) : n;
+        n = has_weight ? n * w_of[j] : n;
+        y[j] = has_bias ? n + b_of[j] : n;
+      }
+      write<N>(out, i, length, y);
+    }
+  }
+}
+
+#define INSTANTIATE_NORM(N, V)                         \
+  template [[host_name("norm_" #N "_" #V)]] [[kernel]] \
+  decltype(norm<N, V>) norm<N, V>;
+
+INSTANTIATE_NORM(4, 1)
+INSTANTIATE_NORM(4, 2)
+INSTANTIATE_NORM(4, 4)
+INSTANTIATE_NORM(4, 8)
+INSTANTIATE_NORM(8, 1)
+INSTANTIATE_NORM(8, 2)
+INSTANTIATE_NORM(8, 4)

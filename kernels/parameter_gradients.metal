@@ -1,0 +1,114 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// The gradients of weight and bias: partial sums over rows for rows too long
+// for norm_vjp's registers, a thread a vector of columns, and the sums of all
+// partial sums, in a fixed order.
+
+#include "kernels/compensated_sum.h"
+#include "kernels/rows.h"
+#include "kernels/walk.h"
+
+constant bool sums_weight [[function_constant(50)]];
+constant bool sums_bias [[function_constant(51)]];
+constant int rows_access [[function_constant(52)]];
+constant int cotangents_access [[function_constant(53)]];
+constant int gradient_access [[function_constant(54)]];
+
+template <int N>
+[[kernel, max_total_threads_per_threadgroup(1024)]] void parameter_gradients(
+    device const uchar* s [[buffer(0)]],
+    device const uchar* cotangent [[buffer(1)]],
+    device const float* kept_statistics
+    [[buffer(2), function_constant(sums_weight)]],
+    device float* weight_partials [[buffer(3), function_constant(sums_weight)]],
+    device float* bias_partials [[buffer(4), function_constant(sums_bias)]],
+    constant const int* s_layout [[buffer(5)]],
+    constant const int* cotangent_layout [[buffer(6)]],
+    constant const int& rows [[buffer(7)]],
+    constant const int& length [[buffer(8)]],
+    constant const int& heads [[buffer(9)]],
+    constant const int& rows_per_team [[buffer(10)]],
+    uint2 at [[thread_position_in_grid]]) {
+  int i = int(at.x) * N;
+  if (i >= length) {
+    return;
+  }
+  float dw[N], dw_error[N], db[N], db_error[N];
+  for (int j = 0; j < N; ++j) {
+    dw[j] = dw_error[j] = db[j] = db_error[j] = 0.0f;
+  }
+  Walk walk = make_walk(at.y, rows, heads, rows_per_team);
+  for (uint turn = 0; turn < walk.count; ++turn) {
+    uint row = walk.row + turn * walk.step;
+    float g[N];
+    RowIn g_row =
+        row_in(cotangent, cotangents_access, cotangent_layout, row, length);
+    read<N>(g_row, i, length, g);
+    if (sums_weight) {
+      float v[N];
+      read<N>(row_in(s, rows_access, s_layout, row, length), i, length, v);
+      float mean = kept_statistics[3 * row];
+      float correction = kept_statistics[3 * row + 1];
+      float rstd = kept_statistics[3 * row + 2];
+      for (int j = 0; j < N; ++j) {
+        float n = (v[j] - mean - correction) * rstd;
+        add_compensated(dw[j], dw_error[j], g[j] * n);
+      }
+    }
+    if (sums_bias) {
+      for (int j = 0; j < N; ++j) {
+        add_compensated(db[j], db_error[j], g[j]);
+      }
+    }
+  }
+  for (int j = 0; j < N; ++j) {
+    if (i + j < length) {
+      long to = long(at.y) * length + i + j;
+      if (sums_weight) {
+        weight_partials[to] = dw[j];
+      }
+      if (sums_bias) {
+        bias_partials[to] = db[j];
+      }
+    }
+  }
+}
+
+#define INSTANTIATE_PARAMETER_GRADIENTS(N)                     \
+  template [[host_name("parameter_gradients_" #N)]] [[kernel]] \
+  decltype(parameter_gradients<N>) parameter_gradients<N>;
+
+INSTANTIATE_PARAMETER_GRADIENTS(4)
+INSTANTIATE_PARAMETER_GRADIENTS(8)
+
+constant constexpr int kSumSimds = 8;
+
+// A threadgroup sums 32 columns: each SIMD-group every eighth row of partial
+// sums, then the first one theirs.
+[[kernel, max_total_threads_per_threadgroup(256)]] void sum_partials(
+    device const float* partials [[buffer(0)]],
+    device uchar* gradient [[buffer(1)]],
+    constant const int& count [[buffer(2)]],
+    constant const int& columns [[buffer(3)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint simd [[simdgroup_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float part[kSumSimds][32];
+  int column = int(group * 32 + lane);
+  float sum = 0.0f, error = 0.0f;
+  if (column < columns) {
+    for (int i = int(simd); i < count; i += kSumSimds) {
+      add_compensated(sum, error, partials[long(i) * columns + column]);
+    }
+  }
+  part[simd][lane] = sum;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (simd == 0 && column < columns) {
+    sum = error = 0.0f;
+    for (int i = 0; i < kSumSimds; ++i) {
+      add_compensated(sum, error, part[i][lane]);
+    }
+    int type = float_type(gradient_access);
+    store(gradient + long(column) * size_of(type), type, sum);
+  }
+}

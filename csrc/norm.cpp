@@ -8,6 +8,7 @@
 #include "csrc/batch.h"
 #include "csrc/checks.h"
 #include "csrc/compose.h"
+#include "csrc/nodes.h"
 #include "csrc/split.h"
 
 namespace mlx_norms {
@@ -121,23 +122,19 @@ Arrays Norm::vjp(
       inputs.push_back(mx::astype(cotangents[out + 1], s.dtype(), stream()));
     }
 
-    std::vector<mx::Shape> shapes;
     std::vector<mx::Dtype> dtypes;
     auto want = [&](bool flag, const array& like) {
       if (flag) {
-        shapes.push_back(like.shape());
         dtypes.push_back(like.dtype());
       }
     };
     want(spec.input, s);
     want(spec.weight, primals[std::max(at.weight, 0)]);
     want(spec.bias, primals[std::max(at.bias, 0)]);
-    if (shapes.empty()) {
+    if (dtypes.empty()) {
       continue;
     }
-    auto node = std::make_shared<NormVJP>(stream(), spec, dtypes);
-    auto results =
-        array::make_arrays(std::move(shapes), dtypes, std::move(node), inputs);
+    auto results = make_norm_vjp(spec, dtypes, std::move(inputs), stream());
     auto next = results.begin();
     if (spec.input) {
       give(at.x, *next);

@@ -2,11 +2,8 @@
 
 #include "csrc/ops.h"
 
-#include "csrc/backend.h"
 #include "csrc/checks.h"
-#include "csrc/compose.h"
-#include "csrc/cpu/isa.h"
-#include "csrc/norm.h"
+#include "csrc/nodes.h"
 
 namespace mlx_norms {
 
@@ -85,24 +82,14 @@ Arrays normalise(
     const std::vector<Operands>& tensors,
     const Options& options) {
   auto spec = make_spec(op, centre, tensors[0], options);
-  auto stream = mx::to_stream(options.stream);
-  auto backend = backend_of(stream);
-
   auto dtype = mx::float32;
-  Arrays inputs, composed;
-  std::vector<mx::Shape> shapes;
-  std::vector<mx::Dtype> dtypes;
+  Arrays inputs;
   for (auto& [x, residual, weight, bias] : tensors) {
-    auto first = inputs.size();
     auto sum_dtype = residual ? mx::result_type(x, *residual) : x.dtype();
     dtype = options.dtype.value_or(sum_dtype);
     inputs.push_back(x);
-    shapes.push_back(x.shape());
-    dtypes.push_back(dtype);
     if (residual) {
       inputs.push_back(*residual);
-      shapes.push_back(x.shape());
-      dtypes.push_back(sum_dtype);
     }
     if (weight) {
       inputs.push_back(*weight);
@@ -110,23 +97,9 @@ Arrays normalise(
     if (bias) {
       inputs.push_back(*bias);
     }
-    if (backend == Backend::Composed) {
-      NormInputs in(spec, &inputs[first]);
-      auto outputs = compose_norm(spec, dtype, in, stream);
-      composed.insert(composed.end(), outputs.begin(), outputs.end());
-    }
   }
-  if (backend == Backend::Composed) {
-    return composed;
-  }
-  if (backend == Backend::Cpu) {
-    cpu::isa(); // refuses an instruction set that this machine lacks
-  }
-  return mx::array::make_arrays(
-      std::move(shapes),
-      dtypes,
-      std::make_shared<Norm>(stream, spec, dtype),
-      inputs);
+  return make_norm(
+      spec, dtype, std::move(inputs), mx::to_stream(options.stream));
 }
 
 void check_row_operands(const char* op, const Operands& operands) {

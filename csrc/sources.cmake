@@ -4,10 +4,13 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/backend.cpp
     csrc/checks.cpp
     csrc/compose.cpp
+    csrc/interpreter.cpp
+    csrc/nodes.cpp
     csrc/norm.cpp
     csrc/norm_vjp.cpp
     csrc/ops.cpp
     csrc/outputs.cpp
+    csrc/self_check.cpp
     csrc/split.cpp
     csrc/plan/geometry.cpp
     csrc/plan/launch_plan.cpp

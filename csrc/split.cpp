@@ -3,6 +3,7 @@
 #include "csrc/split.h"
 
 #include "csrc/compose.h"
+#include "csrc/nodes.h"
 
 namespace mlx_norms {
 
@@ -21,15 +22,11 @@ Arrays bare_norm(
     mx::Dtype dtype,
     const NormInputs& in,
     mx::Stream stream) {
-  auto node = std::make_shared<Norm>(stream, bare(spec), dtype);
-  if (!spec.residual) {
-    return {array(in.x.shape(), dtype, std::move(node), {in.x})};
+  Arrays inputs{in.x};
+  if (in.residual) {
+    inputs.push_back(*in.residual);
   }
-  return array::make_arrays(
-      {in.x.shape(), in.x.shape()},
-      {dtype, mx::result_type(in.x, *in.residual)},
-      std::move(node),
-      {in.x, *in.residual});
+  return make_norm(bare(spec), dtype, std::move(inputs), stream);
 }
 
 array bare_norm(NormSpec spec, const array& s, mx::Stream stream) {
@@ -51,9 +48,7 @@ array bare_norm_vjp(
   if (sum_cotangent) {
     inputs.push_back(*sum_cotangent);
   }
-  std::vector<mx::Dtype> dtypes{dtype};
-  auto node = std::make_shared<NormVJP>(stream, vjp, dtypes);
-  return array(s.shape(), dtype, std::move(node), std::move(inputs));
+  return make_norm_vjp(vjp, {dtype}, std::move(inputs), stream)[0];
 }
 
 Arrays split_norm(

@@ -1,7 +1,7 @@
 """Joins the kernels and their headers into one text without includes but Metal's own.
 
-    python kernels/join.py metal OUT     the text
-    python kernels/join.py cpp OUT       the text as C++, for csrc/metal/kernel_text.h
+python kernels/join.py metal OUT     the text
+python kernels/join.py cpp OUT       the text as C++, for csrc/metal/kernel_text.h
 """
 
 import hashlib

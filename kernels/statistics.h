@@ -41,7 +41,7 @@ inline float2 deviations(
       sum += sum_vector<N>(terms);
     }
   }
-  return team.sum(sum);
+  return team.reduce(sum);
 }
 
 // What to sum over a row first.
@@ -64,7 +64,7 @@ inline Statistics statistics(
     int length,
     float eps,
     thread float* v) {
-  float mean = team.sum(first) / length;
+  float mean = team.reduce(first) / length;
   if (!centre) {
     return Statistics{0.0f, 0.0f, 1.0f / precise::sqrt(mean + eps)};
   }

@@ -39,7 +39,7 @@ struct Team {
   // The sum over the team's threads, in each of them. Two sums in a row use
   // different halves, so one barrier a sum is enough.
   template <typename T> // float or float2
-  T sum(T v) {
+  T reduce(T v) {
     v = simd_total(v);
     if (simds_per_row == 1) {
       return v;

@@ -7,27 +7,54 @@ import mlx.core as mx
 import pytest
 from hypothesis import settings
 
-from mlx_norms import _ext
+import inputs
+from mlx_norms import _built, _ext
 
-# A backend is one more entry here: every test of the ops takes it through the fixture below.
-BACKENDS = {"cpu": mx.cpu}
+# A backend is one more entry here: every test of the ops takes it through the fixture below. The
+# simulated Metal device runs on CPU streams (tests/hostmetal).
+BACKENDS = {"cpu": mx.cpu, "metal": mx.gpu, "metal-sim": mx.cpu}
 
 settings.register_profile("ci", derandomize=True, max_examples=120, deadline=None, database=None)
 settings.register_profile("explore", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
-def pytest_configure():
-    """Where a build beside the installed one is to be tested, makes sure that it is."""
+def pytest_addoption(parser):
+    parser.addoption("--backend", choices=BACKENDS, default="cpu", help="what runs the ops")
+
+
+def pytest_configure(config):
+    """Makes sure that the build and the backend to be tested are the ones that will be."""
+    backend = config.getoption("--backend")
+    if backend not in _built.BACKENDS:
+        raise pytest.UsageError(f"{_ext.__file__} was not built for {backend}")
+    inputs.SIMULATED = backend == "metal-sim"
+    config.addinivalue_line("markers", "instrument: needs a tool that pip cannot install")
+    # The suite is the check here; a kernel that fails must not be replaced by MLX's ops.
+    os.environ["MLX_NORMS_SELF_CHECK"] = "0"
     wanted = os.environ.get("MLX_NORMS_UNDER_TEST")
     used = Path(_ext.__file__).parent
     if wanted and not used.samefile(wanted):
         raise pytest.UsageError(f"the extension to test is in {wanted}, the one found in {used}")
 
 
-@pytest.fixture(scope="module", params=list(BACKENDS))
+def pytest_collection_modifyitems(config, items):
+    """What does not take the backend is tested once, with the CPU."""
+    if config.getoption("--backend") != "cpu":
+        others = [item for item in items if "backend" not in item.fixturenames]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if "backend" in item.fixturenames]
+
+
+def pytest_generate_tests(metafunc):
+    if "backend" in metafunc.fixturenames:
+        backend = metafunc.config.getoption("--backend")
+        metafunc.parametrize("backend", [backend], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def backend(request):
-    """Name of a backend, which is the default device while the tests of a module run."""
+    """Name of the backend, which is the default device while the tests of a module run."""
     before = mx.default_device()
     mx.set_default_device(BACKENDS[request.param])
     yield request.param

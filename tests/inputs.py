@@ -8,17 +8,30 @@ import numpy as np
 # Lengths are each power of two at which a kernel changes its way (a vector, a SIMD-group of 32, a
 # group of up to 1024 threads with 4 or 8 elements each, a looped row), and one element to either
 # side, where tails are lost or read twice. Rows are none, one, an odd few, and one more than 512:
-# past a block of rows of any kernel. With 65536 elements a row many rows add nothing but time.
+# past a block of rows of any kernel. With 65536 elements a row many rows add nothing but time. A
+# simulator, which runs thousands of times slower than the CPU, takes many rows of short ones only.
 LENGTHS = (
     *(1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513),
     *(1023, 1024, 1025, 4095, 4096, 4097, 8191, 8192, 8193, 65536),
 )
-FEW_ROWS = (0, 1, 3)
 MANY_ROWS = 513
 
+SIMULATED = False  # set by conftest.py: the backend is a simulator
 
-def rows_for(length):
-    return (*FEW_ROWS, MANY_ROWS) if length <= 8193 else FEW_ROWS
+
+def unless_simulated(*values):
+    """Values that a simulator leaves out, as it would need minutes for them."""
+    return () if SIMULATED else values
+
+
+def few_rows_for(length):
+    return (0, 1) if SIMULATED and length > 8193 else (0, 1, 3)
+
+
+def rows_for(length, many_up_to=8193):
+    """Numbers of rows; many ones for lengths up to ``many_up_to``."""
+    few = few_rows_for(length)
+    return (*few, MANY_ROWS) if length <= (129 if SIMULATED else many_up_to) else few
 
 
 def normal(shape, dtype, *, seed, mean=0.0, std=1.0):

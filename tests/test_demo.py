@@ -21,8 +21,6 @@ from mlx_norms import nn, timing
 from mlx_norms.__main__ import main
 from mlx_norms.commands import _minilm, demo
 
-pytestmark = pytest.mark.usefixtures("backend")
-
 
 @pytest.fixture(scope="module")
 def minilm():
@@ -81,6 +79,7 @@ class NumpyBert:
         return mean / np.linalg.norm(mean)
 
 
+@pytest.mark.usefixtures("backend")
 class TestModel:
     def test_embeddings_are_those_of_the_trained_model(self, minilm):
         # Of unlike lengths, so that all but one are padded.
@@ -111,6 +110,7 @@ class TestModel:
         assert tokens.shape == mask.shape == (1, 256)
 
 
+@pytest.mark.usefixtures("backend")
 class TestChecks:
     def test_pairs_of_sentences_are_nearest(self, minilm):
         pairs = [1, 0, 3, 2, 5, 4, 7, 6, 9, 8]

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from checks import check
-from inputs import FEW_ROWS, LENGTHS, arguments, mixed_dtypes, rows_for
+from inputs import LENGTHS, arguments, mixed_dtypes, rows_for
 from norm_case import DTYPES, OPS, Norm
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -22,8 +22,9 @@ def test_one_dtype(op, length):
 @pytest.mark.parametrize("op", OPS)
 def test_weight_of_another_dtype(op, length):
     norm = Norm(op)
-    rows = rows_for(length) if length <= 1025 else FEW_ROWS
-    for n, (x, weight) in itertools.product(rows, itertools.permutations(DTYPES, 2)):
+    for n, (x, weight) in itertools.product(
+        rows_for(length, many_up_to=1025), itertools.permutations(DTYPES, 2)
+    ):
         check(norm, arguments(norm, (n, length), x, others=mixed_dtypes(norm, x, weight)))
 
 

@@ -84,7 +84,7 @@ constexpr int kGroupSize = 256;
 // Enough teams to fill a large GPU, each with enough rows that its row of
 // partial sums is a small part of what it reads.
 constexpr int kSimdsInAll = 2048;
-constexpr int kLeastRowsPerTeam = 8;
+constexpr int kLeastRowsPerTeam = 16;
 
 int ceil_div(int a, int b) {
   return a / b + (a % b != 0);

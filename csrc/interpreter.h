@@ -1,0 +1,18 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// What the core asks of Python, from any thread.
+
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace mlx_norms {
+
+// Runs f without the interpreter's lock, which others may need to finish.
+void without_interpreter(const std::function<void()>& f);
+
+// A RuntimeWarning. Throws if warnings are errors.
+void warn(const std::string& text);
+
+} // namespace mlx_norms

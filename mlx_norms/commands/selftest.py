@@ -1,0 +1,196 @@
+"""Check every kernel on this machine and time it against mx.fast.
+
+The output is plain text to paste into a report. Results are compared with float64 on the CPU: a
+norm may be off by a few roundings of its arithmetic, a gradient by a few of its largest element.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+import mlx_norms
+
+from .. import timing
+from . import info
+
+_EPS = 1e-5
+_ROWS = (3, 4)  # rows by heads
+# One row length for each way a kernel goes: part of a vector, one SIMD-group, several, long rows.
+_LENGTHS = (33, 128, 768, 2048, 4097, 8192, 20000)
+_DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
+_HALF_ULP = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_SUBNORMAL = {"float32": 0.0, "float16": 2.0**-22, "bfloat16": 0.0}  # a few of its steps near zero
+_TIMED = ((1, 4096), (512, 4096), (4096, 1024))
+
+
+@dataclass(frozen=True)
+class Op:
+    """An op of one or two outputs, as a function of the arrays that ``inputs`` names."""
+
+    name: str
+    inputs: tuple[str, ...]
+    centre: bool = False
+
+    @property
+    def adds(self) -> bool:
+        return "residual" in self.inputs
+
+    def __call__(self, *arrays: mx.array) -> list[mx.array]:
+        if self.name == "qk_norm":
+            q, k, q_weight, k_weight = arrays
+            return list(mlx_norms.qk_norm(q, k, q_weight, k_weight, _EPS))
+        outputs = getattr(mlx_norms, self.name)(*arrays, eps=_EPS)
+        return list(outputs) if self.adds else [outputs]
+
+    def exact(self, *arrays: mx.array) -> list[tuple[mx.array, mx.array]]:
+        """Each output in float64, and the magnitude that its rounding errors scale with."""
+        if self.name == "qk_norm":
+            q, k, q_weight, k_weight = arrays
+            return [self._norm(q, q_weight), self._norm(k, k_weight)]
+        x, *rest = arrays
+        if self.adds:
+            total = x + rest.pop(0)  # statistics are those of the rounded sum
+            return [self._norm(total, *rest), (_exact(total), mx.abs(_exact(total)))]
+        return [self._norm(x, *rest)]
+
+    def _norm(self, x, weight, bias=None):
+        x, weight = _exact(x), _exact(weight)
+        d = x - mx.mean(x, axis=-1, keepdims=True) if self.centre else x
+        scaled = d * mx.rsqrt(mx.mean(d * d, axis=-1, keepdims=True) + _EPS) * weight
+        if bias is None:
+            return scaled, mx.abs(scaled)
+        bias = _exact(bias)
+        return scaled + bias, mx.abs(scaled) + mx.abs(weight) + mx.abs(bias)
+
+
+OPS = (
+    Op("rms_norm", ("x", "weight")),
+    Op("layer_norm", ("x", "weight", "bias"), centre=True),
+    Op("add_rms_norm", ("x", "residual", "weight")),
+    Op("add_layer_norm", ("x", "residual", "weight", "bias"), centre=True),
+    Op("head_rms_norm", ("x", "head_weight")),
+    Op("qk_norm", ("x", "x", "head_weight", "weight")),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """This command has none."""
+
+
+def run(args: argparse.Namespace) -> int:
+    # A kernel that fails its check would be replaced in silence, and MLX's ops tested instead.
+    os.environ["MLX_NORMS_SELF_CHECK"] = "0"
+    started = time.perf_counter()
+    for label, text in _facts():
+        print(f"{label}: {text}")
+    print()
+    failures = 0
+    for op, (name, dtype) in itertools.product(OPS, _DTYPES.items()):
+        problems = [p for length in _LENGTHS for p in check(op, name, dtype, length)]
+        print(f"{'FAIL' if problems else 'pass'}  {op.name}, {name}")
+        for problem in problems:
+            print(f"      {problem}")
+        failures += bool(problems)
+    print()
+    for line in times():
+        print(line)
+    print(f"\n{failures} kernels failed, {time.perf_counter() - started:.0f} s")
+    return 1 if failures else 0
+
+
+def check(op: Op, name: str, dtype: mx.Dtype, length: int) -> list[str]:
+    """What is wrong with an op and its gradients at one dtype and row length."""
+    arrays = [_values(array, dtype, length, i) for i, array in enumerate(op.inputs)]
+    relative = 16 * 2.0**-24 + 2 * _HALF_ULP[name]
+    try:
+        outputs = op(*arrays)
+        mx.eval(outputs)
+        exact = op.exact(*arrays)
+        errors = [
+            f"output {i} {problem}"
+            for i, (got, (truth, scale)) in enumerate(zip(outputs, exact, strict=True))
+            if (problem := _compare(got, truth, relative * scale + _SUBNORMAL[name]))
+        ]
+        cotangents = [_values("x", o.dtype, length, 50 + i) for i, o in enumerate(outputs)]
+        _, gradients = mx.vjp(op, arrays, cotangents)
+        mx.eval(gradients)
+        truths = _exact_gradients(op, arrays, cotangents)
+        for argument, got, truth in zip(op.inputs, gradients, truths, strict=True):
+            allowed = 4 * relative * mx.max(mx.abs(truth))
+            if problem := _compare(got, truth, allowed):
+                errors.append(f"gradient of {argument} {problem}")
+    except Exception as error:  # whatever a GPU's driver may say is what is to be reported
+        errors = [f"{type(error).__name__}: {error}"]
+    return [f"rows of {length}: {error}" for error in errors]
+
+
+def times() -> Iterator[str]:
+    """Lines that give the time of mx.fast's norms over ours, of equal work in one run."""
+    yield "time of mx.fast over ours, medians of interleaved rounds on this machine:"
+    for (rows, length), (name, dtype) in itertools.product(_TIMED, _DTYPES.items()):
+        x = mx.random.normal((rows, length)).astype(dtype)
+        r, w, b = x + 1, mx.ones((length,), dtype), mx.zeros((length,), dtype)
+        mx.eval(x, r, w, b)
+        pairs = {
+            "rms": (
+                lambda x=x, w=w: mlx_norms.rms_norm(x, w, _EPS),
+                lambda x=x, w=w: mx.fast.rms_norm(x, w, _EPS),
+            ),
+            "layer": (
+                lambda x=x, w=w, b=b: mlx_norms.layer_norm(x, w, b, _EPS),
+                lambda x=x, w=w, b=b: mx.fast.layer_norm(x, w, b, _EPS),
+            ),
+            "add+rms": (
+                lambda x=x, r=r, w=w: mlx_norms.add_rms_norm(x, r, w, _EPS),
+                lambda x=x, r=r, w=w: mx.fast.rms_norm(x + r, w, _EPS),
+            ),
+        }
+        ratios = []
+        for op, (ours, fast) in pairs.items():
+            samples = timing.measure({"ours": ours, "fast": fast}, rounds=5, sample_seconds=0.02)
+            ratios.append(f"{op} {samples['fast'].over(samples['ours']).median:.2f}")
+        yield f"  {rows} x {length}, {name}: {', '.join(ratios)}"
+
+
+def _facts() -> list[tuple[str, str]]:
+    device = mx.device_info(mx.default_device())
+    chip = device.get("device_name", device.get("architecture", "unknown"))
+    return [("chip", str(chip)), *info.facts()]
+
+
+def _values(name: str, dtype: mx.Dtype, length: int, seed: int) -> mx.array:
+    shapes = {"weight": (length,), "bias": (length,), "head_weight": (_ROWS[1], length)}
+    values = mx.random.normal(shapes.get(name, (*_ROWS, length)), key=mx.random.key(seed))
+    return (values + 0.5).astype(dtype)
+
+
+def _exact(a: mx.array) -> mx.array:
+    return a.astype(mx.float64, stream=mx.cpu)
+
+
+def _exact_gradients(op, arrays, cotangents):
+    with mx.stream(mx.cpu):
+        exact = [_exact(a) for a in arrays]
+
+        def total(*arrays):
+            outputs = [truth for truth, _ in op.exact(*arrays)]
+            pairs = zip(outputs, cotangents, strict=True)
+            return sum(mx.sum(output * _exact(cotangent)) for output, cotangent in pairs)
+
+        return mx.grad(total, argnums=list(range(len(exact))))(*exact)
+
+
+def _compare(got: mx.array, truth: mx.array, allowed: mx.array) -> str | None:
+    with mx.stream(mx.cpu):
+        error = mx.abs(_exact(got) - truth)
+        worst = mx.max(error / mx.maximum(allowed, 1e-30)).item()
+    if worst <= 1:  # NaN is not
+        return None
+    return f"is off by {worst:.3g} times what is allowed"

@@ -125,9 +125,6 @@ template <int N, int V>
     }
     for (int k = 0; k < V; ++k) {
       int i = element<N>(team, chunk, k);
-      if (i >= length) {
-        break;
-      }
       float y[N], w_of[N], b_of[N];
       if (has_weight) {
         read_weight<N>(w, i, length, weight_offset, w_of);

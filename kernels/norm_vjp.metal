@@ -108,9 +108,10 @@ template <int N, int V>
     }
     Statistics stats = statistics<N, V>(first, s_row, team, length, eps, v);
     if (keep_statistics && team.thread_index() == 0) {
-      kept_statistics[3 * row] = stats.mean;
-      kept_statistics[3 * row + 1] = stats.correction;
-      kept_statistics[3 * row + 2] = stats.rstd;
+      device float* kept = kept_statistics + 3 * long(row);
+      kept[0] = stats.mean;
+      kept[1] = stats.correction;
+      kept[2] = stats.rstd;
     }
 
     if (looped && !want_input) {
@@ -146,8 +147,7 @@ template <int N, int V>
         }
         for (int j = 0; j < N; ++j) {
           g_of[j] = has_weight ? g_of[j] * w[j] : g_of[j];
-          float2 term = float2(g_of[j], g_of[j] * n[j]);
-          terms[j] = i + j < length ? term : float2(0.0f);
+          terms[j] = float2(g_of[j], g_of[j] * n[j]); // zero past the end
         }
         sums += sum_vector<N>(terms);
       }
@@ -167,9 +167,6 @@ template <int N, int V>
       }
       for (int k = 0; k < V; ++k) {
         int i = element<N>(team, chunk, k);
-        if (i >= length) {
-          break;
-        }
         float dx[N], h[N], w[N];
         if (has_sum_cotangent) {
           read<N>(h_row, i, length, h);

@@ -47,11 +47,9 @@ template <int N>
     if (sums_weight) {
       float v[N];
       read<N>(row_in(s, rows_access, s_layout, row, length), i, length, v);
-      float mean = kept_statistics[3 * row];
-      float correction = kept_statistics[3 * row + 1];
-      float rstd = kept_statistics[3 * row + 2];
+      device const float* kept = kept_statistics + 3 * long(row);
       for (int j = 0; j < N; ++j) {
-        float n = (v[j] - mean - correction) * rstd;
+        float n = (v[j] - kept[0] - kept[1]) * kept[2];
         add_compensated(dw[j], dw_error[j], g[j] * n);
       }
     }

@@ -20,7 +20,5 @@ inline Walk make_walk(uint team, uint rows, uint heads, uint rows_per_team) {
   uint of_head = rows / heads;
   uint first = team / heads * rows_per_team;
   return Walk{
-      first * heads + team % heads,
-      heads,
-      first < of_head ? min(rows_per_team, of_head - first) : 0u};
+      first * heads + team % heads, heads, min(rows_per_team, of_head - first)};
 }

@@ -94,6 +94,23 @@ def test_many_like_rows(op):
 
 
 @pytest.mark.parametrize("op", OPS)
+def test_long_rows_with_a_tail(op):
+    """Past what a GPU kernel keeps in registers, and in memory that its gradient may take."""
+    norm = Norm(op)
+    for dtype in DTYPES:
+        arrays = arguments(norm, (3, 16401), dtype)
+        check_with_gradients(norm, arrays)
+        plain = norm.vjp(arrays, cotangents(norm, arrays))[1]
+        names = norm.arguments[: 1 + norm.adds]
+        moved = {n: a + 0 if n in names else a for n, a in arrays.items()}
+        cots = [c + 0 for c in cotangents(norm, arrays)]
+        gradients = norm.vjp(moved, cots)[1]
+        del moved, cots  # held by the graph alone
+        for got, expected in zip(gradients, plain, strict=True):
+            assert_same_bits(got, expected, f"{op} {dtype}")
+
+
+@pytest.mark.parametrize("op", OPS)
 def test_infinite_cotangent(op):
     """A sum over rows that is infinite stays so, and does not become NaN in the rows after."""
     norm = Norm(op)

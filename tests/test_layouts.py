@@ -126,6 +126,23 @@ def test_axes_in_another_order(op):
 
 
 @pytest.mark.parametrize("op", OPS)
+def test_many_axes_of_rows(op):
+    """More axes than can be merged to three, which is what a GPU kernel's layout holds."""
+    norm = Norm(op)
+    shape = (2, 3, 2, 3, 2, 5)
+    for order, dtype in itertools.product([(4, 2, 0, 3, 1, 5), (5, 3, 1, 4, 2, 0)], DTYPES):
+        inverse = [order.index(i) for i in range(6)]
+        plain = arguments(norm, shape, dtype)
+        stored = {n: mx.contiguous(a.transpose(order)) for n, a in plain.items() if a.ndim == 6}
+        mx.eval(stored)
+        arrays = plain | {n: a.transpose(inverse) for n, a in stored.items()}
+        cots = [mx.contiguous(c.transpose(order)) for c in cotangents(norm, plain)]
+        mx.eval(cots)
+        cots = [c.transpose(inverse) for c in cots]
+        assert_same(norm, arrays, plain, cots, f"stored as {order}")
+
+
+@pytest.mark.parametrize("op", OPS)
 def test_broadcast(op):
     """Strides of 0 among the rows, along the row, and in weight, bias and cotangents."""
     norm = Norm(op)

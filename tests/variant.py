@@ -40,12 +40,15 @@ class Variant:
         for file in [*self.build.glob("_ext*.so"), self.build / "_built.py"]:
             shutil.copy(file, self.package)
 
-    def pytest(self, *arguments: str, environment: dict[str, str] | None = None, **options):
-        """Runs pytest against the staged package, which conftest.py makes sure is the one used."""
+    def python(self, *arguments: str, environment: dict[str, str] | None = None, **options):
+        """Runs Python in tests/ with the staged package in place of an installed one."""
         env = os.environ | {
-            "PYTHONPATH": str(self.site),
+            "PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT / "tests")]),
             "MLX_NORMS_UNDER_TEST": str(self.package),
             **(environment or {}),
         }
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-        return subprocess.run(command, cwd=ROOT / "tests", env=env, **options)
+        return subprocess.run([sys.executable, *arguments], cwd=ROOT / "tests", env=env, **options)
+
+    def pytest(self, *arguments: str, **options):
+        """Runs pytest against the staged package, which conftest.py makes sure is the one used."""
+        return self.python("-m", "pytest", "-p", "no:cacheprovider", *arguments, **options)

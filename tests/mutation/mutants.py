@@ -18,7 +18,8 @@ class Mutant:
     file: str
     old: str
     new: str
-    tests: str  # pytest's arguments, from tests/
+    tests: str | None  # pytest's arguments, from tests/
+    redundant: str | None = None  # why no test can see it; it is then not run
 
 
 MUTANTS = [

@@ -1,7 +1,9 @@
-"""Plants each defect of mutants.py in the kernels, builds them and expects the suite to fail.
+"""Plants each defect in the kernels, builds them and expects the suite to fail.
 
-    python tests/mutation/run.py [NAME ...]
+    python tests/mutation/run.py [--metal] [NAME ...]
 
+The defects are those of mutants.py in the CPU kernels, or with --metal those of metal_mutants.py in
+the Metal kernels, which run on the software device (tests/hostmetal).
 Prints a line a mutant and exits with 1 if one survives. The chosen tests must first pass without
 any defect, so that a failure means the defect was seen.
 """
@@ -14,23 +16,33 @@ import tempfile
 import time
 from pathlib import Path
 
+from metal_mutants import METAL_MUTANTS
 from mutants import MUTANTS, Mutant
 
 TIMEOUT_SECONDS = 120
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from hostmetal.build import HostBuild  # noqa: E402
 from variant import ROOT, Variant  # noqa: E402
 
+ON_METAL = ["-p", "hostmetal.plugin", "--backend", "metal-sim"]
 
-def killer(variant: Variant, tests: str) -> str | None:
+
+def killer(variant: Variant, tests: str, options: list[str]) -> str | None:
     """The test that failed, or the way in which the tests ended; None if all passed.
 
     Raises:
         RuntimeError: If pytest did something else than run tests.
     """
-    arguments = ["-x", "-q", *tests.split()]
+    arguments = ["-x", "-q", *options, *tests.split()]
     try:
-        done = variant.pytest(*arguments, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        done = variant.pytest(
+            *arguments,
+            environment={"METALSIM_CHECK": "2"},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+        )
     except subprocess.TimeoutExpired:
         return "a test that does not end"
     if done.returncode == 0:
@@ -58,7 +70,7 @@ class Source:
     def __init__(self, directory: Path):
         self.root = directory
         directory.mkdir()
-        for name in ("CMakeLists.txt", "pyproject.toml", "csrc", "mlx_norms"):
+        for name in ("CMakeLists.txt", "pyproject.toml", "csrc", "kernels", "mlx_norms"):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             copy(ROOT / name, directory / name)
 
@@ -71,25 +83,33 @@ class Source:
 
 
 def main(names: list[str]) -> int:
-    mutants = [m for m in MUTANTS if not names or m.name in names]
+    metal = "--metal" in names
+    names = [name for name in names if name != "--metal"]
+    all_mutants = METAL_MUTANTS if metal else MUTANTS
+    mutants = [m for m in all_mutants if not names or m.name in names]
     unknown = set(names) - {m.name for m in mutants}
     if unknown or not mutants:
         raise SystemExit(f"no mutant is called {', '.join(sorted(unknown))}")
-    for mutant in MUTANTS:
+    for mutant in all_mutants:
         check(mutant)
+    for mutant in mutants:
+        if mutant.redundant:
+            print(f"{mutant.name:30} redundant: {mutant.redundant}")
+    mutants = [m for m in mutants if not m.redundant]
+    options = ON_METAL if metal else []
     survivors = []
     with tempfile.TemporaryDirectory() as directory:
         source = Source(Path(directory, "source"))
-        variant = Variant(Path(directory), source.root)
+        variant = (HostBuild if metal else Variant)(Path(directory), source.root)
         variant.compile()
         for tests in sorted({m.tests for m in mutants}):
-            if failed := killer(variant, tests):
+            if failed := killer(variant, tests, options):
                 raise SystemExit(f"{failed} fails without any defect")
         for mutant in mutants:
             start = time.monotonic()
             source.plant(mutant)
             variant.compile()
-            failed = killer(variant, mutant.tests)
+            failed = killer(variant, mutant.tests, options)
             source.restore(mutant)
             seconds = time.monotonic() - start
             verdict = f"caught by {failed}" if failed else "SURVIVES"

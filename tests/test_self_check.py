@@ -1,0 +1,225 @@
+"""The check of a Metal specialisation before its first use, with bad kernels planted."""
+
+import subprocess
+import textwrap
+
+import pytest
+
+from hostmetal.build import HostBuild
+
+pytestmark = pytest.mark.instrument
+
+# What each process begins with: the software device, and a way to plant a defect in the kernels.
+PRELUDE = """
+import warnings
+import hostmetal
+from hostmetal import simulator as module
+simulator = hostmetal.start()
+import mlx.core as mx
+import mlx_norms
+mx.set_default_device(mx.cpu)
+x, r = (mx.random.normal((5, 96)) for _ in range(2))
+w, b = (mx.random.normal((96,)) for _ in range(2))
+mx.eval(x, r, w, b)
+compiled = module._compile
+
+def plant(old, new):
+    def planted(text, name, check):
+        assert text.count(old) == 1, text.count(old)
+        return compiled(text.replace(old, new), name, check)
+    module._compile = planted
+
+def launched(kernel, f):
+    simulator.clear()
+    mx.eval(f())
+    simulator.wait()
+    return sum(launch.kernel.startswith(kernel) for launch in simulator.launches)
+
+def close(a, b):
+    return mx.max(mx.abs(a - b)).item() < 1e-4
+
+def record(f):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = f()
+    return result, [str(warning.message) for warning in caught]
+"""
+BAD_LAYER = 'plant("float variance = sums.y - square;", "float variance = 4.0f * sums.y;")\n'
+
+
+@pytest.fixture(scope="module")
+def run():
+    build = HostBuild()
+    build.compile()
+
+    def run(script, **environment):
+        done = build.python(
+            "-c",
+            PRELUDE + textwrap.dedent(script),
+            environment={"MLX_NORMS_SELF_CHECK": "1", **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout
+
+    return run
+
+
+def test_a_good_kernel_is_used_and_checked_once(run):
+    run("""
+        def build():
+            return mlx_norms.layer_norm(x, w, b)
+
+        simulator.clear()
+        y, said = record(build)
+        simulator.wait()
+        assert len(simulator.launches) == 1, "not checked when it is first called"
+        assert not said
+        assert launched("norm_4", lambda: [y, build(), mlx_norms.layer_norm(x + 1, w, b)]) == 3
+        # Another dtype, length or flag is another specialisation.
+        for call in (
+            lambda: mlx_norms.layer_norm(x.astype(mx.float16), w, b),
+            lambda: mlx_norms.layer_norm(x[:, :95], w[:95], b[:95]),
+            lambda: mlx_norms.layer_norm(x, w, b, rounding="late"),
+            lambda: mlx_norms.layer_norm(x, w),
+        ):
+            assert launched("norm_", call) == 2
+    """)
+
+
+def test_a_bad_kernel_is_not_used(run):
+    run(
+        BAD_LAYER
+        + """\
+def layer():
+    return mlx_norms.layer_norm(x, w, b)
+
+y, said = record(layer)
+assert len(said) == 1, said
+for part in ("LayerNorm", "float32", "rows of 96", "mlx_norms selftest", "off by"):
+    assert part in said[0], said[0]
+assert close(y, mx.fast.layer_norm(x, w, b, 1e-5))
+# Once found, nothing is said again, and the kernel is not launched.
+again, said = record(layer)
+assert not said
+assert launched("norm_", lambda: [again, layer()]) == 0
+assert close(again, y)
+# Others are used, and do not suffer.
+good, said = record(lambda: mlx_norms.rms_norm(x, w))
+assert not said
+assert launched("norm_", lambda: good) == 1
+"""
+    )
+
+
+def test_transforms_of_a_bad_kernel(run):
+    run(
+        BAD_LAYER
+        + """\
+warnings.simplefilter("ignore")
+
+def f(x, w, b):
+    return (mlx_norms.layer_norm(x, w, b) * r).sum()
+
+def fast(x, w, b):
+    return (mx.fast.layer_norm(x, w, b, 1e-5) * r).sum()
+
+for got, expected in zip(mx.grad(f, (0, 1, 2))(x, w, b), mx.grad(fast, (0, 1, 2))(x, w, b)):
+    assert close(got, expected)
+assert close(mx.compile(mx.grad(f))(x, w, b), mx.grad(fast)(x, w, b))
+assert close(
+    mx.vmap(mlx_norms.layer_norm, (0, None, None))(x, w, b), mx.fast.layer_norm(x, w, b, 1e-5)
+)
+"""
+    )
+
+
+def test_a_bad_gradient_is_not_used(run):
+    run("""
+        plant("* stats.rstd;\\n          d = has", "* 2.0f * stats.rstd;\\n          d = has")
+
+        def f(x):
+            return (mlx_norms.rms_norm(x, w) * r).sum()
+
+        gradient, said = record(lambda: mx.grad(f)(x))
+        assert len(said) == 1 and "NormVJP" in said[0], said
+        fast = mx.grad(lambda x: (mx.fast.rms_norm(x, w, 1e-5) * r).sum())(x)
+        assert close(gradient, fast)
+        assert launched("norm_vjp", lambda: mx.grad(f)(x)) == 0
+        assert launched("norm_4", lambda: f(x)) == 1
+    """)
+
+
+def test_a_kernel_that_gives_nan_is_not_used(run):
+    run("""
+        plant("precise::sqrt(mean + eps)", "precise::sqrt(-mean)")
+        y, said = record(lambda: mlx_norms.rms_norm(x, w))
+        assert len(said) == 1 and "off by nan" in said[0], said
+        assert close(y, mx.fast.rms_norm(x, w, 1e-5))
+    """)
+
+
+def test_a_kernel_that_cannot_be_launched_is_not_used(run):
+    run("""
+        simulator.max_threads = 64
+        y, said = record(lambda: mlx_norms.rms_norm(x, w))
+        assert len(said) == 1 and "256 threads" in said[0] and "64 at most" in said[0], said
+        assert close(y, mx.fast.rms_norm(x, w, 1e-5))
+    """)
+
+
+def test_the_variable_turns_it_off(run):
+    run(
+        BAD_LAYER
+        + """\
+y, said = record(lambda: mlx_norms.layer_norm(x, w, b))
+assert not said and launched("norm_", lambda: y) == 1
+assert not close(y, mx.fast.layer_norm(x, w, b, 1e-5))
+""",
+        MLX_NORMS_SELF_CHECK="0",
+    )
+
+
+def test_a_launch_that_is_too_large_is_refused(run):
+    """Without the check, too: MLX only asserts it."""
+    run(
+        """
+        simulator.max_threads = 64
+        try:
+            mx.eval(mlx_norms.rms_norm(x, w))
+        except RuntimeError as error:
+            assert "norm_4_1" in str(error) and "256" in str(error) and "64" in str(error)
+        else:
+            raise AssertionError("launched")
+    """,
+        MLX_NORMS_SELF_CHECK="0",
+    )
+
+
+def test_inside_a_compiled_function(run):
+    run("""
+        f = mx.compile(lambda x, w: mlx_norms.rms_norm(x, w) * 2)
+        assert close(f(x, w), mx.fast.rms_norm(x, w, 1e-5) * 2)
+        assert launched("norm_", lambda: f(x + 1, w)) == 1
+    """)
+
+
+def test_from_several_threads(run):
+    run("""
+        from concurrent.futures import ThreadPoolExecutor
+
+        def call(i):
+            mx.set_default_device(mx.cpu)
+            with mx.stream(mx.new_stream(mx.cpu)):
+                y = mlx_norms.rms_norm(x[:, : 32 + i % 4], w[: 32 + i % 4])
+                expected = mx.fast.rms_norm(x[:, : 32 + i % 4], w[: 32 + i % 4], 1e-5)
+                mx.eval(y, expected)
+            return close(y, expected)
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(call, range(32)))
+        simulator.wait()
+        assert not simulator.faults, simulator.faults
+    """)

@@ -53,13 +53,13 @@ def measure() -> str:
         yield "head_rms_norm", lambda x, w: norms.head_rms_norm(x, w, 1e-5), (x, w1)
         yield "qk_norm", lambda *a: norms.qk_norm(*a, 1e-5), (x, r, w1, w2)
 
-    def results(*arrays):
+    def launches(*arrays):
         simulator.clear()
         mx.eval(*arrays)
         simulator.wait()
         if simulator.faults:
             raise RuntimeError("\n".join(simulator.faults))
-        return [launch.result for launch in simulator.launches]
+        return list(simulator.launches)
 
     cells: dict[str, list[str]] = {}
     for length in LENGTHS:
@@ -71,13 +71,16 @@ def measure() -> str:
                 return list(outputs) if isinstance(outputs, tuple) else [outputs]
 
             outputs = listed(*arrays)
-            forward = results(*outputs)
+            forward = launches(*outputs)
             cotangents = [mx.ones_like(output) for output in outputs]
             mx.eval(cotangents)
             # Outputs that are held keep their memory, so that each buffer is one array.
-            both = results(*mx.vjp(listed, list(arrays), cotangents))
-            for label, part in ((op, forward), (f"{op}, backward", both[len(forward) :])):
-                cells.setdefault(label, []).append(_cell(part, rows, length))
+            both = launches(*mx.vjp(listed, list(arrays), cotangents))
+            kernels = {launch.kernel for launch in forward}
+            backward = [launch for launch in both if launch.kernel not in kernels]
+            for label, part in ((op, forward), (f"{op}, backward", backward)):
+                results = [launch.result for launch in part]
+                cells.setdefault(label, []).append(_cell(results, rows, length))
     lines = [["op", *(f"rows of {length}" for length in LENGTHS)], ["---"] * (1 + len(LENGTHS))]
     lines += [[label, *row] for label, row in cells.items()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

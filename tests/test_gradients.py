@@ -12,6 +12,8 @@ from checks import check_gradients, check_outputs, check_with_gradients
 from inputs import LENGTHS, arguments, cotangents, mixed_dtypes, rows_for, unless_simulated
 from norm_case import DTYPES, OPS, Norm
 
+MOST = (mx.float32, *unless_simulated(mx.float16, mx.bfloat16))
+
 pytestmark = pytest.mark.usefixtures("backend")
 
 
@@ -85,7 +87,7 @@ def test_of_one_argument_alone(op):
 def test_many_like_rows(op):
     """Sums over rows whose terms are alike, so that the roundings of a plain sum add up."""
     norm = Norm(op)
-    for dtype, rows in itertools.product(DTYPES, (4099, *unless_simulated(65536))):
+    for dtype, rows in (*itertools.product(DTYPES, (4099,)), *itertools.product(MOST, (65536,))):
         some = arguments(norm, (1, 9), dtype)
         shape = (rows, 9)
         arrays = {n: mx.broadcast_to(a, shape) if a.ndim == 2 else a for n, a in some.items()}
@@ -100,10 +102,12 @@ def test_long_rows_with_a_tail(op):
     for dtype in DTYPES:
         arrays = arguments(norm, (3, 16401), dtype)
         check_with_gradients(norm, arrays)
-        plain = norm.vjp(arrays, cotangents(norm, arrays))[1]
+        held = cotangents(norm, arrays)
+        plain = norm.vjp(arrays, held)[1]
+        mx.eval(plain)
         names = norm.arguments[: 1 + norm.adds]
         moved = {n: a + 0 if n in names else a for n, a in arrays.items()}
-        cots = [c + 0 for c in cotangents(norm, arrays)]
+        cots = [c + 0 for c in held]
         gradients = norm.vjp(moved, cots)[1]
         del moved, cots  # held by the graph alone
         for got, expected in zip(gradients, plain, strict=True):

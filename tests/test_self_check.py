@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from hostmetal.build import HostBuild
+from hostmetal.build import for_tests
 
 pytestmark = pytest.mark.instrument
 
@@ -49,8 +49,7 @@ BAD_LAYER = 'plant("float variance = sums.y - square;", "float variance = 4.0f *
 
 @pytest.fixture(scope="module")
 def run():
-    build = HostBuild()
-    build.compile()
+    build = for_tests("_ext")
 
     def run(script, **environment):
         done = build.python(

@@ -24,9 +24,8 @@ void NormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   release_inputs(inputs, outputs);
   NormVJPInputs in(spec_.norm, inputs.data());
   for (auto& out : outputs) {
-    bool takes_memory =
-        spec_.input && &out == &outputs[0] && !reads_rows_again(spec_, in.s);
-    if (takes_memory) {
+    bool is_input = spec_.input && &out == &outputs[0];
+    if (is_input && !reads_rows_again(spec_, in.s)) {
       allocate(out, {&in.cotangent, in.sum_cotangent, &in.s});
     } else {
       allocate(out, {});

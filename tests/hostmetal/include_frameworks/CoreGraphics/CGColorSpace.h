@@ -1,0 +1,5 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+using CGColorSpaceRef = struct CGColorSpace*;

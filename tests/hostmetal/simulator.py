@@ -1,0 +1,190 @@
+"""Runs the software device's launches in metalsim."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+import time
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+import metalsim
+
+from .checks import Refused, check_launch, constant_values
+from .declared import Declared
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch that ran.
+
+    Attributes:
+        library, kernel: Names of the library and the kernel.
+        constants: Values of the function constants, by name.
+        grid: Threadgroups, or threads if `in_threads`.
+        group: Threads of a threadgroup.
+        buffers: {index: "Input", "Output", "Buffer" or "Bytes"}, as bound.
+        result: metalsim's result: faults, bytes read and written by parameter name, barriers,
+            SIMD ops, threads.
+    """
+
+    library: str
+    kernel: str
+    constants: dict[str, object]
+    grid: tuple[int, int, int]
+    group: tuple[int, int, int]
+    in_threads: bool
+    buffers: dict[int, str]
+    result: metalsim.Result
+
+
+class Simulator:
+    """What checks and runs the device's launches.
+
+    Attributes:
+        check, order: metalsim's check level and schedule of the launches to come.
+        max_threads: Threads that a pipeline takes in a threadgroup. None: what its kernel
+            declares by max_total_threads_per_threadgroup, else 1024.
+        launches: Launches that ran, in order.
+        faults: What was refused, and what the simulator found, as sentences.
+    """
+
+    def __init__(self, check: int, order: int):
+        self.check = check
+        self.order = order
+        self.max_threads: int | None = None
+        self.launches: list[Launch] = []
+        self.faults: list[str] = []
+
+    def clear(self) -> None:
+        """Waits for the launches under way, then forgets launches and faults."""
+        self.wait()
+        self.launches.clear()
+        self.faults.clear()
+
+    def exit(self) -> None:
+        """Ends the process with a failure if faults are left that nobody has looked at."""
+        self.wait()
+        if self.faults:
+            print("hostmetal:", *dict.fromkeys(self.faults), sep="\n", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    def wait(self) -> None:
+        """Waits for all launches submitted, with the GIL released for them to run."""
+        import _hostmetal
+
+        while _hostmetal.pending():
+            time.sleep(0.0005)
+
+    def pipeline(self, pipeline) -> None:
+        """Checks a new pipeline: the device's handler."""
+        library, declared = self._compiled(pipeline)
+        if pipeline.kernel not in library.kernels():
+            raise Refused(
+                f"{pipeline.kernel}: library {pipeline.library.name} has no kernel of this name"
+            )
+        constant_values(pipeline, declared)
+
+    def thread_limit(self, pipeline) -> int:
+        """The pipeline's maxTotalThreadsPerThreadgroup: the device's handler."""
+        _, declared = self._compiled(pipeline)
+        return self.max_threads or declared.max_threads(pipeline.kernel) or 1024
+
+    def encode(self, launch) -> list[int]:
+        """Checks a launch and says which buffers it writes: the device's handler."""
+        _, declared = self._compiled(launch.pipeline)
+        parameters = declared.parameters(launch.pipeline.kernel)
+        return check_launch(launch, parameters, constant_values(launch.pipeline, declared))
+
+    def run(self, launch) -> None:
+        """Runs a launch: the device's handler."""
+        pipeline = launch.pipeline
+        library, declared = self._compiled(pipeline)
+        constants = constant_values(pipeline, declared)
+        result = library.launch(
+            pipeline.kernel,
+            arguments(launch.bindings),
+            **{"grid" if launch.in_threads else "groups": tuple(launch.grid)},
+            group=tuple(launch.group),
+            constants=constants,
+            tg=launch.threadgroup_memory,
+            order=self.order,
+        )
+        self.launches.append(
+            Launch(
+                pipeline.library.name,
+                pipeline.kernel,
+                constants,
+                tuple(launch.grid),
+                tuple(launch.group),
+                launch.in_threads,
+                {index: bound.kind.name for index, bound in launch.bindings.items()},
+                result,
+            )
+        )
+        self.faults += map(str, result.faults)
+
+    def _compiled(self, pipeline) -> tuple[metalsim.Library, Declared]:
+        return _compile(pipeline.library.text, pipeline.library.name, self.check)
+
+
+def arguments(bindings) -> dict[int, object]:
+    """A launch's bindings as metalsim's arguments.
+
+    A buffer ends where the last element of the arrays bound from it does, so that reading what
+    an allocation has beyond them is out of bounds.
+    """
+    ends: dict[int, int] = {}
+    for bound in bindings.values():
+        ends[bound.address] = max(ends.get(bound.address, 0), bound.end)
+    return {
+        index: bound.bytes
+        if bound.kind.name == "Bytes"
+        else metalsim.Memory(
+            bound.address,
+            ends[bound.address],
+            offset=bound.offset,
+            written=(bound.begin, bound.end) if bound.must_fill else None,
+            initialised=bound.initialised,
+        )
+        for index, bound in bindings.items()
+    }
+
+
+@functools.cache
+def _compile(text: str, name: str, check: int) -> tuple[metalsim.Library, Declared]:
+    library = metalsim.Library.from_source(text, name=name, check=check)
+    return library, Declared(library, text)
+
+
+@functools.cache
+def start() -> Simulator:
+    """Attaches a simulator to the device, for the life of the process.
+
+    METALSIM_CHECK and METALSIM_ORDER set its check level (by default 1) and schedule (0).
+
+    Returns:
+        The simulator, the same one each time.
+    """
+    import _hostmetal
+
+    check, order = (os.environ.get(f"METALSIM_{name}") for name in ("CHECK", "ORDER"))
+    simulator = Simulator(int(check or 1), int(order or 0))
+    _hostmetal.attach(simulator)
+    # These keep the GIL while they wait for streams, whose launches need it.
+    for name in ("clear_cache", "set_cache_limit"):
+        setattr(mx, name, _waiting(simulator, getattr(mx, name)))
+    atexit.register(simulator.exit)
+    return simulator
+
+
+def _waiting(simulator, function):
+    @functools.wraps(function)
+    def waiting(*args, **kwargs):
+        simulator.wait()
+        return function(*args, **kwargs)
+
+    return waiting

@@ -1,0 +1,54 @@
+"""MLX's macOS wheel: its Metal headers and libmlx.dylib, fetched by pip once."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+CACHE = Path.home() / ".cache" / "mlx_norms"
+
+
+def mlx_version() -> str:
+    """The version of MLX that pyproject.toml pins."""
+    text = (Path(__file__).parent.parent / "pyproject.toml").read_text()
+    return re.search(r'^dependencies = \["mlx==([^"]+)"\]', text, re.M)[1]
+
+
+def fetch() -> Path:
+    """Downloads and unpacks the wheel mlx-metal, unless the cache has it.
+
+    Returns:
+        Its folder `mlx`, with `include`, `include/metal_cpp` and `lib/libmlx.dylib`.
+
+    Raises:
+        RuntimeError: If pip cannot download it; the text is pip's.
+    """
+    name = f"mlx-metal-{mlx_version()}"
+    folder = CACHE / name
+    if not folder.is_dir():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as directory:
+            wheel = _download(name.replace("metal-", "metal=="), Path(directory))
+            unpacked = Path(directory) / "unpacked"
+            with zipfile.ZipFile(wheel) as archive:
+                # MLX's compiled kernels, most of the wheel, are of no use here.
+                names = [n for n in archive.namelist() if not n.endswith(".metallib")]
+                archive.extractall(unpacked, names)
+            try:
+                os.rename(unpacked, folder)
+            except OSError:
+                if not folder.is_dir():  # else another process was faster
+                    raise
+    return folder / "mlx"
+
+
+def _download(requirement: str, directory: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(directory)]
+    command += ["--platform", "macosx_14_0_arm64", "--only-binary=:all:", requirement]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"pip cannot download {requirement}:\n{done.stderr}")
+    return next(directory.glob("*.whl"))

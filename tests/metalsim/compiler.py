@@ -1,0 +1,240 @@
+"""Preprocesses and compiles, and keeps what was compiled."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from functools import cache
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SHIM = HERE / "shim"
+RUNTIME = HERE / "runtime"
+_RELATIVE = "/@/"  # before names that are no absolute paths, or debug information adds a folder
+_RELATIVE_MARKER = re.compile(r'^(# \d+ ")(?![/<])', re.MULTILINE)
+_CLANGS = ("clang++", *(f"clang++-{n}" for n in range(22, 15, -1)))
+_COMPILERS = (*_CLANGS, "g++")
+_HEADERS = (
+    *(
+        f"metal_{name}"
+        for name in (
+            "array atomic common compute geometric graphics integer limits logging math matrix"
+            " numeric pack quadgroup relational simdgroup simdgroup_matrix stdlib tensor texture"
+            " type_traits types"
+        ).split()
+    ),
+    "simd/simd.h",
+)
+_METAL_DEFINES = ("__METAL__", "__METAL_VERSION__=310", "__METAL_MACOS__", "__HAVE_BFLOAT__")
+
+
+class CompileError(Exception):
+    """A compiler is missing, or it refused the source; has its messages."""
+
+
+@cache
+def find_compiler(wanted: str | None = None) -> str:
+    """Path of the compiler that is wanted, or of the first there is, clang++ before g++.
+
+    Raises:
+        CompileError: there is none.
+    """
+    for name in (wanted,) if wanted else _COMPILERS:
+        path = shutil.which(name)
+        if path:
+            return path
+    raise CompileError(
+        f"the compiler {wanted} is not found"
+        if wanted
+        else "metalsim needs clang++ 16 or later, or g++ 12 or later; neither is found"
+    )
+
+
+@cache
+def is_clang(compiler: str) -> bool:
+    return "clang" in _version(compiler)
+
+
+@cache
+def _version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
+
+
+@cache
+def cache_directory() -> Path:
+    """Where compiled libraries are kept: METALSIM_CACHE, or a folder in the user's cache."""
+    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "mlx_norms/metalsim")
+    path = Path(os.environ.get("METALSIM_CACHE", default))
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@cache
+def _metal_headers() -> Path:
+    """Folder of empty files with the names of Metal's headers: the shim has what they declare."""
+    folder = cache_directory() / "include"
+    for name in _HEADERS:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return folder
+
+
+def preprocess(text: str, name: str, compiler: str, include=(), defines=()) -> str:
+    """The text with its includes and macros expanded, as for a Metal compiler.
+
+    Raises:
+        CompileError: the preprocessor refuses it.
+    """
+    folders = (_metal_headers(), *include)
+    command = [
+        compiler,
+        *("-E", "-x", "c++", "-std=c++20", "-nostdinc", "-undef", "-w"),
+        *(f"-D{define}" for define in (*_METAL_DEFINES, *defines)),
+        *(f"-I{folder}" for folder in folders),
+        "-",
+    ]
+    quoted = name.replace("\\", "\\\\").replace('"', '\\"')
+    return _run(command, f'# 1 "{quoted}"\n{text}')
+
+
+def compile_library(macros: str, cpp: str, compiler: str, checked: bool) -> Path:
+    """Path of the shared library of a rewritten source, with the memory checks where wanted.
+
+    Args:
+        macros: what is defined before the shim.
+        cpp: the source.
+        compiler: path of the compiler.
+        checked: whether accesses to memory are checked.
+
+    Raises:
+        CompileError: the compiler refuses it.
+    """
+    flags = _kernel_flags(compiler, checked)
+    rooted = _RELATIVE_MARKER.sub(rf"\1{_RELATIVE}", cpp)
+    source = f'{macros}#include "{SHIM / "metalsim.h"}"\n{rooted}'
+
+    def build(target: Path):
+        checks = _checks_object(compiler)
+        with tempfile.TemporaryDirectory(dir=cache_directory()) as folder:
+            unit, obj = Path(folder, "library.cpp"), Path(folder, "library.o")
+            unit.write_text(source)
+            _run([compiler, *flags, "-c", str(unit), "-o", str(obj)])
+            _run(
+                [compiler, "-shared", "-Wl,-Bsymbolic", "-o", str(target), str(obj), str(checks)]
+                + ["-lm"]
+            )
+
+    key = _key(source, _tree(SHIM), _tree(RUNTIME), _version(compiler), flags)
+    return _cached(f"library-{key}.so", build)
+
+
+def original_name(file: str) -> str:
+    """Name of a source file as it was given, from one that a compiled library has."""
+    return file.removeprefix(_RELATIVE)
+
+
+def compile_runtime() -> Path:
+    """Path of the runtime's shared library, built with the first compiler there is."""
+    compiler = find_compiler()
+    sources = sorted(str(p) for p in RUNTIME.glob("*.cpp") if p.name != "checks.cpp")
+    flags = ["-std=c++20", "-O2", "-g1", "-fPIC", "-fno-exceptions", "-shared"]
+
+    def build(target: Path):
+        _run([compiler, *flags, *sources, "-o", str(target)])
+
+    return _cached(f"runtime-{_key(_tree(RUNTIME), _version(compiler), flags)}.so", build)
+
+
+def _checks_object(compiler: str) -> Path:
+    flags = ["-std=c++20", "-O2", "-g1", "-fPIC", "-fno-exceptions", "-fno-rtti"]
+
+    def build(target: Path):
+        _run([compiler, *flags, "-c", str(RUNTIME / "checks.cpp"), "-o", str(target)])
+
+    return _cached(f"checks-{_key(_tree(RUNTIME), _version(compiler), flags)}.o", build)
+
+
+def _kernel_flags(compiler: str, checked: bool) -> list[str]:
+    clang = is_clang(compiler)
+    flags = [
+        *("-std=c++20", "-g1", "-gdwarf-4", "-fPIC", "-w", "-fsigned-char"),
+        *("-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fno-exceptions"),
+        *("-fno-rtti", "-fno-threadsafe-statics", "-ftrivial-auto-var-init=pattern"),
+    ]
+    if clang:
+        # One rounding an operation on half.
+        flags += ["-Xclang", "-ffloat16-excess-precision=none"]
+    else:
+        flags += ["-fexcess-precision=16"]
+    flags += _processor_flags()
+    if not checked:
+        return [*flags, "-O2"]
+    # No wider access than the source asks for, so that the bytes counted are those requested.
+    flags += ["-O1", "-fno-vectorize" if clang else "-fno-tree-vectorize"]
+    flags += ["-fno-slp-vectorize"] if clang else ["-fno-tree-slp-vectorize", "-fno-store-merging"]
+    flags += ["-fsanitize=thread", "-fsanitize=alignment"]
+    if clang:
+        flags += ["-fsanitize=array-bounds,local-bounds", "-fstrict-flex-arrays=3"]
+        for option in (
+            "enable-tail-merge=0",  # or a trap would stand for several lines
+            "tsan-instrument-func-entry-exit=0",
+            "tsan-instrument-read-before-write=1",
+            "tsan-handle-cxx-exceptions=0",
+        ):
+            flags += ["-mllvm", f"-{option}"]
+    else:
+        flags += ["-fsanitize=bounds-strict", "-fsanitize=object-size", "--param=tsan-instrument-func-entry-exit=0"]
+    return flags
+
+
+@cache
+def _processor_flags() -> tuple[str, ...]:
+    """Options for the conversions of half and for fused multiply-adds, where the CPU has them."""
+    if platform.machine() != "x86_64":
+        return ()
+    have = Path("/proc/cpuinfo").read_text().split()
+    return tuple(f"-m{name}" for name in ("avx2", "fma", "f16c") if name in have)
+
+
+@cache
+def _tree(folder: Path) -> str:
+    """Digest of the files in a folder."""
+    return _key(*((p.name, p.read_text()) for p in sorted(folder.iterdir()) if p.is_file()))
+
+
+def _key(*parts) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+def _cached(name: str, build) -> Path:
+    """The file of that name in the cache; where it is missing, one process builds it."""
+    path = cache_directory() / name
+    if path.exists():
+        return path
+    with open(path.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            partial = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.partial")
+            try:
+                build(partial)
+                partial.replace(path)
+            finally:
+                partial.unlink(missing_ok=True)
+    path.with_suffix(".lock").unlink(missing_ok=True)
+    return path
+
+
+def _run(command: list[str], text: str | None = None) -> str:
+    done = subprocess.run(command, input=text, capture_output=True, text=True)
+    if done.returncode:
+        messages = done.stderr[:8000].replace(_RELATIVE, "")
+        raise CompileError(f"{Path(command[0]).name} refuses the source\n{messages}")
+    return done.stdout

@@ -1,0 +1,416 @@
+// Copyright © 2026 mlx_norms contributors
+// Runs the threads of a threadgroup, each on a fiber, in the order that the schedule asks for.
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "fiber.h"
+#include "runtime.h"
+
+namespace metalsim {
+
+namespace {
+
+constexpr uint32_t kThreadgroupMemory = 2, kDeviceMemory = 1; // bits of mem_flags
+constexpr size_t kGuard = 4096;
+
+Fiber fibers[kMaxThreads]; // by SIMD-group, then by place in the schedule
+Simdgroup simdgroups[kMaxSimdgroups];
+uint32_t simdgroup_order[kMaxSimdgroups];
+uint32_t lane_at[kLanes], place_of[kLanes]; // the schedule's permutation of a SIMD-group
+uint32_t free_stacks[kMaxThreads], free_stack_count, stack_count;
+uint32_t barrier_flags;
+bool switches_simdgroups; // after each SIMD operation
+bool diverged; // threads of this threadgroup have waited at different barriers
+Dim prepared_size; // for which `fibers` and `simdgroups` are laid out
+void* scheduler_stack_pointer;
+
+uint32_t places(uint32_t lanes) {
+  uint32_t mask = 0;
+  for (; lanes; lanes &= lanes - 1) {
+    mask |= 1u << place_of[__builtin_ctz(lanes)];
+  }
+  return mask;
+}
+
+void run_fibers();
+
+Fiber* fiber_of(const Simdgroup& group, uint32_t lane) {
+  return &fibers[(&group - simdgroups) * kLanes + place_of[lane]];
+}
+
+Fiber* take_ready(Simdgroup& group) {
+  if (!group.ready) {
+    return nullptr;
+  }
+  uint32_t place = __builtin_ctz(group.ready);
+  group.ready &= group.ready - 1;
+  return &fibers[(&group - simdgroups) * kLanes + place];
+}
+
+void begin(Fiber& fiber) {
+  if (!free_stack_count) {
+    // A page without access below each stack catches its overflow.
+    char* bottom = state.stacks + stack_count * kStackBytes;
+    mprotect(bottom + kGuard, kStackBytes - kGuard, PROT_READ | PROT_WRITE);
+    free_stacks[free_stack_count++] = stack_count++;
+  }
+  fiber.stack = free_stacks[--free_stack_count];
+  // Tops at different offsets, or all stacks would compete for the same cache sets.
+  char* top = state.stacks + (fiber.stack + 1) * kStackBytes - (fiber.stack % 61) * 192;
+  fiber.stack_pointer = new_stack_pointer(top, run_fibers);
+}
+
+void resume(Fiber* fiber, void** save) {
+  if (!fiber->stack_pointer) {
+    begin(*fiber);
+  }
+  state.current = fiber;
+  metalsim_switch(save, fiber->stack_pointer);
+}
+
+// To the next thread of the SIMD-group that can run, or to the scheduler.
+void suspend(void** save, Simdgroup& group) {
+  if (Fiber* next = take_ready(group)) {
+    resume(next, save);
+  } else {
+    metalsim_switch(save, scheduler_stack_pointer);
+  }
+}
+
+void run_fibers() {
+  for (;;) {
+    state.launch->kernel();
+    Fiber* done = state.current;
+    Simdgroup& group = *done->simdgroup;
+    group.live &= ~(1u << done->lane);
+    done->stack_pointer = nullptr;
+    Fiber* next = take_ready(group);
+    if (next && !next->stack_pointer) {
+      next->stack = done->stack; // a thread that has not begun takes this stack over
+      state.current = next;
+      continue;
+    }
+    free_stacks[free_stack_count++] = done->stack;
+    void* unused;
+    if (next) {
+      resume(next, &unused);
+    }
+    metalsim_switch(&unused, scheduler_stack_pointer);
+  }
+}
+
+bool same_site(const Site* a, const Site* b) {
+  return a == b ||
+      (a->line == b->line && a->column == b->column && !std::strcmp(a->file, b->file));
+}
+
+void finish_operation(Simdgroup& group, uint32_t active) {
+  void* slots[kLanes];
+  for (uint32_t lane = 0; lane < kLanes; lane++) {
+    slots[lane] = active >> lane & 1 ? group.slots[lane] : nullptr;
+  }
+  if (group.operation != kSimdBarrier) {
+    state.launch->simd_ops++;
+  }
+  group.combine(slots, active);
+  group.arrived &= ~active;
+  group.ready |= places(active);
+}
+
+// Some lanes wait at a SIMD operation that the others will not reach.
+void finish_divergent(Simdgroup& group) {
+  uint32_t first = __builtin_ctz(group.arrived);
+  const Site* site = group.at[first];
+  uint32_t active = 0;
+  for (uint32_t lane = 0; lane < kLanes; lane++) {
+    if (group.arrived >> lane & 1 && same_site(group.at[lane], site) &&
+        group.doing[lane] == group.doing[first]) {
+      active |= 1u << lane;
+    }
+  }
+  group.site = site;
+  group.combine = group.doing[first];
+  state.current = fiber_of(group, first);
+
+  uint32_t elsewhere = group.live & ~active;
+  uint32_t through = group.ran_through & ~group.live;
+  bool partial_matrix = group.operation == kMatrix && active != ~0u;
+  if (elsewhere || through || partial_matrix) {
+    char message[200];
+    int n = std::snprintf(
+        message,
+        sizeof message,
+        "%d of %d lanes execute the SIMD operation",
+        __builtin_popcount(active),
+        __builtin_popcount(group.exist));
+    if (elsewhere) {
+      uint32_t lane = __builtin_ctz(elsewhere);
+      std::snprintf(
+          message + n, sizeof message - n, ", lane %u is at line %u", lane, group.at[lane]->line);
+    } else if (through) {
+      std::snprintf(
+          message + n,
+          sizeof message - n,
+          ", lane %d has passed it by",
+          __builtin_ctz(through));
+    }
+    report_at("SIMD divergence", "", site, nullptr, message);
+  }
+  group.pending = active; // which the lane that is resumed finishes, on its own stack
+  resume(state.current, &scheduler_stack_pointer);
+}
+
+// Runs a SIMD-group until its lanes wait for others, or just past a SIMD operation.
+void step(Simdgroup& group) {
+  if (Fiber* fiber = take_ready(group)) {
+    resume(fiber, &scheduler_stack_pointer);
+  } else {
+    finish_divergent(group);
+  }
+}
+
+void pass_barrier(uint32_t live, uint32_t threads) {
+  const Site* site = nullptr;
+  const Site* other = nullptr;
+  for (uint32_t s = 0; s < state.simdgroup_count; s++) {
+    for (uint32_t held = simdgroups[s].held; held; held &= held - 1) {
+      uint32_t lane = __builtin_ctz(held);
+      const Site* here = simdgroups[s].at[lane];
+      if (!site) {
+        site = here;
+        state.current = fiber_of(simdgroups[s], lane);
+      } else if (!other && !same_site(site, here)) {
+        other = here;
+      }
+    }
+  }
+  char message[160];
+  if (other) {
+    diverged = true;
+    std::snprintf(
+        message,
+        sizeof message,
+        "threads wait at different barriers: line %u and line %u",
+        site->line,
+        other->line);
+    report_at("barrier divergence", "", site, nullptr, message);
+  }
+  if (live != threads && !diverged) {
+    std::snprintf(
+        message,
+        sizeof message,
+        "%u of %u threads have returned before the barrier",
+        threads - live,
+        threads);
+    report_at("barrier after return", "", site, nullptr, message);
+  }
+  state.launch->barriers++;
+  state.threadgroup_clock.now += (barrier_flags & kThreadgroupMemory) != 0;
+  state.device_clock.now += (barrier_flags & kDeviceMemory) != 0;
+  barrier_flags = 0;
+  for (uint32_t s = 0; s < state.simdgroup_count; s++) {
+    simdgroups[s].ready = places(simdgroups[s].held);
+    simdgroups[s].held = 0;
+  }
+}
+
+uint32_t random_number(uint32_t& seed) {
+  seed ^= seed << 13;
+  seed ^= seed >> 17;
+  seed ^= seed << 5;
+  return seed;
+}
+
+// Order 0 as they come, 1 backwards, from there on drawn; every other one changes the SIMD-group
+// at each SIMD operation, the rest let one run on to the next barrier.
+void permute(uint32_t* order, uint32_t n, uint32_t& seed, uint32_t schedule) {
+  for (uint32_t i = 0; i < n; i++) {
+    order[i] = schedule == 1 ? n - 1 - i : i;
+  }
+  if (schedule > 1) {
+    for (uint32_t i = n; i > 1; i--) {
+      uint32_t j = random_number(seed) % i;
+      uint32_t t = order[i - 1];
+      order[i - 1] = order[j];
+      order[j] = t;
+    }
+  }
+}
+
+void prepare(Dim size, uint32_t order, uint64_t number) {
+  uint32_t threads = size.x * size.y * size.z;
+  state.simdgroup_count = (threads + kLanes - 1) / kLanes;
+  uint32_t seed = (order * 2654435761u + uint32_t(number)) | 1;
+  permute(simdgroup_order, state.simdgroup_count, seed, order);
+  permute(lane_at, kLanes, seed, order);
+  for (uint32_t place = 0; place < kLanes; place++) {
+    place_of[lane_at[place]] = place;
+  }
+  for (uint32_t s = 0; s < state.simdgroup_count; s++) {
+    uint32_t lanes = threads - s * kLanes;
+    simdgroups[s].exist = lanes < kLanes ? (1u << lanes) - 1 : ~0u;
+    for (uint32_t place = 0; place < kLanes; place++) {
+      Fiber& fiber = fibers[s * kLanes + place];
+      uint32_t t = s * kLanes + lane_at[place];
+      fiber.simdgroup = &simdgroups[s];
+      fiber.index = s;
+      fiber.lane = lane_at[place];
+      fiber.thread = t;
+      fiber.position = {t % size.x, t / size.x % size.y, t / size.x / size.y};
+    }
+  }
+  switches_simdgroups = order > 1 && order % 2;
+}
+
+template <uint32_t flags>
+void pass_turn(void**, uint32_t) {
+  Simdgroup& group = *state.current->simdgroup;
+  group.turn[0] += (flags & kThreadgroupMemory) != 0;
+  group.turn[1] += (flags & kDeviceMemory) != 0;
+}
+
+Dim group_size_at(Dim position) {
+  const Launch& launch = *state.launch;
+  const uint32_t at[3] = {position.x, position.y, position.z};
+  uint32_t size[3];
+  for (int i = 0; i < 3; i++) {
+    uint32_t left = launch.grid[i] - at[i] * launch.group[i];
+    size[i] = launch.nonuniform && left < launch.group[i] ? left : launch.group[i];
+  }
+  return {size[0], size[1], size[2]};
+}
+
+} // namespace
+
+void collective(uint32_t operation, const Site* site, Combine combine, void* slot) {
+  Fiber* self = state.current;
+  Simdgroup& group = *self->simdgroup;
+  group.slots[self->lane] = slot;
+  group.at[self->lane] = site;
+  group.doing[self->lane] = combine;
+  if (!group.arrived) {
+    group.site = site;
+    group.operation = operation;
+    group.combine = combine;
+    group.uniform = true;
+  } else if (group.combine != combine || !same_site(group.site, site)) {
+    group.uniform = false;
+  }
+  group.arrived |= 1u << self->lane;
+  if (group.arrived == group.exist && group.uniform) {
+    finish_operation(group, group.arrived);
+    if (switches_simdgroups) {
+      metalsim_switch(&self->stack_pointer, scheduler_stack_pointer);
+    } else {
+      group.ready &= ~(1u << place_of[self->lane]);
+    }
+    return;
+  }
+  suspend(&self->stack_pointer, group);
+  if (group.pending) {
+    finish_operation(group, group.pending);
+    group.pending = 0;
+    group.ready &= ~(1u << place_of[self->lane]);
+  }
+}
+
+void simdgroup_barrier(uint32_t flags, const Site* site) {
+  constexpr Combine turns[] = {pass_turn<0>, pass_turn<1>, pass_turn<2>, pass_turn<3>};
+  collective(kSimdBarrier, site, turns[flags & 3], nullptr);
+}
+
+void threadgroup_barrier(uint32_t flags, const Site* site) {
+  Fiber* self = state.current;
+  Simdgroup& group = *self->simdgroup;
+  group.at[self->lane] = site;
+  group.held |= 1u << self->lane;
+  barrier_flags |= flags;
+  suspend(&self->stack_pointer, group);
+}
+
+void inactive_lane(uint32_t lane, uint32_t read) {
+  char message[160];
+  std::snprintf(
+      message, sizeof message, "lane %u reads lane %u, which does not take part", lane, read);
+  report_at("SIMD divergence", "", state.current->simdgroup->site, nullptr, message);
+}
+
+void begin_schedule() {
+  if (!state.stacks) {
+    state.stacks_bytes = kMaxThreads * kStackBytes;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* p = mmap(nullptr, state.stacks_bytes, PROT_NONE, flags, -1, 0);
+    if (p == MAP_FAILED) {
+      std::perror("metalsim: cannot reserve stacks");
+      std::abort();
+    }
+    state.stacks = static_cast<char*>(p);
+  }
+  // A launch that was stopped has left threads behind.
+  for (uint32_t i = 0; i < stack_count; i++) {
+    free_stacks[i] = i;
+  }
+  free_stack_count = stack_count;
+  for (Fiber& fiber : fibers) {
+    fiber.stack_pointer = nullptr;
+  }
+  prepared_size = {};
+  barrier_flags = 0;
+}
+
+void run_threadgroup(Dim position, uint64_t number) {
+  Dim size = group_size_at(position);
+  uint32_t order = state.launch->order;
+  state.group_position = position;
+  state.group_size = size;
+  diverged = false;
+  if (order > 1 || std::memcmp(&size, &prepared_size, sizeof size)) {
+    prepare(size, order, number);
+    prepared_size = size;
+  }
+  state.threadgroup_clock.group = ++state.threadgroup_clock.now;
+  state.device_clock.group = ++state.device_clock.now;
+  uint32_t threads = size.x * size.y * size.z;
+  for (uint32_t s = 0; s < state.simdgroup_count; s++) {
+    Simdgroup& group = simdgroups[s];
+    group.live = group.exist;
+    group.ready = places(group.exist);
+    group.arrived = group.held = group.ran_through = group.pending = 0;
+    group.turn[0] = group.turn[1] = 0;
+  }
+  for (;;) {
+    bool again = true;
+    while (again) {
+      again = false;
+      for (uint32_t i = 0; i < state.simdgroup_count; i++) {
+        Simdgroup& group = simdgroups[simdgroup_order[i]];
+        while (group.ready || group.arrived) {
+          step(group);
+          if (switches_simdgroups) {
+            again = true;
+            break;
+          }
+        }
+      }
+    }
+    uint32_t live = 0;
+    for (uint32_t s = 0; s < state.simdgroup_count; s++) {
+      live += __builtin_popcount(simdgroups[s].live);
+    }
+    if (!live) {
+      break;
+    }
+    pass_barrier(live, threads);
+  }
+  state.current = nullptr;
+}
+
+bool on_a_stack_guard(const char* address) {
+  size_t at = address - state.stacks;
+  return at < state.stacks_bytes && at % kStackBytes < kGuard;
+}
+
+} // namespace metalsim

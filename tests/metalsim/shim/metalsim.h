@@ -1,0 +1,29 @@
+// Copyright © 2026 mlx_norms contributors
+// The Metal standard library for the host's compiler, put before each rewritten source.
+#pragma once
+
+#include "types.h"
+
+#include "vector.h"
+
+#include "traits.h"
+
+#include "relational.h"
+
+#include "math.h"
+
+#include "integer.h"
+
+#include "common.h"
+
+#include "matrix.h"
+
+#include "simdgroup.h"
+
+#include "simdgroup_matrix.h"
+
+#include "atomic.h"
+
+#include "launch.h"
+
+using metal::vec;

@@ -1,0 +1,44 @@
+"""The Metal kernels' text, as Metal's compilers will see it."""
+
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+
+from metalsim import Library, address_spaces, rules
+from variant import ROOT
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """What the build embeds for the compiler at run time."""
+    out = tmp_path_factory.mktemp("kernels") / "joined.metal"
+    subprocess.run([sys.executable, ROOT / "kernels/join.py", "metal", out], check=True)
+    return out.read_text()
+
+
+def test_self_contained_ascii_without_what_metal_lacks(text):
+    assert rules.check(text, self_contained=True) == []
+    assert '#include "' not in text and "#pragma once" not in text
+
+
+@pytest.mark.instrument
+def test_address_spaces(text):
+    if address_spaces.compiler() is None:
+        pytest.skip("instrument missing: clang++, for the address spaces of MSL")
+    assert address_spaces.check(text) == []
+
+
+def test_every_kernel_is_in_it(text):
+    """What the launch plans ask for by name."""
+    widths = {"norm": {4: (1, 2, 4, 8), 8: (1, 2, 4)}, "norm_vjp": {4: (1, 2), 8: (1,)}}
+    names = {f"{k}_{n}_{v}" for k, of in widths.items() for n, vs in of.items() for v in vs}
+    names |= {"parameter_gradients_4", "parameter_gradients_8", "sum_partials"}
+    names |= {"gather_rows_2", "gather_rows_4"}
+    assert set(Library.from_source(text, name="kernels", check=1).kernels()) == names
+
+
+def test_the_package_has_no_instruments():
+    files = {file.parts[0] for file in importlib.metadata.files("mlx_norms")}
+    assert {name for name in files if not name.endswith(".dist-info")} == {"mlx_norms"}

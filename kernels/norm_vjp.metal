@@ -155,7 +155,7 @@ template <int N, int V>
     if (!want_input) {
       continue;
     }
-    sums = team.reduce(sums) / length;
+    sums = team.reduce(sums) / float(length);
     float mean_wg = centre ? sums.x : 0.0f;
 
     RowOut out = row_out(input, input_access, row, length);

@@ -64,17 +64,19 @@ inline Statistics statistics(
     int length,
     float eps,
     thread float* v) {
-  float mean = team.reduce(first) / length;
+  float mean = team.reduce(first) / float(length);
   if (!centre) {
     return Statistics{0.0f, 0.0f, 1.0f / precise::sqrt(mean + eps)};
   }
-  float2 sums = deviations<N, V>(row, team, length, mean, 0.0f, v) / length;
+  float2 sums =
+      deviations<N, V>(row, team, length, mean, 0.0f, v) / float(length);
   float square = sums.x * sums.x;
   float variance = sums.y - square;
   if (variance < 16.0f * square) {
     // The mean's own error outweighs the spread, and the difference of the two
     // would be mostly rounding.
-    variance = deviations<N, V>(row, team, length, mean, sums.x, v).y / length;
+    variance =
+        deviations<N, V>(row, team, length, mean, sums.x, v).y / float(length);
   }
   return Statistics{mean, sums.x, 1.0f / precise::sqrt(variance + eps)};
 }

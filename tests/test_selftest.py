@@ -1,0 +1,90 @@
+"""``python -m mlx_norms selftest``, whose output a stranger is to paste into a report."""
+
+import subprocess
+import sys
+
+import mlx.core as mx
+import pytest
+
+import mlx_norms
+from mlx_norms.commands import selftest
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("op", selftest.OPS, ids=lambda op: op.name)
+def test_good_kernels_pass(op):
+    for name, dtype in selftest._DTYPES.items():
+        for length in (33, 768):
+            assert selftest.check(op, name, dtype, length) == []
+
+
+class TestBadKernels:
+    def problems(self, name="float32"):
+        op = next(op for op in selftest.OPS if op.name == "layer_norm")
+        return selftest.check(op, name, selftest._DTYPES[name], 128)
+
+    @pytest.mark.parametrize("name", selftest._DTYPES)
+    def test_wrong_values(self, monkeypatch, name):
+        good = mlx_norms.layer_norm
+        monkeypatch.setattr(mlx_norms, "layer_norm", lambda *a, eps: good(*a, eps=eps + 0.1))
+        problems = self.problems(name)
+        assert any("output 0 is off by" in problem for problem in problems), problems
+        assert any("gradient of x is off by" in problem for problem in problems), problems
+
+    def test_nan(self, monkeypatch):
+        monkeypatch.setattr(mlx_norms, "layer_norm", lambda x, w, b, eps: x + w + b + mx.nan)
+        assert any("output 0 is off by nan" in problem for problem in self.problems())
+
+    def test_a_gradient_alone(self, monkeypatch):
+        good = mlx_norms.layer_norm
+
+        @mx.custom_function
+        def wrong(x, w, b):
+            return good(x, w, b)
+
+        @wrong.vjp
+        def wrong_vjp(primals, cotangent, output):
+            gradients = mx.vjp(good, list(primals), [cotangent])[1]
+            return tuple(1.001 * gradient for gradient in gradients)
+
+        monkeypatch.setattr(mlx_norms, "layer_norm", lambda x, w, b, eps: wrong(x, w, b))
+        problems = self.problems()
+        assert len(problems) == 3 and all("gradient of" in problem for problem in problems)
+
+    def test_a_launch_that_throws(self, monkeypatch):
+        def throw(*arrays, eps):
+            raise RuntimeError("no such kernel")
+
+        monkeypatch.setattr(mlx_norms, "layer_norm", throw)
+        assert self.problems() == ["rows of 128: RuntimeError: no such kernel"]
+
+
+def run(script=""):
+    script += "; import sys; from mlx_norms.__main__ import main; sys.exit(main(['selftest']))"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+
+def test_output():
+    result = run("import mlx_norms")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == ""
+    lines = result.stdout.splitlines()
+    for label in ("chip: ", "mlx_norms: ", "mlx: ", "platform: "):
+        assert any(line.startswith(label) and len(line) > len(label) for line in lines), label
+    assert sum(line.startswith("pass  ") for line in lines) == len(selftest.OPS) * 3
+    assert "time of mx.fast over ours" in result.stdout
+    count, _, seconds = lines[-1].partition(" kernels failed, ")
+    assert count == "0" and float(seconds.removesuffix(" s")) < 60
+
+
+def test_output_with_a_bad_kernel():
+    result = run(
+        "import mlx_norms; good = mlx_norms.rms_norm;"
+        "mlx_norms.rms_norm = lambda x, w, eps: good(x, w, eps=eps) * 1.02"
+    )
+    assert result.returncode == 1
+    for dtype in ("float32", "float16", "bfloat16"):
+        assert f"FAIL  rms_norm, {dtype}" in result.stdout
+    assert "      rows of 33: output 0 is off by" in result.stdout
+    assert "pass  layer_norm, float32" in result.stdout
+    assert "\n3 kernels failed" in result.stdout

@@ -50,19 +50,6 @@ enum Buffer {
 };
 constexpr int kLayouts = 9; // an input's layout stands so much after it
 
-// Binds an input that there is, and says in any case how it is laid out.
-void bind(
-    Launch& launch,
-    int buffer,
-    int access_constant,
-    const RowOperand* rows) {
-  launch.constant(access_constant, rows ? rows->access : 0);
-  if (rows) {
-    launch.input(buffer, rows->array);
-    launch.scalar(buffer + kLayouts, rows->layout);
-  }
-}
-
 } // namespace
 
 LaunchPlan plan_norm(
@@ -83,9 +70,6 @@ LaunchPlan plan_norm(
   };
   auto parameter = [&](const mx::array* a) -> std::optional<RowOperand> {
     return a ? std::optional(read_parameter(*a, width, plan)) : std::nullopt;
-  };
-  auto pointer = [](const std::optional<RowOperand>& o) {
-    return o ? &*o : nullptr;
   };
   std::optional<NormInputs> second;
   if (paired) {
@@ -114,13 +98,15 @@ LaunchPlan plan_norm(
   launch.constant(kRoundEarly, spec.rounding == Rounding::Early);
   launch.constant(kPaired, paired);
   launch.constant(kHasWeight2, weight2.has_value());
-  bind(launch, kX, kXAccess, pointer(x));
-  bind(launch, kResidual, kResidualAccess, pointer(residual));
-  bind(launch, kWeight, kWeightAccess, pointer(weight));
-  bind(launch, kBias, kBiasAccess, pointer(bias));
-  bind(launch, kX2, kX2Access, pointer(x2));
-  bind(launch, kWeight2, kWeight2Access, pointer(weight2));
-
+  auto read = [&](int buffer, int access_constant, const auto& rows) {
+    bind(launch, buffer, buffer + kLayouts, access_constant, rows);
+  };
+  read(kX, kXAccess, x);
+  read(kResidual, kResidualAccess, residual);
+  read(kWeight, kWeightAccess, weight);
+  read(kBias, kBiasAccess, bias);
+  read(kX2, kX2Access, x2);
+  read(kWeight2, kWeight2Access, weight2);
   auto write = [&](int buffer, int access_constant, const mx::array* to) {
     launch.constant(access_constant, to ? write_access(*to, width) : 0);
     if (to) {

@@ -192,21 +192,13 @@ LaunchPlan plan_norm_vjp(
       launch.constant(kWantBias, spec.bias && !by_columns);
       launch.constant(kKeepStatistics, statistics.has_value());
 
-      auto bind = [&](int buffer, int access, const RowOperand* o) {
-        launch.constant(access, o ? o->access : 0);
-        if (o) {
-          launch.input(buffer, o->array);
-          launch.scalar(buffer + kLayouts, o->layout);
-        }
+      auto read = [&](int buffer, int access_constant, const auto& rows) {
+        bind(launch, buffer, buffer + kLayouts, access_constant, rows);
       };
-      bind(kS, kSAccess, &s);
-      bind(kWeight, kWeightAccess, weight ? &*weight : nullptr);
-      bind(kCotangent, kCotangentAccess, &cotangent);
-      bind(
-          kSumCotangent,
-          kSumCotangentAccess,
-          sum_cotangent ? &*sum_cotangent : nullptr);
-
+      read(kS, kSAccess, std::optional(s));
+      read(kWeight, kWeightAccess, weight);
+      read(kCotangent, kCotangentAccess, std::optional(cotangent));
+      read(kSumCotangent, kSumCotangentAccess, sum_cotangent);
       launch.constant(kInputAccess, input ? write_access(*input, width) : 0);
       if (input) {
         launch.output(kInput, *input);
@@ -237,10 +229,8 @@ LaunchPlan plan_norm_vjp(
       launch.kernel = "parameter_gradients_" + std::to_string(width);
       launch.constant(kSumsWeight, spec.weight);
       launch.constant(kSumsBias, spec.bias);
-      launch.constant(kSAccess, s.access);
-      launch.constant(kCotangentAccess, cotangent.access);
-      launch.input(kS, s.array);
-      launch.input(kCotangent, cotangent.array);
+      bind(launch, kS, kSLayout, kSAccess, s);
+      bind(launch, kCotangent, kCotangentLayout, kCotangentAccess, cotangent);
       if (statistics) {
         launch.input(kStatistics, *statistics);
       }
@@ -250,8 +240,6 @@ LaunchPlan plan_norm_vjp(
       if (bias_partials) {
         launch.output(kBiasPartials, *bias_partials);
       }
-      launch.scalar(kSLayout, s.layout);
-      launch.scalar(kCotangentLayout, cotangent.layout);
       launch.scalar(kRows, rows);
       launch.scalar(kLength, length);
       launch.scalar(kHeads, walks.heads);

@@ -173,4 +173,17 @@ int32_t write_access(const mx::array& a, int width) {
   return operand(a, width, RowRuns({&a}).axes()).access;
 }
 
+void bind(
+    Launch& launch,
+    int buffer,
+    int layout_buffer,
+    int access_constant,
+    const std::optional<RowOperand>& rows) {
+  launch.constant(access_constant, rows ? rows->access : 0);
+  if (rows) {
+    launch.input(buffer, rows->array);
+    launch.scalar(layout_buffer, rows->layout);
+  }
+}
+
 } // namespace mlx_norms

@@ -4,6 +4,8 @@
 
 #pragma once
 
+#include <optional>
+
 #include "csrc/plan/launch_plan.h"
 
 namespace mlx_norms {
@@ -28,5 +30,14 @@ RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan);
 
 // The access of a row-contiguous array that is written.
 int32_t write_access(const mx::array& a, int width);
+
+// Binds an operand, if there is one, and its layout. Its access is a function
+// constant in any case.
+void bind(
+    Launch& launch,
+    int buffer,
+    int layout_buffer,
+    int access_constant,
+    const std::optional<RowOperand>& rows);
 
 } // namespace mlx_norms

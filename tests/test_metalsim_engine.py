@@ -260,6 +260,12 @@ def test_function_constants(small, constants, want):
     np.testing.assert_array_equal(y, want)
 
 
+@pytest.mark.parametrize("value", [(1, 2, 3), (1, 2**40), (1, 0.5)])
+def test_function_constant_of_another_type(small, value):
+    with pytest.raises(TypeError, match="pair"):
+        small.launch("constants", {0: np.zeros(1, np.float32)}, grid=1, constants={"pair": value})
+
+
 def test_unknown_function_constant(small):
     with pytest.raises(ValueError, match="no function constant 'tripled'"):
         small.launch("constants", {0: np.zeros(1, np.float32)}, grid=1, constants={"tripled": 1})
@@ -419,6 +425,65 @@ def test_kernels_and_parameters(cxx):
     ]
 
 
+def test_calls_of_one_function_are_two_places(cxx):
+    source = """
+    #include <metal_stdlib>
+    using namespace metal;
+    void wait() { threadgroup_barrier(mem_flags::mem_threadgroup); }
+    float total(float x) { return simd_sum(x); }
+    struct Sum { float of(float x) thread { return total(x); } };
+    kernel void apart(device float* y, uint t [[thread_position_in_grid]]) {
+      if (t < 32) { wait(); }
+      else { wait(); }
+      Sum sum;
+      y[t] = t % 32 < 16 ? sum.of(1) : total(1);
+    }
+    kernel void together(device float* y, uint t [[thread_position_in_grid]]) {
+      float x = 0;
+      for (int i = 0; i < 3; i++) { wait(); x += total(i); }
+      Sum sum;
+      y[t] = x + sum.of(1);
+    }
+    """
+    lib = library(source, 1, cxx)
+    y = np.zeros(64, np.float32)
+    faults = lib.launch("apart", {"y": y}, grid=64, group=64).faults
+    assert [(f.kind, f.line) for f in faults] == [("barrier divergence", 4), ("SIMD divergence", 5)]
+    assert "called at 8" in faults[0].message and "called at 9" in faults[0].message
+    assert (y == 16).all()
+    assert lib.launch("together", {"y": y}, grid=64, group=64).faults == []
+    assert (y == 128).all()
+
+
+def test_division_by_zero(cxx):
+    source = "kernel void k(device int* y) { y[0] = 5 / y[1]; }"
+    y = np.array([3, 0], np.int32)
+    (fault,) = library(source, 0, cxx).launch("k", {"y": y}, grid=1).faults
+    assert (fault.kind, fault.line) == ("division by zero", 1)
+    assert y[0] == 3
+
+
+def test_reference_to_an_array(cxx):
+    source = "kernel void k(constant int (&x)[3], device int* y) { y[0] = x[0] + x[2]; }"
+    y = np.zeros(1, np.int32)
+    args = {"x": np.array([1, 2, 3], np.int32), "y": y}
+    assert library(source, 1, cxx).launch("k", args, grid=1).faults == []
+    assert y[0] == 4
+
+
+def test_struct_counts_its_bytes(cxx):
+    source = """
+    struct Five { float v[5]; };
+    kernel void k(device const Five* x, device Five* y, uint i [[thread_position_in_grid]]) {
+      y[i] = x[i];
+    }
+    """
+    x, y = RNG.normal(size=(8, 5)).astype(np.float32), np.zeros((8, 5), np.float32)
+    result = library(source, 2, cxx).launch("k", {"x": x, "y": y}, grid=8, out=["y"])
+    assert result.faults == [] and result.bytes == {"x": (160, 0), "y": (0, 160)}
+    np.testing.assert_array_equal(x, y)
+
+
 def test_compilers_agree():
     if not (shutil.which("clang++-16") and shutil.which("g++")):
         pytest.skip("instrument missing: clang++-16 and g++")
@@ -459,7 +524,7 @@ def test_file_with_includes_and_macros(tmp_path, cxx):
         ({"z": 1}, ValueError, "no buffer 'z'; kernel 'copy' has x \\(0\\), y \\(1\\), n \\(2\\)"),
         ({"x": None}, ValueError, r"buffer 'x' \(0\) is not bound"),
         ({"x": np.zeros(64)}, TypeError, "'x' has dtype float64; the kernel takes float32"),
-        ({"n": 1.5}, TypeError, "'n' is 1.5"),
+        ({"n": 1.5}, TypeError, "'n' is 1.5, and the parameter a uint32"),
         ({"x": "text"}, TypeError, "'x' is a str"),
         ({"x": Memory(4096, 8, offset=9)}, ValueError, "offset 9"),
         ({"y": np.zeros(64, np.float32)[::-1]}, None, ""),
@@ -489,7 +554,10 @@ def test_read_only_output(small):
         small.launch("copy", args, grid=64, group=64)
 
 
-@pytest.mark.parametrize("sizes", [{}, {"grid": 1, "groups": 1}, {"grid": 0}, {"groups": (1, -1)}])
+@pytest.mark.parametrize(
+    "sizes",
+    [{}, {"grid": 1, "groups": 1}, {"grid": 0}, {"groups": (1, -1)}, {"grid": 1, "order": -1}],
+)
 def test_sizes_that_are_none(small, sizes):
     with pytest.raises(ValueError):
         small.launch("copy", copied(), **sizes)
@@ -514,6 +582,8 @@ def test_source_that_does_not_compile(cxx):
     [
         ("kernel void k(device float* y) {", "'{' is not closed"),
         ("kernel void k(float y) {}", "'float y' of kernel 'k'"),
+        ("kernel void k(device int* y [[buffer(31)]]) {}", "'y' of kernel 'k': buffer\\(31\\)"),
+        ("kernel void k(device int* y) { threadgroup int x(y); }", "source:1: the declaration"),
         ('template [[host_name("h")]] [[kernel]] decltype(f<1>) f<1>;', "'f', which is no kernel"),
     ],
 )

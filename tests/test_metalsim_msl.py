@@ -89,7 +89,9 @@ FUNCTIONS = {
 @pytest.mark.parametrize("space", ["metal", "metal::fast", "metal::precise"])
 def test_functions_of_one_float(cxx, space):
     names = [n for n in FUNCTIONS if space == "metal" or n != "abs"]
-    body = "\n".join(f"y[{k} * 32 + i] = {space}::{n}(x[{k} * 32 + i]);" for k, n in enumerate(names))
+    body = "\n".join(
+        f"y[{k} * 32 + i] = {space}::{n}(x[{k} * 32 + i]);" for k, n in enumerate(names)
+    )
     x = np.stack([FUNCTIONS[n][1] for n in names]).astype(np.float32)
     y = np.zeros_like(x)
     run(cxx, f"kernel void k(device const float* x, device float* y, {LANE}) {{{body}}}",
@@ -151,7 +153,10 @@ def test_expressions(cxx, expression, want):
         ("rotate(x, 8u)", lambda x: x << 8 | x >> 24),
         ("extract_bits(x, 4, 8)", lambda x: x >> 4 & 255),
         ("insert_bits(x, 5u, 8, 4)", lambda x: x & ~np.uint32(0xF00) | np.uint32(0x500)),
-        ("addsat(x, 0xfffffff0u)", lambda x: np.minimum(x.astype(np.uint64) + 0xFFFFFFF0, 2**32 - 1)),
+        (
+            "addsat(x, 0xfffffff0u)",
+            lambda x: np.minimum(x.astype(np.uint64) + 0xFFFFFFF0, 2**32 - 1),
+        ),
         ("absdiff(x, 7u)", lambda x: np.abs(x.astype(np.int64) - 7)),
     ],
 )
@@ -269,7 +274,10 @@ LANES = np.arange(32)
         ("simd_any(x == 3)", lambda x: np.full(32, (x == 3).any())),
         ("simd_all(x >= 0)", lambda x: np.ones(32)),
         ("simd_is_first()", lambda x: LANES == 0),
-        ("int(ulong(simd_ballot(i % 2 == 1)))", lambda x: np.full(32, np.int32(0xAAAAAAAA - 2**32))),
+        (
+            "int(ulong(simd_ballot(i % 2 == 1)))",
+            lambda x: np.full(32, np.int32(0xAAAAAAAA - 2**32)),
+        ),
         ("quad_sum(x)", lambda x: np.repeat(x.reshape(8, 4).sum(1), 4)),
         ("quad_shuffle_xor(x, 1)", lambda x: x[LANES ^ 1]),
     ],

@@ -1,9 +1,9 @@
 """Runs the compute kernels of Metal sources on Linux, and says what they do wrong.
 
-    from metalsim import Library
-    lib = Library("norm.metal", check=2)
-    result = lib.launch("norm", {"x": x, "y": y, "n": 4096}, groups=rows, group=256, out=["y"])
-    print(result.faults, result.bytes)
+from metalsim import Library
+lib = Library("norm.metal", check=2)
+result = lib.launch("norm", {"x": x, "y": y, "n": 4096}, groups=rows, group=256, out=["y"])
+print(result.faults, result.bytes)
 """
 
 from .buffers import Memory, bfloat16

@@ -23,9 +23,7 @@ def main(argv=None) -> int:
     options = _parser().parse_args(argv)
     console = Console(highlight=False, soft_wrap=True)
     try:
-        library = Library(
-            options.file, options.include, options.define, options.check, options.cxx
-        )
+        library = Library(options.file, options.include, options.define, options.check, options.cxx)
         kernels = options.kernel or library.kernels()
         if options.list or not (options.grid or options.groups):
             _list(console, library, kernels)

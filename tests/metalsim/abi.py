@@ -6,8 +6,8 @@ import ctypes as c
 from functools import cache
 
 from .compiler import compile_runtime
+from .msl import MAX_BINDINGS
 
-MAX_BINDINGS = 31
 MAX_FAULTS = 64
 
 
@@ -66,7 +66,6 @@ class LaunchRecord(c.Structure):
         ("nonuniform", c.c_uint32),
         ("check", c.c_uint32),
         ("order", c.c_uint32),
-        ("max_threads", c.c_uint32),
         ("buffer_count", c.c_uint64),
         ("buffers", c.POINTER(BufferRecord)),
         ("bindings", BindingRecord * MAX_BINDINGS),

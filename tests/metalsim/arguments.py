@@ -8,9 +8,7 @@ import numpy as np
 
 from .buffers import Memory, bfloat16
 
-_DTYPES = (
-    "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32".split()
-)
+_DTYPES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32".split()
 FORMS = """\
   4096, 1e-5              a number, of the type that the kernel takes
   x.npy                   an array from a file

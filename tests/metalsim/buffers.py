@@ -83,19 +83,32 @@ def scalar(name: str, value, type_: TypeRecord) -> np.ndarray:
     """A number as the bytes of a parameter's or a function constant's type.
 
     Raises:
-        TypeError: the type is no scalar, or a float is given for an integer.
+        TypeError: the type is no scalar, or an integer type does not have the value.
     """
     kind = type_.kind.decode()
-    if isinstance(value, np.generic) and value.dtype.itemsize == type_.bytes and kind != "B":
-        return np.array(value)
     if type_.components != 1 or kind == "V":
         raise TypeError(f"argument '{name}' is not one number; pass an array or bytes")
     if kind == "B":
-        return bfloat16(np.float32(value))
-    dtype = np.dtype(f"{kind}{type_.bytes}") if kind != "b" else np.dtype(bool)
-    if kind in "iu" and value != int(value):
-        raise TypeError(f"argument '{name}' is {value}, and the parameter is an integer")
+        return np.array(value) if isinstance(value, np.uint16) else bfloat16(np.float32(value))
+    dtype = np.dtype(bool) if kind == "b" else np.dtype(f"{kind}{type_.bytes}")
+    if kind in "iu":
+        limits = np.iinfo(dtype)
+        if value != int(value) or not limits.min <= value <= limits.max:
+            raise TypeError(f"argument '{name}' is {value}, and the parameter a {dtype}")
     return np.array(value).astype(dtype)
+
+
+def vector(name: str, values, type_: TypeRecord) -> np.ndarray:
+    """Numbers as the bytes of a function constant of a vector type.
+
+    Raises:
+        TypeError: the type has another number of components, or no such values.
+    """
+    components = list(values)
+    if len(components) != type_.components:
+        raise TypeError(f"'{name}' takes {type_.components} numbers, not {len(components)}")
+    single = TypeRecord(type_.kind, type_.constant, 1, type_.bytes)
+    return np.array([scalar(name, value, single) for value in components])
 
 
 def bfloat16(x: np.ndarray) -> np.ndarray:
@@ -108,8 +121,7 @@ def bfloat16(x: np.ndarray) -> np.ndarray:
 def _check_memory(name, memory):
     if memory.nbytes < 0 or not 0 <= memory.offset <= memory.nbytes:
         raise ValueError(
-            f"argument '{name}': offset {memory.offset} is not in a buffer of"
-            f" {memory.nbytes} bytes"
+            f"argument '{name}': offset {memory.offset} is not in a buffer of {memory.nbytes} bytes"
         )
     if memory.written:
         start, stop = memory.written
@@ -128,8 +140,11 @@ def _check_dtype(name, dtype, type_):
         kind, f"int{8 * type_.bytes} or uint{8 * type_.bytes}"
     )
     fits = dtype.itemsize == type_.bytes and (
-        dtype.kind == "f" if kind == "f" else dtype == np.uint16 if kind == "B" else
-        dtype.kind in "iu"
+        dtype.kind == "f"
+        if kind == "f"
+        else dtype == np.uint16
+        if kind == "B"
+        else dtype.kind in "iu"
     )
     if not fits:
         raise TypeError(f"argument '{name}' has dtype {dtype}; the kernel takes {wanted}")

@@ -44,16 +44,14 @@ def find_compiler(wanted: str | None = None) -> str:
     """Path of the compiler that is wanted, or of the first there is, clang++ before g++.
 
     Raises:
-        CompileError: there is none.
+        CompileError: there is none that is new enough.
     """
     for name in (wanted,) if wanted else _COMPILERS:
         path = shutil.which(name)
-        if path:
+        if path and _major_version(path) >= (16 if is_clang(path) else 12):
             return path
     raise CompileError(
-        f"the compiler {wanted} is not found"
-        if wanted
-        else "metalsim needs clang++ 16 or later, or g++ 12 or later; neither is found"
+        f"metalsim needs {wanted or 'a compiler'}: clang++ 16 or later, or g++ 12 or later"
     )
 
 
@@ -65,6 +63,11 @@ def is_clang(compiler: str) -> bool:
 @cache
 def _version(compiler: str) -> str:
     return subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
+
+
+def _major_version(compiler: str) -> int:
+    match = re.search(r"(?:clang version |\) )(\d+)\.", _version(compiler))
+    return int(match[1]) if match else 0
 
 
 @cache
@@ -178,7 +181,7 @@ def _kernel_flags(compiler: str, checked: bool) -> list[str]:
     if not checked:
         return [*flags, "-O2"]
     # No wider access than the source asks for, so that the bytes counted are those requested.
-    flags += ["-O1", "-fno-vectorize" if clang else "-fno-tree-vectorize"]
+    flags += ["-DMSL_CHECKED", "-O1", "-fno-vectorize" if clang else "-fno-tree-vectorize"]
     flags += ["-fno-slp-vectorize"] if clang else ["-fno-tree-slp-vectorize", "-fno-store-merging"]
     flags += ["-fsanitize=thread", "-fsanitize=alignment"]
     if clang:
@@ -191,7 +194,11 @@ def _kernel_flags(compiler: str, checked: bool) -> list[str]:
         ):
             flags += ["-mllvm", f"-{option}"]
     else:
-        flags += ["-fsanitize=bounds-strict", "-fsanitize=object-size", "--param=tsan-instrument-func-entry-exit=0"]
+        flags += [
+            "-fsanitize=bounds-strict",
+            "-fsanitize=object-size",
+            "--param=tsan-instrument-func-entry-exit=0",
+        ]
     return flags
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from .tokens import SourceError, Tokens
 
 ADDRESS_SPACES = frozenset({"device", "constant", "threadgroup", "thread"})
+QUALIFIERS = frozenset({"constant", "const", "static", "constexpr"})
 
+MAX_BINDINGS = 31  # of buffers, and of threadgroup memory
 POSITIONS = frozenset(
     {
         "dispatch_simdgroups_per_threadgroup",
@@ -131,7 +133,9 @@ def declarations(tokens: Tokens) -> Declarations:
     for host, name, arguments, where in named:
         kernel = found.kernels.get(name.split("::")[-1])
         if kernel is None:
-            raise SourceError(f"{where}: host name '{host}' is given to '{name}', which is no kernel")
+            raise SourceError(
+                f"{where}: host name '{host}' is given to '{name}', which is no kernel"
+            )
         found.entries[host] = Entry(kernel, arguments)
     for kernel in found.kernels.values():
         if not kernel.is_template:
@@ -233,9 +237,7 @@ def _parameters(tokens, opening, kernel) -> list[Parameter]:
             start = i + 1
         i = tokens.skip_brackets(i) + 1
     spans.append((start, closing))
-    parameters = [
-        _parameter(tokens, *span, kernel) for span in spans if tokens.significant(*span)
-    ]
+    parameters = [_parameter(tokens, *span, kernel) for span in spans if tokens.significant(*span)]
     for key in ("buffer", "threadgroup"):
         group = [p for p in parameters if p.position is None and p.is_buffer == (key == "buffer")]
         _number(group, key, kernel)
@@ -280,12 +282,13 @@ def _number(parameters, key, kernel):
     """Gives indices in order to the parameters without one, past those that are taken."""
     for p in parameters:
         if key in p.attributes:
-            if not p.attributes[key].isdigit():
+            index = p.attributes[key]
+            if not index.isdigit() or int(index) >= MAX_BINDINGS:
                 raise SourceError(
-                    f"parameter '{p.name}' of kernel '{kernel}': {key}({p.attributes[key]}) is"
-                    " not a number"
+                    f"parameter '{p.name}' of kernel '{kernel}': {key}({index}) is not a number"
+                    f" below {MAX_BINDINGS}"
                 )
-            p.index = int(p.attributes[key])
+            p.index = int(index)
     taken = {p.index for p in parameters}
     free = 0
     for p in parameters:
@@ -306,9 +309,7 @@ def _add_constant(tokens, i, index, found):
     stop = tokens.close(i)
     while tokens[stop] != ";":
         stop += 1
-    skipped = {"constant", "const", "static", "constexpr"}
-    type_words = [tokens[k] for k in tokens.significant(start, name) if tokens[k] not in skipped]
+    words = [tokens[k] for k in tokens.significant(start, name)]
+    type_text = " ".join(word for word in words if word not in QUALIFIERS)
     first = tokens.after(start - 1)
-    found.constants.append(
-        FunctionConstant(tokens[name], " ".join(type_words), index, first, stop + 1)
-    )
+    found.constants.append(FunctionConstant(tokens[name], type_text, index, first, stop + 1))

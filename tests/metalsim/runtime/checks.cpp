@@ -1,12 +1,12 @@
 // Copyright © 2026 mlx_norms contributors
-// The checks of memory accesses. Linked into each library that is compiled with
-// -fsanitize=thread, whose calls come here in place of ThreadSanitizer's own runtime.
+// The checks of memory accesses, linked into each library: what is compiled
+// with -fsanitize=thread calls them in place of ThreadSanitizer's runtime.
 #include <link.h>
 
 #include <cstdio>
 #include <cstring>
 
-#include "state.h"
+#include "cells.h"
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
@@ -17,14 +17,7 @@ HIDDEN State* state = &before_attaching;
 
 namespace {
 
-// A cell's writer and reader: the thread's number and these flags.
-constexpr uint16_t kThread = 0x3ff;
-constexpr uint16_t kManyLanes = 0x0400; // of one SIMD-group
-constexpr uint16_t kManySimdgroups = 0x0800;
-constexpr uint16_t kOtherThreadgroup = 0x1000; // some reader was in another one
-constexpr uint16_t kAtomic = 0x8000; // all these accesses were atomic
-
-// The memory of this library, where constants lie, and of the runtime, which the shim reads.
+// The memory of this library, with its constants, and that of the runtime.
 struct Image {
   uintptr_t start, end;
   bool has(const void* p) const {
@@ -33,127 +26,6 @@ struct Image {
   }
 };
 Image images[2];
-
-enum Access { kRead, kWrite };
-
-struct Conflict {
-  const char* with; // null: none
-  int thread; // -1: several or in another threadgroup
-  bool other_threadgroup;
-};
-
-bool same_simdgroup(uint16_t a, uint16_t b) {
-  return (a & kThread) / kLanes == (b & kThread) / kLanes;
-}
-
-// One memory in which the running thread accesses cells.
-struct Memory {
-  const Clock& clock;
-  uint32_t valid; // cells of earlier epochs are blank
-  uint16_t me, turn;
-};
-
-bool conflicts_with_write(const Cell& c, const Memory& m, bool atomic) {
-  if (c.write_epoch < m.valid || (atomic && c.writer & kAtomic)) {
-    return false;
-  }
-  if (c.write_epoch < m.clock.group) {
-    return true;
-  }
-  return c.write_epoch == m.clock.now && (c.writer & kThread) != m.me &&
-      !(same_simdgroup(c.writer, m.me) && c.write_turn != m.turn);
-}
-
-bool conflicts_with_read(const Cell& c, const Memory& m, bool atomic) {
-  if (c.read_epoch < m.valid || (atomic && c.reader & kAtomic)) {
-    return false;
-  }
-  if (c.reader & kOtherThreadgroup || c.read_epoch < m.clock.group) {
-    return true;
-  }
-  if (c.read_epoch != m.clock.now) {
-    return false;
-  }
-  if (c.reader & kManySimdgroups || !same_simdgroup(c.reader, m.me)) {
-    return true;
-  }
-  return c.read_turn == m.turn && (c.reader & kManyLanes || (c.reader & kThread) != m.me);
-}
-
-Conflict of_write(const Cell& c, const Memory& m) {
-  bool other = c.write_epoch < m.clock.group;
-  return {"a write", other ? -1 : c.writer & kThread, other};
-}
-
-Conflict of_read(const Cell& c, const Memory& m) {
-  bool other = c.reader & kOtherThreadgroup || c.read_epoch < m.clock.group;
-  bool many = c.reader & (kManyLanes | kManySimdgroups);
-  return {"a read", other || many ? -1 : c.reader & kThread, other};
-}
-
-Conflict note_read(Cell& c, const Memory& m, bool atomic) {
-  uint16_t flag = atomic ? kAtomic : 0;
-  Conflict conflict = {};
-  if (conflicts_with_write(c, m, atomic)) {
-    conflict = of_write(c, m);
-  }
-  uint16_t other = 0;
-  if (c.read_epoch >= m.valid) {
-    other = c.reader & kOtherThreadgroup;
-    if (c.read_epoch < m.clock.group) {
-      other = kOtherThreadgroup;
-    }
-  }
-  if (c.read_epoch == m.clock.now) {
-    uint16_t both_atomic = c.reader & flag;
-    if (c.reader & kManySimdgroups) {
-      c.reader = (c.reader & ~kAtomic) | both_atomic;
-      return conflict;
-    }
-    if (!same_simdgroup(c.reader, m.me)) {
-      c.reader = (c.reader & ~kAtomic) | kManySimdgroups | both_atomic;
-      return conflict;
-    }
-    if (c.read_turn == m.turn) {
-      uint16_t many = (c.reader & kThread) == m.me ? 0 : kManyLanes;
-      c.reader = (c.reader & ~kAtomic) | many | both_atomic;
-      return conflict;
-    }
-  }
-  c.read_epoch = m.clock.now;
-  c.read_turn = m.turn;
-  c.reader = m.me | other | flag;
-  return conflict;
-}
-
-Conflict note_write(Cell& c, const Memory& m, bool atomic) {
-  Conflict conflict = {};
-  if (conflicts_with_write(c, m, atomic)) {
-    conflict = of_write(c, m);
-  } else if (conflicts_with_read(c, m, atomic)) {
-    conflict = of_read(c, m);
-  }
-  c.write_epoch = m.clock.now;
-  c.write_turn = m.turn;
-  c.writer = m.me | (atomic ? kAtomic : 0);
-  return conflict;
-}
-
-// Makes each cell stand for `1 << to` bytes where it stood for `1 << from`.
-void split_cells(Cell* into, const Cell* cells, size_t count, uint32_t from, uint32_t to) {
-  size_t parts = size_t(1) << (from - to);
-  for (size_t i = count; i-- > 0;) {
-    Cell cell = cells[i];
-    for (size_t k = 0; k < parts; k++) {
-      into[i * parts + k] = cell;
-    }
-  }
-}
-
-uint32_t granule(size_t offset, size_t bytes, uint32_t shift) {
-  size_t low = offset | bytes | (size_t(1) << shift);
-  return __builtin_ctzll(low);
-}
 
 __attribute__((noinline, cold)) void report_race(
     const Conflict& conflict,
@@ -180,13 +52,14 @@ __attribute__((noinline, cold)) void report_race(
   state->fault(kind, name, pc, message);
 }
 
-// The binding of `buffer` that an access at `address` is likeliest to go through.
+// The binding that an access to `buffer` is likeliest to go through.
 const Binding& binding_of(const Buffer& buffer, const char* address) {
   const Launch& launch = *state->launch;
   const Binding* best = nullptr;
   for (const Binding& binding : launch.bindings) {
     if (binding.name && binding.buffer == &buffer - launch.buffers &&
-        (!best || (binding.address <= address && binding.address > best->address))) {
+        (!best ||
+         (binding.address <= address && binding.address > best->address))) {
       best = &binding;
     }
   }
@@ -215,12 +88,18 @@ __attribute__((noinline, cold)) void report_out_of_bounds(
 }
 
 template <Access access>
-void shade_device(Buffer& b, const char* p, size_t bytes, bool atomic, const void* pc) {
+void shade_device(
+    Buffer& b,
+    const char* p,
+    size_t bytes,
+    bool atomic,
+    const void* pc) {
   State& s = *state;
   size_t offset = p - b.base;
   uint32_t shift = granule(offset, bytes, b.shift);
   if (shift < b.shift) {
-    Cell* cells = s.new_cells((b.bytes >> shift) + (size_t(1) << (b.shift - shift)));
+    Cell* cells =
+        s.new_cells((b.bytes >> shift) + (size_t(1) << (b.shift - shift)));
     if (b.touched) {
       split_cells(cells, b.cells, (b.bytes >> b.shift) + 1, b.shift, shift);
     }
@@ -234,26 +113,18 @@ void shade_device(Buffer& b, const char* p, size_t bytes, bool atomic, const voi
       uint16_t(s.current->thread),
       s.current->simdgroup->turn[1]};
   Cell* cell = b.cells + (offset >> b.shift);
-  Cell* end = cell + (bytes >> b.shift);
-  bool blank = false;
-  Conflict conflict = {};
-  for (; cell < end; cell++) {
-    Conflict found;
-    if (access == kRead) {
-      blank |= cell->write_epoch < m.valid;
-      found = note_read(*cell, m, atomic);
-    } else {
-      found = note_write(*cell, m, atomic);
-    }
-    if (found.with) {
-      conflict = found;
-    }
-  }
-  if (conflict.with) {
+  Found found = note<access>(cell, cell + (bytes >> b.shift), m, atomic);
+  if (found.conflict.with) {
     const Binding& binding = binding_of(b, p);
-    report_race(conflict, access, "device race", binding.name, p - binding.address, pc);
+    report_race(
+        found.conflict,
+        access,
+        "device race",
+        binding.name,
+        p - binding.address,
+        pc);
   }
-  if (blank && !b.initialised) {
+  if (found.blank && !b.initialised) {
     const Binding& binding = binding_of(b, p);
     char message[200];
     std::snprintf(
@@ -267,7 +138,11 @@ void shade_device(Buffer& b, const char* p, size_t bytes, bool atomic, const voi
 }
 
 template <Access access>
-void access_threadgroup(const char* p, size_t bytes, bool atomic, const void* pc) {
+void access_threadgroup(
+    const char* p,
+    size_t bytes,
+    bool atomic,
+    const void* pc) {
   State& s = *state;
   size_t offset = p - s.arena;
   uint8_t number = s.arena_variable[offset / kArenaUnit];
@@ -280,12 +155,23 @@ void access_threadgroup(const char* p, size_t bytes, bool atomic, const void* pc
       }
     }
     report_out_of_bounds(
-        access, "out-of-bounds threadgroup", v->name, bytes, p - v->address, v->bytes, pc);
+        access,
+        "out-of-bounds threadgroup",
+        v->name,
+        bytes,
+        p - v->address,
+        v->bytes,
+        pc);
     return;
   }
   uint32_t shift = granule(offset, bytes, s.arena_shift);
   if (shift < s.arena_shift) {
-    split_cells(s.arena_cells, s.arena_cells, kArenaBytes >> s.arena_shift, s.arena_shift, shift);
+    split_cells(
+        s.arena_cells,
+        s.arena_cells,
+        kArenaBytes >> s.arena_shift,
+        s.arena_shift,
+        shift);
     s.arena_shift = shift;
   }
   Memory m = {
@@ -294,25 +180,17 @@ void access_threadgroup(const char* p, size_t bytes, bool atomic, const void* pc
       uint16_t(s.current->thread),
       s.current->simdgroup->turn[0]};
   Cell* cell = s.arena_cells + (offset >> s.arena_shift);
-  Cell* end = cell + (bytes >> s.arena_shift);
-  bool blank = false;
-  Conflict conflict = {};
-  for (; cell < end; cell++) {
-    Conflict found;
-    if (access == kRead) {
-      blank |= cell->write_epoch < m.valid;
-      found = note_read(*cell, m, atomic);
-    } else {
-      found = note_write(*cell, m, atomic);
-    }
-    if (found.with) {
-      conflict = found;
-    }
+  Found found = note<access>(cell, cell + (bytes >> s.arena_shift), m, atomic);
+  if (found.conflict.with) {
+    report_race(
+        found.conflict,
+        access,
+        "threadgroup race",
+        v->name,
+        p - v->address,
+        pc);
   }
-  if (conflict.with) {
-    report_race(conflict, access, "threadgroup race", v->name, p - v->address, pc);
-  }
-  if (blank) {
+  if (found.blank) {
     char message[200];
     std::snprintf(
         message,
@@ -324,8 +202,9 @@ void access_threadgroup(const char* p, size_t bytes, bool atomic, const void* pc
   }
 }
 
-// An address in no memory that the thread has: the access would harm the simulator.
-[[noreturn]] void refuse(Access access, const char* p, size_t bytes, const void* pc) {
+// The access is to no memory of the thread: it would harm the simulator.
+[[noreturn]] void
+refuse(Access access, const char* p, size_t bytes, const void* pc) {
   char message[200];
   std::snprintf(
       message,
@@ -378,7 +257,8 @@ report_outside(Access access, const char* p, size_t bytes, const void* pc) {
 }
 
 template <Access access>
-inline void check(const void* address, size_t bytes, const void* pc, bool atomic = false) {
+inline void
+check(const void* address, size_t bytes, const void* pc, bool atomic = false) {
   State& s = *state;
   auto* p = static_cast<const char*>(address);
   size_t at = p - s.heap;
@@ -421,7 +301,8 @@ int find_images(dl_phdr_info* info, size_t, void*) {
     if (header.p_type == PT_LOAD) {
       uintptr_t from = info->dlpi_addr + header.p_vaddr;
       image.start = from < image.start ? from : image.start;
-      image.end = from + header.p_memsz > image.end ? from + header.p_memsz : image.end;
+      image.end =
+          from + header.p_memsz > image.end ? from + header.p_memsz : image.end;
     }
   }
   if (image.has(&images)) {
@@ -437,8 +318,8 @@ struct SourceLocation {
   uint32_t line, column;
 };
 
-// What UndefinedBehaviorSanitizer passes. An integer type's info is twice the logarithm of its
-// bits, and 1 where it is signed.
+// What UndefinedBehaviorSanitizer passes. An integer type's info is twice the
+// logarithm of its bits, and 1 where it is signed.
 struct TypeDescriptor {
   uint16_t kind, info;
   char name[];
@@ -471,7 +352,8 @@ const char* name_at(const char* p) {
   const State& s = *state;
   size_t at = p - s.heap;
   if (at < s.heap_bytes && s.chunk_buffer[at / kChunk]) {
-    return binding_of(s.launch->buffers[s.chunk_buffer[at / kChunk] - 1], p).name;
+    return binding_of(s.launch->buffers[s.chunk_buffer[at / kChunk] - 1], p)
+        .name;
   }
   at = p - s.arena;
   uint8_t variable = at < kArenaBytes ? s.arena_variable[at / kArenaUnit] : 0;
@@ -484,22 +366,23 @@ const char* name_at(const char* p) {
 
 extern "C" {
 
-__attribute__((visibility("default"))) void metalsim_attach(metalsim::State* state) {
+__attribute__((visibility("default"))) void metalsim_attach(
+    metalsim::State* state) {
   metalsim::state = state;
   dl_iterate_phdr(metalsim::find_images, nullptr);
 }
 
 #define PC __builtin_return_address(0)
-#define ACCESSES(PREFIX, BYTES)                                      \
-  HIDDEN void __tsan_##PREFIX##read##BYTES(void* p) {                \
-    metalsim::check<metalsim::kRead>(p, BYTES, PC);                  \
-  }                                                                  \
-  HIDDEN void __tsan_##PREFIX##write##BYTES(void* p) {               \
-    metalsim::check<metalsim::kWrite>(p, BYTES, PC);                 \
-  }                                                                  \
-  HIDDEN void __tsan_##PREFIX##read_write##BYTES(void* p) {          \
-    metalsim::check<metalsim::kRead>(p, BYTES, PC);                  \
-    metalsim::check<metalsim::kWrite>(p, BYTES, PC);                 \
+#define ACCESSES(PREFIX, BYTES)                             \
+  HIDDEN void __tsan_##PREFIX##read##BYTES(void* p) {       \
+    metalsim::check<metalsim::kRead>(p, BYTES, PC);         \
+  }                                                         \
+  HIDDEN void __tsan_##PREFIX##write##BYTES(void* p) {      \
+    metalsim::check<metalsim::kWrite>(p, BYTES, PC);        \
+  }                                                         \
+  HIDDEN void __tsan_##PREFIX##read_write##BYTES(void* p) { \
+    metalsim::check<metalsim::kRead>(p, BYTES, PC);         \
+    metalsim::check<metalsim::kWrite>(p, BYTES, PC);        \
   }
 ACCESSES(, 1)
 ACCESSES(, 2)
@@ -560,21 +443,28 @@ HIDDEN void __tsan_init() {}
 HIDDEN void __tsan_func_entry(void*) {}
 HIDDEN void __tsan_func_exit() {}
 
-HIDDEN void __ubsan_handle_out_of_bounds(metalsim::BoundsData* data, uintptr_t index) {
+HIDDEN void __ubsan_handle_out_of_bounds(
+    metalsim::BoundsData* data,
+    uintptr_t index) {
   char message[160];
   unsigned unused_bits = 64 - (1u << (data->index->info >> 1));
-  long value = data->index->info & 1 ? long(index << unused_bits) >> unused_bits : long(index);
-  std::snprintf(message, sizeof message, "index %ld of an array is out of bounds", value);
+  long value = data->index->info & 1 ? long(index << unused_bits) >> unused_bits
+                                     : long(index);
+  std::snprintf(
+      message, sizeof message, "index %ld of an array is out of bounds", value);
   metalsim::fault_at("out-of-bounds private", "", data->location, PC, message);
   metalsim::state->stop(); // the access would spoil the thread's stack
 }
 
-HIDDEN void __ubsan_handle_type_mismatch_v1(metalsim::TypeMismatchData* data, uintptr_t p) {
+HIDDEN void __ubsan_handle_type_mismatch_v1(
+    metalsim::TypeMismatchData* data,
+    uintptr_t p) {
   char message[160];
   size_t alignment = size_t(1) << data->log_alignment;
   if (p % alignment == 0) { // g++'s -fsanitize=object-size
     const char* outside = "access outside of a variable";
-    metalsim::fault_at("out-of-bounds private", "", data->location, PC, outside);
+    metalsim::fault_at(
+        "out-of-bounds private", "", data->location, PC, outside);
     metalsim::state->stop();
   }
   std::snprintf(

@@ -50,7 +50,11 @@ void add(
 
 } // namespace
 
-void report(const char* kind, const char* buffer, const void* pc, const char* message) {
+void report(
+    const char* kind,
+    const char* buffer,
+    const void* pc,
+    const char* message) {
   add(kind, buffer, pc, nullptr, message);
 }
 

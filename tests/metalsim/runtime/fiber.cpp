@@ -34,7 +34,8 @@ metalsim_switch:
 )");
 
 void* new_stack_pointer(char* top, void (*entry)()) {
-  auto* p = reinterpret_cast<void**>(reinterpret_cast<uintptr_t>(top) & ~uintptr_t(15));
+  auto* p = reinterpret_cast<void**>(
+      reinterpret_cast<uintptr_t>(top) & ~uintptr_t(15));
   *--p = nullptr; // the entry's return address, which also aligns its frame
   *--p = reinterpret_cast<void*>(entry);
   p -= 6;
@@ -81,7 +82,8 @@ metalsim_switch:
 )");
 
 void* new_stack_pointer(char* top, void (*entry)()) {
-  auto* p = reinterpret_cast<void**>(reinterpret_cast<uintptr_t>(top) & ~uintptr_t(15));
+  auto* p = reinterpret_cast<void**>(
+      reinterpret_cast<uintptr_t>(top) & ~uintptr_t(15));
   p -= 20;
   std::memset(p, 0, 20 * sizeof(void*));
   p[11] = reinterpret_cast<void*>(entry);

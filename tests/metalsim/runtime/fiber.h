@@ -10,7 +10,7 @@ constexpr size_t kStackBytes = 128 * 1024;
 
 extern "C" void metalsim_switch(void** save, void* load);
 
-// Stack pointer from which a switch enters `entry` on the stack that ends at `top`.
+// Stack pointer with which a switch enters `entry`, on the stack below `top`.
 void* new_stack_pointer(char* top, void (*entry)());
 
 } // namespace metalsim

@@ -1,5 +1,5 @@
 // Copyright © 2026 mlx_norms contributors
-// Device memory: each buffer is copied into pages of its own, followed by pages without access.
+// Device memory: a buffer's copy has pages of its own, with guard pages behind.
 #include <sys/mman.h>
 
 #include <cstdio>
@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kHeapBytes = size_t(1) << 36;
 constexpr size_t kAbsentChunks = kMaxBindings * kAbsentBytes / kChunk + 1;
-constexpr size_t kKeptBytes = size_t(256) << 20; // given back to the system after a launch
+constexpr size_t kKeptBytes = size_t(256) << 20; // more goes back to the system
 constexpr size_t kCellBlock = size_t(16) << 20;
 constexpr unsigned char kPoison = 0xff; // NaN in every float format
 
@@ -84,13 +84,15 @@ void reserve_memory() {
   state.heap_bytes = kHeapBytes;
   state.heap = static_cast<char*>(reserve(kHeapBytes, PROT_NONE));
   int both = PROT_READ | PROT_WRITE;
-  state.chunk_buffer = static_cast<uint16_t*>(reserve(kHeapBytes / kChunk * 2, both));
+  state.chunk_buffer =
+      static_cast<uint16_t*>(reserve(kHeapBytes / kChunk * 2, both));
   open_pages = static_cast<uint8_t*>(reserve(kHeapBytes / kChunk, both));
   state.arena = static_cast<char*>(reserve(kArenaBytes, both));
-  state.arena_cells = static_cast<Cell*>(reserve(kArenaBytes * sizeof(Cell), both));
+  state.arena_cells =
+      static_cast<Cell*>(reserve(kArenaBytes * sizeof(Cell), both));
   state.arena_shift = 2;
-  // A Metal compiler, which knows the function constants, drops loads whose values are not used:
-  // arguments that these leave out can be read, but their values are poison.
+  // Arguments that function constants leave out can be read, as poison: Metal's
+  // compiler drops the loads whose values are not used.
   mprotect(state.heap, kMaxBindings * kAbsentBytes, both);
   std::memset(state.heap, kPoison, kMaxBindings * kAbsentBytes);
   mprotect(state.heap, kMaxBindings * kAbsentBytes, PROT_READ);
@@ -105,11 +107,16 @@ Cell* new_cells(size_t count) {
     }
   }
   if (cell_block_count == sizeof cell_blocks / sizeof *cell_blocks) {
-    report("out of memory", "", nullptr, "the launch needs too much shadow memory");
+    report(
+        "out of memory",
+        "",
+        nullptr,
+        "the launch needs too much shadow memory");
     state.stop();
   }
   size_t capacity = count > kCellBlock ? count : kCellBlock;
-  auto* cells = static_cast<Cell*>(reserve(capacity * sizeof(Cell), PROT_READ | PROT_WRITE));
+  auto* cells = static_cast<Cell*>(
+      reserve(capacity * sizeof(Cell), PROT_READ | PROT_WRITE));
   cell_blocks[cell_block_count++] = {cells, capacity, count};
   return cells;
 }
@@ -117,7 +124,10 @@ Cell* new_cells(size_t count) {
 void forget_cells() {
   madvise(state.arena_cells, kArenaBytes * sizeof(Cell), MADV_DONTNEED);
   for (size_t i = 0; i < cell_block_count; i++) {
-    madvise(cell_blocks[i].cells, cell_blocks[i].capacity * sizeof(Cell), MADV_DONTNEED);
+    madvise(
+        cell_blocks[i].cells,
+        cell_blocks[i].capacity * sizeof(Cell),
+        MADV_DONTNEED);
   }
 }
 
@@ -142,7 +152,11 @@ void place_buffers(Launch& launch) {
     size_t pages = (buffer.bytes + kPage - 1) / kPage;
     size_t chunks = pages * kPage / kChunk + 1;
     if ((chunk + chunks) * kChunk > kHeapBytes) {
-      report("out of memory", "", nullptr, "the buffers of the launch are too large");
+      report(
+          "out of memory",
+          "",
+          nullptr,
+          "the buffers of the launch are too large");
       state.stop();
     }
     set_open(chunk, chunks, pages);
@@ -155,12 +169,15 @@ void place_buffers(Launch& launch) {
     } else {
       std::memset(buffer.base, kPoison, buffer.bytes);
     }
-    std::memset(buffer.base + buffer.bytes, kPoison, pages * kPage - buffer.bytes);
+    std::memset(
+        buffer.base + buffer.bytes, kPoison, pages * kPage - buffer.bytes);
     buffer.low = ~uint64_t(0);
     buffer.high = 0;
     buffer.shift = 4;
     buffer.touched = 0;
-    buffer.cells = launch.check > 1 ? new_cells((buffer.bytes >> buffer.shift) + 1) : nullptr;
+    buffer.cells = launch.check > 1
+        ? new_cells((buffer.bytes >> buffer.shift) + 1)
+        : nullptr;
     chunk += chunks;
   }
   used_chunks = chunk;
@@ -192,7 +209,10 @@ void return_buffers(Launch& launch) {
         std::memcpy(buffer.host, buffer.base, buffer.bytes);
       }
     } else if (buffer.writable && buffer.low < buffer.high) {
-      std::memcpy(buffer.host + buffer.low, buffer.base + buffer.low, buffer.high - buffer.low);
+      std::memcpy(
+          buffer.host + buffer.low,
+          buffer.base + buffer.low,
+          buffer.high - buffer.low);
     }
   }
 }
@@ -205,7 +225,8 @@ void report_unwritten(Launch& launch) {
       size_t cell = byte >> buffer.shift;
       size_t next = (cell + 1) << buffer.shift;
       next = next < buffer.must_stop ? next : buffer.must_stop;
-      if (!buffer.touched || buffer.cells[cell].write_epoch < state.device_clock.launch) {
+      if (!buffer.touched ||
+          buffer.cells[cell].write_epoch < state.device_clock.launch) {
         first = unwritten ? first : byte;
         unwritten += next - byte;
       }
@@ -230,7 +251,8 @@ Nearest nearest_binding(const char* address) {
   size_t at = address - state.heap;
   if (at < kMaxBindings * kAbsentBytes) {
     const Binding& binding = launch.bindings[at / kAbsentBytes];
-    return {binding.name ? binding.name : "", long(at % kAbsentBytes), 0, false};
+    return {
+        binding.name ? binding.name : "", long(at % kAbsentBytes), 0, false};
   }
   Nearest best = {"", 0, 0, true};
   size_t shortest = ~size_t(0);
@@ -245,7 +267,11 @@ Nearest nearest_binding(const char* address) {
                                                 : address - end;
     if (distance < shortest) {
       shortest = distance;
-      best = {binding.name, address - binding.address, size_t(end - binding.address), true};
+      best = {
+          binding.name,
+          address - binding.address,
+          size_t(end - binding.address),
+          true};
     }
   }
   return best;

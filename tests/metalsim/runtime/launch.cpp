@@ -51,19 +51,27 @@ void report_signal(int signal, const char* address, const void* pc) {
     return;
   }
   if (on_a_stack_guard(address)) {
-    report("access violation", "", pc, "a thread's private memory overflows its stack");
+    report(
+        "access violation",
+        "",
+        pc,
+        "a thread's private memory overflows its stack");
     return;
   }
   size_t at = address - state.heap;
   if (at >= state.heap_bytes) {
-    std::snprintf(message, sizeof message, "access to address %p", (const void*)address);
+    std::snprintf(
+        message, sizeof message, "access to address %p", (const void*)address);
     report("access violation", "", pc, message);
     return;
   }
   Nearest near = nearest_binding(address);
   if (!near.bound) {
     std::snprintf(
-        message, sizeof message, "buffer '%s' is used, but function constants leave it out", near.name);
+        message,
+        sizeof message,
+        "buffer '%s' is used, but function constants leave it out",
+        near.name);
     report("access violation", near.name, pc, message);
     return;
   }
@@ -88,7 +96,8 @@ void on_signal(int signal, siginfo_t* info, void* context) {
     }
     return;
   }
-  report_signal(signal, static_cast<char*>(info->si_addr), program_counter(context));
+  report_signal(
+      signal, static_cast<char*>(info->si_addr), program_counter(context));
   siglongjmp(escape, 1);
 }
 
@@ -135,7 +144,8 @@ void begin(Launch& launch) {
   state.check = launch.check;
   state.current = nullptr;
   state.group_position = {};
-  if (state.threadgroup_clock.now > kEpochLimit || state.device_clock.now > kEpochLimit) {
+  if (state.threadgroup_clock.now > kEpochLimit ||
+      state.device_clock.now > kEpochLimit) {
     forget_cells();
     state.threadgroup_clock.now = state.device_clock.now = 0;
   }
@@ -146,7 +156,7 @@ void begin(Launch& launch) {
   begin_threadgroup_memory();
 }
 
-// Threadgroup i of n in the order of the schedule: as they come, backwards, then by strides.
+// Threadgroup i of n: as they come, backwards, or by strides.
 uint64_t scheduled(uint64_t i, uint64_t n, uint32_t order) {
   if (order == 0) {
     return i;
@@ -179,7 +189,8 @@ void run_threadgroups(Launch& launch) {
          uint32_t(t / count[0] / count[1])},
         t);
     launch.threadgroups++;
-    launch.threads += uint64_t(state.group_size.x) * state.group_size.y * state.group_size.z;
+    launch.threads +=
+        uint64_t(state.group_size.x) * state.group_size.y * state.group_size.z;
   }
 }
 

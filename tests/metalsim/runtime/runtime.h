@@ -9,7 +9,11 @@ namespace metalsim {
 extern State state;
 
 // faults.cpp
-void report(const char* kind, const char* buffer, const void* pc, const char* message);
+void report(
+    const char* kind,
+    const char* buffer,
+    const void* pc,
+    const char* message);
 void report_at(
     const char* kind,
     const char* buffer,
@@ -24,7 +28,7 @@ void return_buffers(Launch& launch);
 void report_unwritten(Launch& launch);
 Cell* new_cells(size_t count);
 void forget_cells(); // of all memory: none is as if written or read
-// Name of the binding that `address` lies in or is nearest to; its offset in the bound bytes.
+// The binding that an address is nearest to, and its offset there.
 struct Nearest {
   const char* name;
   long offset;
@@ -36,10 +40,18 @@ Nearest nearest_binding(const char* address);
 // threadgroup.cpp
 void begin_threadgroup_memory();
 void clear_threadgroup_memory();
-void* threadgroup_variable(const void* tag, size_t bytes, size_t align, const char* name);
+void* threadgroup_variable(
+    const void* tag,
+    size_t bytes,
+    size_t align,
+    const char* name);
 
 // scheduler.cpp
-void collective(uint32_t operation, const Site* site, Combine combine, void* slot);
+void collective(
+    uint32_t operation,
+    const Site* site,
+    Combine combine,
+    void* slot);
 void simdgroup_barrier(uint32_t flags, const Site* site);
 void threadgroup_barrier(uint32_t flags, const Site* site);
 void inactive_lane(uint32_t lane, uint32_t read);

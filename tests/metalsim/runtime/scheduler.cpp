@@ -1,5 +1,5 @@
 // Copyright © 2026 mlx_norms contributors
-// Runs the threads of a threadgroup, each on a fiber, in the order that the schedule asks for.
+// Runs the threads of a threadgroup, each on a fiber, in the schedule's order.
 #include <sys/mman.h>
 
 #include <cstdio>
@@ -13,13 +13,17 @@ namespace metalsim {
 
 namespace {
 
-constexpr uint32_t kThreadgroupMemory = 2, kDeviceMemory = 1; // bits of mem_flags
+// Bits of mem_flags
+constexpr uint32_t kThreadgroupMemory = 2;
+constexpr uint32_t kDeviceMemory = 1;
+
 constexpr size_t kGuard = 4096;
 
 Fiber fibers[kMaxThreads]; // by SIMD-group, then by place in the schedule
 Simdgroup simdgroups[kMaxSimdgroups];
 uint32_t simdgroup_order[kMaxSimdgroups];
-uint32_t lane_at[kLanes], place_of[kLanes]; // the schedule's permutation of a SIMD-group
+// The schedule's permutation of a SIMD-group, and its inverse
+uint32_t lane_at[kLanes], place_of[kLanes];
 uint32_t free_stacks[kMaxThreads], free_stack_count, stack_count;
 uint32_t barrier_flags;
 bool switches_simdgroups; // after each SIMD operation
@@ -58,8 +62,9 @@ void begin(Fiber& fiber) {
     free_stacks[free_stack_count++] = stack_count++;
   }
   fiber.stack = free_stacks[--free_stack_count];
-  // Tops at different offsets, or all stacks would compete for the same cache sets.
-  char* top = state.stacks + (fiber.stack + 1) * kStackBytes - (fiber.stack % 61) * 192;
+  // Tops at different offsets, or the stacks would share their cache sets.
+  char* top =
+      state.stacks + (fiber.stack + 1) * kStackBytes - (fiber.stack % 61) * 192;
   fiber.stack_pointer = new_stack_pointer(top, run_fibers);
 }
 
@@ -89,7 +94,8 @@ void run_fibers() {
     done->stack_pointer = nullptr;
     Fiber* next = take_ready(group);
     if (next && !next->stack_pointer) {
-      next->stack = done->stack; // a thread that has not begun takes this stack over
+      // A thread that has not begun takes this stack over.
+      next->stack = done->stack;
       state.current = next;
       continue;
     }
@@ -104,8 +110,35 @@ void run_fibers() {
 
 bool same_site(const Site* a, const Site* b) {
   return a == b ||
-      (a->line == b->line && a->column == b->column && !std::strcmp(a->file, b->file));
+      (a->line == b->line && a->column == b->column &&
+       !std::strcmp(a->file, b->file));
 }
+
+// Whether two threads are at one place, reached through the same calls.
+bool same_place(
+    const Site* a,
+    const Call* a_calls,
+    const Site* b,
+    const Call* b_calls) {
+  for (; a_calls && b_calls;
+       a_calls = a_calls->outer, b_calls = b_calls->outer) {
+    if (!same_site(a_calls->site, b_calls->site)) {
+      return false;
+    }
+  }
+  return a_calls == b_calls && same_site(a, b);
+}
+
+struct Place {
+  char text[80];
+  Place(const Site* site, const Call* calls) {
+    size_t n = std::snprintf(text, sizeof text, "line %u", site->line);
+    for (; calls && n < sizeof text; calls = calls->outer) {
+      n += std::snprintf(
+          text + n, sizeof text - n, ", called at %u", calls->site->line);
+    }
+  }
+};
 
 void finish_operation(Simdgroup& group, uint32_t active) {
   void* slots[kLanes];
@@ -118,6 +151,12 @@ void finish_operation(Simdgroup& group, uint32_t active) {
   group.combine(slots, active);
   group.arrived &= ~active;
   group.ready |= places(active);
+  if (group.arrived) {
+    uint32_t lane = __builtin_ctz(group.arrived);
+    group.site = group.at[lane];
+    group.calls = group.called[lane];
+    group.combine = group.doing[lane];
+  }
 }
 
 // Some lanes wait at a SIMD operation that the others will not reach.
@@ -126,8 +165,9 @@ void finish_divergent(Simdgroup& group) {
   const Site* site = group.at[first];
   uint32_t active = 0;
   for (uint32_t lane = 0; lane < kLanes; lane++) {
-    if (group.arrived >> lane & 1 && same_site(group.at[lane], site) &&
-        group.doing[lane] == group.doing[first]) {
+    if (group.arrived >> lane & 1 && group.doing[lane] == group.doing[first] &&
+        same_place(
+            group.at[lane], group.called[lane], site, group.called[first])) {
       active |= 1u << lane;
     }
   }
@@ -148,8 +188,13 @@ void finish_divergent(Simdgroup& group) {
         __builtin_popcount(group.exist));
     if (elsewhere) {
       uint32_t lane = __builtin_ctz(elsewhere);
+      Place other(group.at[lane], group.called[lane]);
       std::snprintf(
-          message + n, sizeof message - n, ", lane %u is at line %u", lane, group.at[lane]->line);
+          message + n,
+          sizeof message - n,
+          ", lane %u is at %s",
+          lane,
+          other.text);
     } else if (through) {
       std::snprintf(
           message + n,
@@ -159,11 +204,12 @@ void finish_divergent(Simdgroup& group) {
     }
     report_at("SIMD divergence", "", site, nullptr, message);
   }
-  group.pending = active; // which the lane that is resumed finishes, on its own stack
+  // The lane that is resumed finishes it on its own stack.
+  group.pending = active;
   resume(state.current, &scheduler_stack_pointer);
 }
 
-// Runs a SIMD-group until its lanes wait for others, or just past a SIMD operation.
+// Runs a SIMD-group until its lanes wait, or just past a SIMD operation.
 void step(Simdgroup& group) {
   if (Fiber* fiber = take_ready(group)) {
     resume(fiber, &scheduler_stack_pointer);
@@ -175,27 +221,31 @@ void step(Simdgroup& group) {
 void pass_barrier(uint32_t live, uint32_t threads) {
   const Site* site = nullptr;
   const Site* other = nullptr;
+  const Call *calls = nullptr, *other_calls = nullptr;
   for (uint32_t s = 0; s < state.simdgroup_count; s++) {
     for (uint32_t held = simdgroups[s].held; held; held &= held - 1) {
       uint32_t lane = __builtin_ctz(held);
       const Site* here = simdgroups[s].at[lane];
+      const Call* called = simdgroups[s].called[lane];
       if (!site) {
         site = here;
+        calls = called;
         state.current = fiber_of(simdgroups[s], lane);
-      } else if (!other && !same_site(site, here)) {
+      } else if (!other && !same_place(site, calls, here, called)) {
         other = here;
+        other_calls = called;
       }
     }
   }
-  char message[160];
+  char message[200];
   if (other) {
     diverged = true;
     std::snprintf(
         message,
         sizeof message,
-        "threads wait at different barriers: line %u and line %u",
-        site->line,
-        other->line);
+        "threads wait at different barriers: %s and %s",
+        Place(site, calls).text,
+        Place(other, other_calls).text);
     report_at("barrier divergence", "", site, nullptr, message);
   }
   if (live != threads && !diverged) {
@@ -224,8 +274,7 @@ uint32_t random_number(uint32_t& seed) {
   return seed;
 }
 
-// Order 0 as they come, 1 backwards, from there on drawn; every other one changes the SIMD-group
-// at each SIMD operation, the rest let one run on to the next barrier.
+// As they come in schedule 0, backwards in 1, drawn in the others.
 void permute(uint32_t* order, uint32_t n, uint32_t& seed, uint32_t schedule) {
   for (uint32_t i = 0; i < n; i++) {
     order[i] = schedule == 1 ? n - 1 - i : i;
@@ -262,6 +311,7 @@ void prepare(Dim size, uint32_t order, uint64_t number) {
       fiber.position = {t % size.x, t / size.x % size.y, t / size.x / size.y};
     }
   }
+  // In the other schedules, each runs on to the next barrier.
   switches_simdgroups = order > 1 && order % 2;
 }
 
@@ -278,25 +328,34 @@ Dim group_size_at(Dim position) {
   uint32_t size[3];
   for (int i = 0; i < 3; i++) {
     uint32_t left = launch.grid[i] - at[i] * launch.group[i];
-    size[i] = launch.nonuniform && left < launch.group[i] ? left : launch.group[i];
+    size[i] =
+        launch.nonuniform && left < launch.group[i] ? left : launch.group[i];
   }
   return {size[0], size[1], size[2]};
 }
 
 } // namespace
 
-void collective(uint32_t operation, const Site* site, Combine combine, void* slot) {
+void collective(
+    uint32_t operation,
+    const Site* site,
+    Combine combine,
+    void* slot) {
   Fiber* self = state.current;
   Simdgroup& group = *self->simdgroup;
   group.slots[self->lane] = slot;
   group.at[self->lane] = site;
+  group.called[self->lane] = self->calls;
   group.doing[self->lane] = combine;
   if (!group.arrived) {
     group.site = site;
+    group.calls = self->calls;
     group.operation = operation;
     group.combine = combine;
     group.uniform = true;
-  } else if (group.combine != combine || !same_site(group.site, site)) {
+  } else if (
+      group.combine != combine ||
+      !same_place(group.site, group.calls, site, self->calls)) {
     group.uniform = false;
   }
   group.arrived |= 1u << self->lane;
@@ -318,7 +377,8 @@ void collective(uint32_t operation, const Site* site, Combine combine, void* slo
 }
 
 void simdgroup_barrier(uint32_t flags, const Site* site) {
-  constexpr Combine turns[] = {pass_turn<0>, pass_turn<1>, pass_turn<2>, pass_turn<3>};
+  constexpr Combine turns[] = {
+      pass_turn<0>, pass_turn<1>, pass_turn<2>, pass_turn<3>};
   collective(kSimdBarrier, site, turns[flags & 3], nullptr);
 }
 
@@ -326,6 +386,7 @@ void threadgroup_barrier(uint32_t flags, const Site* site) {
   Fiber* self = state.current;
   Simdgroup& group = *self->simdgroup;
   group.at[self->lane] = site;
+  group.called[self->lane] = self->calls;
   group.held |= 1u << self->lane;
   barrier_flags |= flags;
   suspend(&self->stack_pointer, group);
@@ -334,8 +395,13 @@ void threadgroup_barrier(uint32_t flags, const Site* site) {
 void inactive_lane(uint32_t lane, uint32_t read) {
   char message[160];
   std::snprintf(
-      message, sizeof message, "lane %u reads lane %u, which does not take part", lane, read);
-  report_at("SIMD divergence", "", state.current->simdgroup->site, nullptr, message);
+      message,
+      sizeof message,
+      "lane %u reads lane %u, which does not take part",
+      lane,
+      read);
+  report_at(
+      "SIMD divergence", "", state.current->simdgroup->site, nullptr, message);
 }
 
 void begin_schedule() {
@@ -356,6 +422,7 @@ void begin_schedule() {
   free_stack_count = stack_count;
   for (Fiber& fiber : fibers) {
     fiber.stack_pointer = nullptr;
+    fiber.calls = nullptr;
   }
   prepared_size = {};
   barrier_flags = 0;

@@ -1,5 +1,5 @@
 // Copyright © 2026 mlx_norms contributors
-// What the runtime shares with every compiled library: one State, reached through a pointer.
+// What the runtime and the compiled libraries share: one State.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,23 @@ constexpr size_t kThreadgroupLimit = 32768;
 constexpr size_t kArenaBytes = 256 * 1024; // kernels over the limit still run
 constexpr size_t kArenaUnit = 16;
 constexpr size_t kChunk = 64 * 1024;
-constexpr size_t kAbsentBytes = 4096; // what is readable of an argument that is left out
+constexpr size_t kAbsentBytes = 4096; // readable of an argument left out
 
 struct Dim {
   uint32_t x, y, z;
 };
 
-// Where a SIMD operation or a barrier stands; laid out as std::source_location's record.
+// A place in the source; laid out as std::source_location's record.
 struct Site {
   const char* file;
   const char* function;
   uint32_t line, column;
+};
+
+// A call, under way, of a function that waits for other threads.
+struct Call {
+  const Site* site;
+  const Call* outer;
 };
 
 struct Fault {
@@ -42,16 +48,18 @@ struct Fault {
   char message[200];
 };
 
-// What the last accesses to a granule of memory were. Epochs count the barriers that order it.
+// The last accesses to some bytes. Epochs count the barriers that order them.
 struct Cell {
   uint32_t write_epoch, read_epoch;
-  uint16_t writer, reader; // thread and the flags of checks.cpp
+  uint16_t writer, reader;        // thread and the flags of checks.cpp
   uint16_t write_turn, read_turn; // simdgroup_barriers passed by then
 };
 
-// Barriers passed: now, when the running threadgroup began, when the launch began.
+// Barriers passed
 struct Clock {
-  uint32_t now, group, launch;
+  uint32_t now;
+  uint32_t group;  // when the running threadgroup began
+  uint32_t launch; // when the launch began
 };
 
 struct Buffer {
@@ -59,11 +67,11 @@ struct Buffer {
   uint64_t bytes;
   uint32_t initialised, writable;
   uint64_t must_start, must_stop; // bytes that the launch has to write
-  uint64_t read, written; // bytes requested
+  uint64_t read, written;         // bytes requested
   char* base;
   Cell* cells;
   uint64_t low, high; // range of the bytes written
-  uint32_t shift; // log2 of the bytes a cell stands for
+  uint32_t shift;     // log2 of the bytes a cell stands for
   uint32_t touched;
 };
 
@@ -77,7 +85,7 @@ struct Binding {
 struct Launch {
   void (*kernel)();
   uint32_t grid[3], group[3];
-  uint32_t nonuniform, check, order, max_threads;
+  uint32_t nonuniform, check, order;
   uint64_t buffer_count;
   Buffer* buffers;
   Binding bindings[kMaxBindings];
@@ -94,20 +102,23 @@ using Combine = void (*)(void** slots, uint32_t active);
 struct Simdgroup {
   uint32_t exist, live, arrived, held, ran_through; // masks by lane
   uint32_t pending; // lanes of an operation that the resumed lane is to finish
-  uint32_t ready; // mask by place in the schedule
+  uint32_t ready;   // mask by place in the schedule
   uint32_t operation;
-  bool uniform;
+  bool uniform; // the lanes that have arrived are all at one place
   Combine combine;
   const Site* site;
   uint16_t turn[2]; // simdgroup_barriers passed: threadgroup, device memory
+  const Call* calls;
   void* slots[kLanes];
   const Site* at[kLanes];
+  const Call* called[kLanes];
   Combine doing[kLanes];
 };
 
 struct Fiber {
   void* stack_pointer; // null: not begun
   Simdgroup* simdgroup;
+  const Call* calls; // the innermost one
   uint32_t thread, lane, index, stack;
   Dim position;
 };
@@ -145,13 +156,26 @@ struct State {
   void* bindings[kMaxBindings];
   void* threadgroup_arguments[kMaxBindings];
 
-  void (*collective)(uint32_t operation, const Site* site, Combine combine, void* slot);
+  void (*collective)(
+      uint32_t operation,
+      const Site* site,
+      Combine combine,
+      void* slot);
   void (*simdgroup_barrier)(uint32_t flags, const Site* site);
   void (*threadgroup_barrier)(uint32_t flags, const Site* site);
-  void (*inactive_lane)(uint32_t lane, uint32_t read); // lane reads another that takes no part
-  void* (*threadgroup_variable)(const void* tag, size_t bytes, size_t align, const char* name);
+  // A lane reads another that takes no part.
+  void (*inactive_lane)(uint32_t lane, uint32_t read);
+  void* (*threadgroup_variable)(
+      const void* tag,
+      size_t bytes,
+      size_t align,
+      const char* name);
   Cell* (*new_cells)(size_t count);
-  void (*fault)(const char* kind, const char* buffer, const void* pc, const char* message);
+  void (*fault)(
+      const char* kind,
+      const char* buffer,
+      const void* pc,
+      const char* message);
   void (*fault_at)(
       const char* kind,
       const char* buffer,

@@ -17,7 +17,11 @@ size_t round_up(size_t n, size_t to) {
 
 } // namespace
 
-void* threadgroup_variable(const void* tag, size_t bytes, size_t align, const char* name) {
+void* threadgroup_variable(
+    const void* tag,
+    size_t bytes,
+    size_t align,
+    const char* name) {
   for (uint32_t i = 0; i < state.variable_count; i++) {
     if (state.variables[i].tag == tag) {
       return state.variables[i].address;
@@ -25,10 +29,18 @@ void* threadgroup_variable(const void* tag, size_t bytes, size_t align, const ch
   }
   Launch& launch = *state.launch;
   char message[160];
-  size_t start = round_up(state.arena_used + kRedZone, align > kArenaUnit ? align : kArenaUnit);
-  if (state.variable_count == kMaxVariables || start + bytes + kRedZone > kArenaBytes) {
-    std::snprintf(message, sizeof message, "no room for the %zu bytes of '%s'", bytes, name);
-    report("threadgroup memory limit", name, __builtin_return_address(0), message);
+  size_t start = round_up(
+      state.arena_used + kRedZone, align > kArenaUnit ? align : kArenaUnit);
+  if (state.variable_count == kMaxVariables ||
+      start + bytes + kRedZone > kArenaBytes) {
+    std::snprintf(
+        message,
+        sizeof message,
+        "no room for the %zu bytes of '%s'",
+        bytes,
+        name);
+    report(
+        "threadgroup memory limit", name, __builtin_return_address(0), message);
     state.stop();
   }
   char* address = state.arena + start;
@@ -41,7 +53,8 @@ void* threadgroup_variable(const void* tag, size_t bytes, size_t align, const ch
 
   size_t before = launch.threadgroup_used;
   launch.threadgroup_used += round_up(bytes, kArenaUnit);
-  if (before <= kThreadgroupLimit && launch.threadgroup_used > kThreadgroupLimit) {
+  if (before <= kThreadgroupLimit &&
+      launch.threadgroup_used > kThreadgroupLimit) {
     std::snprintf(
         message,
         sizeof message,
@@ -49,7 +62,8 @@ void* threadgroup_variable(const void* tag, size_t bytes, size_t align, const ch
         size_t(launch.threadgroup_used),
         name,
         kThreadgroupLimit);
-    report("threadgroup memory limit", name, __builtin_return_address(0), message);
+    report(
+        "threadgroup memory limit", name, __builtin_return_address(0), message);
   }
   return address;
 }

@@ -1,12 +1,13 @@
 // Copyright © 2026 mlx_norms contributors
-// <metal_atomic>. One thread runs at a time, so plain copies are atomic; they are made out of
-// sight of the memory checks, which are told instead.
+// <metal_atomic>. One thread runs at a time, so plain copies are atomic; they
+// are made out of sight of the memory checks, which are told instead.
 #pragma once
 
 #include "simdgroup.h"
 
 extern "C" {
-__attribute__((visibility("hidden"))) void metalsim_atomic_read(void* to, const void* p, size_t n);
+__attribute__((visibility("hidden"))) void
+metalsim_atomic_read(void* to, const void* p, size_t n);
 __attribute__((visibility("hidden"))) void
 metalsim_atomic_write(void* p, const void* from, size_t n);
 }
@@ -44,23 +45,27 @@ MSL_INLINE T atomic_load_explicit(const volatile atomic<T>* a, memory_order) {
   return x;
 }
 template <class T>
-MSL_INLINE void
-atomic_store_explicit(volatile atomic<T>* a, std::type_identity_t<T> x, memory_order) {
+MSL_INLINE void atomic_store_explicit(
+    volatile atomic<T>* a,
+    std::type_identity_t<T> x,
+    memory_order) {
   metalsim_atomic_write(const_cast<T*>(&a->value), &x, sizeof x);
 }
 
-#define MSL_ATOMIC(name, expression)                                                     \
-  template <class T>                                                                     \
-  MSL_INLINE T atomic_##name##_explicit(                                                 \
-      volatile atomic<T>* a, std::type_identity_t<T> operand, memory_order order) {      \
-    T old = atomic_load_explicit(a, order);                                              \
-    atomic_store_explicit(a, T(expression), order);                                      \
-    return old;                                                                          \
+#define MSL_ATOMIC(name, expression)                \
+  template <class T>                                \
+  MSL_INLINE T atomic_##name##_explicit(            \
+      volatile atomic<T>* a,                        \
+      std::type_identity_t<T> operand,              \
+      memory_order order) {                         \
+    T old = atomic_load_explicit(a, order);         \
+    atomic_store_explicit(a, T(expression), order); \
+    return old;                                     \
   }
 MSL_ATOMIC(exchange, operand)
 MSL_ATOMIC(fetch_add, old + operand)
 MSL_ATOMIC(fetch_sub, old - operand)
-MSL_ATOMIC(fetch_and, old & operand)
+MSL_ATOMIC(fetch_and, old& operand)
 MSL_ATOMIC(fetch_or, old | operand)
 MSL_ATOMIC(fetch_xor, old ^ operand)
 MSL_ATOMIC(fetch_min, metal::min(old, operand))
@@ -84,7 +89,9 @@ MSL_INLINE bool atomic_compare_exchange_weak_explicit(
   return equal;
 }
 
-MSL_INLINE void
-atomic_thread_fence(mem_flags, memory_order, thread_scope = thread_scope_device) {}
+MSL_INLINE void atomic_thread_fence(
+    mem_flags,
+    memory_order,
+    thread_scope = thread_scope_device) {}
 
 } // namespace metal

@@ -23,26 +23,26 @@ inline vec<T, N> abs(const vec<T, N>& x) {
   return r;
 }
 
-#define MSL_EXTREMUM(name, f, op)                                      \
-  template <msl::Integer A, msl::Integer B>                            \
-  constexpr std::common_type_t<A, B> name(A a, B b) {                  \
-    using T = std::common_type_t<A, B>;                                \
-    return T(b) op T(a) ? b : a;                                       \
-  }                                                                    \
-  template <msl::Scalar A, msl::Scalar B>                              \
-    requires(msl::is_float<A> || msl::is_float<B>)                     \
-  inline auto name(A a, B b) {                                         \
-    return msl::functions::f(a, b);                                    \
-  }                                                                    \
-  template <class A, class B>                                          \
-    requires msl::Operands<A, B>                                       \
-  inline msl::Common<A, B> name(const A& a, const B& b) {              \
-    using T = msl::Element<msl::Common<A, B>>;                         \
-    msl::Common<A, B> r;                                               \
-    for (int i = 0; i < msl::size_of<msl::Common<A, B>>; i++) {        \
+#define MSL_EXTREMUM(name, f, op)                                       \
+  template <msl::Integer A, msl::Integer B>                             \
+  constexpr std::common_type_t<A, B> name(A a, B b) {                   \
+    using T = std::common_type_t<A, B>;                                 \
+    return T(b) op T(a) ? b : a;                                        \
+  }                                                                     \
+  template <msl::Scalar A, msl::Scalar B>                               \
+    requires(msl::is_float<A> || msl::is_float<B>)                      \
+  inline auto name(A a, B b) {                                          \
+    return msl::functions::f(a, b);                                     \
+  }                                                                     \
+  template <class A, class B>                                           \
+    requires msl::Operands<A, B>                                        \
+  inline msl::Common<A, B> name(const A& a, const B& b) {               \
+    using T = msl::Element<msl::Common<A, B>>;                          \
+    msl::Common<A, B> r;                                                \
+    for (int i = 0; i < msl::size_of<msl::Common<A, B>>; i++) {         \
       r[i] = T(name(msl::component<T>(a, i), msl::component<T>(b, i))); \
-    }                                                                  \
-    return r;                                                          \
+    }                                                                   \
+    return r;                                                           \
   }
 MSL_EXTREMUM(min, fmin, <)
 MSL_EXTREMUM(max, fmax, >)
@@ -96,7 +96,9 @@ inline vec<T, N> normalize(const vec<T, N>& a) {
 template <class T>
 inline vec<T, 3> cross(const vec<T, 3>& a, const vec<T, 3>& b) {
   return vec<T, 3>(
-      a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]);
+      a[1] * b[2] - a[2] * b[1],
+      a[2] * b[0] - a[0] * b[2],
+      a[0] * b[1] - a[1] * b[0]);
 }
 
 namespace fast {

@@ -15,7 +15,8 @@ using Wide = std::conditional_t<
     std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
 template <Integer T>
 constexpr T saturated(Wide<T> x) {
-  Wide<T> low = std::numeric_limits<T>::min(), high = std::numeric_limits<T>::max();
+  Wide<T> low = std::numeric_limits<T>::min(),
+          high = std::numeric_limits<T>::max();
   return T(x < low ? low : x > high ? high : x);
 }
 
@@ -63,7 +64,8 @@ constexpr T extract_bits(T x, uint offset, uint count) {
 template <msl::Integer T>
 constexpr T insert_bits(T base, T inserted, uint offset, uint count) {
   using U = std::make_unsigned_t<T>;
-  U mask = count < uint(msl::bits<T>) ? U((U(1) << count) - 1) << offset : ~U(0) << offset;
+  U mask = count < uint(msl::bits<T>) ? U((U(1) << count) - 1) << offset
+                                      : ~U(0) << offset;
   return T((U(base) & ~mask) | (U(inserted) << offset & mask));
 }
 template <msl::Integer T>
@@ -80,7 +82,8 @@ constexpr T mad24(T a, T b, T c) {
 }
 template <msl::Integer T>
 constexpr std::make_unsigned_t<T> absdiff(T a, T b) {
-  return a < b ? std::make_unsigned_t<T>(b) - a : std::make_unsigned_t<T>(a) - b;
+  return a < b ? std::make_unsigned_t<T>(b) - a
+               : std::make_unsigned_t<T>(a) - b;
 }
 template <msl::Integer T>
 constexpr T addsat(T a, T b) {

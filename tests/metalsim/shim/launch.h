@@ -1,23 +1,30 @@
 // Copyright © 2026 mlx_norms contributors
-// What the generated code uses: arguments, positions, threadgroup variables, function constants.
+// What the rewritten and the generated code use.
 #pragma once
 
 #include "simdgroup.h"
 
 namespace msl {
 
-// The address of an argument, as whichever pointer the kernel takes.
+template <class T, size_t n>
+using Array = T[n];
+
+// The address of an argument, as what the kernel takes.
 struct Address {
   void* p;
   template <class T>
   operator T*() const {
     return static_cast<T*>(p);
   }
+  template <class T, size_t n>
+  operator Array<T, n>&() const {
+    return *static_cast<Array<T, n>*>(p);
+  }
 };
-MSL_INLINE Address bound(uint i) {
+MSL_STATE Address bound(uint i) {
   return {metalsim::state->bindings[i]};
 }
-MSL_INLINE Address threadgroup_argument(uint i) {
+MSL_STATE Address threadgroup_argument(uint i) {
   return {metalsim::state->threadgroup_arguments[i]};
 }
 
@@ -38,12 +45,12 @@ struct Position {
   }
 };
 
-#define MSL_POSITION(name, x, y, z)                       \
-  inline Position name() {                                \
-    const metalsim::State& s = *metalsim::state;          \
-    const metalsim::Fiber& f = *s.current;                \
-    (void)f;                                              \
-    return {{uint(x), uint(y), uint(z)}};                 \
+#define MSL_POSITION(name, x, y, z)              \
+  MSL_STATE Position name() {                    \
+    const metalsim::State& s = *metalsim::state; \
+    const metalsim::Fiber& f = *s.current;       \
+    (void)f;                                     \
+    return {{uint(x), uint(y), uint(z)}};        \
   }
 #define MSL_POSITION3(name, v) MSL_POSITION(name, v.x, v.y, v.z)
 MSL_POSITION(
@@ -71,7 +78,11 @@ MSL_POSITION(thread_execution_width, 32, 0, 0)
 MSL_POSITION(thread_index_in_quadgroup, f.lane & 3, 0, 0)
 MSL_POSITION(quadgroup_index_in_threadgroup, f.thread / 4, 0, 0)
 MSL_POSITION(quadgroup_index_in_simdgroup, f.lane / 4, 0, 0)
-MSL_POSITION(quadgroups_per_threadgroup, (s.group_size.x * s.group_size.y * s.group_size.z + 3) / 4, 0, 0)
+MSL_POSITION(
+    quadgroups_per_threadgroup,
+    (s.group_size.x * s.group_size.y * s.group_size.z + 3) / 4,
+    0,
+    0)
 #undef MSL_POSITION3
 #undef MSL_POSITION
 
@@ -83,13 +94,26 @@ MSL_INLINE T& threadgroup_variable(const char* name) {
       metalsim::state->threadgroup_variable(&tag, sizeof(T), alignof(T), name));
 }
 
-// The thread has come to the end of the kernel's body: it has passed by whatever others wait at.
-MSL_INLINE void end_of_kernel() {
+// The thread has not returned early: it has passed whatever others wait at.
+MSL_STATE void end_of_kernel() {
   const metalsim::Fiber& f = *metalsim::state->current;
   f.simdgroup->ran_through |= 1u << f.lane;
 }
 
-// Kind of a scalar, as NumPy's: b bool, i and u integers, f float and half, B bfloat, V others.
+// A call of a function that waits for other threads, for as long as it takes.
+struct Call : metalsim::Call {
+  MSL_STATE explicit Call(const void* site)
+      : metalsim::Call{
+            static_cast<const metalsim::Site*>(site),
+            metalsim::state->current->calls} {
+    metalsim::state->current->calls = this;
+  }
+  MSL_STATE ~Call() {
+    metalsim::state->current->calls = outer;
+  }
+};
+
+// NumPy's kind of a scalar (b, i, u, f), B for bfloat, V for what is none.
 template <class T>
 constexpr char kind_of() {
   using E = Element<std::remove_cv_t<T>>;
@@ -115,7 +139,11 @@ constexpr Type type_of() {
   if constexpr (std::is_void_v<T>) {
     return {'V', std::is_const_v<T>, 1, 1};
   } else {
-    return {kind_of<T>(), std::is_const_v<T>, uint16_t(size_of<T> ? size_of<T> : 1), sizeof(E)};
+    return {
+        kind_of<T>(),
+        std::is_const_v<T>,
+        uint16_t(size_of<T> ? size_of<T> : 1),
+        sizeof(E)};
   }
 }
 
@@ -149,7 +177,7 @@ struct FunctionConstant : Constant {
   }
 };
 
-// A constant that is computed from function constants, in the order of declaration.
+// A constant computed from function constants; they are in declared order.
 struct Derived {
   void (*compute)();
   Derived* next;

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
-// <metal_math>. Everything is computed in float and rounded once; a bfloat becomes a float, as in
-// MSL. metal::fast and metal::precise are the same functions.
+// <metal_math>, computed in float and rounded once; a bfloat becomes a float,
+// as in MSL. metal::fast and metal::precise are the same functions.
 #pragma once
 
 #include "vector.h"
@@ -59,23 +59,23 @@ inline float smoothstep(float low, float high, float x) {
 template <class T>
 using Rounded = std::conditional_t<std::is_same_v<T, half>, half, float>;
 
-// A float function of one, two or three arguments on scalars and, component by component, vectors.
-#define MSL_FUNCTION1(name, f)                                             \
-  template <Float T>                                                       \
-  MSL_INLINE Rounded<T> name(T x) {                                        \
-    return Rounded<T>(f(float(x)));                                        \
-  }                                                                        \
-  template <Integer T>                                                     \
-  MSL_INLINE float name(T x) {                                             \
-    return f(float(x));                                                    \
-  }                                                                        \
-  template <Float T, int N>                                                \
-  MSL_INLINE metal::vec<Rounded<T>, N> name(const metal::vec<T, N>& x) {   \
-    metal::vec<Rounded<T>, N> r;                                           \
-    for (int i = 0; i < N; i++) {                                          \
-      r[i] = Rounded<T>(f(float(x[i])));                                   \
-    }                                                                      \
-    return r;                                                              \
+// A float function of one to three scalars or, by components, vectors.
+#define MSL_FUNCTION1(name, f)                                           \
+  template <Float T>                                                     \
+  MSL_INLINE Rounded<T> name(T x) {                                      \
+    return Rounded<T>(f(float(x)));                                      \
+  }                                                                      \
+  template <Integer T>                                                   \
+  MSL_INLINE float name(T x) {                                           \
+    return f(float(x));                                                  \
+  }                                                                      \
+  template <Float T, int N>                                              \
+  MSL_INLINE metal::vec<Rounded<T>, N> name(const metal::vec<T, N>& x) { \
+    metal::vec<Rounded<T>, N> r;                                         \
+    for (int i = 0; i < N; i++) {                                        \
+      r[i] = Rounded<T>(f(float(x[i])));                                 \
+    }                                                                    \
+    return r;                                                            \
   }
 
 // Scalars of different types meet in the wider one.
@@ -85,86 +85,90 @@ using Widest = std::conditional_t<
     half,
     float>;
 
-#define MSL_FUNCTION2(name, f)                                             \
-  template <Scalar A, Scalar B>                                            \
-    requires(is_float<A> || is_float<B>)                                   \
-  MSL_INLINE Widest<A, B> name(A x, B y) {                                 \
-    return Widest<A, B>(f(float(x), float(y)));                            \
-  }                                                                        \
-  template <class A, class B>                                              \
-    requires(Operands<A, B> && is_float<Element<Common<A, B>>>)            \
-  MSL_INLINE auto name(const A& x, const B& y) {                           \
-    using T = Element<Common<A, B>>;                                       \
-    metal::vec<Rounded<T>, size_of<Common<A, B>>> r;                       \
-    for (int i = 0; i < size_of<Common<A, B>>; i++) {                      \
-      r[i] = Rounded<T>(f(float(component<T>(x, i)), float(component<T>(y, i)))); \
-    }                                                                      \
-    return r;                                                              \
+#define MSL_FUNCTION2(name, f)                                                 \
+  template <Scalar A, Scalar B>                                                \
+    requires(is_float<A> || is_float<B>)                                       \
+  MSL_INLINE Widest<A, B> name(A x, B y) {                                     \
+    return Widest<A, B>(f(float(x), float(y)));                                \
+  }                                                                            \
+  template <class A, class B>                                                  \
+    requires(Operands<A, B> && is_float<Element<Common<A, B>>>)                \
+  MSL_INLINE auto name(const A& x, const B& y) {                               \
+    using T = Element<Common<A, B>>;                                           \
+    metal::vec<Rounded<T>, size_of<Common<A, B>>> r;                           \
+    for (int i = 0; i < size_of<Common<A, B>>; i++) {                          \
+      r[i] =                                                                   \
+          Rounded<T>(f(float(component<T>(x, i)), float(component<T>(y, i)))); \
+    }                                                                          \
+    return r;                                                                  \
   }
 
-#define MSL_FUNCTION3(name, f)                                             \
-  template <Scalar A, Scalar B, Scalar C>                                  \
-    requires(is_float<A> || is_float<B> || is_float<C>)                    \
-  MSL_INLINE Widest<A, B, C> name(A x, B y, C z) {                         \
-    return Widest<A, B, C>(f(float(x), float(y), float(z)));               \
-  }                                                                        \
-  template <class A, class B, class C>                                     \
-    requires(Vector<A> || Vector<B> || Vector<C>)                          \
-  MSL_INLINE auto name(const A& x, const B& y, const C& z) {               \
-    using V = std::conditional_t<Vector<A>, A, std::conditional_t<Vector<B>, B, C>>; \
-    using T = Element<V>;                                                  \
-    metal::vec<Rounded<T>, size_of<V>> r;                                  \
-    for (int i = 0; i < size_of<V>; i++) {                                 \
-      r[i] = Rounded<T>(                                                   \
-          f(float(component<T>(x, i)), float(component<T>(y, i)), float(component<T>(z, i)))); \
-    }                                                                      \
-    return r;                                                              \
+#define MSL_FUNCTION3(name, f)                                                 \
+  template <Scalar A, Scalar B, Scalar C>                                      \
+    requires(is_float<A> || is_float<B> || is_float<C>)                        \
+  MSL_INLINE Widest<A, B, C> name(A x, B y, C z) {                             \
+    return Widest<A, B, C>(f(float(x), float(y), float(z)));                   \
+  }                                                                            \
+  template <class A, class B, class C>                                         \
+    requires(Vector<A> || Vector<B> || Vector<C>)                              \
+  MSL_INLINE auto name(const A& x, const B& y, const C& z) {                   \
+    using V =                                                                  \
+        std::conditional_t<Vector<A>, A, std::conditional_t<Vector<B>, B, C>>; \
+    using T = Element<V>;                                                      \
+    metal::vec<Rounded<T>, size_of<V>> r;                                      \
+    for (int i = 0; i < size_of<V>; i++) {                                     \
+      r[i] = Rounded<T>(                                                       \
+          f(float(component<T>(x, i)),                                         \
+            float(component<T>(y, i)),                                         \
+            float(component<T>(z, i))));                                       \
+    }                                                                          \
+    return r;                                                                  \
   }
 
-#define MSL_FUNCTIONS1(X)       \
-  X(exp, __builtin_expf)        \
-  X(exp2, __builtin_exp2f)      \
-  X(exp10, msl::exp10)          \
-  X(log, __builtin_logf)        \
-  X(log2, __builtin_log2f)      \
-  X(log10, __builtin_log10f)    \
-  X(sqrt, __builtin_sqrtf)      \
-  X(rsqrt, msl::rsqrt)          \
-  X(sin, __builtin_sinf)        \
-  X(cos, __builtin_cosf)        \
-  X(tan, __builtin_tanf)        \
-  X(sinpi, msl::sinpi)          \
-  X(cospi, msl::cospi)          \
-  X(tanpi, msl::tanpi)          \
-  X(asin, __builtin_asinf)      \
-  X(acos, __builtin_acosf)      \
-  X(atan, __builtin_atanf)      \
-  X(sinh, __builtin_sinhf)      \
-  X(cosh, __builtin_coshf)      \
-  X(tanh, __builtin_tanhf)      \
-  X(asinh, __builtin_asinhf)    \
-  X(acosh, __builtin_acoshf)    \
-  X(atanh, __builtin_atanhf)    \
-  X(floor, __builtin_floorf)    \
-  X(ceil, __builtin_ceilf)      \
-  X(trunc, __builtin_truncf)    \
-  X(round, __builtin_roundf)    \
-  X(rint, __builtin_rintf)      \
-  X(fabs, __builtin_fabsf)      \
-  X(fract, msl::fract)          \
-  X(sign, msl::sign)            \
+#define MSL_FUNCTIONS1(X)    \
+  X(exp, __builtin_expf)     \
+  X(exp2, __builtin_exp2f)   \
+  X(exp10, msl::exp10)       \
+  X(log, __builtin_logf)     \
+  X(log2, __builtin_log2f)   \
+  X(log10, __builtin_log10f) \
+  X(sqrt, __builtin_sqrtf)   \
+  X(rsqrt, msl::rsqrt)       \
+  X(sin, __builtin_sinf)     \
+  X(cos, __builtin_cosf)     \
+  X(tan, __builtin_tanf)     \
+  X(sinpi, msl::sinpi)       \
+  X(cospi, msl::cospi)       \
+  X(tanpi, msl::tanpi)       \
+  X(asin, __builtin_asinf)   \
+  X(acos, __builtin_acosf)   \
+  X(atan, __builtin_atanf)   \
+  X(sinh, __builtin_sinhf)   \
+  X(cosh, __builtin_coshf)   \
+  X(tanh, __builtin_tanhf)   \
+  X(asinh, __builtin_asinhf) \
+  X(acosh, __builtin_acoshf) \
+  X(atanh, __builtin_atanhf) \
+  X(floor, __builtin_floorf) \
+  X(ceil, __builtin_ceilf)   \
+  X(trunc, __builtin_truncf) \
+  X(round, __builtin_roundf) \
+  X(rint, __builtin_rintf)   \
+  X(fabs, __builtin_fabsf)   \
+  X(fract, msl::fract)       \
+  X(sign, msl::sign)         \
   X(saturate, msl::saturate)
 
-#define MSL_FUNCTIONS2(X)         \
-  X(pow, __builtin_powf)          \
-  X(powr, __builtin_powf)         \
-  X(atan2, __builtin_atan2f)      \
-  X(fmod, __builtin_fmodf)        \
-  X(fmin, __builtin_fminf)        \
-  X(fmax, __builtin_fmaxf)        \
-  X(fdim, __builtin_fdimf)        \
+#define MSL_FUNCTIONS2(X)          \
+  X(pow, __builtin_powf)           \
+  X(powr, __builtin_powf)          \
+  X(atan2, __builtin_atan2f)       \
+  X(fmod, __builtin_fmodf)         \
+  X(fmin, __builtin_fminf)         \
+  X(fmax, __builtin_fmaxf)         \
+  X(fdim, __builtin_fdimf)         \
   X(copysign, __builtin_copysignf) \
-  X(divide, msl::divide)          \
+  X(divide, msl::divide)           \
   X(step, msl::step)
 
 #define MSL_FUNCTIONS3(X)    \
@@ -236,17 +240,17 @@ inline Rounded<T> sincos(T x, T& c) {
 } // namespace msl
 
 #define MSL_USING(name, f) using msl::functions::name;
-#define MSL_USING_ALL             \
-  MSL_FUNCTIONS1(MSL_USING)       \
-  MSL_FUNCTIONS2(MSL_USING)       \
-  MSL_FUNCTIONS3(MSL_USING)       \
-  MSL_USING(fma, )                \
-  MSL_USING(mad, )                \
-  MSL_USING(ldexp, )              \
-  MSL_USING(frexp, )              \
-  MSL_USING(ilogb, )              \
-  MSL_USING(modf, )               \
-  MSL_USING(nextafter, )          \
+#define MSL_USING_ALL       \
+  MSL_FUNCTIONS1(MSL_USING) \
+  MSL_FUNCTIONS2(MSL_USING) \
+  MSL_FUNCTIONS3(MSL_USING) \
+  MSL_USING(fma, )          \
+  MSL_USING(mad, )          \
+  MSL_USING(ldexp, )        \
+  MSL_USING(frexp, )        \
+  MSL_USING(ilogb, )        \
+  MSL_USING(modf, )         \
+  MSL_USING(nextafter, )    \
   MSL_USING(sincos, )
 
 namespace metal {
@@ -260,9 +264,9 @@ MSL_USING_ALL
 } // namespace metal
 
 // The compiler's own functions, which MLX's headers call on floats.
-#define MSL_INTERNAL1(name, f)                      \
+#define MSL_INTERNAL1(name, f)                        \
   inline float __metal_##name(float x, bool = true) { \
-    return f(x);                                    \
+    return f(x);                                      \
   }
 #define MSL_INTERNAL2(name, f)                                 \
   inline float __metal_##name(float x, float y, bool = true) { \

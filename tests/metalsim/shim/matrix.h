@@ -47,7 +47,9 @@ inline vec<T, C> operator*(const vec<T, R>& v, const matrix<T, C, R>& m) {
   return r;
 }
 template <class T, int K, int R, int C>
-inline matrix<T, C, R> operator*(const matrix<T, K, R>& a, const matrix<T, C, K>& b) {
+inline matrix<T, C, R> operator*(
+    const matrix<T, K, R>& a,
+    const matrix<T, C, K>& b) {
   matrix<T, C, R> r;
   for (int c = 0; c < C; c++) {
     r[c] = a * b[c];
@@ -92,15 +94,15 @@ inline matrix<T, R, C> transpose(const matrix<T, C, R>& m) {
 
 } // namespace metal
 
-#define MSL_MATRICES(T)                    \
-  typedef metal::matrix<T, 2, 2> T##2x2;   \
-  typedef metal::matrix<T, 2, 3> T##2x3;   \
-  typedef metal::matrix<T, 2, 4> T##2x4;   \
-  typedef metal::matrix<T, 3, 2> T##3x2;   \
-  typedef metal::matrix<T, 3, 3> T##3x3;   \
-  typedef metal::matrix<T, 3, 4> T##3x4;   \
-  typedef metal::matrix<T, 4, 2> T##4x2;   \
-  typedef metal::matrix<T, 4, 3> T##4x3;   \
+#define MSL_MATRICES(T)                  \
+  typedef metal::matrix<T, 2, 2> T##2x2; \
+  typedef metal::matrix<T, 2, 3> T##2x3; \
+  typedef metal::matrix<T, 2, 4> T##2x4; \
+  typedef metal::matrix<T, 3, 2> T##3x2; \
+  typedef metal::matrix<T, 3, 3> T##3x3; \
+  typedef metal::matrix<T, 3, 4> T##3x4; \
+  typedef metal::matrix<T, 4, 2> T##4x2; \
+  typedef metal::matrix<T, 4, 3> T##4x3; \
   typedef metal::matrix<T, 4, 4> T##4x4;
 MSL_MATRICES(float)
 MSL_MATRICES(half)

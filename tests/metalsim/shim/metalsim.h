@@ -1,5 +1,5 @@
 // Copyright © 2026 mlx_norms contributors
-// The Metal standard library for the host's compiler, put before each rewritten source.
+// The Metal standard library, put before each rewritten source.
 #pragma once
 
 #include "types.h"

@@ -29,18 +29,18 @@ constexpr bool all(bool v) {
   return v;
 }
 
-#define MSL_PREDICATE(name, builtin)                \
-  template <msl::Float T>                           \
-  inline bool name(T x) {                           \
-    return builtin(float(x));                       \
-  }                                                 \
-  template <msl::Float T, int N>                    \
-  inline vec<bool, N> name(const vec<T, N>& x) {    \
-    vec<bool, N> r;                                 \
-    for (int i = 0; i < N; i++) {                   \
-      r[i] = builtin(float(x[i]));                  \
-    }                                               \
-    return r;                                       \
+#define MSL_PREDICATE(name, builtin)             \
+  template <msl::Float T>                        \
+  inline bool name(T x) {                        \
+    return builtin(float(x));                    \
+  }                                              \
+  template <msl::Float T, int N>                 \
+  inline vec<bool, N> name(const vec<T, N>& x) { \
+    vec<bool, N> r;                              \
+    for (int i = 0; i < N; i++) {                \
+      r[i] = builtin(float(x[i]));               \
+    }                                            \
+    return r;                                    \
   }
 MSL_PREDICATE(isnan, __builtin_isnan)
 MSL_PREDICATE(isinf, __builtin_isinf)
@@ -58,7 +58,8 @@ constexpr T select(T a, T b, bool c) {
   return c ? b : a;
 }
 template <class T, int N>
-constexpr vec<T, N> select(const vec<T, N>& a, const vec<T, N>& b, const vec<bool, N>& c) {
+constexpr vec<T, N>
+select(const vec<T, N>& a, const vec<T, N>& b, const vec<bool, N>& c) {
   vec<T, N> r;
   for (int i = 0; i < N; i++) {
     r[i] = c[i] ? b[i] : a[i];

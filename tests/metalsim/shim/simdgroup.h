@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
-// <metal_simdgroup>, <metal_quadgroup> and the barriers: operations at which lanes wait for each
-// other. A reduction is a tree over lanes 1, 2, 4, 8 and 16 apart.
+// <metal_simdgroup>, <metal_quadgroup> and the barriers. A reduction is a tree
+// over lanes 1, 2, 4, 8 and 16 apart.
 #pragma once
 
 #include <source_location>
@@ -11,20 +11,34 @@ namespace msl {
 
 // Where the caller stands, as a default argument.
 #define MSL_SITE const void* site = __builtin_source_location()
+// Reads the runtime's state; inlined into checked code, it would be checked.
+#ifdef MSL_CHECKED
+#define MSL_STATE inline __attribute__((noinline)) MSL_UNCHECKED
+#else
+#define MSL_STATE MSL_INLINE
+#endif
+#define MSL_COMBINE [](void** slots, uint32_t active) MSL_UNCHECKED
 
-MSL_INLINE uint lane() {
+MSL_STATE uint lane() {
   return metalsim::state->current->lane;
 }
+MSL_STATE void meet(
+    metalsim::Operation operation,
+    const void* site,
+    metalsim::Combine combine,
+    void* slot) {
+  metalsim::state->collective(
+      operation, static_cast<const metalsim::Site*>(site), combine, slot);
+}
 
-// Brings the lanes' slots together in `combine`, which sees those of the active lanes.
+// Waits for the other lanes; `combine` then sees the slots of the active ones.
 template <class Slot>
 MSL_INLINE void together(
     metalsim::Operation operation,
     Slot& slot,
     metalsim::Combine combine,
     const void* site) {
-  metalsim::state->collective(
-      operation, static_cast<const metalsim::Site*>(site), combine, &slot);
+  meet(operation, site, combine, &slot);
 }
 
 template <class T, class F>
@@ -32,7 +46,7 @@ T reduce(T x, F, const void* site) {
   together(
       metalsim::kReduce,
       x,
-      [](void** slots, uint32_t active) {
+      MSL_COMBINE {
         T partial[32];
         for (uint i = 0; i < 32; i++) {
           if (active >> i & 1) {
@@ -66,7 +80,7 @@ T quad_reduce(T x, F, const void* site) {
   together(
       metalsim::kReduce,
       x,
-      [](void** slots, uint32_t active) {
+      MSL_COMBINE {
         for (uint quad = 0; quad < 32; quad += 4) {
           T total{};
           bool any = false;
@@ -96,7 +110,7 @@ T scan(T x, T neutral, F, const void* site) {
   together(
       metalsim::kReduce,
       slot,
-      [](void** slots, uint32_t active) {
+      MSL_COMBINE {
         T total{};
         bool any = false;
         for (uint i = 0; i < 32; i++) {
@@ -115,25 +129,25 @@ T scan(T x, T neutral, F, const void* site) {
 
 struct Sum {
   template <class T>
-  T operator()(const T& a, const T& b) const {
+  MSL_UNCHECKED T operator()(const T& a, const T& b) const {
     return T(a + b);
   }
 };
 struct Product {
   template <class T>
-  T operator()(const T& a, const T& b) const {
+  MSL_UNCHECKED T operator()(const T& a, const T& b) const {
     return T(a * b);
   }
 };
 struct Max {
   template <class T>
-  T operator()(const T& a, const T& b) const {
+  MSL_UNCHECKED T operator()(const T& a, const T& b) const {
     return T(metal::max(a, b));
   }
 };
 struct Min {
   template <class T>
-  T operator()(const T& a, const T& b) const {
+  MSL_UNCHECKED T operator()(const T& a, const T& b) const {
     return T(metal::min(a, b));
   }
 };
@@ -141,23 +155,24 @@ struct Min {
 template <class T>
 using Bits = std::conditional_t<sizeof(T) == 2, ushort, uint>;
 
-#define MSL_BITWISE(Name, op)                                         \
-  struct Name {                                                       \
-    template <class T>                                                \
-    T operator()(const T& a, const T& b) const {                      \
-      if constexpr (is_float<T>) {                                    \
-        return as_type<T>(Bits<T>(as_type<Bits<T>>(a) op as_type<Bits<T>>(b))); \
-      } else {                                                        \
-        return T(a op b);                                             \
-      }                                                               \
-    }                                                                 \
+#define MSL_BITWISE(Name, op)                                     \
+  struct Name {                                                   \
+    template <class T>                                            \
+    T operator()(const T& a, const T& b) const {                  \
+      if constexpr (is_float<T>) {                                \
+        return as_type<T>(                                        \
+            Bits<T>(as_type<Bits<T>>(a) op as_type<Bits<T>>(b))); \
+      } else {                                                    \
+        return T(a op b);                                         \
+      }                                                           \
+    }                                                             \
   };
 MSL_BITWISE(And, &)
 MSL_BITWISE(Or, |)
 MSL_BITWISE(Xor, ^)
 #undef MSL_BITWISE
 
-// What a lane reads: `value` or `fill` of lane `source`; its own value where that is negative.
+// A lane reads `value` or `fill` of lane `source`; -1 stands for its own value.
 template <class T>
 struct Shuffled {
   T value, fill, result;
@@ -171,7 +186,7 @@ T shuffle(T x, T fill, int source, bool filled, const void* site) {
   together(
       metalsim::kShuffle,
       slot,
-      [](void** slots, uint32_t active) {
+      MSL_COMBINE {
         for (uint i = 0; i < 32; i++) {
           if (!(active >> i & 1)) {
             continue;
@@ -184,7 +199,8 @@ T shuffle(T x, T fill, int source, bool filled, const void* site) {
             auto& other = *static_cast<Shuffled<T>*>(slots[s.source]);
             s.result = s.filled ? other.fill : other.value;
           } else {
-            __builtin_memset(static_cast<void*>(&s.result), 0xff, sizeof s.result);
+            __builtin_memset(
+                static_cast<void*>(&s.result), 0xff, sizeof s.result);
             metalsim::state->inactive_lane(i, s.source);
           }
         }
@@ -209,26 +225,27 @@ constexpr mem_flags operator|(mem_flags a, mem_flags b) {
   return mem_flags(int(a) | int(b));
 }
 
-MSL_INLINE void threadgroup_barrier(mem_flags flags, MSL_SITE) {
+MSL_STATE void threadgroup_barrier(mem_flags flags, MSL_SITE) {
   metalsim::state->threadgroup_barrier(
       uint32_t(flags), static_cast<const metalsim::Site*>(site));
 }
-MSL_INLINE void simdgroup_barrier(mem_flags flags, MSL_SITE) {
-  metalsim::state->simdgroup_barrier(uint32_t(flags), static_cast<const metalsim::Site*>(site));
+MSL_STATE void simdgroup_barrier(mem_flags flags, MSL_SITE) {
+  metalsim::state->simdgroup_barrier(
+      uint32_t(flags), static_cast<const metalsim::Site*>(site));
 }
 
-#define MSL_REDUCTION(name, F)                          \
-  template <class T>                                    \
-  MSL_INLINE T simd_##name(T x, MSL_SITE) {             \
-    return msl::reduce(x, F(), site);                   \
-  }                                                     \
-  template <class T>                                    \
-  MSL_INLINE T quad_##name(T x, MSL_SITE) {             \
-    return msl::quad_reduce(x, F(), site);              \
-  }                                                     \
-  template <class T>                                    \
-  MSL_INLINE T __metal_simd_##name(T x, MSL_SITE) {     \
-    return msl::reduce(x, F(), site);                   \
+#define MSL_REDUCTION(name, F)                      \
+  template <class T>                                \
+  MSL_INLINE T simd_##name(T x, MSL_SITE) {         \
+    return msl::reduce(x, F(), site);               \
+  }                                                 \
+  template <class T>                                \
+  MSL_INLINE T quad_##name(T x, MSL_SITE) {         \
+    return msl::quad_reduce(x, F(), site);          \
+  }                                                 \
+  template <class T>                                \
+  MSL_INLINE T __metal_simd_##name(T x, MSL_SITE) { \
+    return msl::reduce(x, F(), site);               \
   }
 MSL_REDUCTION(sum, msl::Sum)
 MSL_REDUCTION(product, msl::Product)
@@ -239,14 +256,14 @@ MSL_REDUCTION(or, msl::Or)
 MSL_REDUCTION(xor, msl::Xor)
 #undef MSL_REDUCTION
 
-#define MSL_SCAN(name, inclusive, neutral, F)                            \
-  template <class T>                                                     \
-  MSL_INLINE T simd_prefix_##name(T x, MSL_SITE) {                       \
-    return msl::scan<inclusive>(x, T(neutral), F(), site);               \
-  }                                                                      \
-  template <class T>                                                     \
-  MSL_INLINE T __metal_simd_prefix_##name(T x, MSL_SITE) {               \
-    return msl::scan<inclusive>(x, T(neutral), F(), site);               \
+#define MSL_SCAN(name, inclusive, neutral, F)              \
+  template <class T>                                       \
+  MSL_INLINE T simd_prefix_##name(T x, MSL_SITE) {         \
+    return msl::scan<inclusive>(x, T(neutral), F(), site); \
+  }                                                        \
+  template <class T>                                       \
+  MSL_INLINE T __metal_simd_prefix_##name(T x, MSL_SITE) { \
+    return msl::scan<inclusive>(x, T(neutral), F(), site); \
   }
 MSL_SCAN(inclusive_sum, true, 0, msl::Sum)
 MSL_SCAN(exclusive_sum, false, 0, msl::Sum)
@@ -254,17 +271,17 @@ MSL_SCAN(inclusive_product, true, 1, msl::Product)
 MSL_SCAN(exclusive_product, false, 1, msl::Product)
 #undef MSL_SCAN
 
-// `source` is the lane to read; negative: there is none, and the lane keeps its own value.
-#define MSL_SHUFFLE(name, source)                       \
-  template <class T>                                    \
-  MSL_INLINE T name(T x, ushort n, MSL_SITE) {          \
-    int i = msl::lane(), k = n;                         \
-    (void)i;                                            \
-    return msl::shuffle(x, x, source, false, site);     \
-  }                                                     \
-  template <class T>                                    \
+// `source` is the lane to read; where it is negative, a lane keeps its value.
+#define MSL_SHUFFLE(name, source)                        \
+  template <class T>                                     \
+  MSL_INLINE T name(T x, ushort n, MSL_SITE) {           \
+    int i = msl::lane(), k = n;                          \
+    (void)i;                                             \
+    return msl::shuffle(x, x, source, false, site);      \
+  }                                                      \
+  template <class T>                                     \
   MSL_INLINE T __metal_##name(T x, ushort n, MSL_SITE) { \
-    return name(x, n, site);                            \
+    return name(x, n, site);                             \
   }
 MSL_SHUFFLE(simd_shuffle, k)
 MSL_SHUFFLE(simd_broadcast, k)
@@ -281,25 +298,39 @@ MSL_SHUFFLE(quad_shuffle_up, (i & 3) < k ? -1 : i - k)
 #undef MSL_SHUFFLE
 
 template <class T>
-MSL_INLINE T simd_shuffle_and_fill_down(T x, T fill, ushort n, ushort modulo = 32, MSL_SITE) {
+MSL_INLINE T simd_shuffle_and_fill_down(
+    T x,
+    T fill,
+    ushort n,
+    ushort modulo = 32,
+    MSL_SITE) {
   int i = msl::lane();
   bool filled = i % modulo + n >= modulo;
   return msl::shuffle(x, fill, filled ? i + n - modulo : i + n, filled, site);
 }
 template <class T>
-MSL_INLINE T simd_shuffle_and_fill_up(T x, T fill, ushort n, ushort modulo = 32, MSL_SITE) {
+MSL_INLINE T
+simd_shuffle_and_fill_up(T x, T fill, ushort n, ushort modulo = 32, MSL_SITE) {
   int i = msl::lane();
   bool filled = i % modulo < n;
   return msl::shuffle(x, fill, filled ? i - n + modulo : i - n, filled, site);
 }
 template <class T>
-MSL_INLINE T
-__metal_simd_shuffle_and_fill_down(T x, T fill, ushort n, ushort modulo = 32, MSL_SITE) {
+MSL_INLINE T __metal_simd_shuffle_and_fill_down(
+    T x,
+    T fill,
+    ushort n,
+    ushort modulo = 32,
+    MSL_SITE) {
   return simd_shuffle_and_fill_down(x, fill, n, modulo, site);
 }
 template <class T>
-MSL_INLINE T
-__metal_simd_shuffle_and_fill_up(T x, T fill, ushort n, ushort modulo = 32, MSL_SITE) {
+MSL_INLINE T __metal_simd_shuffle_and_fill_up(
+    T x,
+    T fill,
+    ushort n,
+    ushort modulo = 32,
+    MSL_SITE) {
   return simd_shuffle_and_fill_up(x, fill, n, modulo, site);
 }
 
@@ -308,7 +339,7 @@ MSL_INLINE T simd_broadcast_first(T x, MSL_SITE) {
   msl::together(
       metalsim::kShuffle,
       x,
-      [](void** slots, uint32_t active) {
+      MSL_COMBINE {
         T first = *static_cast<T*>(slots[__builtin_ctz(active)]);
         for (uint i = 0; i < 32; i++) {
           if (active >> i & 1) {
@@ -349,7 +380,7 @@ MSL_INLINE Ballot ballot(bool yes, const void* site) {
   together(
       metalsim::kVote,
       slot,
-      [](void** slots, uint32_t active) {
+      MSL_COMBINE {
         uint32_t votes = 0;
         for (uint i = 0; i < 32; i++) {
           if (active >> i & 1 && static_cast<Ballot*>(slots[i])->votes) {

@@ -6,7 +6,7 @@
 
 namespace msl {
 
-// The row and the first of the two columns that a lane holds, as on Apple's GPUs.
+// The row and the first column that a lane holds, as on Apple's GPUs.
 struct MatrixPlace {
   uint row, column;
   explicit MatrixPlace(uint lane) {
@@ -22,7 +22,9 @@ namespace metal {
 
 template <class T, int R, int C>
 struct simdgroup_matrix {
-  static_assert(R == 8 && C == 8, "a SIMD-group's matrix has 8 rows and 8 columns");
+  static_assert(
+      R == 8 && C == 8,
+      "a SIMD-group's matrix has 8 rows and 8 columns");
   vec<T, 2> elements;
 
   simdgroup_matrix() = default;
@@ -64,10 +66,12 @@ MSL_INLINE void simdgroup_load(
     MSL_SITE) {
   msl::MatrixPlace at(msl::lane());
   char slot;
-  msl::together(metalsim::kMatrix, slot, [](void**, uint32_t) {}, site);
+  msl::together(
+      metalsim::kMatrix, slot, [](void**, uint32_t) MSL_UNCHECKED {}, site);
   from += origin.y * row_elements + origin.x;
   for (uint i = 0; i < 2; i++) {
-    uint r = transposed ? at.column + i : at.row, c = transposed ? at.row : at.column + i;
+    uint r = transposed ? at.column + i : at.row,
+         c = transposed ? at.row : at.column + i;
     m.elements[i] = T(from[r * row_elements + c]);
   }
 }
@@ -81,10 +85,12 @@ MSL_INLINE void simdgroup_store(
     MSL_SITE) {
   msl::MatrixPlace at(msl::lane());
   char slot;
-  msl::together(metalsim::kMatrix, slot, [](void**, uint32_t) {}, site);
+  msl::together(
+      metalsim::kMatrix, slot, [](void**, uint32_t) MSL_UNCHECKED {}, site);
   to += origin.y * row_elements + origin.x;
   for (uint i = 0; i < 2; i++) {
-    uint r = transposed ? at.column + i : at.row, c = transposed ? at.row : at.column + i;
+    uint r = transposed ? at.column + i : at.row,
+         c = transposed ? at.row : at.column + i;
     to[r * row_elements + c] = P(m.elements[i]);
   }
 }
@@ -106,7 +112,7 @@ MSL_INLINE void simdgroup_multiply_accumulate(
   msl::together(
       metalsim::kMatrix,
       slot,
-      [](void** slots, uint32_t active) {
+      MSL_COMBINE {
         float left[8][8] = {}, right[8][8] = {}, sum[8][8] = {};
         for (uint lane = 0; lane < 32; lane++) {
           if (active >> lane & 1) {
@@ -130,7 +136,8 @@ MSL_INLINE void simdgroup_multiply_accumulate(
           if (active >> lane & 1) {
             msl::MatrixPlace at(lane);
             for (uint i = 0; i < 2; i++) {
-              static_cast<Slot*>(slots[lane])->sum[i] = sum[at.row][at.column + i];
+              static_cast<Slot*>(slots[lane])->sum[i] =
+                  sum[at.row][at.column + i];
             }
           }
         }

@@ -91,32 +91,32 @@ constexpr T make_uniform(T x) {
 template <class T>
 struct numeric_limits : std::numeric_limits<T> {};
 
-#define MSL_LIMITS(T, DIGITS, MAX, MIN, EPSILON)        \
-  template <>                                           \
-  struct numeric_limits<T> {                            \
-    static constexpr bool is_specialized = true;        \
-    static constexpr bool is_signed = true;             \
-    static constexpr bool is_integer = false;           \
-    static constexpr bool has_infinity = true;          \
-    static constexpr int digits = DIGITS;               \
-    static constexpr T max() {                          \
-      return T(MAX);                                    \
-    }                                                   \
-    static constexpr T min() {                          \
-      return T(MIN);                                    \
-    }                                                   \
-    static constexpr T lowest() {                       \
-      return T(-MAX);                                   \
-    }                                                   \
-    static constexpr T epsilon() {                      \
-      return T(EPSILON);                                \
-    }                                                   \
-    static constexpr T infinity() {                     \
-      return T(__builtin_inff());                       \
-    }                                                   \
-    static constexpr T quiet_NaN() {                    \
-      return T(__builtin_nanf(""));                     \
-    }                                                   \
+#define MSL_LIMITS(T, DIGITS, MAX, MIN, EPSILON) \
+  template <>                                    \
+  struct numeric_limits<T> {                     \
+    static constexpr bool is_specialized = true; \
+    static constexpr bool is_signed = true;      \
+    static constexpr bool is_integer = false;    \
+    static constexpr bool has_infinity = true;   \
+    static constexpr int digits = DIGITS;        \
+    static constexpr T max() {                   \
+      return T(MAX);                             \
+    }                                            \
+    static constexpr T min() {                   \
+      return T(MIN);                             \
+    }                                            \
+    static constexpr T lowest() {                \
+      return T(-MAX);                            \
+    }                                            \
+    static constexpr T epsilon() {               \
+      return T(EPSILON);                         \
+    }                                            \
+    static constexpr T infinity() {              \
+      return T(__builtin_inff());                \
+    }                                            \
+    static constexpr T quiet_NaN() {             \
+      return T(__builtin_nanf(""));              \
+    }                                            \
   };
 MSL_LIMITS(half, 11, 65504.0f, 0x1p-14f, 0x1p-10f)
 MSL_LIMITS(bfloat, 8, 0x1.fep127f, 0x1p-126f, 0x1p-7f)

@@ -11,9 +11,11 @@
 #include "../runtime/state.h"
 
 #define MSL_INLINE inline __attribute__((always_inline))
+// Of the simulator's own memory only, so out of sight of the checks.
+#define MSL_UNCHECKED \
+  __attribute__((no_sanitize("thread", "alignment", "bounds", "object-size")))
 #define METAL_FUNC inline
 #define METAL_INTERNAL inline
-#define METAL_CONST static constexpr
 
 #define INFINITY (__builtin_inff())
 #define NAN (__builtin_nanf(""))
@@ -100,33 +102,33 @@ struct bfloat {
   }
 };
 
-#define MSL_BFLOAT_OPERATOR(op)                               \
-  constexpr bfloat operator op(bfloat a, bfloat b) {          \
-    return bfloat(float(a) op float(b));                      \
-  }                                                           \
-  template <class I>                                          \
-    requires(std::is_integral_v<I>)                           \
-  constexpr bfloat operator op(bfloat a, I b) {               \
-    return a op bfloat(b);                                    \
-  }                                                           \
-  template <class I>                                          \
-    requires(std::is_integral_v<I>)                           \
-  constexpr bfloat operator op(I a, bfloat b) {               \
-    return bfloat(a) op b;                                    \
-  }                                                           \
-  constexpr bfloat& operator op##=(bfloat & a, bfloat b) {    \
-    return a = a op b;                                        \
-  }                                                           \
-  constexpr bfloat& operator op##=(bfloat & a, float b) {     \
-    return a = bfloat(float(a) op b);                         \
-  }                                                           \
-  template <class I>                                          \
-    requires(std::is_integral_v<I>)                           \
-  constexpr bfloat& operator op##=(bfloat & a, I b) {         \
-    return a = a op b;                                        \
-  }                                                           \
-  constexpr float& operator op##=(float& a, bfloat b) {       \
-    return a = a op float(b);                                 \
+#define MSL_BFLOAT_OPERATOR(op)                              \
+  constexpr bfloat operator op(bfloat a, bfloat b) {         \
+    return bfloat(float(a) op float(b));                     \
+  }                                                          \
+  template <class I>                                         \
+    requires(std::is_integral_v<I>)                          \
+  constexpr bfloat operator op(bfloat a, I b) {              \
+    return a op bfloat(b);                                   \
+  }                                                          \
+  template <class I>                                         \
+    requires(std::is_integral_v<I>)                          \
+  constexpr bfloat operator op(I a, bfloat b) {              \
+    return bfloat(a) op b;                                   \
+  }                                                          \
+  constexpr bfloat& operator op## = (bfloat & a, bfloat b) { \
+    return a = a op b;                                       \
+  }                                                          \
+  constexpr bfloat& operator op## = (bfloat & a, float b) {  \
+    return a = bfloat(float(a) op b);                        \
+  }                                                          \
+  template <class I>                                         \
+    requires(std::is_integral_v<I>)                          \
+  constexpr bfloat& operator op## = (bfloat & a, I b) {      \
+    return a = a op b;                                       \
+  }                                                          \
+  constexpr float& operator op## = (float& a, bfloat b) {    \
+    return a = a op float(b);                                \
   }
 MSL_BFLOAT_OPERATOR(+)
 MSL_BFLOAT_OPERATOR(-)
@@ -137,8 +139,8 @@ MSL_BFLOAT_OPERATOR(/)
 namespace msl {
 
 template <class T>
-inline constexpr bool is_float =
-    std::is_same_v<T, float> || std::is_same_v<T, half> || std::is_same_v<T, bfloat>;
+inline constexpr bool is_float = std::is_same_v<T, float> ||
+    std::is_same_v<T, half> || std::is_same_v<T, bfloat>;
 template <class T>
 inline constexpr bool is_scalar = is_float<T> || std::is_arithmetic_v<T>;
 template <class T>

@@ -1,5 +1,5 @@
 // Copyright © 2026 mlx_norms contributors
-// vec and packed_vec: components, swizzles (which the rewriter turns into calls) and operators.
+// vec and packed_vec; the rewriter turns swizzles into calls.
 #pragma once
 
 #include "types.h"
@@ -39,7 +39,8 @@ concept Vector = size_of<V> > 0;
 
 template <int N, class T>
 MSL_INLINE constexpr void copy(T* to, const T* from) {
-  if (N == 3 || __builtin_is_constant_evaluated()) { // g++ checks no copy of an odd size
+  if (N == 3 ||
+      __builtin_is_constant_evaluated()) { // g++ checks no copy of an odd size
     for (int i = 0; i < N; i++) {
       to[i] = from[i];
     }
@@ -48,7 +49,7 @@ MSL_INLINE constexpr void copy(T* to, const T* from) {
   }
 }
 
-// Some components of a vector, in the memory of the vector, as something to assign to.
+// Some components of a vector, to assign to; it lies where the vector lies.
 template <class T, int... I>
 struct Lanes {
   using Value = metal::vec<T, sizeof...(I)>;
@@ -93,8 +94,8 @@ struct Lanes {
 
 } // namespace msl
 
-// Swizzles that are fields of the source's classes as well, and so not rewritten. As members they
-// are there for vectors, with less than a vector's conversions.
+// Swizzles that are fields of the source's classes too, and so not rewritten:
+// vectors have them as members, which convert to vectors.
 #ifndef MSL_SWIZZLES_2
 #define MSL_SWIZZLES_2
 #define MSL_SWIZZLES_3
@@ -103,66 +104,66 @@ struct Lanes {
 
 namespace metal {
 
-// A copy takes the components, not the padding after three of them. It is written out, for
-// compilers do not check the alignment of a class that they copy themselves.
-#define MSL_VECTOR_MEMBERS(N)                                              \
-  vec() = default;                                                         \
-  MSL_INLINE constexpr vec(const vec& v) : elements{} {                    \
-    msl::copy<N>(elements, v.elements);                                    \
-  }                                                                        \
-  MSL_INLINE constexpr vec& operator=(const vec& v) {                      \
-    msl::copy<N>(elements, v.elements);                                    \
-    return *this;                                                          \
-  }                                                                        \
-  template <class S>                                                       \
-    requires(msl::is_scalar<S>)                                            \
-  constexpr vec(S s) : elements{} {                                        \
-    for (int i = 0; i < N; i++) {                                          \
-      elements[i] = T(s);                                                  \
-    }                                                                      \
-  }                                                                        \
-  template <class U>                                                       \
-    requires(!std::is_same_v<U, T>)                                        \
-  constexpr explicit vec(const vec<U, N>& v) : elements{} {                \
-    for (int i = 0; i < N; i++) {                                          \
-      elements[i] = T(v[i]);                                               \
-    }                                                                      \
-  }                                                                        \
-  template <class... A>                                                    \
-    requires(sizeof...(A) > 1)                                             \
-  constexpr vec(const A&... a) : elements{} {                              \
-    static_assert(                                                         \
-        ((msl::size_of<A> ? msl::size_of<A> : 1) + ...) <= N,              \
-        "more components than the vector has");                            \
-    int k = 0;                                                             \
-    (put(k, a), ...);                                                      \
-  }                                                                        \
+// A copy takes the components without padding. It is written out, for compilers
+// do not check the alignment of what they copy by themselves.
+#define MSL_VECTOR_MEMBERS(N)                                 \
+  vec() = default;                                            \
+  MSL_INLINE constexpr vec(const vec& v) : elements{} {       \
+    msl::copy<N>(elements, v.elements);                       \
+  }                                                           \
+  MSL_INLINE constexpr vec& operator=(const vec& v) {         \
+    msl::copy<N>(elements, v.elements);                       \
+    return *this;                                             \
+  }                                                           \
+  template <class S>                                          \
+    requires(msl::is_scalar<S>)                               \
+  constexpr vec(S s) : elements{} {                           \
+    for (int i = 0; i < N; i++) {                             \
+      elements[i] = T(s);                                     \
+    }                                                         \
+  }                                                           \
+  template <class U>                                          \
+    requires(!std::is_same_v<U, T>)                           \
+  constexpr explicit vec(const vec<U, N>& v) : elements{} {   \
+    for (int i = 0; i < N; i++) {                             \
+      elements[i] = T(v[i]);                                  \
+    }                                                         \
+  }                                                           \
+  template <class... A>                                       \
+    requires(sizeof...(A) > 1)                                \
+  constexpr vec(const A&... a) : elements{} {                 \
+    static_assert(                                            \
+        ((msl::size_of<A> ? msl::size_of<A> : 1) + ...) <= N, \
+        "more components than the vector has");               \
+    int k = 0;                                                \
+    (put(k, a), ...);                                         \
+  }                                                           \
   MSL_ELEMENT_ACCESS
 
-#define MSL_ELEMENT_ACCESS                                                 \
-  MSL_INLINE constexpr T& operator[](size_t i) {                           \
-    return elements[i];                                                    \
-  }                                                                        \
-  MSL_INLINE constexpr const T& operator[](size_t i) const {               \
-    return elements[i];                                                    \
-  }                                                                        \
-  template <int... I>                                                      \
-  MSL_INLINE constexpr vec<T, sizeof...(I)> swizzle() const {              \
-    return vec<T, sizeof...(I)>(elements[I]...);                           \
-  }                                                                        \
-  template <int... I>                                                      \
-  MSL_INLINE msl::Lanes<T, I...>& lanes() {                                \
-    return reinterpret_cast<msl::Lanes<T, I...>&>(elements);               \
-  }                                                                        \
-  template <class A>                                                       \
-  constexpr void put(int& k, const A& a) {                                 \
-    if constexpr (msl::size_of<A> == 0) {                                  \
-      elements[k++] = T(a);                                                \
-    } else {                                                               \
-      for (int i = 0; i < msl::size_of<A>; i++) {                          \
-        elements[k++] = T(a[i]);                                           \
-      }                                                                    \
-    }                                                                      \
+#define MSL_ELEMENT_ACCESS                                    \
+  MSL_INLINE constexpr T& operator[](size_t i) {              \
+    return elements[i];                                       \
+  }                                                           \
+  MSL_INLINE constexpr const T& operator[](size_t i) const {  \
+    return elements[i];                                       \
+  }                                                           \
+  template <int... I>                                         \
+  MSL_INLINE constexpr vec<T, sizeof...(I)> swizzle() const { \
+    return vec<T, sizeof...(I)>(elements[I]...);              \
+  }                                                           \
+  template <int... I>                                         \
+  MSL_INLINE msl::Lanes<T, I...>& lanes() {                   \
+    return reinterpret_cast<msl::Lanes<T, I...>&>(elements);  \
+  }                                                           \
+  template <class A>                                          \
+  constexpr void put(int& k, const A& a) {                    \
+    if constexpr (msl::size_of<A> == 0) {                     \
+      elements[k++] = T(a);                                   \
+    } else {                                                  \
+      for (int i = 0; i < msl::size_of<A>; i++) {             \
+        elements[k++] = T(a[i]);                              \
+      }                                                       \
+    }                                                         \
   }
 
 template <class T>
@@ -210,26 +211,26 @@ struct alignas(4 * sizeof(T)) vec<T, 4> {
   MSL_VECTOR_MEMBERS(4)
 };
 
-#define MSL_PACKED_MEMBERS(N)                                              \
-  packed_vec() = default;                                                  \
-  constexpr packed_vec(const vec<T, N>& v) : elements{} {                  \
-    for (int i = 0; i < N; i++) {                                          \
-      elements[i] = v[i];                                                  \
-    }                                                                      \
-  }                                                                        \
-  template <class... A>                                                    \
-    requires(sizeof...(A) > 1)                                             \
-  constexpr packed_vec(const A&... a) : packed_vec(vec<T, N>(a...)) {}     \
-  template <class S>                                                       \
-    requires(msl::is_scalar<S>)                                            \
-  constexpr packed_vec(S s) : packed_vec(vec<T, N>(s)) {}                  \
-  constexpr operator vec<T, N>() const {                                   \
-    vec<T, N> v;                                                           \
-    for (int i = 0; i < N; i++) {                                          \
-      v[i] = elements[i];                                                  \
-    }                                                                      \
-    return v;                                                              \
-  }                                                                        \
+#define MSL_PACKED_MEMBERS(N)                                          \
+  packed_vec() = default;                                              \
+  constexpr packed_vec(const vec<T, N>& v) : elements{} {              \
+    for (int i = 0; i < N; i++) {                                      \
+      elements[i] = v[i];                                              \
+    }                                                                  \
+  }                                                                    \
+  template <class... A>                                                \
+    requires(sizeof...(A) > 1)                                         \
+  constexpr packed_vec(const A&... a) : packed_vec(vec<T, N>(a...)) {} \
+  template <class S>                                                   \
+    requires(msl::is_scalar<S>)                                        \
+  constexpr packed_vec(S s) : packed_vec(vec<T, N>(s)) {}              \
+  constexpr operator vec<T, N>() const {                               \
+    vec<T, N> v;                                                       \
+    for (int i = 0; i < N; i++) {                                      \
+      v[i] = elements[i];                                              \
+    }                                                                  \
+    return v;                                                          \
+  }                                                                    \
   MSL_ELEMENT_ACCESS
 
 template <class T>
@@ -292,22 +293,22 @@ MSL_INLINE constexpr T component(const A& a, int i) {
 
 namespace metal {
 
-#define MSL_OPERATOR(op)                                                          \
-  template <class A, class B>                                                     \
-    requires msl::Operands<A, B>                                                  \
-  constexpr msl::Common<A, B> operator op(const A& a, const B& b) {               \
-    using V = msl::Common<A, B>;                                                  \
-    using T = msl::Element<V>;                                                    \
-    V r;                                                                          \
-    for (int i = 0; i < msl::size_of<V>; i++) {                                   \
-      r[i] = T(msl::component<T>(a, i) op msl::component<T>(b, i));               \
-    }                                                                             \
-    return r;                                                                     \
-  }                                                                               \
-  template <class A, class B>                                                     \
-    requires(msl::Vector<A> && msl::Operands<A, B>)                               \
-  constexpr A& operator op##=(A& a, const B& b) {                                 \
-    return a = a op b;                                                            \
+#define MSL_OPERATOR(op)                                            \
+  template <class A, class B>                                       \
+    requires msl::Operands<A, B>                                    \
+  constexpr msl::Common<A, B> operator op(const A& a, const B& b) { \
+    using V = msl::Common<A, B>;                                    \
+    using T = msl::Element<V>;                                      \
+    V r;                                                            \
+    for (int i = 0; i < msl::size_of<V>; i++) {                     \
+      r[i] = T(msl::component<T>(a, i) op msl::component<T>(b, i)); \
+    }                                                               \
+    return r;                                                       \
+  }                                                                 \
+  template <class A, class B>                                       \
+    requires(msl::Vector<A> && msl::Operands<A, B>)                 \
+  constexpr A& operator op## = (A & a, const B& b) {                \
+    return a = a op b;                                              \
   }
 MSL_OPERATOR(+)
 MSL_OPERATOR(-)
@@ -321,18 +322,18 @@ MSL_OPERATOR(<<)
 MSL_OPERATOR(>>)
 #undef MSL_OPERATOR
 
-#define MSL_COMPARISON(op)                                                        \
-  template <class A, class B>                                                     \
-    requires msl::Operands<A, B>                                                  \
-  constexpr vec<bool, msl::size_of<msl::Common<A, B>>> operator op(               \
-      const A& a, const B& b) {                                                   \
-    using V = msl::Common<A, B>;                                                  \
-    using T = msl::Element<V>;                                                    \
-    vec<bool, msl::size_of<V>> r;                                                 \
-    for (int i = 0; i < msl::size_of<V>; i++) {                                   \
-      r[i] = msl::component<T>(a, i) op msl::component<T>(b, i);                  \
-    }                                                                             \
-    return r;                                                                     \
+#define MSL_COMPARISON(op)                                          \
+  template <class A, class B>                                       \
+    requires msl::Operands<A, B>                                    \
+  constexpr vec<bool, msl::size_of<msl::Common<A, B>>> operator op( \
+      const A& a, const B& b) {                                     \
+    using V = msl::Common<A, B>;                                    \
+    using T = msl::Element<V>;                                      \
+    vec<bool, msl::size_of<V>> r;                                   \
+    for (int i = 0; i < msl::size_of<V>; i++) {                     \
+      r[i] = msl::component<T>(a, i) op msl::component<T>(b, i);    \
+    }                                                               \
+    return r;                                                       \
   }
 MSL_COMPARISON(==)
 MSL_COMPARISON(!=)
@@ -344,14 +345,14 @@ MSL_COMPARISON(&&)
 MSL_COMPARISON(||)
 #undef MSL_COMPARISON
 
-#define MSL_UNARY(op)                            \
-  template <class T, int N>                      \
+#define MSL_UNARY(op)                                   \
+  template <class T, int N>                             \
   constexpr vec<T, N> operator op(const vec<T, N>& a) { \
-    vec<T, N> r;                                 \
-    for (int i = 0; i < N; i++) {                \
-      r[i] = T(op a[i]);                         \
-    }                                            \
-    return r;                                    \
+    vec<T, N> r;                                        \
+    for (int i = 0; i < N; i++) {                       \
+      r[i] = T(op a[i]);                                \
+    }                                                   \
+    return r;                                           \
   }
 MSL_UNARY(+)
 MSL_UNARY(-)
@@ -370,10 +371,10 @@ constexpr vec<T, N>& operator--(vec<T, N>& a) {
 
 } // namespace metal
 
-#define MSL_VECTORS(T)                       \
-  typedef metal::vec<T, 2> T##2;             \
-  typedef metal::vec<T, 3> T##3;             \
-  typedef metal::vec<T, 4> T##4;             \
+#define MSL_VECTORS(T)                           \
+  typedef metal::vec<T, 2> T##2;                 \
+  typedef metal::vec<T, 3> T##3;                 \
+  typedef metal::vec<T, 4> T##4;                 \
   typedef metal::packed_vec<T, 2> packed_##T##2; \
   typedef metal::packed_vec<T, 3> packed_##T##3; \
   typedef metal::packed_vec<T, 4> packed_##T##4;

@@ -92,6 +92,19 @@ std::vector<array> compose_norm(
   return spec.residual ? std::vector<array>{y, x} : std::vector<array>{y};
 }
 
+std::vector<array> compose_norms(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const std::vector<array>& inputs,
+    mx::Stream s) {
+  std::vector<array> outputs;
+  for (size_t i = 0; i < inputs.size(); i += spec.n_inputs()) {
+    auto group = compose_norm(spec, dtype, NormInputs(spec, &inputs[i]), s);
+    outputs.insert(outputs.end(), group.begin(), group.end());
+  }
+  return outputs;
+}
+
 std::vector<array> compose_norm_vjp(
     const NormVJPSpec& spec,
     const std::vector<mx::Dtype>& dtypes,

@@ -16,6 +16,13 @@ std::vector<mx::array> compose_norm(
     const NormInputs& in,
     mx::Stream stream);
 
+// Those of each tensor.
+std::vector<mx::array> compose_norms(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const std::vector<mx::array>& inputs,
+    mx::Stream stream);
+
 // Its gradients: {[input], [weight], [bias]} in `dtypes`.
 std::vector<mx::array> compose_norm_vjp(
     const NormVJPSpec& spec,

@@ -18,28 +18,13 @@ Arrays make_norm(
   if (backend == Backend::Cpu) {
     cpu::isa(); // refuses an instruction set that this machine lacks
   }
-  bool composed = backend == Backend::Composed ||
-      (backend == Backend::Metal && !agrees(spec, dtype, inputs, stream));
-  Arrays outputs;
-  std::vector<mx::Shape> shapes;
-  std::vector<mx::Dtype> dtypes;
-  for (size_t i = 0; i < inputs.size(); i += spec.n_inputs()) {
-    NormInputs in(spec, &inputs[i]);
-    if (composed) {
-      auto group = compose_norm(spec, dtype, in, stream);
-      outputs.insert(outputs.end(), group.begin(), group.end());
-      continue;
-    }
-    shapes.insert(shapes.end(), spec.n_outputs(), in.x.shape());
-    dtypes.push_back(dtype);
-    if (spec.residual) {
-      dtypes.push_back(mx::result_type(in.x, *in.residual));
-    }
-  }
-  if (composed) {
-    return outputs;
+  if (backend == Backend::Composed ||
+      (backend == Backend::Metal && !agrees(spec, dtype, inputs, stream))) {
+    return compose_norms(spec, dtype, inputs, stream);
   }
   auto node = std::make_shared<Norm>(stream, spec, dtype);
+  auto shapes = node->output_shapes(inputs);
+  auto dtypes = node->output_dtypes(inputs);
   return array::make_arrays(
       std::move(shapes), dtypes, std::move(node), std::move(inputs));
 }

@@ -174,7 +174,6 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
   }
 
   auto batch = inputs;
-  std::vector<mx::Dtype> dtypes;
   std::vector<int> without_batch; // groups, by their first input
   for (int i = 0; i < n_inputs; i += spec_.n_inputs()) {
     auto rows = with_leading_batch(
@@ -185,14 +184,10 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
     if (std::all_of(&axes[i], &axes[i] + n_rows, [](int a) { return a < 0; })) {
       without_batch.push_back(i);
     }
-    dtypes.push_back(dtype_);
-    if (spec_.residual) {
-      dtypes.push_back(mx::result_type(rows));
-    }
   }
   auto outputs = array::make_arrays(
       output_shapes(batch),
-      dtypes,
+      output_dtypes(batch),
       std::make_shared<Norm>(stream(), spec_, dtype_),
       batch);
   for (auto i : without_batch) {
@@ -235,6 +230,18 @@ std::vector<mx::Shape> Norm::output_shapes(const Arrays& inputs) {
     shapes.insert(shapes.end(), spec_.n_outputs(), in.x.shape());
   }
   return shapes;
+}
+
+std::vector<mx::Dtype> Norm::output_dtypes(const Arrays& inputs) const {
+  std::vector<mx::Dtype> dtypes;
+  for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
+    NormInputs in(spec_, &inputs[i]);
+    dtypes.push_back(dtype_);
+    if (in.residual) {
+      dtypes.push_back(mx::result_type(in.x, *in.residual));
+    }
+  }
+  return dtypes;
 }
 
 } // namespace mlx_norms

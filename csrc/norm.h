@@ -28,6 +28,7 @@ class Norm : public mx::Primitive {
   const char* name() const override;
   bool is_equivalent(const Primitive& other) const override;
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
+  std::vector<mx::Dtype> output_dtypes(const Arrays& inputs) const;
 
  private:
   NormSpec spec_;

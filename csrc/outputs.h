@@ -14,8 +14,8 @@ void release_inputs(
     const std::vector<mlx::core::array>& inputs,
     std::vector<mlx::core::array>& outputs);
 
-// Gives `out` the buffer of the first candidate that can be donated. Safe for
-// any kernel here: an element is written after the last read of its place.
+// Gives `out` the buffer of the first candidate that can be donated. For
+// kernels that write an element after the last read of its place.
 void allocate(
     mlx::core::array& out,
     std::initializer_list<const mlx::core::array*> from);

@@ -2,13 +2,16 @@
 
 #include "csrc/self_check.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "csrc/checks.h"
 #include "csrc/compose.h"
 #include "csrc/interpreter.h"
+#include "csrc/plan/kernel_error.h"
 
 namespace mlx_norms {
 
@@ -25,6 +28,13 @@ bool enabled() {
     return !value || std::string(value) != "0";
   }();
   return on;
+}
+
+// The flags of a spec with values that harm no result.
+NormSpec flags_of(NormSpec spec) {
+  spec.eps = 1e-5f;
+  spec.weight_offset = spec.weight_offset != 0 ? 1.0f : 0.0f;
+  return spec;
 }
 
 // `parameter(i)` says whether the i-th input is a weight or bias.
@@ -46,38 +56,42 @@ Key key_of(const NormSpec& spec, const Arrays& inputs, F parameter) {
   return key;
 }
 
-// Values about 1, the same at every call.
-array values(const mx::Shape& shape, mx::Dtype dtype, uint32_t seed) {
+// Values about 1, the same at every call; some are near float16's largest.
+array values(
+    const mx::Shape& shape,
+    mx::Dtype dtype,
+    uint32_t seed,
+    bool large) {
   int64_t size = 1;
   for (auto n : shape) {
     size *= n;
   }
   std::vector<float> data(size);
   uint32_t state = seed;
-  for (auto& value : data) {
+  for (int64_t i = 0; i < size; ++i) {
     state = state * 1664525u + 1013904223u;
-    value = static_cast<float>(state >> 8) / 0x1p23f - 0.75f;
+    float value = static_cast<float>(state >> 8) / 0x1p23f - 0.75f;
+    data[i] = large && i % 7 == 0 ? std::copysign(6e4f, value) : value;
   }
   array a(data.begin(), shape, mx::float32);
   return mx::astype(a, dtype, mx::Device::cpu);
 }
 
-// Few rows of as many heads as show that each takes its own weight.
-constexpr int kRows = 2;
 constexpr int kHeads = 2;
 
-// Arrays like these inputs, of a few rows.
+// Arrays like these inputs, of few rows of two heads each.
 template <typename F>
-Arrays few_rows(const Arrays& inputs, F parameter) {
+Arrays few_rows(const Arrays& inputs, int rows, bool large, F parameter) {
   Arrays few;
   int length = inputs[0].shape(-1);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    mx::Shape shape{kRows, kHeads, length};
+    mx::Shape shape{rows, kHeads, length};
     if (parameter(i)) {
       shape =
           inputs[i].ndim() == 2 ? mx::Shape{kHeads, length} : mx::Shape{length};
     }
-    few.push_back(values(shape, inputs[i].dtype(), 17 * i + 1));
+    few.push_back(
+        values(shape, inputs[i].dtype(), 17 * i + 1, large && !parameter(i)));
   }
   return few;
 }
@@ -106,30 +120,49 @@ Verdict compare(const Arrays& ours, const Arrays& theirs, mx::Stream stream) {
   return {};
 }
 
-// Runs both outside of whatever is being traced.
-template <typename Ours, typename Theirs>
-Verdict run(Ours ours, Theirs theirs, mx::Stream stream) {
-  Verdict verdict;
+// The verdict on a specialisation, which `run(stream)` runs as {ours, MLX's}.
+// None if neither ran for a reason that is not the kernel's, such as memory.
+template <typename F>
+std::optional<Verdict> judge(mx::Device device, F run) {
+  std::optional<Verdict> verdict;
   without_interpreter([&] {
     try {
-      verdict = compare(ours(), theirs(), stream);
-    } catch (const std::exception& e) {
+      // The op's own stream may be another thread's.
+      auto stream = mx::default_stream(device);
+      auto [ours, theirs] = run(stream);
+      verdict = compare(ours, theirs, stream);
+    } catch (const KernelError& e) {
       verdict = e.what();
+    } catch (const std::exception&) {
     }
   });
   return verdict;
 }
 
-// The verdict on `key`, found by `check` when it is first asked for.
-template <typename F>
-bool trusted(
-    Key key,
+void report(
+    const Verdict& verdict,
     const char* name,
     const Arrays& inputs,
-    mx::Dtype dtype,
-    F check) {
+    mx::Dtype dtype) {
+  std::string dtypes;
+  for (const auto& a : inputs) {
+    dtypes += text(a.dtype()) + ", ";
+  }
+  warn(
+      std::string("[mlx_norms] The Metal kernel of ") + name + " (" + dtypes +
+      "to " + text(dtype) + ", rows of " + std::to_string(inputs[0].shape(-1)) +
+      ") failed its check and is not used; MLX's operations are. Please "
+      "report this with the output of `python -m mlx_norms selftest`: " +
+      verdict);
+}
+
+// Whether the verdict on `key` is good. It is found by `check` when it is first
+// asked for, and `tell` says it if it is bad.
+template <typename F, typename G>
+bool trusted(Key key, F check, G tell) {
   static std::mutex mutex;
   static auto* verdicts = new std::map<Key, Verdict>();
+  static auto* told = new std::set<Verdict>(); // a reason is said once
   {
     std::lock_guard lock(mutex);
     if (auto it = verdicts->find(key); it != verdicts->end()) {
@@ -137,26 +170,20 @@ bool trusted(
     }
   }
   // Not under the lock: two threads may both check, which does no harm.
-  Verdict verdict = check();
-  bool first;
+  std::optional<Verdict> verdict = check();
+  if (!verdict) {
+    return false; // this time
+  }
+  bool is_new;
   {
     std::lock_guard lock(mutex);
-    first = verdicts->emplace(std::move(key), verdict).second;
+    is_new = verdicts->emplace(std::move(key), *verdict).second &&
+        told->insert(*verdict).second;
   }
-  if (!verdict.empty() && first) {
-    std::string dtypes;
-    for (const auto& a : inputs) {
-      dtypes += text(a.dtype()) + ", ";
-    }
-    warn(
-        std::string("[mlx_norms] The Metal kernel of ") + name + " (" + dtypes +
-        "to " + text(dtype) + ", rows of " +
-        std::to_string(inputs[0].shape(-1)) +
-        ") failed its check and is not used; MLX's operations are. Please "
-        "report this with the output of `python -m mlx_norms selftest`: " +
-        verdict);
+  if (!verdict->empty() && is_new) {
+    tell(*verdict);
   }
-  return verdict.empty();
+  return verdict->empty();
 }
 
 } // namespace
@@ -174,33 +201,22 @@ bool agrees(
   };
   auto key = key_of(spec, inputs, parameter);
   key.push_back(static_cast<int64_t>(dtype.val()));
-  Norm named(stream, spec, dtype);
-  return trusted(std::move(key), named.name(), inputs, dtype, [&] {
-    auto few = few_rows(inputs, parameter);
-    auto ours = [&] {
-      auto node = std::make_shared<Norm>(stream, spec, dtype);
-      std::vector<mx::Dtype> dtypes;
-      for (size_t i = 0; i < few.size(); i += spec.n_inputs()) {
-        NormInputs in(spec, &few[i]);
-        dtypes.push_back(dtype);
-        if (spec.residual) {
-          dtypes.push_back(mx::result_type(in.x, *in.residual));
-        }
-      }
-      auto shapes = node->output_shapes(few);
-      return array::make_arrays(std::move(shapes), dtypes, node, few);
-    };
-    auto theirs = [&] {
-      Arrays outputs;
-      for (size_t i = 0; i < few.size(); i += spec.n_inputs()) {
-        NormInputs in(spec, &few[i]);
-        auto group = compose_norm(spec, dtype, in, stream);
-        outputs.insert(outputs.end(), group.begin(), group.end());
-      }
-      return outputs;
-    };
-    return run(ours, theirs, stream);
-  });
+  auto run = [&](mx::Stream s) {
+    auto few = few_rows(inputs, 2, spec.clamp, parameter);
+    auto flags = flags_of(spec);
+    auto node = std::make_shared<Norm>(s, flags, dtype);
+    auto shapes = node->output_shapes(few);
+    auto dtypes = node->output_dtypes(few);
+    return std::pair{
+        array::make_arrays(std::move(shapes), dtypes, node, few),
+        compose_norms(flags, dtype, few, s)};
+  };
+  return trusted(
+      std::move(key),
+      [&] { return judge(stream.device, run); },
+      [&](const Verdict& verdict) {
+        report(verdict, Norm(stream, spec, dtype).name(), inputs, dtype);
+      });
 }
 
 bool agrees(
@@ -220,20 +236,25 @@ bool agrees(
     key.push_back(static_cast<int64_t>(dtype.val()));
   }
   key.push_back(-1); // not a forward's key
-  NormVJP named(stream, spec, dtypes);
-  return trusted(std::move(key), named.name(), inputs, dtypes[0], [&] {
-    auto few = few_rows(inputs, parameter);
-    auto ours = [&] {
-      auto node = std::make_shared<NormVJP>(stream, spec, dtypes);
-      auto shapes = node->output_shapes(few);
-      return array::make_arrays(std::move(shapes), dtypes, node, few);
-    };
-    auto theirs = [&] {
-      NormVJPInputs in(spec.norm, few.data());
-      return compose_norm_vjp(spec, dtypes, in, stream);
-    };
-    return run(ours, theirs, stream);
-  });
+  auto run = [&](mx::Stream s) {
+    // Enough rows that parameters' gradients are sums of several partial ones.
+    auto few = few_rows(inputs, 20, /* large= */ false, parameter);
+    auto flags = spec;
+    flags.norm = flags_of(spec.norm);
+    auto node = std::make_shared<NormVJP>(s, flags, dtypes);
+    auto shapes = node->output_shapes(few);
+    NormVJPInputs in(flags.norm, few.data());
+    return std::pair{
+        array::make_arrays(std::move(shapes), dtypes, node, few),
+        compose_norm_vjp(flags, dtypes, in, s)};
+  };
+  return trusted(
+      std::move(key),
+      [&] { return judge(stream.device, run); },
+      [&](const Verdict& verdict) {
+        report(
+            verdict, NormVJP(stream, spec, dtypes).name(), inputs, dtypes[0]);
+      });
 }
 
 } // namespace mlx_norms

@@ -21,6 +21,10 @@ endfunction()
 function(mlx_norms_build_metallib target)
   set(_text ${CMAKE_CURRENT_BINARY_DIR}/mlx_norms_kernels.metal)
   _mlx_norms_join(metal ${_text})
+  set(_macos ${CMAKE_OSX_DEPLOYMENT_TARGET})
+  if(NOT _macos)
+    set(_macos 14.0) # the oldest that MLX's wheels run on
+  endif()
   mlx_build_metallib(
     TARGET
     mlx_norms_metallib
@@ -29,7 +33,9 @@ function(mlx_norms_build_metallib target)
     SOURCES
     ${_text}
     OUTPUT_DIRECTORY
-    ${CMAKE_CURRENT_BINARY_DIR})
+    ${CMAKE_CURRENT_BINARY_DIR}
+    DEPLOYMENT_TARGET
+    ${_macos})
   add_dependencies(${target} mlx_norms_metallib)
   target_compile_definitions(${target} PRIVATE MLX_NORMS_METALLIB)
   install(FILES ${CMAKE_CURRENT_BINARY_DIR}/mlx_norms.metallib

@@ -41,7 +41,7 @@ template <int N, int V>
     device const uchar* cotangent [[buffer(2)]],
     device const uchar* sum_cotangent
     [[buffer(3), function_constant(has_sum_cotangent)]],
-    device uchar* input [[buffer(4), function_constant(want_input)]],
+    device uchar* input_gradient [[buffer(4), function_constant(want_input)]],
     device float* weight_partials [[buffer(5), function_constant(want_weight)]],
     device float* bias_partials [[buffer(6), function_constant(want_bias)]],
     device float* kept_statistics
@@ -158,7 +158,7 @@ template <int N, int V>
     sums = team.reduce(sums) / float(length);
     float mean_wg = centre ? sums.x : 0.0f;
 
-    RowOut out = row_out(input, input_access, row, length);
+    RowOut out = row_out(input_gradient, input_access, row, length);
     for (int chunk = 0; next_chunk(chunk, length);
          chunk += chunk_length<N, V>()) {
       if (looped) {

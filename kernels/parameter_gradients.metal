@@ -10,12 +10,12 @@
 
 constant bool sums_weight [[function_constant(50)]];
 constant bool sums_bias [[function_constant(51)]];
-constant int rows_access [[function_constant(52)]];
-constant int cotangents_access [[function_constant(53)]];
-constant int gradient_access [[function_constant(54)]];
+constant int columns_s_access [[function_constant(52)]];
+constant int columns_cotangent_access [[function_constant(53)]];
+constant int gradient_type [[function_constant(54)]];
 
 template <int N>
-[[kernel, max_total_threads_per_threadgroup(1024)]] void parameter_gradients(
+[[kernel, max_total_threads_per_threadgroup(256)]] void parameter_gradients(
     device const uchar* s [[buffer(0)]],
     device const uchar* cotangent [[buffer(1)]],
     device const float* kept_statistics
@@ -41,12 +41,12 @@ template <int N>
   for (uint turn = 0; turn < walk.count; ++turn) {
     uint row = walk.row + turn * walk.step;
     float g[N];
-    RowIn g_row =
-        row_in(cotangent, cotangents_access, cotangent_layout, row, length);
+    RowIn g_row = row_in(
+        cotangent, columns_cotangent_access, cotangent_layout, row, length);
     read<N>(g_row, i, length, g);
     if (sums_weight) {
       float v[N];
-      read<N>(row_in(s, rows_access, s_layout, row, length), i, length, v);
+      read<N>(row_in(s, columns_s_access, s_layout, row, length), i, length, v);
       device const float* kept = kept_statistics + 3 * long(row);
       for (int j = 0; j < N; ++j) {
         float n = (v[j] - kept[0] - kept[1]) * kept[2];
@@ -106,7 +106,7 @@ constant constexpr int kSumSimds = 8;
     for (int i = 0; i < kSumSimds; ++i) {
       add_compensated(sum, error, part[i][lane]);
     }
-    int type = float_type(gradient_access);
-    store(gradient + long(column) * size_of(type), type, sum);
+    long at = long(column) * size_of(gradient_type);
+    store(gradient + at, gradient_type, sum);
   }
 }

@@ -72,6 +72,7 @@ inline Statistics statistics(
       deviations<N, V>(row, team, length, mean, 0.0f, v) / float(length);
   float square = sums.x * sums.x;
   float variance = sums.y - square;
+  // One way for the whole team, whose threads all have the same sums.
   if (variance < 16.0f * square) {
     // The mean's own error outweighs the spread, and the difference of the two
     // would be mostly rounding.

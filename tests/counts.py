@@ -20,7 +20,7 @@ ROWS, HEADS = 64, 4
 LENGTHS = (128, 4096, 65536)
 OF_ROWS = {
     *("x", "residual", "x2", "normalised", "sum", "normalised2"),
-    *("s", "cotangent", "sum_cotangent", "input"),
+    *("s", "cotangent", "sum_cotangent", "input_gradient"),
 }
 OF_PARAMETERS = {
     *("weight", "bias", "weight2"),

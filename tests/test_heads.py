@@ -141,3 +141,18 @@ def test_qk_norm_compiled_and_differentiated_twice():
     for f, given in ((qk_norm, args), (gradient, (*args, q, k))):
         for a, b in zip(mx.compile(f)(*given), f(*given), strict=True):
             assert_same_bits(a, b, "compiled")
+
+
+@pytest.mark.parametrize("weight", [None, "shared", "each"])
+def test_qk_norm_of_one_that_is_empty(weight):
+    full, empty = (2, 3, 33), (0, 3, 33)
+    shape = {None: None, "shared": (33,), "each": (3, 33)}[weight]
+    w = normal(shape, mx.float32, seed=3) if shape else None
+    x = normal(full, mx.float32, seed=1)
+    expected = mlx_norms.head_rms_norm(x, w, 1e-5)
+    q, k = mlx_norms.qk_norm(x, mx.zeros(empty), w, w, 1e-5)
+    assert_same_bits(q, expected, "k empty")
+    assert k.shape == empty
+    q, k = mlx_norms.qk_norm(mx.zeros(empty), x, w, w, 1e-5)
+    assert_same_bits(k, expected, "q empty")
+    assert q.shape == empty

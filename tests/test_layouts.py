@@ -154,6 +154,14 @@ def test_many_axes_of_rows(op):
 
 
 @pytest.mark.parametrize("op", OPS)
+def test_many_axes_without_rows(op):
+    norm = Norm(op)
+    plain = arguments(norm, (3, 0, 2, 3, 4, 5), mx.float32)
+    arrays = {n: a.transpose(4, 1, 0, 2, 3, 5) if a.ndim == 6 else a for n, a in plain.items()}
+    assert_same(norm, arrays, arrays, cotangents(norm, arrays), "no rows")
+
+
+@pytest.mark.parametrize("op", OPS)
 def test_broadcast(op):
     """Strides of 0 among the rows, along the row, and in weight, bias and cotangents."""
     norm = Norm(op)

@@ -222,3 +222,65 @@ def test_from_several_threads(run):
         simulator.wait()
         assert not simulator.faults, simulator.faults
     """)
+
+
+def test_values_of_one_call_condemn_no_kernel(run):
+    """What is NaN or inf for any kernel says nothing about this one."""
+    run("""
+        def build():
+            # Rows of one element: no spread, so that an eps of 0 divides by it.
+            mlx_norms.layer_norm(x[:, :1], eps=0.0)
+            mlx_norms.rms_norm(x.astype(mx.float16), w.astype(mx.float16), weight_offset=1e6)
+
+        _, said = record(build)
+        assert not said
+        assert launched("norm_", lambda: mlx_norms.layer_norm(x[:, :1])) == 1
+        y = lambda: mlx_norms.rms_norm(
+            x.astype(mx.float16), w.astype(mx.float16), weight_offset=1.0
+        )
+        assert launched("norm_", y) == 1
+    """)
+
+
+def test_for_the_stream_of_another_thread(run):
+    run("""
+        import threading
+
+        built, ready = {}, threading.Event()
+
+        def work():
+            stream = mx.new_stream(mx.cpu)
+            built["stream"] = stream
+            ready.set()
+            done.wait()
+            mx.eval(built["y"])
+
+        done = threading.Event()
+        thread = threading.Thread(target=work)
+        thread.start()
+        ready.wait()
+        built["y"], said = record(lambda: mlx_norms.rms_norm(x, w, stream=built["stream"]))
+        assert not said, said
+        done.set()
+        thread.join()
+        assert close(built["y"], mx.fast.rms_norm(x, w, 1e-5))
+        assert launched("norm_", lambda: mlx_norms.rms_norm(x, w)) == 1
+    """)
+
+
+def test_kernels_that_cannot_be_built(run):
+    run("""
+        def broken(text, name, check):
+            raise RuntimeError("program_source:7: error: no such type")
+
+        module._compile = broken
+        calls = (lambda: mlx_norms.rms_norm(x, w), lambda: mlx_norms.layer_norm(x, w, b))
+        (rms, layer), said = record(lambda: [call() for call in calls])
+        for text in said:
+            assert "Kernel norm_4_1 cannot be built" in text and "no such type" in text, text
+        assert 1 <= len(said) <= 2
+        assert close(rms, mx.fast.rms_norm(x, w, 1e-5))
+        assert close(layer, mx.fast.layer_norm(x, w, b, 1e-5))
+        assert record(lambda: [call() for call in calls])[1] == []
+        simulator.clear()  # the device has noted what it refused
+    """)

@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/metal/library.h"
+#include "csrc/plan/kernel_error.h"
 #include "csrc/plan/launch_plan.h"
 #include "mlx/backend/metal/device.h"
 
@@ -16,7 +17,7 @@ std::string specialised_name(const Launch& launch) {
   for (const auto& c : launch.constants) {
     auto value =
         std::visit([](auto v) { return static_cast<int32_t>(v); }, c.value);
-    name += '_' + std::to_string(c.index) + '.' + std::to_string(value);
+    name += '_' + std::to_string(c.index) + '_' + std::to_string(value);
   }
   return name;
 }
@@ -32,11 +33,15 @@ MTL::ComputePipelineState* pipeline(
         std::visit([](const auto& v) -> const void* { return &v; }, c.value);
     constants.emplace_back(value, type, c.index);
   }
-  return device.get_kernel(
-      launch.kernel,
-      kernel_library(device),
-      specialised_name(launch),
-      constants);
+  auto* library = kernel_library(device);
+  try {
+    return device.get_kernel(
+        launch.kernel, library, specialised_name(launch), constants);
+  } catch (const std::exception& e) {
+    throw KernelError(
+        "[mlx_norms] Kernel " + launch.kernel +
+        " cannot be built: " + e.what());
+  }
 }
 
 MTL::Size size(const std::array<uint32_t, 3>& n) {
@@ -50,7 +55,7 @@ void check_group_size(
   auto threads = launch.group[0] * launch.group[1] * launch.group[2];
   auto most = pipeline->maxTotalThreadsPerThreadgroup();
   if (threads > most) {
-    throw std::runtime_error(
+    throw KernelError(
         "[mlx_norms] Kernel " + launch.kernel + " needs threadgroups of " +
         std::to_string(threads) + " threads, and this GPU runs it with " +
         std::to_string(most) + " at most.");
@@ -62,6 +67,8 @@ void check_group_size(
 void encode(LaunchPlan plan, mx::Stream stream) {
   auto& device = metal::device(stream.device);
   auto& encoder = metal::get_command_encoder(stream);
+  // Before anything can throw: launches that were encoded will run.
+  encoder.add_temporaries(std::move(plan.temporaries));
   for (auto& launch : plan.launches) {
     auto* kernel = pipeline(device, launch);
     check_group_size(launch, kernel);
@@ -77,7 +84,6 @@ void encode(LaunchPlan plan, mx::Stream stream) {
     }
     encoder.dispatch_threadgroups(size(launch.groups), size(launch.group));
   }
-  encoder.add_temporaries(std::move(plan.temporaries));
 }
 
 } // namespace mlx_norms

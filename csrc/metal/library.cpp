@@ -2,6 +2,10 @@
 
 #include "csrc/metal/library.h"
 
+#include <mutex>
+
+#include "csrc/plan/kernel_error.h"
+
 #ifdef MLX_NORMS_METALLIB
 #include <dlfcn.h>
 
@@ -12,30 +16,40 @@
 
 namespace mlx_norms {
 
+namespace {
+
+// MLX keeps libraries by name for the process.
+MTL::Library* load(mlx::core::metal::Device& device) {
 #ifdef MLX_NORMS_METALLIB
-
-MTL::Library* kernel_library(mlx::core::metal::Device& device) {
-  static const auto path = [] {
-    Dl_info info;
-    if (!dladdr(reinterpret_cast<void*>(&kernel_library), &info)) {
-      throw std::runtime_error(
-          "[mlx_norms] The place of mlx_norms.metallib cannot be found.");
-    }
-    return std::filesystem::path(info.dli_fname)
-        .replace_filename("mlx_norms.metallib")
-        .string();
-  }();
-  return device.get_library("mlx_norms", path);
-}
-
+  Dl_info info;
+  if (!dladdr(reinterpret_cast<void*>(&kernel_library), &info)) {
+    throw std::runtime_error("its place on disk cannot be found");
+  }
+  auto path = std::filesystem::path(info.dli_fname)
+                  .replace_filename("mlx_norms.metallib");
+  return device.get_library("mlx_norms", path.string());
 #else
-
-MTL::Library* kernel_library(mlx::core::metal::Device& device) {
-  // MLX keeps libraries by name for the process.
   return device.get_library(
       kernel_text_name, [] { return std::string(kernel_text); });
+#endif
 }
 
-#endif
+} // namespace
+
+MTL::Library* kernel_library(mlx::core::metal::Device& device) {
+  // What could not be built is not tried again: it takes long.
+  static std::mutex mutex;
+  static std::string failure;
+  std::lock_guard lock(mutex);
+  if (failure.empty()) {
+    try {
+      return load(device);
+    } catch (const std::exception& e) {
+      failure = e.what();
+    }
+  }
+  throw KernelError(
+      "[mlx_norms] The library of kernels cannot be built: " + failure);
+}
 
 } // namespace mlx_norms

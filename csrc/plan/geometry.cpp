@@ -4,15 +4,13 @@
 
 #include <initializer_list>
 
+#include "csrc/plan/ceil_div.h"
+
 namespace mlx_norms {
 
 namespace {
 
 constexpr int kVectorBytes = 16;
-
-int ceil_div(int a, int b) {
-  return (a + b - 1) / b;
-}
 
 // The fewest vectors a thread, a power of two, with which `simds` SIMD-groups
 // hold the row; 0 if that takes more than `most`.

@@ -2,6 +2,7 @@
 
 #include "csrc/plan/norm_plan.h"
 
+#include "csrc/plan/ceil_div.h"
 #include "csrc/plan/geometry.h"
 #include "csrc/plan/rows.h"
 
@@ -57,11 +58,25 @@ LaunchPlan plan_norm(
     const std::vector<mx::array>& inputs,
     const std::vector<mx::array>& outputs) {
   LaunchPlan plan;
-  NormInputs in(spec, inputs.data());
-  auto n_inputs = static_cast<size_t>(spec.n_inputs());
-  bool paired = inputs.size() > n_inputs;
+  // The tensors with anything in them: where their inputs and outputs begin.
+  struct Tensor {
+    NormInputs in;
+    const mx::array* out;
+  };
+  std::vector<Tensor> tensors;
+  for (size_t i = 0, o = 0; i < inputs.size();
+       i += spec.n_inputs(), o += spec.n_outputs()) {
+    if (inputs[i].size() > 0) {
+      tensors.push_back({NormInputs(spec, &inputs[i]), &outputs[o]});
+    }
+  }
+  if (tensors.empty()) {
+    return plan;
+  }
+  const auto& [in, out] = tensors[0];
+  auto* second = tensors.size() > 1 ? &tensors[1] : nullptr;
   int length = in.x.shape(-1);
-  const auto& s = spec.residual ? outputs[1] : in.x;
+  const auto& s = spec.residual ? out[1] : in.x;
   auto geometry = norm_geometry(length, s.itemsize());
   int width = geometry.width;
 
@@ -71,18 +86,14 @@ LaunchPlan plan_norm(
   auto parameter = [&](const mx::array* a) -> std::optional<RowOperand> {
     return a ? std::optional(read_parameter(*a, width, plan)) : std::nullopt;
   };
-  std::optional<NormInputs> second;
-  if (paired) {
-    second.emplace(spec, &inputs[n_inputs]);
-  }
   auto x = rows(&in.x);
   auto residual = rows(in.residual);
   auto weight = parameter(in.weight);
   auto bias = parameter(in.bias);
-  auto x2 = rows(second ? &second->x : nullptr);
-  auto weight2 = parameter(second ? second->weight : nullptr);
+  auto x2 = rows(second ? &second->in.x : nullptr);
+  auto weight2 = parameter(second ? second->in.weight : nullptr);
   auto rows1 = row_count(in.x);
-  auto rows2 = second ? row_count(second->x) : 0;
+  auto rows2 = second ? row_count(second->in.x) : 0;
 
   Launch launch;
   launch.kernel =
@@ -96,7 +107,7 @@ LaunchPlan plan_norm(
   launch.constant(kHasWeightOffset, spec.weight_offset != 0);
   launch.constant(kClampSum, spec.clamp && s.dtype() == mx::float16);
   launch.constant(kRoundEarly, spec.rounding == Rounding::Early);
-  launch.constant(kPaired, paired);
+  launch.constant(kPaired, second != nullptr);
   launch.constant(kHasWeight2, weight2.has_value());
   auto read = [&](int buffer, int access_constant, const auto& rows) {
     bind(launch, buffer, buffer + kLayouts, access_constant, rows);
@@ -113,9 +124,9 @@ LaunchPlan plan_norm(
       launch.output(buffer, *to);
     }
   };
-  write(kNormalised, kNormalisedAccess, &outputs[0]);
-  write(kSum, kSumAccess, spec.residual ? &outputs[1] : nullptr);
-  write(kNormalised2, kNormalised2Access, paired ? &outputs.back() : nullptr);
+  write(kNormalised, kNormalisedAccess, &out[0]);
+  write(kSum, kSumAccess, spec.residual ? &out[1] : nullptr);
+  write(kNormalised2, kNormalised2Access, second ? second->out : nullptr);
 
   launch.scalar(kRows, rows1);
   launch.scalar(kRows2, rows2);
@@ -124,12 +135,9 @@ LaunchPlan plan_norm(
   launch.scalar(kWeightOffset, spec.weight_offset);
 
   auto teams = static_cast<uint32_t>(rows1) + static_cast<uint32_t>(rows2);
-  auto per_group = static_cast<uint32_t>(geometry.teams_per_group());
-  launch.groups[0] = (teams + per_group - 1) / per_group;
+  launch.groups[0] = ceil_div<uint32_t>(teams, geometry.teams_per_group());
   launch.group[0] = geometry.group_size();
-  if (teams > 0 && length > 0) {
-    plan.launches.push_back(std::move(launch));
-  }
+  plan.launches.push_back(std::move(launch));
   return plan;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "csrc/plan/ceil_div.h"
 #include "csrc/plan/geometry.h"
 #include "csrc/plan/norm_plan.h"
 #include "csrc/plan/rows.h"
@@ -75,7 +76,7 @@ constexpr int kGroupSize = 256;
 } // namespace columns_kernel
 
 namespace sum_kernel {
-enum Constant { kGradientAccess = 54 };
+enum Constant { kGradientType = 54 };
 enum Buffer { kPartials = 0, kGradient = 1, kCount = 2, kColumns = 3 };
 constexpr int kColumnsPerGroup = 32;
 constexpr int kGroupSize = 256;
@@ -85,10 +86,6 @@ constexpr int kGroupSize = 256;
 // partial sums is a small part of what it reads.
 constexpr int kSimdsInAll = 2048;
 constexpr int kLeastRowsPerTeam = 16;
-
-int ceil_div(int a, int b) {
-  return a / b + (a % b != 0);
-}
 
 // How rows are shared out among teams (kernels/walk.h).
 struct Walks {
@@ -113,7 +110,7 @@ Launch sum_partials(
   using namespace sum_kernel;
   Launch launch;
   launch.kernel = "sum_partials";
-  launch.constant(kGradientAccess, write_access(gradient, 4));
+  launch.constant(kGradientType, float_type(gradient.dtype()));
   launch.input(kPartials, partials);
   launch.output(kGradient, gradient);
   launch.scalar(kCount, count);

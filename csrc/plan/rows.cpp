@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "csrc/plan/ceil_div.h"
 #include "csrc/row_runs.h"
 
 namespace mlx_norms {
@@ -15,14 +16,9 @@ enum FloatType { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2 };
 enum RowAccess { kStrided = 4, kVectors = 8 };
 
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
-constexpr int kRowAxes = 3; // that a layout holds
+constexpr int64_t kLongestRow = 1 << 30; // one more chunk does not overflow
+constexpr int kRowAxes = 3;              // that a layout holds
 constexpr uint32_t kGatherThreads = 256;
-
-int32_t float_type(mx::Dtype dtype) {
-  return dtype == mx::float32 ? kFloat32
-      : dtype == mx::float16  ? kFloat16
-                              : kBFloat16;
-}
 
 int64_t step_of(const mx::array& a) {
   return a.shape(-1) == 1 ? 1 : a.strides(-1);
@@ -46,7 +42,7 @@ bool fits(int64_t value) {
   return value >= -kInt32Max && value <= kInt32Max;
 }
 
-// The layout of the `n` innermost axes, if it can be written down.
+// The layout of these axes of rows, if it can be written down.
 bool make_layout(
     const std::vector<RowRuns::Axis>& axes,
     int64_t step,
@@ -108,7 +104,7 @@ mx::array gather(
     launch.scalar(3, a.shape(-1));
     launch.group = {kGatherThreads, 1, 1};
     launch.groups = {
-        (a.shape(-1) + kGatherThreads - 1) / kGatherThreads,
+        ceil_div<uint32_t>(a.shape(-1), kGatherThreads),
         static_cast<uint32_t>(rows),
         1};
     plan.launches.push_back(std::move(launch));
@@ -124,11 +120,18 @@ operand(const mx::array& a, int width, std::vector<RowRuns::Axis> axes) {
 
 } // namespace
 
+int32_t float_type(mx::Dtype dtype) {
+  return dtype == mx::float32 ? kFloat32
+      : dtype == mx::float16  ? kFloat16
+                              : kBFloat16;
+}
+
 int32_t row_count(const mx::array& x) {
   auto rows = static_cast<int64_t>(x.size()) / std::max(x.shape(-1), 1);
-  if (rows > kInt32Max) {
+  if (rows > kInt32Max || x.shape(-1) > kLongestRow) {
     throw std::runtime_error(
-        "[mlx_norms] A GPU kernel normalises at most 2^31 - 1 rows at once.");
+        "[mlx_norms] A GPU kernel normalises at most 2^31 - 1 rows at once, of "
+        "at most 2^30 elements.");
   }
   return rows;
 }

@@ -17,6 +17,9 @@ struct RowOperand {
   std::array<int32_t, 6> layout; // the kernels' RowLayout
 };
 
+// The kernels' FloatType.
+int32_t float_type(mx::Dtype dtype);
+
 // The number of rows of x. Throws if it is beyond what kernels count to.
 int32_t row_count(const mx::array& x);
 

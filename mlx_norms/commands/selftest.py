@@ -21,9 +21,10 @@ from .. import timing
 from . import info
 
 _EPS = 1e-5
-_ROWS = (3, 4)  # rows by heads
-# One row length for each way a kernel goes: part of a vector, one SIMD-group, several, long rows.
-_LENGTHS = (33, 128, 768, 2048, 4097, 8192, 20000)
+_HEADS = 4
+# A row length for each way a kernel goes: part of a vector, one SIMD-group with 1 to 8 vectors a
+# thread, several with 1 to 4, rows too long for registers.
+_LENGTHS = (33, 128, 256, 512, 768, 2048, 4096, 4097, 8192, 20000)
 _DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 _HALF_ULP = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 _SUBNORMAL = {"float32": 0.0, "float16": 2.0**-22, "bfloat16": 0.0}  # a few of its steps near zero
@@ -37,6 +38,15 @@ class Op:
     name: str
     inputs: tuple[str, ...]
     centre: bool = False
+    weight_offset: float = 0.0
+    strided: bool = False  # x is part of a larger array
+    mixed: bool = False  # the weight has another dtype than x
+
+    @property
+    def label(self) -> str:
+        parts = [self.name, "weight_offset" * bool(self.weight_offset)]
+        parts += ["strided x" * self.strided, "weight of another dtype" * self.mixed]
+        return ", ".join(part for part in parts if part)
 
     @property
     def adds(self) -> bool:
@@ -46,7 +56,8 @@ class Op:
         if self.name == "qk_norm":
             q, k, q_weight, k_weight = arrays
             return list(mlx_norms.qk_norm(q, k, q_weight, k_weight, _EPS))
-        outputs = getattr(mlx_norms, self.name)(*arrays, eps=_EPS)
+        options = {"weight_offset": self.weight_offset} if self.weight_offset else {}
+        outputs = getattr(mlx_norms, self.name)(*arrays, eps=_EPS, **options)
         return list(outputs) if self.adds else [outputs]
 
     def exact(self, *arrays: mx.array) -> list[tuple[mx.array, mx.array]]:
@@ -61,7 +72,7 @@ class Op:
         return [self._norm(x, *rest)]
 
     def _norm(self, x, weight, bias=None):
-        x, weight = _exact(x), _exact(weight)
+        x, weight = _exact(x), _exact(weight) + self.weight_offset
         d = x - mx.mean(x, axis=-1, keepdims=True) if self.centre else x
         scaled = d * mx.rsqrt(mx.mean(d * d, axis=-1, keepdims=True) + _EPS) * weight
         if bias is None:
@@ -75,6 +86,9 @@ OPS = (
     Op("layer_norm", ("x", "weight", "bias"), centre=True),
     Op("add_rms_norm", ("x", "residual", "weight")),
     Op("add_layer_norm", ("x", "residual", "weight", "bias"), centre=True),
+    Op("rms_norm", ("x", "weight"), weight_offset=1.0),
+    Op("rms_norm", ("x", "weight"), mixed=True),
+    Op("layer_norm", ("x", "weight", "bias"), centre=True, strided=True),
     Op("head_rms_norm", ("x", "head_weight")),
     Op("qk_norm", ("x", "x", "head_weight", "weight")),
 )
@@ -94,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     failures = 0
     for op, (name, dtype) in itertools.product(OPS, _DTYPES.items()):
         problems = [p for length in _LENGTHS for p in check(op, name, dtype, length)]
-        print(f"{'FAIL' if problems else 'pass'}  {op.name}, {name}")
+        print(f"{'FAIL' if problems else 'pass'}  {op.label}, {name}")
         for problem in problems:
             print(f"      {problem}")
         failures += bool(problems)
@@ -107,28 +121,26 @@ def run(args: argparse.Namespace) -> int:
 
 def check(op: Op, name: str, dtype: mx.Dtype, length: int) -> list[str]:
     """What is wrong with an op and its gradients at one dtype and row length."""
-    arrays = [_values(array, dtype, length, i) for i, array in enumerate(op.inputs)]
+    arrays = [_values(op, array, dtype, length, i) for i, array in enumerate(op.inputs)]
     relative = 16 * 2.0**-24 + 2 * _HALF_ULP[name]
     try:
         outputs = op(*arrays)
-        mx.eval(outputs)
-        exact = op.exact(*arrays)
-        errors = [
-            f"output {i} {problem}"
-            for i, (got, (truth, scale)) in enumerate(zip(outputs, exact, strict=True))
-            if (problem := _compare(got, truth, relative * scale + _SUBNORMAL[name]))
-        ]
-        cotangents = [_values("x", o.dtype, length, 50 + i) for i, o in enumerate(outputs)]
+        cotangents = [_values(op, "x", o.dtype, length, 50 + i) for i, o in enumerate(outputs)]
         _, gradients = mx.vjp(op, arrays, cotangents)
-        mx.eval(gradients)
+        mx.eval(outputs, gradients)
+    except Exception as error:  # whatever a GPU's driver may say is what is to be reported
+        return [f"rows of {length}: {type(error).__name__}: {error}"]
+    problems = []
+    with mx.stream(mx.cpu):  # a GPU has no float64
+        for i, (got, (truth, scale)) in enumerate(zip(outputs, op.exact(*arrays), strict=True)):
+            problem = _compare(got, truth, relative * scale + _SUBNORMAL[name])
+            problems += [f"output {i} {problem}"] if problem else []
         truths = _exact_gradients(op, arrays, cotangents)
         for argument, got, truth in zip(op.inputs, gradients, truths, strict=True):
-            allowed = 4 * relative * mx.max(mx.abs(truth))
-            if problem := _compare(got, truth, allowed):
-                errors.append(f"gradient of {argument} {problem}")
-    except Exception as error:  # whatever a GPU's driver may say is what is to be reported
-        errors = [f"{type(error).__name__}: {error}"]
-    return [f"rows of {length}: {error}" for error in errors]
+            rounding = relative + (2 * _HALF_ULP["float16"] if got.dtype == mx.float16 else 0)
+            problem = _compare(got, truth, 4 * rounding * mx.max(mx.abs(truth)))
+            problems += [f"gradient of {argument} {problem}"] if problem else []
+    return [f"rows of {length}: {problem}" for problem in problems]
 
 
 def times() -> Iterator[str]:
@@ -165,32 +177,37 @@ def _facts() -> list[tuple[str, str]]:
     return [("chip", str(chip)), *info.facts()]
 
 
-def _values(name: str, dtype: mx.Dtype, length: int, seed: int) -> mx.array:
-    shapes = {"weight": (length,), "bias": (length,), "head_weight": (_ROWS[1], length)}
-    values = mx.random.normal(shapes.get(name, (*_ROWS, length)), key=mx.random.key(seed))
-    return (values + 0.5).astype(dtype)
+def _values(op: Op, name: str, dtype: mx.Dtype, length: int, seed: int) -> mx.array:
+    # Enough short rows that parameters' gradients are sums of several partial ones.
+    rows = (40 if length <= 512 else 3, _HEADS)
+    shapes = {"weight": (length,), "bias": (length,), "head_weight": (_HEADS, length)}
+    if op.mixed and name == "weight":
+        dtype = mx.float16 if dtype == mx.float32 else mx.float32
+    shape = shapes.get(name, (*rows, length + int(op.strided)))
+    values = mx.random.normal(shape, key=mx.random.key(seed))
+    values = (values + 0.5).astype(dtype)
+    mx.eval(values)
+    return values[..., int(op.strided) :] if name == "x" else values
 
 
 def _exact(a: mx.array) -> mx.array:
-    return a.astype(mx.float64, stream=mx.cpu)
+    return a.astype(mx.float64)
 
 
 def _exact_gradients(op, arrays, cotangents):
-    with mx.stream(mx.cpu):
-        exact = [_exact(a) for a in arrays]
+    exact = [_exact(a) for a in arrays]
 
-        def total(*arrays):
-            outputs = [truth for truth, _ in op.exact(*arrays)]
-            pairs = zip(outputs, cotangents, strict=True)
-            return sum(mx.sum(output * _exact(cotangent)) for output, cotangent in pairs)
+    def total(*arrays):
+        outputs = [truth for truth, _ in op.exact(*arrays)]
+        pairs = zip(outputs, cotangents, strict=True)
+        return sum(mx.sum(output * _exact(cotangent)) for output, cotangent in pairs)
 
-        return mx.grad(total, argnums=list(range(len(exact))))(*exact)
+    return mx.grad(total, argnums=list(range(len(exact))))(*exact)
 
 
 def _compare(got: mx.array, truth: mx.array, allowed: mx.array) -> str | None:
-    with mx.stream(mx.cpu):
-        error = mx.abs(_exact(got) - truth)
-        worst = mx.max(error / mx.maximum(allowed, 1e-30)).item()
+    error = mx.abs(_exact(got) - truth)
+    worst = mx.max(error / mx.maximum(allowed, 1e-30)).item()
     if worst <= 1:  # NaN is not
         return None
     return f"is off by {worst:.3g} times what is allowed"

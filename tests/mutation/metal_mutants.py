@@ -446,8 +446,8 @@ METAL_MUTANTS = [
     Mutant(
         "one pipeline for every specialisation",
         ENCODE,
-        "    name += '_' + std::to_string(c.index) + '.' + std::to_string(value);\n",
-        "    name += value > 1000 ? '_' : '.';\n",
+        "    name += '_' + std::to_string(c.index) + '_' + std::to_string(value);\n",
+        "    name += value > 1000 ? '_' : 'x';\n",
         f"{ONE}[metal-sim-rms_norm-33]",
     ),
 ]

@@ -28,10 +28,20 @@ def metallib(tmp_path):
     hostmetal.start().clear()
 
 
-def test_metallib_beside_the_extension(metallib, tmp_path):
+def test_no_metallib_beside_the_extension(metallib, tmp_path):
     file = tmp_path / "mlx_norms.metallib"
     with pytest.raises(RuntimeError, match=f"there is no file {file} to load it from"):
         metallib.load()
+    join(file)
+    with pytest.raises(RuntimeError, match=f"there is no file {file} to load it from"):
+        metallib.load()  # what could not be built is not tried again
+
+
+def test_metallib_beside_the_extension(metallib, tmp_path):
+    join(tmp_path / "mlx_norms.metallib")
+    metallib.load()
+
+
+def join(file):
     command = [sys.executable, ROOT / "kernels" / "join.py", "metal", file]
     subprocess.run(command, check=True)
-    metallib.load()

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 KERNELS = "csrc/cpu/norm_kernels.cpp"
 SIMD = "csrc/cpu/simd.h"
 SUM = "csrc/cpu/pairwise_sum.h"
-RUNS = "csrc/cpu/row_runs.h"
-EVAL = "csrc/cpu/norm_eval.cpp"
+RUNS = "csrc/row_runs.h"
+OUTPUTS = "csrc/outputs.cpp"
 PARAMETERS = "csrc/cpu/parameters.h"
 
 
@@ -299,21 +299,21 @@ MUTANTS = [
     ),
     Mutant(
         "strided input donated",
-        EVAL,
+        OUTPUTS,
         "in->flags().row_contiguous &&",
         "",
         "test_layouts.py",
     ),
     Mutant(
         "held input donated",
-        EVAL,
+        OUTPUTS,
         "mx::is_donatable(*in, out)",
         "in->itemsize() == out.itemsize()",
         "test_layouts.py",
     ),
     Mutant(
         "inputs of two outputs kept",
-        EVAL,
+        OUTPUTS,
         "      out.inputs().clear();",
         "",
         "test_donation.py",

@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include <cstdint>
-
 namespace mlx_norms {
 
 // How a row is spread over threads (kernels/team.h). It follows from the row's

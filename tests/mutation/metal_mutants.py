@@ -14,7 +14,6 @@ VJP = "kernels/norm_vjp.metal"
 GRADIENTS = "kernels/parameter_gradients.metal"
 GATHER = "kernels/gather_rows.metal"
 PLAN_ROWS = "csrc/plan/rows.cpp"
-PLAN_VJP = "csrc/plan/norm_vjp_plan.cpp"
 EVAL = "csrc/plan/norm_eval.cpp"
 ENCODE = "csrc/metal/encode.cpp"
 

@@ -120,6 +120,103 @@ Launch sum_partials(
   return launch;
 }
 
+// What the launches have in common.
+struct Backward {
+  const NormVJPSpec& spec;
+  Geometry geometry;
+  Walks walks;
+  int rows;
+  int length;
+  RowOperand s, cotangent;
+  std::optional<mx::array> weight_partials, bias_partials, statistics;
+};
+
+// The gradient of the input; the partial sums too, unless columns take them.
+Launch rows_launch(
+    const Backward& b,
+    const std::optional<RowOperand>& weight,
+    const std::optional<RowOperand>& sum_cotangent,
+    const mx::array* input,
+    bool by_columns) {
+  using namespace rows_kernel;
+  const auto& norm = b.spec.norm;
+  int width = b.geometry.width;
+  Launch launch;
+  launch.kernel = "norm_vjp_" + std::to_string(width) + "_" +
+      std::to_string(b.geometry.vectors);
+  launch.constant(kSimdsPerRow, b.geometry.simds);
+  launch.constant(kLooped, b.geometry.looped);
+  launch.constant(kCentre, norm.centre);
+  launch.constant(kHasWeight, weight.has_value());
+  launch.constant(kHasWeightOffset, norm.weight_offset != 0);
+  launch.constant(kHasSumCotangent, sum_cotangent.has_value());
+  launch.constant(kClampedSum, norm.clamp && b.s.array.dtype() == mx::float16);
+  launch.constant(kWantInput, b.spec.input);
+  launch.constant(kWantWeight, b.spec.weight && !by_columns);
+  launch.constant(kWantBias, b.spec.bias && !by_columns);
+  launch.constant(kKeepStatistics, b.statistics.has_value());
+
+  auto read = [&](int buffer, int access_constant, const auto& rows) {
+    bind(launch, buffer, buffer + kLayouts, access_constant, rows);
+  };
+  read(kS, kSAccess, std::optional(b.s));
+  read(kWeight, kWeightAccess, weight);
+  read(kCotangent, kCotangentAccess, std::optional(b.cotangent));
+  read(kSumCotangent, kSumCotangentAccess, sum_cotangent);
+  launch.constant(kInputAccess, input ? write_access(*input, width) : 0);
+  if (input) {
+    launch.output(kInput, *input);
+  }
+  if (b.weight_partials && !by_columns) {
+    launch.output(kWeightPartials, *b.weight_partials);
+  }
+  if (b.bias_partials && !by_columns) {
+    launch.output(kBiasPartials, *b.bias_partials);
+  }
+  if (b.statistics) {
+    launch.output(kStatistics, *b.statistics);
+  }
+  launch.scalar(kRows, b.rows);
+  launch.scalar(kLength, b.length);
+  launch.scalar(kHeads, b.walks.heads);
+  launch.scalar(kRowsPerTeam, b.walks.rows_per_team);
+  launch.scalar(kTeams, b.walks.teams);
+  launch.scalar(kEps, norm.eps);
+  launch.scalar(kWeightOffset, norm.weight_offset);
+  launch.groups[0] = ceil_div(b.walks.teams, b.geometry.teams_per_group());
+  launch.group[0] = b.geometry.group_size();
+  return launch;
+}
+
+// The partial sums of rows too long for registers.
+Launch columns_launch(const Backward& b) {
+  using namespace columns_kernel;
+  int width = b.geometry.width;
+  Launch launch;
+  launch.kernel = "parameter_gradients_" + std::to_string(width);
+  launch.constant(kSumsWeight, b.spec.weight);
+  launch.constant(kSumsBias, b.spec.bias);
+  bind(launch, kS, kSLayout, kSAccess, b.s);
+  bind(launch, kCotangent, kCotangentLayout, kCotangentAccess, b.cotangent);
+  if (b.statistics) {
+    launch.input(kStatistics, *b.statistics);
+  }
+  if (b.weight_partials) {
+    launch.output(kWeightPartials, *b.weight_partials);
+  }
+  if (b.bias_partials) {
+    launch.output(kBiasPartials, *b.bias_partials);
+  }
+  launch.scalar(kRows, b.rows);
+  launch.scalar(kLength, b.length);
+  launch.scalar(kHeads, b.walks.heads);
+  launch.scalar(kRowsPerTeam, b.walks.rows_per_team);
+  launch.groups[0] = ceil_div(ceil_div(b.length, width), kGroupSize);
+  launch.groups[1] = b.walks.teams;
+  launch.group[0] = kGroupSize;
+  return launch;
+}
+
 } // namespace
 
 bool reads_rows_again(const NormVJPSpec& spec, const mx::array& s) {
@@ -158,14 +255,21 @@ LaunchPlan plan_norm_vjp(
   auto bias_partials = partials(spec.bias);
 
   if (rows > 0) {
-    auto s = read_rows(in.s, width, plan);
-    auto cotangent = read_rows(in.cotangent, width, plan);
-    std::optional<mx::array> statistics;
+    Backward b{
+        spec,
+        geometry,
+        walks,
+        rows,
+        length,
+        read_rows(in.s, width, plan),
+        read_rows(in.cotangent, width, plan),
+        weight_partials,
+        bias_partials,
+        std::nullopt};
     if (by_columns && spec.weight) {
-      statistics = plan.temporary({rows, 3}, mx::float32);
+      b.statistics = plan.temporary({rows, 3}, mx::float32);
     }
     if (spec.input || spec.weight || !by_columns) {
-      using namespace rows_kernel;
       std::optional<RowOperand> weight, sum_cotangent;
       if (in.weight) {
         weight = read_parameter(*in.weight, width, plan);
@@ -173,78 +277,11 @@ LaunchPlan plan_norm_vjp(
       if (in.sum_cotangent) {
         sum_cotangent = read_rows(*in.sum_cotangent, width, plan);
       }
-      Launch launch;
-      launch.kernel = "norm_vjp_" + std::to_string(width) + "_" +
-          std::to_string(geometry.vectors);
-      launch.constant(kSimdsPerRow, geometry.simds);
-      launch.constant(kLooped, geometry.looped);
-      launch.constant(kCentre, spec.norm.centre);
-      launch.constant(kHasWeight, weight.has_value());
-      launch.constant(kHasWeightOffset, spec.norm.weight_offset != 0);
-      launch.constant(kHasSumCotangent, sum_cotangent.has_value());
-      launch.constant(
-          kClampedSum, spec.norm.clamp && in.s.dtype() == mx::float16);
-      launch.constant(kWantInput, spec.input);
-      launch.constant(kWantWeight, spec.weight && !by_columns);
-      launch.constant(kWantBias, spec.bias && !by_columns);
-      launch.constant(kKeepStatistics, statistics.has_value());
-
-      auto read = [&](int buffer, int access_constant, const auto& rows) {
-        bind(launch, buffer, buffer + kLayouts, access_constant, rows);
-      };
-      read(kS, kSAccess, std::optional(s));
-      read(kWeight, kWeightAccess, weight);
-      read(kCotangent, kCotangentAccess, std::optional(cotangent));
-      read(kSumCotangent, kSumCotangentAccess, sum_cotangent);
-      launch.constant(kInputAccess, input ? write_access(*input, width) : 0);
-      if (input) {
-        launch.output(kInput, *input);
-      }
-      if (weight_partials && !by_columns) {
-        launch.output(kWeightPartials, *weight_partials);
-      }
-      if (bias_partials && !by_columns) {
-        launch.output(kBiasPartials, *bias_partials);
-      }
-      if (statistics) {
-        launch.output(kStatistics, *statistics);
-      }
-      launch.scalar(kRows, rows);
-      launch.scalar(kLength, length);
-      launch.scalar(kHeads, walks.heads);
-      launch.scalar(kRowsPerTeam, walks.rows_per_team);
-      launch.scalar(kTeams, walks.teams);
-      launch.scalar(kEps, spec.norm.eps);
-      launch.scalar(kWeightOffset, spec.norm.weight_offset);
-      launch.groups[0] = ceil_div(walks.teams, geometry.teams_per_group());
-      launch.group[0] = geometry.group_size();
-      plan.launches.push_back(std::move(launch));
+      plan.launches.push_back(
+          rows_launch(b, weight, sum_cotangent, input, by_columns));
     }
     if (by_columns) {
-      using namespace columns_kernel;
-      Launch launch;
-      launch.kernel = "parameter_gradients_" + std::to_string(width);
-      launch.constant(kSumsWeight, spec.weight);
-      launch.constant(kSumsBias, spec.bias);
-      bind(launch, kS, kSLayout, kSAccess, s);
-      bind(launch, kCotangent, kCotangentLayout, kCotangentAccess, cotangent);
-      if (statistics) {
-        launch.input(kStatistics, *statistics);
-      }
-      if (weight_partials) {
-        launch.output(kWeightPartials, *weight_partials);
-      }
-      if (bias_partials) {
-        launch.output(kBiasPartials, *bias_partials);
-      }
-      launch.scalar(kRows, rows);
-      launch.scalar(kLength, length);
-      launch.scalar(kHeads, walks.heads);
-      launch.scalar(kRowsPerTeam, walks.rows_per_team);
-      launch.groups[0] = ceil_div(ceil_div(length, width), kGroupSize);
-      launch.groups[1] = walks.teams;
-      launch.group[0] = kGroupSize;
-      plan.launches.push_back(std::move(launch));
+      plan.launches.push_back(columns_launch(b));
     }
   }
 

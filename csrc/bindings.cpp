@@ -9,6 +9,7 @@
 
 #include "csrc/cpu/isa.h"
 #include "csrc/ops.h"
+#include "csrc/patching/bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -32,6 +33,8 @@ NB_MODULE(_ext, m) {
 
         ``MLX_NORMS_CPU_ISA`` forces one of them for a process.
       )pbdoc");
+
+  bind_patching(m);
 
   m.def(
       "rms_norm",

@@ -33,8 +33,12 @@ void refuse(const char* op, const std::string& message) {
   throw std::invalid_argument(std::string("[") + op + "] " + message);
 }
 
+bool takes_dtype(mx::Dtype dtype) {
+  return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16;
+}
+
 void check_dtype(const char* op, const char* argument, mx::Dtype dtype) {
-  if (dtype != mx::float32 && dtype != mx::float16 && dtype != mx::bfloat16) {
+  if (!takes_dtype(dtype)) {
     refuse(
         op,
         std::string(argument) +

@@ -12,6 +12,7 @@ namespace mlx_norms {
 namespace mx = mlx::core;
 
 // float32, float16 or bfloat16.
+bool takes_dtype(mx::Dtype dtype);
 void check_dtype(const char* op, const char* argument, mx::Dtype dtype);
 
 // At least one axis.

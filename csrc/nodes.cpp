@@ -9,24 +9,43 @@
 
 namespace mlx_norms {
 
-Arrays make_norm(
+bool has_kernel(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const Arrays& inputs,
+    mx::Stream stream) {
+  switch (backend_of(stream)) {
+    case Backend::Cpu:
+      cpu::isa(); // refuses an instruction set that this machine lacks
+      return true;
+    case Backend::Metal:
+      return agrees(spec, dtype, inputs, stream);
+    case Backend::Composed:
+      break;
+  }
+  return false;
+}
+
+Arrays norm_node(
     const NormSpec& spec,
     mx::Dtype dtype,
     Arrays inputs,
     mx::Stream stream) {
-  auto backend = backend_of(stream);
-  if (backend == Backend::Cpu) {
-    cpu::isa(); // refuses an instruction set that this machine lacks
-  }
-  if (backend == Backend::Composed ||
-      (backend == Backend::Metal && !agrees(spec, dtype, inputs, stream))) {
-    return compose_norms(spec, dtype, inputs, stream);
-  }
   auto node = std::make_shared<Norm>(stream, spec, dtype);
   auto shapes = node->output_shapes(inputs);
   auto dtypes = node->output_dtypes(inputs);
   return array::make_arrays(
       std::move(shapes), dtypes, std::move(node), std::move(inputs));
+}
+
+Arrays make_norm(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    Arrays inputs,
+    mx::Stream stream) {
+  return has_kernel(spec, dtype, inputs, stream)
+      ? norm_node(spec, dtype, std::move(inputs), stream)
+      : compose_norms(spec, dtype, inputs, stream);
 }
 
 Arrays make_norm_vjp(

@@ -9,7 +9,21 @@
 
 namespace mlx_norms {
 
-// {normalised, [sum]} of one tensor, or of each of several.
+// Whether a kernel that can be trusted computes the node of these inputs.
+bool has_kernel(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const Arrays& inputs,
+    mx::Stream stream);
+
+// {normalised, [sum]} of one tensor, or of each of several: by a kernel ...
+Arrays norm_node(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    Arrays inputs,
+    mx::Stream stream);
+
+// ... where there is one, else by MLX's ops.
 Arrays make_norm(
     const NormSpec& spec,
     mx::Dtype dtype,

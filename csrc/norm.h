@@ -30,6 +30,13 @@ class Norm : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
   std::vector<mx::Dtype> output_dtypes(const Arrays& inputs) const;
 
+  const NormSpec& spec() const {
+    return spec_;
+  }
+  mx::Dtype dtype() const {
+    return dtype_;
+  }
+
  private:
   NormSpec spec_;
   mx::Dtype dtype_; // of the normalised output

@@ -12,6 +12,13 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/outputs.cpp
     csrc/self_check.cpp
     csrc/split.cpp
+    csrc/patching/bindings.cpp
+    csrc/patching/fuse_graph.cpp
+    csrc/patching/fusion.cpp
+    csrc/patching/outcome.cpp
+    csrc/patching/patched.cpp
+    csrc/patching/pending.cpp
+    csrc/patching/slower.cpp
     csrc/plan/geometry.cpp
     csrc/plan/launch_plan.cpp
     csrc/plan/norm_eval.cpp

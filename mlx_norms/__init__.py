@@ -18,15 +18,22 @@ from mlx_norms._ext import (  # noqa: E402
     qk_norm,
     rms_norm,
 )
+from mlx_norms.patching import Report, fuse, patch, patched, report, unpatch  # noqa: E402
 
 __version__ = _built.VERSION
 
 __all__ = [
+    "Report",
     "add_layer_norm",
     "add_rms_norm",
+    "fuse",
     "head_rms_norm",
     "layer_norm",
     "nn",
+    "patch",
+    "patched",
     "qk_norm",
+    "report",
     "rms_norm",
+    "unpatch",
 ]

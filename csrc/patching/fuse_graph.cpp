@@ -1,0 +1,182 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/patching/fuse_graph.h"
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "csrc/backend.h"
+#include "csrc/nodes.h"
+#include "csrc/patching/fusion.h"
+#include "csrc/patching/slower.h"
+
+namespace mlx_norms {
+
+namespace {
+
+using Id = std::uintptr_t;
+
+// A norm and the sum that it takes, to become one node.
+struct FusedPair {
+  array sum;
+  array normalised;
+  std::shared_ptr<Norm> node;
+  Arrays inputs;
+};
+
+class Pass {
+ public:
+  explicit Pass(const Arrays& boundary) {
+    for (auto& a : boundary) {
+      boundary_.insert(a.id());
+    }
+  }
+
+  Arrays run(const Arrays& outputs) {
+    for (auto& a : in_order(outputs)) {
+      plan(a);
+    }
+    if (pairs_.empty()) {
+      return outputs;
+    }
+    for (auto& a : in_order(outputs)) {
+      build(a);
+    }
+    count_graph_pass(pairs_.size());
+    return present(outputs);
+  }
+
+ private:
+  // A node of the graph that may be built anew.
+  bool is_inner(const array& a) const {
+    return a.status() == array::Status::unscheduled && a.has_primitive() &&
+        !boundary_.count(a.id());
+  }
+
+  const FusedPair* pair_of(const array& a) const {
+    auto it = pair_by_array_.find(a.id());
+    return it == pair_by_array_.end() ? nullptr : &pairs_[it->second];
+  }
+
+  // The inputs of a node as they are once all planned fusions are made.
+  const Arrays& inputs_of(const array& a) const {
+    auto* pair = pair_of(a);
+    return pair ? pair->inputs : a.inputs();
+  }
+
+  // The inner nodes above `outputs`, each after its inputs.
+  Arrays in_order(const Arrays& outputs) const {
+    struct Visit {
+      array node;
+      bool inputs_done;
+    };
+    Arrays order;
+    std::unordered_set<Id> seen;
+    std::vector<Visit> stack;
+    for (auto& a : outputs) {
+      stack.push_back({a, false});
+    }
+    while (!stack.empty()) {
+      auto [node, inputs_done] = std::move(stack.back());
+      stack.pop_back();
+      if (inputs_done) {
+        order.push_back(std::move(node));
+      } else if (is_inner(node) && seen.insert(node.id()).second) {
+        stack.push_back({node, true});
+        for (auto& in : inputs_of(node)) {
+          stack.push_back({in, false});
+        }
+      }
+    }
+    return order;
+  }
+
+  // Plans to fuse a norm of this package, if `a` is one, with its sum.
+  void plan(const array& a) {
+    auto* norm = dynamic_cast<Norm*>(&a.primitive());
+    if (!norm || norm->spec().residual || !a.siblings().empty()) {
+      return;
+    }
+    const auto& sum = a.inputs()[0];
+    Arrays parameters(a.inputs().begin() + 1, a.inputs().end());
+    auto inputs_after = [this](const array& in) -> const Arrays& {
+      return inputs_of(in);
+    };
+    auto stream = norm->stream();
+    if (!is_inner(sum) || pair_of(sum) ||
+        fusible(sum, parameters, stream, inputs_after) != Outcome::Fused) {
+      return;
+    }
+    auto spec = norm->spec();
+    spec.residual = true;
+    auto inputs = sum.inputs();
+    inputs.insert(inputs.end(), parameters.begin(), parameters.end());
+    if (is_slower(backend_of(stream), spec, sum) ||
+        !has_kernel(spec, norm->dtype(), inputs, stream)) {
+      return;
+    }
+    pair_by_array_[sum.id()] = pairs_.size();
+    pair_by_array_[a.id()] = pairs_.size();
+    auto node = std::make_shared<Norm>(stream, spec, norm->dtype());
+    pairs_.push_back({sum, a, std::move(node), std::move(inputs)});
+  }
+
+  // Those that were built anew in place of the arrays they stand for.
+  Arrays present(const Arrays& arrays) const {
+    Arrays present;
+    for (auto& a : arrays) {
+      auto it = built_.find(a.id());
+      present.push_back(it == built_.end() ? a : it->second);
+    }
+    return present;
+  }
+
+  void build(const array& a) {
+    if (built_.count(a.id())) {
+      return; // with a sibling
+    }
+    if (auto* pair = pair_of(a)) {
+      make({pair->normalised, pair->sum}, pair->node, present(pair->inputs));
+      return;
+    }
+    auto inputs = present(a.inputs());
+    bool changed = false;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      changed |= inputs[i].id() != a.inputs()[i].id();
+    }
+    if (changed) {
+      make(a.outputs(), a.primitive_ptr(), std::move(inputs));
+    }
+  }
+
+  // Arrays of `node` in place of `old`.
+  void make(
+      const Arrays& old,
+      const std::shared_ptr<mx::Primitive>& node,
+      Arrays inputs) {
+    std::vector<mx::Shape> shapes;
+    std::vector<mx::Dtype> dtypes;
+    for (auto& a : old) {
+      shapes.push_back(a.shape());
+      dtypes.push_back(a.dtype());
+    }
+    auto arrays =
+        array::make_arrays(std::move(shapes), dtypes, node, std::move(inputs));
+    for (size_t i = 0; i < old.size(); ++i) {
+      built_.emplace(old[i].id(), arrays[i]);
+    }
+  }
+
+  std::unordered_set<Id> boundary_;
+  std::vector<FusedPair> pairs_;
+  std::unordered_map<Id, size_t> pair_by_array_;
+  std::unordered_map<Id, array> built_;
+};
+
+} // namespace
+
+Arrays fuse_graph(const Arrays& outputs, const Arrays& boundary) {
+  return Pass(boundary).run(outputs);
+}
+
+} // namespace mlx_norms

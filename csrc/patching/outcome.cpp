@@ -1,0 +1,87 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/patching/outcome.h"
+
+#include <atomic>
+
+namespace mlx_norms {
+
+namespace {
+
+std::array<std::atomic<int64_t>, kOutcomes> outcomes;
+std::atomic<int64_t> offsets;
+std::atomic<int64_t> graph_pass;
+
+} // namespace
+
+const char* text(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::Fused:
+      return "fused: the sum is computed by its norm";
+    case Outcome::FusionOff:
+      return "not fused: fusion is off";
+    case Outcome::LeftToGraphPass:
+      return "not fused: left to the graph pass of fuse()";
+    case Outcome::NotASum:
+      return "not fused: the input is no pending sum";
+    case Outcome::OtherStream:
+      return "not fused: the sum is on another stream";
+    case Outcome::OperandRepeated:
+      return "not fused: one element of an operand is repeated along the row";
+    case Outcome::ParameterOfSum:
+      return "not fused: weight or bias is computed from the sum";
+    case Outcome::ParameterGraphLong:
+      return "not fused: weight or bias is pending itself, by many operations";
+    case Outcome::ParameterTraced:
+      return "not fused: weight or bias is traced and the sum is not";
+    case Outcome::FusedSlower:
+      return "not fused: measured slower than the two steps at this shape";
+    case Outcome::FusedNoKernel:
+      return "not fused: the kernel that adds has failed its check";
+    case Outcome::DtypeNotTaken:
+      return "passed on: not float32, float16 or bfloat16";
+    case Outcome::ArgumentsNotTaken:
+      return "passed on: shapes or eps that no kernel takes";
+    case Outcome::NoKernel:
+      return "passed on: no kernel for this stream, or none that passed its check";
+    case Outcome::Slower:
+      return "passed on: mx.fast was measured faster at this shape";
+  }
+  return "";
+}
+
+bool is_passed_on(Outcome outcome) {
+  return outcome >= Outcome::DtypeNotTaken;
+}
+
+void count(Outcome outcome) {
+  outcomes[static_cast<int>(outcome)].fetch_add(1, std::memory_order_relaxed);
+}
+
+void count_offset() {
+  offsets.fetch_add(1, std::memory_order_relaxed);
+}
+
+void count_graph_pass(int sums) {
+  graph_pass.fetch_add(sums, std::memory_order_relaxed);
+}
+
+PatchCounts patch_counts() {
+  PatchCounts counts;
+  for (int i = 0; i < kOutcomes; ++i) {
+    counts.outcomes[i] = outcomes[i];
+  }
+  counts.offsets = offsets;
+  counts.graph_pass = graph_pass;
+  return counts;
+}
+
+void reset_patch_counts() {
+  for (auto& outcome : outcomes) {
+    outcome = 0;
+  }
+  offsets = 0;
+  graph_pass = 0;
+}
+
+} // namespace mlx_norms

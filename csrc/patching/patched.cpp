@@ -1,0 +1,189 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/patching/patched.h"
+
+#include "csrc/backend.h"
+#include "csrc/checks.h"
+#include "csrc/nodes.h"
+#include "csrc/patching/fusion.h"
+#include "csrc/patching/slower.h"
+#include "mlx/fast.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// A norm that mx.fast was asked for.
+struct Request {
+  const array& x;
+  const OptionalArray& weight;
+  const OptionalArray& bias;
+  mx::Stream stream;
+};
+
+// The same in this package's terms.
+struct Plan {
+  NormSpec spec;
+  mx::Dtype dtype = mx::float32;
+  Arrays parameters;
+};
+
+bool takes(const OptionalArray& a) {
+  return !a || takes_dtype(a->dtype());
+}
+
+bool fits_rows(const OptionalArray& v, const array& x) {
+  return !v || (v->ndim() == 1 && v->shape(0) == x.shape(-1));
+}
+
+// Why mx.fast itself has to see to this request; nullopt: it has not.
+std::optional<Outcome> not_taken(const Request& request, float eps) {
+  auto& [x, weight, bias, stream] = request;
+  if (!takes_dtype(x.dtype()) || !takes(weight) || !takes(bias)) {
+    return Outcome::DtypeNotTaken;
+  }
+  if (x.ndim() == 0 || !fits_rows(weight, x) || !fits_rows(bias, x) ||
+      !(eps >= 0)) {
+    return Outcome::ArgumentsNotTaken;
+  }
+  return std::nullopt;
+}
+
+// As mx.fast has it: parameters may widen x, a bias alone does not.
+mx::Dtype output_dtype(const Request& request) {
+  auto& [x, weight, bias, stream] = request;
+  if (!weight) {
+    return x.dtype();
+  }
+  return bias ? mx::result_type(x, *weight, *bias)
+              : mx::result_type(x, *weight);
+}
+
+Plan make_plan(const Request& request, bool centre, float eps) {
+  Plan plan;
+  plan.spec.centre = centre;
+  plan.spec.eps = eps;
+  plan.dtype = output_dtype(request);
+  if (auto& weight = request.weight) {
+    plan.spec.weight = true;
+    if (auto shifted = as_shifted(*weight)) {
+      plan.spec.weight_offset = shifted->offset;
+      plan.spec.rounding = Rounding::Late;
+      plan.parameters.push_back(shifted->weight);
+    } else {
+      plan.parameters.push_back(*weight);
+    }
+  }
+  if (request.bias) {
+    plan.spec.bias = true;
+    plan.parameters.push_back(*request.bias);
+  }
+  return plan;
+}
+
+const Arrays& present_inputs(const array& a) {
+  return a.inputs();
+}
+
+Arrays followed_by(Arrays first, const Arrays& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+// The norm and the pending sum it takes in one node, or why there is none.
+std::pair<OptionalArray, Outcome>
+fused(const Request& request, const Plan& plan, Fusion fusion) {
+  if (fusion != Fusion::Now) {
+    auto why =
+        fusion == Fusion::Never ? Outcome::FusionOff : Outcome::LeftToGraphPass;
+    return {std::nullopt, why};
+  }
+  auto& [x, weight, bias, stream] = request;
+  auto outcome = fusible(x, plan.parameters, stream, present_inputs);
+  if (outcome != Outcome::Fused) {
+    return {std::nullopt, outcome};
+  }
+  auto spec = plan.spec;
+  spec.residual = true;
+  auto inputs = followed_by(x.inputs(), plan.parameters);
+  if (is_slower(backend_of(stream), spec, x)) {
+    return {std::nullopt, Outcome::FusedSlower};
+  }
+  if (!has_kernel(spec, plan.dtype, inputs, stream)) {
+    return {std::nullopt, Outcome::FusedNoKernel};
+  }
+  return {
+      fuse_in_place(spec, plan.dtype, x, std::move(inputs), stream), outcome};
+}
+
+// The norm alone, or why mx.fast has to compute it.
+std::pair<OptionalArray, Outcome>
+alone(const Request& request, const Plan& plan, Outcome not_fused) {
+  auto& [x, weight, bias, stream] = request;
+  auto inputs = followed_by({x}, plan.parameters);
+  if (is_slower(backend_of(stream), plan.spec, x)) {
+    return {std::nullopt, Outcome::Slower};
+  }
+  if (!has_kernel(plan.spec, plan.dtype, inputs, stream)) {
+    return {std::nullopt, Outcome::NoKernel};
+  }
+  return {
+      norm_node(plan.spec, plan.dtype, std::move(inputs), stream)[0],
+      not_fused};
+}
+
+template <typename F>
+PatchedNorm patched_norm(
+    const Request& request,
+    bool centre,
+    float eps,
+    Fusion fusion,
+    F pass_on) {
+  if (auto why = not_taken(request, eps)) {
+    count(*why);
+    return {pass_on(), *why};
+  }
+  auto plan = make_plan(request, centre, eps);
+  auto [normalised, outcome] = fused(request, plan, fusion);
+  if (!normalised) {
+    std::tie(normalised, outcome) = alone(request, plan, outcome);
+  }
+  count(outcome);
+  if (!normalised) {
+    return {pass_on(), outcome};
+  }
+  if (plan.spec.weight_offset != 0) {
+    count_offset();
+  }
+  return {*normalised, outcome};
+}
+
+} // namespace
+
+PatchedNorm patched_rms_norm(
+    const array& x,
+    const OptionalArray& weight,
+    float eps,
+    mx::StreamOrDevice stream,
+    Fusion fusion) {
+  OptionalArray no_bias;
+  Request request{x, weight, no_bias, mx::to_stream(stream)};
+  return patched_norm(request, /* centre= */ false, eps, fusion, [&] {
+    return mx::fast::rms_norm(x, weight, eps, stream);
+  });
+}
+
+PatchedNorm patched_layer_norm(
+    const array& x,
+    const OptionalArray& weight,
+    const OptionalArray& bias,
+    float eps,
+    mx::StreamOrDevice stream,
+    Fusion fusion) {
+  Request request{x, weight, bias, mx::to_stream(stream)};
+  return patched_norm(request, /* centre= */ true, eps, fusion, [&] {
+    return mx::fast::layer_norm(x, weight, bias, eps, stream);
+  });
+}
+
+} // namespace mlx_norms

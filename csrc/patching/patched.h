@@ -1,0 +1,36 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// What mx.fast's norms become in a patched model: a fused node, a norm of ours,
+// or mx.fast's own where no kernel takes the arguments or wins.
+
+#pragma once
+
+#include "csrc/ops.h"
+#include "csrc/patching/outcome.h"
+
+namespace mlx_norms {
+
+// What to do about a pending sum.
+enum class Fusion { Now, ByGraphPass, Never };
+
+struct PatchedNorm {
+  mx::array normalised;
+  Outcome outcome;
+};
+
+PatchedNorm patched_rms_norm(
+    const mx::array& x,
+    const OptionalArray& weight,
+    float eps,
+    mx::StreamOrDevice stream,
+    Fusion fusion);
+
+PatchedNorm patched_layer_norm(
+    const mx::array& x,
+    const OptionalArray& weight,
+    const OptionalArray& bias,
+    float eps,
+    mx::StreamOrDevice stream,
+    Fusion fusion);
+
+} // namespace mlx_norms

@@ -1,0 +1,94 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/patching/pending.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace mlx_norms {
+
+namespace {
+
+bool is_pending(const array& a, const char* primitive) {
+  return a.status() == array::Status::unscheduled && a.has_primitive() &&
+      std::strcmp(a.primitive().name(), primitive) == 0;
+}
+
+// The value of a constant that needs no evaluation.
+std::optional<float> as_number(const array& a) {
+  if (a.size() != 1 || a.has_primitive() ||
+      a.status() != array::Status::available) {
+    return std::nullopt;
+  }
+  switch (a.dtype()) {
+    case mx::float32:
+      return *a.data<float>();
+    case mx::float16:
+      return static_cast<float>(*a.data<mx::float16_t>());
+    case mx::bfloat16:
+      return static_cast<float>(*a.data<mx::bfloat16_t>());
+    default:
+      return std::nullopt;
+  }
+}
+
+} // namespace
+
+bool is_pending_sum(const array& a) {
+  return is_pending(a, "Add") && a.siblings().empty() &&
+      a.inputs().size() == 2 &&
+      std::all_of(a.inputs().begin(), a.inputs().end(), [&](const array& in) {
+           return in.shape() == a.shape() && in.dtype() == a.dtype();
+         });
+}
+
+bool repeats_along_row(const array& operand) {
+  auto length = operand.shape(-1);
+  if (is_pending(operand, "Broadcast")) {
+    const auto& whole = operand.inputs()[0];
+    return whole.ndim() == 0 || whole.shape(-1) != length;
+  }
+  return operand.status() != array::Status::unscheduled && length > 1 &&
+      operand.strides(-1) == 0;
+}
+
+std::optional<ShiftedWeight> as_shifted(const array& weight) {
+  if (!is_pending_sum(weight)) {
+    return std::nullopt;
+  }
+  for (int i : {0, 1}) {
+    const auto& number = weight.inputs()[i];
+    if (!is_pending(number, "Broadcast")) {
+      continue;
+    }
+    auto offset = as_number(number.inputs()[0]);
+    if (offset && *offset != 0) {
+      return ShiftedWeight{weight.inputs()[1 - i], *offset};
+    }
+  }
+  return std::nullopt;
+}
+
+Ancestry
+look_above(const array& a, const array& looked_for, const InputsOf& inputs_of) {
+  Ancestry found;
+  Arrays stack{a};
+  for (int seen = 0; !stack.empty(); ++seen) {
+    if (seen == kWalk) {
+      found.ends = false;
+      break;
+    }
+    auto node = std::move(stack.back());
+    stack.pop_back();
+    found.meets |= node.id() == looked_for.id();
+    bool pending = node.status() == array::Status::unscheduled;
+    found.traced |= node.is_tracer() || (pending && !node.has_primitive());
+    if (pending && node.has_primitive()) {
+      const auto& inputs = inputs_of(node);
+      stack.insert(stack.end(), inputs.begin(), inputs.end());
+    }
+  }
+  return found;
+}
+
+} // namespace mlx_norms

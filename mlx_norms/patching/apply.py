@@ -1,0 +1,104 @@
+"""Patching: of a process, of a context, of one model."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import mlx.nn
+
+from .._ext import Fusion
+from . import modules, replaced, report
+from .scope import STOCK, Scope, entered, set_process
+
+_lock = threading.Lock()
+_process_patched = False
+
+
+def patch(model: mlx.nn.Module | None = None, *, fuse: bool = True) -> None:
+    """Compute the norms of models that call ``mx.fast`` with the kernels of this package.
+
+    ``mx.fast.rms_norm`` and ``mx.fast.layer_norm`` are replaced, which ``mlx.nn`` and mlx_lm call.
+    Results keep the dtypes they had. A call goes to ``mx.fast`` as before where no kernel takes
+    its arguments, or where ``mx.fast`` was measured faster; see :func:`mlx_norms.report`.
+
+    A norm of a pending sum, as in ``h = x + r; norm(h)``, computes the sum as well: it takes one
+    launch in place of two. ``h`` is then the second output of that node, for all who hold it.
+    A weight that is a pending ``1 + w`` is not computed but becomes a ``weight_offset``, whose sum
+    is kept in float32 as in Gemma's definition.
+
+    A function that is compiled while patched stays patched, and one compiled before stays as it
+    was. Arrays that another thread may be evaluating must not be pending in patched code.
+    ``mx.export_function`` and ``mx.exporter`` trace what they export with ``mx.fast``.
+
+    Args:
+        model (mlx.nn.Module, optional): Patch the calls of this model and of the modules it has
+          now, in whatever thread. If ``None`` all of the process is patched. Default: ``None``.
+        fuse (bool): Whether sums are fused into norms. Default: ``True``.
+
+    Raises:
+        TypeError: If ``model`` is not an :class:`mlx.nn.Module`.
+
+    Example:
+        >>> model, tokenizer = mlx_lm.load("mlx-community/Qwen3-4B-4bit")
+        >>> mlx_norms.patch()
+        >>> mlx_lm.generate(model, tokenizer, "Once upon a time")
+    """
+    global _process_patched
+    scope = Scope(fusion=_fusion(fuse))
+    if model is not None:
+        modules.patch(model, scope)
+    else:
+        with _lock:
+            if not _process_patched:
+                replaced.acquire()
+            _process_patched = True
+            set_process(scope)
+    report.reset()
+
+
+def unpatch(model: mlx.nn.Module | None = None) -> None:
+    """Undo :func:`patch`. It does nothing where nothing was patched.
+
+    Args:
+        model (mlx.nn.Module, optional): The model that was patched. If ``None``, the process.
+
+    Raises:
+        TypeError: If ``model`` is not an :class:`mlx.nn.Module`.
+    """
+    global _process_patched
+    if model is not None:
+        modules.unpatch(model)
+        return
+    with _lock:
+        if _process_patched:
+            set_process(STOCK)
+            replaced.release()
+        _process_patched = False
+
+
+@contextlib.contextmanager
+def patched(*, fuse: bool = True, trace: bool = False) -> Iterator[None]:
+    """What :func:`patch` does, within a ``with`` block.
+
+    It holds in the context of the block: code of other threads and other asyncio tasks is as it
+    was, and so is what the block compiled once it is left, which stays patched. Blocks nest, and
+    the innermost says what holds.
+
+    Args:
+        fuse (bool): Whether sums are fused into norms. Default: ``True``.
+        trace (bool): Whether the report says which lines have called, for about a microsecond a
+          call. Default: ``False``.
+    """
+    if replaced.acquire():
+        report.reset()
+    try:
+        with entered(Scope(fusion=_fusion(fuse), trace=trace)):
+            yield
+    finally:
+        replaced.release()
+
+
+def _fusion(fuse: bool) -> Fusion:
+    return Fusion.NOW if fuse else Fusion.NEVER

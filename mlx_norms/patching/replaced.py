@@ -1,0 +1,115 @@
+"""The functions of MLX that are replaced while anything is patched, and what replaces them."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections.abc import Callable
+
+import mlx.core as mx
+
+from .. import _ext
+from . import call_sites
+from .scope import STOCK, current, entered
+
+
+def _rms_norm(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def rms_norm(x, weight, eps, *, stream=None):
+        scope = current()
+        if not scope.acts:
+            return original(x, weight, eps, stream=stream)
+        tell = call_sites.recorder() if scope.trace else None
+        try:
+            return _ext.patched_rms_norm(x, weight, eps, stream, scope.fusion, tell)
+        except TypeError:
+            return original(x, weight, eps, stream=stream)  # whose message is the caller's
+
+    return rms_norm
+
+
+def _layer_norm(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def layer_norm(x, weight, bias, eps, *, stream=None):
+        scope = current()
+        if not scope.acts:
+            return original(x, weight, bias, eps, stream=stream)
+        tell = call_sites.recorder() if scope.trace else None
+        try:
+            return _ext.patched_layer_norm(x, weight, bias, eps, stream, scope.fusion, tell)
+        except TypeError:
+            return original(x, weight, bias, eps, stream=stream)
+
+    return layer_norm
+
+
+def _in_stock_scope(fun: Callable) -> Callable:
+    def stock(*args, **kwargs):
+        with entered(STOCK):
+            return fun(*args, **kwargs)
+
+    return stock
+
+
+def _export_function(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def export_function(file_or_callback, fun, *args, **kwargs):
+        return original(file_or_callback, _in_stock_scope(fun), *args, **kwargs)
+
+    return export_function
+
+
+def _exporter(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def exporter(file, fun, **kwargs):
+        return original(file, _in_stock_scope(fun), **kwargs)
+
+    return exporter
+
+
+# MLX exports its own primitives only, so what is exported is traced with mx.fast.
+_REPLACEMENTS = [
+    (mx.fast, "rms_norm", _rms_norm),
+    (mx.fast, "layer_norm", _layer_norm),
+    (mx, "export_function", _export_function),
+    (mx, "exporter", _exporter),
+]
+
+_lock = threading.Lock()
+_users = 0
+_installed: list[tuple[object, str, Callable, Callable]] = []
+
+
+def acquire() -> bool:
+    """Have the functions replaced until :func:`release`; whether nobody had them so before."""
+    global _users
+    with _lock:
+        _users += 1
+        if _users > 1:
+            return False
+        for module, name, make in _REPLACEMENTS:
+            original = getattr(module, name)
+            replacement = make(original)
+            setattr(module, name, replacement)
+            _installed.append((module, name, original, replacement))
+        return True
+
+
+def release() -> None:
+    """Put the functions back if nobody else needs them replaced."""
+    global _users
+    with _lock:
+        _users -= 1
+        if _users > 0:
+            return
+        for module, name, original, replacement in _installed:
+            if getattr(module, name) is replacement:
+                setattr(module, name, original)
+            else:
+                warnings.warn(
+                    f"{module.__name__}.{name} has been replaced since mlx_norms patched it, and "
+                    "is left as it is.",
+                    stacklevel=3,
+                )
+        _installed.clear()

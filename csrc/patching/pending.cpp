@@ -14,6 +14,9 @@ bool is_pending(const array& a, const char* primitive) {
       std::strcmp(a.primitive().name(), primitive) == 0;
 }
 
+// What mx.compile(lambda x, y: x + y, shapeless=True) becomes.
+constexpr const char* kCompiledAdd = "CompiledBroadcastBroadcastAdd";
+
 // The value of a constant that needs no evaluation.
 std::optional<float> as_number(const array& a) {
   if (a.size() != 1 || a.has_primitive() ||
@@ -35,8 +38,8 @@ std::optional<float> as_number(const array& a) {
 } // namespace
 
 bool is_pending_sum(const array& a) {
-  return is_pending(a, "Add") && a.siblings().empty() &&
-      a.inputs().size() == 2 &&
+  return (is_pending(a, "Add") || is_pending(a, kCompiledAdd)) &&
+      a.siblings().empty() && a.inputs().size() == 2 &&
       std::all_of(a.inputs().begin(), a.inputs().end(), [&](const array& in) {
            return in.shape() == a.shape() && in.dtype() == a.dtype();
          });

@@ -3,7 +3,7 @@
 from . import slower
 from .apply import patch, patched, unpatch
 from .graph_pass import fuse
-from .report import Report, report
+from .reporting import Report, report
 
 slower.load()
 

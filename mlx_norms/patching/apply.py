@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import mlx.nn
 
 from .._ext import Fusion
-from . import modules, replaced, report
+from . import modules, replaced, reporting
 from .scope import STOCK, Scope, entered, set_process
 
 _lock = threading.Lock()
@@ -55,7 +55,7 @@ def patch(model: mlx.nn.Module | None = None, *, fuse: bool = True) -> None:
                 replaced.acquire()
             _process_patched = True
             set_process(scope)
-    report.reset()
+    reporting.reset()
 
 
 def unpatch(model: mlx.nn.Module | None = None) -> None:
@@ -92,7 +92,7 @@ def patched(*, fuse: bool = True, trace: bool = False) -> Iterator[None]:
           call. Default: ``False``.
     """
     if replaced.acquire():
-        report.reset()
+        reporting.reset()
     try:
         with entered(Scope(fusion=_fusion(fuse), trace=trace)):
             yield

@@ -7,7 +7,7 @@ import weakref
 import mlx.nn
 
 from . import replaced
-from .scope import STOCK, Scope, _context
+from .scope import STOCK, Scope, context
 
 _ORIGINAL = "_class_before_patch"
 
@@ -57,13 +57,13 @@ def _scoped(cls: type, scope: Scope) -> type:
     """``cls``, with calls that enter ``scope``; looked up by class, as Python looks up calls."""
 
     def __call__(self, *args, **kwargs):
-        if _context.get() in (scope, STOCK):  # of the module around it, or of an export
+        if context.get() in (scope, STOCK):  # of the module around it, or of an export
             return cls.__call__(self, *args, **kwargs)
-        token = _context.set(scope)
+        token = context.set(scope)
         try:
             return cls.__call__(self, *args, **kwargs)
         finally:
-            _context.reset(token)
+            context.reset(token)
 
     members = {"__call__": __call__, "__qualname__": cls.__qualname__, _ORIGINAL: cls}
     return type(cls.__name__, (cls,), members | {"__module__": cls.__module__})

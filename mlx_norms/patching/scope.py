@@ -29,12 +29,12 @@ class Scope:
 STOCK = Scope(acts=False)
 
 _process = STOCK
-_context: ContextVar[Scope | None] = ContextVar("mlx_norms_scope", default=None)
+context: ContextVar[Scope | None] = ContextVar("mlx_norms_scope", default=None)
 
 
 def current() -> Scope:
     """The scope of the running code: that of its context, else that of the process."""
-    return _context.get() or _process
+    return context.get() or _process
 
 
 def set_process(scope: Scope) -> None:
@@ -46,8 +46,8 @@ def set_process(scope: Scope) -> None:
 @contextlib.contextmanager
 def entered(scope: Scope) -> Iterator[None]:
     """Let ``scope`` hold in this context, within the ``with`` block."""
-    token = _context.set(scope)
+    token = context.set(scope)
     try:
         yield
     finally:
-        _context.reset(token)
+        context.reset(token)

@@ -1,0 +1,112 @@
+"""Every model architecture of mlx_lm 0.32.2 as a model of a few layers with random weights.
+
+``_tiny_models.json`` holds, for each name, mlx_lm's module and the fields of its ``ModelArgs`` that
+differ from their defaults. Most names are the module's; a few modules have several models.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import functools
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType
+
+import mlx.core as mx
+import mlx.nn
+from mlx.utils import tree_map
+
+from . import CommandError
+
+_MLX_LM = "mlx-lm==0.32.2"
+_METAL_ONLY = {"bitnet", "muse_spark"}  # they call Metal kernels of mlx_lm's own
+_EXCLUDED = {
+    "olmo": "mlx_lm's olmo fails on a prompt of more than one token: it adds its attention scores "
+    'and the mask "causal", a string'
+}
+_SPREAD = 0.2  # standard deviation of what is drawn for constants
+
+
+def names() -> list[str]:
+    """The names of the models that run on the default device."""
+    return [name for name in _configurations() if name not in _METAL_ONLY or _on_metal()]
+
+
+def vocabulary(name: str) -> int:
+    """How many tokens a model knows: those from 0 up to this number, without it.
+
+    Raises:
+        ValueError: If there is no such model, or if it does not run here.
+    """
+    config = _configuration(name)["config"]
+    fields = config.get("text_config", {}) | config
+    return fields["num_vocab"] if "num_vocab" in fields else fields["vocab_size"]
+
+
+def build(name: str, seed: int = 0) -> mlx.nn.Module:
+    """Make a model with random weights.
+
+    They are float32, which is all that mixtures of experts run in on the CPU. Parameters that
+    mlx_lm sets to one value, as the ones of a norm's weight, are drawn around it: so there is no
+    norm that would give the same without its weight. Seeds MLX's default random generator.
+
+    Args:
+        name (str): One of :func:`names`.
+        seed (int): What the weights are drawn from.
+
+    Returns:
+        mlx.nn.Module: mlx_lm's model, in evaluation mode, its parameters evaluated.
+
+    Raises:
+        ValueError: If there is no such model, or if it does not run here.
+        CommandError: If mlx_lm is not installed, or is one without this model.
+    """
+    configuration = _configuration(name)
+    module = _import(configuration["module"])
+    mx.random.seed(seed)
+    # A copy, since some of mlx_lm's classes write into what they are given.
+    model = module.Model(module.ModelArgs.from_dict(copy.deepcopy(configuration["config"])))
+    model.update(tree_map(_drawn_around_constant, model.parameters()))
+    model.eval()
+    mx.eval(model.parameters())
+    return model
+
+
+@functools.cache
+def _configurations() -> dict[str, dict]:
+    return json.loads(Path(__file__).with_suffix(".json").read_text())
+
+
+def _configuration(name: str) -> dict:
+    if name in _EXCLUDED:
+        raise ValueError(f"there is no tiny model {name!r}: {_EXCLUDED[name]}")
+    if name not in _configurations():
+        close = difflib.get_close_matches(name, names(), n=4)
+        hint = f", but there are {', '.join(close)}" if close else f" among {', '.join(names())}"
+        raise ValueError(f"there is no tiny model {name!r}{hint}")
+    if name not in names():
+        raise ValueError(f"the tiny model {name!r} runs on Metal only")
+    return _configurations()[name]
+
+
+def _on_metal() -> bool:
+    return mx.metal.is_available() and mx.default_device() == mx.gpu
+
+
+def _import(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"mlx_lm.models.{module}")
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"The tiny models need {error.name}: type  pip install {_MLX_LM}"
+        ) from None
+
+
+def _drawn_around_constant(parameter: mx.array) -> mx.array:
+    floating = mx.issubdtype(parameter.dtype, mx.floating)
+    if not floating or mx.any(parameter != parameter.flatten()[0]).item():
+        return parameter
+    noise = _SPREAD * mx.random.normal(parameter.shape)
+    return parameter + noise.astype(parameter.dtype)

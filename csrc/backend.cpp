@@ -11,7 +11,7 @@ Backend backend_of(mlx::core::Stream stream) {
 #ifdef MLX_NORMS_METAL
   return Backend::Metal;
 #else
-  return Backend::Composed;
+  return Backend::Cuda;
 #endif
 }
 

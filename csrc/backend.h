@@ -6,8 +6,8 @@
 
 namespace mlx_norms {
 
-// What runs the norms on a stream: kernels of our own, or MLX's ops.
-enum class Backend { Cpu, Metal, Composed };
+// Whose kernels run on a stream.
+enum class Backend { Cpu, Metal, Cuda };
 
 Backend backend_of(mlx::core::Stream stream);
 

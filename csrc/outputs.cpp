@@ -2,7 +2,6 @@
 
 #include "csrc/outputs.h"
 
-#include "mlx/allocator.h"
 #include "mlx/backend/common/utils.h"
 
 namespace mlx_norms {
@@ -19,7 +18,10 @@ void release_inputs(
   }
 }
 
-void allocate(mx::array& out, std::initializer_list<const mx::array*> from) {
+void allocate(
+    mx::array& out,
+    mx::Stream stream,
+    std::initializer_list<const mx::array*> from) {
   for (auto* in : from) {
     if (in && in->size() == out.size() && in->flags().row_contiguous &&
         mx::is_donatable(*in, out)) {
@@ -27,7 +29,7 @@ void allocate(mx::array& out, std::initializer_list<const mx::array*> from) {
       return;
     }
   }
-  out.set_data(mx::allocator::malloc(out.nbytes()));
+  allocate_new(out, stream);
 }
 
 } // namespace mlx_norms

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "mlx/array.h"
+#include "mlx/stream.h"
 
 namespace mlx_norms {
 
@@ -14,10 +15,16 @@ void release_inputs(
     const std::vector<mlx::core::array>& inputs,
     std::vector<mlx::core::array>& outputs);
 
-// Gives `out` the buffer of the first candidate that can be donated. For
-// kernels that write an element after the last read of its place.
+// Gives `out` new memory, where the stream's device has it at hand. Defined by
+// each backend.
+void allocate_new(mlx::core::array& out, mlx::core::Stream stream);
+
+// Gives `out` the buffer of the first candidate that can be donated, or else
+// new memory. For kernels that write an element after the last read of its
+// place.
 void allocate(
     mlx::core::array& out,
+    mlx::core::Stream stream,
     std::initializer_list<const mlx::core::array*> from);
 
 } // namespace mlx_norms

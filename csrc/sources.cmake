@@ -27,4 +27,6 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/plan/rows.cpp)
 set(MLX_NORMS_CPU_SOURCES csrc/cpu/isa.cpp csrc/cpu/norm_eval.cpp)
 set(MLX_NORMS_METAL_SOURCES csrc/metal/encode.cpp csrc/metal/library.cpp)
-set(MLX_NORMS_NO_GPU_SOURCES csrc/no_gpu/encode.cpp)
+set(MLX_NORMS_CUDA_SOURCES
+    csrc/cuda/cubin.cpp csrc/cuda/driver.cpp csrc/cuda/encode.cpp
+    csrc/cuda/memory.cpp csrc/cuda/module.cpp)

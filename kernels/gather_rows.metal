@@ -11,9 +11,10 @@ template <typename T>
     constant const int* layout [[buffer(2)]],
     constant const int& length [[buffer(3)]],
     uint2 at [[thread_position_in_grid]]) {
-  if (at.x < uint(length)) {
-    long begin = row_begin(layout, at.y);
-    to[long(at.y) * length + at.x] = from[begin + long(at.x) * layout[kStep]];
+  uint row = at.x;
+  if (at.y < uint(length)) {
+    long element = row_begin(layout, row) + long(at.y) * layout[kStep];
+    to[long(row) * length + at.y] = from[element];
   }
 }
 

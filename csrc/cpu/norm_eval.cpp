@@ -46,10 +46,10 @@ void eval_group(
     bias = Parameter(*in.bias, 0.0f);
   }
 
-  allocate(outputs[0], {&in.x, in.residual});
+  allocate(outputs[0], stream(), {&in.x, in.residual});
   job.normalised = rows_out(outputs[0]);
   if (spec.residual) {
-    allocate(outputs[1], {in.residual, &in.x});
+    allocate(outputs[1], stream(), {in.residual, &in.x});
     job.sum = rows_out(outputs[1]);
   }
   if (outputs[0].size() == 0) {
@@ -118,15 +118,15 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   bool weight_wanted = spec_.weight && in.weight->size() > 0;
   bool bias_wanted = spec_.bias;
   if (spec_.input) {
-    allocate(*next, {&in.cotangent, in.sum_cotangent, &in.s});
+    allocate(*next, stream(), {&in.cotangent, in.sum_cotangent, &in.s});
     job.input = rows_out(*next++);
   }
   if (spec_.weight) {
-    allocate(*next, {});
+    allocate(*next, stream(), {});
     weight_to = rows_out(*next++);
   }
   if (spec_.bias) {
-    allocate(*next, {});
+    allocate(*next, stream(), {});
     bias_to = rows_out(*next++);
   }
 

@@ -1,8 +1,10 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/metal/library.h"
+#include "csrc/outputs.h"
 #include "csrc/plan/kernel_error.h"
 #include "csrc/plan/launch_plan.h"
+#include "mlx/allocator.h"
 #include "mlx/backend/metal/device.h"
 
 namespace mlx_norms {
@@ -64,9 +66,13 @@ void check_group_size(
 
 } // namespace
 
-void encode(LaunchPlan plan, mx::Stream stream) {
-  auto& device = metal::device(stream.device);
-  auto& encoder = metal::get_command_encoder(stream);
+void allocate_new(mx::array& out, mx::Stream) {
+  out.set_data(mx::allocator::malloc(out.nbytes()));
+}
+
+void encode(LaunchPlan plan) {
+  auto& device = metal::device(plan.stream.device);
+  auto& encoder = metal::get_command_encoder(plan.stream);
   // Before anything can throw: launches that were encoded will run.
   encoder.add_temporaries(std::move(plan.temporaries));
   for (auto& launch : plan.launches) {

@@ -16,8 +16,8 @@ const char* name(Backend backend) {
       return "cpu";
     case Backend::Metal:
       return "metal";
-    case Backend::Composed:
-      break;
+    case Backend::Cuda:
+      return "cuda";
   }
   return "";
 }

@@ -2,13 +2,13 @@
 
 #include "csrc/plan/launch_plan.h"
 
-#include "mlx/allocator.h"
+#include "csrc/outputs.h"
 
 namespace mlx_norms {
 
 mx::array LaunchPlan::temporary(mx::Shape shape, mx::Dtype dtype) {
   mx::array a(std::move(shape), dtype, nullptr, {});
-  a.set_data(mx::allocator::malloc(a.nbytes()));
+  allocate_new(a, stream);
   temporaries.push_back(a);
   return a;
 }

@@ -67,6 +67,7 @@ struct Launch {
 };
 
 struct LaunchPlan {
+  mx::Stream stream;
   std::vector<Launch> launches;
   std::vector<mx::array> temporaries; // to be held until the launches ran
 
@@ -74,7 +75,7 @@ struct LaunchPlan {
   mx::array temporary(mx::Shape shape, mx::Dtype dtype);
 };
 
-// Adds the plan's launches to the stream. Defined by each backend.
-void encode(LaunchPlan plan, mx::Stream stream);
+// Adds the plan's launches to its stream. Defined by each backend.
+void encode(LaunchPlan plan);
 
 } // namespace mlx_norms

@@ -11,13 +11,13 @@ void Norm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   auto* out = outputs.data();
   for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
     NormInputs in(spec_, &inputs[i]);
-    allocate(out[0], {&in.x, in.residual});
+    allocate(out[0], stream(), {&in.x, in.residual});
     if (spec_.residual) {
-      allocate(out[1], {in.residual, &in.x});
+      allocate(out[1], stream(), {in.residual, &in.x});
     }
     out += spec_.n_outputs();
   }
-  encode(plan_norm(spec_, inputs, outputs), stream());
+  encode(plan_norm(spec_, inputs, outputs, stream()));
 }
 
 void NormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
@@ -26,12 +26,12 @@ void NormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   for (auto& out : outputs) {
     bool is_input = spec_.input && &out == &outputs[0];
     if (is_input && !reads_rows_again(spec_, in.s)) {
-      allocate(out, {&in.cotangent, in.sum_cotangent, &in.s});
+      allocate(out, stream(), {&in.cotangent, in.sum_cotangent, &in.s});
     } else {
-      allocate(out, {});
+      allocate(out, stream(), {});
     }
   }
-  encode(plan_norm_vjp(spec_, inputs, outputs), stream());
+  encode(plan_norm_vjp(spec_, inputs, outputs, stream()));
 }
 
 } // namespace mlx_norms

@@ -56,8 +56,9 @@ constexpr int kLayouts = 9; // an input's layout stands so much after it
 LaunchPlan plan_norm(
     const NormSpec& spec,
     const std::vector<mx::array>& inputs,
-    const std::vector<mx::array>& outputs) {
-  LaunchPlan plan;
+    const std::vector<mx::array>& outputs,
+    mx::Stream stream) {
+  LaunchPlan plan{stream, {}, {}};
   // The tensors with anything in them: where their inputs and outputs begin.
   struct Tensor {
     NormInputs in;

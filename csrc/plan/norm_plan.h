@@ -13,7 +13,8 @@ namespace mlx_norms {
 LaunchPlan plan_norm(
     const NormSpec& spec,
     const std::vector<mx::array>& inputs,
-    const std::vector<mx::array>& outputs);
+    const std::vector<mx::array>& outputs,
+    mx::Stream stream);
 
 // Whether s and its cotangent are read after the input's gradient is written,
 // which then cannot take their memory.
@@ -22,6 +23,7 @@ bool reads_rows_again(const NormVJPSpec& spec, const mx::array& s);
 LaunchPlan plan_norm_vjp(
     const NormVJPSpec& spec,
     const std::vector<mx::array>& inputs,
-    const std::vector<mx::array>& outputs);
+    const std::vector<mx::array>& outputs,
+    mx::Stream stream);
 
 } // namespace mlx_norms

@@ -227,8 +227,9 @@ bool reads_rows_again(const NormVJPSpec& spec, const mx::array& s) {
 LaunchPlan plan_norm_vjp(
     const NormVJPSpec& spec,
     const std::vector<mx::array>& inputs,
-    const std::vector<mx::array>& outputs) {
-  LaunchPlan plan;
+    const std::vector<mx::array>& outputs,
+    mx::Stream stream) {
+  LaunchPlan plan{stream, {}, {}};
   NormVJPInputs in(spec.norm, inputs.data());
   auto next = outputs.begin();
   auto* input = spec.input ? &*next++ : nullptr;

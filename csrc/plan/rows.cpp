@@ -102,10 +102,11 @@ mx::array gather(
     launch.output(1, dense, n * rows * a.shape(-1) * a.itemsize());
     launch.scalar(2, layout);
     launch.scalar(3, a.shape(-1));
-    launch.group = {kGatherThreads, 1, 1};
+    // Rows along x, of which a CUDA grid may have more than 65535.
+    launch.group = {1, kGatherThreads, 1};
     launch.groups = {
-        ceil_div<uint32_t>(a.shape(-1), kGatherThreads),
         static_cast<uint32_t>(rows),
+        ceil_div<uint32_t>(a.shape(-1), kGatherThreads),
         1};
     plan.launches.push_back(std::move(launch));
   }

@@ -1,0 +1,178 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/cuda/cubin.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+
+#include "csrc/cuda/driver.h"
+#include "csrc/plan/kernel_error.h"
+
+namespace mlx_norms::cuda {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// The lines that stand before a kernel's text: what it is specialised by.
+std::string definitions(const Launch& launch, const KernelText& text) {
+  std::string lines = "#define GROUP_SIZE " +
+      std::to_string(launch.group[0] * launch.group[1] * launch.group[2]) +
+      "\n";
+  auto define = [&](int index, int value) {
+    lines += "#define FC_" + std::to_string(index) + " " +
+        std::to_string(value) + "\n";
+  };
+  for (int index : text.constants) {
+    int value = 0; // of a constant that the launch does not use
+    for (const auto& c : launch.constants) {
+      if (c.index == index) {
+        value = std::visit([](auto v) { return static_cast<int>(v); }, c.value);
+      }
+    }
+    define(index, value);
+  }
+  return lines;
+}
+
+std::string log_of(Program program) {
+  size_t size = 0;
+  compiler().get_log_size(program, &size);
+  std::string log(size, '\0');
+  compiler().get_log(program, log.data());
+  return log;
+}
+
+Cubin compile(
+    const std::string& source,
+    const KernelText& text,
+    const std::string& architecture) {
+  Program program = nullptr;
+  check_compiler(
+      compiler().create_program(
+          &program, source.c_str(), text.name, 0, nullptr, nullptr),
+      "nvrtcCreateProgram");
+  auto destroy = [](Program p) { compiler().destroy_program(&p); };
+  std::unique_ptr<_nvrtcProgram, decltype(destroy)> guard(program, destroy);
+  check_compiler(
+      compiler().add_name_expression(program, text.expression),
+      "nvrtcAddNameExpression");
+  const char* options[] = {architecture.c_str(), "--std=c++17"};
+  if (compiler().compile_program(program, std::size(options), options) != 0) {
+    throw KernelError(
+        std::string("[mlx_norms] Kernel ") + text.name +
+        " cannot be built: " + log_of(program));
+  }
+  Cubin cubin;
+  const char* symbol = nullptr;
+  check_compiler(
+      compiler().get_lowered_name(program, text.expression, &symbol),
+      "nvrtcGetLoweredName");
+  cubin.symbol = symbol;
+  size_t size = 0;
+  check_compiler(
+      compiler().get_cubin_size(program, &size), "nvrtcGetCUBINSize");
+  cubin.code.resize(size);
+  check_compiler(
+      compiler().get_cubin(program, cubin.code.data()), "nvrtcGetCUBIN");
+  return cubin;
+}
+
+// Where machine code is kept; empty where there is no place for it.
+fs::path cache_directory() {
+  if (auto* given = std::getenv("MLX_NORMS_CACHE")) {
+    return given;
+  }
+  auto* home = std::getenv("HOME");
+  return home ? fs::path(home) / ".cache" / "mlx_norms" : fs::path();
+}
+
+// FNV-1a in 64 bits.
+std::string digest(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (unsigned char c : text) {
+    hash = (hash ^ c) * 0x100000001b3u;
+  }
+  std::string digits(16, '0');
+  for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit) {
+    *digit = "0123456789abcdef"[hash & 15];
+    hash >>= 4;
+  }
+  return digits;
+}
+
+// A file holds what it was compiled of, the symbol and the code, each after its
+// length: another source of the same digest is not taken for it.
+void put(std::ostream& file, const std::string& part) {
+  uint64_t size = part.size();
+  file.write(reinterpret_cast<const char*>(&size), sizeof(size));
+  file.write(part.data(), part.size());
+}
+
+bool get(std::istream& file, std::string& part) {
+  uint64_t size = 0;
+  if (!file.read(reinterpret_cast<char*>(&size), sizeof(size)) ||
+      size > (1u << 28)) {
+    return false;
+  }
+  part.resize(size);
+  return static_cast<bool>(file.read(part.data(), size));
+}
+
+bool load(const fs::path& path, const std::string& source, Cubin& cubin) {
+  std::ifstream file(path, std::ios::binary);
+  std::string compiled_of;
+  return file && get(file, compiled_of) && compiled_of == source &&
+      get(file, cubin.symbol) && get(file, cubin.code);
+}
+
+// A cache that cannot be written costs time only.
+void save(const fs::path& path, const std::string& source, const Cubin& cubin) {
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  auto unfinished = path;
+  unfinished += "." + std::to_string(getpid());
+  {
+    std::ofstream file(unfinished, std::ios::binary);
+    put(file, source);
+    put(file, cubin.symbol);
+    put(file, cubin.code);
+    if (!file.flush()) {
+      fs::remove(unfinished, error);
+      return;
+    }
+  }
+  fs::rename(unfinished, path, error); // whole for whoever reads it
+}
+
+} // namespace
+
+Cubin cubin_for(
+    const Launch& launch,
+    const KernelText& text,
+    int compute_capability) {
+  int major = 0, minor = 0;
+  check_compiler(compiler().version(&major, &minor), "nvrtcVersion");
+  auto architecture =
+      "--gpu-architecture=sm_" + std::to_string(compute_capability);
+  auto source = "// " + architecture + ", NVRTC " + std::to_string(major) +
+      "." + std::to_string(minor) + "\n" + definitions(launch, text) +
+      text.text;
+  auto directory = cache_directory();
+  auto path = directory / (std::string(text.name) + "_" + digest(source));
+  Cubin cubin;
+  if (directory.empty() || !load(path, source, cubin)) {
+    cubin = compile(source, text, architecture);
+    if (!directory.empty()) {
+      save(path, source, cubin);
+    }
+  }
+  return cubin;
+}
+
+} // namespace mlx_norms::cuda

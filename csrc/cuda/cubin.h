@@ -1,0 +1,23 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include <string>
+
+#include "csrc/cuda/kernel_text.h"
+#include "csrc/plan/launch_plan.h"
+
+namespace mlx_norms::cuda {
+
+struct Cubin {
+  std::string code;
+  std::string symbol; // of the kernel in it
+};
+
+// The machine code of a launch's kernel, from disk if it is there.
+Cubin cubin_for(
+    const Launch& launch,
+    const KernelText& text,
+    int compute_capability);
+
+} // namespace mlx_norms::cuda

@@ -1,0 +1,24 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include "csrc/cuda/kernel_text.h"
+#include "csrc/plan/launch_plan.h"
+
+struct CUfunc_st;
+
+namespace mlx_norms::cuda {
+
+// A kernel that was compiled for one device, some function constants and one
+// size of group.
+struct Kernel {
+  const KernelText* text;
+  CUfunc_st* function;
+};
+
+// Compiled when it is first asked for, which takes some 0.2 s, and kept on disk
+// for other processes: in $MLX_NORMS_CACHE, or ~/.cache/mlx_norms. Throws
+// KernelError if it cannot be built.
+const Kernel& kernel_for(const Launch& launch, int device);
+
+} // namespace mlx_norms::cuda

@@ -32,7 +32,7 @@ std::string definitions(const Launch& launch, const KernelText& text) {
     int value = 0; // of a constant that the launch does not use
     for (const auto& c : launch.constants) {
       if (c.index == index) {
-        value = std::visit([](auto v) { return static_cast<int>(v); }, c.value);
+        value = c.value;
       }
     }
     define(index, value);

@@ -26,7 +26,7 @@ class Arguments {
       put(out);
     }
     for (const auto& s : launch.scalars) {
-      std::memcpy(values_[s.index], s.words.data(), 4 * s.words.size());
+      std::memcpy(values_[s.index], s.words.data(), 4 * s.count);
     }
     int n = 0;
     for (const auto& parameter : text.parameters) {

@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The kernels as CUDA text, which the build translates from kernels/*.metal.
-// Before it stand, from whoever compiles it, FC_<index> for each function
+// The kernels as CUDA text, which kernels/to_cuda translates at build. Before it
+// stand, from whoever compiles it, FC_<index> for each function
 // constant and GROUP_SIZE, the threads of a group.
 
 #pragma once
@@ -25,5 +25,8 @@ struct KernelText {
 };
 
 const std::vector<KernelText>& kernel_texts();
+
+// What NVRTC is told besides the architecture.
+const std::vector<const char*>& compiler_options();
 
 } // namespace mlx_norms::cuda

@@ -36,8 +36,7 @@ Key key_of(const Launch& launch, int device) {
   key.words.reserve(launch.constants.size() + 2);
   key.words.push_back(launch.group[0] * launch.group[1] * launch.group[2]);
   for (const auto& c : launch.constants) { // in the order of the kernel's plan
-    key.words.push_back(
-        std::visit([](auto v) { return static_cast<int32_t>(v); }, c.value));
+    key.words.push_back(c.value);
   }
   return key;
 }

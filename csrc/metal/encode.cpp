@@ -17,9 +17,7 @@ namespace metal = mx::metal;
 std::string specialised_name(const Launch& launch) {
   std::string name = launch.kernel;
   for (const auto& c : launch.constants) {
-    auto value =
-        std::visit([](auto v) { return static_cast<int32_t>(v); }, c.value);
-    name += '_' + std::to_string(c.index) + '_' + std::to_string(value);
+    name += '_' + std::to_string(c.index) + '_' + std::to_string(c.value);
   }
   return name;
 }
@@ -29,11 +27,9 @@ MTL::ComputePipelineState* pipeline(
     const Launch& launch) {
   metal::MTLFCList constants;
   for (const auto& c : launch.constants) {
-    auto type = std::holds_alternative<bool>(c.value) ? MTL::DataTypeBool
-                                                      : MTL::DataTypeInt;
-    auto* value =
-        std::visit([](const auto& v) -> const void* { return &v; }, c.value);
-    constants.emplace_back(value, type, c.index);
+    // A bool is read from its lowest byte.
+    auto type = c.is_bool ? MTL::DataTypeBool : MTL::DataTypeInt;
+    constants.emplace_back(&c.value, type, c.index);
   }
   auto* library = kernel_library(device);
   try {
@@ -86,7 +82,7 @@ void encode(LaunchPlan plan) {
       encoder.set_output_array(out.array, out.index, out.offset);
     }
     for (const auto& s : launch.scalars) {
-      encoder.set_bytes(s.words.data(), s.words.size(), s.index);
+      encoder.set_bytes(s.words.data(), s.count, s.index);
     }
     encoder.dispatch_threadgroups(size(launch.groups), size(launch.group));
   }

@@ -8,7 +8,6 @@
 #include <array>
 #include <bit>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "mlx/array.h"
@@ -22,7 +21,8 @@ namespace mx = mlx::core;
 struct Launch {
   struct Constant {
     int index;
-    std::variant<bool, int32_t> value;
+    int32_t value;
+    bool is_bool;
   };
   struct Array {
     int index;
@@ -31,38 +31,44 @@ struct Launch {
   };
   struct Scalars { // one, or several that are bound together
     int index;
-    std::vector<uint32_t> words;
+    int count;
+    std::array<uint32_t, 6> words;
   };
 
   std::string kernel;
-  std::vector<Constant> constants;
+  mx::SmallVector<Constant, 32> constants;
   std::vector<Array> inputs;
   std::vector<Array> outputs;
-  std::vector<Scalars> scalars;
+  mx::SmallVector<Scalars, 16> scalars;
   std::array<uint32_t, 3> groups = {1, 1, 1}; // threadgroups in the grid
   std::array<uint32_t, 3> group = {1, 1, 1};  // threads in each
 
+  Launch() {
+    inputs.reserve(6);
+    outputs.reserve(3);
+  }
+
   void constant(int index, bool value) {
-    constants.push_back({index, value});
+    constants.push_back({index, value, true});
   }
   void constant(int index, int32_t value) {
-    constants.push_back({index, value});
+    constants.push_back({index, value, false});
   }
-  void input(int index, const mx::array& array, int64_t offset = 0) {
-    inputs.push_back({index, array, offset});
+  void input(int index, mx::array array, int64_t offset = 0) {
+    inputs.push_back({index, std::move(array), offset});
   }
-  void output(int index, const mx::array& array, int64_t offset = 0) {
-    outputs.push_back({index, array, offset});
+  void output(int index, mx::array array, int64_t offset = 0) {
+    outputs.push_back({index, std::move(array), offset});
   }
   void scalar(int index, int32_t value) {
-    scalars.push_back({index, {std::bit_cast<uint32_t>(value)}});
+    scalars.push_back({index, 1, {std::bit_cast<uint32_t>(value)}});
   }
   void scalar(int index, float value) {
-    scalars.push_back({index, {std::bit_cast<uint32_t>(value)}});
+    scalars.push_back({index, 1, {std::bit_cast<uint32_t>(value)}});
   }
-  template <size_t n>
-  void scalar(int index, const std::array<int32_t, n>& values) {
-    scalars.push_back({index, {values.begin(), values.end()}});
+  void scalar(int index, const std::array<int32_t, 6>& values) {
+    scalars.push_back(
+        {index, 6, std::bit_cast<std::array<uint32_t, 6>>(values)});
   }
 };
 

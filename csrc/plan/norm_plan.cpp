@@ -110,8 +110,8 @@ LaunchPlan plan_norm(
   launch.constant(kRoundEarly, spec.rounding == Rounding::Early);
   launch.constant(kPaired, second != nullptr);
   launch.constant(kHasWeight2, weight2.has_value());
-  auto read = [&](int buffer, int access_constant, const auto& rows) {
-    bind(launch, buffer, buffer + kLayouts, access_constant, rows);
+  auto read = [&](int buffer, int access_constant, auto& rows) {
+    bind(launch, buffer, buffer + kLayouts, access_constant, std::move(rows));
   };
   read(kX, kXAccess, x);
   read(kResidual, kResidualAccess, residual);

@@ -138,6 +138,9 @@ int32_t row_count(const mx::array& x) {
 }
 
 RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan) {
+  if (a.flags().row_contiguous) {
+    return {a, write_access(a, width), {}};
+  }
   auto axes = RowRuns({&a}).axes();
   auto rows = operand(a, width, axes);
   auto length = a.shape(-1);
@@ -155,7 +158,9 @@ RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan) {
 }
 
 RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
-  auto parameter = operand(a, width, RowRuns({&a}).axes());
+  auto parameter = a.flags().row_contiguous
+      ? RowOperand{a, write_access(a, width), {}}
+      : operand(a, width, RowRuns({&a}).axes());
   auto heads = a.ndim() == 2 ? a.shape(0) : 1;
   auto stride = a.ndim() == 2 ? a.strides(0) : 0;
   if (!fits(stride) || !fits(step_of(a))) {
@@ -174,7 +179,11 @@ RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
 }
 
 int32_t write_access(const mx::array& a, int width) {
-  return operand(a, width, RowRuns({&a}).axes()).access;
+  int64_t alignment = std::min<int64_t>(16, width * a.itemsize());
+  auto length = static_cast<size_t>(a.shape(-1));
+  bool vectors = a.offset() % alignment == 0 &&
+      (a.size() == length || length * a.itemsize() % alignment == 0);
+  return float_type(a.dtype()) | (vectors ? kVectors : 0);
 }
 
 void bind(
@@ -182,10 +191,10 @@ void bind(
     int buffer,
     int layout_buffer,
     int access_constant,
-    const std::optional<RowOperand>& rows) {
+    std::optional<RowOperand> rows) {
   launch.constant(access_constant, rows ? rows->access : 0);
   if (rows) {
-    launch.input(buffer, rows->array);
+    launch.input(buffer, std::move(rows->array));
     launch.scalar(layout_buffer, rows->layout);
   }
 }

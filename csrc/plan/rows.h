@@ -41,6 +41,6 @@ void bind(
     int buffer,
     int layout_buffer,
     int access_constant,
-    const std::optional<RowOperand>& rows);
+    std::optional<RowOperand> rows);
 
 } // namespace mlx_norms

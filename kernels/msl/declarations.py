@@ -264,7 +264,7 @@ def _parameter(tokens, start, stop, kernel) -> Parameter:
     if position is None and not is_memory:
         raise SourceError(
             f"{tokens.where(plain[0])}: parameter '{' '.join(texts)}' of kernel '{kernel}' is"
-            " neither a buffer nor a position that metalsim knows"
+            " neither a buffer nor a known position"
         )
     return Parameter(
         name=name,

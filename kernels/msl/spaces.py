@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .msl import ADDRESS_SPACES
+from .declarations import ADDRESS_SPACES
 from .tokens import Tokens
 
 

@@ -6,11 +6,17 @@ result = lib.launch("norm", {"x": x, "y": y, "n": 4096}, groups=rows, group=256,
 print(result.faults, result.bytes)
 """
 
-from .buffers import Memory, bfloat16
-from .compiler import CompileError
-from .library import Library
-from .result import KINDS, Fault, Result
-from .tokens import SourceError
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "kernels"))  # has msl, which reads MSL
+
+from msl.tokens import SourceError  # noqa: E402
+
+from .buffers import Memory, bfloat16  # noqa: E402
+from .compiler import CompileError  # noqa: E402
+from .library import Library  # noqa: E402
+from .result import KINDS, Fault, Result  # noqa: E402
 
 __all__ = [
     "KINDS",

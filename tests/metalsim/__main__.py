@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from msl.tokens import SourceError
+
 from .arguments import FORMS, Argument, number
 from .compiler import CompileError
 from .library import Library
-from .tokens import SourceError
 
 OK, FAULTS, UNUSABLE = 0, 1, 2
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes as c
 from functools import cache
 
+from msl.declarations import MAX_BINDINGS
+
 from .compiler import compile_runtime
-from .msl import MAX_BINDINGS
 
 MAX_FAULTS = 64
 

@@ -16,9 +16,10 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from msl.declarations import declarations, read_attributes
+from msl.tokens import SourceError, Tokens
+
 from .compiler import CompileError, preprocess
-from .msl import declarations, read_attributes
-from .tokens import SourceError, Tokens
 
 HEADER = Path(__file__).with_name("address_spaces.h")
 COMPILERS = ("clang++-16", "clang++", *(f"clang++-{n}" for n in range(22, 16, -1)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from msl.declarations import Kernel
+
 from . import abi
 from .buffers import Bound, bind
-from .msl import Kernel
 
 
 class Arguments:

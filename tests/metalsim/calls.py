@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
+from msl.declarations import Declarations
+from msl.tokens import Tokens
+
 from .definitions import Definition, definitions
-from .msl import Declarations
-from .tokens import Tokens
 
 _WAITS = re.compile(
     r"threadgroup_barrier|simdgroup_(barrier|load|store|multiply\w*)|(__metal_)?(simd|quad)_\w+"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .tokens import Tokens
+from msl.tokens import Tokens
 
 _VECTOR = re.compile(r"(packed_)?(bool|u?char|u?short|u?int|u?long|half|bfloat|float)[234]|vec")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .msl import QUALIFIERS, Declarations
-from .tokens import Tokens
+from msl.declarations import QUALIFIERS, Declarations
+from msl.tokens import Tokens
 
 
 def rewrite_constants(tokens: Tokens, declared: Declarations):

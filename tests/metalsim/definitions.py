@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .tokens import Tokens
+from msl.tokens import Tokens
 
 _CLASSES = frozenset({"struct", "class", "union"})
 _ACCESS = frozenset({"public", "private", "protected"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .msl import Entry
+from msl.declarations import Entry
 
 
 def glue(entries: dict[str, Entry]) -> str:

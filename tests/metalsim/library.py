@@ -8,16 +8,17 @@ import os
 import threading
 from pathlib import Path
 
+from msl.declarations import declarations
+from msl.tokens import Tokens
+
 from . import abi
 from .bindings import Arguments
 from .compiler import compile_library, find_compiler, is_clang, preprocess
 from .glue import glue
 from .image import Image
 from .lines import Lines
-from .msl import declarations
 from .result import Fault, Result
 from .rewrite import rewrite
-from .tokens import Tokens
 
 _CHUNK = 16  # kernels compiled at once
 _launches = threading.Lock()

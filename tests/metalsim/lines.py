@@ -8,9 +8,10 @@ import shutil
 import subprocess
 from functools import cache
 
+from msl.tokens import MARKER
+
 from .compiler import SHIM, CompileError, original_name
 from .result import Fault
-from .tokens import MARKER
 
 _WORD, _WORD_END = re.compile(r"\w+"), re.compile(r"\w*$")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from msl.tokens import Tokens
+
 from .definitions import definitions
-from .tokens import Tokens
 
 
 def fold_overloads(tokens: Tokens, qualified: set[int]):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
+from msl.declarations import Declarations, read_attributes
+from msl.literals import cpp_literal
+from msl.spaces import erase_address_spaces
+from msl.tokens import Tokens
 
 from .calls import mark_calls
 from .classes import make_unions_copyable, overload_member_specialisations
 from .constants import rewrite_constants
-from .msl import Declarations, read_attributes
 from .overloads import fold_overloads
-from .spaces import erase_address_spaces
 from .swizzles import rewrite_swizzles
 from .threadgroup import rewrite_threadgroup_variables
-from .tokens import Tokens
 
 
 def rewrite(tokens: Tokens, declared: Declarations, members_specialise: bool) -> tuple[str, str]:
@@ -37,7 +37,7 @@ def rewrite(tokens: Tokens, declared: Declarations, members_specialise: bool) ->
     make_unions_copyable(tokens)
     for i in range(len(tokens)):
         if tokens.kind(i) == "number":
-            tokens[i] = _literal(tokens[i])
+            tokens[i] = cpp_literal(tokens[i])
         elif tokens.is_word(i, "kernel"):
             tokens[i] = ""
     _erase_attributes(tokens)
@@ -63,24 +63,6 @@ def _rewrite_kernel(tokens, kernel):
     end = tokens.close(kernel.body)
     tokens[kernel.body] = "{" + names
     tokens[end] = "msl::end_of_kernel(); }"
-
-
-def _literal(number: str) -> str:
-    """MSL has no double: a literal without a suffix is a float. h is half, bf bfloat."""
-    match = _FLOATING.fullmatch(number)
-    if not match:
-        return number
-    digits, suffix = match[1], match[2].lower()
-    if suffix in ("h", "bf"):
-        digits += "" if re.search(r"[.eEpP]", digits) else ".0"
-        return f"{'half' if suffix == 'h' else 'bfloat'}({digits}f)"
-    return number if digits.isdigit() or suffix else f"{digits}f"
-
-
-_FLOATING = re.compile(
-    r"((?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]*[pP][-+]?\d+)"
-    r"([fFhH]|bf|BF|)"
-)
 
 
 def _erase_attributes(tokens):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from msl.tokens import Tokens
+
 from .classes import members_of_classes
-from .tokens import Tokens
 
 _SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
 _ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<="})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .msl import Declarations
-from .tokens import SourceError, Tokens
+from msl.declarations import Declarations
+from msl.tokens import SourceError, Tokens
 
 
 def rewrite_threadgroup_variables(tokens: Tokens, declared: Declarations):

@@ -1,0 +1,1 @@
+"""Reads Metal Shading Language, as token edits to other dialects of C++ need it."""

@@ -1,5 +1,6 @@
-# Joins the kernels into one text (kernels/join.py), either embedded in the
-# target, to be compiled at first use, or compiled to mlx_norms.metallib.
+# For Metal the kernels are joined into one text (kernels/join.py), either
+# embedded in the target, to be compiled at first use, or compiled to
+# mlx_norms.metallib. For CUDA they are translated and embedded.
 set(_kernels_dir ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB _kernel_files CONFIGURE_DEPENDS ${_kernels_dir}/*.metal
      ${_kernels_dir}/*.h)
@@ -15,6 +16,20 @@ endfunction()
 function(mlx_norms_embed_kernels target)
   set(_text ${CMAKE_CURRENT_BINARY_DIR}/kernel_text.cpp)
   _mlx_norms_join(cpp ${_text})
+  target_sources(${target} PRIVATE ${_text})
+endfunction()
+
+function(mlx_norms_embed_cuda_kernels target)
+  set(_text ${CMAKE_CURRENT_BINARY_DIR}/cuda_kernel_text.cpp)
+  file(GLOB _translator CONFIGURE_DEPENDS ${_kernels_dir}/to_cuda/*.py
+       ${_kernels_dir}/to_cuda/*.h
+       ${_kernels_dir}/msl/*.py)
+  add_custom_command(
+    OUTPUT ${_text}
+    COMMAND "${Python_EXECUTABLE}" -B -m to_cuda "${CMAKE_CXX_COMPILER}" ${_text}
+    WORKING_DIRECTORY ${_kernels_dir}
+    DEPENDS ${_kernel_files} ${_translator}
+    VERBATIM)
   target_sources(${target} PRIVATE ${_text})
 endfunction()
 

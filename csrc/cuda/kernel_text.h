@@ -1,8 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The kernels as CUDA text, which kernels/to_cuda translates at build. Before it
-// stand, from whoever compiles it, FC_<index> for each function
-// constant and GROUP_SIZE, the threads of a group.
+// The kernels as CUDA text, which kernels/to_cuda translates at build. Before
+// it stand, from whoever compiles it, FC_<index> for each function constant and
+// GROUP_SIZE, the threads of a group.
 
 #pragma once
 

@@ -1,0 +1,55 @@
+"""Writes all kernels' CUDA text as C++, for csrc/cuda/kernel_text.h.
+
+python -m to_cuda COMPILER OUT
+"""
+
+import sys
+from pathlib import Path
+
+from msl.tokens import SourceError
+
+from .translate import OPTIONS, Translation, translate
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def literal(text: str) -> str:
+    # Compilers take string literals of 64 KB at most, but join adjacent ones.
+    pieces = [text[i : i + 8192] for i in range(0, len(text), 8192)]
+    return "\n".join(f'R"CUDA({piece})CUDA"' for piece in pieces)
+
+
+def as_cpp(translations: dict[str, Translation]) -> str:
+    texts, kernels = "", ""
+    for name, t in translations.items():
+        texts += f"const char* const {name} = {literal(t.text)};\n"
+        constants = ", ".join(sorted((c.index for c in t.constants), key=int))
+        for k in t.kernels:
+            parameters = ", ".join(f"{{{p.index}, {p.words}}}" for p in k.parameters)
+            kernels += f'      {{"{k.name}", {name}, "{k.expression}", {{{parameters}}}, '
+            kernels += f"{{{constants}}}}},\n"
+    options = ", ".join(f'"{option}"' for option in OPTIONS)
+    return (
+        '#include "csrc/cuda/kernel_text.h"\n\n'
+        "namespace mlx_norms::cuda {\n\n"
+        f"namespace {{\n\n{texts}\n}} // namespace\n\n"
+        "const std::vector<KernelText>& kernel_texts() {\n"
+        f"  static const std::vector<KernelText> texts = {{\n{kernels}  }};\n"
+        "  return texts;\n}\n\n"
+        "const std::vector<const char*>& compiler_options() {\n"
+        f"  static const std::vector<const char*> options = {{{options}}};\n"
+        "  return options;\n}\n\n"
+        "} // namespace mlx_norms::cuda\n"
+    )
+
+
+if __name__ == "__main__":
+    compiler, out = sys.argv[1:]
+    try:
+        translations = {
+            path.stem: translate(path, ROOT, compiler)
+            for path in sorted(ROOT.glob("kernels/*.metal"))
+        }
+    except SourceError as error:
+        sys.exit(str(error))
+    Path(out).write_text(as_cpp(translations))

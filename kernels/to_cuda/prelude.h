@@ -1,0 +1,166 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// What kernels use of Metal's standard library, in CUDA. A name that is not
+// here is an error of the compiler. SIMD-group operations and barriers are for
+// all threads of theirs: none may have returned, unless all of them have.
+
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+typedef unsigned int uint;
+typedef unsigned long ulong;
+static_assert(sizeof(long) == 8, "as in Metal");
+
+// Converted only: a sum of two is refused, as it would not be rounded to half.
+struct half {
+  ushort bits;
+
+  half() = default;
+  __forceinline__ explicit half(float v) {
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(v));
+  }
+  __forceinline__ operator float() const {
+    float v;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(bits));
+    return v;
+  }
+};
+half operator+(half, half) = delete;
+half operator-(half, half) = delete;
+half operator*(half, half) = delete;
+half operator/(half, half) = delete;
+
+namespace metal {
+
+// Vectors, aligned so that one is read or written at once.
+
+struct alignas(8) uint2 {
+  uint x, y;
+
+  uint2() = default;
+  __forceinline__ uint2(uint x, uint y) : x(x), y(y) {}
+};
+
+struct alignas(16) uint3 {
+  uint x, y, z;
+
+  uint3() = default;
+  __forceinline__ uint3(uint x, uint y, uint z) : x(x), y(y), z(z) {}
+};
+
+struct alignas(16) uint4 {
+  uint x, y, z, w;
+
+  uint4() = default;
+  __forceinline__ uint4(uint x, uint y, uint z, uint w)
+      : x(x),
+        y(y),
+        z(z),
+        w(w) {}
+  __forceinline__ uint4(uint2 a, uint2 b) : x(a.x), y(a.y), z(b.x), w(b.y) {}
+  __forceinline__ uint2 xy() const {
+    return uint2(x, y);
+  }
+  __forceinline__ uint2 zw() const {
+    return uint2(z, w);
+  }
+};
+
+__forceinline__ uint4 operator&(uint4 a, uint b) {
+  return uint4(a.x & b, a.y & b, a.z & b, a.w & b);
+}
+
+struct alignas(8) float2 {
+  float x, y;
+
+  float2() = default;
+  __forceinline__ explicit float2(float v) : x(v), y(v) {}
+  __forceinline__ float2(float x, float y) : x(x), y(y) {}
+};
+
+__forceinline__ float2 operator+(float2 a, float2 b) {
+  return float2(a.x + b.x, a.y + b.y);
+}
+
+__forceinline__ float2& operator+=(float2& a, float2 b) {
+  return a = a + b;
+}
+
+__forceinline__ float2 operator/(float2 a, float b) {
+  return float2(a.x / b, a.y / b);
+}
+
+struct half4;
+
+struct alignas(16) float4 {
+  float x, y, z, w;
+
+  float4() = default;
+  __forceinline__ float4(float x, float y, float z, float w)
+      : x(x),
+        y(y),
+        z(z),
+        w(w) {}
+  explicit float4(half4 v);
+};
+
+struct alignas(8) half4 {
+  half x, y, z, w;
+
+  half4() = default;
+  __forceinline__ explicit half4(float4 v) : x(v.x), y(v.y), z(v.z), w(v.w) {}
+};
+
+__forceinline__ float4::float4(half4 v) : x(v.x), y(v.y), z(v.z), w(v.w) {}
+
+// Words that are passed to a kernel by value.
+template <int N>
+struct Words {
+  int words[N];
+};
+
+template <typename T, typename U>
+__forceinline__ T as_type(U value) {
+  static_assert(sizeof(T) == sizeof(U), "as_type");
+  T result;
+  memcpy(&result, &value, sizeof(T));
+  return result;
+}
+
+enum class mem_flags { mem_none, mem_device, mem_threadgroup };
+
+__forceinline__ void threadgroup_barrier(mem_flags) {
+  __syncthreads();
+}
+
+__forceinline__ void simdgroup_barrier(mem_flags) {
+  __syncwarp();
+}
+
+template <typename T>
+T simd_sum(T) = delete;
+
+// The same bits in every lane: each step adds the same two numbers in both.
+__forceinline__ float simd_sum(float v) {
+  for (int step = 16; step > 0; step /= 2) {
+    v += __shfl_xor_sync(0xffffffffu, v, step);
+  }
+  return v;
+}
+
+using ::fabs;
+using ::max;
+using ::min;
+
+namespace precise {
+
+__forceinline__ float rsqrt(float v) {
+  return 1.0f / ::sqrtf(v);
+}
+
+__forceinline__ float sqrt(float v) {
+  return ::sqrtf(v);
+}
+
+} // namespace precise
+
+} // namespace metal

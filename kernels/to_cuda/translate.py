@@ -1,0 +1,173 @@
+"""Metal source to CUDA text: tokens are replaced in place, so lines keep their numbers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from msl.declarations import Declarations, FunctionConstant, declarations, read_attributes
+from msl.literals import cpp_literal
+from msl.spaces import erase_address_spaces
+from msl.tokens import SourceError, Tokens
+
+from .parameters import Parameter, rewrite_parameters
+
+PRELUDE = Path(__file__).with_name("prelude.h")
+# What the text has to be compiled with. Without contraction a sum has the same bits in every
+# specialisation of a kernel.
+OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--fmad=false")
+
+_MARKER = re.compile(r'^# (\d+) "(.*?)".*$', re.MULTILINE)
+_VECTOR = re.compile(r"(?:bool|u?char|u?short|u?int|u?long|half|b?float)[234]")
+_VECTORS = frozenset({"float2", "float4", "half4", "uint2", "uint3", "uint4"})  # of the prelude
+_SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
+_SWIZZLES = frozenset({"xy", "zw"})
+_ASSIGNMENT = re.compile(r"(?:[-+*/%&|^]|<<)?=|\+\+|--")
+
+
+@dataclass
+class KernelText:
+    """A kernel that launches name `name`, and how to compile and call it.
+
+    Attributes:
+        expression: NVRTC's name expression.
+        parameters: in order.
+    """
+
+    name: str
+    expression: str
+    parameters: list[Parameter]
+
+
+@dataclass
+class Translation:
+    """A Metal source in CUDA: its text, its kernels and the function constants of the text."""
+
+    text: str
+    kernels: list[KernelText]
+    constants: list[FunctionConstant]
+
+
+def translate(path: Path, root: Path, compiler: str) -> Translation:
+    """Translates a Metal source file.
+
+    Args:
+        path: the file.
+        root: the folder that its includes are relative to.
+        compiler: a C++ compiler, which preprocesses it.
+
+    Raises:
+        SourceError: something in it has no translation.
+    """
+    tokens = Tokens(_preprocess(path, root, compiler), path.name)
+    declared = declarations(tokens)
+    entries = {}
+    for host, entry in declared.entries.items():
+        arguments = _VECTOR.sub(r"metal::\g<0>", entry.arguments) or "<0>"
+        entries[host] = (entry.kernel, f"{entry.kernel.name}{arguments}".replace(" ", ""))
+    for start, stop in declared.instantiations:
+        tokens.erase(start, stop)
+    _rewrite_constants(tokens, declared)
+    parameters = {k.name: rewrite_parameters(tokens, k) for k in declared.kernels.values()}
+    _rewrite_attributes(tokens, declared)
+    _rewrite_words(tokens)
+    _rewrite_shared_variables(tokens)
+    erase_address_spaces(tokens)
+    text = f'#line 1 "kernels/to_cuda/{PRELUDE.name}"\n{PRELUDE.read_text()}{tokens.text()}'
+    kernels = [
+        KernelText(host, expression, parameters[kernel.name])
+        for host, (kernel, expression) in sorted(entries.items())
+    ]
+    return Translation(text, kernels, declared.constants)
+
+
+def _preprocess(path: Path, root: Path, compiler: str) -> str:
+    """The text with includes and macros expanded; the prelude has what Metal's headers declare."""
+    with tempfile.TemporaryDirectory() as headers:
+        Path(headers, "metal_stdlib").touch()
+        options = ["-E", "-x", "c++", "-nostdinc", "-undef", f"-I{headers}", f"-I{root}"]
+        done = subprocess.run([compiler, *options, path], capture_output=True, text=True)
+    if done.returncode:
+        raise SourceError(done.stderr)
+
+    def line(marker):
+        file = Path(marker[2])
+        name = file.relative_to(root) if file.is_relative_to(root) else file.name
+        return f'#line {max(int(marker[1]), 1)} "{name}"'
+
+    return _MARKER.sub(line, done.stdout)
+
+
+def _rewrite_constants(tokens: Tokens, declared: Declarations):
+    for c in declared.constants:
+        if not c.index.isdigit():
+            raise SourceError(f"{tokens.where(c.start)}: the index of '{c.name}' is no number")
+        tokens.erase(c.start, c.stop)
+        tokens[c.start] = f"constexpr {c.type} {c.name} = FC_{c.index};"
+
+
+def _rewrite_attributes(tokens: Tokens, declared: Declarations):
+    """Kernels become templates, of which only those that are asked for are compiled."""
+    heads = {k.body: k for k in declared.kernels.values()}
+    i = 0
+    while i < len(tokens):
+        attributes = {}
+        start = i
+        if tokens.is_attribute(i):
+            attributes = read_attributes(tokens, i)
+            i = tokens.close(i)
+            tokens.erase(start, i + 1)
+        elif tokens.is_word(i, "kernel"):
+            attributes = {"kernel": ""}
+        unknown = attributes.keys() - {"kernel", "host_name", "max_total_threads_per_threadgroup"}
+        if unknown or (start != i and not attributes):
+            name = min(unknown, default="")
+            raise SourceError(f"{tokens.where(start)}: attribute [[{name}]] has no translation")
+        if "kernel" in attributes:
+            body = next((body for body in sorted(heads) if body > i), None)
+            if body is None:
+                raise SourceError(f"{tokens.where(start)}: the kernel has no body")
+            template = "" if heads[body].is_template else "template <int = 0> "
+            tokens[start] = f"{template}__global__ __launch_bounds__(GROUP_SIZE)"
+        i += 1
+
+
+def _rewrite_words(tokens: Tokens):
+    for i in range(len(tokens)):
+        if tokens.kind(i) == "number":
+            tokens[i] = cpp_literal(tokens[i])
+        if tokens.kind(i) != "word":
+            continue
+        word, before = tokens[i], tokens[tokens.before(i)] if tokens.before(i) >= 0 else ""
+        if word == "inline":
+            tokens[i] = "__forceinline__"
+        elif _VECTOR.fullmatch(word):
+            # CUDA has vectors of these names, which are others.
+            if word not in _VECTORS:
+                raise SourceError(f"{tokens.where(i)}: the prelude has no {word}")
+            tokens[i] = word if before == "::" else f"metal::{word}"
+        elif before in (".", "->") and _SWIZZLE.fullmatch(word):
+            after = tokens[tokens.after(i)]
+            if word not in _SWIZZLES or _ASSIGNMENT.fullmatch(after):
+                raise SourceError(f"{tokens.where(i)}: swizzle '{word}' has no translation here")
+            tokens[i] = f"{word}()"
+
+
+def _rewrite_shared_variables(tokens: Tokens):
+    """Of `threadgroup`, what is no pointer's."""
+    for i in range(len(tokens)):
+        if not tokens.is_word(i, "threadgroup"):
+            continue
+        signs, end = [], i
+        while tokens[end] not in (";", "=", "(", ")", "{"):
+            signs += [tokens[end]] if tokens[end] in ("*", "&", ",") else []
+            end = tokens.skip_brackets(end) + 1
+        if signs[:1] in (["*"], ["&"]):
+            continue
+        starts = tokens[tokens.before(i)][-1:] in ("{", "}", ";")
+        if not starts or tokens[end] != ";" or set(signs) - {","}:
+            raise SourceError(f"{tokens.where(i)}: 'threadgroup' has no translation here")
+        tokens[i] = "__shared__"

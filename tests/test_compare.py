@@ -27,7 +27,7 @@ def prompt_for(name, length=8):
 def larger_eps(monkeypatch):
     """Patched calls have a wrong eps: a hundredth of the variance of what comes in."""
 
-    def wrong(x, weight, eps, stream, fusion, tell):
+    def wrong(fusion, tell, x, weight, eps, stream=None):
         return STOCK(x, weight, eps + 0.01 * mx.var(x).item(), stream=stream)
 
     monkeypatch.setattr(_ext, "patched_rms_norm", wrong)
@@ -146,8 +146,9 @@ class TestDrift:
     def test_it_is_that_of_the_wrong_phase_only(self, monkeypatch):
         patched = _ext.patched_rms_norm
 
-        def wrong_in_decode(x, weight, *rest):
-            return patched(x, weight * 1.01 if x.shape[1] == 1 else weight, *rest)
+        def wrong_in_decode(fusion, tell, x, weight, eps):
+            weight = weight * 1.01 if x.shape[1] == 1 else weight
+            return patched(fusion, tell, x, weight, eps)
 
         monkeypatch.setattr(_ext, "patched_rms_norm", wrong_in_decode)
         drift, _ = compare.measure_drift(_tiny_models.build("llama"), prompt_for("llama"), [3, 1])
@@ -234,7 +235,7 @@ class TestRun:
         assert "Stock and patched DISAGREE." in output
 
     def test_a_wrong_norm_is_noticed(self, monkeypatch, capsys):
-        def without_weight(x, weight, eps, stream, fusion, tell):
+        def without_weight(fusion, tell, x, weight, eps, stream=None):
             return STOCK(x, None, eps, stream=stream)
 
         monkeypatch.setattr(_ext, "patched_rms_norm", without_weight)

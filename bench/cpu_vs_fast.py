@@ -10,31 +10,28 @@ it is slower if ours lost three quarters of the rounds. The exit status is 1 if 
 "of copy" is the time in which MLX reads and writes the same number of bytes without computing
 (mx.abs of float32, half of the bytes in and half out) over our time, each tensor counted once.
 
-The script starts itself again with glibc's malloc told to keep freed memory. At its defaults,
-malloc returns large blocks to the system in a way that depends on sizes and history: one contestant
-then pays thousands of page faults a call and the other none, and the ratio is theirs, not the
-norm's. --default-malloc shows what that looks like.
+The script starts itself again with glibc's malloc told to keep freed memory (machine.py says why).
+--default-malloc shows what it looks like without.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import importlib.metadata
 import itertools
-import os
-import platform
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import contest
+import machine
 import mlx.core as mx
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import mlx_norms
-from mlx_norms import _ext, timing
+from mlx_norms import timing
 
 DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 EDGES = [32, 64, 128, 256, 512, 1024, 4096, 8192]
@@ -45,7 +42,6 @@ QUICK_ROWS = [3, 513]
 MOST_ROWS_UP_TO = 8193  # longer rows are timed with fewer of them
 EPS = 1e-5
 WORST = 20
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "4000000000", "MALLOC_TRIM_THRESHOLD_": "4000000000"}
 
 
 @dataclass(frozen=True)
@@ -143,21 +139,23 @@ class Cell:
 @dataclass(frozen=True)
 class Result:
     cell: Cell
-    seconds: dict[str, timing.Samples]
-    remeasured: bool = False
+    contest: contest.Contest
+
+    @property
+    def seconds(self) -> dict[str, timing.Samples]:
+        return self.contest.seconds
 
     @property
     def speedup(self) -> timing.Samples:
-        """fast's time over ours, round by round."""
-        return self.seconds["fast"].over(self.seconds["ours"])
+        return self.contest.speedup
+
+    @property
+    def slower(self) -> bool:
+        return self.contest.slower
 
     @property
     def of_copy(self) -> float:
         return self.seconds["copy"].over(self.seconds["ours"]).median
-
-    @property
-    def slower(self) -> bool:
-        return self.remeasured and self.speedup.quartiles[1] < 1
 
 
 def cells(lengths: list[int], rows: list[int]) -> list[Cell]:
@@ -168,15 +166,6 @@ def cells(lengths: list[int], rows: list[int]) -> list[Cell]:
         )
         if length <= MOST_ROWS_UP_TO or row_count < max(ROWS)
     ]
-
-
-def measure(cell: Cell) -> Result:
-    contestants = cell.contestants()
-    first = Result(cell, timing.measure(contestants, rounds=5, sample_seconds=0.005))
-    if first.speedup.quartiles[0] >= 1:
-        return first
-    longer = timing.measure(contestants, rounds=20, sample_seconds=0.01)
-    return Result(cell, longer, remeasured=True)
 
 
 def ratio_tables(results: list[Result]) -> Iterator[Table]:
@@ -229,35 +218,8 @@ def worst_table(results: list[Result]) -> Table:
     return table
 
 
-def machine() -> dict[str, str]:
-    """What the figures depend on besides the code."""
-    return {
-        "device": f"cpu, {_processor()}",
-        "cpu_isa": _ext.cpu_isa(),
-        "cores": str(os.cpu_count()),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "mlx": importlib.metadata.version("mlx"),
-        "mlx_norms": mlx_norms.__version__,
-        "malloc": "keeps memory" if keeps_memory() else "default",
-    }
-
-
-def keeps_memory() -> bool:
-    return all(os.environ.get(name) == value for name, value in KEEP_MEMORY.items())
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as lines:
-            names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor() or platform.machine()
-
-
 def write_csv(path: str, results: list[Result]) -> None:
-    about = machine()
+    about = machine.facts()
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(
@@ -287,20 +249,19 @@ def main() -> int:
         "--default-malloc", action="store_true", help="leave malloc as it is in this environment"
     )
     args = parser.parse_args()
-    if not args.default_malloc and not keeps_memory():
-        # malloc reads them when a process starts.
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_MEMORY})
+    if not args.default_malloc:
+        machine.restart_keeping_memory()
 
     mx.set_default_device(mx.cpu)
     mx.random.seed(0)
     console = Console()
     if not console.is_terminal:
         console = Console(width=100)
-    console.print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    console.print(", ".join(f"{key} {value}" for key, value in machine.facts().items()))
     todo = cells(QUICK_LENGTHS, QUICK_ROWS) if args.quick else cells(LENGTHS, ROWS)
     progress = Console(stderr=True)
     results = [
-        measure(cell)
+        Result(cell, contest.hold(cell.contestants()))
         for cell in track(todo, "measuring", console=progress, disable=not progress.is_terminal)
     ]
 

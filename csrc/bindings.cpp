@@ -46,9 +46,10 @@ NB_MODULE(_ext, m) {
       "weight_offset"_a = 0.0f,
       "rounding"_a = nb::none(),
       "dtype"_a = nb::none(),
+      "group"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def rms_norm(x: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def rms_norm(x: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, group: mlx.core.distributed.Group | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
         Root Mean Square normalization (RMS norm) over the last axis.
 
@@ -59,6 +60,14 @@ NB_MODULE(_ext, m) {
         with :math:`w_0` the ``weight_offset``. Sums, products and the square
         root are taken in float32. The positional arguments are those of
         :func:`mlx.core.fast.rms_norm`.
+
+        With a ``group`` the mean square is that of the whole row: its members
+        add up one float32 scalar a row (:func:`mlx.core.distributed.all_sum`),
+        and one more in the backward pass. All must make the same calls in the
+        same order, and ask for the same gradients, or they wait for one another
+        for ever. Gradients are those of the sum of the members' losses with
+        respect to this member's part of ``x`` or ``weight``; one loss that all
+        of them compute behind an ``nn.ShardedToAllLinear`` counts once.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or
@@ -75,6 +84,10 @@ NB_MODULE(_ext, m) {
               ``"early"``, or ``"late"`` where ``weight_offset`` is not zero.
             dtype (Dtype, optional): The output's dtype, one of the three.
               Default: that of ``x``.
+            group (Group, optional): The :class:`mlx.core.distributed.Group`
+              over which rows are split in equal parts: ``x`` is this member's,
+              of shape ``[..., D / size]``, and ``weight`` the part that goes
+              with it. A group of one is none. Default: ``None``.
             stream (StreamOrDevice): Stream or device.
 
         Returns:

@@ -4,6 +4,7 @@
 
 #include "csrc/checks.h"
 #include "csrc/nodes.h"
+#include "csrc/sharded.h"
 
 namespace mlx_norms {
 
@@ -125,6 +126,25 @@ Arrays normalise_rows(
   return normalise(op, centre, {operands}, options);
 }
 
+mx::array normalise_parts_of_rows(
+    const char* op,
+    const Operands& operands,
+    const Options& options,
+    const mx::distributed::Group& group) {
+  check_row_operands(op, operands);
+  auto spec = make_spec(op, /* centre= */ false, operands, options);
+  Arrays inputs{operands.x};
+  if (operands.weight) {
+    inputs.push_back(*operands.weight);
+  }
+  return sharded_rms_norm(
+      spec,
+      options.dtype.value_or(operands.x.dtype()),
+      NormInputs(spec, inputs.data()),
+      group,
+      mx::to_stream(options.stream));
+}
+
 std::pair<mx::array, mx::array> as_pair(const Arrays& outputs) {
   return {outputs[0], outputs[1]};
 }
@@ -138,12 +158,15 @@ mx::array rms_norm(
     float weight_offset,
     const OptionalString& rounding,
     OptionalDtype dtype,
+    const OptionalGroup& group,
     mx::StreamOrDevice stream) {
-  return normalise_rows(
-      "rms_norm",
-      /* centre= */ false,
-      {x, nullptr, weight, none},
-      {eps, weight_offset, false, rounding, dtype, stream})[0];
+  const char* op = "rms_norm";
+  Operands operands{x, nullptr, weight, none};
+  Options options{eps, weight_offset, false, rounding, dtype, stream};
+  if (group && group->size() > 1) {
+    return normalise_parts_of_rows(op, operands, options, *group);
+  }
+  return normalise_rows(op, /* centre= */ false, operands, options)[0];
 }
 
 mx::array layer_norm(

@@ -18,6 +18,7 @@ namespace mx = mlx::core;
 using OptionalArray = std::optional<mx::array>;
 using OptionalDtype = std::optional<mx::Dtype>;
 using OptionalString = std::optional<std::string>;
+using OptionalGroup = std::optional<mx::distributed::Group>;
 
 mx::array rms_norm(
     const mx::array& x,
@@ -26,6 +27,7 @@ mx::array rms_norm(
     float weight_offset,
     const OptionalString& rounding,
     OptionalDtype dtype,
+    const OptionalGroup& group,
     mx::StreamOrDevice stream);
 
 mx::array layer_norm(

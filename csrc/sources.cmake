@@ -11,6 +11,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/ops.cpp
     csrc/outputs.cpp
     csrc/self_check.cpp
+    csrc/sharded.cpp
     csrc/split.cpp
     csrc/patching/bindings.cpp
     csrc/patching/fuse_graph.cpp

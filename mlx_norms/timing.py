@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
@@ -18,6 +19,8 @@ from mlx.utils import tree_flatten
 # Outputs of a batch are alive together: few enough calls that they stay within this much memory.
 _BATCH_BYTES = 32 << 20
 _BATCH_CALLS = 256
+
+_Name = TypeVar("_Name")
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,18 @@ def measure(
         raise ValueError(f"[measure] rounds must be at least 1, got {rounds}.")
     batches = {name: _batch_size(call) for name, call in calls.items()}
     counts = {name: _calibrate(call, batches[name], sample_seconds) for name, call in calls.items()}
-    names = list(calls)
-    values: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(rounds):
-        for name in names if turn % 2 == 0 else reversed(names):
-            count = counts[name]
-            values[name].append(_time(calls[name], count, batches[name]) / count)
+    values: dict[str, list[float]] = {name: [] for name in calls}
+    for name in turns(calls, rounds):
+        count = counts[name]
+        values[name].append(_time(calls[name], count, batches[name]) / count)
     return {name: Samples(tuple(samples)) for name, samples in values.items()}
+
+
+def turns(names: Iterable[_Name], rounds: int) -> Iterator[_Name]:
+    """Whose turn it is: every name once a round, in reversed order every other round."""
+    names = list(names)
+    for turn in range(rounds):
+        yield from names if turn % 2 == 0 else reversed(names)
 
 
 def _batch_size(call: Callable[[], object]) -> int:

@@ -64,46 +64,49 @@ void bind_patching(nb::module_& m) {
       .value("BY_GRAPH_PASS", Fusion::ByGraphPass)
       .value("NEVER", Fusion::Never);
 
+  // Behind the first two, the arguments are those of mx.fast.
   m.def(
       "patched_rms_norm",
-      [](const mx::array& x,
+      [](Fusion fusion,
+         const nb::object& tell,
+         const mx::array& x,
          const OptionalArray& weight,
          float eps,
-         mx::StreamOrDevice stream,
-         Fusion fusion,
-         const nb::object& tell) {
+         mx::StreamOrDevice stream) {
         return told(patched_rms_norm(x, weight, eps, stream, fusion), tell);
       },
+      "fusion"_a,
+      "tell"_a.none(),
       "x"_a,
       "weight"_a.none(),
       "eps"_a,
-      "stream"_a.none(),
-      "fusion"_a,
-      "tell"_a.none(),
+      nb::kw_only(),
+      "stream"_a = nb::none(),
       nb::sig(
-          "def patched_rms_norm(x: mlx.core.array, weight: mlx.core.array | None, eps: float, stream: mlx.core.StreamOrDevice, fusion: Fusion, tell: object) -> mlx.core.array"),
+          "def patched_rms_norm(fusion: Fusion, tell: object, x: mlx.core.array, weight: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       "What ``mx.fast.rms_norm`` becomes; ``tell`` is called with the reason.");
   m.def(
       "patched_layer_norm",
-      [](const mx::array& x,
+      [](Fusion fusion,
+         const nb::object& tell,
+         const mx::array& x,
          const OptionalArray& weight,
          const OptionalArray& bias,
          float eps,
-         mx::StreamOrDevice stream,
-         Fusion fusion,
-         const nb::object& tell) {
+         mx::StreamOrDevice stream) {
         return told(
             patched_layer_norm(x, weight, bias, eps, stream, fusion), tell);
       },
+      "fusion"_a,
+      "tell"_a.none(),
       "x"_a,
       "weight"_a.none(),
       "bias"_a.none(),
       "eps"_a,
-      "stream"_a.none(),
-      "fusion"_a,
-      "tell"_a.none(),
+      nb::kw_only(),
+      "stream"_a = nb::none(),
       nb::sig(
-          "def patched_layer_norm(x: mlx.core.array, weight: mlx.core.array | None, bias: mlx.core.array | None, eps: float, stream: mlx.core.StreamOrDevice, fusion: Fusion, tell: object) -> mlx.core.array"),
+          "def patched_layer_norm(fusion: Fusion, tell: object, x: mlx.core.array, weight: mlx.core.array | None, bias: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       "What ``mx.fast.layer_norm`` becomes.");
   m.def(
       "fuse_graph",

@@ -7,11 +7,18 @@ import weakref
 import mlx.nn
 
 from . import replaced
-from .scope import STOCK, Scope, context
+from .scope import EXPORT, Scope, current, entered
 
 _ORIGINAL = "_class_before_patch"
 
-_NORMS = (mlx.nn.RMSNorm, mlx.nn.LayerNorm, mlx.nn.InstanceNorm, mlx.nn.GroupNorm)
+# Those of mlx.nn's layers that have a norm, or a function that may.
+_CALL_NORMS = (
+    mlx.nn.RMSNorm,
+    mlx.nn.LayerNorm,
+    mlx.nn.InstanceNorm,
+    mlx.nn.GroupNorm,
+    mlx.nn.Sequential,
+)
 
 # By id: modules are dicts, hence unhashable.
 _releases: dict[int, weakref.finalize] = {}
@@ -23,7 +30,7 @@ def patch(model: mlx.nn.Module, scope: Scope) -> None:
     classes: dict[type, type] = {}
     for module in model.modules():
         cls = type(module)
-        if _may_call_norms(cls):
+        if _may_call_norms(module):
             if cls not in classes:
                 classes[cls] = _scoped(cls, scope)
             object.__setattr__(module, "__class__", classes[cls])
@@ -48,22 +55,39 @@ def _release(model_id: int) -> None:
     replaced.release()
 
 
-def _may_call_norms(cls: type) -> bool:
-    """False for the layers of ``mlx.nn`` that have no norm: most of a model, and called most."""
-    return issubclass(cls, _NORMS) or not cls.__module__.startswith("mlx.nn.")
+def _may_call_norms(module: mlx.nn.Module) -> bool:
+    """False for most layers of ``mlx.nn``, which are most of a model, and called most."""
+    if not callable(module):
+        return False
+    if isinstance(module, _CALL_NORMS) or not type(module).__module__.startswith("mlx.nn."):
+        return True
+    return bool(module.children())
+
+
+def _new(cls: type) -> mlx.nn.Module:
+    return cls.__new__(cls)
 
 
 def _scoped(cls: type, scope: Scope) -> type:
     """``cls``, with calls that enter ``scope``; looked up by class, as Python looks up calls."""
 
     def __call__(self, *args, **kwargs):
-        if context.get() in (scope, STOCK):  # of the module around it, or of an export
+        around = current()
+        if around is EXPORT or around == scope:
             return cls.__call__(self, *args, **kwargs)
-        token = context.set(scope)
-        try:
+        with entered(scope):
             return cls.__call__(self, *args, **kwargs)
-        finally:
-            context.reset(token)
 
-    members = {"__call__": __call__, "__qualname__": cls.__qualname__, _ORIGINAL: cls}
-    return type(cls.__name__, (cls,), members | {"__module__": cls.__module__})
+    def __reduce_ex__(self, protocol):
+        # Pickled and copied as of the class that can be found by its name.
+        _, _, *state = cls.__reduce_ex__(self, max(protocol, 2))
+        return _new, (cls,), *state
+
+    members = {
+        "__call__": __call__,
+        "__reduce_ex__": __reduce_ex__,
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        _ORIGINAL: cls,
+    }
+    return type(cls.__name__, (cls,), members)

@@ -11,42 +11,37 @@ import mlx.core as mx
 
 from .. import _ext
 from . import call_sites
-from .scope import STOCK, current, entered
+from .scope import EXPORT, current, entered
+
+
+def _norm(original: Callable, ours: Callable) -> Callable:
+    """``original``, or ``ours`` of the same arguments where the scope says so."""
+
+    @functools.wraps(original)
+    def norm(*args, **kwargs):
+        scope = current()
+        if not scope.acts:
+            return original(*args, **kwargs)
+        tell = call_sites.recorder() if scope.trace else None
+        try:
+            return ours(scope.fusion, tell, *args, **kwargs)
+        except TypeError:
+            return original(*args, **kwargs)  # whose message is the caller's
+
+    return norm
 
 
 def _rms_norm(original: Callable) -> Callable:
-    @functools.wraps(original)
-    def rms_norm(x, weight, eps, *, stream=None):
-        scope = current()
-        if not scope.acts:
-            return original(x, weight, eps, stream=stream)
-        tell = call_sites.recorder() if scope.trace else None
-        try:
-            return _ext.patched_rms_norm(x, weight, eps, stream, scope.fusion, tell)
-        except TypeError:
-            return original(x, weight, eps, stream=stream)  # whose message is the caller's
-
-    return rms_norm
+    return _norm(original, _ext.patched_rms_norm)
 
 
 def _layer_norm(original: Callable) -> Callable:
-    @functools.wraps(original)
-    def layer_norm(x, weight, bias, eps, *, stream=None):
-        scope = current()
-        if not scope.acts:
-            return original(x, weight, bias, eps, stream=stream)
-        tell = call_sites.recorder() if scope.trace else None
-        try:
-            return _ext.patched_layer_norm(x, weight, bias, eps, stream, scope.fusion, tell)
-        except TypeError:
-            return original(x, weight, bias, eps, stream=stream)
-
-    return layer_norm
+    return _norm(original, _ext.patched_layer_norm)
 
 
 def _in_stock_scope(fun: Callable) -> Callable:
     def stock(*args, **kwargs):
-        with entered(STOCK):
+        with entered(EXPORT):
             return fun(*args, **kwargs)
 
     return stock

@@ -25,16 +25,29 @@ class Scope:
     trace: bool = False
 
 
-# As in a process that was never patched; for what has to be traced with mx.fast.
-STOCK = Scope(acts=False)
+STOCK = Scope(acts=False)  # of a process that is not patched
+EXPORT = Scope(acts=False)  # of what is traced with mx.fast, patched or not
+
+
+class _Block:
+    """A ``with`` block in which a scope holds, in whatever context it runs or was copied to."""
+
+    __slots__ = ("scope", "outer", "is_open")
+
+    def __init__(self, scope: Scope, outer: _Block | None):
+        self.scope = scope
+        self.outer = outer
+        self.is_open = True
+
 
 _process = STOCK
-context: ContextVar[Scope | None] = ContextVar("mlx_norms_scope", default=None)
+_innermost: ContextVar[_Block | None] = ContextVar("mlx_norms_block", default=None)
 
 
 def current() -> Scope:
     """The scope of the running code: that of its context, else that of the process."""
-    return context.get() or _process
+    block = _innermost_open()
+    return block.scope if block else _process
 
 
 def set_process(scope: Scope) -> None:
@@ -46,8 +59,18 @@ def set_process(scope: Scope) -> None:
 @contextlib.contextmanager
 def entered(scope: Scope) -> Iterator[None]:
     """Let ``scope`` hold in this context, within the ``with`` block."""
-    token = context.set(scope)
+    block = _Block(scope, outer=_innermost_open())
+    _innermost.set(block)
     try:
         yield
     finally:
-        context.reset(token)
+        # Not by a token: a generator may be closed after others, and in another context.
+        block.is_open = False
+        _innermost.set(_innermost_open())
+
+
+def _innermost_open() -> _Block | None:
+    block = _innermost.get()
+    while block and not block.is_open:
+        block = block.outer
+    return block

@@ -38,6 +38,11 @@ def compiler() -> str:
     )
 
 
+def _files_of_package(package: Path) -> list[Path]:
+    """Its Python files, and the data beside them."""
+    return [file for file in package.rglob("*") if file.suffix in (".py", ".csv", ".json")]
+
+
 class HostBuild(Variant):
     """The device and a package mlx_norms that runs on it.
 
@@ -86,11 +91,11 @@ class HostBuild(Variant):
                 self._stage_package()
 
     def _stage_package(self) -> None:
-        for staged in self.package.rglob("*.py"):
+        for staged in _files_of_package(self.package):
             source = self.source / staged.relative_to(self.site)
             if staged.name != "_built.py" and not source.exists():
                 staged.unlink()
-        for file in (self.source / "mlx_norms").rglob("*.py"):
+        for file in _files_of_package(self.source / "mlx_norms"):
             _stage(self.site / file.relative_to(self.source), file.read_bytes())
         for file in [*self.build.glob("_ext*.so"), self.build / "_built.py"]:
             _stage(self.package / file.name, file.read_bytes())

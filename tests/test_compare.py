@@ -1,0 +1,351 @@
+"""The compare command: its checks, its measurements, and real runs on tiny models."""
+
+import importlib
+import itertools
+import json
+import math
+import subprocess
+import sys
+
+import mlx.core as mx
+import pytest
+from mlx.utils import tree_flatten
+
+from mlx_norms import _ext
+from mlx_norms.__main__ import main
+from mlx_norms.commands import _tiny_models, compare
+
+STOCK = mx.fast.rms_norm
+SMALL = ["--prompt", "8", "--tokens", "4", "--rounds", "1"]
+
+
+def prompt_for(name, length=8):
+    return mx.random.randint(0, _tiny_models.vocabulary(name), (length,), key=mx.random.key(1))
+
+
+@pytest.fixture
+def larger_eps(monkeypatch):
+    """Patched calls have a wrong eps: a hundredth of the variance of what comes in."""
+
+    def wrong(fusion, tell, x, weight, eps, stream=None):
+        return STOCK(x, weight, eps + 0.01 * mx.var(x).item(), stream=stream)
+
+    monkeypatch.setattr(_ext, "patched_rms_norm", wrong)
+
+
+class TestRelativeDifference:
+    @pytest.mark.parametrize(
+        "stock, other, expected",
+        [
+            ([1.0, -4.0], [1.5, -4.0], 0.125),
+            ([1.0, -4.0], [1.0, -3.0], 0.25),
+            ([0.0, 0.0], [0.0, 0.0], 0.0),
+            ([2.0, -math.inf], [3.0, -math.inf], 0.5),
+            ([2.0, -math.inf], [2.0, 0.0], math.nan),
+            ([2.0, 0.0], [2.0, -math.inf], math.nan),
+            ([2.0, 1.0], [2.0, math.nan], math.nan),
+            ([2.0, math.nan], [2.0, math.nan], math.nan),
+        ],
+    )
+    def test_values(self, stock, other, expected):
+        result = compare.relative_difference(mx.array(stock), mx.array(other))
+        assert result == pytest.approx(expected, nan_ok=True)
+
+    def test_differences_are_not_rounded_to_the_logits_dtype(self):
+        stock, other = mx.array([256.0, 1.0], mx.bfloat16), mx.array([258.0, 1.0], mx.bfloat16)
+        assert compare.relative_difference(stock, other) == 2 / 256
+
+
+class TestAgree:
+    @pytest.mark.parametrize(
+        "stock, patched, expected",
+        [([1, 2, 3], [1, 2, 3], None), ([1, 2, 3], [0, 2, 3], 0), ([1, 2, 3], [1, 2, 4], 2)],
+    )
+    def test_first_parting(self, stock, patched, expected):
+        assert compare.first_parting(stock, patched) == expected
+
+    @pytest.mark.parametrize(
+        "prefill, decode, explained",
+        [
+            (4e-6, 4e-6, True),
+            (5e-6, 0.0, False),
+            (0.0, 5e-6, False),
+            (math.nan, 0.0, False),
+            (0.0, math.nan, False),
+        ],
+    )
+    def test_rounding_explains_a_few_times_an_ulp(self, prefill, decode, explained):
+        drift = compare.Drift(prefill, decode, rounding=1.1e-6)
+        assert drift.explained is explained
+
+    def test_a_model_without_norms(self):
+        assert compare.Drift(0.0, 0.0, rounding=0.0).explained
+        assert not compare.Drift(1e-9, 0.0, rounding=0.0).explained
+
+
+def keys():
+    return map(mx.random.key, itertools.count())
+
+
+class TestNormsAnUlpOff:
+    @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+    def test_every_element_moves_by_an_ulp(self, dtype):
+        x = mx.random.normal((64, 64), key=mx.random.key(0)).astype(dtype)
+        exact = STOCK(x, None, 1e-5)
+        with compare._norms_an_ulp_off(keys()):
+            moved = mx.fast.rms_norm(x, None, 1e-5)
+        assert moved.dtype == dtype
+        # The ulp of a magnitude between two powers of two is eps times the lower one, so eps times
+        # the magnitude is between one and two ulps, which are then rounded.
+        bits = mx.uint32 if dtype == mx.float32 else mx.uint16
+        ulps = moved.view(bits).astype(mx.int64) - exact.view(bits).astype(mx.int64)
+        assert set(mx.abs(ulps).flatten().tolist()) == {1, 2}
+        assert 0.4 < mx.mean(ulps > 0).item() < 0.6
+
+    def test_layer_norms_too_and_calls_differ(self):
+        x = mx.random.normal((64, 64), key=mx.random.key(0))
+        with compare._norms_an_ulp_off(keys()):
+            first, second = (mx.fast.layer_norm(x, None, None, 1e-5) for _ in range(2))
+        assert not mx.array_equal(first, second)
+
+    def test_mx_fast_is_put_back(self):
+        with pytest.raises(KeyError), compare._norms_an_ulp_off(keys()):
+            assert mx.fast.rms_norm is not STOCK
+            raise KeyError
+        assert mx.fast.rms_norm is STOCK
+
+
+class TestDrift:
+    # Sandwich norms and 1 + w; layer norms; norms of queries and keys.
+    @pytest.mark.parametrize(
+        "name, dtype",
+        [
+            ("llama", mx.float32),
+            ("llama", mx.bfloat16),
+            ("gemma2", mx.float32),
+            ("gpt2", mx.float32),
+            ("gpt2", mx.float16),
+            ("qwen3", mx.float32),
+        ],
+    )
+    def test_rounding_explains_it(self, name, dtype):
+        model = _tiny_models.build(name)
+        model.set_dtype(dtype)
+        drift, reports = compare.measure_drift(model, prompt_for(name), [3, 1])
+        # An ulp at each of up to 17 norms, and a small factor for what follows them.
+        assert 0 < drift.rounding < 64 * mx.finfo(dtype).eps
+        assert drift.explained
+        prefill, decode = reports
+        assert prefill.calls == decode.calls > 0
+        assert prefill.fused == decode.fused > 0
+
+    def test_a_wrong_eps_is_no_rounding(self, larger_eps):
+        drift, _ = compare.measure_drift(_tiny_models.build("llama"), prompt_for("llama"), [3, 1])
+        assert not drift.explained
+
+    def test_it_is_that_of_the_wrong_phase_only(self, monkeypatch):
+        patched = _ext.patched_rms_norm
+
+        def wrong_in_decode(fusion, tell, x, weight, eps):
+            weight = weight * 1.01 if x.shape[1] == 1 else weight
+            return patched(fusion, tell, x, weight, eps)
+
+        monkeypatch.setattr(_ext, "patched_rms_norm", wrong_in_decode)
+        drift, _ = compare.measure_drift(_tiny_models.build("llama"), prompt_for("llama"), [3, 1])
+        bound = compare._ROUNDING_MARGIN * drift.rounding
+        assert drift.prefill <= bound < drift.decode
+
+
+class TestGeneration:
+    def test_tokens_are_the_greedy_ones(self):
+        model = _tiny_models.build("mamba2")  # whose tokens vary
+        prompt = prompt_for("mamba2")
+        tokens = prompt.tolist()
+        for _ in range(6):
+            tokens.append(mx.argmax(model(mx.array([tokens]))[0, -1]).item())
+        generated = tokens[len(prompt) :]
+        assert len(set(generated)) > 1
+        # The second time as the first: each starts with a cache of its own.
+        for _ in range(2):
+            generation = compare._generate(model, prompt, 6)
+            assert generation.tokens == generated
+            assert generation.prefill > 0
+            assert generation.decode > 0
+
+    def test_speeds_are_tokens_over_seconds(self, monkeypatch):
+        def steps(prompt, model, **kwargs):
+            clock[0] += 2.0
+            yield 7, None
+            for _ in range(3):
+                clock[0] += 0.5
+                yield 8, None
+
+        clock = [100.0]
+        # mlx_lm.generate is a function, which hides the module.
+        module = importlib.import_module("mlx_lm.generate")
+        monkeypatch.setattr(module, "generate_step", steps)
+        monkeypatch.setattr(compare.time, "perf_counter", lambda: clock[0])
+        monkeypatch.setattr(compare, "_new_cache", lambda model: None)
+        generation = compare._generate(None, mx.zeros(10), 4)
+        assert generation == compare.Generation([7, 8, 8, 8], prefill=5.0, decode=2.0)
+
+    def test_sides_take_turns(self, monkeypatch):
+        log = []
+
+        def generate(model, prompt, count):
+            side = "stock" if mx.fast.rms_norm is STOCK else "patched"
+            log.append(side)
+            return compare.Generation([], prefill=len(log), decode=10 * len(log))
+
+        monkeypatch.setattr(compare, "_generate", generate)
+        rates = compare.measure_rates(None, None, 4, rounds=3)
+        assert log == ["stock", "patched", "patched", "stock", "stock", "patched"]
+        assert rates["prefill"]["stock"].values == (1, 4, 5)
+        assert rates["prefill"]["patched"].values == (2, 3, 6)
+        assert rates["decode"]["patched"].values == (20, 30, 60)
+
+
+class TestRun:
+    def test_on_a_tiny_model(self):
+        result = subprocess.run(
+            [sys.executable, "-m", "mlx_norms", "compare", "tiny:qwen3", *SMALL],
+            capture_output=True,
+            text=True,
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert result.stderr == ""
+        output = " ".join(result.stdout.split())
+        for text in (
+            "tiny:qwen3 on the cpu",
+            "8 random tokens in, 4 out",
+            "Its weights are random",
+            "patched / stock",
+            "fused │ 6 │ 6",
+            "over the largest stock logit",
+            "Tokens generated: all 4 the same",
+            "Stock and patched agree.",
+        ):
+            assert text in output, text
+
+    @pytest.mark.parametrize("name", ["tiny:llama", "tiny:qwen3"])
+    def test_a_wrong_eps_is_noticed(self, name, larger_eps, capsys):
+        assert main(["compare", name, *SMALL]) == 1
+        output = capsys.readouterr().out
+        assert "all 4 the same" in output  # which says nothing here
+        assert "Stock and patched DISAGREE." in output
+
+    def test_a_wrong_norm_is_noticed(self, monkeypatch, capsys):
+        def without_weight(fusion, tell, x, weight, eps, stream=None):
+            return STOCK(x, None, eps, stream=stream)
+
+        monkeypatch.setattr(_ext, "patched_rms_norm", without_weight)
+        assert main(["compare", "tiny:qwen3", *SMALL]) == 1
+        output = capsys.readouterr().out
+        assert "they part at number" in output
+        assert "Stock and patched DISAGREE." in output
+
+    def test_tokens_that_part(self, monkeypatch, capsys):
+        generate = compare._generate
+
+        def parting(model, prompt, count):
+            generation = generate(model, prompt, count)
+            if mx.fast.rms_norm is not STOCK:
+                generation.tokens[2] += 1
+            return generation
+
+        monkeypatch.setattr(compare, "_generate", parting)
+        assert main(["compare", "tiny:llama", *SMALL]) == 0  # as the logits agree
+        assert "they part at number 3 of 4" in " ".join(capsys.readouterr().out.split())
+
+    def test_a_saved_model(self, tmp_path, capsys):
+        save("qwen3", tmp_path)
+        assert main(["compare", str(tmp_path), *SMALL]) == 0
+        output = " ".join(capsys.readouterr().out.split())
+        assert "weights are random" not in output
+        assert "Stock and patched agree." in output
+
+    def test_plot(self, tmp_path, capsys):
+        file = tmp_path / "speeds.png"
+        assert main(["compare", "tiny:llama", *SMALL, "--plot", str(file)]) == 0
+        assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def save(name, folder):
+    """Write a tiny model as mlx_lm loads it, with a tokenizer of two words."""
+    from tokenizers import Tokenizer, models
+
+    model = _tiny_models.build(name)
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.parameters())))
+    config = _tiny_models._configuration(name)["config"]
+    (folder / "config.json").write_text(json.dumps(config))
+    words = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    words.save(str(folder / "tokenizer.json"))
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(kind))
+
+
+class TestErrors:
+    def failure(self, capsys, *arguments):
+        """What is printed when the command cannot run."""
+        assert main(["compare", *arguments]) == 2
+        output = capsys.readouterr()
+        assert output.err.count("\n") == 1
+        return output.err
+
+    def test_an_unknown_tiny_model(self, capsys):
+        message = self.failure(capsys, "tiny:lama")
+        assert "MODEL 'tiny:lama'" in message
+        assert "llama" in message
+
+    def test_no_such_path(self, capsys, tmp_path):
+        message = self.failure(capsys, str(tmp_path / "none"))
+        assert f"MODEL {str(tmp_path / 'none')!r}" in message
+        assert "there is no such path" in message
+
+    def test_a_folder_without_a_model(self, capsys, tmp_path):
+        message = self.failure(capsys, str(tmp_path))
+        assert f"MODEL {str(tmp_path)!r}" in message
+        assert "there is no such path" not in message
+        assert "config.json" in message
+
+    def test_a_model_that_does_not_run(self, monkeypatch, capsys):
+        def fail(*arguments):
+            raise RuntimeError("[GatherMM] Not\nhere.")
+
+        monkeypatch.setattr(compare, "_generate", fail)
+        message = self.failure(capsys, "tiny:llama")
+        assert message == (
+            "MODEL 'tiny:llama' does not run here: RuntimeError: [GatherMM] Not here.\n"
+        )
+
+    @pytest.mark.parametrize("module", ["mlx_lm", "rich", "matplotlib"])
+    def test_without_a_package(self, module, monkeypatch, capsys):
+        monkeypatch.setitem(sys.modules, module, None)
+        message = self.failure(capsys, "tiny:llama", "--plot", "speeds.png")
+        assert f"pip install {module.replace('_', '-')}\n" in message
+        assert ("--plot" in message) == (module == "matplotlib")
+
+    def test_matplotlib_is_for_the_plot_only(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        compare._check_packages(None)
+
+    @pytest.mark.parametrize("file", ["none/speeds.png", "speeds.nonsense"])
+    def test_a_plot_that_cannot_be_written(self, file, capsys, tmp_path):
+        path = str(tmp_path / file)
+        message = self.failure(capsys, "tiny:llama", *SMALL, "--plot", path)
+        assert f"--plot {path}" in message
+
+    @pytest.mark.parametrize(
+        "arguments, text",
+        [
+            (["--prompt", "0"], "argument --prompt: must be at least 1, got 0"),
+            (["--tokens", "1"], "argument --tokens: must be at least 2, got 1"),
+            (["--rounds", "0"], "argument --rounds: must be at least 1, got 0"),
+            (["--rounds", "many"], "argument --rounds: invalid int value: 'many'"),
+        ],
+    )
+    def test_numbers(self, arguments, text, capsys):
+        with pytest.raises(SystemExit) as exit:
+            main(["compare", "tiny:llama", *arguments])
+        assert exit.value.code == 2
+        assert text in capsys.readouterr().err

@@ -46,10 +46,10 @@ void eval_group(
     bias = Parameter(*in.bias, 0.0f);
   }
 
-  allocate(outputs[0], stream(), {&in.x, in.residual});
+  allocate(outputs[0], stream, {&in.x, in.residual});
   job.normalised = rows_out(outputs[0]);
   if (spec.residual) {
-    allocate(outputs[1], stream(), {in.residual, &in.x});
+    allocate(outputs[1], stream, {in.residual, &in.x});
     job.sum = rows_out(outputs[1]);
   }
   if (outputs[0].size() == 0) {

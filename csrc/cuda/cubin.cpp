@@ -62,8 +62,10 @@ Cubin compile(
   check_compiler(
       compiler().add_name_expression(program, text.expression),
       "nvrtcAddNameExpression");
-  const char* options[] = {architecture.c_str(), "--std=c++17"};
-  if (compiler().compile_program(program, std::size(options), options) != 0) {
+  auto options = compiler_options();
+  options.push_back(architecture.c_str());
+  if (compiler().compile_program(program, options.size(), options.data()) !=
+      0) {
     throw KernelError(
         std::string("[mlx_norms] Kernel ") + text.name +
         " cannot be built: " + log_of(program));

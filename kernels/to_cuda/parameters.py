@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from msl.declarations import Kernel
 from msl.tokens import SourceError, Tokens
 
+from .vectors import cuda_name
+
 LAYOUT_WORDS = 6  # of a row layout: kernels/rows.h
 _WORDS = {"int": 1, "uint": 1, "float": 1}
 
@@ -71,9 +73,11 @@ def _replace(tokens, kernel, parameters, variables):
 def _buffer(p, where):
     """Words, text as a parameter, and a variable for the kernel's body."""
     words = [word for word in p.text.split() if word not in ("device", "constant", "const")]
+    if unknown := p.attributes.keys() - {"buffer", "function_constant"}:
+        raise SourceError(f"{where}: attribute [[{min(unknown)}]] has no translation")
     if p.address_space == "device" and words[1:] == ["*", p.name]:
         const = "const " if "const" in p.text.split() else ""
-        return 0, f"{const}{words[0]}* {p.name}", ""
+        return 0, f"{const}{cuda_name(words[0], where)}* {p.name}", ""
     if p.address_space == "constant" and words[1:] == ["&", p.name] and words[0] in _WORDS:
         return _WORDS[words[0]], f"const {words[0]} {p.name}", ""
     if p.address_space == "constant" and words == ["int", "*", p.name] and "layout" in p.name:
@@ -85,12 +89,13 @@ def _buffer(p, where):
 def _position(p, where):
     words = [word for word in p.text.split() if word != "const"]
     components = {"uint": 1, "ushort": 1, "uint2": 2, "uint3": 3}.get(words[0])
-    if words[1:] == [p.name] and components:
+    if words[1:] == [p.name] and components and len(p.attributes) == 1:
+        type, values = cuda_name(words[0], where), None
         if p.position in _VECTOR_POSITIONS:
             of = _VECTOR_POSITIONS[p.position]
             values = ", ".join(of.format(axis) for axis in "xyz"[:components])
-            type = words[0] if components == 1 else f"metal::{words[0]}"
+        elif components == 1:
+            values = _POSITIONS.get(p.position)
+        if values:
             return f" const {type} {p.name} = {type}({values});"
-        if p.position in _POSITIONS and components == 1:
-            return f" const {words[0]} {p.name} = {words[0]}({_POSITIONS[p.position]});"
     raise SourceError(f"{where}: position '{p.position}' as '{p.text}' has no translation")

@@ -13,7 +13,9 @@ from msl.literals import cpp_literal
 from msl.spaces import erase_address_spaces
 from msl.tokens import SourceError, Tokens
 
+from .loops import unroll_loops
 from .parameters import Parameter, rewrite_parameters
+from .vectors import cuda_name, rewrite_vectors
 
 PRELUDE = Path(__file__).with_name("prelude.h")
 # What the text has to be compiled with. Without contraction a sum has the same bits in every
@@ -21,11 +23,6 @@ PRELUDE = Path(__file__).with_name("prelude.h")
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--fmad=false")
 
 _MARKER = re.compile(r'^# (\d+) "(.*?)".*$', re.MULTILINE)
-_VECTOR = re.compile(r"(?:bool|u?char|u?short|u?int|u?long|half|b?float)[234]")
-_VECTORS = frozenset({"float2", "float4", "half4", "uint2", "uint3", "uint4"})  # of the prelude
-_SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
-_SWIZZLES = frozenset({"xy", "zw"})
-_ASSIGNMENT = re.compile(r"(?:[-+*/%&|^]|<<)?=|\+\+|--")
 
 
 @dataclass
@@ -66,14 +63,16 @@ def translate(path: Path, root: Path, compiler: str) -> Translation:
     declared = declarations(tokens)
     entries = {}
     for host, entry in declared.entries.items():
-        arguments = _VECTOR.sub(r"metal::\g<0>", entry.arguments) or "<0>"
+        arguments = re.sub(r"\w+", lambda m: cuda_name(m[0], host), entry.arguments) or "<0>"
         entries[host] = (entry.kernel, f"{entry.kernel.name}{arguments}".replace(" ", ""))
     for start, stop in declared.instantiations:
         tokens.erase(start, stop)
     _rewrite_constants(tokens, declared)
     parameters = {k.name: rewrite_parameters(tokens, k) for k in declared.kernels.values()}
     _rewrite_attributes(tokens, declared)
+    unroll_loops(tokens)
     _rewrite_words(tokens)
+    rewrite_vectors(tokens)
     _rewrite_shared_variables(tokens)
     erase_address_spaces(tokens)
     text = f'#line 1 "kernels/to_cuda/{PRELUDE.name}"\n{PRELUDE.read_text()}{tokens.text()}'
@@ -103,8 +102,11 @@ def _preprocess(path: Path, root: Path, compiler: str) -> str:
 
 def _rewrite_constants(tokens: Tokens, declared: Declarations):
     for c in declared.constants:
-        if not c.index.isdigit():
-            raise SourceError(f"{tokens.where(c.start)}: the index of '{c.name}' is no number")
+        if not c.index.isdigit() or c.type not in ("bool", "int"):
+            raise SourceError(
+                f"{tokens.where(c.start)}: function constant '{c.name}' is no bool or int with a"
+                " number as its index"
+            )
         tokens.erase(c.start, c.stop)
         tokens[c.start] = f"constexpr {c.type} {c.name} = FC_{c.index};"
 
@@ -112,7 +114,7 @@ def _rewrite_constants(tokens: Tokens, declared: Declarations):
 def _rewrite_attributes(tokens: Tokens, declared: Declarations):
     """Kernels become templates, of which only those that are asked for are compiled."""
     heads = {k.body: k for k in declared.kernels.values()}
-    i = 0
+    i = block_end = 0
     while i < len(tokens):
         attributes = {}
         start = i
@@ -128,10 +130,12 @@ def _rewrite_attributes(tokens: Tokens, declared: Declarations):
             raise SourceError(f"{tokens.where(start)}: attribute [[{name}]] has no translation")
         if "kernel" in attributes:
             body = next((body for body in sorted(heads) if body > i), None)
-            if body is None:
-                raise SourceError(f"{tokens.where(start)}: the kernel has no body")
+            if body is None or start < block_end:
+                raise SourceError(f"{tokens.where(start)}: a kernel without a body, or in a block")
             template = "" if heads[body].is_template else "template <int = 0> "
             tokens[start] = f"{template}__global__ __launch_bounds__(GROUP_SIZE)"
+        if tokens[i].startswith("{"):
+            block_end = max(block_end, tokens.close(i))
         i += 1
 
 
@@ -139,21 +143,8 @@ def _rewrite_words(tokens: Tokens):
     for i in range(len(tokens)):
         if tokens.kind(i) == "number":
             tokens[i] = cpp_literal(tokens[i])
-        if tokens.kind(i) != "word":
-            continue
-        word, before = tokens[i], tokens[tokens.before(i)] if tokens.before(i) >= 0 else ""
-        if word == "inline":
+        elif tokens.is_word(i, "inline"):
             tokens[i] = "__forceinline__"
-        elif _VECTOR.fullmatch(word):
-            # CUDA has vectors of these names, which are others.
-            if word not in _VECTORS:
-                raise SourceError(f"{tokens.where(i)}: the prelude has no {word}")
-            tokens[i] = word if before == "::" else f"metal::{word}"
-        elif before in (".", "->") and _SWIZZLE.fullmatch(word):
-            after = tokens[tokens.after(i)]
-            if word not in _SWIZZLES or _ASSIGNMENT.fullmatch(after):
-                raise SourceError(f"{tokens.where(i)}: swizzle '{word}' has no translation here")
-            tokens[i] = f"{word}()"
 
 
 def _rewrite_shared_variables(tokens: Tokens):

@@ -79,16 +79,16 @@ template <int N, int V>
   RowOut out;
   if (paired && row >= uint(rows)) {
     row -= uint(rows);
-    in = row_in(x2, x2_access, x2_layout, row, length);
-    out = row_out(normalised2, normalised2_access, row, length);
+    assign(in, row_in(x2, x2_access, x2_layout, row, length));
+    assign(out, row_out(normalised2, normalised2_access, row, length));
     if (has_weight2) {
-      w = row_in(weight2, weight2_access, weight2_layout, row, length);
+      assign(w, row_in(weight2, weight2_access, weight2_layout, row, length));
     }
   } else {
-    in = row_in(x, x_access, x_layout, row, length);
-    out = row_out(normalised, normalised_access, row, length);
+    assign(in, row_in(x, x_access, x_layout, row, length));
+    assign(out, row_out(normalised, normalised_access, row, length));
     if (has_weight) {
-      w = row_in(weight, weight_access, weight_layout, row, length);
+      assign(w, row_in(weight, weight_access, weight_layout, row, length));
     }
   }
   RowIn r, b;

@@ -69,6 +69,21 @@ inline RowOut row_out(device uchar* data, int access, uint row, int length) {
       data + long(row) * length * size_of(type), type, bool(access & kVectors)};
 }
 
+// Field by field: a compiler that copies a row in words no longer sees that the
+// rows it may be are of one type.
+inline void assign(thread RowIn& to, RowIn row) {
+  to.data = row.data;
+  to.type = row.type;
+  to.vectors = row.vectors;
+  to.step = row.step;
+}
+
+inline void assign(thread RowOut& to, RowOut row) {
+  to.data = row.data;
+  to.type = row.type;
+  to.vectors = row.vectors;
+}
+
 // The row again, to be read.
 inline RowIn as_input(RowOut row) {
   return RowIn{row.data, row.type, row.vectors, 1};

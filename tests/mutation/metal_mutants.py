@@ -262,8 +262,8 @@ METAL_MUTANTS = [
     Mutant(
         "q's weight for k",
         NORM,
-        "w = row_in(weight2, weight2_access, weight2_layout, row, length);",
-        "w = row_in(weight, weight_access, weight_layout, row, length);",
+        "row_in(weight2, weight2_access, weight2_layout, row, length)",
+        "row_in(weight, weight_access, weight_layout, row, length)",
         "test_heads.py::test_qk_norm_is_head_rms_norm_of_each",
     ),
     # --- Backward

@@ -12,7 +12,15 @@ from pathlib import Path
 
 from variant import Variant
 
-OTHERS = ("import_guard", "metalsim_*", "hostmetal*", "self_check", "kernels", "macos_link")
+OTHERS = (
+    "import_guard",
+    "metalsim_*",
+    "hostmetal*",
+    "self_check",
+    "kernels",
+    "macos_link",
+    "cuda_*",
+)
 
 
 def runtime() -> str:

@@ -1,0 +1,305 @@
+"""The kernels in CUDA: what becomes of Metal's text, and that NVRTC compiles every kernel of it."""
+
+import functools
+import os
+import random
+import re
+import sys
+
+import pytest
+
+import nvrtc
+from variant import ROOT
+
+sys.path.append(str(ROOT / "kernels"))
+
+from msl.tokens import SourceError  # noqa: E402
+from to_cuda import OPTIONS, Parameter, translate  # noqa: E402
+
+pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="there is no NVRTC for macOS")
+
+COMPILER = os.environ.get("CXX", "c++")
+ARCHITECTURES = ("compute_80", "compute_90", "compute_100")
+FLOAT32, FLOAT16, BFLOAT16 = 0, 1, 2
+STRIDED, VECTORS = 4, 8
+SETS = 12  # of function constants for a kernel; none has more values
+
+
+@functools.cache
+def translation(stem):
+    return translate(ROOT / f"kernels/{stem}.metal", ROOT, COMPILER)
+
+
+KERNELS = {
+    kernel.name: (path.stem, kernel)
+    for path in sorted(ROOT.glob("kernels/*.metal"))
+    for kernel in translation(path.stem).kernels
+}
+
+
+def compile(translated, kernel, architecture, group_size=256, **constants):
+    """PTX of a kernel, with these function constants and all others 0."""
+    lines = [f"#define GROUP_SIZE {group_size}"]
+    for c in translated.constants:
+        lines.append(f"#define FC_{c.index} {int(constants.pop(c.name, 0))}")
+    assert not constants
+    source = "\n".join([*lines, translated.text])
+    return nvrtc.compile(source, kernel.expression, architecture, OPTIONS)[0].decode()
+
+
+def values(constant):
+    """What a function constant can be."""
+    if constant.type == "bool":
+        return (False, True)
+    if constant.name.endswith("_access"):
+        how = (0, STRIDED, VECTORS, STRIDED | VECTORS)
+        return [type | of for type in (FLOAT32, FLOAT16, BFLOAT16) for of in how]
+    return {"simds_per_row": (1, 2, 16, 32), "gradient_type": (FLOAT32, FLOAT16, BFLOAT16)}[
+        constant.name
+    ]
+
+
+def constant_sets(name):
+    """Sets of function constants in which each has each of its values, mixed."""
+    rng = random.Random(name)
+    columns = {}
+    for constant in translation(KERNELS[name][0]).constants:
+        of = values(constant)
+        columns[constant.name] = [of[i % len(of)] for i in range(SETS)]
+        rng.shuffle(columns[constant.name])
+    return [{name: column[i] for name, column in columns.items()} for i in range(SETS)]
+
+
+@pytest.mark.parametrize("turn, architecture", [*enumerate(ARCHITECTURES)])
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_compiles(name, turn, architecture):
+    """Each architecture takes a third of the sets."""
+    stem, kernel = KERNELS[name]
+    for constants in constant_sets(name)[turn :: len(ARCHITECTURES)]:
+        group_size = 32 * constants.get("simds_per_row", 8)
+        ptx = compile(translation(stem), kernel, architecture, group_size, **constants)
+        assert ptx.count(".entry") == 1, "what was not asked for is compiled too"
+        # All is inlined, what a thread holds is in registers, and pointers are known for what they
+        # point to.
+        assert not re.search(r"\bcall\b|\.func\b|\.local\b", ptx)
+        assert not re.search(r"\b(ld|st)\.(?!global|shared|param)", ptx)
+        assert ".f64" not in ptx
+        assert not re.search(r"\bfma\b", ptx)
+        assert f".maxntid {group_size}" in ptx
+
+
+def whole_vectors(ptx):
+    """The instructions of 16 bytes: loads, stores."""
+    wide = r"\.global\.(?:v4\.[bfu]32|v2\.[bfu]64)\b"
+    return tuple(len(re.findall(rf"\b{access}{wide}", ptx)) for access in ("ld", "st"))
+
+
+# What a launch of norm sets, besides the accesses: vectors that it reads and writes.
+NORMS = {
+    "rms": ({"has_weight": True, "round_early": True}, 2, 1),
+    "layer": ({"centre": True, "has_weight": True, "has_bias": True, "round_early": True}, 3, 1),
+    "add rms": ({"has_weight": True, "has_residual": True, "round_early": True}, 3, 2),
+    "offset": ({"has_weight": True, "has_weight_offset": True}, 2, 1),
+    "clamp": ({"has_residual": True, "clamp_sum": True}, 2, 2),
+    "paired": ({"has_weight": True, "has_weight2": True, "paired": True}, 2, 1),
+}
+VJPS = {
+    "rms": ({"has_weight": True, "want_input": True, "want_weight": True}, 3, 1),
+    "layer": (
+        {"centre": True, "has_weight": True}
+        | {"want_input": True, "want_weight": True, "want_bias": True},
+        3,
+        1,
+    ),
+    "add": ({"has_weight": True, "has_sum_cotangent": True, "want_input": True}, 4, 1),
+    "weight only": ({"want_weight": True}, 2, 0),
+}
+LAUNCHES = [
+    (name, norm)
+    for name in KERNELS
+    for norm in {"norm": NORMS, "norm_vjp": VJPS}.get(KERNELS[name][0], ())
+]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name, norm", LAUNCHES)
+def test_rows_are_read_and_written_in_whole_vectors(name, norm, architecture):
+    stem, kernel = KERNELS[name]
+    width, vectors = (int(n) for n in name.split("_")[-2:])
+    type = FLOAT32 if width == 4 else BFLOAT16
+    flags, reads, writes = (NORMS if stem == "norm" else VJPS)[norm]
+    constants = {c.name: type | VECTORS for c in translation(stem).constants if "access" in c.name}
+    constants |= {"simds_per_row": 4} | flags
+    ptx = compile(translation(stem), kernel, architecture, 128, **constants)
+    assert whole_vectors(ptx) == (reads * vectors, writes * vectors)
+
+
+def snippet(tmp_path, text):
+    path = tmp_path / "snippet.metal"
+    path.write_text(f"#include <metal_stdlib>\nusing namespace metal;\n{text}")
+    return translate(path, tmp_path, COMPILER)
+
+
+def ptx_of(tmp_path, text, **constants):
+    translated = snippet(tmp_path, text)
+    return compile(translated, translated.kernels[0], "compute_90", **constants)
+
+
+def test_parameters_follow_their_indices(tmp_path):
+    translated = snippet(
+        tmp_path,
+        """
+        constant bool wide [[function_constant(3)]];
+        constant int kind [[function_constant(1)]];
+        template <typename T>
+        [[kernel, max_total_threads_per_threadgroup(64)]] void copy(
+            constant const int& n [[buffer(7)]],
+            device T* to [[buffer(4), function_constant(wide)]],
+            constant const int* from_layout [[buffer(5)]],
+            uint at [[thread_position_in_grid]],
+            const device T* from [[buffer(0)]]) {
+          to[at] = from[n + from_layout[kind]];
+        }
+        template [[host_name("copy_wide")]] [[kernel]] decltype(copy<float4>) copy<float4>;
+        kernel void plain(device half* x) { x[0] = 0.5h; }
+        """,
+    )
+    copy, plain = translated.kernels
+    assert [copy.name, plain.name] == ["copy_wide", "plain"]
+    assert [(p.index, p.words) for p in copy.parameters] == [(0, 0), (4, 0), (5, 6), (7, 1)]
+    assert plain.parameters == [Parameter(0, 0)]
+    assert {c.name: c.index for c in translated.constants} == {"wide": "3", "kind": "1"}
+
+    ptx = compile(translated, copy, "compute_90", group_size=64, kind=2)
+    parameters = re.findall(r"\.param (?:\.align \d+ )?\.(\w+) [^\s,\[]+(\[\d+\])?", ptx)
+    assert parameters == [("u64", ""), ("u64", ""), ("b8", "[24]"), ("u32", "")]
+    assert whole_vectors(ptx) == (1, 1)
+    assert re.search(r"ld\.param\.u32 \s*%r\d+, \[\w+_param_2\+8\]", ptx), "layout[2]"
+    with pytest.raises(nvrtc.Refused, match="group size"):
+        compile(translated, copy, "compute_90", group_size=65)
+    assert "cvt.rn.f16.f32" in compile(translated, plain, "compute_90")
+
+
+POSITIONS = {
+    "uint a [[thread_position_in_grid]]": "ctaid.x ntid.x tid.x",
+    "uint2 a [[thread_position_in_grid]]": "ctaid.x ctaid.y ntid.x ntid.y tid.x tid.y",
+    "uint3 a [[threadgroup_position_in_grid]]": "ctaid.x ctaid.y ctaid.z",
+    "ushort a [[thread_position_in_threadgroup]]": "tid.x",
+    "uint2 a [[threads_per_threadgroup]]": "ntid.x ntid.y",
+    "uint a [[threadgroups_per_grid]]": "nctaid.x",
+    "uint a [[thread_index_in_threadgroup]]": "ntid.x ntid.y tid.x tid.y tid.z",
+    "uint a [[thread_index_in_simdgroup]]": "ntid.x ntid.y tid.x tid.y tid.z",
+    "uint a [[simdgroup_index_in_threadgroup]]": "ntid.x ntid.y tid.x tid.y tid.z",
+    "uint a [[simdgroups_per_threadgroup]]": "ntid.x ntid.y ntid.z",
+    "uint a [[threads_per_simdgroup]]": "",
+}
+
+
+@pytest.mark.parametrize("position, registers", POSITIONS.items())
+def test_positions(tmp_path, position, registers):
+    sum = {"uint2": "a.x + a.y", "uint3": "a.x + a.y + a.z"}.get(position.split()[0], "a")
+    ptx = ptx_of(tmp_path, f"kernel void k(device uint* x, {position}) {{ x[0] = {sum}; }}")
+    assert " ".join(sorted(set(re.findall(r"%(\w+\.[xyz])", ptx)))) == registers
+
+
+def test_address_spaces(tmp_path):
+    ptx = ptx_of(
+        tmp_path,
+        """
+        constant constexpr int n = 8;
+        constant int table[] = {1, 2, 3};
+        struct Sums {
+          threadgroup float* of;
+          float at(int i) const thread { return of[i]; }
+        };
+        inline float first(threadgroup const float* p, thread float& v, device float* x) {
+          return p[0] + v + x[table[int(x[1])]];
+        }
+        kernel void k(device float* x [[buffer(0)]], uint i [[thread_index_in_simdgroup]]) {
+          threadgroup float shared[n * 2][4], more[n];
+          shared[i][0] = more[i] = x[i];
+          threadgroup_barrier(mem_flags::mem_threadgroup);
+          thread float v = 2.5;
+          Sums sums{shared[1]};
+          x[0] = first(shared[0], v, x) + sums.at(int(i)) + *((threadgroup float*)more + i);
+        }
+        """,
+    )
+    sizes = re.findall(r"\.shared .* \w+\[(\d+)\]", ptx)
+    assert sorted(map(int, sizes)) == [32, 256]
+    assert "bar.sync" in ptx and "ld.shared" in ptx and "ld.global" in ptx
+    assert ".local" not in ptx and ".f64" not in ptx
+
+
+def test_halves_of_a_vector(tmp_path):
+    ptx = ptx_of(
+        tmp_path,
+        """kernel void k(device uint4* x) {
+          uint4 v = x[0];
+          x[1] = uint4(v.zw, v.xy);
+        }""",
+    )
+    loaded, stored = re.findall(r"\.v4\.u32\s.*\{(.*)\}", ptx)
+    x, y, z, w = loaded.split(", ")
+    assert stored == ", ".join((z, w, x, y))
+
+
+def test_errors_of_the_compiler_name_the_metal_source(tmp_path):
+    text = "kernel void k(device float* x) {\n  x[0] = nonsense(x[1]);\n}\n"
+    with pytest.raises(nvrtc.Refused, match=r'snippet.metal\(4\): error.*"nonsense" is undefined'):
+        ptx_of(tmp_path, text)
+
+
+# What is arithmetic in half or a sum of integers in MSL would be something else here.
+UNKNOWN_TO_THE_PRELUDE = {
+    "x[0] = float(half(x[0]) + half(x[1]));": "deleted|no operator|more than one operator",
+    "x[0] = simd_sum(int(x[0]));": "deleted",
+    "x[0] = as_type<float>(ulong(3));": "as_type",
+    "atomic_uint* p;": "atomic_uint",
+    "packed_float3 v;": "packed_float3",
+    "threadgroup_barrier(0);": "mem_flags",
+}
+
+
+@pytest.mark.parametrize("statement, message", UNKNOWN_TO_THE_PRELUDE.items())
+def test_what_the_prelude_lacks_does_not_compile(tmp_path, statement, message):
+    with pytest.raises(nvrtc.Refused, match=message):
+        ptx_of(tmp_path, f"kernel void k(device float* x) {{ {statement} }}")
+
+
+REFUSED = {
+    "kernel void k(device float* x [[buffer(0), coherent(device)]]) {}": r"\[\[coherent\]\]",
+    "kernel void k(threadgroup float* x [[threadgroup(0)]]) {}": "'x'",
+    "kernel void k(device float& x) {}": "'x'",
+    "kernel void k(constant const half& x) {}": "'x'",
+    "kernel void k(constant const int* sizes) {}": "'sizes'",
+    "kernel void k(device int* a [[buffer(1)]], device int* b [[buffer(1)]]) {}": "another's",
+    "kernel void k(texture2d<float> image [[texture(0)]]) {}": "image",
+    "kernel void k(device int* a, uint i [[thread_index_in_quadgroup]]) {}": "quadgroup",
+    "kernel void k(device int* a, uint2 i [[thread_index_in_simdgroup]]) {}": "'i'",
+    "kernel void k(device int* a, ushort2 i [[thread_position_in_grid]]) {}": "'i'",
+    "kernel void k(device float3* a) {}": "float3",
+    "kernel void k(device int* a) { char4 v; }": "char4",
+    "kernel void k(device int* a) { metal::int2 v; }": "int2",
+    "kernel void k(device float4* a) { a[0].xy = a[1].xy; }": "'xy'",
+    "kernel void k(device float4* a) { float2 v = a[0].yx; }": "'yx'",
+    "kernel void k(device int* a) { threadgroup int n = 1; }": "'threadgroup'",
+    "kernel void k(device int* a) { static threadgroup int n; }": "'threadgroup'",
+    "kernel void k(device int* a) { [[unroll]] for (;;) {} }": r"\[\[unroll\]\]",
+    "constant float f [[function_constant(0)]];": "'f'",
+    "constant constexpr int n = 2; constant int f [[function_constant(n)]];": "'f'",
+    "namespace a { kernel void k(device int* a) {} }": "in a block",
+    "kernel void k(device int* a);": "without a body",
+    'template [[host_name("h")]] kernel void k<int>(device int*);': "no kernel",
+}
+
+
+@pytest.mark.parametrize("text, message", REFUSED.items())
+def test_what_has_no_translation_is_refused(tmp_path, text, message):
+    with pytest.raises(SourceError, match=rf"snippet\.metal:4: .*{message}"):
+        snippet(tmp_path, f"\n{text}")
+
+
+def test_what_the_preprocessor_refuses(tmp_path):
+    with pytest.raises(SourceError, match='snippet.metal:3.*"kernels/nothing.h"|nothing.h'):
+        snippet(tmp_path, '#include "kernels/nothing.h"')

@@ -12,7 +12,7 @@ from mlx_norms import _built, _ext
 
 # A backend is one more entry here: every test of the ops takes it through the fixture below. The
 # simulated Metal device runs on CPU streams (tests/hostmetal).
-BACKENDS = {"cpu": mx.cpu, "metal": mx.gpu, "metal-sim": mx.cpu}
+BACKENDS = {"cpu": mx.cpu, "cuda": mx.gpu, "metal": mx.gpu, "metal-sim": mx.cpu}
 
 settings.register_profile("ci", derandomize=True, max_examples=120, deadline=None, database=None)
 settings.register_profile("explore", max_examples=2000, deadline=None)

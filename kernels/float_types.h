@@ -27,9 +27,21 @@ inline float bfloat_to_float(ushort bits) {
 
 // To nearest, ties to even.
 inline ushort float_to_bfloat(float v) {
+#ifdef __CUDACC__
+  return bfloat_bits(v); // an instruction; kernels/to_cuda/prelude.h
+#else
   uint bits = as_type<uint>(v);
   uint rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
   return ushort((is_nan(v) ? bits | 0x00400000u : rounded) >> 16);
+#endif
+}
+
+inline uint floats_to_bfloats(float low, float high) {
+#ifdef __CUDACC__
+  return bfloat_bits(low, high);
+#else
+  return float_to_bfloat(low) | uint(float_to_bfloat(high)) << 16;
+#endif
 }
 
 inline float round_to(float v, int type) {
@@ -70,9 +82,7 @@ inline uint2 narrow(float4 v, int type) {
   if (type == kFloat16) {
     return as_type<uint2>(half4(v));
   }
-  return uint2(
-      float_to_bfloat(v.x) | uint(float_to_bfloat(v.y)) << 16,
-      float_to_bfloat(v.z) | uint(float_to_bfloat(v.w)) << 16);
+  return uint2(floats_to_bfloats(v.x, v.y), floats_to_bfloats(v.z, v.w));
 }
 
 inline void put(thread float* to, float4 v) {

@@ -29,6 +29,19 @@ half operator-(half, half) = delete;
 half operator*(half, half) = delete;
 half operator/(half, half) = delete;
 
+// The bits of bfloat16, to nearest, ties to even; of two, the low one first.
+__forceinline__ ushort bfloat_bits(float v) {
+  ushort bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(v));
+  return bits;
+}
+
+__forceinline__ uint bfloat_bits(float low, float high) {
+  uint bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
+}
+
 namespace metal {
 
 // Vectors, aligned so that one is read or written at once.

@@ -87,7 +87,8 @@ def _preprocess(path: Path, root: Path, compiler: str) -> str:
     """The text with includes and macros expanded; the prelude has what Metal's headers declare."""
     with tempfile.TemporaryDirectory() as headers:
         Path(headers, "metal_stdlib").touch()
-        options = ["-E", "-x", "c++", "-nostdinc", "-undef", f"-I{headers}", f"-I{root}"]
+        options = ["-E", "-x", "c++", "-nostdinc", "-undef", "-D__CUDACC__"]
+        options += [f"-I{headers}", f"-I{root}"]
         done = subprocess.run([compiler, *options, path], capture_output=True, text=True)
     if done.returncode:
         raise SourceError(done.stderr)

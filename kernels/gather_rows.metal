@@ -13,8 +13,8 @@ template <typename T>
     uint2 at [[thread_position_in_grid]]) {
   uint row = at.x;
   if (at.y < uint(length)) {
-    long element = row_begin(layout, row) + long(at.y) * layout[kStep];
-    to[long(row) * length + at.y] = from[element];
+    long source = row_begin(layout, row) + long(at.y) * layout[kStep];
+    to[long(row) * length + at.y] = from[source];
   }
 }
 

@@ -30,6 +30,7 @@ half operator*(half, half) = delete;
 half operator/(half, half) = delete;
 
 // The bits of bfloat16, to nearest, ties to even; of two, the low one first.
+#if __CUDA_ARCH__ >= 800
 __forceinline__ ushort bfloat_bits(float v) {
   ushort bits;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(v));
@@ -41,6 +42,18 @@ __forceinline__ uint bfloat_bits(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
   return bits;
 }
+#else
+__forceinline__ ushort bfloat_bits(float v) {
+  uint bits = __float_as_uint(v);
+  bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  uint rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  return ushort((is_nan ? bits | 0x00400000u : rounded) >> 16);
+}
+
+__forceinline__ uint bfloat_bits(float low, float high) {
+  return bfloat_bits(low) | uint(bfloat_bits(high)) << 16;
+}
+#endif
 
 namespace metal {
 

@@ -402,7 +402,7 @@ METAL_MUTANTS = [
     Mutant(
         "gathered elements past the row's end",
         GATHER,
-        "  if (at.x < uint(length)) {\n",
+        "  if (at.y < uint(length)) {\n",
         "  {\n",
         "test_layouts.py::test_many_axes_of_rows",
     ),

@@ -4,10 +4,9 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <memory>
 
 #include "csrc/cuda/driver.h"
@@ -108,29 +107,36 @@ std::string digest(const std::string& text) {
   return digits;
 }
 
-// A file holds what it was compiled of, the symbol and the code, each after its
-// length: another source of the same digest is not taken for it.
-void put(std::ostream& file, const std::string& part) {
-  uint64_t size = part.size();
-  file.write(reinterpret_cast<const char*>(&size), sizeof(size));
-  file.write(part.data(), part.size());
+// Of C, whose streams no other C++ runtime in the process can disturb.
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+File open(const fs::path& path, const char* mode) {
+  return File(std::fopen(path.c_str(), mode), std::fclose);
 }
 
-bool get(std::istream& file, std::string& part) {
+// A file holds what it was compiled of, the symbol and the code, each after its
+// length: another source of the same digest is not taken for it.
+bool put(std::FILE* file, const std::string& part) {
+  uint64_t size = part.size();
+  return std::fwrite(&size, sizeof(size), 1, file) == 1 &&
+      std::fwrite(part.data(), 1, size, file) == size;
+}
+
+bool get(std::FILE* file, std::string& part) {
   uint64_t size = 0;
-  if (!file.read(reinterpret_cast<char*>(&size), sizeof(size)) ||
-      size > (1u << 28)) {
+  constexpr uint64_t kMost = 1 << 28;
+  if (std::fread(&size, sizeof(size), 1, file) != 1 || size > kMost) {
     return false;
   }
   part.resize(size);
-  return static_cast<bool>(file.read(part.data(), size));
+  return std::fread(part.data(), 1, size, file) == size;
 }
 
 bool load(const fs::path& path, const std::string& source, Cubin& cubin) {
-  std::ifstream file(path, std::ios::binary);
+  auto file = open(path, "rb");
   std::string compiled_of;
-  return file && get(file, compiled_of) && compiled_of == source &&
-      get(file, cubin.symbol) && get(file, cubin.code);
+  return file && get(file.get(), compiled_of) && compiled_of == source &&
+      get(file.get(), cubin.symbol) && get(file.get(), cubin.code);
 }
 
 // A cache that cannot be written costs time only.
@@ -139,17 +145,18 @@ void save(const fs::path& path, const std::string& source, const Cubin& cubin) {
   fs::create_directories(path.parent_path(), error);
   auto unfinished = path;
   unfinished += "." + std::to_string(getpid());
-  {
-    std::ofstream file(unfinished, std::ios::binary);
-    put(file, source);
-    put(file, cubin.symbol);
-    put(file, cubin.code);
-    if (!file.flush()) {
-      fs::remove(unfinished, error);
-      return;
-    }
+  auto file = open(unfinished, "wb");
+  if (!file) {
+    return;
   }
-  fs::rename(unfinished, path, error); // whole for whoever reads it
+  bool whole = put(file.get(), source) && put(file.get(), cubin.symbol) &&
+      put(file.get(), cubin.code);
+  whole &= std::fclose(file.release()) == 0;
+  if (whole) {
+    fs::rename(unfinished, path, error); // at once, for whoever reads it
+  } else {
+    fs::remove(unfinished, error);
+  }
 }
 
 } // namespace

@@ -27,13 +27,13 @@ mx::array without_memory(size_t size) {
 
 // MLX's conversion of contiguous arrays, which takes memory for as many
 // elements as its input has before it looks whether its output has any.
-mx::Primitive& conversion_on(mx::Stream stream) {
+std::shared_ptr<mx::Primitive> conversion_on(mx::Stream stream) {
   thread_local std::unordered_map<int, std::shared_ptr<mx::Primitive>> made;
   auto& conversion = made[stream.index];
   if (!conversion) {
     conversion = mx::astype(mx::array(0), mx::uint8, stream).primitive_ptr();
   }
-  return *conversion;
+  return conversion;
 }
 
 } // namespace
@@ -46,9 +46,10 @@ void allocate_new(mx::array& out, mx::Stream stream) {
     out.set_data(mx::allocator::malloc(out.nbytes()));
     return;
   }
+  auto conversion = conversion_on(stream);
   mx::Shape empty{0};
-  std::vector<mx::array> memory{mx::array(empty, mx::uint8, nullptr, {})};
-  conversion_on(stream).eval_gpu({without_memory(out.nbytes())}, memory);
+  std::vector<mx::array> memory{mx::array(empty, mx::uint8, conversion, {})};
+  conversion->eval_gpu({without_memory(out.nbytes())}, memory);
   out.set_data(none()); // sets flags and strides
   out.copy_shared_buffer(memory[0], out.strides(), out.flags(), out.size());
 }

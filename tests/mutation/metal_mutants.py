@@ -445,8 +445,8 @@ METAL_MUTANTS = [
     Mutant(
         "one pipeline for every specialisation",
         ENCODE,
-        "    name += '_' + std::to_string(c.index) + '_' + std::to_string(value);\n",
-        "    name += value > 1000 ? '_' : 'x';\n",
+        "    name += '_' + std::to_string(c.index) + '_' + std::to_string(c.value);\n",
+        "    name += c.value > 1000 ? '_' : 'x';\n",
         f"{ONE}[metal-sim-rms_norm-33]",
     ),
 ]

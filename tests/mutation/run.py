@@ -2,8 +2,9 @@
 
     python tests/mutation/run.py [--metal] [NAME ...]
 
-The defects are those of mutants.py in the CPU kernels, or with --metal those of metal_mutants.py in
-the Metal kernels, which run on the software device (tests/hostmetal).
+The defects are those of mutants.py in the CPU kernels and of patching_mutants.py in what patches
+models, or with --metal those of metal_mutants.py in the Metal kernels, which run on the software
+device (tests/hostmetal).
 Prints a line a mutant and exits with 1 if one survives. The chosen tests must first pass without
 any defect, so that a failure means the defect was seen.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from metal_mutants import METAL_MUTANTS
 from mutants import MUTANTS, Mutant
+from patching_mutants import PATCHING_MUTANTS
 
 TIMEOUT_SECONDS = 120
 
@@ -85,7 +87,7 @@ class Source:
 def main(names: list[str]) -> int:
     metal = "--metal" in names
     names = [name for name in names if name != "--metal"]
-    all_mutants = METAL_MUTANTS if metal else MUTANTS
+    all_mutants = METAL_MUTANTS if metal else MUTANTS + PATCHING_MUTANTS
     mutants = [m for m in all_mutants if not names or m.name in names]
     unknown = set(names) - {m.name for m in mutants}
     if unknown or not mutants:

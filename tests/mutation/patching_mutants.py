@@ -1,0 +1,166 @@
+"""Defects planted in the fusion of sums into norms, and the tests that must see each."""
+
+from mutants import Mutant
+
+PENDING = "csrc/patching/pending.cpp"
+FUSION = "csrc/patching/fusion.cpp"
+GRAPH = "csrc/patching/fuse_graph.cpp"
+PATCHED = "csrc/patching/patched.cpp"
+SHARDED = "csrc/sharded.cpp"
+
+PATCHING_MUTANTS = [
+    # --- What is a sum
+    Mutant(
+        "differences taken for sums",
+        PENDING,
+        'is_pending(a, "Add")',
+        'is_pending(a, "Subtract")',
+        "test_fusion.py::TestOperands",
+    ),
+    Mutant(
+        "compiled sums not seen",
+        PENDING,
+        " || is_pending(a, kCompiledAdd)",
+        "",
+        "test_models.py -k gemma3_text",
+    ),
+    Mutant(
+        "evaluated sums taken for pending",
+        PENDING,
+        "a.status() == array::Status::unscheduled && a.has_primitive() &&\n      std::strcmp",
+        "a.has_primitive() && std::strcmp",
+        "test_fusion_transforms.py::TestGrad",
+    ),
+    Mutant(
+        "repeated elements not seen",
+        FUSION,
+        "std::any_of(operands.begin(), operands.end(), repeats_along_row)",
+        "false",
+        "test_fusion.py::TestOperands",
+    ),
+    Mutant(
+        "pending broadcasts not seen",
+        PENDING,
+        "whole.ndim() == 0 || whole.shape(-1) != length",
+        "false",
+        "test_fusion.py::TestOperands",
+    ),
+    # --- What stands in the way
+    Mutant(
+        "other streams not seen",
+        FUSION,
+        "sum.primitive().stream() != stream",
+        "false",
+        "test_fusion.py::TestStreams",
+    ),
+    Mutant(
+        "parameters of the sum not seen",
+        FUSION,
+        "if (above.meets)",
+        "if (false)",
+        "test_fusion.py::TestParameters",
+    ),
+    Mutant(
+        "long graphs of parameters not seen",
+        FUSION,
+        "if (!above.ends)",
+        "if (false)",
+        "test_fusion.py::TestParameters",
+    ),
+    Mutant(
+        "traced parameters not seen",
+        FUSION,
+        "above.traced && !sum.is_tracer()",
+        "false",
+        "test_fusion_transforms.py",
+    ),
+    Mutant(
+        "placeholders not seen",
+        PENDING,
+        "node.is_tracer() || (pending && !node.has_primitive())",
+        "node.is_tracer()",
+        "test_fusion_transforms.py",
+    ),
+    # --- The fused node
+    Mutant(
+        "sum and norm change places",
+        FUSION,
+        "normalised.set_siblings({sum}, 0);\n  sum.set_siblings({normalised}, 1);",
+        "normalised.set_siblings({sum}, 1);\n  sum.set_siblings({normalised}, 0);",
+        "test_fusion.py::TestOperands",
+    ),
+    Mutant(
+        "the sum keeps its inputs",
+        FUSION,
+        "  sum.inputs() = std::move(inputs);\n",
+        "",
+        "test_fusion.py test_fusion_transforms.py",
+    ),
+    # --- The weight's offset
+    Mutant(
+        "no offset of the weight",
+        PATCHED,
+        "plan.spec.weight_offset = shifted->offset;",
+        "",
+        "test_patching.py",
+    ),
+    Mutant(
+        "early rounding with an offset",
+        PATCHED,
+        "      plan.spec.rounding = Rounding::Late;\n",
+        "",
+        "test_patching.py",
+    ),
+    Mutant(
+        "the offset in place of the weight",
+        PENDING,
+        "weight.inputs()[1 - i]",
+        "weight.inputs()[i]",
+        "test_patching.py",
+    ),
+    # --- What is passed on
+    Mutant(
+        "the bias not asked for the output's dtype",
+        PATCHED,
+        "bias ? mx::result_type(x, *weight, *bias)\n              : mx::result_type(x, *weight)",
+        "mx::result_type(x, *weight)",
+        "test_patching.py",
+    ),
+    Mutant(
+        "cells of the table not passed on",
+        PATCHED,
+        "if (is_slower(backend_of(stream), plan.spec, x))",
+        "if (false)",
+        "test_slower.py",
+    ),
+    # --- The graph pass
+    Mutant(
+        "arguments built anew",
+        GRAPH,
+        " &&\n        !boundary_.count(a.id())",
+        "",
+        "test_fuse.py",
+    ),
+    Mutant(
+        "two norms of one sum",
+        GRAPH,
+        "!is_inner(sum) || pair_of(sum) ||",
+        "!is_inner(sum) ||",
+        "test_fuse.py",
+    ),
+    Mutant(
+        "planned fusions not looked through",
+        GRAPH,
+        "return pair ? pair->inputs : a.inputs();",
+        "return a.inputs();",
+        "test_fuse.py",
+    ),
+    # --- Rows split over a group
+    Mutant(
+        "a cotangent not summed over the group",
+        SHARDED,
+        "-> Arrays { return {sum_over_group(cotangents[0], group)}; }",
+        "-> Arrays { return {cotangents[0]}; }",
+        "test_distributed.py",
+    ),
+]

@@ -116,7 +116,7 @@ template <int N, int V>
   if (has_residual) {
     in = as_input(s); // written by the thread that reads it
   }
-  Statistics stats = statistics<N, V>(first, in, team, length, eps, v);
+  Statistics stats = statistics<N, V>(first, in, team, length, eps, true, v);
 
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
@@ -135,8 +135,10 @@ template <int N, int V>
       for (int j = 0; j < N; ++j) {
         float n = stats.normalise(v[k * N + j]);
         n = round_early ? round_to(n, out.type) : n;
-        n = has_weight ? n * w_of[j] : n;
-        y[j] = has_bias ? n + b_of[j] : n;
+        n = has_weight && !has_bias ? n * w_of[j] : n;
+        y[j] = !has_bias ? n
+            : has_weight ? fma(n, w_of[j], b_of[j])
+                         : n + b_of[j];
       }
       write<N>(out, i, length, y);
     }

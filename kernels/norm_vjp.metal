@@ -10,7 +10,6 @@
 // Rows too long for that leave it to parameter_gradients, with their
 // statistics.
 
-#include "kernels/compensated_sum.h"
 #include "kernels/parameters.h"
 #include "kernels/statistics.h"
 #include "kernels/walk.h"
@@ -27,13 +26,6 @@ constant int cotangent_access [[function_constant(41)]];
 constant int sum_cotangent_access [[function_constant(42)]];
 constant int input_access [[function_constant(43)]];
 
-template <int N>
-inline void add_terms(thread float* sum, thread float* error, thread float* v) {
-  for (int j = 0; j < N; ++j) {
-    add_compensated(sum[j], error[j], v[j]);
-  }
-}
-
 template <int N, int V>
 [[kernel, max_total_threads_per_threadgroup(1024)]] void norm_vjp(
     device const uchar* s [[buffer(0)]], // x, or the rounded sum
@@ -42,8 +34,8 @@ template <int N, int V>
     device const uchar* sum_cotangent
     [[buffer(3), function_constant(has_sum_cotangent)]],
     device uchar* input_gradient [[buffer(4), function_constant(want_input)]],
-    device float* weight_partials [[buffer(5), function_constant(want_weight)]],
-    device float* bias_partials [[buffer(6), function_constant(want_bias)]],
+    device uchar* weight_partials [[buffer(5), function_constant(want_weight)]],
+    device uchar* bias_partials [[buffer(6), function_constant(want_bias)]],
     device float* kept_statistics
     [[buffer(7), function_constant(keep_statistics)]],
     constant const int* s_layout [[buffer(8)]],
@@ -71,9 +63,9 @@ template <int N, int V>
   }
   Walk walk = make_walk(index, rows, heads, rows_per_team);
 
-  float dw[V * N], dw_error[V * N], db[V * N], db_error[V * N];
+  float dw[V * N], db[V * N];
   for (int e = 0; e < V * N; ++e) {
-    dw[e] = dw_error[e] = db[e] = db_error[e] = 0.0f;
+    dw[e] = db[e] = 0.0f;
   }
 
   for (uint turn = 0; turn < walk.count; ++turn) {
@@ -106,7 +98,8 @@ template <int N, int V>
     if (!looped) {
       read_chunk<N, V>(g_row, team, 0, length, g);
     }
-    Statistics stats = statistics<N, V>(first, s_row, team, length, eps, v);
+    Statistics stats =
+        statistics<N, V>(first, s_row, team, length, eps, !clamped_sum, v);
     if (keep_statistics && team.thread_index() == 0) {
       device float* kept = kept_statistics + 3 * long(row);
       kept[0] = stats.mean;
@@ -130,26 +123,24 @@ template <int N, int V>
       for (int k = 0; k < V; ++k) {
         int i = element<N>(team, chunk, k);
         thread float* g_of = g + k * N;
-        float n[N], gn[N], w[N];
-        float2 terms[N];
+        float w[N];
+        float2 terms = float2(0.0f);
         if (has_weight) {
           read_weight<N>(w_row, i, length, weight_offset, w);
         }
         for (int j = 0; j < N; ++j) {
-          n[j] = stats.normalise(v[k * N + j]);
-          gn[j] = g_of[j] * n[j];
+          int e = k * N + j;
+          float n = stats.normalise(v[e]);
+          if (want_weight && !looped) {
+            dw[e] = fma(g_of[j], n, dw[e]);
+          }
+          if (want_bias && !looped) {
+            db[e] += g_of[j];
+          }
+          g_of[j] = has_weight ? g_of[j] * w[j] : g_of[j]; // 0 past the end
+          terms = float2(terms.x + g_of[j], fma(g_of[j], n, terms.y));
         }
-        if (want_weight && !looped) {
-          add_terms<N>(dw + k * N, dw_error + k * N, gn);
-        }
-        if (want_bias && !looped) {
-          add_terms<N>(db + k * N, db_error + k * N, g_of);
-        }
-        for (int j = 0; j < N; ++j) {
-          g_of[j] = has_weight ? g_of[j] * w[j] : g_of[j];
-          terms[j] = float2(g_of[j], g_of[j] * n[j]); // zero past the end
-        }
-        sums += sum_vector<N>(terms);
+        sums += terms;
       }
     }
     if (!want_input) {
@@ -178,7 +169,8 @@ template <int N, int V>
           float x = v[k * N + j];
           float wg = g[k * N + j];
           wg = looped && has_weight ? wg * w[j] : wg;
-          float d = (wg - mean_wg - stats.normalise(x) * sums.y) * stats.rstd;
+          float d =
+              fma(-stats.normalise(x), sums.y, wg - mean_wg) * stats.rstd;
           d = has_sum_cotangent ? d + h[j] : d;
           dx[j] = clamped_sum && fabs(x) == 65504.0f ? 0.0f : d;
         }
@@ -190,18 +182,16 @@ template <int N, int V>
   if (looped) {
     return;
   }
+  int access = kFloat32 | (length % 4 == 0 ? kVectors : 0);
   for (int k = 0; k < V; ++k) {
     int i = element<N>(team, 0, k);
-    for (int j = 0; j < N; ++j) {
-      if (i + j < length) {
-        long at = long(index) * length + i + j;
-        if (want_weight) {
-          weight_partials[at] = dw[k * N + j];
-        }
-        if (want_bias) {
-          bias_partials[at] = db[k * N + j];
-        }
-      }
+    if (want_weight) {
+      RowOut out = row_out(weight_partials, access, index, length);
+      write<N>(out, i, length, dw + k * N);
+    }
+    if (want_bias) {
+      RowOut out = row_out(bias_partials, access, index, length);
+      write<N>(out, i, length, db + k * N);
     }
   }
 }

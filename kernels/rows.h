@@ -24,6 +24,13 @@ enum RowAccess {
   kVectors = 8  // whole vectors are aligned, and a row's elements adjoin
 };
 
+constant bool whole [[function_constant(3)]]; // no vector passes the row's end
+
+// Whether the n elements from i on are in the row.
+inline bool in_row(int i, int n, int length) {
+  return whole || i + n <= length;
+}
+
 struct RowIn {
   device const uchar* data;
   int type;
@@ -92,25 +99,26 @@ inline RowIn as_input(RowOut row) {
 // The values from element i on, zero past the row's end.
 template <int N>
 inline void read(RowIn row, int i, int length, thread float* v) {
-  if (row.vectors && i + N <= length) {
+  if (row.vectors && in_row(i, N, length)) {
     load_vector<N>(row.data + long(i) * size_of(row.type), row.type, v);
     return;
   }
   for (int j = 0; j < N; ++j) {
     long at = long(i + j) * row.step;
-    v[j] = i + j < length ? load(row.data + at * size_of(row.type), row.type)
-                          : 0.0f;
+    v[j] = in_row(i + j, 1, length)
+        ? load(row.data + at * size_of(row.type), row.type)
+        : 0.0f;
   }
 }
 
 template <int N>
 inline void write(RowOut row, int i, int length, thread const float* v) {
-  if (row.vectors && i + N <= length) {
+  if (row.vectors && in_row(i, N, length)) {
     store_vector<N>(row.data + long(i) * size_of(row.type), row.type, v);
     return;
   }
   for (int j = 0; j < N; ++j) {
-    if (i + j < length) {
+    if (in_row(i + j, 1, length)) {
       store(row.data + long(i + j) * size_of(row.type), row.type, v[j]);
     }
   }

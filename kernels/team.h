@@ -91,10 +91,3 @@ inline void read_chunk(
     read<N>(row, element<N>(team, chunk, k), length, v + k * N);
   }
 }
-
-// A vector's values pairwise.
-template <int N, typename T>
-inline T sum_vector(thread const T* v) {
-  T sum = (v[0] + v[1]) + (v[2] + v[3]);
-  return N == 8 ? sum + ((v[4] + v[5]) + (v[6] + v[7])) : sum;
-}

@@ -59,6 +59,10 @@ def values(constant):
     ]
 
 
+# Elsewhere products are rounded before they are added, in every specialisation.
+WITH_FMA = {"norm", "norm_vjp"}
+
+
 def constant_sets(name):
     """Sets of function constants in which each has each of its values, mixed."""
     rng = random.Random(name)
@@ -84,7 +88,7 @@ def test_every_kernel_compiles(name, turn, architecture):
         assert not re.search(r"\bcall\b|\.func\b|\.local\b", ptx)
         assert not re.search(r"\b(ld|st)\.(?!global|shared|param)", ptx)
         assert ".f64" not in ptx
-        assert not re.search(r"\bfma\b", ptx)
+        assert stem in WITH_FMA or not re.search(r"\bfma\b", ptx)
         assert f".maxntid {group_size}" in ptx
 
 
@@ -131,6 +135,8 @@ def test_rows_are_read_and_written_in_whole_vectors(name, norm, architecture):
     constants = {c.name: type | VECTORS for c in translation(stem).constants if "access" in c.name}
     constants |= {"simds_per_row": 4} | flags
     ptx = compile(translation(stem), kernel, architecture, 128, **constants)
+    # A vector of partial sums is one of float32.
+    writes += (flags.get("want_weight", 0) + flags.get("want_bias", 0)) * width // 4
     assert whole_vectors(ptx) == (reads * vectors, writes * vectors)
 
 

@@ -23,6 +23,10 @@ struct Geometry {
   int group_size() const {
     return kSimdSize * simds * teams_per_group();
   }
+  // No thread's vector passes the end of a row of this length.
+  bool is_whole(int length) const {
+    return length % (width * vectors * kSimdSize * simds) == 0;
+  }
 };
 
 // For the kernels that hold one array's row, and those that hold a row of two

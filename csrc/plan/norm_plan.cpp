@@ -15,6 +15,7 @@ enum Constant {
   kSimdsPerRow = 0,
   kLooped = 1,
   kCentre = 2,
+  kWhole = 3,
   kHasWeight = 4,
   kHasBias = 5,
   kHasWeightOffset = 6,
@@ -102,6 +103,7 @@ LaunchPlan plan_norm(
   launch.constant(kSimdsPerRow, geometry.simds);
   launch.constant(kLooped, geometry.looped);
   launch.constant(kCentre, spec.centre);
+  launch.constant(kWhole, geometry.is_whole(length));
   launch.constant(kHasResidual, spec.residual);
   launch.constant(kHasWeight, spec.weight);
   launch.constant(kHasBias, spec.bias);

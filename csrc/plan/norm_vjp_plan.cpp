@@ -17,6 +17,7 @@ enum Constant {
   kSimdsPerRow = 0,
   kLooped = 1,
   kCentre = 2,
+  kWhole = 3,
   kHasWeight = 4,
   kHasWeightOffset = 6,
   kWeightAccess = 7,
@@ -54,6 +55,7 @@ constexpr int kLayouts = 8; // an input's layout stands so much after it
 // Those of kernels/parameter_gradients.metal.
 namespace columns_kernel {
 enum Constant {
+  kWhole = 3,
   kSumsWeight = 50,
   kSumsBias = 51,
   kSAccess = 52,
@@ -84,8 +86,9 @@ constexpr int kGroupSize = 256;
 
 // Enough teams to fill a large GPU, each with enough rows that its row of
 // partial sums is a small part of what it reads.
-constexpr int kSimdsInAll = 2048;
+constexpr int kSimdsInAll = 8192;
 constexpr int kLeastRowsPerTeam = 16;
+constexpr int kMostRowsPerTeam = 64; // they are added up one by one
 
 // How rows are shared out among teams (kernels/walk.h).
 struct Walks {
@@ -96,7 +99,8 @@ struct Walks {
   Walks(int rows, int heads, int simds) : heads(heads) {
     int rows_of_head = rows / heads;
     int most = std::max(kSimdsInAll / simds / heads, 1);
-    rows_per_team = std::max(ceil_div(rows_of_head, most), kLeastRowsPerTeam);
+    rows_per_team = std::clamp(
+        ceil_div(rows_of_head, most), kLeastRowsPerTeam, kMostRowsPerTeam);
     teams = heads * ceil_div(rows_of_head, rows_per_team);
   }
 };
@@ -147,6 +151,7 @@ Launch rows_launch(
   launch.constant(kSimdsPerRow, b.geometry.simds);
   launch.constant(kLooped, b.geometry.looped);
   launch.constant(kCentre, norm.centre);
+  launch.constant(kWhole, b.geometry.is_whole(b.length));
   launch.constant(kHasWeight, weight.has_value());
   launch.constant(kHasWeightOffset, norm.weight_offset != 0);
   launch.constant(kHasSumCotangent, sum_cotangent.has_value());
@@ -194,6 +199,7 @@ Launch columns_launch(const Backward& b) {
   int width = b.geometry.width;
   Launch launch;
   launch.kernel = "parameter_gradients_" + std::to_string(width);
+  launch.constant(kWhole, b.length % width == 0);
   launch.constant(kSumsWeight, b.spec.weight);
   launch.constant(kSumsBias, b.spec.bias);
   bind(launch, kS, kSLayout, kSAccess, b.s);

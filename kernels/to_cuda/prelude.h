@@ -174,6 +174,7 @@ __forceinline__ float simd_sum(float v) {
 }
 
 using ::fabs;
+using ::fma;
 using ::max;
 using ::min;
 

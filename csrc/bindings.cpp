@@ -10,6 +10,7 @@
 #include "csrc/cpu/isa.h"
 #include "csrc/ops.h"
 #include "csrc/patching/bindings.h"
+#include "csrc/plan/geometry.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -35,6 +36,13 @@ NB_MODULE(_ext, m) {
       )pbdoc");
 
   bind_patching(m);
+
+  m.def(
+      "set_vectors",
+      &set_vectors,
+      "backward"_a,
+      "vectors"_a,
+      "Forces the vectors a thread of CUDA kernels, for measurements; 0: none.");
 
   m.def(
       "rms_norm",

@@ -112,6 +112,17 @@ inline void load_vector(device const uchar* p, int type, thread float* v) {
   }
 }
 
+// The values in 16 bytes.
+template <int N>
+inline void unpack(uint4 bits, int type, thread float* v) {
+  if (N == 4) {
+    put(v, as_type<float4>(bits));
+  } else {
+    put(v, widen(bits.xy, type));
+    put(v + 4, widen(bits.zw, type));
+  }
+}
+
 template <int N>
 inline void store_vector(device uchar* p, int type, thread const float* v) {
   if (type == kFloat32) {

@@ -68,11 +68,16 @@ template <int N, int V>
     dw[e] = db[e] = 0.0f;
   }
 
+  uint4 s_bits[V], g_bits[V];
   for (uint turn = 0; turn < walk.count; ++turn) {
     uint row = walk.row + turn * walk.step;
     RowIn s_row = row_in(s, s_access, s_layout, row, length);
     RowIn g_row =
         row_in(cotangent, cotangent_access, cotangent_layout, row, length);
+    if (!looped && turn == 0) {
+      fetch_row<N, V>(s_row, team, length, s_bits);
+      fetch_row<N, V>(g_row, team, length, g_bits);
+    }
     RowIn w_row, h_row;
     if (has_weight) {
       w_row = row_in(weight, weight_access, weight_layout, row, length);
@@ -87,16 +92,30 @@ template <int N, int V>
     }
 
     float v[V * N], g[V * N];
+    if (!looped) {
+      read_fetched<N, V>(s_row, team, length, s_bits, v);
+      read_fetched<N, V>(g_row, team, length, g_bits, g);
+    }
+    if (!looped && turn + 1 < walk.count) {
+      // The next row comes while this one is worked on.
+      uint next = row + walk.step;
+      fetch_row<N, V>(
+          row_in(s, s_access, s_layout, next, length), team, length, s_bits);
+      fetch_row<N, V>(
+          row_in(cotangent, cotangent_access, cotangent_layout, next, length),
+          team,
+          length,
+          g_bits);
+    }
     float first = 0.0f;
     for (int chunk = 0; next_chunk(chunk, length);
          chunk += chunk_length<N, V>()) {
-      read_chunk<N, V>(s_row, team, chunk, length, v);
+      if (looped) {
+        read_chunk<N, V>(s_row, team, chunk, length, v);
+      }
       for (int k = 0; k < V; ++k) {
         first += first_sum<N>(v + k * N);
       }
-    }
-    if (!looped) {
-      read_chunk<N, V>(g_row, team, 0, length, g);
     }
     Statistics stats =
         statistics<N, V>(first, s_row, team, length, eps, !clamped_sum, v);
@@ -169,8 +188,7 @@ template <int N, int V>
           float x = v[k * N + j];
           float wg = g[k * N + j];
           wg = looped && has_weight ? wg * w[j] : wg;
-          float d =
-              fma(-stats.normalise(x), sums.y, wg - mean_wg) * stats.rstd;
+          float d = fma(-stats.normalise(x), sums.y, wg - mean_wg) * stats.rstd;
           d = has_sum_cotangent ? d + h[j] : d;
           dx[j] = clamped_sum && fabs(x) == 65504.0f ? 0.0f : d;
         }
@@ -202,4 +220,6 @@ template <int N, int V>
 
 INSTANTIATE_NORM_VJP(4, 1)
 INSTANTIATE_NORM_VJP(4, 2)
+INSTANTIATE_NORM_VJP(4, 4)
 INSTANTIATE_NORM_VJP(8, 1)
+INSTANTIATE_NORM_VJP(8, 2)

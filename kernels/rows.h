@@ -111,6 +111,22 @@ inline void read(RowIn row, int i, int length, thread float* v) {
   }
 }
 
+// Whether the row's vectors are of 16 bytes, which can be fetched before their
+// values are needed.
+template <int N>
+inline bool can_fetch(RowIn row) {
+  return row.vectors && N * size_of(row.type) == 16;
+}
+
+// The vector from element i on; zero past the row's end.
+template <int N>
+inline uint4 fetch(RowIn row, int i, int length) {
+  if (in_row(i, N, length)) {
+    return *(device const uint4*)(row.data + long(i) * size_of(row.type));
+  }
+  return uint4(0, 0, 0, 0);
+}
+
 template <int N>
 inline void write(RowOut row, int i, int length, thread const float* v) {
   if (row.vectors && in_row(i, N, length)) {

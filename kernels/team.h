@@ -91,3 +91,33 @@ inline void read_chunk(
     read<N>(row, element<N>(team, chunk, k), length, v + k * N);
   }
 }
+
+// A row that is one chunk, fetched ahead.
+template <int N, int V>
+inline void
+fetch_row(RowIn row, thread const Team& team, int length, thread uint4* bits) {
+  for (int k = 0; k < V; ++k) {
+    if (can_fetch<N>(row)) {
+      bits[k] = fetch<N>(row, element<N>(team, 0, k), length);
+    }
+  }
+}
+
+// Its values; where vectors cannot be fetched they are read now, and so is a
+// last one that passes the row's end.
+template <int N, int V>
+inline void read_fetched(
+    RowIn row,
+    thread const Team& team,
+    int length,
+    thread const uint4* bits,
+    thread float* v) {
+  for (int k = 0; k < V; ++k) {
+    int i = element<N>(team, 0, k);
+    if (can_fetch<N>(row) && (in_row(i, N, length) || i >= length)) {
+      unpack<N>(bits[k], row.type, v + k * N);
+    } else {
+      read<N>(row, i, length, v + k * N);
+    }
+  }
+}

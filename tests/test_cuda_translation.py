@@ -135,9 +135,14 @@ def test_rows_are_read_and_written_in_whole_vectors(name, norm, architecture):
     constants = {c.name: type | VECTORS for c in translation(stem).constants if "access" in c.name}
     constants |= {"simds_per_row": 4} | flags
     ptx = compile(translation(stem), kernel, architecture, 128, **constants)
+    if stem == "norm_vjp":
+        reads += 2  # of the first row, and of each next one
     # A vector of partial sums is one of float32.
     writes += (flags.get("want_weight", 0) + flags.get("want_bias", 0)) * width // 4
-    assert whole_vectors(ptx) == (reads * vectors, writes * vectors)
+    loads, stores = whole_vectors(ptx)
+    assert loads == reads * vectors
+    # What is written last is found in the code twice.
+    assert writes * vectors <= stores < 2 * writes * vectors
 
 
 def snippet(tmp_path, text):

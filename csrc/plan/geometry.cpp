@@ -2,6 +2,7 @@
 
 #include "csrc/plan/geometry.h"
 
+#include <atomic>
 #include <initializer_list>
 
 #include "csrc/plan/ceil_div.h"
@@ -24,29 +25,73 @@ int vectors_for(int row_vectors, int simds, int most) {
 }
 
 // Elements a thread may hold of a row that is one SIMD-group's, and of others.
-Geometry choose(int length, int item_size, int alone, int together) {
-  int width = kVectorBytes / item_size;
+struct Budget {
+  int alone;
+  int together;
+};
+
+// Apple's GPUs: as few vectors a thread as the row allows, since what a core
+// holds in registers is unknown to us.
+Geometry few_vectors(int length, int width, Budget budget) {
   int row_vectors = ceil_div(length, width);
-  if (int v = vectors_for(row_vectors, 1, alone / width)) {
+  if (int v = vectors_for(row_vectors, 1, budget.alone / width)) {
     return {width, v, 1, false};
   }
   // Half of the largest threadgroup, so that two can share a core.
   for (int simds : {Geometry::kMaxSimds / 2, Geometry::kMaxSimds}) {
-    if (int v = vectors_for(row_vectors, simds, together / width)) {
+    if (int v = vectors_for(row_vectors, simds, budget.together / width)) {
       return {width, v, ceil_div(row_vectors, v * Geometry::kSimdSize), false};
     }
   }
-  return {width, together / width, Geometry::kMaxSimds, true};
+  return {width, budget.together / width, Geometry::kMaxSimds, true};
 }
+
+// NVIDIA's: as few SIMD-groups a row as registers allow, since what they do for
+// each other costs more than what a thread does alone.
+Geometry few_simds(int length, int width, int vectors) {
+  int row_vectors = ceil_div(length, width);
+  if (int v = vectors_for(row_vectors, 1, vectors)) {
+    return {width, v, 1, false};
+  }
+  int simds = ceil_div(row_vectors, vectors * Geometry::kSimdSize);
+  bool looped = simds > Geometry::kMaxSimds;
+  return {width, vectors, looped ? Geometry::kMaxSimds : simds, looped};
+}
+
+// Vectors a thread, found by bench/gpu_geometry.py on an H200.
+int cuda_vectors(const RowKernel& kernel, int width, int row_vectors) {
+  if (row_vectors <= 256) {
+    return !kernel.backward && kernel.centre && width == 4 ? 2 : 1;
+  }
+  bool wide = width == 8; // of 16 bits
+  if (kernel.backward) {
+    int most = wide ? 2 : 4;
+    return row_vectors <= 512 * most ? most : most / 2;
+  }
+  if (wide) {
+    return kernel.centre || row_vectors > 1024 ? 4 : 2;
+  }
+  return kernel.centre && row_vectors > 2048 ? 8 : 4;
+}
+
+std::atomic<int> forced_vectors[2] = {0, 0}; // forward, backward
 
 } // namespace
 
-Geometry norm_geometry(int length, int item_size) {
-  return choose(length, item_size, 32, 16);
+Geometry
+geometry_for(RowKernel kernel, int length, int item_size, Backend backend) {
+  int width = kVectorBytes / item_size;
+  if (backend == Backend::Cuda) {
+    int forced = forced_vectors[kernel.backward];
+    int found = cuda_vectors(kernel, width, ceil_div(length, width));
+    return few_simds(length, width, forced > 0 ? forced : found);
+  }
+  auto budget = kernel.backward ? Budget{8, 8} : Budget{32, 16};
+  return few_vectors(length, width, budget);
 }
 
-Geometry norm_vjp_geometry(int length, int item_size) {
-  return choose(length, item_size, 8, 8);
+void set_vectors(bool backward, int vectors) {
+  forced_vectors[backward] = vectors;
 }
 
 } // namespace mlx_norms

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include "csrc/backend.h"
+
 namespace mlx_norms {
 
 // How a row is spread over threads (kernels/team.h). It follows from the row's
@@ -29,9 +31,18 @@ struct Geometry {
   }
 };
 
-// For the kernels that hold one array's row, and those that hold a row of two
+// The kernels that hold one array's row, and those that hold a row of two
 // arrays and sums besides.
-Geometry norm_geometry(int length, int item_size);
-Geometry norm_vjp_geometry(int length, int item_size);
+struct RowKernel {
+  bool backward;
+  bool centre;
+};
+
+Geometry
+geometry_for(RowKernel kernel, int length, int item_size, Backend backend);
+
+// Has every row take so many vectors a thread on CUDA, forward or backward; 0:
+// as many as were found best. For measurements.
+void set_vectors(bool backward, int vectors);
 
 } // namespace mlx_norms

@@ -25,7 +25,7 @@ void NormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   NormVJPInputs in(spec_.norm, inputs.data());
   for (auto& out : outputs) {
     bool is_input = spec_.input && &out == &outputs[0];
-    if (is_input && !reads_rows_again(spec_, in.s)) {
+    if (is_input && !reads_rows_again(spec_, in.s, stream())) {
       allocate(out, stream(), {&in.cotangent, in.sum_cotangent, &in.s});
     } else {
       allocate(out, stream(), {});

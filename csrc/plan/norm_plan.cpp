@@ -79,7 +79,8 @@ LaunchPlan plan_norm(
   auto* second = tensors.size() > 1 ? &tensors[1] : nullptr;
   int length = in.x.shape(-1);
   const auto& s = spec.residual ? out[1] : in.x;
-  auto geometry = norm_geometry(length, s.itemsize());
+  auto geometry = geometry_for(
+      {false, spec.centre}, length, s.itemsize(), backend_of(stream));
   int width = geometry.width;
 
   auto rows = [&](const mx::array* a) -> std::optional<RowOperand> {

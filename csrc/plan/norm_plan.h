@@ -18,7 +18,10 @@ LaunchPlan plan_norm(
 
 // Whether s and its cotangent are read after the input's gradient is written,
 // which then cannot take their memory.
-bool reads_rows_again(const NormVJPSpec& spec, const mx::array& s);
+bool reads_rows_again(
+    const NormVJPSpec& spec,
+    const mx::array& s,
+    mx::Stream stream);
 
 LaunchPlan plan_norm_vjp(
     const NormVJPSpec& spec,

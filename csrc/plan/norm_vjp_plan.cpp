@@ -84,6 +84,12 @@ constexpr int kColumnsPerGroup = 32;
 constexpr int kGroupSize = 256;
 } // namespace sum_kernel
 
+Geometry
+geometry_of(const NormVJPSpec& spec, const mx::array& s, mx::Stream stream) {
+  return geometry_for(
+      {true, spec.norm.centre}, s.shape(-1), s.itemsize(), backend_of(stream));
+}
+
 // Enough teams to fill a large GPU, each with enough rows that its row of
 // partial sums is a small part of what it reads.
 constexpr int kSimdsInAll = 8192;
@@ -225,9 +231,11 @@ Launch columns_launch(const Backward& b) {
 
 } // namespace
 
-bool reads_rows_again(const NormVJPSpec& spec, const mx::array& s) {
-  return (spec.weight || spec.bias) &&
-      norm_vjp_geometry(s.shape(-1), s.itemsize()).looped;
+bool reads_rows_again(
+    const NormVJPSpec& spec,
+    const mx::array& s,
+    mx::Stream stream) {
+  return (spec.weight || spec.bias) && geometry_of(spec, s, stream).looped;
 }
 
 LaunchPlan plan_norm_vjp(
@@ -248,10 +256,10 @@ LaunchPlan plan_norm_vjp(
   if (length == 0 || heads == 0) {
     return plan;
   }
-  auto geometry = norm_vjp_geometry(length, in.s.itemsize());
+  auto geometry = geometry_of(spec, in.s, stream);
   int width = geometry.width;
   Walks walks(rows, heads, geometry.simds);
-  bool by_columns = reads_rows_again(spec, in.s);
+  bool by_columns = reads_rows_again(spec, in.s, stream);
 
   auto partials = [&](bool wanted) {
     return wanted ? std::optional(plan.temporary(

@@ -145,7 +145,7 @@ def test_deep_graph_is_dropped(norm):
         del x, r, h, parameters
         left.append(active_memory() - before)
 
-    size = threading.stack_size(256 * 1024)
+    size = threading.stack_size(1024 * 1024)
     mlx_norms.patch()
     try:
         with at_all_shapes():

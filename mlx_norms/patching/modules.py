@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 
 import mlx.nn
@@ -71,11 +72,13 @@ def _new(cls: type) -> mlx.nn.Module:
 def _scoped(cls: type, scope: Scope) -> type:
     """``cls``, with calls that enter ``scope``; looked up by class, as Python looks up calls."""
 
+    traced = dataclasses.replace(scope, trace=True)
+
     def __call__(self, *args, **kwargs):
         around = current()
-        if around is EXPORT or around == scope:
+        if around is EXPORT or around in (scope, traced):  # of an export, or the module around
             return cls.__call__(self, *args, **kwargs)
-        with entered(scope):
+        with entered(traced if around.trace else scope):
             return cls.__call__(self, *args, **kwargs)
 
     def __reduce_ex__(self, protocol):

@@ -85,7 +85,7 @@ look_above(const array& a, const array& looked_for, const InputsOf& inputs_of) {
     stack.pop_back();
     found.meets |= node.id() == looked_for.id();
     bool pending = node.status() == array::Status::unscheduled;
-    found.traced |= node.is_tracer() || (pending && !node.has_primitive());
+    found.traced |= node.is_tracer();
     if (pending && node.has_primitive()) {
       const auto& inputs = inputs_of(node);
       stack.insert(stack.end(), inputs.begin(), inputs.end());

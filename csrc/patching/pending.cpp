@@ -27,8 +27,8 @@ bool is_compiled_sum(const array& a) {
   auto name = compiled->lib_name(); // has a letter for each array
   auto c = name.find("IBroadcastABD");
   auto d = name.find("IBroadcastBAE");
-  return c < d && d < name.find("OAddCD_") &&
-      name.find("OAddCD_") != std::string::npos;
+  auto sum = name.find("OAddCD_");
+  return c < d && d < sum && sum != std::string::npos;
 }
 
 // The value of a constant that needs no evaluation.

@@ -193,14 +193,14 @@ class TestParameters:
 
         check(f, {FUSED: 1})
 
-    @pytest.mark.parametrize("operations, reason", [(7, FUSED), (8, LONG_GRAPH), (50, LONG_GRAPH)])
-    def test_pending_by_many_operations(self, norm, operations, reason):
+    @pytest.mark.parametrize("length, reason", [(7, FUSED), (8, LONG_GRAPH), (50, LONG_GRAPH)])
+    def test_pending_by_many_operations(self, norm, length, reason):
         """Eight arrays are looked at, one of which is where a chain of seven begins."""
 
         def f():
             h = x + r
             parameters = norm.parameters
-            for _ in range(operations):
+            for _ in range(length):
                 parameters[-1] = mx.abs(parameters[-1])
             return h, norm(h, *parameters)
 

@@ -145,7 +145,7 @@ def test_deep_graph_is_dropped(norm):
         del x, r, h, parameters
         left.append(active_memory() - before)
 
-    size = threading.stack_size(256 * 1024)
+    size = threading.stack_size(1024 * 1024)
     mlx_norms.patch()
     try:
         with at_all_shapes():
@@ -160,11 +160,15 @@ def test_deep_graph_is_dropped(norm):
 
 
 def peak_memory(f):
-    mx.synchronize()
-    before = mx.get_active_memory()
-    mx.reset_peak_memory()
-    f()
-    return mx.get_peak_memory() - before
+    """The least of a few runs: a stream's thread may give memory back after the result is there."""
+    peaks = []
+    for _ in range(9):
+        mx.synchronize()
+        before = mx.get_active_memory()
+        mx.reset_peak_memory()
+        f()
+        peaks.append(mx.get_peak_memory() - before)
+    return min(peaks)
 
 
 def test_peak_is_not_higher(norm):
@@ -187,6 +191,6 @@ def test_peak_is_not_higher(norm):
     stock = peak_memory(chain)
     with at_all_shapes(), mlx_norms.patched():
         patched = peak_memory(chain)
-        assert mlx_norms.report().reasons == {FUSED: 4}
+        assert mlx_norms.report().reasons == {FUSED: 4 * 9}
     # The norm, and the sum where its operand was.
     assert patched <= min(stock, 2 * x.nbytes)

@@ -322,6 +322,8 @@ class TestCompile:
             lambda x, r: (x + r) + (x + r),
             lambda x, r: x + (r + 1.0),
             lambda x, r: x + x.astype(mx.float16),
+            lambda x, r: mx.broadcast_arrays(x, r)[0] + mx.broadcast_arrays(x, r)[0],
+            lambda x, r: mx.broadcast_arrays(x, r)[1] + mx.broadcast_arrays(x, r)[1],
         ],
     )
     def test_norm_of_other_sums_compiled_without_shapes(self, norm, compiled):

@@ -155,6 +155,11 @@ class TestCalls:
             mlx_norms.unpatch()
         assert ours(model(x)) == UNFUSED
 
+    def test_traced_from_outside(self, patched_model, x):
+        with mlx_norms.patched(trace=True):
+            mx.eval(patched_model(x))
+        assert sum(mlx_norms.report().sites.values()) == mlx_norms.report().calls > 0
+
     def test_with_a_block_inside(self, model, x):
         class Outer(mlx.nn.Module):
             def __init__(self):

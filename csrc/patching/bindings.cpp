@@ -125,7 +125,7 @@ void bind_patching(nb::module_& m) {
         for (auto& row : rows) {
           cells.push_back(std::make_from_tuple<SlowerCell>(row));
         }
-        set_slower_cells(std::move(cells));
+        set_slower_cells(cells);
       },
       "rows"_a,
       nb::sig(

@@ -28,7 +28,7 @@ std::optional<ShiftedWeight> as_shifted(const array& weight);
 struct Ancestry {
   bool meets = false;  // the array looked for
   bool ends = true;    // in arrays without inputs, within kWalk nodes
-  bool traced = false; // a tracer, or a placeholder of a transform
+  bool traced = false; // what a transform traces
 };
 constexpr int kWalk = 8;
 

@@ -22,7 +22,7 @@ struct SlowerCell {
   int64_t length_from, length_to;
 };
 
-void set_slower_cells(std::vector<SlowerCell> cells);
+void set_slower_cells(const std::vector<SlowerCell>& cells);
 
 // Whether `x` falls into a cell of the table.
 bool is_slower(Backend backend, const NormSpec& spec, const mx::array& x);

@@ -187,6 +187,9 @@ def _at_least(least: int) -> Callable[[str], int]:
 def _check_packages(plot: str | None) -> None:
     needed = {"mlx_lm": "mlx-lm", "rich": "rich"} | ({"matplotlib": "matplotlib"} if plot else {})
     missing = [package for module, package in needed.items() if not _importable(module)]
+    folder = os.path.dirname(os.path.abspath(plot or ""))
+    if not os.path.isdir(folder):
+        raise CommandError(f"--plot {plot}: there is no folder {folder}.")
     if missing:
         option = " with --plot" if "matplotlib" in missing else ""
         raise CommandError(f"compare{option} needs packages: type  pip install {' '.join(missing)}")

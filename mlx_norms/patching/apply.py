@@ -29,12 +29,18 @@ def patch(model: mlx.nn.Module | None = None, *, fuse: bool = True) -> None:
     is kept in float32 as in Gemma's definition.
 
     A function that is compiled while patched stays patched, and one compiled before stays as it
-    was. Arrays that another thread may be evaluating must not be pending in patched code.
+    was. Arrays that another thread may be evaluating must not be pending in patched code. A sum
+    that is traced by one transform and normalised with a weight that another one inside of it
+    traces, as by ``mx.vmap`` over weights, is lost to the outer one: MLX then raises that an array
+    has no primitive, and ``fuse=False`` helps.
     ``mx.export_function`` and ``mx.exporter`` trace what they export with ``mx.fast``.
 
     Args:
         model (mlx.nn.Module, optional): Patch the calls of this model and of the modules it has
-          now, in whatever thread. If ``None`` all of the process is patched. Default: ``None``.
+          now, in whatever thread. They get classes of their own until they are unpatched, and what
+          is set on those, as by mlx_lm's ``grad_checkpoint``, goes with them. Of models that share
+          modules the last to be patched or unpatched decides. If ``None`` all of the process is
+          patched. Default: ``None``.
         fuse (bool): Whether sums are fused into norms. Default: ``True``.
 
     Raises:

@@ -11,7 +11,7 @@ from mlx.utils import tree_flatten, tree_map
 from .. import _ext
 from .._ext import Fusion
 from . import replaced
-from .scope import Scope, entered
+from .scope import EXPORT, Scope, current, entered
 
 _SCOPE = Scope(fusion=Fusion.BY_GRAPH_PASS)
 
@@ -24,7 +24,9 @@ def fuse(fn: Callable) -> Callable:
     changes. So ``fn`` should be pure: what it keeps elsewhere, such as a cache, stays as it was
     and is computed apart.
 
-    Only what ``fn`` computes is looked at: arguments may be pending, and stay as they are.
+    Arguments may be pending, and stay as they are. Pending arrays that ``fn`` finds elsewhere are
+    looked at too, and what a fused norm needs of them is computed once more. What a fused function
+    computes cannot pass ``mx.export_function``, unless it is patched.
 
     Args:
         fn (Callable): A function, or a module, of any arguments. It returns arrays, in lists,
@@ -40,6 +42,8 @@ def fuse(fn: Callable) -> Callable:
 
     @functools.wraps(fn)
     def fused(*args, **kwargs):
+        if current() is EXPORT:
+            return fn(*args, **kwargs)
         replaced.acquire()
         try:
             with entered(_SCOPE):

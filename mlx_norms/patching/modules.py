@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 
 import mlx.nn
 
 from . import replaced
-from .scope import EXPORT, Scope, current, entered
+from .scope import Scope, current, entered
 
 _ORIGINAL = "_class_before_patch"
 
@@ -27,13 +28,10 @@ _releases: dict[int, weakref.finalize] = {}
 def patch(model: mlx.nn.Module, scope: Scope) -> None:
     """Let the modules of ``model`` enter ``scope`` when called."""
     unpatch(model)
-    classes: dict[type, type] = {}
-    for module in model.modules():
-        cls = type(module)
-        if _may_call_norms(module):
-            if cls not in classes:
-                classes[cls] = _scoped(cls, scope)
-            object.__setattr__(module, "__class__", classes[cls])
+    modules = [module for module in model.modules() if _may_call_norms(module)]
+    classes = {cls: _scoped(cls, scope) for cls in map(type, modules)}
+    for module, cls in [(module, type(module)) for module in modules]:
+        object.__setattr__(module, "__class__", classes[cls])
     replaced.acquire()
     _releases[id(model)] = weakref.finalize(model, _release, id(model))
 
@@ -71,11 +69,13 @@ def _new(cls: type) -> mlx.nn.Module:
 def _scoped(cls: type, scope: Scope) -> type:
     """``cls``, with calls that enter ``scope``; looked up by class, as Python looks up calls."""
 
+    traced = dataclasses.replace(scope, trace=True)
+
     def __call__(self, *args, **kwargs):
         around = current()
-        if around is EXPORT or around == scope:
+        if around in (scope, traced):  # of the module around it
             return cls.__call__(self, *args, **kwargs)
-        with entered(scope):
+        with entered(traced if around.trace else scope):
             return cls.__call__(self, *args, **kwargs)
 
     def __reduce_ex__(self, protocol):

@@ -71,7 +71,7 @@ _REPLACEMENTS = [
     (mx, "exporter", _exporter),
 ]
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # the collection of a patched model may release at any point
 _users = 0
 _installed: list[tuple[object, str, Callable, Callable]] = []
 
@@ -94,6 +94,7 @@ def acquire() -> bool:
 def release() -> None:
     """Put the functions back if nobody else needs them replaced."""
     global _users
+    taken = []
     with _lock:
         _users -= 1
         if _users > 0:
@@ -102,9 +103,10 @@ def release() -> None:
             if getattr(module, name) is replacement:
                 setattr(module, name, original)
             else:
-                warnings.warn(
-                    f"{module.__name__}.{name} has been replaced since mlx_norms patched it, and "
-                    "is left as it is.",
-                    stacklevel=3,
-                )
+                taken.append(f"{module.__name__}.{name}")
         _installed.clear()
+    for name in taken:
+        warnings.warn(
+            f"{name} has been replaced since mlx_norms patched it, and is left as it is.",
+            stacklevel=2,
+        )

@@ -58,7 +58,9 @@ def set_process(scope: Scope) -> None:
 
 @contextlib.contextmanager
 def entered(scope: Scope) -> Iterator[None]:
-    """Let ``scope`` hold in this context, within the ``with`` block."""
+    """Let ``scope`` hold in this context, within the ``with`` block; not where one exports."""
+    if current() is EXPORT:
+        scope = EXPORT
     block = _Block(scope, outer=_innermost_open())
     _innermost.set(block)
     try:

@@ -1,0 +1,95 @@
+"""How long a device is busy with something, by CUPTI through torch's profiler.
+
+The profiler sees every kernel of the process, whoever launched it. Ranges are marked on the host,
+and must wait for what they started: a kernel belongs to the range in which it started.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# CUPTI is to stay: put down and set up again, it can miss kernels of graphs made in between.
+os.environ.setdefault("TEARDOWN_CUPTI", "0")
+os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
+
+ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What a device did within a range."""
+
+    seconds: float  # in which at least one kernel ran
+    kernels: int
+
+
+class KernelTimes:
+    """Records the device's activity between ``with KernelTimes() as times`` and its end."""
+
+    def __init__(self) -> None:
+        self.activity: dict[str, Activity] = {}
+
+    @staticmethod
+    def available() -> bool:
+        try:
+            import torch
+        except ImportError:
+            return False
+        return torch.cuda.is_available()
+
+    def __enter__(self) -> KernelTimes:
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+
+        torch.zeros(1, device="cuda")  # with a context, the profiler finds CUPTI
+        self._mark = torch.profiler.record_function
+        self._profile = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
+        self._profile.__enter__()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self._profile.__exit__(*error)
+        if error[0] is None:
+            with tempfile.TemporaryDirectory() as directory:
+                trace = Path(directory) / "trace.json"
+                self._profile.export_chrome_trace(str(trace))
+                self.activity = activity(json.loads(trace.read_text())["traceEvents"])
+
+    @contextlib.contextmanager
+    def range(self, name: str) -> Iterator[None]:
+        with self._mark(name):
+            yield
+
+
+def activity(events: list[dict]) -> dict[str, Activity]:
+    """The device's activity in each of a trace's marked ranges; none where nothing ran."""
+    kernels = sorted(
+        (event["ts"], event["ts"] + event["dur"])
+        for event in events
+        if event.get("ph") == "X" and event.get("cat") in ON_DEVICE
+    )
+    starts = [start for start, _ in kernels]
+    found = {}
+    for event in events:
+        if event.get("ph") == "X" and event.get("cat") == "user_annotation":
+            first = bisect.bisect_left(starts, event["ts"])
+            last = bisect.bisect_right(starts, event["ts"] + event["dur"])
+            if last > first:
+                found[event["name"]] = Activity(_union(kernels[first:last]) * 1e-6, last - first)
+    return found
+
+
+def _union(intervals: list[tuple[float, float]]) -> float:
+    """The length of what sorted intervals cover together."""
+    covered, reached = 0.0, float("-inf")
+    for start, stop in intervals:
+        covered += max(0.0, stop - max(start, reached))
+        reached = max(reached, stop)
+    return covered

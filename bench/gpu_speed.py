@@ -25,7 +25,9 @@ import argparse
 import contextlib
 import csv
 import gc
+import importlib.metadata
 import itertools
+import math
 import statistics
 import subprocess
 import sys
@@ -51,6 +53,8 @@ GRID_ROWS = (1, 32, 512, 4096, 32768)
 GRID_LENGTHS = (128, 768, 4096, 8192, 16384)
 FORWARD_TARGET, SHORT_TARGET, BACKWARD_TARGET = 0.95, 0.75, 0.90  # shares of the copy
 CALL_TARGET = 1.03  # of the best peer's time
+ONE_ROW_TARGET = 0.6e-6  # more than mx.fast; add+rms is to be faster
+LAYER_TARGET = 2.0  # times as fast as mx.fast, at large shapes
 SAMPLE_SECONDS = 0.022  # an eval's, so that its start does not count
 MOST_OUTPUT_BYTES = 48 << 30  # of the calls of an eval, alive together
 COPY_BYTES = 1 << 30
@@ -173,7 +177,7 @@ def kernel_section(run: Run, section: str, cells: list[Cell], *, backward: bool)
             cell.dtype,
             f"{cell.rows}x{cell.length}",
             *(f"{rates[name] / 1e9:.0f}" if name in rates else "" for name in names),
-            f"[red]{share:.1%}[/red]" if share < target else f"{share:.1%}",
+            _red_if(share < target, f"{share:.1%}"),
             alone,
             f"{target:.0%}",
             f"{ours.kernels:.3g}" if ours.kernels else "",
@@ -329,15 +333,32 @@ def _call_table(run: Run, section: str, cells: list[Cell], rounds: int) -> Table
         times = call_times(run, cell, rounds)
         _write_calls(run, section, cell, times)
         ours, fast = times.seconds["ours"], times.seconds["mx.fast"]
+        more, times_faster = ours.median - fast.median, fast.over(ours).median
         table.add_row(
             cell.op,
             cell.dtype,
             f"{cell.rows}x{cell.length}",
             *(_spread(times.seconds[name]) if name in times.seconds else "" for name in names),
-            f"{(ours.median - fast.median) * 1e6:+.2f}",
-            f"{fast.over(ours).median:.2f}",
+            _red_if(more > _most_over_fast(cell), f"{more * 1e6:+.2f}"),
+            _red_if(times_faster < _least_speedup(cell), f"{times_faster:.2f}"),
         )
     return table
+
+
+def _most_over_fast(cell: Cell) -> float:
+    """Seconds that a call of one row may take more than mx.fast's."""
+    if cell.rows > 1:
+        return math.inf
+    return 0.0 if cell.adds else ONE_ROW_TARGET
+
+
+def _least_speedup(cell: Cell) -> float:
+    """mx.fast's time over ours, at least."""
+    return LAYER_TARGET if cell.op == "layer" and (cell.rows, cell.length) in LARGE else 0.0
+
+
+def _red_if(missed: bool, text: str) -> str:
+    return f"[red]{text}[/red]" if missed else text
 
 
 def _spread(samples: timing.Samples) -> str:
@@ -380,12 +401,10 @@ def _grid_table(title: str, group: dict[Cell, CallTimes]) -> Table:
     by_shape = {(cell.rows, cell.length): times.over_best.median for cell, times in group.items()}
     for rows in sorted({cell.rows for cell in group}):
         ratios = [by_shape.get((rows, length)) for length in lengths]
-        table.add_row(str(rows), *("" if r is None else _colored(r) for r in ratios))
+        table.add_row(
+            str(rows), *("" if r is None else _red_if(r > CALL_TARGET, f"{r:.2f}") for r in ratios)
+        )
     return table
-
-
-def _colored(ratio: float) -> str:
-    return f"[red]{ratio:.2f}[/red]" if ratio > CALL_TARGET else f"{ratio:.2f}"
 
 
 def _slow_table(results: dict[Cell, CallTimes], slow: list[Cell]) -> Table:
@@ -455,8 +474,6 @@ def driver_version() -> str:
 
 
 def facts(peers: list[str]) -> dict[str, str]:
-    import importlib.metadata
-
     versions = {"driver": driver_version()}
     for package in {"torch": ("torch",), "liger": ("liger-kernel", "triton")}.items():
         if package[0] in peers:

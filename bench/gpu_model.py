@@ -126,7 +126,7 @@ def main() -> int:
     mx.set_default_device(mx.cpu if args.device == "cpu" else mx.gpu)
     console = Console()
     if not console.is_terminal:
-        console = Console(width=120)
+        console = Console(width=140)
     facts = machine.facts() | {"driver": driver_version()}
     console.print(", ".join(f"{key} {value}" for key, value in facts.items()))
     shapes = TINY if args.device == "cpu" else llama.Shapes()

@@ -79,12 +79,12 @@ class KeyValueCache:
         self.length -= count
 
     def _grow(self, like: tuple[mx.array, ...], capacity: int) -> None:
-        for i, array in enumerate(like):
-            batch, heads, _, width = array.shape
-            room = mx.zeros((batch, heads, capacity - self.length, width), array.dtype)
-            if self._arrays:
-                room = mx.concatenate([self._arrays[i][:, :, : self.length], room], axis=2)
-            self._arrays[i : i + 1] = [room]
+        batch, heads, _, width = like[0].shape
+        shape = (batch, heads, capacity - self.length, width)
+        room = [mx.zeros(shape, array.dtype) for array in like]
+        kept = [array[:, :, : self.length] for array in self._arrays]
+        grown = [mx.concatenate(pair, axis=2) for pair in zip(kept, room)]
+        self._arrays = grown or room
 
 
 @functools.partial(mx.compile, shapeless=True)

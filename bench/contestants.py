@@ -52,6 +52,11 @@ class Cell:
         """Sets of inputs to take in turn, so that none is still in the cache at its next turn."""
         return max(1, min(MOST_SETS, -(-PAST_CACHE // self.output_bytes)))
 
+    @property
+    def calls(self) -> int:
+        """Calls after whose outputs the cache holds none of the first one's."""
+        return max(6, min(40, -(-PAST_CACHE // self.output_bytes)))
+
     def shapes(self, names: Iterable[str]) -> list[tuple[int, ...]]:
         row = (self.length,)
         return [row if n in ("weight", "bias") else (self.rows, self.length) for n in names]

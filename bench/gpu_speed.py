@@ -40,7 +40,7 @@ import device_copy
 import machine
 import mlx.core as mx
 from contestants import Cell
-from kernel_times import KernelTimes
+from kernel_times import Clock, Trace
 from rich.console import Console
 from rich.table import Table
 
@@ -58,7 +58,6 @@ LAYER_TARGET = 2.0  # times as fast as mx.fast, at large shapes
 SAMPLE_SECONDS = 0.022  # an eval's, so that its start does not count
 MOST_OUTPUT_BYTES = 48 << 30  # of the calls of an eval, alive together
 COPY_BYTES = 1 << 30
-TOGETHER_ROUNDS = 3
 
 COLUMNS = ["section", "op", "dtype", "rows", "length", "contestant", "method", "us", "us_lower"]
 COLUMNS += ["us_upper", "alone_us", "gbps", "of_copy", "of_copy_alone", "copy_gbps"]
@@ -119,16 +118,6 @@ class Run:
     @property
     def copy(self) -> float:
         return self.copy_rate(COPY_BYTES >> 10 if self.tiny else COPY_BYTES)
-
-
-@dataclass(frozen=True)
-class KernelTime:
-    """Seconds of the device a call."""
-
-    method: str
-    together: float
-    alone: float | None
-    kernels: float | None  # a call
 
 
 def kernel_section(run: Run, section: str, cells: list[Cell], *, backward: bool) -> None:
@@ -193,44 +182,18 @@ def _target(cell: Cell, backward: bool) -> float:
     return SHORT_TARGET if (cell.rows, cell.length) == SHORT else FORWARD_TARGET
 
 
-def kernel_times(run: Run, cells: list[Cell], backward: bool) -> dict[tuple[Cell, str], KernelTime]:
-    """By CUPTI where it is there and saw the kernels, else by the slope of evals."""
+def kernel_times(run: Run, cells: list[Cell], backward: bool) -> dict:
+    """A KernelTime for each cell and contestant: by CUPTI where it sees the kernels."""
     found = {}
-    if KernelTimes.available() and mx.default_device() != mx.cpu:
-        keys = []
-        with KernelTimes() as times:
-            for cell, name, contestant in _contestants(run, cells, backward):
-                count = _calls_for_kernels(run, cell)
+    on_gpu = mx.default_device() != mx.cpu
+    for cupti in (True, False) if on_gpu and Trace.available() else (False,):
+        missing = [cell for cell in cells if (cell, "ours") not in found]
+        with Clock(cupti) as clock:
+            for cell, name, contestant in _contestants(run, missing, backward):
                 with _reported(run, cell, name):
-                    _record(times, f"{len(keys)}", contestant, count)
-                    keys.append((cell, name, count))
-        for i, (cell, name, count) in enumerate(keys):
-            together = [
-                times.activity.get(f"{i}/together/{turn}") for turn in range(TOGETHER_ROUNDS)
-            ]
-            alone = times.activity.get(f"{i}/alone/0")
-            if all(together) and alone:
-                seconds = statistics.median(part.seconds for part in together)
-                kernels = statistics.median(part.kernels for part in together)
-                found[cell, name] = KernelTime(
-                    "CUPTI", seconds / count, alone.seconds / count, kernels / count
-                )
-    missing = [cell for cell in cells if (cell, "ours") not in found]
-    for cell, name, contestant in _contestants(run, missing, backward):
-        with _reported(run, cell, name):
-            seconds = _slope(contestant, _calls_for_kernels(run, cell))
-            found[cell, name] = KernelTime("evals", seconds, None, None)
+                    clock.measure((cell, name), contestant, _calls_for_kernels(run, cell))
+        found |= clock.times
     return found
-
-
-def _record(times: KernelTimes, key: str, contestant, count: int) -> None:
-    contestant.finish(contestant.prepare(count))
-    for way, rounds in (("together", TOGETHER_ROUNDS), ("alone", 1)):
-        for turn in range(rounds):
-            pending = contestant.prepare(count)
-            mx.synchronize()
-            with times.range(f"{key}/{way}/{turn}"):
-                contestant.finish(pending, alone=way == "alone")
 
 
 def _contestants(run: Run, cells: list[Cell], backward: bool) -> Iterator:
@@ -242,19 +205,7 @@ def _contestants(run: Run, cells: list[Cell], backward: bool) -> Iterator:
 
 def _calls_for_kernels(run: Run, cell: Cell) -> int:
     # The outputs, too, are more than the cache holds.
-    return 2 if run.tiny else max(6, min(40, -(-device_copy.PAST_CACHE // cell.output_bytes)))
-
-
-def _slope(contestant, count: int) -> float:
-    def seconds(calls: int) -> float:
-        pending = contestant.prepare(calls)
-        start = time.perf_counter()
-        contestant.finish(pending)
-        return time.perf_counter() - start
-
-    seconds(count), seconds(3 * count)
-    slopes = [(seconds(3 * count) - seconds(count)) / (2 * count) for _ in range(5)]
-    return max(statistics.median(slopes), 1e-9)
+    return 2 if run.tiny else cell.calls
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Finds how many vectors a thread the kernels are fastest with on a GPU, at each length of rows.
 
-Runs each op with every number of vectors that its kernel has and that the row can use, and prints
-the device's GB/s, each tensor of x's shape counted once. "table" is what csrc/plan/geometry.cpp
-chooses. The best of a row, and what is within 1 % of it, are marked.
+Runs each op with every number of vectors that its kernel was instantiated for and that makes a
+difference, and prints the device's GB/s, each tensor of x's shape counted once. "table" is what
+csrc/plan/geometry.cpp chooses. The best of a row, and what is within 1 % of it, are marked.
 
 --device cpu tries the script, and says nothing about geometry.
 """
@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import csv
+import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import contestants as norms
 import machine
@@ -25,10 +27,10 @@ from rich.table import Table
 
 from mlx_norms import _ext
 
+KERNELS = Path(__file__).parents[1] / "kernels"
 OPS = {"norm": ("rms", "layer", "add+rms"), "norm_vjp": ("rms", "layer")}
 DTYPES = {2: "bf16", 4: "f32"}
 LENGTHS = (64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 5120, 8192, 12288, 16384, 32768)
-VECTORS = (1, 2, 4, 8, 16)
 VECTOR_BYTES = 16
 THREADS = 32
 TENSOR_BYTES = 1 << 28  # several times the L2 cache
@@ -47,36 +49,41 @@ class Candidate:
         return self.cell.moved if self.kernel == "norm" else self.cell.moved_backward
 
 
-def candidates(kernel: str, cell: Cell, vectors: list[int]) -> list[Candidate]:
-    """Those in which no thread of a SIMD-group alone has nothing to do."""
-    row_vectors = -(-cell.length * norms.DTYPES[cell.dtype].size // VECTOR_BYTES)
-    most = max(1, 2 * row_vectors // THREADS)
-    return [Candidate(kernel, cell, v) for v in (BY_TABLE, *vectors) if v <= most]
+def instantiated(kernel: str) -> dict[int, list[int]]:
+    """The numbers of vectors a thread that a kernel is there for, by elements a vector."""
+    text = (KERNELS / f"{kernel}.metal").read_text()
+    found: dict[int, list[int]] = {}
+    for width, vectors in re.findall(rf"^INSTANTIATE_{kernel.upper()}\((\d+), (\d+)\)", text, re.M):
+        found.setdefault(int(width), []).append(int(vectors))
+    return found
 
 
-def sweep(
-    clock: Clock, kernel: str, cells: list[Cell], vectors: list[int], calls: int | None
-) -> list[Candidate]:
-    """Measure all candidates; those that the kernel has, in order."""
+def candidates(kernel: str, cell: Cell) -> list[Candidate]:
+    """Those in which a row is not already one SIMD-group's with half as many."""
+    width = VECTOR_BYTES // norms.DTYPES[cell.dtype].size
+    row_vectors = -(-cell.length // width)
+    different = [v for v in instantiated(kernel)[width] if v == 1 or v * THREADS < 2 * row_vectors]
+    return [Candidate(kernel, cell, v) for v in (BY_TABLE, *different)]
+
+
+def sweep(clock: Clock, kernel: str, cells: list[Cell], calls: int | None) -> list[Candidate]:
+    """Measure all candidates, and give them in order."""
+    row_kernel = getattr(_ext.RowKernel, kernel.upper())
     measured = []
     for cell in cells:
         if mx.get_cache_memory() > 16 << 30:
             mx.clear_cache()
         ours = norms.contestants(cell, backward=kernel == "norm_vjp")["ours"]
-        for candidate in candidates(kernel, cell, vectors):
-            try:
-                _ext.set_vectors(kernel, candidate.vectors)
-                clock.measure(candidate, ours, calls or cell.calls)
-            except (ValueError, RuntimeError) as error:
-                print(f"refused: {kernel}, {candidate.vectors} vectors, {cell}: {error}")
-            else:
-                measured.append(candidate)
-            finally:
-                _ext.set_vectors(kernel, BY_TABLE)
+        for candidate in candidates(kernel, cell):
+            _ext.set_vectors(row_kernel, candidate.vectors)
+            clock.measure(candidate, ours, calls or cell.calls)
+            measured.append(candidate)
+        _ext.set_vectors(row_kernel, BY_TABLE)
     return measured
 
 
-def table_of(kernel: str, rates: dict[Candidate, float], vectors: list[int]) -> Table:
+def table_of(kernel: str, rates: dict[Candidate, float]) -> Table:
+    vectors = sorted({candidate.vectors for candidate in rates} - {BY_TABLE})
     table = Table(title=f"{kernel}: GB/s by vectors a thread", title_justify="left")
     for heading in ("op", "item size", "length", "table", *map(str, vectors)):
         table.add_column(heading, justify="right")
@@ -107,12 +114,9 @@ def main() -> int:
     )
     parser.add_argument("--kernel", choices=OPS, action="append", help="one of the kernels")
     parser.add_argument("--length", type=int, action="append", help="one of the lengths of rows")
-    parser.add_argument("--vectors", type=int, action="append", help="one of the numbers to try")
     parser.add_argument("--csv", metavar="FILE", help="write the figures with device and versions")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
     args = parser.parse_args()
-    if not hasattr(_ext, "set_vectors"):
-        parser.error("this build of mlx_norms cannot set the number of vectors")
 
     tiny = args.device == "cpu"
     mx.set_default_device(mx.cpu if tiny else mx.gpu)
@@ -122,7 +126,6 @@ def main() -> int:
         console = Console(width=120)
     facts = machine.facts() | {"driver": driver_version()}
     console.print(", ".join(f"{key} {value}" for key, value in facts.items()))
-    vectors = args.vectors or list(VECTORS)
     tensor_bytes = 1 << 16 if tiny else TENSOR_BYTES
 
     lines = []
@@ -134,9 +137,9 @@ def main() -> int:
             for length in args.length or LENGTHS
         ]
         with Clock(not tiny and Trace.available()) as clock:
-            measured = sweep(clock, kernel, cells, vectors, 2 if tiny else None)
+            measured = sweep(clock, kernel, cells, 2 if tiny else None)
         rates = {c: c.moved / clock.times[c].together / 1e9 for c in measured if c in clock.times}
-        console.print(table_of(kernel, rates, vectors))
+        console.print(table_of(kernel, rates))
         best = {cell: max(row.values()) for cell, row in by_cell(rates).items()}
         lines += [
             [kernel, c.cell.op, norms.DTYPES[c.cell.dtype].size, c.cell.length, c.cell.rows]

@@ -57,7 +57,7 @@ class _Driver:
         self._library = ctypes.CDLL("libcuda.so.1")
         self._call("cuInit", ctypes.c_uint(0))
         device, context = ctypes.c_int(), ctypes.c_void_p()
-        self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(mx.default_device().index))
+        self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(0))
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._call("cuCtxSetCurrent", context)
 

@@ -68,17 +68,17 @@ def candidates(kernel: str, cell: Cell) -> list[Candidate]:
 
 def sweep(clock: Clock, kernel: str, cells: list[Cell], calls: int | None) -> list[Candidate]:
     """Measure all candidates, and give them in order."""
-    row_kernel = getattr(_ext.RowKernel, kernel.upper())
+    backward = kernel == "norm_vjp"
     measured = []
     for cell in cells:
         if mx.get_cache_memory() > 16 << 30:
             mx.clear_cache()
-        ours = norms.contestants(cell, backward=kernel == "norm_vjp")["ours"]
+        ours = norms.contestants(cell, backward=backward)["ours"]
         for candidate in candidates(kernel, cell):
-            _ext.set_vectors(row_kernel, candidate.vectors)
+            _ext.set_vectors(backward, candidate.vectors)
             clock.measure(candidate, ours, calls or cell.calls)
             measured.append(candidate)
-        _ext.set_vectors(row_kernel, BY_TABLE)
+        _ext.set_vectors(backward, BY_TABLE)
     return measured
 
 

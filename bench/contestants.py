@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from device_copy import PAST_CACHE
 DTYPES = {"bf16": mx.bfloat16, "f16": mx.float16, "f32": mx.float32}
 TORCH_DTYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 MOST_SETS = 32
+TORCH_CACHE = 16 << 30
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,12 @@ def _torch_contestant(cell: Cell, function: Callable, backward: bool) -> Torch:
         outputs = 2 if cell.adds else 1
         cotangents = [random((cell.rows, cell.length)).detach() for _ in range(outputs)]
     return Torch(function, sets, cotangents)
+
+
+def clear_torch_cache() -> None:
+    if "torch" in sys.modules and (cuda := sys.modules["torch"].cuda).is_initialized():
+        if cuda.memory_reserved() > TORCH_CACHE:
+            cuda.empty_cache()
 
 
 def _torch() -> dict[str, Callable]:

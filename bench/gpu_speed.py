@@ -400,9 +400,10 @@ def _write_calls(run: Run, section: str, cell: Cell, times: CallTimes) -> None:
 
 
 def _make_room() -> None:
-    # Buffers of one cell's sizes are of no use to the next one.
+    # Buffers of one cell's sizes are of no use to the next one, nor those of torch to MLX.
     if mx.get_cache_memory() > MOST_OUTPUT_BYTES // 2:
         mx.clear_cache()
+    norms.clear_torch_cache()
 
 
 @contextlib.contextmanager

@@ -14,6 +14,8 @@ from mlx_norms import _built, _ext
 # simulated Metal device runs on CPU streams (tests/hostmetal).
 BACKENDS = {"cpu": mx.cpu, "cuda": mx.gpu, "metal": mx.gpu, "metal-sim": mx.cpu}
 
+LARGE_BYTES = 48 << 30
+
 settings.register_profile("ci", derandomize=True, max_examples=120, deadline=None, database=None)
 settings.register_profile("explore", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
@@ -30,6 +32,7 @@ def pytest_configure(config):
         raise pytest.UsageError(f"{_ext.__file__} was not built for {backend}")
     inputs.SIMULATED = backend == "metal-sim"
     config.addinivalue_line("markers", "instrument: needs a tool that pip cannot install")
+    config.addinivalue_line("markers", "large: needs tens of GB on a CUDA device")
     # The suite is the check here; a kernel that fails must not be replaced by MLX's ops.
     os.environ["MLX_NORMS_SELF_CHECK"] = "0"
     wanted = os.environ.get("MLX_NORMS_UNDER_TEST")
@@ -39,11 +42,16 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """What does not take the backend is tested once, with the CPU."""
-    if config.getoption("--backend") != "cpu":
-        others = [item for item in items if "backend" not in item.fixturenames]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if "backend" in item.fixturenames]
+    """What does not take the backend is tested once, with the CPU; what is large, where it fits."""
+    backend = config.getoption("--backend")
+    fits = backend == "cuda" and mx.device_info(mx.gpu)["total_memory"] >= LARGE_BYTES
+
+    def selected(item):
+        takes_backend = backend == "cpu" or "backend" in item.fixturenames
+        return takes_backend and (fits or item.get_closest_marker("large") is None)
+
+    config.hook.pytest_deselected(items=[item for item in items if not selected(item)])
+    items[:] = filter(selected, items)
 
 
 def pytest_generate_tests(metafunc):

@@ -1,0 +1,183 @@
+"""Times a llama with random weights of 8B shapes, stock against patched, on a GPU.
+
+Stock and patched take turns at the prefill of a prompt and at decoding after it, where each token
+is chosen on the device while the next step is being built, as mlx_lm generates. Prefill and each
+decode step give logits, which are compared bit by bit, given the same tokens.
+
+The model is mlx_lm's where that can be imported, else bench/llama.py's. --device cpu tries the
+script with a tiny one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import sys
+import time
+from collections.abc import Callable
+
+import llama
+import machine
+import mlx.core as mx
+import mlx.nn
+from gpu_speed import driver_version
+from rich.console import Console
+from rich.table import Table
+
+import mlx_norms
+from mlx_norms import timing
+from mlx_norms.commands.compare import relative_difference
+
+SIDES = {"stock": contextlib.nullcontext, "patched": mlx_norms.patched}
+FORMATS = {"bf16": None, "4-bit": 4}
+TINY = llama.Shapes(2, 128, 256, 4, 2, 512)
+
+COLUMNS = ["format", "phase", "side", "ms", "ms_lower", "ms_upper", "stock_over_patched"]
+COLUMNS += ["ratio_lower", "ratio_upper", "rounds", "logits", "largest_difference", "fused"]
+COLUMNS += ["model", "layers", "prompt"]
+
+
+def prefill(model: mlx.nn.Module, prompt: mx.array) -> tuple[mx.array, list]:
+    """The token after the prompt, and the cache that holds the prompt."""
+    cache = llama.new_cache(model)
+    token = mx.argmax(model(prompt[None], cache=cache)[:, -1], axis=-1)
+    mx.eval(token)
+    return token, cache
+
+
+def decode(model: mlx.nn.Module, token: mx.array, cache: list, count: int) -> None:
+    """Generate ``count`` tokens after ``token``, and forget them again."""
+    for _ in range(count):
+        following = mx.argmax(model(token[None], cache=cache)[:, -1], axis=-1)
+        mx.async_eval(following)
+        token.item()
+        token = following
+    token.item()
+    for layer in cache:
+        layer.trim(count)
+
+
+def logits(model: mlx.nn.Module, prompt: mx.array, tokens: mx.array) -> dict[str, mx.array]:
+    """Those of the prompt, and of each of ``tokens`` after it."""
+    cache = llama.new_cache(model)
+    first = model(prompt[None], cache=cache)
+    mx.eval(first)
+    steps = []
+    for token in tokens.tolist():
+        steps.append(model(mx.array([[token]]), cache=cache))
+        mx.eval(steps[-1])
+    return {"prefill": first, "decode": mx.concatenate(steps, axis=1)}
+
+
+def fused_in_a_step(model: mlx.nn.Module, prompt: mx.array) -> mlx_norms.Report:
+    token, cache = prefill(model, prompt)
+    with mlx_norms.patched():
+        decode(model, token, cache, 1)
+        return mlx_norms.report()
+
+
+def measure(
+    model: mlx.nn.Module, prompt: mx.array, args: argparse.Namespace
+) -> dict[str, dict[str, timing.Samples]]:
+    """Milliseconds of a prefill and of a decode step of each side, which take turns."""
+
+    def prefills() -> None:
+        for _ in range(args.prefills):
+            prefill(model, prompt)
+
+    token, cache = prefill(model, prompt)
+    phases: dict[str, tuple[Callable[[], None], int]] = {
+        "prefill": (prefills, args.prefills),
+        "decode": (lambda: decode(model, token, cache, args.tokens), args.tokens),
+    }
+    found = {}
+    for phase, (run, count) in phases.items():
+        values: dict[str, list[float]] = {side: [] for side in SIDES}
+        for side in timing.turns(SIDES, args.rounds + 1):
+            with SIDES[side]():
+                start = time.perf_counter()
+                run()
+                values[side].append((time.perf_counter() - start) / count * 1e3)
+        # The first round compiles kernels and instantiates graphs.
+        found[phase] = {side: timing.Samples(tuple(v[1:])) for side, v in values.items()}
+    return found
+
+
+def spread(samples: timing.Samples, places: int) -> str:
+    lower, upper = samples.quartiles
+    return f"{samples.median:.{places}f} ({lower:.{places}f} to {upper:.{places}f})"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--layers", type=int, help="fewer layers")
+    parser.add_argument("--prompt", type=int, default=128, help="tokens to prefill")
+    parser.add_argument("--tokens", type=int, default=16, help="tokens decoded in a sample")
+    parser.add_argument("--prefills", type=int, default=4, help="prefills in a sample")
+    parser.add_argument("--rounds", type=int, default=21, help="samples of each side")
+    parser.add_argument("--format", choices=FORMATS, action="append", help="one of the formats")
+    parser.add_argument("--csv", metavar="FILE", help="write the figures with device and versions")
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    args = parser.parse_args()
+
+    mx.set_default_device(mx.cpu if args.device == "cpu" else mx.gpu)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)
+    facts = machine.facts() | {"driver": driver_version()}
+    console.print(", ".join(f"{key} {value}" for key, value in facts.items()))
+    shapes = TINY if args.device == "cpu" else llama.Shapes()
+    if args.layers:
+        shapes = llama.Shapes(args.layers, *list(vars(shapes).values())[1:])
+
+    table = Table(title="ms: median (quartiles)", title_justify="left")
+    for heading in ("", *SIDES, "stock / patched", "logits"):
+        table.add_column(heading, justify="right" if heading else "left")
+    rows = []
+    for name in args.format or FORMATS:
+        mx.random.seed(0)
+        model, source = llama.build(shapes, FORMATS[name])
+        prompt = mx.random.randint(0, shapes.vocab_size, (args.prompt,))
+        tokens = mx.random.randint(0, shapes.vocab_size, (args.tokens,))
+        mx.eval(prompt, tokens)
+        of_side = {}
+        for side, context in SIDES.items():
+            with context():
+                of_side[side] = logits(model, prompt, tokens)
+        report = fused_in_a_step(model, prompt)
+        console.print(
+            f"{name}, {source}, {shapes.num_hidden_layers} layers: {report.fused} of "
+            f"{report.calls} norms of a decode step are fused, {report.passed_on} passed on"
+        )
+        for phase, seconds in measure(model, prompt, args).items():
+            stock, patched = (of_side[side][phase] for side in SIDES)
+            same = mx.array_equal(stock, patched).item()
+            difference = relative_difference(stock, patched)
+            verdict = "bit-equal" if same else f"differ by {difference:.1e}"
+            ratio = seconds["stock"].over(seconds["patched"])
+            spreads = [spread(seconds[side], 3) for side in SIDES]
+            table.add_row(f"{phase}, {name}", *spreads, spread(ratio, 4), verdict)
+            for side, samples in seconds.items():
+                figures = (samples.median, *samples.quartiles, ratio.median, *ratio.quartiles)
+                about = (len(samples.values), "bit-equal" if same else "differ", difference)
+                rows.append(
+                    [name, phase, side, *(f"{figure:.5g}" for figure in figures), *about]
+                    + [report.fused, source, shapes.num_hidden_layers, args.prompt]
+                    + list(facts.values())
+                )
+        del model, of_side
+        mx.clear_cache()
+    console.print(table)
+    if args.csv:
+        with open(args.csv, "w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([*COLUMNS, *facts])
+            writer.writerows(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,483 @@
+"""Times the norms against mx.fast and a device-to-device copy on a GPU, in one run.
+
+Sections, all of them by default:
+
+  kernels   the time that kernels run, forward, with the device's bytes a second and their share of
+            those of a copy in the same run
+  backward  the same for the gradients of every input, from given cotangents and with the forward
+            already evaluated
+  calls     the time of a call through mx.eval, from building the graph to the result, with many
+            independent calls an eval, and which cells take more than 1.03 of the best peer's time
+
+Bytes are those of the tensors of x's shape, each counted once: 2 forward (4 with a residual), 3
+backward (4). The copy moves 1 GiB to 1 GiB. "together" is the time that the device is busy, a call,
+while independent calls are evaluated together; "alone" is a call's that is evaluated by itself.
+
+Kernel times are CUPTI's, by torch's profiler, where torch is there. Otherwise they are the slope of
+the time of evals over the number of calls in them, and the table says so.
+
+The CSV file is written while the run goes on. --device cpu tries the script at tiny shapes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import gc
+import importlib.metadata
+import itertools
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import contestants as norms
+import device_copy
+import machine
+import mlx.core as mx
+from contestants import Cell
+from kernel_times import Clock, Trace
+from rich.console import Console
+from rich.table import Table
+
+from mlx_norms import timing
+
+OPS = ("rms", "layer", "add+rms")
+LARGE = ((32768, 4096), (8192, 8192), (4096, 16384))
+SHORT = (8192, 768)
+GRID_ROWS = (1, 32, 512, 4096, 32768)
+GRID_LENGTHS = (128, 768, 4096, 8192, 16384)
+FORWARD_TARGET, SHORT_TARGET, BACKWARD_TARGET = 0.95, 0.75, 0.90  # shares of the copy
+CALL_TARGET = 1.03  # of the best peer's time
+ONE_ROW_TARGET = 0.6e-6  # more than mx.fast; add+rms is to be faster
+LAYER_TARGET = 2.0  # times as fast as mx.fast, at large shapes
+SAMPLE_SECONDS = 0.022  # an eval's, so that its start does not count
+MOST_OUTPUT_BYTES = 48 << 30  # of the calls of an eval, alive together
+COPY_BYTES = 1 << 30
+
+COLUMNS = ["section", "op", "dtype", "rows", "length", "contestant", "method", "us", "us_lower"]
+COLUMNS += ["us_upper", "alone_us", "gbps", "of_copy", "of_copy_alone", "copy_gbps"]
+COLUMNS += ["same_size_copy_gbps", "kernels_a_call", "calls_an_eval", "rounds", "best_peer"]
+COLUMNS += ["over_best_peer", "over_lower", "over_upper"]
+
+
+@dataclass
+class Run:
+    """Where results go, and what all sections take account of."""
+
+    console: Console
+    tiny: bool
+    peers: list[str]
+    rounds: int
+    writer: csv.DictWriter | None = None
+    file: object = None
+    facts: dict[str, str] = field(default_factory=dict)
+    copies: dict[int, float] = field(default_factory=dict)
+
+    def cells(self, shapes, ops=OPS) -> list[Cell]:
+        if self.tiny:
+            shapes = dict.fromkeys((min(rows, 16), min(length, 96)) for rows, length in shapes)
+        found = [
+            Cell(op, dtype, rows, length)
+            for op, dtype, (rows, length) in itertools.product(ops, norms.DTYPES, shapes)
+        ]
+        return found[::5] if self.tiny else found
+
+    def write(self, section: str, cell: Cell | None, **values) -> None:
+        if self.writer is None:
+            return
+        row = dict(section=section, **values)
+        if cell is not None:
+            row |= dict(op=cell.op, dtype=cell.dtype, rows=cell.rows, length=cell.length)
+        row = {k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()}
+        self.writer.writerow(row | self.facts)
+        self.file.flush()
+
+    def copy_rate(self, size: int) -> float:
+        """Bytes a second that a copy of ``size`` bytes reads and writes."""
+        if size not in self.copies:
+            mx.clear_cache()
+            seconds = device_copy.measure(size)
+            self.copies[size] = 2 * size / seconds.median
+            lower, upper = (2 * size / quartile for quartile in reversed(seconds.quartiles))
+            self.console.print(
+                f"A copy of {size / 2**20:.4g} MiB: {self.copies[size] / 1e9:.0f} GB/s, "
+                f"quartiles {lower / 1e9:.0f} to {upper / 1e9:.0f}.",
+                highlight=False,
+            )
+        return self.copies[size]
+
+    def copy_of(self, moved: int) -> float:
+        """That of a copy that moves ``moved`` bytes."""
+        return self.copy_rate(moved // 2)
+
+    @property
+    def copy(self) -> float:
+        return self.copy_rate(COPY_BYTES >> 10 if self.tiny else COPY_BYTES)
+
+
+def kernel_section(run: Run, section: str, cells: list[Cell], *, backward: bool) -> None:
+    """The sections kernels and backward."""
+    moved = {c: c.moved_backward if backward else c.moved for c in cells}
+    copy = run.copy
+    same_size = {size: run.copy_of(size) for size in dict.fromkeys(moved.values())}
+    measured = kernel_times(run, cells, backward)
+
+    table = Table(title=f"{section}: GB/s and share of the copy", title_justify="left")
+    for heading in ("op", "dtype", "shape"):
+        table.add_column(heading, no_wrap=True)
+    names = ["ours", "mx.fast", *run.peers]
+    for heading in (*names, "ours, of copy", "alone", "target", "kernels", "by"):
+        table.add_column(heading, justify="right")
+    missed = []
+    for cell in cells:
+        target = _target(cell, backward)
+        rates = {}
+        for name in names:
+            if (seconds := measured.get((cell, name))) is None:
+                continue
+            rates[name] = rate = moved[cell] / seconds.together
+            alone = moved[cell] / seconds.alone / copy if seconds.alone else ""
+            run.write(
+                section,
+                cell,
+                contestant=name,
+                method=seconds.method,
+                us=seconds.together * 1e6,
+                alone_us=seconds.alone * 1e6 if seconds.alone else "",
+                gbps=rate / 1e9,
+                of_copy=rate / copy,
+                of_copy_alone=alone,
+                copy_gbps=copy / 1e9,
+                same_size_copy_gbps=same_size[moved[cell]] / 1e9,
+                kernels_a_call=seconds.kernels if seconds.kernels else "",
+            )
+        ours = measured[cell, "ours"]
+        share = rates["ours"] / copy
+        if share < target:
+            missed.append(cell)
+        alone = f"{moved[cell] / ours.alone / copy:.1%}" if ours.alone else ""
+        table.add_row(
+            cell.op,
+            cell.dtype,
+            f"{cell.rows}x{cell.length}",
+            *(f"{rates[name] / 1e9:.0f}" if name in rates else "" for name in names),
+            _red_if(share < target, f"{share:.1%}"),
+            alone,
+            f"{target:.0%}",
+            f"{ours.kernels:.3g}" if ours.kernels else "",
+            ours.method,
+        )
+    run.console.print(table)
+    run.console.print(f"{section}: {len(missed)} of {len(cells)} cells are under their target.")
+
+
+def _target(cell: Cell, backward: bool) -> float:
+    if backward:
+        return BACKWARD_TARGET
+    return SHORT_TARGET if (cell.rows, cell.length) == SHORT else FORWARD_TARGET
+
+
+def kernel_times(run: Run, cells: list[Cell], backward: bool) -> dict:
+    """A KernelTime for each cell and contestant: by CUPTI where it sees the kernels."""
+    found = {}
+    on_gpu = mx.default_device() != mx.cpu
+    for cupti in (True, False) if on_gpu and Trace.available() else (False,):
+        missing = [cell for cell in cells if (cell, "ours") not in found]
+        with Clock(cupti) as clock:
+            for cell, name, contestant in _contestants(run, missing, backward):
+                with _reported(run, cell, name):
+                    clock.measure((cell, name), contestant, _calls_for_kernels(run, cell))
+        found |= clock.times
+    return found
+
+
+def _contestants(run: Run, cells: list[Cell], backward: bool) -> Iterator:
+    for cell in cells:
+        _make_room()
+        of_cell = norms.contestants(cell, backward=backward, peers=run.peers)
+        yield from ((cell, name, contestant) for name, contestant in of_cell.items())
+
+
+def _calls_for_kernels(run: Run, cell: Cell) -> int:
+    # The outputs, too, are more than the cache holds.
+    return 2 if run.tiny else cell.calls
+
+
+@dataclass(frozen=True)
+class CallTimes:
+    """Seconds a call of each contestant, round by round."""
+
+    seconds: dict[str, timing.Samples]
+    calls: int  # an eval
+
+    @property
+    def best_peer(self) -> str:
+        peers = [name for name in self.seconds if name != "ours"]
+        return min(peers, key=lambda name: self.seconds[name].median)
+
+    @property
+    def over_best(self) -> timing.Samples:
+        return self.seconds["ours"].over(self.seconds[self.best_peer])
+
+
+def call_times(run: Run, cell: Cell, rounds: int) -> CallTimes:
+    _make_room()
+    calls = {}
+    counts = {}
+    for name, contestant in norms.contestants(cell, peers=run.peers).items():
+        with _reported(run, cell, name):
+            counts[name] = _calibrate(run, contestant, cell)
+            calls[name] = contestant
+    values = {name: [] for name in calls}
+    gc.collect()
+    gc.disable()
+    for name in timing.turns(calls, rounds):
+        values[name].append(_time(calls[name], counts[name]) / counts[name])
+    gc.enable()
+    samples = {name: timing.Samples(tuple(seconds)) for name, seconds in values.items()}
+    return CallTimes(samples, counts["ours"])
+
+
+def _calibrate(run: Run, contestant, cell: Cell) -> int:
+    """How many calls make an eval; it has run once with as many."""
+    goal = 1e-3 if run.tiny else SAMPLE_SECONDS
+    most = max(1, MOST_OUTPUT_BYTES // cell.output_bytes)
+    for count in (min(16, most), min(64, most)):
+        _time(contestant, count)  # kernels are compiled, graphs instantiated
+    growth = 1.3 * goal / _time(contestant, count)  # the start of an eval counts more in few calls
+    while growth > 1 and count < most:
+        count = min(int(count * growth) + 1, most)
+        _time(contestant, count)
+        seconds = _time(contestant, count)
+        growth = 1.1 * goal / seconds if seconds < goal else 0
+    return count
+
+
+def _time(contestant, count: int) -> float:
+    start = time.perf_counter()
+    contestant.finish(contestant.prepare(count))
+    return time.perf_counter() - start
+
+
+def call_section(run: Run) -> None:
+    one_row = run.cells([(1, 4096)])
+    large = run.cells([*LARGE, SHORT])
+    grid = run.cells(itertools.product(GRID_ROWS, GRID_LENGTHS))
+    run.console.print(_call_table(run, "calls, one row", one_row, 3 * run.rounds))
+    run.console.print(_call_table(run, "calls, large", large, run.rounds))
+    grid_calls(run, grid)
+
+
+def _call_table(run: Run, section: str, cells: list[Cell], rounds: int) -> Table:
+    table = Table(title=f"{section}: µs a call through mx.eval (quartiles)", title_justify="left")
+    for heading in ("op", "dtype", "shape"):
+        table.add_column(heading, no_wrap=True)
+    names = ["ours", "mx.fast", *run.peers]
+    for heading in (*names, "ours - fast", "fast/ours"):
+        table.add_column(heading, justify="right")
+    for cell in cells:
+        times = call_times(run, cell, rounds)
+        _write_calls(run, section, cell, times)
+        ours, fast = times.seconds["ours"], times.seconds["mx.fast"]
+        more, times_faster = ours.median - fast.median, fast.over(ours).median
+        table.add_row(
+            cell.op,
+            cell.dtype,
+            f"{cell.rows}x{cell.length}",
+            *(_spread(times.seconds[name]) if name in times.seconds else "" for name in names),
+            _red_if(more > _most_over_fast(cell), f"{more * 1e6:+.2f}"),
+            _red_if(times_faster < _least_speedup(cell), f"{times_faster:.2f}"),
+        )
+    return table
+
+
+def _most_over_fast(cell: Cell) -> float:
+    """Seconds that a call of one row may take more than mx.fast's."""
+    if cell.rows > 1:
+        return math.inf
+    return 0.0 if cell.adds else ONE_ROW_TARGET
+
+
+def _least_speedup(cell: Cell) -> float:
+    """mx.fast's time over ours, at least."""
+    return LAYER_TARGET if cell.op == "layer" and (cell.rows, cell.length) in LARGE else 0.0
+
+
+def _red_if(missed: bool, text: str) -> str:
+    return f"[red]{text}[/red]" if missed else text
+
+
+def _spread(samples: timing.Samples) -> str:
+    lower, upper = samples.quartiles
+    return f"{samples.median * 1e6:.4g} ({lower * 1e6:.4g}-{upper * 1e6:.4g})"
+
+
+def grid_calls(run: Run, cells: list[Cell]) -> None:
+    results = {}
+    for cell in cells:
+        results[cell] = times = call_times(run, cell, run.rounds)
+        _write_calls(run, "calls, grid", cell, times)
+    for op, dtype in itertools.product(OPS, norms.DTYPES):
+        group = {c: t for c, t in results.items() if (c.op, c.dtype) == (op, dtype)}
+        if group:
+            run.console.print(_grid_table(f"{op}, {dtype}: ours over the best peer", group))
+
+    ratios = {cell: times.over_best.median for cell, times in results.items()}
+    for op in OPS:
+        of_op = [ratio for cell, ratio in ratios.items() if cell.op == op]
+        if of_op:
+            run.console.print(f"{op}: median {statistics.median(of_op):.3f} of the best peer's.")
+    median = statistics.median(ratios.values())
+    slow = [cell for cell, ratio in ratios.items() if ratio > CALL_TARGET]
+    surely = [cell for cell in slow if results[cell].over_best.quartiles[0] > CALL_TARGET]
+    run.console.print(
+        f"Median over all {len(ratios)} cells: {median:.3f} (at most {CALL_TARGET}). "
+        f"{len(slow)} cells are above {CALL_TARGET}, {len(surely)} of them in three quarters of "
+        "the rounds:"
+    )
+    run.console.print(_slow_table(results, sorted(slow, key=ratios.get, reverse=True)))
+
+
+def _grid_table(title: str, group: dict[Cell, CallTimes]) -> Table:
+    table = Table(title=title, title_justify="left")
+    lengths = sorted({cell.length for cell in group})
+    table.add_column("rows", justify="right")
+    for length in lengths:
+        table.add_column(str(length), justify="right")
+    by_shape = {(cell.rows, cell.length): times.over_best.median for cell, times in group.items()}
+    for rows in sorted({cell.rows for cell in group}):
+        ratios = [by_shape.get((rows, length)) for length in lengths]
+        table.add_row(
+            str(rows), *("" if r is None else _red_if(r > CALL_TARGET, f"{r:.2f}") for r in ratios)
+        )
+    return table
+
+
+def _slow_table(results: dict[Cell, CallTimes], slow: list[Cell]) -> Table:
+    table = Table()
+    for heading in ("op", "dtype", "shape", "best peer"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("ours µs", "its µs", "ratio", "quartiles"):
+        table.add_column(heading, justify="right")
+    for cell in slow:
+        times = results[cell]
+        table.add_row(
+            cell.op,
+            cell.dtype,
+            f"{cell.rows}x{cell.length}",
+            times.best_peer,
+            f"{times.seconds['ours'].median * 1e6:.4g}",
+            f"{times.seconds[times.best_peer].median * 1e6:.4g}",
+            f"{times.over_best.median:.3f}",
+            "{:.3f}-{:.3f}".format(*times.over_best.quartiles),
+        )
+    return table
+
+
+def _write_calls(run: Run, section: str, cell: Cell, times: CallTimes) -> None:
+    for name, seconds in times.seconds.items():
+        lower, upper = seconds.quartiles
+        values = dict(us=seconds.median * 1e6, us_lower=lower * 1e6, us_upper=upper * 1e6)
+        if name == "ours":
+            ratio = times.over_best
+            values |= dict(best_peer=times.best_peer, over_best_peer=ratio.median)
+            values |= dict(zip(("over_lower", "over_upper"), ratio.quartiles, strict=True))
+        run.write(
+            section,
+            cell,
+            contestant=name,
+            method="evals",
+            gbps=cell.moved / seconds.median / 1e9,
+            calls_an_eval=times.calls,
+            rounds=len(seconds.values),
+            **values,
+        )
+
+
+def _make_room() -> None:
+    # Buffers of one cell's sizes are of no use to the next one, nor those of torch to MLX.
+    if mx.get_cache_memory() > MOST_OUTPUT_BYTES // 2:
+        mx.clear_cache()
+    norms.clear_torch_cache()
+
+
+@contextlib.contextmanager
+def _reported(run: Run, cell: Cell, name: str) -> Iterator[None]:
+    """A peer that cannot do something is left out of that cell."""
+    try:
+        yield
+    except Exception as error:
+        if name in ("ours", "mx.fast"):
+            raise
+        run.console.print(f"{name} does not do {cell}: {error}", highlight=False)
+
+
+def driver_version() -> str:
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return "unknown"
+
+
+def facts(peers: list[str]) -> dict[str, str]:
+    versions = {"driver": driver_version()}
+    for package in {"torch": ("torch",), "liger": ("liger-kernel", "triton")}.items():
+        if package[0] in peers:
+            versions |= {name: importlib.metadata.version(name) for name in package[1]}
+    return machine.facts() | versions
+
+
+SECTIONS: dict[str, Callable[[Run], None]] = {
+    "kernels": lambda run: kernel_section(
+        run, "kernels", run.cells([*LARGE, SHORT]), backward=False
+    ),
+    "backward": lambda run: kernel_section(run, "backward", run.cells(LARGE), backward=True),
+    "calls": call_section,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}")
+    parser.add_argument("--csv", metavar="FILE", help="write all figures with device and versions")
+    parser.add_argument(
+        "--peers", default="", metavar="NAMES", help="also time torch, liger or torch,liger"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="samples of a cell in calls; three times for one row"
+    )
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    args = parser.parse_args()
+    if unknown := set(args.sections) - set(SECTIONS):
+        parser.error(f"no section {', '.join(sorted(unknown))}")
+
+    mx.set_default_device(mx.cpu if args.device == "cpu" else mx.gpu)
+    mx.random.seed(0)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
+    peers = norms.importable_peers(filter(None, args.peers.split(",")))
+    run = Run(console, args.device == "cpu", peers, args.rounds, facts=facts(peers))
+    console.print(", ".join(f"{key} {value}" for key, value in run.facts.items()))
+    with contextlib.ExitStack() as stack:
+        if args.csv:
+            run.file = stack.enter_context(open(args.csv, "w", newline=""))
+            run.writer = csv.DictWriter(run.file, [*COLUMNS, *run.facts], lineterminator="\n")
+            run.writer.writeheader()
+        for name in args.sections or SECTIONS:
+            start = time.perf_counter()
+            SECTIONS[name](run)
+            console.print(f"{name} took {time.perf_counter() - start:.0f} s.\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

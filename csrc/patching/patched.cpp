@@ -46,9 +46,6 @@ std::optional<Outcome> not_taken(const Request& request, float eps) {
       !(eps >= 0)) {
     return Outcome::ArgumentsNotTaken;
   }
-  if (backend_of(stream) == Backend::Composed) {
-    return Outcome::NoKernel;
-  }
   return std::nullopt;
 }
 

@@ -39,7 +39,7 @@ Cells& cells_of(Backend backend, bool residual, bool centre, mx::Dtype dtype) {
 } // namespace
 
 void set_slower_cells(const Cells& table) {
-  for (auto backend : {Backend::Cpu, Backend::Metal, Backend::Composed}) {
+  for (auto backend : {Backend::Cpu, Backend::Metal, Backend::Cuda}) {
     for (bool residual : {false, true}) {
       for (bool centre : {false, true}) {
         for (auto dtype : {mx::float32, mx::float16, mx::bfloat16}) {

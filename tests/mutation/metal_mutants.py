@@ -355,7 +355,7 @@ METAL_MUTANTS = [
         ROWS,
         "row.vectors && N * size_of(row.type) == 16",
         "row.vectors",
-        "test_gradients.py",
+        "test_gradients.py::test_options",
     ),
     Mutant(
         "every row taken for whole",

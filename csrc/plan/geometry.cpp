@@ -58,20 +58,34 @@ Geometry few_simds(int length, int width, int vectors) {
   return {width, vectors, looped ? Geometry::kMaxSimds : simds, looped};
 }
 
-// Vectors a thread, found by bench/gpu_geometry.py on an H200.
-int cuda_vectors(const RowKernel& kernel, int width, int row_vectors) {
-  if (row_vectors <= 256) {
-    return !kernel.backward && kernel.centre && width == 4 ? 2 : 1;
-  }
+// The most vectors a thread, by bench/gpu_geometry.py on an H200
+// (bench/results/h200_geometry.csv).
+int most_cuda_vectors(RowKernel kernel, int width, int row_vectors) {
   bool wide = width == 8; // of 16 bits
-  if (kernel.backward) {
-    int most = wide ? 2 : 4;
-    return row_vectors <= 512 * most ? most : most / 2;
+  if (!kernel.backward) {
+    if (wide) {
+      // Few rows are faster with more threads, and many not slower.
+      return !kernel.centre && row_vectors <= 512 ? 2 : 4;
+    }
+    return row_vectors > 1024 ? 8 : 4;
   }
   if (wide) {
-    return kernel.centre || row_vectors > 1024 ? 4 : 2;
+    return kernel.centre && row_vectors >= 2048 ? 1 : 2;
   }
-  return kernel.centre && row_vectors > 2048 ? 8 : 4;
+  return row_vectors <= 512 ? 2 : row_vectors <= 2048 ? 4 : 1;
+}
+
+// As many as leave no vector of a SIMD-group past the row's end, if any do.
+int cuda_vectors(RowKernel kernel, int width, int row_vectors) {
+  int most = most_cuda_vectors(kernel, width, row_vectors);
+  if (row_vectors % Geometry::kSimdSize != 0) {
+    return most;
+  }
+  int vectors = most;
+  while (row_vectors % (vectors * Geometry::kSimdSize) != 0) {
+    vectors /= 2;
+  }
+  return vectors;
 }
 
 std::atomic<int> forced_vectors[2] = {0, 0}; // forward, backward

@@ -19,9 +19,8 @@ def examples(name):
 
 
 @pytest.mark.parametrize("name", [name for name in OPS if examples(name).examples])
-def test_examples(name, backend):
-    if backend == "cuda":
-        pytest.skip("last digits differ")
+def test_examples(name):
+    """On the CPU: the last digits of a GPU's may differ."""
     runner = doctest.DocTestRunner()
     results = runner.run(examples(name))
     assert results.attempted > 0 and results.failed == 0

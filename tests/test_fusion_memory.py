@@ -193,5 +193,5 @@ def test_peak_is_not_higher(norm):
         patched = peak_memories(chain)
         assert mlx_norms.report().reasons == {FUSED: 4 * 9}
     # The norm, and the sum where its operand was.
-    assert patched[0] <= 2 * x.nbytes
+    assert patched[0] < 2.5 * x.nbytes
     assert patched[len(patched) // 2] <= stock[-1]

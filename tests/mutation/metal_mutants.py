@@ -462,6 +462,13 @@ METAL_MUTANTS = [
         PLAN_ROWS,
         "  return a.offset() % alignment == 0 &&",
         "  return true || a.offset() % alignment == 0 &&",
+        "test_layouts.py::test_layout",
+    ),
+    Mutant(
+        "every dense row is said to be aligned",
+        PLAN_ROWS,
+        "  bool vectors = a.offset() % alignment == 0 &&",
+        "  bool vectors = true || a.offset() % alignment == 0 &&",
         f"{ONE}[metal-sim-rms_norm-33]",
     ),
     Mutant(

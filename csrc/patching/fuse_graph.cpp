@@ -5,10 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "csrc/backend.h"
-#include "csrc/nodes.h"
 #include "csrc/patching/fusion.h"
-#include "csrc/patching/slower.h"
 
 namespace mlx_norms {
 
@@ -20,8 +17,7 @@ using Id = std::uintptr_t;
 struct FusedPair {
   array sum;
   array normalised;
-  std::shared_ptr<Norm> node;
-  Arrays inputs;
+  FusedNorm norm;
 };
 
 class Pass {
@@ -61,7 +57,7 @@ class Pass {
   // The inputs of a node as they are once all planned fusions are made.
   const Arrays& inputs_of(const array& a) const {
     auto* pair = pair_of(a);
-    return pair ? pair->inputs : a.inputs();
+    return pair ? pair->norm.inputs : a.inputs();
   }
 
   // The inner nodes above `outputs`, each after its inputs.
@@ -102,23 +98,23 @@ class Pass {
     auto inputs_after = [this](const array& in) -> const Arrays& {
       return inputs_of(in);
     };
-    auto stream = norm->stream();
-    if (!is_inner(sum) || pair_of(sum) ||
-        fusible(sum, parameters, stream, inputs_after) != Outcome::Fused) {
+    if (!is_inner(sum) || pair_of(sum)) {
       return;
     }
-    auto spec = norm->spec();
-    spec.residual = true;
-    auto inputs = sum.inputs();
-    inputs.insert(inputs.end(), parameters.begin(), parameters.end());
-    if (is_slower(backend_of(stream), spec, sum) ||
-        !has_kernel(spec, norm->dtype(), inputs, stream)) {
+    auto fused = fused_norm(
+                     norm->spec(),
+                     norm->dtype(),
+                     sum,
+                     parameters,
+                     norm->stream(),
+                     inputs_after)
+                     .first;
+    if (!fused) {
       return;
     }
     pair_by_array_[sum.id()] = pairs_.size();
     pair_by_array_[a.id()] = pairs_.size();
-    auto node = std::make_shared<Norm>(stream, spec, norm->dtype());
-    pairs_.push_back({sum, a, std::move(node), std::move(inputs)});
+    pairs_.push_back({sum, a, std::move(*fused)});
   }
 
   // Those that were built anew in place of the arrays they stand for.
@@ -136,7 +132,10 @@ class Pass {
       return; // with a sibling
     }
     if (auto* pair = pair_of(a)) {
-      make({pair->normalised, pair->sum}, pair->node, present(pair->inputs));
+      make(
+          {pair->normalised, pair->sum},
+          pair->norm.node,
+          present(pair->norm.inputs));
       return;
     }
     auto inputs = present(a.inputs());

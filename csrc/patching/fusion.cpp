@@ -4,8 +4,16 @@
 
 #include <algorithm>
 
+#include "csrc/backend.h"
+#include "csrc/nodes.h"
+#include "csrc/patching/slower.h"
+
 namespace mlx_norms {
 
+namespace {
+
+// Outcome::Fused, or why the node of this sum cannot become the norm's: what
+// takes `sum` would come to depend on the norm's parameters as well.
 Outcome fusible(
     const array& sum,
     const Arrays& parameters,
@@ -37,16 +45,36 @@ Outcome fusible(
   return Outcome::Fused;
 }
 
-array fuse_in_place(
-    const NormSpec& spec,
+} // namespace
+
+std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
+    NormSpec spec,
     mx::Dtype dtype,
-    array sum,
-    Arrays inputs,
-    mx::Stream stream) {
+    const array& sum,
+    const Arrays& parameters,
+    mx::Stream stream,
+    const InputsOf& inputs_of) {
+  auto outcome = fusible(sum, parameters, stream, inputs_of);
+  if (outcome != Outcome::Fused) {
+    return {std::nullopt, outcome};
+  }
+  spec.residual = true;
+  if (is_slower(backend_of(stream), spec, sum)) {
+    return {std::nullopt, Outcome::FusedSlower};
+  }
+  auto inputs = sum.inputs();
+  inputs.insert(inputs.end(), parameters.begin(), parameters.end());
+  if (!has_kernel(spec, dtype, inputs, stream)) {
+    return {std::nullopt, Outcome::FusedNoKernel};
+  }
   auto node = std::make_shared<Norm>(stream, spec, dtype);
-  array normalised(sum.shape(), dtype, node, inputs);
-  sum.primitive_ptr() = node;
-  sum.inputs() = std::move(inputs);
+  return {FusedNorm{std::move(node), std::move(inputs)}, outcome};
+}
+
+array fuse_in_place(FusedNorm norm, array sum) {
+  array normalised(sum.shape(), norm.node->dtype(), norm.node, norm.inputs);
+  sum.primitive_ptr() = norm.node;
+  sum.inputs() = std::move(norm.inputs);
   normalised.set_siblings({sum}, 0);
   sum.set_siblings({normalised}, 1);
   return normalised;

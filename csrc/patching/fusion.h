@@ -10,22 +10,24 @@
 
 namespace mlx_norms {
 
-// Outcome::Fused, or why the node of this sum cannot become the norm's: what
-// takes `sum` would come to depend on the norm's parameters as well.
-Outcome fusible(
+// A norm that computes the sum it takes.
+struct FusedNorm {
+  std::shared_ptr<Norm> node;
+  Arrays inputs;
+};
+
+// What a norm of `sum` becomes if the sum is fusible and a kernel of the two
+// wins; or nullopt, and why not.
+std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
+    NormSpec spec,
+    mx::Dtype dtype,
     const array& sum,
     const Arrays& parameters,
     mx::Stream stream,
     const InputsOf& inputs_of);
 
-// The norm of a fusible sum, of spec.residual and with the sum's operands and
-// the parameters as inputs. The descriptor of `sum` becomes the node's second
-// output, so that all who hold the sum have the fused one.
-array fuse_in_place(
-    const NormSpec& spec,
-    mx::Dtype dtype,
-    array sum,
-    Arrays inputs,
-    mx::Stream stream);
+// The norm's output. The descriptor of `sum` becomes the node's second one, so
+// that all who hold the sum have the fused one.
+array fuse_in_place(FusedNorm norm, array sum);
 
 } // namespace mlx_norms

@@ -85,11 +85,6 @@ const Arrays& present_inputs(const array& a) {
   return a.inputs();
 }
 
-Arrays followed_by(Arrays first, const Arrays& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
-}
-
 // The norm and the pending sum it takes in one node, or why there is none.
 std::pair<OptionalArray, Outcome>
 fused(const Request& request, const Plan& plan, Fusion fusion) {
@@ -99,28 +94,20 @@ fused(const Request& request, const Plan& plan, Fusion fusion) {
     return {std::nullopt, why};
   }
   auto& [x, weight, bias, stream] = request;
-  auto outcome = fusible(x, plan.parameters, stream, present_inputs);
-  if (outcome != Outcome::Fused) {
+  auto [norm, outcome] = fused_norm(
+      plan.spec, plan.dtype, x, plan.parameters, stream, present_inputs);
+  if (!norm) {
     return {std::nullopt, outcome};
   }
-  auto spec = plan.spec;
-  spec.residual = true;
-  auto inputs = followed_by(x.inputs(), plan.parameters);
-  if (is_slower(backend_of(stream), spec, x)) {
-    return {std::nullopt, Outcome::FusedSlower};
-  }
-  if (!has_kernel(spec, plan.dtype, inputs, stream)) {
-    return {std::nullopt, Outcome::FusedNoKernel};
-  }
-  return {
-      fuse_in_place(spec, plan.dtype, x, std::move(inputs), stream), outcome};
+  return {fuse_in_place(std::move(*norm), x), outcome};
 }
 
 // The norm alone, or why mx.fast has to compute it.
 std::pair<OptionalArray, Outcome>
 alone(const Request& request, const Plan& plan, Outcome not_fused) {
   auto& [x, weight, bias, stream] = request;
-  auto inputs = followed_by({x}, plan.parameters);
+  Arrays inputs{x};
+  inputs.insert(inputs.end(), plan.parameters.begin(), plan.parameters.end());
   if (is_slower(backend_of(stream), plan.spec, x)) {
     return {std::nullopt, Outcome::Slower};
   }

@@ -92,7 +92,7 @@ PATCHING_MUTANTS = [
     Mutant(
         "the sum keeps its inputs",
         FUSION,
-        "  sum.inputs() = std::move(inputs);\n",
+        "  sum.inputs() = std::move(norm.inputs);\n",
         "",
         "test_fusion.py test_fusion_transforms.py",
     ),
@@ -144,14 +144,14 @@ PATCHING_MUTANTS = [
     Mutant(
         "two norms of one sum",
         GRAPH,
-        "!is_inner(sum) || pair_of(sum) ||",
-        "!is_inner(sum) ||",
+        "if (!is_inner(sum) || pair_of(sum)) {",
+        "if (!is_inner(sum)) {",
         "test_fuse.py",
     ),
     Mutant(
         "planned fusions not looked through",
         GRAPH,
-        "return pair ? pair->inputs : a.inputs();",
+        "return pair ? pair->norm.inputs : a.inputs();",
         "return a.inputs();",
         "test_fuse.py",
     ),

@@ -85,6 +85,10 @@ inline uint2 narrow(float4 v, int type) {
   return uint2(floats_to_bfloats(v.x, v.y), floats_to_bfloats(v.z, v.w));
 }
 
+inline float4 round_to(float4 v, int type) {
+  return type == kFloat32 ? v : widen(narrow(v, type), type);
+}
+
 inline void put(thread float* to, float4 v) {
   to[0] = v.x;
   to[1] = v.y;
@@ -94,22 +98,6 @@ inline void put(thread float* to, float4 v) {
 
 inline float4 take(thread const float* from) {
   return float4(from[0], from[1], from[2], from[3]);
-}
-
-// N values at p, which is aligned to all of them, 16 bytes at most at a time.
-template <int N>
-inline void load_vector(device const uchar* p, int type, thread float* v) {
-  if (type == kFloat32) {
-    for (int k = 0; k < N / 4; ++k) {
-      put(v + 4 * k, ((device const float4*)p)[k]);
-    }
-  } else if (N == 8) {
-    uint4 bits = *(device const uint4*)p;
-    put(v, widen(bits.xy, type));
-    put(v + 4, widen(bits.zw, type));
-  } else {
-    put(v, widen(*(device const uint2*)p, type));
-  }
 }
 
 // The values in 16 bytes.
@@ -123,6 +111,32 @@ inline void unpack(uint4 bits, int type, thread float* v) {
   }
 }
 
+// N values at p, which is aligned to all of them, 16 bytes at most at a time.
+template <int N>
+inline void load_vector(device const uchar* p, int type, thread float* v) {
+  if (type == kFloat32) {
+    for (int k = 0; k < N / 4; ++k) {
+      put(v + 4 * k, ((device const float4*)p)[k]);
+    }
+  } else if (N == 8) {
+    unpack<8>(*(device const uint4*)p, type, v);
+  } else {
+    put(v, widen(*(device const uint2*)p, type));
+  }
+}
+
+// Eight values of 16 bits.
+inline uint4 pack(thread const float* v, int type) {
+  return uint4(narrow(take(v), type), narrow(take(v + 4), type));
+}
+
+template <int N>
+inline void round_vector(int type, thread float* v) {
+  for (int k = 0; k < N / 4; ++k) {
+    put(v + 4 * k, round_to(take(v + 4 * k), type));
+  }
+}
+
 template <int N>
 inline void store_vector(device uchar* p, int type, thread const float* v) {
   if (type == kFloat32) {
@@ -130,7 +144,7 @@ inline void store_vector(device uchar* p, int type, thread const float* v) {
       ((device float4*)p)[k] = take(v + 4 * k);
     }
   } else if (N == 8) {
-    *(device uint4*)p = uint4(narrow(take(v), type), narrow(take(v + 4), type));
+    *(device uint4*)p = pack(v, type);
   } else {
     *(device uint2*)p = narrow(take(v), type);
   }

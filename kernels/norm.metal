@@ -68,7 +68,7 @@ template <int N, int V>
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float2 partial[2 * kMaxSimds];
+  threadgroup float4 partial[2 * kMaxSimds];
   Team team = make_team(simd, lane, partial);
   uint row = team_index(group, simds_per_group, simd);
   if (row >= uint(rows) + uint(rows2)) {
@@ -101,31 +101,36 @@ template <int N, int V>
     b = row_in(bias, bias_access, bias_layout, row, length);
   }
 
-  float v[V * N];
-  float first = 0.0f;
+  HeldRow<N, V> held;
+  float2 first = float2(0.0f);
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
-    read_chunk<N, V>(in, team, chunk, length, v);
     for (int k = 0; k < V; ++k) {
+      int i = element<N>(team, chunk, k);
+      float v[N];
       if (has_residual) {
-        add_residual<N>(r, s, element<N>(team, chunk, k), length, v + k * N);
+        read<N>(in, i, length, v);
+        add_residual<N>(r, s, i, length, v);
+        held.put_vector(k, s.type, v);
+      } else {
+        held.read_vector(in, k, i, length, v);
       }
-      first += first_sum<N>(v + k * N);
+      for (int j = 0; j < N; ++j) {
+        first = add_first(first, v[j]);
+      }
     }
   }
   if (has_residual) {
     in = as_input(s); // written by the thread that reads it
   }
-  Statistics stats = statistics<N, V>(first, in, team, length, eps, true, v);
+  Statistics stats = statistics<N, V>(first, in, team, length, eps, held);
 
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
-    if (looped) {
-      read_chunk<N, V>(in, team, chunk, length, v);
-    }
     for (int k = 0; k < V; ++k) {
       int i = element<N>(team, chunk, k);
-      float y[N], w_of[N], b_of[N];
+      float v[N], y[N], w_of[N], b_of[N];
+      held.get_vector(in, k, i, length, v);
       if (has_weight) {
         read_weight<N>(w, i, length, weight_offset, w_of);
       }
@@ -133,9 +138,13 @@ template <int N, int V>
         read<N>(b, i, length, b_of);
       }
       for (int j = 0; j < N; ++j) {
-        float n = stats.normalise(v[k * N + j]);
-        n = round_early ? round_to(n, out.type) : n;
-        n = has_weight && !has_bias ? n * w_of[j] : n;
+        y[j] = stats.normalise(v[j]);
+      }
+      if (round_early) {
+        round_vector<N>(out.type, y);
+      }
+      for (int j = 0; j < N; ++j) {
+        float n = has_weight && !has_bias ? y[j] * w_of[j] : y[j];
         y[j] = !has_bias ? n
             : has_weight ? fma(n, w_of[j], b_of[j])
                          : n + b_of[j];
@@ -151,8 +160,10 @@ template <int N, int V>
 
 INSTANTIATE_NORM(4, 1)
 INSTANTIATE_NORM(4, 2)
+INSTANTIATE_NORM(4, 3)
 INSTANTIATE_NORM(4, 4)
 INSTANTIATE_NORM(4, 8)
 INSTANTIATE_NORM(8, 1)
 INSTANTIATE_NORM(8, 2)
+INSTANTIATE_NORM(8, 3)
 INSTANTIATE_NORM(8, 4)

@@ -5,14 +5,14 @@
 //
 //   input = rstd * (wg - mean(wg) - n * mean(wg * n)) + the sum's cotangent
 //
-// without mean(wg) where the mean is not subtracted. A team sums its part of
-// the parameters' gradients in registers; sum_partials adds up the teams'.
-// Rows too long for that leave it to parameter_gradients, with their
-// statistics.
+// without mean(wg) where the mean is not subtracted. What is summed over a row
+// is summed at once. A team sums its part of the parameters' gradients in
+// registers; sum_partials adds up the teams'. Rows too long for that leave it
+// to parameter_gradients, with their statistics.
 
 #include "kernels/parameters.h"
+#include "kernels/rows_ahead.h"
 #include "kernels/statistics.h"
-#include "kernels/walk.h"
 
 constant bool has_sum_cotangent [[function_constant(30)]];
 constant bool clamped_sum [[function_constant(31)]];
@@ -25,6 +25,162 @@ constant int s_access [[function_constant(40)]];
 constant int cotangent_access [[function_constant(41)]];
 constant int sum_cotangent_access [[function_constant(42)]];
 constant int input_access [[function_constant(43)]];
+
+// What a walk reads of its rows.
+template <int N, int V>
+struct Operands {
+  RowsAhead<N, V> s, cotangent, sum_cotangent;
+  HeldWeight<N, V> weight;
+
+  void fetch_ahead(
+      Walk walk,
+      uint turn,
+      int k,
+      thread const Team& team,
+      int length) {
+    s.fetch_ahead(walk, turn, k, team, length);
+    cotangent.fetch_ahead(walk, turn, k, team, length);
+    if (has_sum_cotangent && stages > 0) {
+      sum_cotangent.fetch_ahead(walk, turn, k, team, length);
+    }
+  }
+
+  void arrive(Walk walk, uint turn, thread const Team& team, int length) {
+    s.arrive(walk, turn, team, length);
+    cotangent.arrive(walk, turn, team, length);
+    if (has_sum_cotangent) {
+      sum_cotangent.set_row(walk, turn, length);
+    }
+  }
+
+#ifdef __CUDACC__
+  void clear_slots(thread const Team& team, int length) const {
+    s.clear_slots(team, length);
+    cotangent.clear_slots(team, length);
+    if (has_sum_cotangent) {
+      sum_cotangent.clear_slots(team, length);
+    }
+  }
+#endif
+
+  // Registers are too few to have it wait in them.
+  void sum_cotangent_vector(int k, int i, int length, thread float* h) const {
+    if (stages > 0) {
+      sum_cotangent.vector(k, i, length, h);
+    } else {
+      read<N>(sum_cotangent.row, i, length, h);
+    }
+  }
+
+  // Vector k, from element i on, of the weighted cotangent.
+  void weighted_cotangent(int k, int i, int length, thread float* wg) const {
+    cotangent.vector(k, i, length, wg);
+    weigh(k, i, length, wg);
+  }
+
+  void weigh(int k, int i, int length, thread float* g) const {
+    if (has_weight) {
+      float w[N];
+      weight.vector(k, i, length, w);
+      for (int j = 0; j < N; ++j) {
+        g[j] *= w[j]; // 0 past the row's end
+      }
+    }
+  }
+};
+
+// A row's statistics and the means that its gradient takes.
+struct RowSums {
+  Statistics stats;
+  float mean_wg;
+  float mean_wgn;
+};
+
+// The sums over the row of d, d * d and wg * d, where d = x - mean - correction.
+template <int N, int V>
+inline float3 weighted_deviation_sums(
+    thread const Operands<N, V>& operands,
+    thread Team& team,
+    int length,
+    float mean,
+    float correction) {
+  float3 sums = float3(0.0f);
+  for (int chunk = 0; next_chunk(chunk, length);
+       chunk += chunk_length<N, V>()) {
+    for (int k = 0; k < V; ++k) {
+      int i = element<N>(team, chunk, k);
+      float x[N], wg[N];
+      operands.s.vector(k, i, length, x);
+      if (want_input) {
+        operands.weighted_cotangent(k, i, length, wg);
+      }
+      for (int j = 0; j < N; ++j) {
+        float d = x[j] - mean - correction;
+        d = in_row(i + j, 1, length) ? d : 0.0f;
+        sums.x += d;
+        sums.y = fma(d, d, sums.y);
+        sums.z = want_input ? fma(wg[j], d, sums.z) : 0.0f;
+      }
+    }
+  }
+  return team.reduce(sums);
+}
+
+template <int N, int V>
+inline RowSums row_sums(
+    thread const Operands<N, V>& operands,
+    thread Team& team,
+    int length,
+    float eps) {
+  float2 of_x = float2(0.0f), of_wg = float2(0.0f);
+  for (int chunk = 0; next_chunk(chunk, length);
+       chunk += chunk_length<N, V>()) {
+    for (int k = 0; k < V; ++k) {
+      int i = element<N>(team, chunk, k);
+      float x[N], wg[N];
+      operands.s.vector(k, i, length, x);
+      if (want_input) {
+        operands.weighted_cotangent(k, i, length, wg);
+      }
+      for (int j = 0; j < N; ++j) {
+        of_x = add_first(of_x, x[j]);
+        if (want_input) {
+          of_wg.x = centre ? of_wg.x + wg[j] : 0.0f;
+          of_wg.y = fma(wg[j], x[j], of_wg.y);
+        }
+      }
+    }
+  }
+  float scale = 1.0f / float(length);
+  if (!centre) {
+    float2 means = team.reduce(float2(of_x.y, of_wg.y)) * scale;
+    float rstd = precise::rsqrt(means.x + eps);
+    return RowSums{Statistics{0.0f, 0.0f, rstd}, 0.0f, means.y * rstd};
+  }
+  float4 means =
+      team.reduce(float4(of_x.x, of_x.y, of_wg.x, of_wg.y)) * scale;
+  float mean = means.x;
+  float correction = 0.0f;
+  float variance = means.y - mean * mean;
+  float wgd = means.w - mean * means.z; // d = x - mean - correction
+  if (is_lost(variance, mean * mean)) {
+    float3 of_d =
+        weighted_deviation_sums<N, V>(operands, team, length, mean, 0.0f) *
+        scale;
+    correction = of_d.x;
+    variance = of_d.y - correction * correction;
+    wgd = of_d.z - correction * means.z;
+    if (is_lost(variance, correction * correction)) {
+      of_d = weighted_deviation_sums<N, V>(
+                 operands, team, length, mean, correction) *
+          scale;
+      variance = of_d.y;
+      wgd = of_d.z;
+    }
+  }
+  float rstd = precise::rsqrt(variance + eps);
+  return RowSums{Statistics{mean, correction, rstd}, means.z, wgd * rstd};
+}
 
 template <int N, int V>
 [[kernel, max_total_threads_per_threadgroup(1024)]] void norm_vjp(
@@ -55,7 +211,7 @@ template <int N, int V>
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float2 partial[2 * kMaxSimds];
+  threadgroup float4 partial[2 * kMaxSimds];
   Team team = make_team(simd, lane, partial);
   uint index = team_index(group, simds_per_group, simd);
   if (index >= uint(teams)) {
@@ -63,138 +219,103 @@ template <int N, int V>
   }
   Walk walk = make_walk(index, rows, heads, rows_per_team);
 
+  Operands<N, V> operands;
+  operands.s.begin(s, s_access, s_layout, 0);
+  operands.cotangent.begin(cotangent, cotangent_access, cotangent_layout, 1);
+  if (has_sum_cotangent) {
+    operands.sum_cotangent.begin(
+        sum_cotangent, sum_cotangent_access, sum_cotangent_layout, 2);
+  }
+  if (has_weight) {
+    operands.weight.hold(
+        row_in(weight, weight_access, weight_layout, walk.row, length),
+        weight_offset,
+        team,
+        length);
+  }
+
   float dw[V * N], db[V * N];
   for (int e = 0; e < V * N; ++e) {
     dw[e] = db[e] = 0.0f;
   }
 
-  uint4 s_bits[V], g_bits[V];
+#ifdef __CUDACC__
+  if (stages > 0) {
+    operands.clear_slots(team, length);
+  }
+#endif
+  for (int turn = 0; turn < (stages > 0 ? stages : 1); ++turn) {
+    for (int k = 0; k < V; ++k) {
+      if (!looped && uint(turn) < walk.count) {
+        operands.fetch_ahead(walk, turn, k, team, length);
+      }
+    }
+    group_fetches();
+  }
   for (uint turn = 0; turn < walk.count; ++turn) {
-    uint row = walk.row + turn * walk.step;
-    RowIn s_row = row_in(s, s_access, s_layout, row, length);
-    RowIn g_row =
-        row_in(cotangent, cotangent_access, cotangent_layout, row, length);
-    if (!looped && turn == 0) {
-      fetch_row<N, V>(s_row, team, length, s_bits);
-      fetch_row<N, V>(g_row, team, length, g_bits);
-    }
-    RowIn w_row, h_row;
-    if (has_weight) {
-      w_row = row_in(weight, weight_access, weight_layout, row, length);
-    }
-    if (has_sum_cotangent) {
-      h_row = row_in(
-          sum_cotangent,
-          sum_cotangent_access,
-          sum_cotangent_layout,
-          row,
-          length);
-    }
-
-    float v[V * N], g[V * N];
-    if (!looped) {
-      read_fetched<N, V>(s_row, team, length, s_bits, v);
-      read_fetched<N, V>(g_row, team, length, g_bits, g);
-    }
-    if (!looped && turn + 1 < walk.count) {
+    await_fetches();
+    operands.arrive(walk, turn, team, length);
+    if (!looped && stages == 0 && turn + 1 < walk.count) {
       // The next row comes while this one is worked on.
-      uint next = row + walk.step;
-      fetch_row<N, V>(
-          row_in(s, s_access, s_layout, next, length), team, length, s_bits);
-      fetch_row<N, V>(
-          row_in(cotangent, cotangent_access, cotangent_layout, next, length),
-          team,
-          length,
-          g_bits);
-    }
-    float first = 0.0f;
-    for (int chunk = 0; next_chunk(chunk, length);
-         chunk += chunk_length<N, V>()) {
-      if (looped) {
-        read_chunk<N, V>(s_row, team, chunk, length, v);
-      }
       for (int k = 0; k < V; ++k) {
-        first += first_sum<N>(v + k * N);
+        operands.fetch_ahead(walk, turn + 1, k, team, length);
       }
     }
-    Statistics stats =
-        statistics<N, V>(first, s_row, team, length, eps, !clamped_sum, v);
+    RowSums sums = row_sums<N, V>(operands, team, length, eps);
     if (keep_statistics && team.thread_index() == 0) {
-      device float* kept = kept_statistics + 3 * long(row);
-      kept[0] = stats.mean;
-      kept[1] = stats.correction;
-      kept[2] = stats.rstd;
+      device float* kept = kept_statistics + 3 * long(walk.at(turn));
+      kept[0] = sums.stats.mean;
+      kept[1] = sums.stats.correction;
+      kept[2] = sums.stats.rstd;
     }
-
     if (looped && !want_input) {
       continue;
     }
 
-    // The weighted cotangent takes the place of the cotangent once the
-    // parameters' sums have taken their terms.
-    float2 sums = float2(0.0f);
+    float rstd = sums.stats.rstd;
+    RowOut out;
+    if (want_input) {
+      assign(
+          out, row_out(input_gradient, input_access, walk.at(turn), length));
+    }
     for (int chunk = 0; next_chunk(chunk, length);
          chunk += chunk_length<N, V>()) {
-      if (looped) {
-        read_chunk<N, V>(s_row, team, chunk, length, v);
-        read_chunk<N, V>(g_row, team, chunk, length, g);
-      }
       for (int k = 0; k < V; ++k) {
         int i = element<N>(team, chunk, k);
-        thread float* g_of = g + k * N;
-        float w[N];
-        float2 terms = float2(0.0f);
-        if (has_weight) {
-          read_weight<N>(w_row, i, length, weight_offset, w);
+        float x[N], g[N], h[N], dx[N];
+        operands.s.vector(k, i, length, x);
+        operands.cotangent.vector(k, i, length, g);
+        if (has_sum_cotangent) {
+          operands.sum_cotangent_vector(k, i, length, h);
+        }
+        if (stages > 0 && turn + stages < walk.count) {
+          operands.fetch_ahead(walk, turn + stages, k, team, length);
         }
         for (int j = 0; j < N; ++j) {
-          int e = k * N + j;
-          float n = stats.normalise(v[e]);
+          float n = sums.stats.normalise(x[j]);
           if (want_weight && !looped) {
-            dw[e] = fma(g_of[j], n, dw[e]);
+            dw[k * N + j] = fma(g[j], n, dw[k * N + j]);
           }
           if (want_bias && !looped) {
-            db[e] += g_of[j];
+            db[k * N + j] += g[j];
           }
-          g_of[j] = has_weight ? g_of[j] * w[j] : g_of[j]; // 0 past the end
-          terms = float2(terms.x + g_of[j], fma(g_of[j], n, terms.y));
         }
-        sums += terms;
-      }
-    }
-    if (!want_input) {
-      continue;
-    }
-    sums = team.reduce(sums) / float(length);
-    float mean_wg = centre ? sums.x : 0.0f;
-
-    RowOut out = row_out(input_gradient, input_access, row, length);
-    for (int chunk = 0; next_chunk(chunk, length);
-         chunk += chunk_length<N, V>()) {
-      if (looped) {
-        read_chunk<N, V>(s_row, team, chunk, length, v);
-        read_chunk<N, V>(g_row, team, chunk, length, g);
-      }
-      for (int k = 0; k < V; ++k) {
-        int i = element<N>(team, chunk, k);
-        float dx[N], h[N], w[N];
-        if (has_sum_cotangent) {
-          read<N>(h_row, i, length, h);
+        if (!want_input) {
+          continue;
         }
-        if (looped && has_weight) {
-          read_weight<N>(w_row, i, length, weight_offset, w);
-        }
+        operands.weigh(k, i, length, g);
         for (int j = 0; j < N; ++j) {
-          float x = v[k * N + j];
-          float wg = g[k * N + j];
-          wg = looped && has_weight ? wg * w[j] : wg;
-          float d = fma(-stats.normalise(x), sums.y, wg - mean_wg) * stats.rstd;
+          float n = sums.stats.normalise(x[j]);
+          float d = g[j] * rstd;
+          d = centre ? fma(g[j], rstd, -sums.mean_wg * rstd) : d;
+          d = fma(-n, sums.mean_wgn * rstd, d);
           d = has_sum_cotangent ? d + h[j] : d;
-          dx[j] = clamped_sum && fabs(x) == 65504.0f ? 0.0f : d;
+          dx[j] = clamped_sum && fabs(x[j]) == 65504.0f ? 0.0f : d;
         }
         write<N>(out, i, length, dx);
       }
     }
+    group_fetches();
   }
 
   if (looped) {
@@ -221,5 +342,7 @@ template <int N, int V>
 INSTANTIATE_NORM_VJP(4, 1)
 INSTANTIATE_NORM_VJP(4, 2)
 INSTANTIATE_NORM_VJP(4, 4)
+INSTANTIATE_NORM_VJP(4, 8)
 INSTANTIATE_NORM_VJP(8, 1)
 INSTANTIATE_NORM_VJP(8, 2)
+INSTANTIATE_NORM_VJP(8, 4)

@@ -14,10 +14,15 @@ constant int weight_access [[function_constant(7)]];
 constant int bias_access [[function_constant(8)]];
 
 template <int N>
-inline void
-read_weight(RowIn row, int i, int length, float offset, thread float* w) {
-  read<N>(row, i, length, w);
+inline void add_offset(float offset, thread float* w) {
   for (int j = 0; j < N; ++j) {
     w[j] = has_weight_offset ? w[j] + offset : w[j];
   }
+}
+
+template <int N>
+inline void
+read_weight(RowIn row, int i, int length, float offset, thread float* w) {
+  read<N>(row, i, length, w);
+  add_offset<N>(offset, w);
 }

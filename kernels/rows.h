@@ -21,7 +21,8 @@ enum RowLayout {
 // How an array is laid out, a function constant: its FloatType and these.
 enum RowAccess {
   kStrided = 4, // by its layout, else dense
-  kVectors = 8  // whole vectors are aligned, and a row's elements adjoin
+  kVectors = 8, // whole vectors are aligned, and a row's elements adjoin
+  kOneRow = 16  // it stands for all rows
 };
 
 constant bool whole [[function_constant(3)]]; // no vector passes the row's end
@@ -63,7 +64,9 @@ inline RowIn row_in(
     uint row,
     int length) {
   bool strided = access & kStrided;
-  long at = strided ? row_begin(layout, row) : long(row) * length;
+  long at = strided          ? row_begin(layout, row)
+      : access & kOneRow    ? 0
+                            : long(row) * length;
   int step = strided ? layout[kStep] : 1;
   int type = float_type(access);
   return RowIn{data + at * size_of(type), type, bool(access & kVectors), step};

@@ -1,91 +1,91 @@
 // Copyright (c) 2026 mlx_norms contributors
+//
+// The variance is the mean square less the mean's square while that difference
+// holds its digits, and else what the deviations from the mean give.
 
 #pragma once
 
+#include "kernels/held_row.h"
 #include "kernels/team.h"
 
 constant bool centre [[function_constant(2)]]; // LayerNorm, else RMSNorm
 
 struct Statistics {
   float mean;
-  float shift;      // the mean, or 0 where it has been subtracted from the row
   float correction; // the mean of what the rounded mean leaves
   float rstd;
 
   float normalise(float v) const {
-    return (v - shift - correction) * rstd;
+    return centre ? fma(v - mean, rstd, -correction * rstd) : v * rstd;
   }
 };
 
-// The sums of the deviations from `mean` and of their squares. With `subtract`,
-// v becomes the deviations.
+// Whether a difference `variance` of a mean square and the square of a mean is
+// mostly rounding, or beyond float32.
+inline bool is_lost(float variance, float square) {
+  bool finite = (as_type<uint>(variance) & 0x7f800000u) != 0x7f800000u;
+  return !finite || variance < 16.0f * square;
+}
+
+// With v, what is summed over a row first: v and v * v.
+inline float2 add_first(float2 sums, float v) {
+  return float2(centre ? sums.x + v : 0.0f, fma(v, v, sums.y));
+}
+
+// The sums over the row of the deviations from mean + correction and of their
+// squares.
 template <int N, int V>
-inline float2 deviations(
+inline float2 deviation_sums(
     RowIn row,
     thread Team& team,
     int length,
     float mean,
     float correction,
-    bool subtract,
-    thread float* v) {
-  float2 sum = float2(0.0f);
+    thread HeldRow<N, V>& held) {
+  float2 sums = float2(0.0f);
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
-    if (looped) {
-      read_chunk<N, V>(row, team, chunk, length, v);
-    }
     for (int k = 0; k < V; ++k) {
       int i = element<N>(team, chunk, k);
-      float2 terms = float2(0.0f);
+      float v[N];
+      held.get_vector(row, k, i, length, v);
       for (int j = 0; j < N; ++j) {
-        float d = v[k * N + j] - mean - correction;
+        float d = v[j] - mean - correction;
         d = in_row(i + j, 1, length) ? d : 0.0f;
-        v[k * N + j] = subtract ? d : v[k * N + j];
-        terms = float2(terms.x + d, fma(d, d, terms.y));
+        sums = float2(sums.x + d, fma(d, d, sums.y));
       }
-      sum += terms;
     }
   }
-  return team.reduce(sum);
+  return team.reduce(sums);
 }
 
-// What to sum over a row first.
-template <int N>
-inline float first_sum(thread const float* v) {
-  float sum = 0.0f;
-  for (int j = 0; j < N; ++j) {
-    sum = centre ? sum + v[j] : fma(v[j], v[j], sum);
-  }
-  return sum;
-}
-
-// From the thread's part of the first sum; `v` holds the row, or else it is
-// read again. With `subtract`, a row that v holds loses its mean.
+// From the thread's part of the first sums.
 template <int N, int V>
 inline Statistics statistics(
-    float first,
+    float2 first,
     RowIn row,
     thread Team& team,
     int length,
     float eps,
-    bool subtract,
-    thread float* v) {
-  float mean = team.reduce(first) / float(length);
+    thread HeldRow<N, V>& held) {
   if (!centre) {
-    return Statistics{0.0f, 0.0f, 0.0f, 1.0f / precise::sqrt(mean + eps)};
+    float square = team.reduce(first.y) / float(length);
+    return Statistics{0.0f, 0.0f, precise::rsqrt(square + eps)};
   }
-  bool shifts = subtract && !looped;
-  float2 sums = deviations<N, V>(row, team, length, mean, 0.0f, shifts, v) /
-      float(length);
-  float shift = shifts ? 0.0f : mean;
-  float square = sums.x * sums.x;
-  float variance = sums.y - square;
+  first = team.reduce(first) / float(length);
+  float mean = first.x;
+  float correction = 0.0f;
+  float variance = first.y - mean * mean;
   // One way for the whole team, whose threads all have the same sums.
-  if (variance < 16.0f * square) {
-    // The mean's own error outweighs the spread, and the difference of the two
-    // would be mostly rounding.
-    float2 again = deviations<N, V>(row, team, length, shift, sums.x, false, v);
-    variance = again.y / float(length);
+  if (is_lost(variance, mean * mean)) {
+    float2 of_d = deviation_sums<N, V>(row, team, length, mean, 0.0f, held) /
+        float(length);
+    correction = of_d.x;
+    variance = of_d.y - correction * correction;
+    if (is_lost(variance, correction * correction)) {
+      of_d = deviation_sums<N, V>(row, team, length, mean, correction, held);
+      variance = of_d.y / float(length);
+    }
   }
-  return Statistics{mean, shift, sums.x, 1.0f / precise::sqrt(variance + eps)};
+  return Statistics{mean, correction, precise::rsqrt(variance + eps)};
 }

@@ -18,19 +18,51 @@ constant bool looped [[function_constant(1)]]; // the row takes several chunks
 constant constexpr int kSimdSize = 32;
 constant constexpr int kMaxSimds = 32;
 
-inline float simd_total(float v) {
+// The sum over the lanes; with `lanes` fewer than all, a power of two, of values
+// that repeat after so many.
+inline float simd_total(float v, int lanes = kSimdSize) {
+#ifdef __CUDACC__
+  return simd_sum(v, lanes); // fewer steps; kernels/to_cuda/prelude.h
+#else
   return simd_sum(v);
+#endif
 }
 
-inline float2 simd_total(float2 v) {
-  return float2(simd_sum(v.x), simd_sum(v.y));
+inline float2 simd_total(float2 v, int lanes = kSimdSize) {
+  return float2(simd_total(v.x, lanes), simd_total(v.y, lanes));
+}
+
+inline float3 simd_total(float3 v, int lanes = kSimdSize) {
+  return float3(
+      simd_total(v.x, lanes), simd_total(v.y, lanes), simd_total(v.z, lanes));
+}
+
+inline float4 simd_total(float4 v, int lanes = kSimdSize) {
+  return float4(
+      simd_total(v.x, lanes),
+      simd_total(v.y, lanes),
+      simd_total(v.z, lanes),
+      simd_total(v.w, lanes));
+}
+
+// How many lanes add up one value of each SIMD-group of a team.
+inline int lanes_for_simds() {
+#ifdef __CUDACC__
+  int lanes = 1;
+  for (int i = 0; i < 5; ++i) {
+    lanes = lanes < simds_per_row ? 2 * lanes : lanes;
+  }
+  return lanes;
+#else
+  return kSimdSize;
+#endif
 }
 
 struct Team {
   int simd; // in the team
   int lane;
   int turn;                    // which half of `partial` the next sum takes
-  threadgroup float2* partial; // 2 * kMaxSimds
+  threadgroup float4* partial; // 2 * kMaxSimds
 
   int thread_index() const {
     return simd * kSimdSize + lane;
@@ -38,7 +70,7 @@ struct Team {
 
   // The sum over the team's threads, in each of them. Two sums in a row use
   // different halves, so one barrier a sum is enough.
-  template <typename T> // float or float2
+  template <typename T> // float or a vector of them
   T reduce(T v) {
     v = simd_total(v);
     if (simds_per_row == 1) {
@@ -50,13 +82,15 @@ struct Team {
       of_simds[simd] = v;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    return simd_total(lane < simds_per_row ? of_simds[lane] : T(0.0f));
+    int i = lane % lanes_for_simds();
+    return simd_total(
+        i < simds_per_row ? of_simds[i] : T(0.0f), lanes_for_simds());
   }
 };
 
 // Which teams of a threadgroup there are: one of all its SIMD-groups, or one
 // of each.
-inline Team make_team(int simd, int lane, threadgroup float2* partial) {
+inline Team make_team(int simd, int lane, threadgroup float4* partial) {
   return Team{simds_per_row == 1 ? 0 : simd, lane, 0, partial};
 }
 
@@ -78,46 +112,4 @@ inline int element(thread const Team& team, int chunk, int k) {
 
 inline bool next_chunk(int chunk, int length) {
   return chunk == 0 || (looped && chunk < length);
-}
-
-template <int N, int V>
-inline void read_chunk(
-    RowIn row,
-    thread const Team& team,
-    int chunk,
-    int length,
-    thread float* v) {
-  for (int k = 0; k < V; ++k) {
-    read<N>(row, element<N>(team, chunk, k), length, v + k * N);
-  }
-}
-
-// A row that is one chunk, fetched ahead.
-template <int N, int V>
-inline void
-fetch_row(RowIn row, thread const Team& team, int length, thread uint4* bits) {
-  for (int k = 0; k < V; ++k) {
-    if (can_fetch<N>(row)) {
-      bits[k] = fetch<N>(row, element<N>(team, 0, k), length);
-    }
-  }
-}
-
-// Its values; where vectors cannot be fetched they are read now, and so is a
-// last one that passes the row's end.
-template <int N, int V>
-inline void read_fetched(
-    RowIn row,
-    thread const Team& team,
-    int length,
-    thread const uint4* bits,
-    thread float* v) {
-  for (int k = 0; k < V; ++k) {
-    int i = element<N>(team, 0, k);
-    if (can_fetch<N>(row) && (in_row(i, N, length) || i >= length)) {
-      unpack<N>(bits[k], row.type, v + k * N);
-    } else {
-      read<N>(row, i, length, v + k * N);
-    }
-  }
 }

@@ -13,6 +13,10 @@ struct Walk {
   uint row;
   uint step;
   uint count;
+
+  uint at(uint turn) const {
+    return row + turn * step;
+  }
 };
 
 // A weight of several heads has its row i % heads for row i of x.

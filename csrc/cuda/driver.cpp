@@ -5,6 +5,8 @@
 #include <dlfcn.h>
 
 #include <initializer_list>
+#include <mutex>
+#include <unordered_map>
 
 #include "csrc/plan/kernel_error.h"
 
@@ -43,6 +45,7 @@ Driver load_driver() {
   Driver d;
   library.find(d.module_load_data, "cuModuleLoadData");
   library.find(d.module_get_function, "cuModuleGetFunction");
+  library.find(d.func_set_attribute, "cuFuncSetAttribute");
   library.find(d.device_get_attribute, "cuDeviceGetAttribute");
   library.find(d.get_error_name, "cuGetErrorName");
   return d;
@@ -96,16 +99,41 @@ void check_compiler(int result, const std::string& what) {
   }
 }
 
+namespace {
+
+int attribute(int which, int device) {
+  int value = 0;
+  check_driver(
+      driver().device_get_attribute(&value, which, device),
+      "Asking for an attribute of the GPU");
+  return value;
+}
+
+} // namespace
+
 int compute_capability(int device) {
   constexpr int kMajor = 75, kMinor = 76; // CU_DEVICE_ATTRIBUTE_...
-  auto attribute = [&](int which) {
-    int value = 0;
-    check_driver(
-        driver().device_get_attribute(&value, which, device),
-        "Asking for the GPU's compute capability");
-    return value;
-  };
-  return 10 * attribute(kMajor) + attribute(kMinor);
+  return 10 * attribute(kMajor, device) + attribute(kMinor, device);
+}
+
+DeviceLimits limits_of(int device) {
+  constexpr int kProcessors = 16, kSharedMemory = 97; // CU_DEVICE_ATTRIBUTE_...
+  // As many as hold 128 registers a thread.
+  constexpr int kSimdsPerProcessor = 16;
+  // What a kernel declares itself: a team's partial sums.
+  constexpr int kOwn = 1024;
+  static std::mutex mutex;
+  static auto* known = new std::unordered_map<int, DeviceLimits>();
+  std::lock_guard lock(mutex);
+  auto it = known->find(device);
+  if (it == known->end()) {
+    DeviceLimits limits{
+        attribute(kSharedMemory, device) - kOwn,
+        attribute(kProcessors, device),
+        kSimdsPerProcessor};
+    it = known->emplace(device, limits).first;
+  }
+  return it->second;
 }
 
 } // namespace mlx_norms::cuda

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <string>
 
+#include "csrc/plan/launch_plan.h"
+
 struct CUfunc_st;
 struct CUmod_st;
 struct _nvrtcProgram;
@@ -20,6 +22,7 @@ using Program = _nvrtcProgram*;
 struct Driver {
   int (*module_load_data)(CUmod_st**, const void* image);
   int (*module_get_function)(CUfunc_st**, CUmod_st*, const char* symbol);
+  int (*func_set_attribute)(CUfunc_st*, int attribute, int value);
   int (*device_get_attribute)(int* value, int attribute, int device);
   int (*get_error_name)(int error, const char** name);
 };
@@ -54,5 +57,7 @@ void check_compiler(int result, const std::string& what);
 
 // 90 for compute capability 9.0.
 int compute_capability(int device);
+
+DeviceLimits limits_of(int device);
 
 } // namespace mlx_norms::cuda

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "csrc/cuda/driver.h"
 #include "csrc/cuda/imports.h"
 #include "csrc/cuda/module.h"
 #include "csrc/plan/kernel_error.h"
@@ -67,7 +68,7 @@ void add_launch(const Launch& launch, int device, cu::CommandEncoder& encoder) {
         dim3{groups_x, groups_y, groups_z},
         dim3{x, y, z},
         dim3{1, 1, 1},
-        0,
+        launch.slot_bytes,
         arguments.addresses());
   } catch (const std::exception& e) {
     throw KernelError(
@@ -77,6 +78,10 @@ void add_launch(const Launch& launch, int device, cu::CommandEncoder& encoder) {
 }
 
 } // namespace
+
+DeviceLimits device_limits(mx::Stream stream) {
+  return cuda::limits_of(stream.device.index);
+}
 
 void encode(LaunchPlan plan) {
   auto& encoder = cu::get_command_encoder(plan.stream);

@@ -62,6 +62,13 @@ Kernel load(const Launch& launch, int device) {
       driver().module_get_function(
           &kernel.function, module, cubin.symbol.c_str()),
       "Finding kernel " + launch.kernel);
+  if (launch.slot_bytes > 0) {
+    constexpr int kMaxDynamicSharedSize = 8; // CU_FUNC_ATTRIBUTE_...
+    check_driver(
+        driver().func_set_attribute(
+            kernel.function, kMaxDynamicSharedSize, launch.slot_bytes),
+        "Giving shared memory to kernel " + launch.kernel);
+  }
   return kernel;
 }
 

@@ -46,46 +46,42 @@ Geometry few_vectors(int length, int width, Budget budget) {
   return {width, budget.together / width, Geometry::kMaxSimds, true};
 }
 
-// NVIDIA's: as few SIMD-groups a row as registers allow, since what they do for
-// each other costs more than what a thread does alone.
-Geometry few_simds(int length, int width, int vectors) {
-  int row_vectors = ceil_div(length, width);
-  if (int v = vectors_for(row_vectors, 1, vectors)) {
-    return {width, v, 1, false};
-  }
-  int simds = ceil_div(row_vectors, vectors * Geometry::kSimdSize);
-  bool looped = simds > Geometry::kMaxSimds;
-  return {width, vectors, looped ? Geometry::kMaxSimds : simds, looped};
-}
-
 // The most vectors a thread, by bench/gpu_geometry.py on an H200
 // (bench/results/h200_geometry.csv).
 int most_cuda_vectors(RowKernel kernel, int width, int row_vectors) {
   bool wide = width == 8; // of 16 bits
-  if (!kernel.backward) {
-    if (wide) {
-      // Few rows are faster with more threads, and many not slower.
-      return !kernel.centre && row_vectors <= 512 ? 2 : 4;
-    }
-    return row_vectors > 1024 ? 8 : 4;
+  if (kernel.backward) {
+    return row_vectors <= 1024 ? 2 : wide || row_vectors <= 2048 ? 4 : 8;
   }
-  if (wide) {
-    return kernel.centre && row_vectors >= 2048 ? 1 : 2;
-  }
-  return row_vectors <= 512 ? 2 : row_vectors <= 2048 ? 4 : 1;
+  return !wide && row_vectors > 1024 ? 8 : 4;
 }
 
-// As many as leave no vector of a SIMD-group past the row's end, if any do.
-int cuda_vectors(RowKernel kernel, int width, int row_vectors) {
-  int most = most_cuda_vectors(kernel, width, row_vectors);
-  if (row_vectors % Geometry::kSimdSize != 0) {
-    return most;
+// NVIDIA's: as few SIMD-groups a row as registers allow, since what they do for
+// each other costs more than what a thread does alone; and no vector of a
+// SIMD-group past the row's end, if that can be.
+Geometry few_simds(RowKernel kernel, int length, int width, int forced) {
+  int row_vectors = ceil_div(length, width);
+  int vectors =
+      forced > 0 ? forced : most_cuda_vectors(kernel, width, row_vectors);
+  int in_simd = ceil_div(row_vectors, Geometry::kSimdSize);
+  auto is_built = [&](int v) {
+    return v <= vectors && (v != 3 || !kernel.backward) && v != 5 && v != 6 &&
+        v != 7;
+  };
+  if (in_simd <= vectors) {
+    while (!is_built(in_simd)) {
+      ++in_simd;
+    }
+    return {width, in_simd, 1, false};
   }
-  int vectors = most;
-  while (row_vectors % (vectors * Geometry::kSimdSize) != 0) {
-    vectors /= 2;
+  if (row_vectors % Geometry::kSimdSize == 0 && forced == 0) {
+    while (in_simd % vectors != 0 || !is_built(vectors)) {
+      --vectors;
+    }
   }
-  return vectors;
+  int simds = ceil_div(in_simd, vectors);
+  bool looped = simds > Geometry::kMaxSimds;
+  return {width, vectors, looped ? Geometry::kMaxSimds : simds, looped};
 }
 
 std::atomic<int> forced_vectors[2] = {0, 0}; // forward, backward
@@ -96,9 +92,7 @@ Geometry
 geometry_for(RowKernel kernel, int length, int item_size, Backend backend) {
   int width = kVectorBytes / item_size;
   if (backend == Backend::Cuda) {
-    int forced = forced_vectors[kernel.backward];
-    int found = cuda_vectors(kernel, width, ceil_div(length, width));
-    return few_simds(length, width, forced > 0 ? forced : found);
+    return few_simds(kernel, length, width, forced_vectors[kernel.backward]);
   }
   auto budget = kernel.backward ? Budget{8, 8} : Budget{32, 16};
   return few_vectors(length, width, budget);

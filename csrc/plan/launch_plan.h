@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <string>
@@ -42,6 +43,7 @@ struct Launch {
   mx::SmallVector<Scalars, 16> scalars;
   std::array<uint32_t, 3> groups = {1, 1, 1}; // threadgroups in the grid
   std::array<uint32_t, 3> group = {1, 1, 1};  // threads in each
+  uint32_t slot_bytes = 0; // of threadgroup memory beside the kernel's own
 
   Launch() {
     inputs.reserve(6);
@@ -83,5 +85,19 @@ struct LaunchPlan {
 
 // Adds the plan's launches to its stream. Defined by each backend.
 void encode(LaunchPlan plan);
+
+struct DeviceLimits {
+  int slot_bytes; // that a launch may ask for
+  int cores;
+  int simds_per_core;
+
+  // How many teams of so many SIMD-groups walk rows at once.
+  int teams(int simds) const {
+    return cores * std::max(simds_per_core / simds, 1);
+  }
+};
+
+// Defined by each backend.
+DeviceLimits device_limits(mx::Stream stream);
 
 } // namespace mlx_norms

@@ -27,6 +27,8 @@ enum Constant {
   kWantWeight = 33,
   kWantBias = 34,
   kKeepStatistics = 35,
+  kStages = 36,
+  kWeightHasSlots = 37,
   kSAccess = 40,
   kCotangentAccess = 41,
   kSumCotangentAccess = 42,
@@ -90,11 +92,10 @@ geometry_of(const NormVJPSpec& spec, const mx::array& s, mx::Stream stream) {
       {true, spec.norm.centre}, s.shape(-1), s.itemsize(), backend_of(stream));
 }
 
-// Enough teams to fill a large GPU, each with enough rows that its row of
-// partial sums is a small part of what it reads.
-constexpr int kSimdsInAll = 8192;
+// Each team has enough rows that its row of partial sums is a small part of
+// what it reads.
 constexpr int kLeastRowsPerTeam = 16;
-constexpr int kMostRowsPerTeam = 64; // they are added up one by one
+constexpr int kMostRowsPerTeam = 128; // they are added up one by one
 
 // How rows are shared out among teams (kernels/walk.h).
 struct Walks {
@@ -102,9 +103,10 @@ struct Walks {
   int rows_per_team;
   int teams;
 
-  Walks(int rows, int heads, int simds) : heads(heads) {
+  // `most` teams run at once.
+  Walks(int rows, int heads, int most) : heads(heads) {
     int rows_of_head = rows / heads;
-    int most = std::max(kSimdsInAll / simds / heads, 1);
+    most = std::max(most / heads, 1);
     rows_per_team = std::clamp(
         ceil_div(rows_of_head, most), kLeastRowsPerTeam, kMostRowsPerTeam);
     teams = heads * ceil_div(rows_of_head, rows_per_team);
@@ -141,13 +143,40 @@ struct Backward {
   std::optional<mx::array> weight_partials, bias_partials, statistics;
 };
 
+// How many rows of each array have slots, and whether the weight's has: none
+// where vectors cannot be fetched, or in looped rows.
+struct Slots {
+  int stages = 0;
+  bool weight = false;
+  int bytes = 0;
+
+  Slots(
+      const Backward& b,
+      const std::optional<RowOperand>& sum_cotangent,
+      int most_bytes) {
+    constexpr int kMostStages = 2;
+    int width = b.geometry.width;
+    if (b.geometry.looped || b.length % width != 0 ||
+        !can_fetch(b.s, width) || !can_fetch(b.cotangent, width) ||
+        (sum_cotangent && !can_fetch(*sum_cotangent, width))) {
+      return;
+    }
+    int row = 16 * b.geometry.vectors * b.geometry.group_size();
+    int stage = row * (sum_cotangent ? 3 : 2);
+    stages = std::min(most_bytes / stage, kMostStages);
+    weight = stages > 0 && stages * stage + row <= most_bytes;
+    bytes = stages * stage + weight * row;
+  }
+};
+
 // The gradient of the input; the partial sums too, unless columns take them.
 Launch rows_launch(
     const Backward& b,
     const std::optional<RowOperand>& weight,
     const std::optional<RowOperand>& sum_cotangent,
     const mx::array* input,
-    bool by_columns) {
+    bool by_columns,
+    int slot_bytes) {
   using namespace rows_kernel;
   const auto& norm = b.spec.norm;
   int width = b.geometry.width;
@@ -166,6 +195,10 @@ Launch rows_launch(
   launch.constant(kWantWeight, b.spec.weight && !by_columns);
   launch.constant(kWantBias, b.spec.bias && !by_columns);
   launch.constant(kKeepStatistics, b.statistics.has_value());
+  Slots slots(b, sum_cotangent, slot_bytes);
+  launch.constant(kStages, slots.stages);
+  launch.constant(kWeightHasSlots, slots.weight);
+  launch.slot_bytes = slots.bytes;
 
   auto read = [&](int buffer, int access_constant, const auto& rows) {
     bind(launch, buffer, buffer + kLayouts, access_constant, rows);
@@ -258,7 +291,8 @@ LaunchPlan plan_norm_vjp(
   }
   auto geometry = geometry_of(spec, in.s, stream);
   int width = geometry.width;
-  Walks walks(rows, heads, geometry.simds);
+  auto limits = device_limits(stream);
+  Walks walks(rows, heads, limits.teams(geometry.simds));
   bool by_columns = reads_rows_again(spec, in.s, stream);
 
   auto partials = [&](bool wanted) {
@@ -293,7 +327,8 @@ LaunchPlan plan_norm_vjp(
         sum_cotangent = read_rows(*in.sum_cotangent, width, plan);
       }
       plan.launches.push_back(
-          rows_launch(b, weight, sum_cotangent, input, by_columns));
+          rows_launch(
+              b, weight, sum_cotangent, input, by_columns, limits.slot_bytes));
     }
     if (by_columns) {
       plan.launches.push_back(columns_launch(b));

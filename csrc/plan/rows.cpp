@@ -13,7 +13,7 @@ namespace mlx_norms {
 namespace {
 
 enum FloatType { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2 };
-enum RowAccess { kStrided = 4, kVectors = 8 };
+enum RowAccess { kStrided = 4, kVectors = 8, kOneRow = 16 };
 
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 constexpr int64_t kLongestRow = 1 << 30; // one more chunk does not overflow
@@ -127,6 +127,10 @@ int32_t float_type(mx::Dtype dtype) {
                               : kBFloat16;
 }
 
+bool can_fetch(const RowOperand& rows, int width) {
+  return (rows.access & kVectors) && width * rows.array.itemsize() == 16;
+}
+
 int32_t row_count(const mx::array& x) {
   auto rows = static_cast<int64_t>(x.size()) / std::max(x.shape(-1), 1);
   if (rows > kInt32Max || x.shape(-1) > kLongestRow) {
@@ -166,6 +170,10 @@ RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
   if (!fits(stride) || !fits(step_of(a))) {
     auto copy = gather(a, RowRuns({&a}).axes(), plan);
     return read_parameter(copy, width, plan);
+  }
+  if (heads == 1 && step_of(a) == 1) {
+    parameter.access |= kOneRow;
+    return parameter;
   }
   parameter.access |= kStrided;
   parameter.layout = {

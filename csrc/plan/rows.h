@@ -20,6 +20,9 @@ struct RowOperand {
 // The kernels' FloatType.
 int32_t float_type(mx::Dtype dtype);
 
+// Whether its vectors are of 16 bytes, as the kernels' can_fetch has it.
+bool can_fetch(const RowOperand& rows, int width);
+
 // The number of rows of x. Throws if it is beyond what kernels count to.
 int32_t row_count(const mx::array& x);
 

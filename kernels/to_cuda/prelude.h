@@ -111,8 +111,24 @@ __forceinline__ float2& operator+=(float2& a, float2 b) {
   return a = a + b;
 }
 
+__forceinline__ float2 operator*(float2 a, float b) {
+  return float2(a.x * b, a.y * b);
+}
+
 __forceinline__ float2 operator/(float2 a, float b) {
   return float2(a.x / b, a.y / b);
+}
+
+struct alignas(16) float3 {
+  float x, y, z;
+
+  float3() = default;
+  __forceinline__ explicit float3(float v) : x(v), y(v), z(v) {}
+  __forceinline__ float3(float x, float y, float z) : x(x), y(y), z(z) {}
+};
+
+__forceinline__ float3 operator*(float3 a, float b) {
+  return float3(a.x * b, a.y * b, a.z * b);
 }
 
 struct half4;
@@ -121,6 +137,7 @@ struct alignas(16) float4 {
   float x, y, z, w;
 
   float4() = default;
+  __forceinline__ explicit float4(float v) : x(v), y(v), z(v), w(v) {}
   __forceinline__ float4(float x, float y, float z, float w)
       : x(x),
         y(y),
@@ -129,11 +146,24 @@ struct alignas(16) float4 {
   explicit float4(half4 v);
 };
 
+__forceinline__ float4 operator*(float4 a, float b) {
+  return float4(a.x * b, a.y * b, a.z * b, a.w * b);
+}
+
 struct alignas(8) half4 {
   half x, y, z, w;
 
   half4() = default;
+#if __CUDA_ARCH__ >= 800
+  __forceinline__ explicit half4(float4 v) {
+    uint2 bits;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits.x) : "f"(v.y), "f"(v.x));
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits.y) : "f"(v.w), "f"(v.z));
+    memcpy(this, &bits, sizeof(bits));
+  }
+#else
   __forceinline__ explicit half4(float4 v) : x(v.x), y(v.y), z(v.z), w(v.w) {}
+#endif
 };
 
 __forceinline__ float4::float4(half4 v) : x(v.x), y(v.y), z(v.z), w(v.w) {}
@@ -162,13 +192,47 @@ __forceinline__ void simdgroup_barrier(mem_flags) {
   __syncwarp();
 }
 
+// The compiler is not to remember what the values unpacked before were.
+__forceinline__ void keep_packed(uint4& v) {
+  asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
+}
+
+// Shared memory in slots of 16 bytes, of which each thread has its own. Copies
+// to them are waited for in the order in which they were begun, all since the
+// last group_copies() together.
+extern __shared__ uint4 slots[];
+
+__forceinline__ uint4* slot_of_thread(int i) {
+  return slots + i * GROUP_SIZE + threadIdx.x;
+}
+
+__forceinline__ void copy_to_slot(int i, const void* from) {
+  auto to = static_cast<uint>(__cvta_generic_to_shared(slot_of_thread(i)));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from)
+               : "memory");
+}
+
+__forceinline__ void group_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Until no more than `pending` groups are on their way.
+template <int pending>
+__forceinline__ void await_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+
 template <typename T>
 T simd_sum(T) = delete;
 
-// The same bits in every lane: each step adds the same two numbers in both.
-__forceinline__ float simd_sum(float v) {
+// The same bits in every lane: each step adds the same two numbers in both. Of
+// values that repeat after `lanes`, a power of two, the sum of so many.
+__forceinline__ float simd_sum(float v, int lanes = 32) {
+#pragma unroll
   for (int step = 16; step > 0; step /= 2) {
-    v += __shfl_xor_sync(0xffffffffu, v, step);
+    if (step < lanes) {
+      v += __shfl_xor_sync(0xffffffffu, v, step);
+    }
   }
   return v;
 }
@@ -181,7 +245,7 @@ using ::min;
 namespace precise {
 
 __forceinline__ float rsqrt(float v) {
-  return 1.0f / ::sqrtf(v);
+  return ::rsqrtf(v);
 }
 
 __forceinline__ float sqrt(float v) {

@@ -22,6 +22,9 @@ PRELUDE = Path(__file__).with_name("prelude.h")
 # specialisation of a kernel.
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--fmad=false")
 
+# Kernels leave room on a processor for this many threads, with 128 registers each.
+_BOUNDS = "__launch_bounds__(GROUP_SIZE, GROUP_SIZE < 512 ? 512 / GROUP_SIZE : 1)"
+
 _MARKER = re.compile(r'^# (\d+) "(.*?)".*$', re.MULTILINE)
 
 
@@ -134,7 +137,7 @@ def _rewrite_attributes(tokens: Tokens, declared: Declarations):
             if body is None or start < block_end:
                 raise SourceError(f"{tokens.where(start)}: a kernel without a body, or in a block")
             template = "" if heads[body].is_template else "template <int = 0> "
-            tokens[start] = f"{template}__global__ __launch_bounds__(GROUP_SIZE)"
+            tokens[start] = f"{template}__global__ {_BOUNDS}"
         if tokens[i].startswith("{"):
             block_end = max(block_end, tokens.close(i))
         i += 1

@@ -80,14 +80,26 @@ void check_same_shape(
   }
 }
 
+namespace {
+
+bool is_vector(const mx::array& a, int length) {
+  return a.ndim() == 1 && a.shape(0) == length;
+}
+
+bool is_matrix(const mx::array& a, int rows, int columns) {
+  return a.ndim() == 2 && a.shape(0) == rows && a.shape(1) == columns;
+}
+
+} // namespace
+
 void check_vector(
     const char* op,
     const char* argument,
     const mx::array& v,
     const mx::array& x) {
   check_dtype(op, argument, v.dtype());
-  mx::Shape row{x.shape(-1)};
-  if (v.shape() != row) {
+  if (!is_vector(v, x.shape(-1))) {
+    mx::Shape row{x.shape(-1)};
     refuse(
         op,
         std::string(argument) + " must have shape " + text(row) +
@@ -102,11 +114,12 @@ void check_head_weight(
     const char* x_name,
     const mx::array& x) {
   check_dtype(op, argument, weight.dtype());
-  mx::Shape shared{x.shape(-1)}, per_head = shared;
-  if (x.ndim() > 1) {
-    per_head = {x.shape(-2), x.shape(-1)};
-  }
-  if (weight.shape() != shared && weight.shape() != per_head) {
+  int length = x.shape(-1);
+  bool has_heads = x.ndim() > 1;
+  if (!is_vector(weight, length) &&
+      !(has_heads && is_matrix(weight, x.shape(-2), length))) {
+    mx::Shape shared{length};
+    auto per_head = has_heads ? mx::Shape{x.shape(-2), length} : shared;
     refuse(
         op,
         std::string(argument) + " must have shape " + text(shared) + " or " +

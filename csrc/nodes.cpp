@@ -26,16 +26,52 @@ bool has_kernel(
   return false;
 }
 
+namespace {
+
+// As array::make_arrays: each output has the others as siblings.
+void make_siblings(Arrays& outputs) {
+  if (outputs.size() == 1) {
+    return;
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    Arrays others;
+    others.reserve(outputs.size() - 1);
+    others.insert(others.end(), outputs.begin(), outputs.begin() + i);
+    others.insert(others.end(), outputs.begin() + i + 1, outputs.end());
+    outputs[i].set_siblings(std::move(others), i);
+  }
+}
+
+} // namespace
+
 Arrays norm_node(
     const NormSpec& spec,
     mx::Dtype dtype,
     Arrays inputs,
     mx::Stream stream) {
   auto node = std::make_shared<Norm>(stream, spec, dtype);
-  auto shapes = node->output_shapes(inputs);
-  auto dtypes = node->output_dtypes(inputs);
-  return array::make_arrays(
-      std::move(shapes), dtypes, std::move(node), std::move(inputs));
+  node->check_shapes(inputs);
+  size_t n_inputs = spec.n_inputs();
+  size_t n_outputs = inputs.size() / n_inputs * spec.n_outputs();
+  Arrays outputs;
+  outputs.reserve(n_outputs);
+  // The last output takes the vector itself, whose elements stay in place.
+  auto add = [&](const array& like, mx::Dtype dtype) {
+    bool last = outputs.size() + 1 == n_outputs;
+    outputs.emplace_back(
+        like.shape(), dtype, node, last ? std::move(inputs) : inputs);
+  };
+  auto* first = inputs.data();
+  auto* end = first + inputs.size();
+  for (; first != end; first += n_inputs) {
+    NormInputs in(spec, first);
+    add(in.x, dtype);
+    if (in.residual) {
+      add(in.x, mx::result_type(in.x, *in.residual));
+    }
+  }
+  make_siblings(outputs);
+  return outputs;
 }
 
 Arrays make_norm(

@@ -213,10 +213,8 @@ bool Norm::is_equivalent(const Primitive& other) const {
   return spec_ == o.spec_ && dtype_ == o.dtype_;
 }
 
-std::vector<mx::Shape> Norm::output_shapes(const Arrays& inputs) {
-  std::vector<mx::Shape> shapes;
+void Norm::check_shapes(const Arrays& inputs) const {
   for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
-    // Shapeless compile asks at every call, where shapes may no longer fit.
     NormInputs in(spec_, &inputs[i]);
     if (in.residual) {
       check_same_shape(name(), "residual", *in.residual, in.x);
@@ -227,7 +225,15 @@ std::vector<mx::Shape> Norm::output_shapes(const Arrays& inputs) {
     if (in.bias) {
       check_vector(name(), "bias", *in.bias, in.x);
     }
-    shapes.insert(shapes.end(), spec_.n_outputs(), in.x.shape());
+  }
+}
+
+std::vector<mx::Shape> Norm::output_shapes(const Arrays& inputs) {
+  // Shapeless compile asks at every call, where shapes may no longer fit.
+  check_shapes(inputs);
+  std::vector<mx::Shape> shapes;
+  for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
+    shapes.insert(shapes.end(), spec_.n_outputs(), inputs[i].shape());
   }
   return shapes;
 }

@@ -30,6 +30,9 @@ class Norm : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
   std::vector<mx::Dtype> output_dtypes(const Arrays& inputs) const;
 
+  // Throws std::invalid_argument where shapes do not fit each other.
+  void check_shapes(const Arrays& inputs) const;
+
   const NormSpec& spec() const {
     return spec_;
   }

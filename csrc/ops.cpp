@@ -80,11 +80,12 @@ NormSpec make_spec(
 Arrays normalise(
     const char* op,
     bool centre,
-    const std::vector<Operands>& tensors,
+    std::initializer_list<Operands> tensors,
     const Options& options) {
-  auto spec = make_spec(op, centre, tensors[0], options);
+  auto spec = make_spec(op, centre, *tensors.begin(), options);
   auto dtype = mx::float32;
   Arrays inputs;
+  inputs.reserve(spec.n_inputs() * tensors.size());
   for (auto& [x, residual, weight, bias] : tensors) {
     auto sum_dtype = residual ? mx::result_type(x, *residual) : x.dtype();
     dtype = options.dtype.value_or(sum_dtype);
@@ -145,8 +146,12 @@ mx::array normalise_parts_of_rows(
       mx::to_stream(options.stream));
 }
 
-std::pair<mx::array, mx::array> as_pair(const Arrays& outputs) {
-  return {outputs[0], outputs[1]};
+mx::array only(Arrays outputs) {
+  return std::move(outputs[0]);
+}
+
+std::pair<mx::array, mx::array> as_pair(Arrays outputs) {
+  return {std::move(outputs[0]), std::move(outputs[1])};
 }
 
 } // namespace
@@ -166,7 +171,7 @@ mx::array rms_norm(
   if (group && group->size() > 1) {
     return normalise_parts_of_rows(op, operands, options, *group);
   }
-  return normalise_rows(op, /* centre= */ false, operands, options)[0];
+  return only(normalise_rows(op, /* centre= */ false, operands, options));
 }
 
 mx::array layer_norm(
@@ -178,11 +183,11 @@ mx::array layer_norm(
     const OptionalString& rounding,
     OptionalDtype dtype,
     mx::StreamOrDevice stream) {
-  return normalise_rows(
+  return only(normalise_rows(
       "layer_norm",
       /* centre= */ true,
       {x, nullptr, weight, bias},
-      {eps, weight_offset, false, rounding, dtype, stream})[0];
+      {eps, weight_offset, false, rounding, dtype, stream}));
 }
 
 std::pair<mx::array, mx::array> add_rms_norm(
@@ -233,11 +238,11 @@ mx::array head_rms_norm(
   if (weight) {
     check_head_weight(op, "weight", *weight, "x", x);
   }
-  return normalise(
+  return only(normalise(
       op,
       /* centre= */ false,
       {{x, nullptr, weight, none}},
-      {eps, weight_offset, false, rounding, dtype, stream})[0];
+      {eps, weight_offset, false, rounding, dtype, stream}));
 }
 
 std::pair<mx::array, mx::array> qk_norm(

@@ -1,5 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "csrc/outputs.h"
@@ -18,22 +19,29 @@ mx::allocator::Data none() {
   return mx::allocator::Data(mx::allocator::Buffer{nullptr}, nullptr);
 }
 
-// An array of which MLX may know the number of its bytes only.
-mx::array without_memory(size_t size) {
-  mx::array bytes({1}, mx::uint8, nullptr, {});
-  bytes.set_data(none(), size, {1}, {true, true, true});
-  return bytes;
+mx::array without_memory(mx::Shape shape, mx::Dtype dtype) {
+  mx::array a(std::move(shape), dtype, nullptr, {});
+  a.set_data(none());
+  return a;
 }
 
 // MLX's conversion of contiguous arrays, which takes memory for as many
-// elements as its input has before it looks whether its output has any.
-std::shared_ptr<mx::Primitive> conversion_on(mx::Stream stream) {
-  thread_local std::unordered_map<int, std::shared_ptr<mx::Primitive>> made;
-  auto& conversion = made[stream.index];
-  if (!conversion) {
-    conversion = mx::astype(mx::array(0), mx::uint8, stream).primitive_ptr();
+// elements as its input has before it looks whether its output has any. Its
+// arrays are made once and have no memory between calls.
+struct Conversion {
+  std::shared_ptr<mx::Primitive> primitive;
+  // Of another size of item than the output, which so never takes its buffer.
+  std::vector<mx::array> input{without_memory({1}, mx::uint16)};
+  std::vector<mx::array> output{without_memory({0}, mx::uint8)};
+
+  explicit Conversion(mx::Stream stream)
+      : primitive(mx::astype(mx::array(0), mx::uint8, stream).primitive_ptr()) {
   }
-  return conversion;
+};
+
+Conversion& conversion_on(mx::Stream stream) {
+  thread_local std::unordered_map<int, Conversion> made;
+  return made.try_emplace(stream.index, stream).first->second;
 }
 
 } // namespace
@@ -46,12 +54,16 @@ void allocate_new(mx::array& out, mx::Stream stream) {
     out.set_data(mx::allocator::malloc(out.nbytes()));
     return;
   }
-  auto conversion = conversion_on(stream);
-  mx::Shape empty{0};
-  std::vector<mx::array> memory{mx::array(empty, mx::uint8, conversion, {})};
-  conversion->eval_gpu({without_memory(out.nbytes())}, memory);
-  out.set_data(none()); // sets flags and strides
-  out.copy_shared_buffer(memory[0], out.strides(), out.flags(), out.size());
+  auto& [primitive, input, output] = conversion_on(stream);
+  auto& bytes = input[0];
+  auto& memory = output[0];
+  bytes.copy_shared_buffer(bytes, bytes.strides(), bytes.flags(), out.nbytes());
+  primitive->eval_gpu(input, output);
+  const auto& shape = out.shape();
+  bool column = std::ranges::count(shape, 1) + 1 >= std::ssize(shape);
+  out.copy_shared_buffer(
+      memory, out.strides(), {true, true, column}, out.size());
+  memory.copy_shared_buffer(bytes); // which has none
 }
 
 } // namespace mlx_norms

@@ -1,7 +1,5 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include <cstring>
-
 #include "csrc/cuda/driver.h"
 #include "csrc/cuda/imports.h"
 #include "csrc/cuda/module.h"
@@ -16,7 +14,8 @@ namespace cu = mx::cu;
 
 constexpr int kBuffers = 31; // as many as Metal has
 
-// A launch's arguments as the driver takes them: the address of each value.
+// A launch's arguments as the driver takes them: the address of each value. The
+// launch holds its scalars and must outlive them.
 class Arguments {
  public:
   Arguments(const Launch& launch, const cuda::KernelText& text) {
@@ -27,11 +26,12 @@ class Arguments {
       put(out);
     }
     for (const auto& s : launch.scalars) {
-      std::memcpy(values_[s.index], s.words.data(), 4 * s.count);
+      bound_[s.index] = s.words.data();
     }
     int n = 0;
     for (const auto& parameter : text.parameters) {
-      addresses_[n++] = values_[parameter.index];
+      auto* value = bound_[parameter.index];
+      addresses_[n++] = const_cast<void*>(value ? value : kUnbound);
     }
   }
 
@@ -43,11 +43,15 @@ class Arguments {
   void put(const Launch::Array& a) {
     auto* buffer = static_cast<const cu::CudaBuffer*>(a.array.buffer().ptr());
     auto* data = static_cast<char*>(buffer->data) + a.array.offset() + a.offset;
-    std::memcpy(values_[a.index], &data, sizeof(data));
+    pointers_[a.index] = data;
+    bound_[a.index] = &pointers_[a.index];
   }
 
-  // By buffer index; null and zero where nothing is bound.
-  alignas(8) uint32_t values_[kBuffers][6] = {};
+  // Null and zero, for what the launch does not bind.
+  alignas(8) static constexpr uint32_t kUnbound[6] = {};
+
+  const void* bound_[kBuffers] = {}; // by buffer index
+  char* pointers_[kBuffers];
   void* addresses_[kBuffers];
 };
 
@@ -72,7 +76,7 @@ void add_launch(const Launch& launch, int device, cu::CommandEncoder& encoder) {
         arguments.addresses());
   } catch (const std::exception& e) {
     throw KernelError(
-        "[mlx_norms] Kernel " + launch.kernel +
+        "[mlx_norms] Kernel " + launch.kernel.text() +
         " cannot be launched: " + e.what());
   }
 }

@@ -13,30 +13,40 @@ namespace mlx_norms::cuda {
 
 namespace {
 
-// What a kernel is specialised by.
+// What a kernel is specialised by, with zeros past the last constant.
 struct Key {
-  std::vector<int32_t> words;
-  std::string name;
+  KernelName name;
+  int device;
+  uint32_t threads;                  // of a group
+  std::array<uint8_t, 32> constants; // in the order of the kernel's plan
 
   bool operator==(const Key&) const = default;
 };
 
 struct Hash {
   size_t operator()(const Key& key) const {
-    size_t hash = std::hash<std::string>()(key.name);
-    for (auto word : key.words) {
-      hash = (hash ^ static_cast<uint32_t>(word)) * 0x100000001b3u;
+    constexpr size_t kWords = sizeof(Key) / sizeof(uint64_t);
+    uint64_t hash = 0;
+    for (auto word : std::bit_cast<std::array<uint64_t, kWords>>(key)) {
+      hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+      hash ^= hash >> 32;
     }
     return hash;
   }
 };
 
 Key key_of(const Launch& launch, int device) {
-  Key key{{device}, launch.kernel};
-  key.words.reserve(launch.constants.size() + 2);
-  key.words.push_back(launch.group[0] * launch.group[1] * launch.group[2]);
-  for (const auto& c : launch.constants) { // in the order of the kernel's plan
-    key.words.push_back(c.value);
+  const auto& [x, y, z] = launch.group;
+  Key key{launch.kernel, device, x * y * z, {}};
+  size_t n = 0;
+  for (const auto& c : launch.constants) {
+    auto value = static_cast<uint8_t>(c.value);
+    if (value != c.value) {
+      throw KernelError(
+          "[mlx_norms] A constant of kernel " + launch.kernel.text() +
+          " does not fit a byte.");
+    }
+    key.constants.at(n++) = value;
   }
   return key;
 }
@@ -51,23 +61,24 @@ const KernelText& text_of(const std::string& name) {
 }
 
 Kernel load(const Launch& launch, int device) {
-  const auto& text = text_of(launch.kernel);
+  auto name = launch.kernel.text();
+  const auto& text = text_of(name);
   auto cubin = cubin_for(launch, text, compute_capability(device));
   CUmod_st* module; // kept for the process
   check_driver(
       driver().module_load_data(&module, cubin.code.data()),
-      "Loading kernel " + launch.kernel);
+      "Loading kernel " + name);
   Kernel kernel{&text, nullptr};
   check_driver(
       driver().module_get_function(
           &kernel.function, module, cubin.symbol.c_str()),
-      "Finding kernel " + launch.kernel);
+      "Finding kernel " + name);
   if (launch.slot_bytes > 0) {
     constexpr int kMaxDynamicSharedSize = 8; // CU_FUNC_ATTRIBUTE_...
     check_driver(
         driver().func_set_attribute(
             kernel.function, kMaxDynamicSharedSize, launch.slot_bytes),
-        "Giving shared memory to kernel " + launch.kernel);
+        "Giving shared memory to kernel " + name);
   }
   return kernel;
 }
@@ -77,11 +88,11 @@ Kernel load(const Launch& launch, int device) {
 const Kernel& kernel_for(const Launch& launch, int device) {
   static std::mutex mutex;
   static auto* kernels = new std::unordered_map<Key, Kernel, Hash>();
-  std::lock_guard lock(mutex);
   auto key = key_of(launch, device);
+  std::lock_guard lock(mutex);
   auto it = kernels->find(key);
   if (it == kernels->end()) {
-    it = kernels->emplace(std::move(key), load(launch, device)).first;
+    it = kernels->emplace(key, load(launch, device)).first;
   }
   return it->second;
 }

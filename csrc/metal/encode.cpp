@@ -15,7 +15,7 @@ namespace metal = mx::metal;
 
 // The kernel's name with its constants' values: MLX keeps pipelines by it.
 std::string specialised_name(const Launch& launch) {
-  std::string name = launch.kernel;
+  auto name = launch.kernel.text();
   for (const auto& c : launch.constants) {
     name += '_' + std::to_string(c.index) + '_' + std::to_string(c.value);
   }
@@ -34,10 +34,10 @@ MTL::ComputePipelineState* pipeline(
   auto* library = kernel_library(device);
   try {
     return device.get_kernel(
-        launch.kernel, library, specialised_name(launch), constants);
+        launch.kernel.text(), library, specialised_name(launch), constants);
   } catch (const std::exception& e) {
     throw KernelError(
-        "[mlx_norms] Kernel " + launch.kernel +
+        "[mlx_norms] Kernel " + launch.kernel.text() +
         " cannot be built: " + e.what());
   }
 }
@@ -54,9 +54,10 @@ void check_group_size(
   auto most = pipeline->maxTotalThreadsPerThreadgroup();
   if (threads > most) {
     throw KernelError(
-        "[mlx_norms] Kernel " + launch.kernel + " needs threadgroups of " +
-        std::to_string(threads) + " threads, and this GPU runs it with " +
-        std::to_string(most) + " at most.");
+        "[mlx_norms] Kernel " + launch.kernel.text() +
+        " needs threadgroups of " + std::to_string(threads) +
+        " threads, and this GPU runs it with " + std::to_string(most) +
+        " at most.");
   }
 }
 

@@ -17,6 +17,26 @@ namespace mlx_norms {
 
 namespace mx = mlx::core;
 
+// A kernel as its text has it: a family, and what it is instantiated for.
+struct KernelName {
+  const char* family; // a literal
+  int first = 0;      // 0: none
+  int second = 0;
+
+  bool operator==(const KernelName&) const = default;
+
+  // family, family_first or family_first_second
+  std::string text() const {
+    std::string name = family;
+    for (int number : {first, second}) {
+      if (number != 0) {
+        name += '_' + std::to_string(number);
+      }
+    }
+    return name;
+  }
+};
+
 // One run of a kernel. Arguments stand at the buffer indices that the kernel
 // declares: inputs, then outputs, then scalars of 32 bits.
 struct Launch {
@@ -36,19 +56,17 @@ struct Launch {
     std::array<uint32_t, 6> words;
   };
 
-  std::string kernel;
+  // Inline: most calls are one launch, whose cost on the host is what counts.
+  KernelName kernel;
   mx::SmallVector<Constant, 32> constants;
-  std::vector<Array> inputs;
-  std::vector<Array> outputs;
+  mx::SmallVector<Array, 6> inputs;
+  mx::SmallVector<Array, 4> outputs;
   mx::SmallVector<Scalars, 16> scalars;
   std::array<uint32_t, 3> groups = {1, 1, 1}; // threadgroups in the grid
   std::array<uint32_t, 3> group = {1, 1, 1};  // threads in each
   uint32_t slot_bytes = 0; // of threadgroup memory beside the kernel's own
 
-  Launch() {
-    inputs.reserve(6);
-    outputs.reserve(3);
-  }
+  explicit Launch(KernelName kernel) : kernel(kernel) {}
 
   void constant(int index, bool value) {
     constants.push_back({index, value, true});
@@ -76,8 +94,14 @@ struct Launch {
 
 struct LaunchPlan {
   mx::Stream stream;
-  std::vector<Launch> launches;
+  mx::SmallVector<Launch, 1> launches;
   std::vector<mx::array> temporaries; // to be held until the launches ran
+
+  // Adds a launch, to be filled in before the next one is added.
+  Launch& launch(KernelName kernel) {
+    launches.emplace_back(kernel);
+    return launches.back();
+  }
 
   // An uninitialised array that lives as long as the launches.
   mx::array temporary(mx::Shape shape, mx::Dtype dtype);

@@ -65,7 +65,7 @@ LaunchPlan plan_norm(
     NormInputs in;
     const mx::array* out;
   };
-  std::vector<Tensor> tensors;
+  mx::SmallVector<Tensor, 2> tensors;
   for (size_t i = 0, o = 0; i < inputs.size();
        i += spec.n_inputs(), o += spec.n_outputs()) {
     if (inputs[i].size() > 0) {
@@ -98,9 +98,7 @@ LaunchPlan plan_norm(
   auto rows1 = row_count(in.x);
   auto rows2 = second ? row_count(second->in.x) : 0;
 
-  Launch launch;
-  launch.kernel =
-      "norm_" + std::to_string(width) + "_" + std::to_string(geometry.vectors);
+  auto& launch = plan.launch({"norm", width, geometry.vectors});
   launch.constant(kSimdsPerRow, geometry.simds);
   launch.constant(kLooped, geometry.looped);
   launch.constant(kCentre, spec.centre);
@@ -141,7 +139,6 @@ LaunchPlan plan_norm(
   auto teams = static_cast<uint32_t>(rows1) + static_cast<uint32_t>(rows2);
   launch.groups[0] = ceil_div<uint32_t>(teams, geometry.teams_per_group());
   launch.group[0] = geometry.group_size();
-  plan.launches.push_back(std::move(launch));
   return plan;
 }
 

@@ -120,8 +120,7 @@ Launch sum_partials(
     int count,
     int columns) {
   using namespace sum_kernel;
-  Launch launch;
-  launch.kernel = "sum_partials";
+  Launch launch({"sum_partials"});
   launch.constant(kGradientType, float_type(gradient.dtype()));
   launch.input(kPartials, partials);
   launch.output(kGradient, gradient);
@@ -180,9 +179,7 @@ Launch rows_launch(
   using namespace rows_kernel;
   const auto& norm = b.spec.norm;
   int width = b.geometry.width;
-  Launch launch;
-  launch.kernel = "norm_vjp_" + std::to_string(width) + "_" +
-      std::to_string(b.geometry.vectors);
+  Launch launch({"norm_vjp", width, b.geometry.vectors});
   launch.constant(kSimdsPerRow, b.geometry.simds);
   launch.constant(kLooped, b.geometry.looped);
   launch.constant(kCentre, norm.centre);
@@ -236,8 +233,7 @@ Launch rows_launch(
 Launch columns_launch(const Backward& b) {
   using namespace columns_kernel;
   int width = b.geometry.width;
-  Launch launch;
-  launch.kernel = "parameter_gradients_" + std::to_string(width);
+  Launch launch({"parameter_gradients", width});
   launch.constant(kWhole, b.length % width == 0);
   launch.constant(kSumsWeight, b.spec.weight);
   launch.constant(kSumsBias, b.spec.bias);

@@ -96,8 +96,7 @@ mx::array gather(
     for (size_t i = outer; i-- > 0; rest /= axes[i].size) {
       offset += rest % axes[i].size * axes[i].strides[0];
     }
-    Launch launch;
-    launch.kernel = "gather_rows_" + std::to_string(a.itemsize());
+    auto& launch = plan.launch({"gather_rows", static_cast<int>(a.itemsize())});
     launch.input(0, a, offset * a.itemsize());
     launch.output(1, dense, n * rows * a.shape(-1) * a.itemsize());
     launch.scalar(2, layout);
@@ -108,7 +107,6 @@ mx::array gather(
         static_cast<uint32_t>(rows),
         ceil_div<uint32_t>(a.shape(-1), kGatherThreads),
         1};
-    plan.launches.push_back(std::move(launch));
   }
   return dense;
 }

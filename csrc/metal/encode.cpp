@@ -76,7 +76,7 @@ void encode(LaunchPlan plan) {
   auto& device = metal::device(plan.stream.device);
   auto& encoder = metal::get_command_encoder(plan.stream);
   // Before anything can throw: launches that were encoded will run.
-  encoder.add_temporaries(std::move(plan.temporaries));
+  encoder.add_temporaries({plan.temporaries.begin(), plan.temporaries.end()});
   for (auto& launch : plan.launches) {
     auto* kernel = pipeline(device, launch);
     check_group_size(launch, kernel);

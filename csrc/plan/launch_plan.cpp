@@ -6,11 +6,10 @@
 
 namespace mlx_norms {
 
-mx::array LaunchPlan::temporary(mx::Shape shape, mx::Dtype dtype) {
+const mx::array& LaunchPlan::temporary(mx::Shape shape, mx::Dtype dtype) {
   mx::array a(std::move(shape), dtype, nullptr, {});
   allocate_new(a, stream);
-  temporaries.push_back(a);
-  return a;
+  return temporaries.emplace_back(std::move(a));
 }
 
 } // namespace mlx_norms

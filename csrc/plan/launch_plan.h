@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <list>
 #include <string>
-#include <vector>
 
 #include "mlx/array.h"
 
@@ -48,7 +48,12 @@ struct Launch {
   struct Array {
     int index;
     mx::array array;
-    int64_t offset = 0; // in bytes
+    int64_t offset; // in bytes
+
+    Array(int index, const mx::array& array, int64_t offset)
+        : index(index),
+          array(array),
+          offset(offset) {}
   };
   struct Scalars { // one, or several that are bound together
     int index;
@@ -74,11 +79,11 @@ struct Launch {
   void constant(int index, int32_t value) {
     constants.push_back({index, value, false});
   }
-  void input(int index, mx::array array, int64_t offset = 0) {
-    inputs.push_back({index, std::move(array), offset});
+  void input(int index, const mx::array& array, int64_t offset = 0) {
+    inputs.emplace_back(index, array, offset);
   }
-  void output(int index, mx::array array, int64_t offset = 0) {
-    outputs.push_back({index, std::move(array), offset});
+  void output(int index, const mx::array& array, int64_t offset = 0) {
+    outputs.emplace_back(index, array, offset);
   }
   void scalar(int index, int32_t value) {
     scalars.push_back({index, 1, {std::bit_cast<uint32_t>(value)}});
@@ -95,7 +100,9 @@ struct Launch {
 struct LaunchPlan {
   mx::Stream stream;
   mx::SmallVector<Launch, 1> launches;
-  std::vector<mx::array> temporaries; // to be held until the launches ran
+  std::list<mx::array> temporaries; // to be held until the launches ran
+
+  explicit LaunchPlan(mx::Stream stream) : stream(stream) {}
 
   // Adds a launch, to be filled in before the next one is added.
   Launch& launch(KernelName kernel) {
@@ -104,7 +111,7 @@ struct LaunchPlan {
   }
 
   // An uninitialised array that lives as long as the launches.
-  mx::array temporary(mx::Shape shape, mx::Dtype dtype);
+  const mx::array& temporary(mx::Shape shape, mx::Dtype dtype);
 };
 
 // Adds the plan's launches to its stream. Defined by each backend.

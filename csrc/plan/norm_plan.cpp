@@ -59,7 +59,7 @@ LaunchPlan plan_norm(
     const std::vector<mx::array>& inputs,
     const std::vector<mx::array>& outputs,
     mx::Stream stream) {
-  LaunchPlan plan{stream, {}, {}};
+  LaunchPlan plan(stream);
   // The tensors with anything in them: where their inputs and outputs begin.
   struct Tensor {
     NormInputs in;
@@ -111,8 +111,8 @@ LaunchPlan plan_norm(
   launch.constant(kRoundEarly, spec.rounding == Rounding::Early);
   launch.constant(kPaired, second != nullptr);
   launch.constant(kHasWeight2, weight2.has_value());
-  auto read = [&](int buffer, int access_constant, auto& rows) {
-    bind(launch, buffer, buffer + kLayouts, access_constant, std::move(rows));
+  auto read = [&](int buffer, int access_constant, const auto& rows) {
+    bind(launch, buffer, buffer + kLayouts, access_constant, rows);
   };
   read(kX, kXAccess, x);
   read(kResidual, kResidualAccess, residual);

@@ -187,7 +187,7 @@ Launch rows_launch(
   launch.constant(kHasWeight, weight.has_value());
   launch.constant(kHasWeightOffset, norm.weight_offset != 0);
   launch.constant(kHasSumCotangent, sum_cotangent.has_value());
-  launch.constant(kClampedSum, norm.clamp && b.s.array.dtype() == mx::float16);
+  launch.constant(kClampedSum, norm.clamp && b.s.array->dtype() == mx::float16);
   launch.constant(kWantInput, b.spec.input);
   launch.constant(kWantWeight, b.spec.weight && !by_columns);
   launch.constant(kWantBias, b.spec.bias && !by_columns);
@@ -272,7 +272,7 @@ LaunchPlan plan_norm_vjp(
     const std::vector<mx::array>& inputs,
     const std::vector<mx::array>& outputs,
     mx::Stream stream) {
-  LaunchPlan plan{stream, {}, {}};
+  LaunchPlan plan(stream);
   NormVJPInputs in(spec.norm, inputs.data());
   auto next = outputs.begin();
   auto* input = spec.input ? &*next++ : nullptr;

@@ -24,17 +24,26 @@ int64_t step_of(const mx::array& a) {
   return a.shape(-1) == 1 ? 1 : a.strides(-1);
 }
 
-// Whether every vector of `width` elements begins where the kernels' loads of
-// at most 16 bytes may.
+// Where a vector of `width` elements may begin: the kernels load at most 16
+// bytes at once. A power of two.
+int64_t alignment_of(const mx::array& a, int width) {
+  return std::min<int64_t>(16, width * a.itemsize());
+}
+
+bool is_multiple(int64_t bytes, int64_t alignment) {
+  return (bytes & (alignment - 1)) == 0;
+}
+
+// Whether every vector of `width` elements begins where it may.
 bool aligned(
     const mx::array& a,
     int width,
     const std::vector<RowRuns::Axis>& axes) {
-  int64_t alignment = std::min<int64_t>(16, width * a.itemsize());
-  return a.offset() % alignment == 0 &&
+  auto alignment = alignment_of(a, width);
+  return is_multiple(a.offset(), alignment) &&
       std::all_of(axes.begin(), axes.end(), [&](const auto& axis) {
            return axis.size == 1 ||
-               axis.strides[0] * a.itemsize() % alignment == 0;
+               is_multiple(axis.strides[0] * a.itemsize(), alignment);
          });
 }
 
@@ -66,11 +75,11 @@ bool make_layout(
 
 // Launches that copy a's rows to a row-contiguous array, one for each index of
 // the outer axes.
-mx::array gather(
+const mx::array& gather(
     const mx::array& a,
     const std::vector<RowRuns::Axis>& axes,
     LaunchPlan& plan) {
-  auto dense = plan.temporary(a.shape(), a.dtype());
+  const auto& dense = plan.temporary(a.shape(), a.dtype());
   // The innermost axes that fit a layout; each launch takes one index of each
   // of the others.
   size_t outer = axes.size();
@@ -114,7 +123,7 @@ mx::array gather(
 RowOperand
 operand(const mx::array& a, int width, std::vector<RowRuns::Axis> axes) {
   bool vectors = step_of(a) == 1 && aligned(a, width, axes);
-  return {a, float_type(a.dtype()) | (vectors ? kVectors : 0), {}};
+  return {&a, float_type(a.dtype()) | (vectors ? kVectors : 0), {}};
 }
 
 } // namespace
@@ -141,7 +150,7 @@ int32_t row_count(const mx::array& x) {
 
 RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan) {
   if (a.flags().row_contiguous) {
-    return {a, write_access(a, width), {}};
+    return {&a, write_access(a, width), {}};
   }
   auto axes = RowRuns({&a}).axes();
   auto rows = operand(a, width, axes);
@@ -155,18 +164,18 @@ RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan) {
     rows.access |= kStrided;
     return rows;
   }
-  auto copy = gather(a, axes, plan);
-  return {copy, write_access(copy, width), {}};
+  const auto& copy = gather(a, axes, plan);
+  return {&copy, write_access(copy, width), {}};
 }
 
 RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
   auto parameter = a.flags().row_contiguous
-      ? RowOperand{a, write_access(a, width), {}}
+      ? RowOperand{&a, write_access(a, width), {}}
       : operand(a, width, RowRuns({&a}).axes());
   auto heads = a.ndim() == 2 ? a.shape(0) : 1;
   auto stride = a.ndim() == 2 ? a.strides(0) : 0;
   if (!fits(stride) || !fits(step_of(a))) {
-    auto copy = gather(a, RowRuns({&a}).axes(), plan);
+    const auto& copy = gather(a, RowRuns({&a}).axes(), plan);
     return read_parameter(copy, width, plan);
   }
   if (heads == 1 && step_of(a) == 1) {
@@ -185,10 +194,10 @@ RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
 }
 
 int32_t write_access(const mx::array& a, int width) {
-  int64_t alignment = std::min<int64_t>(16, width * a.itemsize());
+  auto alignment = alignment_of(a, width);
   auto length = static_cast<size_t>(a.shape(-1));
-  bool vectors = a.offset() % alignment == 0 &&
-      (a.size() == length || length * a.itemsize() % alignment == 0);
+  bool vectors = is_multiple(a.offset(), alignment) &&
+      (a.size() == length || is_multiple(length * a.itemsize(), alignment));
   return float_type(a.dtype()) | (vectors ? kVectors : 0);
 }
 
@@ -197,10 +206,10 @@ void bind(
     int buffer,
     int layout_buffer,
     int access_constant,
-    std::optional<RowOperand> rows) {
+    const std::optional<RowOperand>& rows) {
   launch.constant(access_constant, rows ? rows->access : 0);
   if (rows) {
-    launch.input(buffer, std::move(rows->array));
+    launch.input(buffer, *rows->array);
     launch.scalar(layout_buffer, rows->layout);
   }
 }

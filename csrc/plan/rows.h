@@ -12,7 +12,7 @@ namespace mlx_norms {
 
 // How a kernel finds an array's rows.
 struct RowOperand {
-  mx::array array;
+  const mx::array* array;        // of the primitive, or the plan's temporary
   int32_t access;                // the kernels' FloatType and RowAccess
   std::array<int32_t, 6> layout; // the kernels' RowLayout
 };
@@ -44,6 +44,6 @@ void bind(
     int buffer,
     int layout_buffer,
     int access_constant,
-    std::optional<RowOperand> rows);
+    const std::optional<RowOperand>& rows);
 
 } // namespace mlx_norms

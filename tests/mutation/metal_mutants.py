@@ -460,15 +460,15 @@ METAL_MUTANTS = [
     Mutant(
         "every row is said to be aligned",
         PLAN_ROWS,
-        "  return a.offset() % alignment == 0 &&",
-        "  return true || a.offset() % alignment == 0 &&",
+        "  return is_multiple(a.offset(), alignment) &&",
+        "  return true || is_multiple(a.offset(), alignment) &&",
         "test_layouts.py::test_layout",
     ),
     Mutant(
         "every dense row is said to be aligned",
         PLAN_ROWS,
-        "  bool vectors = a.offset() % alignment == 0 &&",
-        "  bool vectors = true || a.offset() % alignment == 0 &&",
+        "  bool vectors = is_multiple(a.offset(), alignment) &&",
+        "  bool vectors = true || is_multiple(a.offset(), alignment) &&",
         f"{ONE}[metal-sim-rms_norm-33]",
     ),
     Mutant(
@@ -495,7 +495,7 @@ METAL_MUTANTS = [
     Mutant(
         "temporaries freed before the launches ran",
         ENCODE,
-        "  encoder.add_temporaries(std::move(plan.temporaries));\n",
+        "  encoder.add_temporaries({plan.temporaries.begin(), plan.temporaries.end()});\n",
         "",
         f"{GRADIENT}[metal-sim-rms_norm-33]",
     ),

@@ -12,7 +12,8 @@ constant bool sums_weight [[function_constant(50)]];
 constant bool sums_bias [[function_constant(51)]];
 constant int columns_s_access [[function_constant(52)]];
 constant int columns_cotangent_access [[function_constant(53)]];
-constant int gradient_type [[function_constant(54)]];
+constant int weight_gradient_type [[function_constant(54)]];
+constant int bias_gradient_type [[function_constant(55)]];
 
 template <int N>
 [[kernel, max_total_threads_per_threadgroup(256)]] void parameter_gradients(
@@ -81,22 +82,29 @@ INSTANTIATE_PARAMETER_GRADIENTS(8)
 
 constant constexpr int kSumSimds = 8;
 
-// A threadgroup sums 32 columns: each SIMD-group every eighth row of partial
-// sums, then the first one theirs.
+// A threadgroup sums 32 columns of the weight's partial sums, or of the bias's:
+// each SIMD-group every eighth row of them, then the first one theirs.
 [[kernel, max_total_threads_per_threadgroup(256)]] void sum_partials(
-    device const float* partials [[buffer(0)]],
-    device uchar* gradient [[buffer(1)]],
-    constant const int& count [[buffer(2)]],
-    constant const int& columns [[buffer(3)]],
-    uint group [[threadgroup_position_in_grid]],
+    device const float* weight_partials
+    [[buffer(0), function_constant(sums_weight)]],
+    device const float* bias_partials
+    [[buffer(1), function_constant(sums_bias)]],
+    device uchar* weight_gradient [[buffer(2), function_constant(sums_weight)]],
+    device uchar* bias_gradient [[buffer(3), function_constant(sums_bias)]],
+    constant const int& count [[buffer(4)]],
+    constant const int& columns [[buffer(5)]],
+    uint2 group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float part[kSumSimds][32];
-  int column = int(group * 32 + lane);
+  bool of_weight = sums_weight && group.y == 0;
+  int column = int(group.x * 32 + lane);
   float sum = 0.0f, error = 0.0f;
   if (column < columns) {
     for (int i = int(simd); i < count; i += kSumSimds) {
-      add_compensated(sum, error, partials[long(i) * columns + column]);
+      long at = long(i) * columns + column;
+      float v = of_weight ? weight_partials[at] : bias_partials[at];
+      add_compensated(sum, error, v);
     }
   }
   part[simd][lane] = sum;
@@ -106,7 +114,8 @@ constant constexpr int kSumSimds = 8;
     for (int i = 0; i < kSumSimds; ++i) {
       add_compensated(sum, error, part[i][lane]);
     }
-    long at = long(column) * size_of(gradient_type);
-    store(gradient + at, gradient_type, sum);
+    device uchar* to = of_weight ? weight_gradient : bias_gradient;
+    int type = of_weight ? weight_gradient_type : bias_gradient_type;
+    store(to + long(column) * size_of(type), type, sum);
   }
 }

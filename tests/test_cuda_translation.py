@@ -39,7 +39,7 @@ KERNELS = {
 
 def compile(translated, kernel, architecture, group_size=256, **constants):
     """PTX of a kernel, with these function constants and all others 0."""
-    lines = [f"#define GROUP_SIZE {group_size}"]
+    lines = [f"#define GROUP_SIZE {group_size}", "#define THREADS_PER_CORE 512"]
     for c in translated.constants:
         lines.append(f"#define FC_{c.index} {int(constants.pop(c.name, 0))}")
     assert not constants

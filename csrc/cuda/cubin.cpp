@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 std::string definitions(const Launch& launch, const KernelText& text) {
   std::string lines = "#define GROUP_SIZE " +
       std::to_string(launch.group[0] * launch.group[1] * launch.group[2]) +
+      "\n#define THREADS_PER_CORE " + std::to_string(launch.threads_per_core) +
       "\n";
   auto define = [&](int index, int value) {
     lines += "#define FC_" + std::to_string(index) + " " +

@@ -1,8 +1,9 @@
 // Copyright © 2026 mlx_norms contributors
 //
 // The kernels as CUDA text, which kernels/to_cuda translates at build. Before
-// it stand, from whoever compiles it, FC_<index> for each function constant and
-// GROUP_SIZE, the threads of a group.
+// it stand, from whoever compiles it, FC_<index> for each function constant,
+// GROUP_SIZE, the threads of a group, and THREADS_PER_CORE, those that a core's
+// registers are to have room for.
 
 #pragma once
 

@@ -70,6 +70,8 @@ struct Launch {
   std::array<uint32_t, 3> groups = {1, 1, 1}; // threadgroups in the grid
   std::array<uint32_t, 3> group = {1, 1, 1};  // threads in each
   uint32_t slot_bytes = 0; // of threadgroup memory beside the kernel's own
+  // That a core's registers are to have room for; Metal sees to it itself.
+  uint32_t threads_per_core = 512;
 
   explicit Launch(KernelName kernel) : kernel(kernel) {}
 

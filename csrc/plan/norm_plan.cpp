@@ -139,6 +139,8 @@ LaunchPlan plan_norm(
   auto teams = static_cast<uint32_t>(rows1) + static_cast<uint32_t>(rows2);
   launch.groups[0] = ceil_div<uint32_t>(teams, geometry.teams_per_group());
   launch.group[0] = geometry.group_size();
+  // Packed rows take few registers (kernels/held_row.h).
+  launch.threads_per_core = width == 8 ? 1536 : 1024;
   return plan;
 }
 

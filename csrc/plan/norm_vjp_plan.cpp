@@ -80,8 +80,20 @@ constexpr int kGroupSize = 256;
 } // namespace columns_kernel
 
 namespace sum_kernel {
-enum Constant { kGradientType = 54 };
-enum Buffer { kPartials = 0, kGradient = 1, kCount = 2, kColumns = 3 };
+enum Constant {
+  kSumsWeight = 50,
+  kSumsBias = 51,
+  kWeightGradientType = 54,
+  kBiasGradientType = 55
+};
+enum Buffer {
+  kWeightPartials = 0,
+  kBiasPartials = 1,
+  kWeightGradient = 2,
+  kBiasGradient = 3,
+  kCount = 4,
+  kColumns = 5
+};
 constexpr int kColumnsPerGroup = 32;
 constexpr int kGroupSize = 256;
 } // namespace sum_kernel
@@ -112,24 +124,6 @@ struct Walks {
     teams = heads * ceil_div(rows_of_head, rows_per_team);
   }
 };
-
-// gradient = the sum of the rows of partial sums.
-Launch sum_partials(
-    const mx::array& partials,
-    const mx::array& gradient,
-    int count,
-    int columns) {
-  using namespace sum_kernel;
-  Launch launch({"sum_partials"});
-  launch.constant(kGradientType, float_type(gradient.dtype()));
-  launch.input(kPartials, partials);
-  launch.output(kGradient, gradient);
-  launch.scalar(kCount, count);
-  launch.scalar(kColumns, columns);
-  launch.groups[0] = ceil_div(columns, kColumnsPerGroup);
-  launch.group[0] = kGroupSize;
-  return launch;
-}
 
 // What the launches have in common.
 struct Backward {
@@ -258,6 +252,38 @@ Launch columns_launch(const Backward& b) {
   return launch;
 }
 
+// The gradients of the parameters: the sums of their rows of partial sums.
+Launch sum_partials(
+    const Walks& walks,
+    int length,
+    const std::optional<mx::array>& weight_partials,
+    const mx::array* weight_gradient,
+    const std::optional<mx::array>& bias_partials,
+    const mx::array* bias_gradient) {
+  using namespace sum_kernel;
+  Launch launch({"sum_partials"});
+  launch.constant(kSumsWeight, weight_gradient != nullptr);
+  launch.constant(kSumsBias, bias_gradient != nullptr);
+  auto type = [](const mx::array* a) { return a ? float_type(a->dtype()) : 0; };
+  launch.constant(kWeightGradientType, type(weight_gradient));
+  launch.constant(kBiasGradientType, type(bias_gradient));
+  if (weight_gradient) {
+    launch.input(kWeightPartials, *weight_partials);
+    launch.output(kWeightGradient, *weight_gradient);
+  }
+  if (bias_gradient) {
+    launch.input(kBiasPartials, *bias_partials);
+    launch.output(kBiasGradient, *bias_gradient);
+  }
+  int columns = walks.heads * length;
+  launch.scalar(kCount, walks.teams / walks.heads);
+  launch.scalar(kColumns, columns);
+  launch.groups[0] = ceil_div(columns, kColumnsPerGroup);
+  launch.groups[1] = (weight_gradient != nullptr) + (bias_gradient != nullptr);
+  launch.group[0] = kGroupSize;
+  return launch;
+}
+
 } // namespace
 
 bool reads_rows_again(
@@ -331,14 +357,14 @@ LaunchPlan plan_norm_vjp(
     }
   }
 
-  int count = walks.teams / heads;
-  if (weight_gradient) {
+  if (weight_gradient || bias_gradient) {
     plan.launches.push_back(sum_partials(
-        *weight_partials, *weight_gradient, count, heads * length));
-  }
-  if (bias_gradient) {
-    plan.launches.push_back(
-        sum_partials(*bias_partials, *bias_gradient, count, length));
+        walks,
+        length,
+        weight_partials,
+        weight_gradient,
+        bias_partials,
+        bias_gradient));
   }
   return plan;
 }

@@ -135,7 +135,7 @@ int32_t float_type(mx::Dtype dtype) {
 }
 
 bool can_fetch(const RowOperand& rows, int width) {
-  return (rows.access & kVectors) && width * rows.array.itemsize() == 16;
+  return (rows.access & kVectors) && width * rows.array->itemsize() == 16;
 }
 
 int32_t row_count(const mx::array& x) {

@@ -207,19 +207,27 @@ __forceinline__ uint4* slot_of_thread(int i) {
 }
 
 __forceinline__ void copy_to_slot(int i, const void* from) {
+#if __CUDA_ARCH__ >= 800
   auto to = static_cast<uint>(__cvta_generic_to_shared(slot_of_thread(i)));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from)
                : "memory");
+#else
+  *slot_of_thread(i) = *static_cast<const uint4*>(from);
+#endif
 }
 
 __forceinline__ void group_copies() {
+#if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
 }
 
 // Until no more than `pending` groups are on their way.
 template <int pending>
 __forceinline__ void await_copies() {
+#if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+#endif
 }
 
 template <typename T>

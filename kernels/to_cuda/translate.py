@@ -22,8 +22,10 @@ PRELUDE = Path(__file__).with_name("prelude.h")
 # specialisation of a kernel.
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--fmad=false")
 
-# Kernels leave room on a processor for this many threads, with 128 registers each.
-_BOUNDS = "__launch_bounds__(GROUP_SIZE, GROUP_SIZE < 512 ? 512 / GROUP_SIZE : 1)"
+_BOUNDS = (
+    "__launch_bounds__(GROUP_SIZE,"
+    " THREADS_PER_CORE < GROUP_SIZE ? 1 : THREADS_PER_CORE / GROUP_SIZE)"
+)
 
 _MARKER = re.compile(r'^# (\d+) "(.*?)".*$', re.MULTILINE)
 

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="there is no NV
 COMPILER = os.environ.get("CXX", "c++")
 ARCHITECTURES = ("compute_75", "compute_80", "compute_90", "compute_100")
 FLOAT32, FLOAT16, BFLOAT16 = 0, 1, 2
-STRIDED, VECTORS = 4, 8
-SETS = 12  # of function constants for a kernel; none has more values
+STRIDED, VECTORS, ONE_ROW = 4, 8, 16
+SETS = 15  # of function constants for a kernel; none has more values
 
 
 @functools.cache
@@ -52,11 +52,11 @@ def values(constant):
     if constant.type == "bool":
         return (False, True)
     if constant.name.endswith("_access"):
-        how = (0, STRIDED, VECTORS, STRIDED | VECTORS)
+        how = (0, STRIDED, VECTORS, STRIDED | VECTORS, ONE_ROW | VECTORS)
         return [type | of for type in (FLOAT32, FLOAT16, BFLOAT16) for of in how]
-    return {"simds_per_row": (1, 2, 16, 32), "gradient_type": (FLOAT32, FLOAT16, BFLOAT16)}[
-        constant.name
-    ]
+    if constant.name.endswith("_type"):
+        return (FLOAT32, FLOAT16, BFLOAT16)
+    return {"simds_per_row": (1, 2, 16, 32), "stages": (0, 1, 2)}[constant.name]
 
 
 # Elsewhere products are rounded before they are added, in every specialisation.
@@ -289,7 +289,7 @@ REFUSED = {
     "kernel void k(device int* a, uint i [[thread_index_in_quadgroup]]) {}": "quadgroup",
     "kernel void k(device int* a, uint2 i [[thread_index_in_simdgroup]]) {}": "'i'",
     "kernel void k(device int* a, ushort2 i [[thread_position_in_grid]]) {}": "'i'",
-    "kernel void k(device float3* a) {}": "float3",
+    "kernel void k(device int3* a) {}": "int3",
     "kernel void k(device int* a) { char4 v; }": "char4",
     "kernel void k(device int* a) { metal::int2 v; }": "int2",
     "kernel void k(device float4* a) { a[0].xy = a[1].xy; }": "'xy'",

@@ -19,8 +19,11 @@ mx::allocator::Data none() {
   return mx::allocator::Data(mx::allocator::Buffer{nullptr}, nullptr);
 }
 
-mx::array without_memory(mx::Shape shape, mx::Dtype dtype) {
-  mx::array a(std::move(shape), dtype, nullptr, {});
+mx::array without_memory(
+    mx::Shape shape,
+    mx::Dtype dtype,
+    std::shared_ptr<mx::Primitive> primitive) {
+  mx::array a(std::move(shape), dtype, std::move(primitive), {});
   a.set_data(none());
   return a;
 }
@@ -31,8 +34,8 @@ mx::array without_memory(mx::Shape shape, mx::Dtype dtype) {
 struct Conversion {
   std::shared_ptr<mx::Primitive> primitive;
   // Of another size of item than the output, which so never takes its buffer.
-  std::vector<mx::array> input{without_memory({1}, mx::uint16)};
-  std::vector<mx::array> output{without_memory({0}, mx::uint8)};
+  std::vector<mx::array> input{without_memory({1}, mx::uint16, nullptr)};
+  std::vector<mx::array> output{without_memory({0}, mx::uint8, primitive)};
 
   explicit Conversion(mx::Stream stream)
       : primitive(mx::astype(mx::array(0), mx::uint8, stream).primitive_ptr()) {

@@ -16,7 +16,7 @@ struct Statistics {
   float rstd;
 
   float normalise(float v) const {
-    return centre ? fma(v - mean, rstd, -correction * rstd) : v * rstd;
+    return centre ? (v - mean - correction) * rstd : v * rstd;
   }
 };
 

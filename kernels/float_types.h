@@ -44,13 +44,6 @@ inline uint floats_to_bfloats(float low, float high) {
 #endif
 }
 
-inline float round_to(float v, int type) {
-  if (type == kFloat16) {
-    return float(half(v));
-  }
-  return type == kBFloat16 ? bfloat_to_float(float_to_bfloat(v)) : v;
-}
-
 inline float load(device const uchar* p, int type) {
   if (type == kFloat32) {
     return *(device const float*)p;

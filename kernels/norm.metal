@@ -3,6 +3,7 @@
 // RMSNorm and LayerNorm, of x or of x + residual, and of two arrays in one
 // launch. A row is read once and written once as long as it fits registers.
 
+#include "kernels/fetched_row.h"
 #include "kernels/parameters.h"
 #include "kernels/statistics.h"
 
@@ -26,16 +27,19 @@ inline float clamp_half(float v) {
   return below < -65504.0f ? -65504.0f : below;
 }
 
-// v, the elements of x from i on, becomes x + residual, rounded and stored.
+// The elements v of x from i on become x + residual, rounded and stored.
 template <int N>
-inline void
-add_residual(RowIn residual, RowOut sum, int i, int length, thread float* v) {
-  float r[N];
-  read<N>(residual, i, length, r);
+inline void add_residual(
+    thread const float* residual,
+    RowOut sum,
+    int i,
+    int length,
+    thread float* v) {
   for (int j = 0; j < N; ++j) {
-    float s = v[j] + r[j];
-    v[j] = round_to(clamp_sum ? clamp_half(s) : s, sum.type);
+    float s = v[j] + residual[j];
+    v[j] = clamp_sum ? clamp_half(s) : s;
   }
+  round_vector<N>(sum.type, v);
   write<N>(sum, i, length, v);
 }
 
@@ -91,14 +95,22 @@ template <int N, int V>
       assign(w, row_in(weight, weight_access, weight_layout, row, length));
     }
   }
-  RowIn r, b;
+  FetchedRow<N, V> x_row, r, w_row, b;
   RowOut s;
+  x_row.fetch_all(in, team, length);
   if (has_residual) {
-    r = row_in(residual, residual_access, residual_layout, row, length);
+    r.fetch_all(
+        row_in(residual, residual_access, residual_layout, row, length),
+        team,
+        length);
     s = row_out(sum, sum_access, row, length);
   }
+  if (has_weight) {
+    w_row.fetch_all(w, team, length);
+  }
   if (has_bias) {
-    b = row_in(bias, bias_access, bias_layout, row, length);
+    b.fetch_all(
+        row_in(bias, bias_access, bias_layout, row, length), team, length);
   }
 
   HeldRow<N, V> held;
@@ -108,10 +120,14 @@ template <int N, int V>
     for (int k = 0; k < V; ++k) {
       int i = element<N>(team, chunk, k);
       float v[N];
-      if (has_residual) {
-        read<N>(in, i, length, v);
-        add_residual<N>(r, s, i, length, v);
-        held.put_vector(k, s.type, v);
+      if (fetch_first || has_residual) {
+        x_row.values(k, i, length, v);
+        if (has_residual) {
+          float of_r[N];
+          r.values(k, i, length, of_r);
+          add_residual<N>(of_r, s, i, length, v);
+        }
+        held.put_vector(k, has_residual ? s.type : in.type, v);
       } else {
         held.read_vector(in, k, i, length, v);
       }
@@ -132,10 +148,11 @@ template <int N, int V>
       float v[N], y[N], w_of[N], b_of[N];
       held.get_vector(in, k, i, length, v);
       if (has_weight) {
-        read_weight<N>(w, i, length, weight_offset, w_of);
+        w_row.values(k, i, length, w_of);
+        add_offset<N>(weight_offset, w_of);
       }
       if (has_bias) {
-        read<N>(b, i, length, b_of);
+        b.values(k, i, length, b_of);
       }
       for (int j = 0; j < N; ++j) {
         y[j] = stats.normalise(v[j]);

@@ -19,10 +19,3 @@ inline void add_offset(float offset, thread float* w) {
     w[j] = has_weight_offset ? w[j] + offset : w[j];
   }
 }
-
-template <int N>
-inline void
-read_weight(RowIn row, int i, int length, float offset, thread float* w) {
-  read<N>(row, i, length, w);
-  add_offset<N>(offset, w);
-}

@@ -5,8 +5,6 @@
 #include <dlfcn.h>
 
 #include <initializer_list>
-#include <mutex>
-#include <unordered_map>
 
 #include "csrc/plan/kernel_error.h"
 
@@ -122,18 +120,18 @@ DeviceLimits limits_of(int device) {
   constexpr int kSimdsPerProcessor = 16;
   // What a kernel declares itself: a team's partial sums.
   constexpr int kOwn = 1024;
-  static std::mutex mutex;
-  static auto* known = new std::unordered_map<int, DeviceLimits>();
-  std::lock_guard lock(mutex);
-  auto it = known->find(device);
-  if (it == known->end()) {
-    DeviceLimits limits{
+  thread_local int known = -1;
+  thread_local DeviceLimits limits;
+  if (device != known) {
+    int processors = attribute(kProcessors, device);
+    limits = {
         attribute(kSharedMemory, device) - kOwn,
-        attribute(kProcessors, device),
-        kSimdsPerProcessor};
-    it = known->emplace(device, limits).first;
+        processors,
+        kSimdsPerProcessor,
+        32 * kSimdsPerProcessor * processors};
+    known = device;
   }
-  return it->second;
+  return limits;
 }
 
 } // namespace mlx_norms::cuda

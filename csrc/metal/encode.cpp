@@ -67,9 +67,14 @@ void allocate_new(mx::array& out, mx::Stream) {
   out.set_data(mx::allocator::malloc(out.nbytes()));
 }
 
-// Rows on their way wait in registers; walks enough to fill a large GPU.
+// Rows on their way wait in registers; walks are enough to fill a large GPU, and
+// few threads fit the smallest one.
 DeviceLimits device_limits(mx::Stream) {
-  return {.slot_bytes = 0, .cores = 256, .simds_per_core = 32};
+  return {
+      .slot_bytes = 0,
+      .cores = 256,
+      .simds_per_core = 32,
+      .few_threads = 8 * 512};
 }
 
 void encode(LaunchPlan plan) {

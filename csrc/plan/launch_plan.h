@@ -123,6 +123,7 @@ struct DeviceLimits {
   int slot_bytes; // that a launch may ask for
   int cores;
   int simds_per_core;
+  int few_threads; // a launch of so many takes as long as one of them
 
   // How many teams of so many SIMD-groups walk rows at once.
   int teams(int simds) const {

@@ -26,6 +26,7 @@ enum Constant {
   kRoundEarly = 12,
   kPaired = 13,
   kHasWeight2 = 14,
+  kFetchFirst = 15,
   kXAccess = 20,
   kResidualAccess = 21,
   kX2Access = 22,
@@ -139,8 +140,15 @@ LaunchPlan plan_norm(
   auto teams = static_cast<uint32_t>(rows1) + static_cast<uint32_t>(rows2);
   launch.groups[0] = ceil_div<uint32_t>(teams, geometry.teams_per_group());
   launch.group[0] = geometry.group_size();
-  // Packed rows take few registers (kernels/held_row.h).
-  launch.threads_per_core = width == 8 ? 1536 : 1024;
+
+  bool few = !geometry.looped &&
+      int64_t{launch.groups[0]} * launch.group[0] <=
+          device_limits(stream).few_threads;
+  launch.constant(kFetchFirst, few);
+  if (!few) {
+    // Packed rows take few registers (kernels/held_row.h).
+    launch.threads_per_core = width == 8 ? 1536 : 1024;
+  }
   return plan;
 }
 

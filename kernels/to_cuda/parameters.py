@@ -38,8 +38,12 @@ class Parameter:
     words: int
 
 
-def rewrite_parameters(tokens: Tokens, kernel: Kernel) -> list[Parameter]:
+def rewrite_parameters(tokens: Tokens, kernel: Kernel, constants: set[str]) -> list[Parameter]:
     """Rewrites a kernel's parameters in order of their indices; returns what they are.
+
+    Args:
+        constants: names of the function constants: a layout `x_layout` takes no room in launches
+            for which `x_access` says that it is not read.
 
     Raises:
         SourceError: one has no translation.
@@ -50,7 +54,7 @@ def rewrite_parameters(tokens: Tokens, kernel: Kernel) -> list[Parameter]:
         if p.position:
             positions.append(_position(p, where.format(p.name)))
             continue
-        words, text, variable = _buffer(p, where.format(p.name))
+        words, text, variable = _buffer(p, constants, where.format(p.name))
         if p.index in buffers:
             raise SourceError(f"{where.format(p.name)}: its index is another's too")
         buffers[p.index] = (Parameter(p.index, words), text)
@@ -70,7 +74,7 @@ def _replace(tokens, kernel, parameters, variables):
     tokens[kernel.body] = "{" + variables
 
 
-def _buffer(p, where):
+def _buffer(p, constants, where):
     """Words, text as a parameter, and a variable for the kernel's body."""
     words = [word for word in p.text.split() if word not in ("device", "constant", "const")]
     if unknown := p.attributes.keys() - {"buffer", "function_constant"}:
@@ -81,8 +85,10 @@ def _buffer(p, where):
     if p.address_space == "constant" and words[1:] == ["&", p.name] and words[0] in _WORDS:
         return _WORDS[words[0]], f"const {words[0]} {p.name}", ""
     if p.address_space == "constant" and words == ["int", "*", p.name] and "layout" in p.name:
+        access = p.name.replace("layout", "access")
+        is_read = f"({access} & kStrided) != 0" if access in constants else "true"
         variable = f" const int* {p.name} = of_{p.name}.words;"
-        return LAYOUT_WORDS, f"const metal::Words<{LAYOUT_WORDS}> of_{p.name}", variable
+        return LAYOUT_WORDS, f"const metal::Layout<{is_read}> of_{p.name}", variable
     raise SourceError(f"{where}: '{p.text}' has no translation")
 
 

@@ -168,10 +168,16 @@ struct alignas(8) half4 {
 
 __forceinline__ float4::float4(half4 v) : x(v.x), y(v.y), z(v.z), w(v.w) {}
 
-// Words that are passed to a kernel by value.
-template <int N>
-struct Words {
-  int words[N];
+// A row layout that is passed to a kernel by value, where it is read at all:
+// what a launch costs the host grows with its arguments.
+template <bool is_read>
+struct Layout {
+  int words[6];
+};
+
+template <>
+struct Layout<false> {
+  static constexpr const int* words = nullptr;
 };
 
 template <typename T, typename U>

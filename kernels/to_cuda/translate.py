@@ -73,7 +73,10 @@ def translate(path: Path, root: Path, compiler: str) -> Translation:
     for start, stop in declared.instantiations:
         tokens.erase(start, stop)
     _rewrite_constants(tokens, declared)
-    parameters = {k.name: rewrite_parameters(tokens, k) for k in declared.kernels.values()}
+    constants = {c.name for c in declared.constants}
+    parameters = {
+        k.name: rewrite_parameters(tokens, k, constants) for k in declared.kernels.values()
+    }
     _rewrite_attributes(tokens, declared)
     unroll_loops(tokens)
     _rewrite_words(tokens)

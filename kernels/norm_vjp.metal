@@ -98,13 +98,13 @@ struct RowSums {
 
 // The sums over the row of d, d * d and wg * d, where d = x - mean - correction.
 template <int N, int V>
-inline float3 weighted_deviation_sums(
+inline float4 weighted_deviation_sums(
     thread const Operands<N, V>& operands,
     thread Team& team,
     int length,
     float mean,
     float correction) {
-  float3 sums = float3(0.0f);
+  float4 sums = float4(0.0f);
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
     for (int k = 0; k < V; ++k) {
@@ -164,7 +164,7 @@ inline RowSums row_sums(
   float variance = means.y - mean * mean;
   float wgd = means.w - mean * means.z; // d = x - mean - correction
   if (is_lost(variance, mean * mean)) {
-    float3 of_d =
+    float4 of_d =
         weighted_deviation_sums<N, V>(operands, team, length, mean, 0.0f) *
         scale;
     correction = of_d.x;

@@ -101,10 +101,18 @@ constant constexpr int kSumSimds = 8;
   int column = int(group.x * 32 + lane);
   float sum = 0.0f, error = 0.0f;
   if (column < columns) {
-    for (int i = int(simd); i < count; i += kSumSimds) {
-      long at = long(i) * columns + column;
-      float v = of_weight ? weight_partials[at] : bias_partials[at];
-      add_compensated(sum, error, v);
+    for (int i = int(simd); i < count; i += 8 * kSumSimds) {
+      float v[8]; // on their way together
+      for (int k = 0; k < 8; ++k) {
+        int row = i + k * kSumSimds;
+        long at = long(row) * columns + column;
+        v[k] = row >= count ? 0.0f
+            : of_weight     ? weight_partials[at]
+                            : bias_partials[at];
+      }
+      for (int k = 0; k < 8; ++k) {
+        add_compensated(sum, error, v[k]);
+      }
     }
   }
   part[simd][lane] = sum;

@@ -11,52 +11,12 @@
 #pragma once
 
 #include "kernels/rows.h"
+#include "kernels/team_sum.h"
 
 constant int simds_per_row [[function_constant(0)]];
 constant bool looped [[function_constant(1)]]; // the row takes several chunks
 
-constant constexpr int kSimdSize = 32;
 constant constexpr int kMaxSimds = 32;
-
-// The sum over the lanes; with `lanes` fewer than all, a power of two, of values
-// that repeat after so many.
-inline float simd_total(float v, int lanes = kSimdSize) {
-#ifdef __CUDACC__
-  return simd_sum(v, lanes); // fewer steps; kernels/to_cuda/prelude.h
-#else
-  return simd_sum(v);
-#endif
-}
-
-inline float2 simd_total(float2 v, int lanes = kSimdSize) {
-  return float2(simd_total(v.x, lanes), simd_total(v.y, lanes));
-}
-
-inline float3 simd_total(float3 v, int lanes = kSimdSize) {
-  return float3(
-      simd_total(v.x, lanes), simd_total(v.y, lanes), simd_total(v.z, lanes));
-}
-
-inline float4 simd_total(float4 v, int lanes = kSimdSize) {
-  return float4(
-      simd_total(v.x, lanes),
-      simd_total(v.y, lanes),
-      simd_total(v.z, lanes),
-      simd_total(v.w, lanes));
-}
-
-// How many lanes add up one value of each SIMD-group of a team.
-inline int lanes_for_simds() {
-#ifdef __CUDACC__
-  int lanes = 1;
-  for (int i = 0; i < 5; ++i) {
-    lanes = lanes < simds_per_row ? 2 * lanes : lanes;
-  }
-  return lanes;
-#else
-  return kSimdSize;
-#endif
-}
 
 struct Team {
   int simd; // in the team
@@ -72,19 +32,9 @@ struct Team {
   // different halves, so one barrier a sum is enough.
   template <typename T> // float or a vector of them
   T reduce(T v) {
-    v = simd_total(v);
-    if (simds_per_row == 1) {
-      return v;
-    }
-    threadgroup T* of_simds = (threadgroup T*)(partial + turn * kMaxSimds);
+    threadgroup float4* half_of_it = partial + turn * kMaxSimds;
     turn = 1 - turn;
-    if (lane == 0) {
-      of_simds[simd] = v;
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    int i = lane % lanes_for_simds();
-    return simd_total(
-        i < simds_per_row ? of_simds[i] : T(0.0f), lanes_for_simds());
+    return team_sum(v, simd, lane, simds_per_row, half_of_it);
   }
 };
 

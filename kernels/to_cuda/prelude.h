@@ -119,18 +119,6 @@ __forceinline__ float2 operator/(float2 a, float b) {
   return float2(a.x / b, a.y / b);
 }
 
-struct alignas(16) float3 {
-  float x, y, z;
-
-  float3() = default;
-  __forceinline__ explicit float3(float v) : x(v), y(v), z(v) {}
-  __forceinline__ float3(float x, float y, float z) : x(x), y(y), z(z) {}
-};
-
-__forceinline__ float3 operator*(float3 a, float b) {
-  return float3(a.x * b, a.y * b, a.z * b);
-}
-
 struct half4;
 
 struct alignas(16) float4 {
@@ -237,18 +225,17 @@ __forceinline__ void await_copies() {
 }
 
 template <typename T>
-T simd_sum(T) = delete;
+T simd_shuffle(T, int) = delete;
 
-// The same bits in every lane: each step adds the same two numbers in both. Of
-// values that repeat after `lanes`, a power of two, the sum of so many.
-__forceinline__ float simd_sum(float v, int lanes = 32) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    if (step < lanes) {
-      v += __shfl_xor_sync(0xffffffffu, v, step);
-    }
-  }
-  return v;
+template <typename T>
+T simd_shuffle_xor(T, int) = delete;
+
+__forceinline__ float simd_shuffle(float v, int lane) {
+  return __shfl_sync(0xffffffffu, v, lane);
+}
+
+__forceinline__ float simd_shuffle_xor(float v, int mask) {
+  return __shfl_xor_sync(0xffffffffu, v, mask);
 }
 
 using ::fabs;

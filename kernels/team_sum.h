@@ -1,0 +1,146 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// The sums over the threads of several SIMD-groups, in each of them: over the
+// lanes, then over the SIMD-groups' totals, which pass through `partial`.
+
+#pragma once
+
+#include <metal_stdlib>
+
+using namespace metal;
+
+constant constexpr int kSimdSize = 32;
+
+#ifdef __CUDACC__
+
+// A shuffle moves one float, and few are done a cycle. So a vector's parts
+// share them: each takes its part of the lanes, as soon as half of its numbers
+// have been added. The tree is that of one float, and so are the bits.
+
+inline int lanes_a_part(float) {
+  return 32;
+}
+inline int lanes_a_part(float2) {
+  return 16;
+}
+inline int lanes_a_part(float4) {
+  return 8;
+}
+
+// The sum over `count` adjacent lanes, a power of two.
+inline float lanes_sum(float v, int count) {
+  for (int i = 0; i < 5; ++i) {
+    int step = 16 >> i;
+    v = step < count ? v + simd_shuffle_xor(v, step) : v;
+  }
+  return v;
+}
+
+// Half of the sum of `low`, or of `high` in lanes that have the bit `step`.
+inline float halves_sum(float low, float high, int lane, int step) {
+  bool upper = lane & step;
+  return (upper ? high : low) + simd_shuffle_xor(upper ? low : high, step);
+}
+
+inline float parts_sum(float v, int) {
+  return lanes_sum(v, 32);
+}
+inline float parts_sum(float2 v, int lane) {
+  return lanes_sum(halves_sum(v.x, v.y, lane, 16), 16);
+}
+inline float parts_sum(float4 v, int lane) {
+  float a = halves_sum(v.x, v.z, lane, 16);
+  float b = halves_sum(v.y, v.w, lane, 16);
+  return lanes_sum(halves_sum(a, b, lane, 8), 8);
+}
+
+inline void collect(float sum, thread float& v) {
+  v = sum;
+}
+inline void collect(float sum, thread float2& v) {
+  v = float2(simd_shuffle(sum, 0), simd_shuffle(sum, 16));
+}
+inline void collect(float sum, thread float4& v) {
+  v = float4(
+      simd_shuffle(sum, 0),
+      simd_shuffle(sum, 8),
+      simd_shuffle(sum, 16),
+      simd_shuffle(sum, 24));
+}
+
+// One part of the total of a SIMD-group; zero past the last one.
+inline float
+total_of(threadgroup const float* totals, int parts, int simd, int simds) {
+  return simd < simds ? totals[simd * parts] : 0.0f;
+}
+
+// The sum of one part of all totals, which `lanes` lanes share.
+inline float totals_sum(
+    threadgroup const float* totals,
+    int parts,
+    int lane,
+    int lanes,
+    int simds) {
+  int count = 1; // a power of two
+  for (int i = 0; i < 5; ++i) {
+    count = count < simds ? 2 * count : count;
+  }
+  if (count <= lanes) {
+    return lanes_sum(
+        total_of(totals, parts, lane % count, simds), count);
+  }
+  float sum = total_of(totals, parts, lane, simds);
+  float next = total_of(totals, parts, lane + lanes, simds);
+  if (count == 4 * lanes) {
+    sum += total_of(totals, parts, lane + 2 * lanes, simds);
+    next += total_of(totals, parts, lane + 3 * lanes, simds);
+  }
+  return lanes_sum(sum + next, lanes);
+}
+
+template <typename T> // float, float2 or float4
+inline T
+team_sum(T v, int simd, int lane, int simds, threadgroup float4* partial) {
+  float sum = parts_sum(v, lane);
+  if (simds > 1) {
+    int lanes = lanes_a_part(v);
+    int parts = kSimdSize / lanes;
+    threadgroup float* totals = (threadgroup float*)partial + lane / lanes;
+    if (lane % lanes == 0) {
+      totals[simd * parts] = sum;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    sum = totals_sum(totals, parts, lane % lanes, lanes, simds);
+  }
+  collect(sum, v);
+  return v;
+}
+
+#else
+
+inline float simd_total(float v) {
+  return simd_sum(v);
+}
+inline float2 simd_total(float2 v) {
+  return float2(simd_sum(v.x), simd_sum(v.y));
+}
+inline float4 simd_total(float4 v) {
+  return float4(simd_sum(v.x), simd_sum(v.y), simd_sum(v.z), simd_sum(v.w));
+}
+
+template <typename T> // float, float2 or float4
+inline T
+team_sum(T v, int simd, int lane, int simds, threadgroup float4* partial) {
+  v = simd_total(v);
+  if (simds == 1) {
+    return v;
+  }
+  threadgroup T* totals = (threadgroup T*)partial;
+  if (lane == 0) {
+    totals[simd] = v;
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  return simd_total(lane < simds ? totals[lane] : T(0.0f));
+}
+
+#endif

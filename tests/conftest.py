@@ -33,6 +33,7 @@ def pytest_configure(config):
     inputs.SIMULATED = backend == "metal-sim"
     config.addinivalue_line("markers", "instrument: needs a tool that pip cannot install")
     config.addinivalue_line("markers", "large: needs tens of GB on a CUDA device")
+    config.addinivalue_line("markers", "cuda: is about the CUDA backend alone")
     # The suite is the check here; a kernel that fails must not be replaced by MLX's ops.
     os.environ["MLX_NORMS_SELF_CHECK"] = "0"
     wanted = os.environ.get("MLX_NORMS_UNDER_TEST")
@@ -44,11 +45,15 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """What does not take the backend is tested once, with the CPU; what is large, where it fits."""
     backend = config.getoption("--backend")
-    fits = backend == "cuda" and mx.device_info(mx.gpu)["total_memory"] >= LARGE_BYTES
+    cuda = backend == "cuda"
+    fits = cuda and mx.device_info(mx.gpu)["total_memory"] >= LARGE_BYTES
 
     def selected(item):
         takes_backend = backend == "cpu" or "backend" in item.fixturenames
-        return takes_backend and (fits or item.get_closest_marker("large") is None)
+        runs = {"large": fits, "cuda": cuda}
+        return takes_backend and all(
+            there or item.get_closest_marker(marker) is None for marker, there in runs.items()
+        )
 
     config.hook.pytest_deselected(items=[item for item in items if not selected(item)])
     items[:] = filter(selected, items)

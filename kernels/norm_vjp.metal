@@ -96,7 +96,8 @@ struct RowSums {
   float mean_wgn;
 };
 
-// The sums over the row of d, d * d and wg * d, where d = x - mean - correction.
+// The sums over the row of d, d * d and wg * d, where d = x - mean -
+// correction.
 template <int N, int V>
 inline float4 weighted_deviation_sums(
     thread const Operands<N, V>& operands,
@@ -157,8 +158,7 @@ inline RowSums row_sums(
     float rstd = precise::rsqrt(means.x + eps);
     return RowSums{Statistics{0.0f, 0.0f, rstd}, 0.0f, means.y * rstd};
   }
-  float4 means =
-      team.reduce(float4(of_x.x, of_x.y, of_wg.x, of_wg.y)) * scale;
+  float4 means = team.reduce(float4(of_x.x, of_x.y, of_wg.x, of_wg.y)) * scale;
   float mean = means.x;
   float correction = 0.0f;
   float variance = means.y - mean * mean;
@@ -275,8 +275,7 @@ template <int N, int V>
     float rstd = sums.stats.rstd;
     RowOut out;
     if (want_input) {
-      assign(
-          out, row_out(input_gradient, input_access, walk.at(turn), length));
+      assign(out, row_out(input_gradient, input_access, walk.at(turn), length));
     }
     for (int chunk = 0; next_chunk(chunk, length);
          chunk += chunk_length<N, V>()) {

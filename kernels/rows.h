@@ -64,9 +64,9 @@ inline RowIn row_in(
     uint row,
     int length) {
   bool strided = access & kStrided;
-  long at = strided          ? row_begin(layout, row)
-      : access & kOneRow    ? 0
-                            : long(row) * length;
+  long at = strided      ? row_begin(layout, row)
+      : access & kOneRow ? 0
+                         : long(row) * length;
   int step = strided ? layout[kStep] : 1;
   int type = float_type(access);
   return RowIn{data + at * size_of(type), type, bool(access & kVectors), step};

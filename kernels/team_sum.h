@@ -86,8 +86,7 @@ inline float totals_sum(
     count = count < simds ? 2 * count : count;
   }
   if (count <= lanes) {
-    return lanes_sum(
-        total_of(totals, parts, lane % count, simds), count);
+    return lanes_sum(total_of(totals, parts, lane % count, simds), count);
   }
   float sum = total_of(totals, parts, lane, simds);
   float next = total_of(totals, parts, lane + lanes, simds);

@@ -67,8 +67,8 @@ void allocate_new(mx::array& out, mx::Stream) {
   out.set_data(mx::allocator::malloc(out.nbytes()));
 }
 
-// Rows on their way wait in registers; walks are enough to fill a large GPU, and
-// few threads fit the smallest one.
+// Rows on their way wait in registers; walks are enough to fill a large GPU,
+// and few threads fit the smallest one.
 DeviceLimits device_limits(mx::Stream) {
   return {
       .slot_bytes = 0,

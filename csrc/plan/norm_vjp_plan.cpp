@@ -149,8 +149,8 @@ struct Slots {
       int most_bytes) {
     constexpr int kMostStages = 2;
     int width = b.geometry.width;
-    if (b.geometry.looped || b.length % width != 0 ||
-        !can_fetch(b.s, width) || !can_fetch(b.cotangent, width) ||
+    if (b.geometry.looped || b.length % width != 0 || !can_fetch(b.s, width) ||
+        !can_fetch(b.cotangent, width) ||
         (sum_cotangent && !can_fetch(*sum_cotangent, width))) {
       return;
     }
@@ -348,9 +348,8 @@ LaunchPlan plan_norm_vjp(
       if (in.sum_cotangent) {
         sum_cotangent = read_rows(*in.sum_cotangent, width, plan);
       }
-      plan.launches.push_back(
-          rows_launch(
-              b, weight, sum_cotangent, input, by_columns, limits.slot_bytes));
+      plan.launches.push_back(rows_launch(
+          b, weight, sum_cotangent, input, by_columns, limits.slot_bytes));
     }
     if (by_columns) {
       plan.launches.push_back(columns_launch(b));

@@ -1,8 +1,10 @@
 """NVIDIA's run-time compiler, of pip's nvidia-cuda-nvrtc: it needs neither a GPU nor a driver."""
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
+import re
 from pathlib import Path
 
 
@@ -36,6 +38,30 @@ def compile(source: str, expression: str, architecture: str, options=()) -> str:
     Raises:
         Refused: If it does not compile.
     """
+    with _compiled(source, expression, architecture, options) as program:
+        return _read(program, "PTX")
+
+
+def spilled_bytes(source: str, expression: str, architecture: str, options=()) -> int:
+    """What a thread of a kernel writes to memory for want of registers.
+
+    Args:
+        source: CUDA text.
+        expression: the kernel's name, with its template arguments.
+        architecture: sm_<n>.
+        options: besides the architecture.
+
+    Raises:
+        Refused: If it does not compile.
+    """
+    options = ("--ptxas-options=-v", *options)
+    with _compiled(source, expression, architecture, options) as program:
+        log = _read(program, "ProgramLog")
+    return int(re.search(r"(\d+) bytes spill stores", log)[1])
+
+
+@contextlib.contextmanager
+def _compiled(source, expression, architecture, options):
     nvrtc, program = library(), ctypes.c_void_p()
     text = source.encode()
     assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"kernel", 0, None, None) == 0
@@ -45,7 +71,7 @@ def compile(source: str, expression: str, architecture: str, options=()) -> str:
         array = (ctypes.c_char_p * len(given))(*given)
         if nvrtc.nvrtcCompileProgram(program, len(given), array) != 0:
             raise Refused(_read(program, "ProgramLog"))
-        return _read(program, "PTX")
+        yield program
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 

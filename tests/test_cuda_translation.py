@@ -37,13 +37,18 @@ KERNELS = {
 }
 
 
-def compile(translated, kernel, architecture, group_size=256, **constants):
-    """PTX of a kernel, with these function constants and all others 0."""
-    lines = [f"#define GROUP_SIZE {group_size}", "#define THREADS_PER_CORE 512"]
+def source_of(translated, group_size=256, threads_per_core=512, **constants):
+    """The text for the compiler, with these function constants and all others 0."""
+    lines = [f"#define GROUP_SIZE {group_size}", f"#define THREADS_PER_CORE {threads_per_core}"]
     for c in translated.constants:
         lines.append(f"#define FC_{c.index} {int(constants.pop(c.name, 0))}")
     assert not constants
-    source = "\n".join([*lines, translated.text])
+    return "\n".join([*lines, translated.text])
+
+
+def compile(translated, kernel, architecture, group_size=256, **constants):
+    """PTX of a kernel."""
+    source = source_of(translated, group_size, **constants)
     return nvrtc.compile(source, kernel.expression, architecture, OPTIONS)
 
 
@@ -90,6 +95,7 @@ def test_every_kernel_compiles(name, turn, architecture):
         assert ".f64" not in ptx
         assert stem in WITH_FMA or not re.search(r"\bfma\b", ptx)
         assert f".maxntid {group_size}" in ptx
+        assert f".minnctapersm {max(512 // group_size, 1)}" in ptx
 
 
 def whole_vectors(ptx):
@@ -125,16 +131,33 @@ LAUNCHES = [
 ]
 
 
+def launch_constants(name, norm):
+    """The kernel's constants in a launch of aligned rows that 4 SIMD-groups share."""
+    stem = KERNELS[name][0]
+    type = FLOAT32 if parts_of(name)[0] == 4 else BFLOAT16
+    constants = {"simds_per_row": 4} | (NORMS if stem == "norm" else VJPS)[norm][0]
+    for constant in translation(stem).constants:
+        if constant.name.endswith("_access"):
+            one_row = re.match("weight|bias", constant.name) is not None
+            constants[constant.name] = type | VECTORS | (ONE_ROW if one_row else 0)
+    return constants
+
+
+def parts_of(name):
+    """Elements a vector, vectors a thread."""
+    width, vectors = name.split("_")[-2:]
+    return int(width), int(vectors)
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name, norm", LAUNCHES)
 def test_rows_are_read_and_written_in_whole_vectors(name, norm, architecture):
     stem, kernel = KERNELS[name]
-    width, vectors = (int(n) for n in name.split("_")[-2:])
-    type = FLOAT32 if width == 4 else BFLOAT16
+    width, vectors = parts_of(name)
     flags, reads, writes = (NORMS if stem == "norm" else VJPS)[norm]
-    constants = {c.name: type | VECTORS for c in translation(stem).constants if "access" in c.name}
-    constants |= {"simds_per_row": 4} | flags
+    constants = launch_constants(name, norm)
     ptx = compile(translation(stem), kernel, architecture, 128, **constants)
+    assert "cp.async" not in ptx
     if stem == "norm_vjp":
         reads += 2  # of the first row, and of each next one
     # A vector of partial sums is one of float32.
@@ -143,6 +166,48 @@ def test_rows_are_read_and_written_in_whole_vectors(name, norm, architecture):
     assert loads == reads * vectors
     # What is written last is found in the code twice.
     assert writes * vectors <= stores < 2 * writes * vectors
+
+
+VJP_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem == "norm_vjp"]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("stages, weight_has_slots", [(1, True), (2, False), (2, True)])
+@pytest.mark.parametrize("name", VJP_KERNELS)
+def test_rows_ahead_are_copied_to_slots(name, stages, weight_has_slots, architecture):
+    """In copies of 16 bytes that pass by the registers, where the architecture has them."""
+    stem, kernel = KERNELS[name]
+    vectors = parts_of(name)[1]
+    for norm, arrays in (("layer", 2), ("add", 3)):
+        constants = launch_constants(name, norm) | {"stages": stages}
+        constants["weight_has_slots"] = weight_has_slots
+        ptx = compile(translation(stem), kernel, architecture, 128, **constants)
+        assert ".local" not in ptx
+        address = r"\[%rd?\d+(?:\+\d+)?\]"
+        copies = len(re.findall(rf"cp\.async\.cg\.shared\.global {address}, {address}, 16;", ptx))
+        loads = whole_vectors(ptx)[0] - vectors  # without those of the weight
+        groups = ptx.count("cp.async.commit_group;")
+        if architecture == "compute_75":
+            assert (copies, groups) == (0, 0) and "cp.async" not in ptx
+            groups, odd = divmod(loads, arrays * vectors)
+            assert not odd
+        else:
+            assert (copies, loads) == (groups * arrays * vectors, 0)
+            assert re.findall(r"cp\.async\.wait_group (\d+);", ptx) == [str(stages - 1)]
+        # A group in the loop, and those before it, which may stand there as a loop.
+        assert 2 <= groups <= 1 + stages
+        slots = len(re.findall(r"\bld\.shared\.(?:v4\.[bfu]32|v2\.[bfu]64)\b", ptx))
+        assert slots >= (2 * arrays - 2 + weight_has_slots) * vectors
+
+
+@pytest.mark.parametrize("norm", ["rms", "add"])
+@pytest.mark.parametrize("name", VJP_KERNELS)
+def test_rows_in_slots_leave_registers_enough(name, norm):
+    """The machine code keeps no register's value in memory."""
+    stem, kernel = KERNELS[name]
+    constants = launch_constants(name, norm) | {"stages": 2, "weight_has_slots": True}
+    source = source_of(translation(stem), 128, **constants)
+    assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
 
 
 def snippet(tmp_path, text):

@@ -19,6 +19,14 @@ def check_with_gradients(norm, arrays, cots=None, note=""):
     check_gradients(norm, arrays, cots, gradients, note)
 
 
+def rows_of(norm, arrays, cots, rows):
+    """Outputs and gradients that are arrays of rows, for some of the rows."""
+    names = norm.arguments[: 1 + norm.adds]
+    some = arrays | {n: arrays[n][rows] for n in names}
+    outputs, gradients = norm.vjp(some, [c[rows] for c in cots])
+    return [*outputs, *gradients[: len(names)]]
+
+
 def check_outputs(norm, arrays, outputs, note=""):
     __tracebackhide__ = True
     for truth, got in zip(oracle.forward(norm, arrays), outputs, strict=True):

@@ -8,6 +8,7 @@ import pytest
 
 import mlx_norms
 from bits import assert_same_bits, ulps_apart
+from checks import rows_of
 from inputs import LENGTHS, arguments, cotangents, few_rows_for, normal, unless_simulated
 from norm_case import DTYPES, OPS, Norm
 
@@ -45,14 +46,6 @@ def test_a_row_is_the_same_in_any_batch(op):
                 assert_same_bits(got, expected[rows], f"{op} of {length}, {dtype}, {rows}")
 
 
-def rows_of(norm, arrays, cots, rows):
-    """Outputs and gradients that are arrays of rows, for some of the rows."""
-    names = norm.arguments[: 1 + norm.adds]
-    some = arrays | {n: arrays[n][rows] for n in names}
-    outputs, gradients = norm.vjp(some, [c[rows] for c in cots])
-    return [*outputs, *gradients[: len(names)]]
-
-
 @pytest.mark.parametrize("op", OPS)
 def test_twice_the_same(op):
     norm = Norm(op)
@@ -69,8 +62,10 @@ def test_twice_the_same(op):
 # for lengths that are a power of two, as mx.fast multiplies by the rounded 1 / length.
 @pytest.mark.parametrize("length", LENGTHS)
 def test_rms_norm_has_the_bits_of_mx_fast_where_the_sum_is_exact(backend, length):
-    if backend in ("cuda", "metal"):
-        pytest.skip("mx.fast has kernels of its own there")
+    if backend != "cpu":
+        pytest.skip(
+            "mx.fast has kernels of its own there, and ours take the root's reciprocal at once"
+        )
     integers = np.random.default_rng(length).integers(-8, 9, (31, length))
     for dtype, weighted in itertools.product(DTYPES, (False, True)):
         if dtype == mx.float32 and length & (length - 1):
@@ -79,6 +74,22 @@ def test_rms_norm_has_the_bits_of_mx_fast_where_the_sum_is_exact(backend, length
         w = normal((length,), dtype, seed=2) if weighted else None
         expected = mx.fast.rms_norm(x, w, 1e-5)
         assert_same_bits(mlx_norms.rms_norm(x, w, 1e-5), expected, f"{dtype}, weight {weighted}")
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_rms_norm_rounds_the_reciprocal_root_once(backend, length):
+    """Where the sum is exact, all else is one rounding after the other."""
+    if backend != "metal-sim":
+        pytest.skip("the CPU rounds the root and its reciprocal, a GPU as its function does")
+    x = np.random.default_rng(length).integers(-8, 9, (31, length)).astype(np.float32)
+    mean = np.mean(np.float64(x * x), axis=1, keepdims=True).astype(np.float32)
+    normalised = x * np.float32(1 / np.sqrt(np.float64(mean + np.float32(1e-5))))
+    for dtype, weighted in itertools.product(DTYPES, (False, True)):
+        w = normal((length,), dtype, seed=2) if weighted else None
+        expected = mx.array(normalised).astype(dtype)
+        expected = expected * w if weighted else expected
+        got = mlx_norms.rms_norm(mx.array(x, dtype), w, 1e-5)
+        assert_same_bits(got, expected, f"{dtype}, weight {weighted}")
 
 
 @pytest.mark.parametrize("length", LENGTHS)

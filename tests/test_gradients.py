@@ -83,6 +83,16 @@ def test_of_one_argument_alone(op):
         truth.check(gradient, "alone")
 
 
+@pytest.mark.parametrize("rows", [1, 15, 16, 17, 129, 1000])
+@pytest.mark.parametrize("op", OPS)
+def test_rows_that_teams_walk(op, rows):
+    """As many rows as make one team's, and one more or less; the last team's are fewer."""
+    norm = Norm(op)
+    for length, dtype in itertools.product((33, 128, 1000, 1024), DTYPES):
+        if rows * length <= 129 * 1024 or unless_simulated(True):
+            check_with_gradients(norm, arguments(norm, (rows, length), dtype))
+
+
 @pytest.mark.parametrize("op", OPS)
 def test_many_like_rows(op):
     """Sums over rows whose terms are alike, so that the roundings of a plain sum add up."""

@@ -38,6 +38,15 @@ def test_head_rms_norm(weight):
         check_with_gradients(Norm("head_rms_norm"), heads((3, 4, 65), x, weight, w))
 
 
+@pytest.mark.parametrize("rows", [1, 15, 16, 17, 129])
+@pytest.mark.parametrize("weight", ["shared", "each"])
+def test_rows_that_teams_walk(weight, rows):
+    """Each team's are of one head, and the last ones' of each are fewer."""
+    norm = Norm("head_rms_norm")
+    for (dim, n), dtype in itertools.product([(33, 3), (128, 4), (1000, 2)], DTYPES):
+        check_with_gradients(norm, heads((rows, n, dim), dtype, weight, dtype))
+
+
 @pytest.mark.parametrize("weight", ["shared", "each"])
 def test_options(weight):
     options = [dict(weight_offset=1.0), dict(rounding="late"), dict(eps=0.1)]

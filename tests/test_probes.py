@@ -8,8 +8,8 @@ import pytest
 
 import oracle
 from bits import assert_same_bits
-from checks import check_with_gradients
-from inputs import arguments, cotangents, normal
+from checks import check_with_gradients, rows_of
+from inputs import arguments, cotangents, normal, unless_simulated
 from norm_case import DTYPES, OPS, Norm
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -138,6 +138,36 @@ def test_large_mean_and_small_variance(op, mean):
     norm = Norm(op)
     for length, std in itertools.product((33, 100, 768, 1024, 4097, 65536), (0.1, 1.0, 10.0)):
         check_with_gradients(norm, arguments(norm, (3, length), mx.float32, mean=mean, std=std))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("op", ["layer_norm", "add_layer_norm"])
+def test_means_of_any_size_side_by_side(op, dtype):
+    """How a row's variance is found depends on its own mean and spread, and on no other row's."""
+    norm = Norm(op)
+    means = [0.0, 1e4, 0.2, 0.25, -0.3, 1.0, 3e4, -100.0, 4.0, 0.0, 100.0, -1e3]
+    for length in (33, 128, 1000, 4097, *unless_simulated(65536)):
+        s = np.array(normal((len(means), length), mx.float32, seed=1)) + np.float32(means)[:, None]
+        arrays = with_sum(norm, arguments(norm, s.shape, dtype), s, dtype)
+        cots = cotangents(norm, arrays)
+        check_with_gradients(norm, arrays, cots)
+        whole = rows_of(norm, arrays, cots, slice(None))
+        for row, mean in enumerate(means):
+            alone = rows_of(norm, arrays, cots, slice(row, row + 1))
+            for got, expected in zip(alone, whole, strict=True):
+                assert_same_bits(got, expected[row : row + 1], f"{length} elements about {mean}")
+
+
+@pytest.mark.parametrize("mean", [1e19, 1e20, -1e20])
+@pytest.mark.parametrize("op", ["layer_norm", "add_layer_norm"])
+def test_squares_past_the_largest_float(op, mean):
+    """Those of the deviations are not, beside rows in which no square is."""
+    norm = Norm(op)
+    for length, std in itertools.product((33, 128, 1000, 4097, 65536), (1e14, 1e15, 1e16)):
+        s = np.array(normal((3, length), mx.float32, seed=1))
+        s[::2] = s[::2] * np.float32(std) + np.float32(mean)
+        arrays = arguments(norm, s.shape, mx.float32)
+        check_with_gradients(norm, with_sum(norm, arrays, s, mx.float32))
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -82,10 +82,11 @@ def check(path_or_text, include=()):
     found = _kernel_parameters(tokens)
     text = _translate(tokens)
     readings = [_diagnostics(clang, text, reading) for reading in (_ALONE, _GENERIC)]
-    unread = set.intersection(*({d[:2] for d in r if not d.space} for r in readings))
+    # What both refuse alike: a method's object has a space in the one, and copies in the other.
+    unread = set.intersection(*({d[:3] for d in r if not d.space} for r in readings))
     for d in (d for reading in readings for d in reading):
         known = any(d[:2] == f[:2] for f in found)
-        if not known and (d.space or d[:2] in unread):
+        if not known and (d.space or d[:3] in unread):
             found.append(d)
     return found
 

@@ -168,6 +168,32 @@ def test_rows_are_read_and_written_in_whole_vectors(name, norm, architecture):
     assert writes * vectors <= stores < 2 * writes * vectors
 
 
+WIDE_LOAD = r"\bld\.global\.(?:v4\.[bfu]32|v2\.[bfu]64)\b"
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("name", [name for name, (stem, _) in KERNELS.items() if stem == "norm"])
+def test_few_rows_are_all_fetched_before_any_is_used(name, norm):
+    stem, kernel = KERNELS[name]
+    constants = launch_constants(name, norm) | {"fetch_first": True}
+    ptx = compile(translation(stem), kernel, "compute_90", 128, **constants)
+    loads = [match.start() for match in re.finditer(WIDE_LOAD, ptx)]
+    assert len(loads) == NORMS[norm][1] * parts_of(name)[1]
+    stored = re.search(r"\bst\.global\b", ptx).start()
+    assert max(loads) < min(ptx.index("shfl.sync"), stored)
+
+
+def test_layouts_that_are_not_read_take_no_room():
+    """A launch costs the host the more the larger its arguments are."""
+    stem, kernel = KERNELS["norm_4_1"]
+    dense = launch_constants("norm_4_1", "layer")
+    for strided in ([], ["x_access"], ["weight_access", "bias_access"]):
+        constants = dense | {name: dense[name] | STRIDED for name in strided}
+        ptx = compile(translation(stem), kernel, "compute_90", 128, **constants)
+        parameters = ptx[: ptx.index(".maxntid")]
+        assert parameters.count("[24]") == len(strided)
+
+
 VJP_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem == "norm_vjp"]
 
 
@@ -329,7 +355,9 @@ def test_errors_of_the_compiler_name_the_metal_source(tmp_path):
 # What is arithmetic in half or a sum of integers in MSL would be something else here.
 UNKNOWN_TO_THE_PRELUDE = {
     "x[0] = float(half(x[0]) + half(x[1]));": "deleted|no operator|more than one operator",
-    "x[0] = simd_sum(int(x[0]));": "deleted",
+    "x[0] = simd_sum(x[0]);": "simd_sum",
+    "x[0] = simd_shuffle(int(x[0]), 0);": "deleted",
+    "x[0] = simd_shuffle_xor(int(x[0]), 1);": "deleted",
     "x[0] = as_type<float>(ulong(3));": "as_type",
     "atomic_uint* p;": "atomic_uint",
     "packed_float3 v;": "packed_float3",

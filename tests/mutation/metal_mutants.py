@@ -5,7 +5,11 @@ from mutants import Mutant
 FLOATS = "kernels/float_types.h"
 ROWS = "kernels/rows.h"
 TEAM = "kernels/team.h"
+TEAM_SUM = "kernels/team_sum.h"
 WALK = "kernels/walk.h"
+HELD = "kernels/held_row.h"
+FETCHED = "kernels/fetched_row.h"
+AHEAD = "kernels/rows_ahead.h"
 STATISTICS = "kernels/statistics.h"
 SUM = "kernels/compensated_sum.h"
 PARAMETERS = "kernels/parameters.h"
@@ -14,11 +18,18 @@ VJP = "kernels/norm_vjp.metal"
 GRADIENTS = "kernels/parameter_gradients.metal"
 GATHER = "kernels/gather_rows.metal"
 PLAN_ROWS = "csrc/plan/rows.cpp"
+PLAN_NORM = "csrc/plan/norm_plan.cpp"
+PLAN_VJP = "csrc/plan/norm_vjp_plan.cpp"
 EVAL = "csrc/plan/norm_eval.cpp"
 ENCODE = "csrc/metal/encode.cpp"
 
 ONE = "test_forward.py::test_one_dtype"
 GRADIENT = "test_gradients.py::test_one_dtype"
+
+CHUNKS = (
+    "  for (int chunk = 0; next_chunk(chunk, length);\n       chunk += chunk_length<N, V>()) {\n"
+)
+ONE_CHUNK = "  for (int chunk = 0; chunk == 0; ++chunk) {\n"
 
 METAL_MUTANTS = [
     # --- Float types
@@ -105,9 +116,9 @@ METAL_MUTANTS = [
     # --- Teams
     Mutant(
         "no barrier in a sum",
-        TEAM,
-        "    threadgroup_barrier(mem_flags::mem_threadgroup);\n",
-        "",
+        TEAM_SUM,
+        "  threadgroup_barrier(mem_flags::mem_threadgroup);\n  return simd_total",
+        "  return simd_total",
         f"{ONE}[metal-sim-rms_norm-1025]",
     ),
     Mutant(
@@ -115,27 +126,27 @@ METAL_MUTANTS = [
         TEAM,
         "    turn = 1 - turn;\n",
         "",
-        f"{ONE}[metal-sim-layer_norm-1025]",
+        f"{GRADIENT}[metal-sim-layer_norm-1025]",
     ),
     Mutant(
         "partial sums of SIMD-groups that there are not",
-        TEAM,
-        "lane < simds_per_row ? of_simds[lane] : T(0.0f)",
-        "of_simds[lane]",
+        TEAM_SUM,
+        "lane < simds ? totals[lane] : T(0.0f)",
+        "totals[lane]",
         f"{ONE}[metal-sim-rms_norm-1025]",
     ),
     Mutant(
         "every lane writes its SIMD-group's sum",
-        TEAM,
-        "    if (lane == 0) {\n",
-        "    {\n",
+        TEAM_SUM,
+        "  if (lane == 0) {\n",
+        "  {\n",
         f"{ONE}[metal-sim-rms_norm-1025]",
     ),
     Mutant(
         "sums of one SIMD-group of several",
-        TEAM,
-        "    if (simds_per_row == 1) {\n      return v;",
-        "    if (true) {\n      return v;",
+        TEAM_SUM,
+        "  if (simds == 1) {\n    return v;",
+        "  if (true) {\n    return v;",
         f"{ONE}[metal-sim-rms_norm-1025]",
     ),
     Mutant(
@@ -149,36 +160,57 @@ METAL_MUTANTS = [
     Mutant(
         "eps dropped in rms",
         STATISTICS,
-        "precise::sqrt(mean + eps)",
-        "precise::sqrt(mean)",
+        "precise::rsqrt(square + eps)",
+        "precise::rsqrt(square)",
         "test_probes.py::test_values_about_the_root_of_eps",
     ),
     Mutant(
         "eps dropped in layer",
         STATISTICS,
-        "precise::sqrt(variance + eps)",
-        "precise::sqrt(variance)",
+        "precise::rsqrt(variance + eps)",
+        "precise::rsqrt(variance)",
         "test_probes.py::test_values_about_the_root_of_eps",
     ),
     Mutant(
         "mean correction dropped",
         STATISTICS,
-        "    return (v - shift - correction) * rstd;",
-        "    return (v - shift) * rstd;",
+        "(v - mean - correction) * rstd",
+        "(v - mean) * rstd",
         "test_probes.py::test_large_mean_and_small_variance",
     ),
     Mutant(
         "variance not corrected",
         STATISTICS,
-        "float variance = sums.y - square;",
-        "float variance = sums.y;",
+        "variance = of_d.y - correction * correction;",
+        "variance = of_d.y;",
+        "test_probes.py::test_large_mean_and_small_variance",
+    ),
+    Mutant(
+        "a lost difference kept",
+        STATISTICS,
+        "!finite || variance < 16.0f * square",
+        "!finite",
+        "test_probes.py::test_large_mean_and_small_variance",
+    ),
+    Mutant(
+        "squares past the largest float not seen",
+        STATISTICS,
+        "!finite || variance < 16.0f * square",
+        "variance < 16.0f * square",
+        "test_probes.py::test_squares_past_the_largest_float",
+    ),
+    Mutant(
+        "no second pass",
+        STATISTICS,
+        "  if (is_lost(variance, mean * mean)) {",
+        "  if (false) {",
         "test_probes.py::test_large_mean_and_small_variance",
     ),
     Mutant(
         "no third pass",
         STATISTICS,
-        "variance < 16.0f * square",
-        "false",
+        "    if (is_lost(variance, correction * correction)) {",
+        "    if (false) {",
         "test_probes.py::test_rows_that_are_constant_but_for_an_ulp",
     ),
     Mutant(
@@ -186,14 +218,14 @@ METAL_MUTANTS = [
         STATISTICS,
         "d = in_row(i + j, 1, length) ? d : 0.0f;",
         "",
-        f"{ONE}[metal-sim-layer_norm-33]",
+        "test_probes.py::test_large_mean_and_small_variance",
     ),
     Mutant(
         "deviations of one chunk of a long row",
         STATISTICS,
-        "    if (looped) {\n",
-        "    if (false) {\n",
-        f"{ONE}[metal-sim-layer_norm-65536]",
+        CHUNKS,
+        ONE_CHUNK,
+        "test_probes.py::test_large_mean_and_small_variance",
     ),
     # --- Parameters
     Mutant(
@@ -228,8 +260,8 @@ METAL_MUTANTS = [
     Mutant(
         "statistics of the sum before it is rounded",
         NORM,
-        "round_to(clamp_sum ? clamp_half(s) : s, sum.type)",
-        "clamp_sum ? clamp_half(s) : s",
+        "  round_vector<N>(sum.type, v);\n",
+        "",
         "test_fused.py::test_fused_is_add_and_then_norm[metal-sim-add_rms_norm-33]",
     ),
     Mutant(
@@ -241,17 +273,38 @@ METAL_MUTANTS = [
     ),
     Mutant(
         "one chunk of a long row written",
-        NORM,
-        "    if (looped) {\n      read_chunk",
-        "    if (false) {\n      read_chunk",
+        HELD,
+        "    if (looped) {\n      read<N>(row, i, length, to);\n",
+        "    if (false) {\n      read<N>(row, i, length, to);\n",
         f"{ONE}[metal-sim-rms_norm-65536]",
     ),
     Mutant(
         "early rounding dropped",
         NORM,
-        "round_early ? round_to(n, out.type) : n",
-        "n",
+        "      if (round_early) {\n",
+        "      if (false) {\n",
         "test_rounding.py::test_each_is_its_formula",
+    ),
+    Mutant(
+        "the first vector fetched for all",
+        FETCHED,
+        "element<N>(team, 0, k)",
+        "element<N>(team, 0, 0)",
+        f"{ONE}[metal-sim-rms_norm-512]",
+    ),
+    Mutant(
+        "a fetched row's last elements not read",
+        FETCHED,
+        "is_fetched && (in_row(i, N, length) || i >= length)",
+        "is_fetched",
+        f"{ONE}[metal-sim-rms_norm-129]",
+    ),
+    Mutant(
+        "long rows fetched at once",
+        PLAN_NORM,
+        "bool few = !geometry.looped &&",
+        "bool few = true &&",
+        f"{ONE}[metal-sim-rms_norm-65536]",
     ),
     Mutant(
         "k's rows counted on from q's",
@@ -278,16 +331,93 @@ METAL_MUTANTS = [
     Mutant(
         "mean of the weighted cotangent dropped",
         VJP,
-        "float mean_wg = centre ? sums.x : 0.0f;",
-        "float mean_wg = 0.0f;",
+        "rstd}, means.z, wgd * rstd}",
+        "rstd}, 0.0f, wgd * rstd}",
         f"{GRADIENT}[metal-sim-layer_norm-33]",
     ),
     Mutant(
-        "mean of the weighted cotangent in rms",
+        "mean of the weighted cotangent not scaled",
         VJP,
-        "float mean_wg = centre ? sums.x : 0.0f;",
-        "float mean_wg = sums.x;",
+        "-sums.mean_wg * rstd",
+        "-sums.mean_wg",
+        f"{GRADIENT}[metal-sim-layer_norm-33]",
+    ),
+    Mutant(
+        "projection on the normalised row dropped",
+        VJP,
+        "d = fma(-n, sums.mean_wgn * rstd, d);",
+        "",
         f"{GRADIENT}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "weighted cotangents' sum with x for that with d",
+        VJP,
+        "means.w - mean * means.z",
+        "means.w",
+        f"{GRADIENT}[metal-sim-layer_norm-33]",
+    ),
+    Mutant(
+        "weighted cotangents' sum with d not corrected",
+        VJP,
+        "wgd = of_d.z - correction * means.z;",
+        "wgd = of_d.z;",
+        "test_probes.py::test_large_mean_and_small_variance",
+    ),
+    Mutant(
+        "eps dropped in the gradient of rms",
+        VJP,
+        "precise::rsqrt(means.x + eps)",
+        "precise::rsqrt(means.x)",
+        "test_probes.py::test_values_about_the_root_of_eps",
+    ),
+    Mutant(
+        "eps dropped in the gradient of layer",
+        VJP,
+        "precise::rsqrt(variance + eps)",
+        "precise::rsqrt(variance)",
+        "test_probes.py::test_values_about_the_root_of_eps",
+    ),
+    Mutant(
+        "variance not corrected in the gradient",
+        VJP,
+        "variance = of_d.y - correction * correction;",
+        "variance = of_d.y;",
+        "test_probes.py::test_large_mean_and_small_variance",
+    ),
+    Mutant(
+        "no second pass in the gradient",
+        VJP,
+        "  if (is_lost(variance, mean * mean)) {",
+        "  if (false) {",
+        "test_probes.py::test_large_mean_and_small_variance",
+    ),
+    Mutant(
+        "no third pass in the gradient",
+        VJP,
+        "    if (is_lost(variance, correction * correction)) {",
+        "    if (false) {",
+        "test_probes.py::test_rows_that_are_constant_but_for_an_ulp",
+    ),
+    Mutant(
+        "deviations past the row's end in the gradient",
+        VJP,
+        "d = in_row(i + j, 1, length) ? d : 0.0f;",
+        "",
+        "test_probes.py::test_large_mean_and_small_variance",
+    ),
+    Mutant(
+        "kept correction dropped",
+        VJP,
+        "kept[1] = sums.stats.correction;",
+        "kept[1] = 0.0f;",
+        "test_probes.py::test_large_mean_and_small_variance",
+    ),
+    Mutant(
+        "the first head's weight for all",
+        VJP,
+        "weight_layout, walk.row, length)",
+        "weight_layout, 0, length)",
+        "test_heads.py::test_head_rms_norm",
     ),
     Mutant(
         "sum's cotangent dropped",
@@ -299,28 +429,23 @@ METAL_MUTANTS = [
     Mutant(
         "gradient where the sum is saturated",
         VJP,
-        "clamped_sum && fabs(x) == 65504.0f ? 0.0f : d",
+        "clamped_sum && fabs(x[j]) == 65504.0f ? 0.0f : d",
         "d",
         "test_clamp.py::test_gradient_is_zero_where_the_sum_is_saturated",
     ),
     Mutant(
         "cotangents of one chunk of a long row summed",
         VJP,
-        "    for (int chunk = 0; next_chunk(chunk, length);\n"
-        "         chunk += chunk_length<N, V>()) {\n"
-        "      if (looped) {\n"
-        "        read_chunk<N, V>(s_row, team, chunk, length, v);\n"
-        "        read_chunk<N, V>(g_row, team, chunk, length, g);\n"
-        "      }\n"
-        "      for (int k = 0; k < V; ++k) {\n"
-        "        int i = element<N>(team, chunk, k);\n"
-        "        thread float* g_of",
-        "    for (int chunk = 0; next_chunk(chunk, length);\n"
-        "         chunk += chunk_length<N, V>()) {\n"
-        "      for (int k = 0; k < V; ++k) {\n"
-        "        int i = element<N>(team, chunk, k);\n"
-        "        thread float* g_of",
+        "  float2 of_x = float2(0.0f), of_wg = float2(0.0f);\n" + CHUNKS,
+        "  float2 of_x = float2(0.0f), of_wg = float2(0.0f);\n" + ONE_CHUNK,
         f"{GRADIENT}[metal-sim-rms_norm-65536]",
+    ),
+    Mutant(
+        "deviations of one chunk of a long row in the gradient",
+        VJP,
+        "  float4 sums = float4(0.0f);\n" + CHUNKS,
+        "  float4 sums = float4(0.0f);\n" + ONE_CHUNK,
+        "test_probes.py::test_large_mean_and_small_variance",
     ),
     Mutant(
         "partial sums not aligned",
@@ -332,9 +457,30 @@ METAL_MUTANTS = [
     Mutant(
         "the next row not fetched",
         VJP,
-        "uint next = row + walk.step;",
-        "uint next = row;",
-        f"{GRADIENT}[metal-sim-rms_norm-128]",
+        "operands.fetch_ahead(walk, turn + 1, k, team, length);",
+        "operands.fetch_ahead(walk, turn, k, team, length);",
+        "test_gradients.py::test_rows_that_teams_walk -k rms_norm",
+    ),
+    Mutant(
+        "every row fetched past the next",
+        VJP,
+        "operands.fetch_ahead(walk, turn + 1, k, team, length);",
+        "operands.fetch_ahead(walk, turn + 2, k, team, length);",
+        "test_gradients.py::test_rows_that_teams_walk -k rms_norm",
+    ),
+    Mutant(
+        "the last row of a walk not fetched",
+        VJP,
+        "stages == 0 && turn + 1 < walk.count",
+        "stages == 0 && turn + 2 < walk.count",
+        "test_gradients.py::test_rows_that_teams_walk -k rms_norm",
+    ),
+    Mutant(
+        "rows of other heads in a walk",
+        WALK,
+        "return row + turn * step;",
+        "return row + turn;",
+        "test_heads.py::test_rows_that_teams_walk",
     ),
     Mutant(
         "vectors fetched past the row's end",
@@ -345,10 +491,31 @@ METAL_MUTANTS = [
     ),
     Mutant(
         "a row's last elements not read",
-        TEAM,
-        "(in_row(i, N, length) || i >= length)",
-        "true",
+        AHEAD,
+        "can_fetch<N>(row) && (in_row(i, N, length) || i >= length)",
+        "can_fetch<N>(row)",
         f"{GRADIENT}[metal-sim-rms_norm-129]",
+    ),
+    Mutant(
+        "a weight's last elements not read",
+        AHEAD,
+        "can_fetch<N>(row) &&\n        (in_row(i, N, length) || i >= length)",
+        "can_fetch<N>(row)",
+        f"{GRADIENT}[metal-sim-rms_norm-129]",
+    ),
+    Mutant(
+        "a weight's offset dropped in the gradient",
+        AHEAD,
+        "    add_offset<N>(offset, w);\n",
+        "",
+        "test_gradients.py::test_options",
+    ),
+    Mutant(
+        "a long row's last chunk for all",
+        AHEAD,
+        "    if (looped) {\n      read<N>(row, i, length, v);\n",
+        "    if (false) {\n      read<N>(row, i, length, v);\n",
+        f"{GRADIENT}[metal-sim-rms_norm-65536]",
     ),
     Mutant(
         "vectors of other sizes fetched",
@@ -363,20 +530,6 @@ METAL_MUTANTS = [
         "return length % (width * vectors * kSimdSize * simds) == 0;",
         "return true;",
         f"{ONE}[metal-sim-rms_norm-33]",
-    ),
-    Mutant(
-        "the mean subtracted twice",
-        STATISTICS,
-        "float shift = shifts ? 0.0f : mean;",
-        "float shift = mean;",
-        f"{ONE}[metal-sim-layer_norm-33]",
-    ),
-    Mutant(
-        "deviations taken for clamped sums",
-        VJP,
-        "eps, !clamped_sum, v",
-        "eps, true, v",
-        "test_clamp.py",
     ),
     Mutant(
         "a team walks past its rows",
@@ -405,6 +558,34 @@ METAL_MUTANTS = [
         "is_nan(lost) ? 0.0f : lost",
         "lost",
         "test_gradients.py::test_infinite_cotangent",
+    ),
+    Mutant(
+        "the weight's partial sums for the bias's",
+        GRADIENTS,
+        ": of_weight     ? weight_partials[at]",
+        ": sums_weight   ? weight_partials[at]",
+        f"{GRADIENT}[metal-sim-layer_norm-33]",
+    ),
+    Mutant(
+        "the weight's gradient summed alone",
+        PLAN_VJP,
+        "(weight_gradient != nullptr) + (bias_gradient != nullptr)",
+        "1",
+        f"{GRADIENT}[metal-sim-layer_norm-33]",
+    ),
+    Mutant(
+        "rows of partial sums past the last one",
+        GRADIENTS,
+        "row >= count ? 0.0f",
+        "false ? 0.0f",
+        f"{GRADIENT}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "few of many rows of partial sums",
+        GRADIENTS,
+        "i += 8 * kSumSimds",
+        "i += count",
+        "test_gradients.py::test_many_like_rows",
     ),
     Mutant(
         "no barrier before the sums of partial sums",

@@ -1,6 +1,6 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A row of one chunk between its two uses, in registers. On CUDA values of 16
+// A row of one chunk between its uses, in registers. On CUDA values of 16
 // bits stay packed: registers limit how many rows a processor works on. A row
 // of several chunks is read again.
 

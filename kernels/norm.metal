@@ -117,6 +117,7 @@ template <int N, int V>
   float2 first = float2(0.0f);
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
+    float2 of_chunk = float2(0.0f);
     for (int k = 0; k < V; ++k) {
       int i = element<N>(team, chunk, k);
       float v[N];
@@ -132,9 +133,10 @@ template <int N, int V>
         held.read_vector(in, k, i, length, v);
       }
       for (int j = 0; j < N; ++j) {
-        first = add_first(first, v[j]);
+        of_chunk = add_first(of_chunk, v[j]);
       }
     }
+    first += of_chunk;
   }
   if (has_residual) {
     in = as_input(s); // written by the thread that reads it

@@ -133,9 +133,10 @@ inline RowSums row_sums(
     thread Team& team,
     int length,
     float eps) {
-  float2 of_x = float2(0.0f), of_wg = float2(0.0f);
+  float4 sums = float4(0.0f); // of x, x * x, wg and wg * x
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
+    float2 of_x = float2(0.0f), of_wg = float2(0.0f);
     for (int k = 0; k < V; ++k) {
       int i = element<N>(team, chunk, k);
       float x[N], wg[N];
@@ -151,14 +152,15 @@ inline RowSums row_sums(
         }
       }
     }
+    sums += float4(of_x.x, of_x.y, of_wg.x, of_wg.y);
   }
   float scale = 1.0f / float(length);
   if (!centre) {
-    float2 means = team.reduce(float2(of_x.y, of_wg.y)) * scale;
+    float2 means = team.reduce(float2(sums.y, sums.w)) * scale;
     float rstd = precise::rsqrt(means.x + eps);
     return RowSums{Statistics{0.0f, 0.0f, rstd}, 0.0f, means.y * rstd};
   }
-  float4 means = team.reduce(float4(of_x.x, of_x.y, of_wg.x, of_wg.y)) * scale;
+  float4 means = team.reduce(sums) * scale;
   float mean = means.x;
   float correction = 0.0f;
   float variance = means.y - mean * mean;

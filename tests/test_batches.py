@@ -1,7 +1,7 @@
 """A row has the same bits however many rows there are.
 
-GPUs take few rows and many in different ways (csrc/plan/norm_plan.cpp). On Metal many are more
-than 128 SIMD-groups; on CUDA more than 16 a multiprocessor, which an H200 has 132 of.
+On CUDA few rows and many are taken in different ways (csrc/plan/norm_plan.cpp): many are more than
+16 SIMD-groups a multiprocessor, which an H200 has 132 of.
 """
 
 import mlx.core as mx

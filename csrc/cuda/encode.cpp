@@ -89,12 +89,13 @@ DeviceLimits device_limits(mx::Stream stream) {
 
 void encode(LaunchPlan plan) {
   auto& encoder = cu::get_command_encoder(plan.stream);
-  for (const auto& launch : plan.launches) {
-    add_launch(launch, plan.stream.device.index, encoder);
-  }
   if (!plan.temporaries.empty()) {
+    // Before anything can throw: launches that were added will run.
     encoder.add_completed_handler(
         [temporaries = std::move(plan.temporaries)] {});
+  }
+  for (const auto& launch : plan.launches) {
+    add_launch(launch, plan.stream.device.index, encoder);
   }
 }
 

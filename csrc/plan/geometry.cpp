@@ -49,35 +49,40 @@ Geometry few_vectors(int length, int width, Budget budget) {
 // The most vectors a thread, by bench/gpu_geometry.py on an H200
 // (bench/results/h200_geometry.csv). With four, an RMSNorm of 4096 elements of
 // 16 bits sums them in the order of mx.fast, and so has its bits.
-int most_cuda_vectors(RowKernel kernel, int width, int row_vectors) {
+int most_cuda_vectors(bool backward, int width, int row_vectors) {
   bool wide = width == 8; // of 16 bits
-  if (kernel.backward) {
+  if (backward) {
     return row_vectors <= 1024 ? 2 : wide || row_vectors <= 2048 ? 4 : 8;
   }
   return !wide && row_vectors > 1024 ? 8 : 4;
 }
 
+// Whether kernels were instantiated for so many.
+bool is_built(bool backward, int width, int vectors) {
+  return vectors == 1 || vectors == 2 || vectors == 4 ||
+      (vectors == 3 && !backward) || (vectors == 8 && width == 4);
+}
+
 // NVIDIA's: as few SIMD-groups a row as registers allow, since what they do for
 // each other costs more than what a thread does alone; and no vector of a
 // SIMD-group past the row's end, if that can be.
-Geometry few_simds(RowKernel kernel, int length, int width, int forced) {
+Geometry few_simds(bool backward, int length, int width, int forced) {
   int row_vectors = ceil_div(length, width);
-  int vectors =
-      forced > 0 ? forced : most_cuda_vectors(kernel, width, row_vectors);
   int in_simd = ceil_div(row_vectors, Geometry::kSimdSize);
-  auto is_built = [&](int v) {
-    return v <= vectors && (v != 3 || !kernel.backward) && v != 5 && v != 6 &&
-        v != 7;
-  };
-  if (in_simd <= vectors) {
-    while (!is_built(in_simd)) {
-      ++in_simd;
+  int most =
+      forced > 0 ? forced : most_cuda_vectors(backward, width, row_vectors);
+  for (int v = in_simd; v <= most; ++v) {
+    if (is_built(backward, width, v)) {
+      return {width, v, 1, false};
     }
-    return {width, in_simd, 1, false};
   }
-  if (row_vectors % Geometry::kSimdSize == 0 && forced == 0) {
-    while (in_simd % vectors != 0 || !is_built(vectors)) {
-      --vectors;
+  int vectors = most;
+  bool divides = row_vectors % Geometry::kSimdSize == 0;
+  for (int v = most; divides && forced == 0 && v > 0; --v) {
+    if (is_built(backward, width, v) && in_simd % v == 0 &&
+        in_simd / v <= Geometry::kMaxSimds) {
+      vectors = v;
+      break;
     }
   }
   int simds = ceil_div(in_simd, vectors);
@@ -90,12 +95,12 @@ std::atomic<int> forced_vectors[2] = {0, 0}; // forward, backward
 } // namespace
 
 Geometry
-geometry_for(RowKernel kernel, int length, int item_size, Backend backend) {
+geometry_for(bool backward, int length, int item_size, Backend backend) {
   int width = kVectorBytes / item_size;
   if (backend == Backend::Cuda) {
-    return few_simds(kernel, length, width, forced_vectors[kernel.backward]);
+    return few_simds(backward, length, width, forced_vectors[backward]);
   }
-  auto budget = kernel.backward ? Budget{8, 8} : Budget{32, 16};
+  auto budget = backward ? Budget{8, 8} : Budget{32, 16};
   return few_vectors(length, width, budget);
 }
 

@@ -31,15 +31,10 @@ struct Geometry {
   }
 };
 
-// The kernels that hold one array's row, and those that hold a row of two
-// arrays and sums besides.
-struct RowKernel {
-  bool backward;
-  bool centre;
-};
-
+// Of the forward kernel, which holds one array's row, or of the backward one,
+// which holds a row of two arrays and sums besides.
 Geometry
-geometry_for(RowKernel kernel, int length, int item_size, Backend backend);
+geometry_for(bool backward, int length, int item_size, Backend backend);
 
 // Has every row take so many vectors a thread on CUDA, forward or backward; 0:
 // as many as were found best. For measurements.

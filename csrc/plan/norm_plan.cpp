@@ -81,7 +81,7 @@ LaunchPlan plan_norm(
   int length = in.x.shape(-1);
   const auto& s = spec.residual ? out[1] : in.x;
   auto geometry = geometry_for(
-      {false, spec.centre}, length, s.itemsize(), backend_of(stream));
+      /* backward= */ false, length, s.itemsize(), backend_of(stream));
   int width = geometry.width;
 
   auto rows = [&](const mx::array* a) -> std::optional<RowOperand> {

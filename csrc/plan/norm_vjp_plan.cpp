@@ -98,10 +98,9 @@ constexpr int kColumnsPerGroup = 32;
 constexpr int kGroupSize = 256;
 } // namespace sum_kernel
 
-Geometry
-geometry_of(const NormVJPSpec& spec, const mx::array& s, mx::Stream stream) {
+Geometry geometry_of(const mx::array& s, mx::Stream stream) {
   return geometry_for(
-      {true, spec.norm.centre}, s.shape(-1), s.itemsize(), backend_of(stream));
+      /* backward= */ true, s.shape(-1), s.itemsize(), backend_of(stream));
 }
 
 // Each team has enough rows that its row of partial sums is a small part of
@@ -145,6 +144,7 @@ struct Slots {
 
   Slots(
       const Backward& b,
+      const std::optional<RowOperand>& of_weight,
       const std::optional<RowOperand>& sum_cotangent,
       int most_bytes) {
     constexpr int kMostStages = 2;
@@ -157,7 +157,8 @@ struct Slots {
     int row = 16 * b.geometry.vectors * b.geometry.group_size();
     int stage = row * (sum_cotangent ? 3 : 2);
     stages = std::min(most_bytes / stage, kMostStages);
-    weight = stages > 0 && stages * stage + row <= most_bytes;
+    weight = stages > 0 && of_weight && can_fetch(*of_weight, width) &&
+        stages * stage + row <= most_bytes;
     bytes = stages * stage + weight * row;
   }
 };
@@ -186,7 +187,7 @@ Launch rows_launch(
   launch.constant(kWantWeight, b.spec.weight && !by_columns);
   launch.constant(kWantBias, b.spec.bias && !by_columns);
   launch.constant(kKeepStatistics, b.statistics.has_value());
-  Slots slots(b, sum_cotangent, slot_bytes);
+  Slots slots(b, weight, sum_cotangent, slot_bytes);
   launch.constant(kStages, slots.stages);
   launch.constant(kWeightHasSlots, slots.weight);
   launch.slot_bytes = slots.bytes;
@@ -290,7 +291,7 @@ bool reads_rows_again(
     const NormVJPSpec& spec,
     const mx::array& s,
     mx::Stream stream) {
-  return (spec.weight || spec.bias) && geometry_of(spec, s, stream).looped;
+  return (spec.weight || spec.bias) && geometry_of(s, stream).looped;
 }
 
 LaunchPlan plan_norm_vjp(
@@ -311,7 +312,7 @@ LaunchPlan plan_norm_vjp(
   if (length == 0 || heads == 0) {
     return plan;
   }
-  auto geometry = geometry_of(spec, in.s, stream);
+  auto geometry = geometry_of(in.s, stream);
   int width = geometry.width;
   auto limits = device_limits(stream);
   Walks walks(rows, heads, limits.teams(geometry.simds));

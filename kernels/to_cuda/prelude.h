@@ -134,6 +134,10 @@ struct alignas(16) float4 {
   explicit float4(half4 v);
 };
 
+__forceinline__ float4& operator+=(float4& a, float4 b) {
+  return a = float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
 __forceinline__ float4 operator*(float4 a, float b) {
   return float4(a.x * b, a.y * b, a.z * b, a.w * b);
 }

@@ -8,7 +8,6 @@ TEAM = "kernels/team.h"
 TEAM_SUM = "kernels/team_sum.h"
 WALK = "kernels/walk.h"
 HELD = "kernels/held_row.h"
-FETCHED = "kernels/fetched_row.h"
 AHEAD = "kernels/rows_ahead.h"
 STATISTICS = "kernels/statistics.h"
 SUM = "kernels/compensated_sum.h"
@@ -284,27 +283,6 @@ METAL_MUTANTS = [
         "      if (round_early) {\n",
         "      if (false) {\n",
         "test_rounding.py::test_each_is_its_formula",
-    ),
-    Mutant(
-        "the first vector fetched for all",
-        FETCHED,
-        "element<N>(team, 0, k)",
-        "element<N>(team, 0, 0)",
-        f"{ONE}[metal-sim-rms_norm-512]",
-    ),
-    Mutant(
-        "a fetched row's last elements not read",
-        FETCHED,
-        "is_fetched && (in_row(i, N, length) || i >= length)",
-        "is_fetched",
-        f"{ONE}[metal-sim-rms_norm-129]",
-    ),
-    Mutant(
-        "long rows fetched at once",
-        PLAN_NORM,
-        "bool few = !geometry.looped &&",
-        "bool few = true &&",
-        f"{ONE}[metal-sim-rms_norm-65536]",
     ),
     Mutant(
         "k's rows counted on from q's",

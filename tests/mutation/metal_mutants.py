@@ -414,8 +414,8 @@ METAL_MUTANTS = [
     Mutant(
         "cotangents of one chunk of a long row summed",
         VJP,
-        "  float2 of_x = float2(0.0f), of_wg = float2(0.0f);\n" + CHUNKS,
-        "  float2 of_x = float2(0.0f), of_wg = float2(0.0f);\n" + ONE_CHUNK,
+        "    sums += float4(of_x.x, of_x.y, of_wg.x, of_wg.y);\n",
+        "    sums = float4(of_x.x, of_x.y, of_wg.x, of_wg.y);\n",
         f"{GRADIENT}[metal-sim-rms_norm-65536]",
     ),
     Mutant(

@@ -1,14 +1,15 @@
 """Plants each defect in the kernels, builds them and expects the suite to fail.
 
-    python tests/mutation/run.py [--metal] [NAME ...]
+    python tests/mutation/run.py [--metal] [--part K/N ...] [NAME ...]
 
 The defects are those of mutants.py in the CPU kernels and of patching_mutants.py in what patches
 models, or with --metal those of metal_mutants.py in the Metal kernels, which run on the software
-device (tests/hostmetal).
+device (tests/hostmetal). --part 1/3 plants the first of every three, to share the work.
 Prints a line a mutant and exits with 1 if one survives. The chosen tests must first pass without
 any defect, so that a failure means the defect was seen.
 """
 
+import argparse
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from mutants import MUTANTS, Mutant
 from patching_mutants import PATCHING_MUTANTS
 
 TIMEOUT_SECONDS = 120
+TOGETHER_SECONDS = 600  # for all of the chosen tests, without a defect
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from hostmetal.build import HostBuild  # noqa: E402
@@ -30,7 +32,9 @@ from variant import ROOT, Variant  # noqa: E402
 ON_METAL = ["-p", "hostmetal.plugin", "--backend", "metal-sim"]
 
 
-def killer(variant: Variant, tests: str, options: list[str]) -> str | None:
+def killer(
+    variant: Variant, tests: str, options: list[str], timeout: float = TIMEOUT_SECONDS
+) -> str | None:
     """The test that failed, or the way in which the tests ended; None if all passed.
 
     Raises:
@@ -43,7 +47,7 @@ def killer(variant: Variant, tests: str, options: list[str]) -> str | None:
             environment={"METALSIM_CHECK": "2"},
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_SECONDS,
+            timeout=timeout,
         )
     except subprocess.TimeoutExpired:
         return "a test that does not end"
@@ -84,12 +88,30 @@ class Source:
         shutil.copyfile(ROOT / mutant.file, self.root / mutant.file)
 
 
-def main(names: list[str]) -> int:
-    metal = "--metal" in names
-    names = [name for name in names if name != "--metal"]
-    all_mutants = METAL_MUTANTS if metal else MUTANTS + PATCHING_MUTANTS
-    mutants = [m for m in all_mutants if not names or m.name in names]
-    unknown = set(names) - {m.name for m in mutants}
+def batches(mutants: list[Mutant]) -> list[str]:
+    """The mutants' tests, in as few runs as there are selections by -k."""
+    tests = {m.tests for m in mutants}
+    selected = {t for t in tests if " -k " in t}
+    plain = {name for t in tests - selected for name in t.split()}
+    return [" ".join(sorted(plain)), *sorted(selected)] if plain else sorted(selected)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a defect; all, if none is named")
+    parser.add_argument("--metal", action="store_true", help="those in the Metal kernels")
+    parser.add_argument("--part", action="append", metavar="K/N", help="every Nth from the Kth on")
+    args = parser.parse_args()
+    all_mutants = METAL_MUTANTS if args.metal else MUTANTS + PATCHING_MUTANTS
+    parts = [tuple(map(int, part.split("/"))) for part in args.part or ["1/1"]]
+    mutants = [
+        m
+        for i, m in enumerate(all_mutants)
+        if (m.name in args.names if args.names else any(i % n == k - 1 for k, n in parts))
+    ]
+    unknown = set(args.names) - {m.name for m in mutants}
     if unknown or not mutants:
         raise SystemExit(f"no mutant is called {', '.join(sorted(unknown))}")
     for mutant in all_mutants:
@@ -98,14 +120,14 @@ def main(names: list[str]) -> int:
         if mutant.redundant:
             print(f"{mutant.name:30} redundant: {mutant.redundant}")
     mutants = [m for m in mutants if not m.redundant]
-    options = ON_METAL if metal else []
+    options = ON_METAL if args.metal else []
     survivors = []
     with tempfile.TemporaryDirectory() as directory:
         source = Source(Path(directory, "source"))
-        variant = (HostBuild if metal else Variant)(Path(directory), source.root)
+        variant = (HostBuild if args.metal else Variant)(Path(directory), source.root)
         variant.compile()
-        for tests in sorted({m.tests for m in mutants}):
-            if failed := killer(variant, tests, options):
+        for tests in batches(mutants):
+            if failed := killer(variant, tests, options, TOGETHER_SECONDS):
                 raise SystemExit(f"{failed} fails without any defect")
         for mutant in mutants:
             start = time.monotonic()
@@ -124,4 +146,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

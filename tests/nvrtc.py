@@ -45,14 +45,7 @@ def compile(source: str, expression: str, architecture: str, options=()) -> str:
 def spilled_bytes(source: str, expression: str, architecture: str, options=()) -> int:
     """What a thread of a kernel writes to memory for want of registers.
 
-    Args:
-        source: CUDA text.
-        expression: the kernel's name, with its template arguments.
-        architecture: sm_<n>.
-        options: besides the architecture.
-
-    Raises:
-        Refused: If it does not compile.
+    Takes what :func:`compile` takes, but for an architecture of machines: sm_<n>.
     """
     options = ("--ptxas-options=-v", *options)
     with _compiled(source, expression, architecture, options) as program:

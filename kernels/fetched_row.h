@@ -25,10 +25,9 @@ struct FetchedRow {
 
   // Vector k, from element i on.
   void values(int k, int i, int length, thread float* v) const {
-    bool is_fetched = fetch_first && can_fetch<N>(row);
-    if (is_fetched && (in_row(i, N, length) || i >= length)) {
+    if (fetch_first && is_fetched<N>(row, i, length)) {
       unpack<N>(bits[k], row.type, v);
-    } else { // a last vector may pass the row's end
+    } else {
       read<N>(row, i, length, v);
     }
   }

@@ -130,6 +130,13 @@ inline uint4 fetch(RowIn row, int i, int length) {
   return uint4(0, 0, 0, 0);
 }
 
+// Whether that vector is what the row has from element i on. A last one that
+// passes the row's end is not.
+template <int N>
+inline bool is_fetched(RowIn row, int i, int length) {
+  return can_fetch<N>(row) && (in_row(i, N, length) || i >= length);
+}
+
 template <int N>
 inline void write(RowOut row, int i, int length, thread const float* v) {
   if (row.vectors && in_row(i, N, length)) {

@@ -88,9 +88,9 @@ struct RowsAhead {
     if (stages == 0 && !looped) {
       for (int k = 0; k < V; ++k) {
         int i = element<N>(team, 0, k);
-        if (can_fetch<N>(row) && (in_row(i, N, length) || i >= length)) {
+        if (is_fetched<N>(row, i, length)) {
           unpack<N>(next[k], row.type, now + k * N);
-        } else { // a last vector may pass the row's end
+        } else {
           read<N>(row, i, length, now + k * N);
         }
       }
@@ -141,8 +141,7 @@ struct HeldWeight {
   uint4 bits[V];
 
   bool is_held(int i, int length) const {
-    return !looped && can_fetch<N>(row) &&
-        (in_row(i, N, length) || i >= length);
+    return !looped && is_fetched<N>(row, i, length);
   }
 
   void

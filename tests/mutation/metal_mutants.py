@@ -470,15 +470,15 @@ METAL_MUTANTS = [
     Mutant(
         "a row's last elements not read",
         AHEAD,
-        "can_fetch<N>(row) && (in_row(i, N, length) || i >= length)",
-        "can_fetch<N>(row)",
+        "if (is_fetched<N>(row, i, length)) {",
+        "if (can_fetch<N>(row)) {",
         f"{GRADIENT}[metal-sim-rms_norm-129]",
     ),
     Mutant(
         "a weight's last elements not read",
         AHEAD,
-        "can_fetch<N>(row) &&\n        (in_row(i, N, length) || i >= length)",
-        "can_fetch<N>(row)",
+        "!looped && is_fetched<N>(row, i, length)",
+        "!looped && can_fetch<N>(row)",
         f"{GRADIENT}[metal-sim-rms_norm-129]",
     ),
     Mutant(

@@ -34,7 +34,7 @@ def text() -> str:
         ValueError: If it is not ASCII, which Metal's run-time compiler takes only.
     """
     seen: set[Path] = set()
-    lines = [line for path in sorted(ROOT.glob("kernels/*.metal")) for line in join(path, seen)]
+    lines = [line for path in sorted(ROOT.glob("kernels/**/*.metal")) for line in join(path, seen)]
     joined = "\n".join(lines) + "\n"
     if not joined.isascii():
         raise ValueError("the kernels' text is not ASCII")

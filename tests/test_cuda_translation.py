@@ -31,9 +31,10 @@ def translation(stem):
 
 
 KERNELS = {
-    kernel.name: (path.stem, kernel)
-    for path in sorted(ROOT.glob("kernels/*.metal"))
-    for kernel in translation(path.stem).kernels
+    kernel.name: (stem, kernel)
+    for path in sorted(ROOT.glob("kernels/**/*.metal"))
+    for stem in [str(path.relative_to(ROOT / "kernels").with_suffix(""))]
+    for kernel in translation(stem).kernels
 }
 
 

@@ -47,8 +47,8 @@ if __name__ == "__main__":
     compiler, out = sys.argv[1:]
     try:
         translations = {
-            path.stem: translate(path, ROOT, compiler)
-            for path in sorted(ROOT.glob("kernels/*.metal"))
+            "_".join(path.relative_to(ROOT).with_suffix("").parts): translate(path, ROOT, compiler)
+            for path in sorted(ROOT.glob("kernels/**/*.metal"))
         }
     except SourceError as error:
         sys.exit(str(error))

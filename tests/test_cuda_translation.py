@@ -14,7 +14,7 @@ from variant import ROOT
 sys.path.append(str(ROOT / "kernels"))
 
 from msl.tokens import SourceError  # noqa: E402
-from to_cuda import OPTIONS, Parameter, translate  # noqa: E402
+from to_cuda import OPTIONS, Parameters, translate  # noqa: E402
 
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="there is no NVRTC for macOS")
 
@@ -188,11 +188,20 @@ def test_layouts_that_are_not_read_take_no_room():
     """A launch costs the host the more the larger its arguments are."""
     stem, kernel = KERNELS["norm_4_1"]
     dense = launch_constants("norm_4_1", "layer")
-    for strided in ([], ["x_access"], ["weight_access", "bias_access"]):
+    taken = [sizes_of_parameters(translation(stem), kernel, dense)]
+    for strided in (["x_access"], ["weight_access", "bias_access"]):
         constants = dense | {name: dense[name] | STRIDED for name in strided}
-        ptx = compile(translation(stem), kernel, "compute_90", 128, **constants)
-        parameters = ptx[: ptx.index(".maxntid")]
-        assert parameters.count("[24]") == len(strided)
+        taken.append(sizes_of_parameters(translation(stem), kernel, constants))
+    places = kernel.parameters
+    pointers, layouts = 8 * -(-places.layouts // 8), places.end - places.layouts
+    assert taken == [(pointers, 1), (pointers, layouts), (pointers, layouts)]
+    assert layouts == 24 * 6
+
+
+def sizes_of_parameters(translated, kernel, constants, group_size=128):
+    """Bytes of the kernel's two structures."""
+    ptx = compile(translated, kernel, "compute_90", group_size, **constants)
+    return tuple(map(int, re.findall(r"\.param \.align \d+ \.b8 [^\s\[]+\[(\d+)\]", ptx)))
 
 
 VJP_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem == "norm_vjp"]
@@ -269,15 +278,15 @@ def test_parameters_follow_their_indices(tmp_path):
     )
     copy, plain = translated.kernels
     assert [copy.name, plain.name] == ["copy_wide", "plain"]
-    assert [(p.index, p.words) for p in copy.parameters] == [(0, 0), (4, 0), (5, 6), (7, 1)]
-    assert plain.parameters == [Parameter(0, 0)]
+    assert copy.parameters == Parameters({4: 0, 0: 8, 7: 16, 5: 20}, layouts=20, end=44)
+    assert plain.parameters == Parameters({0: 0}, layouts=8, end=8)
     assert {c.name: c.index for c in translated.constants} == {"wide": "3", "kind": "1"}
 
     ptx = compile(translated, copy, "compute_90", group_size=64, kind=2)
-    parameters = re.findall(r"\.param (?:\.align \d+ )?\.(\w+) [^\s,\[]+(\[\d+\])?", ptx)
-    assert parameters == [("u64", ""), ("u64", ""), ("b8", "[24]"), ("u32", "")]
+    assert sizes_of_parameters(translated, copy, {"kind": 2}, group_size=64) == (24, 24)
     assert whole_vectors(ptx) == (1, 1)
-    assert re.search(r"ld\.param\.u32 \s*%r\d+, \[\w+_param_2\+8\]", ptx), "layout[2]"
+    for value in ("0\\+16", "1\\+8"):  # n, layout[2]
+        assert re.search(rf"ld\.param\.[bu]32 \s*%r\d+, \[\w+_param_{value}\]", ptx)
     with pytest.raises(nvrtc.Refused, match="group size"):
         compile(translated, copy, "compute_90", group_size=65)
     assert "cvt.rn.f16.f32" in compile(translated, plain, "compute_90")

@@ -1,5 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include <cstring>
+
 #include "csrc/cuda/driver.h"
 #include "csrc/cuda/imports.h"
 #include "csrc/cuda/module.h"
@@ -12,13 +14,13 @@ namespace {
 
 namespace cu = mx::cu;
 
-constexpr int kBuffers = 31; // as many as Metal has
-
-// A launch's arguments as the driver takes them: the address of each value. The
-// launch holds its scalars and must outlive them.
+// A launch's arguments as the driver takes them: the addresses of the kernel's
+// two structures, in which what the launch does not bind is null or zero.
 class Arguments {
  public:
-  Arguments(const Launch& launch, const cuda::KernelText& text) {
+  Arguments(const Launch& launch, const cuda::Kernel& kernel)
+      : kernel_(kernel),
+        addresses_{values_, values_ + kernel.layouts} {
     for (const auto& in : launch.inputs) {
       put(in);
     }
@@ -26,12 +28,7 @@ class Arguments {
       put(out);
     }
     for (const auto& s : launch.scalars) {
-      bound_[s.index] = s.words.data();
-    }
-    int n = 0;
-    for (const auto& parameter : text.parameters) {
-      auto* value = bound_[parameter.index];
-      addresses_[n++] = const_cast<void*>(value ? value : kUnbound);
+      put(s.index, s.words.data(), s.count * sizeof(uint32_t));
     }
   }
 
@@ -43,16 +40,18 @@ class Arguments {
   void put(const Launch::Array& a) {
     auto* buffer = static_cast<const cu::CudaBuffer*>(a.array.buffer().ptr());
     auto* data = static_cast<char*>(buffer->data) + a.array.offset() + a.offset;
-    pointers_[a.index] = data;
-    bound_[a.index] = &pointers_[a.index];
+    put(a.index, &data, sizeof(data));
   }
 
-  // Null and zero, for what the launch does not bind.
-  alignas(8) static constexpr uint32_t kUnbound[6] = {};
+  void put(int index, const void* value, size_t size) {
+    if (int offset = kernel_.offsets[index]; offset >= 0) {
+      std::memcpy(values_ + offset, value, size);
+    }
+  }
 
-  const void* bound_[kBuffers] = {}; // by buffer index
-  char* pointers_[kBuffers];
-  void* addresses_[kBuffers];
+  const cuda::Kernel& kernel_;
+  alignas(8) char values_[cuda::kArgumentBytes] = {};
+  void* addresses_[2];
 };
 
 void add_launch(const Launch& launch, int device, cu::CommandEncoder& encoder) {
@@ -63,7 +62,7 @@ void add_launch(const Launch& launch, int device, cu::CommandEncoder& encoder) {
   for (const auto& out : launch.outputs) {
     encoder.set_output_array(out.array);
   }
-  Arguments arguments(launch, *kernel.text);
+  Arguments arguments(launch, kernel);
   const auto& [groups_x, groups_y, groups_z] = launch.groups;
   const auto& [x, y, z] = launch.group;
   try {

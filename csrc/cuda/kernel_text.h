@@ -11,17 +11,24 @@
 
 namespace mlx_norms::cuda {
 
-// What stands at a buffer index of the Metal kernel.
-struct Parameter {
-  int index;
-  int words; // 32-bit words passed by value; 0: a pointer
+// Where the values for the Metal kernel's buffer indices stand among a launch's
+// arguments, in bytes. They are two structures: pointers and scalars, and the
+// layouts of rows.
+struct Parameters {
+  struct Place {
+    int index;
+    int offset;
+  };
+  std::vector<Place> places;
+  int layouts; // where they begin
+  int end;
 };
 
 struct KernelText {
   const char* name; // as launches name it
   const char* text;
   const char* expression; // NVRTC's name expression of the kernel
-  std::vector<Parameter> parameters;
+  Parameters parameters;
   std::vector<int> constants; // indices of the function constants
 };
 

@@ -68,7 +68,15 @@ Kernel load(const Launch& launch, int device) {
   check_driver(
       driver().module_load_data(&module, cubin.code.data()),
       "Loading kernel " + name);
-  Kernel kernel{&text, nullptr};
+  Kernel kernel{nullptr, {}, text.parameters.layouts};
+  kernel.offsets.fill(-1);
+  for (const auto& [index, offset] : text.parameters.places) {
+    kernel.offsets.at(index) = offset;
+  }
+  if (text.parameters.end > kArgumentBytes) {
+    throw KernelError(
+        "[mlx_norms] Kernel " + name + " has too many arguments.");
+  }
   check_driver(
       driver().module_get_function(
           &kernel.function, module, cubin.symbol.c_str()),

@@ -9,11 +9,17 @@ struct CUfunc_st;
 
 namespace mlx_norms::cuda {
 
+constexpr int kBuffers = 31; // as many as Metal has
+constexpr int kArgumentBytes = 512;
+
 // A kernel that was compiled for one device, some function constants and one
 // size of group.
 struct Kernel {
-  const KernelText* text;
   CUfunc_st* function;
+  // Of the arguments, in bytes: by buffer index, -1 if the kernel has none
+  // there.
+  std::array<int16_t, kBuffers> offsets;
+  int layouts; // where they begin
 };
 
 // Compiled when it is first asked for, which takes some 0.2 s, and kept on disk

@@ -25,8 +25,9 @@ def as_cpp(translations: dict[str, Translation]) -> str:
         texts += f"const char* const {name} = {literal(t.text)};\n"
         constants = ", ".join(sorted((c.index for c in t.constants), key=int))
         for k in t.kernels:
-            parameters = ", ".join(f"{{{p.index}, {p.words}}}" for p in k.parameters)
-            kernels += f'      {{"{k.name}", {name}, "{k.expression}", {{{parameters}}}, '
+            offsets = ", ".join(f"{{{i}, {n}}}" for i, n in k.parameters.offsets.items())
+            places = f"{{{{{offsets}}}, {k.parameters.layouts}, {k.parameters.end}}}"
+            kernels += f'      {{"{k.name}", {name}, "{k.expression}", {places}, '
             kernels += f"{{{constants}}}}},\n"
     options = ", ".join(f'"{option}"' for option in OPTIONS)
     return (

@@ -1,4 +1,8 @@
-"""A kernel's parameters: buffers stay parameters, positions become variables."""
+"""A kernel's parameters: buffers and positions become variables.
+
+The buffers' values are passed in two structures (prelude.h), since what a launch costs the host
+grows with the number of parameters.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,8 @@ from msl.tokens import SourceError, Tokens
 from .vectors import cuda_name
 
 LAYOUT_WORDS = 6  # of a row layout: kernels/rows.h
-_WORDS = {"int": 1, "uint": 1, "float": 1}
+_POINTER_BYTES, _WORD_BYTES = 8, 4
+_WORDS = {"int": "int({0})", "uint": "{0}", "float": "__uint_as_float({0})"}
 
 _LINEAR_INDEX = "(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z))"
 _SIMDS = "((blockDim.x * blockDim.y * blockDim.z + 31) / 32)"
@@ -31,37 +36,69 @@ _VECTOR_POSITIONS = {  # by component
 
 
 @dataclass
-class Parameter:
-    """What stands at a buffer index: so many 32-bit words by value, or, with 0, a pointer."""
+class Parameters:
+    """Where the value for a buffer index stands among a launch's arguments, in bytes.
 
-    index: int
-    words: int
+    Attributes:
+        offsets: by index: of the pointers, then of the 32-bit scalars, then of the layouts.
+        layouts: where the layouts begin, which are passed apart.
+        end: where they end.
+    """
+
+    offsets: dict[int, int]
+    layouts: int
+    end: int
 
 
-def rewrite_parameters(tokens: Tokens, kernel: Kernel, constants: set[str]) -> list[Parameter]:
-    """Rewrites a kernel's parameters in order of their indices; returns what they are.
+def rewrite_parameters(tokens: Tokens, kernel: Kernel, constants: set[str]) -> Parameters:
+    """Rewrites a kernel's parameters; returns where their values are passed.
 
     Args:
-        constants: names of the function constants: a layout `x_layout` takes no room in launches
-            for which `x_access` says that it is not read.
+        constants: names of the function constants: layouts take no room in launches for which
+            `x_access` says of each `x_layout` that it is not read.
 
     Raises:
         SourceError: one has no translation.
     """
-    buffers, positions = {}, []
+    pointers, words, layouts, positions = {}, {}, {}, []
     where = f"{kernel.file}:{kernel.line}: parameter '{{}}' of kernel '{kernel.name}'"
     for p in kernel.parameters:
         if p.position:
             positions.append(_position(p, where.format(p.name)))
             continue
-        words, text, variable = _buffer(p, constants, where.format(p.name))
-        if p.index in buffers:
+        if p.index in pointers | words | layouts:
             raise SourceError(f"{where.format(p.name)}: its index is another's too")
-        buffers[p.index] = (Parameter(p.index, words), text)
-        positions.append(variable)
-    ordered = [buffers[index] for index in sorted(buffers)]
-    _replace(tokens, kernel, ", ".join(text for _, text in ordered), "".join(positions))
-    return [parameter for parameter, _ in ordered]
+        if (variable := _pointer(p, where.format(p.name))) is not None:
+            pointers[p.index] = variable
+        elif (variable := _word(p)) is not None:
+            words[p.index] = variable
+        elif _is_layout(p):
+            layouts[p.index] = p.name
+        else:
+            raise SourceError(f"{where.format(p.name)}: '{p.text}' has no translation")
+    variables = [of[index].format(n) for of in (pointers, words) for n, index in enumerate(of)]
+    variables += [f" const int* {name} = layouts_[{n}];" for n, name in enumerate(layouts.values())]
+    are_read = [_is_read(name, constants) for name in layouts.values()]
+    parameters = (
+        f"const __grid_constant__ metal::Arguments<{len(pointers)}, {len(words)}> arguments_,"
+        f" const __grid_constant__ metal::Layouts<{' || '.join(are_read) or 'false'} ?"
+        f" {len(layouts)} : 0> layouts_"
+    )
+    _replace(tokens, kernel, parameters, "".join([*variables, *positions]))
+    return _places(pointers, words, layouts)
+
+
+def _places(pointers, words, layouts):
+    offsets, end = {}, 0
+    for indices, size in ((pointers, _POINTER_BYTES), (words, _WORD_BYTES)):
+        for index in indices:
+            offsets[index] = end
+            end += size
+    begin = end
+    for index in layouts:
+        offsets[index] = end
+        end += LAYOUT_WORDS * _WORD_BYTES
+    return Parameters(offsets, begin, end)
 
 
 def _replace(tokens, kernel, parameters, variables):
@@ -74,22 +111,39 @@ def _replace(tokens, kernel, parameters, variables):
     tokens[kernel.body] = "{" + variables
 
 
-def _buffer(p, constants, where):
-    """Words, text as a parameter, and a variable for the kernel's body."""
-    words = [word for word in p.text.split() if word not in ("device", "constant", "const")]
+def _pointer(p, where):
+    """A variable for the pointer in a buffer; None if the parameter is something else."""
     if unknown := p.attributes.keys() - {"buffer", "function_constant"}:
         raise SourceError(f"{where}: attribute [[{min(unknown)}]] has no translation")
-    if p.address_space == "device" and words[1:] == ["*", p.name]:
-        const = "const " if "const" in p.text.split() else ""
-        return 0, f"{const}{cuda_name(words[0], where)}* {p.name}", ""
-    if p.address_space == "constant" and words[1:] == ["&", p.name] and words[0] in _WORDS:
-        return _WORDS[words[0]], f"const {words[0]} {p.name}", ""
-    if p.address_space == "constant" and words == ["int", "*", p.name] and "layout" in p.name:
-        access = p.name.replace("layout", "access")
-        is_read = f"({access} & kStrided) != 0" if access in constants else "true"
-        variable = f" const int* {p.name} = of_{p.name}.words;"
-        return LAYOUT_WORDS, f"const metal::Layout<{is_read}> of_{p.name}", variable
-    raise SourceError(f"{where}: '{p.text}' has no translation")
+    words = _words(p)
+    if p.address_space != "device" or words[1:] != ["*", p.name]:
+        return None
+    const = "const " if "const" in p.text.split() else ""
+    type = f"{const}{cuda_name(words[0], where)}*"
+    return f" {type} {p.name} = static_cast<{type}>(arguments_.pointers[{{0}}]);"
+
+
+def _word(p):
+    """A variable for a scalar; None if the parameter is something else."""
+    words = _words(p)
+    if p.address_space != "constant" or words[1:] != ["&", p.name] or words[0] not in _WORDS:
+        return None
+    value = _WORDS[words[0]].format("arguments_.words[{0}]")
+    return f" const {words[0]} {p.name} = {value};"
+
+
+def _is_layout(p):
+    is_constant = p.address_space == "constant"
+    return is_constant and _words(p) == ["int", "*", p.name] and "layout" in p.name
+
+
+def _is_read(layout, constants):
+    access = layout.replace("layout", "access")
+    return f"({access} & kStrided) != 0" if access in constants else "true"
+
+
+def _words(p):
+    return [word for word in p.text.split() if word not in ("device", "constant", "const")]
 
 
 def _position(p, where):

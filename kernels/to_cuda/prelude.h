@@ -160,16 +160,33 @@ struct alignas(8) half4 {
 
 __forceinline__ float4::float4(half4 v) : x(v.x), y(v.y), z(v.z), w(v.w) {}
 
-// A row layout that is passed to a kernel by value, where it is read at all:
-// what a launch costs the host grows with its arguments.
-template <bool is_read>
-struct Layout {
-  int words[6];
+// A kernel's pointers and scalars, and its row layouts. A kernel has these two
+// parameters only: what a launch costs the host grows with their number.
+template <int n_pointers, int n_words>
+struct Arguments {
+  void* pointers[n_pointers];
+  uint words[n_words];
+};
+
+template <int n_pointers>
+struct Arguments<n_pointers, 0> {
+  void* pointers[n_pointers];
+};
+
+template <int n>
+struct Layouts {
+  int words[n][6];
+
+  __forceinline__ const int* operator[](int i) const {
+    return words[i];
+  }
 };
 
 template <>
-struct Layout<false> {
-  static constexpr const int* words = nullptr;
+struct Layouts<0> { // where none is read
+  __forceinline__ const int* operator[](int) const {
+    return nullptr;
+  }
 };
 
 template <typename T, typename U>

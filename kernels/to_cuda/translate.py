@@ -14,7 +14,7 @@ from msl.spaces import erase_address_spaces
 from msl.tokens import SourceError, Tokens
 
 from .loops import unroll_loops
-from .parameters import Parameter, rewrite_parameters
+from .parameters import Parameters, rewrite_parameters
 from .vectors import cuda_name, rewrite_vectors
 
 PRELUDE = Path(__file__).with_name("prelude.h")
@@ -36,12 +36,12 @@ class KernelText:
 
     Attributes:
         expression: NVRTC's name expression.
-        parameters: in order.
+        parameters: where a launch's arguments stand.
     """
 
     name: str
     expression: str
-    parameters: list[Parameter]
+    parameters: Parameters
 
 
 @dataclass

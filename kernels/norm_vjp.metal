@@ -10,6 +10,7 @@
 // registers; sum_partials adds up the teams'. Rows too long for that leave it
 // to parameter_gradients, with their statistics.
 
+#include "kernels/cluster.h"
 #include "kernels/parameters.h"
 #include "kernels/rows_ahead.h"
 #include "kernels/statistics.h"
@@ -216,7 +217,7 @@ template <int N, int V>
   threadgroup float4 partial[2 * kMaxSimds];
   Team team = make_team(simd, lane, partial);
   uint index = team_index(group, simds_per_group, simd);
-  if (index >= uint(teams)) {
+  if (cluster == 1 && index >= uint(teams)) {
     return; // a whole SIMD-group, in a launch without barriers
   }
   Walk walk = make_walk(index, rows, heads, rows_per_team);
@@ -322,15 +323,39 @@ template <int N, int V>
   if (looped) {
     return;
   }
+  int first_db = want_weight ? V : 0; // of the vectors that are added up
+#ifdef __CUDACC__
+  if (cluster > 1) {
+    for (int k = 0; k < V; ++k) {
+      if (want_weight) {
+        offer<N>(k, dw + k * N);
+      }
+      if (want_bias) {
+        offer<N>(first_db + k, db + k * N);
+      }
+    }
+    cluster_barrier();
+    for (int k = 0; k < V; ++k) {
+      if (want_weight && has_sum(k)) {
+        gather<N>(k, dw + k * N);
+      }
+      if (want_bias && has_sum(first_db + k)) {
+        gather<N>(first_db + k, db + k * N);
+      }
+    }
+    cluster_barrier(); // none ends while others read its slots
+  }
+#endif
   int access = kFloat32 | (length % 4 == 0 ? kVectors : 0);
+  uint to = index / uint(cluster);
   for (int k = 0; k < V; ++k) {
     int i = element<N>(team, 0, k);
-    if (want_weight) {
-      RowOut out = row_out(weight_partials, access, index, length);
+    if (want_weight && has_sum(k)) {
+      RowOut out = row_out(weight_partials, access, to, length);
       write<N>(out, i, length, dw + k * N);
     }
-    if (want_bias) {
-      RowOut out = row_out(bias_partials, access, index, length);
+    if (want_bias && has_sum(first_db + k)) {
+      RowOut out = row_out(bias_partials, access, to, length);
       write<N>(out, i, length, db + k * N);
     }
   }

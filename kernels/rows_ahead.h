@@ -151,12 +151,17 @@ struct HeldWeight {
     for (int k = 0; k < V; ++k) {
       int i = element<N>(team, 0, k);
       if (is_held(i, length)) {
-        bits[k] = fetch<N>(row, i, length);
 #ifdef __CUDACC__
-        if (weight_has_slots) {
-          *slot_of_thread(k) = bits[k];
+        if (weight_has_slots) { // await_fetches awaits it, too
+          if (in_row(i, N, length)) {
+            copy_to_slot(k, row.data + long(i) * size_of(row.type));
+          } else {
+            *slot_of_thread(k) = uint4(0, 0, 0, 0);
+          }
+          continue;
         }
 #endif
+        bits[k] = fetch<N>(row, i, length);
       }
     }
   }

@@ -23,6 +23,6 @@ struct Walk {
 inline Walk make_walk(uint team, uint rows, uint heads, uint rows_per_team) {
   uint of_head = rows / heads;
   uint first = team / heads * rows_per_team;
-  return Walk{
-      first * heads + team % heads, heads, min(rows_per_team, of_head - first)};
+  uint count = first < of_head ? min(rows_per_team, of_head - first) : 0;
+  return Walk{first * heads + team % heads, heads, count};
 }

@@ -62,7 +62,8 @@ def values(constant):
         return [type | of for type in (FLOAT32, FLOAT16, BFLOAT16) for of in how]
     if constant.name.endswith("_type"):
         return (FLOAT32, FLOAT16, BFLOAT16)
-    return {"simds_per_row": (1, 2, 16, 32), "stages": (0, 1, 2)}[constant.name]
+    numbers = {"simds_per_row": (1, 2, 16, 32), "stages": (0, 1, 2), "cluster": (1, 2)}
+    return numbers[constant.name]
 
 
 # Elsewhere products are rounded before they are added, in every specialisation.
@@ -137,6 +138,8 @@ def launch_constants(name, norm):
     stem = KERNELS[name][0]
     type = FLOAT32 if parts_of(name)[0] == 4 else BFLOAT16
     constants = {"simds_per_row": 4} | (NORMS if stem == "norm" else VJPS)[norm][0]
+    if stem == "norm_vjp":
+        constants["cluster"] = 1
     for constant in translation(stem).constants:
         if constant.name.endswith("_access"):
             one_row = re.match("weight|bias", constant.name) is not None
@@ -221,14 +224,16 @@ def test_rows_ahead_are_copied_to_slots(name, stages, weight_has_slots, architec
         assert ".local" not in ptx
         address = r"\[%rd?\d+(?:\+\d+)?\]"
         copies = len(re.findall(rf"cp\.async\.cg\.shared\.global {address}, {address}, 16;", ptx))
-        loads = whole_vectors(ptx)[0] - vectors  # without those of the weight
+        loads = whole_vectors(ptx)[0]
         groups = ptx.count("cp.async.commit_group;")
         if architecture == "compute_75":
             assert (copies, groups) == (0, 0) and "cp.async" not in ptx
-            groups, odd = divmod(loads, arrays * vectors)
+            groups, odd = divmod(loads - vectors, arrays * vectors)
             assert not odd
         else:
-            assert (copies, loads) == (groups * arrays * vectors, 0)
+            of_weight = vectors if weight_has_slots else 0
+            assert copies == groups * arrays * vectors + of_weight
+            assert loads == vectors - of_weight
             assert re.findall(r"cp\.async\.wait_group (\d+);", ptx) == [str(stages - 1)]
         # A group in the loop, and those before it, which may stand there as a loop.
         assert 2 <= groups <= 1 + stages
@@ -244,6 +249,24 @@ def test_rows_in_slots_leave_registers_enough(name, norm):
     constants = launch_constants(name, norm) | {"stages": 2, "weight_has_slots": True}
     source = source_of(translation(stem), 128, **constants)
     assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("name", VJP_KERNELS)
+def test_groups_of_a_cluster_add_up_their_partial_sums(name, size):
+    """Each writes a part of the vectors, where there are clusters; all of it takes two barriers."""
+    stem, kernel = KERNELS[name]
+    width, vectors = parts_of(name)
+    constants = launch_constants(name, "layer") | {"stages": 2, "cluster": size}
+    for wanted in ((True, True), (True, False), (False, True)):
+        constants |= dict(zip(("want_weight", "want_bias"), wanted))
+        ptx = compile(translation(stem), kernel, "compute_90", 128, **constants)
+        assert ptx.count("barrier.cluster.arrive") == ptx.count("barrier.cluster.wait") == 2
+        theirs = len(re.findall(r"\bld\.shared::cluster\.v4\.", ptx))
+        assert theirs == sum(wanted) * vectors * width // 4 * size
+        assert ".local" not in ptx
+    ptx = compile(translation(stem), kernel, "compute_80", 128, **constants)
+    assert "cluster" not in ptx[ptx.index(".entry") :]
 
 
 def snippet(tmp_path, text):

@@ -118,6 +118,7 @@ DeviceLimits limits_of(int device) {
   constexpr int kProcessors = 16, kSharedMemory = 97; // CU_DEVICE_ATTRIBUTE_...
   // As many as hold 128 registers a thread.
   constexpr int kSimdsPerProcessor = 16;
+  constexpr int kCluster = 2; // of four, fewer groups run at once
   // What a kernel declares itself: a team's partial sums.
   constexpr int kOwn = 1024;
   thread_local int known = -1;
@@ -128,7 +129,8 @@ DeviceLimits limits_of(int device) {
         attribute(kSharedMemory, device) - kOwn,
         processors,
         kSimdsPerProcessor,
-        32 * kSimdsPerProcessor * processors};
+        32 * kSimdsPerProcessor * processors,
+        compute_capability(device) >= 90 ? kCluster : 1};
     known = device;
   }
   return limits;

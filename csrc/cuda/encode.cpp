@@ -70,7 +70,7 @@ void add_launch(const Launch& launch, int device, cu::CommandEncoder& encoder) {
         kernel.function,
         dim3{groups_x, groups_y, groups_z},
         dim3{x, y, z},
-        dim3{1, 1, 1},
+        dim3{launch.cluster, 1, 1},
         launch.slot_bytes,
         arguments.addresses());
   } catch (const std::exception& e) {

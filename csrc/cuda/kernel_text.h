@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <span>
 #include <vector>
 
 namespace mlx_norms::cuda {
@@ -19,7 +20,7 @@ struct Parameters {
     int index;
     int offset;
   };
-  std::vector<Place> places;
+  std::span<const Place> places;
   int layouts; // where they begin
   int end;
 };
@@ -29,7 +30,7 @@ struct KernelText {
   const char* text;
   const char* expression; // NVRTC's name expression of the kernel
   Parameters parameters;
-  std::vector<int> constants; // indices of the function constants
+  std::span<const int> constants; // indices of the function constants
 };
 
 const std::vector<KernelText>& kernel_texts();

@@ -71,7 +71,11 @@ void allocate_new(mx::array& out, mx::Stream) {
 // GPU. One specialisation takes few rows and many: its self-check is for both.
 DeviceLimits device_limits(mx::Stream) {
   return {
-      .slot_bytes = 0, .cores = 256, .simds_per_core = 32, .few_threads = 0};
+      .slot_bytes = 0,
+      .cores = 256,
+      .simds_per_core = 32,
+      .few_threads = 0,
+      .cluster = 1};
 }
 
 void encode(LaunchPlan plan) {

@@ -70,6 +70,7 @@ struct Launch {
   std::array<uint32_t, 3> groups = {1, 1, 1}; // threadgroups in the grid
   std::array<uint32_t, 3> group = {1, 1, 1};  // threads in each
   uint32_t slot_bytes = 0; // of threadgroup memory beside the kernel's own
+  uint32_t cluster = 1;    // threadgroups along x that run together
   // That a core's registers are to have room for; Metal sees to it itself.
   uint32_t threads_per_core = 512;
 
@@ -124,6 +125,7 @@ struct DeviceLimits {
   int cores;
   int simds_per_core;
   int few_threads; // a launch of so many takes as long as one of them
+  int cluster;     // threadgroups that may read each other's slots
 
   // How many teams of so many SIMD-groups walk rows at once.
   int teams(int simds) const {

@@ -29,6 +29,7 @@ enum Constant {
   kKeepStatistics = 35,
   kStages = 36,
   kWeightHasSlots = 37,
+  kCluster = 38,
   kSAccess = 40,
   kCotangentAccess = 41,
   kSumCotangentAccess = 42,
@@ -124,11 +125,36 @@ struct Walks {
   }
 };
 
+// How many threadgroups add up their partial sums before they write them, and
+// the bytes of slots that each needs for that.
+struct Cluster {
+  int size = 1;
+  int bytes = 0;
+
+  Cluster(
+      const NormVJPSpec& spec,
+      const Geometry& geometry,
+      const Walks& walks,
+      const DeviceLimits& limits) {
+    int vectors = geometry.vectors * (spec.weight + spec.bias);
+    int needed =
+        vectors * geometry.width * int{sizeof(float)} * geometry.group_size();
+    bool alone = vectors == 0 || geometry.looped || geometry.simds == 1 ||
+        walks.heads > 1 || walks.teams < limits.cluster ||
+        needed > limits.slot_bytes;
+    if (!alone && limits.cluster > 1) {
+      size = limits.cluster;
+      bytes = needed;
+    }
+  }
+};
+
 // What the launches have in common.
 struct Backward {
   const NormVJPSpec& spec;
   Geometry geometry;
   Walks walks;
+  Cluster cluster;
   int rows;
   int length;
   RowOperand s, cotangent;
@@ -190,7 +216,8 @@ Launch rows_launch(
   Slots slots(b, weight, sum_cotangent, slot_bytes);
   launch.constant(kStages, slots.stages);
   launch.constant(kWeightHasSlots, slots.weight);
-  launch.slot_bytes = slots.bytes;
+  launch.constant(kCluster, b.cluster.size);
+  launch.slot_bytes = std::max(slots.bytes, b.cluster.bytes);
 
   auto read = [&](int buffer, int access_constant, const auto& rows) {
     bind(launch, buffer, buffer + kLayouts, access_constant, rows);
@@ -219,7 +246,9 @@ Launch rows_launch(
   launch.scalar(kTeams, b.walks.teams);
   launch.scalar(kEps, norm.eps);
   launch.scalar(kWeightOffset, norm.weight_offset);
-  launch.groups[0] = ceil_div(b.walks.teams, b.geometry.teams_per_group());
+  launch.cluster = b.cluster.size;
+  launch.groups[0] = b.cluster.size *
+      ceil_div(b.walks.teams, b.geometry.teams_per_group() * b.cluster.size);
   launch.group[0] = b.geometry.group_size();
   return launch;
 }
@@ -255,7 +284,8 @@ Launch columns_launch(const Backward& b) {
 
 // The gradients of the parameters: the sums of their rows of partial sums.
 Launch sum_partials(
-    const Walks& walks,
+    int heads,
+    int count, // of each head's
     int length,
     const std::optional<mx::array>& weight_partials,
     const mx::array* weight_gradient,
@@ -276,8 +306,8 @@ Launch sum_partials(
     launch.input(kBiasPartials, *bias_partials);
     launch.output(kBiasGradient, *bias_gradient);
   }
-  int columns = walks.heads * length;
-  launch.scalar(kCount, walks.teams / walks.heads);
+  int columns = heads * length;
+  launch.scalar(kCount, count);
   launch.scalar(kColumns, columns);
   launch.groups[0] = ceil_div(columns, kColumnsPerGroup);
   launch.groups[1] = (weight_gradient != nullptr) + (bias_gradient != nullptr);
@@ -316,11 +346,13 @@ LaunchPlan plan_norm_vjp(
   int width = geometry.width;
   auto limits = device_limits(stream);
   Walks walks(rows, heads, limits.teams(geometry.simds));
+  Cluster cluster(spec, geometry, walks, limits);
+  int rows_of_partials = ceil_div(walks.teams, cluster.size);
   bool by_columns = reads_rows_again(spec, in.s, stream);
 
   auto partials = [&](bool wanted) {
     return wanted ? std::optional(plan.temporary(
-                        {std::max(walks.teams, 1), length}, mx::float32))
+                        {std::max(rows_of_partials, 1), length}, mx::float32))
                   : std::nullopt;
   };
   auto weight_partials = partials(spec.weight);
@@ -331,6 +363,7 @@ LaunchPlan plan_norm_vjp(
         spec,
         geometry,
         walks,
+        cluster,
         rows,
         length,
         read_rows(in.s, width, plan),
@@ -359,7 +392,8 @@ LaunchPlan plan_norm_vjp(
 
   if (weight_gradient || bias_gradient) {
     plan.launches.push_back(sum_partials(
-        walks,
+        heads,
+        rows_of_partials / heads,
         length,
         weight_partials,
         weight_gradient,

@@ -19,19 +19,25 @@ def literal(text: str) -> str:
     return "\n".join(f'R"CUDA({piece})CUDA"' for piece in pieces)
 
 
+def array(type: str, name: str, values: list[str]) -> str:
+    return f"constexpr std::array<{type}, {len(values)}> {name}{{{{{', '.join(values)}}}}};\n"
+
+
 def as_cpp(translations: dict[str, Translation]) -> str:
     texts, kernels = "", ""
     for name, t in translations.items():
         texts += f"const char* const {name} = {literal(t.text)};\n"
-        constants = ", ".join(sorted((c.index for c in t.constants), key=int))
+        constants = sorted((c.index for c in t.constants), key=int)
+        texts += array("int", f"constants_of_{name}", constants)
         for k in t.kernels:
-            offsets = ", ".join(f"{{{i}, {n}}}" for i, n in k.parameters.offsets.items())
-            places = f"{{{{{offsets}}}, {k.parameters.layouts}, {k.parameters.end}}}"
-            kernels += f'      {{"{k.name}", {name}, "{k.expression}", {places}, '
-            kernels += f"{{{constants}}}}},\n"
+            places = [f"{{{index}, {offset}}}" for index, offset in k.parameters.offsets.items()]
+            texts += array("Parameters::Place", f"places_of_{k.name}", places)
+            parameters = f"{{places_of_{k.name}, {k.parameters.layouts}, {k.parameters.end}}}"
+            kernels += f'      {{"{k.name}", {name}, "{k.expression}", {parameters}, '
+            kernels += f"constants_of_{name}}},\n"
     options = ", ".join(f'"{option}"' for option in OPTIONS)
     return (
-        '#include "csrc/cuda/kernel_text.h"\n\n'
+        '#include "csrc/cuda/kernel_text.h"\n\n#include <array>\n\n'
         "namespace mlx_norms::cuda {\n\n"
         f"namespace {{\n\n{texts}\n}} // namespace\n\n"
         "const std::vector<KernelText>& kernel_texts() {\n"

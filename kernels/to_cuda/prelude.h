@@ -221,6 +221,44 @@ __forceinline__ uint4* slot_of_thread(int i) {
   return slots + i * GROUP_SIZE + threadIdx.x;
 }
 
+#if __CUDA_ARCH__ >= 900
+__forceinline__ uint cluster_rank() {
+  uint rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__forceinline__ void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+
+// The same thread's slot in another group of the cluster.
+__forceinline__ uint4 slot_of_rank(int i, uint rank) {
+  auto mine = static_cast<uint>(__cvta_generic_to_shared(slot_of_thread(i)));
+  uint its;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(its)
+               : "r"(mine), "r"(rank));
+  uint4 v;
+  asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(its)
+               : "memory");
+  return v;
+}
+#else // without clusters
+__forceinline__ uint cluster_rank() {
+  return 0;
+}
+
+__forceinline__ void cluster_barrier() {}
+
+__forceinline__ uint4 slot_of_rank(int i, uint) {
+  return *slot_of_thread(i);
+}
+#endif
+
 __forceinline__ void copy_to_slot(int i, const void* from) {
 #if __CUDA_ARCH__ >= 800
   auto to = static_cast<uint>(__cvta_generic_to_shared(slot_of_thread(i)));

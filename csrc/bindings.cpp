@@ -8,6 +8,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "csrc/cpu/isa.h"
+#include "csrc/ladders/bindings.h"
+#include "csrc/matmul.h"
 #include "csrc/ops.h"
 #include "csrc/patching/bindings.h"
 #include "csrc/plan/geometry.h"
@@ -35,6 +37,7 @@ NB_MODULE(_ext, m) {
         ``MLX_NORMS_CPU_ISA`` forces one of them for a process.
       )pbdoc");
 
+  bind_ladders(m);
   bind_patching(m);
 
   m.def(
@@ -390,5 +393,57 @@ NB_MODULE(_ext, m) {
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``eps``
               is negative, or there is a ``weight_offset`` and no weight.
+      )pbdoc");
+
+  m.def(
+      "matmul",
+      &matmul,
+      "a"_a,
+      "b"_a,
+      nb::kw_only(),
+      "kernel"_a = "auto",
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def matmul(a: mlx.core.array, b: mlx.core.array, *, kernel: str = 'auto', stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+      R"pbdoc(
+        Matrix multiplication, by MLX or by a kernel of the SGEMM ladder.
+
+        .. math::
+
+            c_{ij} = \sum_k a_{ik} b_{kj}
+
+        A 1-D ``a`` is a row and a 1-D ``b`` a column, whose axis the result
+        does not have; axes before the last two are a batch, and broadcast.
+
+        The ladder (:data:`mlx_norms.ladders.SGEMM`) is for learning: each rung
+        says what it fixes, and the last is far from what MLX reaches. Its rungs
+        are those of `vietfood/gemm_metal
+        <https://github.com/vietfood/gemm_metal>`_, here right for any size.
+        They sum products in float32, in the order of :math:`k`. Gradients are
+        products by the same kernel.
+
+        Args:
+            a (array): Input of shape ``[..., M, K]`` or ``[K]``; float32 for a
+              rung.
+            b (array): Input of shape ``[..., K, N]`` or ``[K]``; float32 for a
+              rung.
+            kernel (str): ``"auto"``, which is :func:`mlx.core.matmul`, or a
+              rung of the ladder, on a GPU: ``"naive"``, ``"tile_16"``,
+              ``"tile_32"``, ``"tile_threads"`` or ``"tile_simdgroup"``.
+              Default: ``"auto"``.
+            stream (StreamOrDevice): Stream or device.
+
+        Returns:
+            array: The product, of shape ``[..., M, N]``.
+
+        Raises:
+            ValueError: If ``a`` or ``b`` has no axis, they do not fit each
+              other, there is no such ``kernel``, a rung is given arrays that
+              are not float32, or it is to run on the CPU.
+
+        Example:
+            >>> a = mx.array([[1.0, 2.0], [3.0, 4.0]])
+            >>> mlx_norms.matmul(a, mx.array([1.0, 10.0]))
+            array([21, 43], dtype=float32)
       )pbdoc");
 }

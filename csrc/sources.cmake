@@ -5,6 +5,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/checks.cpp
     csrc/compose.cpp
     csrc/interpreter.cpp
+    csrc/matmul.cpp
     csrc/nodes.cpp
     csrc/norm.cpp
     csrc/norm_vjp.cpp
@@ -13,6 +14,9 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/self_check.cpp
     csrc/sharded.cpp
     csrc/split.cpp
+    csrc/ladders/bindings.cpp
+    csrc/ladders/matmul_rung.cpp
+    csrc/ladders/sgemm.cpp
     csrc/patching/bindings.cpp
     csrc/patching/fuse_graph.cpp
     csrc/patching/fusion.cpp
@@ -22,11 +26,13 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/slower.cpp
     csrc/plan/geometry.cpp
     csrc/plan/launch_plan.cpp
+    csrc/plan/matmul_plan.cpp
     csrc/plan/norm_eval.cpp
     csrc/plan/norm_plan.cpp
     csrc/plan/norm_vjp_plan.cpp
     csrc/plan/rows.cpp)
-set(MLX_NORMS_CPU_SOURCES csrc/cpu/isa.cpp csrc/cpu/norm_eval.cpp)
+set(MLX_NORMS_CPU_SOURCES csrc/cpu/isa.cpp csrc/cpu/matmul_eval.cpp
+                          csrc/cpu/norm_eval.cpp)
 set(MLX_NORMS_METAL_SOURCES csrc/metal/encode.cpp csrc/metal/library.cpp)
 set(MLX_NORMS_CUDA_SOURCES
     csrc/cuda/cubin.cpp csrc/cuda/driver.cpp csrc/cuda/encode.cpp

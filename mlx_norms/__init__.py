@@ -9,12 +9,13 @@ from mlx_norms import _guard  # noqa: E402
 
 _guard.load()
 
-from mlx_norms import _built, nn  # noqa: E402
+from mlx_norms import _built, ladders, nn  # noqa: E402
 from mlx_norms._ext import (  # noqa: E402
     add_layer_norm,
     add_rms_norm,
     head_rms_norm,
     layer_norm,
+    matmul,
     qk_norm,
     rms_norm,
 )
@@ -28,7 +29,9 @@ __all__ = [
     "add_rms_norm",
     "fuse",
     "head_rms_norm",
+    "ladders",
     "layer_norm",
+    "matmul",
     "nn",
     "patch",
     "patched",

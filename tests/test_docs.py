@@ -8,7 +8,7 @@ import pytest
 
 import mlx_norms
 
-OPS = [name for name in mlx_norms.__all__ if name.endswith("norm")]
+OPS = [name for name in mlx_norms.__all__ if name.endswith("norm")] + ["matmul"]
 
 
 def examples(name):

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from metalsim import Library, address_spaces, rules
+from mlx_norms.ladders import SGEMM
 from variant import ROOT
 
 
@@ -39,6 +40,7 @@ def test_every_kernel_is_in_it(text):
     names = {f"{k}_{n}_{v}" for k, of in widths.items() for n, vs in of.items() for v in vs}
     names |= {"parameter_gradients_4", "parameter_gradients_8", "sum_partials"}
     names |= {"gather_rows_2", "gather_rows_4"}
+    names |= {f"sgemm_{rung.name}" for rung in SGEMM}
     assert set(Library.from_source(text, name="kernels", check=1).kernels()) == names
 
 

@@ -297,6 +297,62 @@ __forceinline__ float simd_shuffle_xor(float v, int mask) {
   return __shfl_xor_sync(0xffffffffu, v, mask);
 }
 
+// An 8x8 matrix that a SIMD-group holds: lane l the elements 2 * (l % 4) and
+// the next of row l / 4. Products are summed one after the other in float32,
+// which tensor cores do not do.
+struct simdgroup_float8x8 {
+  float first, second;
+};
+
+template <typename T, int columns, int rows>
+__forceinline__ simdgroup_float8x8 make_filled_simdgroup_matrix(float v) {
+  static_assert(columns == 8 && rows == 8, "simdgroup_float8x8");
+  return simdgroup_float8x8{v, v};
+}
+
+__forceinline__ uint lane_in_simdgroup() {
+  uint lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
+__forceinline__ ulong matrix_offset(ulong row_elements) {
+  uint lane = lane_in_simdgroup();
+  return lane / 4 * row_elements + 2 * (lane % 4);
+}
+
+__forceinline__ void
+simdgroup_load(simdgroup_float8x8& m, const float* from, ulong row_elements) {
+  from += matrix_offset(row_elements);
+  m = simdgroup_float8x8{from[0], from[1]};
+}
+
+__forceinline__ void
+simdgroup_store(const simdgroup_float8x8& m, float* to, ulong row_elements) {
+  to += matrix_offset(row_elements);
+  to[0] = m.first;
+  to[1] = m.second;
+}
+
+// d = a * b + c
+__forceinline__ void simdgroup_multiply_accumulate(
+    simdgroup_float8x8& d,
+    const simdgroup_float8x8& a,
+    const simdgroup_float8x8& b,
+    const simdgroup_float8x8& c) {
+  int lane = lane_in_simdgroup();
+  simdgroup_float8x8 sum = c;
+  for (int k = 0; k < 8; ++k) {
+    float of_row =
+        simd_shuffle(k % 2 ? a.second : a.first, lane / 4 * 4 + k / 2);
+    sum.first =
+        ::fmaf(of_row, simd_shuffle(b.first, 4 * k + lane % 4), sum.first);
+    sum.second =
+        ::fmaf(of_row, simd_shuffle(b.second, 4 * k + lane % 4), sum.second);
+  }
+  d = sum;
+}
+
 using ::fabs;
 using ::fma;
 using ::max;

@@ -94,7 +94,8 @@ def translate(path: Path, root: Path, compiler: str) -> Translation:
 def _preprocess(path: Path, root: Path, compiler: str) -> str:
     """The text with includes and macros expanded; the prelude has what Metal's headers declare."""
     with tempfile.TemporaryDirectory() as headers:
-        Path(headers, "metal_stdlib").touch()
+        for header in ("metal_stdlib", "metal_simdgroup_matrix"):
+            Path(headers, header).touch()
         options = ["-E", "-x", "c++", "-nostdinc", "-undef", "-D__CUDACC__"]
         options += [f"-I{headers}", f"-I{root}"]
         done = subprocess.run([compiler, *options, path], capture_output=True, text=True)

@@ -1,9 +1,14 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include "csrc/ladders/matmul_rung.h"
 #include "csrc/norm.h"
 #include "eval.h"
 
 namespace mlx_norms {
+
+void MatmulRung::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  hostmetal::eval(*this, inputs, outputs);
+}
 
 void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);

@@ -1,0 +1,12 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace mlx_norms {
+
+// What mlx_norms/ladders.py is made of.
+void bind_ladders(nanobind::module_& m);
+
+} // namespace mlx_norms

@@ -1,0 +1,67 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/matmul.h"
+
+#include "csrc/backend.h"
+#include "csrc/checks.h"
+#include "csrc/ladders/matmul_rung.h"
+#include "csrc/ladders/rung.h"
+
+namespace mlx_norms {
+
+namespace {
+
+constexpr const char* kOp = "matmul";
+
+int rung_named(const std::string& kernel) {
+  const auto& rungs = sgemm_rungs();
+  std::string names = "\"auto\"";
+  for (size_t i = 0; i < rungs.size(); ++i) {
+    if (rungs[i].name == kernel) {
+      return i;
+    }
+    names += (i + 1 < rungs.size() ? ", \"" : " or \"") +
+        std::string(rungs[i].name) + '"';
+  }
+  refuse(kOp, "kernel must be " + names + " but is \"" + kernel + "\".");
+}
+
+void check_operand(
+    const Rung& rung,
+    const char* argument,
+    const mx::array& operand) {
+  if (operand.dtype() != mx::float32) {
+    refuse(
+        kOp,
+        std::string(argument) + " must be float32 for kernel \"" + rung.name +
+            "\" but is " + text(operand.dtype()) + ".");
+  }
+}
+
+} // namespace
+
+mx::array matmul(
+    const mx::array& a,
+    const mx::array& b,
+    const std::string& kernel,
+    mx::StreamOrDevice stream_or_device) {
+  auto stream = mx::to_stream(stream_or_device);
+  check_product(a, b);
+  if (kernel == "auto") {
+    return mx::matmul(a, b, stream);
+  }
+  int index = rung_named(kernel);
+  const auto& rung = sgemm_rungs()[index];
+  check_operand(rung, "a", a);
+  check_operand(rung, "b", b);
+  if (backend_of(stream) == Backend::Cpu) {
+    refuse(
+        kOp,
+        "kernel \"" + kernel +
+            "\" is a rung of the ladder: these are GPU kernels, and the stream "
+            "is the CPU's.");
+  }
+  return matmul_rung(index, a, b, stream);
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,20 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include <string>
+
+#include "mlx/mlx.h"
+
+namespace mlx_norms {
+
+namespace mx = mlx::core;
+
+// By MLX ("auto"), or by a rung of the SGEMM ladder.
+mx::array matmul(
+    const mx::array& a,
+    const mx::array& b,
+    const std::string& kernel,
+    mx::StreamOrDevice stream);
+
+} // namespace mlx_norms

@@ -1,0 +1,53 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// SGEMM, C = A B in float32 with every row dense, in better and better kernels
+// after vietfood/gemm_metal. What a rung fixes of those above it:
+//
+//   naive           nothing yet: a thread sums an element of C, and reads both
+//                   factors of every product from device memory
+//   tile_16         device reads: a group reads a 16x16 tile of A and of B once
+//   tile_32         half of what was left of them; but 1024 threads and 8 KB a
+//                   group leave a core few groups to take turns with
+//   tile_threads    barriers and threadgroup reads: a thread sums 4x4 elements
+//                   in registers, and 64 threads do for a 32x32 tile
+//   tile_simdgroup  arithmetic: the matrix unit multiplies 8x8 blocks, straight
+//                   from device memory; two loads a multiply keep it hungry
+//
+// Rows and columns past the edges are guarded, so any size will do. A batch of
+// matrices is more groups of one launch: where `a_step` is 0, one matrix A is
+// for all of them, else each has its own.
+
+#pragma once
+
+#include <metal_stdlib>
+
+using namespace metal;
+
+// Where a group's part of C begins.
+struct SgemmTile {
+  ulong matrix; // of the batch
+  uint row;
+  uint column;
+};
+
+// Groups follow one another along the rows of tiles, in one dimension: CUDA has
+// 65535 along each other one.
+inline SgemmTile
+sgemm_tile(uint group, uint rows, uint columns, uint height, uint width) {
+  uint across = (columns + width - 1) / width;
+  uint down = (rows + height - 1) / height;
+  uint tile = group / across;
+  return SgemmTile{tile / down, tile % down * height, group % across * width};
+}
+
+// Element (row, column) of a matrix; zero past its edges, where it adds nothing
+// that is kept.
+inline float sgemm_element(
+    device const float* matrix,
+    uint rows,
+    uint columns,
+    uint row,
+    uint column) {
+  return row < rows && column < columns ? matrix[ulong(row) * columns + column]
+                                        : 0.0f;
+}

@@ -16,7 +16,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/split.cpp
     csrc/ladders/bindings.cpp
     csrc/ladders/matmul_rung.cpp
-    csrc/ladders/sgemm.cpp
+    csrc/ladders/sgemm_rungs.cpp
     csrc/patching/bindings.cpp
     csrc/patching/fuse_graph.cpp
     csrc/patching/fusion.cpp
@@ -31,7 +31,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/plan/norm_plan.cpp
     csrc/plan/norm_vjp_plan.cpp
     csrc/plan/rows.cpp)
-set(MLX_NORMS_CPU_SOURCES csrc/cpu/isa.cpp csrc/cpu/matmul_eval.cpp
+set(MLX_NORMS_CPU_SOURCES csrc/cpu/isa.cpp csrc/cpu/matmul_rung_eval.cpp
                           csrc/cpu/norm_eval.cpp)
 set(MLX_NORMS_METAL_SOURCES csrc/metal/encode.cpp csrc/metal/library.cpp)
 set(MLX_NORMS_CUDA_SOURCES

@@ -1,16 +1,16 @@
-"""The ladders: an op in better and better kernels, each of which fixes something.
+"""The ladders: one op in better and better kernels, for study.
 
-``SGEMM`` has the rungs of :func:`mlx_norms.matmul`, in order. A rung's name is what the op takes as
-``kernel``, on a GPU.
+A rung's name is what the op takes as its ``kernel``; each rung fixes what can be measured of the
+one before it.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mlx_norms import _ext
-
-__all__ = ["SGEMM", "Rung"]
+from . import _ext
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class Rung:
     """A kernel of a ladder.
 
     Attributes:
-        name: what the op takes as ``kernel``.
-        fixes: what it does about the rungs before it.
-        dtypes: what its arrays may be of.
+        name: What the op takes as its ``kernel``.
+        fixes: What is better in it than in the rung before.
+        dtypes: The dtypes that it takes.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Rung:
     dtypes: tuple[mx.Dtype, ...]
 
 
-def _ladder(rungs) -> tuple[Rung, ...]:
+def _ladder(rungs: list[tuple[str, str, list[mx.Dtype]]]) -> tuple[Rung, ...]:
     return tuple(Rung(name, fixes, tuple(dtypes)) for name, fixes, dtypes in rungs)
 
 

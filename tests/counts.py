@@ -102,30 +102,31 @@ def _cell(results, rows, length):
     return f"{share(OF_ROWS):.3g} + {share(OF_PARAMETERS):.3g}, {barriers:.3g}, {simd_ops:.3g}"
 
 
-def table() -> str:
-    """The table from a process in which the extension runs on the software device."""
+def table(script: str) -> str:
+    """What a script measures in a process in which the extension runs on the software device."""
     from hostmetal.build import HostBuild
 
     build = HostBuild()
     build.compile()
     environment = {"MLX_NORMS_SELF_CHECK": "0"}  # its launches are not the ops'
     done = build.python(
-        __file__, "--measure", environment=environment, capture_output=True, text=True
+        script, "--measure", environment=environment, capture_output=True, text=True
     )
     if done.returncode != 0:
         raise RuntimeError(done.stdout + done.stderr)
     return done.stdout
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], script=__file__, measure=measure, begin=BEGIN, end=END) -> int:
+    """The command line of a script whose table is in the README, between these lines."""
     if arguments == ["--measure"]:
         print(measure(), end="")
         return 0
-    measured = table()
-    before, rest = README.read_text().split(BEGIN)
-    kept, after = rest.split(END)
+    measured = table(script)
+    before, rest = README.read_text().split(begin)
+    kept, after = rest.split(end)
     if arguments == ["--write"]:
-        README.write_text(before + BEGIN + measured + END + after)
+        README.write_text(before + begin + measured + end + after)
     elif arguments == ["--check"]:
         if kept != measured:
             print(f"The README's table of counts is not what is measured:\n{measured}")

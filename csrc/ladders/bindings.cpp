@@ -6,6 +6,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <tuple>
+
 #include "csrc/ladders/rung.h"
 
 namespace nb = nanobind;
@@ -14,14 +16,14 @@ namespace mlx_norms {
 
 namespace {
 
-using Listed = std::tuple<std::string, std::string, std::vector<mx::Dtype>>;
+using RungRow = std::tuple<std::string, std::string, std::vector<mx::Dtype>>;
 
-std::vector<Listed> listed(const std::vector<Rung>& rungs) {
-  std::vector<Listed> list;
+std::vector<RungRow> rows(const std::vector<Rung>& rungs) {
+  std::vector<RungRow> rows;
   for (const auto& rung : rungs) {
-    list.emplace_back(rung.name, rung.fixes, rung.dtypes);
+    rows.emplace_back(rung.name, rung.fixes, rung.dtypes);
   }
-  return list;
+  return rows;
 }
 
 } // namespace
@@ -29,10 +31,8 @@ std::vector<Listed> listed(const std::vector<Rung>& rungs) {
 void bind_ladders(nb::module_& m) {
   m.def(
       "sgemm_rungs",
-      [] { return listed(sgemm_rungs()); },
-      nb::sig(
-          "def sgemm_rungs() -> list[tuple[str, str, list[mlx.core.Dtype]]]"),
-      "Name, what it fixes and dtypes of each rung of matmul's ladder.");
+      [] { return rows(sgemm_rungs()); },
+      "(name, fixes, dtypes) of each kernel of `matmul`, naive first.");
 }
 
 } // namespace mlx_norms

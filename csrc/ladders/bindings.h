@@ -6,7 +6,6 @@
 
 namespace mlx_norms {
 
-// What mlx_norms/ladders.py is made of.
 void bind_ladders(nanobind::module_& m);
 
 } // namespace mlx_norms

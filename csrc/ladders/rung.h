@@ -1,12 +1,13 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// A ladder: one op in better and better kernels (kernels/*_ladder).
+// A ladder is one op in better and better kernels, for study: each rung mends
+// what can be measured of the one before it.
 
 #pragma once
 
 #include <vector>
 
-#include "mlx/dtype.h"
+#include "mlx/mlx.h"
 
 namespace mlx_norms {
 
@@ -14,11 +15,11 @@ namespace mx = mlx::core;
 
 struct Rung {
   const char* name;
-  const char* fixes; // of the rungs before it
+  const char* fixes; // of the rung before it
   std::vector<mx::Dtype> dtypes;
 };
 
-// In the ladder's order.
+// From naive to tile_simdgroup.
 const std::vector<Rung>& sgemm_rungs();
 
 } // namespace mlx_norms

@@ -1,15 +1,15 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
 // SGEMM, C = A B in float32 with every row dense, in better and better kernels
-// after vietfood/gemm_metal. What a rung fixes of those above it:
+// after vietfood/gemm_metal. What a rung fixes of the one before it:
 //
 //   naive           nothing yet: a thread sums an element of C, and reads both
-//                   factors of every product from device memory
+//                   factors of each product from device memory
 //   tile_16         device reads: a group reads a 16x16 tile of A and of B once
-//   tile_32         half of what was left of them; but 1024 threads and 8 KB a
-//                   group leave a core few groups to take turns with
-//   tile_threads    barriers and threadgroup reads: a thread sums 4x4 elements
-//                   in registers, and 64 threads do for a 32x32 tile
+//   tile_32         half of those that were left; but with 1024 threads and
+//                   8 KB a group, a core has few groups to take turns with
+//   tile_threads    threadgroup reads, and how many wait at a barrier: a thread
+//                   sums 4x4 elements in registers, so 64 do for a 32x32 tile
 //   tile_simdgroup  arithmetic: the matrix unit multiplies 8x8 blocks, straight
 //                   from device memory; two loads a multiply keep it hungry
 //

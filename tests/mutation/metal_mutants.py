@@ -16,8 +16,13 @@ NORM = "kernels/norm.metal"
 VJP = "kernels/norm_vjp.metal"
 GRADIENTS = "kernels/parameter_gradients.metal"
 GATHER = "kernels/gather_rows.metal"
+SGEMM = "kernels/sgemm_ladder/ladder.h"
+SGEMM_SQUARE = "kernels/sgemm_ladder/square_tiles.h"
+SGEMM_THREADS = "kernels/sgemm_ladder/tile_threads.metal"
+SGEMM_SIMDGROUP = "kernels/sgemm_ladder/tile_simdgroup.metal"
 PLAN_ROWS = "csrc/plan/rows.cpp"
 PLAN_NORM = "csrc/plan/norm_plan.cpp"
+PLAN_MATMUL = "csrc/plan/matmul_plan.cpp"
 PLAN_VJP = "csrc/plan/norm_vjp_plan.cpp"
 EVAL = "csrc/plan/norm_eval.cpp"
 ENCODE = "csrc/metal/encode.cpp"
@@ -614,6 +619,49 @@ METAL_MUTANTS = [
         "  if (at.y < uint(length)) {\n",
         "  {\n",
         "test_layouts.py::test_many_axes_of_rows",
+    ),
+    # --- The SGEMM ladder
+    Mutant(
+        "no barrier before square tiles are read",
+        SGEMM_SQUARE,
+        "    threadgroup_barrier(mem_flags::mem_threadgroup); // the tiles are there\n",
+        "",
+        "test_matmul.py::test_sizes[tile_16-metal-sim]",
+    ),
+    Mutant(
+        "no barrier after tiles of threads were read",
+        SGEMM_THREADS,
+        "    threadgroup_barrier(mem_flags::mem_threadgroup); // and have been read\n",
+        "",
+        "test_matmul.py::test_sizes[tile_threads-metal-sim]",
+    ),
+    Mutant(
+        "no barrier after blocks with an edge were read",
+        SGEMM_SIMDGROUP,
+        "    simdgroup_barrier(mem_flags::mem_threadgroup); // the edges have been read\n",
+        "",
+        "test_matmul.py::test_sizes[tile_simdgroup-metal-sim]",
+    ),
+    Mutant(
+        "every block's columns are said to be within the matrix",
+        SGEMM_SIMDGROUP,
+        "row + 8 <= rows && column + 8 <= columns",
+        "row + 8 <= rows",
+        "test_matmul.py::test_sizes[tile_simdgroup-metal-sim]",
+    ),
+    Mutant(
+        "no K tail in tiles of A",
+        SGEMM,
+        "row < rows && column < columns ?",
+        "row < rows ?",
+        "test_matmul.py::test_sizes[tile_16-metal-sim]",
+    ),
+    Mutant(
+        "a batch axis of one matrix is walked as many",
+        PLAN_MATMUL,
+        "axis.steps[n] = size == 1 ? 0 : matrices[n];",
+        "axis.steps[n] = matrices[n];",
+        "test_matmul.py::test_batches[naive-metal-sim]",
     ),
     # --- Plans
     Mutant(

@@ -7,19 +7,19 @@ namespace mlx_norms {
 const std::vector<Rung>& sgemm_rungs() {
   static const std::vector<Rung> rungs = {
       {"naive",
-       "nothing yet: both factors come from device memory",
+       "nothing yet: both factors of each product come from device memory",
        {mx::float32}},
       {"tile_16",
-       "device reads: a group shares tiles of A and B",
+       "device reads: a group shares tiles of A and B in threadgroup memory",
        {mx::float32}},
       {"tile_32",
-       "device reads, by half again, at the cost of occupancy",
+       "half of the device reads that were left, at the cost of occupancy",
        {mx::float32}},
       {"tile_threads",
-       "barriers and threadgroup reads: 4×4 sums in registers",
+       "threadgroup reads, waits at barriers: 4×4 sums in registers a thread",
        {mx::float32}},
       {"tile_simdgroup",
-       "arithmetic: the matrix unit multiplies 8×8 blocks",
+       "arithmetic: the matrix unit, kept hungry by two loads a multiply",
        {mx::float32}}};
   return rungs;
 }

@@ -24,7 +24,10 @@ SECONDS = 580
 SHOWN = 3  # reports of ours, and lines of each
 LINES = 12
 
-KERNELS = ("norm", "norm_vjp", "parameter_gradients", "sum_partials", "gather_rows")
+KERNELS = (
+    *("norm", "norm_vjp", "parameter_gradients", "sum_partials", "gather_rows"),
+    *("sgemm_naive", "sgemm_square_tiles", "sgemm_tile_threads", "sgemm_tile_simdgroup"),
+)
 # As in "at norm<(int)8, (int)4>(...)+0x120", or in the symbol _Z4normILi8ELi4EE...
 NAMES = re.compile(
     "|".join(

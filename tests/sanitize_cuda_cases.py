@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import mlx.core as mx
 
 import mlx_norms
+import test_matmul
 from checks import check, check_gradients, check_outputs, check_with_gradients
 from inputs import arguments, cotangents, normal
 from norm_case import DTYPES, OPS, Norm
@@ -50,6 +51,9 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
     for weight, dtype in itertools.product((None, "shared", "each"), (F32, BF16)):
         yield f"head_rms_norm, {weight}", lambda: heads(weight, dtype)
         yield f"qk_norm, {weight}", lambda: pair(weight, dtype)
+    for rung in test_matmul.RUNGS if mx.default_device() == mx.gpu else ():
+        yield f"matmul, {rung}, sizes", lambda: test_matmul.test_sizes(rung)
+        yield f"matmul, {rung}, batches", lambda: test_matmul.test_batches(rung)
 
 
 def both_ways(norm, shape, dtype, weight_dtype=None):

@@ -4,8 +4,11 @@ import mlx.core as mx
 import pytest
 
 import mlx_norms
+import oracle
 from bits import assert_same_bits
-from inputs import normal
+from checks import check_with_gradients
+from inputs import arguments, cotangents, normal
+from norm_case import DTYPES, OPS, Norm
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("backend")]
 
@@ -22,3 +25,31 @@ def test_rms_norm_of_4096_has_the_bits_of_mx_fast(rows, dtype):
     y, total = mlx_norms.add_rms_norm(x, residual, weight)
     assert_same_bits(y, stock)
     assert_same_bits(total, x + residual)
+
+
+MANY, FEW = 1100, 33  # rows that half of an H200's multiprocessors walk, and that a few do
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("length", [1024, 1030, 4096])
+def test_partial_sums_of_many_teams(op, length):
+    """They are added up in clusters, which MLX may update no other launch's graph to."""
+    norm = Norm(op)
+    for dtype in DTYPES:
+        for rows in (FEW, MANY, FEW, MANY):
+            check_with_gradients(norm, arguments(norm, (rows, length), dtype))
+
+
+@pytest.mark.parametrize("names", [("weight",), ("bias",), ("x", "bias")], ids="-".join)
+def test_some_partial_sums_of_many_teams(names):
+    norm = Norm("layer_norm")
+    arrays = arguments(norm, (MANY, 2048), mx.float32)
+    cots = cotangents(norm, arrays)
+    truths = oracle.gradients(norm, arrays, *cots)
+
+    def of(*some):
+        return norm(arrays | dict(zip(names, some, strict=True)))
+
+    _, gradients = mx.vjp(of, [arrays[name] for name in names], cots)
+    for name, gradient in zip(names, gradients, strict=True):
+        truths[name].check(gradient)

@@ -46,6 +46,10 @@ Driver load_driver() {
   library.find(d.func_set_attribute, "cuFuncSetAttribute");
   library.find(d.device_get_attribute, "cuDeviceGetAttribute");
   library.find(d.get_error_name, "cuGetErrorName");
+  library.find(d.graph_create, "cuGraphCreate");
+  library.find(d.graph_destroy, "cuGraphDestroy");
+  library.find(d.graph_add_kernel_node, "cuGraphAddKernelNode_v2");
+  library.find(d.graph_node_set_attribute, "cuGraphKernelNodeSetAttribute");
   return d;
 }
 

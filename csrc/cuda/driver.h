@@ -11,7 +11,11 @@
 
 #include "csrc/plan/launch_plan.h"
 
+struct CUctx_st;
 struct CUfunc_st;
+struct CUgraph_st;
+struct CUgraphNode_st;
+struct CUkern_st;
 struct CUmod_st;
 struct _nvrtcProgram;
 
@@ -19,12 +23,40 @@ namespace mlx_norms::cuda {
 
 using Program = _nvrtcProgram*;
 
+struct KernelNode { // CUDA_KERNEL_NODE_PARAMS
+  CUfunc_st* function;
+  uint32_t groups[3];
+  uint32_t group[3];
+  uint32_t shared_bytes;
+  void** arguments;
+  void** extra = nullptr;
+  CUkern_st* kernel = nullptr;
+  CUctx_st* context = nullptr;
+};
+
+union LaunchAttribute { // CUlaunchAttributeValue
+  char bytes[64];
+  uint32_t numbers[3];
+};
+
 struct Driver {
   int (*module_load_data)(CUmod_st**, const void* image);
   int (*module_get_function)(CUfunc_st**, CUmod_st*, const char* symbol);
   int (*func_set_attribute)(CUfunc_st*, int attribute, int value);
   int (*device_get_attribute)(int* value, int attribute, int device);
   int (*get_error_name)(int error, const char** name);
+  int (*graph_create)(CUgraph_st**, unsigned flags);
+  int (*graph_destroy)(CUgraph_st*);
+  int (*graph_add_kernel_node)(
+      CUgraphNode_st**,
+      CUgraph_st*,
+      CUgraphNode_st* const* dependencies,
+      size_t n_dependencies,
+      const KernelNode*);
+  int (*graph_node_set_attribute)(
+      CUgraphNode_st*,
+      int attribute,
+      const LaunchAttribute*);
 };
 
 struct Compiler {

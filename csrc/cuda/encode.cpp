@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "csrc/cuda/cluster_graph.h"
 #include "csrc/cuda/driver.h"
 #include "csrc/cuda/imports.h"
 #include "csrc/cuda/module.h"
@@ -66,11 +67,16 @@ void add_launch(const Launch& launch, int device, cu::CommandEncoder& encoder) {
   const auto& [groups_x, groups_y, groups_z] = launch.groups;
   const auto& [x, y, z] = launch.group;
   try {
+    if (launch.cluster > 1) {
+      cuda::ClusterGraph graph(launch, kernel.function, arguments.addresses());
+      encoder.add_graph_node(graph.get());
+      return;
+    }
     encoder.add_kernel_node_raw(
         kernel.function,
         dim3{groups_x, groups_y, groups_z},
         dim3{x, y, z},
-        dim3{launch.cluster, 1, 1},
+        dim3{1, 1, 1},
         launch.slot_bytes,
         arguments.addresses());
   } catch (const std::exception& e) {

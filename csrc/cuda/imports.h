@@ -13,6 +13,7 @@
 #include "mlx/stream.h"
 
 struct CUfunc_st;
+struct CUgraph_st;
 using CUfunction = CUfunc_st*;
 
 struct dim3 {
@@ -39,6 +40,7 @@ class CommandEncoder {
       dim3 cluster_dim,
       uint32_t smem_bytes,
       void** params);
+  __attribute__((weak)) void add_graph_node(CUgraph_st* child);
   __attribute__((weak)) void add_completed_handler(std::function<void()> task);
 };
 

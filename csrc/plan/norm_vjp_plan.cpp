@@ -126,7 +126,8 @@ struct Walks {
 };
 
 // How many threadgroups add up their partial sums before they write them, and
-// the bytes of slots that each needs for that.
+// the bytes of slots that each needs for that. The host takes longer over such
+// a launch, so it must be large.
 struct Cluster {
   int size = 1;
   int bytes = 0;
@@ -140,7 +141,7 @@ struct Cluster {
     int needed =
         vectors * geometry.width * int{sizeof(float)} * geometry.group_size();
     bool alone = vectors == 0 || geometry.looped || geometry.simds == 1 ||
-        walks.heads > 1 || walks.teams < limits.cluster ||
+        walks.heads > 1 || walks.teams < limits.cores / 2 ||
         needed > limits.slot_bytes;
     if (!alone && limits.cluster > 1) {
       size = limits.cluster;

@@ -31,9 +31,11 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/plan/norm_plan.cpp
     csrc/plan/norm_vjp_plan.cpp
     csrc/plan/rows.cpp)
-set(MLX_NORMS_CPU_SOURCES csrc/cpu/isa.cpp csrc/cpu/matmul_rung_eval.cpp
-                          csrc/cpu/norm_eval.cpp)
+set(MLX_NORMS_CPU_SOURCES
+    csrc/cpu/isa.cpp
+    csrc/cpu/matmul_rung_eval.cpp
+    csrc/cpu/norm_eval.cpp)
 set(MLX_NORMS_METAL_SOURCES csrc/metal/encode.cpp csrc/metal/library.cpp)
 set(MLX_NORMS_CUDA_SOURCES
-    csrc/cuda/cluster_graph.cpp csrc/cuda/cubin.cpp csrc/cuda/driver.cpp csrc/cuda/encode.cpp
-    csrc/cuda/memory.cpp csrc/cuda/module.cpp)
+    csrc/cuda/cluster_graph.cpp csrc/cuda/cubin.cpp csrc/cuda/driver.cpp
+    csrc/cuda/encode.cpp csrc/cuda/memory.cpp csrc/cuda/module.cpp)

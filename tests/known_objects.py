@@ -1,0 +1,95 @@
+"""Spares a copy of the checkout the compilations that builds of the checkout have done.
+
+An object of theirs is taken where the copy's command is the same but for the folders, and every
+file that it was compiled of is the same in the copy. What is in site-packages is pinned, and may
+have been another environment's.
+
+    python known_objects.py OBJECTS COMPILER ...     as CMake's compiler launcher
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+INSTALLED = re.compile(r"\S*/site-packages/")
+
+
+def environment(checkout: Path, copy: Path, objects: Path) -> dict[str, str]:
+    """The variables with which CMake takes known objects in the copy.
+
+    Args:
+        checkout: What was built, in folders of its folder `build`.
+        copy: What is to be built.
+        objects: A file to be written, with what is known.
+    """
+    roots = [str(copy), str(checkout)]
+    known = {}
+    for build in {file.parent for file in checkout.glob("build/**/.ninja_deps")}:
+        if (build / "build.ninja").exists():
+            known |= _of_build(build, checkout, copy, roots)
+    objects.write_text(json.dumps({"roots": roots, "objects": known}))
+    launcher = [sys.executable, "-S", __file__, str(objects)]
+    return {"CMAKE_CXX_COMPILER_LAUNCHER": ";".join(launcher)}
+
+
+def _of_build(build: Path, checkout: Path, copy: Path, roots: list[str]) -> dict[str, str]:
+    """The objects of one build by their commands."""
+
+    def ask(tool):
+        command = ["ninja", "-C", build, "--quiet", "-t", tool]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    usable = set()
+    for record in ask("deps").strip().split("\n\n"):
+        head, *files = record.splitlines()
+        name = head.partition(":")[0]
+        if head.endswith("(VALID)") and _is_same(build, name, files, checkout, copy):
+            usable.add(name)
+    return {
+        _key(shlex.split(entry["command"]), build, roots): str(build / entry["output"])
+        for entry in json.loads(ask("compdb"))
+        if entry["output"] in usable
+    }
+
+
+def _is_same(build, name, files, checkout, copy) -> bool:
+    """Whether an object is of these files as they are, and of the copy's."""
+    compiled = (build / name).stat().st_mtime
+    for file in (build / file.strip() for file in files):
+        if file.is_relative_to(build):
+            return False  # generated, of what the copy may have changed
+        if "/site-packages/" in str(file) or not file.is_relative_to(checkout):
+            continue
+        twin = copy / file.relative_to(checkout)
+        if not (file.exists() and twin.exists() and file.stat().st_mtime <= compiled):
+            return False
+        if file.read_bytes() != twin.read_bytes():
+            return False
+    return True
+
+
+def _key(command: list[str], build, roots: list[str]) -> str:
+    """A command without the folders that a copy has elsewhere."""
+    compiler = os.path.realpath(shutil.which(command[0]) or command[0])
+    text = " ".join([compiler, *command[1:]]).replace(str(build), "BUILD")
+    for root in roots:
+        text = text.replace(root, "ROOT")
+    return INSTALLED.sub("site-packages/", text)
+
+
+def main(objects: str, *command: str) -> None:
+    known = json.loads(Path(objects).read_text())
+    found = known["objects"].get(_key(list(command), os.getcwd(), known["roots"]))
+    if found:
+        shutil.copyfile(found, command[command.index("-o") + 1])
+    else:
+        os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

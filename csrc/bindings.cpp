@@ -1,12 +1,15 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include "csrc/built_kernels.h"
 #include "csrc/cpu/isa.h"
 #include "csrc/ladders/bindings.h"
 #include "csrc/matmul.h"
@@ -35,6 +38,26 @@ NB_MODULE(_ext, m) {
         The instruction sets that this machine can run, best first.
 
         ``MLX_NORMS_CPU_ISA`` forces one of them for a process.
+      )pbdoc");
+
+  m.def(
+      "built_kernels",
+      [] {
+        using Constants = std::map<int, std::string>;
+        std::vector<std::tuple<std::string, Constants, std::optional<int>>> all;
+        for (const auto& kernel : built_kernels()) {
+          all.emplace_back(kernel.name, kernel.constants, kernel.on_disk);
+        }
+        return all;
+      },
+      R"pbdoc(
+        The GPU kernels of the extension: name, function constants by index,
+        and, on CUDA, how many specialisations are on disk.
+
+        On Metal this builds their library if that is not built yet.
+
+        Raises:
+            RuntimeError: If it cannot be built.
       )pbdoc");
 
   bind_ladders(m);

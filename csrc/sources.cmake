@@ -35,7 +35,9 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
     csrc/cpu/matmul_rung_eval.cpp
     csrc/cpu/norm_eval.cpp)
-set(MLX_NORMS_METAL_SOURCES csrc/metal/encode.cpp csrc/metal/library.cpp)
+set(MLX_NORMS_METAL_SOURCES csrc/metal/built_kernels.cpp csrc/metal/encode.cpp
+                            csrc/metal/library.cpp)
 set(MLX_NORMS_CUDA_SOURCES
-    csrc/cuda/cluster_graph.cpp csrc/cuda/cubin.cpp csrc/cuda/driver.cpp
-    csrc/cuda/encode.cpp csrc/cuda/memory.cpp csrc/cuda/module.cpp)
+    csrc/cuda/built_kernels.cpp csrc/cuda/cluster_graph.cpp
+    csrc/cuda/cubin.cpp csrc/cuda/driver.cpp csrc/cuda/encode.cpp
+    csrc/cuda/memory.cpp csrc/cuda/module.cpp)

@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 import sys
 
@@ -11,6 +12,11 @@ import pytest
 
 from mlx_norms import _built, _ext, commands, timing
 from mlx_norms.__main__ import main
+from variant import ROOT
+
+sys.path.append(str(ROOT / "kernels"))
+
+from to_cuda import translate  # noqa: E402
 
 
 def run(*arguments, **environment):
@@ -113,6 +119,59 @@ class TestInfo:
         result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
         assert result.returncode == 0
         assert facts(result.stdout)["mlx"] == importlib.metadata.version("mlx")
+
+
+def sources():
+    """The kernels' host names, as their texts have them."""
+    for path in sorted(ROOT.glob("kernels/**/*.metal")):
+        for kernel in translate(path, ROOT, os.environ.get("CXX", "c++")).kernels:
+            yield kernel.name
+
+
+class TestKernels:
+    """`info --kernels` asks the built library itself."""
+
+    def test_all_are_listed_with_their_constants(self, backend, capsys):
+        assert main(["info", "--kernels"]) == 0
+        facts, count, listed = re.split(r"\n\n(\d+) GPU kernels: .*\n\n", capsys.readouterr().out)
+        assert "mlx_norms" in facts
+        names = re.findall(r"^\w+", listed, re.M)
+        assert sorted(names) == sorted(sources())
+        assert int(count) == len(names)
+        group = next(g for g in listed.split("\n\n") if re.search("^norm_4_1\\b", g))
+        assert {"simds_per_row(0)", "has_weight(4)", "sum_access(25)"} <= set(
+            re.findall(r"\w+\(\d+\)", group)
+        )
+        assert "want_input" not in group
+
+    def test_whose_they_are(self, backend, capsys):
+        main(["info", "--kernels"])
+        shown = capsys.readouterr().out
+        of = (
+            "the CUDA texts" if backend in ("cpu", "cuda") else "the functions of the Metal library"
+        )
+        assert f"GPU kernels: {of}" in shown
+        assert ("no GPU here to run them" in shown) == (backend == "cpu")
+
+    @pytest.mark.skipif(sys.platform == "darwin", reason="Metal keeps its pipelines itself")
+    def test_what_is_on_disk_is_counted(self, tmp_path):
+        for i in range(2):
+            (tmp_path / f"norm_4_1_{i:016x}").touch()
+        for name in ("norm_4_2_0", "norm_4_2_00000000000000zz", "0123456789abcdef"):
+            (tmp_path / name).touch()
+        shown = run("info", "--kernels", MLX_NORMS_CACHE=str(tmp_path)).stdout
+        assert re.findall(r"^(\w+) +(\d+) on disk", shown, re.M) == [("norm_4_1", "2")]
+
+    def test_not_asked_for(self):
+        assert "norm_4_1" not in run("info").stdout
+
+    def test_a_library_that_cannot_be_built(self, monkeypatch, capsys):
+        def fail():
+            raise RuntimeError("It cannot be built.")
+
+        monkeypatch.setattr(_ext, "built_kernels", fail)
+        assert main(["info", "--kernels"]) == 2
+        assert capsys.readouterr().err == "It cannot be built.\n"
 
 
 class Clock:

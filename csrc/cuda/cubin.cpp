@@ -28,7 +28,7 @@ std::string definitions(const Launch& launch, const KernelText& text) {
     lines += "#define FC_" + std::to_string(index) + " " +
         std::to_string(value) + "\n";
   };
-  for (int index : text.constants) {
+  for (const auto& [index, name] : text.constants) {
     int value = 0; // of a constant that the launch does not use
     for (const auto& c : launch.constants) {
       if (c.index == index) {
@@ -94,13 +94,15 @@ fs::path cache_directory() {
   return home ? fs::path(home) / ".cache" / "mlx_norms" : fs::path();
 }
 
+constexpr size_t kDigits = 16;
+
 // FNV-1a in 64 bits.
 std::string digest(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (unsigned char c : text) {
     hash = (hash ^ c) * 0x100000001b3u;
   }
-  std::string digits(16, '0');
+  std::string digits(kDigits, '0');
   for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit) {
     *digit = "0123456789abcdef"[hash & 15];
     hash >>= 4;
@@ -161,6 +163,21 @@ void save(const fs::path& path, const std::string& source, const Cubin& cubin) {
 }
 
 } // namespace
+
+std::map<std::string, int> cubins_on_disk() {
+  std::map<std::string, int> counts;
+  std::error_code error; // a folder that is not there has none
+  for (const auto& file : fs::directory_iterator(cache_directory(), error)) {
+    auto name = file.path().filename().string();
+    auto end = name.rfind('_');
+    bool hex = name.size() - end - 1 == kDigits &&
+        name.find_first_not_of("0123456789abcdef", end + 1) == name.npos;
+    if (end != name.npos && hex) {
+      ++counts[name.substr(0, end)];
+    }
+  }
+  return counts;
+}
 
 Cubin cubin_for(
     const Launch& launch,

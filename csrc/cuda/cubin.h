@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "csrc/cuda/kernel_text.h"
@@ -19,5 +20,8 @@ Cubin cubin_for(
     const Launch& launch,
     const KernelText& text,
     int compute_capability);
+
+// How many specialisations of each kernel are on disk, for whatever machine.
+std::map<std::string, int> cubins_on_disk();
 
 } // namespace mlx_norms::cuda

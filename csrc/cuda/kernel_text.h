@@ -25,12 +25,18 @@ struct Parameters {
   int end;
 };
 
+// A function constant of the text.
+struct Constant {
+  int index;
+  const char* name;
+};
+
 struct KernelText {
   const char* name; // as launches name it
   const char* text;
   const char* expression; // NVRTC's name expression of the kernel
   Parameters parameters;
-  std::span<const int> constants; // indices of the function constants
+  std::span<const Constant> constants;
 };
 
 const std::vector<KernelText>& kernel_texts();

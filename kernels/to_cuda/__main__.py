@@ -27,8 +27,9 @@ def as_cpp(translations: dict[str, Translation]) -> str:
     texts, kernels = "", ""
     for name, t in translations.items():
         texts += f"const char* const {name} = {literal(t.text)};\n"
-        constants = sorted((c.index for c in t.constants), key=int)
-        texts += array("int", f"constants_of_{name}", constants)
+        declared = sorted(t.constants, key=lambda c: int(c.index))
+        constants = [f'{{{c.index}, "{c.name}"}}' for c in declared]
+        texts += array("Constant", f"constants_of_{name}", constants)
         for k in t.kernels:
             places = [f"{{{index}, {offset}}}" for index, offset in k.parameters.offsets.items()]
             texts += array("Parameters::Place", f"places_of_{k.name}", places)

@@ -6,17 +6,22 @@ import argparse
 import importlib.metadata
 import platform
 import sys
+import textwrap
 
 import mlx.core as mx
 
 from .. import _built, _ext, _guard
+from . import CommandError
 
 _NATIVE = "native kernels"
 _COMPOSED = "composed of MLX's operations"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """This command has none."""
+    """Declares the arguments of the command."""
+    parser.add_argument(
+        "--kernels", action="store_true", help="list the GPU kernels of the extension, too"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,6 +29,8 @@ def run(args: argparse.Namespace) -> int:
     width = max(len(label) for label, _ in rows)
     for label, text in rows:
         print(f"{label:{width}}  {text}")
+    if args.kernels:
+        print("", *kernels(), sep="\n")
     return 0
 
 
@@ -42,6 +49,37 @@ def facts() -> list[tuple[str, str]]:
         ("CPU instructions", _instruction_levels()),
         ("GPU streams", _gpu_streams()),
     ]
+
+
+def kernels() -> list[str]:
+    """Lines about the GPU kernels: names, and below those that share them, function constants.
+
+    Raises:
+        CommandError: If the library of kernels cannot be built.
+    """
+    try:
+        built = _ext.built_kernels()
+    except RuntimeError as error:
+        raise CommandError(str(error)) from error
+    groups: dict[tuple[tuple[int, str], ...], list[str]] = {}
+    for name, constants, on_disk in built:
+        kept = f"{name:28}{on_disk} on disk" if on_disk else name
+        groups.setdefault(tuple(sorted(constants.items())), []).append(kept)
+    lines = [f"{len(built)} GPU kernels: {_whose_kernels()}"]
+    for constants, names in groups.items():
+        listed = ", ".join(f"{name}({index})" for index, name in constants) or "none"
+        lines += ["", *names]
+        lines += textwrap.wrap(
+            f"function constants: {listed}", 100, initial_indent="  ", subsequent_indent="    "
+        )
+    return lines
+
+
+def _whose_kernels() -> str:
+    if "cuda" not in _built.BACKENDS:
+        return "the functions of the Metal library"
+    text = "the CUDA texts that the extension carries, compiled when they are first called"
+    return text if mx.cuda.is_available() else f"{text} (MLX has no GPU here to run them)"
 
 
 def _version(distribution: str) -> str | None:

@@ -70,7 +70,11 @@ class Declared:
     def needed_constants(self, kernel: str) -> set[str]:
         """Names of the function constants without which Metal does not make the kernel."""
         names = {constant.name for constant in self.constants(kernel).values()}
-        return names & self._mentions.of(self._library._entries[kernel].kernel.name)
+        return names & self.mentioned(kernel)
+
+    def mentioned(self, kernel: str) -> set[str]:
+        """The names that a kernel and what it calls mention."""
+        return self._mentions.of(self._library._entries[kernel].kernel.name)
 
     def max_threads(self, kernel: str) -> int | None:
         """A kernel's max_total_threads_per_threadgroup."""

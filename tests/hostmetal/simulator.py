@@ -79,6 +79,15 @@ class Simulator:
         while _hostmetal.pending():
             time.sleep(0.0005)
 
+    def kernels(self, library) -> dict[str, dict[str, int]]:
+        """Indices of the constants that each of a library's kernels needs: the device's handler."""
+        compiled, declared = _compile(library.text, library.name, self.check)
+        indices = compiled.constants()
+        return {
+            kernel: {name: indices[name] for name in declared.mentioned(kernel) & indices.keys()}
+            for kernel in compiled.kernels()
+        }
+
     def pipeline(self, pipeline) -> None:
         """Checks a new pipeline: the device's handler."""
         library, declared = self._compiled(pipeline)

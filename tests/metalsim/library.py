@@ -62,6 +62,7 @@ class Library:
         declared = declarations(tokens)
         self._macros, self._cpp = rewrite(tokens, declared, is_clang(self._compiler))
         self._threadgroup_names = declared.threadgroup_variables
+        self._constants = {c.name: c.index for c in declared.constants}
         self._entries = dict(sorted(declared.entries.items()))
         by_kernel = sorted(self._entries, key=lambda host: (self._entries[host].kernel.line, host))
         chunks = [by_kernel[i : i + _CHUNK] for i in range(0, len(by_kernel), _CHUNK)]
@@ -72,6 +73,10 @@ class Library:
     def kernels(self) -> list[str]:
         """Host names of the kernels."""
         return list(self._entries)
+
+    def constants(self) -> dict[str, int]:
+        """Indices of the function constants by name, where they are numbers."""
+        return {name: int(index) for name, index in self._constants.items() if index.isdigit()}
 
     def parameters(self, name: str) -> list[str]:
         """A line for each parameter of a kernel that is bound: its index and its declaration.

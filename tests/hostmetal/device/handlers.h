@@ -3,17 +3,24 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 namespace hostmetal {
 
 struct Launch;
+struct Library;
 struct Pipeline;
 
-// What the simulator does for the device. The first three may throw,
+// Indices of the function constants that each kernel needs, by their names.
+using Kernels = std::map<std::string, std::map<std::string, int>>;
+
+// What the simulator does for the device. The first four may throw,
 // which refuses what the plugin was doing.
 struct Handlers {
+  // What is in a library.
+  std::function<Kernels(const Library&)> kernels;
   // Checks a new pipeline's kernel and constants.
   std::function<void(const Pipeline&)> pipeline;
   // A pipeline's maxTotalThreadsPerThreadgroup.

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "foundation.h"
 #include "handlers.h"
 
 namespace hostmetal {
@@ -19,6 +20,42 @@ auto& libraries() {
   static auto* map = new std::map<std::string, std::shared_ptr<Library>>();
   return *map;
 }
+
+struct FunctionConstant : Object {
+  int index;
+
+  explicit FunctionConstant(int index) : index(index) {}
+
+  uint64_t receive(
+      std::string_view selector,
+      const Arguments& arguments,
+      void* result) override {
+    return selector == "index" ? index
+                               : Object::receive(selector, arguments, result);
+  }
+};
+
+// A kernel without values for its constants.
+struct Function : Object {
+  std::map<std::string, int> constants;
+
+  explicit Function(std::map<std::string, int> constants)
+      : constants(std::move(constants)) {}
+
+  uint64_t receive(
+      std::string_view selector,
+      const Arguments& arguments,
+      void* result) override {
+    if (selector != "functionConstantsDictionary") {
+      return Object::receive(selector, arguments, result);
+    }
+    std::map<std::string, Object*> by_name;
+    for (const auto& [name, index] : constants) {
+      by_name[name] = new FunctionConstant(index);
+    }
+    return reply(new Dictionary(by_name));
+  }
+};
 
 void check_text(const Library& library) {
   auto wrong = std::find_if(
@@ -44,6 +81,24 @@ uint64_t Pipeline::receive(
   }
   if (selector == "threadExecutionWidth") {
     return 32;
+  }
+  return Object::receive(selector, arguments, result);
+}
+
+uint64_t Library::receive(
+    std::string_view selector,
+    const Arguments& arguments,
+    void* result) {
+  if (selector == "functionNames") {
+    std::vector<Object*> names;
+    for (const auto& [name, constants] : handlers().kernels(*this)) {
+      names.push_back(new String(name));
+    }
+    return reply(new Array(std::move(names)));
+  }
+  if (selector == "newFunctionWithName:") {
+    const auto& name = argument<String>(arguments[0]).text;
+    return reply(new Function(handlers().kernels(*this).at(name)));
   }
   return Object::receive(selector, arguments, result);
 }

@@ -43,6 +43,11 @@ struct Library : Object, std::enable_shared_from_this<Library> {
   mlx::core::CompileOptions options;
   bool compiled_ahead = false;
   std::map<std::string, std::shared_ptr<Pipeline>> pipelines;
+
+  uint64_t receive(
+      std::string_view selector,
+      const Arguments& arguments,
+      void* result) override;
 };
 
 // The contents of a metallib where MLX looks for it, but that MLX's own folder

@@ -107,7 +107,8 @@ NB_MODULE(_hostmetal, m) {
         // Never released: the interpreter may be gone by then.
         auto* faults = new nb::object(simulator.attr("faults"));
         set_handlers(
-            {handler<void, Pipeline>(simulator.attr("pipeline")),
+            {handler<Kernels, Library>(simulator.attr("kernels")),
+             handler<void, Pipeline>(simulator.attr("pipeline")),
              handler<size_t, Pipeline>(simulator.attr("thread_limit")),
              handler<std::vector<int>, Launch>(simulator.attr("encode")),
              handler<void, Launch>(simulator.attr("run")),

@@ -2,10 +2,13 @@
 
     python tests/guide.py DIRECTORY
 
-What the guide says before a block of code is what is done with it:
+In the guide a line says what becomes of the block of code after it:
 
     `csrc/scale.h`, new:
-    `csrc/sources.cmake`, after the line `csrc/outputs.cpp`:
+    `csrc/sources.cmake`, changed:
+
+A changed file's block has lines of the file, each after a space, and those that come after them,
+each after a plus sign.
 """
 
 import re
@@ -16,9 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 GUIDE = ROOT / "kernels" / "README.md"
 BLOCK = re.compile(
-    r"^`(?P<path>[^`\n]+)`, (?:new|after the line `(?P<anchor>[^`\n]+)`):\n\n"
-    r"```\w*\n(?P<text>.*?)^```$",
-    re.M | re.S,
+    r"^`(?P<path>[^`\n]+)`, (?P<what>new|changed):\n\n```\w*\n(?P<text>.*?)^```$", re.M | re.S
 )
 
 
@@ -28,45 +29,55 @@ class CannotApply(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """A file of the example, or lines of it that go into one of ours.
+    """A file of the example, or what goes into one of the checkout.
 
     Attributes:
         path: Of the file, in the checkout.
-        anchor: The line, without indentation, that the text follows. None: the file is new.
+        is_new: Whether `text` is the whole file.
         text: Whole lines.
     """
 
     path: str
-    anchor: str | None
+    is_new: bool
     text: str
 
     def apply(self, root: Path) -> None:
-        """Writes the block's text to its place.
+        """Writes the file.
 
         Raises:
-            CannotApply: If a new file is there already, or the anchor is not there just once.
+            CannotApply: If a new file is there already, or a line that others go after is not
+                there just once.
         """
         file = root / self.path
-        if self.anchor is None:
-            if file.exists():
-                raise CannotApply(f"{self.path} is new in the guide, and the checkout has it")
+        if not self.is_new:
+            text = file.read_text() if file.exists() else ""
+            file.write_text(self._changed(text.splitlines()))
+        elif file.exists():
+            raise CannotApply(f"{self.path} is new in the guide, and the checkout has it")
+        else:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(self.text)
-            return
-        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-        found = [i for i, line in enumerate(lines) if line.strip() == self.anchor]
-        if len(found) != 1:
-            raise CannotApply(
-                f"{self.path} has the line `{self.anchor}`, which the guide inserts after, "
-                f"{len(found)} times, not once"
-            )
-        lines.insert(found[0] + 1, self.text)
-        file.write_text("".join(lines))
+
+    def _changed(self, lines: list[str]) -> str:
+        at = 0  # where the next new line goes
+        for line in self.text.splitlines():
+            sign, rest = line[:1], line[1:]
+            if sign == "+":
+                lines.insert(at, rest)
+                at += 1
+            elif lines.count(rest) == 1:
+                at = lines.index(rest) + 1
+            else:
+                raise CannotApply(
+                    f"{self.path} has the line `{rest.strip()}`, after which the guide inserts, "
+                    f"{lines.count(rest)} times, not once"
+                )
+        return "\n".join(lines) + "\n"
 
 
 def blocks(text: str) -> list[Block]:
     """The blocks of a guide's text, in order."""
-    return [Block(m["path"], m["anchor"], m["text"]) for m in BLOCK.finditer(text)]
+    return [Block(m["path"], m["what"] == "new", m["text"]) for m in BLOCK.finditer(text)]
 
 
 def apply(root: Path, text: str | None = None) -> list[str]:
@@ -81,7 +92,7 @@ def apply(root: Path, text: str | None = None) -> list[str]:
     found = blocks(GUIDE.read_text() if text is None else text)
     for block in found:
         block.apply(root)
-    return list(dict.fromkeys(block.path for block in found))
+    return [block.path for block in found]
 
 
 if __name__ == "__main__":

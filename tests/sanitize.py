@@ -17,6 +17,7 @@ OTHERS = (
     "metalsim_*",
     "hostmetal*",
     "self_check",
+    "guide",
     "kernels",
     "macos_link",
     "cuda_*",

@@ -1,0 +1,167 @@
+"""kernels/README.md's example, applied as it stands to a copy of the checkout, builds and runs."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import guide
+import known_objects
+from hostmetal.build import ROOT, for_tests
+
+COPIED = ("CMakeLists.txt", "pyproject.toml", "csrc", "kernels", "mlx_norms", "tests")
+GUIDE = guide.GUIDE.read_text()
+
+
+class Copy:
+    """A copy of the checkout with the guide's example in it."""
+
+    def __init__(self, directory):
+        self.root = directory / "checkout"
+        copy_checkout(self.root)
+        guide.apply(self.root)
+        # What the example does not change is not compiled again, if this checkout has it built.
+        self.environment = known_objects.environment(ROOT, self.root, directory / "objects")
+
+    def python(self, *arguments, site="", status=0):
+        """Runs Python in the copy's tests/, with a package from `site`; returns what it printed."""
+        mine = ("PYTEST_ADDOPTS", "MLX_NORMS_UNDER_TEST")
+        environment = {k: v for k, v in os.environ.items() if k not in mine}
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.root / "tests",
+            env=environment | self.environment | {"PYTHONPATH": site},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout
+
+    def on_metal(self, tests, status=0):
+        """Builds the simulated device and runs tests on it with all checks."""
+        return self.python("hostmetal/run.py", "2:0", "--", "-q", *tests.split(), status=status)
+
+    def replace(self, file, old, new):
+        text = (self.root / file).read_text()
+        assert text.count(old) == 1
+        (self.root / file).write_text(text.replace(old, new))
+
+
+def copy_checkout(root):
+    root.mkdir()
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, root / name, ignore=ignored)
+        else:
+            shutil.copy2(ROOT / name, root)
+
+
+@pytest.mark.instrument
+def test_on_metal(tmp_path):
+    for_tests("_ext")
+    copy = Copy(tmp_path)
+    assert_passed(copy.on_metal("test_scale.py"))
+
+    defects = copy.python("-c", PLANTED)
+    assert len(defects.splitlines()) == 2
+    for defect in map(json.loads, defects.splitlines()):
+        copy.replace(defect["file"], defect["old"], defect["new"])
+        assert re.search("^(FAILED|ERROR) ", copy.on_metal(defect["tests"], status=1), re.M)
+        copy.replace(defect["file"], defect["new"], defect["old"])
+
+    (line,) = re.findall(r"^python -m metalsim .*?-o y$", GUIDE, re.M | re.S)
+    command = shlex.split(line.replace("\\\n", ""))[1:]
+    assert "y = [0. 2. 4. 6. 8.]" in copy.python(*command)
+    dump(copy)
+    output = copy.python(*command, "-a", "dump=float32:2:empty", "-o", "dump")
+    assert "dump = [2. 2.]" in output and "1: 2\n" in output
+
+
+# The defects that the guide plants, a line each.
+PLANTED = """
+import dataclasses, json, sys
+sys.path.append("mutation")
+from metal_mutants import METAL_MUTANTS
+for mutant in METAL_MUTANTS:
+    if mutant.name.startswith("scale: "):
+        print(json.dumps(dataclasses.asdict(mutant)))
+"""
+
+
+def assert_passed(output):
+    assert re.search(r"^\d+ passed", output, re.M)
+    assert re.search(r"hostmetal: [1-9]\d* launches, \d+ threads, 0 faults", output)
+
+
+def dump(copy):
+    """What the guide says of prints and of dumped intermediates."""
+    parameter = "device float* dump [[buffer(5)]],"
+    dumped = "dump[thread_index] = by;"
+    printed = r'__builtin_printf("%u: %g\n", thread_index, by);'
+    assert all(f"`{text}`" in GUIDE for text in (parameter, dumped, printed))
+    kernel = "kernels/scale.metal"
+    copy.replace(kernel, "    uint thread_index [[", f"{parameter}\n    uint thread_index [[")
+    copy.replace(kernel, "  float v[N];\n", f"{dumped}\n{printed}\n  float v[N];\n")
+
+
+@pytest.mark.instrument
+def test_on_the_cpu_and_for_cuda(tmp_path):
+    copy = Copy(tmp_path)
+    site = copy.python("-c", BUILD).strip()
+    pytest = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+    copy.python(*pytest, "test_scale.py", site=site)
+    copy.python(*pytest, "test_kernels.py", "-k", "not package", site=site)
+    copy.python(*pytest, "test_cuda_translation.py", "-k", "scale", site=site)
+    listed = copy.python("-m", "mlx_norms", "info", "--kernels", site=site)
+    assert re.search(
+        r"^scale_4\nscale_8\n.*scale_access\(60\), scale_by_array\(61\)$", listed, re.M
+    )
+
+
+# The copy's extension, as the normal build has it.
+BUILD = """
+from variant import ROOT, Variant
+
+variant = Variant(ROOT / "build" / "cpu")
+variant.compile()
+print(variant.site)
+"""
+
+
+class TestWhatDoesNotFit:
+    @pytest.fixture
+    def root(self, tmp_path):
+        copy_checkout(tmp_path / "checkout")
+        return tmp_path / "checkout"
+
+    def test_a_line_that_is_gone(self, root):
+        sources = root / "csrc" / "sources.cmake"
+        sources.write_text(sources.read_text().replace("csrc/outputs.cpp", "csrc/memory.cpp"))
+        message = "csrc/sources.cmake has the line `csrc/outputs.cpp`, .* 0 times, not once"
+        with pytest.raises(guide.CannotApply, match=message):
+            guide.apply(root)
+
+    def test_a_line_that_is_there_twice(self, root):
+        with (root / "csrc" / "sources.cmake").open("a") as file:
+            file.write("    csrc/outputs.cpp\n")
+        with pytest.raises(guide.CannotApply, match="2 times, not once"):
+            guide.apply(root)
+
+    def test_a_file_that_is_not_new(self, root):
+        (root / "csrc" / "scale.cpp").touch()
+        message = "csrc/scale.cpp is new in the guide, and the checkout has it"
+        with pytest.raises(guide.CannotApply, match=message):
+            guide.apply(root)
+
+    def test_the_command_says_so(self, root):
+        (root / "csrc" / "scale.h").touch()
+        command = [sys.executable, guide.__file__, str(root)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert done.stderr == "csrc/scale.h is new in the guide, and the checkout has it\n"

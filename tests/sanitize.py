@@ -19,6 +19,7 @@ OTHERS = (
     "self_check",
     "guide",
     "kernels",
+    "known_objects",
     "macos_link",
     "cuda_*",
 )

@@ -72,7 +72,8 @@ kernel void spread(
 kernel void fill(
     device float* y [[buffer(30)]],
     uint i [[thread_position_in_grid]]) {
-  y[i] = 1.0f;
+  float add = 1.0f; // not the kernel, whose constants are not set for this one
+  y[i] = add;
 }
 
 [[kernel, max_total_threads_per_threadgroup(64)]] void increment(

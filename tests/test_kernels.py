@@ -1,6 +1,7 @@
 """The Metal kernels' text, as Metal's compilers will see it."""
 
 import importlib.metadata
+import re
 import subprocess
 import sys
 
@@ -42,6 +43,12 @@ def test_every_kernel_is_in_it(text):
     names |= {"gather_rows_2", "gather_rows_4"}
     names |= {f"sgemm_{rung.name}" for rung in SGEMM}
     assert set(Library.from_source(text, name="kernels", check=1).kernels()) == names
+
+
+def test_function_constants_have_indices_of_their_own(text):
+    indices = re.findall(r"function_constant\((\d+)\)\]\];", text)
+    assert len(indices) > 20
+    assert len(set(indices)) == len(indices)
 
 
 def test_the_package_has_no_instruments():

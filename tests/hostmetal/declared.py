@@ -51,7 +51,8 @@ class Declared:
 
     def __init__(self, library, text: str):
         self._library = library
-        self._mentions = Mentions(text)
+        kernels = {entry.kernel.name for entry in library._entries.values()}
+        self._mentions = Mentions(text, kernels)
 
     @cache
     def parameters(self, kernel: str) -> list[Parameter]:
@@ -82,9 +83,10 @@ class Declared:
 
 
 class Mentions:
-    """Which names the functions of a text mention."""
+    """Which names functions mention. None calls a kernel: its name there is a variable's."""
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, kernels: set[str]):
+        self._kernels = kernels
         self._optional = set(_OPTIONAL.findall(text))
         self._names = {name: set(_NAME.findall(value)) for name, value in _DERIVED.findall(text)}
         outline = Outline(text)
@@ -101,7 +103,7 @@ class Mentions:
         seen, todo = set(), [function]
         while todo:
             name = todo.pop()
-            if name not in seen:
+            if name not in seen and (name == function or name not in self._kernels):
                 seen.add(name)
                 todo += self._names.get(name, ())
         return seen - self._optional

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 INSTALLED = re.compile(r"\S*/site-packages/")
@@ -39,28 +40,38 @@ def environment(checkout: Path, copy: Path, objects: Path) -> dict[str, str]:
 
 def _of_build(build: Path, checkout: Path, copy: Path, roots: list[str]) -> dict[str, str]:
     """The objects of one build by their commands."""
-
-    def ask(tool):
-        command = ["ninja", "-C", build, "--quiet", "-t", tool]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
+    deps, commands = _ask_ninja(build, "deps", "compdb")
     usable = set()
-    for record in ask("deps").strip().split("\n\n"):
+    for record in filter(None, deps.strip().split("\n\n")):
         head, *files = record.splitlines()
         name = head.partition(":")[0]
-        if head.endswith("(VALID)") and _is_same(build, name, files, checkout, copy):
+        if _is_same(build, name, [build / file.strip() for file in files], checkout, copy):
             usable.add(name)
     return {
         _key(shlex.split(entry["command"]), build, roots): str(build / entry["output"])
-        for entry in json.loads(ask("compdb"))
+        for entry in json.loads(commands)
         if entry["output"] in usable
     }
 
 
+def _ask_ninja(build: Path, *tools: str) -> list[str]:
+    """What ninja's tools print, asked beside the build: another process may be writing its logs."""
+    with tempfile.TemporaryDirectory() as directory:
+        for name in ("build.ninja", "CMakeFiles/rules.ninja", ".ninja_deps"):
+            file = Path(directory, name)
+            file.parent.mkdir(exist_ok=True)
+            shutil.copyfile(build / name, file)
+        commands = (["ninja", "-C", directory, "--quiet", "-t", tool] for tool in tools)
+        options = dict(capture_output=True, text=True, check=True)
+        return [subprocess.run(command, **options).stdout for command in commands]
+
+
 def _is_same(build, name, files, checkout, copy) -> bool:
-    """Whether an object is of these files as they are, and of the copy's."""
+    """Whether an object is there, of these files as they are, and as the copy has them."""
+    if not (build / name).exists():
+        return False
     compiled = (build / name).stat().st_mtime
-    for file in (build / file.strip() for file in files):
+    for file in files:
         if file.is_relative_to(build):
             return False  # generated, of what the copy may have changed
         if "/site-packages/" in str(file) or not file.is_relative_to(checkout):

@@ -154,9 +154,10 @@ NB_MODULE(_ext, m) {
       "weight_offset"_a = 0.0f,
       "rounding"_a = nb::none(),
       "dtype"_a = nb::none(),
+      "kernel"_a = "ours",
       "stream"_a = nb::none(),
       nb::sig(
-          "def layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, kernel: str = 'ours', stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
         Layer normalization over the last axis.
 
@@ -187,6 +188,12 @@ NB_MODULE(_ext, m) {
               not zero.
             dtype (Dtype, optional): The output's dtype, one of the three.
               Default: that of ``x``.
+            kernel (str): Which kernel computes it: one of
+              ``mlx_norms.ladders.LAYER_NORM`` by its name. All but ``"ours"``
+              are for study, as courses on GPU kernels climb from one to the
+              next, and run on GPUs only, on arrays of one dtype that the rung
+              has, in float32 to the end. They take no ``weight_offset`` and no
+              ``dtype``. Default: ``"ours"``.
             stream (StreamOrDevice): Stream or device.
 
         Returns:
@@ -194,8 +201,9 @@ NB_MODULE(_ext, m) {
 
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``x``
-              has no axis, ``eps`` is negative, or there is a
-              ``weight_offset`` and no ``weight``.
+              has no axis, ``eps`` is negative, there is a ``weight_offset``
+              and no ``weight``, or ``kernel`` has another name or does not take
+              the arguments, of which the stream is one.
 
         Example:
             >>> x = mx.array([1.0, 2.0, 4.0], mx.float16)

@@ -2,7 +2,10 @@
 
 #include "csrc/ops.h"
 
+#include <cstring>
+
 #include "csrc/checks.h"
+#include "csrc/ladders/layer_norm.h"
 #include "csrc/nodes.h"
 #include "csrc/sharded.h"
 
@@ -182,7 +185,12 @@ mx::array layer_norm(
     float weight_offset,
     const OptionalString& rounding,
     OptionalDtype dtype,
+    const char* kernel,
     mx::StreamOrDevice stream) {
+  if (std::strcmp(kernel, "ours") != 0) {
+    return layer_norm_by(
+        kernel, x, weight, bias, eps, weight_offset, rounding, dtype, stream);
+  }
   return only(normalise_rows(
       "layer_norm",
       /* centre= */ true,

@@ -38,6 +38,7 @@ mx::array layer_norm(
     float weight_offset,
     const OptionalString& rounding,
     OptionalDtype dtype,
+    const char* kernel,
     mx::StreamOrDevice stream);
 
 // {normalised, sum}

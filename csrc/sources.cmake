@@ -15,6 +15,9 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/sharded.cpp
     csrc/split.cpp
     csrc/ladders/bindings.cpp
+    csrc/ladders/layer_norm.cpp
+    csrc/ladders/layer_norm_eval.cpp
+    csrc/ladders/layer_norm_rungs.cpp
     csrc/ladders/matmul_rung.cpp
     csrc/ladders/sgemm_rungs.cpp
     csrc/patching/bindings.cpp
@@ -33,6 +36,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/plan/rows.cpp)
 set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
+    csrc/cpu/layer_norm_rung_eval.cpp
     csrc/cpu/matmul_rung_eval.cpp
     csrc/cpu/norm_eval.cpp)
 set(MLX_NORMS_METAL_SOURCES csrc/metal/built_kernels.cpp csrc/metal/encode.cpp

@@ -32,4 +32,5 @@ def _ladder(rungs: list[tuple[str, str, list[mx.Dtype]]]) -> tuple[Rung, ...]:
     return tuple(Rung(name, fixes, tuple(dtypes)) for name, fixes, dtypes in rungs)
 
 
+LAYER_NORM = _ladder(_ext.layer_norm_rungs())
 SGEMM = _ladder(_ext.sgemm_rungs())

@@ -30,6 +30,10 @@ std::vector<RungRow> rows(const std::vector<Rung>& rungs) {
 
 void bind_ladders(nb::module_& m) {
   m.def(
+      "layer_norm_rungs",
+      [] { return rows(layer_norm_rungs()); },
+      "(name, fixes, dtypes) of each kernel of `layer_norm`, naive first.");
+  m.def(
       "sgemm_rungs",
       [] { return rows(sgemm_rungs()); },
       "(name, fixes, dtypes) of each kernel of `matmul`, naive first.");

@@ -19,6 +19,9 @@ struct Rung {
   std::vector<mx::Dtype> dtypes;
 };
 
+// From naive to ours.
+const std::vector<Rung>& layer_norm_rungs();
+
 // From naive to tile_simdgroup.
 const std::vector<Rung>& sgemm_rungs();
 

@@ -160,6 +160,39 @@ struct alignas(8) half4 {
 
 __forceinline__ float4::float4(half4 v) : x(v.x), y(v.y), z(v.z), w(v.w) {}
 
+// Vectors that are aligned as their elements are, for loads and stores alone.
+
+struct packed_float4 {
+  float x, y, z, w;
+
+  __forceinline__ explicit packed_float4(float4 v)
+      : x(v.x),
+        y(v.y),
+        z(v.z),
+        w(v.w) {}
+  __forceinline__ operator float4() const {
+    return float4(x, y, z, w);
+  }
+};
+
+struct packed_half4 {
+  half x, y, z, w;
+
+  __forceinline__ explicit packed_half4(half4 v)
+      : x(v.x),
+        y(v.y),
+        z(v.z),
+        w(v.w) {}
+  __forceinline__ operator half4() const {
+    half4 v;
+    v.x = x;
+    v.y = y;
+    v.z = z;
+    v.w = w;
+    return v;
+  }
+};
+
 // A kernel's pointers and scalars, and its row layouts. A kernel has these two
 // parameters only: what a launch costs the host grows with their number.
 template <int n_pointers, int n_words>

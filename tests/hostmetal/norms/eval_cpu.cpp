@@ -1,5 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include "csrc/ladders/layer_norm.h"
 #include "csrc/ladders/matmul_rung.h"
 #include "csrc/norm.h"
 #include "eval.h"
@@ -15,6 +16,10 @@ void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  hostmetal::eval(*this, inputs, outputs);
+}
+
+void LayerNormRung::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);
 }
 

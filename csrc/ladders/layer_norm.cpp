@@ -1,0 +1,178 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/ladders/layer_norm.h"
+
+#include <algorithm>
+
+#include "csrc/backend.h"
+#include "csrc/batch.h"
+#include "csrc/checks.h"
+#include "csrc/compose.h"
+
+namespace mlx_norms {
+
+namespace {
+
+constexpr const char* kOp = "layer_norm";
+
+// One node. The kernels read rows that adjoin.
+array rung_node(
+    const Rung& rung,
+    const NormSpec& spec,
+    const Arrays& inputs,
+    mx::Stream stream) {
+  Arrays dense;
+  for (const auto& a : inputs) {
+    dense.push_back(mx::contiguous(a, /* allow_col_major= */ false, stream));
+  }
+  auto shape = inputs[0].shape();
+  auto dtype = inputs[0].dtype();
+  return array(
+      std::move(shape),
+      dtype,
+      std::make_shared<LayerNormRung>(stream, rung, spec),
+      std::move(dense));
+}
+
+const Rung& rung_called(const std::string& name) {
+  std::string names;
+  for (const auto& rung : layer_norm_rungs()) {
+    if (rung.name == name) {
+      return rung;
+    }
+    names += (names.empty() ? "" : ", ") + std::string(rung.name);
+  }
+  refuse(kOp, "kernel must be one of " + names + " but is \"" + name + "\".");
+}
+
+[[noreturn]] void refuse_for(const Rung& rung, const std::string& message) {
+  refuse(kOp, "kernel \"" + std::string(rung.name) + "\" " + message);
+}
+
+void check_dtype(const Rung& rung, const char* argument, const array& a) {
+  const auto& dtypes = rung.dtypes;
+  if (std::find(dtypes.begin(), dtypes.end(), a.dtype()) == dtypes.end()) {
+    std::string names;
+    for (auto dtype : dtypes) {
+      names += (names.empty() ? "" : " or ") + text(dtype);
+    }
+    refuse_for(
+        rung,
+        "takes " + names + " but " + argument + " is " + text(a.dtype()) + ".");
+  }
+}
+
+} // namespace
+
+Arrays LayerNormRung::jvp(
+    const Arrays& primals,
+    const Arrays& tangents,
+    const std::vector<int>& argnums) {
+  Norm formula(stream(), spec_, primals[0].dtype());
+  return formula.jvp(primals, tangents, argnums);
+}
+
+Arrays LayerNormRung::vjp(
+    const Arrays& primals,
+    const Arrays& cotangents,
+    const std::vector<int>& argnums,
+    const Arrays& outputs) {
+  Norm formula(stream(), spec_, primals[0].dtype());
+  return formula.vjp(primals, cotangents, argnums, outputs);
+}
+
+std::pair<Arrays, std::vector<int>> LayerNormRung::vmap(
+    const Arrays& inputs,
+    const std::vector<int>& axes) {
+  if (std::any_of(axes.begin() + 1, axes.end(), [](int a) { return a >= 0; })) {
+    // The kernel takes one weight, so each example's is applied after it.
+    auto split = [this](const Arrays& in) -> Arrays {
+      auto bare = spec_;
+      bare.weight = bare.bias = false;
+      auto n = rung_node(rung_, bare, {in[0]}, stream());
+      auto y =
+          apply_parameters(spec_, n, NormInputs(spec_, in.data()), stream());
+      return {mx::astype(y, n.dtype(), stream())};
+    };
+    return with_leading_axes(mx::vmap(Function(split), axes)(inputs));
+  }
+  auto batch = inputs;
+  batch[0] = mx::moveaxis(inputs[0], axes[0], 0, stream());
+  return with_leading_axes({rung_node(rung_, spec_, batch, stream())});
+}
+
+bool LayerNormRung::is_equivalent(const Primitive& other) const {
+  const auto& o = static_cast<const LayerNormRung&>(other);
+  return &rung_ == &o.rung_ && spec_ == o.spec_;
+}
+
+std::vector<mx::Shape> LayerNormRung::output_shapes(const Arrays& inputs) {
+  // Shapeless compile asks at every call, where shapes may no longer fit.
+  NormInputs in(spec_, inputs.data());
+  if (in.weight) {
+    check_vector(kOp, "weight", *in.weight, in.x);
+  }
+  if (in.bias) {
+    check_vector(kOp, "bias", *in.bias, in.x);
+  }
+  return {in.x.shape()};
+}
+
+mx::array layer_norm_by(
+    const std::string& kernel,
+    const mx::array& x,
+    const OptionalArray& weight,
+    const OptionalArray& bias,
+    float eps,
+    float weight_offset,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice s) {
+  const auto& rung = rung_called(kernel);
+  if (weight_offset != 0) {
+    refuse_for(rung, "takes no weight_offset.");
+  }
+  if (rounding && *rounding != "late") {
+    refuse_for(rung, "takes no rounding but \"late\", which is what it does.");
+  }
+  if (dtype) {
+    refuse_for(rung, "takes no dtype: its output has that of x.");
+  }
+  if (!(eps >= 0)) {
+    refuse(kOp, "eps must not be negative but is " + text(eps) + ".");
+  }
+  check_rows(kOp, "x", x);
+  check_dtype(rung, "x", x);
+  Arrays inputs{x};
+  auto add = [&](const char* argument, const OptionalArray& a) {
+    if (a) {
+      check_vector(kOp, argument, *a, x);
+      check_dtype(rung, argument, *a);
+      if (a->dtype() != x.dtype()) {
+        refuse_for(
+            rung,
+            "takes arrays of one dtype but " + std::string(argument) + " is " +
+                text(a->dtype()) + " and x is " + text(x.dtype()) + ".");
+      }
+      inputs.push_back(*a);
+    }
+  };
+  add("weight", weight);
+  add("bias", bias);
+  auto stream = mx::to_stream(s);
+  if (backend_of(stream) == Backend::Cpu) {
+    refuse_for(
+        rung,
+        "is a GPU kernel, for study, and the stream is the CPU's: leave kernel "
+        "out.");
+  }
+  NormSpec spec{
+      .centre = true,
+      .weight = weight.has_value(),
+      .bias = bias.has_value(),
+      .rounding = Rounding::Late,
+      .eps = eps};
+  return rung_node(rung, spec, inputs, stream);
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,22 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// As naive, in groups of one SIMD-group, which more cores share: what is left
+// is how a thread reads.
+
+#include "kernels/layer_norm_ladder/thread_a_row.h"
+
+[[kernel]] void layer_norm_naive_32_4(
+    device const float* x [[buffer(0)]],
+    device const float* weight
+    [[buffer(1), function_constant(rung_has_weight)]],
+    device const float* bias [[buffer(2), function_constant(rung_has_bias)]],
+    device float* y [[buffer(3)]],
+    constant const int& rows [[buffer(4)]],
+    constant const int& length [[buffer(5)]],
+    constant const float& eps [[buffer(6)]],
+    uint row [[thread_position_in_grid]]) {
+  if (row < uint(rows)) {
+    long begin = long(row) * length;
+    normalise_row(x + begin, weight, bias, y + begin, length, eps);
+  }
+}

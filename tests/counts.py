@@ -10,6 +10,7 @@ barriers a row; SIMD-group operations a row.
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -103,7 +104,7 @@ def _cell(results, rows, length):
 
 
 def table(script: str) -> str:
-    """What a script measures in a process in which the extension runs on the software device."""
+    """A script's table, from a process in which the extension runs on the software device."""
     from hostmetal.build import HostBuild
 
     build = HostBuild()
@@ -117,8 +118,10 @@ def table(script: str) -> str:
     return done.stdout
 
 
-def main(arguments: list[str], script=__file__, measure=measure, begin=BEGIN, end=END) -> int:
-    """The command line of a script whose table is in the README, between these lines."""
+def main(
+    arguments: list[str], script: str, measure: Callable[[], str], begin: str, end: str
+) -> int:
+    """Runs a script whose table stands in the README from ``begin`` to ``end``."""
     if arguments == ["--measure"]:
         print(measure(), end="")
         return 0
@@ -137,4 +140,4 @@ def main(arguments: list[str], script=__file__, measure=measure, begin=BEGIN, en
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], __file__, measure, BEGIN, END))

@@ -18,6 +18,7 @@ class Norm:
     clamp: bool = False
     rounding: str | None = None
     dtype: mx.Dtype | None = None
+    kernel: str = "ours"  # of layer_norm
 
     @property
     def layer(self):
@@ -41,6 +42,8 @@ class Norm:
         options["dtype"] = self.dtype
         if self.adds:
             options["clamp"] = self.clamp
+        if self.op == "layer_norm":
+            options["kernel"] = self.kernel
         return options
 
     def __call__(self, arrays, stream=None):

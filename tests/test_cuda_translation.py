@@ -75,11 +75,13 @@ def constant_sets(name):
     """Sets of function constants in which each has each of its values, mixed."""
     rng = random.Random(name)
     columns = {}
-    for constant in translation(KERNELS[name][0]).constants:
+    constants = translation(KERNELS[name][0]).constants
+    # Of booleans alone, each architecture has one set.
+    sets = len(ARCHITECTURES) if all(c.type == "bool" for c in constants) else SETS
+    for constant in constants:
         of = values(constant)
-        columns[constant.name] = [of[i % len(of)] for i in range(SETS)]
+        columns[constant.name] = [of[i % len(of)] for i in range(sets)]
         rng.shuffle(columns[constant.name])
-    sets = SETS if columns else len(ARCHITECTURES)
     return [{name: column[i] for name, column in columns.items()} for i in range(sets)]
 
 

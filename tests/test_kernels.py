@@ -42,6 +42,9 @@ def test_every_kernel_is_in_it(text):
     names |= {"parameter_gradients_4", "parameter_gradients_8", "sum_partials"}
     names |= {"gather_rows_2", "gather_rows_4"}
     names |= {f"sgemm_{rung.name}" for rung in SGEMM}
+    rungs = ("naive", "naive_32", "shared", "simd", "vectorized", "fused", "robust", "welford")
+    names |= {f"layer_norm_{rung}_4" for rung in rungs} | {"layer_norm_welford_2"}
+    names |= {f"layer_norm_regtiled_4_{fours}" for fours in (1, 2, 4)}
     assert set(Library.from_source(text, name="kernels", check=1).kernels()) == names
 
 

@@ -89,10 +89,11 @@ std::pair<Arrays, std::vector<int>> LayerNormRung::vmap(
     auto split = [this](const Arrays& in) -> Arrays {
       auto bare = spec_;
       bare.weight = bare.bias = false;
-      auto n = rung_node(rung_, bare, {in[0]}, stream());
+      auto x = mx::astype(in[0], mx::float32, stream()); // every rung takes it
+      auto n = rung_node(rung_, bare, {x}, stream());
       auto y =
           apply_parameters(spec_, n, NormInputs(spec_, in.data()), stream());
-      return {mx::astype(y, n.dtype(), stream())};
+      return {mx::astype(y, in[0].dtype(), stream())};
     };
     return with_leading_axes(mx::vmap(Function(split), axes)(inputs));
   }

@@ -15,7 +15,7 @@ namespace mlx_norms {
 namespace {
 
 // Function constants and buffers of kernels/layer_norm_ladder.
-enum Constant { kHasWeight = 40, kHasBias = 41, kAligned = 42, kLooped = 43 };
+enum Constant { kHasWeight = 60, kHasBias = 61, kAligned = 62, kLooped = 63 };
 enum Buffer {
   kX = 0,
   kWeight = 1,

@@ -22,8 +22,8 @@
 #include "kernels/float_types.h"
 #include "kernels/team_sum.h"
 
-constant bool rung_has_weight [[function_constant(40)]];
-constant bool rung_has_bias [[function_constant(41)]];
+constant bool rung_has_weight [[function_constant(60)]];
+constant bool rung_has_bias [[function_constant(61)]];
 
 // n with weight and bias i.
 inline float

@@ -5,14 +5,14 @@
 
 #include "kernels/layer_norm_ladder/fours.h"
 
-constant bool rung_looped [[function_constant(43)]]; // several tiles a row
+constant bool rung_looped [[function_constant(63)]]; // several tiles a row
 
 template <int V>
 struct Tile {
   float v[4 * V];
 
   // The fours from element `first` on, `step` elements apart.
-  void load(device const float* row, int first, int step, int length) {
+  void read_from(device const float* row, int first, int step, int length) {
     for (int k = 0; k < V; ++k) {
       int i = first + k * step;
       if (i < length) {
@@ -52,7 +52,7 @@ template <int V>
 
   float sum = 0.0f;
   for (int tile = 0; next_tile(tile, length); tile += V * step) {
-    held.load(from, tile + first, step, length);
+    held.read_from(from, tile + first, step, length);
     for (int k = 0; k < V; ++k) {
       sum += sum_of_four(held.v + 4 * k);
     }
@@ -61,7 +61,7 @@ template <int V>
   float squares = 0.0f;
   for (int tile = 0; next_tile(tile, length); tile += V * step) {
     if (rung_looped) {
-      held.load(from, tile + first, step, length);
+      held.read_from(from, tile + first, step, length);
     }
     for (int k = 0; k < V; ++k) {
       int i = tile + first + k * step;
@@ -75,7 +75,7 @@ template <int V>
   float rstd = precise::rsqrt(squares / float(length) + eps);
   for (int tile = 0; next_tile(tile, length); tile += V * step) {
     if (rung_looped) {
-      held.load(from, tile + first, step, length);
+      held.read_from(from, tile + first, step, length);
     }
     for (int k = 0; k < V; ++k) {
       for (int j = 0; j < 4; ++j) {

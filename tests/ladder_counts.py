@@ -1,0 +1,84 @@
+"""Counts what each rung of a ladder asks of the memory and of a threadgroup, as counts.py does.
+
+python tests/ladder_counts.py            prints the README's table
+python tests/ladder_counts.py --check    exits with 1 if the README's is another
+python tests/ladder_counts.py --write    puts it into the README
+"""
+
+import sys
+from dataclasses import dataclass
+
+import counts
+
+BEGIN = "<!-- layer norm ladder: python tests/ladder_counts.py --write -->\n"
+END = "<!-- end of layer norm ladder -->\n"
+
+ROWS, LENGTH = 64, 768
+OF_ROWS = {"x", "y", "normalised"}
+OF_PARAMETERS = {"weight", "bias"}
+
+
+@dataclass(frozen=True)
+class Count:
+    """What a launch asks for: bytes an element of x, barriers and SIMD-group operations a row."""
+
+    of_rows: float
+    of_parameters: float
+    barriers: float
+    simd_ops: float
+
+
+def count_layer_norm(simulator, kernel, dtype) -> Count:
+    """Counts a call on rows about a mean of 0, with which no kernel takes more steps.
+
+    Raises:
+        RuntimeError: If the simulator finds a fault.
+    """
+    import mlx.core as mx
+
+    import mlx_norms
+
+    x = mx.random.normal((ROWS, LENGTH), key=mx.random.key(0))
+    x = (x - mx.mean(x, -1, keepdims=True)).astype(dtype)
+    w, b = mx.ones(LENGTH, dtype), mx.ones(LENGTH, dtype)
+    mx.eval(x, w, b)
+    simulator.clear()
+    mx.eval(mlx_norms.layer_norm(x, w, b, kernel=kernel))
+    simulator.wait()
+    if simulator.faults:
+        raise RuntimeError("\n".join(simulator.faults))
+    (launch,) = simulator.launches
+    result = launch.result
+
+    def share(names):
+        touched = sum(sum(n) for buffer, n in result.bytes.items() if buffer in names)
+        return touched / (ROWS * LENGTH)
+
+    return Count(
+        share(OF_ROWS), share(OF_PARAMETERS), result.barriers / ROWS, result.simd_ops / ROWS
+    )
+
+
+def measure() -> str:
+    """The table, in Markdown. Runs where the extension is one that runs on the software device."""
+    import hostmetal
+
+    simulator = hostmetal.start()
+    simulator.check = 1
+
+    import mlx.core as mx
+
+    from mlx_norms.ladders import LAYER_NORM
+
+    mx.set_default_device(mx.cpu)
+    lines = [["rung", "what it fixes", "bytes an element", "barriers", "SIMD-group operations"]]
+    lines.append(["---"] * len(lines[0]))
+    for rung in LAYER_NORM:
+        c = count_layer_norm(simulator, rung.name, mx.float32)
+        read = f"{c.of_rows:.3g} + {c.of_parameters:.3g}"
+        lines.append([rung.name, rung.fixes, read, f"{c.barriers:.3g}", f"{c.simd_ops:.3g}"])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(counts.main(sys.argv[1:], __file__, measure, BEGIN, END))

@@ -16,6 +16,7 @@ import mlx_norms
 import test_matmul
 from checks import check, check_gradients, check_outputs, check_with_gradients
 from inputs import arguments, cotangents, normal
+from mlx_norms.ladders import LAYER_NORM
 from norm_case import DTYPES, OPS, Norm
 from test_layouts import LAYOUTS, strided_parameters
 
@@ -51,6 +52,10 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
     for weight, dtype in itertools.product((None, "shared", "each"), (F32, BF16)):
         yield f"head_rms_norm, {weight}", lambda: heads(weight, dtype)
         yield f"qk_norm, {weight}", lambda: pair(weight, dtype)
+    for rung in LAYER_NORM[:-1] if mx.default_device() == mx.gpu else ():
+        # A thread that adds up a long row alone loses digits.
+        for length in (33, 768) if rung.name.startswith("naive") else (33, 768, 8193, 65536):
+            yield f"layer_norm by {rung.name}, {length}", lambda: climb(rung, length)
     for rung in test_matmul.RUNGS if mx.default_device() == mx.gpu else ():
         yield f"matmul, {rung}, sizes", lambda: test_matmul.test_sizes(rung)
         yield f"matmul, {rung}, batches", lambda: test_matmul.test_batches(rung)
@@ -59,6 +64,12 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
 def both_ways(norm, shape, dtype, weight_dtype=None):
     others = {"weight": weight_dtype} if weight_dtype else None
     check_with_gradients(norm, arguments(norm, shape, dtype, others=others))
+
+
+def climb(rung, length):
+    norm = Norm("layer_norm", kernel=rung.name)
+    for dtype in rung.dtypes:
+        check(norm, arguments(norm, (5, length), dtype))
 
 
 def late(op):

@@ -18,6 +18,7 @@ import mlx_norms
 import oracle
 from checks import check_gradients, check_outputs
 from inputs import arguments, cotangents, normal
+from mlx_norms.ladders import LAYER_NORM
 from norm_case import OPS, Norm
 
 pytestmark = [pytest.mark.large, pytest.mark.usefixtures("backend", "alone", "nothing_cached")]
@@ -88,6 +89,16 @@ def test_rows(op):
     cots = cotangents(norm, blocks)
     check_block(norm, blocks, cots)
     check_large(norm, blocks, cots)
+
+
+@pytest.mark.parametrize("kernel", LAYER_NORM[:-1], ids=lambda rung: rung.name)
+def test_rungs(kernel):
+    norm = Norm("layer_norm", kernel=kernel.name)
+    blocks = arguments(norm, (8 * ROWS, LENGTH // 8), kernel.dtypes[-1])
+    arrays = blocks | {"x": repeated(blocks["x"], repeats(blocks["x"]))}
+    (expected,) = norm(blocks)
+    check_outputs(norm, blocks | {"x": blocks["x"][:CHECKED]}, [expected[:CHECKED]])
+    assert_repeats(norm(arrays)[0], expected, "output")
 
 
 @pytest.mark.parametrize("weight", ["shared", "each"])

@@ -11,6 +11,7 @@ import oracle
 from bits import assert_same_bits
 from checks import check, check_with_gradients
 from inputs import arguments, cotangents, unless_simulated
+from ladder_counts import count_layer_norm
 from mlx_norms.ladders import LAYER_NORM
 from norm_case import Norm, short
 from test_layouts import LAYOUTS, strided_parameters
@@ -159,6 +160,10 @@ def test_layouts(gpu, kernel, dtype):
             check(rung(kernel), arrays | {"x": layout(arrays["x"])}, layout.__name__)
         got = rung(kernel)(arrays | strided_parameters(arrays))[0]
         assert_same_bits(got, expected)
+        for name in ("weight", "bias"):
+            longer = mx.concatenate([arrays[name][:1], arrays[name]])
+            mx.eval(longer)
+            assert_same_bits(rung(kernel)(arrays | {name: longer[1:]})[0], expected)
 
 
 @every_case
@@ -246,25 +251,46 @@ def test_another_kernel_or_eps_is_another_node(gpu):
         assert_same_bits(y, norm(arrays)[0])
 
 
-# Bytes an element, of x and y and in all, of float32.
+@pytest.fixture
+def counted(request, backend):
+    """The simulator, which counts what is launched."""
+    if backend != "metal-sim":
+        pytest.skip("counted by the simulator alone")
+    return request.getfixturevalue("simulator")
+
+
+# Bytes an element, of x and y and of parameters, of float32.
 BYTES = {"naive": 24, "naive_32": 24, "shared": 24, "simd": 24, "vectorized": 24}
 BYTES |= {"fused": 20, "robust": 20, "welford": 20, "regtiled": 16, "ours": 16}
 
 
-def test_counts(request, backend):
-    """What each rung asks of the memory, as the simulator counts it."""
-    if backend != "metal-sim":
-        pytest.skip("counted by the simulator alone")
-    from ladder_counts import count_layer_norm
-
-    simulator = request.getfixturevalue("simulator")
-    counts = {r.name: count_layer_norm(simulator, r.name, mx.float32) for r in LAYER_NORM}
+def test_counts(counted):
+    """What each rung asks of the memory."""
+    counts = {r.name: count_layer_norm(counted, r.name, mx.float32, 768) for r in LAYER_NORM}
     assert {n: c.of_rows + c.of_parameters for n, c in counts.items()} == BYTES
     assert all(c.of_parameters == 8 for c in counts.values())
-    half = count_layer_norm(simulator, "welford", mx.float16)
+    half = count_layer_norm(counted, "welford", mx.float16, 768)
     assert half.of_rows + half.of_parameters == 10
     assert counts["shared"].barriers > counts["simd"].barriers > counts["fused"].barriers > 0
     assert counts["ours"].barriers == 0
+    long = [count_layer_norm(counted, "regtiled", mx.float32, n).of_rows for n in (16384, 16388)]
+    assert long == [8, 16], "the longest row that registers hold, and one beyond"
+
+
+# Threads of a group, of rows of 7, 768 and 65536 elements.
+THREADS = {"naive": (1024, 1024, 1024), "naive_32": (32, 32, 32), "shared": (4, 512, 1024)}
+THREADS |= {"simd": (32, 768, 1024), "regtiled": (32, 192, 1024)}
+
+
+def test_threads(counted):
+    for r in RUNGS:
+        for length, threads in zip((7, 768, 65536), THREADS.get(r.name, (32, 192, 1024))):
+            counted.clear()
+            mx.eval(mlx_norms.layer_norm(mx.ones((3, length)), kernel=r.name))
+            counted.wait()
+            (launch,) = counted.launches
+            assert launch.group == (threads, 1, 1), r.name
+            assert launch.grid == (1 if r.name.startswith("naive") else 3, 1, 1), r.name
 
 
 def test_the_kernels_text_says_what_each_fixes():

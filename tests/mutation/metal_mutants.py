@@ -16,6 +16,7 @@ NORM = "kernels/norm.metal"
 VJP = "kernels/norm_vjp.metal"
 GRADIENTS = "kernels/parameter_gradients.metal"
 GATHER = "kernels/gather_rows.metal"
+LADDER = "kernels/layer_norm_ladder"
 SGEMM = "kernels/sgemm_ladder/ladder.h"
 SGEMM_SQUARE = "kernels/sgemm_ladder/square_tiles.h"
 SGEMM_THREADS = "kernels/sgemm_ladder/tile_threads.metal"
@@ -28,6 +29,7 @@ EVAL = "csrc/plan/norm_eval.cpp"
 ENCODE = "csrc/metal/encode.cpp"
 
 ONE = "test_forward.py::test_one_dtype"
+RUNGS = "test_layer_norm_ladder.py"
 GRADIENT = "test_gradients.py::test_one_dtype"
 
 CHUNKS = (
@@ -712,5 +714,76 @@ METAL_MUTANTS = [
         "    name += '_' + std::to_string(c.index) + '_' + std::to_string(c.value);\n",
         "    name += c.value > 1000 ? '_' : 'x';\n",
         f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    # --- The LayerNorm ladder
+    Mutant(
+        "no barrier before a tree grows again",
+        f"{LADDER}/shared.metal",
+        "  threadgroup_barrier(mem_flags::mem_threadgroup); // the tree grows again\n",
+        "",
+        f"{RUNGS}::test_values[metal-sim-shared-f32]",
+    ),
+    Mutant(
+        "no barrier between a tree's levels",
+        f"{LADDER}/shared.metal",
+        "    threadgroup_barrier(mem_flags::mem_threadgroup);\n    if",
+        "    if",
+        f"{RUNGS}::test_values[metal-sim-shared-f32]",
+    ),
+    Mutant(
+        "no barrier between two sums of a rung",
+        f"{LADDER}/simd.metal",
+        "  threadgroup_barrier(mem_flags::mem_threadgroup); // partial is written again\n",
+        "",
+        f"{RUNGS}::test_values[metal-sim-simd-f32]",
+    ),
+    Mutant(
+        "no barrier before moments are merged",
+        f"{LADDER}/moments.h",
+        "  threadgroup_barrier(mem_flags::mem_threadgroup);\n",
+        "",
+        f"{RUNGS}::test_values[metal-sim-welford-f32]",
+    ),
+    Mutant(
+        "moments of SIMD-groups that there are not",
+        f"{LADDER}/moments.h",
+        "lane < simds ? partial[lane] : float4(0.0f)",
+        "partial[lane]",
+        f"{RUNGS}::test_values[metal-sim-welford-f32]",
+    ),
+    Mutant(
+        "half of the elements counted in a merge",
+        f"{LADDER}/moments.h",
+        "* a.count, count};",
+        "* a.count, a.count};",
+        f"{RUNGS}::test_values[metal-sim-welford-f32]",
+    ),
+    Mutant(
+        "a mean in float32 alone",
+        f"{LADDER}/moments.h",
+        "base = count == 0.0f ? v : base;",
+        "base = 0.0f;",
+        f"{RUNGS}::test_a_large_mean",
+    ),
+    Mutant(
+        "no tail in fours",
+        f"{LADDER}/fours.h",
+        "  } else if (unaligned == kPacked && i + 4 <= length) {\n    put(v",
+        "  } else if (unaligned == kPacked) {\n    put(v",
+        f"{RUNGS}::test_values[metal-sim-robust-f32]",
+    ),
+    Mutant(
+        "deviations past the end of a rung's row",
+        f"{LADDER}/fours.h",
+        "rung_aligned || i + j < length ? d * d : 0.0f",
+        "d * d",
+        f"{RUNGS}::test_values[metal-sim-vectorized-f32]",
+    ),
+    Mutant(
+        "eps dropped in a rung",
+        f"{LADDER}/welford.metal",
+        "precise::rsqrt(m.squares / float(length) + eps)",
+        "precise::rsqrt(m.squares / float(length))",
+        f"{RUNGS}::test_values_about_the_root_of_eps[metal-sim-welford-f32]",
     ),
 ]

@@ -42,15 +42,9 @@ void make_siblings(Arrays& outputs) {
   }
 }
 
-} // namespace
-
-Arrays norm_node(
-    const NormSpec& spec,
-    mx::Dtype dtype,
-    Arrays inputs,
-    mx::Stream stream) {
-  auto node = std::make_shared<Norm>(stream, spec, dtype);
-  node->check_shapes(inputs);
+// The outputs of a node whose inputs fit each other.
+Arrays outputs_of(std::shared_ptr<Norm> node, Arrays inputs) {
+  const auto& spec = node->spec();
   size_t n_inputs = spec.n_inputs();
   size_t n_outputs = inputs.size() / n_inputs * spec.n_outputs();
   Arrays outputs;
@@ -65,7 +59,7 @@ Arrays norm_node(
   auto* end = first + inputs.size();
   for (; first != end; first += n_inputs) {
     NormInputs in(spec, first);
-    add(in.x, dtype);
+    add(in.x, node->dtype());
     if (in.residual) {
       add(in.x, mx::result_type(in.x, *in.residual));
     }
@@ -74,14 +68,28 @@ Arrays norm_node(
   return outputs;
 }
 
+} // namespace
+
+Arrays norm_node(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    Arrays inputs,
+    mx::Stream stream) {
+  auto node = std::make_shared<Norm>(stream, spec, dtype);
+  node->check_shapes(inputs);
+  return outputs_of(std::move(node), std::move(inputs));
+}
+
 Arrays make_norm(
     const NormSpec& spec,
     mx::Dtype dtype,
     Arrays inputs,
     mx::Stream stream) {
-  return has_kernel(spec, dtype, inputs, stream)
-      ? norm_node(spec, dtype, std::move(inputs), stream)
-      : compose_norms(spec, dtype, inputs, stream);
+  if (!has_kernel(spec, dtype, inputs, stream)) {
+    return compose_norms(spec, dtype, inputs, stream);
+  }
+  auto node = std::make_shared<Norm>(stream, spec, dtype);
+  return outputs_of(std::move(node), std::move(inputs));
 }
 
 Arrays make_norm_vjp(

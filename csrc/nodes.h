@@ -23,7 +23,7 @@ Arrays norm_node(
     Arrays inputs,
     mx::Stream stream);
 
-// ... where there is one, else by MLX's ops.
+// ... where there is one, else by MLX's ops; of inputs that have been checked.
 Arrays make_norm(
     const NormSpec& spec,
     mx::Dtype dtype,

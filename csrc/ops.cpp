@@ -27,11 +27,9 @@ struct Options {
 struct Operands {
   const mx::array& x;
   const mx::array* residual;
-  const OptionalArray& weight;
-  const OptionalArray& bias;
+  const mx::array* weight;
+  const mx::array* bias;
 };
-
-const OptionalArray none = std::nullopt;
 
 Rounding parse_rounding(const char* op, const Options& options) {
   if (!options.rounding) {
@@ -70,8 +68,8 @@ NormSpec make_spec(
   return NormSpec{
       .centre = centre,
       .residual = operands.residual != nullptr,
-      .weight = operands.weight.has_value(),
-      .bias = operands.bias.has_value(),
+      .weight = operands.weight != nullptr,
+      .bias = operands.bias != nullptr,
       .clamp = options.clamp,
       .rounding = parse_rounding(op, options),
       .weight_offset = options.weight_offset,
@@ -161,7 +159,7 @@ std::pair<mx::array, mx::array> as_pair(Arrays outputs) {
 
 mx::array rms_norm(
     const mx::array& x,
-    const OptionalArray& weight,
+    const mx::array* weight,
     float eps,
     float weight_offset,
     const OptionalString& rounding,
@@ -169,7 +167,7 @@ mx::array rms_norm(
     const OptionalGroup& group,
     mx::StreamOrDevice stream) {
   const char* op = "rms_norm";
-  Operands operands{x, nullptr, weight, none};
+  Operands operands{x, nullptr, weight, nullptr};
   Options options{eps, weight_offset, false, rounding, dtype, stream};
   if (group && group->size() > 1) {
     return normalise_parts_of_rows(op, operands, options, *group);
@@ -179,8 +177,8 @@ mx::array rms_norm(
 
 mx::array layer_norm(
     const mx::array& x,
-    const OptionalArray& weight,
-    const OptionalArray& bias,
+    const mx::array* weight,
+    const mx::array* bias,
     float eps,
     float weight_offset,
     const OptionalString& rounding,
@@ -201,7 +199,7 @@ mx::array layer_norm(
 std::pair<mx::array, mx::array> add_rms_norm(
     const mx::array& x,
     const mx::array& residual,
-    const OptionalArray& weight,
+    const mx::array* weight,
     float eps,
     float weight_offset,
     bool clamp,
@@ -211,15 +209,15 @@ std::pair<mx::array, mx::array> add_rms_norm(
   return as_pair(normalise_rows(
       "add_rms_norm",
       /* centre= */ false,
-      {x, &residual, weight, none},
+      {x, &residual, weight, nullptr},
       {eps, weight_offset, clamp, rounding, dtype, stream}));
 }
 
 std::pair<mx::array, mx::array> add_layer_norm(
     const mx::array& x,
     const mx::array& residual,
-    const OptionalArray& weight,
-    const OptionalArray& bias,
+    const mx::array* weight,
+    const mx::array* bias,
     float eps,
     float weight_offset,
     bool clamp,
@@ -235,7 +233,7 @@ std::pair<mx::array, mx::array> add_layer_norm(
 
 mx::array head_rms_norm(
     const mx::array& x,
-    const OptionalArray& weight,
+    const mx::array* weight,
     float eps,
     float weight_offset,
     const OptionalString& rounding,
@@ -249,15 +247,15 @@ mx::array head_rms_norm(
   return only(normalise(
       op,
       /* centre= */ false,
-      {{x, nullptr, weight, none}},
+      {{x, nullptr, weight, nullptr}},
       {eps, weight_offset, false, rounding, dtype, stream}));
 }
 
 std::pair<mx::array, mx::array> qk_norm(
     const mx::array& q,
     const mx::array& k,
-    const OptionalArray& q_weight,
-    const OptionalArray& k_weight,
+    const mx::array* q_weight,
+    const mx::array* k_weight,
     float eps,
     float weight_offset,
     const OptionalString& rounding,
@@ -278,7 +276,7 @@ std::pair<mx::array, mx::array> qk_norm(
         "k must have q's dtype " + text(q.dtype()) + " but is " +
             text(k.dtype()) + ".");
   }
-  if (q_weight.has_value() != k_weight.has_value()) {
+  if ((q_weight == nullptr) != (k_weight == nullptr)) {
     refuse(
         op,
         std::string(q_weight ? "k_weight" : "q_weight") +
@@ -291,7 +289,7 @@ std::pair<mx::array, mx::array> qk_norm(
   return as_pair(normalise(
       op,
       /* centre= */ false,
-      {{q, nullptr, q_weight, none}, {k, nullptr, k_weight, none}},
+      {{q, nullptr, q_weight, nullptr}, {k, nullptr, k_weight, nullptr}},
       {eps, weight_offset, false, rounding, dtype, stream}));
 }
 

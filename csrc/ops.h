@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
 // The ops as C++ functions. The Python docstrings in bindings.cpp say what the
-// arguments are.
+// arguments are. Null stands for an array that is not given.
 
 #pragma once
 
@@ -15,14 +15,13 @@ namespace mlx_norms {
 
 namespace mx = mlx::core;
 
-using OptionalArray = std::optional<mx::array>;
 using OptionalDtype = std::optional<mx::Dtype>;
 using OptionalString = std::optional<std::string>;
 using OptionalGroup = std::optional<mx::distributed::Group>;
 
 mx::array rms_norm(
     const mx::array& x,
-    const OptionalArray& weight,
+    const mx::array* weight,
     float eps,
     float weight_offset,
     const OptionalString& rounding,
@@ -32,8 +31,8 @@ mx::array rms_norm(
 
 mx::array layer_norm(
     const mx::array& x,
-    const OptionalArray& weight,
-    const OptionalArray& bias,
+    const mx::array* weight,
+    const mx::array* bias,
     float eps,
     float weight_offset,
     const OptionalString& rounding,
@@ -45,7 +44,7 @@ mx::array layer_norm(
 std::pair<mx::array, mx::array> add_rms_norm(
     const mx::array& x,
     const mx::array& residual,
-    const OptionalArray& weight,
+    const mx::array* weight,
     float eps,
     float weight_offset,
     bool clamp,
@@ -57,8 +56,8 @@ std::pair<mx::array, mx::array> add_rms_norm(
 std::pair<mx::array, mx::array> add_layer_norm(
     const mx::array& x,
     const mx::array& residual,
-    const OptionalArray& weight,
-    const OptionalArray& bias,
+    const mx::array* weight,
+    const mx::array* bias,
     float eps,
     float weight_offset,
     bool clamp,
@@ -68,7 +67,7 @@ std::pair<mx::array, mx::array> add_layer_norm(
 
 mx::array head_rms_norm(
     const mx::array& x,
-    const OptionalArray& weight,
+    const mx::array* weight,
     float eps,
     float weight_offset,
     const OptionalString& rounding,
@@ -79,8 +78,8 @@ mx::array head_rms_norm(
 std::pair<mx::array, mx::array> qk_norm(
     const mx::array& q,
     const mx::array& k,
-    const OptionalArray& q_weight,
-    const OptionalArray& k_weight,
+    const mx::array* q_weight,
+    const mx::array* k_weight,
     float eps,
     float weight_offset,
     const OptionalString& rounding,

@@ -120,10 +120,10 @@ std::vector<mx::Shape> LayerNormRung::output_shapes(const Arrays& inputs) {
 }
 
 mx::array layer_norm_by(
-    const std::string& kernel,
+    const char* kernel,
     const mx::array& x,
-    const OptionalArray& weight,
-    const OptionalArray& bias,
+    const mx::array* weight,
+    const mx::array* bias,
     float eps,
     float weight_offset,
     const OptionalString& rounding,
@@ -145,7 +145,7 @@ mx::array layer_norm_by(
   check_rows(kOp, "x", x);
   check_dtype(rung, "x", x);
   Arrays inputs{x};
-  auto add = [&](const char* argument, const OptionalArray& a) {
+  auto add = [&](const char* argument, const mx::array* a) {
     if (a) {
       check_vector(kOp, argument, *a, x);
       check_dtype(rung, argument, *a);
@@ -169,8 +169,8 @@ mx::array layer_norm_by(
   }
   NormSpec spec{
       .centre = true,
-      .weight = weight.has_value(),
-      .bias = bias.has_value(),
+      .weight = weight != nullptr,
+      .bias = bias != nullptr,
       .rounding = Rounding::Late,
       .eps = eps};
   return rung_node(rung, spec, inputs, stream);

@@ -38,10 +38,10 @@ class LayerNormRung : public mx::Primitive {
 // Throws std::invalid_argument where the op with this kernel does not take the
 // arguments.
 mx::array layer_norm_by(
-    const std::string& kernel,
+    const char* kernel,
     const mx::array& x,
-    const OptionalArray& weight,
-    const OptionalArray& bias,
+    const mx::array* weight,
+    const mx::array* bias,
     float eps,
     float weight_offset,
     const OptionalString& rounding,

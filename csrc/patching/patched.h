@@ -10,6 +10,8 @@
 
 namespace mlx_norms {
 
+using OptionalArray = std::optional<mx::array>; // as mx.fast takes them
+
 // What to do about a pending sum.
 enum class Fusion { Now, ByGraphPass, Never };
 

@@ -34,6 +34,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "instrument: needs a tool that pip cannot install")
     config.addinivalue_line("markers", "large: needs tens of GB on a CUDA device")
     config.addinivalue_line("markers", "cuda: is about the CUDA backend alone")
+    config.addinivalue_line("markers", "gpu: is about kernels that the CPU backend has not")
     # The suite is the check here; a kernel that fails must not be replaced by MLX's ops.
     os.environ["MLX_NORMS_SELF_CHECK"] = "0"
     wanted = os.environ.get("MLX_NORMS_UNDER_TEST")
@@ -50,7 +51,7 @@ def pytest_collection_modifyitems(config, items):
 
     def selected(item):
         takes_backend = backend == "cpu" or "backend" in item.fixturenames
-        runs = {"large": fits, "cuda": cuda}
+        runs = {"large": fits, "cuda": cuda, "gpu": backend != "cpu"}
         return takes_backend and all(
             there or item.get_closest_marker(marker) is None for marker, there in runs.items()
         )

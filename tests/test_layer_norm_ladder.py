@@ -23,7 +23,6 @@ RUNGS = LAYER_NORM[:-1]
 # The variance is the difference of E[x^2] and E[x]^2.
 DIFFERENCES = ("fused", "robust")
 CASES = [pytest.param(r.name, t, id=f"{r.name}-{short(t)}") for r in RUNGS for t in r.dtypes]
-every_case = pytest.mark.parametrize("kernel, dtype", CASES)
 # About each number of threads and of elements at which a rung changes its way; of rows past
 # registers one is aligned and one is not.
 LENGTHS = (
@@ -32,10 +31,8 @@ LENGTHS = (
 )
 
 
-@pytest.fixture
-def gpu(backend):
-    if backend == "cpu":
-        pytest.skip("rungs are GPU kernels")
+def every_case(test):
+    return pytest.mark.gpu(pytest.mark.parametrize("kernel, dtype", CASES)(test))
 
 
 def rung(kernel, **options):
@@ -55,7 +52,7 @@ def times_bound(norm, arrays):
 
 
 @every_case
-def test_values(gpu, kernel, dtype):
+def test_values(kernel, dtype):
     for length in LENGTHS:
         for rows in (1, 3) if length <= 4097 else (1,):
             arrays = arguments(rung(kernel), (rows, length), dtype)
@@ -66,7 +63,7 @@ def test_values(gpu, kernel, dtype):
 
 
 @every_case
-def test_many_rows(gpu, kernel, dtype):
+def test_many_rows(kernel, dtype):
     """More than a group of threads that have a row each; any number of axes; none at all."""
     for shape in (
         (1025, 32),
@@ -81,14 +78,14 @@ def test_many_rows(gpu, kernel, dtype):
 
 
 @every_case
-def test_without_weight_or_bias(gpu, kernel, dtype):
+def test_without_weight_or_bias(kernel, dtype):
     for length in (33, 128):
         for without in (("weight",), ("bias",), ("weight", "bias")):
             check(rung(kernel), arguments(rung(kernel), (3, length), dtype, without=without))
 
 
 @every_case
-def test_every_element_counts(gpu, kernel, dtype):
+def test_every_element_counts(kernel, dtype):
     """One that is not zero stands at each end of what a lane, a SIMD-group and a row have."""
     for length in (31, 33, 128, 255, 1025, 4097):
         places = sorted({0, 3, 4, 30, length // 2, length - 33, length - 2, length - 1} - {-2})
@@ -99,7 +96,7 @@ def test_every_element_counts(gpu, kernel, dtype):
 
 
 @every_case
-def test_constant_rows(gpu, kernel, dtype):
+def test_constant_rows(kernel, dtype):
     """Zero rows among them."""
     for length in (1, 33, 128, 1000):
         x = np.repeat(np.float32([0.0, 1.0, -3.0, 100.0, 0.0])[:, None], length, axis=1)
@@ -110,7 +107,7 @@ def test_constant_rows(gpu, kernel, dtype):
 
 
 @every_case
-def test_values_about_the_root_of_eps(gpu, kernel, dtype):
+def test_values_about_the_root_of_eps(kernel, dtype):
     for eps in (1e-5, 1e-3):
         for factor in (0.1, 1.0, 10.0):
             norm = rung(kernel, eps=eps)
@@ -122,7 +119,7 @@ def test_values_about_the_root_of_eps(gpu, kernel, dtype):
 
 
 @every_case
-def test_what_is_not_finite_stays_in_its_row(gpu, kernel, dtype):
+def test_what_is_not_finite_stays_in_its_row(kernel, dtype):
     for length in (65, 128):
         arrays = arguments(rung(kernel), (3, length), dtype)
         clean = rung(kernel)(arrays)[0]
@@ -133,9 +130,10 @@ def test_what_is_not_finite_stays_in_its_row(gpu, kernel, dtype):
             assert_same_bits(y[::2], clean[::2])
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("length", [768, 1025])
 @pytest.mark.parametrize("mean", [1e4, -1e6])
-def test_a_large_mean(gpu, mean, length):
+def test_a_large_mean(mean, length):
     """The difference of two squares is lost, a rounded mean is felt, and these two hold."""
     arrays = arguments(rung("ours"), (3, length), mx.float32, mean=mean)
     for kernel in ("welford", "ours"):
@@ -145,13 +143,14 @@ def test_a_large_mean(gpu, mean, length):
     assert times_bound(rung("regtiled"), arrays) > 10
 
 
-def test_a_large_mean_in_float16(gpu):
+@pytest.mark.gpu
+def test_a_large_mean_in_float16():
     for length in (33, 768, 4097):
         check(rung("welford"), arguments(rung("welford"), (3, length), mx.float16, mean=1e4))
 
 
 @every_case
-def test_layouts(gpu, kernel, dtype):
+def test_layouts(kernel, dtype):
     """Strided arrays become dense; rows at an odd offset, whose fours are not aligned, are read."""
     for length in (33, 64):
         arrays = arguments(rung(kernel), (3, length), dtype)
@@ -167,7 +166,7 @@ def test_layouts(gpu, kernel, dtype):
 
 
 @every_case
-def test_output_in_the_memory_of_a_temporary(gpu, kernel, dtype):
+def test_output_in_the_memory_of_a_temporary(kernel, dtype):
     for length in (33, 1028):
         arrays = arguments(rung(kernel), (3, length), dtype)
         got = rung(kernel)(arrays | {"x": mx.abs(arrays["x"])})[0]
@@ -176,7 +175,7 @@ def test_output_in_the_memory_of_a_temporary(gpu, kernel, dtype):
 
 
 @every_case
-def test_rows_have_the_same_bits_in_any_batch(gpu, kernel, dtype):
+def test_rows_have_the_same_bits_in_any_batch(kernel, dtype):
     for length in (33, 1028):
         arrays = arguments(rung(kernel), (5, length), dtype)
         whole = rung(kernel)(arrays)[0]
@@ -186,13 +185,13 @@ def test_rows_have_the_same_bits_in_any_batch(gpu, kernel, dtype):
 
 
 @every_case
-def test_gradients(gpu, kernel, dtype):
+def test_gradients(kernel, dtype):
     for without in ((), ("weight",), ("bias",)):
         check_with_gradients(rung(kernel), arguments(rung(kernel), (3, 65), dtype, without=without))
 
 
 @every_case
-def test_derivatives_are_those_of_the_op(gpu, kernel, dtype):
+def test_derivatives_are_those_of_the_op(kernel, dtype):
     """Along tangents, and of gradients."""
     arrays = arguments(rung(kernel), (3, 33), dtype)
     primals, tangents = (
@@ -216,7 +215,7 @@ def test_derivatives_are_those_of_the_op(gpu, kernel, dtype):
 
 
 @every_case
-def test_vmap(gpu, kernel, dtype):
+def test_vmap(kernel, dtype):
     norm = rung(kernel)
     examples = [arguments(norm, (2, 36), dtype, seed=i) for i in range(3)]
     for axes in ((0, None, None), (2, None, None), (1, 0, None), (None, 1, 0), (0, 0, 1)):
@@ -233,7 +232,7 @@ def test_vmap(gpu, kernel, dtype):
 
 
 @every_case
-def test_compile(gpu, kernel, dtype):
+def test_compile(kernel, dtype):
     norm = rung(kernel)
     for shapeless in (False, True):
         compiled = mx.compile(norm.function(norm.arguments), shapeless=shapeless)
@@ -242,7 +241,8 @@ def test_compile(gpu, kernel, dtype):
             assert_same_bits(compiled(*arrays.values())[0], norm(arrays)[0])
 
 
-def test_another_kernel_or_eps_is_another_node(gpu):
+@pytest.mark.gpu
+def test_another_kernel_or_eps_is_another_node():
     """Compiled functions merge nodes that are alike."""
     arrays = arguments(rung("naive"), (3, 33), mx.float32)
     norms = [rung("simd"), rung("welford"), rung("simd", eps=0.5), rung("simd")]
@@ -264,6 +264,7 @@ BYTES = {"naive": 24, "naive_32": 24, "shared": 24, "simd": 24, "vectorized": 24
 BYTES |= {"fused": 20, "robust": 20, "welford": 20, "regtiled": 16, "ours": 16}
 
 
+@pytest.mark.gpu
 def test_counts(counted):
     """What each rung asks of the memory."""
     counts = {r.name: count_layer_norm(counted, r.name, mx.float32, 768) for r in LAYER_NORM}
@@ -282,6 +283,7 @@ THREADS = {"naive": (1024, 1024, 1024), "naive_32": (32, 32, 32), "shared": (4, 
 THREADS |= {"simd": (32, 768, 1024), "regtiled": (32, 192, 1024)}
 
 
+@pytest.mark.gpu
 def test_threads(counted):
     for r in RUNGS:
         for length, threads in zip((7, 768, 65536), THREADS.get(r.name, (32, 192, 1024))):

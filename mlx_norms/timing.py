@@ -2,7 +2,8 @@
 
 One sample is many calls, evaluated together in batches, so that neither the clock nor the start of
 an evaluation (tens of microseconds) is what gets measured. Contestants take turns in every round,
-so that whatever else the machine does falls on all of them.
+so that whatever else the machine does falls on all of them. ``mlx_norms.bench`` has contestants
+that take their inputs from past the cache, and clocks of a device's own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
@@ -47,17 +48,30 @@ class Samples:
         return Samples(tuple(mine / its for mine, its in pairs))
 
 
+class Timed(Protocol):
+    """What says itself how long its calls take, by whatever clock and with whatever inputs."""
+
+    most: int  # calls in a sample
+
+    def seconds(self, count: int) -> float:
+        """Make ``count`` calls, and say how long all of them took."""
+
+
 def measure(
-    calls: Mapping[str, Callable[[], object]], *, rounds: int = 9, sample_seconds: float = 0.02
+    calls: Mapping[str, Callable[[], object] | Timed],
+    *,
+    rounds: int = 9,
+    sample_seconds: float = 0.02,
 ) -> dict[str, Samples]:
     """Measure the seconds a call of each contestant takes, all of them in every round.
 
-    A call's time covers what a user pays for: building the graph, evaluating it and freeing the
+    A function's time covers what a user pays for: building the graph, evaluating it and freeing the
     results. Each contestant is warmed up while the number of calls in a sample is found.
 
     Args:
-        calls: Contestants by name. Each returns the arrays to evaluate, in any nesting of lists,
-            tuples and dicts, unevaluated and newly made at every call.
+        calls: Contestants by name: :class:`Timed` ones, or functions. A function returns the arrays
+            to evaluate, in any nesting of lists, tuples and dicts, unevaluated and newly made at
+            every call.
         rounds: Samples of each contestant. The order within a round is reversed every other round.
         sample_seconds: The least time that one sample takes.
 
@@ -66,12 +80,11 @@ def measure(
     """
     if rounds < 1:
         raise ValueError(f"[measure] rounds must be at least 1, got {rounds}.")
-    batches = {name: _batch_size(call) for name, call in calls.items()}
-    counts = {name: _calibrate(call, batches[name], sample_seconds) for name, call in calls.items()}
+    timed = {name: _Evals(call) if callable(call) else call for name, call in calls.items()}
+    counts = {name: _calibrate(each, sample_seconds) for name, each in timed.items()}
     values: dict[str, list[float]] = {name: [] for name in calls}
     for name in turns(calls, rounds):
-        count = counts[name]
-        values[name].append(_time(calls[name], count, batches[name]) / count)
+        values[name].append(timed[name].seconds(counts[name]) / counts[name])
     return {name: Samples(tuple(samples)) for name, samples in values.items()}
 
 
@@ -82,26 +95,34 @@ def turns(names: Iterable[_Name], rounds: int) -> Iterator[_Name]:
         yield from names if turn % 2 == 0 else reversed(names)
 
 
-def _batch_size(call: Callable[[], object]) -> int:
-    """How many calls are evaluated together."""
-    outputs = call()
-    mx.eval(outputs)
-    size = sum(leaf.nbytes for _, leaf in tree_flatten(outputs))
-    return max(1, min(_BATCH_CALLS, _BATCH_BYTES // max(size, 1)))
+def batch_size(output_bytes: int) -> int:
+    """How many calls with outputs of so many bytes are evaluated together."""
+    return max(1, min(_BATCH_CALLS, _BATCH_BYTES // max(output_bytes, 1)))
 
 
-def _calibrate(call: Callable[[], object], batch: int, sample_seconds: float) -> int:
+class _Evals:
+    """A function, timed by the host's clock."""
+
+    most = 1 << 62
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        outputs = call()
+        mx.eval(outputs)
+        self._batch = batch_size(sum(leaf.nbytes for _, leaf in tree_flatten(outputs)))
+
+    def seconds(self, count: int) -> float:
+        start = time.perf_counter()
+        for first in range(0, count, self._batch):
+            mx.eval([self._call() for _ in range(min(self._batch, count - first))])
+        return time.perf_counter() - start
+
+
+def _calibrate(timed: Timed, sample_seconds: float) -> int:
     """How many calls make a sample."""
     count = 1
-    while (seconds := _time(call, count, batch)) < sample_seconds:
+    while (seconds := timed.seconds(count)) < sample_seconds and count < timed.most:
         # A first guess is often far too slow, so grow by no more than tenfold at a time.
         growth = 1.2 * sample_seconds / seconds
-        count = int(count * min(max(growth, 1.5), 10)) + 1
+        count = min(int(count * min(max(growth, 1.5), 10)) + 1, timed.most)
     return count
-
-
-def _time(call: Callable[[], object], count: int, batch: int) -> float:
-    start = time.perf_counter()
-    for first in range(0, count, batch):
-        mx.eval([call() for _ in range(min(batch, count - first))])
-    return time.perf_counter() - start

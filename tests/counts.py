@@ -3,12 +3,14 @@
     python tests/counts.py            prints the README's table
     python tests/counts.py --check    exits with 1 if the README's is another
     python tests/counts.py --write    puts it into the README
+    python tests/counts.py --cells    counts what mlx_norms.bench.metal_sim asks for on stdin
 
 A cell says, in float32 and as metalsim counts them: bytes that loads and stores request for an
 element of x, those of arrays of x's shape and those of weights, biases and their gradients;
 barriers a row; SIMD-group operations a row.
 """
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,8 +31,8 @@ OF_PARAMETERS = {
 }
 
 
-def measure() -> str:
-    """The table, in Markdown. Runs where the extension is one that runs on the software device."""
+def attached():
+    """The simulator, where the extension is one that runs on the software device."""
     import hostmetal
 
     simulator = hostmetal.start()
@@ -38,9 +40,47 @@ def measure() -> str:
 
     import mlx.core as mx
 
-    import mlx_norms as norms
-
     mx.set_default_device(mx.cpu)
+    return simulator
+
+
+def launches(simulator, *arrays):
+    """What ran to evaluate the arrays."""
+    import mlx.core as mx
+
+    simulator.clear()
+    mx.eval(*arrays)
+    simulator.wait()
+    if simulator.faults:
+        raise RuntimeError("\n".join(simulator.faults))
+    return list(simulator.launches)
+
+
+def forward_and_backward(simulator, function, arrays):
+    """The launches of a function's results, and those of the gradients of its arrays."""
+    import mlx.core as mx
+
+    def listed(*arrays):
+        outputs = function(*arrays)
+        return list(outputs) if isinstance(outputs, tuple) else [outputs]
+
+    outputs = listed(*arrays)
+    forward = launches(simulator, *outputs)
+    cotangents = [mx.ones_like(output) for output in outputs]
+    mx.eval(cotangents)
+    # Outputs that are held keep their memory, so that each buffer is one array.
+    both = launches(simulator, *mx.vjp(listed, list(arrays), cotangents))
+    kernels = {launch.kernel for launch in forward}
+    return forward, [launch for launch in both if launch.kernel not in kernels]
+
+
+def measure() -> str:
+    """The table, in Markdown. Runs where the extension is one that runs on the software device."""
+    simulator = attached()
+
+    import mlx.core as mx
+
+    import mlx_norms as norms
 
     def ops(length):
         shape, heads = (ROWS // HEADS, HEADS, length), (HEADS, length)
@@ -55,37 +95,66 @@ def measure() -> str:
         yield "head_rms_norm", lambda x, w: norms.head_rms_norm(x, w, 1e-5), (x, w1)
         yield "qk_norm", lambda *a: norms.qk_norm(*a, 1e-5), (x, r, w1, w2)
 
-    def launches(*arrays):
-        simulator.clear()
-        mx.eval(*arrays)
-        simulator.wait()
-        if simulator.faults:
-            raise RuntimeError("\n".join(simulator.faults))
-        return list(simulator.launches)
-
     cells: dict[str, list[str]] = {}
     for length in LENGTHS:
         for op, function, arrays in ops(length):
             rows = ROWS * (2 if op == "qk_norm" else 1)
-
-            def listed(*arrays, function=function):
-                outputs = function(*arrays)
-                return list(outputs) if isinstance(outputs, tuple) else [outputs]
-
-            outputs = listed(*arrays)
-            forward = launches(*outputs)
-            cotangents = [mx.ones_like(output) for output in outputs]
-            mx.eval(cotangents)
-            # Outputs that are held keep their memory, so that each buffer is one array.
-            both = launches(*mx.vjp(listed, list(arrays), cotangents))
-            kernels = {launch.kernel for launch in forward}
-            backward = [launch for launch in both if launch.kernel not in kernels]
+            forward, backward = forward_and_backward(simulator, function, arrays)
             for label, part in ((op, forward), (f"{op}, backward", backward)):
                 results = [launch.result for launch in part]
                 cells.setdefault(label, []).append(_cell(results, rows, length))
     lines = [["op", *(f"rows of {length}" for length in LENGTHS)], ["---"] * (1 + len(LENGTHS))]
     lines += [[label, *row] for label, row in cells.items()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def count_cells(described: list[dict]) -> list[dict]:
+    """Totals of a call of each contestant at each cell, by the names of metal_sim.Counts."""
+    simulator = attached()
+
+    import mlx.core as mx
+
+    from mlx_norms.bench.cells import OPS, Cell
+
+    counts = []
+    for of_cell in described:
+        contestant = of_cell.pop("contestant")
+        if of_cell["op"] in OPS and contestant == "ours":
+            cell = Cell(**of_cell)
+            function = OPS[cell.op].ours
+        else:
+            from mlx_norms.bench import ladder
+
+            multiplies = of_cell["op"] == "sgemm"
+            cell = ladder.Product(of_cell["rows"]) if multiplies else Cell(**of_cell)
+            function = ladder.function(cell, contestant)
+        arrays = cell.inputs()
+        if cell.op != "sgemm":  # about a mean of 0, as in the README
+            arrays = [a - mx.mean(a, -1, keepdims=True) if a.ndim > 1 else a for a in arrays]
+        mx.eval(arrays)
+        if cell.backward:
+            _, part = forward_and_backward(simulator, function, arrays)
+        else:
+            outputs = function(*arrays)
+            part = launches(simulator, *(outputs if isinstance(outputs, tuple) else [outputs]))
+        counts.append(_totals([launch.result for launch in part]))
+    return counts
+
+
+def _totals(results):
+    by_array: dict[str, list[int]] = {}
+    for result in results:
+        for name, both in result.bytes.items():
+            kept = by_array.setdefault(name, [0, 0])
+            by_array[name] = [a + b for a, b in zip(kept, both, strict=True)]
+    of_rows = sum(sum(both) for name, both in by_array.items() if name not in OF_PARAMETERS)
+    return dict(
+        bytes=by_array,
+        of_rows=of_rows,
+        barriers=sum(result.barriers for result in results),
+        simd_ops=sum(result.simd_ops for result in results),
+        threadgroup_bytes=max(result.threadgroup_bytes for result in results),
+    )
 
 
 def _cell(results, rows, length):
@@ -124,6 +193,9 @@ def main(
     """Runs a script whose table stands in the README from ``begin`` to ``end``."""
     if arguments == ["--measure"]:
         print(measure(), end="")
+        return 0
+    if arguments == ["--cells"]:
+        print(json.dumps(count_cells(json.load(sys.stdin))))
         return 0
     measured = table(script)
     before, rest = README.read_text().split(begin)

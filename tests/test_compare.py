@@ -167,7 +167,7 @@ class TestGeneration:
         assert len(set(generated)) > 1
         # The second time as the first: each starts with a cache of its own.
         for _ in range(2):
-            generation = compare._generate(model, prompt, 6)
+            generation = compare.generate(model, prompt, 6)
             assert generation.tokens == generated
             assert generation.prefill > 0
             assert generation.decode > 0
@@ -185,8 +185,8 @@ class TestGeneration:
         module = importlib.import_module("mlx_lm.generate")
         monkeypatch.setattr(module, "generate_step", steps)
         monkeypatch.setattr(compare.time, "perf_counter", lambda: clock[0])
-        monkeypatch.setattr(compare, "_new_cache", lambda model: None)
-        generation = compare._generate(None, mx.zeros(10), 4)
+        monkeypatch.setattr(compare, "new_cache", lambda model: None)
+        generation = compare.generate(None, mx.zeros(10), 4)
         assert generation == compare.Generation([7, 8, 8, 8], prefill=5.0, decode=2.0)
 
     def test_sides_take_turns(self, monkeypatch):
@@ -197,7 +197,7 @@ class TestGeneration:
             log.append(side)
             return compare.Generation([], prefill=len(log), decode=10 * len(log))
 
-        monkeypatch.setattr(compare, "_generate", generate)
+        monkeypatch.setattr(compare, "generate", generate)
         rates = compare.measure_rates(None, None, 4, rounds=3)
         assert log == ["stock", "patched", "patched", "stock", "stock", "patched"]
         assert rates["prefill"]["stock"].values == (1, 4, 5)
@@ -245,7 +245,7 @@ class TestRun:
         assert "Stock and patched DISAGREE." in output
 
     def test_tokens_that_part(self, monkeypatch, capsys):
-        generate = compare._generate
+        generate = compare.generate
 
         def parting(model, prompt, count):
             generation = generate(model, prompt, count)
@@ -253,7 +253,7 @@ class TestRun:
                 generation.tokens[2] += 1
             return generation
 
-        monkeypatch.setattr(compare, "_generate", parting)
+        monkeypatch.setattr(compare, "generate", parting)
         assert main(["compare", "tiny:llama", *SMALL]) == 0  # as the logits agree
         assert "they part at number 3 of 4" in " ".join(capsys.readouterr().out.split())
 
@@ -312,7 +312,7 @@ class TestErrors:
         def fail(*arguments):
             raise RuntimeError("[GatherMM] Not\nhere.")
 
-        monkeypatch.setattr(compare, "_generate", fail)
+        monkeypatch.setattr(compare, "generate", fail)
         message = self.failure(capsys, "tiny:llama")
         assert message == (
             "MODEL 'tiny:llama' does not run here: RuntimeError: [GatherMM] Not here.\n"

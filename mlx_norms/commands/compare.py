@@ -57,18 +57,18 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     console = Console()
-    model, vocabulary = _load(args.model)
+    model, vocabulary = load(args.model)
     prompt = mx.random.randint(0, vocabulary, (args.prompt,), key=mx.random.key(0))
     mx.eval(prompt)
     for line in _introduction(args):
         console.print(line, highlight=False)
 
     try:
-        tokens = {"stock": _generate(model, prompt, args.tokens).tokens}
+        tokens = {"stock": generate(model, prompt, args.tokens).tokens}
     except Exception as error:  # mlx_lm's models raise what they like
         raise CommandError(f"MODEL {args.model!r} does not run here: {_line(error)}") from error
     with mlx_norms.patched():
-        tokens["patched"] = _generate(model, prompt, args.tokens).tokens
+        tokens["patched"] = generate(model, prompt, args.tokens).tokens
     drift, reports = measure_drift(model, prompt, tokens["stock"])
     rates = measure_rates(model, prompt, args.tokens, args.rounds)
 
@@ -158,7 +158,7 @@ def measure_rates(
         disable=not progress.is_terminal,
     ):
         with _SIDES[side]():
-            runs[side].append(_generate(model, prompt, count))
+            runs[side].append(generate(model, prompt, count))
     return {
         phase: {
             side: timing.Samples(tuple(getattr(run, phase) for run in runs[side]))
@@ -203,7 +203,7 @@ def _importable(module: str) -> bool:
     return True
 
 
-def _load(name: str) -> tuple[mlx.nn.Module, int]:
+def load(name: str) -> tuple[mlx.nn.Module, int]:
     """The model and the number of tokens that it knows."""
     if name.startswith(_TINY):
         try:
@@ -221,7 +221,7 @@ def _load(name: str) -> tuple[mlx.nn.Module, int]:
             f"MODEL {name!r} cannot be loaded by mlx_lm{missing}: {_line(error)}"
         ) from error
     # Lazy: only the shape is asked for.
-    return model, model(mx.array([[0]]), cache=_new_cache(model)).shape[-1]
+    return model, model(mx.array([[0]]), cache=new_cache(model)).shape[-1]
 
 
 def _line(error: Exception) -> str:
@@ -244,20 +244,20 @@ def _introduction(args: argparse.Namespace) -> Iterator[str]:
     yield ""
 
 
-def _new_cache(model: mlx.nn.Module) -> list:
+def new_cache(model: mlx.nn.Module) -> list:
     from mlx_lm.models.cache import make_prompt_cache
 
     return make_prompt_cache(model)
 
 
-def _generate(model: mlx.nn.Module, prompt: mx.array, count: int) -> Generation:
+def generate(model: mlx.nn.Module, prompt: mx.array, count: int) -> Generation:
     from mlx_lm.generate import generate_step
 
     stream = mx.default_stream(mx.default_device())
     tokens = []
     times = [time.perf_counter()]
     for token, _ in generate_step(
-        prompt, model, max_tokens=count, prompt_cache=_new_cache(model), stream=stream
+        prompt, model, max_tokens=count, prompt_cache=new_cache(model), stream=stream
     ):
         tokens.append(token)
         times.append(time.perf_counter())
@@ -274,7 +274,7 @@ def _logits(
     around: Callable[[], contextlib.AbstractContextManager],
 ) -> tuple[mx.array, mx.array]:
     """The logits of the prompt and of ``tokens``, a call each within ``around()``."""
-    cache = _new_cache(model)
+    cache = new_cache(model)
     outputs = []
     for part in (prompt, *(mx.array([token]) for token in tokens)):
         with around():

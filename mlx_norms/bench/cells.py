@@ -1,0 +1,183 @@
+"""What is timed: an op at one shape and dtype, forward or backward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+import mlx_norms
+
+EPS = 1e-5
+HEADS = 8
+GROUPED = 4  # heads of queries to one of keys
+DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operation as ours and as mx.fast's, both functions of the arrays that ``inputs`` names.
+
+    ``flops`` are the operations on an element, forward and backward: a nominal number, with which
+    rooflines are drawn.
+    """
+
+    inputs: tuple[str, ...]
+    ours: Callable[..., object]
+    fast: Callable[..., object]
+    flops: tuple[int, int]
+
+
+def _fast_add_rms(x, residual, weight):
+    total = x + residual
+    return mx.fast.rms_norm(total, weight, EPS), total
+
+
+def _fast_add_layer(x, residual, weight, bias):
+    total = x + residual
+    return mx.fast.layer_norm(total, weight, bias, EPS), total
+
+
+def _fast_qk(q, k, q_weight, k_weight):
+    return mx.fast.rms_norm(q, q_weight, EPS), mx.fast.rms_norm(k, k_weight, EPS)
+
+
+OPS = {
+    "rms": Op(
+        ("x", "weight"),
+        lambda x, w: mlx_norms.rms_norm(x, w, EPS),
+        lambda x, w: mx.fast.rms_norm(x, w, EPS),
+        (4, 10),
+    ),
+    "layer": Op(
+        ("x", "weight", "bias"),
+        lambda x, w, b: mlx_norms.layer_norm(x, w, b, EPS),
+        lambda x, w, b: mx.fast.layer_norm(x, w, b, EPS),
+        (7, 14),
+    ),
+    "add_rms": Op(
+        ("x", "residual", "weight"),
+        lambda x, r, w: mlx_norms.add_rms_norm(x, r, w, EPS),
+        _fast_add_rms,
+        (5, 11),
+    ),
+    "add_layer": Op(
+        ("x", "residual", "weight", "bias"),
+        lambda x, r, w, b: mlx_norms.add_layer_norm(x, r, w, b, EPS),
+        _fast_add_layer,
+        (8, 15),
+    ),
+    "head": Op(
+        ("heads", "head_weight"),
+        lambda x, w: mlx_norms.head_rms_norm(x, w, EPS),
+        lambda x, w: mx.fast.rms_norm(x, None, EPS) * w,
+        (4, 10),
+    ),
+    "qk": Op(
+        ("x", "k", "weight", "k_weight"),
+        lambda *arrays: mlx_norms.qk_norm(*arrays, EPS),
+        _fast_qk,
+        (4, 10),
+    ),
+}
+HEAD_OPS = ("head", "qk")
+LADDER_OPS = ("layer_norm", "sgemm")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An op at one shape and dtype; of queries and keys, rows are those of the queries."""
+
+    op: str
+    dtype: str
+    rows: int
+    length: int
+    backward: bool = False
+
+    @property
+    def adds(self) -> bool:
+        return self.op.startswith("add")
+
+    @property
+    def label(self) -> str:
+        """The op as the files in bench/results call it."""
+        return self.op.replace("_", "+")
+
+    @property
+    def elements(self) -> int:
+        """Elements that are normalised."""
+        return sum(math.prod(shape) for shape in self._normalised())
+
+    @property
+    def output_bytes(self) -> int:
+        """Of the results that are alive while calls are evaluated together."""
+        return self._tensor_bytes * (2 if self.adds and not self.backward else 1)
+
+    @property
+    def input_bytes(self) -> int:
+        """Of what a call reads, with the parameters."""
+        return self.moved - self._tensor_bytes * self._written + self.parameter_bytes
+
+    @property
+    def moved(self) -> int:
+        """Bytes of the tensors of x's shape that are read or written, each once.
+
+        Backward these are x and its gradient, or those of the sum, and a cotangent of each output.
+        """
+        if self.backward:
+            return self._tensor_bytes * (4 if self.adds else 3)
+        return self._tensor_bytes * (4 if self.adds else 2)
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of weights and biases, each once."""
+        shapes = self.shapes()
+        parameters = [name for name in OPS[self.op].inputs if "weight" in name or name == "bias"]
+        return sum(math.prod(shapes[name]) for name in parameters) * DTYPES[self.dtype].size
+
+    @property
+    def compulsory(self) -> int:
+        """Bytes of all arrays, each once: what must be moved, whatever the kernel."""
+        return self.moved + self.parameter_bytes * (2 if self.backward else 1)
+
+    @property
+    def flops(self) -> int:
+        return self.elements * OPS[self.op].flops[self.backward]
+
+    @property
+    def _tensor_bytes(self) -> int:
+        return self.elements * DTYPES[self.dtype].size
+
+    @property
+    def _written(self) -> int:
+        return 2 if self.adds and not self.backward else 1
+
+    def _normalised(self) -> list[tuple[int, ...]]:
+        shapes = self.shapes()
+        return [shapes[name] for name in OPS[self.op].inputs if name in ("x", "heads", "k")]
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of arrays by name, of this op's and of the others'."""
+        row, heads = (self.length,), math.gcd(self.rows, HEADS)
+        rows = {"x": self.rows, "residual": self.rows, "k": max(1, self.rows // GROUPED)}
+        return {
+            **{name: (count, self.length) for name, count in rows.items()},
+            **{name: row for name in ("weight", "k_weight", "bias")},
+            "heads": (self.rows // heads, heads, self.length),
+            "head_weight": (heads, self.length),
+        }
+
+    def inputs(self) -> list[mx.array]:
+        """Random arrays for the op's arguments."""
+        shapes = self.shapes()
+        return [self.random(shapes[name]) for name in OPS[self.op].inputs]
+
+    def cotangents(self) -> list[mx.array]:
+        """Random arrays of the outputs' shapes."""
+        shapes = self._normalised() * (2 if self.adds else 1)
+        return [self.random(shape) for shape in shapes]
+
+    def random(self, shape: tuple[int, ...]) -> mx.array:
+        return mx.random.normal(shape).astype(DTYPES[self.dtype])

@@ -1,0 +1,222 @@
+"""One run of ``python -m mlx_norms bench``: what is measured, and where its results go."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+
+import mlx.core as mx
+from rich.console import Console
+from rich.progress import track
+
+from mlx_norms.commands import CommandError, compare
+
+from . import capture, grid, ladder, machine, metal_sim, model, peers, plots, tables, tracing
+from .contestants import Calls, contestants, make_room
+from .measuring import Measuring
+from .results import COLUMNS, CsvFile
+
+_CAPTURED_CALLS = 3
+_WIDTH = 200  # of what goes to no terminal
+
+
+class Bench:
+    """A run with these arguments; files stay open until ``stack`` is closed."""
+
+    def __init__(self, args: argparse.Namespace, stack: contextlib.ExitStack) -> None:
+        self._args = args
+        self._stack = stack
+        self._console = Console()
+        if not self._console.is_terminal:
+            self._console = Console(width=_WIDTH)
+        self._progress = Console(stderr=True)
+        self._peers: list[str] = []
+
+    def run(self) -> None:
+        """Do what the arguments say.
+
+        Raises:
+            CommandError: If that cannot be done here.
+        """
+        args = self._args
+        if args.capture and (obstacle := capture.obstacle(args.capture)):
+            raise CommandError(f"--capture {args.capture}: {obstacle}.")
+        if args.what == "model":
+            self._model()
+        elif args.backend == "metal-sim":
+            self._counts(grid.cells(args, "counts"))
+        else:
+            measures = not (args.capture or args.trace)
+            cells = grid.cells(args, "times" if measures else "few")
+            asked = grid.names(args.peers, "--peers", peers.NAMES)
+            self._peers = peers.available(asked, self._say)
+            (self._times if measures else self._trace if args.trace else self._capture)(cells)
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False)
+
+    def _facts(self) -> dict[str, str]:
+        """What the figures depend on, which is printed, too."""
+        facts = machine.facts() | peers.versions(self._peers)
+        if machine.backend() == "cuda":
+            facts["driver"] = machine.driver_version()
+        facts["cache_mib"] = f"{machine.cache_bytes() / 2**20:.4g}"
+        self._say(", ".join(f"{key} {value}" for key, value in facts.items()))
+        return facts
+
+    def _csv(self, columns: list[str], facts: dict[str, str]) -> Callable[[dict], None]:
+        """What writes a line into the file of --csv, if there is one."""
+        path = self._args.csv
+        if not path:
+            return lambda values: None
+        try:
+            file = self._stack.enter_context(open(path, "w", newline=""))
+        except OSError as error:
+            raise CommandError(f"--csv {path} cannot be written: {error}") from None
+        return CsvFile(file, columns, facts).write
+
+    def _plot(self, draw: Callable[[str, list, str], None], lines: list, title: str) -> None:
+        path = self._args.plot
+        if not path:
+            return
+        try:
+            draw(path, lines, title)
+        except (OSError, ValueError) as error:
+            raise CommandError(f"--plot {path} cannot be written: {error}") from None
+        self._say(f"The plot is in {path}.")
+
+    def _contestants(self, cell) -> dict:
+        make_room()
+        make = ladder.contestants if self._args.what == "ladder" else contestants
+        return make(cell, self._peers, hot=self._args.hot)
+
+    def _times(self, cells: list) -> None:
+        what = self._args.what
+        if what == "ladder":
+            # Products of float32, not of TF32, which MLX takes on CUDA unless told not to.
+            os.environ.setdefault("MLX_ENABLE_TF32", "0")
+        facts = self._facts()
+        write = self._csv(COLUMNS, facts)
+        measuring = Measuring(self._args.rounds, self._args.hot, self._say)
+        lines = []
+        visible = self._progress.is_terminal
+        for cell in track(cells, "measuring", console=self._progress, disable=not visible):
+            found = measuring.lines(
+                what,
+                cell,
+                self._contestants(cell),
+                peak=cell.op == "sgemm" or bool(self._args.plot),
+                fixes=ladder.fixes(cell) if what == "ladder" else {},
+            )
+            for line in found:
+                write(line.values())
+            lines += found
+        for multiplies in (False, True):
+            if part := [line for line in lines if line.multiplies == multiplies]:
+                self._console.print(tables.table(part, f"{what}, {facts['device']}"))
+        self._say_where(lines)
+        self._plot(plots.draw, lines, f"bench {what}, {facts['device']}")
+
+    def _say_where(self, lines: list) -> None:
+        """Say which inputs were not where they were to be."""
+        wanted = "cache" if self._args.hot else "memory"
+        others = {(line.op, line.rows, line.length) for line in lines if line.inputs != wanted}
+        shapes = ", ".join(f"{op} {rows}x{length}" for op, rows, length in sorted(others))
+        if self._args.hot:
+            self._say(f"The inputs are kept in the cache{f', but for: {shapes}' * bool(others)}.")
+        elif others:
+            self._say(f"So small that many of them are in the cache all the same: {shapes}.")
+
+    def _trace(self, cells: list) -> None:
+        facts = self._facts()
+        write = self._csv(tracing.COLUMNS, facts)
+        for cell in cells:
+            about = (self._args.what, cell.op, cell.dtype, cell.rows, cell.length)
+            for name, contestant in self._contestants(cell).items():
+                try:
+                    trace = tracing.trace(contestant.start, contestant.wait)
+                except Exception as error:  # torch and Triton raise what they like
+                    if isinstance(contestant, Calls):
+                        raise
+                    self._say(f"{name} does not do {cell}: {error}")
+                else:
+                    title = f"{name}, {cell.op} {cell.dtype} {cell.rows}x{cell.length}"
+                    self._show_trace(write, trace, title, (*about, name))
+
+    def _show_trace(self, write: Callable, trace: tracing.Trace, title: str, about: tuple) -> None:
+        for text in trace.lines(title):
+            self._say(text)
+        for i, seconds in enumerate(trace.seconds):
+            write(dict(zip(tracing.COLUMNS, (*about, i + 1, seconds * 1e6), strict=True)))
+
+    def _capture(self, cells: list) -> None:
+        self._facts()
+        all_of_them = [c for cell in cells for c in self._contestants(cell).values()]
+        for contestant in all_of_them:
+            contestant.finish(contestant.prepare(1))  # compiles
+        with self._capturing():
+            for contestant in all_of_them:
+                contestant.finish(contestant.prepare(_CAPTURED_CALLS), alone=True)
+
+    @contextlib.contextmanager
+    def _capturing(self) -> Iterator[None]:
+        path = self._args.capture
+        try:
+            with capture.captured(path):
+                yield
+        except RuntimeError as error:
+            raise CommandError(f"--capture {path}: {error}") from None
+        self._say(f"The capture is in {path}: open it in Xcode.")
+
+    def _counts(self, cells: list) -> None:
+        what = self._args.what
+        ladders = what == "ladder"
+        jobs = [(c, name) for c in cells for name in (ladder.fixes(c) if ladders else ["ours"])]
+        try:
+            with self._progress.status("building the simulated device, and counting"):
+                found = metal_sim.count(jobs)
+        except metal_sim.NoSimulator as error:
+            raise CommandError(f"--backend metal-sim: {error}.") from None
+        write = self._csv(metal_sim.COLUMNS, {"device": "metal-sim", **machine.versions()})
+        for values in metal_sim.rows(what, found):
+            write(values)
+        self._console.print(metal_sim.table(found, f"{what}: counts of the simulated Metal device"))
+        self._say("Bytes are what loads and stores ask for, from caches or memory. No times here.")
+        if any(counts.one_read for counts in found):
+            self._say(metal_sim.BOUND)
+
+    def _model(self) -> None:
+        args = self._args
+        lengths = grid.numbers(args.prompts, "--prompts")
+        loaded, vocabulary = compare.load(args.model)
+        prompts = [
+            mx.random.randint(0, vocabulary, (length,), key=mx.random.key(0)) for length in lengths
+        ]
+        mx.eval(prompts)
+        facts = self._facts()
+        if args.capture:
+            model.steps(loaded, prompts[0])  # compiles
+            with self._capturing():
+                model.steps(loaded, prompts[0])
+        elif args.trace:
+            write = self._csv(tracing.COLUMNS, facts)
+            for side, trace in model.traces(loaded, prompts[0]).items():
+                about = ("model", args.model, "", lengths[0], "", side)
+                self._show_trace(write, trace, f"{args.model}, {side}, decode steps", about)
+        else:
+            self._model_times(loaded, prompts, facts)
+
+    def _model_times(self, loaded, prompts: list[mx.array], facts: dict[str, str]) -> None:
+        args = self._args
+        write = self._csv(model.COLUMNS, facts)
+        copy = Measuring(args.rounds, False, self._say).copy
+        lines = []
+        for prompt in prompts:
+            found = list(model.lines(loaded, prompt, args.tokens, args.rounds, copy))
+            for line in found:
+                write(line.values(args.model, args.tokens))
+            lines += found
+        self._console.print(model.table(lines, f"{args.model}, {facts['device']}"))
+        self._plot(model.draw, lines, f"bench {args.model}, {facts['device']}")

@@ -1,0 +1,212 @@
+"""Those who make the calls that are timed: MLX functions, torch's and Liger's.
+
+Each takes its inputs from several sets in turn, so that none is in the cache when its turn comes
+again, or, to keep them in the cache, from one.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+from collections.abc import Callable, Iterable
+
+import mlx.core as mx
+from mlx.utils import tree_map
+
+from mlx_norms import timing
+
+from . import machine, peers
+from .cells import OPS, Cell
+
+MOST_SETS = 4096
+TORCH_CACHE = 16 << 30
+_PLUG = 8192  # rows and columns of a matrix product that keeps a device busy for a while
+
+
+def sets_needed(input_bytes: int, hot: bool = False) -> int:
+    """Sets of inputs that together are twice the cache, or as many as are sensible; hot: one."""
+    if hot:
+        return 1
+    return max(1, min(MOST_SETS, -(-2 * machine.cache_bytes() // max(1, input_bytes))))
+
+
+def regime(input_bytes: int, hot: bool = False) -> str:
+    """Where calls find their inputs: in "memory" or in the "cache"."""
+    sets = sets_needed(input_bytes, hot)
+    return "cache" if sets * input_bytes <= machine.cache_bytes() else "memory"
+
+
+def copies(inputs: list[mx.array], count: int) -> list[list[mx.array]]:
+    """``count`` sets of arrays with the values of ``inputs``, each in memory of its own."""
+    sets = [inputs, *(tree_map(lambda a: a + 0, inputs) for _ in range(count - 1))]
+    mx.eval(sets)
+    return sets
+
+
+class Calls:
+    """Calls of an MLX function, built by :meth:`prepare` and run by :meth:`finish`.
+
+    Args:
+        function: Of the arrays of a set.
+        sets: Sets of inputs, taken in turn.
+        cotangents: As many sets of cotangents: then a call is the gradients of all inputs, its
+            forward evaluated before.
+        output_bytes: Of a call, for those that are evaluated together.
+    """
+
+    def __init__(
+        self,
+        function: Callable,
+        sets: list[list[mx.array]],
+        cotangents: list[list[mx.array]] | None = None,
+        output_bytes: int = 0,
+    ) -> None:
+        self.output_bytes = output_bytes
+        self._function = function
+        self._turn = itertools.cycle(zip(sets, cotangents or itertools.repeat(None)))
+
+    def prepare(self, count: int) -> list:
+        calls = [self._call() for _ in range(count)]
+        outputs = [outputs for outputs, gradients in calls if gradients is not None]
+        if outputs:
+            mx.eval(outputs)  # the forward is not the backward's time
+            mx.synchronize()
+        return [outputs if gradients is None else gradients for outputs, gradients in calls]
+
+    def _call(self) -> tuple:
+        inputs, cotangents = next(self._turn)
+        if cotangents is None:
+            return self._function(*inputs), None
+        return mx.vjp(self._function, inputs, cotangents)
+
+    def finish(self, pending: list, *, alone: bool = False) -> None:
+        """Evaluate what is pending and drop it: together, as far as that fits, or one by one."""
+        together = len(pending)
+        if mx.default_device() == mx.cpu:
+            together = timing.batch_size(self.output_bytes)
+        together = 1 if alone else together
+        pending.reverse()
+        while pending:
+            part = pending[-together:]
+            del pending[-together:]
+            mx.eval(part)
+
+    def launch(self, pending: list) -> list:
+        """Begin to evaluate what is pending, and return what must live until that is done."""
+        mx.async_eval(pending)
+        return pending
+
+    def start(self) -> object:
+        """Build a call and begin to evaluate it, as a user would; returns what must live on."""
+        outputs, gradients = self._call()
+        outputs = outputs if gradients is None else gradients
+        mx.async_eval(outputs)
+        return outputs
+
+    def wait(self) -> None:
+        mx.synchronize()
+
+    def plug(self) -> object:
+        """Keep the device busy, so that it waits for no call that is launched meanwhile."""
+        plug = _plug() @ _plug()
+        mx.async_eval(plug)
+        return plug
+
+
+@functools.cache
+def _plug() -> mx.array:
+    plug = mx.random.normal((_PLUG, _PLUG)).astype(mx.bfloat16)
+    mx.eval(plug)
+    return plug
+
+
+class TorchCalls:
+    """The same for a function of torch's tensors."""
+
+    def __init__(self, function: Callable, sets: list, cotangents=None, output_bytes=0) -> None:
+        self.output_bytes = output_bytes
+        self._torch = sys.modules["torch"]
+        self._function = function
+        self._turn = itertools.cycle(zip(sets, cotangents or itertools.repeat(None)))
+
+    def prepare(self, count: int) -> list[Callable]:
+        calls = [self._call() for _ in range(count)]
+        self.wait()
+        return calls
+
+    def _call(self) -> Callable:
+        inputs, cotangents = next(self._turn)
+        if cotangents is None:
+            return functools.partial(self._function, *inputs)
+        outputs = self._function(*inputs)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        return functools.partial(self._torch.autograd.grad, outputs, inputs, cotangents)
+
+    def finish(self, pending: list[Callable], *, alone: bool = False) -> None:
+        results = []  # kept, so that each call writes memory of its own
+        with self._torch.set_grad_enabled(False):
+            for call in pending:
+                results.append(call())
+                if alone:
+                    self.wait()
+        self.wait()
+
+    def launch(self, pending: list[Callable]) -> list:
+        with self._torch.set_grad_enabled(False):
+            return [call() for call in pending]
+
+    def start(self) -> object:
+        return self.launch([self._call()])
+
+    def wait(self) -> None:
+        peers.synchronize()
+
+    def plug(self) -> object:
+        return _torch_plug() @ _torch_plug()
+
+
+@functools.cache
+def _torch_plug():
+    torch = sys.modules["torch"]
+    return torch.randn(_PLUG, _PLUG, device=peers.torch_device(), dtype=torch.bfloat16)
+
+
+def contestants(cell: Cell, peer_names: Iterable[str] = (), *, hot: bool = False) -> dict:
+    """Contestants by name: ours, and those of ``peer_names`` that have the op."""
+    op = OPS[cell.op]
+    count = sets_needed(cell.input_bytes, hot)
+    sets = copies(cell.inputs(), count)
+    cotangents = copies(cell.cotangents(), count) if cell.backward else None
+    found = {"ours": Calls(op.ours, sets, cotangents, cell.output_bytes)}
+    for name in peer_names:
+        if name == "mx.fast":
+            found[name] = Calls(op.fast, sets, cotangents, cell.output_bytes)
+        elif function := peers.FUNCTIONS[name]().get(cell.op):
+            found[name] = torch_calls(cell, function, count)
+    return found
+
+
+def torch_calls(cell, function: Callable, count: int) -> TorchCalls:
+    """A torch function at a cell, with ``count`` sets of inputs."""
+    shapes = cell.shapes()
+
+    def random(shape, gradient=cell.backward):
+        return peers.random(shape, cell.dtype, gradient)
+
+    names = OPS[cell.op].inputs if cell.op in OPS else shapes
+    sets = [[random(shapes[name]) for name in names] for _ in range(count)]
+    cotangents = None
+    if cell.backward:
+        x = shapes["x"]
+        cotangents = [[random(x, False) for _ in range(1 + cell.adds)] for _ in range(count)]
+    return TorchCalls(function, sets, cotangents, cell.output_bytes)
+
+
+def make_room() -> None:
+    """Let go of memory: one cell's buffers are of no use to the next, nor MLX's to torch."""
+    if mx.get_cache_memory() > machine.memory_bytes() // 4:
+        mx.clear_cache()
+    if "torch" in sys.modules and (cuda := sys.modules["torch"].cuda).is_initialized():
+        if cuda.memory_reserved() > TORCH_CACHE:
+            cuda.empty_cache()

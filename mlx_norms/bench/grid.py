@@ -1,0 +1,69 @@
+"""Which cells a run of the command measures, by its arguments."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterable
+
+from mlx_norms.commands import CommandError
+
+from .cells import DTYPES, HEAD_OPS, LADDER_OPS, OPS, Cell
+from .ladder import Product
+
+# What is taken where nothing else is asked for: for times, for --trace and --capture, and for
+# counts, which take a simulator's time.
+_ROWS = {"times": (1, 32, 512, 4096), "few": (512,), "counts": (64,)}
+_LENGTHS = {"times": (768, 4096), "few": (4096,), "counts": (128, 4096)}
+_HEAD_LENGTHS = (128,)
+_DTYPES = {"times": ("float32", "bfloat16"), "few": ("float32",), "counts": ("float32",)}
+_LADDER_ROWS = {"times": (32, 128, 512, 1024, 2048, 4096, 8192), "few": (1024,), "counts": (64,)}
+_LADDER_LENGTHS = (768,)
+_SIZES = {"times": (256, 512, 1024, 2048, 4096), "few": (1024,), "counts": (64, 128)}
+
+
+def cells(args: argparse.Namespace, purpose: str) -> list[Cell | Product]:
+    """The cells that are asked for, or the default ones for "times", "few" or "counts".
+
+    Raises:
+        CommandError: If an argument is no list of what it takes.
+    """
+    rows = numbers(args.rows, "--rows")
+    lengths = numbers(args.lengths, "--lengths")
+    dtypes = names(args.dtypes, "--dtypes", DTYPES)
+    if args.what == "ladder":
+        found: list[Cell | Product] = []
+        ops = names(args.ops, "--ops", LADDER_OPS) or LADDER_OPS
+        sizes = numbers(args.sizes, "--sizes") or _SIZES[purpose]
+        if "layer_norm" in ops:
+            shapes = (dtypes or ("float32",), lengths or _LADDER_LENGTHS)
+            grid = itertools.product(*shapes, rows or _LADDER_ROWS[purpose])
+            found += [Cell("layer", dtype, count, length) for dtype, length, count in grid]
+        if "sgemm" in ops:
+            found += map(Product, sizes)
+        return found
+    found = []
+    for op in names(args.ops, "--ops", OPS) or OPS:
+        of_op = lengths or (_HEAD_LENGTHS if op in HEAD_OPS else _LENGTHS[purpose])
+        grid = itertools.product(dtypes or _DTYPES[purpose], of_op, rows or _ROWS[purpose])
+        backward = args.what == "backward"
+        found += [Cell(op, dtype, count, length, backward) for dtype, length, count in grid]
+    return found
+
+
+def names(text: str | None, option: str, known: Iterable[str]) -> list[str]:
+    """A list of names from an option's text, empty if the option was not given."""
+    found = (text or "").split(",") if text is not None else []
+    for name in found:
+        if name not in known:
+            raise CommandError(f"{option}: {name!r} is none of {', '.join(known)}.")
+    return list(dict.fromkeys(found))
+
+
+def numbers(text: str | None, option: str) -> list[int]:
+    """A list of numbers from an option's text, empty if the option was not given."""
+    parts = (text or "").split(",") if text is not None else []
+    for part in parts:
+        if not part.isdecimal() or int(part) < 1:
+            raise CommandError(f"{option} takes numbers from 1, such as 32,1024: got {part!r}.")
+    return list(dict.fromkeys(map(int, parts)))

@@ -1,0 +1,94 @@
+"""The two ladders: LayerNorm and the matrix product of float32, a kernel for each rung."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+import mlx_norms
+from mlx_norms import ladders
+
+from . import peers
+from .cells import DTYPES, EPS, Cell
+from .contestants import Calls, copies, sets_needed, torch_calls
+
+
+@dataclass(frozen=True)
+class Product:
+    """C = A·B of square float32 matrices."""
+
+    rows: int
+
+    op = "sgemm"
+    dtype = "float32"
+    backward = False
+
+    @property
+    def length(self) -> int:
+        return self.rows
+
+    @property
+    def elements(self) -> int:
+        return self.rows**2
+
+    @property
+    def output_bytes(self) -> int:
+        return 4 * self.elements
+
+    @property
+    def input_bytes(self) -> int:
+        return 8 * self.elements
+
+    @property
+    def moved(self) -> int:
+        return 12 * self.elements
+
+    compulsory = moved
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.rows**3
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return dict.fromkeys(("a", "b"), (self.rows, self.rows))
+
+    def inputs(self) -> list[mx.array]:
+        return [mx.random.normal(shape) for shape in self.shapes().values()]
+
+
+def rungs(cell: Cell | Product) -> list[ladders.Rung]:
+    """Those of the cell's ladder that take its dtype, in order."""
+    ladder = ladders.SGEMM if cell.op == "sgemm" else ladders.LAYER_NORM
+    return [rung for rung in ladder if DTYPES[cell.dtype] in rung.dtypes]
+
+
+def function(cell: Cell | Product, rung: str):
+    """A rung as a function of the cell's arrays."""
+    if cell.op == "sgemm":
+        return lambda a, b: mlx_norms.matmul(a, b, kernel=rung)
+    return lambda x, w, b: mlx_norms.layer_norm(x, w, b, EPS, kernel=rung)
+
+
+def contestants(cell: Cell | Product, peer_names: Iterable[str], *, hot: bool) -> dict:
+    """Contestants by name: the rungs, MLX's own, and those of the peers that have it."""
+    count = sets_needed(cell.input_bytes, hot)
+    sets = copies(cell.inputs(), count)
+    multiplies = cell.op == "sgemm"
+    functions = {rung.name: function(cell, rung.name) for rung in rungs(cell)}
+    if multiplies:
+        functions["mlx"] = mx.matmul
+    elif "mx.fast" in peer_names:
+        functions["mx.fast"] = lambda x, w, b: mx.fast.layer_norm(x, w, b, EPS)
+    found = {name: Calls(f, sets, None, cell.output_bytes) for name, f in functions.items()}
+    for name in peer_names:
+        op = "matmul" if multiplies else cell.op
+        if name != "mx.fast" and (peer := peers.FUNCTIONS[name]().get(op)):
+            found[name] = torch_calls(cell, peer, count)
+    return found
+
+
+def fixes(cell: Cell | Product) -> dict[str, str]:
+    """What each rung fixes, by name."""
+    return {rung.name: rung.fixes for rung in rungs(cell)}

@@ -1,0 +1,164 @@
+"""Counts of what Metal kernels ask of memory and threadgroups, taken on the simulated device.
+
+Times on Metal cannot be told from them, with one exception: a kernel that reads each tensor once
+cannot be faster than the chip's memory moves those bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlx_norms
+
+# GB/s of the memory, by Apple's specifications.
+CHIPS = {"M1": 68, "M1 Max": 400, "M4": 120, "M4 Pro": 273, "M4 Max": 546}
+COLUMNS = ["section", "op", "dtype", "rows", "length", "contestant", "array", "bytes_an_element"]
+COLUMNS += ["bytes_read", "bytes_written", "barriers", "simd_ops", "threadgroup_bytes"]
+COLUMNS += [f"least_us_{name.replace(' ', '_')}" for name in CHIPS]
+BOUND = (
+    "≥ µs is a bound and no measurement: the least time in which the chip's memory, at the GB/s "
+    "that Apple names, moves every array once. It is given for kernels that move no more than that."
+)
+
+
+class NoSimulator(RuntimeError):
+    """The simulated device cannot be had here: a sentence that says what it needs."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one call of a contestant asked for.
+
+    Attributes:
+        bytes: Read and written, by array.
+        of_rows: Of these, those of arrays that are no parameters.
+        barriers, simd_ops: Threadgroup barriers over all threadgroups, and SIMD-group operations.
+        threadgroup_bytes: Of the threadgroup that has most.
+    """
+
+    cell: object
+    contestant: str
+    bytes: dict[str, tuple[int, int]]
+    of_rows: int
+    barriers: int
+    simd_ops: int
+    threadgroup_bytes: int
+
+    @property
+    def one_read(self) -> bool:
+        """Whether each tensor is read or written once."""
+        return self.cell.op != "sgemm" and self.of_rows <= self.cell.moved
+
+    def least_seconds(self, chip: str) -> float:
+        """The least time that the bytes allow which any kernel must move; NaN if more are moved."""
+        if not self.one_read:
+            return math.nan
+        return self.cell.compulsory / (CHIPS[chip] * 1e9)
+
+    def an_element(self, count: float) -> float:
+        return count / self.cell.elements
+
+
+def count(jobs: Iterable[tuple[object, str]]) -> list[Counts]:
+    """The counts of a call of each (cell, contestant): "ours", or the name of a rung.
+
+    Raises:
+        NoSimulator: If there is no checkout, or no compiler, to build the device with.
+        RuntimeError: If it does not build, or if the kernels do not run in it.
+    """
+    jobs = list(jobs)
+    root = checkout()
+    tests = str(root / "tests")
+    sys.path.insert(0, tests)
+    try:
+        from hostmetal.build import HostBuild, MissingCompiler
+    except ImportError as error:
+        raise NoSimulator(
+            f"the simulated Metal device needs {error.name}: type  pip install '.[cpu,test]'  in "
+            f"{root}"
+        ) from None
+    finally:
+        sys.path.remove(tests)
+    try:
+        build = HostBuild()
+    except MissingCompiler as error:
+        raise NoSimulator(str(error)) from None
+    build.compile()
+    described = [
+        {"op": c.op, "dtype": c.dtype, "rows": c.rows, "length": c.length, "backward": c.backward}
+        | {"contestant": contestant}
+        for c, contestant in jobs
+    ]
+    done = build.python(
+        *(str(root / "tests" / "counts.py"), "--cells"),
+        environment={"MLX_NORMS_SELF_CHECK": "0"},  # its launches are not the ops'
+        capture_output=True,
+        text=True,
+        input=json.dumps(described),
+    )
+    if done.returncode != 0:
+        raise RuntimeError(done.stdout + done.stderr)
+    found = json.loads(done.stdout)
+    return [Counts(*job, **counts) for job, counts in zip(jobs, found, strict=True)]
+
+
+def checkout() -> Path:
+    """The folder of the repository: the package's, or the working directory or one around it.
+
+    Raises:
+        NoSimulator: If it is none of these.
+    """
+    packages = [Path(folder).parent for folder in mlx_norms.__path__]
+    here = Path.cwd()
+    for folder in (*packages, here, *here.parents):
+        if (folder / "tests" / "hostmetal" / "build.py").exists():
+            return folder
+    raise NoSimulator(
+        "the simulated Metal device is in the tests of mlx_norms' repository: run this in a "
+        "checkout, where tests/hostmetal is, with clang++ 16 or newer installed"
+    )
+
+
+def table(found: list[Counts], title: str):
+    """The counts as a table for the terminal."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(title), title_justify="left")
+    for heading in ("op", "dtype", "shape", "contestant", "B/element by array"):
+        table.add_column(heading, no_wrap=heading != "B/element by array")
+    bounds = any(counts.one_read for counts in found)
+    headings = ["B/element", "barriers a row", "SIMD ops a row", "threadgroup B"]
+    for heading in headings + [f"{name} ≥ µs" for name in CHIPS] * bounds:
+        table.add_column(heading, justify="right")
+    for counts in found:
+        cell = counts.cell
+        arrays = {name: counts.an_element(sum(both)) for name, both in counts.bytes.items()}
+        least = [counts.least_seconds(chip) * 1e6 for chip in CHIPS]
+        table.add_row(
+            *(cell.op, cell.dtype, f"{cell.rows}x{cell.length}", counts.contestant),
+            ", ".join(f"{name} {share:.3g}" for name, share in arrays.items() if share),
+            f"{sum(arrays.values()):.3g}",
+            f"{counts.barriers / cell.rows:.3g}",
+            f"{counts.simd_ops / cell.rows:.3g}",
+            str(counts.threadgroup_bytes),
+            *(["" if math.isnan(us) else f"{us:.3g}" for us in least] if bounds else []),
+        )
+    return table
+
+
+def rows(section: str, found: Iterable[Counts]) -> Iterable[dict[str, object]]:
+    """The lines of a CSV file: one an array."""
+    for counts in found:
+        cell = counts.cell
+        for array, (read, written) in counts.bytes.items():
+            values = (section, cell.op, cell.dtype, cell.rows, cell.length, counts.contestant)
+            values += (array, counts.an_element(read + written), read, written, counts.barriers)
+            values += (counts.simd_ops, counts.threadgroup_bytes)
+            values += tuple(counts.least_seconds(chip) * 1e6 for chip in CHIPS)
+            yield dict(zip(COLUMNS, values, strict=True))

@@ -1,0 +1,113 @@
+"""A measured figure, and the CSV files that figures go to."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TextIO
+
+from mlx_norms import timing
+
+COLUMNS = ["section", "op", "dtype", "rows", "length", "contestant", "method", "inputs", "sets"]
+COLUMNS += ["us", "us_lower", "us_upper", "gbps", "gflops", "bytes_an_element", "of_copy"]
+COLUMNS += ["of_peak", "over_baseline", "copy_gbps", "peak_gflops", "rounds", "calls"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one contestant did at one shape.
+
+    Attributes:
+        section: The bench's subcommand.
+        rows, length: Of the op; of a matrix product, those of its square matrices.
+        method: The clock: "events" or "evals".
+        inputs: Where they were, in "memory" or in the "cache"; sets of them were taken in turn.
+        seconds: A call's.
+        moved: Bytes that a call reads and writes, each tensor counted once.
+        flops: Operations of a call.
+        elements: Of the op's input or of the product, for bytes an element.
+        copy: Bytes a second of a copy in the same run.
+        peak: Operations a second of MLX's own matmul in the same run, where it was measured.
+        baseline: The time of mx.fast, or of MLX's matmul, over this one, round by round.
+        fixes: What a rung of a ladder fixes.
+    """
+
+    section: str
+    op: str
+    dtype: str
+    rows: int
+    length: int
+    contestant: str
+    method: str
+    inputs: str
+    sets: int
+    seconds: timing.Samples
+    moved: int
+    flops: int
+    elements: int
+    copy: float
+    peak: float | None
+    calls: int
+    baseline: timing.Samples | None = None
+    fixes: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second."""
+        return self.moved / self.seconds.median
+
+    @property
+    def flop_rate(self) -> float:
+        return self.flops / self.seconds.median
+
+    @property
+    def bytes_an_element(self) -> float:
+        return self.moved / self.elements
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether operations are what it is measured by, not bytes."""
+        return self.op == "sgemm"
+
+    def values(self) -> dict[str, object]:
+        """By the names of COLUMNS."""
+        lower, upper = self.seconds.quartiles
+        return {
+            **{name: getattr(self, name) for name in COLUMNS[:9]},
+            "us": self.seconds.median * 1e6,
+            "us_lower": lower * 1e6,
+            "us_upper": upper * 1e6,
+            "gbps": self.rate / 1e9,
+            "gflops": self.flop_rate / 1e9 if self.multiplies else "",
+            "bytes_an_element": self.bytes_an_element,
+            "of_copy": self.rate / self.copy,
+            "of_peak": self.flop_rate / self.peak if self.multiplies and self.peak else "",
+            "over_baseline": self.baseline.median if self.baseline else "",
+            "copy_gbps": self.copy / 1e9,
+            "peak_gflops": self.peak / 1e9 if self.peak else "",
+            "rounds": len(self.seconds.values),
+            "calls": self.calls,
+        }
+
+
+class CsvFile:
+    """Rows of figures, each with the facts they depend on, written while the run goes on."""
+
+    def __init__(self, file: TextIO, columns: Iterable[str], facts: Mapping[str, str]) -> None:
+        self._file = file
+        self._facts = facts
+        self._writer = csv.DictWriter(file, [*columns, *facts], lineterminator="\n")
+        self._writer.writeheader()
+
+    def write(self, values: Mapping[str, object]) -> None:
+        row = {key: _text(value) for key, value in values.items()}
+        self._writer.writerow({**row, **self._facts})
+        self._file.flush()
+
+
+def _text(value: object) -> object:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.5g}"
+    return value

@@ -1,0 +1,74 @@
+"""The host's cost of each of the first hundred calls of a contestant, as one after another starts.
+
+The first call compiles kernels or builds what is cached. In the steady state the host builds a
+graph and hands it over. Once as many calls are under way as MLX allows, each has to wait for one
+that ends: back-pressure, at the device's pace.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+CALLS = 100
+COLUMNS = ["section", "op", "dtype", "rows", "length", "contestant", "call", "host_us"]
+_SETTLED = slice(1, 6)  # after what compiles, before any call can wait
+_WAITS = 5.0  # times the settled calls
+_LEAST = 3  # calls that wait, so that one slow call is none
+_A_LINE = 10
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Seconds of the host for each call, in order."""
+
+    seconds: tuple[float, ...]
+
+    @property
+    def pressed_from(self) -> int | None:
+        """The number of the first call that waits for the device, None if hardly any does.
+
+        A call waits if it takes several times as long as the first ones after the first. Those
+        after it may not: one wait can make room for several calls.
+        """
+        limit = _WAITS * statistics.median(self.seconds[_SETTLED])
+        waiting = [i for i, second in enumerate(self.seconds) if i and second > limit]
+        return waiting[0] + 1 if len(waiting) >= _LEAST else None
+
+    @property
+    def steady(self) -> float:
+        """The median of the calls between the first and those that wait."""
+        end = self.pressed_from
+        return statistics.median(self.seconds[1 : end - 1 if end and end > 2 else None])
+
+    @property
+    def pressed(self) -> float | None:
+        """The mean of the calls from the first that waits: the device's pace."""
+        start = self.pressed_from
+        return statistics.fmean(self.seconds[start - 1 :]) if start else None
+
+    def lines(self, name: str) -> Iterator[str]:
+        """What is printed: the calls, and what they tell."""
+        yield f"{name}: µs of the host for each of the first {len(self.seconds)} calls"
+        for first in range(0, len(self.seconds), _A_LINE):
+            part = self.seconds[first : first + _A_LINE]
+            yield f"{first + 1:5}: " + " ".join(f"{second * 1e6:8.1f}" for second in part)
+        yield f"  first call, with what it compiles: {self.seconds[0] * 1e6:.1f} µs"
+        yield f"  steady state: {self.steady * 1e6:.1f} µs"
+        if (start := self.pressed_from) is None:
+            yield "  back-pressure: none in these calls"
+        else:
+            yield f"  back-pressure: from call {start}, {self.pressed * 1e6:.1f} µs on average"
+
+
+def trace(start: Callable[[], object], wait: Callable[[], None], calls: int = CALLS) -> Trace:
+    """Time the start of each of ``calls`` calls; their results live until the end."""
+    seconds, alive = [], []
+    for _ in range(calls):
+        begin = time.perf_counter()
+        alive.append(start())
+        seconds.append(time.perf_counter() - begin)
+    wait()
+    return Trace(tuple(seconds))

@@ -1,0 +1,177 @@
+"""Time the norms, the ladders' kernels or a model here, against mx.fast and a copy.
+
+All contestants take turns in one run, and are held against a copy (or, where operations count,
+MLX's own matmul) that is measured in it. GB/s and bytes an element count each tensor of x's shape
+once. Times are medians, with quartiles. On CUDA they are the device's, between events around many
+independent calls; elsewhere, where MLX shows none to Python, as on Metal, the host's for evaluating
+many calls together. Inputs are taken from several sets in turn, twice as large together as the last
+cache (Linux names its size, as CUDA's driver does that of the L2 cache; on Apple's chips, which do
+not, it is taken as 96 MiB).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+
+import mlx.core as mx
+
+from ..bench import peers
+from ..bench.cells import DTYPES, LADDER_OPS, OPS
+from . import CommandError
+
+_HELP = {
+    "norm": "the norms: rms, layer, with a residual, per head, queries with keys",
+    "backward": "their gradients for every input, the forward evaluated before",
+    "ladder": "the kernels of the LayerNorm and the matrix product ladder, on a GPU",
+    "model": "a language model of mlx_lm, stock against patched",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "python -m mlx_norms bench WHAT --help lists the options of each."
+    subparsers = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    for what, summary in _HELP.items():
+        subparser = subparsers.add_parser(
+            what,
+            help=summary,
+            description=f"Time {summary}. {' '.join(__doc__.splitlines()[2:])}",
+        )
+        _add_output(subparser)
+        if what == "model":
+            _add_model(subparser)
+        else:
+            _add_grid(subparser, what)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--csv", metavar="FILE", help="write the figures, with device and versions")
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="draw time against rows and a roofline (of a model: against the prompt's length)",
+    )
+    parser.add_argument("--rounds", metavar="N", type=int, default=9, help="samples of each (9)")
+    parser.add_argument(
+        "--trace",
+        action="store_true",
+        help="instead of times, print the host's cost of each of the first hundred calls, in which "
+        "compilation, steady state and back-pressure show",
+    )
+    parser.add_argument(
+        "--capture",
+        metavar="FILE.gputrace",
+        help="instead of times, put a few calls of each into a Metal GPU capture; needs a Mac, and "
+        "MTL_CAPTURE_ENABLED=1 in the environment",
+    )
+
+
+def _add_grid(parser: argparse.ArgumentParser, what: str) -> None:
+    ops = LADDER_OPS if what == "ladder" else OPS
+    parser.add_argument(
+        "--backend",
+        default="auto",
+        help="cpu, gpu, or metal-sim: instead of times, the counts of the simulated Metal device, "
+        "and for kernels that read each tensor once a lower bound on an M1 to M4 (needs a checkout "
+        "and clang); by default MLX's default device",
+    )
+    parser.add_argument("--ops", metavar="NAMES", help=f"some of {','.join(ops)}")
+    parser.add_argument("--rows", metavar="NUMBERS", help="numbers of rows, such as 32,1024")
+    parser.add_argument("--lengths", metavar="NUMBERS", help="lengths of rows")
+    parser.add_argument("--dtypes", metavar="NAMES", help=f"some of {','.join(DTYPES)}")
+    if what == "ladder":
+        parser.add_argument("--sizes", metavar="NUMBERS", help="rows and columns of the matrices")
+    parser.add_argument(
+        "--peers",
+        metavar="NAMES",
+        default="mx.fast",
+        help=f"contestants besides ours, of {','.join(peers.NAMES)} (mx.fast)",
+    )
+    parser.add_argument(
+        "--hot",
+        action="store_true",
+        help="keep the inputs in the cache, with one set of them: a rate above the memory's is the "
+        "cache's",
+    )
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", metavar="MODEL", help="what mlx_lm.load can load, or tiny:NAME, as for compare"
+    )
+    parser.add_argument("--backend", default="auto", help="cpu or gpu; MLX's default device")
+    parser.add_argument(
+        "--prompts", metavar="NUMBERS", default="128", help="tokens to prefill, such as 32,512"
+    )
+    parser.add_argument("--tokens", metavar="N", type=int, default=64, help="tokens to decode (64)")
+
+
+def run(args: argparse.Namespace) -> int:
+    simulated = args.backend == "metal-sim" and args.what != "model"
+    _check(args, simulated)
+    from ..bench import command
+
+    before = mx.default_device()
+    mx.set_default_device(_device(args))
+    try:
+        mx.random.seed(0)
+        with contextlib.ExitStack() as stack:
+            command.Bench(args, stack).run()
+    finally:
+        mx.set_default_device(before)
+    return 0
+
+
+def _check(args: argparse.Namespace, simulated: bool) -> None:
+    """Say what is wrong with the arguments, before anything takes time."""
+    if args.rounds < 1:
+        raise CommandError(f"--rounds must be at least 1, got {args.rounds}.")
+    if args.what == "model" and args.tokens < 2:
+        raise CommandError(f"--tokens must be at least 2, got {args.tokens}.")
+    ways = ["--trace"] * args.trace + ["--capture"] * bool(args.capture)
+    ways += ["--backend metal-sim"] * simulated
+    if len(ways) > 1:
+        raise CommandError(f"{ways[0]} and {ways[1]} exclude each other.")
+    if args.plot and ways:
+        raise CommandError(f"--plot draws times, and {ways[0]} takes none.")
+    if args.csv and args.capture:
+        raise CommandError("--csv has nothing to write with --capture.")
+    if simulated and args.hot:
+        raise CommandError("--hot is about time, and --backend metal-sim counts.")
+    for option in ("csv", "plot"):
+        folder = os.path.dirname(os.path.abspath(getattr(args, option) or ""))
+        if not os.path.isdir(folder):
+            raise CommandError(f"--{option} {getattr(args, option)}: there is no folder {folder}.")
+    _need("rich", "bench")
+    if args.plot:
+        _need("matplotlib", "bench --plot")
+    if args.what == "model":
+        _need("mlx_lm", "bench model", "mlx-lm")
+
+
+def _need(module: str, what: str, package: str | None = None) -> None:
+    try:
+        __import__(module)
+    except ImportError:
+        raise CommandError(
+            f"{what} needs a package: type  pip install {package or module}"
+        ) from None
+
+
+def _device(args: argparse.Namespace) -> mx.Device:
+    has_gpu = mx.metal.is_available() or mx.cuda.is_available()
+    names = {"auto": mx.default_device(), "cpu": mx.cpu, "metal-sim": mx.cpu, "gpu": mx.gpu}
+    if args.what == "model":
+        del names["metal-sim"]
+    if args.backend not in names:
+        raise CommandError(f"--backend {args.backend!r} is none of {', '.join(names)}.")
+    if args.backend == "gpu" and not has_gpu:
+        raise CommandError("--backend gpu: MLX has no GPU here.")
+    device = names[args.backend]
+    if args.what == "ladder" and device == mx.cpu and args.backend != "metal-sim":
+        raise CommandError(
+            "The rungs of the ladders are GPU kernels, and this is the CPU: --backend metal-sim "
+            "counts what they do."
+        )
+    return device

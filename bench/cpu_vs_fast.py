@@ -17,123 +17,59 @@ The script starts itself again with glibc's malloc told to keep freed memory (ma
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import contest
-import machine
 import mlx.core as mx
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-import mlx_norms
 from mlx_norms import timing
+from mlx_norms.bench import machine
+from mlx_norms.bench.cells import DTYPES, OPS, Cell
+from mlx_norms.bench.results import CsvFile
 
-DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
+NORMS = ("rms", "layer", "add_rms", "add_layer")
 EDGES = [32, 64, 128, 256, 512, 1024, 4096, 8192]
 LENGTHS = [1, 2, *(edge + off for edge in EDGES for off in (-1, 0, 1)), 65536]
 ROWS = [1, 3, 513]
 QUICK_LENGTHS = [1, 33, 1023, 4096]
 QUICK_ROWS = [3, 513]
 MOST_ROWS_UP_TO = 8193  # longer rows are timed with fewer of them
-EPS = 1e-5
 WORST = 20
 
-
-@dataclass(frozen=True)
-class Op:
-    """An operation as ours and as mx.fast's, both functions of the arrays that ``inputs`` names."""
-
-    inputs: tuple[str, ...]
-    ours: Callable[..., object]
-    fast: Callable[..., object]
+COLUMNS = ["op", "dtype", "rows", "length", "fast_us", "ours_us", "copy_us"]
+COLUMNS += ["fast_over_ours", "lower_quartile", "upper_quartile", "of_copy", "rounds"]
 
 
-def fast_add_rms(x, residual, weight):
-    total = x + residual
-    return mx.fast.rms_norm(total, weight, EPS), total
+def name(cell: Cell) -> str:
+    return f"{cell.label} vjp" if cell.backward else cell.label
 
 
-def fast_add_layer(x, residual, weight, bias):
-    total = x + residual
-    return mx.fast.layer_norm(total, weight, bias, EPS), total
-
-
-OPS = {
-    "rms": Op(
-        ("x", "weight"),
-        lambda x, w: mlx_norms.rms_norm(x, w, EPS),
-        lambda x, w: mx.fast.rms_norm(x, w, EPS),
-    ),
-    "layer": Op(
-        ("x", "weight", "bias"),
-        lambda x, w, b: mlx_norms.layer_norm(x, w, b, EPS),
-        lambda x, w, b: mx.fast.layer_norm(x, w, b, EPS),
-    ),
-    "add+rms": Op(
-        ("x", "residual", "weight"),
-        lambda x, r, w: mlx_norms.add_rms_norm(x, r, w, EPS),
-        fast_add_rms,
-    ),
-    "add+layer": Op(
-        ("x", "residual", "weight", "bias"),
-        lambda x, r, w, b: mlx_norms.add_layer_norm(x, r, w, b, EPS),
-        fast_add_layer,
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What is timed against what, at one shape and dtype."""
-
-    op: str
-    backward: bool
-    dtype: str
-    rows: int
-    length: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.op} vjp" if self.backward else self.op
-
-    def contestants(self) -> dict[str, Callable[[], object]]:
-        op = OPS[self.op]
-        inputs = self._arrays(op.inputs)
-        outputs = inputs[: 2 if "residual" in op.inputs else 1]  # of their shapes
-        if self.backward:
-            cotangents = [self._random(output.shape) for output in outputs]
-            mx.eval(inputs, cotangents)
-            calls = {
-                "ours": lambda: mx.vjp(op.ours, inputs, cotangents)[1],
-                "fast": lambda: mx.vjp(op.fast, inputs, cotangents)[1],
-            }
-            # The gradients of x and residual are the same one.
-            gradients = inputs[len(outputs) - 1 :]
-            moved = [*inputs, *cotangents, *gradients]
-        else:
-            mx.eval(inputs)
-            calls = {"ours": lambda: op.ours(*inputs), "fast": lambda: op.fast(*inputs)}
-            moved = [*inputs, *outputs]
-        floats = mx.random.normal((-(-sum(array.nbytes for array in moved) // 8),))
-        mx.eval(floats)
-        return {**calls, "copy": lambda: mx.abs(floats)}
-
-    def _arrays(self, names: tuple[str, ...]) -> list[mx.array]:
-        shapes = {
-            "x": (self.rows, self.length),
-            "residual": (self.rows, self.length),
-            "weight": (self.length,),
-            "bias": (self.length,),
+def contestants(cell: Cell) -> dict[str, Callable[[], object]]:
+    op, inputs = OPS[cell.op], cell.inputs()
+    outputs = inputs[: 2 if cell.adds else 1]  # of their shapes
+    mx.eval(inputs)
+    if cell.backward:
+        cotangents = cell.cotangents()
+        mx.eval(cotangents)
+        calls = {
+            "ours": lambda: mx.vjp(op.ours, inputs, cotangents)[1],
+            "fast": lambda: mx.vjp(op.fast, inputs, cotangents)[1],
         }
-        return [self._random(shapes[name]) for name in names]
-
-    def _random(self, shape: tuple[int, ...]) -> mx.array:
-        return mx.random.normal(shape).astype(DTYPES[self.dtype])
+        # The gradients of x and residual are the same one.
+        gradients = inputs[len(outputs) - 1 :]
+        moved = [*inputs, *cotangents, *gradients]
+    else:
+        calls = {"ours": lambda: op.ours(*inputs), "fast": lambda: op.fast(*inputs)}
+        moved = [*inputs, *outputs]
+    floats = mx.random.normal((-(-sum(array.nbytes for array in moved) // 8),))
+    mx.eval(floats)
+    return {**calls, "copy": lambda: mx.abs(floats)}
 
 
 @dataclass(frozen=True)
@@ -160,9 +96,9 @@ class Result:
 
 def cells(lengths: list[int], rows: list[int]) -> list[Cell]:
     return [
-        Cell(op, backward, dtype, row_count, length)
+        Cell(op, dtype, row_count, length, backward)
         for op, backward, dtype, length, row_count in itertools.product(
-            OPS, (False, True), DTYPES, lengths, rows
+            NORMS, (False, True), DTYPES, lengths, rows
         )
         if length <= MOST_ROWS_UP_TO or row_count < max(ROWS)
     ]
@@ -170,12 +106,12 @@ def cells(lengths: list[int], rows: list[int]) -> list[Cell]:
 
 def ratio_tables(results: list[Result]) -> Iterator[Table]:
     """A table of ratios by length and number of rows for each op and dtype."""
-    for (name, dtype), group in itertools.groupby(
-        results, key=lambda result: (result.cell.name, result.cell.dtype)
+    for (op, dtype), group in itertools.groupby(
+        results, key=lambda result: (name(result.cell), result.cell.dtype)
     ):
         by_shape = {(result.cell.length, result.cell.rows): result for result in group}
         rows = sorted({row_count for _, row_count in by_shape})
-        table = Table(title=f"{name}, {dtype}", title_justify="left")
+        table = Table(title=f"{op}, {dtype}", title_justify="left")
         table.add_column("length", justify="right")
         for row_count in rows:
             table.add_column(f"fast/ours, {row_count} rows", justify="right")
@@ -205,7 +141,7 @@ def worst_table(results: list[Result]) -> Table:
     for result in sorted(results, key=lambda result: result.speedup.median)[:WORST]:
         cell = result.cell
         table.add_row(
-            cell.name,
+            name(cell),
             cell.dtype,
             str(cell.rows),
             str(cell.length),
@@ -219,22 +155,14 @@ def worst_table(results: list[Result]) -> Table:
 
 
 def write_csv(path: str, results: list[Result]) -> None:
-    about = machine.facts()
     with open(path, "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(
-            ["op", "dtype", "rows", "length", "fast_us", "ours_us", "copy_us"]
-            + ["fast_over_ours", "lower_quartile", "upper_quartile", "of_copy", "rounds", *about]
-        )
+        writer = CsvFile(file, COLUMNS, machine.facts())
         for result in results:
             cell, seconds = result.cell, result.seconds
-            times = [f"{seconds[n].median * 1e6:.4g}" for n in ("fast", "ours", "copy")]
+            times = [seconds[of].median * 1e6 for of in ("fast", "ours", "copy")]
             ratios = [result.speedup.median, *result.speedup.quartiles, result.of_copy]
-            writer.writerow(
-                [cell.name, cell.dtype, cell.rows, cell.length, *times]
-                + [f"{ratio:.4g}" for ratio in ratios]
-                + [len(seconds["ours"].values), *about.values()]
-            )
+            values = [name(cell), cell.dtype, cell.rows, cell.length, *times, *ratios]
+            writer.write(dict(zip(COLUMNS, [*values, len(seconds["ours"].values)], strict=True)))
 
 
 def main() -> int:
@@ -261,7 +189,7 @@ def main() -> int:
     todo = cells(QUICK_LENGTHS, QUICK_ROWS) if args.quick else cells(LENGTHS, ROWS)
     progress = Console(stderr=True)
     results = [
-        Result(cell, contest.hold(cell.contestants()))
+        Result(cell, contest.hold(contestants(cell)))
         for cell in track(todo, "measuring", console=progress, disable=not progress.is_terminal)
     ]
 

@@ -10,26 +10,26 @@ csrc/plan/geometry.cpp chooses. The best of a row, and what is within 1 % of it,
 from __future__ import annotations
 
 import argparse
-import csv
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import contestants as norms
-import machine
 import mlx.core as mx
-from contestants import Cell
-from gpu_speed import driver_version
-from kernel_times import Clock, Trace
+from kernel_times import Clock, Trace, calls_past_cache
 from rich.console import Console
 from rich.table import Table
 
 from mlx_norms import _ext
+from mlx_norms.bench import machine
+from mlx_norms.bench.cells import DTYPES as MLX_DTYPES
+from mlx_norms.bench.cells import Cell
+from mlx_norms.bench.contestants import contestants
+from mlx_norms.bench.results import CsvFile
 
 KERNELS = Path(__file__).parents[1] / "kernels"
-OPS = {"norm": ("rms", "layer", "add+rms"), "norm_vjp": ("rms", "layer")}
-DTYPES = {2: "bf16", 4: "f32"}
+OPS = {"norm": ("rms", "layer", "add_rms"), "norm_vjp": ("rms", "layer")}
+DTYPES = {2: "bfloat16", 4: "float32"}
 LENGTHS = (64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 5120, 8192, 12288, 16384, 32768)
 VECTOR_BYTES = 16
 THREADS = 32
@@ -37,16 +37,15 @@ TENSOR_BYTES = 1 << 28  # several times the L2 cache
 BY_TABLE = 0
 CLOSE = 0.99
 
+COLUMNS = ["kernel", "op", "item_size", "length", "rows", "vectors", "gbps", "of_best", "best"]
+COLUMNS += ["method"]
+
 
 @dataclass(frozen=True)
 class Candidate:
     kernel: str
     cell: Cell
     vectors: int
-
-    @property
-    def moved(self) -> int:
-        return self.cell.moved if self.kernel == "norm" else self.cell.moved_backward
 
 
 def instantiated(kernel: str) -> dict[int, list[int]]:
@@ -60,7 +59,7 @@ def instantiated(kernel: str) -> dict[int, list[int]]:
 
 def candidates(kernel: str, cell: Cell) -> list[Candidate]:
     """Those in which a row is not already one SIMD-group's with half as many."""
-    width = VECTOR_BYTES // norms.DTYPES[cell.dtype].size
+    width = VECTOR_BYTES // MLX_DTYPES[cell.dtype].size
     row_vectors = -(-cell.length // width)
     different = [v for v in instantiated(kernel)[width] if v == 1 or v * THREADS < 2 * row_vectors]
     return [Candidate(kernel, cell, v) for v in (BY_TABLE, *different)]
@@ -73,10 +72,10 @@ def sweep(clock: Clock, kernel: str, cells: list[Cell], calls: int | None) -> li
     for cell in cells:
         if mx.get_cache_memory() > 16 << 30:
             mx.clear_cache()
-        ours = norms.contestants(cell, backward=backward)["ours"]
+        ours = contestants(cell)["ours"]
         for candidate in candidates(kernel, cell):
             _ext.set_vectors(backward, candidate.vectors)
-            clock.measure(candidate, ours, calls or cell.calls)
+            clock.measure(candidate, ours, calls or calls_past_cache(cell))
             measured.append(candidate)
         _ext.set_vectors(backward, BY_TABLE)
     return measured
@@ -90,8 +89,8 @@ def table_of(kernel: str, rates: dict[Candidate, float]) -> Table:
     for cell, row in by_cell(rates).items():
         best = max(row.values())
         texts = [_marked(row.get(v), best) for v in (BY_TABLE, *vectors)]
-        item_size = norms.DTYPES[cell.dtype].size
-        table.add_row(cell.op, str(item_size), str(cell.length), *texts)
+        item_size = MLX_DTYPES[cell.dtype].size
+        table.add_row(cell.label, str(item_size), str(cell.length), *texts)
     return table
 
 
@@ -124,37 +123,36 @@ def main() -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=120)
-    facts = machine.facts() | {"driver": driver_version()}
+    facts = machine.facts() | {"driver": machine.driver_version()}
     console.print(", ".join(f"{key} {value}" for key, value in facts.items()))
     tensor_bytes = 1 << 16 if tiny else TENSOR_BYTES
 
     lines = []
     for kernel in args.kernel or OPS:
         cells = [
-            Cell(op, dtype, max(1, tensor_bytes // (length * size)), length)
+            Cell(op, dtype, max(1, tensor_bytes // (length * size)), length, kernel == "norm_vjp")
             for op in OPS[kernel]
             for size, dtype in DTYPES.items()
             for length in args.length or LENGTHS
         ]
         with Clock(not tiny and Trace.available()) as clock:
             measured = sweep(clock, kernel, cells, 2 if tiny else None)
-        rates = {c: c.moved / clock.times[c].together / 1e9 for c in measured if c in clock.times}
+        rates = {
+            c: c.cell.moved / clock.times[c].together / 1e9 for c in measured if c in clock.times
+        }
         console.print(table_of(kernel, rates))
         best = {cell: max(row.values()) for cell, row in by_cell(rates).items()}
         lines += [
-            [kernel, c.cell.op, norms.DTYPES[c.cell.dtype].size, c.cell.length, c.cell.rows]
+            [kernel, c.cell.label, MLX_DTYPES[c.cell.dtype].size, c.cell.length, c.cell.rows]
             + [c.vectors or "table", f"{rate:.1f}", f"{rate / best[c.cell]:.4f}"]
-            + ["best" if rate == best[c.cell] else "", clock.times[c].method, *facts.values()]
+            + ["best" if rate == best[c.cell] else "", clock.times[c].method]
             for c, rate in rates.items()
         ]
     if args.csv:
         with open(args.csv, "w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(
-                ["kernel", "op", "item_size", "length", "rows", "vectors", "gbps", "of_best"]
-                + ["best", "method", *facts]
-            )
-            writer.writerows(lines)
+            writer = CsvFile(file, COLUMNS, facts)
+            for line in lines:
+                writer.write(dict(zip(COLUMNS, line, strict=True)))
     return 0
 
 

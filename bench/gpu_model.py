@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
 import sys
 import time
 from collections.abc import Callable
 
 import llama
-import machine
 import mlx.core as mx
 import mlx.nn
-from gpu_speed import driver_version
 from rich.console import Console
 from rich.table import Table
 
 import mlx_norms
 from mlx_norms import timing
+from mlx_norms.bench import machine
+from mlx_norms.bench.results import CsvFile
 from mlx_norms.commands.compare import relative_difference
 
 SIDES = {"stock": contextlib.nullcontext, "patched": mlx_norms.patched}
@@ -127,7 +126,7 @@ def main() -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=140)
-    facts = machine.facts() | {"driver": driver_version()}
+    facts = machine.facts() | {"driver": machine.driver_version()}
     console.print(", ".join(f"{key} {value}" for key, value in facts.items()))
     shapes = TINY if args.device == "cpu" else llama.Shapes()
     if args.layers:
@@ -164,18 +163,17 @@ def main() -> int:
                 figures = (samples.median, *samples.quartiles, ratio.median, *ratio.quartiles)
                 about = (len(samples.values), "bit-equal" if same else "differ", difference)
                 rows.append(
-                    [name, phase, side, *(f"{figure:.5g}" for figure in figures), *about]
+                    [name, phase, side, *figures, *about]
                     + [report.fused, source, shapes.num_hidden_layers, args.prompt]
-                    + list(facts.values())
                 )
         del model, of_side
         mx.clear_cache()
     console.print(table)
     if args.csv:
         with open(args.csv, "w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([*COLUMNS, *facts])
-            writer.writerows(rows)
+            writer = CsvFile(file, COLUMNS, facts)
+            for row in rows:
+                writer.write(dict(zip(COLUMNS, row, strict=True)))
     return 0
 
 

@@ -23,30 +23,29 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
 import gc
-import importlib.metadata
 import itertools
 import math
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import contestants as norms
-import device_copy
-import machine
 import mlx.core as mx
-from contestants import Cell
-from kernel_times import Clock, Trace
+from kernel_times import Clock, Trace, calls_past_cache
 from rich.console import Console
 from rich.table import Table
 
 from mlx_norms import timing
+from mlx_norms.bench import clocks, device_copy, machine
+from mlx_norms.bench import contestants as norms
+from mlx_norms.bench import peers as others
+from mlx_norms.bench.cells import Cell
+from mlx_norms.bench.results import CsvFile
 
-OPS = ("rms", "layer", "add+rms")
+OPS = ("rms", "layer", "add_rms")
+DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 LARGE = ((32768, 4096), (8192, 8192), (4096, 16384))
 SHORT = (8192, 768)
 GRID_ROWS = (1, 32, 512, 4096, 32768)
@@ -73,17 +72,16 @@ class Run:
     tiny: bool
     peers: list[str]
     rounds: int
-    writer: csv.DictWriter | None = None
-    file: object = None
+    writer: CsvFile | None = None
     facts: dict[str, str] = field(default_factory=dict)
     copies: dict[int, float] = field(default_factory=dict)
 
-    def cells(self, shapes, ops=OPS) -> list[Cell]:
+    def cells(self, shapes, ops=OPS, backward=False) -> list[Cell]:
         if self.tiny:
             shapes = dict.fromkeys((min(rows, 16), min(length, 96)) for rows, length in shapes)
         found = [
-            Cell(op, dtype, rows, length)
-            for op, dtype, (rows, length) in itertools.product(ops, norms.DTYPES, shapes)
+            Cell(op, dtype, rows, length, backward)
+            for op, dtype, (rows, length) in itertools.product(ops, DTYPES, shapes)
         ]
         return found[::5] if self.tiny else found
 
@@ -92,10 +90,8 @@ class Run:
             return
         row = dict(section=section, **values)
         if cell is not None:
-            row |= dict(op=cell.op, dtype=cell.dtype, rows=cell.rows, length=cell.length)
-        row = {k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()}
-        self.writer.writerow(row | self.facts)
-        self.file.flush()
+            row |= dict(op=cell.label, dtype=DTYPES[cell.dtype], rows=cell.rows, length=cell.length)
+        self.writer.write(row)
 
     def copy_rate(self, size: int) -> float:
         """Bytes a second that a copy of ``size`` bytes reads and writes."""
@@ -120,12 +116,11 @@ class Run:
         return self.copy_rate(COPY_BYTES >> 10 if self.tiny else COPY_BYTES)
 
 
-def kernel_section(run: Run, section: str, cells: list[Cell], *, backward: bool) -> None:
+def kernel_section(run: Run, section: str, cells: list[Cell]) -> None:
     """The sections kernels and backward."""
-    moved = {c: c.moved_backward if backward else c.moved for c in cells}
     copy = run.copy
-    same_size = {size: run.copy_of(size) for size in dict.fromkeys(moved.values())}
-    measured = kernel_times(run, cells, backward)
+    same_size = {size: run.copy_of(size) for size in dict.fromkeys(c.moved for c in cells)}
+    measured = kernel_times(run, cells)
 
     table = Table(title=f"{section}: GB/s and share of the copy", title_justify="left")
     for heading in ("op", "dtype", "shape"):
@@ -135,13 +130,13 @@ def kernel_section(run: Run, section: str, cells: list[Cell], *, backward: bool)
         table.add_column(heading, justify="right")
     missed = []
     for cell in cells:
-        target = _target(cell, backward)
+        target = _target(cell)
         rates = {}
         for name in names:
             if (seconds := measured.get((cell, name))) is None:
                 continue
-            rates[name] = rate = moved[cell] / seconds.together
-            alone = moved[cell] / seconds.alone / copy if seconds.alone else ""
+            rates[name] = rate = cell.moved / seconds.together
+            alone = cell.moved / seconds.alone / copy if seconds.alone else ""
             run.write(
                 section,
                 cell,
@@ -153,17 +148,17 @@ def kernel_section(run: Run, section: str, cells: list[Cell], *, backward: bool)
                 of_copy=rate / copy,
                 of_copy_alone=alone,
                 copy_gbps=copy / 1e9,
-                same_size_copy_gbps=same_size[moved[cell]] / 1e9,
+                same_size_copy_gbps=same_size[cell.moved] / 1e9,
                 kernels_a_call=seconds.kernels if seconds.kernels else "",
             )
         ours = measured[cell, "ours"]
         share = rates["ours"] / copy
         if share < target:
             missed.append(cell)
-        alone = f"{moved[cell] / ours.alone / copy:.1%}" if ours.alone else ""
+        alone = f"{cell.moved / ours.alone / copy:.1%}" if ours.alone else ""
         table.add_row(
-            cell.op,
-            cell.dtype,
+            cell.label,
+            DTYPES[cell.dtype],
             f"{cell.rows}x{cell.length}",
             *(f"{rates[name] / 1e9:.0f}" if name in rates else "" for name in names),
             _red_if(share < target, f"{share:.1%}"),
@@ -176,36 +171,36 @@ def kernel_section(run: Run, section: str, cells: list[Cell], *, backward: bool)
     run.console.print(f"{section}: {len(missed)} of {len(cells)} cells are under their target.")
 
 
-def _target(cell: Cell, backward: bool) -> float:
-    if backward:
+def _target(cell: Cell) -> float:
+    if cell.backward:
         return BACKWARD_TARGET
     return SHORT_TARGET if (cell.rows, cell.length) == SHORT else FORWARD_TARGET
 
 
-def kernel_times(run: Run, cells: list[Cell], backward: bool) -> dict:
+def kernel_times(run: Run, cells: list[Cell]) -> dict:
     """A KernelTime for each cell and contestant: by CUPTI where it sees the kernels."""
     found = {}
     on_gpu = mx.default_device() != mx.cpu
     for cupti in (True, False) if on_gpu and Trace.available() else (False,):
         missing = [cell for cell in cells if (cell, "ours") not in found]
         with Clock(cupti) as clock:
-            for cell, name, contestant in _contestants(run, missing, backward):
+            for cell, name, contestant in _contestants(run, missing):
                 with _reported(run, cell, name):
                     clock.measure((cell, name), contestant, _calls_for_kernels(run, cell))
         found |= clock.times
     return found
 
 
-def _contestants(run: Run, cells: list[Cell], backward: bool) -> Iterator:
+def _contestants(run: Run, cells: list[Cell]) -> Iterator:
     for cell in cells:
-        _make_room()
-        of_cell = norms.contestants(cell, backward=backward, peers=run.peers)
+        norms.make_room()
+        of_cell = norms.contestants(cell, ("mx.fast", *run.peers))
         yield from ((cell, name, contestant) for name, contestant in of_cell.items())
 
 
 def _calls_for_kernels(run: Run, cell: Cell) -> int:
     # The outputs, too, are more than the cache holds.
-    return 2 if run.tiny else cell.calls
+    return 2 if run.tiny else calls_past_cache(cell)
 
 
 @dataclass(frozen=True)
@@ -226,42 +221,19 @@ class CallTimes:
 
 
 def call_times(run: Run, cell: Cell, rounds: int) -> CallTimes:
-    _make_room()
+    norms.make_room()
+    most = max(1, MOST_OUTPUT_BYTES // cell.output_bytes)
     calls = {}
-    counts = {}
-    for name, contestant in norms.contestants(cell, peers=run.peers).items():
+    for name, contestant in norms.contestants(cell, ("mx.fast", *run.peers)).items():
         with _reported(run, cell, name):
-            counts[name] = _calibrate(run, contestant, cell)
-            calls[name] = contestant
-    values = {name: [] for name in calls}
+            contestant.finish(contestant.prepare(1))
+            calls[name] = clocks.HostClock(contestant, building=True, most=most)
     gc.collect()
     gc.disable()
-    for name in timing.turns(calls, rounds):
-        values[name].append(_time(calls[name], counts[name]) / counts[name])
-    gc.enable()
-    samples = {name: timing.Samples(tuple(seconds)) for name, seconds in values.items()}
-    return CallTimes(samples, counts["ours"])
-
-
-def _calibrate(run: Run, contestant, cell: Cell) -> int:
-    """How many calls make an eval; it has run once with as many."""
     goal = 1e-3 if run.tiny else SAMPLE_SECONDS
-    most = max(1, MOST_OUTPUT_BYTES // cell.output_bytes)
-    for count in (min(16, most), min(64, most)):
-        _time(contestant, count)  # kernels are compiled, graphs instantiated
-    growth = 1.3 * goal / _time(contestant, count)  # the start of an eval counts more in few calls
-    while growth > 1 and count < most:
-        count = min(int(count * growth) + 1, most)
-        _time(contestant, count)
-        seconds = _time(contestant, count)
-        growth = 1.1 * goal / seconds if seconds < goal else 0
-    return count
-
-
-def _time(contestant, count: int) -> float:
-    start = time.perf_counter()
-    contestant.finish(contestant.prepare(count))
-    return time.perf_counter() - start
+    samples = timing.measure(calls, rounds=rounds, sample_seconds=goal)
+    gc.enable()
+    return CallTimes(samples, calls["ours"].calls)
 
 
 def call_section(run: Run) -> None:
@@ -286,8 +258,8 @@ def _call_table(run: Run, section: str, cells: list[Cell], rounds: int) -> Table
         ours, fast = times.seconds["ours"], times.seconds["mx.fast"]
         more, times_faster = ours.median - fast.median, fast.over(ours).median
         table.add_row(
-            cell.op,
-            cell.dtype,
+            cell.label,
+            DTYPES[cell.dtype],
             f"{cell.rows}x{cell.length}",
             *(_spread(times.seconds[name]) if name in times.seconds else "" for name in names),
             _red_if(more > _most_over_fast(cell), f"{more * 1e6:+.2f}"),
@@ -322,16 +294,19 @@ def grid_calls(run: Run, cells: list[Cell]) -> None:
     for cell in cells:
         results[cell] = times = call_times(run, cell, run.rounds)
         _write_calls(run, "calls, grid", cell, times)
-    for op, dtype in itertools.product(OPS, norms.DTYPES):
+    for op, dtype in itertools.product(OPS, DTYPES):
         group = {c: t for c, t in results.items() if (c.op, c.dtype) == (op, dtype)}
         if group:
-            run.console.print(_grid_table(f"{op}, {dtype}: ours over the best peer", group))
+            label = f"{op.replace('_', '+')}, {DTYPES[dtype]}"
+            run.console.print(_grid_table(f"{label}: ours over the best peer", group))
 
     ratios = {cell: times.over_best.median for cell, times in results.items()}
     for op in OPS:
         of_op = [ratio for cell, ratio in ratios.items() if cell.op == op]
         if of_op:
-            run.console.print(f"{op}: median {statistics.median(of_op):.3f} of the best peer's.")
+            run.console.print(
+                f"{op.replace('_', '+')}: median {statistics.median(of_op):.3f} of the best peer's."
+            )
     median = statistics.median(ratios.values())
     slow = [cell for cell, ratio in ratios.items() if ratio > CALL_TARGET]
     surely = [cell for cell in slow if results[cell].over_best.quartiles[0] > CALL_TARGET]
@@ -367,8 +342,8 @@ def _slow_table(results: dict[Cell, CallTimes], slow: list[Cell]) -> Table:
     for cell in slow:
         times = results[cell]
         table.add_row(
-            cell.op,
-            cell.dtype,
+            cell.label,
+            DTYPES[cell.dtype],
             f"{cell.rows}x{cell.length}",
             times.best_peer,
             f"{times.seconds['ours'].median * 1e6:.4g}",
@@ -399,13 +374,6 @@ def _write_calls(run: Run, section: str, cell: Cell, times: CallTimes) -> None:
         )
 
 
-def _make_room() -> None:
-    # Buffers of one cell's sizes are of no use to the next one, nor those of torch to MLX.
-    if mx.get_cache_memory() > MOST_OUTPUT_BYTES // 2:
-        mx.clear_cache()
-    norms.clear_torch_cache()
-
-
 @contextlib.contextmanager
 def _reported(run: Run, cell: Cell, name: str) -> Iterator[None]:
     """A peer that cannot do something is left out of that cell."""
@@ -417,27 +385,13 @@ def _reported(run: Run, cell: Cell, name: str) -> Iterator[None]:
         run.console.print(f"{name} does not do {cell}: {error}", highlight=False)
 
 
-def driver_version() -> str:
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
-    except (OSError, subprocess.CalledProcessError, IndexError):
-        return "unknown"
-
-
 def facts(peers: list[str]) -> dict[str, str]:
-    versions = {"driver": driver_version()}
-    for package in {"torch": ("torch",), "liger": ("liger-kernel", "triton")}.items():
-        if package[0] in peers:
-            versions |= {name: importlib.metadata.version(name) for name in package[1]}
-    return machine.facts() | versions
+    return machine.facts() | {"driver": machine.driver_version()} | others.versions(peers)
 
 
 SECTIONS: dict[str, Callable[[Run], None]] = {
-    "kernels": lambda run: kernel_section(
-        run, "kernels", run.cells([*LARGE, SHORT]), backward=False
-    ),
-    "backward": lambda run: kernel_section(run, "backward", run.cells(LARGE), backward=True),
+    "kernels": lambda run: kernel_section(run, "kernels", run.cells([*LARGE, SHORT])),
+    "backward": lambda run: kernel_section(run, "backward", run.cells(LARGE, backward=True)),
     "calls": call_section,
 }
 
@@ -464,14 +418,14 @@ def main() -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=120)
-    peers = norms.importable_peers(filter(None, args.peers.split(",")))
+    names = filter(None, args.peers.split(","))
+    peers = others.available(names, lambda line: console.print(line, highlight=False))
     run = Run(console, args.device == "cpu", peers, args.rounds, facts=facts(peers))
     console.print(", ".join(f"{key} {value}" for key, value in run.facts.items()))
     with contextlib.ExitStack() as stack:
         if args.csv:
-            run.file = stack.enter_context(open(args.csv, "w", newline=""))
-            run.writer = csv.DictWriter(run.file, [*COLUMNS, *run.facts], lineterminator="\n")
-            run.writer.writeheader()
+            file = stack.enter_context(open(args.csv, "w", newline=""))
+            run.writer = CsvFile(file, COLUMNS, run.facts)
         for name in args.sections or SECTIONS:
             start = time.perf_counter()
             SECTIONS[name](run)

@@ -21,6 +21,7 @@ from pathlib import Path
 os.environ.setdefault("TEARDOWN_CUPTI", "0")
 os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
 
+PAST_CACHE = 256 << 20
 TOGETHER_ROUNDS = 3
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
@@ -43,6 +44,11 @@ class KernelTime:
     kernels: float | None = None  # a call
 
 
+def calls_past_cache(cell) -> int:
+    """Calls after whose outputs the cache holds none of the first one's."""
+    return max(6, min(40, -(-PAST_CACHE // cell.output_bytes)))
+
+
 class Clock:
     """Times what it is given until its ``with`` block ends, and has the times then."""
 
@@ -57,7 +63,7 @@ class Clock:
         return self
 
     def measure(self, key: Hashable, contestant, count: int) -> None:
-        """Run ``count`` calls of a contestant (contestants.py), several times."""
+        """Run ``count`` calls of a contestant of mlx_norms.bench.contestants, several times."""
         contestant.finish(contestant.prepare(count))
         if self._trace is None:
             self.times[key] = KernelTime("evals", _slope(contestant, count))

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import machine
 import mlx.core as mx
 from rich.console import Console
 from rich.progress import track
@@ -25,6 +24,7 @@ from rich.table import Table
 
 import mlx_norms
 from mlx_norms import timing
+from mlx_norms.bench import machine
 
 CALLS = 2000
 ROUNDS = 101

@@ -25,23 +25,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import contest
-import machine
 import mlx.core as mx
 from rich.console import Console
 from rich.progress import track
 
 import mlx_norms
 from mlx_norms import _built, _ext
+from mlx_norms.bench import machine
+from mlx_norms.bench.cells import DTYPES, EPS
 
 TABLE = Path(__file__).parents[1] / "mlx_norms" / "patching" / "slower.csv"
 COLUMNS = ["backend", "op", "dtype", "rows_from", "rows_to", "length_from", "length_to"]
 COLUMNS += ["ratio", "device", "mlx"]
 OPS = ["rms", "layer", "add_rms", "add_layer"]
-DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 ROWS = [1, 8, 64, 512, 4096]
 LENGTHS = [64, 128, 768, 1024, 2048, 4096, 8192, 16384]
 MOST_ELEMENTS = 4096 * 4096
-EPS = 1e-5
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def main() -> int:
     )
     parser.add_argument("--write", action="store_true", help=f"write {TABLE.name}")
     args = parser.parse_args()
-    backend = "cpu" if mx.default_device() == mx.cpu else _gpu_backend()
+    backend = machine.backend()
     if backend not in _built.BACKENDS:
         parser.error(f"there are no kernels for {backend}: calls go to mx.fast there anyway")
     machine.restart_keeping_memory()
@@ -146,10 +145,6 @@ def main() -> int:
     else:
         print(text(lines), end="")
     return 0
-
-
-def _gpu_backend() -> str:
-    return "metal" if mx.metal.is_available() else "cuda"
 
 
 if __name__ == "__main__":

@@ -137,23 +137,24 @@ def count_cells(described: list[dict]) -> list[dict]:
         else:
             outputs = function(*arrays)
             part = launches(simulator, *(outputs if isinstance(outputs, tuple) else [outputs]))
-        counts.append(_totals([launch.result for launch in part]))
+        counts.append(_totals(part))
     return counts
 
 
-def _totals(results):
+def _totals(launches):
     by_array: dict[str, list[int]] = {}
-    for result in results:
-        for name, both in result.bytes.items():
+    for launch in launches:
+        for name in sorted(launch.arrays & launch.result.bytes.keys()):
             kept = by_array.setdefault(name, [0, 0])
-            by_array[name] = [a + b for a, b in zip(kept, both, strict=True)]
-    of_rows = sum(sum(both) for name, both in by_array.items() if name not in OF_PARAMETERS)
+            by_array[name] = [a + b for a, b in zip(kept, launch.result.bytes[name], strict=True)]
+    parameters = OF_PARAMETERS | {"weight_gradient", "bias_gradient"}
+    of_rows = sum(sum(both) for name, both in by_array.items() if name not in parameters)
     return dict(
-        bytes=by_array,
+        bytes={name: both for name, both in by_array.items() if any(both)},
         of_rows=of_rows,
-        barriers=sum(result.barriers for result in results),
-        simd_ops=sum(result.simd_ops for result in results),
-        threadgroup_bytes=max(result.threadgroup_bytes for result in results),
+        barriers=sum(launch.result.barriers for launch in launches),
+        simd_ops=sum(launch.result.simd_ops for launch in launches),
+        threadgroup_bytes=max(launch.result.threadgroup_bytes for launch in launches),
     )
 
 

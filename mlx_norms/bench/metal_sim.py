@@ -142,7 +142,7 @@ def table(found: list[Counts], title: str):
         least = [counts.least_seconds(chip) * 1e6 for chip in CHIPS]
         table.add_row(
             *(cell.op, cell.dtype, f"{cell.rows}x{cell.length}", counts.contestant),
-            ", ".join(f"{name} {share:.3g}" for name, share in arrays.items() if share),
+            ", ".join(f"{name} {share:.3g}" for name, share in arrays.items()),
             f"{sum(arrays.values()):.3g}",
             f"{counts.barriers / cell.rows:.3g}",
             f"{counts.simd_ops / cell.rows:.3g}",

@@ -34,14 +34,15 @@ class Trace:
         after it may not: one wait can make room for several calls.
         """
         limit = _WAITS * statistics.median(self.seconds[_SETTLED])
-        waiting = [i for i, second in enumerate(self.seconds) if i and second > limit]
-        return waiting[0] + 1 if len(waiting) >= _LEAST else None
+        later = range(_SETTLED.stop, len(self.seconds))
+        waiting = [i + 1 for i in later if self.seconds[i] > limit]
+        return waiting[0] if len(waiting) >= _LEAST else None
 
     @property
     def steady(self) -> float:
         """The median of the calls between the first and those that wait."""
         end = self.pressed_from
-        return statistics.median(self.seconds[1 : end - 1 if end and end > 2 else None])
+        return statistics.median(self.seconds[1 : end - 1 if end else None])
 
     @property
     def pressed(self) -> float | None:

@@ -27,6 +27,7 @@ class Launch:
         grid: Threadgroups, or threads if `in_threads`.
         group: Threads of a threadgroup.
         buffers: {index: "Input", "Output", "Buffer" or "Bytes"}, as bound.
+        arrays: Names of the parameters that are in device memory.
         result: metalsim's result: faults, bytes read and written by parameter name, barriers,
             SIMD ops, threads.
     """
@@ -38,6 +39,7 @@ class Launch:
     group: tuple[int, int, int]
     in_threads: bool
     buffers: dict[int, str]
+    arrays: frozenset[str]
     result: metalsim.Result
 
 
@@ -113,6 +115,7 @@ class Simulator:
         pipeline = launch.pipeline
         library, declared = self._compiled(pipeline)
         constants = constant_values(pipeline, declared)
+        parameters = declared.parameters(pipeline.kernel)
         result = library.launch(
             pipeline.kernel,
             arguments(launch.bindings),
@@ -131,6 +134,7 @@ class Simulator:
                 tuple(launch.group),
                 launch.in_threads,
                 {index: bound.kind.name for index, bound in launch.bindings.items()},
+                frozenset(p.name for p in parameters if p.space == "device"),
                 result,
             )
         )

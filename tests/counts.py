@@ -3,14 +3,12 @@
     python tests/counts.py            prints the README's table
     python tests/counts.py --check    exits with 1 if the README's is another
     python tests/counts.py --write    puts it into the README
-    python tests/counts.py --cells    counts what mlx_norms.bench.metal_sim asks for on stdin
 
 A cell says, in float32 and as metalsim counts them: bytes that loads and stores request for an
 element of x, those of arrays of x's shape and those of weights, biases and their gradients;
 barriers a row; SIMD-group operations a row.
 """
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -108,56 +106,6 @@ def measure() -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def count_cells(described: list[dict]) -> list[dict]:
-    """Totals of a call of each contestant at each cell, by the names of metal_sim.Counts."""
-    simulator = attached()
-
-    import mlx.core as mx
-
-    from mlx_norms.bench.cells import OPS, Cell
-
-    counts = []
-    for of_cell in described:
-        contestant = of_cell.pop("contestant")
-        if of_cell["op"] in OPS and contestant == "ours":
-            cell = Cell(**of_cell)
-            function = OPS[cell.op].ours
-        else:
-            from mlx_norms.bench import ladder
-
-            multiplies = of_cell["op"] == "sgemm"
-            cell = ladder.Product(of_cell["rows"]) if multiplies else Cell(**of_cell)
-            function = ladder.function(cell, contestant)
-        arrays = cell.inputs()
-        if cell.op != "sgemm":  # about a mean of 0, as in the README
-            arrays = [a - mx.mean(a, -1, keepdims=True) if a.ndim > 1 else a for a in arrays]
-        mx.eval(arrays)
-        if cell.backward:
-            _, part = forward_and_backward(simulator, function, arrays)
-        else:
-            outputs = function(*arrays)
-            part = launches(simulator, *(outputs if isinstance(outputs, tuple) else [outputs]))
-        counts.append(_totals(part))
-    return counts
-
-
-def _totals(launches):
-    by_array: dict[str, list[int]] = {}
-    for launch in launches:
-        for name in sorted(launch.arrays & launch.result.bytes.keys()):
-            kept = by_array.setdefault(name, [0, 0])
-            by_array[name] = [a + b for a, b in zip(kept, launch.result.bytes[name], strict=True)]
-    parameters = OF_PARAMETERS | {"weight_gradient", "bias_gradient"}
-    of_rows = sum(sum(both) for name, both in by_array.items() if name not in parameters)
-    return dict(
-        bytes={name: both for name, both in by_array.items() if any(both)},
-        of_rows=of_rows,
-        barriers=sum(launch.result.barriers for launch in launches),
-        simd_ops=sum(launch.result.simd_ops for launch in launches),
-        threadgroup_bytes=max(launch.result.threadgroup_bytes for launch in launches),
-    )
-
-
 def _cell(results, rows, length):
     def share(names):
         touched = (
@@ -194,9 +142,6 @@ def main(
     """Runs a script whose table stands in the README from ``begin`` to ``end``."""
     if arguments == ["--measure"]:
         print(measure(), end="")
-        return 0
-    if arguments == ["--cells"]:
-        print(json.dumps(count_cells(json.load(sys.stdin))))
         return 0
     measured = table(script)
     before, rest = README.read_text().split(begin)

@@ -182,7 +182,10 @@ class Bench:
         write = self._csv(metal_sim.COLUMNS, {"device": "metal-sim", **machine.versions()})
         for values in metal_sim.rows(what, found):
             write(values)
-        self._console.print(metal_sim.table(found, f"{what}: counts of the simulated Metal device"))
+        for multiplies in (False, True):
+            if part := [counts for counts in found if counts.multiplies == multiplies]:
+                title = f"{what}: counts of the simulated Metal device"
+                self._console.print(metal_sim.table(part, title))
         self._say("Bytes are what loads and stores ask for, from caches or memory. No times here.")
         if any(counts.one_read for counts in found):
             self._say(metal_sim.BOUND)

@@ -17,8 +17,10 @@ import mlx_norms
 
 # GB/s of the memory, by Apple's specifications.
 CHIPS = {"M1": 68, "M1 Max": 400, "M4": 120, "M4 Pro": 273, "M4 Max": 546}
-COLUMNS = ["section", "op", "dtype", "rows", "length", "contestant", "array", "bytes_an_element"]
-COLUMNS += ["bytes_read", "bytes_written", "barriers", "simd_ops", "threadgroup_bytes"]
+_THREADGROUP_MEMORY = 32 << 10  # of a core
+COLUMNS = ["section", "op", "dtype", "rows", "length", "contestant", "array", "bytes_each"]
+COLUMNS += ["bytes_read", "bytes_written", "barriers", "simd_ops", "threadgroups"]
+COLUMNS += ["threadgroup_bytes"]
 COLUMNS += [f"least_us_{name.replace(' ', '_')}" for name in CHIPS]
 BOUND = (
     "≥ µs is a bound and no measurement: the least time in which the chip's memory, at the GB/s "
@@ -38,6 +40,7 @@ class Counts:
         bytes: Read and written, by array.
         of_rows: Of these, those of arrays that are no parameters.
         barriers, simd_ops: Threadgroup barriers over all threadgroups, and SIMD-group operations.
+        threadgroups: Threadgroups that ran.
         threadgroup_bytes: Of the threadgroup that has most.
     """
 
@@ -47,12 +50,17 @@ class Counts:
     of_rows: int
     barriers: int
     simd_ops: int
+    threadgroups: int
     threadgroup_bytes: int
 
     @property
     def one_read(self) -> bool:
         """Whether each tensor is read or written once."""
-        return self.cell.op != "sgemm" and self.of_rows <= self.cell.moved
+        return not self.multiplies and self.of_rows <= self.cell.moved
+
+    @property
+    def multiplies(self) -> bool:
+        return self.cell.op == "sgemm"
 
     def least_seconds(self, chip: str) -> float:
         """The least time that the bytes allow which any kernel must move; NaN if more are moved."""
@@ -60,8 +68,14 @@ class Counts:
             return math.nan
         return self.cell.compulsory / (CHIPS[chip] * 1e9)
 
-    def an_element(self, count: float) -> float:
-        return count / self.cell.elements
+    def each(self, count: float) -> float:
+        """A share of a count: an element's, or, of a matrix product, a multiply-add's."""
+        return count / (self.cell.flops / 2 if self.multiplies else self.cell.elements)
+
+    @property
+    def of_each(self) -> int:
+        """What barriers and SIMD-group operations are shared among: rows, or threadgroups."""
+        return self.threadgroups if self.multiplies else self.cell.rows
 
 
 def count(jobs: Iterable[tuple[object, str]]) -> list[Counts]:
@@ -95,7 +109,7 @@ def count(jobs: Iterable[tuple[object, str]]) -> list[Counts]:
         for c, contestant in jobs
     ]
     done = build.python(
-        *(str(root / "tests" / "counts.py"), "--cells"),
+        str(root / "tests" / "cell_counts.py"),
         environment={"MLX_NORMS_SELF_CHECK": "0"},  # its launches are not the ops'
         capture_output=True,
         text=True,
@@ -125,31 +139,40 @@ def checkout() -> Path:
 
 
 def table(found: list[Counts], title: str):
-    """The counts as a table for the terminal."""
+    """Counts of one kind as a table for the terminal."""
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=escape(title), title_justify="left")
-    for heading in ("op", "dtype", "shape", "contestant", "B/element by array"):
-        table.add_column(heading, no_wrap=heading != "B/element by array")
+    multiplies = found[0].multiplies
+    byte, whole = ("B/multiply-add", "a group") if multiplies else ("B/element", "a row")
     bounds = any(counts.one_read for counts in found)
-    headings = ["B/element", "barriers a row", "SIMD ops a row", "threadgroup B"]
-    for heading in headings + [f"{name} ≥ µs" for name in CHIPS] * bounds:
+    table = Table(title=escape(title), title_justify="left")
+    for heading in ("op", "dtype", "shape", "contestant"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column(f"{byte} by array")
+    headings = [byte, f"barriers {whole}", f"SIMD ops {whole}", "threadgroup B"]
+    headings += ["groups in 32 KB"] * multiplies + [f"{name} ≥ µs" for name in CHIPS] * bounds
+    for heading in headings:
         table.add_column(heading, justify="right")
     for counts in found:
         cell = counts.cell
-        arrays = {name: counts.an_element(sum(both)) for name, both in counts.bytes.items()}
+        arrays = {name: counts.each(sum(both)) for name, both in counts.bytes.items()}
         least = [counts.least_seconds(chip) * 1e6 for chip in CHIPS]
         table.add_row(
             *(cell.op, cell.dtype, f"{cell.rows}x{cell.length}", counts.contestant),
             ", ".join(f"{name} {share:.3g}" for name, share in arrays.items()),
             f"{sum(arrays.values()):.3g}",
-            f"{counts.barriers / cell.rows:.3g}",
-            f"{counts.simd_ops / cell.rows:.3g}",
+            f"{counts.barriers / counts.of_each:.3g}",
+            f"{counts.simd_ops / counts.of_each:.3g}",
             str(counts.threadgroup_bytes),
+            *([_groups(counts.threadgroup_bytes)] if multiplies else []),
             *(["" if math.isnan(us) else f"{us:.3g}" for us in least] if bounds else []),
         )
     return table
+
+
+def _groups(size: int) -> str:
+    return str(_THREADGROUP_MEMORY // size) if size else "any"
 
 
 def rows(section: str, found: Iterable[Counts]) -> Iterable[dict[str, object]]:
@@ -158,7 +181,7 @@ def rows(section: str, found: Iterable[Counts]) -> Iterable[dict[str, object]]:
         cell = counts.cell
         for array, (read, written) in counts.bytes.items():
             values = (section, cell.op, cell.dtype, cell.rows, cell.length, counts.contestant)
-            values += (array, counts.an_element(read + written), read, written, counts.barriers)
-            values += (counts.simd_ops, counts.threadgroup_bytes)
+            values += (array, counts.each(read + written), read, written, counts.barriers)
+            values += (counts.simd_ops, counts.threadgroups, counts.threadgroup_bytes)
             values += tuple(counts.least_seconds(chip) * 1e6 for chip in CHIPS)
             yield dict(zip(COLUMNS, values, strict=True))

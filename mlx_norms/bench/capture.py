@@ -8,11 +8,13 @@ from collections.abc import Iterator
 
 import mlx.core as mx
 
+from . import machine
+
 
 def obstacle(path: str) -> str | None:
     """What stands in the way of a capture into ``path``, and what it needs; None if nothing."""
     folder = os.path.dirname(os.path.abspath(path))
-    if not mx.metal.is_available() or mx.default_device() == mx.cpu:
+    if machine.backend() != "metal":
         return "a capture is Metal's, and there is no Metal device here: it needs a Mac's GPU"
     if os.environ.get("MTL_CAPTURE_ENABLED") != "1":
         return (

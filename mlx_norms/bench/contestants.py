@@ -207,6 +207,6 @@ def make_room() -> None:
     """Let go of memory: one cell's buffers are of no use to the next, nor MLX's to torch."""
     if mx.get_cache_memory() > machine.memory_bytes() // 4:
         mx.clear_cache()
-    if "torch" in sys.modules and (cuda := sys.modules["torch"].cuda).is_initialized():
-        if cuda.memory_reserved() > TORCH_CACHE:
-            cuda.empty_cache()
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_initialized() and torch.cuda.memory_reserved() > TORCH_CACHE:
+        torch.cuda.empty_cache()

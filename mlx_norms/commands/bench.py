@@ -17,7 +17,7 @@ import os
 
 import mlx.core as mx
 
-from ..bench import peers
+from ..bench import grid, peers
 from ..bench.cells import DTYPES, LADDER_OPS, OPS
 from . import CommandError
 
@@ -110,10 +110,12 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     simulated = args.backend == "metal-sim" and args.what != "model"
     _check(args, simulated)
+    device = _device(args)
+    _check_packages(args)
     from ..bench import command
 
     before = mx.default_device()
-    mx.set_default_device(_device(args))
+    mx.set_default_device(device)
     try:
         mx.random.seed(0)
         with contextlib.ExitStack() as stack:
@@ -127,8 +129,10 @@ def _check(args: argparse.Namespace, simulated: bool) -> None:
     """Say what is wrong with the arguments, before anything takes time."""
     if args.rounds < 1:
         raise CommandError(f"--rounds must be at least 1, got {args.rounds}.")
-    if args.what == "model" and args.tokens < 2:
-        raise CommandError(f"--tokens must be at least 2, got {args.tokens}.")
+    if args.what == "model":
+        grid.numbers(args.prompts, "--prompts")
+        if args.tokens < 2:
+            raise CommandError(f"--tokens must be at least 2, got {args.tokens}.")
     ways = ["--trace"] * args.trace + ["--capture"] * bool(args.capture)
     ways += ["--backend metal-sim"] * simulated
     if len(ways) > 1:
@@ -143,6 +147,9 @@ def _check(args: argparse.Namespace, simulated: bool) -> None:
         folder = os.path.dirname(os.path.abspath(getattr(args, option) or ""))
         if not os.path.isdir(folder):
             raise CommandError(f"--{option} {getattr(args, option)}: there is no folder {folder}.")
+
+
+def _check_packages(args: argparse.Namespace) -> None:
     _need("rich", "bench")
     if args.plot:
         _need("matplotlib", "bench --plot")

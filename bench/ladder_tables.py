@@ -1,0 +1,103 @@
+"""The README's tables of the two ladders on a GPU, from what the bench measured there.
+
+python -m mlx_norms bench ladder --csv bench/results/h200_ladder.csv    measures
+python bench/ladder_tables.py            prints the tables
+python bench/ladder_tables.py --check    exits with 1 if the README's are others
+python bench/ladder_tables.py --write    puts them into the README
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from pathlib import Path
+
+from mlx_norms import ladders
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+RESULTS = ROOT / "bench" / "results" / "h200_ladder.csv"
+BEGIN = "<!-- ladders on a GPU: python bench/ladder_tables.py --write -->\n"
+END = "<!-- end of ladders on a GPU -->\n"
+
+
+def tables(rows: list[dict[str, str]]) -> str:
+    """Both ladders in Markdown, each at its smallest and its largest shape."""
+    parts = [_about(rows[0])]
+    for op, ladder in (("layer", ladders.LAYER_NORM), ("sgemm", ladders.SGEMM)):
+        of_op = [row for row in rows if row["op"] == op and row["dtype"] == "float32"]
+        if not of_op:
+            raise SystemExit(f"{RESULTS.name} has no rows of {op} in float32.")
+        parts.append(_table(of_op, ladder))
+    return "\n".join(parts)
+
+
+def _about(row: dict[str, str]) -> str:
+    return (
+        f"{row['device'].removeprefix('gpu, ')}, MLX {row['mlx']}, float32, the device's time of "
+        f"independent calls (medians); a copy moves {float(row['copy_gbps']):.0f} GB/s, and MLX's "
+        'own matmul is the peak. "x" is the time of the rung before over this one\'s.\n'
+    )
+
+
+def _table(rows: list[dict[str, str]], ladder: tuple[ladders.Rung, ...]) -> str:
+    products = rows[0]["op"] == "sgemm"
+    shapes = sorted({(int(row["rows"]), int(row["length"])) for row in rows})
+    shapes = list(dict.fromkeys((shapes[len(shapes) // 2], shapes[-1])))
+    found = {(row["contestant"], int(row["rows"])): row for row in rows}
+    last = {"mlx": "MLX's own"} if products else {"mx.fast": "`mx.fast`"}
+    fixes = {rung.name: rung.fixes for rung in ladder}
+    heading = ["rung"]
+    for count, length in shapes:
+        unit, share = ("GFLOP/s", "of peak") if products else ("µs", "of copy")
+        heading += [f"{count}×{length}: {unit}", share, "x"]
+    lines = [[*heading, "what it fixes"], ["---"] * (len(heading) + 1)]
+    for name in [*fixes, *last]:
+        cells = []
+        for count, _ in shapes:
+            cells += _cells(found, name, _before(list(fixes), name), count, products)
+        lines.append([last.get(name, name), *cells, fixes.get(name, "")])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _before(rungs: list[str], name: str) -> str | None:
+    index = rungs.index(name) if name in rungs else 0
+    return rungs[index - 1] if index else None
+
+
+def _cells(found: dict, name: str, before: str | None, count: int, products: bool) -> list[str]:
+    if (row := found.get((name, count))) is None:
+        return ["", "", ""]
+    value, share = (row["gflops"], row["of_peak"]) if products else (row["us"], row["of_copy"])
+    previous = found.get((before, count))
+    ratio = f"{float(previous['us']) / float(row['us']):.2f}" if previous else ""
+    return [f"{float(value):.4g}", f"{float(share):.1%}", ratio]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--write", action="store_true", help="put the tables into the README")
+    ways.add_argument("--check", action="store_true", help="compare them with the README's")
+    args = parser.parse_args()
+    if not RESULTS.exists():
+        parser.error(f"there is no {RESULTS}: measure it first, as above")
+    with RESULTS.open(newline="") as file:
+        text = tables(list(csv.DictReader(file)))
+    before, rest = README.read_text().split(BEGIN)
+    kept, after = rest.split(END)
+    if args.write:
+        README.write_text(before + BEGIN + text + END + after)
+    elif args.check and kept != text:
+        print(f"The README's tables are not those of {RESULTS.name}:\n{text}")
+        return 1
+    elif not args.check:
+        print(text, end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

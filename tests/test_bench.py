@@ -1,0 +1,622 @@
+"""The bench command: what it measures, and what it writes and draws."""
+
+import csv
+import importlib.util
+import itertools
+import math
+import re
+import subprocess
+import sys
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import mlx_norms
+from hostmetal.build import for_tests
+from mlx_norms import ladders, timing
+from mlx_norms.__main__ import main
+from mlx_norms.bench import (
+    capture,
+    clocks,
+    contestants,
+    device_copy,
+    ladder,
+    machine,
+    measuring,
+    metal_sim,
+    tracing,
+)
+from mlx_norms.bench.cells import OPS, Cell
+from mlx_norms.commands import bench
+from variant import ROOT
+
+PNG = b"\x89PNG"
+CACHE = 1 << 16
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """A machine of little cache, and short samples."""
+    monkeypatch.setattr(machine, "cache_bytes", lambda: CACHE)
+    monkeypatch.setattr(device_copy, "size", lambda: 1 << 18)
+    monkeypatch.setattr(device_copy, "measure", lambda size: timing.Samples((1e-3,)))
+    monkeypatch.setattr(clocks.HostClock, "sample_seconds", 1e-3)
+    monkeypatch.setattr(measuring, "_PEAK_SIZE", {"cpu": 64, "cuda": 1024, "metal": 64})
+
+
+@pytest.fixture
+def rungs_anywhere(monkeypatch):
+    """Rungs run on the CPU: each is MLX's own."""
+    own = {"layer": lambda x, w, b: mx.fast.layer_norm(x, w, b, 1e-5), "sgemm": mx.matmul}
+    monkeypatch.setattr(ladder, "function", lambda cell, rung: own[cell.op])
+    monkeypatch.setattr(bench, "_device", lambda args: mx.cpu)
+
+
+def run(capsys, *arguments):
+    assert main(["bench", *arguments, "--rounds", "2"]) == 0
+    return capsys.readouterr().out
+
+
+def rows_of(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+GRID = ["--rows", "3", "--lengths", "40", "--dtypes", "float32"]
+
+
+class TestTimes:
+    @pytest.mark.parametrize(
+        "what, sizes",
+        [
+            ("norm", {"rms": 8, "layer": 8, "add_rms": 16, "add_layer": 16, "head": 8, "qk": 8}),
+            ("backward", {"rms": 12, "layer": 12, "add_rms": 16, "add_layer": 16, "head": 12}),
+        ],
+    )
+    def test_every_op(self, what, sizes, tmp_path, capsys):
+        file = tmp_path / "figures.csv"
+        output = run(capsys, what, *GRID, "--ops", ",".join(sizes), "--csv", str(file))
+        rows = rows_of(file)
+        assert [(r["op"], r["contestant"]) for r in rows] == list(
+            itertools.product(sizes, ("ours", "mx.fast"))
+        )
+        for row in rows:
+            assert row["section"] == what
+            assert row["op"] in output
+            assert float(row["bytes_an_element"]) == sizes[row["op"]]
+            moved = sizes[row["op"]] * 3 * 40
+            if row["op"] == "qk":
+                moved += sizes["qk"] * 40  # a row of keys
+            us, gbps = float(row["us"]), float(row["gbps"])
+            assert gbps == pytest.approx(moved / us / 1e3, rel=1e-3)
+            assert float(row["of_copy"]) == pytest.approx(gbps / float(row["copy_gbps"]), rel=1e-3)
+            assert float(row["us_lower"]) <= us <= float(row["us_upper"])
+            assert (row["rounds"], row["method"], row["gflops"]) == ("2", "evals", "")
+            assert row["mlx_norms"] == mlx_norms.__version__
+            assert row["device"].startswith("cpu, ")
+
+    def test_a_grid(self, tmp_path, capsys):
+        file = tmp_path / "figures.csv"
+        grid = ["--rows", "1,4", "--lengths", "8,16", "--dtypes", "float16,bfloat16"]
+        run(capsys, "norm", "--ops", "rms", *grid, "--csv", str(file))
+        found = [(r["dtype"], r["length"], r["rows"]) for r in rows_of(file)[::2]]
+        assert found == list(itertools.product(("float16", "bfloat16"), ("8", "16"), ("1", "4")))
+
+    def test_units_of_a_known_contestant(self, monkeypatch, tmp_path, capsys):
+        """A call of 2 ms that moves 1 MiB, and a copy that moves 512 KiB in 1 ms."""
+
+        class Known:
+            method, sample_seconds, most, calls = "known", 1e-3, 10, 7
+
+            def __init__(self, contestant):
+                pass
+
+            def seconds(self, count):
+                return 2e-3 * count
+
+        monkeypatch.setattr(clocks, "clock", Known)
+        file = tmp_path / "figures.csv"
+        shape = ["--rows", "256", "--lengths", "512", "--dtypes", "float32", "--ops", "layer"]
+        output = run(capsys, "norm", *shape, "--csv", str(file))
+        assert 2 * 4 * 256 * 512 == 1 << 20
+        (ours, fast) = rows_of(file)
+        assert float(ours["us"]) == 2000
+        assert float(ours["gbps"]) == pytest.approx(0.52429)
+        assert float(ours["of_copy"]) == 1
+        assert (ours["method"], ours["calls"], ours["over_baseline"]) == ("known", "7", "1")
+        (line,) = (line for line in output.splitlines() if " ours " in line)
+        texts = [text.strip() for text in line.strip("│ ").split("│")]
+        assert texts[:4] == ["layer", "float32", "256x512", "ours"]
+        assert texts[4:] == ["2000", "2000 to 2000", "0.5243", "100.0%", "8", "1.00"]
+
+    def test_plot(self, tmp_path, capsys):
+        file = tmp_path / "figure.png"
+        grid = ["--rows", "1,8", "--lengths", "16", "--dtypes", "float32"]
+        output = run(capsys, "norm", "--ops", "rms,add_layer", *grid, "--plot", str(file))
+        assert file.read_bytes().startswith(PNG)
+        assert "MLX's matmul of 64x64 float32:" in output
+
+    def test_peers(self, capsys, monkeypatch):
+        monkeypatch.setitem(sys.modules, "torch", None)
+        output = run(capsys, "norm", *GRID, "--ops", "rms", "--peers", "torch")
+        assert "no torch here: " in output
+        assert " mx.fast " not in output.replace("x mx.fast", "")
+
+    def test_a_peer_that_does_not_do_it(self, capsys, monkeypatch):
+        class Refuses(contestants.TorchCalls):
+            output_bytes = 1
+
+            def __init__(self, *arguments):
+                pass
+
+            def prepare(self, count):
+                raise NotImplementedError("not of three rows")
+
+        monkeypatch.setattr(bench.peers, "_PACKAGES", {})
+        monkeypatch.setitem(bench.peers.FUNCTIONS, "torch", lambda: {"rms": None.__class__})
+        monkeypatch.setattr(contestants, "torch_calls", Refuses)
+        output = run(capsys, "norm", *GRID, "--ops", "rms,layer", "--peers", "mx.fast,torch")
+        assert len(re.findall("torch does not do .*not of three rows", output)) == 1
+        assert "layer" in output
+
+    @pytest.mark.cuda
+    def test_events(self, backend, tmp_path, capsys):
+        file = tmp_path / "figures.csv"
+        grid = ["--rows", "4096", "--lengths", "4096", "--ops", "rms,add_layer"]
+        for what in ("norm", "backward"):
+            run(capsys, what, *grid, "--dtypes", "float32", "--csv", str(file))
+            for row in rows_of(file):
+                assert row["method"] == "events"
+                assert 10 < float(row["us"]) < 10_000
+
+
+class TestInputs:
+    def addresses(self, cell, hot, calls):
+        """Those of the arrays of every call, in order."""
+        ours = contestants.contestants(cell, hot=hot)["ours"]
+        seen = []
+        ours._function = lambda *arrays: seen.append(arrays) or arrays[0] + 0
+        for _ in range(2):  # what follows goes on where it stopped
+            ours.finish(ours.prepare(calls))
+        return [tuple(np.asarray(a).ctypes.data for a in arrays) for arrays in seen]
+
+    def test_they_are_taken_in_turn(self):
+        cell = Cell("layer", "float32", 4, 256)
+        count = math.ceil(2 * CACHE / (3 * 4 * 256 * 4 - 6 * 256 * 4))
+        assert contestants.sets_needed(cell.input_bytes) == count
+        seen = self.addresses(cell, False, count - 3)
+        assert len(set(itertools.chain(*seen[:count]))) == 3 * count
+        assert seen[count:] == seen[: count - 6]
+
+    def test_hot_ones_stay(self):
+        seen = self.addresses(Cell("layer", "float32", 4, 256), True, 5)
+        assert len(set(seen)) == 1
+
+    def test_cotangents_are_taken_in_turn(self):
+        cell = Cell("add_rms", "float32", 4, 256, backward=True)
+        pairs = contestants.contestants(cell)["ours"]._turn
+        found = [next(pairs) for _ in range(contestants.sets_needed(cell.input_bytes))]
+        arrays = [a for inputs, cotangents in found for a in (*inputs, *cotangents)]
+        assert len({np.asarray(a).ctypes.data for a in arrays}) == 5 * len(found)
+        for inputs, _ in found:
+            assert mx.array_equal(inputs[0], found[0][0][0])
+
+    @pytest.mark.parametrize(
+        "size, hot, where", [(100, False, "memory"), (1, False, "cache"), (100, True, "cache")]
+    )
+    def test_where_they_are(self, size, hot, where):
+        """One byte cannot be past the cache with as many sets as there are."""
+        assert contestants.regime(size, hot) == where
+        assert contestants.regime(2 * CACHE, hot) == "memory"
+
+    @pytest.mark.parametrize("hot, sets", [([], "22"), (["--hot"], "1")])
+    def test_it_is_said(self, hot, sets, tmp_path, capsys):
+        file = tmp_path / "figures.csv"
+        shape = ["--rows", "4", "--lengths", "512", "--dtypes", "float32", "--ops", "head"]
+        output = run(capsys, "norm", *shape, *hot, "--csv", str(file))
+        assert {row["sets"] for row in rows_of(file)} == {"8" if not hot else sets}
+        assert {row["inputs"] for row in rows_of(file)} == {"cache" if hot else "memory"}
+        assert ("The inputs are kept in the cache." in output) == bool(hot)
+
+    @pytest.mark.parametrize("op", OPS)
+    @pytest.mark.parametrize("backward", [False, True])
+    def test_bytes_are_those_of_the_arrays(self, op, backward):
+        cell = Cell(op, "float16", 16, 32, backward)
+        inputs = cell.inputs()
+        outputs = OPS[op].ours(*inputs)
+        outputs = list(outputs) if isinstance(outputs, tuple) else [outputs]
+        named = dict(zip(OPS[op].inputs, inputs, strict=True))
+        parameters = [a for name, a in named.items() if "weight" in name or name == "bias"]
+        assert cell.parameter_bytes == sum(a.nbytes for a in parameters)
+        if backward:
+            cotangents = cell.cotangents()
+            assert [c.shape for c in cotangents] == [o.shape for o in outputs]
+            read = (
+                outputs[1:]
+                if cell.adds
+                else [named[name] for name in named.keys() & {"x", "heads", "k"}]
+            )
+            assert cell.moved == sum(a.nbytes for a in [*read, *cotangents, *read])
+        else:
+            assert cell.compulsory == sum(a.nbytes for a in [*inputs, *outputs])
+            assert cell.input_bytes == sum(a.nbytes for a in inputs)
+            assert cell.output_bytes == sum(a.nbytes for a in outputs)
+
+
+class TestClocks:
+    def test_samples_are_no_longer_than_they_may_be(self):
+        class Timed:
+            most = 5
+            log = []
+
+            def seconds(self, count):
+                self.log.append(count)
+                return 1e-6 * count
+
+        timing.measure({"a": Timed()}, rounds=2, sample_seconds=1)
+        assert Timed.log[0] == 1 and Timed.log[-2:] == [5, 5]
+
+    def test_the_forward_is_not_the_backwards_time(self, monkeypatch):
+        log = []
+        evaluate = mx.eval
+        monkeypatch.setattr(mx, "eval", lambda *out: log.append("eval") or evaluate(*out))
+        monkeypatch.setattr(clocks.time, "perf_counter", lambda: log.append("clock") or 0.0)
+        cell = Cell("rms", "float32", 2, 8, backward=True)
+        ours = contestants.contestants(cell)["ours"]
+        log.clear()
+        clocks.HostClock(ours).seconds(3)
+        assert log == ["clock", "eval", "clock", "eval", "clock"]
+
+    def test_memory(self, monkeypatch):
+        monkeypatch.setattr(clocks, "output_budget", lambda: 1000)
+        ours = contestants.Calls(mx.abs, [[mx.zeros(8)]], output_bytes=32)
+        assert clocks.HostClock(ours).most == 31
+
+    def test_what_is_known_of_this_machine(self, monkeypatch):
+        monkeypatch.undo()
+        assert 1 << 15 <= machine.cache_bytes() < 1 << 32
+        assert device_copy.size() >= 2 * machine.cache_bytes() or machine.backend() == "cuda"
+        assert machine.memory_bytes() > 1 << 28
+
+
+class TestTrace:
+    def test_three_states(self):
+        seconds = [9e-3, 8e-5, *[5e-6] * 20, 4e-3, *[5e-6, 7e-6, 2e-3] * 10]
+        trace = tracing.Trace(tuple(seconds))
+        assert trace.pressed_from == 23
+        assert trace.steady == 5e-6
+        assert trace.pressed == pytest.approx((4e-3 + 10 * (2e-3 + 12e-6)) / 31)
+        text = "\n".join(trace.lines("ours"))
+        assert "first call, with what it compiles: 9000.0 µs" in text
+        assert "steady state: 5.0 µs" in text
+        assert "back-pressure: from call 23, " in text
+
+    def test_a_slow_call_or_two_are_no_pressure(self):
+        trace = tracing.Trace((9e-3, *[5e-6] * 50, 1e-3, 1e-3, *[5e-6] * 47))
+        assert trace.pressed_from is None and trace.pressed is None
+        assert "back-pressure: none in these calls" in list(trace.lines("ours"))[-1]
+
+    @pytest.mark.parametrize("what", ["norm", "backward"])
+    def test_of_each_contestant(self, what, tmp_path, capsys):
+        file = tmp_path / "trace.csv"
+        output = run(capsys, what, "--trace", *GRID, "--ops", "add_rms", "--csv", str(file))
+        rows = rows_of(file)
+        calls = [str(i) for i in range(1, 101)]
+        for name in ("ours", "mx.fast"):
+            mine = [row for row in rows if row["contestant"] == name]
+            assert [row["call"] for row in mine] == calls
+            assert all(float(row["host_us"]) > 0 for row in mine)
+            assert f"{name}, add_rms float32 3x40: µs of the host for each of" in output
+        assert output.count("first call, with") == output.count("steady state: ") == 2
+        assert len(re.findall(r"^ +\d+1:( +\d+\.\d){10}$", output, re.M)) == 18
+
+
+class TestCapture:
+    @pytest.fixture
+    def metal(self, monkeypatch):
+        """A Mac that captures, with the CPU in place of its GPU."""
+        log = []
+        monkeypatch.setenv("MTL_CAPTURE_ENABLED", "1")
+        monkeypatch.setattr(machine, "backend", lambda: "metal")
+        monkeypatch.setattr(mx.metal, "start_capture", lambda path: log.append(path))
+        monkeypatch.setattr(mx.metal, "stop_capture", lambda: log.append("stop"))
+        return log
+
+    def test_no_metal(self, capsys):
+        assert main(["bench", "norm", "--capture", "x.gputrace"]) == 2
+        assert capsys.readouterr().err == (
+            "--capture x.gputrace: a capture is Metal's, and there is no Metal device here: it "
+            "needs a Mac's GPU.\n"
+        )
+
+    def test_what_it_needs(self, metal, monkeypatch, tmp_path):
+        path = tmp_path / "x.gputrace"
+        assert capture.obstacle(str(path)) is None
+        assert "must end in .gputrace" in capture.obstacle(str(tmp_path / "x.trace"))
+        assert "there is no folder" in capture.obstacle(str(tmp_path / "none" / "x.gputrace"))
+        path.touch()
+        assert "exists already" in capture.obstacle(str(path))
+        monkeypatch.delenv("MTL_CAPTURE_ENABLED")
+        assert "MTL_CAPTURE_ENABLED=1" in capture.obstacle(str(path))
+
+    def test_it_wraps_calls(self, metal, monkeypatch, tmp_path, capsys):
+        finish = contestants.Calls.finish
+        monkeypatch.setattr(
+            contestants.Calls,
+            "finish",
+            lambda self, pending, **o: metal.append(len(pending)) or finish(self, pending, **o),
+        )
+        path = str(tmp_path / "x.gputrace")
+        output = run(capsys, "norm", "--capture", path, *GRID, "--ops", "rms")
+        assert metal == [1, 1, path, 3, 3, "stop"]
+        assert f"The capture is in {path}" in output
+
+    def test_it_stops_whatever_happens(self, metal):
+        with pytest.raises(KeyError), capture.captured("x.gputrace"):
+            raise KeyError
+        assert metal == ["x.gputrace", "stop"]
+
+    def test_metal_refuses(self, metal, monkeypatch, capsys):
+        def refuse(path):
+            raise RuntimeError("[metal::start_capture] Failed to start: no.")
+
+        monkeypatch.setattr(mx.metal, "start_capture", refuse)
+        assert main(["bench", "norm", "--capture", "x.gputrace", *GRID, "--ops", "rms"]) == 2
+        assert "--capture x.gputrace: [metal::start_capture] Failed" in capsys.readouterr().err
+
+
+class TestLadder:
+    def test_rungs_are_gpu_kernels(self, capsys):
+        assert main(["bench", "ladder", "--backend", "cpu"]) == 2
+        assert "rungs of the ladders are GPU kernels" in capsys.readouterr().err
+
+    def test_both(self, rungs_anywhere, tmp_path, capsys):
+        file, plot = tmp_path / "ladder.csv", tmp_path / "ladder.png"
+        grid = ["--rows", "2,8", "--lengths", "48", "--sizes", "8,16"]
+        output = run(capsys, "ladder", *grid, "--csv", str(file), "--plot", str(plot))
+        assert plot.read_bytes().startswith(PNG)
+        rows = rows_of(file)
+        norms = [rung.name for rung in ladders.LAYER_NORM] + ["mx.fast"]
+        products = [rung.name for rung in ladders.SGEMM] + ["mlx"]
+        expected = [("layer", r, "48", name) for r in ("2", "8") for name in norms]
+        expected += [("sgemm", n, n, name) for n in ("8", "16") for name in products]
+        keys = ("op", "rows", "length", "contestant")
+        assert [tuple(row[key] for key in keys) for row in rows] == expected
+        for row in rows:
+            if row["op"] == "sgemm":
+                flops = 2 * int(row["rows"]) ** 3
+                gflops = float(row["gflops"])
+                assert gflops == pytest.approx(flops / float(row["us"]) / 1e3, rel=1e-3)
+                share = gflops / float(row["peak_gflops"])
+                assert float(row["of_peak"]) == pytest.approx(share, rel=1e-3)
+            else:
+                assert row["gflops"] == row["of_peak"] == ""
+        assert "x before" in output and "GFLOP/s" in output
+        assert ladders.SGEMM[-1].fixes.split()[0] in output
+
+    def test_dtypes_that_a_rung_does_not_take(self, rungs_anywhere, tmp_path, capsys):
+        file = tmp_path / "ladder.csv"
+        grid = ["--ops", "layer_norm", "--rows", "2", "--dtypes", "float16"]
+        run(capsys, "ladder", *grid, "--csv", str(file))
+        taken = [rung.name for rung in ladders.LAYER_NORM if mx.float16 in rung.dtypes]
+        assert [row["contestant"] for row in rows_of(file)] == [*taken, "mx.fast"]
+        assert "naive" not in taken
+
+    @pytest.mark.cuda
+    def test_on_a_gpu(self, backend, tmp_path, capsys):
+        file = tmp_path / "ladder.csv"
+        run(capsys, "ladder", "--rows", "64", "--sizes", "64", "--csv", str(file))
+        found = {row["contestant"] for row in rows_of(file)}
+        assert found >= {rung.name for rung in (*ladders.LAYER_NORM, *ladders.SGEMM)}
+
+
+class TestModel:
+    @pytest.fixture(autouse=True)
+    def mlx_lm(self):
+        pytest.importorskip("mlx_lm")
+
+    def test_times(self, tmp_path, capsys):
+        file, plot = tmp_path / "model.csv", tmp_path / "model.png"
+        options = ["--prompts", "3,6", "--tokens", "3", "--csv", str(file), "--plot", str(plot)]
+        output = run(capsys, "model", "tiny:llama", *options)
+        assert plot.read_bytes().startswith(PNG)
+        rows = rows_of(file)
+        assert [(r["prompt"], r["phase"], r["side"]) for r in rows] == list(
+            itertools.product(("3", "6"), ("prefill", "decode"), ("stock", "patched"))
+        )
+        for row in rows:
+            tokens = int(row["prompt"]) if row["phase"] == "prefill" else 1
+            rate = 1e3 * tokens / float(row["ms"])
+            assert float(row["tokens_a_second"]) == pytest.approx(rate, rel=1e-3)
+            assert bool(row["gbps"]) == (row["phase"] == "decode")
+            assert int(row["fused"]) == 8 and int(row["calls"]) == 9
+        assert "8 of 9" in output
+
+    def test_trace(self, monkeypatch, tmp_path, capsys):
+        monkeypatch.setattr(tracing.trace, "__defaults__", (12,))
+        file = tmp_path / "trace.csv"
+        output = run(capsys, "model", "tiny:llama", "--prompts", "4", "--trace", "--csv", str(file))
+        assert "tiny:llama, patched, decode steps: µs of the host" in output
+        assert [row["contestant"] for row in rows_of(file)] == ["stock"] * 12 + ["patched"] * 12
+
+    def test_unknown(self, capsys):
+        assert main(["bench", "model", "tiny:lama"]) == 2
+        assert "MODEL 'tiny:lama'" in capsys.readouterr().err
+
+
+class TestCounts:
+    @pytest.mark.instrument
+    def test_norms_and_rungs(self, tmp_path, capsys):
+        for_tests()
+        file = tmp_path / "counts.csv"
+        shapes = ["--rows", "8", "--lengths", "64", "--sizes", "16", "--csv", str(file)]
+        output = run(capsys, "ladder", "--backend", "metal-sim", *shapes)
+        assert "is a bound and no measurement" in output
+        rows = rows_of(file)
+        found = {}
+        for row in rows:
+            each = found.setdefault((row["op"], row["contestant"]), {})
+            each[row["array"]] = float(row["bytes_each"])
+        assert found["layer", "naive"] == {"x": 12, "weight": 4, "bias": 4, "y": 4}
+        assert sum(found["layer", "ours"].values()) == 16
+        assert found["sgemm", "naive"]["a"] == found["sgemm", "naive"]["b"] == 4
+        least = {(r["op"], r["contestant"]): r["least_us_M1_Max"] for r in rows}
+        compulsory = 2 * 4 * 8 * 64 + 2 * 4 * 64
+        assert float(least["layer", "ours"]) == pytest.approx(compulsory / 400e9 * 1e6)
+        assert least["layer", "naive"] == least["sgemm", "naive"] == ""
+        assert rows[0]["device"] == "metal-sim"
+
+    @pytest.mark.instrument
+    def test_gradients_and_rows_read_twice(self, capsys):
+        for_tests()
+        options = ["--backend", "metal-sim", "--rows", "2", "--ops", "rms"]
+        output = run(capsys, "backward", *options, "--lengths", "64")
+        assert "≥ µs" in output and "cotangent 4" in output
+        output = run(capsys, "norm", *options, "--lengths", "20000")
+        assert "x 8" in output and "≥" not in output
+
+    def test_no_checkout(self, monkeypatch, tmp_path, capsys):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(metal_sim.mlx_norms, "__path__", [str(tmp_path / "mlx_norms")])
+        assert main(["bench", "norm", "--backend", "metal-sim"]) == 2
+        error = capsys.readouterr().err
+        assert "run this in a checkout, where tests/hostmetal is, with clang++" in error
+
+    def test_no_pytest(self, monkeypatch, capsys):
+        monkeypatch.chdir(ROOT)
+        monkeypatch.setitem(sys.modules, "hostmetal.build", None)
+        assert main(["bench", "norm", "--backend", "metal-sim"]) == 2
+        assert "pip install '.[cpu,test]'" in capsys.readouterr().err
+
+    def test_the_bound_is_of_one_read(self):
+        cell = Cell("rms", "float32", 1000, 1000)
+        counts = metal_sim.Counts(cell, "ours", {"x": (4, 0)}, cell.moved, 0, 0, 1, 0)
+        assert counts.least_seconds("M4") == (8e6 + 4e3) / 120e9
+        twice = metal_sim.Counts(cell, "ours", {"x": (8, 0)}, cell.moved + 1, 0, 0, 1, 0)
+        assert math.isnan(twice.least_seconds("M4"))
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        "arguments, message",
+        [
+            (["norm", "--rows", "0"], "--rows takes numbers from 1, such as 32,1024: got '0'."),
+            (["norm", "--rows", ""], "--rows takes numbers"),
+            (["backward", "--lengths", "8,x"], "--lengths takes numbers from 1"),
+            (["norm", "--ops", "rms,norm"], "--ops: 'norm' is none of rms, layer, add_rms, "),
+            (["ladder", "--backend", "metal-sim", "--sizes", "-4"], "--sizes takes numbers"),
+            (["ladder", "--backend", "metal-sim", "--ops", "rms"], "--ops: 'rms' is none of"),
+            (["norm", "--dtypes", "int8"], "--dtypes: 'int8' is none of float32, float16, "),
+            (["norm", "--peers", "jax"], "--peers: 'jax' is none of mx.fast, torch, liger."),
+            (["norm", "--backend", "tpu"], "--backend 'tpu' is none of auto, cpu, "),
+            (["model", "tiny:llama", "--backend", "metal-sim"], "--backend 'metal-sim' is none"),
+            (["model", "tiny:llama", "--prompts", "a"], "--prompts takes numbers"),
+            (["model", "tiny:llama", "--tokens", "1"], "--tokens must be at least 2, got 1."),
+            (["norm", "--rounds", "0"], "--rounds must be at least 1, got 0."),
+            (["norm", "--csv", "/no/such/x.csv"], "--csv /no/such/x.csv: there is no folder"),
+            (["norm", "--plot", "/no/such/x.png"], "--plot /no/such/x.png: there is no folder"),
+            (["norm", "--trace", "--plot", "x.png"], "--plot draws times, and --trace takes none"),
+            (["norm", "--trace", "--capture", "x"], "--trace and --capture exclude each other"),
+            (["norm", "--hot", "--backend", "metal-sim"], "--hot is about time"),
+            (["norm", "--capture", "x", "--csv", "x"], "--csv has nothing to write"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, arguments, message, capsys):
+        assert main(["bench", *arguments]) == 2
+        output = capsys.readouterr()
+        assert message in output.err and output.out == ""
+
+    @pytest.mark.skipif(mx.metal.is_available() or mx.cuda.is_available(), reason="there is one")
+    def test_no_gpu(self, capsys):
+        assert main(["bench", "norm", "--backend", "gpu"]) == 2
+        assert "--backend gpu: MLX has no GPU here." in capsys.readouterr().err
+
+    def test_a_file_that_matplotlib_cannot_write(self, tmp_path, capsys):
+        file = str(tmp_path / "figure.nothing")
+        assert main(["bench", "norm", *GRID, "--ops", "rms", "--plot", file]) == 2
+        assert f"--plot {file} cannot be written" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        "missing, arguments, message",
+        [
+            ("rich", ["norm"], "bench needs a package: type  pip install rich"),
+            ("matplotlib", ["norm", "--plot", "x.png"], "type  pip install matplotlib"),
+            ("mlx_lm", ["model", "tiny:llama"], "type  pip install mlx-lm"),
+        ],
+    )
+    def test_a_package_is_missing(self, missing, arguments, message, monkeypatch, capsys):
+        monkeypatch.setitem(sys.modules, missing, None)
+        assert main(["bench", *arguments]) == 2
+        assert message in capsys.readouterr().err
+
+    def test_nothing_else_needs_them(self):
+        """Neither the package nor the help, which imports what declares the arguments."""
+        script = (
+            "import sys; sys.modules.update(dict.fromkeys(['rich', 'matplotlib', 'torch']))\n"
+            "import mlx_norms; assert not any('bench' in name for name in sys.modules)\n"
+            "from mlx_norms.__main__ import main; main(['bench', 'ladder', '--help'])"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        for option in ("--hot", "--trace", "--capture", "--peers", "--sizes", "metal-sim"):
+            assert option in done.stdout
+
+    def test_the_device_is_put_back(self, capsys):
+        before = mx.default_device()
+        run(capsys, "norm", *GRID, "--ops", "rms", "--backend", "cpu")
+        assert mx.default_device() == before
+
+
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "bench" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class TestScripts:
+    def test_what_was_measured_is_readable(self):
+        """The columns of the GPU scripts are those of the files that are kept."""
+        kept = rows_of(ROOT / "bench" / "results" / "h200_speed.csv")[0]
+        command = [sys.executable, "gpu_speed.py", "--device", "cpu", "kernels"]
+        done = subprocess.run(
+            [*command, "--csv", "/dev/stdout"], cwd=ROOT / "bench", capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        (heading,) = (line for line in done.stdout.splitlines() if line.startswith("section,"))
+        assert heading.split(",") == list(kept)
+        assert re.search("^kernels,rms,bf16,16,96,ours,", done.stdout, re.M)
+
+    def test_ladder_tables(self, rungs_anywhere, monkeypatch, tmp_path, capsys):
+        tables = script("ladder_tables")
+        measured, readme = tmp_path / "h200_ladder.csv", tmp_path / "README.md"
+        monkeypatch.setattr(tables, "RESULTS", measured)
+        monkeypatch.setattr(tables, "README", readme)
+        readme.write_text(f"before\n{tables.BEGIN}{tables.END}after\n")
+
+        def status(*arguments):
+            monkeypatch.setattr(sys, "argv", ["ladder_tables.py", *arguments])
+            return tables.main()
+
+        with pytest.raises(SystemExit):
+            status("--check")
+        assert "there is no" in capsys.readouterr().err
+        grid = ["--rows", "2,4,8", "--lengths", "48", "--sizes", "8,16"]
+        run(capsys, "ladder", *grid, "--csv", str(measured))
+        assert status("--check") == 1
+        assert status("--write") == 0
+        assert status("--check") == 0
+        text = readme.read_text()
+        assert text.startswith("before\n") and text.endswith("after\n")
+        lines = text.splitlines()
+        for rung in (*ladders.LAYER_NORM, *ladders.SGEMM):
+            found = [line for line in lines if line.startswith(f"| {rung.name} |")]
+            assert any(rung.fixes in line for line in found)
+        by_key = {(r["op"], r["contestant"], r["rows"]): r for r in rows_of(measured)}
+        first, second = (rung.name for rung in ladders.SGEMM[:2])
+        (row,) = (line for line in lines if f"| {second} |" in line)
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        times = [float(by_key["sgemm", name, "16"]["us"]) for name in (first, second)]
+        assert cells[-2] == f"{times[0] / times[1]:.2f}"
+        assert cells[-4] == f"{float(by_key['sgemm', second, '16']['gflops']):.4g}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from variant import Variant
 
 OTHERS = (
+    "bench",
     "import_guard",
     "metalsim_*",
     "hostmetal*",

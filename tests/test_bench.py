@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import mlx_norms
-from hostmetal.build import for_tests
 from mlx_norms import ladders, timing
 from mlx_norms.__main__ import main
 from mlx_norms.bench import (
@@ -446,36 +445,6 @@ class TestModel:
 
 
 class TestCounts:
-    @pytest.mark.instrument
-    def test_norms_and_rungs(self, tmp_path, capsys):
-        for_tests()
-        file = tmp_path / "counts.csv"
-        shapes = ["--rows", "8", "--lengths", "64", "--sizes", "16", "--csv", str(file)]
-        output = run(capsys, "ladder", "--backend", "metal-sim", *shapes)
-        assert "is a bound and no measurement" in output
-        rows = rows_of(file)
-        found = {}
-        for row in rows:
-            each = found.setdefault((row["op"], row["contestant"]), {})
-            each[row["array"]] = float(row["bytes_each"])
-        assert found["layer", "naive"] == {"x": 12, "weight": 4, "bias": 4, "y": 4}
-        assert sum(found["layer", "ours"].values()) == 16
-        assert found["sgemm", "naive"]["a"] == found["sgemm", "naive"]["b"] == 4
-        least = {(r["op"], r["contestant"]): r["least_us_M1_Max"] for r in rows}
-        compulsory = 2 * 4 * 8 * 64 + 2 * 4 * 64
-        assert float(least["layer", "ours"]) == pytest.approx(compulsory / 400e9 * 1e6)
-        assert least["layer", "naive"] == least["sgemm", "naive"] == ""
-        assert rows[0]["device"] == "metal-sim"
-
-    @pytest.mark.instrument
-    def test_gradients_and_rows_read_twice(self, capsys):
-        for_tests()
-        options = ["--backend", "metal-sim", "--rows", "2", "--ops", "rms"]
-        output = run(capsys, "backward", *options, "--lengths", "64")
-        assert "≥ µs" in output and "cotangent 4" in output
-        output = run(capsys, "norm", *options, "--lengths", "20000")
-        assert "x 8" in output and "≥" not in output
-
     def test_no_checkout(self, monkeypatch, tmp_path, capsys):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(metal_sim.mlx_norms, "__path__", [str(tmp_path / "mlx_norms")])

@@ -29,9 +29,9 @@ class Bench:
         self._args = args
         self._stack = stack
         self._console = Console()
+        self._progress = self._console  # which keeps lines and bar apart
         if not self._console.is_terminal:
-            self._console = Console(width=_WIDTH)
-        self._progress = Console(stderr=True)
+            self._console, self._progress = Console(width=_WIDTH), Console(stderr=True)
         self._peers: list[str] = []
 
     def run(self) -> None:

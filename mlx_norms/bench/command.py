@@ -13,7 +13,19 @@ from rich.progress import track
 
 from mlx_norms.commands import CommandError, compare
 
-from . import capture, grid, ladder, machine, metal_sim, model, peers, plots, tables, tracing
+from . import (
+    capture,
+    device_copy,
+    grid,
+    ladder,
+    machine,
+    metal_sim,
+    model,
+    peers,
+    plots,
+    tables,
+    tracing,
+)
 from .contestants import Calls, contestants, make_room
 from .measuring import Measuring
 from .results import COLUMNS, CsvFile
@@ -113,9 +125,8 @@ class Bench:
             for line in found:
                 write(line.values())
             lines += found
-        for multiplies in (False, True):
-            if part := [line for line in lines if line.multiplies == multiplies]:
-                self._console.print(tables.table(part, f"{what}, {facts['device']}"))
+        for table in tables.tables(lines, what):
+            self._console.print(table)
         self._say_where(lines)
         self._plot(plots.draw, lines, f"bench {what}, {facts['device']}")
 
@@ -214,7 +225,7 @@ class Bench:
     def _model_times(self, loaded, prompts: list[mx.array], facts: dict[str, str]) -> None:
         args = self._args
         write = self._csv(model.COLUMNS, facts)
-        copy = Measuring(args.rounds, False, self._say).copy
+        copy = Measuring(args.rounds, False, self._say).copy(2 * device_copy.size())
         lines = []
         for prompt in prompts:
             found = list(model.lines(loaded, prompt, args.tokens, args.rounds, copy))

@@ -14,6 +14,7 @@ from mlx_norms import timing
 from . import machine
 from .driver import Driver, driver
 
+MOST_PAIRS = 4096
 SAMPLE_BYTES = 16 << 30  # a few milliseconds of copies
 
 
@@ -45,7 +46,7 @@ def _pass(size: int, rounds: int) -> timing.Samples:
 
 def _pairs(size: int) -> int:
     """Copies to take in turn, so that none finds its data in the cache."""
-    return max(1, -(-4 * machine.cache_bytes() // (2 * size)))
+    return max(1, min(MOST_PAIRS, -(-4 * machine.cache_bytes() // (2 * size))))
 
 
 def _cuda(size: int, rounds: int) -> timing.Samples:

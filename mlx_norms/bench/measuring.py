@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import mlx.core as mx
@@ -11,7 +11,7 @@ import mlx.core as mx
 from mlx_norms import timing
 
 from . import clocks, device_copy, machine
-from .contestants import Calls, contestants, copies, make_room, regime, sets_needed
+from .contestants import Calls, copies, make_room, regime, sets_needed
 from .results import Line
 
 BASELINES = ("mx.fast", "mlx")
@@ -33,20 +33,25 @@ class Measuring:
     say: Callable[[str], None]
     _pace: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def copy(self) -> float:
-        """Bytes a second that a copy past the cache reads and writes."""
-        if "copy" not in self._pace:
-            size = device_copy.size()
+    def copy(self, moved: int) -> float:
+        """Bytes a second that a copy from past the cache reads and writes.
+
+        It is the pace of the device's memory, from a large one. On the CPU, where it depends on the
+        size what memory costs to get, it is that of a copy that moves as many bytes.
+        """
+        large = device_copy.size()
+        size = max(1, moved // 2) if machine.backend() == "cpu" else large
+        if (key := f"copy of {size}") not in self._pace:
             seconds = device_copy.measure(size)
             lower, upper = (2 * size / quartile / 1e9 for quartile in reversed(seconds.quartiles))
-            self._pace["copy"] = rate = 2 * size / seconds.median
-            self.say(
-                f"A copy of {size / 2**20:.4g} MiB: {rate / 1e9:.4g} GB/s, quartiles "
-                f"{lower:.4g} to {upper:.4g}."
-            )
-            mx.clear_cache()
-        return self._pace["copy"]
+            self._pace[key] = rate = 2 * size / seconds.median
+            if size >= large:
+                self.say(
+                    f"A copy of {size / 2**20:.4g} MiB: {rate / 1e9:.4g} GB/s, quartiles "
+                    f"{lower:.4g} to {upper:.4g}."
+                )
+            make_room()
+        return self._pace[key]
 
     @property
     def peak(self) -> float:
@@ -69,12 +74,6 @@ class Measuring:
             return timing.measure(clocked, rounds=self.rounds, sample_seconds=seconds)
         finally:
             gc.enable()
-
-    def cell(self, section: str, cell, peers: Iterable[str], *, peak: bool = False) -> list[Line]:
-        """Lines of ours and of the peers at a cell."""
-        make_room()
-        of_cell = contestants(cell, peers, hot=self.hot)
-        return self.lines(section, cell, of_cell, peak=peak)
 
     def lines(
         self, section: str, cell, of_cell: dict, *, peak: bool = False, fixes: dict | None = None
@@ -102,7 +101,7 @@ class Measuring:
                 moved=cell.moved,
                 flops=cell.flops,
                 elements=cell.elements,
-                copy=self.copy,
+                copy=self.copy(cell.moved),
                 peak=self.peak if peak else None,
                 calls=clocked[name].calls,
                 baseline=baseline.over(seconds) if baseline else None,

@@ -126,29 +126,25 @@ def steps(model: mlx.nn.Module, prompt: mx.array) -> None:
 
 def table(found: list[Line], title: str):
     """The lines as a table for the terminal."""
+    from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    from .tables import spread
+    from .tables import number, spread
 
-    table = Table(title=escape(title), title_justify="left")
-    for heading in ("phase", "prompt", "side", "ms", "quartiles", "tokens/s", "GB/s of weights"):
-        table.add_column(heading, justify="left" if heading in ("phase", "side") else "right")
-    for heading in ("of copy", "stock / patched", "quartiles", "fused"):
-        table.add_column(heading, justify="right")
+    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    headings = ["phase, prompt", "side", "ms", "quartiles", "tokens/s", "GB/s of\nweights"]
+    for heading in (*headings, "of\ncopy", "stock /\npatched", "fused"):
+        number_column = heading not in headings[:2]
+        table.add_column(heading, justify="right" if number_column else "left", overflow="fold")
     for line in found:
-        ratio = line.side == "patched"
+        patched = line.side == "patched"
         table.add_row(
-            *(line.phase, str(line.prompt), line.side, f"{line.milliseconds.median:.4g}"),
-            spread(line.milliseconds),
-            f"{line.tokens_a_second:.4g}",
-            *(
-                (f"{line.rate / 1e9:.4g}", f"{line.rate / line.copy:.1%}")
-                if line.rate
-                else ("", "")
-            ),
-            *((f"{line.ratio.median:.3f}", spread(line.ratio)) if ratio else ("", "")),
-            f"{line.report.fused} of {line.report.calls}" if ratio else "",
+            *(f"{line.phase}, {line.prompt}", line.side, number(line.milliseconds.median)),
+            *(spread(line.milliseconds), number(line.tokens_a_second)),
+            *((number(line.rate / 1e9), f"{line.rate / line.copy:.1%}") if line.rate else ("", "")),
+            f"{line.ratio.median:.3f}\n{spread(line.ratio)}" if patched else "",
+            f"{line.report.fused} of {line.report.calls}" if patched else "",
         )
     return table
 

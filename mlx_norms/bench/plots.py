@@ -69,7 +69,7 @@ def _roofline(axes, lines: Iterable[Line]) -> None:
         if key not in largest or line.moved > largest[key].moved:
             largest[key] = line
     found = list(largest.values())
-    copy, peak = found[0].copy, found[0].peak
+    copy, peak = max(line.copy for line in found), found[0].peak
     intensities = [line.flops / line.moved for line in found]
     edges = [min(intensities) / 4, peak / copy, max(*intensities, peak / copy) * 4]
     axes.set(xscale="log", yscale="log")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -15,36 +16,55 @@ from .results import Line
 
 def spread(samples: timing.Samples, factor: float = 1.0) -> str:
     """Quartiles."""
-    return " to ".join(f"{quartile * factor:.4g}" for quartile in samples.quartiles)
+    return "-".join(number(quartile * factor) for quartile in samples.quartiles)
 
 
-def table(lines: Iterable[Line], title: str) -> Table:
-    """Times and rates: bytes a second, or, of matrix products, operations.
+def number(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def tables(lines: Iterable[Line], title: str) -> Iterator[Table]:
+    """A table an op and dtype of times and rates: bytes a second, or operations of products.
 
     The last columns say how many times as fast a contestant is as the baseline, and a rung of a
-    ladder as the rung before.
+    ladder as the rung before. What the rungs fix is a table of its own.
     """
-    lines = list(lines)
-    multiplies = any(line.multiplies for line in lines)
-    ladder = any(line.fixes for line in lines)
-    headings = ["µs", "quartiles", *(("GFLOP/s", "of peak") if multiplies else ("GB/s", "of copy"))]
-    headings += ["B/element", "x MLX" if multiplies else "x mx.fast"]
-    headings += ["x before"] * ladder
-    found = Table(title=escape(title), title_justify="left")
-    for heading in ("op", "dtype", "shape", "contestant"):
-        found.add_column(heading, no_wrap=True)
-    for heading in headings:
-        found.add_column(heading, justify="right")
-    if ladder:
-        found.add_column("fixes")
-    shapes = itertools.groupby(lines, key=lambda line: (line.op, line.dtype, *_shape(line)))
-    for _, group in shapes:
+    fixes: dict[str, str] = {}
+    for (op, dtype), group in itertools.groupby(lines, key=lambda line: (line.op, line.dtype)):
+        group = list(group)
+        yield _table(group, f"{title}: {op}, {dtype}")
+        fixes |= {f"{op}, {line.contestant}": line.fixes for line in group if line.fixes}
+    if fixes:
+        found = _empty("What each rung fixes")
+        for name, text in fixes.items():
+            found.add_row(escape(name), escape(text))
+        found.show_header = False
+        yield found
+
+
+def _empty(title: str, *headings: str) -> Table:
+    found = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings or ("", ""):
+        number = heading not in ("", "shape", "contestant")
+        # Folded, so that no digit is lost on a narrow terminal.
+        found.add_column(heading, justify="right" if number else "left", overflow="fold")
+    return found
+
+
+def _table(lines: list[Line], title: str) -> Table:
+    multiplies, ladder = lines[0].multiplies, any(line.fixes for line in lines)
+    headings = ["shape", "contestant", "µs", "quartiles"]
+    headings += ["GFLOP/s", "of\npeak"] if multiplies else ["GB/s", "of\ncopy"]
+    headings += ["B/\nelement", "x\nMLX" if multiplies else "x\nmx.fast"]
+    found = _empty(title, *headings, *["x\nbefore"] * ladder)
+    for _, group in itertools.groupby(lines, key=_shape):
         rung = None
         for line in group:
             texts = _texts(line)
             if ladder:
                 faster = rung.seconds.over(line.seconds) if rung and line.fixes else None
-                texts += [f"{faster.median:.2f}" if faster else "", line.fixes]
+                texts.append(f"{faster.median:.2f}" if faster else "")
             found.add_row(*map(escape, texts))
             rung = line if line.fixes else rung
         found.add_section()
@@ -57,16 +77,14 @@ def _shape(line: Line) -> tuple[int, int]:
 
 def _texts(line: Line) -> list[str]:
     if line.multiplies:
-        rate = [f"{line.flop_rate / 1e9:.4g}"]
+        rate = [number(line.flop_rate / 1e9)]
         rate += [f"{line.flop_rate / line.peak:.1%}" if line.peak else ""]
     else:
-        rate = [f"{line.rate / 1e9:.4g}", f"{line.rate / line.copy:.1%}"]
+        rate = [number(line.rate / 1e9), f"{line.rate / line.copy:.1%}"]
     return [
-        line.op,
-        line.dtype,
         "x".join(map(str, _shape(line))),
         line.contestant,
-        f"{line.seconds.median * 1e6:.4g}",
+        number(line.seconds.median * 1e6),
         spread(line.seconds, 1e6),
         *rate,
         f"{line.bytes_an_element:.3g}",

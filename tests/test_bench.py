@@ -431,7 +431,7 @@ class TestModel:
             assert float(row["tokens_a_second"]) == pytest.approx(rate, rel=1e-3)
             assert bool(row["gbps"]) == (row["phase"] == "decode")
             assert int(row["fused"]) == 8 and int(row["calls"]) == 9
-        assert "8 of 9" in output
+        assert "decode 6, patched: 8 of 9 norms fused." in output
 
     def test_trace(self, monkeypatch, tmp_path, capsys):
         monkeypatch.setattr(tracing.trace, "__defaults__", (12,))

@@ -233,4 +233,7 @@ class Bench:
                 write(line.values(args.model, args.tokens))
             lines += found
         self._console.print(model.table(lines, f"{args.model}, {facts['device']}"))
+        for line in lines:
+            if line.side == "patched":
+                self._say(model.fused(line))
         self._plot(model.draw, lines, f"bench {args.model}, {facts['device']}")

@@ -124,6 +124,12 @@ def steps(model: mlx.nn.Module, prompt: mx.array) -> None:
             compare.generate(model, prompt, 2)
 
 
+def fused(line: Line) -> str:
+    """What became of the norms, for the user."""
+    report = line.report
+    return f"{line.phase} {line.prompt}, patched: {report.fused} of {report.calls} norms fused."
+
+
 def table(found: list[Line], title: str):
     """The lines as a table for the terminal."""
     from rich import box
@@ -133,18 +139,17 @@ def table(found: list[Line], title: str):
     from .tables import number, spread
 
     table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    headings = ["phase, prompt", "side", "ms", "quartiles", "tokens/s", "GB/s of\nweights"]
-    for heading in (*headings, "of\ncopy", "stock /\npatched", "fused"):
+    headings = ["phase,\nprompt", "side", "ms", "quartiles", "tokens/s", "GB/s of\nweights"]
+    for heading in (*headings, "of\ncopy", "stock /\npatched"):
         number_column = heading not in headings[:2]
         table.add_column(heading, justify="right" if number_column else "left", overflow="fold")
     for line in found:
         patched = line.side == "patched"
         table.add_row(
-            *(f"{line.phase}, {line.prompt}", line.side, number(line.milliseconds.median)),
+            *(f"{line.phase} {line.prompt}", line.side, number(line.milliseconds.median)),
             *(spread(line.milliseconds), number(line.tokens_a_second)),
             *((number(line.rate / 1e9), f"{line.rate / line.copy:.1%}") if line.rate else ("", "")),
             f"{line.ratio.median:.3f}\n{spread(line.ratio)}" if patched else "",
-            f"{line.report.fused} of {line.report.calls}" if patched else "",
         )
     return table
 

@@ -238,6 +238,9 @@ class TestInputs:
                 else [named[name] for name in named.keys() & {"x", "heads", "k"}]
             )
             assert cell.moved == sum(a.nbytes for a in [*read, *cotangents, *read])
+            weights = [named[name] for name in named if "weight" in name]
+            extra = sum(a.nbytes for a in [*weights, *parameters])
+            assert cell.compulsory == cell.moved + extra
         else:
             assert cell.compulsory == sum(a.nbytes for a in [*inputs, *outputs])
             assert cell.input_bytes == sum(a.nbytes for a in inputs)

@@ -133,14 +133,20 @@ class Cell:
     @property
     def parameter_bytes(self) -> int:
         """Bytes of weights and biases, each once."""
-        shapes = self.shapes()
-        parameters = [name for name in OPS[self.op].inputs if "weight" in name or name == "bias"]
-        return sum(math.prod(shapes[name]) for name in parameters) * DTYPES[self.dtype].size
+        return self._bytes_of("weight") + self._bytes_of("bias")
 
     @property
     def compulsory(self) -> int:
         """Bytes of all arrays, each once: what must be moved, whatever the kernel."""
-        return self.moved + self.parameter_bytes * (2 if self.backward else 1)
+        read = (
+            self._bytes_of("weight") if self.backward else 0
+        )  # besides gradients, that are written
+        return self.moved + self.parameter_bytes + read
+
+    def _bytes_of(self, kind: str) -> int:
+        shapes = self.shapes()
+        named = [shapes[name] for name in OPS[self.op].inputs if kind in name]
+        return sum(map(math.prod, named)) * DTYPES[self.dtype].size
 
     @property
     def flops(self) -> int:

@@ -26,6 +26,9 @@ LINES = 12
 
 KERNELS = (
     *("norm", "norm_vjp", "parameter_gradients", "sum_partials", "gather_rows"),
+    *("layer_norm_naive_4", "layer_norm_naive_32_4", "layer_norm_shared_4", "layer_norm_simd_4"),
+    *("layer_norm_vectorized_4", "layer_norm_fused_4", "layer_norm_robust_4"),
+    *("layer_norm_welford", "layer_norm_regtiled"),
     *("sgemm_naive", "sgemm_square_tiles", "sgemm_tile_threads", "sgemm_tile_simdgroup"),
 )
 # As in "at norm<(int)8, (int)4>(...)+0x120", or in the symbol _Z4normILi8ELi4EE...

@@ -36,6 +36,7 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
     for op in OPS:
         yield f"{op}, many rows", lambda: both_ways(Norm(op), (517, 65), BF16)
         yield f"{op}, more rows than run at once", lambda: both_ways(Norm(op), (2200, 256), F16)
+        yield f"{op}, clusters", lambda: both_ways(Norm(op), (1100, 520), F32)
         yield f"{op}, a tail in each of many rows", lambda: both_ways(Norm(op), (2200, 65), F32)
         yield f"{op}, another dtype of weight", lambda: both_ways(Norm(op), (3, 130), BF16, F32)
         yield f"{op}, offset", lambda: both_ways(Norm(op, weight_offset=1.0), (3, 65), F16)

@@ -326,6 +326,7 @@ template <int N, int V>
   int first_db = want_weight ? V : 0; // of the vectors that are added up
 #ifdef __CUDACC__
   if (cluster > 1) {
+    await_copies<0>(); // those of a team without rows, too
     for (int k = 0; k < V; ++k) {
       if (want_weight) {
         offer<N>(k, dw + k * N);

@@ -171,6 +171,50 @@ class TestTimes:
         assert 0.5 < times["events"].over(times["host"]).median < 1.2
 
 
+class Plugged:
+    """A contestant that says how many products each launch of its calls had before it."""
+
+    output_bytes = 1
+
+    def __init__(self):
+        self.plugs, self.before = [], 0
+
+    def prepare(self, count):
+        self.before = 0
+        return [None] * count
+
+    def plug(self):
+        self.before += 1
+
+    def launch(self, pending):
+        self.plugs.append(self.before)
+        return pending
+
+    def wait(self):
+        pass
+
+
+class StandInDriver:
+    """A device that is busy until the calls are launched if it was given enough to do."""
+
+    elapsed = 0.25
+
+    def __init__(self, needed):
+        self.needed = needed
+
+    def event(self):
+        return object()
+
+    def mark(self, event):
+        pass
+
+    def is_past(self, event):
+        return self.contestant.before < self.needed
+
+    def seconds(self, start, stop):
+        return self.elapsed
+
+
 class TestInputs:
     def addresses(self, cell, hot, calls):
         """Those of the arrays of every call, in order."""
@@ -270,6 +314,23 @@ class TestClocks:
         log.clear()
         clocks.HostClock(ours).seconds(3)
         assert log == ["clock", "eval", "clock", "eval", "clock"]
+
+    @pytest.mark.parametrize("needed, plugs", [(1, [1]), (4, [1, 2, 4]), (64, None)])
+    def test_events_are_taken_again_if_the_device_waited(self, needed, plugs, monkeypatch):
+        driver, contestant = StandInDriver(needed), Plugged()
+        driver.contestant = contestant
+        monkeypatch.setattr(clocks, "driver", lambda: driver)
+        clock = clocks.EventClock(contestant)
+        if plugs is None:
+            with pytest.raises(clocks.DriverError, match="too slow to launch 3 calls"):
+                clock.seconds(3)
+        else:
+            assert clock.seconds(3) == 0.25
+            assert contestant.plugs == [*plugs, plugs[-1]]  # of the first run of a graph, and then
+        driver.elapsed = 0.0
+        driver.needed = 0
+        with pytest.raises(clocks.DriverError, match="before it began"):
+            clock.seconds(3)
 
     def test_memory(self, monkeypatch):
         monkeypatch.setattr(clocks, "output_budget", lambda: 1000)

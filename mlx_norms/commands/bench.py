@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     _check(args, simulated)
     device = _device(args)
     _check_packages(args)
-    from ..bench import command
+    from ..bench import command, driver
 
     before = mx.default_device()
     mx.set_default_device(device)
@@ -120,6 +120,8 @@ def run(args: argparse.Namespace) -> int:
         mx.random.seed(0)
         with contextlib.ExitStack() as stack:
             command.Bench(args, stack).run()
+    except driver.DriverError as error:
+        raise CommandError(f"No time by the device's events: {error}.") from None
     finally:
         mx.set_default_device(before)
     return 0

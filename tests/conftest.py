@@ -37,6 +37,8 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "gpu: is about kernels that the CPU backend has not")
     # The suite is the check here; a kernel that fails must not be replaced by MLX's ops.
     os.environ["MLX_NORMS_SELF_CHECK"] = "0"
+    # MLX's products are of TF32 on CUDA unless it is told so before the first.
+    os.environ.setdefault("MLX_ENABLE_TF32", "0")
     wanted = os.environ.get("MLX_NORMS_UNDER_TEST")
     used = Path(_ext.__file__).parent
     if wanted and not used.samefile(wanted):

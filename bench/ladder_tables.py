@@ -37,7 +37,10 @@ def _about(row: dict[str, str]) -> str:
     return (
         f"{row['device'].removeprefix('gpu, ')}, MLX {row['mlx']}, float32, the device's time of "
         f"independent calls (medians); a copy moves {float(row['copy_gbps']):.0f} GB/s, and MLX's "
-        'own matmul is the peak. "x" is the time of the rung before over this one\'s.\n'
+        'own matmul is the peak. "x" is the time of the rung before over this one\'s, and "calls" '
+        "how many a sample has, which run at once as far as they find room: one call of naive "
+        "takes as long as many. On CUDA, tile_simdgroup's 8×8 matrices are shuffles, not the "
+        "matrix unit.\n"
     )
 
 
@@ -51,14 +54,23 @@ def _table(rows: list[dict[str, str]], ladder: tuple[ladders.Rung, ...]) -> str:
     heading = ["rung"]
     for count, length in shapes:
         unit, share = ("GFLOP/s", "of peak") if products else ("µs", "of copy")
-        heading += [f"{count}×{length}: {unit}", share, "x"]
+        heading += [f"{count}×{length}: {unit}", share, "x", "calls"]
     lines = [[*heading, "what it fixes"], ["---"] * (len(heading) + 1)]
     for name in [*fixes, *last]:
         cells = []
         for count, _ in shapes:
             cells += _cells(found, name, _before(list(fixes), name), count, products)
         lines.append([last.get(name, name), *cells, fixes.get(name, "")])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + _losers(
+        found, list(fixes), shapes
+    )
+
+
+def _losers(found: dict, rungs: list[str], shapes: list[tuple[int, int]]) -> str:
+    """Which rungs are slower than the one before at the largest shape."""
+    us = {name: float(found[name, shapes[-1][0]]["us"]) for name in rungs}
+    slower = [b for a, b in zip(rungs, rungs[1:], strict=False) if us[b] > us[a]]
+    return f"\nSlower than the rung before on this GPU: {', '.join(slower)}.\n" if slower else ""
 
 
 def _before(rungs: list[str], name: str) -> str | None:
@@ -68,11 +80,12 @@ def _before(rungs: list[str], name: str) -> str | None:
 
 def _cells(found: dict, name: str, before: str | None, count: int, products: bool) -> list[str]:
     if (row := found.get((name, count))) is None:
-        return ["", "", ""]
+        return ["", "", "", ""]
     value, share = (row["gflops"], row["of_peak"]) if products else (row["us"], row["of_copy"])
     previous = found.get((before, count))
     ratio = f"{float(previous['us']) / float(row['us']):.2f}" if previous else ""
-    return [f"{float(value):.4g}", f"{float(share):.1%}", ratio]
+    digits = f"{float(value):.0f}" if float(value) >= 1000 else f"{float(value):.4g}"
+    return [digits, f"{float(share):.1%}", ratio, row["calls"]]
 
 
 def main() -> int:

@@ -450,7 +450,8 @@ NB_MODULE(_ext, m) {
         says what it fixes, and the last is far from what MLX reaches. Its rungs
         are those of `vietfood/gemm_metal
         <https://github.com/vietfood/gemm_metal>`_, here right for any size.
-        They sum products in float32, in the order of :math:`k`. Gradients are
+        They sum products in float32, in the order of :math:`k` (on Metal,
+        ``tile_simdgroup`` by blocks of 8). Gradients are
         products by the same kernel.
 
         Args:

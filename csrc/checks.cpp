@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <sstream>
+#include <utility>
 
 namespace mlx_norms {
 
@@ -16,11 +17,12 @@ std::string text(float value) {
 }
 
 std::string text(const mx::Shape& shape) {
-  std::string sizes;
-  for (auto size : shape) {
-    sizes += (sizes.empty() ? "" : ",") + std::to_string(size);
+  std::ostringstream sizes;
+  for (const char* before = "("; auto size : shape) {
+    sizes << std::exchange(before, ",") << size;
   }
-  return "(" + sizes + ")";
+  sizes << (shape.empty() ? "()" : ")");
+  return sizes.str();
 }
 
 std::string text(mx::Dtype dtype) {

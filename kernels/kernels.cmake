@@ -2,9 +2,8 @@
 # embedded in the target, to be compiled at first use, or compiled to
 # mlx_norms.metallib. For CUDA they are translated and embedded.
 set(_kernels_dir ${CMAKE_CURRENT_LIST_DIR})
-file(GLOB _kernel_files CONFIGURE_DEPENDS ${_kernels_dir}/*.metal
-     ${_kernels_dir}/*.h ${_kernels_dir}/*_ladder/*.metal
-     ${_kernels_dir}/*_ladder/*.h)
+file(GLOB_RECURSE _kernel_files CONFIGURE_DEPENDS ${_kernels_dir}/*.metal
+     ${_kernels_dir}/*.h)
 
 function(_mlx_norms_join form out)
   add_custom_command(

@@ -7,8 +7,8 @@
 //
 // without mean(wg) where the mean is not subtracted. What is summed over a row
 // is summed at once. A team sums its part of the parameters' gradients in
-// registers; sum_partials adds up the teams'. Rows too long for that leave it
-// to parameter_gradients, with their statistics.
+// registers, which clusters of teams and sum_partials add up. Rows too long for
+// that leave it to parameter_gradients, with their statistics.
 
 #include "kernels/cluster.h"
 #include "kernels/parameters.h"

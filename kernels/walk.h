@@ -1,7 +1,8 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
 // How the sums over rows are shared out: each team walks `rows_per_team` rows
-// that have one row of the weight in common, and writes a row of partial sums.
+// that have one row of the weight in common, and it, or a cluster of them
+// (kernels/cluster.h), writes a row of partial sums.
 
 #pragma once
 

@@ -27,6 +27,7 @@ def main(argv: list[str] | None = None) -> int:
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)
     args = parser.parse_args(argv)
+    args.is_process = argv is None
     try:
         return args.run(args)
     except commands.CommandError as error:

@@ -52,6 +52,7 @@ class Timed(Protocol):
     """What says itself how long its calls take, by whatever clock and with whatever inputs."""
 
     most: int  # calls in a sample
+    overlap: bool  # whether calls of a sample run at once, so that their number matters
 
     def seconds(self, count: int) -> float:
         """Make ``count`` calls, and say how long all of them took."""
@@ -82,6 +83,8 @@ def measure(
         raise ValueError(f"[measure] rounds must be at least 1, got {rounds}.")
     timed = {name: _Evals(call) if callable(call) else call for name, call in calls.items()}
     counts = {name: _calibrate(each, sample_seconds) for name, each in timed.items()}
+    if any(each.overlap for each in timed.values()):
+        counts = {name: min(max(counts.values()), timed[name].most) for name in counts}
     values: dict[str, list[float]] = {name: [] for name in calls}
     for name in turns(calls, rounds):
         values[name].append(timed[name].seconds(counts[name]) / counts[name])
@@ -104,6 +107,7 @@ class _Evals:
     """A function, timed by the host's clock."""
 
     most = 1 << 62
+    overlap = False
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._call = call

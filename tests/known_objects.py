@@ -73,6 +73,8 @@ def _is_same(build, name, files, checkout, copy) -> bool:
     compiled = (build / name).stat().st_mtime
     for file in files:
         if file.is_relative_to(build):
+            if file.name.startswith("cmake_pch."):
+                continue  # headers of site-packages
             return False  # generated, of what the copy may have changed
         if "/site-packages/" in str(file) or not file.is_relative_to(checkout):
             continue

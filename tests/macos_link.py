@@ -86,6 +86,9 @@ class MacBuild:
                     f"-DPython_INCLUDE_DIR={sysconfig.get_path('include')}",
                     f"-DMLX_ROOT={mlx}",
                     f"-DMLX_DIR={mlx}/share/cmake/MLX",
+                    # What is asked is whether it links, which takes no optimiser.
+                    "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG",
+                    "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON",
                 ]
                 _run(command)
 

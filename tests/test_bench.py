@@ -35,13 +35,18 @@ CACHE = 1 << 16
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch):
+def small(request, monkeypatch):
     """A machine of little cache, and short samples."""
     monkeypatch.setattr(machine, "cache_bytes", lambda: CACHE)
     monkeypatch.setattr(device_copy, "size", lambda: 1 << 18)
     monkeypatch.setattr(device_copy, "measure", lambda size: timing.Samples((size / (1 << 28),)))
     monkeypatch.setattr(clocks.HostClock, "sample_seconds", 1e-3)
     monkeypatch.setattr(measuring, "_PEAK_SIZE", {"cpu": 64, "cuda": 1024, "metal": 64})
+    before = mx.default_device()
+    if "backend" not in request.fixturenames:
+        mx.set_default_device(mx.cpu)
+    yield
+    mx.set_default_device(before)
 
 
 @pytest.fixture
@@ -106,7 +111,7 @@ class TestTimes:
         """A call of 2 ms that moves 1 MiB, where copies read 256 MiB/s and write as many."""
 
         class Known:
-            method, sample_seconds, most, calls = "known", 1e-3, 10, 7
+            method, sample_seconds, most, calls, overlap = "known", 1e-3, 10, 7, False
 
             def __init__(self, contestant):
                 pass
@@ -294,7 +299,7 @@ class TestInputs:
 class TestClocks:
     def test_samples_are_no_longer_than_they_may_be(self):
         class Timed:
-            most = 5
+            most, overlap = 5, False
             log = []
 
             def seconds(self, count):
@@ -315,18 +320,17 @@ class TestClocks:
         clocks.HostClock(ours).seconds(3)
         assert log == ["clock", "eval", "clock", "eval", "clock"]
 
-    @pytest.mark.parametrize("needed, plugs", [(1, [1]), (4, [1, 2, 4]), (64, None)])
+    @pytest.mark.parametrize(
+        "needed, plugs", [(1, [1]), (4, [1, 2, 4]), (64, [1, 2, 4, 8, 16, 32])]
+    )
     def test_events_are_taken_again_if_the_device_waited(self, needed, plugs, monkeypatch):
         driver, contestant = StandInDriver(needed), Plugged()
         driver.contestant = contestant
         monkeypatch.setattr(clocks, "driver", lambda: driver)
         clock = clocks.EventClock(contestant)
-        if plugs is None:
-            with pytest.raises(clocks.DriverError, match="too slow to launch 3 calls"):
-                clock.seconds(3)
-        else:
-            assert clock.seconds(3) == 0.25
-            assert contestant.plugs == [*plugs, plugs[-1]]  # of the first run of a graph, and then
+        assert clock.seconds(3) == 0.25
+        assert contestant.plugs == [*plugs, plugs[-1]]  # of the first run of a graph, and then
+        assert clock.method == ("events" if needed <= plugs[-1] else "events, host")
         driver.elapsed = 0.0
         driver.needed = 0
         with pytest.raises(clocks.DriverError, match="before it began"):
@@ -494,7 +498,8 @@ class TestModel:
             rate = 1e3 * tokens / float(row["ms"])
             assert float(row["tokens_a_second"]) == pytest.approx(rate, rel=1e-3)
             assert bool(row["gbps"]) == (row["phase"] == "decode")
-            assert int(row["fused"]) == 8 and int(row["calls"]) == 9
+            norms = ("8", "9") if row["side"] == "patched" else ("", "")
+            assert (row["fused"], row["calls"]) == norms
         assert "decode 6, patched: 8 of 9 norms fused." in output
 
     def test_trace(self, monkeypatch, tmp_path, capsys):
@@ -652,5 +657,13 @@ class TestScripts:
         (row,) = (line for line in lines if f"| {second} |" in line)
         cells = [cell.strip() for cell in row.strip("|").split("|")]
         times = [float(by_key["sgemm", name, "16"]["us"]) for name in (first, second)]
-        assert cells[-2] == f"{times[0] / times[1]:.2f}"
-        assert cells[-4] == f"{float(by_key['sgemm', second, '16']['gflops']):.4g}"
+        of_second = by_key["sgemm", second, "16"]
+        assert cells[-3:-1] == [f"{times[0] / times[1]:.2f}", of_second["calls"]]
+        assert cells[-5] == f"{float(of_second['gflops']):.4g}"
+        names = [rung.name for rung in ladders.SGEMM]
+        all_times = {name: float(by_key["sgemm", name, "16"]["us"]) for name in names}
+        slower = [b for a, b in itertools.pairwise(all_times) if all_times[b] > all_times[a]]
+        said = f"Slower than the rung before on this GPU: {', '.join(slower)}."
+        assert [line for line in lines[lines.index(row) :] if "Slower" in line] == [said] * any(
+            slower
+        )

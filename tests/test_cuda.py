@@ -1,5 +1,7 @@
 """What only the CUDA backend promises."""
 
+import itertools
+
 import mlx.core as mx
 import pytest
 
@@ -27,23 +29,22 @@ def test_rms_norm_of_4096_has_the_bits_of_mx_fast(rows, dtype):
     assert_same_bits(total, x + residual)
 
 
-MANY, FEW = 1100, 33  # rows that half of an H200's multiprocessors walk, and that a few do
+FEW, MANY = 33, 4100  # rows that a few multiprocessors walk, and that all of them do
 
 
 @pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("length", [1024, 1030, 4096])
+@pytest.mark.parametrize("length", [1024, 1030])
 def test_partial_sums_of_many_teams(op, length):
     """They are added up in clusters, which MLX may update no other launch's graph to."""
     norm = Norm(op)
-    for dtype in DTYPES:
-        for rows in (FEW, MANY, FEW, MANY):
-            check_with_gradients(norm, arguments(norm, (rows, length), dtype))
+    for dtype, rows in itertools.product(DTYPES, (FEW, MANY, FEW)):
+        check_with_gradients(norm, arguments(norm, (rows, length), dtype))
 
 
 @pytest.mark.parametrize("names", [("weight",), ("bias",), ("x", "bias")], ids="-".join)
 def test_some_partial_sums_of_many_teams(names):
     norm = Norm("layer_norm")
-    arrays = arguments(norm, (MANY, 2048), mx.float32)
+    arrays = arguments(norm, (MANY, 1024), mx.float32)
     cots = cotangents(norm, arrays)
     truths = oracle.gradients(norm, arrays, *cots)
 

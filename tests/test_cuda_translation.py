@@ -423,6 +423,8 @@ REFUSED = {
     "kernel void k(device int* a, uint2 i [[thread_index_in_simdgroup]]) {}": "'i'",
     "kernel void k(device int* a, ushort2 i [[thread_position_in_grid]]) {}": "'i'",
     "kernel void k(device int3* a) {}": "int3",
+    "kernel void k(device int* a, uint i [[thread_position_in_grid]],"
+    " uint2 j [[threads_per_grid]]) {}": "different widths",
     "kernel void k(device int* a) { char4 v; }": "char4",
     "kernel void k(device int* a) { metal::int2 v; }": "int2",
     "kernel void k(device float4* a) { a[0].xy = a[1].xy; }": "'xy'",

@@ -99,7 +99,7 @@ kernel void k(
     device T* y [[buffer(1)]],
     constant Params& p [[buffer(2)]],
     threadgroup T* scratch [[threadgroup(0)]],
-    uint2 t [[thread_position_in_threadgroup]],
+    uint t [[thread_position_in_threadgroup]],
     uint n [[threads_per_grid]]) {
   constexpr int M = 2 * N;
   const int count = 4;

@@ -104,8 +104,8 @@ Geometry geometry_of(const mx::array& s, mx::Stream stream) {
       /* backward= */ true, s.shape(-1), s.itemsize(), backend_of(stream));
 }
 
-// Each team has enough rows that its row of partial sums is a small part of
-// what it reads.
+// Each team has enough rows that a row of partial sums is a small part of what
+// it reads.
 constexpr int kLeastRowsPerTeam = 16;
 constexpr int kMostRowsPerTeam = 128; // they are added up one by one
 
@@ -129,10 +129,13 @@ struct Walks {
 // the bytes of slots that each needs for that. The host takes longer over such
 // a launch, so it must be large.
 struct Cluster {
+  static constexpr int64_t kLeastElements = 1 << 22;
+
   int size = 1;
   int bytes = 0;
 
   Cluster(
+      int64_t elements,
       const NormVJPSpec& spec,
       const Geometry& geometry,
       const Walks& walks,
@@ -140,9 +143,9 @@ struct Cluster {
     int vectors = geometry.vectors * (spec.weight + spec.bias);
     int needed =
         vectors * geometry.width * int{sizeof(float)} * geometry.group_size();
-    bool alone = vectors == 0 || geometry.looped || geometry.simds == 1 ||
-        walks.heads > 1 || walks.teams < limits.cores / 2 ||
-        needed > limits.slot_bytes;
+    bool alone = elements < kLeastElements || vectors == 0 || geometry.looped ||
+        geometry.simds == 1 || walks.heads > 1 ||
+        walks.teams < limits.cores / 2 || needed > limits.slot_bytes;
     if (!alone && limits.cluster > 1) {
       size = limits.cluster;
       bytes = needed;
@@ -347,7 +350,7 @@ LaunchPlan plan_norm_vjp(
   int width = geometry.width;
   auto limits = device_limits(stream);
   Walks walks(rows, heads, limits.teams(geometry.simds));
-  Cluster cluster(spec, geometry, walks, limits);
+  Cluster cluster(in.s.size(), spec, geometry, walks, limits);
   int rows_of_partials = ceil_div(walks.teams, cluster.size);
   bool by_columns = reads_rows_again(spec, in.s, stream);
 

@@ -34,6 +34,19 @@ POSITIONS = frozenset(
     }
 )
 
+# Of a kernel's, all are numbers or all are vectors of one width (MSL 5.2.3.6).
+ALIKE = frozenset(
+    {
+        "dispatch_threads_per_threadgroup",
+        "thread_position_in_grid",
+        "thread_position_in_threadgroup",
+        "threadgroup_position_in_grid",
+        "threadgroups_per_grid",
+        "threads_per_grid",
+        "threads_per_threadgroup",
+    }
+)
+
 _ATTRIBUTE = re.compile(r'([A-Za-z_]\w*)(?:\(((?:"[^"]*"|[^()"])*)\))?')
 _DECLTYPE = re.compile(r"(?:kernel\s+)?decltype\s*\(.*\)\s*([\w:]+?)\s*(<.*>)\s*$", re.DOTALL)
 _SIGNATURE = re.compile(r".*?([\w:]+)\s*(<[^()]*>)\s*\(", re.DOTALL)
@@ -241,7 +254,24 @@ def _parameters(tokens, opening, kernel) -> list[Parameter]:
     for key in ("buffer", "threadgroup"):
         group = [p for p in parameters if p.position is None and p.is_buffer == (key == "buffer")]
         _number(group, key, kernel)
+    _check_widths(tokens, parameters, kernel)
     return parameters
+
+
+def _check_widths(tokens, parameters, kernel):
+    """Metal takes these positions as numbers, or as vectors of one width."""
+    first = None
+    for p in parameters:
+        if p.position not in ALIKE:
+            continue
+        width = re.search(r"\b(?:ushort|uint)([23]?)\b", p.text)
+        if first is None:
+            first = (p, width)
+        elif width and first[1] and width[1] != first[1][1]:
+            raise SourceError(
+                f"{tokens.where(p.start)}: '{first[0].text}' and '{p.text}' of kernel '{kernel}'"
+                " are positions of different widths"
+            )
 
 
 def _parameter(tokens, start, stop, kernel) -> Parameter:

@@ -13,9 +13,9 @@
     constant const uint& depth [[buffer(5)]],
     constant const uint& a_step [[buffer(6)]],
     constant const uint& b_step [[buffer(7)]],
-    uint group [[threadgroup_position_in_grid]],
+    uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]]) {
-  SgemmTile tile = sgemm_tile(group, rows, columns, 16, 16);
+  SgemmTile tile = sgemm_tile(group.x, rows, columns, 16, 16);
   uint row = tile.row + at.y;
   uint column = tile.column + at.x;
   if (row >= rows || column >= columns) {

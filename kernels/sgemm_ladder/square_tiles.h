@@ -17,11 +17,11 @@ template <int T>
     constant const uint& depth [[buffer(5)]],
     constant const uint& a_step [[buffer(6)]],
     constant const uint& b_step [[buffer(7)]],
-    uint group [[threadgroup_position_in_grid]],
+    uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]]) {
   threadgroup float a_tile[T][T];
   threadgroup float b_tile[T][T];
-  SgemmTile tile = sgemm_tile(group, rows, columns, T, T);
+  SgemmTile tile = sgemm_tile(group.x, rows, columns, T, T);
   uint row = tile.row + at.y;
   uint column = tile.column + at.x;
   a += tile.matrix * a_step * rows * depth;

@@ -15,12 +15,12 @@
     constant const uint& depth [[buffer(5)]],
     constant const uint& a_step [[buffer(6)]],
     constant const uint& b_step [[buffer(7)]],
-    uint group [[threadgroup_position_in_grid]],
+    uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   threadgroup float a_tile[32][16];
   threadgroup float b_tile[16][32];
-  SgemmTile tile = sgemm_tile(group, rows, columns, 32, 32);
+  SgemmTile tile = sgemm_tile(group.x, rows, columns, 32, 32);
   a += tile.matrix * a_step * rows * depth;
   b += tile.matrix * b_step * depth * columns;
   float sum[4][4];

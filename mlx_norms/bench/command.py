@@ -188,8 +188,8 @@ class Bench:
         try:
             with self._progress.status("building the simulated device, and counting"):
                 found = metal_sim.count(jobs)
-        except metal_sim.NoSimulator as error:
-            raise CommandError(f"--backend metal-sim: {error}.") from None
+        except (RuntimeError, OSError) as error:
+            raise CommandError(f"--backend metal-sim: {error}") from None
         write = self._csv(metal_sim.COLUMNS, {"device": "metal-sim", **machine.versions()})
         for values in metal_sim.rows(what, found):
             write(values)

@@ -101,8 +101,11 @@ def keeps_memory() -> bool:
     return all(os.environ.get(name) == value for name, value in KEEP_MEMORY.items())
 
 
-def restart_keeping_memory() -> None:
+def restart_keeping_memory(*command: str) -> None:
     """Start the script again with glibc's malloc told to keep freed memory, unless it is.
+
+    Args:
+        command: Python's arguments, those of the script by default.
 
     At its defaults malloc returns large blocks to the system in a way that depends on sizes and
     history: one contestant then pays thousands of page faults a call and the other none, and the
@@ -110,4 +113,5 @@ def restart_keeping_memory() -> None:
     """
     if not keeps_memory():
         # malloc reads them when a process starts.
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_MEMORY})
+        arguments = [sys.executable, *(command or sys.argv)]
+        os.execve(sys.executable, arguments, {**os.environ, **KEEP_MEMORY})

@@ -24,7 +24,8 @@ COLUMNS += ["threadgroup_bytes"]
 COLUMNS += [f"least_us_{name.replace(' ', '_')}" for name in CHIPS]
 BOUND = (
     "≥ µs is a bound and no measurement: the least time in which the chip's memory, at the GB/s "
-    "that Apple names, moves every array once. It is given for kernels that move no more than that."
+    "that Apple names, moves every array once. It is given for kernels that ask once for every "
+    "tensor of x's shape."
 )
 
 
@@ -75,7 +76,7 @@ class Counts:
     @property
     def of_each(self) -> int:
         """What barriers and SIMD-group operations are shared among: rows, or threadgroups."""
-        return self.threadgroups if self.multiplies else self.cell.rows
+        return self.threadgroups if self.multiplies else self.cell.elements // self.cell.length
 
 
 def count(jobs: Iterable[tuple[object, str]]) -> list[Counts]:

@@ -62,7 +62,8 @@ class Line:
         values = ("model", model, self.prompt, tokens, self.phase, self.side)
         values += (self.milliseconds.median, lower, upper, self.tokens_a_second)
         values += (self.rate / 1e9, self.rate / self.copy) if self.rate else ("", "")
-        values += (*ratios, self.report.fused, self.report.calls)
+        patched = self.side == "patched"
+        values += (*ratios, *((self.report.fused, self.report.calls) if patched else ("", "")))
         return dict(zip(COLUMNS, (*values, len(self.milliseconds.values)), strict=True))
 
 

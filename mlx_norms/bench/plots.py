@@ -71,7 +71,7 @@ def _roofline(axes, lines: Iterable[Line]) -> None:
     found = list(largest.values())
     copy, peak = max(line.copy for line in found), found[0].peak
     intensities = [line.flops / line.moved for line in found]
-    edges = [min(intensities) / 4, peak / copy, max(*intensities, peak / copy) * 4]
+    edges = [min(*intensities, peak / copy) / 4, peak / copy, max(*intensities, peak / copy) * 4]
     axes.set(xscale="log", yscale="log")
     axes.plot(edges, [min(peak, copy * edge) / 1e9 for edge in edges], color="black")
     axes.xaxis.set_minor_formatter(NullFormatter())

@@ -14,12 +14,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import sys
 
 import mlx.core as mx
 
 from ..bench import grid, peers
 from ..bench.cells import DTYPES, LADDER_OPS, OPS
 from . import CommandError
+
+_CALLS = " ".join(__doc__.splitlines()[2:])
+_MODEL = (
+    "Both sides take turns at mlx_lm's own generation, by the host's clock. Times are medians, "
+    "with quartiles. A decode step is held against a copy of as many bytes as the weights have."
+)
 
 _HELP = {
     "norm": "the norms: rms, layer, with a residual, per head, queries with keys",
@@ -36,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         subparser = subparsers.add_parser(
             what,
             help=summary,
-            description=f"Time {summary}. {' '.join(__doc__.splitlines()[2:])}",
+            description=f"Time {summary}. {_MODEL if what == 'model' else _CALLS}",
         )
         _add_output(subparser)
         if what == "model":
@@ -86,13 +93,15 @@ def _add_grid(parser: argparse.ArgumentParser, what: str) -> None:
         "--peers",
         metavar="NAMES",
         default="mx.fast",
-        help=f"contestants besides ours, of {','.join(peers.NAMES)} (mx.fast)",
+        help=f"contestants besides ours, of {','.join(peers.NAMES)} (mx.fast); without "
+        "events, the time of torch's calls has its dispatch in it, and that of MLX's no building "
+        "of graphs",
     )
     parser.add_argument(
         "--hot",
         action="store_true",
         help="keep the inputs in the cache, with one set of them: a rate above the memory's is the "
-        "cache's",
+        "cache's (each call writes memory of its own all the same)",
     )
 
 
@@ -112,8 +121,10 @@ def run(args: argparse.Namespace) -> int:
     _check(args, simulated)
     device = _device(args)
     _check_packages(args)
-    from ..bench import command, driver
+    from ..bench import command, driver, machine
 
+    if args.is_process and device == mx.cpu and sys.platform == "linux":
+        machine.restart_keeping_memory("-m", "mlx_norms", *sys.argv[1:])
     before = mx.default_device()
     mx.set_default_device(device)
     try:

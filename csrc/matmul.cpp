@@ -30,11 +30,12 @@ void check_operand(
     const Rung& rung,
     const char* argument,
     const mx::array& operand) {
-  if (operand.dtype() != mx::float32) {
+  if (operand.dtype() != rung.dtypes.at(0)) {
     refuse(
         kOp,
-        std::string(argument) + " must be float32 for kernel \"" + rung.name +
-            "\" but is " + text(operand.dtype()) + ".");
+        std::string(argument) + " must be " + text(rung.dtypes.at(0)) +
+            " for kernel \"" + rung.name + "\" but is " +
+            text(operand.dtype()) + ".");
   }
 }
 

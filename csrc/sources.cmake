@@ -18,6 +18,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/ladders/layer_norm.cpp
     csrc/ladders/layer_norm_eval.cpp
     csrc/ladders/layer_norm_rungs.cpp
+    csrc/ladders/matmul_eval.cpp
     csrc/ladders/matmul_rung.cpp
     csrc/ladders/sgemm_rungs.cpp
     csrc/patching/bindings.cpp
@@ -29,16 +30,14 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/slower.cpp
     csrc/plan/geometry.cpp
     csrc/plan/launch_plan.cpp
-    csrc/plan/matmul_plan.cpp
     csrc/plan/norm_eval.cpp
     csrc/plan/norm_plan.cpp
     csrc/plan/norm_vjp_plan.cpp
     csrc/plan/rows.cpp)
 set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
-    csrc/cpu/layer_norm_rung_eval.cpp
-    csrc/cpu/matmul_rung_eval.cpp
-    csrc/cpu/norm_eval.cpp)
+    csrc/cpu/norm_eval.cpp
+    csrc/cpu/rungs_eval.cpp)
 set(MLX_NORMS_METAL_SOURCES csrc/metal/built_kernels.cpp csrc/metal/encode.cpp
                             csrc/metal/library.cpp)
 set(MLX_NORMS_CUDA_SOURCES

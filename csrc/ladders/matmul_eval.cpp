@@ -1,8 +1,10 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include <limits>
+#include <string_view>
 
 #include "csrc/ladders/matmul_rung.h"
+#include "csrc/ladders/rung.h"
 #include "csrc/outputs.h"
 #include "csrc/plan/ceil_div.h"
 #include "csrc/plan/launch_plan.h"
@@ -24,18 +26,27 @@ enum Buffer {
 };
 
 struct Geometry {
+  std::string_view rung;
   const char* kernel;
   int tile; // of C, square, that a group has
   std::array<uint32_t, 3> group;
 };
 
-// Of the rungs, in order.
 constexpr Geometry kGeometries[] = {
-    {"sgemm_naive", 16, {16, 16, 1}},
-    {"sgemm_tile_16", 16, {16, 16, 1}},
-    {"sgemm_tile_32", 32, {32, 32, 1}},
-    {"sgemm_tile_threads", 32, {8, 8, 1}},
-    {"sgemm_tile_simdgroup", 8, {32, 1, 1}}};
+    {"naive", "sgemm_naive", 16, {16, 16, 1}},
+    {"tile_16", "sgemm_tile_16", 16, {16, 16, 1}},
+    {"tile_32", "sgemm_tile_32", 32, {32, 32, 1}},
+    {"tile_threads", "sgemm_tile_threads", 32, {8, 8, 1}},
+    {"tile_simdgroup", "sgemm_tile_simdgroup", 8, {32, 1, 1}}};
+
+const Geometry& geometry_of(std::string_view rung) {
+  for (const auto& geometry : kGeometries) {
+    if (geometry.rung == rung) {
+      return geometry;
+    }
+  }
+  throw std::logic_error("[mlx_norms] A rung has no kernel.");
+}
 
 // A batch axis, and how many matrices of A, B and C each step along it is: 0
 // where an operand has one for all.
@@ -140,7 +151,8 @@ LaunchPlan plan_matmul(
 void MatmulRung::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   auto& c = outputs[0];
   allocate_new(c, stream());
-  encode(plan_matmul(kGeometries[rung_], inputs[0], inputs[1], c, stream()));
+  const auto& geometry = geometry_of(sgemm_rungs()[rung_].name);
+  encode(plan_matmul(geometry, inputs[0], inputs[1], c, stream()));
 }
 
 } // namespace mlx_norms

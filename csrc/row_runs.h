@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "mlx/array.h"
@@ -47,31 +48,42 @@ class RowRuns {
     return axes_.back().strides[array];
   }
 
-  // Calls f(first_row, rows, offsets) for each run; offsets are in elements.
+  // Calls f(first_row, rows, offsets) for each run, or part of one, among the
+  // rows from begin to end; offsets are in elements.
   template <typename F>
-  void for_each(F f) const {
+  void for_each(int64_t begin, int64_t end, F f) const {
     auto outer = axes_.size() - 1;
+    const auto& run = axes_.back();
     std::vector<int64_t> index(outer, 0);
-    std::vector<int64_t> offsets(axes_.back().strides.size(), 0);
-    int64_t first_row = 0;
-    while (true) {
-      f(first_row, axes_.back().size, offsets);
-      first_row += axes_.back().size;
-      auto axis = outer;
-      for (; axis > 0; --axis) {
+    std::vector<int64_t> offsets(run.strides.size(), 0);
+    auto move = [&](const Axis& axis, int64_t steps) {
+      for (size_t i = 0; i < offsets.size(); ++i) {
+        offsets[i] += steps * axis.strides[i];
+      }
+    };
+    auto run_index = begin / run.size;
+    for (auto axis = outer; axis > 0; --axis) {
+      const auto& a = axes_[axis - 1];
+      index[axis - 1] = run_index % a.size;
+      move(a, index[axis - 1]);
+      run_index /= a.size;
+    }
+    auto in_run = begin % run.size;
+    move(run, in_run);
+    for (auto row = begin; row < end;) {
+      auto rows = std::min(run.size - in_run, end - row);
+      f(row, rows, offsets);
+      row += rows;
+      move(run, -in_run);
+      in_run = 0;
+      for (auto axis = outer; axis > 0; --axis) {
         const auto& a = axes_[axis - 1];
         bool wraps = ++index[axis - 1] == a.size;
-        auto steps = wraps ? 1 - a.size : 1;
-        for (size_t i = 0; i < offsets.size(); ++i) {
-          offsets[i] += steps * a.strides[i];
-        }
+        move(a, wraps ? 1 - a.size : 1);
         if (!wraps) {
           break;
         }
         index[axis - 1] = 0;
-      }
-      if (axis == 0) {
-        return;
       }
     }
   }

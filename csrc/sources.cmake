@@ -37,7 +37,8 @@ set(MLX_NORMS_CORE_SOURCES
 set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
     csrc/cpu/norm_eval.cpp
-    csrc/cpu/rungs_eval.cpp)
+    csrc/cpu/rungs_eval.cpp
+    csrc/cpu/threads.cpp)
 set(MLX_NORMS_METAL_SOURCES csrc/metal/built_kernels.cpp csrc/metal/encode.cpp
                             csrc/metal/library.cpp)
 set(MLX_NORMS_CUDA_SOURCES

@@ -1,9 +1,10 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include <memory>
+#include <new>
 
 #include "csrc/cpu/isa.h"
 #include "csrc/cpu/parameters.h"
+#include "csrc/cpu/row_blocks.h"
 #include "csrc/norm.h"
 #include "csrc/outputs.h"
 #include "csrc/row_runs.h"
@@ -14,6 +15,28 @@ namespace mlx_norms {
 namespace {
 
 using namespace cpu;
+
+// Padded rows, which lie where whole vectors lie in one line of the cache.
+class Scratch {
+ public:
+  Scratch(int64_t width, int rows)
+      : data_(
+            static_cast<float*>(::operator new(
+                rows * padded(width) * sizeof(float),
+                std::align_val_t(kAlignment)))) {}
+  Scratch(const Scratch&) = delete;
+  ~Scratch() {
+    ::operator delete(data_, std::align_val_t(kAlignment));
+  }
+
+  float* data() const {
+    return data_;
+  }
+
+ private:
+  static constexpr size_t kAlignment = 64;
+  float* data_;
+};
 
 // Normalises the tensor that starts at these inputs and outputs.
 void eval_group(
@@ -56,24 +79,30 @@ void eval_group(
     return;
   }
 
+  auto blocks = blocks_by_threads(in.x.size() / job.width, job.width);
   mx::cpu::get_command_encoder(stream).dispatch([=]() {
     auto w = weight_or_ones(weight, job.width);
     FloatParameter b(bias);
-    auto scratch = std::make_unique_for_overwrite<float[]>(padded(job.width));
-    runs.for_each([&](int64_t first_row, int64_t n_rows, const auto& offsets) {
-      auto run = job;
-      run.first_row = first_row;
-      run.rows = n_rows;
-      run.x = from(job.x, offsets[0]);
-      run.normalised = from(job.normalised, first_row * job.width);
-      if (job.residual.data) {
-        run.residual = from(job.residual, offsets[1]);
-        run.sum = from(job.sum, first_row * job.width);
-      }
-      run.weight = {w.data(), weight.row_count()};
-      run.bias = b.data();
-      run.scratch = scratch.get();
-      kernels().norm(run);
+    blocks.for_each([&](int, int64_t begin, int64_t end) {
+      Scratch scratch(job.width, 1);
+      runs.for_each(
+          begin,
+          end,
+          [&](int64_t first_row, int64_t n_rows, const auto& offsets) {
+            auto run = job;
+            run.first_row = first_row;
+            run.rows = n_rows;
+            run.x = from(job.x, offsets[0]);
+            run.normalised = from(job.normalised, first_row * job.width);
+            if (job.residual.data) {
+              run.residual = from(job.residual, offsets[1]);
+              run.sum = from(job.sum, first_row * job.width);
+            }
+            run.weight = {w.data(), weight.row_count()};
+            run.bias = b.data();
+            run.scratch = scratch.data();
+            kernels().norm(run);
+          });
     });
   });
 }
@@ -92,11 +121,11 @@ void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   release_inputs(inputs, outputs);
   NormVJPInputs in(spec_.norm, inputs.data());
-  std::vector<const mx::array*> rows{&in.s, &in.cotangent};
+  std::vector<const mx::array*> arrays{&in.s, &in.cotangent};
   if (in.sum_cotangent) {
-    rows.push_back(in.sum_cotangent);
+    arrays.push_back(in.sum_cotangent);
   }
-  RowRuns runs(rows);
+  RowRuns runs(arrays);
 
   NormVJPJob job{};
   job.width = in.s.shape(-1);
@@ -131,33 +160,40 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   }
 
   bool empty = in.s.size() == 0;
+  int64_t rows = empty ? 0 : in.s.size() / job.width;
+  auto blocks = weight_wanted || bias_wanted
+      ? blocks_of_sums(rows, job.width, weight.row_count())
+      : blocks_by_threads(rows, job.width);
   mx::cpu::get_command_encoder(stream()).dispatch([=]() {
     ParameterGradient weight_gradient(
-        weight_wanted, weight.row_count(), job.width);
-    ParameterGradient bias_gradient(bias_wanted, 1, job.width);
+        weight_wanted, weight.row_count(), job.width, blocks.count());
+    ParameterGradient bias_gradient(bias_wanted, 1, job.width, blocks.count());
     if (!empty) {
       auto w = weight_or_ones(weight, job.width);
-      auto scratch =
-          std::make_unique_for_overwrite<float[]>(2 * padded(job.width));
-      runs.for_each(
-          [&](int64_t first_row, int64_t n_rows, const auto& offsets) {
-            auto run = job;
-            run.first_row = first_row;
-            run.rows = n_rows;
-            run.s = from(job.s, offsets[0]);
-            run.cotangent = from(job.cotangent, offsets[1]);
-            if (job.sum_cotangent.data) {
-              run.sum_cotangent = from(job.sum_cotangent, offsets[2]);
-            }
-            if (job.input.data) {
-              run.input = from(job.input, first_row * job.width);
-            }
-            run.weight = {w.data(), weight.row_count()};
-            run.weight_gradient = weight_gradient.sum();
-            run.bias_gradient = bias_gradient.sum();
-            run.scratch = scratch.get();
-            kernels().norm_vjp(run);
-          });
+      blocks.for_each([&](int block, int64_t begin, int64_t end) {
+        Scratch scratch(job.width, 2);
+        runs.for_each(
+            begin,
+            end,
+            [&](int64_t first_row, int64_t n_rows, const auto& offsets) {
+              auto run = job;
+              run.first_row = first_row;
+              run.rows = n_rows;
+              run.s = from(job.s, offsets[0]);
+              run.cotangent = from(job.cotangent, offsets[1]);
+              if (job.sum_cotangent.data) {
+                run.sum_cotangent = from(job.sum_cotangent, offsets[2]);
+              }
+              if (job.input.data) {
+                run.input = from(job.input, first_row * job.width);
+              }
+              run.weight = {w.data(), weight.row_count()};
+              run.weight_gradient = weight_gradient.block(block);
+              run.bias_gradient = bias_gradient.block(block);
+              run.scratch = scratch.data();
+              kernels().norm_vjp(run);
+            });
+      });
     }
     weight_gradient.store(weight_to);
     bias_gradient.store(bias_to);

@@ -15,6 +15,10 @@ namespace {
 
 using namespace mlx_norms::cpu;
 
+// Rows whose part of a parameter's gradient is added up before it is added to
+// the compensated sum.
+constexpr int kPartialRows = 4;
+
 template <typename T>
 struct Type {
   using type = T;
@@ -63,15 +67,16 @@ struct Row {
         step(rows.step) {}
 
   template <typename Extent>
-  Floats operator()(int64_t i, Extent extent) const {
+  [[gnu::always_inline]] Floats operator()(int64_t i, Extent extent) const {
     return step == 1 ? load(data + i, extent) : gather(i, extent);
   }
 
  private:
-  Floats gather(int64_t i, Whole) const {
+  [[gnu::always_inline]] Floats gather(int64_t i, Whole) const {
     return gather(i, Part{kWidth});
   }
-  Floats gather(int64_t i, Part part) const {
+  // Out of the loops, which it would keep from being compiled well.
+  [[gnu::noinline]] Floats gather(int64_t i, Part part) const {
     T lanes[kWidth] = {};
     for (int j = 0; j < part.n; ++j) {
       lanes[j] = data[(i + j) * step];
@@ -134,12 +139,51 @@ FloatRow padded_row(float* row, int64_t width) {
   return padded_row;
 }
 
-// The row itself where it is in float32 and needs no padding, else a copy.
+// A row on its way into float32: source(i, extent) gives its vectors, which the
+// first sums leave in `row`.
+template <typename Source>
+struct FreshRow {
+  Source source;
+  float* to;
+  FloatRow row;
+
+  FreshRow(Source source, float* to, int64_t width)
+      : source(source),
+        to(to),
+        row{to, width == padded(width) ? nullptr : to, width} {}
+
+  template <int K, typename F>
+  Sums<K> sums(F term) const {
+    if (!row.padded) {
+      return pairwise_sums<K>(row.width, [&](int64_t i) {
+        Floats v = source(i, Whole{});
+        store(to + i, v);
+        return term(v, i);
+      });
+    }
+    for_vectors(row.width, [&](int64_t i, auto extent) {
+      store(to + i, source(i, extent));
+    });
+    row.pad(0.0f);
+    return row.template sums<K>(term);
+  }
+};
+
+// Whether a row can be read where it is: in float32, with no need of padding.
+bool is_float_row(const RowsIn& rows, int64_t width) {
+  return rows.type == Float::f32 && rows.step == 1 && width == padded(width);
+}
+
+FloatRow float_row(const RowsIn& rows, int64_t row, int64_t width) {
+  auto* data = static_cast<const float*>(rows.data) + row * rows.row_stride;
+  return {data, nullptr, width};
+}
+
+// The row itself where it can be, else a copy.
 FloatRow
 load_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
-  if (rows.type == Float::f32 && rows.step == 1 && width == padded(width)) {
-    auto* data = static_cast<const float*>(rows.data) + row * rows.row_stride;
-    return {data, nullptr, width};
+  if (is_float_row(rows, width)) {
+    return float_row(rows, row, width);
   }
   with_type(rows.type, [&](auto type) {
     Row<typename decltype(type)::type> from(rows, row);
@@ -156,54 +200,52 @@ inline Floats clamp_half(Floats v) {
   return below < -kFloat16Max ? splat(-kFloat16Max) : below;
 }
 
-// Calls put(i, v) with the vectors of x + residual, rounded to the sum's dtype,
-// which is also stored.
-template <typename X, typename R, typename F>
-inline void add_row(const NormJob& job, int64_t row, F put) {
+// The vectors of x + residual, rounded to the sum's dtype, which are also
+// stored.
+template <typename X, typename R>
+struct AddedRow {
   using S = typename Promote<X, R>::type;
-  Row<X> x(job.x, row);
-  Row<R> residual(job.residual, row);
-  auto* sum = static_cast<S*>(job.sum.data) + row * job.width;
-  bool clamp = job.clamp && job.sum.type == Float::f16;
-  for_vectors(job.width, [&](int64_t i, auto extent) {
+  Row<X> x;
+  Row<R> residual;
+  S* sum;
+  bool clamp;
+
+  AddedRow(const NormJob& job, int64_t row)
+      : x(job.x, row),
+        residual(job.residual, row),
+        sum(static_cast<S*>(job.sum.data) + row * job.width),
+        clamp(job.clamp && job.sum.type == Float::f16) {}
+
+  template <typename Extent>
+  [[gnu::always_inline]] Floats operator()(int64_t i, Extent extent) const {
     Floats v = x(i, extent) + residual(i, extent);
     v = round_to<S>(clamp ? clamp_half(v) : v);
     store(sum + i, v, extent);
-    put(i, v);
-  });
-}
-
-FloatRow input_row(const NormJob& job, int64_t row) {
-  if (!job.residual.data) {
-    return load_row(job.x, row, job.width, job.scratch);
+    return v;
   }
-  with_type(job.x.type, [&](auto x) {
-    with_type(job.residual.type, [&](auto residual) {
-      add_row<typename decltype(x)::type, typename decltype(residual)::type>(
-          job, row, [&](int64_t i, Floats v) { store(job.scratch + i, v); });
-    });
-  });
-  return padded_row(job.scratch, job.width);
-}
+};
 
+template <bool kCentre>
 struct Statistics {
   float mean;
   float correction; // the mean of what the rounded mean leaves
   float rstd;
 
   Floats normalise(Floats v) const {
-    return (v - mean - correction) * rstd;
+    return kCentre ? (v - mean - correction) * rstd : v * rstd;
   }
 };
 
-template <typename AnyRow>
-inline Statistics row_statistics(AnyRow row, bool centre, float eps) {
+// Of a row, of which `first` takes the first sums.
+template <bool kCentre, typename First, typename AnyRow>
+inline Statistics<kCentre>
+row_statistics(const First& first, AnyRow row, float eps) {
   auto width = row.width;
-  Statistics s = {};
+  Statistics<kCentre> s = {};
   float variance;
-  if (centre) {
+  if (kCentre) {
     auto sum =
-        row.template sums<1>([](Floats v, int64_t) { return Term<1>{v}; });
+        first.template sums<1>([](Floats v, int64_t) { return Term<1>{v}; });
     s.mean = sum.v[0] / width;
     row.pad(s.mean); // no deviation past the row's end
     auto sums = row.template sums<2>([&](Floats v, int64_t) {
@@ -226,16 +268,63 @@ inline Statistics row_statistics(AnyRow row, bool centre, float eps) {
       variance = spread.v[0] / width;
     }
   } else {
-    auto sum =
-        row.template sums<1>([](Floats v, int64_t) { return Term<1>{v * v}; });
+    auto sum = first.template sums<1>(
+        [](Floats v, int64_t) { return Term<1>{v * v}; });
     variance = sum.v[0] / width;
   }
   s.rstd = 1.0f / __builtin_sqrtf(variance + eps);
   return s;
 }
 
-Statistics statistics(const FloatRow& row, bool centre, float eps) {
-  return row_statistics(row, centre, eps);
+// A row in float32 and its statistics.
+template <bool kCentre>
+struct Measured {
+  const float* data;
+  Statistics<kCentre> statistics;
+};
+
+template <bool kCentre, typename Source>
+Measured<kCentre>
+measure_source(Source source, int64_t width, float eps, float* scratch) {
+  FreshRow<Source> fresh(source, scratch, width);
+  return {scratch, row_statistics<kCentre>(fresh, fresh.row, eps)};
+}
+
+template <bool kCentre>
+Measured<kCentre> measure_row(
+    const RowsIn& rows,
+    int64_t row,
+    int64_t width,
+    float eps,
+    float* scratch) {
+  Measured<kCentre> measured;
+  if (is_float_row(rows, width)) {
+    auto v = float_row(rows, row, width);
+    return {v.data, row_statistics<kCentre>(v, v, eps)};
+  }
+  with_type(rows.type, [&](auto type) {
+    Row<typename decltype(type)::type> source(rows, row);
+    measured = measure_source<kCentre>(source, width, eps, scratch);
+  });
+  return measured;
+}
+
+// Of the norm's input: x, or its sum with the residual.
+template <bool kCentre>
+Measured<kCentre> measure_input(const NormJob& job, int64_t row) {
+  if (!job.residual.data) {
+    return measure_row<kCentre>(job.x, row, job.width, job.eps, job.scratch);
+  }
+  Measured<kCentre> measured;
+  with_type(job.x.type, [&](auto x) {
+    with_type(job.residual.type, [&](auto residual) {
+      AddedRow<typename decltype(x)::type, typename decltype(residual)::type>
+          source(job, row);
+      measured =
+          measure_source<kCentre>(source, job.width, job.eps, job.scratch);
+    });
+  });
+  return measured;
 }
 
 // Where the weight of a job's row, or its gradient, begins.
@@ -263,12 +352,15 @@ inline void store_row(const NormJob& job, int64_t row, F n) {
   });
 }
 
-// Calls f(type, early, bias), types to compile a loop for.
+// Calls f(type, early, bias, centre), types to compile a loop for.
 template <typename F>
 void with_output(const NormJob& job, F f) {
   with_type(job.normalised.type, [&](auto type) {
     with_flag(!job.late, [&](auto early) {
-      with_flag(job.bias != nullptr, [&](auto bias) { f(type, early, bias); });
+      with_flag(job.bias != nullptr, [&](auto bias) {
+        with_flag(
+            job.centre, [&](auto centre) { f(type, early, bias, centre); });
+      });
     });
   });
 }
@@ -292,7 +384,9 @@ void load_short_rows(const NormJob& job, int64_t first, int n, Floats* v) {
     with_type(job.residual.type, [&](auto residual_type) {
       using R = typename decltype(residual_type)::type;
       for (int i = 0; i < n; ++i) {
-        add_row<X, R>(job, first + i, [&](int64_t, Floats sum) { v[i] = sum; });
+        AddedRow<X, R> sum(job, first + i);
+        for_vectors(
+            job.width, [&](int64_t j, auto extent) { v[i] = sum(j, extent); });
       }
     });
   });
@@ -304,11 +398,14 @@ void norm_short_rows(const NormJob& job) {
     int64_t left = job.rows - first;
     int n = left < kShortRows ? left : kShortRows;
     load_short_rows(job, first, n, v);
-    for (int i = 0; i < n; ++i) {
-      ShortRow row{v[i], job.width};
-      v[i] = row_statistics(row, job.centre, job.eps).normalise(v[i]);
-    }
-    with_output(job, [&](auto type, auto early, auto bias) {
+    with_flag(job.centre, [&](auto centre) {
+      for (int i = 0; i < n; ++i) {
+        ShortRow row{v[i], job.width};
+        auto s = row_statistics<centre.value>(row, row, job.eps);
+        v[i] = s.normalise(v[i]);
+      }
+    });
+    with_output(job, [&](auto type, auto early, auto bias, auto) {
       using T = typename decltype(type)::type;
       for (int i = 0; i < n; ++i) {
         store_row<T, early.value, bias.value>(
@@ -322,13 +419,14 @@ void norm(const NormJob& job) {
   if (job.width <= kWidth) {
     return norm_short_rows(job);
   }
-  with_output(job, [&](auto type, auto early, auto bias) {
+  with_output(job, [&](auto type, auto early, auto bias, auto centre) {
     using T = typename decltype(type)::type;
     for (int64_t row = 0; row < job.rows; ++row) {
-      auto v = input_row(job, row);
-      auto s = statistics(v, job.centre, job.eps);
+      auto [v, s] = measure_input<centre.value>(job, row);
       store_row<T, early.value, bias.value>(
-          job, row, [&](int64_t i) { return s.normalise(load(v.data + i)); });
+          job, row, [&, v = v, s = s](int64_t i) {
+            return s.normalise(load(v + i));
+          });
     }
   });
 }
@@ -343,22 +441,64 @@ inline void add_compensated(CompensatedSum to, int64_t i, Floats v) {
   store(to.sum + i, next);
 }
 
-// The input's gradient: rstd * (wg - mean(wg) - n * mean(wg * n)), with wg the
-// weighted cotangent, plus the sum's own cotangent; no mean(wg) without centre.
-template <typename T>
+// Adds the rows' sums since the last time, and clears them.
+void add_partial(CompensatedSum to, int64_t size) {
+  for (int64_t i = 0; i < size; i += kWidth) {
+    add_compensated(to, i, load(to.partial + i));
+    store(to.partial + i, Floats{});
+  }
+}
+
+// Adds a row's part of the parameters' gradients, and gives mean(wg * n) and
+// with centre mean(wg), with wg the weighted cotangent.
+template <bool kCentre, bool kWeightSum, bool kBiasSum>
+Sums<2> parameter_gradients_row(
+    const NormVJPJob& job,
+    int64_t row,
+    const float* v,
+    const float* g,
+    const Statistics<kCentre>& s) {
+  auto at = weight_offset(job, row);
+  const float* weight = job.weight.data + at;
+  float* weight_partial = job.weight_gradient.partial + (kWeightSum ? at : 0);
+  float* bias_partial = job.bias_gradient.partial;
+  auto sums = pairwise_sums<1 + kCentre>(padded(job.width), [&](int64_t i) {
+    Floats cotangent = load(g + i);
+    Floats n = s.normalise(load(v + i));
+    if (kWeightSum) {
+      store(weight_partial + i, load(weight_partial + i) + cotangent * n);
+    }
+    if (kBiasSum) {
+      store(bias_partial + i, load(bias_partial + i) + cotangent);
+    }
+    Floats wg = cotangent * load(weight + i);
+    Term<1 + kCentre> term;
+    term.v[0] = wg * n;
+    if constexpr (kCentre) {
+      term.v[1] = wg;
+    }
+    return term;
+  });
+  Sums<2> means = {};
+  for (int k = 0; k < 1 + kCentre; ++k) {
+    means.v[k] = sums.v[k] / job.width;
+  }
+  return means;
+}
+
+// The input's gradient: rstd * (wg - mean(wg) - n * mean(wg * n)), plus the
+// sum's own cotangent; no mean(wg) without centre.
+template <typename T, bool kCentre>
 void input_gradient_row(
     const NormVJPJob& job,
     int64_t row,
     const float* v,
     const float* g,
-    const Statistics& s) {
+    const Statistics<kCentre>& s,
+    const Sums<2>& means) {
   const float* weight = job.weight.data + weight_offset(job, row);
-  auto sums = pairwise_sums<2>(padded(job.width), [&](int64_t i) {
-    Floats wg = load(g + i) * load(weight + i);
-    return Term<2>{wg, wg * s.normalise(load(v + i))};
-  });
-  float mean_wg = job.centre ? sums.v[0] / job.width : 0.0f;
-  float mean_wgn = sums.v[1] / job.width;
+  float mean_wg = kCentre ? means.v[1] : 0.0f;
+  float mean_wgn = means.v[0];
   bool clamp = job.clamp && job.s.type == Float::f16;
   auto* to = static_cast<T*>(job.input.data) + row * job.width;
 
@@ -380,47 +520,45 @@ void input_gradient_row(
   });
 }
 
-void weight_gradient_row(
-    const NormVJPJob& job,
-    int64_t row,
-    const float* v,
-    const float* g,
-    const Statistics& s) {
-  auto at = weight_offset(job, row);
-  auto [sum, error] = job.weight_gradient;
-  for (int64_t i = 0; i < job.width; i += kWidth) {
-    Floats n = s.normalise(load(v + i));
-    add_compensated({sum + at, error + at}, i, load(g + i) * n);
-  }
-}
-
-void bias_gradient_row(const NormVJPJob& job, const float* g) {
-  for (int64_t i = 0; i < job.width; i += kWidth) {
-    add_compensated(job.bias_gradient, i, load(g + i));
-  }
-}
-
 void norm_vjp(const NormVJPJob& job) {
-  for (int64_t row = 0; row < job.rows; ++row) {
-    auto v = load_row(job.s, row, job.width, job.scratch);
-    auto* g_scratch = job.scratch + padded(job.width);
-    auto* g = load_row(job.cotangent, row, job.width, g_scratch).data;
-    if (job.bias_gradient.sum) {
-      bias_gradient_row(job, g);
+  auto* g_scratch = job.scratch + padded(job.width);
+  bool weight_wanted = job.weight_gradient.sum;
+  bool bias_wanted = job.bias_gradient.sum;
+  auto rows = [&](auto centre, auto weight, auto bias) {
+    for (int64_t row = 0; row < job.rows; ++row) {
+      auto [v, s] = measure_row<centre.value>(
+          job.s, row, job.width, job.eps, job.scratch);
+      auto* g = load_row(job.cotangent, row, job.width, g_scratch).data;
+      auto means =
+          parameter_gradients_row<centre.value, weight.value, bias.value>(
+              job, row, v, g, s);
+      if (job.input.data) {
+        with_type(job.input.type, [&, v = v, s = s](auto type) {
+          using T = typename decltype(type)::type;
+          input_gradient_row<T>(job, row, v, g, s, means);
+        });
+      }
+      auto done = job.first_row + row + 1;
+      if (weight_wanted && done % (kPartialRows * job.weight.rows) == 0) {
+        add_partial(job.weight_gradient, job.weight.rows * padded(job.width));
+      }
+      if (bias_wanted && done % kPartialRows == 0) {
+        add_partial(job.bias_gradient, padded(job.width));
+      }
     }
-    if (!job.input.data && !job.weight_gradient.sum) {
-      continue;
-    }
-    auto s = statistics(v, job.centre, job.eps);
-    if (job.weight_gradient.sum) {
-      weight_gradient_row(job, row, v.data, g, s);
-    }
-    if (job.input.data) {
-      with_type(job.input.type, [&](auto type) {
-        using T = typename decltype(type)::type;
-        input_gradient_row<T>(job, row, v.data, g, s);
-      });
-    }
+  };
+  with_flag(job.centre, [&](auto centre) {
+    with_flag(weight_wanted, [&](auto weight) {
+      with_flag(bias_wanted, [&](auto bias) { rows(centre, weight, bias); });
+    });
+  });
+}
+
+void add_sums(CompensatedSum to, CompensatedSum from, int64_t size) {
+  add_partial(from, size);
+  for (int64_t i = 0; i < size; i += kWidth) {
+    add_compensated(to, i, load(from.sum + i));
+    add_compensated(to, i, -load(from.error + i));
   }
 }
 
@@ -445,6 +583,7 @@ void store_from(const float* from, int64_t width, const RowsOut& to) {
 namespace mlx_norms::cpu {
 
 extern const Kernels MLX_NORMS_KERNELS;
-const Kernels MLX_NORMS_KERNELS = {norm, norm_vjp, load_to, store_from};
+const Kernels MLX_NORMS_KERNELS =
+    {norm, norm_vjp, add_sums, load_to, store_from};
 
 } // namespace mlx_norms::cpu

@@ -42,10 +42,12 @@ struct Weight {
   int64_t rows = 1;
 };
 
-// Padded sums over rows, kept with their rounding errors (Kahan).
+// Padded sums over rows, kept with their rounding errors (Kahan), and the plain
+// sums of the latest few rows. They begin as zeros.
 struct CompensatedSum {
   float* sum = nullptr;
   float* error = nullptr;
+  float* partial = nullptr;
 };
 
 struct NormJob {
@@ -85,6 +87,8 @@ struct NormVJPJob {
 struct Kernels {
   void (*norm)(const NormJob&);
   void (*norm_vjp)(const NormVJPJob&);
+  // Adds `from` to `to`: the sums over a block of rows to those over all.
+  void (*add_sums)(CompensatedSum to, CompensatedSum from, int64_t size);
   void (*load)(const RowsIn& rows, int64_t row, int64_t width, float* to);
   void (*store)(const float* from, int64_t width, const RowsOut& to);
 };

@@ -117,26 +117,39 @@ inline FloatParameter weight_or_ones(const Parameter& p, int64_t width) {
   return p.n_rows ? FloatParameter(p) : FloatParameter(width);
 }
 
-// A gradient of a parameter, summed over rows in float32.
+// A gradient of a parameter, summed over rows in float32: over those of each
+// block, and then over the blocks in their order.
 class ParameterGradient {
  public:
-  ParameterGradient(bool wanted, int64_t n_rows, int64_t width)
+  ParameterGradient(bool wanted, int64_t n_rows, int64_t width, int blocks)
       : n_rows_(n_rows),
-        width_(width) {
+        width_(width),
+        blocks_(blocks) {
     if (wanted) {
-      sum_ = std::make_unique<float[]>(2 * size());
+      sums_ = std::make_unique<float[]>((blocks + 1) * 3 * size());
     }
   }
 
-  CompensatedSum sum() const {
-    auto* sum = sum_.get();
-    return sum ? CompensatedSum{sum, sum + size()} : CompensatedSum{};
+  CompensatedSum block(int i) const {
+    auto* sum = sums_.get();
+    if (!sum) {
+      return {};
+    }
+    sum += 3 * i * size();
+    return {sum, sum + size(), sum + 2 * size()};
   }
 
   void store(const RowsOut& to) const {
-    for (int64_t row = 0; sum_ && row < n_rows_; ++row) {
+    if (!sums_) {
+      return;
+    }
+    auto total = block(blocks_);
+    for (int i = 0; i < blocks_; ++i) {
+      kernels().add_sums(total, block(i), size());
+    }
+    for (int64_t row = 0; row < n_rows_; ++row) {
       kernels().store(
-          sum_.get() + row * padded(width_), width_, from(to, row * width_));
+          total.sum + row * padded(width_), width_, from(to, row * width_));
     }
   }
 
@@ -147,7 +160,8 @@ class ParameterGradient {
 
   int64_t n_rows_;
   int64_t width_;
-  std::unique_ptr<float[]> sum_;
+  int blocks_;
+  std::unique_ptr<float[]> sums_;
 };
 
 } // namespace mlx_norms::cpu

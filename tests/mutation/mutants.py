@@ -8,6 +8,8 @@ SUM = "csrc/cpu/pairwise_sum.h"
 RUNS = "csrc/row_runs.h"
 OUTPUTS = "csrc/outputs.cpp"
 PARAMETERS = "csrc/cpu/parameters.h"
+BLOCKS = "csrc/cpu/row_blocks.h"
+THREADS = "csrc/cpu/threads.cpp"
 
 
 @dataclass(frozen=True)
@@ -246,6 +248,48 @@ MUTANTS = [
         "test_gradients.py::test_many_like_rows",
     ),
     Mutant(
+        "latest rows' sums dropped",
+        KERNELS,
+        "  add_partial(from, size);\n",
+        "",
+        "test_gradients.py::test_one_dtype -k norm-33",
+    ),
+    Mutant(
+        "latest rows' sums counted twice",
+        KERNELS,
+        "    store(to.partial + i, Floats{});\n",
+        "",
+        "test_gradients.py::test_one_dtype -k norm-33",
+    ),
+    Mutant(
+        "rounding error of a block's sums dropped",
+        KERNELS,
+        "    add_compensated(to, i, -load(from.error + i));\n",
+        "",
+        "test_gradients.py::test_many_like_rows",
+    ),
+    Mutant(
+        "blocks of sums by threads",
+        BLOCKS,
+        "constexpr int64_t kMost = 32;",
+        "int64_t kMost = 2 * thread_count();",
+        "test_threads.py::test_threads_have_the_bits_of_one",
+    ),
+    Mutant(
+        "blocks share a gradient's sums",
+        PARAMETERS,
+        "sum += 3 * i * size();",
+        "sum += i / blocks_ * 3 * size();",
+        "test_threads.py test_gradients.py",
+    ),
+    Mutant(
+        "threads of the parent after a fork",
+        THREADS,
+        "[] { current_pool.store(nullptr); }",
+        "[] {}",
+        "test_threads.py::test_child_of_fork_has_threads_of_its_own",
+    ),
+    Mutant(
         "infinite sum spreads NaN",
         KERNELS,
         "error == error ? error : Floats{}",
@@ -293,9 +337,23 @@ MUTANTS = [
     Mutant(
         "outer axis does not wrap",
         RUNS,
-        "auto steps = wraps ? 1 - a.size : 1;",
-        "auto steps = 1;",
+        "move(a, wraps ? 1 - a.size : 1);",
+        "move(a, 1);",
         "test_layouts.py",
+    ),
+    Mutant(
+        "block begins with its run",
+        RUNS,
+        "auto in_run = begin % run.size;",
+        "int64_t in_run = 0;",
+        "test_threads.py::test_threads_have_the_bits_of_one",
+    ),
+    Mutant(
+        "block begins with the first run",
+        RUNS,
+        "      move(a, index[axis - 1]);\n",
+        "",
+        "test_threads.py::test_threads_have_the_bits_of_one",
     ),
     Mutant(
         "strided input donated",

@@ -1,0 +1,19 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace mlx_norms::cpu {
+
+// How many threads share large work: as many as there are cores, or what
+// MLX_NORMS_CPU_THREADS says. Throws std::invalid_argument if that is not a
+// positive number.
+int thread_count();
+
+// Calls f(i) for each i below n, on this thread and as many others as are free,
+// and returns when all are done. Throws what a call threw.
+void parallel_for(int n, const std::function<void(int)>& f);
+
+} // namespace mlx_norms::cpu

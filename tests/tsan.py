@@ -1,0 +1,64 @@
+"""Runs the CPU kernels on their thread pool under ThreadSanitizer, which must report nothing.
+
+    python tests/tsan.py
+
+The race that the program has on request must be reported.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+KERNELS = "csrc/cpu/norm_kernels.cpp"
+SOURCES = ("tests/tsan/norms_on_threads.cpp", "csrc/cpu/threads.cpp", "csrc/cpu/isa.cpp")
+LEVELS = {
+    "baseline": [],
+    "avx2": ["-mavx2", "-mf16c"],
+    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"],
+}
+THREADS = ("1", "2", "3", "16")
+
+
+def build(directory: Path) -> Path:
+    common = ["c++", "-std=c++20", "-O1", "-g", "-w", "-fsanitize=thread", f"-I{ROOT}"]
+    levels = LEVELS if os.uname().machine == "x86_64" else {"baseline": []}
+    steps = {f"{source}.o": (source, []) for source in SOURCES}
+    for level, options in levels.items():
+        options = [*options, "-ffp-contract=off", f"-DMLX_NORMS_KERNELS=kernels_{level}"]
+        steps[f"{level}.o"] = (KERNELS, options)
+    objects = []
+    for name, (source, options) in steps.items():
+        objects.append(directory / Path(name).name)
+        subprocess.run([*common, *options, "-c", ROOT / source, "-o", objects[-1]], check=True)
+    program = directory / "norms_on_threads"
+    subprocess.run([*common, *objects, "-pthread", "-o", program], check=True)
+    return program
+
+
+def run(program: Path, threads: str, *arguments: str) -> subprocess.CompletedProcess:
+    environment = os.environ | {"MLX_NORMS_CPU_THREADS": threads}
+    return subprocess.run([program, *arguments], env=environment, capture_output=True, text=True)
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as directory:
+        program = build(Path(directory))
+        wrong = 0
+        for threads in THREADS:
+            done = run(program, threads)
+            print(done.stdout.strip(), flush=True)
+            if done.returncode != 0:
+                wrong += 1
+                print(done.stderr)
+        if "data race" not in run(program, "3", "race").stderr:
+            wrong += 1
+            print("a race was not reported")
+    print(f"{wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

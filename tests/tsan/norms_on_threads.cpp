@@ -1,0 +1,147 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// Several threads, as MLX's streams are, call the kernels on blocks of rows
+// through the pool, and compare the bits with those of one block after another.
+// With the argument "race" the blocks share their scratch: a race to report.
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc/cpu/isa.h"
+#include "csrc/cpu/row_blocks.h"
+
+using namespace mlx_norms::cpu;
+
+namespace {
+
+constexpr int64_t kRows = 600;
+constexpr int64_t kWidth = 257;
+constexpr int kStreams = 3;
+
+bool shared_scratch = false;
+
+struct Results {
+  std::vector<float> normalised, input, weight;
+
+  bool operator==(const Results&) const = default;
+};
+
+std::vector<float> values(int64_t n, uint32_t seed) {
+  std::vector<float> v(n);
+  for (auto& each : v) {
+    seed = seed * 1664525 + 1013904223;
+    each = static_cast<float>(seed >> 8) / (1 << 23) - 1;
+  }
+  return v;
+}
+
+// for_blocks(blocks, f) calls f(block, begin, end).
+template <typename F>
+Results norm_and_gradients(uint32_t seed, F for_blocks) {
+  auto pitch = padded(kWidth);
+  auto x = values(kRows * kWidth, seed);
+  auto cotangent = values(kRows * kWidth, seed + 1);
+  auto weight = values(pitch, seed + 2);
+  Results results{
+      std::vector<float>(kRows * kWidth),
+      std::vector<float>(kRows * kWidth),
+      std::vector<float>(pitch)};
+
+  auto by_threads = blocks_by_threads(kRows, kWidth);
+  std::vector<float> scratch(by_threads.count() * pitch);
+  for_blocks(by_threads, [&](int block, int64_t begin, int64_t end) {
+    NormJob job{};
+    job.first_row = begin;
+    job.rows = end - begin;
+    job.width = kWidth;
+    job.x = {&x[begin * kWidth], Float::f32, kWidth, 1};
+    job.normalised = {&results.normalised[begin * kWidth], Float::f32};
+    job.weight = {weight.data(), 1};
+    job.centre = true;
+    job.eps = 1e-5f;
+    job.scratch = &scratch[shared_scratch ? 0 : block * pitch];
+    kernels().norm(job);
+  });
+
+  auto of_sums = blocks_of_sums(kRows, kWidth, 1);
+  std::vector<float> sums((of_sums.count() + 1) * 3 * pitch);
+  auto sum = [&](int block) {
+    auto* begin = &sums[block * 3 * pitch];
+    return CompensatedSum{begin, begin + pitch, begin + 2 * pitch};
+  };
+  for_blocks(of_sums, [&](int block, int64_t begin, int64_t end) {
+    std::vector<float> rows(2 * pitch);
+    NormVJPJob job{};
+    job.first_row = begin;
+    job.rows = end - begin;
+    job.width = kWidth;
+    job.s = {&x[begin * kWidth], Float::f32, kWidth, 1};
+    job.cotangent = {&cotangent[begin * kWidth], Float::f32, kWidth, 1};
+    job.input = {&results.input[begin * kWidth], Float::f32};
+    job.weight = {weight.data(), 1};
+    job.weight_gradient = sum(block);
+    job.centre = true;
+    job.eps = 1e-5f;
+    job.scratch = rows.data();
+    kernels().norm_vjp(job);
+  });
+  auto total = sum(of_sums.count());
+  for (int block = 0; block < of_sums.count(); ++block) {
+    kernels().add_sums(total, sum(block), pitch);
+  }
+  std::memcpy(results.weight.data(), total.sum, pitch * sizeof(float));
+  return results;
+}
+
+bool same_on_threads() {
+  std::vector<char> same(kStreams);
+  std::vector<std::thread> streams;
+  for (int i = 0; i < kStreams; ++i) {
+    streams.emplace_back([&same, i] {
+      auto on_threads = norm_and_gradients(
+          i, [](const RowBlocks& blocks, auto f) { blocks.for_each(f); });
+      auto in_turn = norm_and_gradients(i, [](const RowBlocks& blocks, auto f) {
+        for (int block = 0; block < blocks.count(); ++block) {
+          auto [begin, end] = blocks.rows(block);
+          f(block, begin, end);
+        }
+      });
+      same[i] = on_threads == in_turn;
+    });
+  }
+  for (auto& stream : streams) {
+    stream.join();
+  }
+  return std::vector<char>(kStreams, 1) == same;
+}
+
+bool throws_what_a_call_threw() {
+  try {
+    parallel_for(100, [](int i) {
+      if (i == 50) {
+        throw std::string("fifty");
+      }
+    });
+  } catch (const std::string& text) {
+    return text == "fifty";
+  }
+  return false;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  shared_scratch = argc > 1 && std::string(argv[1]) == "race";
+  bool right =
+      (thread_count() == 1 || blocks_by_threads(kRows, kWidth).count() > 1) &&
+      blocks_of_sums(kRows, kWidth, 1).count() > 1;
+  for (int i = 0; i < 10; ++i) {
+    right &= same_on_threads() || shared_scratch;
+  }
+  right &= throws_what_a_call_threw();
+  std::printf("%s on %d threads\n", isa().c_str(), thread_count());
+  return right ? 0 : 1;
+}

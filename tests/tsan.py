@@ -19,7 +19,7 @@ LEVELS = {
     "avx2": ["-mavx2", "-mf16c"],
     "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"],
 }
-THREADS = ("1", "2", "3", "16")
+THREADS = ("2", "3", "16")
 
 
 def build(directory: Path) -> Path:

@@ -106,8 +106,9 @@ struct FloatRow {
   // K sums of term(v, i) over the row's vectors v, at element i.
   template <int K, typename F>
   Sums<K> sums(F term) const {
-    return pairwise_sums<K>(mlx_norms::cpu::padded(width), [&](int64_t i) {
-      return term(load(data + i), i);
+    auto* row = data;
+    return pairwise_sums<K>(mlx_norms::cpu::padded(width), [=](int64_t i) {
+      return term(load(row + i), i);
     });
   }
 };
@@ -154,14 +155,15 @@ struct FreshRow {
 
   template <int K, typename F>
   Sums<K> sums(F term) const {
+    auto [source, to, row] = *this;
     if (!row.padded) {
-      return pairwise_sums<K>(row.width, [&](int64_t i) {
+      return pairwise_sums<K>(row.width, [source, to, term](int64_t i) {
         Floats v = source(i, Whole{});
         store(to + i, v);
         return term(v, i);
       });
     }
-    for_vectors(row.width, [&](int64_t i, auto extent) {
+    for_vectors(row.width, [source, to](int64_t i, auto extent) {
       store(to + i, source(i, extent));
     });
     row.pad(0.0f);
@@ -187,7 +189,7 @@ load_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
   }
   with_type(rows.type, [&](auto type) {
     Row<typename decltype(type)::type> from(rows, row);
-    for_vectors(width, [&](int64_t i, auto extent) {
+    for_vectors(width, [=](int64_t i, auto extent) {
       store(scratch + i, from(i, extent));
     });
   });
@@ -248,7 +250,7 @@ row_statistics(const First& first, AnyRow row, float eps) {
         first.template sums<1>([](Floats v, int64_t) { return Term<1>{v}; });
     s.mean = sum.v[0] / width;
     row.pad(s.mean); // no deviation past the row's end
-    auto sums = row.template sums<2>([&](Floats v, int64_t) {
+    auto sums = row.template sums<2>([s](Floats v, int64_t) {
       Floats d = v - s.mean;
       return Term<2>{d, d * d};
     });
@@ -258,7 +260,7 @@ row_statistics(const First& first, AnyRow row, float eps) {
     if (variance < 16 * square) {
       // The mean's own error outweighs the spread, and the difference of the
       // two would be mostly rounding.
-      auto spread = row.template sums<1>([&](Floats v, int64_t i) {
+      auto spread = row.template sums<1>([s, width](Floats v, int64_t i) {
         Floats d = v - s.mean - s.correction;
         if (i + kWidth > width) {
           d = replace_from(d, width - i, 0.0f);
@@ -338,15 +340,16 @@ int64_t weight_offset(const Job& job, int64_t row) {
 template <typename T, bool kEarly, bool kBias, typename F>
 inline void store_row(const NormJob& job, int64_t row, F n) {
   const float* weight = job.weight.data + weight_offset(job, row);
+  const float* row_bias = job.bias;
   auto* to = static_cast<T*>(job.normalised.data) + row * job.width;
-  for_vectors(job.width, [&](int64_t i, auto extent) {
+  for_vectors(job.width, [=](int64_t i, auto extent) {
     Floats y = n(i);
     if (kEarly) {
       y = round_to<T>(y);
     }
     y *= load(weight + i);
     if (kBias) {
-      y += load(job.bias + i);
+      y += load(row_bias + i);
     }
     store(to + i, y, extent);
   });
@@ -409,7 +412,7 @@ void norm_short_rows(const NormJob& job) {
       using T = typename decltype(type)::type;
       for (int i = 0; i < n; ++i) {
         store_row<T, early.value, bias.value>(
-            job, first + i, [&](int64_t) { return v[i]; });
+            job, first + i, [n = v[i]](int64_t) { return n; });
       }
     });
   }
@@ -424,7 +427,7 @@ void norm(const NormJob& job) {
     for (int64_t row = 0; row < job.rows; ++row) {
       auto [v, s] = measure_input<centre.value>(job, row);
       store_row<T, early.value, bias.value>(
-          job, row, [&, v = v, s = s](int64_t i) {
+          job, row, [v = v, s = s](int64_t i) {
             return s.normalise(load(v + i));
           });
     }
@@ -457,12 +460,12 @@ Sums<2> parameter_gradients_row(
     int64_t row,
     const float* v,
     const float* g,
-    const Statistics<kCentre>& s) {
+    Statistics<kCentre> s) {
   auto at = weight_offset(job, row);
   const float* weight = job.weight.data + at;
   float* weight_partial = job.weight_gradient.partial + (kWeightSum ? at : 0);
   float* bias_partial = job.bias_gradient.partial;
-  auto sums = pairwise_sums<1 + kCentre>(padded(job.width), [&](int64_t i) {
+  auto sums = pairwise_sums<1 + kCentre>(padded(job.width), [=](int64_t i) {
     Floats cotangent = load(g + i);
     Floats n = s.normalise(load(v + i));
     if (kWeightSum) {
@@ -494,21 +497,22 @@ void input_gradient_row(
     int64_t row,
     const float* v,
     const float* g,
-    const Statistics<kCentre>& s,
-    const Sums<2>& means) {
+    Statistics<kCentre> s,
+    Sums<2> means) {
   const float* weight = job.weight.data + weight_offset(job, row);
   float mean_wg = kCentre ? means.v[1] : 0.0f;
   float mean_wgn = means.v[0];
   bool clamp = job.clamp && job.s.type == Float::f16;
+  bool summed = job.sum_cotangent.data;
   auto* to = static_cast<T*>(job.input.data) + row * job.width;
 
   with_type(job.sum_cotangent.type, [&](auto type) {
     Row<typename decltype(type)::type> residual(job.sum_cotangent, row);
-    for_vectors(job.width, [&](int64_t i, auto extent) {
+    for_vectors(job.width, [=](int64_t i, auto extent) {
       Floats x = load(v + i);
       Floats wg = load(g + i) * load(weight + i);
       Floats dx = (wg - mean_wg - s.normalise(x) * mean_wgn) * s.rstd;
-      if (job.sum_cotangent.data) {
+      if (summed) {
         dx += residual(i, extent);
       }
       if (clamp) {
@@ -558,7 +562,6 @@ void add_sums(CompensatedSum to, CompensatedSum from, int64_t size) {
   add_partial(from, size);
   for (int64_t i = 0; i < size; i += kWidth) {
     add_compensated(to, i, load(from.sum + i));
-    add_compensated(to, i, -load(from.error + i));
   }
 }
 
@@ -572,7 +575,7 @@ void load_to(const RowsIn& rows, int64_t row, int64_t width, float* to) {
 void store_from(const float* from, int64_t width, const RowsOut& to) {
   with_type(to.type, [&](auto type) {
     auto* out = static_cast<typename decltype(type)::type*>(to.data);
-    for_vectors(width, [&](int64_t i, auto extent) {
+    for_vectors(width, [=](int64_t i, auto extent) {
       store(out + i, load(from + i, extent), extent);
     });
   });

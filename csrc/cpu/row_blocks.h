@@ -12,8 +12,15 @@
 
 namespace mlx_norms::cpu {
 
-// Below this many elements a second thread costs more than it saves.
-constexpr int64_t kElementsOfBlock = 32 * 1024;
+// Of fewer elements a second thread costs more than it saves: its start takes
+// some 10 microseconds.
+constexpr int64_t kElementsToShare = 512 * 1024;
+
+// How many blocks so many elements are worth.
+inline int64_t blocks_worth(int64_t elements) {
+  constexpr int64_t kElementsOfBlock = 64 * 1024;
+  return elements < kElementsToShare ? 1 : elements / kElementsOfBlock;
+}
 
 class RowBlocks {
  public:
@@ -47,7 +54,7 @@ class RowBlocks {
 // Some for each thread, so that one that is held up keeps nobody waiting.
 inline RowBlocks blocks_by_threads(int64_t rows, int64_t width) {
   constexpr int kBlocksOfThread = 4;
-  auto most = std::min(rows, rows * width / kElementsOfBlock);
+  auto most = std::min(rows, blocks_worth(rows * width));
   int64_t wanted = thread_count() == 1 ? 1 : kBlocksOfThread * thread_count();
   return {rows, static_cast<int>(std::min(most, wanted))};
 }
@@ -59,7 +66,7 @@ blocks_of_sums(int64_t rows, int64_t width, int64_t weight_rows) {
   constexpr int64_t kRows = 64;
   constexpr int64_t kMost = 32;
   auto most =
-      std::min(rows / (kRows * weight_rows), rows * width / kElementsOfBlock);
+      std::min(rows / (kRows * weight_rows), blocks_worth(rows * width));
   return {rows, static_cast<int>(std::min(most, kMost))};
 }
 

@@ -262,13 +262,6 @@ MUTANTS = [
         "test_gradients.py::test_one_dtype -k norm-33",
     ),
     Mutant(
-        "rounding error of a block's sums dropped",
-        KERNELS,
-        "    add_compensated(to, i, -load(from.error + i));\n",
-        "",
-        "test_gradients.py::test_many_like_rows",
-    ),
-    Mutant(
         "blocks of sums by threads",
         BLOCKS,
         "constexpr int64_t kMost = 32;",

@@ -1,0 +1,31 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace mlx_norms::cpu {
+
+// Asks for huge pages where memory is not there yet: the system clears fresh
+// pages one fault at a time, which of small ones takes longer than a norm. It
+// is advice, and on other systems none is needed or known.
+inline void prefer_huge_pages(
+    [[maybe_unused]] void* data,
+    [[maybe_unused]] size_t bytes) {
+#if defined(__linux__)
+  constexpr uintptr_t kPage = 2 << 20;
+  auto address = reinterpret_cast<uintptr_t>(data);
+  auto begin = (address + kPage - 1) / kPage * kPage;
+  auto end = (address + bytes) / kPage * kPage;
+  if (begin < end) {
+    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  }
+#endif
+}
+
+} // namespace mlx_norms::cpu

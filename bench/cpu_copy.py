@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -83,6 +84,7 @@ def main() -> int:
         "--default-malloc", action="store_true", help="leave malloc as it is in this environment"
     )
     args = parser.parse_args()
+    os.environ["MLX_NORMS_CPU_THREADS"] = str(THREADS)  # read at the first call
     if not args.default_malloc:
         machine.restart_keeping_memory()
 

@@ -8,7 +8,7 @@ import pytest
 import mlx_norms
 from bits import assert_same_bits
 from checks import check_gradients, check_outputs, check_with_gradients
-from inputs import normal
+from inputs import normal, unless_simulated
 from norm_case import DTYPES, Norm
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -45,6 +45,15 @@ def test_rows_that_teams_walk(weight, rows):
     norm = Norm("head_rms_norm")
     for (dim, n), dtype in itertools.product([(33, 3), (128, 4), (1000, 2)], DTYPES):
         check_with_gradients(norm, heads((rows, n, dim), dtype, weight, dtype))
+
+
+@pytest.mark.parametrize("weight", ["shared", "each"])
+def test_rows_that_threads_share(weight):
+    """So many that sums are taken by blocks, which begin at any head."""
+    rows = 3001 if unless_simulated(True) else 31
+    check_with_gradients(
+        Norm("head_rms_norm"), heads((rows, 3, 65), mx.float32, weight, mx.float32)
+    )
 
 
 @pytest.mark.parametrize("weight", ["shared", "each"])

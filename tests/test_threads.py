@@ -110,6 +110,29 @@ sys.exit(os.waitpid(child, 0)[1])
     assert int(threads) >= 4  # its own, that of its stream, and two that help
 
 
+@pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="ASan takes all addresses for itself")
+def test_threads_that_cannot_be_had(one_thread):
+    """There is no room for their stacks."""
+    script = """
+import resource
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), resource.RLIM_INFINITY))
+print(digest())
+"""
+    assert printed(script, MLX_NORMS_CPU_THREADS="1000") == one_thread
+
+
+def test_a_refused_count_is_no_gradient():
+    script = """
+x, w = mx.ones((4, 8)), mx.ones((8,))
+gradient = mx.grad(lambda w: mlx_norms.rms_norm(x, w, 1e-5).sum())(w)
+mx.eval(gradient)
+"""
+    done = run(script, MLX_NORMS_CPU_THREADS="zero")
+    assert "ValueError" in done.stderr and "MLX_NORMS_CPU_THREADS" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("count", ["0", "-1", "two", "2x", "1e3", "99999999999"])
 def test_other_counts_are_refused(count):
     done = run("digest()", MLX_NORMS_CPU_THREADS=count)

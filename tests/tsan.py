@@ -40,7 +40,9 @@ def build(directory: Path) -> Path:
 
 def run(program: Path, threads: str, *arguments: str) -> subprocess.CompletedProcess:
     environment = os.environ | {"MLX_NORMS_CPU_THREADS": threads}
-    return subprocess.run([program, *arguments], env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        [program, *arguments], env=environment, capture_output=True, text=True, timeout=300
+    )
 
 
 def main() -> int:

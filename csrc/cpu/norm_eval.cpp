@@ -110,6 +110,7 @@ void eval_group(
 } // namespace
 
 void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  thread_count(); // throws what it has to before any work is on its way
   release_inputs(inputs, outputs);
   auto* out = outputs.data();
   for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
@@ -119,6 +120,7 @@ void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  thread_count(); // as above
   release_inputs(inputs, outputs);
   NormVJPInputs in(spec_.norm, inputs.data());
   std::vector<const mx::array*> arrays{&in.s, &in.cotangent};

@@ -9,7 +9,6 @@
 #include <memory>
 
 #include "csrc/cpu/isa.h"
-#include "csrc/cpu/pages.h"
 #include "mlx/array.h"
 
 namespace mlx_norms::cpu {
@@ -33,7 +32,6 @@ inline RowsIn rows_in(const mx::array& a, int64_t row_stride) {
 }
 
 inline RowsOut rows_out(mx::array& a) {
-  prefer_huge_pages(a.data<char>(), a.nbytes());
   return {a.data<char>(), float_type(a.dtype())};
 }
 

@@ -9,7 +9,7 @@ namespace mlx_norms::cpu {
 
 // How many threads share large work: as many as there are cores, or what
 // MLX_NORMS_CPU_THREADS says. Throws std::invalid_argument if that is not a
-// positive number.
+// number from 1 to 1024.
 int thread_count();
 
 // Calls f(i) for each i below n, on this thread and as many others as are free,

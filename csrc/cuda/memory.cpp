@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "csrc/cpu/pages.h"
 #include "csrc/outputs.h"
 #include "mlx/allocator.h"
 #include "mlx/mlx.h"
@@ -55,6 +56,7 @@ Conversion& conversion_on(mx::Stream stream) {
 void allocate_new(mx::array& out, mx::Stream stream) {
   if (stream.device == mx::Device::cpu || out.nbytes() == 0) {
     out.set_data(mx::allocator::malloc(out.nbytes()));
+    cpu::prefer_huge_pages(out.data<char>(), out.nbytes());
     return;
   }
   auto& [primitive, input, output] = conversion_on(stream);

@@ -13,13 +13,13 @@ namespace {
 
 constexpr const char* kOp = "matmul";
 
-int rung_named(const std::string& kernel) {
+const Rung& rung_named(const std::string& kernel) {
   const auto& rungs = sgemm_rungs();
+  if (auto* rung = find_rung(rungs, kernel)) {
+    return *rung;
+  }
   std::string names = "\"auto\"";
   for (size_t i = 0; i < rungs.size(); ++i) {
-    if (rungs[i].name == kernel) {
-      return i;
-    }
     names += (i + 1 < rungs.size() ? ", \"" : " or \"") +
         std::string(rungs[i].name) + '"';
   }
@@ -51,8 +51,7 @@ mx::array matmul(
   if (kernel == "auto") {
     return mx::matmul(a, b, stream);
   }
-  int index = rung_named(kernel);
-  const auto& rung = sgemm_rungs()[index];
+  const auto& rung = rung_named(kernel);
   check_operand(rung, "a", a);
   check_operand(rung, "b", b);
   if (backend_of(stream) == Backend::Cpu) {
@@ -62,7 +61,7 @@ mx::array matmul(
             "\" is a rung of the ladder: these are GPU kernels, and the stream "
             "is the CPU's.");
   }
-  return matmul_rung(index, a, b, stream);
+  return matmul_rung(rung, a, b, stream);
 }
 
 } // namespace mlx_norms

@@ -35,11 +35,11 @@ array rung_node(
 }
 
 const Rung& rung_called(const std::string& name) {
+  if (auto* rung = find_rung(layer_norm_rungs(), name)) {
+    return *rung;
+  }
   std::string names;
   for (const auto& rung : layer_norm_rungs()) {
-    if (rung.name == name) {
-      return rung;
-    }
     names += (names.empty() ? "" : ", ") + std::string(rung.name);
   }
   refuse(kOp, "kernel must be one of " + names + " but is \"" + name + "\".");

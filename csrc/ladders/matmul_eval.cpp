@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "csrc/ladders/matmul_rung.h"
-#include "csrc/ladders/rung.h"
 #include "csrc/outputs.h"
 #include "csrc/plan/ceil_div.h"
 #include "csrc/plan/launch_plan.h"
@@ -151,7 +150,7 @@ LaunchPlan plan_matmul(
 void MatmulRung::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   auto& c = outputs[0];
   allocate_new(c, stream());
-  const auto& geometry = geometry_of(sgemm_rungs()[rung_].name);
+  const auto& geometry = geometry_of(rung_.name);
   encode(plan_matmul(geometry, inputs[0], inputs[1], c, stream()));
 }
 

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "csrc/ladders/rung.h"
 #include "csrc/norm.h"
 
 namespace mlx_norms {
@@ -10,7 +11,9 @@ namespace mlx_norms {
 // float32 arrays [..., M, K] and [..., K, N], whose batch axes broadcast.
 class MatmulRung : public mx::Primitive {
  public:
-  MatmulRung(mx::Stream stream, int rung) : Primitive(stream), rung_(rung) {}
+  MatmulRung(mx::Stream stream, const Rung& rung)
+      : Primitive(stream),
+        rung_(rung) {}
 
   void eval_cpu(const Arrays& inputs, Arrays& outputs) override;
   void eval_gpu(const Arrays& inputs, Arrays& outputs) override;
@@ -23,11 +26,11 @@ class MatmulRung : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
 
  private:
-  int rung_; // of sgemm_rungs()
+  const Rung& rung_; // of sgemm_rungs()
 };
 
 // The product of any two arrays that check_product lets pass.
-array matmul_rung(int rung, array a, array b, mx::Stream stream);
+array matmul_rung(const Rung& rung, array a, array b, mx::Stream stream);
 
 // Throws std::invalid_argument where a and b have no product.
 void check_product(const array& a, const array& b);

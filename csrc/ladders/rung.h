@@ -5,6 +5,8 @@
 
 #pragma once
 
+#include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "mlx/mlx.h"
@@ -18,6 +20,14 @@ struct Rung {
   const char* fixes; // of the rung before it
   std::vector<mx::Dtype> dtypes;
 };
+
+// Null if none is called so.
+inline const Rung* find_rung(
+    const std::vector<Rung>& rungs,
+    std::string_view name) {
+  auto found = std::ranges::find(rungs, name, &Rung::name);
+  return found == rungs.end() ? nullptr : &*found;
+}
 
 // From naive to ours.
 const std::vector<Rung>& layer_norm_rungs();

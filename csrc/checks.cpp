@@ -17,12 +17,11 @@ std::string text(float value) {
 }
 
 std::string text(const mx::Shape& shape) {
-  std::ostringstream sizes;
-  for (const char* before = "("; auto size : shape) {
-    sizes << std::exchange(before, ",") << size;
+  std::string sizes = "(";
+  for (const char* before = ""; auto size : shape) {
+    sizes += std::exchange(before, ",") + std::to_string(size);
   }
-  sizes << (shape.empty() ? "()" : ")");
-  return sizes.str();
+  return sizes + ")";
 }
 
 std::string text(mx::Dtype dtype) {

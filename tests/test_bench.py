@@ -164,24 +164,25 @@ class TestTimes:
         assert "layer" in output
 
     @pytest.mark.cuda
-    def test_events(self, backend, tmp_path, capsys):
+    def test_device_clock(self, backend, tmp_path, capsys):
         file = tmp_path / "figures.csv"
         grid = ["--rows", "4096", "--lengths", "4096", "--ops", "rms,add_layer"]
         for what in ("norm", "backward"):
             run(capsys, what, *grid, "--dtypes", "float32", "--csv", str(file))
-            assert {row["method"] for row in rows_of(file)} == {"events"}
+            assert {row["method"] for row in rows_of(file)} == {"device"}
         ours = contestants.contestants(Cell("rms", "float32", 4096, 4096))["ours"]
-        clocked = {"host": clocks.HostClock(ours), "events": clocks.EventClock(ours)}
+        clocked = {"host": clocks.HostClock(ours), "device": clocks.DeviceClock(ours)}
         times = timing.measure(clocked, rounds=5, sample_seconds=0.01)
-        assert 0.5 < times["events"].over(times["host"]).median < 1.2
+        assert 0.5 < times["device"].over(times["host"]).median < 1.2
 
 
 class Plugged:
-    """A contestant that says how many products each launch of its calls had before it."""
+    """Its products take a device a second each, and the launch of its calls ``launching``."""
 
     output_bytes = 1
 
-    def __init__(self):
+    def __init__(self, launching):
+        self.launching, self.now = launching, 0.0
         self.plugs, self.before = [], 0
 
     def prepare(self, count):
@@ -191,33 +192,19 @@ class Plugged:
     def plug(self):
         self.before += 1
 
+    def mark(self):
+        return self.before
+
+    def seconds_between(self, start, stop):
+        return float(stop - start) or 0.25
+
     def launch(self, pending):
+        self.now += self.launching
         self.plugs.append(self.before)
         return pending
 
     def wait(self):
         pass
-
-
-class StandInDriver:
-    """A device that is busy until the calls are launched if it was given enough to do."""
-
-    elapsed = 0.25
-
-    def __init__(self, needed):
-        self.needed = needed
-
-    def event(self):
-        return object()
-
-    def mark(self, event):
-        pass
-
-    def is_past(self, event):
-        return self.contestant.before < self.needed
-
-    def seconds(self, start, stop):
-        return self.elapsed
 
 
 class TestInputs:
@@ -321,20 +308,16 @@ class TestClocks:
         assert log == ["clock", "eval", "clock", "eval", "clock"]
 
     @pytest.mark.parametrize(
-        "needed, plugs", [(1, [1]), (4, [1, 2, 4]), (64, [1, 2, 4, 8, 16, 32])]
+        "launching, plugs",
+        [(0.5, [1]), (1.0, [1, 2]), (3.0, [1, 2, 4]), (64.0, [1, 2, 4, 8, 16, 32])],
     )
-    def test_events_are_taken_again_if_the_device_waited(self, needed, plugs, monkeypatch):
-        driver, contestant = StandInDriver(needed), Plugged()
-        driver.contestant = contestant
-        monkeypatch.setattr(clocks, "driver", lambda: driver)
-        clock = clocks.EventClock(contestant)
+    def test_a_sample_is_taken_again_if_the_device_waited(self, launching, plugs, monkeypatch):
+        contestant = Plugged(launching)
+        monkeypatch.setattr(clocks.time, "perf_counter", lambda: contestant.now)
+        clock = clocks.DeviceClock(contestant)
         assert clock.seconds(3) == 0.25
         assert contestant.plugs == [*plugs, plugs[-1]]  # of the first run of a graph, and then
-        assert clock.method == ("events" if needed <= plugs[-1] else "events, host")
-        driver.elapsed = 0.0
-        driver.needed = 0
-        with pytest.raises(clocks.DriverError, match="before it began"):
-            clock.seconds(3)
+        assert clock.method == ("device" if launching < plugs[-1] else "device, host")
 
     def test_memory(self, monkeypatch):
         monkeypatch.setattr(clocks, "output_budget", lambda: 1000)

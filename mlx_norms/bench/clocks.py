@@ -1,4 +1,4 @@
-"""How long calls take: by the host's clock, or by a device's own events."""
+"""How long calls take: by the host's clock, or by a device's own."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 import mlx.core as mx
 
 from . import machine
-from .driver import DriverError, driver
 
-HOST_SECONDS, EVENT_SECONDS = 0.02, 0.002  # a sample's, at least
-_EVENT_CALLS = 4096
+HOST_SECONDS, DEVICE_SECONDS = 0.02, 0.002  # a sample's, at least
+_DEVICE_CALLS = 4096
 _MOST_PLUGS = 32
+_PLUG_SAMPLES = 4  # the first compiles
 _CPU_OUTPUTS = 256 << 20
 
 
@@ -59,24 +59,24 @@ class HostClock:
         return time.perf_counter() - start
 
 
-class EventClock:
-    """A contestant by CUDA's events: the time the device needs for many independent calls.
+class DeviceClock:
+    """A contestant by the device's clock: the time it needs for many independent calls.
 
-    Large matrix products go first, and the first event is at their end: while they run, the calls
+    Large matrix products go first, and the clock is read at their end: while they run, the calls
     are launched, so that the device does not wait for the host in between. As many as that takes: a
-    sample in which they were over too soon is taken again with more. If most do not suffice, what
-    is measured is the host's time too, and ``method`` says so.
+    sample whose launches took longer than the products is taken again with more. If most do not
+    suffice, what is measured is the host's time too, and ``method`` says so.
     """
 
-    sample_seconds, overlap = EVENT_SECONDS, True
+    sample_seconds, overlap = DEVICE_SECONDS, True
 
     def __init__(self, contestant) -> None:
-        self.most = min(_EVENT_CALLS, most_calls(contestant))
+        self.most = min(_DEVICE_CALLS, most_calls(contestant))
         self.calls = 0
         self._contestant = contestant
-        self.method = "events"
+        self.method = "device"
         self._plugs = 1
-        self._start, self._stop = driver().event(), driver().event()
+        self._plug_seconds = min(self._plug() for _ in range(_PLUG_SAMPLES))
 
     def seconds(self, count: int) -> float:
         if count != self.calls:
@@ -84,35 +84,33 @@ class EventClock:
         self.calls = count
         return self._seconds(count)
 
+    def _plug(self) -> float:
+        start = self._contestant.mark()
+        self._contestant.plug()
+        stop = self._contestant.mark()
+        return self._contestant.seconds_between(start, stop)
+
     def _seconds(self, count: int) -> float:
         while True:
             pending = self._contestant.prepare(count)
+            begin = time.perf_counter()
             for _ in range(self._plugs):
                 self._contestant.plug()
-            driver().mark(self._start)
+            start = self._contestant.mark()
             alive = self._contestant.launch(pending)
-            was_idle = driver().is_past(self._start)
-            driver().mark(self._stop)
-            seconds = driver().seconds(self._start, self._stop)
+            launching = time.perf_counter() - begin
+            stop = self._contestant.mark()
+            seconds = self._contestant.seconds_between(start, stop)
             self._contestant.wait()
             del alive
-            if not was_idle:
-                break
+            if launching < self._plugs * self._plug_seconds:
+                return seconds
             if self._plugs == _MOST_PLUGS:
-                self.method = "events, host"
-                break
+                self.method = "device, host"
+                return seconds
             self._plugs *= 2
-        if seconds <= 0:
-            raise DriverError("the device was done with the calls before it began")
-        return seconds
 
 
-def clock(contestant) -> HostClock | EventClock:
-    """By events on CUDA, whose driver has them since 12.5; MLX shows no others to Python."""
-    if machine.backend() == "cuda":
-        try:
-            driver().mark(driver().event())
-            return EventClock(contestant)
-        except DriverError:
-            pass
-    return HostClock(contestant)
+def clock(contestant) -> HostClock | DeviceClock:
+    """By the device's clock on CUDA; elsewhere MLX shows none to Python."""
+    return (DeviceClock if machine.backend() == "cuda" else HostClock)(contestant)

@@ -16,7 +16,7 @@ from mlx.utils import tree_map
 
 from mlx_norms import timing
 
-from . import machine, peers
+from . import device_clock, machine, peers
 from .cells import OPS, Cell
 
 MOST_SETS = 4096
@@ -113,6 +113,9 @@ class Calls:
         mx.async_eval(plug)
         return plug
 
+    mark = staticmethod(device_clock.mark)
+    seconds_between = staticmethod(device_clock.seconds_between)
+
 
 @functools.cache
 def _plug() -> mx.array:
@@ -164,6 +167,15 @@ class TorchCalls:
 
     def plug(self) -> object:
         return _torch_plug() @ _torch_plug()
+
+    def mark(self) -> object:
+        event = self._torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds_between(self, start, stop) -> float:
+        stop.synchronize()
+        return start.elapsed_time(stop) / 1e3
 
 
 @functools.cache

@@ -6,7 +6,6 @@ import ctypes
 import functools
 
 _L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
-_NOT_READY = 600  # CUDA_ERROR_NOT_READY
 
 
 class DriverError(RuntimeError):
@@ -45,17 +44,6 @@ class Driver:
         event = ctypes.c_void_p()
         self.call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
         return event
-
-    def mark(self, event: ctypes.c_void_p) -> None:
-        """Let an event be at the end of all that was launched, in whatever stream."""
-        self.call("cuCtxRecordEvent", self._context, event)
-
-    def is_past(self, event: ctypes.c_void_p) -> bool:
-        """Whether the device has come to it."""
-        status = self._library.cuEventQuery(event)
-        if status not in (0, _NOT_READY):
-            raise DriverError(f"cuEventQuery failed with CUDA error {status}")
-        return status == 0
 
     def seconds(self, start: ctypes.c_void_p, stop: ctypes.c_void_p) -> float:
         """The time from one event to another, which is waited for."""

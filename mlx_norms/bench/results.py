@@ -22,7 +22,7 @@ class Line:
     Attributes:
         section: The bench's subcommand.
         rows, length: Of the op; of a matrix product, those of its square matrices.
-        method: The clock: "events" or "evals".
+        method: The clock: "device", "device, host" where the device had to wait, or "evals".
         inputs: Where they were, in "memory" or in the "cache"; sets of them were taken in turn.
         seconds: A call's.
         moved: Bytes that a call reads and writes, each tensor counted once.

@@ -2,7 +2,7 @@
 
 All contestants take turns in one run, and are held against a copy (or, where operations count,
 MLX's own matmul) that is measured in it. GB/s and bytes an element count each tensor of x's shape
-once. Times are medians, with quartiles. On CUDA they are the device's, between events around many
+once. Times are medians, with quartiles. On CUDA they are the device's by its own clock, for many
 independent calls; elsewhere, where MLX shows none to Python, as on Metal, the host's for evaluating
 many calls together. Inputs are taken from several sets in turn, twice as large together as the last
 cache (Linux names its size, as CUDA's driver does that of the L2 cache; on Apple's chips, which do
@@ -93,8 +93,8 @@ def _add_grid(parser: argparse.ArgumentParser, what: str) -> None:
         "--peers",
         metavar="NAMES",
         default="mx.fast",
-        help=f"contestants besides ours, of {','.join(peers.NAMES)} (mx.fast); without "
-        "events, the time of torch's calls has its dispatch in it, and that of MLX's no building "
+        help=f"contestants besides ours, of {','.join(peers.NAMES)} (mx.fast); by the host's "
+        "clock, the time of torch's calls has its dispatch in it, and that of MLX's no building "
         "of graphs",
     )
     parser.add_argument(
@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
         with contextlib.ExitStack() as stack:
             command.Bench(args, stack).run()
     except driver.DriverError as error:
-        raise CommandError(f"No time by the device's events: {error}.") from None
+        raise CommandError(f"No time of a copy by CUDA's driver: {error}.") from None
     finally:
         mx.set_default_device(before)
     return 0

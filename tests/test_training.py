@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import statistics
 
 import mlx.core as mx
 import mlx.nn
@@ -234,12 +233,13 @@ def test_peak_memory_is_not_higher(kind, batch):
     gc.collect()
 
     def peak():
-        return statistics.median(peak_memory(lambda: step(model, batch)) for _ in range(7))
+        # The least: how long arrays stay in flight is chance on a GPU.
+        return min(peak_memory(lambda: step(model, batch)) for _ in range(15))
 
     stock = peak()
     with mlx_norms.patched():
         patched = peak()
-        assert mlx_norms.report().fused == 7 * FORWARD[FUSED]
+        assert mlx_norms.report().fused == 15 * FORWARD[FUSED]
     # An array or two may still be in flight. To keep one more for each norm would take five.
     activation = (batch[0].size - len(batch[0])) * CONFIG["hidden_size"] * 4
     assert patched <= stock + 2 * activation

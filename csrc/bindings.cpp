@@ -12,6 +12,7 @@
 #include "csrc/built_kernels.h"
 #include "csrc/cpu/isa.h"
 #include "csrc/ladders/bindings.h"
+#include "csrc/linear_bindings.h"
 #include "csrc/matmul.h"
 #include "csrc/ops.h"
 #include "csrc/patching/bindings.h"
@@ -61,6 +62,7 @@ NB_MODULE(_ext, m) {
       )pbdoc");
 
   bind_ladders(m);
+  bind_linear(m);
   bind_patching(m);
 
   m.def(

@@ -5,6 +5,10 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/checks.cpp
     csrc/compose.cpp
     csrc/interpreter.cpp
+    csrc/linear.cpp
+    csrc/linear_bindings.cpp
+    csrc/linear_checks.cpp
+    csrc/linear_ops.cpp
     csrc/matmul.cpp
     csrc/nodes.cpp
     csrc/norm.cpp

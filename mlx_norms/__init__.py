@@ -15,9 +15,11 @@ from mlx_norms._ext import (  # noqa: E402
     add_rms_norm,
     head_rms_norm,
     layer_norm,
+    layer_norm_linear,
     matmul,
     qk_norm,
     rms_norm,
+    rms_norm_linear,
 )
 from mlx_norms.patching import Report, fuse, patch, patched, report, unpatch  # noqa: E402
 
@@ -31,6 +33,7 @@ __all__ = [
     "head_rms_norm",
     "ladders",
     "layer_norm",
+    "layer_norm_linear",
     "matmul",
     "nn",
     "patch",
@@ -38,5 +41,6 @@ __all__ = [
     "qk_norm",
     "report",
     "rms_norm",
+    "rms_norm_linear",
     "unpatch",
 ]

@@ -8,7 +8,7 @@ import pytest
 
 import mlx_norms
 
-OPS = [name for name in mlx_norms.__all__ if name.endswith("norm")] + ["matmul"]
+OPS = [name for name in mlx_norms.__all__ if name.endswith(("norm", "norm_linear"))] + ["matmul"]
 
 
 def examples(name):

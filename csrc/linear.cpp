@@ -1,0 +1,298 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/linear.h"
+
+#include <algorithm>
+
+#include "csrc/backend.h"
+#include "csrc/batch.h"
+#include "csrc/checks.h"
+#include "csrc/linear_checks.h"
+#include "csrc/nodes.h"
+#include "csrc/plan/linear_plan.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// Past so many rows MLX's product, which shares a weight among all, is faster.
+constexpr int kMostRows = 8;
+
+// The inputs of one projection, by name.
+struct ProjectionInputs {
+  const array& weight;
+  const array* scales;
+  const array* biases; // of the affine form
+  const array* bias;
+
+  ProjectionInputs(const Projection& p, const array* first)
+      : weight(*first++),
+        scales(p.bits ? first++ : nullptr),
+        biases(p.bits ? first++ : nullptr),
+        bias(p.bias ? first++ : nullptr) {}
+};
+
+// The inputs of each projection.
+std::vector<ProjectionInputs> projections_of(
+    const NormLinearSpec& spec,
+    const Arrays& inputs) {
+  std::vector<ProjectionInputs> all;
+  auto* first = inputs.data() + spec.norm.n_inputs();
+  for (const auto& p : spec.projections) {
+    all.emplace_back(p, first);
+    first += p.n_inputs();
+  }
+  return all;
+}
+
+mx::Dtype sum_dtype(const NormInputs& in) {
+  return in.residual ? mx::result_type(in.x, *in.residual) : in.x.dtype();
+}
+
+// As nn.Linear and nn.QuantizedLinear do it.
+array project(
+    const Projection& p,
+    const ProjectionInputs& in,
+    const array& x,
+    mx::Stream s) {
+  if (p.bits) {
+    auto y = mx::quantized_matmul(
+        x,
+        in.weight,
+        *in.scales,
+        *in.biases,
+        /* transpose= */ true,
+        p.group_size,
+        p.bits,
+        "affine",
+        s);
+    return in.bias ? mx::add(y, *in.bias, s) : y;
+  }
+  auto columns = mx::transpose(in.weight, s);
+  return in.bias ? mx::addmm(*in.bias, x, columns, 1.0f, 1.0f, s)
+                 : mx::matmul(x, columns, s);
+}
+
+// The dtype that project() gives.
+mx::Dtype projected_dtype(const ProjectionInputs& in, mx::Dtype x) {
+  auto dtype =
+      mx::promote_types(x, in.scales ? in.scales->dtype() : in.weight.dtype());
+  for (auto* other : {in.biases, in.bias}) {
+    if (other) {
+      dtype = mx::promote_types(dtype, other->dtype());
+    }
+  }
+  return dtype;
+}
+
+std::vector<mx::Dtype> output_dtypes(
+    const NormLinearSpec& spec,
+    const Arrays& inputs) {
+  NormInputs in(spec.norm, inputs.data());
+  std::vector<mx::Dtype> dtypes;
+  for (const auto& projection : projections_of(spec, inputs)) {
+    dtypes.push_back(projected_dtype(projection, sum_dtype(in)));
+  }
+  if (spec.gated) {
+    dtypes = {mx::promote_types(dtypes[0], dtypes[1])};
+  }
+  if (in.residual) {
+    dtypes.push_back(sum_dtype(in));
+  }
+  return dtypes;
+}
+
+// Throws std::invalid_argument where shapes do not fit each other, or are not
+// those of the spec.
+void check_projections(
+    const char* op,
+    const NormLinearSpec& spec,
+    const Arrays& inputs) {
+  int length = inputs[0].shape(-1);
+  auto n = spec.projections.size();
+  auto* first = inputs.data() + spec.norm.n_inputs();
+  Arrays weights;
+  for (size_t i = 0; i < n; ++i) {
+    auto p = spec.projections[i];
+    auto* bias = p.bias ? first + p.n_inputs() - 1 : nullptr;
+    auto argument = nth("weights", i, n);
+    auto stored =
+        check_weight(op, argument, {first, first + (p.bits ? 3 : 1)}, length);
+    stored.bias = p.bias;
+    if (stored != p) {
+      refuse(
+          op,
+          argument +
+              " must have rows as long as the last axis of x, but that "
+              "is " +
+              std::to_string(length) + ".");
+    }
+    if (bias) {
+      check_projection_bias(op, nth("biases", i, n), *bias, *first);
+    }
+    weights.push_back(*first);
+    first += p.n_inputs();
+  }
+  if (spec.gated) {
+    check_gated(op, weights);
+  }
+}
+
+std::vector<mx::Shape> shapes_of(
+    const NormLinearSpec& spec,
+    const Arrays& inputs) {
+  const auto& x = inputs[0];
+  auto projections = projections_of(spec, inputs);
+  std::vector<mx::Shape> shapes(spec.n_projected(), x.shape());
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    shapes[i].back() = projections[i].weight.shape(0);
+  }
+  if (spec.norm.residual) {
+    shapes.push_back(x.shape());
+  }
+  return shapes;
+}
+
+Arrays select(const Arrays& arrays, const std::vector<int>& indices) {
+  Arrays selected;
+  for (auto i : indices) {
+    selected.push_back(arrays[i]);
+  }
+  return selected;
+}
+
+// The two steps as a function of the inputs in argnums alone.
+Function composed(
+    const NormLinearSpec& spec,
+    const Arrays& inputs,
+    const std::vector<int>& argnums,
+    mx::Stream stream) {
+  return [=](const Arrays& free) {
+    auto all = inputs;
+    for (size_t i = 0; i < argnums.size(); ++i) {
+      all[argnums[i]] = free[i];
+    }
+    return compose_norm_linear(spec, all, stream);
+  };
+}
+
+// a, whose elements adjoin when the kernel reads them.
+array dense(const array& a, mx::Stream s) {
+  bool is_dense = a.is_available() && a.flags().row_contiguous;
+  return is_dense ? a : mx::contiguous(a, /* allow_col_major= */ false, s);
+}
+
+} // namespace
+
+void NormLinear::eval_cpu(const Arrays&, Arrays&) {
+  throw std::logic_error(
+      "[mlx_norms] A norm with its projections is on the CPU, which takes two "
+      "steps.");
+}
+
+Arrays NormLinear::jvp(
+    const Arrays& primals,
+    const Arrays& tangents,
+    const std::vector<int>& argnums) {
+  auto f = composed(spec_, primals, argnums, stream());
+  return mx::jvp(f, select(primals, argnums), tangents).second;
+}
+
+Arrays NormLinear::vjp(
+    const Arrays& primals,
+    const Arrays& cotangents,
+    const std::vector<int>& argnums,
+    const Arrays&) {
+  auto f = composed(spec_, primals, argnums, stream());
+  return mx::vjp(f, select(primals, argnums), cotangents).second;
+}
+
+std::pair<Arrays, std::vector<int>> NormLinear::vmap(
+    const Arrays& inputs,
+    const std::vector<int>& axes) {
+  int n_rows = 1 + spec_.norm.residual;
+  auto parameters = axes.begin() + n_rows;
+  if (std::any_of(parameters, axes.end(), [](int a) { return a >= 0; })) {
+    // The kernel takes one of each for all rows.
+    auto two_steps = [this](const Arrays& in) {
+      return compose_norm_linear(spec_, in, stream());
+    };
+    return with_leading_axes(mx::vmap(Function(two_steps), axes)(inputs));
+  }
+  auto batch = with_leading_batch(
+      Arrays(inputs.begin(), inputs.begin() + n_rows),
+      std::vector<int>(axes.begin(), parameters),
+      stream());
+  batch.insert(batch.end(), inputs.begin() + n_rows, inputs.end());
+  return with_leading_axes(make_norm_linear(spec_, std::move(batch), stream()));
+}
+
+bool NormLinear::is_equivalent(const Primitive& other) const {
+  return spec_ == static_cast<const NormLinear&>(other).spec_;
+}
+
+std::vector<mx::Shape> NormLinear::output_shapes(const Arrays& inputs) {
+  // Shapeless compile asks at every call, where shapes may no longer fit.
+  Norm(stream(), spec_.norm, mx::float32).check_shapes(inputs);
+  check_projections(name(), spec_, inputs);
+  return shapes_of(spec_, inputs);
+}
+
+bool has_linear_kernel(
+    const NormLinearSpec& spec,
+    const Arrays& inputs,
+    mx::Stream stream) {
+  if (backend_of(stream) == Backend::Cpu) {
+    return false;
+  }
+  const auto& x = inputs[0];
+  return x.size() > 0 && x.size() / x.shape(-1) <= kMostRows &&
+      kernel_takes(spec, inputs);
+}
+
+Arrays
+make_norm_linear(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream) {
+  if (!has_linear_kernel(spec, inputs, stream)) {
+    return compose_norm_linear(spec, inputs, stream);
+  }
+  auto shapes = shapes_of(spec, inputs);
+  auto dtypes = output_dtypes(spec, inputs);
+  for (auto& input : inputs) {
+    input = dense(input, stream);
+  }
+  return array::make_arrays(
+      std::move(shapes),
+      dtypes,
+      std::make_shared<NormLinear>(stream, spec),
+      std::move(inputs));
+}
+
+Arrays compose_norm_linear(
+    const NormLinearSpec& spec,
+    const Arrays& inputs,
+    mx::Stream stream) {
+  NormInputs in(spec.norm, inputs.data());
+  auto dtype = sum_dtype(in);
+  auto normalised = make_norm(
+      spec.norm,
+      dtype,
+      Arrays(inputs.begin(), inputs.begin() + spec.norm.n_inputs()),
+      stream);
+  auto projections = projections_of(spec, inputs);
+  Arrays outputs;
+  for (size_t i = 0; i < projections.size(); ++i) {
+    outputs.push_back(
+        project(spec.projections[i], projections[i], normalised[0], stream));
+  }
+  if (spec.gated) {
+    const auto& gate = outputs[0];
+    auto silu = mx::multiply(gate, mx::sigmoid(gate, stream), stream);
+    outputs = {mx::multiply(silu, outputs[1], stream)};
+  }
+  if (spec.norm.residual) {
+    outputs.push_back(normalised[1]);
+  }
+  return outputs;
+}
+
+} // namespace mlx_norms

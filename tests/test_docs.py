@@ -38,4 +38,5 @@ def test_stub_and_marker_are_installed():
     assert any((root / "py.typed").exists() for root in roots)
     for name in OPS:
         signature = getattr(mlx_norms, name).__doc__.strip().splitlines()[0]
-        assert f"def {signature}:" in stub.read_text()
+        # The stub imports what these modules have.
+        assert f"def {signature.replace('collections.abc.', '')}:" in stub.read_text()

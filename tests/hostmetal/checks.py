@@ -58,13 +58,13 @@ def constant_values(pipeline, declared) -> dict[str, object]:
     return values
 
 
-def check_launch(launch, parameters, constants) -> list[int]:
+def check_launch(launch, parameters, bound) -> list[int]:
     """Checks a launch's bindings against its kernel's parameters.
 
     Args:
         launch: The device's Launch.
         parameters: The kernel's buffers and threadgroup memory.
-        constants: Values of the function constants, by name.
+        bound: Names of those that there are with the launch's function constants.
 
     Returns:
         The buffer indices that the kernel can write.
@@ -73,13 +73,7 @@ def check_launch(launch, parameters, constants) -> list[int]:
         Refused: If anything is bound wrongly, not bound, or bound and not declared.
     """
     kernel = launch.pipeline.kernel
-    for p in parameters:
-        if p.condition not in (None, *constants):
-            raise Refused(
-                f"{kernel}: buffer {p.index} ({p.name}) depends on {p.condition}, which is no "
-                "function constant: hostmetal does not work such constants out"
-            )
-    enabled = [p for p in parameters if p.condition is None or constants[p.condition]]
+    enabled = [p for p in parameters if p.name in bound]
     buffers = {p.index: p for p in enabled if p.space != "threadgroup"}
     memory = {p.index: p for p in enabled if p.space == "threadgroup"}
     bindings = launch.bindings

@@ -32,7 +32,6 @@ class Parameter:
         const: Whether the kernel can only read it.
         pointer: Whether it may be an array; else it is a reference to one value.
         type, size, alignment: The element's name, and its bytes.
-        condition: The function constant without which the parameter does not exist.
     """
 
     name: str
@@ -43,7 +42,6 @@ class Parameter:
     type: str
     size: int
     alignment: int
-    condition: str | None
 
 
 class Declared:
@@ -53,6 +51,7 @@ class Declared:
         self._library = library
         kernels = {entry.kernel.name for entry in library._entries.values()}
         self._mentions = Mentions(text, kernels)
+        self._bound: dict[object, set[str]] = {}
 
     @cache
     def parameters(self, kernel: str) -> list[Parameter]:
@@ -60,6 +59,13 @@ class Declared:
         types = self._library._image(kernel).types(kernel)
         parameters = self._library._entries[kernel].kernel.parameters
         return [_parameter(p, types[i]) for i, p in enumerate(parameters) if not p.position]
+
+    def bound(self, kernel: str, constants: dict[str, object]) -> set[str]:
+        """Names of the parameters that a kernel has with these function constants."""
+        key = kernel, *constants.items()
+        if key not in self._bound:
+            self._bound[key] = self._library.bound(kernel, constants)
+        return self._bound[key]
 
     @cache
     def constants(self, kernel: str) -> dict[int, Constant]:
@@ -135,5 +141,4 @@ def _parameter(parameter, record) -> Parameter:
         type=type,
         size=size,
         alignment=alignment,
-        condition=parameter.condition,
     )

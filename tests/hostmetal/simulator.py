@@ -108,7 +108,8 @@ class Simulator:
         """Checks a launch and says which buffers it writes: the device's handler."""
         _, declared = self._compiled(launch.pipeline)
         parameters = declared.parameters(launch.pipeline.kernel)
-        return check_launch(launch, parameters, constant_values(launch.pipeline, declared))
+        constants = constant_values(launch.pipeline, declared)
+        return check_launch(launch, parameters, declared.bound(launch.pipeline.kernel, constants))
 
     def run(self, launch) -> None:
         """Runs a launch: the device's handler."""

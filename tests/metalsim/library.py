@@ -93,6 +93,20 @@ class Library:
                 )
         return lines
 
+    def bound(self, name: str, constants: dict) -> set[str]:
+        """Names of the kernel's parameters that there are with these function constants.
+
+        Raises:
+            KeyError: there is no such kernel.
+            TypeError, ValueError: a constant has no such value, or there is none of its name.
+        """
+        parameters = self._entry(name).kernel.parameters
+        image = self._image(name)
+        with _launches:
+            image.set_constants(constants)
+            enabled = image.enabled(name)
+            return {p.name for i, p in enumerate(parameters) if enabled(i)}
+
     def launch(
         self,
         name: str,

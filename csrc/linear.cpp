@@ -184,12 +184,6 @@ array dense(const array& a, mx::Stream s) {
 
 } // namespace
 
-void NormLinear::eval_cpu(const Arrays&, Arrays&) {
-  throw std::logic_error(
-      "[mlx_norms] A norm with its projections is on the CPU, which takes two "
-      "steps.");
-}
-
 Arrays NormLinear::jvp(
     const Arrays& primals,
     const Arrays& tangents,

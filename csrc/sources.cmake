@@ -34,12 +34,15 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/slower.cpp
     csrc/plan/geometry.cpp
     csrc/plan/launch_plan.cpp
+    csrc/plan/linear_eval.cpp
+    csrc/plan/linear_plan.cpp
     csrc/plan/norm_eval.cpp
     csrc/plan/norm_plan.cpp
     csrc/plan/norm_vjp_plan.cpp
     csrc/plan/rows.cpp)
 set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
+    csrc/cpu/linear_eval.cpp
     csrc/cpu/norm_eval.cpp
     csrc/cpu/rungs_eval.cpp
     csrc/cpu/threads.cpp)

@@ -63,11 +63,13 @@ def values(constant):
     if constant.name.endswith("_type"):
         return (FLOAT32, FLOAT16, BFLOAT16)
     numbers = {"simds_per_row": (1, 2, 16, 32), "stages": (0, 1, 2), "cluster": (1, 2)}
+    numbers |= {"linear_projections": (1, 2, 3, 4), "linear_biases": (0, 1, 10, 15)}
+    numbers |= {"linear_bits": (0, 4, 8), "linear_group_size": (32, 64, 128)}
     return numbers[constant.name]
 
 
 # Elsewhere products are rounded before they are added, in every specialisation.
-WITH_FMA = {"norm", "norm_vjp"}
+WITH_FMA = {"norm", "norm_vjp", "linear/norm_linear"}
 SGEMM_GROUPS = {"sgemm_tile_32": 1024, "sgemm_tile_threads": 64, "sgemm_tile_simdgroup": 32}
 
 

@@ -393,6 +393,10 @@ using ::min;
 
 namespace precise {
 
+__forceinline__ float exp(float v) {
+  return ::expf(v);
+}
+
 __forceinline__ float rsqrt(float v) {
   return ::rsqrtf(v);
 }

@@ -1,0 +1,292 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/plan/linear_plan.h"
+
+#include <algorithm>
+
+#include "csrc/plan/ceil_div.h"
+#include "csrc/plan/geometry.h"
+#include "csrc/plan/rows.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// Function constants and buffers of kernels/linear/norm_linear.metal.
+enum Constant {
+  kSimdsPerRow = 0,
+  kCentre = 2,
+  kWhole = 3,
+  kHasWeight = 4,
+  kHasBias = 5,
+  kHasWeightOffset = 6,
+  kWeightAccess = 7,
+  kBiasAccess = 8,
+  kProjections = 70,
+  kBiases = 71,
+  kBits = 72,
+  kGroupSize = 73,
+  kAligned = 74,
+  kHasResidual = 75,
+  kXAccess = 76,
+  kResidualAccess = 77,
+  kSumAccess = 78,
+  kGated = 79
+};
+enum Buffer {
+  kX = 0,
+  kResidual = 1,
+  kNormWeight = 2,
+  kNormBias = 3,
+  kWeights = 4, // the first projection's; the others' follow
+  kScales = 8,
+  kZeros = 12,
+  kProjectionBias = 16,
+  kY = 20,
+  kSum = 24,
+  kXLayout = 25,
+  kResidualLayout = 26,
+  kSizes = 27,
+  kEps = 28,
+  kWeightOffset = 29
+};
+constexpr int kMaxProjections = 4;
+constexpr int kOutputs = 4; // of a block
+constexpr int kVectorBytes = 16;
+constexpr int kQuantisedWidth = 16; // weights a vector
+
+// A projection's inputs, by name.
+struct ProjectionInputs {
+  const mx::array* weight;
+  const mx::array* scales;
+  const mx::array* zeros;
+  const mx::array* bias;
+
+  ProjectionInputs(const Projection& p, const mx::array* first)
+      : weight(first++),
+        scales(p.bits ? first++ : nullptr),
+        zeros(p.bits ? first++ : nullptr),
+        bias(p.bias ? first++ : nullptr) {}
+};
+
+mx::SmallVector<ProjectionInputs, kMaxProjections> projection_inputs(
+    const NormLinearSpec& spec,
+    const Arrays& inputs) {
+  mx::SmallVector<ProjectionInputs, kMaxProjections> found;
+  auto* next = inputs.data() + spec.norm.n_inputs();
+  for (const auto& p : spec.projections) {
+    found.push_back(ProjectionInputs(p, next));
+    next += p.n_inputs();
+  }
+  return found;
+}
+
+// How the kernel is instantiated: the rows and the vectors of weights that a
+// thread has at once.
+struct Shape {
+  int width; // elements a vector
+  int rows;
+  int vectors;
+};
+
+constexpr Shape kShapes[] = {
+    {4, 1, 4},
+    {4, 4, 1},
+    {8, 1, 4},
+    {8, 2, 2},
+    {8, 4, 1},
+    {8, 8, 1},
+    {16, 1, 2},
+    {16, 2, 2},
+    {16, 4, 1},
+    {16, 8, 1}};
+
+// That takes all rows at once, or as many as can be.
+const Shape& shape_for(int width, int rows) {
+  const Shape* best = nullptr;
+  for (const auto& shape : kShapes) {
+    if (shape.width == width && (!best || best->rows < rows)) {
+      best = &shape;
+    }
+  }
+  return *best;
+}
+
+// Teams of more than one SIMD-group where there are too few blocks to keep the
+// GPU's memory busy, as long as each thread has some vectors of a row. It
+// follows from the weights alone, so that a row has the same bits in any batch.
+int simds_for(int64_t blocks, int length, int width, mx::Stream stream) {
+  constexpr int kMostSimds = 8;
+  constexpr int kVectorsEach = 4;
+  int64_t wanted = backend_of(stream) == Backend::Cuda
+      ? int64_t{16} * device_limits(stream).cores
+      : 512;
+  int simds = 1;
+  while (simds < kMostSimds && blocks * simds < wanted &&
+         length >= 2 * simds * Geometry::kSimdSize * width * kVectorsEach) {
+    simds *= 2;
+  }
+  return simds;
+}
+
+// Whether vectors of 16 bytes (or of 8, of four bits) may be read from any row.
+bool is_aligned(const mx::array& weight) {
+  return weight.offset() % kVectorBytes == 0 &&
+      weight.shape(-1) * weight.itemsize() % kVectorBytes == 0;
+}
+
+bool is_known_not_to_be_dense(const mx::array& a) {
+  return a.is_available() && !a.flags().row_contiguous;
+}
+
+} // namespace
+
+bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
+  NormInputs in(spec.norm, inputs.data());
+  auto dtype = in.x.dtype();
+  auto is_float = [](mx::Dtype d) {
+    return d == mx::float32 || d == mx::float16 || d == mx::bfloat16;
+  };
+  auto is_parameter = [&](const mx::array* a) {
+    return !a || (a->ndim() == 1 && is_float(a->dtype()));
+  };
+  constexpr int kLongestRow = 1 << 30;
+  bool takes_norm = in.x.ndim() > 0 && in.x.shape(-1) > 0 &&
+      in.x.shape(-1) <= kLongestRow && is_float(dtype) &&
+      (!in.residual || in.residual->dtype() == dtype) &&
+      is_parameter(in.weight) && is_parameter(in.bias) &&
+      (spec.norm.centre || !spec.norm.bias) && !spec.norm.clamp;
+  auto n = spec.projections.size();
+  if (!takes_norm || n < 1 || n > kMaxProjections || (spec.gated && n != 2)) {
+    return false;
+  }
+  const auto& first = spec.projections[0];
+  bool is_form = first.bits == 0 || first.bits == 4 || first.bits == 8;
+  bool is_group = first.group_size == 32 || first.group_size == 64 ||
+      first.group_size == 128;
+  if (!is_form || (first.bits && !is_group)) {
+    return false;
+  }
+  int64_t outputs = 0;
+  auto projections = projection_inputs(spec, inputs);
+  for (size_t i = 0; i < n; ++i) {
+    const auto& p = spec.projections[i];
+    const auto& [weight, scales, zeros, bias] = projections[i];
+    for (auto* a : {weight, scales, zeros, bias}) {
+      bool is_packed = p.bits && a == weight;
+      if (a &&
+          (a->dtype() != (is_packed ? mx::uint32 : dtype) ||
+           is_known_not_to_be_dense(*a))) {
+        return false;
+      }
+    }
+    if (p.bits != first.bits || p.group_size != first.group_size ||
+        weight->ndim() != 2 || weight->shape(0) == 0 ||
+        (spec.gated && weight->shape(0) != projections[0].weight->shape(0))) {
+      return false;
+    }
+    outputs += weight->shape(0);
+  }
+  return outputs <= kLongestRow;
+}
+
+LaunchPlan plan_norm_linear(
+    const NormLinearSpec& spec,
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) {
+  LaunchPlan plan(stream);
+  NormInputs in(spec.norm, inputs.data());
+  if (in.x.size() == 0) {
+    return plan;
+  }
+  const auto& form = spec.projections[0];
+  int length = in.x.shape(-1);
+  int width = form.bits ? kQuantisedWidth : kVectorBytes / in.x.itemsize();
+  int piece = std::min(width, 8);
+  auto rows = row_count(in.x);
+  const auto& shape = shape_for(width, rows);
+
+  auto read_row = [&](const mx::array* a) -> std::optional<RowOperand> {
+    return a ? std::optional(read_rows(*a, piece, plan)) : std::nullopt;
+  };
+  auto x = read_row(&in.x);
+  auto residual = read_row(in.residual);
+  auto projections = projection_inputs(spec, inputs);
+  bool aligned = true;
+  int biases = 0;
+  int64_t blocks = 0;
+  std::array<int32_t, 6> sizes = {};
+  for (size_t i = 0; i < projections.size(); ++i) {
+    const auto& p = projections[i];
+    aligned &= is_aligned(*p.weight);
+    biases |= (p.bias != nullptr) << i;
+    sizes[i] = p.weight->shape(0);
+    blocks += ceil_div(sizes[i], kOutputs);
+  }
+  if (spec.gated) {
+    blocks = ceil_div(sizes[0], kOutputs / 2);
+  }
+  sizes[4] = rows;
+  sizes[5] = length;
+  int simds = simds_for(blocks, length, width, stream);
+  int chunk = simds * Geometry::kSimdSize * width * shape.vectors;
+
+  auto& launch = plan.launch({"norm_linear", width, shape.rows});
+  launch.constant(kSimdsPerRow, simds);
+  launch.constant(kCentre, spec.norm.centre);
+  launch.constant(kWhole, length % chunk == 0);
+  launch.constant(kHasWeight, spec.norm.weight);
+  launch.constant(kHasBias, spec.norm.bias);
+  launch.constant(kHasWeightOffset, spec.norm.weight_offset != 0);
+  auto read_parameter = [&](int buffer, int access, const mx::array* a) {
+    launch.constant(access, a ? write_access(*a, piece) : 0);
+    if (a) {
+      launch.input(buffer, *a);
+    }
+  };
+  read_parameter(kNormWeight, kWeightAccess, in.weight);
+  read_parameter(kNormBias, kBiasAccess, in.bias);
+  launch.constant(kProjections, static_cast<int32_t>(projections.size()));
+  launch.constant(kBiases, biases);
+  launch.constant(kBits, form.bits);
+  launch.constant(kGroupSize, form.group_size);
+  launch.constant(kAligned, aligned);
+  launch.constant(kHasResidual, spec.norm.residual);
+  mlx_norms::bind(launch, kX, kXLayout, kXAccess, x);
+  mlx_norms::bind(
+      launch, kResidual, kResidualLayout, kResidualAccess, residual);
+  const auto* sum = spec.norm.residual ? &outputs.back() : nullptr;
+  launch.constant(kSumAccess, sum ? write_access(*sum, piece) : 0);
+  launch.constant(kGated, spec.gated);
+
+  for (size_t i = 0; i < projections.size(); ++i) {
+    auto read = [&](int buffer, const mx::array* a) {
+      if (a) {
+        launch.input(buffer + i, *a);
+      }
+    };
+    read(kWeights, projections[i].weight);
+    read(kScales, projections[i].scales);
+    read(kZeros, projections[i].zeros);
+    read(kProjectionBias, projections[i].bias);
+  }
+  for (int i = 0; i < spec.n_projected(); ++i) {
+    launch.output(kY + i, outputs[i]);
+  }
+  if (sum) {
+    launch.output(kSum, *sum);
+  }
+  launch.scalar(kSizes, sizes);
+  launch.scalar(kEps, spec.norm.eps);
+  launch.scalar(kWeightOffset, spec.norm.weight_offset);
+
+  int teams = simds == 1 ? 8 : 1; // of a threadgroup: kernels/team.h
+  auto wanted = blocks + spec.norm.residual;
+  launch.groups[0] = ceil_div<int64_t>(wanted, teams);
+  launch.groups[1] = ceil_div(rows, shape.rows);
+  launch.group[0] = Geometry::kSimdSize * simds * teams;
+  return plan;
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,370 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// A norm and up to four projections of what it gives, for few rows. The scale
+// of a row is a scalar, so the row's sums are taken beside the dot products, by
+// every team for itself, and no normalised row is formed:
+//
+//   rms:    y = rstd * sum(W w x) + b
+//   layer:  y = rstd * (sum(W w d) - mean(d) * sum(W w)) + sum(W n) + b
+//
+// of the norm's weight w and bias n and d = x - shift. A team computes R
+// outputs of ROWS rows. Its threads take vectors of N weights, V of each of
+// their rows at once, and unpack P at a time.
+
+#include "kernels/linear/normed_rows.h"
+#include "kernels/linear/weights.h"
+
+constant int linear_projections [[function_constant(70)]];
+constant int linear_biases [[function_constant(71)]]; // which have one, by bits
+constant bool linear_gated [[function_constant(79)]];
+
+constant bool linear_has_2 = linear_projections > 1;
+constant bool linear_has_3 = linear_projections > 2;
+constant bool linear_has_4 = linear_projections > 3;
+constant bool linear_packed_2 = linear_quantised && linear_has_2;
+constant bool linear_packed_3 = linear_quantised && linear_has_3;
+constant bool linear_packed_4 = linear_quantised && linear_has_4;
+constant bool linear_bias_1 = (linear_biases & 1) != 0;
+constant bool linear_bias_2 = (linear_biases & 2) != 0;
+constant bool linear_bias_3 = (linear_biases & 4) != 0;
+constant bool linear_bias_4 = (linear_biases & 8) != 0;
+constant bool linear_out_2 = linear_has_2 && !linear_gated;
+
+struct Projected {
+  device const uchar* weights;
+  device const uchar* scales;
+  device const uchar* zeros; // MLX's biases of groups
+  device const uchar* bias;
+  device uchar* y;
+  int size;
+  bool has_bias;
+};
+
+inline uint blocks_of(int size, int outputs) {
+  return uint((size + outputs - 1) / outputs);
+}
+
+// Whether a block is of a projection after this one, whose number it then is.
+inline bool passes(thread uint& block, int size, int outputs) {
+  uint blocks = blocks_of(size, outputs);
+  bool later = block >= blocks;
+  block -= later ? blocks : 0u;
+  return later;
+}
+
+inline float silu(float v) {
+  return v / (1.0f + precise::exp(-v));
+}
+
+// x + residual of ROWS rows, by a team.
+template <int P, int ROWS>
+inline void write_sums(
+    thread const NormedRow* rows,
+    device uchar* sum,
+    uint first_row,
+    int count,
+    thread Team& team,
+    int length) {
+  for (int chunk = 0; chunk < length; chunk += chunk_length<P, 1>()) {
+    int i = element<P>(team, chunk, 0);
+    for (int r = 0; r < ROWS; ++r) {
+      if (r < count) {
+        float v[P];
+        read_normed<P>(rows[r], i, length, v);
+        write<P>(
+            row_out(sum, linear_sum_access, first_row + r, length),
+            i,
+            length,
+            v);
+      }
+    }
+  }
+}
+
+template <int N, int P, int ROWS, int R, int V>
+[[kernel, max_total_threads_per_threadgroup(1024)]] void norm_linear(
+    device const uchar* x [[buffer(0)]],
+    device const uchar* residual
+    [[buffer(1), function_constant(linear_has_residual)]],
+    device const uchar* norm_weight
+    [[buffer(2), function_constant(has_weight)]],
+    device const uchar* norm_bias [[buffer(3), function_constant(has_bias)]],
+    device const uchar* w1 [[buffer(4)]],
+    device const uchar* w2 [[buffer(5), function_constant(linear_has_2)]],
+    device const uchar* w3 [[buffer(6), function_constant(linear_has_3)]],
+    device const uchar* w4 [[buffer(7), function_constant(linear_has_4)]],
+    device const uchar* scales1
+    [[buffer(8), function_constant(linear_quantised)]],
+    device const uchar* scales2
+    [[buffer(9), function_constant(linear_packed_2)]],
+    device const uchar* scales3
+    [[buffer(10), function_constant(linear_packed_3)]],
+    device const uchar* scales4
+    [[buffer(11), function_constant(linear_packed_4)]],
+    device const uchar* zeros1
+    [[buffer(12), function_constant(linear_quantised)]],
+    device const uchar* zeros2
+    [[buffer(13), function_constant(linear_packed_2)]],
+    device const uchar* zeros3
+    [[buffer(14), function_constant(linear_packed_3)]],
+    device const uchar* zeros4
+    [[buffer(15), function_constant(linear_packed_4)]],
+    device const uchar* bias1 [[buffer(16), function_constant(linear_bias_1)]],
+    device const uchar* bias2 [[buffer(17), function_constant(linear_bias_2)]],
+    device const uchar* bias3 [[buffer(18), function_constant(linear_bias_3)]],
+    device const uchar* bias4 [[buffer(19), function_constant(linear_bias_4)]],
+    device uchar* y1 [[buffer(20)]],
+    device uchar* y2 [[buffer(21), function_constant(linear_out_2)]],
+    device uchar* y3 [[buffer(22), function_constant(linear_has_3)]],
+    device uchar* y4 [[buffer(23), function_constant(linear_has_4)]],
+    device uchar* sum [[buffer(24), function_constant(linear_has_residual)]],
+    constant const int* linear_x_layout [[buffer(25)]],
+    constant const int* linear_residual_layout
+    [[buffer(26), function_constant(linear_has_residual)]],
+    constant const int* sizes_layout [[buffer(27)]], // outputs, rows, length
+    constant const float& eps [[buffer(28)]],
+    constant const float& weight_offset [[buffer(29)]],
+    uint2 group [[threadgroup_position_in_grid]],
+    uint simds_per_group [[simdgroups_per_threadgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float4 partial[2 * kMaxSimds];
+  Team team = make_team(simd, lane, partial);
+  uint block = team_index(group.x, simds_per_group, simd);
+  uint first_row = group.y * ROWS;
+  int count = min(sizes_layout[4] - int(first_row), ROWS);
+  int length = sizes_layout[5];
+
+  NormedRow rows[ROWS];
+  for (int r = 0; r < ROWS; ++r) {
+    uint row = first_row + uint(min(r, count - 1));
+    assign(rows[r].x, row_in(x, linear_x_access, linear_x_layout, row, length));
+    if (linear_has_residual) {
+      assign(
+          rows[r].residual,
+          row_in(
+              residual,
+              linear_residual_access,
+              linear_residual_layout,
+              row,
+              length));
+    }
+  }
+
+  int outputs = linear_gated ? R / 2 : R; // of a projection in a block
+  Projected of{w1, scales1, zeros1, bias1, y1, sizes_layout[0], linear_bias_1};
+  if (linear_out_2 && passes(block, of.size, outputs)) {
+    of.weights = w2;
+    of.scales = scales2;
+    of.zeros = zeros2;
+    of.bias = bias2;
+    of.y = y2;
+    of.size = sizes_layout[1];
+    of.has_bias = linear_bias_2;
+    if (linear_has_3 && passes(block, of.size, outputs)) {
+      of.weights = w3;
+      of.scales = scales3;
+      of.zeros = zeros3;
+      of.bias = bias3;
+      of.y = y3;
+      of.size = sizes_layout[2];
+      of.has_bias = linear_bias_3;
+      if (linear_has_4 && passes(block, of.size, outputs)) {
+        of.weights = w4;
+        of.scales = scales4;
+        of.zeros = zeros4;
+        of.bias = bias4;
+        of.y = y4;
+        of.size = sizes_layout[3];
+        of.has_bias = linear_bias_4;
+      }
+    }
+  }
+  if (passes(block, of.size, outputs)) { // a whole team
+    if (linear_has_residual && block == 0) {
+      write_sums<P, ROWS>(rows, sum, first_row, count, team, length);
+    }
+    return;
+  }
+
+  int type = float_type(linear_x_access);
+  int first_output = int(block) * outputs;
+  device const uchar* w_rows[R];
+  device const uchar* scale_rows[R];
+  device const uchar* zero_rows[R];
+  float bias[R];
+  long row_bytes = linear_quantised ? long(length) / 8 * linear_bits
+                                    : long(length) * size_of(type);
+  long group_bytes =
+      linear_quantised ? long(length / linear_group_size) * size_of(type) : 0;
+  for (int o = 0; o < R; ++o) {
+    bool second = linear_gated && o >= R / 2;
+    int j = min(first_output + o % outputs, of.size - 1);
+    w_rows[o] = (second ? w2 : of.weights) + j * row_bytes;
+    if (linear_quantised) {
+      scale_rows[o] = (second ? scales2 : of.scales) + j * group_bytes;
+      zero_rows[o] = (second ? zeros2 : of.zeros) + j * group_bytes;
+    }
+    bias[o] = 0.0f;
+    if (second ? linear_bias_2 : of.has_bias) {
+      bias[o] =
+          load((second ? bias2 : of.bias) + long(j) * size_of(type), type);
+    }
+  }
+
+  float shift[ROWS];
+  for (int r = 0; r < ROWS; ++r) {
+    shift[r] = centre ? shift_of(rows[r], team.lane, length, partial) : 0.0f;
+  }
+  RowIn weight_row, bias_row;
+  if (has_weight) {
+    assign(
+        weight_row,
+        RowIn{
+            norm_weight,
+            float_type(weight_access),
+            bool(weight_access & kVectors),
+            1});
+  }
+  if (has_bias) {
+    assign(
+        bias_row,
+        RowIn{
+            norm_bias,
+            float_type(bias_access),
+            bool(bias_access & kVectors),
+            1});
+  }
+
+  // Of the rows, and for LayerNorm of the norm's weight and bias.
+  float dots[(ROWS + 2) * R];
+  float first[(ROWS + 3) / 4 * 4], square[(ROWS + 3) / 4 * 4];
+  for (int k = 0; k < (ROWS + 2) * R; ++k) {
+    dots[k] = 0.0f;
+  }
+  for (int k = 0; k < (ROWS + 3) / 4 * 4; ++k) {
+    first[k] = square[k] = 0.0f;
+  }
+  for (int chunk = 0; chunk < length; chunk += chunk_length<N, V>()) {
+    uint4 fetched[V * R];
+    Affine affine[V * R];
+    for (int k = 0; k < V; ++k) {
+      int i = element<N>(team, chunk, k);
+      for (int o = 0; o < R; ++o) {
+        fetched[k * R + o] = fetch_weights<N>(w_rows[o], i, length);
+        if (linear_quantised) {
+          affine[k * R + o] =
+              load_affine(scale_rows[o], zero_rows[o], type, i, length);
+        }
+      }
+    }
+    for (int k = 0; k < V; ++k) {
+      for (int h = 0; h < N / P; ++h) {
+        int i = element<N>(team, chunk, k) + h * P;
+        float in[(ROWS + 2) * P];
+        float w[P];
+        if (has_weight) {
+          read<P>(weight_row, i, length, w);
+          add_offset<P>(weight_offset, w);
+        }
+        for (int r = 0; r < ROWS; ++r) {
+          read_normed<P>(rows[r], i, length, in + r * P);
+          for (int j = 0; j < P; ++j) {
+            float v = in[r * P + j];
+            if (centre) {
+              v = in_row(i + j, 1, length) ? v - shift[r] : 0.0f;
+              first[r] += v;
+            }
+            square[r] = fma(v, v, square[r]);
+            in[r * P + j] = has_weight ? v * w[j] : v;
+          }
+        }
+        if (centre) {
+          for (int j = 0; j < P; ++j) {
+            in[ROWS * P + j] = has_weight ? w[j] : 1.0f;
+          }
+          if (has_bias) {
+            read<P>(bias_row, i, length, in + (ROWS + 1) * P);
+          }
+        }
+        for (int r = 0; r < ROWS + 2; ++r) {
+          if (r < ROWS || (centre && (r == ROWS || has_bias))) {
+            float total = 0.0f;
+            for (int j = 0; j < P; ++j) {
+              total += in[r * P + j];
+            }
+            for (int o = 0; o < R; ++o) {
+              float v[P];
+              unpack_weights<N, P>(fetched[k * R + o], type, h, v);
+              float dot = 0.0f;
+              for (int j = 0; j < P; ++j) {
+                dot = fma(v[j], in[r * P + j], dot);
+              }
+              float of_all = dots[r * R + o];
+              dots[r * R + o] = linear_quantised
+                  ? fma(affine[k * R + o].factor,
+                        dot,
+                        fma(affine[k * R + o].term, total, of_all))
+                  : of_all + dot;
+            }
+          }
+        }
+      }
+    }
+  }
+
+  for (int r = 0; r < ROWS + 2; ++r) {
+    if (r < ROWS || (centre && (r == ROWS || has_bias))) {
+      for (int q = 0; q < R / 4; ++q) {
+        put(dots + r * R + 4 * q, team.reduce(take(dots + r * R + 4 * q)));
+      }
+    }
+  }
+  for (int q = 0; q < (ROWS + 3) / 4; ++q) {
+    put(square + 4 * q, team.reduce(take(square + 4 * q)));
+    if (centre) {
+      put(first + 4 * q, team.reduce(take(first + 4 * q)));
+    }
+  }
+  if (team.simd != 0) {
+    return;
+  }
+  for (int r = 0; r < ROWS; ++r) {
+    RowScale scale = scale_of(first[r], square[r], length, eps);
+    float y[R];
+    for (int o = 0; o < R; ++o) {
+      float dot = dots[r * R + o];
+      if (centre) {
+        dot -= scale.mean * dots[ROWS * R + o];
+      }
+      y[o] = scale.rstd * dot;
+      if (centre && has_bias) {
+        y[o] += dots[(ROWS + 1) * R + o];
+      }
+      y[o] += bias[o];
+    }
+    for (int o = 0; o < R; ++o) {
+      int j = first_output + o;
+      if (r < count && o < outputs && j < of.size && team.lane == o) {
+        long at = long(first_row + r) * of.size + j;
+        float out = linear_gated ? silu(y[o]) * y[(o + R / 2) % R] : y[o];
+        store(of.y + at * size_of(type), type, out);
+      }
+    }
+  }
+}
+
+#define INSTANTIATE_NORM_LINEAR(N, P, ROWS, V)                   \
+  template [[host_name("norm_linear_" #N "_" #ROWS)]] [[kernel]] \
+  decltype(norm_linear<N, P, ROWS, 4, V>) norm_linear<N, P, ROWS, 4, V>;
+
+INSTANTIATE_NORM_LINEAR(4, 4, 1, 4)
+INSTANTIATE_NORM_LINEAR(4, 4, 4, 1)
+INSTANTIATE_NORM_LINEAR(8, 8, 1, 4)
+INSTANTIATE_NORM_LINEAR(8, 8, 2, 2)
+INSTANTIATE_NORM_LINEAR(8, 8, 4, 1)
+INSTANTIATE_NORM_LINEAR(8, 8, 8, 1)
+INSTANTIATE_NORM_LINEAR(16, 8, 1, 2)
+INSTANTIATE_NORM_LINEAR(16, 8, 2, 2)
+INSTANTIATE_NORM_LINEAR(16, 8, 4, 1)
+INSTANTIATE_NORM_LINEAR(16, 8, 8, 1)

@@ -1,0 +1,73 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// The rows that are normalised while they are multiplied: x, or x + residual
+// rounded to x's dtype. With them go the sums that give their scale, and for
+// LayerNorm those of x less a shift, by which a large mean does no harm.
+
+#pragma once
+
+#include "kernels/parameters.h"
+#include "kernels/statistics.h"
+
+constant bool linear_has_residual [[function_constant(75)]];
+constant int linear_x_access [[function_constant(76)]];
+constant int linear_residual_access [[function_constant(77)]];
+constant int linear_sum_access [[function_constant(78)]];
+
+struct NormedRow {
+  RowIn x;
+  RowIn residual;
+};
+
+// Elements from i on; zero past the row's end.
+template <int P>
+inline void
+read_normed(thread const NormedRow& row, int i, int length, thread float* v) {
+  read<P>(row.x, i, length, v);
+  if (linear_has_residual) {
+    float of_residual[P];
+    read<P>(row.residual, i, length, of_residual);
+    for (int j = 0; j < P; ++j) {
+      v[j] += of_residual[j];
+    }
+    round_vector<P>(row.x.type, v);
+  }
+}
+
+inline float load_element(RowIn row, int i) {
+  return load(row.data + long(i) * row.step * size_of(row.type), row.type);
+}
+
+// The mean of the row's first elements, one a lane: near enough to that of all
+// that no digits are lost, even if one of them is far off.
+inline float shift_of(
+    thread const NormedRow& row,
+    int lane,
+    int length,
+    threadgroup float4* partial) {
+  float v = 0.0f;
+  if (lane < length) {
+    v = load_element(row.x, lane);
+    if (linear_has_residual) {
+      v += load_element(row.residual, lane);
+    }
+  }
+  return team_sum(v, 0, lane, 1, partial) / float(min(length, kSimdSize));
+}
+
+// Of a row, whose values v (less the shift) and squares had these sums.
+struct RowScale {
+  float mean; // less the shift
+  float rstd;
+};
+
+inline RowScale scale_of(float first, float squares, int length, float eps) {
+  float square = squares / float(length);
+  if (!centre) {
+    return RowScale{0.0f, precise::rsqrt(square + eps)};
+  }
+  float mean = first / float(length);
+  float variance = square - mean * mean;
+  return RowScale{
+      mean, precise::rsqrt((variance < 0.0f ? 0.0f : variance) + eps)};
+}

@@ -49,28 +49,63 @@ mx::Dtype sum_dtype(const NormInputs& in) {
   return in.residual ? mx::result_type(in.x, *in.residual) : in.x.dtype();
 }
 
+// bias for each row of x. In a trace its shape is taken from a sum: addmm would
+// write that of its result into the graph.
+array bias_of_rows(const array& bias, const array& x, mx::Stream s) {
+  if (!x.is_tracer()) {
+    return bias;
+  }
+  auto column = mx::sum(x, -1, /* keepdims= */ true, s);
+  return mx::broadcast_arrays({bias, column}, s)[0];
+}
+
+array project_dense(
+    const array& weight,
+    const array* bias,
+    const array& x,
+    mx::Stream s) {
+  auto columns = mx::transpose(weight, s);
+  if (!bias) {
+    return mx::matmul(x, columns, s);
+  }
+  return mx::addmm(bias_of_rows(*bias, x, s), x, columns, 1.0f, 1.0f, s);
+}
+
 // As nn.Linear and nn.QuantizedLinear do it.
 array project(
     const Projection& p,
     const ProjectionInputs& in,
     const array& x,
     mx::Stream s) {
-  if (p.bits) {
-    auto y = mx::quantized_matmul(
-        x,
-        in.weight,
-        *in.scales,
-        *in.biases,
-        /* transpose= */ true,
+  if (!p.bits) {
+    return project_dense(in.weight, in.bias, x, s);
+  }
+  const auto& [w, scales, biases] = std::tie(in.weight, *in.scales, *in.biases);
+  if (x.size() == 0) {
+    // MLX's quantised product divides by the number of rows.
+    auto dense = mx::dequantize(
+        w,
+        scales,
+        biases,
         p.group_size,
         p.bits,
         "affine",
+        std::nullopt,
+        std::nullopt,
         s);
-    return in.bias ? mx::add(y, *in.bias, s) : y;
+    return project_dense(dense, in.bias, x, s);
   }
-  auto columns = mx::transpose(in.weight, s);
-  return in.bias ? mx::addmm(*in.bias, x, columns, 1.0f, 1.0f, s)
-                 : mx::matmul(x, columns, s);
+  auto y = mx::quantized_matmul(
+      x,
+      w,
+      scales,
+      biases,
+      /* transpose= */ true,
+      p.group_size,
+      p.bits,
+      "affine",
+      s);
+  return in.bias ? mx::add(y, *in.bias, s) : y;
 }
 
 // The dtype that project() gives.

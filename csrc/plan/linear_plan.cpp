@@ -51,7 +51,6 @@ enum Buffer {
   kWeightOffset = 29
 };
 constexpr int kMaxProjections = 4;
-constexpr int kOutputs = 4; // of a block
 constexpr int kVectorBytes = 16;
 constexpr int kQuantisedWidth = 16; // weights a vector
 
@@ -81,25 +80,26 @@ mx::SmallVector<ProjectionInputs, kMaxProjections> projection_inputs(
   return found;
 }
 
-// How the kernel is instantiated: the rows and the vectors of weights that a
-// thread has at once.
+// How the kernel is instantiated: the rows and outputs that a team computes,
+// and the vectors that a thread has of each weight's row at once.
 struct Shape {
   int width; // elements a vector
   int rows;
+  int outputs;
   int vectors;
 };
 
 constexpr Shape kShapes[] = {
-    {4, 1, 4},
-    {4, 4, 1},
-    {8, 1, 4},
-    {8, 2, 2},
-    {8, 4, 1},
-    {8, 8, 1},
-    {16, 1, 2},
-    {16, 2, 2},
-    {16, 4, 1},
-    {16, 8, 1}};
+    {4, 1, 4, 4},
+    {4, 4, 4, 1},
+    {8, 1, 4, 4},
+    {8, 2, 4, 2},
+    {8, 4, 4, 1},
+    {8, 8, 4, 1},
+    {16, 1, 8, 1},
+    {16, 2, 4, 2},
+    {16, 4, 4, 1},
+    {16, 8, 4, 1}};
 
 // That takes all rows at once, or as many as can be.
 const Shape& shape_for(int width, int rows) {
@@ -115,14 +115,15 @@ const Shape& shape_for(int width, int rows) {
 // Teams of more than one SIMD-group where there are too few blocks to keep the
 // GPU's memory busy, as long as each thread has some vectors of a row. It
 // follows from the weights alone, so that a row has the same bits in any batch.
-int simds_for(int64_t blocks, int length, int width, mx::Stream stream) {
+int simds_for(int64_t outputs, int length, int width, mx::Stream stream) {
   constexpr int kMostSimds = 8;
   constexpr int kVectorsEach = 4;
+  constexpr int kOutputs = 4; // of a team, more or less
   int64_t wanted = backend_of(stream) == Backend::Cuda
       ? int64_t{16} * device_limits(stream).cores
       : 512;
   int simds = 1;
-  while (simds < kMostSimds && blocks * simds < wanted &&
+  while (simds < kMostSimds && outputs * simds < wanted * kOutputs &&
          length >= 2 * simds * Geometry::kSimdSize * width * kVectorsEach) {
     simds *= 2;
   }
@@ -187,7 +188,8 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
     }
     outputs += weight->shape(0);
   }
-  return outputs <= kLongestRow;
+  // Vectors of packed weights are counted by 32 bits.
+  return outputs * in.x.shape(-1) / kQuantisedWidth <= kLongestRow;
 }
 
 LaunchPlan plan_norm_linear(
@@ -216,20 +218,22 @@ LaunchPlan plan_norm_linear(
   bool aligned = true;
   int biases = 0;
   int64_t blocks = 0;
+  int64_t n_outputs = 0;
   std::array<int32_t, 6> sizes = {};
   for (size_t i = 0; i < projections.size(); ++i) {
     const auto& p = projections[i];
     aligned &= is_aligned(*p.weight);
     biases |= (p.bias != nullptr) << i;
     sizes[i] = p.weight->shape(0);
-    blocks += ceil_div(sizes[i], kOutputs);
+    n_outputs += sizes[i];
+    blocks += ceil_div(sizes[i], shape.outputs);
   }
   if (spec.gated) {
-    blocks = ceil_div(sizes[0], kOutputs / 2);
+    blocks = ceil_div(sizes[0], shape.outputs / 2);
   }
   sizes[4] = rows;
   sizes[5] = length;
-  int simds = simds_for(blocks, length, width, stream);
+  int simds = simds_for(n_outputs, length, width, stream);
   int chunk = simds * Geometry::kSimdSize * width * shape.vectors;
 
   auto& launch = plan.launch({"norm_linear", width, shape.rows});
@@ -281,11 +285,12 @@ LaunchPlan plan_norm_linear(
   launch.scalar(kEps, spec.norm.eps);
   launch.scalar(kWeightOffset, spec.norm.weight_offset);
 
-  int teams = simds == 1 ? 8 : 1; // of a threadgroup: kernels/team.h
-  auto wanted = blocks + spec.norm.residual;
-  launch.groups[0] = ceil_div<int64_t>(wanted, teams);
+  launch.groups[0] = blocks + spec.norm.residual;
   launch.groups[1] = ceil_div(rows, shape.rows);
-  launch.group[0] = Geometry::kSimdSize * simds * teams;
+  launch.group[0] = Geometry::kSimdSize * simds;
+  if (shape.rows == 8) { // which leaves each registers enough
+    launch.threads_per_core = spec.norm.centre ? 256 : 384;
+  }
   return plan;
 }
 

@@ -125,12 +125,11 @@ template <int N, int P, int ROWS, int R, int V>
     constant const float& eps [[buffer(28)]],
     constant const float& weight_offset [[buffer(29)]],
     uint2 group [[threadgroup_position_in_grid]],
-    uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float4 partial[2 * kMaxSimds];
   Team team = make_team(simd, lane, partial);
-  uint block = team_index(group.x, simds_per_group, simd);
+  uint block = group.x; // of one team, so that its pointers are the group's
   uint first_row = group.y * ROWS;
   int count = min(sizes_layout[4] - int(first_row), ROWS);
   int length = sizes_layout[5];
@@ -182,34 +181,36 @@ template <int N, int P, int ROWS, int R, int V>
   }
   if (passes(block, of.size, outputs)) { // a whole team
     if (linear_has_residual && block == 0) {
-      write_sums<P, ROWS>(rows, sum, first_row, count, team, length);
+      constexpr int piece = P < 8 ? P : 8; // that a write has
+      write_sums<piece, ROWS>(rows, sum, first_row, count, team, length);
     }
     return;
   }
 
   int type = float_type(linear_x_access);
   int first_output = int(block) * outputs;
+  // Packed rows by numbers: all of them are of one length.
+  int group_size = linear_quantised ? linear_group_size : 1;
+  uint row_vectors = uint(length) / 16u;
+  uint row_groups = uint(length) / uint(group_size);
+  Projected other = of; // of the block's second half
+  if (linear_gated) {
+    other.weights = w2;
+    other.scales = scales2;
+    other.zeros = zeros2;
+    other.bias = bias2;
+    other.has_bias = linear_bias_2;
+  }
   device const uchar* w_rows[R];
-  device const uchar* scale_rows[R];
-  device const uchar* zero_rows[R];
+  uint row_of[R];
   float bias[R];
-  long row_bytes = linear_quantised ? long(length) / 8 * linear_bits
-                                    : long(length) * size_of(type);
-  long group_bytes =
-      linear_quantised ? long(length / linear_group_size) * size_of(type) : 0;
   for (int o = 0; o < R; ++o) {
-    bool second = linear_gated && o >= R / 2;
+    thread const Projected& from = o < R / 2 ? of : other;
     int j = min(first_output + o % outputs, of.size - 1);
-    w_rows[o] = (second ? w2 : of.weights) + j * row_bytes;
-    if (linear_quantised) {
-      scale_rows[o] = (second ? scales2 : of.scales) + j * group_bytes;
-      zero_rows[o] = (second ? zeros2 : of.zeros) + j * group_bytes;
-    }
-    bias[o] = 0.0f;
-    if (second ? linear_bias_2 : of.has_bias) {
-      bias[o] =
-          load((second ? bias2 : of.bias) + long(j) * size_of(type), type);
-    }
+    w_rows[o] = from.weights + long(j) * length * size_of(type);
+    row_of[o] = uint(j);
+    bias[o] =
+        from.has_bias ? load(from.bias + long(j) * size_of(type), type) : 0.0f;
   }
 
   float shift[ROWS];
@@ -236,7 +237,9 @@ template <int N, int P, int ROWS, int R, int V>
             1});
   }
 
-  // Of the rows, and for LayerNorm of the norm's weight and bias.
+  // Of the rows, and for LayerNorm of the norm's weight and bias; of packed
+  // weights over the number of values of q.
+  float levels = float(1 << linear_bits);
   float dots[(ROWS + 2) * R];
   float first[(ROWS + 3) / 4 * 4], square[(ROWS + 3) / 4 * 4];
   for (int k = 0; k < (ROWS + 2) * R; ++k) {
@@ -251,10 +254,20 @@ template <int N, int P, int ROWS, int R, int V>
     for (int k = 0; k < V; ++k) {
       int i = element<N>(team, chunk, k);
       for (int o = 0; o < R; ++o) {
-        fetched[k * R + o] = fetch_weights<N>(w_rows[o], i, length);
-        if (linear_quantised) {
-          affine[k * R + o] =
-              load_affine(scale_rows[o], zero_rows[o], type, i, length);
+        thread const Projected& from = o < R / 2 ? of : other;
+        if (N < 16) {
+          fetched[k * R + o] = fetch_dense<N>(w_rows[o], i, length);
+        } else if (in_row(i, N, length)) {
+          fetched[k * R + o] = fetch_packed(
+              from.weights, row_of[o] * row_vectors + uint(i) / 16u);
+          affine[k * R + o] = load_affine(
+              from.scales,
+              from.zeros,
+              type,
+              row_of[o] * row_groups + uint(i) / uint(group_size));
+        } else {
+          fetched[k * R + o] = uint4(0, 0, 0, 0);
+          affine[k * R + o] = Affine{0.0f, 0.0f};
         }
       }
     }
@@ -264,7 +277,7 @@ template <int N, int P, int ROWS, int R, int V>
         float in[(ROWS + 2) * P];
         float w[P];
         if (has_weight) {
-          read<P>(weight_row, i, length, w);
+          read_piece<P>(weight_row, i, length, w);
           add_offset<P>(weight_offset, w);
         }
         for (int r = 0; r < ROWS; ++r) {
@@ -284,7 +297,7 @@ template <int N, int P, int ROWS, int R, int V>
             in[ROWS * P + j] = has_weight ? w[j] : 1.0f;
           }
           if (has_bias) {
-            read<P>(bias_row, i, length, in + (ROWS + 1) * P);
+            read_piece<P>(bias_row, i, length, in + (ROWS + 1) * P);
           }
         }
         for (int r = 0; r < ROWS + 2; ++r) {
@@ -295,16 +308,16 @@ template <int N, int P, int ROWS, int R, int V>
             }
             for (int o = 0; o < R; ++o) {
               float v[P];
-              unpack_weights<N, P>(fetched[k * R + o], type, h, v);
+              unpack_weights<N, P>(fetched[k * R + o], type, h * P, v);
               float dot = 0.0f;
               for (int j = 0; j < P; ++j) {
                 dot = fma(v[j], in[r * P + j], dot);
               }
               float of_all = dots[r * R + o];
               dots[r * R + o] = linear_quantised
-                  ? fma(affine[k * R + o].factor,
-                        dot,
-                        fma(affine[k * R + o].term, total, of_all))
+                  ? fma(affine[k * R + o].scale,
+                        dot - total,
+                        fma(affine[k * R + o].bias, total / levels, of_all))
                   : of_all + dot;
             }
           }
@@ -316,7 +329,8 @@ template <int N, int P, int ROWS, int R, int V>
   for (int r = 0; r < ROWS + 2; ++r) {
     if (r < ROWS || (centre && (r == ROWS || has_bias))) {
       for (int q = 0; q < R / 4; ++q) {
-        put(dots + r * R + 4 * q, team.reduce(take(dots + r * R + 4 * q)));
+        float4 sums = team.reduce(take(dots + r * R + 4 * q));
+        put(dots + r * R + 4 * q, linear_quantised ? sums * levels : sums);
       }
     }
   }
@@ -354,17 +368,17 @@ template <int N, int P, int ROWS, int R, int V>
   }
 }
 
-#define INSTANTIATE_NORM_LINEAR(N, P, ROWS, V)                   \
+#define INSTANTIATE_NORM_LINEAR(N, P, ROWS, R, V)                \
   template [[host_name("norm_linear_" #N "_" #ROWS)]] [[kernel]] \
-  decltype(norm_linear<N, P, ROWS, 4, V>) norm_linear<N, P, ROWS, 4, V>;
+  decltype(norm_linear<N, P, ROWS, R, V>) norm_linear<N, P, ROWS, R, V>;
 
-INSTANTIATE_NORM_LINEAR(4, 4, 1, 4)
-INSTANTIATE_NORM_LINEAR(4, 4, 4, 1)
-INSTANTIATE_NORM_LINEAR(8, 8, 1, 4)
-INSTANTIATE_NORM_LINEAR(8, 8, 2, 2)
-INSTANTIATE_NORM_LINEAR(8, 8, 4, 1)
-INSTANTIATE_NORM_LINEAR(8, 8, 8, 1)
-INSTANTIATE_NORM_LINEAR(16, 8, 1, 2)
-INSTANTIATE_NORM_LINEAR(16, 8, 2, 2)
-INSTANTIATE_NORM_LINEAR(16, 8, 4, 1)
-INSTANTIATE_NORM_LINEAR(16, 8, 8, 1)
+INSTANTIATE_NORM_LINEAR(4, 4, 1, 4, 4)
+INSTANTIATE_NORM_LINEAR(4, 4, 4, 4, 1)
+INSTANTIATE_NORM_LINEAR(8, 8, 1, 4, 4)
+INSTANTIATE_NORM_LINEAR(8, 8, 2, 4, 2)
+INSTANTIATE_NORM_LINEAR(8, 8, 4, 4, 1)
+INSTANTIATE_NORM_LINEAR(8, 8, 8, 4, 1)
+INSTANTIATE_NORM_LINEAR(16, 16, 1, 8, 1)
+INSTANTIATE_NORM_LINEAR(16, 8, 2, 4, 2)
+INSTANTIATE_NORM_LINEAR(16, 8, 4, 4, 1)
+INSTANTIATE_NORM_LINEAR(16, 8, 8, 4, 1)

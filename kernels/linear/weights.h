@@ -43,69 +43,66 @@ inline uint4 fetch_dense(device const uchar* row, int i, int length) {
   return uint4(words[0], words[1], words[2], words[3]);
 }
 
-// 16 elements of a packed row, whose length is a multiple of 32.
-inline uint4 fetch_packed(device const uchar* row, int i, int length) {
-  if (!whole && i >= length) {
-    return uint4(0, 0, 0, 0);
+// Vector i of 16 packed weights.
+inline uint4 fetch_packed(device const uchar* weights, uint i) {
+  if (!linear_aligned) { // to more than words
+    device const uint* words = (device const uint*)weights;
+    return linear_bits == 8 ? uint4(
+                                  words[4 * i],
+                                  words[4 * i + 1],
+                                  words[4 * i + 2],
+                                  words[4 * i + 3])
+                            : uint4(words[2 * i], words[2 * i + 1], 0, 0);
   }
-  device const uint* words =
-      (device const uint*)(row + long(i) / 8 * linear_bits);
-  if (linear_aligned) {
-    return linear_bits == 8 ? *(device const uint4*)words
-                            : uint4(*(device const uint2*)words, uint2(0, 0));
-  }
-  return linear_bits == 8 ? uint4(words[0], words[1], words[2], words[3])
-                          : uint4(words[0], words[1], 0, 0);
+  return linear_bits == 8
+      ? ((device const uint4*)weights)[i]
+      : uint4(((device const uint2*)weights)[i], uint2(0, 0));
 }
 
-template <int N>
-inline uint4 fetch_weights(device const uchar* row, int i, int length) {
-  if (N == 16) {
-    return fetch_packed(row, i, length);
-  }
-  return fetch_dense<N>(row, i, length);
+// A float of the highest byte but one in 0x3f000000, byte k of a word.
+inline float float_of_byte(uint word, int k) {
+#ifdef __CUDACC__
+  return as_type<float>(permute_bytes(word, 0x3fu, 0x4055u | uint(k) << 8));
+#else
+  return as_type<float>(0x3f000000u | ((word >> (8 * k)) & 0xffu) << 16);
+#endif
 }
 
-// 1 + q / 2^bits of eight elements in one word or two: q is put where a float
-// has its highest digits, which takes no conversion.
-inline void unpack_fields(uint low, uint high, thread float* v) {
-  for (int j = 0; j < 8; ++j) {
-    uint field = linear_bits == 8
-        ? ((j < 4 ? low : high) >> (8 * (j % 4))) & 255u
-        : (low >> (4 * j)) & 15u;
-    v[j] = as_type<float>(0x3f800000u | field << (23 - linear_bits));
-  }
-}
-
-// Piece h of P values of what was fetched.
+// P values of what was fetched, from its element first on: those of an array,
+// or 1 + q / 2^bits, as q where a float has its highest digits takes no
+// conversion.
 template <int N, int P>
-inline void unpack_weights(uint4 bits, int type, int h, thread float* v) {
+inline void unpack_weights(uint4 bits, int type, int first, thread float* v) {
   if (N < 16) {
-    unpack<P>(bits, type, v);
-  } else if (linear_bits == 8) {
-    unpack_fields(h == 0 ? bits.x : bits.z, h == 0 ? bits.y : bits.w, v);
-  } else {
-    unpack_fields(h == 0 ? bits.x : bits.y, 0u, v);
+    unpack<N>(bits, type, v);
+    return;
+  }
+  uint words[4] = {bits.x, bits.y, bits.z, bits.w};
+  for (int j = 0; j < P; ++j) {
+    int at = first + j;
+    if (linear_bits == 8) {
+      uint q = (words[at / 4] >> (8 * (at % 4))) & 0xffu;
+      v[j] = as_type<float>(0x3f800000u | q << 15);
+    } else {
+      uint word = words[at / 8];
+      uint every_other = at % 2 == 1 ? word >> 1 : word << 3;
+      v[j] =
+          float_of_byte((every_other & 0x78787878u) | 0x80808080u, at % 8 / 2);
+    }
   }
 }
 
-// A group's scale and bias for values 1 + q / 2^bits: its weights are
-// factor * value + term.
+// A group's.
 struct Affine {
-  float factor;
-  float term;
+  float scale;
+  float bias;
 };
 
 inline Affine load_affine(
     device const uchar* scales,
     device const uchar* biases,
     int type,
-    int i,
-    int length) {
-  if (!whole && i >= length) {
-    return Affine{0.0f, 0.0f};
-  }
-  long at = long(i / linear_group_size) * size_of(type);
-  float factor = float(1 << linear_bits) * load(scales + at, type);
-  return Affine{factor, load(biases + at, type) - factor};
+    uint group) {
+  ulong at = ulong(group) * uint(size_of(type));
+  return Affine{load(scales + at, type), load(biases + at, type)};
 }

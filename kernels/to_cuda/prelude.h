@@ -230,6 +230,11 @@ __forceinline__ T as_type(U value) {
   return result;
 }
 
+// The bytes of a, then b, whose numbers are the digits of `which`, last first.
+__forceinline__ uint permute_bytes(uint a, uint b, uint which) {
+  return __byte_perm(a, b, which);
+}
+
 enum class mem_flags { mem_none, mem_device, mem_threadgroup };
 
 __forceinline__ void threadgroup_barrier(mem_flags) {

@@ -262,7 +262,8 @@ bool NormLinear::is_equivalent(const Primitive& other) const {
 
 std::vector<mx::Shape> NormLinear::output_shapes(const Arrays& inputs) {
   // Shapeless compile asks at every call, where shapes may no longer fit.
-  Norm(stream(), spec_.norm, mx::float32).check_shapes(inputs);
+  auto end = inputs.begin() + spec_.norm.n_inputs();
+  Norm(stream(), spec_.norm, mx::float32).check_shapes({inputs.begin(), end});
   check_projections(name(), spec_, inputs);
   return shapes_of(spec_, inputs);
 }
@@ -286,8 +287,9 @@ make_norm_linear(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream) {
   }
   auto shapes = shapes_of(spec, inputs);
   auto dtypes = output_dtypes(spec, inputs);
-  for (auto& input : inputs) {
-    input = dense(input, stream);
+  // Rows are read where they are.
+  for (size_t i = 1 + spec.norm.residual; i < inputs.size(); ++i) {
+    inputs[i] = dense(inputs[i], stream);
   }
   return array::make_arrays(
       std::move(shapes),

@@ -82,10 +82,16 @@ def test_rows(check, op):
         check(case(op, (rows, 100), (7,), dtype, biases=(rows % 2 == 0,), seed=rows))
 
 
+@pytest.mark.parametrize("kind", [None, (4, 64), (8, 32)])
 @pytest.mark.parametrize("op", OPS)
-def test_long_rows(check, op):
-    for length, dtype in ((4096, mx.float16), (4099, mx.float32)):
-        check(case(op, (2, length), (3,), dtype))
+def test_long_rows(check, op, kind):
+    """Which are shared by several SIMD-groups."""
+    for (length, dtype), rows in itertools.product(zip((2048, 4096, 8192), DTYPES), (1, 3)):
+        options = dict(kinds=(kind,), residual=rows == 1, biases=(True, False))
+        check(case(op, (rows, length), (5, 2), dtype, **options))
+        check(case(op, (rows, length), (3, 3), dtype, kinds=(kind,), gated=True))
+    if kind is None:
+        check(case(op, (8, 4099), (3,), mx.float32))
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -106,17 +112,15 @@ def test_quantized(check, op, bits, group):
 @pytest.mark.parametrize("op", OPS)
 def test_several_weights(check, op, n):
     widths = (9, 4, 1, 17)[:n]
-    kinds = [(None,), ((4, 64),), ((8, 32),), ((4, 32), (8, 64))]
-    for (kind, dtype), rows in itertools.product(zip(kinds, (*DTYPES, DTYPES[1])), (2, 9)):
-        check(case(op, (rows, 128), widths, dtype, kinds=kind, biases=(True, False)))
+    kinds = zip((None, (4, 64), (8, 32)), DTYPES, strict=True)
+    for (kind, dtype), rows in itertools.product(kinds, (2, 9)):
+        check(case(op, (rows, 128), widths, dtype, kinds=(kind,), biases=(True, False)))
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_dense_beside_quantized(check, op):
-    """Some kernel or two steps: the result is the same."""
-    for dtype in DTYPES:
-        call = case(op, (2, 128), (5, 6, 7), dtype, kinds=(None, (4, 64), (8, 32)))
-        check(call, one=False)
+def test_weights_of_several_kinds(check, op):
+    for dtype, kinds in itertools.product(DTYPES, ((None, (4, 64)), ((4, 64), (8, 64), (4, 32)))):
+        check(case(op, (2, 128), (5, 6, 7), dtype, kinds=kinds), one=False)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -430,7 +434,8 @@ def test_second_derivative(op):
 
         return mx.jvp(mx.grad(loss), [flat[0]], [flat[0]])[1][0]
 
-    assert_same_bits(curvature(call), curvature(call.two_steps))
+    got, expected = exact(curvature(call)), exact(curvature(call.two_steps))
+    assert np.all(np.abs(got - expected) <= 1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -656,7 +661,7 @@ def test_lazy():
 def test_export_is_refused(tmp_path):
     for rows in (2, 9):
         call = case("rms_norm_linear", (rows, 64), (5,), mx.float32)
-        with pytest.raises(ValueError, match="serialize primitive mlx_norms::"):
+        with pytest.raises(ValueError, match="serialize primitive"):
             mx.export_function(str(tmp_path / "norm.mlxfn"), call, *call.flat())
 
 

@@ -10,6 +10,8 @@ OUTPUTS = "csrc/outputs.cpp"
 PARAMETERS = "csrc/cpu/parameters.h"
 BLOCKS = "csrc/cpu/row_blocks.h"
 THREADS = "csrc/cpu/threads.cpp"
+LINEAR = "csrc/linear.cpp"
+LINEAR_CHECKS = "csrc/linear_checks.cpp"
 
 
 @dataclass(frozen=True)
@@ -368,5 +370,41 @@ MUTANTS = [
         "      out.inputs().clear();",
         "",
         "test_donation.py",
+    ),
+    # --- Norm and projections
+    Mutant(
+        "bias of a quantised projection lost",
+        LINEAR,
+        "return in.bias ? mx::add(y, *in.bias, s) : y;",
+        "return y;",
+        "test_linear.py::test_options",
+    ),
+    Mutant(
+        "x in place of x + residual",
+        LINEAR,
+        "outputs.push_back(normalised[1]);",
+        "outputs.push_back(in.x);",
+        "test_linear.py::test_options",
+    ),
+    Mutant(
+        "silu of the wrong one of a pair",
+        LINEAR,
+        "mx::sigmoid(gate, stream)",
+        "mx::sigmoid(outputs[1], stream)",
+        "test_linear.py::test_options",
+    ),
+    Mutant(
+        "shape of a bias written into the graph",
+        LINEAR,
+        "if (!x.is_tracer()) {",
+        "if (true) {",
+        "test_linear.py::test_shapeless",
+    ),
+    Mutant(
+        "groups of any size",
+        LINEAR_CHECKS,
+        "      (p.group_size == 32 || p.group_size == 64 || p.group_size == 128);",
+        "      p.group_size > 0;",
+        "test_linear.py::test_quantized_weights_that_do_not_fit",
     ),
 ]

@@ -10,6 +10,7 @@
 #include "csrc/linear_checks.h"
 #include "csrc/nodes.h"
 #include "csrc/plan/linear_plan.h"
+#include "csrc/self_check.h"
 
 namespace mlx_norms {
 
@@ -272,19 +273,15 @@ bool has_linear_kernel(
     const NormLinearSpec& spec,
     const Arrays& inputs,
     mx::Stream stream) {
-  if (backend_of(stream) == Backend::Cpu) {
-    return false;
-  }
+  auto backend = backend_of(stream);
   const auto& x = inputs[0];
-  return x.size() > 0 && x.size() / x.shape(-1) <= kMostRows &&
-      kernel_takes(spec, inputs);
+  return backend != Backend::Cpu && x.size() > 0 &&
+      x.size() / x.shape(-1) <= kMostRows && kernel_takes(spec, inputs) &&
+      (backend != Backend::Metal || agrees(spec, inputs, stream));
 }
 
 Arrays
-make_norm_linear(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream) {
-  if (!has_linear_kernel(spec, inputs, stream)) {
-    return compose_norm_linear(spec, inputs, stream);
-  }
+norm_linear_node(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream) {
   auto shapes = shapes_of(spec, inputs);
   auto dtypes = output_dtypes(spec, inputs);
   // Rows are read where they are.
@@ -296,6 +293,13 @@ make_norm_linear(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream) {
       dtypes,
       std::make_shared<NormLinear>(stream, spec),
       std::move(inputs));
+}
+
+Arrays
+make_norm_linear(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream) {
+  return has_linear_kernel(spec, inputs, stream)
+      ? norm_linear_node(spec, std::move(inputs), stream)
+      : compose_norm_linear(spec, inputs, stream);
 }
 
 Arrays compose_norm_linear(

@@ -64,6 +64,10 @@ bool has_linear_kernel(
     const Arrays& inputs,
     mx::Stream stream);
 
+// Its outputs by one launch.
+Arrays
+norm_linear_node(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream);
+
 // Its outputs by one launch, or by the norm and MLX's products; of inputs that
 // have been checked.
 Arrays

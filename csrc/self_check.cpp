@@ -189,6 +189,70 @@ bool trusted(Key key, F check, G tell) {
   return verdict->empty();
 }
 
+Key key_of(const NormLinearSpec& spec, const Arrays& inputs) {
+  auto key = key_of(spec.norm, inputs, [](size_t) { return false; });
+  key.push_back(inputs[0].size() / inputs[0].shape(-1));
+  for (const auto& p : spec.projections) {
+    key.insert(key.end(), {p.bits, p.group_size, p.bias});
+  }
+  for (size_t i = spec.norm.n_inputs(); i < inputs.size(); ++i) {
+    key.push_back(inputs[i].shape(0));
+  }
+  key.push_back(spec.gated);
+  key.push_back(-2); // not a norm's key
+  return key;
+}
+
+// A weight like that of p, in the arrays that it is stored in. It is made where
+// it is used, as it may be large.
+Arrays weight_like(
+    const Projection& p,
+    const array& weight,
+    const array& x,
+    uint64_t seed,
+    mx::Stream s) {
+  int length = x.shape(-1);
+  float most = 1.0f / std::sqrt(static_cast<float>(length));
+  auto w = mx::random::uniform(
+      -most,
+      most,
+      {weight.shape(0), length},
+      x.dtype(),
+      mx::random::key(seed),
+      s);
+  if (!p.bits) {
+    return {w};
+  }
+  return mx::quantize(w, p.group_size, p.bits, "affine", std::nullopt, s);
+}
+
+// Arrays like the inputs of a norm and its projections.
+Arrays
+arrays_like(const NormLinearSpec& spec, const Arrays& inputs, mx::Stream s) {
+  Arrays like;
+  const auto& x = inputs[0];
+  auto length = x.shape(-1);
+  mx::Shape rows{static_cast<int>(x.size() / length), length};
+  for (int i = 0; i < spec.norm.n_inputs(); ++i) {
+    bool parameter = i > spec.norm.residual;
+    like.push_back(values(
+        parameter ? mx::Shape{length} : rows,
+        inputs[i].dtype(),
+        17 * i + 1,
+        /* large= */ false));
+  }
+  for (const auto& p : spec.projections) {
+    auto first = like.size();
+    auto weight = weight_like(p, inputs[first], x, first, s);
+    like.insert(like.end(), weight.begin(), weight.end());
+    if (p.bias) {
+      const auto& bias = inputs[like.size()];
+      like.push_back(values(bias.shape(), bias.dtype(), first, false));
+    }
+  }
+  return like;
+}
+
 } // namespace
 
 bool agrees(
@@ -257,6 +321,38 @@ bool agrees(
       [&](const Verdict& verdict) {
         report(
             verdict, NormVJP(stream, spec, dtypes).name(), inputs, dtypes[0]);
+      });
+}
+
+bool agrees(
+    const NormLinearSpec& spec,
+    const Arrays& inputs,
+    mx::Stream stream) {
+  if (!enabled()) {
+    return true;
+  }
+  auto run = [&](mx::Stream s) {
+    auto flags = spec;
+    flags.norm = flags_of(spec.norm);
+    auto like = arrays_like(flags, inputs, s);
+    // MLX's quantised product may add up in the dtype that it is given.
+    Arrays wide;
+    for (const auto& a : like) {
+      bool packed = a.dtype() == mx::uint32;
+      wide.push_back(packed ? a : mx::astype(a, mx::float32, s));
+    }
+    return std::pair{
+        norm_linear_node(flags, like, s), compose_norm_linear(flags, wide, s)};
+  };
+  return trusted(
+      key_of(spec, inputs),
+      [&] { return judge(stream.device, run); },
+      [&](const Verdict& verdict) {
+        report(
+            verdict,
+            NormLinear(stream, spec).name(),
+            inputs,
+            inputs[0].dtype());
       });
 }
 

@@ -8,7 +8,7 @@
 
 #pragma once
 
-#include "csrc/norm.h"
+#include "csrc/linear.h"
 
 namespace mlx_norms {
 
@@ -23,6 +23,12 @@ bool agrees(
 bool agrees(
     const NormVJPSpec& spec,
     const std::vector<mx::Dtype>& dtypes,
+    const Arrays& inputs,
+    mx::Stream stream);
+
+// Here the numbers of rows and outputs count, too.
+bool agrees(
+    const NormLinearSpec& spec,
     const Arrays& inputs,
     mx::Stream stream);
 

@@ -153,7 +153,7 @@ def test_a_bad_gradient_is_not_used(run):
 
 def test_a_kernel_that_gives_nan_is_not_used(run):
     run("""
-        plant("precise::rsqrt(square + eps)", "precise::rsqrt(-square)")
+        plant("0.0f, 0.0f, precise::rsqrt(square + eps)", "0.0f, 0.0f, precise::rsqrt(-square)")
         y, said = record(lambda: mlx_norms.rms_norm(x, w))
         assert len(said) == 1 and "off by nan" in said[0], said
         assert close(y, mx.fast.rms_norm(x, w, 1e-5))
@@ -283,4 +283,24 @@ def test_kernels_that_cannot_be_built(run):
         assert close(layer, mx.fast.layer_norm(x, w, b, 1e-5))
         assert record(lambda: [call() for call in calls])[1] == []
         simulator.clear()  # the device has noted what it refused
+    """)
+
+
+def test_a_bad_kernel_of_norm_and_projection_is_not_used(run):
+    run("""
+        v, q = mx.random.normal((7, 96)), mx.quantize(mx.random.normal((5, 96)), 32, 4)
+        plant("RowScale{0.0f, ", "RowScale{0.0f, 2.0f * ")
+        y = mlx_norms.rms_norm(x, w) @ v.T
+
+        def build():
+            return mlx_norms.rms_norm_linear(x, w, v)
+
+        got, said = record(build)
+        assert len(said) == 1 and "NormLinear" in said[0] and "off by" in said[0], said
+        assert close(got, y)
+        assert launched("norm_linear", build) == 0
+        layer = lambda: mlx_norms.layer_norm_linear(x, w, b, q)
+        _, said = record(layer)
+        assert not said
+        assert launched("norm_linear", layer) == 1
     """)

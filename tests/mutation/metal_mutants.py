@@ -27,6 +27,7 @@ PLAN_MATMUL = "csrc/ladders/matmul_eval.cpp"
 PLAN_VJP = "csrc/plan/norm_vjp_plan.cpp"
 EVAL = "csrc/plan/norm_eval.cpp"
 ENCODE = "csrc/metal/encode.cpp"
+LINEAR = "csrc/linear.cpp"
 
 ONE = "test_forward.py::test_one_dtype"
 RUNGS = "test_layer_norm_ladder.py"
@@ -785,5 +786,27 @@ METAL_MUTANTS = [
         "precise::rsqrt(m.squares / float(length) + eps)",
         "precise::rsqrt(m.squares / float(length))",
         f"{RUNGS}::test_values_about_the_root_of_eps[metal-sim-welford-f32]",
+    ),
+    # --- Norm and projections as one node
+    Mutant(
+        "weights that are pending taken for dense",
+        LINEAR,
+        "bool is_dense = a.is_available() && a.flags().row_contiguous;",
+        "bool is_dense = true;",
+        "test_linear.py::test_layouts",
+    ),
+    Mutant(
+        "shapes of projections unchecked",
+        LINEAR,
+        "  check_projections(name(), spec_, inputs);\n",
+        "",
+        "test_linear.py::test_shapeless_call_with_shapes_that_do_not_fit",
+    ),
+    Mutant(
+        "batched parameters taken for rows",
+        LINEAR,
+        "[](int a) { return a >= 0; }",
+        "[](int) { return false; }",
+        "test_linear.py::test_vmap_of_parameters",
     ),
 ]

@@ -26,6 +26,7 @@ LINES = 12
 
 KERNELS = (
     *("norm", "norm_vjp", "parameter_gradients", "sum_partials", "gather_rows"),
+    "norm_linear",
     *("layer_norm_naive_4", "layer_norm_naive_32_4", "layer_norm_shared_4", "layer_norm_simd_4"),
     *("layer_norm_vectorized_4", "layer_norm_fused_4", "layer_norm_robust_4"),
     *("layer_norm_welford", "layer_norm_regtiled"),

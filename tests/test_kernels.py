@@ -41,6 +41,8 @@ def test_every_kernel_is_in_it(text):
     names = {f"{k}_{n}_{v}" for k, of in widths.items() for n, vs in of.items() for v in vs}
     names |= {"parameter_gradients_4", "parameter_gradients_8", "sum_partials"}
     names |= {"gather_rows_2", "gather_rows_4"}
+    rows = {4: (1, 4), 8: (1, 2, 4, 8), 16: (1, 2, 4, 8)}
+    names |= {f"norm_linear_{n}_{r}" for n, of in rows.items() for r in of}
     names |= {f"sgemm_{rung.name}" for rung in SGEMM}
     rungs = ("naive", "naive_32", "shared", "simd", "vectorized", "fused", "robust", "welford")
     names |= {f"layer_norm_{rung}_4" for rung in rungs} | {"layer_norm_welford_2"}

@@ -181,8 +181,7 @@ template <int N, int P, int ROWS, int R, int V>
   }
   if (passes(block, of.size, outputs)) { // a whole team
     if (linear_has_residual && block == 0) {
-      constexpr int piece = P < 8 ? P : 8; // that a write has
-      write_sums<piece, ROWS>(rows, sum, first_row, count, team, length);
+      write_sums<P, ROWS>(rows, sum, first_row, count, team, length);
     }
     return;
   }
@@ -277,7 +276,7 @@ template <int N, int P, int ROWS, int R, int V>
         float in[(ROWS + 2) * P];
         float w[P];
         if (has_weight) {
-          read_piece<P>(weight_row, i, length, w);
+          read<P>(weight_row, i, length, w);
           add_offset<P>(weight_offset, w);
         }
         for (int r = 0; r < ROWS; ++r) {
@@ -297,7 +296,7 @@ template <int N, int P, int ROWS, int R, int V>
             in[ROWS * P + j] = has_weight ? w[j] : 1.0f;
           }
           if (has_bias) {
-            read_piece<P>(bias_row, i, length, in + (ROWS + 1) * P);
+            read<P>(bias_row, i, length, in + (ROWS + 1) * P);
           }
         }
         for (int r = 0; r < ROWS + 2; ++r) {
@@ -378,7 +377,7 @@ INSTANTIATE_NORM_LINEAR(8, 8, 1, 4, 4)
 INSTANTIATE_NORM_LINEAR(8, 8, 2, 4, 2)
 INSTANTIATE_NORM_LINEAR(8, 8, 4, 4, 1)
 INSTANTIATE_NORM_LINEAR(8, 8, 8, 4, 1)
-INSTANTIATE_NORM_LINEAR(16, 16, 1, 8, 1)
+INSTANTIATE_NORM_LINEAR(16, 8, 1, 8, 1)
 INSTANTIATE_NORM_LINEAR(16, 8, 2, 4, 2)
 INSTANTIATE_NORM_LINEAR(16, 8, 4, 4, 1)
 INSTANTIATE_NORM_LINEAR(16, 8, 8, 4, 1)

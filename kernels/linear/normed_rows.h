@@ -19,24 +19,14 @@ struct NormedRow {
   RowIn residual;
 };
 
-// 4, 8 or 16 elements from i on; zero past the row's end.
-template <int P>
-inline void read_piece(RowIn row, int i, int length, thread float* v) {
-  if (P == 4) {
-    read<4>(row, i, length, v);
-  }
-  for (int h = 0; h < P / 8; ++h) {
-    read<8>(row, i + 8 * h, length, v + 8 * h);
-  }
-}
-
+// Elements from i on; zero past the row's end.
 template <int P>
 inline void
 read_normed(thread const NormedRow& row, int i, int length, thread float* v) {
-  read_piece<P>(row.x, i, length, v);
+  read<P>(row.x, i, length, v);
   if (linear_has_residual) {
     float of_residual[P];
-    read_piece<P>(row.residual, i, length, of_residual);
+    read<P>(row.residual, i, length, of_residual);
     for (int j = 0; j < P; ++j) {
       v[j] += of_residual[j];
     }

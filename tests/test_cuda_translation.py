@@ -278,6 +278,72 @@ def test_groups_of_a_cluster_add_up_their_partial_sums(name, size):
     assert "cluster" not in ptx[ptx.index(".entry") :]
 
 
+LINEAR_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem == "linear/norm_linear"]
+# As csrc/plan/linear_plan.cpp has them: elements a vector, rows, outputs, vectors, threads a core.
+LINEAR_SHAPES = (
+    *((4, 1, 4, 4, 384), (4, 4, 4, 1, 512), (8, 1, 4, 4, 384), (8, 2, 4, 2, 512)),
+    *((8, 4, 4, 1, 512), (8, 8, 4, 1, 384), (16, 1, 8, 1, 512), (16, 2, 4, 2, 384)),
+    *((16, 4, 4, 1, 384), (16, 8, 4, 1, 256)),
+)
+
+
+def test_projections_have_the_shapes_of_the_plan():
+    plan = (ROOT / "csrc/plan/linear_plan.cpp").read_text()
+    table = re.search(r"kShapes\[\] = (.*?);", plan, re.DOTALL)[1]
+    shapes = re.findall(r"{(\d+), (\d+), (\d+), (\d+), (\d+)}", table)
+    assert [tuple(map(int, shape)) for shape in shapes] == list(LINEAR_SHAPES)
+    for width, rows, outputs, vectors, _ in LINEAR_SHAPES:
+        _, kernel = KERNELS[f"norm_linear_{width}_{rows}"]
+        assert kernel.expression.endswith(f",{rows},{outputs},{vectors}>")
+    assert len(LINEAR_KERNELS) == len(LINEAR_SHAPES)
+
+
+def linear_constants(name, **others):
+    """The constants of a launch on whole, aligned rows."""
+    width, _ = parts_of(name)
+    access = (FLOAT32 if width == 4 else BFLOAT16) | VECTORS
+    packed = {"linear_bits": 4, "linear_group_size": 64} if width == 16 else {}
+    return {
+        **dict(simds_per_row=1, whole=True, has_weight=True, weight_access=access),
+        **dict(linear_projections=1, linear_aligned=True, linear_x_access=access),
+        **packed,
+        **others,
+    }
+
+
+@pytest.mark.parametrize("width, rows, outputs, vectors, _", LINEAR_SHAPES)
+def test_weights_are_fetched_before_any_is_used(width, rows, outputs, vectors, _):
+    name = f"norm_linear_{width}_{rows}"
+    stem, kernel = KERNELS[name]
+    ptx = compile(translation(stem), kernel, "compute_90", 32, **linear_constants(name))
+    halves = [m.start() for m in re.finditer(r"\bld\.global\.v2\.[bfu]32\b", ptx)]
+    wide = [m.start() for m in re.finditer(WIDE_LOAD, ptx)]
+    of_rows = (rows + 1) * vectors * (2 if width == 16 else 1)  # and the norm's weight
+    weights, others = (halves, 0) if width == 16 else (wide, of_rows)
+    assert len(weights) == vectors * outputs + others
+    assert len(wide) == of_rows + (0 if width == 16 else vectors * outputs)
+    if width > 4:  # else the text has another order than the machine code
+        assert sum(at < ptx.index("fma.rn") for at in weights) >= vectors * outputs
+
+
+@pytest.mark.parametrize("norm", ["rms", "layer", "gated"])
+@pytest.mark.parametrize("width, rows, outputs, vectors, per_core", LINEAR_SHAPES)
+def test_projections_leave_registers_enough(width, rows, outputs, vectors, per_core, norm):
+    """The machine code keeps no register's value in memory."""
+    name = f"norm_linear_{width}_{rows}"
+    stem, kernel = KERNELS[name]
+    of_norm = {
+        "rms": dict(linear_projections=3, linear_biases=7),
+        "layer": dict(centre=True, has_bias=True),
+        "gated": dict(linear_gated=True, linear_projections=2, linear_has_residual=True),
+    }
+    constants = linear_constants(name, **of_norm[norm])
+    for other in ("bias_access", "linear_residual_access", "linear_sum_access"):
+        constants[other] = constants["linear_x_access"]
+    source = source_of(translation(stem), 32, threads_per_core=per_core, **constants)
+    assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
+
+
 def snippet(tmp_path, text):
     path = tmp_path / "snippet.metal"
     path.write_text(f"#include <metal_stdlib>\nusing namespace metal;\n{text}")

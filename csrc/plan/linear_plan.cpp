@@ -87,19 +87,20 @@ struct Shape {
   int rows;
   int outputs;
   int vectors;
+  uint32_t threads_per_core; // by what registers hold on CUDA
 };
 
 constexpr Shape kShapes[] = {
-    {4, 1, 4, 4},
-    {4, 4, 4, 1},
-    {8, 1, 4, 4},
-    {8, 2, 4, 2},
-    {8, 4, 4, 1},
-    {8, 8, 4, 1},
-    {16, 1, 8, 1},
-    {16, 2, 4, 2},
-    {16, 4, 4, 1},
-    {16, 8, 4, 1}};
+    {4, 1, 4, 4, 384},
+    {4, 4, 4, 1, 512},
+    {8, 1, 4, 4, 384},
+    {8, 2, 4, 2, 512},
+    {8, 4, 4, 1, 512},
+    {8, 8, 4, 1, 384},
+    {16, 1, 8, 1, 512},
+    {16, 2, 4, 2, 384},
+    {16, 4, 4, 1, 384},
+    {16, 8, 4, 1, 256}};
 
 // That takes all rows at once, or as many as can be.
 const Shape& shape_for(int width, int rows) {
@@ -288,9 +289,7 @@ LaunchPlan plan_norm_linear(
   launch.groups[0] = blocks + spec.norm.residual;
   launch.groups[1] = ceil_div(rows, shape.rows);
   launch.group[0] = Geometry::kSimdSize * simds;
-  if (shape.rows == 8) { // which leaves each registers enough
-    launch.threads_per_core = spec.norm.centre ? 256 : 384;
-  }
+  launch.threads_per_core = shape.threads_per_core;
   return plan;
 }
 

@@ -1,8 +1,9 @@
 """Times a llama with random weights of 8B shapes, stock against patched, on a GPU.
 
-Stock and patched take turns at the prefill of a prompt and at decoding after it, where each token
-is chosen on the device while the next step is being built, as mlx_lm generates. Prefill and each
-decode step give logits, which are compared bit by bit, given the same tokens.
+Stock, patched (sums fused into norms) and projections (norms of few rows fused into the products
+that take them, too) take turns at the prefill of a prompt and at decoding after it. There each
+token is chosen on the device while the next step is being built, as mlx_lm generates. Prefill and
+each decode step give logits, which are compared bit by bit, given the same tokens.
 
 The model is mlx_lm's where that can be imported, else bench/llama.py's. --device cpu tries the
 script with a tiny one.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import sys
 import time
 from collections.abc import Callable
@@ -28,13 +30,17 @@ from mlx_norms.bench import machine
 from mlx_norms.bench.results import CsvFile
 from mlx_norms.commands.compare import relative_difference
 
-SIDES = {"stock": contextlib.nullcontext, "patched": mlx_norms.patched}
+SIDES = {
+    "stock": contextlib.nullcontext,
+    "patched": mlx_norms.patched,
+    "projections": functools.partial(mlx_norms.patched, projections=True),
+}
 FORMATS = {"bf16": None, "4-bit": 4}
 TINY = llama.Shapes(2, 128, 256, 4, 2, 512)
 
-COLUMNS = ["format", "phase", "side", "ms", "ms_lower", "ms_upper", "stock_over_patched"]
-COLUMNS += ["ratio_lower", "ratio_upper", "rounds", "logits", "largest_difference", "fused"]
-COLUMNS += ["model", "layers", "prompt"]
+COLUMNS = ["format", "phase", "side", "ms", "ms_lower", "ms_upper", "stock_over_side"]
+COLUMNS += ["ratio_lower", "ratio_upper", "rounds", "tokens_a_second", "logits"]
+COLUMNS += ["largest_difference", "fused", "projections", "model", "layers", "prompt"]
 
 
 def prefill(model: mlx.nn.Module, prompt: mx.array) -> tuple[mx.array, list]:
@@ -71,7 +77,7 @@ def logits(model: mlx.nn.Module, prompt: mx.array, tokens: mx.array) -> dict[str
 
 def fused_in_a_step(model: mlx.nn.Module, prompt: mx.array) -> mlx_norms.Report:
     token, cache = prefill(model, prompt)
-    with mlx_norms.patched():
+    with mlx_norms.patched(projections=True):
         decode(model, token, cache, 1)
         return mlx_norms.report()
 
@@ -132,9 +138,9 @@ def main() -> int:
     if args.layers:
         shapes = llama.Shapes(args.layers, *list(vars(shapes).values())[1:])
 
-    table = Table(title="ms: median (quartiles)", title_justify="left")
-    for heading in ("", *SIDES, "stock / patched", "logits"):
-        table.add_column(heading, justify="right" if heading else "left")
+    table = Table(title="median (quartiles)", title_justify="left")
+    for heading in ("", "side", "ms", "tokens/s", "stock over it", "logits"):
+        table.add_column(heading, justify="left" if heading in ("", "side") else "right")
     rows = []
     for name in args.format or FORMATS:
         mx.random.seed(0)
@@ -149,22 +155,28 @@ def main() -> int:
         report = fused_in_a_step(model, prompt)
         console.print(
             f"{name}, {source}, {shapes.num_hidden_layers} layers: {report.fused} of "
-            f"{report.calls} norms of a decode step are fused, {report.passed_on} passed on"
+            f"{report.calls} norms of a decode step are fused, {report.passed_on} passed on, "
+            f"{report.projections} computed with the products that take them"
         )
-        for phase, seconds in measure(model, prompt, args).items():
-            stock, patched = (of_side[side][phase] for side in SIDES)
-            same = mx.array_equal(stock, patched).item()
-            difference = relative_difference(stock, patched)
-            verdict = "bit-equal" if same else f"differ by {difference:.1e}"
-            ratio = seconds["stock"].over(seconds["patched"])
-            spreads = [spread(seconds[side], 3) for side in SIDES]
-            table.add_row(f"{phase}, {name}", *spreads, spread(ratio, 4), verdict)
-            for side, samples in seconds.items():
+        for phase, milliseconds in measure(model, prompt, args).items():
+            count = args.prompt if phase == "prefill" else 1
+            for side, samples in milliseconds.items():
+                stock, its = of_side["stock"][phase], of_side[side][phase]
+                difference = relative_difference(stock, its)
+                same = mx.array_equal(stock, its).item()
+                verdict = "bit-equal" if same else f"differ by {difference:.1e}"
+                ratio = milliseconds["stock"].over(samples)
+                rate = 1e3 * count / samples.median
+                table.add_row(
+                    *(f"{phase}, {name}", side, spread(samples, 3), f"{rate:.1f}"),
+                    *(("", "") if side == "stock" else (spread(ratio, 4), verdict)),
+                )
                 figures = (samples.median, *samples.quartiles, ratio.median, *ratio.quartiles)
-                about = (len(samples.values), "bit-equal" if same else "differ", difference)
+                about = ("bit-equal" if same else "differ", difference)
                 rows.append(
-                    [name, phase, side, *figures, *about]
-                    + [report.fused, source, shapes.num_hidden_layers, args.prompt]
+                    [name, phase, side, *figures, len(samples.values), rate, *about]
+                    + [report.fused, report.projections, source]
+                    + [shapes.num_hidden_layers, args.prompt]
                 )
         del model, of_side
         mx.clear_cache()

@@ -27,10 +27,12 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/ladders/sgemm_rungs.cpp
     csrc/patching/bindings.cpp
     csrc/patching/fuse_graph.cpp
+    csrc/patching/fuse_projections.cpp
     csrc/patching/fusion.cpp
     csrc/patching/outcome.cpp
     csrc/patching/patched.cpp
     csrc/patching/pending.cpp
+    csrc/patching/pending_graph.cpp
     csrc/patching/slower.cpp
     csrc/plan/geometry.cpp
     csrc/plan/launch_plan.cpp

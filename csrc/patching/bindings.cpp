@@ -10,6 +10,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "csrc/patching/fuse_graph.h"
+#include "csrc/patching/fuse_projections.h"
 #include "csrc/patching/patched.h"
 #include "csrc/patching/slower.h"
 
@@ -53,6 +54,7 @@ nb::dict counts() {
   all["fused"] = fused + counts.graph_pass;
   all["passed_on"] = passed_on;
   all["offsets"] = counts.offsets;
+  all["projections"] = counts.projections;
   return all;
 }
 
@@ -116,6 +118,12 @@ void bind_patching(nb::module_& m) {
       nb::sig(
           "def fuse_graph(outputs: list[mlx.core.array], boundary: list[mlx.core.array]) -> list[mlx.core.array]"),
       "The outputs by a graph with sums fused into norms.");
+  m.def(
+      "fuse_projections",
+      &fuse_projections,
+      "roots"_a,
+      nb::sig("def fuse_projections(roots: list[mlx.core.array]) -> int"),
+      "Fuses norms with the products that take them, in place; how many.");
   m.def("patch_counts", &counts, "What has become of patched calls.");
   m.def("reset_patch_counts", &reset_patch_counts, "Starts counting anew.");
   m.def(

@@ -11,6 +11,7 @@ namespace {
 std::array<std::atomic<int64_t>, kOutcomes> outcomes;
 std::atomic<int64_t> offsets;
 std::atomic<int64_t> graph_pass;
+std::atomic<int64_t> projections;
 
 } // namespace
 
@@ -66,6 +67,10 @@ void count_graph_pass(int sums) {
   graph_pass.fetch_add(sums, std::memory_order_relaxed);
 }
 
+void count_projections(int norms) {
+  projections.fetch_add(norms, std::memory_order_relaxed);
+}
+
 PatchCounts patch_counts() {
   PatchCounts counts;
   for (int i = 0; i < kOutcomes; ++i) {
@@ -73,6 +78,7 @@ PatchCounts patch_counts() {
   }
   counts.offsets = offsets;
   counts.graph_pass = graph_pass;
+  counts.projections = projections;
   return counts;
 }
 
@@ -82,6 +88,7 @@ void reset_patch_counts() {
   }
   offsets = 0;
   graph_pass = 0;
+  projections = 0;
 }
 
 } // namespace mlx_norms

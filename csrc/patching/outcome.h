@@ -42,13 +42,15 @@ bool is_passed_on(Outcome outcome);
 // Counts of the process, kept by all threads.
 struct PatchCounts {
   std::array<int64_t, kOutcomes> outcomes; // by Outcome
-  int64_t offsets;    // calls whose c + w became a weight offset
-  int64_t graph_pass; // sums that a graph pass has fused
+  int64_t offsets;     // calls whose c + w became a weight offset
+  int64_t graph_pass;  // sums that a graph pass has fused
+  int64_t projections; // norms computed with the products that take them
 };
 
 void count(Outcome outcome);
 void count_offset();
 void count_graph_pass(int sums);
+void count_projections(int norms);
 PatchCounts patch_counts();
 void reset_patch_counts();
 

@@ -85,7 +85,7 @@ def unpatch(model: mlx.nn.Module | None = None) -> None:
 
 
 @contextlib.contextmanager
-def patched(*, fuse: bool = True, trace: bool = False) -> Iterator[None]:
+def patched(*, fuse: bool = True, trace: bool = False, projections: bool = False) -> Iterator[None]:
     """What :func:`patch` does, within a ``with`` block.
 
     It holds in the context of the block: code of other threads and other asyncio tasks is as it
@@ -96,11 +96,19 @@ def patched(*, fuse: bool = True, trace: bool = False) -> Iterator[None]:
         fuse (bool): Whether sums are fused into norms. Default: ``True``.
         trace (bool): Whether the report says which lines have called, for about a microsecond a
           call. Default: ``False``.
+        projections (bool): Whether norms of up to eight rows, as in decoding, are computed with
+          the products that take them, as by :func:`mlx_norms.rms_norm_linear`: q, k and v of an
+          attention in one launch with the norm before them, the gate and up of a SwiGLU with
+          their product. What is given to ``mx.eval`` and ``mx.async_eval`` within the block is
+          looked at, and what is recognised is replaced in place: dense weights and affine
+          quantised ones that are there already, as ``nn.Linear`` and ``nn.QuantizedLinear`` use
+          them, on a GPU, where nothing else takes the norm. Results differ by rounding: the
+          normalised row is not rounded on the way. Default: ``False``.
     """
     if replaced.acquire():
         reporting.reset()
     try:
-        with entered(Scope(fusion=_fusion(fuse), trace=trace)):
+        with entered(Scope(fusion=_fusion(fuse), trace=trace, projections=projections)):
             yield
     finally:
         replaced.release()

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 
 import mlx.core as mx
+from mlx.utils import tree_flatten
 
 from .. import _ext
 from . import call_sites
@@ -37,6 +38,19 @@ def _rms_norm(original: Callable) -> Callable:
 
 def _layer_norm(original: Callable) -> Callable:
     return _norm(original, _ext.patched_layer_norm)
+
+
+def _eval(original: Callable) -> Callable:
+    """``mx.eval`` or ``mx.async_eval``, after a pass over what is to be evaluated."""
+
+    @functools.wraps(original)
+    def evaluate(*args):
+        if current().projections:
+            leaves = (leaf for _, leaf in tree_flatten(args))
+            _ext.fuse_projections([leaf for leaf in leaves if isinstance(leaf, mx.array)])
+        return original(*args)
+
+    return evaluate
 
 
 def _in_stock_scope(fun: Callable) -> Callable:
@@ -69,6 +83,8 @@ _REPLACEMENTS = [
     (mx.fast, "layer_norm", _layer_norm),
     (mx, "export_function", _export_function),
     (mx, "exporter", _exporter),
+    (mx, "eval", _eval),
+    (mx, "async_eval", _eval),
 ]
 
 _lock = threading.RLock()  # the collection of a patched model may release at any point

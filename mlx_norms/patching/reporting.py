@@ -19,6 +19,8 @@ class Report:
         fused (int): Those computed in one node with the sum they take. What the graph pass of
           :func:`mlx_norms.fuse` fuses is counted here too.
         passed_on (int): Those that were left to ``mx.fast``.
+        projections (int): The norms that were computed with the products that take them, once
+          for each evaluation, with ``mlx_norms.patched(projections=True)``.
         offsets (int): Those whose weight was a pending ``1 + w`` and became a ``weight_offset``.
         reasons (dict): The calls by what became of them, and why.
         sites (dict): The calls by ``("file:line", reason)``, with
@@ -29,6 +31,7 @@ class Report:
     fused: int
     passed_on: int
     offsets: int
+    projections: int
     reasons: dict[str, int]
     sites: dict[tuple[str, str], int]
 
@@ -37,6 +40,8 @@ class Report:
             f"{self.calls} calls, {self.fused} fused, {self.passed_on} passed on to mx.fast, "
             f"{self.offsets} with an offset of the weight"
         ]
+        if self.projections:
+            lines.append(f"{self.projections} computed with the products that take them")
         lines += [f"{count:8}  {reason}" for reason, count in self.reasons.items()]
         lines += [f"{count:8}  {site}  {reason}" for (site, reason), count in self.sites.items()]
         return "\n".join(lines)

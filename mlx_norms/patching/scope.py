@@ -18,11 +18,13 @@ class Scope:
         acts: Whether they are ours; else they are what they replaced.
         fusion: What to do about a pending sum.
         trace: Whether call sites are recorded.
+        projections: Whether norms are computed with the products that take them, on evaluation.
     """
 
     acts: bool = True
     fusion: Fusion = Fusion.NOW
     trace: bool = False
+    projections: bool = False
 
 
 STOCK = Scope(acts=False)  # of a process that is not patched

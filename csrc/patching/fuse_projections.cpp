@@ -1,0 +1,283 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/patching/fuse_projections.h"
+
+#include <cstring>
+#include <map>
+
+#include "csrc/linear.h"
+#include "csrc/patching/outcome.h"
+#include "csrc/patching/pending_graph.h"
+
+namespace mlx_norms {
+
+namespace {
+
+constexpr size_t kMostProjections = 4;
+
+bool is_a(const array& a, const char* primitive) {
+  return std::strcmp(a.primitive().name(), primitive) == 0;
+}
+
+// Flatten and Unflatten, or Reshape, as MLX's products of rows have them.
+bool is_reshaped(const array& a) {
+  return is_a(a, "Flatten") || is_a(a, "Unflatten") || is_a(a, "Reshape");
+}
+
+// The (N, K) array that `a`, (K, N), is the transpose of.
+const array* transpose_of(const array& a) {
+  return is_pending(a) && is_a(a, "Transpose") && a.ndim() == 2 ? &a.inputs()[0]
+                                                                : nullptr;
+}
+
+// The vector that is added to each row.
+const array* repeated_vector(const array& a) {
+  return is_pending(a) && is_a(a, "Broadcast") && a.inputs()[0].ndim() == 1
+      ? &a.inputs()[0]
+      : nullptr;
+}
+
+// What mx.compile(lambda a, b: silu(a) * b, shapeless=True) is called: its
+// structure and dtypes.
+const std::string& gate_name(mx::Dtype dtype) {
+  thread_local std::map<mx::Dtype::Val, std::string> names;
+  auto& name = names[dtype.val()];
+  if (name.empty()) {
+    auto gate = [](const Arrays& in) -> Arrays {
+      auto silu = mx::multiply(in[0], mx::sigmoid(in[0]));
+      return {mx::multiply(silu, in[1])};
+    };
+    auto like = mx::zeros({1, 1}, dtype);
+    auto out = mx::compile(gate, /* shapeless= */ true)({like, like + like})[0];
+    auto* compiled = dynamic_cast<mx::Compiled*>(&out.primitive());
+    name = compiled ? compiled->lib_name() : "compilation is off";
+  }
+  return name;
+}
+
+// A product of the norm's rows with a weight.
+struct Product {
+  array output; // of x's shape but for the last axis
+  Projection projection;
+  Arrays inputs;
+};
+
+class ProjectionPass {
+ public:
+  explicit ProjectionPass(const Arrays& roots) : graph_(roots) {}
+
+  int run() {
+    int fused = 0;
+    for (const auto& node : graph_.nodes()) {
+      fused += is_pending(node) && fuse(node);
+    }
+    return fused;
+  }
+
+ private:
+  // Fuses a norm, if `a` is one whose rows only products take.
+  bool fuse(const array& a) {
+    auto* norm = dynamic_cast<Norm*>(&a.primitive());
+    if (!norm || a.sibling_position() != 0 || a.is_tracer() ||
+        norm->spec().clamp || graph_.is_root(a) ||
+        static_cast<int>(a.siblings().size()) + 1 != norm->spec().n_outputs()) {
+      return false;
+    }
+    auto takers = graph_.takers(a);
+    if (takers.empty() || takers.size() > kMostProjections) {
+      return false;
+    }
+    std::vector<Product> products;
+    // The first that was asked for comes first.
+    for (auto it = takers.rbegin(); it != takers.rend(); ++it) {
+      auto product = product_of(a, *it, norm->stream());
+      if (!product) {
+        return false;
+      }
+      products.push_back(std::move(*product));
+    }
+
+    NormLinearSpec spec;
+    spec.norm = norm->spec();
+    auto* gated = gated_pair(products);
+    spec.gated = gated != nullptr;
+    auto inputs = a.inputs();
+    Arrays outputs;
+    for (auto& product : products) {
+      spec.projections.push_back(product.projection);
+      inputs.insert(inputs.end(), product.inputs.begin(), product.inputs.end());
+      outputs.push_back(product.output);
+    }
+    if (gated) {
+      outputs = {*gated};
+    }
+    if (!has_linear_kernel(spec, inputs, norm->stream())) {
+      return false;
+    }
+    replace(a, std::move(spec), std::move(inputs), std::move(outputs));
+    return true;
+  }
+
+  // What `taker` computes of the rows, if that is a product with a weight that
+  // is there already.
+  std::optional<Product>
+  product_of(const array& rows, const array& taker, mx::Stream stream) const {
+    const auto* product = &taker;
+    const auto* factor = &rows;
+    if (is_reshaped(taker)) {
+      factor = &taker;
+      product = graph_.only_taker(taker);
+    }
+    if (!product || product->inputs()[0].id() != factor->id()) {
+      return std::nullopt;
+    }
+    auto found = is_a(*product, "QuantizedMatmul") ? quantized(*product)
+                                                   : dense(*product);
+    if (!found) {
+      return std::nullopt;
+    }
+    auto shape = rows.shape();
+    shape.back() = found->inputs[0].shape(0);
+    if (found->output.shape() != shape) {
+      auto* reshaped = graph_.only_taker(found->output);
+      if (!reshaped || !is_reshaped(*reshaped) || reshaped->shape() != shape) {
+        return std::nullopt;
+      }
+      found->output = *reshaped;
+    }
+    add_bias(*found);
+    bool fits = found->output.dtype() == rows.dtype() &&
+        product->primitive().stream() == stream &&
+        found->output.primitive().stream() == stream;
+    for (const auto& in : found->inputs) {
+      fits &= !is_pending(in) && !in.is_tracer();
+    }
+    return fits ? found : std::nullopt;
+  }
+
+  std::optional<Product> dense(const array& product) const {
+    bool added = is_a(product, "AddMM");
+    if (!added && !is_a(product, "Matmul")) {
+      return std::nullopt;
+    }
+    auto* weight = transpose_of(product.inputs()[1]);
+    if (!weight) {
+      return std::nullopt;
+    }
+    Product found{product, {}, {*weight}};
+    if (added) {
+      auto* bias = repeated_vector(product.inputs()[2]);
+      auto& addmm = static_cast<mx::AddMM&>(product.primitive());
+      if (!bias || addmm.state() != std::pair(1.0f, 1.0f)) {
+        return std::nullopt;
+      }
+      found.projection.bias = true;
+      found.inputs.push_back(*bias);
+    }
+    return found;
+  }
+
+  std::optional<Product> quantized(const array& product) const {
+    auto& primitive = static_cast<mx::QuantizedMatmul&>(product.primitive());
+    auto [group_size, bits, mode, transposed] = primitive.state();
+    if (mode != mx::QuantizationMode::Affine || !transposed ||
+        product.inputs().size() != 4) {
+      return std::nullopt;
+    }
+    Projection projection{.bits = bits, .group_size = group_size};
+    Arrays inputs(product.inputs().begin() + 1, product.inputs().end());
+    return Product{product, projection, std::move(inputs)};
+  }
+
+  // That of a layer which adds it by itself.
+  void add_bias(Product& product) const {
+    auto* sum = graph_.only_taker(product.output);
+    if (!sum || product.projection.bias || !is_a(*sum, "Add") ||
+        sum->inputs()[0].id() != product.output.id()) {
+      return;
+    }
+    auto* bias = repeated_vector(sum->inputs()[1]);
+    if (bias && sum->shape() == product.output.shape() &&
+        bias->dtype() == sum->dtype() && !is_pending(*bias)) {
+      product.projection.bias = true;
+      product.inputs.push_back(*bias);
+      product.output = *sum;
+    }
+  }
+
+  // What is computed of two products alone as silu(first) * second, the first
+  // being made the gate.
+  const array* gated_pair(std::vector<Product>& products) const {
+    if (products.size() != 2) {
+      return nullptr;
+    }
+    auto* pair = graph_.only_taker(products[0].output);
+    if (!pair || pair != graph_.only_taker(products[1].output)) {
+      return nullptr;
+    }
+    auto* compiled = dynamic_cast<mx::Compiled*>(&pair->primitive());
+    if (!compiled || !pair->siblings().empty() ||
+        compiled->lib_name() != gate_name(pair->dtype()) ||
+        pair->shape() != products[0].output.shape() ||
+        pair->shape() != products[1].output.shape() ||
+        pair->primitive().stream() != products[0].output.primitive().stream()) {
+      return nullptr;
+    }
+    if (pair->inputs()[0].id() != products[0].output.id()) {
+      std::swap(products[0], products[1]);
+    }
+    return pair;
+  }
+
+  // Makes these arrays, and the norm's sum, outputs of one node.
+  static void replace(
+      array normalised,
+      NormLinearSpec spec,
+      Arrays inputs,
+      Arrays outputs) {
+    auto& norm = static_cast<Norm&>(normalised.primitive());
+    auto stream = norm.stream();
+    if (spec.norm.residual) {
+      auto sum = normalised.siblings()[0];
+      outputs.push_back(sum);
+      // Nothing pending takes it any more; should somebody hold it, it is the
+      // norm of the sum.
+      auto of_sum = spec.norm;
+      of_sum.residual = false;
+      Arrays taken{sum};
+      taken.insert(
+          taken.end(),
+          normalised.inputs().begin() + 2,
+          normalised.inputs().begin() + spec.norm.n_inputs());
+      auto dtype = norm.dtype();
+      normalised.primitive_ptr() =
+          std::make_shared<Norm>(stream, of_sum, dtype);
+      normalised.inputs() = std::move(taken);
+      normalised.set_siblings({}, 0);
+    }
+    auto node = std::make_shared<NormLinear>(stream, std::move(spec));
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      Arrays others;
+      for (size_t j = 0; j < outputs.size(); ++j) {
+        if (j != i) {
+          others.push_back(outputs[j]);
+        }
+      }
+      outputs[i].primitive_ptr() = node;
+      outputs[i].inputs() = inputs;
+      outputs[i].set_siblings(std::move(others), i);
+    }
+  }
+
+  PendingGraph graph_;
+};
+
+} // namespace
+
+int fuse_projections(const Arrays& roots) {
+  auto fused = ProjectionPass(roots).run();
+  count_projections(fused);
+  return fused;
+}
+
+} // namespace mlx_norms

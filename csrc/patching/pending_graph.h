@@ -1,0 +1,54 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// The pending nodes above some arrays, and what takes each.
+
+#pragma once
+
+#include <unordered_map>
+
+#include "csrc/norm.h"
+
+namespace mlx_norms {
+
+class PendingGraph {
+ public:
+  explicit PendingGraph(const Arrays& roots);
+
+  // All of them, each before its inputs.
+  const Arrays& nodes() const {
+    return nodes_;
+  }
+
+  // The nodes that take `a`, once for each time; in no particular order.
+  Arrays takers(const array& a) const;
+
+  // The only node that takes `a`, which is no root; null: there is none.
+  const array* only_taker(const array& a) const;
+
+  bool is_root(const array& a) const;
+
+ private:
+  struct Uses {
+    int node;      // in nodes_
+    int count = 0; // of takers
+    int last = -1; // in links_
+    bool root = false;
+  };
+  struct Link {
+    int taker;    // in nodes_
+    int previous; // in links_
+  };
+
+  void visit(const array& a);
+  const Uses* uses_of(const array& a) const;
+
+  Arrays nodes_;
+  std::vector<Link> links_;
+  std::unordered_map<std::uintptr_t, Uses> uses_;
+};
+
+inline bool is_pending(const array& a) {
+  return a.status() == array::Status::unscheduled && a.has_primitive();
+}
+
+} // namespace mlx_norms

@@ -2,8 +2,6 @@
 
 #include "csrc/patching/pending_graph.h"
 
-#include <algorithm>
-
 namespace mlx_norms {
 
 namespace {
@@ -12,14 +10,13 @@ constexpr size_t kNodes = 4096; // about those of a decoding step
 
 } // namespace
 
-PendingGraph::PendingGraph(const Arrays& roots) {
+PendingGraph::PendingGraph(const Arrays& roots) : slots_(4 * kNodes, -1) {
   nodes_.reserve(kNodes);
-  links_.reserve(kNodes);
   uses_.reserve(kNodes);
+  links_.reserve(2 * kNodes);
   for (const auto& root : roots) {
     if (is_pending(root)) {
-      visit(root);
-      uses_.at(root.id()).root = true;
+      visit(root).root = true;
     }
   }
   // Those found are looked at in turn: no recursion, however deep the graph.
@@ -27,8 +24,7 @@ PendingGraph::PendingGraph(const Arrays& roots) {
     auto node = nodes_[i];
     for (const auto& in : node.inputs()) {
       if (is_pending(in)) {
-        visit(in);
-        auto& uses = uses_.at(in.id());
+        auto& uses = visit(in);
         links_.push_back({static_cast<int>(i), uses.last});
         uses.last = links_.size() - 1;
         ++uses.count;
@@ -37,15 +33,41 @@ PendingGraph::PendingGraph(const Arrays& roots) {
   }
 }
 
-void PendingGraph::visit(const array& a) {
-  if (uses_.try_emplace(a.id(), Uses{static_cast<int>(nodes_.size())}).second) {
+// Where the table has the array's place, or room for it.
+size_t PendingGraph::slot_of(const array& a) const {
+  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
+  auto mask = slots_.size() - 1;
+  auto slot = (a.id() * kGolden >> 32) & mask;
+  while (slots_[slot] >= 0 && nodes_[slots_[slot]].id() != a.id()) {
+    slot = (slot + 1) & mask;
+  }
+  return slot;
+}
+
+PendingGraph::Uses& PendingGraph::visit(const array& a) {
+  auto slot = slot_of(a);
+  if (slots_[slot] < 0) {
+    slots_[slot] = nodes_.size();
     nodes_.push_back(a);
+    uses_.emplace_back();
+    if (2 * nodes_.size() > slots_.size()) {
+      grow();
+    }
+    return uses_.back();
+  }
+  return uses_[slots_[slot]];
+}
+
+void PendingGraph::grow() {
+  slots_.assign(2 * slots_.size(), -1);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    slots_[slot_of(nodes_[i])] = i;
   }
 }
 
 const PendingGraph::Uses* PendingGraph::uses_of(const array& a) const {
-  auto it = uses_.find(a.id());
-  return it == uses_.end() ? nullptr : &it->second;
+  auto place = slots_[slot_of(a)];
+  return place < 0 ? nullptr : &uses_[place];
 }
 
 Arrays PendingGraph::takers(const array& a) const {

@@ -4,8 +4,6 @@
 
 #pragma once
 
-#include <unordered_map>
-
 #include "csrc/norm.h"
 
 namespace mlx_norms {
@@ -29,7 +27,6 @@ class PendingGraph {
 
  private:
   struct Uses {
-    int node;      // in nodes_
     int count = 0; // of takers
     int last = -1; // in links_
     bool root = false;
@@ -39,12 +36,17 @@ class PendingGraph {
     int previous; // in links_
   };
 
-  void visit(const array& a);
+  Uses& visit(const array& a);
   const Uses* uses_of(const array& a) const;
+  size_t slot_of(const array& a) const;
+  void grow();
 
   Arrays nodes_;
+  std::vector<Uses> uses_; // of each node
   std::vector<Link> links_;
-  std::unordered_map<std::uintptr_t, Uses> uses_;
+  // A hash table of places in nodes_, open addressed: a pass looks at every
+  // node of every step. A power of two, at most half full.
+  std::vector<int> slots_;
 };
 
 inline bool is_pending(const array& a) {

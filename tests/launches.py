@@ -1,4 +1,6 @@
-"""Counts the launches of a transformer's layer at decode, stock, patched and with projections.
+"""Counts the launches of a transformer's layer at decode: stock, patched, with projections.
+
+    python tests/launches.py [--csv FILE]
 
 Nodes of a decoding step's graph are counted, as MLX is about to run them: those that launch
 something, not those that look at memory in another way. Of two graphs, one of which has a layer

@@ -1,0 +1,288 @@
+"""Norms computed with the products that take them, by a pass before evaluation."""
+
+import threading
+
+import mlx.core as mx
+import mlx.nn as nn
+import pytest
+from mlx_lm.generate import generate_step
+from mlx_lm.models.activations import swiglu
+from mlx_lm.models.cache import make_prompt_cache
+
+import launches
+import mlx_norms
+from inputs import normal
+from mlx_norms import _ext
+from mlx_norms.commands import _tiny_models
+from model_fusions import tokens
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+DIMS = 64
+EPS = 1e-5
+
+
+@pytest.fixture
+def fuses(backend):
+    """How many times a norm is fused where it can be: on the CPU two steps are taken."""
+    return 0 if backend == "cpu" else 1
+
+
+def linear(outputs, *, bias=False, bits=None, seed=0):
+    layer = nn.Linear(DIMS, outputs, bias=bias)
+    parameters = layer.parameters()
+    shapes = {name: normal(p.shape, mx.float32, seed=seed + 7) for name, p in parameters.items()}
+    layer.update(shapes)
+    if bits:
+        layer = nn.QuantizedLinear.from_linear(layer, group_size=32, bits=bits)
+    mx.eval(layer.parameters())
+    return layer
+
+
+def row(rows=1, seed=1):
+    x = normal((rows, DIMS), mx.float32, seed=seed)
+    mx.eval(x)
+    return x[None] + 0  # pending, of shape (1, rows, DIMS)
+
+
+def norm(x):
+    return mx.fast.rms_norm(x, WEIGHT, EPS)
+
+
+WEIGHT = 1 + 0.1 * normal((DIMS,), mx.float32, seed=3)
+
+
+def run(function, *, evaluate=None):
+    """What a function's arrays are when they are evaluated with the pass, and its count."""
+    with mlx_norms.patched(projections=True):
+        arrays = function()
+        (evaluate or mx.eval)(arrays)
+        return arrays, mlx_norms.report().projections
+
+
+def check(function, expected, **options):
+    """The pass fuses as many norms, and the results are stock's but for rounding."""
+    stock = function()
+    mx.eval(stock)
+    arrays, fused = run(function, **options)
+    assert fused == expected
+    for ours, theirs in zip(arrays, stock, strict=True):
+        assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+        scale = mx.abs(theirs).max().item()
+        assert mx.abs(ours - theirs).max().item() <= 1e-5 * scale
+
+
+@pytest.mark.parametrize("bits", [None, 4, 8])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("outputs", [[48], [64, 32], [64, 32, 32], [64, 32, 32, 96]])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_products(rows, outputs, bias, bits, fuses):
+    layers = [linear(n, bias=bias, bits=bits, seed=i) for i, n in enumerate(outputs)]
+
+    def products():
+        n = norm(row(rows))
+        return [layer(n) for layer in layers]
+
+    check(products, fuses)
+
+
+def test_of_a_sum(fuses):
+    """The sum is the fused node's as well, for the norm after it."""
+    q, o, up = linear(64), linear(DIMS, seed=1), linear(32, seed=2)
+
+    def block():
+        x = row()
+        h = x + row(seed=2)
+        h2 = h + o(mx.tanh(q(norm(h))))
+        return [up(norm(h2)), h2, h]
+
+    check(block, 2 * fuses)
+
+
+@pytest.mark.parametrize("gate_first", [True, False])
+@pytest.mark.parametrize("bits", [None, 4])
+def test_gated_pair(bits, gate_first, fuses):
+    gate, up = linear(96, bits=bits), linear(96, bits=bits, seed=1)
+
+    def pair():
+        n = norm(row(2))
+        first, second = (gate, up) if gate_first else (up, gate)
+        products = first(n), second(n)
+        g, u = products if gate_first else products[::-1]
+        return [swiglu(g, u)]
+
+    check(pair, fuses)
+    if fuses:
+        with mlx_norms.patched(projections=True):
+            (y,) = pair()
+            _ext.fuse_projections([y])
+            assert launches.nodes(y)["mlx_norms::NormLinear"] == 1
+            assert not any(name.startswith("Compiled") for name in launches.nodes(y))
+
+
+def test_pair_of_which_one_is_taken_elsewhere(fuses):
+    gate, up = linear(96), linear(96, seed=1)
+
+    def pair():
+        n = norm(row())
+        g, u = gate(n), up(n)
+        return [swiglu(g, u), mx.abs(u)]
+
+    check(pair, fuses)
+
+
+def test_product_of_a_gate_with_itself(fuses):
+    gate = linear(96)
+
+    def squared():
+        g = gate(norm(row()))
+        return [swiglu(g, g)]
+
+    check(squared, fuses)
+
+
+LEFT = {
+    "the norm is returned": lambda n, layer: [layer(n), n],
+    "the norm is taken elsewhere": lambda n, layer: [layer(n), mx.abs(n)],
+    "a weight that is not transposed": lambda n, layer: [n @ layer.weight],
+    "a weight on the left": lambda n, layer: [layer.weight @ mx.swapaxes(n, -1, -2)],
+    "a weight that is pending": lambda n, layer: [n @ (layer.weight + 1).T],
+    "by itself": lambda n, layer: [n @ mx.swapaxes(n, -1, -2)],
+    "no product": lambda n, layer: [mx.abs(n)],
+    "five products": lambda n, layer: [layer(n) for _ in range(5)],
+    "a batch of weights": lambda n, layer: [n @ mx.stack([layer.weight] * 2)],
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_left_alone(case):
+    layer = linear(DIMS)
+    check(lambda: LEFT[case](norm(row()), layer), 0)
+
+
+def test_many_rows_are_left_alone():
+    layer = linear(32)
+    check(lambda: [layer(norm(row(9)))], 0)
+
+
+def test_weights_of_two_forms_are_left_alone():
+    layers = linear(32), linear(32, bits=4)
+
+    def products():
+        n = norm(row())
+        return [layer(n) for layer in layers]
+
+    check(products, 0)
+
+
+def test_one_product_evaluated_before_the_other(fuses):
+    q, k = linear(64), linear(32, seed=1)
+
+    def products():
+        h = row() + row(seed=2)
+        n = norm(h)
+        return [q(n), k(n), n, h]
+
+    stock = products()
+    mx.eval(stock)
+    with mlx_norms.patched(projections=True):
+        arrays = products()
+        for array in arrays:
+            mx.eval(array)
+        assert mlx_norms.report().projections == 2 * fuses
+    for ours, theirs in zip(arrays, stock, strict=True):
+        assert mx.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_async_eval_and_containers(fuses):
+    layer = linear(32)
+    check(lambda: [layer(norm(row()))], fuses, evaluate=mx.async_eval)
+    check(
+        lambda: [layer(norm(row()))], fuses, evaluate=lambda arrays: mx.eval({"a": [arrays[0], 1]})
+    )
+
+
+def test_compiled(fuses):
+    layer = linear(32)
+    with mlx_norms.patched(projections=True):
+        compiled = mx.compile(lambda x: [layer(norm(x + x))])
+        mx.eval(compiled(row()))
+    check(lambda: compiled(row()), fuses)
+
+
+def test_only_within_the_block_and_its_context():
+    layer = linear(32)
+    with mlx_norms.patched():
+        mx.eval(layer(norm(row())))
+        assert mlx_norms.report().projections == 0
+    with mlx_norms.patched(projections=True):
+        thread = threading.Thread(target=lambda: mx.eval(layer(norm(row()))))
+        thread.start()
+        thread.join()
+        assert mlx_norms.report().projections == 0
+    assert mx.eval.__name__ == mx.async_eval.__name__[-4:] and not hasattr(mx.eval, "__wrapped__")
+
+
+def test_gradients_are_not_changed():
+    layer = linear(32)
+
+    def loss(x):
+        return layer(norm(x)).sum()
+
+    stock = mx.grad(loss)(row())
+    with mlx_norms.patched(projections=True):
+        ours = mx.grad(loss)(row())
+        mx.eval(ours)
+    assert mx.allclose(ours, stock, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2"])
+def test_generated_tokens(name, bits, fuses):
+    model = _tiny_models.build(name)
+    if bits:
+        nn.quantize(model, group_size=32, bits=bits)
+        mx.eval(model.parameters())
+    prompt = tokens(name, 8)
+
+    def generated():
+        return [token for token, _ in generate_step(prompt, model, max_tokens=8)]
+
+    stock = generated()
+    with mlx_norms.patched(projections=True):
+        assert generated() == stock
+        count = mlx_norms.report().projections
+    # Two in a layer, of each token but the first; and the last norm, before the head.
+    assert count >= fuses * 8 * 2 * len(model.layers)
+    assert fuses or not count
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "name, bits, norms",
+    [("llama", None, 0), ("qwen3", None, 2), ("gemma2", None, 2), ("llama", 4, 0)],
+)
+def test_launches_of_a_layer(name, bits, norms):
+    """One for q, k, v and the norm before them; one for gate, up, that norm and their product."""
+    model = launches.build(name, bits, mx.float32)
+    patched, projections = (
+        launches.of_a_layer(model, launches.SIDES[side]) for side in ("patched", "projections")
+    )
+    product = "QuantizedMatmul" if bits else "Matmul"
+    assert projections["mlx_norms::NormLinear"] == 2
+    assert patched[product] - projections[product] == 5
+    assert projections["mlx_norms::AddRMSNorm"] + projections["mlx_norms::RMSNorm"] == norms
+    gelu = name == "gemma2"  # whose gate is a launch of its own
+    assert patched.total() - projections.total() == 6 - gelu
+
+
+def test_a_cache_is_not_computed_twice(fuses):
+    """Who holds keys and values holds those of the fused node."""
+    model = _tiny_models.build("llama")
+    cache = make_prompt_cache(model)
+    with mlx_norms.patched(projections=True):
+        mx.eval(model(tokens("llama", 1)[None], cache=cache))
+        before = mlx_norms.report().projections
+        assert before == fuses * (2 * len(model.layers) + 1)
+        mx.eval([c.state for c in cache])
+        assert mlx_norms.report().projections == before

@@ -196,10 +196,11 @@ def test_one_product_evaluated_before_the_other(fuses):
 
 def test_async_eval_and_containers(fuses):
     layer = linear(32)
-    check(lambda: [layer(norm(row()))], fuses, evaluate=mx.async_eval)
-    check(
-        lambda: [layer(norm(row()))], fuses, evaluate=lambda arrays: mx.eval({"a": [arrays[0], 1]})
-    )
+    for evaluate in (
+        lambda arrays: mx.async_eval(arrays),  # which is another one in the block
+        lambda arrays: mx.eval({"a": [arrays[0], 1]}),
+    ):
+        check(lambda: [layer(norm(row()))], fuses, evaluate=evaluate)
 
 
 def test_compiled(fuses):

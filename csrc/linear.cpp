@@ -16,8 +16,12 @@ namespace mlx_norms {
 
 namespace {
 
-// Past so many rows MLX's product, which shares a weight among all, is faster.
-constexpr int kMostRows = 8;
+// Past so many rows two steps are faster, whose products share a weight among
+// all; on an H200 its matrix unit does so early.
+int64_t most_rows(const NormLinearSpec& spec, Backend backend) {
+  bool packed = spec.projections[0].bits != 0;
+  return backend == Backend::Cuda && !packed ? 4 : 8;
+}
 
 // The inputs of one projection, by name.
 struct ProjectionInputs {
@@ -50,6 +54,18 @@ mx::Dtype sum_dtype(const NormInputs& in) {
   return in.residual ? mx::result_type(in.x, *in.residual) : in.x.dtype();
 }
 
+// The dtype that project() gives.
+mx::Dtype projected_dtype(const ProjectionInputs& in, mx::Dtype x) {
+  auto dtype =
+      mx::promote_types(x, in.scales ? in.scales->dtype() : in.weight.dtype());
+  for (auto* other : {in.biases, in.bias}) {
+    if (other) {
+      dtype = mx::promote_types(dtype, other->dtype());
+    }
+  }
+  return dtype;
+}
+
 // bias for each row of x. In a trace its shape is taken from a sum: addmm would
 // write that of its result into the graph.
 array bias_of_rows(const array& bias, const array& x, mx::Stream s) {
@@ -78,6 +94,13 @@ array project(
     const ProjectionInputs& in,
     const array& x,
     mx::Stream s) {
+  auto shape = x.shape();
+  shape.back() = in.weight.shape(0);
+  bool empty = x.shape(-1) > 0 && (x.size() == 0 || shape.back() == 0);
+  if (empty && !x.is_tracer()) {
+    // On a GPU MLX's products divide by its size.
+    return mx::zeros(shape, projected_dtype(in, x.dtype()), s);
+  }
   if (!p.bits) {
     return project_dense(in.weight, in.bias, x, s);
   }
@@ -107,18 +130,6 @@ array project(
       "affine",
       s);
   return in.bias ? mx::add(y, *in.bias, s) : y;
-}
-
-// The dtype that project() gives.
-mx::Dtype projected_dtype(const ProjectionInputs& in, mx::Dtype x) {
-  auto dtype =
-      mx::promote_types(x, in.scales ? in.scales->dtype() : in.weight.dtype());
-  for (auto* other : {in.biases, in.bias}) {
-    if (other) {
-      dtype = mx::promote_types(dtype, other->dtype());
-    }
-  }
-  return dtype;
 }
 
 std::vector<mx::Dtype> output_dtypes(
@@ -276,7 +287,8 @@ bool has_linear_kernel(
   auto backend = backend_of(stream);
   const auto& x = inputs[0];
   return backend != Backend::Cpu && x.size() > 0 &&
-      x.size() / x.shape(-1) <= kMostRows && kernel_takes(spec, inputs) &&
+      x.size() / x.shape(-1) <= most_rows(spec, backend) &&
+      kernel_takes(spec, inputs) &&
       (backend != Backend::Metal || agrees(spec, inputs, stream));
 }
 

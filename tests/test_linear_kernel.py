@@ -80,6 +80,13 @@ def test_a_row_has_the_same_bits_in_any_batch(op, kind):
             assert_same_bits(s, sums[first : first + rows], f"{call}: {rows} rows")
 
 
+def test_more_rows_do_not_change_how_a_row_is_shared():
+    """So many outputs of them are enough to fill a GPU without."""
+    call = case("rms_norm_linear", (8, 1024), (257,), mx.float32)
+    one = call(call.arrays["x"][:1], *call.flat()[1:])[0]
+    assert_same_bits(one, call()[0][:1])
+
+
 def moved(a):
     """The same values, at an address that no vector has."""
     flat = mx.concatenate([a[:1, :1].reshape(-1), a.reshape(-1)])
@@ -110,6 +117,10 @@ def test_a_value_far_off_in_a_row(dtype):
         x = exact(call.arrays["x"])
         x[0, at] = 3e3
         call.arrays["x"] = mx.array(x).astype(dtype)
+        # It is nearly all of the outputs, which then show what is lost of its row's scale.
+        only = 1e-3 + np.eye(length)[at]
+        for name in ("norm_weight", "norm_bias"):
+            call.arrays[name] = mx.array(exact(call.arrays[name]) * only).astype(dtype)
         check(call, f"at {at}")
 
 
@@ -128,7 +139,7 @@ def test_a_wide_vocabulary():
 
 
 def test_a_gate_far_from_zero():
-    call = case("rms_norm_linear", (2, 64), (6, 6), mx.float32, gated=True)
+    call = case("rms_norm_linear", (2, 64), (6, 6), mx.float32, gated=True, biases=(True,))
     call.weights[0] = 40 * call.weights[0]
     check(call)
     assert np.abs(exact(call()[0])).max() > 100  # some gates are open, and some are closed

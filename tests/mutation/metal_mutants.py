@@ -21,6 +21,10 @@ SGEMM = "kernels/sgemm_ladder/ladder.h"
 SGEMM_SQUARE = "kernels/sgemm_ladder/square_tiles.h"
 SGEMM_THREADS = "kernels/sgemm_ladder/tile_threads.metal"
 SGEMM_SIMDGROUP = "kernels/sgemm_ladder/tile_simdgroup.metal"
+NORMED = "kernels/linear/normed_rows.h"
+WEIGHTS = "kernels/linear/weights.h"
+NORM_LINEAR = "kernels/linear/norm_linear.metal"
+PLAN_LINEAR = "csrc/plan/linear_plan.cpp"
 PLAN_ROWS = "csrc/plan/rows.cpp"
 PLAN_NORM = "csrc/plan/norm_plan.cpp"
 PLAN_MATMUL = "csrc/ladders/matmul_eval.cpp"
@@ -808,5 +812,104 @@ METAL_MUTANTS = [
         "[](int a) { return a >= 0; }",
         "[](int) { return false; }",
         "test_linear.py::test_vmap_of_parameters",
+    ),
+    # --- The kernel of a norm and its projections
+    Mutant(
+        "eps dropped before projections",
+        NORMED,
+        "precise::rsqrt(square + eps)",
+        "precise::rsqrt(square)",
+        "test_linear.py::test_values_about_the_root_of_eps",
+    ),
+    Mutant(
+        "no shift before projections",
+        NORM_LINEAR,
+        "v - shift[r] : 0.0f",
+        "v : 0.0f",
+        "test_linear.py::test_layer_norm_of_rows_with_a_large_mean",
+    ),
+    Mutant(
+        "the shift of one element",
+        NORMED,
+        "  return team_sum(v, 0, lane, 1, partial) / float(min(length, kSimdSize));",
+        "  return simd_shuffle(v, 0);",
+        "test_linear_kernel.py::test_a_value_far_off_in_a_row",
+    ),
+    Mutant(
+        "shifted values past the row's end",
+        NORM_LINEAR,
+        "in_row(i + j, 1, length) ? v - shift[r] : 0.0f",
+        "v - shift[r]",
+        "test_linear.py::test_sizes",
+    ),
+    Mutant(
+        "x + residual projected before it is rounded",
+        NORMED,
+        "    round_vector<P>(row.x.type, v);\n",
+        "",
+        "test_linear.py::test_options",
+    ),
+    Mutant(
+        "no tail in weights",
+        WEIGHTS,
+        "  if (!in_row(i, 1, length)) {",
+        "  if (false) {",
+        "test_linear.py::test_sizes",
+    ),
+    Mutant(
+        "no tail in vectors of weights",
+        WEIGHTS,
+        "    if (whole || i < length) {",
+        "    if (true) {",
+        "test_linear.py::test_sizes",
+    ),
+    Mutant(
+        "no tail in packed weights",
+        NORM_LINEAR,
+        "} else if (in_row(i, N, length)) {",
+        "} else if (true) {",
+        "test_linear.py::test_quantized",
+    ),
+    Mutant(
+        "weights past the last row",
+        NORM_LINEAR,
+        "min(first_output + o % outputs, of.size - 1)",
+        "first_output + o % outputs",
+        "test_linear.py::test_sizes",
+    ),
+    Mutant(
+        "dot products of one SIMD-group of several",
+        NORM_LINEAR,
+        "team.reduce(take(dots + r * R + 4 * q))",
+        "team_sum(take(dots + r * R + 4 * q), 0, team.lane, 1, partial)",
+        "test_linear_kernel.py::test_rows_that_simd_groups_share",
+    ),
+    Mutant(
+        "the sum written by a team that computes",
+        NORM_LINEAR,
+        "linear_has_residual && block == 0",
+        "linear_has_residual && block == 1",
+        "test_linear.py::test_options",
+    ),
+    Mutant(
+        "a gate's bias for both",
+        NORM_LINEAR,
+        "    other.bias = bias2;\n",
+        "",
+        "test_linear_kernel.py::test_a_gate_far_from_zero",
+    ),
+    Mutant(
+        "vectors of weights that are not aligned",
+        PLAN_LINEAR,
+        "  return weight.offset() % kVectorBytes == 0 &&",
+        "  return true &&",
+        "test_linear_kernel.py::test_weights_that_are_not_aligned",
+    ),
+    Mutant(
+        "the number of rows in how a row is shared",
+        PLAN_LINEAR,
+        "simds_for(n_outputs, length, width, stream)",
+        "simds_for(n_outputs * rows, length, width, stream)",
+        "test_linear_kernel.py::test_more_rows_do_not_change_how_a_row_is_shared",
     ),
 ]

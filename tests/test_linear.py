@@ -576,7 +576,9 @@ def test_layouts(check, layout, evaluated):
     """Of each array of two axes in turn, before and after it has been evaluated."""
     change = LAYOUTS[layout]
     for kind, rows in itertools.product((None, (4, 32)), (3, 9)):
-        call = case("rms_norm_linear", (rows, 64), (8, 16), mx.float32, kinds=(kind,), residual=True)
+        call = case(
+            "rms_norm_linear", (rows, 64), (8, 16), mx.float32, kinds=(kind,), residual=True
+        )
         flat = call.flat()
         for i, a in enumerate(flat):
             if a.ndim == 2:

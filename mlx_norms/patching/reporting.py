@@ -19,21 +19,21 @@ class Report:
         fused (int): Those computed in one node with the sum they take. What the graph pass of
           :func:`mlx_norms.fuse` fuses is counted here too.
         passed_on (int): Those that were left to ``mx.fast``.
-        projections (int): The norms that were computed with the products that take them, once
-          for each evaluation, with ``mlx_norms.patched(projections=True)``.
         offsets (int): Those whose weight was a pending ``1 + w`` and became a ``weight_offset``.
         reasons (dict): The calls by what became of them, and why.
         sites (dict): The calls by ``("file:line", reason)``, with
           ``mlx_norms.patched(trace=True)``.
+        projections (int): The norms that were computed with the products that take them, once
+          for each evaluation, with ``mlx_norms.patched(projections=True)``.
     """
 
     calls: int
     fused: int
     passed_on: int
     offsets: int
-    projections: int
     reasons: dict[str, int]
     sites: dict[tuple[str, str], int]
+    projections: int
 
     def __str__(self) -> str:
         lines = [

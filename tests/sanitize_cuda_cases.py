@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 import mlx.core as mx
 
 import mlx_norms
+import test_linear_kernel
 import test_matmul
 from checks import check, check_gradients, check_outputs, check_with_gradients
 from inputs import arguments, cotangents, normal
+from linear_case import OPS as LINEAR_OPS
 from mlx_norms.ladders import LAYER_NORM
 from norm_case import DTYPES, OPS, Norm
 from test_layouts import LAYOUTS, strided_parameters
@@ -60,6 +62,15 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
     for rung in test_matmul.RUNGS if mx.default_device() == mx.gpu else ():
         yield f"matmul, {rung}, sizes", lambda: test_matmul.test_sizes(rung)
         yield f"matmul, {rung}, batches", lambda: test_matmul.test_batches(rung)
+    for op in LINEAR_OPS if mx.default_device() == mx.gpu else ():
+        yield f"{op}, shared rows", lambda: test_linear_kernel.test_rows_that_simd_groups_share(op)
+        for kind in test_linear_kernel.KINDS:
+            name = f"{op}, {kind or 'dense'}"
+            yield name, lambda: test_linear_kernel.test_weights_that_are_not_aligned(op, kind)
+            yield (
+                f"{name}, any rows",
+                lambda: test_linear_kernel.test_a_row_has_the_same_bits_in_any_batch(op, kind),
+            )
 
 
 def both_ways(norm, shape, dtype, weight_dtype=None):

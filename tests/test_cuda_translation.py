@@ -454,6 +454,30 @@ def test_halves_of_a_vector(tmp_path):
     assert stored == ", ".join((z, w, x, y))
 
 
+def test_bytes_of_two_words(tmp_path):
+    ptx = ptx_of(
+        tmp_path, "kernel void k(device uint* x) { x[0] = permute_bytes(x[1], 0x3fu, 0x4055u); }"
+    )
+    assert len(re.findall(r"\bprmt\.b32\b", ptx)) == 1
+
+
+def test_exponential(tmp_path):
+    ptx = ptx_of(tmp_path, "kernel void k(device float* x) { x[0] = precise::exp(x[1]); }")
+    assert "ex2.approx" in ptx and ".f64" not in ptx and "call" not in ptx
+
+
+def test_constants_that_follow_from_others(tmp_path):
+    text = """
+        constant int kind [[function_constant(1)]];
+        constant bool odd = (kind & 1) != 0;
+        kernel void k(
+            device int* x, device int* y [[buffer(1), function_constant(odd)]]) {
+          x[0] = odd ? y[0] : 5;
+        }"""
+    for kind, loads in ((2, 0), (3, 1)):
+        assert len(re.findall(r"\bld\.global\b", ptx_of(tmp_path, text, kind=kind))) == loads
+
+
 def test_errors_of_the_compiler_name_the_metal_source(tmp_path):
     text = "kernel void k(device float* x) {\n  x[0] = nonsense(x[1]);\n}\n"
     with pytest.raises(nvrtc.Refused, match=r'snippet.metal\(4\): error.*"nonsense" is undefined'):

@@ -20,6 +20,7 @@ using namespace metal;
 
 constant bool has_addend [[function_constant(0)]];
 constant int times [[function_constant(1)]];
+constant bool adds = has_addend;
 
 kernel void scale(
     device const float* x [[buffer(0)]],
@@ -31,7 +32,7 @@ kernel void scale(
 
 kernel void add(
     device const float* x [[buffer(0)]],
-    device const float* addend [[buffer(1), function_constant(has_addend)]],
+    device const float* addend [[buffer(1), function_constant(adds)]],
     device float* y [[buffer(2)]],
     uint i [[thread_position_in_grid]]) {
   y[i] = times * x[i] + (has_addend ? addend[i] : 0.0f);

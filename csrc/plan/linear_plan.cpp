@@ -3,6 +3,7 @@
 #include "csrc/plan/linear_plan.h"
 
 #include <algorithm>
+#include <string>
 
 #include "csrc/plan/ceil_div.h"
 #include "csrc/plan/geometry.h"
@@ -51,6 +52,7 @@ enum Buffer {
   kWeightOffset = 29
 };
 constexpr int kMaxProjections = 4;
+constexpr uint32_t kMostGroups = 65535; // along y, on CUDA
 constexpr int kVectorBytes = 16;
 constexpr int kQuantisedWidth = 16; // weights a vector
 
@@ -258,6 +260,7 @@ LaunchPlan plan_norm_linear(
   launch.constant(kGroupSize, form.group_size);
   launch.constant(kAligned, aligned);
   launch.constant(kHasResidual, spec.norm.residual);
+  // By its full name: std::bind would take an optional, too.
   mlx_norms::bind(launch, kX, kXLayout, kXAccess, x);
   mlx_norms::bind(
       launch, kResidual, kResidualLayout, kResidualAccess, residual);
@@ -288,6 +291,11 @@ LaunchPlan plan_norm_linear(
 
   launch.groups[0] = blocks + spec.norm.residual;
   launch.groups[1] = ceil_div(rows, shape.rows);
+  if (launch.groups[1] > kMostGroups) {
+    throw std::runtime_error(
+        "[mlx_norms] A norm and its projections in one launch take at most " +
+        std::to_string(kMostGroups * shape.rows) + " rows.");
+  }
   launch.group[0] = Geometry::kSimdSize * simds;
   launch.threads_per_core = shape.threads_per_core;
   return plan;

@@ -62,10 +62,10 @@ def of_a_step(model: mlx.nn.Module, options: dict | None) -> Counter:
         return nodes(logits)
 
 
-def nodes(pending: mx.array) -> Counter:
-    """What is to be run for an array, by name."""
+def nodes(*pending: mx.array) -> Counter:
+    """What is to be run for some arrays, by name."""
     graph = io.StringIO()
-    mx.export_to_dot(graph, pending)
+    mx.export_to_dot(graph, *pending)
     found = re.findall(r'label ="([^"]+)", shape=rectangle', graph.getvalue())
     return Counter(name for name in found if name not in VIEWS)
 

@@ -24,6 +24,8 @@ SGEMM_SIMDGROUP = "kernels/sgemm_ladder/tile_simdgroup.metal"
 NORMED = "kernels/linear/normed_rows.h"
 WEIGHTS = "kernels/linear/weights.h"
 NORM_LINEAR = "kernels/linear/norm_linear.metal"
+PROJECTIONS = "csrc/patching/fuse_projections.cpp"
+PENDING_GRAPH = "csrc/patching/pending_graph.cpp"
 PLAN_LINEAR = "csrc/plan/linear_plan.cpp"
 PLAN_ROWS = "csrc/plan/rows.cpp"
 PLAN_NORM = "csrc/plan/norm_plan.cpp"
@@ -911,5 +913,41 @@ METAL_MUTANTS = [
         "simds_for(n_outputs, length, width, stream)",
         "simds_for(n_outputs * rows, length, width, stream)",
         "test_linear_kernel.py::test_more_rows_do_not_change_how_a_row_is_shared",
+    ),
+    # --- Products before evaluation
+    Mutant(
+        "a norm that is asked for itself",
+        PROJECTIONS,
+        "norm->spec().clamp || graph_.is_root(a) ||",
+        "norm->spec().clamp ||",
+        "test_projections.py::test_left_alone",
+    ),
+    Mutant(
+        "weights that are not there yet",
+        PROJECTIONS,
+        "fits &= !is_pending(in) && !in.is_tracer();",
+        "fits &= !in.is_tracer();",
+        "test_projections.py::test_left_alone",
+    ),
+    Mutant(
+        "up taken for gate",
+        PROJECTIONS,
+        "      std::swap(products[0], products[1]);\n",
+        "",
+        "test_projections.py::test_gated_pair",
+    ),
+    Mutant(
+        "a product that is asked for itself in a gated pair",
+        PENDING_GRAPH,
+        "uses->count == 1 && !uses->root",
+        "uses->count == 1",
+        "test_projections.py::test_pair_of_which_one_is_taken_elsewhere",
+    ),
+    Mutant(
+        "the sum left to its norm",
+        PROJECTIONS,
+        "      outputs.push_back(sum);\n",
+        "",
+        "test_projections.py::test_of_a_sum",
     ),
 ]

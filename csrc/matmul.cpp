@@ -4,8 +4,7 @@
 
 #include "csrc/backend.h"
 #include "csrc/checks.h"
-#include "csrc/ladders/matmul_rung.h"
-#include "csrc/ladders/rung.h"
+#include "csrc/product.h"
 
 namespace mlx_norms {
 
@@ -13,29 +12,33 @@ namespace {
 
 constexpr const char* kOp = "matmul";
 
-const Rung& rung_named(const std::string& kernel) {
-  const auto& rungs = sgemm_rungs();
-  if (auto* rung = find_rung(rungs, kernel)) {
-    return *rung;
-  }
+const Rung& kernel_named(const std::string& name) {
   std::string names = "\"auto\"";
-  for (size_t i = 0; i < rungs.size(); ++i) {
-    names += (i + 1 < rungs.size() ? ", \"" : " or \"") +
-        std::string(rungs[i].name) + '"';
+  for (auto* kernels : {&sgemm_rungs(), &product_kernels()}) {
+    if (auto* kernel = find_rung(*kernels, name)) {
+      return *kernel;
+    }
+    for (const auto& kernel : *kernels) {
+      bool last = &kernel == &product_kernels().back();
+      names += (last ? " or \"" : ", \"") + std::string(kernel.name) + '"';
+    }
   }
-  refuse(kOp, "kernel must be " + names + " but is \"" + kernel + "\".");
+  refuse(kOp, "kernel must be " + names + " but is \"" + name + "\".");
 }
 
 void check_operand(
-    const Rung& rung,
+    const Rung& kernel,
     const char* argument,
     const mx::array& operand) {
-  if (operand.dtype() != rung.dtypes.at(0)) {
+  if (!kernel.takes(operand.dtype())) {
+    std::string names;
+    for (auto dtype : kernel.dtypes) {
+      names += (names.empty() ? "" : " or ") + text(dtype);
+    }
     refuse(
         kOp,
-        std::string(argument) + " must be " + text(rung.dtypes.at(0)) +
-            " for kernel \"" + rung.name + "\" but is " +
-            text(operand.dtype()) + ".");
+        std::string(argument) + " must be " + names + " for kernel \"" +
+            kernel.name + "\" but is " + text(operand.dtype()) + ".");
   }
 }
 
@@ -47,21 +50,30 @@ mx::array matmul(
     const std::string& kernel,
     mx::StreamOrDevice stream_or_device) {
   auto stream = mx::to_stream(stream_or_device);
-  check_product(a, b);
   if (kernel == "auto") {
-    return mx::matmul(a, b, stream);
+    check_product(a, b, nullptr);
+    bool ours = backend_of(stream) == Backend::Metal &&
+        a.dtype() == b.dtype() && kernel_by_shape().takes(a.dtype());
+    return ours ? product(kernel_by_shape(), a, b, stream)
+                : mx::matmul(a, b, stream);
   }
-  const auto& rung = rung_named(kernel);
-  check_operand(rung, "a", a);
-  check_operand(rung, "b", b);
+  const auto& named = kernel_named(kernel);
+  check_product(a, b, &named);
+  check_operand(named, "a", a);
+  check_operand(named, "b", b);
+  if (a.dtype() != b.dtype()) {
+    refuse(
+        kOp,
+        "a and b must be of one dtype for kernel \"" + kernel + "\" but are " +
+            text(a.dtype()) + " and " + text(b.dtype()) + ".");
+  }
   if (backend_of(stream) == Backend::Cpu) {
     refuse(
         kOp,
         "kernel \"" + kernel +
-            "\" is a rung of the ladder: these are GPU kernels, and the stream "
-            "is the CPU's.");
+            "\" is a GPU kernel, and the stream is the CPU's.");
   }
-  return matmul_rung(rung, a, b, stream);
+  return product(named, a, b, stream);
 }
 
 } // namespace mlx_norms

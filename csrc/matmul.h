@@ -10,7 +10,8 @@ namespace mlx_norms {
 
 namespace mx = mlx::core;
 
-// By MLX ("auto"), or by a rung of the SGEMM ladder.
+// By a kernel of ours that is named, or on Metal chosen by shape ("auto", which
+// elsewhere is MLX's).
 mx::array matmul(
     const mx::array& a,
     const mx::array& b,

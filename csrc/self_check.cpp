@@ -12,6 +12,7 @@
 #include "csrc/compose.h"
 #include "csrc/interpreter.h"
 #include "csrc/plan/kernel_error.h"
+#include "csrc/product.h"
 
 namespace mlx_norms {
 
@@ -353,6 +354,47 @@ bool agrees(
             NormLinear(stream, spec).name(),
             inputs,
             inputs[0].dtype());
+      });
+}
+
+bool agrees(mx::Dtype dtype, bool gemv, mx::Stream stream) {
+  if (!enabled()) {
+    return true;
+  }
+  const auto& kernel =
+      *find_rung(product_kernels(), gemv ? "gemv" : "simdgroup_blocked");
+  auto run = [&](mx::Stream s) {
+    Arrays ours, theirs;
+    // Small tiles and large ones, whole and not; rows and vectors of each
+    // number that gemv has; depths that several SIMD-groups share.
+    std::vector<std::array<int, 3>> shapes = {
+        {32, 32, 64}, {64, 128, 32}, {70, 67, 35}};
+    if (gemv) {
+      shapes = {{1, 40, 1100}, {2, 41, 104}, {4, 64, 520}, {7, 40, 35}};
+    }
+    for (const auto& [m, n, k] : shapes) {
+      auto a = values({m, k}, dtype, m, false);
+      auto a_columns = mx::transpose(values({k, m}, dtype, m, false), s);
+      auto b = values({k, n}, dtype, n, false);
+      auto b_columns = mx::transpose(values({n, k}, dtype, n, false), s);
+      for (const auto& [left, right] :
+           {std::pair{a, b}, std::pair{a_columns, b_columns}}) {
+        ours.push_back(product(kernel, left, right, s));
+        theirs.push_back(mx::matmul(left, right, s));
+      }
+    }
+    return std::pair{ours, theirs};
+  };
+  return trusted(
+      {-2, gemv, static_cast<int64_t>(dtype.val())},
+      [&] { return judge(stream.device, run); },
+      [&](const Verdict& verdict) {
+        warn(
+            std::string("[mlx_norms] The Metal kernel ") + kernel.name + " (" +
+            text(dtype) +
+            ") failed its check and is not used; MLX's operations are. Please "
+            "report this with the output of `python -m mlx_norms selftest`: " +
+            verdict);
       });
 }
 

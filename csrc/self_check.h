@@ -32,4 +32,8 @@ bool agrees(
     const Arrays& inputs,
     mx::Stream stream);
 
+// Whether products of this dtype can be those of gemv, or of the blocked
+// kernel.
+bool agrees(mx::Dtype dtype, bool gemv, mx::Stream stream);
+
 } // namespace mlx_norms

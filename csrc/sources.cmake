@@ -15,6 +15,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm_vjp.cpp
     csrc/ops.cpp
     csrc/outputs.cpp
+    csrc/product.cpp
     csrc/self_check.cpp
     csrc/sharded.cpp
     csrc/split.cpp
@@ -22,8 +23,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/ladders/layer_norm.cpp
     csrc/ladders/layer_norm_eval.cpp
     csrc/ladders/layer_norm_rungs.cpp
-    csrc/ladders/matmul_eval.cpp
-    csrc/ladders/matmul_rung.cpp
+    csrc/ladders/sgemm_plan.cpp
     csrc/ladders/sgemm_rungs.cpp
     csrc/patching/bindings.cpp
     csrc/patching/fuse_graph.cpp
@@ -34,10 +34,13 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/pending.cpp
     csrc/patching/pending_graph.cpp
     csrc/patching/slower.cpp
+    csrc/plan/batch_axes.cpp
     csrc/plan/geometry.cpp
     csrc/plan/launch_plan.cpp
     csrc/plan/linear_eval.cpp
     csrc/plan/linear_plan.cpp
+    csrc/plan/matmul_eval.cpp
+    csrc/plan/matmul_plan.cpp
     csrc/plan/norm_eval.cpp
     csrc/plan/norm_plan.cpp
     csrc/plan/norm_vjp_plan.cpp

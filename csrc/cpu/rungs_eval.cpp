@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/ladders/layer_norm.h"
-#include "csrc/ladders/matmul_rung.h"
+#include "csrc/product.h"
 
 namespace mlx_norms {
 
@@ -11,8 +11,8 @@ void LayerNormRung::eval_cpu(const Arrays&, Arrays&) {
   throw std::logic_error("[mlx_norms] A rung is on the CPU.");
 }
 
-void MatmulRung::eval_cpu(const Arrays&, Arrays&) {
-  throw std::logic_error("[mlx_norms] A rung is on the CPU.");
+void Product::eval_cpu(const Arrays&, Arrays&) {
+  throw std::logic_error("[mlx_norms] A GPU's product is on the CPU.");
 }
 
 } // namespace mlx_norms

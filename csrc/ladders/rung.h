@@ -19,6 +19,10 @@ struct Rung {
   const char* name;
   const char* fixes; // of the rung before it
   std::vector<mx::Dtype> dtypes;
+
+  bool takes(mx::Dtype dtype) const {
+    return std::ranges::find(dtypes, dtype) != dtypes.end();
+  }
 };
 
 // Null if none is called so.

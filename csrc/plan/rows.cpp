@@ -168,6 +168,10 @@ RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan) {
   return {&copy, write_access(copy, width), {}};
 }
 
+const mx::array& make_dense(const mx::array& a, LaunchPlan& plan) {
+  return gather(a, RowRuns({&a}).axes(), plan);
+}
+
 RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
   auto parameter = a.flags().row_contiguous
       ? RowOperand{&a, write_access(a, width), {}}

@@ -31,6 +31,9 @@ int32_t row_count(const mx::array& x);
 // the plan.
 RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan);
 
+// A row-contiguous copy, by launches that are added to the plan.
+const mx::array& make_dense(const mx::array& a, LaunchPlan& plan);
+
 // A parameter of shape [D] or [heads, D]: its row is that of x's modulo heads.
 RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan);
 

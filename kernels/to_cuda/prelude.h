@@ -66,6 +66,13 @@ struct alignas(8) uint2 {
   __forceinline__ uint2(uint x, uint y) : x(x), y(y) {}
 };
 
+struct alignas(16) ulong2 {
+  ulong x, y;
+
+  ulong2() = default;
+  __forceinline__ ulong2(ulong x, ulong y) : x(x), y(y) {}
+};
+
 struct alignas(16) uint3 {
   uint x, y, z;
 
@@ -363,6 +370,21 @@ __forceinline__ void
 simdgroup_load(simdgroup_float8x8& m, const float* from, ulong row_elements) {
   from += matrix_offset(row_elements);
   m = simdgroup_float8x8{from[0], from[1]};
+}
+
+// From a matrix that begins at column origin.x of row origin.y, or of which
+// `from` has the columns where the rows would be.
+__forceinline__ void simdgroup_load(
+    simdgroup_float8x8& m,
+    const float* from,
+    ulong row_elements,
+    ulong2 origin,
+    bool transposed) {
+  uint row = lane_in_simdgroup() / 4, column = lane_in_simdgroup() % 4 * 2;
+  ulong step = transposed ? row_elements : 1;
+  from += origin.y * row_elements + origin.x;
+  from += row * (transposed ? 1 : row_elements) + column * step;
+  m = simdgroup_float8x8{from[0], from[step]};
 }
 
 __forceinline__ void

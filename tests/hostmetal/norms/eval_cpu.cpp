@@ -1,14 +1,14 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/ladders/layer_norm.h"
-#include "csrc/ladders/matmul_rung.h"
 #include "csrc/linear.h"
 #include "csrc/norm.h"
+#include "csrc/product.h"
 #include "eval.h"
 
 namespace mlx_norms {
 
-void MatmulRung::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+void Product::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);
 }
 

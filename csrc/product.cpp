@@ -1,10 +1,13 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/ladders/matmul_rung.h"
+#include "csrc/product.h"
 
 #include <numeric>
 
+#include "csrc/backend.h"
 #include "csrc/checks.h"
+#include "csrc/plan/matmul_plan.h"
+#include "csrc/self_check.h"
 
 namespace mlx_norms {
 
@@ -39,9 +42,46 @@ mx::Shape batch_of(const array& a) {
   return mx::Shape(a.shape().begin(), a.shape().end() - 2);
 }
 
+const std::vector<mx::Dtype> kDtypes = {mx::float32, mx::float16, mx::bfloat16};
+
+bool is_rung(const Rung& kernel) {
+  return find_rung(sgemm_rungs(), kernel.name) == &kernel;
+}
+
+const Rung& gemv() {
+  return *find_rung(product_kernels(), "gemv");
+}
+
+// Whether gemv takes it.
+bool is_gemv(const array& a, const array& b) {
+  int rows = a.ndim() == 1 ? 1 : a.shape(-2);
+  int columns = b.ndim() == 1 ? 1 : b.shape(-1);
+  return std::min(rows, columns) <= kGemvRows;
+}
+
 } // namespace
 
-array matmul_rung(const Rung& rung, array a, array b, mx::Stream s) {
+const std::vector<Rung>& product_kernels() {
+  static const std::vector<Rung> kernels = {
+      {"simdgroup_blocked",
+       "loads a multiply: blocks of tiles are factors of several products",
+       kDtypes},
+      {"gemv",
+       "tiles of few rows: all that counts then is to read b once",
+       kDtypes}};
+  return kernels;
+}
+
+const Rung& kernel_by_shape() {
+  static const Rung kernel = {"auto", "", kDtypes};
+  return kernel;
+}
+
+array product(const Rung& kernel, array a, array b, mx::Stream s) {
+  if (&kernel == &kernel_by_shape() && backend_of(s) == Backend::Metal &&
+      !agrees(a.dtype(), is_gemv(a, b), s)) {
+    return mx::matmul(a, b, s);
+  }
   std::vector<int> vectors; // axes of C that are not asked for
   if (a.ndim() == 1) {
     a = mx::expand_dims(a, 0, s);
@@ -51,16 +91,19 @@ array matmul_rung(const Rung& rung, array a, array b, mx::Stream s) {
     b = mx::expand_dims(b, 1, s);
     vectors.push_back(-1);
   }
-  Arrays inputs{
-      mx::contiguous(a, /* allow_col_major= */ false, s),
-      mx::contiguous(b, /* allow_col_major= */ false, s)};
-  auto node = std::make_shared<MatmulRung>(s, rung);
+  Arrays inputs{a, b};
+  if (is_rung(kernel)) {
+    for (auto& input : inputs) {
+      input = mx::contiguous(input, /* allow_col_major= */ false, s);
+    }
+  }
+  auto node = std::make_shared<Product>(s, kernel);
   auto shape = node->output_shapes(inputs)[0];
-  array c(std::move(shape), mx::float32, std::move(node), std::move(inputs));
+  array c(std::move(shape), a.dtype(), std::move(node), std::move(inputs));
   return vectors.empty() ? c : mx::squeeze(c, vectors, s);
 }
 
-void check_product(const array& a, const array& b) {
+void check_product(const array& a, const array& b, const Rung* kernel) {
   const char* op = "matmul";
   for (auto [name, operand] : {std::pair{"a", &a}, std::pair{"b", &b}}) {
     if (operand->ndim() == 0) {
@@ -85,9 +128,16 @@ void check_product(const array& a, const array& b) {
               text(a.shape()) + " and b " + text(b.shape()) + ".");
     }
   }
+  if (kernel == &gemv() && !is_gemv(a, b)) {
+    refuse(
+        op,
+        "kernel \"gemv\" takes at most " + std::to_string(kGemvRows) +
+            " rows of a, or columns of b, but a has shape " + text(a.shape()) +
+            " and b " + text(b.shape()) + ".");
+  }
 }
 
-Arrays MatmulRung::jvp(
+Arrays Product::jvp(
     const Arrays& primals,
     const Arrays& tangents,
     const std::vector<int>& argnums) {
@@ -95,28 +145,30 @@ Arrays MatmulRung::jvp(
   for (size_t i = 0; i < argnums.size(); ++i) {
     auto factors = primals;
     factors[argnums[i]] = tangents[i];
-    terms.push_back(matmul_rung(rung_, factors[0], factors[1], stream()));
+    terms.push_back(product(kernel_, factors[0], factors[1], stream()));
   }
   return {terms.size() == 1 ? terms[0] : mx::add(terms[0], terms[1], stream())};
 }
 
-Arrays MatmulRung::vjp(
+Arrays Product::vjp(
     const Arrays& primals,
     const Arrays& cotangents,
     const std::vector<int>& argnums,
     const Arrays&) {
   const auto& [a, b, dc] = std::tie(primals[0], primals[1], cotangents[0]);
+  // Whose factors may have more rows.
+  const auto& kernel = &kernel_ == &gemv() ? kernel_by_shape() : kernel_;
   Arrays gradients;
   for (int i : argnums) {
     auto gradient = i == 0
-        ? matmul_rung(rung_, dc, transposed(b, stream()), stream())
-        : matmul_rung(rung_, transposed(a, stream()), dc, stream());
+        ? product(kernel, dc, transposed(b, stream()), stream())
+        : product(kernel, transposed(a, stream()), dc, stream());
     gradients.push_back(sum_over_batch(gradient, primals[i], stream()));
   }
   return gradients;
 }
 
-std::pair<Arrays, std::vector<int>> MatmulRung::vmap(
+std::pair<Arrays, std::vector<int>> Product::vmap(
     const Arrays& inputs,
     const std::vector<int>& axes) {
   auto ndim = [&](int i) -> int { return inputs[i].ndim() - (axes[i] >= 0); };
@@ -131,17 +183,17 @@ std::pair<Arrays, std::vector<int>> MatmulRung::vmap(
       }
     }
   }
-  return {{matmul_rung(rung_, factors[0], factors[1], stream())}, {0}};
+  return {{product(kernel_, factors[0], factors[1], stream())}, {0}};
 }
 
-bool MatmulRung::is_equivalent(const Primitive& other) const {
-  return &rung_ == &static_cast<const MatmulRung&>(other).rung_;
+bool Product::is_equivalent(const Primitive& other) const {
+  return &kernel_ == &static_cast<const Product&>(other).kernel_;
 }
 
-std::vector<mx::Shape> MatmulRung::output_shapes(const Arrays& inputs) {
+std::vector<mx::Shape> Product::output_shapes(const Arrays& inputs) {
   // Shapeless compile asks at every call, where shapes may no longer fit.
   const auto& [a, b] = std::tie(inputs[0], inputs[1]);
-  check_product(a, b);
+  check_product(a, b, &kernel_);
   auto shape = mx::broadcast_shapes(batch_of(a), batch_of(b));
   shape.push_back(a.shape(-2));
   shape.push_back(b.shape(-1));

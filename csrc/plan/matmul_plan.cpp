@@ -1,0 +1,349 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/plan/matmul_plan.h"
+
+#include <limits>
+
+#include "csrc/plan/batch_axes.h"
+#include "csrc/plan/ceil_div.h"
+#include "csrc/plan/rows.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// Function constants and buffers of kernels/matmul.
+enum Constant {
+  kType = 50,
+  kATransposed = 51,
+  kBTransposed = 52,
+  kAVectors = 53,
+  kBVectors = 54,
+  kWholeTiles = 55,
+  kWVectors = 56,
+  kXVectors = 57
+};
+enum BlockedBuffer {
+  kA = 0,
+  kB = 1,
+  kC = 2,
+  kRows = 3,
+  kColumns = 4,
+  kDepth = 5,
+  kALine = 6,
+  kBLine = 7,
+  kAMatrix = 8,
+  kBMatrix = 9
+};
+enum GemvBuffer {
+  kX = 0,
+  kW = 1,
+  kOut = 2,
+  kXRows = 3,
+  kOutputs = 4,
+  kLength = 5,
+  kXRow = 6,
+  kXStep = 7,
+  kWLine = 8,
+  kOutRow = 9,
+  kOutColumn = 10,
+  kXMatrix = 11,
+  kWMatrix = 12,
+  kSplits = 13
+};
+
+bool fits(int64_t value) {
+  return std::abs(value) <= std::numeric_limits<int32_t>::max();
+}
+
+int32_t checked(int64_t value) {
+  if (!fits(value)) {
+    throw std::runtime_error(
+        "[mlx_norms] A product is beyond what its kernel counts to.");
+  }
+  return static_cast<int32_t>(value);
+}
+
+// A matrix of an operand; strides are in elements.
+struct Matrix {
+  const mx::array* array;
+  int64_t rows;
+  int64_t columns;
+  int64_t row_stride;
+  int64_t column_stride;
+
+  explicit Matrix(const mx::array& a)
+      : array(&a),
+        rows(a.shape(-2)),
+        columns(a.shape(-1)),
+        row_stride(a.strides(-2)),
+        column_stride(a.strides(-1)) {}
+
+  Matrix transposed() const {
+    auto other = *this;
+    std::swap(other.rows, other.columns);
+    std::swap(other.row_stride, other.column_stride);
+    return other;
+  }
+
+  bool adjoins_along_rows() const {
+    return columns > 1 ? column_stride == 1 : row_stride != 1;
+  }
+  bool adjoins_along_columns() const {
+    return rows > 1 ? row_stride == 1 : true;
+  }
+
+  // Whether its lines are columns.
+  bool is_transposed() const {
+    return !adjoins_along_rows();
+  }
+  int64_t line_stride() const {
+    return adjoins_along_rows() ? (rows > 1 ? row_stride : 0)
+                                : (columns > 1 ? column_stride : 0);
+  }
+  bool has_lines() const {
+    return (adjoins_along_rows() || adjoins_along_columns()) &&
+        fits(line_stride());
+  }
+};
+
+// The matrices of a product, and the batch axes that are not theirs.
+struct Factors {
+  Matrix a;
+  Matrix b;
+  const mx::array& c;
+  std::vector<BatchAxis> axes;
+
+  Factors(const mx::array& a, const mx::array& b, const mx::array& c)
+      : a(a),
+        b(b),
+        c(c),
+        axes(batch_axes(a, b, c)) {}
+
+  int64_t element_bytes() const {
+    return c.itemsize();
+  }
+
+  // Batch axes of one B are more rows of A, as long as there are no more.
+  void take_rows(int64_t most) {
+    while (!axes.empty() && axes[0].strides[1] == 0 &&
+           (a.rows == 1 || axes[0].strides[0] == a.rows * a.row_stride) &&
+           a.rows * axes[0].size <= most) {
+      auto more = a;
+      more.row_stride = a.rows == 1 ? axes[0].strides[0] : a.row_stride;
+      more.rows *= axes[0].size;
+      if (!fits(more.row_stride) || (a.has_lines() && !more.has_lines())) {
+        return;
+      }
+      a = more;
+      axes.erase(axes.begin());
+    }
+  }
+
+  // Takes the innermost axis for a launch's own.
+  BatchAxis take_inner_axis() {
+    BatchAxis inner{1, {}};
+    if (!axes.empty() && fits(axes[0].strides[0]) && fits(axes[0].strides[1])) {
+      inner = axes[0];
+      axes.erase(axes.begin());
+    }
+    return inner;
+  }
+
+  // Whether so many elements are aligned wherever a step along the matrix's
+  // lines begins. Taken before any axis is.
+  bool aligned(const Matrix& m, size_t operand, int64_t elements) const {
+    auto bytes = std::min<int64_t>(16, elements * element_bytes());
+    auto is_multiple = [&](int64_t stride) {
+      return stride * element_bytes() % bytes == 0;
+    };
+    return m.array->offset() % bytes == 0 && is_multiple(m.line_stride()) &&
+        std::ranges::all_of(axes, [&](const auto& axis) {
+             return is_multiple(axis.strides[operand]);
+           });
+  }
+};
+
+// The array, or a dense copy if that is not so of its matrices.
+template <typename F>
+const mx::array& with(F is_so, const mx::array& a, LaunchPlan& plan) {
+  return a.size() == 0 || is_so(Matrix(a)) ? a : make_dense(a, plan);
+}
+
+const mx::array& with_lines(const mx::array& a, LaunchPlan& plan) {
+  return with([](const Matrix& m) { return m.has_lines(); }, a, plan);
+}
+
+const mx::array& with_steps(const mx::array& a, LaunchPlan& plan) {
+  auto fit = [](const Matrix& m) {
+    return fits(m.row_stride) && fits(m.column_stride);
+  };
+  return with(fit, a, plan);
+}
+
+// What is bound where nothing is read.
+const mx::array& bound(const mx::array& a, int64_t depth, LaunchPlan& plan) {
+  return depth > 0 ? a : plan.temporary({1}, mx::float32);
+}
+
+void add_blocked(Factors f, LaunchPlan& plan) {
+  // Rows of tiles that pass the edge are read and multiplied for nothing.
+  int tile = std::min(f.a.rows, f.b.columns) <= 32 ? 32 : 64;
+  int tile_depth = tile == 32 ? 32 : 16;
+  auto rows = f.a.rows, columns = f.b.columns, depth = f.a.columns;
+  bool a_vectors = f.aligned(f.a, 0, 4), b_vectors = f.aligned(f.b, 1, 4);
+  auto inner = f.take_inner_axis();
+  auto groups = checked(
+      inner.size * ceil_div<int64_t>(rows, tile) *
+      ceil_div<int64_t>(columns, tile));
+  const auto& a = bound(*f.a.array, depth, plan);
+  const auto& b = bound(*f.b.array, depth, plan);
+  for_each_matrix(f.axes, [&](const auto& first) {
+    auto& launch = plan.launch({"simdgroup_blocked", tile});
+    launch.constant(kType, float_type(f.c.dtype()));
+    launch.constant(kATransposed, f.a.is_transposed());
+    launch.constant(kBTransposed, f.b.is_transposed());
+    launch.constant(kAVectors, a_vectors);
+    launch.constant(kBVectors, b_vectors);
+    launch.constant(
+        kWholeTiles,
+        rows % tile == 0 && columns % tile == 0 && depth % tile_depth == 0);
+    launch.input(kA, a, first[0] * f.element_bytes());
+    launch.input(kB, b, first[1] * f.element_bytes());
+    launch.output(kC, f.c, first[2] * f.element_bytes());
+    launch.scalar(kRows, checked(rows));
+    launch.scalar(kColumns, checked(columns));
+    launch.scalar(kDepth, checked(depth));
+    launch.scalar(kALine, checked(f.a.line_stride()));
+    launch.scalar(kBLine, checked(f.b.line_stride()));
+    launch.scalar(kAMatrix, checked(inner.strides[0]));
+    launch.scalar(kBMatrix, checked(inner.strides[1]));
+    launch.groups[0] = groups;
+    launch.group = {128, 1, 1};
+  });
+}
+
+// How few SIMD-groups a launch is not to have, if there is enough to sum: what
+// keeps the memory of the largest GPU busy.
+constexpr int64_t kManySimds = 4096;
+constexpr int kLinesSimds = 8;    // of a group of gemv_lines
+constexpr int kColumnsSimds = 16; // of gemv_columns, at most
+
+// How many SIMD-groups share four lines.
+int line_splits(int64_t lines, int64_t depth) {
+  int splits = 1;
+  while (splits < kLinesSimds &&
+         ceil_div<int64_t>(lines, 4) * splits < kManySimds &&
+         depth >= 1024 * splits) {
+    splits *= 2;
+  }
+  return splits;
+}
+
+// How many SIMD-groups share 32 columns.
+int column_simds(int64_t depth) {
+  int simds = 1;
+  while (simds < kColumnsSimds && depth >= 128 * simds) {
+    simds *= 2;
+  }
+  return simds;
+}
+
+// `f` has C = A B with few rows of A, or the other way about: C^T = B^T A^T.
+void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
+  auto x = other_way ? f.b.transposed() : f.a;
+  auto w = other_way ? f.a.transposed() : f.b;
+  size_t of_x = other_way, of_w = !other_way;
+  auto rows = x.rows, outputs = w.columns, depth = x.columns;
+  bool lines = w.is_transposed();
+  bool x_vectors = x.column_stride == 1 && f.aligned(x, of_x, 8);
+  bool w_vectors = f.aligned(w, of_w, 8);
+  auto inner = f.take_inner_axis();
+  int splits = line_splits(outputs, depth);
+  int64_t width = lines ? 4 * kLinesSimds / splits : 32;
+  auto groups = checked(inner.size * ceil_div(outputs, width));
+  const auto& x_array = bound(*x.array, depth, plan);
+  const auto& w_array = bound(*w.array, depth, plan);
+  int computed = 1; // rows
+  while (computed < rows) {
+    computed *= 2;
+  }
+  for_each_matrix(f.axes, [&](const auto& first) {
+    auto& launch =
+        plan.launch({lines ? "gemv_lines" : "gemv_columns", computed});
+    launch.constant(kType, float_type(f.c.dtype()));
+    launch.constant(kWVectors, w_vectors);
+    launch.constant(kXVectors, x_vectors && lines);
+    launch.input(kX, x_array, first[of_x] * f.element_bytes());
+    launch.input(kW, w_array, first[of_w] * f.element_bytes());
+    launch.output(kOut, f.c, first[2] * f.element_bytes());
+    launch.scalar(kXRows, checked(rows));
+    launch.scalar(kOutputs, checked(outputs));
+    launch.scalar(kLength, checked(depth));
+    launch.scalar(kXRow, checked(x.rows > 1 ? x.row_stride : 0));
+    launch.scalar(kXStep, checked(x.columns > 1 ? x.column_stride : 1));
+    launch.scalar(kWLine, checked(w.line_stride()));
+    launch.scalar(kOutRow, checked(other_way ? 1 : outputs));
+    launch.scalar(kOutColumn, checked(other_way ? rows : 1));
+    launch.scalar(kXMatrix, checked(inner.strides[of_x]));
+    launch.scalar(kWMatrix, checked(inner.strides[of_w]));
+    if (lines) {
+      launch.scalar(kSplits, splits);
+    }
+    launch.groups[0] = groups;
+    launch.group[0] = 32 * (lines ? kLinesSimds : column_simds(depth));
+  });
+}
+
+constexpr auto kAnyRows = std::numeric_limits<int32_t>::max();
+
+} // namespace
+
+LaunchPlan plan_blocked(
+    const mx::array& a,
+    const mx::array& b,
+    const mx::array& c,
+    mx::Stream stream) {
+  LaunchPlan plan(stream);
+  if (c.size() > 0) {
+    Factors f(with_lines(a, plan), with_lines(b, plan), c);
+    f.take_rows(kAnyRows);
+    add_blocked(std::move(f), plan);
+  }
+  return plan;
+}
+
+LaunchPlan plan_gemv(
+    const mx::array& a,
+    const mx::array& b,
+    const mx::array& c,
+    mx::Stream stream) {
+  LaunchPlan plan(stream);
+  if (c.size() > 0) {
+    bool other_way = c.shape(-2) > kGemvRows;
+    Factors f(
+        other_way ? with_lines(a, plan) : with_steps(a, plan),
+        other_way ? with_steps(b, plan) : with_lines(b, plan),
+        c);
+    f.take_rows(other_way ? kAnyRows : kGemvRows);
+    add_gemv(std::move(f), other_way, plan);
+  }
+  return plan;
+}
+
+LaunchPlan plan_matmul(
+    const mx::array& a,
+    const mx::array& b,
+    const mx::array& c,
+    mx::Stream stream) {
+  bool few = std::min(c.shape(-2), c.shape(-1)) <= kGemvRows;
+  if (c.size() > 0 && few && c.shape(-1) > kGemvRows) {
+    // Many times a few rows are many, if their B is one.
+    Factors f(a, b, c);
+    f.take_rows(kAnyRows);
+    few = f.a.rows <= kGemvRows;
+  }
+  return few ? plan_gemv(a, b, c, stream) : plan_blocked(a, b, c, stream);
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,73 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// Products of few rows x with a matrix w, whose elements are read once, as they
+// adjoin: c[r][n] = sum over k of x[r][k] w[k][n]. SIMD-groups share what is
+// summed, so that few columns keep a GPU's memory busy, too. How they do
+// follows from the shape of w alone: a row has the same bits among any others.
+
+#pragma once
+
+#include "kernels/matmul/types.h"
+
+constant bool w_vectors [[function_constant(56)]]; // eight elements are aligned
+constant bool x_vectors [[function_constant(57)]];
+
+// Eight elements as memory has them. Those of 16 bits have no `high`.
+struct EightBits {
+  uint4 low;
+  uint4 high;
+};
+
+inline uint element_bits(device const uchar* p, int left) {
+  if (left <= 0) {
+    return 0;
+  }
+  return matmul_type == kFloat32 ? *(device const uint*)p
+                                 : uint(*(device const ushort*)p);
+}
+
+// Elements that lie `step` apart, of which `left` are there; others are zero.
+inline EightBits
+eight_bits(device const uchar* p, bool vectors, int step, int left) {
+  EightBits bits;
+  bits.low = uint4(0, 0, 0, 0);
+  bits.high = uint4(0, 0, 0, 0);
+  if (vectors && left >= 8) {
+    bits.low = *(device const uint4*)p;
+    if (matmul_type == kFloat32) {
+      bits.high = ((device const uint4*)p)[1];
+    }
+    return bits;
+  }
+  uint v[8];
+  for (int j = 0; j < 8; ++j) {
+    v[j] = element_bits(matmul_at(p, long(j) * step), left - j);
+  }
+  if (matmul_type == kFloat32) {
+    bits.low = uint4(v[0], v[1], v[2], v[3]);
+    bits.high = uint4(v[4], v[5], v[6], v[7]);
+  } else {
+    bits.low = uint4(
+        v[0] | v[1] << 16,
+        v[2] | v[3] << 16,
+        v[4] | v[5] << 16,
+        v[6] | v[7] << 16);
+  }
+  return bits;
+}
+
+inline void eight_values(EightBits bits, thread float* v) {
+  if (matmul_type == kFloat32) {
+    put(v, as_type<float4>(bits.low));
+    put(v + 4, as_type<float4>(bits.high));
+  } else {
+    unpack<8>(bits.low, matmul_type, v);
+  }
+}
+
+// The sum over two lanes that differ in the bit `step`, of `low` in that
+// without it and of `high` in that with it.
+inline float split_sum(float low, float high, uint lane, int step) {
+  bool upper = lane & step;
+  return (upper ? high : low) + simd_shuffle_xor(upper ? low : high, step);
+}

@@ -1,0 +1,124 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// Rows times a matrix that is stored transposed, as a linear layer's weight is:
+// the elements of a column of w, here a line, adjoin. A SIMD-group sums the
+// products of four lines with R rows, 32 lanes times eight elements at a time;
+// `splits` adjacent ones share four lines.
+
+#include "kernels/matmul/gemv.h"
+
+template <int R, int V> // rows, and steps whose loads are begun together
+[[kernel, max_total_threads_per_threadgroup(256)]] void gemv_lines(
+    device const uchar* x [[buffer(0)]],
+    device const uchar* w [[buffer(1)]],
+    device uchar* c [[buffer(2)]],
+    constant const uint& rows [[buffer(3)]], // R at most
+    constant const uint& lines [[buffer(4)]],
+    constant const uint& depth [[buffer(5)]],
+    constant const int& x_row [[buffer(6)]], // elements from each to the next
+    constant const int& x_step [[buffer(7)]],
+    constant const int& w_line [[buffer(8)]],
+    constant const uint& c_row [[buffer(9)]],
+    constant const uint& c_column [[buffer(10)]],
+    constant const int& x_matrix [[buffer(11)]],
+    constant const int& w_matrix [[buffer(12)]],
+    constant const uint& splits [[buffer(13)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float partial[8][R][4];
+  uint teams = 8 / splits; // of SIMD-groups that share lines
+  uint blocks = (lines + 4 * teams - 1) / (4 * teams);
+  ulong matrix = group / blocks;
+  uint first = group % blocks * teams * 4;
+  x = matmul_at(x, long(matrix) * x_matrix);
+  w = matmul_at(w, long(matrix) * w_matrix);
+  c += matrix * rows * lines * size_of(matmul_type);
+
+  // Past the last line and row, these again.
+  device const uchar* of_w[4];
+  for (int i = 0; i < 4; ++i) {
+    uint line = min(first + simd / splits * 4 + i, lines - 1);
+    of_w[i] = matmul_at(w, long(line) * w_line);
+  }
+  device const uchar* of_x[R];
+  for (int r = 0; r < R; ++r) {
+    of_x[r] = matmul_at(x, long(min(uint(r), rows - 1)) * x_row);
+  }
+  float sum[R][4];
+  for (int r = 0; r < R; ++r) {
+    for (int i = 0; i < 4; ++i) {
+      sum[r][i] = 0.0f;
+    }
+  }
+  uint step = splits * 256;
+  for (uint k = (simd % splits * 32 + lane) * 8; k < depth; k += V * step) {
+    EightBits bits[V][4];
+    for (int n = 0; n < V; ++n) {
+      uint at = k + n * step;
+      for (int i = 0; i < 4; ++i) {
+        bits[n][i] = eight_bits(
+            matmul_at(of_w[i], at), w_vectors, 1, int(depth) - int(at));
+      }
+    }
+    for (int n = 0; n < V; ++n) {
+      uint at = k + n * step;
+      float w_of[4][8];
+      for (int i = 0; i < 4; ++i) {
+        eight_values(bits[n][i], w_of[i]);
+      }
+      for (int r = 0; r < R; ++r) {
+        float v[8];
+        eight_values(
+            eight_bits(
+                matmul_at(of_x[r], long(at) * x_step),
+                x_vectors,
+                x_step,
+                int(depth) - int(at)),
+            v);
+        for (int j = 0; j < 8; ++j) {
+          for (int i = 0; i < 4; ++i) {
+            sum[r][i] = fma(w_of[i][j], v[j], sum[r][i]);
+          }
+        }
+      }
+    }
+  }
+
+  // Lanes share the lines: eight have one.
+  for (int r = 0; r < R; ++r) {
+    float low = split_sum(sum[r][0], sum[r][2], lane, 16);
+    float high = split_sum(sum[r][1], sum[r][3], lane, 16);
+    float total = split_sum(low, high, lane, 8);
+    total += simd_shuffle_xor(total, 4);
+    total += simd_shuffle_xor(total, 2);
+    total += simd_shuffle_xor(total, 1);
+    if (lane % 8 == 0) {
+      partial[simd][r][lane / 16 * 2 + lane / 8 % 2] = total;
+    }
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (thread_index < teams * R * 4) {
+    uint team = thread_index / (R * 4);
+    uint r = thread_index / 4 % R;
+    uint line = first + team * 4 + thread_index % 4;
+    float total = 0.0f;
+    for (uint s = 0; s < splits; ++s) {
+      total += partial[team * splits + s][r][thread_index % 4];
+    }
+    if (r < rows && line < lines) {
+      ulong at = ulong(r) * c_row + ulong(line) * c_column;
+      store(c + at * size_of(matmul_type), matmul_type, total);
+    }
+  }
+}
+
+#define INSTANTIATE_GEMV_LINES(R, V)                  \
+  template [[host_name("gemv_lines_" #R)]] [[kernel]] \
+  decltype(gemv_lines<R, V>) gemv_lines<R, V>;
+
+INSTANTIATE_GEMV_LINES(1, 2)
+INSTANTIATE_GEMV_LINES(2, 2)
+INSTANTIATE_GEMV_LINES(4, 1)
+INSTANTIATE_GEMV_LINES(8, 1)

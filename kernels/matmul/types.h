@@ -1,0 +1,11 @@
+// Copyright (c) 2026 mlx_norms contributors
+
+#pragma once
+
+#include "kernels/float_types.h"
+
+constant int matmul_type [[function_constant(50)]]; // FloatType of A, B and C
+
+inline device const uchar* matmul_at(device const uchar* data, long element) {
+  return data + element * size_of(matmul_type);
+}

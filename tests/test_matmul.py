@@ -1,4 +1,4 @@
-"""matmul by MLX and by every rung of the SGEMM ladder, against float64."""
+"""matmul by every kernel of ours, the rungs of the SGEMM ladder among them, against float64."""
 
 import itertools
 import re
@@ -11,10 +11,13 @@ import mlx_norms
 from bits import assert_same_bits
 from inputs import normal
 from mlx_norms.ladders import SGEMM
+from oracle import Truth, exact
 
 pytestmark = pytest.mark.usefixtures("backend")
 
 RUNGS = [rung.name for rung in SGEMM]
+NAMED = [*RUNGS, "simdgroup_blocked", "gemv"]
+DTYPES = (mx.float32, mx.float16, mx.bfloat16)
 
 # About the edges of the tiles of 8, 16 and 32 and the steps of 8, 16 and 32 along K. Each size is
 # M, N and K in each of the two mixtures, beside others.
@@ -28,16 +31,29 @@ MIXTURES = [
 UNIT = 2.0**-24
 
 
-@pytest.fixture(params=RUNGS)
-def rung(request, backend):
-    """Name of a rung, on a backend that has them."""
+def on_gpu(kernel, backend):
+    """A kernel's name, where it is one of ours."""
     if backend == "cpu":
-        pytest.skip("rungs are GPU kernels")
-    return request.param
+        pytest.skip("these are GPU kernels")
+    if kernel == "auto" and backend == "cuda":
+        pytest.skip("auto is MLX's own")
+    return kernel
+
+
+@pytest.fixture(params=[*RUNGS, "simdgroup_blocked", "auto"])
+def rung(request, backend):
+    """Name of a kernel that takes any shape, of float32 at least."""
+    return on_gpu(request.param, backend)
+
+
+@pytest.fixture(params=["simdgroup_blocked", "gemv", "auto"])
+def kernel(request, backend):
+    """Name of a kernel that takes all dtypes and strides."""
+    return on_gpu(request.param, backend)
 
 
 @pytest.fixture
-def launches(request, backend, rung):
+def launches(request, backend):
     """The launches that evaluating some arrays takes, on the simulated device."""
     if backend != "metal-sim":
         pytest.skip("only the simulated device counts")
@@ -52,31 +68,25 @@ def launches(request, backend, rung):
     return launches
 
 
-def random(shape, seed=0, **spread):
-    return normal(shape, mx.float32, seed=(seed, shape), **spread)
-
-
-def exact(a):
-    return np.array(a).astype(np.float64)
+def random(shape, seed=0, dtype=mx.float32, **spread):
+    return normal(shape, dtype, seed=(seed, shape), **spread)
 
 
 # A sum of K products that are rounded no more than once each, and by one addition each, in any
 # order, has an error of at most K u / (1 - K u) times the sum of the products' sizes; with the
 # rounding of the float64 product that is less than K + 2 units as long as K^2 u < 1. What is then
-# added to `terms` others of its kind is rounded as often again.
-def check_close(got, expected, sizes, terms, note=""):
+# added to `terms` others of its kind is rounded as often again. Then it is rounded to its dtype.
+def check_close(got, expected, sizes, terms, note="", dtype=mx.float32):
     """Values that are sums of so many terms, whose sizes add up to `sizes`."""
     __tracebackhide__ = True
-    assert got.dtype == mx.float32 and got.shape == expected.shape, note
-    error, bound = np.abs(exact(got) - expected), (terms + 2) * UNIT * sizes
-    assert np.all(error <= bound), f"{note}: {np.max(error / np.maximum(bound, 1e-300)):.3g} bounds"
+    Truth(np.asarray(expected), (terms + 2) * UNIT * sizes, dtype, note).check(got)
 
 
 def check_product(a, b, got, note=""):
     __tracebackhide__ = True
-    a, b = exact(a), exact(b)
-    note = f"{note} {a.shape} {b.shape}"
-    check_close(got, a @ b, np.abs(a) @ np.abs(b), a.shape[-1], note)
+    dtype, a, b = a.dtype, exact(a), exact(b)
+    note = f"{note} {a.shape} {b.shape} {dtype}"
+    check_close(got, a @ b, np.abs(a) @ np.abs(b), a.shape[-1], note, dtype)
 
 
 def check(rung, a, b, note=""):
@@ -308,7 +318,8 @@ def test_like_nodes_are_merged_and_others_are_not(launches, rung):
         return sum(mlx_norms.matmul(a, b, kernel=kernel) for kernel in (rung, rung, other))
 
     kernels = [launch.kernel for launch in launches(mx.compile(products)(a, b))]
-    assert sorted(kernels) == sorted([f"sgemm_{rung}", f"sgemm_{other}"])
+    (own,) = (launch.kernel for launch in launches(mlx_norms.matmul(a, b, kernel=rung)))
+    assert sorted(kernels) == sorted([own, f"sgemm_{other}"])
 
 
 def test_streams(rung):
@@ -338,6 +349,8 @@ BYTES_A_PRODUCT = {
     "tile_32": 0.25,
     "tile_threads": 0.25,
     "tile_simdgroup": 1,
+    "simdgroup_blocked": 0.125,
+    "auto": 0.125,
 }
 
 
@@ -352,7 +365,158 @@ def test_bytes_a_product(launches, rung):
     assert launch.result.bytes["c"] == (0, 4 * size**2)
 
 
-def test_auto_is_that_of_mlx():
+# --- The kernels of all dtypes and strides
+
+# M, N and K about the edges of tiles of 32 and 64, and of gemv: rows of each number, of A or of B's
+# transpose, few columns and many, depths that one SIMD-group sums or several.
+BLOCKED = [(33, 40, 20), (64, 64, 48), (65, 70, 17), (32, 64, 64), (9, 9, 4)]
+FEW_ROWS = [(1, 5, 1300), (2, 33, 70), (3, 40, 130), (4, 8, 9), (5, 64, 264), (6, 1, 3)]
+FEW_ROWS += [(7, 100, 31), (8, 36, 1544)]
+FEW_COLUMNS = [(20, 3, 65), (9, 1, 300), (40, 8, 136)]
+SHAPES = {"simdgroup_blocked": BLOCKED, "gemv": FEW_ROWS + FEW_COLUMNS}
+SHAPES["auto"] = [BLOCKED[1], BLOCKED[4], FEW_ROWS[2], FEW_COLUMNS[0]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_plain_and_transposed(kernel, dtype):
+    for m, n, k in SHAPES[kernel]:
+        a, b = random((m, k), 0, dtype), random((k, n), 1, dtype)
+        a_columns, b_columns = random((k, m), 2, dtype).T, random((n, k), 3, dtype).T
+        for left, right in itertools.product((a, a_columns), (b, b_columns)):
+            check(kernel, left, right, f"{left is a} {right is b}")
+
+
+def amid_nan(shape, dtype):
+    """Every second row of a part of a wider array."""
+    wide = np.full((2 * shape[0] + 3, shape[1] + 5), np.nan, np.float32)
+    wide[1:-2:2, 3:-2] = np.array(normal(shape, mx.float32, seed=shape))
+    return mx.array(wide).astype(dtype)[1:-2:2, 3:-2]
+
+
+def views(shape, dtype):
+    """Arrays whose elements adjoin along one axis, whatever the stride of the other."""
+    rows = amid_nan(shape, dtype)
+    yield rows
+    yield amid_nan(shape[::-1], dtype).T
+    yield rows[::-1]
+    yield mx.broadcast_to(rows[1], shape)
+    yield mx.broadcast_to(random((shape[0], 1), 0, dtype), shape)
+    yield random((shape[0] + 1, shape[1]), 0, dtype)[1:]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_views_are_read_where_they_are(request, backend, kernel, dtype):
+    m, n, k = (5, 20, 24) if kernel == "gemv" else (33, 36, 24)
+    a, b = random((m, k), 0, dtype), random((k, n), 1, dtype)
+    cases = [(view, b) for view in views((m, k), dtype)]
+    cases += [(a, view) for view in views((k, n), dtype)]
+    for left, right in cases:
+        mx.eval(left, right)
+        c = mlx_norms.matmul(left, right, kernel=kernel)
+        if backend == "metal-sim":
+            assert len(request.getfixturevalue("launches")(c)) == 1
+        check_product(left, right, c, kernel)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_other_layouts_are_made_dense(kernel, dtype):
+    for m, n, k in ((5, 20, 9), (20, 5, 9), (33, 34, 9)):
+        if (m, n, k) in SHAPES["simdgroup_blocked"] or (kernel == "gemv" and min(m, n) > 8):
+            continue
+        a, b = random((m, 2 * k), 0, dtype)[:, ::2], random((k, 2 * n), 1, dtype)[:, ::2]
+        check(kernel, a, b)
+        check(kernel, mx.stack([a, a + 1]), mx.stack([b, b + 1]))
+
+
+PRODUCTS_OF_BATCHES = [
+    ((2, 3, 1, 16), (2, 3, 16, 20)),
+    ((2, 3, 4, 16), (2, 1, 16, 20)),
+    ((2, 3, 1, 16), (16, 12)),
+    ((5, 3, 1, 16), (16, 12)),
+    ((3, 12, 16), (16, 5)),
+    ((1, 12, 16), (3, 1, 16, 5)),
+    *(((7,), (7,)), ((7,), (7, 40)), ((50, 7), (7,)), ((7,), (3, 7, 4)), ((3, 50, 7), (7,))),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_of_batches(kernel, dtype):
+    for of_a, of_b in PRODUCTS_OF_BATCHES:
+        a, b = random(of_a, 0, dtype), random(of_b, 1, dtype)
+        check(kernel, a, b)
+        if len(of_a) > 1 and len(of_b) > 1:
+            check(kernel, a, mx.contiguous(b.swapaxes(-1, -2)).swapaxes(-1, -2))
+            check(kernel, mx.contiguous(a.swapaxes(0, -2)).swapaxes(0, -2), b)
+
+
+def test_what_auto_chooses(backend, launches):
+    for of_a, of_b, chosen in [
+        *(((1, 64), (64, 40), "gemv_columns_1"), ((3, 64), (40, 64), "gemv_lines_4")),
+        *(((5, 64), (64, 40), "gemv_columns_8"), ((2, 64), (40, 64), "gemv_lines_2")),
+        *(((40, 64), (64,), "gemv_lines_1"), ((40, 64), (64, 2), "gemv_lines_2")),
+        *(((4, 1, 64), (64, 40), "gemv_columns_4"), ((9, 1, 64), (64, 40), "simdgroup_blocked_32")),
+        *(((4, 1, 64), (4, 64, 40), "gemv_columns_1"), ((9, 8), (8, 9), "simdgroup_blocked_32")),
+        *(
+            ((33, 8), (8, 33), "simdgroup_blocked_64"),
+            ((3, 11, 8), (8, 33), "simdgroup_blocked_64"),
+        ),
+    ]:
+        b = random(of_b).T if of_b == (40, 64) else random(of_b)
+        (launch,) = launches(mlx_norms.matmul(random(of_a), b))
+        assert launch.kernel == chosen
+
+
+@pytest.mark.parametrize("stored", ["plain", "transposed"])
+def test_a_row_has_the_same_bits_among_others(backend, stored):
+    kernel = on_gpu("gemv", backend)
+    a, b = random((8, 1100)), random((1100, 37), 1)
+    b = b if stored == "plain" else mx.contiguous(b.T).T
+    eight = mlx_norms.matmul(a, b, kernel=kernel)
+    for rows in range(1, 8):
+        assert_same_bits(mlx_norms.matmul(a[:rows], b, kernel=kernel), eight[:rows])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_transforms_of_all_dtypes(kernel, dtype):
+    """Gradients of few rows are products of many, and what is summed over a batch is rounded."""
+    for of_a, of_b in (((3, 17), (17, 12)), ((2, 3, 4), (4, 5)), ((7,), (7, 9)), ((11, 6), (6,))):
+        a, b, da, db = (random(of, i, dtype) for i, of in enumerate((of_a, of_b) * 2))
+
+        def product(a, b):
+            return mlx_norms.matmul(a, b, kernel=kernel)
+
+        dc = random(product(a, b).shape, 4, dtype)
+        reference = mx.vjp(
+            mx.matmul, [x.astype(mx.float32) for x in (a, b)], [dc.astype(mx.float32)]
+        )
+        _, gradients = mx.vjp(product, [a, b], [dc])
+        for got, expected in zip(gradients, reference[1], strict=True):
+            slack = 0.02 if dtype != mx.float32 else 1e-4
+            assert got.dtype == dtype and got.shape == expected.shape
+            np.testing.assert_allclose(exact(got), exact(expected), rtol=slack, atol=8 * slack)
+        (c,), (dc,) = mx.jvp(product, [a, b], [da, db])
+        assert_same_bits(dc, product(da, b) + product(a, db))
+        pairs = mx.stack([a, da]), mx.stack([b, db])
+        for axes in ((0, 0), (0, None), (None, 0)):
+            given = [pair if axis == 0 else pair[0] for pair, axis in zip(pairs, axes)]
+            expected = mx.stack(
+                [product(*(x[i] if ax == 0 else x for x, ax in zip(given, axes))) for i in (0, 1)]
+            )
+            got = mx.vmap(product, in_axes=axes)(*given)
+            np.testing.assert_allclose(exact(got), exact(expected), rtol=0.02, atol=0.02)
+        assert_same_bits(mx.compile(product)(a, b), c)
+
+
+def test_many_groups_of_gemv(backend):
+    if on_gpu("gemv", backend) and backend == "metal-sim":
+        pytest.skip("Metal has no such limit, and a simulator takes long")
+    check("gemv", random((1, 1)), random((1, 65537 * 32)))
+    check("gemv", random((65537 * 32, 1)), random((1, 1)))
+
+
+def test_auto_is_that_of_mlx(backend):
+    if backend.startswith("metal"):
+        pytest.skip("auto is ours")
     shapes = [((9, 17), (17, 5)), ((3, 5, 7), (7, 4)), ((7,), (7,)), ((3, 0), (0, 4))]
     for (of_a, of_b), dtype in itertools.product(shapes, (mx.float32, mx.float16)):
         a, b = random(of_a).astype(dtype), random(of_b, 1).astype(dtype)
@@ -361,6 +525,15 @@ def test_auto_is_that_of_mlx():
     a, b = random((9, 17)), random((17, 5), 1)
     got = mx.grad(lambda a: mx.sum(mlx_norms.matmul(a, b)))(a)
     assert_same_bits(got, mx.grad(lambda a: mx.sum(mx.matmul(a, b)))(a))
+
+
+def test_mixed_dtypes_are_those_of_mlx():
+    a, b = random((9, 17)), random((17, 5), 1).astype(mx.float16)
+    assert_same_bits(mlx_norms.matmul(a, b), mx.matmul(a, b))
+    a = a.astype(mx.bfloat16)
+    assert_same_bits(mlx_norms.matmul(a, b), mx.matmul(a, b))
+    z = a.astype(mx.complex64)
+    assert mx.array_equal(mlx_norms.matmul(z, z.T), mx.matmul(z, z.T))
 
 
 # --- What is refused
@@ -372,8 +545,8 @@ def refused(*words):
     return pytest.raises(ValueError, match=r"^\[matmul\] " + ".*".join(["", *words]))
 
 
-@pytest.mark.parametrize("kernel", RUNGS)
-def test_rungs_are_gpu_kernels(backend, kernel):
+@pytest.mark.parametrize("kernel", NAMED)
+def test_named_kernels_are_a_gpus(backend, kernel):
     if backend == "metal-sim":
         pytest.skip("the simulated device runs on CPU streams")
     with refused(f'"{kernel}"', "GPU"):
@@ -383,7 +556,7 @@ def test_rungs_are_gpu_kernels(backend, kernel):
 def test_unknown_kernel():
     for kernel in ("", "tile", "Naive", "welford"):
         with refused(
-            "kernel", *(f'"{name}"' for name in ("auto", *RUNGS)), re.escape(f'"{kernel}"')
+            "kernel", *(f'"{name}"' for name in ("auto", *NAMED)), re.escape(f'"{kernel}"')
         ):
             mlx_norms.matmul(A, B, kernel=kernel)
     for kernel in (None, 1):
@@ -401,7 +574,30 @@ def test_dtype(kernel, name):
             mlx_norms.matmul(**arrays, kernel=kernel)
 
 
-@pytest.mark.parametrize("kernel", ["auto", *RUNGS])
+@pytest.mark.parametrize("kernel", ["simdgroup_blocked", "gemv"])
+def test_dtypes(kernel):
+    for name in "ab":
+        for dtype in (mx.int32, mx.bool_, mx.complex64):
+            arrays = {"a": A, "b": B}
+            arrays[name] = arrays[name].astype(dtype, stream=mx.cpu)
+            with refused(rf"\b{name}\b", "float32", "float16", "bfloat16", f'"{kernel}"'):
+                mlx_norms.matmul(**arrays, kernel=kernel)
+    with refused("one dtype", f'"{kernel}"', "float32", "float16"):
+        mlx_norms.matmul(A, B.astype(mx.float16, stream=mx.cpu), kernel=kernel)
+
+
+def test_gemv_takes_few_rows(backend):
+    with refused('"gemv"', "8 rows of a", r"\(9,3\)", r"\(3,9\)"):
+        mlx_norms.matmul(mx.ones((9, 3)), mx.ones((3, 9)), kernel="gemv")
+    compiled = mx.compile(
+        lambda a, b: mlx_norms.matmul(a, b, kernel=on_gpu("gemv", backend)), shapeless=True
+    )
+    mx.eval(compiled(mx.ones((8, 3)), mx.ones((3, 9))))
+    with refused('"gemv"', "8 rows of a"):
+        compiled(mx.ones((9, 3)), mx.ones((3, 9)))
+
+
+@pytest.mark.parametrize("kernel", ["auto", *NAMED])
 def test_shapes(kernel):
     for name, arrays in (("a", (mx.array(1.0), B)), ("b", (A, mx.array(1.0)))):
         with refused(rf"\b{name}\b", "at least 1 axis"):

@@ -256,8 +256,10 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
   size_t of_x = other_way, of_w = !other_way;
   auto rows = x.rows, outputs = w.columns, depth = x.columns;
   bool lines = w.is_transposed();
-  bool x_vectors = x.column_stride == 1 && f.aligned(x, of_x, 8);
-  bool w_vectors = f.aligned(w, of_w, 8);
+  bool w_vectors =
+      (lines ? depth : outputs) % 8 == 0 && f.aligned(w, of_w, 8);
+  bool x_vectors =
+      lines && depth % 8 == 0 && x.column_stride == 1 && f.aligned(x, of_x, 8);
   auto inner = f.take_inner_axis();
   int splits = line_splits(outputs, depth);
   int64_t width = lines ? 4 * kLinesSimds / splits : 32;
@@ -273,7 +275,7 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
         plan.launch({lines ? "gemv_lines" : "gemv_columns", computed});
     launch.constant(kType, float_type(f.c.dtype()));
     launch.constant(kWVectors, w_vectors);
-    launch.constant(kXVectors, x_vectors && lines);
+    launch.constant(kXVectors, x_vectors);
     launch.input(kX, x_array, first[of_x] * f.element_bytes());
     launch.input(kW, w_array, first[of_w] * f.element_bytes());
     launch.output(kOut, f.c, first[2] * f.element_bytes());

@@ -9,7 +9,8 @@
 
 #include "kernels/matmul/types.h"
 
-constant bool w_vectors [[function_constant(56)]]; // eight elements are aligned
+// Lines are whole vectors of eight elements, which are aligned.
+constant bool w_vectors [[function_constant(56)]];
 constant bool x_vectors [[function_constant(57)]];
 
 // Eight elements as memory has them. Those of 16 bits have no `high`.
@@ -32,10 +33,12 @@ eight_bits(device const uchar* p, bool vectors, int step, int left) {
   EightBits bits;
   bits.low = uint4(0, 0, 0, 0);
   bits.high = uint4(0, 0, 0, 0);
-  if (vectors && left >= 8) {
-    bits.low = *(device const uint4*)p;
-    if (matmul_type == kFloat32) {
-      bits.high = ((device const uint4*)p)[1];
+  if (vectors) {
+    if (left > 0) {
+      bits.low = *(device const uint4*)p;
+      if (matmul_type == kFloat32) {
+        bits.high = ((device const uint4*)p)[1];
+      }
     }
     return bits;
   }

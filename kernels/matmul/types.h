@@ -6,6 +6,6 @@
 
 constant int matmul_type [[function_constant(50)]]; // FloatType of A, B and C
 
-inline device const uchar* matmul_at(device const uchar* data, long element) {
-  return data + element * size_of(matmul_type);
+inline device const uchar* matmul_at(device const uchar* data, long at) {
+  return data + at * size_of(matmul_type);
 }

@@ -7,7 +7,9 @@ import re
 from msl.tokens import SourceError, Tokens
 
 _VECTOR = re.compile(r"(?:bool|u?char|u?short|u?int|u?long|half|b?float)[234]")
-_KNOWN = frozenset({"float2", "float4", "half4", "uint2", "uint3", "uint4", "ulong2"})  # to the prelude
+_KNOWN = frozenset(
+    {"float2", "float4", "half4", "uint2", "uint3", "uint4", "ulong2"}
+)  # to the prelude
 _SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
 _SWIZZLES = frozenset({"xy", "zw"})
 _ASSIGNMENT = re.compile(r"(?:[-+*/%&|^]|<<|>>)?=|\+\+|--")

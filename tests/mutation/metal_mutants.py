@@ -667,9 +667,9 @@ METAL_MUTANTS = [
     ),
     Mutant(
         "a batch axis of one matrix is walked as many",
-        PLAN_MATMUL,
-        "axis.steps[n] = size == 1 ? 0 : matrices[n];",
-        "axis.steps[n] = matrices[n];",
+        PLAN_BATCH,
+        "size == 1 ? 0 : operand->strides(-i)",
+        "i > static_cast<int>(operand->ndim()) ? 0 : operand->strides(-i)",
         "test_matmul.py::test_batches[naive-metal-sim]",
     ),
     # --- Plans

@@ -451,8 +451,8 @@ def test_products_of_batches(kernel, dtype):
 
 def test_what_auto_chooses(backend, launches):
     for of_a, of_b, chosen in [
-        *(((1, 64), (64, 40), "gemv_columns_1"), ((3, 64), (40, 64), "gemv_lines_4")),
-        *(((5, 64), (64, 40), "gemv_columns_8"), ((2, 64), (40, 64), "gemv_lines_2")),
+        *(((1, 64), (64, 40), "gemv_columns_1"), ((3, 64), (40, 64), "gemv_lines_3")),
+        *(((5, 64), (64, 40), "gemv_columns_5"), ((2, 64), (40, 64), "gemv_lines_2")),
         *(((40, 64), (64,), "gemv_lines_1"), ((40, 64), (64, 2), "gemv_lines_2")),
         *(((4, 1, 64), (64, 40), "gemv_columns_4"), ((9, 1, 64), (64, 40), "simdgroup_blocked_32")),
         *(((4, 1, 64), (4, 64, 40), "gemv_columns_1"), ((9, 8), (8, 9), "simdgroup_blocked_32")),

@@ -14,14 +14,14 @@ namespace {
 
 // Function constants and buffers of kernels/matmul.
 enum Constant {
-  kType = 50,
-  kATransposed = 51,
-  kBTransposed = 52,
-  kAVectors = 53,
-  kBVectors = 54,
-  kWholeTiles = 55,
-  kWVectors = 56,
-  kXVectors = 57
+  kType = 70,
+  kATransposed = 71,
+  kBTransposed = 72,
+  kAVectors = 73,
+  kBVectors = 74,
+  kWholeTiles = 75,
+  kWVectors = 76,
+  kXVectors = 77
 };
 enum BlockedBuffer {
   kA = 0,
@@ -39,17 +39,16 @@ enum GemvBuffer {
   kX = 0,
   kW = 1,
   kOut = 2,
-  kXRows = 3,
-  kOutputs = 4,
-  kLength = 5,
-  kXRow = 6,
-  kXStep = 7,
-  kWLine = 8,
-  kOutRow = 9,
-  kOutColumn = 10,
-  kXMatrix = 11,
-  kWMatrix = 12,
-  kSplits = 13
+  kOutputs = 3,
+  kLength = 4,
+  kXRow = 5,
+  kXStep = 6,
+  kWLine = 7,
+  kOutRow = 8,
+  kOutColumn = 9,
+  kXMatrix = 10,
+  kWMatrix = 11,
+  kSplits = 12
 };
 
 bool fits(int64_t value) {
@@ -257,29 +256,24 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
   auto rows = x.rows, outputs = w.columns, depth = x.columns;
   bool lines = w.is_transposed();
   bool w_vectors =
-      (lines ? depth : outputs) % 8 == 0 && f.aligned(w, of_w, 8);
+      depth % 8 == 0 && (lines || outputs % 8 == 0) && f.aligned(w, of_w, 8);
   bool x_vectors =
-      lines && depth % 8 == 0 && x.column_stride == 1 && f.aligned(x, of_x, 8);
+      depth % 8 == 0 && x.column_stride == 1 && f.aligned(x, of_x, 8);
   auto inner = f.take_inner_axis();
   int splits = line_splits(outputs, depth);
   int64_t width = lines ? 4 * kLinesSimds / splits : 32;
   auto groups = checked(inner.size * ceil_div(outputs, width));
   const auto& x_array = bound(*x.array, depth, plan);
   const auto& w_array = bound(*w.array, depth, plan);
-  int computed = 1; // rows
-  while (computed < rows) {
-    computed *= 2;
-  }
   for_each_matrix(f.axes, [&](const auto& first) {
     auto& launch =
-        plan.launch({lines ? "gemv_lines" : "gemv_columns", computed});
+        plan.launch({lines ? "gemv_lines" : "gemv_columns", checked(rows)});
     launch.constant(kType, float_type(f.c.dtype()));
     launch.constant(kWVectors, w_vectors);
     launch.constant(kXVectors, x_vectors);
     launch.input(kX, x_array, first[of_x] * f.element_bytes());
     launch.input(kW, w_array, first[of_w] * f.element_bytes());
     launch.output(kOut, f.c, first[2] * f.element_bytes());
-    launch.scalar(kXRows, checked(rows));
     launch.scalar(kOutputs, checked(outputs));
     launch.scalar(kLength, checked(depth));
     launch.scalar(kXRow, checked(x.rows > 1 ? x.row_stride : 0));

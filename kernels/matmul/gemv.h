@@ -9,9 +9,10 @@
 
 #include "kernels/matmul/types.h"
 
-// Lines are whole vectors of eight elements, which are aligned.
-constant bool w_vectors [[function_constant(56)]];
-constant bool x_vectors [[function_constant(57)]];
+// Lines are whole vectors of eight elements, which are aligned, and the depth
+// is a multiple of eight.
+constant bool w_vectors [[function_constant(76)]];
+constant bool x_vectors [[function_constant(77)]];
 
 // Eight elements as memory has them. Those of 16 bits have no `high`.
 struct EightBits {
@@ -19,17 +20,18 @@ struct EightBits {
   uint4 high;
 };
 
-inline uint element_bits(device const uchar* p, int left) {
-  if (left <= 0) {
-    return 0;
-  }
+inline uint element_bits(device const uchar* p) {
   return matmul_type == kFloat32 ? *(device const uint*)p
                                  : uint(*(device const ushort*)p);
 }
 
-// Elements that lie `step` apart, of which `left` are there; others are zero.
+inline uint elements_left(uint at, uint length) {
+  return at < length ? length - at : 0;
+}
+
+// Elements that lie `step` apart; zero but for the first `left`.
 inline EightBits
-eight_bits(device const uchar* p, bool vectors, int step, int left) {
+eight_bits(device const uchar* p, bool vectors, int step, uint left) {
   EightBits bits;
   bits.low = uint4(0, 0, 0, 0);
   bits.high = uint4(0, 0, 0, 0);
@@ -44,7 +46,7 @@ eight_bits(device const uchar* p, bool vectors, int step, int left) {
   }
   uint v[8];
   for (int j = 0; j < 8; ++j) {
-    v[j] = element_bits(matmul_at(p, long(j) * step), left - j);
+    v[j] = uint(j) < left ? element_bits(matmul_at(p, long(j) * step)) : 0;
   }
   if (matmul_type == kFloat32) {
     bits.low = uint4(v[0], v[1], v[2], v[3]);
@@ -65,6 +67,23 @@ inline void eight_values(EightBits bits, thread float* v) {
     put(v + 4, as_type<float4>(bits.high));
   } else {
     unpack<8>(bits.low, matmul_type, v);
+  }
+}
+
+// Likewise the values of four.
+inline void four_values(
+    device const uchar* p,
+    bool vectors,
+    int step,
+    uint left,
+    thread float* v) {
+  if (vectors && left > 0) {
+    load_vector<4>(p, matmul_type, v);
+    return;
+  }
+  for (int j = 0; j < 4; ++j) {
+    v[j] =
+        uint(j) < left ? load(matmul_at(p, long(j) * step), matmul_type) : 0.0f;
   }
 }
 

@@ -2,25 +2,24 @@
 //
 // Rows times a matrix whose rows' elements adjoin. A group sums R rows of 32
 // columns: four lanes of a SIMD-group have eight adjacent columns each, and all
-// else, eight lanes by all SIMD-groups, shares the depth, four at a time.
+// else, eight lanes by all SIMD-groups, shares the depth, eight at a time.
 
 #include "kernels/matmul/gemv.h"
 
-template <int R>
+template <int R, int L> // rows, and loads that are begun together
 [[kernel, max_total_threads_per_threadgroup(512)]] void gemv_columns(
     device const uchar* x [[buffer(0)]],
     device const uchar* w [[buffer(1)]],
     device uchar* c [[buffer(2)]],
-    constant const uint& rows [[buffer(3)]], // R at most
-    constant const uint& columns [[buffer(4)]],
-    constant const uint& depth [[buffer(5)]],
-    constant const int& x_row [[buffer(6)]], // elements from each to the next
-    constant const int& x_step [[buffer(7)]],
-    constant const int& w_row [[buffer(8)]],
-    constant const uint& c_row [[buffer(9)]],
-    constant const uint& c_column [[buffer(10)]],
-    constant const int& x_matrix [[buffer(11)]],
-    constant const int& w_matrix [[buffer(12)]],
+    constant const uint& columns [[buffer(3)]],
+    constant const uint& depth [[buffer(4)]],
+    constant const int& x_row [[buffer(5)]], // elements from each to the next
+    constant const int& x_step [[buffer(6)]],
+    constant const int& w_row [[buffer(7)]],
+    constant const uint& c_row [[buffer(8)]],
+    constant const uint& c_column [[buffer(9)]],
+    constant const int& x_matrix [[buffer(10)]],
+    constant const int& w_matrix [[buffer(11)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint simds [[simdgroups_per_threadgroup]],
@@ -32,34 +31,43 @@ template <int R>
   uint first = group % blocks * 32;
   uint column = first + lane % 4 * 8;
   x = matmul_at(x, long(matrix) * x_matrix);
-  w = matmul_at(w, long(matrix) * w_matrix + column);
-  c += matrix * rows * columns * size_of(matmul_type);
-  int left = int(columns) - int(column);
-
+  w = matmul_at(w, long(matrix) * w_matrix);
+  c += matrix * R * columns * size_of(matmul_type);
   float sum[R][8];
   for (int r = 0; r < R; ++r) {
     for (int j = 0; j < 8; ++j) {
       sum[r][j] = 0.0f;
     }
   }
-  for (uint k = (simd * 8 + lane / 4) * 4; k < depth; k += simds * 32) {
-    EightBits bits[4];
-    for (int i = 0; i < 4; ++i) {
-      bits[i] = eight_bits(
-          matmul_at(w, long(k + i) * w_row),
-          w_vectors,
-          1,
-          k + i < depth ? left : 0);
-    }
-    for (int i = 0; i < 4; ++i) {
-      float w_of[8];
-      eight_values(bits[i], w_of);
-      for (int r = 0; r < R; ++r) {
-        // Past the last row, it again.
-        long at = long(min(uint(r), rows - 1)) * x_row + long(k + i) * x_step;
-        float of_x = k + i < depth ? load(matmul_at(x, at), matmul_type) : 0.0f;
-        for (int j = 0; j < 8; ++j) {
-          sum[r][j] = fma(of_x, w_of[j], sum[r][j]);
+  for (uint k = (simd * 8 + lane / 4) * 8; k < depth; k += simds * 64) {
+    for (int part = 0; part < 8; part += L) {
+      EightBits bits[L];
+      for (int i = 0; i < L; ++i) {
+        uint row = k + part + i;
+        bool there = w_vectors || row < depth;
+        bits[i] = eight_bits(
+            matmul_at(w, long(row) * w_row + column),
+            w_vectors,
+            1,
+            there ? elements_left(column, columns) : 0);
+      }
+      for (int from = 0; from < L; from += 4) {
+        float w_of[4][8];
+        for (int i = 0; i < 4; ++i) {
+          eight_values(bits[from + i], w_of[i]);
+        }
+        uint at = k + part + from;
+        uint left = w_vectors ? 4 : elements_left(at, depth);
+        for (int r = 0; r < R; ++r) {
+          device const uchar* of_x =
+              matmul_at(x, long(r) * x_row + long(at) * x_step);
+          float v[4];
+          four_values(of_x, x_vectors, x_step, left, v);
+          for (int i = 0; i < 4; ++i) {
+            for (int j = 0; j < 8; ++j) {
+              sum[r][j] = fma(v[i], w_of[i][j], sum[r][j]);
+            }
+          }
         }
       }
     }
@@ -83,18 +91,22 @@ template <int R>
     for (uint s = 0; s < simds; ++s) {
       total += partial[s][r][n % 32];
     }
-    if (r < rows && first + n % 32 < columns) {
+    if (first + n % 32 < columns) {
       ulong at = ulong(r) * c_row + ulong(first + n % 32) * c_column;
       store(c + at * size_of(matmul_type), matmul_type, total);
     }
   }
 }
 
-#define INSTANTIATE_GEMV_COLUMNS(R)                     \
+#define INSTANTIATE_GEMV_COLUMNS(R, L)                  \
   template [[host_name("gemv_columns_" #R)]] [[kernel]] \
-  decltype(gemv_columns<R>) gemv_columns<R>;
+  decltype(gemv_columns<R, L>) gemv_columns<R, L>;
 
-INSTANTIATE_GEMV_COLUMNS(1)
-INSTANTIATE_GEMV_COLUMNS(2)
-INSTANTIATE_GEMV_COLUMNS(4)
-INSTANTIATE_GEMV_COLUMNS(8)
+INSTANTIATE_GEMV_COLUMNS(1, 8)
+INSTANTIATE_GEMV_COLUMNS(2, 8)
+INSTANTIATE_GEMV_COLUMNS(3, 8)
+INSTANTIATE_GEMV_COLUMNS(4, 8)
+INSTANTIATE_GEMV_COLUMNS(5, 4)
+INSTANTIATE_GEMV_COLUMNS(6, 4)
+INSTANTIATE_GEMV_COLUMNS(7, 4)
+INSTANTIATE_GEMV_COLUMNS(8, 4)

@@ -12,17 +12,16 @@ template <int R, int V> // rows, and steps whose loads are begun together
     device const uchar* x [[buffer(0)]],
     device const uchar* w [[buffer(1)]],
     device uchar* c [[buffer(2)]],
-    constant const uint& rows [[buffer(3)]], // R at most
-    constant const uint& lines [[buffer(4)]],
-    constant const uint& depth [[buffer(5)]],
-    constant const int& x_row [[buffer(6)]], // elements from each to the next
-    constant const int& x_step [[buffer(7)]],
-    constant const int& w_line [[buffer(8)]],
-    constant const uint& c_row [[buffer(9)]],
-    constant const uint& c_column [[buffer(10)]],
-    constant const int& x_matrix [[buffer(11)]],
-    constant const int& w_matrix [[buffer(12)]],
-    constant const uint& splits [[buffer(13)]],
+    constant const uint& lines [[buffer(3)]],
+    constant const uint& depth [[buffer(4)]],
+    constant const int& x_row [[buffer(5)]], // elements from each to the next
+    constant const int& x_step [[buffer(6)]],
+    constant const int& w_line [[buffer(7)]],
+    constant const uint& c_row [[buffer(8)]],
+    constant const uint& c_column [[buffer(9)]],
+    constant const int& x_matrix [[buffer(10)]],
+    constant const int& w_matrix [[buffer(11)]],
+    constant const uint& splits [[buffer(12)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
@@ -34,17 +33,12 @@ template <int R, int V> // rows, and steps whose loads are begun together
   uint first = group % blocks * teams * 4;
   x = matmul_at(x, long(matrix) * x_matrix);
   w = matmul_at(w, long(matrix) * w_matrix);
-  c += matrix * rows * lines * size_of(matmul_type);
+  c += matrix * R * lines * size_of(matmul_type);
 
-  // Past the last line and row, these again.
   device const uchar* of_w[4];
   for (int i = 0; i < 4; ++i) {
     uint line = min(first + simd / splits * 4 + i, lines - 1);
     of_w[i] = matmul_at(w, long(line) * w_line);
-  }
-  device const uchar* of_x[R];
-  for (int r = 0; r < R; ++r) {
-    of_x[r] = matmul_at(x, long(min(uint(r), rows - 1)) * x_row);
   }
   float sum[R][4];
   for (int r = 0; r < R; ++r) {
@@ -57,26 +51,23 @@ template <int R, int V> // rows, and steps whose loads are begun together
     EightBits bits[V][4];
     for (int n = 0; n < V; ++n) {
       uint at = k + n * step;
+      uint left = w_vectors && n == 0 ? 8 : elements_left(at, depth);
       for (int i = 0; i < 4; ++i) {
-        bits[n][i] = eight_bits(
-            matmul_at(of_w[i], at), w_vectors, 1, int(depth) - int(at));
+        bits[n][i] = eight_bits(matmul_at(of_w[i], at), w_vectors, 1, left);
       }
     }
     for (int n = 0; n < V; ++n) {
-      uint at = k + n * step;
       float w_of[4][8];
       for (int i = 0; i < 4; ++i) {
         eight_values(bits[n][i], w_of[i]);
       }
+      uint at = k + n * step;
+      uint left = w_vectors && n == 0 ? 8 : elements_left(at, depth);
       for (int r = 0; r < R; ++r) {
+        device const uchar* of_x =
+            matmul_at(x, long(r) * x_row + long(at) * x_step);
         float v[8];
-        eight_values(
-            eight_bits(
-                matmul_at(of_x[r], long(at) * x_step),
-                x_vectors,
-                x_step,
-                int(depth) - int(at)),
-            v);
+        eight_values(eight_bits(of_x, x_vectors, x_step, left), v);
         for (int j = 0; j < 8; ++j) {
           for (int i = 0; i < 4; ++i) {
             sum[r][i] = fma(w_of[i][j], v[j], sum[r][i]);
@@ -107,7 +98,7 @@ template <int R, int V> // rows, and steps whose loads are begun together
     for (uint s = 0; s < splits; ++s) {
       total += partial[team * splits + s][r][thread_index % 4];
     }
-    if (r < rows && line < lines) {
+    if (line < lines) {
       ulong at = ulong(r) * c_row + ulong(line) * c_column;
       store(c + at * size_of(matmul_type), matmul_type, total);
     }
@@ -120,5 +111,9 @@ template <int R, int V> // rows, and steps whose loads are begun together
 
 INSTANTIATE_GEMV_LINES(1, 2)
 INSTANTIATE_GEMV_LINES(2, 2)
+INSTANTIATE_GEMV_LINES(3, 1)
 INSTANTIATE_GEMV_LINES(4, 1)
+INSTANTIATE_GEMV_LINES(5, 1)
+INSTANTIATE_GEMV_LINES(6, 1)
+INSTANTIATE_GEMV_LINES(7, 1)
 INSTANTIATE_GEMV_LINES(8, 1)

@@ -286,6 +286,9 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
     if (lines) {
       launch.scalar(kSplits, splits);
     }
+    if (lines && rows <= 2 && f.element_bytes() == 2) {
+      launch.threads_per_core = 1024; // their sums leave registers enough
+    }
     launch.groups[0] = groups;
     launch.group[0] = 32 * (lines ? kLinesSimds : column_simds(depth));
   });

@@ -31,6 +31,7 @@ KERNELS = (
     *("layer_norm_vectorized_4", "layer_norm_fused_4", "layer_norm_robust_4"),
     *("layer_norm_welford", "layer_norm_regtiled"),
     *("sgemm_naive", "sgemm_square_tiles", "sgemm_tile_threads", "sgemm_tile_simdgroup"),
+    *("simdgroup_blocked", "gemv_lines", "gemv_columns"),
 )
 # As in "at norm<(int)8, (int)4>(...)+0x120", or in the symbol _Z4normILi8ELi4EE...
 NAMES = re.compile(

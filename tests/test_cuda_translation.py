@@ -101,7 +101,9 @@ def test_every_kernel_compiles(name, turn, architecture):
         assert not re.search(r"\bcall\b|\.func\b|\.local\b", ptx)
         assert not re.search(r"\b(ld|st)\.(?!global|shared|param)", ptx)
         assert ".f64" not in ptx
-        assert stem in WITH_FMA or re.search("ladder|matmul", stem) or not re.search(r"\bfma\b", ptx)
+        assert (
+            stem in WITH_FMA or re.search("ladder|matmul", stem) or not re.search(r"\bfma\b", ptx)
+        )
         assert f".maxntid {group_size}" in ptx
         assert f".minnctapersm {max(512 // group_size, 1)}" in ptx
 

@@ -113,6 +113,30 @@ assert launched("norm_", lambda: good) == 1
     )
 
 
+def test_a_bad_product_is_not_used(run):
+    run("""
+        plant("fma(w_of[i][j], v[j], sum[r][i])", "fma(w_of[i][j], v[j] + 0.5f, sum[r][i])")
+        a, c = mx.random.normal((9, 96)), mx.random.normal((9, 96))
+
+        def products(rows):
+            return [mlx_norms.matmul(a[:rows], c.T), mlx_norms.matmul(a[:rows], mx.contiguous(c.T))]
+
+        few, said = record(lambda: products(2))
+        assert len(said) == 1, said
+        for part in ("gemv", "float32", "mlx_norms selftest", "off by"):
+            assert part in said[0], said[0]
+        assert all(close(product, a[:2] @ c.T) for product in few)
+        assert launched("gemv", lambda: products(2)) == 0
+        # The other kernel is used.
+        more, said = record(lambda: products(9))
+        assert not said
+        assert launched("simdgroup_blocked", lambda: more) == 2
+        assert all(close(product, a @ c.T) for product in more)
+        # So is the one that is named.
+        assert launched("gemv", lambda: mlx_norms.matmul(a[:2], c.T, kernel="gemv")) == 1
+    """)
+
+
 def test_transforms_of_a_bad_kernel(run):
     run(
         BAD_LAYER

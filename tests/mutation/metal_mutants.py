@@ -27,9 +27,13 @@ NORM_LINEAR = "kernels/linear/norm_linear.metal"
 PROJECTIONS = "csrc/patching/fuse_projections.cpp"
 PENDING_GRAPH = "csrc/patching/pending_graph.cpp"
 PLAN_LINEAR = "csrc/plan/linear_plan.cpp"
+BLOCKED = "kernels/matmul/blocked.h"
+GEMV_LINES = "kernels/matmul/gemv_lines.metal"
+GEMV_COLUMNS = "kernels/matmul/gemv_columns.metal"
 PLAN_ROWS = "csrc/plan/rows.cpp"
 PLAN_NORM = "csrc/plan/norm_plan.cpp"
 PLAN_BATCH = "csrc/plan/batch_axes.cpp"
+PLAN_MATMUL = "csrc/plan/matmul_plan.cpp"
 PLAN_VJP = "csrc/plan/norm_vjp_plan.cpp"
 EVAL = "csrc/plan/norm_eval.cpp"
 ENCODE = "csrc/metal/encode.cpp"
@@ -671,6 +675,49 @@ METAL_MUTANTS = [
         "size == 1 ? 0 : operand->strides(-i)",
         "i > static_cast<int>(operand->ndim()) ? 0 : operand->strides(-i)",
         "test_matmul.py::test_batches[naive-metal-sim]",
+    ),
+    # --- Products
+    Mutant(
+        "no barrier after tiles of blocks were read",
+        BLOCKED,
+        "    threadgroup_barrier(mem_flags::mem_threadgroup); // and have been read\n",
+        "",
+        "test_matmul.py::test_sizes[simdgroup_blocked-metal-sim]",
+    ),
+    Mutant(
+        "no edge along the lines of tiles",
+        BLOCKED,
+        "in_line && (whole_tiles || at + j < m.length)",
+        "in_line",
+        "test_matmul.py::test_sizes[simdgroup_blocked-metal-sim]",
+    ),
+    Mutant(
+        "blocks of transposed tiles are read as of others",
+        BLOCKED,
+        "elements += column * (ROWS + 4) + row;",
+        "elements += row * (COLUMNS + 4) + column;",
+        "test_matmul.py::test_plain_and_transposed[simdgroup_blocked-metal-sim-dtype0]",
+    ),
+    Mutant(
+        "one SIMD-group's sum for those of all",
+        GEMV_LINES,
+        "s < splits",
+        "s < 1",
+        "test_matmul.py::test_plain_and_transposed[gemv-metal-sim-dtype0]",
+    ),
+    Mutant(
+        "no barrier before columns' sums are added",
+        GEMV_COLUMNS,
+        "  threadgroup_barrier(mem_flags::mem_threadgroup);\n",
+        "",
+        "test_matmul.py::test_plain_and_transposed[gemv-metal-sim-dtype0]",
+    ),
+    Mutant(
+        "batches of any strides are more rows",
+        PLAN_MATMUL,
+        "(a.rows == 1 || axes[0].strides[0] == a.rows * a.row_stride)",
+        "true",
+        "test_matmul.py::test_products_of_batches",
     ),
     # --- Plans
     Mutant(

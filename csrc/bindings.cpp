@@ -439,7 +439,7 @@ NB_MODULE(_ext, m) {
       nb::sig(
           "def matmul(a: mlx.core.array, b: mlx.core.array, *, kernel: str = 'auto', stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
-        Matrix multiplication, by MLX or by a kernel of the SGEMM ladder.
+        Matrix multiplication, by kernels of ours on Metal and MLX's elsewhere.
 
         .. math::
 
@@ -447,6 +447,14 @@ NB_MODULE(_ext, m) {
 
         A 1-D ``a`` is a row and a 1-D ``b`` a column, whose axis the result
         does not have; axes before the last two are a batch, and broadcast.
+
+        On Metal ``"auto"`` chooses from two kernels, which sum in float32:
+        ``"gemv"`` for up to 8 rows of ``a`` or columns of ``b``, which reads
+        the other operand once, and else ``"simdgroup_blocked"``, which
+        multiplies blocks of 8x8 from tiles in threadgroup memory. Operands
+        whose elements adjoin along one of the last two axes are not copied.
+        Arrays of other dtypes, or of two, are MLX's. Both kernels can be named
+        on any GPU. Gradients are products of the same kind.
 
         The ladder (:data:`mlx_norms.ladders.SGEMM`) is for learning: each rung
         says what it fixes, and the last is far from what MLX reaches. Its rungs
@@ -458,11 +466,12 @@ NB_MODULE(_ext, m) {
 
         Args:
             a (array): Input of shape ``[..., M, K]`` or ``[K]``; float32 for a
-              rung.
-            b (array): Input of shape ``[..., K, N]`` or ``[K]``; float32 for a
-              rung.
-            kernel (str): ``"auto"``, which is :func:`mlx.core.matmul`, or a
-              rung of the ladder, on a GPU: ``"naive"``, ``"tile_16"``,
+              rung, and float32, float16 or bfloat16 for the other kernels.
+            b (array): Input of shape ``[..., K, N]`` or ``[K]``; of the same
+              dtype, if a kernel is named.
+            kernel (str): ``"auto"``, which on the CPU and CUDA is
+              :func:`mlx.core.matmul`, or on a GPU ``"simdgroup_blocked"``,
+              ``"gemv"`` or a rung of the ladder: ``"naive"``, ``"tile_16"``,
               ``"tile_32"``, ``"tile_threads"`` or ``"tile_simdgroup"``.
               Default: ``"auto"``.
             stream (StreamOrDevice): Stream or device.
@@ -472,8 +481,9 @@ NB_MODULE(_ext, m) {
 
         Raises:
             ValueError: If ``a`` or ``b`` has no axis, they do not fit each
-              other, there is no such ``kernel``, a rung is given arrays that
-              are not float32, or it is to run on the CPU.
+              other, there is no such ``kernel``, or the one that is named does
+              not take their dtypes, is to run on the CPU, or is ``"gemv"`` and
+              both have more than 8 rows and columns.
 
         Example:
             >>> a = mx.array([[1.0, 2.0], [3.0, 4.0]])

@@ -71,6 +71,11 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
                 f"{name}, any rows",
                 lambda: test_linear_kernel.test_a_row_has_the_same_bits_in_any_batch(op, kind),
             )
+    kernels = ("simdgroup_blocked", "gemv") if mx.default_device() == mx.gpu else ()
+    for kernel, dtype in itertools.product(kernels, test_matmul.DTYPES):
+        note = f"matmul, {kernel}, {dtype}"
+        yield f"{note}, stored", lambda: test_matmul.test_plain_and_transposed(kernel, dtype)
+        yield f"{note}, batches", lambda: test_matmul.test_products_of_batches(kernel, dtype)
 
 
 def both_ways(norm, shape, dtype, weight_dtype=None):

@@ -18,6 +18,18 @@ def test_good_kernels_pass(op):
             assert selftest.check(op, name, dtype, length) == []
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("name", selftest._DTYPES)
+@pytest.mark.parametrize("kernel", selftest._PRODUCTS)
+def test_good_products_pass(kernel, name, monkeypatch):
+    assert selftest.check_products(kernel, name, selftest._DTYPES[name]) == []
+    good = mlx_norms.matmul
+    monkeypatch.setattr(mlx_norms, "matmul", lambda a, b, kernel: 1.1 * good(a, b, kernel=kernel))
+    problems = selftest.check_products(kernel, name, selftest._DTYPES[name])
+    assert len(problems) == 2 * len(selftest._PRODUCTS[kernel])
+
+
 class TestBadKernels:
     def problems(self, name="float32"):
         op = next(op for op in selftest.OPS if op.name == "layer_norm")

@@ -28,6 +28,13 @@ _LENGTHS = (33, 128, 256, 512, 768, 2048, 4096, 4097, 8192, 20000)
 _DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 _HALF_ULP = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 _SUBNORMAL = {"float32": 0.0, "float16": 2.0**-22, "bfloat16": 0.0}  # a few of its steps near zero
+# Rows, columns and depth of products: for gemv those of each number of rows, for the other kernel
+# whole tiles and edges of both sizes.
+_PRODUCTS = {
+    "gemv": ((1, 40, 1100), (2, 41, 104), (3, 64, 96), (4, 64, 520), (5, 40, 64), (6, 33, 7)),
+    "simdgroup_blocked": ((32, 32, 64), (64, 128, 32), (70, 67, 35), (9, 200, 129)),
+}
+_PRODUCTS["gemv"] += ((7, 100, 2000), (8, 136, 256), (300, 2, 130), (136, 8, 64))
 _TIMED = ((1, 4096), (512, 4096), (4096, 1024))
 
 
@@ -112,6 +119,14 @@ def run(args: argparse.Namespace) -> int:
         for problem in problems:
             print(f"      {problem}")
         failures += bool(problems)
+    for kernel, (name, dtype) in itertools.product(_PRODUCTS, _DTYPES.items()):
+        if mx.default_device() == mx.cpu:
+            continue  # which has them not
+        problems = check_products(kernel, name, dtype)
+        print(f"{'FAIL' if problems else 'pass'}  matmul by {kernel}, {name}")
+        for problem in problems:
+            print(f"      {problem}")
+        failures += bool(problems)
     print()
     for line in times():
         print(line)
@@ -141,6 +156,31 @@ def check(op: Op, name: str, dtype: mx.Dtype, length: int) -> list[str]:
             problem = _compare(got, truth, 4 * rounding * mx.max(mx.abs(truth)))
             problems += [f"gradient of {argument} {problem}"] if problem else []
     return [f"rows of {length}: {problem}" for problem in problems]
+
+
+def check_products(kernel: str, name: str, dtype: mx.Dtype) -> list[str]:
+    """What is wrong with products by a kernel of matrices that are stored in either way."""
+    problems = []
+    for (m, n, k), transposed in itertools.product(_PRODUCTS[kernel], (False, True)):
+        shapes = ((k, m), (n, k)) if transposed else ((m, k), (k, n))
+        keys = mx.random.split(mx.random.key(m + n + k))
+        a, b = (mx.random.normal(s, key=key).astype(dtype) for s, key in zip(shapes, keys))
+        if transposed:
+            a, b = a.T, b.T
+        where = f"{m}x{n}x{k}{', transposed' * transposed}"
+        try:
+            c = mlx_norms.matmul(a, b, kernel=kernel)
+            mx.eval(a, b, c)
+        except Exception as error:  # as in check
+            problems.append(f"{where}: {type(error).__name__}: {error}")
+            continue
+        with mx.stream(mx.cpu):  # a GPU has no float64
+            truth = _exact(a) @ _exact(b)
+            sizes = mx.abs(_exact(a)) @ mx.abs(_exact(b))
+            allowed = (k + 2) * 2.0**-24 * sizes + _HALF_ULP[name] * mx.abs(truth)
+            if problem := _compare(c, truth, allowed + _SUBNORMAL[name]):
+                problems.append(f"{where}: {problem}")
+    return problems
 
 
 def times() -> Iterator[str]:

@@ -215,6 +215,29 @@ def sizes_of_parameters(translated, kernel, constants, group_size=128):
     return tuple(map(int, re.findall(r"\.param \.align \d+ \.b8 [^\s\[]+\[(\d+)\]", ptx)))
 
 
+GEMV = [(way, rows) for way in ("lines", "columns") for rows in (1, 4, 8)]
+
+
+@pytest.mark.parametrize("way, rows", GEMV)
+def test_gemv_reads_whole_vectors_before_it_uses_any(way, rows):
+    """Of the matrix 8 in flight a lane, or 4 where more rows leave no registers for them."""
+    name = f"gemv_{way}_{rows}"
+    stem, kernel = KERNELS[name]
+    constants = {"matmul_type": BFLOAT16, "w_vectors": True, "x_vectors": True}
+    group_size = 256 if way == "lines" else 512
+    ptx = compile(translation(stem), kernel, "compute_90", group_size, **constants)
+    assert "ld.global.u8" not in ptx and "ld.global.u16" not in ptx
+    in_flight = 8 if rows <= (2 if way == "lines" else 4) else 4
+    # Of x, lines take vectors of 16 bytes, too; columns take eight rows of the matrix in any case.
+    loads = in_flight * (4 + rows) // 4 if way == "lines" else 8
+    assert len(re.findall(WIDE_LOAD, ptx)) == loads
+    first_use = re.search(r"\bfma\b", ptx).start()
+    before = [m.start() for m in re.finditer(WIDE_LOAD, ptx) if m.start() < first_use]
+    assert len(before) >= in_flight
+    source = source_of(translation(stem), group_size, **constants)
+    assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
+
+
 VJP_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem == "norm_vjp"]
 
 

@@ -59,6 +59,17 @@ bool is_gemv(const array& a, const array& b) {
   return std::min(rows, columns) <= kGemvRows;
 }
 
+// Whether the kernels that may be chosen can be used.
+bool may_choose(const array& a, const array& b, mx::Stream s) {
+  if (backend_of(s) != Backend::Metal) {
+    return true;
+  }
+  bool few = is_gemv(a, b);
+  bool many = !few || a.ndim() > 2; // a batch can be rows
+  return (!few || agrees(a.dtype(), /* gemv= */ true, s)) &&
+      (!many || agrees(a.dtype(), /* gemv= */ false, s));
+}
+
 } // namespace
 
 const std::vector<Rung>& product_kernels() {
@@ -78,8 +89,7 @@ const Rung& kernel_by_shape() {
 }
 
 array product(const Rung& kernel, array a, array b, mx::Stream s) {
-  if (&kernel == &kernel_by_shape() && backend_of(s) == Backend::Metal &&
-      !agrees(a.dtype(), is_gemv(a, b), s)) {
+  if (&kernel == &kernel_by_shape() && !may_choose(a, b, s)) {
     return mx::matmul(a, b, s);
   }
   std::vector<int> vectors; // axes of C that are not asked for

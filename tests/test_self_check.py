@@ -132,8 +132,21 @@ def test_a_bad_product_is_not_used(run):
         assert not said
         assert launched("simdgroup_blocked", lambda: more) == 2
         assert all(close(product, a @ c.T) for product in more)
-        # So is the one that is named.
+        # The one that is named is used.
         assert launched("gemv", lambda: mlx_norms.matmul(a[:2], c.T, kernel="gemv")) == 1
+    """)
+
+
+def test_a_batch_that_may_be_many_rows_needs_both_products(run):
+    run("""
+        plant("left[i], right[j]", "left[0], right[j]")
+        warnings.simplefilter("ignore")
+        a, c = mx.random.normal((9, 1, 96)), mx.random.normal((40, 96))
+        row = mlx_norms.matmul(a[0], c.T)
+        assert launched("gemv", lambda: row) == 1
+        batch = mlx_norms.matmul(a, c.T)
+        assert launched("", lambda: batch) == 0
+        assert close(batch, a @ c.T)
     """)
 
 

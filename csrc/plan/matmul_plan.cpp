@@ -186,7 +186,7 @@ const mx::array& bound(const mx::array& a, int64_t depth, LaunchPlan& plan) {
 }
 
 void add_blocked(Factors f, LaunchPlan& plan) {
-  // Rows of tiles that pass the edge are read and multiplied for nothing.
+  // What of a tile is past an edge is multiplied for nothing.
   int tile = std::min(f.a.rows, f.b.columns) <= 32 ? 32 : 64;
   int tile_depth = tile == 32 ? 32 : 16;
   auto rows = f.a.rows, columns = f.b.columns, depth = f.a.columns;

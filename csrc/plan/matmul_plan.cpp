@@ -14,14 +14,14 @@ namespace {
 
 // Function constants and buffers of kernels/matmul.
 enum Constant {
-  kType = 70,
-  kATransposed = 71,
-  kBTransposed = 72,
-  kAVectors = 73,
-  kBVectors = 74,
-  kWholeTiles = 75,
-  kWVectors = 76,
-  kXVectors = 77
+  kType = 80,
+  kATransposed = 81,
+  kBTransposed = 82,
+  kAVectors = 83,
+  kBVectors = 84,
+  kWholeTiles = 85,
+  kWVectors = 86,
+  kXVectors = 87
 };
 enum BlockedBuffer {
   kA = 0,

@@ -16,11 +16,11 @@
 #include "kernels/matmul/types.h"
 #include "kernels/sgemm_ladder/ladder.h"
 
-constant bool a_transposed [[function_constant(71)]];
-constant bool b_transposed [[function_constant(72)]];
-constant bool a_vectors [[function_constant(73)]]; // four elements are aligned
-constant bool b_vectors [[function_constant(74)]];
-constant bool whole_tiles [[function_constant(75)]]; // no tile passes an edge
+constant bool a_transposed [[function_constant(81)]];
+constant bool b_transposed [[function_constant(82)]];
+constant bool a_vectors [[function_constant(83)]]; // four elements are aligned
+constant bool b_vectors [[function_constant(84)]];
+constant bool whole_tiles [[function_constant(85)]]; // no tile passes an edge
 
 constant constexpr int kBlockedThreads = 128;
 

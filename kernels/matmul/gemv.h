@@ -11,8 +11,8 @@
 
 // Lines are whole vectors of eight elements, which are aligned, and the depth
 // is a multiple of eight.
-constant bool w_vectors [[function_constant(76)]];
-constant bool x_vectors [[function_constant(77)]];
+constant bool w_vectors [[function_constant(86)]];
+constant bool x_vectors [[function_constant(87)]];
 
 // Eight elements as memory has them. Those of 16 bits have no `high`.
 struct EightBits {
@@ -20,7 +20,7 @@ struct EightBits {
   uint4 high;
 };
 
-inline uint element_bits(device const uchar* p) {
+inline uint one_element(device const uchar* p) {
   return matmul_type == kFloat32 ? *(device const uint*)p
                                  : uint(*(device const ushort*)p);
 }
@@ -46,7 +46,7 @@ eight_bits(device const uchar* p, bool vectors, int step, uint left) {
   }
   uint v[8];
   for (int j = 0; j < 8; ++j) {
-    v[j] = uint(j) < left ? element_bits(matmul_at(p, long(j) * step)) : 0;
+    v[j] = uint(j) < left ? one_element(matmul_at(p, long(j) * step)) : 0;
   }
   if (matmul_type == kFloat32) {
     bits.low = uint4(v[0], v[1], v[2], v[3]);

@@ -66,6 +66,12 @@ mx::Dtype projected_dtype(const ProjectionInputs& in, mx::Dtype x) {
   return dtype;
 }
 
+// a, whose elements adjoin when the kernel reads them.
+array dense(const array& a, mx::Stream s) {
+  bool is_dense = a.is_available() && a.flags().row_contiguous;
+  return is_dense ? a : mx::contiguous(a, /* allow_col_major= */ false, s);
+}
+
 // bias for each row of x. In a trace its shape is taken from a sum: addmm would
 // write that of its result into the graph.
 array bias_of_rows(const array& bias, const array& x, mx::Stream s) {
@@ -107,7 +113,7 @@ array project(
   const auto& [w, scales, biases] = std::tie(in.weight, *in.scales, *in.biases);
   if (x.size() == 0) {
     // MLX's quantised product divides by the number of rows.
-    auto dense = mx::dequantize(
+    auto weight = mx::dequantize(
         w,
         scales,
         biases,
@@ -117,13 +123,14 @@ array project(
         std::nullopt,
         std::nullopt,
         s);
-    return project_dense(dense, in.bias, x, s);
+    return project_dense(weight, in.bias, x, s);
   }
+  // MLX's CUDA kernels take no others.
   auto y = mx::quantized_matmul(
       x,
-      w,
-      scales,
-      biases,
+      dense(w, s),
+      dense(scales, s),
+      dense(biases, s),
       /* transpose= */ true,
       p.group_size,
       p.bits,
@@ -221,12 +228,6 @@ Function composed(
     }
     return compose_norm_linear(spec, all, stream);
   };
-}
-
-// a, whose elements adjoin when the kernel reads them.
-array dense(const array& a, mx::Stream s) {
-  bool is_dense = a.is_available() && a.flags().row_contiguous;
-  return is_dense ? a : mx::contiguous(a, /* allow_col_major= */ false, s);
 }
 
 } // namespace

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bits import assert_same_bits
-from linear_case import OPS, Quantized, case, truths
+from linear_case import OPS, Quantized, case, most_rows, truths
 from norm_case import DTYPES
 from oracle import exact
 
@@ -74,6 +74,8 @@ def test_a_row_has_the_same_bits_in_any_batch(op, kind):
         mx.eval(compiled(*few))  # whose graph takes any number of rows
         (all_rows, sums) = compiled(*flat)
         for first, rows in ((0, 1), (1, 2), (4, 3), (6, 4), (2, 5), (8, 7), (11, 8)):
+            if rows > most_rows(kind):
+                continue
             part = [a[first : first + rows] if a.shape == flat[0].shape else a for a in flat]
             y, s = call(*part)
             assert_same_bits(y, all_rows[first : first + rows], f"{call}: {rows} rows")
@@ -82,7 +84,7 @@ def test_a_row_has_the_same_bits_in_any_batch(op, kind):
 
 def test_more_rows_do_not_change_how_a_row_is_shared():
     """So many outputs of them are enough to fill a GPU without."""
-    call = case("rms_norm_linear", (8, 1024), (257,), mx.float32)
+    call = case("rms_norm_linear", (most_rows(None), 1024), (257,), mx.float32)
     one = call(call.arrays["x"][:1], *call.flat()[1:])[0]
     assert_same_bits(one, call()[0][:1])
 

@@ -18,36 +18,9 @@ namespace {
 
 // Past so many rows two steps are faster, whose products share a weight among
 // all; on an H200 its matrix unit does so early.
-int64_t most_rows(const NormLinearSpec& spec, Backend backend) {
+size_t most_rows(const NormLinearSpec& spec, Backend backend) {
   bool packed = spec.projections[0].bits != 0;
   return backend == Backend::Cuda && !packed ? 4 : 8;
-}
-
-// The inputs of one projection, by name.
-struct ProjectionInputs {
-  const array& weight;
-  const array* scales;
-  const array* biases; // of the affine form
-  const array* bias;
-
-  ProjectionInputs(const Projection& p, const array* first)
-      : weight(*first++),
-        scales(p.bits ? first++ : nullptr),
-        biases(p.bits ? first++ : nullptr),
-        bias(p.bias ? first++ : nullptr) {}
-};
-
-// The inputs of each projection.
-std::vector<ProjectionInputs> projections_of(
-    const NormLinearSpec& spec,
-    const Arrays& inputs) {
-  std::vector<ProjectionInputs> all;
-  auto* first = inputs.data() + spec.norm.n_inputs();
-  for (const auto& p : spec.projections) {
-    all.emplace_back(p, first);
-    first += p.n_inputs();
-  }
-  return all;
 }
 
 mx::Dtype sum_dtype(const NormInputs& in) {
@@ -144,7 +117,7 @@ std::vector<mx::Dtype> output_dtypes(
     const Arrays& inputs) {
   NormInputs in(spec.norm, inputs.data());
   std::vector<mx::Dtype> dtypes;
-  for (const auto& projection : projections_of(spec, inputs)) {
+  for (const auto& projection : projection_inputs(spec, inputs)) {
     dtypes.push_back(projected_dtype(projection, sum_dtype(in)));
   }
   if (spec.gated) {
@@ -196,7 +169,7 @@ std::vector<mx::Shape> shapes_of(
     const NormLinearSpec& spec,
     const Arrays& inputs) {
   const auto& x = inputs[0];
-  auto projections = projections_of(spec, inputs);
+  auto projections = projection_inputs(spec, inputs);
   std::vector<mx::Shape> shapes(spec.n_projected(), x.shape());
   for (size_t i = 0; i < shapes.size(); ++i) {
     shapes[i].back() = projections[i].weight.shape(0);
@@ -231,6 +204,19 @@ Function composed(
 }
 
 } // namespace
+
+std::vector<ProjectionInputs> projection_inputs(
+    const NormLinearSpec& spec,
+    const Arrays& inputs) {
+  std::vector<ProjectionInputs> all;
+  all.reserve(spec.projections.size());
+  auto* first = inputs.data() + spec.norm.n_inputs();
+  for (const auto& p : spec.projections) {
+    all.emplace_back(p, first);
+    first += p.n_inputs();
+  }
+  return all;
+}
 
 Arrays NormLinear::jvp(
     const Arrays& primals,
@@ -326,7 +312,7 @@ Arrays compose_norm_linear(
       dtype,
       Arrays(inputs.begin(), inputs.begin() + spec.norm.n_inputs()),
       stream);
-  auto projections = projections_of(spec, inputs);
+  auto projections = projection_inputs(spec, inputs);
   Arrays outputs;
   for (size_t i = 0; i < projections.size(); ++i) {
     outputs.push_back(

@@ -33,6 +33,25 @@ struct NormLinearSpec {
   }
 };
 
+// The inputs of one projection, by name.
+struct ProjectionInputs {
+  const array& weight;
+  const array* scales; // of the affine form, as are biases
+  const array* biases;
+  const array* bias; // added to the output
+
+  ProjectionInputs(const Projection& p, const array* first)
+      : weight(*first++),
+        scales(p.bits ? first++ : nullptr),
+        biases(p.bits ? first++ : nullptr),
+        bias(p.bias ? first++ : nullptr) {}
+};
+
+// Those of each projection.
+std::vector<ProjectionInputs> projection_inputs(
+    const NormLinearSpec& spec,
+    const Arrays& inputs);
+
 // One launch for few rows. Inputs: those of the norm (see NormSpec), then those
 // of each projection. Outputs: of each projection, or the gated one; [sum].
 class NormLinear : public mx::Primitive {

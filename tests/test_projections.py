@@ -149,6 +149,9 @@ def test_product_of_a_gate_with_itself(fuses):
     check(squared, fuses)
 
 
+STRIDED = normal((32, 2 * DIMS), mx.float32, seed=5)[:, ::2]
+mx.eval(STRIDED)
+
 LEFT = {
     "the norm is returned": lambda n, layer: [layer(n), n],
     "the norm is taken elsewhere": lambda n, layer: [layer(n), mx.abs(n)],
@@ -158,6 +161,7 @@ LEFT = {
     "by itself": lambda n, layer: [n @ mx.swapaxes(n, -1, -2)],
     "no product": lambda n, layer: [mx.abs(n)],
     "five products": lambda n, layer: [layer(n) for _ in range(5)],
+    "a weight that lies otherwise": lambda n, layer: [n @ STRIDED.T],
     "a batch of weights": lambda n, layer: [n @ mx.stack([layer.weight] * 2)],
 }
 

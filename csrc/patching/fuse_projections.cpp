@@ -2,6 +2,7 @@
 
 #include "csrc/patching/fuse_projections.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <typeinfo>
@@ -36,6 +37,11 @@ const array* repeated_vector(const array& a) {
   return is_pending(a) && is_a(a, "Broadcast") && a.inputs()[0].ndim() == 1
       ? &a.inputs()[0]
       : nullptr;
+}
+
+// Whether a weight can be read as it lies.
+bool is_there(const array& a) {
+  return !is_pending(a) && !a.is_tracer() && a.flags().row_contiguous;
 }
 
 // What mx.compile(lambda a, b: silu(a) * b, shapeless=True) is called: its
@@ -90,6 +96,10 @@ class ProjectionPass {
     }
     auto takers = graph_.takers(a);
     if (takers.empty() || takers.size() > kMostProjections) {
+      return false;
+    }
+    auto parameters = a.inputs().begin() + 1 + norm->spec().residual;
+    if (!std::all_of(parameters, a.inputs().end(), is_there)) {
       return false;
     }
     std::vector<Product> products;
@@ -155,7 +165,7 @@ class ProjectionPass {
         product->primitive().stream() == stream &&
         found->output.primitive().stream() == stream;
     for (const auto& in : found->inputs) {
-      fits &= !is_pending(in) && !in.is_tracer();
+      fits &= is_there(in);
     }
     return fits ? found : std::nullopt;
   }

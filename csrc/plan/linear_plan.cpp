@@ -56,32 +56,6 @@ constexpr uint32_t kMostGroups = 65535; // along y, on CUDA
 constexpr int kVectorBytes = 16;
 constexpr int kQuantisedWidth = 16; // weights a vector
 
-// A projection's inputs, by name.
-struct ProjectionInputs {
-  const mx::array* weight;
-  const mx::array* scales;
-  const mx::array* zeros;
-  const mx::array* bias;
-
-  ProjectionInputs(const Projection& p, const mx::array* first)
-      : weight(first++),
-        scales(p.bits ? first++ : nullptr),
-        zeros(p.bits ? first++ : nullptr),
-        bias(p.bias ? first++ : nullptr) {}
-};
-
-mx::SmallVector<ProjectionInputs, kMaxProjections> projection_inputs(
-    const NormLinearSpec& spec,
-    const Arrays& inputs) {
-  mx::SmallVector<ProjectionInputs, kMaxProjections> found;
-  auto* next = inputs.data() + spec.norm.n_inputs();
-  for (const auto& p : spec.projections) {
-    found.push_back(ProjectionInputs(p, next));
-    next += p.n_inputs();
-  }
-  return found;
-}
-
 // How the kernel is instantiated: the rows and outputs that a team computes,
 // and the vectors that a thread has of each weight's row at once.
 struct Shape {
@@ -175,9 +149,9 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
   auto projections = projection_inputs(spec, inputs);
   for (size_t i = 0; i < n; ++i) {
     const auto& p = spec.projections[i];
-    const auto& [weight, scales, zeros, bias] = projections[i];
-    for (auto* a : {weight, scales, zeros, bias}) {
-      bool is_packed = p.bits && a == weight;
+    const auto& [weight, scales, biases, bias] = projections[i];
+    for (auto* a : {&weight, scales, biases, bias}) {
+      bool is_packed = p.bits && a == &weight;
       if (a &&
           (a->dtype() != (is_packed ? mx::uint32 : dtype) ||
            is_known_not_to_be_dense(*a))) {
@@ -185,11 +159,11 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
       }
     }
     if (p.bits != first.bits || p.group_size != first.group_size ||
-        weight->ndim() != 2 || weight->shape(0) == 0 ||
-        (spec.gated && weight->shape(0) != projections[0].weight->shape(0))) {
+        weight.ndim() != 2 || weight.shape(0) == 0 ||
+        (spec.gated && weight.shape(0) != projections[0].weight.shape(0))) {
       return false;
     }
-    outputs += weight->shape(0);
+    outputs += weight.shape(0);
   }
   // Vectors of packed weights are counted by 32 bits.
   return outputs * in.x.shape(-1) / kQuantisedWidth <= kLongestRow;
@@ -225,9 +199,9 @@ LaunchPlan plan_norm_linear(
   std::array<int32_t, 6> sizes = {};
   for (size_t i = 0; i < projections.size(); ++i) {
     const auto& p = projections[i];
-    aligned &= is_aligned(*p.weight);
+    aligned &= is_aligned(p.weight);
     biases |= (p.bias != nullptr) << i;
-    sizes[i] = p.weight->shape(0);
+    sizes[i] = p.weight.shape(0);
     n_outputs += sizes[i];
     blocks += ceil_div(sizes[i], shape.outputs);
   }
@@ -274,9 +248,9 @@ LaunchPlan plan_norm_linear(
         launch.input(buffer + i, *a);
       }
     };
-    read(kWeights, projections[i].weight);
+    read(kWeights, &projections[i].weight);
     read(kScales, projections[i].scales);
-    read(kZeros, projections[i].zeros);
+    read(kZeros, projections[i].biases);
     read(kProjectionBias, projections[i].bias);
   }
   for (int i = 0; i < spec.n_projected(); ++i) {

@@ -972,8 +972,8 @@ METAL_MUTANTS = [
     Mutant(
         "weights that are not there yet",
         PROJECTIONS,
-        "fits &= !is_pending(in) && !in.is_tracer();",
-        "fits &= !in.is_tracer();",
+        "return !is_pending(a) && !a.is_tracer()",
+        "return !a.is_tracer()",
         "test_projections.py::test_left_alone",
     ),
     Mutant(

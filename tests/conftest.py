@@ -77,3 +77,19 @@ def backend(request):
     mx.eval(mx.zeros(1) + 1)
     yield request.param
     mx.set_default_device(before)
+
+
+@pytest.fixture
+def launches(request, backend):
+    """The launches that evaluating some arrays takes, on the simulated device."""
+    if backend != "metal-sim":
+        pytest.skip("only the simulated device counts")
+    simulator = request.getfixturevalue("simulator")
+
+    def launches(*arrays):
+        simulator.clear()
+        mx.eval(*arrays)
+        simulator.wait()
+        return list(simulator.launches)
+
+    return launches

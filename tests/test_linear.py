@@ -45,22 +45,6 @@ def check(one_launch):
     return check
 
 
-@pytest.fixture
-def launches(request, backend):
-    """The launches that evaluating some arrays takes, on the simulated device."""
-    if backend != "metal-sim":
-        pytest.skip("only the simulated device counts")
-    simulator = request.getfixturevalue("simulator")
-
-    def launches(*arrays):
-        simulator.clear()
-        mx.eval(*arrays)
-        simulator.wait()
-        return list(simulator.launches)
-
-    return launches
-
-
 # --- Values
 
 # Row length and width: about a SIMD-group, a vector of it, and what no power of two divides.

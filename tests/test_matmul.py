@@ -52,22 +52,6 @@ def kernel(request, backend):
     return on_gpu(request.param, backend)
 
 
-@pytest.fixture
-def launches(request, backend):
-    """The launches that evaluating some arrays takes, on the simulated device."""
-    if backend != "metal-sim":
-        pytest.skip("only the simulated device counts")
-    simulator = request.getfixturevalue("simulator")
-
-    def launches(*arrays):
-        simulator.clear()
-        mx.eval(*arrays)
-        simulator.wait()
-        return list(simulator.launches)
-
-    return launches
-
-
 def random(shape, seed=0, dtype=mx.float32, **spread):
     return normal(shape, dtype, seed=(seed, shape), **spread)
 

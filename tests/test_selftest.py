@@ -30,6 +30,26 @@ def test_good_products_pass(kernel, name, monkeypatch):
     assert len(problems) == 2 * len(selftest._PRODUCTS[kernel])
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("name", selftest._DTYPES)
+@pytest.mark.parametrize("stored", selftest._STORED)
+@pytest.mark.parametrize("op", ["rms_norm_linear", "layer_norm_linear"])
+def test_good_projections_pass(op, stored, name, monkeypatch):
+    bits = selftest._STORED[stored]
+    assert selftest.check_projections(op, bits, name) == []
+    good = getattr(mlx_norms, op)
+
+    def wrong(*arrays, residual, **options):
+        outputs, total = good(*arrays, residual=2 * residual, **options)
+        return outputs, total
+
+    monkeypatch.setattr(mlx_norms, op, wrong)
+    problems = selftest.check_projections(op, bits, name)
+    assert sum("the sum is another" in problem for problem in problems) == 5
+    assert len(problems) > 5
+
+
 class TestBadKernels:
     def problems(self, name="float32"):
         op = next(op for op in selftest.OPS if op.name == "layer_norm")

@@ -35,6 +35,15 @@ _PRODUCTS = {
     "simdgroup_blocked": ((32, 32, 64), (64, 128, 32), (70, 67, 35), (9, 200, 129)),
 }
 _PRODUCTS["gemv"] += ((7, 100, 2000), (8, 136, 256), (300, 2, 130), (136, 8, 64))
+# Rows, their length, outputs of each projection, and whether two are a gated pair.
+_PROJECTIONS = (
+    (1, 4096, (64,), False),
+    (1, 256, (40, 8, 9), False),
+    (2, 2048, (33, 33), True),
+    (4, 512, (5, 64), False),
+    (8, 8192, (20,), False),
+)
+_STORED = {"float": 0, "4 bits": 4, "8 bits": 8}  # how projections' weights are
 _TIMED = ((1, 4096), (512, 4096), (4096, 1024))
 
 
@@ -127,6 +136,13 @@ def run(args: argparse.Namespace) -> int:
         for problem in problems:
             print(f"      {problem}")
         failures += bool(problems)
+    linear = itertools.product(("rms_norm_linear", "layer_norm_linear"), _STORED, _DTYPES)
+    for op, stored, name in () if mx.default_device() == mx.cpu else linear:
+        problems = check_projections(op, _STORED[stored], name)
+        print(f"{'FAIL' if problems else 'pass'}  {op}, weights of {stored}, {name}")
+        for problem in problems:
+            print(f"      {problem}")
+        failures += bool(problems)
     print()
     for line in times():
         print(line)
@@ -181,6 +197,71 @@ def check_products(kernel: str, name: str, dtype: mx.Dtype) -> list[str]:
             if problem := _compare(c, truth, allowed + _SUBNORMAL[name]):
                 problems.append(f"{where}: {problem}")
     return problems
+
+
+def check_projections(op: str, bits: int, name: str) -> list[str]:
+    """What is wrong with a norm and its projections, of weights of so many bits, or floats."""
+    problems = []
+    centre = op == "layer_norm_linear"
+    for rows, length, widths, gated in _PROJECTIONS:
+        keys = iter(mx.random.split(mx.random.key(length + rows), 4 + 2 * len(widths)))
+
+        def draw(*shape, keys=keys):
+            return mx.random.normal(shape, key=next(keys)).astype(_DTYPES[name])
+
+        x, residual = draw(rows, length), draw(rows, length)
+        norm = [1 + draw(length) / 8, draw(length)][: 1 + centre]
+        weights = [draw(width, length) / length**0.5 for width in widths]
+        biases = [draw(width) for width in widths]
+        stored = [mx.quantize(w, 64, bits) for w in weights] if bits else weights
+        where = f"{rows}x{length} to {', '.join(map(str, widths))}{', gated' * gated}"
+        try:
+            outputs, total = getattr(mlx_norms, op)(
+                x, *norm, stored, _EPS, biases=biases, residual=residual, gated=gated
+            )
+            outputs = [outputs] if gated else outputs
+            mx.eval(x, residual, norm, stored, biases, outputs, total)
+        except Exception as error:  # as in check
+            problems.append(f"{where}: {type(error).__name__}: {error}")
+            continue
+        with mx.stream(mx.cpu):  # a GPU has no float64
+            if bits:
+                weights = [
+                    mx.dequantize(w, *(a.astype(mx.float32) for a in of), 64, bits)
+                    for w, *of in stored
+                ]
+            exact = _exact_projections(centre, x + residual, norm, weights, biases, name)
+            if gated:
+                exact = [_exact_gate(*exact, name)]
+            for got, (truth, allowed) in zip(outputs, exact, strict=True):
+                if problem := _compare(got, truth, allowed + _SUBNORMAL[name]):
+                    problems.append(f"{where}: {problem}")
+            if not mx.array_equal(total, x + residual).item():
+                problems.append(f"{where}: the sum is another")
+    return problems
+
+
+def _exact_projections(centre, x, norm, weights, biases, name):
+    """Each projection in float64, and by how much it may be off."""
+    normed = Op("", (), centre=centre)._norm(x, *norm)
+    found = []
+    for weight, bias in zip(weights, biases, strict=True):
+        truth, sizes = (
+            of @ part(_exact(weight)).T + part(_exact(bias))
+            for of, part in zip(normed, (lambda a: a, mx.abs))
+        )
+        # In two steps the normalised row is rounded, and then the product.
+        slack = (16 * 2.0**-24 + 2 * _HALF_ULP[name]) * sizes
+        found.append((truth, slack + _HALF_ULP[name] * mx.abs(truth)))
+    return found
+
+
+def _exact_gate(gate, up, name):
+    (a, a_slack), (b, b_slack) = gate, up
+    silu = a * mx.sigmoid(a)
+    # The derivative of silu is at most 1.1 in size.
+    slack = 1.1 * a_slack * (mx.abs(b) + b_slack) + mx.abs(silu) * b_slack
+    return silu * b, slack + 8 * _HALF_ULP[name] * mx.abs(a * b)
 
 
 def times() -> Iterator[str]:

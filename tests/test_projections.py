@@ -86,6 +86,15 @@ def test_products(rows, outputs, bias, bits, fuses):
     check(products, fuses)
 
 
+@pytest.mark.parametrize("bits", [None, 4])
+def test_one_number_for_a_bias(bits, fuses):
+    layer, number = linear(32, bits=bits), mx.array([0.5])
+    mx.eval(number)
+    check(lambda: [layer(norm(row())) + number], fuses)
+    if not bits:
+        check(lambda: [mx.addmm(number, norm(row()), layer.weight.T)], 0)
+
+
 def test_of_a_sum(fuses):
     """The sum is the fused node's as well, for the norm after it."""
     q, o, up = linear(64), linear(DIMS, seed=1), linear(32, seed=2)

@@ -41,7 +41,8 @@ const array* transpose_of(const array& a) {
 
 // The vector that is added to each row.
 const array* repeated_vector(const array& a) {
-  return is_pending(a) && is_a(a, "Broadcast") && a.inputs()[0].ndim() == 1
+  return is_pending(a) && is_a(a, "Broadcast") && a.inputs()[0].ndim() == 1 &&
+          a.inputs()[0].shape(0) == a.shape(-1)
       ? &a.inputs()[0]
       : nullptr;
 }

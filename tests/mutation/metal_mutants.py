@@ -977,6 +977,13 @@ METAL_MUTANTS = [
         "test_projections.py::test_left_alone",
     ),
     Mutant(
+        "one number for a bias",
+        PROJECTIONS,
+        "a.inputs()[0].shape(0) == a.shape(-1)",
+        "true",
+        "test_projections.py::test_one_number_for_a_bias",
+    ),
+    Mutant(
         "up taken for gate",
         PROJECTIONS,
         "      std::swap(products[0], products[1]);\n",

@@ -12,6 +12,7 @@
 #include "csrc/compose.h"
 #include "csrc/interpreter.h"
 #include "csrc/plan/kernel_error.h"
+#include "csrc/plan/linear_plan.h"
 #include "csrc/product.h"
 
 namespace mlx_norms {
@@ -197,15 +198,15 @@ Key key_of(const NormLinearSpec& spec, const Arrays& inputs) {
     key.insert(key.end(), {p.bits, p.group_size, p.bias});
   }
   for (size_t i = spec.norm.n_inputs(); i < inputs.size(); ++i) {
-    key.push_back(inputs[i].shape(0));
+    key.push_back(std::min(inputs[i].shape(0), kManyOutputs));
   }
   key.push_back(spec.gated);
   key.push_back(-2); // not a norm's key
   return key;
 }
 
-// A weight like that of p, in the arrays that it is stored in. It is made where
-// it is used, as it may be large.
+// A weight like that of p, in the arrays that it is stored in, with no more
+// outputs than make a difference. It is made where it is used.
 Arrays weight_like(
     const Projection& p,
     const array& weight,
@@ -217,7 +218,7 @@ Arrays weight_like(
   auto w = mx::random::uniform(
       -most,
       most,
-      {weight.shape(0), length},
+      {std::min(weight.shape(0), kManyOutputs), length},
       x.dtype(),
       mx::random::key(seed),
       s);
@@ -248,7 +249,8 @@ arrays_like(const NormLinearSpec& spec, const Arrays& inputs, mx::Stream s) {
     like.insert(like.end(), weight.begin(), weight.end());
     if (p.bias) {
       const auto& bias = inputs[like.size()];
-      like.push_back(values(bias.shape(), bias.dtype(), first, false));
+      mx::Shape shape{std::min(bias.shape(0), kManyOutputs)};
+      like.push_back(values(shape, bias.dtype(), first, false));
     }
   }
   return like;

@@ -341,3 +341,16 @@ def test_a_bad_kernel_of_norm_and_projection_is_not_used(run):
         assert not said
         assert launched("norm_linear", layer) == 1
     """)
+
+
+def test_a_large_weight_is_checked_by_a_small_one(run):
+    run("""
+        heads = mx.random.normal((6000, 96)), mx.random.normal((5000, 96))
+        mx.eval(heads)
+        simulator.clear()
+        for head in heads:
+            mlx_norms.rms_norm_linear(x, w, head)
+        simulator.wait()
+        (checked,) = [l for l in simulator.launches if l.kernel.startswith("norm_linear")]
+        assert checked.result.bytes["y1"] == (0, 5 * 2048 * 4)
+    """)

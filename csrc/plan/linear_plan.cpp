@@ -94,13 +94,13 @@ const Shape& shape_for(int width, int rows) {
 // follows from the weights alone, so that a row has the same bits in any batch.
 int simds_for(int64_t outputs, int length, int width, mx::Stream stream) {
   constexpr int kMostSimds = 8;
-  constexpr int kOutputs = 4; // of a team, more or less
   // As the layers of an 8B llama run fastest on an H200; on Metal by guess.
   bool cuda = backend_of(stream) == Backend::Cuda;
-  int64_t wanted = cuda ? int64_t{64} * device_limits(stream).cores : 512;
+  int64_t many =
+      cuda ? int64_t{256} * device_limits(stream).cores : kManyOutputs;
   int elements = cuda ? 64 : 4 * width;
   int simds = 1;
-  while (simds < kMostSimds && outputs * simds < wanted * kOutputs &&
+  while (simds < kMostSimds && outputs * simds < many &&
          length >= 2 * simds * Geometry::kSimdSize * elements) {
     simds *= 2;
   }

@@ -14,6 +14,9 @@ namespace mlx_norms {
 // is known to lie otherwise than row by row.
 bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs);
 
+// A launch on Metal with more outputs than this differs in its size alone.
+constexpr int kManyOutputs = 2048;
+
 // Of any number of rows. Inputs but x and the residual are row-contiguous, and
 // outputs have their memory.
 LaunchPlan plan_norm_linear(

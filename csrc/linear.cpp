@@ -7,6 +7,7 @@
 #include "csrc/backend.h"
 #include "csrc/batch.h"
 #include "csrc/checks.h"
+#include "csrc/derivatives.h"
 #include "csrc/linear_checks.h"
 #include "csrc/nodes.h"
 #include "csrc/plan/linear_plan.h"
@@ -180,26 +181,9 @@ std::vector<mx::Shape> shapes_of(
   return shapes;
 }
 
-Arrays select(const Arrays& arrays, const std::vector<int>& indices) {
-  Arrays selected;
-  for (auto i : indices) {
-    selected.push_back(arrays[i]);
-  }
-  return selected;
-}
-
-// The two steps as a function of the inputs in argnums alone.
-Function composed(
-    const NormLinearSpec& spec,
-    const Arrays& inputs,
-    const std::vector<int>& argnums,
-    mx::Stream stream) {
-  return [=](const Arrays& free) {
-    auto all = inputs;
-    for (size_t i = 0; i < argnums.size(); ++i) {
-      all[argnums[i]] = free[i];
-    }
-    return compose_norm_linear(spec, all, stream);
+Function composed(const NormLinearSpec& spec, mx::Stream stream) {
+  return [=](const Arrays& inputs) {
+    return compose_norm_linear(spec, inputs, stream);
   };
 }
 
@@ -222,8 +206,7 @@ Arrays NormLinear::jvp(
     const Arrays& primals,
     const Arrays& tangents,
     const std::vector<int>& argnums) {
-  auto f = composed(spec_, primals, argnums, stream());
-  return mx::jvp(f, select(primals, argnums), tangents).second;
+  return jvp_of(composed(spec_, stream()), primals, tangents, argnums);
 }
 
 Arrays NormLinear::vjp(
@@ -231,8 +214,7 @@ Arrays NormLinear::vjp(
     const Arrays& cotangents,
     const std::vector<int>& argnums,
     const Arrays&) {
-  auto f = composed(spec_, primals, argnums, stream());
-  return mx::vjp(f, select(primals, argnums), cotangents).second;
+  return vjp_of(composed(spec_, stream()), primals, cotangents, argnums);
 }
 
 std::pair<Arrays, std::vector<int>> NormLinear::vmap(
@@ -242,10 +224,8 @@ std::pair<Arrays, std::vector<int>> NormLinear::vmap(
   auto parameters = axes.begin() + n_rows;
   if (std::any_of(parameters, axes.end(), [](int a) { return a >= 0; })) {
     // The kernel takes one of each for all rows.
-    auto two_steps = [this](const Arrays& in) {
-      return compose_norm_linear(spec_, in, stream());
-    };
-    return with_leading_axes(mx::vmap(Function(two_steps), axes)(inputs));
+    auto two_steps = composed(spec_, stream());
+    return with_leading_axes(mx::vmap(two_steps, axes)(inputs));
   }
   auto batch = with_leading_batch(
       Arrays(inputs.begin(), inputs.begin() + n_rows),

@@ -26,9 +26,6 @@ bool has_kernel(
   return false;
 }
 
-namespace {
-
-// As array::make_arrays: each output has the others as siblings.
 void make_siblings(Arrays& outputs) {
   if (outputs.size() == 1) {
     return;
@@ -41,6 +38,8 @@ void make_siblings(Arrays& outputs) {
     outputs[i].set_siblings(std::move(others), i);
   }
 }
+
+namespace {
 
 // The outputs of a node whose inputs fit each other.
 Arrays outputs_of(std::shared_ptr<Norm> node, Arrays inputs) {

@@ -16,6 +16,9 @@ bool has_kernel(
     const Arrays& inputs,
     mx::Stream stream);
 
+// As array::make_arrays: each output has the others as siblings.
+void make_siblings(Arrays& outputs);
+
 // {normalised, [sum]} of one tensor, or of each of several: by a kernel ...
 Arrays norm_node(
     const NormSpec& spec,

@@ -3,6 +3,7 @@
 #include "csrc/batch.h"
 #include "csrc/checks.h"
 #include "csrc/compose.h"
+#include "csrc/derivatives.h"
 #include "csrc/norm.h"
 #include "csrc/split.h"
 
@@ -10,29 +11,15 @@ namespace mlx_norms {
 
 namespace {
 
-// The gradients in MLX's ops, as a function of the inputs in argnums alone.
+// The gradients in MLX's ops.
 Function composed_vjp(
     const NormVJPSpec& spec,
     const std::vector<mx::Dtype>& dtypes,
-    const Arrays& inputs,
-    const std::vector<int>& argnums,
     mx::Stream stream) {
-  return [=](const Arrays& free) {
-    auto all = inputs;
-    for (size_t i = 0; i < argnums.size(); ++i) {
-      all[argnums[i]] = free[i];
-    }
-    NormVJPInputs in(spec.norm, all.data());
+  return [=](const Arrays& inputs) {
+    NormVJPInputs in(spec.norm, inputs.data());
     return compose_norm_vjp(spec, dtypes, in, stream);
   };
-}
-
-Arrays select(const Arrays& arrays, const std::vector<int>& indices) {
-  Arrays selected;
-  for (auto i : indices) {
-    selected.push_back(arrays[i]);
-  }
-  return selected;
 }
 
 } // namespace
@@ -41,8 +28,8 @@ Arrays NormVJP::jvp(
     const Arrays& primals,
     const Arrays& tangents,
     const std::vector<int>& argnums) {
-  auto f = composed_vjp(spec_, dtypes_, primals, argnums, stream());
-  return mx::jvp(f, select(primals, argnums), tangents).second;
+  auto f = composed_vjp(spec_, dtypes_, stream());
+  return jvp_of(f, primals, tangents, argnums);
 }
 
 Arrays NormVJP::vjp(
@@ -50,8 +37,8 @@ Arrays NormVJP::vjp(
     const Arrays& cotangents,
     const std::vector<int>& argnums,
     const Arrays&) {
-  auto f = composed_vjp(spec_, dtypes_, primals, argnums, stream());
-  return mx::vjp(f, select(primals, argnums), cotangents).second;
+  auto f = composed_vjp(spec_, dtypes_, stream());
+  return vjp_of(f, primals, cotangents, argnums);
 }
 
 std::pair<Arrays, std::vector<int>> NormVJP::vmap(

@@ -45,8 +45,7 @@ class Pass {
  private:
   // A node of the graph that may be built anew.
   bool is_inner(const array& a) const {
-    return a.status() == array::Status::unscheduled && a.has_primitive() &&
-        !boundary_.count(a.id());
+    return is_pending(a) && !boundary_.count(a.id());
   }
 
   const FusedPair* pair_of(const array& a) const {

@@ -3,11 +3,11 @@
 #include "csrc/patching/fuse_projections.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <typeinfo>
 
 #include "csrc/linear.h"
+#include "csrc/nodes.h"
 #include "csrc/patching/outcome.h"
 #include "csrc/patching/pending_graph.h"
 
@@ -17,13 +17,10 @@ namespace {
 
 constexpr size_t kMostProjections = 4;
 
-bool is_a(const array& a, const char* primitive) {
-  return std::strcmp(a.primitive().name(), primitive) == 0;
-}
-
 // Flatten and Unflatten, or Reshape, as MLX's products of rows have them.
 bool is_reshaped(const array& a) {
-  return is_a(a, "Flatten") || is_a(a, "Unflatten") || is_a(a, "Reshape");
+  return is_pending(a, "Flatten") || is_pending(a, "Unflatten") ||
+      is_pending(a, "Reshape");
 }
 
 // The state of a primitive that is known by its name. UBSan would ask for the
@@ -35,13 +32,12 @@ __attribute__((no_sanitize("vptr"))) auto state_of(const array& a) {
 
 // The (N, K) array that `a`, (K, N), is the transpose of.
 const array* transpose_of(const array& a) {
-  return is_pending(a) && is_a(a, "Transpose") && a.ndim() == 2 ? &a.inputs()[0]
-                                                                : nullptr;
+  return is_pending(a, "Transpose") && a.ndim() == 2 ? &a.inputs()[0] : nullptr;
 }
 
 // The vector that is added to each row.
 const array* repeated_vector(const array& a) {
-  return is_pending(a) && is_a(a, "Broadcast") && a.inputs()[0].ndim() == 1 &&
+  return is_pending(a, "Broadcast") && a.inputs()[0].ndim() == 1 &&
           a.inputs()[0].shape(0) == a.shape(-1)
       ? &a.inputs()[0]
       : nullptr;
@@ -154,8 +150,8 @@ class ProjectionPass {
     if (!product || product->inputs()[0].id() != factor->id()) {
       return std::nullopt;
     }
-    auto found = is_a(*product, "QuantizedMatmul") ? quantized(*product)
-                                                   : dense(*product);
+    auto found = is_pending(*product, "QuantizedMatmul") ? quantized(*product)
+                                                         : dense(*product);
     if (!found) {
       return std::nullopt;
     }
@@ -179,8 +175,8 @@ class ProjectionPass {
   }
 
   std::optional<Product> dense(const array& product) const {
-    bool added = is_a(product, "AddMM");
-    if (!added && !is_a(product, "Matmul")) {
+    bool added = is_pending(product, "AddMM");
+    if (!added && !is_pending(product, "Matmul")) {
       return std::nullopt;
     }
     auto* weight = transpose_of(product.inputs()[1]);
@@ -214,7 +210,7 @@ class ProjectionPass {
   // That of a layer which adds it by itself.
   void add_bias(Product& product) const {
     auto* sum = graph_.only_taker(product.output);
-    if (!sum || product.projection.bias || !is_a(*sum, "Add") ||
+    if (!sum || product.projection.bias || !is_pending(*sum, "Add") ||
         sum->inputs()[0].id() != product.output.id()) {
       return;
     }
@@ -278,17 +274,11 @@ class ProjectionPass {
       normalised.set_siblings({}, 0);
     }
     auto node = std::make_shared<NormLinear>(stream, std::move(spec));
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      Arrays others;
-      for (size_t j = 0; j < outputs.size(); ++j) {
-        if (j != i) {
-          others.push_back(outputs[j]);
-        }
-      }
-      outputs[i].primitive_ptr() = node;
-      outputs[i].inputs() = inputs;
-      outputs[i].set_siblings(std::move(others), i);
+    for (auto& output : outputs) {
+      output.primitive_ptr() = node;
+      output.inputs() = inputs;
     }
+    make_siblings(outputs);
   }
 
   PendingGraph graph_;

@@ -3,16 +3,10 @@
 #include "csrc/patching/pending.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace mlx_norms {
 
 namespace {
-
-bool is_pending(const array& a, const char* primitive) {
-  return a.status() == array::Status::unscheduled && a.has_primitive() &&
-      std::strcmp(a.primitive().name(), primitive) == 0;
-}
 
 // Whether `a` is what mx.compile(lambda x, y: x + y, shapeless=True) computes:
 // A and B, broadcast to each other as C and D, and C + D.

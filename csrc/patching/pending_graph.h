@@ -4,7 +4,7 @@
 
 #pragma once
 
-#include "csrc/norm.h"
+#include "csrc/patching/pending.h"
 
 namespace mlx_norms {
 
@@ -48,9 +48,5 @@ class PendingGraph {
   // node of every step. A power of two, at most half full.
   std::vector<int> slots_;
 };
-
-inline bool is_pending(const array& a) {
-  return a.status() == array::Status::unscheduled && a.has_primitive();
-}
 
 } // namespace mlx_norms

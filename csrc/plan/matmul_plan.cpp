@@ -336,7 +336,7 @@ LaunchPlan plan_matmul(
     const mx::array& c,
     mx::Stream stream) {
   bool few = std::min(c.shape(-2), c.shape(-1)) <= kGemvRows;
-  if (c.size() > 0 && few && c.shape(-1) > kGemvRows) {
+  if (c.size() > 0 && c.ndim() > 2 && few && c.shape(-1) > kGemvRows) {
     // Many times a few rows are many, if their B is one.
     Factors f(a, b, c);
     f.take_rows(kAnyRows);

@@ -122,24 +122,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"{label}: {text}")
     print()
     failures = 0
-    for op, (name, dtype) in itertools.product(OPS, _DTYPES.items()):
-        problems = [p for length in _LENGTHS for p in check(op, name, dtype, length)]
-        print(f"{'FAIL' if problems else 'pass'}  {op.label}, {name}")
-        for problem in problems:
-            print(f"      {problem}")
-        failures += bool(problems)
-    for kernel, (name, dtype) in itertools.product(_PRODUCTS, _DTYPES.items()):
-        if mx.default_device() == mx.cpu:
-            continue  # which has them not
-        problems = check_products(kernel, name, dtype)
-        print(f"{'FAIL' if problems else 'pass'}  matmul by {kernel}, {name}")
-        for problem in problems:
-            print(f"      {problem}")
-        failures += bool(problems)
-    linear = itertools.product(("rms_norm_linear", "layer_norm_linear"), _STORED, _DTYPES)
-    for op, stored, name in () if mx.default_device() == mx.cpu else linear:
-        problems = check_projections(op, _STORED[stored], name)
-        print(f"{'FAIL' if problems else 'pass'}  {op}, weights of {stored}, {name}")
+    for label, problems in results():
+        print(f"{'FAIL' if problems else 'pass'}  {label}")
         for problem in problems:
             print(f"      {problem}")
         failures += bool(problems)
@@ -148,6 +132,20 @@ def run(args: argparse.Namespace) -> int:
         print(line)
     print(f"\n{failures} kernels failed, {time.perf_counter() - started:.0f} s")
     return 1 if failures else 0
+
+
+def results() -> Iterator[tuple[str, list[str]]]:
+    """Each kernel at each dtype, and what is wrong with it."""
+    for op, (name, dtype) in itertools.product(OPS, _DTYPES.items()):
+        problems = [p for length in _LENGTHS for p in check(op, name, dtype, length)]
+        yield f"{op.label}, {name}", problems
+    if mx.default_device() == mx.cpu:
+        return  # which has not the others
+    for kernel, (name, dtype) in itertools.product(_PRODUCTS, _DTYPES.items()):
+        yield f"matmul by {kernel}, {name}", check_products(kernel, name, dtype)
+    linear = ("rms_norm_linear", "layer_norm_linear")
+    for op, (stored, bits), name in itertools.product(linear, _STORED.items(), _DTYPES):
+        yield f"{op}, weights of {stored}, {name}", check_projections(op, bits, name)
 
 
 def check(op: Op, name: str, dtype: mx.Dtype, length: int) -> list[str]:

@@ -253,7 +253,7 @@ LANES = np.arange(32)
     "expression, want",
     [
         ("simd_sum(x)", lambda x: np.full(32, x.sum())),
-        ("simd_product(x % 3 + 1)", lambda x: np.full(32, np.prod(x % 3 + 1))),
+        ("simd_product(x % 3 + 1)", lambda x: np.full(32, np.prod(x % 3 + 1, dtype=np.int32))),
         ("simd_max(x)", lambda x: np.full(32, x.max())),
         ("simd_min(x)", lambda x: np.full(32, x.min())),
         ("simd_and(x | 1)", lambda x: np.full(32, np.bitwise_and.reduce(x | 1))),

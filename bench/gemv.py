@@ -38,6 +38,7 @@ STORED = ("lines", "columns")
 TARGET = 0.95  # of mx.matmul's speed
 CALLS = 32  # evaluated together
 COPY_BYTES = 1 << 30
+CACHES = 8  # of weights: a cache that is not strictly the last used keeps some of two
 
 COLUMNS = ["dtype", "outputs", "depth", "stored", "rows", "method", "us", "mlx_us", "mlx_over_ours"]
 COLUMNS += ["over_lower", "over_upper", "alone_us", "mlx_alone_us", "gbps", "of_copy"]
@@ -58,6 +59,9 @@ class Product:
     def weight_bytes(self) -> int:
         return self.outputs * self.depth * DTYPES[self.dtype].size
 
+    def sets(self) -> int:
+        return contestants.sets_needed(self.weight_bytes, caches=CACHES)
+
     def inputs(self) -> list[mx.array]:
         shape = (self.outputs, self.depth)
         shapes = (self.rows, self.depth), shape if self.stored == "lines" else shape[::-1]
@@ -65,7 +69,7 @@ class Product:
 
     def contestants(self, ours) -> dict[str, contestants.Calls]:
         """Ours and MLX's, of the same arrays in turn."""
-        sets = contestants.copies(self.inputs(), contestants.sets_needed(self.weight_bytes))
+        sets = contestants.copies(self.inputs(), self.sets())
         output = self.rows * self.outputs * DTYPES[self.dtype].size
 
         def of_weight(multiply):

@@ -17,6 +17,7 @@
 #include "csrc/ops.h"
 #include "csrc/patching/bindings.h"
 #include "csrc/plan/geometry.h"
+#include "csrc/plan/matmul_plan.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -71,6 +72,11 @@ NB_MODULE(_ext, m) {
       "backward"_a,
       "vectors"_a,
       "Forces the vectors a thread of CUDA kernels, for measurements; 0: none.");
+  m.def(
+      "set_tiles_anywhere",
+      &set_tiles_anywhere,
+      "anywhere"_a,
+      "Has gemv multiply by tiles where there are no matrix units, for tests.");
 
   m.def(
       "rms_norm",

@@ -76,6 +76,8 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
         note = f"matmul, {kernel}, {dtype}"
         yield f"{note}, stored", lambda: test_matmul.test_plain_and_transposed(kernel, dtype)
         yield f"{note}, batches", lambda: test_matmul.test_products_of_batches(kernel, dtype)
+        if kernel == "gemv" and dtype != F32:
+            yield f"{note}, tiles", lambda: tiles(dtype)
 
 
 def both_ways(norm, shape, dtype, weight_dtype=None):
@@ -87,6 +89,12 @@ def climb(rung, length):
     norm = Norm("layer_norm", kernel=rung.name)
     for dtype in rung.dtypes:
         check(norm, arguments(norm, (5, length), dtype))
+
+
+def tiles(dtype):
+    for stored in ("lines", "columns"):
+        for a, b in test_matmul.products_of_tiles(stored, dtype):
+            test_matmul.check("gemv", a, b, stored)
 
 
 def late(op):

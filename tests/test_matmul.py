@@ -10,6 +10,7 @@ import pytest
 import mlx_norms
 from bits import assert_same_bits
 from inputs import normal
+from mlx_norms import _ext
 from mlx_norms.ladders import SGEMM
 from oracle import Truth, exact
 
@@ -46,10 +47,23 @@ def rung(request, backend):
     return on_gpu(request.param, backend)
 
 
-@pytest.fixture(params=["simdgroup_blocked", "gemv", "auto"])
+@pytest.fixture(params=["simdgroup_blocked", "gemv", "gemv by tiles", "auto"])
 def kernel(request, backend):
     """Name of a kernel that takes all dtypes and strides."""
-    return on_gpu(request.param, backend)
+    if request.param == "gemv by tiles":
+        request.getfixturevalue("tiles")
+        if backend == "cuda":
+            pytest.skip("gemv is by tiles anyway")
+    return on_gpu(request.param.split()[0], backend)
+
+
+@pytest.fixture
+def tiles(backend):
+    """gemv of 16 bits multiplies tiles, matrix units or not."""
+    on_gpu("gemv", backend)
+    _ext.set_tiles_anywhere(True)
+    yield
+    _ext.set_tiles_anywhere(False)
 
 
 def random(shape, seed=0, dtype=mx.float32, **spread):
@@ -489,6 +503,71 @@ def test_transforms_of_all_dtypes(kernel, dtype):
             got = mx.vmap(product, in_axes=axes)(*given)
             np.testing.assert_allclose(exact(got), exact(expected), rtol=0.02, atol=0.02)
         assert_same_bits(mx.compile(product)(a, b), c)
+
+
+# M, N and K about the tiles' edges: of 16 lines or 64 columns, of 32 and 128 of the depth, and past
+# the 512 or 1024 that a group's SIMD-groups take at once.
+TILES = [
+    (1, 16, 8),
+    (2, 64, 32),
+    (3, 72, 128),
+    (4, 8, 136),
+    (5, 24, 1032),
+    (8, 136, 520),
+    (7, 8, 8),
+]
+
+
+def products_of_tiles(stored, dtype):
+    for m, n, k in TILES:
+        a, b = random((m, k), 0, dtype), random((k, n), 1, dtype)
+        b = b if stored == "columns" else mx.contiguous(b.T).T
+        wider = mx.contiguous(mx.pad(a, ((0, 0), (1, 2))))[:, 1:-2]
+        for left in (a, mx.contiguous(a.T).T, wider):
+            yield left, b
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:])
+@pytest.mark.parametrize("stored", ["lines", "columns"])
+def test_tiles(request, backend, tiles, stored, dtype):
+    for a, b in products_of_tiles(stored, dtype):
+        mx.eval(a, b)
+        c = mlx_norms.matmul(a, b, kernel="gemv")
+        if backend == "metal-sim":
+            (launch,) = request.getfixturevalue("launches")(c)
+            assert launch.kernel == f"gemv_{stored[:-1]}_tiles"
+            if stored == "columns" or b.shape[1] % 16 == 0:  # else some lines are read again
+                assert launch.result.bytes["w"][0] == b.nbytes
+        check_product(a, b, c, stored)
+    a, b = random((3, 24), 0, dtype), random((24, 41), 1, dtype)
+    check("gemv", a, mx.contiguous(b.T).T)  # lines past the last tile's
+    check("gemv", mx.contiguous(b.T), mx.contiguous(a.T))  # the other way about
+    check("gemv", random((2, 3, 24), 0, dtype), random((2, 24, 40), 1, dtype), "batch")
+
+
+@pytest.mark.parametrize("stored", ["lines", "columns"])
+def test_a_row_of_tiles_has_the_same_bits_among_others(tiles, stored):
+    a, b = random((8, 1096), 0, mx.bfloat16), random((1096, 40), 1, mx.bfloat16)
+    b = b if stored == "columns" else mx.contiguous(b.T).T
+    eight = mlx_norms.matmul(a, b, kernel="gemv")
+    for rows in range(1, 8):
+        assert_same_bits(mlx_norms.matmul(a[-rows:], b, kernel="gemv"), eight[-rows:])
+
+
+@pytest.mark.parametrize("stored", ["lines", "columns"])
+def test_nan_and_inf_stay_in_their_tile_row_and_column(tiles, stored):
+    a, b = (np.array(random(shape, seed)) for seed, shape in enumerate(((3, 72), (72, 40))))
+    clean = None
+    for bad in (False, True):
+        if bad:
+            a[1, 5], b[70, 33] = np.nan, np.inf
+        left, right = (mx.array(x).astype(mx.float16) for x in (a, b))
+        right = right if stored == "columns" else mx.contiguous(right.T).T
+        got = np.array(mlx_norms.matmul(left, right, kernel="gemv"))
+        clean = got if clean is None else clean
+    others = np.ix_([0, 2], np.arange(40) != 33)
+    assert np.isnan(got[1]).all() and np.isinf(got[[0, 2], 33]).all()
+    assert (got[others] == clean[others]).all()
 
 
 def test_many_groups_of_gemv(backend):

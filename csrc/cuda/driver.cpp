@@ -129,12 +129,14 @@ DeviceLimits limits_of(int device) {
   thread_local DeviceLimits limits;
   if (device != known) {
     int processors = attribute(kProcessors, device);
+    int capability = compute_capability(device);
     limits = {
         attribute(kSharedMemory, device) - kOwn,
         processors,
         kSimdsPerProcessor,
         32 * kSimdsPerProcessor * processors,
-        compute_capability(device) >= 90 ? kCluster : 1};
+        capability >= 90 ? kCluster : 1,
+        capability >= 80};
     known = device;
   }
   return limits;

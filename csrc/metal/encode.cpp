@@ -75,7 +75,8 @@ DeviceLimits device_limits(mx::Stream) {
       .cores = 256,
       .simds_per_core = 32,
       .few_threads = 0,
-      .cluster = 1};
+      .cluster = 1,
+      .matrix_units = false};
 }
 
 void encode(LaunchPlan plan) {

@@ -124,8 +124,9 @@ struct DeviceLimits {
   int slot_bytes; // that a launch may ask for
   int cores;
   int simds_per_core;
-  int few_threads; // a launch of so many takes as long as one of them
-  int cluster;     // threadgroups that may read each other's slots
+  int few_threads;   // a launch of so many takes as long as one of them
+  int cluster;       // threadgroups that may read each other's slots
+  bool matrix_units; // those of kernels/matmul/tiles.h
 
   // How many teams of so many SIMD-groups walk rows at once.
   int teams(int simds) const {

@@ -2,6 +2,7 @@
 
 #include "csrc/plan/matmul_plan.h"
 
+#include <atomic>
 #include <limits>
 
 #include "csrc/plan/batch_axes.h"
@@ -48,7 +49,8 @@ enum GemvBuffer {
   kOutColumn = 9,
   kXMatrix = 10,
   kWMatrix = 11,
-  kSplits = 12
+  kSplits = 12, // of gemv_lines
+  kXRows = 12   // of the tiles
 };
 
 bool fits(int64_t value) {
@@ -222,24 +224,19 @@ void add_blocked(Factors f, LaunchPlan& plan) {
   });
 }
 
-// How few SIMD-groups a launch is not to have, if there is enough to sum: what
-// keeps the memory of the largest GPU busy.
-constexpr int64_t kManySimds = 4096;
-constexpr int kLinesSimds = 8;    // of a group of gemv_lines
-constexpr int kColumnsSimds = 16; // of gemv_columns, at most
+constexpr int kLinesSimds = 8;    // SIMD-groups of gemv_lines and its tiles
+constexpr int kColumnsSimds = 16; // of gemv_columns and its tiles, at most
 
 // How many SIMD-groups share four lines.
-int line_splits(int64_t lines, int64_t depth) {
+int line_splits(int64_t depth) {
   int splits = 1;
-  while (splits < kLinesSimds &&
-         ceil_div<int64_t>(lines, 4) * splits < kManySimds &&
-         depth >= 1024 * splits) {
+  while (splits < kLinesSimds && depth >= 1024 * splits) {
     splits *= 2;
   }
   return splits;
 }
 
-// How many SIMD-groups share 32 columns.
+// How many SIMD-groups share columns.
 int column_simds(int64_t depth) {
   int simds = 1;
   while (simds < kColumnsSimds && depth >= 128 * simds) {
@@ -247,6 +244,8 @@ int column_simds(int64_t depth) {
   }
   return simds;
 }
+
+std::atomic<bool> tiles_anywhere = false;
 
 // `f` has C = A B with few rows of A, or the other way about: C^T = B^T A^T.
 void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
@@ -259,17 +258,23 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
       depth % 8 == 0 && (lines || outputs % 8 == 0) && f.aligned(w, of_w, 8);
   bool x_vectors =
       depth % 8 == 0 && x.column_stride == 1 && f.aligned(x, of_x, 8);
+  // It is w alone that decides: a row has the same bits among any others.
+  bool tiles = w_vectors && f.element_bytes() == 2 &&
+      (device_limits(plan.stream).matrix_units || tiles_anywhere);
   auto inner = f.take_inner_axis();
-  int splits = line_splits(outputs, depth);
-  int64_t width = lines ? 4 * kLinesSimds / splits : 32;
+  int splits = tiles ? 1 : line_splits(depth);
+  int64_t width = tiles ? (lines ? 16 : 64)
+      : lines           ? 4 * kLinesSimds / splits
+                        : 32;
   auto groups = checked(inner.size * ceil_div(outputs, width));
+  KernelName kernel = tiles
+      ? KernelName{lines ? "gemv_line_tiles" : "gemv_column_tiles"}
+      : KernelName{lines ? "gemv_lines" : "gemv_columns", checked(rows)};
   const auto& x_array = bound(*x.array, depth, plan);
   const auto& w_array = bound(*w.array, depth, plan);
   for_each_matrix(f.axes, [&](const auto& first) {
-    auto& launch =
-        plan.launch({lines ? "gemv_lines" : "gemv_columns", checked(rows)});
+    auto& launch = plan.launch(kernel);
     launch.constant(kType, float_type(f.c.dtype()));
-    launch.constant(kWVectors, w_vectors);
     launch.constant(kXVectors, x_vectors);
     launch.input(kX, x_array, first[of_x] * f.element_bytes());
     launch.input(kW, w_array, first[of_w] * f.element_bytes());
@@ -283,11 +288,13 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
     launch.scalar(kOutColumn, checked(other_way ? rows : 1));
     launch.scalar(kXMatrix, checked(inner.strides[of_x]));
     launch.scalar(kWMatrix, checked(inner.strides[of_w]));
-    if (lines) {
-      launch.scalar(kSplits, splits);
-    }
-    if (lines && rows <= 2 && f.element_bytes() == 2) {
-      launch.threads_per_core = 1024; // their sums leave registers enough
+    if (tiles) {
+      launch.scalar(kXRows, checked(rows));
+    } else {
+      launch.constant(kWVectors, w_vectors);
+      if (lines) {
+        launch.scalar(kSplits, splits);
+      }
     }
     launch.groups[0] = groups;
     launch.group[0] = 32 * (lines ? kLinesSimds : column_simds(depth));
@@ -310,6 +317,10 @@ LaunchPlan plan_blocked(
     add_blocked(std::move(f), plan);
   }
   return plan;
+}
+
+void set_tiles_anywhere(bool anywhere) {
+  tiles_anywhere = anywhere;
 }
 
 LaunchPlan plan_gemv(

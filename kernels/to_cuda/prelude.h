@@ -413,6 +413,31 @@ __forceinline__ void simdgroup_multiply_accumulate(
   d = sum;
 }
 
+// sums += a b of 16x16 and 16x8 values of 16 bits, halves or bfloats, by matrix
+// units, which round sums of 16 products and more towards zero.
+// kernels/matmul/tiles.h has the layout.
+#if __CUDA_ARCH__ >= 800
+__forceinline__ void
+matrix_multiply(uint4 a, uint2 b, bool halves, float* sums) {
+#define MMA(type)                                                       \
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type            \
+      ".f32 "                                                           \
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])      \
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y))
+  if (halves) {
+    MMA("f16");
+  } else {
+    MMA("bf16");
+  }
+#undef MMA
+}
+#else // plans take other kernels
+__forceinline__ void matrix_multiply(uint4, uint2, bool, float*) {
+  __trap();
+}
+#endif
+
 using ::fabs;
 using ::fma;
 using ::max;

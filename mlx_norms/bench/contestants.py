@@ -24,11 +24,11 @@ TORCH_CACHE = 16 << 30
 _PLUG = 8192  # rows and columns of a matrix product that keeps a device busy for a while
 
 
-def sets_needed(input_bytes: int, hot: bool = False) -> int:
-    """Sets of inputs that together are twice the cache, or as many as are sensible; hot: one."""
+def sets_needed(input_bytes: int, hot: bool = False, caches: int = 2) -> int:
+    """Sets of inputs that together are so many caches, or as many as are sensible; hot: one."""
     if hot:
         return 1
-    return max(1, min(MOST_SETS, -(-2 * machine.cache_bytes() // max(1, input_bytes))))
+    return max(1, min(MOST_SETS, -(-caches * machine.cache_bytes() // max(1, input_bytes))))
 
 
 def regime(input_bytes: int, hot: bool = False) -> str:

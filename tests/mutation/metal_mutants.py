@@ -30,6 +30,8 @@ PLAN_LINEAR = "csrc/plan/linear_plan.cpp"
 BLOCKED = "kernels/matmul/blocked.h"
 GEMV_LINES = "kernels/matmul/gemv_lines.metal"
 GEMV_COLUMNS = "kernels/matmul/gemv_columns.metal"
+LINE_TILES = "kernels/matmul/gemv_line_tiles.metal"
+COLUMN_TILES = "kernels/matmul/gemv_column_tiles.metal"
 PLAN_ROWS = "csrc/plan/rows.cpp"
 PLAN_NORM = "csrc/plan/norm_plan.cpp"
 PLAN_BATCH = "csrc/plan/batch_axes.cpp"
@@ -711,6 +713,27 @@ METAL_MUTANTS = [
         "  threadgroup_barrier(mem_flags::mem_threadgroup);\n",
         "",
         "test_matmul.py::test_plain_and_transposed[gemv-metal-sim-dtype0]",
+    ),
+    Mutant(
+        "lines are read before they are all staged",
+        LINE_TILES,
+        "    simdgroup_barrier(mem_flags::mem_threadgroup);\n    for (int n = 0",
+        "    for (int n = 0",
+        "test_matmul.py::test_tiles[metal-sim-lines-dtype0]",
+    ),
+    Mutant(
+        "the upper half of a tile is the lower one",
+        LINE_TILES,
+        "tile_slot(row + 8,",
+        "tile_slot(row,",
+        "test_matmul.py::test_tiles[metal-sim-lines-dtype0]",
+    ),
+    Mutant(
+        "a tile has the same rows of columns twice",
+        COLUMN_TILES,
+        "high_halves(words[i + 2][q], words[i + 3][q])",
+        "high_halves(words[i][q], words[i + 1][q])",
+        "test_matmul.py::test_tiles[metal-sim-columns-dtype0]",
     ),
     Mutant(
         "batches of any strides are more rows",

@@ -1,0 +1,95 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// gemv_lines of 16 bits where there are matrix units: a threadgroup sums the
+// products of 16 lines with up to 8 rows. Its SIMD-groups share the depth. Each
+// reads 128 elements of every line, as they adjoin, and hands them by way of
+// threadgroup memory to the lanes that multiply them.
+
+#include "kernels/matmul/tiles.h"
+
+// Where a line's eight elements are kept: no two of the eight lanes that read
+// or write at once meet in a bank.
+inline uint tile_slot(uint line, uint chunk) {
+  return line * 16 + (chunk ^ (line % 2 * 4));
+}
+
+[[kernel, max_total_threads_per_threadgroup(256)]] void gemv_line_tiles(
+    device const uchar* x [[buffer(0)]],
+    device const uchar* w [[buffer(1)]],
+    device uchar* c [[buffer(2)]],
+    constant const uint& lines [[buffer(3)]],
+    constant const uint& depth [[buffer(4)]],
+    constant const int& x_row [[buffer(5)]], // elements from each to the next
+    constant const int& x_step [[buffer(6)]],
+    constant const int& w_line [[buffer(7)]],
+    constant const uint& c_row [[buffer(8)]],
+    constant const uint& c_column [[buffer(9)]],
+    constant const int& x_matrix [[buffer(10)]],
+    constant const int& w_matrix [[buffer(11)]],
+    constant const uint& rows [[buffer(12)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint simd [[simdgroup_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup uint4 staged[8][256];
+  uint blocks = (lines + 15) / 16;
+  ulong matrix = group / blocks;
+  uint first = group % blocks * 16;
+  uint row = lane / 4, pair = lane % 4;
+  x = matmul_at(x, long(matrix) * x_matrix + long(min(row, rows - 1)) * x_row);
+  c += matrix * rows * lines * size_of(matmul_type);
+
+  // Loads are of two lines each, multiplications of all.
+  uint odd = lane / 16, chunk = lane % 16;
+  device const uchar* of_w[8];
+  for (int i = 0; i < 8; ++i) {
+    uint line = min(first + 2 * uint(i) + odd, lines - 1);
+    long at = long(matrix) * w_matrix + long(line) * w_line + long(chunk) * 8;
+    of_w[i] = matmul_at(w, at);
+  }
+  float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  for (uint k = simd * 128; k < depth; k += 1024) {
+    uint4 bits[8];
+    for (int i = 0; i < 8; ++i) {
+      bits[i] = uint4(0, 0, 0, 0);
+      if (k + chunk * 8 < depth) {
+        bits[i] = *(device const uint4*)matmul_at(of_w[i], k);
+      }
+    }
+    uint4 of_x[4];
+    for (int n = 0; n < 4; ++n) {
+      uint at = k + uint(n) * 32 + pair * 8;
+      of_x[n] = row_vector(x, x_step, at, depth, row < rows);
+    }
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    for (int i = 0; i < 8; ++i) {
+      staged[simd][tile_slot(2 * uint(i) + odd, chunk)] = bits[i];
+    }
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    for (int n = 0; n < 4; ++n) {
+      uint4 low = staged[simd][tile_slot(row, uint(n) * 4 + pair)];
+      uint4 high = staged[simd][tile_slot(row + 8, uint(n) * 4 + pair)];
+      multiply_tile(
+          uint4(low.x, high.x, low.y, high.y), of_x[n].xy, sums, lane);
+      multiply_tile(
+          uint4(low.z, high.z, low.w, high.w), of_x[n].zw, sums, lane);
+    }
+  }
+
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+  staged[simd][lane] = as_type<uint4>(take(sums));
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (simd == 0) {
+    float4 total = as_type<float4>(staged[0][lane]);
+    for (int s = 1; s < 8; ++s) {
+      total += as_type<float4>(staged[s][lane]);
+    }
+    put(sums, total);
+    for (uint i = 0; i < 4; ++i) {
+      uint line = first + row + i / 2 * 8, r = pair * 2 + i % 2;
+      if (line < lines && r < rows) {
+        ulong at = ulong(r) * c_row + ulong(line) * c_column;
+        store(c + at * size_of(matmul_type), matmul_type, sums[i]);
+      }
+    }
+  }
+}

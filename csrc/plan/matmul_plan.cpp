@@ -237,9 +237,9 @@ int line_splits(int64_t depth) {
 }
 
 // How many SIMD-groups share columns.
-int column_simds(int64_t depth) {
+int column_simds(int64_t depth, int most = kColumnsSimds) {
   int simds = 1;
-  while (simds < kColumnsSimds && depth >= 128 * simds) {
+  while (simds < most && depth >= 128 * simds) {
     simds *= 2;
   }
   return simds;
@@ -267,6 +267,12 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
       : lines           ? 4 * kLinesSimds / splits
                         : 32;
   auto groups = checked(inner.size * ceil_div(outputs, width));
+  // Half as many leave room for more groups at once, if there are as many.
+  constexpr int64_t kManyGroups = 128;
+  bool many = tiles && ceil_div(outputs, width) >= kManyGroups;
+  int simds = lines
+      ? kLinesSimds
+      : column_simds(depth, many ? kColumnsSimds / 2 : kColumnsSimds);
   KernelName kernel = tiles
       ? KernelName{lines ? "gemv_line_tiles" : "gemv_column_tiles"}
       : KernelName{lines ? "gemv_lines" : "gemv_columns", checked(rows)};
@@ -290,6 +296,7 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
     launch.scalar(kWMatrix, checked(inner.strides[of_w]));
     if (tiles) {
       launch.scalar(kXRows, checked(rows));
+      launch.threads_per_core = 768;
     } else {
       launch.constant(kWVectors, w_vectors);
       if (lines) {
@@ -297,7 +304,7 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
       }
     }
     launch.groups[0] = groups;
-    launch.group[0] = 32 * (lines ? kLinesSimds : column_simds(depth));
+    launch.group[0] = 32 * simds;
   });
 }
 

@@ -34,12 +34,15 @@ inline uint high_halves(uint a, uint b) {
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float4 partial[16][4][32];
   uint blocks = (columns + 63) / 64;
-  ulong matrix = group / blocks;
+  uint matrix = matrix_of(group, blocks);
   uint row = lane / 4, pair = lane % 4;
-  uint first = group % blocks * 64 + row * 8; // of this lane's columns
+  uint first =
+      (group - matrix * blocks) * 64 + row * 8; // of this lane's columns
   x = matmul_at(x, long(matrix) * x_matrix + long(min(row, rows - 1)) * x_row);
-  w = matmul_at(w, long(matrix) * w_matrix + long(first));
-  c += matrix * rows * columns * size_of(matmul_type);
+  long of_row = long(simd * 32 + pair * 8) * w_row;
+  w = matmul_at(w, long(matrix) * w_matrix + of_row + first);
+  long next_row = long(w_row) * size_of(matmul_type);
+  c += ulong(matrix) * rows * columns * size_of(matmul_type);
   float sums[16]; // of columns 2q and 2q + 1: those from 4q on
   for (int i = 0; i < 16; ++i) {
     sums[i] = 0.0f;
@@ -47,17 +50,20 @@ inline uint high_halves(uint a, uint b) {
   for (uint from = simd * 32; from < depth; from += simds * 32) {
     uint k = from + pair * 8;
     bool there = k < depth && first < columns;
+    device const uchar* from_row = w;
     uint words[8][4];
     for (int i = 0; i < 8; ++i) {
       uint4 v = uint4(0, 0, 0, 0);
       if (there) {
-        v = *(device const uint4*)matmul_at(w, long(k + uint(i)) * w_row);
+        v = *(device const uint4*)from_row;
       }
+      from_row += next_row;
       words[i][0] = v.x;
       words[i][1] = v.y;
       words[i][2] = v.z;
       words[i][3] = v.w;
     }
+    w += next_row * (32 * simds);
     uint4 of_x = row_vector(x, x_step, k, depth, row < rows);
     for (int q = 0; q < 4; ++q) {
       for (int i = 0; i < 8; i += 4) {

@@ -32,28 +32,31 @@ inline uint tile_slot(uint line, uint chunk) {
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup uint4 staged[8][256];
   uint blocks = (lines + 15) / 16;
-  ulong matrix = group / blocks;
-  uint first = group % blocks * 16;
+  uint matrix = matrix_of(group, blocks);
+  uint first = (group - matrix * blocks) * 16;
   uint row = lane / 4, pair = lane % 4;
   x = matmul_at(x, long(matrix) * x_matrix + long(min(row, rows - 1)) * x_row);
-  c += matrix * rows * lines * size_of(matmul_type);
+  c += ulong(matrix) * rows * lines * size_of(matmul_type);
 
   // Loads are of two lines each, multiplications of all.
   uint odd = lane / 16, chunk = lane % 16;
-  device const uchar* of_w[8];
-  for (int i = 0; i < 8; ++i) {
-    uint line = min(first + 2 * uint(i) + odd, lines - 1);
-    long at = long(matrix) * w_matrix + long(line) * w_line + long(chunk) * 8;
-    of_w[i] = matmul_at(w, at);
-  }
+  long of_first = long(matrix) * w_matrix + long(first + odd) * w_line;
+  w = matmul_at(w, of_first + long(chunk) * 8);
+  int left = int(lines) - int(first + odd);
+  long two_lines = long(w_line) * (2 * size_of(matmul_type));
+  // Of two tiles at once: a sum waits for the one before it.
   float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  float others[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   for (uint k = simd * 128; k < depth; k += 1024) {
+    bool there = k + chunk * 8 < depth;
+    device const uchar* from = matmul_at(w, k);
     uint4 bits[8];
     for (int i = 0; i < 8; ++i) {
       bits[i] = uint4(0, 0, 0, 0);
-      if (k + chunk * 8 < depth) {
-        bits[i] = *(device const uint4*)matmul_at(of_w[i], k);
+      if (there && 2 * i < left) {
+        bits[i] = *(device const uint4*)from;
       }
+      from += two_lines;
     }
     uint4 of_x[4];
     for (int n = 0; n < 4; ++n) {
@@ -71,12 +74,14 @@ inline uint tile_slot(uint line, uint chunk) {
       multiply_tile(
           uint4(low.x, high.x, low.y, high.y), of_x[n].xy, sums, lane);
       multiply_tile(
-          uint4(low.z, high.z, low.w, high.w), of_x[n].zw, sums, lane);
+          uint4(low.z, high.z, low.w, high.w), of_x[n].zw, others, lane);
     }
   }
 
   simdgroup_barrier(mem_flags::mem_threadgroup);
-  staged[simd][lane] = as_type<uint4>(take(sums));
+  float4 both = take(sums);
+  both += take(others);
+  staged[simd][lane] = as_type<uint4>(both);
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (simd == 0) {
     float4 total = as_type<float4>(staged[0][lane]);

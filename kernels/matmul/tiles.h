@@ -44,15 +44,15 @@ inline void multiply_tile(uint4 a, uint2 b, thread float* sums, uint lane) {
 #endif
 }
 
+// Which matrix a group is of. Most launches have one, and need not divide.
+inline uint matrix_of(uint group, uint blocks) {
+  return group < blocks ? 0 : group / blocks;
+}
+
 // Eight elements of a row of x from element `at` on, or zeros.
-inline uint4 row_vector(
-    device const uchar* x,
-    int x_step,
-    uint at,
-    uint depth,
-    bool there) {
+inline uint4
+row_vector(device const uchar* x, int x_step, uint at, uint depth, bool there) {
   uint left = there ? elements_left(at, depth) : 0;
-  return eight_bits(
-             matmul_at(x, long(at) * x_step), x_vectors, x_step, left)
-      .low;
+  long step = x_vectors ? 1 : x_step;
+  return eight_bits(matmul_at(x, long(at) * step), x_vectors, x_step, left).low;
 }

@@ -35,7 +35,7 @@ KERNELS = (
     *("layer_norm_welford", "layer_norm_regtiled"),
     *("sgemm_naive", "sgemm_square_tiles", "sgemm_tile_threads", "sgemm_tile_simdgroup"),
     *("simdgroup_blocked", "gemv_lines", "gemv_columns"),
-    *("gemv_line_tiles", "gemv_few_lines_tiles", "gemv_column_tiles"),
+    *("gemv_line_tiles", "gemv_column_tiles"),
 )
 # As in "at norm<(int)8, (int)4>(...)+0x120", or in the symbol _Z4normILi8ELi4EE...
 NAMES = re.compile(

@@ -88,6 +88,13 @@ inline uint tile_slot(uint line, uint chunk) {
     for (int s = 1; s < 8; ++s) {
       total += as_type<float4>(staged[s][lane]);
     }
-    write_line_tile(c, total, first, lines, rows, c_row, c_column, lane);
+    put(sums, total);
+    for (uint i = 0; i < 4; ++i) {
+      uint line = first + row + i / 2 * 8, r = pair * 2 + i % 2;
+      if (line < lines && r < rows) {
+        ulong at = ulong(r) * c_row + ulong(line) * c_column;
+        store(c + at * size_of(matmul_type), matmul_type, sums[i]);
+      }
+    }
   }
 }

@@ -56,23 +56,3 @@ row_vector(device const uchar* x, int x_step, uint at, uint depth, bool there) {
   long step = x_vectors ? 1 : x_step;
   return eight_bits(matmul_at(x, long(at) * step), x_vectors, x_step, left).low;
 }
-
-// A lane's sums of a tile of lines, the first of which is line `first`.
-inline void write_line_tile(
-    device uchar* c,
-    float4 total,
-    uint first,
-    uint lines,
-    uint rows,
-    uint c_row,
-    uint c_column,
-    uint lane) {
-  float sums[4] = {total.x, total.y, total.z, total.w};
-  for (uint i = 0; i < 4; ++i) {
-    uint line = first + lane / 4 + i / 2 * 8, row = lane % 4 * 2 + i % 2;
-    if (line < lines && row < rows) {
-      ulong at = ulong(row) * c_row + ulong(line) * c_column;
-      store(c + at * size_of(matmul_type), matmul_type, sums[i]);
-    }
-  }
-}

@@ -31,7 +31,6 @@ BLOCKED = "kernels/matmul/blocked.h"
 GEMV_LINES = "kernels/matmul/gemv_lines.metal"
 GEMV_COLUMNS = "kernels/matmul/gemv_columns.metal"
 LINE_TILES = "kernels/matmul/gemv_line_tiles.metal"
-FEW_LINES_TILES = "kernels/matmul/gemv_few_lines_tiles.metal"
 COLUMN_TILES = "kernels/matmul/gemv_column_tiles.metal"
 PLAN_ROWS = "csrc/plan/rows.cpp"
 PLAN_NORM = "csrc/plan/norm_plan.cpp"
@@ -727,13 +726,6 @@ METAL_MUTANTS = [
         LINE_TILES,
         "tile_slot(row + 8,",
         "tile_slot(row,",
-        "test_matmul.py::test_tiles[metal-sim-lines-dtype0]",
-    ),
-    Mutant(
-        "a tile reads the lines after its last",
-        FEW_LINES_TILES,
-        "high_there = first + row + 8 < lines",
-        "high_there = true",
         "test_matmul.py::test_tiles[metal-sim-lines-dtype0]",
     ),
     Mutant(

@@ -506,16 +506,9 @@ def test_transforms_of_all_dtypes(kernel, dtype):
 
 
 # M, N and K about the tiles' edges: of 16 lines or 64 columns, of 32 and 128 of the depth, and past
-# the 512 or 1024 that a group's SIMD-groups take at once.
-TILES = [
-    (1, 16, 8),
-    (2, 64, 32),
-    (3, 72, 128),
-    (4, 8, 136),
-    (5, 24, 1032),
-    (8, 136, 520),
-    (7, 8, 8),
-]
+# what a group's SIMD-groups take at once. Many columns have fewer of them.
+TILES = [(1, 16, 8), (2, 64, 32), (3, 72, 128), (4, 8, 136), (5, 24, 2056), (8, 136, 520)]
+TILES += [(7, 8, 8), (2, 40, 1032), (1, 8136, 264)]
 
 
 def products_of_tiles(stored, dtype):
@@ -523,7 +516,7 @@ def products_of_tiles(stored, dtype):
         a, b = random((m, k), 0, dtype), random((k, n), 1, dtype)
         b = b if stored == "columns" else mx.contiguous(b.T).T
         wider = mx.contiguous(mx.pad(a, ((0, 0), (1, 2))))[:, 1:-2]
-        for left in (a, mx.contiguous(a.T).T, wider):
+        for left in (a, mx.contiguous(a.T).T, wider) if n < 8000 else (a,):
             yield left, b
 
 
@@ -536,8 +529,7 @@ def test_tiles(request, backend, tiles, stored, dtype):
         if backend == "metal-sim":
             (launch,) = request.getfixturevalue("launches")(c)
             assert launch.kernel == f"gemv_{stored[:-1]}_tiles"
-            if stored == "columns" or b.shape[1] % 16 == 0:  # else some lines are read again
-                assert launch.result.bytes["w"][0] == b.nbytes
+            assert launch.result.bytes["w"][0] == b.nbytes
         check_product(a, b, c, stored)
     a, b = random((3, 24), 0, dtype), random((24, 41), 1, dtype)
     check("gemv", a, mx.contiguous(b.T).T)  # lines past the last tile's

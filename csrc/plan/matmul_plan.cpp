@@ -224,25 +224,43 @@ void add_blocked(Factors f, LaunchPlan& plan) {
   });
 }
 
-constexpr int kLinesSimds = 8;    // SIMD-groups of gemv_lines and its tiles
-constexpr int kColumnsSimds = 16; // of gemv_columns and its tiles, at most
+// How the groups of a gemv share the work. It follows from the shape of w
+// alone.
+struct GemvGroups {
+  KernelName kernel;
+  int64_t outputs; // of a group
+  int simds;
+  int splits = 1; // SIMD-groups that share lines, of gemv_lines
+  uint32_t threads_per_core = 512;
+};
 
-// How many SIMD-groups share four lines.
-int line_splits(int64_t depth) {
-  int splits = 1;
-  while (splits < kLinesSimds && depth >= 1024 * splits) {
-    splits *= 2;
-  }
-  return splits;
-}
-
-// How many SIMD-groups share columns.
-int column_simds(int64_t depth, int most = kColumnsSimds) {
+// How many SIMD-groups share the depth, so many of it each at least.
+int depth_simds(int64_t depth, int each, int most) {
   int simds = 1;
-  while (simds < most && depth >= 128 * simds) {
+  while (simds < most && depth >= int64_t{each} * simds) {
     simds *= 2;
   }
   return simds;
+}
+
+GemvGroups gemv_groups(bool lines, int rows, int64_t depth) {
+  if (lines) {
+    constexpr int kSimds = 8;
+    int splits = depth_simds(depth, 1024, kSimds);
+    return {{"gemv_lines", rows}, 4 * kSimds / splits, kSimds, splits};
+  }
+  return {{"gemv_columns", rows}, 32, depth_simds(depth, 128, 16)};
+}
+
+GemvGroups tile_groups(bool lines, int64_t outputs, int64_t depth) {
+  constexpr uint32_t kThreadsPerCore = 768; // what their registers allow
+  if (lines) {
+    return {{"gemv_line_tiles"}, 16, 8, 1, kThreadsPerCore};
+  }
+  // Many groups have fewer SIMD-groups each, so that more of them run at once.
+  bool many = ceil_div<int64_t>(outputs, 64) >= 128;
+  int simds = depth_simds(depth, 128, many ? 8 : 16);
+  return {{"gemv_column_tiles"}, 64, simds, 1, kThreadsPerCore};
 }
 
 std::atomic<bool> tiles_anywhere = false;
@@ -262,24 +280,13 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
   bool tiles = w_vectors && f.element_bytes() == 2 &&
       (device_limits(plan.stream).matrix_units || tiles_anywhere);
   auto inner = f.take_inner_axis();
-  int splits = tiles ? 1 : line_splits(depth);
-  int64_t width = tiles ? (lines ? 16 : 64)
-      : lines           ? 4 * kLinesSimds / splits
-                        : 32;
-  auto groups = checked(inner.size * ceil_div(outputs, width));
-  // Half as many leave room for more groups at once, if there are as many.
-  constexpr int64_t kManyGroups = 128;
-  bool many = tiles && ceil_div(outputs, width) >= kManyGroups;
-  int simds = lines
-      ? kLinesSimds
-      : column_simds(depth, many ? kColumnsSimds / 2 : kColumnsSimds);
-  KernelName kernel = tiles
-      ? KernelName{lines ? "gemv_line_tiles" : "gemv_column_tiles"}
-      : KernelName{lines ? "gemv_lines" : "gemv_columns", checked(rows)};
+  auto by = tiles ? tile_groups(lines, outputs, depth)
+                  : gemv_groups(lines, checked(rows), depth);
+  auto groups = checked(inner.size * ceil_div(outputs, by.outputs));
   const auto& x_array = bound(*x.array, depth, plan);
   const auto& w_array = bound(*w.array, depth, plan);
   for_each_matrix(f.axes, [&](const auto& first) {
-    auto& launch = plan.launch(kernel);
+    auto& launch = plan.launch(by.kernel);
     launch.constant(kType, float_type(f.c.dtype()));
     launch.constant(kXVectors, x_vectors);
     launch.input(kX, x_array, first[of_x] * f.element_bytes());
@@ -296,15 +303,15 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
     launch.scalar(kWMatrix, checked(inner.strides[of_w]));
     if (tiles) {
       launch.scalar(kXRows, checked(rows));
-      launch.threads_per_core = 768;
     } else {
       launch.constant(kWVectors, w_vectors);
       if (lines) {
-        launch.scalar(kSplits, splits);
+        launch.scalar(kSplits, by.splits);
       }
     }
     launch.groups[0] = groups;
-    launch.group[0] = 32 * simds;
+    launch.group[0] = 32 * by.simds;
+    launch.threads_per_core = by.threads_per_core;
   });
 }
 

@@ -38,7 +38,7 @@ STORED = ("lines", "columns")
 TARGET = 0.95  # of mx.matmul's speed
 CALLS = 32  # evaluated together
 COPY_BYTES = 1 << 30
-CACHES = 8  # of weights: a cache that is not strictly the last used keeps some of two
+CACHES = 8  # whose worth of weights is taken in turn: of two, some stays in the cache
 
 COLUMNS = ["dtype", "outputs", "depth", "stored", "rows", "method", "us", "mlx_us", "mlx_over_ours"]
 COLUMNS += ["over_lower", "over_upper", "alone_us", "mlx_alone_us", "gbps", "of_copy"]

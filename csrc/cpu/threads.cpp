@@ -13,15 +13,19 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include "csrc/cpu/cores.h"
 #include "csrc/vendor/BS_thread_pool.hpp"
 
 namespace mlx_norms::cpu {
@@ -47,31 +51,31 @@ int choose_count() {
   return count;
 }
 
-using Pool = BS::light_thread_pool;
-
-std::atomic<Pool*> current_pool{nullptr};
-
-// Never destroyed: streams of MLX's may outlive this library's statics. A
-// child of fork has none of its parent's threads, and makes its own.
-Pool& pool() {
-  static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { current_pool.store(nullptr); });
-  (void)registered;
-  auto* found = current_pool.load();
-  if (!found) {
-    auto made = std::make_unique<Pool>(thread_count() - 1);
-    if (current_pool.compare_exchange_strong(found, made.get())) {
-      found = made.release();
-    }
+// Waking a thread takes as long as a small norm does. So those that have
+// nothing to do look for a while whether that changes, and let others run.
+template <typename F>
+void stay_awake(F until) {
+  using Clock = std::chrono::steady_clock;
+  auto end = Clock::now() + std::chrono::microseconds(100);
+  while (!until() && Clock::now() < end) {
+    std::this_thread::yield();
   }
-  return *found;
 }
 
 // What the threads that work on one parallel_for share; one that comes late
 // finds it done.
 class Calls {
  public:
-  Calls(int n, const std::function<void(int)>& f) : f_(f), n_(n), left_(n) {}
+  Calls(int n, const std::function<void(int)>& f)
+      : f_(f),
+        n_(n),
+        left_(n),
+        core_(this_core()) {}
+
+  // The core of the thread that made the calls.
+  int core() const {
+    return core_;
+  }
 
   void take() {
     for (int i; (i = next_.fetch_add(1)) < n_;) {
@@ -89,6 +93,7 @@ class Calls {
   }
 
   void wait() {
+    stay_awake([this] { return left_.load() == 0; });
     for (int left; (left = left_.load()) > 0;) {
       left_.wait(left);
     }
@@ -103,9 +108,80 @@ class Calls {
   int n_;
   std::atomic<int> next_{0};
   std::atomic<int> left_;
+  int core_;
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
 };
+
+// The threads that help, of which the pool wakes those that sleep.
+class Helpers {
+ public:
+  explicit Helpers(int count) : pool_(count) {}
+
+  void ask(int count, const std::shared_ptr<Calls>& calls) {
+    std::lock_guard lock(mutex_);
+    for (; count > 0 && idle_ > 0; --count, --idle_) {
+      offers_.push_back(calls);
+      n_offers_ = offers_.size();
+    }
+    for (; count > 0; --count) {
+      pool_.detach_task([this, calls]() mutable { help(std::move(calls)); });
+    }
+  }
+
+ private:
+  void help(std::shared_ptr<Calls> calls) {
+    while (calls) {
+      leave_core(calls->core());
+      calls->take();
+      calls = next();
+    }
+  }
+
+  std::shared_ptr<Calls> next() {
+    {
+      std::lock_guard lock(mutex_);
+      if (pool_.get_tasks_queued() > 0) {
+        return nullptr;
+      }
+      ++idle_;
+    }
+    stay_awake([this] { return n_offers_.load() > 0; });
+    std::lock_guard lock(mutex_);
+    if (offers_.empty()) {
+      --idle_;
+      return nullptr;
+    }
+    auto calls = std::move(offers_.back());
+    offers_.pop_back();
+    n_offers_ = offers_.size();
+    return calls;
+  }
+
+  BS::light_thread_pool pool_;
+  std::mutex mutex_;
+  int idle_ = 0; // awake, and not yet offered anything
+  std::vector<std::shared_ptr<Calls>> offers_; // to as many that are awake
+  std::atomic<size_t> n_offers_{0};
+};
+
+std::atomic<Helpers*> current_helpers{nullptr};
+
+// Never destroyed: streams of MLX's may outlive this library's statics. A
+// child of fork has none of its parent's threads, and makes its own.
+Helpers& helpers() {
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { current_helpers.store(nullptr); });
+  (void)registered;
+  auto* found = current_helpers.load();
+  if (!found) {
+    auto made = std::make_unique<Helpers>(thread_count() - 1);
+    if (current_helpers.compare_exchange_strong(found, made.get())) {
+      found = made.release();
+    }
+  }
+  return *found;
+}
 
 } // namespace
 
@@ -115,8 +191,8 @@ int thread_count() {
 }
 
 void parallel_for(int n, const std::function<void(int)>& f) {
-  int helpers = std::min(thread_count(), n) - 1;
-  if (helpers < 1) {
+  int wanted = std::min(thread_count(), n) - 1;
+  if (wanted < 1) {
     for (int i = 0; i < n; ++i) {
       f(i);
     }
@@ -124,12 +200,11 @@ void parallel_for(int n, const std::function<void(int)>& f) {
   }
   auto calls = std::make_shared<Calls>(n, f);
   try {
-    for (int i = 0; i < helpers; ++i) {
-      pool().detach_task([calls] { calls->take(); });
-    }
+    helpers().ask(wanted, calls);
   } catch (const std::exception&) {
     // Without them, or with fewer, it only takes longer.
   }
+  std::this_thread::yield(); // to one on this core, so that it leaves
   calls->take();
   calls->wait();
 }

@@ -280,7 +280,7 @@ MUTANTS = [
     Mutant(
         "threads of the parent after a fork",
         THREADS,
-        "[] { current_pool.store(nullptr); }",
+        "[] { current_helpers.store(nullptr); }",
         "[] {}",
         "test_threads.py::test_child_of_fork_has_threads_of_its_own",
     ),

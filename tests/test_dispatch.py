@@ -9,7 +9,7 @@ import pytest
 
 from mlx_norms import _ext
 
-LEVELS = ("baseline", "avx2", "avx512")
+LEVELS = ("baseline", "avx2", "avx512", "avx512bf16")
 
 # Prints the level in use and a hash of the bits of many values and gradients.
 SCRIPT = """
@@ -33,7 +33,7 @@ for op, x, weight in itertools.product(OPS, DTYPES, DTYPES):
             digest.update(bits(a).tobytes())
 for op, dtype in itertools.product(OPS, DTYPES):
     norm = Norm(op)
-    for special in (float("inf"), float("nan"), 6e4, 1e-7, 65519.0, 0.0):
+    for special in (float("inf"), float("nan"), 6e4, 1e-7, 1e-39, 65519.0, 0.0):
         arrays = arguments(norm, (2, 33), dtype)
         arrays["x"][0, 5] = special
         for a in norm(arrays):

@@ -14,10 +14,12 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 KERNELS = "csrc/cpu/norm_kernels.cpp"
 SOURCES = ("tests/tsan/norms_on_threads.cpp", "csrc/cpu/threads.cpp", "csrc/cpu/isa.cpp")
+AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 LEVELS = {
     "baseline": [],
     "avx2": ["-mavx2", "-mf16c"],
-    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"],
+    "avx512": AVX512,
+    "avx512bf16": [*AVX512, "-mavx512bf16"],
 }
 THREADS = ("2", "3", "16")
 

@@ -15,6 +15,7 @@ extern const Kernels kernels_baseline;
 #if defined(__x86_64__)
 extern const Kernels kernels_avx2;
 extern const Kernels kernels_avx512;
+extern const Kernels kernels_avx512bf16;
 #endif
 
 namespace {
@@ -37,10 +38,13 @@ std::vector<Isa> available() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   bool avx2 = __builtin_cpu_supports("avx2") && has_f16c();
-  if (avx2 && __builtin_cpu_supports("avx512f") &&
+  bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
       __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl")) {
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (avx512 && __builtin_cpu_supports("avx512bf16")) {
+    isas.push_back({"avx512bf16", &kernels_avx512bf16});
+  }
+  if (avx512) {
     isas.push_back({"avx512", &kernels_avx512});
   }
   if (avx2) {

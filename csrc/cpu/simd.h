@@ -47,6 +47,19 @@ inline Floats as_floats(Words v) {
   return reinterpret_cast<Floats>(v);
 }
 
+// As words. GCC converts half a vector at a time where it may choose.
+inline Words widen(Halves h) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Words>(
+      _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(h)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Words>(
+      _mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(h)));
+#else
+  return __builtin_convertvector(h, Words);
+#endif
+}
+
 // The low halves of words below 2^16.
 inline Halves low_halves(Words v) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
@@ -94,7 +107,7 @@ inline Halves narrow_half(Floats v) {
 #else
 
 inline Floats widen_half(Halves h) {
-  Words bits = __builtin_convertvector(h, Words);
+  Words bits = widen(h);
   Words magnitude = bits & 0x7fff;
   Words shifted = magnitude << 13;
   // A product by 2^112 moves the exponent's bias and makes subnormals right.
@@ -132,6 +145,36 @@ inline Words round_bfloat_bits(Floats v) {
   return v != v ? quiet_nan : rounded;
 }
 
+inline Floats widen_bfloat(Halves h) {
+  return as_floats(widen(h) << 16);
+}
+
+#if defined(__AVX512BF16__)
+
+// The instruction takes subnormals for zeros.
+inline Halves narrow_bfloat(Floats v) {
+  constexpr int kSubnormal = 0x20;
+  auto lanes = reinterpret_cast<__m512>(v);
+  if (__builtin_expect(_mm512_fpclass_ps_mask(lanes, kSubnormal) != 0, 0)) {
+    return low_halves(round_bfloat_bits(v) >> 16);
+  }
+  return reinterpret_cast<Halves>(_mm512_cvtneps_pbh(lanes));
+}
+inline Floats round_bfloat(Floats v) {
+  return widen_bfloat(narrow_bfloat(v));
+}
+
+#else
+
+inline Halves narrow_bfloat(Floats v) {
+  return low_halves(round_bfloat_bits(v) >> 16);
+}
+inline Floats round_bfloat(Floats v) {
+  return as_floats(round_bfloat_bits(v) & 0xffff0000u);
+}
+
+#endif
+
 // --- Loads and stores --------------------------------------------------------
 
 inline Halves load_bits(const void* p) {
@@ -149,7 +192,7 @@ inline Floats load(const Half* p) {
   return widen_half(load_bits(p));
 }
 inline Floats load(const BFloat* p) {
-  return as_floats(__builtin_convertvector(load_bits(p), Words) << 16);
+  return widen_bfloat(load_bits(p));
 }
 
 inline void store(float* p, Floats v) {
@@ -160,7 +203,7 @@ inline void store(Half* p, Floats v) {
   std::memcpy(p, &h, sizeof(h));
 }
 inline void store(BFloat* p, Floats v) {
-  Halves h = low_halves(round_bfloat_bits(v) >> 16);
+  Halves h = narrow_bfloat(v);
   std::memcpy(p, &h, sizeof(h));
 }
 
@@ -177,7 +220,7 @@ inline Floats round_to<Half>(Floats v) {
 }
 template <>
 inline Floats round_to<BFloat>(Floats v) {
-  return as_floats(round_bfloat_bits(v) & 0xffff0000u);
+  return round_bfloat(v);
 }
 
 // How much of a vector lies in the row.

@@ -1,9 +1,9 @@
 // Copyright © 2026 mlx_norms contributors
 //
 // The norm family on rows, compiled once for each instruction set
-// (MLX_NORMS_KERNELS is its table). A row is turned into float32 once and is
-// then read from the cache. Sums are taken in one order and contraction is off,
-// so every instruction set gives the same bits.
+// (MLX_NORMS_KERNELS is its table). A row comes from memory once and is then
+// read from the cache. Sums are taken in one order and contraction is off, so
+// every instruction set gives the same bits.
 
 #include "csrc/cpu/norm_kernels.h"
 
@@ -69,6 +69,9 @@ struct Row {
   template <typename Extent>
   [[gnu::always_inline]] Floats operator()(int64_t i, Extent extent) const {
     return step == 1 ? load(data + i, extent) : gather(i, extent);
+  }
+  Floats value(int64_t i, Whole extent) const {
+    return (*this)(i, extent);
   }
 
  private:
@@ -141,21 +144,24 @@ FloatRow padded_row(float* row, int64_t width) {
 }
 
 // A row on its way into float32: source(i, extent) gives its vectors, which the
-// first sums leave in `row`.
+// first sums leave in `row`, with `padding` past its end.
 template <typename Source>
 struct FreshRow {
   Source source;
   float* to;
   FloatRow row;
 
-  FreshRow(Source source, float* to, int64_t width)
+  float padding;
+
+  FreshRow(Source source, float* to, int64_t width, float padding)
       : source(source),
         to(to),
-        row{to, width == padded(width) ? nullptr : to, width} {}
+        row{to, width == padded(width) ? nullptr : to, width},
+        padding(padding) {}
 
   template <int K, typename F>
   Sums<K> sums(F term) const {
-    auto [source, to, row] = *this;
+    auto [source, to, row, padding] = *this;
     if (!row.padded) {
       return pairwise_sums<K>(row.width, [source, to, term](int64_t i) {
         Floats v = source(i, Whole{});
@@ -166,7 +172,7 @@ struct FreshRow {
     for_vectors(row.width, [source, to](int64_t i, auto extent) {
       store(to + i, source(i, extent));
     });
-    row.pad(0.0f);
+    row.pad(padding);
     return row.template sums<K>(term);
   }
 };
@@ -220,10 +226,16 @@ struct AddedRow {
 
   template <typename Extent>
   [[gnu::always_inline]] Floats operator()(int64_t i, Extent extent) const {
-    Floats v = x(i, extent) + residual(i, extent);
-    v = round_to<S>(clamp ? clamp_half(v) : v);
+    Floats v = value(i, extent);
     store(sum + i, v, extent);
     return v;
+  }
+
+  // Without the store, which may be to where x or the residual lies.
+  template <typename Extent>
+  [[gnu::always_inline]] Floats value(int64_t i, Extent extent) const {
+    Floats v = x(i, extent) + residual(i, extent);
+    return round_to<S>(clamp ? clamp_half(v) : v);
   }
 };
 
@@ -238,95 +250,104 @@ struct Statistics {
   }
 };
 
-// Of a row, of which `first` takes the first sums.
-template <bool kCentre, typename First, typename AnyRow>
-inline Statistics<kCentre>
-row_statistics(const First& first, AnyRow row, float eps) {
+// The deviations from `shift` and their squares, or without centre the squares.
+template <bool kCentre, typename AnyRow>
+inline Sums<1 + kCentre> first_sums(const AnyRow& row, float shift) {
+  return row.template sums<1 + kCentre>([shift](Floats v, int64_t) {
+    if constexpr (kCentre) {
+      Floats d = v - shift;
+      return Term<2>{d * d, d};
+    } else {
+      return Term<1>{v * v};
+    }
+  });
+}
+
+// A row in float32 and its first sums, of deviations from an element of it.
+template <bool kCentre, typename AnyRow = FloatRow>
+struct SummedRow {
+  AnyRow row;
+  float shift;
+  Sums<1 + kCentre> sums;
+};
+
+// The mean is the shift and the mean deviation from it.
+template <bool kCentre, typename AnyRow>
+inline Statistics<kCentre> row_statistics(
+    const SummedRow<kCentre, AnyRow>& summed,
+    float eps) {
+  auto row = summed.row;
   auto width = row.width;
   Statistics<kCentre> s = {};
-  float variance;
-  if (kCentre) {
-    auto sum =
-        first.template sums<1>([](Floats v, int64_t) { return Term<1>{v}; });
-    s.mean = sum.v[0] / width;
-    row.pad(s.mean); // no deviation past the row's end
-    auto sums = row.template sums<2>([s](Floats v, int64_t) {
-      Floats d = v - s.mean;
-      return Term<2>{d, d * d};
-    });
-    s.correction = sums.v[0] / width;
+  float variance = summed.sums.v[0] / width;
+  if constexpr (kCentre) {
+    s.mean = summed.shift;
+    s.correction = summed.sums.v[1] / width;
     float square = s.correction * s.correction;
-    variance = sums.v[1] / width - square;
-    if (variance < 16 * square) {
-      // The mean's own error outweighs the spread, and the difference of the
-      // two would be mostly rounding.
-      auto spread = row.template sums<1>([s, width](Floats v, int64_t i) {
-        Floats d = v - s.mean - s.correction;
-        if (i + kWidth > width) {
-          d = replace_from(d, width - i, 0.0f);
-        }
-        return Term<1>{d * d};
-      });
-      variance = spread.v[0] / width;
+    variance -= square;
+    if (variance * 8 < square) {
+      // The element was far from the others, and the difference is mostly
+      // rounding.
+      s.mean += s.correction;
+      row.pad(s.mean); // no deviation past the row's end
+      auto sums = first_sums<true>(row, s.mean);
+      s.correction = sums.v[1] / width;
+      square = s.correction * s.correction;
+      variance = sums.v[0] / width - square;
+      if (variance < 16 * square) {
+        // So it is where the mean's own error outweighs the spread.
+        auto spread = row.template sums<1>([s, width](Floats v, int64_t i) {
+          Floats d = v - s.mean - s.correction;
+          if (i + kWidth > width) {
+            d = replace_from(d, width - i, 0.0f);
+          }
+          return Term<1>{d * d};
+        });
+        variance = spread.v[0] / width;
+      }
     }
-  } else {
-    auto sum = first.template sums<1>(
-        [](Floats v, int64_t) { return Term<1>{v * v}; });
-    variance = sum.v[0] / width;
   }
   s.rstd = 1.0f / __builtin_sqrtf(variance + eps);
   return s;
 }
 
-// A row in float32 and its statistics.
-template <bool kCentre>
-struct Measured {
-  const float* data;
-  Statistics<kCentre> statistics;
-};
-
 template <bool kCentre, typename Source>
-Measured<kCentre>
-measure_source(Source source, int64_t width, float eps, float* scratch) {
-  FreshRow<Source> fresh(source, scratch, width);
-  return {scratch, row_statistics<kCentre>(fresh, fresh.row, eps)};
+SummedRow<kCentre> sum_source(Source source, int64_t width, float* scratch) {
+  float shift = kCentre ? source.value(0, Whole{})[0] : 0.0f;
+  FreshRow<Source> fresh(source, scratch, width, shift);
+  return {fresh.row, shift, first_sums<kCentre>(fresh, shift)};
 }
 
 template <bool kCentre>
-Measured<kCentre> measure_row(
-    const RowsIn& rows,
-    int64_t row,
-    int64_t width,
-    float eps,
-    float* scratch) {
-  Measured<kCentre> measured;
+SummedRow<kCentre>
+sum_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
   if (is_float_row(rows, width)) {
     auto v = float_row(rows, row, width);
-    return {v.data, row_statistics<kCentre>(v, v, eps)};
+    return {v, v.data[0], first_sums<kCentre>(v, v.data[0])};
   }
+  SummedRow<kCentre> summed;
   with_type(rows.type, [&](auto type) {
     Row<typename decltype(type)::type> source(rows, row);
-    measured = measure_source<kCentre>(source, width, eps, scratch);
+    summed = sum_source<kCentre>(source, width, scratch);
   });
-  return measured;
+  return summed;
 }
 
 // Of the norm's input: x, or its sum with the residual.
 template <bool kCentre>
-Measured<kCentre> measure_input(const NormJob& job, int64_t row) {
+SummedRow<kCentre> sum_input(const NormJob& job, int64_t row, float* scratch) {
   if (!job.residual.data) {
-    return measure_row<kCentre>(job.x, row, job.width, job.eps, job.scratch);
+    return sum_row<kCentre>(job.x, row, job.width, scratch);
   }
-  Measured<kCentre> measured;
+  SummedRow<kCentre> summed;
   with_type(job.x.type, [&](auto x) {
     with_type(job.residual.type, [&](auto residual) {
       AddedRow<typename decltype(x)::type, typename decltype(residual)::type>
           source(job, row);
-      measured =
-          measure_source<kCentre>(source, job.width, job.eps, job.scratch);
+      summed = sum_source<kCentre>(source, job.width, scratch);
     });
   });
-  return measured;
+  return summed;
 }
 
 // Where the weight of a job's row, or its gradient, begins.
@@ -336,13 +357,22 @@ int64_t weight_offset(const Job& job, int64_t row) {
   return (rows == 1 ? 0 : (job.first_row + row) % rows) * padded(job.width);
 }
 
-// Stores a row's vectors, of which n(i) gives the normalised values.
-template <typename T, bool kEarly, bool kBias, typename F>
-inline void store_row(const NormJob& job, int64_t row, F n) {
+// Stores a row's vectors, of which n(i) gives the normalised values. With
+// kFetch the row of x that comes `ahead` later is asked for on the way, so that
+// memory works while this row is computed.
+template <typename T, bool kEarly, bool kBias, bool kFetch, typename F>
+inline void store_row(const NormJob& job, int64_t row, int64_t ahead, F n) {
   const float* weight = job.weight.data + weight_offset(job, row);
   const float* row_bias = job.bias;
   auto* to = static_cast<T*>(job.normalised.data) + row * job.width;
+  int64_t size = job.x.type == Float::f32 ? 4 : 2;
+  auto coming = row + ahead < job.rows ? row + ahead : row;
+  auto* x =
+      static_cast<const char*>(job.x.data) + coming * job.x.row_stride * size;
   for_vectors(job.width, [=](int64_t i, auto extent) {
+    if (kFetch) {
+      __builtin_prefetch(x + i * size);
+    }
     Floats y = n(i);
     if (kEarly) {
       y = round_to<T>(y);
@@ -404,17 +434,76 @@ void norm_short_rows(const NormJob& job) {
     with_flag(job.centre, [&](auto centre) {
       for (int i = 0; i < n; ++i) {
         ShortRow row{v[i], job.width};
-        auto s = row_statistics<centre.value>(row, row, job.eps);
+        float shift = centre.value ? row.v[0] : 0.0f;
+        row.pad(shift);
+        SummedRow<centre.value, ShortRow> summed{
+            row, shift, first_sums<centre.value>(row, shift)};
+        auto s = row_statistics(summed, job.eps);
         v[i] = s.normalise(v[i]);
       }
     });
     with_output(job, [&](auto type, auto early, auto bias, auto) {
       using T = typename decltype(type)::type;
       for (int i = 0; i < n; ++i) {
-        store_row<T, early.value, bias.value>(
-            job, first + i, [n = v[i]](int64_t) { return n; });
+        store_row<T, early.value, bias.value, false>(
+            job, first + i, 0, [n = v[i]](int64_t) { return n; });
       }
     });
+  }
+}
+
+// A row that is read where it is and as it is, with no need of padding.
+template <typename T>
+struct WholeRow {
+  const T* data;
+  int64_t width;
+
+  void pad(float) const {}
+
+  template <int K, typename F>
+  Sums<K> sums(F term) const {
+    return pairwise_sums<K>(width, [row = data, term](int64_t i) {
+      return term(load(row + i), i);
+    });
+  }
+};
+
+// Whether rows of x are of the output's dtype and can be read where they are.
+bool are_whole_rows(const NormJob& job) {
+  return !job.residual.data && job.x.type == job.normalised.type &&
+      job.x.step == 1 && job.width == padded(job.width);
+}
+
+// Rows are taken some together, so that the arithmetic of others goes on while
+// the sums of one end. sum(row, scratch) gives a SummedRow.
+template <
+    typename T,
+    bool kEarly,
+    bool kBias,
+    bool kCentre,
+    bool kFetch,
+    typename F>
+inline void norm_rows(const NormJob& job, int together, F sum) {
+  decltype(sum(0, nullptr)) summed[kMostRows];
+  Statistics<kCentre> statistics[kMostRows];
+  for (int64_t first = 0; first < job.rows; first += together) {
+    int64_t left = job.rows - first;
+    int n = left < together ? left : together;
+    for (int i = 0; i < n; ++i) {
+      summed[i] = sum(first + i, job.scratch + i * padded(job.width));
+    }
+    for (int i = 0; i < n; ++i) {
+      statistics[i] = row_statistics<kCentre>(summed[i], job.eps);
+    }
+    for (int i = 0; i < n; ++i) {
+      store_row<T, kEarly, kBias, kFetch>(
+          job,
+          first + i,
+          together,
+          [v = summed[i].row.data, s = statistics[i]](int64_t j) {
+            return s.normalise(load(v + j));
+          });
+    }
   }
 }
 
@@ -424,12 +513,25 @@ void norm(const NormJob& job) {
   }
   with_output(job, [&](auto type, auto early, auto bias, auto centre) {
     using T = typename decltype(type)::type;
-    for (int64_t row = 0; row < job.rows; ++row) {
-      auto [v, s] = measure_input<centre.value>(job, row);
-      store_row<T, early.value, bias.value>(
-          job, row, [v = v, s = s](int64_t i) {
-            return s.normalise(load(v + i));
-          });
+    constexpr bool kEarly = early.value, kBias = bias.value,
+                   kCentre = centre.value;
+    if (are_whole_rows(job)) {
+      auto sum = [&](int64_t row, float*) {
+        auto* data = static_cast<const T*>(job.x.data) + row * job.x.row_stride;
+        WholeRow<T> whole{data, job.width};
+        float shift = load(data)[0];
+        return SummedRow<kCentre, WholeRow<T>>{
+            whole, shift, first_sums<kCentre>(whole, shift)};
+      };
+      norm_rows<T, kEarly, kBias, kCentre, true>(
+          job, rows_together(job.width), sum);
+    } else {
+      // A residual's rows are not fetched: they have more streams of memory
+      // than it likes already.
+      auto sum = [&](int64_t row, float* scratch) {
+        return sum_input<kCentre>(job, row, scratch);
+      };
+      norm_rows<T, kEarly, kBias, kCentre, false>(job, 1, sum);
     }
   });
 }
@@ -530,14 +632,15 @@ void norm_vjp(const NormVJPJob& job) {
   bool bias_wanted = job.bias_gradient.sum;
   auto rows = [&](auto centre, auto weight, auto bias) {
     for (int64_t row = 0; row < job.rows; ++row) {
-      auto [v, s] = measure_row<centre.value>(
-          job.s, row, job.width, job.eps, job.scratch);
+      auto summed = sum_row<centre.value>(job.s, row, job.width, job.scratch);
+      auto s = row_statistics(summed, job.eps);
+      auto* v = summed.row.data;
       auto* g = load_row(job.cotangent, row, job.width, g_scratch).data;
       auto means =
           parameter_gradients_row<centre.value, weight.value, bias.value>(
               job, row, v, g, s);
       if (job.input.data) {
-        with_type(job.input.type, [&, v = v, s = s](auto type) {
+        with_type(job.input.type, [&](auto type) {
           using T = typename decltype(type)::type;
           input_gradient_row<T>(job, row, v, g, s, means);
         });

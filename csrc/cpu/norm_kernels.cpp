@@ -357,21 +357,33 @@ int64_t weight_offset(const Job& job, int64_t row) {
   return (rows == 1 ? 0 : (job.first_row + row) % rows) * padded(job.width);
 }
 
+// Where the row of x or the residual lies that is read `ahead` rows later.
+const char*
+coming_row(const RowsIn& rows, int64_t row, int64_t ahead, int64_t end) {
+  if (!rows.data) {
+    return nullptr;
+  }
+  auto coming = row + ahead < end ? row + ahead : row;
+  int size = rows.type == Float::f32 ? 4 : 2;
+  return static_cast<const char*>(rows.data) + coming * rows.row_stride * size;
+}
+
 // Stores a row's vectors, of which n(i) gives the normalised values. With
-// kFetch the row of x that comes `ahead` later is asked for on the way, so that
-// memory works while this row is computed.
+// kFetch, for inputs of dtype T, those of a coming row are asked for on the
+// way, so that memory works while this row is computed.
 template <typename T, bool kEarly, bool kBias, bool kFetch, typename F>
 inline void store_row(const NormJob& job, int64_t row, int64_t ahead, F n) {
   const float* weight = job.weight.data + weight_offset(job, row);
   const float* row_bias = job.bias;
   auto* to = static_cast<T*>(job.normalised.data) + row * job.width;
-  int64_t size = job.x.type == Float::f32 ? 4 : 2;
-  auto coming = row + ahead < job.rows ? row + ahead : row;
-  auto* x =
-      static_cast<const char*>(job.x.data) + coming * job.x.row_stride * size;
+  auto* x = coming_row(job.x, row, ahead, job.rows);
+  auto* residual = coming_row(job.residual, row, ahead, job.rows);
   for_vectors(job.width, [=](int64_t i, auto extent) {
     if (kFetch) {
-      __builtin_prefetch(x + i * size);
+      __builtin_prefetch(x + i * sizeof(T));
+      if (residual) {
+        __builtin_prefetch(residual + i * sizeof(T));
+      }
     }
     Floats y = n(i);
     if (kEarly) {
@@ -468,10 +480,45 @@ struct WholeRow {
   }
 };
 
-// Whether rows of x are of the output's dtype and can be read where they are.
-bool are_whole_rows(const NormJob& job) {
-  return !job.residual.data && job.x.type == job.normalised.type &&
-      job.x.step == 1 && job.width == padded(job.width);
+// Whether rows are of the output's dtype and can be read where they are.
+bool are_whole_rows(const NormJob& job, const RowsIn& rows) {
+  return rows.type == job.normalised.type && rows.step == 1 &&
+      job.width == padded(job.width);
+}
+
+// What the first sums pass over, where it is not yet a row.
+template <typename Source>
+struct SourceRow {
+  Source source;
+  int64_t width;
+
+  template <int K, typename F>
+  Sums<K> sums(F term) const {
+    return pairwise_sums<K>(width, [source = source, term](int64_t i) {
+      return term(source(i, Whole{}), i);
+    });
+  }
+};
+
+template <bool kCentre, typename T>
+inline SummedRow<kCentre, WholeRow<T>> sum_whole_row(
+    const NormJob& job,
+    int64_t row) {
+  auto* data = static_cast<const T*>(job.x.data) + row * job.x.row_stride;
+  WholeRow<T> whole{data, job.width};
+  float shift = load(data)[0];
+  return {whole, shift, first_sums<kCentre>(whole, shift)};
+}
+
+// Of the sum with the residual, which is read from where it is stored.
+template <bool kCentre, typename T>
+inline SummedRow<kCentre, WholeRow<T>> sum_whole_added_row(
+    const NormJob& job,
+    int64_t row) {
+  AddedRow<T, T> added(job, row);
+  float shift = added.value(0, Whole{})[0];
+  SourceRow<AddedRow<T, T>> source{added, job.width};
+  return {{added.sum, job.width}, shift, first_sums<kCentre>(source, shift)};
 }
 
 // Rows are taken some together, so that the arithmetic of others goes on while
@@ -515,23 +562,23 @@ void norm(const NormJob& job) {
     using T = typename decltype(type)::type;
     constexpr bool kEarly = early.value, kBias = bias.value,
                    kCentre = centre.value;
-    if (are_whole_rows(job)) {
-      auto sum = [&](int64_t row, float*) {
-        auto* data = static_cast<const T*>(job.x.data) + row * job.x.row_stride;
-        WholeRow<T> whole{data, job.width};
-        float shift = load(data)[0];
-        return SummedRow<kCentre, WholeRow<T>>{
-            whole, shift, first_sums<kCentre>(whole, shift)};
-      };
+    bool added = job.residual.data;
+    if (!are_whole_rows(job, job.x) ||
+        (added && !are_whole_rows(job, job.residual))) {
+      norm_rows<T, kEarly, kBias, kCentre, false>(
+          job, 1, [&](int64_t row, float* scratch) {
+            return sum_input<kCentre>(job, row, scratch);
+          });
+    } else if (added) {
       norm_rows<T, kEarly, kBias, kCentre, true>(
-          job, rows_together(job.width), sum);
+          job, 1, [&](int64_t row, float*) {
+            return sum_whole_added_row<kCentre, T>(job, row);
+          });
     } else {
-      // A residual's rows are not fetched: they have more streams of memory
-      // than it likes already.
-      auto sum = [&](int64_t row, float* scratch) {
-        return sum_input<kCentre>(job, row, scratch);
-      };
-      norm_rows<T, kEarly, kBias, kCentre, false>(job, 1, sum);
+      norm_rows<T, kEarly, kBias, kCentre, true>(
+          job, rows_together(job.width), [&](int64_t row, float*) {
+            return sum_whole_row<kCentre, T>(job, row);
+          });
     }
   });
 }

@@ -173,7 +173,7 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
     if (!empty) {
       auto w = weight_or_ones(weight, job.width);
       blocks.for_each([&](int block, int64_t begin, int64_t end) {
-        Scratch scratch(job.width, 2);
+        Scratch scratch(job.width, 3);
         runs.for_each(
             begin,
             end,

@@ -90,6 +90,8 @@ struct Row {
 
 // A row in float32, padded to whole steps of the sums.
 struct FloatRow {
+  using Element = float;
+
   const float* data;
   float* padded; // the same; null where there is no padding
   int64_t width;
@@ -467,6 +469,8 @@ void norm_short_rows(const NormJob& job) {
 // A row that is read where it is and as it is, with no need of padding.
 template <typename T>
 struct WholeRow {
+  using Element = T;
+
   const T* data;
   int64_t width;
 
@@ -601,109 +605,261 @@ void add_partial(CompensatedSum to, int64_t size) {
   }
 }
 
-// Adds a row's part of the parameters' gradients, and gives mean(wg * n) and
-// with centre mean(wg), with wg the weighted cotangent.
-template <bool kCentre, bool kWeightSum, bool kBiasSum>
-Sums<2> parameter_gradients_row(
-    const NormVJPJob& job,
-    int64_t row,
-    const float* v,
-    const float* g,
-    Statistics<kCentre> s) {
-  auto at = weight_offset(job, row);
-  const float* weight = job.weight.data + at;
-  float* weight_partial = job.weight_gradient.partial + (kWeightSum ? at : 0);
-  float* bias_partial = job.bias_gradient.partial;
-  auto sums = pairwise_sums<1 + kCentre>(padded(job.width), [=](int64_t i) {
-    Floats cotangent = load(g + i);
-    Floats n = s.normalise(load(v + i));
-    if (kWeightSum) {
-      store(weight_partial + i, load(weight_partial + i) + cotangent * n);
-    }
-    if (kBiasSum) {
-      store(bias_partial + i, load(bias_partial + i) + cotangent);
-    }
-    Floats wg = cotangent * load(weight + i);
-    Term<1 + kCentre> term;
-    term.v[0] = wg * n;
-    if constexpr (kCentre) {
-      term.v[1] = wg;
-    }
-    return term;
+// What a row's gradients take: rows of the norm's input and the cotangents,
+// statistics, and means over the row of wg * n and, with centre, of wg, with wg
+// the weighted cotangent.
+template <bool kCentre, typename S, typename G>
+struct VJPRow {
+  const S* s;
+  const G* cotangent;
+  const G* sum_cotangent; // null: none
+  Statistics<kCentre> statistics;
+  float mean_wgn;
+  float mean_wg;
+};
+
+// The means from sums over the normalised values.
+template <typename AnyRow, typename G>
+inline Sums<2> sums_of_normalised(
+    const AnyRow& row,
+    const G* cotangent,
+    const float* weight,
+    Statistics<true> s) {
+  return row.template sums<2>([=](Floats v, int64_t i) {
+    Floats wg = load(cotangent + i) * load(weight + i);
+    return Term<2>{wg * s.normalise(v), wg};
   });
-  Sums<2> means = {};
-  for (int k = 0; k < 1 + kCentre; ++k) {
-    means.v[k] = sums.v[k] / job.width;
-  }
-  return means;
 }
 
-// The input's gradient: rstd * (wg - mean(wg) - n * mean(wg * n)), plus the
-// sum's own cotangent; no mean(wg) without centre.
-template <typename T, bool kCentre>
-void input_gradient_row(
+// All sums in one pass: those with the cotangent are of deviations, too.
+template <bool kCentre, typename AnyRow, typename G>
+inline void measure_vjp_row(
+    VJPRow<kCentre, typename AnyRow::Element, G>& to,
+    AnyRow row,
+    const float* weight,
+    float eps) {
+  auto* cotangent = to.cotangent;
+  float width = row.width;
+  if constexpr (kCentre) {
+    float shift = load(row.data)[0];
+    auto sums = row.template sums<4>([=](Floats v, int64_t i) {
+      Floats d = v - shift;
+      Floats wg = load(cotangent + i) * load(weight + i);
+      return Term<4>{d * d, d, wg * d, wg};
+    });
+    SummedRow<true, AnyRow> summed{row, shift, {sums.v[0], sums.v[1]}};
+    auto s = to.statistics = row_statistics(summed, eps);
+    to.mean_wg = sums.v[3] / width;
+    to.mean_wgn = (sums.v[2] / width - s.correction * to.mean_wg) * s.rstd;
+    if (s.mean != shift) {
+      auto of_normalised = sums_of_normalised(row, cotangent, weight, s);
+      to.mean_wgn = of_normalised.v[0] / width;
+    }
+  } else {
+    auto sums = row.template sums<2>([=](Floats v, int64_t i) {
+      Floats wg = load(cotangent + i) * load(weight + i);
+      return Term<2>{v * v, wg * v};
+    });
+    SummedRow<false, AnyRow> summed{row, 0.0f, {sums.v[0]}};
+    to.statistics = row_statistics(summed, eps);
+    to.mean_wgn = sums.v[1] / width * to.statistics.rstd;
+    to.mean_wg = 0.0f;
+  }
+}
+
+// The gradients of kRows rows from `row` on. Of the input it is
+// rstd * (wg - mean(wg) - n * mean(wg * n)), plus the sum's own cotangent; no
+// mean(wg) without centre. Parts of the parameters' are added to the partial
+// sums, or, of all rows between which these are cleared, to the whole ones. Of
+// whole rows the next ones are asked for on the way.
+template <
+    typename O,
+    bool kCentre,
+    bool kWeightSum,
+    bool kBiasSum,
+    bool kWhole,
+    int kRows,
+    typename S,
+    typename G>
+inline void gradients_of_rows(
     const NormVJPJob& job,
     int64_t row,
-    const float* v,
-    const float* g,
-    Statistics<kCentre> s,
-    Sums<2> means) {
-  const float* weight = job.weight.data + weight_offset(job, row);
-  float mean_wg = kCentre ? means.v[1] : 0.0f;
-  float mean_wgn = means.v[0];
+    const VJPRow<kCentre, S, G>* in) {
+  auto at = weight_offset(job, row);
+  const float* weight = job.weight.data + at;
+  auto weight_sum = job.weight_gradient;
+  auto bias_sum = job.bias_gradient;
+  float* weight_partial = weight_sum.partial + (kWeightSum ? at : 0);
+  float* bias_partial = bias_sum.partial;
   bool clamp = job.clamp && job.s.type == Float::f16;
-  bool summed = job.sum_cotangent.data;
-  auto* to = static_cast<T*>(job.input.data) + row * job.width;
+  auto width = job.width;
+  auto* to = static_cast<O*>(job.input.data);
+  to = to ? to + row * width : nullptr;
+  constexpr bool kAll = kRows == kPartialRows;
+  // Where the next rows begin, if they are there, seen from these.
+  int64_t ahead = row + 2 * kRows <= job.rows ? kRows : 0;
+  auto ahead_s = ahead * job.s.row_stride;
+  auto ahead_cotangent = ahead * job.cotangent.row_stride;
 
-  with_type(job.sum_cotangent.type, [&](auto type) {
-    Row<typename decltype(type)::type> residual(job.sum_cotangent, row);
-    for_vectors(job.width, [=](int64_t i, auto extent) {
-      Floats x = load(v + i);
-      Floats wg = load(g + i) * load(weight + i);
-      Floats dx = (wg - mean_wg - s.normalise(x) * mean_wgn) * s.rstd;
-      if (summed) {
-        dx += residual(i, extent);
+  for_vectors(width, [=](int64_t i, auto extent) {
+    Floats w = load(weight + i);
+    Floats of_weight = {}, of_bias = {};
+    if (kWeightSum && !kAll) {
+      of_weight = load(weight_partial + i);
+    }
+    if (kBiasSum && !kAll) {
+      of_bias = load(bias_partial + i);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      auto& each = in[r];
+      if (kWhole) {
+        __builtin_prefetch(each.s + ahead_s + i);
+        __builtin_prefetch(each.cotangent + ahead_cotangent + i);
+      }
+      Floats x = load(each.s + i);
+      Floats g = load(each.cotangent + i);
+      Floats n = each.statistics.normalise(x);
+      if (kWeightSum) {
+        of_weight += g * n;
+      }
+      if (kBiasSum) {
+        of_bias += g;
+      }
+      if (!to) {
+        continue;
+      }
+      Floats wg = g * w;
+      Floats dx = kCentre ? wg - each.mean_wg : wg;
+      dx = (dx - n * each.mean_wgn) * each.statistics.rstd;
+      if (each.sum_cotangent) {
+        dx += load(each.sum_cotangent + i);
       }
       if (clamp) {
         dx = x == kFloat16Max ? Floats{} : dx;
         dx = x == -kFloat16Max ? Floats{} : dx;
       }
-      store(to + i, dx, extent);
+      store(to + r * width + i, dx, extent);
+    }
+    if (kWeightSum) {
+      if (kAll) {
+        add_compensated(weight_sum, i, of_weight);
+      } else {
+        store(weight_partial + i, of_weight);
+      }
+    }
+    if (kBiasSum) {
+      if (kAll) {
+        add_compensated(bias_sum, i, of_bias);
+      } else {
+        store(bias_partial + i, of_bias);
+      }
+    }
+  });
+}
+
+// take(row) gives a row's VJPRow.
+template <
+    typename O,
+    bool kCentre,
+    bool kWeightSum,
+    bool kBiasSum,
+    bool kWhole,
+    typename F>
+inline void norm_vjp_rows(const NormVJPJob& job, F take) {
+  auto weight_rows = job.weight.rows;
+  for (int64_t row = 0; row < job.rows;) {
+    decltype(take(0)) rows[kPartialRows];
+    auto begin = job.first_row + row;
+    if (kWhole && weight_rows == 1 && begin % kPartialRows == 0 &&
+        job.rows - row >= kPartialRows) {
+      for (int r = 0; r < kPartialRows; ++r) {
+        rows[r] = take(row + r);
+      }
+      gradients_of_rows<O, kCentre, kWeightSum, kBiasSum, kWhole, kPartialRows>(
+          job, row, rows);
+      row += kPartialRows;
+      continue;
+    }
+    rows[0] = take(row);
+    gradients_of_rows<O, kCentre, kWeightSum, kBiasSum, kWhole, 1>(
+        job, row, rows);
+    ++row;
+    auto done = begin + 1;
+    if (kWeightSum && done % (kPartialRows * weight_rows) == 0) {
+      add_partial(job.weight_gradient, weight_rows * padded(job.width));
+    }
+    if (kBiasSum && done % kPartialRows == 0) {
+      add_partial(job.bias_gradient, padded(job.width));
+    }
+  }
+}
+
+// Whether all rows are of one dtype and can be read where they are.
+bool are_whole_rows(const NormVJPJob& job) {
+  auto whole = [&](const RowsIn& rows) {
+    return rows.type == job.s.type && rows.step == 1;
+  };
+  return job.width == padded(job.width) && whole(job.s) &&
+      whole(job.cotangent) &&
+      (!job.sum_cotangent.data || whole(job.sum_cotangent)) &&
+      (!job.input.data || job.input.type == job.s.type);
+}
+
+template <bool kCentre, bool kWeightSum, bool kBiasSum>
+void norm_vjp_of(const NormVJPJob& job) {
+  auto width = job.width;
+  auto weight = [&](int64_t row) {
+    return job.weight.data + weight_offset(job, row);
+  };
+  if (are_whole_rows(job)) {
+    return with_type(job.s.type, [&](auto type) {
+      using T = typename decltype(type)::type;
+      auto at = [](const RowsIn& rows, int64_t row) {
+        return static_cast<const T*>(rows.data) + row * rows.row_stride;
+      };
+      norm_vjp_rows<T, kCentre, kWeightSum, kBiasSum, true>(
+          job, [&](int64_t row) {
+            VJPRow<kCentre, T, T> to{
+                at(job.s, row), at(job.cotangent, row), nullptr, {}, 0, 0};
+            if (job.sum_cotangent.data) {
+              to.sum_cotangent = at(job.sum_cotangent, row);
+            }
+            WholeRow<T> s{to.s, width};
+            measure_vjp_row<kCentre>(to, s, weight(row), job.eps);
+            return to;
+          });
     });
+  }
+  with_type(job.input.type, [&](auto type) {
+    using O = typename decltype(type)::type;
+    norm_vjp_rows<O, kCentre, kWeightSum, kBiasSum, false>(
+        job, [&](int64_t row) {
+          auto* scratch = job.scratch;
+          auto s = load_row(job.s, row, width, scratch);
+          auto g =
+              load_row(job.cotangent, row, width, scratch += padded(width));
+          VJPRow<kCentre, float, float> to{s.data, g.data, nullptr, {}, 0, 0};
+          if (job.sum_cotangent.data) {
+            scratch += padded(width);
+            to.sum_cotangent =
+                load_row(job.sum_cotangent, row, width, scratch).data;
+          }
+          if (kCentre) {
+            s.pad(load(s.data)[0]); // no deviation past the row's end
+          }
+          measure_vjp_row<kCentre>(to, s, weight(row), job.eps);
+          return to;
+        });
   });
 }
 
 void norm_vjp(const NormVJPJob& job) {
-  auto* g_scratch = job.scratch + padded(job.width);
-  bool weight_wanted = job.weight_gradient.sum;
-  bool bias_wanted = job.bias_gradient.sum;
-  auto rows = [&](auto centre, auto weight, auto bias) {
-    for (int64_t row = 0; row < job.rows; ++row) {
-      auto summed = sum_row<centre.value>(job.s, row, job.width, job.scratch);
-      auto s = row_statistics(summed, job.eps);
-      auto* v = summed.row.data;
-      auto* g = load_row(job.cotangent, row, job.width, g_scratch).data;
-      auto means =
-          parameter_gradients_row<centre.value, weight.value, bias.value>(
-              job, row, v, g, s);
-      if (job.input.data) {
-        with_type(job.input.type, [&](auto type) {
-          using T = typename decltype(type)::type;
-          input_gradient_row<T>(job, row, v, g, s, means);
-        });
-      }
-      auto done = job.first_row + row + 1;
-      if (weight_wanted && done % (kPartialRows * job.weight.rows) == 0) {
-        add_partial(job.weight_gradient, job.weight.rows * padded(job.width));
-      }
-      if (bias_wanted && done % kPartialRows == 0) {
-        add_partial(job.bias_gradient, padded(job.width));
-      }
-    }
-  };
   with_flag(job.centre, [&](auto centre) {
-    with_flag(weight_wanted, [&](auto weight) {
-      with_flag(bias_wanted, [&](auto bias) { rows(centre, weight, bias); });
+    with_flag(job.weight_gradient.sum != nullptr, [&](auto weight) {
+      with_flag(job.bias_gradient.sum != nullptr, [&](auto bias) {
+        norm_vjp_of<centre.value, weight.value, bias.value>(job);
+      });
     });
   });
 }

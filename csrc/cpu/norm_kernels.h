@@ -91,7 +91,7 @@ struct NormVJPJob {
   bool centre;
   bool clamp;
   float eps;
-  float* scratch; // two padded rows
+  float* scratch; // three padded rows
 };
 
 struct Kernels {

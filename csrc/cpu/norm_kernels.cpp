@@ -716,6 +716,9 @@ inline void gradients_of_rows(
       if (kWhole) {
         __builtin_prefetch(each.s + ahead_s + i);
         __builtin_prefetch(each.cotangent + ahead_cotangent + i);
+        if (to) {
+          __builtin_prefetch(to + (ahead + r) * width + i, 1);
+        }
       }
       Floats x = load(each.s + i);
       Floats g = load(each.cotangent + i);

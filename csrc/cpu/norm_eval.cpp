@@ -84,7 +84,7 @@ void eval_group(
     auto w = weight_or_ones(weight, job.width);
     FloatParameter b(bias);
     blocks.for_each([&](int, int64_t begin, int64_t end) {
-      Scratch scratch(job.width, rows_together(job.width));
+      Scratch scratch(job.width, 1);
       runs.for_each(
           begin,
           end,

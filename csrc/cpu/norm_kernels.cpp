@@ -289,24 +289,12 @@ inline Statistics<kCentre> row_statistics(
     variance -= square;
     if (variance * 8 < square) {
       // The element was far from the others, and the difference is mostly
-      // rounding.
+      // rounding. The mean is not.
       s.mean += s.correction;
       row.pad(s.mean); // no deviation past the row's end
       auto sums = first_sums<true>(row, s.mean);
       s.correction = sums.v[1] / width;
-      square = s.correction * s.correction;
-      variance = sums.v[0] / width - square;
-      if (variance < 16 * square) {
-        // So it is where the mean's own error outweighs the spread.
-        auto spread = row.template sums<1>([s, width](Floats v, int64_t i) {
-          Floats d = v - s.mean - s.correction;
-          if (i + kWidth > width) {
-            d = replace_from(d, width - i, 0.0f);
-          }
-          return Term<1>{d * d};
-        });
-        variance = spread.v[0] / width;
-      }
+      variance = sums.v[0] / width - s.correction * s.correction;
     }
   }
   s.rstd = 1.0f / __builtin_sqrtf(variance + eps);
@@ -484,10 +472,17 @@ struct WholeRow {
   }
 };
 
-// Whether rows are of the output's dtype and can be read where they are.
-bool are_whole_rows(const NormJob& job, const RowsIn& rows) {
-  return rows.type == job.normalised.type && rows.step == 1 &&
-      job.width == padded(job.width);
+// Whether rows of this width can be read wherever they are needed, as they are.
+bool are_whole_rows(const RowsIn& rows, int64_t width) {
+  return (kConvertsFast || rows.type == Float::f32) && rows.step == 1 &&
+      width == padded(width);
+}
+
+bool are_whole_rows(const NormJob& job) {
+  auto whole = [&](const RowsIn& rows) {
+    return rows.type == job.normalised.type && are_whole_rows(rows, job.width);
+  };
+  return whole(job.x) && (!job.residual.data || whole(job.residual));
 }
 
 // What the first sums pass over, where it is not yet a row.
@@ -525,6 +520,15 @@ inline SummedRow<kCentre, WholeRow<T>> sum_whole_added_row(
   return {{added.sum, job.width}, shift, first_sums<kCentre>(source, shift)};
 }
 
+// As many rows are taken together as the first cache has room for.
+constexpr int kMostRows = 4;
+
+int rows_together(int64_t width) {
+  constexpr int64_t kElements = 4096;
+  auto fit = kElements / width;
+  return fit < 1 ? 1 : fit < kMostRows ? fit : kMostRows;
+}
+
 // Rows are taken some together, so that the arithmetic of others goes on while
 // the sums of one end. sum(row, scratch) gives a SummedRow.
 template <
@@ -541,7 +545,7 @@ inline void norm_rows(const NormJob& job, int together, F sum) {
     int64_t left = job.rows - first;
     int n = left < together ? left : together;
     for (int i = 0; i < n; ++i) {
-      summed[i] = sum(first + i, job.scratch + i * padded(job.width));
+      summed[i] = sum(first + i, job.scratch);
     }
     for (int i = 0; i < n; ++i) {
       statistics[i] = row_statistics<kCentre>(summed[i], job.eps);
@@ -566,14 +570,13 @@ void norm(const NormJob& job) {
     using T = typename decltype(type)::type;
     constexpr bool kEarly = early.value, kBias = bias.value,
                    kCentre = centre.value;
-    bool added = job.residual.data;
-    if (!are_whole_rows(job, job.x) ||
-        (added && !are_whole_rows(job, job.residual))) {
+    if (!are_whole_rows(job)) {
       norm_rows<T, kEarly, kBias, kCentre, false>(
           job, 1, [&](int64_t row, float* scratch) {
             return sum_input<kCentre>(job, row, scratch);
           });
-    } else if (added) {
+    } else if (job.residual.data) {
+      // One by one: they have more streams of memory than it likes already.
       norm_rows<T, kEarly, kBias, kCentre, true>(
           job, 1, [&](int64_t row, float*) {
             return sum_whole_added_row<kCentre, T>(job, row);
@@ -798,13 +801,11 @@ inline void norm_vjp_rows(const NormVJPJob& job, F take) {
   }
 }
 
-// Whether all rows are of one dtype and can be read where they are.
 bool are_whole_rows(const NormVJPJob& job) {
   auto whole = [&](const RowsIn& rows) {
-    return rows.type == job.s.type && rows.step == 1;
+    return rows.type == job.s.type && are_whole_rows(rows, job.width);
   };
-  return job.width == padded(job.width) && whole(job.s) &&
-      whole(job.cotangent) &&
+  return whole(job.s) && whole(job.cotangent) &&
       (!job.sum_cotangent.data || whole(job.sum_cotangent)) &&
       (!job.input.data || job.input.type == job.s.type);
 }

@@ -20,16 +20,6 @@ static constexpr int64_t padded(int64_t width) {
   return (width + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
 }
 
-// How many rows the forward kernel takes together, as far as the first cache
-// has room for them: the others' arithmetic goes on while a row's sums end.
-static constexpr int kMostRows = 4;
-
-static constexpr int rows_together(int64_t width) {
-  constexpr int64_t kElements = 4096;
-  auto fit = kElements / padded(width);
-  return fit < 1 ? 1 : fit < kMostRows ? fit : kMostRows;
-}
-
 // Rows to read. Strides are in elements; `step` lies between the elements of a
 // row.
 struct RowsIn {
@@ -74,7 +64,7 @@ struct NormJob {
   bool clamp;
   bool late;
   float eps;
-  float* scratch; // rows_together() padded rows
+  float* scratch; // a padded row
 };
 
 struct NormVJPJob {

@@ -23,6 +23,13 @@ constexpr int kWidth = 8;
 constexpr int kWidth = 4;
 #endif
 
+// Whether 16 bits become float32 in an instruction or two.
+#if defined(__AVX2__)
+constexpr bool kConvertsFast = true;
+#else
+constexpr bool kConvertsFast = false;
+#endif
+
 typedef float Floats __attribute__((vector_size(4 * kWidth)));
 typedef uint32_t Words __attribute__((vector_size(4 * kWidth)));
 typedef int32_t Ints __attribute__((vector_size(4 * kWidth)));

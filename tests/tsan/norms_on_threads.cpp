@@ -73,7 +73,7 @@ Results norm_and_gradients(uint32_t seed, F for_blocks) {
     return CompensatedSum{begin, begin + pitch, begin + 2 * pitch};
   };
   for_blocks(of_sums, [&](int block, int64_t begin, int64_t end) {
-    std::vector<float> rows(2 * pitch);
+    std::vector<float> rows(3 * pitch);
     NormVJPJob job{};
     job.first_row = begin;
     job.rows = end - begin;

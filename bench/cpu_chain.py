@@ -1,0 +1,82 @@
+"""Times norms of one row of 4096 in a chain on the CPU: what a call costs besides its arithmetic.
+
+A sample is many evals of 64 calls, each of the result of the one before, and of as many negatives.
+Prints microseconds a call and the ratio to a negative, medians with their quartiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import mlx.core as mx
+from rich.console import Console
+from rich.table import Table
+
+import mlx_norms
+from mlx_norms import timing
+from mlx_norms.bench import machine
+from mlx_norms.bench.cells import DTYPES, EPS
+
+CALLS = 64
+LENGTH = 4096
+
+
+def chain(call, x):
+    def run():
+        y = x
+        for _ in range(CALLS):
+            y = call(y)
+        return y
+
+    return run
+
+
+def contestants(dtype: mx.Dtype) -> dict:
+    """Chains by name; add+rms passes on the norm and the sum."""
+    x, weight = mx.random.normal((2, LENGTH)).astype(dtype)
+    x = x[None]
+    mx.eval(x, weight)
+
+    def add_rms(pair):
+        return mlx_norms.add_rms_norm(*pair, weight, EPS)
+
+    return {
+        "negative": chain(mx.negative, x),
+        "rms": chain(lambda y: mlx_norms.rms_norm(y, weight, EPS), x),
+        "layer": chain(lambda y: mlx_norms.layer_norm(y, weight, weight, EPS), x),
+        "add+rms": chain(add_rms, (x, x)),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=25, help="samples of each chain")
+    args = parser.parse_args()
+    machine.restart_keeping_memory()
+
+    mx.set_default_device(mx.cpu)
+    console = Console()
+    console.print(", ".join(f"{key} {value}" for key, value in machine.facts().items()))
+    table = Table()
+    for heading in ("op", "dtype", "µs a call", "over a negative", "quartiles"):
+        table.add_column(heading, no_wrap=True)
+    for name, dtype in DTYPES.items():
+        seconds = timing.measure(contestants(dtype), rounds=args.rounds)
+        for op, samples in seconds.items():
+            ratio = samples.over(seconds["negative"])
+            table.add_row(
+                op,
+                name,
+                f"{samples.median / CALLS * 1e6:.2f}",
+                f"{ratio.median:.2f}",
+                "{:.2f}-{:.2f}".format(*ratio.quartiles),
+            )
+    console.print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

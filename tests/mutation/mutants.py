@@ -10,6 +10,7 @@ OUTPUTS = "csrc/outputs.cpp"
 PARAMETERS = "csrc/cpu/parameters.h"
 BLOCKS = "csrc/cpu/row_blocks.h"
 THREADS = "csrc/cpu/threads.cpp"
+PAGES = "csrc/cpu/pages.h"
 LINEAR = "csrc/linear.cpp"
 LINEAR_CHECKS = "csrc/linear_checks.cpp"
 
@@ -296,6 +297,13 @@ MUTANTS = [
         "sum += 3 * i * size();",
         "sum += i / blocks_ * 3 * size();",
         "test_threads.py test_gradients.py",
+    ),
+    Mutant(
+        "huge pages not asked for",
+        PAGES,
+        "  if (begin < end) {",
+        "  if (false) {",
+        "test_pages.py",
     ),
     Mutant(
         "threads of the parent after a fork",

@@ -51,7 +51,7 @@ MUTANTS = [
         "test_forward.py::test_one_dtype -k norm-33",
     ),
     Mutant(
-        "D - 1 for D beside a first element far off",
+        "D - 1 for D after a shift",
         KERNELS,
         "variance = sums.v[0] / width - ",
         "variance = sums.v[0] / (width - 1) - ",

@@ -1,0 +1,104 @@
+"""The README's table of the norms on the CPU, from what cpu_copy.py measured.
+
+python bench/cpu_copy.py --csv bench/results/cpu_copy.csv    measures
+python bench/cpu_copy.py --default-malloc --csv bench/results/cpu_copy_default_malloc.csv
+python bench/cpu_tables.py            prints the table
+python bench/cpu_tables.py --check    exits with 1 if the README's is another
+python bench/cpu_tables.py --write    puts it into the README
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+RESULTS = ROOT / "bench" / "results" / "cpu_copy.csv"
+DEFAULT_MALLOC = ROOT / "bench" / "results" / "cpu_copy_default_malloc.csv"
+BEGIN = "<!-- norms on the CPU: python bench/cpu_tables.py --write -->\n"
+END = "<!-- end of norms on the CPU -->\n"
+
+
+def table(rows: list[dict[str, str]], default_malloc: list[dict[str, str]]) -> str:
+    """Medians in Markdown: a line for each op and dtype, columns for each shape."""
+    found = {(key(row), row["ratio"]): row["median"] for row in rows}
+    found |= {(key(row), "default malloc"): row["median"] for row in default_malloc if ours(row)}
+    columns = {
+        "over a copy": "ours/copy",
+        "default malloc": "default malloc",
+        "`mx.fast`": "mx.fast/ours",
+        "torch": "torch/ours",
+    }
+    shapes = list(dict.fromkeys(key(row)[2:] for row in rows))
+    heading = ["op", "dtype"]
+    for count, length in shapes:
+        first, *others = columns
+        heading += [f"{count}×{length}: {first}", *others]
+    lines = [heading, ["---"] * len(heading)]
+    for op, dtype in dict.fromkeys(key(row)[:2] for row in rows):
+        cells = [
+            _text(found.get(((op, dtype, *shape), ratio)))
+            for shape in shapes
+            for ratio in columns.values()
+        ]
+        lines.append([op, dtype, *cells])
+    return _about(rows[0]) + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def key(row: dict[str, str]) -> tuple[str, ...]:
+    return row["op"], row["dtype"], row["rows"], row["length"]
+
+
+def ours(row: dict[str, str]) -> bool:
+    return row["ratio"] == "ours/copy"
+
+
+def _about(row: dict[str, str]) -> str:
+    return (
+        f"{row['device'].removeprefix('cpu, ')}, {row['cores']} cores, {row['cpu_isa']}, "
+        f"MLX {row['mlx']}, torch {row['torch']}: our time over that of a copy of the same bytes "
+        "on two threads (medians), with malloc told to keep its pages and at its defaults, and "
+        "the times of `mx.fast` and of torch's layer norm on two threads over ours.\n\n"
+    )
+
+
+def _text(ratio: str | None) -> str:
+    if ratio is None:
+        return ""
+    return f"{float(ratio):.0f}" if float(ratio) >= 10 else f"{float(ratio):.2f}"
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--write", action="store_true", help="put the table into the README")
+    ways.add_argument("--check", action="store_true", help="compare it with the README's")
+    args = parser.parse_args()
+    for path in (RESULTS, DEFAULT_MALLOC):
+        if not path.exists():
+            parser.error(f"there is no {path}: measure it first, as above")
+    text = table(read(RESULTS), read(DEFAULT_MALLOC))
+    before, rest = README.read_text().split(BEGIN)
+    kept, after = rest.split(END)
+    if args.write:
+        README.write_text(before + BEGIN + text + END + after)
+    elif args.check and kept != text:
+        print(f"The README's table is not that of {RESULTS.name}:\n{text}")
+        return 1
+    elif not args.check:
+        print(text, end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -576,7 +576,7 @@ void norm(const NormJob& job) {
             return sum_input<kCentre>(job, row, scratch);
           });
     } else if (job.residual.data) {
-      // One by one: they have more streams of memory than it likes already.
+      // One by one: four streams of memory are as many as it likes.
       norm_rows<T, kEarly, kBias, kCentre, true>(
           job, 1, [&](int64_t row, float*) {
             return sum_whole_added_row<kCentre, T>(job, row);
@@ -621,19 +621,6 @@ struct VJPRow {
   float mean_wg;
 };
 
-// The means from sums over the normalised values.
-template <typename AnyRow, typename G>
-inline Sums<2> sums_of_normalised(
-    const AnyRow& row,
-    const G* cotangent,
-    const float* weight,
-    Statistics<true> s) {
-  return row.template sums<2>([=](Floats v, int64_t i) {
-    Floats wg = load(cotangent + i) * load(weight + i);
-    return Term<2>{wg * s.normalise(v), wg};
-  });
-}
-
 // All sums in one pass: those with the cotangent are of deviations, too.
 template <bool kCentre, typename AnyRow, typename G>
 inline void measure_vjp_row(
@@ -655,7 +642,10 @@ inline void measure_vjp_row(
     to.mean_wg = sums.v[3] / width;
     to.mean_wgn = (sums.v[2] / width - s.correction * to.mean_wg) * s.rstd;
     if (s.mean != shift) {
-      auto of_normalised = sums_of_normalised(row, cotangent, weight, s);
+      auto of_normalised = row.template sums<1>([=](Floats v, int64_t i) {
+        Floats wg = load(cotangent + i) * load(weight + i);
+        return Term<1>{wg * s.normalise(v)};
+      });
       to.mean_wgn = of_normalised.v[0] / width;
     }
   } else {

@@ -243,10 +243,10 @@ MUTANTS = [
         "test_probes.py::test_one_hot",
     ),
     Mutant(
-        "rows of four summed twice",
+        "one cotangent for four rows",
         KERNELS,
-        "  constexpr bool kAll = kRows == kPartialRows;",
-        "  constexpr bool kAll = false;",
+        "Floats g = load(each.cotangent + i);",
+        "Floats g = load(in[0].cotangent + i);",
         "test_gradients.py::test_one_dtype -k norm-32",
     ),
     Mutant(

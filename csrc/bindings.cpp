@@ -221,7 +221,7 @@ NB_MODULE(_ext, m) {
             >>> mlx_norms.layer_norm(x, w, b, rounding="late")
             array([-3.10742, -0.70166, 4.10938], dtype=float16)
             >>> mlx_norms.layer_norm(x, w, b, dtype=mx.float32)
-            array([-3.10712, -0.701781, 4.1089], dtype=float32)
+            array([-3.10713, -0.701781, 4.10891], dtype=float32)
       )pbdoc");
 
   m.def(

@@ -7,6 +7,8 @@
 
 #include "csrc/cpu/norm_kernels.h"
 
+#include <type_traits>
+
 #include "csrc/cpu/pairwise_sum.h"
 #include "csrc/cpu/simd.h"
 #include "csrc/float16.h"
@@ -36,9 +38,14 @@ inline void with_type(Float type, F f) {
   }
 }
 
+// A flag to compile a loop for. Loops that matter less take bools in its place.
 template <bool kValue>
 struct Flag {
   static constexpr bool value = kValue;
+
+  constexpr operator bool() const {
+    return kValue;
+  }
 };
 
 template <typename F>
@@ -361,8 +368,14 @@ coming_row(const RowsIn& rows, int64_t row, int64_t ahead, int64_t end) {
 // Stores a row's vectors, of which n(i) gives the normalised values. With
 // kFetch, for inputs of dtype T, those of a coming row are asked for on the
 // way, so that memory works while this row is computed.
-template <typename T, bool kEarly, bool kBias, bool kFetch, typename F>
-inline void store_row(const NormJob& job, int64_t row, int64_t ahead, F n) {
+template <typename T, bool kFetch, typename Early, typename Bias, typename F>
+inline void store_row(
+    const NormJob& job,
+    int64_t row,
+    int64_t ahead,
+    Early early,
+    Bias bias,
+    F n) {
   const float* weight = job.weight.data + weight_offset(job, row);
   const float* row_bias = job.bias;
   auto* to = static_cast<T*>(job.normalised.data) + row * job.width;
@@ -376,27 +389,14 @@ inline void store_row(const NormJob& job, int64_t row, int64_t ahead, F n) {
       }
     }
     Floats y = n(i);
-    if (kEarly) {
+    if (early) {
       y = round_to<T>(y);
     }
     y *= load(weight + i);
-    if (kBias) {
+    if (bias) {
       y += load(row_bias + i);
     }
     store(to + i, y, extent);
-  });
-}
-
-// Calls f(type, early, bias, centre), types to compile a loop for.
-template <typename F>
-void with_output(const NormJob& job, F f) {
-  with_type(job.normalised.type, [&](auto type) {
-    with_flag(!job.late, [&](auto early) {
-      with_flag(job.bias != nullptr, [&](auto bias) {
-        with_flag(
-            job.centre, [&](auto centre) { f(type, early, bias, centre); });
-      });
-    });
   });
 }
 
@@ -444,11 +444,16 @@ void norm_short_rows(const NormJob& job) {
         v[i] = s.normalise(v[i]);
       }
     });
-    with_output(job, [&](auto type, auto early, auto bias, auto) {
+    with_type(job.normalised.type, [&](auto type) {
       using T = typename decltype(type)::type;
       for (int i = 0; i < n; ++i) {
-        store_row<T, early.value, bias.value, false>(
-            job, first + i, 0, [n = v[i]](int64_t) { return n; });
+        store_row<T, false>(
+            job,
+            first + i,
+            0,
+            !job.late,
+            job.bias != nullptr,
+            [n = v[i]](int64_t) { return n; });
       }
     });
   }
@@ -533,12 +538,13 @@ int rows_together(int64_t width) {
 // the sums of one end. sum(row, scratch) gives a SummedRow.
 template <
     typename T,
-    bool kEarly,
-    bool kBias,
     bool kCentre,
     bool kFetch,
+    typename Early,
+    typename Bias,
     typename F>
-inline void norm_rows(const NormJob& job, int together, F sum) {
+inline void
+norm_rows(const NormJob& job, int together, Early early, Bias bias, F sum) {
   decltype(sum(0, nullptr)) summed[kMostRows];
   Statistics<kCentre> statistics[kMostRows];
   for (int64_t first = 0; first < job.rows; first += together) {
@@ -551,10 +557,12 @@ inline void norm_rows(const NormJob& job, int together, F sum) {
       statistics[i] = row_statistics<kCentre>(summed[i], job.eps);
     }
     for (int i = 0; i < n; ++i) {
-      store_row<T, kEarly, kBias, kFetch>(
+      store_row<T, kFetch>(
           job,
           first + i,
           together,
+          early,
+          bias,
           [v = summed[i].row.data, s = statistics[i]](int64_t j) {
             return s.normalise(load(v + j));
           });
@@ -562,28 +570,59 @@ inline void norm_rows(const NormJob& job, int together, F sum) {
   }
 }
 
+// Calls f(type, early, bias, centre), types to compile a loop for.
+template <typename F>
+void with_output(const NormJob& job, F f) {
+  with_type(job.normalised.type, [&](auto type) {
+    auto with_early = [&](auto early) {
+      with_flag(job.bias != nullptr, [&](auto bias) {
+        with_flag(
+            job.centre, [&](auto centre) { f(type, early, bias, centre); });
+      });
+    };
+    if constexpr (std::is_same_v<decltype(type), Type<float>>) {
+      with_early(Flag<false>{}); // nothing is rounded, early or late
+    } else {
+      with_flag(!job.late, with_early);
+    }
+  });
+}
+
+// Of any rows, in float32.
+void norm_other_rows(const NormJob& job) {
+  with_type(job.normalised.type, [&](auto type) {
+    with_flag(job.centre, [&](auto centre) {
+      norm_rows<typename decltype(type)::type, centre.value, false>(
+          job,
+          1,
+          !job.late,
+          job.bias != nullptr,
+          [&](int64_t row, float* scratch) {
+            return sum_input<centre.value>(job, row, scratch);
+          });
+    });
+  });
+}
+
 void norm(const NormJob& job) {
   if (job.width <= kWidth) {
     return norm_short_rows(job);
   }
+  if (!are_whole_rows(job)) {
+    return norm_other_rows(job);
+  }
   with_output(job, [&](auto type, auto early, auto bias, auto centre) {
     using T = typename decltype(type)::type;
-    constexpr bool kEarly = early.value, kBias = bias.value,
-                   kCentre = centre.value;
-    if (!are_whole_rows(job)) {
-      norm_rows<T, kEarly, kBias, kCentre, false>(
-          job, 1, [&](int64_t row, float* scratch) {
-            return sum_input<kCentre>(job, row, scratch);
-          });
-    } else if (job.residual.data) {
+    constexpr bool kCentre = centre.value;
+    if (job.residual.data) {
       // One by one: four streams of memory are as many as it likes.
-      norm_rows<T, kEarly, kBias, kCentre, true>(
-          job, 1, [&](int64_t row, float*) {
+      norm_rows<T, kCentre, true>(
+          job, 1, early, bias, [&](int64_t row, float*) {
             return sum_whole_added_row<kCentre, T>(job, row);
           });
     } else {
-      norm_rows<T, kEarly, kBias, kCentre, true>(
-          job, rows_together(job.width), [&](int64_t row, float*) {
+      norm_rows<T, kCentre, true>(
+          job, rows_together(job.width), early, bias, [&](int64_t row, float*) {
             return sum_whole_row<kCentre, T>(job, row);
           });
     }
@@ -668,21 +707,23 @@ inline void measure_vjp_row(
 template <
     typename O,
     bool kCentre,
-    bool kWeightSum,
-    bool kBiasSum,
     bool kWhole,
     int kRows,
+    typename WeightSum,
+    typename BiasSum,
     typename S,
     typename G>
 inline void gradients_of_rows(
     const NormVJPJob& job,
     int64_t row,
+    WeightSum wants_weight,
+    BiasSum wants_bias,
     const VJPRow<kCentre, S, G>* in) {
   auto at = weight_offset(job, row);
   const float* weight = job.weight.data + at;
   auto weight_sum = job.weight_gradient;
   auto bias_sum = job.bias_gradient;
-  float* weight_partial = weight_sum.partial + (kWeightSum ? at : 0);
+  float* weight_partial = weight_sum.partial + (wants_weight ? at : 0);
   float* bias_partial = bias_sum.partial;
   bool clamp = job.clamp && job.s.type == Float::f16;
   auto width = job.width;
@@ -697,10 +738,10 @@ inline void gradients_of_rows(
   for_vectors(width, [=](int64_t i, auto extent) {
     Floats w = load(weight + i);
     Floats of_weight = {}, of_bias = {};
-    if (kWeightSum && !kAll) {
+    if (wants_weight && !kAll) {
       of_weight = load(weight_partial + i);
     }
-    if (kBiasSum && !kAll) {
+    if (wants_bias && !kAll) {
       of_bias = load(bias_partial + i);
     }
 #pragma GCC unroll 4
@@ -716,10 +757,10 @@ inline void gradients_of_rows(
       Floats x = load(each.s + i);
       Floats g = load(each.cotangent + i);
       Floats n = each.statistics.normalise(x);
-      if (kWeightSum) {
+      if (wants_weight) {
         of_weight += g * n;
       }
-      if (kBiasSum) {
+      if (wants_bias) {
         of_bias += g;
       }
       if (!to) {
@@ -737,14 +778,14 @@ inline void gradients_of_rows(
       }
       store(to + r * width + i, dx, extent);
     }
-    if (kWeightSum) {
+    if (wants_weight) {
       if (kAll) {
         add_compensated(weight_sum, i, of_weight);
       } else {
         store(weight_partial + i, of_weight);
       }
     }
-    if (kBiasSum) {
+    if (wants_bias) {
       if (kAll) {
         add_compensated(bias_sum, i, of_bias);
       } else {
@@ -758,11 +799,15 @@ inline void gradients_of_rows(
 template <
     typename O,
     bool kCentre,
-    bool kWeightSum,
-    bool kBiasSum,
     bool kWhole,
+    typename WeightSum,
+    typename BiasSum,
     typename F>
-inline void norm_vjp_rows(const NormVJPJob& job, F take) {
+inline void norm_vjp_rows(
+    const NormVJPJob& job,
+    WeightSum wants_weight,
+    BiasSum wants_bias,
+    F take) {
   auto weight_rows = job.weight.rows;
   for (int64_t row = 0; row < job.rows;) {
     decltype(take(0)) rows[kPartialRows];
@@ -772,20 +817,20 @@ inline void norm_vjp_rows(const NormVJPJob& job, F take) {
       for (int r = 0; r < kPartialRows; ++r) {
         rows[r] = take(row + r);
       }
-      gradients_of_rows<O, kCentre, kWeightSum, kBiasSum, kWhole, kPartialRows>(
-          job, row, rows);
+      gradients_of_rows<O, kCentre, kWhole, kPartialRows>(
+          job, row, wants_weight, wants_bias, rows);
       row += kPartialRows;
       continue;
     }
     rows[0] = take(row);
-    gradients_of_rows<O, kCentre, kWeightSum, kBiasSum, kWhole, 1>(
-        job, row, rows);
+    gradients_of_rows<O, kCentre, kWhole, 1>(
+        job, row, bool(wants_weight), bool(wants_bias), rows);
     ++row;
     auto done = begin + 1;
-    if (kWeightSum && done % (kPartialRows * weight_rows) == 0) {
+    if (wants_weight && done % (kPartialRows * weight_rows) == 0) {
       add_partial(job.weight_gradient, weight_rows * padded(job.width));
     }
-    if (kBiasSum && done % kPartialRows == 0) {
+    if (wants_bias && done % kPartialRows == 0) {
       add_partial(job.bias_gradient, padded(job.width));
     }
   }
@@ -800,59 +845,67 @@ bool are_whole_rows(const NormVJPJob& job) {
       (!job.input.data || job.input.type == job.s.type);
 }
 
-template <bool kCentre, bool kWeightSum, bool kBiasSum>
-void norm_vjp_of(const NormVJPJob& job) {
-  auto width = job.width;
-  auto weight = [&](int64_t row) {
-    return job.weight.data + weight_offset(job, row);
+template <typename T, bool kCentre, typename WeightSum, typename BiasSum>
+void vjp_of_whole_rows(
+    const NormVJPJob& job,
+    WeightSum wants_weight,
+    BiasSum wants_bias) {
+  auto at = [](const RowsIn& rows, int64_t row) {
+    return static_cast<const T*>(rows.data) + row * rows.row_stride;
   };
-  if (are_whole_rows(job)) {
-    return with_type(job.s.type, [&](auto type) {
-      using T = typename decltype(type)::type;
-      auto at = [](const RowsIn& rows, int64_t row) {
-        return static_cast<const T*>(rows.data) + row * rows.row_stride;
-      };
-      norm_vjp_rows<T, kCentre, kWeightSum, kBiasSum, true>(
-          job, [&](int64_t row) {
-            VJPRow<kCentre, T, T> to{
-                at(job.s, row), at(job.cotangent, row), nullptr, {}, 0, 0};
-            if (job.sum_cotangent.data) {
-              to.sum_cotangent = at(job.sum_cotangent, row);
-            }
-            WholeRow<T> s{to.s, width};
-            measure_vjp_row<kCentre>(to, s, weight(row), job.eps);
-            return to;
-          });
-    });
-  }
-  with_type(job.input.type, [&](auto type) {
-    using O = typename decltype(type)::type;
-    norm_vjp_rows<O, kCentre, kWeightSum, kBiasSum, false>(
-        job, [&](int64_t row) {
-          auto* scratch = job.scratch;
-          auto s = load_row(job.s, row, width, scratch);
-          auto g =
-              load_row(job.cotangent, row, width, scratch += padded(width));
-          VJPRow<kCentre, float, float> to{s.data, g.data, nullptr, {}, 0, 0};
-          if (job.sum_cotangent.data) {
-            scratch += padded(width);
-            to.sum_cotangent =
-                load_row(job.sum_cotangent, row, width, scratch).data;
-          }
-          if (kCentre) {
-            s.pad(load(s.data)[0]); // no deviation past the row's end
-          }
-          measure_vjp_row<kCentre>(to, s, weight(row), job.eps);
-          return to;
-        });
-  });
+  norm_vjp_rows<T, kCentre, true>(
+      job, wants_weight, wants_bias, [&](int64_t row) {
+        VJPRow<kCentre, T, T> to{
+            at(job.s, row), at(job.cotangent, row), nullptr, {}, 0, 0};
+        if (job.sum_cotangent.data) {
+          to.sum_cotangent = at(job.sum_cotangent, row);
+        }
+        WholeRow<T> s{to.s, job.width};
+        auto* weight = job.weight.data + weight_offset(job, row);
+        measure_vjp_row<kCentre>(to, s, weight, job.eps);
+        return to;
+      });
+}
+
+// Of any rows, in float32.
+template <typename O, bool kCentre>
+void vjp_of_other_rows(const NormVJPJob& job) {
+  auto width = job.width;
+  bool wants_weight = job.weight_gradient.sum,
+       wants_bias = job.bias_gradient.sum;
+  norm_vjp_rows<O, kCentre, false>(
+      job, wants_weight, wants_bias, [&](int64_t row) {
+        auto* scratch = job.scratch;
+        auto s = load_row(job.s, row, width, scratch);
+        auto g = load_row(job.cotangent, row, width, scratch += padded(width));
+        VJPRow<kCentre, float, float> to{s.data, g.data, nullptr, {}, 0, 0};
+        if (job.sum_cotangent.data) {
+          scratch += padded(width);
+          to.sum_cotangent =
+              load_row(job.sum_cotangent, row, width, scratch).data;
+        }
+        if (kCentre) {
+          s.pad(load(s.data)[0]); // no deviation past the row's end
+        }
+        auto* weight = job.weight.data + weight_offset(job, row);
+        measure_vjp_row<kCentre>(to, s, weight, job.eps);
+        return to;
+      });
 }
 
 void norm_vjp(const NormVJPJob& job) {
   with_flag(job.centre, [&](auto centre) {
-    with_flag(job.weight_gradient.sum != nullptr, [&](auto weight) {
-      with_flag(job.bias_gradient.sum != nullptr, [&](auto bias) {
-        norm_vjp_of<centre.value, weight.value, bias.value>(job);
+    if (!are_whole_rows(job)) {
+      return with_type(job.input.type, [&](auto type) {
+        vjp_of_other_rows<typename decltype(type)::type, centre.value>(job);
+      });
+    }
+    with_type(job.s.type, [&](auto type) {
+      with_flag(job.weight_gradient.sum != nullptr, [&](auto weight) {
+        with_flag(job.bias_gradient.sum != nullptr, [&](auto bias) {
+          vjp_of_whole_rows<typename decltype(type)::type, centre.value>(
+              job, weight, bias);
+        });
       });
     });
   });

@@ -131,8 +131,8 @@ MUTANTS = [
     Mutant(
         "short rows of the first batch only",
         KERNELS,
-        "job, first + i, 0, [n",
-        "job, i, 0, [n",
+        "            first + i,\n            0,",
+        "            i,\n            0,",
         "test_forward.py::test_one_dtype[cpu-rms_norm-1]",
     ),
     Mutant(
@@ -160,7 +160,7 @@ MUTANTS = [
     Mutant(
         "early rounding missing",
         KERNELS,
-        "    if (kEarly) {",
+        "    if (early) {",
         "    if (false) {",
         "test_rounding.py",
     ),
@@ -202,7 +202,7 @@ MUTANTS = [
     Mutant(
         "bias missing",
         KERNELS,
-        "    if (kBias) {",
+        "    if (bias) {",
         "    if (false) {",
         "test_forward.py::test_one_dtype -k layer_norm-33",
     ),

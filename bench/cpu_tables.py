@@ -9,10 +9,10 @@ python bench/cpu_tables.py --write    puts it into the README
 
 from __future__ import annotations
 
-import argparse
-import csv
 import sys
 from pathlib import Path
+
+import readme_part
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -71,33 +71,8 @@ def _text(ratio: str | None) -> str:
     return f"{float(ratio):.0f}" if float(ratio) >= 10 else f"{float(ratio):.2f}"
 
 
-def read(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--write", action="store_true", help="put the table into the README")
-    ways.add_argument("--check", action="store_true", help="compare it with the README's")
-    args = parser.parse_args()
-    for path in (RESULTS, DEFAULT_MALLOC):
-        if not path.exists():
-            parser.error(f"there is no {path}: measure it first, as above")
-    text = table(read(RESULTS), read(DEFAULT_MALLOC))
-    before, rest = README.read_text().split(BEGIN)
-    kept, after = rest.split(END)
-    if args.write:
-        README.write_text(before + BEGIN + text + END + after)
-    elif args.check and kept != text:
-        print(f"The README's table is not that of {RESULTS.name}:\n{text}")
-        return 1
-    elif not args.check:
-        print(text, end="")
-    return 0
+    return readme_part.main(__doc__, README, (BEGIN, END), [RESULTS, DEFAULT_MALLOC], table)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ python bench/ladder_tables.py --write    puts them into the README
 
 from __future__ import annotations
 
-import argparse
-import csv
 import sys
 from pathlib import Path
+
+import readme_part
 
 from mlx_norms import ladders
 
@@ -93,27 +93,7 @@ def _cells(found: dict, name: str, before: str | None, count: int, products: boo
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--write", action="store_true", help="put the tables into the README")
-    ways.add_argument("--check", action="store_true", help="compare them with the README's")
-    args = parser.parse_args()
-    if not RESULTS.exists():
-        parser.error(f"there is no {RESULTS}: measure it first, as above")
-    with RESULTS.open(newline="") as file:
-        text = tables(list(csv.DictReader(file)))
-    before, rest = README.read_text().split(BEGIN)
-    kept, after = rest.split(END)
-    if args.write:
-        README.write_text(before + BEGIN + text + END + after)
-    elif args.check and kept != text:
-        print(f"The README's tables are not those of {RESULTS.name}:\n{text}")
-        return 1
-    elif not args.check:
-        print(text, end="")
-    return 0
+    return readme_part.main(__doc__, README, (BEGIN, END), [RESULTS], tables)
 
 
 if __name__ == "__main__":

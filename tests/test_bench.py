@@ -611,6 +611,7 @@ class TestScripts:
         assert re.search("^kernels,rms,bf16,16,96,ours,", done.stdout, re.M)
 
     def test_ladder_tables(self, rungs_anywhere, monkeypatch, tmp_path, capsys):
+        monkeypatch.syspath_prepend(ROOT / "bench")
         tables = script("ladder_tables")
         measured, readme = tmp_path / "h200_ladder.csv", tmp_path / "README.md"
         monkeypatch.setattr(tables, "RESULTS", measured)

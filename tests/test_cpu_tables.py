@@ -11,6 +11,7 @@ SCRIPT = Path(__file__).parents[1] / "bench" / "cpu_tables.py"
 
 @pytest.fixture
 def status(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPT.parent)
     spec = importlib.util.spec_from_file_location("cpu_tables", SCRIPT)
     tables = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tables)

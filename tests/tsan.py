@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -31,10 +32,14 @@ def build(directory: Path) -> Path:
     for level, options in levels.items():
         options = [*options, "-ffp-contract=off", f"-DMLX_NORMS_KERNELS=kernels_{level}"]
         steps[f"{level}.o"] = (KERNELS, options)
-    objects = []
-    for name, (source, options) in steps.items():
-        objects.append(directory / Path(name).name)
-        subprocess.run([*common, *options, "-c", ROOT / source, "-o", objects[-1]], check=True)
+    objects = [directory / Path(name).name for name in steps]
+
+    def compile(step: tuple[str, list[str]], output: Path) -> None:
+        source, options = step
+        subprocess.run([*common, *options, "-c", ROOT / source, "-o", output], check=True)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile, steps.values(), objects))
     program = directory / "norms_on_threads"
     subprocess.run([*common, *objects, "-pthread", "-o", program], check=True)
     return program

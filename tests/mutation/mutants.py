@@ -339,7 +339,7 @@ MUTANTS = [
         SIMD,
         "bits + 0x7fff + ((bits >> 16) & 1)",
         "bits + 0x8000",
-        "test_fused.py::test_fused_is_add_and_then_norm",
+        "test_fused.py::test_fused_is_add_and_then_norm test_dispatch.py",
     ),
     Mutant(
         "bfloat16 NaN rounded up",
@@ -347,7 +347,7 @@ MUTANTS = [
         "return v != v ? quiet_nan : rounded;",
         "return rounded;",
         "test_probes.py::test_what_is_not_finite_stays_in_its_row"
-        " test_probes.py::test_every_nan_stays_nan",
+        " test_probes.py::test_every_nan_stays_nan test_dispatch.py",
     ),
     # --- Strides and buffers
     Mutant(

@@ -76,7 +76,7 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
         note = f"matmul, {kernel}, {dtype}"
         yield f"{note}, stored", lambda: test_matmul.test_plain_and_transposed(kernel, dtype)
         yield f"{note}, batches", lambda: test_matmul.test_products_of_batches(kernel, dtype)
-        if kernel == "gemv" and dtype != F32:
+        if kernel == "gemv":
             yield f"{note}, tiles", lambda: tiles(dtype)
 
 

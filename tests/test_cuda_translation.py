@@ -238,20 +238,28 @@ def test_gemv_reads_whole_vectors_before_it_uses_any(way, rows):
     assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+# The elements of a vector, and the types of a product.
+TILE_TYPES = {FLOAT32: (4, "tf32"), FLOAT16: (8, "f16"), BFLOAT16: (8, "bf16")}
+
+
+@pytest.mark.parametrize("cluster", [1, 4])
+@pytest.mark.parametrize("dtype", TILE_TYPES)
 @pytest.mark.parametrize("way", ["line", "column"])
-def test_tiles_are_multiplied_by_matrix_units(way, dtype):
+def test_tiles_are_multiplied_by_matrix_units(way, dtype, cluster):
     """What is in flight comes before the first product; no lane hands on anything."""
-    stem, kernel = KERNELS[f"gemv_{way}_tiles"]
-    constants = {"matmul_type": BFLOAT16 if dtype == "bf16" else FLOAT16, "x_vectors": True}
-    group_size = 256 if way == "line" else 512
-    ptx = compile(translation(stem), kernel, "compute_90", group_size, **constants)
-    products = [m.start() for m in re.finditer(rf"\bmma\.\S+\.{dtype}\.{dtype}\.f32 ", ptx)]
-    assert len(products) == 8
+    elements, name = TILE_TYPES[dtype]
+    stem, kernel = KERNELS[f"gemv_{way}_tiles_{elements}"]
+    constants = {"matmul_type": dtype, "x_vectors": True, "cluster": cluster}
+    translated = translation(stem)
+    ptx = compile(translated, kernel, "compute_90", 256, **constants)
+    products = [m.start() for m in re.finditer(rf"\bmma\.\S+\.{name}\.{name}\.f32 ", ptx)]
+    assert len(products) == (3 if dtype == FLOAT32 else 1) * 8  # of floats the halves of each
     loads = [m.start() for m in re.finditer(WIDE_LOAD, ptx)]
-    assert len(loads) == (12 if way == "line" else 9) and max(loads) < products[0]
+    in_flight = 12 if way == "line" else 8 + 8 // elements
+    assert len(loads) == in_flight and max(loads) < products[0]
     assert "shfl" not in ptx and "ld.global.u16" not in ptx
-    source = source_of(translation(stem), group_size, **constants)
+    assert ("mapa.shared::cluster" in ptx) == (cluster > 1)
+    source = source_of(translated, 256, **constants)
     assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
 
 

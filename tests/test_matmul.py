@@ -59,7 +59,7 @@ def kernel(request, backend):
 
 @pytest.fixture
 def tiles(backend):
-    """gemv of 16 bits multiplies tiles, matrix units or not."""
+    """gemv multiplies tiles, matrix units or not."""
     on_gpu("gemv", backend)
     _ext.set_tiles_anywhere(True)
     yield
@@ -505,10 +505,10 @@ def test_transforms_of_all_dtypes(kernel, dtype):
         assert_same_bits(mx.compile(product)(a, b), c)
 
 
-# M, N and K about the tiles' edges: of 16 lines or 64 columns, of 32 and 128 of the depth, and past
-# what a group's SIMD-groups take at once. Many columns have fewer of them.
+# M, N and K about the tiles' edges: of 16 lines or 32 and 64 columns, of 32, 64 and 128 of the
+# depth, and past what a group's SIMD-groups take at once. Many groups have fewer of them.
 TILES = [(1, 16, 8), (2, 64, 32), (3, 72, 128), (4, 8, 136), (5, 24, 2056), (8, 136, 520)]
-TILES += [(7, 8, 8), (2, 40, 1032), (1, 8136, 264)]
+TILES += [(7, 8, 8), (2, 40, 1032), (1, 16392, 136)]
 
 
 def products_of_tiles(stored, dtype):
@@ -516,11 +516,11 @@ def products_of_tiles(stored, dtype):
         a, b = random((m, k), 0, dtype), random((k, n), 1, dtype)
         b = b if stored == "columns" else mx.contiguous(b.T).T
         wider = mx.contiguous(mx.pad(a, ((0, 0), (1, 2))))[:, 1:-2]
-        for left in (a, mx.contiguous(a.T).T, wider) if n < 8000 else (a,):
+        for left in (a, mx.contiguous(a.T).T, wider) if n < 16000 else (a,):
             yield left, b
 
 
-@pytest.mark.parametrize("dtype", DTYPES[1:])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("stored", ["lines", "columns"])
 def test_tiles(request, backend, tiles, stored, dtype):
     for a, b in products_of_tiles(stored, dtype):
@@ -528,7 +528,7 @@ def test_tiles(request, backend, tiles, stored, dtype):
         c = mlx_norms.matmul(a, b, kernel="gemv")
         if backend == "metal-sim":
             (launch,) = request.getfixturevalue("launches")(c)
-            assert launch.kernel == f"gemv_{stored[:-1]}_tiles"
+            assert launch.kernel == f"gemv_{stored[:-1]}_tiles_{16 // dtype.size}"
             assert launch.result.bytes["w"][0] == b.nbytes
         check_product(a, b, c, stored)
     a, b = random((3, 24), 0, dtype), random((24, 41), 1, dtype)
@@ -537,29 +537,52 @@ def test_tiles(request, backend, tiles, stored, dtype):
     check("gemv", random((2, 3, 24), 0, dtype), random((2, 24, 40), 1, dtype), "batch")
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("stored", ["lines", "columns"])
-def test_a_row_of_tiles_has_the_same_bits_among_others(tiles, stored):
-    a, b = random((8, 1096), 0, mx.bfloat16), random((1096, 40), 1, mx.bfloat16)
+def test_a_row_of_tiles_has_the_same_bits_among_others(tiles, stored, dtype):
+    a, b = random((8, 1096), 0, dtype), random((1096, 40), 1, dtype)
     b = b if stored == "columns" else mx.contiguous(b.T).T
     eight = mlx_norms.matmul(a, b, kernel="gemv")
     for rows in range(1, 8):
         assert_same_bits(mlx_norms.matmul(a[-rows:], b, kernel="gemv"), eight[-rows:])
 
 
+@pytest.mark.parametrize("dtype", [mx.float16, mx.float32])
 @pytest.mark.parametrize("stored", ["lines", "columns"])
-def test_nan_and_inf_stay_in_their_tile_row_and_column(tiles, stored):
+def test_nan_and_inf_stay_in_their_tile_row_and_column(tiles, stored, dtype):
     a, b = (np.array(random(shape, seed)) for seed, shape in enumerate(((3, 72), (72, 40))))
     clean = None
     for bad in (False, True):
         if bad:
             a[1, 5], b[70, 33] = np.nan, np.inf
-        left, right = (mx.array(x).astype(mx.float16) for x in (a, b))
+        left, right = (mx.array(x).astype(dtype) for x in (a, b))
         right = right if stored == "columns" else mx.contiguous(right.T).T
         got = np.array(mlx_norms.matmul(left, right, kernel="gemv"))
         clean = got if clean is None else clean
     others = np.ix_([0, 2], np.arange(40) != 33)
     assert np.isnan(got[1]).all() and np.isinf(got[[0, 2], 33]).all()
     assert (got[others] == clean[others]).all()
+
+
+@pytest.mark.parametrize("stored", ["lines", "columns"])
+def test_tiles_of_the_largest_and_smallest_floats(tiles, stored):
+    """Sums up to infinity and back; factors whose first bits alone have no room for another."""
+    largest = np.finfo(np.float32).max
+    a = np.array(random((4, 72)))
+    a[0] = 0
+    a[0, :2] = largest, -largest
+    a[1], a[2] = largest / 128, np.float32(1e-30)
+    b = np.ones((72, 40), np.float32)
+    b[:, 7] = 1e30
+    given = [mx.array(x) for x in (a, b)]
+    given[1] = given[1] if stored == "columns" else mx.contiguous(given[1].T).T
+    got = np.array(mlx_norms.matmul(*given, kernel="gemv"), np.float64)
+    assert (got[0] == 0)[np.arange(40) != 7].all()
+    assert not np.isfinite(got[0, 7]) and np.isposinf(got[1, 7])
+    finite = np.ix_([1, 2, 3], np.arange(40) != 7)
+    sizes = np.abs(a.astype(np.float64)) @ b
+    bound = 80 * UNIT * sizes
+    assert (np.abs(got - a.astype(np.float64) @ b)[finite] <= bound[finite]).all()
 
 
 def test_many_groups_of_gemv(backend):

@@ -15,6 +15,7 @@ namespace {
 
 // Function constants and buffers of kernels/matmul.
 enum Constant {
+  kCluster = 38, // of cluster.h
   kType = 80,
   kATransposed = 81,
   kBTransposed = 82,
@@ -230,8 +231,8 @@ struct GemvGroups {
   KernelName kernel;
   int64_t outputs; // of a group
   int simds;
-  int splits = 1; // SIMD-groups that share lines, of gemv_lines
-  uint32_t threads_per_core = 512;
+  int splits = 1;  // SIMD-groups that share lines, of gemv_lines
+  int cluster = 1; // threadgroups that share the depth, of the tiles
 };
 
 // How many SIMD-groups share the depth, so many of it each at least.
@@ -252,15 +253,30 @@ GemvGroups gemv_groups(bool lines, int rows, int64_t depth) {
   return {{"gemv_columns", rows}, 32, depth_simds(depth, 128, 16)};
 }
 
-GemvGroups tile_groups(bool lines, int64_t outputs, int64_t depth) {
-  constexpr uint32_t kThreadsPerCore = 768; // what their registers allow
-  if (lines) {
-    return {{"gemv_line_tiles"}, 16, 8, 1, kThreadsPerCore};
+GemvGroups tile_groups(
+    bool lines,
+    int64_t outputs,
+    int64_t depth,
+    int elements, // of a vector
+    const DeviceLimits& limits) {
+  GemvGroups by;
+  by.kernel = {lines ? "gemv_line_tiles" : "gemv_column_tiles", elements};
+  by.outputs = lines ? 16 : 8 * elements;
+  auto groups = ceil_div(outputs, by.outputs);
+  // Of many groups several run on a core at once, or they have less to wait
+  // for; where there are few, clusters of them have every core take part.
+  by.simds = lines && groups >= 4 * limits.cores ? 4 : 8;
+  int step = by.simds * (lines ? 16 * elements : 32); // along the depth
+  while (2 * by.cluster <= limits.cluster &&
+         2 * by.cluster * groups <= limits.cores &&
+         int64_t{2} * by.cluster * step <= depth) {
+    by.cluster *= 2;
   }
-  // Many groups have fewer SIMD-groups each, so that more of them run at once.
-  bool many = ceil_div<int64_t>(outputs, 64) >= 128;
-  int simds = depth_simds(depth, 128, many ? 8 : 16);
-  return {{"gemv_column_tiles"}, 64, simds, 1, kThreadsPerCore};
+  if (!lines && by.cluster == 1) {
+    int most = groups > limits.cores ? 8 : 16;
+    by.simds = std::max(4, depth_simds(depth, 128, most)); // four write
+  }
+  return by;
 }
 
 std::atomic<bool> tiles_anywhere = false;
@@ -277,12 +293,14 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
   bool x_vectors =
       depth % 8 == 0 && x.column_stride == 1 && f.aligned(x, of_x, 8);
   // It is w alone that decides: a row has the same bits among any others.
-  bool tiles = w_vectors && f.element_bytes() == 2 &&
-      (device_limits(plan.stream).matrix_units || tiles_anywhere);
+  auto limits = device_limits(plan.stream);
+  bool tiles = w_vectors && (limits.matrix_units || tiles_anywhere);
+  int elements = 16 / f.element_bytes();
   auto inner = f.take_inner_axis();
-  auto by = tiles ? tile_groups(lines, outputs, depth)
+  auto by = tiles ? tile_groups(lines, outputs, depth, elements, limits)
                   : gemv_groups(lines, checked(rows), depth);
-  auto groups = checked(inner.size * ceil_div(outputs, by.outputs));
+  auto groups =
+      checked(by.cluster * inner.size * ceil_div(outputs, by.outputs));
   const auto& x_array = bound(*x.array, depth, plan);
   const auto& w_array = bound(*w.array, depth, plan);
   for_each_matrix(f.axes, [&](const auto& first) {
@@ -303,6 +321,7 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
     launch.scalar(kWMatrix, checked(inner.strides[of_w]));
     if (tiles) {
       launch.scalar(kXRows, checked(rows));
+      launch.constant(kCluster, by.cluster);
     } else {
       launch.constant(kWVectors, w_vectors);
       if (lines) {
@@ -311,7 +330,8 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
     }
     launch.groups[0] = groups;
     launch.group[0] = 32 * by.simds;
-    launch.threads_per_core = by.threads_per_core;
+    launch.cluster = by.cluster;
+    launch.slot_bytes = by.cluster > 1 ? 16 * launch.group[0] : 0;
   });
 }
 

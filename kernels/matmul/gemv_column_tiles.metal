@@ -1,8 +1,9 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// gemv_columns of 16 bits where there are matrix units: a threadgroup sums the
-// products of 64 columns with up to 8 rows. Its SIMD-groups share the depth. A
-// lane reads eight columns of eight rows of w, and pairs them row by row.
+// gemv_columns where there are matrix units: a threadgroup sums the products of
+// eight vectors of columns with up to 8 rows. Its SIMD-groups, and those of all
+// threadgroups of a cluster, share the depth. A lane reads a vector of eight
+// rows of w, and pairs its elements row by row.
 
 #include "kernels/matmul/tiles.h"
 
@@ -14,6 +15,24 @@ inline uint high_halves(uint a, uint b) {
   return a >> 16 | (b & 0xffff0000u);
 }
 
+// Columns 2 q and the next of a lane's, of rows that make up a tile.
+template <int E>
+inline uint4 tile_of(thread uint (*words)[4], int q) {
+  if (E == 4) {
+    return uint4(
+        words[0][2 * q],
+        words[0][2 * q + 1],
+        words[1][2 * q],
+        words[1][2 * q + 1]);
+  }
+  return uint4(
+      low_halves(words[0][q], words[1][q]),
+      high_halves(words[0][q], words[1][q]),
+      low_halves(words[2][q], words[3][q]),
+      high_halves(words[2][q], words[3][q]));
+}
+
+template <int E> // elements of a vector
 [[kernel, max_total_threads_per_threadgroup(512)]] void gemv_column_tiles(
     device const uchar* x [[buffer(0)]],
     device const uchar* w [[buffer(1)]],
@@ -32,25 +51,29 @@ inline uint high_halves(uint a, uint b) {
     uint simds [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float4 partial[16][4][32];
-  uint blocks = (columns + 63) / 64;
-  uint matrix = matrix_of(group, blocks);
+  threadgroup float4 partial[16][E / 2][32];
+  uint blocks = (columns + 8 * E - 1) / (8 * E);
+  uint team = group / uint(cluster);
+  uint matrix = matrix_of(team, blocks);
   uint row = lane / 4, pair = lane % 4;
-  uint first =
-      (group - matrix * blocks) * 64 + row * 8; // of this lane's columns
-  x = matmul_at(x, long(matrix) * x_matrix + long(min(row, rows - 1)) * x_row);
-  long of_row = long(simd * 32 + pair * 8) * w_row;
-  w = matmul_at(w, long(matrix) * w_matrix + of_row + first);
-  long next_row = long(w_row) * size_of(matmul_type);
+  uint first = ((team - matrix * blocks) * 8 + row) * E; // of this lane's
+  x = matmul_at(x, long(matrix) * x_matrix);
+  w = matmul_at(w, long(matrix) * w_matrix + first);
   c += ulong(matrix) * rows * columns * size_of(matmul_type);
-  float sums[16]; // of columns 2q and 2q + 1: those from 4q on
-  for (int i = 0; i < 16; ++i) {
+
+  uint part = group % uint(cluster) * simds + simd; // of the depth
+  uint parts = uint(cluster) * simds;
+  device const uchar* of_row = matmul_at(x, long(min(row, rows - 1)) * x_row);
+  device const uchar* of_w = matmul_at(w, long(part * 32 + pair * 8) * w_row);
+  long next_row = long(w_row) * size_of(matmul_type);
+  float sums[2 * E]; // of columns 2q and 2q + 1: those from 4q on
+  for (int i = 0; i < 2 * E; ++i) {
     sums[i] = 0.0f;
   }
-  for (uint from = simd * 32; from < depth; from += simds * 32) {
+  for (uint from = part * 32; from < depth; from += parts * 32) {
     uint k = from + pair * 8;
     bool there = k < depth && first < columns;
-    device const uchar* from_row = w;
+    device const uchar* from_row = of_w;
     uint words[8][4];
     for (int i = 0; i < 8; ++i) {
       uint4 v = uint4(0, 0, 0, 0);
@@ -63,36 +86,54 @@ inline uint high_halves(uint a, uint b) {
       words[i][2] = v.z;
       words[i][3] = v.w;
     }
-    w += next_row * (32 * simds);
-    uint4 of_x = row_vector(x, x_step, k, depth, row < rows);
-    for (int q = 0; q < 4; ++q) {
-      for (int i = 0; i < 8; i += 4) {
-        uint4 tile = uint4(
-            low_halves(words[i][q], words[i + 1][q]),
-            high_halves(words[i][q], words[i + 1][q]),
-            low_halves(words[i + 2][q], words[i + 3][q]),
-            high_halves(words[i + 2][q], words[i + 3][q]));
-        multiply_tile(tile, i == 0 ? of_x.xy : of_x.zw, sums + 4 * q, lane);
+    of_w += next_row * (32 * parts);
+    uint4 of_x[8 / E];
+    for (int i = 0; i < 8 / E; ++i) {
+      uint at = k + uint(i) * E;
+      of_x[i] = row_vector<E>(of_row, x_step, at, depth, row < rows);
+    }
+    for (int q = 0; q < E / 2; ++q) {
+      for (int i = 0; i < 16 / E; ++i) {
+        uint2 b = i % 2 == 0 ? of_x[i / 2].xy : of_x[i / 2].zw;
+        uint4 a = tile_of<E>(words + i * (E / 2), q);
+        multiply_tile(a, b, sums + 4 * q, lane);
       }
     }
   }
 
-  for (int q = 0; q < 4; ++q) {
+  for (int q = 0; q < E / 2; ++q) {
     partial[simd][q][lane] = take(sums + 4 * q);
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  for (uint q = simd; q < 4; q += simds) {
-    float4 total = partial[0][q][lane];
+  bool has_sums = simd < E / 2;
+  if (has_sums) {
+    float4 total = partial[0][simd][lane];
     for (uint s = 1; s < simds; ++s) {
-      total += partial[s][q][lane];
+      total += partial[s][simd][lane];
     }
     put(sums, total);
+  }
+  if (add_up_cluster(has_sums, sums) && has_sums) {
     for (uint i = 0; i < 4; ++i) {
-      uint column = first + 2 * q + i / 2, r = pair * 2 + i % 2;
-      if (column < columns && r < rows) {
-        ulong at = ulong(r) * c_row + ulong(column) * c_column;
-        store(c + at * size_of(matmul_type), matmul_type, sums[i]);
+      uint column = 2 * simd + i / 2, r = pair * 2 + i % 2;
+      if (first + column < columns && r < rows) {
+        float v = finished(
+            sums[i],
+            matmul_at(x, long(r) * x_row),
+            x_step,
+            matmul_at(w, column),
+            w_row,
+            depth);
+        ulong at = ulong(r) * c_row + ulong(first + column) * c_column;
+        store(c + at * size_of(matmul_type), matmul_type, v);
       }
     }
   }
 }
+
+#define INSTANTIATE_GEMV_COLUMN_TILES(E)                     \
+  template [[host_name("gemv_column_tiles_" #E)]] [[kernel]] \
+  decltype(gemv_column_tiles<E>) gemv_column_tiles<E>;
+
+INSTANTIATE_GEMV_COLUMN_TILES(4)
+INSTANTIATE_GEMV_COLUMN_TILES(8)

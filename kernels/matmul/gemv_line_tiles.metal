@@ -1,18 +1,20 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// gemv_lines of 16 bits where there are matrix units: a threadgroup sums the
-// products of 16 lines with up to 8 rows. Its SIMD-groups share the depth. Each
-// reads 128 elements of every line, as they adjoin, and hands them by way of
-// threadgroup memory to the lanes that multiply them.
+// gemv_lines where there are matrix units: a threadgroup sums the products of
+// 16 lines with up to 8 rows. Its SIMD-groups, and those of all threadgroups of
+// a cluster, share the depth. Each reads 16 vectors of every line, as they
+// adjoin, and hands them by way of threadgroup memory to the lanes that
+// multiply them.
 
 #include "kernels/matmul/tiles.h"
 
-// Where a line's eight elements are kept: no two of the eight lanes that read
+// Where a line's vector is kept: no two of the eight lanes that read
 // or write at once meet in a bank.
 inline uint tile_slot(uint line, uint chunk) {
   return line * 16 + (chunk ^ (line % 2 * 4));
 }
 
+template <int E> // elements of a vector
 [[kernel, max_total_threads_per_threadgroup(256)]] void gemv_line_tiles(
     device const uchar* x [[buffer(0)]],
     device const uchar* w [[buffer(1)]],
@@ -28,28 +30,33 @@ inline uint tile_slot(uint line, uint chunk) {
     constant const int& w_matrix [[buffer(11)]],
     constant const uint& rows [[buffer(12)]],
     uint group [[threadgroup_position_in_grid]],
+    uint simds [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup uint4 staged[8][256];
   uint blocks = (lines + 15) / 16;
-  uint matrix = matrix_of(group, blocks);
-  uint first = (group - matrix * blocks) * 16;
+  uint team = group / uint(cluster);
+  uint matrix = matrix_of(team, blocks);
+  uint first = (team - matrix * blocks) * 16;
   uint row = lane / 4, pair = lane % 4;
-  x = matmul_at(x, long(matrix) * x_matrix + long(min(row, rows - 1)) * x_row);
+  x = matmul_at(x, long(matrix) * x_matrix);
+  w = matmul_at(w, long(matrix) * w_matrix + long(first) * w_line);
   c += ulong(matrix) * rows * lines * size_of(matmul_type);
 
   // Loads are of two lines each, multiplications of all.
   uint odd = lane / 16, chunk = lane % 16;
-  long of_first = long(matrix) * w_matrix + long(first + odd) * w_line;
-  w = matmul_at(w, of_first + long(chunk) * 8);
+  device const uchar* of_row = matmul_at(x, long(min(row, rows - 1)) * x_row);
+  device const uchar* of_w = matmul_at(w, long(odd) * w_line + long(chunk) * E);
   int left = int(lines) - int(first + odd);
   long two_lines = long(w_line) * (2 * size_of(matmul_type));
   // Of two tiles at once: a sum waits for the one before it.
   float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   float others[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  for (uint k = simd * 128; k < depth; k += 1024) {
-    bool there = k + chunk * 8 < depth;
-    device const uchar* from = matmul_at(w, k);
+  uint part = group % uint(cluster) * simds + simd; // of the depth
+  uint step = uint(cluster) * simds * 16 * E;
+  for (uint k = part * 16 * E; k < depth; k += step) {
+    bool there = k + chunk * E < depth;
+    device const uchar* from = matmul_at(of_w, k);
     uint4 bits[8];
     for (int i = 0; i < 8; ++i) {
       bits[i] = uint4(0, 0, 0, 0);
@@ -60,8 +67,8 @@ inline uint tile_slot(uint line, uint chunk) {
     }
     uint4 of_x[4];
     for (int n = 0; n < 4; ++n) {
-      uint at = k + uint(n) * 32 + pair * 8;
-      of_x[n] = row_vector(x, x_step, at, depth, row < rows);
+      uint at = k + (uint(n) * 4 + pair) * E;
+      of_x[n] = row_vector<E>(of_row, x_step, at, depth, row < rows);
     }
     simdgroup_barrier(mem_flags::mem_threadgroup);
     for (int i = 0; i < 8; ++i) {
@@ -85,16 +92,32 @@ inline uint tile_slot(uint line, uint chunk) {
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (simd == 0) {
     float4 total = as_type<float4>(staged[0][lane]);
-    for (int s = 1; s < 8; ++s) {
+    for (uint s = 1; s < simds; ++s) {
       total += as_type<float4>(staged[s][lane]);
     }
     put(sums, total);
+  }
+  if (add_up_cluster(simd == 0, sums) && simd == 0) {
     for (uint i = 0; i < 4; ++i) {
-      uint line = first + row + i / 2 * 8, r = pair * 2 + i % 2;
-      if (line < lines && r < rows) {
-        ulong at = ulong(r) * c_row + ulong(line) * c_column;
-        store(c + at * size_of(matmul_type), matmul_type, sums[i]);
+      uint line = row + i / 2 * 8, r = pair * 2 + i % 2;
+      if (first + line < lines && r < rows) {
+        float v = finished(
+            sums[i],
+            matmul_at(x, long(r) * x_row),
+            x_step,
+            matmul_at(w, long(line) * w_line),
+            1,
+            depth);
+        ulong at = ulong(r) * c_row + ulong(first + line) * c_column;
+        store(c + at * size_of(matmul_type), matmul_type, v);
       }
     }
   }
 }
+
+#define INSTANTIATE_GEMV_LINE_TILES(E)                     \
+  template [[host_name("gemv_line_tiles_" #E)]] [[kernel]] \
+  decltype(gemv_line_tiles<E>) gemv_line_tiles<E>;
+
+INSTANTIATE_GEMV_LINE_TILES(4)
+INSTANTIATE_GEMV_LINE_TILES(8)

@@ -1,25 +1,31 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// Products of tiles of 16 bits with sums in float32, by a SIMD-group's lanes
-// together, in NVIDIA's layout (mma.m16n8k16 of the PTX manual). With `row` for
-// lane / 4 and `pair` for lane % 4 a lane has
+// Products of tiles with sums in float32, by a SIMD-group's lanes together, in
+// NVIDIA's layout (mma.m16n8k16 and mma.m16n8k8 of the PTX manual). With `row`
+// for lane / 4 and `pair` for lane % 4 a lane has words of 32 bits
 //
-//   of a, 16 x 16: elements 2 pair and the next of lines row (x) and row + 8
-//                  (y), and those 8 further on (z, w), two a word
-//   of b, 16 x 8:  the same of column row: x, and 8 further on y
-//   of the sums:   columns 2 pair and the next of line row, then of row + 8
+//   of a, 16 lines:  words pair and pair + 4 (z, w) of lines row (x, z) and
+//                    row + 8 (y, w)
+//   of b, 8 columns: words pair (x) and pair + 4 (y) of column row
+//   of the sums:     columns 2 pair and the next of line row, then of row + 8
 //
-// The order of the 16 elements is free, as long as a and b agree: vectors as
-// memory has them make up several tiles.
+// A word is two elements of 16 bits, or a float. The order of the elements is
+// free, as long as a and b agree: vectors as memory has them make up several
+// tiles. E is a vector's number of elements: 8 of 16 bits, or 4.
 
 #pragma once
 
+#include "kernels/cluster.h"
 #include "kernels/matmul/gemv.h"
 
 #ifndef __CUDACC__
-// The two values of another lane's word.
+// The two values of another lane's word, or its one and zero.
 inline float2 values_of_lane(uint word, int lane) {
-  float4 both = widen(uint2(simd_shuffle(word, ushort(lane)), 0), matmul_type);
+  uint bits = simd_shuffle(word, ushort(lane));
+  if (matmul_type == kFloat32) {
+    return float2(as_type<float>(bits), 0.0f);
+  }
+  float4 both = widen(uint2(bits, 0), matmul_type);
   return float2(both.x, both.y);
 }
 #endif
@@ -27,7 +33,11 @@ inline float2 values_of_lane(uint word, int lane) {
 // sums += a b
 inline void multiply_tile(uint4 a, uint2 b, thread float* sums, uint lane) {
 #ifdef __CUDACC__
-  matrix_multiply(a, b, matmul_type == kFloat16, sums);
+  if (matmul_type == kFloat32) {
+    matrix_multiply(a, b, sums);
+  } else {
+    matrix_multiply(a, b, matmul_type == kFloat16, sums);
+  }
 #else
   uint of_a[4] = {a.x, a.y, a.z, a.w};
   uint of_b[2] = {b.x, b.y};
@@ -49,10 +59,53 @@ inline uint matrix_of(uint group, uint blocks) {
   return group < blocks ? 0 : group / blocks;
 }
 
-// Eight elements of a row of x from element `at` on, or zeros.
+// A vector of a row of x from element `at` on, or zeros.
+template <int E>
 inline uint4
 row_vector(device const uchar* x, int x_step, uint at, uint depth, bool there) {
-  uint left = there ? elements_left(at, depth) : 0;
-  long step = x_vectors ? 1 : x_step;
-  return eight_bits(matmul_at(x, long(at) * step), x_vectors, x_step, left).low;
+  uint left = there ? min(elements_left(at, depth), uint(E)) : 0;
+  if (x_vectors) {
+    return left > 0 ? *(device const uint4*)matmul_at(x, at)
+                    : uint4(0, 0, 0, 0);
+  }
+  return eight_bits(matmul_at(x, long(at) * x_step), false, x_step, left).low;
+}
+
+// Adds up what the threads that have sums have in all threadgroups of a
+// cluster, in the first. Whether this is the first, or alone.
+inline bool add_up_cluster(bool has_sums, thread float* sums) {
+#ifdef __CUDACC__
+  if (cluster > 1) {
+    if (has_sums) {
+      offer<4>(0, sums);
+    }
+    cluster_barrier();
+    bool first = cluster_rank() == 0;
+    if (first && has_sums) {
+      gather<4>(0, sums);
+    }
+    cluster_barrier(); // a group's slots are there for as long as it is
+    return first;
+  }
+#endif
+  return true;
+}
+
+// A sum, or what it is without matrix units: they know no infinite floats.
+inline float finished(
+    float sum,
+    device const uchar* x,
+    int x_step,
+    device const uchar* w,
+    int w_step,
+    uint depth) {
+  if (matmul_type != kFloat32 || fabs(sum) < 1e38f) {
+    return sum;
+  }
+  sum = 0.0f;
+  for (uint k = 0; k < depth; ++k) {
+    float of_x = load(matmul_at(x, long(k) * x_step), matmul_type);
+    sum = fma(of_x, load(matmul_at(w, long(k) * w_step), matmul_type), sum);
+  }
+  return sum;
 }

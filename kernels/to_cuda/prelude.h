@@ -417,23 +417,63 @@ __forceinline__ void simdgroup_multiply_accumulate(
 // units, which round sums of 16 products and more towards zero.
 // kernels/matmul/tiles.h has the layout.
 #if __CUDA_ARCH__ >= 800
+#define MMA(shape, types, sums)                                            \
+  asm("mma.sync.aligned." shape ".row.col.f32." types                      \
+      ".f32 "                                                              \
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"    \
+      : "+f"((sums)[0]), "+f"((sums)[1]), "+f"((sums)[2]), "+f"((sums)[3]) \
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y))
+
 __forceinline__ void
 matrix_multiply(uint4 a, uint2 b, bool halves, float* sums) {
-#define MMA(type)                                                       \
-  asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type            \
-      ".f32 "                                                           \
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])      \
-      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y))
   if (halves) {
-    MMA("f16");
+    MMA("m16n8k16", "f16.f16", sums);
   } else {
-    MMA("bf16");
+    MMA("m16n8k16", "bf16.bf16", sums);
   }
+}
+
+__forceinline__ void
+multiply_eleven_bits(uint4 a, uint2 b, float* sums) {
+  MMA("m16n8k8", "tf32.tf32", sums);
+}
 #undef MMA
+
+// A float's first eleven bits, to nearest, and the float that is left.
+__forceinline__ uint high_bits(uint bits) {
+  return (bits + 0x1000u) & 0xffffe000u;
+}
+
+__forceinline__ uint low_bits(uint bits, uint high) {
+  return __float_as_uint(__uint_as_float(bits) - __uint_as_float(high));
+}
+
+// Likewise of 16x8 and 8x8 floats: matrix units have eleven bits of either
+// factor, so each is two of them. The product of both low ones, 2^-22 of the
+// whole at most, is left out. Where a value is not finite no sum is.
+__forceinline__ void matrix_multiply(uint4 a, uint2 b, float* sums) {
+  uint4 a_high(high_bits(a.x), high_bits(a.y), high_bits(a.z), high_bits(a.w));
+  uint4 a_low(
+      low_bits(a.x, a_high.x),
+      low_bits(a.y, a_high.y),
+      low_bits(a.z, a_high.z),
+      low_bits(a.w, a_high.w));
+  uint2 b_high(high_bits(b.x), high_bits(b.y));
+  uint2 b_low(low_bits(b.x, b_high.x), low_bits(b.y, b_high.y));
+  float product[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  multiply_eleven_bits(a_low, b_high, product);
+  multiply_eleven_bits(a_high, b_low, product);
+  multiply_eleven_bits(a_high, b_high, product);
+  for (int i = 0; i < 4; ++i) {
+    sums[i] += product[i]; // to nearest, as matrix units do not
+  }
 }
 #else // plans take other kernels
 __forceinline__ void matrix_multiply(uint4, uint2, bool, float*) {
+  __trap();
+}
+
+__forceinline__ void matrix_multiply(uint4, uint2, float*) {
   __trap();
 }
 #endif

@@ -242,16 +242,20 @@ def test_gemv_reads_whole_vectors_before_it_uses_any(way, rows):
 TILE_TYPES = {FLOAT32: (4, "tf32"), FLOAT16: (8, "f16"), BFLOAT16: (8, "bf16")}
 
 
-@pytest.mark.parametrize("cluster", [1, 4])
-@pytest.mark.parametrize("dtype", TILE_TYPES)
-@pytest.mark.parametrize("way", ["line", "column"])
-def test_tiles_are_multiplied_by_matrix_units(way, dtype, cluster):
+# As plans have them: lines or columns, types, SIMD-groups and threadgroups that share the depth.
+WAYS = [("line", 4, 1), ("line", 8, 1), ("column", 4, 1), ("column", 8, 1), ("column", 16, 1)]
+TILES = [(*way, dtype) for way in (*WAYS, ("column", 8, 4)) for dtype in TILE_TYPES]
+TILES += [("column", 12, 2, dtype) for dtype in (FLOAT16, BFLOAT16)]
+
+
+@pytest.mark.parametrize("way, simds, cluster, dtype", TILES)
+def test_tiles_are_multiplied_by_matrix_units(way, simds, cluster, dtype):
     """What is in flight comes before the first product; no lane hands on anything."""
     elements, name = TILE_TYPES[dtype]
-    stem, kernel = KERNELS[f"gemv_{way}_tiles_{elements}"]
+    stem, kernel = KERNELS[f"gemv_{way}_tiles_{elements}_{simds}"]
     constants = {"matmul_type": dtype, "x_vectors": True, "cluster": cluster}
     translated = translation(stem)
-    ptx = compile(translated, kernel, "compute_90", 256, **constants)
+    ptx = compile(translated, kernel, "compute_90", 32 * simds, **constants)
     products = [m.start() for m in re.finditer(rf"\bmma\.\S+\.{name}\.{name}\.f32 ", ptx)]
     assert len(products) == (3 if dtype == FLOAT32 else 1) * 8  # of floats the halves of each
     loads = [m.start() for m in re.finditer(WIDE_LOAD, ptx)]
@@ -259,7 +263,7 @@ def test_tiles_are_multiplied_by_matrix_units(way, dtype, cluster):
     assert len(loads) == in_flight and max(loads) < products[0]
     assert "shfl" not in ptx and "ld.global.u16" not in ptx
     assert ("mapa.shared::cluster" in ptx) == (cluster > 1)
-    source = source_of(translated, 256, **constants)
+    source = source_of(translated, 32 * simds, **constants)
     assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
 
 

@@ -45,7 +45,9 @@ def test_every_kernel_is_in_it(text):
     names |= {f"norm_linear_{n}_{r}" for n, of in rows.items() for r in of}
     names |= {f"sgemm_{rung.name}" for rung in SGEMM}
     names |= {f"gemv_{way}_{rows}" for way in ("lines", "columns") for rows in range(1, 9)}
-    names |= {f"gemv_{way}_tiles_{n}" for way in ("line", "column") for n in (4, 8)}
+    names |= {f"gemv_line_tiles_{n}_{simds}" for n in (4, 8) for simds in (4, 8)}
+    names |= {f"gemv_column_tiles_{n}_{simds}" for n in (4, 8) for simds in (4, 8, 16)}
+    names.add("gemv_column_tiles_8_12")
     names |= {"simdgroup_blocked_32", "simdgroup_blocked_64"}
     rungs = ("naive", "naive_32", "shared", "simd", "vectorized", "fused", "robust", "welford")
     names |= {f"layer_norm_{rung}_4" for rung in rungs} | {"layer_norm_welford_2"}

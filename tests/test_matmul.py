@@ -528,7 +528,7 @@ def test_tiles(request, backend, tiles, stored, dtype):
         c = mlx_norms.matmul(a, b, kernel="gemv")
         if backend == "metal-sim":
             (launch,) = request.getfixturevalue("launches")(c)
-            assert launch.kernel == f"gemv_{stored[:-1]}_tiles_{16 // dtype.size}"
+            assert launch.kernel.startswith(f"gemv_{stored[:-1]}_tiles_{16 // dtype.size}_")
             assert launch.result.bytes["w"][0] == b.nbytes
         check_product(a, b, c, stored)
     a, b = random((3, 24), 0, dtype), random((24, 41), 1, dtype)

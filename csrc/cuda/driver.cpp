@@ -122,7 +122,7 @@ DeviceLimits limits_of(int device) {
   constexpr int kProcessors = 16, kSharedMemory = 97; // CU_DEVICE_ATTRIBUTE_...
   // As many as hold 128 registers a thread.
   constexpr int kSimdsPerProcessor = 16;
-  constexpr int kCluster = 2; // of four, fewer groups run at once
+  constexpr int kCluster = 4; // that find room anywhere
   // What a kernel declares itself: a team's partial sums.
   constexpr int kOwn = 1024;
   thread_local int known = -1;

@@ -230,9 +230,10 @@ void add_blocked(Factors f, LaunchPlan& plan) {
 struct GemvGroups {
   KernelName kernel;
   int64_t outputs; // of a group
-  int simds;
+  int simds = 8;
   int splits = 1;  // SIMD-groups that share lines, of gemv_lines
   int cluster = 1; // threadgroups that share the depth, of the tiles
+  uint32_t threads_per_core = 512;
 };
 
 // How many SIMD-groups share the depth, so many of it each at least.
@@ -253,29 +254,42 @@ GemvGroups gemv_groups(bool lines, int rows, int64_t depth) {
   return {{"gemv_columns", rows}, 32, depth_simds(depth, 128, 16)};
 }
 
-GemvGroups tile_groups(
-    bool lines,
+// `elements` are those of a vector: 8 of 16 bits, or 4, whose products need
+// more registers.
+GemvGroups
+line_tiles(int64_t outputs, int elements, const DeviceLimits& limits) {
+  constexpr int kLines = 16;
+  auto groups = ceil_div<int64_t>(outputs, kLines);
+  // Many groups are small, for several run on a core at once and follow each
+  // other.
+  bool many = groups >= 4 * limits.cores;
+  GemvGroups by{{"gemv_line_tiles", elements, many ? 4 : 8}, kLines};
+  by.simds = by.kernel.second;
+  by.threads_per_core = many || groups <= limits.cores ? 512 : 768;
+  return by;
+}
+
+GemvGroups column_tiles(
     int64_t outputs,
     int64_t depth,
-    int elements, // of a vector
+    int elements,
     const DeviceLimits& limits) {
-  GemvGroups by;
-  by.kernel = {lines ? "gemv_line_tiles" : "gemv_column_tiles", elements};
-  by.outputs = lines ? 16 : 8 * elements;
+  GemvGroups by{{"gemv_column_tiles", elements}, 8 * elements};
   auto groups = ceil_div(outputs, by.outputs);
-  // Of many groups several run on a core at once, or they have less to wait
-  // for; where there are few, clusters of them have every core take part.
-  by.simds = lines && groups >= 4 * limits.cores ? 4 : 8;
-  int step = by.simds * (lines ? 16 * elements : 32); // along the depth
+  // Few groups are clusters, so that every core takes part.
   while (2 * by.cluster <= limits.cluster &&
          2 * by.cluster * groups <= limits.cores &&
-         int64_t{2} * by.cluster * step <= depth) {
+         depth >= 512 * by.cluster) {
     by.cluster *= 2;
   }
-  if (!lines && by.cluster == 1) {
+  if (by.cluster > 1) {
+    by.simds = by.cluster == 2 && elements == 8 ? 12 : 8;
+  } else {
     int most = groups > limits.cores ? 8 : 16;
     by.simds = std::max(4, depth_simds(depth, 128, most)); // four write
   }
+  by.kernel.second = by.simds;
+  by.threads_per_core = elements == 8 ? 768 : 512;
   return by;
 }
 
@@ -297,8 +311,9 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
   bool tiles = w_vectors && (limits.matrix_units || tiles_anywhere);
   int elements = 16 / f.element_bytes();
   auto inner = f.take_inner_axis();
-  auto by = tiles ? tile_groups(lines, outputs, depth, elements, limits)
-                  : gemv_groups(lines, checked(rows), depth);
+  auto by = !tiles ? gemv_groups(lines, checked(rows), depth)
+      : lines      ? line_tiles(outputs, elements, limits)
+                   : column_tiles(outputs, depth, elements, limits);
   auto groups =
       checked(by.cluster * inner.size * ceil_div(outputs, by.outputs));
   const auto& x_array = bound(*x.array, depth, plan);
@@ -330,6 +345,7 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
     }
     launch.groups[0] = groups;
     launch.group[0] = 32 * by.simds;
+    launch.threads_per_core = by.threads_per_core;
     launch.cluster = by.cluster;
     launch.slot_bytes = by.cluster > 1 ? 16 * launch.group[0] : 0;
   });

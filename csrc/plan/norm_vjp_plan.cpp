@@ -130,6 +130,7 @@ struct Walks {
 // a launch, so it must be large.
 struct Cluster {
   static constexpr int64_t kLeastElements = 1 << 22;
+  static constexpr int kMost = 2; // of four, fewer groups run at once
 
   int size = 1;
   int bytes = 0;
@@ -147,7 +148,7 @@ struct Cluster {
         geometry.simds == 1 || walks.heads > 1 ||
         walks.teams < limits.cores / 2 || needed > limits.slot_bytes;
     if (!alone && limits.cluster > 1) {
-      size = limits.cluster;
+      size = std::min(limits.cluster, kMost);
       bytes = needed;
     }
   }

@@ -32,7 +32,7 @@ inline uint4 tile_of(thread uint (*words)[4], int q) {
       high_halves(words[2][q], words[3][q]));
 }
 
-template <int E> // elements of a vector
+template <int E, int S> // elements of a vector, and SIMD-groups
 [[kernel, max_total_threads_per_threadgroup(512)]] void gemv_column_tiles(
     device const uchar* x [[buffer(0)]],
     device const uchar* w [[buffer(1)]],
@@ -48,10 +48,9 @@ template <int E> // elements of a vector
     constant const int& w_matrix [[buffer(11)]],
     constant const uint& rows [[buffer(12)]],
     uint group [[threadgroup_position_in_grid]],
-    uint simds [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float4 partial[16][E / 2][32];
+  threadgroup float4 partial[S][E / 2][32];
   uint blocks = (columns + 8 * E - 1) / (8 * E);
   uint team = group / uint(cluster);
   uint matrix = matrix_of(team, blocks);
@@ -61,8 +60,8 @@ template <int E> // elements of a vector
   w = matmul_at(w, long(matrix) * w_matrix + first);
   c += ulong(matrix) * rows * columns * size_of(matmul_type);
 
-  uint part = group % uint(cluster) * simds + simd; // of the depth
-  uint parts = uint(cluster) * simds;
+  uint part = group % uint(cluster) * S + simd; // of the depth
+  uint parts = uint(cluster) * S;
   device const uchar* of_row = matmul_at(x, long(min(row, rows - 1)) * x_row);
   device const uchar* of_w = matmul_at(w, long(part * 32 + pair * 8) * w_row);
   long next_row = long(w_row) * size_of(matmul_type);
@@ -108,7 +107,7 @@ template <int E> // elements of a vector
   bool has_sums = simd < E / 2;
   if (has_sums) {
     float4 total = partial[0][simd][lane];
-    for (uint s = 1; s < simds; ++s) {
+    for (int s = 1; s < S; ++s) {
       total += partial[s][simd][lane];
     }
     put(sums, total);
@@ -131,9 +130,14 @@ template <int E> // elements of a vector
   }
 }
 
-#define INSTANTIATE_GEMV_COLUMN_TILES(E)                     \
-  template [[host_name("gemv_column_tiles_" #E)]] [[kernel]] \
-  decltype(gemv_column_tiles<E>) gemv_column_tiles<E>;
+#define INSTANTIATE_GEMV_COLUMN_TILES(E, S)                         \
+  template [[host_name("gemv_column_tiles_" #E "_" #S)]] [[kernel]] \
+  decltype(gemv_column_tiles<E, S>) gemv_column_tiles<E, S>;
 
-INSTANTIATE_GEMV_COLUMN_TILES(4)
-INSTANTIATE_GEMV_COLUMN_TILES(8)
+INSTANTIATE_GEMV_COLUMN_TILES(4, 4)
+INSTANTIATE_GEMV_COLUMN_TILES(4, 8)
+INSTANTIATE_GEMV_COLUMN_TILES(4, 16)
+INSTANTIATE_GEMV_COLUMN_TILES(8, 4)
+INSTANTIATE_GEMV_COLUMN_TILES(8, 8)
+INSTANTIATE_GEMV_COLUMN_TILES(8, 12)
+INSTANTIATE_GEMV_COLUMN_TILES(8, 16)

@@ -14,7 +14,7 @@ inline uint tile_slot(uint line, uint chunk) {
   return line * 16 + (chunk ^ (line % 2 * 4));
 }
 
-template <int E> // elements of a vector
+template <int E, int S> // elements of a vector, and SIMD-groups
 [[kernel, max_total_threads_per_threadgroup(256)]] void gemv_line_tiles(
     device const uchar* x [[buffer(0)]],
     device const uchar* w [[buffer(1)]],
@@ -30,10 +30,9 @@ template <int E> // elements of a vector
     constant const int& w_matrix [[buffer(11)]],
     constant const uint& rows [[buffer(12)]],
     uint group [[threadgroup_position_in_grid]],
-    uint simds [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup uint4 staged[8][256];
+  threadgroup uint4 staged[S][256];
   uint blocks = (lines + 15) / 16;
   uint team = group / uint(cluster);
   uint matrix = matrix_of(team, blocks);
@@ -52,8 +51,8 @@ template <int E> // elements of a vector
   // Of two tiles at once: a sum waits for the one before it.
   float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   float others[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  uint part = group % uint(cluster) * simds + simd; // of the depth
-  uint step = uint(cluster) * simds * 16 * E;
+  uint part = group % uint(cluster) * S + simd; // of the depth
+  uint step = uint(cluster) * S * 16 * E;
   for (uint k = part * 16 * E; k < depth; k += step) {
     bool there = k + chunk * E < depth;
     device const uchar* from = matmul_at(of_w, k);
@@ -92,7 +91,7 @@ template <int E> // elements of a vector
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (simd == 0) {
     float4 total = as_type<float4>(staged[0][lane]);
-    for (uint s = 1; s < simds; ++s) {
+    for (int s = 1; s < S; ++s) {
       total += as_type<float4>(staged[s][lane]);
     }
     put(sums, total);
@@ -115,9 +114,11 @@ template <int E> // elements of a vector
   }
 }
 
-#define INSTANTIATE_GEMV_LINE_TILES(E)                     \
-  template [[host_name("gemv_line_tiles_" #E)]] [[kernel]] \
-  decltype(gemv_line_tiles<E>) gemv_line_tiles<E>;
+#define INSTANTIATE_GEMV_LINE_TILES(E, S)                         \
+  template [[host_name("gemv_line_tiles_" #E "_" #S)]] [[kernel]] \
+  decltype(gemv_line_tiles<E, S>) gemv_line_tiles<E, S>;
 
-INSTANTIATE_GEMV_LINE_TILES(4)
-INSTANTIATE_GEMV_LINE_TILES(8)
+INSTANTIATE_GEMV_LINE_TILES(4, 4)
+INSTANTIATE_GEMV_LINE_TILES(4, 8)
+INSTANTIATE_GEMV_LINE_TILES(8, 4)
+INSTANTIATE_GEMV_LINE_TILES(8, 8)

@@ -731,8 +731,15 @@ METAL_MUTANTS = [
     Mutant(
         "a tile has the same rows of columns twice",
         COLUMN_TILES,
-        "high_halves(words[i + 2][q], words[i + 3][q])",
-        "high_halves(words[i][q], words[i + 1][q])",
+        "high_halves(words[2][q], words[3][q])",
+        "high_halves(words[0][q], words[1][q])",
+        "test_matmul.py::test_tiles[metal-sim-columns-dtype1]",
+    ),
+    Mutant(
+        "a tile has the same rows of columns of floats twice",
+        COLUMN_TILES,
+        "words[1][2 * q + 1]",
+        "words[0][2 * q + 1]",
         "test_matmul.py::test_tiles[metal-sim-columns-dtype0]",
     ),
     Mutant(

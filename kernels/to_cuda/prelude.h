@@ -450,7 +450,8 @@ __forceinline__ uint low_bits(uint bits, uint high) {
 
 // Likewise of 16x8 and 8x8 floats: matrix units have eleven bits of either
 // factor, so each is two of them. The product of both low ones, 2^-22 of the
-// whole at most, is left out. Where a value is not finite no sum is.
+// whole at most, is left out. Where a value is not finite no sum is; below
+// 2^-113 the low one loses bits.
 __forceinline__ void matrix_multiply(uint4 a, uint2 b, float* sums) {
   uint4 a_high(high_bits(a.x), high_bits(a.y), high_bits(a.z), high_bits(a.w));
   uint4 a_low(

@@ -15,6 +15,7 @@ from variant import Variant
 OTHERS = (
     "bench",
     "import_guard",
+    "cpu_levels",
     "metalsim_*",
     "hostmetal*",
     "self_check",
@@ -40,6 +41,7 @@ def runtime() -> str:
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
+        # All levels, which test_dispatch.py compares.
         variant = Variant(Path(directory), options=("-DMLX_NORMS_SANITIZE=ON",))
         variant.compile()
         environment = {

@@ -33,20 +33,27 @@ bool has_f16c() {
 }
 #endif
 
+// CMakeLists.txt defines a macro for each level that is built.
 std::vector<Isa> available() {
   std::vector<Isa> isas;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  bool avx2 = __builtin_cpu_supports("avx2") && has_f16c();
-  bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+  [[maybe_unused]] bool avx2 = __builtin_cpu_supports("avx2") && has_f16c();
+  [[maybe_unused]] bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
       __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+#if defined(MLX_NORMS_AVX512BF16)
   if (avx512 && __builtin_cpu_supports("avx512bf16")) {
     isas.push_back({"avx512bf16", &kernels_avx512bf16});
   }
+#endif
+#if defined(MLX_NORMS_AVX512)
   if (avx512) {
     isas.push_back({"avx512", &kernels_avx512});
   }
+#endif
+#if defined(MLX_NORMS_AVX2)
   if (avx2) {
     isas.push_back({"avx2", &kernels_avx2});
   }

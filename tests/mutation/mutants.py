@@ -25,6 +25,7 @@ class Mutant:
     new: str
     tests: str | None  # pytest's arguments, from tests/
     redundant: str | None = None  # why no test can see it; it is then not run
+    at_levels: bool = False  # whether it shows at some levels of the CPU kernels only
 
 
 MUTANTS = [
@@ -170,6 +171,7 @@ MUTANTS = [
         "with_flag(!job.late,",
         "with_flag(true,",
         "test_rounding.py",
+        at_levels=True,
     ),
     Mutant(
         "statistics of the unrounded sum",
@@ -255,6 +257,7 @@ MUTANTS = [
         "  if (__builtin_expect(_mm512_fpclass_ps_mask(lanes, kSubnormal) != 0, 0)) {",
         "  if (false) {",
         "test_dispatch.py",
+        at_levels=True,
     ),
     Mutant(
         "sum's own cotangent dropped",
@@ -326,6 +329,7 @@ MUTANTS = [
         "0xfff + ((magnitude >> 13) & 1)) >> 13",
         "0x1000) >> 13",
         "test_dispatch.py",
+        at_levels=True,
     ),
     Mutant(
         "float16 subnormals flushed",
@@ -333,6 +337,7 @@ MUTANTS = [
         "magnitude < 0x38800000u ? subnormal : normal",
         "magnitude < 0x38800000u ? Words{} : normal",
         "test_dispatch.py",
+        at_levels=True,
     ),
     Mutant(
         "ties away from even in bfloat16",
@@ -340,6 +345,7 @@ MUTANTS = [
         "bits + 0x7fff + ((bits >> 16) & 1)",
         "bits + 0x8000",
         "test_fused.py::test_fused_is_add_and_then_norm test_dispatch.py",
+        at_levels=True,
     ),
     Mutant(
         "bfloat16 NaN rounded up",
@@ -348,6 +354,7 @@ MUTANTS = [
         "return rounded;",
         "test_probes.py::test_what_is_not_finite_stays_in_its_row"
         " test_probes.py::test_every_nan_stays_nan test_dispatch.py",
+        at_levels=True,
     ),
     # --- Strides and buffers
     Mutant(

@@ -10,6 +10,7 @@ any defect, so that a failure means the defect was seen.
 """
 
 import argparse
+import os
 import shutil
 import signal
 import subprocess
@@ -26,11 +27,14 @@ TIMEOUT_SECONDS = 120
 TOGETHER_SECONDS = 600  # for all of the chosen tests, without a defect
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+import known_objects  # noqa: E402
 from hostmetal.build import HostBuild  # noqa: E402
 from variant import ROOT, Variant  # noqa: E402
 
 # A defect is as wrong without the optimiser, and is built several times as fast.
 QUICKLY_BUILT = "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG"
+ONE_LEVEL = "-DMLX_NORMS_CPU_LEVELS=baseline"
+ALL_LEVELS = "-DMLX_NORMS_CPU_LEVELS="
 ON_METAL = ["-p", "hostmetal.plugin", "--backend", "metal-sim"]
 
 
@@ -98,6 +102,23 @@ def batches(mutants: list[Mutant]) -> list[str]:
     return [" ".join(sorted(plain)), *sorted(selected)] if plain else sorted(selected)
 
 
+def groups(mutants: list[Mutant]) -> list[tuple[str, list[Mutant]]]:
+    """The mutants by the levels of the CPU kernels that must be built for them."""
+    at_one = [m for m in mutants if not m.at_levels]
+    at_some = [m for m in mutants if m.at_levels]
+    return [group for group in ((ONE_LEVEL, at_one), (ALL_LEVELS, at_some)) if group[1]]
+
+
+def built_for_metal(directory: Path, source: Source) -> HostBuild:
+    """The build without a defect, of what this checkout has built."""
+    objects = directory / "objects"
+    os.environ.update(known_objects.environment(ROOT, source.root, objects))
+    variant = HostBuild(directory, source.root)
+    variant.compile()
+    known_objects.forget(objects)
+    return variant
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -126,25 +147,26 @@ def main() -> int:
     survivors = []
     with tempfile.TemporaryDirectory() as directory:
         source = Source(Path(directory, "source"))
-        if args.metal:
-            variant = HostBuild(Path(directory), source.root)
-        else:
-            variant = Variant(Path(directory), source.root, (QUICKLY_BUILT,))
-        variant.compile()
-        for tests in batches(mutants):
-            if failed := killer(variant, tests, options, TOGETHER_SECONDS):
-                raise SystemExit(f"{failed} fails without any defect")
-        for mutant in mutants:
-            start = time.monotonic()
-            source.plant(mutant)
-            variant.compile()
-            failed = killer(variant, mutant.tests, options)
-            source.restore(mutant)
-            seconds = time.monotonic() - start
-            verdict = f"caught by {failed}" if failed else "SURVIVES"
-            print(f"{mutant.name:30} {verdict}  ({seconds:.0f} s)", flush=True)
-            if not failed:
-                survivors.append(mutant.name)
+        for levels, group in groups(mutants):
+            if args.metal:
+                variant = built_for_metal(Path(directory), source)
+            else:
+                variant = Variant(Path(directory), source.root, (QUICKLY_BUILT, levels))
+                variant.compile()
+            for tests in batches(group):
+                if failed := killer(variant, tests, options, TOGETHER_SECONDS):
+                    raise SystemExit(f"{failed} fails without any defect")
+            for mutant in group:
+                start = time.monotonic()
+                source.plant(mutant)
+                variant.compile()
+                failed = killer(variant, mutant.tests, options)
+                source.restore(mutant)
+                seconds = time.monotonic() - start
+                verdict = f"caught by {failed}" if failed else "SURVIVES"
+                print(f"{mutant.name:30} {verdict}  ({seconds:.0f} s)", flush=True)
+                if not failed:
+                    survivors.append(mutant.name)
     caught = len(mutants) - len(survivors)
     print(f"{caught} of {len(mutants)} mutants caught")
     return 1 if survivors else 0

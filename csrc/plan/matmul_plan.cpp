@@ -232,7 +232,7 @@ struct GemvGroups {
   int64_t outputs; // of a group
   int simds = 8;
   int splits = 1;  // SIMD-groups that share lines, of gemv_lines
-  int cluster = 1; // threadgroups that share the depth, of the tiles
+  int cluster = 1; // threadgroups that share the depth, of gemv_column_tiles
   uint32_t threads_per_core = 512;
 };
 
@@ -254,17 +254,16 @@ GemvGroups gemv_groups(bool lines, int rows, int64_t depth) {
   return {{"gemv_columns", rows}, 32, depth_simds(depth, 128, 16)};
 }
 
-// `elements` are those of a vector: 8 of 16 bits, or 4, whose products need
-// more registers.
+// Of the tiles, by what was fastest on an H200. `elements` are those of a
+// vector: 8 of 16 bits, or 4, whose products need more registers.
 GemvGroups
 line_tiles(int64_t outputs, int elements, const DeviceLimits& limits) {
   constexpr int kLines = 16;
   auto groups = ceil_div<int64_t>(outputs, kLines);
-  // Many groups are small, for several run on a core at once and follow each
-  // other.
+  // Many groups are small: several run on a core at once and follow each other.
   bool many = groups >= 4 * limits.cores;
-  GemvGroups by{{"gemv_line_tiles", elements, many ? 4 : 8}, kLines};
-  by.simds = by.kernel.second;
+  int simds = many ? 4 : 8;
+  GemvGroups by{{"gemv_line_tiles", elements, simds}, kLines, simds};
   by.threads_per_core = many || groups <= limits.cores ? 512 : 768;
   return by;
 }
@@ -278,8 +277,7 @@ GemvGroups column_tiles(
   auto groups = ceil_div(outputs, by.outputs);
   // Few groups are clusters, so that every core takes part.
   while (2 * by.cluster <= limits.cluster &&
-         2 * by.cluster * groups <= limits.cores &&
-         depth >= 512 * by.cluster) {
+         2 * by.cluster * groups <= limits.cores && depth >= 512 * by.cluster) {
     by.cluster *= 2;
   }
   if (by.cluster > 1) {
@@ -315,7 +313,7 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
       : lines      ? line_tiles(outputs, elements, limits)
                    : column_tiles(outputs, depth, elements, limits);
   auto groups =
-      checked(by.cluster * inner.size * ceil_div(outputs, by.outputs));
+      checked(inner.size * ceil_div(outputs, by.outputs) * by.cluster);
   const auto& x_array = bound(*x.array, depth, plan);
   const auto& w_array = bound(*w.array, depth, plan);
   for_each_matrix(f.axes, [&](const auto& first) {
@@ -336,7 +334,9 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
     launch.scalar(kWMatrix, checked(inner.strides[of_w]));
     if (tiles) {
       launch.scalar(kXRows, checked(rows));
-      launch.constant(kCluster, by.cluster);
+      if (!lines) {
+        launch.constant(kCluster, by.cluster);
+      }
     } else {
       launch.constant(kWVectors, w_vectors);
       if (lines) {

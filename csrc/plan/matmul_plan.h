@@ -24,8 +24,8 @@ LaunchPlan plan_gemv(
     const mx::array& c,
     mx::Stream stream);
 
-// Has gemv take 16 bits by its tiles where there are no matrix units, too, as
-// it does where there are. For tests.
+// Has gemv multiply by its tiles where there are no matrix units, too, as it
+// does where there are. For tests.
 void set_tiles_anywhere(bool anywhere);
 
 // Whichever reads less.

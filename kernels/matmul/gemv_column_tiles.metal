@@ -5,6 +5,7 @@
 // threadgroups of a cluster, share the depth. A lane reads a vector of eight
 // rows of w, and pairs its elements row by row.
 
+#include "kernels/cluster.h"
 #include "kernels/matmul/tiles.h"
 
 inline uint low_halves(uint a, uint b) {
@@ -30,6 +31,26 @@ inline uint4 tile_of(thread uint (*words)[4], int q) {
       high_halves(words[0][q], words[1][q]),
       low_halves(words[2][q], words[3][q]),
       high_halves(words[2][q], words[3][q]));
+}
+
+// Adds up what the threads that have sums have in all threadgroups of a
+// cluster, in the first. Whether this is the first, or alone.
+inline bool add_up_cluster(bool has_sums, thread float* sums) {
+#ifdef __CUDACC__
+  if (cluster > 1) {
+    if (has_sums) {
+      offer<4>(0, sums);
+    }
+    cluster_barrier();
+    bool first = cluster_rank() == 0;
+    if (first && has_sums) {
+      gather<4>(0, sums);
+    }
+    cluster_barrier(); // a group's slots are there for as long as it is
+    return first;
+  }
+#endif
+  return true;
 }
 
 template <int E, int S> // elements of a vector, and SIMD-groups

@@ -1,15 +1,14 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
 // gemv_lines where there are matrix units: a threadgroup sums the products of
-// 16 lines with up to 8 rows. Its SIMD-groups, and those of all threadgroups of
-// a cluster, share the depth. Each reads 16 vectors of every line, as they
-// adjoin, and hands them by way of threadgroup memory to the lanes that
-// multiply them.
+// 16 lines with up to 8 rows. Its SIMD-groups share the depth. Each reads 16
+// vectors of every line, as they adjoin, and hands them by way of threadgroup
+// memory to the lanes that multiply them.
 
 #include "kernels/matmul/tiles.h"
 
-// Where a line's vector is kept: no two of the eight lanes that read
-// or write at once meet in a bank.
+// Where a line's vector is kept: no two of the eight lanes that read or write
+// at once meet in a bank.
 inline uint tile_slot(uint line, uint chunk) {
   return line * 16 + (chunk ^ (line % 2 * 4));
 }
@@ -34,9 +33,8 @@ template <int E, int S> // elements of a vector, and SIMD-groups
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup uint4 staged[S][256];
   uint blocks = (lines + 15) / 16;
-  uint team = group / uint(cluster);
-  uint matrix = matrix_of(team, blocks);
-  uint first = (team - matrix * blocks) * 16;
+  uint matrix = matrix_of(group, blocks);
+  uint first = (group - matrix * blocks) * 16;
   uint row = lane / 4, pair = lane % 4;
   x = matmul_at(x, long(matrix) * x_matrix);
   w = matmul_at(w, long(matrix) * w_matrix + long(first) * w_line);
@@ -51,9 +49,7 @@ template <int E, int S> // elements of a vector, and SIMD-groups
   // Of two tiles at once: a sum waits for the one before it.
   float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   float others[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  uint part = group % uint(cluster) * S + simd; // of the depth
-  uint step = uint(cluster) * S * 16 * E;
-  for (uint k = part * 16 * E; k < depth; k += step) {
+  for (uint k = simd * 16 * E; k < depth; k += S * 16 * E) {
     bool there = k + chunk * E < depth;
     device const uchar* from = matmul_at(of_w, k);
     uint4 bits[8];
@@ -95,8 +91,6 @@ template <int E, int S> // elements of a vector, and SIMD-groups
       total += as_type<float4>(staged[s][lane]);
     }
     put(sums, total);
-  }
-  if (add_up_cluster(simd == 0, sums) && simd == 0) {
     for (uint i = 0; i < 4; ++i) {
       uint line = row + i / 2 * 8, r = pair * 2 + i % 2;
       if (first + line < lines && r < rows) {

@@ -15,7 +15,6 @@
 
 #pragma once
 
-#include "kernels/cluster.h"
 #include "kernels/matmul/gemv.h"
 
 #ifndef __CUDACC__
@@ -69,26 +68,6 @@ row_vector(device const uchar* x, int x_step, uint at, uint depth, bool there) {
                     : uint4(0, 0, 0, 0);
   }
   return eight_bits(matmul_at(x, long(at) * x_step), false, x_step, left).low;
-}
-
-// Adds up what the threads that have sums have in all threadgroups of a
-// cluster, in the first. Whether this is the first, or alone.
-inline bool add_up_cluster(bool has_sums, thread float* sums) {
-#ifdef __CUDACC__
-  if (cluster > 1) {
-    if (has_sums) {
-      offer<4>(0, sums);
-    }
-    cluster_barrier();
-    bool first = cluster_rank() == 0;
-    if (first && has_sums) {
-      gather<4>(0, sums);
-    }
-    cluster_barrier(); // a group's slots are there for as long as it is
-    return first;
-  }
-#endif
-  return true;
 }
 
 // A sum, or what it is without matrix units: they know no infinite floats.

@@ -433,8 +433,7 @@ matrix_multiply(uint4 a, uint2 b, bool halves, float* sums) {
   }
 }
 
-__forceinline__ void
-multiply_eleven_bits(uint4 a, uint2 b, float* sums) {
+__forceinline__ void multiply_eleven_bits(uint4 a, uint2 b, float* sums) {
   MMA("m16n8k8", "tf32.tf32", sums);
 }
 #undef MMA

@@ -38,11 +38,6 @@ def environment(checkout: Path, copy: Path, objects: Path) -> dict[str, str]:
     return {"CMAKE_CXX_COMPILER_LAUNCHER": ";".join(launcher)}
 
 
-def forget(objects: Path) -> None:
-    """Has all that is built from here on compiled."""
-    objects.write_text(json.dumps({"roots": [], "objects": {}}))
-
-
 def _of_build(build: Path, checkout: Path, copy: Path, roots: list[str]) -> dict[str, str]:
     """The objects of one build by their commands."""
     deps, commands = _ask_ninja(build, "deps", "compdb")

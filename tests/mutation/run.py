@@ -10,7 +10,6 @@ any defect, so that a failure means the defect was seen.
 """
 
 import argparse
-import os
 import shutil
 import signal
 import subprocess
@@ -27,7 +26,6 @@ TIMEOUT_SECONDS = 120
 TOGETHER_SECONDS = 600  # for all of the chosen tests, without a defect
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-import known_objects  # noqa: E402
 from hostmetal.build import HostBuild  # noqa: E402
 from variant import ROOT, Variant  # noqa: E402
 
@@ -109,16 +107,6 @@ def groups(mutants: list[Mutant]) -> list[tuple[str, list[Mutant]]]:
     return [group for group in ((ONE_LEVEL, at_one), (ALL_LEVELS, at_some)) if group[1]]
 
 
-def built_for_metal(directory: Path, source: Source) -> HostBuild:
-    """The build without a defect, of what this checkout has built."""
-    objects = directory / "objects"
-    os.environ.update(known_objects.environment(ROOT, source.root, objects))
-    variant = HostBuild(directory, source.root)
-    variant.compile()
-    known_objects.forget(objects)
-    return variant
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -149,10 +137,10 @@ def main() -> int:
         source = Source(Path(directory, "source"))
         for levels, group in groups(mutants):
             if args.metal:
-                variant = built_for_metal(Path(directory), source)
+                variant = HostBuild(Path(directory), source.root)
             else:
                 variant = Variant(Path(directory), source.root, (QUICKLY_BUILT, levels))
-                variant.compile()
+            variant.compile()
             for tests in batches(group):
                 if failed := killer(variant, tests, options, TOGETHER_SECONDS):
                     raise SystemExit(f"{failed} fails without any defect")

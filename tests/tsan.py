@@ -13,27 +13,34 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SOURCES = (
-    "tests/tsan/norms_on_threads.cpp",
-    "csrc/cpu/threads.cpp",
-    "csrc/cpu/isa.cpp",
-    "csrc/cpu/norm_kernels.cpp",
-)
-# One level, the baseline: which thread has which rows is settled before a level is called.
-BASELINE = ["-ffp-contract=off", "-DMLX_NORMS_KERNELS=kernels_baseline"]
+KERNELS = "csrc/cpu/norm_kernels.cpp"
+SOURCES = ("tests/tsan/norms_on_threads.cpp", "csrc/cpu/threads.cpp", "csrc/cpu/isa.cpp")
+AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
+LEVELS = {
+    "baseline": [],
+    "avx2": ["-mavx2", "-mf16c"],
+    "avx512": AVX512,
+    "avx512bf16": [*AVX512, "-mavx512bf16"],
+}
 THREADS = ("2", "3", "16")
 
 
 def build(directory: Path) -> Path:
     common = ["c++", "-std=c++20", "-O1", "-g", "-w", "-fsanitize=thread", f"-I{ROOT}"]
-    common += BASELINE
-    objects = [directory / f"{Path(source).name}.o" for source in SOURCES]
+    levels = LEVELS if os.uname().machine == "x86_64" else {"baseline": []}
+    common += [f"-DMLX_NORMS_{level.upper()}" for level in levels]  # isa.cpp's, of what is built
+    steps = {f"{source}.o": (source, []) for source in SOURCES}
+    for level, options in levels.items():
+        options = [*options, "-ffp-contract=off", f"-DMLX_NORMS_KERNELS=kernels_{level}"]
+        steps[f"{level}.o"] = (KERNELS, options)
+    objects = [directory / Path(name).name for name in steps]
 
-    def compile(source: str, output: Path) -> None:
-        subprocess.run([*common, "-c", ROOT / source, "-o", output], check=True)
+    def compile(step: tuple[str, list[str]], output: Path) -> None:
+        source, options = step
+        subprocess.run([*common, *options, "-c", ROOT / source, "-o", output], check=True)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(compile, SOURCES, objects))
+        list(pool.map(compile, steps.values(), objects))
     program = directory / "norms_on_threads"
     subprocess.run([*common, *objects, "-pthread", "-o", program], check=True)
     return program

@@ -232,15 +232,17 @@ def test_peak_memory_is_not_higher(kind, batch, backend):
     model = make(kind)
     gc.collect()
 
+    times = 30
+
     def peak():
         # The least: how long arrays stay in flight is chance on a GPU.
-        return min(peak_memory(lambda: step(model, batch)) for _ in range(15))
+        return min(peak_memory(lambda: step(model, batch)) for _ in range(times))
 
     stock = peak()
     with mlx_norms.patched():
         patched = peak()
-        assert mlx_norms.report().fused == 15 * FORWARD[FUSED]
-    # An array or two may still be in flight with small ones, or a few where a GPU runs behind. To
-    # keep one more for each norm would take seven.
+        assert mlx_norms.report().fused == times * FORWARD[FUSED]
+    # An array or two may still be in flight, or a few where a GPU runs behind. To keep one more
+    # for each norm would take seven.
     activation = (batch[0].size - len(batch[0])) * CONFIG["hidden_size"] * 4
-    assert patched <= stock + (5 if backend == "cuda" else 3) * activation
+    assert patched <= stock + (5 if backend == "cuda" else 2) * activation

@@ -241,7 +241,6 @@ def test_gemv_reads_whole_vectors_before_it_uses_any(way, rows):
 # The elements of a vector, and the types of a product.
 TILE_TYPES = {FLOAT32: (4, "tf32"), FLOAT16: (8, "f16"), BFLOAT16: (8, "bf16")}
 
-
 # As plans have them: lines or columns, types, SIMD-groups and threadgroups that share the depth.
 WAYS = [("line", 4, 1), ("line", 8, 1), ("column", 4, 1), ("column", 8, 1), ("column", 16, 1)]
 TILES = [(*way, dtype) for way in (*WAYS, ("column", 8, 4)) for dtype in TILE_TYPES]

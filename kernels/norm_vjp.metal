@@ -128,6 +128,46 @@ inline float4 weighted_deviation_sums(
   return team.reduce(sums);
 }
 
+// The sum over the row of wg * n.
+template <int N, int V>
+inline float normalised_sum(
+    thread const Operands<N, V>& operands,
+    thread Team& team,
+    int length,
+    Statistics stats) {
+  float sum = 0.0f;
+  for (int chunk = 0; next_chunk(chunk, length);
+       chunk += chunk_length<N, V>()) {
+    for (int k = 0; k < V; ++k) {
+      int i = element<N>(team, chunk, k);
+      float x[N], wg[N];
+      operands.s.vector(k, i, length, x);
+      operands.weighted_cotangent(k, i, length, wg);
+      for (int j = 0; j < N; ++j) {
+        sum = fma(wg[j], stats.normalise(x[j]), sum); // wg is 0 past the end
+      }
+    }
+  }
+  return team.reduce(sum);
+}
+
+// Of sums over wg * d that may be beyond float32 where those of wg * n are not.
+template <int N, int V>
+inline RowSums with_means(
+    Statistics stats,
+    float mean_wg,
+    float mean_wgd,
+    thread const Operands<N, V>& operands,
+    thread Team& team,
+    int length) {
+  float mean_wgn = mean_wgd * stats.rstd;
+  if (want_input && !is_finite(mean_wgn)) { // in all threads or none
+    mean_wgn =
+        normalised_sum<N, V>(operands, team, length, stats) / float(length);
+  }
+  return RowSums{stats, mean_wg, mean_wgn};
+}
+
 template <int N, int V>
 inline RowSums row_sums(
     thread const Operands<N, V>& operands,
@@ -158,8 +198,8 @@ inline RowSums row_sums(
   float scale = 1.0f / float(length);
   if (!centre) {
     float2 means = team.reduce(float2(sums.y, sums.w)) * scale;
-    float rstd = precise::rsqrt(means.x + eps);
-    return RowSums{Statistics{0.0f, 0.0f, rstd}, 0.0f, means.y * rstd};
+    Statistics stats{0.0f, 0.0f, precise::rsqrt(means.x + eps)};
+    return with_means<N, V>(stats, 0.0f, means.y, operands, team, length);
   }
   float4 means = team.reduce(sums) * scale;
   float mean = means.x;
@@ -177,12 +217,12 @@ inline RowSums row_sums(
       of_d = weighted_deviation_sums<N, V>(
                  operands, team, length, mean, correction) *
           scale;
-      variance = of_d.y;
+      variance = finite_or_nan(of_d.y);
       wgd = of_d.z;
     }
   }
-  float rstd = precise::rsqrt(variance + eps);
-  return RowSums{Statistics{mean, correction, rstd}, means.z, wgd * rstd};
+  Statistics stats{mean, correction, precise::rsqrt(variance + eps)};
+  return with_means<N, V>(stats, means.z, wgd, operands, team, length);
 }
 
 template <int N, int V>

@@ -20,11 +20,19 @@ struct Statistics {
   }
 };
 
+inline bool is_finite(float v) {
+  return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u;
+}
+
 // Whether a difference `variance` of a mean square and the square of a mean is
 // mostly rounding, or beyond float32.
 inline bool is_lost(float variance, float square) {
-  bool finite = (as_type<uint>(variance) & 0x7f800000u) != 0x7f800000u;
-  return !finite || variance < 16.0f * square;
+  return !is_finite(variance) || variance < 16.0f * square;
+}
+
+// A variance beyond float32 makes the row NaN: inf would make it zeros.
+inline float finite_or_nan(float variance) {
+  return is_finite(variance) ? variance : as_type<float>(0x7fc00000u);
 }
 
 // With v, what is summed over a row first: v and v * v.
@@ -84,7 +92,7 @@ inline Statistics statistics(
     variance = of_d.y - correction * correction;
     if (is_lost(variance, correction * correction)) {
       of_d = deviation_sums<N, V>(row, team, length, mean, correction, held);
-      variance = of_d.y / float(length);
+      variance = finite_or_nan(of_d.y / float(length));
     }
   }
   return Statistics{mean, correction, precise::rsqrt(variance + eps)};

@@ -40,6 +40,23 @@ def launch(request, backend):
     return launch
 
 
+@pytest.mark.parametrize("residual", (False, True))
+@pytest.mark.parametrize("kind", KINDS)
+def test_layer_norm_of_rows_with_an_outlier(kind, residual):
+    """The shift is the mean of the first elements, and an outlier there takes it far away."""
+    for dtype, length in ((mx.float32, 8192), (mx.bfloat16, 8192), (mx.float32, 192)):
+        options = dict(kinds=(kind,), residual=residual, biases=(True,))
+        call = case("layer_norm_linear", (4, length), (5,), dtype, **options)
+        ordinary = call()[0]
+        x = np.array(call.arrays["x"].astype(mx.float32))
+        x[0, 0] = 9e18
+        x[1, 17] = -4e17
+        x[2, -1] = 9e18
+        call.arrays["x"] = mx.array(x).astype(dtype)
+        check(call)
+        assert_same_bits(call()[0][3], ordinary[3], "beside rows with outliers")
+
+
 # About the lengths from which 2, 4 and 8 SIMD-groups share a row: of float32, 16 bits and packed.
 @pytest.mark.parametrize("op", OPS)
 def test_rows_that_simd_groups_share(op):

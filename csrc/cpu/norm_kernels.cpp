@@ -280,6 +280,11 @@ struct SummedRow {
   Sums<1 + kCentre> sums;
 };
 
+// False of NaN, too.
+inline bool is_finite(float v) {
+  return __builtin_fabsf(v) <= __FLT_MAX__;
+}
+
 // The mean is the shift and the mean deviation from it.
 template <bool kCentre, typename AnyRow>
 inline Statistics<kCentre> row_statistics(
@@ -294,14 +299,17 @@ inline Statistics<kCentre> row_statistics(
     s.correction = summed.sums.v[1] / width;
     float square = s.correction * s.correction;
     variance -= square;
-    if (variance * 8 < square) {
-      // The element was far from the others, and the difference is mostly
-      // rounding. The mean is not.
+    if (variance * 8 < square || !is_finite(variance)) {
+      // The element was far from the others: the difference is mostly rounding,
+      // or the squares are past float32. The mean is neither.
       s.mean += s.correction;
       row.pad(s.mean); // no deviation past the row's end
       auto sums = first_sums<true>(row, s.mean);
       s.correction = sums.v[1] / width;
       variance = sums.v[0] / width - s.correction * s.correction;
+      if (!is_finite(variance)) {
+        variance = __builtin_nanf(""); // inf would make the row zeros
+      }
     }
   }
   s.rstd = 1.0f / __builtin_sqrtf(variance + eps);
@@ -669,8 +677,8 @@ inline void measure_vjp_row(
     float eps) {
   auto* cotangent = to.cotangent;
   float width = row.width;
+  float shift = kCentre ? float(load(row.data)[0]) : 0.0f;
   if constexpr (kCentre) {
-    float shift = load(row.data)[0];
     auto sums = row.template sums<4>([=](Floats v, int64_t i) {
       Floats d = v - shift;
       Floats wg = load(cotangent + i) * load(weight + i);
@@ -680,13 +688,6 @@ inline void measure_vjp_row(
     auto s = to.statistics = row_statistics(summed, eps);
     to.mean_wg = sums.v[3] / width;
     to.mean_wgn = (sums.v[2] / width - s.correction * to.mean_wg) * s.rstd;
-    if (s.mean != shift) {
-      auto of_normalised = row.template sums<1>([=](Floats v, int64_t i) {
-        Floats wg = load(cotangent + i) * load(weight + i);
-        return Term<1>{wg * s.normalise(v)};
-      });
-      to.mean_wgn = of_normalised.v[0] / width;
-    }
   } else {
     auto sums = row.template sums<2>([=](Floats v, int64_t i) {
       Floats wg = load(cotangent + i) * load(weight + i);
@@ -696,6 +697,15 @@ inline void measure_vjp_row(
     to.statistics = row_statistics(summed, eps);
     to.mean_wgn = sums.v[1] / width * to.statistics.rstd;
     to.mean_wg = 0.0f;
+  }
+  if (to.statistics.mean != shift || !is_finite(to.mean_wgn)) {
+    // The sum with the cotangent was of other deviations, or past float32.
+    auto of_normalised =
+        row.template sums<1>([=, s = to.statistics](Floats v, int64_t i) {
+          Floats wg = load(cotangent + i) * load(weight + i);
+          return Term<1>{wg * s.normalise(v)};
+        });
+    to.mean_wgn = of_normalised.v[0] / width;
   }
 }
 

@@ -7,7 +7,8 @@
 //   rms:    y = rstd * sum(W w x) + b
 //   layer:  y = rstd * (sum(W w d) - mean(d) * sum(W w)) + sum(W n) + b
 //
-// of the norm's weight w and bias n and d = x - shift. A team computes R
+// of the norm's weight w and bias n and d = x - shift. Where the shift proves
+// to be far from the mean, all is summed anew, less the mean. A team computes R
 // outputs of ROWS rows. Its threads take vectors of N weights, V of each of
 // their rows at once, and unpack P at a time.
 
@@ -241,89 +242,108 @@ template <int N, int P, int ROWS, int R, int V>
   float levels = float(1 << linear_bits);
   float dots[(ROWS + 2) * R];
   float first[(ROWS + 3) / 4 * 4], square[(ROWS + 3) / 4 * 4];
-  for (int k = 0; k < (ROWS + 2) * R; ++k) {
-    dots[k] = 0.0f;
-  }
-  for (int k = 0; k < (ROWS + 3) / 4 * 4; ++k) {
-    first[k] = square[k] = 0.0f;
-  }
-  for (int chunk = 0; chunk < length; chunk += chunk_length<N, V>()) {
-    uint4 fetched[V * R];
-    Affine affine[V * R];
-    for (int k = 0; k < V; ++k) {
-      int i = element<N>(team, chunk, k);
-      for (int o = 0; o < R; ++o) {
-        thread const Projected& from = o < R / 2 ? of : other;
-        if (N < 16) {
-          fetched[k * R + o] = fetch_dense<N>(w_rows[o], i, length);
-        } else if (in_row(i, N, length)) {
-          fetched[k * R + o] = fetch_packed(
-              from.weights, row_of[o] * row_vectors + uint(i) / 16u);
-          affine[k * R + o] = load_affine(
-              from.scales,
-              from.zeros,
-              type,
-              row_of[o] * row_groups + uint(i) / uint(group_size));
-        } else {
-          fetched[k * R + o] = uint4(0, 0, 0, 0);
-          affine[k * R + o] = Affine{0.0f, 0.0f};
+  bool shifted_anew = false;
+  bool again = false;
+  do {
+    for (int k = 0; k < (ROWS + 2) * R; ++k) {
+      dots[k] = 0.0f;
+    }
+    for (int k = 0; k < (ROWS + 3) / 4 * 4; ++k) {
+      first[k] = square[k] = 0.0f;
+    }
+    for (int chunk = 0; chunk < length; chunk += chunk_length<N, V>()) {
+      uint4 fetched[V * R];
+      Affine affine[V * R];
+      for (int k = 0; k < V; ++k) {
+        int i = element<N>(team, chunk, k);
+        for (int o = 0; o < R; ++o) {
+          thread const Projected& from = o < R / 2 ? of : other;
+          if (N < 16) {
+            fetched[k * R + o] = fetch_dense<N>(w_rows[o], i, length);
+          } else if (in_row(i, N, length)) {
+            fetched[k * R + o] = fetch_packed(
+                from.weights, row_of[o] * row_vectors + uint(i) / 16u);
+            affine[k * R + o] = load_affine(
+                from.scales,
+                from.zeros,
+                type,
+                row_of[o] * row_groups + uint(i) / uint(group_size));
+          } else {
+            fetched[k * R + o] = uint4(0, 0, 0, 0);
+            affine[k * R + o] = Affine{0.0f, 0.0f};
+          }
         }
       }
-    }
-    for (int k = 0; k < V; ++k) {
-      for (int h = 0; h < N / P; ++h) {
-        int i = element<N>(team, chunk, k) + h * P;
-        float in[(ROWS + 2) * P];
-        float w[P];
-        if (has_weight) {
-          read<P>(weight_row, i, length, w);
-          add_offset<P>(weight_offset, w);
-        }
-        for (int r = 0; r < ROWS; ++r) {
-          read_normed<P>(rows[r], i, length, in + r * P);
-          for (int j = 0; j < P; ++j) {
-            float v = in[r * P + j];
-            if (centre) {
-              v = in_row(i + j, 1, length) ? v - shift[r] : 0.0f;
-              first[r] += v;
-            }
-            square[r] = fma(v, v, square[r]);
-            in[r * P + j] = has_weight ? v * w[j] : v;
+      for (int k = 0; k < V; ++k) {
+        for (int h = 0; h < N / P; ++h) {
+          int i = element<N>(team, chunk, k) + h * P;
+          float in[(ROWS + 2) * P];
+          float w[P];
+          if (has_weight) {
+            read<P>(weight_row, i, length, w);
+            add_offset<P>(weight_offset, w);
           }
-        }
-        if (centre) {
-          for (int j = 0; j < P; ++j) {
-            in[ROWS * P + j] = has_weight ? w[j] : 1.0f;
-          }
-          if (has_bias) {
-            read<P>(bias_row, i, length, in + (ROWS + 1) * P);
-          }
-        }
-        for (int r = 0; r < ROWS + 2; ++r) {
-          if (r < ROWS || (centre && (r == ROWS || has_bias))) {
-            float total = 0.0f;
+          for (int r = 0; r < ROWS; ++r) {
+            read_normed<P>(rows[r], i, length, in + r * P);
             for (int j = 0; j < P; ++j) {
-              total += in[r * P + j];
-            }
-            for (int o = 0; o < R; ++o) {
-              float v[P];
-              unpack_weights<N, P>(fetched[k * R + o], type, h * P, v);
-              float dot = 0.0f;
-              for (int j = 0; j < P; ++j) {
-                dot = fma(v[j], in[r * P + j], dot);
+              float v = in[r * P + j];
+              if (centre) {
+                v = in_row(i + j, 1, length) ? v - shift[r] : 0.0f;
+                first[r] += v;
               }
-              float of_all = dots[r * R + o];
-              dots[r * R + o] = linear_quantised
-                  ? fma(affine[k * R + o].scale,
-                        dot - total,
-                        fma(affine[k * R + o].bias, total / levels, of_all))
-                  : of_all + dot;
+              square[r] = fma(v, v, square[r]);
+              in[r * P + j] = has_weight ? v * w[j] : v;
+            }
+          }
+          if (centre) {
+            for (int j = 0; j < P; ++j) {
+              in[ROWS * P + j] = has_weight ? w[j] : 1.0f;
+            }
+            if (has_bias) {
+              read<P>(bias_row, i, length, in + (ROWS + 1) * P);
+            }
+          }
+          for (int r = 0; r < ROWS + 2; ++r) {
+            if (r < ROWS || (centre && (r == ROWS || has_bias))) {
+              float total = 0.0f;
+              for (int j = 0; j < P; ++j) {
+                total += in[r * P + j];
+              }
+              for (int o = 0; o < R; ++o) {
+                float v[P];
+                unpack_weights<N, P>(fetched[k * R + o], type, h * P, v);
+                float dot = 0.0f;
+                for (int j = 0; j < P; ++j) {
+                  dot = fma(v[j], in[r * P + j], dot);
+                }
+                float of_all = dots[r * R + o];
+                dots[r * R + o] = linear_quantised
+                    ? fma(affine[k * R + o].scale,
+                          dot - total,
+                          fma(affine[k * R + o].bias, total / levels, of_all))
+                    : of_all + dot;
+              }
             }
           }
         }
       }
     }
-  }
+    for (int q = 0; q < (ROWS + 3) / 4; ++q) {
+      put(square + 4 * q, team.reduce(take(square + 4 * q)));
+      if (centre) {
+        put(first + 4 * q, team.reduce(take(first + 4 * q)));
+      }
+    }
+    // One way for the whole team, whose threads all have the same sums.
+    again = false;
+    for (int r = 0; r < ROWS; ++r) {
+      RowScale scale = scale_of(first[r], square[r], length);
+      bool lost = centre && !shifted_anew && scale.is_lost();
+      shift[r] += lost ? scale.mean : 0.0f;
+      again = again || lost;
+    }
+    shifted_anew = true;
+  } while (centre && again);
 
   for (int r = 0; r < ROWS + 2; ++r) {
     if (r < ROWS || (centre && (r == ROWS || has_bias))) {
@@ -333,24 +353,19 @@ template <int N, int P, int ROWS, int R, int V>
       }
     }
   }
-  for (int q = 0; q < (ROWS + 3) / 4; ++q) {
-    put(square + 4 * q, team.reduce(take(square + 4 * q)));
-    if (centre) {
-      put(first + 4 * q, team.reduce(take(first + 4 * q)));
-    }
-  }
   if (team.simd != 0) {
     return;
   }
   for (int r = 0; r < ROWS; ++r) {
-    RowScale scale = scale_of(first[r], square[r], length, eps);
+    RowScale scale = scale_of(first[r], square[r], length);
+    float rstd = scale.rstd(eps);
     float y[R];
     for (int o = 0; o < R; ++o) {
       float dot = dots[r * R + o];
       if (centre) {
         dot -= scale.mean * dots[ROWS * R + o];
       }
-      y[o] = scale.rstd * dot;
+      y[o] = rstd * dot;
       if (centre && has_bias) {
         y[o] += dots[(ROWS + 1) * R + o];
       }

@@ -38,8 +38,8 @@ inline float load_element(RowIn row, int i) {
   return load(row.data + long(i) * row.step * size_of(row.type), row.type);
 }
 
-// The mean of the row's first elements, one a lane: near enough to that of all
-// that no digits are lost, even if one of them is far off.
+// The mean of the row's first elements, one a lane: near that of all, as long
+// as none of them is far off.
 inline float shift_of(
     thread const NormedRow& row,
     int lane,
@@ -58,16 +58,24 @@ inline float shift_of(
 // Of a row, whose values v (less the shift) and squares had these sums.
 struct RowScale {
   float mean; // less the shift
-  float rstd;
+  float variance;
+
+  // Whether the shift lies so far from the mean that digits are lost, or that
+  // the squares are beyond float32.
+  bool is_lost() const {
+    return !is_finite(variance) || variance < mean * mean;
+  }
+
+  float rstd(float eps) const {
+    float v = variance;
+    if (centre) {
+      v = v < 0.0f ? 0.0f : finite_or_nan(v);
+    }
+    return precise::rsqrt(v + eps);
+  }
 };
 
-inline RowScale scale_of(float first, float squares, int length, float eps) {
-  float square = squares / float(length);
-  if (!centre) {
-    return RowScale{0.0f, precise::rsqrt(square + eps)};
-  }
-  float mean = first / float(length);
-  float variance = square - mean * mean;
-  return RowScale{
-      mean, precise::rsqrt((variance < 0.0f ? 0.0f : variance) + eps)};
+inline RowScale scale_of(float first, float squares, int length) {
+  float mean = centre ? first / float(length) : 0.0f;
+  return RowScale{mean, squares / float(length) - mean * mean};
 }

@@ -207,16 +207,23 @@ METAL_MUTANTS = [
     Mutant(
         "a lost difference kept",
         STATISTICS,
-        "!finite || variance < 16.0f * square",
-        "!finite",
+        "!is_finite(variance) || variance < 16.0f * square",
+        "!is_finite(variance)",
         "test_probes.py::test_large_mean_and_small_variance",
     ),
     Mutant(
         "squares past the largest float not seen",
         STATISTICS,
-        "!finite || variance < 16.0f * square",
+        "!is_finite(variance) || variance < 16.0f * square",
         "variance < 16.0f * square",
         "test_probes.py::test_squares_past_the_largest_float",
+    ),
+    Mutant(
+        "zeros where the variance is past the largest float",
+        STATISTICS,
+        "is_finite(variance) ? variance : as_type<float>(0x7fc00000u)",
+        "variance",
+        "test_magnitudes.py::test_what_is_too_large_is_not_wrong_in_silence",
     ),
     Mutant(
         "no second pass",
@@ -329,9 +336,16 @@ METAL_MUTANTS = [
     Mutant(
         "mean of the weighted cotangent dropped",
         VJP,
-        "rstd}, means.z, wgd * rstd}",
-        "rstd}, 0.0f, wgd * rstd}",
+        "with_means<N, V>(stats, means.z, wgd,",
+        "with_means<N, V>(stats, 0.0f, wgd,",
         f"{GRADIENT}[metal-sim-layer_norm-33]",
+    ),
+    Mutant(
+        "sums with the cotangent past the largest float kept",
+        VJP,
+        "want_input && !is_finite(mean_wgn)",
+        "false",
+        "test_magnitudes.py::test_large_cotangents",
     ),
     Mutant(
         "mean of the weighted cotangent not scaled",
@@ -896,9 +910,23 @@ METAL_MUTANTS = [
     Mutant(
         "eps dropped before projections",
         NORMED,
-        "precise::rsqrt(square + eps)",
-        "precise::rsqrt(square)",
+        "precise::rsqrt(v + eps)",
+        "precise::rsqrt(v)",
         "test_linear.py::test_values_about_the_root_of_eps",
+    ),
+    Mutant(
+        "a shift far from the mean kept before projections",
+        NORM_LINEAR,
+        "centre && !shifted_anew && scale.is_lost()",
+        "false",
+        "test_linear_kernel.py::test_layer_norm_of_rows_with_an_outlier",
+    ),
+    Mutant(
+        "all rows shifted anew with one before projections",
+        NORM_LINEAR,
+        "shift[r] += lost ? scale.mean : 0.0f;",
+        "shift[r] += again || lost ? scale.mean : 0.0f;",
+        "test_linear_kernel.py::test_layer_norm_of_rows_with_an_outlier",
     ),
     Mutant(
         "no shift before projections",

@@ -89,9 +89,23 @@ MUTANTS = [
     Mutant(
         "variance from a difference alone",
         KERNELS,
-        "    if (variance * 8 < square) {",
-        "    if (false) {",
+        "    if (variance * 8 < square || !is_finite(variance)) {",
+        "    if (!is_finite(variance)) {",
         "test_probes.py::test_one_hot",
+    ),
+    Mutant(
+        "squares of deviations past the largest float not seen",
+        KERNELS,
+        "variance * 8 < square || !is_finite(variance)",
+        "variance * 8 < square",
+        "test_magnitudes.py::test_outliers",
+    ),
+    Mutant(
+        "zeros where the variance is past the largest float",
+        KERNELS,
+        "      if (!is_finite(variance)) {\n        variance =",
+        "      if (false) {\n        variance =",
+        "test_magnitudes.py::test_what_is_too_large_is_not_wrong_in_silence",
     ),
     Mutant(
         "padding counted in the spread",
@@ -240,9 +254,16 @@ MUTANTS = [
     Mutant(
         "means of a shift far from the others",
         KERNELS,
-        "    if (s.mean != shift) {",
-        "    if (false) {",
+        "to.statistics.mean != shift || !is_finite(to.mean_wgn)",
+        "!is_finite(to.mean_wgn)",
         "test_probes.py::test_one_hot",
+    ),
+    Mutant(
+        "sums with the cotangent past the largest float kept",
+        KERNELS,
+        "to.statistics.mean != shift || !is_finite(to.mean_wgn)",
+        "to.statistics.mean != shift",
+        "test_magnitudes.py::test_large_cotangents",
     ),
     Mutant(
         "one cotangent for four rows",

@@ -131,8 +131,9 @@ def test_gradients(arguments, graph):
 @settings(max_examples=20)
 @given(graph=graphs())
 def test_compiled(arguments, graph):
-    compiled = mx.compile(graph)
-    results, report = run_patched(lambda: [compiled(*arguments), compiled(*arguments)])
+    x, r, *constants = arguments
+    compiled = mx.compile(lambda x, r: graph(x, r, *constants))
+    results, report = run_patched(lambda: [compiled(x, r), compiled(x, r)])
     assert report.reasons == graph.reasons
     eager, _ = run_patched(lambda: graph(*arguments))
     for got in results:

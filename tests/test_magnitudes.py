@@ -106,6 +106,8 @@ def test_what_is_too_large_is_not_wrong_in_silence(op, dtype):
         s[7] = 1e38 * (1 + 1e-2 * s[7])
         s[9, 0] = 1e20
         s[10, -1] = -3e38
+        s[11] = 0.0  # its sum is past the largest float, or 0, by the order of the terms
+        s[11, 0:5:4], s[11, 64:69:4] = 2e38, -2e38
         x = mx.array(s.astype(np.float32)).astype(dtype)
         arrays = arguments(norm, s.shape, dtype) | {"x": x}
         if norm.adds:
@@ -119,7 +121,7 @@ def test_what_is_too_large_is_not_wrong_in_silence(op, dtype):
         lost = ~np.isfinite(oracle.exact(stock)) & np.isfinite(got)
         near = np.abs(got - truth.value) <= truth.slack + 0.5 * oracle.ulp(truth.value, dtype)
         assert np.all(near[lost]), describe(norm, arrays)
-        ordinary = [0, 2, 4, 6, 8, 11]
+        ordinary = [0, 2, 4, 6, 8]
         for a, b in zip(
             rows_of(norm, arrays, cots, mx.array(ordinary)),
             rows_of(norm, arrays, cots, slice(None)),

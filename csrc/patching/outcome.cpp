@@ -35,6 +35,8 @@ const char* text(Outcome outcome) {
       return "not fused: weight or bias is pending itself, by many operations";
     case Outcome::ParameterTraced:
       return "not fused: weight or bias is traced and the sum is not";
+    case Outcome::ParameterOfTransform:
+      return "not fused: weight or bias is an argument of vmap or compile";
     case Outcome::FusedSlower:
       return "not fused: measured slower than the two steps at this shape";
     case Outcome::FusedNoKernel:

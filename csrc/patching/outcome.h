@@ -23,6 +23,7 @@ enum class Outcome {
   ParameterOfSum,
   ParameterGraphLong,
   ParameterTraced,
+  ParameterOfTransform,
   FusedSlower,
   FusedNoKernel,
   // Passed on to mx.fast.

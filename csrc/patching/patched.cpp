@@ -2,6 +2,8 @@
 
 #include "csrc/patching/patched.h"
 
+#include <algorithm>
+
 #include "csrc/backend.h"
 #include "csrc/checks.h"
 #include "csrc/nodes.h"
@@ -59,14 +61,17 @@ mx::Dtype output_dtype(const Request& request) {
               : mx::result_type(x, *weight);
 }
 
-Plan make_plan(const Request& request, bool centre, float eps) {
+// Of a weight that another thread may be evaluating, only what no evaluation
+// changes may be read where nothing is fused.
+Plan make_plan(const Request& request, bool centre, float eps, Fusion fusion) {
   Plan plan;
   plan.spec.centre = centre;
   plan.spec.eps = eps;
   plan.dtype = output_dtype(request);
   if (auto& weight = request.weight) {
     plan.spec.weight = true;
-    if (auto shifted = as_shifted(*weight)) {
+    auto shifted = fusion == Fusion::Never ? std::nullopt : as_shifted(*weight);
+    if (shifted) {
       plan.spec.weight_offset = shifted->offset;
       plan.spec.rounding = Rounding::Late;
       plan.parameters.push_back(shifted->weight);
@@ -99,6 +104,15 @@ fused(const Request& request, const Plan& plan, Fusion fusion) {
   if (!norm) {
     return {std::nullopt, outcome};
   }
+  // The transform that the parameter belongs to may be one inside of the sum's,
+  // which the sum then outlives.
+  auto& parameters = plan.parameters;
+  if (x.is_tracer() &&
+      std::any_of(parameters.begin(), parameters.end(), [&](const array& a) {
+        return takes_argument_unknown_to(a, x);
+      })) {
+    return {std::nullopt, Outcome::ParameterOfTransform};
+  }
   return {fuse_in_place(std::move(*norm), x), outcome};
 }
 
@@ -130,7 +144,7 @@ PatchedNorm patched_norm(
     count(*why);
     return {pass_on(), *why};
   }
-  auto plan = make_plan(request, centre, eps);
+  auto plan = make_plan(request, centre, eps, fusion);
   auto [normalised, outcome] = fused(request, plan, fusion);
   if (!normalised) {
     std::tie(normalised, outcome) = alone(request, plan, outcome);

@@ -80,26 +80,55 @@ std::optional<ShiftedWeight> as_shifted(const array& weight) {
   return std::nullopt;
 }
 
-Ancestry
-look_above(const array& a, const array& looked_for, const InputsOf& inputs_of) {
-  Ancestry found;
+namespace {
+
+// Calls visit(node) for `a` and the nodes above it; false if there are more
+// than kWalk, of which the first are visited.
+template <typename F>
+bool walk_above(const array& a, const InputsOf& inputs_of, F visit) {
   Arrays stack{a};
   for (int seen = 0; !stack.empty(); ++seen) {
     if (seen == kWalk) {
-      found.ends = false;
-      break;
+      return false;
     }
     auto node = std::move(stack.back());
     stack.pop_back();
-    found.meets |= node.id() == looked_for.id();
-    bool pending = node.status() == array::Status::unscheduled;
-    found.traced |= node.is_tracer();
-    if (pending && node.has_primitive()) {
+    visit(node);
+    if (is_pending(node)) {
       const auto& inputs = inputs_of(node);
       stack.insert(stack.end(), inputs.begin(), inputs.end());
     }
   }
+  return true;
+}
+
+const Arrays& present_inputs(const array& a) {
+  return a.inputs();
+}
+
+bool is_argument_of_transform(const array& a) {
+  return a.status() == array::Status::unscheduled && !a.has_primitive();
+}
+
+} // namespace
+
+Ancestry
+look_above(const array& a, const array& looked_for, const InputsOf& inputs_of) {
+  Ancestry found;
+  found.ends = walk_above(a, inputs_of, [&](const array& node) {
+    found.meets |= node.id() == looked_for.id();
+    found.traced |= node.is_tracer();
+  });
   return found;
+}
+
+bool takes_argument_unknown_to(const array& a, const array& other) {
+  bool unknown = false;
+  walk_above(a, present_inputs, [&](const array& node) {
+    unknown |= is_argument_of_transform(node) &&
+        !look_above(other, node, present_inputs).meets;
+  });
+  return unknown;
 }
 
 } // namespace mlx_norms

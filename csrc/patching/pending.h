@@ -47,4 +47,8 @@ using InputsOf = std::function<const Arrays&(const array&)>;
 Ancestry
 look_above(const array& a, const array& looked_for, const InputsOf& inputs_of);
 
+// Whether a short walk above `a` meets an argument that vmap or compile trace
+// with, which has no value, and that one above `other` does not meet.
+bool takes_argument_unknown_to(const array& a, const array& other);
+
 } // namespace mlx_norms

@@ -38,9 +38,10 @@ def patch(model: mlx.nn.Module | None = None, *, fuse: bool = True) -> None:
     Args:
         model (mlx.nn.Module, optional): Patch the calls of this model and of the modules it has
           now, in whatever thread. They get classes of their own until they are unpatched, and what
-          is set on those, as by mlx_lm's ``grad_checkpoint``, goes with them. Of models that share
-          modules the last to be patched or unpatched decides. If ``None`` all of the process is
-          patched. Default: ``None``.
+          is set on those, as by mlx_lm's ``grad_checkpoint``, goes with them. Deep copies and
+          pickles are of the classes that they had. Of models that share modules the last to be
+          patched or unpatched decides. If ``None`` all of the process is patched. Default:
+          ``None``.
         fuse (bool): Whether sums are fused into norms. Default: ``True``.
 
     Raises:

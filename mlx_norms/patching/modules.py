@@ -8,6 +8,7 @@ import weakref
 import mlx.nn
 
 from . import replaced
+from .copies import copy_as
 from .scope import Scope, current, entered
 
 _ORIGINAL = "_class_before_patch"
@@ -62,10 +63,6 @@ def _may_call_norms(module: mlx.nn.Module) -> bool:
     return bool(module.children())
 
 
-def _new(cls: type) -> mlx.nn.Module:
-    return cls.__new__(cls)
-
-
 def _scoped(cls: type, scope: Scope) -> type:
     """``cls``, with calls that enter ``scope``; looked up by class, as Python looks up calls."""
 
@@ -78,16 +75,12 @@ def _scoped(cls: type, scope: Scope) -> type:
         with entered(traced if around.trace else scope):
             return cls.__call__(self, *args, **kwargs)
 
-    def __reduce_ex__(self, protocol):
-        # Pickled and copied as of the class that can be found by its name.
-        _, _, *state = cls.__reduce_ex__(self, max(protocol, 2))
-        return _new, (cls,), *state
-
     members = {
         "__call__": __call__,
-        "__reduce_ex__": __reduce_ex__,
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         _ORIGINAL: cls,
     }
-    return type(cls.__name__, (cls,), members)
+    scoped = type(cls.__name__, (cls,), members)
+    copy_as(cls, scoped)
+    return scoped

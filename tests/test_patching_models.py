@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import inspect
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
@@ -45,6 +46,7 @@ class Model(mlx.nn.Module):
         self.head = mlx.nn.Sequential(mlx.nn.LayerNorm(DIMS), mlx.nn.Linear(DIMS, DIMS))
 
     def __call__(self, x):
+        """Through both blocks."""
         for block in self.holder.blocks:
             x = block(x)
         return self.head(mx.fast.rms_norm(x, None, EPS))
@@ -299,6 +301,15 @@ class TestAModelStaysWhatItIs:
             assert type(module).__qualname__ == original.__qualname__, path
             assert type(module).__module__ == original.__module__, path
         assert repr(patched_model) == repr(make())
+
+    def test_signatures_and_docstrings(self, patched_model):
+        """mlx_lm asks a model's signature whether it takes embeddings."""
+        for module, stock in zip(patched_model.modules(), make().modules(), strict=True):
+            assert type(module).__doc__ == type(stock).__doc__
+            if callable(stock):
+                assert inspect.signature(module) == inspect.signature(stock)
+                assert inspect.signature(module.__call__) == inspect.signature(stock.__call__)
+                assert module.__call__.__doc__ == stock.__call__.__doc__
 
     def test_paths_and_parameters(self, patched_model):
         assert types(patched_model).keys() == types(make()).keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import weakref
 
 import mlx.nn
@@ -68,6 +69,7 @@ def _scoped(cls: type, scope: Scope) -> type:
 
     traced = dataclasses.replace(scope, trace=True)
 
+    @functools.wraps(cls.__call__)
     def __call__(self, *args, **kwargs):
         around = current()
         if around in (scope, traced):  # of the module around it
@@ -77,6 +79,7 @@ def _scoped(cls: type, scope: Scope) -> type:
 
     members = {
         "__call__": __call__,
+        "__doc__": cls.__doc__,
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         _ORIGINAL: cls,

@@ -1,5 +1,8 @@
 """mlx_norms.fuse: sums fused by building the graph anew, no array changed."""
 
+import collections
+import dataclasses
+
 import mlx.core as mx
 import mlx.nn
 import pytest
@@ -20,6 +23,60 @@ from patched_runs import (
 pytestmark = pytest.mark.usefixtures("backend")
 
 each_norm = pytest.mark.parametrize("norm", NORMS, ids=lambda norm: norm.name)
+
+
+class Attributed(tuple):
+    """A tuple that has attributes, as a class of a user's may."""
+
+    def __new__(cls, items, note):
+        made = super().__new__(cls, items)
+        made.note = note
+        return made
+
+
+class Guarded(dict):
+    """A dict whose methods are for those that know them."""
+
+    def _refuse(self, *args, **kwargs):
+        raise AssertionError("called")
+
+    __iter__ = __getitem__ = __setitem__ = keys = values = items = update = _refuse
+
+
+class GuardedList(list):
+    __iter__ = __getitem__ = __setitem__ = Guarded._refuse
+
+
+Pair = collections.namedtuple("Pair", ["hidden", "normalised", "other"])
+
+# What arrays are returned in, made of a list of them.
+KINDS = {
+    "list": list,
+    "tuple": tuple,
+    "dict": lambda items: dict(zip("cab", items, strict=True)),
+    "OrderedDict": lambda items: collections.OrderedDict(zip("cab", items, strict=True)),
+    "defaultdict": lambda items: collections.defaultdict(list, zip("cab", items, strict=True)),
+    "named tuple": lambda items: Pair(*items),
+    "tuple with attributes": lambda items: Attributed(items, "kept"),
+    "dict of one's own": lambda items: Guarded(zip("cab", items, strict=True)),
+    "list of one's own": GuardedList,
+}
+
+
+def vars_of(container):
+    factory = getattr(container, "default_factory", None)
+    return getattr(container, "__dict__", None), factory
+
+
+def keys_of(container):
+    return list(dict.keys(container)) if isinstance(container, dict) else len(container)
+
+
+def arrays_of(container):
+    kind = next(k for k in (dict, list, tuple) if isinstance(container, k))
+    items = kind.values(container) if kind is dict else kind.__iter__(container)
+    return [item for item in items if isinstance(item, mx.array)]
+
 
 SHAPE = (ROWS, DIMS)
 STOCK = mx.fast.rms_norm
@@ -289,6 +346,119 @@ class TestTrees:
         first, (second,) = mlx_norms.fuse(f)(x)
         assert nodes(first, second) == (1, 0)
         assert mx.array_equal(first, second)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_containers(self, kind):
+        """The very object that was returned, if arrays can be set in it, and of its class."""
+        returned = []
+
+        def f(x, r):
+            h = x + r
+            returned.append(KINDS[kind]([h, mx.fast.rms_norm(h, None, EPS), "no array"]))
+            return returned[-1]
+
+        got, stock = mlx_norms.fuse(f)(x, r), f(x, r)
+        assert type(got) is type(stock)
+        assert isinstance(got, tuple) or got is returned[0]
+        assert vars_of(got) == vars_of(stock)
+        assert keys_of(got) == keys_of(stock)
+        assert nodes(*arrays_of(got)) == (1, 0)
+        assert_close(arrays_of(got), arrays_of(stock))
+
+    def test_modules(self):
+        class Outputs(mlx.nn.Module):
+            def __init__(self, x):
+                super().__init__()
+                self.layer = mlx.nn.Linear(DIMS, DIMS)
+                self.kept = [mx.fast.rms_norm(x + x, None, EPS)]
+
+        got = mlx_norms.fuse(Outputs)(x)
+        assert type(got) is Outputs and type(got.layer) is mlx.nn.Linear
+        assert got.layer(x).shape == SHAPE
+        assert nodes(got.kept[0]) == (1, 0)
+        assert_close(got.kept, Outputs(x).kept)
+
+    def test_other_objects(self):
+        """They are not looked into, and what they hold is right without being fused."""
+
+        @dataclasses.dataclass(frozen=True)
+        class Outputs:
+            hidden: mx.array
+            normalised: mx.array
+
+        def f(x, r):
+            h = x + r
+            return [Outputs(h, mx.fast.rms_norm(h, None, EPS))]
+
+        (got,) = mlx_norms.fuse(f)(x, r)
+        assert type(got) is Outputs
+        assert nodes(got.hidden, got.normalised) == (0, 1)
+        assert_close(list(vars(got).values()), list(vars(f(x, r)[0]).values()))
+
+    def test_arguments_are_themselves(self):
+        def f(x, r, *, pair, module):
+            y = mx.fast.rms_norm(x + r, None, EPS)
+            return y, x, [r], pair, module, matrix
+
+        pending = x + r
+        pair, module = (x, pending), mlx.nn.Linear(DIMS, DIMS)
+        got = mlx_norms.fuse(f)(pending, r, pair=pair, module=module)
+        assert nodes(got[0])[0] == 1
+        assert got[1] is pending and got[2][0] is r
+        assert got[3] is pair and got[4] is module and got[5] is matrix
+
+    def test_an_argument_that_is_written_to(self):
+        """It is as the function left it."""
+
+        def f(x, cache):
+            cache.append(mx.fast.rms_norm(x + x, None, EPS))
+            kept.append(cache[0])
+            return cache
+
+        kept, cache = [], []
+        assert mlx_norms.fuse(f)(x, cache) is cache
+        assert cache[0] is kept[0]
+
+    def test_a_tuple_that_nothing_changes(self):
+        returned = (x + x, 3)
+        assert mlx_norms.fuse(lambda: returned)() is returned
+
+    @pytest.mark.parametrize("nest", [lambda a: [a], lambda a: (a,), lambda a: {"a": a}])
+    def test_deep_trees(self, nest):
+        def f(x):
+            tree = mx.fast.rms_norm(x + x, None, EPS)
+            for _ in range(10_000):
+                tree = nest(tree)
+            return tree
+
+        tree = mlx_norms.fuse(f)(x)
+        for _ in range(10_000):
+            (tree,) = tree.values() if isinstance(tree, dict) else tree
+        assert nodes(tree) == (1, 0)
+
+    def test_trees_in_themselves(self):
+        def f(x):
+            n = mx.fast.rms_norm(x + x, None, EPS)
+            tree = [n, (n,)]
+            tree += [tree, {"tree": tree, "pair": (n, tree)}]
+            return tree
+
+        tree = mlx_norms.fuse(f)(x)
+        assert tree[2] is tree and tree[3]["tree"] is tree and tree[3]["pair"][1] is tree
+        found = tree[0], tree[1][0], tree[3]["pair"][0]
+        assert [nodes(array) for array in found] == [(1, 0)] * 3
+
+    def test_tuples_in_themselves(self):
+        def f(x):
+            n = mx.fast.rms_norm(x + x, None, EPS)
+            inner = [n]
+            pair = (n, inner)
+            inner.append(pair)
+            return pair
+
+        pair = mlx_norms.fuse(f)(x)
+        assert nodes(pair[0]) == nodes(pair[1][0]) == (1, 0)
+        assert_close(pair[1][1][0], f(x)[0])  # of the tuple that was returned
 
     def test_name(self):
         def f(x):

@@ -5,12 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-import mlx.core as mx
-from mlx.utils import tree_flatten, tree_map
-
 from .. import _ext
 from .._ext import Fusion
-from . import replaced
+from . import replaced, trees
 from .scope import EXPORT, Scope, current, entered
 
 _SCOPE = Scope(fusion=Fusion.BY_GRAPH_PASS)
@@ -21,20 +18,22 @@ def fuse(fn: Callable) -> Callable:
 
     Where :func:`mlx_norms.patch` fuses a sum at the moment its norm is asked for, in place, this
     looks at the graph of what ``fn`` returned and builds it anew from the fused norms on. No array
-    changes. So ``fn`` should be pure: what it keeps elsewhere, such as a cache, stays as it was
-    and is computed apart.
+    changes. So ``fn`` should be pure: what it keeps and does not return, such as a cache, stays as
+    it was and is computed apart.
 
     Arguments may be pending, and stay as they are. Pending arrays that ``fn`` finds elsewhere are
     looked at too, and what a fused norm needs of them is computed once more. What a fused function
     computes cannot pass ``mx.export_function``, unless it is patched.
 
     Args:
-        fn (Callable): A function, or a module, of any arguments. It returns arrays, in lists,
-          tuples and dicts of any nesting.
+        fn (Callable): A function, or a module, of any arguments. The arrays that it returns are
+          looked at in lists, tuples and dicts of any nesting and class, modules among them. Those
+          in other objects, such as dataclasses, are right, but their sums are not fused.
 
     Returns:
-        Callable: A function of the same arguments and results. It can be given to
-        :func:`mx.compile` and to MLX's transforms.
+        Callable: A function of the same arguments. What it returns is what ``fn`` returned: the
+        same lists, dicts and other objects, with arrays of the new graph set in them, and tuples
+        of the same class. It can be given to :func:`mx.compile` and to MLX's transforms.
 
     Example:
         >>> block = mlx_norms.fuse(lambda x, r, w: mx.fast.rms_norm(x + r, w, 1e-5))
@@ -50,13 +49,8 @@ def fuse(fn: Callable) -> Callable:
                 results = fn(*args, **kwargs)
         finally:
             replaced.release()
-        old = _arrays(results)
-        new = _ext.fuse_graph(old, _arrays((args, kwargs)))
-        by_id = {id(a): b for a, b in zip(old, new, strict=True)}
-        return tree_map(lambda leaf: by_id.get(id(leaf), leaf), results)
+        old = trees.arrays(results)
+        new = _ext.fuse_graph(old, trees.arrays((args, kwargs)))
+        return trees.exchange(results, {id(a): b for a, b in zip(old, new, strict=True)})
 
     return fused
-
-
-def _arrays(tree: object) -> list[mx.array]:
-    return [leaf for _, leaf in tree_flatten(tree) if isinstance(leaf, mx.array)]

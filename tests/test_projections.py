@@ -1,6 +1,9 @@
 """Norms computed with the products that take them, by a pass before evaluation."""
 
+import subprocess
+import sys
 import threading
+import weakref
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -15,6 +18,7 @@ from inputs import normal
 from mlx_norms import _ext
 from mlx_norms.commands import _tiny_models
 from model_fusions import tokens
+from patched_runs import operations
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -222,6 +226,90 @@ def test_async_eval_and_containers(fuses):
         lambda arrays: mx.eval({"a": [arrays[0], 1]}),
     ):
         check(lambda: [layer(norm(row()))], fuses, evaluate=evaluate)
+
+
+def deep(nest):
+    def nested(arrays):
+        for _ in range(10_000):
+            arrays = nest(arrays)
+        return arrays
+
+    return nested
+
+
+def refuse(*args):
+    raise KeyError("refused")
+
+
+class RefusingList(list):
+    __iter__ = refuse
+
+
+class RefusingDict(dict):
+    __iter__ = __getitem__ = keys = values = items = refuse
+
+
+# Of a list of arrays, what is evaluated.
+TREES = {
+    "deep lists": deep(lambda tree: [tree]),
+    "deep tuples": deep(lambda tree: (tree,)),
+    "deep dicts": deep(lambda tree: {"a": tree}),
+    "no array": lambda arrays: [object(), None, "array"],
+    "a set": lambda arrays: set(map(id, arrays)),
+    "a proxy of an array": lambda arrays: weakref.proxy(arrays[0]),
+    "a proxy of what is gone": lambda arrays: weakref.proxy(type("Gone", (), {})()),
+    "a list that cannot be iterated": RefusingList,
+    "a dict whose methods fail": lambda arrays: RefusingDict(a=arrays),
+}
+
+
+@pytest.mark.parametrize("name", ["eval", "async_eval"])
+@pytest.mark.parametrize("tree", TREES)
+def test_trees_end_as_of_stock(tree, name, fuses):
+    layer = linear(32)
+
+    def evaluate(arrays):
+        getattr(mx, name)(TREES[tree](arrays))
+
+    def outcome():
+        arrays = [layer(norm(row()))]
+        try:
+            evaluate(arrays)
+        except Exception as error:
+            return type(error)
+        return "left pending" if operations(*arrays) else "evaluated"
+
+    stock = outcome()
+    with mlx_norms.patched(projections=True):
+        assert outcome() == stock
+    if tree.startswith("deep"):
+        check(lambda: [layer(norm(row()))], fuses, evaluate=evaluate)
+
+
+# MLX itself may end the process.
+IN_ITSELF = """
+import contextlib, resource, sys
+import mlx.core as mx, mlx_norms
+
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+resource.setrlimit(resource.RLIMIT_STACK, (1 << 23, hard))
+tree = {"a": [mx.ones(3) + 1]}
+tree["a"].append(tree)
+projections = {"stock": contextlib.nullcontext(), "patched": mlx_norms.patched(projections=True)}
+with projections[sys.argv[1]]:
+    getattr(mx, sys.argv[2])(tree)
+"""
+
+
+@pytest.mark.parametrize("name", ["eval", "async_eval"])
+def test_a_tree_in_itself_ends_as_of_stock(name):
+    def outcome(side):
+        run = [sys.executable, "-c", IN_ITSELF, side, name]
+        ended = subprocess.run(run, capture_output=True, text=True)
+        return ended.returncode, ended.stderr.splitlines()[-1:]
+
+    assert outcome("patched") == outcome("stock")
 
 
 def test_compiled(fuses):

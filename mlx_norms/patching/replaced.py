@@ -8,10 +8,9 @@ import warnings
 from collections.abc import Callable
 
 import mlx.core as mx
-from mlx.utils import tree_flatten
 
 from .. import _ext
-from . import call_sites
+from . import call_sites, trees
 from .scope import EXPORT, current, entered
 
 
@@ -46,8 +45,7 @@ def _eval(original: Callable) -> Callable:
     @functools.wraps(original)
     def evaluate(*args):
         if current().projections:
-            leaves = (leaf for _, leaf in tree_flatten(args))
-            _ext.fuse_projections([leaf for leaf in leaves if isinstance(leaf, mx.array)])
+            _ext.fuse_projections(trees.arrays(args))
         return original(*args)
 
     return evaluate

@@ -29,10 +29,15 @@ def patch(model: mlx.nn.Module | None = None, *, fuse: bool = True) -> None:
     is kept in float32 as in Gemma's definition.
 
     A function that is compiled while patched stays patched, and one compiled before stays as it
-    was. Arrays that another thread may be evaluating must not be pending in patched code. A sum
-    that is traced by one transform and normalised with a weight that another one inside of it
-    traces, as by ``mx.vmap`` over weights, is lost to the outer one: MLX then raises that an array
-    has no primitive, and ``fuse=False`` helps.
+    was.
+
+    With fusion, one thread must not build a graph with an array that another thread is
+    evaluating: to recognise sums, ``1 + w`` and what depends on them, the pending graph of a norm's
+    arguments is read, and the node of a sum is changed, while evaluation takes that graph apart.
+    With ``fuse=False`` neither happens, and threads may share arrays as they may with stock MLX.
+
+    A sum is not fused with a weight or bias that is an argument of ``mx.vmap`` or ``mx.compile``,
+    as all parameters of a compiled training step are, unless the sum depends on that argument.
     ``mx.export_function`` and ``mx.exporter`` trace what they export with ``mx.fast``.
 
     Args:
@@ -42,7 +47,8 @@ def patch(model: mlx.nn.Module | None = None, *, fuse: bool = True) -> None:
           pickles are of the classes that they had. Of models that share modules the last to be
           patched or unpatched decides. If ``None`` all of the process is patched. Default:
           ``None``.
-        fuse (bool): Whether sums are fused into norms. Default: ``True``.
+        fuse (bool): Whether sums are fused into norms, and ``1 + w`` becomes a ``weight_offset``.
+          Default: ``True``.
 
     Raises:
         TypeError: If ``model`` is not an :class:`mlx.nn.Module`.
@@ -94,7 +100,8 @@ def patched(*, fuse: bool = True, trace: bool = False, projections: bool = False
     the innermost says what holds.
 
     Args:
-        fuse (bool): Whether sums are fused into norms. Default: ``True``.
+        fuse (bool): Whether sums are fused into norms, and ``1 + w`` becomes a ``weight_offset``.
+          Default: ``True``.
         trace (bool): Whether the report says which lines have called, for about a microsecond a
           call. Default: ``False``.
         projections (bool): Whether norms of up to eight rows, as in decoding, are computed with

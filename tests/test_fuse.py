@@ -18,6 +18,7 @@ from patched_runs import (
     assert_close,
     at_all_shapes,
     operations,
+    run_stock,
 )
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -496,7 +497,7 @@ class TestTransforms:
 
             return mx.grad(loss, argnums=(0, 1, 2))(x, r, norm.parameters)
 
-        assert_close(gradients(mlx_norms.fuse(block)), gradients(block))
+        assert_close(gradients(mlx_norms.fuse(block)), run_stock(lambda: gradients(block)))
 
     @each_norm
     def test_grad_of_parameters(self, norm):
@@ -506,7 +507,7 @@ class TestTransforms:
             h = x + r
             return (h * norm(h, *parameters)).sum()
 
-        expected = mx.grad(f, argnums=1)(x, norm.parameters)
+        expected = run_stock(lambda: mx.grad(f, argnums=1)(x, norm.parameters))
         assert_close(mx.grad(mlx_norms.fuse(f), argnums=1)(x, norm.parameters), expected)
 
         def captured(parameters):
@@ -520,7 +521,7 @@ class TestTransforms:
         gradient = mx.grad(lambda x, r: (block(x, r) * r).sum(), argnums=(0, 1))
         got = mlx_norms.fuse(gradient)(x, r)
         assert nodes(*got)[0] == 2
-        assert_close(got, gradient(x, r))
+        assert_close(got, run_stock(lambda: gradient(x, r)))
 
     @each_norm
     def test_compile(self, norm):
@@ -555,7 +556,7 @@ class TestTransforms:
         def gradients(block):
             return mx.grad(lambda x, r: (block(x, r) * r).sum(), argnums=(0, 1))(x, r)
 
-        expected = gradients(block)
+        expected = run_stock(lambda: gradients(block))
         assert_close(gradients(mx.checkpoint(mlx_norms.fuse(block))), expected)
         assert_close(gradients(mlx_norms.fuse(mx.checkpoint(block))), expected)
 

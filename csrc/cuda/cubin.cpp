@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -146,8 +147,9 @@ bool load(const fs::path& path, const std::string& source, Cubin& cubin) {
 void save(const fs::path& path, const std::string& source, const Cubin& cubin) {
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
+  static std::atomic<int> saved{0}; // by any thread
   auto unfinished = path;
-  unfinished += "." + std::to_string(getpid());
+  unfinished += "." + std::to_string(getpid()) + "." + std::to_string(saved++);
   auto file = open(unfinished, "wb");
   if (!file) {
     return;

@@ -94,15 +94,21 @@ Kernel load(const Launch& launch, int device) {
 } // namespace
 
 const Kernel& kernel_for(const Launch& launch, int device) {
+  struct Entry {
+    std::once_flag loaded;
+    Kernel kernel;
+  };
   static std::mutex mutex;
-  static auto* kernels = new std::unordered_map<Key, Kernel, Hash>();
+  static auto* entries = new std::unordered_map<Key, Entry, Hash>();
   auto key = key_of(launch, device);
-  std::lock_guard lock(mutex);
-  auto it = kernels->find(key);
-  if (it == kernels->end()) {
-    it = kernels->emplace(key, load(launch, device)).first;
+  Entry* entry; // which stays where it is
+  {
+    std::lock_guard lock(mutex);
+    entry = &(*entries)[key];
   }
-  return it->second;
+  // Outside of the lock, so that threads compile side by side.
+  std::call_once(entry->loaded, [&] { entry->kernel = load(launch, device); });
+  return entry->kernel;
 }
 
 } // namespace mlx_norms::cuda

@@ -38,19 +38,6 @@ bool fits_rows(const OptionalArray& v, const array& x) {
   return !v || (v->ndim() == 1 && v->shape(0) == x.shape(-1));
 }
 
-// Why mx.fast itself has to see to this request; nullopt: it has not.
-std::optional<Outcome> not_taken(const Request& request, float eps) {
-  auto& [x, weight, bias, stream] = request;
-  if (!takes_dtype(x.dtype()) || !takes(weight) || !takes(bias)) {
-    return Outcome::DtypeNotTaken;
-  }
-  if (x.ndim() == 0 || !fits_rows(weight, x) || !fits_rows(bias, x) ||
-      !(eps >= 0)) {
-    return Outcome::ArgumentsNotTaken;
-  }
-  return std::nullopt;
-}
-
 // As mx.fast has it: parameters may widen x, a bias alone does not.
 mx::Dtype output_dtype(const Request& request) {
   auto& [x, weight, bias, stream] = request;
@@ -59,6 +46,31 @@ mx::Dtype output_dtype(const Request& request) {
   }
   return bias ? mx::result_type(x, *weight, *bias)
               : mx::result_type(x, *weight);
+}
+
+// Whether the gradient of mx.fast's norm is wrong: MLX 0.32.4 reads past a
+// thread's vectors where rows on CUDA are not whole vectors of 16 bytes
+// (docs/mlx_layer_norm_gradient.md).
+bool stock_gradient_is_wrong(const Request& request, bool centre) {
+  constexpr int kVectorBytes = 16;
+  auto& x = request.x;
+  return centre && backend_of(request.stream) == Backend::Cuda &&
+      x.ndim() > 0 &&
+      x.shape(-1) % (kVectorBytes / output_dtype(request).size()) != 0;
+}
+
+// Why mx.fast itself has to see to this request; nullopt: it has not.
+std::optional<Outcome>
+not_taken(const Request& request, bool centre, float eps) {
+  auto& [x, weight, bias, stream] = request;
+  if (!takes_dtype(x.dtype()) || !takes(weight) || !takes(bias)) {
+    return Outcome::DtypeNotTaken;
+  }
+  if (x.ndim() == 0 || !fits_rows(weight, x) || !fits_rows(bias, x) ||
+      !(eps >= 0 || stock_gradient_is_wrong(request, centre))) {
+    return Outcome::ArgumentsNotTaken;
+  }
+  return std::nullopt;
 }
 
 // Of a weight that another thread may be evaluating, only what no evaluation
@@ -122,7 +134,8 @@ alone(const Request& request, const Plan& plan, Outcome not_fused) {
   auto& [x, weight, bias, stream] = request;
   Arrays inputs{x};
   inputs.insert(inputs.end(), plan.parameters.begin(), plan.parameters.end());
-  if (is_slower(backend_of(stream), plan.spec, x)) {
+  if (is_slower(backend_of(stream), plan.spec, x) &&
+      !stock_gradient_is_wrong(request, plan.spec.centre)) {
     return {std::nullopt, Outcome::Slower};
   }
   if (!has_kernel(plan.spec, plan.dtype, inputs, stream)) {
@@ -140,7 +153,7 @@ PatchedNorm patched_norm(
     float eps,
     Fusion fusion,
     F pass_on) {
-  if (auto why = not_taken(request, eps)) {
+  if (auto why = not_taken(request, centre, eps)) {
     count(*why);
     return {pass_on(), *why};
   }

@@ -1,6 +1,7 @@
 """What is refused, and that the text says by which op, for which argument, and what it wanted."""
 
 import mlx.core as mx
+import mlx.nn
 import pytest
 
 import mlx_norms
@@ -164,3 +165,20 @@ def test_options_are_keywords(op):
         getattr(mlx_norms, op)(*arrays_for(op).values(), 1e-5, 1.0)
     with pytest.raises(TypeError):
         call(op, arrays_for(op), epsilon=1e-5)
+
+
+class Final(mlx.nn.RMSNorm):
+    def __init_subclass__(cls, **kwargs):
+        raise RuntimeError("Final is final")
+
+
+def test_a_model_of_a_class_that_cannot_be_subclassed():
+    model = mlx.nn.Sequential(mlx.nn.RMSNorm(4), Final(4))
+    with pytest.raises(TypeError) as raised:
+        mlx_norms.patch(model)
+    for text in ("[patch] model", f"{__name__}.Final", "(Final is final)", "use patch() or"):
+        assert text in str(raised.value)
+    assert [type(layer) for layer in model.layers] == [mlx.nn.RMSNorm, Final]
+    with mlx_norms.patched():
+        model(mx.ones((2, 4)))
+    assert mlx_norms.report().calls == 2

@@ -51,7 +51,8 @@ def patch(model: mlx.nn.Module | None = None, *, fuse: bool = True) -> None:
           Default: ``True``.
 
     Raises:
-        TypeError: If ``model`` is not an :class:`mlx.nn.Module`.
+        TypeError: If ``model`` is not an :class:`mlx.nn.Module`, or has a module whose class
+          cannot be subclassed.
 
     Example:
         >>> model, tokenizer = mlx_lm.load("mlx-community/Qwen3-4B-4bit")

@@ -84,6 +84,13 @@ def _scoped(cls: type, scope: Scope) -> type:
         "__qualname__": cls.__qualname__,
         _ORIGINAL: cls,
     }
-    scoped = type(cls.__name__, (cls,), members)
+    try:
+        scoped = type(cls.__name__, (cls,), members)
+    except Exception as error:  # of __init_subclass__ and metaclasses, who raise what they like
+        raise TypeError(
+            f"[patch] model has a module of the class {cls.__module__}.{cls.__qualname__}, which "
+            f"cannot be subclassed ({error}), as patching one model needs: use patch() or "
+            "patched(), which need not."
+        ) from error
     copy_as(cls, scoped)
     return scoped

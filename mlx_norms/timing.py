@@ -42,10 +42,47 @@ class Samples:
         lower, _, upper = statistics.quantiles(self.values, n=4, method="inclusive")
         return lower, upper
 
-    def over(self, other: Samples) -> Samples:
+    def over(self, other: Samples) -> Ratio:
         """The ratio of self to ``other`` round by round, for samples of one :func:`measure`."""
         pairs = zip(self.values, other.values, strict=True)
-        return Samples(tuple(mine / its for mine, its in pairs))
+        return Ratio(tuple(mine / its for mine, its in pairs), self.median / other.median)
+
+
+@dataclass(frozen=True)
+class Ratio(Samples):
+    """The ratio of two contestants in each round.
+
+    Attributes:
+        of_medians: The ratio of their medians, each over all rounds.
+    """
+
+    of_medians: float
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether the rounds do not tell who is ahead.
+
+        The quartiles then lie on both sides of 1, and further from it on the other side than the
+        median is, or the ratio of the medians.
+        """
+        lower, upper = self.quartiles
+        if not lower < 1 < upper:
+            return False
+        if self.median > 1:
+            return min(self.median, self.of_medians) * lower < 1
+        return max(self.median, self.of_medians) * upper > 1
+
+    def text(self, decimals: int) -> str:
+        """The median, unless that would say more than is known."""
+        return "too noisy to tell" if self.is_noise else f"{self.median:.{decimals}f}"
+
+
+# For those who see ratios beside medians.
+PAIRING = (
+    "A ratio is taken in each round, where contestants follow one another; shown is the median of "
+    "these, which is not the ratio of the medians. Too noisy to tell: its quartiles lie on both "
+    "sides of 1, and further from 1 on the other side than the ratio does."
+)
 
 
 class Timed(Protocol):

@@ -256,3 +256,31 @@ class TestTiming:
         assert a.over(b).values == (0.5, 2.0, 3.0)
         with pytest.raises(ValueError):
             a.over(timing.Samples((1.0,)))
+
+    @pytest.mark.parametrize(
+        "ratios, of_medians, is_noise",
+        [
+            ((1.1, 1.2, 1.3), 1.2, False),  # all on one side
+            ((0.7, 0.8, 0.9), 0.8, False),
+            ((0.99, 1.2, 1.3), 1.2, False),  # past 1, but by less than the effect
+            ((0.8, 1.2, 1.3), 1.2, True),
+            ((0.8, 0.9, 1.3), 0.9, True),
+            ((0.8, 0.9, 1.05), 0.9, False),
+            ((0.9, 1.486, 1.6), 1.486, False),
+            ((0.9, 1.486, 1.6), 1.01, True),  # as much as the medians tell
+            ((0.99, 1.2, 1.3), 0.9, True),  # which may tell the opposite
+            ((0.9, 1.0, 1.1), 1.0, True),
+            ((1.0, 1.0, 1.0), 1.0, False),
+        ],
+    )
+    def test_noise(self, ratios, of_medians, is_noise):
+        lower, middle, upper = ratios
+        values = (lower, lower, middle, upper, upper)
+        ratio = timing.Ratio(values, of_medians)
+        inverse = timing.Ratio(tuple(1 / value for value in values), 1 / of_medians)
+        assert ratio.is_noise == inverse.is_noise == is_noise
+        assert ratio.text(3) == ("too noisy to tell" if is_noise else f"{middle:.3f}")
+
+    def test_the_ratio_of_the_medians_is_kept(self):
+        a, b = timing.Samples((1.0, 20.0, 30.0)), timing.Samples((2.0, 10.0, 100.0))
+        assert (a.over(b).median, a.over(b).of_medians) == (0.5, 2.0)

@@ -11,6 +11,7 @@
 
 #include "csrc/built_kernels.h"
 #include "csrc/cpu/isa.h"
+#include "csrc/cpu/threads.h"
 #include "csrc/ladders/bindings.h"
 #include "csrc/linear_bindings.h"
 #include "csrc/matmul.h"
@@ -40,6 +41,16 @@ NB_MODULE(_ext, m) {
         The instruction sets that this machine can run, best first.
 
         ``MLX_NORMS_CPU_ISA`` forces one of them for a process.
+      )pbdoc");
+  m.def(
+      "cpu_threads",
+      &cpu::thread_count,
+      R"pbdoc(
+        How many threads share large work on the CPU: as many as there are
+        cores, or what ``MLX_NORMS_CPU_THREADS`` says.
+
+        Raises:
+            ValueError: If that is not a number from 1 to 1024.
       )pbdoc");
 
   m.def(

@@ -44,3 +44,7 @@ __all__ = [
     "rms_norm_linear",
     "unpatch",
 ]
+
+
+def __dir__() -> list[str]:
+    return [name for name in globals() if name in __all__ or name.startswith("__")]

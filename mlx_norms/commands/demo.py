@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.nn
 
 from .. import nn, timing
-from . import CommandError, _minilm
+from . import CommandError, _minilm, _output, check_environment
 
 LEAST_COSINE = 0.99999
 
@@ -36,13 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
+        import rich  # noqa: F401
         import tokenizers  # noqa: F401
-        from rich.console import Console
     except ImportError:
         raise CommandError(
             "The demo needs two more packages: type  pip install rich tokenizers"
         ) from None
-    console = Console()
+    check_environment()
+    console = _output.console()
 
     model = _minilm.MiniLM()
     tokens, mask = model.tokenize(SENTENCES)

@@ -47,6 +47,7 @@ def facts() -> list[tuple[str, str]]:
         ("default device", _device_name(mx.default_device())),
         ("CPU streams", _norms_on("cpu")),
         ("CPU instructions", _instruction_levels()),
+        ("CPU threads", _threads()),
         ("GPU streams", _gpu_streams()),
     ]
 
@@ -114,9 +115,16 @@ def _instruction_levels() -> str:
     return f"{level} (this machine can run {', '.join(_ext.cpu_isas())})"
 
 
+def _threads() -> str:
+    try:
+        return str(_ext.cpu_threads())
+    except ValueError as error:  # MLX_NORMS_CPU_THREADS is no number of threads
+        return str(error)
+
+
 def _gpu_streams() -> str:
     if mx.metal.is_available():
         return _norms_on("metal")
     if mx.cuda.is_available():
         return _norms_on("cuda")
-    return f"{_norms_on('gpu')} (MLX has no GPU here)"
+    return "none (MLX has no GPU here)"

@@ -1,0 +1,98 @@
+"""Where commands write to: the standard streams, and files that are named by an option."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import signal
+import sys
+import textwrap
+from collections.abc import Callable
+
+from . import CommandError
+
+# What our tables have beyond ASCII. Units must not be lost.
+_ASCII = {"µ": "u", "≥": ">=", "·": "*", "×": "x", "…": "..."}
+_ERRORS = "mlx_norms.spell_out"
+
+
+def run_as_process(main: Callable[[], int]) -> int:
+    """Run ``main`` on the standard streams of a process, and return its exit status.
+
+    Characters that a stream's encoding does not have are spelled out. If its reader closes a
+    stream, the process ends as by SIGPIPE, in silence.
+    """
+    codecs.register_error(_ERRORS, _spell_out)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.reconfigure(errors=_ERRORS)
+    try:
+        try:
+            return main()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        # Not set before: a library's socket may break, too, and is no reason to end.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGPIPE)
+        raise
+
+
+def console(**options):
+    """A console of rich, which leaves a closed pipe to :func:`run_as_process`."""
+    from rich.console import Console
+
+    class PipedConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # what is being handled; rich would exit with 1, which has a meaning here
+
+    return PipedConsole(**options)
+
+
+def check_file(option: str, path: str | None) -> None:
+    """Say now what would keep a file from being written at the end.
+
+    Raises:
+        CommandError: If ``path`` cannot be written.
+    """
+    if not path:
+        return
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise CommandError(f"{option} {path}: there is no folder {folder}.")
+    if os.path.isdir(path):
+        raise CommandError(f"{option} {path}: it is a folder.")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise CommandError(f"{option} {path}: it may not be written.")
+
+
+def check_image(option: str, path: str | None) -> None:
+    """The same for an image by matplotlib, which must be installed if there is a ``path``."""
+    check_file(option, path)
+    if not path:
+        return
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    ending = os.path.splitext(path)[1].removeprefix(".")
+    if ending.lower() not in known:
+        raise CommandError(
+            f"{option} {path} cannot be written: its name must end in one of "
+            f"{', '.join(f'.{known_ending}' for known_ending in known)}."
+        )
+
+
+def line(error: Exception) -> str:
+    """An error of any library in one line."""
+    return textwrap.shorten(f"{type(error).__name__}: {error}", 400)
+
+
+def _spell_out(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    character = error.object[error.start]
+    if spelled := _ASCII.get(character):
+        return spelled, error.start + 1
+    rest = (error.object, error.start, error.start + 1, error.reason)
+    return codecs.backslashreplace_errors(UnicodeEncodeError(error.encoding, *rest))

@@ -2,6 +2,7 @@
 
 import csv
 import importlib.util
+import io
 import itertools
 import math
 import re
@@ -11,6 +12,7 @@ import sys
 import mlx.core as mx
 import numpy as np
 import pytest
+from rich.console import Console
 
 import mlx_norms
 from mlx_norms import ladders, timing
@@ -18,15 +20,21 @@ from mlx_norms.__main__ import main
 from mlx_norms.bench import (
     capture,
     clocks,
+    command,
     contestants,
     device_copy,
+    host_memory,
     ladder,
     machine,
     measuring,
     metal_sim,
+    tables,
     tracing,
 )
 from mlx_norms.bench.cells import OPS, Cell
+from mlx_norms.bench.model import Line as ModelLine
+from mlx_norms.bench.model import table as model_table
+from mlx_norms.bench.results import Line
 from mlx_norms.commands import bench
 from variant import ROOT
 
@@ -40,6 +48,7 @@ def small(request, monkeypatch):
     monkeypatch.setattr(machine, "cache_bytes", lambda: CACHE)
     monkeypatch.setattr(device_copy, "size", lambda: 1 << 18)
     monkeypatch.setattr(device_copy, "measure", lambda size: timing.Samples((size / (1 << 28),)))
+    monkeypatch.setattr(measuring, "_copies", lambda moved: {})
     monkeypatch.setattr(clocks.HostClock, "sample_seconds", 1e-3)
     monkeypatch.setattr(measuring, "_PEAK_SIZE", {"cpu": 64, "cuda": 1024, "metal": 64})
     before = mx.default_device()
@@ -283,6 +292,203 @@ class TestInputs:
             assert cell.output_bytes == sum(a.nbytes for a in outputs)
 
 
+class SlowBytes:
+    """A microsecond a call, and ten nanoseconds a byte; a copy on one thread as fast as half."""
+
+    method, sample_seconds, most, calls, overlap = "known", 1e-3, 10, 7, False
+    log = []
+
+    def __init__(self, contestant):
+        self._size = contestant.output_bytes
+
+    def seconds(self, count):
+        self.log.append(self._size)
+        return count * (1e-6 + 1e-8 * self._size)
+
+
+class TestCopies:
+    @pytest.fixture(autouse=True)
+    def real(self, small, monkeypatch):
+        monkeypatch.undo()
+        monkeypatch.setattr(machine, "cache_bytes", lambda: CACHE)
+        monkeypatch.setattr(mlx_norms._ext, "cpu_threads", lambda: 3)
+
+    @pytest.mark.parametrize("size", [4, 1 << 12, 3 << 16, (3 << 16) + 8])
+    def test_each_is_one(self, size):
+        for name, calls in device_copy.passes(size).items():
+            pending = calls.prepare(1)
+            inputs, _ = next(calls._turn)  # of another set, with the same values
+            calls.finish(list(pending))
+            outputs = pending[0] if isinstance(pending[0], list) else pending
+            assert len(outputs) == (3 if "by 3" in name else 1)
+            assert sum(output.nbytes for output in outputs) == size == calls.output_bytes
+            assert mx.array_equal(mx.concatenate(outputs), mx.abs(mx.concatenate(inputs)))
+
+    def test_threads_share_large_ones(self):
+        assert list(device_copy.passes(1 << 12)) == ["copy"]
+        assert list(device_copy.passes(2 << 16)) == ["copy", "copy by 2"]
+        assert list(device_copy.passes(9 << 16)) == ["copy", "copy by 3"]
+
+    def test_they_take_turns_with_the_contestants(self, monkeypatch, tmp_path, capsys):
+        """And where bytes are not what takes their time, there is no share."""
+        monkeypatch.setattr(clocks, "clock", SlowBytes)
+        SlowBytes.log.clear()
+        file = tmp_path / "figures.csv"
+        shape = ["--rows", "1,64", "--lengths", "8", "--dtypes", "float32", "--ops", "rms"]
+        output = run(capsys, "norm", *shape, "--csv", str(file))
+        assert SlowBytes.log[-4:] == [4, 2048, 2048, 2048]  # in reversed order, the second round
+        ours, fast, *large = rows_of(file)
+        assert ours["of_copy"] == fast["of_copy"] == ""
+        assert [float(row["of_copy"]) for row in large] == [1, 1]
+        assert re.search(r"^ *1x8 +ours +1\.32 .* +- +8 ", output, re.M)
+        assert re.search(r"^ *64x8 +ours +21\.5 .* 100\.0% ", output, re.M)
+        assert "however few its bytes: rms 1x8." in output
+        assert "Faster than the copy" not in output
+
+    def test_more_than_a_copy_is_explained(self, monkeypatch, capsys):
+        class Faster(SlowBytes):
+            def __init__(self, contestant):
+                super().__init__(contestant)
+                self._factor = 0.25 if contestant._function is OPS["rms"].ours else 1
+
+            def seconds(self, count):
+                return self._factor * super().seconds(count)
+
+        monkeypatch.setattr(clocks, "clock", Faster)
+        shape = ["--rows", "64", "--lengths", "8", "--dtypes", "float32", "--ops", "rms,layer"]
+        output = run(capsys, "norm", *shape)
+        assert " 400.0% " in output
+        assert re.search("Faster than the copy, since .*: rms 64x8\\.", output)
+
+    def test_the_fastest_counts(self):
+        copied = {
+            "copy": timing.Samples((3.0,)),
+            "copy by 2": timing.Samples((2.0,)),
+            measuring._CALL: timing.Samples((0.9,)),
+        }
+        assert measuring._pace(dict(copied), 8) == (4, True)
+        copied[measuring._CALL] = timing.Samples((1.1,))
+        assert measuring._pace(copied, 8) == (4, False)
+
+
+class TestNoise:
+    def printed(self, table):
+        console = Console(width=200, file=io.StringIO())
+        console.print(table)
+        return console.file.getvalue()
+
+    NOISY = timing.Samples((1.0, 1.0, 5.0)), timing.Samples((0.9, 2.0, 2.0))
+    CLEAR = timing.Samples((3.0, 3.0, 3.0)), timing.Samples((1.0, 1.0, 1.0))
+
+    @pytest.mark.parametrize("pair, said", [(NOISY, "too noisy to tell"), (CLEAR, "3.00")])
+    def test_norms(self, pair, said):
+        ratio = pair[0].over(pair[1])
+        about = ("norm", "rms", "float32", 1, 8, "ours", "evals", "memory", 1)
+        line = Line(*about, pair[1], 1, 1, 1, 1.0, True, None, 1, baseline=ratio)
+        (table,) = tables.tables([line], "norm")
+        assert said in self.printed(table)
+
+    @pytest.mark.parametrize("pair, said", [(NOISY, "too noisy to tell"), (CLEAR, "3.000")])
+    def test_rungs(self, pair, said):
+        about = ("ladder", "layer", "float32", 1, 8)
+        lines = [
+            Line(*about, name, "evals", "memory", 1, s, 1, 1, 1, 1.0, True, None, 1, fixes="x")
+            for name, s in zip(("naive", "simd"), pair, strict=True)
+        ]
+        table, _ = tables.tables(lines, "ladder")
+        assert said[:4] in self.printed(table)
+
+    @pytest.mark.parametrize("pair, said", [(NOISY, "too noisy to tell"), (CLEAR, "3.000")])
+    def test_models(self, pair, said):
+        report = mlx_norms.report()
+        line = ModelLine(8, "decode", "patched", pair[1], 1, 1.0, pair[0].over(pair[1]), report)
+        assert said in self.printed(model_table([line], "a model"))
+
+    def test_what_is_paired_is_said(self, capsys):
+        output = run(capsys, "norm", *GRID, "--ops", "rms")
+        assert timing.PAIRING in " ".join(output.split())
+
+
+class TestMemory:
+    @pytest.mark.parametrize("dtype", ["float32", "float16"])
+    @pytest.mark.parametrize("backward", [False, True])
+    @pytest.mark.parametrize("op", OPS)
+    def test_what_is_needed_is_the_peak(self, op, backward, dtype, monkeypatch):
+        monkeypatch.undo()
+        monkeypatch.setattr(machine, "cache_bytes", lambda: CACHE)
+        monkeypatch.setattr(clocks.HostClock, "sample_seconds", 1e-9)  # one call a sample
+        cell = Cell(op, dtype, 256, 1024, backward)
+        mx.synchronize()
+        mx.reset_peak_memory()
+        before = mx.get_active_memory()
+        of_cell = contestants.contestants(cell, ["mx.fast"])
+        measuring.Measuring(1, False, print).lines("norm", cell, of_cell)
+        peak = mx.get_peak_memory() - before
+        # An array or two is let go of sooner or later, as MLX's threads like.
+        assert 0.8 < contestants.memory_needed(cell, ["mx.fast"], False) / peak < 2
+
+    @pytest.mark.parametrize(
+        "arguments, text",
+        [
+            (["norm", *GRID, "--ops", "rms"], "rms 3x40 in float32 takes about"),
+            (["backward", *GRID, "--ops", "layer", "--hot"], "layer 3x40 in float32 takes about"),
+            (["ladder", "--backend", "metal-sim", "--sizes", "64", "--ops", "sgemm"], "--sizes."),
+            (["model", "tiny:llama", "--prompts", "64"], "--prompts 64 and --tokens 64 take at"),
+        ],
+    )
+    def test_it_is_refused_first(self, arguments, text, monkeypatch, capsys):
+        monkeypatch.setattr(machine, "memory_bytes", lambda: 2000)
+        for owner, name in ((command, "Measuring"), (command.metal_sim, "count")):
+            monkeypatch.setattr(owner, name, None)
+        assert main(["bench", *arguments]) == 2
+        error = capsys.readouterr().err
+        assert text in error and "there are 1.863e-06 GiB" in error and error.count("\n") == 1
+
+    def test_a_size_that_no_machine_has(self, capsys):
+        grid = ["--rows", "2147483647", "--lengths", "2147483647", "--ops", "rms"]
+        assert main(["bench", "norm", *grid]) == 2
+        assert "smaller --rows or --lengths" in capsys.readouterr().err
+
+    @pytest.fixture
+    def host(self, monkeypatch, tmp_path):
+        meminfo, groups, root = (tmp_path / name for name in ("meminfo", "cgroup", "fs"))
+        for name, path in (("_MEMINFO", meminfo), ("_GROUPS", groups), ("_ROOT", root)):
+            monkeypatch.setattr(host_memory, name, path)
+        meminfo.write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
+        monkeypatch.setattr(host_memory.resource, "getrlimit", lambda limit: (-1, -1))
+
+        def limit(group, file, value):
+            (root / group).mkdir(parents=True, exist_ok=True)
+            (root / group / file).write_text(f"{value}\n")
+
+        return groups, limit
+
+    def test_of_a_host(self, host):
+        assert host_memory.available() == 8000 << 10
+
+    def test_of_a_group(self, host):
+        groups, limit = host
+        groups.write_text("0::/a/b\n")
+        limit("a/b", "memory.max", "max")
+        assert host_memory.available() == 8000 << 10
+        limit("a", "memory.max", 5 << 20)
+        assert host_memory.available() == 5 << 20
+        limit("a/b", "memory.max", 4 << 20)
+        assert host_memory.available() == 4 << 20
+
+    def test_of_a_group_of_the_first_version(self, host):
+        groups, limit = host
+        groups.write_text("5:cpu,cpuacct:/c\n4:memory:/a\n0::/\n")
+        limit("memory", "memory.limit_in_bytes", 9223372036854771712)
+        assert host_memory.available() == 8000 << 10
+        limit("memory/a", "memory.limit_in_bytes", 3 << 20)
+        assert host_memory.available() == 3 << 20
+
+    def test_of_a_process(self, host, monkeypatch):
+        monkeypatch.setattr(host_memory.resource, "getrlimit", lambda limit: (2 << 20, -1))
+        assert host_memory.available() == 2 << 20
+
+
 class TestClocks:
     def test_samples_are_no_longer_than_they_may_be(self):
         class Timed:
@@ -523,8 +729,16 @@ class TestArguments:
     @pytest.mark.parametrize(
         "arguments, message",
         [
-            (["norm", "--rows", "0"], "--rows takes numbers from 1, such as 32,1024: got '0'."),
+            (
+                ["norm", "--rows", "0"],
+                "numbers from 1 to 2147483647, such as 32,1024: got '0'.",
+            ),
             (["norm", "--rows", ""], "--rows takes numbers"),
+            (["norm", "--rows", "2147483648"], "--rows takes numbers from 1 to 2147483647"),
+            (["norm", "--lengths", "99999999999"], "--lengths takes numbers from 1 to 2147483647"),
+            (["norm", "--lengths", "9" * 5000], "--lengths takes numbers from 1 to 2147483647"),
+            (["norm", "--rows", "²"], "--rows takes numbers"),
+            (["model", "tiny:llama", "--prompts", "2147483648"], "--prompts takes numbers from 1"),
             (["backward", "--lengths", "8,x"], "--lengths takes numbers from 1"),
             (["norm", "--ops", "rms,norm"], "--ops: 'norm' is none of rms, layer, add_rms, "),
             (["ladder", "--backend", "metal-sim", "--sizes", "-4"], "--sizes takes numbers"),
@@ -554,10 +768,28 @@ class TestArguments:
         assert main(["bench", "norm", "--backend", "gpu"]) == 2
         assert "--backend gpu: MLX has no GPU here." in capsys.readouterr().err
 
-    def test_a_file_that_matplotlib_cannot_write(self, tmp_path, capsys):
-        file = str(tmp_path / "figure.nothing")
+    @pytest.mark.parametrize("name", ["figure.nothing", "figure", ".png", "folder.png"])
+    @pytest.mark.parametrize("what", [["norm", *GRID], ["model", "tiny:llama"]])
+    def test_a_file_that_cannot_be_an_image(self, what, name, monkeypatch, tmp_path, capsys):
+        (tmp_path / "folder.png").mkdir()
+        monkeypatch.setattr(command, "Bench", None)  # before anything is measured
+        file = str(tmp_path / name)
+        assert main(["bench", *what, "--plot", file]) == 2
+        output = capsys.readouterr()
+        assert (output.out, output.err.count("\n")) == ("", 1)
+        reason = "it is a folder" if name == "folder.png" else "its name must end in one of .eps"
+        assert f"--plot {file}" in output.err and reason in output.err
+
+    def test_a_file_that_fails_at_the_end(self, monkeypatch, tmp_path, capsys):
+        def fail(path, lines, title):
+            raise OSError("the disk is full")
+
+        monkeypatch.setattr(command.plots, "draw", fail)
+        file = str(tmp_path / "figure.png")
         assert main(["bench", "norm", *GRID, "--ops", "rms", "--plot", file]) == 2
-        assert f"--plot {file} cannot be written" in capsys.readouterr().err
+        output = capsys.readouterr()
+        assert output.err == f"--plot {file} cannot be written: the disk is full\n"
+        assert " 3x40 " in output.out  # what was measured is not lost
 
     @pytest.mark.parametrize(
         "missing, arguments, message",

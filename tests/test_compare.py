@@ -11,7 +11,7 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
-from mlx_norms import _ext
+from mlx_norms import _ext, timing
 from mlx_norms.__main__ import main
 from mlx_norms.commands import _tiny_models, compare
 
@@ -205,6 +205,29 @@ class TestGeneration:
         assert rates["decode"]["patched"].values == (20, 30, 60)
 
 
+class TestNoise:
+    def printed(self, capsys, monkeypatch, stock, patched):
+        """The table of prefill and decode, of these tokens a second in each round."""
+        rates = {"stock": timing.Samples(stock), "patched": timing.Samples(patched)}
+        both = {"prefill": rates, "decode": rates}
+        monkeypatch.setattr(compare, "measure_rates", lambda *arguments: both)
+        assert main(["compare", "tiny:llama", *SMALL]) == 0
+        return " ".join(capsys.readouterr().out.replace("│", "").split())
+
+    def test_a_ratio_that_tells_nothing(self, monkeypatch, capsys):
+        """Its median is 1.5, and the medians differ by 1 %."""
+        stock, patched = (200.0, 100.0, 101.0), (100.0, 150.0, 102.0)
+        stock, patched = stock + (100.0, 300.0), patched + (150.0, 101.0)
+        output = self.printed(capsys, monkeypatch, stock, patched)
+        assert output.count("too noisy to tell") == 2
+        assert timing.PAIRING in output
+
+    def test_a_ratio_that_tells(self, monkeypatch, capsys):
+        output = self.printed(capsys, monkeypatch, (100.0, 101.0, 90.0), (150.0, 151.5, 180.0))
+        assert "too noisy to tell" not in output
+        assert "1.500 (1.500 to 1.750)" in output
+
+
 class TestRun:
     def test_on_a_tiny_model(self):
         result = subprocess.run(
@@ -329,11 +352,45 @@ class TestErrors:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         compare._check_packages(None)
 
-    @pytest.mark.parametrize("file", ["none/speeds.png", "speeds.nonsense"])
-    def test_a_plot_that_cannot_be_written(self, file, capsys, tmp_path):
+    @pytest.mark.parametrize("file", ["none/speeds.png", "speeds.nonsense", "speeds"])
+    def test_a_plot_that_cannot_be_written(self, file, monkeypatch, capsys, tmp_path):
+        monkeypatch.setattr(compare, "load", None)  # before anything is measured
         path = str(tmp_path / file)
         message = self.failure(capsys, "tiny:llama", *SMALL, "--plot", path)
         assert f"--plot {path}" in message
+
+    @pytest.mark.parametrize(
+        "sizes", [["--prompt", "99999999999"], ["--tokens", "99999999999"], ["--prompt", "1000000"]]
+    )
+    def test_more_tokens_than_memory_holds(self, sizes, monkeypatch, capsys):
+        monkeypatch.setattr(compare, "generate", None)
+        message = self.failure(capsys, "tiny:llama", *sizes)
+        assert " ".join(sizes) in message and "take at least" in message
+
+    def test_memory_is_that_of_logits_and_scores(self, monkeypatch, capsys):
+        model = _tiny_models.build("llama")
+        vocabulary, heads = _tiny_models.vocabulary("llama"), model.args.num_attention_heads
+        needed = 3 * (50 + 7) * vocabulary * 4 + heads * 50 * 50 * 4
+        arguments = (model, vocabulary, 50, 7, "--prompt")
+        monkeypatch.setattr(compare.machine, "memory_bytes", lambda: needed)
+        compare.check_memory(*arguments, sides=3)
+        monkeypatch.setattr(compare.machine, "memory_bytes", lambda: needed - 1)
+        with pytest.raises(compare.CommandError, match="--prompt 50 and --tokens 7"):
+            compare.check_memory(*arguments, sides=3)
+        compare.check_memory(*arguments, sides=2)
+
+    @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"llama": {}}', '{"llama": 1}'])
+    def test_a_damaged_file_of_tiny_models(self, text, monkeypatch, capsys, tmp_path):
+        file = tmp_path / "models.json"
+        if text is not None:
+            file.write_text(text)
+        monkeypatch.setattr(_tiny_models, "_FILE", file)
+        _tiny_models._configurations.cache_clear()
+        try:
+            message = self.failure(capsys, "tiny:llama")
+        finally:
+            _tiny_models._configurations.cache_clear()
+        assert f"{file} is missing or damaged" in message
 
     @pytest.mark.parametrize(
         "arguments, text",

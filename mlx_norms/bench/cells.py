@@ -121,6 +121,24 @@ class Cell:
         return self.moved - self._tensor_bytes * self._written + self.parameter_bytes
 
     @property
+    def set_bytes(self) -> int:
+        """Of a set of inputs, with the cotangents of what they give."""
+        shapes = self.shapes()
+        arrays = [shapes[name] for name in OPS[self.op].inputs]
+        arrays += self._cotangents() if self.backward else []
+        return sum(map(math.prod, arrays)) * DTYPES[self.dtype].size
+
+    @property
+    def working_bytes(self) -> int:
+        """What a call needs besides, and a copy: so many float32 of x's shape at once, at most.
+
+        On the CPU they are those of MLX's steps, of which mx.fast's norms are made there.
+        """
+        centre = "bias" in OPS[self.op].inputs
+        steps = 4 + centre if mx.default_device() == mx.cpu else 2
+        return 4 * self.elements * (steps + self.adds) * (1 + self.backward)
+
+    @property
     def moved(self) -> int:
         """Bytes of the tensors of x's shape that are read or written, each once.
 
@@ -182,8 +200,10 @@ class Cell:
 
     def cotangents(self) -> list[mx.array]:
         """Random arrays of the outputs' shapes."""
-        shapes = self._normalised() * (2 if self.adds else 1)
-        return [self.random(shape) for shape in shapes]
+        return [self.random(shape) for shape in self._cotangents()]
+
+    def _cotangents(self) -> list[tuple[int, ...]]:
+        return self._normalised() * (2 if self.adds else 1)
 
     def random(self, shape: tuple[int, ...]) -> mx.array:
         return mx.random.normal(shape).astype(DTYPES[self.dtype])

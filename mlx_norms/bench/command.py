@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import mlx.core as mx
-from rich.console import Console
 from rich.progress import track
 
-from mlx_norms.commands import CommandError, compare
+from mlx_norms import timing
+from mlx_norms.commands import CommandError, _output, compare
 
 from . import (
     capture,
-    device_copy,
     grid,
     ladder,
     machine,
@@ -40,10 +39,11 @@ class Bench:
     def __init__(self, args: argparse.Namespace, stack: contextlib.ExitStack) -> None:
         self._args = args
         self._stack = stack
-        self._console = Console()
+        self._console = _output.console()
         self._progress = self._console  # which keeps lines and bar apart
         if not self._console.is_terminal:
-            self._console, self._progress = Console(width=_WIDTH), Console(stderr=True)
+            self._console = _output.console(width=_WIDTH)
+            self._progress = _output.console(stderr=True)
         self._peers: list[str] = []
 
     def run(self) -> None:
@@ -58,11 +58,14 @@ class Bench:
         if args.what == "model":
             self._model()
         elif args.backend == "metal-sim":
-            self._counts(grid.cells(args, "counts"))
+            cells = grid.cells(args, "counts")
+            grid.check_memory(cells, (), hot=True)
+            self._counts(cells)
         else:
             measures = not (args.capture or args.trace)
             cells = grid.cells(args, "times" if measures else "few")
             asked = grid.names(args.peers, "--peers", peers.NAMES)
+            grid.check_memory(cells, asked, args.hot)
             self._peers = peers.available(asked, self._say)
             (self._times if measures else self._trace if args.trace else self._capture)(cells)
 
@@ -84,7 +87,7 @@ class Bench:
         if not path:
             return lambda values: None
         try:
-            file = self._stack.enter_context(open(path, "w", newline=""))
+            file = self._stack.enter_context(open(path, "w", newline="", encoding="utf-8"))
         except OSError as error:
             raise CommandError(f"--csv {path} cannot be written: {error}") from None
         return CsvFile(file, columns, facts).write
@@ -127,18 +130,39 @@ class Bench:
             lines += found
         for table in tables.tables(lines, what):
             self._console.print(table)
+        if any(line.baseline or line.fixes for line in lines):
+            self._say(timing.PAIRING)
         self._say_where(lines)
+        self._say_shares(lines)
         self._plot(plots.draw, lines, f"bench {what}, {facts['device']}")
 
     def _say_where(self, lines: list) -> None:
         """Say which inputs were not where they were to be."""
         wanted = "cache" if self._args.hot else "memory"
-        others = {(line.op, line.rows, line.length) for line in lines if line.inputs != wanted}
-        shapes = ", ".join(f"{op} {rows}x{length}" for op, rows, length in sorted(others))
+        shapes = _shapes(line for line in lines if line.inputs != wanted)
         if self._args.hot:
-            self._say(f"The inputs are kept in the cache{f', but for: {shapes}' * bool(others)}.")
-        elif others:
+            self._say(f"The inputs are kept in the cache{f', but for: {shapes}' * bool(shapes)}.")
+        elif shapes:
             self._say(f"So small that many of them are in the cache all the same: {shapes}.")
+
+    def _say_shares(self, lines: list) -> None:
+        """Say what a share of a copy is, where that is not plain."""
+        lines = [line for line in lines if not line.multiplies]
+        if machine.backend() != "cuda" and lines:
+            self._say(
+                "A copy is MLX's mx.abs of as much float32, by one thread or by several at once, "
+                "whichever is faster."
+            )
+        if small := _shapes(line for line in lines if line.of_copy is None):
+            self._say(
+                "No share of a copy where most of the copy's time is that of any call, however few "
+                f"its bytes: {small}."
+            )
+        if fast := _shapes(line for line in lines if (line.of_copy or 0) > 1):
+            self._say(
+                "Faster than the copy, since part of the bytes was in the cache or the copy is not "
+                f"the fastest there can be: {fast}."
+            )
 
     def _trace(self, cells: list) -> None:
         facts = self._facts()
@@ -205,6 +229,8 @@ class Bench:
         args = self._args
         lengths = grid.numbers(args.prompts, "--prompts")
         loaded, vocabulary = compare.load(args.model)
+        for length in lengths:
+            compare.check_memory(loaded, vocabulary, length, args.tokens, "--prompts")
         prompts = [
             mx.random.randint(0, vocabulary, (length,), key=mx.random.key(0)) for length in lengths
         ]
@@ -225,7 +251,7 @@ class Bench:
     def _model_times(self, loaded, prompts: list[mx.array], facts: dict[str, str]) -> None:
         args = self._args
         write = self._csv(model.COLUMNS, facts)
-        copy = Measuring(args.rounds, False, self._say).copy(2 * device_copy.size())
+        copy = Measuring(args.rounds, False, self._say).copy
         lines = []
         for prompt in prompts:
             found = list(model.lines(loaded, prompt, args.tokens, args.rounds, copy))
@@ -233,7 +259,14 @@ class Bench:
                 write(line.values(args.model, args.tokens))
             lines += found
         self._console.print(model.table(lines, f"{args.model}, {facts['device']}"))
+        self._say(timing.PAIRING)
         for line in lines:
             if line.side == "patched":
                 self._say(model.fused(line))
         self._plot(model.draw, lines, f"bench {args.model}, {facts['device']}")
+
+
+def _shapes(lines: Iterable) -> str:
+    """The ops and shapes of lines, each once."""
+    found = {(line.op, line.rows, line.length) for line in lines}
+    return ", ".join(f"{op} {rows}x{length}" for op, rows, length in sorted(found))

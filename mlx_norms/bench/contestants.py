@@ -199,6 +199,12 @@ def contestants(cell: Cell, peer_names: Iterable[str] = (), *, hot: bool = False
     return found
 
 
+def memory_needed(cell, peer_names: Iterable[str], hot: bool) -> int:
+    """Bytes that are alive at once while a cell is measured, about."""
+    own = 1 + sum(name in peers.FUNCTIONS for name in peer_names)  # torch's sets are its own
+    return own * sets_needed(cell.input_bytes, hot) * cell.set_bytes + cell.working_bytes
+
+
 def torch_calls(cell, function: Callable, count: int) -> TorchCalls:
     """A torch function at a cell, with ``count`` sets of inputs."""
     shapes = cell.shapes()

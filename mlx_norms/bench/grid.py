@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import re
+import textwrap
 from collections.abc import Iterable
 
 from mlx_norms.commands import CommandError
 
+from . import contestants, machine
 from .cells import DTYPES, HEAD_OPS, LADDER_OPS, OPS, Cell
 from .ladder import Product
+
+MOST = 2**31 - 1  # elements of an axis that MLX can have
 
 # What is taken where nothing else is asked for: for times, for --trace and --capture, and for
 # counts, which take a simulator's time.
@@ -64,6 +69,25 @@ def numbers(text: str | None, option: str) -> list[int]:
     """A list of numbers from an option's text, empty if the option was not given."""
     parts = (text or "").split(",") if text is not None else []
     for part in parts:
-        if not part.isdecimal() or int(part) < 1:
-            raise CommandError(f"{option} takes numbers from 1, such as 32,1024: got {part!r}.")
+        if not re.fullmatch("0*[1-9][0-9]{0,9}", part) or int(part) > MOST:
+            raise CommandError(
+                f"{option} takes numbers from 1 to {MOST}, such as 32,1024: got "
+                f"{textwrap.shorten(repr(part), 40)}."
+            )
     return list(dict.fromkeys(map(int, parts)))
+
+
+def check_memory(cells: Iterable[Cell | Product], peer_names: Iterable[str], hot: bool) -> None:
+    """Refuse what MLX could not end well: without memory it crashes.
+
+    Raises:
+        CommandError: If the arrays of a cell take more memory than there is.
+    """
+    there = machine.memory_bytes()
+    for cell in cells:
+        if (needed := contestants.memory_needed(cell, peer_names, hot)) > there:
+            raise CommandError(
+                f"{cell.op} {cell.rows}x{cell.length} in {cell.dtype} takes about "
+                f"{machine.gib(needed)} at once, and there are {machine.gib(there)}: ask for "
+                f"{'smaller --sizes' if cell.op == 'sgemm' else 'smaller --rows or --lengths'}."
+            )

@@ -41,6 +41,12 @@ class Product:
     def input_bytes(self) -> int:
         return 8 * self.elements
 
+    set_bytes = input_bytes
+
+    @property
+    def working_bytes(self) -> int:
+        return 2 * self.output_bytes
+
     @property
     def moved(self) -> int:
         return 12 * self.elements

@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx_norms
 from mlx_norms import _ext
 
+from . import host_memory
 from .driver import DriverError, driver
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -84,9 +85,15 @@ def _cuda_cache() -> int:
 
 def memory_bytes() -> int:
     """The default device's memory, as far as it is sensible to use it."""
+    if mx.default_device() == mx.cpu:
+        return host_memory.available()
     about = mx.device_info(mx.default_device())
     keys = ("max_recommended_working_set_size", "total_memory", "memory_size")
     return int(next((about[key] for key in keys if about.get(key)), 4 << 30))
+
+
+def gib(size: int) -> str:
+    return f"{size / 2**30:.4g} GiB"
 
 
 def driver_version() -> str:

@@ -15,6 +15,7 @@ from .contestants import Calls, copies, make_room, regime, sets_needed
 from .results import Line
 
 BASELINES = ("mx.fast", "mlx")
+_CALL = "call"
 _PEAK_SIZE = {"cpu": 1024, "cuda": 8192, "metal": 4096}
 
 
@@ -33,25 +34,20 @@ class Measuring:
     say: Callable[[str], None]
     _pace: dict[str, float] = field(default_factory=dict)
 
-    def copy(self, moved: int) -> float:
-        """Bytes a second that a copy from past the cache reads and writes.
-
-        It is the pace of the device's memory, from a large one. On the CPU, where it depends on the
-        size what memory costs to get, it is that of a copy that moves as many bytes.
-        """
-        large = device_copy.size()
-        size = max(1, moved // 2) if machine.backend() == "cpu" else large
-        if (key := f"copy of {size}") not in self._pace:
+    @property
+    def copy(self) -> float:
+        """Bytes a second that a large copy reads and writes: the pace of the device's memory."""
+        if "copy" not in self._pace:
+            size = device_copy.size()
             seconds = device_copy.measure(size)
             lower, upper = (2 * size / quartile / 1e9 for quartile in reversed(seconds.quartiles))
-            self._pace[key] = rate = 2 * size / seconds.median
-            if size >= large:
-                self.say(
-                    f"A copy of {size / 2**20:.4g} MiB: {rate / 1e9:.4g} GB/s, quartiles "
-                    f"{lower:.4g} to {upper:.4g}."
-                )
+            self._pace["copy"] = rate = 2 * size / seconds.median
+            self.say(
+                f"A copy of {size / 2**20:.4g} MiB: {rate / 1e9:.4g} GB/s, quartiles "
+                f"{lower:.4g} to {upper:.4g}."
+            )
             make_room()
-        return self._pace[key]
+        return self._pace["copy"]
 
     @property
     def peak(self) -> float:
@@ -78,7 +74,11 @@ class Measuring:
     def lines(
         self, section: str, cell, of_cell: dict, *, peak: bool = False, fixes: dict | None = None
     ) -> list[Line]:
-        """Lines of contestants at a cell. A peer that cannot do it is left out."""
+        """Lines of contestants at a cell. A peer that cannot do it is left out.
+
+        On the CPU, where it depends on the size what memory costs to get, copies that move as many
+        bytes take turns with them.
+        """
         clocked = {}
         for name, contestant in of_cell.items():
             try:
@@ -89,7 +89,10 @@ class Measuring:
                 self.say(f"{name} does not do {cell}: {error}")
             else:
                 clocked[name] = clocks.clock(contestant)
-        times = self.times(clocked)
+        copies = _copies(cell.moved) if machine.backend() == "cpu" else {}
+        times = self.times(clocked | copies)
+        copied = {name: times.pop(name) for name in copies}
+        copy, is_bytes = _pace(copied, cell.moved) if copies else (self.copy, True)
         baseline = next((times[name] for name in BASELINES if name in times), None)
         return [
             Line(
@@ -101,7 +104,8 @@ class Measuring:
                 moved=cell.moved,
                 flops=cell.flops,
                 elements=cell.elements,
-                copy=self.copy(cell.moved),
+                copy=copy,
+                copy_is_bytes=is_bytes,
                 peak=self.peak if peak else None,
                 calls=clocked[name].calls,
                 baseline=baseline.over(seconds) if baseline else None,
@@ -109,3 +113,18 @@ class Measuring:
             )
             for name, seconds in times.items()
         ]
+
+
+def _copies(moved: int) -> dict[str, object]:
+    """The clocks of copies that move so many bytes, and of one of next to none."""
+    calls = device_copy.passes(max(1, moved // 2))
+    calls[_CALL] = Calls(mx.abs, [[mx.zeros(1)]], output_bytes=4)
+    return {name: clocks.clock(each) for name, each in calls.items()}
+
+
+def _pace(copied: dict[str, timing.Samples], moved: int) -> tuple[float, bool]:
+    """Bytes a second of the fastest copy, and whether bytes are most of what takes its time."""
+    call = copied.pop(_CALL)
+    copy = device_copy.fastest(copied.values())
+    of_call, _ = copy.over(call).quartiles
+    return moved / copy.median, of_call > 2

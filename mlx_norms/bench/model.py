@@ -40,7 +40,7 @@ class Line:
     milliseconds: timing.Samples
     weights: int
     copy: float
-    ratio: timing.Samples
+    ratio: timing.Ratio
     report: mlx_norms.Report
 
     @property
@@ -150,7 +150,7 @@ def table(found: list[Line], title: str):
             *(f"{line.phase} {line.prompt}", line.side, number(line.milliseconds.median)),
             *(spread(line.milliseconds), number(line.tokens_a_second)),
             *((number(line.rate / 1e9), f"{line.rate / line.copy:.1%}") if line.rate else ("", "")),
-            f"{line.ratio.median:.3f}\n{spread(line.ratio)}" if patched else "",
+            f"{line.ratio.text(3)}\n{spread(line.ratio)}" if patched else "",
         )
     return table
 

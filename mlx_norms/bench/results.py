@@ -29,6 +29,7 @@ class Line:
         flops: Operations of a call.
         elements: Of the op's input or of the product, for bytes an element.
         copy: Bytes a second of a copy in the same run.
+        copy_is_bytes: Whether its bytes are most of that copy's time, and not the call.
         peak: Operations a second of MLX's own matmul in the same run, where it was measured.
         baseline: The time of mx.fast, or of MLX's matmul, over this one, round by round.
         fixes: What a rung of a ladder fixes.
@@ -48,15 +49,21 @@ class Line:
     flops: int
     elements: int
     copy: float
+    copy_is_bytes: bool
     peak: float | None
     calls: int
-    baseline: timing.Samples | None = None
+    baseline: timing.Ratio | None = None
     fixes: str = ""
 
     @property
     def rate(self) -> float:
         """Bytes a second."""
         return self.moved / self.seconds.median
+
+    @property
+    def of_copy(self) -> float | None:
+        """The pace over that of a copy, None where that is not one of bytes."""
+        return self.rate / self.copy if self.copy_is_bytes else None
 
     @property
     def flop_rate(self) -> float:
@@ -82,7 +89,7 @@ class Line:
             "gbps": self.rate / 1e9,
             "gflops": self.flop_rate / 1e9 if self.multiplies else "",
             "bytes_an_element": self.bytes_an_element,
-            "of_copy": self.rate / self.copy,
+            "of_copy": "" if self.of_copy is None else self.of_copy,
             "of_peak": self.flop_rate / self.peak if self.multiplies and self.peak else "",
             "over_baseline": self.baseline.median if self.baseline else "",
             "copy_gbps": self.copy / 1e9,

@@ -64,7 +64,7 @@ def _table(lines: list[Line], title: str) -> Table:
             texts = _texts(line)
             if ladder:
                 faster = rung.seconds.over(line.seconds) if rung and line.fixes else None
-                texts.append(f"{faster.median:.2f}" if faster else "")
+                texts.append(faster.text(2) if faster else "")
             found.add_row(*map(escape, texts))
             rung = line if line.fixes else rung
         found.add_section()
@@ -80,7 +80,8 @@ def _texts(line: Line) -> list[str]:
         rate = [number(line.flop_rate / 1e9)]
         rate += [f"{line.flop_rate / line.peak:.1%}" if line.peak else ""]
     else:
-        rate = [number(line.rate / 1e9), f"{line.rate / line.copy:.1%}"]
+        rate = [number(line.rate / 1e9)]
+        rate += ["-" if line.of_copy is None else f"{line.of_copy:.1%}"]
     return [
         "x".join(map(str, _shape(line))),
         line.contestant,
@@ -88,5 +89,5 @@ def _texts(line: Line) -> list[str]:
         spread(line.seconds, 1e6),
         *rate,
         f"{line.bytes_an_element:.3g}",
-        f"{line.baseline.median:.2f}" if line.baseline else "",
+        line.baseline.text(2) if line.baseline else "",
     ]

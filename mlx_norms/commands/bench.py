@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import sys
 
 import mlx.core as mx
 
 from ..bench import grid, peers
 from ..bench.cells import DTYPES, LADDER_OPS, OPS
-from . import CommandError
+from . import CommandError, _output, check_environment
 
 _CALLS = " ".join(__doc__.splitlines()[2:])
 _MODEL = (
@@ -119,6 +118,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     simulated = args.backend == "metal-sim" and args.what != "model"
     _check(args, simulated)
+    check_environment()
     device = _device(args)
     _check_packages(args)
     from ..bench import command, driver, machine
@@ -156,16 +156,15 @@ def _check(args: argparse.Namespace, simulated: bool) -> None:
         raise CommandError("--csv has nothing to write with --capture.")
     if simulated and args.hot:
         raise CommandError("--hot is about time, and --backend metal-sim counts.")
-    for option in ("csv", "plot"):
-        folder = os.path.dirname(os.path.abspath(getattr(args, option) or ""))
-        if not os.path.isdir(folder):
-            raise CommandError(f"--{option} {getattr(args, option)}: there is no folder {folder}.")
+    _output.check_file("--csv", args.csv)
+    _output.check_file("--plot", args.plot)
 
 
 def _check_packages(args: argparse.Namespace) -> None:
     _need("rich", "bench")
     if args.plot:
         _need("matplotlib", "bench --plot")
+        _output.check_image("--plot", args.plot)
     if args.what == "model":
         _need("mlx_lm", "bench model", "mlx-lm")
 

@@ -12,18 +12,19 @@ import argparse
 import contextlib
 import itertools
 import os
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn
+from mlx.utils import tree_flatten
 
 import mlx_norms
 
 from .. import timing
-from . import CommandError, _tiny_models
+from ..bench import machine
+from . import CommandError, _output, _tiny_models, check_environment
 
 _TINY = "tiny:"
 _SIDES = {"stock": contextlib.nullcontext, "patched": mlx_norms.patched}
@@ -53,11 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    check_environment()
     _check_packages(args.plot)
-    from rich.console import Console
-
-    console = Console()
+    _output.check_image("--plot", args.plot)
+    console = _output.console()
     model, vocabulary = load(args.model)
+    check_memory(model, vocabulary, args.prompt, args.tokens, "--prompt", sides=3)
     prompt = mx.random.randint(0, vocabulary, (args.prompt,), key=mx.random.key(0))
     mx.eval(prompt)
     for line in _introduction(args):
@@ -66,13 +68,16 @@ def run(args: argparse.Namespace) -> int:
     try:
         tokens = {"stock": generate(model, prompt, args.tokens).tokens}
     except Exception as error:  # mlx_lm's models raise what they like
-        raise CommandError(f"MODEL {args.model!r} does not run here: {_line(error)}") from error
+        raise CommandError(
+            f"MODEL {args.model!r} does not run here: {_output.line(error)}"
+        ) from error
     with mlx_norms.patched():
         tokens["patched"] = generate(model, prompt, args.tokens).tokens
     drift, reports = measure_drift(model, prompt, tokens["stock"])
     rates = measure_rates(model, prompt, args.tokens, args.rounds)
 
     console.print(_rate_table(rates))
+    console.print(timing.PAIRING, highlight=False)
     console.print(_report_table(reports))
     status = _verdict(console, drift, tokens)
     if args.plot:
@@ -146,14 +151,14 @@ def measure_rates(
     model: mlx.nn.Module, prompt: mx.array, count: int, rounds: int
 ) -> dict[str, dict[str, timing.Samples]]:
     """Samples of tokens a second by phase and side."""
-    from rich.console import Console
     from rich.progress import track
 
     runs: dict[str, list[Generation]] = {side: [] for side in _SIDES}
-    progress = Console(stderr=True)
+    progress = _output.console(stderr=True)
     for side in track(
-        list(timing.turns(_SIDES, rounds)),
+        timing.turns(_SIDES, rounds),
         "measuring",
+        total=len(_SIDES) * rounds,
         console=progress,
         disable=not progress.is_terminal,
     ):
@@ -187,9 +192,6 @@ def _at_least(least: int) -> Callable[[str], int]:
 def _check_packages(plot: str | None) -> None:
     needed = {"mlx_lm": "mlx-lm", "rich": "rich"} | ({"matplotlib": "matplotlib"} if plot else {})
     missing = [package for module, package in needed.items() if not _importable(module)]
-    folder = os.path.dirname(os.path.abspath(plot or ""))
-    if not os.path.isdir(folder):
-        raise CommandError(f"--plot {plot}: there is no folder {folder}.")
     if missing:
         option = " with --plot" if "matplotlib" in missing else ""
         raise CommandError(f"compare{option} needs packages: type  pip install {' '.join(missing)}")
@@ -218,14 +220,34 @@ def load(name: str) -> tuple[mlx.nn.Module, int]:
     except Exception as error:  # of mlx_lm, transformers, huggingface_hub and what they call
         missing = "" if os.path.exists(name) else ", and there is no such path"
         raise CommandError(
-            f"MODEL {name!r} cannot be loaded by mlx_lm{missing}: {_line(error)}"
+            f"MODEL {name!r} cannot be loaded by mlx_lm{missing}: {_output.line(error)}"
         ) from error
     # Lazy: only the shape is asked for.
     return model, model(mx.array([[0]]), cache=new_cache(model)).shape[-1]
 
 
-def _line(error: Exception) -> str:
-    return textwrap.shorten(f"{type(error).__name__}: {error}", 400)
+def check_memory(
+    model: mlx.nn.Module, vocabulary: int, prompt: int, tokens: int, option: str, *, sides: int = 1
+) -> None:
+    """Refuse what MLX could not end well: without memory it crashes.
+
+    What counts are the logits of all tokens, by each of ``sides``, and on the CPU, where attention
+    is taken in steps, a layer's scores of the prompt.
+
+    Raises:
+        CommandError: If that takes more memory than there is.
+    """
+    floats = (a for _, a in tree_flatten(model.parameters()) if mx.issubdtype(a.dtype, mx.floating))
+    size = next(floats, mx.zeros(0)).dtype.size
+    needed = sides * (prompt + tokens) * vocabulary * size
+    if mx.default_device() == mx.cpu:
+        heads = getattr(getattr(model, "args", None), "num_attention_heads", 0)
+        needed += heads * prompt**2 * size
+    if needed > (there := machine.memory_bytes()):
+        raise CommandError(
+            f"{option} {prompt} and --tokens {tokens} take at least {machine.gib(needed)}, and "
+            f"there are {machine.gib(there)}: ask for fewer."
+        )
 
 
 def _introduction(args: argparse.Namespace) -> Iterator[str]:
@@ -314,13 +336,15 @@ def _rate_table(rates: dict[str, dict[str, timing.Samples]]):
         table.add_column(heading, justify="right" if heading else "left")
     for phase, by_side in rates.items():
         ratio = by_side["patched"].over(by_side["stock"])
-        table.add_row(phase, *(_spread(by_side[side], 1) for side in _SIDES), _spread(ratio, 3))
+        lower, upper = ratio.quartiles
+        said = f"{ratio.text(3)} ({lower:.3f} to {upper:.3f})"
+        table.add_row(phase, *(_spread(by_side[side]) for side in _SIDES), said)
     return table
 
 
-def _spread(samples: timing.Samples, decimals: int) -> str:
+def _spread(samples: timing.Samples) -> str:
     lower, upper = samples.quartiles
-    places = decimals if samples.median < 100 else 0
+    places = 1 if samples.median < 100 else 0
     return f"{samples.median:.{places}f} ({lower:.{places}f} to {upper:.{places}f})"
 
 
@@ -376,9 +400,9 @@ def _plot(args: argparse.Namespace, rates: dict[str, dict[str, timing.Samples]])
             [upper - median for median, (_, upper) in zip(medians, quartiles, strict=True)],
         ]
         axes.bar(list(_SIDES), medians, yerr=whiskers, capsize=6, color=["0.7", "tab:blue"])
-        ratio = by_side["patched"].over(by_side["stock"]).median
-        axes.set_title(f"{phase}, patched / stock {ratio:.3f}")
+        ratio = by_side["patched"].over(by_side["stock"])
+        axes.set_title(f"{phase}, patched / stock {ratio.text(3)}")
     try:
         figure.savefig(args.plot)
     except (OSError, ValueError) as error:
-        raise CommandError(f"--plot {args.plot} cannot be written: {_line(error)}") from None
+        raise CommandError(f"--plot {args.plot} cannot be written: {_output.line(error)}") from None

@@ -1,13 +1,17 @@
 """``python -m mlx_norms selftest``, whose output a stranger is to paste into a report."""
 
+import io
+import os
+import re
 import subprocess
 import sys
+import threading
 
 import mlx.core as mx
 import pytest
 
 import mlx_norms
-from mlx_norms.commands import selftest
+from mlx_norms.commands import _progress, selftest
 
 
 @pytest.mark.usefixtures("backend")
@@ -127,10 +131,84 @@ def test_no_float64_where_a_gpu_would_be_asked(monkeypatch):
     assert len(seen) > 5
 
 
+class Stream(io.StringIO):
+    """A terminal or none, that says when something has been written to it."""
+
+    def __init__(self, is_terminal=False):
+        super().__init__()
+        self.is_terminal, self.written = is_terminal, threading.Event()
+
+    def isatty(self):
+        return self.is_terminal
+
+    def write(self, text):
+        super().write(text)
+        self.written.set()
+
+
+class TestProgress:
+    def said(self, stream, capsys):
+        """While a step takes its time, and after what it printed."""
+        with _progress.Progress(7, stream, every=1e-3) as progress:
+            progress.begin("first")
+            progress.begin("second")
+            stream.written.clear()
+            assert stream.written.wait(600)
+            progress.print("a result")
+        assert capsys.readouterr().out == "a result\n"
+        return stream.getvalue()
+
+    def test_in_a_file(self, capsys):
+        lines = self.said(Stream(), capsys).splitlines()
+        assert re.fullmatch(r"2 of 7, \d+ s: second", lines[-1])
+        assert not any("\x1b" in line or "\r" in line for line in lines)
+
+    def test_on_a_terminal(self, capsys):
+        said = self.said(Stream(is_terminal=True), capsys)
+        assert re.search(r"\r\x1b\[2K2 of 7, \d+ s: second", said)
+        assert "\n" not in said and said.endswith("\r\x1b[2K")
+
+    def test_nowhere(self, monkeypatch, capsys):
+        monkeypatch.setattr(sys, "stderr", None)
+        with _progress.Progress(1) as progress:
+            progress.print("a result")
+        assert capsys.readouterr().out == "a result\n"
+
+    def test_results_are_printed_at_once(self):
+        """Also to a file or a pipe, while others are still to come."""
+        script = (
+            "from mlx_norms.commands import selftest; from mlx_norms.__main__ import main;"
+            "selftest.checks = lambda: [('first', list), ('second', input)]; main(['selftest'])"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+        )
+        with process:
+            try:
+                assert "pass  first\n" in iter(process.stdout.readline, "")
+            finally:
+                process.kill()
+
+
+@pytest.mark.parametrize("device", [mx.cpu, mx.gpu])
+def test_what_is_left_out(device, monkeypatch):
+    monkeypatch.setattr(mx, "default_device", lambda: device)
+    labels = [label for label, _ in selftest.checks()]
+    others = [label for label in labels if "matmul" in label or "_linear" in label]
+    assert len(labels) - len(others) == 3 * len(selftest.OPS)
+    assert len(others) == (0 if device == mx.cpu else 6 + 18)
+
+
 def test_output():
     result = run("import mlx_norms")
     assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stderr == ""
+    assert re.fullmatch(r"(\d+ of \d+, \d+ s: .*\n)*", result.stderr)
+    assert (selftest._LEFT_OUT in result.stdout) == (mx.default_device() == mx.cpu)
     lines = result.stdout.splitlines()
     for label in ("chip: ", "mlx_norms: ", "mlx: ", "platform: "):
         assert any(line.startswith(label) and len(line) > len(label) for line in lines), label

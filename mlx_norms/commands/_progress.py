@@ -1,0 +1,75 @@
+"""How far a command is that needs nothing but MLX, on the standard error stream."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from typing import TextIO
+
+_TERMINAL_SECONDS, _FILE_SECONDS = 0.5, 10.0
+
+
+class Progress:
+    """Says every now and then what is being done: in one line of a terminal, or in new ones.
+
+    A thread does, so that a step that hangs is seen, too.
+
+    Args:
+        total: Steps there are.
+        stream: Where it is said.
+        every: Seconds between two lines; short on a terminal, long elsewhere.
+    """
+
+    def __init__(
+        self, total: int, stream: TextIO | None = None, every: float | None = None
+    ) -> None:
+        self._total = total
+        self._stream = stream or sys.stderr  # which is None where it is closed
+        self._on_terminal = bool(self._stream) and self._stream.isatty()
+        self._every = every or (_TERMINAL_SECONDS if self._on_terminal else _FILE_SECONDS)
+        self._step, self._label = 0, ""
+        self._started = time.monotonic()
+        self._lock = threading.Lock()  # a line is not cut by what is printed
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Progress:
+        if self._stream:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._ended.set()
+        if self._thread.ident:
+            self._thread.join()
+
+    def begin(self, label: str) -> None:
+        """The next step begins."""
+        self._step, self._label = self._step + 1, label
+
+    def print(self, line: str = "") -> None:
+        """Print a line of the command's output, at once."""
+        with self._lock:
+            self._write("")
+            print(line, flush=True)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._every):
+            with self._lock:
+                seconds = time.monotonic() - self._started
+                self._write(f"{self._step} of {self._total}, {seconds:.0f} s: {self._label}")
+        self._write("")
+
+    def _write(self, text: str) -> None:
+        """Say something, or on a terminal nothing any more."""
+        try:
+            if self._on_terminal:
+                width = shutil.get_terminal_size().columns - 1
+                self._stream.write(f"\r\x1b[2K{text[:width]}")
+            elif text:
+                self._stream.write(f"{text}\n")
+            self._stream.flush()
+        except (AttributeError, OSError):
+            self._ended.set()  # nobody reads it

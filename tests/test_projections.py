@@ -76,6 +76,77 @@ def check(function, expected, **options):
         assert mx.abs(ours - theirs).max().item() <= 1e-5 * scale
 
 
+def identity():
+    """A function with a gradient of its own, as mlx.nn's sharded layers have it."""
+
+    @mx.custom_function
+    def f(x):
+        return x
+
+    @f.vjp
+    def f(x, dx, _):
+        return 2 * dx
+
+    return f
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_products_of_sharded_layers(bits, fuses):
+    """Each sums its gradients by a function that returns its argument."""
+    layers = [linear(n, bits=bits, seed=i) for i, n in enumerate((64, 32, 32, 96))]
+    f = identity()
+
+    def products():
+        n = norm(row())
+        return [layer(f(n)) for layer in layers]
+
+    check(products, fuses)
+
+
+def test_results_of_such_a_function_that_are_taken_elsewhere():
+    layer, f = linear(48), identity()
+
+    def taken(use):
+        def products():
+            n = norm(row())
+            m = f(n)
+            return [layer(m), *use(n, m)]
+
+        return products
+
+    check(taken(lambda n, m: [m]), 0)
+    check(taken(lambda n, m: [m + 1]), 0)
+    check(taken(lambda n, m: [n]), 0)
+    check(taken(lambda n, m: [mx.stop_gradient(n)]), 0)
+
+
+def test_other_functions_with_a_gradient_of_their_own():
+    layer = linear(48)
+
+    @mx.custom_function
+    def twice(x):
+        return 2 * x
+
+    @twice.vjp
+    def twice(x, dx, _):
+        return 2 * dx
+
+    check(lambda: [layer(twice(norm(row())))], 0)
+
+
+def test_gradients_of_sharded_layers():
+    """Projections are looked for on evaluation, when the function's own gradient has been taken."""
+    layer, f = linear(48), identity()
+
+    def gradients():
+        return [mx.grad(lambda x: layer(f(norm(x))).sum())(row())]
+
+    stock = gradients()
+    mx.eval(stock)
+    (got,), _ = run(gradients)
+    assert mx.allclose(got, stock[0], rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("bits", [None, 4, 8])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("outputs", [[48], [64, 32], [64, 32, 32], [64, 32, 32, 96]])

@@ -98,7 +98,7 @@ class ProjectionPass {
         static_cast<int>(a.siblings().size()) + 1 != norm->spec().n_outputs()) {
       return false;
     }
-    auto takers = graph_.takers(a);
+    auto takers = takers_of_rows(a);
     if (takers.empty() || takers.size() > kMostProjections) {
       return false;
     }
@@ -109,7 +109,7 @@ class ProjectionPass {
     std::vector<Product> products;
     // The first that was asked for comes first.
     for (auto it = takers.rbegin(); it != takers.rend(); ++it) {
-      auto product = product_of(a, *it, norm->stream());
+      auto product = product_of(it->rows, it->node, norm->stream());
       if (!product) {
         return false;
       }
@@ -135,6 +135,45 @@ class ProjectionPass {
     }
     replace(a, std::move(spec), std::move(inputs), std::move(outputs));
     return true;
+  }
+
+  struct Taker {
+    array rows; // as it takes them
+    array node;
+  };
+
+  // What takes the norm's rows, also by way of a function with a gradient of
+  // its own that returns its argument, as mlx.nn's sharded layers call. In the
+  // order of PendingGraph::takers.
+  std::vector<Taker> takers_of_rows(const array& a) const {
+    std::vector<Taker> found;
+    for (const auto& taker : graph_.takers(a)) {
+      if (returns(taker, a)) {
+        for (auto& behind : graph_.takers(taker)) {
+          found.push_back({taker, std::move(behind)});
+        }
+      } else if (!is_result_of_such_a_function(taker, a)) {
+        found.push_back({a, taker});
+      }
+    }
+    return found;
+  }
+
+  // MLX's node of such a function has its argument and its result as inputs.
+  bool returns(const array& function, const array& a) const {
+    return is_pending(function, "CustomTransforms") &&
+        function.inputs().size() == 2 && function.siblings().empty() &&
+        !function.is_tracer() && !graph_.is_root(function) &&
+        function.inputs()[0].id() == a.id() &&
+        is_pending(function.inputs()[1], "StopGradient") &&
+        function.inputs()[1].inputs()[0].id() == a.id();
+  }
+
+  bool is_result_of_such_a_function(const array& result, const array& a) const {
+    auto* function = is_pending(result, "StopGradient")
+        ? graph_.only_taker(result)
+        : nullptr;
+    return function && returns(*function, a);
   }
 
   // What `taker` computes of the rows, if that is a product with a weight that

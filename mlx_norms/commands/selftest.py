@@ -7,8 +7,10 @@ norm may be off by a few roundings of its arithmetic, a gradient by a few of its
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import functools
 import itertools
+import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -49,6 +51,7 @@ _LEFT_OUT = (
     "left out: matmul, rms_norm_linear and layer_norm_linear, which have kernels of their own on "
     "GPUs only; on this CPU they are MLX's products, after a norm that is checked above."
 )
+_MOST_PROCESSES = 16  # each takes some hundred MB of a GPU
 _TIMED = ((1, 4096), (512, 4096), (4096, 1024))
 
 
@@ -130,9 +133,10 @@ def run(args: argparse.Namespace) -> int:
             progress.print(f"{label}: {text}")
         progress.print()
         failures = 0
-        for label, check in found:
+        outcomes = _outcomes([check for _, check in found])
+        for label, _ in found:
             progress.begin(label)
-            problems = check()
+            problems = next(outcomes)
             progress.print(f"{'FAIL' if problems else 'pass'}  {label}")
             for problem in problems:
                 progress.print(f"      {problem}")
@@ -147,17 +151,35 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
+def _outcomes(checks: list[Callable[[], list[str]]]) -> Iterator[list[str]]:
+    """What is wrong with each, in order."""
+    if mx.default_device() == mx.gpu and mx.cuda.is_available():
+        # Nearly all of the time is the compiler's, which each specialisation waits for.
+        return _by_processes(checks, min(os.cpu_count() or 1, _MOST_PROCESSES))
+    return (check() for check in checks)
+
+
+def _by_processes(checks: list[Callable[[], list[str]]], workers: int) -> Iterator[list[str]]:
+    spawn = multiprocessing.get_context("spawn")  # a fork would share the driver's state
+    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=spawn) as pool:
+        for future in [pool.submit(check) for check in checks]:
+            try:
+                yield future.result()
+            except concurrent.futures.BrokenExecutor as error:
+                yield [str(error)]
+
+
 def checks() -> list[tuple[str, Callable[[], list[str]]]]:
     """Each kernel at each dtype, and what says what is wrong with it."""
     found = [
-        (f"{op.label}, {name}", functools.partial(_check_lengths, op, name, dtype))
-        for op, (name, dtype) in itertools.product(OPS, _DTYPES.items())
+        (f"{op.label}, {name}", functools.partial(_check_lengths, op, name))
+        for op, name in itertools.product(OPS, _DTYPES)
     ]
     if mx.default_device() == mx.cpu:
         return found  # _LEFT_OUT says why
     found += [
-        (f"matmul by {kernel}, {name}", functools.partial(check_products, kernel, name, dtype))
-        for kernel, (name, dtype) in itertools.product(_PRODUCTS, _DTYPES.items())
+        (f"matmul by {kernel}, {name}", functools.partial(check_products, kernel, name))
+        for kernel, name in itertools.product(_PRODUCTS, _DTYPES)
     ]
     linear = itertools.product(("rms_norm_linear", "layer_norm_linear"), _STORED.items(), _DTYPES)
     return found + [
@@ -166,12 +188,13 @@ def checks() -> list[tuple[str, Callable[[], list[str]]]]:
     ]
 
 
-def _check_lengths(op: Op, name: str, dtype: mx.Dtype) -> list[str]:
-    return [problem for length in _LENGTHS for problem in check(op, name, dtype, length)]
+def _check_lengths(op: Op, name: str) -> list[str]:
+    return [problem for length in _LENGTHS for problem in check(op, name, length)]
 
 
-def check(op: Op, name: str, dtype: mx.Dtype, length: int) -> list[str]:
+def check(op: Op, name: str, length: int) -> list[str]:
     """What is wrong with an op and its gradients at one dtype and row length."""
+    dtype = _DTYPES[name]
     arrays = [_values(op, array, dtype, length, i) for i, array in enumerate(op.inputs)]
     relative = 16 * 2.0**-24 + 2 * _HALF_ULP[name]
     try:
@@ -194,8 +217,9 @@ def check(op: Op, name: str, dtype: mx.Dtype, length: int) -> list[str]:
     return [f"rows of {length}: {problem}" for problem in problems]
 
 
-def check_products(kernel: str, name: str, dtype: mx.Dtype) -> list[str]:
+def check_products(kernel: str, name: str) -> list[str]:
     """What is wrong with products by a kernel of matrices that are stored in either way."""
+    dtype = _DTYPES[name]
     problems = []
     for (m, n, k), transposed in itertools.product(_PRODUCTS[kernel], (False, True)):
         shapes = ((k, m), (n, k)) if transposed else ((m, k), (k, n))

@@ -1,0 +1,160 @@
+"""Times two builds of this package against each other, turn by turn, on one machine.
+
+    python bench/builds.py OLD NEW [--device cpu|gpu]
+
+OLD and NEW are folders that hold an installed ``mlx_norms`` each (pip install --target). A process
+has each build, and they take turns at samples of calls that are evaluated together. The ratio is
+old over new, round by round: below 0.98 in the median, the new build is slower, and the exit
+status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+SHAPES = {
+    "cpu": ((1, 4096), (64, 127), (512, 4096), (8192, 768), (2, 100003)),
+    "gpu": ((1, 4096), (512, 128), (8192, 768), (4096, 4097), (4096, 16384), (8, 65536)),
+}
+NORMS = ("rms", "layer", "add_rms", "add_layer")
+DTYPES = ("float32", "float16", "bfloat16")
+PROJECTED = ((1, 4096, 4096, 0), (4, 4096, 4096, 0), (1, 4096, 14336, 4), (8, 1024, 4096, 8))
+SAMPLE_SECONDS = 0.02
+SLOWER = 0.98
+
+
+def cells(device: str) -> list[list]:
+    norms = [
+        [name, backward, dtype, *shape]
+        for name in NORMS
+        for backward in (False, True)
+        for dtype in DTYPES
+        for shape in SHAPES[device]
+    ]
+    if device == "cpu":
+        return norms
+    linear = [
+        [f"{name}_linear", False, dtype, *shape]
+        for name in ("rms", "layer")
+        for dtype in DTYPES
+        for shape in PROJECTED
+    ]
+    return norms + linear
+
+
+def worker(device: str) -> None:
+    """Measures what the lines of the standard input ask for: a cell, then empty lines."""
+    import mlx.core as mx
+
+    import mlx_norms
+
+    mx.set_default_device(getattr(mx, device))
+
+    def normal(*shape, dtype):
+        return mx.random.normal(shape).astype(getattr(mx, dtype))
+
+    def call_of(name, backward, dtype, rows, length, outputs=None, bits=None):
+        x, r = normal(rows, length, dtype=dtype), normal(rows, length, dtype=dtype)
+        w, b = normal(length, dtype=dtype), normal(length, dtype=dtype)
+        layer = "layer" in name
+        parameters = [w, b] if layer else [w]
+        if name.endswith("_linear"):
+            weight = normal(outputs, length, dtype=dtype)
+            weight = mx.quantize(weight, 64, bits) if bits else weight
+            mx.eval(x, parameters, weight)
+            op = mlx_norms.layer_norm_linear if layer else mlx_norms.rms_norm_linear
+            return lambda: op(x, *parameters, [weight], 1e-5)
+        op = getattr(mlx_norms, f"{name}_norm")
+        arrays = [x, r, *parameters] if name.startswith("add") else [x, *parameters]
+        mx.eval(arrays)
+        if not backward:
+            return lambda: op(*arrays, 1e-5)
+        f = lambda *arrays: op(*arrays, 1e-5)  # noqa: E731
+        cotangents = [mx.ones_like(x)] * (1 + name.startswith("add"))
+        mx.eval(cotangents)
+        return lambda: mx.vjp(f, arrays, cotangents)[1]
+
+    def seconds(call, count):
+        started = time.perf_counter()
+        mx.eval([call() for _ in range(count)])
+        mx.synchronize()
+        return time.perf_counter() - started
+
+    call, count = None, 1
+    for line in sys.stdin:
+        if line.strip():
+            call, count = call_of(*json.loads(line)), 1
+            seconds(call, 1)
+            while (took := seconds(call, count)) < SAMPLE_SECONDS and count < 4096:
+                count = min(4096, max(2 * count, round(count * SAMPLE_SECONDS / max(took, 1e-6))))
+            print(count, flush=True)
+        else:
+            print(seconds(call, count) / count, flush=True)
+
+
+class Build:
+    def __init__(self, path: str, device: str) -> None:
+        command = [sys.executable, __file__, "--worker", "--device", device]
+        path = os.pathsep.join([path, *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = os.environ | {"PYTHONPATH": path}
+        for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):
+            environment[name] = "4000000000"  # pages are kept, not made anew for each output
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, line: str = "") -> float:
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("old", nargs="?", metavar="OLD")
+    parser.add_argument("new", nargs="?", metavar="NEW")
+    parser.add_argument("--device", choices=SHAPES, default="cpu")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--only", metavar="OP", help="cells of ops whose name has this")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        worker(args.device)
+        return 0
+    builds = [Build(args.old, args.device), Build(args.new, args.device)]
+    slower = 0
+    found = [cell for cell in cells(args.device) if (args.only or "") in cell[0]]
+    for cell in found:
+        for build in builds:
+            build.ask(json.dumps(cell))
+        ratios, times = [], []
+        for i in range(args.rounds):
+            taken = {}
+            for build in builds if i % 2 == 0 else builds[::-1]:
+                taken[build] = build.ask()
+            old, new = (taken[build] for build in builds)
+            ratios.append(old / new)
+            times.append(new)
+        lower, median, upper = statistics.quantiles(ratios, n=4, method="inclusive")
+        name, backward, dtype, *shape = cell
+        slower += median < SLOWER
+        print(
+            f"{name}{' backward' * backward} {dtype} {'x'.join(map(str, shape))}: "
+            f"{statistics.median(times) * 1e6:.2f} us, old over new {median:.3f} "
+            f"({lower:.3f} to {upper:.3f}){'  SLOWER' if median < SLOWER else ''}",
+            flush=True,
+        )
+    print(f"{slower} of {len(found)} cells are slower by more than 2 per cent")
+    return 1 if slower else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,6 +3,7 @@
 // There are no CPU kernels in this extension.
 
 #include "csrc/cpu/isa.h"
+#include "csrc/cpu/threads.h"
 
 namespace mlx_norms::cpu {
 
@@ -13,6 +14,10 @@ std::vector<std::string> available_isas() {
 const std::string& isa() {
   static const std::string none = "none";
   return none;
+}
+
+int thread_count() {
+  return 1;
 }
 
 } // namespace mlx_norms::cpu

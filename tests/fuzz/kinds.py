@@ -1,0 +1,48 @@
+"""The kinds of cases: what a seed gives, whether it fails, and how it reads."""
+
+from . import numerics, programs
+from .program_check import Void, check
+from .shrink import shrink
+
+
+def program_failures(seed, backend):
+    """Sentences; None where MLX itself does not run the program."""
+    backend.tell_stage("stock")
+    try:
+        return [str(failure) for failure in check(programs.generate(seed, backend), backend)]
+    except Void:
+        return None
+
+
+def shown_program(seed, backend):
+    """The program of a seed; where it fails, with as few steps as keep a failure of that mode."""
+    program = programs.generate(seed, backend)
+    lines = [str(program)]
+    try:
+        failures = check(program, backend)
+    except Void as void:
+        return "\n".join([*lines, f"MLX itself raises {void}"])
+    if failures:
+        modes = {failure.mode for failure in failures}
+
+        def fails(smaller):
+            try:
+                return any(failure.mode in modes for failure in check(smaller, backend))
+            except Void:
+                return False
+
+        small = shrink(program, fails)
+        lines += ["", "with fewer steps:", str(small), *map(str, check(small, backend))]
+    return "\n".join(lines)
+
+
+def numeric_failures(seed, backend):
+    return numerics.check(numerics.generate(seed, backend), backend)
+
+
+def shown_numerics(seed, backend):
+    return str(numerics.generate(seed, backend))
+
+
+FAILURES = {"programs": program_failures, "numerics": numeric_failures}
+SHOWN = {"programs": shown_program, "numerics": shown_numerics}

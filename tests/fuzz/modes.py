@@ -1,0 +1,80 @@
+"""The ways in which a program is run."""
+
+import contextlib
+import functools
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+import mlx_norms
+
+from .jitter import jittered
+from .norms import Ours, Stock, composed
+from .program import evaluate, inputs_of, run_steps, start
+
+UNFUSED = "patched(fuse=False)"
+PROJECTIONS = "patched(projections=True)"
+FUSE = "fuse"
+MODES = {
+    UNFUSED: dict(fuse=False),  # the first, with which the others are compared
+    "patched": dict(),
+    PROJECTIONS: dict(projections=True),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """Arrays by number, all evaluated, and the exceptions that were caught, as (type, text)."""
+
+    values: dict
+    raised: list
+
+
+def run(program, backend, mode):
+    """A program in one of `MODES`, or within mlx_norms.fuse."""
+    if mode == FUSE:
+        return _fused(program, backend)
+    arrays = inputs_of(program)
+    with mlx_norms.patched(**MODES[mode]):
+        return _run(program, backend, Ours, arrays)
+
+
+def run_stock(program, backend, jitter=None):
+    """A program with MLX's own norms; ``jitter`` is the seed of what disturbs them, if anything."""
+    with contextlib.ExitStack() as stack:
+        if backend.name == "cuda":
+            stack.enter_context(replaced("layer_norm", composed))
+        if jitter is not None:
+            for name in ("rms_norm", "layer_norm"):
+                stack.enter_context(replaced(name, functools.partial(jittered, seed=jitter)))
+        return _run(program, backend, Stock, inputs_of(program))
+
+
+@contextlib.contextmanager
+def replaced(name, replacement_of):
+    before = getattr(mx.fast, name)
+    setattr(mx.fast, name, replacement_of(before))
+    try:
+        yield
+    finally:
+        setattr(mx.fast, name, before)
+
+
+def _run(program, backend, norms, arrays):
+    context = start(program, norms, backend.streams, arrays)
+    run_steps(program.steps, context)
+    evaluate(program, context.values)
+    return Run(context.values, context.raised)
+
+
+def _fused(program, backend):
+    """A pure program as one function of its inputs."""
+
+    def function(*arrays):
+        context = start(program, Ours, backend.streams, arrays)
+        run_steps(program.steps, context)
+        return context.values
+
+    values = mlx_norms.fuse(function)(*inputs_of(program))
+    evaluate(program, values)
+    return Run(values, [])

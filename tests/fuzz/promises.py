@@ -1,0 +1,111 @@
+"""What is promised of each value of a program, beside the run with MLX's own norms.
+
+SAME_BITS: no norm is in it, so that it has the bits of the stock run.
+SAME_NORMS: norms are in it, each within its bounds of mx.fast's; fused or not it has the same bits.
+CLOSE: within what such bounds come to. Gradients of a fused norm and its sum are rounded once, and
+of the two steps twice; a weight of 1 + w is kept in float32 where it is recognised.
+"""
+
+from enum import IntEnum
+
+
+class Promise(IntEnum):
+    SAME_BITS = 0
+    SAME_NORMS = 1
+    CLOSE = 2
+
+
+def promises(program, compiled_is_exact):
+    """The promise of each value, by number; in-place changes count for every name of an array.
+
+    Args:
+        compiled_is_exact: mx.compile's kernels round as the operations they are made of.
+    """
+    walk = Walk({n: Promise.SAME_BITS for n in program.inputs}, set(program.inputs))
+    walk.compiled = Promise.SAME_BITS if compiled_is_exact else Promise.CLOSE
+    walk.all(program.steps)
+    return {number: walk.of(number) for number in walk.promise}
+
+
+class Walk:
+    def __init__(self, promise, leaves, names=None):
+        self.promise = promise
+        self.leaves = leaves  # inputs, and arguments that are
+        self.names = names or {}
+        self.compiled = Promise.SAME_BITS
+
+    def of(self, number):
+        return self.promise[self.names.get(number, number)]
+
+    def all(self, steps):
+        for step in steps:
+            self.step(step)
+
+    def step(self, step):
+        promise = max((self.of(n) for n in step.inputs), default=Promise.SAME_BITS)
+        if step.kind == "alias":
+            (old,), (new,) = step.inputs, step.outputs
+            self.names[new] = self.names.get(old, old)
+            self.promise[new] = promise
+            return
+        if step.body:
+            results = self.body(step, promise)
+        else:
+            results = [max(promise, own(step, i, self.leaves)) for i in range(len(step.outputs))]
+        self.promise.update(zip(step.outputs, results, strict=True))
+        if step.writes is not None:
+            self.promise[self.names.get(step.writes, step.writes)] = promise
+            self.leaves.discard(step.writes)
+
+    def body(self, step, promise):
+        inner = Walk(dict(self.promise), set(self.leaves), dict(self.names))
+        inner.compiled = self.compiled
+        for argument, number in zip(step.body.arguments, step.inputs, strict=True):
+            inner.promise[argument] = self.of(number)
+            if number in self.leaves:
+                inner.leaves.add(argument)
+        inner.all(step.body.steps)
+        promise = max([promise, *(inner.of(n) for n in step.body.results)])
+        if step.kind == "derivative" and inner.has_norm(step.body):
+            promise = Promise.CLOSE
+        if step.kind == "compiled":
+            promise = max(promise, self.compiled)
+        return [promise] * len(step.outputs)
+
+    def has_norm(self, body):
+        """Also where no result has it: its gradient may be zero, and is then exactly so."""
+        return any(has_norm(step) for step in body.steps) or any(
+            self.of(n) > Promise.SAME_BITS for n in body.captured
+        )
+
+
+NORMS = ("norm", "residual", "sandwich", "two_norms", "projections", "gated", "compiled_gated")
+OURS = ("our_add_norm", "our_offset_norm", "our_head_norm", "our_qk_norm")
+
+
+def has_norm(step):
+    if step.body:
+        return any(has_norm(inner) for inner in step.body.steps)
+    return step.kind in NORMS + OURS
+
+
+def own(step, output, leaves):
+    """What a step adds to the promise of one of its outputs."""
+    if not has_norm(step) or output == sum_of(step):
+        return Promise.SAME_BITS
+    if step.kind in NORMS:
+        parameters = step.inputs[len(step.inputs) - sum(step.options["has"]) :]
+        if not set(parameters) <= leaves:
+            return Promise.CLOSE  # one may be 1 + w
+    return Promise.SAME_NORMS
+
+
+def sum_of(step):
+    """Which of a step's outputs is the sum that its norm takes."""
+    if step.kind == "residual" and step.options["held"]:
+        return 0
+    if step.kind == "our_add_norm":
+        return 1
+    if step.kind == "projections" and step.options["adds"]:
+        return len(step.options["layers"])
+    return None

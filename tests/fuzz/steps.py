@@ -1,0 +1,335 @@
+"""Steps that return arrays and do nothing else."""
+
+import mlx.core as mx
+
+from .program import kind
+
+EPS = (1e-5, 1e-6, 1e-3)
+
+
+def norm_of(x, parameters, *, layer, has, eps):
+    """A norm of mx.fast, with the parameters that there are by ``has``."""
+    given = iter(parameters)
+    weight, bias = (next(given) if there else None for there in has)
+    if layer:
+        return mx.fast.layer_norm(x, weight, bias, eps)
+    return mx.fast.rms_norm(x, weight, eps)
+
+
+def choose_norm(draw, x):
+    """Numbers of parameters for the rows of x, and the options of `norm_of`."""
+    layer = draw.chance(0.5)
+    has = draw.chance(0.8), layer and draw.chance(0.7)
+    parameters = [draw.row_of(x) for there in has if there]
+    return parameters, dict(layer=layer, has=has, eps=draw.one_of(EPS))
+
+
+@kind(5)
+class add:
+    @staticmethod
+    def choose(draw):
+        a = draw.value()
+        return (a, draw.like(a)), {}
+
+    @staticmethod
+    def run(context, a, b):
+        return [a + b]
+
+
+@kind(2)
+class broadcast_op:
+    @staticmethod
+    def choose(draw):
+        a = draw.rows()
+        return (a, draw.row_of(a)), dict(op=draw.one_of(["add", "subtract", "multiply"]))
+
+    @staticmethod
+    def run(context, a, b, op):
+        return [getattr(mx, op)(a, b)]
+
+
+@kind(2)
+class number:
+    @staticmethod
+    def choose(draw):
+        op = draw.one_of(["add", "multiply"])
+        return (draw.value(),), dict(op=op, by=draw.one_of([1.0, 1.5, 0.25, -1.0]))
+
+    @staticmethod
+    def run(context, a, op, by):
+        return [a + by if op == "add" else a * by]
+
+
+@kind(2)
+class one_plus:
+    """Gemma's weight."""
+
+    @staticmethod
+    def choose(draw):
+        how = draw.one_of(["left", "right", "array"])
+        return (draw.value(lambda a: a.ndim == 1),), dict(how=how)
+
+    @staticmethod
+    def run(context, w, how):
+        if how == "array":
+            return [mx.array(1.0, w.dtype) + w]
+        return [1.0 + w if how == "left" else w + 1.0]
+
+
+@kind(2)
+class elementwise:
+    @staticmethod
+    def choose(draw):
+        return (draw.value(),), dict(op=draw.one_of(["tanh", "sigmoid", "abs", "negative"]))
+
+    @staticmethod
+    def run(context, a, op):
+        return [getattr(mx, op)(a)]
+
+
+@kind(1)
+class product:
+    @staticmethod
+    def choose(draw):
+        a = draw.value()
+        return (a, draw.like(a)), {}
+
+    @staticmethod
+    def run(context, a, b):
+        return [a * b]
+
+
+@kind(1)
+class cast:
+    @staticmethod
+    def choose(draw):
+        return (draw.value(),), dict(dtype=draw.dtype())
+
+    @staticmethod
+    def run(context, a, dtype):
+        return [a.astype(dtype)]
+
+
+@kind(5)
+class norm:
+    @staticmethod
+    def choose(draw):
+        x = draw.rows()
+        parameters, options = choose_norm(draw, x)
+        return (x, *parameters), options
+
+    @staticmethod
+    def run(context, x, *parameters, **options):
+        return [norm_of(x, parameters, **options)]
+
+
+@kind(6)
+class residual:
+    """A sum and its norm, as models have it; the sum may be held by nobody else."""
+
+    @staticmethod
+    def choose(draw):
+        x = draw.rows()
+        parameters, options = choose_norm(draw, x)
+        return (x, draw.like(x), *parameters), options | dict(held=draw.chance(0.7))
+
+    @staticmethod
+    def run(context, x, r, *parameters, held, **options):
+        h = x + r
+        n = norm_of(h, parameters, **options)
+        return [h, n] if held else [n]
+
+
+@kind(2)
+class sandwich:
+    """A norm of a branch, and one of the sum that it goes into."""
+
+    @staticmethod
+    def choose(draw):
+        x = draw.rows()
+        r = draw.like(x)
+        parameters, options = choose_norm(draw, r)
+        return (x, r, *parameters), options
+
+    @staticmethod
+    def run(context, x, r, *parameters, **options):
+        h = x + norm_of(mx.tanh(r), parameters, **options)
+        return [h, norm_of(h, parameters, **options)]
+
+
+@kind(2)
+class two_norms:
+    """Two norms of one sum: the second finds it fused already."""
+
+    @staticmethod
+    def choose(draw):
+        x = draw.rows()
+        parameters, options = choose_norm(draw, x)
+        return (x, draw.like(x), *parameters), options
+
+    @staticmethod
+    def run(context, x, r, *parameters, **options):
+        h = x + r
+        first = norm_of(h, parameters, **options)
+        options["layer"], options["has"] = False, (False, False)
+        return [first, norm_of(h, [], **options)]
+
+
+@kind(1)
+class our_add_norm:
+    @staticmethod
+    def choose(draw):
+        x = draw.rows()
+        parameters, options = choose_norm(draw, x)
+        return (x, draw.like(x), *parameters), options
+
+    @staticmethod
+    def run(context, x, r, *parameters, layer, has, eps):
+        given = iter(parameters)
+        weight, bias = (next(given) if there else None for there in has)
+        if layer:
+            return list(context.norms.add_layer_norm(x, r, weight, bias, eps))
+        return list(context.norms.add_rms_norm(x, r, weight, eps))
+
+
+@kind(1)
+class our_offset_norm:
+    @staticmethod
+    def choose(draw):
+        x = draw.rows()
+        return (x, draw.row_of(x)), dict(eps=draw.one_of(EPS))
+
+    @staticmethod
+    def run(context, x, w, eps):
+        return [context.norms.offset_rms_norm(x, w, eps)]
+
+
+def heads(a):
+    return a.ndim >= 2 and a.size > 0
+
+
+def head_weights(draw, x):
+    """None, or the number of a weight for all heads or one for each."""
+    shape = draw.values[x].shape
+    wanted = draw.one_of([None, shape[-1:], shape[-2:]])
+    return [] if wanted is None else [draw.value(lambda a: a.shape == wanted)]
+
+
+@kind(1)
+class our_head_norm:
+    @staticmethod
+    def choose(draw):
+        x = draw.value(heads)
+        return (x, *head_weights(draw, x)), dict(eps=draw.one_of(EPS))
+
+    @staticmethod
+    def run(context, x, weight=None, *, eps):
+        return [context.norms.head_rms_norm(x, weight, eps)]
+
+
+@kind(1)
+class our_qk_norm:
+    @staticmethod
+    def choose(draw):
+        q = draw.value(heads)
+        dims, dtype = draw.values[q].shape[-1], draw.values[q].dtype
+        k = draw.value(lambda a: heads(a) and a.shape[-1] == dims and a.dtype == dtype)
+        weights = [draw.row_of(q), draw.row_of(k)] if draw.chance(0.7) else []
+        return (q, k, *weights), dict(eps=draw.one_of(EPS))
+
+    @staticmethod
+    def run(context, q, k, q_weight=None, k_weight=None, *, eps):
+        return list(context.norms.qk_norm(q, k, q_weight, k_weight, eps))
+
+
+@kind(3)
+class part:
+    """A slice, of whole rows or of each row."""
+
+    @staticmethod
+    def choose(draw):
+        a = draw.rows()
+        shape = draw.values[a].shape
+        axis = draw.integer(0, len(shape) - 1)
+        step = draw.one_of([1, 1, 2, -1])
+        first = draw.integer(0, shape[axis] - 1)
+        stop = draw.integer(first + 1, shape[axis])
+        if step < 0:
+            first, stop = stop - 1, (first - 1 if first else None)
+        return (a,), dict(axis=axis, part=(first, stop, step))
+
+    @staticmethod
+    def run(context, a, axis, part):
+        return [a[(slice(None),) * axis + (slice(*part),)]]
+
+
+@kind(1)
+class element:
+    """One row, or one of the first axis."""
+
+    @staticmethod
+    def choose(draw):
+        a = draw.value(lambda a: a.ndim >= 2 and a.size > 0)
+        return (a,), dict(index=draw.integer(0, draw.values[a].shape[0] - 1))
+
+    @staticmethod
+    def run(context, a, index):
+        return [a[index]]
+
+
+@kind(1)
+class layout:
+    """The same elements in another shape or order."""
+
+    @staticmethod
+    def choose(draw):
+        a = draw.rows()
+        how = draw.one_of(["swapaxes", "flatten", "expand", "repeat", "transpose twice"])
+        return (a,), dict(how=how)
+
+    @staticmethod
+    def run(context, a, how):
+        if how == "swapaxes":
+            return [mx.swapaxes(a, 0, -1)]
+        if how == "flatten":
+            return [a.reshape(-1, a.shape[-1])]
+        if how == "expand":
+            return [a[None]]
+        if how == "repeat":
+            return [mx.broadcast_to(a, (2, *a.shape))]
+        return [mx.contiguous(mx.swapaxes(a, 0, -1)).swapaxes(0, -1)]
+
+
+@kind(1)
+class join:
+    @staticmethod
+    def choose(draw):
+        a = draw.rows()
+        return (a, draw.like(a)), dict(axis=draw.integer(0, draw.values[a].ndim - 1))
+
+    @staticmethod
+    def run(context, a, b, axis):
+        return [mx.concatenate([a, b], axis)]
+
+
+@kind(1)
+class reduce:
+    @staticmethod
+    def choose(draw):
+        axis = draw.one_of([0, -1])
+        return (draw.rows(),), dict(axis=axis, keepdims=draw.chance(0.6))
+
+    @staticmethod
+    def run(context, a, axis, keepdims):
+        return [mx.sum(a, axis, keepdims=keepdims)]
+
+
+@kind(1)
+class stop_gradient:
+    @staticmethod
+    def choose(draw):
+        return (draw.value(),), {}
+
+    @staticmethod
+    def run(context, a):
+        return [mx.stop_gradient(a)]

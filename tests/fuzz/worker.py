@@ -1,0 +1,38 @@
+"""A process that runs cases: seeds are lines of its stdin, results lines of its stdout.
+
+    python -m fuzz.worker programs|numerics --backend NAME
+
+A line that is a string says whose norms run next, "stock" or "ours".
+"""
+
+import argparse
+import faulthandler
+import json
+import os
+import sys
+
+from .backends import DEVICES, Backend
+from .kinds import FAILURES
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kind", choices=FAILURES)
+    parser.add_argument("--backend", choices=DEVICES, required=True)
+    arguments = parser.parse_args()
+    faulthandler.enable()
+    results = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints is no result
+
+    def tell(told):
+        print(json.dumps(told), file=results, flush=True)
+
+    backend = Backend(arguments.backend, tell)
+    tell("ready")
+    for line in sys.stdin:
+        failures = FAILURES[arguments.kind](int(line), backend)
+        tell(dict(failures=failures or [], void=failures is None))
+
+
+if __name__ == "__main__":
+    main()

@@ -40,8 +40,9 @@ def member(args: argparse.Namespace) -> None:
     mx.set_default_device(mx.cpu if cpu else mx.gpu)
     group = mx.distributed.init(strict=True, backend="ring" if cpu else "nccl")
     console = Console(width=140, quiet=group.rank() != 0)
-    facts = machine.facts() | {"driver": machine.driver_version(), "gpus": str(group.size())}
+    facts = machine.facts() | {"driver": machine.driver_version()}
     console.print(", ".join(f"{key} {value}" for key, value in facts.items()))
+    console.print(f"{group.size()} processes")
     shapes = gpu_model.TINY if cpu else llama.Shapes()
     table = Table(title="ms a token: median (quartiles)", title_justify="left")
     for heading in ("", "side", "ms", "stock over it", "patched over it"):

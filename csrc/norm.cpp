@@ -3,6 +3,7 @@
 #include "csrc/norm.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "csrc/batch.h"
@@ -21,6 +22,22 @@ using OptionalArray = std::optional<array>;
 int place_of(int i, const std::vector<int>& argnums) {
   auto it = std::find(argnums.begin(), argnums.end(), i);
   return it == argnums.end() ? -1 : it - argnums.begin();
+}
+
+// Whether `a` is zeros that wait to be computed, as MLX makes the cotangent of
+// an output that takes no part in what is differentiated.
+bool is_made_of_zeros(array a) {
+  auto is = [&](const char* name) {
+    return a.has_primitive() && std::strcmp(a.primitive().name(), name) == 0;
+  };
+  while (a.status() == array::Status::unscheduled &&
+         (is("Full") || is("Broadcast"))) {
+    a = array(a.inputs()[0]);
+  }
+  return a.size() == 1 && a.status() == array::Status::available &&
+      std::all_of(a.data<char>(), a.data<char>() + a.itemsize(), [](char byte) {
+           return byte == 0;
+         });
 }
 
 // a, a batch of one, as large a batch as `like` has. Its size is taken from a
@@ -113,6 +130,23 @@ Arrays Norm::vjp(
     spec.bias = wanted(at.bias);
 
     const auto& s = spec_.residual ? outputs[out + 1] : primals[at.x];
+    if (cotangents.size() > 1 && is_made_of_zeros(cotangents[out])) {
+      // Of what is not finite a zero cotangent would make NaN, where the norm
+      // had taken no part if it were a node of its own.
+      auto ds =
+          spec_.residual ? cotangents[out + 1] : mx::zeros_like(s, stream());
+      if (spec_.clamp && s.dtype() == mx::float16) {
+        ds = zero_where_saturated(ds, s, stream());
+      }
+      give(at.x, ds);
+      give(at.residual, ds);
+      for (auto i : {at.weight, at.bias}) {
+        if (i >= 0 && wanted(i)) {
+          give(i, mx::zeros_like(primals[i], stream()));
+        }
+      }
+      continue;
+    }
     Arrays inputs{s};
     if (spec_.weight) {
       inputs.push_back(primals[at.weight]);

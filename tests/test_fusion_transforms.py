@@ -484,6 +484,23 @@ class TestParametersOfATransformInsideThatOfTheSum:
             assert_close(results, f())
 
 
+def test_argument_that_an_inner_gradient_has_reached(norm):
+    """MLX takes the flag off it, by which it would be known for what compile traces with."""
+
+    def f():
+        h = x + r
+
+        def inner(*arguments):
+            parameters = [2 * a for a in arguments]
+            mx.grad(lambda q: sum((p * q).sum() for p in parameters))(arguments[0])
+            norm(h, *parameters)
+            return arguments[0] + 1
+
+        return mx.compile(inner)(*norm.parameters), h
+
+    check(f, {TRACED: 1})
+
+
 class TestCheckpoint:
     """The function runs once forward and once more for its gradient."""
 

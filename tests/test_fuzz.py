@@ -9,6 +9,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import pytest
+from mlx_norms._ext import Fusion
 
 import mlx_norms
 import patched_runs
@@ -19,7 +20,6 @@ from fuzz.program_check import Void, check
 from fuzz.shrink import shrink
 from inputs import normal
 from mlx_norms import _ext
-from mlx_norms._ext import Fusion
 from patched_runs import assert_close
 
 RUN = Path(__file__).parent / "fuzz" / "run.py"

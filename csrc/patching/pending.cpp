@@ -117,7 +117,8 @@ look_above(const array& a, const array& looked_for, const InputsOf& inputs_of) {
   Ancestry found;
   found.ends = walk_above(a, inputs_of, [&](const array& node) {
     found.meets |= node.id() == looked_for.id();
-    found.traced |= node.is_tracer();
+    // What vmap or compile trace with may have lost its flag to a gradient.
+    found.traced |= node.is_tracer() || is_argument_of_transform(node);
   });
   return found;
 }

@@ -125,6 +125,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     # A kernel that fails its check would be replaced in silence, and MLX's ops tested instead.
     os.environ["MLX_NORMS_SELF_CHECK"] = "0"
+    # MLX's own products, of which some projections are, are of TF32 on CUDA unless told.
+    os.environ["MLX_ENABLE_TF32"] = "0"
     check_environment()
     started = time.perf_counter()
     found = checks()

@@ -8,6 +8,7 @@ the same steps in each, and none can go on when one has failed.
 import mlx.core as mx
 import numpy as np
 
+import ring
 import sharded_cases
 import training_cases
 
@@ -28,6 +29,7 @@ class Member:
 
 
 if __name__ == "__main__":
+    ring.meet()
     member = Member(mx.distributed.init(strict=True, backend="ring"))
     for case in (*sharded_cases.CASES, *training_cases.CASES):
         print(case.__name__)  # what a member that never ends is at

@@ -7,10 +7,16 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+import hangs
 
 
-def run(script, size, folder, timeout):
-    """Raises, with all that the ``size`` members print, if one fails or does not end."""
+def run(script, size, folder):
+    """Raises, with all that the ``size`` members print, if one fails or does not end.
+
+    A member calls :func:`meet` before it joins the group.
+    """
     hosts = folder / "hosts.json"
     hosts.write_text(json.dumps([[f"127.0.0.1:{port}"] for port in free_ports(size)]))
     logs = [folder / f"{rank}.log" for rank in range(size)]
@@ -26,15 +32,23 @@ def run(script, size, folder, timeout):
             members.append(process)
             stack.callback(process.wait)
             stack.callback(process.kill)  # which comes first
-        failure = wait(members, timeout)
+        failure = wait(members)
     if failure:
         printed = (f"-- member {rank}:\n{log.read_text()}" for rank, log in enumerate(logs))
         raise RuntimeError("\n".join((failure, *printed)))
 
 
-def wait(members, timeout):
+def meet():
+    """Waits until all members have started: MLX's own patience with them is a few seconds."""
+    hosts = Path(os.environ["MLX_HOSTFILE"])
+    (hosts.parent / f"{os.environ['MLX_RANK']}.started").touch()
+    while len(list(hosts.parent.glob("*.started"))) < len(json.loads(hosts.read_text())):
+        time.sleep(0.05)
+
+
+def wait(members):
     """Waits until all have ended. Stops at one that fails: the others would wait for it."""
-    end = time.monotonic() + timeout
+    end = time.monotonic() + hangs.SECONDS
     while time.monotonic() < end:
         statuses = [process.poll() for process in members]
         if any(statuses):
@@ -42,7 +56,7 @@ def wait(members, timeout):
         if None not in statuses:
             return None
         time.sleep(0.05)
-    return f"not done after {timeout} s"
+    return f"not done after {hangs.SECONDS} s"
 
 
 def free_ports(n):

@@ -13,14 +13,12 @@ from bits import assert_same_bits
 from inputs import normal
 
 MEMBER = Path(__file__).parent / "member.py"
-# They take a few seconds, several times that where the cores are busy.
-TIMEOUT = 120
 
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_members(size, tmp_path):
     """Every case of member.py, in every member."""
-    ring.run(MEMBER, size, tmp_path, TIMEOUT)
+    ring.run(MEMBER, size, tmp_path)
 
 
 def test_group_of_one_is_no_group(backend):

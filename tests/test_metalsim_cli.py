@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hangs
 from metalsim.__main__ import main
 from metalsim.arguments import Argument, number
 
@@ -91,7 +92,7 @@ def test_as_a_command(path):
     command = [sys.executable, "-m", "metalsim", path, "reversed", "--grid", "64"]
     command += ["--group", "64", "-t", "0=256", "-a", "x=float32:64", "-a", "y=float32:64"]
     done = subprocess.run(
-        command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=120
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=hangs.SECONDS
     )
     assert done.returncode == 1 and "threadgroup race" in done.stdout
 

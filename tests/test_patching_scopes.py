@@ -12,6 +12,7 @@ import mlx.core as mx
 import mlx.nn
 import pytest
 
+import hangs
 import mlx_norms
 from inputs import normal
 from patched_runs import DIMS, EPS, ROWS, at_all_shapes, operations
@@ -297,7 +298,7 @@ class TestCompiled:
 class TestThreads:
     def test_others_are_as_they_were(self):
         """Both threads have the patched attribute; one is in the block."""
-        both = threading.Barrier(2, timeout=10)
+        both = threading.Barrier(2, timeout=hangs.SECONDS)
 
         def inside():
             with mlx_norms.patched():
@@ -474,11 +475,11 @@ def held():
     def hold():
         with mlx_norms.patched():
             inside.set()
-            done.wait(10)
+            done.wait(hangs.SECONDS)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    inside.wait(10)
+    assert inside.wait(hangs.SECONDS)
     try:
         yield
     finally:

@@ -214,8 +214,7 @@ def test_output():
         assert any(line.startswith(label) and len(line) > len(label) for line in lines), label
     assert sum(line.startswith("pass  ") for line in lines) == len(selftest.OPS) * 3
     assert "time of mx.fast over ours" in result.stdout
-    count, _, seconds = lines[-1].partition(" kernels failed, ")
-    assert count == "0" and float(seconds.removesuffix(" s")) < 60
+    assert re.fullmatch(r"0 kernels failed, [\d.]+ s", lines[-1])
 
 
 def test_output_with_a_bad_kernel():

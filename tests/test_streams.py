@@ -6,6 +6,7 @@ from threading import Barrier
 import mlx.core as mx
 import pytest
 
+import hangs
 import mlx_norms
 from bits import assert_same_bits
 from inputs import arguments, cotangents, normal
@@ -74,11 +75,11 @@ def test_threads():
         cases.append((norm, arrays, cots, [*expected[0], *expected[1]]))
     device = mx.default_device()
     n_threads = 4
-    start = Barrier(n_threads)
+    start = Barrier(n_threads, timeout=hangs.SECONDS)
 
     def work(first):
         stream = mx.new_stream(device)
-        start.wait(timeout=60)
+        start.wait()
         with mx.stream(stream):
             for i in range(20):
                 norm, arrays, cots, expected = cases[(first + i) % len(cases)]

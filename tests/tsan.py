@@ -12,6 +12,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import hangs
+
 ROOT = Path(__file__).parent.parent
 KERNELS = "csrc/cpu/norm_kernels.cpp"
 SOURCES = ("tests/tsan/norms_on_threads.cpp", "csrc/cpu/threads.cpp", "csrc/cpu/isa.cpp")
@@ -49,7 +51,11 @@ def build(directory: Path) -> Path:
 def run(program: Path, threads: str, *arguments: str) -> subprocess.CompletedProcess:
     environment = os.environ | {"MLX_NORMS_CPU_THREADS": threads}
     return subprocess.run(
-        [program, *arguments], env=environment, capture_output=True, text=True, timeout=300
+        [program, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=hangs.SECONDS,
     )
 
 

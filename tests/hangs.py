@@ -1,0 +1,5 @@
+"""How long is waited for what may hang: many times what it takes on a busy machine."""
+
+import os
+
+SECONDS = float(os.environ.get("MLX_NORMS_HANG_SECONDS", 1800))

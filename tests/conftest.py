@@ -5,7 +5,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import inputs
 from mlx_norms import _built, _ext
@@ -16,8 +16,12 @@ BACKENDS = {"cpu": mx.cpu, "cuda": mx.gpu, "metal": mx.gpu, "metal-sim": mx.cpu}
 
 LARGE_BYTES = 48 << 30
 
-settings.register_profile("ci", derandomize=True, max_examples=120, deadline=None, database=None)
-settings.register_profile("explore", max_examples=2000, deadline=None)
+# No wall clock decides a test.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "ci", settings.get_profile("untimed"), derandomize=True, max_examples=120, database=None
+)
+settings.register_profile("explore", settings.get_profile("untimed"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
@@ -31,10 +35,16 @@ def pytest_configure(config):
     if backend not in _built.BACKENDS:
         raise pytest.UsageError(f"{_ext.__file__} was not built for {backend}")
     inputs.SIMULATED = backend == "metal-sim"
-    config.addinivalue_line("markers", "instrument: needs a tool that pip cannot install")
-    config.addinivalue_line("markers", "large: needs tens of GB on a CUDA device")
-    config.addinivalue_line("markers", "cuda: is about the CUDA backend alone")
-    config.addinivalue_line("markers", "gpu: is about kernels that the CPU backend has not")
+    for marker in (
+        "instrument: needs a tool that pip cannot install",
+        "build: compiles for other machines, versions or devices; .ci/run runs it",
+        "large: needs tens of GB on a CUDA device",
+        "cuda: is about the CUDA backend alone",
+        "gpu: is about kernels that the CPU backend has not",
+        "backends(*names): is about these backends",
+        "applies(condition): is about machines of which this is true",
+    ):
+        config.addinivalue_line("markers", marker)
     # The suite is the check here; a kernel that fails must not be replaced by MLX's ops.
     os.environ["MLX_NORMS_SELF_CHECK"] = "0"
     # MLX's products are of TF32 on CUDA unless it is told so before the first.
@@ -46,20 +56,39 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """What does not take the backend is tested once, with the CPU; what is large, where it fits."""
+    """What is not about the backend or the machine is deselected; skips are for missing tools.
+
+    What does not take the backend is tested once, with the CPU; what is large, where it fits.
+    """
     backend = config.getoption("--backend")
     cuda = backend == "cuda"
     fits = cuda and mx.device_info(mx.gpu)["total_memory"] >= LARGE_BYTES
+    runs = {"large": fits, "cuda": cuda, "gpu": backend != "cpu"}
 
     def selected(item):
-        takes_backend = backend == "cpu" or "backend" in item.fixturenames
-        runs = {"large": fits, "cuda": cuda, "gpu": backend != "cpu"}
-        return takes_backend and all(
-            there or item.get_closest_marker(marker) is None for marker, there in runs.items()
+        if backend != "cpu" and "backend" not in item.fixturenames:
+            return False
+        if backend != "metal-sim" and "launches" in item.fixturenames:
+            return False
+        return all(
+            runs.get(mark.name, True)
+            and (mark.name != "backends" or backend in mark.args)
+            and (mark.name != "applies" or mark.args[0])
+            for mark in item.iter_markers()
         )
 
     config.hook.pytest_deselected(items=[item for item in items if not selected(item)])
     items[:] = filter(selected, items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Fails what is skipped for another reason than a missing instrument."""
+    report = yield
+    if report.skipped and "instrument missing" not in str(report.longrepr):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, but for no missing instrument: {report.longrepr}"
+    return report
 
 
 def pytest_generate_tests(metafunc):
@@ -81,9 +110,7 @@ def backend(request):
 
 @pytest.fixture
 def launches(request, backend):
-    """The launches that evaluating some arrays takes, on the simulated device."""
-    if backend != "metal-sim":
-        pytest.skip("only the simulated device counts")
+    """The launches that evaluating some arrays takes, which the simulated device alone counts."""
     simulator = request.getfixturevalue("simulator")
 
     def launches(*arrays):

@@ -164,7 +164,7 @@ class TestInfo:
         else:
             assert gpu == "none (MLX has no GPU here)"
 
-    @pytest.mark.skipif(sys.platform != "linux", reason="MLX's backends are wheels on Linux only")
+    @pytest.mark.applies(sys.platform == "linux")  # where MLX's backends are wheels
     def test_backend_wheel(self):
         name, version = facts(run("info").stdout)["backend wheel"].split()
         assert importlib.metadata.version(name) == version
@@ -229,7 +229,7 @@ class TestKernels:
         assert f"GPU kernels: {of}" in shown
         assert ("no GPU here to run them" in shown) == (not of_metal and not mx.cuda.is_available())
 
-    @pytest.mark.skipif(sys.platform == "darwin", reason="Metal keeps its pipelines itself")
+    @pytest.mark.applies(sys.platform != "darwin")  # where Metal keeps its pipelines itself
     def test_what_is_on_disk_is_counted(self, tmp_path):
         for i in range(2):
             (tmp_path / f"norm_4_1_{i:016x}").touch()

@@ -60,12 +60,10 @@ def test_twice_the_same(op):
 # mx.fast sums the squares of a row one after the other, so a float32 row of 65536 is 139 ulps from
 # ours, and from the truth. Bits are equal where that sum is exact in any order; in float32 only
 # for lengths that are a power of two, as mx.fast multiplies by the rounded 1 / length.
+# A GPU has kernels of its own for mx.fast, and ours take the root's reciprocal at once there.
+@pytest.mark.backends("cpu")
 @pytest.mark.parametrize("length", LENGTHS)
 def test_rms_norm_has_the_bits_of_mx_fast_where_the_sum_is_exact(backend, length):
-    if backend != "cpu":
-        pytest.skip(
-            "mx.fast has kernels of its own there, and ours take the root's reciprocal at once"
-        )
     integers = np.random.default_rng(length).integers(-8, 9, (31, length))
     for dtype, weighted in itertools.product(DTYPES, (False, True)):
         if dtype == mx.float32 and length & (length - 1):
@@ -76,11 +74,11 @@ def test_rms_norm_has_the_bits_of_mx_fast_where_the_sum_is_exact(backend, length
         assert_same_bits(mlx_norms.rms_norm(x, w, 1e-5), expected, f"{dtype}, weight {weighted}")
 
 
+# The CPU rounds the root and its reciprocal, a GPU as its function does.
+@pytest.mark.backends("metal-sim")
 @pytest.mark.parametrize("length", LENGTHS)
 def test_rms_norm_rounds_the_reciprocal_root_once(backend, length):
     """Where the sum is exact, all else is one rounding after the other."""
-    if backend != "metal-sim":
-        pytest.skip("the CPU rounds the root and its reciprocal, a GPU as its function does")
     x = np.random.default_rng(length).integers(-8, 9, (31, length)).astype(np.float32)
     mean = np.mean(np.float64(x * x), axis=1, keepdims=True).astype(np.float32)
     normalised = x * np.float32(1 / np.sqrt(np.float64(mean + np.float32(1e-5))))
@@ -92,10 +90,10 @@ def test_rms_norm_rounds_the_reciprocal_root_once(backend, length):
         assert_same_bits(got, expected, f"{dtype}, weight {weighted}")
 
 
+# On a GPU mx.fast has kernels of its own.
+@pytest.mark.backends("cpu", "metal-sim")
 @pytest.mark.parametrize("length", LENGTHS)
 def test_rms_norm_in_16_bits_is_within_an_ulp_of_mx_fast(backend, length):
-    if backend in ("cuda", "metal"):
-        pytest.skip("mx.fast has kernels of its own there")
     for dtype in DTYPES[1:]:
         x = normal((31, length), dtype, seed=1)
         got, expected = mlx_norms.rms_norm(x, None, 1e-5), mx.fast.rms_norm(x, None, 1e-5)

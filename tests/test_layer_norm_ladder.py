@@ -251,12 +251,7 @@ def test_another_kernel_or_eps_is_another_node():
         assert_same_bits(y, norm(arrays)[0])
 
 
-@pytest.fixture
-def counted(request, backend):
-    """The simulator, which counts what is launched."""
-    if backend != "metal-sim":
-        pytest.skip("counted by the simulator alone")
-    return request.getfixturevalue("simulator")
+on_simulator = pytest.mark.backends("metal-sim")
 
 
 # Bytes an element, of x and y and of parameters, of float32.
@@ -264,17 +259,17 @@ BYTES = {"naive": 24, "naive_32": 24, "shared": 24, "simd": 24, "vectorized": 24
 BYTES |= {"fused": 20, "robust": 20, "welford": 20, "regtiled": 16, "ours": 16}
 
 
-@pytest.mark.gpu
-def test_counts(counted):
+@on_simulator
+def test_counts(simulator):
     """What each rung asks of the memory."""
-    counts = {r.name: count_layer_norm(counted, r.name, mx.float32, 768) for r in LAYER_NORM}
+    counts = {r.name: count_layer_norm(simulator, r.name, mx.float32, 768) for r in LAYER_NORM}
     assert {n: c.of_rows + c.of_parameters for n, c in counts.items()} == BYTES
     assert all(c.of_parameters == 8 for c in counts.values())
-    half = count_layer_norm(counted, "welford", mx.float16, 768)
+    half = count_layer_norm(simulator, "welford", mx.float16, 768)
     assert half.of_rows + half.of_parameters == 10
     assert counts["shared"].barriers > counts["simd"].barriers > counts["fused"].barriers > 0
     assert counts["ours"].barriers == 0
-    long = [count_layer_norm(counted, "regtiled", mx.float32, n).of_rows for n in (16384, 16388)]
+    long = [count_layer_norm(simulator, "regtiled", mx.float32, n).of_rows for n in (16384, 16388)]
     assert long == [8, 16], "the longest row that registers hold, and one beyond"
 
 
@@ -283,14 +278,14 @@ THREADS = {"naive": (1024, 1024, 1024), "naive_32": (32, 32, 32), "shared": (4, 
 THREADS |= {"simd": (32, 768, 1024), "regtiled": (32, 192, 1024)}
 
 
-@pytest.mark.gpu
-def test_threads(counted):
+@on_simulator
+def test_threads(simulator):
     for r in RUNGS:
         for length, threads in zip((7, 768, 65536), THREADS.get(r.name, (32, 192, 1024))):
-            counted.clear()
+            simulator.clear()
             mx.eval(mlx_norms.layer_norm(mx.ones((3, length)), kernel=r.name))
-            counted.wait()
-            (launch,) = counted.launches
+            simulator.wait()
+            (launch,) = simulator.launches
             assert launch.group == (threads, 1, 1), r.name
             assert launch.grid == (1 if r.name.startswith("naive") else 3, 1, 1), r.name
 
@@ -316,9 +311,9 @@ def test_unknown_kernel():
             mlx_norms.layer_norm(mx.ones((2, 4)), kernel=wrong)
 
 
+@pytest.mark.backends("cpu", "cuda", "metal")
 def test_rungs_do_not_run_on_the_cpu(backend):
-    if backend == "metal-sim":
-        pytest.skip("its device is the CPU's")
+    """But on the simulated device, which is the CPU's."""
     for r in RUNGS:
         with refused(f'"{r.name}"', "GPU kernel", "CPU"):
             mlx_norms.layer_norm(mx.ones((2, 4)), kernel=r.name, stream=mx.cpu)

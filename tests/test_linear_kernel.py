@@ -23,18 +23,12 @@ def check(call, note=""):
 
 
 @pytest.fixture
-def launch(request, backend):
+def launch(launches):
     """What the simulated device counts of the one launch of a call."""
-    if backend != "metal-sim":
-        pytest.skip("only the simulated device counts")
-    simulator = request.getfixturevalue("simulator")
 
     def launch(call):
         mx.eval(call.flat())
-        simulator.clear()
-        mx.eval(call())
-        simulator.wait()
-        (launch,) = simulator.launches
+        (launch,) = launches(call())
         return launch
 
     return launch

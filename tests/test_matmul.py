@@ -32,35 +32,35 @@ MIXTURES = [
 UNIT = 2.0**-24
 
 
-def on_gpu(kernel, backend):
-    """A kernel's name, where it is one of ours."""
-    if backend == "cpu":
-        pytest.skip("these are GPU kernels")
-    if kernel == "auto" and backend == "cuda":
-        pytest.skip("auto is MLX's own")
-    return kernel
+on_metal = pytest.mark.backends("metal", "metal-sim")
+on_devices = pytest.mark.backends("cpu", "cuda", "metal")
 
 
-@pytest.fixture(params=[*RUNGS, "simdgroup_blocked", "auto"])
+def ours(*names):
+    """Kernels' names as parameters, each where it is ours: "auto" is MLX's own but on Metal."""
+    by_mlx = ("auto", "gemv by tiles")  # gemv on CUDA is by tiles anyway
+    return [
+        pytest.param(name, marks=on_metal if name in by_mlx else pytest.mark.gpu) for name in names
+    ]
+
+
+@pytest.fixture(params=ours(*RUNGS, "simdgroup_blocked", "auto"))
 def rung(request, backend):
     """Name of a kernel that takes any shape, of float32 at least."""
-    return on_gpu(request.param, backend)
+    return request.param
 
 
-@pytest.fixture(params=["simdgroup_blocked", "gemv", "gemv by tiles", "auto"])
+@pytest.fixture(params=ours("simdgroup_blocked", "gemv", "gemv by tiles", "auto"))
 def kernel(request, backend):
     """Name of a kernel that takes all dtypes and strides."""
     if request.param == "gemv by tiles":
         request.getfixturevalue("tiles")
-        if backend == "cuda":
-            pytest.skip("gemv is by tiles anyway")
-    return on_gpu(request.param.split()[0], backend)
+    return request.param.split()[0]
 
 
 @pytest.fixture
 def tiles(backend):
     """gemv multiplies tiles, matrix units or not."""
-    on_gpu("gemv", backend)
     _ext.set_tiles_anywhere(True)
     yield
     _ext.set_tiles_anywhere(False)
@@ -329,10 +329,12 @@ def test_streams(rung):
         assert_same_bits(got, expected, rung)
 
 
-def test_more_groups_than_65535(backend, rung):
-    """A CUDA grid has no more of them along its second and third dimension."""
-    if backend == "metal-sim":
-        pytest.skip("Metal has no such limit, and a simulator takes long")
+@on_devices
+def test_more_groups_than_65535(rung):
+    """A CUDA grid has no more of them along its second and third dimension.
+
+    Metal has no such limit, and a simulator takes long.
+    """
     for of_a, of_b in (
         ((65537, 2, 1), (1, 2)),
         ((65537 * 32, 1), (1, 1)),
@@ -464,9 +466,10 @@ def test_what_auto_chooses(backend, launches):
         assert launch.kernel == chosen
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("stored", ["plain", "transposed"])
 def test_a_row_has_the_same_bits_among_others(backend, stored):
-    kernel = on_gpu("gemv", backend)
+    kernel = "gemv"
     a, b = random((8, 1100)), random((1100, 37), 1)
     b = b if stored == "plain" else mx.contiguous(b.T).T
     eight = mlx_norms.matmul(a, b, kernel=kernel)
@@ -520,6 +523,7 @@ def products_of_tiles(stored, dtype):
             yield left, b
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("stored", ["lines", "columns"])
 def test_tiles(request, backend, tiles, stored, dtype):
@@ -537,6 +541,7 @@ def test_tiles(request, backend, tiles, stored, dtype):
     check("gemv", random((2, 3, 24), 0, dtype), random((2, 24, 40), 1, dtype), "batch")
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("stored", ["lines", "columns"])
 def test_a_row_of_tiles_has_the_same_bits_among_others(tiles, stored, dtype):
@@ -547,6 +552,7 @@ def test_a_row_of_tiles_has_the_same_bits_among_others(tiles, stored, dtype):
         assert_same_bits(mlx_norms.matmul(a[-rows:], b, kernel="gemv"), eight[-rows:])
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [mx.float16, mx.float32])
 @pytest.mark.parametrize("stored", ["lines", "columns"])
 def test_nan_and_inf_stay_in_their_tile_row_and_column(tiles, stored, dtype):
@@ -564,6 +570,7 @@ def test_nan_and_inf_stay_in_their_tile_row_and_column(tiles, stored, dtype):
     assert (got[others] == clean[others]).all()
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("stored", ["lines", "columns"])
 def test_tiles_of_the_largest_and_smallest_floats(tiles, stored):
     """Sums up to infinity and back; factors whose first bits alone have no room for another."""
@@ -584,16 +591,16 @@ def test_tiles_of_the_largest_and_smallest_floats(tiles, stored):
     check_close(got[finite], (a @ b)[finite], (np.abs(a) @ np.abs(b))[finite], 72, stored)
 
 
+@pytest.mark.gpu
+@on_devices
 def test_many_groups_of_gemv(backend):
-    if on_gpu("gemv", backend) and backend == "metal-sim":
-        pytest.skip("Metal has no such limit, and a simulator takes long")
+    """Metal has no such limit, and a simulator takes long."""
     check("gemv", random((1, 1)), random((1, 65537 * 32)))
     check("gemv", random((65537 * 32, 1)), random((1, 1)))
 
 
+@pytest.mark.backends("cpu", "cuda")
 def test_auto_is_that_of_mlx(backend):
-    if backend.startswith("metal"):
-        pytest.skip("auto is ours")
     shapes = [((9, 17), (17, 5)), ((3, 5, 7), (7, 4)), ((7,), (7,)), ((3, 0), (0, 4))]
     for (of_a, of_b), dtype in itertools.product(shapes, (mx.float32, mx.float16)):
         a, b = random(of_a).astype(dtype), random(of_b, 1).astype(dtype)
@@ -622,10 +629,10 @@ def refused(*words):
     return pytest.raises(ValueError, match=r"^\[matmul\] " + ".*".join(["", *words]))
 
 
+@on_devices
 @pytest.mark.parametrize("kernel", NAMED)
 def test_named_kernels_are_a_gpus(backend, kernel):
-    if backend == "metal-sim":
-        pytest.skip("the simulated device runs on CPU streams")
+    """But for the simulated device, which runs on CPU streams."""
     with refused(f'"{kernel}"', "GPU"):
         mlx_norms.matmul(A, B, kernel=kernel, stream=mx.cpu)
 
@@ -663,12 +670,11 @@ def test_dtypes(kernel):
         mlx_norms.matmul(A, B.astype(mx.float16, stream=mx.cpu), kernel=kernel)
 
 
+@pytest.mark.gpu
 def test_gemv_takes_few_rows(backend):
     with refused('"gemv"', "8 rows of a", r"\(9,3\)", r"\(3,9\)"):
         mlx_norms.matmul(mx.ones((9, 3)), mx.ones((3, 9)), kernel="gemv")
-    compiled = mx.compile(
-        lambda a, b: mlx_norms.matmul(a, b, kernel=on_gpu("gemv", backend)), shapeless=True
-    )
+    compiled = mx.compile(lambda a, b: mlx_norms.matmul(a, b, kernel="gemv"), shapeless=True)
     mx.eval(compiled(mx.ones((8, 3)), mx.ones((3, 9))))
     with refused('"gemv"', "8 rows of a"):
         compiled(mx.ones((9, 3)), mx.ones((3, 9)))

@@ -24,7 +24,7 @@ def flags_of_pages_at(address):
     raise AssertionError(f"no mapping at {address:#x}")
 
 
-@pytest.mark.skipif(not HUGE_PAGES.exists(), reason="no huge pages here")
+@pytest.mark.applies(HUGE_PAGES.exists())
 @pytest.mark.parametrize("op", ["rms_norm", "add_rms_norm"])
 def test_large_outputs_ask_for_huge_pages(op):
     """So large that malloc maps them anew, whatever it did before."""

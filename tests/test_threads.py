@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import hangs
 from mlx_norms import _ext
 
 # Of rows that several threads share, which of gradients' sums takes more than 64 of a weight's.
@@ -49,7 +50,7 @@ def run(script, **environment):
         env=env | environment | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=hangs.SECONDS,
     )
 
 
@@ -92,7 +93,7 @@ print(*sorted(set(got)), len(got))
     assert printed(script, MLX_NORMS_CPU_THREADS="3") == [*one_thread, "3"]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.applies(hasattr(os, "fork"))
 def test_child_of_fork_has_threads_of_its_own(one_thread):
     """MLX's streams do not outlive a fork, so the child makes one."""
     script = """
@@ -110,7 +111,7 @@ sys.exit(os.waitpid(child, 0)[1])
     assert int(threads) >= 4  # its own, that of its stream, and two that help
 
 
-@pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="ASan takes all addresses for itself")
+@pytest.mark.applies("ASAN_OPTIONS" not in os.environ)  # which takes all addresses for itself
 def test_threads_that_cannot_be_had(one_thread):
     """There is no room for their stacks."""
     script = """

@@ -17,12 +17,9 @@ OTHERS = (
     "import_guard",
     "cpu_levels",
     "metalsim_*",
-    "hostmetal*",
-    "self_check",
     "guide",
     "kernels",
     "known_objects",
-    "macos_link",
     "cuda_*",
 )
 

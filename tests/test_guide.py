@@ -62,6 +62,7 @@ def copy_checkout(root):
             shutil.copy2(ROOT / name, root)
 
 
+@pytest.mark.build
 @pytest.mark.instrument
 def test_on_metal(tmp_path):
     for_tests("_ext")
@@ -110,6 +111,7 @@ def dump(copy):
     copy.replace(kernel, "  float v[N];\n", f"{dumped}\n{printed}\n  float v[N];\n")
 
 
+@pytest.mark.build
 @pytest.mark.instrument
 def test_on_the_cpu_and_for_cuda(tmp_path):
     copy = Copy(tmp_path)
@@ -117,7 +119,7 @@ def test_on_the_cpu_and_for_cuda(tmp_path):
     pytest = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
     copy.python(*pytest, "test_scale.py", site=site)
     copy.python(*pytest, "test_kernels.py", "-k", "not package", site=site)
-    copy.python(*pytest, "test_cuda_translation.py", "-k", "scale", site=site)
+    copy.python(*pytest, "-m", "", "test_cuda_translation.py", "-k", "scale", site=site)
     listed = copy.python("-m", "mlx_norms", "info", "--kernels", site=site)
     assert re.search(
         r"^scale_4\nscale_8\n.*scale_access\(90\), scale_by_array\(91\)$", listed, re.M

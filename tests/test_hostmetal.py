@@ -12,7 +12,7 @@ import pytest
 import hostmetal
 from hostmetal.build import for_tests
 
-pytestmark = pytest.mark.instrument
+pytestmark = [pytest.mark.instrument, pytest.mark.build]
 
 TEXT = """
 #include <metal_stdlib>

@@ -7,7 +7,7 @@ import pytest
 from hostmetal.build import for_tests
 from mlx_norms.__main__ import main
 
-pytestmark = pytest.mark.instrument
+pytestmark = [pytest.mark.instrument, pytest.mark.build]
 
 
 def run(capsys, *arguments):

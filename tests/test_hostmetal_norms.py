@@ -10,7 +10,7 @@ import pytest
 import hostmetal
 from hostmetal.build import ROOT, for_tests
 
-pytestmark = pytest.mark.instrument
+pytestmark = [pytest.mark.instrument, pytest.mark.build]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from hostmetal.build import for_tests
 
-pytestmark = pytest.mark.instrument
+pytestmark = [pytest.mark.instrument, pytest.mark.build]
 
 TEST = """
 import hostmetal

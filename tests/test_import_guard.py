@@ -1,8 +1,7 @@
 """What cannot work is refused at import, in one sentence that says what to type.
 
 Each case is made for real: virtual environments with another MLX or with none of its backends, and
-an extension built with another nanobind. That takes packages from an index and a compiler, one
-to two minutes in all.
+an extension built with another nanobind. That takes packages from an index and a compiler.
 """
 
 import shutil
@@ -75,10 +74,9 @@ def test_without_extension(tmp_path):
     assert "pip install '.[cpu]'" in error
 
 
+@pytest.mark.applies(sys.platform == "linux")  # where MLX's library is a package of its own
 def test_without_libmlx(tmp_path):
     """Then with it: the sentence names what mends it."""
-    if sys.platform != "linux":
-        pytest.skip("MLX's library is in a package of its own on Linux only")
     env = Environment(tmp_path / "venv", f"mlx=={_built.MLX_VERSION}")
     message = env.import_error()
     assert is_one_sentence(message)
@@ -108,6 +106,7 @@ def test_with_another_backend_version(tmp_path):
     assert f"mlx-cpu {OTHER_MLX} is installed" in message
 
 
+@pytest.mark.build
 def test_with_another_nanobind(tmp_path):
     env = Environment(
         tmp_path / "venv",

@@ -6,6 +6,8 @@ import pytest
 
 from macos_link import MacBuild
 
+pytestmark = pytest.mark.build
+
 
 @pytest.fixture(scope="module")
 def build():

@@ -5,9 +5,10 @@ import textwrap
 
 import pytest
 
+import hangs
 from hostmetal.build import for_tests
 
-pytestmark = pytest.mark.instrument
+pytestmark = [pytest.mark.instrument, pytest.mark.build]
 
 # What each process begins with: the software device, and a way to plant a defect in the kernels.
 PRELUDE = """
@@ -59,7 +60,7 @@ def run():
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=hangs.SECONDS,
         )
         assert done.returncode == 0, done.stdout
 

@@ -89,7 +89,6 @@ class MacBuild:
                     # What is asked is whether it links, which takes no optimiser. Zig sanitizes
                     # where there is none.
                     "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -g0 -DNDEBUG -fno-sanitize=undefined",
-                    "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON",
                 ]
                 _run(command)
 

@@ -26,6 +26,7 @@ NORMS = ("rms", "layer", "add_rms", "add_layer")
 DTYPES = ("float32", "float16", "bfloat16")
 PROJECTED = ((1, 4096, 4096, 0), (4, 4096, 4096, 0), (1, 4096, 14336, 4), (8, 1024, 4096, 8))
 SAMPLE_SECONDS = 0.02
+SAMPLE_BYTES = 4 << 30  # of outputs that are alive together
 SLOWER = 0.98
 
 
@@ -51,6 +52,7 @@ def cells(device: str) -> list[list]:
 def worker(device: str) -> None:
     """Measures what the lines of the standard input ask for: a cell, then empty lines."""
     import mlx.core as mx
+    from mlx.utils import tree_flatten
 
     import mlx_norms
 
@@ -80,6 +82,10 @@ def worker(device: str) -> None:
         mx.eval(cotangents)
         return lambda: mx.vjp(f, arrays, cotangents)[1]
 
+    def calls_in_memory(call):
+        outputs = [a for _, a in tree_flatten(call())]
+        return min(4096, max(1, SAMPLE_BYTES // sum(a.nbytes for a in outputs)))
+
     def seconds(call, count):
         started = time.perf_counter()
         mx.eval([call() for _ in range(count)])
@@ -91,8 +97,9 @@ def worker(device: str) -> None:
         if line.strip():
             call, count = call_of(*json.loads(line)), 1
             seconds(call, 1)
-            while (took := seconds(call, count)) < SAMPLE_SECONDS and count < 4096:
-                count = min(4096, max(2 * count, round(count * SAMPLE_SECONDS / max(took, 1e-6))))
+            most = calls_in_memory(call)
+            while (took := seconds(call, count)) < SAMPLE_SECONDS and count < most:
+                count = min(most, max(2 * count, round(count * SAMPLE_SECONDS / max(took, 1e-6))))
             print(count, flush=True)
         else:
             print(seconds(call, count) / count, flush=True)

@@ -130,9 +130,9 @@ Arrays Norm::vjp(
     spec.bias = wanted(at.bias);
 
     const auto& s = spec_.residual ? outputs[out + 1] : primals[at.x];
-    if (cotangents.size() > 1 && is_made_of_zeros(cotangents[out])) {
-      // Of what is not finite a zero cotangent would make NaN, where the norm
-      // had taken no part if it were a node of its own.
+    if (is_made_of_zeros(cotangents[out])) {
+      // Of what is not finite a zero would make NaN, where a norm that is no
+      // output of another's node takes no part.
       auto ds =
           spec_.residual ? cotangents[out + 1] : mx::zeros_like(s, stream());
       if (spec_.clamp && s.dtype() == mx::float16) {

@@ -97,15 +97,13 @@ struct RowSums {
   float mean_wgn;
 };
 
-// The sums over the row of d, d * d and wg * d, where d = x - mean -
-// correction.
+// The sums over the row of d, d * d and wg * d, where d = x - mean.
 template <int N, int V>
 inline float4 weighted_deviation_sums(
     thread const Operands<N, V>& operands,
     thread Team& team,
     int length,
-    float mean,
-    float correction) {
+    float mean) {
   float4 sums = float4(0.0f);
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
@@ -117,7 +115,7 @@ inline float4 weighted_deviation_sums(
         operands.weighted_cotangent(k, i, length, wg);
       }
       for (int j = 0; j < N; ++j) {
-        float d = x[j] - mean - correction;
+        float d = x[j] - mean;
         d = in_row(i + j, 1, length) ? d : 0.0f;
         sums.x += d;
         sums.y = fma(d, d, sums.y);
@@ -208,17 +206,17 @@ inline RowSums row_sums(
   float wgd = means.w - mean * means.z; // d = x - mean - correction
   if (is_lost(variance, mean * mean)) {
     float4 of_d =
-        weighted_deviation_sums<N, V>(operands, team, length, mean, 0.0f) *
-        scale;
+        weighted_deviation_sums<N, V>(operands, team, length, mean) * scale;
     correction = of_d.x;
     variance = of_d.y - correction * correction;
     wgd = of_d.z - correction * means.z;
     if (is_lost(variance, correction * correction)) {
-      of_d = weighted_deviation_sums<N, V>(
-                 operands, team, length, mean, correction) *
-          scale;
-      variance = finite_or_nan(of_d.y);
-      wgd = of_d.z;
+      mean += correction;
+      of_d =
+          weighted_deviation_sums<N, V>(operands, team, length, mean) * scale;
+      correction = of_d.x;
+      variance = finite_or_nan(of_d.y - correction * correction);
+      wgd = of_d.z - correction * means.z;
     }
   }
   Statistics stats{mean, correction, precise::rsqrt(variance + eps)};

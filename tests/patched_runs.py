@@ -99,7 +99,8 @@ def composed_layer_norm(x, weight, bias, eps, *, stream=None):
         y = centred * mx.rsqrt(mx.square(centred).mean(axis=-1, keepdims=True) + eps)
         y = y.astype(dtype)
         y = y if weight is None else y * weight
-        return y if bias is None else y + bias
+        y = y if bias is None else y + bias
+        return y.astype(dtype)  # which a bias alone does not widen
 
 
 @contextlib.contextmanager

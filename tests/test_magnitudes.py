@@ -54,6 +54,16 @@ def test_magnitudes(op, dtype):
 
 
 @pytest.mark.parametrize("op", LAYER)
+def test_constant_rows_of_any_magnitude(op):
+    """Whatever is left of the mean's rounding stands out where eps is small beside it."""
+    norm = Norm(op, eps=1e-12)
+    for length in LENGTHS:
+        values = [sign * 1.1 * 10.0**e for e in range(-3, 19, 3) for sign in (1, -1)]
+        s = np.repeat(np.array(values)[:, None], length, axis=1)
+        check_with_gradients(norm, arrays_of(norm, s, mx.float32))
+
+
+@pytest.mark.parametrize("op", LAYER)
 def test_squares_of_deviations_near_the_largest_float(op):
     """Of many rows, whose sums of squares fit where those about another shift would not."""
     norm = Norm(op)

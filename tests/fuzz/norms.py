@@ -97,6 +97,7 @@ def composed(layer_norm):
         s = s - s.mean(-1, keepdims=True)
         y = (s * mx.rsqrt((s * s).mean(-1, keepdims=True) + eps)).astype(dtype)
         y = y if weight is None else y * weight
-        return y if bias is None else y + bias
+        y = y if bias is None else y + bias
+        return y.astype(dtype)  # which a bias alone does not widen
 
     return composed_layer_norm

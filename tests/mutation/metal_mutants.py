@@ -233,6 +233,13 @@ METAL_MUTANTS = [
         "test_probes.py::test_large_mean_and_small_variance",
     ),
     Mutant(
+        "the mean of nearly constant rows kept",
+        STATISTICS,
+        "      mean += correction;\n",
+        "",
+        "test_magnitudes.py::test_constant_rows_of_any_magnitude",
+    ),
+    Mutant(
         "no third pass",
         STATISTICS,
         "    if (is_lost(variance, correction * correction)) {",
@@ -371,8 +378,8 @@ METAL_MUTANTS = [
     Mutant(
         "weighted cotangents' sum with d not corrected",
         VJP,
-        "wgd = of_d.z - correction * means.z;",
-        "wgd = of_d.z;",
+        "    variance = of_d.y - correction * correction;\n    wgd = of_d.z - correction * means.z;",
+        "    variance = of_d.y - correction * correction;\n    wgd = of_d.z;",
         "test_probes.py::test_large_mean_and_small_variance",
     ),
     Mutant(
@@ -402,6 +409,13 @@ METAL_MUTANTS = [
         "  if (is_lost(variance, mean * mean)) {",
         "  if (false) {",
         "test_probes.py::test_large_mean_and_small_variance",
+    ),
+    Mutant(
+        "the mean of nearly constant rows kept in the gradient",
+        VJP,
+        "      mean += correction;\n",
+        "",
+        "test_magnitudes.py::test_constant_rows_of_any_magnitude",
     ),
     Mutant(
         "no third pass in the gradient",

@@ -54,6 +54,34 @@ PATCHING_MUTANTS = [
     ),
     # --- What stands in the way
     Mutant(
+        "parameters of inner transforms taken",
+        PATCHED,
+        "return takes_argument_unknown_to(a, x);",
+        "return false;",
+        "test_fusion_transforms.py::TestParametersOfATransformInsideThatOfTheSum",
+    ),
+    Mutant(
+        "arguments that have lost their flag not seen",
+        PENDING,
+        "node.is_tracer() || is_argument_of_transform(node)",
+        "node.is_tracer()",
+        "test_fusion_transforms.py::test_argument_that_an_inner_gradient_has_reached",
+    ),
+    Mutant(
+        "weights looked into where nothing is fused",
+        PATCHED,
+        "fusion == Fusion::Never ? std::nullopt : as_shifted(*weight)",
+        "as_shifted(*weight)",
+        "test_patching_threads.py",
+    ),
+    Mutant(
+        "zero cotangents of outputs that are not used taken",
+        "csrc/norm.cpp",
+        "if (is_made_of_zeros(cotangents[out])) {",
+        "if (false) {",
+        "test_unused_outputs.py",
+    ),
+    Mutant(
         "other streams not seen",
         FUSION,
         "sum.primitive().stream() != stream",

@@ -2,21 +2,25 @@
 
     python bench/builds.py OLD NEW [--device cpu|gpu]
 
-OLD and NEW are folders that hold an installed ``mlx_norms`` each (pip install --target). A process
-has each build, and they take turns at samples of calls that are evaluated together. The ratio is
-old over new, round by round: below 0.98 in the median, the new build is slower, and the exit
-status is 1.
+OLD and NEW are folders that hold an installed ``mlx_norms`` each (pip install --target). Each build
+has a process, and they take turns at samples of calls that are evaluated together. There are
+several pairs of processes, since where memory lies is one process's luck. The ratio is old over
+new, round by round: below 0.98 in the median, the new build is slower, and the exit status is 1.
+On a GPU the time is that in which kernels run, by CUPTI, which needs torch.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
+
+import kernel_times
 
 SHAPES = {
     "cpu": ((1, 4096), (64, 127), (512, 4096), (8192, 768), (2, 100003)),
@@ -92,17 +96,31 @@ def worker(device: str) -> None:
         mx.synchronize()
         return time.perf_counter() - started
 
-    call, count = None, 1
-    for line in sys.stdin:
-        if line.strip():
-            call, count = call_of(*json.loads(line)), 1
-            seconds(call, 1)
-            most = calls_in_memory(call)
-            while (took := seconds(call, count)) < SAMPLE_SECONDS and count < most:
-                count = min(most, max(2 * count, round(count * SAMPLE_SECONDS / max(took, 1e-6))))
-            print(count, flush=True)
-        else:
-            print(seconds(call, count) / count, flush=True)
+    trace = kernel_times.Trace() if device == "gpu" else None
+    call, count, name, counts = None, 1, "", {}
+    with trace or contextlib.nullcontext():
+        for line in sys.stdin:
+            if line.startswith("["):
+                cell, count = json.loads(line)
+                call = call_of(*cell)
+                seconds(call, 1)
+                most = calls_in_memory(call)
+                if not count:
+                    count, took = 1, 0.0
+                    while (took := seconds(call, count)) < SAMPLE_SECONDS and count < most:
+                        wanted = round(count * SAMPLE_SECONDS / max(took, 1e-6))
+                        count = min(most, max(2 * count, wanted))
+                seconds(call, count)
+                print(count, flush=True)
+            elif name := line.strip():
+                counts[name] = count
+                with trace.range(name) if trace else contextlib.nullcontext():
+                    took = seconds(call, count)
+                print(took / count, flush=True)
+            else:
+                break
+    activity = trace.activity if trace else {}
+    print(json.dumps({name: of.seconds / counts[name] for name, of in activity.items()}))
 
 
 class Build:
@@ -116,10 +134,35 @@ class Build:
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def ask(self, line: str = "") -> float:
+    def ask(self, line: str) -> float:
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
         return float(self._process.stdout.readline())
+
+    def end(self) -> dict[str, float]:
+        """The seconds of each sample's kernels, by its name; none on the CPU."""
+        return json.loads(self._process.communicate("\n")[0])
+
+
+def samples(found: list[list], args: argparse.Namespace) -> list[list[tuple[float, float]]]:
+    """Seconds of old and new in each round, for each cell, by processes of their own."""
+    builds = [Build(args.old, args.device), Build(args.new, args.device)]
+    taken = {}  # by build, cell and round
+    for i, cell in enumerate(found):
+        count = 0  # of the first build, and then as many of the other
+        for build in builds:
+            count = round(build.ask(json.dumps([cell, count])))
+        for turn in range(args.rounds):
+            for build in builds if turn % 2 == 0 else builds[::-1]:
+                taken[build, i, turn] = build.ask(f"{i}/{turn}")
+    for build in builds:
+        for name, seconds in build.end().items():
+            i, turn = map(int, name.split("/"))
+            taken[build, i, turn] = seconds
+    return [
+        [tuple(taken[build, i, turn] for build in builds) for turn in range(args.rounds)]
+        for i in range(len(found))
+    ]
 
 
 def main() -> int:
@@ -129,35 +172,28 @@ def main() -> int:
     parser.add_argument("old", nargs="?", metavar="OLD")
     parser.add_argument("new", nargs="?", metavar="NEW")
     parser.add_argument("--device", choices=SHAPES, default="cpu")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--only", metavar="OP", help="cells of ops whose name has this")
+    parser.add_argument("--starts", type=int, default=5, help="pairs of processes")
+    parser.add_argument("--rounds", type=int, default=7, help="samples of each build a start")
+    parser.add_argument("--only", metavar="TEXT", help="cells that have this")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
         worker(args.device)
         return 0
-    builds = [Build(args.old, args.device), Build(args.new, args.device)]
+    found = [c for c in cells(args.device) if (args.only or "") in " ".join(map(str, c))]
+    ratios, times = [[] for _ in found], [[] for _ in found]
+    for _ in range(args.starts):
+        for i, taken in enumerate(samples(found, args)):
+            ratios[i] += [old / new for old, new in taken]
+            times[i] += [new for _, new in taken]
     slower = 0
-    found = [cell for cell in cells(args.device) if (args.only or "") in cell[0]]
-    for cell in found:
-        for build in builds:
-            build.ask(json.dumps(cell))
-        ratios, times = [], []
-        for i in range(args.rounds):
-            taken = {}
-            for build in builds if i % 2 == 0 else builds[::-1]:
-                taken[build] = build.ask()
-            old, new = (taken[build] for build in builds)
-            ratios.append(old / new)
-            times.append(new)
-        lower, median, upper = statistics.quantiles(ratios, n=4, method="inclusive")
-        name, backward, dtype, *shape = cell
+    for i, (name, backward, dtype, *shape) in enumerate(found):
+        lower, median, upper = statistics.quantiles(ratios[i], n=4, method="inclusive")
         slower += median < SLOWER
         print(
             f"{name}{' backward' * backward} {dtype} {'x'.join(map(str, shape))}: "
-            f"{statistics.median(times) * 1e6:.2f} us, old over new {median:.3f} "
-            f"({lower:.3f} to {upper:.3f}){'  SLOWER' if median < SLOWER else ''}",
-            flush=True,
+            f"{statistics.median(times[i]) * 1e6:.2f} us, old over new {median:.3f} "
+            f"({lower:.3f} to {upper:.3f}){'  SLOWER' if median < SLOWER else ''}"
         )
     print(f"{slower} of {len(found)} cells are slower by more than 2 per cent")
     return 1 if slower else 0

@@ -10,8 +10,14 @@ from .norm_check import LARGEST, Rows, check_rows, failure
 
 
 def check(case, backend):
-    """Sentences about what is wrong."""
-    got = case()
+    """Sentences about what is wrong; None where MLX cannot compute the products."""
+    try:
+        got = case()
+        mx.eval(got)
+    except RuntimeError:
+        if products_raise(case):
+            return None
+        raise
     norm, arrays = case.norm, case.norm_arrays
     x = arrays["x"]
     zero = mx.zeros(x.shape, norm.out_dtype(arrays))
@@ -27,6 +33,14 @@ def check(case, backend):
     for truth, a in zip(expected[projected:], got[projected:], strict=True):
         failures += failure(truth, a)
     return failures + backend.faults()
+
+
+def products_raise(case):
+    try:
+        mx.eval(case.two_steps())
+    except RuntimeError:
+        return True
+    return False
 
 
 def one_launch(case, backend):

@@ -34,7 +34,10 @@ def test_nothing_fails(kind, backend):
     assert sorted(result.seed for result in results) == list(range(cases))
     failing = [result for result in results if result.failures]
     assert not failing, "\n".join(map(str, failing))
-    assert sum(result.void for result in results) <= cases // 20
+    # On CUDA MLX compiles some of its quantized products at first use, by headers that not every
+    # installation has.
+    most = cases // (8 if backend == "cuda" else 20)
+    assert sum(result.void for result in results) <= most
 
 
 @pytest.fixture

@@ -130,9 +130,9 @@ Arrays Norm::vjp(
     spec.bias = wanted(at.bias);
 
     const auto& s = spec_.residual ? outputs[out + 1] : primals[at.x];
-    if (is_made_of_zeros(cotangents[out])) {
-      // Of what is not finite a zero would make NaN, where a norm that is no
-      // output of another's node takes no part.
+    if (outputs.size() > 1 && is_made_of_zeros(cotangents[out])) {
+      // Of what is not finite a zero would make NaN, where a norm that is a
+      // node of its own takes no part.
       auto ds =
           spec_.residual ? cotangents[out + 1] : mx::zeros_like(s, stream());
       if (spec_.clamp && s.dtype() == mx::float16) {
@@ -140,9 +140,9 @@ Arrays Norm::vjp(
       }
       give(at.x, ds);
       give(at.residual, ds);
-      for (auto i : {at.weight, at.bias}) {
-        if (i >= 0 && wanted(i)) {
-          give(i, mx::zeros_like(primals[i], stream()));
+      for (auto parameter : {at.weight, at.bias}) {
+        if (wanted(parameter)) {
+          give(parameter, mx::zeros_like(primals[parameter], stream()));
         }
       }
       continue;

@@ -149,9 +149,9 @@ inline float normalised_sum(
   return team.reduce(sum);
 }
 
-// Of sums over wg * d that may be beyond float32 where those of wg * n are not.
+// The sum over wg * n is taken anew where that over wg * d is beyond float32.
 template <int N, int V>
-inline RowSums with_means(
+inline RowSums finish_row_sums(
     Statistics stats,
     float mean_wg,
     float mean_wgd,
@@ -159,7 +159,7 @@ inline RowSums with_means(
     thread Team& team,
     int length) {
   float mean_wgn = mean_wgd * stats.rstd;
-  if (want_input && !is_finite(mean_wgn)) { // in all threads or none
+  if (centre && want_input && !is_finite(mean_wgn)) { // in all threads or none
     mean_wgn =
         normalised_sum<N, V>(operands, team, length, stats) / float(length);
   }
@@ -197,7 +197,7 @@ inline RowSums row_sums(
   if (!centre) {
     float2 means = team.reduce(float2(sums.y, sums.w)) * scale;
     Statistics stats{0.0f, 0.0f, precise::rsqrt(means.x + eps)};
-    return with_means<N, V>(stats, 0.0f, means.y, operands, team, length);
+    return finish_row_sums<N, V>(stats, 0.0f, means.y, operands, team, length);
   }
   float4 means = team.reduce(sums) * scale;
   float mean = means.x;
@@ -220,7 +220,7 @@ inline RowSums row_sums(
     }
   }
   Statistics stats{mean, correction, precise::rsqrt(variance + eps)};
-  return with_means<N, V>(stats, means.z, wgd, operands, team, length);
+  return finish_row_sums<N, V>(stats, means.z, wgd, operands, team, length);
 }
 
 template <int N, int V>

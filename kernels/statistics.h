@@ -89,7 +89,8 @@ inline Statistics statistics(
     correction = of_d.x;
     variance = of_d.y - correction * correction;
     if (is_lost(variance, correction * correction)) {
-      // The values are within ulps of the mean, which can be rounded right.
+      // The values are within ulps of the mean, which can be rounded right now,
+      // or their squares are beyond float32.
       mean += correction;
       of_d =
           deviation_sums<N, V>(row, team, length, mean, held) / float(length);

@@ -1,5 +1,6 @@
 """``python -m mlx_norms selftest``, whose output a stranger is to paste into a report."""
 
+import functools
 import io
 import os
 import re
@@ -228,3 +229,16 @@ def test_output_with_a_bad_kernel():
     assert "      rows of 33: output 0 is off by" in result.stdout
     assert "pass  layer_norm, float32" in result.stdout
     assert "\n9 kernels failed" in result.stdout
+
+
+class Dies:
+    def __call__(self):
+        os._exit(3)
+
+
+def test_process_that_dies():
+    """Its check fails, and no other."""
+    good = functools.partial(selftest.check, selftest.OPS[0], "float32", 33)
+    assert not any(list(selftest._by_processes([good, good], 2)))
+    first, died, last = selftest._by_processes([good, Dies(), good], 2)
+    assert first == last == [] and died

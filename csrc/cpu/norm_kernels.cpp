@@ -301,7 +301,7 @@ inline Statistics<kCentre> row_statistics(
     variance -= square;
     if (variance * 8 < square || !is_finite(variance)) {
       // The element was far from the others: the difference is mostly rounding,
-      // or the squares are past float32. The mean is neither.
+      // or the squares are past float32. The mean holds.
       s.mean += s.correction;
       row.pad(s.mean); // no deviation past the row's end
       auto sums = first_sums<true>(row, s.mean);

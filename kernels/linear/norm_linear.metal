@@ -242,9 +242,7 @@ template <int N, int P, int ROWS, int R, int V>
   float levels = float(1 << linear_bits);
   float dots[(ROWS + 2) * R];
   float first[(ROWS + 3) / 4 * 4], square[(ROWS + 3) / 4 * 4];
-  bool shifted_anew = false;
-  bool again = false;
-  do {
+  for (int pass = 0; pass < 2; ++pass) {
     for (int k = 0; k < (ROWS + 2) * R; ++k) {
       dots[k] = 0.0f;
     }
@@ -328,31 +326,34 @@ template <int N, int P, int ROWS, int R, int V>
         }
       }
     }
+    for (int r = 0; r < ROWS + 2; ++r) {
+      if (r < ROWS || (centre && (r == ROWS || has_bias))) {
+        for (int q = 0; q < R / 4; ++q) {
+          float4 sums = team.reduce(take(dots + r * R + 4 * q));
+          put(dots + r * R + 4 * q, linear_quantised ? sums * levels : sums);
+        }
+      }
+    }
     for (int q = 0; q < (ROWS + 3) / 4; ++q) {
       put(square + 4 * q, team.reduce(take(square + 4 * q)));
       if (centre) {
         put(first + 4 * q, team.reduce(take(first + 4 * q)));
       }
     }
-    // One way for the whole team, whose threads all have the same sums.
-    again = false;
+    bool again =
+        false; // for the whole team, whose threads all have the same sums
     for (int r = 0; r < ROWS; ++r) {
       RowScale scale = scale_of(first[r], square[r], length);
-      bool lost = centre && !shifted_anew && scale.is_lost();
-      shift[r] += lost ? scale.mean : 0.0f;
-      again = again || lost;
-    }
-    shifted_anew = true;
-  } while (centre && again);
-
-  for (int r = 0; r < ROWS + 2; ++r) {
-    if (r < ROWS || (centre && (r == ROWS || has_bias))) {
-      for (int q = 0; q < R / 4; ++q) {
-        float4 sums = team.reduce(take(dots + r * R + 4 * q));
-        put(dots + r * R + 4 * q, linear_quantised ? sums * levels : sums);
+      if (centre && pass == 0 && scale.shift_is_far()) {
+        shift[r] += scale.mean;
+        again = true;
       }
     }
+    if (!again) {
+      break;
+    }
   }
+
   if (team.simd != 0) {
     return;
   }

@@ -61,8 +61,9 @@ struct RowScale {
   float variance;
 
   // Whether the shift lies so far from the mean that digits are lost, or that
-  // the squares are beyond float32.
-  bool is_lost() const {
+  // the squares are beyond float32. A mean of few elements is never exact, so
+  // the bound is looser than that of statistics.h.
+  bool shift_is_far() const {
     return !is_finite(variance) || variance < mean * mean;
   }
 

@@ -163,12 +163,21 @@ def _outcomes(checks: list[Callable[[], list[str]]]) -> Iterator[list[str]]:
 
 def _by_processes(checks: list[Callable[[], list[str]]], workers: int) -> Iterator[list[str]]:
     spawn = multiprocessing.get_context("spawn")  # a fork would share the driver's state
-    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=spawn) as pool:
-        for future in [pool.submit(check) for check in checks]:
+    pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=spawn)
+    try:
+        futures = [pool.submit(check) for check in checks]
+        for i, future in enumerate(futures):
             try:
                 yield future.result()
             except concurrent.futures.BrokenExecutor as error:
-                yield [str(error)]
+                if workers == 1:
+                    yield [str(error)]
+                else:  # whose process has died is seen one by one
+                    for check in checks[i:]:
+                        yield from _by_processes([check], 1)
+                    return
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def checks() -> list[tuple[str, Callable[[], list[str]]]]:

@@ -34,10 +34,12 @@ def patch(model: mlx.nn.Module | None = None, *, fuse: bool = True) -> None:
     With fusion, one thread must not build a graph with an array that another thread is
     evaluating: to recognise sums, ``1 + w`` and what depends on them, the pending graph of a norm's
     arguments is read, and the node of a sum is changed, while evaluation takes that graph apart.
-    With ``fuse=False`` neither happens, and threads may share arrays as they may with stock MLX.
+    With ``fuse=False``, and without ``projections``, neither happens, and threads may share arrays
+    as they may with stock MLX.
 
     A sum is not fused with a weight or bias that is an argument of ``mx.vmap`` or ``mx.compile``,
-    as all parameters of a compiled training step are, unless the sum depends on that argument.
+    as all parameters of a compiled training step are, unless the sum is seen to depend on that
+    argument within a few operations.
     ``mx.export_function`` and ``mx.exporter`` trace what they export with ``mx.fast``.
 
     Args:

@@ -343,14 +343,14 @@ METAL_MUTANTS = [
     Mutant(
         "mean of the weighted cotangent dropped",
         VJP,
-        "with_means<N, V>(stats, means.z, wgd,",
-        "with_means<N, V>(stats, 0.0f, wgd,",
+        "finish_row_sums<N, V>(stats, means.z, wgd,",
+        "finish_row_sums<N, V>(stats, 0.0f, wgd,",
         f"{GRADIENT}[metal-sim-layer_norm-33]",
     ),
     Mutant(
         "sums with the cotangent past the largest float kept",
         VJP,
-        "want_input && !is_finite(mean_wgn)",
+        "centre && want_input && !is_finite(mean_wgn)",
         "false",
         "test_magnitudes.py::test_large_cotangents",
     ),
@@ -931,15 +931,15 @@ METAL_MUTANTS = [
     Mutant(
         "a shift far from the mean kept before projections",
         NORM_LINEAR,
-        "centre && !shifted_anew && scale.is_lost()",
+        "centre && pass == 0 && scale.shift_is_far()",
         "false",
         "test_linear_kernel.py::test_layer_norm_of_rows_with_an_outlier",
     ),
     Mutant(
         "all rows shifted anew with one before projections",
         NORM_LINEAR,
-        "shift[r] += lost ? scale.mean : 0.0f;",
-        "shift[r] += again || lost ? scale.mean : 0.0f;",
+        "if (centre && pass == 0 && scale.shift_is_far()) {",
+        "if (centre && pass == 0 && (again || scale.shift_is_far())) {",
         "test_linear_kernel.py::test_layer_norm_of_rows_with_an_outlier",
     ),
     Mutant(

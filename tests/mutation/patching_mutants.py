@@ -77,7 +77,7 @@ PATCHING_MUTANTS = [
     Mutant(
         "zero cotangents of outputs that are not used taken",
         "csrc/norm.cpp",
-        "if (is_made_of_zeros(cotangents[out])) {",
+        "if (outputs.size() > 1 && is_made_of_zeros(cotangents[out])) {",
         "if (false) {",
         "test_unused_outputs.py",
     ),

@@ -4,6 +4,9 @@
 
 #pragma once
 
+#include <algorithm>
+#include <cstring>
+
 #include "csrc/norm.h"
 #include "mlx/transforms.h"
 
@@ -40,13 +43,38 @@ inline Arrays jvp_of(
   return mx::jvp(g, select(primals, argnums), tangents).second;
 }
 
+// Whether `a` is zeros that wait to be computed, as MLX makes the cotangent of
+// an output that takes no part in what is differentiated.
+inline bool is_made_of_zeros(array a) {
+  auto is = [&](const char* name) {
+    return a.has_primitive() && std::strcmp(a.primitive().name(), name) == 0;
+  };
+  while (a.status() == array::Status::unscheduled &&
+         (is("Full") || is("Broadcast"))) {
+    a = array(a.inputs()[0]);
+  }
+  return a.size() == 1 && a.status() == array::Status::available &&
+      std::all_of(a.data<char>(), a.data<char>() + a.itemsize(), [](char byte) {
+           return byte == 0;
+         });
+}
+
+// Outputs that take no part are left out: zero times what is not finite is NaN.
 inline Arrays vjp_of(
     const Function& f,
     const Arrays& primals,
     const Arrays& cotangents,
     const std::vector<int>& argnums) {
+  std::vector<int> used;
+  for (int i = 0; i < static_cast<int>(cotangents.size()); ++i) {
+    if (cotangents.size() == 1 || !is_made_of_zeros(cotangents[i])) {
+      used.push_back(i);
+    }
+  }
   auto g = of_selected(f, primals, argnums);
-  return mx::vjp(g, select(primals, argnums), cotangents).second;
+  auto of_used = [&](const Arrays& free) { return select(g(free), used); };
+  return mx::vjp(of_used, select(primals, argnums), select(cotangents, used))
+      .second;
 }
 
 } // namespace mlx_norms

@@ -3,12 +3,12 @@
 #include "csrc/norm.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "csrc/batch.h"
 #include "csrc/checks.h"
 #include "csrc/compose.h"
+#include "csrc/derivatives.h"
 #include "csrc/nodes.h"
 #include "csrc/split.h"
 
@@ -22,22 +22,6 @@ using OptionalArray = std::optional<array>;
 int place_of(int i, const std::vector<int>& argnums) {
   auto it = std::find(argnums.begin(), argnums.end(), i);
   return it == argnums.end() ? -1 : it - argnums.begin();
-}
-
-// Whether `a` is zeros that wait to be computed, as MLX makes the cotangent of
-// an output that takes no part in what is differentiated.
-bool is_made_of_zeros(array a) {
-  auto is = [&](const char* name) {
-    return a.has_primitive() && std::strcmp(a.primitive().name(), name) == 0;
-  };
-  while (a.status() == array::Status::unscheduled &&
-         (is("Full") || is("Broadcast"))) {
-    a = array(a.inputs()[0]);
-  }
-  return a.size() == 1 && a.status() == array::Status::available &&
-      std::all_of(a.data<char>(), a.data<char>() + a.itemsize(), [](char byte) {
-           return byte == 0;
-         });
 }
 
 // a, a batch of one, as large a batch as `like` has. Its size is taken from a

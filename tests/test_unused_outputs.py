@@ -61,6 +61,22 @@ def test_sum_alone(op, dtype):
     assert all(mx.all(gradient == 0) for gradient in rest[1:])
 
 
+@pytest.mark.parametrize("op", ["rms_norm_linear", "layer_norm_linear"])
+def test_sum_beside_projections(op):
+    x, r = rows(0, INF), rows(1)
+    parameters = [normal((8,), mx.float32, seed=i) for i in range(1 + ("layer" in op))]
+    weight = normal((5, 8), mx.float32, seed=4)
+
+    def loss(x, r, weight, *parameters):
+        return getattr(mlx_norms, op)(x, *parameters, [weight], 1e-5, residual=r)[1].sum()
+
+    of_x, of_r, *others = mx.grad(loss, argnums=range(3 + len(parameters)))(
+        x, r, weight, *parameters
+    )
+    assert mx.all(of_x == 1) and mx.all(of_r == 1)
+    assert all(mx.all(gradient == 0) for gradient in others)
+
+
 def test_a_saturated_sum_alone():
     x = mx.array([[6e4, 1.0, -6e4, 2.0]], mx.float16)
 

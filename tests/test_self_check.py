@@ -327,7 +327,7 @@ def test_kernels_that_cannot_be_built(run):
 def test_a_bad_kernel_of_norm_and_projection_is_not_used(run):
     run("""
         v, q = mx.random.normal((7, 96)), mx.quantize(mx.random.normal((5, 96)), 32, 4)
-        plant("RowScale{0.0f, ", "RowScale{0.0f, 2.0f * ")
+        plant("float v = variance;", "float v = centre ? variance : 2.0f * variance;")
         y = mlx_norms.rms_norm(x, w) @ v.T
 
         def build():

@@ -359,7 +359,7 @@ template <int N, int P, int ROWS, int R, int V>
   }
   for (int r = 0; r < ROWS; ++r) {
     RowScale scale = scale_of(first[r], square[r], length);
-    float rstd = scale.rstd(eps);
+    float rstd = scale.inverse_root(eps);
     float y[R];
     for (int o = 0; o < R; ++o) {
       float dot = dots[r * R + o];

@@ -67,7 +67,7 @@ struct RowScale {
     return !is_finite(variance) || variance < mean * mean;
   }
 
-  float rstd(float eps) const {
+  float inverse_root(float eps) const {
     float v = variance;
     if (centre) {
       v = v < 0.0f ? 0.0f : finite_or_nan(v);

@@ -54,7 +54,8 @@ def cells(device: str) -> list[list]:
 
 
 def worker(device: str) -> None:
-    """Measures what the lines of the standard input ask for: a cell, then empty lines."""
+    """Measures what the lines of the standard input ask for: a cell and how many calls, or the name
+    of a sample of it; an empty one ends it."""
     import mlx.core as mx
     from mlx.utils import tree_flatten
 
@@ -106,7 +107,7 @@ def worker(device: str) -> None:
                 seconds(call, 1)
                 most = calls_in_memory(call)
                 if not count:
-                    count, took = 1, 0.0
+                    count = 1
                     while (took := seconds(call, count)) < SAMPLE_SECONDS and count < most:
                         wanted = round(count * SAMPLE_SECONDS / max(took, 1e-6))
                         count = min(most, max(2 * count, wanted))

@@ -340,8 +340,8 @@ template <int N, int P, int ROWS, int R, int V>
         put(first + 4 * q, team.reduce(take(first + 4 * q)));
       }
     }
-    bool again =
-        false; // for the whole team, whose threads all have the same sums
+    // One way for the whole team, whose threads all have the same sums.
+    bool again = false;
     for (int r = 0; r < ROWS; ++r) {
       RowScale scale = scale_of(first[r], square[r], length);
       if (centre && pass == 0 && scale.shift_is_far()) {

@@ -3,10 +3,11 @@
     python bench/builds.py OLD NEW [--device cpu|gpu]
 
 OLD and NEW are folders that hold an installed ``mlx_norms`` each (pip install --target). Each build
-has a process, and they take turns at samples of calls that are evaluated together. There are
-several pairs of processes, since where memory lies is one process's luck. The ratio is old over
-new, round by round: below 0.98 in the median, the new build is slower, and the exit status is 1.
-On a GPU the time is that in which kernels run, by CUPTI, which needs torch.
+has a process, and they take turns at samples of calls. There are several pairs of processes, since
+where memory lies is one process's luck. The ratio is old over new, round by round: below 0.98 in
+the median, the new build is slower, and the exit status is 1. On the CPU the calls of a sample are
+evaluated together. On a GPU they are evaluated one by one, since kernels that run at once hide each
+other, and the time is that in which kernels run, by CUPTI, which needs torch.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 PROJECTED = ((1, 4096, 4096, 0), (4, 4096, 4096, 0), (1, 4096, 14336, 4), (8, 1024, 4096, 8))
 SAMPLE_SECONDS = 0.02
 SAMPLE_BYTES = 4 << 30  # of outputs that are alive together
+MOST_CALLS = {"cpu": 4096, "gpu": 64}  # of a sample; CUPTI keeps a record of each kernel
 SLOWER = 0.98
 
 
@@ -89,11 +91,15 @@ def worker(device: str) -> None:
 
     def calls_in_memory(call):
         outputs = [a for _, a in tree_flatten(call())]
-        return min(4096, max(1, SAMPLE_BYTES // sum(a.nbytes for a in outputs)))
+        return min(MOST_CALLS[device], max(1, SAMPLE_BYTES // sum(a.nbytes for a in outputs)))
 
     def seconds(call, count):
         started = time.perf_counter()
-        mx.eval([call() for _ in range(count)])
+        if device == "gpu":
+            for _ in range(count):
+                mx.eval(call())
+        else:
+            mx.eval([call() for _ in range(count)])
         mx.synchronize()
         return time.perf_counter() - started
 

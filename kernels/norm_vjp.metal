@@ -97,13 +97,14 @@ struct RowSums {
   float mean_wgn;
 };
 
-// The sums over the row of d, d * d and wg * d, where d = x - mean.
+// The sums over the row of d, d * d and by * wg * d, where d = x - mean.
 template <int N, int V>
 inline float4 weighted_deviation_sums(
     thread const Operands<N, V>& operands,
     thread Team& team,
     int length,
-    float mean) {
+    float mean,
+    float by) {
   float4 sums = float4(0.0f);
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
@@ -119,52 +120,17 @@ inline float4 weighted_deviation_sums(
         d = in_row(i + j, 1, length) ? d : 0.0f;
         sums.x += d;
         sums.y = fma(d, d, sums.y);
-        sums.z = want_input ? fma(wg[j], d, sums.z) : 0.0f;
+        sums.z = want_input ? fma(by * wg[j], d, sums.z) : 0.0f;
       }
     }
   }
   return team.reduce(sums);
 }
 
-// The sum over the row of wg * n.
-template <int N, int V>
-inline float normalised_sum(
-    thread const Operands<N, V>& operands,
-    thread Team& team,
-    int length,
-    Statistics stats) {
-  float sum = 0.0f;
-  for (int chunk = 0; next_chunk(chunk, length);
-       chunk += chunk_length<N, V>()) {
-    for (int k = 0; k < V; ++k) {
-      int i = element<N>(team, chunk, k);
-      float x[N], wg[N];
-      operands.s.vector(k, i, length, x);
-      operands.weighted_cotangent(k, i, length, wg);
-      for (int j = 0; j < N; ++j) {
-        sum = fma(wg[j], stats.normalise(x[j]), sum); // wg is 0 past the end
-      }
-    }
-  }
-  return team.reduce(sum);
-}
-
-// The sum over wg * n is taken anew where that over wg * d is beyond float32.
-template <int N, int V>
-inline RowSums finish_row_sums(
-    Statistics stats,
-    float mean_wg,
-    float mean_wgd,
-    thread const Operands<N, V>& operands,
-    thread Team& team,
-    int length) {
-  float mean_wgn = mean_wgd * stats.rstd;
-  if (centre && want_input && !is_finite(mean_wgn)) { // in all threads or none
-    mean_wgn =
-        normalised_sum<N, V>(operands, team, length, stats) / float(length);
-  }
-  return RowSums{stats, mean_wg, mean_wgn};
-}
+// What wg is multiplied by where the sum over wg * d is beyond float32. As d *
+// d is within it, nothing is beyond it then.
+constant constexpr float kLess = 5.421010862427522e-20f; // 2^-64
+constant constexpr float kMore = 18446744073709551616.0f;
 
 template <int N, int V>
 inline RowSums row_sums(
@@ -196,31 +162,36 @@ inline RowSums row_sums(
   float scale = 1.0f / float(length);
   if (!centre) {
     float2 means = team.reduce(float2(sums.y, sums.w)) * scale;
-    Statistics stats{0.0f, 0.0f, precise::rsqrt(means.x + eps)};
-    return finish_row_sums<N, V>(stats, 0.0f, means.y, operands, team, length);
+    float rstd = precise::rsqrt(means.x + eps);
+    return RowSums{Statistics{0.0f, 0.0f, rstd}, 0.0f, means.y * rstd};
   }
   float4 means = team.reduce(sums) * scale;
-  float mean = means.x;
-  float correction = 0.0f;
-  float variance = means.y - mean * mean;
-  float wgd = means.w - mean * means.z; // d = x - mean - correction
-  if (is_lost(variance, mean * mean)) {
+  float mean = 0.0f;
+  float correction = means.x;
+  float variance = means.y - correction * correction;
+  float wgd = means.w - correction * means.z; // d = x - mean - correction
+  bool less = false;
+  // One way for the whole team, whose threads all have the same sums.
+  for (int pass = 0; pass < 2 &&
+       (is_lost(variance, correction * correction) || !is_finite(wgd));
+       ++pass) {
+    less = less || !is_finite(wgd);
+    float by = less ? kLess : 1.0f;
+    float about = mean + correction;
     float4 of_d =
-        weighted_deviation_sums<N, V>(operands, team, length, mean) * scale;
-    correction = of_d.x;
-    variance = of_d.y - correction * correction;
-    wgd = of_d.z - correction * means.z;
+        weighted_deviation_sums<N, V>(operands, team, length, about, by) *
+        scale;
+    wgd = of_d.z - of_d.x * (by * means.z);
+    // Else the statistics stay those of the forward.
     if (is_lost(variance, correction * correction)) {
-      mean += correction;
-      of_d =
-          weighted_deviation_sums<N, V>(operands, team, length, mean) * scale;
+      mean = about;
       correction = of_d.x;
-      variance = finite_or_nan(of_d.y - correction * correction);
-      wgd = of_d.z - correction * means.z;
+      variance = of_d.y - correction * correction;
     }
   }
-  Statistics stats{mean, correction, precise::rsqrt(variance + eps)};
-  return finish_row_sums<N, V>(stats, means.z, wgd, operands, team, length);
+  float rstd = precise::rsqrt(finite_or_nan(variance) + eps);
+  float mean_wgn = wgd * (less ? rstd * kMore : rstd);
+  return RowSums{Statistics{mean, correction, rstd}, means.z, mean_wgn};
 }
 
 template <int N, int V>

@@ -79,24 +79,20 @@ inline Statistics statistics(
     return Statistics{0.0f, 0.0f, precise::rsqrt(square + eps)};
   }
   first = team.reduce(first) / float(length);
-  float mean = first.x;
-  float correction = 0.0f;
-  float variance = first.y - mean * mean;
-  // One way for the whole team, whose threads all have the same sums.
-  if (is_lost(variance, mean * mean)) {
+  float mean = 0.0f;
+  float correction = first.x;
+  float variance = first.y - first.x * first.x;
+  // One way for the whole team, whose threads all have the same sums. Once is
+  // enough unless the values are within ulps of the mean, which can then be
+  // rounded right, or their squares are beyond float32.
+  for (int pass = 0; pass < 2 && is_lost(variance, correction * correction);
+       ++pass) {
+    mean += correction;
     float2 of_d =
         deviation_sums<N, V>(row, team, length, mean, held) / float(length);
     correction = of_d.x;
     variance = of_d.y - correction * correction;
-    if (is_lost(variance, correction * correction)) {
-      // The values are within ulps of the mean, which can be rounded right now,
-      // or their squares are beyond float32.
-      mean += correction;
-      of_d =
-          deviation_sums<N, V>(row, team, length, mean, held) / float(length);
-      correction = of_d.x;
-      variance = finite_or_nan(of_d.y - correction * correction);
-    }
   }
-  return Statistics{mean, correction, precise::rsqrt(variance + eps)};
+  return Statistics{
+      mean, correction, precise::rsqrt(finite_or_nan(variance) + eps)};
 }

@@ -337,20 +337,22 @@ def test_groups_of_a_cluster_add_up_their_partial_sums(name, size):
 
 
 LINEAR_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem == "linear/norm_linear"]
-# As csrc/plan/linear_plan.cpp has them: elements a vector, rows, outputs, vectors, threads a core.
+# As csrc/plan/linear_plan.cpp has them: elements per vector, rows, outputs, vectors, and threads
+# per core of RMSNorm and of LayerNorm.
 LINEAR_SHAPES = (
-    *((4, 1, 4, 4, 384), (4, 4, 4, 1, 512), (8, 1, 4, 4, 384), (8, 2, 4, 2, 512)),
-    *((8, 4, 4, 1, 512), (8, 8, 4, 1, 384), (16, 1, 8, 1, 512), (16, 2, 4, 2, 384)),
-    *((16, 4, 4, 1, 384), (16, 8, 4, 1, 256)),
+    *((4, 1, 4, 4, 384, 256), (4, 4, 4, 1, 512, 512), (8, 1, 4, 4, 384, 384)),
+    *((8, 2, 4, 2, 512, 512), (8, 4, 4, 1, 512, 512), (8, 8, 4, 1, 384, 384)),
+    *((16, 1, 8, 1, 512, 384), (16, 2, 4, 2, 384, 384), (16, 4, 4, 1, 384, 384)),
+    (16, 8, 4, 1, 256, 256),
 )
 
 
 def test_projections_have_the_shapes_of_the_plan():
     plan = (ROOT / "csrc/plan/linear_plan.cpp").read_text()
     table = re.search(r"kShapes\[\] = (.*?);", plan, re.DOTALL)[1]
-    shapes = re.findall(r"{(\d+), (\d+), (\d+), (\d+), (\d+)}", table)
+    shapes = re.findall(r"{" + ", ".join([r"(\d+)"] * 6) + "}", table)
     assert [tuple(map(int, shape)) for shape in shapes] == list(LINEAR_SHAPES)
-    for width, rows, outputs, vectors, _ in LINEAR_SHAPES:
+    for width, rows, outputs, vectors, *_ in LINEAR_SHAPES:
         _, kernel = KERNELS[f"norm_linear_{width}_{rows}"]
         assert kernel.expression.endswith(f",{rows},{outputs},{vectors}>")
     assert len(LINEAR_KERNELS) == len(LINEAR_SHAPES)
@@ -369,8 +371,9 @@ def linear_constants(name, **others):
     }
 
 
-@pytest.mark.parametrize("width, rows, outputs, vectors, _", LINEAR_SHAPES)
-def test_weights_are_fetched_before_any_is_used(width, rows, outputs, vectors, _):
+@pytest.mark.parametrize("shape", LINEAR_SHAPES, ids=lambda shape: "_".join(map(str, shape[:2])))
+def test_weights_are_fetched_before_any_is_used(shape):
+    width, rows, outputs, vectors, *_ = shape
     name = f"norm_linear_{width}_{rows}"
     stem, kernel = KERNELS[name]
     ptx = compile(translation(stem), kernel, "compute_90", 32, **linear_constants(name))
@@ -385,9 +388,11 @@ def test_weights_are_fetched_before_any_is_used(width, rows, outputs, vectors, _
 
 
 @pytest.mark.parametrize("norm", ["rms", "layer", "gated"])
-@pytest.mark.parametrize("width, rows, outputs, vectors, per_core", LINEAR_SHAPES)
-def test_projections_leave_registers_enough(width, rows, outputs, vectors, per_core, norm):
+@pytest.mark.parametrize("shape", LINEAR_SHAPES, ids=lambda shape: "_".join(map(str, shape[:2])))
+def test_projections_leave_registers_enough(shape, norm):
     """The machine code keeps no register's value in memory."""
+    width, rows, _, _, of_rms, of_layer = shape
+    per_core = of_layer if norm == "layer" else of_rms
     name = f"norm_linear_{width}_{rows}"
     stem, kernel = KERNELS[name]
     of_norm = {

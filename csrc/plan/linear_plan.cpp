@@ -63,20 +63,22 @@ struct Shape {
   int rows;
   int outputs;
   int vectors;
-  uint32_t threads_per_core; // by what registers hold on CUDA
+  // By what registers hold on CUDA, for RMSNorm and for LayerNorm.
+  uint32_t rms_threads_per_core;
+  uint32_t layer_threads_per_core;
 };
 
 constexpr Shape kShapes[] = {
-    {4, 1, 4, 4, 384},
-    {4, 4, 4, 1, 512},
-    {8, 1, 4, 4, 384},
-    {8, 2, 4, 2, 512},
-    {8, 4, 4, 1, 512},
-    {8, 8, 4, 1, 384},
-    {16, 1, 8, 1, 512},
-    {16, 2, 4, 2, 384},
-    {16, 4, 4, 1, 384},
-    {16, 8, 4, 1, 256}};
+    {4, 1, 4, 4, 384, 256},
+    {4, 4, 4, 1, 512, 512},
+    {8, 1, 4, 4, 384, 384},
+    {8, 2, 4, 2, 512, 512},
+    {8, 4, 4, 1, 512, 512},
+    {8, 8, 4, 1, 384, 384},
+    {16, 1, 8, 1, 512, 384},
+    {16, 2, 4, 2, 384, 384},
+    {16, 4, 4, 1, 384, 384},
+    {16, 8, 4, 1, 256, 256}};
 
 // That takes all rows at once, or as many as can be.
 const Shape& shape_for(int width, int rows) {
@@ -271,7 +273,8 @@ LaunchPlan plan_norm_linear(
         std::to_string(kMostGroups * shape.rows) + " rows.");
   }
   launch.group[0] = Geometry::kSimdSize * simds;
-  launch.threads_per_core = shape.threads_per_core;
+  launch.threads_per_core = spec.norm.centre ? shape.layer_threads_per_core
+                                             : shape.rms_threads_per_core;
   return plan;
 }
 

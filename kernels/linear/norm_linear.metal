@@ -242,7 +242,8 @@ template <int N, int P, int ROWS, int R, int V>
   float levels = float(1 << linear_bits);
   float dots[(ROWS + 2) * R];
   float first[(ROWS + 3) / 4 * 4], square[(ROWS + 3) / 4 * 4];
-  for (int pass = 0; pass < 2; ++pass) {
+  bool again = true; // no constant bound: two copies of the loop are slower
+  for (int pass = 0; again; ++pass) {
     for (int k = 0; k < (ROWS + 2) * R; ++k) {
       dots[k] = 0.0f;
     }
@@ -341,16 +342,13 @@ template <int N, int P, int ROWS, int R, int V>
       }
     }
     // One way for the whole team, whose threads all have the same sums.
-    bool again = false;
+    again = false;
     for (int r = 0; r < ROWS; ++r) {
       RowScale scale = scale_of(first[r], square[r], length);
       if (centre && pass == 0 && scale.shift_is_far()) {
         shift[r] += scale.mean;
         again = true;
       }
-    }
-    if (!again) {
-      break;
     }
   }
 

@@ -24,6 +24,8 @@ REPLACED = [
     (mx.fast, "layer_norm"),
     (mx, "export_function"),
     (mx, "exporter"),
+    (mx, "eval"),
+    (mx, "async_eval"),
 ]
 STOCK = [getattr(module, name) for module, name in REPLACED]
 

@@ -1,9 +1,12 @@
 """Norms computed with the products that take them, by a pass before evaluation."""
 
+import contextlib
+import functools
 import subprocess
 import sys
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -54,11 +57,22 @@ def norm(x):
 
 
 WEIGHT = 1 + 0.1 * normal((DIMS,), mx.float32, seed=3)
+mx.eval(WEIGHT)  # which threads take, too
 
 
-def run(function, *, evaluate=None):
+@contextlib.contextmanager
+def process_patched():
+    """What patched(projections=True) does, for the process."""
+    mlx_norms.patch(projections=True)
+    try:
+        yield
+    finally:
+        mlx_norms.unpatch()
+
+
+def run(function, *, evaluate=None, patched=functools.partial(mlx_norms.patched, projections=True)):
     """What a function's arrays are when they are evaluated with the pass, and its count."""
-    with mlx_norms.patched(projections=True):
+    with patched():
         arrays = function()
         (evaluate or mx.eval)(arrays)
         return arrays, mlx_norms.report().projections
@@ -397,11 +411,144 @@ def test_only_within_the_block_and_its_context():
         mx.eval(layer(norm(row())))
         assert mlx_norms.report().projections == 0
     with mlx_norms.patched(projections=True):
-        thread = threading.Thread(target=lambda: mx.eval(layer(norm(row()))))
-        thread.start()
-        thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(lambda: mx.eval(layer(norm(row())))).result()
         assert mlx_norms.report().projections == 0
     assert mx.eval.__name__ == mx.async_eval.__name__[-4:] and not hasattr(mx.eval, "__wrapped__")
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """A list of the threads that have made a pass, of any backend."""
+    threads = []
+    fuse_projections = _ext.fuse_projections
+
+    def counted(arrays):
+        threads.append(threading.get_ident())
+        return fuse_projections(arrays)
+
+    monkeypatch.setattr(_ext, "fuse_projections", counted)
+    return threads
+
+
+class TestProcess:
+    """patch(projections=True)"""
+
+    @pytest.fixture(autouse=True)
+    def unpatched(self):
+        functions = mx.eval, mx.async_eval
+        yield
+        mlx_norms.unpatch()
+        assert (mx.eval, mx.async_eval) == functions
+
+    @staticmethod
+    def is_looked_at(passes):
+        """Whether what is evaluated now is, in either way."""
+        before = len(passes)
+        mx.eval(mx.ones(1) + 1)
+        mx.async_eval(mx.ones(1) + 1)
+        made = len(passes) - before
+        assert made in (0, 2)
+        return made == 2
+
+    @pytest.mark.parametrize("name", ["eval", "async_eval"])
+    def test_values_and_counts(self, name, fuses):
+        layers = linear(64), linear(32, seed=1)
+
+        def products():
+            n = norm(row() + row(seed=2))
+            return [layer(n) for layer in layers]
+
+        def evaluate(arrays):
+            getattr(mx, name)(arrays)
+
+        check(products, fuses, evaluate=evaluate, patched=process_patched)
+
+    def test_until_it_is_undone(self, passes):
+        mlx_norms.patch(projections=True)
+        assert self.is_looked_at(passes)
+        mlx_norms.unpatch()
+        assert not self.is_looked_at(passes)
+
+    def test_the_last_patch_holds(self, passes):
+        mlx_norms.patch()
+        assert not self.is_looked_at(passes)
+        mlx_norms.patch(fuse=False, projections=True)
+        assert self.is_looked_at(passes)
+        mlx_norms.patch()
+        assert not self.is_looked_at(passes)
+
+    def test_the_innermost_block_decides(self, passes):
+        mlx_norms.patch(projections=True)
+        with mlx_norms.patched():
+            assert not self.is_looked_at(passes)
+            with mlx_norms.patched(projections=True):
+                assert self.is_looked_at(passes)
+            assert not self.is_looked_at(passes)
+        assert self.is_looked_at(passes)
+        with mlx_norms.patched(projections=True):
+            mlx_norms.unpatch()
+            assert self.is_looked_at(passes)
+        assert not self.is_looked_at(passes)
+
+    def test_threads(self, passes):
+        """Those started before, and those started after."""
+        with ThreadPoolExecutor(1) as earlier:
+            first = earlier.submit(threading.get_ident).result()
+            mlx_norms.patch(projections=True)
+            assert earlier.submit(self.is_looked_at, passes).result()
+            with ThreadPoolExecutor(1) as later:
+                second = later.submit(threading.get_ident).result()
+                assert later.submit(self.is_looked_at, passes).result()
+            mlx_norms.unpatch()
+            assert not earlier.submit(self.is_looked_at, passes).result()
+        assert passes == [first] * 2 + [second] * 2
+
+    def test_counts_of_all_threads(self, passes, fuses):
+        """All of them, and no others: of the same product, whose weight they share."""
+        layer, rows = linear(32), [row(seed=i) for i in range(4)]
+        mx.eval(rows)
+        expected = [layer(norm(x)) for x in rows]
+        mx.eval(expected)
+
+        def work(x, expected):
+            stream = mx.new_stream(mx.default_device())
+            for _ in range(25):
+                with mx.stream(stream):
+                    product = layer(norm(x))
+                mx.eval(product)
+                assert mx.allclose(product, expected, rtol=1e-5, atol=1e-5, stream=stream)
+
+        mlx_norms.patch(projections=True)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, rows, expected))
+        report = mlx_norms.report()
+        assert (report.calls, report.projections, len(passes)) == (100, 100 * fuses, 100)
+        assert len(set(passes)) == 4
+        assert ("computed with the products" in str(report)) == bool(fuses)
+        mlx_norms.patch(projections=True)
+        assert mlx_norms.report().projections == 0
+
+    def test_generated_tokens(self, fuses):
+        model, prompt = _tiny_models.build("llama"), tokens("llama", 4)
+
+        def generated():
+            return [token for token, _ in generate_step(prompt, model, max_tokens=4)]
+
+        stock = generated()
+        mlx_norms.patch(projections=True)
+        assert generated() == stock
+        assert mlx_norms.report().projections >= fuses * 4 * 2 * len(model.layers)
+
+    def test_of_a_model_alone(self, passes):
+        """A model's calls evaluate nothing; the message says what does it."""
+        model = nn.Sequential(nn.RMSNorm(DIMS), linear(32))
+        before = type(model)
+        with pytest.raises(ValueError) as raised:
+            mlx_norms.patch(model, projections=True)
+        for text in ("[patch] projections", "patch(projections=True)", "patched(projections=True)"):
+            assert text in str(raised.value)
+        assert type(model) is before and not self.is_looked_at(passes)
 
 
 def test_gradients_are_not_changed():

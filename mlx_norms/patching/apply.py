@@ -16,7 +16,9 @@ _lock = threading.Lock()
 _process_patched = False
 
 
-def patch(model: mlx.nn.Module | None = None, *, fuse: bool = True) -> None:
+def patch(
+    model: mlx.nn.Module | None = None, *, fuse: bool = True, projections: bool = False
+) -> None:
     """Compute the norms of models that call ``mx.fast`` with the kernels of this package.
 
     ``mx.fast.rms_norm`` and ``mx.fast.layer_norm`` are replaced, which ``mlx.nn`` and mlx_lm call.
@@ -31,11 +33,11 @@ def patch(model: mlx.nn.Module | None = None, *, fuse: bool = True) -> None:
     A function that is compiled while patched stays patched, and one compiled before stays as it
     was.
 
-    With fusion, one thread must not build a graph with an array that another thread is
-    evaluating: to recognise sums, ``1 + w`` and what depends on them, the pending graph of a norm's
-    arguments is read, and the node of a sum is changed, while evaluation takes that graph apart.
-    With ``fuse=False``, and without ``projections``, neither happens, and threads may share arrays
-    as they may with stock MLX.
+    With fusion or projections, one thread must not build a graph with an array that another thread
+    is evaluating: to recognise sums, ``1 + w``, products and what depends on them, pending graphs
+    are read, and their nodes are changed, while evaluation takes them apart. With ``fuse=False``
+    and without ``projections`` neither happens, and threads may share arrays as they may with stock
+    MLX.
 
     A sum is not fused with a weight or bias that is an argument of ``mx.vmap`` or ``mx.compile``,
     as all parameters of a compiled training step are, unless the sum is seen to depend on that
@@ -51,10 +53,20 @@ def patch(model: mlx.nn.Module | None = None, *, fuse: bool = True) -> None:
           ``None``.
         fuse (bool): Whether sums are fused into norms, and ``1 + w`` becomes a ``weight_offset``.
           Default: ``True``.
+        projections (bool): Whether norms of up to eight rows, as in decoding, are computed with
+          the products that take them, as by :func:`mlx_norms.rms_norm_linear`: q, k and v of an
+          attention in one launch with the norm before them, the gate and up of a SwiGLU with
+          their product. What is given to ``mx.eval`` and ``mx.async_eval``, in whatever thread, is
+          looked at, and what is recognised is replaced in place: dense weights and affine
+          quantised ones that are there already, as ``nn.Linear`` and ``nn.QuantizedLinear`` use
+          them, on a GPU, where nothing else takes the norm. Results differ by rounding: the
+          normalised row is not rounded on the way. Not with a ``model``, whose calls evaluate
+          nothing. Default: ``False``.
 
     Raises:
         TypeError: If ``model`` is not an :class:`mlx.nn.Module`, or has a module whose class
           cannot be subclassed.
+        ValueError: If ``projections`` is set with a ``model``.
 
     Example:
         >>> model, tokenizer = mlx_lm.load("mlx-community/Qwen3-4B-4bit")
@@ -62,8 +74,15 @@ def patch(model: mlx.nn.Module | None = None, *, fuse: bool = True) -> None:
         >>> mlx_lm.generate(model, tokenizer, "Once upon a time")
     """
     global _process_patched
-    scope = Scope(fusion=_fusion(fuse))
+    scope = Scope(fusion=_fusion(fuse), projections=projections)
     if model is not None:
+        if projections:
+            raise ValueError(
+                "[patch] projections cannot be set with a model: they are looked for in what "
+                "mx.eval is given, which is outside of the model's calls. Use "
+                "patch(projections=True) for the process, or patched(projections=True) around "
+                "the model and the evaluation."
+            )
         modules.patch(model, scope)
     else:
         with _lock:
@@ -107,14 +126,8 @@ def patched(*, fuse: bool = True, trace: bool = False, projections: bool = False
           Default: ``True``.
         trace (bool): Whether the report says which lines have called, for about a microsecond a
           call. Default: ``False``.
-        projections (bool): Whether norms of up to eight rows, as in decoding, are computed with
-          the products that take them, as by :func:`mlx_norms.rms_norm_linear`: q, k and v of an
-          attention in one launch with the norm before them, the gate and up of a SwiGLU with
-          their product. What is given to ``mx.eval`` and ``mx.async_eval`` within the block is
-          looked at, and what is recognised is replaced in place: dense weights and affine
-          quantised ones that are there already, as ``nn.Linear`` and ``nn.QuantizedLinear`` use
-          them, on a GPU, where nothing else takes the norm. Results differ by rounding: the
-          normalised row is not rounded on the way. Default: ``False``.
+        projections (bool): Whether what is evaluated in the block has its norms computed with the
+          products that take them, as :func:`patch` says. Default: ``False``.
     """
     if replaced.acquire():
         reporting.reset()

@@ -24,7 +24,7 @@ class Report:
         sites (dict): The calls by ``("file:line", reason)``, with
           ``mlx_norms.patched(trace=True)``.
         projections (int): The norms that were computed with the products that take them, once
-          for each evaluation, with ``mlx_norms.patched(projections=True)``.
+          for each evaluation, with ``projections=True``.
     """
 
     calls: int

@@ -13,12 +13,27 @@ from .norms import Ours, Stock, composed
 from .program import evaluate, inputs_of, run_steps, start
 
 UNFUSED = "patched(fuse=False)"
-PROJECTIONS = "patched(projections=True)"
 FUSE = "fuse"
+
+
+@contextlib.contextmanager
+def process_patched(**options):
+    mlx_norms.patch(**options)
+    try:
+        yield
+    finally:
+        mlx_norms.unpatch()
+
+
+WITH_PROJECTIONS = {
+    "patched(projections=True)": functools.partial(mlx_norms.patched, projections=True),
+    "patch(projections=True)": functools.partial(process_patched, projections=True),
+}
 MODES = {
-    UNFUSED: dict(fuse=False),  # the first, with which the others are compared
-    "patched": dict(),
-    PROJECTIONS: dict(projections=True),
+    # The first, with which the others are compared.
+    UNFUSED: functools.partial(mlx_norms.patched, fuse=False),
+    "patched": mlx_norms.patched,
+    **WITH_PROJECTIONS,
 }
 
 
@@ -35,7 +50,7 @@ def run(program, backend, mode):
     if mode == FUSE:
         return _fused(program, backend)
     arrays = inputs_of(program)
-    with mlx_norms.patched(**MODES[mode]):
+    with MODES[mode]():
         return _run(program, backend, Ours, arrays)
 
 

@@ -8,7 +8,8 @@ each failing one says how it is repeated: with --only, which also prints the cas
 the few steps of it that still fail. The exit status is 1 if there is any.
 
 programs: steps of a model and what people do around them, run with MLX's own norms and then
-patched, without fusion, with projections, and within fuse() where they are pure.
+patched, without fusion, with projections in a block and in the process, and within fuse() where
+they are pure.
 numerics: calls of the ops with arguments of any magnitude, length and layout, and their gradients,
 against float64.
 """

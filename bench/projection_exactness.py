@@ -1,0 +1,163 @@
+"""How far decode logits are from those of the same model in float32: stock, and with projections.
+
+The models are llamas with random weights of the shapes of Llama 3.2 1B, a new one for each seed.
+After a prompt they decode random tokens, the same ones on either side. Then their weights are
+widened to float32, those of 4 bits as they are dequantized, and MLX's own operations compute what
+both sides round: the distance is that of 16 bits, not of 4.
+
+relative rms: the root mean square of the differences over that of the float32 logits, over all
+    logits of all tokens. It sees every rounding, small ones too.
+top-1 agreement: the share of tokens after which the largest logit is float32's. It is what greedy
+    decoding sees. Random models are hard on it: their largest logits are close together.
+
+A ratio is taken for each seed. On the CPU there are no projections; --device cpu tries the script
+on a simulated Metal device with tiny models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import sys
+
+import gpu_model
+import llama
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_map
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import mlx_norms
+from mlx_norms import timing
+from mlx_norms.bench import machine
+from mlx_norms.bench.results import CsvFile
+
+SHAPES = llama.Shapes(16, 2048, 8192, 32, 8, 128256)
+SIDES = ("stock", "projections")
+PROMPT, TOKENS = 16, 32
+
+COLUMNS = ["format", "measure", "side", "median", "lower", "upper", "over_stock"]
+COLUMNS += ["ratio_lower", "ratio_upper", "seeds", "projections", "model", "layers", "hidden"]
+COLUMNS += ["prompt", "tokens"]
+
+
+def relative_rms(logits: mx.array, exact: mx.array) -> float:
+    difference = logits.astype(mx.float32) - exact
+    return mx.sqrt(mx.square(difference).mean() / mx.square(exact).mean()).item()
+
+
+def agreement(logits: mx.array, exact: mx.array) -> float:
+    return (mx.argmax(logits, axis=-1) == mx.argmax(exact, axis=-1)).mean().item()
+
+
+MEASURES = {"relative rms": relative_rms, "top-1 agreement": agreement}
+
+
+def widen(model: nn.Module) -> None:
+    """Give a model float32 weights, and dense ones where they are quantised."""
+
+    def dense(layer: nn.Module) -> nn.Module:
+        if isinstance(layer, nn.QuantizedEmbedding):
+            wide = nn.Embedding(1, 1)
+        elif isinstance(layer, nn.QuantizedLinear):
+            wide = nn.Linear(1, 1, bias=False)
+            if "bias" in layer:
+                wide.bias = layer.bias
+        else:
+            return layer
+        wide.weight = mx.dequantize(
+            layer.weight, layer.scales, layer.biases, layer.group_size, layer.bits
+        )
+        return wide
+
+    model.set_dtype(mx.float32)
+    layers = tree_map(dense, model.leaf_modules(), is_leaf=nn.Module.is_module)
+    model.update_modules(layers)
+    mx.eval(model.parameters())
+
+
+def distances(
+    shapes: llama.Shapes, bits: int | None, seed: int
+) -> tuple[dict[tuple[str, str], float], float, str]:
+    """Those of one model by (measure, side), its projections a step, and whose code it is."""
+    mx.random.seed(seed)
+    model, source = llama.build(shapes, bits)
+    prompt, tokens = (mx.random.randint(0, shapes.vocab_size, (n,)) for n in (PROMPT, TOKENS))
+    mx.eval(prompt, tokens)
+    of_side = {}
+    for side in SIDES:
+        with gpu_model.SIDES[side]():
+            of_side[side] = gpu_model.logits(model, prompt, tokens)["decode"]
+    projections = mlx_norms.report().projections / TOKENS
+    widen(model)
+    exact = gpu_model.logits(model, prompt, tokens)["decode"]
+    found = {
+        (measure, side): distance(logits, exact)
+        for measure, distance in MEASURES.items()
+        for side, logits in of_side.items()
+    }
+    return found, projections, source
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=20, help="models of each format")
+    parser.add_argument("--csv", metavar="FILE", help="write the figures with device and versions")
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    args = parser.parse_args()
+    if args.seeds < 1:
+        parser.error(f"--seeds must be at least 1, got {args.seeds}")
+
+    # MLX's products of float32 are of TF32 on CUDA unless it is told so before the first.
+    os.environ["MLX_ENABLE_TF32"] = "0"
+    mx.set_default_device(mx.cpu if args.device == "cpu" else mx.gpu)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
+    facts = machine.facts() | {"driver": machine.driver_version()}
+    console.print(", ".join(f"{key} {value}" for key, value in facts.items()))
+    shapes = gpu_model.TINY if args.device == "cpu" else SHAPES
+
+    table = Table(title=f"median (quartiles) of {args.seeds} models", title_justify="left")
+    for heading in ("", "side", *MEASURES):
+        table.add_column(heading, justify="right" if heading in MEASURES else "left")
+    rows = []
+    for name, bits in gpu_model.FORMATS.items():
+        runs = []
+        for seed in track(
+            range(args.seeds), name, console=console, disable=not console.is_terminal
+        ):
+            runs.append(distances(shapes, bits, seed))
+            mx.clear_cache()
+        _, projections, source = runs[0]
+        if not projections:
+            parser.error("no norm was computed with its products here: it takes a GPU")
+        samples = {key: timing.Samples(tuple(run[0][key] for run in runs)) for key in runs[0][0]}
+        ratios = {key: its.over(samples[key[0], "stock"]) for key, its in samples.items()}
+        spread = functools.partial(gpu_model.spread, places=4)
+        for side in SIDES:
+            table.add_row(name, side, *(spread(samples[measure, side]) for measure in MEASURES))
+        over = (spread(ratios[measure, "projections"]) for measure in MEASURES)
+        table.add_row(name, "projections / stock", *over)
+        for (measure, side), its in samples.items():
+            ratio = ratios[measure, side]
+            figures = (its.median, *its.quartiles, ratio.median, *ratio.quartiles)
+            about = (args.seeds, projections, source)
+            about += (shapes.num_hidden_layers, shapes.hidden_size, PROMPT, TOKENS)
+            rows.append((name, measure, side, *figures, *about))
+    console.print(table)
+    if args.csv:
+        with open(args.csv, "w", newline="") as file:
+            writer = CsvFile(file, COLUMNS, facts)
+            for row in rows:
+                writer.write(dict(zip(COLUMNS, row, strict=True)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

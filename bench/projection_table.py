@@ -1,0 +1,61 @@
+"""The table of what projections cost in exactness, from what projection_exactness.py measured.
+
+python bench/projection_exactness.py --csv bench/results/h200_projection_exactness.csv    measures
+python bench/projection_table.py            prints the table
+python bench/projection_table.py --check    exits with 1 if the page's is another
+python bench/projection_table.py --write    puts it into docs/norm_and_projection.md
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import page_part
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "norm_and_projection.md"
+RESULTS = ROOT / "bench" / "results" / "h200_projection_exactness.csv"
+BEGIN = "<!-- projection exactness: python bench/projection_table.py --write -->\n"
+END = "<!-- end of projection exactness -->\n"
+
+MEASURES = {
+    "relative rms": "relative RMS distance from float32",
+    "top-1 agreement": "tokens with float32's largest logit",
+}
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Medians and quartiles in Markdown: a line for each format and measure."""
+    found = {(row["format"], row["measure"], row["side"]): row for row in rows}
+    lines = [["weights", "decode logits", "stock", "projections", "projections / stock"]]
+    lines.append(["---"] * len(lines[0]))
+    for kind, measure in dict.fromkeys(key[:2] for key in found):
+        stock, ours = (found[kind, measure, side] for side in ("stock", "projections"))
+        figures = [_spread(row, "median", "lower", "upper") for row in (stock, ours)]
+        ratio = _spread(ours, "over_stock", "ratio_lower", "ratio_upper")
+        lines.append([kind, MEASURES[measure], *figures, ratio])
+    return _about(rows[0]) + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _about(row: dict[str, str]) -> str:
+    return (
+        f"{row['device'].removeprefix('gpu, ')}, MLX {row['mlx']}: {row['seeds']} llamas with "
+        f"random weights, of {row['layers']} layers and hidden size {row['hidden']}, decode "
+        f"{row['tokens']} tokens each after a prompt of {row['prompt']}. Their logits are compared "
+        "with those of the same weights in float32. Medians and quartiles over the models; the "
+        "ratio is taken for each model.\n\n"
+    )
+
+
+def _spread(row: dict[str, str], *columns: str) -> str:
+    median, lower, upper = (f"{float(row[column]):.3g}" for column in columns)
+    return f"{median} ({lower} to {upper})"
+
+
+def main() -> int:
+    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS], table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -97,13 +97,15 @@ struct RowSums {
   float mean_wgn;
 };
 
-// The sums over the row of d, d * d and by * wg * d, where d = x - mean.
+// The sums over the row of d, d * d and by * wg * d, where d = x - mean -
+// correction.
 template <int N, int V>
 inline float4 weighted_deviation_sums(
     thread const Operands<N, V>& operands,
     thread Team& team,
     int length,
     float mean,
+    float correction,
     float by) {
   float4 sums = float4(0.0f);
   for (int chunk = 0; next_chunk(chunk, length);
@@ -116,7 +118,7 @@ inline float4 weighted_deviation_sums(
         operands.weighted_cotangent(k, i, length, wg);
       }
       for (int j = 0; j < N; ++j) {
-        float d = x[j] - mean;
+        float d = x[j] - mean - correction;
         d = in_row(i + j, 1, length) ? d : 0.0f;
         sums.x += d;
         sums.y = fma(d, d, sums.y);
@@ -166,32 +168,35 @@ inline RowSums row_sums(
     return RowSums{Statistics{0.0f, 0.0f, rstd}, 0.0f, means.y * rstd};
   }
   float4 means = team.reduce(sums) * scale;
-  float mean = 0.0f;
-  float correction = means.x;
-  float variance = means.y - correction * correction;
-  float wgd = means.w - correction * means.z; // d = x - mean - correction
-  bool less = false;
-  // One way for the whole team, whose threads all have the same sums.
-  for (int pass = 0; pass < 2 &&
-       (is_lost(variance, correction * correction) || !is_finite(wgd));
-       ++pass) {
-    less = less || !is_finite(wgd);
-    float by = less ? kLess : 1.0f;
-    float about = mean + correction;
+  float mean = means.x;
+  float correction = 0.0f;
+  float variance = means.y - mean * mean;
+  float wgd = means.w - mean * means.z; // d = x - mean - correction
+  float more = 1.0f;                    // what wgd is to be multiplied by
+  bool lost = is_lost(variance, mean * mean);
+  if (lost || !is_finite(wgd)) {
+    float by = is_finite(wgd) ? 1.0f : kLess;
+    more = is_finite(wgd) ? 1.0f : kMore;
     float4 of_d =
-        weighted_deviation_sums<N, V>(operands, team, length, about, by) *
+        weighted_deviation_sums<N, V>(operands, team, length, mean, 0.0f, by) *
         scale;
     wgd = of_d.z - of_d.x * (by * means.z);
-    // Else the statistics stay those of the forward.
-    if (is_lost(variance, correction * correction)) {
-      mean = about;
+    if (lost) { // else the statistics stay those of the forward
       correction = of_d.x;
       variance = of_d.y - correction * correction;
+      if (is_lost(variance, correction * correction)) {
+        of_d = weighted_deviation_sums<N, V>(
+                   operands, team, length, mean, correction, by) *
+            scale;
+        wgd = of_d.z - of_d.x * (by * means.z);
+        correction += of_d.x;
+        variance = finite_or_nan(of_d.y - of_d.x * of_d.x);
+      }
     }
   }
-  float rstd = precise::rsqrt(finite_or_nan(variance) + eps);
-  float mean_wgn = wgd * (less ? rstd * kMore : rstd);
-  return RowSums{Statistics{mean, correction, rstd}, means.z, mean_wgn};
+  float rstd = precise::rsqrt(variance + eps);
+  return RowSums{
+      Statistics{mean, correction, rstd}, means.z, wgd * rstd * more};
 }
 
 template <int N, int V>

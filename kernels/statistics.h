@@ -40,13 +40,15 @@ inline float2 add_first(float2 sums, float v) {
   return float2(centre ? sums.x + v : 0.0f, fma(v, v, sums.y));
 }
 
-// The sums over the row of the deviations from mean and of their squares.
+// The sums over the row of the deviations from mean + correction and of their
+// squares.
 template <int N, int V>
 inline float2 deviation_sums(
     RowIn row,
     thread Team& team,
     int length,
     float mean,
+    float correction,
     thread HeldRow<N, V>& held) {
   float2 sums = float2(0.0f);
   for (int chunk = 0; next_chunk(chunk, length);
@@ -56,7 +58,7 @@ inline float2 deviation_sums(
       float v[N];
       held.get_vector(row, k, i, length, v);
       for (int j = 0; j < N; ++j) {
-        float d = v[j] - mean;
+        float d = v[j] - mean - correction;
         d = in_row(i + j, 1, length) ? d : 0.0f;
         sums = float2(sums.x + d, fma(d, d, sums.y));
       }
@@ -79,20 +81,21 @@ inline Statistics statistics(
     return Statistics{0.0f, 0.0f, precise::rsqrt(square + eps)};
   }
   first = team.reduce(first) / float(length);
-  float mean = 0.0f;
-  float correction = first.x;
-  float variance = first.y - first.x * first.x;
-  // One way for the whole team, whose threads all have the same sums. Once is
-  // enough unless the values are within ulps of the mean, which can then be
-  // rounded right, or their squares are beyond float32.
-  for (int pass = 0; pass < 2 && is_lost(variance, correction * correction);
-       ++pass) {
-    mean += correction;
-    float2 of_d =
-        deviation_sums<N, V>(row, team, length, mean, held) / float(length);
+  float mean = first.x;
+  float correction = 0.0f;
+  float variance = first.y - mean * mean;
+  // One way for the whole team, whose threads all have the same sums.
+  if (is_lost(variance, mean * mean)) {
+    float2 of_d = deviation_sums<N, V>(row, team, length, mean, 0.0f, held) /
+        float(length);
     correction = of_d.x;
     variance = of_d.y - correction * correction;
+    if (is_lost(variance, correction * correction)) {
+      of_d = deviation_sums<N, V>(row, team, length, mean, correction, held) /
+          float(length);
+      correction += of_d.x;
+      variance = finite_or_nan(of_d.y - of_d.x * of_d.x);
+    }
   }
-  return Statistics{
-      mean, correction, precise::rsqrt(finite_or_nan(variance) + eps)};
+  return Statistics{mean, correction, precise::rsqrt(variance + eps)};
 }

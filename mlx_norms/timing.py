@@ -81,7 +81,8 @@ class Ratio(Samples):
 PAIRING = (
     "A ratio is taken in each round, where contestants follow one another; shown is the median of "
     "these, which is not the ratio of the medians. Too noisy to tell: its quartiles lie on both "
-    "sides of 1, and further from 1 on the other side than the ratio does."
+    "sides of 1, and further from 1 on the other side than that median does, or the ratio of the "
+    "medians."
 )
 
 

@@ -764,6 +764,13 @@ class TestArguments:
         output = capsys.readouterr()
         assert message in output.err and output.out == ""
 
+    def test_a_file_is_looked_at_once(self, monkeypatch, tmp_path, capsys):
+        seen = []
+        monkeypatch.setattr(bench._output, "check_file", lambda *option: seen.append(option))
+        files = ["--csv", str(tmp_path / "x.csv"), "--plot", str(tmp_path / "x.png")]
+        run(capsys, "norm", *GRID, "--ops", "rms", *files)
+        assert seen == [tuple(files[:2]), tuple(files[2:])]
+
     @pytest.mark.applies(not (mx.metal.is_available() or mx.cuda.is_available()))
     def test_no_gpu(self, capsys):
         assert main(["bench", "norm", "--backend", "gpu"]) == 2

@@ -84,7 +84,11 @@ def _cuda_cache() -> int:
 
 
 def memory_bytes() -> int:
-    """The default device's memory, as far as it is sensible to use it."""
+    """Bytes that can be had on the default device.
+
+    On the CPU what the system can still give now, within the limits of the process and its groups;
+    on a GPU what its driver recommends to use at most, or else all that it has.
+    """
     if mx.default_device() == mx.cpu:
         return host_memory.available()
     about = mx.device_info(mx.default_device())

@@ -157,7 +157,6 @@ def _check(args: argparse.Namespace, simulated: bool) -> None:
     if simulated and args.hot:
         raise CommandError("--hot is about time, and --backend metal-sim counts.")
     _output.check_file("--csv", args.csv)
-    _output.check_file("--plot", args.plot)
 
 
 def _check_packages(args: argparse.Namespace) -> None:

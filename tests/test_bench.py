@@ -28,6 +28,7 @@ from mlx_norms.bench import (
     machine,
     measuring,
     metal_sim,
+    plots,
     tables,
     tracing,
 )
@@ -702,6 +703,91 @@ class TestModel:
     def test_unknown(self, capsys):
         assert main(["bench", "model", "tiny:lama"]) == 2
         assert "MODEL 'tiny:lama'" in capsys.readouterr().err
+
+
+class TestPlots:
+    """What is drawn, by matplotlib's own objects."""
+
+    def line(self, cell, contestant="ours", seconds=1e-6, is_bytes=True):
+        about = (cell.op, cell.dtype, cell.rows, cell.length, contestant, "evals", "memory", 1)
+        samples = timing.Samples((seconds,))
+        of_cell = (cell.moved, cell.flops, cell.elements, 1e12, is_bytes, 1e13, 1)
+        return Line("norm", *about, samples, *of_cell)
+
+    def lines(self, ops, dtypes, rows, lengths):
+        grid = itertools.product(ops, dtypes, rows, lengths)
+        cells = [Cell(*of_cell) for of_cell in grid]
+        return [self.line(cell, name) for cell in cells for name in ("ours", "mx.fast")]
+
+    def panels(self, lines):
+        self.figure = plots.figure(lines, "a title")
+        self.figure.draw_without_rendering()
+        return self.figure.axes
+
+    def test_rates_over_lengths(self):
+        lengths = (512, 768, 4096)
+        panel, roofline = self.panels(self.lines(["rms"], ["float32"], [8], lengths))
+        drawn = {line.get_label(): line for line in panel.lines}
+        assert sorted(drawn) == ["copy", "mx.fast", "ours"]
+        x, y = drawn["ours"].get_data()
+        assert list(x) == list(lengths)
+        assert list(y) == pytest.approx([2 * 4 * 8 * n / 1e-6 / 1e9 for n in lengths])
+        assert list(drawn["copy"].get_ydata()) == [1000] * 3
+        assert panel.get_title() == "rms, 8 rows"
+        assert (panel.get_xlabel(), panel.get_ylabel()) == ("length of rows", "GB/s")
+        assert [text.get_text() for text in panel.get_xticklabels()] == ["512", "768", "4k"]
+
+    def test_rates_over_rows_where_there_is_one_length(self):
+        panel, _ = self.panels(self.lines(["rms"], ["float32"], [1, 64], [768]))
+        assert panel.get_title() == "rms, rows of 768"
+        assert panel.get_xlabel() == "number of rows"
+        assert list(panel.lines[0].get_xdata()) == [1, 64]
+
+    def test_no_copy_where_it_is_not_one_of_bytes(self):
+        cells = [Cell("rms", "float32", 1, n) for n in (8, 4096)]
+        lines = [self.line(cell, is_bytes=cell.length > 8) for cell in cells]
+        panel, _ = self.panels(lines)
+        (copy,) = (line for line in panel.lines if line.get_label() == "copy")
+        assert math.isnan(copy.get_ydata()[0]) and copy.get_ydata()[1] == 1000
+
+    def test_products_are_operations(self):
+        products = [ladder.Product(n) for n in (64, 128)]
+        panel, _ = self.panels([self.line(product) for product in products])
+        assert panel.get_ylabel() == "GFLOP/s"
+        ours, peak = panel.lines
+        assert list(ours.get_data()[0]) == [64, 128]
+        assert ours.get_ydata()[1] == pytest.approx(2 * 128**3 / 1e-6 / 1e9)
+        assert list(peak.get_ydata()) == [1e4, 1e4]
+
+    def test_every_kind_has_its_own_marker(self):
+        lines = self.lines(OPS, ["float32", "float16", "bfloat16"], [1, 8], [64, 128])
+        *panels, roofline = self.panels(lines)
+        assert len(panels) == len(OPS)
+        kinds = [line for line in roofline.lines if line.get_label().startswith("ours")]
+        styles = {(line.get_marker(), line.get_fillstyle()) for line in kinds}
+        assert len(styles) == len(kinds) == 3 * len(OPS)
+        for panel in panels:  # dtypes by fillings, rows by dashes
+            own = [line for line in panel.lines if line.get_label() == "ours"]
+            assert len({(line.get_fillstyle(), line.get_linestyle()) for line in own}) == 6
+
+    def test_everything_drawn_is_seen(self):
+        """The roofline's limits hold its markers."""
+        cell = Cell("rms", "float32", 1, 4096)
+        slow = self.line(cell, "mx.fast", seconds=1.0)
+        *_, roofline = self.panels([self.line(cell), slow])
+        assert roofline.get_ylim()[0] < slow.flop_rate / 1e9 < roofline.get_ylim()[1]
+
+    @pytest.mark.parametrize("ops", [["rms"], list(OPS)])
+    def test_size_and_legend(self, ops, tmp_path):
+        """At least 1200 pixels, and the one legend lies on no axes."""
+        panels = self.panels(self.lines(ops, ["float32", "bfloat16"], [1, 8], [64, 128]))
+        assert self.figure.get_figwidth() * self.figure.dpi >= 1200
+        (legend,) = self.figure.legends
+        assert all(panel.get_legend() is None for panel in panels)
+        box = legend.get_window_extent()
+        assert not any(box.overlaps(panel.get_tightbbox()) for panel in panels)
+        said = [text.get_text() for text in legend.get_texts()]
+        assert {"ours", "mx.fast", "a copy", "float32", "bfloat16", "8 rows", "1 row"} <= {*said}
 
 
 class TestCounts:

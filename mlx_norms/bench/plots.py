@@ -1,65 +1,181 @@
-"""Plots of figures: time against rows, and a roofline."""
+"""Plots of figures: rates against the shape, and a roofline."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from .results import Line
+from .tables import number
 
-_STYLES = ("-", "--", ":", "-.")
-_MARKERS = "os^vD*"
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Color is a contestant's, the marker's filling a dtype's, dashes a number of rows', and in the
+# roofline the marker's shape an op's.
+_MARKERS = "os^vD*PX"
+_FILLS = ("full", "none", "left", "right", "top", "bottom")
+_DASHES = ("-", "--", "-.", ":", (0, (6, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (8, 4)))
+_COLUMNS = 3
+_PANEL, _LEGEND_LINE, _DPI = (4.3, 3.6), 0.22, 128  # inches, and dots to each
+_MOST_TICKS = 7  # with labels beside each other
 
 
 def draw(path: str, lines: list[Line], title: str) -> None:
-    """Write an image with a panel an op, and the roofline of its largest shapes.
+    """Write the image of :func:`figure`.
 
     Raises:
         OSError, ValueError: If matplotlib cannot write the file.
     """
+    figure(lines, title).savefig(path)
+
+
+def figure(lines: list[Line], title: str) -> Figure:
+    """A panel an op, and the roofline of its largest shapes, with one legend for all."""
     from matplotlib.figure import Figure
 
-    ops = list(dict.fromkeys(line.op for line in lines))
-    figure = Figure(figsize=(6 * (len(ops) + 1), 5), layout="constrained")
-    figure.suptitle(title)
-    *panels, last = figure.subplots(1, len(ops) + 1)
-    for op, axes in zip(ops, panels, strict=True):
-        _times(axes, [line for line in lines if line.op == op])
-    _roofline(last, lines)
-    figure.savefig(path)
+    styles = _Styles(lines)
+    legend = styles.legend()
+    ops = _each(lines, "op")
+    columns = min(_COLUMNS, len(ops) + 1)
+    rows = math.ceil((len(ops) + 1) / columns)
+    below = math.ceil(len(legend) / (2 * columns)) * _LEGEND_LINE + 0.5
+    width = max(columns * _PANEL[0], 10)
+    found = Figure(figsize=(width, rows * _PANEL[1] + below), dpi=_DPI, layout="constrained")
+    found.suptitle(title)
+    found.get_layout_engine().set(w_pad=0.1)
+    grid = found.add_gridspec(rows, columns)
+    for i, op in enumerate(ops):
+        axes = found.add_subplot(grid[divmod(i, columns)])
+        _rates(axes, [line for line in lines if line.op == op], styles)
+    row, column = divmod(len(ops), columns)
+    _roofline(found.add_subplot(grid[row, column:]), lines, styles)
+    found.legend(handles=legend, loc="outside lower center", ncols=2 * columns, fontsize="small")
+    return found
 
 
-def _times(axes, lines: list[Line]) -> None:
-    """Time against rows, or against the size of matrices: a line a contestant, length and dtype."""
-    multiplies = lines[0].multiplies
-    contestants = list(dict.fromkeys(line.contestant for line in lines))
-    others = list(dict.fromkeys(_other(line) for line in lines))
-    for other, contestant in itertools.product(others, contestants):
-        points = [
-            (line.rows, line.seconds.median * 1e6)
-            for line in lines
-            if (_other(line), line.contestant) == (other, contestant)
+def _each(lines: Iterable[Line], name: str) -> list:
+    return list(dict.fromkeys(getattr(line, name) for line in lines))
+
+
+class _Styles:
+    """How each contestant, dtype, number of rows and op is drawn."""
+
+    def __init__(self, lines: list[Line]) -> None:
+        from matplotlib import colormaps
+
+        contestants = _each(lines, "contestant")
+        colors = colormaps["tab10" if len(contestants) <= 10 else "tab20"].colors
+        self.color = dict(zip(contestants, itertools.cycle(colors)))
+        self.fill = dict(zip(_each(lines, "dtype"), itertools.cycle(_FILLS)))
+        self.marker = dict(zip(_each(lines, "op"), itertools.cycle(_MARKERS)))
+        self._lengths = {
+            op for op in self.marker if len({line.length for line in lines if line.op == op}) > 1
+        } - {line.op for line in lines if line.multiplies}
+        # The largest first, which gets the plainest line.
+        rows = sorted({line.rows for line in lines if line.op in self._lengths}, reverse=True)
+        self._dashes = dict(zip(rows, itertools.cycle(_DASHES)))
+        self._held_against = {line.multiplies for line in lines}
+
+    def along(self, op: str) -> str:
+        """The axis of an op: the length of rows, or their number where there is one length."""
+        return "length" if op in self._lengths else "rows"
+
+    def dashes(self, line: Line) -> object:
+        return self._dashes[line.rows] if line.op in self._lengths else "-"
+
+    def legend(self) -> list:
+        from matplotlib.lines import Line2D
+
+        def entry(label: str, **style) -> Line2D:
+            return Line2D([], [], label=label, **{"color": "0.3", "linestyle": ""} | style)
+
+        found = [entry(name, color=color, linestyle="-") for name, color in self.color.items()]
+        if False in self._held_against:
+            found.append(entry("a copy", color="black", linestyle="-"))
+        if True in self._held_against:
+            found.append(entry("MLX's matmul, large", color="black", linestyle=":"))
+        found += [entry(dtype, marker="o", fillstyle=fill) for dtype, fill in self.fill.items()]
+        if len(self._dashes) > 1:
+            found += [
+                entry(f"{rows} row{'s' * (rows > 1)}", linestyle=dashes)
+                for rows, dashes in self._dashes.items()
+            ]
+        return found + [
+            entry(f"roofline: {op}", marker=marker) for op, marker in self.marker.items()
         ]
-        if points:
+
+
+def _rates(axes: Axes, lines: list[Line], styles: _Styles) -> None:
+    """GB/s against the length or number of rows, or GFLOP/s against the size of matrices."""
+    op, multiplies = lines[0].op, lines[0].multiplies
+    along = styles.along(op)
+    shown = sorted({getattr(line, along) for line in lines})
+    for dtype, dashes in dict.fromkeys((line.dtype, styles.dashes(line)) for line in lines):
+        own = [line for line in lines if (line.dtype, styles.dashes(line)) == (dtype, dashes)]
+        for name in _each(own, "contestant"):
+            rates = {getattr(x, along): _rate(x) for x in own if x.contestant == name}
             axes.plot(
-                *zip(*sorted(points), strict=True),
-                color=f"C{contestants.index(contestant) % 10}",
-                linestyle=_STYLES[others.index(other) % len(_STYLES)],
-                marker=_MARKERS[contestants.index(contestant) // 10 % len(_MARKERS)],
-                label=f"{contestant}, {other}",
+                *zip(*sorted(rates.items()), strict=True),
+                color=styles.color[name],
+                linestyle=dashes,
+                linewidth=1.4,
+                marker="o",
+                markersize=5,
+                fillstyle=styles.fill[dtype],
+                label=name,
             )
-    axes.set(xscale="log", yscale="log", title=f"{lines[0].op}: time")
-    axes.set(xlabel="rows and columns" if multiplies else "rows", ylabel="µs a call")
-    axes.set_xscale("log", base=2)
+        if not multiplies:
+            copies = {getattr(line, along): _copy(line) for line in own}
+            points = list(zip(*sorted(copies.items()), strict=True))
+            alone = {"marker": "_", "markersize": 40} if len(shown) == 1 else {}
+            style = {"marker": "o", "markersize": 3, "fillstyle": styles.fill[dtype]} | alone
+            axes.plot(*points, color="black", linestyle=dashes, linewidth=1, label="copy", **style)
+    if multiplies and lines[0].peak:
+        axes.axhline(lines[0].peak / 1e9, color="black", linestyle=":", label="peak")
+    axes.set_ylim(bottom=0)
+    axes.set(title=_title(lines, along), ylabel="GFLOP/s" if multiplies else "GB/s")
+    names = {"length": "length of rows", "rows": "number of rows"}
+    axes.set_xlabel("rows and columns" if multiplies else names[along])
+    ticks(axes, shown)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="xx-small")
 
 
-def _other(line: Line) -> str:
-    return line.dtype if line.multiplies else f"{line.length} {line.dtype}"
+def ticks(axes: Axes, numbers: Iterable[int]) -> None:
+    """A logarithmic axis of x with these numbers on it."""
+    shown = sorted(set(numbers))
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(shown, map(_short, shown), rotation=60 if len(shown) > _MOST_TICKS else 0)
+    axes.minorticks_off()
 
 
-def _roofline(axes, lines: Iterable[Line]) -> None:
+def _title(lines: list[Line], along: str) -> str:
+    """The op, and what of the shape is the same in all of its panel."""
+    op, rows = lines[0].op, _each(lines, "rows")
+    if lines[0].multiplies:
+        return op
+    if along == "rows":
+        return f"{op}, rows of {lines[0].length}"
+    return op if len(rows) > 1 else f"{op}, {rows[0]} row{'s' * (rows[0] > 1)}"
+
+
+def _short(number: int) -> str:
+    return f"{number // 1024}k" if number >= 1024 and number % 1024 == 0 else str(number)
+
+
+def _rate(line: Line) -> float:
+    return (line.flop_rate if line.multiplies else line.rate) / 1e9
+
+
+def _copy(line: Line) -> float:
+    """GB/s of the copy, NaN where it is not one of bytes."""
+    return line.copy / 1e9 if line.copy_is_bytes else math.nan
+
+
+def _roofline(axes: Axes, lines: Iterable[Line], styles: _Styles) -> None:
     """Operations a second against operations a byte, each at its largest shape."""
     from matplotlib.ticker import NullFormatter
 
@@ -76,20 +192,17 @@ def _roofline(axes, lines: Iterable[Line]) -> None:
     axes.plot(edges, [min(peak, copy * edge) / 1e9 for edge in edges], color="black")
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.annotate(f"copy {copy / 1e9:.4g} GB/s", (edges[0], copy * edges[0] / 1e9))
-    axes.annotate(f"MLX's matmul {peak / 1e9:.4g}", (edges[1], peak / 1e9), va="bottom")
-    names = list(dict.fromkeys(line.contestant for line in found))
-    kinds = list(dict.fromkeys((line.op, line.dtype) for line in found))
     for line, intensity in zip(found, intensities, strict=True):
         axes.plot(
             intensity,
             line.flop_rate / 1e9,
-            color=f"C{names.index(line.contestant) % 10}",
-            marker=_MARKERS[kinds.index((line.op, line.dtype)) % len(_MARKERS)],
+            color=styles.color[line.contestant],
+            marker=styles.marker[line.op],
+            fillstyle=styles.fill[line.dtype],
             linestyle="",
             label=f"{line.contestant}, {line.op} {line.dtype}",
         )
-    axes.set(title="roofline, each at its largest shape")
+    roof = f"copy {number(copy / 1e9)} GB/s, MLX's matmul {number(peak / 1e9)} GFLOP/s"
+    axes.set_title(f"roofline, each at its largest shape\n{roof}", fontsize="medium")
     axes.set(xlabel="operations a byte (each tensor once)", ylabel="GFLOP/s")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="xx-small")

@@ -56,7 +56,8 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plot",
         metavar="FILE",
-        help="draw time against rows and a roofline (of a model: against the prompt's length)",
+        help="draw GB/s against the length of rows, with the copy, and a roofline; against their "
+        "number where there is one length (of a model: time against the prompt's length)",
     )
     parser.add_argument("--rounds", metavar="N", type=int, default=9, help="samples of each (9)")
     parser.add_argument(

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from . import commands
-from .commands import _output
+from .commands import _json, _output
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,14 +27,15 @@ def main(argv: list[str] | None = None) -> int:
         summary = command.__doc__.splitlines()[0]
         subparser = subparsers.add_parser(name, help=summary, description=summary)
         command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
+        subparser.set_defaults(command=name, run=command.run)
     args = parser.parse_args(argv)
     if not args.run:
         parser.print_help(sys.stderr)
         return 2
     args.is_process = argv is None
+    args.figures = {}
     try:
-        return args.run(args)
+        return _json.run(args)
     except commands.CommandError as error:
         print(error, file=sys.stderr)
         return 2

@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import io
 import itertools
+import json
 import math
 import re
 import subprocess
@@ -693,6 +694,48 @@ class TestModel:
             assert (row["fused"], row["calls"]) == norms
         assert "decode 6, patched: 8 of 9 norms fused." in output
 
+    def test_the_verdict_is_first(self, capsys):
+        first, second, third, *_ = run(
+            capsys, "model", "tiny:llama", "--prompts", "3,6", "--tokens", "3"
+        ).splitlines()
+        assert re.fullmatch(r"patched against stock: decode .*\(prompt of 3 tokens\)\.", first)
+        assert re.fullmatch(r"patched against stock: decode .*\(prompt of 6 tokens\)\.", second)
+        assert third.startswith("device cpu, ")
+        (only, *_) = run(
+            capsys, "model", "tiny:llama", "--prompts", "3", "--tokens", "3"
+        ).splitlines()
+        assert re.fullmatch(r"patched against stock: decode .*, prefill [^)]*\)?\.", only)
+
+    def test_projections(self, tmp_path, capsys):
+        """The file has their ratio and count besides, and no other column is another's."""
+        file, plot = tmp_path / "model.csv", tmp_path / "model.png"
+        options = ["--prompts", "3", "--tokens", "3", "--csv", str(file), "--plot", str(plot)]
+        output = run(capsys, "model", "tiny:llama", "--projections", *options)
+        assert plot.read_bytes().startswith(PNG)
+        rows = {(row["phase"], row["side"]): row for row in rows_of(file)}
+        assert [side for _, side in rows] == ["stock", "patched", "projections"] * 2
+        for (_, side), row in rows.items():
+            own = side == "projections"
+            assert bool(row["stock_over_projections"]) == own
+            assert bool(row["stock_over_patched"]) == (not own)
+            assert row["projections"] == ("0" if own else "")
+        assert "Projections do nothing on the CPU: " in output
+        assert "0 computed with the products that take them." in output
+        run(capsys, "model", "tiny:llama", *options)
+        assert not any("projections" in name for name in rows_of(file)[0])
+
+    def test_json(self, capsys):
+        options = ["--prompts", "3", "--tokens", "3", "--projections", "--json"]
+        found = json.loads(run(capsys, "model", "tiny:llama", *options))
+        assert (found["what"], found["model"], found["tokens"]) == ("model", "tiny:llama", 3)
+        assert len(found["verdict"]["text"]) == 2
+        assert len(found["lines"]) == 6
+        for line in found["lines"]:
+            stock = line["side"] == "stock"
+            assert (line["times_as_fast_as_stock"] is None) == stock == (line["norms"] is None)
+            assert line["milliseconds"]["rounds"] == 2
+            assert (line["gbps"] is None) == (line["phase"] == "prefill")
+
     def test_trace(self, monkeypatch, tmp_path, capsys):
         monkeypatch.setattr(tracing.trace, "__defaults__", (12,))
         file = tmp_path / "trace.csv"
@@ -703,6 +746,62 @@ class TestModel:
     def test_unknown(self, capsys):
         assert main(["bench", "model", "tiny:lama"]) == 2
         assert "MODEL 'tiny:lama'" in capsys.readouterr().err
+
+
+class TestJson:
+    """What the tables have, with samples and ratios whole; stdout has nothing else."""
+
+    def test_norms(self, tmp_path, capsys):
+        file = tmp_path / "figures.csv"
+        options = [*GRID, "--ops", "rms,add_rms", "--json", "--csv", str(file)]
+        found = json.loads(run(capsys, "norm", *options))
+        assert found["facts"]["mlx_norms"] == mlx_norms.__version__
+        assert timing.PAIRING in found["notes"]
+        for line, row in zip(found["lines"], rows_of(file), strict=True):
+            assert (line["op"], line["contestant"]) == (row["op"], row["contestant"])
+            for name in ("us", "us_lower", "us_upper"):
+                key = {"us": "median"}.get(name, name.removeprefix("us_"))
+                assert 1e6 * line["seconds"][key] == pytest.approx(float(row[name]), rel=1e-3)
+            assert line["over_baseline"]["median"] == pytest.approx(
+                float(row["over_baseline"]), rel=1e-3
+            )
+            assert line["gflops"] is line["over_before"] is None
+
+    def test_rungs(self, rungs_anywhere, capsys):
+        options = ["--rows", "2", "--lengths", "48", "--sizes", "8", "--json"]
+        lines = json.loads(run(capsys, "ladder", *options))["lines"]
+        rungs = [line for line in lines if line["fixes"]]
+        assert len(rungs) == len(ladders.LAYER_NORM) + len(ladders.SGEMM)
+        first = {ladders.LAYER_NORM[0].name, ladders.SGEMM[0].name}
+        for line in rungs:
+            assert (line["over_before"] is None) == (line["contestant"] in first)
+
+    def test_traces(self, capsys):
+        options = ["--trace", *GRID, "--ops", "rms", "--json"]
+        traces = json.loads(run(capsys, "norm", *options))["traces"]
+        assert [trace["contestant"] for trace in traces] == ["ours", "mx.fast"]
+        for trace in traces:
+            assert len(trace["host_seconds"]) == tracing.CALLS
+            assert trace["first"] == trace["host_seconds"][0] and trace["steady"] > 0
+
+    def test_counts(self, monkeypatch, capsys):
+        cell = Cell("rms", "float32", 4, 8)
+        counts = metal_sim.Counts(cell, "ours", {"x": (8, 0)}, cell.moved + 1, 3, 2, 1, 0)
+        monkeypatch.setattr(metal_sim, "count", lambda jobs: [counts])
+        (found,) = json.loads(run(capsys, "norm", "--backend", "metal-sim", "--json"))["counts"]
+        assert (found["array"], found["bytes_read"], found["barriers"]) == ("x", 8, 3)
+        assert found["least_us_M4"] is None
+
+    def test_figures_outlive_a_plot_that_fails(self, monkeypatch, tmp_path, capsys):
+        def fail(path, lines, title):
+            raise OSError("the disk is full")
+
+        monkeypatch.setattr(command.plots, "draw", fail)
+        file = str(tmp_path / "figure.png")
+        assert main(["bench", "norm", *GRID, "--ops", "rms", "--plot", file, "--json"]) == 2
+        output = capsys.readouterr()
+        assert len(json.loads(output.out)["lines"]) == 2
+        assert output.err == f"--plot {file} cannot be written: the disk is full\n"
 
 
 class TestPlots:

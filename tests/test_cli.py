@@ -1,6 +1,9 @@
 """``python -m mlx_norms``, its info command, and the timing core."""
 
 import importlib.metadata
+import io
+import json
+import math
 import os
 import platform
 import re
@@ -16,7 +19,7 @@ import pytest
 import mlx_norms
 from mlx_norms import _built, _ext, commands, timing
 from mlx_norms.__main__ import main
-from mlx_norms.commands import _output
+from mlx_norms.commands import _output, bench
 from mlx_norms.patching import slower
 from variant import ROOT
 
@@ -90,6 +93,104 @@ class TestCommandLine:
 
 
 SMALL_BENCH = ["--rows", "1", "--lengths", "64", "--ops", "rms", "--rounds", "1"]
+SMALL_RUN = ["--prompt", "4", "--tokens", "2", "--rounds", "1", "--projections"]
+SMALL_MODEL = ["--prompts", "4", "--tokens", "2", "--rounds", "1"]
+
+
+class TestJson:
+    def test_every_command_has_the_option(self, capsys):
+        commands_ = [[name] for name in commands.load() if name != "bench"]
+        for arguments in [*commands_, *(["bench", what] for what in bench._HELP)]:
+            with pytest.raises(SystemExit):
+                main([*arguments, "--help"])
+            assert "--json" in capsys.readouterr().out, arguments
+
+    def test_facts(self):
+        result = run("info", "--json", "--kernels")
+        assert (result.returncode, result.stderr) == (0, "")
+        document = json.loads(result.stdout)
+        assert document["command"] == "info"
+        assert document["facts"]["mlx"] == importlib.metadata.version("mlx")
+        assert document["facts"]["cpu_streams"] == "native kernels"
+        (one,) = (each for each in document["kernels"] if each["name"] == "norm_4_1")
+        assert one["function_constants"]["simds_per_row"] == 0
+
+    def test_nothing_else_is_on_the_standard_output(self, monkeypatch, capsys):
+        def command(args):
+            print("a line \udcff")
+            args.figures["samples"] = timing.Samples((1.0, 2.0, 4.0))
+            args.figures["ratio"] = timing.Ratio((1.5, math.inf), 1.5)
+            args.figures["list"] = [math.nan, None, "text", (1,)]
+            return 1
+
+        monkeypatch.setattr(commands.load()["info"], "run", command)
+        assert main(["info", "--json"]) == 1
+        output = capsys.readouterr()
+        assert output.err == ""
+        document = json.loads(output.out, parse_constant=pytest.fail)
+        samples = {"median": 2.0, "lower": 1.5, "upper": 3.0, "rounds": 3}
+        assert document["samples"] == samples
+        assert document["ratio"].keys() == samples.keys() | {"of_medians", "too_noisy_to_tell"}
+        assert document["ratio"]["median"] is None
+        assert document["list"] == [None, None, "text", [1]]
+
+    def test_a_failure_is_no_document(self, monkeypatch, capsys):
+        def fail(args):
+            print("a line")
+            raise commands.CommandError("Type this.")
+
+        monkeypatch.setattr(commands.load()["info"], "run", fail)
+        assert main(["info", "--json"]) == 2
+        assert capsys.readouterr() == ("", "Type this.\n")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def quick(calls, **options):
+    """Samples of no measurement."""
+    return {name: timing.Samples((1.0,)) for name in calls}
+
+
+class TestWorking:
+    """What takes its time is said on a terminal."""
+
+    @pytest.fixture(autouse=True)
+    def color(self, monkeypatch):
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.delenv("NO_COLOR", raising=False)
+
+    def test_on_a_terminal(self, monkeypatch):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with _output.working("loading it"):
+            pass
+        assert "loading it" in terminal.getvalue()
+
+    def test_elsewhere(self, capsys):
+        with _output.working("loading it"):
+            pass
+        assert capsys.readouterr() == ("", "")
+
+    @pytest.mark.parametrize(
+        "arguments, said",
+        [
+            (["demo"], ["embedding", "measuring"]),
+            (["compare", "tiny:llama", *SMALL_RUN], ["stock: tokens", "projections: tokens"]),
+            (["bench", "model", "tiny:llama", *SMALL_MODEL], ["measuring a copy", "compiling"]),
+            (["bench", "norm", "--trace", *SMALL_BENCH], ["tracing"]),
+        ],
+        ids=lambda arguments: arguments[0],
+    )
+    def test_commands_say_what_they_do(self, arguments, said, monkeypatch, capsys):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setattr(timing, "measure", quick)
+        assert main([*arguments, "--json"]) == 0
+        assert [text for text in said if text not in terminal.getvalue()] == []
+        assert json.loads(capsys.readouterr().out)["command"] == arguments[0]
 
 
 class TestStreams:

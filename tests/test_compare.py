@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import mlx.core as mx
+import mlx.nn
 import pytest
 from mlx.utils import tree_flatten
 
@@ -212,7 +213,8 @@ class TestNoise:
         both = {"prefill": rates, "decode": rates}
         monkeypatch.setattr(compare, "measure_rates", lambda *arguments: both)
         assert main(["compare", "tiny:llama", *SMALL]) == 0
-        return " ".join(capsys.readouterr().out.replace("│", "").split())
+        self.verdict, *lines = capsys.readouterr().out.splitlines()
+        return " ".join(" ".join(lines).replace("│", "").split())
 
     def test_a_ratio_that_tells_nothing(self, monkeypatch, capsys):
         """Its median is 1.5, and the medians differ by 1 %."""
@@ -221,11 +223,129 @@ class TestNoise:
         output = self.printed(capsys, monkeypatch, stock, patched)
         assert output.count("too noisy to tell") == 2
         assert timing.PAIRING in output
+        assert self.verdict == (
+            "patched against stock: decode too noisy to tell, prefill too noisy to tell; the "
+            "logits agree."
+        )
 
     def test_a_ratio_that_tells(self, monkeypatch, capsys):
         output = self.printed(capsys, monkeypatch, (100.0, 101.0, 90.0), (150.0, 151.5, 180.0))
         assert "too noisy to tell" not in output
         assert "1.500 (1.500 to 1.750)" in output
+        fast = "1.500 times as fast (1.500 to 1.750)"
+        assert self.verdict == (
+            f"patched against stock: decode {fast}, prefill {fast}; the logits agree."
+        )
+
+    def test_one_round_has_no_quartiles(self, monkeypatch, capsys):
+        self.printed(capsys, monkeypatch, (100.0,), (80.0,))
+        assert "decode 0.800 times as fast (one round only), prefill 0.800" in self.verdict
+
+
+class TestProjections:
+    """The third side. The simulated device computes them, the CPU does not."""
+
+    @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16, 4])
+    @pytest.mark.parametrize("name", ["llama", "gemma2", "gpt2"])
+    def test_rounding_explains_it(self, name, dtype, backend):
+        model = _tiny_models.build(name)
+        if dtype == 4:
+            mlx.nn.quantize(model, 32, 4)
+        else:
+            model.set_dtype(dtype)
+        drift, reports = compare.measure_drift(model, prompt_for(name), [3, 1], "projections")
+        assert drift.explained and drift.rounding > 0
+        assert all((report.projections > 0) == (backend != "cpu") for report in reports)
+
+    def test_products_of_norms_move(self):
+        """Of few rows, and no other's."""
+        x = mx.random.normal((1, 8, 64), key=mx.random.key(0))
+        layer = mlx.nn.Linear(64, 32)
+        many = mx.random.normal((1, 9, 64), key=mx.random.key(0))
+
+        def products():
+            normed = [mx.fast.rms_norm(a, None, 1e-5) for a in (x, many)]
+            pairs = [(layer(a), a @ layer.weight.T + layer.bias) for a in normed]
+            return [mx.array_equal(*pair).item() for pair in [*pairs, (layer(x), layer(x + 0))]]
+
+        with compare._norms_an_ulp_off(keys()):
+            assert products() == [True, True, True]
+        with compare._norms_an_ulp_off(keys(), products=True):
+            assert products() == [False, True, True]
+        assert products() == [True, True, True]
+
+    @pytest.mark.parametrize("enabled, ulp", [("1", 2.0**-10), ("0", 2.0**-23)])
+    def test_tf32_is_coarser(self, enabled, ulp, monkeypatch):
+        monkeypatch.setenv("MLX_ENABLE_TF32", enabled)
+        monkeypatch.setattr(mx, "default_device", lambda: mx.gpu)
+        eps = 2.0**-23
+        assert compare._ulp_of_product(mx.zeros((1, 2, 8)), False) == ulp
+        assert compare._ulp_of_product(mx.zeros((1, 2, 8)), True) == 4 * eps
+        assert compare._ulp_of_product(mx.zeros((1, 1, 8)), False) == eps
+        assert compare._ulp_of_product(mx.zeros((1, 2, 8), mx.float16), True) == 2.0**-10
+
+    def test_a_wrong_norm_is_noticed(self, larger_eps, capsys):
+        assert main(["compare", "tiny:llama", *SMALL, "--projections"]) == 1
+        verdicts = capsys.readouterr().out.splitlines()[:2]
+        assert all("the logits DISAGREE" in verdict for verdict in verdicts)
+
+    def test_it_is_said_and_drawn(self, tmp_path, capsys):
+        file = tmp_path / "speeds.png"
+        assert main(["compare", "tiny:llama", *SMALL, "--projections", "--plot", str(file)]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split()[0] for line in lines[:2]] == ["patched", "projections"]
+        output = " ".join(" ".join(lines).replace("│", "").split())
+        assert "Projections do nothing on the CPU: " in output
+        assert "with the products that take them 0 0" in output
+        assert "mx.fast's norms and the products that take them moved by an ulp" in output
+        assert "Stock and patched agree." in output and "Stock and projections agree." in output
+        assert file.read_bytes().startswith(b"\x89PNG")
+
+    def test_nothing_is_said_of_them_otherwise(self, capsys):
+        assert main(["compare", "tiny:llama", *SMALL]) == 0
+        assert "rojections" not in capsys.readouterr().out
+
+
+class TestJson:
+    def document(self, capsys, *arguments):
+        """What is printed, and the status."""
+        status = main(["compare", "tiny:qwen3", *SMALL, "--json", *arguments])
+        output = capsys.readouterr()
+        assert output.err == "" and output.out.count("\n") == 1
+        return json.loads(output.out), status
+
+    def test_it_has_all_figures(self, capsys):
+        found, status = self.document(capsys, "--projections")
+        assert status == 0
+        assert found["command"] == "compare" and found["model"] == "tiny:qwen3"
+        assert found["verdict"]["agrees"] is True and len(found["verdict"]["text"]) == 2
+        assert list(found["sides"]) == ["stock", "patched", "projections"]
+        for of_side in found["sides"].values():
+            for phase in ("prefill", "decode"):
+                assert of_side["tokens_a_second"][phase]["median"] > 0
+        patched = found["sides"]["patched"]
+        assert patched["norms"]["decode"]["fused"] == 6
+        assert patched["over_stock"]["decode"]["too_noisy_to_tell"] in (True, False)
+        assert 0 < patched["largest_difference"]["prefill"] <= patched["explained_by_rounding"]
+        assert patched["first_other_token"] is None
+
+    def test_a_disagreement_is_a_document_too(self, larger_eps, capsys):
+        found, status = self.document(capsys)
+        assert status == 1 and found["verdict"]["agrees"] is False
+
+    def test_a_nan_is_null(self, monkeypatch, capsys):
+        def nan(fusion, tell, x, weight, eps, stream=None):
+            return STOCK(x, weight, eps, stream=stream) * mx.nan
+
+        monkeypatch.setattr(_ext, "patched_rms_norm", nan)
+        found, status = self.document(capsys)
+        assert status == 1
+        assert found["sides"]["patched"]["largest_difference"]["decode"] is None
+
+    def test_an_error_leaves_nothing(self, capsys):
+        assert main(["compare", "tiny:lama", "--json"]) == 2
+        output = capsys.readouterr()
+        assert output.out == "" and "MODEL 'tiny:lama'" in output.err
 
 
 class TestRun:

@@ -172,6 +172,19 @@ class TestRun:
         assert main(["demo"]) == 1
         assert "The two ways DISAGREE." in capsys.readouterr().out
 
+    def test_json(self, monkeypatch, capsys):
+        samples = timing.Samples((1.0, 2.0, 4.0))
+        monkeypatch.setattr(timing, "measure", lambda calls, **_: dict.fromkeys(calls, samples))
+        assert main(["demo", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["verdict"] == {"agrees": True}
+        assert found["nearest"]["mlx_nn"] == [2, 1, 4, 3, 6, 5, 8, 7, 10, 9]
+        assert len(found["cosine_similarity"]) == len(found["sentences"]) == 10
+        assert found["seconds"]["mlx_norms"]["all_sentences"]["median"] == 2
+        assert found["seconds"]["mlx_nn"]["share"]["median"] == 1
+        assert found["smallest_cosine"] >= found["least_cosine"]
+        assert found["replaced_norms"] == 13
+
     @pytest.mark.parametrize("package", ["rich", "tokenizers"])
     def test_without_the_extra(self, package):
         script = (

@@ -2,6 +2,7 @@
 
 import functools
 import io
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,8 @@ import mlx.core as mx
 import pytest
 
 import mlx_norms
+from mlx_norms import timing
+from mlx_norms.__main__ import main
 from mlx_norms.commands import _progress, selftest
 
 
@@ -203,6 +206,24 @@ def test_what_is_left_out(device, monkeypatch):
     others = [label for label in labels if "matmul" in label or "_linear" in label]
     assert len(labels) - len(others) == 3 * len(selftest.OPS)
     assert len(others) == (0 if device == mx.cpu else 6 + 18)
+
+
+def test_json(monkeypatch, capsys):
+    """Checks, their problems and times; what is said meanwhile is on the other stream."""
+    monkeypatch.setattr(selftest, "_outcomes", lambda checks: iter([[], ["It is off."]]))
+    monkeypatch.setattr(selftest, "checks", lambda: [("one", None), ("two", None)])
+    ratio = timing.Ratio((2.0, 3.0, 4.0), 2.5)
+    monkeypatch.setattr(selftest, "times", lambda: iter([(1, 8, "float32", {"add+rms": ratio})]))
+    assert main(["selftest", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == {"passed": False, "failed": 1, "checked": 2}
+    assert found["checks"] == [
+        {"kernel": "one", "problems": []},
+        {"kernel": "two", "problems": ["It is off."]},
+    ]
+    (measured,) = found["fast_over_ours"]
+    assert measured["rows"] == 1 and measured["add_rms"]["median"] == 3
+    assert found["facts"]["mlx_norms"] == mlx_norms.__version__
 
 
 def test_output():

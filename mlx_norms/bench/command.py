@@ -11,7 +11,7 @@ import mlx.core as mx
 from rich.progress import track
 
 from mlx_norms import timing
-from mlx_norms.commands import CommandError, _output, compare
+from mlx_norms.commands import CommandError, _output, _sides, compare
 
 from . import (
     capture,
@@ -45,6 +45,7 @@ class Bench:
             self._console = _output.console(width=_WIDTH)
             self._progress = _output.console(stderr=True)
         self._peers: list[str] = []
+        self._notes: list[str] = []
 
     def run(self) -> None:
         """Do what the arguments say.
@@ -70,16 +71,27 @@ class Bench:
             (self._times if measures else self._trace if args.trace else self._capture)(cells)
 
     def _say(self, line: str) -> None:
+        self._notes.append(line)
         self._console.print(line, highlight=False, markup=False)
 
+    def _figures(self, **figures) -> None:
+        """What ``--json`` writes, with all that has been said."""
+        self._args.figures |= {"what": self._args.what, **figures, "notes": list(self._notes)}
+
     def _facts(self) -> dict[str, str]:
-        """What the figures depend on, which is printed, too."""
+        """What the figures depend on."""
         facts = machine.facts() | peers.versions(self._peers)
         if machine.backend() == "cuda":
             facts["driver"] = machine.driver_version()
         facts["cache_mib"] = f"{machine.cache_bytes() / 2**20:.4g}"
-        self._say(", ".join(f"{key} {value}" for key, value in facts.items()))
         return facts
+
+    def _say_facts(self, facts: dict[str, str]) -> None:
+        self._console.print(
+            ", ".join(f"{key} {value}" for key, value in facts.items()),
+            highlight=False,
+            markup=False,
+        )
 
     def _csv(self, columns: list[str], facts: dict[str, str]) -> Callable[[dict], None]:
         """What writes a line into the file of --csv, if there is one."""
@@ -107,17 +119,22 @@ class Bench:
         make = ladder.contestants if self._args.what == "ladder" else contestants
         return make(cell, self._peers, hot=self._args.hot)
 
+    def _tracked(self, cells: list, what: str) -> Iterable:
+        """The cells, with a bar on a terminal."""
+        hidden = not self._progress.is_terminal
+        return track(cells, what, console=self._progress, disable=hidden)
+
     def _times(self, cells: list) -> None:
         what = self._args.what
         if machine.backend() == "cuda":
             # The peak is of float32, not of TF32, which MLX's matmul takes unless told not to.
             os.environ.setdefault("MLX_ENABLE_TF32", "0")
         facts = self._facts()
+        self._say_facts(facts)
         write = self._csv(COLUMNS, facts)
         measuring = Measuring(self._args.rounds, self._args.hot, self._say)
         lines = []
-        visible = self._progress.is_terminal
-        for cell in track(cells, "measuring", console=self._progress, disable=not visible):
+        for cell in self._tracked(cells, "measuring"):
             found = measuring.lines(
                 what,
                 cell,
@@ -134,6 +151,7 @@ class Bench:
             self._say(timing.PAIRING)
         self._say_where(lines)
         self._say_shares(lines)
+        self._figures(facts=facts, lines=tables.figures(lines))
         self._plot(plots.draw, lines, f"bench {what}, {facts['device']}")
 
     def _say_where(self, lines: list) -> None:
@@ -166,8 +184,10 @@ class Bench:
 
     def _trace(self, cells: list) -> None:
         facts = self._facts()
+        self._say_facts(facts)
         write = self._csv(tracing.COLUMNS, facts)
-        for cell in cells:
+        traces = []
+        for cell in self._tracked(cells, "tracing"):
             about = (self._args.what, cell.op, cell.dtype, cell.rows, cell.length)
             for name, contestant in self._contestants(cell).items():
                 try:
@@ -178,16 +198,21 @@ class Bench:
                     self._say(f"{name} does not do {cell}: {error}")
                 else:
                     title = f"{name}, {cell.op} {cell.dtype} {cell.rows}x{cell.length}"
-                    self._show_trace(write, trace, title, (*about, name))
+                    traces.append(self._show_trace(write, trace, title, (*about, name)))
+        self._figures(facts=facts, traces=traces)
 
-    def _show_trace(self, write: Callable, trace: tracing.Trace, title: str, about: tuple) -> None:
+    def _show_trace(
+        self, write: Callable, trace: tracing.Trace, title: str, about: tuple
+    ) -> dict[str, object]:
+        """Print a trace, and return its figures."""
         for text in trace.lines(title):
-            self._say(text)
+            self._console.print(text, highlight=False, markup=False)
         for i, seconds in enumerate(trace.seconds):
             write(dict(zip(tracing.COLUMNS, (*about, i + 1, seconds * 1e6), strict=True)))
+        return dict(zip(tracing.COLUMNS, about)) | trace.figures()
 
     def _capture(self, cells: list) -> None:
-        self._facts()
+        self._say_facts(self._facts())
         all_of_them = [c for cell in cells for c in self._contestants(cell).values()]
         for contestant in all_of_them:
             contestant.finish(contestant.prepare(1))  # compiles
@@ -204,6 +229,7 @@ class Bench:
         except RuntimeError as error:
             raise CommandError(f"--capture {path}: {error}") from None
         self._say(f"The capture is in {path}: open it in Xcode.")
+        self._figures(facts=self._facts(), capture=path)
 
     def _counts(self, cells: list) -> None:
         what = self._args.what
@@ -215,7 +241,8 @@ class Bench:
         except (RuntimeError, OSError) as error:
             raise CommandError(f"--backend metal-sim: {error}") from None
         write = self._csv(metal_sim.COLUMNS, {"device": "metal-sim", **machine.versions()})
-        for values in metal_sim.rows(what, found):
+        rows = list(metal_sim.rows(what, found))
+        for values in rows:
             write(values)
         for multiplies in (False, True):
             if part := [counts for counts in found if counts.multiplies == multiplies]:
@@ -224,10 +251,12 @@ class Bench:
         self._say("Bytes are what loads and stores ask for, from caches or memory. No times here.")
         if any(counts.one_read for counts in found):
             self._say(metal_sim.BOUND)
+        self._figures(facts=machine.versions(), counts=rows)
 
     def _model(self) -> None:
         args = self._args
         lengths = grid.numbers(args.prompts, "--prompts")
+        sides = _sides.chosen(args)
         loaded, vocabulary = compare.load(args.model)
         for length in lengths:
             compare.check_memory(loaded, vocabulary, length, args.tokens, "--prompts")
@@ -235,34 +264,55 @@ class Bench:
             mx.random.randint(0, vocabulary, (length,), key=mx.random.key(0)) for length in lengths
         ]
         mx.eval(prompts)
-        facts = self._facts()
         if args.capture:
-            model.steps(loaded, prompts[0])  # compiles
+            self._say_facts(self._facts())
+            model.steps(loaded, prompts[0], sides)  # compiles
             with self._capturing():
-                model.steps(loaded, prompts[0])
+                model.steps(loaded, prompts[0], sides)
         elif args.trace:
+            facts = self._facts()
+            self._say_facts(facts)
             write = self._csv(tracing.COLUMNS, facts)
-            for side, trace in model.traces(loaded, prompts[0]).items():
+            traces = []
+            for side, trace in model.traces(loaded, prompts[0], sides).items():
                 about = ("model", args.model, "", lengths[0], "", side)
-                self._show_trace(write, trace, f"{args.model}, {side}, decode steps", about)
+                title = f"{args.model}, {side}, decode steps"
+                traces.append(self._show_trace(write, trace, title, about))
+            self._figures(facts=facts, traces=traces)
         else:
-            self._model_times(loaded, prompts, facts)
+            self._model_times(loaded, prompts, sides)
 
-    def _model_times(self, loaded, prompts: list[mx.array], facts: dict[str, str]) -> None:
-        args = self._args
-        write = self._csv(model.COLUMNS, facts)
-        copy = Measuring(args.rounds, False, self._say).copy
+    def _model_times(self, loaded, prompts: list[mx.array], sides: tuple[str, ...]) -> None:
+        args, facts = self._args, self._facts()
+        write = self._csv(model.columns(sides), facts)
+        later: list[str] = []  # after the verdict
+        with _output.working("measuring a copy"):
+            copy = Measuring(args.rounds, False, later.append).copy
         lines = []
         for prompt in prompts:
-            found = list(model.lines(loaded, prompt, args.tokens, args.rounds, copy))
+            found = list(model.lines(loaded, prompt, args.tokens, args.rounds, copy, sides))
             for line in found:
                 write(line.values(args.model, args.tokens))
             lines += found
+        verdicts = list(model.verdicts(lines))
+        for verdict in verdicts:
+            self._console.print(verdict, highlight=False, markup=False, soft_wrap=True)
+        self._say_facts(facts)
+        for text in (*later, _sides.note(sides)):
+            if text:
+                self._say(text)
         self._console.print(model.table(lines, f"{args.model}, {facts['device']}"))
         self._say(timing.PAIRING)
         for line in lines:
-            if line.side == "patched":
-                self._say(model.fused(line))
+            if line.side != "stock":
+                self._console.print(model.fused(line), highlight=False, markup=False)
+        self._figures(
+            verdict={"text": verdicts},
+            facts=facts,
+            model=args.model,
+            tokens=args.tokens,
+            lines=[line.figures() for line in lines],
+        )
         self._plot(model.draw, lines, f"bench {args.model}, {facts['device']}")
 
 

@@ -1,8 +1,7 @@
-"""A model's prefill and decode, stock against patched."""
+"""A model's prefill and decode, stock against patched and with projections."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,14 +11,14 @@ from mlx.utils import tree_flatten
 
 import mlx_norms
 from mlx_norms import timing
-from mlx_norms.commands import compare
+from mlx_norms.commands import _output, _sides, compare
 
 from . import tracing
 
-SIDES = {"stock": contextlib.nullcontext, "patched": mlx_norms.patched}
 COLUMNS = ["section", "model", "prompt", "tokens", "phase", "side", "ms", "ms_lower", "ms_upper"]
 COLUMNS += ["tokens_a_second", "gbps", "of_copy", "stock_over_patched", "ratio_lower"]
 COLUMNS += ["ratio_upper", "fused", "calls", "rounds"]
+_OF_PROJECTIONS = ["stock_over_projections", "projections"]
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,8 @@ class Line:
         prompt: Tokens of it.
         milliseconds: Of the whole prefill, or of a token decoded.
         weights: Bytes of the model's weights, which a decode step reads once if it is dense.
-        ratio: stock's time over patched's, round by round.
-        report: What became of the norms in the phase.
+        ratio: stock's time over the side's, round by round; of stock itself, over patched's.
+        report: What became of the norms in the phase; of stock itself, patched.
     """
 
     prompt: int
@@ -56,26 +55,52 @@ class Line:
         return 1e3 * self.weights / self.milliseconds.median
 
     def values(self, model: str, tokens: int) -> dict[str, object]:
-        """By the names of COLUMNS."""
+        """By the names of :func:`columns`."""
         lower, upper = self.milliseconds.quartiles
-        ratios = (self.ratio.median, *self.ratio.quartiles)
+        projected = self.side == "projections"
+        ratios = ("" if projected else self.ratio.median, *self.ratio.quartiles)
         values = ("model", model, self.prompt, tokens, self.phase, self.side)
         values += (self.milliseconds.median, lower, upper, self.tokens_a_second)
         values += (self.rate / 1e9, self.rate / self.copy) if self.rate else ("", "")
-        patched = self.side == "patched"
-        values += (*ratios, *((self.report.fused, self.report.calls) if patched else ("", "")))
-        return dict(zip(COLUMNS, (*values, len(self.milliseconds.values)), strict=True))
+        counted = self.side != "stock"
+        values += (*ratios, *((self.report.fused, self.report.calls) if counted else ("", "")))
+        found = dict(zip(COLUMNS, (*values, len(self.milliseconds.values)), strict=True))
+        if projected:
+            found |= zip(_OF_PROJECTIONS, (self.ratio.median, self.report.projections), strict=True)
+        return found
+
+    def figures(self) -> dict[str, object]:
+        """For ``--json``."""
+        about = {"prompt": self.prompt, "phase": self.phase, "side": self.side}
+        about |= {"milliseconds": self.milliseconds, "tokens_a_second": self.tokens_a_second}
+        about |= {
+            "gbps": self.rate and self.rate / 1e9,
+            "of_copy": self.rate and self.rate / self.copy,
+        }
+        stock = self.side == "stock"
+        about["times_as_fast_as_stock"] = None if stock else self.ratio
+        return about | {"norms": None if stock else compare.counts(self.report)}
+
+
+def columns(sides: tuple[str, ...]) -> list[str]:
+    """Those of a file of these sides' lines."""
+    return COLUMNS + _OF_PROJECTIONS * ("projections" in sides)
 
 
 def lines(
-    model: mlx.nn.Module, prompt: mx.array, tokens: int, rounds: int, copy: float
+    model: mlx.nn.Module,
+    prompt: mx.array,
+    tokens: int,
+    rounds: int,
+    copy: float,
+    sides: tuple[str, ...] = _sides.SIDES,
 ) -> Iterator[Line]:
-    """Measure both phases of both sides, which take turns at mlx_lm's own generation."""
-    for context in SIDES.values():  # compiles
-        with context():
-            compare.generate(model, prompt, 2)
-    rates = compare.measure_rates(model, prompt, tokens, rounds)
-    reports = _reports(model, prompt)
+    """Measure both phases of the sides, which take turns at mlx_lm's own generation."""
+    with _output.working(f"compiling, after {prompt.size} tokens"):
+        steps(model, prompt, sides)
+    rates = compare.measure_rates(model, prompt, tokens, rounds, sides)
+    reports = {side: _reports(model, prompt, side) for side in sides if side != "stock"}
+    reports["stock"] = reports["patched"]
     weights = sum(array.nbytes for _, array in tree_flatten(model.parameters()))
     for phase, by_side in rates.items():
         length = prompt.size if phase == "prefill" else 1
@@ -83,26 +108,29 @@ def lines(
             side: timing.Samples(tuple(1e3 * length / rate for rate in samples.values))
             for side, samples in by_side.items()
         }
-        ratio = milliseconds["stock"].over(milliseconds["patched"])
         for side, samples in milliseconds.items():
-            about = (samples, weights, copy, ratio, reports[phase])
+            other = milliseconds["patched"] if side == "stock" else samples
+            ratio = milliseconds["stock"].over(other)
+            about = (samples, weights, copy, ratio, reports[side][phase])
             yield Line(prompt.size, phase, side, *about)
 
 
-def _reports(model: mlx.nn.Module, prompt: mx.array) -> dict[str, mlx_norms.Report]:
+def _reports(model: mlx.nn.Module, prompt: mx.array, side: str) -> dict[str, mlx_norms.Report]:
     cache = compare.new_cache(model)
     found = {}
     for phase, part in {"prefill": prompt, "decode": prompt[:1]}.items():
-        with mlx_norms.patched():
+        with _sides.context(side):
             mx.eval(model(part[None], cache=cache))
             found[phase] = mlx_norms.report()
     return found
 
 
-def traces(model: mlx.nn.Module, prompt: mx.array) -> dict[str, tracing.Trace]:
+def traces(
+    model: mlx.nn.Module, prompt: mx.array, sides: tuple[str, ...]
+) -> dict[str, tracing.Trace]:
     """The host's cost of each of the first decode steps of each side."""
     found = {}
-    for side, context in SIDES.items():
+    for side in sides:
         cache = compare.new_cache(model)
         token = mx.argmax(model(prompt[None], cache=cache)[:, -1], axis=-1)
         mx.eval(token)
@@ -113,22 +141,36 @@ def traces(model: mlx.nn.Module, prompt: mx.array) -> dict[str, tracing.Trace]:
             mx.async_eval(token)
             return token
 
-        with context():
+        with _sides.context(side):
             found[side] = tracing.trace(start, mx.synchronize)
     return found
 
 
-def steps(model: mlx.nn.Module, prompt: mx.array) -> None:
+def steps(model: mlx.nn.Module, prompt: mx.array, sides: tuple[str, ...]) -> None:
     """A prefill and a decode step of each side."""
-    for context in SIDES.values():
-        with context():
+    for side in sides:
+        with _sides.context(side):
             compare.generate(model, prompt, 2)
 
 
 def fused(line: Line) -> str:
     """What became of the norms, for the user."""
     report = line.report
-    return f"{line.phase} {line.prompt}, patched: {report.fused} of {report.calls} norms fused."
+    said = f"{line.phase} {line.prompt}, {line.side}: {report.fused} of {report.calls} norms fused"
+    if line.side == "projections":
+        said += f", {report.projections} computed with the products that take them"
+    return f"{said}."
+
+
+def verdicts(found: list[Line]) -> Iterator[str]:
+    """How fast each side is, a line each for every prompt."""
+    ratios: dict[tuple[str, int], dict[str, timing.Ratio]] = {}
+    for line in found:
+        if line.side != "stock":
+            ratios.setdefault((line.side, line.prompt), {})[line.phase] = line.ratio
+    several = len({prompt for _, prompt in ratios}) > 1
+    for (side, prompt), by_phase in ratios.items():
+        yield f"{_sides.pace(side, by_phase)}{f' (prompt of {prompt} tokens)' * several}."
 
 
 def table(found: list[Line], title: str):
@@ -141,16 +183,19 @@ def table(found: list[Line], title: str):
 
     table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     headings = ["phase,\nprompt", "side", "ms", "quartiles", "tokens/s", "GB/s of\nweights"]
-    for heading in (*headings, "of\ncopy", "stock /\npatched"):
+    versus = (
+        "stock /\nside" if any(line.side == "projections" for line in found) else "stock /\npatched"
+    )
+    for heading in (*headings, "of\ncopy", versus):
         number_column = heading not in headings[:2]
         table.add_column(heading, justify="right" if number_column else "left", overflow="fold")
     for line in found:
-        patched = line.side == "patched"
+        stock = line.side == "stock"
         table.add_row(
             *(f"{line.phase} {line.prompt}", line.side, number(line.milliseconds.median)),
             *(spread(line.milliseconds), number(line.tokens_a_second)),
             *((number(line.rate / 1e9), f"{line.rate / line.copy:.1%}") if line.rate else ("", "")),
-            f"{line.ratio.text(3)}\n{spread(line.ratio)}" if patched else "",
+            "" if stock else f"{line.ratio.text(3)}\n{spread(line.ratio)}",
         )
     return table
 
@@ -163,17 +208,24 @@ def draw(path: str, found: list[Line], title: str) -> None:
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    from .plots import ticks
+
+    figure = Figure(figsize=(10, 4.5), dpi=128, layout="constrained")
+    sides = dict.fromkeys(line.side for line in found)
     figure.suptitle(title)
+    handles = {}
     for phase, axes in zip(("prefill", "decode"), figure.subplots(1, 2), strict=True):
-        for side in SIDES:
+        for side in sides:
             of_side = [line for line in found if (line.phase, line.side) == (phase, side)]
             points = [(line.prompt, line.milliseconds.median) for line in of_side]
-            axes.plot(*zip(*points, strict=True), marker="o", label=side)
+            (handles[side],) = axes.plot(*zip(*points, strict=True), marker="o", label=side)
         if phase == "decode" and of_side:
             bound = 1e3 * of_side[0].weights / of_side[0].copy
-            axes.axhline(bound, color="black", label="weights at a copy's pace")
-        axes.set(title=phase, xlabel="tokens of the prompt", ylabel="ms", xscale="log")
+            label = "weights at a copy's pace"
+            handles[label] = axes.axhline(bound, color="black", label=label)
+        axes.set(title=phase, xlabel="tokens of the prompt", ylabel="ms")
+        ticks(axes, (line.prompt for line in found))
         axes.set_ylim(bottom=0)
-        axes.legend()
+        axes.grid(alpha=0.3)
+    figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=len(handles))
     figure.savefig(path)

@@ -78,6 +78,17 @@ class Line:
         """Whether operations are what it is measured by, not bytes."""
         return self.op == "sgemm"
 
+    def figures(self) -> dict[str, object]:
+        """For ``--json``: those of a line of the file, with samples and ratios whole."""
+        values = {name: None if value == "" else value for name, value in self.values().items()}
+        for name in ("us", "us_lower", "us_upper", "rounds"):
+            del values[name]
+        return values | {
+            "seconds": self.seconds,
+            "over_baseline": self.baseline,
+            "fixes": self.fixes or None,
+        }
+
     def values(self) -> dict[str, object]:
         """By the names of COLUMNS."""
         lower, upper = self.seconds.quartiles

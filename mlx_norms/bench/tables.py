@@ -58,17 +58,28 @@ def _table(lines: list[Line], title: str) -> Table:
     headings += ["GFLOP/s", "of\npeak"] if multiplies else ["GB/s", "of\ncopy"]
     headings += ["B/\nelement", "x\nMLX" if multiplies else "x\nmx.fast"]
     found = _empty(title, *headings, *["x\nbefore"] * ladder)
-    for _, group in itertools.groupby(lines, key=_shape):
-        rung = None
-        for line in group:
+    for _, group in itertools.groupby(_with_before(lines), key=lambda pair: _shape(pair[0])):
+        for line, faster in group:
             texts = _texts(line)
             if ladder:
-                faster = rung.seconds.over(line.seconds) if rung and line.fixes else None
                 texts.append(faster.text(2) if faster else "")
             found.add_row(*map(escape, texts))
-            rung = line if line.fixes else rung
         found.add_section()
     return found
+
+
+def figures(lines: Iterable[Line]) -> list[dict[str, object]]:
+    """The same for ``--json``."""
+    return [line.figures() | {"over_before": faster} for line, faster in _with_before(lines)]
+
+
+def _with_before(lines: Iterable[Line]) -> Iterator[tuple[Line, timing.Ratio | None]]:
+    """Each line with the time of the rung before over its own, where it is a rung."""
+    for _, group in itertools.groupby(lines, key=lambda line: (line.op, line.dtype, *_shape(line))):
+        rung = None
+        for line in group:
+            yield line, rung.seconds.over(line.seconds) if rung and line.fixes else None
+            rung = line if line.fixes else rung
 
 
 def _shape(line: Line) -> tuple[int, int]:

@@ -50,6 +50,16 @@ class Trace:
         start = self.pressed_from
         return statistics.fmean(self.seconds[start - 1 :]) if start else None
 
+    def figures(self) -> dict[str, object]:
+        """For ``--json``."""
+        return {
+            "host_seconds": self.seconds,
+            "first": self.seconds[0],
+            "steady": self.steady,
+            "pressed_from": self.pressed_from,
+            "pressed": self.pressed,
+        }
+
     def lines(self, name: str) -> Iterator[str]:
         """What is printed: the calls, and what they tell."""
         yield f"{name}: µs of the host for each of the first {len(self.seconds)} calls"

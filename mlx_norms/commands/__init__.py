@@ -3,9 +3,10 @@
 Modules with a leading underscore are no commands but serve them. A command module has
 
 - a docstring, its first line the command's summary in ``--help``,
-- ``add_arguments(parser)``, which declares its arguments,
+- ``add_arguments(parser)``, which declares its arguments, ``--json`` among them,
 - ``run(args) -> int``, which does the work and returns the exit status: 0, or 1 if what the command
-  checks does not hold. It raises :class:`CommandError` if it cannot run.
+  checks does not hold. It prints text, and puts the same figures into the dict ``args.figures``
+  once it has them all. It raises :class:`CommandError` if it cannot run.
 
 Nothing but MLX is imported before ``run``: what a command needs beyond that is in its extra.
 """

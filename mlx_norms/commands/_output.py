@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import os
 import signal
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from . import CommandError
 
@@ -48,6 +49,20 @@ def console(**options):
             raise  # what is being handled; rich would exit with 1, which has a meaning here
 
     return PipedConsole(**options)
+
+
+@contextlib.contextmanager
+def working(what: str) -> Iterator[None]:
+    """Say on a terminal's standard error stream what takes its time while the block runs.
+
+    What the block prints itself would be between the lines.
+    """
+    progress = console(stderr=True)
+    if not progress.is_terminal:
+        yield
+        return
+    with progress.status(what, refresh_per_second=2):  # seldom: it may be a time that is measured
+        yield
 
 
 def check_file(option: str, path: str | None) -> None:

@@ -19,12 +19,13 @@ import mlx.core as mx
 
 from ..bench import grid, peers
 from ..bench.cells import DTYPES, LADDER_OPS, OPS
-from . import CommandError, _output, check_environment
+from . import CommandError, _json, _output, _sides, check_environment
 
 _CALLS = " ".join(__doc__.splitlines()[2:])
 _MODEL = (
-    "Both sides take turns at mlx_lm's own generation, by the host's clock. Times are medians, "
-    "with quartiles. A decode step is held against a copy of as many bytes as the weights have."
+    "The sides take turns at mlx_lm's own generation, by the host's clock. Times are medians, "
+    "with quartiles. A decode step is held against a copy of as many bytes as the weights have. "
+    "Logits are not looked at: compare does that."
 )
 
 _HELP = {
@@ -72,6 +73,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help="instead of times, put a few calls of each into a Metal GPU capture; needs a Mac, and "
         "MTL_CAPTURE_ENABLED=1 in the environment",
     )
+    _json.add_option(parser)
 
 
 def _add_grid(parser: argparse.ArgumentParser, what: str) -> None:
@@ -114,6 +116,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         "--prompts", metavar="NUMBERS", default="128", help="tokens to prefill, such as 32,512"
     )
     parser.add_argument("--tokens", metavar="N", type=int, default=64, help="tokens to decode (64)")
+    _sides.add_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:

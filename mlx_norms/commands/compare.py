@@ -1,6 +1,6 @@
 """Run a language model with MLX's norms and with ours, and compare speed, logits and tokens.
 
-Both take turns at the same prompt of random tokens, through mlx_lm's own generation. The exit
+The sides take turns at the same prompt of random tokens, through mlx_lm's own generation. The exit
 status is 0 if they agree: if the logits differ by no more than rounding explains. It is 1 if not.
 Tokens alone would not tell: many models with random weights repeat one token whatever is wrong, and
 where two are about as likely rounding decides.
@@ -24,14 +24,25 @@ import mlx_norms
 
 from .. import timing
 from ..bench import machine
-from . import CommandError, _output, _tiny_models, check_environment
+from . import (
+    CommandError,
+    _compare_tables,
+    _json,
+    _output,
+    _sides,
+    _tiny_models,
+    check_environment,
+)
 
 _TINY = "tiny:"
-_SIDES = {"stock": contextlib.nullcontext, "patched": mlx_norms.patched}
 # Our norms and mx.fast's round at different places, which moves each result by an ulp or so. The
 # logits then move about as far as they do when mx.fast's own results are moved by an ulp each: at
-# most 1.5 times that over the tiny models in float32, 1.1 times in float16 and bfloat16.
+# most 1.5 times that over the tiny models in float32, 1.1 times in float16 and bfloat16. With
+# projections, where products are moved too, it was at most 1.3 times on the simulated Metal device
+# over a third of the tiny models, and of 35 of them in 4 bits 1.9 times in float32 and 2.8 times in
+# bfloat16.
 _ROUNDING_MARGIN = 4
+_PROJECTED_ROWS = 8  # that projections are computed of with their norms, at most
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rounds", metavar="N", type=_at_least(1), default=7, help="samples of each way (7)"
     )
+    _sides.add_option(parser)
     parser.add_argument("--plot", metavar="FILE", help="draw the speeds into an image file")
+    _json.add_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,32 +71,52 @@ def run(args: argparse.Namespace) -> int:
     _check_packages(args.plot)
     _output.check_image("--plot", args.plot)
     console = _output.console()
+    sides = _sides.chosen(args)
     model, vocabulary = load(args.model)
     check_memory(model, vocabulary, args.prompt, args.tokens, "--prompt", sides=3)
     prompt = mx.random.randint(0, vocabulary, (args.prompt,), key=mx.random.key(0))
     mx.eval(prompt)
-    for line in _introduction(args):
-        console.print(line, highlight=False)
 
+    tokens, findings = {}, {}
+    for side in sides:
+        with _output.working(f"{side}: tokens and logits"):
+            tokens[side] = _first_tokens(args, model, prompt, side)
+            if side != "stock":
+                drift, reports = measure_drift(model, prompt, tokens["stock"], side)
+                parting = first_parting(tokens["stock"], tokens[side])
+                findings[side] = Finding(drift, reports, parting)
+    rates = measure_rates(model, prompt, args.tokens, args.rounds, sides)
+
+    for side, finding in findings.items():
+        console.print(_verdict(side, finding, rates), highlight=False, soft_wrap=True)
+    for line in _introduction(args, sides):
+        console.print(line, highlight=False)
+    console.print(_compare_tables.rate_table(rates))
+    console.print(timing.PAIRING, highlight=False)
+    for side, finding in findings.items():
+        console.print(_compare_tables.report_table(side, finding.reports))
+    for side, finding in findings.items():
+        for line in _details(side, finding, args.tokens, len(findings) > 1):
+            console.print(line, highlight=False)
+    args.figures |= _figures(args, findings, rates)
+    if args.plot:
+        _compare_tables.plot(args.plot, args.model, rates)
+        console.print(f"The plot is in {args.plot}.", highlight=False)
+    return 0 if all(finding.drift.explained for finding in findings.values()) else 1
+
+
+def _first_tokens(
+    args: argparse.Namespace, model: mlx.nn.Module, prompt: mx.array, side: str
+) -> list[int]:
     try:
-        tokens = {"stock": generate(model, prompt, args.tokens).tokens}
+        with _sides.context(side):
+            return generate(model, prompt, args.tokens).tokens
     except Exception as error:  # mlx_lm's models raise what they like
+        if side != "stock":
+            raise
         raise CommandError(
             f"MODEL {args.model!r} does not run here: {_output.line(error)}"
         ) from error
-    with mlx_norms.patched():
-        tokens["patched"] = generate(model, prompt, args.tokens).tokens
-    drift, reports = measure_drift(model, prompt, tokens["stock"])
-    rates = measure_rates(model, prompt, args.tokens, args.rounds)
-
-    console.print(_rate_table(rates))
-    console.print(timing.PAIRING, highlight=False)
-    console.print(_report_table(reports))
-    status = _verdict(console, drift, tokens)
-    if args.plot:
-        _plot(args, rates)
-        console.print(f"The plot is in {args.plot}.", highlight=False)
-    return status
 
 
 @dataclass(frozen=True)
@@ -110,26 +143,41 @@ class Drift:
         return self.prefill <= bound and self.decode <= bound
 
 
+@dataclass(frozen=True)
+class Finding:
+    """What is found of a side besides its speed.
+
+    Attributes:
+        reports: Of the prefill and of a decode step.
+        parting: The index of the first token that is not stock's, None if all are the same.
+    """
+
+    drift: Drift
+    reports: list[mlx_norms.Report]
+    parting: int | None
+
+
 def measure_drift(
-    model: mlx.nn.Module, prompt: mx.array, tokens: list[int]
+    model: mlx.nn.Module, prompt: mx.array, tokens: list[int], side: str = "patched"
 ) -> tuple[Drift, list[mlx_norms.Report]]:
-    """Compare the logits of the prompt, and of each of ``tokens`` after it.
+    """Compare the logits of the prompt, and of each of ``tokens`` after it, with stock's.
 
     Returns:
-        tuple: The :class:`Drift`, and the reports of the patched prefill and of a decode step.
+        tuple: The :class:`Drift`, and the reports of the side's prefill and of a decode step.
     """
     reports: list[mlx_norms.Report] = []
 
     @contextlib.contextmanager
     def reported():
-        with mlx_norms.patched():
+        with _sides.context(side):
             yield
             reports.append(mlx_norms.report())
 
     stock = _logits(model, prompt, tokens, contextlib.nullcontext)
     patched = _logits(model, prompt, tokens, reported)
     keys = map(mx.random.key, itertools.count())
-    moved = _logits(model, prompt, tokens, lambda: _norms_an_ulp_off(keys))
+    products = side == "projections"
+    moved = _logits(model, prompt, tokens, lambda: _norms_an_ulp_off(keys, products=products))
     prefill, decode = map(relative_difference, stock, patched)
     rounding = max(map(relative_difference, stock, moved))
     return Drift(prefill, decode, rounding), reports[:2]
@@ -148,26 +196,29 @@ def relative_difference(stock: mx.array, other: mx.array) -> float:
 
 
 def measure_rates(
-    model: mlx.nn.Module, prompt: mx.array, count: int, rounds: int
-) -> dict[str, dict[str, timing.Samples]]:
+    model: mlx.nn.Module,
+    prompt: mx.array,
+    count: int,
+    rounds: int,
+    sides: tuple[str, ...] = _sides.SIDES,
+) -> _compare_tables.Rates:
     """Samples of tokens a second by phase and side."""
     from rich.progress import track
 
-    runs: dict[str, list[Generation]] = {side: [] for side in _SIDES}
+    runs: dict[str, list[Generation]] = {side: [] for side in sides}
     progress = _output.console(stderr=True)
     for side in track(
-        timing.turns(_SIDES, rounds),
+        timing.turns(sides, rounds),
         "measuring",
-        total=len(_SIDES) * rounds,
+        total=len(sides) * rounds,
         console=progress,
         disable=not progress.is_terminal,
     ):
-        with _SIDES[side]():
+        with _sides.context(side):
             runs[side].append(generate(model, prompt, count))
     return {
         phase: {
-            side: timing.Samples(tuple(getattr(run, phase) for run in runs[side]))
-            for side in _SIDES
+            side: timing.Samples(tuple(getattr(run, phase) for run in runs[side])) for side in sides
         }
         for phase in ("prefill", "decode")
     }
@@ -216,7 +267,11 @@ def load(name: str) -> tuple[mlx.nn.Module, int]:
     import mlx_lm
 
     try:
-        model, _ = mlx_lm.load(name)
+        # What is downloaded has a progress of its own.
+        with (
+            _output.working(f"loading {name}") if os.path.exists(name) else contextlib.nullcontext()
+        ):
+            model, _ = mlx_lm.load(name)
     except Exception as error:  # of mlx_lm, transformers, huggingface_hub and what they call
         missing = "" if os.path.exists(name) else ", and there is no such path"
         raise CommandError(
@@ -250,14 +305,20 @@ def check_memory(
         )
 
 
-def _introduction(args: argparse.Namespace) -> Iterator[str]:
-    device = mx.default_device()
-    facts = mx.device_info(device)
-    chip = facts.get("device_name", facts.get("architecture", "unknown"))
+def _chip() -> str:
+    facts = mx.device_info(mx.default_device())
+    return str(facts.get("device_name", facts.get("architecture", "unknown")))
+
+
+def _introduction(args: argparse.Namespace, sides: tuple[str, ...]) -> Iterator[str]:
+    third = ", and with projections computed with them" * ("projections" in sides)
     yield (
-        f"{args.model} on the {device.type.name} ({chip}): {args.prompt} random tokens in, "
-        f"{args.tokens} out, with mx.fast's norms (stock) and with ours (patched)."
+        f"{args.model} on the {mx.default_device().type.name} ({_chip()}): {args.prompt} random "
+        f"tokens in, {args.tokens} out, with mx.fast's norms (stock) and with ours (patched)"
+        f"{third}."
     )
+    if note := _sides.note(sides):
+        yield note
     if args.model.startswith(_TINY):
         yield (
             "Its weights are random: what it writes means nothing, and so small a model says "
@@ -306,103 +367,137 @@ def _logits(
 
 
 @contextlib.contextmanager
-def _norms_an_ulp_off(keys: Iterator[mx.array]) -> Iterator[None]:
-    """Moves each element that mx.fast's norms give by an ulp, up or down by a key a call."""
+def _norms_an_ulp_off(keys: Iterator[mx.array], *, products: bool = False) -> Iterator[None]:
+    """Moves each element that mx.fast's norms give by an ulp, up or down by a key a call.
 
-    def moved(norm):
+    With ``products`` so do the linear layers that take such a result of few rows: those that
+    projections compute with their norm, in sums of another order.
+    """
+    normed: list[mx.array] = []
+
+    def move(exact: mx.array, ulp: float) -> mx.array:
+        signs = 2.0 * mx.random.bernoulli(0.5, exact.shape, next(keys)) - 1
+        return (exact * (1 + ulp * signs.astype(mx.float32))).astype(exact.dtype)
+
+    def moved_norm(norm):
         def call(*args, **kwargs):
             exact = norm(*args, **kwargs)
-            signs = 2.0 * mx.random.bernoulli(0.5, exact.shape, next(keys)) - 1
-            ulp = mx.finfo(exact.dtype).eps
-            return (exact * (1 + ulp * signs.astype(mx.float32))).astype(exact.dtype)
+            moved = move(exact, mx.finfo(exact.dtype).eps)
+            if products and moved.size <= _PROJECTED_ROWS * moved.shape[-1]:
+                normed.append(moved)
+            return moved
 
         return call
 
-    stock = {name: getattr(mx.fast, name) for name in ("rms_norm", "layer_norm")}
-    for name, norm in stock.items():
-        setattr(mx.fast, name, moved(norm))
+    def moved_product(product):
+        def call(layer, x):
+            exact = product(layer, x)
+            takes_norm = any(x is each for each in normed)
+            return move(exact, _ulp_of_product(x, "scales" in layer)) if takes_norm else exact
+
+        return call
+
+    places = [(mx.fast, name, moved_norm) for name in ("rms_norm", "layer_norm")]
+    if products:
+        places += [(layer, name, moved_product) for layer, name in _LINEAR]
+    stock = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
+    for owner, name, moved in places:
+        setattr(owner, name, moved(getattr(owner, name)))
     try:
         yield
     finally:
-        for name, norm in stock.items():
-            setattr(mx.fast, name, norm)
+        for owner, name, function in stock:
+            setattr(owner, name, function)
 
 
-def _rate_table(rates: dict[str, dict[str, timing.Samples]]):
-    from rich.table import Table
-
-    table = Table(title="Tokens a second: median (quartiles)", title_justify="left")
-    for heading in ("", *_SIDES, "patched / stock"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for phase, by_side in rates.items():
-        ratio = by_side["patched"].over(by_side["stock"])
-        lower, upper = ratio.quartiles
-        said = f"{ratio.text(3)} ({lower:.3f} to {upper:.3f})"
-        table.add_row(phase, *(_spread(by_side[side]) for side in _SIDES), said)
-    return table
+_LINEAR = [
+    (mlx.nn.Linear, "__call__"),
+    (mlx.nn.QuantizedLinear, "__call__"),
+    (mlx.nn.Embedding, "as_linear"),
+    (mlx.nn.QuantizedEmbedding, "as_linear"),
+]
 
 
-def _spread(samples: timing.Samples) -> str:
-    lower, upper = samples.quartiles
-    places = 1 if samples.median < 100 else 0
-    return f"{samples.median:.{places}f} ({lower:.{places}f} to {upper:.{places}f})"
+def _ulp_of_product(x: mx.array, quantized: bool) -> float:
+    """How far a product of ``x`` with a matrix moves if it is summed otherwise, relatively."""
+    eps = mx.finfo(x.dtype).eps
+    if x.dtype != mx.float32:
+        return eps  # which its result is rounded to, after sums in float32
+    if quantized:
+        # A weight is the difference of scale * q and its bias, each about four times as large.
+        return 4 * eps
+    several = x.size > x.shape[-1]
+    if several and mx.default_device() != mx.cpu and _tf32():
+        return 2.0**-10  # TF32, which ours is not
+    return eps
 
 
-def _report_table(reports: list[mlx_norms.Report]):
-    from rich.table import Table
-
-    table = Table(title="Calls of mx.fast's norms, patched", title_justify="left")
-    for heading in ("", "prefill", "a decode step"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for label in ("calls", "fused", "offsets", "passed_on"):
-        counts = (getattr(report, label) for report in reports)
-        table.add_row(label.replace("_", " "), *map(str, counts))
-    table.add_section()
-    for reason in dict.fromkeys(reason for report in reports for reason in report.reasons):
-        table.add_row(reason, *(str(report.reasons.get(reason, 0)) for report in reports))
-    return table
+def _tf32() -> bool:
+    """Whether MLX takes TF32 for float32 where it can, as it does by default."""
+    return os.environ.get("MLX_ENABLE_TF32", "1") != "0"
 
 
-def _verdict(console, drift: Drift, tokens: dict[str, list[int]]) -> int:
-    console.print(
-        f"Largest difference of a logit, over the largest stock logit: prefill "
-        f"{drift.prefill:.2e}, decode {drift.decode:.2e}",
-        highlight=False,
+def _verdict(side: str, finding: Finding, rates: _compare_tables.Rates) -> str:
+    """How fast a side is, and whether it agrees, in one line."""
+    pace = _sides.pace(side, _compare_tables.over_stock(rates, side))
+    return f"{pace}; the logits {'agree' if finding.drift.explained else 'DISAGREE'}."
+
+
+def _details(side: str, finding: Finding, count: int, several: bool) -> Iterator[str]:
+    """What the verdict is made of; ``count`` tokens were generated."""
+    drift, of_side = finding.drift, f", {side}" * several
+    yield (
+        f"Largest difference of a logit{of_side}, over the largest stock logit: prefill "
+        f"{drift.prefill:.2e}, decode {drift.decode:.2e}"
     )
-    console.print(
-        f"The same with mx.fast's norms moved by an ulp: {drift.rounding:.2e} "
-        f"({_ROUNDING_MARGIN} times that is put down to rounding)",
-        highlight=False,
+    products = " and the products that take them" * (side == "projections")
+    yield (
+        f"The same with mx.fast's norms{products} moved by an ulp: {drift.rounding:.2e} "
+        f"({_ROUNDING_MARGIN} times that is put down to rounding)"
     )
-    parting = first_parting(tokens["stock"], tokens["patched"])
-    count = len(tokens["stock"])
-    if parting is None:
-        console.print(f"Tokens generated: all {count} the same.", highlight=False)
-    else:
-        console.print(
-            f"Tokens generated: they part at number {parting + 1} of {count}.", highlight=False
-        )
-    good = drift.explained
-    console.print("Stock and patched agree." if good else "Stock and patched DISAGREE.")
-    return 0 if good else 1
+    same = finding.parting is None
+    parted = (
+        f"all {count} the same" if same else f"they part at number {finding.parting + 1} of {count}"
+    )
+    yield f"Tokens generated{of_side}: {parted}."
+    yield f"Stock and {side} {'agree' if drift.explained else 'DISAGREE'}."
 
 
-def _plot(args: argparse.Namespace, rates: dict[str, dict[str, timing.Samples]]) -> None:
-    from matplotlib.figure import Figure
+def _figures(
+    args: argparse.Namespace, findings: dict[str, Finding], rates: _compare_tables.Rates
+) -> dict:
+    """What is printed, for ``--json``."""
+    sides = {
+        side: {"tokens_a_second": {phase: by_side[side] for phase, by_side in rates.items()}}
+        for side in rates["decode"]
+    }
+    for side, finding in findings.items():
+        drift = finding.drift
+        sides[side] |= {
+            "over_stock": _compare_tables.over_stock(rates, side),
+            "largest_difference": {"prefill": drift.prefill, "decode": drift.decode},
+            "of_an_ulp": drift.rounding,
+            "explained_by_rounding": _ROUNDING_MARGIN * drift.rounding,
+            "agrees": drift.explained,
+            "first_other_token": None if finding.parting is None else finding.parting + 1,
+            "norms": {
+                phase: counts(report) for phase, report in zip(rates, finding.reports, strict=True)
+            },
+        }
+    return {
+        "verdict": {
+            "agrees": all(finding.drift.explained for finding in findings.values()),
+            "text": [_verdict(side, finding, rates) for side, finding in findings.items()],
+        },
+        "model": args.model,
+        "device": {"type": mx.default_device().type.name, "chip": _chip()},
+        "prompt": args.prompt,
+        "tokens": args.tokens,
+        "sides": sides,
+    }
 
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    figure.suptitle(f"{args.model} on the {mx.default_device().type.name}: tokens a second")
-    for axes, (phase, by_side) in zip(figure.subplots(1, len(rates)), rates.items(), strict=True):
-        medians = [by_side[side].median for side in _SIDES]
-        quartiles = [by_side[side].quartiles for side in _SIDES]
-        whiskers = [
-            [median - lower for median, (lower, _) in zip(medians, quartiles, strict=True)],
-            [upper - median for median, (_, upper) in zip(medians, quartiles, strict=True)],
-        ]
-        axes.bar(list(_SIDES), medians, yerr=whiskers, capsize=6, color=["0.7", "tab:blue"])
-        ratio = by_side["patched"].over(by_side["stock"])
-        axes.set_title(f"{phase}, patched / stock {ratio.text(3)}")
-    try:
-        figure.savefig(args.plot)
-    except (OSError, ValueError) as error:
-        raise CommandError(f"--plot {args.plot} cannot be written: {_output.line(error)}") from None
+
+def counts(report: mlx_norms.Report) -> dict:
+    """Those of a report, for ``--json``."""
+    names = ("calls", "fused", "offsets", "passed_on", "projections", "reasons")
+    return {name: getattr(report, name) for name in names}

@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.nn
 
 from .. import nn, timing
-from . import CommandError, _minilm, _output, check_environment
+from . import CommandError, _json, _minilm, _output, check_environment
 
 LEAST_COSINE = 0.99999
 
@@ -31,7 +31,8 @@ SENTENCES = [
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """This command has none."""
+    """Declares the one argument of the command."""
+    _json.add_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,13 +46,16 @@ def run(args: argparse.Namespace) -> int:
     check_environment()
     console = _output.console()
 
-    model = _minilm.MiniLM()
-    tokens, mask = model.tokenize(SENTENCES)
-    theirs = model.embed(tokens, mask)
-    mx.eval(theirs)
-    replaced = nn.replace(model.bert)
-    ours = model.embed(tokens, mask)
-    mx.eval(ours)
+    with _output.working("embedding"):
+        model = _minilm.MiniLM()
+        tokens, mask = model.tokenize(SENTENCES)
+        theirs = model.embed(tokens, mask)
+        mx.eval(theirs)
+        replaced = nn.replace(model.bert)
+        ours = model.embed(tokens, mask)
+        mx.eval(ours)
+    with _output.working("measuring"):
+        seconds = _measure(model, tokens, mask)
 
     console.print(
         f"{len(SENTENCES)} sentences, {tokens.shape[1]} tokens in the longest, embedded by "
@@ -60,8 +64,11 @@ def run(args: argparse.Namespace) -> int:
     )
     console.print(_nearest_table(theirs, ours))
     console.print(_similarity_table(ours))
-    console.print(_timing_table(model, tokens, mask))
-    return _verdict(console, theirs, ours)
+    console.print(_timing_table(seconds))
+    status = _verdict(console, theirs, ours)
+    args.figures |= _figures(theirs, ours, seconds)
+    args.figures |= {"longest_sentence_tokens": tokens.shape[1], "replaced_norms": len(replaced)}
+    return status
 
 
 def nearest(embeddings: mx.array) -> list[int]:
@@ -116,14 +123,12 @@ def _short(similarity: float) -> str:
     return f"{round(similarity, 2) + 0.0:.2f}".replace("0.", ".", 1)
 
 
-def _timing_table(model: _minilm.MiniLM, tokens: mx.array, mask: mx.array):
+def _measure(model: _minilm.MiniLM, tokens: mx.array, mask: mx.array) -> dict[str, timing.Samples]:
     """Times of ``model``, which has our norms, and of a stock one, and of their norms alone."""
-    from rich.table import Table
-
     stock = _minilm.MiniLM()
     hidden = model.bert.embeddings(tokens)
     mx.eval(hidden)
-    seconds = timing.measure(
+    return timing.measure(
         {
             "mlx.nn": lambda: stock.embed(tokens, mask),
             "mlx_norms": lambda: model.embed(tokens, mask),
@@ -132,6 +137,16 @@ def _timing_table(model: _minilm.MiniLM, tokens: mx.array, mask: mx.array):
         },
         rounds=5,
     )
+
+
+def _share(seconds: dict[str, timing.Samples], name: str) -> timing.Ratio:
+    """That of the norms in the time of all."""
+    return seconds[f"{name} norms"].over(seconds[name])
+
+
+def _timing_table(seconds: dict[str, timing.Samples]):
+    from rich.table import Table
+
     table = Table(
         title=f"Time on the {mx.default_device().type.name}, ms: median (quartiles)",
         title_justify="left",
@@ -140,8 +155,8 @@ def _timing_table(model: _minilm.MiniLM, tokens: mx.array, mask: mx.array):
         table.add_column(heading, justify="left" if not heading else "right")
     for name in ("mlx.nn", "mlx_norms"):
         whole, norms = seconds[name], seconds[f"{name} norms"]
-        share = norms.over(whole).median
-        table.add_row(name, _milliseconds(whole), _milliseconds(norms), f"{share:.1%}")
+        share = f"{_share(seconds, name).median:.1%}"
+        table.add_row(name, _milliseconds(whole), _milliseconds(norms), share)
     return table
 
 
@@ -154,10 +169,14 @@ def _milliseconds(seconds: timing.Samples) -> str:
     return f"{seconds.median * 1e3:.2f} ({lower * 1e3:.2f} to {upper * 1e3:.2f})"
 
 
+def _largest_difference(theirs: mx.array, ours: mx.array) -> float:
+    return mx.max(mx.abs(theirs - ours)).item()
+
+
 def _verdict(console, theirs: mx.array, ours: mx.array) -> int:
     good = agree(theirs, ours)
-    difference = mx.max(mx.abs(theirs - ours)).item()
-    console.print(f"Largest difference of an embedding's component: {difference:.2e}")
+    largest = _largest_difference(theirs, ours)
+    console.print(f"Largest difference of an embedding's component: {largest:.2e}")
     console.print(
         f"Smallest cosine between the two embeddings of a sentence: "
         f"{min(cosines(theirs, ours)):.8f} (at least {LEAST_COSINE} is asked for)"
@@ -166,3 +185,28 @@ def _verdict(console, theirs: mx.array, ours: mx.array) -> int:
     console.print(f"Nearest sentences: {same} for all.")
     console.print("Both ways agree." if good else "The two ways DISAGREE.")
     return 0 if good else 1
+
+
+def _figures(theirs: mx.array, ours: mx.array, seconds: dict[str, timing.Samples]) -> dict:
+    """What is printed, for ``--json``."""
+    embeddings = {"mlx_nn": theirs, "mlx_norms": ours}
+    return {
+        "verdict": {"agrees": agree(theirs, ours)},
+        "device": mx.default_device().type.name,
+        "sentences": SENTENCES,
+        "nearest": {
+            name: [index + 1 for index in nearest(each)] for name, each in embeddings.items()
+        },
+        "cosine_similarity": (ours @ ours.T).tolist(),
+        "seconds": {
+            name.replace(".", "_"): {
+                "all_sentences": seconds[name],
+                "norms": seconds[f"{name} norms"],
+                "share": _share(seconds, name),
+            }
+            for name in ("mlx.nn", "mlx_norms")
+        },
+        "largest_difference": _largest_difference(theirs, ours),
+        "smallest_cosine": min(cosines(theirs, ours)),
+        "least_cosine": LEAST_COSINE,
+    }

@@ -11,7 +11,7 @@ import textwrap
 import mlx.core as mx
 
 from .. import _built, _ext, _guard
-from . import CommandError
+from . import CommandError, _json
 
 _NATIVE = "native kernels"
 _COMPOSED = "composed of MLX's operations"
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kernels", action="store_true", help="list the GPU kernels of the extension, too"
     )
+    _json.add_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,9 +30,24 @@ def run(args: argparse.Namespace) -> int:
     width = max(len(label) for label, _ in rows)
     for label, text in rows:
         print(f"{label:{width}}  {text}")
+    args.figures["facts"] = by_key(rows)
     if args.kernels:
-        print("", *kernels(), sep="\n")
+        built = built_kernels()
+        print("", *kernels(built), sep="\n")
+        args.figures["kernels"] = [
+            {
+                "name": name,
+                "function_constants": {constant: i for i, constant in constants.items()},
+                "on_disk": on_disk,
+            }
+            for name, constants, on_disk in built
+        ]
     return 0
+
+
+def by_key(facts: list[tuple[str, str]]) -> dict[str, str]:
+    """The same with names such as ``default_device`` for labels."""
+    return {label.lower().replace(" ", "_"): text for label, text in facts}
 
 
 def facts() -> list[tuple[str, str]]:
@@ -52,16 +68,20 @@ def facts() -> list[tuple[str, str]]:
     ]
 
 
-def kernels() -> list[str]:
-    """Lines about the GPU kernels: names, and below those that share them, function constants.
+def built_kernels() -> list[tuple[str, dict[int, str], int | None]]:
+    """The name of each GPU kernel, its function constants, and how many are on disk.
 
     Raises:
         CommandError: If the library of kernels cannot be built.
     """
     try:
-        built = _ext.built_kernels()
+        return _ext.built_kernels()
     except RuntimeError as error:
         raise CommandError(str(error)) from error
+
+
+def kernels(built: list[tuple[str, dict[int, str], int | None]]) -> list[str]:
+    """Lines about the GPU kernels: names, and below those that share them, function constants."""
     groups: dict[tuple[tuple[int, str], ...], list[str]] = {}
     for name, constants, on_disk in built:
         kept = f"{name:28}{on_disk} on disk" if on_disk else name

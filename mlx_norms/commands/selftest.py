@@ -21,7 +21,7 @@ import mlx.core as mx
 import mlx_norms
 
 from .. import timing
-from . import _progress, check_environment, info
+from . import _json, _progress, check_environment, info
 
 _EPS = 1e-5
 _HEADS = 4
@@ -119,7 +119,8 @@ OPS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """This command has none."""
+    """Declares the one argument of the command."""
+    _json.add_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -130,26 +131,41 @@ def run(args: argparse.Namespace) -> int:
     check_environment()
     started = time.perf_counter()
     found = checks()
+    facts, left_out = _facts(), _LEFT_OUT if mx.default_device() == mx.cpu else None
+    results, measured = [], []
     with _progress.Progress(len(found) + 1) as progress:
-        for label, text in _facts():
+        for label, text in facts:
             progress.print(f"{label}: {text}")
         progress.print()
-        failures = 0
         outcomes = _outcomes([check for _, check in found])
         for label, _ in found:
             progress.begin(label)
             problems = next(outcomes)
+            results.append({"kernel": label, "problems": problems})
             progress.print(f"{'FAIL' if problems else 'pass'}  {label}")
             for problem in problems:
                 progress.print(f"      {problem}")
-            failures += bool(problems)
-        if mx.default_device() == mx.cpu:
-            progress.print(_LEFT_OUT)
+        if left_out:
+            progress.print(left_out)
         progress.print()
         progress.begin("times")
-        for line in times():
-            progress.print(line)
-    print(f"\n{failures} kernels failed, {time.perf_counter() - started:.0f} s")
+        progress.print("time of mx.fast over ours, medians of interleaved rounds on this machine:")
+        for rows, length, name, ratios in times():
+            said = ", ".join(f"{op} {ratio.text(2)}" for op, ratio in ratios.items())
+            by_op = {op.replace("+", "_"): ratio for op, ratio in ratios.items()}
+            measured.append({"rows": rows, "length": length, "dtype": name} | by_op)
+            progress.print(f"  {rows} x {length}, {name}: {said}")
+    failures = sum(bool(result["problems"]) for result in results)
+    seconds = time.perf_counter() - started
+    print(f"\n{failures} kernels failed, {seconds:.0f} s")
+    args.figures |= {
+        "verdict": {"passed": not failures, "failed": failures, "checked": len(found)},
+        "facts": info.by_key(facts),
+        "checks": results,
+        "left_out": left_out,
+        "fast_over_ours": measured,
+        "seconds": seconds,
+    }
     return 1 if failures else 0
 
 
@@ -319,9 +335,8 @@ def _exact_gate(gate, up, name):
     return silu * b, slack + 8 * _HALF_ULP[name] * mx.abs(a * b)
 
 
-def times() -> Iterator[str]:
-    """Lines that give the time of mx.fast's norms over ours, of equal work in one run."""
-    yield "time of mx.fast over ours, medians of interleaved rounds on this machine:"
+def times() -> Iterator[tuple[int, int, str, dict[str, timing.Ratio]]]:
+    """Rows, their length and dtype, and by op the time of mx.fast's norm over ours."""
     for (rows, length), (name, dtype) in itertools.product(_TIMED, _DTYPES.items()):
         x = mx.random.normal((rows, length)).astype(dtype)
         r, w, b = x + 1, mx.ones((length,), dtype), mx.zeros((length,), dtype)
@@ -340,11 +355,11 @@ def times() -> Iterator[str]:
                 lambda x=x, r=r, w=w: mx.fast.rms_norm(x + r, w, _EPS),
             ),
         }
-        ratios = []
+        ratios = {}
         for op, (ours, fast) in pairs.items():
             samples = timing.measure({"ours": ours, "fast": fast}, rounds=5, sample_seconds=0.02)
-            ratios.append(f"{op} {samples['fast'].over(samples['ours']).text(2)}")
-        yield f"  {rows} x {length}, {name}: {', '.join(ratios)}"
+            ratios[op] = samples["fast"].over(samples["ours"])
+        yield rows, length, name, ratios
 
 
 def _facts() -> list[tuple[str, str]]:

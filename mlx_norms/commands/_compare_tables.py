@@ -1,0 +1,95 @@
+"""The tables and the plot of compare."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+import mlx_norms
+
+from .. import timing
+from . import CommandError, _output
+
+Rates = dict[str, dict[str, timing.Samples]]  # tokens a second by phase and side
+
+_COLORS = {"stock": "0.7", "patched": "tab:blue", "projections": "tab:green"}
+
+
+def over_stock(rates: Rates, side: str) -> dict[str, timing.Ratio]:
+    """How many times as fast as stock a side is, by phase."""
+    return {phase: by_side[side].over(by_side["stock"]) for phase, by_side in rates.items()}
+
+
+def rate_table(rates: Rates):
+    from rich.table import Table
+
+    table = Table(title="Tokens a second: median (quartiles)", title_justify="left")
+    sides = list(rates["decode"])
+    ratios = {side: over_stock(rates, side) for side in sides[1:]}
+    for heading in ("", *sides, *(f"{side} / stock" for side in ratios)):
+        table.add_column(heading, justify="right" if heading else "left", overflow="fold")
+    for phase, by_side in rates.items():
+        said = [
+            f"{ratio[phase].text(3)} ({_quartiles(ratio[phase], 3)})" for ratio in ratios.values()
+        ]
+        table.add_row(phase, *map(_spread, by_side.values()), *said)
+    return table
+
+
+def _spread(samples: timing.Samples) -> str:
+    places = 1 if samples.median < 100 else 0
+    return f"{samples.median:.{places}f} ({_quartiles(samples, places)})"
+
+
+def _quartiles(samples: timing.Samples, places: int) -> str:
+    lower, upper = samples.quartiles
+    return f"{lower:.{places}f} to {upper:.{places}f}"
+
+
+def report_table(side: str, reports: list[mlx_norms.Report]):
+    """What became of the norms of a side, in the prefill and in a decode step."""
+    from rich.table import Table
+
+    table = Table(title=f"Calls of mx.fast's norms, {side}", title_justify="left")
+    for heading in ("", "prefill", "a decode step"):
+        table.add_column(heading, justify="right" if heading else "left")
+    labels = {
+        label: label.replace("_", " ") for label in ("calls", "fused", "offsets", "passed_on")
+    }
+    if side == "projections":
+        labels["projections"] = "with the products that take them"
+    for label, text in labels.items():
+        table.add_row(text, *(str(getattr(report, label)) for report in reports))
+    table.add_section()
+    for reason in dict.fromkeys(reason for report in reports for reason in report.reasons):
+        table.add_row(reason, *(str(report.reasons.get(reason, 0)) for report in reports))
+    return table
+
+
+def plot(path: str, model: str, rates: Rates) -> None:
+    """Draw the speeds into an image file.
+
+    Raises:
+        CommandError: If it cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 5), dpi=128, layout="constrained")
+    figure.suptitle(f"{model} on the {mx.default_device().type.name}: tokens a second")
+    for axes, (phase, by_side) in zip(figure.subplots(1, len(rates)), rates.items(), strict=True):
+        medians = [samples.median for samples in by_side.values()]
+        quartiles = [samples.quartiles for samples in by_side.values()]
+        whiskers = [
+            [median - lower for median, (lower, _) in zip(medians, quartiles, strict=True)],
+            [upper - median for median, (_, upper) in zip(medians, quartiles, strict=True)],
+        ]
+        colors = [_COLORS[side] for side in by_side]
+        labels = [
+            side if side == "stock" else f"{side}\n/ stock {samples.over(by_side['stock']).text(3)}"
+            for side, samples in by_side.items()
+        ]
+        axes.bar(labels, medians, yerr=whiskers, capsize=6, color=colors)
+        axes.set_title(phase)
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--plot {path} cannot be written: {_output.line(error)}") from None

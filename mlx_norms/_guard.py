@@ -9,12 +9,21 @@ import ctypes
 import functools
 import importlib.metadata
 import importlib.util
+import json
+import shlex
 import sys
+import urllib.parse
 from pathlib import Path
+
+from mlx_norms._package_data import damaged
+
+PACKAGE = Path(__file__).parent
 
 try:
     from mlx_norms import _built
-except ImportError:
+except ImportError as error:
+    if not (PACKAGE.parent / "pyproject.toml").exists():
+        raise ImportError(damaged(PACKAGE / "_built.py", error)) from None
     raise ImportError(
         "mlx_norms is here as source alone, without its extension: pip install '.[cpu]' in the "
         "checkout, or '.' on a Mac."
@@ -35,28 +44,45 @@ def installed_backends() -> dict[str, str]:
     return versions
 
 
+def _install_mlx(*options: str) -> str:
+    """The line that installs the MLX that the extension was built against, with its backends."""
+    extras = ",".join(BACKENDS[name] for name in installed_backends() if BACKENDS[name])
+    mlx = f"mlx[{extras}]" if extras else "mlx"
+    return " ".join(["pip install", *options, f"'{mlx}=={_built.MLX_VERSION}'"])
+
+
+def _check_extension() -> None:
+    """Raises if there is no extension for this Python: pip puts it there, copying may not."""
+    if importlib.util.find_spec("mlx_norms._ext") is None:
+        raise ImportError(
+            f"mlx_norms in {PACKAGE} has no extension for Python {sys.version_info.major}."
+            f"{sys.version_info.minor}: install it with the pip of this Python "
+            f"({sys.executable} -m pip)."
+        )
+
+
 def _check_library() -> None:
     """Raises if MLX is here without its library: on Linux it comes in a package of its own."""
     spec = importlib.util.find_spec("mlx")
     roots = spec.submodule_search_locations if spec else []
     if sys.platform == "linux" and not any((Path(r) / "lib/libmlx.so").exists() for r in roots):
         raise ImportError(
-            "mlx_norms needs MLX's library, and libmlx.so is not installed: "
-            "pip install 'mlx_norms[cpu]', or [cuda12] or [cuda13] for an NVIDIA GPU."
+            f"mlx_norms was built against mlx {_built.MLX_VERSION}, and its library libmlx.so is "
+            f"not installed: pip install 'mlx[cpu]=={_built.MLX_VERSION}', or [cuda12] or [cuda13] "
+            "for an NVIDIA GPU."
         )
 
 
 def _check_versions() -> None:
     """Raises if MLX or its backend is of another version than the extension was built against."""
-    backends = installed_backends()
-    extras = ",".join(BACKENDS[name] for name in backends if BACKENDS[name])
-    wanted = f"mlx[{extras}]" if extras else "mlx"
-    for name, version in {"mlx": importlib.metadata.version("mlx"), **backends}.items():
+    needed = f"mlx_norms was built against mlx {_built.MLX_VERSION}, and"
+    try:
+        versions = {"mlx": importlib.metadata.version("mlx"), **installed_backends()}
+    except importlib.metadata.PackageNotFoundError:
+        raise ImportError(f"{needed} no package mlx is installed: {_install_mlx()}.") from None
+    for name, version in versions.items():
         if version != _built.MLX_VERSION:
-            raise ImportError(
-                f"mlx_norms was built against mlx {_built.MLX_VERSION}, and {name} {version} is "
-                f"installed: pip install '{wanted}=={_built.MLX_VERSION}'."
-            )
+            raise ImportError(f"{needed} {name} {version} is installed: {_install_mlx()}.")
 
 
 def _nanobind_abis() -> set[str]:
@@ -82,13 +108,39 @@ def _mlx_abis() -> set[str]:
     return _nanobind_abis()
 
 
+def _built_from() -> str | None:
+    """The folder that pip built this package from; None of a wheel."""
+    try:
+        text = importlib.metadata.distribution("mlx_norms").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    source = json.loads(text) if text else {}
+    if "dir_info" not in source:
+        return None
+    return urllib.parse.unquote(urllib.parse.urlsplit(source["url"]).path)
+
+
+def _mend_abi() -> str:
+    """What gives the extension and MLX the same nanobind ABI."""
+    folder = _built_from()
+    if folder:
+        return f"pip install --force-reinstall --no-deps {shlex.quote(folder)}"
+    # A wheel is built for PyPI's MLX.
+    return (
+        f"{_install_mlx('--force-reinstall')}, or, if that is the mlx installed, another build of "
+        "mlx_norms"
+    )
+
+
 def load() -> None:
     """Imports MLX and then the extension.
 
     Raises:
-        ImportError: If libmlx is missing, MLX is not the version that the extension was built
-          against, or the extension's nanobind ABI is not MLX's.
+        ImportError: If the extension is not for this Python, libmlx or MLX is missing, MLX is not
+            the version that the extension was built against, or the extension's nanobind ABI is
+            not MLX's.
     """
+    _check_extension()
     _check_library()
     _check_versions()
     import mlx.core  # noqa: F401
@@ -101,6 +153,5 @@ def load() -> None:
         raise ImportError(
             f"mlx_norms was built with nanobind {_built.NANOBIND_VERSION} (ABI "
             f"{', '.join(sorted(foreign))}), and mlx {_built.MLX_VERSION} with ABI "
-            f"{', '.join(sorted(mlx_abis))}: pip install --force-reinstall --no-deps . in its "
-            "checkout."
+            f"{', '.join(sorted(mlx_abis))}: {_mend_abi()}."
         )

@@ -1,10 +1,10 @@
-"""The README's table of the norms on the CPU, from what cpu_copy.py measured.
+"""The table of docs/performance.md of the norms on the CPU, from what cpu_copy.py measured.
 
 python bench/cpu_copy.py --csv bench/results/cpu_copy.csv    measures
 python bench/cpu_copy.py --default-malloc --csv bench/results/cpu_copy_default_malloc.csv
 python bench/cpu_tables.py            prints the table
-python bench/cpu_tables.py --check    exits with 1 if the README's is another
-python bench/cpu_tables.py --write    puts it into the README
+python bench/cpu_tables.py --check    exits with 1 if the page has another
+python bench/cpu_tables.py --write    writes it into the page
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import readme_part
+import page_part
 
 ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "performance.md"
 RESULTS = ROOT / "bench" / "results" / "cpu_copy.csv"
 DEFAULT_MALLOC = ROOT / "bench" / "results" / "cpu_copy_default_malloc.csv"
 BEGIN = "<!-- norms on the CPU: python bench/cpu_tables.py --write -->\n"
@@ -72,7 +72,7 @@ def _text(ratio: str | None) -> str:
 
 
 def main() -> int:
-    return readme_part.main(__doc__, README, (BEGIN, END), [RESULTS, DEFAULT_MALLOC], table)
+    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS, DEFAULT_MALLOC], table)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Sections, all of them by default:
             those of a copy in the same run
   backward  the same for the gradients of every input, from given cotangents and with the forward
             already evaluated
+  lengths   as kernels, for rows of many lengths in bfloat16, of as many elements in all
   calls     the time of a call through mx.eval, from building the graph to the result, with many
             independent calls an eval, and which cells take more than 1.03 of the best peer's time
 
@@ -48,6 +49,9 @@ OPS = ("rms", "layer", "add_rms")
 DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 LARGE = ((32768, 4096), (8192, 8192), (4096, 16384))
 SHORT = (8192, 768)
+LENGTHS = (64, 128, 256, 512, 768, 1024, 1536, 2048, 2880, 4096, 5120, 8192, 12288, 16384, 32768)
+LENGTHS += (65536,)
+LENGTHS_ELEMENTS = 1 << 26
 GRID_ROWS = (1, 32, 512, 4096, 32768)
 GRID_LENGTHS = (128, 768, 4096, 8192, 16384)
 FORWARD_TARGET, SHORT_TARGET, BACKWARD_TARGET = 0.95, 0.75, 0.90  # shares of the copy
@@ -117,7 +121,7 @@ class Run:
 
 
 def kernel_section(run: Run, section: str, cells: list[Cell]) -> None:
-    """The sections kernels and backward."""
+    """The sections kernels, backward and lengths."""
     copy = run.copy
     same_size = {size: run.copy_of(size) for size in dict.fromkeys(c.moved for c in cells)}
     measured = kernel_times(run, cells)
@@ -169,6 +173,11 @@ def kernel_section(run: Run, section: str, cells: list[Cell]) -> None:
         )
     run.console.print(table)
     run.console.print(f"{section}: {len(missed)} of {len(cells)} cells are under their target.")
+
+
+def length_section(run: Run) -> None:
+    cells = run.cells([(LENGTHS_ELEMENTS // n, n) for n in LENGTHS], ("layer", "add_rms"))
+    kernel_section(run, "lengths", [cell for cell in cells if cell.dtype == "bfloat16"])
 
 
 def _target(cell: Cell) -> float:
@@ -392,6 +401,7 @@ def facts(peers: list[str]) -> dict[str, str]:
 SECTIONS: dict[str, Callable[[Run], None]] = {
     "kernels": lambda run: kernel_section(run, "kernels", run.cells([*LARGE, SHORT])),
     "backward": lambda run: kernel_section(run, "backward", run.cells(LARGE, backward=True)),
+    "lengths": length_section,
     "calls": call_section,
 }
 

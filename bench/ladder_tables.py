@@ -1,9 +1,9 @@
-"""The README's tables of the two ladders on a GPU, from what the bench measured there.
+"""The tables of docs/ladders.md of the two ladders on a GPU, from what the bench measured there.
 
 python -m mlx_norms bench ladder --csv bench/results/h200_ladder.csv    measures
 python bench/ladder_tables.py            prints the tables
-python bench/ladder_tables.py --check    exits with 1 if the README's are others
-python bench/ladder_tables.py --write    puts them into the README
+python bench/ladder_tables.py --check    exits with 1 if the page has others
+python bench/ladder_tables.py --write    writes them into the page
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import readme_part
+import page_part
 
 from mlx_norms import ladders
 
 ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "ladders.md"
 RESULTS = ROOT / "bench" / "results" / "h200_ladder.csv"
 BEGIN = "<!-- ladders on a GPU: python bench/ladder_tables.py --write -->\n"
 END = "<!-- end of ladders on a GPU -->\n"
@@ -93,7 +93,7 @@ def _cells(found: dict, name: str, before: str | None, count: int, products: boo
 
 
 def main() -> int:
-    return readme_part.main(__doc__, README, (BEGIN, END), [RESULTS], tables)
+    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS], tables)
 
 
 if __name__ == "__main__":

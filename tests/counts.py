@@ -1,8 +1,8 @@
 """Counts what the Metal kernels ask of the memory and of a threadgroup, on the software device.
 
-    python tests/counts.py            prints the README's table
-    python tests/counts.py --check    exits with 1 if the README's is another
-    python tests/counts.py --write    puts it into the README
+    python tests/counts.py            prints the table of docs/performance.md
+    python tests/counts.py --check    exits with 1 if the page has another
+    python tests/counts.py --write    writes it into the page
 
 A cell says, in float32 and as metalsim counts them: bytes that loads and stores request for an
 element of x, those of arrays of x's shape and those of weights, biases and their gradients;
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- counts: python tests/counts.py --write -->\n", "<!-- end of counts -->\n"
 
 ROWS, HEADS = 64, 4
@@ -137,20 +137,25 @@ def table(script: str) -> str:
 
 
 def main(
-    arguments: list[str], script: str, measure: Callable[[], str], begin: str, end: str
+    arguments: list[str],
+    script: str,
+    measure: Callable[[], str],
+    page: Path,
+    marks: tuple[str, str],
 ) -> int:
-    """Runs a script whose table stands in the README from ``begin`` to ``end``."""
+    """Runs a script whose table stands in a page between two marks."""
     if arguments == ["--measure"]:
         print(measure(), end="")
         return 0
     measured = table(script)
-    before, rest = README.read_text().split(begin)
+    begin, end = marks
+    before, rest = page.read_text().split(begin)
     kept, after = rest.split(end)
     if arguments == ["--write"]:
-        README.write_text(before + begin + measured + end + after)
+        page.write_text(before + begin + measured + end + after)
     elif arguments == ["--check"]:
         if kept != measured:
-            print(f"The README's table of counts is not what is measured:\n{measured}")
+            print(f"The counts in {page.name} are not what is measured:\n{measured}")
             return 1
     else:
         print(measured, end="")
@@ -158,4 +163,4 @@ def main(
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], __file__, measure, BEGIN, END))
+    sys.exit(main(sys.argv[1:], __file__, measure, PAGE, (BEGIN, END)))

@@ -1,8 +1,8 @@
 """Counts what each rung of a ladder asks of the memory and of a threadgroup, as counts.py does.
 
-python tests/ladder_counts.py            prints the README's table
-python tests/ladder_counts.py --check    exits with 1 if the README's is another
-python tests/ladder_counts.py --write    puts it into the README
+python tests/ladder_counts.py            prints the table of docs/ladders.md
+python tests/ladder_counts.py --check    exits with 1 if the page has another
+python tests/ladder_counts.py --write    writes it into the page
 """
 
 import sys
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import counts
 
+PAGE = counts.ROOT / "docs" / "ladders.md"
 BEGIN = "<!-- layer norm ladder: python tests/ladder_counts.py --write -->\n"
 END = "<!-- end of layer norm ladder -->\n"
 
@@ -82,4 +83,4 @@ def measure() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(counts.main(sys.argv[1:], __file__, measure, BEGIN, END))
+    sys.exit(counts.main(sys.argv[1:], __file__, measure, PAGE, (BEGIN, END)))

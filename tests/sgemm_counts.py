@@ -1,8 +1,8 @@
 """Counts what the rungs of the SGEMM ladder ask for, on the software device.
 
-    python tests/sgemm_counts.py            prints the README's table
-    python tests/sgemm_counts.py --check    exits with 1 if the README's is another
-    python tests/sgemm_counts.py --write    puts it into the README
+    python tests/sgemm_counts.py            prints the table of docs/ladders.md
+    python tests/sgemm_counts.py --check    exits with 1 if the page has another
+    python tests/sgemm_counts.py --write    writes it into the page
 
 Of a product of two matrices of SIZE x SIZE, as metalsim counts: bytes of A and B that loads from
 device memory request for a multiply-add, threadgroup memory, and a threadgroup's barriers and
@@ -16,6 +16,7 @@ import sys
 from counts import main
 from variant import ROOT
 
+PAGE = ROOT / "docs" / "ladders.md"
 BEGIN = "<!-- sgemm counts: python tests/sgemm_counts.py --write -->\n"
 END = "<!-- end of sgemm counts -->\n"
 
@@ -157,4 +158,4 @@ def _cells(group, result):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], __file__, measure, BEGIN, END))
+    sys.exit(main(sys.argv[1:], __file__, measure, PAGE, (BEGIN, END)))

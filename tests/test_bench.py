@@ -1038,10 +1038,10 @@ class TestScripts:
     def test_ladder_tables(self, rungs_anywhere, monkeypatch, tmp_path, capsys):
         monkeypatch.syspath_prepend(ROOT / "bench")
         tables = script("ladder_tables")
-        measured, readme = tmp_path / "h200_ladder.csv", tmp_path / "README.md"
+        measured, page = tmp_path / "h200_ladder.csv", tmp_path / "ladders.md"
         monkeypatch.setattr(tables, "RESULTS", measured)
-        monkeypatch.setattr(tables, "README", readme)
-        readme.write_text(f"before\n{tables.BEGIN}{tables.END}after\n")
+        monkeypatch.setattr(tables, "PAGE", page)
+        page.write_text(f"before\n{tables.BEGIN}{tables.END}after\n")
 
         def status(*arguments):
             monkeypatch.setattr(sys, "argv", ["ladder_tables.py", *arguments])
@@ -1055,7 +1055,7 @@ class TestScripts:
         assert status("--check") == 1
         assert status("--write") == 0
         assert status("--check") == 0
-        text = readme.read_text()
+        text = page.read_text()
         assert text.startswith("before\n") and text.endswith("after\n")
         lines = text.splitlines()
         for rung in (*ladders.LAYER_NORM, *ladders.SGEMM):

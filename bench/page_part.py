@@ -1,4 +1,4 @@
-"""A part of the README that is made of stored measurements: prints, checks or writes it."""
+"""A part of a page that is generated from stored measurements: prints, checks or writes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 def main(
     description: str,
-    readme: Path,
+    page: Path,
     marks: tuple[str, str],
     results: list[Path],
     text: Callable[..., str],
@@ -19,20 +19,20 @@ def main(
 
     Args:
         description: what the script is for.
-        readme: the file that has the part.
+        page: the Markdown file that has the part.
         marks: the lines that stand before and after it.
         results: CSV files, which have to be there.
         text: gives the part, from a list of rows for each file.
 
     Returns:
-        The exit status: 1 if the README's part was to be checked and is another.
+        The exit status: 1 if the part was to be checked and the page has another.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--write", action="store_true", help="put it into the README")
-    ways.add_argument("--check", action="store_true", help="compare it with the README's")
+    ways.add_argument("--write", action="store_true", help=f"write it into {page.name}")
+    ways.add_argument("--check", action="store_true", help=f"compare it with that of {page.name}")
     args = parser.parse_args()
     rows = []
     for path in results:
@@ -42,13 +42,13 @@ def main(
             rows.append(list(csv.DictReader(file)))
     made = text(*rows)
     begin, end = marks
-    before, rest = readme.read_text().split(begin)
+    before, rest = page.read_text().split(begin)
     kept, after = rest.split(end)
     if args.write:
-        readme.write_text(before + begin + made + end + after)
+        page.write_text(before + begin + made + end + after)
     elif args.check and kept != made:
         names = " and ".join(path.name for path in results)
-        print(f"The README's part is not that of {names}:\n{made}")
+        print(f"{page.name} does not say what {names} gives:\n{made}")
         return 1
     elif not args.check:
         print(made, end="")

@@ -16,7 +16,7 @@ from pathlib import Path
 import page_part
 
 ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
+PAGE = ROOT / "README.md"
 NAMES = ("h200_lengths", "h200_speed", "h200_calls", "h200_model", "h200_x2", "cpu_copy")
 RESULTS = [ROOT / "bench" / "results" / f"{name}.csv" for name in NAMES]
 BEGIN = "<!-- gains: python bench/gains.py --write -->\n"
@@ -150,7 +150,7 @@ def factor(ratio: float) -> str:
 
 
 def main() -> int:
-    return page_part.main(__doc__, README, (BEGIN, END), RESULTS, table)
+    return page_part.main(__doc__, PAGE, (BEGIN, END), RESULTS, table)
 
 
 if __name__ == "__main__":

@@ -60,8 +60,9 @@ def _about(row: dict[str, str]) -> str:
     return (
         f"{row['device'].removeprefix('cpu, ')}, {row['cores']} cores, {row['cpu_isa']}, "
         f"MLX {row['mlx']}, torch {row['torch']}: our time over that of a copy of the same bytes "
-        "on two threads (medians), with malloc told to keep its pages and at its defaults, and "
-        "the times of `mx.fast` and of torch's layer norm on two threads over ours.\n\n"
+        "on two threads (lower is better), with malloc told to keep its pages and at its defaults; "
+        "and how many times as long `mx.fast` and torch's layer norm on two threads take (higher "
+        "is better). Medians.\n\n"
     )
 
 

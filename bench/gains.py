@@ -68,25 +68,22 @@ def table(lengths: Rows, speed: Rows, calls: Rows, model: Rows, pair: Rows, cpu:
             factor(1 / float(call(calls, "add+rms", "512", "8192")["over_best_peer"])),
         ),
         (
-            "decoding, 8B llama",
+            "decoding, llama of 8B shapes",
             "H200, `patch()` / with projections",
             tokens,
-            decode(model, "bf16", "stock"),
+            decode(matching(model, phase="decode"), "bf16"),
         ),
         (
             f"the same, 4-bit (stock: {bits_tokens / bf16_tokens:.2f} of its bfloat16 speed)",
             "H200, `patch()` / with projections",
             tokens,
-            decode(model, "4-bit", "stock"),
+            decode(matching(model, phase="decode"), "4-bit"),
         ),
         (
-            "the same, bfloat16 / 4-bit, sharded",
-            "2 H200s, NCCL, with projections",
+            "the same, sharded, bfloat16; 4-bit",
+            "2 H200s, NCCL, `patch()` / with projections",
             tokens,
-            " / ".join(
-                factor(float(one(pair, format=f, side="projections")["stock_over_side"]))
-                for f in ("bf16", "4-bit")
-            ),
+            "; ".join(decode(pair, weights) for weights in ("bf16", "4-bit")),
         ),
         (
             "rms norm, float32 / bfloat16",
@@ -126,14 +123,16 @@ def call(rows: Rows, op: str, count: str, length: str, section: str = "calls, gr
 
 def one_row(rows: Rows) -> str:
     ours = call(rows, "rms", "1", "4096", "calls, one row")
-    ratio = float(ours["over_best_peer"])
-    microseconds = float(ours["us"])
-    return f"{factor(1 / ratio)} ({microseconds * (1 - 1 / ratio):+.1f} µs)"
+    names = ("over_best_peer", "over_upper", "over_lower")
+    median, lower, upper = (1 / float(ours[name]) for name in names)
+    if lower < 1 < upper:
+        return f"too noisy to tell ({factor(lower)} to {factor(upper)})"
+    return factor(median)
 
 
-def decode(rows: Rows, weights: str, over: str) -> str:
-    sides = [one(rows, format=weights, phase="decode", side=s) for s in ("patched", "projections")]
-    return " / ".join(factor(float(row[f"{over}_over_side"])) for row in sides)
+def decode(rows: Rows, weights: str) -> str:
+    sides = [one(rows, format=weights, side=side) for side in ("patched", "projections")]
+    return " / ".join(factor(float(row["stock_over_side"])) for row in sides)
 
 
 def on_cpu(rows: Rows, dtype: str) -> str:

@@ -100,10 +100,6 @@ Plan make_plan(const Request& request, bool centre, float eps, Fusion fusion) {
   return plan;
 }
 
-const Arrays& present_inputs(const array& a) {
-  return a.inputs();
-}
-
 // The norm and the pending sum it takes in one node, or why there is none.
 std::pair<OptionalArray, Outcome>
 fused(const Request& request, const Plan& plan, Fusion fusion) {

@@ -102,10 +102,6 @@ bool walk_above(const array& a, const InputsOf& inputs_of, F visit) {
   return true;
 }
 
-const Arrays& present_inputs(const array& a) {
-  return a.inputs();
-}
-
 bool is_argument_of_transform(const array& a) {
   return a.status() == array::Status::unscheduled && !a.has_primitive();
 }

@@ -44,6 +44,11 @@ constexpr int kWalk = 8;
 // The inputs of a node, which a graph pass may be about to change.
 using InputsOf = std::function<const Arrays&(const array&)>;
 
+// Where none is about to.
+inline const Arrays& present_inputs(const array& a) {
+  return a.inputs();
+}
+
 Ancestry
 look_above(const array& a, const array& looked_for, const InputsOf& inputs_of);
 

@@ -2,7 +2,8 @@
 
     python tests/sanitize.py [pytest arguments]
 
-Tests that build extensions of their own, or test the instruments, are left out.
+Tests that build extensions of their own, test the instruments or the pages, or end MLX's own
+process are left out.
 """
 
 import subprocess
@@ -21,7 +22,11 @@ OTHERS = (
     "kernels",
     "known_objects",
     "cuda_*",
+    "documents",
+    "pairs",
+    "tables",
 )
+OTHER_TEST = "test_a_tree_in_itself_ends_as_of_stock"  # by a stack overflow in MLX
 
 
 def runtime() -> str:
@@ -50,11 +55,12 @@ def main() -> int:
             "PYTHONMALLOC": "malloc",
         }
         others = [f"--ignore-glob=*test_{name}.py" for name in OTHERS]
-        arguments = sys.argv[1:] or ["-n", "2", "-q", *others]
+        arguments = sys.argv[1:] or ["-n", "2", "-q", "-k", f"not {OTHER_TEST}", *others]
         done = variant.pytest(*arguments, environment=environment)
-        for report in Path(directory).glob("report*"):
+        reports = list(Path(directory).glob("report*"))
+        for report in reports:
             print(report.read_text())
-        return done.returncode
+        return 1 if reports else done.returncode
 
 
 if __name__ == "__main__":

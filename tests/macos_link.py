@@ -9,6 +9,7 @@ Apple's frameworks and of Python the link needs stands in stub libraries that on
 import fcntl
 import hashlib
 import importlib.util
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -83,7 +84,7 @@ class MacBuild:
                 command += [
                     f"-DCMAKE_TOOLCHAIN_FILE={toolchain}",
                     f"-DPython_EXECUTABLE={sys.executable}",
-                    f"-DPython_INCLUDE_DIR={sysconfig.get_path('include')}",
+                    f"-DPython_INCLUDE_DIR={self._python_headers()}",
                     f"-DMLX_ROOT={mlx}",
                     f"-DMLX_DIR={mlx}/share/cmake/MLX",
                     # What is asked is whether it links, which takes no optimiser. Zig sanitizes
@@ -116,6 +117,18 @@ class MacBuild:
         linking = linking.replace(f"-o {module}", f"-o {output} {compiled}")
         _run(["sh", "-c", f"{like} -o {compiled} -c {added}"], cwd=self.build)
         _run(["sh", "-c", linking], cwd=self.build)
+
+    def _python_headers(self) -> Path:
+        """Python's headers. Debian's pyconfig.h knows Debian alone and includes the machine's."""
+        headers = Path(sysconfig.get_path("include"))
+        machine = sysconfig.get_config_var("MULTIARCH") or ""
+        of_machine = headers.parent / machine / headers.name / "pyconfig.h"
+        if of_machine.parent == headers or not of_machine.exists():
+            return headers
+        copied = self.build / "python"
+        shutil.copytree(headers, copied, dirs_exist_ok=True)
+        shutil.copy(of_machine, copied)
+        return copied
 
     def _write_tools(self) -> Path:
         """Writes stubs, compiler drivers and CMake's toolchain file; returns the last."""

@@ -173,6 +173,13 @@ def test_weights_are_read_once(launch, kind):
             assert counted[f"y{i}"][1] == rows * w.shape[0] * call.arrays["x"].itemsize
 
 
+def test_an_outlier_takes_no_second_pass(launch):
+    """The mean of the first elements is near enough to that of all, where one of them is not."""
+    call = case("layer_norm_linear", (2, 512), (8,), mx.float32)
+    call.arrays["x"][:, 0] = 50
+    assert launch(call).result.bytes["w1"][0] == call.weights[0].nbytes
+
+
 def test_only_shared_rows_have_barriers(launch):
     for length, shared in ((1024, False), (2048, True), (8192, True)):
         found = launch(case("rms_norm_linear", (1, length), (8,), mx.bfloat16)).result

@@ -45,7 +45,7 @@ def table(rows: list[dict[str, str]], default_malloc: list[dict[str, str]]) -> s
             for ratio in columns.values()
         ]
         lines.append([op, dtype, *cells])
-    return _about(rows[0]) + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return _about(rows[0]) + page_part.markdown(lines)
 
 
 def key(row: dict[str, str]) -> tuple[str, ...]:

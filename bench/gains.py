@@ -30,7 +30,7 @@ def table(lengths: Rows, speed: Rows, calls: Rows, model: Rows, pair: Rows, cpu:
     fast = "`mx.fast`"
     two_steps = "add, `mx.fast`"
     tokens = "stock mlx_lm"
-    longest = f"{min(lengths_of(lengths)):,} to {max(lengths_of(lengths)):,}".replace(",", "")
+    longest = f"{min(lengths_of(lengths))} to {max(lengths_of(lengths))}"
     bf16_tokens = float(one(model, format="bf16", phase="decode", side="stock")["tokens_a_second"])
     bits_tokens = float(one(model, format="4-bit", phase="decode", side="stock")["tokens_a_second"])
     lines = [
@@ -92,7 +92,7 @@ def table(lengths: Rows, speed: Rows, calls: Rows, model: Rows, pair: Rows, cpu:
             " / ".join(on_cpu(cpu, dtype) for dtype in ("float32", "bfloat16")),
         ),
     ]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return page_part.markdown(lines)
 
 
 def matching(rows: Rows, /, **values: str) -> Rows:

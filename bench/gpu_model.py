@@ -12,8 +12,6 @@ script with a tiny one.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import functools
 import sys
 import time
 from collections.abc import Callable
@@ -28,13 +26,9 @@ import mlx_norms
 from mlx_norms import timing
 from mlx_norms.bench import machine
 from mlx_norms.bench.results import CsvFile
+from mlx_norms.commands._sides import CONTEXTS as SIDES
 from mlx_norms.commands.compare import relative_difference
 
-SIDES = {
-    "stock": contextlib.nullcontext,
-    "patched": mlx_norms.patched,
-    "projections": functools.partial(mlx_norms.patched, projections=True),
-}
 FORMATS = {"bf16": None, "4-bit": 4}
 TINY = llama.Shapes(2, 128, 256, 4, 2, 512)
 
@@ -114,6 +108,14 @@ def spread(samples: timing.Samples, places: int) -> str:
     return f"{samples.median:.{places}f} ({lower:.{places}f} to {upper:.{places}f})"
 
 
+def write(path: str, columns: list[str], facts: dict[str, str], rows: list) -> None:
+    """A CSV file of rows in the order of the columns."""
+    with open(path, "w", newline="") as file:
+        writer = CsvFile(file, columns, facts)
+        for row in rows:
+            writer.write(dict(zip(columns, row, strict=True)))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -182,10 +184,7 @@ def main() -> int:
         mx.clear_cache()
     console.print(table)
     if args.csv:
-        with open(args.csv, "w", newline="") as file:
-            writer = CsvFile(file, COLUMNS, facts)
-            for row in rows:
-                writer.write(dict(zip(COLUMNS, row, strict=True)))
+        write(args.csv, COLUMNS, facts, rows)
     return 0
 
 

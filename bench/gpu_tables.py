@@ -59,8 +59,7 @@ def tables(
 
 def markdown(heading: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     heading = list(heading)
-    all_lines = [heading, ["---"] * len(heading), *lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in all_lines)
+    return page_part.markdown([heading, ["---"] * len(heading), *lines])
 
 
 def ops_of(rows: Rows) -> list[str]:

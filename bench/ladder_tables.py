@@ -65,9 +65,7 @@ def _table(rows: list[dict[str, str]], ladder: tuple[ladders.Rung, ...]) -> str:
         for count, _ in shapes:
             cells += _cells(found, name, _before(list(fixes), name), count, products)
         lines.append([last.get(name, name), *cells, fixes.get(name, "")])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + _losers(
-        found, list(fixes), shapes
-    )
+    return page_part.markdown(lines) + _losers(found, list(fixes), shapes)
 
 
 def _losers(found: dict, rungs: list[str], shapes: list[tuple[int, int]]) -> str:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+
+def markdown(lines: Iterable[Iterable[str]]) -> str:
+    """A table of these lines of cells, of which the second is dashes."""
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def main(

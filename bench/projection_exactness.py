@@ -33,7 +33,6 @@ from rich.table import Table
 import mlx_norms
 from mlx_norms import timing
 from mlx_norms.bench import machine
-from mlx_norms.bench.results import CsvFile
 
 SHAPES = llama.Shapes(16, 2048, 8192, 32, 8, 128256)
 SIDES = ("stock", "projections")
@@ -152,10 +151,7 @@ def main() -> int:
             rows.append((name, measure, side, *figures, *about))
     console.print(table)
     if args.csv:
-        with open(args.csv, "w", newline="") as file:
-            writer = CsvFile(file, COLUMNS, facts)
-            for row in rows:
-                writer.write(dict(zip(COLUMNS, row, strict=True)))
+        gpu_model.write(args.csv, COLUMNS, facts, rows)
     return 0
 
 

@@ -35,7 +35,7 @@ def table(rows: list[dict[str, str]]) -> str:
         figures = [_spread(row, "median", "lower", "upper") for row in (stock, ours)]
         ratio = _spread(ours, "over_stock", "ratio_lower", "ratio_upper")
         lines.append([kind, MEASURES[measure], *figures, ratio])
-    return _about(rows[0]) + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return _about(rows[0]) + page_part.markdown(lines)
 
 
 def _about(row: dict[str, str]) -> str:

@@ -13,7 +13,7 @@ import mlx_norms
 
 from .. import timing
 
-_CONTEXTS = {
+CONTEXTS = {
     "stock": contextlib.nullcontext,
     "patched": mlx_norms.patched,
     "projections": functools.partial(mlx_norms.patched, projections=True),
@@ -32,12 +32,12 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 
 def chosen(args: argparse.Namespace) -> tuple[str, ...]:
     """The names of the sides that are asked for, stock first."""
-    return tuple(_CONTEXTS) if args.projections else SIDES
+    return tuple(CONTEXTS) if args.projections else SIDES
 
 
 def context(side: str) -> contextlib.AbstractContextManager:
     """In which a model runs as this side does."""
-    return _CONTEXTS[side]()
+    return CONTEXTS[side]()
 
 
 def note(sides: tuple[str, ...]) -> str | None:

@@ -50,7 +50,7 @@ class Candidate:
 
 def instantiated(kernel: str) -> dict[int, list[int]]:
     """The numbers of vectors a thread that a kernel is there for, by elements a vector."""
-    text = (KERNELS / f"{kernel}.metal").read_text()
+    text = next(KERNELS.rglob(f"{kernel}.metal")).read_text()
     found: dict[int, list[int]] = {}
     for width, vectors in re.findall(rf"^INSTANTIATE_{kernel.upper()}\((\d+), (\d+)\)", text, re.M):
         found.setdefault(int(width), []).append(int(vectors))

@@ -72,7 +72,7 @@ def values(constant):
 
 
 # Elsewhere products are rounded before they are added, in every specialisation.
-WITH_FMA = {"norm", "norm_vjp", "linear/norm_linear"}
+WITH_FMA = {"norm", "norm_vjp/norm_vjp", "linear/norm_linear"}
 GROUPS = {"sgemm_tile_32": 1024, "sgemm_tile_threads": 64, "sgemm_tile_simdgroup": 32}
 GROUPS |= {"simdgroup_blocked_32": 128, "simdgroup_blocked_64": 128}
 
@@ -150,7 +150,7 @@ def launch_constants(name, norm):
     stem = KERNELS[name][0]
     type = FLOAT32 if parts_of(name)[0] == 4 else BFLOAT16
     constants = {"simds_per_row": 4} | (NORMS if stem == "norm" else VJPS)[norm][0]
-    if stem == "norm_vjp":
+    if stem == "norm_vjp/norm_vjp":
         constants["cluster"] = 1
     for constant in translation(stem).constants:
         if constant.name.endswith("_access"):
@@ -174,7 +174,7 @@ def test_rows_are_read_and_written_in_whole_vectors(name, norm, architecture):
     constants = launch_constants(name, norm)
     ptx = compile(translation(stem), kernel, architecture, 128, **constants)
     assert "cp.async" not in ptx
-    if stem == "norm_vjp":
+    if stem == "norm_vjp/norm_vjp":
         reads += 2  # of the first row, and of each next one
     # A vector of partial sums is one of float32.
     writes += (flags.get("want_weight", 0) + flags.get("want_bias", 0)) * width // 4
@@ -271,7 +271,7 @@ def test_tiles_are_multiplied_by_matrix_units(way, simds, cluster, dtype):
     assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
 
 
-VJP_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem == "norm_vjp"]
+VJP_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem == "norm_vjp/norm_vjp"]
 
 
 @for_architectures

@@ -126,7 +126,7 @@ struct DeviceLimits {
   int simds_per_core;
   int few_threads;   // a launch of so many takes as long as one of them
   int cluster;       // threadgroups that may read each other's slots
-  bool matrix_units; // those of kernels/matmul/tiles.h
+  bool matrix_units; // those of kernels/matmul/cuda/tiles.h
 
   // How many teams of so many SIMD-groups walk rows at once.
   int teams(int simds) const {

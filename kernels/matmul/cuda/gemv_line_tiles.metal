@@ -5,7 +5,7 @@
 // vectors of every line, as they adjoin, and hands them by way of threadgroup
 // memory to the lanes that multiply them.
 
-#include "kernels/matmul/tiles.h"
+#include "kernels/matmul/cuda/tiles.h"
 
 // Where a line's vector is kept: no two of the eight lanes that read or write
 // at once meet in a bank.

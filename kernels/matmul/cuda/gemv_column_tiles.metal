@@ -6,7 +6,7 @@
 // rows of w, and pairs its elements row by row.
 
 #include "kernels/cluster.h"
-#include "kernels/matmul/tiles.h"
+#include "kernels/matmul/cuda/tiles.h"
 
 inline uint low_halves(uint a, uint b) {
   return (a & 0xffffu) | b << 16;

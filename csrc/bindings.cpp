@@ -12,6 +12,7 @@
 #include "csrc/built_kernels.h"
 #include "csrc/cpu/isa.h"
 #include "csrc/cpu/threads.h"
+#include "csrc/interpreter.h"
 #include "csrc/ladders/bindings.h"
 #include "csrc/linear_bindings.h"
 #include "csrc/matmul.h"
@@ -58,7 +59,7 @@ NB_MODULE(_ext, m) {
       [] {
         using Constants = std::map<int, std::string>;
         std::vector<std::tuple<std::string, Constants, std::optional<int>>> all;
-        for (const auto& kernel : built_kernels()) {
+        for (const auto& kernel : without_interpreter(built_kernels)) {
           all.emplace_back(kernel.name, kernel.constants, kernel.on_disk);
         }
         return all;
@@ -67,10 +68,43 @@ NB_MODULE(_ext, m) {
         The GPU kernels of the extension: name, function constants by index,
         and, on CUDA, how many specialisations are on disk.
 
-        On Metal this builds their library if that is not built yet.
-
-        Raises:
-            RuntimeError: If it cannot be built.
+        On Metal this builds their libraries if they are not built yet, and
+        leaves out the kernels of those that cannot be built.
+      )pbdoc");
+  m.def(
+      "built_libraries",
+      [] {
+        std::vector<nb::dict> all;
+        for (const auto& library : without_interpreter(built_libraries)) {
+          nb::dict of;
+          of["name"] = library.name;
+          of["form"] = library.from_metallib ? "metallib" : "text";
+          of["seconds"] = library.seconds;
+          of["usable"] = library.usable;
+          of["failure"] = library.failure;
+          all.push_back(of);
+        }
+        return all;
+      },
+      nb::sig("def built_libraries() -> list[dict]"),
+      R"pbdoc(
+        The libraries of Metal kernels, each built if it was not yet: name,
+        form ("metallib" or "text"), seconds that it took, whether it is
+        usable, and what the compiler says of what it refused.
+      )pbdoc");
+  m.def(
+      "built_pipelines",
+      [] {
+        std::vector<std::tuple<std::string, uint32_t, uint32_t>> all;
+        for (const auto& p : built_pipelines()) {
+          all.emplace_back(p.name, p.most_threads, p.static_memory);
+        }
+        return all;
+      },
+      R"pbdoc(
+        The Metal pipelines that were launched so far: name of the kernel with
+        its function constants, the most threads that a threadgroup may have,
+        and the bytes of threadgroup memory that it declares.
       )pbdoc");
 
   bind_ladders(m);

@@ -18,8 +18,26 @@ struct BuiltKernel {
   std::optional<int> on_disk;
 };
 
-// By name. Throws KernelError if the library of kernels cannot be built.
-// Defined by each backend.
+// What Metal compiles together; CUDA's kernels are compiled one by one.
+struct BuiltLibrary {
+  std::string name;
+  bool from_metallib;  // else from text
+  double seconds;      // that it took
+  std::string failure; // what the compiler says of what it refused
+  bool usable;
+};
+
+// A kernel compiled for some function constants, on Metal.
+struct BuiltPipeline {
+  std::string name;       // and index_value of each constant
+  uint32_t most_threads;  // that a threadgroup may have
+  uint32_t static_memory; // of a threadgroup, in bytes
+};
+
+// Those of usable libraries, by name; on Metal this builds what is not built
+// yet. Each backend defines these three.
 std::vector<BuiltKernel> built_kernels();
+std::vector<BuiltLibrary> built_libraries();
+std::vector<BuiltPipeline> built_pipelines(); // that were launched so far
 
 } // namespace mlx_norms

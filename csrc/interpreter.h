@@ -12,6 +12,13 @@ namespace mlx_norms {
 // Runs f without the interpreter's lock, which others may need to finish.
 void without_interpreter(const std::function<void()>& f);
 
+template <typename T>
+T without_interpreter(T (*f)()) {
+  T result;
+  without_interpreter([&] { result = f(); });
+  return result;
+}
+
 // A RuntimeWarning. Throws if warnings are errors.
 void warn(const std::string& text);
 

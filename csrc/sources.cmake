@@ -44,15 +44,17 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/plan/norm_eval.cpp
     csrc/plan/norm_plan.cpp
     csrc/plan/norm_vjp_plan.cpp
-    csrc/plan/rows.cpp)
+    csrc/plan/rows.cpp
+    csrc/plan/specialization.cpp)
 set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
     csrc/cpu/linear_eval.cpp
     csrc/cpu/norm_eval.cpp
     csrc/cpu/rungs_eval.cpp
     csrc/cpu/threads.cpp)
-set(MLX_NORMS_METAL_SOURCES csrc/metal/built_kernels.cpp csrc/metal/encode.cpp
-                            csrc/metal/library.cpp)
+set(MLX_NORMS_METAL_SOURCES
+    csrc/metal/built_kernels.cpp csrc/metal/encode.cpp csrc/metal/library.cpp
+    csrc/metal/pipeline.cpp)
 set(MLX_NORMS_CUDA_SOURCES
     csrc/cuda/built_kernels.cpp csrc/cuda/cluster_graph.cpp
     csrc/cuda/cubin.cpp csrc/cuda/driver.cpp csrc/cuda/encode.cpp

@@ -1,16 +1,35 @@
-"""Joins the kernels and their headers into one text without includes but Metal's own.
+"""Joins the kernels and their headers into texts without includes but Metal's own.
 
-python kernels/join.py metal OUT     the text
-python kernels/join.py cpp OUT       the text as C++, for csrc/metal/kernel_text.h
+python kernels/join.py metal FOLDER     FOLDER/NAME.metal, the text of each library
+python kernels/join.py cpp OUT          all of them as C++, for csrc/metal/kernel_text.h
+
+A file in kernels/ is a library by itself, the files of a folder are one together. Each is compiled
+when one of its kernels is first launched: what a compiler refuses takes only its library along.
+Files in a folder cuda/, which only CUDA launches, are left out but for --cuda, with which a
+simulated GPU runs them, too.
 """
 
+import argparse
 import hashlib
 import re
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 INCLUDE = re.compile(r'^#include "(.*)"$')
+# A kernel's name up to what its template's instantiations add, such as _8_4.
+HOST_NAME = re.compile(r'host_name\("([a-z_]*[a-z])')
+FUNCTION = re.compile(r"\[\[kernel\b[^]]*\]\]\s+void\s+(\w+)\(")
+
+
+def libraries(cuda: bool = False) -> dict[str, list[Path]]:
+    """The files of each library, by its name; with those for CUDA alone, or without."""
+    files: dict[str, list[Path]] = {}
+    kernels = ROOT / "kernels"
+    for path in sorted(kernels.glob("**/*.metal")):
+        parts = path.relative_to(kernels).with_suffix("").parts
+        if cuda or "cuda" not in parts:
+            files.setdefault(parts[0], []).append(path)
+    return files
 
 
 def join(path: Path, seen: set[Path]) -> list[str]:
@@ -27,34 +46,58 @@ def join(path: Path, seen: set[Path]) -> list[str]:
     return lines
 
 
-def text() -> str:
-    """All kernels in one text.
+def texts(cuda: bool = False) -> dict[str, str]:
+    """The text of each of `libraries`, by its name.
 
     Raises:
-        ValueError: If it is not ASCII, which Metal's run-time compiler takes only.
+        ValueError: If one is not ASCII, which Metal's run-time compiler takes only.
     """
-    seen: set[Path] = set()
-    lines = [line for path in sorted(ROOT.glob("kernels/**/*.metal")) for line in join(path, seen)]
-    joined = "\n".join(lines) + "\n"
-    if not joined.isascii():
-        raise ValueError("the kernels' text is not ASCII")
+    joined = {}
+    for name, files in libraries(cuda).items():
+        seen: set[Path] = set()
+        joined[name] = "\n".join(line for path in files for line in join(path, seen)) + "\n"
+        if not joined[name].isascii():
+            raise ValueError(f"the text of library {name} is not ASCII")
     return joined
 
 
-def as_cpp(joined: str) -> str:
-    digest = hashlib.sha256(joined.encode()).hexdigest()[:16]
-    # Compilers take string literals of 64 KB at most, but join adjacent ones.
-    pieces = [joined[i : i + 8192] for i in range(0, len(joined), 8192)]
-    literals = "\n".join(f'R"MSL({piece})MSL"' for piece in pieces)
+def file_name(name: str, text: str) -> str:
+    """What a library is called where it is kept, by MLX and on disk: another text, another name."""
+    return f"mlx_norms_{name}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def families(text: str) -> list[str]:
+    """The first parts of the names of a text's kernels, as launches have them."""
+    return sorted({*HOST_NAME.findall(text), *FUNCTION.findall(text)})
+
+
+def as_cpp(joined: dict[str, str]) -> str:
+    entries = ""
+    for name, text in joined.items():
+        # Compilers take string literals of 64 KB at most, but join adjacent ones.
+        pieces = [text[i : i + 8192] for i in range(0, len(text), 8192)]
+        literals = "\n".join(f'R"MSL({piece})MSL"' for piece in pieces)
+        kernels = ", ".join(f'"{family}"' for family in families(text))
+        entries += f'      {{"{name}", "{file_name(name, text)}", {{{kernels}}},\n{literals}}},\n'
     return (
         '#include "csrc/metal/kernel_text.h"\n\n'
         "namespace mlx_norms {\n\n"
-        f'const char* const kernel_text_name = "mlx_norms_{digest}";\n'
-        f"const char* const kernel_text = {literals};\n\n"
+        "const std::vector<LibraryText>& library_texts() {\n"
+        f"  static const std::vector<LibraryText> texts = {{\n{entries}  }};\n"
+        "  return texts;\n}\n\n"
         "} // namespace mlx_norms\n"
     )
 
 
 if __name__ == "__main__":
-    form, out = sys.argv[1:]
-    Path(out).write_text(as_cpp(text()) if form == "cpp" else text())
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("form", choices=["metal", "cpp"])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--cuda", action="store_true")
+    given = parser.parse_args()
+    joined = texts(given.cuda)
+    if given.form == "cpp":
+        given.out.write_text(as_cpp(joined))
+    else:
+        for name, text in joined.items():
+            (given.out / f"{name}.metal").write_text(text)

@@ -1,21 +1,19 @@
-# For Metal the kernels are joined into one text (kernels/join.py), either
-# embedded in the target, to be compiled at first use, or compiled to
-# mlx_norms.metallib. For CUDA they are translated and embedded.
+# For Metal the kernels are joined into a text for each library
+# (kernels/join.py), embedded in the target to be compiled at first use; with a
+# Metal compiler they are compiled to metallibs, too. For CUDA they are
+# translated and embedded.
 set(_kernels_dir ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB_RECURSE _kernel_files CONFIGURE_DEPENDS ${_kernels_dir}/*.metal
      ${_kernels_dir}/*.h)
 
-function(_mlx_norms_join form out)
+# Options: those of join.py.
+function(mlx_norms_embed_kernels target)
+  set(_text ${CMAKE_CURRENT_BINARY_DIR}/kernel_text_of${target}.cpp)
   add_custom_command(
-    OUTPUT ${out}
-    COMMAND "${Python_EXECUTABLE}" ${_kernels_dir}/join.py ${form} ${out}
+    OUTPUT ${_text}
+    COMMAND "${Python_EXECUTABLE}" ${_kernels_dir}/join.py cpp ${_text} ${ARGN}
     DEPENDS ${_kernel_files} ${_kernels_dir}/join.py
     VERBATIM)
-endfunction()
-
-function(mlx_norms_embed_kernels target)
-  set(_text ${CMAKE_CURRENT_BINARY_DIR}/kernel_text.cpp)
-  _mlx_norms_join(cpp ${_text})
   target_sources(${target} PRIVATE ${_text})
 endfunction()
 
@@ -33,26 +31,27 @@ function(mlx_norms_embed_cuda_kernels target)
   target_sources(${target} PRIVATE ${_text})
 endfunction()
 
-function(mlx_norms_build_metallib target)
-  set(_text ${CMAKE_CURRENT_BINARY_DIR}/mlx_norms_kernels.metal)
-  _mlx_norms_join(metal ${_text})
+# A library that the Metal compiler refuses is said in one line, and compiled
+# from its text when it is first used.
+function(mlx_norms_build_metallibs target)
   set(_macos ${CMAKE_OSX_DEPLOYMENT_TARGET})
   if(NOT _macos)
     set(_macos 14.0) # the oldest that MLX's wheels run on
   endif()
-  mlx_build_metallib(
-    TARGET
-    mlx_norms_metallib
-    TITLE
-    mlx_norms
-    SOURCES
-    ${_text}
-    OUTPUT_DIRECTORY
-    ${CMAKE_CURRENT_BINARY_DIR}
-    DEPLOYMENT_TARGET
-    ${_macos})
-  add_dependencies(${target} mlx_norms_metallib)
-  target_compile_definitions(${target} PRIVATE MLX_NORMS_METALLIB)
-  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/mlx_norms.metallib
-          DESTINATION mlx_norms)
+  set(_folder ${CMAKE_CURRENT_BINARY_DIR}/metallibs)
+  add_custom_command(
+    OUTPUT ${_folder}/done
+    COMMAND "${Python_EXECUTABLE}" ${_kernels_dir}/metallibs.py ${_folder}
+            ${_macos}
+    DEPENDS ${_kernel_files} ${_kernels_dir}/join.py
+            ${_kernels_dir}/metallibs.py
+    COMMENT "Building the Metal kernels"
+    VERBATIM)
+  add_custom_target(mlx_norms_metallibs DEPENDS ${_folder}/done)
+  add_dependencies(${target} mlx_norms_metallibs)
+  install(
+    DIRECTORY ${_folder}/
+    DESTINATION mlx_norms
+    FILES_MATCHING
+    PATTERN "*.metallib")
 endfunction()

@@ -313,6 +313,8 @@ class TestKernels:
         assert main(["info", "--kernels"]) == 0
         facts, count, listed = re.split(r"\n\n(\d+) GPU kernels: .*\n\n", capsys.readouterr().out)
         assert "mlx_norms" in facts
+        listed, *libraries = listed.split("\n\nlibrary ", 1)
+        assert bool(libraries) == bool({"metal", "metal-sim"} & set(_built.BACKENDS))
         names = re.findall(r"^\w+", listed, re.M)
         assert sorted(names) == sorted(sources())
         assert int(count) == len(names)
@@ -326,7 +328,7 @@ class TestKernels:
         main(["info", "--kernels"])
         shown = capsys.readouterr().out
         of_metal = {"metal", "metal-sim"} & set(_built.BACKENDS)
-        of = "the functions of the Metal library" if of_metal else "the CUDA texts"
+        of = "the functions of the Metal libraries" if of_metal else "the CUDA texts"
         assert f"GPU kernels: {of}" in shown
         assert ("no GPU here to run them" in shown) == (not of_metal and not mx.cuda.is_available())
 
@@ -342,13 +344,18 @@ class TestKernels:
     def test_not_asked_for(self):
         assert "norm_4_1" not in run("info").stdout
 
-    def test_a_library_that_cannot_be_built(self, monkeypatch, capsys):
-        def fail():
-            raise RuntimeError("It cannot be built.")
-
-        monkeypatch.setattr(_ext, "built_kernels", fail)
-        assert main(["info", "--kernels"]) == 2
-        assert capsys.readouterr().err == "It cannot be built.\n"
+    def test_libraries_of_metal(self, monkeypatch, capsys):
+        log = "text: program_source:7: error: no such type\n1 error generated."
+        form = {"form": "text", "seconds": 1.5}
+        libraries = [
+            {"name": "norm", **form, "usable": True, "failure": ""},
+            {"name": "linear", **form, "usable": False, "failure": log},
+        ]
+        monkeypatch.setattr(_ext, "built_libraries", lambda: libraries)
+        assert main(["info", "--kernels"]) == 0
+        shown = capsys.readouterr().out
+        assert "library norm: text, 1.50 s\n" in shown
+        assert "library linear: is not usable\n    text: program_source:7: error: no such" in shown
 
 
 class TestPackage:

@@ -1,47 +1,73 @@
-"""The norm extension's own way to the software Metal device."""
+"""The libraries of kernels that the extension finds or compiles, on the software Metal device."""
 
-import importlib.util
+import json
 import shutil
 import subprocess
 import sys
 
 import pytest
 
-import hostmetal
 from hostmetal.build import ROOT, for_tests
 
 pytestmark = [pytest.mark.instrument, pytest.mark.build]
 
 
+LOAD = """
+import hostmetal, json
+import _libraries
+loaded = _libraries.load()
+hostmetal.start().clear()  # of what the device refused
+print(json.dumps(loaded))
+"""
+
+
 @pytest.fixture
-def metallib(tmp_path):
-    """The module that loads the metallib beside it, in a folder of its own."""
-    build = for_tests("_metallib")
-    sys.path.insert(0, str(build.site))
-    hostmetal.start().clear()
-    file = shutil.copy(next(build.build.glob("_metallib*.so")), tmp_path)
-    spec = importlib.util.spec_from_file_location("_metallib", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    sys.path.remove(str(build.site))
-    hostmetal.start().clear()
+def load(tmp_path):
+    """Loads the libraries in a process of its own, with the metallibs of a folder."""
+    build = for_tests("_libraries")
+    shutil.copy(next(build.build.glob("_libraries*.so")), tmp_path)
+
+    def load():
+        path = f"{build.site}:{tmp_path}"
+        done = build.python("-c", LOAD, environment={"PYTHONPATH": path}, stdout=subprocess.PIPE)
+        return json.loads(done.stdout)
+
+    return load
 
 
-def test_no_metallib_beside_the_extension(metallib, tmp_path):
-    file = tmp_path / "mlx_norms.metallib"
-    with pytest.raises(RuntimeError, match=f"there is no file {file} to load it from"):
-        metallib.load()
-    join(file)
-    with pytest.raises(RuntimeError, match=f"there is no file {file} to load it from"):
-        metallib.load()  # what could not be built is not tried again
+@pytest.fixture(scope="module")
+def texts():
+    """By library, the name of its metallib and its text: on this device, a metallib is a text."""
+    code = "import join, json; texts = join.texts(); "
+    code += "print(json.dumps({name: (join.file_name(name, texts[name]), texts[name]) "
+    code += "for name in texts}))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT / "kernels", stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
 
 
-def test_metallib_beside_the_extension(metallib, tmp_path):
-    join(tmp_path / "mlx_norms.metallib")
-    metallib.load()
+def test_texts_where_there_is_no_metallib(load, texts):
+    loaded = load()
+    assert [name for name, *_ in loaded] == sorted(texts)
+    assert all(usable and not from_metallib for _, usable, from_metallib, _ in loaded)
 
 
-def join(file):
-    command = [sys.executable, ROOT / "kernels" / "join.py", "metal", file]
-    subprocess.run(command, check=True)
+def test_metallibs_where_they_are_there(load, texts, tmp_path):
+    for name in ("norm", "linear"):
+        file, text = texts[name]
+        (tmp_path / f"{file}.metallib").write_text(text)
+    for name, usable, from_metallib, failure in load():
+        assert usable and from_metallib == (name in ("norm", "linear")) and not failure
+
+
+def test_the_text_of_a_metallib_that_does_not_load(load, texts, tmp_path):
+    (tmp_path / f"{texts['norm'][0]}.metallib").write_text("#error planted")
+    for name, usable, from_metallib, failure in load():
+        assert usable and not from_metallib
+        assert ("metallib:" in failure) == (name == "norm")
+
+
+def test_the_metallib_of_another_text_is_not_taken(load, texts, tmp_path):
+    """One that an older build left there."""
+    (tmp_path / "mlx_norms_norm_0123456789abcdef.metallib").write_text("#error planted")
+    assert all(usable and not failure for _, usable, _, failure in load())

@@ -11,13 +11,39 @@ from metalsim import Library, address_spaces, rules
 from mlx_norms.ladders import SGEMM
 from variant import ROOT
 
+LIBRARIES = (
+    *("gather_rows", "layer_norm_ladder", "linear", "matmul", "norm", "norm_vjp", "sgemm_ladder"),
+)
+
+
+def joined(folder, *options):
+    command = [sys.executable, ROOT / "kernels/join.py", "metal", folder, *options]
+    subprocess.run(command, check=True)
+    return {path.stem: path.read_text() for path in folder.glob("*.metal")}
+
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    """What the build embeds for the compiler at run time."""
-    out = tmp_path_factory.mktemp("kernels") / "joined.metal"
-    subprocess.run([sys.executable, ROOT / "kernels/join.py", "metal", out], check=True)
-    return out.read_text()
+def texts(tmp_path_factory):
+    """What the build embeds for the compiler at run time, by library."""
+    return joined(tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture(scope="module")
+def with_cuda(tmp_path_factory):
+    """The same with the kernels that only CUDA launches."""
+    return joined(tmp_path_factory.mktemp("kernels"), "--cuda")
+
+
+@pytest.fixture(params=LIBRARIES)
+def text(request, texts):
+    return texts[request.param]
+
+
+def test_a_library_for_each_family(texts, with_cuda):
+    assert sorted(texts) == sorted(with_cuda) == sorted(LIBRARIES)
+    differs = [name for name in texts if texts[name] != with_cuda[name]]
+    assert differs == ["matmul"]
+    assert "line_tiles" not in texts["matmul"] and "gemv_line_tiles" in with_cuda["matmul"]
 
 
 def test_self_contained_ascii_without_what_metal_lacks(text):
@@ -32,7 +58,15 @@ def test_address_spaces(text):
     assert address_spaces.check(text) == []
 
 
-def test_every_kernel_is_in_it(text):
+def kernels(texts):
+    return [
+        name
+        for library, text in texts.items()
+        for name in Library.from_source(text, name=library, check=1).kernels()
+    ]
+
+
+def test_every_kernel_is_in_one(texts, with_cuda):
     """What the launch plans ask for by name."""
     widths = {
         "norm": {4: (1, 2, 3, 4, 8), 8: (1, 2, 3, 4)},
@@ -45,20 +79,23 @@ def test_every_kernel_is_in_it(text):
     names |= {f"norm_linear_{n}_{r}" for n, of in rows.items() for r in of}
     names |= {f"sgemm_{rung.name}" for rung in SGEMM}
     names |= {f"gemv_{way}_{rows}" for way in ("lines", "columns") for rows in range(1, 9)}
-    names |= {f"gemv_line_tiles_{n}_{simds}" for n in (4, 8) for simds in (4, 8)}
-    names |= {f"gemv_column_tiles_{n}_{simds}" for n in (4, 8) for simds in (4, 8, 16)}
-    names.add("gemv_column_tiles_8_12")
     names |= {"simdgroup_blocked_32", "simdgroup_blocked_64"}
     rungs = ("naive", "naive_32", "shared", "simd", "vectorized", "fused", "robust", "welford")
     names |= {f"layer_norm_{rung}_4" for rung in rungs} | {"layer_norm_welford_2"}
     names |= {f"layer_norm_regtiled_4_{fours}" for fours in (1, 2, 4)}
-    assert set(Library.from_source(text, name="kernels", check=1).kernels()) == names
+    assert sorted(kernels(texts)) == sorted(names)
+    tiles = {f"gemv_line_tiles_{n}_{simds}" for n in (4, 8) for simds in (4, 8)}
+    tiles |= {f"gemv_column_tiles_{n}_{simds}" for n in (4, 8) for simds in (4, 8, 16)}
+    tiles.add("gemv_column_tiles_8_12")
+    assert sorted(kernels(with_cuda)) == sorted(names | tiles)
 
 
-def test_function_constants_have_indices_of_their_own(text):
-    indices = re.findall(r"function_constant\((\d+)\)\]\];", text)
-    assert len(indices) > 20
-    assert len(set(indices)) == len(indices)
+def test_function_constants_have_indices_of_their_own(texts):
+    """In each library; most are of headers that several libraries have."""
+    for text in texts.values():
+        indices = re.findall(r"function_constant\((\d+)\)\]\];", text)
+        assert len(set(indices)) == len(indices)
+    assert len(set(re.findall(r"function_constant\((\d+)\)\]\];", texts["norm"]))) > 20
 
 
 def test_the_package_has_no_instruments():

@@ -23,4 +23,12 @@ std::vector<BuiltKernel> built_kernels() {
   return kernels;
 }
 
+std::vector<BuiltLibrary> built_libraries() {
+  return {};
+}
+
+std::vector<BuiltPipeline> built_pipelines() {
+  return {};
+}
+
 } // namespace mlx_norms

@@ -8,48 +8,11 @@
 #include "csrc/cuda/cubin.h"
 #include "csrc/cuda/driver.h"
 #include "csrc/plan/kernel_error.h"
+#include "csrc/plan/specialization.h"
 
 namespace mlx_norms::cuda {
 
 namespace {
-
-// What a kernel is specialised by, with zeros past the last constant.
-struct Key {
-  KernelName name;
-  int device;
-  uint32_t threads;                  // of a group
-  std::array<uint8_t, 32> constants; // in the order of the kernel's plan
-
-  bool operator==(const Key&) const = default;
-};
-
-struct Hash {
-  size_t operator()(const Key& key) const {
-    constexpr size_t kWords = sizeof(Key) / sizeof(uint64_t);
-    uint64_t hash = 0;
-    for (auto word : std::bit_cast<std::array<uint64_t, kWords>>(key)) {
-      hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-      hash ^= hash >> 32;
-    }
-    return hash;
-  }
-};
-
-Key key_of(const Launch& launch, int device) {
-  const auto& [x, y, z] = launch.group;
-  Key key{launch.kernel, device, x * y * z, {}};
-  size_t n = 0;
-  for (const auto& c : launch.constants) {
-    auto value = static_cast<uint8_t>(c.value);
-    if (value != c.value) {
-      throw KernelError(
-          "[mlx_norms] A constant of kernel " + launch.kernel.text() +
-          " does not fit a byte.");
-    }
-    key.constants.at(n++) = value;
-  }
-  return key;
-}
 
 const KernelText& text_of(const std::string& name) {
   for (const auto& text : kernel_texts()) {
@@ -99,8 +62,10 @@ const Kernel& kernel_for(const Launch& launch, int device) {
     Kernel kernel;
   };
   static std::mutex mutex;
-  static auto* entries = new std::unordered_map<Key, Entry, Hash>();
-  auto key = key_of(launch, device);
+  static auto* entries =
+      new std::unordered_map<Specialization, Entry, SpecializationHash>();
+  const auto& [x, y, z] = launch.group;
+  auto key = specialization_of(launch, device, x * y * z);
   Entry* entry; // which stays where it is
   {
     std::lock_guard lock(mutex);

@@ -1,12 +1,20 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The kernels' text with its headers joined, written by kernels/join.py.
+// The kernels' texts with their headers joined, written by kernels/join.py.
 
 #pragma once
 
+#include <vector>
+
 namespace mlx_norms {
 
-extern const char* const kernel_text_name; // ends in a hash of the text
-extern const char* const kernel_text;
+struct LibraryText {
+  const char* name;
+  const char* file;                 // ends in a hash of the text
+  std::vector<const char*> kernels; // the first parts of their names
+  const char* text;
+};
+
+const std::vector<LibraryText>& library_texts();
 
 } // namespace mlx_norms

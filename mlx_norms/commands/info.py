@@ -11,7 +11,7 @@ import textwrap
 import mlx.core as mx
 
 from .. import _built, _ext, _guard
-from . import CommandError, _json
+from . import _json
 
 _NATIVE = "native kernels"
 _COMPOSED = "composed of MLX's operations"
@@ -32,8 +32,10 @@ def run(args: argparse.Namespace) -> int:
         print(f"{label:{width}}  {text}")
     args.figures["facts"] = by_key(rows)
     if args.kernels:
-        built = built_kernels()
+        built, libraries = _ext.built_kernels(), _ext.built_libraries()
         print("", *kernels(built), sep="\n")
+        if libraries:
+            print("", *map(library_line, libraries), sep="\n")
         args.figures["kernels"] = [
             {
                 "name": name,
@@ -42,7 +44,17 @@ def run(args: argparse.Namespace) -> int:
             }
             for name, constants, on_disk in built
         ]
+        args.figures["libraries"] = libraries
     return 0
+
+
+def library_line(library: dict) -> str:
+    """How a library of Metal's was built, with what the compiler said against it."""
+    state = "is not usable"
+    if library["usable"]:
+        state = f"{library['form']}, {library['seconds']:.2f} s"
+    line = f"library {library['name']}: {state}"
+    return "\n".join([line, *(f"    {said}" for said in library["failure"].splitlines())])
 
 
 def by_key(facts: list[tuple[str, str]]) -> dict[str, str]:
@@ -68,18 +80,6 @@ def facts() -> list[tuple[str, str]]:
     ]
 
 
-def built_kernels() -> list[tuple[str, dict[int, str], int | None]]:
-    """The name of each GPU kernel, its function constants, and how many are on disk.
-
-    Raises:
-        CommandError: If the library of kernels cannot be built.
-    """
-    try:
-        return _ext.built_kernels()
-    except RuntimeError as error:
-        raise CommandError(str(error)) from error
-
-
 def kernels(built: list[tuple[str, dict[int, str], int | None]]) -> list[str]:
     """Lines about the GPU kernels: names, and below those that share them, function constants."""
     groups: dict[tuple[tuple[int, str], ...], list[str]] = {}
@@ -98,7 +98,7 @@ def kernels(built: list[tuple[str, dict[int, str], int | None]]) -> list[str]:
 
 def _whose_kernels() -> str:
     if "cuda" not in _built.BACKENDS:
-        return "the functions of the Metal library"
+        return "the functions of the Metal libraries"
     text = "the CUDA texts that the extension carries, compiled when they are first called"
     return text if mx.cuda.is_available() else f"{text} (MLX has no GPU here to run them)"
 

@@ -20,7 +20,7 @@ import mlx.core as mx
 
 import mlx_norms
 
-from .. import timing
+from .. import _ext, timing
 from . import _json, _progress, check_environment, info
 
 _EPS = 1e-5
@@ -130,12 +130,15 @@ def run(args: argparse.Namespace) -> int:
     os.environ["MLX_ENABLE_TF32"] = "0"
     check_environment()
     started = time.perf_counter()
+    libraries = _ext.built_libraries()
     found = checks()
     facts, left_out = _facts(), _LEFT_OUT if mx.default_device() == mx.cpu else None
     results, measured = [], []
     with _progress.Progress(len(found) + 1) as progress:
         for label, text in facts:
             progress.print(f"{label}: {text}")
+        for library in libraries:
+            progress.print(info.library_line(library))
         progress.print()
         outcomes = _outcomes([check for _, check in found])
         for label, _ in found:
@@ -148,6 +151,11 @@ def run(args: argparse.Namespace) -> int:
         if left_out:
             progress.print(left_out)
         progress.print()
+        compiled = pipelines()
+        for kernel, of in compiled.items():
+            progress.print(pipelines_line(kernel, of))
+        if compiled:
+            progress.print()
         progress.begin("times")
         progress.print("time of mx.fast over ours, medians of interleaved rounds on this machine:")
         for rows, length, name, ratios in times():
@@ -161,7 +169,9 @@ def run(args: argparse.Namespace) -> int:
     args.figures |= {
         "verdict": {"passed": not failures, "failed": failures, "checked": len(found)},
         "facts": info.by_key(facts),
+        "libraries": libraries,
         "checks": results,
+        "pipelines": compiled,
         "left_out": left_out,
         "fast_over_ours": measured,
         "seconds": seconds,
@@ -169,12 +179,60 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
+def pipelines() -> dict[str, list[dict]]:
+    """What Metal's compiler made of each kernel, for each set of its function constants so far."""
+    kernels = sorted((name for name, *_ in _ext.built_kernels()), key=len, reverse=True)
+    found: dict[str, list[dict]] = {}
+    for name, threads, memory in _ext.built_pipelines():
+        kernel = next(kernel for kernel in kernels if name.startswith(kernel))
+        of = {"name": name, "max_threads": threads, "threadgroup_memory": memory}
+        found.setdefault(kernel, []).append(of)
+    return found
+
+
+def pipelines_line(kernel: str, of: list[dict]) -> str:
+    """The limits of a kernel's pipelines, from the least to the most."""
+    limits = []
+    for key, unit in (
+        ("max_threads", "threads"),
+        ("threadgroup_memory", "B of threadgroup memory"),
+    ):
+        values = sorted({pipeline[key] for pipeline in of})
+        span = str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"
+        limits.append(f"{span} {unit}")
+    return f"{kernel}: {len(of)} pipeline{'s' * (len(of) > 1)}, at most {', '.join(limits)}"
+
+
+class _Unusable(Exception):
+    """What was called is of a library that its compiler refused, which is said once, above all."""
+
+
+def _said(error: Exception) -> str:
+    """An exception in a line.
+
+    Raises:
+        _Unusable: If it says what is wrong with a library.
+    """
+    text = f"{type(error).__name__}: {error}"
+    for library in _ext.built_libraries():
+        if not library["usable"] and library["failure"] in text:
+            raise _Unusable(f"library {library['name']} is not usable, as said above") from error
+    return text
+
+
 def _outcomes(checks: list[Callable[[], list[str]]]) -> Iterator[list[str]]:
     """What is wrong with each, in order."""
     if mx.default_device() == mx.gpu and mx.cuda.is_available():
         # Nearly all of the time is the compiler's, which each specialisation waits for.
         return _by_processes(checks, min(os.cpu_count() or 1, _MOST_PROCESSES))
-    return (check() for check in checks)
+    return map(_outcome, checks)
+
+
+def _outcome(check: Callable[[], list[str]]) -> list[str]:
+    try:
+        return check()
+    except _Unusable as unusable:
+        return [str(unusable)]
 
 
 def _by_processes(checks: list[Callable[[], list[str]]], workers: int) -> Iterator[list[str]]:
@@ -230,7 +288,7 @@ def check(op: Op, name: str, length: int) -> list[str]:
         _, gradients = mx.vjp(op, arrays, cotangents)
         mx.eval(outputs, gradients)
     except Exception as error:  # whatever a GPU's driver may say is what is to be reported
-        return [f"rows of {length}: {type(error).__name__}: {error}"]
+        return [f"rows of {length}: {_said(error)}"]
     problems = []
     with mx.stream(mx.cpu):  # a GPU has no float64
         for i, (got, (truth, scale)) in enumerate(zip(outputs, op.exact(*arrays), strict=True)):
@@ -259,7 +317,7 @@ def check_products(kernel: str, name: str) -> list[str]:
             c = mlx_norms.matmul(a, b, kernel=kernel)
             mx.eval(a, b, c)
         except Exception as error:  # as in check
-            problems.append(f"{where}: {type(error).__name__}: {error}")
+            problems.append(f"{where}: {_said(error)}")
             continue
         with mx.stream(mx.cpu):  # a GPU has no float64
             truth = _exact(a) @ _exact(b)
@@ -293,7 +351,7 @@ def check_projections(op: str, bits: int, name: str) -> list[str]:
             outputs = [outputs] if gated else outputs
             mx.eval(x, residual, norm, stored, biases, outputs, total)
         except Exception as error:  # as in check
-            problems.append(f"{where}: {type(error).__name__}: {error}")
+            problems.append(f"{where}: {_said(error)}")
             continue
         with mx.stream(mx.cpu):  # a GPU has no float64
             if bits:

@@ -60,6 +60,7 @@ class Simulator:
         self.max_threads: int | None = None
         self.launches: list[Launch] = []
         self.faults: list[str] = []
+        self._memory: dict[str, int] = {}  # threadgroup memory that each kernel was seen to use
 
     def clear(self) -> None:
         """Waits for the launches under way, then forgets launches and faults."""
@@ -104,6 +105,10 @@ class Simulator:
         _, declared = self._compiled(pipeline)
         return self.max_threads or declared.max_threads(pipeline.kernel) or 1024
 
+    def static_memory(self, pipeline) -> int:
+        """The pipeline's staticThreadgroupMemoryLength, as seen so far: the device's handler."""
+        return self._memory.get(pipeline.kernel, 0)
+
     def encode(self, launch) -> list[int]:
         """Checks a launch and says which buffers it writes: the device's handler."""
         _, declared = self._compiled(launch.pipeline)
@@ -140,6 +145,8 @@ class Simulator:
             )
         )
         self.faults += map(str, result.faults)
+        used = max(self._memory.get(pipeline.kernel, 0), result.threadgroup_bytes)
+        self._memory[pipeline.kernel] = used
 
     def _compiled(self, pipeline) -> tuple[metalsim.Library, Declared]:
         return _compile(pipeline.library.text, pipeline.library.name, self.check)

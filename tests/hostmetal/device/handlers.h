@@ -16,7 +16,7 @@ struct Pipeline;
 // Indices of the function constants that each kernel needs, by their names.
 using Kernels = std::map<std::string, std::map<std::string, int>>;
 
-// What the simulator does for the device. The first four may throw,
+// What the simulator does for the device. The first five may throw,
 // which refuses what the plugin was doing.
 struct Handlers {
   // What is in a library.
@@ -25,6 +25,8 @@ struct Handlers {
   std::function<void(const Pipeline&)> pipeline;
   // A pipeline's maxTotalThreadsPerThreadgroup.
   std::function<size_t(const Pipeline&)> thread_limit;
+  // The bytes of threadgroup memory that a pipeline's kernel declares.
+  std::function<size_t(const Pipeline&)> static_memory;
   // Checks a launch; returns the indices of the buffers that it writes.
   std::function<std::vector<int>(const Launch&)> encode;
   // Runs a launch, on the thread of its stream.

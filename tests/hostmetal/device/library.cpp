@@ -79,6 +79,9 @@ uint64_t Pipeline::receive(
   if (selector == "maxTotalThreadsPerThreadgroup") {
     return handlers().thread_limit(*this);
   }
+  if (selector == "staticThreadgroupMemoryLength") {
+    return handlers().static_memory(*this);
+  }
   if (selector == "threadExecutionWidth") {
     return 32;
   }
@@ -123,6 +126,7 @@ Library* find_or_add(std::shared_ptr<Library> wanted) {
     if (!wanted->compiled_ahead) {
       check_text(*wanted);
     }
+    handlers().kernels(*wanted); // compiles it
     found = libraries().emplace(wanted->name, std::move(wanted)).first;
   } else if (
       found->second->text != wanted->text ||

@@ -110,6 +110,7 @@ NB_MODULE(_hostmetal, m) {
             {handler<Kernels, Library>(simulator.attr("kernels")),
              handler<void, Pipeline>(simulator.attr("pipeline")),
              handler<size_t, Pipeline>(simulator.attr("thread_limit")),
+             handler<size_t, Pipeline>(simulator.attr("static_memory")),
              handler<std::vector<int>, Launch>(simulator.attr("encode")),
              handler<void, Launch>(simulator.attr("run")),
              [faults](const std::string& what) {

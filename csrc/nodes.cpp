@@ -101,6 +101,14 @@ Arrays make_norm_vjp(
     NormVJPInputs in(spec.norm, inputs.data());
     return compose_norm_vjp(spec, dtypes, in, stream);
   }
+  return norm_vjp_node(spec, dtypes, std::move(inputs), stream);
+}
+
+Arrays norm_vjp_node(
+    const NormVJPSpec& spec,
+    const std::vector<mx::Dtype>& dtypes,
+    Arrays inputs,
+    mx::Stream stream) {
   auto node = std::make_shared<NormVJP>(stream, spec, dtypes);
   auto shapes = node->output_shapes(inputs);
   return array::make_arrays(

@@ -33,7 +33,14 @@ Arrays make_norm(
     Arrays inputs,
     mx::Stream stream);
 
-// {[input], [weight], [bias]} in `dtypes`.
+// {[input], [weight], [bias]} in `dtypes`: by a kernel ...
+Arrays norm_vjp_node(
+    const NormVJPSpec& spec,
+    const std::vector<mx::Dtype>& dtypes,
+    Arrays inputs,
+    mx::Stream stream);
+
+// ... where there is one that can be trusted, else by MLX's ops.
 Arrays make_norm_vjp(
     const NormVJPSpec& spec,
     const std::vector<mx::Dtype>& dtypes,

@@ -4,13 +4,16 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
 
+#include "csrc/check_stream.h"
 #include "csrc/checks.h"
 #include "csrc/compose.h"
 #include "csrc/interpreter.h"
+#include "csrc/nodes.h"
 #include "csrc/plan/kernel_error.h"
 #include "csrc/plan/linear_plan.h"
 #include "csrc/product.h"
@@ -65,7 +68,8 @@ array values(
     const mx::Shape& shape,
     mx::Dtype dtype,
     uint32_t seed,
-    bool large) {
+    bool large,
+    mx::Stream stream) {
   int64_t size = 1;
   for (auto n : shape) {
     size *= n;
@@ -79,14 +83,19 @@ array values(
     data[i] = large && i % 7 == 0 ? std::copysign(6e4f, value) : value;
   }
   array a(data.begin(), shape, mx::float32);
-  return mx::astype(a, dtype, mx::Device::cpu);
+  return mx::astype(a, dtype, stream);
 }
 
 constexpr int kHeads = 2;
 
 // Arrays like these inputs, of few rows of two heads each.
 template <typename F>
-Arrays few_rows(const Arrays& inputs, int rows, bool large, F parameter) {
+Arrays few_rows(
+    const Arrays& inputs,
+    int rows,
+    bool large,
+    F parameter,
+    mx::Stream s) {
   Arrays few;
   int length = inputs[0].shape(-1);
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -95,8 +104,8 @@ Arrays few_rows(const Arrays& inputs, int rows, bool large, F parameter) {
       shape =
           inputs[i].ndim() == 2 ? mx::Shape{kHeads, length} : mx::Shape{length};
     }
-    few.push_back(
-        values(shape, inputs[i].dtype(), 17 * i + 1, large && !parameter(i)));
+    few.push_back(values(
+        shape, inputs[i].dtype(), 17 * i + 1, large && !parameter(i), s));
   }
   return few;
 }
@@ -125,23 +134,71 @@ Verdict compare(const Arrays& ours, const Arrays& theirs, mx::Stream stream) {
   return {};
 }
 
-// The verdict on a specialisation, which `run(stream)` runs as {ours, MLX's}.
-// None if neither ran for a reason that is not the kernel's, such as memory.
-template <typename F>
-std::optional<Verdict> judge(mx::Device device, F run) {
+// What a specialisation is tried on, made anew at each call with the same
+// values; and the outputs of the kernel and of MLX's ops.
+struct Trial {
+  std::function<Arrays(mx::Stream)> inputs;
+  std::function<Arrays(Arrays, mx::Stream)> ours;
+  std::function<Arrays(const Arrays&, mx::Stream)> theirs;
+  bool donates; // whether an output can take the buffer of an input
+};
+
+// A verdict, or why there is none: what went wrong is not the kernel's fault.
+struct Outcome {
   std::optional<Verdict> verdict;
-  without_interpreter([&] {
+  std::string reason;
+};
+
+// MLX has no type for it. Memory is no kernel's fault, nor is the fault of
+// another that ran at that time.
+bool is_fault(const std::string& text) {
+  auto says = [&](const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  return text.starts_with("[METAL] Command buffer execution failed") &&
+      !says("nsufficient Memory") && !says("OutOfMemory") &&
+      !says("InnocentVictim");
+}
+
+Verdict try_out(const Trial& trial, mx::Stream stream, const Arrays& theirs) {
+  auto inputs = trial.inputs(stream);
+  auto verdict = compare(trial.ours(inputs, stream), theirs, stream);
+  if (!verdict.empty() || !trial.donates) {
+    return verdict;
+  }
+  // Again with inputs that nobody else holds, whose buffers become the
+  // outputs'.
+  inputs.clear();
+  auto donated = trial.ours(trial.inputs(stream), stream);
+  verdict = compare(donated, theirs, stream);
+  return verdict.empty() ? verdict : verdict + " (in the inputs' buffers)";
+}
+
+Outcome judge(mx::Device device, const Trial& trial) {
+  Outcome outcome;
+  on_check_stream(device, [&](mx::Stream stream) {
+    bool is_ours = false;
     try {
-      // The op's own stream may be another thread's.
-      auto stream = mx::default_stream(device);
-      auto [ours, theirs] = run(stream);
-      verdict = compare(ours, theirs, stream);
-    } catch (const KernelError& e) {
-      verdict = e.what();
-    } catch (const std::exception&) {
+      auto inputs = trial.inputs(stream);
+      auto theirs = trial.theirs(inputs, stream);
+      mx::eval(theirs);
+      inputs.clear();
+      is_ours = true;
+      outcome.verdict = try_out(trial, stream, theirs);
+    } catch (const std::exception& e) {
+      outcome.reason = e.what();
+      bool is_bad = dynamic_cast<const KernelError*>(&e) ||
+          (is_ours && is_fault(outcome.reason));
+      if (is_bad) {
+        outcome.verdict = outcome.reason;
+      }
+      try {
+        mx::synchronize(stream); // which clears the stream's error
+      } catch (const std::exception&) {
+      }
     }
   });
-  return verdict;
+  return outcome;
 }
 
 void report(
@@ -161,12 +218,16 @@ void report(
       verdict);
 }
 
-// Whether the verdict on `key` is good. It is found by `check` when it is first
+// Checks without a verdict after which there is one: bad.
+constexpr int kMostMisses = 3;
+
+// Whether the verdict on `key` is good. It is found by a trial when it is first
 // asked for, and `tell` says it if it is bad.
 template <typename F, typename G>
-bool trusted(Key key, F check, G tell) {
+bool trusted(Key key, mx::Device device, F trial, G tell) {
   static std::mutex mutex;
   static auto* verdicts = new std::map<Key, Verdict>();
+  static auto* misses = new std::map<Key, int>();
   static auto* told = new std::set<Verdict>(); // a reason is said once
   {
     std::lock_guard lock(mutex);
@@ -175,13 +236,17 @@ bool trusted(Key key, F check, G tell) {
     }
   }
   // Not under the lock: two threads may both check, which does no harm.
-  std::optional<Verdict> verdict = check();
-  if (!verdict) {
-    return false; // this time
-  }
+  auto [verdict, reason] = judge(device, trial());
   bool is_new;
   {
     std::lock_guard lock(mutex);
+    if (!verdict) {
+      if (++(*misses)[key] < kMostMisses) {
+        return false; // this time
+      }
+      verdict = "no verdict in " + std::to_string(kMostMisses) +
+          " checks; the last ended with: " + reason;
+    }
     is_new = verdicts->emplace(std::move(key), *verdict).second &&
         told->insert(*verdict).second;
   }
@@ -241,7 +306,8 @@ arrays_like(const NormLinearSpec& spec, const Arrays& inputs, mx::Stream s) {
         parameter ? mx::Shape{length} : rows,
         inputs[i].dtype(),
         17 * i + 1,
-        /* large= */ false));
+        /* large= */ false,
+        s));
   }
   for (const auto& p : spec.projections) {
     auto first = like.size();
@@ -250,10 +316,20 @@ arrays_like(const NormLinearSpec& spec, const Arrays& inputs, mx::Stream s) {
     if (p.bias) {
       const auto& bias = inputs[like.size()];
       mx::Shape shape{std::min(bias.shape(0), kManyOutputs)};
-      like.push_back(values(shape, bias.dtype(), first, false));
+      like.push_back(values(shape, bias.dtype(), first, false, s));
     }
   }
   return like;
+}
+
+// Of neighbors in a list.
+template <typename F>
+Arrays products(const Arrays& pairs, F product) {
+  Arrays all;
+  for (size_t i = 0; i < pairs.size(); i += 2) {
+    all.push_back(product(pairs[i], pairs[i + 1]));
+  }
+  return all;
 }
 
 } // namespace
@@ -271,20 +347,22 @@ bool agrees(
   };
   auto key = key_of(spec, inputs, parameter);
   key.push_back(static_cast<int64_t>(dtype.val()));
-  auto run = [&](mx::Stream s) {
-    auto few = few_rows(inputs, 2, spec.clamp, parameter);
-    auto flags = flags_of(spec);
-    auto node = std::make_shared<Norm>(s, flags, dtype);
-    auto shapes = node->output_shapes(few);
-    auto dtypes = node->output_dtypes(few);
-    return std::pair{
-        array::make_arrays(std::move(shapes), dtypes, node, few),
-        compose_norms(flags, dtype, few, s)};
+  auto flags = flags_of(spec);
+  auto trial = [&] {
+    return Trial{
+        [&](mx::Stream s) {
+          return few_rows(inputs, 2, spec.clamp, parameter, s);
+        },
+        [&](Arrays few, mx::Stream s) {
+          return norm_node(flags, dtype, std::move(few), s);
+        },
+        [&](const Arrays& few, mx::Stream s) {
+          return compose_norms(flags, dtype, few, s);
+        },
+        /* donates= */ true};
   };
   return trusted(
-      std::move(key),
-      [&] { return judge(stream.device, run); },
-      [&](const Verdict& verdict) {
+      std::move(key), stream.device, trial, [&](const Verdict& verdict) {
         report(verdict, Norm(stream, spec, dtype).name(), inputs, dtype);
       });
 }
@@ -306,22 +384,26 @@ bool agrees(
     key.push_back(static_cast<int64_t>(dtype.val()));
   }
   key.push_back(-1); // not a forward's key
-  auto run = [&](mx::Stream s) {
-    // Enough rows that parameters' gradients are sums of several partial ones.
-    auto few = few_rows(inputs, 20, /* large= */ false, parameter);
-    auto flags = spec;
-    flags.norm = flags_of(spec.norm);
-    auto node = std::make_shared<NormVJP>(s, flags, dtypes);
-    auto shapes = node->output_shapes(few);
-    NormVJPInputs in(flags.norm, few.data());
-    return std::pair{
-        array::make_arrays(std::move(shapes), dtypes, node, few),
-        compose_norm_vjp(flags, dtypes, in, s)};
+  auto flags = spec;
+  flags.norm = flags_of(spec.norm);
+  auto trial = [&] {
+    return Trial{
+        // Enough rows that parameters' gradients are sums of several partial
+        // ones.
+        [&](mx::Stream s) {
+          return few_rows(inputs, 20, /* large= */ false, parameter, s);
+        },
+        [&](Arrays few, mx::Stream s) {
+          return norm_vjp_node(flags, dtypes, std::move(few), s);
+        },
+        [&](const Arrays& few, mx::Stream s) {
+          NormVJPInputs in(flags.norm, few.data());
+          return compose_norm_vjp(flags, dtypes, in, s);
+        },
+        /* donates= */ true};
   };
   return trusted(
-      std::move(key),
-      [&] { return judge(stream.device, run); },
-      [&](const Verdict& verdict) {
+      std::move(key), stream.device, trial, [&](const Verdict& verdict) {
         report(
             verdict, NormVJP(stream, spec, dtypes).name(), inputs, dtypes[0]);
       });
@@ -334,23 +416,27 @@ bool agrees(
   if (!enabled()) {
     return true;
   }
-  auto run = [&](mx::Stream s) {
-    auto flags = spec;
-    flags.norm = flags_of(spec.norm);
-    auto like = arrays_like(flags, inputs, s);
-    // MLX's quantised product may add up in the dtype that it is given.
-    Arrays wide;
-    for (const auto& a : like) {
-      bool packed = a.dtype() == mx::uint32;
-      wide.push_back(packed ? a : mx::astype(a, mx::float32, s));
-    }
-    return std::pair{
-        norm_linear_node(flags, like, s), compose_norm_linear(flags, wide, s)};
+  auto flags = spec;
+  flags.norm = flags_of(spec.norm);
+  auto trial = [&] {
+    return Trial{
+        [&](mx::Stream s) { return arrays_like(flags, inputs, s); },
+        [&](Arrays like, mx::Stream s) {
+          return norm_linear_node(flags, std::move(like), s);
+        },
+        [&](const Arrays& like, mx::Stream s) {
+          // MLX's quantised product may add up in the dtype that it is given.
+          Arrays wide;
+          for (const auto& a : like) {
+            bool packed = a.dtype() == mx::uint32;
+            wide.push_back(packed ? a : mx::astype(a, mx::float32, s));
+          }
+          return compose_norm_linear(flags, wide, s);
+        },
+        /* donates= */ false};
   };
   return trusted(
-      key_of(spec, inputs),
-      [&] { return judge(stream.device, run); },
-      [&](const Verdict& verdict) {
+      key_of(spec, inputs), stream.device, trial, [&](const Verdict& verdict) {
         report(
             verdict,
             NormLinear(stream, spec).name(),
@@ -365,31 +451,43 @@ bool agrees(mx::Dtype dtype, bool gemv, mx::Stream stream) {
   }
   const auto& kernel =
       *find_rung(product_kernels(), gemv ? "gemv" : "simdgroup_blocked");
-  auto run = [&](mx::Stream s) {
-    Arrays ours, theirs;
-    // Small tiles and large ones, whole and not; rows and vectors of each
-    // number that gemv has; depths that several SIMD-groups share.
-    std::vector<std::array<int, 3>> shapes = {
-        {32, 32, 64}, {64, 128, 32}, {70, 67, 35}};
-    if (gemv) {
-      shapes = {{1, 40, 1100}, {2, 41, 104}, {4, 64, 520}, {7, 40, 35}};
-    }
-    for (const auto& [m, n, k] : shapes) {
-      auto a = values({m, k}, dtype, m, false);
-      auto a_columns = mx::transpose(values({k, m}, dtype, m, false), s);
-      auto b = values({k, n}, dtype, n, false);
-      auto b_columns = mx::transpose(values({n, k}, dtype, n, false), s);
-      for (const auto& [left, right] :
-           {std::pair{a, b}, std::pair{a_columns, b_columns}}) {
-        ours.push_back(product(kernel, left, right, s));
-        theirs.push_back(mx::matmul(left, right, s));
-      }
-    }
-    return std::pair{ours, theirs};
+  auto trial = [&] {
+    return Trial{
+        [&](mx::Stream s) {
+          // Small tiles and large ones, whole and not; rows and vectors of each
+          // number that gemv has; depths that several SIMD-groups share.
+          std::vector<std::array<int, 3>> shapes = {
+              {32, 32, 64}, {64, 128, 32}, {70, 67, 35}};
+          if (gemv) {
+            shapes = {{1, 40, 1100}, {2, 41, 104}, {4, 64, 520}, {7, 40, 35}};
+          }
+          Arrays pairs;
+          for (const auto& [m, n, k] : shapes) {
+            pairs.push_back(values({m, k}, dtype, m, false, s));
+            pairs.push_back(values({k, n}, dtype, n, false, s));
+            pairs.push_back(
+                mx::transpose(values({k, m}, dtype, m, false, s), s));
+            pairs.push_back(
+                mx::transpose(values({n, k}, dtype, n, false, s), s));
+          }
+          return pairs;
+        },
+        [&](Arrays pairs, mx::Stream s) {
+          return products(pairs, [&](const array& left, const array& right) {
+            return product(kernel, left, right, s);
+          });
+        },
+        [&](const Arrays& pairs, mx::Stream s) {
+          return products(pairs, [&](const array& left, const array& right) {
+            return mx::matmul(left, right, s);
+          });
+        },
+        /* donates= */ false};
   };
   return trusted(
       {-2, gemv, static_cast<int64_t>(dtype.val())},
-      [&] { return judge(stream.device, run); },
+      stream.device,
+      trial,
       [&](const Verdict& verdict) {
         warn(
             std::string("[mlx_norms] The Metal kernel ") + kernel.name + " (" +

@@ -2,9 +2,10 @@
 //
 // The Metal kernels were proven on a simulator of the GPU, which knows nothing
 // of its compiler. So each specialisation (op, dtypes, flags, row length) is
-// run once on a few rows that adjoin, when it is first asked for, and compared
-// with MLX's ops. One that disagrees is not used; a warning says what to
-// report. MLX_NORMS_SELF_CHECK=0 turns this off.
+// run on a few rows that adjoin, when it is first asked for, and compared with
+// MLX's ops; and once more in the buffers of its inputs. One that disagrees, or
+// makes the GPU fault, is not used; a warning says what to report.
+// MLX_NORMS_SELF_CHECK=0 turns this off.
 
 #pragma once
 

@@ -2,6 +2,7 @@
 set(MLX_NORMS_CORE_SOURCES
     csrc/bindings.cpp
     csrc/backend.cpp
+    csrc/check_stream.cpp
     csrc/checks.cpp
     csrc/compose.cpp
     csrc/interpreter.cpp

@@ -75,7 +75,8 @@ def test_a_good_kernel_is_used_and_checked_once(run):
         simulator.clear()
         y, said = record(build)
         simulator.wait()
-        assert len(simulator.launches) == 1, "not checked when it is first called"
+        kept, donated = simulator.launches  # checked when it is first called
+        assert donated.donated and not kept.donated
         assert not said
         assert launched("norm_4", lambda: [y, build(), mlx_norms.layer_norm(x + 1, w, b)]) == 3
         # Another dtype, length or flag is another specialisation.
@@ -85,7 +86,7 @@ def test_a_good_kernel_is_used_and_checked_once(run):
             lambda: mlx_norms.layer_norm(x, w, b, rounding="late"),
             lambda: mlx_norms.layer_norm(x, w),
         ):
-            assert launched("norm_", call) == 2
+            assert launched("norm_", call) == 3
     """)
 
 
@@ -405,4 +406,118 @@ def test_a_large_weight_is_checked_by_a_small_one(run):
         simulator.wait()
         (checked,) = [l for l in simulator.launches if l.kernel.startswith("norm_linear")]
         assert checked.result.bytes["y1"] == (0, 5 * 2048 * 4)
+    """)
+
+
+FAULT = "[METAL] Command buffer execution failed: Caused GPU Address Fault Error."
+
+
+def test_norms_are_checked_in_the_buffers_of_their_inputs(run):
+    run("""
+        def first_launches(kernel, f):
+            simulator.clear()
+            f()
+            simulator.wait()
+            launches = [l for l in simulator.launches if l.kernel.startswith(kernel)]
+            return [launch.donated for launch in launches]
+
+        for call in (
+            lambda: mlx_norms.rms_norm(x, w),
+            lambda: mlx_norms.layer_norm(x, w, b),
+            lambda: mlx_norms.add_rms_norm(x, r, w),
+            lambda: mlx_norms.add_layer_norm(x, r, w, b),
+        ):
+            found = first_launches("norm_4", call)
+            assert found == [False, True], found
+        for norm in (mlx_norms.rms_norm, mlx_norms.layer_norm):
+            gradient = mx.grad(lambda x, w: norm(x, w).sum(), (0, 1))
+            found = first_launches("norm_vjp", lambda: gradient(x, w))
+            assert found == [False, True], found
+    """)
+
+
+def test_a_kernel_that_reads_what_it_wrote(run):
+    """It is right but where its output is in its input's buffer."""
+    run("""
+        plant(
+            "write<N>(out, i, length, y);",
+            '''write<N>(out, i, length, y);
+            HeldRow<N, V> other;
+            float again[N];
+            other.read_vector(in, k, i, length, again);
+            for (int j = 0; j < N; ++j) {
+              y[j] += again[j] - v[j];
+            }
+            write<N>(out, i, length, y);''',
+        )
+        y, said = record(lambda: mlx_norms.layer_norm(x, w, b))
+        assert len(said) == 1 and "off by" in said[0], said
+        assert "(in the inputs' buffers)" in said[0], said
+        assert close(y, mx.fast.layer_norm(x, w, b, 1e-5))
+        assert launched("norm_", lambda: mlx_norms.layer_norm(x, w, b)) == 0
+        simulator.clear()
+    """)
+
+
+def test_a_fault_is_a_bad_verdict(run):
+    run(f"""
+        fault = {FAULT!r}
+        faults = []
+
+        def fails(launch):
+            if launch.pipeline.kernel.startswith("norm_4"):
+                faults.append(launch.pipeline.kernel)
+                return fault
+
+        simulator.fails = fails
+        y, said = record(lambda: mlx_norms.rms_norm(x, w))
+        assert len(said) == 1 and fault in said[0] and "not used" in said[0], said
+        assert close(y, mx.fast.rms_norm(x, w, 1e-5))
+        again, said = record(lambda: mlx_norms.rms_norm(x, w))
+        assert not said and close(again, y)
+        assert len(faults) == 1, faults
+    """)
+
+
+def test_an_earlier_fault_is_its_callers(run):
+    run(f"""
+        fault = {FAULT!r}
+        ready, streams = mlx_norms.rms_norm(x, w), []
+        simulator.fails = lambda launch: streams.append(launch.stream)
+        mx.eval(ready)
+        simulator.failed[streams[0]] = fault
+        y, said = record(lambda: mlx_norms.layer_norm(x, w, b))  # checked on another stream
+        assert not said, said
+        try:
+            mx.eval(y)
+        except RuntimeError as error:
+            assert str(error) == fault, error
+        else:
+            raise AssertionError("the fault is lost")
+        again = mlx_norms.layer_norm(x, w, b)
+        assert launched("norm_4", lambda: again) == 1
+        assert close(again, mx.fast.layer_norm(x, w, b, 1e-5))
+    """)
+
+
+def test_without_a_verdict(run):
+    """Memory is no kernel's fault, twice in a row."""
+    run(f"""
+        memory = {FAULT!r}.replace("Caused GPU Address Fault Error", "Insufficient Memory")
+        simulator.fails = lambda launch: memory
+        for _ in range(2):
+            y, said = record(lambda: mlx_norms.rms_norm(x, w))
+            assert not said and close(y, mx.fast.rms_norm(x, w, 1e-5))
+        simulator.fails = lambda launch: None
+        y, said = record(lambda: mlx_norms.rms_norm(x, w))
+        assert not said and launched("norm_4", lambda: y) == 1
+
+        simulator.fails = lambda launch: memory
+        said = [record(lambda: mlx_norms.layer_norm(x, w, b))[1] for _ in range(4)]
+        assert said[:2] == [[], []] and said[3] == [], said
+        assert "no verdict in 3 checks" in said[2][0] and memory in said[2][0], said
+        simulator.fails = lambda launch: None
+        y, said = record(lambda: mlx_norms.layer_norm(x, w, b))
+        assert not said and launched("norm_4", lambda: y) == 0
+        assert close(y, mx.fast.layer_norm(x, w, b, 1e-5))
     """)

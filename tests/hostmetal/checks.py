@@ -21,7 +21,7 @@ CONSTANT_TYPES = {
 class Refused(Exception):
     """A pipeline or a launch that is refused; the text names the kernel and what is wrong."""
 
-    refusal = True
+    is_whole_text = True
 
 
 def constant_values(pipeline, declared) -> dict[str, object]:

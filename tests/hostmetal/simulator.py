@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -15,6 +16,12 @@ import metalsim
 
 from .checks import Refused, check_launch, constant_values
 from .declared import Declared
+
+
+class CommandBufferFailed(Exception):
+    """What MLX throws where the GPU has failed, with its text."""
+
+    is_whole_text = thrown_by_mlx = True
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,7 @@ class Launch:
         group: Threads of a threadgroup.
         buffers: {index: "Input", "Output", "Buffer" or "Bytes"}, as bound.
         arrays: Names of the parameters that are in device memory.
+        donated: Whether an output is in the buffer of an input.
         result: metalsim's result: faults, bytes read and written by parameter name, barriers,
             SIMD ops, threads.
     """
@@ -40,6 +48,7 @@ class Launch:
     in_threads: bool
     buffers: dict[int, str]
     arrays: frozenset[str]
+    donated: bool
     result: metalsim.Result
 
 
@@ -50,6 +59,9 @@ class Simulator:
         check, order: metalsim's check level and schedule of the launches to come.
         max_threads: Threads that a pipeline takes in a threadgroup. None: what its kernel
             declares by max_total_threads_per_threadgroup, else 1024.
+        fails: What says with which text the command buffer of a launch fails, if with one.
+        failed: By index of a stream, such a text of a command buffer before, which MLX throws at
+            what it does next there.
         launches: Launches that ran, in order.
         faults: What was refused, and what the simulator found, as sentences.
     """
@@ -58,6 +70,8 @@ class Simulator:
         self.check = check
         self.order = order
         self.max_threads: int | None = None
+        self.fails: Callable[[object], str | None] = lambda launch: None
+        self.failed: dict[int, str] = {}
         self.launches: list[Launch] = []
         self.faults: list[str] = []
         self._memory: dict[str, int] = {}  # threadgroup memory that each kernel was seen to use
@@ -111,6 +125,8 @@ class Simulator:
 
     def encode(self, launch) -> list[int]:
         """Checks a launch and says which buffers it writes: the device's handler."""
+        if text := self.failed.pop(launch.stream, None) or self.fails(launch):
+            raise CommandBufferFailed(text)
         _, declared = self._compiled(launch.pipeline)
         parameters = declared.parameters(launch.pipeline.kernel)
         constants = constant_values(launch.pipeline, declared)
@@ -131,6 +147,9 @@ class Simulator:
             tg=launch.threadgroup_memory,
             order=self.order,
         )
+        addresses = {"Input": set(), "Output": set()}
+        for bound in launch.bindings.values():
+            addresses.setdefault(bound.kind.name, set()).add(bound.address)
         self.launches.append(
             Launch(
                 pipeline.library.name,
@@ -141,6 +160,7 @@ class Simulator:
                 launch.in_threads,
                 {index: bound.kind.name for index, bound in launch.bindings.items()},
                 frozenset(p.name for p in parameters if p.space == "device"),
+                bool(addresses["Input"] & addresses["Output"]),
                 result,
             )
         )

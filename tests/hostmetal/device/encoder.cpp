@@ -307,6 +307,7 @@ void Encoder::launch(MTL::Size grid, MTL::Size group, bool in_threads) {
   next_.grid = {grid.width, grid.height, grid.depth};
   next_.group = {group.width, group.height, group.depth};
   next_.in_threads = in_threads;
+  next_.stream = stream_.index;
   if (volume(next_.grid) == 0) {
     refuse(kernel() + ": the grid " + text(next_.grid) + " is empty");
   }

@@ -60,6 +60,7 @@ struct Launch {
   std::array<size_t, 3> grid; // in threads, or in threadgroups
   std::array<size_t, 3> group;
   bool in_threads;
+  int stream; // its index
 };
 
 } // namespace hostmetal

@@ -27,6 +27,7 @@ std::function<Result(const Argument&)> handler(nb::object function) {
   auto* callable = new nb::object(std::move(function));
   return [callable](const Argument& argument) -> Result {
     std::string error;
+    bool is_thrown_by_mlx = false;
     nb::gil_scoped_acquire gil;
     try {
       auto result = (*callable)(nb::cast(&argument, nb::rv_policy::reference));
@@ -36,9 +37,13 @@ std::function<Result(const Argument&)> handler(nb::object function) {
         return;
       }
     } catch (nb::python_error& exception) {
-      error = nb::hasattr(exception.value(), "refusal")
+      error = nb::hasattr(exception.value(), "is_whole_text")
           ? nb::str(exception.value()).c_str()
           : exception.what();
+      is_thrown_by_mlx = nb::hasattr(exception.value(), "thrown_by_mlx");
+    }
+    if (is_thrown_by_mlx) {
+      throw std::runtime_error(error);
     }
     refuse(error);
   };
@@ -99,7 +104,8 @@ NB_MODULE(_hostmetal, m) {
       .def_ro("threadgroup_memory", &Launch::threadgroup_memory)
       .def_ro("grid", &Launch::grid)
       .def_ro("group", &Launch::group)
-      .def_ro("in_threads", &Launch::in_threads);
+      .def_ro("in_threads", &Launch::in_threads)
+      .def_ro("stream", &Launch::stream);
 
   m.def(
       "attach",

@@ -14,6 +14,8 @@ import hashlib
 import re
 from pathlib import Path
 
+from msl.loops import unrolled
+
 ROOT = Path(__file__).parent.parent
 INCLUDE = re.compile(r'^#include "(.*)"$')
 # A kernel's name up to what its template's instantiations add, such as _8_4.
@@ -55,7 +57,8 @@ def texts(cuda: bool = False) -> dict[str, str]:
     joined = {}
     for name, files in libraries(cuda).items():
         seen: set[Path] = set()
-        joined[name] = "\n".join(line for path in files for line in join(path, seen)) + "\n"
+        text = "\n".join(line for path in files for line in join(path, seen)) + "\n"
+        joined[name] = unrolled(text, name)
         if not joined[name].isascii():
             raise ValueError(f"the text of library {name} is not ASCII")
     return joined

@@ -518,6 +518,19 @@ def test_file_with_includes_and_macros(tmp_path, cxx):
     assert (fault.file, fault.line) == (str(tmp_path / "k.metal"), 4)
 
 
+def test_pragmas_move_no_line(cxx):
+    source = """#include <metal_stdlib>
+    template <int N> [[kernel]] void k(device float* y, uint i [[thread_position_in_grid]]) {
+      y[0] = 0; for (int j = 1; j < N; ++j) { y[j] = 0; }
+      y[N] = 0;
+    }
+    template [[host_name("k_4")]] [[kernel]] decltype(k<4>) k<4>;"""
+    source = source.replace("for", '_Pragma("clang loop unroll(full)") for')
+    lib = Library.from_source(source, check=1, cxx=cxx)
+    faults = lib.launch("k_4", {"y": np.zeros(2, np.float32)}, grid=1, group=1).faults
+    assert sorted((f.line, f.count) for f in faults) == [(3, 2), (4, 1)]
+
+
 @pytest.mark.parametrize(
     "change, error, message",
     [

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from msl.declarations import Declarations, FunctionConstant, declarations, read_attributes
 from msl.literals import cpp_literal
+from msl.loops import unroll_loops
 from msl.spaces import erase_address_spaces
 from msl.tokens import SourceError, Tokens
 
-from .loops import unroll_loops
 from .parameters import Parameters, rewrite_parameters
 from .vectors import cuda_name, rewrite_vectors
 
@@ -65,6 +65,7 @@ def translate(path: Path, root: Path, compiler: str) -> Translation:
         SourceError: something in it has no translation.
     """
     tokens = Tokens(_preprocess(path, root, compiler), path.name)
+    unroll_loops(tokens, "unroll")
     declared = declarations(tokens)
     entries = {}
     for host, entry in declared.entries.items():
@@ -78,7 +79,6 @@ def translate(path: Path, root: Path, compiler: str) -> Translation:
         k.name: rewrite_parameters(tokens, k, constants) for k in declared.kernels.values()
     }
     _rewrite_attributes(tokens, declared)
-    unroll_loops(tokens)
     _rewrite_words(tokens)
     rewrite_vectors(tokens)
     _rewrite_shared_variables(tokens)

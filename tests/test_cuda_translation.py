@@ -112,6 +112,28 @@ def test_every_kernel_compiles(name, architecture):
         assert f".minnctapersm {max(512 // group_size, 1)}" in ptx
 
 
+CPP14 = ("--std=c++14", *OPTIONS[1:])
+
+
+@pytest.mark.parametrize(
+    "name", {k.expression.split("<")[0]: n for n, (_, k) in KERNELS.items()}.values()
+)
+def test_every_kernel_is_cpp14(name):
+    """As MSL is before version 4.0, whose compiler may refuse what is newer."""
+    stem, kernel = KERNELS[name]
+    source = source_of(translation(stem), GROUPS.get(name, 256))
+    nvrtc.compile(source, kernel.expression, "compute_90", CPP14)
+
+
+@pytest.mark.parametrize("newer", ["if constexpr (1) {}", "int a[2] = {}; auto [b, c] = a;"])
+def test_cpp17_is_refused(tmp_path, newer):
+    translated = snippet(tmp_path, f"kernel void k(device int* x) {{ {newer} }}")
+    expression = translated.kernels[0].expression
+    nvrtc.compile(source_of(translated), expression, "compute_90", OPTIONS)
+    with pytest.raises(nvrtc.Refused, match="snippet.metal.*error"):
+        nvrtc.compile(source_of(translated), expression, "compute_90", CPP14)
+
+
 def whole_vectors(ptx):
     """The instructions of 16 bytes: loads, stores."""
     wide = r"\.global\.(?:v4\.[bfu]32|v2\.[bfu]64)\b"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from metalsim import Library, address_spaces, rules
+from metalsim import Library, address_spaces, rules, standard
 from mlx_norms.ladders import SGEMM
 from variant import ROOT
 
@@ -56,6 +56,14 @@ def test_address_spaces(text):
     if address_spaces.compiler() is None:
         pytest.skip("instrument missing: clang++, for the address spaces of MSL")
     assert address_spaces.check(text) == []
+
+
+@pytest.mark.instrument
+def test_cpp14(text):
+    """Which MSL is before version 4.0. tests/test_cuda_translation.py has more of it."""
+    if address_spaces.compiler() is None:
+        pytest.skip("instrument missing: clang++, for the standard of MSL")
+    assert standard.check(text) == []
 
 
 def kernels(texts):

@@ -4,14 +4,14 @@
 # translated and embedded.
 set(_kernels_dir ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB_RECURSE _kernel_files CONFIGURE_DEPENDS ${_kernels_dir}/*.metal
-     ${_kernels_dir}/*.h)
+     ${_kernels_dir}/*.h ${_kernels_dir}/msl/*.py)
 
 # Options: those of join.py.
 function(mlx_norms_embed_kernels target)
   set(_text ${CMAKE_CURRENT_BINARY_DIR}/kernel_text_of${target}.cpp)
   add_custom_command(
     OUTPUT ${_text}
-    COMMAND "${Python_EXECUTABLE}" ${_kernels_dir}/join.py cpp ${_text} ${ARGN}
+    COMMAND "${Python_EXECUTABLE}" -B ${_kernels_dir}/join.py cpp ${_text} ${ARGN}
     DEPENDS ${_kernel_files} ${_kernels_dir}/join.py
     VERBATIM)
   target_sources(${target} PRIVATE ${_text})
@@ -20,8 +20,7 @@ endfunction()
 function(mlx_norms_embed_cuda_kernels target)
   set(_text ${CMAKE_CURRENT_BINARY_DIR}/cuda_kernel_text.cpp)
   file(GLOB _translator CONFIGURE_DEPENDS ${_kernels_dir}/to_cuda/*.py
-       ${_kernels_dir}/to_cuda/*.h
-       ${_kernels_dir}/msl/*.py)
+       ${_kernels_dir}/to_cuda/*.h)
   add_custom_command(
     OUTPUT ${_text}
     COMMAND "${Python_EXECUTABLE}" -B -m to_cuda "${CMAKE_CXX_COMPILER}" ${_text}
@@ -41,7 +40,7 @@ function(mlx_norms_build_metallibs target)
   set(_folder ${CMAKE_CURRENT_BINARY_DIR}/metallibs)
   add_custom_command(
     OUTPUT ${_folder}/done
-    COMMAND "${Python_EXECUTABLE}" ${_kernels_dir}/metallibs.py ${_folder}
+    COMMAND "${Python_EXECUTABLE}" -B ${_kernels_dir}/metallibs.py ${_folder}
             ${_macos}
     DEPENDS ${_kernel_files} ${_kernels_dir}/join.py
             ${_kernels_dir}/metallibs.py

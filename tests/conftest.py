@@ -66,14 +66,13 @@ def pytest_collection_modifyitems(config, items):
     runs = {"large": fits, "cuda": cuda, "gpu": backend != "cpu"}
 
     def selected(item):
-        if backend != "cpu" and "backend" not in item.fixturenames:
+        named = [mark.args for mark in item.iter_markers("backends")]
+        if backend != "cpu" and "backend" not in item.fixturenames and not named:
             return False
         if backend != "metal-sim" and "launches" in item.fixturenames:
             return False
-        return all(
-            runs.get(mark.name, True)
-            and (mark.name != "backends" or backend in mark.args)
-            and (mark.name != "applies" or mark.args[0])
+        return all(backend in names for names in named) and all(
+            runs.get(mark.name, True) and (mark.name != "applies" or mark.args[0])
             for mark in item.iter_markers()
         )
 

@@ -8,7 +8,11 @@ import pytest
 import hangs
 from hostmetal.build import for_tests
 
-pytestmark = [pytest.mark.instrument, pytest.mark.build]
+pytestmark = [
+    pytest.mark.instrument,
+    pytest.mark.build,
+    pytest.mark.backends("cpu", "metal-sim"),  # the latter with a defect in the extension
+]
 
 # What each process begins with: the software device, and a way to plant a defect in the kernels.
 PRELUDE = """

@@ -9,8 +9,33 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
-class Variant:
-    """A build of `source` with these CMake options, staged as a package of its own.
+class Staged:
+    """A package that was built and put into a folder of its own.
+
+    Args:
+        site: The folder for the path of modules.
+    """
+
+    def __init__(self, site: Path):
+        self.site = site
+        self.package = site / "mlx_norms"
+
+    def python(self, *arguments: str, environment: dict[str, str] | None = None, **options):
+        """Runs Python in tests/ with the staged package in place of an installed one."""
+        env = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT / "tests")]),
+            "MLX_NORMS_UNDER_TEST": str(self.package),
+            **(environment or {}),
+        }
+        return subprocess.run([sys.executable, *arguments], cwd=ROOT / "tests", env=env, **options)
+
+    def pytest(self, *arguments: str, **options):
+        """Runs pytest against the staged package, which conftest.py makes sure is the one used."""
+        return self.python("-m", "pytest", "-p", "no:cacheprovider", *arguments, **options)
+
+
+class Variant(Staged):
+    """A build of `source` with these CMake options, staged.
 
     Args:
         directory: Where build files and the staged package go; reused by the next build there.
@@ -19,9 +44,8 @@ class Variant:
     """
 
     def __init__(self, directory: Path, source: Path = ROOT, options: tuple[str, ...] = ()):
+        super().__init__(directory / "site")
         self.build = directory / "build"
-        self.site = directory / "site"
-        self.package = self.site / "mlx_norms"
         shutil.copytree(source / "mlx_norms", self.package, dirs_exist_ok=True)
         command = ["cmake", "-S", source, "-B", self.build, "-GNinja"]
         command += [f"-DPython_EXECUTABLE={sys.executable}", *options]
@@ -39,16 +63,3 @@ class Variant:
             raise RuntimeError(done.stdout + done.stderr)
         for file in [*self.build.glob("_ext*.so"), self.build / "_built.py"]:
             shutil.copy(file, self.package)
-
-    def python(self, *arguments: str, environment: dict[str, str] | None = None, **options):
-        """Runs Python in tests/ with the staged package in place of an installed one."""
-        env = os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT / "tests")]),
-            "MLX_NORMS_UNDER_TEST": str(self.package),
-            **(environment or {}),
-        }
-        return subprocess.run([sys.executable, *arguments], cwd=ROOT / "tests", env=env, **options)
-
-    def pytest(self, *arguments: str, **options):
-        """Runs pytest against the staged package, which conftest.py makes sure is the one used."""
-        return self.python("-m", "pytest", "-p", "no:cacheprovider", *arguments, **options)

@@ -5,6 +5,7 @@ python -m hostmetal.build prints the folder to put on PYTHONPATH.
 
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import macos_wheel
-from variant import ROOT, Variant
+from mlx_norms import _built
+from variant import ROOT, Staged
 
 PROJECT = Path(__file__).parent
 COMPILERS = ["clang++-16", "clang++", *(f"clang++-{version}" for version in range(22, 16, -1))]
@@ -43,7 +45,7 @@ def _files_of_package(package: Path) -> list[Path]:
     return [file for file in package.rglob("*") if file.suffix in (".py", ".csv", ".json")]
 
 
-class HostBuild(Variant):
+class HostBuild(Staged):
     """The device and a package mlx_norms that runs on it.
 
     Args:
@@ -68,8 +70,7 @@ class HostBuild(Variant):
         # What CMake does not take back once it is configured.
         key = hashlib.sha256(" ".join(options).encode()).hexdigest()[:12]
         self.build = directory / key
-        self.site = self.build / "site"
-        self.package = self.site / "mlx_norms"
+        super().__init__(self.build / "site")
         self.build.mkdir(parents=True, exist_ok=True)
         with self._lock():
             if not (self.build / "build.ninja").exists():
@@ -111,8 +112,14 @@ class HostBuild(Variant):
         return file
 
 
-def for_tests(*targets: str) -> HostBuild:
-    """A build with these targets, for tests that are skipped where no clang++ is there."""
+def for_tests(*targets: str) -> Staged:
+    """A build with these targets, for tests that are skipped where no clang++ is there.
+
+    The extension is that under test, where it is one for this device.
+    """
+    under_test = os.environ.get("MLX_NORMS_UNDER_TEST")
+    if targets == ("_ext",) and under_test and "metal-sim" in _built.BACKENDS:
+        return Staged(Path(under_test).parent)
     try:
         compiler()
     except MissingCompiler as error:

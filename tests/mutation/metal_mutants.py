@@ -40,10 +40,15 @@ PLAN_VJP = "csrc/plan/norm_vjp_plan.cpp"
 EVAL = "csrc/plan/norm_eval.cpp"
 ENCODE = "csrc/metal/encode.cpp"
 LINEAR = "csrc/linear.cpp"
+LIBRARY = "csrc/metal/library.cpp"
+SPECIALIZATION = "csrc/plan/specialization.cpp"
+SELF_CHECK = "csrc/self_check.cpp"
+CHECK_STREAM = "csrc/check_stream.cpp"
 
 ONE = "test_forward.py::test_one_dtype"
 RUNGS = "test_layer_norm_ladder.py"
 GRADIENT = "test_gradients.py::test_one_dtype"
+CHECKED = "-m build test_self_check.py::"
 
 CHUNKS = (
     "  for (int chunk = 0; next_chunk(chunk, length);\n       chunk += chunk_length<N, V>()) {\n"
@@ -801,9 +806,9 @@ METAL_MUTANTS = [
     ),
     Mutant(
         "one pipeline for every specialisation",
-        ENCODE,
-        "    name += '_' + std::to_string(c.index) + '_' + std::to_string(c.value);\n",
-        "    name += c.value > 1000 ? '_' : 'x';\n",
+        SPECIALIZATION,
+        "key.constants.at(n++) = value;",
+        "key.constants.at(n++) = 0 * value;",
         f"{ONE}[metal-sim-rms_norm-33]",
     ),
     # --- The LayerNorm ladder
@@ -1054,5 +1059,56 @@ METAL_MUTANTS = [
         "      outputs.push_back(sum);\n",
         "",
         "test_projections.py::test_of_a_sum",
+    ),
+    # --- Libraries and the check of a specialisation before its first use
+    Mutant(
+        "a kernel's library by the first name that begins so",
+        LIBRARY,
+        "name.starts_with(family) && family.size() > longest",
+        "name.starts_with(family) && longest == 0",
+        f"{GRADIENT}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "a library that cannot be built is built all the same",
+        LIBRARY,
+        "  if (!built.library) {\n    throw KernelError(",
+        "  if (false) {\n    throw KernelError(",
+        f"{CHECKED}test_a_library_that_cannot_be_built",
+    ),
+    Mutant(
+        "a fault is no verdict",
+        SELF_CHECK,
+        "(is_ours && is_fault(outcome.reason))",
+        "false",
+        f"{CHECKED}test_a_fault_is_a_bad_verdict",
+    ),
+    Mutant(
+        "too little memory is a bad verdict",
+        SELF_CHECK,
+        '!says("nsufficient Memory") && !says("OutOfMemory")',
+        '!says("OutOfMemory")',
+        f"{CHECKED}test_without_a_verdict",
+    ),
+    Mutant(
+        "checks without a verdict for ever",
+        SELF_CHECK,
+        "++(*misses)[key] < kMostMisses",
+        "true",
+        f"{CHECKED}test_without_a_verdict",
+    ),
+    Mutant(
+        "the check takes the caller's fault",
+        CHECK_STREAM,
+        "  static thread_local std::optional<mx::Stream> own;\n",
+        "  static thread_local std::optional<mx::Stream> own;\n"
+        "  without_interpreter([&] { f(mx::default_stream(device)); });\n  return;\n",
+        f"{CHECKED}test_an_earlier_fault_is_its_callers",
+    ),
+    Mutant(
+        "no check in the inputs' buffers",
+        SELF_CHECK,
+        "!verdict.empty() || !trial.donates",
+        "true",
+        f"{CHECKED}test_norms_are_checked_in_the_buffers_of_their_inputs",
     ),
 ]

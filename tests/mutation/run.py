@@ -93,9 +93,9 @@ class Source:
 
 
 def batches(mutants: list[Mutant]) -> list[str]:
-    """The mutants' tests, in as few runs as there are selections by -k."""
+    """The mutants' tests, in as few runs as there are selections by -k or -m."""
     tests = {m.tests for m in mutants}
-    selected = {t for t in tests if " -k " in t}
+    selected = {t for t in tests if " -k " in t or t.startswith("-m ")}
     plain = {name for t in tests - selected for name in t.split()}
     return [" ".join(sorted(plain)), *sorted(selected)] if plain else sorted(selected)
 

@@ -1,6 +1,7 @@
 """The Metal kernels' text, as Metal's compilers will see it."""
 
 import importlib.metadata
+import itertools
 import re
 import subprocess
 import sys
@@ -96,6 +97,30 @@ def test_every_kernel_is_in_one(texts, with_cuda):
     tiles |= {f"gemv_column_tiles_{n}_{simds}" for n in (4, 8) for simds in (4, 8, 16)}
     tiles.add("gemv_column_tiles_8_12")
     assert sorted(kernels(with_cuda)) == sorted(names | tiles)
+
+
+# Values of the constants that leave arguments out, beside those of bools.
+NUMBERS = {"linear_projections": (1, 2, 3, 4), "linear_biases": range(16), "linear_bits": (0, 4)}
+NEVER = [  # no plan has these
+    lambda c: c.get("linear_gated") and c["linear_projections"] != 2,
+    lambda c: c.get("has_weight2") and not c["paired"],
+    lambda c: "sums_weight" in c and not (c["sums_weight"] or c["sums_bias"]),
+]
+
+
+@pytest.mark.instrument
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_no_argument_that_constants_leave_out_is_named(name, with_cuda):
+    library = Library.from_source(with_cuda[name], name=name, check=1)
+    conditional = re.compile(r", if (\w+)")
+    for kernel in library.kernels():
+        names = {m[1] for p in library.parameters(kernel) if (m := conditional.search(p))}
+        if kernel.startswith("norm_linear"):
+            names = {"has_weight", "has_bias", "linear_has_residual", "linear_gated", *NUMBERS}
+        values = [NUMBERS.get(name, (False, True)) for name in names]
+        for constants in (dict(zip(names, v)) for v in itertools.product(*values)):
+            if not any(never(constants) for never in NEVER):
+                assert library.absent_named(kernel, constants) == []
 
 
 def test_function_constants_have_indices_of_their_own(texts):

@@ -237,6 +237,8 @@ def test_steel_gemm(library, m, n, k, order):
     tiles = -(-n // 32), -(-m // 32)
     aligned = {200: m % 32 == 0, 201: n % 32 == 0, 202: k % 16 == 0}
     options = {10: False, 100: False, 110: False} | aligned
+    # The epilogue without C is built from its parameters, and then not used.
+    unguarded = ("absent argument", "addmm_params->alpha, addmm_params->beta")
 
     def run(name, a, b, ldb, constants, **more):
         d = np.zeros((m, n), a.dtype)
@@ -246,12 +248,12 @@ def test_steel_gemm(library, m, n, k, order):
         return lib.launch(name, args, out=["D"], order=order, **keywords), d
 
     result, d = run("nn", a, b, n, options)
-    assert_faults(result)
+    assert_faults(result, unguarded)
     assert_close(d, a.astype(np.float64) @ b, 1e-4)
 
     half, transposed = a.astype(np.float16), np.ascontiguousarray(b.T).astype(np.float16)
     result, d = run("nt", half, transposed, k, options)
-    assert_faults(result)
+    assert_faults(result, unguarded)
     assert_close(d, half.astype(np.float64) @ transposed.T.astype(np.float64), 2e-2)
 
     addmm = np.array([(n, 1, 0, 2, 0.5)], ADDMM_PARAMS).tobytes()

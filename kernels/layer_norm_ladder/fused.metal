@@ -43,6 +43,12 @@
     for (int j = 0; j < 4; ++j) {
       v[j] = (v[j] - mean) * rstd;
     }
-    write_scaled<kEach>(to, weight, bias, i, length, v);
+    write_scaled<kEach>(
+        to,
+        rung_has_weight ? weight : x,
+        rung_has_bias ? bias : x,
+        i,
+        length,
+        v);
   }
 }

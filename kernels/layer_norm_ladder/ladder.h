@@ -25,7 +25,8 @@
 constant bool rung_has_weight [[function_constant(60)]];
 constant bool rung_has_bias [[function_constant(61)]];
 
-// n with weight and bias i.
+// n with weight and bias i. A kernel does not name one that it has not: x
+// stands in, unread.
 inline float
 scaled(float n, device const float* weight, device const float* bias, int i) {
   n = rung_has_weight ? n * weight[i] : n;

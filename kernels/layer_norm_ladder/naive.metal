@@ -17,6 +17,12 @@
     uint row [[thread_position_in_grid]]) {
   if (row < uint(rows)) {
     long begin = long(row) * length;
-    normalise_row(x + begin, weight, bias, y + begin, length, eps);
+    normalise_row(
+        x + begin,
+        rung_has_weight ? weight : x,
+        rung_has_bias ? bias : x,
+        y + begin,
+        length,
+        eps);
   }
 }

@@ -83,7 +83,13 @@ template <int V>
       }
       int i = tile + first + k * step;
       if (i < length) {
-        write_scaled<kPacked>(to, weight, bias, i, length, held.v + 4 * k);
+        write_scaled<kPacked>(
+            to,
+            rung_has_weight ? weight : x,
+            rung_has_bias ? bias : x,
+            i,
+            length,
+            held.v + 4 * k);
       }
     }
   }

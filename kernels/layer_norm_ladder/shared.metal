@@ -50,6 +50,10 @@ tree_sum(float v, threadgroup float* tree, uint index, uint threads) {
   float variance = tree_sum(squares, tree, index, threads) / float(length);
   float rstd = rsqrt(variance + eps);
   for (int i = int(index); i < length; i += int(threads)) {
-    to[i] = scaled((from[i] - mean) * rstd, weight, bias, i);
+    to[i] = scaled(
+        (from[i] - mean) * rstd,
+        rung_has_weight ? weight : x,
+        rung_has_bias ? bias : x,
+        i);
   }
 }

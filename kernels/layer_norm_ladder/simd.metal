@@ -37,6 +37,10 @@
   squares = team_sum(squares, simd, lane, simds, partial);
   float rstd = rsqrt(squares / float(length) + eps);
   for (int i = int(index); i < length; i += int(threads)) {
-    to[i] = scaled((from[i] - mean) * rstd, weight, bias, i);
+    to[i] = scaled(
+        (from[i] - mean) * rstd,
+        rung_has_weight ? weight : x,
+        rung_has_bias ? bias : x,
+        i);
   }
 }

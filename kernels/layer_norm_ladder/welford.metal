@@ -43,7 +43,13 @@ template <typename T>
     for (int j = 0; j < 4; ++j) {
       v[j] = (v[j] - m.base - m.mean) * rstd;
     }
-    write_scaled<kPacked>(to, weight, bias, i, length, v);
+    write_scaled<kPacked>(
+        to,
+        rung_has_weight ? weight : x,
+        rung_has_bias ? bias : x,
+        i,
+        length,
+        v);
   }
 }
 

@@ -152,28 +152,36 @@ template <int N, int P, int ROWS, int R, int V>
   }
 
   int outputs = linear_gated ? R / 2 : R; // of a projection in a block
-  Projected of{w1, scales1, zeros1, bias1, y1, sizes_layout[0], linear_bias_1};
+  // What constants leave out is not named: the weights stand in, unread.
+  Projected of{
+      w1,
+      linear_quantised ? scales1 : w1,
+      linear_quantised ? zeros1 : w1,
+      linear_bias_1 ? bias1 : w1,
+      y1,
+      sizes_layout[0],
+      linear_bias_1};
   if (linear_out_2 && passes(block, of.size, outputs)) {
     of.weights = w2;
-    of.scales = scales2;
-    of.zeros = zeros2;
-    of.bias = bias2;
+    of.scales = linear_quantised ? scales2 : w2;
+    of.zeros = linear_quantised ? zeros2 : w2;
+    of.bias = linear_bias_2 ? bias2 : w2;
     of.y = y2;
     of.size = sizes_layout[1];
     of.has_bias = linear_bias_2;
     if (linear_has_3 && passes(block, of.size, outputs)) {
       of.weights = w3;
-      of.scales = scales3;
-      of.zeros = zeros3;
-      of.bias = bias3;
+      of.scales = linear_quantised ? scales3 : w3;
+      of.zeros = linear_quantised ? zeros3 : w3;
+      of.bias = linear_bias_3 ? bias3 : w3;
       of.y = y3;
       of.size = sizes_layout[2];
       of.has_bias = linear_bias_3;
       if (linear_has_4 && passes(block, of.size, outputs)) {
         of.weights = w4;
-        of.scales = scales4;
-        of.zeros = zeros4;
-        of.bias = bias4;
+        of.scales = linear_quantised ? scales4 : w4;
+        of.zeros = linear_quantised ? zeros4 : w4;
+        of.bias = linear_bias_4 ? bias4 : w4;
         of.y = y4;
         of.size = sizes_layout[3];
         of.has_bias = linear_bias_4;
@@ -196,9 +204,9 @@ template <int N, int P, int ROWS, int R, int V>
   Projected other = of; // of the block's second half
   if (linear_gated) {
     other.weights = w2;
-    other.scales = scales2;
-    other.zeros = zeros2;
-    other.bias = bias2;
+    other.scales = linear_quantised ? scales2 : w2;
+    other.zeros = linear_quantised ? zeros2 : w2;
+    other.bias = linear_bias_2 ? bias2 : w2;
     other.has_bias = linear_bias_2;
   }
   device const uchar* w_rows[R];

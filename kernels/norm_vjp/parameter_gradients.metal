@@ -97,7 +97,7 @@ constant constexpr int kSumSimds = 8;
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float part[kSumSimds][32];
-  bool of_weight = sums_weight && group.y == 0;
+  const bool of_weight = sums_weight && (!sums_bias || group.y == 0);
   int column = int(group.x * 32 + lane);
   float sum = 0.0f, error = 0.0f;
   if (column < columns) {

@@ -12,6 +12,7 @@ from msl.declarations import declarations
 from msl.tokens import Tokens
 
 from . import abi
+from .absent import AbsentArguments
 from .bindings import Arguments
 from .compiler import compile_library, find_compiler, is_clang, preprocess
 from .glue import glue
@@ -31,8 +32,8 @@ class Library:
         path: the .metal file.
         include: folders for its includes, after its own.
         defines: macros, as "NAME" or "NAME=value".
-        check: 0 fast, with guard pages only; 1 bounds, threadgroup memory, byte counts; 2 also
-            races in device memory, uninitialised device memory, unwritten outputs.
+        check: 0 fast, with guard pages only; 1 bounds, threadgroup memory, absent arguments, byte
+            counts; 2 also races in device memory, uninitialised device memory, unwritten outputs.
         cxx: the compiler; None takes clang++ or, where there is none, g++.
 
     Raises:
@@ -60,6 +61,7 @@ class Library:
         self._compiler = find_compiler(cxx)
         tokens = Tokens(preprocess(text, name, self._compiler, include, defines), name)
         declared = declarations(tokens)
+        self._absent = AbsentArguments(tokens, declared)
         self._macros, self._cpp = rewrite(tokens, declared, is_clang(self._compiler))
         self._threadgroup_names = declared.threadgroup_variables
         self._constants = {c.name: c.index for c in declared.constants}
@@ -100,12 +102,21 @@ class Library:
             KeyError: there is no such kernel.
             TypeError, ValueError: a constant has no such value, or there is none of its name.
         """
-        parameters = self._entry(name).kernel.parameters
         image = self._image(name)
         with _launches:
             image.set_constants(constants)
-            enabled = image.enabled(name)
-            return {p.name for i, p in enumerate(parameters) if enabled(i)}
+            return self._bound(name)
+
+    def absent_named(self, name: str, constants: dict) -> list[Fault]:
+        """Faults of the lines that name an argument which these function constants leave out.
+
+        Raises:
+            KeyError, TypeError, ValueError: as `bound` does.
+        """
+        image = self._image(name)
+        with _launches:
+            image.set_constants(constants)
+            return self._absent_named(name, constants)
 
     def launch(
         self,
@@ -166,16 +177,39 @@ class Library:
                 place = entry.kernel.file, entry.kernel.line
                 result.faults = [Fault("thread limit", name, message, *place)]
                 return result
+            if self.check:
+                result.faults = self._absent_named(name, constants or {})
             launch = Arguments(entry.kernel, image.types(name), image.enabled(name), args, tg, out)
             launch.fill(record)
             abi.runtime().metalsim_run(c.byref(record))
             launch.write_back()
-            result.faults = image.lines.faults(record, name, entry.kernel)
+            result.faults += image.lines.faults(record, name, entry.kernel)
         result.bytes = launch.counts()
         for key in ("barriers", "simd_ops", "threads", "threadgroups"):
             setattr(result, key, getattr(record, key))
         result.threadgroup_bytes = record.threadgroup_used
         return result
+
+    def _bound(self, name) -> set[str]:
+        enabled = self._image(name).enabled(name)
+        return {p.name for i, p in enumerate(self._entry(name).kernel.parameters) if enabled(i)}
+
+    def _absent_named(self, name, constants) -> list[Fault]:
+        kernel = self._entry(name).kernel
+        absent = {p.name for p in kernel.parameters} - self._bound(name)
+        names = {int(i): name for name, i in self._constants.items() if i.isdigit()}
+        values = {names.get(key, key): value for key, value in constants.items()}
+        return [
+            Fault(
+                kind="absent argument",
+                kernel=name,
+                message=f"'{at.name}' is named, which function constants leave out",
+                file=at.file,
+                line=at.line,
+                buffer=at.name,
+            )
+            for at in self._absent.mentions(kernel, absent, values)
+        ]
 
     def _entry(self, name):
         if name not in self._entries:

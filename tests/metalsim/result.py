@@ -20,6 +20,7 @@ KINDS = (
     "misaligned access",
     "unwritten output",
     "access violation",
+    "absent argument",
     "division by zero",
     "out of memory",
 )

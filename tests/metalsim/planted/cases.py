@@ -272,4 +272,9 @@ ARITHMETIC = [
     ),
 ]
 
-CASES = ARITHMETIC + DEVICE_MEMORY + THREADGROUP_MEMORY + CONTROL_FLOW + LIMITS
+ARGUMENTS = [
+    Case(kernel, xy(X), dict(y=X), TWO)
+    for kernel in ("copied_into_struct", "passed_to_function", "behind_a_position")
+]
+
+CASES = ARGUMENTS + ARITHMETIC + DEVICE_MEMORY + THREADGROUP_MEMORY + CONTROL_FLOW + LIMITS

@@ -5,7 +5,7 @@
 #include "kernels/rows.h"
 
 template <typename T>
-[[kernel]] void gather_rows(
+[[kernel, max_total_threads_per_threadgroup(256)]] void gather_rows(
     device const T* from [[buffer(0)]],
     device T* to [[buffer(1)]],
     constant const int* layout [[buffer(2)]],

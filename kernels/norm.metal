@@ -43,8 +43,8 @@ inline void add_residual(
   write<N>(sum, i, length, v);
 }
 
-template <int N, int V>
-[[kernel, max_total_threads_per_threadgroup(1024)]] void norm(
+template <int N, int V, int THREADS> // those of a threadgroup, at most
+[[kernel, max_total_threads_per_threadgroup(THREADS)]] void norm(
     device const uchar* x [[buffer(0)]],
     device const uchar* residual [[buffer(1), function_constant(has_residual)]],
     device const uchar* weight [[buffer(2), function_constant(has_weight)]],
@@ -173,16 +173,27 @@ template <int N, int V>
   }
 }
 
-#define INSTANTIATE_NORM(N, V)                         \
+#define INSTANTIATE_NORM(N, V, THREADS)                \
   template [[host_name("norm_" #N "_" #V)]] [[kernel]] \
-  decltype(norm<N, V>) norm<N, V>;
+  decltype(norm<N, V, THREADS>) norm<N, V, THREADS>;
 
-INSTANTIATE_NORM(4, 1)
-INSTANTIATE_NORM(4, 2)
-INSTANTIATE_NORM(4, 3)
-INSTANTIATE_NORM(4, 4)
-INSTANTIATE_NORM(4, 8)
-INSTANTIATE_NORM(8, 1)
-INSTANTIATE_NORM(8, 2)
-INSTANTIATE_NORM(8, 3)
-INSTANTIATE_NORM(8, 4)
+// As geometry_for spreads rows (csrc/plan/geometry.cpp).
+#ifdef __CUDACC__
+INSTANTIATE_NORM(4, 1, 1024)
+INSTANTIATE_NORM(4, 2, 1024)
+INSTANTIATE_NORM(4, 3, 1024)
+INSTANTIATE_NORM(4, 4, 1024)
+INSTANTIATE_NORM(4, 8, 1024)
+INSTANTIATE_NORM(8, 1, 1024)
+INSTANTIATE_NORM(8, 2, 1024)
+INSTANTIATE_NORM(8, 3, 1024)
+INSTANTIATE_NORM(8, 4, 1024)
+#else
+INSTANTIATE_NORM(4, 1, 512)
+INSTANTIATE_NORM(4, 2, 512)
+INSTANTIATE_NORM(4, 4, 1024)
+INSTANTIATE_NORM(4, 8, 256)
+INSTANTIATE_NORM(8, 1, 512)
+INSTANTIATE_NORM(8, 2, 1024)
+INSTANTIATE_NORM(8, 4, 256)
+#endif

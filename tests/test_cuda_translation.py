@@ -56,8 +56,8 @@ def compile(translated, kernel, architecture, group_size=256, **constants):
     return nvrtc.compile(source, kernel.expression, architecture, OPTIONS)
 
 
-def values(constant):
-    """What a function constant can be."""
+def values(constant, kernel):
+    """What a function constant of a kernel can be."""
     if constant.type == "bool":
         return (False, True)
     if constant.name.endswith("_access"):
@@ -67,6 +67,8 @@ def values(constant):
         return (FLOAT32, FLOAT16, BFLOAT16)
     numbers = {"simds_per_row": (1, 2, 16, 32), "stages": (0, 1, 2), "cluster": (1, 2)}
     numbers |= {"linear_projections": (1, 2, 3, 4), "linear_biases": (0, 1, 10, 15)}
+    if kernel.startswith("norm_linear"):
+        numbers["simds_per_row"] = (1, 2, 4, 8)
     numbers |= {"linear_bits": (0, 4, 8), "linear_group_size": (32, 64, 128)}
     return numbers[constant.name]
 
@@ -74,7 +76,8 @@ def values(constant):
 # Elsewhere products are rounded before they are added, in every specialisation.
 WITH_FMA = {"norm", "norm_vjp/norm_vjp", "linear/norm_linear"}
 GROUPS = {"sgemm_tile_32": 1024, "sgemm_tile_threads": 64, "sgemm_tile_simdgroup": 32}
-GROUPS |= {"simdgroup_blocked_32": 128, "simdgroup_blocked_64": 128}
+GROUPS |= {"simdgroup_blocked_32": 128, "simdgroup_blocked_64": 128, "layer_norm_naive_32_4": 32}
+GROUPS |= {name: 32 * int(name.split("_")[-1]) for name in KERNELS if "_tiles_" in name}
 
 
 def constant_sets(name):
@@ -83,9 +86,9 @@ def constant_sets(name):
     columns = {}
     constants = translation(KERNELS[name][0]).constants
     # Of what has few values, each architecture has one set.
-    sets = max(len(ARCHITECTURES), *(len(values(c)) for c in constants), 0)
+    sets = max(len(ARCHITECTURES), *(len(values(c, name)) for c in constants), 0)
     for constant in constants:
-        of = values(constant)
+        of = values(constant, name)
         columns[constant.name] = [of[i % len(of)] for i in range(sets)]
         rng.shuffle(columns[constant.name])
     return [{name: column[i] for name, column in columns.items()} for i in range(sets)]

@@ -67,7 +67,7 @@ def copy_checkout(root):
 def test_on_metal(tmp_path):
     for_tests("_ext")
     copy = Copy(tmp_path)
-    assert_passed(copy.on_metal("test_scale.py"))
+    assert_passed(copy.on_metal("test_scale.py test_group_sizes.py"))
 
     defects = copy.python("-c", PLANTED)
     assert len(defects.splitlines()) == 2

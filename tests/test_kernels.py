@@ -77,10 +77,7 @@ def kernels(texts):
 
 def test_every_kernel_is_in_one(texts, with_cuda):
     """What the launch plans ask for by name."""
-    widths = {
-        "norm": {4: (1, 2, 3, 4, 8), 8: (1, 2, 3, 4)},
-        "norm_vjp": {4: (1, 2, 4, 8), 8: (1, 2, 4)},
-    }
+    widths = {"norm": {4: (1, 2, 4, 8), 8: (1, 2, 4)}, "norm_vjp": {4: (1, 2), 8: (1,)}}
     names = {f"{k}_{n}_{v}" for k, of in widths.items() for n, vs in of.items() for v in vs}
     names |= {"parameter_gradients_4", "parameter_gradients_8", "sum_partials"}
     names |= {"gather_rows_2", "gather_rows_4"}

@@ -5,7 +5,7 @@
 
 #include "kernels/layer_norm_ladder/thread_a_row.h"
 
-[[kernel]] void layer_norm_naive_32_4(
+[[kernel, max_total_threads_per_threadgroup(32)]] void layer_norm_naive_32_4(
     device const float* x [[buffer(0)]],
     device const float* weight
     [[buffer(1), function_constant(rung_has_weight)]],

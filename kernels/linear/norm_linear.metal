@@ -83,7 +83,7 @@ inline void write_sums(
 }
 
 template <int N, int P, int ROWS, int R, int V>
-[[kernel, max_total_threads_per_threadgroup(1024)]] void norm_linear(
+[[kernel, max_total_threads_per_threadgroup(256)]] void norm_linear(
     device const uchar* x [[buffer(0)]],
     device const uchar* residual
     [[buffer(1), function_constant(linear_has_residual)]],

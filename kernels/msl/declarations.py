@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -48,6 +49,7 @@ ALIKE = frozenset(
 )
 
 _ATTRIBUTE = re.compile(r'([A-Za-z_]\w*)(?:\(((?:"[^"]*"|[^()"])*)\))?')
+_ARGUMENT = re.compile(r"(?:[^,<>]|<[^<>]*>)+")  # of a template
 _DECLTYPE = re.compile(r"(?:kernel\s+)?decltype\s*\(.*\)\s*([\w:]+?)\s*(<.*>)\s*$", re.DOTALL)
 _SIGNATURE = re.compile(r".*?([\w:]+)\s*(<[^()]*>)\s*\(", re.DOTALL)
 
@@ -80,8 +82,12 @@ class Kernel:
     line: int
     parameters: list[Parameter]
     attributes: dict[str, str]
-    is_template: bool
+    template: list[str] | None  # names of the parameters, of one that is a template
     body: int  # its opening brace
+
+    @property
+    def is_template(self) -> bool:
+        return self.template is not None
 
 
 @dataclass
@@ -104,8 +110,12 @@ class Entry:
 
     @property
     def max_threads(self) -> int | None:
+        """The kernel's limit of threads in a threadgroup, a product with template arguments."""
         limit = self.kernel.attributes.get("max_total_threads_per_threadgroup", "")
-        return int(limit) if limit.isdigit() else None
+        arguments = _ARGUMENT.findall(self.arguments.strip()[1:-1])
+        values = dict(zip(self.kernel.template or (), arguments))
+        factors = [values.get(factor, factor).strip() for factor in limit.split("*")]
+        return math.prod(map(int, factors)) if all(f.isdigit() for f in factors) else None
 
 
 @dataclass
@@ -220,16 +230,26 @@ def _add_kernel(tokens, i, found):
         body = tokens.after(tokens.skip_brackets(body))
     if tokens[body] == ";":
         return
-    head = [tokens[j] for j in tokens.significant(start, i + 1)]
+    template = _template_parameters(tokens, start, i + 1)
     found.kernels[tokens[name]] = Kernel(
         name=tokens[name],
         file=tokens.all[name].file,
         line=tokens.all[name].line,
         parameters=_parameters(tokens, k, tokens[name]),
         attributes=attributes,
-        is_template="template" in head,
+        template=template,
         body=body,
     )
+
+
+def _template_parameters(tokens, start, stop) -> list[str] | None:
+    head = tokens.significant(start, stop)
+    opening = next((tokens.after(k) for k in head if tokens[k] == "template"), None)
+    if opening is None:
+        return None
+    inside = tokens.significant(opening + 1, tokens.angle_close(opening))
+    text = " ".join(tokens[k] for k in inside)
+    return [declared.split("=")[0].split()[-1] for declared in text.split(",") if declared]
 
 
 def _attribute_before(tokens, end) -> int:

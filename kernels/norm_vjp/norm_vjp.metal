@@ -199,8 +199,8 @@ inline RowSums row_sums(
       Statistics{mean, correction, rstd}, means.z, wgd * rstd * more};
 }
 
-template <int N, int V>
-[[kernel, max_total_threads_per_threadgroup(1024)]] void norm_vjp(
+template <int N, int V, int THREADS> // those of a threadgroup, at most
+[[kernel, max_total_threads_per_threadgroup(THREADS)]] void norm_vjp(
     device const uchar* s [[buffer(0)]], // x, or the rounded sum
     device const uchar* weight [[buffer(1), function_constant(has_weight)]],
     device const uchar* cotangent [[buffer(2)]],
@@ -376,14 +376,21 @@ template <int N, int V>
   }
 }
 
-#define INSTANTIATE_NORM_VJP(N, V)                         \
+#define INSTANTIATE_NORM_VJP(N, V, THREADS)                \
   template [[host_name("norm_vjp_" #N "_" #V)]] [[kernel]] \
-  decltype(norm_vjp<N, V>) norm_vjp<N, V>;
+  decltype(norm_vjp<N, V, THREADS>) norm_vjp<N, V, THREADS>;
 
-INSTANTIATE_NORM_VJP(4, 1)
-INSTANTIATE_NORM_VJP(4, 2)
-INSTANTIATE_NORM_VJP(4, 4)
-INSTANTIATE_NORM_VJP(4, 8)
-INSTANTIATE_NORM_VJP(8, 1)
-INSTANTIATE_NORM_VJP(8, 2)
-INSTANTIATE_NORM_VJP(8, 4)
+// As geometry_for spreads rows (csrc/plan/geometry.cpp).
+#ifdef __CUDACC__
+INSTANTIATE_NORM_VJP(4, 1, 1024)
+INSTANTIATE_NORM_VJP(4, 2, 1024)
+INSTANTIATE_NORM_VJP(4, 4, 1024)
+INSTANTIATE_NORM_VJP(4, 8, 1024)
+INSTANTIATE_NORM_VJP(8, 1, 1024)
+INSTANTIATE_NORM_VJP(8, 2, 1024)
+INSTANTIATE_NORM_VJP(8, 4, 1024)
+#else
+INSTANTIATE_NORM_VJP(4, 1, 512)
+INSTANTIATE_NORM_VJP(4, 2, 1024)
+INSTANTIATE_NORM_VJP(8, 1, 1024)
+#endif

@@ -8,7 +8,7 @@
 #include "kernels/sgemm_ladder/ladder.h"
 
 template <int T>
-[[kernel, max_total_threads_per_threadgroup(1024)]] void sgemm_square_tiles(
+[[kernel, max_total_threads_per_threadgroup(T* T)]] void sgemm_square_tiles(
     device const float* a [[buffer(0)]],
     device const float* b [[buffer(1)]],
     device float* c [[buffer(2)]],

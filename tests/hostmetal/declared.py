@@ -85,7 +85,7 @@ class Declared:
 
     def max_threads(self, kernel: str) -> int | None:
         """A kernel's max_total_threads_per_threadgroup."""
-        return self._library._entries[kernel].max_threads
+        return self._library.max_threads(kernel)
 
 
 class Mentions:

@@ -76,6 +76,14 @@ class Library:
         """Host names of the kernels."""
         return list(self._entries)
 
+    def max_threads(self, name: str) -> int | None:
+        """Threads of a threadgroup that a kernel declares as its limit; None if it does not.
+
+        Raises:
+            KeyError: there is no such kernel.
+        """
+        return self._entry(name).max_threads
+
     def constants(self) -> dict[str, int]:
         """Indices of the function constants by name, where they are numbers."""
         return {name: int(index) for name, index in self._constants.items() if index.isdigit()}

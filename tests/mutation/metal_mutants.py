@@ -56,6 +56,21 @@ CHUNKS = (
 ONE_CHUNK = "  for (int chunk = 0; chunk == 0; ++chunk) {\n"
 
 METAL_MUTANTS = [
+    # --- What Metal's compiler is told
+    Mutant(
+        "an argument named that is not there",
+        NORM_LINEAR,
+        "linear_bias_1 ? bias1 : w1,",
+        "bias1,",
+        "test_linear_kernel.py::test_constant_rows",
+    ),
+    Mutant(
+        "more threads declared than are launched",
+        NORM,
+        "INSTANTIATE_NORM(4, 8, 256)",
+        "INSTANTIATE_NORM(4, 8, 512)",
+        "test_group_sizes.py",
+    ),
     # --- Float types
     Mutant(
         "bfloat16 is cut",
@@ -999,7 +1014,7 @@ METAL_MUTANTS = [
     Mutant(
         "a gate's bias for both",
         NORM_LINEAR,
-        "    other.bias = bias2;\n",
+        "    other.bias = linear_bias_2 ? bias2 : w2;\n",
         "",
         "test_linear_kernel.py::test_a_gate_far_from_zero",
     ),

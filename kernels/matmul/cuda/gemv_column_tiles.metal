@@ -54,7 +54,7 @@ inline bool add_up_cluster(bool has_sums, thread float* sums) {
 }
 
 template <int E, int S> // elements of a vector, and SIMD-groups
-[[kernel, max_total_threads_per_threadgroup(512)]] void gemv_column_tiles(
+[[kernel, max_total_threads_per_threadgroup(32 * S)]] void gemv_column_tiles(
     device const uchar* x [[buffer(0)]],
     device const uchar* w [[buffer(1)]],
     device uchar* c [[buffer(2)]],

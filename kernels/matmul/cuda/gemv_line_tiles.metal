@@ -14,7 +14,7 @@ inline uint tile_slot(uint line, uint chunk) {
 }
 
 template <int E, int S> // elements of a vector, and SIMD-groups
-[[kernel, max_total_threads_per_threadgroup(256)]] void gemv_line_tiles(
+[[kernel, max_total_threads_per_threadgroup(32 * S)]] void gemv_line_tiles(
     device const uchar* x [[buffer(0)]],
     device const uchar* w [[buffer(1)]],
     device uchar* c [[buffer(2)]],

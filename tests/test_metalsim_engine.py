@@ -344,6 +344,48 @@ def test_array_bound_twice(small):
     np.testing.assert_array_equal(x, np.arange(16))
 
 
+IN_ORDER = """kernel void in_order(device const float* x, device float* y, constant uint& n) {
+  for (uint i = 0; i < n; ++i) {
+    y[i] = x[i];
+  }
+}
+"""
+
+
+def test_reads_of_what_another_argument_has_written(cxx):
+    """By one thread, so that nothing races."""
+    for check in (1, 2, 2):
+        lib = library(IN_ORDER, check, cxx)
+        whole = np.arange(32, dtype=np.float32)
+        args = {name: Memory(whole.ctypes.data, whole.nbytes) for name in "xy"}
+        assert lib.launch("in_order", args | {"n": 32}, grid=1).faults == []  # reads come first
+        args["y"] = Memory(whole.ctypes.data, whole.nbytes, offset=64)
+        assert lib.launch("in_order", args | {"n": 16}, grid=1).faults == []  # two halves
+        np.testing.assert_array_equal(whole, np.tile(np.arange(16), 2))
+
+        args["y"] = Memory(whole.ctypes.data, whole.nbytes, offset=16)
+        faults = lib.launch("in_order", args | {"n": 28}, grid=1).faults
+        np.testing.assert_array_equal(whole, np.tile(np.arange(4), 8))
+        if check == 1:
+            assert faults == []
+            continue
+        (fault,) = faults
+        assert (fault.kind, fault.buffer, fault.line) == ("aliased read", "x", 3)
+        assert fault.message == "byte 16 of 'x' is read and was written through 'y'"
+        assert fault.count == 24
+
+
+def test_past_the_end_of_a_buffer_that_is_bound_twice(cxx):
+    lib = library(IN_ORDER, 2, cxx)
+    whole = np.zeros(1 << 16, np.float32)
+    size = whole.nbytes
+    args = {"x": Memory(whole.ctypes.data, size), "y": Memory(whole.ctypes.data, size, offset=16)}
+    faults = lib.launch("in_order", args | {"n": 1 << 16}, grid=1).faults
+    (fault,) = (f for f in faults if f.kind == "out-of-bounds device")
+    assert fault.buffer == "y"
+    assert f"byte {size - 16} of 'y', which has {size - 16}" in fault.message
+
+
 def test_written_bytes_of_a_memory(small):
     args = copied(16)
     y = np.zeros(32, np.float32)

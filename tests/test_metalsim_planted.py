@@ -14,7 +14,7 @@ pytestmark = pytest.mark.instrument
 MARKS = {path: marks(path) for path in FILES}
 ORDERS = range(4)
 # What costs a shadow of device memory is left to the highest level.
-FULL_CHECKS_ONLY = {"device race", "uninitialised device", "unwritten output"}
+FULL_CHECKS_ONLY = {"device race", "uninitialised device", "aliased read", "unwritten output"}
 
 
 @pytest.fixture(scope="module", params=["clang++", "g++"])

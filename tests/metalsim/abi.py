@@ -47,6 +47,8 @@ class BufferRecord(c.Structure):
         ("high", c.c_uint64),
         ("shift", c.c_uint32),
         ("touched", c.c_uint32),
+        ("stride", c.c_uint64),
+        ("views", c.c_uint32),
     ]
 
 

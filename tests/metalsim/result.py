@@ -12,6 +12,7 @@ KINDS = (
     "device race",
     "uninitialised threadgroup",
     "uninitialised device",
+    "aliased read",
     "barrier divergence",
     "barrier after return",
     "SIMD divergence",

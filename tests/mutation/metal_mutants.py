@@ -311,6 +311,13 @@ METAL_MUTANTS = [
         f"{ONE}[metal-sim-add_rms_norm-65536]",
     ),
     Mutant(
+        "long rows of the sum read as those of the residual",  # right in its memory
+        NORM,
+        "in = as_input(s); // written",
+        "in = RowIn{r.row.data, s.type, s.vectors, 1}; // written",
+        "test_donation.py::test_values_in_the_memory_of_dead_inputs[metal-sim-add_rms_norm-65536]",
+    ),
+    Mutant(
         "one chunk of a long row written",
         HELD,
         "    if (looped) {\n      read<N>(row, i, length, to);\n",

@@ -157,6 +157,14 @@ DEVICE_MEMORY = [
     ),
     Case("overlapping_rows", xy(X), dict(y=X), dict(groups=4, group=16)),
     Case("shift_in_place", dict(x=X, y=X), dict(x=np.roll(X, -1)), TWO, shared=dict(y="x")),
+    Case("own_element_read_again", dict(x=X, y=X), dict(x=4 * X), TWO, shared=dict(y="x")),
+    Case(
+        "neighbour_through_input",
+        dict(x=X, y=X, z=zeros(64)),
+        dict(x=2 * X, z=2 * X[np.arange(64) ^ 1]),
+        TWO,
+        shared=dict(y="x"),
+    ),
     Case(
         "histogram_cleared_late",
         dict(x=abs(X), bins=uints(5, 6, 7, 8)),

@@ -244,7 +244,7 @@ kernel void overlapping_rows(
   y[row * stride + t] = x[row * threads + t]; // FAULT: device race: y
 }
 
-// x and y are one buffer, as after a donation; it is called by its first name.
+// x and y are one buffer, as after a donation.
 kernel void shift_in_place(
     device const float* x [[buffer(0)]],
     device float* y [[buffer(1)]],
@@ -254,7 +254,36 @@ kernel void shift_in_place(
 #ifdef REPAIRED
   threadgroup_barrier(mem_flags::mem_device);
 #endif
-  y[t] = v; // FAULT: device race: x
+  y[t] = v; // FAULT: device race: y
+}
+
+// x and y are one buffer, and Metal's compiler takes them for two: it may read before it writes.
+kernel void own_element_read_again(
+    device const float* x [[buffer(0)]],
+    device float* y [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  float v = 2 * x[i];
+  y[i] = v;
+#ifdef REPAIRED
+  y[i] = v + y[i];
+#else
+  y[i] = v + x[i]; // FAULT: aliased read: x
+#endif
+}
+
+// Likewise, of what another thread wrote. The barrier orders the two, as far as they are one.
+kernel void neighbour_through_input(
+    device const float* x [[buffer(0)]],
+    device float* y [[buffer(1)]],
+    device float* z [[buffer(2)]],
+    uint t [[thread_position_in_threadgroup]]) {
+  y[t] = 2 * x[t];
+  threadgroup_barrier(mem_flags::mem_device);
+#ifdef REPAIRED
+  z[t] = y[t ^ 1];
+#else
+  z[t] = x[t ^ 1]; // FAULT: aliased read: x
+#endif
 }
 
 // A bin is cleared by a plain store while other threads add to it.

@@ -14,6 +14,10 @@ constexpr uint16_t kManyLanes = 0x0400; // of one SIMD-group
 constexpr uint16_t kManySimdgroups = 0x0800;
 constexpr uint16_t kOtherThreadgroup = 0x1000; // some reader was in another one
 constexpr uint16_t kAtomic = 0x8000;           // all these accesses were atomic
+// Of a writer: the number of the argument, among those that share the buffer.
+constexpr uint16_t kView = 0x7c00;
+constexpr int kViewShift = 10;
+static_assert(kMaxBindings <= (kView >> kViewShift) + 1);
 
 struct Conflict {
   const char* with; // null: none
@@ -30,6 +34,7 @@ struct Memory {
   const Clock& clock;
   uint32_t valid; // cells of earlier epochs are blank
   uint16_t me, turn;
+  uint16_t view; // that the access goes through
 };
 
 bool conflicts_with_write(const Cell& c, const Memory& m, bool atomic) {
@@ -115,7 +120,7 @@ Conflict note_write(Cell& c, const Memory& m, bool atomic) {
   }
   c.write_epoch = m.clock.now;
   c.write_turn = m.turn;
-  c.writer = m.me | (atomic ? kAtomic : 0);
+  c.writer = m.me | m.view << kViewShift | (atomic ? kAtomic : 0);
   return conflict;
 }
 
@@ -145,7 +150,8 @@ enum Access { kRead, kWrite };
 // What a range of cells shows when it is accessed.
 struct Found {
   Conflict conflict;
-  bool blank; // a byte that is read was never written
+  bool blank;    // a byte that is read was never written
+  int view = -1; // another one, through which such a byte was written
 };
 
 template <Access access>
@@ -154,7 +160,10 @@ Found note(Cell* cell, const Cell* end, const Memory& m, bool atomic) {
   for (; cell < end; cell++) {
     Conflict conflict;
     if (access == kRead) {
-      found.blank |= cell->write_epoch < m.valid;
+      bool blank = cell->write_epoch < m.valid;
+      int view = (cell->writer & kView) >> kViewShift;
+      found.blank |= blank;
+      found.view = blank || view == m.view ? found.view : view;
       conflict = note_read(*cell, m, atomic);
     } else {
       conflict = note_write(*cell, m, atomic);

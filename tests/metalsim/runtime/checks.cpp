@@ -57,9 +57,11 @@ const Binding& binding_of(const Buffer& buffer, const char* address) {
   const Launch& launch = *state->launch;
   const Binding* best = nullptr;
   for (const Binding& binding : launch.bindings) {
-    if (binding.name && binding.buffer == &buffer - launch.buffers &&
-        (!best ||
-         (binding.address <= address && binding.address > best->address))) {
+    if (!binding.name || binding.buffer != &buffer - launch.buffers) {
+      continue;
+    }
+    const char* begin = binding.address - (buffer.views > 1) * binding.offset;
+    if (!best || (begin <= address && binding.address > best->address)) {
       best = &binding;
     }
   }
@@ -91,11 +93,12 @@ template <Access access>
 void shade_device(
     Buffer& b,
     const char* p,
+    size_t offset,
+    uint16_t view,
     size_t bytes,
     bool atomic,
     const void* pc) {
   State& s = *state;
-  size_t offset = p - b.base;
   uint32_t shift = granule(offset, bytes, b.shift);
   if (shift < b.shift) {
     Cell* cells =
@@ -111,7 +114,8 @@ void shade_device(
       s.device_clock,
       s.device_clock.launch,
       uint16_t(s.current->thread),
-      s.current->simdgroup->turn[1]};
+      s.current->simdgroup->turn[1],
+      view};
   Cell* cell = b.cells + (offset >> b.shift);
   Found found = note<access>(cell, cell + (bytes >> b.shift), m, atomic);
   if (found.conflict.with) {
@@ -123,6 +127,18 @@ void shade_device(
         binding.name,
         p - binding.address,
         pc);
+  } else if (found.view >= 0) {
+    const Binding& binding = binding_of(b, p);
+    const Binding& other = binding_of(b, b.base + found.view * b.stride);
+    char message[200];
+    std::snprintf(
+        message,
+        sizeof message,
+        "byte %ld of '%s' is read and was written through '%s'",
+        long(p - binding.address),
+        binding.name,
+        other.name);
+    s.fault("aliased read", binding.name, pc, message);
   }
   if (found.blank && !b.initialised) {
     const Binding& binding = binding_of(b, p);
@@ -178,7 +194,8 @@ void access_threadgroup(
       s.threadgroup_clock,
       s.threadgroup_clock.group,
       uint16_t(s.current->thread),
-      s.current->simdgroup->turn[0]};
+      s.current->simdgroup->turn[0],
+      0};
   Cell* cell = s.arena_cells + (offset >> s.arena_shift);
   Found found = note<access>(cell, cell + (bytes >> s.arena_shift), m, atomic);
   if (found.conflict.with) {
@@ -234,8 +251,9 @@ report_outside(Access access, const char* p, size_t bytes, const void* pc) {
       }
       continue;
     }
-    const Buffer& b = launch.buffers[binding.buffer];
-    size_t distance = p < b.base ? b.base - p : p - b.base;
+    const char* view = binding.address - binding.offset;
+    const char* end = view + launch.buffers[binding.buffer].bytes;
+    size_t distance = p < view ? view - p : p < end ? 0 : p - end;
     if (distance < shortest) {
       shortest = distance;
       best = &binding;
@@ -245,14 +263,14 @@ report_outside(Access access, const char* p, size_t bytes, const void* pc) {
     refuse(access, p, bytes, pc);
   }
   const Buffer& b = launch.buffers[best->buffer];
-  const Binding& binding = binding_of(b, p);
+  const Binding& binding = b.views > 1 ? *best : binding_of(b, p);
   report_out_of_bounds(
       access,
       "out-of-bounds device",
       binding.name,
       bytes,
       p - binding.address,
-      b.base + b.bytes - binding.address,
+      b.bytes - binding.offset,
       pc);
 }
 
@@ -266,6 +284,11 @@ check(const void* address, size_t bytes, const void* pc, bool atomic = false) {
     uint16_t number = s.chunk_buffer[at / kChunk];
     Buffer* b = number ? &s.launch->buffers[number - 1] : nullptr;
     size_t offset = number ? p - b->base : 0;
+    uint16_t view = 0;
+    if (b && b->views > 1) {
+      view = uint16_t(offset / b->stride);
+      offset %= b->stride;
+    }
     if (!b || offset >= b->bytes || bytes > b->bytes - offset) {
       report_outside(access, p, bytes, pc);
       return;
@@ -278,7 +301,7 @@ check(const void* address, size_t bytes, const void* pc, bool atomic = false) {
       b->read += bytes;
     }
     if (b->cells) {
-      shade_device<access>(*b, p, bytes, atomic, pc);
+      shade_device<access>(*b, p, offset, view, bytes, atomic, pc);
     }
     return;
   }

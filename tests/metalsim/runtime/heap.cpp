@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 // Device memory: a buffer's copy has pages of its own, with guard pages behind.
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -59,9 +60,40 @@ void set_open(size_t first, size_t chunks, size_t pages) {
   mprotect(base + body, chunks * kChunk - body, PROT_NONE);
 }
 
+void map(char* at, size_t bytes, int how, int file) {
+  int both = PROT_READ | PROT_WRITE;
+  if (mmap(at, bytes, both, MAP_FIXED | how, file, 0) == MAP_FAILED) {
+    std::perror("metalsim: cannot map memory");
+    std::abort();
+  }
+}
+
+// Makes the views of a buffer, whose pages are open, the same memory.
+void join_views(const Buffer& buffer, size_t bytes) {
+  int file = memfd_create("metalsim", 0);
+  if (file < 0 || ftruncate(file, off_t(bytes))) {
+    std::perror("metalsim: cannot make memory to share");
+    std::abort();
+  }
+  for (uint32_t view = 0; view < buffer.views; view++) {
+    map(buffer.base + view * buffer.stride, bytes, MAP_SHARED, file);
+  }
+  close(file);
+}
+
+void part_views(const Buffer& buffer, size_t bytes) {
+  for (uint32_t view = 0; view < buffer.views; view++) {
+    int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    map(buffer.base + view * buffer.stride, bytes, how, -1);
+  }
+}
+
+size_t page_bytes(const Buffer& buffer) {
+  return (buffer.bytes + kPage - 1) / kPage * kPage;
+}
+
 bool whole_slack_untouched(const Buffer& buffer) {
-  size_t pages = (buffer.bytes + kPage - 1) / kPage;
-  for (size_t i = buffer.bytes; i < pages * kPage; i++) {
+  for (size_t i = buffer.bytes; i < page_bytes(buffer); i++) {
     if (static_cast<unsigned char>(buffer.base[i]) != kPoison) {
       return false;
     }
@@ -146,12 +178,22 @@ void place_buffers(Launch& launch) {
     madvise(state.heap, used_chunks * kChunk, MADV_DONTNEED);
   }
 
+  for (uint64_t i = 0; i < launch.buffer_count; i++) {
+    launch.buffers[i].views = 0;
+  }
+  for (const Binding& binding : launch.bindings) {
+    if (binding.buffer >= 0) {
+      launch.buffers[binding.buffer].views++;
+    }
+  }
   size_t chunk = kAbsentChunks;
   for (uint64_t i = 0; i < launch.buffer_count; i++) {
     Buffer& buffer = launch.buffers[i];
-    size_t pages = (buffer.bytes + kPage - 1) / kPage;
+    size_t pages = page_bytes(buffer) / kPage;
     size_t chunks = pages * kPage / kChunk + 1;
-    if ((chunk + chunks) * kChunk > kHeapBytes) {
+    buffer.views = launch.check > 1 && pages ? buffer.views : 1;
+    buffer.stride = chunks * kChunk;
+    if ((chunk + chunks * buffer.views) * kChunk > kHeapBytes) {
       report(
           "out of memory",
           "",
@@ -159,10 +201,15 @@ void place_buffers(Launch& launch) {
           "the buffers of the launch are too large");
       state.stop();
     }
-    set_open(chunk, chunks, pages);
     buffer.base = state.heap + chunk * kChunk;
-    for (size_t c = 0; c < chunks; c++) {
-      state.chunk_buffer[chunk + c] = uint16_t(i + 1);
+    for (uint32_t view = 0; view < buffer.views; view++) {
+      set_open(chunk, chunks, pages);
+      for (size_t c = 0; c < chunks; c++) {
+        state.chunk_buffer[chunk++] = uint16_t(i + 1);
+      }
+    }
+    if (buffer.views > 1) {
+      join_views(buffer, page_bytes(buffer));
     }
     if (buffer.initialised) {
       std::memcpy(buffer.base, buffer.host, buffer.bytes);
@@ -178,15 +225,19 @@ void place_buffers(Launch& launch) {
     buffer.cells = launch.check > 1
         ? new_cells((buffer.bytes >> buffer.shift) + 1)
         : nullptr;
-    chunk += chunks;
   }
   used_chunks = chunk;
 
+  uint32_t views[kMaxBindings] = {}; // by buffer, of which there are no more
   for (uint32_t i = 0; i < kMaxBindings; i++) {
     Binding& binding = launch.bindings[i];
-    binding.address = binding.buffer < 0
-        ? state.heap + i * kAbsentBytes
-        : launch.buffers[binding.buffer].base + binding.offset;
+    if (binding.buffer < 0) {
+      binding.address = state.heap + i * kAbsentBytes;
+    } else {
+      const Buffer& buffer = launch.buffers[binding.buffer];
+      uint32_t view = views[binding.buffer]++ % buffer.views;
+      binding.address = buffer.base + view * buffer.stride + binding.offset;
+    }
     state.bindings[i] = binding.address;
   }
 }
@@ -213,6 +264,9 @@ void return_buffers(Launch& launch) {
           buffer.host + buffer.low,
           buffer.base + buffer.low,
           buffer.high - buffer.low);
+    }
+    if (buffer.views > 1) {
+      part_views(buffer, page_bytes(buffer));
     }
   }
 }
@@ -261,7 +315,7 @@ Nearest nearest_binding(const char* address) {
       continue;
     }
     const Buffer& buffer = launch.buffers[binding.buffer];
-    const char* end = buffer.base + buffer.bytes;
+    const char* end = binding.address - binding.offset + buffer.bytes;
     size_t distance = address < binding.address ? binding.address - address
         : address < end                         ? 0
                                                 : address - end;

@@ -51,7 +51,7 @@ struct Fault {
 // The last accesses to some bytes. Epochs count the barriers that order them.
 struct Cell {
   uint32_t write_epoch, read_epoch;
-  uint16_t writer, reader;        // thread and the flags of checks.cpp
+  uint16_t writer, reader;        // thread and the flags of cells.h
   uint16_t write_turn, read_turn; // simdgroup_barriers passed by then
 };
 
@@ -73,6 +73,9 @@ struct Buffer {
   uint64_t low, high; // range of the bytes written
   uint32_t shift;     // log2 of the bytes a cell stands for
   uint32_t touched;
+  // Arguments that share it have an address each where accesses are told apart.
+  uint64_t stride; // from one of them to the next
+  uint32_t views;  // how many there are, or 1
 };
 
 struct Binding {

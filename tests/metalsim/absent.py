@@ -1,10 +1,10 @@
 """Arguments that function constants leave out must not be named.
 
 Such an argument is not there, and what Apple's compiler makes of its name is documented nowhere,
-even where the pointer is copied and never used. So each mention has to be in code that is gone once the
-constants have their values: a branch that is not taken, or an operand that is not evaluated. Code
-counts as gone by conditions of function constants, of `const` variables that follow from them, and
-of numbers; a condition that takes in anything else may hold.
+even where the pointer is copied and never used. So each mention has to be in code that is gone once
+the constants have their values: a branch that is not taken, or an operand that is not evaluated.
+Code counts as gone by conditions of function constants, of `const` variables that follow from them,
+and of numbers; a condition that takes in anything else may hold.
 """
 
 from __future__ import annotations

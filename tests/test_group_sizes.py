@@ -12,9 +12,7 @@ import pytest
 
 import mlx_norms
 from linear_case import case, most_rows
-from metalsim import Library
 from mlx_norms.ladders import LAYER_NORM, SGEMM
-from variant import ROOT
 
 pytestmark = [pytest.mark.backends("metal-sim"), pytest.mark.usefixtures("backend")]
 
@@ -57,37 +55,14 @@ def ladders():
                 yield [mlx_norms.layer_norm(mx.ones((1, length), dtype), kernel=rung.name)]
 
 
-def declared(folders):
-    """The threads that the kernels in these folders declare, by name."""
-    found = {}
-    for path in (p for folder in folders for p in sorted(ROOT.glob(f"kernels/{folder}*.metal"))):
-        library = Library(path, include=[ROOT])
-        found |= {name: library.max_threads(name) for name in library.kernels()}
-    return found
-
-
-FAMILIES = {  # by folder; what is in matmul/cuda no plan for Metal asks for
-    norms: ["", "norm_vjp/"],
-    projections: ["linear/"],
-    products: ["matmul/"],
-    ladders: ["layer_norm_ladder/", "sgemm_ladder/"],
-}
-
-
-def test_families_are_all_there_are():
-    folders = {
-        f"{p.parent.relative_to(ROOT / 'kernels')}/" for p in ROOT.glob("kernels/**/*.metal")
-    }
-    known = {folder or "./" for folders in FAMILIES.values() for folder in folders}
-    assert folders - {"matmul/cuda/"} == known
-
-
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
-def test_the_largest_groups_are_declared(launches, family):
-    used = {}
-    for arrays in family():
+def test_the_largest_groups_are_declared(launches, simulator):
+    used, libraries = {}, set()
+    for arrays in itertools.chain(norms(), projections(), products(), ladders()):
         for launch in launches(*arrays):
             used[launch.kernel] = max(used.get(launch.kernel, 0), prod(launch.group))
-    limits = declared(FAMILIES[family])
-    assert {name: used[name] for name in used.keys() & limits.keys()} == limits
-    assert used.keys() <= limits.keys()
+            libraries.add(launch.library)
+    limits = {}
+    for library in libraries:
+        limits |= simulator.limits(library)
+    # Those with matrix units are CUDA's.
+    assert used == {name: limit for name, limit in limits.items() if "_tiles_" not in name}

@@ -75,6 +75,7 @@ class Simulator:
         self.launches: list[Launch] = []
         self.faults: list[str] = []
         self._memory: dict[str, int] = {}  # threadgroup memory that each kernel was seen to use
+        self._libraries: dict[str, metalsim.Library] = {}
 
     def clear(self) -> None:
         """Waits for the launches under way, then forgets launches and faults."""
@@ -105,9 +106,17 @@ class Simulator:
             for kernel in compiled.kernels()
         }
 
+    def limits(self, library: str) -> dict[str, int | None]:
+        """What the kernels of a library with a pipeline declare by
+        max_total_threads_per_threadgroup.
+        """
+        of = self._libraries[library]
+        return {kernel: of.max_threads(kernel) for kernel in of.kernels()}
+
     def pipeline(self, pipeline) -> None:
         """Checks a new pipeline: the device's handler."""
         library, declared = self._compiled(pipeline)
+        self._libraries[pipeline.library.name] = library
         if pipeline.kernel not in library.kernels():
             raise Refused(
                 f"{pipeline.kernel}: library {pipeline.library.name} has no kernel of this name"

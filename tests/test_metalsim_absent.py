@@ -47,6 +47,7 @@ GONE = [
     "if (is_function_constant_defined(f)) { y[i] = w[i]; }",
     "S s; s.w = 1; y[i] = s.w;",
     "switch (i) { case 0: y[i] = 1; break; default: if (has_w) y[i] = w[i]; }",
+    "if (has_w) { switch (i) { case 0: y[i] = w[i]; break; default: y[i] = w[0]; } }",
     "for (;;) { if (!has_w) break; y[i] = w[i]; }",
 ]
 NAMED = [

@@ -34,6 +34,7 @@ _OPERATORS = {  # by how tightly they bind, the loosest first
 _UNARY = {"!": operator.not_, "-": operator.neg, "+": operator.pos, "~": operator.invert}
 _ASSIGNMENTS = {f"{sign}=" for sign in "+-*/%&|^"} | {"="}
 _JUMPS = ("return", "break", "continue")
+_LABELS = ("case", "default")
 
 
 class Mention(NamedTuple):
@@ -136,8 +137,8 @@ class _Walk:
         if text == "do":
             i, _ = self.statement(i + 1, live)
         stop = self.until(i, len(self.code), (";",))
-        if text in ("case", "default"):
-            return self.until(i, stop, (":",)) + 1, True
+        if text in _LABELS:
+            return self.until(i, stop, (":",)) + 1, live
         if text in _JUMPS:
             self.expression(i + 1, stop, live)
             return stop + 1, False
@@ -145,9 +146,10 @@ class _Walk:
         return stop + 1, live
 
     def block(self, i, live):
-        stop = self.close[i]
+        stop, reached = self.close[i], live
         i += 1
         while i < stop:
+            live = reached if self.text(i) in _LABELS else live
             i, live = self.statement(i, live)
         return stop + 1, live
 

@@ -52,12 +52,13 @@ class HostBuild(Staged):
         directory: Where build files and the staged package go; reused by the next build there.
             None: build/hostmetal in the checkout.
         source: The root of the source tree with the extension and its kernels.
+        named: Whether functions keep their names, for tools that find them so.
 
     Raises:
         MissingCompiler: If the machine has no clang++.
     """
 
-    def __init__(self, directory: Path | None = None, source: Path = ROOT):
+    def __init__(self, directory: Path | None = None, source: Path = ROOT, named: bool = False):
         directory = directory or ROOT / "build" / "hostmetal"
         macos_mlx = macos_wheel.fetch()
         self.source = source
@@ -66,6 +67,12 @@ class HostBuild(Staged):
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-DMACOS_MLX={macos_mlx}",
             f"-DMLX_NORMS_SOURCE={source}",
+            # nanobind strips what is built for a release.
+            *(
+                ["-DCMAKE_BUILD_TYPE=Named", "-DCMAKE_CXX_FLAGS_NAMED=-O3 -DNDEBUG"]
+                if named
+                else []
+            ),
         ]
         # What CMake does not take back once it is configured.
         key = hashlib.sha256(" ".join(options).encode()).hexdigest()[:12]

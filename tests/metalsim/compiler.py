@@ -163,7 +163,7 @@ def compile_runtime() -> Path:
     """Path of the runtime's shared library, built with the first compiler there is."""
     compiler = find_compiler()
     sources = sorted(str(p) for p in RUNTIME.glob("*.cpp") if p.name != "checks.cpp")
-    flags = ["-std=c++20", "-O2", "-g1", "-fPIC", "-fno-exceptions", "-shared"]
+    flags = ["-std=c++20", "-O2", "-g1", "-gdwarf-4", "-fPIC", "-fno-exceptions", "-shared"]
 
     def build(target: Path):
         _run([compiler, *flags, *sources, "-o", str(target)])
@@ -172,7 +172,7 @@ def compile_runtime() -> Path:
 
 
 def _checks_object(compiler: str) -> Path:
-    flags = ["-std=c++20", "-O2", "-g1", "-fPIC", "-fno-exceptions", "-fno-rtti"]
+    flags = ["-std=c++20", "-O2", "-g1", "-gdwarf-4", "-fPIC", "-fno-exceptions", "-fno-rtti"]
 
     def build(target: Path):
         _run([compiler, *flags, "-c", str(RUNTIME / "checks.cpp"), "-o", str(target)])

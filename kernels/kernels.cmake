@@ -34,8 +34,8 @@ endfunction()
 # from its text when it is first used.
 function(mlx_norms_build_metallibs target)
   set(_macos ${CMAKE_OSX_DEPLOYMENT_TARGET})
-  if(NOT _macos)
-    set(_macos 14.0) # the oldest that MLX's wheels run on
+  if(NOT _macos OR _macos VERSION_LESS 14.0)
+    set(_macos 14.0) # the oldest that MLX's wheels run on; conda sets 11.0
   endif()
   set(_folder ${CMAKE_CURRENT_BINARY_DIR}/metallibs)
   add_custom_command(

@@ -1,4 +1,4 @@
-"""MLX's macOS wheel: its Metal headers and libmlx.dylib, fetched by pip once."""
+"""MLX's macOS wheels: their Metal headers and libmlx.dylib, fetched by pip once."""
 
 import os
 import re
@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 CACHE = Path.home() / ".cache" / "mlx_norms"
+MACOS = (14, 15, 26)  # there is a wheel for each; their headers are the same
 
 
 def mlx_version() -> str:
@@ -17,8 +18,11 @@ def mlx_version() -> str:
     return re.search(r'^dependencies = \["mlx==([^"]+)"\]', text, re.M)[1]
 
 
-def fetch() -> Path:
+def fetch(macos: int = MACOS[-1]) -> Path:
     """Downloads and unpacks the wheel mlx-metal, unless the cache has it.
+
+    Args:
+        macos: The system that it is for, of MACOS.
 
     Returns:
         Its folder `mlx`, with `include`, `include/metal_cpp` and `lib/libmlx.dylib`.
@@ -26,12 +30,11 @@ def fetch() -> Path:
     Raises:
         RuntimeError: If pip cannot download it; the text is pip's.
     """
-    name = f"mlx-metal-{mlx_version()}"
-    folder = CACHE / name
+    folder = CACHE / f"mlx-metal-{mlx_version()}-macos-{macos}"
     if not folder.is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as directory:
-            wheel = _download(name.replace("metal-", "metal=="), Path(directory))
+            wheel = _download(f"mlx-metal=={mlx_version()}", macos, Path(directory))
             unpacked = Path(directory) / "unpacked"
             with zipfile.ZipFile(wheel) as archive:
                 # MLX's compiled kernels, most of the wheel, are of no use here.
@@ -45,9 +48,9 @@ def fetch() -> Path:
     return folder / "mlx"
 
 
-def _download(requirement: str, directory: Path) -> Path:
+def _download(requirement: str, macos: int, directory: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(directory)]
-    command += ["--platform", "macosx_14_0_arm64", "--only-binary=:all:", requirement]
+    command += ["--platform", f"macosx_{macos}_0_arm64", "--only-binary=:all:", requirement]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"pip cannot download {requirement}:\n{done.stderr}")

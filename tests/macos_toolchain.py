@@ -1,6 +1,7 @@
 """What CMake needs to build the extension for macOS anywhere: zig as compiler, stubs to link to."""
 
 import shutil
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable
@@ -47,6 +48,29 @@ set(CMAKE_INSTALL_NAME_TOOL true)
 set(CMAKE_OSX_SYSROOT "")
 set(CMAKE_CXX_FLAGS_INIT "-I{headers} {flags}")
 """
+
+# Python's public headers use these of pyconfig.h, which are not the same on x86-64 Linux.
+PYCONFIG = """
+#undef HAVE_GCC_ASM_FOR_X64
+#undef HAVE_GCC_ASM_FOR_X87
+#undef ALIGNOF_MAX_ALIGN_T
+#define ALIGNOF_MAX_ALIGN_T 8
+#undef SIZEOF_LONG_DOUBLE
+#define SIZEOF_LONG_DOUBLE 8
+"""
+SIZES = [
+    "#include <pyconfig.h>\n#include <pthread.h>\n#include <stddef.h>\n#include <stdint.h>\n",
+    "#include <sys/types.h>\n#include <time.h>\n#include <wchar.h>\n",
+    "#define CHECK(macro, ...) _Static_assert(macro == sizeof(__VA_ARGS__), #macro);\n",
+    '_Static_assert(ALIGNOF_MAX_ALIGN_T == _Alignof(max_align_t), "ALIGNOF_MAX_ALIGN_T");\n',
+]
+TYPES = [
+    *(("SIZEOF_INT", "int"), ("SIZEOF_LONG", "long"), ("SIZEOF_LONG_LONG", "long long")),
+    *(("SIZEOF_LONG_DOUBLE", "long double"), ("SIZEOF_PID_T", "pid_t")),
+    *(("SIZEOF_PTHREAD_T", "pthread_t"), ("SIZEOF_SIZE_T", "size_t"), ("SIZEOF_TIME_T", "time_t")),
+    *(("SIZEOF_UINTPTR_T", "uintptr_t"), ("SIZEOF_VOID_P", "void*"), ("SIZEOF__BOOL", "_Bool")),
+    ("SIZEOF_WCHAR_T", "wchar_t"),
+]
 
 
 def write(folder: Path, macos: int, libcxx: Iterable[str] = ()) -> Path:
@@ -108,16 +132,29 @@ install-name: '{install_name}'
 
 
 def python_headers(folder: Path) -> Path:
-    """Python's headers. Debian's pyconfig.h knows Debian alone and includes the machine's."""
+    """Copies Python's headers, with a pyconfig.h for an arm64 Mac; returns where they are."""
     headers = Path(sysconfig.get_path("include"))
+    # Debian's knows Debian alone and includes that of the machine.
     machine = sysconfig.get_config_var("MULTIARCH") or ""
     of_machine = headers.parent / machine / headers.name / "pyconfig.h"
-    if of_machine.parent == headers or not of_machine.exists():
-        return headers
+    config = of_machine if of_machine.exists() else headers / "pyconfig.h"
     copied = folder / "python"
-    shutil.copytree(headers, copied, dirs_exist_ok=True)
-    shutil.copy(of_machine, copied)
+    ignored = shutil.ignore_patterns("pyconfig.h")
+    shutil.copytree(headers, copied, ignore=ignored, dirs_exist_ok=True)
+    write_if_new(copied / "pyconfig.h", config.read_text() + PYCONFIG)
     return copied
+
+
+def check_python_headers(headers: Path, folder: Path) -> None:
+    """Compiles assertions that the sizes in pyconfig.h are the compiler's, in what `write` wrote.
+
+    Raises:
+        subprocess.CalledProcessError: If one is not.
+    """
+    source = folder / "pyconfig.c"
+    source.write_text("".join(SIZES + [f"CHECK({macro}, {type})\n" for macro, type in TYPES]))
+    command = [folder / "tools" / "cc", f"-I{headers}", "-c", source, "-o", folder / "pyconfig.o"]
+    subprocess.run(command, check=True)
 
 
 def write_if_new(path: Path, text: str) -> None:

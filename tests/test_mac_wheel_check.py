@@ -1,0 +1,70 @@
+"""What tools/mac_wheel_check.py says of Mach-O files, good and bad ones."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+import macos_wheel
+from macos_link import MacBuild
+
+pytestmark = pytest.mark.build
+
+SCRIPT = Path(__file__).parent.parent / "tools" / "mac_wheel_check.py"
+NEWEST = macos_wheel.MACOS[-1]
+
+
+@pytest.fixture(scope="module")
+def checks():
+    path = sys.path[:]
+    yield runpy.run_path(str(SCRIPT))
+    sys.path[:] = path
+
+
+@pytest.fixture(scope="module")
+def libmlx():
+    return macos_wheel.fetch() / "lib" / "libmlx.dylib"
+
+
+@pytest.fixture(scope="module")
+def extension():
+    return MacBuild().link()
+
+
+def test_signatures_by_apples_linker_and_by_zigs_are_good(checks, libmlx, extension):
+    assert [*checks["signature"](libmlx)] == []
+    assert [*checks["signature"](extension)] == []
+
+
+def test_a_changed_byte_breaks_the_signature(checks, extension, tmp_path):
+    content = bytearray(extension.read_bytes())
+    content[0x5000] ^= 1
+    changed = tmp_path / "changed.so"
+    changed.write_bytes(content)
+    assert [*checks["signature"](changed)] == [
+        "its code signature is not of its bytes 16384 to 20480"
+    ]
+
+
+def test_paths_and_systems_of_another_file_are_told(checks, libmlx):
+    problems = " ".join(checks["commands"](libmlx))
+    assert "its rpaths are []" in problems
+    assert f"it is built for [(1, {NEWEST}, " in problems
+    assert "it loads @rpath/libjaccl.dylib" in problems
+    assert "arm64" not in problems
+
+
+def test_all_that_is_linked_to_is_there(checks, extension):
+    """But for the stub that stands for Python in this build."""
+    problems = [*checks["symbols"](extension, [NEWEST])]
+    assert problems
+    assert all(line.endswith(" of @rpath/libpython.dylib") for line in problems)
+
+
+def test_what_is_not_there_is_told(checks, extension, monkeypatch):
+    symbols = checks["symbols"]
+    monkeypatch.setitem(symbols.__globals__, "libsystem", lambda: {"_free"})
+    problems = [*symbols(extension, [NEWEST])]
+    assert f"macOS {NEWEST} has no _malloc of /usr/lib/libSystem.B.dylib" in problems
+    assert not any("_free of" in line for line in problems)

@@ -30,11 +30,22 @@ def fetch(macos: int = MACOS[-1]) -> Path:
     Raises:
         RuntimeError: If pip cannot download it; the text is pip's.
     """
-    folder = CACHE / f"mlx-metal-{mlx_version()}-macos-{macos}"
+    return _unpacked(f"mlx-metal=={mlx_version()}", macos, "")
+
+
+def fetch_bindings(macos: int = MACOS[-1]) -> Path:
+    """Likewise the wheel mlx for this version of Python; returns the extension mlx.core."""
+    python = f"-cp3{sys.version_info.minor}"
+    (core,) = _unpacked(f"mlx=={mlx_version()}", macos, python).glob("core.*.so")
+    return core
+
+
+def _unpacked(requirement: str, macos: int, suffix: str) -> Path:
+    folder = CACHE / f"{requirement.replace('==', '-')}-macos-{macos}{suffix}"
     if not folder.is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as directory:
-            wheel = _download(f"mlx-metal=={mlx_version()}", macos, Path(directory))
+            wheel = _download(requirement, macos, Path(directory))
             unpacked = Path(directory) / "unpacked"
             with zipfile.ZipFile(wheel) as archive:
                 # MLX's compiled kernels, most of the wheel, are of no use here.

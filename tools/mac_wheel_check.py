@@ -14,6 +14,7 @@ import ctypes
 import email
 import hashlib
 import importlib.util
+import re
 import struct
 import sys
 import tempfile
@@ -37,6 +38,7 @@ OLDEST = (macos_wheel.MACOS[0], 0)
 LIBMLX, LIBSYSTEM = "@rpath/libmlx.dylib", "/usr/lib/libSystem.B.dylib"
 LIBOBJC = "/usr/lib/libobjc.A.dylib"  # which Foundation re-exports
 ARM64, PLATFORM_MACOS = 0x0100000C, 1
+NANOBIND_ABI = re.compile(rb"\0(nanobind_\w+_v\d+\w*)\0")
 RPATHS = ["@loader_path", "@loader_path/../mlx/lib"]
 PYTHON = f"cp3{sys.version_info.minor}"
 EXTENSION = f"mlx_norms/_ext.cpython-3{sys.version_info.minor}-darwin.so"
@@ -131,6 +133,14 @@ def texts(file: Path) -> Iterator[str]:
             yield f"it has not the text of {name}"
 
 
+def bindings(file: Path) -> Iterator[str]:
+    """Whether it would take MLX's arrays: whether nanobind's ABI is that of MLX's extension."""
+    theirs = macos_wheel.fetch_bindings(OLDEST[0])
+    ours, mlx = (set(NANOBIND_ABI.findall(path.read_bytes())) for path in (file, theirs))
+    if not ours or ours != mlx:
+        yield f"its ABI of nanobind is {ours}, that of MLX {mlx}"
+
+
 def libsystem() -> set[str]:
     """The symbols of libSystem, by the stub that zig links to."""
     (folder,) = importlib.util.find_spec("ziglang").submodule_search_locations
@@ -175,7 +185,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory, zipfile.ZipFile(wheel) as archive:
         if EXTENSION in archive.namelist():
             file = Path(archive.extract(EXTENSION, directory))
-            for check in (commands, signature, texts, symbols):
+            for check in (commands, signature, texts, bindings, symbols):
                 problems += check(file)
     print(f"{wheel.name}: {len(problems)} problems", *problems, sep="\n  ")
     return bool(problems)

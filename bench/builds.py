@@ -23,12 +23,20 @@ import time
 
 import kernel_times
 
+from mlx_norms.ladders import LAYER_NORM, SGEMM
+
 SHAPES = {
     "cpu": ((1, 4096), (64, 127), (512, 4096), (8192, 768), (2, 100003)),
     "gpu": ((1, 4096), (512, 128), (8192, 768), (4096, 4097), (4096, 16384), (8, 65536)),
 }
 NORMS = ("rms", "layer", "add_rms", "add_layer")
 DTYPES = ("float32", "float16", "bfloat16")
+LADDERS = {"layer": (512, 4096), "sgemm": (512, 512, 512)}
+PRODUCTS = {
+    "gemv": ((1, 4096, 4096), (8, 4096, 4096)),  # also by tiles, on matrix units
+    "gemv_columns": ((1, 4096, 4096), (8, 4096, 4096)),
+    "simdgroup_blocked": ((1024, 1024, 1024),),
+}
 PROJECTED = ((1, 4096, 4096, 0), (4, 4096, 4096, 0), (1, 4096, 14336, 4), (8, 1024, 4096, 8))
 SAMPLE_SECONDS = 0.02
 SAMPLE_BYTES = 4 << 30  # of outputs that are alive together
@@ -52,7 +60,21 @@ def cells(device: str) -> list[list]:
         for dtype in DTYPES
         for shape in PROJECTED
     ]
-    return norms + linear
+    products = [
+        [name, False, dtype, *shape]
+        for name, shapes in PRODUCTS.items()
+        for dtype in DTYPES
+        for shape in shapes
+    ]
+    gathered = [["gathered_rms", False, dtype, 4096, 512] for dtype in DTYPES]
+    pairs = [["qk", False, dtype, 4096, 128] for dtype in DTYPES]
+    rungs = [
+        [f"{ladder}_{rung.name}", False, str(dtype).removeprefix("mlx.core."), *LADDERS[ladder]]
+        for ladder, rungs in (("layer", LAYER_NORM[:-1]), ("sgemm", SGEMM))
+        for rung in rungs
+        for dtype in rung.dtypes
+    ]
+    return norms + linear + products + gathered + pairs + rungs
 
 
 def worker(device: str) -> None:
@@ -69,6 +91,20 @@ def worker(device: str) -> None:
         return mx.random.normal(shape).astype(getattr(mx, dtype))
 
     def call_of(name, backward, dtype, rows, length, outputs=None, bits=None):
+        ladder, _, rung = name.partition("_")
+        if name in PRODUCTS or ladder == "sgemm":
+            m, n, k = rows, length, outputs
+            a, b = normal(m, k, dtype=dtype), normal(k, n, dtype=dtype)
+            if name == "gemv":
+                b = normal(n, k, dtype=dtype).T
+            mx.eval(a, b)
+            kernel = rung if ladder == "sgemm" else name.removesuffix("_columns")
+            return lambda: mlx_norms.matmul(a, b, kernel=kernel)
+        if name == "gathered_rms":  # of more axes than a layout holds
+            x = normal(2, 4, 2, 4, rows // 64, 2 * length, dtype=dtype)
+            x, w = x.transpose(4, 1, 3, 0, 2, 5)[..., ::2], normal(length, dtype=dtype)
+            mx.eval(x, w)
+            return lambda: mlx_norms.rms_norm(x, w)
         x, r = normal(rows, length, dtype=dtype), normal(rows, length, dtype=dtype)
         w, b = normal(length, dtype=dtype), normal(length, dtype=dtype)
         layer = "layer" in name
@@ -79,6 +115,12 @@ def worker(device: str) -> None:
             mx.eval(x, parameters, weight)
             op = mlx_norms.layer_norm_linear if layer else mlx_norms.rms_norm_linear
             return lambda: op(x, *parameters, [weight], 1e-5)
+        if ladder == "layer" and rung:
+            mx.eval(x, parameters)
+            return lambda: mlx_norms.layer_norm(x, *parameters, kernel=rung)
+        if name == "qk":
+            mx.eval(x, r, w)
+            return lambda: mlx_norms.qk_norm(x, r, w, w, 1e-5)
         op = getattr(mlx_norms, f"{name}_norm")
         arrays = [x, r, *parameters] if name.startswith("add") else [x, *parameters]
         mx.eval(arrays)

@@ -1,6 +1,6 @@
 """Builds the wheel for Apple silicon on any machine, by zig, for the Python that runs it.
 
-    PYTHON tools/mac_wheel.py [--outdir DIR]
+    PYTHON tools/mac_wheel.py [--outdir DIR] [--stub FILE]
 
 The build is that of a Mac without Xcode: it has the text of the kernels. It is for macOS 14 and
 newer, as MLX's wheels are. tools/mac_wheel_check.py checks it; nobody has loaded one on a Mac.
@@ -29,11 +29,12 @@ import macos_wheel  # noqa: E402
 OLDEST = macos_wheel.MACOS[0]
 
 
-def build(outdir: Path, directory: Path) -> None:
+def build(outdir: Path, stub: Path, directory: Path) -> None:
     """Builds the wheel.
 
     Args:
         outdir: Where it goes.
+        stub: The extension's stub file.
         directory: Where build files go.
 
     Raises:
@@ -41,7 +42,7 @@ def build(outdir: Path, directory: Path) -> None:
     """
     cmake = directory / "cmake"
     cmake.mkdir()
-    cmake.joinpath("_ext.pyi").write_text(stub_file().read_text())
+    cmake.joinpath("_ext.pyi").write_text(stub.read_text())
     mlx = macos_wheel.fetch(OLDEST)
     toolchain = macos_toolchain.write(directory, OLDEST, macos_symbols.libcxx(OLDEST))
     headers = macos_toolchain.python_headers(directory)
@@ -66,7 +67,7 @@ def build(outdir: Path, directory: Path) -> None:
 
 
 def stub_file() -> Path:
-    """The extension's stub file, as a build for this machine has written it.
+    """The extension's stub file that this Python finds.
 
     Raises:
         FileNotFoundError: If there is none.
@@ -76,15 +77,16 @@ def stub_file() -> Path:
     for folder in map(Path, folders):
         if (folder / "_ext.pyi").exists():
             return folder / "_ext.pyi"
-    raise FileNotFoundError("there is no _ext.pyi: install mlx_norms")
+    raise FileNotFoundError("there is no _ext.pyi: install mlx_norms, or name it with --stub")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--outdir", type=Path, default=ROOT / "dist", help="default: dist")
+    parser.add_argument("--stub", type=Path, help="_ext.pyi; by default that of this Python")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        build(args.outdir.resolve(), Path(directory))
+        build(args.outdir.resolve(), args.stub or stub_file(), Path(directory))
 
 
 if __name__ == "__main__":

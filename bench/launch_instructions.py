@@ -29,12 +29,15 @@ OPS = {
     "rms_norm_linear": "mlx_norms.rms_norm_linear(x, w, v)",
     "matmul": "mlx_norms.matmul(x, v.T)",
 }
-# Launches are encoded and not run. One call before the others builds the pipeline.
+# Launches are neither checked nor run: callgrind runs no simulated kernel.
 SCRIPT = """
-from hostmetal import simulator
-simulator.Simulator.run = lambda self, launch: None
-import hostmetal
-hostmetal.start()
+from hostmetal.simulator import Simulator
+Simulator.kernels = lambda self, library: {{}}
+Simulator.pipeline = Simulator.run = lambda self, of: None
+Simulator.thread_limit = lambda self, pipeline: 1024
+Simulator.encode = lambda self, launch: []
+import _hostmetal
+_hostmetal.attach(Simulator(0, 0))
 import mlx.core as mx, mlx_norms
 x, v, w, b = mx.ones((1, 4096)), mx.ones((64, 4096)), mx.ones(4096), mx.ones(4096)
 mx.eval(x, v, w, b)

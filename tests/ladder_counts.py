@@ -22,7 +22,7 @@ OF_PARAMETERS = {"weight", "bias"}
 
 @dataclass(frozen=True)
 class Count:
-    """What a launch asks for: bytes an element of x, barriers and SIMD-group operations a row."""
+    """What a launch asks for: bytes per element of x, barriers and SIMD-group operations a row."""
 
     of_rows: float
     of_parameters: float
@@ -73,7 +73,7 @@ def measure() -> str:
     from mlx_norms.ladders import LAYER_NORM
 
     mx.set_default_device(mx.cpu)
-    lines = [["rung", "what it fixes", "bytes an element", "barriers", "SIMD-group operations"]]
+    lines = [["rung", "what it fixes", "bytes per element", "barriers", "SIMD-group operations"]]
     lines.append(["---"] * len(lines[0]))
     for rung in LAYER_NORM:
         c = count_layer_norm(simulator, rung.name, mx.float32, LENGTH)

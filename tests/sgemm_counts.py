@@ -27,11 +27,11 @@ TILED = 192
 TILES = ((64, 64, 16), (48, 48, 24), (64, 32, 32), (32, 32, 32))  # rows, columns, depth
 
 HEADS = (
-    *("rung", "what it fixes", "group", "bytes a multiply-add", "threadgroup bytes"),
-    *("groups in 32 KB", "barriers a group", "SIMD-group operations a group"),
+    *("rung", "what it fixes", "group", "bytes per multiply-add", "threadgroup bytes"),
+    *("groups in 32 KB", "barriers per group", "SIMD-group operations per group"),
 )
 TILE_HEADS = (
-    *("tile", "sums a SIMD-group", "loads a multiply", "bytes a multiply-add"),
+    *("tile", "sums per SIMD-group", "loads per multiply", "bytes per multiply-add"),
     *("threadgroup bytes", "groups in 32 KB", "barriers for 64 of K"),
 )
 

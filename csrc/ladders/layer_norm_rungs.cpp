@@ -11,11 +11,11 @@ const std::vector<Rung>& layer_norm_rungs() {
   using mx::float32;
   static const std::vector<Rung> rungs{
       {"naive",
-       "nothing: a thread a row, in groups of 1024, and three passes",
+       "nothing: a thread per row, in groups of 1024, and three passes",
        {float32}},
       {"naive_32", "occupancy alone: groups of 32, on more cores", {float32}},
       {"shared",
-       "coalescing: a group a row, whose sums are trees in threadgroup memory",
+       "coalescing: a threadgroup per row, whose sums are trees in threadgroup memory",
        {float32}},
       {"simd", "the tree's barriers: simd_sum, and one exchange", {float32}},
       {"vectorized", "the number of loads: four elements each", {float32}},

@@ -16,10 +16,10 @@ const std::vector<Rung>& sgemm_rungs() {
        "half of the device reads that were left, at the cost of occupancy",
        {mx::float32}},
       {"tile_threads",
-       "threadgroup reads, waits at barriers: 4×4 sums in registers a thread",
+       "threadgroup reads, waits at barriers: 4×4 sums in registers per thread",
        {mx::float32}},
       {"tile_simdgroup",
-       "arithmetic: the matrix unit, kept hungry by two loads a multiply",
+       "arithmetic: the matrix unit, kept hungry by two loads per multiply",
        {mx::float32}}};
   return rungs;
 }

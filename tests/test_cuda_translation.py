@@ -166,7 +166,7 @@ VJPS = {
 LAUNCHES = [
     (name, norm)
     for name in KERNELS
-    for norm in {"norm": NORMS, "norm_vjp": VJPS}.get(KERNELS[name][0], ())
+    for norm in {"norm": NORMS, "norm_vjp/norm_vjp": VJPS}.get(KERNELS[name][0], ())
 ]
 
 

@@ -25,6 +25,11 @@ OTHERS = (
     "documents",
     "pairs",
     "tables",
+    "unrolled_loops",
+    "metal_dialect",
+    "metallib_build",
+    "compile_metal",
+    "workflows",
 )
 OTHER_TEST = "test_a_tree_in_itself_ends_as_of_stock"  # by a stack overflow in MLX
 

@@ -15,11 +15,13 @@ import mlx_norms
 import patched_runs
 from fuzz import modes, numerics, programs, workers
 from fuzz.backends import Backend, fuse_compiled
+from fuzz.jitter import jittered
 from fuzz.norms import composed
 from fuzz.program_check import Void, check
 from fuzz.shrink import shrink
 from inputs import normal
 from mlx_norms import _ext
+from oracle import unit_roundoff
 from patched_runs import assert_close
 
 RUN = Path(__file__).parent / "fuzz" / "run.py"
@@ -239,3 +241,16 @@ def test_command_line():
     assert "v0: " in done.stdout and "programs on cpu: 1 ran, 0 failed" in done.stdout
     done = run("numerics", "--only", "7")
     assert "_norm" in done.stdout and "numerics on cpu: 1 ran" in done.stdout
+
+
+def test_errors_of_second_derivatives_are_known():
+    """In a row of one element the terms of a gradient's gradient cancel; their errors do not."""
+    x, weight = mx.array([[0.7]]), mx.array([1.3])
+
+    def gradient(norm):
+        slope = mx.grad(lambda x, weight: norm(x, weight, 1e-5).sum())
+        return mx.grad(lambda weight: slope(x, weight).sum())(weight).item()
+
+    exact = gradient(mx.fast.rms_norm)
+    off = [abs(gradient(jittered(mx.fast.rms_norm, seed)) - exact) for seed in range(4)]
+    assert max(off) > 8 * unit_roundoff(mx.float32)

@@ -31,7 +31,7 @@ def jittered(norm, seed):
         y = norm(x * (1 + INPUT * signs()), weight, *bias, eps)
         y = y * (1 + amount * signs())
         size = mx.array(1.0) if weight is None else mx.abs(weight)
-        y = y + amount * signs() * of_no_value(x, mx.stop_gradient(size) * slope(x, eps, bias))
+        y = y + amount * signs() * of_no_value(x, size * slope(x, eps, bias))
         if bias:  # a layer norm's terms may cancel
             size = size if bias[0] is None else size + mx.abs(bias[0])
             y = y + amount * signs() * mx.stop_gradient(size)
@@ -53,14 +53,17 @@ class Signs:
 
 
 def slope(x, eps, bias):
-    """The reciprocal root of a norm of x, as a constant."""
+    """The reciprocal root of a norm of x."""
     if bias:
         x = x - x.mean(-1, keepdims=True)
-    return mx.stop_gradient(mx.rsqrt((x * x).mean(-1, keepdims=True) + eps))
+    return mx.rsqrt((x * x).mean(-1, keepdims=True) + eps)
 
 
 def of_no_value(x, gradient):
-    """Zero, with this gradient: terms of a gradient may cancel, but their errors do not."""
+    """Zero, with this gradient: terms of a gradient may cancel, but their errors do not.
+
+    The gradient has gradients of its own, whose terms may cancel, too.
+    """
     return (x - mx.stop_gradient(x)) * gradient
 
 

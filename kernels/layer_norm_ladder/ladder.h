@@ -3,10 +3,10 @@
 // The LayerNorm ladder, as courses on GPU kernels climb it: one op in kernels
 // of which each mends what the counts of the one before it show.
 //
-//   naive       nothing: a thread a row, in groups of 1024, and three passes
+//   naive       nothing: a thread per row, in groups of 1024, and three passes
 //   naive_32    occupancy alone: groups of 32, on more cores
-//   shared      coalescing: a group a row, whose sums are trees in threadgroup
-//               memory
+//   shared      coalescing: a threadgroup per row, whose sums are trees in
+//               threadgroup memory
 //   simd        the tree's barriers: simd_sum, and one exchange
 //   vectorized  the number of loads: four elements each
 //   fused       a pass: the variance is E[x^2] - E[x]^2, lost beside a large

@@ -34,6 +34,12 @@ def plant(old, new):
         return compiled(text.replace(old, new), name, check)
     module._compile = planted
 
+def break_library(library):
+    def broken(text, name, check):
+        planted = "\\n#error planted" if name.startswith(f"mlx_norms_{library}_") else ""
+        return compiled(text + planted, name, check)
+    module._compile = broken
+
 def launched(kernel, f):
     simulator.clear()
     mx.eval(f())
@@ -314,11 +320,7 @@ def test_for_the_stream_of_another_thread(run):
 def test_a_library_that_cannot_be_built(run):
     """It takes no other along, and is said once."""
     run("""
-        def broken(text, name, check):
-            planted = "\\n#error planted" if name.startswith("mlx_norms_norm_vjp") else ""
-            return compiled(text + planted, name, check)
-
-        module._compile = broken
+        break_library("norm_vjp")
         loss = lambda norm: lambda x, w: (norm(x, w) * r).sum()
         calls = [
             mx.grad(loss(norm), argnums)
@@ -348,11 +350,7 @@ def test_selftest_goes_on_with_the_other_libraries(run):
         from mlx_norms.__main__ import main
         from mlx_norms.commands import selftest
 
-        def broken(text, name, check):
-            planted = "\\n#error planted" if name.startswith("mlx_norms_norm_vjp") else ""
-            return compiled(text + planted, name, check)
-
-        module._compile = broken
+        break_library("norm_vjp")
         good = selftest.checks()
         selftest._LENGTHS = (33, 256)
         selftest.checks = lambda: [

@@ -14,6 +14,10 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT / "kernels"))
+
+import metallibs  # noqa: E402
+
 # The oldest macOS with each, on which MLX compiles the text in that version.
 MACOS = {"3.1": "14.0", "3.2": "15.0", "4.0": "26.0"}
 METAL = ("xcrun", "-sdk", "macosx", "metal")
@@ -32,9 +36,8 @@ def run(*command) -> tuple[bool, str]:
 def compiles(source: Path, version: str) -> tuple[bool, str]:
     """As run, of a text in a version of the language, with the options of the build."""
     options = (f"-std=metal{version}", f"-mmacosx-version-min={MACOS[version]}")
-    warnings = ("-Wall", "-Wextra", "-Wno-c++17-extensions", "-Wno-c++20-extensions")
     air = source.with_suffix(".air")
-    return run(*METAL, *options, *warnings, "-fno-fast-math", "-c", source, "-o", air)
+    return run(*METAL, *options, *metallibs.OPTIONS, "-c", source, "-o", air)
 
 
 def main() -> int:

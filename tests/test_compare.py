@@ -253,7 +253,8 @@ class TestProjections:
             mlx.nn.quantize(model, 32, 4)
         else:
             model.set_dtype(dtype)
-        drift, reports = compare.measure_drift(model, prompt_for(name), [3, 1], "projections")
+        prompt = prompt_for(name, 4)  # of more rows dense products stay two steps on CUDA
+        drift, reports = compare.measure_drift(model, prompt, [3, 1], "projections")
         assert drift.explained and drift.rounding > 0
         assert all((report.projections > 0) == (backend != "cpu") for report in reports)
 

@@ -97,13 +97,21 @@ struct RowSums {
   float mean_wgn;
 };
 
-// The sums over the row of d, d * d and by * wg * d, where d = x - mean -
+// sum / length: the error of scale, 1 / length, would give a constant row a
+// spread. A division takes registers that the rest of the kernel needs.
+inline float mean_of(float sum, int length, float scale) {
+  float mean = sum * scale;
+  return fma(fma(-mean, float(length), sum), scale, mean);
+}
+
+// The means over the row of d, d * d and by * wg * d, where d = x - mean -
 // correction.
 template <int N, int V>
-inline float4 weighted_deviation_sums(
+inline float4 weighted_deviation_means(
     thread const Operands<N, V>& operands,
     thread Team& team,
     int length,
+    float scale,
     float mean,
     float correction,
     float by) {
@@ -126,7 +134,12 @@ inline float4 weighted_deviation_sums(
       }
     }
   }
-  return team.reduce(sums);
+  sums = team.reduce(sums);
+  return float4(
+      mean_of(sums.x, length, scale),
+      mean_of(sums.y, length, scale),
+      sums.z * scale,
+      0.0f);
 }
 
 // What wg is multiplied by where the sum over wg * d is beyond float32. As d *
@@ -177,17 +190,15 @@ inline RowSums row_sums(
   if (lost || !is_finite(wgd)) {
     float by = is_finite(wgd) ? 1.0f : kLess;
     more = is_finite(wgd) ? 1.0f : kMore;
-    float4 of_d =
-        weighted_deviation_sums<N, V>(operands, team, length, mean, 0.0f, by) *
-        scale;
+    float4 of_d = weighted_deviation_means<N, V>(
+        operands, team, length, scale, mean, 0.0f, by);
     wgd = of_d.z - of_d.x * (by * means.z);
     if (lost) { // else the statistics stay those of the forward
       correction = of_d.x;
       variance = of_d.y - correction * correction;
       if (is_lost(variance, correction * correction)) {
-        of_d = weighted_deviation_sums<N, V>(
-                   operands, team, length, mean, correction, by) *
-            scale;
+        of_d = weighted_deviation_means<N, V>(
+            operands, team, length, scale, mean, correction, by);
         wgd = of_d.z - of_d.x * (by * means.z);
         correction += of_d.x;
         variance = finite_or_nan(of_d.y - of_d.x * of_d.x);

@@ -2,7 +2,7 @@
 
 Runs each op with every number of vectors that its kernel was instantiated for and that makes a
 difference, and prints the device's GB/s, each tensor of x's shape counted once. "table" is what
-csrc/plan/geometry.cpp chooses. The best of a row, and what is within 1 % of it, are marked.
+csrc/gpu/geometry.cpp chooses. The best of a row, and what is within 1 % of it, are marked.
 
 --device cpu tries the script, and says nothing about geometry.
 """

@@ -1,32 +1,40 @@
 # The sources of the extension by what they need.
 set(MLX_NORMS_CORE_SOURCES
-    csrc/bindings.cpp
-    csrc/backend.cpp
-    csrc/check_stream.cpp
-    csrc/checks.cpp
-    csrc/compose.cpp
-    csrc/interpreter.cpp
-    csrc/linear.cpp
-    csrc/linear_bindings.cpp
-    csrc/linear_checks.cpp
-    csrc/linear_ops.cpp
-    csrc/matmul.cpp
-    csrc/nodes.cpp
-    csrc/norm.cpp
-    csrc/norm_vjp.cpp
-    csrc/ops.cpp
-    csrc/outputs.cpp
-    csrc/product.cpp
-    csrc/self_check.cpp
-    csrc/sharded.cpp
-    csrc/split.cpp
-    csrc/ladders/bindings.cpp
+    csrc/common/backend.cpp
+    csrc/common/check_stream.cpp
+    csrc/common/checks.cpp
+    csrc/common/interpreter.cpp
+    csrc/common/outputs.cpp
+    csrc/common/self_check.cpp
+    csrc/gpu/batch_axes.cpp
+    csrc/gpu/geometry.cpp
+    csrc/gpu/launch_plan.cpp
+    csrc/gpu/rows.cpp
+    csrc/gpu/specialization.cpp
     csrc/ladders/layer_norm.cpp
     csrc/ladders/layer_norm_eval.cpp
     csrc/ladders/layer_norm_rungs.cpp
     csrc/ladders/sgemm_plan.cpp
     csrc/ladders/sgemm_rungs.cpp
-    csrc/patching/bindings.cpp
+    csrc/linear/checks.cpp
+    csrc/linear/eval_gpu.cpp
+    csrc/linear/ops.cpp
+    csrc/linear/plan.cpp
+    csrc/linear/primitive.cpp
+    csrc/matmul/eval_gpu.cpp
+    csrc/matmul/ops.cpp
+    csrc/matmul/plan.cpp
+    csrc/matmul/primitive.cpp
+    csrc/norm/eval_gpu.cpp
+    csrc/norm/fallback.cpp
+    csrc/norm/nodes.cpp
+    csrc/norm/ops.cpp
+    csrc/norm/plan.cpp
+    csrc/norm/primitive.cpp
+    csrc/norm/sharded.cpp
+    csrc/norm/split.cpp
+    csrc/norm/vjp.cpp
+    csrc/norm/vjp_plan.cpp
     csrc/patching/fuse_graph.cpp
     csrc/patching/fuse_projections.cpp
     csrc/patching/fusion.cpp
@@ -35,28 +43,26 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/pending.cpp
     csrc/patching/pending_graph.cpp
     csrc/patching/slower.cpp
-    csrc/plan/batch_axes.cpp
-    csrc/plan/geometry.cpp
-    csrc/plan/launch_plan.cpp
-    csrc/plan/linear_eval.cpp
-    csrc/plan/linear_plan.cpp
-    csrc/plan/matmul_eval.cpp
-    csrc/plan/matmul_plan.cpp
-    csrc/plan/norm_eval.cpp
-    csrc/plan/norm_plan.cpp
-    csrc/plan/norm_vjp_plan.cpp
-    csrc/plan/rows.cpp
-    csrc/plan/specialization.cpp)
+    csrc/python/ladders.cpp
+    csrc/python/linear.cpp
+    csrc/python/module.cpp
+    csrc/python/patching.cpp)
 set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
-    csrc/cpu/linear_eval.cpp
-    csrc/cpu/norm_eval.cpp
-    csrc/cpu/rungs_eval.cpp
-    csrc/cpu/threads.cpp)
+    csrc/cpu/threads.cpp
+    csrc/linear/eval_cpu.cpp
+    csrc/matmul/eval_cpu.cpp
+    csrc/norm/eval_cpu.cpp)
 set(MLX_NORMS_METAL_SOURCES
-    csrc/metal/built_kernels.cpp csrc/metal/encode.cpp csrc/metal/library.cpp
-    csrc/metal/pipeline.cpp)
+    csrc/gpu/metal/built_kernels.cpp
+    csrc/gpu/metal/encode.cpp
+    csrc/gpu/metal/library.cpp
+    csrc/gpu/metal/pipeline.cpp)
 set(MLX_NORMS_CUDA_SOURCES
-    csrc/cuda/built_kernels.cpp csrc/cuda/cluster_graph.cpp
-    csrc/cuda/cubin.cpp csrc/cuda/driver.cpp csrc/cuda/encode.cpp
-    csrc/cuda/memory.cpp csrc/cuda/module.cpp)
+    csrc/gpu/cuda/built_kernels.cpp
+    csrc/gpu/cuda/cluster_graph.cpp
+    csrc/gpu/cuda/cubin.cpp
+    csrc/gpu/cuda/driver.cpp
+    csrc/gpu/cuda/encode.cpp
+    csrc/gpu/cuda/memory.cpp
+    csrc/gpu/cuda/module.cpp)

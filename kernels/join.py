@@ -1,7 +1,7 @@
 """Joins the kernels and their headers into texts without includes but Metal's own.
 
 python kernels/join.py metal FOLDER     FOLDER/NAME.metal, the text of each library
-python kernels/join.py cpp OUT          all of them as C++, for csrc/metal/kernel_text.h
+python kernels/join.py cpp OUT          all of them as C++, for csrc/gpu/metal/kernel_text.h
 
 A file in kernels/ is a library by itself, the files of a folder are one together. Each is compiled
 when one of its kernels is first launched: what a compiler refuses takes only its library along.
@@ -83,7 +83,7 @@ def as_cpp(joined: dict[str, str]) -> str:
         kernels = ", ".join(f'"{family}"' for family in families(text))
         entries += f'      {{"{name}", "{file_name(name, text)}", {{{kernels}}},\n{literals}}},\n'
     return (
-        '#include "csrc/metal/kernel_text.h"\n\n'
+        '#include "csrc/gpu/metal/kernel_text.h"\n\n'
         "namespace mlx_norms {\n\n"
         "const std::vector<LibraryText>& library_texts() {\n"
         f"  static const std::vector<LibraryText> texts = {{\n{entries}  }};\n"

@@ -177,7 +177,7 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
   template [[host_name("norm_" #N "_" #V)]] [[kernel]] \
   decltype(norm<N, V, THREADS>) norm<N, V, THREADS>;
 
-// As geometry_for spreads rows (csrc/plan/geometry.cpp).
+// As geometry_for spreads rows (csrc/gpu/geometry.cpp).
 #ifdef __CUDACC__
 INSTANTIATE_NORM(4, 1, 1024)
 INSTANTIATE_NORM(4, 2, 1024)

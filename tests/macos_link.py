@@ -74,7 +74,7 @@ class MacBuild:
         ninja = ["ninja", "-C", self.build, "-t", "commands", "_ext"]
         commands = subprocess.run(ninja, check=True, capture_output=True, text=True).stdout
         *compiling, linking = commands.splitlines()
-        like = next(command for command in compiling if "/csrc/bindings.cpp.o" in command)
+        like = next(command for command in compiling if "/csrc/python/module.cpp.o" in command)
         like, _ = like.split(" -MD ")
         linking = linking.removeprefix(": && ").removesuffix(" && :")
         linking = linking.replace(f"-o {module}", f"-o {output} {compiled}")

@@ -1,6 +1,6 @@
 """A row has the same bits however many rows there are.
 
-On CUDA few rows and many are taken in different ways (csrc/plan/norm_plan.cpp): many are more than
+On CUDA few rows and many are taken in different ways (csrc/norm/plan.cpp): many are more than
 16 SIMD-groups a multiprocessor, which an H200 has 132 of.
 """
 

@@ -362,7 +362,7 @@ def test_groups_of_a_cluster_add_up_their_partial_sums(name, size):
 
 
 LINEAR_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem == "linear/norm_linear"]
-# As csrc/plan/linear_plan.cpp has them: elements per vector, rows, outputs, vectors, and threads
+# As csrc/linear/plan.cpp has them: elements per vector, rows, outputs, vectors, and threads
 # per core of RMSNorm and of LayerNorm.
 LINEAR_SHAPES = (
     *((4, 1, 4, 4, 384, 256), (4, 4, 4, 1, 512, 512), (8, 1, 4, 4, 384, 384)),
@@ -373,7 +373,7 @@ LINEAR_SHAPES = (
 
 
 def test_projections_have_the_shapes_of_the_plan():
-    plan = (ROOT / "csrc/plan/linear_plan.cpp").read_text()
+    plan = (ROOT / "csrc/linear/plan.cpp").read_text()
     table = re.search(r"kShapes\[\] = (.*?);", plan, re.DOTALL)[1]
     shapes = re.findall(r"{" + ", ".join([r"(\d+)"] * 6) + "}", table)
     assert [tuple(map(int, shape)) for shape in shapes] == list(LINEAR_SHAPES)

@@ -144,14 +144,14 @@ class TestWhatDoesNotFit:
 
     def test_a_line_that_is_gone(self, root):
         sources = root / "csrc" / "sources.cmake"
-        sources.write_text(sources.read_text().replace("csrc/outputs.cpp", "csrc/memory.cpp"))
-        message = "csrc/sources.cmake has the line `csrc/outputs.cpp`, .* 0 times, not once"
+        sources.write_text(sources.read_text().replace("csrc/common/outputs.cpp", "csrc/memory.cpp"))
+        message = "csrc/sources.cmake has the line `csrc/common/outputs.cpp`, .* 0 times, not once"
         with pytest.raises(guide.CannotApply, match=message):
             guide.apply(root)
 
     def test_a_line_that_is_there_twice(self, root):
         with (root / "csrc" / "sources.cmake").open("a") as file:
-            file.write("    csrc/outputs.cpp\n")
+            file.write("    csrc/common/outputs.cpp\n")
         with pytest.raises(guide.CannotApply, match="2 times, not once"):
             guide.apply(root)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import hangs
 
 ROOT = Path(__file__).parent.parent
-KERNELS = "csrc/cpu/norm_kernels.cpp"
+KERNELS = "csrc/norm/cpu_kernels.cpp"
 SOURCES = ("tests/tsan/norms_on_threads.cpp", "csrc/cpu/threads.cpp", "csrc/cpu/isa.cpp")
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 LEVELS = {

@@ -16,11 +16,16 @@ TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent / "kernels")]
 
 LENGTHS = (1, 7, 64, 768, 1028, 4097)
-PLACE = re.compile(r'^#.*"[^"]*"$|"[^"]*\.(?:h|metal)"', re.MULTILINE)
+# What names files, and comments, which may.
+NAMES = re.compile(r'^#.*"[^"]*"$|"[^"]*\.(?:h|metal)"|//.*$', re.MULTILINE)
 
 
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
+
+
+def digest_of_text(text: str) -> str:
+    return digest(" ".join(NAMES.sub("", text).split()).encode())
 
 
 def print_texts():
@@ -28,11 +33,11 @@ def print_texts():
     from to_cuda import translate
 
     for name, text in join.texts(cuda=True).items():
-        print("metal", name.split("_")[-1], digest(text.encode()))
+        print("metal", name.split("_")[-1], digest_of_text(text))
     root = TESTS.parent
     for path in sorted(root.glob("kernels/**/*.metal"), key=lambda path: path.name):
         text = translate(path, root, "c++").text
-        print("cuda", path.name, digest(PLACE.sub("", text).encode()))
+        print("cuda", path.name, digest_of_text(text))
 
 
 def print_bits(backend: str):
@@ -54,7 +59,9 @@ def print_bits(backend: str):
     def both(name, f, *arguments):
         """f's outputs, and the gradients of all arguments."""
         outputs, gradients = mx.vjp(
-            f, list(arguments), [mx.cos(a.astype(mx.float32)).astype(a.dtype) for a in f(*arguments)]
+            f,
+            list(arguments),
+            [mx.cos(a.astype(mx.float32)).astype(a.dtype) for a in f(*arguments)],
         )
         show(name, *outputs, *gradients)
 

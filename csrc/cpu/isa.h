@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "csrc/cpu/norm_kernels.h"
+#include "csrc/norm/cpu_kernels.h"
 
 namespace mlx_norms::cpu {
 

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "csrc/backend.h"
-#include "csrc/batch.h"
-#include "csrc/checks.h"
-#include "csrc/compose.h"
+#include "csrc/common/backend.h"
+#include "csrc/common/batch.h"
+#include "csrc/common/checks.h"
+#include "csrc/norm/fallback.h"
 
 namespace mlx_norms {
 

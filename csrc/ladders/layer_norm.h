@@ -7,8 +7,8 @@
 #pragma once
 
 #include "csrc/ladders/rung.h"
-#include "csrc/norm.h"
-#include "csrc/ops.h"
+#include "csrc/norm/ops.h"
+#include "csrc/norm/primitive.h"
 
 namespace mlx_norms {
 

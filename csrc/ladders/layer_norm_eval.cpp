@@ -4,11 +4,11 @@
 #include <bit>
 #include <string_view>
 
+#include "csrc/common/outputs.h"
+#include "csrc/gpu/ceil_div.h"
+#include "csrc/gpu/launch_plan.h"
+#include "csrc/gpu/rows.h"
 #include "csrc/ladders/layer_norm.h"
-#include "csrc/outputs.h"
-#include "csrc/plan/ceil_div.h"
-#include "csrc/plan/launch_plan.h"
-#include "csrc/plan/rows.h"
 
 namespace mlx_norms {
 

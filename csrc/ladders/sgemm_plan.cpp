@@ -3,9 +3,9 @@
 #include <limits>
 #include <string_view>
 
+#include "csrc/gpu/batch_axes.h"
+#include "csrc/gpu/ceil_div.h"
 #include "csrc/ladders/sgemm_plan.h"
-#include "csrc/plan/batch_axes.h"
-#include "csrc/plan/ceil_div.h"
 
 namespace mlx_norms {
 

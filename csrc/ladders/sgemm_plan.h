@@ -2,8 +2,8 @@
 
 #pragma once
 
+#include "csrc/gpu/launch_plan.h"
 #include "csrc/ladders/rung.h"
-#include "csrc/plan/launch_plan.h"
 
 namespace mlx_norms {
 

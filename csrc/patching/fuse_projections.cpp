@@ -6,8 +6,8 @@
 #include <map>
 #include <typeinfo>
 
-#include "csrc/linear.h"
-#include "csrc/nodes.h"
+#include "csrc/linear/primitive.h"
+#include "csrc/norm/nodes.h"
 #include "csrc/patching/outcome.h"
 #include "csrc/patching/pending_graph.h"
 

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "csrc/norm.h"
+#include "csrc/norm/primitive.h"
 
 namespace mlx_norms {
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "csrc/backend.h"
-#include "csrc/nodes.h"
+#include "csrc/common/backend.h"
+#include "csrc/norm/nodes.h"
 #include "csrc/patching/slower.h"
 
 namespace mlx_norms {

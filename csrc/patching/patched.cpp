@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "csrc/backend.h"
-#include "csrc/checks.h"
-#include "csrc/nodes.h"
+#include "csrc/common/backend.h"
+#include "csrc/common/checks.h"
+#include "csrc/norm/nodes.h"
 #include "csrc/patching/fusion.h"
 #include "csrc/patching/slower.h"
 #include "mlx/fast.h"

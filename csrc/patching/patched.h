@@ -5,7 +5,7 @@
 
 #pragma once
 
-#include "csrc/ops.h"
+#include "csrc/norm/ops.h"
 #include "csrc/patching/outcome.h"
 
 namespace mlx_norms {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <optional>
 
-#include "csrc/norm.h"
+#include "csrc/norm/primitive.h"
 
 namespace mlx_norms {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "csrc/backend.h"
-#include "csrc/norm_spec.h"
+#include "csrc/common/backend.h"
+#include "csrc/norm/spec.h"
 
 namespace mlx_norms {
 

@@ -391,7 +391,7 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
   template [[host_name("norm_vjp_" #N "_" #V)]] [[kernel]] \
   decltype(norm_vjp<N, V, THREADS>) norm_vjp<N, V, THREADS>;
 
-// As geometry_for spreads rows (csrc/plan/geometry.cpp).
+// As geometry_for spreads rows (csrc/gpu/geometry.cpp).
 #ifdef __CUDACC__
 INSTANTIATE_NORM_VJP(4, 1, 1024)
 INSTANTIATE_NORM_VJP(4, 2, 1024)

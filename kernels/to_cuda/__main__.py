@@ -1,4 +1,4 @@
-"""Writes all kernels' CUDA text as C++, for csrc/cuda/kernel_text.h.
+"""Writes all kernels' CUDA text as C++, for csrc/gpu/cuda/kernel_text.h.
 
 python -m to_cuda COMPILER OUT
 """
@@ -38,7 +38,7 @@ def as_cpp(translations: dict[str, Translation]) -> str:
             kernels += f"constants_of_{name}}},\n"
     options = ", ".join(f'"{option}"' for option in OPTIONS)
     return (
-        '#include "csrc/cuda/kernel_text.h"\n\n#include <array>\n\n'
+        '#include "csrc/gpu/cuda/kernel_text.h"\n\n#include <array>\n\n'
         "namespace mlx_norms::cuda {\n\n"
         f"namespace {{\n\n{texts}\n}} // namespace\n\n"
         "const std::vector<KernelText>& kernel_texts() {\n"

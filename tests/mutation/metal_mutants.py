@@ -26,24 +26,24 @@ WEIGHTS = "kernels/linear/weights.h"
 NORM_LINEAR = "kernels/linear/norm_linear.metal"
 PROJECTIONS = "csrc/patching/fuse_projections.cpp"
 PENDING_GRAPH = "csrc/patching/pending_graph.cpp"
-PLAN_LINEAR = "csrc/plan/linear_plan.cpp"
+PLAN_LINEAR = "csrc/linear/plan.cpp"
 BLOCKED = "kernels/matmul/blocked.h"
 GEMV_LINES = "kernels/matmul/gemv_lines.metal"
 GEMV_COLUMNS = "kernels/matmul/gemv_columns.metal"
 LINE_TILES = "kernels/matmul/cuda/gemv_line_tiles.metal"
 COLUMN_TILES = "kernels/matmul/cuda/gemv_column_tiles.metal"
-PLAN_ROWS = "csrc/plan/rows.cpp"
-PLAN_NORM = "csrc/plan/norm_plan.cpp"
-PLAN_BATCH = "csrc/plan/batch_axes.cpp"
-PLAN_MATMUL = "csrc/plan/matmul_plan.cpp"
-PLAN_VJP = "csrc/plan/norm_vjp_plan.cpp"
-EVAL = "csrc/plan/norm_eval.cpp"
-ENCODE = "csrc/metal/encode.cpp"
-LINEAR = "csrc/linear.cpp"
-LIBRARY = "csrc/metal/library.cpp"
-SPECIALIZATION = "csrc/plan/specialization.cpp"
-SELF_CHECK = "csrc/self_check.cpp"
-CHECK_STREAM = "csrc/check_stream.cpp"
+PLAN_ROWS = "csrc/gpu/rows.cpp"
+PLAN_NORM = "csrc/norm/plan.cpp"
+PLAN_BATCH = "csrc/gpu/batch_axes.cpp"
+PLAN_MATMUL = "csrc/matmul/plan.cpp"
+PLAN_VJP = "csrc/norm/vjp_plan.cpp"
+EVAL = "csrc/norm/eval_gpu.cpp"
+ENCODE = "csrc/gpu/metal/encode.cpp"
+LINEAR = "csrc/linear/primitive.cpp"
+LIBRARY = "csrc/gpu/metal/library.cpp"
+SPECIALIZATION = "csrc/gpu/specialization.cpp"
+SELF_CHECK = "csrc/common/self_check.cpp"
+CHECK_STREAM = "csrc/common/check_stream.cpp"
 
 ONE = "test_forward.py::test_one_dtype"
 RUNGS = "test_layer_norm_ladder.py"
@@ -558,7 +558,7 @@ METAL_MUTANTS = [
     ),
     Mutant(
         "every row taken for whole",
-        "csrc/plan/geometry.h",
+        "csrc/gpu/geometry.h",
         "return length % (width * vectors * kSimdSize * simds) == 0;",
         "return true;",
         f"{ONE}[metal-sim-rms_norm-33]",

@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 
-KERNELS = "csrc/cpu/norm_kernels.cpp"
+KERNELS = "csrc/norm/cpu_kernels.cpp"
 SIMD = "csrc/cpu/simd.h"
 SUM = "csrc/cpu/pairwise_sum.h"
-RUNS = "csrc/row_runs.h"
-OUTPUTS = "csrc/outputs.cpp"
-PARAMETERS = "csrc/cpu/parameters.h"
+RUNS = "csrc/common/row_runs.h"
+OUTPUTS = "csrc/common/outputs.cpp"
+PARAMETERS = "csrc/norm/cpu_parameters.h"
 BLOCKS = "csrc/cpu/row_blocks.h"
 THREADS = "csrc/cpu/threads.cpp"
 PAGES = "csrc/cpu/pages.h"
-LINEAR = "csrc/linear.cpp"
-LINEAR_CHECKS = "csrc/linear_checks.cpp"
+LINEAR = "csrc/linear/primitive.cpp"
+LINEAR_CHECKS = "csrc/linear/checks.cpp"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ PENDING = "csrc/patching/pending.cpp"
 FUSION = "csrc/patching/fusion.cpp"
 GRAPH = "csrc/patching/fuse_graph.cpp"
 PATCHED = "csrc/patching/patched.cpp"
-SHARDED = "csrc/sharded.cpp"
+SHARDED = "csrc/norm/sharded.cpp"
 
 PATCHING_MUTANTS = [
     # --- What is a sum
@@ -76,7 +76,7 @@ PATCHING_MUTANTS = [
     ),
     Mutant(
         "zero cotangents of outputs that are not used taken",
-        "csrc/norm.cpp",
+        "csrc/norm/primitive.cpp",
         "if (outputs.size() > 1 && is_made_of_zeros(cotangents[out])) {",
         "if (false) {",
         "test_unused_outputs.py",

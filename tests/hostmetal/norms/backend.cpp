@@ -2,7 +2,7 @@
 
 // The software device runs on CPU streams: to the ops they are a Metal GPU's.
 
-#include "csrc/backend.h"
+#include "csrc/common/backend.h"
 
 namespace mlx_norms {
 

@@ -1,9 +1,9 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/ladders/layer_norm.h"
-#include "csrc/linear.h"
-#include "csrc/norm.h"
-#include "csrc/product.h"
+#include "csrc/linear/primitive.h"
+#include "csrc/matmul/primitive.h"
+#include "csrc/norm/primitive.h"
 #include "eval.h"
 
 namespace mlx_norms {

@@ -7,7 +7,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include "csrc/metal/library.h"
+#include "csrc/gpu/metal/library.h"
 
 NB_MODULE(_libraries, m) {
   m.def("load", [] {

@@ -1,0 +1,37 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// What the primitives' vmap have in common. No batch size is written into the
+// graph: under shapeless compile it may change.
+
+#pragma once
+
+#include "csrc/norm/primitive.h"
+
+namespace mlx_norms {
+
+// Moves the batch axis of these arrays of rows to the front; one without a
+// batch is broadcast to those with one. They have one shape but for the batch.
+inline Arrays with_leading_batch(
+    const Arrays& rows,
+    const std::vector<int>& axes,
+    mx::Stream s) {
+  Arrays batched;
+  bool all = true;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    all &= axes[i] >= 0;
+    if (axes[i] < 0) {
+      batched.push_back(mx::expand_dims(rows[i], 0, s));
+    } else {
+      batched.push_back(
+          axes[i] == 0 ? rows[i] : mx::moveaxis(rows[i], axes[i], 0, s));
+    }
+  }
+  return all ? batched : mx::broadcast_arrays(batched, s);
+}
+
+inline std::pair<Arrays, std::vector<int>> with_leading_axes(Arrays outputs) {
+  std::vector<int> axes(outputs.size(), 0);
+  return {std::move(outputs), std::move(axes)};
+}
+
+} // namespace mlx_norms

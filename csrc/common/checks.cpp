@@ -1,0 +1,132 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/common/checks.h"
+
+#include <cstdio>
+#include <sstream>
+#include <utility>
+
+namespace mlx_norms {
+
+// No number is written to a stream: that crashes where the toolchain gives the
+// extension a C++ runtime of its own beside MLX's.
+std::string text(float value) {
+  char digits[32];
+  std::snprintf(digits, sizeof(digits), "%g", value);
+  return digits;
+}
+
+std::string text(const mx::Shape& shape) {
+  std::string sizes = "(";
+  for (const char* before = ""; auto size : shape) {
+    sizes += std::exchange(before, ",") + std::to_string(size);
+  }
+  return sizes + ")";
+}
+
+std::string text(mx::Dtype dtype) {
+  std::ostringstream name;
+  name << dtype;
+  return name.str();
+}
+
+void refuse(const char* op, const std::string& message) {
+  throw std::invalid_argument(std::string("[") + op + "] " + message);
+}
+
+bool takes_dtype(mx::Dtype dtype) {
+  return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16;
+}
+
+void check_dtype(const char* op, const char* argument, mx::Dtype dtype) {
+  if (!takes_dtype(dtype)) {
+    refuse(
+        op,
+        std::string(argument) +
+            " must be float32, float16 or bfloat16 but is " + text(dtype) +
+            ".");
+  }
+}
+
+void check_rows(const char* op, const char* argument, const mx::array& x) {
+  check_dtype(op, argument, x.dtype());
+  if (x.ndim() == 0) {
+    refuse(
+        op, std::string(argument) + " must have at least 1 axis but has none.");
+  }
+}
+
+void check_heads(const char* op, const char* argument, const mx::array& x) {
+  check_rows(op, argument, x);
+  if (x.ndim() < 2) {
+    refuse(
+        op,
+        std::string(argument) +
+            " must have at least 2 axes [..., heads, head_dim] but has shape " +
+            text(x.shape()) + ".");
+  }
+}
+
+void check_same_shape(
+    const char* op,
+    const char* argument,
+    const mx::array& a,
+    const mx::array& x) {
+  check_dtype(op, argument, a.dtype());
+  if (a.shape() != x.shape()) {
+    refuse(
+        op,
+        std::string(argument) + " must have x's shape " + text(x.shape()) +
+            " but has " + text(a.shape()) + ".");
+  }
+}
+
+namespace {
+
+bool is_vector(const mx::array& a, int length) {
+  return a.ndim() == 1 && a.shape(0) == length;
+}
+
+bool is_matrix(const mx::array& a, int rows, int columns) {
+  return a.ndim() == 2 && a.shape(0) == rows && a.shape(1) == columns;
+}
+
+} // namespace
+
+void check_vector(
+    const char* op,
+    const char* argument,
+    const mx::array& v,
+    const mx::array& x) {
+  check_dtype(op, argument, v.dtype());
+  if (!is_vector(v, x.shape(-1))) {
+    mx::Shape row{x.shape(-1)};
+    refuse(
+        op,
+        std::string(argument) + " must have shape " + text(row) +
+            ", the last axis of x, but has " + text(v.shape()) + ".");
+  }
+}
+
+void check_head_weight(
+    const char* op,
+    const char* argument,
+    const mx::array& weight,
+    const char* x_name,
+    const mx::array& x) {
+  check_dtype(op, argument, weight.dtype());
+  int length = x.shape(-1);
+  bool has_heads = x.ndim() > 1;
+  if (!is_vector(weight, length) &&
+      !(has_heads && is_matrix(weight, x.shape(-2), length))) {
+    mx::Shape shared{length};
+    auto per_head = has_heads ? mx::Shape{x.shape(-2), length} : shared;
+    refuse(
+        op,
+        std::string(argument) + " must have shape " + text(shared) + " or " +
+            text(per_head) + ", the last axes of " + x_name + ", but has " +
+            text(weight.shape()) + ".");
+  }
+}
+
+} // namespace mlx_norms

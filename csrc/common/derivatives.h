@@ -1,0 +1,80 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// Derivatives of a primitive by those of what it is composed of.
+
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "csrc/norm/primitive.h"
+#include "mlx/transforms.h"
+
+namespace mlx_norms {
+
+inline Arrays select(const Arrays& arrays, const std::vector<int>& indices) {
+  Arrays selected;
+  for (auto i : indices) {
+    selected.push_back(arrays[i]);
+  }
+  return selected;
+}
+
+// f, which takes all primals, as a function of those in argnums alone.
+inline Function of_selected(
+    const Function& f,
+    const Arrays& primals,
+    const std::vector<int>& argnums) {
+  return [=](const Arrays& free) {
+    auto all = primals;
+    for (size_t i = 0; i < argnums.size(); ++i) {
+      all[argnums[i]] = free[i];
+    }
+    return f(all);
+  };
+}
+
+inline Arrays jvp_of(
+    const Function& f,
+    const Arrays& primals,
+    const Arrays& tangents,
+    const std::vector<int>& argnums) {
+  auto g = of_selected(f, primals, argnums);
+  return mx::jvp(g, select(primals, argnums), tangents).second;
+}
+
+// Whether `a` is zeros that wait to be computed, as MLX makes the cotangent of
+// an output that takes no part in what is differentiated.
+inline bool is_made_of_zeros(array a) {
+  auto is = [&](const char* name) {
+    return a.has_primitive() && std::strcmp(a.primitive().name(), name) == 0;
+  };
+  while (a.status() == array::Status::unscheduled &&
+         (is("Full") || is("Broadcast"))) {
+    a = array(a.inputs()[0]);
+  }
+  return a.size() == 1 && a.status() == array::Status::available &&
+      std::all_of(a.data<char>(), a.data<char>() + a.itemsize(), [](char byte) {
+           return byte == 0;
+         });
+}
+
+// Outputs that take no part are left out: zero times what is not finite is NaN.
+inline Arrays vjp_of(
+    const Function& f,
+    const Arrays& primals,
+    const Arrays& cotangents,
+    const std::vector<int>& argnums) {
+  std::vector<int> used;
+  for (int i = 0; i < static_cast<int>(cotangents.size()); ++i) {
+    if (cotangents.size() == 1 || !is_made_of_zeros(cotangents[i])) {
+      used.push_back(i);
+    }
+  }
+  auto g = of_selected(f, primals, argnums);
+  auto of_used = [&](const Arrays& free) { return select(g(free), used); };
+  return mx::vjp(of_used, select(primals, argnums), select(cotangents, used))
+      .second;
+}
+
+} // namespace mlx_norms

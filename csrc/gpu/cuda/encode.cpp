@@ -1,0 +1,107 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include <cstring>
+
+#include "csrc/common/kernel_error.h"
+#include "csrc/gpu/cuda/cluster_graph.h"
+#include "csrc/gpu/cuda/driver.h"
+#include "csrc/gpu/cuda/imports.h"
+#include "csrc/gpu/cuda/module.h"
+#include "csrc/gpu/launch_plan.h"
+
+namespace mlx_norms {
+
+namespace {
+
+namespace cu = mx::cu;
+
+// A launch's arguments as the driver takes them: the addresses of the kernel's
+// two structures, in which what the launch does not bind is null or zero.
+class Arguments {
+ public:
+  Arguments(const Launch& launch, const cuda::Kernel& kernel)
+      : kernel_(kernel),
+        addresses_{values_, values_ + kernel.layouts} {
+    for (const auto& in : launch.inputs) {
+      put(in);
+    }
+    for (const auto& out : launch.outputs) {
+      put(out);
+    }
+    for (const auto& s : launch.scalars) {
+      put(s.index, s.words.data(), s.count * sizeof(uint32_t));
+    }
+  }
+
+  void** addresses() {
+    return addresses_;
+  }
+
+ private:
+  void put(const Launch::Array& a) {
+    auto* buffer = static_cast<const cu::CudaBuffer*>(a.array.buffer().ptr());
+    auto* data = static_cast<char*>(buffer->data) + a.array.offset() + a.offset;
+    put(a.index, &data, sizeof(data));
+  }
+
+  void put(int index, const void* value, size_t size) {
+    if (int offset = kernel_.offsets[index]; offset >= 0) {
+      std::memcpy(values_ + offset, value, size);
+    }
+  }
+
+  const cuda::Kernel& kernel_;
+  alignas(8) char values_[cuda::kArgumentBytes] = {};
+  void* addresses_[2];
+};
+
+void add_launch(const Launch& launch, int device, cu::CommandEncoder& encoder) {
+  const auto& kernel = cuda::kernel_for(launch, device);
+  for (const auto& in : launch.inputs) {
+    encoder.set_input_array(in.array);
+  }
+  for (const auto& out : launch.outputs) {
+    encoder.set_output_array(out.array);
+  }
+  Arguments arguments(launch, kernel);
+  const auto& [groups_x, groups_y, groups_z] = launch.groups;
+  const auto& [x, y, z] = launch.group;
+  try {
+    if (launch.cluster > 1) {
+      cuda::ClusterGraph graph(launch, kernel.function, arguments.addresses());
+      encoder.add_graph_node(graph.get());
+      return;
+    }
+    encoder.add_kernel_node_raw(
+        kernel.function,
+        dim3{groups_x, groups_y, groups_z},
+        dim3{x, y, z},
+        dim3{1, 1, 1},
+        launch.slot_bytes,
+        arguments.addresses());
+  } catch (const std::exception& e) {
+    throw KernelError(
+        "[mlx_norms] Kernel " + launch.kernel.text() +
+        " cannot be launched: " + e.what());
+  }
+}
+
+} // namespace
+
+DeviceLimits device_limits(mx::Stream stream) {
+  return cuda::limits_of(stream.device.index);
+}
+
+void encode(LaunchPlan plan) {
+  auto& encoder = cu::get_command_encoder(plan.stream);
+  if (!plan.temporaries.empty()) {
+    // Before anything can throw: launches that were added will run.
+    encoder.add_completed_handler(
+        [temporaries = std::move(plan.temporaries)] {});
+  }
+  for (const auto& launch : plan.launches) {
+    add_launch(launch, plan.stream.device.index, encoder);
+  }
+}
+
+} // namespace mlx_norms

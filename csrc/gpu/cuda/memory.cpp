@@ -1,0 +1,74 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "csrc/common/outputs.h"
+#include "csrc/cpu/pages.h"
+#include "mlx/allocator.h"
+#include "mlx/mlx.h"
+#include "mlx/primitives.h"
+
+namespace mlx_norms {
+
+namespace mx = mlx::core;
+
+namespace {
+
+// No memory, and none of MLX's to take back.
+mx::allocator::Data none() {
+  return mx::allocator::Data(mx::allocator::Buffer{nullptr}, nullptr);
+}
+
+mx::array without_memory(
+    mx::Shape shape,
+    mx::Dtype dtype,
+    std::shared_ptr<mx::Primitive> primitive) {
+  mx::array a(std::move(shape), dtype, std::move(primitive), {});
+  a.set_data(none());
+  return a;
+}
+
+// MLX's conversion of contiguous arrays, which takes memory for as many
+// elements as its input has before it looks whether its output has any. Its
+// arrays are made once and have no memory between calls.
+struct Conversion {
+  std::shared_ptr<mx::Primitive> primitive;
+  // Of another size of item than the output, which so never takes its buffer.
+  std::vector<mx::array> input{without_memory({1}, mx::uint16, nullptr)};
+  std::vector<mx::array> output{without_memory({0}, mx::uint8, primitive)};
+
+  explicit Conversion(mx::Stream stream)
+      : primitive(mx::astype(mx::array(0), mx::uint8, stream).primitive_ptr()) {
+  }
+};
+
+Conversion& conversion_on(mx::Stream stream) {
+  thread_local std::unordered_map<int, Conversion> made;
+  return made.try_emplace(stream.index, stream).first->second;
+}
+
+} // namespace
+
+// allocator::malloc gives memory that the host can touch, which is slow to
+// write from a GPU. What gives the GPU's own from MLX's pool, so that its
+// counts, limits and donation hold, is not exported, but MLX's own ops use it.
+void allocate_new(mx::array& out, mx::Stream stream) {
+  if (stream.device == mx::Device::cpu || out.nbytes() == 0) {
+    out.set_data(mx::allocator::malloc(out.nbytes()));
+    cpu::prefer_huge_pages(out.data<char>(), out.nbytes());
+    return;
+  }
+  auto& [primitive, input, output] = conversion_on(stream);
+  auto& bytes = input[0];
+  auto& memory = output[0];
+  bytes.copy_shared_buffer(bytes, bytes.strides(), bytes.flags(), out.nbytes());
+  primitive->eval_gpu(input, output);
+  const auto& shape = out.shape();
+  bool column = std::ranges::count(shape, 1) + 1 >= std::ssize(shape);
+  out.copy_shared_buffer(
+      memory, out.strides(), {true, true, column}, out.size());
+  memory.copy_shared_buffer(bytes); // which has none
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,71 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/common/kernel_error.h"
+#include "csrc/common/outputs.h"
+#include "csrc/gpu/launch_plan.h"
+#include "csrc/gpu/metal/pipeline.h"
+#include "mlx/allocator.h"
+#include "mlx/backend/metal/device.h"
+
+namespace mlx_norms {
+
+namespace {
+
+MTL::Size size(const std::array<uint32_t, 3>& n) {
+  return MTL::Size(n[0], n[1], n[2]);
+}
+
+// MLX only asserts it, and a launch beyond the limit is dropped in silence.
+void check_group_size(const Launch& launch, const Pipeline& pipeline) {
+  auto threads = launch.group[0] * launch.group[1] * launch.group[2];
+  if (threads > pipeline.most_threads) {
+    throw KernelError(
+        "[mlx_norms] Kernel " + launch.kernel.text() +
+        " needs threadgroups of " + std::to_string(threads) +
+        " threads, and this GPU runs it with " +
+        std::to_string(pipeline.most_threads) + " at most.");
+  }
+}
+
+} // namespace
+
+void allocate_new(mx::array& out, mx::Stream) {
+  out.set_data(mx::allocator::malloc(out.nbytes()));
+}
+
+// Rows on their way wait in registers, and walks are enough to fill a large
+// GPU. One specialisation takes few rows and many: its self-check is for both.
+DeviceLimits device_limits(mx::Stream) {
+  return {
+      .slot_bytes = 0,
+      .cores = 256,
+      .simds_per_core = 32,
+      .few_threads = 0,
+      .cluster = 1,
+      .matrix_units = false};
+}
+
+void encode(LaunchPlan plan) {
+  auto& encoder = mx::metal::get_command_encoder(plan.stream);
+  // Before anything can throw: launches that were encoded will run.
+  if (!plan.temporaries.empty()) {
+    encoder.add_temporaries({plan.temporaries.begin(), plan.temporaries.end()});
+  }
+  for (auto& launch : plan.launches) {
+    const auto& pipeline = pipeline_for(launch);
+    check_group_size(launch, pipeline);
+    encoder.set_compute_pipeline_state(pipeline.state);
+    for (const auto& in : launch.inputs) {
+      encoder.set_input_array(in.array, in.index, in.offset);
+    }
+    for (auto& out : launch.outputs) {
+      encoder.set_output_array(out.array, out.index, out.offset);
+    }
+    for (const auto& s : launch.scalars) {
+      encoder.set_bytes(s.words.data(), s.count, s.index);
+    }
+    encoder.dispatch_threadgroups(size(launch.groups), size(launch.group));
+  }
+}
+
+} // namespace mlx_norms

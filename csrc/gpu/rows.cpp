@@ -1,0 +1,221 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/gpu/rows.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "csrc/common/row_runs.h"
+#include "csrc/gpu/ceil_div.h"
+
+namespace mlx_norms {
+
+namespace {
+
+enum FloatType { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2 };
+enum RowAccess { kStrided = 4, kVectors = 8, kOneRow = 16 };
+
+constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+constexpr int64_t kLongestRow = 1 << 30; // one more chunk does not overflow
+constexpr int kRowAxes = 3;              // that a layout holds
+constexpr uint32_t kGatherThreads = 256;
+
+int64_t step_of(const mx::array& a) {
+  return a.shape(-1) == 1 ? 1 : a.strides(-1);
+}
+
+// Where a vector of `width` elements may begin: the kernels load at most 16
+// bytes at once. A power of two.
+int64_t alignment_of(const mx::array& a, int width) {
+  return std::min<int64_t>(16, width * a.itemsize());
+}
+
+bool is_multiple(int64_t bytes, int64_t alignment) {
+  return (bytes & (alignment - 1)) == 0;
+}
+
+// Whether every vector of `width` elements begins where it may.
+bool aligned(
+    const mx::array& a,
+    int width,
+    const std::vector<RowRuns::Axis>& axes) {
+  auto alignment = alignment_of(a, width);
+  return is_multiple(a.offset(), alignment) &&
+      std::all_of(axes.begin(), axes.end(), [&](const auto& axis) {
+           return axis.size == 1 ||
+               is_multiple(axis.strides[0] * a.itemsize(), alignment);
+         });
+}
+
+bool fits(int64_t value) {
+  return value >= -kInt32Max && value <= kInt32Max;
+}
+
+// The layout of these axes of rows, if it can be written down.
+bool make_layout(
+    const std::vector<RowRuns::Axis>& axes,
+    int64_t step,
+    std::array<int32_t, 6>& layout) {
+  if (axes.size() > kRowAxes || !fits(step)) {
+    return false;
+  }
+  layout = {static_cast<int32_t>(step), 1, 1, 0, 0, 0};
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const auto& axis = axes[axes.size() - 1 - i];
+    if (!fits(axis.strides[0]) || !fits(axis.size)) {
+      return false;
+    }
+    if (i < kRowAxes - 1) {
+      layout[1 + i] = axis.size;
+    }
+    layout[3 + i] = axis.strides[0];
+  }
+  return true;
+}
+
+// Launches that copy a's rows to a row-contiguous array, one for each index of
+// the outer axes.
+const mx::array& gather(
+    const mx::array& a,
+    const std::vector<RowRuns::Axis>& axes,
+    LaunchPlan& plan) {
+  const auto& dense = plan.temporary(a.shape(), a.dtype());
+  // The innermost axes that fit a layout; each launch takes one index of each
+  // of the others.
+  size_t outer = axes.size();
+  int64_t rows = 1; // of a launch
+  while (outer > 0 && axes.size() - outer < kRowAxes &&
+         fits(axes[outer - 1].strides[0]) &&
+         fits(rows * axes[outer - 1].size)) {
+    rows *= axes[--outer].size;
+  }
+  std::array<int32_t, 6> layout;
+  std::vector<RowRuns::Axis> inner(axes.begin() + outer, axes.end());
+  if (!make_layout(inner, step_of(a), layout)) {
+    throw std::runtime_error(
+        "[mlx_norms] The elements of a row lie too far apart for a GPU kernel.");
+  }
+  int64_t launches = 1;
+  for (size_t i = 0; i < outer; ++i) {
+    launches *= axes[i].size;
+  }
+  for (int64_t n = 0; n < launches; ++n) {
+    int64_t offset = 0;
+    int64_t rest = n;
+    for (size_t i = outer; i-- > 0; rest /= axes[i].size) {
+      offset += rest % axes[i].size * axes[i].strides[0];
+    }
+    auto& launch = plan.launch({"gather_rows", static_cast<int>(a.itemsize())});
+    launch.input(0, a, offset * a.itemsize());
+    launch.output(1, dense, n * rows * a.shape(-1) * a.itemsize());
+    launch.scalar(2, layout);
+    launch.scalar(3, a.shape(-1));
+    // Rows along x, of which a CUDA grid may have more than 65535.
+    launch.group = {1, kGatherThreads, 1};
+    launch.groups = {
+        static_cast<uint32_t>(rows),
+        ceil_div<uint32_t>(a.shape(-1), kGatherThreads),
+        1};
+  }
+  return dense;
+}
+
+RowOperand
+operand(const mx::array& a, int width, std::vector<RowRuns::Axis> axes) {
+  bool vectors = step_of(a) == 1 && aligned(a, width, axes);
+  return {&a, float_type(a.dtype()) | (vectors ? kVectors : 0), {}};
+}
+
+} // namespace
+
+int32_t float_type(mx::Dtype dtype) {
+  return dtype == mx::float32 ? kFloat32
+      : dtype == mx::float16  ? kFloat16
+                              : kBFloat16;
+}
+
+bool can_fetch(const RowOperand& rows, int width) {
+  return (rows.access & kVectors) && width * rows.array->itemsize() == 16;
+}
+
+int32_t row_count(const mx::array& x) {
+  auto rows = static_cast<int64_t>(x.size()) / std::max(x.shape(-1), 1);
+  if (rows > kInt32Max || x.shape(-1) > kLongestRow) {
+    throw std::runtime_error(
+        "[mlx_norms] A GPU kernel normalises at most 2^31 - 1 rows at once, of "
+        "at most 2^30 elements.");
+  }
+  return rows;
+}
+
+RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan) {
+  if (a.flags().row_contiguous) {
+    return {&a, write_access(a, width), {}};
+  }
+  auto axes = RowRuns({&a}).axes();
+  auto rows = operand(a, width, axes);
+  auto length = a.shape(-1);
+  bool dense = step_of(a) == 1 && axes.size() == 1 &&
+      (axes[0].size == 1 || axes[0].strides[0] == length);
+  if (dense) {
+    return rows;
+  }
+  if (make_layout(axes, step_of(a), rows.layout)) {
+    rows.access |= kStrided;
+    return rows;
+  }
+  const auto& copy = gather(a, axes, plan);
+  return {&copy, write_access(copy, width), {}};
+}
+
+const mx::array& make_dense(const mx::array& a, LaunchPlan& plan) {
+  return gather(a, RowRuns({&a}).axes(), plan);
+}
+
+RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
+  auto parameter = a.flags().row_contiguous
+      ? RowOperand{&a, write_access(a, width), {}}
+      : operand(a, width, RowRuns({&a}).axes());
+  auto heads = a.ndim() == 2 ? a.shape(0) : 1;
+  auto stride = a.ndim() == 2 ? a.strides(0) : 0;
+  if (!fits(stride) || !fits(step_of(a))) {
+    const auto& copy = gather(a, RowRuns({&a}).axes(), plan);
+    return read_parameter(copy, width, plan);
+  }
+  if (heads == 1 && step_of(a) == 1) {
+    parameter.access |= kOneRow;
+    return parameter;
+  }
+  parameter.access |= kStrided;
+  parameter.layout = {
+      static_cast<int32_t>(step_of(a)),
+      heads,
+      1,
+      static_cast<int32_t>(stride),
+      0,
+      0};
+  return parameter;
+}
+
+int32_t write_access(const mx::array& a, int width) {
+  auto alignment = alignment_of(a, width);
+  auto length = static_cast<size_t>(a.shape(-1));
+  bool vectors = is_multiple(a.offset(), alignment) &&
+      (a.size() == length || is_multiple(length * a.itemsize(), alignment));
+  return float_type(a.dtype()) | (vectors ? kVectors : 0);
+}
+
+void bind(
+    Launch& launch,
+    int buffer,
+    int layout_buffer,
+    int access_constant,
+    const std::optional<RowOperand>& rows) {
+  launch.constant(access_constant, rows ? rows->access : 0);
+  if (rows) {
+    launch.input(buffer, *rows->array);
+    launch.scalar(layout_buffer, rows->layout);
+  }
+}
+
+} // namespace mlx_norms

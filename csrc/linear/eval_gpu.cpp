@@ -1,0 +1,17 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/common/outputs.h"
+#include "csrc/linear/plan.h"
+#include "csrc/linear/primitive.h"
+
+namespace mlx_norms {
+
+void NormLinear::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  release_inputs(inputs, outputs);
+  for (auto& out : outputs) {
+    allocate_new(out, stream()); // every team reads all of every row
+  }
+  encode(plan_norm_linear(spec_, inputs, outputs, stream()));
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,42 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// The ops of norm + projection as C++ functions. The Python docstrings in
+// linear_bindings.cpp say what the arguments are. Null stands for an array that
+// is not given.
+
+#pragma once
+
+#include <optional>
+
+#include "csrc/norm/primitive.h"
+
+namespace mlx_norms {
+
+// What follows the norm.
+struct Projected {
+  std::vector<Arrays> weights; // an array each, or the three of mx.quantize
+  std::vector<std::optional<array>> biases; // one for each weight
+  bool gated;
+};
+
+// {of each projection, or the gated one; [sum]}
+Arrays rms_norm_linear(
+    const array& x,
+    const array* norm_weight,
+    const Projected& projected,
+    float eps,
+    const array* residual,
+    float weight_offset,
+    mx::StreamOrDevice stream);
+
+// {of each projection, or the gated one; [sum]}
+Arrays layer_norm_linear(
+    const array& x,
+    const array* norm_weight,
+    const array* norm_bias,
+    const Projected& projected,
+    float eps,
+    const array* residual,
+    mx::StreamOrDevice stream);
+
+} // namespace mlx_norms

@@ -1,0 +1,281 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/linear/plan.h"
+
+#include <algorithm>
+#include <string>
+
+#include "csrc/gpu/ceil_div.h"
+#include "csrc/gpu/geometry.h"
+#include "csrc/gpu/rows.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// Function constants and buffers of kernels/linear/norm_linear.metal.
+enum Constant {
+  kSimdsPerRow = 0,
+  kCentre = 2,
+  kWhole = 3,
+  kHasWeight = 4,
+  kHasBias = 5,
+  kHasWeightOffset = 6,
+  kWeightAccess = 7,
+  kBiasAccess = 8,
+  kProjections = 70,
+  kBiases = 71,
+  kBits = 72,
+  kGroupSize = 73,
+  kAligned = 74,
+  kHasResidual = 75,
+  kXAccess = 76,
+  kResidualAccess = 77,
+  kSumAccess = 78,
+  kGated = 79
+};
+enum Buffer {
+  kX = 0,
+  kResidual = 1,
+  kNormWeight = 2,
+  kNormBias = 3,
+  kWeights = 4, // the first projection's; the others' follow
+  kScales = 8,
+  kZeros = 12,
+  kProjectionBias = 16,
+  kY = 20,
+  kSum = 24,
+  kXLayout = 25,
+  kResidualLayout = 26,
+  kSizes = 27,
+  kEps = 28,
+  kWeightOffset = 29
+};
+constexpr int kMaxProjections = 4;
+constexpr uint32_t kMostGroups = 65535; // along y, on CUDA
+constexpr int kVectorBytes = 16;
+constexpr int kQuantisedWidth = 16; // weights a vector
+
+// How the kernel is instantiated: the rows and outputs that a team computes,
+// and the vectors that a thread has of each weight's row at once.
+struct Shape {
+  int width; // elements a vector
+  int rows;
+  int outputs;
+  int vectors;
+  // By what registers hold on CUDA, for RMSNorm and for LayerNorm.
+  uint32_t rms_threads_per_core;
+  uint32_t layer_threads_per_core;
+};
+
+constexpr Shape kShapes[] = {
+    {4, 1, 4, 4, 384, 256},
+    {4, 4, 4, 1, 512, 512},
+    {8, 1, 4, 4, 384, 384},
+    {8, 2, 4, 2, 512, 512},
+    {8, 4, 4, 1, 512, 512},
+    {8, 8, 4, 1, 384, 384},
+    {16, 1, 8, 1, 512, 384},
+    {16, 2, 4, 2, 384, 384},
+    {16, 4, 4, 1, 384, 384},
+    {16, 8, 4, 1, 256, 256}};
+
+// That takes all rows at once, or as many as can be.
+const Shape& shape_for(int width, int rows) {
+  const Shape* best = nullptr;
+  for (const auto& shape : kShapes) {
+    if (shape.width == width && (!best || best->rows < rows)) {
+      best = &shape;
+    }
+  }
+  return *best;
+}
+
+// Teams of more than one SIMD-group where there are too few blocks to keep the
+// GPU's memory busy, as long as each thread has some elements of a row. It
+// follows from the weights alone, so that a row has the same bits in any batch.
+int simds_for(int64_t outputs, int length, int width, mx::Stream stream) {
+  constexpr int kMostSimds = 8;
+  // As the layers of an 8B llama run fastest on an H200; on Metal by guess.
+  bool cuda = backend_of(stream) == Backend::Cuda;
+  int64_t many =
+      cuda ? int64_t{256} * device_limits(stream).cores : kManyOutputs;
+  int elements = cuda ? 64 : 4 * width;
+  int simds = 1;
+  while (simds < kMostSimds && outputs * simds < many &&
+         length >= 2 * simds * Geometry::kSimdSize * elements) {
+    simds *= 2;
+  }
+  return simds;
+}
+
+// Whether vectors of 16 bytes (or of 8, of four bits) may be read from any row.
+bool is_aligned(const mx::array& weight) {
+  return weight.offset() % kVectorBytes == 0 &&
+      weight.shape(-1) * weight.itemsize() % kVectorBytes == 0;
+}
+
+bool is_known_not_to_be_dense(const mx::array& a) {
+  return a.is_available() && !a.flags().row_contiguous;
+}
+
+} // namespace
+
+bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
+  NormInputs in(spec.norm, inputs.data());
+  auto dtype = in.x.dtype();
+  auto is_float = [](mx::Dtype d) {
+    return d == mx::float32 || d == mx::float16 || d == mx::bfloat16;
+  };
+  auto is_parameter = [&](const mx::array* a) {
+    return !a || (a->ndim() == 1 && is_float(a->dtype()));
+  };
+  constexpr int kLongestRow = 1 << 30;
+  bool takes_norm = in.x.ndim() > 0 && in.x.shape(-1) > 0 &&
+      in.x.shape(-1) <= kLongestRow && is_float(dtype) &&
+      (!in.residual || in.residual->dtype() == dtype) &&
+      is_parameter(in.weight) && is_parameter(in.bias) &&
+      (spec.norm.centre || !spec.norm.bias) && !spec.norm.clamp;
+  auto n = spec.projections.size();
+  if (!takes_norm || n < 1 || n > kMaxProjections || (spec.gated && n != 2)) {
+    return false;
+  }
+  const auto& first = spec.projections[0];
+  bool is_form = first.bits == 0 || first.bits == 4 || first.bits == 8;
+  bool is_group = first.group_size == 32 || first.group_size == 64 ||
+      first.group_size == 128;
+  if (!is_form || (first.bits && !is_group)) {
+    return false;
+  }
+  int64_t outputs = 0;
+  auto projections = projection_inputs(spec, inputs);
+  for (size_t i = 0; i < n; ++i) {
+    const auto& p = spec.projections[i];
+    const auto& [weight, scales, biases, bias] = projections[i];
+    for (auto* a : {&weight, scales, biases, bias}) {
+      bool is_packed = p.bits && a == &weight;
+      if (a &&
+          (a->dtype() != (is_packed ? mx::uint32 : dtype) ||
+           is_known_not_to_be_dense(*a))) {
+        return false;
+      }
+    }
+    if (p.bits != first.bits || p.group_size != first.group_size ||
+        weight.ndim() != 2 || weight.shape(0) == 0 ||
+        (spec.gated && weight.shape(0) != projections[0].weight.shape(0))) {
+      return false;
+    }
+    outputs += weight.shape(0);
+  }
+  // Vectors of packed weights are counted by 32 bits.
+  return outputs * in.x.shape(-1) / kQuantisedWidth <= kLongestRow;
+}
+
+LaunchPlan plan_norm_linear(
+    const NormLinearSpec& spec,
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) {
+  LaunchPlan plan(stream);
+  NormInputs in(spec.norm, inputs.data());
+  if (in.x.size() == 0) {
+    return plan;
+  }
+  const auto& form = spec.projections[0];
+  int length = in.x.shape(-1);
+  int width = form.bits ? kQuantisedWidth : kVectorBytes / in.x.itemsize();
+  int piece = std::min(width, 8);
+  auto rows = row_count(in.x);
+  const auto& shape = shape_for(width, rows);
+
+  auto read_row = [&](const mx::array* a) -> std::optional<RowOperand> {
+    return a ? std::optional(read_rows(*a, piece, plan)) : std::nullopt;
+  };
+  auto x = read_row(&in.x);
+  auto residual = read_row(in.residual);
+  auto projections = projection_inputs(spec, inputs);
+  bool aligned = true;
+  int biases = 0;
+  int64_t blocks = 0;
+  int64_t n_outputs = 0;
+  std::array<int32_t, 6> sizes = {};
+  for (size_t i = 0; i < projections.size(); ++i) {
+    const auto& p = projections[i];
+    aligned &= is_aligned(p.weight);
+    biases |= (p.bias != nullptr) << i;
+    sizes[i] = p.weight.shape(0);
+    n_outputs += sizes[i];
+    blocks += ceil_div(sizes[i], shape.outputs);
+  }
+  if (spec.gated) {
+    blocks = ceil_div(sizes[0], shape.outputs / 2);
+  }
+  sizes[4] = rows;
+  sizes[5] = length;
+  int simds = simds_for(n_outputs, length, width, stream);
+  int chunk = simds * Geometry::kSimdSize * width * shape.vectors;
+
+  auto& launch = plan.launch({"norm_linear", width, shape.rows});
+  launch.constant(kSimdsPerRow, simds);
+  launch.constant(kCentre, spec.norm.centre);
+  launch.constant(kWhole, length % chunk == 0);
+  launch.constant(kHasWeight, spec.norm.weight);
+  launch.constant(kHasBias, spec.norm.bias);
+  launch.constant(kHasWeightOffset, spec.norm.weight_offset != 0);
+  auto read_parameter = [&](int buffer, int access, const mx::array* a) {
+    launch.constant(access, a ? write_access(*a, piece) : 0);
+    if (a) {
+      launch.input(buffer, *a);
+    }
+  };
+  read_parameter(kNormWeight, kWeightAccess, in.weight);
+  read_parameter(kNormBias, kBiasAccess, in.bias);
+  launch.constant(kProjections, static_cast<int32_t>(projections.size()));
+  launch.constant(kBiases, biases);
+  launch.constant(kBits, form.bits);
+  launch.constant(kGroupSize, form.group_size);
+  launch.constant(kAligned, aligned);
+  launch.constant(kHasResidual, spec.norm.residual);
+  // By its full name: std::bind would take an optional, too.
+  mlx_norms::bind(launch, kX, kXLayout, kXAccess, x);
+  mlx_norms::bind(
+      launch, kResidual, kResidualLayout, kResidualAccess, residual);
+  const auto* sum = spec.norm.residual ? &outputs.back() : nullptr;
+  launch.constant(kSumAccess, sum ? write_access(*sum, piece) : 0);
+  launch.constant(kGated, spec.gated);
+
+  for (size_t i = 0; i < projections.size(); ++i) {
+    auto read = [&](int buffer, const mx::array* a) {
+      if (a) {
+        launch.input(buffer + i, *a);
+      }
+    };
+    read(kWeights, &projections[i].weight);
+    read(kScales, projections[i].scales);
+    read(kZeros, projections[i].biases);
+    read(kProjectionBias, projections[i].bias);
+  }
+  for (int i = 0; i < spec.n_projected(); ++i) {
+    launch.output(kY + i, outputs[i]);
+  }
+  if (sum) {
+    launch.output(kSum, *sum);
+  }
+  launch.scalar(kSizes, sizes);
+  launch.scalar(kEps, spec.norm.eps);
+  launch.scalar(kWeightOffset, spec.norm.weight_offset);
+
+  launch.groups[0] = blocks + spec.norm.residual;
+  launch.groups[1] = ceil_div(rows, shape.rows);
+  if (launch.groups[1] > kMostGroups) {
+    throw std::runtime_error(
+        "[mlx_norms] A norm and its projections in one launch take at most " +
+        std::to_string(kMostGroups * shape.rows) + " rows.");
+  }
+  launch.group[0] = Geometry::kSimdSize * simds;
+  launch.threads_per_core = spec.norm.centre ? shape.layer_threads_per_core
+                                             : shape.rms_threads_per_core;
+  return plan;
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,101 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include "csrc/norm/primitive.h"
+
+namespace mlx_norms {
+
+// How the weight of a projection, of shape (N, K), is stored.
+struct Projection {
+  int bits = 0;       // 0: an array; 4 or 8: MLX's affine form
+  int group_size = 0; // elements of a row that share a scale and a bias
+  bool bias = false;  // added to the projection's output
+
+  bool operator==(const Projection&) const = default;
+
+  // The weight, [its scales, its biases], [bias].
+  int n_inputs() const {
+    return (bits ? 3 : 1) + bias;
+  }
+};
+
+// A norm and the projections of what it gives.
+struct NormLinearSpec {
+  NormSpec norm;
+  std::vector<Projection> projections; // 1 to 4
+  bool gated = false; // two, of one shape: silu(first) * second
+
+  bool operator==(const NormLinearSpec&) const = default;
+
+  int n_projected() const {
+    return gated ? 1 : static_cast<int>(projections.size());
+  }
+};
+
+// The inputs of one projection, by name.
+struct ProjectionInputs {
+  const array& weight;
+  const array* scales; // of the affine form, as are biases
+  const array* biases;
+  const array* bias; // added to the output
+
+  ProjectionInputs(const Projection& p, const array* first)
+      : weight(*first++),
+        scales(p.bits ? first++ : nullptr),
+        biases(p.bits ? first++ : nullptr),
+        bias(p.bias ? first++ : nullptr) {}
+};
+
+// Those of each projection.
+std::vector<ProjectionInputs> projection_inputs(
+    const NormLinearSpec& spec,
+    const Arrays& inputs);
+
+// One launch for few rows. Inputs: those of the norm (see NormSpec), then those
+// of each projection. Outputs: of each projection, or the gated one; [sum].
+class NormLinear : public mx::Primitive {
+ public:
+  NormLinear(mx::Stream stream, NormLinearSpec spec)
+      : Primitive(stream),
+        spec_(std::move(spec)) {}
+
+  void eval_cpu(const Arrays& inputs, Arrays& outputs) override;
+  void eval_gpu(const Arrays& inputs, Arrays& outputs) override;
+  DEFINE_GRADS()
+  DEFINE_VMAP()
+  DEFINE_NAME(mlx_norms::NormLinear)
+  bool is_equivalent(const Primitive& other) const override;
+  std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
+
+  const NormLinearSpec& spec() const {
+    return spec_;
+  }
+
+ private:
+  NormLinearSpec spec_;
+};
+
+// Whether one launch computes it: a GPU's stream, few rows, dtypes and sizes
+// that the kernel has.
+bool has_linear_kernel(
+    const NormLinearSpec& spec,
+    const Arrays& inputs,
+    mx::Stream stream);
+
+// Its outputs by one launch.
+Arrays
+norm_linear_node(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream);
+
+// Its outputs by one launch, or by the norm and MLX's products; of inputs that
+// have been checked.
+Arrays
+make_norm_linear(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream);
+
+// By the norm and MLX's products.
+Arrays compose_norm_linear(
+    const NormLinearSpec& spec,
+    const Arrays& inputs,
+    mx::Stream stream);
+
+} // namespace mlx_norms

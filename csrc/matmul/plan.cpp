@@ -1,0 +1,409 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/matmul/plan.h"
+
+#include <atomic>
+#include <limits>
+
+#include "csrc/gpu/batch_axes.h"
+#include "csrc/gpu/ceil_div.h"
+#include "csrc/gpu/rows.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// Function constants and buffers of kernels/matmul.
+enum Constant {
+  kCluster = 38, // of cluster.h
+  kType = 80,
+  kATransposed = 81,
+  kBTransposed = 82,
+  kAVectors = 83,
+  kBVectors = 84,
+  kWholeTiles = 85,
+  kWVectors = 86,
+  kXVectors = 87
+};
+enum BlockedBuffer {
+  kA = 0,
+  kB = 1,
+  kC = 2,
+  kRows = 3,
+  kColumns = 4,
+  kDepth = 5,
+  kALine = 6,
+  kBLine = 7,
+  kAMatrix = 8,
+  kBMatrix = 9
+};
+enum GemvBuffer {
+  kX = 0,
+  kW = 1,
+  kOut = 2,
+  kOutputs = 3,
+  kLength = 4,
+  kXRow = 5,
+  kXStep = 6,
+  kWLine = 7,
+  kOutRow = 8,
+  kOutColumn = 9,
+  kXMatrix = 10,
+  kWMatrix = 11,
+  kSplits = 12, // of gemv_lines
+  kXRows = 12   // of the tiles
+};
+
+bool fits(int64_t value) {
+  return std::abs(value) <= std::numeric_limits<int32_t>::max();
+}
+
+int32_t checked(int64_t value) {
+  if (!fits(value)) {
+    throw std::runtime_error(
+        "[mlx_norms] A product is beyond what its kernel counts to.");
+  }
+  return static_cast<int32_t>(value);
+}
+
+// A matrix of an operand; strides are in elements.
+struct Matrix {
+  const mx::array* array;
+  int64_t rows;
+  int64_t columns;
+  int64_t row_stride;
+  int64_t column_stride;
+
+  explicit Matrix(const mx::array& a)
+      : array(&a),
+        rows(a.shape(-2)),
+        columns(a.shape(-1)),
+        row_stride(a.strides(-2)),
+        column_stride(a.strides(-1)) {}
+
+  Matrix transposed() const {
+    auto other = *this;
+    std::swap(other.rows, other.columns);
+    std::swap(other.row_stride, other.column_stride);
+    return other;
+  }
+
+  bool adjoins_along_rows() const {
+    return columns > 1 ? column_stride == 1 : row_stride != 1;
+  }
+  bool adjoins_along_columns() const {
+    return rows > 1 ? row_stride == 1 : true;
+  }
+
+  // Whether its lines are columns.
+  bool is_transposed() const {
+    return !adjoins_along_rows();
+  }
+  int64_t line_stride() const {
+    return adjoins_along_rows() ? (rows > 1 ? row_stride : 0)
+                                : (columns > 1 ? column_stride : 0);
+  }
+  bool has_lines() const {
+    return (adjoins_along_rows() || adjoins_along_columns()) &&
+        fits(line_stride());
+  }
+};
+
+// The matrices of a product, and the batch axes that are not theirs.
+struct Factors {
+  Matrix a;
+  Matrix b;
+  const mx::array& c;
+  std::vector<BatchAxis> axes;
+
+  Factors(const mx::array& a, const mx::array& b, const mx::array& c)
+      : a(a),
+        b(b),
+        c(c),
+        axes(batch_axes(a, b, c)) {}
+
+  int64_t element_bytes() const {
+    return c.itemsize();
+  }
+
+  // Batch axes of one B are more rows of A, as long as there are no more.
+  void take_rows(int64_t most) {
+    while (!axes.empty() && axes[0].strides[1] == 0 &&
+           (a.rows == 1 || axes[0].strides[0] == a.rows * a.row_stride) &&
+           a.rows * axes[0].size <= most) {
+      auto more = a;
+      more.row_stride = a.rows == 1 ? axes[0].strides[0] : a.row_stride;
+      more.rows *= axes[0].size;
+      if (!fits(more.row_stride) || (a.has_lines() && !more.has_lines())) {
+        return;
+      }
+      a = more;
+      axes.erase(axes.begin());
+    }
+  }
+
+  // Takes the innermost axis for a launch's own.
+  BatchAxis take_inner_axis() {
+    BatchAxis inner{1, {}};
+    if (!axes.empty() && fits(axes[0].strides[0]) && fits(axes[0].strides[1])) {
+      inner = axes[0];
+      axes.erase(axes.begin());
+    }
+    return inner;
+  }
+
+  // Whether so many elements are aligned wherever a step along the matrix's
+  // lines begins. Taken before any axis is.
+  bool aligned(const Matrix& m, size_t operand, int64_t elements) const {
+    auto bytes = std::min<int64_t>(16, elements * element_bytes());
+    auto is_multiple = [&](int64_t stride) {
+      return stride * element_bytes() % bytes == 0;
+    };
+    return m.array->offset() % bytes == 0 && is_multiple(m.line_stride()) &&
+        std::ranges::all_of(axes, [&](const auto& axis) {
+             return is_multiple(axis.strides[operand]);
+           });
+  }
+};
+
+// The array, or a dense copy if that is not so of its matrices.
+template <typename F>
+const mx::array& with(F is_so, const mx::array& a, LaunchPlan& plan) {
+  return a.size() == 0 || is_so(Matrix(a)) ? a : make_dense(a, plan);
+}
+
+const mx::array& with_lines(const mx::array& a, LaunchPlan& plan) {
+  return with([](const Matrix& m) { return m.has_lines(); }, a, plan);
+}
+
+const mx::array& with_steps(const mx::array& a, LaunchPlan& plan) {
+  auto fit = [](const Matrix& m) {
+    return fits(m.row_stride) && fits(m.column_stride);
+  };
+  return with(fit, a, plan);
+}
+
+// What is bound where nothing is read.
+const mx::array& bound(const mx::array& a, int64_t depth, LaunchPlan& plan) {
+  return depth > 0 ? a : plan.temporary({1}, mx::float32);
+}
+
+void add_blocked(Factors f, LaunchPlan& plan) {
+  // What of a tile is past an edge is multiplied for nothing.
+  int tile = std::min(f.a.rows, f.b.columns) <= 32 ? 32 : 64;
+  int tile_depth = tile == 32 ? 32 : 16;
+  auto rows = f.a.rows, columns = f.b.columns, depth = f.a.columns;
+  bool a_vectors = f.aligned(f.a, 0, 4), b_vectors = f.aligned(f.b, 1, 4);
+  auto inner = f.take_inner_axis();
+  auto groups = checked(
+      inner.size * ceil_div<int64_t>(rows, tile) *
+      ceil_div<int64_t>(columns, tile));
+  const auto& a = bound(*f.a.array, depth, plan);
+  const auto& b = bound(*f.b.array, depth, plan);
+  for_each_matrix(f.axes, [&](const auto& first) {
+    auto& launch = plan.launch({"simdgroup_blocked", tile});
+    launch.constant(kType, float_type(f.c.dtype()));
+    launch.constant(kATransposed, f.a.is_transposed());
+    launch.constant(kBTransposed, f.b.is_transposed());
+    launch.constant(kAVectors, a_vectors);
+    launch.constant(kBVectors, b_vectors);
+    launch.constant(
+        kWholeTiles,
+        rows % tile == 0 && columns % tile == 0 && depth % tile_depth == 0);
+    launch.input(kA, a, first[0] * f.element_bytes());
+    launch.input(kB, b, first[1] * f.element_bytes());
+    launch.output(kC, f.c, first[2] * f.element_bytes());
+    launch.scalar(kRows, checked(rows));
+    launch.scalar(kColumns, checked(columns));
+    launch.scalar(kDepth, checked(depth));
+    launch.scalar(kALine, checked(f.a.line_stride()));
+    launch.scalar(kBLine, checked(f.b.line_stride()));
+    launch.scalar(kAMatrix, checked(inner.strides[0]));
+    launch.scalar(kBMatrix, checked(inner.strides[1]));
+    launch.groups[0] = groups;
+    launch.group = {128, 1, 1};
+  });
+}
+
+// How the groups of a gemv share the work. It follows from the shape of w
+// alone.
+struct GemvGroups {
+  KernelName kernel;
+  int64_t outputs; // of a group
+  int simds = 8;
+  int splits = 1;  // SIMD-groups that share lines, of gemv_lines
+  int cluster = 1; // threadgroups that share the depth, of gemv_column_tiles
+  uint32_t threads_per_core = 512;
+};
+
+// How many SIMD-groups share the depth, so many of it each at least.
+int depth_simds(int64_t depth, int each, int most) {
+  int simds = 1;
+  while (simds < most && depth >= int64_t{each} * simds) {
+    simds *= 2;
+  }
+  return simds;
+}
+
+GemvGroups gemv_groups(bool lines, int rows, int64_t depth) {
+  if (lines) {
+    constexpr int kSimds = 8;
+    int splits = depth_simds(depth, 1024, kSimds);
+    return {{"gemv_lines", rows}, 4 * kSimds / splits, kSimds, splits};
+  }
+  return {{"gemv_columns", rows}, 32, depth_simds(depth, 128, 16)};
+}
+
+// Of the tiles, by what was fastest on an H200. `elements` are those of a
+// vector: 8 of 16 bits, or 4, whose products need more registers.
+GemvGroups
+line_tiles(int64_t outputs, int elements, const DeviceLimits& limits) {
+  constexpr int kLines = 16;
+  auto groups = ceil_div<int64_t>(outputs, kLines);
+  // Many groups are small: several run on a core at once and follow each other.
+  bool many = groups >= 4 * limits.cores;
+  int simds = many ? 4 : 8;
+  GemvGroups by{{"gemv_line_tiles", elements, simds}, kLines, simds};
+  by.threads_per_core = many || groups <= limits.cores ? 512 : 768;
+  return by;
+}
+
+GemvGroups column_tiles(
+    int64_t outputs,
+    int64_t depth,
+    int elements,
+    const DeviceLimits& limits) {
+  GemvGroups by{{"gemv_column_tiles", elements}, 8 * elements};
+  auto groups = ceil_div(outputs, by.outputs);
+  // Few groups are clusters, so that every core takes part.
+  while (2 * by.cluster <= limits.cluster &&
+         2 * by.cluster * groups <= limits.cores && depth >= 512 * by.cluster) {
+    by.cluster *= 2;
+  }
+  if (by.cluster > 1) {
+    by.simds = by.cluster == 2 && elements == 8 ? 12 : 8;
+  } else {
+    int most = groups > limits.cores ? 8 : 16;
+    by.simds = std::max(4, depth_simds(depth, 128, most)); // four write
+  }
+  by.kernel.second = by.simds;
+  by.threads_per_core = elements == 8 ? 768 : 512;
+  return by;
+}
+
+std::atomic<bool> tiles_anywhere = false;
+
+// `f` has C = A B with few rows of A, or the other way about: C^T = B^T A^T.
+void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
+  auto x = other_way ? f.b.transposed() : f.a;
+  auto w = other_way ? f.a.transposed() : f.b;
+  size_t of_x = other_way, of_w = !other_way;
+  auto rows = x.rows, outputs = w.columns, depth = x.columns;
+  bool lines = w.is_transposed();
+  bool w_vectors =
+      depth % 8 == 0 && (lines || outputs % 8 == 0) && f.aligned(w, of_w, 8);
+  bool x_vectors =
+      depth % 8 == 0 && x.column_stride == 1 && f.aligned(x, of_x, 8);
+  // It is w alone that decides: a row has the same bits among any others.
+  auto limits = device_limits(plan.stream);
+  bool tiles = w_vectors && (limits.matrix_units || tiles_anywhere);
+  int elements = 16 / f.element_bytes();
+  auto inner = f.take_inner_axis();
+  auto by = !tiles ? gemv_groups(lines, checked(rows), depth)
+      : lines      ? line_tiles(outputs, elements, limits)
+                   : column_tiles(outputs, depth, elements, limits);
+  auto groups =
+      checked(inner.size * ceil_div(outputs, by.outputs) * by.cluster);
+  const auto& x_array = bound(*x.array, depth, plan);
+  const auto& w_array = bound(*w.array, depth, plan);
+  for_each_matrix(f.axes, [&](const auto& first) {
+    auto& launch = plan.launch(by.kernel);
+    launch.constant(kType, float_type(f.c.dtype()));
+    launch.constant(kXVectors, x_vectors);
+    launch.input(kX, x_array, first[of_x] * f.element_bytes());
+    launch.input(kW, w_array, first[of_w] * f.element_bytes());
+    launch.output(kOut, f.c, first[2] * f.element_bytes());
+    launch.scalar(kOutputs, checked(outputs));
+    launch.scalar(kLength, checked(depth));
+    launch.scalar(kXRow, checked(x.rows > 1 ? x.row_stride : 0));
+    launch.scalar(kXStep, checked(x.columns > 1 ? x.column_stride : 1));
+    launch.scalar(kWLine, checked(w.line_stride()));
+    launch.scalar(kOutRow, checked(other_way ? 1 : outputs));
+    launch.scalar(kOutColumn, checked(other_way ? rows : 1));
+    launch.scalar(kXMatrix, checked(inner.strides[of_x]));
+    launch.scalar(kWMatrix, checked(inner.strides[of_w]));
+    if (tiles) {
+      launch.scalar(kXRows, checked(rows));
+      if (!lines) {
+        launch.constant(kCluster, by.cluster);
+      }
+    } else {
+      launch.constant(kWVectors, w_vectors);
+      if (lines) {
+        launch.scalar(kSplits, by.splits);
+      }
+    }
+    launch.groups[0] = groups;
+    launch.group[0] = 32 * by.simds;
+    launch.threads_per_core = by.threads_per_core;
+    launch.cluster = by.cluster;
+    launch.slot_bytes = by.cluster > 1 ? 16 * launch.group[0] : 0;
+  });
+}
+
+constexpr auto kAnyRows = std::numeric_limits<int32_t>::max();
+
+} // namespace
+
+LaunchPlan plan_blocked(
+    const mx::array& a,
+    const mx::array& b,
+    const mx::array& c,
+    mx::Stream stream) {
+  LaunchPlan plan(stream);
+  if (c.size() > 0) {
+    Factors f(with_lines(a, plan), with_lines(b, plan), c);
+    f.take_rows(kAnyRows);
+    add_blocked(std::move(f), plan);
+  }
+  return plan;
+}
+
+void set_tiles_anywhere(bool anywhere) {
+  tiles_anywhere = anywhere;
+}
+
+LaunchPlan plan_gemv(
+    const mx::array& a,
+    const mx::array& b,
+    const mx::array& c,
+    mx::Stream stream) {
+  LaunchPlan plan(stream);
+  if (c.size() > 0) {
+    bool other_way = c.shape(-2) > kGemvRows;
+    Factors f(
+        other_way ? with_lines(a, plan) : with_steps(a, plan),
+        other_way ? with_steps(b, plan) : with_lines(b, plan),
+        c);
+    f.take_rows(other_way ? kAnyRows : kGemvRows);
+    add_gemv(std::move(f), other_way, plan);
+  }
+  return plan;
+}
+
+LaunchPlan plan_matmul(
+    const mx::array& a,
+    const mx::array& b,
+    const mx::array& c,
+    mx::Stream stream) {
+  bool few = std::min(c.shape(-2), c.shape(-1)) <= kGemvRows;
+  if (c.size() > 0 && c.ndim() > 2 && few && c.shape(-1) > kGemvRows) {
+    // Many times a few rows are many, if their B is one.
+    Factors f(a, b, c);
+    f.take_rows(kAnyRows);
+    few = f.a.rows <= kGemvRows;
+  }
+  return few ? plan_gemv(a, b, c, stream) : plan_blocked(a, b, c, stream);
+}
+
+} // namespace mlx_norms

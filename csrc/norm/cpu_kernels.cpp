@@ -1,0 +1,955 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// The norm family on rows, compiled once for each instruction set
+// (MLX_NORMS_KERNELS is its table). A row comes from memory once and is then
+// read from the cache. Sums are taken in one order and contraction is off, so
+// every instruction set gives the same bits.
+
+#include "csrc/norm/cpu_kernels.h"
+
+#include <type_traits>
+
+#include "csrc/common/float16.h"
+#include "csrc/cpu/pairwise_sum.h"
+#include "csrc/cpu/simd.h"
+
+namespace {
+
+using namespace mlx_norms::cpu;
+
+// Rows whose part of a parameter's gradient is added up before it is added to
+// the compensated sum.
+constexpr int kPartialRows = 4;
+
+template <typename T>
+struct Type {
+  using type = T;
+};
+
+template <typename F>
+inline void with_type(Float type, F f) {
+  switch (type) {
+    case Float::f32:
+      return f(Type<float>{});
+    case Float::f16:
+      return f(Type<Half>{});
+    case Float::bf16:
+      return f(Type<BFloat>{});
+  }
+}
+
+// A flag to compile a loop for. Loops that matter less take bools in its place.
+template <bool kValue>
+struct Flag {
+  static constexpr bool value = kValue;
+
+  constexpr operator bool() const {
+    return kValue;
+  }
+};
+
+template <typename F>
+inline void with_flag(bool flag, F f) {
+  return flag ? f(Flag<true>{}) : f(Flag<false>{});
+}
+
+// The dtype of x + residual.
+template <typename X, typename R>
+struct Promote {
+  using type = float;
+};
+template <typename X>
+struct Promote<X, X> {
+  using type = X;
+};
+
+// One row to read.
+template <typename T>
+struct Row {
+  const T* data;
+  int64_t step;
+
+  Row(const RowsIn& rows, int64_t row)
+      : data(static_cast<const T*>(rows.data) + row * rows.row_stride),
+        step(rows.step) {}
+
+  template <typename Extent>
+  [[gnu::always_inline]] Floats operator()(int64_t i, Extent extent) const {
+    return step == 1 ? load(data + i, extent) : gather(i, extent);
+  }
+  Floats value(int64_t i, Whole extent) const {
+    return (*this)(i, extent);
+  }
+
+ private:
+  [[gnu::always_inline]] Floats gather(int64_t i, Whole) const {
+    return gather(i, Part{kWidth});
+  }
+  // Out of the loops, which it would keep from being compiled well.
+  [[gnu::noinline]] Floats gather(int64_t i, Part part) const {
+    T lanes[kWidth] = {};
+    for (int j = 0; j < part.n; ++j) {
+      lanes[j] = data[(i + j) * step];
+    }
+    return load(lanes);
+  }
+};
+
+// A row in float32, padded to whole steps of the sums.
+struct FloatRow {
+  using Element = float;
+
+  const float* data;
+  float* padded; // the same; null where there is no padding
+  int64_t width;
+
+  // Puts value in every lane past the row's end.
+  void pad(float value) const {
+    if (!padded) {
+      return;
+    }
+    int64_t i = width / kWidth * kWidth;
+    store(padded + i, replace_from(load(padded + i), width - i, value));
+    for (i += kWidth; i < mlx_norms::cpu::padded(width); i += kWidth) {
+      store(padded + i, splat(value));
+    }
+  }
+
+  // K sums of term(v, i) over the row's vectors v, at element i.
+  template <int K, typename F>
+  Sums<K> sums(F term) const {
+    auto* row = data;
+    return pairwise_sums<K>(mlx_norms::cpu::padded(width), [=](int64_t i) {
+      return term(load(row + i), i);
+    });
+  }
+};
+
+// A row that fits one vector. Its sums have the same bits as FloatRow's, whose
+// other lanes are zeros.
+struct ShortRow {
+  Floats v;
+  int64_t width;
+
+  void pad(float value) {
+    v = replace_from(v, width, value);
+  }
+
+  template <int K, typename F>
+  Sums<K> sums(F term) const {
+    Sums<K> sums;
+    auto terms = term(v, 0);
+    for (int k = 0; k < K; ++k) {
+      sums.v[k] = sum_vector(terms.v[k] + splat(0.0f));
+    }
+    return sums;
+  }
+};
+
+FloatRow padded_row(float* row, int64_t width) {
+  FloatRow padded_row{row, width == padded(width) ? nullptr : row, width};
+  padded_row.pad(0.0f);
+  return padded_row;
+}
+
+// A row on its way into float32: source(i, extent) gives its vectors, which the
+// first sums leave in `row`, with `padding` past its end.
+template <typename Source>
+struct FreshRow {
+  Source source;
+  float* to;
+  FloatRow row;
+
+  float padding;
+
+  FreshRow(Source source, float* to, int64_t width, float padding)
+      : source(source),
+        to(to),
+        row{to, width == padded(width) ? nullptr : to, width},
+        padding(padding) {}
+
+  template <int K, typename F>
+  Sums<K> sums(F term) const {
+    auto [source, to, row, padding] = *this;
+    if (!row.padded) {
+      return pairwise_sums<K>(row.width, [source, to, term](int64_t i) {
+        Floats v = source(i, Whole{});
+        store(to + i, v);
+        return term(v, i);
+      });
+    }
+    for_vectors(row.width, [source, to](int64_t i, auto extent) {
+      store(to + i, source(i, extent));
+    });
+    row.pad(padding);
+    return row.template sums<K>(term);
+  }
+};
+
+// Whether a row can be read where it is: in float32, with no need of padding.
+bool is_float_row(const RowsIn& rows, int64_t width) {
+  return rows.type == Float::f32 && rows.step == 1 && width == padded(width);
+}
+
+FloatRow float_row(const RowsIn& rows, int64_t row, int64_t width) {
+  auto* data = static_cast<const float*>(rows.data) + row * rows.row_stride;
+  return {data, nullptr, width};
+}
+
+// The row itself where it can be, else a copy.
+FloatRow
+load_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
+  if (is_float_row(rows, width)) {
+    return float_row(rows, row, width);
+  }
+  with_type(rows.type, [&](auto type) {
+    Row<typename decltype(type)::type> from(rows, row);
+    for_vectors(width, [=](int64_t i, auto extent) {
+      store(scratch + i, from(i, extent));
+    });
+  });
+  return padded_row(scratch, width);
+}
+
+// Lanes beyond +-65504 saturate, inf too; NaN stays NaN.
+inline Floats clamp_half(Floats v) {
+  Floats below = v > kFloat16Max ? splat(kFloat16Max) : v;
+  return below < -kFloat16Max ? splat(-kFloat16Max) : below;
+}
+
+// The vectors of x + residual, rounded to the sum's dtype, which are also
+// stored.
+template <typename X, typename R>
+struct AddedRow {
+  using S = typename Promote<X, R>::type;
+  Row<X> x;
+  Row<R> residual;
+  S* sum;
+  bool clamp;
+
+  AddedRow(const NormJob& job, int64_t row)
+      : x(job.x, row),
+        residual(job.residual, row),
+        sum(static_cast<S*>(job.sum.data) + row * job.width),
+        clamp(job.clamp && job.sum.type == Float::f16) {}
+
+  template <typename Extent>
+  [[gnu::always_inline]] Floats operator()(int64_t i, Extent extent) const {
+    Floats v = value(i, extent);
+    store(sum + i, v, extent);
+    return v;
+  }
+
+  // Without the store, which may be to where x or the residual lies.
+  template <typename Extent>
+  [[gnu::always_inline]] Floats value(int64_t i, Extent extent) const {
+    Floats v = x(i, extent) + residual(i, extent);
+    return round_to<S>(clamp ? clamp_half(v) : v);
+  }
+};
+
+template <bool kCentre>
+struct Statistics {
+  float mean;
+  float correction; // the mean of what the rounded mean leaves
+  float rstd;
+
+  Floats normalise(Floats v) const {
+    return kCentre ? (v - mean - correction) * rstd : v * rstd;
+  }
+};
+
+// The deviations from `shift` and their squares, or without centre the squares.
+template <bool kCentre, typename AnyRow>
+inline Sums<1 + kCentre> first_sums(const AnyRow& row, float shift) {
+  return row.template sums<1 + kCentre>([shift](Floats v, int64_t) {
+    if constexpr (kCentre) {
+      Floats d = v - shift;
+      return Term<2>{d * d, d};
+    } else {
+      return Term<1>{v * v};
+    }
+  });
+}
+
+// A row in float32 and its first sums, of deviations from an element of it.
+template <bool kCentre, typename AnyRow = FloatRow>
+struct SummedRow {
+  AnyRow row;
+  float shift;
+  Sums<1 + kCentre> sums;
+};
+
+// False of NaN, too.
+inline bool is_finite(float v) {
+  return __builtin_fabsf(v) <= __FLT_MAX__;
+}
+
+// The mean is the shift and the mean deviation from it.
+template <bool kCentre, typename AnyRow>
+inline Statistics<kCentre> row_statistics(
+    const SummedRow<kCentre, AnyRow>& summed,
+    float eps) {
+  auto row = summed.row;
+  auto width = row.width;
+  Statistics<kCentre> s = {};
+  float variance = summed.sums.v[0] / width;
+  if constexpr (kCentre) {
+    s.mean = summed.shift;
+    s.correction = summed.sums.v[1] / width;
+    float square = s.correction * s.correction;
+    variance -= square;
+    if (variance * 8 < square || !is_finite(variance)) {
+      // The element was far from the others: the difference is mostly rounding,
+      // or the squares are past float32. The mean holds.
+      s.mean += s.correction;
+      row.pad(s.mean); // no deviation past the row's end
+      auto sums = first_sums<true>(row, s.mean);
+      s.correction = sums.v[1] / width;
+      variance = sums.v[0] / width - s.correction * s.correction;
+      if (!is_finite(variance)) {
+        variance = __builtin_nanf(""); // inf would make the row zeros
+      }
+    }
+  }
+  s.rstd = 1.0f / __builtin_sqrtf(variance + eps);
+  return s;
+}
+
+template <bool kCentre, typename Source>
+SummedRow<kCentre> sum_source(Source source, int64_t width, float* scratch) {
+  float shift = kCentre ? source.value(0, Whole{})[0] : 0.0f;
+  FreshRow<Source> fresh(source, scratch, width, shift);
+  return {fresh.row, shift, first_sums<kCentre>(fresh, shift)};
+}
+
+template <bool kCentre>
+SummedRow<kCentre>
+sum_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
+  if (is_float_row(rows, width)) {
+    auto v = float_row(rows, row, width);
+    return {v, v.data[0], first_sums<kCentre>(v, v.data[0])};
+  }
+  SummedRow<kCentre> summed;
+  with_type(rows.type, [&](auto type) {
+    Row<typename decltype(type)::type> source(rows, row);
+    summed = sum_source<kCentre>(source, width, scratch);
+  });
+  return summed;
+}
+
+// Of the norm's input: x, or its sum with the residual.
+template <bool kCentre>
+SummedRow<kCentre> sum_input(const NormJob& job, int64_t row, float* scratch) {
+  if (!job.residual.data) {
+    return sum_row<kCentre>(job.x, row, job.width, scratch);
+  }
+  SummedRow<kCentre> summed;
+  with_type(job.x.type, [&](auto x) {
+    with_type(job.residual.type, [&](auto residual) {
+      AddedRow<typename decltype(x)::type, typename decltype(residual)::type>
+          source(job, row);
+      summed = sum_source<kCentre>(source, job.width, scratch);
+    });
+  });
+  return summed;
+}
+
+// Where the weight of a job's row, or its gradient, begins.
+template <typename Job>
+int64_t weight_offset(const Job& job, int64_t row) {
+  auto rows = job.weight.rows;
+  return (rows == 1 ? 0 : (job.first_row + row) % rows) * padded(job.width);
+}
+
+// Where the row of x or the residual lies that is read `ahead` rows later.
+const char*
+coming_row(const RowsIn& rows, int64_t row, int64_t ahead, int64_t end) {
+  if (!rows.data) {
+    return nullptr;
+  }
+  auto coming = row + ahead < end ? row + ahead : row;
+  int size = rows.type == Float::f32 ? 4 : 2;
+  return static_cast<const char*>(rows.data) + coming * rows.row_stride * size;
+}
+
+// Stores a row's vectors, of which n(i) gives the normalised values. With
+// kFetch, for inputs of dtype T, those of a coming row are asked for on the
+// way, so that memory works while this row is computed.
+template <typename T, bool kFetch, typename Early, typename Bias, typename F>
+inline void store_row(
+    const NormJob& job,
+    int64_t row,
+    int64_t ahead,
+    Early early,
+    Bias bias,
+    F n) {
+  const float* weight = job.weight.data + weight_offset(job, row);
+  const float* row_bias = job.bias;
+  auto* to = static_cast<T*>(job.normalised.data) + row * job.width;
+  auto* x = coming_row(job.x, row, ahead, job.rows);
+  auto* residual = coming_row(job.residual, row, ahead, job.rows);
+  for_vectors(job.width, [=](int64_t i, auto extent) {
+    if (kFetch) {
+      __builtin_prefetch(x + i * sizeof(T));
+      if (residual) {
+        __builtin_prefetch(residual + i * sizeof(T));
+      }
+    }
+    Floats y = n(i);
+    if (early) {
+      y = round_to<T>(y);
+    }
+    y *= load(weight + i);
+    if (bias) {
+      y += load(row_bias + i);
+    }
+    store(to + i, y, extent);
+  });
+}
+
+// Rows that fit one vector go through each step together, in a loop that is
+// compiled for it: the calls a row would cost more than its arithmetic.
+constexpr int kShortRows = 32;
+
+// Loads n rows from `first` on.
+void load_short_rows(const NormJob& job, int64_t first, int n, Floats* v) {
+  with_type(job.x.type, [&](auto x_type) {
+    using X = typename decltype(x_type)::type;
+    if (!job.residual.data) {
+      for (int i = 0; i < n; ++i) {
+        Row<X> x(job.x, first + i);
+        for_vectors(
+            job.width, [&](int64_t j, auto extent) { v[i] = x(j, extent); });
+      }
+      return;
+    }
+    with_type(job.residual.type, [&](auto residual_type) {
+      using R = typename decltype(residual_type)::type;
+      for (int i = 0; i < n; ++i) {
+        AddedRow<X, R> sum(job, first + i);
+        for_vectors(
+            job.width, [&](int64_t j, auto extent) { v[i] = sum(j, extent); });
+      }
+    });
+  });
+}
+
+void norm_short_rows(const NormJob& job) {
+  Floats v[kShortRows];
+  for (int64_t first = 0; first < job.rows; first += kShortRows) {
+    int64_t left = job.rows - first;
+    int n = left < kShortRows ? left : kShortRows;
+    load_short_rows(job, first, n, v);
+    with_flag(job.centre, [&](auto centre) {
+      for (int i = 0; i < n; ++i) {
+        ShortRow row{v[i], job.width};
+        float shift = centre.value ? row.v[0] : 0.0f;
+        row.pad(shift);
+        SummedRow<centre.value, ShortRow> summed{
+            row, shift, first_sums<centre.value>(row, shift)};
+        auto s = row_statistics(summed, job.eps);
+        v[i] = s.normalise(v[i]);
+      }
+    });
+    with_type(job.normalised.type, [&](auto type) {
+      using T = typename decltype(type)::type;
+      for (int i = 0; i < n; ++i) {
+        store_row<T, false>(
+            job,
+            first + i,
+            0,
+            !job.late,
+            job.bias != nullptr,
+            [n = v[i]](int64_t) { return n; });
+      }
+    });
+  }
+}
+
+// A row that is read where it is and as it is, with no need of padding.
+template <typename T>
+struct WholeRow {
+  using Element = T;
+
+  const T* data;
+  int64_t width;
+
+  void pad(float) const {}
+
+  template <int K, typename F>
+  Sums<K> sums(F term) const {
+    return pairwise_sums<K>(width, [row = data, term](int64_t i) {
+      return term(load(row + i), i);
+    });
+  }
+};
+
+// Whether rows of this width can be read wherever they are needed, as they are.
+bool are_whole_rows(const RowsIn& rows, int64_t width) {
+  return (kConvertsFast || rows.type == Float::f32) && rows.step == 1 &&
+      width == padded(width);
+}
+
+bool are_whole_rows(const NormJob& job) {
+  auto whole = [&](const RowsIn& rows) {
+    return rows.type == job.normalised.type && are_whole_rows(rows, job.width);
+  };
+  return whole(job.x) && (!job.residual.data || whole(job.residual));
+}
+
+// What the first sums pass over, where it is not yet a row.
+template <typename Source>
+struct SourceRow {
+  Source source;
+  int64_t width;
+
+  template <int K, typename F>
+  Sums<K> sums(F term) const {
+    return pairwise_sums<K>(width, [source = source, term](int64_t i) {
+      return term(source(i, Whole{}), i);
+    });
+  }
+};
+
+template <bool kCentre, typename T>
+inline SummedRow<kCentre, WholeRow<T>> sum_whole_row(
+    const NormJob& job,
+    int64_t row) {
+  auto* data = static_cast<const T*>(job.x.data) + row * job.x.row_stride;
+  WholeRow<T> whole{data, job.width};
+  float shift = load(data)[0];
+  return {whole, shift, first_sums<kCentre>(whole, shift)};
+}
+
+// Of the sum with the residual, which is read from where it is stored.
+template <bool kCentre, typename T>
+inline SummedRow<kCentre, WholeRow<T>> sum_whole_added_row(
+    const NormJob& job,
+    int64_t row) {
+  AddedRow<T, T> added(job, row);
+  float shift = added.value(0, Whole{})[0];
+  SourceRow<AddedRow<T, T>> source{added, job.width};
+  return {{added.sum, job.width}, shift, first_sums<kCentre>(source, shift)};
+}
+
+// As many rows are taken together as the first cache has room for.
+constexpr int kMostRows = 4;
+
+int rows_together(int64_t width) {
+  constexpr int64_t kElements = 4096;
+  auto fit = kElements / width;
+  return fit < 1 ? 1 : fit < kMostRows ? fit : kMostRows;
+}
+
+// Rows are taken some together, so that the arithmetic of others goes on while
+// the sums of one end. sum(row, scratch) gives a SummedRow.
+template <
+    typename T,
+    bool kCentre,
+    bool kFetch,
+    typename Early,
+    typename Bias,
+    typename F>
+inline void
+norm_rows(const NormJob& job, int together, Early early, Bias bias, F sum) {
+  decltype(sum(0, nullptr)) summed[kMostRows];
+  Statistics<kCentre> statistics[kMostRows];
+  for (int64_t first = 0; first < job.rows; first += together) {
+    int64_t left = job.rows - first;
+    int n = left < together ? left : together;
+    for (int i = 0; i < n; ++i) {
+      summed[i] = sum(first + i, job.scratch);
+    }
+    for (int i = 0; i < n; ++i) {
+      statistics[i] = row_statistics<kCentre>(summed[i], job.eps);
+    }
+    for (int i = 0; i < n; ++i) {
+      store_row<T, kFetch>(
+          job,
+          first + i,
+          together,
+          early,
+          bias,
+          [v = summed[i].row.data, s = statistics[i]](int64_t j) {
+            return s.normalise(load(v + j));
+          });
+    }
+  }
+}
+
+// Calls f(type, early, bias, centre), types to compile a loop for.
+template <typename F>
+void with_output(const NormJob& job, F f) {
+  with_type(job.normalised.type, [&](auto type) {
+    auto with_early = [&](auto early) {
+      with_flag(job.bias != nullptr, [&](auto bias) {
+        with_flag(
+            job.centre, [&](auto centre) { f(type, early, bias, centre); });
+      });
+    };
+    if constexpr (std::is_same_v<decltype(type), Type<float>>) {
+      with_early(Flag<false>{}); // nothing is rounded, early or late
+    } else {
+      with_flag(!job.late, with_early);
+    }
+  });
+}
+
+// Of any rows, in float32.
+void norm_other_rows(const NormJob& job) {
+  with_type(job.normalised.type, [&](auto type) {
+    with_flag(job.centre, [&](auto centre) {
+      norm_rows<typename decltype(type)::type, centre.value, false>(
+          job,
+          1,
+          !job.late,
+          job.bias != nullptr,
+          [&](int64_t row, float* scratch) {
+            return sum_input<centre.value>(job, row, scratch);
+          });
+    });
+  });
+}
+
+void norm(const NormJob& job) {
+  if (job.width <= kWidth) {
+    return norm_short_rows(job);
+  }
+  if (!are_whole_rows(job)) {
+    return norm_other_rows(job);
+  }
+  with_output(job, [&](auto type, auto early, auto bias, auto centre) {
+    using T = typename decltype(type)::type;
+    constexpr bool kCentre = centre.value;
+    if (job.residual.data) {
+      // One by one: four streams of memory are as many as it likes.
+      norm_rows<T, kCentre, true>(
+          job, 1, early, bias, [&](int64_t row, float*) {
+            return sum_whole_added_row<kCentre, T>(job, row);
+          });
+    } else {
+      norm_rows<T, kCentre, true>(
+          job, rows_together(job.width), early, bias, [&](int64_t row, float*) {
+            return sum_whole_row<kCentre, T>(job, row);
+          });
+    }
+  });
+}
+
+inline void add_compensated(CompensatedSum to, int64_t i, Floats v) {
+  Floats sum = load(to.sum + i);
+  Floats y = v - load(to.error + i);
+  Floats next = sum + y;
+  Floats error = (next - sum) - y;
+  // Of an infinite sum the error is NaN, and must not spread.
+  store(to.error + i, error == error ? error : Floats{});
+  store(to.sum + i, next);
+}
+
+// Adds the rows' sums since the last time, and clears them.
+void add_partial(CompensatedSum to, int64_t size) {
+  for (int64_t i = 0; i < size; i += kWidth) {
+    add_compensated(to, i, load(to.partial + i));
+    store(to.partial + i, Floats{});
+  }
+}
+
+// What a row's gradients take: rows of the norm's input and the cotangents,
+// statistics, and means over the row of wg * n and, with centre, of wg, with wg
+// the weighted cotangent.
+template <bool kCentre, typename S, typename G>
+struct VJPRow {
+  const S* s;
+  const G* cotangent;
+  const G* sum_cotangent; // null: none
+  Statistics<kCentre> statistics;
+  float mean_wgn;
+  float mean_wg;
+};
+
+// All sums in one pass: those with the cotangent are of deviations, too.
+template <bool kCentre, typename AnyRow, typename G>
+inline void measure_vjp_row(
+    VJPRow<kCentre, typename AnyRow::Element, G>& to,
+    AnyRow row,
+    const float* weight,
+    float eps) {
+  auto* cotangent = to.cotangent;
+  float width = row.width;
+  float shift = kCentre ? float(load(row.data)[0]) : 0.0f;
+  if constexpr (kCentre) {
+    auto sums = row.template sums<4>([=](Floats v, int64_t i) {
+      Floats d = v - shift;
+      Floats wg = load(cotangent + i) * load(weight + i);
+      return Term<4>{d * d, d, wg * d, wg};
+    });
+    SummedRow<true, AnyRow> summed{row, shift, {sums.v[0], sums.v[1]}};
+    auto s = to.statistics = row_statistics(summed, eps);
+    to.mean_wg = sums.v[3] / width;
+    to.mean_wgn = (sums.v[2] / width - s.correction * to.mean_wg) * s.rstd;
+  } else {
+    auto sums = row.template sums<2>([=](Floats v, int64_t i) {
+      Floats wg = load(cotangent + i) * load(weight + i);
+      return Term<2>{v * v, wg * v};
+    });
+    SummedRow<false, AnyRow> summed{row, 0.0f, {sums.v[0]}};
+    to.statistics = row_statistics(summed, eps);
+    to.mean_wgn = sums.v[1] / width * to.statistics.rstd;
+    to.mean_wg = 0.0f;
+  }
+  if (to.statistics.mean != shift || !is_finite(to.mean_wgn)) {
+    // The sum with the cotangent was of other deviations, or past float32.
+    auto of_normalised =
+        row.template sums<1>([=, s = to.statistics](Floats v, int64_t i) {
+          Floats wg = load(cotangent + i) * load(weight + i);
+          return Term<1>{wg * s.normalise(v)};
+        });
+    to.mean_wgn = of_normalised.v[0] / width;
+  }
+}
+
+// The gradients of kRows rows from `row` on. Of the input it is
+// rstd * (wg - mean(wg) - n * mean(wg * n)), plus the sum's own cotangent; no
+// mean(wg) without centre. Parts of the parameters' are added to the partial
+// sums, or, of all rows between which these are cleared, to the whole ones. Of
+// whole rows the next ones are asked for on the way.
+template <
+    typename O,
+    bool kCentre,
+    bool kWhole,
+    int kRows,
+    typename WeightSum,
+    typename BiasSum,
+    typename S,
+    typename G>
+inline void gradients_of_rows(
+    const NormVJPJob& job,
+    int64_t row,
+    WeightSum wants_weight,
+    BiasSum wants_bias,
+    const VJPRow<kCentre, S, G>* in) {
+  auto at = weight_offset(job, row);
+  const float* weight = job.weight.data + at;
+  auto weight_sum = job.weight_gradient;
+  auto bias_sum = job.bias_gradient;
+  float* weight_partial = weight_sum.partial + (wants_weight ? at : 0);
+  float* bias_partial = bias_sum.partial;
+  bool clamp = job.clamp && job.s.type == Float::f16;
+  auto width = job.width;
+  auto* to = static_cast<O*>(job.input.data);
+  to = to ? to + row * width : nullptr;
+  constexpr bool kAll = kRows == kPartialRows;
+  // Where the next rows begin, if they are there, seen from these.
+  int64_t ahead = row + 2 * kRows <= job.rows ? kRows : 0;
+  auto ahead_s = ahead * job.s.row_stride;
+  auto ahead_cotangent = ahead * job.cotangent.row_stride;
+
+  for_vectors(width, [=](int64_t i, auto extent) {
+    Floats w = load(weight + i);
+    Floats of_weight = {}, of_bias = {};
+    if (wants_weight && !kAll) {
+      of_weight = load(weight_partial + i);
+    }
+    if (wants_bias && !kAll) {
+      of_bias = load(bias_partial + i);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      auto& each = in[r];
+      if (kWhole) {
+        __builtin_prefetch(each.s + ahead_s + i);
+        __builtin_prefetch(each.cotangent + ahead_cotangent + i);
+        if (to) {
+          __builtin_prefetch(to + (ahead + r) * width + i, 1);
+        }
+      }
+      Floats x = load(each.s + i);
+      Floats g = load(each.cotangent + i);
+      Floats n = each.statistics.normalise(x);
+      if (wants_weight) {
+        of_weight += g * n;
+      }
+      if (wants_bias) {
+        of_bias += g;
+      }
+      if (!to) {
+        continue;
+      }
+      Floats wg = g * w;
+      Floats dx = kCentre ? wg - each.mean_wg : wg;
+      dx = (dx - n * each.mean_wgn) * each.statistics.rstd;
+      if (each.sum_cotangent) {
+        dx += load(each.sum_cotangent + i);
+      }
+      if (clamp) {
+        dx = x == kFloat16Max ? Floats{} : dx;
+        dx = x == -kFloat16Max ? Floats{} : dx;
+      }
+      store(to + r * width + i, dx, extent);
+    }
+    if (wants_weight) {
+      if (kAll) {
+        add_compensated(weight_sum, i, of_weight);
+      } else {
+        store(weight_partial + i, of_weight);
+      }
+    }
+    if (wants_bias) {
+      if (kAll) {
+        add_compensated(bias_sum, i, of_bias);
+      } else {
+        store(bias_partial + i, of_bias);
+      }
+    }
+  });
+}
+
+// take(row) gives a row's VJPRow.
+template <
+    typename O,
+    bool kCentre,
+    bool kWhole,
+    typename WeightSum,
+    typename BiasSum,
+    typename F>
+inline void norm_vjp_rows(
+    const NormVJPJob& job,
+    WeightSum wants_weight,
+    BiasSum wants_bias,
+    F take) {
+  auto weight_rows = job.weight.rows;
+  for (int64_t row = 0; row < job.rows;) {
+    decltype(take(0)) rows[kPartialRows];
+    auto begin = job.first_row + row;
+    if (kWhole && weight_rows == 1 && begin % kPartialRows == 0 &&
+        job.rows - row >= kPartialRows) {
+      for (int r = 0; r < kPartialRows; ++r) {
+        rows[r] = take(row + r);
+      }
+      gradients_of_rows<O, kCentre, kWhole, kPartialRows>(
+          job, row, wants_weight, wants_bias, rows);
+      row += kPartialRows;
+      continue;
+    }
+    rows[0] = take(row);
+    gradients_of_rows<O, kCentre, kWhole, 1>(
+        job, row, bool(wants_weight), bool(wants_bias), rows);
+    ++row;
+    auto done = begin + 1;
+    if (wants_weight && done % (kPartialRows * weight_rows) == 0) {
+      add_partial(job.weight_gradient, weight_rows * padded(job.width));
+    }
+    if (wants_bias && done % kPartialRows == 0) {
+      add_partial(job.bias_gradient, padded(job.width));
+    }
+  }
+}
+
+bool are_whole_rows(const NormVJPJob& job) {
+  auto whole = [&](const RowsIn& rows) {
+    return rows.type == job.s.type && are_whole_rows(rows, job.width);
+  };
+  return whole(job.s) && whole(job.cotangent) &&
+      (!job.sum_cotangent.data || whole(job.sum_cotangent)) &&
+      (!job.input.data || job.input.type == job.s.type);
+}
+
+template <typename T, bool kCentre, typename WeightSum, typename BiasSum>
+void vjp_of_whole_rows(
+    const NormVJPJob& job,
+    WeightSum wants_weight,
+    BiasSum wants_bias) {
+  auto at = [](const RowsIn& rows, int64_t row) {
+    return static_cast<const T*>(rows.data) + row * rows.row_stride;
+  };
+  norm_vjp_rows<T, kCentre, true>(
+      job, wants_weight, wants_bias, [&](int64_t row) {
+        VJPRow<kCentre, T, T> to{
+            at(job.s, row), at(job.cotangent, row), nullptr, {}, 0, 0};
+        if (job.sum_cotangent.data) {
+          to.sum_cotangent = at(job.sum_cotangent, row);
+        }
+        WholeRow<T> s{to.s, job.width};
+        auto* weight = job.weight.data + weight_offset(job, row);
+        measure_vjp_row<kCentre>(to, s, weight, job.eps);
+        return to;
+      });
+}
+
+// Of any rows, in float32.
+template <typename O, bool kCentre>
+void vjp_of_other_rows(const NormVJPJob& job) {
+  auto width = job.width;
+  bool wants_weight = job.weight_gradient.sum,
+       wants_bias = job.bias_gradient.sum;
+  norm_vjp_rows<O, kCentre, false>(
+      job, wants_weight, wants_bias, [&](int64_t row) {
+        auto* scratch = job.scratch;
+        auto s = load_row(job.s, row, width, scratch);
+        auto g = load_row(job.cotangent, row, width, scratch += padded(width));
+        VJPRow<kCentre, float, float> to{s.data, g.data, nullptr, {}, 0, 0};
+        if (job.sum_cotangent.data) {
+          scratch += padded(width);
+          to.sum_cotangent =
+              load_row(job.sum_cotangent, row, width, scratch).data;
+        }
+        if (kCentre) {
+          s.pad(load(s.data)[0]); // no deviation past the row's end
+        }
+        auto* weight = job.weight.data + weight_offset(job, row);
+        measure_vjp_row<kCentre>(to, s, weight, job.eps);
+        return to;
+      });
+}
+
+void norm_vjp(const NormVJPJob& job) {
+  with_flag(job.centre, [&](auto centre) {
+    if (!are_whole_rows(job)) {
+      return with_type(job.input.type, [&](auto type) {
+        vjp_of_other_rows<typename decltype(type)::type, centre.value>(job);
+      });
+    }
+    with_type(job.s.type, [&](auto type) {
+      with_flag(job.weight_gradient.sum != nullptr, [&](auto weight) {
+        with_flag(job.bias_gradient.sum != nullptr, [&](auto bias) {
+          vjp_of_whole_rows<typename decltype(type)::type, centre.value>(
+              job, weight, bias);
+        });
+      });
+    });
+  });
+}
+
+void add_sums(CompensatedSum to, CompensatedSum from, int64_t size) {
+  add_partial(from, size);
+  for (int64_t i = 0; i < size; i += kWidth) {
+    add_compensated(to, i, load(from.sum + i));
+  }
+}
+
+void load_to(const RowsIn& rows, int64_t row, int64_t width, float* to) {
+  const float* from = load_row(rows, row, width, to).data;
+  if (from != to) {
+    std::memcpy(to, from, width * sizeof(float)); // it has no padding
+  }
+}
+
+void store_from(const float* from, int64_t width, const RowsOut& to) {
+  with_type(to.type, [&](auto type) {
+    auto* out = static_cast<typename decltype(type)::type*>(to.data);
+    for_vectors(width, [=](int64_t i, auto extent) {
+      store(out + i, load(from + i, extent), extent);
+    });
+  });
+}
+
+} // namespace
+
+namespace mlx_norms::cpu {
+
+extern const Kernels MLX_NORMS_KERNELS;
+const Kernels MLX_NORMS_KERNELS =
+    {norm, norm_vjp, add_sums, load_to, store_from};
+
+} // namespace mlx_norms::cpu

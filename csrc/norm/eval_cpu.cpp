@@ -1,0 +1,205 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include <new>
+
+#include "csrc/common/outputs.h"
+#include "csrc/common/row_runs.h"
+#include "csrc/cpu/isa.h"
+#include "csrc/cpu/row_blocks.h"
+#include "csrc/norm/cpu_parameters.h"
+#include "csrc/norm/primitive.h"
+#include "mlx/backend/cpu/encoder.h"
+
+namespace mlx_norms {
+
+namespace {
+
+using namespace cpu;
+
+// Padded rows, which lie where whole vectors lie in one line of the cache.
+class Scratch {
+ public:
+  Scratch(int64_t width, int rows)
+      : data_(
+            static_cast<float*>(::operator new(
+                rows * padded(width) * sizeof(float),
+                std::align_val_t(kAlignment)))) {}
+  Scratch(const Scratch&) = delete;
+  ~Scratch() {
+    ::operator delete(data_, std::align_val_t(kAlignment));
+  }
+
+  float* data() const {
+    return data_;
+  }
+
+ private:
+  static constexpr size_t kAlignment = 64;
+  float* data_;
+};
+
+// Normalises the tensor that starts at these inputs and outputs.
+void eval_group(
+    const NormSpec& spec,
+    const mx::array* inputs,
+    mx::array* outputs,
+    mx::Stream stream) {
+  NormInputs in(spec, inputs);
+  std::vector<const mx::array*> rows{&in.x};
+  if (in.residual) {
+    rows.push_back(in.residual);
+  }
+  RowRuns runs(rows);
+
+  NormJob job{};
+  job.width = in.x.shape(-1);
+  job.x = rows_in(in.x, runs.row_stride(0));
+  job.centre = spec.centre;
+  job.clamp = spec.clamp;
+  job.late = spec.rounding == Rounding::Late;
+  job.eps = spec.eps;
+  if (in.residual) {
+    job.residual = rows_in(*in.residual, runs.row_stride(1));
+  }
+  Parameter weight, bias;
+  if (in.weight) {
+    weight = Parameter(*in.weight, spec.weight_offset);
+  }
+  if (in.bias) {
+    bias = Parameter(*in.bias, 0.0f);
+  }
+
+  allocate(outputs[0], stream, {&in.x, in.residual});
+  job.normalised = rows_out(outputs[0]);
+  if (spec.residual) {
+    allocate(outputs[1], stream, {in.residual, &in.x});
+    job.sum = rows_out(outputs[1]);
+  }
+  if (outputs[0].size() == 0) {
+    return;
+  }
+
+  auto blocks = blocks_by_threads(in.x.size() / job.width, job.width);
+  mx::cpu::get_command_encoder(stream).dispatch([=]() {
+    auto w = weight_or_ones(weight, job.width);
+    FloatParameter b(bias);
+    blocks.for_each([&](int, int64_t begin, int64_t end) {
+      Scratch scratch(job.width, 1);
+      runs.for_each(
+          begin,
+          end,
+          [&](int64_t first_row, int64_t n_rows, const auto& offsets) {
+            auto run = job;
+            run.first_row = first_row;
+            run.rows = n_rows;
+            run.x = from(job.x, offsets[0]);
+            run.normalised = from(job.normalised, first_row * job.width);
+            if (job.residual.data) {
+              run.residual = from(job.residual, offsets[1]);
+              run.sum = from(job.sum, first_row * job.width);
+            }
+            run.weight = {w.data(), weight.row_count()};
+            run.bias = b.data();
+            run.scratch = scratch.data();
+            kernels().norm(run);
+          });
+    });
+  });
+}
+
+} // namespace
+
+void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  thread_count(); // throws what it has to before any work is on its way
+  release_inputs(inputs, outputs);
+  auto* out = outputs.data();
+  for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
+    eval_group(spec_, &inputs[i], out, stream());
+    out += spec_.n_outputs();
+  }
+}
+
+void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  thread_count(); // as above
+  release_inputs(inputs, outputs);
+  NormVJPInputs in(spec_.norm, inputs.data());
+  std::vector<const mx::array*> arrays{&in.s, &in.cotangent};
+  if (in.sum_cotangent) {
+    arrays.push_back(in.sum_cotangent);
+  }
+  RowRuns runs(arrays);
+
+  NormVJPJob job{};
+  job.width = in.s.shape(-1);
+  job.s = rows_in(in.s, runs.row_stride(0));
+  job.cotangent = rows_in(in.cotangent, runs.row_stride(1));
+  job.centre = spec_.norm.centre;
+  job.clamp = spec_.norm.clamp;
+  job.eps = spec_.norm.eps;
+  if (in.sum_cotangent) {
+    job.sum_cotangent = rows_in(*in.sum_cotangent, runs.row_stride(2));
+  }
+  Parameter weight;
+  if (in.weight) {
+    weight = Parameter(*in.weight, spec_.norm.weight_offset);
+  }
+
+  auto next = outputs.begin();
+  RowsOut weight_to, bias_to;
+  bool weight_wanted = spec_.weight && in.weight->size() > 0;
+  bool bias_wanted = spec_.bias;
+  if (spec_.input) {
+    allocate(*next, stream(), {&in.cotangent, in.sum_cotangent, &in.s});
+    job.input = rows_out(*next++);
+  }
+  if (spec_.weight) {
+    allocate(*next, stream(), {});
+    weight_to = rows_out(*next++);
+  }
+  if (spec_.bias) {
+    allocate(*next, stream(), {});
+    bias_to = rows_out(*next++);
+  }
+
+  bool empty = in.s.size() == 0;
+  int64_t rows = empty ? 0 : in.s.size() / job.width;
+  auto blocks = weight_wanted || bias_wanted
+      ? blocks_of_sums(rows, job.width, weight.row_count())
+      : blocks_by_threads(rows, job.width);
+  mx::cpu::get_command_encoder(stream()).dispatch([=]() {
+    ParameterGradient weight_gradient(
+        weight_wanted, weight.row_count(), job.width, blocks.count());
+    ParameterGradient bias_gradient(bias_wanted, 1, job.width, blocks.count());
+    if (!empty) {
+      auto w = weight_or_ones(weight, job.width);
+      blocks.for_each([&](int block, int64_t begin, int64_t end) {
+        Scratch scratch(job.width, 3);
+        runs.for_each(
+            begin,
+            end,
+            [&](int64_t first_row, int64_t n_rows, const auto& offsets) {
+              auto run = job;
+              run.first_row = first_row;
+              run.rows = n_rows;
+              run.s = from(job.s, offsets[0]);
+              run.cotangent = from(job.cotangent, offsets[1]);
+              if (job.sum_cotangent.data) {
+                run.sum_cotangent = from(job.sum_cotangent, offsets[2]);
+              }
+              if (job.input.data) {
+                run.input = from(job.input, first_row * job.width);
+              }
+              run.weight = {w.data(), weight.row_count()};
+              run.weight_gradient = weight_gradient.block(block);
+              run.bias_gradient = bias_gradient.block(block);
+              run.scratch = scratch.data();
+              kernels().norm_vjp(run);
+            });
+      });
+    }
+    weight_gradient.store(weight_to);
+    bias_gradient.store(bias_to);
+  });
+}
+
+} // namespace mlx_norms

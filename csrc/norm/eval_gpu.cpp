@@ -1,0 +1,37 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/common/outputs.h"
+#include "csrc/norm/plan.h"
+#include "csrc/norm/primitive.h"
+
+namespace mlx_norms {
+
+void Norm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  release_inputs(inputs, outputs);
+  auto* out = outputs.data();
+  for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
+    NormInputs in(spec_, &inputs[i]);
+    allocate(out[0], stream(), {&in.x, in.residual});
+    if (spec_.residual) {
+      allocate(out[1], stream(), {in.residual, &in.x});
+    }
+    out += spec_.n_outputs();
+  }
+  encode(plan_norm(spec_, inputs, outputs, stream()));
+}
+
+void NormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  release_inputs(inputs, outputs);
+  NormVJPInputs in(spec_.norm, inputs.data());
+  for (auto& out : outputs) {
+    bool is_input = spec_.input && &out == &outputs[0];
+    if (is_input && !reads_rows_again(spec_, in.s, stream())) {
+      allocate(out, stream(), {&in.cotangent, in.sum_cotangent, &in.s});
+    } else {
+      allocate(out, stream(), {});
+    }
+  }
+  encode(plan_norm_vjp(spec_, inputs, outputs, stream()));
+}
+
+} // namespace mlx_norms

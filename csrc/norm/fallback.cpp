@@ -1,0 +1,148 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm/fallback.h"
+
+#include <numeric>
+
+#include "csrc/common/float16.h"
+
+namespace mlx_norms {
+
+using mx::array;
+
+namespace {
+
+array as_float(const array& a, mx::Stream s) {
+  return mx::astype(a, mx::float32, s);
+}
+
+array row_mean(const array& a, mx::Stream s) {
+  return mx::mean(a, -1, /* keepdims= */ true, s);
+}
+
+struct Normalised {
+  array n;
+  array rstd;
+};
+
+// In float32. The mean is corrected once: the rounded mean alone ruins a row
+// whose mean is large beside its spread.
+Normalised normalise(const NormSpec& spec, const array& x, mx::Stream s) {
+  auto d = as_float(x, s);
+  if (spec.centre) {
+    d = mx::subtract(d, row_mean(d, s), s);
+    d = mx::subtract(d, row_mean(d, s), s);
+  }
+  auto variance = row_mean(mx::square(d, s), s);
+  auto rstd = mx::rsqrt(mx::add(variance, array(spec.eps), s), s);
+  return {mx::multiply(d, rstd, s), rstd};
+}
+
+} // namespace
+
+array shifted_weight(const NormSpec& spec, const array& weight, mx::Stream s) {
+  return mx::add(as_float(weight, s), array(spec.weight_offset), s);
+}
+
+array apply_parameters(
+    const NormSpec& spec,
+    const array& normalised,
+    const NormInputs& in,
+    mx::Stream s) {
+  auto y = as_float(normalised, s);
+  if (spec.weight) {
+    y = mx::multiply(y, shifted_weight(spec, *in.weight, s), s);
+  }
+  if (spec.bias) {
+    y = mx::add(y, as_float(*in.bias, s), s);
+  }
+  return y;
+}
+
+array sum_over_rows(const array& a, int row_axes, mx::Stream s) {
+  std::vector<int> axes(a.ndim() - row_axes);
+  std::iota(axes.begin(), axes.end(), 0);
+  return mx::sum(a, axes, /* keepdims= */ false, s);
+}
+
+array zero_where_saturated(const array& a, const array& s, mx::Stream stream) {
+  auto saturated = mx::greater_equal(
+      mx::abs(as_float(s, stream), stream), array(kFloat16Max), stream);
+  return mx::where(saturated, array(0, a.dtype()), a, stream);
+}
+
+std::vector<array> compose_norm(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const NormInputs& in,
+    mx::Stream s) {
+  auto x = in.x;
+  if (spec.residual) {
+    x = mx::add(x, *in.residual, s);
+    if (spec.clamp && x.dtype() == mx::float16) {
+      auto max = array(kFloat16Max, mx::float16);
+      x = mx::clip(x, mx::negative(max, s), max, s);
+    }
+  }
+  auto y = normalise(spec, x, s).n;
+  if (spec.rounding == Rounding::Early) {
+    y = mx::astype(y, dtype, s);
+  }
+  y = mx::astype(apply_parameters(spec, y, in, s), dtype, s);
+  return spec.residual ? std::vector<array>{y, x} : std::vector<array>{y};
+}
+
+std::vector<array> compose_norms(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const std::vector<array>& inputs,
+    mx::Stream s) {
+  std::vector<array> outputs;
+  for (size_t i = 0; i < inputs.size(); i += spec.n_inputs()) {
+    auto group = compose_norm(spec, dtype, NormInputs(spec, &inputs[i]), s);
+    outputs.insert(outputs.end(), group.begin(), group.end());
+  }
+  return outputs;
+}
+
+std::vector<array> compose_norm_vjp(
+    const NormVJPSpec& spec,
+    const std::vector<mx::Dtype>& dtypes,
+    const NormVJPInputs& in,
+    mx::Stream s) {
+  auto [n, rstd] = normalise(spec.norm, in.s, s);
+  auto g = as_float(in.cotangent, s);
+
+  std::vector<array> gradients;
+  if (spec.input) {
+    auto wg = in.weight
+        ? mx::multiply(g, shifted_weight(spec.norm, *in.weight, s), s)
+        : g;
+    auto dx = mx::subtract(
+        wg, mx::multiply(n, row_mean(mx::multiply(wg, n, s), s), s), s);
+    if (spec.norm.centre) {
+      dx = mx::subtract(dx, row_mean(wg, s), s);
+    }
+    dx = mx::multiply(dx, rstd, s);
+    if (in.sum_cotangent) {
+      dx = mx::add(dx, as_float(*in.sum_cotangent, s), s);
+    }
+    if (spec.norm.clamp && in.s.dtype() == mx::float16) {
+      dx = zero_where_saturated(dx, in.s, s);
+    }
+    gradients.push_back(dx);
+  }
+  if (spec.weight) {
+    gradients.push_back(
+        sum_over_rows(mx::multiply(g, n, s), in.weight->ndim(), s));
+  }
+  if (spec.bias) {
+    gradients.push_back(sum_over_rows(g, 1, s));
+  }
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    gradients[i] = mx::astype(gradients[i], dtypes[i], s);
+  }
+  return gradients;
+}
+
+} // namespace mlx_norms

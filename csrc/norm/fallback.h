@@ -1,0 +1,53 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// The norm family in MLX's ops: for devices without a kernel, for derivatives
+// of the gradients, and its parts for transforms that split an op.
+
+#pragma once
+
+#include "csrc/norm/spec.h"
+
+namespace mlx_norms {
+
+// One normalised tensor: {normalised, [sum]}.
+std::vector<mx::array> compose_norm(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const NormInputs& in,
+    mx::Stream stream);
+
+// Those of each tensor.
+std::vector<mx::array> compose_norms(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const std::vector<mx::array>& inputs,
+    mx::Stream stream);
+
+// Its gradients: {[input], [weight], [bias]} in `dtypes`.
+std::vector<mx::array> compose_norm_vjp(
+    const NormVJPSpec& spec,
+    const std::vector<mx::Dtype>& dtypes,
+    const NormVJPInputs& in,
+    mx::Stream stream);
+
+// The weight in float32 with its offset.
+mx::array shifted_weight(
+    const NormSpec& spec,
+    const mx::array& weight,
+    mx::Stream stream);
+
+// Weight and bias, those there are, applied in float32.
+mx::array apply_parameters(
+    const NormSpec& spec,
+    const mx::array& normalised,
+    const NormInputs& in,
+    mx::Stream stream);
+
+// The sum over all but the last row_axes axes.
+mx::array sum_over_rows(const mx::array& a, int row_axes, mx::Stream stream);
+
+// a with zeros where a clamped float16 sum s is saturated.
+mx::array
+zero_where_saturated(const mx::array& a, const mx::array& s, mx::Stream stream);
+
+} // namespace mlx_norms

@@ -1,0 +1,118 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm/nodes.h"
+
+#include "csrc/common/backend.h"
+#include "csrc/common/self_check.h"
+#include "csrc/cpu/isa.h"
+#include "csrc/norm/fallback.h"
+
+namespace mlx_norms {
+
+bool has_kernel(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const Arrays& inputs,
+    mx::Stream stream) {
+  switch (backend_of(stream)) {
+    case Backend::Cpu:
+      cpu::isa(); // refuses an instruction set that this machine lacks
+      return true;
+    case Backend::Metal:
+      return agrees(spec, dtype, inputs, stream);
+    case Backend::Cuda:
+      return true;
+  }
+  return false;
+}
+
+void make_siblings(Arrays& outputs) {
+  if (outputs.size() == 1) {
+    return;
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    Arrays others;
+    others.reserve(outputs.size() - 1);
+    others.insert(others.end(), outputs.begin(), outputs.begin() + i);
+    others.insert(others.end(), outputs.begin() + i + 1, outputs.end());
+    outputs[i].set_siblings(std::move(others), i);
+  }
+}
+
+namespace {
+
+// The outputs of a node whose inputs fit each other.
+Arrays outputs_of(std::shared_ptr<Norm> node, Arrays inputs) {
+  const auto& spec = node->spec();
+  size_t n_inputs = spec.n_inputs();
+  size_t n_outputs = inputs.size() / n_inputs * spec.n_outputs();
+  Arrays outputs;
+  outputs.reserve(n_outputs);
+  // The last output takes the vector itself, whose elements stay in place.
+  auto add = [&](const array& like, mx::Dtype dtype) {
+    bool last = outputs.size() + 1 == n_outputs;
+    outputs.emplace_back(
+        like.shape(), dtype, node, last ? std::move(inputs) : inputs);
+  };
+  auto* first = inputs.data();
+  auto* end = first + inputs.size();
+  for (; first != end; first += n_inputs) {
+    NormInputs in(spec, first);
+    add(in.x, node->dtype());
+    if (in.residual) {
+      add(in.x, mx::result_type(in.x, *in.residual));
+    }
+  }
+  make_siblings(outputs);
+  return outputs;
+}
+
+} // namespace
+
+Arrays norm_node(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    Arrays inputs,
+    mx::Stream stream) {
+  auto node = std::make_shared<Norm>(stream, spec, dtype);
+  node->check_shapes(inputs);
+  return outputs_of(std::move(node), std::move(inputs));
+}
+
+Arrays make_norm(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    Arrays inputs,
+    mx::Stream stream) {
+  if (!has_kernel(spec, dtype, inputs, stream)) {
+    return compose_norms(spec, dtype, inputs, stream);
+  }
+  auto node = std::make_shared<Norm>(stream, spec, dtype);
+  return outputs_of(std::move(node), std::move(inputs));
+}
+
+Arrays make_norm_vjp(
+    const NormVJPSpec& spec,
+    const std::vector<mx::Dtype>& dtypes,
+    Arrays inputs,
+    mx::Stream stream) {
+  if (backend_of(stream) == Backend::Metal &&
+      !agrees(spec, dtypes, inputs, stream)) {
+    NormVJPInputs in(spec.norm, inputs.data());
+    return compose_norm_vjp(spec, dtypes, in, stream);
+  }
+  return norm_vjp_node(spec, dtypes, std::move(inputs), stream);
+}
+
+Arrays norm_vjp_node(
+    const NormVJPSpec& spec,
+    const std::vector<mx::Dtype>& dtypes,
+    Arrays inputs,
+    mx::Stream stream) {
+  auto node = std::make_shared<NormVJP>(stream, spec, dtypes);
+  auto shapes = node->output_shapes(inputs);
+  return array::make_arrays(
+      std::move(shapes), dtypes, std::move(node), std::move(inputs));
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,296 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm/ops.h"
+
+#include <cstring>
+
+#include "csrc/common/checks.h"
+#include "csrc/ladders/layer_norm.h"
+#include "csrc/norm/nodes.h"
+#include "csrc/norm/sharded.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// What every op takes beside its arrays.
+struct Options {
+  float eps;
+  float weight_offset;
+  bool clamp;
+  const OptionalString& rounding;
+  OptionalDtype dtype;
+  mx::StreamOrDevice stream;
+};
+
+// The arrays of one normalised tensor.
+struct Operands {
+  const mx::array& x;
+  const mx::array* residual;
+  const mx::array* weight;
+  const mx::array* bias;
+};
+
+Rounding parse_rounding(const char* op, const Options& options) {
+  if (!options.rounding) {
+    // Gemma, whose weight is stored less one, computes in float32 to the end.
+    return options.weight_offset == 0 ? Rounding::Early : Rounding::Late;
+  }
+  if (*options.rounding == "early") {
+    return Rounding::Early;
+  }
+  if (*options.rounding == "late") {
+    return Rounding::Late;
+  }
+  refuse(
+      op,
+      "rounding must be \"early\" or \"late\" but is \"" + *options.rounding +
+          "\".");
+}
+
+NormSpec make_spec(
+    const char* op,
+    bool centre,
+    const Operands& operands,
+    const Options& options) {
+  if (!(options.eps >= 0)) {
+    refuse(op, "eps must not be negative but is " + text(options.eps) + ".");
+  }
+  if (options.dtype) {
+    check_dtype(op, "dtype", *options.dtype);
+  }
+  if (options.weight_offset != 0 && !operands.weight) {
+    refuse(
+        op,
+        "weight_offset is " + text(options.weight_offset) +
+            " but there is no weight to add it to.");
+  }
+  return NormSpec{
+      .centre = centre,
+      .residual = operands.residual != nullptr,
+      .weight = operands.weight != nullptr,
+      .bias = operands.bias != nullptr,
+      .clamp = options.clamp,
+      .rounding = parse_rounding(op, options),
+      .weight_offset = options.weight_offset,
+      .eps = options.eps};
+}
+
+// The outputs of one node for these tensors, which are of one spec and dtype;
+// composed of MLX's ops where the stream's device has no kernel.
+Arrays normalise(
+    const char* op,
+    bool centre,
+    std::initializer_list<Operands> tensors,
+    const Options& options) {
+  auto spec = make_spec(op, centre, *tensors.begin(), options);
+  auto dtype = mx::float32;
+  Arrays inputs;
+  inputs.reserve(spec.n_inputs() * tensors.size());
+  for (auto& [x, residual, weight, bias] : tensors) {
+    auto sum_dtype = residual ? mx::result_type(x, *residual) : x.dtype();
+    dtype = options.dtype.value_or(sum_dtype);
+    inputs.push_back(x);
+    if (residual) {
+      inputs.push_back(*residual);
+    }
+    if (weight) {
+      inputs.push_back(*weight);
+    }
+    if (bias) {
+      inputs.push_back(*bias);
+    }
+  }
+  return make_norm(
+      spec, dtype, std::move(inputs), mx::to_stream(options.stream));
+}
+
+void check_row_operands(const char* op, const Operands& operands) {
+  auto& [x, residual, weight, bias] = operands;
+  check_rows(op, "x", x);
+  if (residual) {
+    check_same_shape(op, "residual", *residual, x);
+  }
+  if (weight) {
+    check_vector(op, "weight", *weight, x);
+  }
+  if (bias) {
+    check_vector(op, "bias", *bias, x);
+  }
+}
+
+Arrays normalise_rows(
+    const char* op,
+    bool centre,
+    const Operands& operands,
+    const Options& options) {
+  check_row_operands(op, operands);
+  return normalise(op, centre, {operands}, options);
+}
+
+mx::array normalise_parts_of_rows(
+    const char* op,
+    const Operands& operands,
+    const Options& options,
+    const mx::distributed::Group& group) {
+  check_row_operands(op, operands);
+  auto spec = make_spec(op, /* centre= */ false, operands, options);
+  Arrays inputs{operands.x};
+  if (operands.weight) {
+    inputs.push_back(*operands.weight);
+  }
+  return sharded_rms_norm(
+      spec,
+      options.dtype.value_or(operands.x.dtype()),
+      NormInputs(spec, inputs.data()),
+      group,
+      mx::to_stream(options.stream));
+}
+
+mx::array only(Arrays outputs) {
+  return std::move(outputs[0]);
+}
+
+std::pair<mx::array, mx::array> as_pair(Arrays outputs) {
+  return {std::move(outputs[0]), std::move(outputs[1])};
+}
+
+} // namespace
+
+mx::array rms_norm(
+    const mx::array& x,
+    const mx::array* weight,
+    float eps,
+    float weight_offset,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    const OptionalGroup& group,
+    mx::StreamOrDevice stream) {
+  const char* op = "rms_norm";
+  Operands operands{x, nullptr, weight, nullptr};
+  Options options{eps, weight_offset, false, rounding, dtype, stream};
+  if (group && group->size() > 1) {
+    return normalise_parts_of_rows(op, operands, options, *group);
+  }
+  return only(normalise_rows(op, /* centre= */ false, operands, options));
+}
+
+mx::array layer_norm(
+    const mx::array& x,
+    const mx::array* weight,
+    const mx::array* bias,
+    float eps,
+    float weight_offset,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    const char* kernel,
+    mx::StreamOrDevice stream) {
+  if (std::strcmp(kernel, "ours") != 0) {
+    return layer_norm_by(
+        kernel, x, weight, bias, eps, weight_offset, rounding, dtype, stream);
+  }
+  return only(normalise_rows(
+      "layer_norm",
+      /* centre= */ true,
+      {x, nullptr, weight, bias},
+      {eps, weight_offset, false, rounding, dtype, stream}));
+}
+
+std::pair<mx::array, mx::array> add_rms_norm(
+    const mx::array& x,
+    const mx::array& residual,
+    const mx::array* weight,
+    float eps,
+    float weight_offset,
+    bool clamp,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
+  return as_pair(normalise_rows(
+      "add_rms_norm",
+      /* centre= */ false,
+      {x, &residual, weight, nullptr},
+      {eps, weight_offset, clamp, rounding, dtype, stream}));
+}
+
+std::pair<mx::array, mx::array> add_layer_norm(
+    const mx::array& x,
+    const mx::array& residual,
+    const mx::array* weight,
+    const mx::array* bias,
+    float eps,
+    float weight_offset,
+    bool clamp,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
+  return as_pair(normalise_rows(
+      "add_layer_norm",
+      /* centre= */ true,
+      {x, &residual, weight, bias},
+      {eps, weight_offset, clamp, rounding, dtype, stream}));
+}
+
+mx::array head_rms_norm(
+    const mx::array& x,
+    const mx::array* weight,
+    float eps,
+    float weight_offset,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
+  const char* op = "head_rms_norm";
+  check_heads(op, "x", x);
+  if (weight) {
+    check_head_weight(op, "weight", *weight, "x", x);
+  }
+  return only(normalise(
+      op,
+      /* centre= */ false,
+      {{x, nullptr, weight, nullptr}},
+      {eps, weight_offset, false, rounding, dtype, stream}));
+}
+
+std::pair<mx::array, mx::array> qk_norm(
+    const mx::array& q,
+    const mx::array& k,
+    const mx::array* q_weight,
+    const mx::array* k_weight,
+    float eps,
+    float weight_offset,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
+  const char* op = "qk_norm";
+  check_heads(op, "q", q);
+  check_heads(op, "k", k);
+  if (k.shape(-1) != q.shape(-1)) {
+    refuse(
+        op,
+        "k must have q's head_dim " + std::to_string(q.shape(-1)) +
+            " but has " + std::to_string(k.shape(-1)) + ".");
+  }
+  if (k.dtype() != q.dtype()) {
+    refuse(
+        op,
+        "k must have q's dtype " + text(q.dtype()) + " but is " +
+            text(k.dtype()) + ".");
+  }
+  if ((q_weight == nullptr) != (k_weight == nullptr)) {
+    refuse(
+        op,
+        std::string(q_weight ? "k_weight" : "q_weight") +
+            " must be given too: q and k are normalised alike.");
+  }
+  if (q_weight) {
+    check_head_weight(op, "q_weight", *q_weight, "q", q);
+    check_head_weight(op, "k_weight", *k_weight, "k", k);
+  }
+  return as_pair(normalise(
+      op,
+      /* centre= */ false,
+      {{q, nullptr, q_weight, nullptr}, {k, nullptr, k_weight, nullptr}},
+      {eps, weight_offset, false, rounding, dtype, stream}));
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,32 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// The launches of the norm primitives. Outputs have their memory.
+
+#pragma once
+
+#include "csrc/gpu/launch_plan.h"
+#include "csrc/norm/spec.h"
+
+namespace mlx_norms {
+
+// One normalised tensor, or two of one row length and dtype.
+LaunchPlan plan_norm(
+    const NormSpec& spec,
+    const std::vector<mx::array>& inputs,
+    const std::vector<mx::array>& outputs,
+    mx::Stream stream);
+
+// Whether s and its cotangent are read after the input's gradient is written,
+// which then cannot take their memory.
+bool reads_rows_again(
+    const NormVJPSpec& spec,
+    const mx::array& s,
+    mx::Stream stream);
+
+LaunchPlan plan_norm_vjp(
+    const NormVJPSpec& spec,
+    const std::vector<mx::array>& inputs,
+    const std::vector<mx::array>& outputs,
+    mx::Stream stream);
+
+} // namespace mlx_norms

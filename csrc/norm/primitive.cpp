@@ -1,0 +1,271 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm/primitive.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "csrc/common/batch.h"
+#include "csrc/common/checks.h"
+#include "csrc/common/derivatives.h"
+#include "csrc/norm/fallback.h"
+#include "csrc/norm/nodes.h"
+#include "csrc/norm/split.h"
+
+namespace mlx_norms {
+
+namespace {
+
+using OptionalArray = std::optional<array>;
+
+// The place of i in argnums; -1: not there.
+int place_of(int i, const std::vector<int>& argnums) {
+  auto it = std::find(argnums.begin(), argnums.end(), i);
+  return it == argnums.end() ? -1 : it - argnums.begin();
+}
+
+// a, a batch of one, as large a batch as `like` has. Its size is taken from a
+// sum, so that it is not written into the graph.
+array broadcast_batch(const array& a, const array& like, mx::Stream s) {
+  std::vector<int> axes(like.ndim() - 1);
+  std::iota(axes.begin(), axes.end(), 1);
+  auto sums = mx::sum(like, axes, /* keepdims= */ false, s);
+  mx::Shape column(a.ndim(), 1);
+  column[0] = -1;
+  return mx::broadcast_arrays({a, mx::reshape(sums, column, s)}, s)[0];
+}
+
+} // namespace
+
+Arrays Norm::jvp(
+    const Arrays& primals,
+    const Arrays& tangents,
+    const std::vector<int>& argnums) {
+  auto tangent_of = [&](int i) -> const array* {
+    auto place = place_of(i, argnums);
+    return place < 0 ? nullptr : &tangents[place];
+  };
+  Arrays outputs;
+  auto n_primals = static_cast<int>(primals.size());
+  for (int i = 0; i < n_primals; i += spec_.n_inputs()) {
+    NormInputs in(spec_, &primals[i]);
+    NormPositions at(spec_, i);
+    auto s =
+        spec_.residual ? bare_norm(spec_, mx::float32, in, stream())[1] : in.x;
+
+    OptionalArray ds, dy;
+    auto add = [&](OptionalArray& total, const array& term) {
+      total = total ? mx::add(*total, term, stream()) : term;
+    };
+    for (auto* t : {tangent_of(at.x), tangent_of(at.residual)}) {
+      if (t) {
+        add(ds, mx::astype(*t, s.dtype(), stream()));
+      }
+    }
+    if (ds && spec_.clamp && s.dtype() == mx::float16) {
+      ds = zero_where_saturated(*ds, s, stream());
+    }
+    if (ds) {
+      auto unclamped = spec_; // ds is zero where the sum is saturated, not dn
+      unclamped.clamp = false;
+      auto dn =
+          bare_norm_vjp(unclamped, mx::float32, s, *ds, nullptr, stream());
+      auto no_bias = spec_;
+      no_bias.bias = false;
+      add(dy, apply_parameters(no_bias, dn, in, stream()));
+    }
+    if (auto* dw = tangent_of(at.weight)) {
+      auto n = bare_norm(spec_, s, stream());
+      add(dy, mx::multiply(n, *dw, stream()));
+    }
+    if (auto* db = tangent_of(at.bias)) {
+      add(dy, mx::broadcast_arrays({*db, s}, stream())[0]);
+    }
+    outputs.push_back(
+        dy ? mx::astype(*dy, dtype_, stream())
+           : mx::zeros_like(s, dtype_, stream()));
+    if (spec_.residual) {
+      outputs.push_back(ds ? *ds : mx::zeros_like(s, stream()));
+    }
+  }
+  return outputs;
+}
+
+Arrays Norm::vjp(
+    const Arrays& primals,
+    const Arrays& cotangents,
+    const std::vector<int>& argnums,
+    const Arrays& outputs) {
+  Arrays gradients(argnums.size(), array(0.0f));
+  auto wanted = [&](int i) { return place_of(i, argnums) >= 0; };
+  auto give = [&](int i, const array& gradient) {
+    if (wanted(i)) {
+      gradients[place_of(i, argnums)] =
+          mx::astype(gradient, primals[i].dtype(), stream());
+    }
+  };
+  auto n_primals = static_cast<int>(primals.size());
+  for (int i = 0, out = 0; i < n_primals;
+       i += spec_.n_inputs(), out += spec_.n_outputs()) {
+    NormPositions at(spec_, i);
+    NormVJPSpec spec{.norm = spec_};
+    spec.input = wanted(at.x) || wanted(at.residual);
+    spec.weight = wanted(at.weight);
+    spec.bias = wanted(at.bias);
+
+    const auto& s = spec_.residual ? outputs[out + 1] : primals[at.x];
+    if (outputs.size() > 1 && is_made_of_zeros(cotangents[out])) {
+      // Of what is not finite a zero would make NaN, where a norm that is a
+      // node of its own takes no part.
+      auto ds =
+          spec_.residual ? cotangents[out + 1] : mx::zeros_like(s, stream());
+      if (spec_.clamp && s.dtype() == mx::float16) {
+        ds = zero_where_saturated(ds, s, stream());
+      }
+      give(at.x, ds);
+      give(at.residual, ds);
+      for (auto parameter : {at.weight, at.bias}) {
+        if (wanted(parameter)) {
+          give(parameter, mx::zeros_like(primals[parameter], stream()));
+        }
+      }
+      continue;
+    }
+    Arrays inputs{s};
+    if (spec_.weight) {
+      inputs.push_back(primals[at.weight]);
+    }
+    inputs.push_back(mx::astype(cotangents[out], dtype_, stream()));
+    if (spec_.residual) {
+      inputs.push_back(mx::astype(cotangents[out + 1], s.dtype(), stream()));
+    }
+
+    std::vector<mx::Dtype> dtypes;
+    auto want = [&](bool flag, const array& like) {
+      if (flag) {
+        dtypes.push_back(like.dtype());
+      }
+    };
+    want(spec.input, s);
+    want(spec.weight, primals[std::max(at.weight, 0)]);
+    want(spec.bias, primals[std::max(at.bias, 0)]);
+    if (dtypes.empty()) {
+      continue;
+    }
+    auto results = make_norm_vjp(spec, dtypes, std::move(inputs), stream());
+    auto next = results.begin();
+    if (spec.input) {
+      give(at.x, *next);
+      give(at.residual, *next++);
+    }
+    if (spec.weight) {
+      give(at.weight, *next++);
+    }
+    if (spec.bias) {
+      give(at.bias, *next++);
+    }
+  }
+  return gradients;
+}
+
+std::pair<Arrays, std::vector<int>> Norm::vmap(
+    const Arrays& inputs,
+    const std::vector<int>& axes) {
+  auto n_inputs = static_cast<int>(inputs.size());
+  int n_rows = 1 + spec_.residual;
+  bool parameters_batched = false;
+  for (int i = 0; i < n_inputs; ++i) {
+    parameters_batched |= i % spec_.n_inputs() >= n_rows && axes[i] >= 0;
+  }
+  if (parameters_batched) {
+    // The kernel takes one weight, so each example's is applied after it.
+    auto split = [this, n_inputs](const Arrays& in) {
+      Arrays outputs;
+      for (int i = 0; i < n_inputs; i += spec_.n_inputs()) {
+        auto group =
+            split_norm(spec_, dtype_, NormInputs(spec_, &in[i]), stream());
+        outputs.insert(outputs.end(), group.begin(), group.end());
+      }
+      return outputs;
+    };
+    return with_leading_axes(mx::vmap(Function(split), axes)(inputs));
+  }
+
+  auto batch = inputs;
+  std::vector<int> without_batch; // groups, by their first input
+  for (int i = 0; i < n_inputs; i += spec_.n_inputs()) {
+    auto rows = with_leading_batch(
+        Arrays(&inputs[i], &inputs[i] + n_rows),
+        std::vector<int>(&axes[i], &axes[i] + n_rows),
+        stream());
+    std::copy(rows.begin(), rows.end(), batch.begin() + i);
+    if (std::all_of(&axes[i], &axes[i] + n_rows, [](int a) { return a < 0; })) {
+      without_batch.push_back(i);
+    }
+  }
+  auto outputs = array::make_arrays(
+      output_shapes(batch),
+      output_dtypes(batch),
+      std::make_shared<Norm>(stream(), spec_, dtype_),
+      batch);
+  for (auto i : without_batch) {
+    // Normalised once, as a batch of one; another tensor has the batch's size.
+    auto out = i / spec_.n_inputs() * spec_.n_outputs();
+    auto other = i == 0 ? spec_.n_inputs() : 0;
+    for (int j = out; j < out + spec_.n_outputs(); ++j) {
+      outputs[j] = broadcast_batch(outputs[j], batch[other], stream());
+    }
+  }
+  return with_leading_axes(std::move(outputs));
+}
+
+const char* Norm::name() const {
+  if (spec_.residual) {
+    return spec_.centre ? "mlx_norms::AddLayerNorm" : "mlx_norms::AddRMSNorm";
+  }
+  return spec_.centre ? "mlx_norms::LayerNorm" : "mlx_norms::RMSNorm";
+}
+
+bool Norm::is_equivalent(const Primitive& other) const {
+  const auto& o = static_cast<const Norm&>(other);
+  return spec_ == o.spec_ && dtype_ == o.dtype_;
+}
+
+void Norm::check_shapes(const Arrays& inputs) const {
+  for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
+    NormInputs in(spec_, &inputs[i]);
+    if (in.residual) {
+      check_same_shape(name(), "residual", *in.residual, in.x);
+    }
+    if (in.weight) {
+      check_head_weight(name(), "weight", *in.weight, "x", in.x);
+    }
+    if (in.bias) {
+      check_vector(name(), "bias", *in.bias, in.x);
+    }
+  }
+}
+
+std::vector<mx::Shape> Norm::output_shapes(const Arrays& inputs) {
+  // Shapeless compile asks at every call, where shapes may no longer fit.
+  check_shapes(inputs);
+  std::vector<mx::Shape> shapes;
+  for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
+    shapes.insert(shapes.end(), spec_.n_outputs(), inputs[i].shape());
+  }
+  return shapes;
+}
+
+std::vector<mx::Dtype> Norm::output_dtypes(const Arrays& inputs) const {
+  std::vector<mx::Dtype> dtypes;
+  for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
+    NormInputs in(spec_, &inputs[i]);
+    dtypes.push_back(dtype_);
+    if (in.residual) {
+      dtypes.push_back(mx::result_type(in.x, *in.residual));
+    }
+  }
+  return dtypes;
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,67 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm/sharded.h"
+
+#include "csrc/norm/fallback.h"
+
+namespace mlx_norms {
+
+using mx::array;
+using mx::distributed::Group;
+
+namespace {
+
+using Arrays = std::vector<array>;
+
+// The sum of every member's a, with derivatives. What one member makes of the
+// sum depends on the a of each, so cotangents are summed as well; MLX's own
+// all_sum hands each member its own back. No stream is named: a GPU's may not
+// have the op, and the group's own keeps all its communication in order.
+array sum_over_group(const array& a, const Group& group) {
+  auto sum = mx::custom_function(
+      [group](const Arrays& in) -> Arrays {
+        return {mx::distributed::all_sum(in[0], group)};
+      },
+      /* fun_vjp= */
+      [group](const Arrays&, const Arrays& cotangents, const Arrays&)
+          -> Arrays { return {sum_over_group(cotangents[0], group)}; },
+      /* fun_jvp= */
+      [group](const Arrays&, const Arrays& tangents, const std::vector<int>&)
+          -> Arrays { return {sum_over_group(tangents[0], group)}; },
+      /* fun_vmap= */
+      [group](const Arrays& in, const std::vector<int>& axes)
+          -> std::pair<Arrays, std::vector<int>> {
+        return {{sum_over_group(in[0], group)}, axes};
+      });
+  return sum({a})[0];
+}
+
+// a as it is after rounding to dtype, in a's own; the derivative passes by the
+// rounding, as it does in the kernels.
+array rounded(const array& a, mx::Dtype dtype, mx::Stream s) {
+  auto r = mx::astype(mx::astype(a, dtype, s), a.dtype(), s);
+  return mx::add(a, mx::stop_gradient(mx::subtract(r, a, s), s), s);
+}
+
+} // namespace
+
+array sharded_rms_norm(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const NormInputs& in,
+    const Group& group,
+    mx::Stream s) {
+  auto x = mx::astype(in.x, mx::float32, s);
+  auto squares = mx::sum(mx::square(x, s), -1, /* keepdims= */ true, s);
+  auto length = array(static_cast<float>(in.x.shape(-1)) * group.size());
+  auto variance = mx::divide(sum_over_group(squares, group), length, s);
+  auto root = mx::sqrt(mx::add(variance, array(spec.eps), s), s);
+  // Not rsqrt, whose derivative takes a cube that leaves float32's range.
+  auto y = mx::multiply(x, mx::divide(array(1.0f), root, s), s);
+  if (spec.rounding == Rounding::Early && dtype != mx::float32) {
+    y = rounded(y, dtype, s);
+  }
+  return mx::astype(apply_parameters(spec, y, in, s), dtype, s);
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,20 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// Norms of rows that are split over the members of a group along their last
+// axis: MLX's ops and one all-reduce of a scalar a row.
+
+#pragma once
+
+#include "csrc/norm/spec.h"
+
+namespace mlx_norms {
+
+// This member's part of the normalised rows. No residual, no bias.
+mx::array sharded_rms_norm(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const NormInputs& in,
+    const mx::distributed::Group& group,
+    mx::Stream stream);
+
+} // namespace mlx_norms

@@ -1,0 +1,93 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm/split.h"
+
+#include "csrc/norm/fallback.h"
+#include "csrc/norm/nodes.h"
+
+namespace mlx_norms {
+
+namespace {
+
+NormSpec bare(NormSpec spec) {
+  spec.weight = spec.bias = false;
+  spec.weight_offset = 0.0f;
+  return spec;
+}
+
+} // namespace
+
+Arrays bare_norm(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const NormInputs& in,
+    mx::Stream stream) {
+  Arrays inputs{in.x};
+  if (in.residual) {
+    inputs.push_back(*in.residual);
+  }
+  return make_norm(bare(spec), dtype, std::move(inputs), stream);
+}
+
+array bare_norm(NormSpec spec, const array& s, mx::Stream stream) {
+  spec.residual = false;
+  NormInputs in(bare(spec), &s);
+  return bare_norm(spec, mx::float32, in, stream)[0];
+}
+
+array bare_norm_vjp(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const array& s,
+    const array& a,
+    const array* sum_cotangent,
+    mx::Stream stream) {
+  NormVJPSpec vjp{.norm = bare(spec), .input = true};
+  vjp.norm.residual = sum_cotangent != nullptr;
+  Arrays inputs{s, a};
+  if (sum_cotangent) {
+    inputs.push_back(*sum_cotangent);
+  }
+  return make_norm_vjp(vjp, {dtype}, std::move(inputs), stream)[0];
+}
+
+Arrays split_norm(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const NormInputs& in,
+    mx::Stream stream) {
+  bool early = spec.rounding == Rounding::Early;
+  auto outputs = bare_norm(spec, early ? dtype : mx::float32, in, stream);
+  auto y = apply_parameters(spec, outputs[0], in, stream);
+  outputs[0] = mx::astype(y, dtype, stream);
+  return outputs;
+}
+
+Arrays split_norm_vjp(
+    const NormVJPSpec& spec,
+    const std::vector<mx::Dtype>& dtypes,
+    const NormVJPInputs& in,
+    mx::Stream stream) {
+  auto g = mx::astype(in.cotangent, mx::float32, stream);
+  auto dtype = dtypes.begin();
+  Arrays gradients;
+  if (spec.input) {
+    auto wg = in.weight
+        ? mx::multiply(g, shifted_weight(spec.norm, *in.weight, stream), stream)
+        : g;
+    gradients.push_back(
+        bare_norm_vjp(spec.norm, *dtype++, in.s, wg, in.sum_cotangent, stream));
+  }
+  if (spec.weight) {
+    auto gn = mx::multiply(g, bare_norm(spec.norm, in.s, stream), stream);
+    auto sum = sum_over_rows(gn, in.weight->ndim(), stream);
+    gradients.push_back(mx::astype(sum, *dtype++, stream));
+  }
+  if (spec.bias) {
+    auto sum = sum_over_rows(g, 1, stream);
+    gradients.push_back(mx::astype(sum, *dtype++, stream));
+  }
+  return gradients;
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,42 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/python/ladders.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <tuple>
+
+#include "csrc/ladders/rung.h"
+
+namespace nb = nanobind;
+
+namespace mlx_norms {
+
+namespace {
+
+using RungRow = std::tuple<std::string, std::string, std::vector<mx::Dtype>>;
+
+std::vector<RungRow> rows(const std::vector<Rung>& rungs) {
+  std::vector<RungRow> rows;
+  for (const auto& rung : rungs) {
+    rows.emplace_back(rung.name, rung.fixes, rung.dtypes);
+  }
+  return rows;
+}
+
+} // namespace
+
+void bind_ladders(nb::module_& m) {
+  m.def(
+      "layer_norm_rungs",
+      [] { return rows(layer_norm_rungs()); },
+      "(name, fixes, dtypes) of each kernel of `layer_norm`, naive first.");
+  m.def(
+      "sgemm_rungs",
+      [] { return rows(sgemm_rungs()); },
+      "(name, fixes, dtypes) of each kernel of `matmul`, naive first.");
+}
+
+} // namespace mlx_norms

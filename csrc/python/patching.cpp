@@ -1,0 +1,157 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/python/patching.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "csrc/patching/fuse_graph.h"
+#include "csrc/patching/fuse_projections.h"
+#include "csrc/patching/patched.h"
+#include "csrc/patching/slower.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace mlx_norms {
+
+namespace {
+
+using SlowerRow = std::tuple<
+    std::string,
+    std::string,
+    mx::Dtype,
+    int64_t,
+    int64_t,
+    int64_t,
+    int64_t>;
+
+mx::array told(const PatchedNorm& norm, const nb::object& tell) {
+  if (!tell.is_none()) {
+    tell(text(norm.outcome));
+  }
+  return norm.normalised;
+}
+
+// An output that stays as it was is the object that was given.
+nb::list fuse_outputs(const nb::list& outputs, const Arrays& boundary) {
+  auto old = nb::cast<Arrays>(outputs);
+  auto fused = fuse_graph(old, boundary);
+  nb::list results;
+  for (size_t i = 0; i < old.size(); ++i) {
+    bool same = fused[i].id() == old[i].id();
+    results.append(same ? nb::object(outputs[i]) : nb::cast(fused[i]));
+  }
+  return results;
+}
+
+nb::dict counts() {
+  auto counts = patch_counts();
+  nb::dict reasons;
+  int64_t passed_on = 0;
+  for (int i = 0; i < kOutcomes; ++i) {
+    auto outcome = static_cast<Outcome>(i);
+    if (counts.outcomes[i] > 0) {
+      reasons[text(outcome)] = counts.outcomes[i];
+    }
+    passed_on += is_passed_on(outcome) ? counts.outcomes[i] : 0;
+  }
+  auto fused = counts.outcomes[static_cast<int>(Outcome::Fused)];
+  nb::dict all;
+  all["reasons"] = reasons;
+  all["fused"] = fused + counts.graph_pass;
+  all["passed_on"] = passed_on;
+  all["offsets"] = counts.offsets;
+  all["projections"] = counts.projections;
+  return all;
+}
+
+} // namespace
+
+void bind_patching(nb::module_& m) {
+  nb::enum_<Fusion>(m, "Fusion")
+      .value("NOW", Fusion::Now)
+      .value("BY_GRAPH_PASS", Fusion::ByGraphPass)
+      .value("NEVER", Fusion::Never);
+
+  // Behind the first two, the arguments are those of mx.fast.
+  m.def(
+      "patched_rms_norm",
+      [](Fusion fusion,
+         const nb::object& tell,
+         const mx::array& x,
+         const OptionalArray& weight,
+         float eps,
+         mx::StreamOrDevice stream) {
+        return told(patched_rms_norm(x, weight, eps, stream, fusion), tell);
+      },
+      "fusion"_a,
+      "tell"_a.none(),
+      "x"_a,
+      "weight"_a.none(),
+      "eps"_a,
+      nb::kw_only(),
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def patched_rms_norm(fusion: Fusion, tell: object, x: mlx.core.array, weight: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+      "What ``mx.fast.rms_norm`` becomes; ``tell`` is called with the reason.");
+  m.def(
+      "patched_layer_norm",
+      [](Fusion fusion,
+         const nb::object& tell,
+         const mx::array& x,
+         const OptionalArray& weight,
+         const OptionalArray& bias,
+         float eps,
+         mx::StreamOrDevice stream) {
+        return told(
+            patched_layer_norm(x, weight, bias, eps, stream, fusion), tell);
+      },
+      "fusion"_a,
+      "tell"_a.none(),
+      "x"_a,
+      "weight"_a.none(),
+      "bias"_a.none(),
+      "eps"_a,
+      nb::kw_only(),
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def patched_layer_norm(fusion: Fusion, tell: object, x: mlx.core.array, weight: mlx.core.array | None, bias: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+      "What ``mx.fast.layer_norm`` becomes.");
+  m.def(
+      "fuse_graph",
+      &fuse_outputs,
+      "outputs"_a,
+      "boundary"_a,
+      nb::sig(
+          "def fuse_graph(outputs: list[mlx.core.array], boundary: list[mlx.core.array]) -> list[mlx.core.array]"),
+      "The outputs by a graph with sums fused into norms; those that stay as "
+      "they were are the same objects.");
+  m.def(
+      "fuse_projections",
+      &fuse_projections,
+      "roots"_a,
+      nb::sig("def fuse_projections(roots: list[mlx.core.array]) -> int"),
+      "Fuses norms with the products that take them, in place; how many.");
+  m.def("patch_counts", &counts, "What has become of patched calls.");
+  m.def("reset_patch_counts", &reset_patch_counts, "Starts counting anew.");
+  m.def(
+      "set_slower_cells",
+      [](const std::vector<SlowerRow>& rows) {
+        std::vector<SlowerCell> cells;
+        for (auto& row : rows) {
+          cells.push_back(std::make_from_tuple<SlowerCell>(row));
+        }
+        set_slower_cells(cells);
+      },
+      "rows"_a,
+      nb::sig(
+          "def set_slower_cells(rows: list[tuple[str, str, mlx.core.Dtype, int, int, int, int]]) -> None"),
+      "Sets the table of shapes that are passed on to ``mx.fast``.");
+}
+
+} // namespace mlx_norms

@@ -3,10 +3,10 @@
 python kernels/join.py metal FOLDER     FOLDER/NAME.metal, the text of each library
 python kernels/join.py cpp OUT          all of them as C++, for csrc/gpu/metal/kernel_text.h
 
-A file in kernels/ is a library by itself, the files of a folder are one together. Each is compiled
+The kernels of a folder are a library, which its path names: norm/vjp is norm_vjp. Each is compiled
 when one of its kernels is first launched: what a compiler refuses takes only its library along.
 Files in a folder cuda/, which only CUDA launches, are left out but for --cuda, with which a
-simulated GPU runs them, too.
+simulated GPU runs them, too: they are of the folder above.
 """
 
 import argparse
@@ -28,9 +28,10 @@ def libraries(cuda: bool = False) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = {}
     kernels = ROOT / "kernels"
     for path in sorted(kernels.glob("**/*.metal")):
-        parts = path.relative_to(kernels).with_suffix("").parts
-        if cuda or "cuda" not in parts:
-            files.setdefault(parts[0], []).append(path)
+        folders = path.relative_to(kernels).parent.parts
+        if cuda or "cuda" not in folders:
+            name = "_".join(folder for folder in folders if folder != "cuda")
+            files.setdefault(name, []).append(path)
     return files
 
 

@@ -74,7 +74,7 @@ def values(constant, kernel):
 
 
 # Elsewhere products are rounded before they are added, in every specialisation.
-WITH_FMA = {"norm", "norm_vjp/norm_vjp", "linear/norm_linear"}
+WITH_FMA = {"norm/norm", "norm/vjp/norm_vjp", "linear/norm_linear"}
 GROUPS = {"sgemm_tile_32": 1024, "sgemm_tile_threads": 64, "sgemm_tile_simdgroup": 32}
 GROUPS |= {"simdgroup_blocked_32": 128, "simdgroup_blocked_64": 128, "layer_norm_naive_32_4": 32}
 GROUPS |= {name: 32 * int(name.split("_")[-1]) for name in KERNELS if "_tiles_" in name}
@@ -109,7 +109,7 @@ def test_every_kernel_compiles(name, architecture):
         assert not re.search(r"\b(ld|st)\.(?!global|shared|param)", ptx)
         assert ".f64" not in ptx
         assert (
-            stem in WITH_FMA or re.search("ladder|matmul", stem) or not re.search(r"\bfma\b", ptx)
+            stem in WITH_FMA or re.search("ladders|matmul", stem) or not re.search(r"\bfma\b", ptx)
         )
         assert f".maxntid {group_size}" in ptx
         assert f".minnctapersm {max(512 // group_size, 1)}" in ptx
@@ -166,7 +166,7 @@ VJPS = {
 LAUNCHES = [
     (name, norm)
     for name in KERNELS
-    for norm in {"norm": NORMS, "norm_vjp/norm_vjp": VJPS}.get(KERNELS[name][0], ())
+    for norm in {"norm/norm": NORMS, "norm/vjp/norm_vjp": VJPS}.get(KERNELS[name][0], ())
 ]
 
 
@@ -174,8 +174,8 @@ def launch_constants(name, norm):
     """The kernel's constants in a launch of aligned rows that 4 SIMD-groups share."""
     stem = KERNELS[name][0]
     type = FLOAT32 if parts_of(name)[0] == 4 else BFLOAT16
-    constants = {"simds_per_row": 4} | (NORMS if stem == "norm" else VJPS)[norm][0]
-    if stem == "norm_vjp/norm_vjp":
+    constants = {"simds_per_row": 4} | (NORMS if stem == "norm/norm" else VJPS)[norm][0]
+    if stem == "norm/vjp/norm_vjp":
         constants["cluster"] = 1
     for constant in translation(stem).constants:
         if constant.name.endswith("_access"):
@@ -195,11 +195,11 @@ def parts_of(name):
 def test_rows_are_read_and_written_in_whole_vectors(name, norm, architecture):
     stem, kernel = KERNELS[name]
     width, vectors = parts_of(name)
-    flags, reads, writes = (NORMS if stem == "norm" else VJPS)[norm]
+    flags, reads, writes = (NORMS if stem == "norm/norm" else VJPS)[norm]
     constants = launch_constants(name, norm)
     ptx = compile(translation(stem), kernel, architecture, 128, **constants)
     assert "cp.async" not in ptx
-    if stem == "norm_vjp/norm_vjp":
+    if stem == "norm/vjp/norm_vjp":
         reads += 2  # of the first row, and of each next one
     # A vector of partial sums is one of float32.
     writes += (flags.get("want_weight", 0) + flags.get("want_bias", 0)) * width // 4
@@ -213,7 +213,9 @@ WIDE_LOAD = r"\bld\.global\.(?:v4\.[bfu]32|v2\.[bfu]64)\b"
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("name", [name for name, (stem, _) in KERNELS.items() if stem == "norm"])
+@pytest.mark.parametrize(
+    "name", [name for name, (stem, _) in KERNELS.items() if stem == "norm/norm"]
+)
 def test_few_rows_are_all_fetched_before_any_is_used(name, norm):
     stem, kernel = KERNELS[name]
     constants = launch_constants(name, norm) | {"fetch_first": True}
@@ -296,7 +298,7 @@ def test_tiles_are_multiplied_by_matrix_units(way, simds, cluster, dtype):
     assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
 
 
-VJP_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem == "norm_vjp/norm_vjp"]
+VJP_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem == "norm/vjp/norm_vjp"]
 
 
 @for_architectures

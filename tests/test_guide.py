@@ -144,7 +144,9 @@ class TestWhatDoesNotFit:
 
     def test_a_line_that_is_gone(self, root):
         sources = root / "csrc" / "sources.cmake"
-        sources.write_text(sources.read_text().replace("csrc/common/outputs.cpp", "csrc/memory.cpp"))
+        sources.write_text(
+            sources.read_text().replace("csrc/common/outputs.cpp", "csrc/gone.cpp")
+        )
         message = "csrc/sources.cmake has the line `csrc/common/outputs.cpp`, .* 0 times, not once"
         with pytest.raises(guide.CannotApply, match=message):
             guide.apply(root)

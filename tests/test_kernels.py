@@ -17,7 +17,7 @@ sys.path.append(str(ROOT / "kernels"))
 import join  # noqa: E402
 
 LIBRARIES = sorted(join.libraries())
-FAMILIES = {"norm", "norm_vjp", "linear", "matmul", "layer_norm_ladder", "sgemm_ladder"}
+FAMILIES = {"norm", "norm_vjp", "linear", "matmul", "ladders_layer_norm", "ladders_sgemm"}
 
 
 def joined(folder, *options):

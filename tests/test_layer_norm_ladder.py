@@ -291,7 +291,7 @@ def test_threads(simulator):
 
 
 def test_the_kernels_text_says_what_each_fixes():
-    header = (ROOT / "kernels/layer_norm_ladder/ladder.h").read_text()
+    header = (ROOT / "kernels/ladders/layer_norm/ladder.h").read_text()
     said = re.sub(r"\s+", " ", header.replace("\n//", "\n"))
     for r in LAYER_NORM:
         assert f" {r.name} {r.fixes} " in f"{said} ", r.name

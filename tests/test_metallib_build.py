@@ -106,7 +106,7 @@ def test_a_metallib_for_each_library(project):
 def test_what_does_not_compile_is_said_in_a_line(project):
     assert project.build()[0] == 0
     before = set(project.metallibs)
-    project.plant("norm.metal")
+    project.plant("norm/norm.metal")
     shutil.rmtree(project.folder / "site")
     status, said = project.build()
     assert status == 0

@@ -69,7 +69,7 @@ def print_bits(backend: str):
         for n in LENGTHS:
             x, r = sample(5, n, dtype=dtype), sample(5, n, seed=1, dtype=dtype)
             w, b = sample(n, seed=2, dtype=dtype), sample(n, seed=3, dtype=dtype)
-            at = f"{str(dtype).split('.')[1]} {n}"
+            at = f"{str(dtype).split('.')[-1]} {n}"
             both(f"rms {at}", lambda x, w: [mlx_norms.rms_norm(x, w)], x, w)
             both(f"layer {at}", lambda x, w, b: [mlx_norms.layer_norm(x, w, b)], x, w, b)
             both(f"add_rms {at}", lambda x, r, w: mlx_norms.add_rms_norm(x, r, w), x, r, w)

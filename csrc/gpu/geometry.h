@@ -6,9 +6,9 @@
 
 namespace mlx_norms {
 
-// How a row is spread over threads (kernels/team.h). It follows from the row's
-// length and dtype alone, never from the number of rows, so that a row has the
-// same bits in any batch.
+// How a row is spread over threads (kernels/common/team.h). It follows from the
+// row's length and dtype alone, never from the number of rows, so that a row
+// has the same bits in any batch.
 struct Geometry {
   int width;   // elements a vector: N
   int vectors; // vectors a thread: V

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// Arrays as the kernels take them: kernels/rows.h.
+// Arrays as the kernels take them: kernels/common/rows.h.
 
 #pragma once
 

@@ -14,7 +14,7 @@ namespace mlx_norms {
 
 namespace {
 
-// Function constants and buffers of kernels/layer_norm_ladder.
+// Function constants and buffers of kernels/ladders/layer_norm.
 enum Constant { kHasWeight = 60, kHasBias = 61, kAligned = 62, kLooped = 63 };
 enum Buffer {
   kX = 0,

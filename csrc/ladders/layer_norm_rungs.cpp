@@ -4,7 +4,7 @@
 
 namespace mlx_norms {
 
-// As kernels/layer_norm_ladder/ladder.h has them.
+// As kernels/ladders/layer_norm/ladder.h has them.
 const std::vector<Rung>& layer_norm_rungs() {
   using mx::bfloat16;
   using mx::float16;

@@ -11,7 +11,7 @@ namespace mlx_norms {
 
 namespace {
 
-// Buffers of kernels/sgemm_ladder.
+// Buffers of kernels/ladders/sgemm.
 enum Buffer {
   kA = 0,
   kB = 1,

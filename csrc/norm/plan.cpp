@@ -10,7 +10,7 @@ namespace mlx_norms {
 
 namespace {
 
-// Function constants and buffers of kernels/norm.metal.
+// Function constants and buffers of kernels/norm/norm.metal.
 enum Constant {
   kSimdsPerRow = 0,
   kLooped = 1,
@@ -146,7 +146,7 @@ LaunchPlan plan_norm(
           device_limits(stream).few_threads;
   launch.constant(kFetchFirst, few);
   if (!few) {
-    // Packed rows take few registers (kernels/held_row.h).
+    // Packed rows take few registers (kernels/norm/held_row.h).
     launch.threads_per_core = width == 8 ? 1536 : 1024;
   }
   return plan;

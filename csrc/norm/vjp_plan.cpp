@@ -11,7 +11,7 @@ namespace mlx_norms {
 
 namespace {
 
-// Function constants and buffers of kernels/norm_vjp/norm_vjp.metal.
+// Function constants and buffers of kernels/norm/vjp/norm_vjp.metal.
 namespace rows_kernel {
 enum Constant {
   kSimdsPerRow = 0,
@@ -55,7 +55,7 @@ enum Buffer {
 constexpr int kLayouts = 8; // an input's layout stands so much after it
 } // namespace rows_kernel
 
-// Those of kernels/norm_vjp/parameter_gradients.metal.
+// Those of kernels/norm/vjp/parameter_gradients.metal.
 namespace columns_kernel {
 enum Constant {
   kWhole = 3,
@@ -109,7 +109,7 @@ Geometry geometry_of(const mx::array& s, mx::Stream stream) {
 constexpr int kLeastRowsPerTeam = 16;
 constexpr int kMostRowsPerTeam = 128; // they are added up one by one
 
-// How rows are shared out among teams (kernels/walk.h).
+// How rows are shared out among teams (kernels/norm/walk.h).
 struct Walks {
   int heads;
   int rows_per_team;

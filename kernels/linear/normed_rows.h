@@ -6,8 +6,8 @@
 
 #pragma once
 
-#include "kernels/parameters.h"
-#include "kernels/statistics.h"
+#include "kernels/common/parameters.h"
+#include "kernels/norm/statistics.h"
 
 constant bool linear_has_residual [[function_constant(75)]];
 constant int linear_x_access [[function_constant(76)]];

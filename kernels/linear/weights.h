@@ -6,7 +6,7 @@
 
 #pragma once
 
-#include "kernels/rows.h"
+#include "kernels/common/rows.h"
 
 constant int linear_bits [[function_constant(72)]];       // of q; 0: an array
 constant int linear_group_size [[function_constant(73)]]; // or 0

@@ -13,8 +13,8 @@
 
 #include <metal_simdgroup_matrix>
 
+#include "kernels/matmul/tile.h"
 #include "kernels/matmul/types.h"
-#include "kernels/sgemm_ladder/ladder.h"
 
 constant bool a_transposed [[function_constant(81)]];
 constant bool b_transposed [[function_constant(82)]];
@@ -103,7 +103,7 @@ template <int ROWS, int COLUMNS, int DEPTH>
   // Lines of whichever of the two lengths.
   threadgroup float4 a_tile[ROWS * (DEPTH / 4 + 1)];
   threadgroup float4 b_tile[COLUMNS * (DEPTH / 4 + 1)];
-  SgemmTile tile = sgemm_tile(group, rows, columns, ROWS, COLUMNS);
+  TileOrigin tile = tile_origin(group, rows, columns, ROWS, COLUMNS);
   a = matmul_at(a, long(tile.matrix) * a_matrix);
   b = matmul_at(b, long(tile.matrix) * b_matrix);
   c += tile.matrix * rows * columns * size_of(matmul_type);

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "kernels/float_types.h"
+#include "kernels/common/float_types.h"
 
 constant int matmul_type [[function_constant(80)]]; // FloatType of A, B and C
 

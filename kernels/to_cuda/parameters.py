@@ -13,7 +13,7 @@ from msl.tokens import SourceError, Tokens
 
 from .vectors import cuda_name
 
-LAYOUT_WORDS = 6  # of a row layout: kernels/rows.h
+LAYOUT_WORDS = 6  # of a row layout: kernels/common/rows.h
 _POINTER_BYTES, _WORD_BYTES = 8, 4
 _WORDS = {"int": "int({0})", "uint": "{0}", "float": "__uint_as_float({0})"}
 

@@ -5,7 +5,7 @@
 // threadgroups of a cluster, share the depth. A lane reads a vector of eight
 // rows of w, and pairs its elements row by row.
 
-#include "kernels/cluster.h"
+#include "kernels/common/cluster.h"
 #include "kernels/matmul/cuda/tiles.h"
 
 inline uint low_halves(uint a, uint b) {

@@ -1,0 +1,56 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// Threadgroups that run together and add up what each has summed, so that less
+// goes through memory: CUDA's clusters read each other's slots of threadgroup
+// memory. Elsewhere a threadgroup is alone.
+
+#pragma once
+
+#include "kernels/common/rows.h"
+
+constant int cluster [[function_constant(38)]]; // threadgroups in one
+
+// Whether this threadgroup is the one that has the cluster's sum of vector i.
+inline bool has_sum(int i) {
+#ifdef __CUDACC__
+  if (cluster > 1) {
+    return uint(i) % uint(cluster) == cluster_rank();
+  }
+#endif
+  return true;
+}
+
+#ifdef __CUDACC__
+// A thread's own vector i is for the others to read.
+template <int N>
+inline void offer(int i, thread const float* v) {
+  for (int j = 0; j < N / 4; ++j) {
+    thread const float* of = v + 4 * j;
+    uint4 bits = uint4(
+        as_type<uint>(of[0]),
+        as_type<uint>(of[1]),
+        as_type<uint>(of[2]),
+        as_type<uint>(of[3]));
+    *slot_of_thread(i * (N / 4) + j) = bits;
+  }
+}
+
+// The sum of what all threadgroups offer as vector i, in their order.
+template <int N>
+inline void gather(int i, thread float* v) {
+  for (int j = 0; j < N / 4; ++j) {
+    thread float* sum = v + 4 * j;
+    for (uint rank = 0; rank < uint(cluster); ++rank) {
+      uint4 bits = slot_of_rank(i * (N / 4) + j, rank);
+      float of[4] = {
+          as_type<float>(bits.x),
+          as_type<float>(bits.y),
+          as_type<float>(bits.z),
+          as_type<float>(bits.w)};
+      for (int e = 0; e < 4; ++e) {
+        sum[e] = rank == 0 ? of[e] : sum[e] + of[e];
+      }
+    }
+  }
+}
+#endif

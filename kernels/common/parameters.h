@@ -1,0 +1,21 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// Weights and biases. Their layout gives row i of x the parameter's row
+// i % heads, or always the only one.
+
+#pragma once
+
+#include "kernels/common/team.h"
+
+constant bool has_weight [[function_constant(4)]];
+constant bool has_bias [[function_constant(5)]];
+constant bool has_weight_offset [[function_constant(6)]];
+constant int weight_access [[function_constant(7)]];
+constant int bias_access [[function_constant(8)]];
+
+template <int N>
+inline void add_offset(float offset, thread float* w) {
+  for (int j = 0; j < N; ++j) {
+    w[j] = has_weight_offset ? w[j] + offset : w[j];
+  }
+}

@@ -1,0 +1,54 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// The sums of x and of its square in one pass. Their difference, the variance,
+// is mostly rounding where the mean is large beside the spread.
+
+#include "kernels/ladders/layer_norm/fours.h"
+
+[[kernel, max_total_threads_per_threadgroup(1024)]] void layer_norm_fused_4(
+    device const float* x [[buffer(0)]],
+    device const float* weight
+    [[buffer(1), function_constant(rung_has_weight)]],
+    device const float* bias [[buffer(2), function_constant(rung_has_bias)]],
+    device float* y [[buffer(3)]],
+    constant const int& length [[buffer(5)]],
+    constant const float& eps [[buffer(6)]],
+    uint row [[threadgroup_position_in_grid]],
+    uint index [[thread_index_in_threadgroup]],
+    uint threads [[threads_per_threadgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]],
+    uint simds [[simdgroups_per_threadgroup]]) {
+  threadgroup float4 partial[kSimdSize];
+  device const float* from = x + long(row) * length;
+  device float* to = y + long(row) * length;
+  int first = 4 * int(index);
+  int step = 4 * int(threads);
+  float v[4];
+
+  float2 sums = float2(0.0f);
+  for (int i = first; i < length; i += step) {
+    read_four<kEach>(from, i, length, v);
+    for (int j = 0; j < 4; ++j) {
+      sums += float2(v[j], v[j] * v[j]);
+    }
+  }
+  sums = team_sum(sums, simd, lane, simds, partial) / float(length);
+  float mean = sums.x;
+  float variance = sums.y - mean * mean;
+  variance = variance < 1e-6f ? 0.0f : variance; // as it is published
+  float rstd = rsqrt(variance + eps);
+  for (int i = first; i < length; i += step) {
+    read_four<kEach>(from, i, length, v);
+    for (int j = 0; j < 4; ++j) {
+      v[j] = (v[j] - mean) * rstd;
+    }
+    write_scaled<kEach>(
+        to,
+        rung_has_weight ? weight : x,
+        rung_has_bias ? bias : x,
+        i,
+        length,
+        v);
+  }
+}

@@ -1,0 +1,34 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// SGEMM, C = A B in float32 with every row dense, in better and better kernels
+// after vietfood/gemm_metal. What a rung fixes of the one before it:
+//
+//   naive           nothing yet: a thread sums an element of C, and reads both
+//                   factors of each product from device memory
+//   tile_16         device reads: a group reads a 16x16 tile of A and of B once
+//   tile_32         half of those that were left; but with 1024 threads and
+//                   8 KB a group, a core has few groups to take turns with
+//   tile_threads    threadgroup reads, and how many wait at a barrier: a thread
+//                   sums 4x4 elements in registers, so 64 do for a 32x32 tile
+//   tile_simdgroup  arithmetic: the matrix unit multiplies 8x8 blocks, straight
+//                   from device memory; two loads a multiply keep it hungry
+//
+// Rows and columns past the edges are guarded, so any size will do. A batch of
+// matrices is more groups of one launch: where `a_step` is 0, one matrix A is
+// for all of them, else each has its own.
+
+#pragma once
+
+#include "kernels/matmul/tile.h"
+
+// Element (row, column) of a matrix; zero past its edges, where it adds nothing
+// that is kept.
+inline float sgemm_element(
+    device const float* matrix,
+    uint rows,
+    uint columns,
+    uint row,
+    uint column) {
+  return row < rows && column < columns ? matrix[ulong(row) * columns + column]
+                                        : 0.0f;
+}

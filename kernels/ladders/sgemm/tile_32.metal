@@ -1,0 +1,8 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// Square tiles of 32, a thread an element.
+
+#include "kernels/ladders/sgemm/square_tiles.h"
+
+template [[host_name("sgemm_tile_32")]] [[kernel]]
+decltype(sgemm_square_tiles<32>) sgemm_square_tiles<32>;

@@ -1,0 +1,34 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// A row whose vectors are all on their way before the first is used: with few
+// rows a launch takes as long as its loads wait for one another.
+
+#pragma once
+
+#include "kernels/common/team.h"
+
+constant bool fetch_first [[function_constant(15)]];
+
+template <int N, int V>
+struct FetchedRow {
+  RowIn row;
+  uint4 bits[V];
+
+  void fetch_all(RowIn from, thread const Team& team, int length) {
+    assign(row, from);
+    for (int k = 0; k < V; ++k) {
+      if (fetch_first && can_fetch<N>(row)) {
+        bits[k] = fetch<N>(row, element<N>(team, 0, k), length);
+      }
+    }
+  }
+
+  // Vector k, from element i on.
+  void values(int k, int i, int length, thread float* v) const {
+    if (fetch_first && is_fetched<N>(row, i, length)) {
+      unpack<N>(bits[k], row.type, v);
+    } else {
+      read<N>(row, i, length, v);
+    }
+  }
+};

@@ -1,0 +1,60 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// A row of one chunk between its uses, in registers. On CUDA values of 16
+// bits stay packed: registers limit how many rows a processor works on. A row
+// of several chunks is read again.
+
+#pragma once
+
+#include "kernels/common/team.h"
+
+template <int N, int V>
+struct HeldRow {
+  float v[V * N];
+#ifdef __CUDACC__
+  uint4 bits[V];
+#endif
+
+  // Vector k of `row`, from element i on, which is then held.
+  void read_vector(RowIn row, int k, int i, int length, thread float* to) {
+#ifdef __CUDACC__
+    if (N == 8 && can_fetch<N>(row) && in_row(i, N, length)) {
+      bits[k] = fetch<N>(row, i, length);
+      unpack<N>(bits[k], row.type, to);
+      return;
+    }
+#endif
+    read<N>(row, i, length, to);
+    put_vector(k, row.type, to);
+  }
+
+  void put_vector(int k, int type, thread const float* from) {
+#ifdef __CUDACC__
+    if (N == 8) {
+      bits[k] = pack(from, type);
+      return;
+    }
+#endif
+    for (int j = 0; j < N; ++j) {
+      v[k * N + j] = from[j];
+    }
+  }
+
+  // The same again.
+  void get_vector(RowIn row, int k, int i, int length, thread float* to) {
+    if (looped) {
+      read<N>(row, i, length, to);
+      return;
+    }
+#ifdef __CUDACC__
+    if (N == 8) {
+      keep_packed(bits[k]);
+      unpack<N>(bits[k], row.type, to);
+      return;
+    }
+#endif
+    for (int j = 0; j < N; ++j) {
+      to[j] = v[k * N + j];
+    }
+  }
+};

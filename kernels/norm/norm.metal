@@ -1,0 +1,199 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// RMSNorm and LayerNorm, of x or of x + residual, and of two arrays in one
+// launch. A row is read once and written once as long as it fits registers.
+
+#include "kernels/common/parameters.h"
+#include "kernels/norm/fetched_row.h"
+#include "kernels/norm/statistics.h"
+
+constant bool has_residual [[function_constant(10)]];
+constant bool clamp_sum [[function_constant(11)]];   // to what float16 holds
+constant bool round_early [[function_constant(12)]]; // before the weight
+constant bool paired [[function_constant(13)]];      // x2's rows follow x's
+constant bool has_weight2 [[function_constant(14)]];
+
+constant int x_access [[function_constant(20)]];
+constant int residual_access [[function_constant(21)]];
+constant int x2_access [[function_constant(22)]];
+constant int weight2_access [[function_constant(23)]];
+constant int normalised_access [[function_constant(24)]];
+constant int sum_access [[function_constant(25)]];
+constant int normalised2_access [[function_constant(26)]];
+
+// Beyond float16's range values saturate, inf too; NaN stays NaN.
+inline float clamp_half(float v) {
+  float below = v > 65504.0f ? 65504.0f : v;
+  return below < -65504.0f ? -65504.0f : below;
+}
+
+// The elements v of x from i on become x + residual, rounded and stored.
+template <int N>
+inline void add_residual(
+    thread const float* residual,
+    RowOut sum,
+    int i,
+    int length,
+    thread float* v) {
+  for (int j = 0; j < N; ++j) {
+    float s = v[j] + residual[j];
+    v[j] = clamp_sum ? clamp_half(s) : s;
+  }
+  round_vector<N>(sum.type, v);
+  write<N>(sum, i, length, v);
+}
+
+template <int N, int V, int THREADS> // those of a threadgroup, at most
+[[kernel, max_total_threads_per_threadgroup(THREADS)]] void norm(
+    device const uchar* x [[buffer(0)]],
+    device const uchar* residual [[buffer(1), function_constant(has_residual)]],
+    device const uchar* weight [[buffer(2), function_constant(has_weight)]],
+    device const uchar* bias [[buffer(3), function_constant(has_bias)]],
+    device const uchar* x2 [[buffer(4), function_constant(paired)]],
+    device const uchar* weight2 [[buffer(5), function_constant(has_weight2)]],
+    device uchar* normalised [[buffer(6)]],
+    device uchar* sum [[buffer(7), function_constant(has_residual)]],
+    device uchar* normalised2 [[buffer(8), function_constant(paired)]],
+    constant const int* x_layout [[buffer(9)]],
+    constant const int* residual_layout
+    [[buffer(10), function_constant(has_residual)]],
+    constant const int* weight_layout
+    [[buffer(11), function_constant(has_weight)]],
+    constant const int* bias_layout [[buffer(12), function_constant(has_bias)]],
+    constant const int* x2_layout [[buffer(13), function_constant(paired)]],
+    constant const int* weight2_layout
+    [[buffer(14), function_constant(has_weight2)]],
+    constant const int& rows [[buffer(15)]],
+    constant const int& rows2 [[buffer(16)]],
+    constant const int& length [[buffer(17)]],
+    constant const float& eps [[buffer(18)]],
+    constant const float& weight_offset [[buffer(19)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint simds_per_group [[simdgroups_per_threadgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float4 partial[2 * kMaxSimds];
+  Team team = make_team(simd, lane, partial);
+  uint row = team_index(group, simds_per_group, simd);
+  if (row >= uint(rows) + uint(rows2)) {
+    return; // a whole SIMD-group, in a launch without barriers
+  }
+
+  RowIn in, w;
+  RowOut out;
+  if (paired && row >= uint(rows)) {
+    row -= uint(rows);
+    assign(in, row_in(x2, x2_access, x2_layout, row, length));
+    assign(out, row_out(normalised2, normalised2_access, row, length));
+    if (has_weight2) {
+      assign(w, row_in(weight2, weight2_access, weight2_layout, row, length));
+    }
+  } else {
+    assign(in, row_in(x, x_access, x_layout, row, length));
+    assign(out, row_out(normalised, normalised_access, row, length));
+    if (has_weight) {
+      assign(w, row_in(weight, weight_access, weight_layout, row, length));
+    }
+  }
+  FetchedRow<N, V> x_row, r, w_row, b;
+  RowOut s;
+  x_row.fetch_all(in, team, length);
+  if (has_residual) {
+    r.fetch_all(
+        row_in(residual, residual_access, residual_layout, row, length),
+        team,
+        length);
+    s = row_out(sum, sum_access, row, length);
+  }
+  if (has_weight) {
+    w_row.fetch_all(w, team, length);
+  }
+  if (has_bias) {
+    b.fetch_all(
+        row_in(bias, bias_access, bias_layout, row, length), team, length);
+  }
+
+  HeldRow<N, V> held;
+  float2 first = float2(0.0f);
+  for (int chunk = 0; next_chunk(chunk, length);
+       chunk += chunk_length<N, V>()) {
+    float2 of_chunk = float2(0.0f);
+    for (int k = 0; k < V; ++k) {
+      int i = element<N>(team, chunk, k);
+      float v[N];
+      if (fetch_first || has_residual) {
+        x_row.values(k, i, length, v);
+        if (has_residual) {
+          float of_r[N];
+          r.values(k, i, length, of_r);
+          add_residual<N>(of_r, s, i, length, v);
+        }
+        held.put_vector(k, has_residual ? s.type : in.type, v);
+      } else {
+        held.read_vector(in, k, i, length, v);
+      }
+      for (int j = 0; j < N; ++j) {
+        of_chunk = add_first(of_chunk, v[j]);
+      }
+    }
+    first += of_chunk;
+  }
+  if (has_residual) {
+    in = as_input(s); // written by the thread that reads it
+  }
+  Statistics stats = statistics<N, V>(first, in, team, length, eps, held);
+
+  for (int chunk = 0; next_chunk(chunk, length);
+       chunk += chunk_length<N, V>()) {
+    for (int k = 0; k < V; ++k) {
+      int i = element<N>(team, chunk, k);
+      float v[N], y[N], w_of[N], b_of[N];
+      held.get_vector(in, k, i, length, v);
+      if (has_weight) {
+        w_row.values(k, i, length, w_of);
+        add_offset<N>(weight_offset, w_of);
+      }
+      if (has_bias) {
+        b.values(k, i, length, b_of);
+      }
+      for (int j = 0; j < N; ++j) {
+        y[j] = stats.normalise(v[j]);
+      }
+      if (round_early) {
+        round_vector<N>(out.type, y);
+      }
+      for (int j = 0; j < N; ++j) {
+        float n = has_weight && !has_bias ? y[j] * w_of[j] : y[j];
+        y[j] = !has_bias ? n
+            : has_weight ? fma(n, w_of[j], b_of[j])
+                         : n + b_of[j];
+      }
+      write<N>(out, i, length, y);
+    }
+  }
+}
+
+#define INSTANTIATE_NORM(N, V, THREADS)                \
+  template [[host_name("norm_" #N "_" #V)]] [[kernel]] \
+  decltype(norm<N, V, THREADS>) norm<N, V, THREADS>;
+
+// As geometry_for spreads rows (csrc/gpu/geometry.cpp).
+#ifdef __CUDACC__
+INSTANTIATE_NORM(4, 1, 1024)
+INSTANTIATE_NORM(4, 2, 1024)
+INSTANTIATE_NORM(4, 3, 1024)
+INSTANTIATE_NORM(4, 4, 1024)
+INSTANTIATE_NORM(4, 8, 1024)
+INSTANTIATE_NORM(8, 1, 1024)
+INSTANTIATE_NORM(8, 2, 1024)
+INSTANTIATE_NORM(8, 3, 1024)
+INSTANTIATE_NORM(8, 4, 1024)
+#else
+INSTANTIATE_NORM(4, 1, 512)
+INSTANTIATE_NORM(4, 2, 512)
+INSTANTIATE_NORM(4, 4, 1024)
+INSTANTIATE_NORM(4, 8, 256)
+INSTANTIATE_NORM(8, 1, 512)
+INSTANTIATE_NORM(8, 2, 1024)
+INSTANTIATE_NORM(8, 4, 256)
+#endif

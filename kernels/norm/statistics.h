@@ -1,0 +1,101 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// The variance is the mean square less the mean's square while that difference
+// holds its digits, and else what the deviations from the mean give.
+
+#pragma once
+
+#include "kernels/common/team.h"
+#include "kernels/norm/held_row.h"
+
+constant bool centre [[function_constant(2)]]; // LayerNorm, else RMSNorm
+
+struct Statistics {
+  float mean;
+  float correction; // the mean of what the rounded mean leaves
+  float rstd;
+
+  float normalise(float v) const {
+    return centre ? (v - mean - correction) * rstd : v * rstd;
+  }
+};
+
+inline bool is_finite(float v) {
+  return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u;
+}
+
+// Whether a difference `variance` of a mean square and the square of a mean is
+// mostly rounding, or beyond float32.
+inline bool is_lost(float variance, float square) {
+  return !is_finite(variance) || variance < 16.0f * square;
+}
+
+// A variance beyond float32 makes the row NaN: inf would make it zeros.
+inline float finite_or_nan(float variance) {
+  return is_finite(variance) ? variance : as_type<float>(0x7fc00000u);
+}
+
+// With v, what is summed over a row first: v and v * v.
+inline float2 add_first(float2 sums, float v) {
+  return float2(centre ? sums.x + v : 0.0f, fma(v, v, sums.y));
+}
+
+// The sums over the row of the deviations from mean + correction and of their
+// squares.
+template <int N, int V>
+inline float2 deviation_sums(
+    RowIn row,
+    thread Team& team,
+    int length,
+    float mean,
+    float correction,
+    thread HeldRow<N, V>& held) {
+  float2 sums = float2(0.0f);
+  for (int chunk = 0; next_chunk(chunk, length);
+       chunk += chunk_length<N, V>()) {
+    for (int k = 0; k < V; ++k) {
+      int i = element<N>(team, chunk, k);
+      float v[N];
+      held.get_vector(row, k, i, length, v);
+      for (int j = 0; j < N; ++j) {
+        float d = v[j] - mean - correction;
+        d = in_row(i + j, 1, length) ? d : 0.0f;
+        sums = float2(sums.x + d, fma(d, d, sums.y));
+      }
+    }
+  }
+  return team.reduce(sums);
+}
+
+// From the thread's part of the first sums.
+template <int N, int V>
+inline Statistics statistics(
+    float2 first,
+    RowIn row,
+    thread Team& team,
+    int length,
+    float eps,
+    thread HeldRow<N, V>& held) {
+  if (!centre) {
+    float square = team.reduce(first.y) / float(length);
+    return Statistics{0.0f, 0.0f, precise::rsqrt(square + eps)};
+  }
+  first = team.reduce(first) / float(length);
+  float mean = first.x;
+  float correction = 0.0f;
+  float variance = first.y - mean * mean;
+  // One way for the whole team, whose threads all have the same sums.
+  if (is_lost(variance, mean * mean)) {
+    float2 of_d = deviation_sums<N, V>(row, team, length, mean, 0.0f, held) /
+        float(length);
+    correction = of_d.x;
+    variance = of_d.y - correction * correction;
+    if (is_lost(variance, correction * correction)) {
+      of_d = deviation_sums<N, V>(row, team, length, mean, correction, held) /
+          float(length);
+      correction += of_d.x;
+      variance = finite_or_nan(of_d.y - of_d.x * of_d.x);
+    }
+  }
+  return Statistics{mean, correction, precise::rsqrt(variance + eps)};
+}

@@ -1,0 +1,407 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// The gradients of the norms. With wg the weighted cotangent and n the
+// normalised row,
+//
+//   input = rstd * (wg - mean(wg) - n * mean(wg * n)) + the sum's cotangent
+//
+// without mean(wg) where the mean is not subtracted. What is summed over a row
+// is summed at once. A team sums its part of the parameters' gradients in
+// registers, which clusters of teams and sum_partials add up. Rows too long for
+// that leave it to parameter_gradients, with their statistics.
+
+#include "kernels/common/cluster.h"
+#include "kernels/common/parameters.h"
+#include "kernels/norm/rows_ahead.h"
+#include "kernels/norm/statistics.h"
+
+constant bool has_sum_cotangent [[function_constant(30)]];
+constant bool clamped_sum [[function_constant(31)]];
+constant bool want_input [[function_constant(32)]];
+constant bool want_weight [[function_constant(33)]];
+constant bool want_bias [[function_constant(34)]];
+constant bool keep_statistics [[function_constant(35)]];
+
+constant int s_access [[function_constant(40)]];
+constant int cotangent_access [[function_constant(41)]];
+constant int sum_cotangent_access [[function_constant(42)]];
+constant int input_access [[function_constant(43)]];
+
+// What a walk reads of its rows.
+template <int N, int V>
+struct Operands {
+  RowsAhead<N, V> s, cotangent, sum_cotangent;
+  HeldWeight<N, V> weight;
+
+  void fetch_ahead(
+      Walk walk,
+      uint turn,
+      int k,
+      thread const Team& team,
+      int length) {
+    s.fetch_ahead(walk, turn, k, team, length);
+    cotangent.fetch_ahead(walk, turn, k, team, length);
+    if (has_sum_cotangent && stages > 0) {
+      sum_cotangent.fetch_ahead(walk, turn, k, team, length);
+    }
+  }
+
+  void arrive(Walk walk, uint turn, thread const Team& team, int length) {
+    s.arrive(walk, turn, team, length);
+    cotangent.arrive(walk, turn, team, length);
+    if (has_sum_cotangent) {
+      sum_cotangent.set_row(walk, turn, length);
+    }
+  }
+
+#ifdef __CUDACC__
+  void clear_slots(thread const Team& team, int length) const {
+    s.clear_slots(team, length);
+    cotangent.clear_slots(team, length);
+    if (has_sum_cotangent) {
+      sum_cotangent.clear_slots(team, length);
+    }
+  }
+#endif
+
+  // Registers are too few to have it wait in them.
+  void sum_cotangent_vector(int k, int i, int length, thread float* h) const {
+    if (stages > 0) {
+      sum_cotangent.vector(k, i, length, h);
+    } else {
+      read<N>(sum_cotangent.row, i, length, h);
+    }
+  }
+
+  // Vector k, from element i on, of the weighted cotangent.
+  void weighted_cotangent(int k, int i, int length, thread float* wg) const {
+    cotangent.vector(k, i, length, wg);
+    weigh(k, i, length, wg);
+  }
+
+  void weigh(int k, int i, int length, thread float* g) const {
+    if (has_weight) {
+      float w[N];
+      weight.vector(k, i, length, w);
+      for (int j = 0; j < N; ++j) {
+        g[j] *= w[j]; // 0 past the row's end
+      }
+    }
+  }
+};
+
+// A row's statistics and the means that its gradient takes.
+struct RowSums {
+  Statistics stats;
+  float mean_wg;
+  float mean_wgn;
+};
+
+// sum / length: the error of scale, 1 / length, would give a constant row a
+// spread. A division takes registers that the rest of the kernel needs.
+inline float mean_of(float sum, int length, float scale) {
+  float mean = sum * scale;
+  return fma(fma(-mean, float(length), sum), scale, mean);
+}
+
+// The means over the row of d, d * d and by * wg * d, where d = x - mean -
+// correction.
+template <int N, int V>
+inline float4 weighted_deviation_means(
+    thread const Operands<N, V>& operands,
+    thread Team& team,
+    int length,
+    float scale,
+    float mean,
+    float correction,
+    float by) {
+  float4 sums = float4(0.0f);
+  for (int chunk = 0; next_chunk(chunk, length);
+       chunk += chunk_length<N, V>()) {
+    for (int k = 0; k < V; ++k) {
+      int i = element<N>(team, chunk, k);
+      float x[N], wg[N];
+      operands.s.vector(k, i, length, x);
+      if (want_input) {
+        operands.weighted_cotangent(k, i, length, wg);
+      }
+      for (int j = 0; j < N; ++j) {
+        float d = x[j] - mean - correction;
+        d = in_row(i + j, 1, length) ? d : 0.0f;
+        sums.x += d;
+        sums.y = fma(d, d, sums.y);
+        sums.z = want_input ? fma(by * wg[j], d, sums.z) : 0.0f;
+      }
+    }
+  }
+  sums = team.reduce(sums);
+  return float4(
+      mean_of(sums.x, length, scale),
+      mean_of(sums.y, length, scale),
+      sums.z * scale,
+      0.0f);
+}
+
+// What wg is multiplied by where the sum over wg * d is beyond float32. As d *
+// d is within it, nothing is beyond it then.
+constant constexpr float kLess = 5.421010862427522e-20f; // 2^-64
+constant constexpr float kMore = 18446744073709551616.0f;
+
+template <int N, int V>
+inline RowSums row_sums(
+    thread const Operands<N, V>& operands,
+    thread Team& team,
+    int length,
+    float eps) {
+  float4 sums = float4(0.0f); // of x, x * x, wg and wg * x
+  for (int chunk = 0; next_chunk(chunk, length);
+       chunk += chunk_length<N, V>()) {
+    float2 of_x = float2(0.0f), of_wg = float2(0.0f);
+    for (int k = 0; k < V; ++k) {
+      int i = element<N>(team, chunk, k);
+      float x[N], wg[N];
+      operands.s.vector(k, i, length, x);
+      if (want_input) {
+        operands.weighted_cotangent(k, i, length, wg);
+      }
+      for (int j = 0; j < N; ++j) {
+        of_x = add_first(of_x, x[j]);
+        if (want_input) {
+          of_wg.x = centre ? of_wg.x + wg[j] : 0.0f;
+          of_wg.y = fma(wg[j], x[j], of_wg.y);
+        }
+      }
+    }
+    sums += float4(of_x.x, of_x.y, of_wg.x, of_wg.y);
+  }
+  float scale = 1.0f / float(length);
+  if (!centre) {
+    float2 means = team.reduce(float2(sums.y, sums.w)) * scale;
+    float rstd = precise::rsqrt(means.x + eps);
+    return RowSums{Statistics{0.0f, 0.0f, rstd}, 0.0f, means.y * rstd};
+  }
+  float4 means = team.reduce(sums) * scale;
+  float mean = means.x;
+  float correction = 0.0f;
+  float variance = means.y - mean * mean;
+  float wgd = means.w - mean * means.z; // d = x - mean - correction
+  float more = 1.0f;                    // what wgd is to be multiplied by
+  bool lost = is_lost(variance, mean * mean);
+  if (lost || !is_finite(wgd)) {
+    float by = is_finite(wgd) ? 1.0f : kLess;
+    more = is_finite(wgd) ? 1.0f : kMore;
+    float4 of_d = weighted_deviation_means<N, V>(
+        operands, team, length, scale, mean, 0.0f, by);
+    wgd = of_d.z - of_d.x * (by * means.z);
+    if (lost) { // else the statistics stay those of the forward
+      correction = of_d.x;
+      variance = of_d.y - correction * correction;
+      if (is_lost(variance, correction * correction)) {
+        of_d = weighted_deviation_means<N, V>(
+            operands, team, length, scale, mean, correction, by);
+        wgd = of_d.z - of_d.x * (by * means.z);
+        correction += of_d.x;
+        variance = finite_or_nan(of_d.y - of_d.x * of_d.x);
+      }
+    }
+  }
+  float rstd = precise::rsqrt(variance + eps);
+  return RowSums{
+      Statistics{mean, correction, rstd}, means.z, wgd * rstd * more};
+}
+
+template <int N, int V, int THREADS> // those of a threadgroup, at most
+[[kernel, max_total_threads_per_threadgroup(THREADS)]] void norm_vjp(
+    device const uchar* s [[buffer(0)]], // x, or the rounded sum
+    device const uchar* weight [[buffer(1), function_constant(has_weight)]],
+    device const uchar* cotangent [[buffer(2)]],
+    device const uchar* sum_cotangent
+    [[buffer(3), function_constant(has_sum_cotangent)]],
+    device uchar* input_gradient [[buffer(4), function_constant(want_input)]],
+    device uchar* weight_partials [[buffer(5), function_constant(want_weight)]],
+    device uchar* bias_partials [[buffer(6), function_constant(want_bias)]],
+    device float* kept_statistics
+    [[buffer(7), function_constant(keep_statistics)]],
+    constant const int* s_layout [[buffer(8)]],
+    constant const int* weight_layout
+    [[buffer(9), function_constant(has_weight)]],
+    constant const int* cotangent_layout [[buffer(10)]],
+    constant const int* sum_cotangent_layout
+    [[buffer(11), function_constant(has_sum_cotangent)]],
+    constant const int& rows [[buffer(12)]],
+    constant const int& length [[buffer(13)]],
+    constant const int& heads [[buffer(14)]],
+    constant const int& rows_per_team [[buffer(15)]],
+    constant const int& teams [[buffer(16)]],
+    constant const float& eps [[buffer(17)]],
+    constant const float& weight_offset [[buffer(18)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint simds_per_group [[simdgroups_per_threadgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float4 partial[2 * kMaxSimds];
+  Team team = make_team(simd, lane, partial);
+  uint index = team_index(group, simds_per_group, simd);
+  if (cluster == 1 && index >= uint(teams)) {
+    return; // a whole SIMD-group, in a launch without barriers
+  }
+  Walk walk = make_walk(index, rows, heads, rows_per_team);
+
+  Operands<N, V> operands;
+  operands.s.begin(s, s_access, s_layout, 0);
+  operands.cotangent.begin(cotangent, cotangent_access, cotangent_layout, 1);
+  if (has_sum_cotangent) {
+    operands.sum_cotangent.begin(
+        sum_cotangent, sum_cotangent_access, sum_cotangent_layout, 2);
+  }
+  if (has_weight) {
+    operands.weight.hold(
+        row_in(weight, weight_access, weight_layout, walk.row, length),
+        weight_offset,
+        team,
+        length);
+  }
+
+  float dw[V * N], db[V * N];
+  for (int e = 0; e < V * N; ++e) {
+    dw[e] = db[e] = 0.0f;
+  }
+
+#ifdef __CUDACC__
+  if (stages > 0) {
+    operands.clear_slots(team, length);
+  }
+#endif
+  for (int turn = 0; turn < (stages > 0 ? stages : 1); ++turn) {
+    for (int k = 0; k < V; ++k) {
+      if (!looped && uint(turn) < walk.count) {
+        operands.fetch_ahead(walk, turn, k, team, length);
+      }
+    }
+    group_fetches();
+  }
+  for (uint turn = 0; turn < walk.count; ++turn) {
+    await_fetches();
+    operands.arrive(walk, turn, team, length);
+    if (!looped && stages == 0 && turn + 1 < walk.count) {
+      // The next row comes while this one is worked on.
+      for (int k = 0; k < V; ++k) {
+        operands.fetch_ahead(walk, turn + 1, k, team, length);
+      }
+    }
+    RowSums sums = row_sums<N, V>(operands, team, length, eps);
+    if (keep_statistics && team.thread_index() == 0) {
+      device float* kept = kept_statistics + 3 * long(walk.at(turn));
+      kept[0] = sums.stats.mean;
+      kept[1] = sums.stats.correction;
+      kept[2] = sums.stats.rstd;
+    }
+    if (looped && !want_input) {
+      continue;
+    }
+
+    float rstd = sums.stats.rstd;
+    RowOut out;
+    if (want_input) {
+      assign(out, row_out(input_gradient, input_access, walk.at(turn), length));
+    }
+    for (int chunk = 0; next_chunk(chunk, length);
+         chunk += chunk_length<N, V>()) {
+      for (int k = 0; k < V; ++k) {
+        int i = element<N>(team, chunk, k);
+        float x[N], g[N], h[N], dx[N];
+        operands.s.vector(k, i, length, x);
+        operands.cotangent.vector(k, i, length, g);
+        if (has_sum_cotangent) {
+          operands.sum_cotangent_vector(k, i, length, h);
+        }
+        if (stages > 0 && turn + stages < walk.count) {
+          operands.fetch_ahead(walk, turn + stages, k, team, length);
+        }
+        for (int j = 0; j < N; ++j) {
+          float n = sums.stats.normalise(x[j]);
+          if (want_weight && !looped) {
+            dw[k * N + j] = fma(g[j], n, dw[k * N + j]);
+          }
+          if (want_bias && !looped) {
+            db[k * N + j] += g[j];
+          }
+        }
+        if (!want_input) {
+          continue;
+        }
+        operands.weigh(k, i, length, g);
+        for (int j = 0; j < N; ++j) {
+          float n = sums.stats.normalise(x[j]);
+          float d = g[j] * rstd;
+          d = centre ? fma(g[j], rstd, -sums.mean_wg * rstd) : d;
+          d = fma(-n, sums.mean_wgn * rstd, d);
+          d = has_sum_cotangent ? d + h[j] : d;
+          dx[j] = clamped_sum && fabs(x[j]) == 65504.0f ? 0.0f : d;
+        }
+        write<N>(out, i, length, dx);
+      }
+    }
+    group_fetches();
+  }
+
+  if (looped) {
+    return;
+  }
+  int first_db = want_weight ? V : 0; // of the vectors that are added up
+#ifdef __CUDACC__
+  if (cluster > 1) {
+    await_copies<0>(); // those of a team without rows, too
+    for (int k = 0; k < V; ++k) {
+      if (want_weight) {
+        offer<N>(k, dw + k * N);
+      }
+      if (want_bias) {
+        offer<N>(first_db + k, db + k * N);
+      }
+    }
+    cluster_barrier();
+    for (int k = 0; k < V; ++k) {
+      if (want_weight && has_sum(k)) {
+        gather<N>(k, dw + k * N);
+      }
+      if (want_bias && has_sum(first_db + k)) {
+        gather<N>(first_db + k, db + k * N);
+      }
+    }
+    cluster_barrier(); // none ends while others read its slots
+  }
+#endif
+  int access = kFloat32 | (length % 4 == 0 ? kVectors : 0);
+  uint to = index / uint(cluster);
+  for (int k = 0; k < V; ++k) {
+    int i = element<N>(team, 0, k);
+    if (want_weight && has_sum(k)) {
+      RowOut out = row_out(weight_partials, access, to, length);
+      write<N>(out, i, length, dw + k * N);
+    }
+    if (want_bias && has_sum(first_db + k)) {
+      RowOut out = row_out(bias_partials, access, to, length);
+      write<N>(out, i, length, db + k * N);
+    }
+  }
+}
+
+#define INSTANTIATE_NORM_VJP(N, V, THREADS)                \
+  template [[host_name("norm_vjp_" #N "_" #V)]] [[kernel]] \
+  decltype(norm_vjp<N, V, THREADS>) norm_vjp<N, V, THREADS>;
+
+// As geometry_for spreads rows (csrc/gpu/geometry.cpp).
+#ifdef __CUDACC__
+INSTANTIATE_NORM_VJP(4, 1, 1024)
+INSTANTIATE_NORM_VJP(4, 2, 1024)
+INSTANTIATE_NORM_VJP(4, 4, 1024)
+INSTANTIATE_NORM_VJP(4, 8, 1024)
+INSTANTIATE_NORM_VJP(8, 1, 1024)
+INSTANTIATE_NORM_VJP(8, 2, 1024)
+INSTANTIATE_NORM_VJP(8, 4, 1024)
+#else
+INSTANTIATE_NORM_VJP(4, 1, 512)
+INSTANTIATE_NORM_VJP(4, 2, 1024)
+INSTANTIATE_NORM_VJP(8, 1, 1024)
+#endif

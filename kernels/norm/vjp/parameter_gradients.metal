@@ -1,0 +1,129 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// The gradients of weight and bias: partial sums over rows for rows too long
+// for norm_vjp's registers, a thread a vector of columns, and the sums of all
+// partial sums, in a fixed order.
+
+#include "kernels/common/compensated_sum.h"
+#include "kernels/common/rows.h"
+#include "kernels/norm/walk.h"
+
+constant bool sums_weight [[function_constant(50)]];
+constant bool sums_bias [[function_constant(51)]];
+constant int columns_s_access [[function_constant(52)]];
+constant int columns_cotangent_access [[function_constant(53)]];
+constant int weight_gradient_type [[function_constant(54)]];
+constant int bias_gradient_type [[function_constant(55)]];
+
+template <int N>
+[[kernel, max_total_threads_per_threadgroup(256)]] void parameter_gradients(
+    device const uchar* s [[buffer(0)]],
+    device const uchar* cotangent [[buffer(1)]],
+    device const float* kept_statistics
+    [[buffer(2), function_constant(sums_weight)]],
+    device float* weight_partials [[buffer(3), function_constant(sums_weight)]],
+    device float* bias_partials [[buffer(4), function_constant(sums_bias)]],
+    constant const int* s_layout [[buffer(5)]],
+    constant const int* cotangent_layout [[buffer(6)]],
+    constant const int& rows [[buffer(7)]],
+    constant const int& length [[buffer(8)]],
+    constant const int& heads [[buffer(9)]],
+    constant const int& rows_per_team [[buffer(10)]],
+    uint2 at [[thread_position_in_grid]]) {
+  int i = int(at.x) * N;
+  if (i >= length) {
+    return;
+  }
+  float dw[N], dw_error[N], db[N], db_error[N];
+  for (int j = 0; j < N; ++j) {
+    dw[j] = dw_error[j] = db[j] = db_error[j] = 0.0f;
+  }
+  Walk walk = make_walk(at.y, rows, heads, rows_per_team);
+  for (uint turn = 0; turn < walk.count; ++turn) {
+    uint row = walk.row + turn * walk.step;
+    float g[N];
+    RowIn g_row = row_in(
+        cotangent, columns_cotangent_access, cotangent_layout, row, length);
+    read<N>(g_row, i, length, g);
+    if (sums_weight) {
+      float v[N];
+      read<N>(row_in(s, columns_s_access, s_layout, row, length), i, length, v);
+      device const float* kept = kept_statistics + 3 * long(row);
+      for (int j = 0; j < N; ++j) {
+        float n = (v[j] - kept[0] - kept[1]) * kept[2];
+        add_compensated(dw[j], dw_error[j], g[j] * n);
+      }
+    }
+    if (sums_bias) {
+      for (int j = 0; j < N; ++j) {
+        add_compensated(db[j], db_error[j], g[j]);
+      }
+    }
+  }
+  for (int j = 0; j < N; ++j) {
+    if (i + j < length) {
+      long to = long(at.y) * length + i + j;
+      if (sums_weight) {
+        weight_partials[to] = dw[j];
+      }
+      if (sums_bias) {
+        bias_partials[to] = db[j];
+      }
+    }
+  }
+}
+
+#define INSTANTIATE_PARAMETER_GRADIENTS(N)                     \
+  template [[host_name("parameter_gradients_" #N)]] [[kernel]] \
+  decltype(parameter_gradients<N>) parameter_gradients<N>;
+
+INSTANTIATE_PARAMETER_GRADIENTS(4)
+INSTANTIATE_PARAMETER_GRADIENTS(8)
+
+constant constexpr int kSumSimds = 8;
+
+// A threadgroup sums 32 columns of the weight's partial sums, or of the bias's:
+// each SIMD-group every eighth row of them, then the first one theirs.
+[[kernel, max_total_threads_per_threadgroup(256)]] void sum_partials(
+    device const float* weight_partials
+    [[buffer(0), function_constant(sums_weight)]],
+    device const float* bias_partials
+    [[buffer(1), function_constant(sums_bias)]],
+    device uchar* weight_gradient [[buffer(2), function_constant(sums_weight)]],
+    device uchar* bias_gradient [[buffer(3), function_constant(sums_bias)]],
+    constant const int& count [[buffer(4)]],
+    constant const int& columns [[buffer(5)]],
+    uint2 group [[threadgroup_position_in_grid]],
+    uint simd [[simdgroup_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float part[kSumSimds][32];
+  const bool of_weight = sums_weight && (!sums_bias || group.y == 0);
+  int column = int(group.x * 32 + lane);
+  float sum = 0.0f, error = 0.0f;
+  if (column < columns) {
+    for (int i = int(simd); i < count; i += 8 * kSumSimds) {
+      float v[8]; // on their way together
+      for (int k = 0; k < 8; ++k) {
+        int row = i + k * kSumSimds;
+        long at = long(row) * columns + column;
+        v[k] = row >= count ? 0.0f
+            : of_weight     ? weight_partials[at]
+                            : bias_partials[at];
+      }
+      for (int k = 0; k < 8; ++k) {
+        add_compensated(sum, error, v[k]);
+      }
+    }
+  }
+  part[simd][lane] = sum;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (simd == 0 && column < columns) {
+    sum = error = 0.0f;
+    for (int i = 0; i < kSumSimds; ++i) {
+      add_compensated(sum, error, part[i][lane]);
+    }
+    device uchar* to = of_weight ? weight_gradient : bias_gradient;
+    int type = of_weight ? weight_gradient_type : bias_gradient_type;
+    store(to + long(column) * size_of(type), type, sum);
+  }
+}

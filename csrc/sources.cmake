@@ -21,16 +21,19 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/linear/ops.cpp
     csrc/linear/plan.cpp
     csrc/linear/primitive.cpp
+    csrc/linear/self_check.cpp
     csrc/matmul/eval_gpu.cpp
     csrc/matmul/ops.cpp
     csrc/matmul/plan.cpp
     csrc/matmul/primitive.cpp
+    csrc/matmul/self_check.cpp
     csrc/norm/eval_gpu.cpp
     csrc/norm/fallback.cpp
     csrc/norm/nodes.cpp
     csrc/norm/ops.cpp
     csrc/norm/plan.cpp
     csrc/norm/primitive.cpp
+    csrc/norm/self_check.cpp
     csrc/norm/sharded.cpp
     csrc/norm/split.cpp
     csrc/norm/vjp.cpp
@@ -49,9 +52,11 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/python/patching.cpp)
 set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
+    csrc/cpu/memory.cpp
     csrc/cpu/threads.cpp
     csrc/linear/eval_cpu.cpp
     csrc/matmul/eval_cpu.cpp
+    csrc/norm/cpu_dispatch.cpp
     csrc/norm/eval_cpu.cpp)
 set(MLX_NORMS_METAL_SOURCES
     csrc/gpu/metal/built_kernels.cpp

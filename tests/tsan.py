@@ -16,7 +16,12 @@ import hangs
 
 ROOT = Path(__file__).parent.parent
 KERNELS = "csrc/norm/cpu_kernels.cpp"
-SOURCES = ("tests/tsan/norms_on_threads.cpp", "csrc/cpu/threads.cpp", "csrc/cpu/isa.cpp")
+SOURCES = (
+    "tests/tsan/norms_on_threads.cpp",
+    "csrc/cpu/threads.cpp",
+    "csrc/cpu/isa.cpp",
+    "csrc/norm/cpu_dispatch.cpp",
+)
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 LEVELS = {
     "baseline": [],
@@ -30,7 +35,7 @@ THREADS = ("2", "3", "16")
 def build(directory: Path) -> Path:
     common = ["c++", "-std=c++20", "-O1", "-g", "-w", "-fsanitize=thread", f"-I{ROOT}"]
     levels = LEVELS if os.uname().machine == "x86_64" else {"baseline": []}
-    common += [f"-DMLX_NORMS_{level.upper()}" for level in levels]  # isa.cpp's, of what is built
+    common += [f"-DMLX_NORMS_{level.upper()}" for level in levels]  # of what is built
     steps = {f"{source}.o": (source, []) for source in SOURCES}
     for level, options in levels.items():
         options = [*options, "-ffp-contract=off", f"-DMLX_NORMS_KERNELS=kernels_{level}"]

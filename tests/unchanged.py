@@ -33,7 +33,7 @@ def print_texts():
     from to_cuda import translate
 
     for name, text in join.texts(cuda=True).items():
-        print("metal", name.split("_")[-1], digest_of_text(text))
+        print("metal", name, digest_of_text(text))
     root = TESTS.parent
     for path in sorted(root.glob("kernels/**/*.metal"), key=lambda path: path.name):
         text = translate(path, root, "c++").text

@@ -9,8 +9,6 @@
 
 namespace mlx_norms {
 
-namespace mx = mlx::core;
-
 void on_check_stream(
     mx::Device device,
     const std::function<void(mx::Stream)>& f) {

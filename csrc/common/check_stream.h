@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "mlx/stream.h"
+#include "csrc/common/types.h"
 
 namespace mlx_norms {
 
@@ -13,7 +13,7 @@ namespace mlx_norms {
 // one of f does not reach it, and a transformation that the caller is in does
 // not keep f's graph alive. One f at a time; f may call this itself.
 void on_check_stream(
-    mlx::core::Device device,
-    const std::function<void(mlx::core::Stream)>& f);
+    mx::Device device,
+    const std::function<void(mx::Stream)>& f);
 
 } // namespace mlx_norms

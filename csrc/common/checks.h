@@ -5,11 +5,10 @@
 
 #pragma once
 
+#include "csrc/common/types.h"
 #include "mlx/mlx.h"
 
 namespace mlx_norms {
-
-namespace mx = mlx::core;
 
 // float32, float16 or bfloat16.
 bool takes_dtype(mx::Dtype dtype);

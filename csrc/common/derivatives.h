@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "csrc/norm/primitive.h"
+#include "csrc/common/types.h"
 #include "mlx/transforms.h"
 
 namespace mlx_norms {

@@ -6,11 +6,7 @@
 
 namespace mlx_norms {
 
-namespace mx = mlx::core;
-
-void release_inputs(
-    const std::vector<mx::array>& inputs,
-    std::vector<mx::array>& outputs) {
+void release_inputs(const Arrays& inputs, Arrays& outputs) {
   for (auto& out : outputs) {
     if (&out.inputs() != &inputs && !out.is_tracer()) {
       out.inputs().clear();
@@ -18,18 +14,15 @@ void release_inputs(
   }
 }
 
-void allocate(
-    mx::array& out,
-    mx::Stream stream,
-    std::initializer_list<const mx::array*> from) {
+bool take_buffer(array& out, std::initializer_list<const array*> from) {
   for (auto* in : from) {
     if (in && in->size() == out.size() && in->flags().row_contiguous &&
         mx::is_donatable(*in, out)) {
       out.copy_shared_buffer(*in);
-      return;
+      return true;
     }
   }
-  allocate_new(out, stream);
+  return false;
 }
 
 } // namespace mlx_norms

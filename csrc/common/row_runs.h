@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "mlx/array.h"
+#include "csrc/common/types.h"
 
 namespace mlx_norms {
-
-namespace mx = mlx::core;
 
 // The rows of some arrays of one shape, in order, as runs: within a run each
 // array's rows lie one constant stride apart.

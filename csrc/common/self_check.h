@@ -2,39 +2,69 @@
 //
 // The Metal kernels were proven on a simulator of the GPU, which knows nothing
 // of its compiler. So each specialisation (op, dtypes, flags, row length) is
-// run on a few rows that adjoin, when it is first asked for, and compared with
-// MLX's ops; and once more in the buffers of its inputs. One that disagrees, or
-// makes the GPU fault, is not used; a warning says what to report.
-// MLX_NORMS_SELF_CHECK=0 turns this off.
+// run on a sample that its op makes, when it is first asked for, and compared
+// with MLX's ops; and once more in the buffers of its inputs. One that
+// disagrees, or makes the GPU fault, is not used; a warning says what to
+// report. MLX_NORMS_SELF_CHECK=0 turns this off.
 
 #pragma once
 
-#include "csrc/linear/primitive.h"
+#include <string>
+#include <string_view>
 
-namespace mlx_norms {
+#include "csrc/common/types.h"
 
-// Whether the kernel for these inputs, of which only dtypes and row length
-// count, can be used.
-bool agrees(
-    const NormSpec& spec,
+namespace mlx_norms::self_check {
+
+// What a specialisation is tried on, made anew at each call with the same
+// values; and the outputs of the kernel and of MLX's ops.
+struct Sample {
+  std::function<Arrays(mx::Stream)> inputs;
+  std::function<Arrays(Arrays, mx::Stream)> ours;
+  std::function<Arrays(const Arrays&, mx::Stream)> theirs;
+  bool donates; // whether an output can take the buffer of an input
+};
+
+// Values about 1, the same at every call; some are near float16's largest if
+// they are to be large. Every other row has a mean of about 0, with which
+// LayerNorm takes fewer steps.
+array values(
+    const mx::Shape& shape,
     mx::Dtype dtype,
-    const Arrays& inputs,
+    uint32_t seed,
+    bool large,
     mx::Stream stream);
 
-bool agrees(
-    const NormVJPSpec& spec,
-    const std::vector<mx::Dtype>& dtypes,
-    const Arrays& inputs,
-    mx::Stream stream);
+// "(float32, float32, to float16, rows of 64)"
+std::string described(const Arrays& inputs, mx::Dtype output);
 
-// Here the numbers of rows and outputs count, too.
-bool agrees(
-    const NormLinearSpec& spec,
-    const Arrays& inputs,
-    mx::Stream stream);
+// What a specialisation is known by: its op, and numbers that the op chooses.
+struct Key {
+  std::string_view op; // a literal
+  std::vector<int64_t> numbers;
 
-// Whether products of this dtype can be those of gemv, or of the blocked
-// kernel.
-bool agrees(mx::Dtype dtype, bool gemv, mx::Stream stream);
+  auto operator<=>(const Key&) const = default;
+};
 
-} // namespace mlx_norms
+bool enabled();
+
+// Whether its kernel can be used, if it has been checked.
+std::optional<bool> known(const Key& key);
+
+// Checks it; `kernel` is what a warning calls it.
+bool passes(
+    Key key,
+    mx::Device device,
+    const Sample& sample,
+    const std::string& kernel);
+
+// Whether the kernel can be used. Only the first call for a key needs
+// sample() and kernel().
+template <typename F, typename G>
+bool agrees(Key key, mx::Device device, F sample, G kernel) {
+  auto verdict = known(key);
+  return verdict ? *verdict
+                 : passes(std::move(key), device, sample(), kernel());
+}
+
+} // namespace mlx_norms::self_check

@@ -11,18 +11,11 @@
 
 namespace mlx_norms::cpu {
 
-extern const Kernels kernels_baseline;
-#if defined(__x86_64__)
-extern const Kernels kernels_avx2;
-extern const Kernels kernels_avx512;
-extern const Kernels kernels_avx512bf16;
-#endif
-
 namespace {
 
-struct Isa {
+struct NamedIsa {
   std::string name;
-  const Kernels* kernels;
+  Isa isa;
 };
 
 #if defined(__x86_64__)
@@ -33,9 +26,8 @@ bool has_f16c() {
 }
 #endif
 
-// CMakeLists.txt defines a macro for each level that is built.
-std::vector<Isa> available() {
-  std::vector<Isa> isas;
+std::vector<NamedIsa> available() {
+  std::vector<NamedIsa> isas;
 #if defined(__x86_64__)
   __builtin_cpu_init();
   [[maybe_unused]] bool avx2 = __builtin_cpu_supports("avx2") && has_f16c();
@@ -45,24 +37,24 @@ std::vector<Isa> available() {
 #endif
 #if defined(MLX_NORMS_AVX512BF16)
   if (avx512 && __builtin_cpu_supports("avx512bf16")) {
-    isas.push_back({"avx512bf16", &kernels_avx512bf16});
+    isas.push_back({"avx512bf16", Isa::Avx512Bf16});
   }
 #endif
 #if defined(MLX_NORMS_AVX512)
   if (avx512) {
-    isas.push_back({"avx512", &kernels_avx512});
+    isas.push_back({"avx512", Isa::Avx512});
   }
 #endif
 #if defined(MLX_NORMS_AVX2)
   if (avx2) {
-    isas.push_back({"avx2", &kernels_avx2});
+    isas.push_back({"avx2", Isa::Avx2});
   }
 #endif
-  isas.push_back({"baseline", &kernels_baseline});
+  isas.push_back({"baseline", Isa::Baseline});
   return isas;
 }
 
-Isa choose() {
+NamedIsa choose() {
   auto isas = available();
   const char* forced = std::getenv("MLX_NORMS_CPU_ISA");
   if (!forced || !*forced) {
@@ -80,8 +72,8 @@ Isa choose() {
       " on this machine but is " + forced + ".");
 }
 
-const Isa& chosen() {
-  static const Isa isa = choose();
+const NamedIsa& chosen() {
+  static const NamedIsa isa = choose();
   return isa;
 }
 
@@ -99,8 +91,8 @@ const std::string& isa() {
   return chosen().name;
 }
 
-const Kernels& kernels() {
-  return *chosen().kernels;
+Isa isa_in_use() {
+  return chosen().isa;
 }
 
 } // namespace mlx_norms::cpu

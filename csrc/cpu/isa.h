@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "csrc/norm/cpu_kernels.h"
-
 namespace mlx_norms::cpu {
+
+// What kernels can be compiled for. CMakeLists.txt defines a macro for each
+// that they are built for: MLX_NORMS_AVX2 and so on.
+enum class Isa { Baseline, Avx2, Avx512, Avx512Bf16 };
 
 // The instruction sets that this machine can run, best first.
 std::vector<std::string> available_isas();
@@ -15,8 +17,6 @@ std::vector<std::string> available_isas();
 // The one in use: the best, or what MLX_NORMS_CPU_ISA names. Throws
 // std::invalid_argument if that is not available.
 const std::string& isa();
-
-// The kernels compiled for it.
-const Kernels& kernels();
+Isa isa_in_use();
 
 } // namespace mlx_norms::cpu

@@ -2,8 +2,8 @@
 
 #pragma once
 
+#include "csrc/cpu/rows.h"
 #include "csrc/cpu/simd.h"
-#include "csrc/norm/cpu_kernels.h"
 
 namespace {
 

@@ -2,13 +2,13 @@
 
 #include "csrc/gpu/launch_plan.h"
 
-#include "csrc/common/outputs.h"
+#include "csrc/gpu/memory.h"
 
 namespace mlx_norms {
 
 const mx::array& LaunchPlan::temporary(mx::Shape shape, mx::Dtype dtype) {
   mx::array a(std::move(shape), dtype, nullptr, {});
-  allocate_new(a, stream);
+  gpu::allocate(a, stream);
   return temporaries.emplace_back(std::move(a));
 }
 

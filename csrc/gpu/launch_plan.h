@@ -11,11 +11,9 @@
 #include <list>
 #include <string>
 
-#include "mlx/array.h"
+#include "csrc/common/types.h"
 
 namespace mlx_norms {
-
-namespace mx = mlx::core;
 
 // A kernel as its text has it: a family, and what it is instantiated for.
 struct KernelName {

@@ -7,6 +7,7 @@
 #include "csrc/common/outputs.h"
 #include "csrc/gpu/ceil_div.h"
 #include "csrc/gpu/launch_plan.h"
+#include "csrc/gpu/memory.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/ladders/layer_norm.h"
 
@@ -101,7 +102,7 @@ void LayerNormRung::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   release_inputs(inputs, outputs);
   NormInputs in(spec_, inputs.data());
   auto& y = outputs[0];
-  allocate(y, stream(), {&in.x});
+  gpu::allocate(y, stream(), {&in.x});
   if (y.size() == 0) {
     return;
   }

@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/common/outputs.h"
+#include "csrc/gpu/memory.h"
 #include "csrc/linear/plan.h"
 #include "csrc/linear/primitive.h"
 
@@ -9,7 +10,7 @@ namespace mlx_norms {
 void NormLinear::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   release_inputs(inputs, outputs);
   for (auto& out : outputs) {
-    allocate_new(out, stream()); // every team reads all of every row
+    gpu::allocate(out, stream()); // every team reads all of every row
   }
   encode(plan_norm_linear(spec_, inputs, outputs, stream()));
 }

@@ -8,9 +8,9 @@
 #include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
 #include "csrc/common/derivatives.h"
-#include "csrc/common/self_check.h"
 #include "csrc/linear/checks.h"
 #include "csrc/linear/plan.h"
+#include "csrc/linear/self_check.h"
 #include "csrc/norm/nodes.h"
 
 namespace mlx_norms {

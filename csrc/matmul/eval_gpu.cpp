@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/common/outputs.h"
+#include "csrc/gpu/memory.h"
 #include "csrc/ladders/sgemm_plan.h"
 #include "csrc/matmul/plan.h"
 #include "csrc/matmul/primitive.h"
@@ -10,7 +10,7 @@ namespace mlx_norms {
 void Product::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   const auto &a = inputs[0], &b = inputs[1];
   auto& c = outputs[0];
-  allocate_new(c, stream());
+  gpu::allocate(c, stream());
   std::string_view name = kernel_.name;
   encode(
       name == "auto"       ? plan_matmul(a, b, c, stream())

@@ -6,8 +6,8 @@
 
 #include "csrc/common/backend.h"
 #include "csrc/common/checks.h"
-#include "csrc/common/self_check.h"
 #include "csrc/matmul/plan.h"
+#include "csrc/matmul/self_check.h"
 
 namespace mlx_norms {
 

@@ -2,8 +2,9 @@
 
 #pragma once
 
+#include "csrc/common/types.h"
 #include "csrc/ladders/rung.h"
-#include "csrc/norm/primitive.h"
+#include "mlx/primitives.h"
 
 namespace mlx_norms {
 

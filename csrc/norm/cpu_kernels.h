@@ -6,34 +6,9 @@
 
 #pragma once
 
-#include <cstdint>
+#include "csrc/cpu/rows.h"
 
 namespace mlx_norms::cpu {
-
-enum class Float : uint8_t { f32, f16, bf16 };
-
-// Rows in float32 that the kernels work on (scratch, weights, biases, sums of
-// gradients) are padded to a multiple of this.
-static constexpr int64_t kRowMultiple = 32;
-
-static constexpr int64_t padded(int64_t width) {
-  return (width + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
-}
-
-// Rows to read. Strides are in elements; `step` lies between the elements of a
-// row.
-struct RowsIn {
-  const void* data = nullptr;
-  Float type = Float::f32;
-  int64_t row_stride = 0;
-  int64_t step = 1;
-};
-
-// Rows to write, contiguous.
-struct RowsOut {
-  void* data = nullptr;
-  Float type = Float::f32;
-};
 
 // Padded rows in float32 with the offset added; row i takes weight row i %
 // rows.
@@ -92,5 +67,8 @@ struct Kernels {
   void (*load)(const RowsIn& rows, int64_t row, int64_t width, float* to);
   void (*store)(const float* from, int64_t width, const RowsOut& to);
 };
+
+// Those compiled for the instruction set in use.
+const Kernels& kernels();
 
 } // namespace mlx_norms::cpu

@@ -8,12 +8,10 @@
 #include <algorithm>
 #include <memory>
 
-#include "csrc/cpu/isa.h"
-#include "mlx/array.h"
+#include "csrc/common/types.h"
+#include "csrc/norm/cpu_kernels.h"
 
 namespace mlx_norms::cpu {
-
-namespace mx = mlx::core;
 
 inline Float float_type(mx::Dtype dtype) {
   switch (dtype.val()) {

@@ -4,7 +4,7 @@
 
 #include "csrc/common/outputs.h"
 #include "csrc/common/row_runs.h"
-#include "csrc/cpu/isa.h"
+#include "csrc/cpu/memory.h"
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/norm/cpu_parameters.h"
 #include "csrc/norm/primitive.h"
@@ -69,10 +69,10 @@ void eval_group(
     bias = Parameter(*in.bias, 0.0f);
   }
 
-  allocate(outputs[0], stream, {&in.x, in.residual});
+  allocate(outputs[0], {&in.x, in.residual});
   job.normalised = rows_out(outputs[0]);
   if (spec.residual) {
-    allocate(outputs[1], stream, {in.residual, &in.x});
+    allocate(outputs[1], {in.residual, &in.x});
     job.sum = rows_out(outputs[1]);
   }
   if (outputs[0].size() == 0) {
@@ -149,15 +149,15 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   bool weight_wanted = spec_.weight && in.weight->size() > 0;
   bool bias_wanted = spec_.bias;
   if (spec_.input) {
-    allocate(*next, stream(), {&in.cotangent, in.sum_cotangent, &in.s});
+    allocate(*next, {&in.cotangent, in.sum_cotangent, &in.s});
     job.input = rows_out(*next++);
   }
   if (spec_.weight) {
-    allocate(*next, stream(), {});
+    allocate(*next);
     weight_to = rows_out(*next++);
   }
   if (spec_.bias) {
-    allocate(*next, stream(), {});
+    allocate(*next);
     bias_to = rows_out(*next++);
   }
 

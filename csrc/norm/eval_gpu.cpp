@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/common/outputs.h"
+#include "csrc/gpu/memory.h"
 #include "csrc/norm/plan.h"
 #include "csrc/norm/primitive.h"
 
@@ -11,9 +12,9 @@ void Norm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   auto* out = outputs.data();
   for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
     NormInputs in(spec_, &inputs[i]);
-    allocate(out[0], stream(), {&in.x, in.residual});
+    gpu::allocate(out[0], stream(), {&in.x, in.residual});
     if (spec_.residual) {
-      allocate(out[1], stream(), {in.residual, &in.x});
+      gpu::allocate(out[1], stream(), {in.residual, &in.x});
     }
     out += spec_.n_outputs();
   }
@@ -26,9 +27,9 @@ void NormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   for (auto& out : outputs) {
     bool is_input = spec_.input && &out == &outputs[0];
     if (is_input && !reads_rows_again(spec_, in.s, stream())) {
-      allocate(out, stream(), {&in.cotangent, in.sum_cotangent, &in.s});
+      gpu::allocate(out, stream(), {&in.cotangent, in.sum_cotangent, &in.s});
     } else {
-      allocate(out, stream(), {});
+      gpu::allocate(out, stream());
     }
   }
   encode(plan_norm_vjp(spec_, inputs, outputs, stream()));

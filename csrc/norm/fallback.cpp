@@ -8,8 +8,6 @@
 
 namespace mlx_norms {
 
-using mx::array;
-
 namespace {
 
 array as_float(const array& a, mx::Stream s) {

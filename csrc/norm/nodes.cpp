@@ -3,9 +3,9 @@
 #include "csrc/norm/nodes.h"
 
 #include "csrc/common/backend.h"
-#include "csrc/common/self_check.h"
 #include "csrc/cpu/isa.h"
 #include "csrc/norm/fallback.h"
+#include "csrc/norm/self_check.h"
 
 namespace mlx_norms {
 

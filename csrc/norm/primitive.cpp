@@ -16,8 +16,6 @@ namespace mlx_norms {
 
 namespace {
 
-using OptionalArray = std::optional<array>;
-
 // The place of i in argnums; -1: not there.
 int place_of(int i, const std::vector<int>& argnums) {
   auto it = std::find(argnums.begin(), argnums.end(), i);

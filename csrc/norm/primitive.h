@@ -7,10 +7,6 @@
 
 namespace mlx_norms {
 
-using mx::array; // MLX's macros name it so
-using Arrays = std::vector<array>;
-using Function = std::function<Arrays(const Arrays&)>;
-
 // The norm family, forward. Inputs and outputs are one group a tensor (see
 // NormSpec); two tensors of one row length and dtype, as in qk_norm, are
 // normalised by one launch.

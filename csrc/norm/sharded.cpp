@@ -6,12 +6,9 @@
 
 namespace mlx_norms {
 
-using mx::array;
 using mx::distributed::Group;
 
 namespace {
-
-using Arrays = std::vector<array>;
 
 // The sum of every member's a, with derivatives. What one member makes of the
 // sum depends on the a of each, so cotangents are summed as well; MLX's own

@@ -2,11 +2,10 @@
 
 #pragma once
 
+#include "csrc/common/types.h"
 #include "mlx/mlx.h"
 
 namespace mlx_norms {
-
-namespace mx = mlx::core;
 
 // When the normalised value is rounded to the output dtype: before the weight
 // is applied (Early), or only at the end (Late).

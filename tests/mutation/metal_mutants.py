@@ -1114,7 +1114,7 @@ METAL_MUTANTS = [
     Mutant(
         "checks without a verdict for ever",
         SELF_CHECK,
-        "++(*misses)[key] < kMostMisses",
+        "++misses[key] < kMostMisses",
         "true",
         f"{CHECKED}test_without_a_verdict",
     ),
@@ -1129,7 +1129,7 @@ METAL_MUTANTS = [
     Mutant(
         "no check in the inputs' buffers",
         SELF_CHECK,
-        "!verdict.empty() || !trial.donates",
+        "!verdict.empty() || !sample.donates",
         "true",
         f"{CHECKED}test_norms_are_checked_in_the_buffers_of_their_inputs",
     ),

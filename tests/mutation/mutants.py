@@ -10,7 +10,7 @@ OUTPUTS = "csrc/common/outputs.cpp"
 PARAMETERS = "csrc/norm/cpu_parameters.h"
 BLOCKS = "csrc/cpu/row_blocks.h"
 THREADS = "csrc/cpu/threads.cpp"
-PAGES = "csrc/cpu/pages.h"
+PAGES = "csrc/cpu/memory.cpp"
 LINEAR = "csrc/linear/primitive.cpp"
 LINEAR_CHECKS = "csrc/linear/checks.cpp"
 

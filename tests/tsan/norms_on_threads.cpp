@@ -12,6 +12,7 @@
 
 #include "csrc/cpu/isa.h"
 #include "csrc/cpu/row_blocks.h"
+#include "csrc/norm/cpu_kernels.h"
 
 using namespace mlx_norms::cpu;
 

@@ -4,14 +4,12 @@
 #include <unordered_map>
 
 #include "csrc/common/outputs.h"
-#include "csrc/cpu/pages.h"
+#include "csrc/gpu/memory.h"
 #include "mlx/allocator.h"
 #include "mlx/mlx.h"
 #include "mlx/primitives.h"
 
-namespace mlx_norms {
-
-namespace mx = mlx::core;
+namespace mlx_norms::gpu {
 
 namespace {
 
@@ -53,10 +51,15 @@ Conversion& conversion_on(mx::Stream stream) {
 // allocator::malloc gives memory that the host can touch, which is slow to
 // write from a GPU. What gives the GPU's own from MLX's pool, so that its
 // counts, limits and donation hold, is not exported, but MLX's own ops use it.
-void allocate_new(mx::array& out, mx::Stream stream) {
-  if (stream.device == mx::Device::cpu || out.nbytes() == 0) {
-    out.set_data(mx::allocator::malloc(out.nbytes()));
-    cpu::prefer_huge_pages(out.data<char>(), out.nbytes());
+void allocate(
+    array& out,
+    mx::Stream stream,
+    std::initializer_list<const array*> from) {
+  if (take_buffer(out, from)) {
+    return;
+  }
+  if (out.nbytes() == 0) {
+    out.set_data(mx::allocator::malloc(0));
     return;
   }
   auto& [primitive, input, output] = conversion_on(stream);
@@ -71,4 +74,4 @@ void allocate_new(mx::array& out, mx::Stream stream) {
   memory.copy_shared_buffer(bytes); // which has none
 }
 
-} // namespace mlx_norms
+} // namespace mlx_norms::gpu

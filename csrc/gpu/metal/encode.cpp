@@ -3,6 +3,7 @@
 #include "csrc/common/kernel_error.h"
 #include "csrc/common/outputs.h"
 #include "csrc/gpu/launch_plan.h"
+#include "csrc/gpu/memory.h"
 #include "csrc/gpu/metal/pipeline.h"
 #include "mlx/allocator.h"
 #include "mlx/backend/metal/device.h"
@@ -29,8 +30,13 @@ void check_group_size(const Launch& launch, const Pipeline& pipeline) {
 
 } // namespace
 
-void allocate_new(mx::array& out, mx::Stream) {
-  out.set_data(mx::allocator::malloc(out.nbytes()));
+void gpu::allocate(
+    array& out,
+    mx::Stream,
+    std::initializer_list<const array*> from) {
+  if (!take_buffer(out, from)) {
+    out.set_data(mx::allocator::malloc(out.nbytes()));
+  }
 }
 
 // Rows on their way wait in registers, and walks are enough to fill a large

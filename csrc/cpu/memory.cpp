@@ -1,20 +1,24 @@
 // Copyright © 2026 mlx_norms contributors
 
-#pragma once
+#include "csrc/cpu/memory.h"
 
-#include <cstddef>
 #include <cstdint>
 
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
 
+#include "csrc/common/outputs.h"
+#include "mlx/allocator.h"
+
 namespace mlx_norms::cpu {
+
+namespace {
 
 // Asks for huge pages where memory is not there yet: the system clears fresh
 // pages one fault at a time, which of small ones takes longer than a norm. It
 // is advice, and on other systems none is needed or known.
-inline void prefer_huge_pages(
+void prefer_huge_pages(
     [[maybe_unused]] void* data,
     [[maybe_unused]] size_t bytes) {
 #if defined(__linux__)
@@ -26,6 +30,15 @@ inline void prefer_huge_pages(
     madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
   }
 #endif
+}
+
+} // namespace
+
+void allocate(array& out, std::initializer_list<const array*> from) {
+  if (!take_buffer(out, from)) {
+    out.set_data(mx::allocator::malloc(out.nbytes()));
+    prefer_huge_pages(out.data<char>(), out.nbytes());
+  }
 }
 
 } // namespace mlx_norms::cpu

@@ -1,0 +1,147 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm/self_check.h"
+
+#include "csrc/norm/fallback.h"
+#include "csrc/norm/nodes.h"
+
+namespace mlx_norms {
+
+namespace {
+
+constexpr int kHeads = 2;
+
+// Arrays like these inputs, of few rows of two heads each.
+template <typename F>
+Arrays few_rows(
+    const Arrays& inputs,
+    int rows,
+    bool large,
+    F parameter,
+    mx::Stream s) {
+  Arrays few;
+  int length = inputs[0].shape(-1);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    mx::Shape shape{rows, kHeads, length};
+    if (parameter(i)) {
+      shape =
+          inputs[i].ndim() == 2 ? mx::Shape{kHeads, length} : mx::Shape{length};
+    }
+    few.push_back(
+        self_check::values(
+            shape, inputs[i].dtype(), 17 * i + 1, large && !parameter(i), s));
+  }
+  return few;
+}
+
+// `parameter(i)` says whether the i-th input is a weight or bias.
+template <typename F>
+self_check::Key key_of(
+    const char* op,
+    const NormSpec& spec,
+    const Arrays& inputs,
+    F parameter) {
+  std::vector<int64_t> numbers{inputs[0].shape(-1)};
+  append_flags(spec, numbers);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    numbers.push_back(static_cast<int64_t>(inputs[i].dtype().val()));
+    numbers.push_back(
+        parameter(i) && inputs[i].ndim() == 2); // of several heads
+  }
+  return {op, std::move(numbers)};
+}
+
+} // namespace
+
+NormSpec flags_of(NormSpec spec) {
+  spec.eps = 1e-5f;
+  spec.weight_offset = spec.weight_offset != 0 ? 1.0f : 0.0f;
+  return spec;
+}
+
+void append_flags(const NormSpec& spec, std::vector<int64_t>& numbers) {
+  numbers.insert(
+      numbers.end(),
+      {spec.centre,
+       spec.residual,
+       spec.weight,
+       spec.bias,
+       spec.clamp,
+       static_cast<int64_t>(spec.rounding),
+       spec.weight_offset != 0});
+}
+
+bool agrees(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const Arrays& inputs,
+    mx::Stream stream) {
+  if (!self_check::enabled() || inputs[0].shape(-1) == 0) {
+    return true;
+  }
+  auto parameter = [&](size_t i) {
+    return static_cast<int>(i) % spec.n_inputs() > spec.residual;
+  };
+  auto key = key_of("norm", spec, inputs, parameter);
+  key.numbers.push_back(static_cast<int64_t>(dtype.val()));
+  auto flags = flags_of(spec);
+  auto sample = [&] {
+    return self_check::Sample{
+        [&](mx::Stream s) {
+          return few_rows(inputs, 2, spec.clamp, parameter, s);
+        },
+        [&](Arrays few, mx::Stream s) {
+          return norm_node(flags, dtype, std::move(few), s);
+        },
+        [&](const Arrays& few, mx::Stream s) {
+          return compose_norms(flags, dtype, few, s);
+        },
+        /* donates= */ true};
+  };
+  return self_check::agrees(std::move(key), stream.device, sample, [&] {
+    return std::string("of ") + Norm(stream, spec, dtype).name() + " " +
+        self_check::described(inputs, dtype);
+  });
+}
+
+bool agrees(
+    const NormVJPSpec& spec,
+    const std::vector<mx::Dtype>& dtypes,
+    const Arrays& inputs,
+    mx::Stream stream) {
+  if (!self_check::enabled() || inputs[0].shape(-1) == 0) {
+    return true;
+  }
+  auto parameter = [&](size_t i) { return spec.norm.weight && i == 1; };
+  auto key = key_of("norm_vjp", spec.norm, inputs, parameter);
+  for (auto flag : {spec.input, spec.weight, spec.bias}) {
+    key.numbers.push_back(flag);
+  }
+  for (auto dtype : dtypes) {
+    key.numbers.push_back(static_cast<int64_t>(dtype.val()));
+  }
+  auto flags = spec;
+  flags.norm = flags_of(spec.norm);
+  auto sample = [&] {
+    return self_check::Sample{
+        // Enough rows that parameters' gradients are sums of several partial
+        // ones.
+        [&](mx::Stream s) {
+          return few_rows(inputs, 20, /* large= */ false, parameter, s);
+        },
+        [&](Arrays few, mx::Stream s) {
+          return norm_vjp_node(flags, dtypes, std::move(few), s);
+        },
+        [&](const Arrays& few, mx::Stream s) {
+          NormVJPInputs in(flags.norm, few.data());
+          return compose_norm_vjp(flags, dtypes, in, s);
+        },
+        /* donates= */ true};
+  };
+  return self_check::agrees(std::move(key), stream.device, sample, [&] {
+    return std::string("of ") + NormVJP(stream, spec, dtypes).name() + " " +
+        self_check::described(inputs, dtypes[0]);
+  });
+}
+
+} // namespace mlx_norms

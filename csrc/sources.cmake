@@ -1,5 +1,6 @@
 # The sources of the extension by what they need.
 set(MLX_NORMS_CORE_SOURCES
+    csrc/common/axes.cpp
     csrc/common/backend.cpp
     csrc/common/check_stream.cpp
     csrc/common/checks.cpp

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <initializer_list>
 
-#include "csrc/gpu/ceil_div.h"
+#include "csrc/gpu/integers.h"
 
 namespace mlx_norms {
 

@@ -3,10 +3,9 @@
 #include "csrc/gpu/rows.h"
 
 #include <algorithm>
-#include <limits>
 
-#include "csrc/common/row_runs.h"
-#include "csrc/gpu/ceil_div.h"
+#include "csrc/common/axes.h"
+#include "csrc/gpu/integers.h"
 
 namespace mlx_norms {
 
@@ -15,7 +14,6 @@ namespace {
 enum FloatType { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2 };
 enum RowAccess { kStrided = 4, kVectors = 8, kOneRow = 16 };
 
-constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 constexpr int64_t kLongestRow = 1 << 30; // one more chunk does not overflow
 constexpr int kRowAxes = 3;              // that a layout holds
 constexpr uint32_t kGatherThreads = 256;
@@ -35,10 +33,7 @@ bool is_multiple(int64_t bytes, int64_t alignment) {
 }
 
 // Whether every vector of `width` elements begins where it may.
-bool aligned(
-    const mx::array& a,
-    int width,
-    const std::vector<RowRuns::Axis>& axes) {
+bool aligned(const mx::array& a, int width, const Axes& axes) {
   auto alignment = alignment_of(a, width);
   return is_multiple(a.offset(), alignment) &&
       std::all_of(axes.begin(), axes.end(), [&](const auto& axis) {
@@ -47,22 +42,18 @@ bool aligned(
          });
 }
 
-bool fits(int64_t value) {
-  return value >= -kInt32Max && value <= kInt32Max;
-}
-
 // The layout of these axes of rows, if it can be written down.
 bool make_layout(
-    const std::vector<RowRuns::Axis>& axes,
+    const Axes& axes,
     int64_t step,
     std::array<int32_t, 6>& layout) {
-  if (axes.size() > kRowAxes || !fits(step)) {
+  if (axes.size() > kRowAxes || !fits_int32(step)) {
     return false;
   }
   layout = {static_cast<int32_t>(step), 1, 1, 0, 0, 0};
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto& axis = axes[axes.size() - 1 - i];
-    if (!fits(axis.strides[0]) || !fits(axis.size)) {
+    if (!fits_int32(axis.strides[0]) || !fits_int32(axis.size)) {
       return false;
     }
     if (i < kRowAxes - 1) {
@@ -75,36 +66,28 @@ bool make_layout(
 
 // Launches that copy a's rows to a row-contiguous array, one for each index of
 // the outer axes.
-const mx::array& gather(
-    const mx::array& a,
-    const std::vector<RowRuns::Axis>& axes,
-    LaunchPlan& plan) {
+const mx::array&
+gather(const mx::array& a, const Axes& axes, LaunchPlan& plan) {
   const auto& dense = plan.temporary(a.shape(), a.dtype());
   // The innermost axes that fit a layout; each launch takes one index of each
   // of the others.
   size_t outer = axes.size();
   int64_t rows = 1; // of a launch
   while (outer > 0 && axes.size() - outer < kRowAxes &&
-         fits(axes[outer - 1].strides[0]) &&
-         fits(rows * axes[outer - 1].size)) {
+         fits_int32(axes[outer - 1].strides[0]) &&
+         fits_int32(rows * axes[outer - 1].size)) {
     rows *= axes[--outer].size;
   }
   std::array<int32_t, 6> layout;
-  std::vector<RowRuns::Axis> inner(axes.begin() + outer, axes.end());
+  Axes inner(axes.begin() + outer, axes.end());
   if (!make_layout(inner, step_of(a), layout)) {
     throw std::runtime_error(
         "[mlx_norms] The elements of a row lie too far apart for a GPU kernel.");
   }
-  int64_t launches = 1;
-  for (size_t i = 0; i < outer; ++i) {
-    launches *= axes[i].size;
-  }
+  Axes of_launches(axes.begin(), axes.begin() + outer);
+  auto launches = size_of(of_launches);
   for (int64_t n = 0; n < launches; ++n) {
-    int64_t offset = 0;
-    int64_t rest = n;
-    for (size_t i = outer; i-- > 0; rest /= axes[i].size) {
-      offset += rest % axes[i].size * axes[i].strides[0];
-    }
+    auto offset = offsets_at(of_launches, n)[0];
     auto& launch = plan.launch({"gather_rows", static_cast<int>(a.itemsize())});
     launch.input(0, a, offset * a.itemsize());
     launch.output(1, dense, n * rows * a.shape(-1) * a.itemsize());
@@ -120,8 +103,7 @@ const mx::array& gather(
   return dense;
 }
 
-RowOperand
-operand(const mx::array& a, int width, std::vector<RowRuns::Axis> axes) {
+RowOperand operand(const mx::array& a, int width, Axes axes) {
   bool vectors = step_of(a) == 1 && aligned(a, width, axes);
   return {&a, float_type(a.dtype()) | (vectors ? kVectors : 0), {}};
 }
@@ -152,7 +134,7 @@ RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan) {
   if (a.flags().row_contiguous) {
     return {&a, write_access(a, width), {}};
   }
-  auto axes = RowRuns({&a}).axes();
+  auto axes = row_axes({&a});
   auto rows = operand(a, width, axes);
   auto length = a.shape(-1);
   bool dense = step_of(a) == 1 && axes.size() == 1 &&
@@ -169,17 +151,17 @@ RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan) {
 }
 
 const mx::array& make_dense(const mx::array& a, LaunchPlan& plan) {
-  return gather(a, RowRuns({&a}).axes(), plan);
+  return gather(a, row_axes({&a}), plan);
 }
 
 RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
   auto parameter = a.flags().row_contiguous
       ? RowOperand{&a, write_access(a, width), {}}
-      : operand(a, width, RowRuns({&a}).axes());
+      : operand(a, width, row_axes({&a}));
   auto heads = a.ndim() == 2 ? a.shape(0) : 1;
   auto stride = a.ndim() == 2 ? a.strides(0) : 0;
-  if (!fits(stride) || !fits(step_of(a))) {
-    const auto& copy = gather(a, RowRuns({&a}).axes(), plan);
+  if (!fits_int32(stride) || !fits_int32(step_of(a))) {
+    const auto& copy = gather(a, row_axes({&a}), plan);
     return read_parameter(copy, width, plan);
   }
   if (heads == 1 && step_of(a) == 1) {

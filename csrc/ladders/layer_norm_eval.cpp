@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "csrc/common/outputs.h"
-#include "csrc/gpu/ceil_div.h"
+#include "csrc/gpu/integers.h"
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/memory.h"
 #include "csrc/gpu/rows.h"

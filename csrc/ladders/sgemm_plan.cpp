@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "csrc/gpu/batch_axes.h"
-#include "csrc/gpu/ceil_div.h"
+#include "csrc/gpu/integers.h"
 #include "csrc/ladders/sgemm_plan.h"
 
 namespace mlx_norms {
@@ -63,11 +63,7 @@ LaunchPlan plan_sgemm(
   // One launch for the innermost axis, in which A and B have a matrix each or
   // one for all.
   auto axes = batch_axes(a, b, c);
-  BatchAxis inner{1, {}};
-  if (!axes.empty()) {
-    inner = axes[0];
-    axes.erase(axes.begin());
-  }
+  auto inner = take_inner_axis(axes);
   int64_t tile = geometry.tile;
   int64_t groups = inner.size * ceil_div(rows, tile) * ceil_div(columns, tile);
   if (groups > std::numeric_limits<int32_t>::max()) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "csrc/gpu/ceil_div.h"
+#include "csrc/gpu/integers.h"
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/rows.h"
 

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "csrc/gpu/batch_axes.h"
-#include "csrc/gpu/ceil_div.h"
+#include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
 
 namespace mlx_norms {
@@ -54,12 +54,8 @@ enum GemvBuffer {
   kXRows = 12   // of the tiles
 };
 
-bool fits(int64_t value) {
-  return std::abs(value) <= std::numeric_limits<int32_t>::max();
-}
-
 int32_t checked(int64_t value) {
-  if (!fits(value)) {
+  if (!fits_int32(value)) {
     throw std::runtime_error(
         "[mlx_norms] A product is beyond what its kernel counts to.");
   }
@@ -105,7 +101,7 @@ struct Matrix {
   }
   bool has_lines() const {
     return (adjoins_along_rows() || adjoins_along_columns()) &&
-        fits(line_stride());
+        fits_int32(line_stride());
   }
 };
 
@@ -114,7 +110,7 @@ struct Factors {
   Matrix a;
   Matrix b;
   const mx::array& c;
-  std::vector<BatchAxis> axes;
+  Axes axes;
 
   Factors(const mx::array& a, const mx::array& b, const mx::array& c)
       : a(a),
@@ -128,28 +124,31 @@ struct Factors {
 
   // Batch axes of one B are more rows of A, as long as there are no more.
   void take_rows(int64_t most) {
-    while (!axes.empty() && axes[0].strides[1] == 0 &&
-           (a.rows == 1 || axes[0].strides[0] == a.rows * a.row_stride) &&
-           a.rows * axes[0].size <= most) {
+    while (!axes.empty()) {
+      const auto& inner = axes.back();
+      bool are_rows = inner.strides[1] == 0 &&
+          (a.rows == 1 || inner.strides[0] == a.rows * a.row_stride);
+      if (!are_rows || a.rows * inner.size > most) {
+        return;
+      }
       auto more = a;
-      more.row_stride = a.rows == 1 ? axes[0].strides[0] : a.row_stride;
-      more.rows *= axes[0].size;
-      if (!fits(more.row_stride) || (a.has_lines() && !more.has_lines())) {
+      more.row_stride = a.rows == 1 ? inner.strides[0] : a.row_stride;
+      more.rows *= inner.size;
+      if (!fits_int32(more.row_stride) ||
+          (a.has_lines() && !more.has_lines())) {
         return;
       }
       a = more;
-      axes.erase(axes.begin());
+      axes.pop_back();
     }
   }
 
-  // Takes the innermost axis for a launch's own.
-  BatchAxis take_inner_axis() {
-    BatchAxis inner{1, {}};
-    if (!axes.empty() && fits(axes[0].strides[0]) && fits(axes[0].strides[1])) {
-      inner = axes[0];
-      axes.erase(axes.begin());
-    }
-    return inner;
+  // Takes the innermost axis for a launch's own, if the launch can count it.
+  Axis take_inner() {
+    bool fits = axes.empty() ||
+        (fits_int32(axes.back().strides[0]) &&
+         fits_int32(axes.back().strides[1]));
+    return fits ? take_inner_axis(axes) : Axis{1, {}};
   }
 
   // Whether so many elements are aligned wherever a step along the matrix's
@@ -178,7 +177,7 @@ const mx::array& with_lines(const mx::array& a, LaunchPlan& plan) {
 
 const mx::array& with_steps(const mx::array& a, LaunchPlan& plan) {
   auto fit = [](const Matrix& m) {
-    return fits(m.row_stride) && fits(m.column_stride);
+    return fits_int32(m.row_stride) && fits_int32(m.column_stride);
   };
   return with(fit, a, plan);
 }
@@ -194,7 +193,7 @@ void add_blocked(Factors f, LaunchPlan& plan) {
   int tile_depth = tile == 32 ? 32 : 16;
   auto rows = f.a.rows, columns = f.b.columns, depth = f.a.columns;
   bool a_vectors = f.aligned(f.a, 0, 4), b_vectors = f.aligned(f.b, 1, 4);
-  auto inner = f.take_inner_axis();
+  auto inner = f.take_inner();
   auto groups = checked(
       inner.size * ceil_div<int64_t>(rows, tile) *
       ceil_div<int64_t>(columns, tile));
@@ -308,7 +307,7 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
   auto limits = device_limits(plan.stream);
   bool tiles = w_vectors && (limits.matrix_units || tiles_anywhere);
   int elements = 16 / f.element_bytes();
-  auto inner = f.take_inner_axis();
+  auto inner = f.take_inner();
   auto by = !tiles ? gemv_groups(lines, checked(rows), depth)
       : lines      ? line_tiles(outputs, elements, limits)
                    : column_tiles(outputs, depth, elements, limits);

@@ -3,9 +3,9 @@
 #include <new>
 
 #include "csrc/common/outputs.h"
-#include "csrc/common/row_runs.h"
 #include "csrc/cpu/memory.h"
 #include "csrc/cpu/row_blocks.h"
+#include "csrc/cpu/row_runs.h"
 #include "csrc/norm/cpu_parameters.h"
 #include "csrc/norm/primitive.h"
 #include "mlx/backend/cpu/encoder.h"
@@ -45,11 +45,7 @@ void eval_group(
     mx::array* outputs,
     mx::Stream stream) {
   NormInputs in(spec, inputs);
-  std::vector<const mx::array*> rows{&in.x};
-  if (in.residual) {
-    rows.push_back(in.residual);
-  }
-  RowRuns runs(rows);
+  RowRuns runs({&in.x, in.residual});
 
   NormJob job{};
   job.width = in.x.shape(-1);
@@ -123,11 +119,7 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   thread_count(); // as above
   release_inputs(inputs, outputs);
   NormVJPInputs in(spec_.norm, inputs.data());
-  std::vector<const mx::array*> arrays{&in.s, &in.cotangent};
-  if (in.sum_cotangent) {
-    arrays.push_back(in.sum_cotangent);
-  }
-  RowRuns runs(arrays);
+  RowRuns runs({&in.s, &in.cotangent, in.sum_cotangent});
 
   NormVJPJob job{};
   job.width = in.s.shape(-1);

@@ -2,8 +2,8 @@
 
 #include "csrc/norm/plan.h"
 
-#include "csrc/gpu/ceil_div.h"
 #include "csrc/gpu/geometry.h"
+#include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
 
 namespace mlx_norms {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "csrc/gpu/ceil_div.h"
 #include "csrc/gpu/geometry.h"
+#include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/norm/plan.h"
 

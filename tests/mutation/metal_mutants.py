@@ -779,7 +779,7 @@ METAL_MUTANTS = [
     Mutant(
         "batches of any strides are more rows",
         PLAN_MATMUL,
-        "(a.rows == 1 || axes[0].strides[0] == a.rows * a.row_stride)",
+        "inner.strides[0] == a.rows * a.row_stride",
         "true",
         "test_matmul.py::test_products_of_batches",
     ),

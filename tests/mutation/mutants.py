@@ -5,7 +5,8 @@ from dataclasses import dataclass
 KERNELS = "csrc/norm/cpu_kernels.cpp"
 SIMD = "csrc/cpu/simd.h"
 SUM = "csrc/cpu/pairwise_sum.h"
-RUNS = "csrc/common/row_runs.h"
+AXES = "csrc/common/axes.cpp"
+RUNS = "csrc/cpu/row_runs.h"
 OUTPUTS = "csrc/common/outputs.cpp"
 PARAMETERS = "csrc/norm/cpu_parameters.h"
 BLOCKS = "csrc/cpu/row_blocks.h"
@@ -380,8 +381,8 @@ MUTANTS = [
     # --- Strides and buffers
     Mutant(
         "rows merged whatever their strides",
-        RUNS,
-        "merges &= last.strides[i] == size * strides[i];",
+        AXES,
+        "merges &= last.strides[i] == inner.size * inner.strides[i];",
         "",
         "test_layouts.py::test_axes_in_another_order",
     ),

@@ -3,43 +3,18 @@
 #pragma once
 
 #include <algorithm>
-#include <vector>
 
-#include "csrc/common/types.h"
+#include "csrc/common/axes.h"
 
-namespace mlx_norms {
+namespace mlx_norms::cpu {
 
 // The rows of some arrays of one shape, in order, as runs: within a run each
 // array's rows lie one constant stride apart.
 class RowRuns {
  public:
-  struct Axis {
-    int64_t size;
-    std::vector<int64_t> strides; // of each array, in elements
-  };
-
-  explicit RowRuns(const std::vector<const mx::array*>& arrays) {
-    const auto& shape = arrays[0]->shape();
-    for (size_t axis = 0; axis + 1 < shape.size(); ++axis) {
-      if (shape[axis] == 1) {
-        continue;
-      }
-      std::vector<int64_t> strides;
-      for (auto* a : arrays) {
-        strides.push_back(a->strides()[axis]);
-      }
-      append(shape[axis], strides);
-    }
-    if (axes_.empty()) {
-      axes_.push_back({1, std::vector<int64_t>(arrays.size(), 0)});
-    }
-  }
-
-  // The axes of rows, outermost first, with those merged that can be; the last
-  // one is a run's.
-  const std::vector<Axis>& axes() const {
-    return axes_;
-  }
+  // Null stands for an array that is not there.
+  explicit RowRuns(std::initializer_list<const array*> arrays)
+      : axes_(row_axes(arrays)) {}
 
   // The stride of an array's rows within a run.
   int64_t row_stride(size_t array) const {
@@ -53,7 +28,7 @@ class RowRuns {
     auto outer = axes_.size() - 1;
     const auto& run = axes_.back();
     std::vector<int64_t> index(outer, 0);
-    std::vector<int64_t> offsets(run.strides.size(), 0);
+    Steps offsets = {};
     auto move = [&](const Axis& axis, int64_t steps) {
       for (size_t i = 0; i < offsets.size(); ++i) {
         offsets[i] += steps * axis.strides[i];
@@ -87,23 +62,7 @@ class RowRuns {
   }
 
  private:
-  // Merges with the last axis where every array's strides allow it.
-  void append(int64_t size, const std::vector<int64_t>& strides) {
-    if (!axes_.empty()) {
-      auto& last = axes_.back();
-      bool merges = true;
-      for (size_t i = 0; i < strides.size(); ++i) {
-        merges &= last.strides[i] == size * strides[i];
-      }
-      if (merges) {
-        last = {last.size * size, strides};
-        return;
-      }
-    }
-    axes_.push_back({size, strides});
-  }
-
-  std::vector<Axis> axes_;
+  Axes axes_;
 };
 
-} // namespace mlx_norms
+} // namespace mlx_norms::cpu

@@ -1,0 +1,64 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/common/axes.h"
+
+namespace mlx_norms {
+
+void append(Axes& axes, const Axis& inner) {
+  if (inner.size == 1) {
+    return;
+  }
+  if (!axes.empty()) {
+    auto& last = axes.back();
+    bool merges = true;
+    for (size_t i = 0; i < inner.strides.size(); ++i) {
+      merges &= last.strides[i] == inner.size * inner.strides[i];
+    }
+    if (merges) {
+      last = {last.size * inner.size, inner.strides};
+      return;
+    }
+  }
+  axes.push_back(inner);
+}
+
+Steps offsets_at(const Axes& axes, int64_t index) {
+  Steps offsets = {};
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    for (size_t i = 0; i < offsets.size(); ++i) {
+      offsets[i] += index % axis->size * axis->strides[i];
+    }
+    index /= axis->size;
+  }
+  return offsets;
+}
+
+int64_t size_of(const Axes& axes) {
+  int64_t size = 1;
+  for (const auto& axis : axes) {
+    size *= axis.size;
+  }
+  return size;
+}
+
+Axes row_axes(std::initializer_list<const array*> arrays) {
+  Axes axes;
+  const auto& shape = (*arrays.begin())->shape();
+  for (size_t i = 0; i + 1 < shape.size(); ++i) {
+    Axis axis{shape[i], {}};
+    size_t n = 0;
+    for (auto* a : arrays) {
+      if (a) {
+        axis.strides[n] = a->strides()[i];
+      }
+      ++n;
+    }
+    append(axes, axis);
+  }
+  if (axes.empty()) {
+    axes.push_back({1, {}});
+  }
+  return axes;
+}
+
+} // namespace mlx_norms

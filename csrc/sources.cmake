@@ -9,6 +9,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/common/self_check.cpp
     csrc/gpu/batch_axes.cpp
     csrc/gpu/geometry.cpp
+    csrc/gpu/interface.cpp
     csrc/gpu/launch_plan.cpp
     csrc/gpu/rows.cpp
     csrc/gpu/specialization.cpp

@@ -6,6 +6,21 @@ set(_kernels_dir ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB_RECURSE _kernel_files CONFIGURE_DEPENDS ${_kernels_dir}/*.metal
      ${_kernels_dir}/*.h ${_kernels_dir}/msl/*.py)
 
+# What launch plans are filled in by, for the sources that include
+# kernels/interface.h.
+function(mlx_norms_generate_interface target)
+  set(_folder ${CMAKE_CURRENT_BINARY_DIR}/generated)
+  set(_outputs ${_folder}/kernels/interface.h ${_folder}/kernel_needs.cpp)
+  add_custom_command(
+    OUTPUT ${_outputs}
+    COMMAND "${Python_EXECUTABLE}" -B ${_kernels_dir}/interface.py
+            "${CMAKE_CXX_COMPILER}" ${_outputs}
+    DEPENDS ${_kernel_files} ${_kernels_dir}/interface.py
+    VERBATIM)
+  target_sources(${target} PRIVATE ${_outputs})
+  target_include_directories(${target} PRIVATE ${_folder})
+endfunction()
+
 # Options: those of join.py.
 function(mlx_norms_embed_kernels target)
   set(_text ${CMAKE_CURRENT_BINARY_DIR}/kernel_text_of${target}.cpp)

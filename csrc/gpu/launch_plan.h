@@ -10,8 +10,10 @@
 #include <bit>
 #include <list>
 #include <string>
+#include <type_traits>
 
 #include "csrc/common/types.h"
+#include "csrc/gpu/interface.h"
 
 namespace mlx_norms {
 
@@ -35,10 +37,10 @@ struct KernelName {
   }
 };
 
-// One run of a kernel. Arguments stand at the buffer indices that the kernel
-// declares: inputs, then outputs, then scalars of 32 bits.
+// One run of a kernel, with its function constants and arguments: inputs, then
+// outputs, then scalars of 32 bits.
 struct Launch {
-  struct Constant {
+  struct ConstantValue {
     int index;
     int32_t value;
     bool is_bool;
@@ -61,7 +63,7 @@ struct Launch {
 
   // Inline: most calls are one launch, whose cost on the host is what counts.
   KernelName kernel;
-  mx::SmallVector<Constant, 32> constants;
+  mx::SmallVector<ConstantValue, 32> constants;
   mx::SmallVector<Array, 6> inputs;
   mx::SmallVector<Array, 4> outputs;
   mx::SmallVector<Scalars, 16> scalars;
@@ -74,6 +76,26 @@ struct Launch {
 
   explicit Launch(KernelName kernel) : kernel(kernel) {}
 
+  void set(Constant<bool> constant, bool value) {
+    constants.push_back({constant.index, value, true});
+  }
+  void set(Constant<int32_t> constant, int32_t value) {
+    constants.push_back({constant.index, value, false});
+  }
+  void set(Input argument, const mx::array& array, int64_t offset = 0) {
+    inputs.emplace_back(argument.index, array, offset);
+  }
+  void set(Output argument, const mx::array& array, int64_t offset = 0) {
+    outputs.emplace_back(argument.index, array, offset);
+  }
+  template <typename T>
+  void set(Scalar<T> argument, std::type_identity_t<T> value) {
+    scalars.push_back({argument.index, 1, {std::bit_cast<uint32_t>(value)}});
+  }
+  void set(Words argument, const std::array<int32_t, 6>& values) {
+    auto words = std::bit_cast<std::array<uint32_t, 6>>(values);
+    scalars.push_back({argument.index, 6, words});
+  }
   void constant(int index, bool value) {
     constants.push_back({index, value, true});
   }

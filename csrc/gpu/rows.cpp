@@ -6,6 +6,7 @@
 
 #include "csrc/common/axes.h"
 #include "csrc/gpu/integers.h"
+#include "kernels/interface.h"
 
 namespace mlx_norms {
 
@@ -68,6 +69,7 @@ bool make_layout(
 // the outer axes.
 const mx::array&
 gather(const mx::array& a, const Axes& axes, LaunchPlan& plan) {
+  using K = kernels::gather_rows;
   const auto& dense = plan.temporary(a.shape(), a.dtype());
   // The innermost axes that fit a layout; each launch takes one index of each
   // of the others.
@@ -89,10 +91,10 @@ gather(const mx::array& a, const Axes& axes, LaunchPlan& plan) {
   for (int64_t n = 0; n < launches; ++n) {
     auto offset = offsets_at(of_launches, n)[0];
     auto& launch = plan.launch({"gather_rows", static_cast<int>(a.itemsize())});
-    launch.input(0, a, offset * a.itemsize());
-    launch.output(1, dense, n * rows * a.shape(-1) * a.itemsize());
-    launch.scalar(2, layout);
-    launch.scalar(3, a.shape(-1));
+    launch.set(K::from, a, offset * a.itemsize());
+    launch.set(K::to, dense, n * rows * a.shape(-1) * a.itemsize());
+    launch.set(K::layout, layout);
+    launch.set(K::length, a.shape(-1));
     // Rows along x, of which a CUDA grid may have more than 65535.
     launch.group = {1, kGatherThreads, 1};
     launch.groups = {
@@ -187,16 +189,16 @@ int32_t write_access(const mx::array& a, int width) {
   return float_type(a.dtype()) | (vectors ? kVectors : 0);
 }
 
-void bind(
+void bind_rows(
     Launch& launch,
-    int buffer,
-    int layout_buffer,
-    int access_constant,
-    const std::optional<RowOperand>& rows) {
-  launch.constant(access_constant, rows ? rows->access : 0);
-  if (rows) {
-    launch.input(buffer, *rows->array);
-    launch.scalar(layout_buffer, rows->layout);
+    Input rows,
+    Words layout,
+    Constant<int32_t> access,
+    const std::optional<RowOperand>& operand) {
+  launch.set(access, operand ? operand->access : 0);
+  if (operand) {
+    launch.set(rows, *operand->array);
+    launch.set(layout, operand->layout);
   }
 }
 

@@ -42,11 +42,11 @@ int32_t write_access(const mx::array& a, int width);
 
 // Binds an operand, if there is one, and its layout. Its access is a function
 // constant in any case.
-void bind(
+void bind_rows(
     Launch& launch,
-    int buffer,
-    int layout_buffer,
-    int access_constant,
-    const std::optional<RowOperand>& rows);
+    Input rows,
+    Words layout,
+    Constant<int32_t> access,
+    const std::optional<RowOperand>& operand);
 
 } // namespace mlx_norms

@@ -5,52 +5,22 @@
 #include <algorithm>
 #include <string>
 
-#include "csrc/gpu/integers.h"
 #include "csrc/gpu/geometry.h"
+#include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
+#include "kernels/interface.h"
 
 namespace mlx_norms {
 
 namespace {
 
-// Function constants and buffers of kernels/linear/norm_linear.metal.
-enum Constant {
-  kSimdsPerRow = 0,
-  kCentre = 2,
-  kWhole = 3,
-  kHasWeight = 4,
-  kHasBias = 5,
-  kHasWeightOffset = 6,
-  kWeightAccess = 7,
-  kBiasAccess = 8,
-  kProjections = 70,
-  kBiases = 71,
-  kBits = 72,
-  kGroupSize = 73,
-  kAligned = 74,
-  kHasResidual = 75,
-  kXAccess = 76,
-  kResidualAccess = 77,
-  kSumAccess = 78,
-  kGated = 79
-};
-enum Buffer {
-  kX = 0,
-  kResidual = 1,
-  kNormWeight = 2,
-  kNormBias = 3,
-  kWeights = 4, // the first projection's; the others' follow
-  kScales = 8,
-  kZeros = 12,
-  kProjectionBias = 16,
-  kY = 20,
-  kSum = 24,
-  kXLayout = 25,
-  kResidualLayout = 26,
-  kSizes = 27,
-  kEps = 28,
-  kWeightOffset = 29
-};
+using K = kernels::norm_linear;
+// Of each projection.
+constexpr Input kWeights[] = {K::w1, K::w2, K::w3, K::w4};
+constexpr Input kScales[] = {K::scales1, K::scales2, K::scales3, K::scales4};
+constexpr Input kZeros[] = {K::zeros1, K::zeros2, K::zeros3, K::zeros4};
+constexpr Input kBiases[] = {K::bias1, K::bias2, K::bias3, K::bias4};
+constexpr Output kOutputs[] = {K::y1, K::y2, K::y3, K::y4};
 constexpr int kMaxProjections = 4;
 constexpr uint32_t kMostGroups = 65535; // along y, on CUDA
 constexpr int kVectorBytes = 16;
@@ -216,54 +186,58 @@ LaunchPlan plan_norm_linear(
   int chunk = simds * Geometry::kSimdSize * width * shape.vectors;
 
   auto& launch = plan.launch({"norm_linear", width, shape.rows});
-  launch.constant(kSimdsPerRow, simds);
-  launch.constant(kCentre, spec.norm.centre);
-  launch.constant(kWhole, length % chunk == 0);
-  launch.constant(kHasWeight, spec.norm.weight);
-  launch.constant(kHasBias, spec.norm.bias);
-  launch.constant(kHasWeightOffset, spec.norm.weight_offset != 0);
-  auto read_parameter = [&](int buffer, int access, const mx::array* a) {
-    launch.constant(access, a ? write_access(*a, piece) : 0);
-    if (a) {
-      launch.input(buffer, *a);
-    }
-  };
-  read_parameter(kNormWeight, kWeightAccess, in.weight);
-  read_parameter(kNormBias, kBiasAccess, in.bias);
-  launch.constant(kProjections, static_cast<int32_t>(projections.size()));
-  launch.constant(kBiases, biases);
-  launch.constant(kBits, form.bits);
-  launch.constant(kGroupSize, form.group_size);
-  launch.constant(kAligned, aligned);
-  launch.constant(kHasResidual, spec.norm.residual);
-  // By its full name: std::bind would take an optional, too.
-  mlx_norms::bind(launch, kX, kXLayout, kXAccess, x);
-  mlx_norms::bind(
-      launch, kResidual, kResidualLayout, kResidualAccess, residual);
+  launch.set(K::simds_per_row, simds);
+  launch.set(K::centre, spec.norm.centre);
+  launch.set(K::whole, length % chunk == 0);
+  launch.set(K::has_weight, spec.norm.weight);
+  launch.set(K::has_bias, spec.norm.bias);
+  launch.set(K::has_weight_offset, spec.norm.weight_offset != 0);
+  auto read_parameter =
+      [&](Input to, Constant<int32_t> access, const mx::array* a) {
+        launch.set(access, a ? write_access(*a, piece) : 0);
+        if (a) {
+          launch.set(to, *a);
+        }
+      };
+  read_parameter(K::norm_weight, K::weight_access, in.weight);
+  read_parameter(K::norm_bias, K::bias_access, in.bias);
+  launch.set(K::linear_projections, static_cast<int32_t>(projections.size()));
+  launch.set(K::linear_biases, biases);
+  launch.set(K::linear_bits, form.bits);
+  launch.set(K::linear_group_size, form.group_size);
+  launch.set(K::linear_aligned, aligned);
+  launch.set(K::linear_has_residual, spec.norm.residual);
+  bind_rows(launch, K::x, K::linear_x_layout, K::linear_x_access, x);
+  bind_rows(
+      launch,
+      K::residual,
+      K::linear_residual_layout,
+      K::linear_residual_access,
+      residual);
   const auto* sum = spec.norm.residual ? &outputs.back() : nullptr;
-  launch.constant(kSumAccess, sum ? write_access(*sum, piece) : 0);
-  launch.constant(kGated, spec.gated);
+  launch.set(K::linear_sum_access, sum ? write_access(*sum, piece) : 0);
+  launch.set(K::linear_gated, spec.gated);
 
   for (size_t i = 0; i < projections.size(); ++i) {
-    auto read = [&](int buffer, const mx::array* a) {
+    auto read = [&](Input to, const mx::array* a) {
       if (a) {
-        launch.input(buffer + i, *a);
+        launch.set(to, *a);
       }
     };
-    read(kWeights, &projections[i].weight);
-    read(kScales, projections[i].scales);
-    read(kZeros, projections[i].biases);
-    read(kProjectionBias, projections[i].bias);
+    read(kWeights[i], &projections[i].weight);
+    read(kScales[i], projections[i].scales);
+    read(kZeros[i], projections[i].biases);
+    read(kBiases[i], projections[i].bias);
   }
   for (int i = 0; i < spec.n_projected(); ++i) {
-    launch.output(kY + i, outputs[i]);
+    launch.set(kOutputs[i], outputs[i]);
   }
   if (sum) {
-    launch.output(kSum, *sum);
+    launch.set(K::sum, *sum);
   }
-  launch.scalar(kSizes, sizes);
-  launch.scalar(kEps, spec.norm.eps);
-  launch.scalar(kWeightOffset, spec.norm.weight_offset);
+  launch.set(K::sizes_layout, sizes);
+  launch.set(K::eps, spec.norm.eps);
+  launch.set(K::weight_offset, spec.norm.weight_offset);
 
   launch.groups[0] = blocks + spec.norm.residual;
   launch.groups[1] = ceil_div(rows, shape.rows);

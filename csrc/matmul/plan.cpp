@@ -8,51 +8,11 @@
 #include "csrc/gpu/batch_axes.h"
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
+#include "kernels/interface.h"
 
 namespace mlx_norms {
 
 namespace {
-
-// Function constants and buffers of kernels/matmul.
-enum Constant {
-  kCluster = 38, // of cluster.h
-  kType = 80,
-  kATransposed = 81,
-  kBTransposed = 82,
-  kAVectors = 83,
-  kBVectors = 84,
-  kWholeTiles = 85,
-  kWVectors = 86,
-  kXVectors = 87
-};
-enum BlockedBuffer {
-  kA = 0,
-  kB = 1,
-  kC = 2,
-  kRows = 3,
-  kColumns = 4,
-  kDepth = 5,
-  kALine = 6,
-  kBLine = 7,
-  kAMatrix = 8,
-  kBMatrix = 9
-};
-enum GemvBuffer {
-  kX = 0,
-  kW = 1,
-  kOut = 2,
-  kOutputs = 3,
-  kLength = 4,
-  kXRow = 5,
-  kXStep = 6,
-  kWLine = 7,
-  kOutRow = 8,
-  kOutColumn = 9,
-  kXMatrix = 10,
-  kWMatrix = 11,
-  kSplits = 12, // of gemv_lines
-  kXRows = 12   // of the tiles
-};
 
 int32_t checked(int64_t value) {
   if (!fits_int32(value)) {
@@ -188,6 +148,7 @@ const mx::array& bound(const mx::array& a, int64_t depth, LaunchPlan& plan) {
 }
 
 void add_blocked(Factors f, LaunchPlan& plan) {
+  using K = kernels::simdgroup_blocked;
   // What of a tile is past an edge is multiplied for nothing.
   int tile = std::min(f.a.rows, f.b.columns) <= 32 ? 32 : 64;
   int tile_depth = tile == 32 ? 32 : 16;
@@ -201,39 +162,97 @@ void add_blocked(Factors f, LaunchPlan& plan) {
   const auto& b = bound(*f.b.array, depth, plan);
   for_each_matrix(f.axes, [&](const auto& first) {
     auto& launch = plan.launch({"simdgroup_blocked", tile});
-    launch.constant(kType, float_type(f.c.dtype()));
-    launch.constant(kATransposed, f.a.is_transposed());
-    launch.constant(kBTransposed, f.b.is_transposed());
-    launch.constant(kAVectors, a_vectors);
-    launch.constant(kBVectors, b_vectors);
-    launch.constant(
-        kWholeTiles,
+    launch.set(K::matmul_type, float_type(f.c.dtype()));
+    launch.set(K::a_transposed, f.a.is_transposed());
+    launch.set(K::b_transposed, f.b.is_transposed());
+    launch.set(K::a_vectors, a_vectors);
+    launch.set(K::b_vectors, b_vectors);
+    launch.set(
+        K::whole_tiles,
         rows % tile == 0 && columns % tile == 0 && depth % tile_depth == 0);
-    launch.input(kA, a, first[0] * f.element_bytes());
-    launch.input(kB, b, first[1] * f.element_bytes());
-    launch.output(kC, f.c, first[2] * f.element_bytes());
-    launch.scalar(kRows, checked(rows));
-    launch.scalar(kColumns, checked(columns));
-    launch.scalar(kDepth, checked(depth));
-    launch.scalar(kALine, checked(f.a.line_stride()));
-    launch.scalar(kBLine, checked(f.b.line_stride()));
-    launch.scalar(kAMatrix, checked(inner.strides[0]));
-    launch.scalar(kBMatrix, checked(inner.strides[1]));
+    launch.set(K::a, a, first[0] * f.element_bytes());
+    launch.set(K::b, b, first[1] * f.element_bytes());
+    launch.set(K::c, f.c, first[2] * f.element_bytes());
+    launch.set(K::rows, checked(rows));
+    launch.set(K::columns, checked(columns));
+    launch.set(K::depth, checked(depth));
+    launch.set(K::a_line, checked(f.a.line_stride()));
+    launch.set(K::b_line, checked(f.b.line_stride()));
+    launch.set(K::a_matrix, checked(inner.strides[0]));
+    launch.set(K::b_matrix, checked(inner.strides[1]));
     launch.groups[0] = groups;
     launch.group = {128, 1, 1};
   });
 }
 
+// A product of few rows x with w, whose columns give the outputs.
+struct Gemv {
+  Matrix x;
+  Matrix w;
+  const mx::array& c;
+  bool transposed; // C is written column by column
+  bool w_vectors;
+  bool x_vectors;
+  Axis inner; // the launch's batch axis, of x and w
+
+  int64_t outputs() const {
+    return w.columns;
+  }
+};
+
 // How the groups of a gemv share the work. It follows from the shape of w
 // alone.
 struct GemvGroups {
   KernelName kernel;
+  void (*fill)(Launch&, const Gemv&, const GemvGroups&, const Steps&);
   int64_t outputs; // of a group
   int simds = 8;
   int splits = 1;  // SIMD-groups that share lines, of gemv_lines
   int cluster = 1; // threadgroups that share the depth, of gemv_column_tiles
   uint32_t threads_per_core = 512;
 };
+
+// What a launch of a gemv kernel takes, from the first elements of x, w and C.
+template <typename K>
+void fill_gemv(
+    Launch& launch,
+    const Gemv& gemv,
+    const GemvGroups& by,
+    const Steps& first) {
+  const auto& [x, w, c, transposed, w_vectors, x_vectors, inner] = gemv;
+  auto outputs = checked(gemv.outputs());
+  int64_t bytes = c.itemsize();
+  launch.set(K::matmul_type, float_type(c.dtype()));
+  launch.set(K::x, *x.array, first[0] * bytes);
+  launch.set(K::w, *w.array, first[1] * bytes);
+  launch.set(K::c, c, first[2] * bytes);
+  launch.set(K::x_vectors, x_vectors);
+  launch.set(K::depth, checked(x.columns));
+  launch.set(K::x_row, checked(x.rows > 1 ? x.row_stride : 0));
+  launch.set(K::x_step, checked(x.columns > 1 ? x.column_stride : 1));
+  launch.set(K::c_row, transposed ? 1 : outputs);
+  launch.set(K::c_column, transposed ? checked(x.rows) : 1);
+  launch.set(K::x_matrix, checked(inner.strides[0]));
+  launch.set(K::w_matrix, checked(inner.strides[1]));
+  if constexpr (requires { K::lines; }) {
+    launch.set(K::lines, outputs);
+    launch.set(K::w_line, checked(w.line_stride()));
+  } else {
+    launch.set(K::columns, outputs);
+    launch.set(K::w_row, checked(w.line_stride()));
+  }
+  if constexpr (requires { K::w_vectors; }) {
+    launch.set(K::w_vectors, w_vectors);
+  } else { // tiles, which have no others
+    launch.set(K::rows, checked(x.rows));
+  }
+  if constexpr (requires { K::splits; }) {
+    launch.set(K::splits, by.splits);
+  }
+  if constexpr (requires { K::cluster; }) {
+    launch.set(K::cluster, by.cluster);
+  }
+}
 
 // How many SIMD-groups share the depth, so many of it each at least.
 int depth_simds(int64_t depth, int each, int most) {
@@ -248,9 +267,18 @@ GemvGroups gemv_groups(bool lines, int rows, int64_t depth) {
   if (lines) {
     constexpr int kSimds = 8;
     int splits = depth_simds(depth, 1024, kSimds);
-    return {{"gemv_lines", rows}, 4 * kSimds / splits, kSimds, splits};
+    return {
+        {"gemv_lines", rows},
+        fill_gemv<kernels::gemv_lines>,
+        4 * kSimds / splits,
+        kSimds,
+        splits};
   }
-  return {{"gemv_columns", rows}, 32, depth_simds(depth, 128, 16)};
+  return {
+      {"gemv_columns", rows},
+      fill_gemv<kernels::gemv_columns>,
+      32,
+      depth_simds(depth, 128, 16)};
 }
 
 // Of the tiles, by what was fastest on an H200. `elements` are those of a
@@ -262,7 +290,11 @@ line_tiles(int64_t outputs, int elements, const DeviceLimits& limits) {
   // Many groups are small: several run on a core at once and follow each other.
   bool many = groups >= 4 * limits.cores;
   int simds = many ? 4 : 8;
-  GemvGroups by{{"gemv_line_tiles", elements, simds}, kLines, simds};
+  GemvGroups by{
+      {"gemv_line_tiles", elements, simds},
+      fill_gemv<kernels::gemv_line_tiles>,
+      kLines,
+      simds};
   by.threads_per_core = many || groups <= limits.cores ? 512 : 768;
   return by;
 }
@@ -272,7 +304,10 @@ GemvGroups column_tiles(
     int64_t depth,
     int elements,
     const DeviceLimits& limits) {
-  GemvGroups by{{"gemv_column_tiles", elements}, 8 * elements};
+  GemvGroups by{
+      {"gemv_column_tiles", elements},
+      fill_gemv<kernels::gemv_column_tiles>,
+      8 * elements};
   auto groups = ceil_div(outputs, by.outputs);
   // Few groups are clusters, so that every core takes part.
   while (2 * by.cluster <= limits.cluster &&
@@ -297,7 +332,7 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
   auto x = other_way ? f.b.transposed() : f.a;
   auto w = other_way ? f.a.transposed() : f.b;
   size_t of_x = other_way, of_w = !other_way;
-  auto rows = x.rows, outputs = w.columns, depth = x.columns;
+  auto outputs = w.columns, depth = x.columns;
   bool lines = w.is_transposed();
   bool w_vectors =
       depth % 8 == 0 && (lines || outputs % 8 == 0) && f.aligned(w, of_w, 8);
@@ -307,41 +342,19 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
   auto limits = device_limits(plan.stream);
   bool tiles = w_vectors && (limits.matrix_units || tiles_anywhere);
   int elements = 16 / f.element_bytes();
-  auto inner = f.take_inner();
-  auto by = !tiles ? gemv_groups(lines, checked(rows), depth)
+  auto axis = f.take_inner();
+  Axis inner{axis.size, {axis.strides[of_x], axis.strides[of_w], 0}};
+  x.array = &bound(*x.array, depth, plan);
+  w.array = &bound(*w.array, depth, plan);
+  Gemv gemv{x, w, f.c, other_way, w_vectors, x_vectors, inner};
+  auto by = !tiles ? gemv_groups(lines, checked(x.rows), depth)
       : lines      ? line_tiles(outputs, elements, limits)
                    : column_tiles(outputs, depth, elements, limits);
   auto groups =
       checked(inner.size * ceil_div(outputs, by.outputs) * by.cluster);
-  const auto& x_array = bound(*x.array, depth, plan);
-  const auto& w_array = bound(*w.array, depth, plan);
   for_each_matrix(f.axes, [&](const auto& first) {
     auto& launch = plan.launch(by.kernel);
-    launch.constant(kType, float_type(f.c.dtype()));
-    launch.constant(kXVectors, x_vectors);
-    launch.input(kX, x_array, first[of_x] * f.element_bytes());
-    launch.input(kW, w_array, first[of_w] * f.element_bytes());
-    launch.output(kOut, f.c, first[2] * f.element_bytes());
-    launch.scalar(kOutputs, checked(outputs));
-    launch.scalar(kLength, checked(depth));
-    launch.scalar(kXRow, checked(x.rows > 1 ? x.row_stride : 0));
-    launch.scalar(kXStep, checked(x.columns > 1 ? x.column_stride : 1));
-    launch.scalar(kWLine, checked(w.line_stride()));
-    launch.scalar(kOutRow, checked(other_way ? 1 : outputs));
-    launch.scalar(kOutColumn, checked(other_way ? rows : 1));
-    launch.scalar(kXMatrix, checked(inner.strides[of_x]));
-    launch.scalar(kWMatrix, checked(inner.strides[of_w]));
-    if (tiles) {
-      launch.scalar(kXRows, checked(rows));
-      if (!lines) {
-        launch.constant(kCluster, by.cluster);
-      }
-    } else {
-      launch.constant(kWVectors, w_vectors);
-      if (lines) {
-        launch.scalar(kSplits, by.splits);
-      }
-    }
+    by.fill(launch, gemv, by, {first[of_x], first[of_w], first[2]});
     launch.groups[0] = groups;
     launch.group[0] = 32 * by.simds;
     launch.threads_per_core = by.threads_per_core;

@@ -5,61 +5,16 @@
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
+#include "kernels/interface.h"
 
 namespace mlx_norms {
-
-namespace {
-
-// Function constants and buffers of kernels/norm/norm.metal.
-enum Constant {
-  kSimdsPerRow = 0,
-  kLooped = 1,
-  kCentre = 2,
-  kWhole = 3,
-  kHasWeight = 4,
-  kHasBias = 5,
-  kHasWeightOffset = 6,
-  kWeightAccess = 7,
-  kBiasAccess = 8,
-  kHasResidual = 10,
-  kClampSum = 11,
-  kRoundEarly = 12,
-  kPaired = 13,
-  kHasWeight2 = 14,
-  kFetchFirst = 15,
-  kXAccess = 20,
-  kResidualAccess = 21,
-  kX2Access = 22,
-  kWeight2Access = 23,
-  kNormalisedAccess = 24,
-  kSumAccess = 25,
-  kNormalised2Access = 26
-};
-enum Buffer {
-  kX = 0,
-  kResidual = 1,
-  kWeight = 2,
-  kBias = 3,
-  kX2 = 4,
-  kWeight2 = 5,
-  kNormalised = 6,
-  kSum = 7,
-  kNormalised2 = 8,
-  kRows = 15,
-  kRows2 = 16,
-  kLength = 17,
-  kEps = 18,
-  kWeightOffset = 19
-};
-constexpr int kLayouts = 9; // an input's layout stands so much after it
-
-} // namespace
 
 LaunchPlan plan_norm(
     const NormSpec& spec,
     const std::vector<mx::array>& inputs,
     const std::vector<mx::array>& outputs,
     mx::Stream stream) {
+  using K = kernels::norm;
   LaunchPlan plan(stream);
   // The tensors with anything in them: where their inputs and outputs begin.
   struct Tensor {
@@ -100,42 +55,40 @@ LaunchPlan plan_norm(
   auto rows2 = second ? row_count(second->in.x) : 0;
 
   auto& launch = plan.launch({"norm", width, geometry.vectors});
-  launch.constant(kSimdsPerRow, geometry.simds);
-  launch.constant(kLooped, geometry.looped);
-  launch.constant(kCentre, spec.centre);
-  launch.constant(kWhole, geometry.is_whole(length));
-  launch.constant(kHasResidual, spec.residual);
-  launch.constant(kHasWeight, spec.weight);
-  launch.constant(kHasBias, spec.bias);
-  launch.constant(kHasWeightOffset, spec.weight_offset != 0);
-  launch.constant(kClampSum, spec.clamp && s.dtype() == mx::float16);
-  launch.constant(kRoundEarly, spec.rounding == Rounding::Early);
-  launch.constant(kPaired, second != nullptr);
-  launch.constant(kHasWeight2, weight2.has_value());
-  auto read = [&](int buffer, int access_constant, const auto& rows) {
-    bind(launch, buffer, buffer + kLayouts, access_constant, rows);
-  };
-  read(kX, kXAccess, x);
-  read(kResidual, kResidualAccess, residual);
-  read(kWeight, kWeightAccess, weight);
-  read(kBias, kBiasAccess, bias);
-  read(kX2, kX2Access, x2);
-  read(kWeight2, kWeight2Access, weight2);
-  auto write = [&](int buffer, int access_constant, const mx::array* to) {
-    launch.constant(access_constant, to ? write_access(*to, width) : 0);
-    if (to) {
-      launch.output(buffer, *to);
+  launch.set(K::simds_per_row, geometry.simds);
+  launch.set(K::looped, geometry.looped);
+  launch.set(K::centre, spec.centre);
+  launch.set(K::whole, geometry.is_whole(length));
+  launch.set(K::has_residual, spec.residual);
+  launch.set(K::has_weight, spec.weight);
+  launch.set(K::has_bias, spec.bias);
+  launch.set(K::has_weight_offset, spec.weight_offset != 0);
+  launch.set(K::clamp_sum, spec.clamp && s.dtype() == mx::float16);
+  launch.set(K::round_early, spec.rounding == Rounding::Early);
+  launch.set(K::paired, second != nullptr);
+  launch.set(K::has_weight2, weight2.has_value());
+  bind_rows(launch, K::x, K::x_layout, K::x_access, x);
+  bind_rows(
+      launch, K::residual, K::residual_layout, K::residual_access, residual);
+  bind_rows(launch, K::weight, K::weight_layout, K::weight_access, weight);
+  bind_rows(launch, K::bias, K::bias_layout, K::bias_access, bias);
+  bind_rows(launch, K::x2, K::x2_layout, K::x2_access, x2);
+  bind_rows(launch, K::weight2, K::weight2_layout, K::weight2_access, weight2);
+  auto write = [&](Output to, Constant<int32_t> access, const mx::array* a) {
+    launch.set(access, a ? write_access(*a, width) : 0);
+    if (a) {
+      launch.set(to, *a);
     }
   };
-  write(kNormalised, kNormalisedAccess, &out[0]);
-  write(kSum, kSumAccess, spec.residual ? &out[1] : nullptr);
-  write(kNormalised2, kNormalised2Access, second ? second->out : nullptr);
+  write(K::normalised, K::normalised_access, &out[0]);
+  write(K::sum, K::sum_access, spec.residual ? &out[1] : nullptr);
+  write(K::normalised2, K::normalised2_access, second ? second->out : nullptr);
 
-  launch.scalar(kRows, rows1);
-  launch.scalar(kRows2, rows2);
-  launch.scalar(kLength, length);
-  launch.scalar(kEps, spec.eps);
-  launch.scalar(kWeightOffset, spec.weight_offset);
+  launch.set(K::rows, rows1);
+  launch.set(K::rows2, rows2);
+  launch.set(K::length, length);
+  launch.set(K::eps, spec.eps);
+  launch.set(K::weight_offset, spec.weight_offset);
 
   auto teams = static_cast<uint32_t>(rows1) + static_cast<uint32_t>(rows2);
   launch.groups[0] = ceil_div<uint32_t>(teams, geometry.teams_per_group());
@@ -144,7 +97,7 @@ LaunchPlan plan_norm(
   bool few = !geometry.looped &&
       int64_t{launch.groups[0]} * launch.group[0] <=
           device_limits(stream).few_threads;
-  launch.constant(kFetchFirst, few);
+  launch.set(K::fetch_first, few);
   if (!few) {
     // Packed rows take few registers (kernels/norm/held_row.h).
     launch.threads_per_core = width == 8 ? 1536 : 1024;

@@ -6,98 +6,11 @@
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/norm/plan.h"
+#include "kernels/interface.h"
 
 namespace mlx_norms {
 
 namespace {
-
-// Function constants and buffers of kernels/norm/vjp/norm_vjp.metal.
-namespace rows_kernel {
-enum Constant {
-  kSimdsPerRow = 0,
-  kLooped = 1,
-  kCentre = 2,
-  kWhole = 3,
-  kHasWeight = 4,
-  kHasWeightOffset = 6,
-  kWeightAccess = 7,
-  kHasSumCotangent = 30,
-  kClampedSum = 31,
-  kWantInput = 32,
-  kWantWeight = 33,
-  kWantBias = 34,
-  kKeepStatistics = 35,
-  kStages = 36,
-  kWeightHasSlots = 37,
-  kCluster = 38,
-  kSAccess = 40,
-  kCotangentAccess = 41,
-  kSumCotangentAccess = 42,
-  kInputAccess = 43
-};
-enum Buffer {
-  kS = 0,
-  kWeight = 1,
-  kCotangent = 2,
-  kSumCotangent = 3,
-  kInput = 4,
-  kWeightPartials = 5,
-  kBiasPartials = 6,
-  kStatistics = 7,
-  kRows = 12,
-  kLength = 13,
-  kHeads = 14,
-  kRowsPerTeam = 15,
-  kTeams = 16,
-  kEps = 17,
-  kWeightOffset = 18
-};
-constexpr int kLayouts = 8; // an input's layout stands so much after it
-} // namespace rows_kernel
-
-// Those of kernels/norm/vjp/parameter_gradients.metal.
-namespace columns_kernel {
-enum Constant {
-  kWhole = 3,
-  kSumsWeight = 50,
-  kSumsBias = 51,
-  kSAccess = 52,
-  kCotangentAccess = 53
-};
-enum Buffer {
-  kS = 0,
-  kCotangent = 1,
-  kStatistics = 2,
-  kWeightPartials = 3,
-  kBiasPartials = 4,
-  kSLayout = 5,
-  kCotangentLayout = 6,
-  kRows = 7,
-  kLength = 8,
-  kHeads = 9,
-  kRowsPerTeam = 10
-};
-constexpr int kGroupSize = 256;
-} // namespace columns_kernel
-
-namespace sum_kernel {
-enum Constant {
-  kSumsWeight = 50,
-  kSumsBias = 51,
-  kWeightGradientType = 54,
-  kBiasGradientType = 55
-};
-enum Buffer {
-  kWeightPartials = 0,
-  kBiasPartials = 1,
-  kWeightGradient = 2,
-  kBiasGradient = 3,
-  kCount = 4,
-  kColumns = 5
-};
-constexpr int kColumnsPerGroup = 32;
-constexpr int kGroupSize = 256;
-} // namespace sum_kernel
 
 Geometry geometry_of(const mx::array& s, mx::Stream stream) {
   return geometry_for(
@@ -202,55 +115,62 @@ Launch rows_launch(
     const mx::array* input,
     bool by_columns,
     int slot_bytes) {
-  using namespace rows_kernel;
+  using K = kernels::norm_vjp;
   const auto& norm = b.spec.norm;
   int width = b.geometry.width;
   Launch launch({"norm_vjp", width, b.geometry.vectors});
-  launch.constant(kSimdsPerRow, b.geometry.simds);
-  launch.constant(kLooped, b.geometry.looped);
-  launch.constant(kCentre, norm.centre);
-  launch.constant(kWhole, b.geometry.is_whole(b.length));
-  launch.constant(kHasWeight, weight.has_value());
-  launch.constant(kHasWeightOffset, norm.weight_offset != 0);
-  launch.constant(kHasSumCotangent, sum_cotangent.has_value());
-  launch.constant(kClampedSum, norm.clamp && b.s.array->dtype() == mx::float16);
-  launch.constant(kWantInput, b.spec.input);
-  launch.constant(kWantWeight, b.spec.weight && !by_columns);
-  launch.constant(kWantBias, b.spec.bias && !by_columns);
-  launch.constant(kKeepStatistics, b.statistics.has_value());
+  launch.set(K::simds_per_row, b.geometry.simds);
+  launch.set(K::looped, b.geometry.looped);
+  launch.set(K::centre, norm.centre);
+  launch.set(K::whole, b.geometry.is_whole(b.length));
+  launch.set(K::has_weight, weight.has_value());
+  launch.set(K::has_weight_offset, norm.weight_offset != 0);
+  launch.set(K::has_sum_cotangent, sum_cotangent.has_value());
+  launch.set(K::clamped_sum, norm.clamp && b.s.array->dtype() == mx::float16);
+  launch.set(K::want_input, b.spec.input);
+  launch.set(K::want_weight, b.spec.weight && !by_columns);
+  launch.set(K::want_bias, b.spec.bias && !by_columns);
+  launch.set(K::keep_statistics, b.statistics.has_value());
   Slots slots(b, weight, sum_cotangent, slot_bytes);
-  launch.constant(kStages, slots.stages);
-  launch.constant(kWeightHasSlots, slots.weight);
-  launch.constant(kCluster, b.cluster.size);
+  launch.set(K::stages, slots.stages);
+  launch.set(K::weight_has_slots, slots.weight);
+  launch.set(K::cluster, b.cluster.size);
   launch.slot_bytes = std::max(slots.bytes, b.cluster.bytes);
 
-  auto read = [&](int buffer, int access_constant, const auto& rows) {
-    bind(launch, buffer, buffer + kLayouts, access_constant, rows);
-  };
-  read(kS, kSAccess, std::optional(b.s));
-  read(kWeight, kWeightAccess, weight);
-  read(kCotangent, kCotangentAccess, std::optional(b.cotangent));
-  read(kSumCotangent, kSumCotangentAccess, sum_cotangent);
-  launch.constant(kInputAccess, input ? write_access(*input, width) : 0);
+  bind_rows(launch, K::s, K::s_layout, K::s_access, b.s);
+  bind_rows(launch, K::weight, K::weight_layout, K::weight_access, weight);
+  bind_rows(
+      launch,
+      K::cotangent,
+      K::cotangent_layout,
+      K::cotangent_access,
+      b.cotangent);
+  bind_rows(
+      launch,
+      K::sum_cotangent,
+      K::sum_cotangent_layout,
+      K::sum_cotangent_access,
+      sum_cotangent);
+  launch.set(K::input_access, input ? write_access(*input, width) : 0);
   if (input) {
-    launch.output(kInput, *input);
+    launch.set(K::input_gradient, *input);
   }
   if (b.weight_partials && !by_columns) {
-    launch.output(kWeightPartials, *b.weight_partials);
+    launch.set(K::weight_partials, *b.weight_partials);
   }
   if (b.bias_partials && !by_columns) {
-    launch.output(kBiasPartials, *b.bias_partials);
+    launch.set(K::bias_partials, *b.bias_partials);
   }
   if (b.statistics) {
-    launch.output(kStatistics, *b.statistics);
+    launch.set(K::kept_statistics, *b.statistics);
   }
-  launch.scalar(kRows, b.rows);
-  launch.scalar(kLength, b.length);
-  launch.scalar(kHeads, b.walks.heads);
-  launch.scalar(kRowsPerTeam, b.walks.rows_per_team);
-  launch.scalar(kTeams, b.walks.teams);
-  launch.scalar(kEps, norm.eps);
-  launch.scalar(kWeightOffset, norm.weight_offset);
+  launch.set(K::rows, b.rows);
+  launch.set(K::length, b.length);
+  launch.set(K::heads, b.walks.heads);
+  launch.set(K::rows_per_team, b.walks.rows_per_team);
+  launch.set(K::teams, b.walks.teams);
+  launch.set(K::eps, norm.eps);
+  launch.set(K::weight_offset, norm.weight_offset);
   launch.cluster = b.cluster.size;
   launch.groups[0] = b.cluster.size *
       ceil_div(b.walks.teams, b.geometry.teams_per_group() * b.cluster.size);
@@ -260,27 +180,33 @@ Launch rows_launch(
 
 // The partial sums of rows too long for registers.
 Launch columns_launch(const Backward& b) {
-  using namespace columns_kernel;
+  using K = kernels::parameter_gradients;
+  constexpr int kGroupSize = 256;
   int width = b.geometry.width;
   Launch launch({"parameter_gradients", width});
-  launch.constant(kWhole, b.length % width == 0);
-  launch.constant(kSumsWeight, b.spec.weight);
-  launch.constant(kSumsBias, b.spec.bias);
-  bind(launch, kS, kSLayout, kSAccess, b.s);
-  bind(launch, kCotangent, kCotangentLayout, kCotangentAccess, b.cotangent);
+  launch.set(K::whole, b.length % width == 0);
+  launch.set(K::sums_weight, b.spec.weight);
+  launch.set(K::sums_bias, b.spec.bias);
+  bind_rows(launch, K::s, K::s_layout, K::columns_s_access, b.s);
+  bind_rows(
+      launch,
+      K::cotangent,
+      K::cotangent_layout,
+      K::columns_cotangent_access,
+      b.cotangent);
   if (b.statistics) {
-    launch.input(kStatistics, *b.statistics);
+    launch.set(K::kept_statistics, *b.statistics);
   }
   if (b.weight_partials) {
-    launch.output(kWeightPartials, *b.weight_partials);
+    launch.set(K::weight_partials, *b.weight_partials);
   }
   if (b.bias_partials) {
-    launch.output(kBiasPartials, *b.bias_partials);
+    launch.set(K::bias_partials, *b.bias_partials);
   }
-  launch.scalar(kRows, b.rows);
-  launch.scalar(kLength, b.length);
-  launch.scalar(kHeads, b.walks.heads);
-  launch.scalar(kRowsPerTeam, b.walks.rows_per_team);
+  launch.set(K::rows, b.rows);
+  launch.set(K::length, b.length);
+  launch.set(K::heads, b.walks.heads);
+  launch.set(K::rows_per_team, b.walks.rows_per_team);
   launch.groups[0] = ceil_div(ceil_div(b.length, width), kGroupSize);
   launch.groups[1] = b.walks.teams;
   launch.group[0] = kGroupSize;
@@ -296,24 +222,26 @@ Launch sum_partials(
     const mx::array* weight_gradient,
     const std::optional<mx::array>& bias_partials,
     const mx::array* bias_gradient) {
-  using namespace sum_kernel;
+  using K = kernels::sum_partials;
+  constexpr int kColumnsPerGroup = 32;
+  constexpr int kGroupSize = 256;
   Launch launch({"sum_partials"});
-  launch.constant(kSumsWeight, weight_gradient != nullptr);
-  launch.constant(kSumsBias, bias_gradient != nullptr);
+  launch.set(K::sums_weight, weight_gradient != nullptr);
+  launch.set(K::sums_bias, bias_gradient != nullptr);
   auto type = [](const mx::array* a) { return a ? float_type(a->dtype()) : 0; };
-  launch.constant(kWeightGradientType, type(weight_gradient));
-  launch.constant(kBiasGradientType, type(bias_gradient));
+  launch.set(K::weight_gradient_type, type(weight_gradient));
+  launch.set(K::bias_gradient_type, type(bias_gradient));
   if (weight_gradient) {
-    launch.input(kWeightPartials, *weight_partials);
-    launch.output(kWeightGradient, *weight_gradient);
+    launch.set(K::weight_partials, *weight_partials);
+    launch.set(K::weight_gradient, *weight_gradient);
   }
   if (bias_gradient) {
-    launch.input(kBiasPartials, *bias_partials);
-    launch.output(kBiasGradient, *bias_gradient);
+    launch.set(K::bias_partials, *bias_partials);
+    launch.set(K::bias_gradient, *bias_gradient);
   }
   int columns = heads * length;
-  launch.scalar(kCount, count);
-  launch.scalar(kColumns, columns);
+  launch.set(K::count, count);
+  launch.set(K::columns, columns);
   launch.groups[0] = ceil_div(columns, kColumnsPerGroup);
   launch.groups[1] = (weight_gradient != nullptr) + (bias_gradient != nullptr);
   launch.group[0] = kGroupSize;

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from msl.declarations import Declarations, FunctionConstant, declarations, read_attributes
 from msl.literals import cpp_literal
 from msl.loops import unroll_loops
+from msl.preprocess import preprocess
 from msl.spaces import erase_address_spaces
 from msl.tokens import SourceError, Tokens
 
@@ -26,8 +25,6 @@ _BOUNDS = (
     "__launch_bounds__(GROUP_SIZE,"
     " THREADS_PER_CORE < GROUP_SIZE ? 1 : THREADS_PER_CORE / GROUP_SIZE)"
 )
-
-_MARKER = re.compile(r'^# (\d+) "(.*?)".*$', re.MULTILINE)
 
 
 @dataclass
@@ -64,7 +61,8 @@ def translate(path: Path, root: Path, compiler: str) -> Translation:
     Raises:
         SourceError: something in it has no translation.
     """
-    tokens = Tokens(_preprocess(path, root, compiler), path.name)
+    # The prelude has what Metal's headers declare.
+    tokens = Tokens(preprocess(path, root, compiler, ["__CUDACC__"]), path.name)
     unroll_loops(tokens, "unroll")
     declared = declarations(tokens)
     entries = {}
@@ -89,25 +87,6 @@ def translate(path: Path, root: Path, compiler: str) -> Translation:
         for host, (kernel, expression) in sorted(entries.items())
     ]
     return Translation(text, kernels, declared.constants)
-
-
-def _preprocess(path: Path, root: Path, compiler: str) -> str:
-    """The text with includes and macros expanded; the prelude has what Metal's headers declare."""
-    with tempfile.TemporaryDirectory() as headers:
-        for header in ("metal_stdlib", "metal_simdgroup_matrix"):
-            Path(headers, header).touch()
-        options = ["-E", "-x", "c++", "-nostdinc", "-undef", "-D__CUDACC__"]
-        options += [f"-I{headers}", f"-I{root}"]
-        done = subprocess.run([compiler, *options, path], capture_output=True, text=True)
-    if done.returncode:
-        raise SourceError(done.stderr)
-
-    def line(marker):
-        file = Path(marker[2])
-        name = file.relative_to(root) if file.is_relative_to(root) else file.name
-        return f'#line {max(int(marker[1]), 1)} "{name}"'
-
-    return _MARKER.sub(line, done.stdout)
 
 
 def _rewrite_constants(tokens: Tokens, declared: Declarations):

@@ -26,6 +26,7 @@ const KernelText& text_of(const std::string& name) {
 Kernel load(const Launch& launch, int device) {
   auto name = launch.kernel.text();
   const auto& text = text_of(name);
+  check_complete(launch);
   auto cubin = cubin_for(launch, text, compute_capability(device));
   CUmod_st* module; // kept for the process
   check_driver(

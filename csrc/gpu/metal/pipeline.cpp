@@ -23,6 +23,7 @@ Pipeline build(const Launch& launch) {
     auto type = c.is_bool ? MTL::DataTypeBool : MTL::DataTypeInt;
     constants.emplace_back(&c.value, type, c.index);
   }
+  check_complete(launch);
   auto* library = library_of(launch.kernel);
   try {
     auto& device = mx::metal::device(mx::Device::gpu);

@@ -1,0 +1,59 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/gpu/interface.h"
+
+#include "csrc/common/kernel_error.h"
+#include "csrc/gpu/launch_plan.h"
+
+namespace mlx_norms {
+
+namespace {
+
+const KernelNeeds* needs_of(const std::string& kernel) {
+  for (const auto& needs : kernel_needs()) {
+    if (std::ranges::find(needs.names, kernel) != needs.names.end()) {
+      return &needs;
+    }
+  }
+  return nullptr;
+}
+
+template <typename List>
+const auto* given(const List& list, int index) {
+  using Item = typename List::value_type;
+  auto item = std::ranges::find(list, index, &Item::index);
+  return item == list.end() ? nullptr : &*item;
+}
+
+bool has_argument(const Launch& launch, int index) {
+  return given(launch.inputs, index) || given(launch.outputs, index) ||
+      given(launch.scalars, index);
+}
+
+} // namespace
+
+void check_complete(const Launch& launch) {
+  auto kernel = launch.kernel.text();
+  auto refuse = [&](const std::string& what) {
+    throw KernelError(
+        "[mlx_norms] The launch of kernel " + kernel + " " + what + ".");
+  };
+  const auto* needs = needs_of(kernel);
+  if (!needs) {
+    return refuse("is of none that there is");
+  }
+  for (const auto& constant : needs->constants) {
+    if (!given(launch.constants, constant.index)) {
+      refuse(std::string("leaves out its constant ") + constant.name);
+    }
+  }
+  for (const auto& argument : needs->arguments) {
+    bool wanted = argument.condition < 0 ||
+        given(launch.constants, argument.condition)->value;
+    if (wanted && !has_argument(launch, argument.index)) {
+      refuse(std::string("leaves out its argument ") + argument.name);
+    }
+  }
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,133 @@
+"""Writes what each kernel takes, as its .metal file declares it, as C++.
+
+python kernels/interface.py COMPILER HEADER SOURCE
+
+HEADER has a structure for each kernel, whose members are its function constants and buffers by
+name: launch plans are filled in by them (csrc/gpu/interface.h). SOURCE has what a launch may not
+leave out. COMPILER is a C++ compiler, which preprocesses the kernels for Metal and for CUDA; what
+one of them has, the structures have.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msl.declarations import Declarations, Kernel, Parameter, declarations
+from msl.preprocess import preprocess
+from msl.reach import reached
+from msl.tokens import SourceError, Tokens
+
+ROOT = Path(__file__).parent.parent
+SCALARS = {"int": "int32_t", "uint": "uint32_t", "float": "float"}
+CONSTANTS = {"bool": "bool", "int": "int32_t"}
+
+
+@dataclass
+class Interface:
+    """What a kernel takes.
+
+    Attributes:
+        members: C++ type and index by name.
+        names: the kernel's instantiations.
+        constants: names of its function constants.
+        arguments: names of its buffers, with the function constant without which there is none, or
+            None.
+    """
+
+    members: dict[str, tuple[str, int]] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    constants: set[str] = field(default_factory=set)
+    arguments: dict[str, str | None] = field(default_factory=dict)
+
+    def add(self, kernel: Kernel, name: str, type: str, index: int):
+        if self.members.setdefault(name, (type, index)) != (type, index):
+            raise SourceError(
+                f"{kernel.file}: {name} of kernel {kernel.name} stands for two things"
+            )
+
+
+def type_of(kernel: Kernel, buffer: Parameter) -> str:
+    words = buffer.text.split()
+    if buffer.address_space == "device":
+        return "Input" if "const" in words else "Output"
+    if "*" in words:
+        return "Words"
+    try:
+        return f"Scalar<{next(SCALARS[word] for word in words if word in SCALARS)}>"
+    except StopIteration:
+        raise SourceError(
+            f"{kernel.file}: {buffer.name} of kernel {kernel.name} is no array, scalar or words"
+        ) from None
+
+
+def add_interfaces(found: dict[str, Interface], tokens: Tokens, declared: Declarations):
+    constants = {c.name: c for c in declared.constants}
+    for kernel in {entry.kernel.name: entry.kernel for entry in declared.entries.values()}.values():
+        interface = found.setdefault(kernel.name, Interface())
+        interface.names |= {
+            host for host, entry in declared.entries.items() if entry.kernel is kernel
+        }
+        for name in reached(tokens, kernel) & constants.keys():
+            constant = constants[name]
+            type = f"Constant<{CONSTANTS[constant.type]}>"
+            interface.add(kernel, name, type, int(constant.index))
+            interface.constants.add(name)
+        for buffer in kernel.parameters:
+            if buffer.is_buffer:
+                interface.add(kernel, buffer.name, type_of(kernel, buffer), buffer.index)
+                if buffer.condition is None or buffer.condition in interface.constants:
+                    interface.arguments[buffer.name] = buffer.condition
+
+
+def interfaces(compiler: str) -> dict[str, Interface]:
+    """Those of all kernels, by the kernels' names."""
+    found: dict[str, Interface] = {}
+    for path in sorted(ROOT.glob("kernels/**/*.metal")):
+        for macros in ((), ("__CUDACC__",)):
+            tokens = Tokens(preprocess(path, ROOT, compiler, macros), path.name)
+            add_interfaces(found, tokens, declarations(tokens))
+    return found
+
+
+def header(found: dict[str, Interface]) -> str:
+    text = '#pragma once\n\n#include "csrc/gpu/interface.h"\n\nnamespace mlx_norms::kernels {\n'
+    for name, interface in found.items():
+        text += f"\nstruct {name} {{\n"
+        for member, (type, index) in sorted(interface.members.items(), key=lambda m: m[1]):
+            text += f"  static constexpr {type} {member}{{{index}}};\n"
+        text += "};\n"
+    return text + "\n} // namespace mlx_norms::kernels\n"
+
+
+def source(found: dict[str, Interface]) -> str:
+    entries = ""
+    for interface in found.values():
+
+        def listed(names: dict[str, str | None], of=interface) -> str:
+            def entry(name: str, condition: str | None) -> str:
+                index = of.members[condition][1] if condition else -1
+                return f'{{{of.members[name][1]}, "{name}", {index}}}'
+
+            return ", ".join(entry(name, names[name]) for name in sorted(names))
+
+        names = ", ".join(f'"{name}"' for name in sorted(interface.names))
+        constants = listed(dict.fromkeys(interface.constants))
+        entries += f"      {{{{{names}}},\n       {{{constants}}},\n"
+        entries += f"       {{{listed(interface.arguments)}}}}},\n"
+    return (
+        '#include "csrc/gpu/interface.h"\n\nnamespace mlx_norms {\n\n'
+        "const std::vector<KernelNeeds>& kernel_needs() {\n"
+        f"  static const std::vector<KernelNeeds> needs = {{\n{entries}  }};\n"
+        "  return needs;\n}\n\n} // namespace mlx_norms\n"
+    )
+
+
+if __name__ == "__main__":
+    compiler, *outputs = sys.argv[1:]
+    try:
+        found = interfaces(compiler)
+    except SourceError as error:
+        sys.exit(str(error))
+    for write, output in zip((header, source), map(Path, outputs), strict=True):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(write(found))

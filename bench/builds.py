@@ -98,8 +98,9 @@ def worker(device: str) -> None:
             if name == "gemv":
                 b = normal(n, k, dtype=dtype).T
             mx.eval(a, b)
-            kernel = rung if ladder == "sgemm" else name.removesuffix("_columns")
-            return lambda: mlx_norms.matmul(a, b, kernel=kernel)
+            if ladder == "sgemm":
+                return lambda: mlx_norms.ladders.sgemm(a, b, rung=rung)
+            return lambda: mlx_norms.matmul(a, b, kernel=name.removesuffix("_columns"))
         if name == "gathered_rms":  # of more axes than a layout holds
             x = normal(2, 4, 2, 4, rows // 64, 2 * length, dtype=dtype)
             x, w = x.transpose(4, 1, 3, 0, 2, 5)[..., ::2], normal(length, dtype=dtype)
@@ -117,7 +118,7 @@ def worker(device: str) -> None:
             return lambda: op(x, *parameters, [weight], 1e-5)
         if ladder == "layer" and rung:
             mx.eval(x, parameters)
-            return lambda: mlx_norms.layer_norm(x, *parameters, kernel=rung)
+            return lambda: mlx_norms.ladders.layer_norm(x, *parameters, rung=rung)
         if name == "qk":
             mx.eval(x, r, w)
             return lambda: mlx_norms.qk_norm(x, r, w, w, 1e-5)

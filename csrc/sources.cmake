@@ -16,7 +16,9 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/ladders/layer_norm.cpp
     csrc/ladders/layer_norm_eval.cpp
     csrc/ladders/layer_norm_rungs.cpp
-    csrc/ladders/sgemm_plan.cpp
+    csrc/ladders/rung.cpp
+    csrc/ladders/sgemm.cpp
+    csrc/ladders/sgemm_eval.cpp
     csrc/ladders/sgemm_rungs.cpp
     csrc/linear/checks.cpp
     csrc/linear/eval_gpu.cpp
@@ -56,6 +58,7 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
     csrc/cpu/memory.cpp
     csrc/cpu/threads.cpp
+    csrc/ladders/eval_cpu.cpp
     csrc/linear/eval_cpu.cpp
     csrc/matmul/eval_cpu.cpp
     csrc/norm/cpu_dispatch.cpp

@@ -1,7 +1,7 @@
 """The ladders: one op in better and better kernels, for study.
 
-A rung's name is what the op takes as its ``kernel``; each rung fixes what can be measured of the
-one before it.
+`layer_norm` and `sgemm` take the name of a rung as their ``rung``; each rung fixes what can be
+measured of the one before it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from . import _ext
+from ._ext import layer_norm_by_rung as layer_norm
+from ._ext import sgemm_by_rung as sgemm
+
+__all__ = ["LAYER_NORM", "SGEMM", "Rung", "layer_norm", "sgemm"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class Rung:
     """A kernel of a ladder.
 
     Attributes:
-        name: What the op takes as its ``kernel``.
+        name: What the op takes as its ``rung``.
         fixes: What is better in it than in the rung before.
         dtypes: The dtypes that it takes.
     """

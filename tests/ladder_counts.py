@@ -30,22 +30,22 @@ class Count:
     simd_ops: float
 
 
-def count_layer_norm(simulator, kernel, dtype, length) -> Count:
-    """Counts a call on rows about a mean of 0, with which no kernel takes more steps.
+def count_layer_norm(simulator, rung, dtype, length) -> Count:
+    """Counts a call on rows about a mean of 0, with which no rung takes more steps.
 
     Raises:
         RuntimeError: If the simulator finds a fault.
     """
     import mlx.core as mx
 
-    import mlx_norms
+    from mlx_norms import ladders
 
     x = mx.random.normal((ROWS, length), key=mx.random.key(0))
     x = (x - mx.mean(x, -1, keepdims=True)).astype(dtype)
     w, b = mx.ones(length, dtype), mx.ones(length, dtype)
     mx.eval(x, w, b)
     simulator.clear()
-    mx.eval(mlx_norms.layer_norm(x, w, b, kernel=kernel))
+    mx.eval(ladders.layer_norm(x, w, b, rung=rung))
     simulator.wait()
     if simulator.faults:
         raise RuntimeError("\n".join(simulator.faults))

@@ -18,7 +18,7 @@ class Norm:
     clamp: bool = False
     rounding: str | None = None
     dtype: mx.Dtype | None = None
-    kernel: str = "ours"  # of layer_norm
+    rung: str | None = None  # of the ladder of layer_norm, which has no option but eps
 
     @property
     def layer(self):
@@ -38,18 +38,19 @@ class Norm:
 
     @property
     def options(self):
+        if self.rung:
+            return dict(eps=self.eps, rung=self.rung)
         options = dict(eps=self.eps, weight_offset=self.weight_offset, rounding=self.rounding)
         options["dtype"] = self.dtype
         if self.adds:
             options["clamp"] = self.clamp
-        if self.op == "layer_norm":
-            options["kernel"] = self.kernel
         return options
 
     def __call__(self, arrays, stream=None):
         """Call the op on a dict of arrays; a list of its one or two outputs."""
         arrays = {"weight": None, **arrays}
-        out = getattr(mlx_norms, self.op)(**arrays, **self.options, stream=stream)
+        ops = mlx_norms.ladders if self.rung else mlx_norms
+        out = getattr(ops, self.op)(**arrays, **self.options, stream=stream)
         return list(out) if self.adds else [out]
 
     def vjp(self, arrays, cotangents):
@@ -70,7 +71,8 @@ class Norm:
 
     def casts_early(self, arrays):
         """Whether the normalised value is rounded to less than float32 before the weight."""
-        rounding = self.rounding or ("late" if self.weight_offset else "early")
+        late = self.weight_offset or self.rung
+        rounding = self.rounding or ("late" if late else "early")
         scaled = arrays.get("weight") is not None or arrays.get("bias") is not None
         return rounding == "early" and scaled and self.out_dtype(arrays) != mx.float32
 
@@ -89,5 +91,5 @@ def describe(norm, arrays):
     parts = [f"{k}:{short(a.dtype)}{list(a.shape)}" for k, a in arrays.items() if a is not None]
     defaults = Norm(norm.op).options
     # Not !=, which a Dtype does not take with None.
-    parts += [f"{k}={v}" for k, v in norm.options.items() if repr(v) != repr(defaults[k])]
+    parts += [f"{k}={v}" for k, v in norm.options.items() if repr(v) != repr(defaults.get(k))]
     return f"{norm.op}({', '.join(parts)})"

@@ -60,8 +60,8 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
         for length in (33, 768) if rung.name.startswith("naive") else (33, 768, 8193, 65536):
             yield f"layer_norm by {rung.name}, {length}", lambda: climb(rung, length)
     for rung in test_matmul.RUNGS if mx.default_device() == mx.gpu else ():
-        yield f"matmul, {rung}, sizes", lambda: test_matmul.test_sizes(rung)
-        yield f"matmul, {rung}, batches", lambda: test_matmul.test_batches(rung)
+        yield f"sgemm, {rung}, sizes", lambda: test_matmul.test_sizes(rung)
+        yield f"sgemm, {rung}, batches", lambda: test_matmul.test_batches(rung)
     for op in LINEAR_OPS if mx.default_device() == mx.gpu else ():
         yield f"{op}, shared rows", lambda: test_linear_kernel.test_rows_that_simd_groups_share(op)
         for kind in test_linear_kernel.KINDS:
@@ -86,7 +86,7 @@ def both_ways(norm, shape, dtype, weight_dtype=None):
 
 
 def climb(rung, length):
-    norm = Norm("layer_norm", kernel=rung.name)
+    norm = Norm("layer_norm", rung=rung.name)
     for dtype in rung.dtypes:
         check(norm, arguments(norm, (5, length), dtype))
 

@@ -36,7 +36,8 @@ def test_stub_and_marker_are_installed():
     roots = [Path(root) for root in mlx_norms.__path__]
     (stub,) = [root / "_ext.pyi" for root in roots if (root / "_ext.pyi").exists()]
     assert any((root / "py.typed").exists() for root in roots)
-    for name in OPS:
-        signature = getattr(mlx_norms, name).__doc__.strip().splitlines()[0]
+    ops = [getattr(mlx_norms, name) for name in OPS]
+    for op in (*ops, mlx_norms.ladders.layer_norm, mlx_norms.ladders.sgemm):
+        signature = op.__doc__.strip().splitlines()[0]
         # The stub imports what these modules have.
         assert f"def {signature.replace('collections.abc.', '')}:" in stub.read_text()

@@ -12,7 +12,7 @@ import pytest
 
 import mlx_norms
 from linear_case import case, most_rows
-from mlx_norms.ladders import LAYER_NORM, SGEMM
+from mlx_norms.ladders import LAYER_NORM, SGEMM, layer_norm, sgemm
 
 pytestmark = [pytest.mark.backends("metal-sim"), pytest.mark.usefixtures("backend")]
 
@@ -48,11 +48,11 @@ def products():
 
 def ladders():
     for rung in SGEMM:
-        yield [mlx_norms.matmul(mx.ones((40, 40)), mx.ones((40, 40)), kernel=rung.name)]
+        yield [sgemm(mx.ones((40, 40)), mx.ones((40, 40)), rung=rung.name)]
     for rung in LAYER_NORM[:-1]:  # but for ours
         for dtype in rung.dtypes:
             for length in LENGTHS:
-                yield [mlx_norms.layer_norm(mx.ones((1, length), dtype), kernel=rung.name)]
+                yield [layer_norm(mx.ones((1, length), dtype), rung=rung.name)]
 
 
 def test_the_largest_groups_are_declared(launches, simulator):

@@ -91,10 +91,10 @@ def test_rows(op):
     check_large(norm, blocks, cots)
 
 
-@pytest.mark.parametrize("kernel", LAYER_NORM[:-1], ids=lambda rung: rung.name)
-def test_rungs(kernel):
-    norm = Norm("layer_norm", kernel=kernel.name)
-    blocks = arguments(norm, (8 * ROWS, LENGTH // 8), kernel.dtypes[-1])
+@pytest.mark.parametrize("rung", LAYER_NORM[:-1], ids=lambda rung: rung.name)
+def test_rungs(rung):
+    norm = Norm("layer_norm", rung=rung.name)
+    blocks = arguments(norm, (8 * ROWS, LENGTH // 8), rung.dtypes[-1])
     arrays = blocks | {"x": repeated(blocks["x"], repeats(blocks["x"]))}
     (expected,) = norm(blocks)
     check_outputs(norm, blocks | {"x": blocks["x"][:CHECKED]}, [expected[:CHECKED]])

@@ -1,4 +1,4 @@
-"""Each kernel of the LayerNorm ladder against the float64 oracle, and what is refused."""
+"""Each rung of the LayerNorm ladder against the float64 oracle, and what is refused."""
 
 import re
 
@@ -12,7 +12,7 @@ from bits import assert_same_bits
 from checks import check, check_with_gradients
 from inputs import arguments, cotangents, unless_simulated
 from ladder_counts import count_layer_norm
-from mlx_norms.ladders import LAYER_NORM
+from mlx_norms.ladders import LAYER_NORM, layer_norm
 from norm_case import Norm, short
 from test_layouts import LAYOUTS, strided_parameters
 from variant import ROOT
@@ -32,11 +32,11 @@ LENGTHS = (
 
 
 def every_case(test):
-    return pytest.mark.gpu(pytest.mark.parametrize("kernel, dtype", CASES)(test))
+    return pytest.mark.gpu(pytest.mark.parametrize("name, dtype", CASES)(test))
 
 
-def rung(kernel, **options):
-    return Norm("layer_norm", kernel=kernel, rounding="late", **options)
+def rung(name, **options):
+    return Norm("layer_norm", rung=name, **options)
 
 
 def with_x(arrays, x):
@@ -52,18 +52,18 @@ def times_bound(norm, arrays):
 
 
 @every_case
-def test_values(kernel, dtype):
+def test_values(name, dtype):
     for length in LENGTHS:
         for rows in (1, 3) if length <= 4097 else (1,):
-            arrays = arguments(rung(kernel), (rows, length), dtype)
-            if kernel.startswith("naive") and length > 1025:
-                assert times_bound(rung(kernel), arrays) < length / 1024  # it adds up one by one
+            arrays = arguments(rung(name), (rows, length), dtype)
+            if name.startswith("naive") and length > 1025:
+                assert times_bound(rung(name), arrays) < length / 1024  # it adds up one by one
             else:
-                check(rung(kernel), arrays)
+                check(rung(name), arrays)
 
 
 @every_case
-def test_many_rows(kernel, dtype):
+def test_many_rows(name, dtype):
     """More than a group of threads that have a row each; any number of axes; none at all."""
     for shape in (
         (1025, 32),
@@ -74,58 +74,58 @@ def test_many_rows(kernel, dtype):
         (0, 5),
         *unless_simulated((3000, 65)),
     ):
-        check(rung(kernel), arguments(rung(kernel), shape, dtype))
+        check(rung(name), arguments(rung(name), shape, dtype))
 
 
 @every_case
-def test_without_weight_or_bias(kernel, dtype):
+def test_without_weight_or_bias(name, dtype):
     for length in (33, 128):
         for without in (("weight",), ("bias",), ("weight", "bias")):
-            check(rung(kernel), arguments(rung(kernel), (3, length), dtype, without=without))
+            check(rung(name), arguments(rung(name), (3, length), dtype, without=without))
 
 
 @every_case
-def test_every_element_counts(kernel, dtype):
+def test_every_element_counts(name, dtype):
     """One that is not zero stands at each end of what a lane, a SIMD-group and a row have."""
     for length in (31, 33, 128, 255, 1025, 4097):
         places = sorted({0, 3, 4, 30, length // 2, length - 33, length - 2, length - 1} - {-2})
         x = np.zeros((len(places), length))
         x[range(len(places)), places] = 2.0
-        arrays = arguments(rung(kernel), x.shape, dtype)
-        check(rung(kernel), with_x(arrays, x))
+        arrays = arguments(rung(name), x.shape, dtype)
+        check(rung(name), with_x(arrays, x))
 
 
 @every_case
-def test_constant_rows(kernel, dtype):
+def test_constant_rows(name, dtype):
     """Zero rows among them."""
     for length in (1, 33, 128, 1000):
         x = np.repeat(np.float32([0.0, 1.0, -3.0, 100.0, 0.0])[:, None], length, axis=1)
-        arrays = with_x(arguments(rung(kernel), x.shape, dtype), x)
-        check(rung(kernel), arrays)
-        y = rung(kernel)(arrays)[0]
+        arrays = with_x(arguments(rung(name), x.shape, dtype), x)
+        check(rung(name), arrays)
+        y = rung(name)(arrays)[0]
         assert mx.array_equal(y, mx.broadcast_to(arrays["bias"], y.shape))
 
 
 @every_case
-def test_values_about_the_root_of_eps(kernel, dtype):
+def test_values_about_the_root_of_eps(name, dtype):
     for eps in (1e-5, 1e-3):
         for factor in (0.1, 1.0, 10.0):
-            norm = rung(kernel, eps=eps)
+            norm = rung(name, eps=eps)
             arrays = arguments(norm, (3, 65), dtype, std=factor * eps**0.5)
-            if kernel == "fused" and factor**2 * eps < 1e-6:
+            if name == "fused" and factor**2 * eps < 1e-6:
                 assert times_bound(norm, arrays) > 100  # it takes such a variance for zero
             else:
                 check(norm, arrays)
 
 
 @every_case
-def test_what_is_not_finite_stays_in_its_row(kernel, dtype):
+def test_what_is_not_finite_stays_in_its_row(name, dtype):
     for length in (65, 128):
-        arrays = arguments(rung(kernel), (3, length), dtype)
-        clean = rung(kernel)(arrays)[0]
+        arrays = arguments(rung(name), (3, length), dtype)
+        clean = rung(name)(arrays)[0]
         for bad in (float("nan"), float("inf")):
             arrays["x"][1, length - 2] = bad
-            y = rung(kernel)(arrays)[0]
+            y = rung(name)(arrays)[0]
             assert mx.all(mx.isnan(y[1]))
             assert_same_bits(y[::2], clean[::2])
 
@@ -136,10 +136,10 @@ def test_what_is_not_finite_stays_in_its_row(kernel, dtype):
 def test_a_large_mean(mean, length):
     """The difference of two squares is lost, a rounded mean is felt, and these two hold."""
     arrays = arguments(rung("ours"), (3, length), mx.float32, mean=mean)
-    for kernel in ("welford", "ours"):
-        check(rung(kernel), arrays)
-    for kernel in DIFFERENCES:
-        assert times_bound(rung(kernel), arrays) > 1e4
+    for name in ("welford", "ours"):
+        check(rung(name), arrays)
+    for name in DIFFERENCES:
+        assert times_bound(rung(name), arrays) > 1e4
     assert times_bound(rung("regtiled"), arrays) > 10
 
 
@@ -150,53 +150,53 @@ def test_a_large_mean_in_float16():
 
 
 @every_case
-def test_layouts(kernel, dtype):
+def test_layouts(name, dtype):
     """Strided arrays become dense; rows at an odd offset, whose fours are not aligned, are read."""
     for length in (33, 64):
-        arrays = arguments(rung(kernel), (3, length), dtype)
-        expected = rung(kernel)(arrays)[0]
+        arrays = arguments(rung(name), (3, length), dtype)
+        expected = rung(name)(arrays)[0]
         for layout in LAYOUTS:
-            check(rung(kernel), arrays | {"x": layout(arrays["x"])}, layout.__name__)
-        got = rung(kernel)(arrays | strided_parameters(arrays))[0]
+            check(rung(name), arrays | {"x": layout(arrays["x"])}, layout.__name__)
+        got = rung(name)(arrays | strided_parameters(arrays))[0]
         assert_same_bits(got, expected)
-        for name in ("weight", "bias"):
-            longer = mx.concatenate([arrays[name][:1], arrays[name]])
+        for parameter in ("weight", "bias"):
+            longer = mx.concatenate([arrays[parameter][:1], arrays[parameter]])
             mx.eval(longer)
-            assert_same_bits(rung(kernel)(arrays | {name: longer[1:]})[0], expected)
+            assert_same_bits(rung(name)(arrays | {parameter: longer[1:]})[0], expected)
 
 
 @every_case
-def test_output_in_the_memory_of_a_temporary(kernel, dtype):
+def test_output_in_the_memory_of_a_temporary(name, dtype):
     for length in (33, 1028):
-        arrays = arguments(rung(kernel), (3, length), dtype)
-        got = rung(kernel)(arrays | {"x": mx.abs(arrays["x"])})[0]
-        expected = rung(kernel)(arrays | {"x": mx.contiguous(mx.abs(arrays["x"]))})[0]
+        arrays = arguments(rung(name), (3, length), dtype)
+        got = rung(name)(arrays | {"x": mx.abs(arrays["x"])})[0]
+        expected = rung(name)(arrays | {"x": mx.contiguous(mx.abs(arrays["x"]))})[0]
         assert_same_bits(got, expected)
 
 
 @every_case
-def test_rows_have_the_same_bits_in_any_batch(kernel, dtype):
+def test_rows_have_the_same_bits_in_any_batch(name, dtype):
     for length in (33, 1028):
-        arrays = arguments(rung(kernel), (5, length), dtype)
-        whole = rung(kernel)(arrays)[0]
+        arrays = arguments(rung(name), (5, length), dtype)
+        whole = rung(name)(arrays)[0]
         for row in (0, 4):
-            alone = rung(kernel)(arrays | {"x": arrays["x"][row]})[0]
+            alone = rung(name)(arrays | {"x": arrays["x"][row]})[0]
             assert_same_bits(alone, whole[row])
 
 
 @every_case
-def test_gradients(kernel, dtype):
+def test_gradients(name, dtype):
     for without in ((), ("weight",), ("bias",)):
-        check_with_gradients(rung(kernel), arguments(rung(kernel), (3, 65), dtype, without=without))
+        check_with_gradients(rung(name), arguments(rung(name), (3, 65), dtype, without=without))
 
 
 @every_case
-def test_derivatives_are_those_of_the_op(kernel, dtype):
+def test_derivatives_are_those_of_the_op(name, dtype):
     """Along tangents, and of gradients."""
-    arrays = arguments(rung(kernel), (3, 33), dtype)
+    arrays = arguments(rung(name), (3, 33), dtype)
     primals, tangents = (
         list(arrays.values()),
-        list(arguments(rung(kernel), (3, 33), dtype, seed=1).values()),
+        list(arguments(rung(name), (3, 33), dtype, seed=1).values()),
     )
 
     def forward(norm):
@@ -206,17 +206,17 @@ def test_derivatives_are_those_of_the_op(kernel, dtype):
         cots = cotangents(norm, arrays)
         return lambda *args: mx.vjp(forward(norm), list(args), cots)[1]
 
-    ours = rung("ours")
+    ours = Norm("layer_norm", rounding="late")
     for of in (forward, pullback):
-        _, got = mx.jvp(of(rung(kernel)), primals, tangents)
+        _, got = mx.jvp(of(rung(name)), primals, tangents)
         _, expected = mx.jvp(of(ours), primals, tangents)
         for a, b in zip(got, expected, strict=True):
             assert_same_bits(a, b, of.__name__)
 
 
 @every_case
-def test_vmap(kernel, dtype):
-    norm = rung(kernel)
+def test_vmap(name, dtype):
+    norm = rung(name)
     examples = [arguments(norm, (2, 36), dtype, seed=i) for i in range(3)]
     for axes in ((0, None, None), (2, None, None), (1, 0, None), (None, 1, 0), (0, 0, 1)):
         args = [
@@ -232,8 +232,8 @@ def test_vmap(kernel, dtype):
 
 
 @every_case
-def test_compile(kernel, dtype):
-    norm = rung(kernel)
+def test_compile(name, dtype):
+    norm = rung(name)
     for shapeless in (False, True):
         compiled = mx.compile(norm.function(norm.arguments), shapeless=shapeless)
         for shape in ((3, 33), (5, 33), (4, 64)):
@@ -242,7 +242,7 @@ def test_compile(kernel, dtype):
 
 
 @pytest.mark.gpu
-def test_another_kernel_or_eps_is_another_node():
+def test_another_rung_or_eps_is_another_node():
     """Compiled functions merge nodes that are alike."""
     arrays = arguments(rung("naive"), (3, 33), mx.float32)
     norms = [rung("simd"), rung("welford"), rung("simd", eps=0.5), rung("simd")]
@@ -283,7 +283,7 @@ def test_threads(simulator):
     for r in RUNGS:
         for length, threads in zip((7, 768, 65536), THREADS.get(r.name, (32, 192, 1024))):
             simulator.clear()
-            mx.eval(mlx_norms.layer_norm(mx.ones((3, length)), kernel=r.name))
+            mx.eval(layer_norm(mx.ones((3, length)), rung=r.name))
             simulator.wait()
             (launch,) = simulator.launches
             assert launch.group == (threads, 1, 1), r.name
@@ -301,14 +301,14 @@ def refused(*words):
     return pytest.raises(ValueError, match=r"^\[layer_norm\] " + ".*".join(["", *words]))
 
 
-def test_unknown_kernel():
+def test_unknown_rung():
     names = ", ".join(r.name for r in LAYER_NORM)
-    for name in ("Naive", "", "ours "):
-        with refused(f'kernel must be one of {names} but is "{name}"'):
-            mlx_norms.layer_norm(mx.ones((2, 4)), kernel=name)
+    for name in ("Naive", "", "ours ", "tile_16"):
+        with refused(f'rung must be one of {names} but is "{name}"'):
+            layer_norm(mx.ones((2, 4)), rung=name)
     for wrong in (None, 1, b"simd"):
         with pytest.raises(TypeError):
-            mlx_norms.layer_norm(mx.ones((2, 4)), kernel=wrong)
+            layer_norm(mx.ones((2, 4)), rung=wrong)
 
 
 @pytest.mark.backends("cpu", "cuda", "metal")
@@ -316,26 +316,21 @@ def test_rungs_do_not_run_on_the_cpu(backend):
     """But on the simulated device, which is the CPU's."""
     for r in RUNGS:
         with refused(f'"{r.name}"', "GPU kernel", "CPU"):
-            mlx_norms.layer_norm(mx.ones((2, 4)), kernel=r.name, stream=mx.cpu)
+            layer_norm(mx.ones((2, 4)), rung=r.name, stream=mx.cpu)
 
 
-@pytest.mark.parametrize("kernel", [r.name for r in RUNGS])
-def test_refusals(kernel):
+@pytest.mark.parametrize("name", [r.name for r in RUNGS])
+def test_refusals(name):
     x, w = mx.ones((2, 4)), mx.ones(4)
-    options = [(dict(weight_offset=1.0), "weight_offset"), (dict(dtype=mx.float32), "dtype")]
-    options += [(dict(rounding="early"), "rounding"), (dict(rounding="other"), "rounding")]
-    for option, word in options:
-        with refused(f'"{kernel}"', word):
-            mlx_norms.layer_norm(x, w, kernel=kernel, **option)
     with refused("eps", "-1"):
-        mlx_norms.layer_norm(x, w, eps=-1.0, kernel=kernel)
+        layer_norm(x, w, eps=-1.0, rung=name)
     with refused("x", "axis"):
-        mlx_norms.layer_norm(mx.array(1.0), kernel=kernel)
+        layer_norm(mx.array(1.0), rung=name)
     for shape in ((), (3,), (2, 4)):
         with refused("weight", r"\(4\)"):
-            mlx_norms.layer_norm(x, mx.ones(shape), kernel=kernel)
+            layer_norm(x, mx.ones(shape), rung=name)
         with refused("bias", r"\(4\)"):
-            mlx_norms.layer_norm(x, w, mx.ones(shape), kernel=kernel)
+            layer_norm(x, w, mx.ones(shape), rung=name)
 
 
 @pytest.mark.parametrize("r", RUNGS, ids=lambda r: r.name)
@@ -344,15 +339,22 @@ def test_dtypes(r):
     for wrong in (mx.bfloat16, mx.float16, mx.int32):
         if wrong not in r.dtypes:
             with refused(*(["x"] if wrong == mx.int32 else [f'"{r.name}"', "float32", "x is"])):
-                mlx_norms.layer_norm(x.astype(wrong), kernel=r.name)
+                layer_norm(x.astype(wrong), rung=r.name)
         if wrong != mx.int32:
             w = mx.ones(4, wrong)
             for name, arrays in (("weight", (x, w)), ("bias", (x, None, w))):
                 with refused(f'"{r.name}"', f"{name} is {str(wrong).split('.')[-1]}"):
-                    mlx_norms.layer_norm(*arrays, kernel=r.name)
+                    layer_norm(*arrays, rung=r.name)
 
 
-def test_ours_is_the_default(backend):
-    arrays = arguments(Norm("layer_norm"), (3, 33), mx.bfloat16)
-    got = mlx_norms.layer_norm(**arrays, kernel="ours", weight_offset=1.0, dtype=mx.float32)
-    assert_same_bits(got, mlx_norms.layer_norm(**arrays, weight_offset=1.0, dtype=mx.float32))
+def test_ours_is_the_op(backend):
+    """Of mixed dtypes, and on the CPU, too."""
+    arrays = arguments(Norm("layer_norm"), (3, 33), mx.bfloat16, others={"weight": mx.float32})
+    got = layer_norm(**arrays, eps=1e-3, rung="ours")
+    assert_same_bits(got, mlx_norms.layer_norm(**arrays, eps=1e-3))
+
+
+def test_the_rung_is_a_keyword():
+    x, w = mx.ones((2, 4)), mx.ones(4)
+    with pytest.raises(TypeError):
+        layer_norm(x, w, w, 1e-5, "ours")

@@ -1,4 +1,4 @@
-"""matmul by every kernel of ours, the rungs of the SGEMM ladder among them, against float64."""
+"""matmul by every kernel of ours, and sgemm by every rung of the ladder, against float64."""
 
 import itertools
 import re
@@ -11,13 +11,14 @@ import mlx_norms
 from bits import assert_same_bits
 from inputs import normal
 from mlx_norms import _ext
-from mlx_norms.ladders import SGEMM
+from mlx_norms.ladders import SGEMM, sgemm
 from oracle import Truth, exact
 
 pytestmark = pytest.mark.usefixtures("backend")
 
 RUNGS = [rung.name for rung in SGEMM]
-NAMED = [*RUNGS, "simdgroup_blocked", "gemv"]
+KERNELS = ["simdgroup_blocked", "gemv"]
+NAMED = [*RUNGS, *KERNELS]
 DTYPES = (mx.float32, mx.float16, mx.bfloat16)
 
 # About the edges of the tiles of 8, 16 and 32 and the steps of 8, 16 and 32 along K. Each size is
@@ -46,7 +47,7 @@ def ours(*names):
 
 @pytest.fixture(params=ours(*RUNGS, "simdgroup_blocked", "auto"))
 def rung(request, backend):
-    """Name of a kernel that takes any shape, of float32 at least."""
+    """Name of a rung, or of a kernel that takes any shape."""
     return request.param
 
 
@@ -87,9 +88,16 @@ def check_product(a, b, got, note=""):
     check_close(got, a @ b, np.abs(a) @ np.abs(b), a.shape[-1], note, dtype)
 
 
-def check(rung, a, b, note=""):
+def multiply(name, a, b, **options):
+    """By the rung of sgemm or the kernel of matmul that is called so."""
+    if name in RUNGS:
+        return sgemm(a, b, rung=name, **options)
+    return mlx_norms.matmul(a, b, kernel=name, **options)
+
+
+def check(name, a, b, note=""):
     __tracebackhide__ = True
-    check_product(a, b, mlx_norms.matmul(a, b, kernel=rung), f"{rung} {note}")
+    check_product(a, b, multiply(name, a, b), f"{name} {note}")
 
 
 def test_sizes(rung):
@@ -136,7 +144,7 @@ def test_one_axis(rung):
 @pytest.mark.parametrize("a_batch, b_batch", [((3, 1), (4,)), ((12,), ())])
 def test_a_batch_takes_few_launches(launches, rung, a_batch, b_batch):
     """One for all matrices of which A and B have either one each or one for all."""
-    c = mlx_norms.matmul(random((*a_batch, 5, 7)), random((*b_batch, 7, 4)), kernel=rung)
+    c = multiply(rung, random((*a_batch, 5, 7)), random((*b_batch, 7, 4)))
     assert len(launches(c)) == (3 if len(a_batch) == 2 else 1)
 
 
@@ -176,12 +184,12 @@ def test_a_sum_of_nothing_is_zero(rung):
 def test_nan_and_inf_stay_in_their_row_and_column(rung, size):
     """Where a block is whole, and where it is filled up with zeros."""
     a, b = np.array(random((size, size))), np.array(random((size, size), 1))
-    clean = mlx_norms.matmul(mx.array(a), mx.array(b), kernel=rung)
+    clean = multiply(rung, mx.array(a), mx.array(b))
     for at in (0, size - 1):
         bad_a, bad_b = a.copy(), b.copy()
         bad_a[at, size // 2] = np.nan
         bad_b[size - 1, at] = np.inf
-        got = np.array(mlx_norms.matmul(mx.array(bad_a), mx.array(bad_b), kernel=rung))
+        got = np.array(multiply(rung, mx.array(bad_a), mx.array(bad_b)))
         others = np.arange(size) != at
         assert np.isnan(got[at]).all()
         assert np.isinf(got[others, at]).all()
@@ -194,7 +202,7 @@ def test_vjp(rung):
         note = f"{rung} {of_a} {of_b}"
 
         def product(a, b):
-            return mlx_norms.matmul(a, b, kernel=rung)
+            return multiply(rung, a, b)
 
         cotangent = random(product(a, b).shape, 2)
         (c,), (da, db) = mx.vjp(product, [a, b], [cotangent])
@@ -225,7 +233,7 @@ def test_jvp(rung):
         a, b, da, db = random(of_a), random(of_b, 1), random(of_a, 2), random(of_b, 3)
 
         def product(a, b):
-            return mlx_norms.matmul(a, b, kernel=rung)
+            return multiply(rung, a, b)
 
         _, (got,) = mx.jvp(product, [a, b], [da, db])
         a64, b64, da64, db64 = map(exact, (a, b, da, db))
@@ -237,7 +245,7 @@ def test_jvp(rung):
 
 def test_second_derivative(rung):
     a, b, v = random((9, 7)), random((7, 5), 1), random((9, 7), 2)
-    gradient = mx.grad(lambda a: mx.sum(mx.square(mlx_norms.matmul(a, b, kernel=rung)) / 2))
+    gradient = mx.grad(lambda a: mx.sum(mx.square(multiply(rung, a, b)) / 2))
     _, (got,) = mx.jvp(gradient, [a], [v])
     b64, v64 = exact(b), exact(v)
     sizes = np.abs(v64) @ np.abs(b64) @ np.abs(b64.T)
@@ -255,7 +263,7 @@ def test_vmap(rung):
         a, b = random(of_a), random(of_b, 1)
 
         def product(a, b):
-            return mlx_norms.matmul(a, b, kernel=rung)
+            return multiply(rung, a, b)
 
         got = mx.vmap(product, in_axes=axes)(a, b)
         each = [
@@ -268,7 +276,7 @@ def test_vmap(rung):
 @pytest.mark.parametrize("shapeless", [False, True])
 def test_compile(rung, shapeless):
     def product(a, b):
-        return mlx_norms.matmul(mx.abs(a), b, kernel=rung)
+        return multiply(rung, mx.abs(a), b)
 
     def gradients(a, b):
         return mx.grad(lambda *args: mx.sum(mx.square(product(*args))), argnums=(0, 1))(a, b)
@@ -286,7 +294,7 @@ def test_shapeless_with_another_batch(rung):
     """What was traced serves larger batches, and refuses shapes that do not fit."""
 
     def product(a, b):
-        return mlx_norms.matmul(a, b, kernel=rung)
+        return multiply(rung, a, b)
 
     def gradient(a, b):
         return mx.grad(lambda a: mx.sum(product(a, b)))(a)
@@ -302,9 +310,9 @@ def test_shapeless_with_another_batch(rung):
             assert_same_bits(compiled(a, b), f(a, b), f"{rung} {first} {of_a} {of_b}")
     compiled = mx.compile(product, shapeless=True)
     mx.eval(compiled(random((2, 5, 7)), random((2, 7, 3))))
-    with refused("last axis of a"):
+    with refused_by(rung, "last axis of a"):
         compiled(random((2, 5, 7)), random((2, 6, 3)))
-    with refused("batch axes"):
+    with refused_by(rung, "batch axes"):
         compiled(random((2, 5, 7)), random((3, 7, 3)))
 
 
@@ -313,19 +321,19 @@ def test_like_nodes_are_merged_and_others_are_not(launches, rung):
     other = next(r for r in RUNGS if r != rung)
 
     def products(a, b):
-        return sum(mlx_norms.matmul(a, b, kernel=kernel) for kernel in (rung, rung, other))
+        return sum(multiply(name, a, b) for name in (rung, rung, other))
 
     kernels = [launch.kernel for launch in launches(mx.compile(products)(a, b))]
-    (own,) = (launch.kernel for launch in launches(mlx_norms.matmul(a, b, kernel=rung)))
+    (own,) = (launch.kernel for launch in launches(multiply(rung, a, b)))
     assert sorted(kernels) == sorted([own, f"sgemm_{other}"])
 
 
 def test_streams(rung):
     a, b = random((9, 17)), random((17, 5), 1)
     device = mx.default_device()
-    expected = mlx_norms.matmul(a, b, kernel=rung)
+    expected = multiply(rung, a, b)
     for stream in (mx.new_stream(device), device, device.type):
-        got = mlx_norms.matmul(mx.abs(a) * mx.sign(a), b, kernel=rung, stream=stream)
+        got = multiply(rung, mx.abs(a) * mx.sign(a), b, stream=stream)
         assert_same_bits(got, expected, rung)
 
 
@@ -357,9 +365,7 @@ BYTES_A_PRODUCT = {
 def test_bytes_a_product(launches, rung):
     """What the ladder is about; of a cube of whole tiles each product asks for the same."""
     size = 64
-    (launch,) = launches(
-        mlx_norms.matmul(random((size, size)), random((size, size), 1), kernel=rung)
-    )
+    (launch,) = launches(multiply(rung, random((size, size)), random((size, size), 1)))
     read = sum(launch.result.bytes[name][0] for name in "ab")
     assert read == BYTES_A_PRODUCT[rung] * size**3
     assert launch.result.bytes["c"] == (0, 4 * size**2)
@@ -625,22 +631,26 @@ def test_mixed_dtypes_are_those_of_mlx():
 A, B = mx.ones((2, 3)), mx.ones((3, 4))
 
 
-def refused(*words):
-    return pytest.raises(ValueError, match=r"^\[matmul\] " + ".*".join(["", *words]))
+def refused(*words, op="matmul"):
+    return pytest.raises(ValueError, match=rf"^\[{op}\] " + ".*".join(["", *words]))
+
+
+def refused_by(name, *words):
+    return refused(*words, op="sgemm" if name in RUNGS else "matmul")
 
 
 @on_devices
-@pytest.mark.parametrize("kernel", NAMED)
-def test_named_kernels_are_a_gpus(backend, kernel):
+@pytest.mark.parametrize("name", NAMED)
+def test_named_kernels_are_a_gpus(backend, name):
     """But for the simulated device, which runs on CPU streams."""
-    with refused(f'"{kernel}"', "GPU"):
-        mlx_norms.matmul(A, B, kernel=kernel, stream=mx.cpu)
+    with refused_by(name, f'"{name}"', "GPU"):
+        multiply(name, A, B, stream=mx.cpu)
 
 
 def test_unknown_kernel():
-    for kernel in ("", "tile", "Naive", "welford"):
+    for kernel in ("", "tile", "Gemv", "naive"):
         with refused(
-            "kernel", *(f'"{name}"' for name in ("auto", *NAMED)), re.escape(f'"{kernel}"')
+            "kernel", *(f'"{name}"' for name in ("auto", *KERNELS)), re.escape(f'"{kernel}"')
         ):
             mlx_norms.matmul(A, B, kernel=kernel)
     for kernel in (None, 1):
@@ -648,17 +658,27 @@ def test_unknown_kernel():
             mlx_norms.matmul(A, B, kernel=kernel)
 
 
-@pytest.mark.parametrize("kernel", RUNGS)
+def test_unknown_rung():
+    for rung in ("", "tile", "Naive", "welford", "auto"):
+        with refused(f'rung must be one of {", ".join(RUNGS)} but is "{rung}"', op="sgemm"):
+            sgemm(A, B, rung=rung)
+    for rung in (None, 1):
+        with pytest.raises(TypeError):
+            sgemm(A, B, rung=rung)
+
+
+@pytest.mark.parametrize("rung", RUNGS)
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_dtype(kernel, name):
+def test_dtype(rung, name):
     for dtype in (mx.float16, mx.bfloat16, mx.int32, mx.bool_, mx.complex64):
         arrays = {"a": A, "b": B}
         arrays[name] = arrays[name].astype(dtype, stream=mx.cpu)
-        with refused(rf"\b{name}\b", "float32", f'"{kernel}"', str(dtype).split(".")[-1]):
-            mlx_norms.matmul(**arrays, kernel=kernel)
+        words = (rf"\b{name}\b", "float32", f'"{rung}"', str(dtype).split(".")[-1])
+        with refused(*words, op="sgemm"):
+            sgemm(**arrays, rung=rung)
 
 
-@pytest.mark.parametrize("kernel", ["simdgroup_blocked", "gemv"])
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_dtypes(kernel):
     for name in "ab":
         for dtype in (mx.int32, mx.bool_, mx.complex64):
@@ -680,11 +700,11 @@ def test_gemv_takes_few_rows(backend):
         compiled(mx.ones((9, 3)), mx.ones((3, 9)))
 
 
-@pytest.mark.parametrize("kernel", ["auto", *NAMED])
-def test_shapes(kernel):
-    for name, arrays in (("a", (mx.array(1.0), B)), ("b", (A, mx.array(1.0)))):
-        with refused(rf"\b{name}\b", "at least 1 axis"):
-            mlx_norms.matmul(*arrays, kernel=kernel)
+@pytest.mark.parametrize("name", ["auto", *NAMED])
+def test_shapes(name):
+    for argument, arrays in (("a", (mx.array(1.0), B)), ("b", (A, mx.array(1.0)))):
+        with refused_by(name, rf"\b{argument}\b", "at least 1 axis"):
+            multiply(name, *arrays)
     for of_a, of_b in [
         *(((2, 3), (4, 3)), ((2, 3), (2,)), ((3,), (2, 3)), ((3,), (4,)), ((5, 2, 3), (5, 2, 3))),
         *(((2, 2, 3), (3, 3, 4)), ((2, 1, 2, 3), (3, 4, 3, 4))),
@@ -696,13 +716,15 @@ def test_shapes(kernel):
         else:
             words = ("batch axes of a and b",)
         shapes = (rf"\({','.join(map(str, shape))}\)" for shape in (of_a, of_b))
-        with refused(*words, *shapes):
-            mlx_norms.matmul(mx.ones(of_a), mx.ones(of_b), kernel=kernel)
+        with refused_by(name, *words, *shapes):
+            multiply(name, mx.ones(of_a), mx.ones(of_b))
 
 
 def test_the_options_are_keywords():
     with pytest.raises(TypeError):
         mlx_norms.matmul(A, B, "auto")
+    with pytest.raises(TypeError):
+        sgemm(A, B, "naive")
     for bad in (None, [1.0], 1.0, "text"):
         with pytest.raises(TypeError):
             mlx_norms.matmul(bad, B)

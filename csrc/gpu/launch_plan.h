@@ -96,28 +96,6 @@ struct Launch {
     auto words = std::bit_cast<std::array<uint32_t, 6>>(values);
     scalars.push_back({argument.index, 6, words});
   }
-  void constant(int index, bool value) {
-    constants.push_back({index, value, true});
-  }
-  void constant(int index, int32_t value) {
-    constants.push_back({index, value, false});
-  }
-  void input(int index, const mx::array& array, int64_t offset = 0) {
-    inputs.emplace_back(index, array, offset);
-  }
-  void output(int index, const mx::array& array, int64_t offset = 0) {
-    outputs.emplace_back(index, array, offset);
-  }
-  void scalar(int index, int32_t value) {
-    scalars.push_back({index, 1, {std::bit_cast<uint32_t>(value)}});
-  }
-  void scalar(int index, float value) {
-    scalars.push_back({index, 1, {std::bit_cast<uint32_t>(value)}});
-  }
-  void scalar(int index, const std::array<int32_t, 6>& values) {
-    scalars.push_back(
-        {index, 6, std::bit_cast<std::array<uint32_t, 6>>(values)});
-  }
 };
 
 struct LaunchPlan {

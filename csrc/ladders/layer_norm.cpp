@@ -8,6 +8,7 @@
 #include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
 #include "csrc/norm/fallback.h"
+#include "csrc/norm/ops.h"
 
 namespace mlx_norms {
 
@@ -34,31 +35,16 @@ array rung_node(
       std::move(dense));
 }
 
-const Rung& rung_called(const std::string& name) {
-  if (auto* rung = find_rung(layer_norm_rungs(), name)) {
-    return *rung;
-  }
-  std::string names;
-  for (const auto& rung : layer_norm_rungs()) {
-    names += (names.empty() ? "" : ", ") + std::string(rung.name);
-  }
-  refuse(kOp, "kernel must be one of " + names + " but is \"" + name + "\".");
-}
-
 [[noreturn]] void refuse_for(const Rung& rung, const std::string& message) {
-  refuse(kOp, "kernel \"" + std::string(rung.name) + "\" " + message);
+  refuse(kOp, "rung \"" + std::string(rung.name) + "\" " + message);
 }
 
 void check_dtype(const Rung& rung, const char* argument, const array& a) {
-  const auto& dtypes = rung.dtypes;
-  if (std::find(dtypes.begin(), dtypes.end(), a.dtype()) == dtypes.end()) {
-    std::string names;
-    for (auto dtype : dtypes) {
-      names += (names.empty() ? "" : " or ") + text(dtype);
-    }
+  if (!rung.takes(a.dtype())) {
     refuse_for(
         rung,
-        "takes " + names + " but " + argument + " is " + text(a.dtype()) + ".");
+        "takes " + text(rung.dtypes) + " but " + argument + " is " +
+            text(a.dtype()) + ".");
   }
 }
 
@@ -119,25 +105,16 @@ std::vector<mx::Shape> LayerNormRung::output_shapes(const Arrays& inputs) {
   return {in.x.shape()};
 }
 
-mx::array layer_norm_by(
-    const char* kernel,
+mx::array layer_norm_by_rung(
     const mx::array& x,
     const mx::array* weight,
     const mx::array* bias,
     float eps,
-    float weight_offset,
-    const OptionalString& rounding,
-    OptionalDtype dtype,
+    const std::string& name,
     mx::StreamOrDevice s) {
-  const auto& rung = rung_called(kernel);
-  if (weight_offset != 0) {
-    refuse_for(rung, "takes no weight_offset.");
-  }
-  if (rounding && *rounding != "late") {
-    refuse_for(rung, "takes no rounding but \"late\", which is what it does.");
-  }
-  if (dtype) {
-    refuse_for(rung, "takes no dtype: its output has that of x.");
+  const auto& rung = find_rung(kOp, layer_norm_rungs(), name);
+  if (name == "ours") {
+    return layer_norm(x, weight, bias, eps, 0, {}, {}, s);
   }
   if (!(eps >= 0)) {
     refuse(kOp, "eps must not be negative but is " + text(eps) + ".");
@@ -164,8 +141,8 @@ mx::array layer_norm_by(
   if (backend_of(stream) == Backend::Cpu) {
     refuse_for(
         rung,
-        "is a GPU kernel, for study, and the stream is the CPU's: leave kernel "
-        "out.");
+        "is a GPU kernel, for study, and the stream is the CPU's: call "
+        "mlx_norms.layer_norm.");
   }
   NormSpec spec{
       .centre = true,

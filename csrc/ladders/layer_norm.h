@@ -1,20 +1,16 @@
 // Copyright © 2026 mlx_norms contributors
-//
-// layer_norm by a kernel of the ladder. Such a kernel is asked for by its name,
-// to be looked at: it has no CPU form, and on Metal no check before its first
-// use (self_check.h), since no other op could stand in for it.
 
 #pragma once
 
 #include "csrc/ladders/rung.h"
-#include "csrc/norm/ops.h"
 #include "csrc/norm/primitive.h"
 
 namespace mlx_norms {
 
+// layer_norm by a kernel of the ladder.
 class LayerNormRung : public mx::Primitive {
  public:
-  // The rung is one of layer_norm_rungs().
+  // The rung is one of layer_norm_rungs(), but not ours.
   LayerNormRung(mx::Stream stream, const Rung& rung, NormSpec spec)
       : Primitive(stream),
         rung_(rung),
@@ -35,17 +31,13 @@ class LayerNormRung : public mx::Primitive {
   NormSpec spec_;
 };
 
-// Throws std::invalid_argument where the op with this kernel does not take the
-// arguments.
-mx::array layer_norm_by(
-    const char* kernel,
+// Throws std::invalid_argument where the rung does not take the arguments.
+mx::array layer_norm_by_rung(
     const mx::array& x,
     const mx::array* weight,
     const mx::array* bias,
     float eps,
-    float weight_offset,
-    const OptionalString& rounding,
-    OptionalDtype dtype,
+    const std::string& rung,
     mx::StreamOrDevice stream);
 
 } // namespace mlx_norms

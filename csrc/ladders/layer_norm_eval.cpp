@@ -10,34 +10,59 @@
 #include "csrc/gpu/memory.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/ladders/layer_norm.h"
+#include "kernels/interface.h"
 
 namespace mlx_norms {
 
 namespace {
-
-// Function constants and buffers of kernels/ladders/layer_norm.
-enum Constant { kHasWeight = 60, kHasBias = 61, kAligned = 62, kLooped = 63 };
-enum Buffer {
-  kX = 0,
-  kWeight = 1,
-  kBias = 2,
-  kY = 3,
-  kRows = 4,
-  kLength = 5,
-  kEps = 6
-};
 
 constexpr int kSimdSize = 32;
 constexpr int kMaxThreads = 1024;
 constexpr int kFour = 4;
 constexpr int kMaxFours = 4; // in a thread's registers
 
+// What a rung's kernel is given.
+struct Rows {
+  const NormInputs& in;
+  const array& y;
+  bool aligned; // every four of elements begins where a vector may
+  bool looped;  // regtiled's row is longer than its registers
+  float eps;
+};
+
+template <typename K>
+void fill(Launch& launch, const Rows& rows) {
+  const auto& [in, y, aligned, looped, eps] = rows;
+  launch.set(K::rung_has_weight, in.weight != nullptr);
+  launch.set(K::rung_has_bias, in.bias != nullptr);
+  if constexpr (requires { K::rung_aligned; }) {
+    launch.set(K::rung_aligned, aligned);
+  }
+  if constexpr (requires { K::rung_looped; }) {
+    launch.set(K::rung_looped, looped);
+  }
+  launch.set(K::x, in.x);
+  if (in.weight) {
+    launch.set(K::weight, *in.weight);
+  }
+  if (in.bias) {
+    launch.set(K::bias, *in.bias);
+  }
+  launch.set(K::y, y);
+  if constexpr (requires { K::rows; }) {
+    launch.set(K::rows, row_count(y));
+  }
+  launch.set(K::length, y.shape(-1));
+  launch.set(K::eps, eps);
+}
+
 // Which kernel normalises rows of one length, and how they are shared out.
-struct Geometry {
+struct RungLaunch {
   KernelName kernel;
-  int threads;         // of a group
-  int rows = 1;        // that it takes
-  bool looped = false; // regtiled's row is longer than its registers
+  void (*fill)(Launch&, const Rows&);
+  int threads;  // of a group
+  int rows = 1; // that it takes
+  bool looped = false;
 };
 
 // The fewest SIMD-groups whose threads have so many elements each of a row.
@@ -47,45 +72,65 @@ int threads_for(int length, int elements) {
 }
 
 // As few fours a thread as hold the row.
-Geometry regtiled(int length, int item_size) {
+RungLaunch regtiled(int length, int item_size) {
   int fours = 1;
   while (fours < kMaxFours && length > kMaxThreads * kFour * fours) {
     fours *= 2;
   }
   return {
       {"layer_norm_regtiled", item_size, fours},
+      fill<kernels::layer_norm_regtiled>,
       threads_for(length, kFour * fours),
       1,
       length > kMaxThreads * kFour * fours};
 }
 
-Geometry geometry_of(std::string_view rung, int length, int item_size) {
+RungLaunch launch_of(std::string_view rung, int length, int item_size) {
   if (rung == "naive") {
-    return {{"layer_norm_naive", item_size}, 1024, 1024};
+    return {
+        {"layer_norm_naive", item_size},
+        fill<kernels::layer_norm_naive_4>,
+        1024,
+        1024};
   }
   if (rung == "naive_32") {
-    return {{"layer_norm_naive_32", item_size}, 32, 32};
+    return {
+        {"layer_norm_naive_32", item_size},
+        fill<kernels::layer_norm_naive_32_4>,
+        32,
+        32};
   }
   if (rung == "shared") {
     auto most = static_cast<uint32_t>(std::min(length, kMaxThreads));
     return {
         {"layer_norm_shared", item_size},
+        fill<kernels::layer_norm_shared_4>,
         static_cast<int>(std::bit_floor(most))};
   }
   if (rung == "simd") {
-    return {{"layer_norm_simd", item_size}, threads_for(length, 1)};
+    return {
+        {"layer_norm_simd", item_size},
+        fill<kernels::layer_norm_simd_4>,
+        threads_for(length, 1)};
   }
   if (rung == "regtiled") {
     return regtiled(length, item_size);
   }
-  for (auto [name, family] :
-       {std::pair{"vectorized", "layer_norm_vectorized"},
-        std::pair{"fused", "layer_norm_fused"},
-        std::pair{"robust", "layer_norm_robust"},
-        std::pair{"welford", "layer_norm_welford"}}) {
-    if (rung == name) {
-      return {{family, item_size}, threads_for(length, kFour)};
-    }
+  auto by_fours = [&](const char* family, auto fill) -> RungLaunch {
+    return {{family, item_size}, fill, threads_for(length, kFour)};
+  };
+  if (rung == "vectorized") {
+    return by_fours(
+        "layer_norm_vectorized", fill<kernels::layer_norm_vectorized_4>);
+  }
+  if (rung == "fused") {
+    return by_fours("layer_norm_fused", fill<kernels::layer_norm_fused_4>);
+  }
+  if (rung == "robust") {
+    return by_fours("layer_norm_robust", fill<kernels::layer_norm_robust_4>);
+  }
+  if (rung == "welford") {
+    return by_fours("layer_norm_welford", fill<kernels::layer_norm_welford>);
   }
   throw std::logic_error("[mlx_norms] A rung has no kernel.");
 }
@@ -106,33 +151,14 @@ void LayerNormRung::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   if (y.size() == 0) {
     return;
   }
-  int length = y.shape(-1);
-  int32_t rows = row_count(in.x);
-  auto geometry = geometry_of(rung_.name, length, y.itemsize());
-
+  auto by = launch_of(rung_.name, y.shape(-1), y.itemsize());
+  bool aligned =
+      in_fours(y) && std::all_of(inputs.begin(), inputs.end(), in_fours);
   LaunchPlan plan(stream());
-  auto& launch = plan.launch(geometry.kernel);
-  launch.constant(kHasWeight, spec_.weight);
-  launch.constant(kHasBias, spec_.bias);
-  launch.constant(
-      kAligned,
-      in_fours(y) && std::all_of(inputs.begin(), inputs.end(), in_fours));
-  launch.constant(kLooped, geometry.looped);
-  launch.input(kX, in.x);
-  if (in.weight) {
-    launch.input(kWeight, *in.weight);
-  }
-  if (in.bias) {
-    launch.input(kBias, *in.bias);
-  }
-  launch.output(kY, y);
-  if (geometry.rows > 1) {
-    launch.scalar(kRows, rows);
-  }
-  launch.scalar(kLength, length);
-  launch.scalar(kEps, spec_.eps);
-  launch.groups[0] = ceil_div(rows, geometry.rows);
-  launch.group[0] = geometry.threads;
+  auto& launch = plan.launch(by.kernel);
+  by.fill(launch, {in, y, aligned, by.looped, spec_.eps});
+  launch.groups[0] = ceil_div(row_count(y), by.rows);
+  launch.group[0] = by.threads;
   encode(std::move(plan));
 }
 

@@ -1,12 +1,13 @@
 // Copyright © 2026 mlx_norms contributors
 //
 // A ladder is one op in better and better kernels, for study: each rung mends
-// what can be measured of the one before it.
+// what can be measured of the one before it. Such a kernel is asked for by its
+// name, to be looked at: it has no CPU form, and on Metal no check before its
+// first use (self_check.h), since no other op could stand in for it.
 
 #pragma once
 
-#include <algorithm>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "mlx/mlx.h"
@@ -20,23 +21,22 @@ struct Rung {
   const char* fixes; // of the rung before it
   std::vector<mx::Dtype> dtypes;
 
-  bool takes(mx::Dtype dtype) const {
-    return std::ranges::find(dtypes, dtype) != dtypes.end();
-  }
+  bool takes(mx::Dtype dtype) const;
 };
 
-// Null if none is called so.
-inline const Rung* find_rung(
-    const std::vector<Rung>& rungs,
-    std::string_view name) {
-  auto found = std::ranges::find(rungs, name, &Rung::name);
-  return found == rungs.end() ? nullptr : &*found;
-}
-
-// From naive to ours.
+// From naive to ours, which is the op itself.
 const std::vector<Rung>& layer_norm_rungs();
 
 // From naive to tile_simdgroup.
 const std::vector<Rung>& sgemm_rungs();
+
+// Throws std::invalid_argument, in the name of the op, if none is called so.
+const Rung& find_rung(
+    const char* op,
+    const std::vector<Rung>& rungs,
+    const std::string& name);
+
+// Part of a message.
+std::string text(const std::vector<mx::Dtype>& dtypes);
 
 } // namespace mlx_norms

@@ -1,17 +1,11 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/ladders/layer_norm.h"
 #include "csrc/matmul/primitive.h"
 
 namespace mlx_norms {
 
-// The ops refuse CPU streams.
-
-void LayerNormRung::eval_cpu(const Arrays&, Arrays&) {
-  throw std::logic_error("[mlx_norms] A rung is on the CPU.");
-}
-
-void Product::eval_cpu(const Arrays&, Arrays&) {
+void Matmul::eval_cpu(const Arrays&, Arrays&) {
+  // The op refuses CPU streams.
   throw std::logic_error("[mlx_norms] A GPU's product is on the CPU.");
 }
 

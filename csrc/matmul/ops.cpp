@@ -12,33 +12,29 @@ namespace {
 
 constexpr const char* kOp = "matmul";
 
-const Rung& kernel_named(const std::string& name) {
-  std::string names = "\"auto\"";
-  for (auto* kernels : {&sgemm_rungs(), &product_kernels()}) {
-    if (auto* kernel = find_rung(*kernels, name)) {
-      return *kernel;
-    }
-    for (const auto& kernel : *kernels) {
-      bool last = &kernel == &product_kernels().back();
-      names += (last ? " or \"" : ", \"") + std::string(kernel.name) + '"';
+ProductKernel kernel_named(const std::string& name) {
+  using enum ProductKernel;
+  for (auto kernel : {ByShape, Blocked, Gemv}) {
+    if (name == text(kernel)) {
+      return kernel;
     }
   }
-  refuse(kOp, "kernel must be " + names + " but is \"" + name + "\".");
+  refuse(
+      kOp,
+      "kernel must be \"auto\", \"simdgroup_blocked\" or \"gemv\" but is \"" +
+          name + "\".");
 }
 
 void check_operand(
-    const Rung& kernel,
+    const std::string& kernel,
     const char* argument,
     const mx::array& operand) {
-  if (!kernel.takes(operand.dtype())) {
-    std::string names;
-    for (auto dtype : kernel.dtypes) {
-      names += (names.empty() ? "" : " or ") + text(dtype);
-    }
+  if (!takes_dtype(operand.dtype())) {
     refuse(
         kOp,
-        std::string(argument) + " must be " + names + " for kernel \"" +
-            kernel.name + "\" but is " + text(operand.dtype()) + ".");
+        std::string(argument) +
+            " must be float32 or float16 or bfloat16 for kernel \"" + kernel +
+            "\" but is " + text(operand.dtype()) + ".");
   }
 }
 
@@ -47,33 +43,31 @@ void check_operand(
 mx::array matmul(
     const mx::array& a,
     const mx::array& b,
-    const std::string& kernel,
+    const std::string& name,
     mx::StreamOrDevice stream_or_device) {
   auto stream = mx::to_stream(stream_or_device);
-  if (kernel == "auto") {
-    check_product(a, b, nullptr);
+  auto kernel = kernel_named(name);
+  check_product(a, b, kernel);
+  if (kernel == ProductKernel::ByShape) {
     bool ours = backend_of(stream) == Backend::Metal &&
-        a.dtype() == b.dtype() && kernel_by_shape().takes(a.dtype());
-    return ours ? product(kernel_by_shape(), a, b, stream)
-                : mx::matmul(a, b, stream);
+        a.dtype() == b.dtype() && takes_dtype(a.dtype());
+    return ours ? product(kernel, a, b, stream) : mx::matmul(a, b, stream);
   }
-  const auto& named = kernel_named(kernel);
-  check_product(a, b, &named);
-  check_operand(named, "a", a);
-  check_operand(named, "b", b);
+  check_operand(name, "a", a);
+  check_operand(name, "b", b);
   if (a.dtype() != b.dtype()) {
     refuse(
         kOp,
-        "a and b must be of one dtype for kernel \"" + kernel + "\" but are " +
+        "a and b must be of one dtype for kernel \"" + name + "\" but are " +
             text(a.dtype()) + " and " + text(b.dtype()) + ".");
   }
   if (backend_of(stream) == Backend::Cpu) {
     refuse(
         kOp,
-        "kernel \"" + kernel +
+        "kernel \"" + name +
             "\" is a GPU kernel, and the stream is the CPU's.");
   }
-  return product(named, a, b, stream);
+  return product(kernel, a, b, stream);
 }
 
 } // namespace mlx_norms

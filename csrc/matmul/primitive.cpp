@@ -2,6 +2,7 @@
 
 #include "csrc/matmul/primitive.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "csrc/common/backend.h"
@@ -42,16 +43,6 @@ mx::Shape batch_of(const array& a) {
   return mx::Shape(a.shape().begin(), a.shape().end() - 2);
 }
 
-const std::vector<mx::Dtype> kDtypes = {mx::float32, mx::float16, mx::bfloat16};
-
-bool is_rung(const Rung& kernel) {
-  return find_rung(sgemm_rungs(), kernel.name) == &kernel;
-}
-
-const Rung& gemv() {
-  return *find_rung(product_kernels(), "gemv");
-}
-
 // Whether gemv takes it.
 bool is_gemv(const array& a, const array& b) {
   int rows = a.ndim() == 1 ? 1 : a.shape(-2);
@@ -72,26 +63,8 @@ bool may_choose(const array& a, const array& b, mx::Stream s) {
 
 } // namespace
 
-const std::vector<Rung>& product_kernels() {
-  static const std::vector<Rung> kernels = {
-      {"simdgroup_blocked",
-       "loads a multiply: blocks of tiles are factors of several products",
-       kDtypes},
-      {"gemv",
-       "tiles of few rows: all that counts then is to read b once",
-       kDtypes}};
-  return kernels;
-}
-
-const Rung& kernel_by_shape() {
-  static const Rung kernel = {"auto", "", kDtypes};
-  return kernel;
-}
-
-array product(const Rung& kernel, array a, array b, mx::Stream s) {
-  if (&kernel == &kernel_by_shape() && !may_choose(a, b, s)) {
-    return mx::matmul(a, b, s);
-  }
+array output_of(std::shared_ptr<Product> node, array a, array b) {
+  auto s = node->stream();
   std::vector<int> vectors; // axes of C that are not asked for
   if (a.ndim() == 1) {
     a = mx::expand_dims(a, 0, s);
@@ -102,19 +75,12 @@ array product(const Rung& kernel, array a, array b, mx::Stream s) {
     vectors.push_back(-1);
   }
   Arrays inputs{a, b};
-  if (is_rung(kernel)) {
-    for (auto& input : inputs) {
-      input = mx::contiguous(input, /* allow_col_major= */ false, s);
-    }
-  }
-  auto node = std::make_shared<Product>(s, kernel);
   auto shape = node->output_shapes(inputs)[0];
   array c(std::move(shape), a.dtype(), std::move(node), std::move(inputs));
   return vectors.empty() ? c : mx::squeeze(c, vectors, s);
 }
 
-void check_product(const array& a, const array& b, const Rung* kernel) {
-  const char* op = "matmul";
+void check_factors(const char* op, const array& a, const array& b) {
   for (auto [name, operand] : {std::pair{"a", &a}, std::pair{"b", &b}}) {
     if (operand->ndim() == 0) {
       refuse(
@@ -138,13 +104,6 @@ void check_product(const array& a, const array& b, const Rung* kernel) {
               text(a.shape()) + " and b " + text(b.shape()) + ".");
     }
   }
-  if (kernel == &gemv() && !is_gemv(a, b)) {
-    refuse(
-        op,
-        "kernel \"gemv\" takes at most " + std::to_string(kGemvRows) +
-            " rows of a, or columns of b, but a has shape " + text(a.shape()) +
-            " and b " + text(b.shape()) + ".");
-  }
 }
 
 Arrays Product::jvp(
@@ -155,7 +114,7 @@ Arrays Product::jvp(
   for (size_t i = 0; i < argnums.size(); ++i) {
     auto factors = primals;
     factors[argnums[i]] = tangents[i];
-    terms.push_back(product(kernel_, factors[0], factors[1], stream()));
+    terms.push_back(times(factors[0], factors[1]));
   }
   return {terms.size() == 1 ? terms[0] : mx::add(terms[0], terms[1], stream())};
 }
@@ -166,13 +125,10 @@ Arrays Product::vjp(
     const std::vector<int>& argnums,
     const Arrays&) {
   const auto& [a, b, dc] = std::tie(primals[0], primals[1], cotangents[0]);
-  // Whose factors may have more rows.
-  const auto& kernel = &kernel_ == &gemv() ? kernel_by_shape() : kernel_;
   Arrays gradients;
   for (int i : argnums) {
-    auto gradient = i == 0
-        ? product(kernel, dc, transposed(b, stream()), stream())
-        : product(kernel, transposed(a, stream()), dc, stream());
+    auto gradient = i == 0 ? times(dc, transposed(b, stream()))
+                           : times(transposed(a, stream()), dc);
     gradients.push_back(sum_over_batch(gradient, primals[i], stream()));
   }
   return gradients;
@@ -193,21 +149,77 @@ std::pair<Arrays, std::vector<int>> Product::vmap(
       }
     }
   }
-  return {{product(kernel_, factors[0], factors[1], stream())}, {0}};
-}
-
-bool Product::is_equivalent(const Primitive& other) const {
-  return &kernel_ == &static_cast<const Product&>(other).kernel_;
+  return {{times(factors[0], factors[1])}, {0}};
 }
 
 std::vector<mx::Shape> Product::output_shapes(const Arrays& inputs) {
   // Shapeless compile asks at every call, where shapes may no longer fit.
   const auto& [a, b] = std::tie(inputs[0], inputs[1]);
-  check_product(a, b, &kernel_);
+  check(a, b);
   auto shape = mx::broadcast_shapes(batch_of(a), batch_of(b));
   shape.push_back(a.shape(-2));
   shape.push_back(b.shape(-1));
   return {shape};
+}
+
+const char* text(ProductKernel kernel) {
+  switch (kernel) {
+    case ProductKernel::ByShape:
+      return "auto";
+    case ProductKernel::Gemv:
+      return "gemv";
+    case ProductKernel::Blocked:
+      return "simdgroup_blocked";
+  }
+  return "";
+}
+
+array product(
+    ProductKernel kernel,
+    const array& a,
+    const array& b,
+    mx::Stream s) {
+  if (kernel == ProductKernel::ByShape && !may_choose(a, b, s)) {
+    return mx::matmul(a, b, s);
+  }
+  return output_of(std::make_shared<Matmul>(s, kernel), a, b);
+}
+
+void check_product(const array& a, const array& b, ProductKernel kernel) {
+  const char* op = "matmul";
+  check_factors(op, a, b);
+  if (kernel == ProductKernel::Gemv && !is_gemv(a, b)) {
+    refuse(
+        op,
+        "kernel \"gemv\" takes at most " + std::to_string(kGemvRows) +
+            " rows of a, or columns of b, but a has shape " + text(a.shape()) +
+            " and b " + text(b.shape()) + ".");
+  }
+}
+
+array Matmul::times(const array& a, const array& b) {
+  return product(kernel_, a, b, stream());
+}
+
+void Matmul::check(const array& a, const array& b) const {
+  check_product(a, b, kernel_);
+}
+
+Arrays Matmul::vjp(
+    const Arrays& primals,
+    const Arrays& cotangents,
+    const std::vector<int>& argnums,
+    const Arrays& outputs) {
+  if (kernel_ == ProductKernel::Gemv) {
+    // The factors of a gradient may have more rows.
+    Matmul by_shape(stream(), ProductKernel::ByShape);
+    return by_shape.vjp(primals, cotangents, argnums, outputs);
+  }
+  return Product::vjp(primals, cotangents, argnums, outputs);
+}
+
+bool Matmul::is_equivalent(const Primitive& other) const {
+  return kernel_ == static_cast<const Matmul&>(other).kernel_;
 }
 
 } // namespace mlx_norms

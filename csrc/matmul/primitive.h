@@ -3,47 +3,79 @@
 #pragma once
 
 #include "csrc/common/types.h"
-#include "csrc/ladders/rung.h"
 #include "mlx/primitives.h"
 
 namespace mlx_norms {
 
-// C = A B by a kernel of ours, on a GPU. The inputs are arrays [..., M, K] and
-// [..., K, N] of one dtype, whose batch axes broadcast.
+// C = A B by a kernel of ours, on a GPU, with derivatives that are products by
+// the same kernel. The inputs are arrays [..., M, K] and [..., K, N] of one
+// dtype, whose batch axes broadcast.
 class Product : public mx::Primitive {
  public:
-  // One of sgemm_rungs() or product_kernels(), or kernel_by_shape().
-  Product(mx::Stream stream, const Rung& kernel)
-      : Primitive(stream),
+  using Primitive::Primitive;
+
+  DEFINE_GRADS()
+  DEFINE_VMAP()
+  std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
+
+ private:
+  // Of any two arrays that check lets pass.
+  virtual array times(const array& a, const array& b) = 0;
+
+  // Throws std::invalid_argument where a and b have no product, or none by the
+  // kernel.
+  virtual void check(const array& a, const array& b) const = 0;
+};
+
+// What the node makes of a and b, either of which may have a single axis.
+array output_of(std::shared_ptr<Product> node, array a, array b);
+
+// Throws std::invalid_argument, in the name of the op, where a and b have no
+// product.
+void check_factors(const char* op, const array& a, const array& b);
+
+// Those of kernels/matmul, and whichever of them is for the shapes. On Metal it
+// is checked before its first use.
+enum class ProductKernel { ByShape, Gemv, Blocked };
+
+// The name that matmul takes.
+const char* text(ProductKernel kernel);
+
+class Matmul : public Product {
+ public:
+  Matmul(mx::Stream stream, ProductKernel kernel)
+      : Product(stream),
         kernel_(kernel) {}
 
   void eval_cpu(const Arrays& inputs, Arrays& outputs) override;
   void eval_gpu(const Arrays& inputs, Arrays& outputs) override;
-  DEFINE_GRADS()
-  DEFINE_VMAP()
+  Arrays vjp(
+      const Arrays& primals,
+      const Arrays& cotangents,
+      const std::vector<int>& argnums,
+      const Arrays& outputs) override;
   const char* name() const override {
-    return "mlx_norms::Product";
+    return "mlx_norms::Matmul";
   }
   bool is_equivalent(const Primitive& other) const override;
-  std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
 
  private:
-  const Rung& kernel_;
+  array times(const array& a, const array& b) override;
+  void check(const array& a, const array& b) const override;
+
+  ProductKernel kernel_;
 };
 
-// Those that are no rungs: the blocked product, and gemv.
-const std::vector<Rung>& product_kernels();
-
-// Whichever of these is for the shapes. On Metal they are checked before their
-// first use.
-const Rung& kernel_by_shape();
-
-// The product of any two arrays that check_product lets pass and the kernel has
-// the dtype of.
-array product(const Rung& kernel, array a, array b, mx::Stream stream);
+// The product of any two arrays of one dtype, float32, float16 or bfloat16,
+// that check_product lets pass.
+array product(
+    ProductKernel kernel,
+    const array& a,
+    const array& b,
+    mx::Stream stream);
 
 // Throws std::invalid_argument where a and b have no product, or none by this
 // kernel.
-void check_product(const array& a, const array& b, const Rung* kernel);
+void check_product(const array& a, const array& b, ProductKernel kernel);
 
 } // namespace mlx_norms

@@ -26,8 +26,7 @@ bool agrees(mx::Dtype dtype, bool gemv, mx::Stream stream) {
   if (!self_check::enabled()) {
     return true;
   }
-  const auto& kernel =
-      *find_rung(product_kernels(), gemv ? "gemv" : "simdgroup_blocked");
+  auto kernel = gemv ? ProductKernel::Gemv : ProductKernel::Blocked;
   auto sample = [&] {
     return self_check::Sample{
         [&](mx::Stream s) {
@@ -67,7 +66,7 @@ bool agrees(mx::Dtype dtype, bool gemv, mx::Stream stream) {
       {"product", {gemv, static_cast<int64_t>(dtype.val())}},
       stream.device,
       sample,
-      [&] { return kernel.name + (" (" + text(dtype) + ")"); });
+      [&] { return text(kernel) + (" (" + text(dtype) + ")"); });
 }
 
 } // namespace mlx_norms

@@ -2,10 +2,7 @@
 
 #include "csrc/norm/ops.h"
 
-#include <cstring>
-
 #include "csrc/common/checks.h"
-#include "csrc/ladders/layer_norm.h"
 #include "csrc/norm/nodes.h"
 #include "csrc/norm/sharded.h"
 
@@ -183,12 +180,7 @@ mx::array layer_norm(
     float weight_offset,
     const OptionalString& rounding,
     OptionalDtype dtype,
-    const char* kernel,
     mx::StreamOrDevice stream) {
-  if (std::strcmp(kernel, "ours") != 0) {
-    return layer_norm_by(
-        kernel, x, weight, bias, eps, weight_offset, rounding, dtype, stream);
-  }
   return only(normalise_rows(
       "layer_norm",
       /* centre= */ true,

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The ops as C++ functions. The Python docstrings in bindings.cpp say what the
+// The ops as C++ functions. The Python docstrings in csrc/python say what the
 // arguments are. Null stands for an array that is not given.
 
 #pragma once
@@ -37,7 +37,6 @@ mx::array layer_norm(
     float weight_offset,
     const OptionalString& rounding,
     OptionalDtype dtype,
-    const char* kernel,
     mx::StreamOrDevice stream);
 
 // {normalised, sum}

@@ -207,10 +207,9 @@ NB_MODULE(_ext, m) {
       "weight_offset"_a = 0.0f,
       "rounding"_a = nb::none(),
       "dtype"_a = nb::none(),
-      "kernel"_a = "ours",
       "stream"_a = nb::none(),
       nb::sig(
-          "def layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, kernel: str = 'ours', stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
         Layer normalization over the last axis.
 
@@ -241,12 +240,6 @@ NB_MODULE(_ext, m) {
               not zero.
             dtype (Dtype, optional): The output's dtype, one of the three.
               Default: that of ``x``.
-            kernel (str): Which kernel computes it: one of
-              ``mlx_norms.ladders.LAYER_NORM`` by its name. All but ``"ours"``
-              are for study, as courses on GPU kernels climb from one to the
-              next, and run on GPUs only, on arrays of one dtype that the rung
-              has, in float32 to the end. They take no ``weight_offset`` and no
-              ``dtype``. Default: ``"ours"``.
             stream (StreamOrDevice): Stream or device.
 
         Returns:
@@ -254,9 +247,8 @@ NB_MODULE(_ext, m) {
 
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``x``
-              has no axis, ``eps`` is negative, there is a ``weight_offset``
-              and no ``weight``, or ``kernel`` has another name or does not take
-              the arguments, of which the stream is one.
+              has no axis, ``eps`` is negative, or there is a
+              ``weight_offset`` and no ``weight``.
 
         Example:
             >>> x = mx.array([1.0, 2.0, 4.0], mx.float16)
@@ -507,24 +499,14 @@ NB_MODULE(_ext, m) {
         Arrays of other dtypes, or of two, are MLX's. Both kernels can be named
         on any GPU. Gradients are products of the same kind.
 
-        The ladder (:data:`mlx_norms.ladders.SGEMM`) is for learning: each rung
-        says what it fixes, and the last is far from what MLX reaches. Its rungs
-        are those of `vietfood/gemm_metal
-        <https://github.com/vietfood/gemm_metal>`_, here right for any size.
-        They sum products in float32, in the order of :math:`k` (on Metal,
-        ``tile_simdgroup`` by blocks of 8). Gradients are
-        products by the same kernel.
-
         Args:
-            a (array): Input of shape ``[..., M, K]`` or ``[K]``; float32 for a
-              rung, and float32, float16 or bfloat16 for the other kernels.
+            a (array): Input of shape ``[..., M, K]`` or ``[K]``; float32,
+              float16 or bfloat16, if a kernel is named.
             b (array): Input of shape ``[..., K, N]`` or ``[K]``; of the same
               dtype, if a kernel is named.
             kernel (str): ``"auto"``, which on the CPU and CUDA is
-              :func:`mlx.core.matmul`, or on a GPU ``"simdgroup_blocked"``,
-              ``"gemv"`` or a rung of the ladder: ``"naive"``, ``"tile_16"``,
-              ``"tile_32"``, ``"tile_threads"`` or ``"tile_simdgroup"``.
-              Default: ``"auto"``.
+              :func:`mlx.core.matmul`, or on a GPU ``"simdgroup_blocked"`` or
+              ``"gemv"``. Default: ``"auto"``.
             stream (StreamOrDevice): Stream or device.
 
         Returns:

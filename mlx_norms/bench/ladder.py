@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-import mlx_norms
 from mlx_norms import ladders
 
 from . import peers
@@ -73,8 +72,8 @@ def rungs(cell: Cell | Product) -> list[ladders.Rung]:
 def function(cell: Cell | Product, rung: str):
     """A rung as a function of the cell's arrays."""
     if cell.op == "sgemm":
-        return lambda a, b: mlx_norms.matmul(a, b, kernel=rung)
-    return lambda x, w, b: mlx_norms.layer_norm(x, w, b, EPS, kernel=rung)
+        return lambda a, b: ladders.sgemm(a, b, rung=rung)
+    return lambda x, w, b: ladders.layer_norm(x, w, b, EPS, rung=rung)
 
 
 def contestants(cell: Cell | Product, peer_names: Iterable[str], *, hot: bool) -> dict:

@@ -808,8 +808,8 @@ METAL_MUTANTS = [
     Mutant(
         "offsets of gathered parts dropped",
         PLAN_ROWS,
-        "launch.input(0, a, offset * a.itemsize());",
-        "launch.input(0, a);",
+        "launch.set(K::from, a, offset * a.itemsize());",
+        "launch.set(K::from, a);",
         "test_layouts.py::test_many_axes_of_rows",
     ),
     Mutant(

@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/ladders/layer_norm.h"
+#include "csrc/ladders/sgemm.h"
 #include "csrc/linear/primitive.h"
 #include "csrc/matmul/primitive.h"
 #include "csrc/norm/primitive.h"
@@ -8,7 +9,7 @@
 
 namespace mlx_norms {
 
-void Product::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+void Matmul::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);
 }
 
@@ -25,6 +26,10 @@ void NormLinear::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void LayerNormRung::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  hostmetal::eval(*this, inputs, outputs);
+}
+
+void SgemmRung::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);
 }
 

@@ -1,0 +1,67 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/ladders/sgemm.h"
+
+#include "csrc/common/backend.h"
+#include "csrc/common/checks.h"
+
+namespace mlx_norms {
+
+namespace {
+
+constexpr const char* kOp = "sgemm";
+
+void check_dtype(const Rung& rung, const char* argument, const array& a) {
+  if (!rung.takes(a.dtype())) {
+    refuse(
+        kOp,
+        std::string(argument) + " must be " + text(rung.dtypes) +
+            " for rung \"" + rung.name + "\" but is " + text(a.dtype()) + ".");
+  }
+}
+
+// The kernels read rows that adjoin.
+array product_by(
+    const Rung& rung,
+    const array& a,
+    const array& b,
+    mx::Stream stream) {
+  return output_of(
+      std::make_shared<SgemmRung>(stream, rung),
+      mx::contiguous(a, /* allow_col_major= */ false, stream),
+      mx::contiguous(b, /* allow_col_major= */ false, stream));
+}
+
+} // namespace
+
+array SgemmRung::times(const array& a, const array& b) {
+  return product_by(rung_, a, b, stream());
+}
+
+void SgemmRung::check(const array& a, const array& b) const {
+  check_factors(kOp, a, b);
+}
+
+bool SgemmRung::is_equivalent(const Primitive& other) const {
+  return &rung_ == &static_cast<const SgemmRung&>(other).rung_;
+}
+
+mx::array sgemm_by_rung(
+    const mx::array& a,
+    const mx::array& b,
+    const std::string& name,
+    mx::StreamOrDevice s) {
+  const auto& rung = find_rung(kOp, sgemm_rungs(), name);
+  check_factors(kOp, a, b);
+  check_dtype(rung, "a", a);
+  check_dtype(rung, "b", b);
+  auto stream = mx::to_stream(s);
+  if (backend_of(stream) == Backend::Cpu) {
+    refuse(
+        kOp,
+        "rung \"" + name + "\" is a GPU kernel, and the stream is the CPU's.");
+  }
+  return product_by(rung, a, b, stream);
+}
+
+} // namespace mlx_norms

@@ -49,7 +49,6 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/patched.cpp
     csrc/patching/pending.cpp
     csrc/patching/pending_graph.cpp
-    csrc/patching/slower.cpp
     csrc/python/ladders.cpp
     csrc/python/linear.cpp
     csrc/python/module.cpp

@@ -11,8 +11,6 @@ from mlx.utils import tree_flatten
 
 import mlx_norms
 from inputs import normal
-from mlx_norms import _ext
-from mlx_norms.patching import slower
 from norm_case import result_type
 
 ROWS, DIMS = 4, 32
@@ -64,23 +62,13 @@ class FastNorm:
 NORMS = [FastNorm("rms_norm"), FastNorm("layer_norm")]
 
 
-@contextlib.contextmanager
-def at_all_shapes():
-    """Keeps shapes at which mx.fast was measured faster from being passed on."""
-    _ext.set_slower_cells([])
-    try:
-        yield
-    finally:
-        slower.load()
-
-
 def arrays_of(tree):
     return [leaf for _, leaf in tree_flatten(tree) if isinstance(leaf, mx.array)]
 
 
 def run_patched(f, **options):
     """Results of f(), evaluated once the patch is gone, and the report."""
-    with at_all_shapes(), mlx_norms.patched(**options):
+    with mlx_norms.patched(**options):
         results = f()
         report = mlx_norms.report()
     mx.eval(results)

@@ -7,11 +7,9 @@ import math
 import os
 import platform
 import re
-import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -21,7 +19,6 @@ from metalsim import Library
 from mlx_norms import _built, _ext, commands, timing
 from mlx_norms.__main__ import main
 from mlx_norms.commands import _output, bench
-from mlx_norms.patching import slower
 from variant import ROOT
 
 sys.path.append(str(ROOT / "kernels"))
@@ -369,58 +366,6 @@ class TestPackage:
         shown = {name for name in dir(mlx_norms) if not name.startswith("__")}
         assert shown == set(mlx_norms.__all__)
         assert {"__version__", "__doc__", "__all__"} <= set(dir(mlx_norms))
-
-    @pytest.fixture
-    def table(self, monkeypatch, tmp_path):
-        file = tmp_path / "slower.csv"
-        monkeypatch.setattr(slower, "TABLE", file)
-        yield file
-        monkeypatch.undo()
-        slower.load()
-
-    HEADING = "backend,op,dtype,rows_from,rows_to,length_from,length_to,ratio,device,mlx\n"
-
-    @pytest.mark.parametrize(
-        "content",
-        [
-            None,
-            b"",
-            b"\xff\xfe\x00",
-            HEADING.replace("dtype", "type"),
-            HEADING + "cpu,rms,float32,1,2,3\n",
-            HEADING + "cpu,rms,float32,1,2,3,many,1,x,x\n",
-            HEADING + "cpu,rms,newaxis,1,2,3,4,1,x,x\n",
-            HEADING + "cpu,norm,float32,1,2,3,4,1,x,x\n",
-            HEADING + 'cpu,rms,"float32,1,2,3,4,1,x,x\n',
-        ],
-    )
-    def test_a_damaged_table(self, content, table):
-        if content is not None:
-            table.write_bytes(content if isinstance(content, bytes) else content.encode())
-        with pytest.raises(ImportError, match="is missing or damaged") as raised:
-            slower.load()
-        assert str(table) in str(raised.value) and "\n" not in str(raised.value)
-
-    def test_a_whole_table(self, table):
-        table.write_text(self.HEADING + "cpu,rms,float32,1,2,3,4,1.1,x,x\n")
-        slower.load()
-
-    def test_a_command_without_its_table(self, tmp_path):
-        package = tmp_path / "mlx_norms"
-        shutil.copytree(Path(mlx_norms.__file__).parent, package)
-        for file in (_ext.__file__, _built.__file__):
-            shutil.copy(file, package)
-        (package / "patching" / "slower.csv").unlink()
-        result = subprocess.run(
-            [sys.executable, "-m", "mlx_norms", "info"],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        )
-        assert result.returncode == 1
-        assert result.stderr.count("\n") == 1
-        assert f"{package / 'patching' / 'slower.csv'} is missing or damaged" in result.stderr
 
 
 class Clock:

@@ -12,8 +12,6 @@ import oracle
 from bits import assert_same_bits
 from checks import check_with_gradients
 from inputs import arguments, cotangents, normal
-from mlx_norms import _ext
-from mlx_norms.patching import slower
 from norm_case import DTYPES, OPS, Norm
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("backend")]
@@ -101,16 +99,11 @@ def test_stock_gradient_of_layer_norm_is_wrong(dtype, lengths):
 
 
 def test_no_call_is_passed_on_to_a_wrong_gradient():
-    """Neither one that mx.fast computes otherwise, nor one that it was measured faster at."""
+    """Not even one with an eps below 0, which is passed on at other lengths."""
 
-    def passed_on(length, eps=1e-5):
+    def passed_on(length, eps):
         with mlx_norms.patched():
             mx.fast.layer_norm(mx.ones((3, length)), mx.ones((length,)), None, eps)
             return mlx_norms.report().passed_on
 
     assert (passed_on(64, -1e-9), passed_on(65, -1e-9)) == (1, 0)
-    _ext.set_slower_cells([("cuda", "layer", mx.float32, 1, 10, 64, 65)])
-    try:
-        assert (passed_on(64), passed_on(65)) == (1, 0)
-    finally:
-        slower.load()

@@ -6,7 +6,7 @@ import pytest
 
 import mlx_norms
 from inputs import normal
-from patched_runs import DIMS, EPS, ROWS, assert_close, at_all_shapes, operations
+from patched_runs import DIMS, EPS, ROWS, assert_close, operations
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -32,8 +32,7 @@ def model(backend):
     mx.random.seed(0)
     model = Model()
     mx.eval(model.parameters())
-    with at_all_shapes():
-        yield model
+    yield model
     mlx_norms.unpatch()
     mlx_norms.unpatch(model)
 

@@ -16,7 +16,6 @@ from patched_runs import (
     NORMS,
     ROWS,
     assert_close,
-    at_all_shapes,
     operations,
     run_stock,
 )
@@ -93,9 +92,8 @@ def arrays(backend):
 
 
 @pytest.fixture(autouse=True)
-def all_shapes():
-    with at_all_shapes():
-        yield
+def patches_nothing():
+    yield
     assert mx.fast.rms_norm is STOCK
 
 

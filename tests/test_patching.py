@@ -22,7 +22,6 @@ from patched_runs import (
     ROUNDOFF,
     ROWS,
     assert_close,
-    at_all_shapes,
     check,
     largest,
     operations,
@@ -114,7 +113,7 @@ class TestResults:
         assert all(mx.array_equal(a, b, stream=mx.cpu) for a, b in zip(got, f(), strict=True))
 
     def test_a_norm_is_ours(self):
-        with at_all_shapes(), mlx_norms.patched():
+        with mlx_norms.patched():
             assert operations(mx.fast.rms_norm(rows(), row(), EPS)) == {"mlx_norms::RMSNorm": 1}
             n = mx.fast.layer_norm(rows(), row(), row(), EPS)
             assert operations(n) == {"mlx_norms::LayerNorm": 1}
@@ -299,7 +298,7 @@ class TestReport:
         assert report.sites == {}
 
     def test_printed(self):
-        with at_all_shapes(), mlx_norms.patched(trace=True):
+        with mlx_norms.patched(trace=True):
             some_calls()
             mx.fast.rms_norm(rows(), mx.arange(DIMS), EPS)
         report = mlx_norms.report()
@@ -364,7 +363,7 @@ def line(function):
 class TestSites:
     def test_lines_that_called(self):
         model = Model()
-        with at_all_shapes(), mlx_norms.patched(trace=True):
+        with mlx_norms.patched(trace=True):
             for _ in range(2):
                 model(rows())
             layer_norm_here(rows())
@@ -383,7 +382,7 @@ class TestSites:
         def call():
             return layer(rows())
 
-        with at_all_shapes(), mlx_norms.patched(trace=True):
+        with mlx_norms.patched(trace=True):
             call()
         assert mlx_norms.report().sites == {(line(call), NOT_A_SUM): 1}
 

@@ -13,7 +13,7 @@ from mlx.utils import tree_flatten
 
 import mlx_norms
 from inputs import normal
-from patched_runs import DIMS, ROWS, at_all_shapes, operations
+from patched_runs import DIMS, ROWS, operations
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -200,12 +200,6 @@ ROUND_TRIPS = {
     **{f"pickle {p}": lambda m, p=p: pickle.loads(pickle.dumps(m, p)) for p in range(2, 6)},
     **{f"Python's {p}": lambda m, p=p: pickle._loads(pickle._dumps(m, p)) for p in range(2, 6)},
 }
-
-
-@pytest.fixture(autouse=True)
-def all_shapes():
-    with at_all_shapes():
-        yield
 
 
 def contents(module):

@@ -19,7 +19,6 @@ from patched_runs import (
     NOT_A_SUM,
     OF_TRANSFORM,
     ROUNDOFF,
-    at_all_shapes,
     largest,
     run_patched,
     run_stock,
@@ -76,12 +75,6 @@ def batch(backend):
     """Tokens, and which of each row's are counted."""
     tokens = mx.random.randint(0, VOCABULARY, (4, 13), key=mx.random.key(1))
     return tokens, mx.array([[0, 12], [0, 12], [2, 9], [0, 5]])
-
-
-@pytest.fixture(autouse=True)
-def all_shapes():
-    with at_all_shapes():
-        yield
 
 
 def step(model, batch):

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 
-#include "csrc/common/backend.h"
 #include "csrc/norm/nodes.h"
-#include "csrc/patching/slower.h"
 
 namespace mlx_norms {
 
@@ -59,9 +57,6 @@ std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
     return {std::nullopt, outcome};
   }
   spec.residual = true;
-  if (is_slower(backend_of(stream), spec, sum)) {
-    return {std::nullopt, Outcome::FusedSlower};
-  }
   auto inputs = sum.inputs();
   inputs.insert(inputs.end(), parameters.begin(), parameters.end());
   if (!has_kernel(spec, dtype, inputs, stream)) {

@@ -16,8 +16,8 @@ struct FusedNorm {
   Arrays inputs;
 };
 
-// What a norm of `sum` becomes if the sum is fusible and a kernel of the two
-// wins; or nullopt, and why not.
+// What a norm of `sum` becomes if the sum is fusible and has a kernel; or
+// nullopt, and why not.
 std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
     NormSpec spec,
     mx::Dtype dtype,

@@ -37,8 +37,6 @@ const char* text(Outcome outcome) {
       return "not fused: weight or bias is traced and the sum is not";
     case Outcome::ParameterOfTransform:
       return "not fused: weight or bias is an argument of vmap or compile";
-    case Outcome::FusedSlower:
-      return "not fused: measured slower than the two steps at this shape";
     case Outcome::FusedNoKernel:
       return "not fused: the kernel that adds has failed its check";
     case Outcome::DtypeNotTaken:
@@ -47,8 +45,6 @@ const char* text(Outcome outcome) {
       return "passed on: shapes or eps that no kernel takes";
     case Outcome::NoKernel:
       return "passed on: its kernel has failed its check";
-    case Outcome::Slower:
-      return "passed on: mx.fast was measured faster at this shape";
   }
   return "";
 }

@@ -24,16 +24,14 @@ enum class Outcome {
   ParameterGraphLong,
   ParameterTraced,
   ParameterOfTransform,
-  FusedSlower,
   FusedNoKernel,
   // Passed on to mx.fast.
   DtypeNotTaken,
   ArgumentsNotTaken,
   NoKernel,
-  Slower,
 };
 
-constexpr int kOutcomes = static_cast<int>(Outcome::Slower) + 1;
+constexpr int kOutcomes = static_cast<int>(Outcome::NoKernel) + 1;
 
 // As the report words it.
 const char* text(Outcome outcome);

@@ -8,7 +8,6 @@
 #include "csrc/common/checks.h"
 #include "csrc/norm/nodes.h"
 #include "csrc/patching/fusion.h"
-#include "csrc/patching/slower.h"
 #include "mlx/fast.h"
 
 namespace mlx_norms {
@@ -132,10 +131,6 @@ alone(const Request& request, const Plan& plan, Outcome not_fused) {
   auto& [x, weight, bias, stream] = request;
   Arrays inputs{x};
   inputs.insert(inputs.end(), plan.parameters.begin(), plan.parameters.end());
-  if (is_slower(backend_of(stream), plan.spec, x) &&
-      !stock_gradient_is_wrong(request, plan.spec.centre)) {
-    return {std::nullopt, Outcome::Slower};
-  }
   if (!has_kernel(plan.spec, plan.dtype, inputs, stream)) {
     return {std::nullopt, Outcome::NoKernel};
   }

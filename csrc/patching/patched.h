@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
 // What mx.fast's norms become in a patched model: a fused node, a norm of ours,
-// or mx.fast's own where no kernel takes the arguments or wins.
+// or mx.fast's own where no kernel takes the arguments.
 
 #pragma once
 

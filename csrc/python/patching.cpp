@@ -3,16 +3,13 @@
 #include "csrc/python/patching.h"
 
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include "csrc/patching/fuse_graph.h"
 #include "csrc/patching/fuse_projections.h"
 #include "csrc/patching/patched.h"
-#include "csrc/patching/slower.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -20,15 +17,6 @@ using namespace nb::literals;
 namespace mlx_norms {
 
 namespace {
-
-using SlowerRow = std::tuple<
-    std::string,
-    std::string,
-    mx::Dtype,
-    int64_t,
-    int64_t,
-    int64_t,
-    int64_t>;
 
 mx::array told(const PatchedNorm& norm, const nb::object& tell) {
   if (!tell.is_none()) {
@@ -139,19 +127,6 @@ void bind_patching(nb::module_& m) {
       "Fuses norms with the products that take them, in place; how many.");
   m.def("patch_counts", &counts, "What has become of patched calls.");
   m.def("reset_patch_counts", &reset_patch_counts, "Starts counting anew.");
-  m.def(
-      "set_slower_cells",
-      [](const std::vector<SlowerRow>& rows) {
-        std::vector<SlowerCell> cells;
-        for (auto& row : rows) {
-          cells.push_back(std::make_from_tuple<SlowerCell>(row));
-        }
-        set_slower_cells(cells);
-      },
-      "rows"_a,
-      nb::sig(
-          "def set_slower_cells(rows: list[tuple[str, str, mlx.core.Dtype, int, int, int, int]]) -> None"),
-      "Sets the table of shapes that are passed on to ``mx.fast``.");
 }
 
 } // namespace mlx_norms

@@ -23,7 +23,7 @@ def patch(
 
     ``mx.fast.rms_norm`` and ``mx.fast.layer_norm`` are replaced, which ``mlx.nn`` and mlx_lm call.
     Results keep the dtypes they had. A call goes to ``mx.fast`` as before where no kernel takes
-    its arguments, or where ``mx.fast`` was measured faster; see :func:`mlx_norms.report`.
+    its arguments; see :func:`mlx_norms.report`.
 
     A norm of a pending sum, as in ``h = x + r; norm(h)``, computes the sum as well: it takes one
     launch in place of two. ``h`` is then the second output of that node, for all who hold it.

@@ -42,7 +42,7 @@ def compiler() -> str:
 
 def _files_of_package(package: Path) -> list[Path]:
     """Its Python files, and the data beside them."""
-    return [file for file in package.rglob("*") if file.suffix in (".py", ".csv", ".json")]
+    return [file for file in package.rglob("*") if file.suffix in (".py", ".json")]
 
 
 class HostBuild(Staged):

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from hostmetal.build import HostBuild  # noqa: E402
 
 SCHEDULES = ("2:0", "1:1", "1:2")
-OF_GRAPHS = ("fuse", "fusion*", "patching*", "models", "generation", "training", "slower", "export")
+OF_GRAPHS = ("fuse", "fusion*", "patching*", "models", "generation", "training", "export")
 
 
 def main(arguments: list[str]) -> int:

@@ -154,13 +154,6 @@ PATCHING_MUTANTS = [
         "mx::result_type(x, *weight)",
         "test_patching.py",
     ),
-    Mutant(
-        "cells of the table not passed on",
-        PATCHED,
-        "if (is_slower(backend_of(stream), plan.spec, x) &&",
-        "if (false &&",
-        "test_slower.py",
-    ),
     # --- The graph pass
     Mutant(
         "arguments built anew",

@@ -4,9 +4,7 @@
 
 #pragma once
 
-#include <algorithm>
-#include <cstring>
-
+#include "csrc/common/pending.h"
 #include "csrc/common/types.h"
 #include "mlx/transforms.h"
 
@@ -46,17 +44,10 @@ inline Arrays jvp_of(
 // Whether `a` is zeros that wait to be computed, as MLX makes the cotangent of
 // an output that takes no part in what is differentiated.
 inline bool is_made_of_zeros(array a) {
-  auto is = [&](const char* name) {
-    return a.has_primitive() && std::strcmp(a.primitive().name(), name) == 0;
-  };
-  while (a.status() == array::Status::unscheduled &&
-         (is("Full") || is("Broadcast"))) {
+  while (is_pending(a, "Full") || is_pending(a, "Broadcast")) {
     a = array(a.inputs()[0]);
   }
-  return a.size() == 1 && a.status() == array::Status::available &&
-      std::all_of(a.data<char>(), a.data<char>() + a.itemsize(), [](char byte) {
-           return byte == 0;
-         });
+  return as_number(a) == 0.0f;
 }
 
 // Outputs that take no part are left out: zero times what is not finite is NaN.

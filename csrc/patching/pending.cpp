@@ -25,24 +25,6 @@ bool is_compiled_sum(const array& a) {
   return c < d && d < sum && sum != std::string::npos;
 }
 
-// The value of a constant that needs no evaluation.
-std::optional<float> as_number(const array& a) {
-  if (a.size() != 1 || a.has_primitive() ||
-      a.status() != array::Status::available) {
-    return std::nullopt;
-  }
-  switch (a.dtype()) {
-    case mx::float32:
-      return *a.data<float>();
-    case mx::float16:
-      return static_cast<float>(*a.data<mx::float16_t>());
-    case mx::bfloat16:
-      return static_cast<float>(*a.data<mx::bfloat16_t>());
-    default:
-      return std::nullopt;
-  }
-}
-
 } // namespace
 
 bool is_pending_sum(const array& a) {

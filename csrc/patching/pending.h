@@ -5,20 +5,12 @@
 
 #pragma once
 
-#include <cstring>
 #include <optional>
 
+#include "csrc/common/pending.h"
 #include "csrc/norm/primitive.h"
 
 namespace mlx_norms {
-
-inline bool is_pending(const array& a) {
-  return a.status() == array::Status::unscheduled && a.has_primitive();
-}
-
-inline bool is_pending(const array& a, const char* primitive) {
-  return is_pending(a) && std::strcmp(a.primitive().name(), primitive) == 0;
-}
 
 // Whether `a` is a pending sum of two arrays of its shape and dtype.
 bool is_pending_sum(const array& a);

@@ -33,7 +33,7 @@ PATCHING_MUTANTS = [
     ),
     Mutant(
         "evaluated sums taken for pending",
-        "csrc/patching/pending.h",
+        "csrc/common/pending.h",
         "is_pending(a) && std::strcmp",
         "a.has_primitive() && std::strcmp",
         "test_fusion_transforms.py::TestGrad",

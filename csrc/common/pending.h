@@ -1,0 +1,43 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// What can be told of an array without evaluating it.
+
+#pragma once
+
+#include <cstring>
+#include <optional>
+
+#include "mlx/primitives.h"
+
+namespace mlx_norms {
+
+namespace mx = mlx::core;
+
+// Whether the computation of `a` has not been scheduled yet.
+inline bool is_pending(const mx::array& a) {
+  return a.status() == mx::array::Status::unscheduled && a.has_primitive();
+}
+
+inline bool is_pending(const mx::array& a, const char* primitive) {
+  return is_pending(a) && std::strcmp(a.primitive().name(), primitive) == 0;
+}
+
+// The value of a constant that needs no evaluation.
+inline std::optional<float> as_number(const mx::array& a) {
+  if (a.size() != 1 || a.has_primitive() ||
+      a.status() != mx::array::Status::available) {
+    return std::nullopt;
+  }
+  switch (a.dtype()) {
+    case mx::float32:
+      return *a.data<float>();
+    case mx::float16:
+      return static_cast<float>(*a.data<mx::float16_t>());
+    case mx::bfloat16:
+      return static_cast<float>(*a.data<mx::bfloat16_t>());
+    default:
+      return std::nullopt;
+  }
+}
+
+} // namespace mlx_norms

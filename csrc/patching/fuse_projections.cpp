@@ -107,7 +107,7 @@ class ProjectionPass {
       return false;
     }
     std::vector<Product> products;
-    // The first that was asked for comes first.
+    // In the order of the graph's nodes.
     for (auto it = takers.rbegin(); it != takers.rend(); ++it) {
       auto product = product_of(it->rows, it->node, norm->stream());
       if (!product) {

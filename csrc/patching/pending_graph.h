@@ -12,15 +12,15 @@ class PendingGraph {
  public:
   explicit PendingGraph(const Arrays& roots);
 
-  // All of them, each before its inputs.
+  // All of them, those nearest to the roots first.
   const Arrays& nodes() const {
     return nodes_;
   }
 
-  // The nodes that take `a`, once for each time; in no particular order.
+  // The nodes that take `a`, once for each time; the last of nodes() first.
   Arrays takers(const array& a) const;
 
-  // The only node that takes `a`, which is no root; null: there is none.
+  // The only node that takes `a`; null: there is none, or `a` is a root.
   const array* only_taker(const array& a) const;
 
   bool is_root(const array& a) const;

@@ -6,8 +6,6 @@
 
 #pragma once
 
-#include <optional>
-
 #include "csrc/norm/primitive.h"
 
 namespace mlx_norms {
@@ -15,7 +13,7 @@ namespace mlx_norms {
 // What follows the norm.
 struct Projected {
   std::vector<Arrays> weights; // an array each, or the three of mx.quantize
-  std::vector<std::optional<array>> biases; // one for each weight
+  std::vector<OptionalArray> biases; // one for each weight
   bool gated;
 };
 

@@ -5,12 +5,11 @@
 
 #pragma once
 
-#include "csrc/norm/ops.h"
+#include "csrc/common/types.h"
 #include "csrc/patching/outcome.h"
+#include "mlx/utils.h"
 
 namespace mlx_norms {
-
-using OptionalArray = std::optional<mx::array>; // as mx.fast takes them
 
 // What to do about a pending sum.
 enum class Fusion { Now, ByGraphPass, Never };

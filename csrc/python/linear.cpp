@@ -23,8 +23,7 @@ namespace {
 using Weight = std::variant<array, Arrays>;
 // One weight, or a list of them.
 using Weights = std::variant<array, std::vector<Weight>>;
-using Bias = std::optional<array>;
-using Biases = std::optional<std::variant<array, std::vector<Bias>>>;
+using Biases = std::optional<std::variant<array, std::vector<OptionalArray>>>;
 
 // mx.quantize gives a list, which is told from a list of weights by its uint32.
 bool is_quantized(const std::vector<Weight>& weights) {
@@ -72,7 +71,7 @@ class Call {
   }
 
   nb::object results(Arrays outputs) const {
-    std::optional<array> sum;
+    OptionalArray sum;
     if (residual_) {
       sum = std::move(outputs.back());
       outputs.pop_back();
@@ -88,7 +87,7 @@ class Call {
       projected_.biases.resize(projected_.weights.size());
       return;
     }
-    auto* several = std::get_if<std::vector<Bias>>(&*biases);
+    auto* several = std::get_if<std::vector<OptionalArray>>(&*biases);
     if (one_ == (several != nullptr)) {
       refuse(
           op,
@@ -96,7 +95,7 @@ class Call {
                : "biases must be a list or None, as weights is a list.");
     }
     projected_.biases =
-        several ? *several : std::vector<Bias>{std::get<0>(*biases)};
+        several ? *several : std::vector<OptionalArray>{std::get<0>(*biases)};
   }
 
   Projected projected_;

@@ -31,6 +31,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/matmul/plan.cpp
     csrc/matmul/primitive.cpp
     csrc/matmul/self_check.cpp
+    csrc/norm/checks.cpp
     csrc/norm/eval_gpu.cpp
     csrc/norm/fallback.cpp
     csrc/norm/nodes.cpp
@@ -49,10 +50,14 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/patched.cpp
     csrc/patching/pending.cpp
     csrc/patching/pending_graph.cpp
+    csrc/python/device.cpp
     csrc/python/ladders.cpp
     csrc/python/linear.cpp
+    csrc/python/matmul.cpp
     csrc/python/module.cpp
-    csrc/python/patching.cpp)
+    csrc/python/norm.cpp
+    csrc/python/patching.cpp
+    csrc/python/switches.cpp)
 set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
     csrc/cpu/memory.cpp

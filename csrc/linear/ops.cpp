@@ -5,6 +5,7 @@
 #include "csrc/common/checks.h"
 #include "csrc/linear/checks.h"
 #include "csrc/linear/primitive.h"
+#include "csrc/norm/checks.h"
 
 namespace mlx_norms {
 
@@ -12,57 +13,9 @@ namespace {
 
 constexpr size_t kMostWeights = 4;
 
-// The arrays of the norm.
-struct Operands {
-  const array& x;
-  const array* residual;
-  const array* weight;
-  const array* bias;
-};
+constexpr ParameterNames kNormParameters{"norm_weight", "norm_bias"};
 
-// Checks the norm's arrays and puts them into `inputs`.
-NormSpec take_norm(
-    const char* op,
-    bool centre,
-    const Operands& operands,
-    float eps,
-    float weight_offset,
-    Arrays& inputs) {
-  auto& [x, residual, weight, bias] = operands;
-  if (!(eps >= 0)) {
-    refuse(op, "eps must not be negative but is " + text(eps) + ".");
-  }
-  check_rows(op, "x", x);
-  inputs.push_back(x);
-  if (residual) {
-    check_same_shape(op, "residual", *residual, x);
-    inputs.push_back(*residual);
-  }
-  if (weight) {
-    check_vector(op, "norm_weight", *weight, x);
-    inputs.push_back(*weight);
-  } else if (weight_offset != 0) {
-    refuse(
-        op,
-        "weight_offset is " + text(weight_offset) +
-            " but there is no norm_weight to add it to.");
-  }
-  if (bias) {
-    check_vector(op, "norm_bias", *bias, x);
-    inputs.push_back(*bias);
-  }
-  // Late: in one launch the normalised row is not rounded, and here but once.
-  return NormSpec{
-      .centre = centre,
-      .residual = residual != nullptr,
-      .weight = weight != nullptr,
-      .bias = bias != nullptr,
-      .rounding = Rounding::Late,
-      .weight_offset = weight_offset,
-      .eps = eps};
-}
-
-// Likewise those of the projections.
+// Checks the arrays of the projections and puts them into `inputs`.
 std::vector<Projection> take_projections(
     const char* op,
     const Projected& projected,
@@ -106,15 +59,17 @@ std::vector<Projection> take_projections(
 Arrays norm_linear(
     const char* op,
     bool centre,
-    const Operands& operands,
+    const NormInputs& in,
     const Projected& projected,
     float eps,
     float weight_offset,
     mx::StreamOrDevice stream) {
+  check_inputs(op, in, kNormParameters);
+  // Late: in one launch the normalised row is not rounded, and here but once.
+  auto norm = spec_of(op, centre, in, eps, weight_offset, kNormParameters);
   Arrays inputs;
-  auto norm = take_norm(op, centre, operands, eps, weight_offset, inputs);
-  auto projections =
-      take_projections(op, projected, operands.x.shape(-1), inputs);
+  in.append_to(inputs);
+  auto projections = take_projections(op, projected, in.x.shape(-1), inputs);
   NormLinearSpec spec{norm, std::move(projections), projected.gated};
   return make_norm_linear(spec, std::move(inputs), mx::to_stream(stream));
 }

@@ -1,8 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 //
 // The ops of norm + projection as C++ functions. The Python docstrings in
-// linear_bindings.cpp say what the arguments are. Null stands for an array that
-// is not given.
+// csrc/python/linear.cpp say what the arguments are. Null stands for an array
+// that is not given.
 
 #pragma once
 

@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The norm family in MLX's ops: for devices without a kernel, for derivatives
-// of the gradients, and its parts for transforms that split an op.
+// The norm family in MLX's ops: what a kernel is checked against and replaced
+// by, derivatives of the gradients, and parts for transforms that split an op.
 
 #pragma once
 

@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// Where nodes of the primitives are built: MLX's ops take their place where the
-// stream has no kernel, or none that can be trusted.
+// Nodes of the primitives; or MLX's ops, where the stream's device has a kernel
+// that failed its self-check.
 
 #pragma once
 

@@ -3,6 +3,7 @@
 #include "csrc/norm/ops.h"
 
 #include "csrc/common/checks.h"
+#include "csrc/norm/checks.h"
 #include "csrc/norm/nodes.h"
 #include "csrc/norm/sharded.h"
 
@@ -18,14 +19,6 @@ struct Options {
   const OptionalString& rounding;
   OptionalDtype dtype;
   mx::StreamOrDevice stream;
-};
-
-// The arrays of one normalised tensor.
-struct Operands {
-  const mx::array& x;
-  const mx::array* residual;
-  const mx::array* weight;
-  const mx::array* bias;
 };
 
 Rounding parse_rounding(const char* op, const Options& options) {
@@ -48,98 +41,58 @@ Rounding parse_rounding(const char* op, const Options& options) {
 NormSpec make_spec(
     const char* op,
     bool centre,
-    const Operands& operands,
+    const NormInputs& in,
     const Options& options) {
-  if (!(options.eps >= 0)) {
-    refuse(op, "eps must not be negative but is " + text(options.eps) + ".");
-  }
+  auto spec = spec_of(op, centre, in, options.eps, options.weight_offset);
   if (options.dtype) {
     check_dtype(op, "dtype", *options.dtype);
   }
-  if (options.weight_offset != 0 && !operands.weight) {
-    refuse(
-        op,
-        "weight_offset is " + text(options.weight_offset) +
-            " but there is no weight to add it to.");
-  }
-  return NormSpec{
-      .centre = centre,
-      .residual = operands.residual != nullptr,
-      .weight = operands.weight != nullptr,
-      .bias = operands.bias != nullptr,
-      .clamp = options.clamp,
-      .rounding = parse_rounding(op, options),
-      .weight_offset = options.weight_offset,
-      .eps = options.eps};
+  spec.clamp = options.clamp;
+  spec.rounding = parse_rounding(op, options);
+  return spec;
 }
 
-// The outputs of one node for these tensors, which are of one spec and dtype;
-// composed of MLX's ops where the stream's device has no kernel.
+// The outputs of one node for these tensors, which are of one spec and dtype,
+// or of MLX's ops (see make_norm).
 Arrays normalise(
     const char* op,
     bool centre,
-    std::initializer_list<Operands> tensors,
+    std::initializer_list<NormInputs> tensors,
     const Options& options) {
   auto spec = make_spec(op, centre, *tensors.begin(), options);
   auto dtype = mx::float32;
   Arrays inputs;
   inputs.reserve(spec.n_inputs() * tensors.size());
-  for (auto& [x, residual, weight, bias] : tensors) {
+  for (const auto& tensor : tensors) {
+    const auto& [x, residual, weight, bias] = tensor;
     auto sum_dtype = residual ? mx::result_type(x, *residual) : x.dtype();
     dtype = options.dtype.value_or(sum_dtype);
-    inputs.push_back(x);
-    if (residual) {
-      inputs.push_back(*residual);
-    }
-    if (weight) {
-      inputs.push_back(*weight);
-    }
-    if (bias) {
-      inputs.push_back(*bias);
-    }
+    tensor.append_to(inputs);
   }
   return make_norm(
       spec, dtype, std::move(inputs), mx::to_stream(options.stream));
 }
 
-void check_row_operands(const char* op, const Operands& operands) {
-  auto& [x, residual, weight, bias] = operands;
-  check_rows(op, "x", x);
-  if (residual) {
-    check_same_shape(op, "residual", *residual, x);
-  }
-  if (weight) {
-    check_vector(op, "weight", *weight, x);
-  }
-  if (bias) {
-    check_vector(op, "bias", *bias, x);
-  }
-}
-
 Arrays normalise_rows(
     const char* op,
     bool centre,
-    const Operands& operands,
+    const NormInputs& in,
     const Options& options) {
-  check_row_operands(op, operands);
-  return normalise(op, centre, {operands}, options);
+  check_inputs(op, in);
+  return normalise(op, centre, {in}, options);
 }
 
 mx::array normalise_parts_of_rows(
     const char* op,
-    const Operands& operands,
+    const NormInputs& in,
     const Options& options,
     const mx::distributed::Group& group) {
-  check_row_operands(op, operands);
-  auto spec = make_spec(op, /* centre= */ false, operands, options);
-  Arrays inputs{operands.x};
-  if (operands.weight) {
-    inputs.push_back(*operands.weight);
-  }
+  check_inputs(op, in);
+  auto spec = make_spec(op, /* centre= */ false, in, options);
   return sharded_rms_norm(
       spec,
-      options.dtype.value_or(operands.x.dtype()),
-      NormInputs(spec, inputs.data()),
+      options.dtype.value_or(in.x.dtype()),
+      in,
       group,
       mx::to_stream(options.stream));
 }
@@ -164,12 +117,12 @@ mx::array rms_norm(
     const OptionalGroup& group,
     mx::StreamOrDevice stream) {
   const char* op = "rms_norm";
-  Operands operands{x, nullptr, weight, nullptr};
+  NormInputs in{x, nullptr, weight, nullptr};
   Options options{eps, weight_offset, false, rounding, dtype, stream};
   if (group && group->size() > 1) {
-    return normalise_parts_of_rows(op, operands, options, *group);
+    return normalise_parts_of_rows(op, in, options, *group);
   }
-  return only(normalise_rows(op, /* centre= */ false, operands, options));
+  return only(normalise_rows(op, /* centre= */ false, in, options));
 }
 
 mx::array layer_norm(

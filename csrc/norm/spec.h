@@ -64,15 +64,35 @@ struct NormInputs {
   const mx::array* weight;
   const mx::array* bias;
 
+  NormInputs(
+      const mx::array& x,
+      const mx::array* residual,
+      const mx::array* weight,
+      const mx::array* bias)
+      : x(x),
+        residual(residual),
+        weight(weight),
+        bias(bias) {}
   NormInputs(const NormSpec& spec, const mx::array* first)
       : NormInputs(NormPositions(spec, 0), first) {}
 
+  // In the order of NormPositions.
+  void append_to(Arrays& inputs) const {
+    inputs.push_back(x);
+    for (auto* a : {residual, weight, bias}) {
+      if (a) {
+        inputs.push_back(*a);
+      }
+    }
+  }
+
  private:
   NormInputs(NormPositions at, const mx::array* first)
-      : x(first[at.x]),
-        residual(at.residual < 0 ? nullptr : first + at.residual),
-        weight(at.weight < 0 ? nullptr : first + at.weight),
-        bias(at.bias < 0 ? nullptr : first + at.bias) {}
+      : NormInputs(
+            first[at.x],
+            at.residual < 0 ? nullptr : first + at.residual,
+            at.weight < 0 ? nullptr : first + at.weight,
+            at.bias < 0 ? nullptr : first + at.bias) {}
 };
 
 // The inputs of NormVJP, by name.

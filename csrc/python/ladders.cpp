@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/python/ladders.h"
+#include "csrc/python/bindings.h"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/python/linear.h"
+#include "csrc/python/bindings.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/variant.h>

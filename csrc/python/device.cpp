@@ -1,0 +1,99 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/python/bindings.h"
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "csrc/common/interpreter.h"
+#include "csrc/cpu/isa.h"
+#include "csrc/cpu/threads.h"
+#include "csrc/gpu/built_kernels.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace mlx_norms {
+
+void bind_device(nb::module_& m) {
+  m.def(
+      "cpu_isa",
+      &cpu::isa,
+      "The instruction set of the CPU kernels in use. See `cpu_isas`.");
+  m.def(
+      "cpu_isas",
+      &cpu::available_isas,
+      R"pbdoc(
+        The instruction sets that this machine can run, best first.
+
+        ``MLX_NORMS_CPU_ISA`` forces one of them for a process.
+      )pbdoc");
+  m.def(
+      "cpu_threads",
+      &cpu::thread_count,
+      R"pbdoc(
+        How many threads share large work on the CPU: as many as there are
+        cores, or what ``MLX_NORMS_CPU_THREADS`` says.
+
+        Raises:
+            ValueError: If that is not a number from 1 to 1024.
+      )pbdoc");
+
+  m.def(
+      "built_kernels",
+      [] {
+        using Constants = std::map<int, std::string>;
+        std::vector<std::tuple<std::string, Constants, std::optional<int>>> all;
+        for (const auto& kernel : without_interpreter(built_kernels)) {
+          all.emplace_back(kernel.name, kernel.constants, kernel.on_disk);
+        }
+        return all;
+      },
+      R"pbdoc(
+        The GPU kernels of the extension: name, function constants by index,
+        and, on CUDA, how many specialisations are on disk.
+
+        On Metal this builds their libraries if they are not built yet, and
+        leaves out the kernels of those that cannot be built.
+      )pbdoc");
+  m.def(
+      "built_libraries",
+      [] {
+        std::vector<nb::dict> all;
+        for (const auto& library : without_interpreter(built_libraries)) {
+          nb::dict of;
+          of["name"] = library.name;
+          of["form"] = library.from_metallib ? "metallib" : "text";
+          of["seconds"] = library.seconds;
+          of["usable"] = library.usable;
+          of["failure"] = library.failure;
+          all.push_back(of);
+        }
+        return all;
+      },
+      nb::sig("def built_libraries() -> list[dict]"),
+      R"pbdoc(
+        The libraries of Metal kernels, each built if it was not yet: name,
+        form ("metallib" or "text"), seconds that it took, whether it is
+        usable, and what the compiler says of what it refused.
+      )pbdoc");
+  m.def(
+      "built_pipelines",
+      [] {
+        std::vector<std::tuple<std::string, uint32_t, uint32_t>> all;
+        for (const auto& p : built_pipelines()) {
+          all.emplace_back(p.name, p.most_threads, p.static_memory);
+        }
+        return all;
+      },
+      R"pbdoc(
+        The Metal pipelines that were launched so far: name of the kernel with
+        its function constants, the most threads that a threadgroup may have,
+        and the bytes of threadgroup memory that it declares.
+      )pbdoc");
+}
+
+} // namespace mlx_norms

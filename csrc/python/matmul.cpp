@@ -1,0 +1,72 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/python/bindings.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "csrc/matmul/ops.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace mlx_norms {
+
+void bind_matmul(nb::module_& m) {
+  m.def(
+      "matmul",
+      &matmul,
+      "a"_a,
+      "b"_a,
+      nb::kw_only(),
+      "kernel"_a = "auto",
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def matmul(a: mlx.core.array, b: mlx.core.array, *, kernel: str = 'auto', stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+      R"pbdoc(
+        Matrix multiplication, by kernels of ours on Metal and MLX's elsewhere.
+
+        .. math::
+
+            c_{ij} = \sum_k a_{ik} b_{kj}
+
+        A 1-D ``a`` is a row and a 1-D ``b`` a column, whose axis the result
+        does not have; axes before the last two are a batch, and broadcast.
+
+        On Metal ``"auto"`` chooses from two kernels, which sum in float32:
+        ``"gemv"`` for up to 8 rows of ``a`` or columns of ``b``, which reads
+        the other operand once, and else ``"simdgroup_blocked"``, which
+        multiplies blocks of 8x8 from tiles in threadgroup memory. Operands
+        whose elements adjoin along one of the last two axes are not copied.
+        Arrays of other dtypes, or of two, are MLX's. Both kernels can be named
+        on any GPU. Gradients are products of the same kind.
+
+        Args:
+            a (array): Input of shape ``[..., M, K]`` or ``[K]``; float32,
+              float16 or bfloat16, if a kernel is named.
+            b (array): Input of shape ``[..., K, N]`` or ``[K]``; of the same
+              dtype, if a kernel is named.
+            kernel (str): ``"auto"``, which on the CPU and CUDA is
+              :func:`mlx.core.matmul`, or on a GPU ``"simdgroup_blocked"`` or
+              ``"gemv"``. Default: ``"auto"``.
+            stream (StreamOrDevice): Stream or device.
+
+        Returns:
+            array: The product, of shape ``[..., M, N]``.
+
+        Raises:
+            ValueError: If ``a`` or ``b`` has no axis, they do not fit each
+              other, there is no such ``kernel``, or the one that is named does
+              not take their dtypes, is to run on the CPU, or is ``"gemv"`` and
+              both have more than 8 rows and columns.
+
+        Example:
+            >>> a = mx.array([[1.0, 2.0], [3.0, 4.0]])
+            >>> mlx_norms.matmul(a, mx.array([1.0, 10.0]))
+            array([21, 43], dtype=float32)
+      )pbdoc");
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,368 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/python/bindings.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "csrc/norm/ops.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace mlx_norms {
+
+void bind_norm(nb::module_& m) {
+  m.def(
+      "rms_norm",
+      &rms_norm,
+      "x"_a,
+      "weight"_a.none() = nb::none(),
+      "eps"_a = 1e-5f,
+      nb::kw_only(),
+      "weight_offset"_a = 0.0f,
+      "rounding"_a = nb::none(),
+      "dtype"_a = nb::none(),
+      "group"_a = nb::none(),
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def rms_norm(x: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, group: mlx.core.distributed.Group | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+      R"pbdoc(
+        Root Mean Square normalization (RMS norm) over the last axis.
+
+        .. math::
+
+            y = \frac{x}{\sqrt{E[x^2] + \epsilon}} (w + w_0)
+
+        with :math:`w_0` the ``weight_offset``. Sums, products and the square
+        root are taken in float32. The positional arguments are those of
+        :func:`mlx.core.fast.rms_norm`.
+
+        With a ``group`` the mean square is that of the whole row: its members
+        add up one float32 scalar a row (:func:`mlx.core.distributed.all_sum`),
+        and one more in the backward pass. All must make the same calls in the
+        same order, and ask for the same gradients, or they wait for one another
+        for ever. Gradients are those of the sum of the members' losses with
+        respect to this member's part of ``x`` or ``weight``; one loss that all
+        of them compute behind an ``nn.ShardedToAllLinear`` counts once.
+
+        Args:
+            x (array): Input of shape ``[..., D]``, float32, float16 or
+              bfloat16.
+            weight (array, optional): A weight of shape ``[D]``, of any of the
+              three dtypes. If ``None`` the result is not scaled.
+            eps (float): Added to the mean square. Not negative. Default:
+              ``1e-5``.
+            weight_offset (float): Added to ``weight`` in float32; ``1.0`` for
+              Gemma, which stores its weights less one. Default: ``0.0``.
+            rounding (str, optional): When the normalised value is rounded to
+              the output's dtype: ``"early"``, before the weight is applied and
+              once more after it, or ``"late"``, only at the end. Default:
+              ``"early"``, or ``"late"`` where ``weight_offset`` is not zero.
+            dtype (Dtype, optional): The output's dtype, one of the three.
+              Default: that of ``x``.
+            group (Group, optional): The :class:`mlx.core.distributed.Group`
+              over which rows are split in equal parts: ``x`` is this member's,
+              of shape ``[..., D / size]``, and ``weight`` the part that goes
+              with it. A group of one is none. Default: ``None``.
+            stream (StreamOrDevice): Stream or device.
+
+        Returns:
+            array: The normalised input, of ``x``'s shape.
+
+        Raises:
+            ValueError: If an argument's dtype or shape is not as above, ``x``
+              has no axis, ``eps`` is negative, or there is a
+              ``weight_offset`` and no ``weight``.
+
+        Example:
+            >>> x = mx.array([1.0, 2.0, 3.0], mx.bfloat16)
+            >>> w = mx.array([0.3, 0.3, 0.3])
+            >>> mlx_norms.rms_norm(x, w)
+            array([0.138672, 0.277344, 0.417969], dtype=bfloat16)
+            >>> mlx_norms.rms_norm(x, w, rounding="late")
+            array([0.138672, 0.277344, 0.416016], dtype=bfloat16)
+            >>> mlx_norms.rms_norm(x, w, dtype=mx.float32)
+            array([0.138873, 0.277746, 0.416619], dtype=float32)
+      )pbdoc");
+
+  m.def(
+      "layer_norm",
+      &layer_norm,
+      "x"_a,
+      "weight"_a.none() = nb::none(),
+      "bias"_a.none() = nb::none(),
+      "eps"_a = 1e-5f,
+      nb::kw_only(),
+      "weight_offset"_a = 0.0f,
+      "rounding"_a = nb::none(),
+      "dtype"_a = nb::none(),
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+      R"pbdoc(
+        Layer normalization over the last axis.
+
+        .. math::
+
+            y = \frac{x - E[x]}{\sqrt{Var[x] + \epsilon}} (w + w_0) + b
+
+        with :math:`w_0` the ``weight_offset``. Sums, products and the square
+        root are taken in float32; the mean is corrected for its own rounding,
+        so that a mean far larger than the spread does no harm. The positional
+        arguments are those of :func:`mlx.core.fast.layer_norm`.
+
+        Args:
+            x (array): Input of shape ``[..., D]``, float32, float16 or
+              bfloat16.
+            weight (array, optional): A weight of shape ``[D]``, of any of the
+              three dtypes. If ``None`` the result is not scaled.
+            bias (array, optional): Added to the result, of shape ``[D]`` and
+              any of the three dtypes. If ``None`` nothing is added.
+            eps (float): Added to the variance. Not negative. Default:
+              ``1e-5``.
+            weight_offset (float): Added to ``weight`` in float32. Default:
+              ``0.0``.
+            rounding (str, optional): When the normalised value is rounded to
+              the output's dtype: ``"early"``, before weight and bias are
+              applied and once more after them, or ``"late"``, only at the end.
+              Default: ``"early"``, or ``"late"`` where ``weight_offset`` is
+              not zero.
+            dtype (Dtype, optional): The output's dtype, one of the three.
+              Default: that of ``x``.
+            stream (StreamOrDevice): Stream or device.
+
+        Returns:
+            array: The normalised input, of ``x``'s shape.
+
+        Raises:
+            ValueError: If an argument's dtype or shape is not as above, ``x``
+              has no axis, ``eps`` is negative, or there is a
+              ``weight_offset`` and no ``weight``.
+
+        Example:
+            >>> x = mx.array([1.0, 2.0, 4.0], mx.float16)
+            >>> w, b = mx.array([3.0, 3.0, 3.0]), mx.array([0.1, 0.1, 0.1])
+            >>> mlx_norms.layer_norm(x, w, b)
+            array([-3.10742, -0.702148, 4.10938], dtype=float16)
+            >>> mlx_norms.layer_norm(x, w, b, rounding="late")
+            array([-3.10742, -0.70166, 4.10938], dtype=float16)
+            >>> mlx_norms.layer_norm(x, w, b, dtype=mx.float32)
+            array([-3.10713, -0.701781, 4.10891], dtype=float32)
+      )pbdoc");
+
+  m.def(
+      "add_rms_norm",
+      &add_rms_norm,
+      "x"_a,
+      "residual"_a,
+      "weight"_a.none() = nb::none(),
+      "eps"_a = 1e-5f,
+      nb::kw_only(),
+      "weight_offset"_a = 0.0f,
+      "clamp"_a = false,
+      "rounding"_a = nb::none(),
+      "dtype"_a = nb::none(),
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def add_rms_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
+      R"pbdoc(
+        The RMS norm of ``x + residual``, and that sum.
+
+        .. math::
+
+            s = x + r, \quad y = \frac{s}{\sqrt{E[s^2] + \epsilon}} (w + w_0)
+
+        The sum is rounded to its dtype first, so that the result has the same
+        bits as ``rms_norm(x + residual)``.
+
+        Args:
+            x (array): Input of shape ``[..., D]``, float32, float16 or
+              bfloat16.
+            residual (array): Added to ``x``: of the same shape, and any of the
+              three dtypes. The sum's dtype is the one both promote to.
+            weight (array, optional): A weight of shape ``[D]``, of any of the
+              three dtypes. If ``None`` the result is not scaled.
+            eps (float): Added to the mean square. Not negative. Default:
+              ``1e-5``.
+            weight_offset (float): Added to ``weight`` in float32. Default:
+              ``0.0``.
+            clamp (bool): Saturate a float16 sum at ±65504 where it would be
+              infinite; NaN stays NaN. The derivative is zero where the sum is
+              saturated. Sums of another dtype are left alone. Default:
+              ``False``.
+            rounding (str, optional): ``"early"`` or ``"late"``, as in
+              :func:`rms_norm`.
+            dtype (Dtype, optional): The normalised output's dtype, one of the
+              three. Default: that of the sum.
+            stream (StreamOrDevice): Stream or device.
+
+        Returns:
+            tuple(array, array): The normalised sum and the sum, of ``x``'s
+            shape.
+
+        Raises:
+            ValueError: If an argument's dtype or shape is not as above, ``x``
+              has no axis, ``eps`` is negative, or there is a
+              ``weight_offset`` and no ``weight``.
+
+        Example:
+            >>> x = mx.array([60000.0, 3.0], mx.float16)
+            >>> mlx_norms.add_rms_norm(x, x)[1]
+            array([inf, 6], dtype=float16)
+            >>> mlx_norms.add_rms_norm(x, x, clamp=True)
+            (array([1.41406, 0.00012958], dtype=float16), array([65504, 6], dtype=float16))
+            >>> mlx_norms.add_rms_norm(x, x.astype(mx.float32))
+            (array([1.41421, 7.07107e-05], dtype=float32), array([120000, 6], dtype=float32))
+      )pbdoc");
+
+  m.def(
+      "add_layer_norm",
+      &add_layer_norm,
+      "x"_a,
+      "residual"_a,
+      "weight"_a.none() = nb::none(),
+      "bias"_a.none() = nb::none(),
+      "eps"_a = 1e-5f,
+      nb::kw_only(),
+      "weight_offset"_a = 0.0f,
+      "clamp"_a = false,
+      "rounding"_a = nb::none(),
+      "dtype"_a = nb::none(),
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def add_layer_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
+      R"pbdoc(
+        The layer norm of ``x + residual``, and that sum.
+
+        .. math::
+
+            s = x + r, \quad
+            y = \frac{s - E[s]}{\sqrt{Var[s] + \epsilon}} (w + w_0) + b
+
+        The sum is rounded to its dtype first, so that the result has the same
+        bits as ``layer_norm(x + residual)``.
+
+        Args:
+            x (array): Input of shape ``[..., D]``, float32, float16 or
+              bfloat16.
+            residual (array): Added to ``x``: of the same shape, and any of the
+              three dtypes. The sum's dtype is the one both promote to.
+            weight (array, optional): A weight of shape ``[D]``, of any of the
+              three dtypes. If ``None`` the result is not scaled.
+            bias (array, optional): Added to the result, of shape ``[D]`` and
+              any of the three dtypes. If ``None`` nothing is added.
+            eps (float): Added to the variance. Not negative. Default:
+              ``1e-5``.
+            weight_offset (float): Added to ``weight`` in float32. Default:
+              ``0.0``.
+            clamp (bool): Saturate a float16 sum, as in :func:`add_rms_norm`.
+              Default: ``False``.
+            rounding (str, optional): ``"early"`` or ``"late"``, as in
+              :func:`layer_norm`.
+            dtype (Dtype, optional): The normalised output's dtype, one of the
+              three. Default: that of the sum.
+            stream (StreamOrDevice): Stream or device.
+
+        Returns:
+            tuple(array, array): The normalised sum and the sum, of ``x``'s
+            shape.
+
+        Raises:
+            ValueError: If an argument's dtype or shape is not as above, ``x``
+              has no axis, ``eps`` is negative, or there is a
+              ``weight_offset`` and no ``weight``.
+      )pbdoc");
+
+  m.def(
+      "head_rms_norm",
+      &head_rms_norm,
+      "x"_a,
+      "weight"_a.none(),
+      "eps"_a,
+      nb::kw_only(),
+      "weight_offset"_a = 0.0f,
+      "rounding"_a = nb::none(),
+      "dtype"_a = nb::none(),
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def head_rms_norm(x: mlx.core.array, weight: mlx.core.array | None, eps: float, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+      R"pbdoc(
+        The RMS norm of each attention head, with a weight for all or for each.
+
+        The formula is that of :func:`rms_norm`, over ``head_dim``.
+
+        Args:
+            x (array): Input of shape ``[..., heads, head_dim]``, float32,
+              float16 or bfloat16.
+            weight (array, optional): A weight of shape ``[head_dim]`` or
+              ``[heads, head_dim]``, of any of the three dtypes.
+            eps (float): Added to the mean square. Not negative.
+            weight_offset (float): Added to ``weight`` in float32. Default:
+              ``0.0``.
+            rounding (str, optional): ``"early"`` or ``"late"``, as in
+              :func:`rms_norm`.
+            dtype (Dtype, optional): The output's dtype, one of the three.
+              Default: that of ``x``.
+            stream (StreamOrDevice): Stream or device.
+
+        Returns:
+            array: The normalised input, of ``x``'s shape.
+
+        Raises:
+            ValueError: If an argument's dtype or shape is not as above, ``eps``
+              is negative, or there is a ``weight_offset`` and no ``weight``.
+      )pbdoc");
+
+  m.def(
+      "qk_norm",
+      &qk_norm,
+      "q"_a,
+      "k"_a,
+      "q_weight"_a.none(),
+      "k_weight"_a.none(),
+      "eps"_a,
+      nb::kw_only(),
+      "weight_offset"_a = 0.0f,
+      "rounding"_a = nb::none(),
+      "dtype"_a = nb::none(),
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def qk_norm(q: mlx.core.array, k: mlx.core.array, q_weight: mlx.core.array | None, k_weight: mlx.core.array | None, eps: float, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
+      R"pbdoc(
+        The RMS norm of each query head and each key head, in one launch.
+
+        The same as :func:`head_rms_norm` of ``q`` and of ``k``. In
+        grouped-query attention there are fewer key heads than query heads.
+
+        Args:
+            q (array): Queries of shape ``[..., q_heads, head_dim]``, float32,
+              float16 or bfloat16.
+            k (array): Keys of shape ``[..., k_heads, head_dim]``, of the same
+              dtype.
+            q_weight (array, optional): A weight of shape ``[head_dim]`` or
+              ``[q_heads, head_dim]``, of any of the three dtypes.
+            k_weight (array, optional): Likewise for ``k``. Given if, and only
+              if, ``q_weight`` is.
+            eps (float): Added to the mean square. Not negative.
+            weight_offset (float): Added to both weights in float32. Default:
+              ``0.0``.
+            rounding (str, optional): ``"early"`` or ``"late"``, as in
+              :func:`rms_norm`.
+            dtype (Dtype, optional): The outputs' dtype, one of the three.
+              Default: that of ``q`` and ``k``.
+            stream (StreamOrDevice): Stream or device.
+
+        Returns:
+            tuple(array, array): The normalised queries and keys.
+
+        Raises:
+            ValueError: If an argument's dtype or shape is not as above, ``eps``
+              is negative, or there is a ``weight_offset`` and no weight.
+      )pbdoc");
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,27 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/python/bindings.h"
+
+#include "csrc/gpu/geometry.h"
+#include "csrc/matmul/plan.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace mlx_norms {
+
+void bind_switches(nb::module_& m) {
+  m.def(
+      "set_vectors",
+      &set_vectors,
+      "backward"_a,
+      "vectors"_a,
+      "Forces the vectors a thread of CUDA kernels, for measurements; 0: none.");
+  m.def(
+      "set_tiles_anywhere",
+      &set_tiles_anywhere,
+      "anywhere"_a,
+      "Has gemv multiply by tiles where there are no matrix units, for tests.");
+}
+
+} // namespace mlx_norms

@@ -1,13 +1,14 @@
 """Times two builds of this package against each other, turn by turn, on one machine.
 
-    python bench/builds.py OLD NEW [--device cpu|gpu]
+    python bench/builds.py OLD NEW [--device cpu|gpu] [--calls]
 
 OLD and NEW are folders that hold an installed ``mlx_norms`` each (pip install --target). Each build
 has a process, and they take turns at samples of calls. There are several pairs of processes, since
 where memory lies is one process's luck. The ratio is old over new, round by round: below 0.98 in
 the median, the new build is slower, and the exit status is 1. On the CPU the calls of a sample are
 evaluated together. On a GPU they are evaluated one by one, since kernels that run at once hide each
-other, and the time is that in which kernels run, by CUPTI, which needs torch.
+other, and the time is that in which kernels run, by CUPTI, which needs torch; with --calls they are
+evaluated together there, too, and the time is the host's, of one row and of a llama's next token.
 """
 
 from __future__ import annotations
@@ -37,14 +38,16 @@ PRODUCTS = {
     "gemv_columns": ((1, 4096, 4096), (8, 4096, 4096)),
     "simdgroup_blocked": ((1024, 1024, 1024),),
 }
+DECODE = (1, 512, 16)  # rows, length, layers: of a llama that waits for the host
 PROJECTED = ((1, 4096, 4096, 0), (4, 4096, 4096, 0), (1, 4096, 14336, 4), (8, 1024, 4096, 8))
 SAMPLE_SECONDS = 0.02
 SAMPLE_BYTES = 4 << 30  # of outputs that are alive together
-MOST_CALLS = {"cpu": 4096, "gpu": 64}  # of a sample; CUPTI keeps a record of each kernel
+MOST_CALLS = 4096  # of a sample
+MOST_TRACED_CALLS = 64  # CUPTI keeps a record of each kernel
 SLOWER = 0.98
 
 
-def cells(device: str) -> list[list]:
+def cells(device: str, calls: bool) -> list[list]:
     norms = [
         [name, backward, dtype, *shape]
         for name in NORMS
@@ -54,6 +57,8 @@ def cells(device: str) -> list[list]:
     ]
     if device == "cpu":
         return norms
+    if calls:
+        return [cell for cell in norms if cell[3] == 1] + [["decode", False, "bfloat16", *DECODE]]
     linear = [
         [f"{name}_linear", False, dtype, *shape]
         for name in ("rms", "layer")
@@ -77,7 +82,7 @@ def cells(device: str) -> list[list]:
     return norms + linear + products + gathered + pairs + rungs
 
 
-def worker(device: str) -> None:
+def worker(device: str, calls: bool) -> None:
     """Measures what the lines of the standard input ask for: a cell and how many calls, or the name
     of a sample of it; an empty one ends it."""
     import mlx.core as mx
@@ -90,7 +95,20 @@ def worker(device: str) -> None:
     def normal(*shape, dtype):
         return mx.random.normal(shape).astype(getattr(mx, dtype))
 
+    def decode(dtype, rows, length, layers):
+        from mlx_lm.models import llama
+
+        heads = length // 128
+        model = llama.Model(llama.ModelArgs("llama", length, layers, 4 * length, heads, 1e-5, 1000))
+        model.set_dtype(getattr(mx, dtype))
+        token = mx.zeros((rows, 1), mx.int32)
+        mx.eval(model.parameters(), token)
+        mlx_norms.patch()
+        return lambda: model(token)
+
     def call_of(name, backward, dtype, rows, length, outputs=None, bits=None):
+        if name == "decode":
+            return decode(dtype, rows, length, outputs)
         ladder, _, rung = name.partition("_")
         if name in PRODUCTS or ladder == "sgemm":
             m, n, k = rows, length, outputs
@@ -134,11 +152,12 @@ def worker(device: str) -> None:
 
     def calls_in_memory(call):
         outputs = [a for _, a in tree_flatten(call())]
-        return min(MOST_CALLS[device], max(1, SAMPLE_BYTES // sum(a.nbytes for a in outputs)))
+        most = MOST_CALLS if calls else MOST_TRACED_CALLS
+        return min(most, max(1, SAMPLE_BYTES // sum(a.nbytes for a in outputs)))
 
     def seconds(call, count):
         started = time.perf_counter()
-        if device == "gpu":
+        if trace:
             for _ in range(count):
                 mx.eval(call())
         else:
@@ -146,7 +165,7 @@ def worker(device: str) -> None:
         mx.synchronize()
         return time.perf_counter() - started
 
-    trace = kernel_times.Trace() if device == "gpu" else None
+    trace = None if calls else kernel_times.Trace()
     call, count, name, counts = None, 1, "", {}
     with trace or contextlib.nullcontext():
         for line in sys.stdin:
@@ -174,8 +193,9 @@ def worker(device: str) -> None:
 
 
 class Build:
-    def __init__(self, path: str, device: str) -> None:
+    def __init__(self, path: str, device: str, calls: bool) -> None:
         command = [sys.executable, __file__, "--worker", "--device", device]
+        command += ["--calls"] * calls
         path = os.pathsep.join([path, *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = os.environ | {"PYTHONPATH": path}
         for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):
@@ -196,7 +216,7 @@ class Build:
 
 def samples(found: list[list], args: argparse.Namespace) -> list[list[tuple[float, float]]]:
     """Seconds of old and new in each round, for each cell, by processes of their own."""
-    builds = [Build(args.old, args.device), Build(args.new, args.device)]
+    builds = [Build(path, args.device, args.calls) for path in (args.old, args.new)]
     taken = {}  # by build, cell and round
     for i, cell in enumerate(found):
         count = 0  # of the first build, and then as many of the other
@@ -222,15 +242,18 @@ def main() -> int:
     parser.add_argument("old", nargs="?", metavar="OLD")
     parser.add_argument("new", nargs="?", metavar="NEW")
     parser.add_argument("--device", choices=SHAPES, default="cpu")
+    parser.add_argument("--calls", action="store_true", help="time the host's part on a GPU")
     parser.add_argument("--starts", type=int, default=5, help="pairs of processes")
     parser.add_argument("--rounds", type=int, default=7, help="samples of each build a start")
     parser.add_argument("--only", metavar="TEXT", help="cells that have this")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.calls |= args.device == "cpu"
     if args.worker:
-        worker(args.device)
+        worker(args.device, args.calls)
         return 0
-    found = [c for c in cells(args.device) if (args.only or "") in " ".join(map(str, c))]
+    found = cells(args.device, args.calls)
+    found = [cell for cell in found if (args.only or "") in " ".join(map(str, cell))]
     ratios, times = [[] for _ in found], [[] for _ in found]
     for _ in range(args.starts):
         for i, taken in enumerate(samples(found, args)):

@@ -1,79 +1,33 @@
 """kernels/README.md's example, applied as it stands to a copy of the checkout, builds and runs."""
 
 import json
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 
 import pytest
 
 import guide
-import known_objects
-from hostmetal.build import ROOT, for_tests
+from checkout_copy import Copy, copy_checkout
+from hostmetal.build import for_tests
 
-COPIED = ("CMakeLists.txt", "pyproject.toml", "csrc", "kernels", "mlx_norms", "tests")
 GUIDE = guide.GUIDE.read_text()
-
-
-class Copy:
-    """A copy of the checkout with the guide's example in it."""
-
-    def __init__(self, directory):
-        self.root = directory / "checkout"
-        copy_checkout(self.root)
-        guide.apply(self.root)
-        # What the example does not change is not compiled again, if this checkout has it built.
-        self.environment = known_objects.environment(ROOT, self.root, directory / "objects")
-
-    def python(self, *arguments, site="", status=0):
-        """Runs Python in the copy's tests/, with a package from `site`; returns what it printed."""
-        mine = ("PYTEST_ADDOPTS", "MLX_NORMS_UNDER_TEST")
-        environment = {k: v for k, v in os.environ.items() if k not in mine}
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.root / "tests",
-            env=environment | self.environment | {"PYTHONPATH": site},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == status, done.stdout + done.stderr
-        return done.stdout
-
-    def on_metal(self, tests, status=0):
-        """Builds the simulated device and runs tests on it with all checks."""
-        return self.python("hostmetal/run.py", "2:0", "--", "-q", *tests.split(), status=status)
-
-    def replace(self, file, old, new):
-        text = (self.root / file).read_text()
-        assert text.count(old) == 1
-        (self.root / file).write_text(text.replace(old, new))
-
-
-def copy_checkout(root):
-    root.mkdir()
-    for name in COPIED:
-        if (ROOT / name).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / name, root / name, ignore=ignored)
-        else:
-            shutil.copy2(ROOT / name, root)
 
 
 @pytest.mark.build
 @pytest.mark.instrument
 def test_on_metal(tmp_path):
     for_tests("_ext")
-    copy = Copy(tmp_path)
-    assert_passed(copy.on_metal("test_scale.py test_group_sizes.py"))
+    copy = Copy(tmp_path, guide.apply)
+    assert_passed(copy.on_metal("test_scale.py", "test_group_sizes.py"))
 
     defects = copy.python("-c", PLANTED)
     assert len(defects.splitlines()) == 2
     for defect in map(json.loads, defects.splitlines()):
         copy.replace(defect["file"], defect["old"], defect["new"])
-        assert re.search("^(FAILED|ERROR) ", copy.on_metal(defect["tests"], status=1), re.M)
+        output = copy.on_metal(*defect["tests"].split(), status=1)
+        assert re.search("^(FAILED|ERROR) ", output, re.M)
         copy.replace(defect["file"], defect["new"], defect["old"])
 
     (line,) = re.findall(r"^python -m metalsim .*?-o y$", GUIDE, re.M | re.S)
@@ -114,7 +68,7 @@ def dump(copy):
 @pytest.mark.build
 @pytest.mark.instrument
 def test_on_the_cpu_and_for_cuda(tmp_path):
-    copy = Copy(tmp_path)
+    copy = Copy(tmp_path, guide.apply)
     site = copy.python("-c", BUILD).strip()
     pytest = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
     copy.python(*pytest, "test_scale.py", site=site)
@@ -144,9 +98,7 @@ class TestWhatDoesNotFit:
 
     def test_a_line_that_is_gone(self, root):
         sources = root / "csrc" / "sources.cmake"
-        sources.write_text(
-            sources.read_text().replace("csrc/common/outputs.cpp", "csrc/gone.cpp")
-        )
+        sources.write_text(sources.read_text().replace("csrc/common/outputs.cpp", "csrc/gone.cpp"))
         message = "csrc/sources.cmake has the line `csrc/common/outputs.cpp`, .* 0 times, not once"
         with pytest.raises(guide.CannotApply, match=message):
             guide.apply(root)

@@ -69,6 +69,11 @@ def add_interfaces(found: dict[str, Interface], tokens: Tokens, declared: Declar
         }
         for name in reached(tokens, kernel) & constants.keys():
             constant = constants[name]
+            if constant.type not in CONSTANTS or not constant.index.isdigit():
+                raise SourceError(
+                    f"{kernel.file}: function constant {name} of kernel {kernel.name} is no bool"
+                    " or int with a number as its index"
+                )
             type = f"Constant<{CONSTANTS[constant.type]}>"
             interface.add(kernel, name, type, int(constant.index))
             interface.constants.add(name)
@@ -79,12 +84,16 @@ def add_interfaces(found: dict[str, Interface], tokens: Tokens, declared: Declar
                     interface.arguments[buffer.name] = buffer.condition
 
 
-def interfaces(compiler: str) -> dict[str, Interface]:
-    """Those of all kernels, by the kernels' names."""
+def interfaces(compiler: str, root: Path = ROOT) -> dict[str, Interface]:
+    """Those of all kernels in root's folder kernels, by the kernels' names.
+
+    Raises:
+        SourceError: what a kernel takes cannot be told, or its text cannot be read.
+    """
     found: dict[str, Interface] = {}
-    for path in sorted(ROOT.glob("kernels/**/*.metal")):
+    for path in sorted(root.glob("kernels/**/*.metal")):
         for macros in ((), ("__CUDACC__",)):
-            tokens = Tokens(preprocess(path, ROOT, compiler, macros), path.name)
+            tokens = Tokens(preprocess(path, root, compiler, macros), path.name)
             add_interfaces(found, tokens, declarations(tokens))
     return found
 

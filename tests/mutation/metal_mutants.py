@@ -833,6 +833,27 @@ METAL_MUTANTS = [
         "key.constants.at(n++) = 0 * value;",
         f"{ONE}[metal-sim-rms_norm-33]",
     ),
+    Mutant(
+        "a launch without a number",
+        PLAN_NORM,
+        "  launch.set(K::eps, spec.eps);\n",
+        "",
+        f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "a launch without a function constant",
+        PLAN_VJP,
+        "  launch.set(K::clamped_sum, norm.clamp && b.s.array->dtype() == mx::float16);\n",
+        "",
+        f"{GRADIENT}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "a launch without an array",
+        PLAN_MATMUL,
+        "  launch.set(K::w, *w.array, first[1] * bytes);\n",
+        "",
+        "test_matmul.py::test_plain_and_transposed -k gemv",
+    ),
     # --- The LayerNorm ladder
     Mutant(
         "no barrier before a tree grows again",

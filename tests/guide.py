@@ -4,11 +4,11 @@
 
 In the guide a line says what becomes of the block of code after it:
 
-    `csrc/scale.h`, new:
+    `csrc/scale/ops.h`, new:
     `csrc/sources.cmake`, changed:
 
-A changed file's block has lines of the file, each after a space, and those that come after them,
-each after a plus sign.
+A changed file's block has lines of the file, each after a space, or after a minus sign if it goes,
+and those that come after them, each after a plus sign.
 """
 
 import re
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 GUIDE = ROOT / "kernels" / "README.md"
 BLOCK = re.compile(
-    r"^`(?P<path>[^`\n]+)`, (?P<what>new|changed):\n\n```\w*\n(?P<text>.*?)^```$", re.M | re.S
+    r"^`(?P<path>[^`\n]+)`, (?P<what>new|changed):\n```\w*\n(?P<text>.*?)^```$", re.M | re.S
 )
 
 
@@ -45,8 +45,8 @@ class Block:
         """Writes the file.
 
         Raises:
-            CannotApply: If a new file is there already, or a line that others go after is not
-                there just once.
+            CannotApply: If a new file is there already, or a line that the block has of it
+                is not there just once.
         """
         file = root / self.path
         if not self.is_new:
@@ -66,10 +66,14 @@ class Block:
                 lines.insert(at, rest)
                 at += 1
             elif lines.count(rest) == 1:
-                at = lines.index(rest) + 1
+                at = lines.index(rest)
+                if sign == "-":
+                    del lines[at]
+                else:
+                    at += 1
             else:
                 raise CannotApply(
-                    f"{self.path} has the line `{rest.strip()}`, after which the guide inserts, "
+                    f"{self.path} has the line `{rest.strip()}`, where the guide changes it, "
                     f"{lines.count(rest)} times, not once"
                 )
         return "\n".join(lines) + "\n"

@@ -60,7 +60,7 @@ def dump(copy):
     dumped = "dump[thread_index] = by;"
     printed = r'__builtin_printf("%u: %g\n", thread_index, by);'
     assert all(f"`{text}`" in GUIDE for text in (parameter, dumped, printed))
-    kernel = "kernels/scale.metal"
+    kernel = "kernels/scale/scale.metal"
     copy.replace(kernel, "    uint thread_index [[", f"{parameter}\n    uint thread_index [[")
     copy.replace(kernel, "  float v[N];\n", f"{dumped}\n{printed}\n  float v[N];\n")
 
@@ -71,7 +71,7 @@ def test_on_the_cpu_and_for_cuda(tmp_path):
     copy = Copy(tmp_path, guide.apply)
     site = copy.python("-c", BUILD).strip()
     pytest = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
-    copy.python(*pytest, "test_scale.py", site=site)
+    copy.python(*pytest, "test_scale.py", "test_rooms.py", site=site)
     copy.python(*pytest, "test_kernels.py", "-k", "not package", site=site)
     copy.python(*pytest, "-m", "", "test_cuda_translation.py", "-k", "scale", site=site)
     listed = copy.python("-m", "mlx_norms", "info", "--kernels", site=site)
@@ -98,26 +98,32 @@ class TestWhatDoesNotFit:
 
     def test_a_line_that_is_gone(self, root):
         sources = root / "csrc" / "sources.cmake"
-        sources.write_text(sources.read_text().replace("csrc/common/outputs.cpp", "csrc/gone.cpp"))
-        message = "csrc/sources.cmake has the line `csrc/common/outputs.cpp`, .* 0 times, not once"
+        sources.write_text(sources.read_text().replace("csrc/norm/eval_cpu.cpp", "csrc/gone.cpp"))
+        message = (
+            r"csrc/sources.cmake has the line `csrc/norm/eval_cpu.cpp\)`, .* 0 times, not once"
+        )
         with pytest.raises(guide.CannotApply, match=message):
             guide.apply(root)
 
     def test_a_line_that_is_there_twice(self, root):
         with (root / "csrc" / "sources.cmake").open("a") as file:
-            file.write("    csrc/common/outputs.cpp\n")
+            file.write("    csrc/norm/eval_cpu.cpp)\n")
         with pytest.raises(guide.CannotApply, match="2 times, not once"):
             guide.apply(root)
 
     def test_a_file_that_is_not_new(self, root):
-        (root / "csrc" / "scale.cpp").touch()
-        message = "csrc/scale.cpp is new in the guide, and the checkout has it"
+        (root / "csrc" / "scale").mkdir()
+        (root / "csrc" / "scale" / "ops.cpp").touch()
+        message = "csrc/scale/ops.cpp is new in the guide, and the checkout has it"
         with pytest.raises(guide.CannotApply, match=message):
             guide.apply(root)
 
     def test_the_command_says_so(self, root):
-        (root / "csrc" / "scale.h").touch()
+        (root / "kernels" / "scale").mkdir()
+        (root / "kernels" / "scale" / "scale.metal").touch()
         command = [sys.executable, guide.__file__, str(root)]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 1
-        assert done.stderr == "csrc/scale.h is new in the guide, and the checkout has it\n"
+        assert done.stderr == (
+            "kernels/scale/scale.metal is new in the guide, and the checkout has it\n"
+        )

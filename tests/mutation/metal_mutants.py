@@ -271,7 +271,7 @@ METAL_MUTANTS = [
         "weight offset dropped",
         PARAMETERS,
         "has_weight_offset ? w[j] + offset : w[j]",
-        "w[j]",
+        "has_weight_offset ? w[j] : w[j]",
         "test_forward.py::test_options[metal-sim-rms_norm]",
     ),
     # --- Forward
@@ -328,7 +328,7 @@ METAL_MUTANTS = [
         "early rounding dropped",
         NORM,
         "      if (round_early) {\n",
-        "      if (false) {\n",
+        "      if (round_early && false) {\n",
         "test_rounding.py::test_each_is_its_formula",
     ),
     Mutant(
@@ -342,7 +342,7 @@ METAL_MUTANTS = [
         "q's weight for k",
         NORM,
         "row_in(weight2, weight2_access, weight2_layout, row, length)",
-        "row_in(weight, weight_access, weight_layout, row, length)",
+        "row_in(weight, weight2_access, weight_layout, row, length)",
         "test_heads.py::test_qk_norm_is_head_rms_norm_of_each",
     ),
     # --- Backward
@@ -462,7 +462,7 @@ METAL_MUTANTS = [
         "gradient where the sum is saturated",
         VJP,
         "clamped_sum && fabs(x[j]) == 65504.0f ? 0.0f : d",
-        "d",
+        "clamped_sum ? d : d",
         "test_clamp.py::test_gradient_is_zero_where_the_sum_is_saturated",
     ),
     Mutant(
@@ -539,7 +539,7 @@ METAL_MUTANTS = [
         "a weight's offset dropped in the gradient",
         AHEAD,
         "    add_offset<N>(offset, w);\n",
-        "",
+        "    add_offset<N>(0.0f, w);\n",
         "test_gradients.py::test_options",
     ),
     Mutant(

@@ -253,3 +253,19 @@ def test_errors_of_second_derivatives_are_known():
     exact = gradient(mx.fast.rms_norm)
     off = [abs(gradient(jittered(mx.fast.rms_norm, seed)) - exact) for seed in range(4)]
     assert max(off) > 8 * unit_roundoff(mx.float32)
+
+
+def test_larger_errors_are_as_much_larger():
+    """With them the judge sees what a sum may round away of small ones."""
+    x = mx.array([[3.66]])
+
+    def gradient(norm):
+        return mx.grad(lambda x: norm(x, None, 1e-3).sum())(x).item()
+
+    exact = gradient(mx.fast.rms_norm)
+    times = [1, 8]
+    off = [
+        max(abs(gradient(jittered(mx.fast.rms_norm, i, size)) - exact) for i in range(4))
+        for size in times
+    ]
+    assert off[1] > 4 * off[0] > 0

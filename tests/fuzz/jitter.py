@@ -14,8 +14,8 @@ ARITHMETIC = 32 * unit_roundoff(mx.float32)
 ROUNDINGS = 6
 
 
-def jittered(norm, seed):
-    """A norm of mx.fast, with errors of random signs."""
+def jittered(norm, seed, times=1):
+    """A norm of mx.fast, with errors of random signs, so many times as large as right ones."""
     calls = itertools.count()
 
     def jitter(x, *arguments, **options):
@@ -28,7 +28,8 @@ def jittered(norm, seed):
             amount += unit_roundoff(arguments[0].dtype)  # a weight of 1 + w is rounded, or is not
         x = wide(x)
         signs = Signs(x, [seed, next(calls)])
-        y = norm(x * (1 + INPUT * signs()), weight, *bias, eps)
+        amount *= times
+        y = norm(x * (1 + times * INPUT * signs()), weight, *bias, eps)
         y = y * (1 + amount * signs())
         size = mx.array(1.0) if weight is None else mx.abs(weight)
         y = y + amount * signs() * of_no_value(x, size * slope(x, eps, bias))

@@ -54,14 +54,17 @@ def run(program, backend, mode):
         return _run(program, backend, Ours, arrays)
 
 
-def run_stock(program, backend, jitter=None):
-    """A program with MLX's own norms; ``jitter`` is the seed of what disturbs them, if anything."""
+def run_stock(program, backend, jitter=None, times=1):
+    """A program with MLX's own norms; ``jitter`` is the seed of what disturbs them, if anything,
+    and ``times`` its size."""
     with contextlib.ExitStack() as stack:
         if backend.name == "cuda":
             stack.enter_context(replaced("layer_norm", composed))
         if jitter is not None:
             for name in ("rms_norm", "layer_norm"):
-                stack.enter_context(replaced(name, functools.partial(jittered, seed=jitter)))
+                stack.enter_context(
+                    replaced(name, functools.partial(jittered, seed=jitter, times=times))
+                )
         return _run(program, backend, Stock, inputs_of(program))
 
 

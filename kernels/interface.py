@@ -2,13 +2,14 @@
 
 python kernels/interface.py COMPILER HEADER SOURCE
 
-HEADER has a structure for each kernel, whose members are its function constants and buffers by
-name: launch plans are filled in by them (csrc/gpu/interface.h). SOURCE has what a launch may not
-leave out. COMPILER is a C++ compiler, which preprocesses the kernels for Metal and for CUDA; what
-one of them has, the structures have.
+HEADER has the kernels' enumerations, and a structure for each kernel, whose members are its
+function constants and buffers by name: launch plans are filled in by them (csrc/gpu/interface.h).
+SOURCE has what a launch may not leave out. COMPILER is a C++ compiler, which preprocesses the
+kernels for Metal and for CUDA; what one of them has, the structures have.
 """
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,8 +99,23 @@ def interfaces(compiler: str, root: Path = ROOT) -> dict[str, Interface]:
     return found
 
 
-def header(found: dict[str, Interface]) -> str:
-    text = '#pragma once\n\n#include "csrc/gpu/interface.h"\n\nnamespace mlx_norms::kernels {\n'
+def enumerations(compiler: str, root: Path = ROOT) -> dict[str, str]:
+    """The declarations of the kernels' enumerations, by their names."""
+    found: dict[str, str] = {}
+    for path in sorted(root.glob("kernels/**/*.metal")):
+        tokens = Tokens(preprocess(path, root, compiler), path.name)
+        for i in range(len(tokens)):
+            if tokens.is_word(i, "enum"):
+                stop = tokens.close(next(k for k in range(i, len(tokens)) if tokens[k] == "{"))
+                text = " ".join(tokens[k] for k in tokens.significant(i, stop + 1)) + ";"
+                if found.setdefault(tokens[tokens.after(i)], text) != text:
+                    raise SourceError(f"{tokens.where(i)}: another {text} stands elsewhere")
+    return found
+
+
+def header(found: dict[str, Interface], enums: Iterable[str]) -> str:
+    text = '#pragma once\n\n#include "csrc/gpu/interface.h"\n\nnamespace mlx_norms::kernels {\n\n'
+    text += "\n".join(enums) + "\n"
     for name, interface in found.items():
         text += f"\nstruct {name} {{\n"
         for member, (type, index) in sorted(interface.members.items(), key=lambda m: m[1]):
@@ -135,8 +151,9 @@ if __name__ == "__main__":
     compiler, *outputs = sys.argv[1:]
     try:
         found = interfaces(compiler)
+        texts = header(found, enumerations(compiler).values()), source(found)
     except SourceError as error:
         sys.exit(str(error))
-    for write, output in zip((header, source), map(Path, outputs), strict=True):
+    for text, output in zip(texts, map(Path, outputs), strict=True):
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(write(found))
+        output.write_text(text)

@@ -146,7 +146,7 @@ struct k {
   static constexpr Output z{2};
   static constexpr Scalar<float> eps{3};
 };
-""" in interface.header(found)
+""" in interface.header(found, ["enum Way { kUp = 1 };"])
     assert """
       {{"k"},
        {{5, "has_y", -1}, {2, "kind", -1}},
@@ -288,3 +288,15 @@ def test_every_kernel_has_an_entry(found):
     for path in ROOT.glob("kernels/**/*.metal"):
         kernels |= {kernel.name for kernel in translate(path, ROOT, COMPILER).kernels}
     assert set(names) == kernels
+
+
+def test_enumerations(tmp_path):
+    (tmp_path / "kernels").mkdir()
+    for name, value in (("a", 1), ("b", 1), ("c", 2)):
+        text = f"enum Way {{ kUp = {value} }};  // of {name}\nenum {name} {{ k{name} = 0 }};\n"
+        (tmp_path / f"kernels/{name}.metal").write_text(text)
+    with pytest.raises(SourceError, match=r"c.metal:1: another enum Way"):
+        interface.enumerations(COMPILER, tmp_path)
+    (tmp_path / "kernels/c.metal").unlink()
+    found = interface.enumerations(COMPILER, tmp_path)
+    assert found["Way"] == "enum Way { kUp = 1 };" and set(found) == {"Way", "a", "b"}

@@ -12,8 +12,7 @@ namespace mlx_norms {
 
 namespace {
 
-enum FloatType { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2 };
-enum RowAccess { kStrided = 4, kVectors = 8, kOneRow = 16 };
+using namespace kernels;
 
 constexpr int64_t kLongestRow = 1 << 30; // one more chunk does not overflow
 constexpr int kRowAxes = 3;              // that a layout holds
@@ -51,16 +50,18 @@ bool make_layout(
   if (axes.size() > kRowAxes || !fits_int32(step)) {
     return false;
   }
-  layout = {static_cast<int32_t>(step), 1, 1, 0, 0, 0};
+  layout = {};
+  layout[kStep] = step;
+  layout[kSize0] = layout[kSize1] = 1;
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto& axis = axes[axes.size() - 1 - i];
     if (!fits_int32(axis.strides[0]) || !fits_int32(axis.size)) {
       return false;
     }
     if (i < kRowAxes - 1) {
-      layout[1 + i] = axis.size;
+      layout[kSize0 + i] = axis.size;
     }
-    layout[3 + i] = axis.strides[0];
+    layout[kStride0 + i] = axis.strides[0];
   }
   return true;
 }
@@ -171,13 +172,11 @@ RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
     return parameter;
   }
   parameter.access |= kStrided;
-  parameter.layout = {
-      static_cast<int32_t>(step_of(a)),
-      heads,
-      1,
-      static_cast<int32_t>(stride),
-      0,
-      0};
+  parameter.layout = {};
+  parameter.layout[kStep] = step_of(a);
+  parameter.layout[kSize0] = heads;
+  parameter.layout[kSize1] = 1;
+  parameter.layout[kStride0] = stride;
   return parameter;
 }
 

@@ -85,25 +85,35 @@ def add_interfaces(found: dict[str, Interface], tokens: Tokens, declared: Declar
                     interface.arguments[buffer.name] = buffer.condition
 
 
-def interfaces(compiler: str, root: Path = ROOT) -> dict[str, Interface]:
-    """Those of all kernels in root's folder kernels, by the kernels' names.
+def sources(compiler: str, root: Path = ROOT) -> list[Tokens]:
+    """Those of root's folder kernels, each as Metal and as CUDA read it.
 
     Raises:
-        SourceError: what a kernel takes cannot be told, or its text cannot be read.
+        SourceError: one cannot be read.
+    """
+    return [
+        Tokens(preprocess(path, root, compiler, macros), path.name)
+        for path in sorted(root.glob("kernels/**/*.metal"))
+        for macros in ((), ("__CUDACC__",))
+    ]
+
+
+def interfaces(read: Iterable[Tokens]) -> dict[str, Interface]:
+    """Those of all kernels in these sources, by the kernels' names.
+
+    Raises:
+        SourceError: what a kernel takes cannot be told.
     """
     found: dict[str, Interface] = {}
-    for path in sorted(root.glob("kernels/**/*.metal")):
-        for macros in ((), ("__CUDACC__",)):
-            tokens = Tokens(preprocess(path, root, compiler, macros), path.name)
-            add_interfaces(found, tokens, declarations(tokens))
+    for tokens in read:
+        add_interfaces(found, tokens, declarations(tokens))
     return found
 
 
-def enumerations(compiler: str, root: Path = ROOT) -> dict[str, str]:
-    """The declarations of the kernels' enumerations, by their names."""
+def enumerations(read: Iterable[Tokens]) -> dict[str, str]:
+    """The declarations of the enumerations in these sources, by their names."""
     found: dict[str, str] = {}
-    for path in sorted(root.glob("kernels/**/*.metal")):
-        tokens = Tokens(preprocess(path, root, compiler), path.name)
+    for tokens in read:
         for i in range(len(tokens)):
             if tokens.is_word(i, "enum"):
                 stop = tokens.close(next(k for k in range(i, len(tokens)) if tokens[k] == "{"))
@@ -150,8 +160,9 @@ def source(found: dict[str, Interface]) -> str:
 if __name__ == "__main__":
     compiler, *outputs = sys.argv[1:]
     try:
-        found = interfaces(compiler)
-        texts = header(found, enumerations(compiler).values()), source(found)
+        read = sources(compiler)
+        found = interfaces(read)
+        texts = header(found, enumerations(read).values()), source(found)
     except SourceError as error:
         sys.exit(str(error))
     for text, output in zip(texts, map(Path, outputs), strict=True):

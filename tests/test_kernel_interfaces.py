@@ -32,7 +32,7 @@ def read(tmp_path):
             file = tmp_path / "kernels" / f"{name}.metal"
             file.parent.mkdir(exist_ok=True)
             file.write_text(text)
-        return interface.interfaces(COMPILER, tmp_path)
+        return interface.interfaces(interface.sources(COMPILER, tmp_path))
 
     return read
 
@@ -267,7 +267,7 @@ def test_other_indices_take_no_other_edit(tmp_path):
 
 @pytest.fixture(scope="module")
 def found():
-    return interface.interfaces(COMPILER)
+    return interface.interfaces(interface.sources(COMPILER))
 
 
 def test_every_constant_is_a_kernels(found):
@@ -296,7 +296,7 @@ def test_enumerations(tmp_path):
         text = f"enum Way {{ kUp = {value} }};  // of {name}\nenum {name} {{ k{name} = 0 }};\n"
         (tmp_path / f"kernels/{name}.metal").write_text(text)
     with pytest.raises(SourceError, match=r"c.metal:1: another enum Way"):
-        interface.enumerations(COMPILER, tmp_path)
+        interface.enumerations(interface.sources(COMPILER, tmp_path))
     (tmp_path / "kernels/c.metal").unlink()
-    found = interface.enumerations(COMPILER, tmp_path)
+    found = interface.enumerations(interface.sources(COMPILER, tmp_path))
     assert found["Way"] == "enum Way { kUp = 1 };" and set(found) == {"Way", "a", "b"}

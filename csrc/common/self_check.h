@@ -46,6 +46,7 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
+// Whether kernels are checked.
 bool enabled();
 
 // Whether its kernel can be used, if it has been checked.
@@ -62,6 +63,9 @@ bool passes(
 // sample() and kernel().
 template <typename F, typename G>
 bool agrees(Key key, mx::Device device, F sample, G kernel) {
+  if (!enabled()) {
+    return true;
+  }
   auto verdict = known(key);
   return verdict ? *verdict
                  : passes(std::move(key), device, sample(), kernel());

@@ -194,10 +194,6 @@ struct Gemv {
   bool w_vectors;
   bool x_vectors;
   Axis inner; // the launch's batch axis, of x and w
-
-  int64_t outputs() const {
-    return w.columns;
-  }
 };
 
 // How the groups of a gemv share the work. It follows from the shape of w
@@ -220,7 +216,7 @@ void fill_gemv(
     const GemvGroups& by,
     const Steps& first) {
   const auto& [x, w, c, transposed, w_vectors, x_vectors, inner] = gemv;
-  auto outputs = checked(gemv.outputs());
+  auto outputs = checked(w.columns);
   int64_t bytes = c.itemsize();
   launch.set(K::matmul_type, float_type(c.dtype()));
   launch.set(K::x, *x.array, first[0] * bytes);

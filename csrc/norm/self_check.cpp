@@ -76,7 +76,7 @@ bool agrees(
     mx::Dtype dtype,
     const Arrays& inputs,
     mx::Stream stream) {
-  if (!self_check::enabled() || inputs[0].shape(-1) == 0) {
+  if (inputs[0].shape(-1) == 0) {
     return true;
   }
   auto parameter = [&](size_t i) {
@@ -109,7 +109,7 @@ bool agrees(
     const std::vector<mx::Dtype>& dtypes,
     const Arrays& inputs,
     mx::Stream stream) {
-  if (!self_check::enabled() || inputs[0].shape(-1) == 0) {
+  if (inputs[0].shape(-1) == 0) {
     return true;
   }
   auto parameter = [&](size_t i) { return spec.norm.weight && i == 1; };

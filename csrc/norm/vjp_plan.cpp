@@ -107,6 +107,17 @@ struct Slots {
   }
 };
 
+// Where a kernel writes its partial sums.
+template <typename K>
+void set_partials(Launch& launch, const Backward& b) {
+  if (b.weight_partials) {
+    launch.set(K::weight_partials, *b.weight_partials);
+  }
+  if (b.bias_partials) {
+    launch.set(K::bias_partials, *b.bias_partials);
+  }
+}
+
 // The gradient of the input; the partial sums too, unless columns take them.
 Launch rows_launch(
     const Backward& b,
@@ -155,11 +166,8 @@ Launch rows_launch(
   if (input) {
     launch.set(K::input_gradient, *input);
   }
-  if (b.weight_partials && !by_columns) {
-    launch.set(K::weight_partials, *b.weight_partials);
-  }
-  if (b.bias_partials && !by_columns) {
-    launch.set(K::bias_partials, *b.bias_partials);
+  if (!by_columns) {
+    set_partials<K>(launch, b);
   }
   if (b.statistics) {
     launch.set(K::kept_statistics, *b.statistics);
@@ -197,12 +205,7 @@ Launch columns_launch(const Backward& b) {
   if (b.statistics) {
     launch.set(K::kept_statistics, *b.statistics);
   }
-  if (b.weight_partials) {
-    launch.set(K::weight_partials, *b.weight_partials);
-  }
-  if (b.bias_partials) {
-    launch.set(K::bias_partials, *b.bias_partials);
-  }
+  set_partials<K>(launch, b);
   launch.set(K::rows, b.rows);
   launch.set(K::length, b.length);
   launch.set(K::heads, b.walks.heads);

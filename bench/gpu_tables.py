@@ -6,7 +6,7 @@ python bench/gpu_tables.py --write    writes them into the page
 
 The figures come from gpu_speed.py (h200_lengths.csv, h200_speed.csv, h200_calls.csv),
 outputs_at_once.py (h200_outputs.csv), gpu_model.py (h200_model.csv), tensor_parallel.py
-(h200_x2.csv), gemv.py (h200_gemv.csv) and tests/launches.py (h200_launches.csv).
+(h200_x2.csv), gemv.py (h200_gemv.csv) and tools/counts/launches.py (h200_launches.csv).
 """
 
 from __future__ import annotations

@@ -3,8 +3,11 @@
 # Metal compiler they are compiled to metallibs, too. For CUDA they are
 # translated and embedded.
 set(_kernels_dir ${CMAKE_CURRENT_LIST_DIR})
+# What reads Metal is metalsim's, and is run from the tree.
+cmake_path(SET _metalsim NORMALIZE ${_kernels_dir}/../tools/metalsim)
+set(_python ${CMAKE_COMMAND} -E env PYTHONPATH=${_metalsim} "${Python_EXECUTABLE}" -B)
 file(GLOB_RECURSE _kernel_files CONFIGURE_DEPENDS ${_kernels_dir}/*.metal
-     ${_kernels_dir}/*.h ${_kernels_dir}/msl/*.py)
+     ${_kernels_dir}/*.h ${_metalsim}/metalsim/msl/*.py)
 
 # What launch plans are filled in by, for the sources that include
 # kernels/interface.h.
@@ -13,7 +16,7 @@ function(mlx_norms_generate_interface target)
   set(_outputs ${_folder}/kernels/interface.h ${_folder}/kernel_needs.cpp)
   add_custom_command(
     OUTPUT ${_outputs}
-    COMMAND "${Python_EXECUTABLE}" -B ${_kernels_dir}/interface.py
+    COMMAND ${_python} ${_kernels_dir}/interface.py
             "${CMAKE_CXX_COMPILER}" ${_outputs}
     DEPENDS ${_kernel_files} ${_kernels_dir}/interface.py
     VERBATIM)
@@ -26,7 +29,7 @@ function(mlx_norms_embed_kernels target)
   set(_text ${CMAKE_CURRENT_BINARY_DIR}/kernel_text_of${target}.cpp)
   add_custom_command(
     OUTPUT ${_text}
-    COMMAND "${Python_EXECUTABLE}" -B ${_kernels_dir}/join.py cpp ${_text} ${ARGN}
+    COMMAND ${_python} ${_kernels_dir}/join.py cpp ${_text} ${ARGN}
     DEPENDS ${_kernel_files} ${_kernels_dir}/join.py
     VERBATIM)
   target_sources(${target} PRIVATE ${_text})
@@ -38,7 +41,7 @@ function(mlx_norms_embed_cuda_kernels target)
        ${_kernels_dir}/to_cuda/*.h)
   add_custom_command(
     OUTPUT ${_text}
-    COMMAND "${Python_EXECUTABLE}" -B -m to_cuda "${CMAKE_CXX_COMPILER}" ${_text}
+    COMMAND ${_python} -m to_cuda "${CMAKE_CXX_COMPILER}" ${_text}
     WORKING_DIRECTORY ${_kernels_dir}
     DEPENDS ${_kernel_files} ${_translator}
     VERBATIM)
@@ -55,7 +58,7 @@ function(mlx_norms_build_metallibs target)
   set(_folder ${CMAKE_CURRENT_BINARY_DIR}/metallibs)
   add_custom_command(
     OUTPUT ${_folder}/done
-    COMMAND "${Python_EXECUTABLE}" -B ${_kernels_dir}/metallibs.py ${_folder}
+    COMMAND ${_python} ${_kernels_dir}/metallibs.py ${_folder}
             ${_macos}
     DEPENDS ${_kernel_files} ${_kernels_dir}/join.py
             ${_kernels_dir}/metallibs.py

@@ -7,11 +7,11 @@ import mlx.core as mx
 import pytest
 from hypothesis import HealthCheck, settings
 
-import inputs
 from mlx_norms import _built, _ext
+from support import inputs
 
 # A backend is one more entry here: every test of the ops takes it through the fixture below. The
-# simulated Metal device runs on CPU streams (tests/hostmetal).
+# simulated Metal device runs on CPU streams (tools/hostmetal).
 BACKENDS = {"cpu": mx.cpu, "cuda": mx.gpu, "metal": mx.gpu, "metal-sim": mx.cpu}
 
 LARGE_BYTES = 48 << 30
@@ -35,16 +35,6 @@ def pytest_configure(config):
     if backend not in _built.BACKENDS:
         raise pytest.UsageError(f"{_ext.__file__} was not built for {backend}")
     inputs.SIMULATED = backend == "metal-sim"
-    for marker in (
-        "instrument: needs a tool that pip cannot install",
-        "build: compiles for other machines, versions or devices; .ci/run runs it",
-        "large: needs tens of GB on a CUDA device",
-        "cuda: is about the CUDA backend alone",
-        "gpu: is about kernels that the CPU backend has not",
-        "backends(*names): is about these backends",
-        "applies(condition): is about machines of which this is true",
-    ):
-        config.addinivalue_line("markers", marker)
     # The suite is the check here; a kernel that fails must not be replaced by MLX's ops.
     os.environ["MLX_NORMS_SELF_CHECK"] = "0"
     # MLX's products are of TF32 on CUDA unless it is told so before the first.

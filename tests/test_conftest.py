@@ -1,10 +1,10 @@
 """What is not about a machine is deselected, and only what lacks an instrument is skipped."""
 
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
+
+from support.variant import environment
 
 TESTS = """
 import pytest
@@ -50,11 +50,9 @@ def test_on_another_day():
 
 def test_selection(tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS)
-    path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
     command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "test_it.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
+        [*command, "test_it.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True
     )
     assert re.findall("^FAILED .*::(\\w+)", done.stdout, re.M) == ["test_on_another_day"]
     assert "1 failed, 2 passed, 1 skipped, 4 deselected" in done.stdout, done.stdout

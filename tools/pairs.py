@@ -1,6 +1,6 @@
 """Tries this checkout with pairs of MLX and nanobind: does it build, import and pass its tests?
 
-    python tools/pairs.py [MLX,NANOBIND ...]
+    python tools pairs [MLX,NANOBIND ...]
 
 The pair that pyproject.toml pins comes first, and alone decides the exit status. Each pair gets a
 virtual environment of its own, with packages of an index, and a build without the CPU kernels for
@@ -20,10 +20,9 @@ import tomllib
 
 ROOT = Path(__file__).parent.parent
 # Every op, its derivatives, MLX's transforms and patching, in files that take seconds.
-TESTS = (
-    *("compile", "derivatives", "export", "forward", "fusion", "layouts", "linear", "nn"),
-    *("patching", "threads", "vmap"),
-)
+NORM = ("compile", "derivatives", "forward", "layouts", "nn", "threads", "vmap")
+TESTS = [f"tests/norm/test_{name}.py" for name in NORM] + ["tests/linear/test_linear.py"]
+TESTS += [f"tests/patching/test_{name}.py" for name in ("export", "fusion", "patching")]
 TOOLS = ("cmake", "hypothesis", "ninja", "numpy", "pytest", "typing_extensions")
 # In what pip, CMake and the compiler print, the first line that says what is wrong.
 REASON = re.compile(
@@ -98,18 +97,17 @@ def attempt(pair: Pair, directory: Path, requires: list[str]) -> str:
         f"--config-settings=build-dir={directory / 'build'}",
         "--config-settings=cmake.define.MLX_NORMS_CPU_LEVELS=baseline",
     )
-    tests = [f"test_{name}.py" for name in TESTS]
     steps = {
         "cannot be installed": (*pip, mlx, f"nanobind=={pair.nanobind}", *TOOLS, *requires),
         "does not build": (*pip, "--no-build-isolation", "--no-deps", *settings, ROOT),
-        "builds, does not import": (python, "-c", "import mlx_norms"),
+        "builds, does not import": (python, "-P", "-c", "import mlx_norms"),
         "builds, imports, does not pass": (
-            *(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests),
+            *(python, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS),
         ),
     }
     for verdict, command in steps.items():
         try:
-            output = run(*command, cwd=ROOT / "tests")
+            output = run(*command, cwd=ROOT)
         except Failed as error:
             raise Failed(f"{verdict}: {error}") from None
     return f"builds, imports, passes: {output.splitlines()[-1]}"

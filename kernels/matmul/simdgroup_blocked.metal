@@ -9,7 +9,7 @@
 // three groups find room in 32 KB, of which it takes 10. Its smaller depth
 // costs barriers, 8 for 64 of K, where the others have 4 or 5. Up to 32 rows or
 // columns, half of such a tile or more would be multiplied for nothing: then it
-// is 32x32x32. (python tests/sgemm_counts.py)
+// is 32x32x32. (python tools counts.sgemm_ladder)
 
 #include "kernels/matmul/blocked.h"
 

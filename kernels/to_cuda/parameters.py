@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from msl.declarations import Kernel
-from msl.tokens import SourceError, Tokens
+from metalsim.msl.declarations import Kernel
+from metalsim.msl.tokens import SourceError, Tokens
 
 from .vectors import cuda_name
 

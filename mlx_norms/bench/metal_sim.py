@@ -131,11 +131,11 @@ def checkout() -> Path:
     packages = [Path(folder).parent for folder in mlx_norms.__path__]
     here = Path.cwd()
     for folder in (*packages, here, *here.parents):
-        if (folder / "tests" / "hostmetal" / "build.py").exists():
+        if (folder / "tools" / "hostmetal" / "build.py").exists():
             return folder
     raise NoSimulator(
         "the simulated Metal device is in the tests of mlx_norms' repository: run this in a "
-        "checkout, where tests/hostmetal is, with clang++ 16 or newer installed"
+        "checkout, where tools/hostmetal is, with clang++ 16 or newer installed"
     )
 
 

@@ -1,0 +1,130 @@
+"""kernels/README.md's example, applied as it stands to a copy of the checkout, builds and runs."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+import guide
+from hostmetal.build import for_tests
+from support import variant
+from support.checkout_copy import Copy, copy_checkout
+
+GUIDE = guide.GUIDE.read_text()
+
+
+@pytest.mark.build
+@pytest.mark.instrument
+def test_on_metal(tmp_path):
+    for_tests("_ext")
+    copy = Copy(tmp_path, guide.apply)
+    assert_passed(copy.on_metal("tests/scale", "tests/norm/test_group_sizes.py"))
+
+    defects = copy.python("-c", PLANTED)
+    assert len(defects.splitlines()) == 2
+    for defect in map(json.loads, defects.splitlines()):
+        copy.replace(defect["file"], defect["old"], defect["new"])
+        output = copy.on_metal(*defect["tests"].split(), status=1)
+        assert re.search("^(FAILED|ERROR) ", output, re.M)
+        copy.replace(defect["file"], defect["new"], defect["old"])
+
+    (line,) = re.findall(r"^python tools metalsim .*?-o y$", GUIDE, re.M | re.S)
+    command = shlex.split(line.replace("\\\n", ""))[1:]
+    assert "y = [0. 2. 4. 6. 8.]" in copy.python(*command)
+    dump(copy)
+    output = copy.python(*command, "-a", "dump=float32:2:empty", "-o", "dump")
+    assert "dump = [2. 2.]" in output and "1: 2\n" in output
+
+
+# The defects that the guide plants, a line each.
+PLANTED = """
+import dataclasses, json
+from mutation.metal_mutants import METAL_MUTANTS
+for mutant in METAL_MUTANTS:
+    if mutant.name.startswith("scale: "):
+        print(json.dumps(dataclasses.asdict(mutant)))
+"""
+
+
+def assert_passed(output):
+    assert re.search(r"^\d+ passed", output, re.M)
+    assert re.search(r"hostmetal: [1-9]\d* launches, \d+ threads, 0 faults", output)
+
+
+def dump(copy):
+    """What the guide says of prints and of dumped intermediates."""
+    parameter = "device float* dump [[buffer(5)]],"
+    dumped = "dump[thread_index] = by;"
+    printed = r'__builtin_printf("%u: %g\n", thread_index, by);'
+    assert all(f"`{text}`" in GUIDE for text in (parameter, dumped, printed))
+    kernel = "kernels/scale/scale.metal"
+    copy.replace(kernel, "    uint thread_index [[", f"{parameter}\n    uint thread_index [[")
+    copy.replace(kernel, "  float v[N];\n", f"{dumped}\n{printed}\n  float v[N];\n")
+
+
+@pytest.mark.build
+@pytest.mark.instrument
+def test_on_the_cpu_and_for_cuda(tmp_path):
+    copy = Copy(tmp_path, guide.apply)
+    site = copy.python("-c", BUILD).strip()
+    pytest = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+    copy.python(*pytest, "tests/scale", "tests/build/test_rooms.py", site=site)
+    copy.python(*pytest, "tests/build/test_kernels.py", "-k", "not package", site=site)
+    translated = "tests/build/test_cuda_translation.py"
+    copy.python(*pytest, "-m", "", translated, "-k", "scale", site=site)
+    listed = copy.python("-m", "mlx_norms", "info", "--kernels", site=site)
+    assert re.search(
+        r"^scale_4\nscale_8\n.*scale_access\(90\), scale_by_array\(91\)$", listed, re.M
+    )
+
+
+# The copy's extension, as the normal build has it.
+BUILD = """
+from support.variant import ROOT, Variant
+
+variant = Variant(ROOT / "build" / "cpu")
+variant.compile()
+print(variant.site)
+"""
+
+
+class TestWhatDoesNotFit:
+    @pytest.fixture
+    def root(self, tmp_path):
+        copy_checkout(tmp_path / "checkout")
+        return tmp_path / "checkout"
+
+    def test_a_line_that_is_gone(self, root):
+        sources = root / "csrc" / "sources.cmake"
+        sources.write_text(sources.read_text().replace("csrc/norm/eval_cpu.cpp", "csrc/gone.cpp"))
+        message = (
+            r"csrc/sources.cmake has the line `csrc/norm/eval_cpu.cpp\)`, .* 0 times, not once"
+        )
+        with pytest.raises(guide.CannotApply, match=message):
+            guide.apply(root)
+
+    def test_a_line_that_is_there_twice(self, root):
+        with (root / "csrc" / "sources.cmake").open("a") as file:
+            file.write("    csrc/norm/eval_cpu.cpp)\n")
+        with pytest.raises(guide.CannotApply, match="2 times, not once"):
+            guide.apply(root)
+
+    def test_a_file_that_is_not_new(self, root):
+        (root / "csrc" / "scale").mkdir()
+        (root / "csrc" / "scale" / "ops.cpp").touch()
+        message = "csrc/scale/ops.cpp is new in the guide, and the checkout has it"
+        with pytest.raises(guide.CannotApply, match=message):
+            guide.apply(root)
+
+    def test_the_command_says_so(self, root):
+        (root / "kernels" / "scale").mkdir()
+        (root / "kernels" / "scale" / "scale.metal").touch()
+        command = [sys.executable, variant.ROOT / "tools", "guide", str(root)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert done.stderr == (
+            "kernels/scale/scale.metal is new in the guide, and the checkout has it\n"
+        )

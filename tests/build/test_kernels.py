@@ -1,0 +1,134 @@
+"""The Metal kernels' text, as Metal's compilers will see it."""
+
+import importlib.metadata
+import itertools
+import re
+import subprocess
+import sys
+
+import pytest
+
+import join
+from metalsim import Library, address_spaces, rules, standard
+from mlx_norms.ladders import SGEMM
+from support.variant import ROOT
+
+LIBRARIES = sorted(join.libraries())
+FAMILIES = {"norm", "norm_vjp", "linear", "matmul", "ladders_layer_norm", "ladders_sgemm"}
+
+
+def joined(folder, *options):
+    command = [sys.executable, ROOT / "tools", "join", "metal", folder, *options]
+    subprocess.run(command, check=True)
+    return {path.stem: path.read_text() for path in folder.glob("*.metal")}
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """What the build embeds for the compiler at run time, by library."""
+    return joined(tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture(scope="module")
+def with_cuda(tmp_path_factory):
+    """The same with the kernels that only CUDA launches."""
+    return joined(tmp_path_factory.mktemp("kernels"), "--cuda")
+
+
+@pytest.fixture(params=LIBRARIES)
+def text(request, texts):
+    return texts[request.param]
+
+
+def test_a_library_for_each_family(texts, with_cuda):
+    assert sorted(texts) == sorted(with_cuda) == LIBRARIES
+    assert FAMILIES < set(texts)
+    differs = [name for name in texts if texts[name] != with_cuda[name]]
+    assert differs == ["matmul"]
+    assert "line_tiles" not in texts["matmul"] and "gemv_line_tiles" in with_cuda["matmul"]
+
+
+def test_self_contained_ascii_without_what_metal_lacks(text):
+    assert rules.check(text, self_contained=True) == []
+    assert '#include "' not in text and "#pragma once" not in text
+
+
+@pytest.mark.instrument
+def test_address_spaces(text):
+    if address_spaces.compiler() is None:
+        pytest.skip("instrument missing: clang++, for the address spaces of MSL")
+    assert address_spaces.check(text) == []
+
+
+@pytest.mark.instrument
+def test_cpp14(text):
+    """Which MSL is before version 4.0. tests/build/test_cuda_translation.py has more of it."""
+    if address_spaces.compiler() is None:
+        pytest.skip("instrument missing: clang++, for the standard of MSL")
+    assert standard.check(text) == []
+
+
+def kernels(texts):
+    return [
+        name
+        for library, text in texts.items()
+        for name in Library.from_source(text, name=library, check=1).kernels()
+    ]
+
+
+def test_every_kernel_is_in_one(texts, with_cuda):
+    """What the launch plans ask for by name."""
+    widths = {"norm": {4: (1, 2, 4, 8), 8: (1, 2, 4)}, "norm_vjp": {4: (1, 2), 8: (1,)}}
+    names = {f"{k}_{n}_{v}" for k, of in widths.items() for n, vs in of.items() for v in vs}
+    names |= {"parameter_gradients_4", "parameter_gradients_8", "sum_partials"}
+    names |= {"gather_rows_2", "gather_rows_4"}
+    rows = {4: (1, 4), 8: (1, 2, 4, 8), 16: (1, 2, 4, 8)}
+    names |= {f"norm_linear_{n}_{r}" for n, of in rows.items() for r in of}
+    names |= {f"sgemm_{rung.name}" for rung in SGEMM}
+    names |= {f"gemv_{way}_{rows}" for way in ("lines", "columns") for rows in range(1, 9)}
+    names |= {"simdgroup_blocked_32", "simdgroup_blocked_64"}
+    rungs = ("naive", "naive_32", "shared", "simd", "vectorized", "fused", "robust", "welford")
+    names |= {f"layer_norm_{rung}_4" for rung in rungs} | {"layer_norm_welford_2"}
+    names |= {f"layer_norm_regtiled_4_{fours}" for fours in (1, 2, 4)}
+    assert sorted(kernels(texts)) == sorted(names)
+    tiles = {f"gemv_line_tiles_{n}_{simds}" for n in (4, 8) for simds in (4, 8)}
+    tiles |= {f"gemv_column_tiles_{n}_{simds}" for n in (4, 8) for simds in (4, 8, 16)}
+    tiles.add("gemv_column_tiles_8_12")
+    assert sorted(kernels(with_cuda)) == sorted(names | tiles)
+
+
+# Values of the constants that leave arguments out, beside those of bools.
+NUMBERS = {"linear_projections": (1, 2, 3, 4), "linear_biases": range(16), "linear_bits": (0, 4)}
+NEVER = [  # no plan has these
+    lambda c: c.get("linear_gated") and c["linear_projections"] != 2,
+    lambda c: c.get("has_weight2") and not c["paired"],
+    lambda c: "sums_weight" in c and not (c["sums_weight"] or c["sums_bias"]),
+]
+
+
+@pytest.mark.instrument
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_no_argument_that_constants_leave_out_is_named(name, with_cuda):
+    library = Library.from_source(with_cuda[name], name=name, check=1)
+    conditional = re.compile(r", if (\w+)")
+    for kernel in library.kernels():
+        names = {m[1] for p in library.parameters(kernel) if (m := conditional.search(p))}
+        if kernel.startswith("norm_linear"):
+            names = {"has_weight", "has_bias", "linear_has_residual", "linear_gated", *NUMBERS}
+        values = [NUMBERS.get(name, (False, True)) for name in names]
+        for constants in (dict(zip(names, v)) for v in itertools.product(*values)):
+            if not any(never(constants) for never in NEVER):
+                assert library.absent_named(kernel, constants) == []
+
+
+def test_function_constants_have_indices_of_their_own(texts):
+    """In each library; most are of headers that several libraries have."""
+    for text in texts.values():
+        indices = re.findall(r"function_constant\((\d+)\)\]\];", text)
+        assert len(set(indices)) == len(indices)
+    assert len(set(re.findall(r"function_constant\((\d+)\)\]\];", texts["norm"]))) > 20
+
+
+def test_the_package_has_no_instruments():
+    files = {file.parts[0] for file in importlib.metadata.files("mlx_norms")}
+    assert {name for name in files if not name.endswith(".dist-info")} == {"mlx_norms"}

@@ -1,0 +1,94 @@
+"""What the packages have beside the code, and what the README says of them."""
+
+import email
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+
+from support.variant import ROOT
+
+LICENSES = ("LICENSE", "csrc/vendor/BS_thread_pool.LICENSE.txt")
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """Sdist and wheel by the build backend. What a wheel has of licenses needs no compiling."""
+    directory = tmp_path_factory.mktemp("packages")
+    code = "import sys; from scikit_build_core import build\n"
+    code += "build.build_sdist(sys.argv[1])\n"
+    code += "build.build_wheel(sys.argv[1], {'wheel.cmake': 'false'})"
+    subprocess.run([sys.executable, "-c", code, directory], check=True, cwd=ROOT)
+    (sdist,), (wheel,) = directory.glob("*.tar.gz"), directory.glob("*.whl")
+    with tarfile.open(sdist) as sdist, zipfile.ZipFile(wheel) as wheel:
+        yield sdist, wheel
+
+
+@pytest.fixture(scope="module")
+def metadata(packages):
+    _, wheel = packages
+    (file,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    return email.message_from_bytes(wheel.read(file))
+
+
+@pytest.mark.parametrize("license", LICENSES)
+def test_licenses_are_in_the_packages(license, packages, metadata):
+    sdist, wheel = packages
+    text = (ROOT / license).read_bytes()
+    assert text.startswith(b"MIT License\n\nCopyright ")
+    name = f"{metadata['Name']}-{metadata['Version']}"
+    assert sdist.extractfile(f"{name}/{license}").read() == text
+    assert wheel.read(f"{name}.dist-info/licenses/{license}") == text
+    assert metadata["License-Expression"] == "MIT"
+    assert license in metadata.get_all("License-File")
+
+
+# What builds, tests and people leave in a checkout.
+STRAY = (
+    ".carry/kernel.cpp",
+    ".hypothesis/constants/1",
+    ".pytest_cache/CACHEDIR.TAG",
+    ".venv-test/pyvenv.cfg",
+    "build/cp311/CMakeCache.txt",
+    "csrc/__pycache__/x.cpython-311.pyc",
+    "dist/mlx_norms-0.1.0.tar.gz",
+    "kernels/to_cuda/__pycache__/loops.cpython-311.pyc",
+    "mlx_norms/_built.py",
+    "mlx_norms/_ext.cpython-311-x86_64-linux-gnu.so",
+    "mlx_norms/_ext.pyi",
+    "notes.md",
+    "scratch.py",
+    "tests/new.py",
+)
+
+
+def test_sdist_has_what_the_build_reads_and_nothing_else(tmp_path):
+    """Of a checkout with all that work leaves there."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, copy)
+    ignored = shutil.ignore_patterns("__pycache__", "_ext*", "_built.py")
+    for name in ("csrc", "kernels", "mlx_norms"):
+        shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+    wanted = {str(p.relative_to(copy)) for p in copy.rglob("*") if p.is_file()} | {"PKG-INFO"}
+    for name in STRAY:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).touch()
+
+    code = "from scikit_build_core import build; build.build_sdist('..')"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=copy)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    assert names == wanted
+
+
+def test_readme_says_which_versions(metadata):
+    text = (ROOT / "README.md").read_text()
+    mlx = metadata.get_all("Requires-Dist")[0].removeprefix("mlx==")
+    assert f"| MLX | {mlx} exactly" in text
+    assert f"| Python | {metadata['Requires-Python'].removeprefix('>=')} or newer" in text

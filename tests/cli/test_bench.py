@@ -1,0 +1,1078 @@
+"""The bench command: what it measures, and what it writes and draws."""
+
+import csv
+import importlib.util
+import io
+import itertools
+import json
+import math
+import re
+import subprocess
+import sys
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from rich.console import Console
+
+import mlx_norms
+from mlx_norms import ladders, timing
+from mlx_norms.__main__ import main
+from mlx_norms.bench import (
+    capture,
+    clocks,
+    command,
+    contestants,
+    device_copy,
+    host_memory,
+    ladder,
+    machine,
+    measuring,
+    metal_sim,
+    plots,
+    tables,
+    tracing,
+)
+from mlx_norms.bench.cells import OPS, Cell
+from mlx_norms.bench.model import Line as ModelLine
+from mlx_norms.bench.model import table as model_table
+from mlx_norms.bench.results import Line
+from mlx_norms.commands import bench
+from support.variant import ROOT
+
+PNG = b"\x89PNG"
+CACHE = 1 << 16
+
+
+@pytest.fixture(autouse=True)
+def small(request, monkeypatch):
+    """A machine of little cache, and short samples."""
+    monkeypatch.setattr(machine, "cache_bytes", lambda: CACHE)
+    monkeypatch.setattr(device_copy, "size", lambda: 1 << 18)
+    monkeypatch.setattr(device_copy, "measure", lambda size: timing.Samples((size / (1 << 28),)))
+    monkeypatch.setattr(measuring, "_copies", lambda moved: {})
+    monkeypatch.setattr(clocks.HostClock, "sample_seconds", 1e-3)
+    monkeypatch.setattr(measuring, "_PEAK_SIZE", {"cpu": 64, "cuda": 1024, "metal": 64})
+    before = mx.default_device()
+    if "backend" not in request.fixturenames:
+        mx.set_default_device(mx.cpu)
+    yield
+    mx.set_default_device(before)
+
+
+@pytest.fixture
+def rungs_anywhere(monkeypatch):
+    """Rungs run on the CPU: each is MLX's own."""
+    own = {"layer": lambda x, w, b: mx.fast.layer_norm(x, w, b, 1e-5), "sgemm": mx.matmul}
+    monkeypatch.setattr(ladder, "function", lambda cell, rung: own[cell.op])
+    monkeypatch.setattr(bench, "_device", lambda args: mx.cpu)
+
+
+def run(capsys, *arguments):
+    assert main(["bench", *arguments, "--rounds", "2"]) == 0
+    return capsys.readouterr().out
+
+
+def rows_of(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+GRID = ["--rows", "3", "--lengths", "40", "--dtypes", "float32"]
+
+
+class TestTimes:
+    @pytest.mark.parametrize(
+        "what, sizes",
+        [
+            ("norm", {"rms": 8, "layer": 8, "add_rms": 16, "add_layer": 16, "head": 8, "qk": 8}),
+            ("backward", {"rms": 12, "layer": 12, "add_rms": 16, "add_layer": 16, "head": 12}),
+        ],
+    )
+    def test_every_op(self, what, sizes, tmp_path, capsys):
+        file = tmp_path / "figures.csv"
+        output = run(capsys, what, *GRID, "--ops", ",".join(sizes), "--csv", str(file))
+        rows = rows_of(file)
+        assert [(r["op"], r["contestant"]) for r in rows] == list(
+            itertools.product(sizes, ("ours", "mx.fast"))
+        )
+        for row in rows:
+            assert row["section"] == what
+            assert row["op"] in output
+            assert float(row["bytes_an_element"]) == sizes[row["op"]]
+            moved = sizes[row["op"]] * 3 * 40
+            if row["op"] == "qk":
+                moved += sizes["qk"] * 40  # a row of keys
+            us, gbps = float(row["us"]), float(row["gbps"])
+            assert gbps == pytest.approx(moved / us / 1e3, rel=1e-3)
+            assert float(row["of_copy"]) == pytest.approx(gbps / float(row["copy_gbps"]), rel=1e-3)
+            assert float(row["us_lower"]) <= us <= float(row["us_upper"])
+            assert (row["rounds"], row["method"], row["gflops"]) == ("2", "evals", "")
+            assert row["mlx_norms"] == mlx_norms.__version__
+            assert row["device"].startswith("cpu, ")
+
+    def test_a_grid(self, tmp_path, capsys):
+        file = tmp_path / "figures.csv"
+        grid = ["--rows", "1,4", "--lengths", "8,16", "--dtypes", "float16,bfloat16"]
+        run(capsys, "norm", "--ops", "rms", *grid, "--csv", str(file))
+        found = [(r["dtype"], r["length"], r["rows"]) for r in rows_of(file)[::2]]
+        assert found == list(itertools.product(("float16", "bfloat16"), ("8", "16"), ("1", "4")))
+
+    def test_units_of_a_known_contestant(self, monkeypatch, tmp_path, capsys):
+        """A call of 2 ms that moves 1 MiB, where copies read 256 MiB/s and write as many."""
+
+        class Known:
+            method, sample_seconds, most, calls, overlap = "known", 1e-3, 10, 7, False
+
+            def __init__(self, contestant):
+                pass
+
+            def seconds(self, count):
+                return 2e-3 * count
+
+        monkeypatch.setattr(clocks, "clock", Known)
+        file = tmp_path / "figures.csv"
+        shape = ["--rows", "256", "--lengths", "512", "--dtypes", "float32", "--ops", "layer"]
+        output = run(capsys, "norm", *shape, "--csv", str(file))
+        assert 2 * 4 * 256 * 512 == 1 << 20
+        (ours, fast) = rows_of(file)
+        assert float(ours["us"]) == 2000
+        assert float(ours["gbps"]) == pytest.approx(0.52429)
+        assert float(ours["of_copy"]) == pytest.approx(500 / 512, rel=1e-4)
+        assert (ours["method"], ours["calls"], ours["over_baseline"]) == ("known", "7", "1")
+        (line,) = (line for line in output.splitlines() if " ours " in line)
+        assert line.split() == "256x512 ours 2000 2000-2000 0.524 97.7% 8 1.00".split()
+
+    def test_plot(self, tmp_path, capsys):
+        file = tmp_path / "figure.png"
+        grid = ["--rows", "1,8", "--lengths", "16", "--dtypes", "float32"]
+        output = run(capsys, "norm", "--ops", "rms,add_layer", *grid, "--plot", str(file))
+        assert file.read_bytes().startswith(PNG)
+        assert "MLX's matmul of 64x64 float32:" in output
+
+    def test_peers(self, capsys, monkeypatch):
+        monkeypatch.setitem(sys.modules, "torch", None)
+        output = run(capsys, "norm", *GRID, "--ops", "rms", "--peers", "torch")
+        assert "no torch here: " in output
+        assert re.search("^ *3x40 +ours ", output, re.M)
+        assert not re.search("^ *3x40 +mx.fast ", output, re.M)
+
+    def test_a_peer_that_does_not_do_it(self, capsys, monkeypatch):
+        class Refuses(contestants.TorchCalls):
+            output_bytes = 1
+
+            def __init__(self, *arguments):
+                pass
+
+            def prepare(self, count):
+                raise NotImplementedError("not of three rows")
+
+        monkeypatch.setattr(bench.peers, "_PACKAGES", {})
+        monkeypatch.setitem(bench.peers.FUNCTIONS, "torch", lambda: {"rms": None.__class__})
+        monkeypatch.setattr(contestants, "torch_calls", Refuses)
+        output = run(capsys, "norm", *GRID, "--ops", "rms,layer", "--peers", "mx.fast,torch")
+        assert len(re.findall("torch does not do .*not of three rows", output)) == 1
+        assert "layer" in output
+
+    @pytest.mark.cuda
+    def test_device_clock(self, backend, tmp_path, capsys):
+        file = tmp_path / "figures.csv"
+        grid = ["--rows", "4096", "--lengths", "4096", "--ops", "rms,add_layer"]
+        for what in ("norm", "backward"):
+            run(capsys, what, *grid, "--dtypes", "float32", "--csv", str(file))
+            assert {row["method"] for row in rows_of(file)} == {"device"}
+        ours = contestants.contestants(Cell("rms", "float32", 4096, 4096))["ours"]
+        clocked = {"host": clocks.HostClock(ours), "device": clocks.DeviceClock(ours)}
+        times = timing.measure(clocked, rounds=5, sample_seconds=0.01)
+        # Its part of the host's time, however busy the host is.
+        assert 0 < times["device"].over(times["host"]).median < 1.2
+
+
+class Plugged:
+    """Its products take a device a second each, and the launch of its calls ``launching``."""
+
+    output_bytes = 1
+
+    def __init__(self, launching):
+        self.launching, self.now = launching, 0.0
+        self.plugs, self.before = [], 0
+
+    def prepare(self, count):
+        self.before = 0
+        return [None] * count
+
+    def plug(self):
+        self.before += 1
+
+    def mark(self):
+        return self.before
+
+    def seconds_between(self, start, stop):
+        return float(stop - start) or 0.25
+
+    def launch(self, pending):
+        self.now += self.launching
+        self.plugs.append(self.before)
+        return pending
+
+    def wait(self):
+        pass
+
+
+class TestInputs:
+    def addresses(self, cell, hot, calls):
+        """Those of the arrays of every call, in order."""
+        ours = contestants.contestants(cell, hot=hot)["ours"]
+        seen = []
+        ours._function = lambda *arrays: seen.append(arrays) or arrays[0] + 0
+        for _ in range(2):  # what follows goes on where it stopped
+            ours.finish(ours.prepare(calls))
+        return [tuple(np.asarray(a).ctypes.data for a in arrays) for arrays in seen]
+
+    def test_they_are_taken_in_turn(self):
+        cell = Cell("layer", "float32", 4, 256)
+        count = math.ceil(2 * CACHE / (3 * 4 * 256 * 4 - 6 * 256 * 4))
+        assert contestants.sets_needed(cell.input_bytes) == count
+        seen = self.addresses(cell, False, count - 3)
+        assert len(set(itertools.chain(*seen[:count]))) == 3 * count
+        assert seen[count:] == seen[: count - 6]
+
+    def test_hot_ones_stay(self):
+        seen = self.addresses(Cell("layer", "float32", 4, 256), True, 5)
+        assert len(set(seen)) == 1
+
+    def test_cotangents_are_taken_in_turn(self):
+        cell = Cell("add_rms", "float32", 4, 256, backward=True)
+        pairs = contestants.contestants(cell)["ours"]._turn
+        found = [next(pairs) for _ in range(contestants.sets_needed(cell.input_bytes))]
+        arrays = [a for inputs, cotangents in found for a in (*inputs, *cotangents)]
+        assert len({np.asarray(a).ctypes.data for a in arrays}) == 5 * len(found)
+        for inputs, _ in found:
+            assert mx.array_equal(inputs[0], found[0][0][0])
+
+    @pytest.mark.parametrize(
+        "size, hot, where", [(100, False, "memory"), (1, False, "cache"), (100, True, "cache")]
+    )
+    def test_where_they_are(self, size, hot, where):
+        """One byte cannot be past the cache with as many sets as there are."""
+        assert contestants.regime(size, hot) == where
+        assert contestants.regime(2 * CACHE, hot) == "memory"
+
+    @pytest.mark.parametrize("hot, sets", [([], "8"), (["--hot"], "1")])
+    def test_it_is_said(self, hot, sets, tmp_path, capsys):
+        file = tmp_path / "figures.csv"
+        shape = ["--rows", "4", "--lengths", "512", "--dtypes", "float32", "--ops", "head"]
+        output = run(capsys, "norm", *shape, *hot, "--csv", str(file))
+        assert {row["sets"] for row in rows_of(file)} == {sets}
+        assert {row["inputs"] for row in rows_of(file)} == {"cache" if hot else "memory"}
+        assert ("The inputs are kept in the cache." in output) == bool(hot)
+
+    @pytest.mark.parametrize("op", OPS)
+    @pytest.mark.parametrize("backward", [False, True])
+    def test_bytes_are_those_of_the_arrays(self, op, backward):
+        cell = Cell(op, "float16", 16, 32, backward)
+        inputs = cell.inputs()
+        outputs = OPS[op].ours(*inputs)
+        outputs = list(outputs) if isinstance(outputs, tuple) else [outputs]
+        named = dict(zip(OPS[op].inputs, inputs, strict=True))
+        parameters = [a for name, a in named.items() if "weight" in name or name == "bias"]
+        assert cell.parameter_bytes == sum(a.nbytes for a in parameters)
+        if backward:
+            cotangents = cell.cotangents()
+            assert [c.shape for c in cotangents] == [o.shape for o in outputs]
+            read = (
+                outputs[1:]
+                if cell.adds
+                else [named[name] for name in named.keys() & {"x", "heads", "k"}]
+            )
+            assert cell.moved == sum(a.nbytes for a in [*read, *cotangents, *read])
+            weights = [named[name] for name in named if "weight" in name]
+            extra = sum(a.nbytes for a in [*weights, *parameters])
+            assert cell.compulsory == cell.moved + extra
+        else:
+            assert cell.compulsory == sum(a.nbytes for a in [*inputs, *outputs])
+            assert cell.input_bytes == sum(a.nbytes for a in inputs)
+            assert cell.output_bytes == sum(a.nbytes for a in outputs)
+
+
+class SlowBytes:
+    """A microsecond a call, and ten nanoseconds a byte; a copy on one thread as fast as half."""
+
+    method, sample_seconds, most, calls, overlap = "known", 1e-3, 10, 7, False
+    log = []
+
+    def __init__(self, contestant):
+        self._size = contestant.output_bytes
+
+    def seconds(self, count):
+        self.log.append(self._size)
+        return count * (1e-6 + 1e-8 * self._size)
+
+
+class TestCopies:
+    @pytest.fixture(autouse=True)
+    def real(self, small, monkeypatch):
+        monkeypatch.undo()
+        monkeypatch.setattr(machine, "cache_bytes", lambda: CACHE)
+        monkeypatch.setattr(mlx_norms._ext, "cpu_threads", lambda: 3)
+
+    @pytest.mark.parametrize("size", [4, 1 << 12, 3 << 16, (3 << 16) + 8])
+    def test_each_is_one(self, size):
+        for name, calls in device_copy.passes(size).items():
+            pending = calls.prepare(1)
+            inputs, _ = next(calls._turn)  # of another set, with the same values
+            calls.finish(list(pending))
+            outputs = pending[0] if isinstance(pending[0], list) else pending
+            assert len(outputs) == (3 if "by 3" in name else 1)
+            assert sum(output.nbytes for output in outputs) == size == calls.output_bytes
+            assert mx.array_equal(mx.concatenate(outputs), mx.abs(mx.concatenate(inputs)))
+
+    def test_threads_share_large_ones(self):
+        assert list(device_copy.passes(1 << 12)) == ["copy"]
+        assert list(device_copy.passes(2 << 16)) == ["copy", "copy by 2"]
+        assert list(device_copy.passes(9 << 16)) == ["copy", "copy by 3"]
+
+    def test_they_take_turns_with_the_contestants(self, monkeypatch, tmp_path, capsys):
+        """And where bytes are not what takes their time, there is no share."""
+        monkeypatch.setattr(clocks, "clock", SlowBytes)
+        SlowBytes.log.clear()
+        file = tmp_path / "figures.csv"
+        shape = ["--rows", "1,64", "--lengths", "8", "--dtypes", "float32", "--ops", "rms"]
+        output = run(capsys, "norm", *shape, "--csv", str(file))
+        assert SlowBytes.log[-4:] == [4, 2048, 2048, 2048]  # in reversed order, the second round
+        ours, fast, *large = rows_of(file)
+        assert ours["of_copy"] == fast["of_copy"] == ""
+        assert [float(row["of_copy"]) for row in large] == [1, 1]
+        assert re.search(r"^ *1x8 +ours +1\.32 .* +- +8 ", output, re.M)
+        assert re.search(r"^ *64x8 +ours +21\.5 .* 100\.0% ", output, re.M)
+        assert "however few its bytes: rms 1x8." in output
+        assert "Faster than the copy" not in output
+
+    def test_more_than_a_copy_is_explained(self, monkeypatch, capsys):
+        class Faster(SlowBytes):
+            def __init__(self, contestant):
+                super().__init__(contestant)
+                self._factor = 0.25 if contestant._function is OPS["rms"].ours else 1
+
+            def seconds(self, count):
+                return self._factor * super().seconds(count)
+
+        monkeypatch.setattr(clocks, "clock", Faster)
+        shape = ["--rows", "64", "--lengths", "8", "--dtypes", "float32", "--ops", "rms,layer"]
+        output = run(capsys, "norm", *shape)
+        assert " 400.0% " in output
+        assert re.search("Faster than the copy, since .*: rms 64x8\\.", output)
+
+    def test_the_fastest_counts(self):
+        copied = {
+            "copy": timing.Samples((3.0,)),
+            "copy by 2": timing.Samples((2.0,)),
+            measuring._CALL: timing.Samples((0.9,)),
+        }
+        assert measuring._pace(dict(copied), 8) == (4, True)
+        copied[measuring._CALL] = timing.Samples((1.1,))
+        assert measuring._pace(copied, 8) == (4, False)
+
+
+class TestNoise:
+    def printed(self, table):
+        console = Console(width=200, file=io.StringIO())
+        console.print(table)
+        return console.file.getvalue()
+
+    NOISY = timing.Samples((1.0, 1.0, 5.0)), timing.Samples((0.9, 2.0, 2.0))
+    CLEAR = timing.Samples((3.0, 3.0, 3.0)), timing.Samples((1.0, 1.0, 1.0))
+
+    @pytest.mark.parametrize("pair, said", [(NOISY, "too noisy to tell"), (CLEAR, "3.00")])
+    def test_norms(self, pair, said):
+        ratio = pair[0].over(pair[1])
+        about = ("norm", "rms", "float32", 1, 8, "ours", "evals", "memory", 1)
+        line = Line(*about, pair[1], 1, 1, 1, 1.0, True, None, 1, baseline=ratio)
+        (table,) = tables.tables([line], "norm")
+        assert said in self.printed(table)
+
+    @pytest.mark.parametrize("pair, said", [(NOISY, "too noisy to tell"), (CLEAR, "3.000")])
+    def test_rungs(self, pair, said):
+        about = ("ladder", "layer", "float32", 1, 8)
+        lines = [
+            Line(*about, name, "evals", "memory", 1, s, 1, 1, 1, 1.0, True, None, 1, fixes="x")
+            for name, s in zip(("naive", "simd"), pair, strict=True)
+        ]
+        table, _ = tables.tables(lines, "ladder")
+        assert said[:4] in self.printed(table)
+
+    @pytest.mark.parametrize("pair, said", [(NOISY, "too noisy to tell"), (CLEAR, "3.000")])
+    def test_models(self, pair, said):
+        report = mlx_norms.report()
+        line = ModelLine(8, "decode", "patched", pair[1], 1, 1.0, pair[0].over(pair[1]), report)
+        assert said in self.printed(model_table([line], "a model"))
+
+    def test_what_is_paired_is_said(self, capsys):
+        output = run(capsys, "norm", *GRID, "--ops", "rms")
+        assert timing.PAIRING in " ".join(output.split())
+
+
+class TestMemory:
+    @pytest.mark.parametrize("dtype", ["float32", "float16"])
+    @pytest.mark.parametrize("backward", [False, True])
+    @pytest.mark.parametrize("op", OPS)
+    def test_what_is_needed_is_the_peak(self, op, backward, dtype, monkeypatch):
+        monkeypatch.undo()
+        monkeypatch.setattr(machine, "cache_bytes", lambda: CACHE)
+        monkeypatch.setattr(clocks.HostClock, "sample_seconds", 1e-9)  # one call a sample
+        cell = Cell(op, dtype, 256, 1024, backward)
+        mx.synchronize()
+        mx.reset_peak_memory()
+        before = mx.get_active_memory()
+        of_cell = contestants.contestants(cell, ["mx.fast"])
+        measuring.Measuring(1, False, print).lines("norm", cell, of_cell)
+        peak = mx.get_peak_memory() - before
+        # An array or two is let go of sooner or later, as MLX's threads like.
+        assert 0.8 < contestants.memory_needed(cell, ["mx.fast"], False) / peak < 2
+
+    @pytest.mark.parametrize(
+        "arguments, text",
+        [
+            (["norm", *GRID, "--ops", "rms"], "rms 3x40 in float32 takes about"),
+            (["backward", *GRID, "--ops", "layer", "--hot"], "layer 3x40 in float32 takes about"),
+            (["ladder", "--backend", "metal-sim", "--sizes", "64", "--ops", "sgemm"], "--sizes."),
+            (["model", "tiny:llama", "--prompts", "64"], "--prompts 64 and --tokens 64 take at"),
+        ],
+    )
+    def test_it_is_refused_first(self, arguments, text, monkeypatch, capsys):
+        monkeypatch.setattr(machine, "memory_bytes", lambda: 2000)
+        for owner, name in ((command, "Measuring"), (command.metal_sim, "count")):
+            monkeypatch.setattr(owner, name, None)
+        assert main(["bench", *arguments]) == 2
+        error = capsys.readouterr().err
+        assert text in error and "there are 1.863e-06 GiB" in error and error.count("\n") == 1
+
+    def test_a_size_that_no_machine_has(self, capsys):
+        grid = ["--rows", "2147483647", "--lengths", "2147483647", "--ops", "rms"]
+        assert main(["bench", "norm", *grid]) == 2
+        assert "smaller --rows or --lengths" in capsys.readouterr().err
+
+    @pytest.fixture
+    def host(self, monkeypatch, tmp_path):
+        meminfo, groups, root = (tmp_path / name for name in ("meminfo", "cgroup", "fs"))
+        for name, path in (("_MEMINFO", meminfo), ("_GROUPS", groups), ("_ROOT", root)):
+            monkeypatch.setattr(host_memory, name, path)
+        meminfo.write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
+        monkeypatch.setattr(host_memory.resource, "getrlimit", lambda limit: (-1, -1))
+
+        def limit(group, file, value):
+            (root / group).mkdir(parents=True, exist_ok=True)
+            (root / group / file).write_text(f"{value}\n")
+
+        return groups, limit
+
+    def test_of_a_host(self, host):
+        assert host_memory.available() == 8000 << 10
+
+    def test_of_a_group(self, host):
+        groups, limit = host
+        groups.write_text("0::/a/b\n")
+        limit("a/b", "memory.max", "max")
+        assert host_memory.available() == 8000 << 10
+        limit("a", "memory.max", 5 << 20)
+        assert host_memory.available() == 5 << 20
+        limit("a/b", "memory.max", 4 << 20)
+        assert host_memory.available() == 4 << 20
+
+    def test_of_a_group_of_the_first_version(self, host):
+        groups, limit = host
+        groups.write_text("5:cpu,cpuacct:/c\n4:memory:/a\n0::/\n")
+        limit("memory", "memory.limit_in_bytes", 9223372036854771712)
+        assert host_memory.available() == 8000 << 10
+        limit("memory/a", "memory.limit_in_bytes", 3 << 20)
+        assert host_memory.available() == 3 << 20
+
+    def test_of_a_process(self, host, monkeypatch):
+        monkeypatch.setattr(host_memory.resource, "getrlimit", lambda limit: (2 << 20, -1))
+        assert host_memory.available() == 2 << 20
+
+
+class TestClocks:
+    def test_samples_are_no_longer_than_they_may_be(self):
+        class Timed:
+            most, overlap = 5, False
+            log = []
+
+            def seconds(self, count):
+                self.log.append(count)
+                return 1e-6 * count
+
+        timing.measure({"a": Timed()}, rounds=2, sample_seconds=1)
+        assert Timed.log[0] == 1 and Timed.log[-2:] == [5, 5]
+
+    def test_the_forward_is_not_the_backwards_time(self, monkeypatch):
+        log = []
+        evaluate = mx.eval
+        monkeypatch.setattr(mx, "eval", lambda *out: log.append("eval") or evaluate(*out))
+        monkeypatch.setattr(clocks.time, "perf_counter", lambda: log.append("clock") or 0.0)
+        cell = Cell("rms", "float32", 2, 8, backward=True)
+        ours = contestants.contestants(cell)["ours"]
+        log.clear()
+        clocks.HostClock(ours).seconds(3)
+        assert log == ["clock", "eval", "clock", "eval", "clock"]
+
+    @pytest.mark.parametrize(
+        "launching, plugs",
+        [(0.5, [1]), (1.0, [1, 2]), (3.0, [1, 2, 4]), (64.0, [1, 2, 4, 8, 16, 32])],
+    )
+    def test_a_sample_is_taken_again_if_the_device_waited(self, launching, plugs, monkeypatch):
+        contestant = Plugged(launching)
+        monkeypatch.setattr(clocks.time, "perf_counter", lambda: contestant.now)
+        clock = clocks.DeviceClock(contestant)
+        assert clock.seconds(3) == 0.25
+        assert contestant.plugs == [*plugs, plugs[-1]]  # of the first run of a graph, and then
+        assert clock.method == ("device" if launching < plugs[-1] else "device, host")
+
+    def test_memory(self, monkeypatch):
+        monkeypatch.setattr(clocks, "output_budget", lambda: 1000)
+        ours = contestants.Calls(mx.abs, [[mx.zeros(8)]], output_bytes=32)
+        assert clocks.HostClock(ours).most == 31
+
+    def test_what_is_known_of_this_machine(self, monkeypatch):
+        monkeypatch.undo()
+        assert 1 << 15 <= machine.cache_bytes() < 1 << 32
+        assert device_copy.size() >= 2 * machine.cache_bytes() or machine.backend() == "cuda"
+        assert machine.memory_bytes() > 1 << 28
+
+
+class TestTrace:
+    def test_three_states(self):
+        seconds = [9e-3, 8e-5, *[5e-6] * 20, 4e-3, *[5e-6, 7e-6, 2e-3] * 10]
+        trace = tracing.Trace(tuple(seconds))
+        assert trace.pressed_from == 23
+        assert trace.steady == 5e-6
+        assert trace.pressed == pytest.approx((4e-3 + 10 * (2e-3 + 12e-6)) / 31)
+        text = "\n".join(trace.lines("ours"))
+        assert "first call, with what it compiles: 9000.0 µs" in text
+        assert "steady state: 5.0 µs" in text
+        assert "back-pressure: from call 23, " in text
+
+    def test_a_slow_call_or_two_are_no_pressure(self):
+        trace = tracing.Trace((9e-3, *[5e-6] * 50, 1e-3, 1e-3, *[5e-6] * 47))
+        assert trace.pressed_from is None and trace.pressed is None
+        assert "back-pressure: none in these calls" in list(trace.lines("ours"))[-1]
+
+    @pytest.mark.parametrize("what", ["norm", "backward"])
+    def test_of_each_contestant(self, what, tmp_path, capsys):
+        file = tmp_path / "trace.csv"
+        output = run(capsys, what, "--trace", *GRID, "--ops", "add_rms", "--csv", str(file))
+        rows = rows_of(file)
+        calls = [str(i) for i in range(1, 101)]
+        for name in ("ours", "mx.fast"):
+            mine = [row for row in rows if row["contestant"] == name]
+            assert [row["call"] for row in mine] == calls
+            assert all(float(row["host_us"]) > 0 for row in mine)
+            assert f"{name}, add_rms float32 3x40: µs of the host for each of" in output
+        assert output.count("first call, with") == output.count("steady state: ") == 2
+        assert len(re.findall(r"^ +\d+1:( +\d+\.\d){10}$", output, re.M)) == 18
+
+
+class TestCapture:
+    @pytest.fixture
+    def metal(self, monkeypatch):
+        """A Mac that captures, with the CPU in place of its GPU."""
+        log = []
+        monkeypatch.setenv("MTL_CAPTURE_ENABLED", "1")
+        monkeypatch.setattr(machine, "backend", lambda: "metal")
+        monkeypatch.setattr(mx.metal, "start_capture", lambda path: log.append(path))
+        monkeypatch.setattr(mx.metal, "stop_capture", lambda: log.append("stop"))
+        return log
+
+    def test_no_metal(self, capsys):
+        assert main(["bench", "norm", "--capture", "x.gputrace"]) == 2
+        assert capsys.readouterr().err == (
+            "--capture x.gputrace: a capture is Metal's, and there is no Metal device here: it "
+            "needs a Mac's GPU.\n"
+        )
+
+    def test_what_it_needs(self, metal, monkeypatch, tmp_path):
+        path = tmp_path / "x.gputrace"
+        assert capture.obstacle(str(path)) is None
+        assert "must end in .gputrace" in capture.obstacle(str(tmp_path / "x.trace"))
+        assert "there is no folder" in capture.obstacle(str(tmp_path / "none" / "x.gputrace"))
+        path.touch()
+        assert "exists already" in capture.obstacle(str(path))
+        monkeypatch.delenv("MTL_CAPTURE_ENABLED")
+        assert "MTL_CAPTURE_ENABLED=1" in capture.obstacle(str(path))
+
+    def test_it_wraps_calls(self, metal, monkeypatch, tmp_path, capsys):
+        finish = contestants.Calls.finish
+        monkeypatch.setattr(
+            contestants.Calls,
+            "finish",
+            lambda self, pending, **o: metal.append(len(pending)) or finish(self, pending, **o),
+        )
+        path = str(tmp_path / "x.gputrace")
+        output = run(capsys, "norm", "--capture", path, *GRID, "--ops", "rms")
+        assert metal == [1, 1, path, 3, 3, "stop"]
+        assert f"The capture is in {path}" in output
+
+    def test_it_stops_whatever_happens(self, metal):
+        with pytest.raises(KeyError), capture.captured("x.gputrace"):
+            raise KeyError
+        assert metal == ["x.gputrace", "stop"]
+
+    def test_metal_refuses(self, metal, monkeypatch, capsys):
+        def refuse(path):
+            raise RuntimeError("[metal::start_capture] Failed to start: no.")
+
+        monkeypatch.setattr(mx.metal, "start_capture", refuse)
+        assert main(["bench", "norm", "--capture", "x.gputrace", *GRID, "--ops", "rms"]) == 2
+        assert "--capture x.gputrace: [metal::start_capture] Failed" in capsys.readouterr().err
+
+
+class TestLadder:
+    def test_rungs_are_gpu_kernels(self, capsys):
+        assert main(["bench", "ladder", "--backend", "cpu"]) == 2
+        assert "rungs of the ladders are GPU kernels" in capsys.readouterr().err
+
+    def test_both(self, rungs_anywhere, tmp_path, capsys):
+        file, plot = tmp_path / "ladder.csv", tmp_path / "ladder.png"
+        grid = ["--rows", "2,8", "--lengths", "48", "--sizes", "8,16"]
+        output = run(capsys, "ladder", *grid, "--csv", str(file), "--plot", str(plot))
+        assert plot.read_bytes().startswith(PNG)
+        rows = rows_of(file)
+        norms = [rung.name for rung in ladders.LAYER_NORM] + ["mx.fast"]
+        products = [rung.name for rung in ladders.SGEMM] + ["mlx"]
+        expected = [("layer", r, "48", name) for r in ("2", "8") for name in norms]
+        expected += [("sgemm", n, n, name) for n in ("8", "16") for name in products]
+        keys = ("op", "rows", "length", "contestant")
+        assert [tuple(row[key] for key in keys) for row in rows] == expected
+        for row in rows:
+            if row["op"] == "sgemm":
+                flops = 2 * int(row["rows"]) ** 3
+                gflops = float(row["gflops"])
+                assert gflops == pytest.approx(flops / float(row["us"]) / 1e3, rel=1e-3)
+                share = gflops / float(row["peak_gflops"])
+                assert float(row["of_peak"]) == pytest.approx(share, rel=1e-3)
+            else:
+                assert row["gflops"] == row["of_peak"] == ""
+        assert "before" in output and "GFLOP/s" in output
+        assert ladders.SGEMM[-1].fixes.split()[0] in output
+
+    def test_dtypes_that_a_rung_does_not_take(self, rungs_anywhere, tmp_path, capsys):
+        file = tmp_path / "ladder.csv"
+        grid = ["--ops", "layer_norm", "--rows", "2", "--dtypes", "float16"]
+        run(capsys, "ladder", *grid, "--csv", str(file))
+        taken = [rung.name for rung in ladders.LAYER_NORM if mx.float16 in rung.dtypes]
+        assert [row["contestant"] for row in rows_of(file)] == [*taken, "mx.fast"]
+        assert "naive" not in taken
+
+    @pytest.mark.cuda
+    def test_on_a_gpu(self, backend, tmp_path, capsys):
+        file = tmp_path / "ladder.csv"
+        run(capsys, "ladder", "--rows", "64", "--sizes", "64", "--csv", str(file))
+        found = {row["contestant"] for row in rows_of(file)}
+        assert found >= {rung.name for rung in (*ladders.LAYER_NORM, *ladders.SGEMM)}
+
+
+class TestModel:
+    @pytest.fixture(autouse=True)
+    def mlx_lm(self):
+        pytest.importorskip("mlx_lm", reason="instrument missing: mlx_lm")
+
+    def test_times(self, tmp_path, capsys):
+        file, plot = tmp_path / "model.csv", tmp_path / "model.png"
+        options = ["--prompts", "3,6", "--tokens", "3", "--csv", str(file), "--plot", str(plot)]
+        output = run(capsys, "model", "tiny:llama", *options)
+        assert plot.read_bytes().startswith(PNG)
+        rows = rows_of(file)
+        assert [(r["prompt"], r["phase"], r["side"]) for r in rows] == list(
+            itertools.product(("3", "6"), ("prefill", "decode"), ("stock", "patched"))
+        )
+        for row in rows:
+            tokens = int(row["prompt"]) if row["phase"] == "prefill" else 1
+            rate = 1e3 * tokens / float(row["ms"])
+            assert float(row["tokens_a_second"]) == pytest.approx(rate, rel=1e-3)
+            assert bool(row["gbps"]) == (row["phase"] == "decode")
+            norms = ("8", "9") if row["side"] == "patched" else ("", "")
+            assert (row["fused"], row["calls"]) == norms
+        assert "decode 6, patched: 8 of 9 norms fused." in output
+
+    def test_the_verdict_is_first(self, capsys):
+        first, second, third, *_ = run(
+            capsys, "model", "tiny:llama", "--prompts", "3,6", "--tokens", "3"
+        ).splitlines()
+        assert re.fullmatch(r"patched against stock: decode .*\(prompt of 3 tokens\)\.", first)
+        assert re.fullmatch(r"patched against stock: decode .*\(prompt of 6 tokens\)\.", second)
+        assert third.startswith("device cpu, ")
+        (only, *_) = run(
+            capsys, "model", "tiny:llama", "--prompts", "3", "--tokens", "3"
+        ).splitlines()
+        assert re.fullmatch(r"patched against stock: decode .*, prefill [^)]*\)?\.", only)
+
+    def test_projections(self, tmp_path, capsys):
+        """The file has their ratio and count besides, and no other column is another's."""
+        file, plot = tmp_path / "model.csv", tmp_path / "model.png"
+        options = ["--prompts", "3", "--tokens", "3", "--csv", str(file), "--plot", str(plot)]
+        output = run(capsys, "model", "tiny:llama", "--projections", *options)
+        assert plot.read_bytes().startswith(PNG)
+        rows = {(row["phase"], row["side"]): row for row in rows_of(file)}
+        assert [side for _, side in rows] == ["stock", "patched", "projections"] * 2
+        for (_, side), row in rows.items():
+            own = side == "projections"
+            assert bool(row["stock_over_projections"]) == own
+            assert bool(row["stock_over_patched"]) == (not own)
+            assert row["projections"] == ("0" if own else "")
+        assert "Projections do nothing on the CPU: " in output
+        assert "0 computed with the products that take them." in output
+        run(capsys, "model", "tiny:llama", *options)
+        assert not any("projections" in name for name in rows_of(file)[0])
+
+    def test_json(self, capsys):
+        options = ["--prompts", "3", "--tokens", "3", "--projections", "--json"]
+        found = json.loads(run(capsys, "model", "tiny:llama", *options))
+        assert (found["what"], found["model"], found["tokens"]) == ("model", "tiny:llama", 3)
+        assert len(found["verdict"]["text"]) == 2
+        assert len(found["lines"]) == 6
+        for line in found["lines"]:
+            stock = line["side"] == "stock"
+            assert (line["times_as_fast_as_stock"] is None) == stock == (line["norms"] is None)
+            assert line["milliseconds"]["rounds"] == 2
+            assert (line["gbps"] is None) == (line["phase"] == "prefill")
+
+    def test_trace(self, monkeypatch, tmp_path, capsys):
+        monkeypatch.setattr(tracing.trace, "__defaults__", (12,))
+        file = tmp_path / "trace.csv"
+        output = run(capsys, "model", "tiny:llama", "--prompts", "4", "--trace", "--csv", str(file))
+        assert "tiny:llama, patched, decode steps: µs of the host" in output
+        assert [row["contestant"] for row in rows_of(file)] == ["stock"] * 12 + ["patched"] * 12
+
+    def test_unknown(self, capsys):
+        assert main(["bench", "model", "tiny:lama"]) == 2
+        assert "MODEL 'tiny:lama'" in capsys.readouterr().err
+
+
+class TestJson:
+    """What the tables have, with samples and ratios whole; stdout has nothing else."""
+
+    def test_norms(self, tmp_path, capsys):
+        file = tmp_path / "figures.csv"
+        options = [*GRID, "--ops", "rms,add_rms", "--json", "--csv", str(file)]
+        found = json.loads(run(capsys, "norm", *options))
+        assert found["facts"]["mlx_norms"] == mlx_norms.__version__
+        assert timing.PAIRING in found["notes"]
+        for line, row in zip(found["lines"], rows_of(file), strict=True):
+            assert (line["op"], line["contestant"]) == (row["op"], row["contestant"])
+            for name in ("us", "us_lower", "us_upper"):
+                key = {"us": "median"}.get(name, name.removeprefix("us_"))
+                assert 1e6 * line["seconds"][key] == pytest.approx(float(row[name]), rel=1e-3)
+            assert line["over_baseline"]["median"] == pytest.approx(
+                float(row["over_baseline"]), rel=1e-3
+            )
+            assert line["gflops"] is line["over_before"] is None
+
+    def test_rungs(self, rungs_anywhere, capsys):
+        options = ["--rows", "2", "--lengths", "48", "--sizes", "8", "--json"]
+        lines = json.loads(run(capsys, "ladder", *options))["lines"]
+        rungs = [line for line in lines if line["fixes"]]
+        assert len(rungs) == len(ladders.LAYER_NORM) + len(ladders.SGEMM)
+        first = {ladders.LAYER_NORM[0].name, ladders.SGEMM[0].name}
+        for line in rungs:
+            assert (line["over_before"] is None) == (line["contestant"] in first)
+
+    def test_traces(self, capsys):
+        options = ["--trace", *GRID, "--ops", "rms", "--json"]
+        traces = json.loads(run(capsys, "norm", *options))["traces"]
+        assert [trace["contestant"] for trace in traces] == ["ours", "mx.fast"]
+        for trace in traces:
+            assert len(trace["host_seconds"]) == tracing.CALLS
+            assert trace["first"] == trace["host_seconds"][0] and trace["steady"] > 0
+
+    def test_counts(self, monkeypatch, capsys):
+        cell = Cell("rms", "float32", 4, 8)
+        counts = metal_sim.Counts(cell, "ours", {"x": (8, 0)}, cell.moved + 1, 3, 2, 1, 0)
+        monkeypatch.setattr(metal_sim, "count", lambda jobs: [counts])
+        (found,) = json.loads(run(capsys, "norm", "--backend", "metal-sim", "--json"))["counts"]
+        assert (found["array"], found["bytes_read"], found["barriers"]) == ("x", 8, 3)
+        assert found["least_us_M4"] is None
+
+    def test_figures_outlive_a_plot_that_fails(self, monkeypatch, tmp_path, capsys):
+        def fail(path, lines, title):
+            raise OSError("the disk is full")
+
+        monkeypatch.setattr(command.plots, "draw", fail)
+        file = str(tmp_path / "figure.png")
+        assert main(["bench", "norm", *GRID, "--ops", "rms", "--plot", file, "--json"]) == 2
+        output = capsys.readouterr()
+        assert len(json.loads(output.out)["lines"]) == 2
+        assert output.err == f"--plot {file} cannot be written: the disk is full\n"
+
+
+class TestPlots:
+    """What is drawn, by matplotlib's own objects."""
+
+    def line(self, cell, contestant="ours", seconds=1e-6, is_bytes=True):
+        about = (cell.op, cell.dtype, cell.rows, cell.length, contestant, "evals", "memory", 1)
+        samples = timing.Samples((seconds,))
+        of_cell = (cell.moved, cell.flops, cell.elements, 1e12, is_bytes, 1e13, 1)
+        return Line("norm", *about, samples, *of_cell)
+
+    def lines(self, ops, dtypes, rows, lengths):
+        grid = itertools.product(ops, dtypes, rows, lengths)
+        cells = [Cell(*of_cell) for of_cell in grid]
+        return [self.line(cell, name) for cell in cells for name in ("ours", "mx.fast")]
+
+    def panels(self, lines):
+        self.figure = plots.figure(lines, "a title")
+        self.figure.draw_without_rendering()
+        return self.figure.axes
+
+    def test_rates_over_lengths(self):
+        lengths = (512, 768, 4096)
+        panel, roofline = self.panels(self.lines(["rms"], ["float32"], [8], lengths))
+        drawn = {line.get_label(): line for line in panel.lines}
+        assert sorted(drawn) == ["copy", "mx.fast", "ours"]
+        x, y = drawn["ours"].get_data()
+        assert list(x) == list(lengths)
+        assert list(y) == pytest.approx([2 * 4 * 8 * n / 1e-6 / 1e9 for n in lengths])
+        assert list(drawn["copy"].get_ydata()) == [1000] * 3
+        assert panel.get_title() == "rms, 8 rows"
+        assert (panel.get_xlabel(), panel.get_ylabel()) == ("length of rows", "GB/s")
+        assert [text.get_text() for text in panel.get_xticklabels()] == ["512", "768", "4k"]
+
+    def test_rates_over_rows_where_there_is_one_length(self):
+        panel, _ = self.panels(self.lines(["rms"], ["float32"], [1, 64], [768]))
+        assert panel.get_title() == "rms, rows of 768"
+        assert panel.get_xlabel() == "number of rows"
+        assert list(panel.lines[0].get_xdata()) == [1, 64]
+
+    def test_no_copy_where_it_is_not_one_of_bytes(self):
+        cells = [Cell("rms", "float32", 1, n) for n in (8, 4096)]
+        lines = [self.line(cell, is_bytes=cell.length > 8) for cell in cells]
+        panel, _ = self.panels(lines)
+        (copy,) = (line for line in panel.lines if line.get_label() == "copy")
+        assert math.isnan(copy.get_ydata()[0]) and copy.get_ydata()[1] == 1000
+
+    def test_products_are_operations(self):
+        products = [ladder.Product(n) for n in (64, 128)]
+        panel, _ = self.panels([self.line(product) for product in products])
+        assert panel.get_ylabel() == "GFLOP/s"
+        ours, peak = panel.lines
+        assert list(ours.get_data()[0]) == [64, 128]
+        assert ours.get_ydata()[1] == pytest.approx(2 * 128**3 / 1e-6 / 1e9)
+        assert list(peak.get_ydata()) == [1e4, 1e4]
+
+    def test_every_kind_has_its_own_marker(self):
+        lines = self.lines(OPS, ["float32", "float16", "bfloat16"], [1, 8], [64, 128])
+        *panels, roofline = self.panels(lines)
+        assert len(panels) == len(OPS)
+        kinds = [line for line in roofline.lines if line.get_label().startswith("ours")]
+        styles = {(line.get_marker(), line.get_fillstyle()) for line in kinds}
+        assert len(styles) == len(kinds) == 3 * len(OPS)
+        for panel in panels:  # dtypes by fillings, rows by dashes
+            own = [line for line in panel.lines if line.get_label() == "ours"]
+            assert len({(line.get_fillstyle(), line.get_linestyle()) for line in own}) == 6
+
+    def test_everything_drawn_is_seen(self):
+        """The roofline's limits hold its markers."""
+        cell = Cell("rms", "float32", 1, 4096)
+        slow = self.line(cell, "mx.fast", seconds=1.0)
+        *_, roofline = self.panels([self.line(cell), slow])
+        assert roofline.get_ylim()[0] < slow.flop_rate / 1e9 < roofline.get_ylim()[1]
+
+    @pytest.mark.parametrize("ops", [["rms"], list(OPS)])
+    def test_size_and_legend(self, ops, tmp_path):
+        """At least 1200 pixels, and the one legend lies on no axes."""
+        panels = self.panels(self.lines(ops, ["float32", "bfloat16"], [1, 8], [64, 128]))
+        assert self.figure.get_figwidth() * self.figure.dpi >= 1200
+        (legend,) = self.figure.legends
+        assert all(panel.get_legend() is None for panel in panels)
+        box = legend.get_window_extent()
+        assert not any(box.overlaps(panel.get_tightbbox()) for panel in panels)
+        said = [text.get_text() for text in legend.get_texts()]
+        assert {"ours", "mx.fast", "a copy", "float32", "bfloat16", "8 rows", "1 row"} <= {*said}
+
+
+class TestCounts:
+    def test_no_checkout(self, monkeypatch, tmp_path, capsys):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(metal_sim.mlx_norms, "__path__", [str(tmp_path / "mlx_norms")])
+        assert main(["bench", "norm", "--backend", "metal-sim"]) == 2
+        error = capsys.readouterr().err
+        assert "run this in a checkout, where tools/hostmetal is, with clang++" in error
+
+    def test_no_pytest(self, monkeypatch, capsys):
+        monkeypatch.chdir(ROOT)
+        monkeypatch.setitem(sys.modules, "hostmetal.build", None)
+        assert main(["bench", "norm", "--backend", "metal-sim"]) == 2
+        assert "pip install '.[cpu,test]'" in capsys.readouterr().err
+
+    def test_the_bound_is_of_one_read(self):
+        cell = Cell("rms", "float32", 1000, 1000)
+        counts = metal_sim.Counts(cell, "ours", {"x": (4, 0)}, cell.moved, 0, 0, 1, 0)
+        assert counts.least_seconds("M4") == (8e6 + 4e3) / 120e9
+        twice = metal_sim.Counts(cell, "ours", {"x": (8, 0)}, cell.moved + 1, 0, 0, 1, 0)
+        assert math.isnan(twice.least_seconds("M4"))
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        "arguments, message",
+        [
+            (
+                ["norm", "--rows", "0"],
+                "numbers from 1 to 2147483647, such as 32,1024: got '0'.",
+            ),
+            (["norm", "--rows", ""], "--rows takes numbers"),
+            (["norm", "--rows", "2147483648"], "--rows takes numbers from 1 to 2147483647"),
+            (["norm", "--lengths", "99999999999"], "--lengths takes numbers from 1 to 2147483647"),
+            (["norm", "--lengths", "9" * 5000], "--lengths takes numbers from 1 to 2147483647"),
+            (["norm", "--rows", "²"], "--rows takes numbers"),
+            (["model", "tiny:llama", "--prompts", "2147483648"], "--prompts takes numbers from 1"),
+            (["backward", "--lengths", "8,x"], "--lengths takes numbers from 1"),
+            (["norm", "--ops", "rms,norm"], "--ops: 'norm' is none of rms, layer, add_rms, "),
+            (["ladder", "--backend", "metal-sim", "--sizes", "-4"], "--sizes takes numbers"),
+            (["ladder", "--backend", "metal-sim", "--ops", "rms"], "--ops: 'rms' is none of"),
+            (["norm", "--dtypes", "int8"], "--dtypes: 'int8' is none of float32, float16, "),
+            (["norm", "--peers", "jax"], "--peers: 'jax' is none of mx.fast, torch, liger."),
+            (["norm", "--backend", "tpu"], "--backend 'tpu' is none of auto, cpu, "),
+            (["model", "tiny:llama", "--backend", "metal-sim"], "--backend 'metal-sim' is none"),
+            (["model", "tiny:llama", "--prompts", "a"], "--prompts takes numbers"),
+            (["model", "tiny:llama", "--tokens", "1"], "--tokens must be at least 2, got 1."),
+            (["norm", "--rounds", "0"], "--rounds must be at least 1, got 0."),
+            (["norm", "--csv", "/no/such/x.csv"], "--csv /no/such/x.csv: there is no folder"),
+            (["norm", "--plot", "/no/such/x.png"], "--plot /no/such/x.png: there is no folder"),
+            (["norm", "--trace", "--plot", "x.png"], "--plot draws times, and --trace takes none"),
+            (["norm", "--trace", "--capture", "x"], "--trace and --capture exclude each other"),
+            (["norm", "--hot", "--backend", "metal-sim"], "--hot is about time"),
+            (["norm", "--capture", "x", "--csv", "x"], "--csv has nothing to write"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, arguments, message, capsys):
+        assert main(["bench", *arguments]) == 2
+        output = capsys.readouterr()
+        assert message in output.err and output.out == ""
+
+    def test_a_file_is_looked_at_once(self, monkeypatch, tmp_path, capsys):
+        seen = []
+        monkeypatch.setattr(bench._output, "check_file", lambda *option: seen.append(option))
+        files = ["--csv", str(tmp_path / "x.csv"), "--plot", str(tmp_path / "x.png")]
+        run(capsys, "norm", *GRID, "--ops", "rms", *files)
+        assert seen == [tuple(files[:2]), tuple(files[2:])]
+
+    @pytest.mark.applies(not (mx.metal.is_available() or mx.cuda.is_available()))
+    def test_no_gpu(self, capsys):
+        assert main(["bench", "norm", "--backend", "gpu"]) == 2
+        assert "--backend gpu: MLX has no GPU here." in capsys.readouterr().err
+
+    @pytest.mark.parametrize("name", ["figure.nothing", "figure", ".png", "folder.png"])
+    @pytest.mark.parametrize("what", [["norm", *GRID], ["model", "tiny:llama"]])
+    def test_a_file_that_cannot_be_an_image(self, what, name, monkeypatch, tmp_path, capsys):
+        (tmp_path / "folder.png").mkdir()
+        monkeypatch.setattr(command, "Bench", None)  # before anything is measured
+        file = str(tmp_path / name)
+        assert main(["bench", *what, "--plot", file]) == 2
+        output = capsys.readouterr()
+        assert (output.out, output.err.count("\n")) == ("", 1)
+        reason = "it is a folder" if name == "folder.png" else "its name must end in one of .eps"
+        assert f"--plot {file}" in output.err and reason in output.err
+
+    def test_a_file_that_fails_at_the_end(self, monkeypatch, tmp_path, capsys):
+        def fail(path, lines, title):
+            raise OSError("the disk is full")
+
+        monkeypatch.setattr(command.plots, "draw", fail)
+        file = str(tmp_path / "figure.png")
+        assert main(["bench", "norm", *GRID, "--ops", "rms", "--plot", file]) == 2
+        output = capsys.readouterr()
+        assert output.err == f"--plot {file} cannot be written: the disk is full\n"
+        assert " 3x40 " in output.out  # what was measured is not lost
+
+    @pytest.mark.parametrize(
+        "missing, arguments, message",
+        [
+            ("rich", ["norm"], "bench needs a package: type  pip install rich"),
+            ("matplotlib", ["norm", "--plot", "x.png"], "type  pip install matplotlib"),
+            ("mlx_lm", ["model", "tiny:llama"], "type  pip install mlx-lm"),
+        ],
+    )
+    def test_a_package_is_missing(self, missing, arguments, message, monkeypatch, capsys):
+        monkeypatch.setitem(sys.modules, missing, None)
+        assert main(["bench", *arguments]) == 2
+        assert message in capsys.readouterr().err
+
+    def test_nothing_else_needs_them(self):
+        """Neither the package nor the help, which imports what declares the arguments."""
+        script = (
+            "import sys; sys.modules.update(dict.fromkeys(['rich', 'matplotlib', 'torch']))\n"
+            "import mlx_norms; assert not any('bench' in name for name in sys.modules)\n"
+            "from mlx_norms.__main__ import main; main(['bench', 'ladder', '--help'])"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        for option in ("--hot", "--trace", "--capture", "--peers", "--sizes", "metal-sim"):
+            assert option in done.stdout
+
+    def test_the_device_is_put_back(self, capsys):
+        before = mx.default_device()
+        run(capsys, "norm", *GRID, "--ops", "rms", "--backend", "cpu")
+        assert mx.default_device() == before
+
+
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "bench" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class TestScripts:
+    def test_what_was_measured_is_readable(self):
+        """The columns of the GPU scripts are those of the files that are kept."""
+        kept = rows_of(ROOT / "bench" / "results" / "h200_speed.csv")[0]
+        command = [sys.executable, "gpu_speed.py", "--device", "cpu", "kernels"]
+        done = subprocess.run(
+            [*command, "--csv", "/dev/stdout"], cwd=ROOT / "bench", capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        (heading,) = (line for line in done.stdout.splitlines() if line.startswith("section,"))
+        assert heading.split(",") == list(kept)
+        assert re.search("^kernels,rms,bf16,16,96,ours,", done.stdout, re.M)
+
+    def test_ladder_tables(self, rungs_anywhere, monkeypatch, tmp_path, capsys):
+        monkeypatch.syspath_prepend(ROOT / "bench")
+        tables = script("ladder_tables")
+        measured, page = tmp_path / "h200_ladder.csv", tmp_path / "ladders.md"
+        monkeypatch.setattr(tables, "RESULTS", measured)
+        monkeypatch.setattr(tables, "PAGE", page)
+        page.write_text(f"before\n{tables.BEGIN}{tables.END}after\n")
+
+        def status(*arguments):
+            monkeypatch.setattr(sys, "argv", ["ladder_tables.py", *arguments])
+            return tables.main()
+
+        with pytest.raises(SystemExit):
+            status("--check")
+        assert "there is no" in capsys.readouterr().err
+        grid = ["--rows", "2,4,8", "--lengths", "48", "--sizes", "8,16"]
+        run(capsys, "ladder", *grid, "--csv", str(measured))
+        assert status("--check") == 1
+        assert status("--write") == 0
+        assert status("--check") == 0
+        text = page.read_text()
+        assert text.startswith("before\n") and text.endswith("after\n")
+        lines = text.splitlines()
+        for rung in (*ladders.LAYER_NORM, *ladders.SGEMM):
+            found = [line for line in lines if line.startswith(f"| {rung.name} |")]
+            assert any(rung.fixes in line for line in found)
+        by_key = {(r["op"], r["contestant"], r["rows"]): r for r in rows_of(measured)}
+        first, second = (rung.name for rung in ladders.SGEMM[:2])
+        (row,) = (line for line in lines if f"| {second} |" in line)
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        times = [float(by_key["sgemm", name, "16"]["us"]) for name in (first, second)]
+        of_second = by_key["sgemm", second, "16"]
+        assert cells[-3:-1] == [f"{times[0] / times[1]:.2f}", of_second["calls"]]
+        assert cells[-5] == f"{float(of_second['gflops']):.4g}"
+        names = [rung.name for rung in ladders.SGEMM]
+        all_times = {name: float(by_key["sgemm", name, "16"]["us"]) for name in names}
+        slower = [b for a, b in itertools.pairwise(all_times) if all_times[b] > 1.02 * all_times[a]]
+        said = f"Slower than the rung before on this GPU: {', '.join(slower)}."
+        assert [line for line in lines[lines.index(row) :] if "Slower" in line] == [said] * any(
+            slower
+        )

@@ -1,0 +1,478 @@
+"""``python -m mlx_norms``, its info command, and the timing core."""
+
+import importlib.metadata
+import io
+import json
+import math
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+
+import mlx.core as mx
+import pytest
+
+import join
+import mlx_norms
+from metalsim import Library
+from mlx_norms import _built, _ext, commands, timing
+from mlx_norms.__main__ import main
+from mlx_norms.commands import _output, bench
+from support.variant import ROOT
+from to_cuda import translate
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "mlx_norms", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def facts(output):
+    """What info printed, by label."""
+    return {line[:17].rstrip(): line[17:].strip() for line in output.splitlines()}
+
+
+class TestCommandLine:
+    def test_commands_have_what_they_need(self):
+        modules = commands.load()
+        assert {"info", "demo"} <= modules.keys()
+        for module in modules.values():
+            assert module.__doc__.splitlines()[0].endswith(".")
+            assert callable(module.add_arguments)
+            assert callable(module.run)
+
+    def test_help_lists_the_commands(self, capsys):
+        with pytest.raises(SystemExit) as exit:
+            main(["--help"])
+        assert exit.value.code == 0
+        output = capsys.readouterr().out
+        for name, module in commands.load().items():
+            assert name in output
+            assert module.__doc__.split()[0] in output
+
+    @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["info", "--no-such-option"]])
+    def test_bad_usage(self, arguments):
+        result = run(*arguments)
+        assert result.returncode == 2
+        assert result.stderr.startswith("usage: python -m mlx_norms")
+        assert result.stdout == ""
+
+    def test_a_command_that_cannot_run(self, monkeypatch, capsys):
+        def fail(args):
+            raise commands.CommandError("Type this.")
+
+        monkeypatch.setattr(commands.load()["info"], "run", fail)
+        assert main(["info"]) == 2
+        assert capsys.readouterr() == ("", "Type this.\n")
+
+    @pytest.mark.parametrize("variable", ["MLX_NORMS_CPU_ISA", "MLX_NORMS_CPU_THREADS"])
+    @pytest.mark.parametrize(
+        "arguments", [["bench", "norm"], ["compare", "tiny:llama"], ["demo"], ["selftest"]]
+    )
+    def test_a_bad_environment_is_one_sentence(self, arguments, variable):
+        result = run(*arguments, **{variable: "abc"})
+        assert result.returncode == 2
+        assert result.stdout == ""
+        assert re.fullmatch(rf"\[mlx_norms\] {variable} must be .* but is abc\.\n", result.stderr)
+
+    def test_alone_it_prints_its_help(self):
+        result = run()
+        assert result.returncode == 2
+        assert result.stdout == ""
+        assert result.stderr == run("--help").stdout
+
+
+SMALL_BENCH = ["--rows", "1", "--lengths", "64", "--ops", "rms", "--rounds", "1"]
+SMALL_RUN = ["--prompt", "4", "--tokens", "2", "--rounds", "1", "--projections"]
+SMALL_MODEL = ["--prompts", "4", "--tokens", "2", "--rounds", "1"]
+
+
+class TestJson:
+    def test_every_command_has_the_option(self, capsys):
+        commands_ = [[name] for name in commands.load() if name != "bench"]
+        for arguments in [*commands_, *(["bench", what] for what in bench._HELP)]:
+            with pytest.raises(SystemExit):
+                main([*arguments, "--help"])
+            assert "--json" in capsys.readouterr().out, arguments
+
+    def test_facts(self):
+        result = run("info", "--json", "--kernels")
+        assert (result.returncode, result.stderr) == (0, "")
+        document = json.loads(result.stdout)
+        assert document["command"] == "info"
+        assert document["facts"]["mlx"] == importlib.metadata.version("mlx")
+        assert document["facts"]["cpu_streams"] == "native kernels"
+        (one,) = (each for each in document["kernels"] if each["name"] == "norm_4_1")
+        assert one["function_constants"]["simds_per_row"] == 0
+
+    def test_nothing_else_is_on_the_standard_output(self, monkeypatch, capsys):
+        def command(args):
+            print("a line \udcff")
+            args.figures["samples"] = timing.Samples((1.0, 2.0, 4.0))
+            args.figures["ratio"] = timing.Ratio((1.5, math.inf), 1.5)
+            args.figures["list"] = [math.nan, None, "text", (1,)]
+            return 1
+
+        monkeypatch.setattr(commands.load()["info"], "run", command)
+        assert main(["info", "--json"]) == 1
+        output = capsys.readouterr()
+        assert output.err == ""
+        document = json.loads(output.out, parse_constant=pytest.fail)
+        samples = {"median": 2.0, "lower": 1.5, "upper": 3.0, "rounds": 3}
+        assert document["samples"] == samples
+        assert document["ratio"].keys() == samples.keys() | {"of_medians", "too_noisy_to_tell"}
+        assert document["ratio"]["median"] is None
+        assert document["list"] == [None, None, "text", [1]]
+
+    def test_a_failure_is_no_document(self, monkeypatch, capsys):
+        def fail(args):
+            print("a line")
+            raise commands.CommandError("Type this.")
+
+        monkeypatch.setattr(commands.load()["info"], "run", fail)
+        assert main(["info", "--json"]) == 2
+        assert capsys.readouterr() == ("", "Type this.\n")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def quick(calls, **options):
+    """Samples of no measurement."""
+    return {name: timing.Samples((1.0,)) for name in calls}
+
+
+class TestWorking:
+    """What takes its time is said on a terminal."""
+
+    @pytest.fixture(autouse=True)
+    def color(self, monkeypatch):
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.delenv("NO_COLOR", raising=False)
+
+    def test_on_a_terminal(self, monkeypatch):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with _output.working("loading it"):
+            pass
+        assert "loading it" in terminal.getvalue()
+
+    def test_elsewhere(self, capsys):
+        with _output.working("loading it"):
+            pass
+        assert capsys.readouterr() == ("", "")
+
+    @pytest.mark.parametrize(
+        "arguments, said",
+        [
+            (["demo"], ["embedding", "measuring"]),
+            (["compare", "tiny:llama", *SMALL_RUN], ["stock: tokens", "projections: tokens"]),
+            (["bench", "model", "tiny:llama", *SMALL_MODEL], ["measuring a copy", "compiling"]),
+            (["bench", "norm", "--trace", *SMALL_BENCH], ["tracing"]),
+        ],
+        ids=lambda arguments: arguments[0],
+    )
+    def test_commands_say_what_they_do(self, arguments, said, monkeypatch, capsys):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setattr(timing, "measure", quick)
+        assert main([*arguments, "--json"]) == 0
+        assert [text for text in said if text not in terminal.getvalue()] == []
+        assert json.loads(capsys.readouterr().out)["command"] == arguments[0]
+
+
+class TestStreams:
+    @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+    def test_figures_are_printed_in_any_encoding(self, encoding):
+        result = subprocess.run(
+            [sys.executable, "-m", "mlx_norms", "bench", "norm", *SMALL_BENCH],
+            capture_output=True,
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+        )
+        assert (result.returncode, result.stderr) == (0, b"")
+        unit = "us" if encoding == "ascii" else "µs"
+        assert re.search(rf"contestant[ |]+{unit}[ |]+quartiles", result.stdout.decode(encoding))
+        assert re.search(r"1x64[ |]+ours[ |]+[\d.]+ ", result.stdout.decode(encoding))
+
+    def test_what_has_no_other_spelling_is_escaped(self, capsys):
+        _output.run_as_process(lambda: 0)
+        text = "3 µs ≥ 2×3·4… \udcff ж"
+        assert text.encode("ascii", _output._ERRORS) == b"3 us >= 2x3*4... \\udcff \\u0436"
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["--help"],
+            ["info", "--kernels"],
+            ["bench", "norm", *SMALL_BENCH],
+            ["compare", "tiny:llama", "--prompt", "4", "--tokens", "2", "--rounds", "1"],
+            ["demo"],
+            ["selftest"],
+        ],
+        ids=lambda arguments: arguments[0],
+    )
+    def test_who_writes_for_nobody_ends_as_others_do(self, arguments):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mlx_norms", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+        )
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == -signal.SIGPIPE
+
+
+class TestInfo:
+    def test_facts(self):
+        result = run("info")
+        assert result.returncode == 0
+        assert result.stderr == ""
+        shown = facts(result.stdout)
+        assert shown["mlx_norms"] == importlib.metadata.version("mlx_norms")
+        assert shown["mlx"] == importlib.metadata.version("mlx")
+        assert shown["built against"] == (
+            f"mlx {_built.MLX_VERSION}, nanobind {_built.NANOBIND_VERSION}"
+        )
+        assert shown["extension"] == _ext.__file__
+        assert shown["python"] == f"{platform.python_version()} ({sys.executable})"
+        assert shown["platform"] == platform.platform()
+        assert shown["default device"] in ("cpu", "gpu")
+        assert shown["CPU streams"] == "native kernels"
+        assert shown["CPU instructions"].split()[0] == _ext.cpu_isa()
+        assert all(level in shown["CPU instructions"] for level in _ext.cpu_isas())
+        assert shown["CPU threads"] == str(_ext.cpu_threads())
+
+    def test_gpu_streams(self):
+        native = {"metal", "cuda"} & set(_built.BACKENDS)
+        expected = "native kernels" if native else "composed of MLX's operations"
+        gpu = facts(run("info").stdout)["GPU streams"]
+        if mx.metal.is_available() or mx.cuda.is_available():
+            assert gpu == expected
+        else:
+            assert gpu == "none (MLX has no GPU here)"
+
+    @pytest.mark.applies(sys.platform == "linux")  # where MLX's backends are wheels
+    def test_backend_wheel(self):
+        name, version = facts(run("info").stdout)["backend wheel"].split()
+        assert importlib.metadata.version(name) == version
+
+    def test_every_level(self):
+        for level in _ext.cpu_isas():
+            result = run("info", MLX_NORMS_CPU_ISA=level)
+            assert result.returncode == 0
+            assert facts(result.stdout)["CPU instructions"].split()[0] == level
+
+    def test_an_unknown_level_is_shown(self):
+        result = run("info", MLX_NORMS_CPU_ISA="mmx")
+        assert result.returncode == 0
+        assert "mmx" in facts(result.stdout)["CPU instructions"]
+
+    def test_threads(self):
+        assert facts(run("info", MLX_NORMS_CPU_THREADS="3").stdout)["CPU threads"] == "3"
+        for wrong in ("abc", "0", "1025", "2x"):
+            result = run("info", MLX_NORMS_CPU_THREADS=wrong)
+            assert result.returncode == 0
+            said = facts(result.stdout)["CPU threads"]
+            assert "MLX_NORMS_CPU_THREADS must be" in said and f"but is {wrong}." in said
+
+    def test_needs_nothing_but_mlx(self):
+        script = (
+            "import sys; sys.modules.update(dict.fromkeys(['rich', 'tokenizers', 'numpy']));"
+            "from mlx_norms.__main__ import main; sys.exit(main(['info']))"
+        )
+        result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert result.returncode == 0
+        assert facts(result.stdout)["mlx"] == importlib.metadata.version("mlx")
+
+
+def sources():
+    """The kernels' host names, as their texts have them for the backends that were built."""
+    if "cuda" in _built.BACKENDS:
+        for path in sorted(ROOT.glob("kernels/**/*.metal")):
+            for kernel in translate(path, ROOT, os.environ.get("CXX", "c++")).kernels:
+                yield kernel.name
+    else:
+        for text in join.texts(cuda="metal-sim" in _built.BACKENDS).values():
+            yield from Library.from_source(text).kernels()
+
+
+class TestKernels:
+    """`info --kernels` asks the built library itself."""
+
+    def test_all_are_listed_with_their_constants(self, backend, capsys):
+        assert main(["info", "--kernels"]) == 0
+        facts, count, listed = re.split(r"\n\n(\d+) GPU kernels: .*\n\n", capsys.readouterr().out)
+        assert "mlx_norms" in facts
+        listed, *libraries = listed.split("\n\nlibrary ", 1)
+        assert bool(libraries) == bool({"metal", "metal-sim"} & set(_built.BACKENDS))
+        names = re.findall(r"^\w+", listed, re.M)
+        assert sorted(names) == sorted(sources())
+        assert int(count) == len(names)
+        group = next(g for g in listed.split("\n\n") if re.search("^norm_4_1\\b", g))
+        assert {"simds_per_row(0)", "has_weight(4)", "sum_access(25)"} <= set(
+            re.findall(r"\w+\(\d+\)", group)
+        )
+        assert "want_input" not in group
+
+    def test_whose_they_are(self, backend, capsys):
+        main(["info", "--kernels"])
+        shown = capsys.readouterr().out
+        of_metal = {"metal", "metal-sim"} & set(_built.BACKENDS)
+        of = "the functions of the Metal libraries" if of_metal else "the CUDA texts"
+        assert f"GPU kernels: {of}" in shown
+        assert ("no GPU here to run them" in shown) == (not of_metal and not mx.cuda.is_available())
+
+    @pytest.mark.applies(sys.platform != "darwin")  # where Metal keeps its pipelines itself
+    def test_what_is_on_disk_is_counted(self, tmp_path):
+        for i in range(2):
+            (tmp_path / f"norm_4_1_{i:016x}").touch()
+        for name in ("norm_4_2_0", "norm_4_2_00000000000000zz", "0123456789abcdef"):
+            (tmp_path / name).touch()
+        shown = run("info", "--kernels", MLX_NORMS_CACHE=str(tmp_path)).stdout
+        assert re.findall(r"^(\w+) +(\d+) on disk", shown, re.M) == [("norm_4_1", "2")]
+
+    def test_not_asked_for(self):
+        assert "norm_4_1" not in run("info").stdout
+
+    def test_libraries_of_metal(self, monkeypatch, capsys):
+        log = "text: program_source:7: error: no such type\n1 error generated."
+        form = {"form": "text", "seconds": 1.5}
+        libraries = [
+            {"name": "norm", **form, "usable": True, "failure": ""},
+            {"name": "linear", **form, "usable": False, "failure": log},
+        ]
+        monkeypatch.setattr(_ext, "built_libraries", lambda: libraries)
+        assert main(["info", "--kernels"]) == 0
+        shown = capsys.readouterr().out
+        assert "library norm: text, 1.50 s\n" in shown
+        assert "library linear: is not usable\n    text: program_source:7: error: no such" in shown
+
+
+class TestPackage:
+    def test_dir_is_what_is_public(self):
+        shown = {name for name in dir(mlx_norms) if not name.startswith("__")}
+        assert shown == set(mlx_norms.__all__)
+        assert {"__version__", "__doc__", "__all__"} <= set(dir(mlx_norms))
+
+
+class Clock:
+    """A clock that stands still but for the calls that are timed."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        self.log = []
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: self.now)
+
+    def call(self, name, seconds, size=1):
+        def advance():
+            self.now += seconds
+            self.log.append(name)
+            return [mx.zeros(size)]
+
+        return advance
+
+    def turns(self):
+        """Who was called, runs of the same name taken together."""
+        return [
+            name
+            for name, previous in zip(self.log, [None, *self.log], strict=False)
+            if name != previous
+        ]
+
+
+class TestTiming:
+    def test_seconds_of_a_call(self, monkeypatch):
+        clock = Clock(monkeypatch)
+        calls = {"a": clock.call("a", 1e-3), "b": clock.call("b", 4e-3)}
+        result = timing.measure(calls, rounds=3, sample_seconds=0.02)
+        assert list(result) == ["a", "b"]
+        assert result["a"].values == pytest.approx([1e-3] * 3)
+        assert result["b"].values == pytest.approx([4e-3] * 3)
+
+    def test_contestants_take_turns(self, monkeypatch):
+        clock = Clock(monkeypatch)
+        calls = {"a": clock.call("a", 1.0), "b": clock.call("b", 1.0)}
+        timing.measure(calls, rounds=4, sample_seconds=0.5)
+        # One call each to see the size of the outputs, one each to find the number of calls.
+        assert clock.log[:4] == ["a", "b", "a", "b"]
+        assert clock.log[4:] == ["a", "b", "b", "a", "a", "b", "b", "a"]
+
+    def test_a_sample_is_long_enough(self, monkeypatch):
+        clock = Clock(monkeypatch)
+        timing.measure({"a": clock.call("a", 1e-4)}, rounds=1, sample_seconds=0.02)
+        before = len(clock.log)
+        timing.measure({"a": clock.call("a", 1e-4)}, rounds=11, sample_seconds=0.02)
+        calls_of_ten_samples = len(clock.log) - 2 * before
+        assert calls_of_ten_samples / 10 * 1e-4 >= 0.02
+
+    def test_large_outputs_are_evaluated_a_few_at_a_time(self, monkeypatch):
+        batches = []
+        evaluate = mx.eval
+        monkeypatch.setattr(mx, "eval", lambda out: (batches.append(len(out)), evaluate(out)))
+        clock = Clock(monkeypatch)
+        floats = timing._BATCH_BYTES // 4 // 3
+        calls = {"a": clock.call("a", 1e-3, floats)}
+        timing.measure(calls, rounds=2, sample_seconds=0.02)
+        assert max(batches) == 3
+
+    def test_a_longer_computation_takes_longer(self):
+        x = mx.random.normal((1024, 1024))
+        y = mx.random.normal((8, 8))
+        mx.eval(x, y)
+        calls = {"large": lambda: x @ x, "small": lambda: {"nested": (y @ y,)}}
+        result = timing.measure(calls, rounds=3, sample_seconds=0.002)
+        assert result["large"].over(result["small"]).median > 3
+
+    def test_rounds_are_checked(self):
+        with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
+            timing.measure({"a": lambda: mx.zeros(1)}, rounds=0)
+
+    def test_samples(self):
+        samples = timing.Samples((5.0, 1.0, 3.0, 2.0, 4.0))
+        assert samples.median == 3
+        assert samples.quartiles == (2, 4)
+        assert timing.Samples((7.0,)).quartiles == (7, 7)
+
+    def test_ratios_are_taken_round_by_round(self):
+        a, b = timing.Samples((1.0, 20.0, 300.0)), timing.Samples((2.0, 10.0, 100.0))
+        assert a.over(b).values == (0.5, 2.0, 3.0)
+        with pytest.raises(ValueError):
+            a.over(timing.Samples((1.0,)))
+
+    @pytest.mark.parametrize(
+        "ratios, of_medians, is_noise",
+        [
+            ((1.1, 1.2, 1.3), 1.2, False),  # all on one side
+            ((0.7, 0.8, 0.9), 0.8, False),
+            ((0.99, 1.2, 1.3), 1.2, False),  # past 1, but by less than the effect
+            ((0.8, 1.2, 1.3), 1.2, True),
+            ((0.8, 0.9, 1.3), 0.9, True),
+            ((0.8, 0.9, 1.05), 0.9, False),
+            ((0.9, 1.486, 1.6), 1.486, False),
+            ((0.9, 1.486, 1.6), 1.01, True),  # as much as the medians tell
+            ((0.99, 1.2, 1.3), 0.9, True),  # which may tell the opposite
+            ((0.9, 1.0, 1.1), 1.0, True),
+            ((1.0, 1.0, 1.0), 1.0, False),
+        ],
+    )
+    def test_noise(self, ratios, of_medians, is_noise):
+        lower, middle, upper = ratios
+        values = (lower, lower, middle, upper, upper)
+        ratio = timing.Ratio(values, of_medians)
+        inverse = timing.Ratio(tuple(1 / value for value in values), 1 / of_medians)
+        assert ratio.is_noise == inverse.is_noise == is_noise
+        assert ratio.text(3) == ("too noisy to tell" if is_noise else f"{middle:.3f}")
+
+    def test_the_ratio_of_the_medians_is_kept(self):
+        a, b = timing.Samples((1.0, 20.0, 30.0)), timing.Samples((2.0, 10.0, 100.0))
+        assert (a.over(b).median, a.over(b).of_medians) == (0.5, 2.0)

@@ -1,0 +1,525 @@
+"""The check of a Metal specialisation before its first use, with bad kernels planted."""
+
+import subprocess
+import textwrap
+
+import pytest
+
+from hostmetal.build import for_tests
+from support import hangs
+
+pytestmark = [
+    pytest.mark.instrument,
+    pytest.mark.build,
+    pytest.mark.backends("cpu", "metal-sim"),  # the latter with a defect in the extension
+]
+
+# What each process begins with: the software device, and a way to plant a defect in the kernels.
+PRELUDE = """
+import warnings
+import hostmetal
+from hostmetal import simulator as module
+simulator = hostmetal.start()
+import mlx.core as mx
+import mlx_norms
+mx.set_default_device(mx.cpu)
+x, r = (mx.random.normal((5, 96)) for _ in range(2))
+w, b = (mx.random.normal((96,)) for _ in range(2))
+mx.eval(x, r, w, b)
+compiled = module._compile
+
+def plant(old, new):
+    def planted(text, name, check):
+        assert text.count(old) <= 1, text.count(old)
+        return compiled(text.replace(old, new), name, check)
+    module._compile = planted
+
+def break_library(library):
+    def broken(text, name, check):
+        planted = "\\n#error planted" if name.startswith(f"mlx_norms_{library}_") else ""
+        return compiled(text + planted, name, check)
+    module._compile = broken
+
+def launched(kernel, f):
+    simulator.clear()
+    mx.eval(f())
+    simulator.wait()
+    return sum(launch.kernel.startswith(kernel) for launch in simulator.launches)
+
+def close(a, b):
+    return mx.max(mx.abs(a - b)).item() < 1e-4
+
+def record(f):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = f()
+    return result, [str(warning.message) for warning in caught]
+"""
+BAD_LAYER = 'plant("? (v - mean - correction)", "? 2.0f * (v - mean - correction)")\n'
+
+
+@pytest.fixture(scope="module")
+def run():
+    build = for_tests("_ext")
+
+    def run(script, **environment):
+        done = build.python(
+            "-c",
+            PRELUDE + textwrap.dedent(script),
+            variables={"MLX_NORMS_SELF_CHECK": "1", **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=hangs.SECONDS,
+        )
+        assert done.returncode == 0, done.stdout
+
+    return run
+
+
+def test_a_good_kernel_is_used_and_checked_once(run):
+    run("""
+        def build():
+            return mlx_norms.layer_norm(x, w, b)
+
+        simulator.clear()
+        y, said = record(build)
+        simulator.wait()
+        kept, donated = simulator.launches  # checked when it is first called
+        assert donated.donated and not kept.donated
+        assert not said
+        assert launched("norm_4", lambda: [y, build(), mlx_norms.layer_norm(x + 1, w, b)]) == 3
+        # Another dtype, length or flag is another specialisation.
+        for call in (
+            lambda: mlx_norms.layer_norm(x.astype(mx.float16), w, b),
+            lambda: mlx_norms.layer_norm(x[:, :95], w[:95], b[:95]),
+            lambda: mlx_norms.layer_norm(x, w, b, rounding="late"),
+            lambda: mlx_norms.layer_norm(x, w),
+        ):
+            assert launched("norm_", call) == 3
+    """)
+
+
+def test_a_bad_kernel_is_not_used(run):
+    run(
+        BAD_LAYER
+        + """\
+def layer():
+    return mlx_norms.layer_norm(x, w, b)
+
+y, said = record(layer)
+assert len(said) == 1, said
+for part in ("LayerNorm", "float32", "rows of 96", "mlx_norms selftest", "off by"):
+    assert part in said[0], said[0]
+assert close(y, mx.fast.layer_norm(x, w, b, 1e-5))
+# Once found, nothing is said again, and the kernel is not launched.
+again, said = record(layer)
+assert not said
+assert launched("norm_", lambda: [again, layer()]) == 0
+assert close(again, y)
+# Others are used, and do not suffer.
+good, said = record(lambda: mlx_norms.rms_norm(x, w))
+assert not said
+assert launched("norm_", lambda: good) == 1
+"""
+    )
+
+
+def test_a_bad_product_is_not_used(run):
+    run("""
+        plant("fma(w_of[i][j], v[j], sum[r][i])", "fma(w_of[i][j], v[j] + 0.5f, sum[r][i])")
+        a, c = mx.random.normal((9, 96)), mx.random.normal((9, 96))
+
+        def products(rows):
+            return [mlx_norms.matmul(a[:rows], c.T), mlx_norms.matmul(a[:rows], mx.contiguous(c.T))]
+
+        few, said = record(lambda: products(2))
+        assert len(said) == 1, said
+        for part in ("gemv", "float32", "mlx_norms selftest", "off by"):
+            assert part in said[0], said[0]
+        assert all(close(product, a[:2] @ c.T) for product in few)
+        assert launched("gemv", lambda: products(2)) == 0
+        # The other kernel is used.
+        more, said = record(lambda: products(9))
+        assert not said
+        assert launched("simdgroup_blocked", lambda: more) == 2
+        assert all(close(product, a @ c.T) for product in more)
+        # The one that is named is used.
+        assert launched("gemv", lambda: mlx_norms.matmul(a[:2], c.T, kernel="gemv")) == 1
+    """)
+
+
+def test_a_batch_that_may_be_many_rows_needs_both_products(run):
+    run("""
+        plant("left[i], right[j]", "left[0], right[j]")
+        warnings.simplefilter("ignore")
+        a, c = mx.random.normal((9, 1, 96)), mx.random.normal((40, 96))
+        row = mlx_norms.matmul(a[0], c.T)
+        assert launched("gemv", lambda: row) == 1
+        batch = mlx_norms.matmul(a, c.T)
+        assert launched("", lambda: batch) == 0
+        assert close(batch, a @ c.T)
+    """)
+
+
+def test_transforms_of_a_bad_kernel(run):
+    run(
+        BAD_LAYER
+        + """\
+warnings.simplefilter("ignore")
+
+def f(x, w, b):
+    return (mlx_norms.layer_norm(x, w, b) * r).sum()
+
+def fast(x, w, b):
+    return (mx.fast.layer_norm(x, w, b, 1e-5) * r).sum()
+
+for got, expected in zip(mx.grad(f, (0, 1, 2))(x, w, b), mx.grad(fast, (0, 1, 2))(x, w, b)):
+    assert close(got, expected)
+assert close(mx.compile(mx.grad(f))(x, w, b), mx.grad(fast)(x, w, b))
+assert close(
+    mx.vmap(mlx_norms.layer_norm, (0, None, None))(x, w, b), mx.fast.layer_norm(x, w, b, 1e-5)
+)
+"""
+    )
+
+
+def test_a_bad_gradient_is_not_used(run):
+    run("""
+        plant("fma(-n, sums.mean_wgn", "fma(-2.0f * n, sums.mean_wgn")
+
+        def f(x):
+            return (mlx_norms.rms_norm(x, w) * r).sum()
+
+        gradient, said = record(lambda: mx.grad(f)(x))
+        assert len(said) == 1 and "NormVJP" in said[0], said
+        fast = mx.grad(lambda x: (mx.fast.rms_norm(x, w, 1e-5) * r).sum())(x)
+        assert close(gradient, fast)
+        assert launched("norm_vjp", lambda: mx.grad(f)(x)) == 0
+        assert launched("norm_4", lambda: f(x)) == 1
+    """)
+
+
+def test_a_kernel_that_gives_nan_is_not_used(run):
+    run("""
+        plant("0.0f, 0.0f, precise::rsqrt(square + eps)", "0.0f, 0.0f, precise::rsqrt(-square)")
+        y, said = record(lambda: mlx_norms.rms_norm(x, w))
+        assert len(said) == 1 and "off by nan" in said[0], said
+        assert close(y, mx.fast.rms_norm(x, w, 1e-5))
+    """)
+
+
+def test_a_kernel_that_cannot_be_launched_is_not_used(run):
+    run("""
+        simulator.max_threads = 64
+        y, said = record(lambda: mlx_norms.rms_norm(x, w))
+        assert len(said) == 1 and "256 threads" in said[0] and "64 at most" in said[0], said
+        assert close(y, mx.fast.rms_norm(x, w, 1e-5))
+    """)
+
+
+def test_the_variable_turns_it_off(run):
+    run(
+        BAD_LAYER
+        + """\
+y, said = record(lambda: mlx_norms.layer_norm(x, w, b))
+assert not said and launched("norm_", lambda: y) == 1
+assert not close(y, mx.fast.layer_norm(x, w, b, 1e-5))
+""",
+        MLX_NORMS_SELF_CHECK="0",
+    )
+
+
+def test_a_launch_that_is_too_large_is_refused(run):
+    """Without the check, too: MLX only asserts it."""
+    run(
+        """
+        simulator.max_threads = 64
+        try:
+            mx.eval(mlx_norms.rms_norm(x, w))
+        except RuntimeError as error:
+            assert "norm_4_1" in str(error) and "256" in str(error) and "64" in str(error)
+        else:
+            raise AssertionError("launched")
+    """,
+        MLX_NORMS_SELF_CHECK="0",
+    )
+
+
+def test_inside_a_compiled_function(run):
+    run("""
+        f = mx.compile(lambda x, w: mlx_norms.rms_norm(x, w) * 2)
+        assert close(f(x, w), mx.fast.rms_norm(x, w, 1e-5) * 2)
+        assert launched("norm_", lambda: f(x + 1, w)) == 1
+    """)
+
+
+def test_from_several_threads(run):
+    run("""
+        from concurrent.futures import ThreadPoolExecutor
+
+        def call(i):
+            mx.set_default_device(mx.cpu)
+            with mx.stream(mx.new_stream(mx.cpu)):
+                y = mlx_norms.rms_norm(x[:, : 32 + i % 4], w[: 32 + i % 4])
+                expected = mx.fast.rms_norm(x[:, : 32 + i % 4], w[: 32 + i % 4], 1e-5)
+                mx.eval(y, expected)
+            return close(y, expected)
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(call, range(32)))
+        simulator.wait()
+        assert not simulator.faults, simulator.faults
+    """)
+
+
+def test_values_of_one_call_condemn_no_kernel(run):
+    """What is NaN or inf for any kernel says nothing about this one."""
+    run("""
+        def build():
+            # Rows of one element: no spread, so that an eps of 0 divides by it.
+            mlx_norms.layer_norm(x[:, :1], eps=0.0)
+            mlx_norms.rms_norm(x.astype(mx.float16), w.astype(mx.float16), weight_offset=1e6)
+
+        _, said = record(build)
+        assert not said
+        assert launched("norm_", lambda: mlx_norms.layer_norm(x[:, :1])) == 1
+        y = lambda: mlx_norms.rms_norm(
+            x.astype(mx.float16), w.astype(mx.float16), weight_offset=1.0
+        )
+        assert launched("norm_", y) == 1
+    """)
+
+
+def test_for_the_stream_of_another_thread(run):
+    run("""
+        import threading
+
+        built, ready = {}, threading.Event()
+
+        def work():
+            stream = mx.new_stream(mx.cpu)
+            built["stream"] = stream
+            ready.set()
+            done.wait()
+            mx.eval(built["y"])
+
+        done = threading.Event()
+        thread = threading.Thread(target=work)
+        thread.start()
+        ready.wait()
+        built["y"], said = record(lambda: mlx_norms.rms_norm(x, w, stream=built["stream"]))
+        assert not said, said
+        done.set()
+        thread.join()
+        assert close(built["y"], mx.fast.rms_norm(x, w, 1e-5))
+        assert launched("norm_", lambda: mlx_norms.rms_norm(x, w)) == 1
+    """)
+
+
+def test_a_library_that_cannot_be_built(run):
+    """It takes no other along, and is said once."""
+    run("""
+        break_library("norm_vjp")
+        loss = lambda norm: lambda x, w: (norm(x, w) * r).sum()
+        calls = [
+            mx.grad(loss(norm), argnums)
+            for norm in (mlx_norms.rms_norm, mlx_norms.layer_norm)
+            for argnums in (0, 1)
+        ]
+        gradients, said = record(lambda: [call(x, w) for call in calls])
+        (text,) = said
+        assert "The library norm_vjp of kernels cannot be built" in text, text
+        assert "#error planted" in text, text
+        fast = lambda x, w: mx.fast.rms_norm(x, w, 1e-5)
+        for got, argnums in zip(gradients, (0, 1)):
+            assert close(got, mx.grad(loss(fast), argnums)(x, w))
+        assert record(lambda: [call(x, w) for call in calls])[1] == []
+        for call in (mlx_norms.rms_norm, mlx_norms.layer_norm):
+            result, said = record(lambda: call(x, w))
+            assert not said and launched("norm_4", lambda: result) == 1
+        y, said = record(lambda: mlx_norms.rms_norm_linear(x, w, mx.ones((5, 96))))
+        assert not said and launched("norm_linear", lambda: y) == 1
+        simulator.clear()  # the device has noted what it refused
+    """)
+
+
+def test_selftest_goes_on_with_the_other_libraries(run):
+    run("""
+        import contextlib, io, re
+        from mlx_norms.__main__ import main
+        from mlx_norms.commands import selftest
+
+        break_library("norm_vjp")
+        good = selftest.checks()
+        selftest._LENGTHS = (33, 256)
+        selftest.checks = lambda: [
+            *good[:2],
+            ("forward", lambda: mx.eval(mlx_norms.rms_norm(x, w)) or []),
+            ("matmul by gemv, float32", lambda: selftest.check_products("gemv", "float32")),
+        ]
+        selftest._PRODUCTS["gemv"] = ((2, 41, 104),)
+        selftest.times = lambda: ()
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            status = main(["selftest"])
+        said = out.getvalue()
+        assert status == 1, said
+        lines = said.splitlines()
+        assert said.count("#error planted") == 1, said
+        assert "library norm_vjp: is not usable" in lines, said
+        assert any(line.startswith("library norm: text, ") for line in lines), said
+        assert sum(line.startswith("library ") for line in lines) == 7, said
+        assert said.count("library norm_vjp is not usable, as said above") == 2, said
+        assert "pass  matmul by gemv, float32" in lines, said
+        (gemv,) = [line for line in lines if line.startswith("gemv_lines_2: ")]
+        assert re.search(r": [0-9]+ pipelines?, at most [0-9]+ threads, [0-9]+ B of", gemv), gemv
+        assert any("norm_4_1: " in line for line in lines), said
+        simulator.clear()  # the device has noted what it refused
+    """)
+
+
+def test_a_bad_kernel_of_norm_and_projection_is_not_used(run):
+    run("""
+        v, q = mx.random.normal((7, 96)), mx.quantize(mx.random.normal((5, 96)), 32, 4)
+        plant("float v = variance;", "float v = centre ? variance : 2.0f * variance;")
+        y = mlx_norms.rms_norm(x, w) @ v.T
+
+        def build():
+            return mlx_norms.rms_norm_linear(x, w, v)
+
+        got, said = record(build)
+        assert len(said) == 1 and "NormLinear" in said[0] and "off by" in said[0], said
+        assert close(got, y)
+        assert launched("norm_linear", build) == 0
+        layer = lambda: mlx_norms.layer_norm_linear(x, w, b, q)
+        _, said = record(layer)
+        assert not said
+        assert launched("norm_linear", layer) == 1
+    """)
+
+
+def test_a_large_weight_is_checked_by_a_small_one(run):
+    run("""
+        heads = mx.random.normal((6000, 96)), mx.random.normal((5000, 96))
+        mx.eval(heads)
+        simulator.clear()
+        for head in heads:
+            mlx_norms.rms_norm_linear(x, w, head)
+        simulator.wait()
+        (checked,) = [l for l in simulator.launches if l.kernel.startswith("norm_linear")]
+        assert checked.result.bytes["y1"] == (0, 5 * 2048 * 4)
+    """)
+
+
+FAULT = "[METAL] Command buffer execution failed: Caused GPU Address Fault Error."
+
+
+def test_norms_are_checked_in_the_buffers_of_their_inputs(run):
+    run("""
+        def first_launches(kernel, f):
+            simulator.clear()
+            f()
+            simulator.wait()
+            launches = [l for l in simulator.launches if l.kernel.startswith(kernel)]
+            return [launch.donated for launch in launches]
+
+        for call in (
+            lambda: mlx_norms.rms_norm(x, w),
+            lambda: mlx_norms.layer_norm(x, w, b),
+            lambda: mlx_norms.add_rms_norm(x, r, w),
+            lambda: mlx_norms.add_layer_norm(x, r, w, b),
+        ):
+            found = first_launches("norm_4", call)
+            assert found == [False, True], found
+        for norm in (mlx_norms.rms_norm, mlx_norms.layer_norm):
+            gradient = mx.grad(lambda x, w: norm(x, w).sum(), (0, 1))
+            found = first_launches("norm_vjp", lambda: gradient(x, w))
+            assert found == [False, True], found
+    """)
+
+
+def test_a_kernel_that_reads_what_it_wrote(run):
+    """It is right but where its output is in its input's buffer."""
+    run("""
+        plant(
+            "write<N>(out, i, length, y);",
+            '''write<N>(out, i, length, y);
+            HeldRow<N, V> other;
+            float again[N];
+            other.read_vector(in, k, i, length, again);
+            for (int j = 0; j < N; ++j) {
+              y[j] += again[j] - v[j];
+            }
+            write<N>(out, i, length, y);''',
+        )
+        y, said = record(lambda: mlx_norms.layer_norm(x, w, b))
+        assert len(said) == 1 and "off by" in said[0], said
+        assert "(in the inputs' buffers)" in said[0], said
+        assert close(y, mx.fast.layer_norm(x, w, b, 1e-5))
+        assert launched("norm_", lambda: mlx_norms.layer_norm(x, w, b)) == 0
+        simulator.clear()
+    """)
+
+
+def test_a_fault_is_a_bad_verdict(run):
+    run(f"""
+        fault = {FAULT!r}
+        faults = []
+
+        def fails(launch):
+            if launch.pipeline.kernel.startswith("norm_4"):
+                faults.append(launch.pipeline.kernel)
+                return fault
+
+        simulator.fails = fails
+        y, said = record(lambda: mlx_norms.rms_norm(x, w))
+        assert len(said) == 1 and fault in said[0] and "not used" in said[0], said
+        assert close(y, mx.fast.rms_norm(x, w, 1e-5))
+        again, said = record(lambda: mlx_norms.rms_norm(x, w))
+        assert not said and close(again, y)
+        assert len(faults) == 1, faults
+    """)
+
+
+def test_an_earlier_fault_is_its_callers(run):
+    run(f"""
+        fault = {FAULT!r}
+        ready, streams = mlx_norms.rms_norm(x, w), []
+        simulator.fails = lambda launch: streams.append(launch.stream)
+        mx.eval(ready)
+        simulator.failed[streams[0]] = fault
+        y, said = record(lambda: mlx_norms.layer_norm(x, w, b))  # checked on another stream
+        assert not said, said
+        try:
+            mx.eval(y)
+        except RuntimeError as error:
+            assert str(error) == fault, error
+        else:
+            raise AssertionError("the fault is lost")
+        again = mlx_norms.layer_norm(x, w, b)
+        assert launched("norm_4", lambda: again) == 1
+        assert close(again, mx.fast.layer_norm(x, w, b, 1e-5))
+    """)
+
+
+def test_without_a_verdict(run):
+    """Memory is no kernel's fault, twice in a row."""
+    run(f"""
+        memory = {FAULT!r}.replace("Caused GPU Address Fault Error", "Insufficient Memory")
+        simulator.fails = lambda launch: memory
+        for _ in range(2):
+            y, said = record(lambda: mlx_norms.rms_norm(x, w))
+            assert not said and close(y, mx.fast.rms_norm(x, w, 1e-5))
+        simulator.fails = lambda launch: None
+        y, said = record(lambda: mlx_norms.rms_norm(x, w))
+        assert not said and launched("norm_4", lambda: y) == 1
+
+        simulator.fails = lambda launch: memory
+        said = [record(lambda: mlx_norms.layer_norm(x, w, b))[1] for _ in range(4)]
+        assert said[:2] == [[], []] and said[3] == [], said
+        assert "no verdict in 3 checks" in said[2][0] and memory in said[2][0], said
+        simulator.fails = lambda launch: None
+        y, said = record(lambda: mlx_norms.layer_norm(x, w, b))
+        assert not said and launched("norm_4", lambda: y) == 0
+        assert close(y, mx.fast.layer_norm(x, w, b, 1e-5))
+    """)

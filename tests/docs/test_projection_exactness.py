@@ -1,0 +1,121 @@
+"""bench/projection_exactness.py measures what it says, and bench/projection_table.py shows it."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import mlx.core as mx
+import mlx.nn as nn
+import pytest
+from mlx.utils import tree_flatten
+
+BENCH = Path(__file__).parents[2] / "bench"
+SEED = 3
+
+
+@pytest.fixture(autouse=True)
+def device_is_put_back():
+    before = mx.default_device()
+    yield
+    mx.set_default_device(before)
+
+
+@pytest.fixture
+def exactness(monkeypatch):
+    monkeypatch.syspath_prepend(BENCH)
+    return importlib.import_module("projection_exactness")
+
+
+@pytest.fixture
+def table(monkeypatch):
+    monkeypatch.syspath_prepend(BENCH)
+    return importlib.import_module("projection_table")
+
+
+def test_measures(exactness):
+    exact = mx.array([[3.0, 4.0], [4.0, 3.0]])
+    assert exactness.relative_rms(exact, exact) == 0
+    assert exactness.relative_rms(exact.astype(mx.bfloat16) * 1.5, exact) == pytest.approx(0.5)
+    assert exactness.agreement(exact[:, ::-1], exact) == 0
+    assert exactness.agreement(mx.array([[3.0, 4.0], [3.0, 4.0]]), exact) == 0.5
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_a_widened_model_is_of_the_same_weights(exactness, bits):
+    def built():
+        mx.random.seed(SEED)
+        return exactness.llama.build(exactness.gpu_model.TINY, bits)[0]
+
+    with mx.stream(mx.cpu):
+        model, tokens = built(), mx.arange(4)[None]
+        model.set_dtype(mx.float32)
+        expected = model(tokens)
+        wide = built()
+        exactness.widen(wide)
+        got = wide(tokens)
+        assert got.dtype == mx.float32
+        assert mx.allclose(got, expected, rtol=1e-4, atol=1e-5)
+        assert {a.dtype for _, a in tree_flatten(wide.parameters())} == {mx.float32}
+
+
+def test_widened_layers_keep_their_biases(exactness):
+    layer = nn.QuantizedLinear(64, 32, bias=True)
+    layer.bias = mx.arange(32.0)
+    model = nn.Sequential(layer)
+    exactness.widen(model)
+    assert mx.allclose(model(mx.zeros((1, 64))), layer.bias)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("bits", [None, 4])
+def test_distances(exactness, backend, bits):
+    """Two projections of each layer and one before the head; both sides are of 16 bits."""
+    shapes = exactness.gpu_model.TINY
+    found, projections, _ = exactness.distances(shapes, bits, SEED)
+    assert projections == 2 * shapes.num_hidden_layers + 1
+    stock, ours = (found["relative rms", side] for side in exactness.SIDES)
+    assert 2**-10 < stock < 2**-4 and 2**-10 < ours < 2**-4 and stock != ours
+    assert (found, projections) == exactness.distances(shapes, bits, SEED)[:2]
+
+
+def test_no_figures_where_there_are_no_projections(exactness, monkeypatch, tmp_path, capsys):
+    file = tmp_path / "figures.csv"
+    arguments = ["--device", "cpu", "--seeds", "1", "--csv", str(file)]
+    monkeypatch.setattr(sys, "argv", ["projection_exactness.py", *arguments])
+    monkeypatch.setattr(exactness, "distances", lambda *_: ({}, 0, ""))
+    with pytest.raises(SystemExit):
+        exactness.main()
+    assert "it takes a GPU" in capsys.readouterr().err and not file.exists()
+
+
+def test_table_is_written(exactness, table, monkeypatch, tmp_path):
+    """From a CSV of the script, whose models' distances are given here."""
+
+    def distances(shapes, bits, seed):
+        by_side = {"stock": 0.25 * (seed + 1), "projections": 0.125 * (seed + 1)}
+        return {(m, s): by_side[s] for m in exactness.MEASURES for s in by_side}, 5, "a llama"
+
+    monkeypatch.setattr(exactness, "distances", distances)
+    arguments = ["--device", "cpu", "--seeds", "3", "--csv", str(tmp_path / "figures.csv")]
+    monkeypatch.setattr(sys, "argv", ["projection_exactness.py", *arguments])
+    assert exactness.main() == 0
+
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{table.BEGIN}{table.END}after\n")
+    monkeypatch.setattr(table, "RESULTS", tmp_path / "figures.csv")
+    monkeypatch.setattr(table, "PAGE", page)
+
+    def status(argument):
+        monkeypatch.setattr(sys, "argv", ["projection_table.py", argument])
+        return table.main()
+
+    assert status("--check") == 1
+    assert status("--write") == 0
+    assert status("--check") == 0
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n")
+    lines = [line for line in text.splitlines() if line.startswith(("| bf16 |", "| 4-bit |"))]
+    assert len(lines) == len(exactness.gpu_model.FORMATS) * len(exactness.MEASURES)
+    for line in lines:
+        cells = [cell.strip() for cell in line.split("|")[3:-1]]
+        assert cells == ["0.5 (0.375 to 0.625)", "0.25 (0.188 to 0.312)", "0.5 (0.5 to 0.5)"]

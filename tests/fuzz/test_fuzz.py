@@ -1,0 +1,271 @@
+"""The fuzzers: nothing fails at some seeds, and what is planted is found."""
+
+import contextlib
+import itertools
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+import mlx_norms
+from fuzz import modes, numerics, programs, workers
+from fuzz.backends import Backend, fuse_compiled
+from fuzz.jitter import jittered
+from fuzz.norms import composed
+from fuzz.program_check import Void, check
+from fuzz.shrink import shrink
+from mlx_norms import _ext
+from support import patched_runs
+from support.inputs import normal
+from support.oracle import unit_roundoff
+from support.patched_runs import assert_close
+
+TOOLS = Path(__file__).parents[2] / "tools"
+CASES = {"programs": 300, "numerics": 400}
+SIMULATED_CASES = {"programs": 60, "numerics": 120}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_nothing_fails(kind, backend):
+    cases = (SIMULATED_CASES if backend == "metal-sim" else CASES)[kind]
+    results = list(workers.run(kind, backend, range(cases)))
+    assert sorted(result.seed for result in results) == list(range(cases))
+    failing = [result for result in results if result.failures]
+    assert not failing, "\n".join(map(str, failing))
+    # On CUDA MLX compiles some of its quantized products at first use, by headers that not every
+    # installation has.
+    most = cases // (8 if backend == "cuda" else 20)
+    assert sum(result.void for result in results) <= most
+
+
+@pytest.fixture
+def cpu():
+    """The CPU, in this process."""
+    before = mx.default_device()
+    yield Backend("cpu")
+    fuse_compiled(True)
+    mx.set_default_device(before)
+
+
+def failing(cpu, seeds=range(40)):
+    """The programs that fail, as they are met."""
+    for seed in seeds:
+        program = programs.generate(seed, cpu)
+        with contextlib.suppress(Void):
+            if check(program, cpu):
+                yield program
+
+
+def test_a_seed_is_a_program(cpu):
+    for seed in range(20):
+        first, again = (str(programs.generate(seed, cpu)) for _ in range(2))
+        assert first == again
+        first, again = (str(numerics.generate(seed, cpu)) for _ in range(2))
+        assert first == again
+    assert len({str(programs.generate(seed, cpu)) for seed in range(20)}) == 20
+
+
+def test_programs_reach_what_may_become_of_a_norm(cpu, monkeypatch):
+    reasons = Counter()
+    for name in ("_run", "_fused"):
+        run = getattr(modes, name)
+
+        def counted(*arguments, run=run):
+            result = run(*arguments)
+            reasons.update(mlx_norms.report().reasons)
+            return result
+
+        monkeypatch.setattr(modes, name, counted)
+    assert not list(failing(cpu, range(150)))
+    for name in ("FUSED", "FUSION_OFF", "GRAPH_PASS", "NOT_A_SUM", "OTHER_STREAM", "REPEATED"):
+        assert reasons[getattr(patched_runs, name)]
+    for name in ("OF_SUM", "LONG_GRAPH", "TRACED", "DTYPE", "ARGUMENTS"):
+        assert reasons[getattr(patched_runs, name)]
+
+
+@pytest.mark.parametrize("length", [1, 7, 64])
+def test_composed_layer_norm_is_mlx_s(length):
+    """With which CUDA's stock runs are made: there MLX's own gradients are wrong."""
+    x, w, b = (normal(s, mx.float32, seed=i) for i, s in enumerate([(3, length), *2 * [(length,)]]))
+
+    def gradients(layer_norm, *has):
+        parameters = [p if there else None for p, there in zip((w, b), has, strict=True)]
+        return mx.value_and_grad(lambda x: (layer_norm(x, *parameters, 1e-5) * w).sum())(x)
+
+    for has in itertools.product((True, False), repeat=2):
+        expected = gradients(mx.fast.layer_norm, *has)
+        assert_close(gradients(composed(mx.fast.layer_norm), *has), expected)
+    with pytest.raises(ValueError, match="weight"):
+        composed(mx.fast.layer_norm)(x, mx.zeros(length + 1), None, 1e-5)
+
+
+def lost_gradient(x, y, fusion):
+    return mx.stop_gradient(y)
+
+
+def wrong_by_a_thousandth(x, y, fusion):
+    return y * 1.001
+
+
+def another_ulp_where_fused(x, y, fusion):
+    return mx.abs(y) * (1 + 2.0**-20) * mx.sign(y) if fusion == _ext.Fusion.NOW else y
+
+
+def another_dtype(x, y, fusion):
+    return y.astype(mx.float16)
+
+
+def wrong_where_traced(x, y, fusion):
+    return y + 0.1 if x.shape[:1] == (1,) else y
+
+
+def changed_in_place(x, y, fusion):
+    x += 1
+    return y
+
+
+def raising(x, y, fusion):
+    raise RuntimeError("planted")
+
+
+PLANTED = (
+    *(lost_gradient, wrong_by_a_thousandth, another_ulp_where_fused, another_dtype),
+    *(wrong_where_traced, changed_in_place, raising),
+)
+
+
+def plant(monkeypatch, defect):
+    """Patched RMS norms with a defect."""
+    right = _ext.patched_rms_norm
+
+    def wrong(fusion, tell, x, *arguments, **options):
+        return defect(x, right(fusion, tell, x, *arguments, **options), fusion)
+
+    monkeypatch.setattr(_ext, "patched_rms_norm", wrong)
+
+
+@pytest.mark.parametrize("defect", PLANTED, ids=lambda defect: defect.__name__)
+def test_programs_find_what_is_planted(cpu, monkeypatch, defect):
+    plant(monkeypatch, defect)
+    assert any(failing(cpu))
+
+
+def test_a_failing_program_is_made_shorter(cpu, monkeypatch):
+    plant(monkeypatch, wrong_by_a_thousandth)
+
+    def fails(program):
+        return bool(check(program, cpu))
+
+    program = next(program for program in failing(cpu) if len(program.steps) > 2)
+    small = shrink(program, fails)
+    assert fails(small) and len(small.steps) <= 2
+
+
+def zeros_for_large_rows(y, x):
+    """As of squares that overflow before the sum of those about the mean does."""
+    return mx.where((x.astype(mx.float32) ** 2).sum(-1, keepdims=True) > 1e30, 0, y).astype(y.dtype)
+
+
+def next_row(y, x):
+    return mx.where(mx.isfinite(x).all(), y, mx.full(y.shape, float("nan"), y.dtype))
+
+
+def lost_last_element(y, x):
+    return mx.where(mx.arange(x.shape[-1]) + 1 < max(x.shape[-1], 2), y, 0).astype(y.dtype)
+
+
+def rounded(y, x):
+    return y.astype(mx.bfloat16).astype(y.dtype)
+
+
+@pytest.mark.parametrize(
+    "defect",
+    [zeros_for_large_rows, next_row, lost_last_element, rounded],
+    ids=lambda defect: defect.__name__,
+)
+@pytest.mark.parametrize("op", ["rms_norm", "layer_norm"])
+def test_numerics_find_what_is_planted(cpu, monkeypatch, op, defect):
+    right = getattr(mlx_norms, op)
+    monkeypatch.setattr(mlx_norms, op, lambda x, *a, **k: defect(right(x, *a, **k), x))
+    assert any(numerics.check(numerics.generate(seed, cpu), cpu) for seed in range(300))
+
+
+CRASHES = """
+import os
+
+from fuzz import worker
+
+ran = []
+
+
+def crashing(seed, backend):
+    backend.tell_stage("ours" if seed == 3 else "stock")
+    if seed in (3, 5) or (seed == 7 and ran):
+        os.abort()
+    ran.append(seed)
+    return []
+
+
+worker.FAILURES["programs"] = crashing
+worker.main()
+"""
+
+
+def test_a_crash_loses_no_other_program(tmp_path):
+    """One of MLX itself counts as no failure, unless it is due to what ran before."""
+    main = tmp_path / "crashes.py"
+    main.write_text(CRASHES)
+    results = list(workers.run("programs", "cpu", range(9), main=[str(main)]))
+    assert [result.seed for result in results] == list(range(9))
+    assert results[3].failures == ["the process died of SIGABRT"] and not results[3].void
+    assert results[5].void and not results[5].failures
+    assert results[7].failures and not results[7].void
+    assert not any(results[seed].failures or results[seed].void for seed in (0, 1, 2, 4, 6, 8))
+
+
+def run(*arguments):
+    command = [sys.executable, TOOLS, "fuzz", *arguments, "--backend", "cpu"]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_command_line():
+    done = run("programs", "--programs", "4", "--seed", "7", "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("programs on cpu: 4 ran, 0 failed")
+    done = run("programs", "--only", "7")
+    assert done.returncode == 0, done.stderr
+    assert "v0: " in done.stdout and "programs on cpu: 1 ran, 0 failed" in done.stdout
+    done = run("numerics", "--only", "7")
+    assert "_norm" in done.stdout and "numerics on cpu: 1 ran" in done.stdout
+
+
+def test_errors_of_second_derivatives_are_known():
+    """In a row of one element the terms of a gradient's gradient cancel; their errors do not."""
+    x, weight = mx.array([[0.7]]), mx.array([1.3])
+
+    def gradient(norm):
+        slope = mx.grad(lambda x, weight: norm(x, weight, 1e-5).sum())
+        return mx.grad(lambda weight: slope(x, weight).sum())(weight).item()
+
+    exact = gradient(mx.fast.rms_norm)
+    off = [abs(gradient(jittered(mx.fast.rms_norm, seed)) - exact) for seed in range(4)]
+    assert max(off) > 8 * unit_roundoff(mx.float32)
+
+
+def test_larger_errors_are_as_much_larger():
+    """With them the judge sees what a sum may round away of small ones."""
+    x = mx.array([[3.66]])
+
+    def gradient(norm):
+        return mx.grad(lambda x: norm(x, None, 1e-3).sum())(x).item()
+
+    exact = gradient(mx.fast.rms_norm)
+    times = [1, 8]
+    off = [
+        max(abs(gradient(jittered(mx.fast.rms_norm, i, size)) - exact) for i in range(4))
+        for size in times
+    ]
+    assert off[1] > 4 * off[0] > 0

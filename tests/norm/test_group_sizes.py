@@ -1,0 +1,68 @@
+"""Kernels declare the largest threadgroups that plans for Metal ask for.
+
+Apple's compiler takes the number for a budget of registers: one too large costs registers, and a
+launch beyond it is refused.
+"""
+
+import itertools
+from math import prod
+
+import mlx.core as mx
+import pytest
+
+import mlx_norms
+from mlx_norms.ladders import LAYER_NORM, SGEMM, layer_norm, sgemm
+from support.linear_case import case, most_rows
+
+pytestmark = [pytest.mark.backends("metal-sim"), pytest.mark.usefixtures("backend")]
+
+# How a row is shared out changes at powers of two: they have the most threads of each kind.
+LENGTHS = [1 << k for k in range(16)]
+WIDTHS = (mx.float32, mx.float16)
+
+
+def norms():
+    for dtype in WIDTHS:
+        for length in LENGTHS:
+            x, w = mx.ones((1, length), dtype), mx.ones(length, dtype)
+            yield [mlx_norms.layer_norm(x, w, w)]
+            yield mx.vjp(mlx_norms.layer_norm, [x, w, w], [x])[1]
+        rows = mx.ones((2, 3, 2, 3, 2, 300), dtype).transpose(4, 1, 3, 0, 2, 5)[..., ::2]
+        yield [mlx_norms.rms_norm(rows)]  # more axes than a layout holds
+
+
+def projections():
+    for kind in (None, (4, 64), (8, 32)):
+        for dtype in WIDTHS:
+            for rows in range(1, most_rows(kind) + 1):
+                for length in (128, 1 << 14):
+                    yield case("rms_norm_linear", (rows, length), (5,), dtype, kinds=(kind,))()
+
+
+def products():
+    for rows, depths in {range(1, 9): (128, 1 << 12), (32, 64): (64,)}.items():
+        for m, k in itertools.product(rows, depths):
+            yield [mlx_norms.matmul(mx.ones((m, k)), mx.ones((k, 64)))]
+            yield [mlx_norms.matmul(mx.ones((m, k)), mx.ones((64, k)).T)]
+
+
+def ladders():
+    for rung in SGEMM:
+        yield [sgemm(mx.ones((40, 40)), mx.ones((40, 40)), rung=rung.name)]
+    for rung in LAYER_NORM[:-1]:  # but for ours
+        for dtype in rung.dtypes:
+            for length in LENGTHS:
+                yield [layer_norm(mx.ones((1, length), dtype), rung=rung.name)]
+
+
+def test_the_largest_groups_are_declared(launches, simulator):
+    used, libraries = {}, set()
+    for arrays in itertools.chain(norms(), projections(), products(), ladders()):
+        for launch in launches(*arrays):
+            used[launch.kernel] = max(used.get(launch.kernel, 0), prod(launch.group))
+            libraries.add(launch.library)
+    limits = {}
+    for library in libraries:
+        limits |= simulator.limits(library)
+    # Those with matrix units are CUDA's.
+    assert used == {name: limit for name, limit in limits.items() if "_tiles_" not in name}

@@ -1,0 +1,176 @@
+"""head_rms_norm and qk_norm: a row is a head, and a weight may have a row for each head."""
+
+import itertools
+
+import mlx.core as mx
+import pytest
+
+import mlx_norms
+from support.bits import assert_same_bits
+from support.checks import check_gradients, check_outputs, check_with_gradients
+from support.inputs import normal, unless_simulated
+from support.norm_case import DTYPES, Norm
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+HEAD_DIMS = (1, 33, 64, 80, 128, 256)
+
+
+def heads(shape, dtype, weight, weight_dtype, seed=0):
+    """x, and a weight shared by all heads, one for each, or none."""
+    arrays = {"x": normal(shape, dtype, seed=(seed, 0))}
+    if weight is not None:
+        of = shape[-1:] if weight == "shared" else shape[-2:]
+        arrays["weight"] = normal(of, weight_dtype, seed=(seed, 1))
+    return arrays
+
+
+def qk_norm(q, k, q_weight, k_weight):
+    return mlx_norms.qk_norm(q, k, q_weight, k_weight, 1e-6)
+
+
+@pytest.mark.parametrize("weight", [None, "shared", "each"])
+def test_head_rms_norm(weight):
+    shapes = [(2, 5, 4), (3, 1), (4,), (0, 4), (2, 0), (1, 7, 12)]
+    for shape, dim, dtype in itertools.product(shapes, HEAD_DIMS, DTYPES):
+        check_with_gradients(Norm("head_rms_norm"), heads((*shape, dim), dtype, weight, dtype))
+    for x, w in itertools.permutations(DTYPES, 2):
+        check_with_gradients(Norm("head_rms_norm"), heads((3, 4, 65), x, weight, w))
+
+
+@pytest.mark.parametrize("rows", [1, 15, 16, 17, 129])
+@pytest.mark.parametrize("weight", ["shared", "each"])
+def test_rows_that_teams_walk(weight, rows):
+    """Each team's are of one head, and the last ones' of each are fewer."""
+    norm = Norm("head_rms_norm")
+    for (dim, n), dtype in itertools.product([(33, 3), (128, 4), (1000, 2)], DTYPES):
+        check_with_gradients(norm, heads((rows, n, dim), dtype, weight, dtype))
+
+
+@pytest.mark.parametrize("weight", ["shared", "each"])
+def test_rows_that_threads_share(weight):
+    """So many that sums are taken by blocks, which begin at any head."""
+    rows = 3001 if unless_simulated(True) else 31
+    check_with_gradients(
+        Norm("head_rms_norm"), heads((rows, 3, 65), mx.float32, weight, mx.float32)
+    )
+
+
+@pytest.mark.parametrize("weight", ["shared", "each"])
+def test_options(weight):
+    options = [dict(weight_offset=1.0), dict(rounding="late"), dict(eps=0.1)]
+    options += [dict(weight_offset=1.0, rounding="early")] + [dict(dtype=t) for t in DTYPES]
+    for option, dtype in itertools.product(options, DTYPES):
+        check_with_gradients(
+            Norm("head_rms_norm", **option), heads((2, 3, 4, 65), dtype, weight, mx.float32)
+        )
+
+
+def test_weight_for_each_head_is_rms_norm_head_by_head():
+    for dtype in DTYPES:
+        x, w = heads((2, 5, 4, 65), dtype, "each", mx.float32).values()
+        y = mlx_norms.head_rms_norm(x, w, 1e-5)
+        for h in range(4):
+            alone = mlx_norms.rms_norm(x[:, :, h], w[h], 1e-5)
+            assert_same_bits(y[:, :, h], alone, f"{dtype}, head {h}")
+
+
+@pytest.mark.parametrize("weight", [None, "shared", "each"])
+def test_qk_norm_is_head_rms_norm_of_each(weight):
+    for (hq, hk), dim, dtype in itertools.product([(8, 2), (4, 4), (1, 3)], (33, 64, 128), DTYPES):
+        for options in ({}, dict(weight_offset=1.0), dict(rounding="late"), dict(dtype=mx.float32)):
+            if weight is None and "weight_offset" in options:
+                continue
+            q, *wq = heads((2, 5, hq, dim), dtype, weight, dtype, 1).values()
+            k, *wk = heads((2, 7, hk, dim), dtype, weight, mx.float32, 2).values()
+            weights = (wq[0], wk[0]) if weight else (None, None)
+            both = mlx_norms.qk_norm(q, k, *weights, 1e-6, **options)
+            for got, x, w in zip(both, (q, k), weights, strict=True):
+                note = f"{hq} and {hk} heads of {dim}, {dtype}, {options}"
+                assert_same_bits(got, mlx_norms.head_rms_norm(x, w, 1e-6, **options), note)
+
+
+@pytest.mark.parametrize("weight", [None, "shared", "each"])
+@pytest.mark.parametrize("used", ["q", "k", "both"])
+def test_qk_norm_gradients(weight, used):
+    norm = Norm("head_rms_norm", eps=1e-6)
+    for dtype in DTYPES:
+        q = heads((2, 5, 8, 64), dtype, weight, dtype, 1)
+        k = heads((2, 7, 2, 64), dtype, weight, mx.float32, 2)
+        cots = [normal(a["x"].shape, dtype, seed=i) for i, a in enumerate((q, k))]
+        args = [q["x"], k["x"]] + ([q["weight"], k["weight"]] if weight else [])
+
+        def loss(q, k, wq=None, wk=None, cots=cots):
+            outputs = mlx_norms.qk_norm(q, k, wq, wk, 1e-6)
+            terms = [(o.astype(mx.float32) * c).sum() for o, c in zip(outputs, cots, strict=True)]
+            return {"q": terms[0], "k": terms[1], "both": terms[0] + terms[1]}[used]
+
+        grads = mx.grad(loss, argnums=list(range(len(args))))(*args)
+        for i, (name, arrays) in enumerate((("q", q), ("k", k))):
+            cot = cots[i] if used in (name, "both") else None
+            check_gradients(norm, arrays, [cot], grads[i::2], f"of qk_norm's {name}")
+
+
+@pytest.mark.parametrize("weight", ["shared", "each"])
+def test_qk_norm_vmap(weight):
+    q, wq = heads((3, 5, 8, 64), mx.float16, weight, mx.float16, 1).values()
+    k, wk = heads((3, 5, 2, 64), mx.float16, weight, mx.float16, 2).values()
+    many = [mx.stack([w, w * 2, w * 3]) for w in (wq, wk)]
+    norm = Norm("head_rms_norm", eps=1e-6)
+    for axes in itertools.product((0, None), repeat=4):
+        if axes == (None,) * 4:
+            continue
+        args = [q, k, *many]
+        args = [a if axis == 0 else a[0] for a, axis in zip(args, axes, strict=True)]
+        got = mx.vmap(qk_norm, in_axes=axes)(*args)
+        for i in range(3):
+            one = [a[i] if axis == 0 else a for a, axis in zip(args, axes, strict=True)]
+            for out, x, w in ((got[0], one[0], one[2]), (got[1], one[1], one[3])):
+                check_outputs(norm, {"x": x, "weight": w}, [out[i]], f"vmap {axes}")
+
+
+def test_qk_norm_compiled_and_differentiated_twice():
+    q, wq = heads((2, 3, 4, 33), mx.float32, "each", mx.float32, 1).values()
+    k, wk = heads((2, 3, 2, 33), mx.float32, "shared", mx.float32, 2).values()
+    args = (q, k, wq, wk)
+
+    def loss(norms):
+        def of(q, k, wq, wk):
+            a, b = norms(q, k, wq, wk)
+            return (a * a * q).sum() + (b * mx.tanh(b)).sum()
+
+        return of
+
+    def curvature(norms):
+        argnums = [0, 1, 2, 3]
+        first = mx.grad(loss(norms), argnums=argnums)
+        return mx.grad(lambda *a: sum((g * g).sum() for g in first(*a)), argnums=argnums)
+
+    def one_by_one(q, k, wq, wk):
+        one = mlx_norms.rms_norm
+        heads_of_q = mx.stack([one(q[:, :, h], wq[h], 1e-6) for h in range(4)], axis=2)
+        return heads_of_q, one(k, wk, 1e-6)
+
+    def gradient(q, k, wq, wk, *cots):
+        return mx.vjp(qk_norm, [q, k, wq, wk], list(cots))[1]
+
+    for a, b in zip(curvature(qk_norm)(*args), curvature(one_by_one)(*args), strict=True):
+        assert mx.max(mx.abs(a - b)) <= 1e-5 * mx.max(mx.abs(b))
+    for f, given in ((qk_norm, args), (gradient, (*args, q, k))):
+        for a, b in zip(mx.compile(f)(*given), f(*given), strict=True):
+            assert_same_bits(a, b, "compiled")
+
+
+@pytest.mark.parametrize("weight", [None, "shared", "each"])
+def test_qk_norm_of_one_that_is_empty(weight):
+    full, empty = (2, 3, 33), (0, 3, 33)
+    shape = {None: None, "shared": (33,), "each": (3, 33)}[weight]
+    w = normal(shape, mx.float32, seed=3) if shape else None
+    x = normal(full, mx.float32, seed=1)
+    expected = mlx_norms.head_rms_norm(x, w, 1e-5)
+    q, k = mlx_norms.qk_norm(x, mx.zeros(empty), w, w, 1e-5)
+    assert_same_bits(q, expected, "k empty")
+    assert k.shape == empty
+    q, k = mlx_norms.qk_norm(mx.zeros(empty), x, w, w, 1e-5)
+    assert_same_bits(k, expected, "q empty")
+    assert q.shape == empty

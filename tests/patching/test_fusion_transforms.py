@@ -1,0 +1,565 @@
+"""Sums fused into norms inside of MLX's transforms: where it is right, and only there."""
+
+import mlx.core as mx
+import pytest
+
+from support.inputs import normal
+from support.patched_runs import (
+    DIMS,
+    FUSED,
+    LONG_GRAPH,
+    NORMS,
+    NOT_A_SUM,
+    OF_TRANSFORM,
+    ROWS,
+    TRACED,
+    assert_close,
+    check,
+    run_patched,
+    stock_norms,
+)
+
+pytestmark = [
+    pytest.mark.usefixtures("backend"),
+    pytest.mark.parametrize("norm", NORMS, ids=lambda norm: norm.name),
+]
+
+SHAPE = (ROWS, DIMS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def arrays(backend):
+    """x, r and a matrix, made on the device under test."""
+    global x, r, matrix
+    x, r = (normal(SHAPE, mx.float32, seed=seed) for seed in ("x", "r"))
+    matrix = normal((DIMS, DIMS), mx.float32, seed="matrix", std=0.1)
+    mx.eval(x, r, matrix)
+
+
+def block_of(norm):
+    """Two residual additions, each followed by a norm, as in a transformer's block."""
+
+    def block(x, r, *parameters):
+        h = x + r
+        o = h + mx.tanh(norm(h, *parameters) @ matrix)
+        return (o * norm(o, *parameters)).sum()
+
+    return block
+
+
+def all_arguments(norm):
+    return tuple(range(2 + len(norm.parameters)))
+
+
+def parameter_numbers(norm, first=0):
+    return tuple(range(first, first + len(norm.parameters)))
+
+
+# What becomes of a block whose parameters are arguments of a transform. The second sum depends on
+# them by the first norm, as far as a short walk sees.
+SECOND_FUSED = {
+    "rms_norm": {FUSED: 1, OF_TRANSFORM: 1},
+    "layer_norm": {OF_TRANSFORM: 2},
+}
+
+
+class TestGrad:
+    def test_of_all(self, norm):
+        f = mx.grad(block_of(norm), argnums=all_arguments(norm))
+        check(lambda: f(x, r, *norm.parameters), {FUSED: 2})
+
+    def test_of_the_operands(self, norm):
+        """Frozen parameters are no tracers."""
+        f = mx.grad(block_of(norm), argnums=(0, 1))
+        check(lambda: f(x, r, *norm.parameters), {FUSED: 2})
+
+    def test_of_the_parameters(self, norm):
+        """The sum is none of grad's, so it must not come to depend on what is."""
+
+        def f(*parameters):
+            h = x + r
+            return (h * norm(h, *parameters)).sum()
+
+        gradient = mx.grad(f, argnums=parameter_numbers(norm))
+        check(lambda: gradient(*norm.parameters), {TRACED: 1})
+
+    def test_of_the_last_parameter(self, norm):
+        *frozen, last = norm.parameters
+
+        def f(last):
+            h = x + r
+            return (h * norm(h, *frozen, last)).sum()
+
+        check(lambda: mx.grad(f)(last), {TRACED: 1})
+
+    def test_of_parameters_and_an_operand(self, norm):
+        def f(x, *parameters):
+            h = x + r
+            return (h * norm(h, *parameters)).sum()
+
+        gradient = mx.grad(f, argnums=(0, *parameter_numbers(norm, 1)))
+        check(lambda: gradient(x, *norm.parameters), {FUSED: 1})
+
+    def test_of_parameters_with_the_sum_evaluated_inside(self, norm):
+        def f(*parameters):
+            h = x + r
+            n = norm(h, *parameters)
+            mx.eval(h)
+            mx.eval(n)
+            return (h * n).sum()
+
+        gradient = mx.grad(f, argnums=parameter_numbers(norm))
+        check(lambda: gradient(*norm.parameters), {TRACED: 1})
+
+    @pytest.mark.parametrize("evaluated", ["sum", "norm", "both"])
+    def test_of_operands_with_the_pair_evaluated_inside(self, norm, evaluated):
+        """An evaluated tracer keeps its graph."""
+
+        def f(x):
+            h = x + r
+            n = norm(h, *norm.parameters)
+            mx.eval({"sum": [h], "norm": [n], "both": [h, n]}[evaluated])
+            return (h * n).sum()
+
+        check(lambda: mx.grad(f)(x), {FUSED: 1})
+
+    def test_evaluated_before_the_norm(self, norm):
+        def f(x):
+            h = x + r
+            mx.eval(h)
+            return (h * norm(h, *norm.parameters)).sum()
+
+        check(lambda: mx.grad(f)(x), {NOT_A_SUM: 1})
+
+    def test_of_parameters_with_a_sum_of_outside(self, norm):
+        def f():
+            h = x + r
+            gradient = mx.grad(
+                lambda *parameters: (h * norm(h, *parameters)).sum(), parameter_numbers(norm)
+            )
+            return gradient(*norm.parameters), h * 2
+
+        check(f, {TRACED: 1})
+
+    def test_of_parameters_with_a_sum_of_outside_evaluated_inside(self, norm):
+        def f():
+            h = x + r
+
+            def inner(*parameters):
+                n = norm(h, *parameters)
+                mx.eval(h)
+                return (h * n).sum()
+
+            return mx.grad(inner, parameter_numbers(norm))(*norm.parameters), h * 2
+
+        check(f, {TRACED: 1})
+
+    def test_of_something_else_with_a_sum_of_outside(self, norm):
+        """Sum and parameters are both constants here."""
+
+        def f():
+            h = x + r
+            gradient = mx.grad(lambda a: (a * h * norm(h, *norm.parameters)).sum())
+            return gradient(r), h * 2
+
+        check(f, {FUSED: 1})
+
+    def test_of_parameters_inside_that_of_an_operand(self, norm):
+        """A tracer of one transform and one of another."""
+
+        def outer(x):
+            h = x + r
+            inner = mx.grad(
+                lambda *parameters: (h * norm(h, *parameters)).sum(), parameter_numbers(norm)
+            )
+            return sum((g * g).sum() for g in inner(*norm.parameters)) + (h * h).sum()
+
+        check(lambda: mx.grad(outer)(x), {FUSED: 1})
+
+    def test_second_order(self, norm):
+        def slope(x, r):
+            return (mx.grad(block_of(norm))(x, r, *norm.parameters) * r).sum()
+
+        check(lambda: mx.grad(slope, argnums=(0, 1))(x, r), {FUSED: 2})
+
+    @pytest.mark.parametrize("used", ["sum", "norm"])
+    def test_of_one_output(self, norm, used):
+        def f(x, *parameters):
+            h = x + r
+            n = norm(h, *parameters)
+            return [{"sum": h, "norm": n}[used]]
+
+        def gradients():
+            return mx.vjp(f, [x, *norm.parameters], [r])[1]
+
+        if used == "sum":  # the parameters' gradients are exact zeros
+            assert not mx.any(check(lambda: gradients()[:1], {FUSED: 1})[0] != r)
+        else:
+            check(gradients, {FUSED: 1})
+
+    def test_the_sum_is_returned_beside_the_loss(self, norm):
+        def f(x):
+            h = x + r
+            n = norm(h, *norm.parameters)
+            return (n * n * r).sum(), h
+
+        check(lambda: mx.value_and_grad(f)(x), {FUSED: 1})
+
+    def test_jvp(self, norm):
+        arguments = [x, r, *norm.parameters]
+        tangents = [r, x, *norm.parameters[::-1]]
+        check(lambda: mx.jvp(block_of(norm), arguments, tangents), {FUSED: 2})
+
+    def test_stop_gradient_of_the_sum_before(self, norm):
+        def f(x):
+            h = x + r
+            stopped = mx.stop_gradient(h)
+            return (stopped * norm(h, *norm.parameters)).sum()
+
+        check(lambda: mx.grad(f)(x), {FUSED: 1})
+
+    def test_norm_of_the_stopped_sum(self, norm):
+        def f(x):
+            h = x + r
+            return (h * norm(mx.stop_gradient(h), *norm.parameters)).sum()
+
+        check(lambda: mx.grad(f)(x), {NOT_A_SUM: 1})
+
+
+class TestCompile:
+    def test_all_arguments(self, norm):
+        """The norms are called while tracing only, which happens once. Whether a parameter belongs
+        to the sum's own transform, or to one inside of it, cannot be told."""
+
+        def f():
+            compiled = mx.compile(block_of(norm))
+            parameters = norm.parameters
+            results = [compiled(x, r, *parameters) for _ in range(3)]
+            return results, compiled(r, 2 * x, *[p * 2 for p in parameters])
+
+        check(f, {FUSED: 1, OF_TRANSFORM: 1})
+
+    def test_constant_parameters(self, norm):
+        def f():
+            parameters = norm.parameters
+            compiled = mx.compile(lambda x, r: block_of(norm)(x, r, *parameters))
+            return [compiled(x, r), compiled(r, 2 * x)]
+
+        check(f, {FUSED: 2})
+
+    def test_shapeless(self, norm):
+        def f():
+            compiled = mx.compile(block_of(norm), shapeless=True)
+            calls = [(x, r), (x[:2], r[:2]), (mx.tile(x, (3, 1)), mx.tile(r, (3, 1)))]
+            return [compiled(*call, *norm.parameters) for call in calls]
+
+        check(f, {OF_TRANSFORM: 2})
+
+    @pytest.mark.parametrize("first", ["sum", "norm"])
+    def test_returning_both(self, norm, first):
+        def f(x, *parameters):
+            h = x + r
+            n = norm(h, *parameters)
+            return (h, n) if first == "sum" else (n, h)
+
+        def run():
+            compiled = mx.compile(f)
+            return [compiled(x, *norm.parameters), compiled(2 * x, *norm.parameters)]
+
+        check(run, {OF_TRANSFORM: 1})
+
+    def test_gradient(self, norm):
+        def f():
+            compiled = mx.compile(mx.grad(block_of(norm), argnums=all_arguments(norm)))
+            return [compiled(*a, *norm.parameters) for a in ((x, r), (r, 2 * x))]
+
+        check(f, SECOND_FUSED[norm.name])
+
+    def test_gradient_of_compiled(self, norm):
+        f = mx.grad(mx.compile(block_of(norm)), argnums=all_arguments(norm))
+        check(lambda: f(x, r, *norm.parameters), {FUSED: 2})
+
+    def test_parameters_of_the_compiled_with_a_sum_of_outside(self, norm):
+        def f():
+            h = x + r
+            compiled = mx.compile(lambda *parameters: (norm(h, *parameters) * h).sum())
+            return compiled(*norm.parameters), (h * 2).sum()
+
+        check(f, {TRACED: 1})
+
+    def test_constant_parameters_and_a_sum_of_outside(self, norm):
+        """What a compiled function captures is a constant of it, pending or not."""
+
+        def f():
+            h = x + r
+            parameters = norm.parameters
+            compiled = mx.compile(lambda a: (norm(h, *parameters) @ a).sum())
+            return compiled(matrix), compiled(2 * matrix), h * 2
+
+        check(f, {FUSED: 1})
+
+    def test_norm_of_the_output_of_a_compiled_sum(self, norm):
+        """Each call has a graph of its own, so the next call's sum is a sum again."""
+
+        def f():
+            compiled = mx.compile(lambda x, r: (x + r, x @ r.T))
+            h, product = compiled(x, r)
+            n = norm(h, *norm.parameters)
+            return h + n, product, compiled(2 * x, r)
+
+        check(f, {FUSED: 1})
+
+    @pytest.mark.parametrize("first", ["x", "r"])
+    def test_norm_of_a_sum_compiled_without_shapes(self, norm, first):
+        """It is a node of compile's own, and no such node in grad, which compiles nothing."""
+
+        def f(x, r):
+            add = mx.compile(lambda a, b: a + b, shapeless=True)
+            h = add(x, r) if first == "x" else add(r, x)
+            return norm(h, *norm.parameters), h
+
+        check(lambda: f(x, r), {FUSED: 1})
+        gradient = mx.grad(lambda x, r: sum((a * x).sum() for a in f(x, r)), argnums=(0, 1))
+        check(lambda: gradient(x, r), {FUSED: 1})
+
+    @pytest.mark.parametrize(
+        "compiled",
+        [
+            lambda x, r: x + x,
+            lambda x, r: x + 1.0,
+            lambda x, r: x + r[0],
+            lambda x, r: x + r.sum(axis=1, keepdims=True),
+            lambda x, r: x + r + x,
+            lambda x, r: (x + r) + (x + r),
+            lambda x, r: x + (r + 1.0),
+            lambda x, r: x + x.astype(mx.float16),
+            lambda x, r: mx.broadcast_arrays(x, r)[0] + mx.broadcast_arrays(x, r)[0],
+            lambda x, r: mx.broadcast_arrays(x, r)[1] + mx.broadcast_arrays(x, r)[1],
+        ],
+    )
+    def test_norm_of_other_sums_compiled_without_shapes(self, norm, compiled):
+        def f():
+            h = mx.compile(compiled, shapeless=True)(x, r)
+            return norm(h, *norm.parameters), h
+
+        check(f, {NOT_A_SUM: 1})
+
+    def test_norm_of_a_sum_that_compile_took(self, norm):
+        def f():
+            compiled = mx.compile(lambda x, r: mx.tanh(x) + r)
+            h = compiled(x, r)
+            return norm(h, *norm.parameters), h
+
+        check(f, {NOT_A_SUM: 1})
+
+    def test_compiled_inside_of_compiled(self, norm):
+        def f():
+            parameters = norm.parameters
+            inner = mx.compile(block_of(norm))
+            outer = mx.compile(lambda x: inner(x, r, *parameters) + inner(r, x, *parameters))
+            return [outer(x), outer(matrix[:ROWS])]
+
+        check(f, {FUSED: 4})
+
+    def test_with_state(self, norm):
+        """Parameters that are neither arguments nor constants, as in a compiled training step."""
+
+        def f():
+            state = {"parameters": norm.parameters}
+
+            def step(x):
+                def loss(parameters):
+                    return block_of(norm)(x, r, *parameters)
+
+                value, gradients = mx.value_and_grad(loss)(state["parameters"])
+                state["parameters"] = [
+                    p - 0.1 * g for p, g in zip(state["parameters"], gradients, strict=True)
+                ]
+                return value
+
+            compiled = mx.compile(step, inputs=state, outputs=state)
+            return [compiled(x), compiled(x)], state["parameters"]
+
+        check(f, SECOND_FUSED[norm.name])
+
+
+class TestVmap:
+    def test_operands(self, norm):
+        f = mx.vmap(lambda x, r: block_of(norm)(x, r, *norm.parameters))
+        check(lambda: f(mx.stack([x, 2 * x]), mx.stack([r, 3 * r])), {FUSED: 2})
+
+    def test_rows(self, norm):
+        f = mx.vmap(lambda x, r: block_of(norm)(x, r, *norm.parameters))
+        check(lambda: f(x, r), {FUSED: 2})
+
+    def test_one_operand_along_another_axis(self, norm):
+        def f(x):
+            h = x + r
+            return h + norm(h, *norm.parameters), h
+
+        mapped = mx.vmap(f, in_axes=1, out_axes=(1, 0))
+        check(lambda: mapped(mx.stack([x, 2 * x], axis=1)), {FUSED: 1})
+
+    def test_operand_and_parameters(self, norm):
+        f = mx.vmap(lambda x, *parameters: block_of(norm)(x, r, *parameters))
+        stacks = [mx.stack([p, 2 * p]) for p in norm.parameters]
+        check(lambda: f(mx.stack([x, 2 * x]), *stacks), {FUSED: 1, OF_TRANSFORM: 1})
+
+    def test_parameters_with_a_sum_of_outside(self, norm):
+        def f():
+            h = x + r
+            stacks = [mx.stack([p, 2 * p]) for p in norm.parameters]
+            return mx.vmap(lambda *parameters: norm(h, *parameters) * 1.0)(*stacks), h * 2
+
+        check(f, {TRACED: 1})
+
+    def test_gradient_of_mapped(self, norm):
+        mapped = mx.vmap(lambda x: block_of(norm)(x, r, *norm.parameters))
+        f = mx.grad(lambda stack: mapped(stack).sum())
+        check(lambda: f(mx.stack([x, 2 * x])), {FUSED: 2})
+
+    def test_mapped_gradient(self, norm):
+        f = mx.vmap(mx.grad(lambda x: block_of(norm)(x, r, *norm.parameters)))
+        check(lambda: f(mx.stack([x, 2 * x])), {FUSED: 2})
+
+    def test_mapped_gradient_of_parameters(self, norm):
+        """The sum is vmap's, the parameters are grad's: the sum outlives them, and must not."""
+
+        def f(x):
+            def loss(*parameters):
+                h = x + r
+                return (h * norm(h, *parameters)).sum()
+
+            return mx.grad(loss, parameter_numbers(norm))(*norm.parameters)
+
+        check(lambda: mx.vmap(f)(mx.stack([x, 2 * x])), {FUSED: 1})
+
+    def test_parameters_that_the_sum_depends_on(self, norm):
+        def f(a):
+            h = a + a[::-1]
+            return norm(h, *(a[i] for i in range(len(norm.parameters)))), h
+
+        check(lambda: mx.vmap(f)(mx.stack([x, 2 * x])), {FUSED: 1})
+
+    def test_compiled_mapped(self, norm):
+        f = mx.compile(mx.vmap(lambda x: block_of(norm)(x, r, *norm.parameters)))
+        check(lambda: f(mx.stack([x, 2 * x])), {FUSED: 2})
+
+
+@pytest.mark.parametrize(
+    ("outer", "transform"),
+    [("grad", "vmap"), ("grad", "compile"), ("vmap", "vmap"), ("compile", "vmap")],
+)
+class TestParametersOfATransformInsideThatOfTheSum:
+    """All are tracers, and a sum that was fused would depend on parameters that it outlives."""
+
+    @staticmethod
+    def run(norm, outer, transform, use):
+        def normalise(h):
+            def f(*parameters):
+                return norm(h, *parameters) * 1.0
+
+            if transform == "vmap":
+                return mx.vmap(f)(*(mx.stack([p, 2 * p]) for p in norm.parameters))
+            return mx.compile(f)(*norm.parameters)
+
+        def loss(x):
+            h = x + r
+            return use(h, normalise(h)).sum()
+
+        if outer == "vmap":
+            return mx.vmap(loss)(mx.stack([x, 2 * x]))
+        return getattr(mx, outer)(loss)(x)
+
+    @pytest.mark.parametrize(
+        "use", [lambda h, n: n * r, lambda h, n: n * h], ids=["sum not used", "sum used"]
+    )
+    def test_no_fusion(self, norm, outer, transform, use):
+        def f():
+            return self.run(norm, outer, transform, use)
+
+        results, report = run_patched(f)
+        assert report.reasons == {OF_TRANSFORM: 1}
+        with stock_norms():  # and compilation on: it passes no gradient to what it captures
+            assert_close(results, f())
+
+
+def test_argument_that_an_inner_gradient_has_reached(norm):
+    """MLX takes the flag off it, by which it would be known for what compile traces with."""
+
+    def f():
+        h = x + r
+
+        def inner(*arguments):
+            parameters = [2 * a for a in arguments]
+            mx.grad(lambda q: sum((p * q).sum() for p in parameters))(arguments[0])
+            norm(h, *parameters)
+            return arguments[0] + 1
+
+        return mx.compile(inner)(*norm.parameters), h
+
+    check(f, {TRACED: 1})
+
+
+class TestCheckpoint:
+    """The function runs once forward and once more for its gradient."""
+
+    def test_constant_parameters(self, norm):
+        parameters = norm.parameters
+        f = mx.checkpoint(lambda x, r: block_of(norm)(x, r, *parameters))
+        check(lambda: mx.grad(f, argnums=(0, 1))(x, r), {FUSED: 4})
+
+    def test_all_arguments(self, norm):
+        """The second time they depend on the cotangent, which is more than a norm looks at."""
+        f = mx.grad(mx.checkpoint(block_of(norm)), argnums=all_arguments(norm))
+        check(lambda: f(x, r, *norm.parameters), {FUSED: 2, LONG_GRAPH: 2})
+
+    def test_sum_passed_in(self, norm):
+        """Forward the argument is the caller's Add; for the gradient it is a copy."""
+
+        def f(x, r):
+            h = x + r
+            inner = mx.checkpoint(lambda h: mx.tanh(norm(h, *norm.parameters)))
+            return (inner(h) + h).sum()
+
+        check(lambda: mx.grad(f, argnums=(0, 1))(x, r), {FUSED: 1, NOT_A_SUM: 1})
+
+    def test_parameters_of_outside(self, norm):
+        """Tracers that the checkpointed function does not get as arguments."""
+
+        def f(x, r, *parameters):
+            stopped = [mx.stop_gradient(p) for p in parameters]
+            return mx.checkpoint(lambda x, r: block_of(norm)(x, r, *stopped))(x, r)
+
+        check(lambda: mx.grad(f, argnums=(0, 1))(x, r, *norm.parameters), {FUSED: 4})
+
+
+class TestCustomFunction:
+    def test_its_own_gradient_holds(self, norm):
+        def f(x):
+            return custom(norm)(x + r).sum()
+
+        gradient = check(lambda: mx.grad(f)(x), {FUSED: 1})
+        assert mx.array_equal(gradient, mx.full(SHAPE, 7.0))
+
+    def test_its_own_gradient_and_a_residual(self, norm):
+        def f(x):
+            h = x + r
+            return (custom(norm)(h) + h).sum()
+
+        gradient = check(lambda: mx.grad(f)(x), {FUSED: 1})
+        assert mx.array_equal(gradient, mx.full(SHAPE, 8.0))
+
+
+def custom(norm):
+    """A norm with a gradient that is not a norm's."""
+
+    @mx.custom_function
+    def f(h):
+        return norm(h, *norm.parameters)
+
+    @f.vjp
+    def vjp(primals, cotangent, output):
+        return 7 * cotangent
+
+    return f

@@ -1,0 +1,41 @@
+"""A call, and its gradients, held against the oracle."""
+
+from . import oracle
+from .inputs import cotangents
+
+
+def check(norm, arrays, note=""):
+    """Values of every output."""
+    __tracebackhide__ = True
+    check_outputs(norm, arrays, norm(arrays), note)
+
+
+def check_with_gradients(norm, arrays, cots=None, note=""):
+    """Values of every output, and gradients of every argument."""
+    __tracebackhide__ = True
+    cots = cots or cotangents(norm, arrays)
+    outputs, gradients = norm.vjp(arrays, cots)
+    check_outputs(norm, arrays, outputs, note)
+    check_gradients(norm, arrays, cots, gradients, note)
+
+
+def rows_of(norm, arrays, cots, rows):
+    """Outputs and gradients that are arrays of rows, for some of the rows."""
+    names = norm.arguments[: 1 + norm.adds]
+    some = arrays | {n: arrays[n][rows] for n in names}
+    outputs, gradients = norm.vjp(some, [c[rows] for c in cots])
+    return [*outputs, *gradients[: len(names)]]
+
+
+def check_outputs(norm, arrays, outputs, note=""):
+    __tracebackhide__ = True
+    for truth, got in zip(oracle.forward(norm, arrays), outputs, strict=True):
+        truth.check(got, note)
+
+
+def check_gradients(norm, arrays, cots, gradients, note=""):
+    """``cots`` may hold None for a cotangent that is zero."""
+    __tracebackhide__ = True
+    truths = oracle.gradients(norm, arrays, *cots)
+    for truth, got in zip(truths.values(), gradients, strict=True):
+        truth.check(got, note)

@@ -1,0 +1,231 @@
+"""Float64 reference on the quantised inputs, with the error that the arithmetic may have.
+
+An op is right where |got - truth| <= k * u * S + half an ulp of the output:
+
+* float32 arithmetic: u = 2**-24, k = 8 (rms) or 16 (layer); a cast of the normalised value to the
+  output dtype T before the weight adds k = 2 with u that of T;
+* S is the sum of the absolute values of the terms that are summed: |y| for rms, |n w| + |w| + |b|
+  for layer (n is a difference that may cancel down to nothing, of terms of about 1), and for a
+  gradient its own sum with absolute values inside.
+
+Roundings inside an op are covered by the bound. Only that of x + residual is modelled, because the
+statistics are those of the rounded sum.
+"""
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+
+from .norm_case import describe
+
+F16_MAX = 65504.0
+# Bits of the significand, exponent of the smallest normal, largest finite value.
+FORMATS = {
+    mx.float32: (24, -126, (2.0 - 2.0**-23) * 2.0**127),
+    mx.float16: (11, -14, F16_MAX),
+    mx.bfloat16: (8, -126, (2.0 - 2.0**-7) * 2.0**127),
+}
+
+
+def unit_roundoff(dtype):
+    return 2.0 ** -FORMATS[dtype][0]
+
+
+def smallest(dtype):
+    """The smallest subnormal."""
+    bits, emin, _ = FORMATS[dtype]
+    return 2.0 ** (emin - bits + 1)
+
+
+def ulp(value, dtype):
+    """Spacing of ``dtype`` at ``value``: constant below its normals, and past its largest value."""
+    bits, emin, largest = FORMATS[dtype]
+    exponent = (np.minimum(np.abs(value), largest).view(np.int64) >> 52) - 1023
+    return ((np.maximum(exponent, emin) - (bits - 1) + 1023) << 52).view(np.float64)
+
+
+def numpy32(a):
+    """An array of any of the three dtypes as float32, which holds it exactly."""
+    return np.array(a.astype(mx.float32, stream=mx.cpu))
+
+
+def exact(a):
+    return numpy32(a).astype(np.float64)
+
+
+def round_to(value, dtype):
+    """Float32 NumPy values rounded to ``dtype``, as float32."""
+    return numpy32(mx.array(value, dtype=mx.float32).astype(dtype, stream=mx.cpu))
+
+
+@dataclass
+class Truth:
+    """Exact values of one output, and how far the arithmetic may take a result from them."""
+
+    value: np.ndarray
+    slack: np.ndarray | float
+    dtype: mx.Dtype
+    cell: str
+
+    def check(self, got, note=""):
+        __tracebackhide__ = True
+        cell = f"{self.cell} {note}"
+        assert got.dtype == self.dtype, f"{cell}: dtype {got.dtype}, not {self.dtype}"
+        assert got.shape == self.value.shape, f"{cell}: shape {got.shape}, not {self.value.shape}"
+        got = exact(got)
+        with np.errstate(invalid="ignore"):
+            bound = self.slack + 0.5 * ulp(self.value, self.dtype)
+            right = np.abs(got - self.value) <= bound
+        if right.all():
+            return
+        right |= np.isnan(got) & np.isnan(self.value)
+        right |= np.isinf(got) & self._may_overflow(got)
+        if right.all():
+            return
+        at = tuple(int(i[0]) for i in np.nonzero(~right))
+        off = np.abs(got[at] - self.value[at]) / np.broadcast_to(bound, got.shape)[at]
+        raise AssertionError(
+            f"{cell}: {np.sum(~right)} of {right.size} values are wrong, first at {at}: "
+            f"got {got[at]:.9g}, truth {self.value[at]:.9g}, {off:.3g} times the bound"
+        )
+
+    def _may_overflow(self, got):
+        """Where a value that rounds to the infinity of got's sign is within the bound."""
+        _, _, largest = FORMATS[self.dtype]
+        limit = largest + 0.5 * ulp(np.float64(largest), self.dtype)
+        with np.errstate(invalid="ignore"):
+            return np.sign(got) * self.value + self.slack >= limit
+
+
+def mean(a):
+    return a.sum(-1, keepdims=True) / max(a.shape[-1], 1)
+
+
+def statistics(norm, s):
+    """Normalised values and the reciprocal root of the rows of s."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        centred = s - mean(s) if norm.layer else s
+        rstd = 1.0 / np.sqrt(mean(centred * centred) + norm.eps)
+        return centred * rstd, rstd
+
+
+def rounded_sum(norm, arrays):
+    """s as the statistics see it: x + residual in the sum's dtype, saturated where asked."""
+    if not norm.adds:
+        return exact(arrays["x"])
+    dtype = norm.sum_dtype(arrays)
+    # Rounding twice, to float32 and then to 16 bits, gives what rounding once gives.
+    with np.errstate(over="ignore", invalid="ignore"):
+        s = round_to(numpy32(arrays["x"]) + numpy32(arrays["residual"]), dtype).astype(np.float64)
+    if norm.clamp and dtype == mx.float16:
+        s = np.clip(s, -F16_MAX, F16_MAX)
+    return s
+
+
+def forward(norm, arrays):
+    """Truth of the normalised output and, for the ops that add, of the sum."""
+    cell = describe(norm, arrays)
+    dtype = norm.out_dtype(arrays)
+    s = rounded_sum(norm, arrays)
+    y, _ = statistics(norm, s)
+    scale = 1.0
+    if arrays.get("weight") is not None:
+        w = exact(arrays["weight"]) + norm.weight_offset
+        y *= w
+        scale = np.abs(w)
+    size = np.abs(y)
+    if norm.layer:
+        size += scale
+    if arrays.get("bias") is not None:
+        b = exact(arrays["bias"])
+        y += b
+        size += np.abs(b)
+    size *= arithmetic(norm) + early_cast(norm, arrays)
+    if norm.casts_early(arrays):
+        size += underflow(dtype) * scale
+    truths = [Truth(y, size, dtype, cell + " norm")]
+    if norm.adds:
+        truths.append(Truth(s, 0.0, norm.sum_dtype(arrays), cell + " sum"))
+    return truths
+
+
+def arithmetic(norm):
+    """k u of float32."""
+    return (16 if norm.layer else 8) * unit_roundoff(mx.float32)
+
+
+def early_cast(norm, arrays):
+    """k u of the early cast, where there is one."""
+    if not norm.casts_early(arrays):
+        return 0.0
+    return 2 * unit_roundoff(norm.out_dtype(arrays))
+
+
+def underflow(dtype):
+    """What a cast of the normalised value to a subnormal may lose."""
+    return 0.5 * smallest(dtype)
+
+
+def gradients(norm, arrays, cotangent=None, sum_cotangent=None):
+    """Truth of the gradient of each array for the cotangents given; None stands for zero."""
+    cell = describe(norm, arrays)
+    s = rounded_sum(norm, arrays)
+    w = exact(arrays["weight"]) if arrays.get("weight") is not None else None
+    g = None if cotangent is None else exact(cotangent)
+    gs = None if sum_cotangent is None else exact(sum_cotangent)
+    values, sizes = gradient_values(norm, s, w, g, gs)
+    if norm.clamp and norm.sum_dtype(arrays) == mx.float16:
+        values["s"] = np.where(np.abs(s) == F16_MAX, 0.0, values["s"])
+    truths = {}
+    for name, a in arrays.items():
+        if a is None:
+            continue
+        key = "s" if name in ("x", "residual") else name
+        value, size = values[key], sizes[key]
+        slack = arithmetic(norm) * size
+        if name == "weight":
+            slack = slack + early_cast(norm, arrays) * size
+            if norm.casts_early(arrays) and g is not None:
+                slack = slack + underflow(norm.out_dtype(arrays)) * over_rows(np.abs(g), w.ndim)
+        truths[name] = Truth(value, slack, a.dtype, f"{cell} gradient of {name}")
+    return truths
+
+
+def gradient_values(norm, s, w, g, gs=None):
+    """Gradients of s, weight and bias in float64, and the same sums of absolute values."""
+    values = {"s": np.zeros_like(s)}
+    sizes = {"s": np.zeros_like(s)}
+    axes = 1 if w is None else w.ndim
+    tail = s.shape[s.ndim - axes :]
+    for name in ("weight", "bias"):
+        values[name] = np.zeros(tail if name == "weight" else s.shape[-1:])
+        sizes[name] = values[name]
+    if g is not None:
+        n, rstd = statistics(norm, s)
+        gn = g * n
+        n_size = np.abs(n) + 1.0 if norm.layer else np.abs(n)
+        values["weight"] = over_rows(gn, axes)
+        sizes["weight"] = over_rows(np.abs(g) * n_size, axes)
+        values["bias"] = over_rows(g, 1)
+        sizes["bias"] = over_rows(np.abs(g), 1)
+        gw = g
+        if w is not None:
+            gw = g * (w + norm.weight_offset)
+            gn = gw * n
+        ds = gw - n * mean(gn)
+        size = np.abs(gw) + np.abs(n) * mean(np.abs(gn))
+        if norm.layer:
+            ds -= mean(gw)
+            size += mean(np.abs(gw))
+        values["s"] = ds * rstd
+        sizes["s"] = size * rstd
+    if gs is not None:
+        values["s"] = values["s"] + gs
+        sizes["s"] = sizes["s"] + np.abs(gs)
+    return values, sizes
+
+
+def over_rows(a, axes):
+    """Sum over all but the last ``axes`` axes."""
+    return a.sum(tuple(range(a.ndim - axes)))

@@ -1,0 +1,151 @@
+"""A computation with MLX's own norms and with ours, and what became of its norms."""
+
+import contextlib
+import io
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+import mlx_norms
+
+from .inputs import normal
+from .norm_case import result_type
+
+ROWS, DIMS = 4, 32
+EPS = 1e-5
+
+# What a report calls what became of a norm.
+FUSED = "fused: the sum is computed by its norm"
+FUSION_OFF = "not fused: fusion is off"
+GRAPH_PASS = "not fused: left to the graph pass of fuse()"
+NOT_A_SUM = "not fused: the input is no pending sum"
+OTHER_STREAM = "not fused: the sum is on another stream"
+REPEATED = "not fused: one element of an operand is repeated along the row"
+OF_SUM = "not fused: weight or bias is computed from the sum"
+LONG_GRAPH = "not fused: weight or bias is pending itself, by many operations"
+TRACED = "not fused: weight or bias is traced and the sum is not"
+OF_TRANSFORM = "not fused: weight or bias is an argument of vmap or compile"
+DTYPE = "passed on: not float32, float16 or bfloat16"
+ARGUMENTS = "passed on: shapes or eps that no kernel takes"
+
+# Two float32 results of the same function agree within this many roundings of the largest value.
+# A norm of 32 elements is off by 16 at most, and is followed by no more than four others and by
+# sums of 32 to 128 products, each of which adds some and shares the scale of its terms, not of its
+# result: fewer than 100 are seen. A norm of a wrong sum, or a lost gradient, is off by 2**20.
+ROUNDINGS = 512
+ROUNDOFF = {mx.float32: 2.0**-24, mx.float16: 2.0**-11, mx.bfloat16: 2.0**-8}
+
+
+@dataclass(frozen=True)
+class FastNorm:
+    """A norm of mx.fast, looked up at each call, as models do it."""
+
+    name: str
+
+    @property
+    def parameters(self):
+        """Weight, and bias if there is one."""
+        return [normal((DIMS,), mx.float32, seed=i) for i in range(1 + self.layer)]
+
+    @property
+    def layer(self):
+        return self.name == "layer_norm"
+
+    def __call__(self, x, weight=None, bias=None, **kwargs):
+        if self.layer:
+            return mx.fast.layer_norm(x, weight, bias, EPS, **kwargs)
+        return mx.fast.rms_norm(x, weight, EPS, **kwargs)
+
+
+NORMS = [FastNorm("rms_norm"), FastNorm("layer_norm")]
+
+
+def arrays_of(tree):
+    return [leaf for _, leaf in tree_flatten(tree) if isinstance(leaf, mx.array)]
+
+
+def run_patched(f, **options):
+    """Results of f(), evaluated once the patch is gone, and the report."""
+    with mlx_norms.patched(**options):
+        results = f()
+        report = mlx_norms.report()
+    mx.eval(results)
+    return results, report
+
+
+def composed_layer_norm(x, weight, bias, eps, *, stream=None):
+    """``mx.fast.layer_norm`` in MLX's operations, as it is on the CPU."""
+    with mx.stream(stream or mx.default_stream(mx.default_device())):
+        dtype = x.dtype
+        for parameter in (weight, bias) if weight is not None else ():
+            if parameter is not None:
+                dtype = result_type(dtype, parameter.dtype)
+        centred = x.astype(mx.float32)
+        centred = centred - centred.mean(axis=-1, keepdims=True)
+        y = centred * mx.rsqrt(mx.square(centred).mean(axis=-1, keepdims=True) + eps)
+        y = y.astype(dtype)
+        y = y if weight is None else y * weight
+        y = y if bias is None else y + bias
+        return y.astype(dtype)  # which a bias alone does not widen
+
+
+@contextlib.contextmanager
+def stock_norms():
+    """MLX's own norms, with a layer norm whose gradient is right on CUDA, where MLX's is not."""
+    stock = mx.fast.layer_norm
+    if mx.default_device() == mx.gpu and mx.cuda.is_available():
+        mx.fast.layer_norm = composed_layer_norm
+    try:
+        yield
+    finally:
+        mx.fast.layer_norm = stock
+
+
+def run_stock(f):
+    """Results of f() with MLX's own norms, each operation apart: to compile them takes seconds."""
+    mx.disable_compile()
+    try:
+        with stock_norms():
+            results = f()
+            mx.eval(results)
+    finally:
+        mx.enable_compile()
+    return results
+
+
+def check(f, reasons):
+    """Compares f() with itself patched; ``reasons`` says what must become of each norm."""
+    __tracebackhide__ = True
+    results, report = run_patched(f)
+    assert_close(results, run_stock(f))
+    assert report.reasons == reasons, f"{report.reasons}, not {reasons}"
+    assert report.fused == reasons.get(FUSED, 0), report
+    return results
+
+
+def assert_close(got, expected, *, roundings=ROUNDINGS):
+    """Whether two trees of arrays differ by nothing but rounding."""
+    __tracebackhide__ = True
+    got, expected = arrays_of(got), arrays_of(expected)
+    assert len(got) == len(expected) > 0, f"{len(got)} outputs, not {len(expected)}"
+    for i, (a, b) in enumerate(zip(got, expected, strict=True)):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape), f"output {i}: {a.dtype} {a.shape}"
+        if a.size == 0:
+            continue
+        rounding = ROUNDOFF[b.dtype] * largest(b)
+        off = largest(a.astype(mx.float32) - b.astype(mx.float32))
+        assert off <= roundings * rounding, f"output {i} is off by {off:.3g} of {largest(b):.3g}"
+
+
+def largest(a):
+    return mx.max(mx.abs(a)).item()
+
+
+def operations(*outputs):
+    """How often each primitive is in the graph of the outputs, by name."""
+    dot = io.StringIO()
+    mx.export_to_dot(dot, *outputs)
+    return Counter(re.findall(r'label ="([^"]+)", shape=rectangle', dot.getvalue()))

@@ -1,0 +1,69 @@
+"""Runs a script as every member of a group: local processes over MLX's ring backend."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from . import hangs
+from .variant import environment
+
+
+def run(script, size, folder):
+    """Raises, with all that the ``size`` members print, if one fails or does not end.
+
+    A member calls :func:`meet` before it joins the group.
+    """
+    hosts = folder / "hosts.json"
+    hosts.write_text(json.dumps([[f"127.0.0.1:{port}"] for port in free_ports(size)]))
+    logs = [folder / f"{rank}.log" for rank in range(size)]
+    with contextlib.ExitStack() as stack:
+        members = []
+        for rank, log in enumerate(logs):
+            process = subprocess.Popen(
+                [sys.executable, "-u", script],
+                env=environment(MLX_HOSTFILE=str(hosts), MLX_RANK=str(rank)),
+                stdout=stack.enter_context(log.open("w")),
+                stderr=subprocess.STDOUT,
+            )
+            members.append(process)
+            stack.callback(process.wait)
+            stack.callback(process.kill)  # which comes first
+        failure = wait(members)
+    if failure:
+        printed = (f"-- member {rank}:\n{log.read_text()}" for rank, log in enumerate(logs))
+        raise RuntimeError("\n".join((failure, *printed)))
+
+
+def meet():
+    """Waits until all members have started: MLX's own patience with them is a few seconds."""
+    hosts = Path(os.environ["MLX_HOSTFILE"])
+    (hosts.parent / f"{os.environ['MLX_RANK']}.started").touch()
+    while len(list(hosts.parent.glob("*.started"))) < len(json.loads(hosts.read_text())):
+        time.sleep(0.05)
+
+
+def wait(members):
+    """Waits until all have ended. Stops at one that fails: the others would wait for it."""
+    end = time.monotonic() + hangs.SECONDS
+    while time.monotonic() < end:
+        statuses = [process.poll() for process in members]
+        if any(statuses):
+            return f"exit statuses {statuses}"
+        if None not in statuses:
+            return None
+        time.sleep(0.05)
+    return f"not done after {hangs.SECONDS} s"
+
+
+def free_ports(n):
+    """Ports of this machine that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
+        for s in sockets:
+            s.bind(("127.0.0.1", 0))
+        return [s.getsockname()[1] for s in sockets]

@@ -1,0 +1,72 @@
+"""Builds a variant of the extension beside the installed one and runs tests against it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# Where Python finds what tests and tools share, as pytest does by pyproject.toml.
+PATHS = [ROOT / "tests", ROOT / "tools", ROOT / "tools" / "metalsim", ROOT / "kernels"]
+
+
+def environment(*folders: Path, **variables: str) -> dict[str, str]:
+    """Variables of a process whose Python finds these folders first, then what the tests share."""
+    kept = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    path = dict.fromkeys([*map(str, folders), *map(str, PATHS), *kept])
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path), **variables}
+
+
+class Staged:
+    """A package that was built and put into a folder of its own.
+
+    Args:
+        site: The folder for the path of modules.
+    """
+
+    def __init__(self, site: Path):
+        self.site = site
+        self.package = site / "mlx_norms"
+
+    def python(self, *arguments: str, variables: dict[str, str] | None = None, **options):
+        """Runs Python with the staged package in place of an installed one."""
+        under_test = {"MLX_NORMS_UNDER_TEST": str(self.package)}
+        env = environment(self.site, **under_test, **(variables or {}))
+        # Not with the folder itself on Python's path, which has the package's sources.
+        return subprocess.run([sys.executable, "-P", *arguments], cwd=ROOT, env=env, **options)
+
+    def pytest(self, *arguments: str, **options):
+        """Runs pytest against the staged package, which conftest.py makes sure is the one used."""
+        return self.python("-m", "pytest", "-p", "no:cacheprovider", *arguments, **options)
+
+
+class Variant(Staged):
+    """A build of `source` with these CMake options, staged.
+
+    Args:
+        directory: Where build files and the staged package go; reused by the next build there.
+        source: The root of the source tree.
+        options: CMake options, as "-DNAME=VALUE".
+    """
+
+    def __init__(self, directory: Path, source: Path = ROOT, options: tuple[str, ...] = ()):
+        super().__init__(directory / "site")
+        self.build = directory / "build"
+        shutil.copytree(source / "mlx_norms", self.package, dirs_exist_ok=True)
+        command = ["cmake", "-S", source, "-B", self.build, "-GNinja"]
+        command += [f"-DPython_EXECUTABLE={sys.executable}", *options]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+    def compile(self) -> None:
+        """Builds the extension and stages it.
+
+        Raises:
+            RuntimeError: If it does not build; the text is the compiler's.
+        """
+        command = ["cmake", "--build", self.build, "--target", "_ext"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(done.stdout + done.stderr)
+        for file in [*self.build.glob("_ext*.so"), self.build / "_built.py"]:
+            shutil.copy(file, self.package)

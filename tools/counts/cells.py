@@ -1,0 +1,65 @@
+"""Counts what mlx_norms.bench.metal_sim asks for, as norms.py does: cells and totals are JSON.
+
+Reads a list of cells, each with a contestant's name, and prints a list of metal_sim.Counts' fields.
+Runs where the extension is one that runs on the software device.
+"""
+
+import json
+import sys
+
+from .norms import OF_PARAMETERS
+from .simulated import attached, forward_and_backward, launches
+
+
+def count(described: list[dict]) -> list[dict]:
+    """Totals of a call of each contestant at each cell, by the names of metal_sim.Counts."""
+    simulator = attached()
+
+    import mlx.core as mx
+
+    from mlx_norms.bench import ladder
+    from mlx_norms.bench.cells import OPS, Cell
+
+    found = []
+    for of_cell in described:
+        contestant = of_cell.pop("contestant")
+        if of_cell["op"] in OPS and contestant == "ours":
+            cell = Cell(**of_cell)
+            function = OPS[cell.op].ours
+        else:
+            multiplies = of_cell["op"] == "sgemm"
+            cell = ladder.Product(of_cell["rows"]) if multiplies else Cell(**of_cell)
+            function = ladder.function(cell, contestant)
+        arrays = cell.inputs()
+        if cell.op != "sgemm":  # about a mean of 0, as in the README
+            arrays = [a - mx.mean(a, -1, keepdims=True) if a.ndim > 1 else a for a in arrays]
+        mx.eval(arrays)
+        if cell.backward:
+            _, part = forward_and_backward(simulator, function, arrays)
+        else:
+            outputs = function(*arrays)
+            part = launches(simulator, *(outputs if isinstance(outputs, tuple) else [outputs]))
+        found.append(_totals(part))
+    return found
+
+
+def _totals(of_call):
+    by_array: dict[str, list[int]] = {}
+    for launch in of_call:
+        for name in sorted(launch.arrays & launch.result.bytes.keys()):
+            kept = by_array.setdefault(name, [0, 0])
+            by_array[name] = [a + b for a, b in zip(kept, launch.result.bytes[name], strict=True)]
+    parameters = OF_PARAMETERS | {"weight_gradient", "bias_gradient"}
+    of_rows = sum(sum(both) for name, both in by_array.items() if name not in parameters)
+    return dict(
+        bytes={name: both for name, both in by_array.items() if any(both)},
+        of_rows=of_rows,
+        barriers=sum(launch.result.barriers for launch in of_call),
+        simd_ops=sum(launch.result.simd_ops for launch in of_call),
+        threadgroups=sum(launch.result.threadgroups for launch in of_call),
+        threadgroup_bytes=max(launch.result.threadgroup_bytes for launch in of_call),
+    )
+
+
+if __name__ == "__main__":
+    print(json.dumps(count(json.load(sys.stdin))))

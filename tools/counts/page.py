@@ -1,0 +1,45 @@
+"""A table of counts that stands in a page of the documentation."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+
+def table(module: str) -> str:
+    """A module's table, from a process in which the extension runs on the software device."""
+    from hostmetal.build import HostBuild
+
+    build = HostBuild()
+    build.compile()
+    variables = {"MLX_NORMS_SELF_CHECK": "0"}  # its launches are not the ops'
+    done = build.python(
+        *("-m", module, "--measure"), variables=variables, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise RuntimeError(done.stdout + done.stderr)
+    return done.stdout
+
+
+def main(
+    arguments: list[str],
+    module: str,
+    measure: Callable[[], str],
+    page: Path,
+    marks: tuple[str, str],
+) -> int:
+    """Runs a module whose table stands in a page between two marks."""
+    if arguments == ["--measure"]:
+        print(measure(), end="")
+        return 0
+    measured = table(module)
+    begin, end = marks
+    before, rest = page.read_text().split(begin)
+    kept, after = rest.split(end)
+    if arguments == ["--write"]:
+        page.write_text(before + begin + measured + end + after)
+    elif arguments == ["--check"]:
+        if kept != measured:
+            print(f"The counts in {page.name} are not what is measured:\n{measured}")
+            return 1
+    else:
+        print(measured, end="")
+    return 0

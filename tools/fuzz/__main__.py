@@ -1,0 +1,85 @@
+"""Runs random programs, or random numerics, and prints what is wrong.
+
+    python tools fuzz programs|numerics --backend cpu|metal-sim|cuda --programs N --seed S
+        [--jobs J] [--only SEED]
+
+The cases are those of the seeds S to S + N - 1; each is the same whichever others run. A line for
+each failing one says how it is repeated: with --only, which also prints the case, and for a program
+the few steps of it that still fail. The exit status is 1 if there is any.
+
+programs: steps of a model and what people do around them, run with MLX's own norms and then
+patched, without fusion, with projections in a block and in the process, and within fuse() where
+they are pure.
+numerics: calls of the ops with arguments of any magnitude, length and layout, and their gradients,
+against float64.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+
+from . import workers
+
+BACKENDS = ("cpu", "metal-sim", "cuda", "metal")
+
+
+def environment_for(backend):
+    """The simulated device is a package of its own, which is built here."""
+    environment = dict(os.environ)
+    if backend == "metal-sim":
+        from hostmetal.build import HostBuild
+
+        build = HostBuild()
+        build.compile()
+        environment["PYTHONPATH"] = str(build.site)
+    return environment
+
+
+def show(kind, backend, seed, environment):
+    """The case of a seed, by a process of its own."""
+    code = (
+        "import sys; from fuzz.backends import Backend; from fuzz.kinds import SHOWN; "
+        f"print(SHOWN[{kind!r}]({seed}, Backend({backend!r})))"
+    )
+    command = [sys.executable, "-X", "faulthandler", "-c", code]
+    subprocess.run(command, env=workers.environment_of(environment), cwd=workers.TOOLS)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("kind", choices=["programs", "numerics"])
+    parser.add_argument("--backend", choices=BACKENDS, default="cpu")
+    parser.add_argument("--programs", type=int, default=1000, metavar="N", help="how many cases")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first one's")
+    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="processes")
+    parser.add_argument("--only", type=int, metavar="SEED", help="run and show this case alone")
+    given = parser.parse_args(arguments)
+    environment = environment_for(given.backend)
+    seeds = range(given.seed, given.seed + given.programs)
+    if given.only is not None:
+        seeds = [given.only]
+        show(given.kind, given.backend, given.only, environment)
+    ran = failed = void = 0
+    for result in workers.run(
+        given.kind, given.backend, seeds, jobs=given.jobs, environment=environment
+    ):
+        ran += 1
+        void += result.void
+        failed += bool(result.failures)
+        if result.failures:
+            more = f" (and {len(result.failures) - 1} more)" if len(result.failures) > 1 else ""
+            text = " ".join(result.failures[0].split())
+            repeat = f"fuzz {given.kind} --backend {given.backend} --only {result.seed}"
+            print(f"seed {result.seed}: {text}{more} | python tools {repeat}", flush=True)
+    print(
+        f"{given.kind} on {given.backend}: {ran} ran, {failed} failed, "
+        f"{void} left out, which MLX itself does not run"
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""MLX's norms, off by what a right norm may be off by: how far does it take what comes after?"""
+
+import itertools
+
+import mlx.core as mx
+import numpy as np
+
+from support.oracle import unit_roundoff
+
+# Of the input in float32, and of the output and the gradient: of the sums that a norm takes, and of
+# three roundings to 16 bits in either of two norms.
+INPUT = 4 * unit_roundoff(mx.float32)
+ARITHMETIC = 32 * unit_roundoff(mx.float32)
+ROUNDINGS = 6
+
+
+def jittered(norm, seed, times=1):
+    """A norm of mx.fast, with errors of random signs, so many times as large as right ones."""
+    calls = itertools.count()
+
+    def jitter(x, *arguments, **options):
+        dtype = norm(x, *arguments, **options).dtype  # or what MLX raises
+        weight, *bias, eps = [wide(a) for a in arguments]
+        amount = ARITHMETIC
+        if dtype != mx.float32:
+            amount += ROUNDINGS * unit_roundoff(dtype)
+        if weight is not None and arguments[0].dtype != mx.float32:
+            amount += unit_roundoff(arguments[0].dtype)  # a weight of 1 + w is rounded, or is not
+        x = wide(x)
+        signs = Signs(x, [seed, next(calls)])
+        amount *= times
+        y = norm(x * (1 + times * INPUT * signs()), weight, *bias, eps)
+        y = y * (1 + amount * signs())
+        size = mx.array(1.0) if weight is None else mx.abs(weight)
+        y = y + amount * signs() * of_no_value(x, size * slope(x, eps, bias))
+        if bias:  # a layer norm's terms may cancel
+            size = size if bias[0] is None else size + mx.abs(bias[0])
+            y = y + amount * signs() * mx.stop_gradient(size)
+        return y.astype(dtype)
+
+    return jitter
+
+
+class Signs:
+    """Random signs for each element of x, of any number of rows, by a hash of its value."""
+
+    def __init__(self, x, seed):
+        self.x = mx.stop_gradient(x)
+        self.rng = np.random.default_rng(seed)
+
+    def __call__(self):
+        phases = mx.array(self.rng.uniform(0, 6.28, self.x.shape[-1]).astype(np.float32))
+        return mx.where(mx.sin(self.x * 12345.0 + phases) > 0, 1.0, -1.0)
+
+
+def slope(x, eps, bias):
+    """The reciprocal root of a norm of x."""
+    if bias:
+        x = x - x.mean(-1, keepdims=True)
+    return mx.rsqrt((x * x).mean(-1, keepdims=True) + eps)
+
+
+def of_no_value(x, gradient):
+    """Zero, with this gradient: terms of a gradient may cancel, but their errors do not.
+
+    The gradient has gradients of its own, whose terms may cancel, too.
+    """
+    return (x - mx.stop_gradient(x)) * gradient
+
+
+def wide(a):
+    return a.astype(mx.float32) if isinstance(a, mx.array) else a

@@ -1,0 +1,114 @@
+"""Whether two runs of a program agree as well as is promised."""
+
+import numpy as np
+
+from support.oracle import numpy32, unit_roundoff
+
+from .modes import run_stock
+from .promises import Promise
+
+JITTERED_RUNS = 4
+# What errors of norms come to is judged by four examples of it, and by four of errors as much
+# larger: sums that come after may round small ones away.
+FACTOR = 8
+# An error of fewer roundings of a row's largest value needs no examples.
+ROUNDINGS = 8
+
+
+class Judge:
+    """Compares runs of one program with its stock run."""
+
+    def __init__(self, program, backend, stock):
+        self.program, self.backend = program, backend
+        self._runs = {}  # by how large their errors are
+        self.stock = {number: numpy32(a) for number, a in stock.values.items()}
+        self.dtypes = {number: a.dtype for number, a in stock.values.items()}
+        dtypes = {*program.dtypes, *self.dtypes.values()}
+        self.roundoff = max(unit_roundoff(dtype) for dtype in dtypes)
+
+    def wrong(self, number, a, promise):
+        """What is wrong with the value of this number, or None."""
+        expected = self.stock[number]
+        if a.dtype != self.dtypes[number] or a.shape != expected.shape:
+            return f"is {a.dtype} {a.shape}, not {self.dtypes[number]} {expected.shape}"
+        got = numpy32(a)
+        if promise == Promise.SAME_BITS:
+            return differing_bits(got, expected)
+        return self._far(number, got, expected, promise)
+
+    def _far(self, number, got, expected, promise):
+        with np.errstate(invalid="ignore", over="ignore"):
+            bound = ROUNDINGS * self.roundoff * row_largest(expected)
+            right = agree(got, expected, bound)
+            if promise == Promise.CLOSE:  # infinities of a gradient's terms may cancel, or not
+                right |= ~np.isfinite(got) & ~np.isfinite(expected)
+            if right.all():
+                return None
+            least = bound
+            for times in (1, FACTOR):
+                runs = [run[number] for run in self._jittered(times)]
+                off = max(float(finite(np.abs(run - expected)).max()) for run in runs)
+                bound = least + FACTOR / times * off
+                right |= agree(got, expected, bound)
+                if times == 1:
+                    right |= unstable(runs, expected)
+                if right.all():
+                    return None
+        return describe(~right, got, expected) + f", allowed {first(~right, bound):.3g}"
+
+    def _jittered(self, times):
+        if times not in self._runs:
+            runs = [
+                run_stock(self.program, self.backend, jitter=i, times=times)
+                for i in range(JITTERED_RUNS)
+            ]
+            self._runs[times] = [
+                {number: numpy32(a) for number, a in run.values.items()} for run in runs
+            ]
+        return self._runs[times]
+
+
+def unstable(runs, expected):
+    """What is finite in some run and not in another."""
+    found = np.zeros(expected.shape, bool)
+    for run in runs:
+        found |= ~((np.isfinite(run) & np.isfinite(expected)) | same(run, expected))
+    return found
+
+
+def finite(a):
+    return np.where(np.isfinite(a), a, 0.0)
+
+
+def same(a, b):
+    return (a == b) | (np.isnan(a) & np.isnan(b))
+
+
+def agree(got, expected, bound):
+    return same(got, expected) | (np.isfinite(got) & (np.abs(got - expected) <= bound))
+
+
+def row_largest(a):
+    """The largest finite value of each row."""
+    a = finite(np.abs(a)).astype(np.float64)
+    return a.max(-1, keepdims=True, initial=0.0) if a.ndim else a
+
+
+def differing_bits(got, expected):
+    """What differs, but for the bits of NaNs; None if nothing does."""
+    wrong = (got.view(np.uint32) != expected.view(np.uint32)) & ~(
+        np.isnan(got) & np.isnan(expected)
+    )
+    return describe(wrong, got, expected) + ", bits should be equal" if wrong.any() else None
+
+
+def first(wrong, a):
+    return np.broadcast_to(a, wrong.shape)[tuple(np.argwhere(wrong)[0])]
+
+
+def describe(wrong, got, expected):
+    at = np.argwhere(wrong)[0].tolist()
+    return (
+        f"{wrong.sum()} of {wrong.size} values are wrong, first at {at}: "
+        f"{first(wrong, got):.9g}, not {first(wrong, expected):.9g}"
+    )

@@ -1,0 +1,132 @@
+"""A norm's values and gradients, row by row, against the oracle.
+
+A row counts where float32 has room for it with a factor of 4 to spare: for the sums of the absolute
+values of its elements and of the squares that its op takes, and for its results. Of other rows no
+finite value may be wrong where mx.fast on the CPU has inf or NaN, and no other row may show them.
+"""
+
+from dataclasses import replace
+
+import mlx.core as mx
+import numpy as np
+
+from support import oracle
+from support.oracle import exact, numpy32
+
+LARGEST = oracle.FORMATS[mx.float32][2] / 4
+# A step whose result is below float32's normals may lose all of it, on devices that flush them.
+FLUSHED = 2.0**-126
+
+
+def check(norm, arrays, cotangents, values, gradients):
+    """Sentences about what is wrong."""
+    truths = oracle.forward(norm, arrays)
+    gradient_truths = oracle.gradients(norm, arrays, *cotangents)
+    rows = Rows(norm, arrays, cotangents)
+    truths[0].slack = truths[0].slack + rows.flushed
+    failures = []
+    fast = fast_results(norm, arrays, cotangents[0]) if not rows.fit.all() else (None, None)
+    failures += check_rows(truths[0], values[0], rows.fit, fast[0])
+    for truth, got in zip(truths[1:], values[1:], strict=True):
+        failures += failure(truth, got)
+    for (name, truth), got in zip(gradient_truths.items(), gradients, strict=True):
+        if name in ("x", "residual"):
+            truth.slack = truth.slack + rows.flushed_gradient
+            failures += check_rows(truth, got, rows.gradient_fits, fast[1])
+        elif rows.gradient_fits.all():
+            truth.slack = truth.slack + rows.flushed_sums
+            failures += failure(truth, got)
+    return failures
+
+
+class Rows:
+    """Which rows count, and what flushing may cost them."""
+
+    def __init__(self, norm, arrays, cotangents):
+        s = oracle.rounded_sum(norm, arrays)
+        g = exact(cotangents[0])
+        length = s.shape[-1]
+        centred = s - oracle.mean(s) if norm.layer else s
+        squares = (centred * centred).sum(-1)
+        n, rstd = oracle.statistics(norm, s)
+        weight = arrays.get("weight")
+        w = np.float64(1.0) if weight is None else exact(weight) + norm.weight_offset
+        y = np.abs(n * w).max(-1)
+        self.fit = fits(np.abs(s).sum(-1), squares, y)
+        if norm.eps == 0:  # nothing keeps small squares from being lost
+            self.fit &= (squares > 1e-30) | (np.abs(s).max(-1) == 0)
+        values, sizes = oracle.gradient_values(
+            norm, s, exact(weight) if weight is not None else None, g
+        )
+        gw = np.abs(g * w)
+        self.gradient_fits = self.fit & fits(
+            gw.sum(-1), (gw * np.abs(n)).sum(-1), sizes["s"].max(-1), (rstd**3)[..., 0]
+        )
+        most = np.maximum(np.abs(w).max(), 1.0)
+        self.flushed = 2 * FLUSHED * most
+        # dx is rstd times terms of gw, n and their mean, of which each may be flushed.
+        most_g = np.maximum(np.abs(g).max(), 1.0) * most
+        self.flushed_gradient = 4 * FLUSHED * most_g * np.maximum(rstd, 1.0) * length
+        self.flushed_sums = 2 * FLUSHED * most_g * s.size
+
+
+def fits(*sums):
+    return np.all([np.abs(a) <= LARGEST for a in sums], axis=0)
+
+
+def failure(truth, got, note=""):
+    try:
+        truth.check(got, note)
+    except AssertionError as error:
+        return [str(error)]
+    return []
+
+
+def check_rows(truth, got, fit, fast):
+    """The rows that fit, and the others where mx.fast has values that are not finite."""
+    if got.dtype != truth.dtype or got.shape != truth.value.shape:
+        return failure(truth, got)
+    failures = []
+    if fit.any():
+        failures += some(truth, got, np.broadcast_to(fit[..., None], truth.value.shape))
+    if fast is not None:
+        lost = ~np.isfinite(fast) & np.isfinite(numpy32(got)) & ~fit[..., None]
+        failures += some(truth, got, lost, "where mx.fast is not finite")
+    return failures
+
+
+def some(truth, got, chosen, note=""):
+    """Some elements; the sentence says how many, and the first one's place in the array."""
+    if not chosen.any():
+        return []
+    slack = np.broadcast_to(truth.slack, chosen.shape)[chosen]
+    slack = np.where(np.isnan(slack), 0.0, slack)  # of what is exact, or is no number itself
+    part = replace(truth, value=truth.value[chosen], slack=slack)
+    taken = mx.array(numpy32(got)[chosen]).astype(got.dtype, stream=mx.cpu)
+    places = np.argwhere(chosen)
+    found = failure(part, taken, note)
+    if not found:
+        return []
+    at = int(found[0].rsplit("first at (", 1)[1].split(",")[0])
+    return [f"{found[0]}, which is at {places[at].tolist()}"]
+
+
+def fast_results(norm, arrays, cotangent):
+    """mx.fast on the CPU, in float32 but for the sum: the norm, and the gradient of the sum."""
+    with mx.stream(mx.cpu):
+        s = mx.array(oracle.rounded_sum(norm, arrays).astype(np.float32))
+        w, b = (arrays.get(name) for name in ("weight", "bias"))
+        if w is not None:
+            w = w.astype(mx.float32) + norm.weight_offset
+
+        def fast(s):
+            if norm.layer:
+                return [
+                    mx.fast.layer_norm(s, w, b if b is None else b.astype(mx.float32), norm.eps)
+                ]
+            n = mx.fast.rms_norm(s, None, norm.eps)
+            return [n if w is None else n * w]
+
+        (y,), (dx,) = mx.vjp(fast, [s], [cotangent.astype(mx.float32)])
+        mx.eval(y, dx)
+    return np.array(y), np.array(dx)

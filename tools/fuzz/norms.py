@@ -1,0 +1,103 @@
+"""The norms that a program calls: this package's, or the same by mx.fast and mx.core."""
+
+import mlx.core as mx
+
+import mlx_norms
+from support.norm_case import result_type
+
+
+class Ours:
+    """The ops of this package, in the dtypes that mx.fast has."""
+
+    @staticmethod
+    def offset_rms_norm(x, weight, eps):
+        return mlx_norms.rms_norm(x, weight, eps, weight_offset=1.0, dtype=widest(x, weight))
+
+    @staticmethod
+    def add_rms_norm(x, residual, weight, eps):
+        dtype = widest(x, residual, weight)
+        return mlx_norms.add_rms_norm(x, residual, weight, eps, dtype=dtype)
+
+    @staticmethod
+    def add_layer_norm(x, residual, weight, bias, eps):
+        return mlx_norms.add_layer_norm(
+            x,
+            residual,
+            weight,
+            bias,
+            eps,
+            dtype=widest(x, residual, weight, weight is not None and bias),
+        )
+
+    @staticmethod
+    def head_rms_norm(x, weight, eps):
+        return mlx_norms.head_rms_norm(x, weight, eps, dtype=widest(x, weight))
+
+    @staticmethod
+    def qk_norm(q, k, q_weight, k_weight, eps):
+        return mlx_norms.qk_norm(q, k, q_weight, k_weight, eps)
+
+
+class Stock:
+    """What the same ops are in a model that does without this package."""
+
+    @staticmethod
+    def offset_rms_norm(x, weight, eps):
+        return mx.fast.rms_norm(x, 1.0 + weight, eps)
+
+    @staticmethod
+    def add_rms_norm(x, residual, weight, eps):
+        s = add(x, residual)
+        return mx.fast.rms_norm(s, weight, eps), s
+
+    @staticmethod
+    def add_layer_norm(x, residual, weight, bias, eps):
+        s = add(x, residual)
+        return mx.fast.layer_norm(s, weight, bias, eps), s
+
+    @staticmethod
+    def head_rms_norm(x, weight, eps):
+        if weight is None or weight.ndim == 1:
+            return mx.fast.rms_norm(x, weight, eps)
+        return mx.fast.rms_norm(x.astype(widest(x, weight)), None, eps) * weight
+
+    @staticmethod
+    def qk_norm(q, k, q_weight, k_weight, eps):
+        return tuple(
+            Stock.head_rms_norm(x, w, eps).astype(x.dtype)
+            for x, w in ((q, q_weight), (k, k_weight))
+        )
+
+
+def add(x, residual):
+    if x.shape != residual.shape:
+        raise ValueError("residual must have x's shape")
+    return x + residual
+
+
+def widest(*arrays):
+    """The dtype that arrays promote to; what is None or False counts for nothing."""
+    dtype = arrays[0].dtype
+    for a in arrays[1:]:
+        if isinstance(a, mx.array):
+            dtype = result_type(dtype, a.dtype)
+    return dtype
+
+
+def composed(layer_norm):
+    """mx.fast.layer_norm by MLX's operations, as its CPU backend has it.
+
+    On CUDA the gradient of MLX 0.32.4's own kernel is wrong for rows that are not whole vectors.
+    """
+
+    def composed_layer_norm(x, *arguments, **options):
+        dtype = layer_norm(x, *arguments, **options).dtype  # or what MLX raises
+        weight, bias, eps = arguments
+        s = x.astype(mx.float32)
+        s = s - s.mean(-1, keepdims=True)
+        y = (s * mx.rsqrt((s * s).mean(-1, keepdims=True) + eps)).astype(dtype)
+        y = y if weight is None else y * weight
+        y = y if bias is None else y + bias
+        return y.astype(dtype)  # which a bias alone does not widen
+
+    return composed_layer_norm

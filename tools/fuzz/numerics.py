@@ -1,0 +1,176 @@
+"""Calls of the ops with random arguments, and what is wrong with their results."""
+
+from dataclasses import dataclass, replace
+
+import mlx.core as mx
+import numpy as np
+
+import mlx_norms
+from support import linear_case
+from support.norm_case import DTYPES, OPS, Norm, describe
+
+from . import linear_check, norm_check
+from .layouts import laid_out
+from .magnitudes import row_values, values_of_rows
+
+HEADS = ("head_rms_norm", "qk_norm")
+LINEAR = linear_case.OPS
+EPS = (1e-5, 1e-6, 1e-12, 0.5, 0.0)
+
+
+@dataclass(frozen=True)
+class Call:
+    """An op with its options, arrays and cotangents; of qk_norm, both halves.
+
+    Attributes:
+        cases: (norm, arrays, cotangents) of each norm that the call computes.
+    """
+
+    op: str
+    cases: list
+
+    def __str__(self):
+        if self.op in LINEAR:
+            return str(self.cases[0])
+        return f"{self.op}: " + " and ".join(describe(n, arrays) for n, arrays, _ in self.cases)
+
+
+def generate(seed, backend):
+    rng = np.random.default_rng([seed, 64])
+    op = str(rng.choice([*OPS, *OPS, *HEADS, *LINEAR]))
+    length, rows = size(rng, backend.simulated)
+    if op in LINEAR:
+        return Call(op, [linear_call(rng, op, rows, length)])
+    if op in HEADS:
+        heads = [int(rng.integers(1, 5)) for _ in range(1 + (op == "qk_norm"))]
+        norm = replace(norm_of(rng, "head_rms_norm"), clamp=False)
+        dtype = DTYPES[rng.integers(3)]
+        shared = rng.random() < 0.5
+        has = norm.weight_offset != 0 or rng.random() < 0.8
+        shapes = [(max(rows // h, 1), h, length) for h in heads]
+        return Call(op, [case(rng, norm, s, dtype, has, shared) for s in shapes])
+    shape = (*lead(rng, rows), length)
+    return Call(op, [case(rng, norm_of(rng, op), shape, DTYPES[rng.integers(3)])])
+
+
+def size(rng, simulated):
+    """Row length, mostly short, and number of rows."""
+    most = 4000 if simulated else 8e5 if rng.random() < 0.01 else 1e5
+    ranges = [(1, 70), (64, 600), (600, 5000), (5000, 20000), (20000, 100000)]
+    if simulated:
+        ranges = [(1, 70), (1, 70), (64, 300), (64, 300), (300, 4000)]
+    low, high = ranges[int(rng.choice(5, p=[0.6, 0.22, 0.12, 0.04, 0.02]))]
+    length = int(rng.integers(low, high + 1))
+    if rng.random() < 0.2:  # about where kernels change their way
+        length = min(max((1 << int(np.log2(length))) + int(rng.integers(-1, 2)), 1), high)
+    rows = int(rng.choice([1, 2, 3, 5, 8, 16, 17, 64, 300, 513]))
+    return length, max(1, min(rows, int(most // length)))
+
+
+def lead(rng, rows):
+    if rng.random() < 0.2 and rows == 1:
+        return ()
+    for k in (2, 3, 5):
+        if rows % k == 0 and rng.random() < 0.4:
+            return (k, rows // k)
+    return (rows,)
+
+
+def norm_of(rng, op):
+    return Norm(
+        op,
+        eps=float(rng.choice(EPS)),
+        weight_offset=float(rng.choice([0.0, 0.0, 1.0, -0.5])),
+        clamp=op.startswith("add") and bool(rng.random() < 0.3),
+        rounding=[None, "early", "late"][rng.integers(3)],
+        dtype=[None, None, *DTYPES][rng.integers(5)],
+    )
+
+
+def case(rng, norm, shape, dtype, has_weight=None, shared=True):
+    """A norm with its arrays and cotangents."""
+    x = values_of_rows(rng, shape, dtype)
+    arrays = {"x": laid_out(rng, x, dtype)}
+    if norm.adds:
+        other = dtype if rng.random() < 0.6 else DTYPES[rng.integers(3)]
+        r = values_of_rows(rng, shape, other)
+        if rng.random() < 0.5:
+            r = (np.abs(x) * rng.standard_normal(shape)).astype(np.float32)
+        arrays["residual"] = laid_out(rng, r, other)
+    if has_weight is None:
+        has_weight = norm.weight_offset != 0 or rng.random() < 0.8
+    if has_weight:
+        of = shape[-1:] if shared else shape[-2:]
+        arrays["weight"] = laid_out(rng, row_values(rng, of), DTYPES[rng.integers(3)])
+    if norm.layer and rng.random() < 0.7:
+        arrays["bias"] = laid_out(rng, row_values(rng, shape[-1:]), DTYPES[rng.integers(3)])
+    dtypes = [norm.out_dtype(arrays)] + ([norm.sum_dtype(arrays)] if norm.adds else [])
+    scale = np.float32(10.0 ** rng.uniform(-3, 3) if rng.random() < 0.5 else 1.0)
+    cotangents = [
+        laid_out(rng, rng.standard_normal(shape, dtype=np.float32) * scale, d) for d in dtypes
+    ]
+    return norm, arrays, cotangents
+
+
+def linear_call(rng, op, rows, length):
+    """A norm and up to three products of one kind."""
+    dtype = DTYPES[rng.integers(3)]
+    bits = [None, 4, 8][rng.integers(3)]
+    length, rows = min(length, 2000), min(rows, 16)
+    if bits:
+        length = max(length // 64, 1) * 64
+    norm, arrays, _ = case(rng, Norm(op.removesuffix("_linear")), (rows, length), dtype)
+    arrays = {n if n == "x" else f"norm_{n}": a for n, a in arrays.items()}
+    if rng.random() < 0.4:
+        arrays["residual"] = laid_out(rng, values_of_rows(rng, (rows, length), dtype), dtype)
+    names = [n for n in ("x", "residual", "norm_weight", "norm_bias") if n in arrays]
+    gated = rng.random() < 0.2
+    widths = [int(rng.integers(1, 20)) for _ in range(int(rng.integers(1, 4)))]
+    if gated:
+        widths = [widths[0]] * 2
+    group = int(rng.choice([32, 64]))
+    weights, biases = [], []
+    for width in widths:
+        w = mx.array(rng.standard_normal((width, length), dtype=np.float32)).astype(dtype)
+        if bits:
+            w = linear_case.Quantized(list(mx.quantize(w, group, bits, stream=mx.cpu)), bits, group)
+        weights.append(w)
+        bias = mx.array(rng.standard_normal(width, dtype=np.float32)).astype(dtype)
+        biases.append(bias if rng.random() < 0.4 else None)
+    options = dict(eps=float(rng.choice(EPS[:4])))
+    if gated:
+        options["gated"] = True
+    return linear_case.Case(op, {n: arrays[n] for n in names}, weights, biases, options)
+
+
+def check(call, backend):
+    """Sentences about what is wrong."""
+    with np.errstate(all="ignore"):
+        if call.op in LINEAR:
+            return linear_check.check(call.cases[0], backend)
+        if call.op == "qk_norm":
+            outputs = qk_outputs(call.cases)
+        else:
+            norm, arrays, cotangents = call.cases[0]
+            outputs = [norm.vjp(arrays, cotangents)]
+        failures = []
+        for (norm, arrays, cotangents), (values, gradients) in zip(
+            call.cases, outputs, strict=True
+        ):
+            failures += norm_check.check(norm, arrays, cotangents, values, gradients)
+    return failures + backend.faults()
+
+
+def qk_outputs(cases):
+    """Values and gradients of both norms, by one call."""
+    (norm, q, q_cots), (_, k, k_cots) = cases
+    options = {n: v for n, v in norm.options.items() if n != "clamp"}
+    flat = [*q.values(), *k.values()]
+
+    def both(*flat):
+        q_w, k_w = flat[1 : len(q)], flat[len(q) + 1 :]
+        weights = q_w[0] if q_w else None, k_w[0] if k_w else None
+        return mlx_norms.qk_norm(flat[0], flat[len(q)], *weights, **options)
+
+    values, gradients = mx.vjp(both, flat, [*q_cots, *k_cots])
+    return [(values[:1], gradients[: len(q)]), (values[1:], gradients[len(q) :])]

@@ -1,0 +1,158 @@
+"""Builds the device, and extensions that run on it.
+
+python tools hostmetal.build prints the folder to put on PYTHONPATH.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from macos import mlx_wheel
+from mlx_norms import _built
+from support.variant import ROOT, Staged
+
+PROJECT = Path(__file__).parent
+COMPILERS = ["clang++-16", "clang++", *(f"clang++-{version}" for version in range(22, 16, -1))]
+
+
+class MissingCompiler(RuntimeError):
+    """There is no clang++ on this machine."""
+
+
+def compiler() -> str:
+    """A clang++ of this machine.
+
+    Raises:
+        MissingCompiler: If there is none.
+    """
+    for name in COMPILERS:
+        if shutil.which(name):
+            return name
+    raise MissingCompiler(
+        "the software Metal device needs clang++ 16 to 22, as metal-cpp's headers use blocks, and "
+        "none is on PATH: apt-get install clang-16"
+    )
+
+
+def _files_of_package(package: Path) -> list[Path]:
+    """Its Python files, and the data beside them."""
+    return [file for file in package.rglob("*") if file.suffix in (".py", ".json")]
+
+
+class HostBuild(Staged):
+    """The device and a package mlx_norms that runs on it.
+
+    Args:
+        directory: Where build files and the staged package go; reused by the next build there.
+            None: build/hostmetal in the checkout.
+        source: The root of the source tree with the extension and its kernels.
+        named: Whether functions keep their names, for tools that find them so.
+
+    Raises:
+        MissingCompiler: If the machine has no clang++.
+    """
+
+    def __init__(self, directory: Path | None = None, source: Path = ROOT, named: bool = False):
+        directory = directory or ROOT / "build" / "hostmetal"
+        macos_mlx = mlx_wheel.fetch()
+        self.source = source
+        options = [
+            f"-DCMAKE_CXX_COMPILER={compiler()}",
+            f"-DPython_EXECUTABLE={sys.executable}",
+            f"-DMACOS_MLX={macos_mlx}",
+            f"-DMLX_NORMS_SOURCE={source}",
+            # nanobind strips what is built for a release.
+            *(
+                ["-DCMAKE_BUILD_TYPE=Named", "-DCMAKE_CXX_FLAGS_NAMED=-O3 -DNDEBUG"]
+                if named
+                else []
+            ),
+        ]
+        # What CMake does not take back once it is configured.
+        key = hashlib.sha256(" ".join(options).encode()).hexdigest()[:12]
+        self.build = directory / key
+        super().__init__(self.build / "site")
+        self.build.mkdir(parents=True, exist_ok=True)
+        with self._lock():
+            if not (self.build / "build.ninja").exists():
+                _run(["cmake", "-S", PROJECT, "-B", self.build, "-GNinja", *options])
+
+    def compile(self, *targets: str) -> None:
+        """Builds the device and these targets, by default the extension, and stages them.
+
+        Raises:
+            RuntimeError: If they do not build; the text is the compiler's.
+        """
+        targets = targets or ("_ext",)
+        with self._lock():
+            _run(["cmake", "--build", self.build, "--target", "_hostmetal", *targets])
+            for pattern in ("_hostmetal*.so", "_toy*.so"):
+                for file in self.build.glob(pattern):
+                    _stage(self.site / file.name, file.read_bytes())
+            if "_ext" in targets:
+                self._stage_package()
+
+    def _stage_package(self) -> None:
+        for staged in _files_of_package(self.package):
+            source = self.source / staged.relative_to(self.site)
+            if staged.name != "_built.py" and not source.exists():
+                staged.unlink()
+        for file in _files_of_package(self.source / "mlx_norms"):
+            _stage(self.site / file.relative_to(self.source), file.read_bytes())
+        for file in [*self.build.glob("_ext*.so"), self.build / "_built.py"]:
+            _stage(self.package / file.name, file.read_bytes())
+        # Processes that the tests start have a simulator too.
+        paths = [str(PROJECT.parent), str(PROJECT.parent / "metalsim")]
+        attach = f"import sys\n\nsys.path += {paths}\n"
+        attach += "import hostmetal\n\nhostmetal.start()\n"
+        _stage(self.site / "sitecustomize.py", attach.encode())
+
+    def _lock(self):
+        """Held while it builds: test processes that run in parallel share the build."""
+        file = open(self.build / "lock", "w")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return file
+
+
+def for_tests(*targets: str) -> Staged:
+    """A build with these targets, for tests that are skipped where no clang++ is there.
+
+    The extension is that under test, where it is one for this device.
+    """
+    under_test = os.environ.get("MLX_NORMS_UNDER_TEST")
+    if targets == ("_ext",) and under_test and "metal-sim" in _built.BACKENDS:
+        return Staged(Path(under_test).parent)
+    try:
+        compiler()
+    except MissingCompiler as error:
+        pytest.skip(f"instrument missing: {error}")
+    build = HostBuild()
+    build.compile(*targets)
+    return build
+
+
+def _stage(path: Path, contents: bytes) -> None:
+    """Makes a file have these contents, at once: other processes may be reading or running it."""
+    if not path.exists() or path.read_bytes() != contents:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f".{path.name}")
+        new.write_bytes(contents)
+        new.rename(path)
+
+
+def _run(command) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    build = HostBuild()
+    build.compile()
+    print(build.site)

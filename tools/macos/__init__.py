@@ -1,0 +1,1 @@
+"""The macOS build, made and checked on any machine."""

@@ -1,0 +1,35 @@
+"""Folds declarations that differ in nothing but address spaces, once these are erased."""
+
+from __future__ import annotations
+
+from .definitions import definitions
+from .msl.tokens import Tokens
+
+
+def fold_overloads(tokens: Tokens, qualified: set[int]):
+    """Erases each function or class specialisation that repeats an earlier one of its scope.
+
+    Args:
+        tokens: source whose address spaces are erased.
+        qualified: where they stood; only a repetition that had some is erased.
+    """
+    seen = set()
+    for definition in definitions(tokens):
+        if definition.brace is None:
+            continue
+        stop = definition.brace
+        if definition.opening is not None:
+            stop = tokens.after(tokens.close(definition.opening))
+            while tokens[stop] in ("const", "noexcept"):
+                stop = tokens.after(stop)
+        words = tokens.significant(definition.start, stop)
+        signature = definition.scope, " ".join(tokens[k] for k in words)
+        if signature not in seen:
+            seen.add(signature)
+            continue
+        close = tokens.close(definition.brace)
+        if any(k in qualified for k in range(definition.start, close)):
+            following = tokens.after(close)
+            if following < len(tokens) and tokens[following] == ";":
+                tokens[following] = ""
+            tokens.erase(definition.start, close + 1)

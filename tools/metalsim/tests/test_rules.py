@@ -1,0 +1,170 @@
+"""What MSL lacks: one planted violation for each rule, and MSL that comes close to one."""
+
+import pytest
+
+from metalsim import rules
+from planted.cases import FILES
+
+IN_FUNCTION = {
+    "lambda": ["auto f = [](float v) { return v; };", "x[0] = [&] { return 1.0f; }();"],
+    "double": ["double d = 0;", "float f = double(x[0]);", "double2 d;"],
+    "long double": ["long double d = 0;", "float f = 1.0L;"],
+    "exceptions": ["try { x[0] = 1; } catch (int) {}", "throw 1;"],
+    "new and delete": ["float* p = new float[4];", "delete x;"],
+    "goto": ["goto end; end: x[0] = 1;"],
+    "thread_local": ["thread_local float f;"],
+    "register": ["register int i = 0;"],
+    "type identification": ["auto p = dynamic_cast<float*>(x);", "auto t = typeid(x);"],
+    "static local": ["static float last;", "if (x) { static int calls = 0; }"],
+    "function pointer": ["float (*f)(float) = helper;", "float (*f[2])(float);"],
+    "std": ["x[0] = std::sqrt(2.0f);"],
+    "threadgroup initialiser": [
+        "threadgroup float shared = 1;",
+        "threadgroup float shared[2] = {1, 2};",
+        "threadgroup float shared{x[0]};",
+    ],
+    "variable-length array": [
+        "float v[n];",
+        "const uint m = 2 * n; float v[m];",
+        "for (uint k = 1;;) { half v[2 * k]; }",
+    ],
+    "address-space cast": [
+        "device float* p = (device float*)shared;",
+        "auto p = (threadgroup float4*)(x + 4);",
+        "auto p = reinterpret_cast<device uint*>(&shared[1]);",
+        "constant float* p = (constant float*)x;",
+        "thread float* p = (thread float*)&x[0];",
+        "return (void)(device float*)(shared + 1);",
+    ],
+    "ASCII": ["x[0] = 1; // fine: \u00b5\n x[0] = '\u00b5';"],
+}
+
+AT_TOP = {
+    "virtual": ["struct S { virtual float f() { return 0; } };"],
+    "recursion": [
+        "int f(int n) { return n ? f(n - 1) : 0; }",
+        "template <class T>\nT f(T n) { return f(n); }",
+        "struct S { int f(int n) { return this->f(n); } };",
+        "int g(int n);\nint f(int n) { return g(n); }\nint g(int n) { return f(n); }",
+    ],
+    "std": ["#include <vector>", "#include <cmath>", "using namespace std;\nstd::string s;"],
+    "double": ["typedef double real;", "#define REAL double", "constant double2 d(0);"],
+    "function pointer": ["void run(float (*f)(float)) {}"],
+    "ASCII": ['constant char s[] = "\u00b5";'],
+}
+
+CLEAN = r"""
+// Copyright © who wrote it; a double, a lambda []{} and a goto in a comment.
+#include <metal_stdlib>
+#include <simd/simd.h>
+#include "other.h"
+using namespace metal;
+
+constant float table[2] = {1.0f, 2};
+constant bool doubled [[function_constant(0)]];
+static constexpr constant int sizes[3] = {1, 2, 3};
+
+struct Params {
+  int n;
+  Params() = default;
+  Params(const thread Params&) = delete;
+  static int twice(int k) { return 2 * k; }
+  float operator()(float v) const { return v; }
+  float operator[](int i) const { return i; }
+};
+
+// Overloads, Metal's own names and templates that end are no recursion.
+inline float exp(float2 v) { return exp(v.x) + exp(v.y); }
+inline float f(float a) { return a; }
+inline float f(int a) { return f(float(a)); }
+inline float f(float a, float b) { return f(a) + b; }
+template <int N>
+inline int halvings() {
+  if constexpr (N > 1) {
+    return 1 + halvings<N / 2>();
+  }
+  return 0;
+}
+template <typename T, typename... Rest>
+T total(T first, Rest... rest) { return first + total(rest...); }
+
+template <typename T>
+using Radix = void (*)(thread T*, thread T*);
+template <typename T, void (*step)(thread T&, int)>
+void twice(thread T& v) { step(v, 1); step(v, 2); }
+
+template <typename T, int N>
+kernel void k(
+    device const T* x [[buffer(0)]],
+    device T* y [[buffer(1)]],
+    constant Params& p [[buffer(2)]],
+    threadgroup T* scratch [[threadgroup(0)]],
+    uint t [[thread_position_in_threadgroup]],
+    uint n [[threads_per_grid]]) {
+  constexpr int M = 2 * N;
+  const int count = 4;
+  threadgroup T shared[M] = {0};
+  threadgroup float single;
+  threadgroup T* at = shared;
+  T v[N], w[M + sizeof(T)];
+  T fixed[count] = {T(1), T(2)};
+  thread T* own = (thread T*)v;
+  device const float4* wide = (device const float4*)(x + 4 * n);
+  auto bytes = reinterpret_cast<threadgroup uint*>(&shared[1]);
+  y[table[sizes[0]] > n ? 1 : n] = x[n] * w[n];
+  static constexpr constant int fours[1] = {4};
+  uint bits = 0x1L;
+  long wide_int = 10L;
+  float d = (float)n + fixed[0] + p[1] + 1e-5f;
+  if (n > sizes[1] && x[n] < y[n]) { y[n] = p(d) + Params::twice(n); }
+}
+template [[host_name("k_float_4")]] [[kernel]] decltype(k<float, 4>) k<float, 4>;
+"""
+
+
+def planted(samples):
+    return [(rule, text) for rule, texts in samples.items() for text in texts]
+
+
+@pytest.mark.parametrize("rule, text", planted(IN_FUNCTION))
+def test_found_in_function(rule, text):
+    before = (
+        "kernel void k(device float* x [[buffer(0)]], uint n [[thread_position_in_grid]]) {\n"
+        "  threadgroup float shared[4];\n"
+    )
+    found = rules.check(before + text + "\n}\n")
+    assert {v.rule for v in found} == {rule}
+    assert all(v.line == 3 + text.count("\n") for v in found)
+
+
+@pytest.mark.parametrize("rule, text", planted(AT_TOP))
+def test_found_at_top(rule, text):
+    found = rules.check("\n" + text + "\n")
+    assert {v.rule for v in found} == {rule}
+    assert {v.line for v in found} <= {2, 3, 4}
+
+
+def test_mutual_recursion_names_the_way():
+    found = rules.check(
+        "int g(int n);\nint f(int n) { return g(n); }\nint g(int n) { return f(n); }"
+    )
+    assert [v.message for v in found] == ["f calls itself through g", "g calls itself through f"]
+
+
+def test_clean():
+    assert rules.check(CLEAN) == []
+    for path in FILES:
+        assert rules.check(path.read_text()) == []
+
+
+def test_self_contained():
+    found = rules.check(CLEAN, self_contained=True)
+    assert [(v.line, v.rule) for v in found] == [(2, "ASCII"), (5, "self-contained")]
+
+
+def test_command(tmp_path, capsys):
+    (tmp_path / "good.metal").write_text("constant int n = 1;\n")
+    (tmp_path / "bad.metal").write_text("constant int n = 1;\nconstant double d = 1;\n")
+    assert rules.main([str(tmp_path / "good.metal")]) == 0
+    assert rules.main(["--self-contained", str(tmp_path / "bad.metal")]) == 1
+    assert capsys.readouterr().out == f"{tmp_path}/bad.metal:2: double: MSL has no double\n"

@@ -1,0 +1,1 @@
+"""Defects to plant, and what plants them."""

@@ -1,0 +1,187 @@
+"""Defects planted in the fusion of sums into norms, and the tests that must see each."""
+
+from .mutants import Mutant
+
+PENDING = "csrc/patching/pending.cpp"
+FUSION = "csrc/patching/fusion.cpp"
+GRAPH = "csrc/patching/fuse_graph.cpp"
+PATCHED = "csrc/patching/patched.cpp"
+SHARDED = "csrc/norm/sharded.cpp"
+
+PATCHING_MUTANTS = [
+    # --- What is a sum
+    Mutant(
+        "differences taken for sums",
+        PENDING,
+        'is_pending(a, "Add")',
+        'is_pending(a, "Subtract")',
+        "tests/patching/test_fusion.py::TestOperands",
+    ),
+    Mutant(
+        "compiled sums not seen",
+        PENDING,
+        " || is_compiled_sum(a)",
+        "",
+        "tests/patching/test_models.py -k gemma3_text",
+    ),
+    Mutant(
+        "any two broadcasts taken for a sum's",
+        PENDING,
+        "return c < d && d < sum && sum != std::string::npos;",
+        "return true;",
+        "tests/patching/test_fusion_transforms.py::TestCompile",
+    ),
+    Mutant(
+        "evaluated sums taken for pending",
+        "csrc/common/pending.h",
+        "is_pending(a) && std::strcmp",
+        "a.has_primitive() && std::strcmp",
+        "tests/patching/test_fusion_transforms.py::TestGrad",
+    ),
+    Mutant(
+        "repeated elements not seen",
+        FUSION,
+        "std::any_of(operands.begin(), operands.end(), repeats_along_row)",
+        "false",
+        "tests/patching/test_fusion.py::TestOperands",
+    ),
+    Mutant(
+        "pending broadcasts not seen",
+        PENDING,
+        "whole.ndim() == 0 || whole.shape(-1) != length",
+        "false",
+        "tests/patching/test_fusion.py::TestOperands",
+    ),
+    # --- What stands in the way
+    Mutant(
+        "parameters of inner transforms taken",
+        PATCHED,
+        "return takes_argument_unknown_to(a, x);",
+        "return false;",
+        "tests/patching/test_fusion_transforms.py::TestParametersOfATransformInsideThatOfTheSum",
+    ),
+    Mutant(
+        "arguments that have lost their flag not seen",
+        PENDING,
+        "node.is_tracer() || is_argument_of_transform(node)",
+        "node.is_tracer()",
+        "tests/patching/test_fusion_transforms.py::test_argument_that_an_inner_gradient_has_reached",
+    ),
+    Mutant(
+        "weights looked into where nothing is fused",
+        PATCHED,
+        "fusion == Fusion::Never ? std::nullopt : as_shifted(*weight)",
+        "as_shifted(*weight)",
+        "tests/patching/test_patching_threads.py",
+    ),
+    Mutant(
+        "zero cotangents of outputs that are not used taken",
+        "csrc/norm/primitive.cpp",
+        "if (outputs.size() > 1 && is_made_of_zeros(cotangents[out])) {",
+        "if (false) {",
+        "tests/patching/test_unused_outputs.py",
+    ),
+    Mutant(
+        "other streams not seen",
+        FUSION,
+        "sum.primitive().stream() != stream",
+        "false",
+        "tests/patching/test_fusion.py::TestStreams",
+    ),
+    Mutant(
+        "parameters of the sum not seen",
+        FUSION,
+        "if (above.meets)",
+        "if (false)",
+        "tests/patching/test_fusion.py::TestParameters",
+    ),
+    Mutant(
+        "long graphs of parameters not seen",
+        FUSION,
+        "if (!above.ends)",
+        "if (false)",
+        "tests/patching/test_fusion.py::TestParameters",
+    ),
+    Mutant(
+        "traced parameters not seen",
+        FUSION,
+        "above.traced && !sum.is_tracer()",
+        "false",
+        "tests/patching/test_fusion_transforms.py",
+    ),
+    # --- The fused node
+    Mutant(
+        "sum and norm change places",
+        FUSION,
+        "normalised.set_siblings({sum}, 0);\n  sum.set_siblings({normalised}, 1);",
+        "normalised.set_siblings({sum}, 1);\n  sum.set_siblings({normalised}, 0);",
+        "tests/patching/test_fusion.py::TestOperands",
+    ),
+    Mutant(
+        "the sum keeps its inputs",
+        FUSION,
+        "  sum.inputs() = std::move(norm.inputs);\n",
+        "",
+        "tests/patching/test_fusion.py tests/patching/test_fusion_transforms.py",
+    ),
+    # --- The weight's offset
+    Mutant(
+        "no offset of the weight",
+        PATCHED,
+        "plan.spec.weight_offset = shifted->offset;",
+        "",
+        "tests/patching/test_patching.py",
+    ),
+    Mutant(
+        "early rounding with an offset",
+        PATCHED,
+        "      plan.spec.rounding = Rounding::Late;\n",
+        "",
+        "tests/patching/test_patching.py",
+    ),
+    Mutant(
+        "the offset in place of the weight",
+        PENDING,
+        "weight.inputs()[1 - i]",
+        "weight.inputs()[i]",
+        "tests/patching/test_patching.py",
+    ),
+    # --- What is passed on
+    Mutant(
+        "the bias not asked for the output's dtype",
+        PATCHED,
+        "bias ? mx::result_type(x, *weight, *bias)\n              : mx::result_type(x, *weight)",
+        "mx::result_type(x, *weight)",
+        "tests/patching/test_patching.py",
+    ),
+    # --- The graph pass
+    Mutant(
+        "arguments built anew",
+        GRAPH,
+        " && !boundary_.count(a.id())",
+        "",
+        "tests/patching/test_fuse.py",
+    ),
+    Mutant(
+        "two norms of one sum",
+        GRAPH,
+        "if (!is_inner(sum) || pair_of(sum)) {",
+        "if (!is_inner(sum)) {",
+        "tests/patching/test_fuse.py",
+    ),
+    Mutant(
+        "planned fusions not looked through",
+        GRAPH,
+        "return pair ? pair->norm.inputs : a.inputs();",
+        "return a.inputs();",
+        "tests/patching/test_fuse.py",
+    ),
+    # --- Rows split over a group
+    Mutant(
+        "a cotangent not summed over the group",
+        SHARDED,
+        "-> Arrays { return {sum_over_group(cotangents[0], group)}; }",
+        "-> Arrays { return {cotangents[0]}; }",
+        "tests/norm/test_distributed.py",
+    ),
+]

@@ -1,0 +1,1 @@
+"""The suite, and parts of it, under sanitizers."""

@@ -1,0 +1,55 @@
+"""Runs the suite with the extension built with AddressSanitizer and UBSan.
+
+    python tools sanitizers.address [pytest arguments]
+
+Tests that build extensions of their own, test commands, pages or the tools, or end MLX's own
+process are left out.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from support.variant import Variant
+
+OTHERS = ("tests/build", "tests/cli", "tests/docs", "tools")
+OTHER_TEST = "test_a_tree_in_itself_ends_as_of_stock"  # by a stack overflow in MLX
+
+
+def runtime() -> str:
+    """AddressSanitizer and, for it to see exceptions, the C++ library: loaded before Python."""
+    libraries = []
+    for name in ("libasan.so", "libstdc++.so.6"):
+        command = ["c++", f"-print-file-name={name}"]
+        path = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        if not Path(path).is_absolute():
+            raise SystemExit(f"the compiler c++ has no {name}")
+        libraries.append(path)
+    return " ".join(libraries)
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as directory:
+        # All levels, which test_dispatch.py compares.
+        variant = Variant(Path(directory), options=("-DMLX_NORMS_SANITIZE=ON",))
+        variant.compile()
+        variables = {
+            "LD_PRELOAD": runtime(),
+            # Python itself leaks at exit. Reports go to a file: pytest would swallow them.
+            "ASAN_OPTIONS": f"detect_leaks=0:abort_on_error=1:log_path={directory}/report",
+            "UBSAN_OPTIONS": f"print_stacktrace=1:halt_on_error=1:log_path={directory}/report",
+            # glibc's allocator, so that ASan sees Python's buffers too.
+            "PYTHONMALLOC": "malloc",
+        }
+        others = [f"--ignore={name}" for name in OTHERS]
+        arguments = sys.argv[1:] or ["-n", "2", "-q", "-k", f"not {OTHER_TEST}", *others]
+        done = variant.pytest(*arguments, variables=variables)
+        reports = list(Path(directory).glob("report*"))
+        for report in reports:
+            print(report.read_text())
+        return 1 if reports else done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

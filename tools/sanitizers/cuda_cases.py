@@ -1,0 +1,214 @@
+"""Calls in which every CUDA kernel runs, in each of its ways, on as few rows as that takes.
+
+    python tools sanitizers.cuda_cases [--device cpu]
+
+What sanitize_cuda.py runs; each result is held against the oracle as well.
+"""
+
+import argparse
+import itertools
+import os
+from collections.abc import Callable, Iterator
+
+import mlx.core as mx
+
+import mlx_norms
+from linear import test_linear_kernel
+from matmul import test_matmul
+from mlx_norms.ladders import LAYER_NORM
+from support.checks import check, check_gradients, check_outputs, check_with_gradients
+from support.inputs import arguments, cotangents, normal
+from support.layouts import LAYOUTS, strided_parameters
+from support.linear_case import OPS as LINEAR_OPS
+from support.norm_case import DTYPES, OPS, Norm
+
+F32, F16, BF16 = DTYPES
+# Shorter than a vector, with and without tails, of one SIMD-group and of several, and looped.
+LENGTHS = (
+    *((1, F32), (33, F16), (128, BF16), (768, BF16), (1000, F32), (1025, F32), (4096, BF16)),
+    *((8191, F16), (8192, F32), (16385, F32), (32771, BF16), (40001, F32)),
+)
+
+
+def cases() -> Iterator[tuple[str, Callable[[], None]]]:
+    """Names, and what to run."""
+    for op, (length, dtype) in itertools.product(OPS, LENGTHS):
+        rows = 5 if length < 8192 else 3
+        yield f"{op}, {rows} rows of {length}", lambda: both_ways(Norm(op), (rows, length), dtype)
+    for op in OPS:
+        yield f"{op}, many rows", lambda: both_ways(Norm(op), (517, 65), BF16)
+        yield f"{op}, more rows than run at once", lambda: both_ways(Norm(op), (2200, 256), F16)
+        yield f"{op}, a tail in each of many rows", lambda: both_ways(Norm(op), (2200, 65), F32)
+        yield f"{op}, another dtype of weight", lambda: both_ways(Norm(op), (3, 130), BF16, F32)
+        yield f"{op}, offset", lambda: both_ways(Norm(op, weight_offset=1.0), (3, 65), F16)
+        yield f"{op}, late, to float32", lambda: late(op)
+        yield f"{op}, without parameters", lambda: without_parameters(op)
+        yield f"{op}, strided parameters", lambda: parameters_apart(op)
+        yield f"{op}, donated", lambda: donated(op)
+        if Norm(op).adds:
+            yield f"{op}, clamped", lambda: clamped(op)
+            yield f"{op}, no cotangent of the sum", lambda: no_cotangent_of_the_sum(op)
+        for layout, length in itertools.product(LAYOUTS, (129, 1024)):
+            yield f"{op}, {layout.__name__}, {length}", lambda: strided(op, layout, length)
+        yield f"{op}, more axes than a layout holds", lambda: gathered(op)
+    yield "clusters", lambda: both_ways(Norm("layer_norm"), (4100, 1032), F32)
+    for weight, dtype in itertools.product((None, "shared", "each"), (F32, BF16)):
+        yield f"head_rms_norm, {weight}", lambda: heads(weight, dtype)
+        yield f"qk_norm, {weight}", lambda: pair(weight, dtype)
+    for rung in LAYER_NORM[:-1] if mx.default_device() == mx.gpu else ():
+        # A thread that adds up a long row alone loses digits.
+        for length in (33, 768) if rung.name.startswith("naive") else (33, 768, 8193, 65536):
+            yield f"layer_norm by {rung.name}, {length}", lambda: climb(rung, length)
+    for rung in test_matmul.RUNGS if mx.default_device() == mx.gpu else ():
+        yield f"sgemm, {rung}, sizes", lambda: test_matmul.test_sizes(rung)
+        yield f"sgemm, {rung}, batches", lambda: test_matmul.test_batches(rung)
+    for op in LINEAR_OPS if mx.default_device() == mx.gpu else ():
+        yield f"{op}, shared rows", lambda: test_linear_kernel.test_rows_that_simd_groups_share(op)
+        for kind in test_linear_kernel.KINDS:
+            name = f"{op}, {kind or 'dense'}"
+            yield name, lambda: test_linear_kernel.test_weights_that_are_not_aligned(op, kind)
+            yield (
+                f"{name}, any rows",
+                lambda: test_linear_kernel.test_a_row_has_the_same_bits_in_any_batch(op, kind),
+            )
+    kernels = ("simdgroup_blocked", "gemv") if mx.default_device() == mx.gpu else ()
+    for kernel, dtype in itertools.product(kernels, test_matmul.DTYPES):
+        note = f"matmul, {kernel}, {dtype}"
+        yield f"{note}, stored", lambda: test_matmul.test_plain_and_transposed(kernel, dtype)
+        yield f"{note}, batches", lambda: test_matmul.test_products_of_batches(kernel, dtype)
+        if kernel == "gemv":
+            yield f"{note}, tiles", lambda: tiles(dtype)
+
+
+def both_ways(norm, shape, dtype, weight_dtype=None):
+    others = {"weight": weight_dtype} if weight_dtype else None
+    check_with_gradients(norm, arguments(norm, shape, dtype, others=others))
+
+
+def climb(rung, length):
+    norm = Norm("layer_norm", rung=rung.name)
+    for dtype in rung.dtypes:
+        check(norm, arguments(norm, (5, length), dtype))
+
+
+def tiles(dtype):
+    for stored in ("lines", "columns"):
+        for a, b in test_matmul.products_of_tiles(stored, dtype):
+            test_matmul.check("gemv", a, b, stored)
+
+
+def late(op):
+    norm = Norm(op, rounding="late", dtype=F32)
+    check(norm, arguments(norm, (3, 770), BF16))
+
+
+def without_parameters(op):
+    norm = Norm(op)
+    check_with_gradients(norm, arguments(norm, (3, 257), F16, without=("weight", "bias")))
+
+
+def parameters_apart(op):
+    norm = Norm(op)
+    arrays = arguments(norm, (5, 257), BF16)
+    check_with_gradients(norm, arrays | strided_parameters(arrays))
+
+
+def donated(op):
+    norm = Norm(op)
+    arrays = arguments(norm, (5, 1024), BF16)
+    temporary = {name: a * 1 if name in ("x", "residual") else a for name, a in arrays.items()}
+    outputs = norm(temporary)
+    del temporary
+    check_outputs(norm, arrays, outputs)
+
+
+def clamped(op):
+    norm = Norm(op, clamp=True)
+    check_with_gradients(norm, arguments(norm, (3, 257), F16, mean=4e4, std=2e4))
+
+
+def no_cotangent_of_the_sum(op):
+    norm = Norm(op)
+    arrays = arguments(norm, (3, 300), F32)
+    cotangent = cotangents(norm, arrays)[0]
+
+    def loss(*values):
+        y = norm(dict(zip(arrays, values, strict=True)))[0]
+        return (y * cotangent).sum()
+
+    gradients = mx.grad(loss, argnums=list(range(len(arrays))))(*arrays.values())
+    check_gradients(norm, arrays, [cotangent, None], gradients)
+
+
+def strided(op, layout, length):
+    norm = Norm(op)
+    arrays = arguments(norm, (5, length), BF16)
+    arrays |= {name: layout(arrays[name]) for name in arrays.keys() & {"x", "residual"}}
+    check_with_gradients(norm, arrays, [layout(c) for c in cotangents(norm, arrays)])
+
+
+def gathered(op):
+    norm = Norm(op)
+    arrays = arguments(norm, (2, 2, 3, 2, 2, 300), BF16)
+    check_with_gradients(norm, arrays | {"x": apart(arrays["x"])})
+
+
+def apart(x):
+    """No two axes of rows make one."""
+    big = mx.full(tuple(2 * n for n in x.shape), float("nan"), x.dtype)
+    every_second = (slice(None, None, 2),) * x.ndim
+    big[every_second] = x
+    mx.eval(big)
+    return big[every_second]
+
+
+def head_arrays(shape, weight, dtype, seed):
+    arrays = {"x": normal(shape, dtype, seed=(seed, 0))}
+    if weight is not None:
+        arrays["weight"] = normal(shape[-1:] if weight == "shared" else shape[-2:], F32, seed=seed)
+    return arrays
+
+
+def heads(weight, dtype):
+    for length in (33, 128):
+        arrays = head_arrays((2, 5, 4, length), weight, dtype, 1)
+        check_with_gradients(Norm("head_rms_norm"), arrays)
+
+
+def pair(weight, dtype):
+    norm = Norm("head_rms_norm", eps=1e-6)
+    q, k = (
+        head_arrays((2, 5, 8, 64), weight, dtype, 1),
+        head_arrays((2, 7, 2, 64), weight, dtype, 2),
+    )
+    inputs = [q["x"], k["x"]] + ([q["weight"], k["weight"]] if weight else [])
+
+    def normalise(q, k, q_weight=None, k_weight=None):
+        return mlx_norms.qk_norm(q, k, q_weight, k_weight, 1e-6)
+
+    cots = [normal(arrays["x"].shape, dtype, seed=i) for i, arrays in enumerate((q, k))]
+    outputs, gradients = mx.vjp(normalise, inputs, cots)
+    for i, arrays in enumerate((q, k)):
+        check_outputs(norm, arrays, outputs[i : i + 1])
+        check_gradients(norm, arrays, cots[i : i + 1], gradients[i::2])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    args = parser.parse_args()
+    os.environ["MLX_NORMS_SELF_CHECK"] = "0"
+    mx.set_default_device(mx.cpu if args.device == "cpu" else mx.gpu)
+    mx.set_cache_limit(0)  # memory that was freed is not to be read again unseen
+    count = 0
+    for name, run in cases():
+        try:
+            run()
+        except Exception as error:
+            raise RuntimeError(name) from error
+        count += 1
+    print(f"{count} cases ran")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Runs the CPU kernels on their thread pool under ThreadSanitizer, which must report nothing.
+
+    python tools sanitizers.threads
+
+The race that the program has on request must be reported.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from support import hangs
+
+ROOT = Path(__file__).parents[2]
+KERNELS = "csrc/norm/cpu_kernels.cpp"
+SOURCES = (
+    "tools/sanitizers/norms_on_threads.cpp",
+    "csrc/cpu/threads.cpp",
+    "csrc/cpu/isa.cpp",
+    "csrc/norm/cpu_dispatch.cpp",
+)
+AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
+LEVELS = {
+    "baseline": [],
+    "avx2": ["-mavx2", "-mf16c"],
+    "avx512": AVX512,
+    "avx512bf16": [*AVX512, "-mavx512bf16"],
+}
+THREADS = ("2", "3", "16")
+
+
+def build(directory: Path) -> Path:
+    common = ["c++", "-std=c++20", "-O1", "-g", "-w", "-fsanitize=thread", f"-I{ROOT}"]
+    levels = LEVELS if os.uname().machine == "x86_64" else {"baseline": []}
+    common += [f"-DMLX_NORMS_{level.upper()}" for level in levels]  # of what is built
+    steps = {f"{source}.o": (source, []) for source in SOURCES}
+    for level, options in levels.items():
+        options = [*options, "-ffp-contract=off", f"-DMLX_NORMS_KERNELS=kernels_{level}"]
+        steps[f"{level}.o"] = (KERNELS, options)
+    objects = [directory / Path(name).name for name in steps]
+
+    def compile(step: tuple[str, list[str]], output: Path) -> None:
+        source, options = step
+        subprocess.run([*common, *options, "-c", ROOT / source, "-o", output], check=True)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile, steps.values(), objects))
+    program = directory / "norms_on_threads"
+    subprocess.run([*common, *objects, "-pthread", "-o", program], check=True)
+    return program
+
+
+def run(program: Path, threads: str, *arguments: str) -> subprocess.CompletedProcess:
+    environment = os.environ | {"MLX_NORMS_CPU_THREADS": threads}
+    return subprocess.run(
+        [program, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=hangs.SECONDS,
+    )
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as directory:
+        program = build(Path(directory))
+        wrong = 0
+        for threads in THREADS:
+            done = run(program, threads)
+            print(done.stdout.strip(), flush=True)
+            if done.returncode != 0:
+                wrong += 1
+                print(done.stderr)
+        if "data race" not in run(program, "3", "race").stderr:
+            wrong += 1
+            print("a race was not reported")
+    print(f"{wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,8 +6,10 @@ cannot be faster than the chip's memory moves those bytes.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
+import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +20,9 @@ import mlx_norms
 # GB/s of the memory, by Apple's specifications.
 CHIPS = {"M1": 68, "M1 Max": 400, "M4": 120, "M4 Pro": 273, "M4 Max": 546}
 _THREADGROUP_MEMORY = 32 << 10  # of a core
+# What the device is built with and runs in, and what pip installs it from in a checkout.
+NEEDED = {"metalsim": "./tools/metalsim"}
+NEEDED |= dict.fromkeys(("cmake", "nanobind", "ninja", "pytest"), "'.[cpu,test]'")
 COLUMNS = ["section", "op", "dtype", "rows", "length", "contestant", "array", "bytes_each"]
 COLUMNS += ["bytes_read", "bytes_written", "barriers", "simd_ops", "threadgroups"]
 COLUMNS += ["threadgroup_bytes"]
@@ -83,38 +88,26 @@ def count(jobs: Iterable[tuple[object, str]]) -> list[Counts]:
     """The counts of a call of each (cell, contestant): "ours", or the name of a rung.
 
     Raises:
-        NoSimulator: If there is no checkout, or no compiler, to build the device with.
+        NoSimulator: If there is no checkout to build the device from, or no metalsim to run it.
         RuntimeError: If it does not build, or if the kernels do not run in it.
     """
     jobs = list(jobs)
     root = checkout()
-    tests = str(root / "tests")
-    sys.path.insert(0, tests)
-    try:
-        from hostmetal.build import HostBuild, MissingCompiler
-    except ImportError as error:
-        raise NoSimulator(
-            f"the simulated Metal device needs {error.name}: type  pip install '.[cpu,test]'  in "
-            f"{root}"
-        ) from None
-    finally:
-        sys.path.remove(tests)
-    try:
-        build = HostBuild()
-    except MissingCompiler as error:
-        raise NoSimulator(str(error)) from None
-    build.compile()
+    for name, package in NEEDED.items():
+        if importlib.util.find_spec(name) is None:
+            raise NoSimulator(
+                f"the simulated Metal device needs {name}: type  pip install {package}  in {root}"
+            )
     described = [
         {"op": c.op, "dtype": c.dtype, "rows": c.rows, "length": c.length, "backward": c.backward}
         | {"contestant": contestant}
         for c, contestant in jobs
     ]
-    done = build.python(
-        str(root / "tests" / "cell_counts.py"),
-        environment={"MLX_NORMS_SELF_CHECK": "0"},  # its launches are not the ops'
+    done = subprocess.run(
+        [sys.executable, root / "tools", "counts.cells"],
+        input=json.dumps(described),
         capture_output=True,
         text=True,
-        input=json.dumps(described),
     )
     if done.returncode != 0:
         raise RuntimeError(done.stdout + done.stderr)
@@ -134,8 +127,8 @@ def checkout() -> Path:
         if (folder / "tools" / "hostmetal" / "build.py").exists():
             return folder
     raise NoSimulator(
-        "the simulated Metal device is in the tests of mlx_norms' repository: run this in a "
-        "checkout, where tools/hostmetal is, with clang++ 16 or newer installed"
+        "the simulated Metal device is a tool of mlx_norms' repository: run this in a checkout, "
+        "where tools/hostmetal is, with clang++ 16 or newer installed"
     )
 
 

@@ -17,7 +17,7 @@ JOBS = {
     for name, job in yaml.safe_load(path.read_text())["jobs"].items()
 }
 ACTIONS = {"actions/checkout", "actions/setup-python", "actions/upload-artifact"}
-SCRIPT = re.compile(r"(?:^|\s)((?:\.ci|tools)/\S+)((?: \w+)*)")
+SCRIPT = re.compile(r"(?:^|\s)(\.ci/\S+|python tools \S+)((?: \w+)*)")
 STEPS = set(re.findall(r"^(\w+)\(\)", (ROOT / ".ci" / "mac").read_text(), re.M))
 
 
@@ -33,7 +33,8 @@ def test_job(job):
     scripts = [found for step in job["steps"] for found in SCRIPT.findall(step.get("run", ""))]
     assert scripts
     for path, steps in scripts:
-        assert (ROOT / path).exists()
+        tool = "tools/" + path.removeprefix("python tools ").replace(".", "/") + ".py"
+        assert (ROOT / (path if path.startswith(".ci") else tool)).exists()
         assert path != ".ci/mac" or STEPS.issuperset(steps.split())
 
 

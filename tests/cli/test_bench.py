@@ -897,11 +897,15 @@ class TestCounts:
         error = capsys.readouterr().err
         assert "run this in a checkout, where tools/hostmetal is, with clang++" in error
 
-    def test_no_pytest(self, monkeypatch, capsys):
+    @pytest.mark.parametrize("name", ["metalsim", "pytest"])
+    def test_what_is_missing_and_how_to_install_it(self, name, monkeypatch, capsys):
         monkeypatch.chdir(ROOT)
-        monkeypatch.setitem(sys.modules, "hostmetal.build", None)
+        found = importlib.util.find_spec
+        missing = lambda module: None if module == name else found(module)  # noqa: E731
+        monkeypatch.setattr(metal_sim.importlib.util, "find_spec", missing)
         assert main(["bench", "norm", "--backend", "metal-sim"]) == 2
-        assert "pip install '.[cpu,test]'" in capsys.readouterr().err
+        package = "./tools/metalsim" if name == "metalsim" else "'.[cpu,test]'"
+        assert f"needs {name}: type  pip install {package}  in {ROOT}" in capsys.readouterr().err
 
     def test_the_bound_is_of_one_read(self):
         cell = Cell("rms", "float32", 1000, 1000)

@@ -1,0 +1,61 @@
+"""What the sanitizers report fails the run, and only what is about our kernels does on CUDA."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sanitizers import address, cuda
+
+LOG = """
+========= COMPUTE-SANITIZER
+========= Invalid __global__ read of size 4 bytes
+=========     at void norm<(int)4, (int)1>(Parameters)+0x120
+=========     Host Frame: norm_of_something_else
+========= Invalid __global__ read of size 2 bytes
+=========     at void mlx::core::cu::copy<float>(float*)+0x40
+=========     Host Frame: norm<4>
+========= ERROR SUMMARY: 2 errors
+"""
+
+
+def test_reports_of_our_kernels():
+    found = cuda.reports(LOG)
+    outcome = cuda.Outcome("memcheck", found, True, 1.0, LOG)
+    assert len(found) == 2
+    assert [report.splitlines()[0] for report in outcome.ours] == [
+        "Invalid __global__ read of size 4 bytes"
+    ]
+    assert cuda.counts(outcome.others) == {"mlx::core::cu::copy": 1}
+
+
+@pytest.mark.parametrize("finished, log, status", [(True, "", 0), (False, "", 1), (True, LOG, 1)])
+def test_status_on_cuda(finished, log, status, monkeypatch, capsys):
+    monkeypatch.setattr(cuda.sys, "argv", ["cuda"])
+    outcome = cuda.Outcome("memcheck", cuda.reports(log), finished, 1.0, log)
+    monkeypatch.setattr(cuda, "run", lambda tool: outcome)
+    assert cuda.main() == status
+    assert ("did NOT get to the end" in capsys.readouterr().out) != finished
+
+
+@pytest.mark.parametrize("report, status", [("", 0), ("heap-buffer-overflow", 1)])
+def test_a_report_fails_a_suite_that_passes(report, status, monkeypatch, capsys):
+    """Reports go to files, as pytest would swallow them."""
+
+    class Variant:
+        def __init__(self, directory, options):
+            assert options == ("-DMLX_NORMS_SANITIZE=ON",)
+
+        def compile(self):
+            pass
+
+        def pytest(self, *arguments, variables):
+            path = variables["ASAN_OPTIONS"].partition("log_path=")[2]
+            if report:
+                open(f"{path}.1", "w").write(report)
+            return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(address, "Variant", Variant)
+    monkeypatch.setattr(address, "runtime", lambda: "")
+    monkeypatch.setattr(address.sys, "argv", ["address"])
+    assert address.main() == status
+    assert report in capsys.readouterr().out

@@ -6,9 +6,9 @@
 
 namespace mlx_norms {
 
-// How a row is spread over threads (kernels/common/team.h). It follows from the
-// row's length and dtype alone, never from the number of rows, so that a row
-// has the same bits in any batch.
+// How a row is spread over threads (kernels/common/row_threads.h). It follows
+// from the row's length and dtype alone, never from the number of rows, so that
+// a row has the same bits in any batch.
 struct Geometry {
   int width;   // elements a vector: N
   int vectors; // vectors a thread: V
@@ -19,11 +19,11 @@ struct Geometry {
   static constexpr int kMaxSimds = 32;
 
   // A row's sums need no barrier: a threadgroup takes several rows.
-  int teams_per_group() const {
+  int rows_per_group() const {
     return simds == 1 ? 8 : 1;
   }
   int group_size() const {
-    return kSimdSize * simds * teams_per_group();
+    return kSimdSize * simds * rows_per_group();
   }
   // No thread's vector passes the end of a row of this length.
   bool is_whole(int length) const {

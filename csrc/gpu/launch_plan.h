@@ -126,8 +126,8 @@ struct DeviceLimits {
   int cluster;       // threadgroups that may read each other's slots
   bool matrix_units; // those of kernels/matmul/cuda/tiles.h
 
-  // How many teams of so many SIMD-groups walk rows at once.
-  int teams(int simds) const {
+  // How many persistent loops of so many SIMD-groups run at once.
+  int loops(int simds) const {
     return cores * std::max(simds_per_core / simds, 1);
   }
 };

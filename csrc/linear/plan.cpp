@@ -26,7 +26,7 @@ constexpr uint32_t kMostGroups = 65535; // along y, on CUDA
 constexpr int kVectorBytes = 16;
 constexpr int kQuantisedWidth = 16; // weights a vector
 
-// How the kernel is instantiated: the rows and outputs that a team computes,
+// How the kernel is instantiated: the rows and outputs of a block,
 // and the vectors that a thread has of each weight's row at once.
 struct Shape {
   int width; // elements a vector
@@ -61,7 +61,7 @@ const Shape& shape_for(int width, int rows) {
   return *best;
 }
 
-// Teams of more than one SIMD-group where there are too few blocks to keep the
+// More than one SIMD-group a block where there are too few blocks to keep the
 // GPU's memory busy, as long as each thread has some elements of a row. It
 // follows from the weights alone, so that a row has the same bits in any batch.
 int simds_for(int64_t outputs, int length, int width, mx::Stream stream) {

@@ -90,8 +90,8 @@ LaunchPlan plan_norm(
   launch.set(K::eps, spec.eps);
   launch.set(K::weight_offset, spec.weight_offset);
 
-  auto teams = static_cast<uint32_t>(rows1) + static_cast<uint32_t>(rows2);
-  launch.groups[0] = ceil_div<uint32_t>(teams, geometry.teams_per_group());
+  auto all_rows = static_cast<uint32_t>(rows1) + static_cast<uint32_t>(rows2);
+  launch.groups[0] = ceil_div<uint32_t>(all_rows, geometry.rows_per_group());
   launch.group[0] = geometry.group_size();
 
   bool few = !geometry.looped &&

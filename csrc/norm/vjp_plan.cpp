@@ -17,24 +17,25 @@ Geometry geometry_of(const mx::array& s, mx::Stream stream) {
       /* backward= */ true, s.shape(-1), s.itemsize(), backend_of(stream));
 }
 
-// Each team has enough rows that a row of partial sums is a small part of what
-// it reads.
-constexpr int kLeastRowsPerTeam = 16;
-constexpr int kMostRowsPerTeam = 128; // they are added up one by one
+// Each persistent loop has enough rows that a row of partial sums is a small
+// part of what it reads.
+constexpr int kLeastRowsPerLoop = 16;
+constexpr int kMostRowsPerLoop = 128; // they are added up one by one
 
-// How rows are shared out among teams (kernels/norm/walk.h).
-struct Walks {
+// How rows are shared out among persistent loops
+// (kernels/norm/persistent_loop.h).
+struct PersistentLoops {
   int heads;
-  int rows_per_team;
-  int teams;
+  int rows_per_loop;
+  int count;
 
-  // `most` teams run at once.
-  Walks(int rows, int heads, int most) : heads(heads) {
+  // `most` run at once.
+  PersistentLoops(int rows, int heads, int most) : heads(heads) {
     int rows_of_head = rows / heads;
     most = std::max(most / heads, 1);
-    rows_per_team = std::clamp(
-        ceil_div(rows_of_head, most), kLeastRowsPerTeam, kMostRowsPerTeam);
-    teams = heads * ceil_div(rows_of_head, rows_per_team);
+    rows_per_loop = std::clamp(
+        ceil_div(rows_of_head, most), kLeastRowsPerLoop, kMostRowsPerLoop);
+    count = heads * ceil_div(rows_of_head, rows_per_loop);
   }
 };
 
@@ -52,14 +53,14 @@ struct Cluster {
       int64_t elements,
       const NormVJPSpec& spec,
       const Geometry& geometry,
-      const Walks& walks,
+      const PersistentLoops& loops,
       const DeviceLimits& limits) {
     int vectors = geometry.vectors * (spec.weight + spec.bias);
     int needed =
         vectors * geometry.width * int{sizeof(float)} * geometry.group_size();
     bool alone = elements < kLeastElements || vectors == 0 || geometry.looped ||
-        geometry.simds == 1 || walks.heads > 1 ||
-        walks.teams < limits.cores / 2 || needed > limits.slot_bytes;
+        geometry.simds == 1 || loops.heads > 1 ||
+        loops.count < limits.cores / 2 || needed > limits.slot_bytes;
     if (!alone && limits.cluster > 1) {
       size = std::min(limits.cluster, kMost);
       bytes = needed;
@@ -71,7 +72,7 @@ struct Cluster {
 struct Backward {
   const NormVJPSpec& spec;
   Geometry geometry;
-  Walks walks;
+  PersistentLoops loops;
   Cluster cluster;
   int rows;
   int length;
@@ -174,14 +175,14 @@ Launch rows_launch(
   }
   launch.set(K::rows, b.rows);
   launch.set(K::length, b.length);
-  launch.set(K::heads, b.walks.heads);
-  launch.set(K::rows_per_team, b.walks.rows_per_team);
-  launch.set(K::teams, b.walks.teams);
+  launch.set(K::heads, b.loops.heads);
+  launch.set(K::rows_per_loop, b.loops.rows_per_loop);
+  launch.set(K::loops, b.loops.count);
   launch.set(K::eps, norm.eps);
   launch.set(K::weight_offset, norm.weight_offset);
   launch.cluster = b.cluster.size;
   launch.groups[0] = b.cluster.size *
-      ceil_div(b.walks.teams, b.geometry.teams_per_group() * b.cluster.size);
+      ceil_div(b.loops.count, b.geometry.rows_per_group() * b.cluster.size);
   launch.group[0] = b.geometry.group_size();
   return launch;
 }
@@ -208,10 +209,10 @@ Launch columns_launch(const Backward& b) {
   set_partials<K>(launch, b);
   launch.set(K::rows, b.rows);
   launch.set(K::length, b.length);
-  launch.set(K::heads, b.walks.heads);
-  launch.set(K::rows_per_team, b.walks.rows_per_team);
+  launch.set(K::heads, b.loops.heads);
+  launch.set(K::rows_per_loop, b.loops.rows_per_loop);
   launch.groups[0] = ceil_div(ceil_div(b.length, width), kGroupSize);
-  launch.groups[1] = b.walks.teams;
+  launch.groups[1] = b.loops.count;
   launch.group[0] = kGroupSize;
   return launch;
 }
@@ -281,9 +282,9 @@ LaunchPlan plan_norm_vjp(
   auto geometry = geometry_of(in.s, stream);
   int width = geometry.width;
   auto limits = device_limits(stream);
-  Walks walks(rows, heads, limits.teams(geometry.simds));
-  Cluster cluster(in.s.size(), spec, geometry, walks, limits);
-  int rows_of_partials = ceil_div(walks.teams, cluster.size);
+  PersistentLoops loops(rows, heads, limits.loops(geometry.simds));
+  Cluster cluster(in.s.size(), spec, geometry, loops, limits);
+  int rows_of_partials = ceil_div(loops.count, cluster.size);
   bool by_columns = reads_rows_again(spec, in.s, stream);
 
   auto partials = [&](bool wanted) {
@@ -298,7 +299,7 @@ LaunchPlan plan_norm_vjp(
     Backward b{
         spec,
         geometry,
-        walks,
+        loops,
         cluster,
         rows,
         length,

@@ -5,7 +5,7 @@
 
 #pragma once
 
-#include "kernels/common/team.h"
+#include "kernels/common/row_threads.h"
 
 constant bool has_weight [[function_constant(4)]];
 constant bool has_bias [[function_constant(5)]];

@@ -2,13 +2,13 @@
 //
 // A norm and up to four projections of what it gives, for few rows. The scale
 // of a row is a scalar, so the row's sums are taken beside the dot products, by
-// every team for itself, and no normalised row is formed:
+// each block of outputs for itself, and no normalised row is formed:
 //
 //   rms:    y = rstd * sum(W w x) + b
 //   layer:  y = rstd * (sum(W w d) - mean(d) * sum(W w)) + sum(W n) + b
 //
 // of the norm's weight w and bias n and d = x - shift. Where the shift proves
-// to be far from the mean, all is summed anew, less the mean. A team computes R
+// to be far from the mean, all is summed anew, less the mean. A block is of R
 // outputs of ROWS rows. Its threads take vectors of N weights, V of each of
 // their rows at once, and unpack P at a time.
 
@@ -57,17 +57,17 @@ inline float silu(float v) {
   return v / (1.0f + precise::exp(-v));
 }
 
-// x + residual of ROWS rows, by a team.
+// x + residual of ROWS rows, by the threads of a block of outputs.
 template <int P, int ROWS>
 inline void write_sums(
     thread const NormedRow* rows,
     device uchar* sum,
     uint first_row,
     int count,
-    thread Team& team,
+    thread RowThreads& threads,
     int length) {
   for (int chunk = 0; chunk < length; chunk += chunk_length<P, 1>()) {
-    int i = element<P>(team, chunk, 0);
+    int i = element<P>(threads, chunk, 0);
     for (int r = 0; r < ROWS; ++r) {
       if (r < count) {
         float v[P];
@@ -129,8 +129,8 @@ template <int N, int P, int ROWS, int R, int V>
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float4 partial[2 * kMaxSimds];
-  Team team = make_team(simd, lane, partial);
-  uint block = group.x; // of one team, so that its pointers are the group's
+  RowThreads threads = make_row_threads(simd, lane, partial);
+  uint block = group.x; // of the whole threadgroup, and so are its pointers
   uint first_row = group.y * ROWS;
   int count = min(sizes_layout[4] - int(first_row), ROWS);
   int length = sizes_layout[5];
@@ -188,9 +188,9 @@ template <int N, int P, int ROWS, int R, int V>
       }
     }
   }
-  if (passes(block, of.size, outputs)) { // a whole team
+  if (passes(block, of.size, outputs)) { // the whole threadgroup
     if (linear_has_residual && block == 0) {
-      write_sums<P, ROWS>(rows, sum, first_row, count, team, length);
+      write_sums<P, ROWS>(rows, sum, first_row, count, threads, length);
     }
     return;
   }
@@ -223,7 +223,7 @@ template <int N, int P, int ROWS, int R, int V>
 
   float shift[ROWS];
   for (int r = 0; r < ROWS; ++r) {
-    shift[r] = centre ? shift_of(rows[r], team.lane, length, partial) : 0.0f;
+    shift[r] = centre ? shift_of(rows[r], threads.lane, length, partial) : 0.0f;
   }
   RowIn weight_row, bias_row;
   if (has_weight) {
@@ -262,7 +262,7 @@ template <int N, int P, int ROWS, int R, int V>
       uint4 fetched[V * R];
       Affine affine[V * R];
       for (int k = 0; k < V; ++k) {
-        int i = element<N>(team, chunk, k);
+        int i = element<N>(threads, chunk, k);
         for (int o = 0; o < R; ++o) {
           thread const Projected& from = o < R / 2 ? of : other;
           if (N < 16) {
@@ -283,7 +283,7 @@ template <int N, int P, int ROWS, int R, int V>
       }
       for (int k = 0; k < V; ++k) {
         for (int h = 0; h < N / P; ++h) {
-          int i = element<N>(team, chunk, k) + h * P;
+          int i = element<N>(threads, chunk, k) + h * P;
           float in[(ROWS + 2) * P];
           float w[P];
           if (has_weight) {
@@ -338,18 +338,18 @@ template <int N, int P, int ROWS, int R, int V>
     for (int r = 0; r < ROWS + 2; ++r) {
       if (r < ROWS || (centre && (r == ROWS || has_bias))) {
         for (int q = 0; q < R / 4; ++q) {
-          float4 sums = team.reduce(take(dots + r * R + 4 * q));
+          float4 sums = threads.reduce(take(dots + r * R + 4 * q));
           put(dots + r * R + 4 * q, linear_quantised ? sums * levels : sums);
         }
       }
     }
     for (int q = 0; q < (ROWS + 3) / 4; ++q) {
-      put(square + 4 * q, team.reduce(take(square + 4 * q)));
+      put(square + 4 * q, threads.reduce(take(square + 4 * q)));
       if (centre) {
-        put(first + 4 * q, team.reduce(take(first + 4 * q)));
+        put(first + 4 * q, threads.reduce(take(first + 4 * q)));
       }
     }
-    // One way for the whole team, whose threads all have the same sums.
+    // One way for all threads of the block, which have the same sums.
     again = false;
     for (int r = 0; r < ROWS; ++r) {
       RowScale scale = scale_of(first[r], square[r], length);
@@ -360,7 +360,7 @@ template <int N, int P, int ROWS, int R, int V>
     }
   }
 
-  if (team.simd != 0) {
+  if (threads.simd != 0) {
     return;
   }
   for (int r = 0; r < ROWS; ++r) {
@@ -380,7 +380,7 @@ template <int N, int P, int ROWS, int R, int V>
     }
     for (int o = 0; o < R; ++o) {
       int j = first_output + o;
-      if (r < count && o < outputs && j < of.size && team.lane == o) {
+      if (r < count && o < outputs && j < of.size && threads.lane == o) {
         long at = long(first_row + r) * of.size + j;
         float out = linear_gated ? silu(y[o]) * y[(o + R / 2) % R] : y[o];
         store(of.y + at * size_of(type), type, out);

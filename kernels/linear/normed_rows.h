@@ -52,7 +52,7 @@ inline float shift_of(
       v += load_element(row.residual, lane);
     }
   }
-  return team_sum(v, 0, lane, 1, partial) / float(min(length, kSimdSize));
+  return simds_sum(v, 0, lane, 1, partial) / float(min(length, kSimdSize));
 }
 
 // Of a row, whose values v (less the shift) and squares had these sums.

@@ -27,10 +27,10 @@ template <int R, int V> // rows, and steps whose loads are begun together
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float partial[8][R][4];
-  uint teams = 8 / splits; // of SIMD-groups that share lines
-  uint blocks = (lines + 4 * teams - 1) / (4 * teams);
+  uint line_sets = 8 / splits; // each with the SIMD-groups that share its lines
+  uint blocks = (lines + 4 * line_sets - 1) / (4 * line_sets);
   ulong matrix = group / blocks;
-  uint first = group % blocks * teams * 4;
+  uint first = group % blocks * line_sets * 4;
   x = matmul_at(x, long(matrix) * x_matrix);
   w = matmul_at(w, long(matrix) * w_matrix);
   c += matrix * R * lines * size_of(matmul_type);
@@ -90,13 +90,13 @@ template <int R, int V> // rows, and steps whose loads are begun together
     }
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  if (thread_index < teams * R * 4) {
-    uint team = thread_index / (R * 4);
+  if (thread_index < line_sets * R * 4) {
+    uint line_set = thread_index / (R * 4);
     uint r = thread_index / 4 % R;
-    uint line = first + team * 4 + thread_index % 4;
+    uint line = first + line_set * 4 + thread_index % 4;
     float total = 0.0f;
     for (uint s = 0; s < splits; ++s) {
-      total += partial[team * splits + s][r][thread_index % 4];
+      total += partial[line_set * splits + s][r][thread_index % 4];
     }
     if (line < lines) {
       ulong at = ulong(r) * c_row + ulong(line) * c_column;

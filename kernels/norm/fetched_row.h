@@ -5,7 +5,7 @@
 
 #pragma once
 
-#include "kernels/common/team.h"
+#include "kernels/common/row_threads.h"
 
 constant bool fetch_first [[function_constant(15)]];
 
@@ -14,11 +14,11 @@ struct FetchedRow {
   RowIn row;
   uint4 bits[V];
 
-  void fetch_all(RowIn from, thread const Team& team, int length) {
+  void fetch_all(RowIn from, thread const RowThreads& threads, int length) {
     assign(row, from);
     for (int k = 0; k < V; ++k) {
       if (fetch_first && can_fetch<N>(row)) {
-        bits[k] = fetch<N>(row, element<N>(team, 0, k), length);
+        bits[k] = fetch<N>(row, element<N>(threads, 0, k), length);
       }
     }
   }

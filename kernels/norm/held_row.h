@@ -6,7 +6,7 @@
 
 #pragma once
 
-#include "kernels/common/team.h"
+#include "kernels/common/row_threads.h"
 
 template <int N, int V>
 struct HeldRow {

@@ -73,8 +73,8 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float4 partial[2 * kMaxSimds];
-  Team team = make_team(simd, lane, partial);
-  uint row = team_index(group, simds_per_group, simd);
+  RowThreads threads = make_row_threads(simd, lane, partial);
+  uint row = row_threads_index(group, simds_per_group, simd);
   if (row >= uint(rows) + uint(rows2)) {
     return; // a whole SIMD-group, in a launch without barriers
   }
@@ -97,20 +97,20 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
   }
   FetchedRow<N, V> x_row, r, w_row, b;
   RowOut s;
-  x_row.fetch_all(in, team, length);
+  x_row.fetch_all(in, threads, length);
   if (has_residual) {
     r.fetch_all(
         row_in(residual, residual_access, residual_layout, row, length),
-        team,
+        threads,
         length);
     s = row_out(sum, sum_access, row, length);
   }
   if (has_weight) {
-    w_row.fetch_all(w, team, length);
+    w_row.fetch_all(w, threads, length);
   }
   if (has_bias) {
     b.fetch_all(
-        row_in(bias, bias_access, bias_layout, row, length), team, length);
+        row_in(bias, bias_access, bias_layout, row, length), threads, length);
   }
 
   HeldRow<N, V> held;
@@ -119,7 +119,7 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
        chunk += chunk_length<N, V>()) {
     float2 of_chunk = float2(0.0f);
     for (int k = 0; k < V; ++k) {
-      int i = element<N>(team, chunk, k);
+      int i = element<N>(threads, chunk, k);
       float v[N];
       if (fetch_first || has_residual) {
         x_row.values(k, i, length, v);
@@ -141,12 +141,12 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
   if (has_residual) {
     in = as_input(s); // written by the thread that reads it
   }
-  Statistics stats = statistics<N, V>(first, in, team, length, eps, held);
+  Statistics stats = statistics<N, V>(first, in, threads, length, eps, held);
 
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
     for (int k = 0; k < V; ++k) {
-      int i = element<N>(team, chunk, k);
+      int i = element<N>(threads, chunk, k);
       float v[N], y[N], w_of[N], b_of[N];
       held.get_vector(in, k, i, length, v);
       if (has_weight) {

@@ -1,14 +1,15 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// The rows of an array that a team walks one after another. Those of one chunk
-// are on their way before they are needed: the next one in registers, or, on
-// CUDA, the next `stages` ones in slots of threadgroup memory, each of which is
-// a thread's own. The row of the weight that they have in common comes first.
+// The rows of an array that a persistent loop takes one after another. Those of
+// one chunk are on their way before they are needed: the next one in registers,
+// or, on CUDA, the next `stages` ones in slots of threadgroup memory, each of
+// which is a thread's own. The row of the weight that they have in common comes
+// first.
 
 #pragma once
 
 #include "kernels/common/parameters.h"
-#include "kernels/norm/walk.h"
+#include "kernels/norm/persistent_loop.h"
 
 constant int stages [[function_constant(36)]]; // 0: in registers
 constant bool weight_has_slots [[function_constant(37)]];
@@ -54,20 +55,20 @@ struct RowsAhead {
     place = place_of_rows;
   }
 
-  // Vector k of the row of this turn of the walk begins to be fetched.
+  // Vector k of this iteration's row begins to be fetched.
   void fetch_ahead(
-      Walk walk,
-      uint turn,
+      PersistentLoop loop,
+      uint iteration,
       int k,
-      thread const Team& team,
+      thread const RowThreads& threads,
       int length) {
-    RowIn from = row_in(data, access, layout, walk.at(turn), length);
-    int i = element<N>(team, 0, k);
+    RowIn from = row_in(data, access, layout, loop.at(iteration), length);
+    int i = element<N>(threads, 0, k);
 #ifdef __CUDACC__
     if (stages > 0) {
       if (in_row(i, N, length)) {
         long at = long(i) * size_of(from.type);
-        copy_to_slot(slot(turn % uint(stages), k), from.data + at);
+        copy_to_slot(slot(iteration % uint(stages), k), from.data + at);
       }
       return;
     }
@@ -77,17 +78,21 @@ struct RowsAhead {
     }
   }
 
-  void set_row(Walk walk, uint turn, int length) {
-    assign(row, row_in(data, access, layout, walk.at(turn), length));
-    stage = stages > 0 ? turn % uint(stages) : 0;
+  void set_row(PersistentLoop loop, uint iteration, int length) {
+    assign(row, row_in(data, access, layout, loop.at(iteration), length));
+    stage = stages > 0 ? iteration % uint(stages) : 0;
   }
 
   // The row that was fetched ahead is now worked on.
-  void arrive(Walk walk, uint turn, thread const Team& team, int length) {
-    set_row(walk, turn, length);
+  void arrive(
+      PersistentLoop loop,
+      uint iteration,
+      thread const RowThreads& threads,
+      int length) {
+    set_row(loop, iteration, length);
     if (stages == 0 && !looped) {
       for (int k = 0; k < V; ++k) {
-        int i = element<N>(team, 0, k);
+        int i = element<N>(threads, 0, k);
         if (is_fetched<N>(row, i, length)) {
           unpack<N>(next[k], row.type, now + k * N);
         } else {
@@ -121,9 +126,9 @@ struct RowsAhead {
   }
 
   // No copy fills what lies past the row's end.
-  void clear_slots(thread const Team& team, int length) const {
+  void clear_slots(thread const RowThreads& threads, int length) const {
     for (int k = 0; k < V; ++k) {
-      if (!in_row(element<N>(team, 0, k), N, length)) {
+      if (!in_row(element<N>(threads, 0, k), N, length)) {
         for (int i = 0; i < stages; ++i) {
           *slot_of_thread(slot(i, k)) = uint4(0, 0, 0, 0);
         }
@@ -144,12 +149,15 @@ struct HeldWeight {
     return !looped && is_fetched<N>(row, i, length);
   }
 
-  void
-  hold(RowIn from, float weight_offset, thread const Team& team, int length) {
+  void hold(
+      RowIn from,
+      float weight_offset,
+      thread const RowThreads& threads,
+      int length) {
     assign(row, from);
     offset = weight_offset;
     for (int k = 0; k < V; ++k) {
-      int i = element<N>(team, 0, k);
+      int i = element<N>(threads, 0, k);
       if (is_held(i, length)) {
 #ifdef __CUDACC__
         if (weight_has_slots) { // await_fetches awaits it, too

@@ -5,7 +5,7 @@
 
 #pragma once
 
-#include "kernels/common/team.h"
+#include "kernels/common/row_threads.h"
 #include "kernels/norm/held_row.h"
 
 constant bool centre [[function_constant(2)]]; // LayerNorm, else RMSNorm
@@ -45,7 +45,7 @@ inline float2 add_first(float2 sums, float v) {
 template <int N, int V>
 inline float2 deviation_sums(
     RowIn row,
-    thread Team& team,
+    thread RowThreads& threads,
     int length,
     float mean,
     float correction,
@@ -54,7 +54,7 @@ inline float2 deviation_sums(
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
     for (int k = 0; k < V; ++k) {
-      int i = element<N>(team, chunk, k);
+      int i = element<N>(threads, chunk, k);
       float v[N];
       held.get_vector(row, k, i, length, v);
       for (int j = 0; j < N; ++j) {
@@ -64,7 +64,7 @@ inline float2 deviation_sums(
       }
     }
   }
-  return team.reduce(sums);
+  return threads.reduce(sums);
 }
 
 // From the thread's part of the first sums.
@@ -72,26 +72,27 @@ template <int N, int V>
 inline Statistics statistics(
     float2 first,
     RowIn row,
-    thread Team& team,
+    thread RowThreads& threads,
     int length,
     float eps,
     thread HeldRow<N, V>& held) {
   if (!centre) {
-    float square = team.reduce(first.y) / float(length);
+    float square = threads.reduce(first.y) / float(length);
     return Statistics{0.0f, 0.0f, precise::rsqrt(square + eps)};
   }
-  first = team.reduce(first) / float(length);
+  first = threads.reduce(first) / float(length);
   float mean = first.x;
   float correction = 0.0f;
   float variance = first.y - mean * mean;
-  // One way for the whole team, whose threads all have the same sums.
+  // One way for the whole threads, whose threads all have the same sums.
   if (is_lost(variance, mean * mean)) {
-    float2 of_d = deviation_sums<N, V>(row, team, length, mean, 0.0f, held) /
+    float2 of_d = deviation_sums<N, V>(row, threads, length, mean, 0.0f, held) /
         float(length);
     correction = of_d.x;
     variance = of_d.y - correction * correction;
     if (is_lost(variance, correction * correction)) {
-      of_d = deviation_sums<N, V>(row, team, length, mean, correction, held) /
+      of_d =
+          deviation_sums<N, V>(row, threads, length, mean, correction, held) /
           float(length);
       correction += of_d.x;
       variance = finite_or_nan(of_d.y - of_d.x * of_d.x);

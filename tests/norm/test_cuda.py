@@ -31,12 +31,12 @@ def test_rms_norm_of_4096_has_the_bits_of_mx_fast(rows, dtype):
     assert_same_bits(total, x + residual)
 
 
-FEW, MANY = 33, 4100  # rows that a few multiprocessors walk, and that all of them do
+FEW, MANY = 33, 4100  # rows that loop on a few multiprocessors, and on all of them
 
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("length", [1024, 1030])
-def test_partial_sums_of_many_teams(op, length):
+def test_partial_sums_of_many_loops(op, length):
     """They are added up in clusters, which MLX may update no other launch's graph to."""
     norm = Norm(op)
     for dtype, rows in itertools.product(DTYPES, (FEW, MANY, FEW)):
@@ -44,7 +44,7 @@ def test_partial_sums_of_many_teams(op, length):
 
 
 @pytest.mark.parametrize("names", [("weight",), ("bias",), ("x", "bias")], ids="-".join)
-def test_some_partial_sums_of_many_teams(names):
+def test_some_partial_sums_of_many_loops(names):
     norm = Norm("layer_norm")
     arrays = arguments(norm, (MANY, 1024), mx.float32)
     cots = cotangents(norm, arrays)

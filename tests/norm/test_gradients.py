@@ -85,8 +85,8 @@ def test_of_one_argument_alone(op):
 
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 129, 1000])
 @pytest.mark.parametrize("op", OPS)
-def test_rows_that_teams_walk(op, rows):
-    """As many rows as make one team's, and one more or less; the last team's are fewer."""
+def test_rows_of_persistent_loops(op, rows):
+    """As many rows as one loop takes, and one more or less; the last loop's are fewer."""
     norm = Norm(op)
     for length, dtype in itertools.product((33, 128, 1000, 1024), DTYPES):
         if rows * length <= 129 * 1024 or unless_simulated(True):

@@ -40,8 +40,8 @@ def test_head_rms_norm(weight):
 
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 129])
 @pytest.mark.parametrize("weight", ["shared", "each"])
-def test_rows_that_teams_walk(weight, rows):
-    """Each team's are of one head, and the last ones' of each are fewer."""
+def test_rows_of_persistent_loops(weight, rows):
+    """Each loop's are of one head, and the last ones' of each are fewer."""
     norm = Norm("head_rms_norm")
     for (dim, n), dtype in itertools.product([(33, 3), (128, 4), (1000, 2)], DTYPES):
         check_with_gradients(norm, heads((rows, n, dim), dtype, weight, dtype))

@@ -4,9 +4,9 @@ from .mutants import Mutant
 
 FLOATS = "kernels/common/float_types.h"
 ROWS = "kernels/common/rows.h"
-TEAM = "kernels/common/team.h"
-TEAM_SUM = "kernels/common/team_sum.h"
-WALK = "kernels/norm/walk.h"
+ROW_THREADS = "kernels/common/row_threads.h"
+SIMDS_SUM = "kernels/common/simds_sum.h"
+LOOP = "kernels/norm/persistent_loop.h"
 HELD = "kernels/norm/held_row.h"
 AHEAD = "kernels/norm/rows_ahead.h"
 STATISTICS = "kernels/norm/statistics.h"
@@ -152,45 +152,45 @@ METAL_MUTANTS = [
         "0",
         "tests/norm/test_layouts.py::test_axes_in_another_order",
     ),
-    # --- Teams
+    # --- The threads of a row
     Mutant(
         "no barrier in a sum",
-        TEAM_SUM,
+        SIMDS_SUM,
         "  threadgroup_barrier(mem_flags::mem_threadgroup);\n  return simd_total",
         "  return simd_total",
         f"{ONE}[metal-sim-rms_norm-1025]",
     ),
     Mutant(
         "one half of the partial sums for every sum",
-        TEAM,
-        "    turn = 1 - turn;\n",
+        ROW_THREADS,
+        "    iteration = 1 - iteration;\n",
         "",
         f"{GRADIENT}[metal-sim-layer_norm-1025]",
     ),
     Mutant(
         "partial sums of SIMD-groups that there are not",
-        TEAM_SUM,
+        SIMDS_SUM,
         "lane < simds ? totals[lane] : T(0.0f)",
         "totals[lane]",
         f"{ONE}[metal-sim-rms_norm-1025]",
     ),
     Mutant(
         "every lane writes its SIMD-group's sum",
-        TEAM_SUM,
+        SIMDS_SUM,
         "  if (lane == 0) {\n",
         "  {\n",
         f"{ONE}[metal-sim-rms_norm-1025]",
     ),
     Mutant(
         "sums of one SIMD-group of several",
-        TEAM_SUM,
+        SIMDS_SUM,
         "  if (simds == 1) {\n    return v;",
         "  if (true) {\n    return v;",
         f"{ONE}[metal-sim-rms_norm-1025]",
     ),
     Mutant(
         "only the first chunk of a long row",
-        TEAM,
+        ROW_THREADS,
         "chunk == 0 || (looped && chunk < length)",
         "chunk == 0",
         f"{ONE}[metal-sim-rms_norm-65536]",
@@ -347,7 +347,7 @@ METAL_MUTANTS = [
     ),
     # --- Backward
     Mutant(
-        "teams past the last one",
+        "loops past the last one",
         VJP,
         "    return; // a whole SIMD-group",
         "    // a whole SIMD-group",
@@ -447,7 +447,7 @@ METAL_MUTANTS = [
     Mutant(
         "the first head's weight for all",
         VJP,
-        "weight_layout, walk.row, length)",
+        "weight_layout, loop.row, length)",
         "weight_layout, 0, length)",
         "tests/norm/test_heads.py::test_head_rms_norm",
     ),
@@ -489,30 +489,30 @@ METAL_MUTANTS = [
     Mutant(
         "the next row not fetched",
         VJP,
-        "operands.fetch_ahead(walk, turn + 1, k, team, length);",
-        "operands.fetch_ahead(walk, turn, k, team, length);",
-        "tests/norm/test_gradients.py::test_rows_that_teams_walk -k rms_norm",
+        "operands.fetch_ahead(loop, iteration + 1, k, threads, length);",
+        "operands.fetch_ahead(loop, iteration, k, threads, length);",
+        "tests/norm/test_gradients.py::test_rows_of_persistent_loops -k rms_norm",
     ),
     Mutant(
         "every row fetched past the next",
         VJP,
-        "operands.fetch_ahead(walk, turn + 1, k, team, length);",
-        "operands.fetch_ahead(walk, turn + 2, k, team, length);",
-        "tests/norm/test_gradients.py::test_rows_that_teams_walk -k rms_norm",
+        "operands.fetch_ahead(loop, iteration + 1, k, threads, length);",
+        "operands.fetch_ahead(loop, iteration + 2, k, threads, length);",
+        "tests/norm/test_gradients.py::test_rows_of_persistent_loops -k rms_norm",
     ),
     Mutant(
-        "the last row of a walk not fetched",
+        "the last row of a loop not fetched",
         VJP,
-        "stages == 0 && turn + 1 < walk.count",
-        "stages == 0 && turn + 2 < walk.count",
-        "tests/norm/test_gradients.py::test_rows_that_teams_walk -k rms_norm",
+        "stages == 0 && iteration + 1 < loop.count",
+        "stages == 0 && iteration + 2 < loop.count",
+        "tests/norm/test_gradients.py::test_rows_of_persistent_loops -k rms_norm",
     ),
     Mutant(
-        "rows of other heads in a walk",
-        WALK,
-        "return row + turn * step;",
-        "return row + turn;",
-        "tests/norm/test_heads.py::test_rows_that_teams_walk",
+        "rows of other heads in a loop",
+        LOOP,
+        "return row + iteration * step;",
+        "return row + iteration;",
+        "tests/norm/test_heads.py::test_rows_of_persistent_loops",
     ),
     Mutant(
         "vectors fetched past the row's end",
@@ -564,16 +564,16 @@ METAL_MUTANTS = [
         f"{ONE}[metal-sim-rms_norm-33]",
     ),
     Mutant(
-        "a team walks past its rows",
-        WALK,
-        "min(rows_per_team, of_head - first)",
-        "rows_per_team",
+        "a loop runs past its rows",
+        LOOP,
+        "min(rows_per_loop, of_head - first)",
+        "rows_per_loop",
         f"{GRADIENT}[metal-sim-rms_norm-33]",
     ),
     Mutant(
-        "heads in one walk",
-        WALK,
-        "first * heads + team % heads",
+        "heads in one loop",
+        LOOP,
+        "first * heads + index % heads",
         "first * heads",
         "tests/norm/test_heads.py::test_qk_norm_gradients",
     ),
@@ -660,7 +660,7 @@ METAL_MUTANTS = [
         "  if (i >= length) {\n    return;\n  }\n",
         "",
         None,
-        redundant="Its loads and stores are checked; it spares the walk over the rows.",
+        redundant="Its loads and stores are checked; it spares the loop over the rows.",
     ),
     Mutant(
         "gathered elements past the row's end",
@@ -979,7 +979,7 @@ METAL_MUTANTS = [
     Mutant(
         "the shift of one element",
         NORMED,
-        "  return team_sum(v, 0, lane, 1, partial) / float(min(length, kSimdSize));",
+        "  return simds_sum(v, 0, lane, 1, partial) / float(min(length, kSimdSize));",
         "  return simd_shuffle(v, 0);",
         "tests/linear/test_linear_kernel.py::test_an_outlier_takes_no_second_pass",
     ),
@@ -1028,12 +1028,12 @@ METAL_MUTANTS = [
     Mutant(
         "dot products of one SIMD-group of several",
         NORM_LINEAR,
-        "team.reduce(take(dots + r * R + 4 * q))",
-        "team_sum(take(dots + r * R + 4 * q), 0, team.lane, 1, partial)",
+        "threads.reduce(take(dots + r * R + 4 * q))",
+        "simds_sum(take(dots + r * R + 4 * q), 0, threads.lane, 1, partial)",
         "tests/linear/test_linear_kernel.py::test_rows_that_simd_groups_share",
     ),
     Mutant(
-        "the sum written by a team that computes",
+        "the sum written by a block that computes",
         NORM_LINEAR,
         "linear_has_residual && block == 0",
         "linear_has_residual && block == 1",

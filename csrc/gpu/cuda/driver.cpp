@@ -123,7 +123,7 @@ DeviceLimits limits_of(int device) {
   // As many as hold 128 registers a thread.
   constexpr int kSimdsPerProcessor = 16;
   constexpr int kCluster = 4; // that find room anywhere
-  // What a kernel declares itself: a team's partial sums.
+  // What a kernel declares itself: the SIMD-groups' partial sums.
   constexpr int kOwn = 1024;
   thread_local int known = -1;
   thread_local DeviceLimits limits;

@@ -33,7 +33,7 @@
       sums += float2(v[j], v[j] * v[j]);
     }
   }
-  sums = team_sum(sums, simd, lane, simds, partial) / float(length);
+  sums = simds_sum(sums, simd, lane, simds, partial) / float(length);
   float mean = sums.x;
   float variance = sums.y - mean * mean;
   variance = variance < 1e-6f ? 0.0f : variance; // as it is published

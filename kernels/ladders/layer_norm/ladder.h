@@ -20,7 +20,7 @@
 #pragma once
 
 #include "kernels/common/float_types.h"
-#include "kernels/common/team_sum.h"
+#include "kernels/common/simds_sum.h"
 
 constant bool rung_has_weight [[function_constant(60)]];
 constant bool rung_has_bias [[function_constant(61)]];

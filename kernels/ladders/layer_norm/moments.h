@@ -6,7 +6,7 @@
 
 #pragma once
 
-#include "kernels/common/team_sum.h"
+#include "kernels/common/simds_sum.h"
 
 // What a large mean is, float32 cannot say: the mean is what it is off `base`,
 // which is the first element's value.

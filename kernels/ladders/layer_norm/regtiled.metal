@@ -57,7 +57,7 @@ template <int V>
       sum += sum_of_four(held.v + 4 * k);
     }
   }
-  float mean = team_sum(sum, simd, lane, simds, partial) / float(length);
+  float mean = simds_sum(sum, simd, lane, simds, partial) / float(length);
   float squares = 0.0f;
   for (int tile = 0; next_tile(tile, length); tile += V * step) {
     if (rung_looped) {
@@ -71,7 +71,7 @@ template <int V>
     }
   }
   threadgroup_barrier(mem_flags::mem_threadgroup); // partial is written again
-  squares = team_sum(squares, simd, lane, simds, partial);
+  squares = simds_sum(squares, simd, lane, simds, partial);
   float rstd = precise::rsqrt(squares / float(length) + eps);
   for (int tile = 0; next_tile(tile, length); tile += V * step) {
     if (rung_looped) {

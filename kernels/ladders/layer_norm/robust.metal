@@ -34,7 +34,7 @@
       sums += float2(v[j], v[j] * v[j]);
     }
   }
-  sums = team_sum(sums, simd, lane, simds, partial) / float(length);
+  sums = simds_sum(sums, simd, lane, simds, partial) / float(length);
   float mean = sums.x;
   float variance = sums.y - mean * mean;
   variance = variance < 0.0f ? 0.0f : variance;

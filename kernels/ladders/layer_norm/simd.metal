@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A SIMD-group adds up its lanes in registers (kernels/common/team_sum.h). Only
-// the SIMD-groups' totals pass through threadgroup memory.
+// A SIMD-group adds up its lanes in registers (kernels/common/simds_sum.h).
+// Only the SIMD-groups' totals pass through threadgroup memory.
 
 #include "kernels/ladders/layer_norm/ladder.h"
 
@@ -27,14 +27,14 @@
   for (int i = int(index); i < length; i += int(threads)) {
     sum += from[i];
   }
-  float mean = team_sum(sum, simd, lane, simds, partial) / float(length);
+  float mean = simds_sum(sum, simd, lane, simds, partial) / float(length);
   float squares = 0.0f;
   for (int i = int(index); i < length; i += int(threads)) {
     float d = from[i] - mean;
     squares += d * d;
   }
   threadgroup_barrier(mem_flags::mem_threadgroup); // partial is written again
-  squares = team_sum(squares, simd, lane, simds, partial);
+  squares = simds_sum(squares, simd, lane, simds, partial);
   float rstd = rsqrt(squares / float(length) + eps);
   for (int i = int(index); i < length; i += int(threads)) {
     to[i] = scaled(

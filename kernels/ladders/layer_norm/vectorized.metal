@@ -31,14 +31,14 @@ layer_norm_vectorized_4(
     read_four<kEach>(from, i, length, v);
     sum += sum_of_four(v);
   }
-  float mean = team_sum(sum, simd, lane, simds, partial) / float(length);
+  float mean = simds_sum(sum, simd, lane, simds, partial) / float(length);
   float squares = 0.0f;
   for (int i = first; i < length; i += step) {
     read_four<kEach>(from, i, length, v);
     squares += squares_of_four(v, mean, i, length);
   }
   threadgroup_barrier(mem_flags::mem_threadgroup); // partial is written again
-  squares = team_sum(squares, simd, lane, simds, partial);
+  squares = simds_sum(squares, simd, lane, simds, partial);
   float rstd = rsqrt(squares / float(length) + eps);
   for (int i = first; i < length; i += step) {
     read_four<kEach>(from, i, length, v);

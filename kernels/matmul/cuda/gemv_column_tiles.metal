@@ -73,10 +73,11 @@ template <int E, int S> // elements of a vector, and SIMD-groups
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float4 partial[S][E / 2][32];
   uint blocks = (columns + 8 * E - 1) / (8 * E);
-  uint team = group / uint(cluster);
-  uint matrix = matrix_of(team, blocks);
+  uint cluster_index = group / uint(cluster);
+  uint matrix = matrix_of(cluster_index, blocks);
   uint row = lane / 4, pair = lane % 4;
-  uint first = ((team - matrix * blocks) * 8 + row) * E; // of this lane's
+  uint first =
+      ((cluster_index - matrix * blocks) * 8 + row) * E; // of this lane's
   x = matmul_at(x, long(matrix) * x_matrix);
   w = matmul_at(w, long(matrix) * w_matrix + first);
   c += ulong(matrix) * rows * columns * size_of(matmul_type);

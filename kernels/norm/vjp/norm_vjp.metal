@@ -6,8 +6,8 @@
 //   input = rstd * (wg - mean(wg) - n * mean(wg * n)) + the sum's cotangent
 //
 // without mean(wg) where the mean is not subtracted. What is summed over a row
-// is summed at once. A team sums its part of the parameters' gradients in
-// registers, which clusters of teams and sum_partials add up. Rows too long for
+// is summed at once. A loop sums its part of the parameters' gradients in
+// registers, which clusters and sum_partials add up. Rows too long for
 // that leave it to parameter_gradients, with their statistics.
 
 #include "kernels/common/cluster.h"
@@ -27,39 +27,43 @@ constant int cotangent_access [[function_constant(41)]];
 constant int sum_cotangent_access [[function_constant(42)]];
 constant int input_access [[function_constant(43)]];
 
-// What a walk reads of its rows.
+// What a persistent loop reads of its rows.
 template <int N, int V>
 struct Operands {
   RowsAhead<N, V> s, cotangent, sum_cotangent;
   HeldWeight<N, V> weight;
 
   void fetch_ahead(
-      Walk walk,
-      uint turn,
+      PersistentLoop loop,
+      uint iteration,
       int k,
-      thread const Team& team,
+      thread const RowThreads& threads,
       int length) {
-    s.fetch_ahead(walk, turn, k, team, length);
-    cotangent.fetch_ahead(walk, turn, k, team, length);
+    s.fetch_ahead(loop, iteration, k, threads, length);
+    cotangent.fetch_ahead(loop, iteration, k, threads, length);
     if (has_sum_cotangent && stages > 0) {
-      sum_cotangent.fetch_ahead(walk, turn, k, team, length);
+      sum_cotangent.fetch_ahead(loop, iteration, k, threads, length);
     }
   }
 
-  void arrive(Walk walk, uint turn, thread const Team& team, int length) {
-    s.arrive(walk, turn, team, length);
-    cotangent.arrive(walk, turn, team, length);
+  void arrive(
+      PersistentLoop loop,
+      uint iteration,
+      thread const RowThreads& threads,
+      int length) {
+    s.arrive(loop, iteration, threads, length);
+    cotangent.arrive(loop, iteration, threads, length);
     if (has_sum_cotangent) {
-      sum_cotangent.set_row(walk, turn, length);
+      sum_cotangent.set_row(loop, iteration, length);
     }
   }
 
 #ifdef __CUDACC__
-  void clear_slots(thread const Team& team, int length) const {
-    s.clear_slots(team, length);
-    cotangent.clear_slots(team, length);
+  void clear_slots(thread const RowThreads& threads, int length) const {
+    s.clear_slots(threads, length);
+    cotangent.clear_slots(threads, length);
     if (has_sum_cotangent) {
-      sum_cotangent.clear_slots(team, length);
+      sum_cotangent.clear_slots(threads, length);
     }
   }
 #endif
@@ -109,7 +113,7 @@ inline float mean_of(float sum, int length, float scale) {
 template <int N, int V>
 inline float4 weighted_deviation_means(
     thread const Operands<N, V>& operands,
-    thread Team& team,
+    thread RowThreads& threads,
     int length,
     float scale,
     float mean,
@@ -119,7 +123,7 @@ inline float4 weighted_deviation_means(
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
     for (int k = 0; k < V; ++k) {
-      int i = element<N>(team, chunk, k);
+      int i = element<N>(threads, chunk, k);
       float x[N], wg[N];
       operands.s.vector(k, i, length, x);
       if (want_input) {
@@ -134,7 +138,7 @@ inline float4 weighted_deviation_means(
       }
     }
   }
-  sums = team.reduce(sums);
+  sums = threads.reduce(sums);
   return float4(
       mean_of(sums.x, length, scale),
       mean_of(sums.y, length, scale),
@@ -150,7 +154,7 @@ constant constexpr float kMore = 18446744073709551616.0f;
 template <int N, int V>
 inline RowSums row_sums(
     thread const Operands<N, V>& operands,
-    thread Team& team,
+    thread RowThreads& threads,
     int length,
     float eps) {
   float4 sums = float4(0.0f); // of x, x * x, wg and wg * x
@@ -158,7 +162,7 @@ inline RowSums row_sums(
        chunk += chunk_length<N, V>()) {
     float2 of_x = float2(0.0f), of_wg = float2(0.0f);
     for (int k = 0; k < V; ++k) {
-      int i = element<N>(team, chunk, k);
+      int i = element<N>(threads, chunk, k);
       float x[N], wg[N];
       operands.s.vector(k, i, length, x);
       if (want_input) {
@@ -176,11 +180,11 @@ inline RowSums row_sums(
   }
   float scale = 1.0f / float(length);
   if (!centre) {
-    float2 means = team.reduce(float2(sums.y, sums.w)) * scale;
+    float2 means = threads.reduce(float2(sums.y, sums.w)) * scale;
     float rstd = precise::rsqrt(means.x + eps);
     return RowSums{Statistics{0.0f, 0.0f, rstd}, 0.0f, means.y * rstd};
   }
-  float4 means = team.reduce(sums) * scale;
+  float4 means = threads.reduce(sums) * scale;
   float mean = means.x;
   float correction = 0.0f;
   float variance = means.y - mean * mean;
@@ -191,14 +195,14 @@ inline RowSums row_sums(
     float by = is_finite(wgd) ? 1.0f : kLess;
     more = is_finite(wgd) ? 1.0f : kMore;
     float4 of_d = weighted_deviation_means<N, V>(
-        operands, team, length, scale, mean, 0.0f, by);
+        operands, threads, length, scale, mean, 0.0f, by);
     wgd = of_d.z - of_d.x * (by * means.z);
     if (lost) { // else the statistics stay those of the forward
       correction = of_d.x;
       variance = of_d.y - correction * correction;
       if (is_lost(variance, correction * correction)) {
         of_d = weighted_deviation_means<N, V>(
-            operands, team, length, scale, mean, correction, by);
+            operands, threads, length, scale, mean, correction, by);
         wgd = of_d.z - of_d.x * (by * means.z);
         correction += of_d.x;
         variance = finite_or_nan(of_d.y - of_d.x * of_d.x);
@@ -231,8 +235,8 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
     constant const int& rows [[buffer(12)]],
     constant const int& length [[buffer(13)]],
     constant const int& heads [[buffer(14)]],
-    constant const int& rows_per_team [[buffer(15)]],
-    constant const int& teams [[buffer(16)]],
+    constant const int& rows_per_loop [[buffer(15)]],
+    constant const int& loops [[buffer(16)]],
     constant const float& eps [[buffer(17)]],
     constant const float& weight_offset [[buffer(18)]],
     uint group [[threadgroup_position_in_grid]],
@@ -240,12 +244,12 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float4 partial[2 * kMaxSimds];
-  Team team = make_team(simd, lane, partial);
-  uint index = team_index(group, simds_per_group, simd);
-  if (cluster == 1 && index >= uint(teams)) {
+  RowThreads threads = make_row_threads(simd, lane, partial);
+  uint index = row_threads_index(group, simds_per_group, simd);
+  if (cluster == 1 && index >= uint(loops)) {
     return; // a whole SIMD-group, in a launch without barriers
   }
-  Walk walk = make_walk(index, rows, heads, rows_per_team);
+  PersistentLoop loop = make_loop(index, rows, heads, rows_per_loop);
 
   Operands<N, V> operands;
   operands.s.begin(s, s_access, s_layout, 0);
@@ -256,9 +260,9 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
   }
   if (has_weight) {
     operands.weight.hold(
-        row_in(weight, weight_access, weight_layout, walk.row, length),
+        row_in(weight, weight_access, weight_layout, loop.row, length),
         weight_offset,
-        team,
+        threads,
         length);
   }
 
@@ -269,29 +273,29 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
 
 #ifdef __CUDACC__
   if (stages > 0) {
-    operands.clear_slots(team, length);
+    operands.clear_slots(threads, length);
   }
 #endif
-  for (int turn = 0; turn < (stages > 0 ? stages : 1); ++turn) {
+  for (int iteration = 0; iteration < (stages > 0 ? stages : 1); ++iteration) {
     for (int k = 0; k < V; ++k) {
-      if (!looped && uint(turn) < walk.count) {
-        operands.fetch_ahead(walk, turn, k, team, length);
+      if (!looped && uint(iteration) < loop.count) {
+        operands.fetch_ahead(loop, iteration, k, threads, length);
       }
     }
     group_fetches();
   }
-  for (uint turn = 0; turn < walk.count; ++turn) {
+  for (uint iteration = 0; iteration < loop.count; ++iteration) {
     await_fetches();
-    operands.arrive(walk, turn, team, length);
-    if (!looped && stages == 0 && turn + 1 < walk.count) {
+    operands.arrive(loop, iteration, threads, length);
+    if (!looped && stages == 0 && iteration + 1 < loop.count) {
       // The next row comes while this one is worked on.
       for (int k = 0; k < V; ++k) {
-        operands.fetch_ahead(walk, turn + 1, k, team, length);
+        operands.fetch_ahead(loop, iteration + 1, k, threads, length);
       }
     }
-    RowSums sums = row_sums<N, V>(operands, team, length, eps);
-    if (keep_statistics && team.thread_index() == 0) {
-      device float* kept = kept_statistics + 3 * long(walk.at(turn));
+    RowSums sums = row_sums<N, V>(operands, threads, length, eps);
+    if (keep_statistics && threads.thread_index() == 0) {
+      device float* kept = kept_statistics + 3 * long(loop.at(iteration));
       kept[0] = sums.stats.mean;
       kept[1] = sums.stats.correction;
       kept[2] = sums.stats.rstd;
@@ -303,20 +307,22 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
     float rstd = sums.stats.rstd;
     RowOut out;
     if (want_input) {
-      assign(out, row_out(input_gradient, input_access, walk.at(turn), length));
+      assign(
+          out,
+          row_out(input_gradient, input_access, loop.at(iteration), length));
     }
     for (int chunk = 0; next_chunk(chunk, length);
          chunk += chunk_length<N, V>()) {
       for (int k = 0; k < V; ++k) {
-        int i = element<N>(team, chunk, k);
+        int i = element<N>(threads, chunk, k);
         float x[N], g[N], h[N], dx[N];
         operands.s.vector(k, i, length, x);
         operands.cotangent.vector(k, i, length, g);
         if (has_sum_cotangent) {
           operands.sum_cotangent_vector(k, i, length, h);
         }
-        if (stages > 0 && turn + stages < walk.count) {
-          operands.fetch_ahead(walk, turn + stages, k, team, length);
+        if (stages > 0 && iteration + stages < loop.count) {
+          operands.fetch_ahead(loop, iteration + stages, k, threads, length);
         }
         for (int j = 0; j < N; ++j) {
           float n = sums.stats.normalise(x[j]);
@@ -351,7 +357,7 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
   int first_db = want_weight ? V : 0; // of the vectors that are added up
 #ifdef __CUDACC__
   if (cluster > 1) {
-    await_copies<0>(); // those of a team without rows, too
+    await_copies<0>(); // those of a loop without rows, too
     for (int k = 0; k < V; ++k) {
       if (want_weight) {
         offer<N>(k, dw + k * N);
@@ -375,7 +381,7 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
   int access = kFloat32 | (length % 4 == 0 ? kVectors : 0);
   uint to = index / uint(cluster);
   for (int k = 0; k < V; ++k) {
-    int i = element<N>(team, 0, k);
+    int i = element<N>(threads, 0, k);
     if (want_weight && has_sum(k)) {
       RowOut out = row_out(weight_partials, access, to, length);
       write<N>(out, i, length, dw + k * N);

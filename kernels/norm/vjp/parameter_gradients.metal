@@ -6,7 +6,7 @@
 
 #include "kernels/common/compensated_sum.h"
 #include "kernels/common/rows.h"
-#include "kernels/norm/walk.h"
+#include "kernels/norm/persistent_loop.h"
 
 constant bool sums_weight [[function_constant(50)]];
 constant bool sums_bias [[function_constant(51)]];
@@ -28,7 +28,7 @@ template <int N>
     constant const int& rows [[buffer(7)]],
     constant const int& length [[buffer(8)]],
     constant const int& heads [[buffer(9)]],
-    constant const int& rows_per_team [[buffer(10)]],
+    constant const int& rows_per_loop [[buffer(10)]],
     uint2 at [[thread_position_in_grid]]) {
   int i = int(at.x) * N;
   if (i >= length) {
@@ -38,9 +38,9 @@ template <int N>
   for (int j = 0; j < N; ++j) {
     dw[j] = dw_error[j] = db[j] = db_error[j] = 0.0f;
   }
-  Walk walk = make_walk(at.y, rows, heads, rows_per_team);
-  for (uint turn = 0; turn < walk.count; ++turn) {
-    uint row = walk.row + turn * walk.step;
+  PersistentLoop loop = make_loop(at.y, rows, heads, rows_per_loop);
+  for (uint iteration = 0; iteration < loop.count; ++iteration) {
+    uint row = loop.row + iteration * loop.step;
     float g[N];
     RowIn g_row = row_in(
         cotangent, columns_cotangent_access, cotangent_layout, row, length);

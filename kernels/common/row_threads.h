@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
 // The threads that share a row: simds_per_row SIMD-groups, which thread t of
-// the team walks in vectors of N elements:
+// them reads in vectors of N elements:
 //
 //   for each chunk, for k < V: element (k * threads + t) * N of the chunk
 //
@@ -11,40 +11,40 @@
 #pragma once
 
 #include "kernels/common/rows.h"
-#include "kernels/common/team_sum.h"
+#include "kernels/common/simds_sum.h"
 
 constant int simds_per_row [[function_constant(0)]];
 constant bool looped [[function_constant(1)]]; // the row takes several chunks
 
 constant constexpr int kMaxSimds = 32;
 
-struct Team {
-  int simd; // in the team
+struct RowThreads {
+  int simd; // among the row's
   int lane;
-  int turn;                    // which half of `partial` the next sum takes
+  int parity;                  // which half of `partial` the next sum takes
   threadgroup float4* partial; // 2 * kMaxSimds
 
   int thread_index() const {
     return simd * kSimdSize + lane;
   }
 
-  // The sum over the team's threads, in each of them. Two sums in a row use
+  // The sum over the row's threads, in each of them. Two sums in a row use
   // different halves, so one barrier a sum is enough.
   template <typename T> // float or a vector of them
   T reduce(T v) {
-    threadgroup float4* half_of_it = partial + turn * kMaxSimds;
-    turn = 1 - turn;
-    return team_sum(v, simd, lane, simds_per_row, half_of_it);
+    threadgroup float4* half_of_it = partial + parity * kMaxSimds;
+    parity = 1 - parity;
+    return simds_sum(v, simd, lane, simds_per_row, half_of_it);
   }
 };
 
-// Which teams of a threadgroup there are: one of all its SIMD-groups, or one
-// of each.
-inline Team make_team(int simd, int lane, threadgroup float4* partial) {
-  return Team{simds_per_row == 1 ? 0 : simd, lane, 0, partial};
+// A threadgroup has one row at a time, or each of its SIMD-groups has one.
+inline RowThreads
+make_row_threads(int simd, int lane, threadgroup float4* partial) {
+  return RowThreads{simds_per_row == 1 ? 0 : simd, lane, 0, partial};
 }
 
-inline uint team_index(uint group, uint simds_per_group, uint simd) {
+inline uint row_threads_index(uint group, uint simds_per_group, uint simd) {
   return simds_per_row == 1 ? group * simds_per_group + simd : group;
 }
 
@@ -53,11 +53,11 @@ inline int chunk_length() {
   return simds_per_row * kSimdSize * N * V;
 }
 
-// Where vector k of the team's thread begins in the row.
+// Where vector k of this thread begins in the row.
 template <int N>
-inline int element(thread const Team& team, int chunk, int k) {
-  int threads = simds_per_row * kSimdSize;
-  return chunk + (k * threads + team.thread_index()) * N;
+inline int element(thread const RowThreads& threads, int chunk, int k) {
+  int count = simds_per_row * kSimdSize;
+  return chunk + (k * count + threads.thread_index()) * N;
 }
 
 inline bool next_chunk(int chunk, int length) {

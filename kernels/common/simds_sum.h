@@ -99,7 +99,7 @@ inline float totals_sum(
 
 template <typename T> // float, float2 or float4
 inline T
-team_sum(T v, int simd, int lane, int simds, threadgroup float4* partial) {
+simds_sum(T v, int simd, int lane, int simds, threadgroup float4* partial) {
   float sum = parts_sum(v, lane);
   if (simds > 1) {
     int lanes = lanes_a_part(v);
@@ -129,7 +129,7 @@ inline float4 simd_total(float4 v) {
 
 template <typename T> // float, float2 or float4
 inline T
-team_sum(T v, int simd, int lane, int simds, threadgroup float4* partial) {
+simds_sum(T v, int simd, int lane, int simds, threadgroup float4* partial) {
   v = simd_total(v);
   if (simds == 1) {
     return v;

@@ -1,0 +1,30 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// A persistent loop over rows: the threads of a row take `rows_per_loop` rows
+// one after another, which have one row of the weight in common. It, or a
+// cluster of them (kernels/common/cluster.h), stores a row of partial sums.
+
+#pragma once
+
+#include <metal_stdlib>
+
+using namespace metal;
+
+struct PersistentLoop {
+  uint row;
+  uint step;
+  uint count;
+
+  uint at(uint iteration) const {
+    return row + iteration * step;
+  }
+};
+
+// A weight of several heads has its row i % heads for row i of x.
+inline PersistentLoop
+make_loop(uint index, uint rows, uint heads, uint rows_per_loop) {
+  uint of_head = rows / heads;
+  uint first = index / heads * rows_per_loop;
+  uint count = first < of_head ? min(rows_per_loop, of_head - first) : 0;
+  return PersistentLoop{first * heads + index % heads, heads, count};
+}

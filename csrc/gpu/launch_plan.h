@@ -69,8 +69,8 @@ struct Launch {
   mx::SmallVector<Scalars, 16> scalars;
   std::array<uint32_t, 3> groups = {1, 1, 1}; // threadgroups in the grid
   std::array<uint32_t, 3> group = {1, 1, 1};  // threads in each
-  uint32_t slot_bytes = 0; // of threadgroup memory beside the kernel's own
-  uint32_t cluster = 1;    // threadgroups along x that run together
+  uint32_t staged_bytes = 0; // of threadgroup memory beside the kernel's own
+  uint32_t cluster = 1;      // threadgroups along x that run together
   // That a core's registers are to have room for; Metal sees to it itself.
   uint32_t threads_per_core = 512;
 
@@ -119,11 +119,11 @@ struct LaunchPlan {
 void encode(LaunchPlan plan);
 
 struct DeviceLimits {
-  int slot_bytes; // that a launch may ask for
+  int staged_bytes; // that a launch may ask for
   int cores;
   int simds_per_core;
   int few_threads;   // a launch of so many takes as long as one of them
-  int cluster;       // threadgroups that may read each other's slots
+  int cluster;       // threadgroups that may read each other's memory
   bool matrix_units; // those of kernels/matmul/cuda/tiles.h
 
   // How many persistent loops of so many SIMD-groups run at once.

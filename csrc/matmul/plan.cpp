@@ -355,7 +355,7 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
     launch.group[0] = 32 * by.simds;
     launch.threads_per_core = by.threads_per_core;
     launch.cluster = by.cluster;
-    launch.slot_bytes = by.cluster > 1 ? 16 * launch.group[0] : 0;
+    launch.staged_bytes = by.cluster > 1 ? 16 * launch.group[0] : 0;
   });
 }
 

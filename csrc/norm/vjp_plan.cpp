@@ -40,8 +40,8 @@ struct PersistentLoops {
 };
 
 // How many threadgroups add up their partial sums before they write them, and
-// the bytes of slots that each needs for that. The host takes longer over such
-// a launch, so it must be large.
+// the bytes of threadgroup memory that each needs for that. The host takes
+// longer over such a launch, so it must be large.
 struct Cluster {
   static constexpr int64_t kLeastElements = 1 << 22;
   static constexpr int kMost = 2; // of four, fewer groups run at once
@@ -60,7 +60,7 @@ struct Cluster {
         vectors * geometry.width * int{sizeof(float)} * geometry.group_size();
     bool alone = elements < kLeastElements || vectors == 0 || geometry.looped ||
         geometry.simds == 1 || loops.heads > 1 ||
-        loops.count < limits.cores / 2 || needed > limits.slot_bytes;
+        loops.count < limits.cores / 2 || needed > limits.staged_bytes;
     if (!alone && limits.cluster > 1) {
       size = std::min(limits.cluster, kMost);
       bytes = needed;
@@ -80,14 +80,14 @@ struct Backward {
   std::optional<mx::array> weight_partials, bias_partials, statistics;
 };
 
-// How many rows of each array have slots, and whether the weight's has: none
+// How many rows of each array are staged, and whether the weight's is: none
 // where vectors cannot be fetched, or in looped rows.
-struct Slots {
-  int stages = 0;
+struct Stages {
+  int count = 0;
   bool weight = false;
   int bytes = 0;
 
-  Slots(
+  Stages(
       const Backward& b,
       const std::optional<RowOperand>& of_weight,
       const std::optional<RowOperand>& sum_cotangent,
@@ -101,10 +101,10 @@ struct Slots {
     }
     int row = 16 * b.geometry.vectors * b.geometry.group_size();
     int stage = row * (sum_cotangent ? 3 : 2);
-    stages = std::min(most_bytes / stage, kMostStages);
-    weight = stages > 0 && of_weight && can_fetch(*of_weight, width) &&
-        stages * stage + row <= most_bytes;
-    bytes = stages * stage + weight * row;
+    count = std::min(most_bytes / stage, kMostStages);
+    weight = count > 0 && of_weight && can_fetch(*of_weight, width) &&
+        count * stage + row <= most_bytes;
+    bytes = count * stage + weight * row;
   }
 };
 
@@ -126,7 +126,7 @@ Launch rows_launch(
     const std::optional<RowOperand>& sum_cotangent,
     const mx::array* input,
     bool by_columns,
-    int slot_bytes) {
+    int staged_bytes) {
   using K = kernels::norm_vjp;
   const auto& norm = b.spec.norm;
   int width = b.geometry.width;
@@ -143,11 +143,11 @@ Launch rows_launch(
   launch.set(K::want_weight, b.spec.weight && !by_columns);
   launch.set(K::want_bias, b.spec.bias && !by_columns);
   launch.set(K::keep_statistics, b.statistics.has_value());
-  Slots slots(b, weight, sum_cotangent, slot_bytes);
-  launch.set(K::stages, slots.stages);
-  launch.set(K::weight_has_slots, slots.weight);
+  Stages staged(b, weight, sum_cotangent, staged_bytes);
+  launch.set(K::stages, staged.count);
+  launch.set(K::weight_is_staged, staged.weight);
   launch.set(K::cluster, b.cluster.size);
-  launch.slot_bytes = std::max(slots.bytes, b.cluster.bytes);
+  launch.staged_bytes = std::max(staged.bytes, b.cluster.bytes);
 
   bind_rows(launch, K::s, K::s_layout, K::s_access, b.s);
   bind_rows(launch, K::weight, K::weight_layout, K::weight_access, weight);
@@ -320,7 +320,7 @@ LaunchPlan plan_norm_vjp(
         sum_cotangent = read_rows(*in.sum_cotangent, width, plan);
       }
       plan.launches.push_back(rows_launch(
-          b, weight, sum_cotangent, input, by_columns, limits.slot_bytes));
+          b, weight, sum_cotangent, input, by_columns, limits.staged_bytes));
     }
     if (by_columns) {
       plan.launches.push_back(columns_launch(b));

@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
 // Threadgroups that run together and add up what each has summed, so that less
-// goes through memory: CUDA's clusters read each other's slots of threadgroup
+// goes through memory: CUDA's clusters read each other's threadgroup
 // memory. Elsewhere a threadgroup is alone.
 
 #pragma once
@@ -31,7 +31,7 @@ inline void offer(int i, thread const float* v) {
         as_type<uint>(of[1]),
         as_type<uint>(of[2]),
         as_type<uint>(of[3]));
-    *slot_of_thread(i * (N / 4) + j) = bits;
+    *staged_vector(i * (N / 4) + j) = bits;
   }
 }
 
@@ -41,7 +41,7 @@ inline void gather(int i, thread float* v) {
   for (int j = 0; j < N / 4; ++j) {
     thread float* sum = v + 4 * j;
     for (uint rank = 0; rank < uint(cluster); ++rank) {
-      uint4 bits = slot_of_rank(i * (N / 4) + j, rank);
+      uint4 bits = staged_vector_of(i * (N / 4) + j, rank);
       float of[4] = {
           as_type<float>(bits.x),
           as_type<float>(bits.y),

@@ -2,7 +2,7 @@
 //
 // The rows of an array that a persistent loop takes one after another. Those of
 // one chunk are on their way before they are needed: the next one in registers,
-// or, on CUDA, the next `stages` ones in slots of threadgroup memory, each of
+// or, on CUDA, the next `stages` ones in stages of threadgroup memory, each of
 // which is a thread's own. The row of the weight that they have in common comes
 // first.
 
@@ -12,7 +12,7 @@
 #include "kernels/norm/persistent_loop.h"
 
 constant int stages [[function_constant(36)]]; // 0: in registers
-constant bool weight_has_slots [[function_constant(37)]];
+constant bool weight_is_staged [[function_constant(37)]];
 
 // What has been fetched ahead since the last call is one row of each array.
 inline void group_fetches() {
@@ -37,12 +37,12 @@ struct RowsAhead {
   device const uchar* data;
   int access;
   constant const int* layout;
-  int place; // among the arrays that have slots
+  int place; // among the arrays that are staged
 
   RowIn row;        // that is worked on
   float now[V * N]; // its values
   uint4 next[V];    // the vectors of the row after it
-  uint stage;       // of its slots
+  uint stage;       // that it is in
 
   void begin(
       device const uchar* rows,
@@ -68,7 +68,7 @@ struct RowsAhead {
     if (stages > 0) {
       if (in_row(i, N, length)) {
         long at = long(i) * size_of(from.type);
-        copy_to_slot(slot(iteration % uint(stages), k), from.data + at);
+        copy_to_stage(place_of(iteration % uint(stages), k), from.data + at);
       }
       return;
     }
@@ -106,7 +106,7 @@ struct RowsAhead {
   void vector(int k, int i, int length, thread float* v) const {
 #ifdef __CUDACC__
     if (stages > 0) {
-      unpack<N>(*slot_of_thread(slot(stage, k)), row.type, v);
+      unpack<N>(*staged_vector(place_of(stage, k)), row.type, v);
       return;
     }
 #endif
@@ -120,17 +120,17 @@ struct RowsAhead {
   }
 
 #ifdef __CUDACC__
-  int slot(uint of_stage, int k) const {
-    int rows_before = int(weight_has_slots) + place * stages + int(of_stage);
+  int place_of(uint of_stage, int k) const {
+    int rows_before = int(weight_is_staged) + place * stages + int(of_stage);
     return rows_before * V + k;
   }
 
   // No copy fills what lies past the row's end.
-  void clear_slots(thread const RowThreads& threads, int length) const {
+  void clear_stages(thread const RowThreads& threads, int length) const {
     for (int k = 0; k < V; ++k) {
       if (!in_row(element<N>(threads, 0, k), N, length)) {
         for (int i = 0; i < stages; ++i) {
-          *slot_of_thread(slot(i, k)) = uint4(0, 0, 0, 0);
+          *staged_vector(place_of(i, k)) = uint4(0, 0, 0, 0);
         }
       }
     }
@@ -138,7 +138,7 @@ struct RowsAhead {
 #endif
 };
 
-// In registers or slots where it is one chunk of whole vectors.
+// In registers or a stage where it is one chunk of whole vectors.
 template <int N, int V>
 struct HeldWeight {
   RowIn row;
@@ -160,11 +160,11 @@ struct HeldWeight {
       int i = element<N>(threads, 0, k);
       if (is_held(i, length)) {
 #ifdef __CUDACC__
-        if (weight_has_slots) { // await_fetches awaits it, too
+        if (weight_is_staged) { // await_fetches awaits it, too
           if (in_row(i, N, length)) {
-            copy_to_slot(k, row.data + long(i) * size_of(row.type));
+            copy_to_stage(k, row.data + long(i) * size_of(row.type));
           } else {
-            *slot_of_thread(k) = uint4(0, 0, 0, 0);
+            *staged_vector(k) = uint4(0, 0, 0, 0);
           }
           continue;
         }
@@ -181,8 +181,8 @@ struct HeldWeight {
     } else {
       uint4 held = bits[k];
 #ifdef __CUDACC__
-      if (weight_has_slots) {
-        held = *slot_of_thread(k);
+      if (weight_is_staged) {
+        held = *staged_vector(k);
       }
 #endif
       unpack<N>(held, row.type, w);

@@ -257,13 +257,13 @@ __forceinline__ void keep_packed(uint4& v) {
   asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
 }
 
-// Shared memory in slots of 16 bytes, of which each thread has its own. Copies
-// to them are waited for in the order in which they were begun, all since the
-// last group_copies() together.
-extern __shared__ uint4 slots[];
+// Shared memory in vectors of 16 bytes, of which each thread has its own.
+// Copies to them are waited for in the order in which they were begun, all
+// since the last group_copies() together.
+extern __shared__ uint4 staged_vectors[];
 
-__forceinline__ uint4* slot_of_thread(int i) {
-  return slots + i * GROUP_SIZE + threadIdx.x;
+__forceinline__ uint4* staged_vector(int i) {
+  return staged_vectors + i * GROUP_SIZE + threadIdx.x;
 }
 
 #if __CUDA_ARCH__ >= 900
@@ -278,9 +278,9 @@ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 
-// The same thread's slot in another group of the cluster.
-__forceinline__ uint4 slot_of_rank(int i, uint rank) {
-  auto mine = static_cast<uint>(__cvta_generic_to_shared(slot_of_thread(i)));
+// The same thread's vector in another group of the cluster.
+__forceinline__ uint4 staged_vector_of(int i, uint rank) {
+  auto mine = static_cast<uint>(__cvta_generic_to_shared(staged_vector(i)));
   uint its;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
                : "=r"(its)
@@ -299,18 +299,18 @@ __forceinline__ uint cluster_rank() {
 
 __forceinline__ void cluster_barrier() {}
 
-__forceinline__ uint4 slot_of_rank(int i, uint) {
-  return *slot_of_thread(i);
+__forceinline__ uint4 staged_vector_of(int i, uint) {
+  return *staged_vector(i);
 }
 #endif
 
-__forceinline__ void copy_to_slot(int i, const void* from) {
+__forceinline__ void copy_to_stage(int i, const void* from) {
 #if __CUDA_ARCH__ >= 800
-  auto to = static_cast<uint>(__cvta_generic_to_shared(slot_of_thread(i)));
+  auto to = static_cast<uint>(__cvta_generic_to_shared(staged_vector(i)));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from)
                : "memory");
 #else
-  *slot_of_thread(i) = *static_cast<const uint4*>(from);
+  *staged_vector(i) = *static_cast<const uint4*>(from);
 #endif
 }
 

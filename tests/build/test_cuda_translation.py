@@ -299,15 +299,15 @@ VJP_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem == "norm/vjp/
 
 
 @for_architectures
-@pytest.mark.parametrize("stages, weight_has_slots", [(1, True), (2, False), (2, True)])
+@pytest.mark.parametrize("stages, weight_is_staged", [(1, True), (2, False), (2, True)])
 @pytest.mark.parametrize("name", VJP_KERNELS)
-def test_rows_ahead_are_copied_to_slots(name, stages, weight_has_slots, architecture):
+def test_rows_ahead_are_copied_to_stages(name, stages, weight_is_staged, architecture):
     """In copies of 16 bytes that pass by the registers, where the architecture has them."""
     stem, kernel = KERNELS[name]
     vectors = parts_of(name)[1]
     for norm, arrays in (("layer", 2), ("add", 3)):
         constants = launch_constants(name, norm) | {"stages": stages}
-        constants["weight_has_slots"] = weight_has_slots
+        constants["weight_is_staged"] = weight_is_staged
         ptx = compile(translation(stem), kernel, architecture, 128, **constants)
         assert ".local" not in ptx
         address = r"\[%rd?\d+(?:\+\d+)?\]"
@@ -319,22 +319,22 @@ def test_rows_ahead_are_copied_to_slots(name, stages, weight_has_slots, architec
             groups, odd = divmod(loads - vectors, arrays * vectors)
             assert not odd
         else:
-            of_weight = vectors if weight_has_slots else 0
+            of_weight = vectors if weight_is_staged else 0
             assert copies == groups * arrays * vectors + of_weight
             assert loads == vectors - of_weight
             assert re.findall(r"cp\.async\.wait_group (\d+);", ptx) == [str(stages - 1)]
         # A group in the loop, and those before it, which may stand there as a loop.
         assert 2 <= groups <= 1 + stages
-        slots = len(re.findall(r"\bld\.shared\.(?:v4\.[bfu]32|v2\.[bfu]64)\b", ptx))
-        assert slots >= (2 * arrays - 2 + weight_has_slots) * vectors
+        loads = len(re.findall(r"\bld\.shared\.(?:v4\.[bfu]32|v2\.[bfu]64)\b", ptx))
+        assert loads >= (2 * arrays - 2 + weight_is_staged) * vectors
 
 
 @pytest.mark.parametrize("norm", ["rms", "add"])
 @pytest.mark.parametrize("name", VJP_KERNELS)
-def test_rows_in_slots_leave_registers_enough(name, norm):
+def test_staged_rows_leave_registers_enough(name, norm):
     """The machine code keeps no register's value in memory."""
     stem, kernel = KERNELS[name]
-    constants = launch_constants(name, norm) | {"stages": 2, "weight_has_slots": True}
+    constants = launch_constants(name, norm) | {"stages": 2, "weight_is_staged": True}
     source = source_of(translation(stem), 128, **constants)
     assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
 

@@ -758,8 +758,8 @@ METAL_MUTANTS = [
     Mutant(
         "the upper half of a tile is the lower one",
         LINE_TILES,
-        "tile_slot(row + 8,",
-        "tile_slot(row,",
+        "tile_place(row + 8,",
+        "tile_place(row,",
         "tests/matmul/test_matmul.py::test_tiles[metal-sim-lines-dtype0]",
     ),
     Mutant(

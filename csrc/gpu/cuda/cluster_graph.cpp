@@ -19,7 +19,7 @@ ClusterGraph::ClusterGraph(
       .function = function,
       .groups = {groups_x, groups_y, groups_z},
       .group = {x, y, z},
-      .shared_bytes = launch.slot_bytes,
+      .shared_bytes = launch.staged_bytes,
       .arguments = arguments};
   LaunchAttribute cluster{.numbers = {launch.cluster, 1, 1}};
   CUgraphNode_st* added;

@@ -77,7 +77,7 @@ void add_launch(const Launch& launch, int device, cu::CommandEncoder& encoder) {
         dim3{groups_x, groups_y, groups_z},
         dim3{x, y, z},
         dim3{1, 1, 1},
-        launch.slot_bytes,
+        launch.staged_bytes,
         arguments.addresses());
   } catch (const std::exception& e) {
     throw KernelError(

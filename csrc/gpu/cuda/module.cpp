@@ -45,11 +45,11 @@ Kernel load(const Launch& launch, int device) {
       driver().module_get_function(
           &kernel.function, module, cubin.symbol.c_str()),
       "Finding kernel " + name);
-  if (launch.slot_bytes > 0) {
+  if (launch.staged_bytes > 0) {
     constexpr int kMaxDynamicSharedSize = 8; // CU_FUNC_ATTRIBUTE_...
     check_driver(
         driver().func_set_attribute(
-            kernel.function, kMaxDynamicSharedSize, launch.slot_bytes),
+            kernel.function, kMaxDynamicSharedSize, launch.staged_bytes),
         "Giving shared memory to kernel " + name);
   }
   return kernel;

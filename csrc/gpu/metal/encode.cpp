@@ -43,7 +43,7 @@ void gpu::allocate(
 // GPU. One specialisation takes few rows and many: its self-check is for both.
 DeviceLimits device_limits(mx::Stream) {
   return {
-      .slot_bytes = 0,
+      .staged_bytes = 0,
       .cores = 256,
       .simds_per_core = 32,
       .few_threads = 0,

@@ -46,7 +46,7 @@ inline bool add_up_cluster(bool has_sums, thread float* sums) {
     if (first && has_sums) {
       gather<4>(0, sums);
     }
-    cluster_barrier(); // a group's slots are there for as long as it is
+    cluster_barrier(); // a group's vectors are there for as long as it is
     return first;
   }
 #endif

@@ -9,7 +9,7 @@
 
 // Where a line's vector is kept: no two of the eight lanes that read or write
 // at once meet in a bank.
-inline uint tile_slot(uint line, uint chunk) {
+inline uint tile_place(uint line, uint chunk) {
   return line * 16 + (chunk ^ (line % 2 * 4));
 }
 
@@ -67,12 +67,12 @@ template <int E, int S> // elements of a vector, and SIMD-groups
     }
     simdgroup_barrier(mem_flags::mem_threadgroup);
     for (int i = 0; i < 8; ++i) {
-      staged[simd][tile_slot(2 * uint(i) + odd, chunk)] = bits[i];
+      staged[simd][tile_place(2 * uint(i) + odd, chunk)] = bits[i];
     }
     simdgroup_barrier(mem_flags::mem_threadgroup);
     for (int n = 0; n < 4; ++n) {
-      uint4 low = staged[simd][tile_slot(row, uint(n) * 4 + pair)];
-      uint4 high = staged[simd][tile_slot(row + 8, uint(n) * 4 + pair)];
+      uint4 low = staged[simd][tile_place(row, uint(n) * 4 + pair)];
+      uint4 high = staged[simd][tile_place(row + 8, uint(n) * 4 + pair)];
       multiply_tile(
           uint4(low.x, high.x, low.y, high.y), of_x[n].xy, sums, lane);
       multiply_tile(

@@ -59,11 +59,11 @@ struct Operands {
   }
 
 #ifdef __CUDACC__
-  void clear_slots(thread const RowThreads& threads, int length) const {
-    s.clear_slots(threads, length);
-    cotangent.clear_slots(threads, length);
+  void clear_stages(thread const RowThreads& threads, int length) const {
+    s.clear_stages(threads, length);
+    cotangent.clear_stages(threads, length);
     if (has_sum_cotangent) {
-      sum_cotangent.clear_slots(threads, length);
+      sum_cotangent.clear_stages(threads, length);
     }
   }
 #endif
@@ -273,7 +273,7 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
 
 #ifdef __CUDACC__
   if (stages > 0) {
-    operands.clear_slots(threads, length);
+    operands.clear_stages(threads, length);
   }
 #endif
   for (int iteration = 0; iteration < (stages > 0 ? stages : 1); ++iteration) {
@@ -375,7 +375,7 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
         gather<N>(first_db + k, db + k * N);
       }
     }
-    cluster_barrier(); // none ends while others read its slots
+    cluster_barrier(); // none ends while others read its vectors
   }
 #endif
   int access = kFloat32 | (length % 4 == 0 ? kVectors : 0);

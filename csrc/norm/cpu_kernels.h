@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What the kernels of every instruction set offer. Plain data only: the kernels
+// What the kernels of every instruction set have. Plain data only: the kernels
 // are compiled for instructions that this machine may lack, so no inline code
 // of theirs may be shared with the rest of the extension.
 

@@ -23,7 +23,7 @@ inline bool has_sum(int i) {
 #ifdef __CUDACC__
 // A thread's own vector i is for the others to read.
 template <int N>
-inline void offer(int i, thread const float* v) {
+inline void cluster_store(int i, thread const float* v) {
   for (int j = 0; j < N / 4; ++j) {
     thread const float* of = v + 4 * j;
     uint4 bits = uint4(
@@ -35,9 +35,9 @@ inline void offer(int i, thread const float* v) {
   }
 }
 
-// The sum of what all threadgroups offer as vector i, in their order.
+// The sum of what all threadgroups stored as vector i, in their order.
 template <int N>
-inline void gather(int i, thread float* v) {
+inline void cluster_reduce(int i, thread float* v) {
   for (int j = 0; j < N / 4; ++j) {
     thread float* sum = v + 4 * j;
     for (uint rank = 0; rank < uint(cluster); ++rank) {

@@ -350,7 +350,7 @@ def test_groups_of_a_cluster_add_up_their_partial_sums(name, size):
         constants |= dict(zip(("want_weight", "want_bias"), wanted))
         ptx = compile(translation(stem), kernel, "compute_90", 128, **constants)
         assert ptx.count("barrier.cluster.arrive") == ptx.count("barrier.cluster.wait") == 2
-        # A loop without rows has fetched its weight to where it offers its sums.
+        # A loop without rows has fetched its weight to where it stores its sums.
         all_there = ptx.index("cp.async.wait_group 0;")
         assert all_there < ptx.index("st.shared", all_there) < ptx.index("barrier.cluster.arrive")
         theirs = len(re.findall(r"\bld\.shared::cluster\.v4\.", ptx))

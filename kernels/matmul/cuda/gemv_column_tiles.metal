@@ -39,12 +39,12 @@ inline bool add_up_cluster(bool has_sums, thread float* sums) {
 #ifdef __CUDACC__
   if (cluster > 1) {
     if (has_sums) {
-      offer<4>(0, sums);
+      cluster_store<4>(0, sums);
     }
     cluster_barrier();
     bool first = cluster_rank() == 0;
     if (first && has_sums) {
-      gather<4>(0, sums);
+      cluster_reduce<4>(0, sums);
     }
     cluster_barrier(); // a group's vectors are there for as long as it is
     return first;

@@ -360,19 +360,19 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
     await_copies<0>(); // those of a loop without rows, too
     for (int k = 0; k < V; ++k) {
       if (want_weight) {
-        offer<N>(k, dw + k * N);
+        cluster_store<N>(k, dw + k * N);
       }
       if (want_bias) {
-        offer<N>(first_db + k, db + k * N);
+        cluster_store<N>(first_db + k, db + k * N);
       }
     }
     cluster_barrier();
     for (int k = 0; k < V; ++k) {
       if (want_weight && has_sum(k)) {
-        gather<N>(k, dw + k * N);
+        cluster_reduce<N>(k, dw + k * N);
       }
       if (want_bias && has_sum(first_db + k)) {
-        gather<N>(first_db + k, db + k * N);
+        cluster_reduce<N>(first_db + k, db + k * N);
       }
     }
     cluster_barrier(); // none ends while others read its vectors

@@ -120,7 +120,7 @@ int32_t float_type(mx::Dtype dtype) {
 }
 
 bool can_fetch(const RowOperand& rows, int width) {
-  return (rows.access & kVectors) && width * rows.array->itemsize() == 16;
+  return (rows.flags & kVectors) && width * rows.array->itemsize() == 16;
 }
 
 int32_t row_count(const mx::array& x) {
@@ -135,7 +135,7 @@ int32_t row_count(const mx::array& x) {
 
 RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan) {
   if (a.flags().row_contiguous) {
-    return {&a, write_access(a, width), {}};
+    return {&a, output_flags(a, width), {}};
   }
   auto axes = row_axes({&a});
   auto rows = operand(a, width, axes);
@@ -146,11 +146,11 @@ RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan) {
     return rows;
   }
   if (make_layout(axes, step_of(a), rows.layout)) {
-    rows.access |= kStrided;
+    rows.flags |= kStrided;
     return rows;
   }
   const auto& copy = gather(a, axes, plan);
-  return {&copy, write_access(copy, width), {}};
+  return {&copy, output_flags(copy, width), {}};
 }
 
 const mx::array& make_dense(const mx::array& a, LaunchPlan& plan) {
@@ -159,7 +159,7 @@ const mx::array& make_dense(const mx::array& a, LaunchPlan& plan) {
 
 RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
   auto parameter = a.flags().row_contiguous
-      ? RowOperand{&a, write_access(a, width), {}}
+      ? RowOperand{&a, output_flags(a, width), {}}
       : operand(a, width, row_axes({&a}));
   auto heads = a.ndim() == 2 ? a.shape(0) : 1;
   auto stride = a.ndim() == 2 ? a.strides(0) : 0;
@@ -168,10 +168,10 @@ RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
     return read_parameter(copy, width, plan);
   }
   if (heads == 1 && step_of(a) == 1) {
-    parameter.access |= kOneRow;
+    parameter.flags |= kOneRow;
     return parameter;
   }
-  parameter.access |= kStrided;
+  parameter.flags |= kStrided;
   parameter.layout = {};
   parameter.layout[kStep] = step_of(a);
   parameter.layout[kSize0] = heads;
@@ -180,7 +180,7 @@ RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
   return parameter;
 }
 
-int32_t write_access(const mx::array& a, int width) {
+int32_t output_flags(const mx::array& a, int width) {
   auto alignment = alignment_of(a, width);
   auto length = static_cast<size_t>(a.shape(-1));
   bool vectors = is_multiple(a.offset(), alignment) &&
@@ -192,9 +192,9 @@ void bind_rows(
     Launch& launch,
     Input rows,
     Words layout,
-    Constant<int32_t> access,
+    Constant<int32_t> flags,
     const std::optional<RowOperand>& operand) {
-  launch.set(access, operand ? operand->access : 0);
+  launch.set(flags, operand ? operand->flags : 0);
   if (operand) {
     launch.set(rows, *operand->array);
     launch.set(layout, operand->layout);

@@ -13,7 +13,7 @@ namespace mlx_norms {
 // How a kernel finds an array's rows.
 struct RowOperand {
   const mx::array* array;        // of the primitive, or the plan's temporary
-  int32_t access;                // the kernels' FloatType and RowAccess
+  int32_t flags;                 // the kernels' FloatType and RowFlags
   std::array<int32_t, 6> layout; // the kernels' RowLayout
 };
 
@@ -37,16 +37,16 @@ const mx::array& make_dense(const mx::array& a, LaunchPlan& plan);
 // A parameter of shape [D] or [heads, D]: its row is that of x's modulo heads.
 RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan);
 
-// The access of a row-contiguous array that is written.
-int32_t write_access(const mx::array& a, int width);
+// The flags of a row-contiguous array that is written.
+int32_t output_flags(const mx::array& a, int width);
 
-// Binds an operand, if there is one, and its layout. Its access is a function
+// Binds an operand, if there is one, and its layout. Its flags is a function
 // constant in any case.
 void bind_rows(
     Launch& launch,
     Input rows,
     Words layout,
-    Constant<int32_t> access,
+    Constant<int32_t> flags,
     const std::optional<RowOperand>& operand);
 
 } // namespace mlx_norms

@@ -193,29 +193,29 @@ LaunchPlan plan_norm_linear(
   launch.set(K::has_bias, spec.norm.bias);
   launch.set(K::has_weight_offset, spec.norm.weight_offset != 0);
   auto read_parameter =
-      [&](Input to, Constant<int32_t> access, const mx::array* a) {
-        launch.set(access, a ? write_access(*a, piece) : 0);
+      [&](Input to, Constant<int32_t> flags, const mx::array* a) {
+        launch.set(flags, a ? output_flags(*a, piece) : 0);
         if (a) {
           launch.set(to, *a);
         }
       };
-  read_parameter(K::norm_weight, K::weight_access, in.weight);
-  read_parameter(K::norm_bias, K::bias_access, in.bias);
+  read_parameter(K::norm_weight, K::weight_flags, in.weight);
+  read_parameter(K::norm_bias, K::bias_flags, in.bias);
   launch.set(K::linear_projections, static_cast<int32_t>(projections.size()));
   launch.set(K::linear_biases, biases);
   launch.set(K::linear_bits, form.bits);
   launch.set(K::linear_group_size, form.group_size);
   launch.set(K::linear_aligned, aligned);
   launch.set(K::linear_has_residual, spec.norm.residual);
-  bind_rows(launch, K::x, K::linear_x_layout, K::linear_x_access, x);
+  bind_rows(launch, K::x, K::linear_x_layout, K::linear_x_flags, x);
   bind_rows(
       launch,
       K::residual,
       K::linear_residual_layout,
-      K::linear_residual_access,
+      K::linear_residual_flags,
       residual);
   const auto* sum = spec.norm.residual ? &outputs.back() : nullptr;
-  launch.set(K::linear_sum_access, sum ? write_access(*sum, piece) : 0);
+  launch.set(K::linear_sum_flags, sum ? output_flags(*sum, piece) : 0);
   launch.set(K::linear_gated, spec.gated);
 
   for (size_t i = 0; i < projections.size(); ++i) {

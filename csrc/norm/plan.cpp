@@ -67,22 +67,22 @@ LaunchPlan plan_norm(
   launch.set(K::round_early, spec.rounding == Rounding::Early);
   launch.set(K::paired, second != nullptr);
   launch.set(K::has_weight2, weight2.has_value());
-  bind_rows(launch, K::x, K::x_layout, K::x_access, x);
+  bind_rows(launch, K::x, K::x_layout, K::x_flags, x);
   bind_rows(
-      launch, K::residual, K::residual_layout, K::residual_access, residual);
-  bind_rows(launch, K::weight, K::weight_layout, K::weight_access, weight);
-  bind_rows(launch, K::bias, K::bias_layout, K::bias_access, bias);
-  bind_rows(launch, K::x2, K::x2_layout, K::x2_access, x2);
-  bind_rows(launch, K::weight2, K::weight2_layout, K::weight2_access, weight2);
-  auto write = [&](Output to, Constant<int32_t> access, const mx::array* a) {
-    launch.set(access, a ? write_access(*a, width) : 0);
+      launch, K::residual, K::residual_layout, K::residual_flags, residual);
+  bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
+  bind_rows(launch, K::bias, K::bias_layout, K::bias_flags, bias);
+  bind_rows(launch, K::x2, K::x2_layout, K::x2_flags, x2);
+  bind_rows(launch, K::weight2, K::weight2_layout, K::weight2_flags, weight2);
+  auto write = [&](Output to, Constant<int32_t> flags, const mx::array* a) {
+    launch.set(flags, a ? output_flags(*a, width) : 0);
     if (a) {
       launch.set(to, *a);
     }
   };
-  write(K::normalised, K::normalised_access, &out[0]);
-  write(K::sum, K::sum_access, spec.residual ? &out[1] : nullptr);
-  write(K::normalised2, K::normalised2_access, second ? second->out : nullptr);
+  write(K::normalised, K::normalised_flags, &out[0]);
+  write(K::sum, K::sum_flags, spec.residual ? &out[1] : nullptr);
+  write(K::normalised2, K::normalised2_flags, second ? second->out : nullptr);
 
   launch.set(K::rows, rows1);
   launch.set(K::rows2, rows2);

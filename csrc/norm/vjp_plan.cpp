@@ -149,21 +149,21 @@ Launch rows_launch(
   launch.set(K::cluster, b.cluster.size);
   launch.staged_bytes = std::max(staged.bytes, b.cluster.bytes);
 
-  bind_rows(launch, K::s, K::s_layout, K::s_access, b.s);
-  bind_rows(launch, K::weight, K::weight_layout, K::weight_access, weight);
+  bind_rows(launch, K::s, K::s_layout, K::s_flags, b.s);
+  bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
   bind_rows(
       launch,
       K::cotangent,
       K::cotangent_layout,
-      K::cotangent_access,
+      K::cotangent_flags,
       b.cotangent);
   bind_rows(
       launch,
       K::sum_cotangent,
       K::sum_cotangent_layout,
-      K::sum_cotangent_access,
+      K::sum_cotangent_flags,
       sum_cotangent);
-  launch.set(K::input_access, input ? write_access(*input, width) : 0);
+  launch.set(K::input_flags, input ? output_flags(*input, width) : 0);
   if (input) {
     launch.set(K::input_gradient, *input);
   }
@@ -196,12 +196,12 @@ Launch columns_launch(const Backward& b) {
   launch.set(K::whole, b.length % width == 0);
   launch.set(K::sums_weight, b.spec.weight);
   launch.set(K::sums_bias, b.spec.bias);
-  bind_rows(launch, K::s, K::s_layout, K::columns_s_access, b.s);
+  bind_rows(launch, K::s, K::s_layout, K::columns_s_flags, b.s);
   bind_rows(
       launch,
       K::cotangent,
       K::cotangent_layout,
-      K::columns_cotangent_access,
+      K::columns_cotangent_flags,
       b.cotangent);
   if (b.statistics) {
     launch.set(K::kept_statistics, *b.statistics);

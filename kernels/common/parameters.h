@@ -10,8 +10,8 @@
 constant bool has_weight [[function_constant(4)]];
 constant bool has_bias [[function_constant(5)]];
 constant bool has_weight_offset [[function_constant(6)]];
-constant int weight_access [[function_constant(7)]];
-constant int bias_access [[function_constant(8)]];
+constant int weight_flags [[function_constant(7)]];
+constant int bias_flags [[function_constant(8)]];
 
 template <int N>
 inline void add_offset(float offset, thread float* w) {

@@ -19,7 +19,7 @@ enum RowLayout {
 };
 
 // How an array is laid out, a function constant: its FloatType and these.
-enum RowAccess {
+enum RowFlags {
   kStrided = 4, // by its layout, else dense
   kVectors = 8, // whole vectors are aligned, and a row's elements adjoin
   kOneRow = 16  // it stands for all rows
@@ -45,8 +45,8 @@ struct RowOut {
   bool vectors;
 };
 
-inline int float_type(int access) {
-  return access & 3;
+inline int float_type(int flags) {
+  return flags & 3;
 }
 
 // The element at which a row begins.
@@ -59,24 +59,24 @@ inline long row_begin(constant const int* layout, uint row) {
 
 inline RowIn row_in(
     device const uchar* data,
-    int access,
+    int flags,
     constant const int* layout,
     uint row,
     int length) {
-  bool strided = access & kStrided;
-  long at = strided      ? row_begin(layout, row)
-      : access & kOneRow ? 0
-                         : long(row) * length;
+  bool strided = flags & kStrided;
+  long at = strided     ? row_begin(layout, row)
+      : flags & kOneRow ? 0
+                        : long(row) * length;
   int step = strided ? layout[kStep] : 1;
-  int type = float_type(access);
-  return RowIn{data + at * size_of(type), type, bool(access & kVectors), step};
+  int type = float_type(flags);
+  return RowIn{data + at * size_of(type), type, bool(flags & kVectors), step};
 }
 
 // Rows that are written are dense.
-inline RowOut row_out(device uchar* data, int access, uint row, int length) {
-  int type = float_type(access);
+inline RowOut row_out(device uchar* data, int flags, uint row, int length) {
+  int type = float_type(flags);
   return RowOut{
-      data + long(row) * length * size_of(type), type, bool(access & kVectors)};
+      data + long(row) * length * size_of(type), type, bool(flags & kVectors)};
 }
 
 // Field by field: a compiler that copies a row in words no longer sees that the

@@ -73,7 +73,7 @@ inline void write_sums(
         float v[P];
         read_normed<P>(rows[r], i, length, v);
         write<P>(
-            row_out(sum, linear_sum_access, first_row + r, length),
+            row_out(sum, linear_sum_flags, first_row + r, length),
             i,
             length,
             v);
@@ -138,13 +138,13 @@ template <int N, int P, int ROWS, int R, int V>
   NormedRow rows[ROWS];
   for (int r = 0; r < ROWS; ++r) {
     uint row = first_row + uint(min(r, count - 1));
-    assign(rows[r].x, row_in(x, linear_x_access, linear_x_layout, row, length));
+    assign(rows[r].x, row_in(x, linear_x_flags, linear_x_layout, row, length));
     if (linear_has_residual) {
       assign(
           rows[r].residual,
           row_in(
               residual,
-              linear_residual_access,
+              linear_residual_flags,
               linear_residual_layout,
               row,
               length));
@@ -195,7 +195,7 @@ template <int N, int P, int ROWS, int R, int V>
     return;
   }
 
-  int type = float_type(linear_x_access);
+  int type = float_type(linear_x_flags);
   int first_output = int(block) * outputs;
   // Packed rows by numbers: all of them are of one length.
   int group_size = linear_quantised ? linear_group_size : 1;
@@ -231,18 +231,15 @@ template <int N, int P, int ROWS, int R, int V>
         weight_row,
         RowIn{
             norm_weight,
-            float_type(weight_access),
-            bool(weight_access & kVectors),
+            float_type(weight_flags),
+            bool(weight_flags & kVectors),
             1});
   }
   if (has_bias) {
     assign(
         bias_row,
         RowIn{
-            norm_bias,
-            float_type(bias_access),
-            bool(bias_access & kVectors),
-            1});
+            norm_bias, float_type(bias_flags), bool(bias_flags & kVectors), 1});
   }
 
   // Of the rows, and for LayerNorm of the norm's weight and bias; of packed

@@ -10,9 +10,9 @@
 #include "kernels/norm/statistics.h"
 
 constant bool linear_has_residual [[function_constant(75)]];
-constant int linear_x_access [[function_constant(76)]];
-constant int linear_residual_access [[function_constant(77)]];
-constant int linear_sum_access [[function_constant(78)]];
+constant int linear_x_flags [[function_constant(76)]];
+constant int linear_residual_flags [[function_constant(77)]];
+constant int linear_sum_flags [[function_constant(78)]];
 
 struct NormedRow {
   RowIn x;

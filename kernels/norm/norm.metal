@@ -13,13 +13,13 @@ constant bool round_early [[function_constant(12)]]; // before the weight
 constant bool paired [[function_constant(13)]];      // x2's rows follow x's
 constant bool has_weight2 [[function_constant(14)]];
 
-constant int x_access [[function_constant(20)]];
-constant int residual_access [[function_constant(21)]];
-constant int x2_access [[function_constant(22)]];
-constant int weight2_access [[function_constant(23)]];
-constant int normalised_access [[function_constant(24)]];
-constant int sum_access [[function_constant(25)]];
-constant int normalised2_access [[function_constant(26)]];
+constant int x_flags [[function_constant(20)]];
+constant int residual_flags [[function_constant(21)]];
+constant int x2_flags [[function_constant(22)]];
+constant int weight2_flags [[function_constant(23)]];
+constant int normalised_flags [[function_constant(24)]];
+constant int sum_flags [[function_constant(25)]];
+constant int normalised2_flags [[function_constant(26)]];
 
 // Beyond float16's range values saturate, inf too; NaN stays NaN.
 inline float clamp_half(float v) {
@@ -83,16 +83,16 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
   RowOut out;
   if (paired && row >= uint(rows)) {
     row -= uint(rows);
-    assign(in, row_in(x2, x2_access, x2_layout, row, length));
-    assign(out, row_out(normalised2, normalised2_access, row, length));
+    assign(in, row_in(x2, x2_flags, x2_layout, row, length));
+    assign(out, row_out(normalised2, normalised2_flags, row, length));
     if (has_weight2) {
-      assign(w, row_in(weight2, weight2_access, weight2_layout, row, length));
+      assign(w, row_in(weight2, weight2_flags, weight2_layout, row, length));
     }
   } else {
-    assign(in, row_in(x, x_access, x_layout, row, length));
-    assign(out, row_out(normalised, normalised_access, row, length));
+    assign(in, row_in(x, x_flags, x_layout, row, length));
+    assign(out, row_out(normalised, normalised_flags, row, length));
     if (has_weight) {
-      assign(w, row_in(weight, weight_access, weight_layout, row, length));
+      assign(w, row_in(weight, weight_flags, weight_layout, row, length));
     }
   }
   FetchedRow<N, V> x_row, r, w_row, b;
@@ -100,17 +100,17 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
   x_row.fetch_all(in, threads, length);
   if (has_residual) {
     r.fetch_all(
-        row_in(residual, residual_access, residual_layout, row, length),
+        row_in(residual, residual_flags, residual_layout, row, length),
         threads,
         length);
-    s = row_out(sum, sum_access, row, length);
+    s = row_out(sum, sum_flags, row, length);
   }
   if (has_weight) {
     w_row.fetch_all(w, threads, length);
   }
   if (has_bias) {
     b.fetch_all(
-        row_in(bias, bias_access, bias_layout, row, length), threads, length);
+        row_in(bias, bias_flags, bias_layout, row, length), threads, length);
   }
 
   HeldRow<N, V> held;

@@ -35,7 +35,7 @@ inline void await_fetches() {
 template <int N, int V>
 struct RowsAhead {
   device const uchar* data;
-  int access;
+  int flags;
   constant const int* layout;
   int place; // among the arrays that are staged
 
@@ -46,11 +46,11 @@ struct RowsAhead {
 
   void begin(
       device const uchar* rows,
-      int access_of_rows,
+      int flags_of_rows,
       constant const int* layout_of_rows,
       int place_of_rows) {
     data = rows;
-    access = access_of_rows;
+    flags = flags_of_rows;
     layout = layout_of_rows;
     place = place_of_rows;
   }
@@ -62,7 +62,7 @@ struct RowsAhead {
       int k,
       thread const RowThreads& threads,
       int length) {
-    RowIn from = row_in(data, access, layout, loop.at(iteration), length);
+    RowIn from = row_in(data, flags, layout, loop.at(iteration), length);
     int i = element<N>(threads, 0, k);
 #ifdef __CUDACC__
     if (stages > 0) {
@@ -79,7 +79,7 @@ struct RowsAhead {
   }
 
   void set_row(PersistentLoop loop, uint iteration, int length) {
-    assign(row, row_in(data, access, layout, loop.at(iteration), length));
+    assign(row, row_in(data, flags, layout, loop.at(iteration), length));
     stage = stages > 0 ? iteration % uint(stages) : 0;
   }
 

@@ -55,7 +55,7 @@ def rewrite_parameters(tokens: Tokens, kernel: Kernel, constants: set[str]) -> P
 
     Args:
         constants: names of the function constants: layouts take no room in launches for which
-            `x_access` says of each `x_layout` that it is not read.
+            `x_flags` says of each `x_layout` that it is not read.
 
     Raises:
         SourceError: one has no translation.
@@ -138,8 +138,8 @@ def _is_layout(p):
 
 
 def _is_read(layout, constants):
-    access = layout.replace("layout", "access")
-    return f"({access} & kStrided) != 0" if access in constants else "true"
+    flags = layout.replace("layout", "flags")
+    return f"({flags} & kStrided) != 0" if flags in constants else "true"
 
 
 def _words(p):

@@ -57,7 +57,7 @@ def values(constant, kernel):
     """What a function constant of a kernel can be."""
     if constant.type == "bool":
         return (False, True)
-    if constant.name.endswith("_access"):
+    if constant.name.endswith("_flags"):
         how = (0, STRIDED, VECTORS, STRIDED | VECTORS, ONE_ROW | VECTORS)
         return [type | of for type in (FLOAT32, FLOAT16, BFLOAT16) for of in how]
     if constant.name.endswith("_type"):
@@ -175,7 +175,7 @@ def launch_constants(name, norm):
     if stem == "norm/vjp/norm_vjp":
         constants["cluster"] = 1
     for constant in translation(stem).constants:
-        if constant.name.endswith("_access"):
+        if constant.name.endswith("_flags"):
             one_row = re.match("weight|bias", constant.name) is not None
             constants[constant.name] = type | VECTORS | (ONE_ROW if one_row else 0)
     return constants
@@ -228,7 +228,7 @@ def test_layouts_that_are_not_read_take_no_room():
     stem, kernel = KERNELS["norm_4_1"]
     dense = launch_constants("norm_4_1", "layer")
     taken = [sizes_of_parameters(translation(stem), kernel, dense)]
-    for strided in (["x_access"], ["weight_access", "bias_access"]):
+    for strided in (["x_flags"], ["weight_flags", "bias_flags"]):
         constants = dense | {name: dense[name] | STRIDED for name in strided}
         taken.append(sizes_of_parameters(translation(stem), kernel, constants))
     places = kernel.parameters
@@ -385,11 +385,11 @@ def test_projections_have_the_shapes_of_the_plan():
 def linear_constants(name, **others):
     """The constants of a launch on whole, aligned rows."""
     width, _ = parts_of(name)
-    access = (FLOAT32 if width == 4 else BFLOAT16) | VECTORS
+    flags = (FLOAT32 if width == 4 else BFLOAT16) | VECTORS
     packed = {"linear_bits": 4, "linear_group_size": 64} if width == 16 else {}
     return {
-        **dict(simds_per_row=1, whole=True, has_weight=True, weight_access=access),
-        **dict(linear_projections=1, linear_aligned=True, linear_x_access=access),
+        **dict(simds_per_row=1, whole=True, has_weight=True, weight_flags=flags),
+        **dict(linear_projections=1, linear_aligned=True, linear_x_flags=flags),
         **packed,
         **others,
     }
@@ -425,8 +425,8 @@ def test_projections_leave_registers_enough(shape, norm):
         "gated": dict(linear_gated=True, linear_projections=2, linear_has_residual=True),
     }
     constants = linear_constants(name, **of_norm[norm])
-    for other in ("bias_access", "linear_residual_access", "linear_sum_access"):
-        constants[other] = constants["linear_x_access"]
+    for other in ("bias_flags", "linear_residual_flags", "linear_sum_flags"):
+        constants[other] = constants["linear_x_flags"]
     source = source_of(translation(stem), 32, threads_per_core=per_core, **constants)
     assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
 

@@ -76,9 +76,7 @@ def test_on_the_cpu_and_for_cuda(tmp_path):
     translated = "tests/build/test_cuda_translation.py"
     copy.python(*pytest, "-m", "", translated, "-k", "scale", site=site)
     listed = copy.python("-m", "mlx_norms", "info", "--kernels", site=site)
-    assert re.search(
-        r"^scale_4\nscale_8\n.*scale_access\(90\), scale_by_array\(91\)$", listed, re.M
-    )
+    assert re.search(r"^scale_4\nscale_8\n.*scale_flags\(90\), scale_by_array\(91\)$", listed, re.M)
 
 
 # The copy's extension, as the normal build has it.

@@ -22,10 +22,10 @@ constant bool want_weight [[function_constant(33)]];
 constant bool want_bias [[function_constant(34)]];
 constant bool keep_statistics [[function_constant(35)]];
 
-constant int s_access [[function_constant(40)]];
-constant int cotangent_access [[function_constant(41)]];
-constant int sum_cotangent_access [[function_constant(42)]];
-constant int input_access [[function_constant(43)]];
+constant int s_flags [[function_constant(40)]];
+constant int cotangent_flags [[function_constant(41)]];
+constant int sum_cotangent_flags [[function_constant(42)]];
+constant int input_flags [[function_constant(43)]];
 
 // What a persistent loop reads of its rows.
 template <int N, int V>
@@ -252,15 +252,15 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
   PersistentLoop loop = make_loop(index, rows, heads, rows_per_loop);
 
   Operands<N, V> operands;
-  operands.s.begin(s, s_access, s_layout, 0);
-  operands.cotangent.begin(cotangent, cotangent_access, cotangent_layout, 1);
+  operands.s.begin(s, s_flags, s_layout, 0);
+  operands.cotangent.begin(cotangent, cotangent_flags, cotangent_layout, 1);
   if (has_sum_cotangent) {
     operands.sum_cotangent.begin(
-        sum_cotangent, sum_cotangent_access, sum_cotangent_layout, 2);
+        sum_cotangent, sum_cotangent_flags, sum_cotangent_layout, 2);
   }
   if (has_weight) {
     operands.weight.hold(
-        row_in(weight, weight_access, weight_layout, loop.row, length),
+        row_in(weight, weight_flags, weight_layout, loop.row, length),
         weight_offset,
         threads,
         length);
@@ -309,7 +309,7 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
     if (want_input) {
       assign(
           out,
-          row_out(input_gradient, input_access, loop.at(iteration), length));
+          row_out(input_gradient, input_flags, loop.at(iteration), length));
     }
     for (int chunk = 0; next_chunk(chunk, length);
          chunk += chunk_length<N, V>()) {
@@ -378,16 +378,16 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
     cluster_barrier(); // none ends while others read its vectors
   }
 #endif
-  int access = kFloat32 | (length % 4 == 0 ? kVectors : 0);
+  int flags = kFloat32 | (length % 4 == 0 ? kVectors : 0);
   uint to = index / uint(cluster);
   for (int k = 0; k < V; ++k) {
     int i = element<N>(threads, 0, k);
     if (want_weight && has_sum(k)) {
-      RowOut out = row_out(weight_partials, access, to, length);
+      RowOut out = row_out(weight_partials, flags, to, length);
       write<N>(out, i, length, dw + k * N);
     }
     if (want_bias && has_sum(first_db + k)) {
-      RowOut out = row_out(bias_partials, access, to, length);
+      RowOut out = row_out(bias_partials, flags, to, length);
       write<N>(out, i, length, db + k * N);
     }
   }

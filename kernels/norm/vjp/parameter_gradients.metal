@@ -10,8 +10,8 @@
 
 constant bool sums_weight [[function_constant(50)]];
 constant bool sums_bias [[function_constant(51)]];
-constant int columns_s_access [[function_constant(52)]];
-constant int columns_cotangent_access [[function_constant(53)]];
+constant int columns_s_flags [[function_constant(52)]];
+constant int columns_cotangent_flags [[function_constant(53)]];
 constant int weight_gradient_type [[function_constant(54)]];
 constant int bias_gradient_type [[function_constant(55)]];
 
@@ -43,11 +43,11 @@ template <int N>
     uint row = loop.row + iteration * loop.step;
     float g[N];
     RowIn g_row = row_in(
-        cotangent, columns_cotangent_access, cotangent_layout, row, length);
+        cotangent, columns_cotangent_flags, cotangent_layout, row, length);
     read<N>(g_row, i, length, g);
     if (sums_weight) {
       float v[N];
-      read<N>(row_in(s, columns_s_access, s_layout, row, length), i, length, v);
+      read<N>(row_in(s, columns_s_flags, s_layout, row, length), i, length, v);
       device const float* kept = kept_statistics + 3 * long(row);
       for (int j = 0; j < N; ++j) {
         float n = (v[j] - kept[0] - kept[1]) * kept[2];

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// Derivatives of a primitive by those of what it is composed of.
+// Derivatives of a primitive by those of its fallback.
 
 #pragma once
 

@@ -181,9 +181,9 @@ std::vector<mx::Shape> shapes_of(
   return shapes;
 }
 
-Function composed(const NormLinearSpec& spec, mx::Stream stream) {
+Function fallback(const NormLinearSpec& spec, mx::Stream stream) {
   return [=](const Arrays& inputs) {
-    return compose_norm_linear(spec, inputs, stream);
+    return fallback_norm_linear(spec, inputs, stream);
   };
 }
 
@@ -206,7 +206,7 @@ Arrays NormLinear::jvp(
     const Arrays& primals,
     const Arrays& tangents,
     const std::vector<int>& argnums) {
-  return jvp_of(composed(spec_, stream()), primals, tangents, argnums);
+  return jvp_of(fallback(spec_, stream()), primals, tangents, argnums);
 }
 
 Arrays NormLinear::vjp(
@@ -214,7 +214,7 @@ Arrays NormLinear::vjp(
     const Arrays& cotangents,
     const std::vector<int>& argnums,
     const Arrays&) {
-  return vjp_of(composed(spec_, stream()), primals, cotangents, argnums);
+  return vjp_of(fallback(spec_, stream()), primals, cotangents, argnums);
 }
 
 std::pair<Arrays, std::vector<int>> NormLinear::vmap(
@@ -224,7 +224,7 @@ std::pair<Arrays, std::vector<int>> NormLinear::vmap(
   auto parameters = axes.begin() + n_rows;
   if (std::any_of(parameters, axes.end(), [](int a) { return a >= 0; })) {
     // The kernel takes one of each for all rows.
-    auto two_steps = composed(spec_, stream());
+    auto two_steps = fallback(spec_, stream());
     return with_leading_axes(mx::vmap(two_steps, axes)(inputs));
   }
   auto batch = with_leading_batch(
@@ -278,10 +278,10 @@ Arrays
 make_norm_linear(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream) {
   return has_linear_kernel(spec, inputs, stream)
       ? norm_linear_node(spec, std::move(inputs), stream)
-      : compose_norm_linear(spec, inputs, stream);
+      : fallback_norm_linear(spec, inputs, stream);
 }
 
-Arrays compose_norm_linear(
+Arrays fallback_norm_linear(
     const NormLinearSpec& spec,
     const Arrays& inputs,
     mx::Stream stream) {

@@ -93,7 +93,7 @@ Arrays
 make_norm_linear(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream);
 
 // By the norm and MLX's products.
-Arrays compose_norm_linear(
+Arrays fallback_norm_linear(
     const NormLinearSpec& spec,
     const Arrays& inputs,
     mx::Stream stream);

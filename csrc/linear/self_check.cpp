@@ -103,7 +103,7 @@ bool agrees(
             bool packed = a.dtype() == mx::uint32;
             wide.push_back(packed ? a : mx::astype(a, mx::float32, s));
           }
-          return compose_norm_linear(flags, wide, s);
+          return fallback_norm_linear(flags, wide, s);
         },
         /* donates= */ false};
   };

@@ -69,7 +69,7 @@ array zero_where_saturated(const array& a, const array& s, mx::Stream stream) {
   return mx::where(saturated, array(0, a.dtype()), a, stream);
 }
 
-std::vector<array> compose_norm(
+std::vector<array> fallback_norm(
     const NormSpec& spec,
     mx::Dtype dtype,
     const NormInputs& in,
@@ -90,20 +90,20 @@ std::vector<array> compose_norm(
   return spec.residual ? std::vector<array>{y, x} : std::vector<array>{y};
 }
 
-std::vector<array> compose_norms(
+std::vector<array> fallback_norms(
     const NormSpec& spec,
     mx::Dtype dtype,
     const std::vector<array>& inputs,
     mx::Stream s) {
   std::vector<array> outputs;
   for (size_t i = 0; i < inputs.size(); i += spec.n_inputs()) {
-    auto group = compose_norm(spec, dtype, NormInputs(spec, &inputs[i]), s);
+    auto group = fallback_norm(spec, dtype, NormInputs(spec, &inputs[i]), s);
     outputs.insert(outputs.end(), group.begin(), group.end());
   }
   return outputs;
 }
 
-std::vector<array> compose_norm_vjp(
+std::vector<array> fallback_norm_vjp(
     const NormVJPSpec& spec,
     const std::vector<mx::Dtype>& dtypes,
     const NormVJPInputs& in,

@@ -10,21 +10,21 @@
 namespace mlx_norms {
 
 // One normalised tensor: {normalised, [sum]}.
-std::vector<mx::array> compose_norm(
+std::vector<mx::array> fallback_norm(
     const NormSpec& spec,
     mx::Dtype dtype,
     const NormInputs& in,
     mx::Stream stream);
 
 // Those of each tensor.
-std::vector<mx::array> compose_norms(
+std::vector<mx::array> fallback_norms(
     const NormSpec& spec,
     mx::Dtype dtype,
     const std::vector<mx::array>& inputs,
     mx::Stream stream);
 
 // Its gradients: {[input], [weight], [bias]} in `dtypes`.
-std::vector<mx::array> compose_norm_vjp(
+std::vector<mx::array> fallback_norm_vjp(
     const NormVJPSpec& spec,
     const std::vector<mx::Dtype>& dtypes,
     const NormVJPInputs& in,

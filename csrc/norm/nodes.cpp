@@ -85,7 +85,7 @@ Arrays make_norm(
     Arrays inputs,
     mx::Stream stream) {
   if (!has_kernel(spec, dtype, inputs, stream)) {
-    return compose_norms(spec, dtype, inputs, stream);
+    return fallback_norms(spec, dtype, inputs, stream);
   }
   auto node = std::make_shared<Norm>(stream, spec, dtype);
   return outputs_of(std::move(node), std::move(inputs));
@@ -99,7 +99,7 @@ Arrays make_norm_vjp(
   if (backend_of(stream) == Backend::Metal &&
       !agrees(spec, dtypes, inputs, stream)) {
     NormVJPInputs in(spec.norm, inputs.data());
-    return compose_norm_vjp(spec, dtypes, in, stream);
+    return fallback_norm_vjp(spec, dtypes, in, stream);
   }
   return norm_vjp_node(spec, dtypes, std::move(inputs), stream);
 }

@@ -94,7 +94,7 @@ bool agrees(
           return norm_node(flags, dtype, std::move(few), s);
         },
         [&](const Arrays& few, mx::Stream s) {
-          return compose_norms(flags, dtype, few, s);
+          return fallback_norms(flags, dtype, few, s);
         },
         /* donates= */ true};
   };
@@ -134,7 +134,7 @@ bool agrees(
         },
         [&](const Arrays& few, mx::Stream s) {
           NormVJPInputs in(flags.norm, few.data());
-          return compose_norm_vjp(flags, dtypes, in, s);
+          return fallback_norm_vjp(flags, dtypes, in, s);
         },
         /* donates= */ true};
   };

@@ -12,13 +12,13 @@ namespace mlx_norms {
 namespace {
 
 // The gradients in MLX's ops.
-Function composed_vjp(
+Function fallback_vjp(
     const NormVJPSpec& spec,
     const std::vector<mx::Dtype>& dtypes,
     mx::Stream stream) {
   return [=](const Arrays& inputs) {
     NormVJPInputs in(spec.norm, inputs.data());
-    return compose_norm_vjp(spec, dtypes, in, stream);
+    return fallback_norm_vjp(spec, dtypes, in, stream);
   };
 }
 
@@ -28,7 +28,7 @@ Arrays NormVJP::jvp(
     const Arrays& primals,
     const Arrays& tangents,
     const std::vector<int>& argnums) {
-  auto f = composed_vjp(spec_, dtypes_, stream());
+  auto f = fallback_vjp(spec_, dtypes_, stream());
   return jvp_of(f, primals, tangents, argnums);
 }
 
@@ -37,7 +37,7 @@ Arrays NormVJP::vjp(
     const Arrays& cotangents,
     const std::vector<int>& argnums,
     const Arrays&) {
-  auto f = composed_vjp(spec_, dtypes_, stream());
+  auto f = fallback_vjp(spec_, dtypes_, stream());
   return vjp_of(f, primals, cotangents, argnums);
 }
 

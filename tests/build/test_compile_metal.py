@@ -9,7 +9,7 @@ import pytest
 
 from support.variant import ROOT
 
-SCRIPT = ROOT / "tools" / "compile_metal.py"
+COMMAND = [sys.executable, ROOT / "tools", "macos.compile_metal"]
 
 # Refuses what has a given word in it, and the language version of a newer Xcode.
 XCRUN = """#!/bin/sh
@@ -36,7 +36,7 @@ def compile_metal(tmp_path):
         xcrun.chmod(0o755)
         path = f"{tmp_path}:{os.environ['PATH']}"
         done = subprocess.run(
-            [sys.executable, SCRIPT, *versions],
+            [*COMMAND, *versions],
             env={**os.environ, "PATH": path},
             capture_output=True,
             text=True,
@@ -88,13 +88,17 @@ def test_a_version_that_the_compiler_does_not_know_is_red(compile_metal):
 
 
 def test_a_version_that_no_macos_has_is_refused():
-    done = subprocess.run([sys.executable, SCRIPT, "2.0"], capture_output=True, text=True)
+    done = subprocess.run(
+        [*COMMAND, "2.0"],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 2
     assert "'2.0' is none of 3.1, 3.2, 4.0" in done.stderr
 
 
 @pytest.mark.applies(sys.platform != "darwin")
 def test_without_a_compiler_it_says_so():
-    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)
+    done = subprocess.run(COMMAND, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stdout == "There is no Metal compiler: No such file or directory: xcrun\n"

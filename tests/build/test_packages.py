@@ -62,6 +62,7 @@ STRAY = (
     "notes.md",
     "scratch.py",
     "tests/new.py",
+    "tools/metalsim/metalsim/library.py",
 )
 
 
@@ -72,8 +73,10 @@ def test_sdist_has_what_the_build_reads_and_nothing_else(tmp_path):
     for name in ("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, copy)
     ignored = shutil.ignore_patterns("__pycache__", "_ext*", "_built.py")
-    for name in ("csrc", "kernels", "mlx_norms"):
+    reader = "tools/metalsim/metalsim"
+    for name in ("csrc", "kernels", "mlx_norms", f"{reader}/msl"):
         shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+    shutil.copy(ROOT / reader / "__init__.py", copy / reader)
     wanted = {str(p.relative_to(copy)) for p in copy.rglob("*") if p.is_file()} | {"PKG-INFO"}
     for name in STRAY:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)

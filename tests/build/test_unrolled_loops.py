@@ -10,11 +10,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-import test_cuda_translation as cuda  # which adds kernels/ to where Python looks
 
-import join  # isort: skip
-from metalsim.msl.loops import unrolled  # isort: skip
-from metalsim.msl.tokens import Tokens  # isort: skip
+import join
+from metalsim.msl.loops import unrolled
+from metalsim.msl.tokens import Tokens
+from support import cuda_text as cuda
 
 pytestmark = pytest.mark.applies(sys.platform != "darwin")  # for which there is no NVRTC
 

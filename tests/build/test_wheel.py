@@ -11,9 +11,9 @@ import venv
 import zipfile
 
 import pytest
-import test_docs
 
 from support import known_objects
+from support.documented import OPS
 from support.variant import ROOT
 
 LINE = re.compile(r"^(?P<name>\S+)  (?P<kind>\S+)  (?P<size>[\d.]+) MB$", re.M)
@@ -152,4 +152,4 @@ def test_in_a_clean_environment_without_a_compiler(packages, tmp_path):
     assert re.search("^CPU streams +native kernels$", info, re.M)
     assert "Both ways agree." in installed.python("-m", "mlx_norms", "demo")
     assert "1 fused" in installed.python("-c", PATCHED)
-    assert int(installed.python("-c", DOCSTRINGS, *test_docs.OPS)) > 0
+    assert int(installed.python("-c", DOCSTRINGS, *OPS)) > 0

@@ -7,8 +7,7 @@ import mlx.core as mx
 import pytest
 
 import mlx_norms
-
-OPS = [name for name in mlx_norms.__all__ if name.endswith(("norm", "norm_linear"))] + ["matmul"]
+from support.documented import OPS
 
 
 def examples(name):

@@ -1,0 +1,79 @@
+"""The kernels' CUDA text, and their specializations as NVRTC compiles them."""
+
+import functools
+import os
+import random
+
+from to_cuda import OPTIONS, translate
+
+from . import nvrtc
+from .variant import ROOT
+
+COMPILER = os.environ.get("CXX", "c++")
+ARCHITECTURES = ("compute_75", "compute_80", "compute_90", "compute_100")
+FLOAT32, FLOAT16, BFLOAT16 = 0, 1, 2
+STRIDED, VECTORS, ONE_ROW = 4, 8, 16
+
+
+@functools.cache
+def translation(stem):
+    return translate(ROOT / f"kernels/{stem}.metal", ROOT, COMPILER)
+
+
+KERNELS = {
+    kernel.name: (stem, kernel)
+    for path in sorted(ROOT.glob("kernels/**/*.metal"))
+    for stem in [str(path.relative_to(ROOT / "kernels").with_suffix(""))]
+    for kernel in translation(stem).kernels
+}
+
+
+def source_of(translated, group_size=256, threads_per_core=512, **constants):
+    """The text for the compiler, with these function constants and all others 0."""
+    lines = [f"#define GROUP_SIZE {group_size}", f"#define THREADS_PER_CORE {threads_per_core}"]
+    for c in translated.constants:
+        lines.append(f"#define FC_{c.index} {int(constants.pop(c.name, 0))}")
+    assert not constants
+    return "\n".join([*lines, translated.text])
+
+
+def compile(translated, kernel, architecture, group_size=256, **constants):
+    """PTX of a kernel."""
+    source = source_of(translated, group_size, **constants)
+    return nvrtc.compile(source, kernel.expression, architecture, OPTIONS)
+
+
+def values(constant, kernel):
+    """What a function constant of a kernel can be."""
+    if constant.type == "bool":
+        return (False, True)
+    if constant.name.endswith("_flags"):
+        how = (0, STRIDED, VECTORS, STRIDED | VECTORS, ONE_ROW | VECTORS)
+        return [type | of for type in (FLOAT32, FLOAT16, BFLOAT16) for of in how]
+    if constant.name.endswith("_type"):
+        return (FLOAT32, FLOAT16, BFLOAT16)
+    numbers = {"simds_per_row": (1, 2, 16, 32), "stages": (0, 1, 2), "cluster": (1, 2)}
+    numbers |= {"linear_projections": (1, 2, 3, 4), "linear_biases": (0, 1, 10, 15)}
+    if kernel.startswith("norm_linear"):
+        numbers["simds_per_row"] = (1, 2, 4, 8)
+    numbers |= {"linear_bits": (0, 4, 8), "linear_group_size": (32, 64, 128)}
+    return numbers[constant.name]
+
+
+GROUPS = {"sgemm_tile_32": 1024, "sgemm_tile_threads": 64, "sgemm_tile_simdgroup": 32}
+GROUPS |= {"simdgroup_blocked_32": 128, "simdgroup_blocked_64": 128, "layer_norm_naive_32_4": 32}
+GROUPS |= {name: 32 * int(name.split("_")[-1]) for name in KERNELS if "_tiles_" in name}
+
+
+def constant_sets(name):
+    """Sets of function constants in which each has each of its values, mixed."""
+    rng = random.Random(name)
+    columns = {}
+    constants = translation(KERNELS[name][0]).constants
+    # Of what has few values, each architecture has one set.
+    sets = max(len(ARCHITECTURES), *(len(values(c, name)) for c in constants), 0)
+    for constant in constants:
+        of = values(constant, name)
+        columns[constant.name] = [of[i % len(of)] for i in range(sets)]
+        rng.shuffle(columns[constant.name])
+    return [{name: column[i] for name, column in columns.items()} for i in range(sets)]

@@ -1,4 +1,4 @@
-"""Normalisation kernels for MLX, as real primitives: lazy, differentiable, compilable."""
+"""Normalization kernels for MLX, as real primitives: lazy, differentiable, compilable."""
 
 from pkgutil import extend_path
 

@@ -19,7 +19,7 @@ def main(argv: list[str] | None = None) -> int:
         int: 0 if the command succeeded, 1 if what it checks does not hold, 2 if it could not run.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m mlx_norms", description="Normalisation kernels for MLX."
+        prog="python -m mlx_norms", description="Normalization kernels for MLX."
     )
     parser.set_defaults(run=None)
     subparsers = parser.add_subparsers(metavar="COMMAND")

@@ -17,7 +17,7 @@ namespace mlx_norms::self_check {
 
 namespace {
 
-// Why a specialisation is not used; empty: it is.
+// Why a specialization is not used; empty: it is.
 using Verdict = std::string;
 
 // How far results may lie from MLX's ops, relative to 1 + |value|: these round

@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
 // The Metal kernels were proven on a simulator of the GPU, which knows nothing
-// of its compiler. So each specialisation (op, dtypes, flags, row length) is
+// of its compiler. So each specialization (op, dtypes, flags, row length) is
 // run on a sample that its op makes, when it is first asked for, and compared
 // with MLX's ops; and once more in the buffers of its inputs. One that
 // disagrees, or makes the GPU fault, is not used; a warning says what to
@@ -16,7 +16,7 @@
 
 namespace mlx_norms::self_check {
 
-// What a specialisation is tried on, made anew at each call with the same
+// What a specialization is tried on, made anew at each call with the same
 // values; and the outputs of the kernel and of MLX's ops.
 struct Sample {
   std::function<Arrays(mx::Stream)> inputs;
@@ -38,7 +38,7 @@ array values(
 // "(float32, float32, to float16, rows of 64)"
 std::string described(const Arrays& inputs, mx::Dtype output);
 
-// What a specialisation is known by: its op, and numbers that the op chooses.
+// What a specialization is known by: its op, and numbers that the op chooses.
 struct Key {
   std::string_view op; // a literal
   std::vector<int64_t> numbers;

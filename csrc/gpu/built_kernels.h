@@ -14,7 +14,7 @@ namespace mlx_norms {
 struct BuiltKernel {
   std::string name;
   std::map<int, std::string> constants; // function constants by their indices
-  // Specialisations whose machine code is on disk, where it is kept there.
+  // Specializations whose machine code is on disk, where it is kept there.
   std::optional<int> on_disk;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kVectorBytes = 16;
 
-// The fewest vectors a thread, a power of two, with which `simds` SIMD-groups
+// The fewest vectors per thread, a power of two, with which `simds` SIMD-groups
 // hold the row; 0 if that takes more than `most`.
 int vectors_for(int row_vectors, int simds, int most) {
   for (int v = 1; v <= most; v *= 2) {
@@ -30,7 +30,7 @@ struct Budget {
   int together;
 };
 
-// Apple's GPUs: as few vectors a thread as the row allows, since what a core
+// Apple's GPUs: as few vectors per thread as the row allows, since what a core
 // holds in registers is unknown to us.
 Geometry few_vectors(int length, int width, Budget budget) {
   int row_vectors = ceil_div(length, width);
@@ -46,7 +46,7 @@ Geometry few_vectors(int length, int width, Budget budget) {
   return {width, budget.together / width, Geometry::kMaxSimds, true};
 }
 
-// The most vectors a thread, by bench/gpu_geometry.py on an H200
+// The most vectors per thread, by bench/gpu_geometry.py on an H200
 // (bench/results/h200_geometry.csv). With four, an RMSNorm of 4096 elements of
 // 16 bits sums them in the order of mx.fast, and so has its bits.
 int most_cuda_vectors(bool backward, int width, int row_vectors) {
@@ -63,8 +63,8 @@ bool is_built(bool backward, int width, int vectors) {
       (vectors == 3 && !backward) || (vectors == 8 && width == 4);
 }
 
-// NVIDIA's: as few SIMD-groups a row as registers allow, since what they do for
-// each other costs more than what a thread does alone; and no vector of a
+// NVIDIA's: as few SIMD-groups per row as registers allow, since what they do
+// for each other costs more than what a thread does alone; and no vector of a
 // SIMD-group past the row's end, if that can be.
 Geometry few_simds(bool backward, int length, int width, int forced) {
   int row_vectors = ceil_div(length, width);

@@ -8,11 +8,11 @@ namespace mlx_norms {
 
 // How a row is spread over threads (kernels/common/row_threads.h). It follows
 // from the row's length and dtype alone, never from the number of rows, so that
-// a row has the same bits in any batch.
+// norms are batch-invariant.
 struct Geometry {
-  int width;   // elements a vector: N
-  int vectors; // vectors a thread: V
-  int simds;   // SIMD-groups a row
+  int width;   // elements per vector: N
+  int vectors; // vectors per thread: V
+  int simds;   // SIMD-groups per row
   bool looped; // the row takes several chunks
 
   static constexpr int kSimdSize = 32;
@@ -36,8 +36,8 @@ struct Geometry {
 Geometry
 geometry_for(bool backward, int length, int item_size, Backend backend);
 
-// Has every row take so many vectors a thread on CUDA, forward or backward; 0:
-// as many as were found best. For measurements.
+// Has every row take so many vectors per thread on CUDA, forward or backward;
+// 0: as many as were found best. For measurements.
 void set_vectors(bool backward, int vectors);
 
 } // namespace mlx_norms

@@ -111,7 +111,7 @@ struct LaunchPlan {
     return launches.back();
   }
 
-  // An uninitialised array that lives as long as the launches.
+  // An uninitialized array that lives as long as the launches.
   const mx::array& temporary(mx::Shape shape, mx::Dtype dtype);
 };
 

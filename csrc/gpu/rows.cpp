@@ -127,7 +127,7 @@ int32_t row_count(const mx::array& x) {
   auto rows = static_cast<int64_t>(x.size()) / std::max(x.shape(-1), 1);
   if (rows > kInt32Max || x.shape(-1) > kLongestRow) {
     throw std::runtime_error(
-        "[mlx_norms] A GPU kernel normalises at most 2^31 - 1 rows at once, of "
+        "[mlx_norms] A GPU kernel normalizes at most 2^31 - 1 rows at once, of "
         "at most 2^30 elements.");
   }
   return rows;

@@ -145,7 +145,7 @@ mx::array layer_norm_by_rung(
         "mlx_norms.layer_norm.");
   }
   NormSpec spec{
-      .centre = true,
+      .center = true,
       .weight = weight != nullptr,
       .bias = bias != nullptr,
       .rounding = Rounding::Late,

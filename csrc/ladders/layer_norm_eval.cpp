@@ -56,7 +56,7 @@ void fill(Launch& launch, const Rows& rows) {
   launch.set(K::eps, eps);
 }
 
-// Which kernel normalises rows of one length, and how they are shared out.
+// Which kernel normalizes rows of one length, and how they are shared out.
 struct RungLaunch {
   KernelName kernel;
   void (*fill)(Launch&, const Rows&);

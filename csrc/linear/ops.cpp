@@ -58,15 +58,15 @@ std::vector<Projection> take_projections(
 
 Arrays norm_linear(
     const char* op,
-    bool centre,
+    bool center,
     const NormInputs& in,
     const Projected& projected,
     float eps,
     float weight_offset,
     mx::StreamOrDevice stream) {
   check_inputs(op, in, kNormParameters);
-  // Late: in one launch the normalised row is not rounded, and here but once.
-  auto norm = spec_of(op, centre, in, eps, weight_offset, kNormParameters);
+  // Late: in one launch the normalized row is not rounded, and here but once.
+  auto norm = spec_of(op, center, in, eps, weight_offset, kNormParameters);
   Arrays inputs;
   in.append_to(inputs);
   auto projections = take_projections(op, projected, in.x.shape(-1), inputs);
@@ -86,7 +86,7 @@ Arrays rms_norm_linear(
     mx::StreamOrDevice stream) {
   return norm_linear(
       "rms_norm_linear",
-      /* centre= */ false,
+      /* center= */ false,
       {x, residual, norm_weight, nullptr},
       projected,
       eps,
@@ -104,7 +104,7 @@ Arrays layer_norm_linear(
     mx::StreamOrDevice stream) {
   return norm_linear(
       "layer_norm_linear",
-      /* centre= */ true,
+      /* center= */ true,
       {x, residual, norm_weight, norm_bias},
       projected,
       eps,

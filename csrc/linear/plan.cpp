@@ -24,12 +24,12 @@ constexpr Output kOutputs[] = {K::y1, K::y2, K::y3, K::y4};
 constexpr int kMaxProjections = 4;
 constexpr uint32_t kMostGroups = 65535; // along y, on CUDA
 constexpr int kVectorBytes = 16;
-constexpr int kQuantisedWidth = 16; // weights a vector
+constexpr int kQuantizedWidth = 16; // weights a vector
 
 // How the kernel is instantiated: the rows and outputs of a block,
 // and the vectors that a thread has of each weight's row at once.
 struct Shape {
-  int width; // elements a vector
+  int width; // elements per vector
   int rows;
   int outputs;
   int vectors;
@@ -61,9 +61,9 @@ const Shape& shape_for(int width, int rows) {
   return *best;
 }
 
-// More than one SIMD-group a block where there are too few blocks to keep the
+// More than one SIMD-group per block where there are too few blocks to keep the
 // GPU's memory busy, as long as each thread has some elements of a row. It
-// follows from the weights alone, so that a row has the same bits in any batch.
+// follows from the weights alone, so that rows are batch-invariant.
 int simds_for(int64_t outputs, int length, int width, mx::Stream stream) {
   constexpr int kMostSimds = 8;
   // As the layers of an 8B llama run fastest on an H200; on Metal by guess.
@@ -105,7 +105,7 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
       in.x.shape(-1) <= kLongestRow && is_float(dtype) &&
       (!in.residual || in.residual->dtype() == dtype) &&
       is_parameter(in.weight) && is_parameter(in.bias) &&
-      (spec.norm.centre || !spec.norm.bias) && !spec.norm.clamp;
+      (spec.norm.center || !spec.norm.bias) && !spec.norm.clamp;
   auto n = spec.projections.size();
   if (!takes_norm || n < 1 || n > kMaxProjections || (spec.gated && n != 2)) {
     return false;
@@ -138,7 +138,7 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
     outputs += weight.shape(0);
   }
   // Vectors of packed weights are counted by 32 bits.
-  return outputs * in.x.shape(-1) / kQuantisedWidth <= kLongestRow;
+  return outputs * in.x.shape(-1) / kQuantizedWidth <= kLongestRow;
 }
 
 LaunchPlan plan_norm_linear(
@@ -153,7 +153,7 @@ LaunchPlan plan_norm_linear(
   }
   const auto& form = spec.projections[0];
   int length = in.x.shape(-1);
-  int width = form.bits ? kQuantisedWidth : kVectorBytes / in.x.itemsize();
+  int width = form.bits ? kQuantizedWidth : kVectorBytes / in.x.itemsize();
   int piece = std::min(width, 8);
   auto rows = row_count(in.x);
   const auto& shape = shape_for(width, rows);
@@ -187,7 +187,7 @@ LaunchPlan plan_norm_linear(
 
   auto& launch = plan.launch({"norm_linear", width, shape.rows});
   launch.set(K::simds_per_row, simds);
-  launch.set(K::centre, spec.norm.centre);
+  launch.set(K::center, spec.norm.center);
   launch.set(K::whole, length % chunk == 0);
   launch.set(K::has_weight, spec.norm.weight);
   launch.set(K::has_bias, spec.norm.bias);
@@ -247,7 +247,7 @@ LaunchPlan plan_norm_linear(
         std::to_string(kMostGroups * shape.rows) + " rows.");
   }
   launch.group[0] = Geometry::kSimdSize * simds;
-  launch.threads_per_core = spec.norm.centre ? shape.layer_threads_per_core
+  launch.threads_per_core = spec.norm.center ? shape.layer_threads_per_core
                                              : shape.rms_threads_per_core;
   return plan;
 }

@@ -78,7 +78,7 @@ array project(
   shape.back() = in.weight.shape(0);
   bool empty = x.shape(-1) > 0 && (x.size() == 0 || shape.back() == 0);
   if (empty && !x.is_tracer()) {
-    // On a GPU MLX's products divide by its size.
+    // On a GPU MLX's matmuls divide by its size.
     return mx::zeros(shape, projected_dtype(in, x.dtype()), s);
   }
   if (!p.bits) {
@@ -86,7 +86,7 @@ array project(
   }
   const auto& [w, scales, biases] = std::tie(in.weight, *in.scales, *in.biases);
   if (x.size() == 0) {
-    // MLX's quantised product divides by the number of rows.
+    // MLX's quantized product divides by the number of rows.
     auto weight = mx::dequantize(
         w,
         scales,
@@ -287,7 +287,7 @@ Arrays fallback_norm_linear(
     mx::Stream stream) {
   NormInputs in(spec.norm, inputs.data());
   auto dtype = sum_dtype(in);
-  auto normalised = make_norm(
+  auto normalized = make_norm(
       spec.norm,
       dtype,
       Arrays(inputs.begin(), inputs.begin() + spec.norm.n_inputs()),
@@ -296,7 +296,7 @@ Arrays fallback_norm_linear(
   Arrays outputs;
   for (size_t i = 0; i < projections.size(); ++i) {
     outputs.push_back(
-        project(spec.projections[i], projections[i], normalised[0], stream));
+        project(spec.projections[i], projections[i], normalized[0], stream));
   }
   if (spec.gated) {
     const auto& gate = outputs[0];
@@ -304,7 +304,7 @@ Arrays fallback_norm_linear(
     outputs = {mx::multiply(silu, outputs[1], stream)};
   }
   if (spec.norm.residual) {
-    outputs.push_back(normalised[1]);
+    outputs.push_back(normalized[1]);
   }
   return outputs;
 }

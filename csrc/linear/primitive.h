@@ -87,12 +87,12 @@ bool has_linear_kernel(
 Arrays
 norm_linear_node(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream);
 
-// Its outputs by one launch, or by the norm and MLX's products; of inputs that
+// Its outputs by one launch, or by the norm and MLX's matmuls; of inputs that
 // have been checked.
 Arrays
 make_norm_linear(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream);
 
-// By the norm and MLX's products.
+// By the norm and MLX's matmuls.
 Arrays fallback_norm_linear(
     const NormLinearSpec& spec,
     const Arrays& inputs,

@@ -97,7 +97,7 @@ bool agrees(
           return norm_linear_node(flags, std::move(like), s);
         },
         [&](const Arrays& like, mx::Stream s) {
-          // MLX's quantised product may add up in the dtype that it is given.
+          // MLX's quantized product may add up in the dtype that it is given.
           Arrays wide;
           for (const auto& a : like) {
             bool packed = a.dtype() == mx::uint32;

@@ -334,7 +334,7 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
       depth % 8 == 0 && (lines || outputs % 8 == 0) && f.aligned(w, of_w, 8);
   bool x_vectors =
       depth % 8 == 0 && x.column_stride == 1 && f.aligned(x, of_x, 8);
-  // It is w alone that decides: a row has the same bits among any others.
+  // It is w alone that decides, so that rows are batch-invariant.
   auto limits = device_limits(plan.stream);
   bool tiles = w_vectors && (limits.matrix_units || tiles_anywhere);
   int elements = 16 / f.element_bytes();

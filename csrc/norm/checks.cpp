@@ -25,7 +25,7 @@ void check_inputs(
 
 NormSpec spec_of(
     const char* op,
-    bool centre,
+    bool center,
     const NormInputs& in,
     float eps,
     float weight_offset,
@@ -40,7 +40,7 @@ NormSpec spec_of(
             names.weight + " to add it to.");
   }
   return NormSpec{
-      .centre = centre,
+      .center = center,
       .residual = in.residual != nullptr,
       .weight = in.weight != nullptr,
       .bias = in.bias != nullptr,

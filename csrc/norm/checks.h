@@ -22,7 +22,7 @@ void check_inputs(
 // std::invalid_argument where a number is not allowed.
 NormSpec spec_of(
     const char* op,
-    bool centre,
+    bool center,
     const NormInputs& in,
     float eps,
     float weight_offset,

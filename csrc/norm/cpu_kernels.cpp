@@ -3,7 +3,7 @@
 // The norm family on rows, compiled once for each instruction set
 // (MLX_NORMS_KERNELS is its table). A row comes from memory once and is then
 // read from the cache. Sums are taken in one order and contraction is off, so
-// every instruction set gives the same bits.
+// every instruction set's are bit-identical.
 
 #include "csrc/norm/cpu_kernels.h"
 
@@ -248,22 +248,22 @@ struct AddedRow {
   }
 };
 
-template <bool kCentre>
+template <bool kCenter>
 struct Statistics {
   float mean;
   float correction; // the mean of what the rounded mean leaves
   float rstd;
 
-  Floats normalise(Floats v) const {
-    return kCentre ? (v - mean - correction) * rstd : v * rstd;
+  Floats normalize(Floats v) const {
+    return kCenter ? (v - mean - correction) * rstd : v * rstd;
   }
 };
 
-// The deviations from `shift` and their squares, or without centre the squares.
-template <bool kCentre, typename AnyRow>
-inline Sums<1 + kCentre> first_sums(const AnyRow& row, float shift) {
-  return row.template sums<1 + kCentre>([shift](Floats v, int64_t) {
-    if constexpr (kCentre) {
+// The deviations from `shift` and their squares, or without center the squares.
+template <bool kCenter, typename AnyRow>
+inline Sums<1 + kCenter> first_sums(const AnyRow& row, float shift) {
+  return row.template sums<1 + kCenter>([shift](Floats v, int64_t) {
+    if constexpr (kCenter) {
       Floats d = v - shift;
       return Term<2>{d * d, d};
     } else {
@@ -273,11 +273,11 @@ inline Sums<1 + kCentre> first_sums(const AnyRow& row, float shift) {
 }
 
 // A row in float32 and its first sums, of deviations from an element of it.
-template <bool kCentre, typename AnyRow = FloatRow>
+template <bool kCenter, typename AnyRow = FloatRow>
 struct SummedRow {
   AnyRow row;
   float shift;
-  Sums<1 + kCentre> sums;
+  Sums<1 + kCenter> sums;
 };
 
 // False of NaN, too.
@@ -286,15 +286,15 @@ inline bool is_finite(float v) {
 }
 
 // The mean is the shift and the mean deviation from it.
-template <bool kCentre, typename AnyRow>
-inline Statistics<kCentre> row_statistics(
-    const SummedRow<kCentre, AnyRow>& summed,
+template <bool kCenter, typename AnyRow>
+inline Statistics<kCenter> row_statistics(
+    const SummedRow<kCenter, AnyRow>& summed,
     float eps) {
   auto row = summed.row;
   auto width = row.width;
-  Statistics<kCentre> s = {};
+  Statistics<kCenter> s = {};
   float variance = summed.sums.v[0] / width;
-  if constexpr (kCentre) {
+  if constexpr (kCenter) {
     s.mean = summed.shift;
     s.correction = summed.sums.v[1] / width;
     float square = s.correction * s.correction;
@@ -316,40 +316,40 @@ inline Statistics<kCentre> row_statistics(
   return s;
 }
 
-template <bool kCentre, typename Source>
-SummedRow<kCentre> sum_source(Source source, int64_t width, float* scratch) {
-  float shift = kCentre ? source.value(0, Whole{})[0] : 0.0f;
+template <bool kCenter, typename Source>
+SummedRow<kCenter> sum_source(Source source, int64_t width, float* scratch) {
+  float shift = kCenter ? source.value(0, Whole{})[0] : 0.0f;
   FreshRow<Source> fresh(source, scratch, width, shift);
-  return {fresh.row, shift, first_sums<kCentre>(fresh, shift)};
+  return {fresh.row, shift, first_sums<kCenter>(fresh, shift)};
 }
 
-template <bool kCentre>
-SummedRow<kCentre>
+template <bool kCenter>
+SummedRow<kCenter>
 sum_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
   if (is_float_row(rows, width)) {
     auto v = float_row(rows, row, width);
-    return {v, v.data[0], first_sums<kCentre>(v, v.data[0])};
+    return {v, v.data[0], first_sums<kCenter>(v, v.data[0])};
   }
-  SummedRow<kCentre> summed;
+  SummedRow<kCenter> summed;
   with_type(rows.type, [&](auto type) {
     Row<typename decltype(type)::type> source(rows, row);
-    summed = sum_source<kCentre>(source, width, scratch);
+    summed = sum_source<kCenter>(source, width, scratch);
   });
   return summed;
 }
 
 // Of the norm's input: x, or its sum with the residual.
-template <bool kCentre>
-SummedRow<kCentre> sum_input(const NormJob& job, int64_t row, float* scratch) {
+template <bool kCenter>
+SummedRow<kCenter> sum_input(const NormJob& job, int64_t row, float* scratch) {
   if (!job.residual.data) {
-    return sum_row<kCentre>(job.x, row, job.width, scratch);
+    return sum_row<kCenter>(job.x, row, job.width, scratch);
   }
-  SummedRow<kCentre> summed;
+  SummedRow<kCenter> summed;
   with_type(job.x.type, [&](auto x) {
     with_type(job.residual.type, [&](auto residual) {
       AddedRow<typename decltype(x)::type, typename decltype(residual)::type>
           source(job, row);
-      summed = sum_source<kCentre>(source, job.width, scratch);
+      summed = sum_source<kCenter>(source, job.width, scratch);
     });
   });
   return summed;
@@ -373,7 +373,7 @@ coming_row(const RowsIn& rows, int64_t row, int64_t ahead, int64_t end) {
   return static_cast<const char*>(rows.data) + coming * rows.row_stride * size;
 }
 
-// Stores a row's vectors, of which n(i) gives the normalised values. With
+// Stores a row's vectors, of which n(i) gives the normalized values. With
 // kFetch, for inputs of dtype T, those of a coming row are asked for on the
 // way, so that memory works while this row is computed.
 template <typename T, bool kFetch, typename Early, typename Bias, typename F>
@@ -386,7 +386,7 @@ inline void store_row(
     F n) {
   const float* weight = job.weight.data + weight_offset(job, row);
   const float* row_bias = job.bias;
-  auto* to = static_cast<T*>(job.normalised.data) + row * job.width;
+  auto* to = static_cast<T*>(job.normalized.data) + row * job.width;
   auto* x = coming_row(job.x, row, ahead, job.rows);
   auto* residual = coming_row(job.residual, row, ahead, job.rows);
   for_vectors(job.width, [=](int64_t i, auto extent) {
@@ -409,7 +409,7 @@ inline void store_row(
 }
 
 // Rows that fit one vector go through each step together, in a loop that is
-// compiled for it: the calls a row would cost more than its arithmetic.
+// compiled for it: the calls for each row would cost more than its arithmetic.
 constexpr int kShortRows = 32;
 
 // Loads n rows from `first` on.
@@ -441,18 +441,18 @@ void norm_short_rows(const NormJob& job) {
     int64_t left = job.rows - first;
     int n = left < kShortRows ? left : kShortRows;
     load_short_rows(job, first, n, v);
-    with_flag(job.centre, [&](auto centre) {
+    with_flag(job.center, [&](auto center) {
       for (int i = 0; i < n; ++i) {
         ShortRow row{v[i], job.width};
-        float shift = centre.value ? row.v[0] : 0.0f;
+        float shift = center.value ? row.v[0] : 0.0f;
         row.pad(shift);
-        SummedRow<centre.value, ShortRow> summed{
-            row, shift, first_sums<centre.value>(row, shift)};
+        SummedRow<center.value, ShortRow> summed{
+            row, shift, first_sums<center.value>(row, shift)};
         auto s = row_statistics(summed, job.eps);
-        v[i] = s.normalise(v[i]);
+        v[i] = s.normalize(v[i]);
       }
     });
-    with_type(job.normalised.type, [&](auto type) {
+    with_type(job.normalized.type, [&](auto type) {
       using T = typename decltype(type)::type;
       for (int i = 0; i < n; ++i) {
         store_row<T, false>(
@@ -493,7 +493,7 @@ bool are_whole_rows(const RowsIn& rows, int64_t width) {
 
 bool are_whole_rows(const NormJob& job) {
   auto whole = [&](const RowsIn& rows) {
-    return rows.type == job.normalised.type && are_whole_rows(rows, job.width);
+    return rows.type == job.normalized.type && are_whole_rows(rows, job.width);
   };
   return whole(job.x) && (!job.residual.data || whole(job.residual));
 }
@@ -512,25 +512,25 @@ struct SourceRow {
   }
 };
 
-template <bool kCentre, typename T>
-inline SummedRow<kCentre, WholeRow<T>> sum_whole_row(
+template <bool kCenter, typename T>
+inline SummedRow<kCenter, WholeRow<T>> sum_whole_row(
     const NormJob& job,
     int64_t row) {
   auto* data = static_cast<const T*>(job.x.data) + row * job.x.row_stride;
   WholeRow<T> whole{data, job.width};
   float shift = load(data)[0];
-  return {whole, shift, first_sums<kCentre>(whole, shift)};
+  return {whole, shift, first_sums<kCenter>(whole, shift)};
 }
 
 // Of the sum with the residual, which is read from where it is stored.
-template <bool kCentre, typename T>
-inline SummedRow<kCentre, WholeRow<T>> sum_whole_added_row(
+template <bool kCenter, typename T>
+inline SummedRow<kCenter, WholeRow<T>> sum_whole_added_row(
     const NormJob& job,
     int64_t row) {
   AddedRow<T, T> added(job, row);
   float shift = added.value(0, Whole{})[0];
   SourceRow<AddedRow<T, T>> source{added, job.width};
-  return {{added.sum, job.width}, shift, first_sums<kCentre>(source, shift)};
+  return {{added.sum, job.width}, shift, first_sums<kCenter>(source, shift)};
 }
 
 // As many rows are taken together as the first cache has room for.
@@ -546,7 +546,7 @@ int rows_together(int64_t width) {
 // the sums of one end. sum(row, scratch) gives a SummedRow.
 template <
     typename T,
-    bool kCentre,
+    bool kCenter,
     bool kFetch,
     typename Early,
     typename Bias,
@@ -554,7 +554,7 @@ template <
 inline void
 norm_rows(const NormJob& job, int together, Early early, Bias bias, F sum) {
   decltype(sum(0, nullptr)) summed[kMostRows];
-  Statistics<kCentre> statistics[kMostRows];
+  Statistics<kCenter> statistics[kMostRows];
   for (int64_t first = 0; first < job.rows; first += together) {
     int64_t left = job.rows - first;
     int n = left < together ? left : together;
@@ -562,7 +562,7 @@ norm_rows(const NormJob& job, int together, Early early, Bias bias, F sum) {
       summed[i] = sum(first + i, job.scratch);
     }
     for (int i = 0; i < n; ++i) {
-      statistics[i] = row_statistics<kCentre>(summed[i], job.eps);
+      statistics[i] = row_statistics<kCenter>(summed[i], job.eps);
     }
     for (int i = 0; i < n; ++i) {
       store_row<T, kFetch>(
@@ -572,20 +572,20 @@ norm_rows(const NormJob& job, int together, Early early, Bias bias, F sum) {
           early,
           bias,
           [v = summed[i].row.data, s = statistics[i]](int64_t j) {
-            return s.normalise(load(v + j));
+            return s.normalize(load(v + j));
           });
     }
   }
 }
 
-// Calls f(type, early, bias, centre), types to compile a loop for.
+// Calls f(type, early, bias, center), types to compile a loop for.
 template <typename F>
 void with_output(const NormJob& job, F f) {
-  with_type(job.normalised.type, [&](auto type) {
+  with_type(job.normalized.type, [&](auto type) {
     auto with_early = [&](auto early) {
       with_flag(job.bias != nullptr, [&](auto bias) {
         with_flag(
-            job.centre, [&](auto centre) { f(type, early, bias, centre); });
+            job.center, [&](auto center) { f(type, early, bias, center); });
       });
     };
     if constexpr (std::is_same_v<decltype(type), Type<float>>) {
@@ -598,15 +598,15 @@ void with_output(const NormJob& job, F f) {
 
 // Of any rows, in float32.
 void norm_other_rows(const NormJob& job) {
-  with_type(job.normalised.type, [&](auto type) {
-    with_flag(job.centre, [&](auto centre) {
-      norm_rows<typename decltype(type)::type, centre.value, false>(
+  with_type(job.normalized.type, [&](auto type) {
+    with_flag(job.center, [&](auto center) {
+      norm_rows<typename decltype(type)::type, center.value, false>(
           job,
           1,
           !job.late,
           job.bias != nullptr,
           [&](int64_t row, float* scratch) {
-            return sum_input<centre.value>(job, row, scratch);
+            return sum_input<center.value>(job, row, scratch);
           });
     });
   });
@@ -619,19 +619,19 @@ void norm(const NormJob& job) {
   if (!are_whole_rows(job)) {
     return norm_other_rows(job);
   }
-  with_output(job, [&](auto type, auto early, auto bias, auto centre) {
+  with_output(job, [&](auto type, auto early, auto bias, auto center) {
     using T = typename decltype(type)::type;
-    constexpr bool kCentre = centre.value;
+    constexpr bool kCenter = center.value;
     if (job.residual.data) {
       // One by one: four streams of memory are as many as it likes.
-      norm_rows<T, kCentre, true>(
+      norm_rows<T, kCenter, true>(
           job, 1, early, bias, [&](int64_t row, float*) {
-            return sum_whole_added_row<kCentre, T>(job, row);
+            return sum_whole_added_row<kCenter, T>(job, row);
           });
     } else {
-      norm_rows<T, kCentre, true>(
+      norm_rows<T, kCenter, true>(
           job, rows_together(job.width), early, bias, [&](int64_t row, float*) {
-            return sum_whole_row<kCentre, T>(job, row);
+            return sum_whole_row<kCenter, T>(job, row);
           });
     }
   });
@@ -656,29 +656,29 @@ void add_partial(CompensatedSum to, int64_t size) {
 }
 
 // What a row's gradients take: rows of the norm's input and the cotangents,
-// statistics, and means over the row of wg * n and, with centre, of wg, with wg
+// statistics, and means over the row of wg * n and, with center, of wg, with wg
 // the weighted cotangent.
-template <bool kCentre, typename S, typename G>
+template <bool kCenter, typename S, typename G>
 struct VJPRow {
   const S* s;
   const G* cotangent;
   const G* sum_cotangent; // null: none
-  Statistics<kCentre> statistics;
+  Statistics<kCenter> statistics;
   float mean_wgn;
   float mean_wg;
 };
 
 // All sums in one pass: those with the cotangent are of deviations, too.
-template <bool kCentre, typename AnyRow, typename G>
+template <bool kCenter, typename AnyRow, typename G>
 inline void measure_vjp_row(
-    VJPRow<kCentre, typename AnyRow::Element, G>& to,
+    VJPRow<kCenter, typename AnyRow::Element, G>& to,
     AnyRow row,
     const float* weight,
     float eps) {
   auto* cotangent = to.cotangent;
   float width = row.width;
-  float shift = kCentre ? float(load(row.data)[0]) : 0.0f;
-  if constexpr (kCentre) {
+  float shift = kCenter ? float(load(row.data)[0]) : 0.0f;
+  if constexpr (kCenter) {
     auto sums = row.template sums<4>([=](Floats v, int64_t i) {
       Floats d = v - shift;
       Floats wg = load(cotangent + i) * load(weight + i);
@@ -700,23 +700,23 @@ inline void measure_vjp_row(
   }
   if (to.statistics.mean != shift || !is_finite(to.mean_wgn)) {
     // The sum with the cotangent was of other deviations, or past float32.
-    auto of_normalised =
+    auto of_normalized =
         row.template sums<1>([=, s = to.statistics](Floats v, int64_t i) {
           Floats wg = load(cotangent + i) * load(weight + i);
-          return Term<1>{wg * s.normalise(v)};
+          return Term<1>{wg * s.normalize(v)};
         });
-    to.mean_wgn = of_normalised.v[0] / width;
+    to.mean_wgn = of_normalized.v[0] / width;
   }
 }
 
 // The gradients of kRows rows from `row` on. Of the input it is
 // rstd * (wg - mean(wg) - n * mean(wg * n)), plus the sum's own cotangent; no
-// mean(wg) without centre. Parts of the parameters' are added to the partial
+// mean(wg) without center. Parts of the parameters' are added to the partial
 // sums, or, of all rows between which these are cleared, to the whole ones. Of
 // whole rows the next ones are asked for on the way.
 template <
     typename O,
-    bool kCentre,
+    bool kCenter,
     bool kWhole,
     int kRows,
     typename WeightSum,
@@ -728,7 +728,7 @@ inline void gradients_of_rows(
     int64_t row,
     WeightSum wants_weight,
     BiasSum wants_bias,
-    const VJPRow<kCentre, S, G>* in) {
+    const VJPRow<kCenter, S, G>* in) {
   auto at = weight_offset(job, row);
   const float* weight = job.weight.data + at;
   auto weight_sum = job.weight_gradient;
@@ -766,7 +766,7 @@ inline void gradients_of_rows(
       }
       Floats x = load(each.s + i);
       Floats g = load(each.cotangent + i);
-      Floats n = each.statistics.normalise(x);
+      Floats n = each.statistics.normalize(x);
       if (wants_weight) {
         of_weight += g * n;
       }
@@ -777,7 +777,7 @@ inline void gradients_of_rows(
         continue;
       }
       Floats wg = g * w;
-      Floats dx = kCentre ? wg - each.mean_wg : wg;
+      Floats dx = kCenter ? wg - each.mean_wg : wg;
       dx = (dx - n * each.mean_wgn) * each.statistics.rstd;
       if (each.sum_cotangent) {
         dx += load(each.sum_cotangent + i);
@@ -808,7 +808,7 @@ inline void gradients_of_rows(
 // take(row) gives a row's VJPRow.
 template <
     typename O,
-    bool kCentre,
+    bool kCenter,
     bool kWhole,
     typename WeightSum,
     typename BiasSum,
@@ -827,13 +827,13 @@ inline void norm_vjp_rows(
       for (int r = 0; r < kPartialRows; ++r) {
         rows[r] = take(row + r);
       }
-      gradients_of_rows<O, kCentre, kWhole, kPartialRows>(
+      gradients_of_rows<O, kCenter, kWhole, kPartialRows>(
           job, row, wants_weight, wants_bias, rows);
       row += kPartialRows;
       continue;
     }
     rows[0] = take(row);
-    gradients_of_rows<O, kCentre, kWhole, 1>(
+    gradients_of_rows<O, kCenter, kWhole, 1>(
         job, row, bool(wants_weight), bool(wants_bias), rows);
     ++row;
     auto done = begin + 1;
@@ -855,7 +855,7 @@ bool are_whole_rows(const NormVJPJob& job) {
       (!job.input.data || job.input.type == job.s.type);
 }
 
-template <typename T, bool kCentre, typename WeightSum, typename BiasSum>
+template <typename T, bool kCenter, typename WeightSum, typename BiasSum>
 void vjp_of_whole_rows(
     const NormVJPJob& job,
     WeightSum wants_weight,
@@ -863,57 +863,57 @@ void vjp_of_whole_rows(
   auto at = [](const RowsIn& rows, int64_t row) {
     return static_cast<const T*>(rows.data) + row * rows.row_stride;
   };
-  norm_vjp_rows<T, kCentre, true>(
+  norm_vjp_rows<T, kCenter, true>(
       job, wants_weight, wants_bias, [&](int64_t row) {
-        VJPRow<kCentre, T, T> to{
+        VJPRow<kCenter, T, T> to{
             at(job.s, row), at(job.cotangent, row), nullptr, {}, 0, 0};
         if (job.sum_cotangent.data) {
           to.sum_cotangent = at(job.sum_cotangent, row);
         }
         WholeRow<T> s{to.s, job.width};
         auto* weight = job.weight.data + weight_offset(job, row);
-        measure_vjp_row<kCentre>(to, s, weight, job.eps);
+        measure_vjp_row<kCenter>(to, s, weight, job.eps);
         return to;
       });
 }
 
 // Of any rows, in float32.
-template <typename O, bool kCentre>
+template <typename O, bool kCenter>
 void vjp_of_other_rows(const NormVJPJob& job) {
   auto width = job.width;
   bool wants_weight = job.weight_gradient.sum,
        wants_bias = job.bias_gradient.sum;
-  norm_vjp_rows<O, kCentre, false>(
+  norm_vjp_rows<O, kCenter, false>(
       job, wants_weight, wants_bias, [&](int64_t row) {
         auto* scratch = job.scratch;
         auto s = load_row(job.s, row, width, scratch);
         auto g = load_row(job.cotangent, row, width, scratch += padded(width));
-        VJPRow<kCentre, float, float> to{s.data, g.data, nullptr, {}, 0, 0};
+        VJPRow<kCenter, float, float> to{s.data, g.data, nullptr, {}, 0, 0};
         if (job.sum_cotangent.data) {
           scratch += padded(width);
           to.sum_cotangent =
               load_row(job.sum_cotangent, row, width, scratch).data;
         }
-        if (kCentre) {
+        if (kCenter) {
           s.pad(load(s.data)[0]); // no deviation past the row's end
         }
         auto* weight = job.weight.data + weight_offset(job, row);
-        measure_vjp_row<kCentre>(to, s, weight, job.eps);
+        measure_vjp_row<kCenter>(to, s, weight, job.eps);
         return to;
       });
 }
 
 void norm_vjp(const NormVJPJob& job) {
-  with_flag(job.centre, [&](auto centre) {
+  with_flag(job.center, [&](auto center) {
     if (!are_whole_rows(job)) {
       return with_type(job.input.type, [&](auto type) {
-        vjp_of_other_rows<typename decltype(type)::type, centre.value>(job);
+        vjp_of_other_rows<typename decltype(type)::type, center.value>(job);
       });
     }
     with_type(job.s.type, [&](auto type) {
       with_flag(job.weight_gradient.sum != nullptr, [&](auto weight) {
         with_flag(job.bias_gradient.sum != nullptr, [&](auto bias) {
-          vjp_of_whole_rows<typename decltype(type)::type, centre.value>(
+          vjp_of_whole_rows<typename decltype(type)::type, center.value>(
               job, weight, bias);
         });
       });

@@ -31,11 +31,11 @@ struct NormJob {
   int64_t width;
   RowsIn x;
   RowsIn residual; // no data: none
-  RowsOut normalised;
+  RowsOut normalized;
   RowsOut sum; // of x and residual
   Weight weight;
   const float* bias; // a padded row, or null
-  bool centre;
+  bool center;
   bool clamp;
   bool late;
   float eps;
@@ -53,7 +53,7 @@ struct NormVJPJob {
   Weight weight;
   CompensatedSum weight_gradient; // weight.rows rows, or null
   CompensatedSum bias_gradient;   // one row, or null
-  bool centre;
+  bool center;
   bool clamp;
   float eps;
   float* scratch; // three padded rows

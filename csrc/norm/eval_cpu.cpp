@@ -38,7 +38,7 @@ class Scratch {
   float* data_;
 };
 
-// Normalises the tensor that starts at these inputs and outputs.
+// Normalizes the tensor that starts at these inputs and outputs.
 void eval_group(
     const NormSpec& spec,
     const mx::array* inputs,
@@ -50,7 +50,7 @@ void eval_group(
   NormJob job{};
   job.width = in.x.shape(-1);
   job.x = rows_in(in.x, runs.row_stride(0));
-  job.centre = spec.centre;
+  job.center = spec.center;
   job.clamp = spec.clamp;
   job.late = spec.rounding == Rounding::Late;
   job.eps = spec.eps;
@@ -66,7 +66,7 @@ void eval_group(
   }
 
   allocate(outputs[0], {&in.x, in.residual});
-  job.normalised = rows_out(outputs[0]);
+  job.normalized = rows_out(outputs[0]);
   if (spec.residual) {
     allocate(outputs[1], {in.residual, &in.x});
     job.sum = rows_out(outputs[1]);
@@ -89,7 +89,7 @@ void eval_group(
             run.first_row = first_row;
             run.rows = n_rows;
             run.x = from(job.x, offsets[0]);
-            run.normalised = from(job.normalised, first_row * job.width);
+            run.normalized = from(job.normalized, first_row * job.width);
             if (job.residual.data) {
               run.residual = from(job.residual, offsets[1]);
               run.sum = from(job.sum, first_row * job.width);
@@ -125,7 +125,7 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   job.width = in.s.shape(-1);
   job.s = rows_in(in.s, runs.row_stride(0));
   job.cotangent = rows_in(in.cotangent, runs.row_stride(1));
-  job.centre = spec_.norm.centre;
+  job.center = spec_.norm.center;
   job.clamp = spec_.norm.clamp;
   job.eps = spec_.norm.eps;
   if (in.sum_cotangent) {

@@ -18,16 +18,16 @@ array row_mean(const array& a, mx::Stream s) {
   return mx::mean(a, -1, /* keepdims= */ true, s);
 }
 
-struct Normalised {
+struct Normalized {
   array n;
   array rstd;
 };
 
 // In float32. The mean is corrected once: the rounded mean alone ruins a row
 // whose mean is large beside its spread.
-Normalised normalise(const NormSpec& spec, const array& x, mx::Stream s) {
+Normalized normalize(const NormSpec& spec, const array& x, mx::Stream s) {
   auto d = as_float(x, s);
-  if (spec.centre) {
+  if (spec.center) {
     d = mx::subtract(d, row_mean(d, s), s);
     d = mx::subtract(d, row_mean(d, s), s);
   }
@@ -44,10 +44,10 @@ array shifted_weight(const NormSpec& spec, const array& weight, mx::Stream s) {
 
 array apply_parameters(
     const NormSpec& spec,
-    const array& normalised,
+    const array& normalized,
     const NormInputs& in,
     mx::Stream s) {
-  auto y = as_float(normalised, s);
+  auto y = as_float(normalized, s);
   if (spec.weight) {
     y = mx::multiply(y, shifted_weight(spec, *in.weight, s), s);
   }
@@ -82,7 +82,7 @@ std::vector<array> fallback_norm(
       x = mx::clip(x, mx::negative(max, s), max, s);
     }
   }
-  auto y = normalise(spec, x, s).n;
+  auto y = normalize(spec, x, s).n;
   if (spec.rounding == Rounding::Early) {
     y = mx::astype(y, dtype, s);
   }
@@ -108,7 +108,7 @@ std::vector<array> fallback_norm_vjp(
     const std::vector<mx::Dtype>& dtypes,
     const NormVJPInputs& in,
     mx::Stream s) {
-  auto [n, rstd] = normalise(spec.norm, in.s, s);
+  auto [n, rstd] = normalize(spec.norm, in.s, s);
   auto g = as_float(in.cotangent, s);
 
   std::vector<array> gradients;
@@ -118,7 +118,7 @@ std::vector<array> fallback_norm_vjp(
         : g;
     auto dx = mx::subtract(
         wg, mx::multiply(n, row_mean(mx::multiply(wg, n, s), s), s), s);
-    if (spec.norm.centre) {
+    if (spec.norm.center) {
       dx = mx::subtract(dx, row_mean(wg, s), s);
     }
     dx = mx::multiply(dx, rstd, s);

@@ -9,7 +9,7 @@
 
 namespace mlx_norms {
 
-// One normalised tensor: {normalised, [sum]}.
+// One normalized tensor: {normalized, [sum]}.
 std::vector<mx::array> fallback_norm(
     const NormSpec& spec,
     mx::Dtype dtype,
@@ -39,7 +39,7 @@ mx::array shifted_weight(
 // Weight and bias, those there are, applied in float32.
 mx::array apply_parameters(
     const NormSpec& spec,
-    const mx::array& normalised,
+    const mx::array& normalized,
     const NormInputs& in,
     mx::Stream stream);
 

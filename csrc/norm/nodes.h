@@ -19,7 +19,7 @@ bool has_kernel(
 // As array::make_arrays: each output has the others as siblings.
 void make_siblings(Arrays& outputs);
 
-// {normalised, [sum]} of one tensor, or of each of several: by a kernel ...
+// {normalized, [sum]} of one tensor, or of each of several: by a kernel ...
 Arrays norm_node(
     const NormSpec& spec,
     mx::Dtype dtype,

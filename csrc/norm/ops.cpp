@@ -40,10 +40,10 @@ Rounding parse_rounding(const char* op, const Options& options) {
 
 NormSpec make_spec(
     const char* op,
-    bool centre,
+    bool center,
     const NormInputs& in,
     const Options& options) {
-  auto spec = spec_of(op, centre, in, options.eps, options.weight_offset);
+  auto spec = spec_of(op, center, in, options.eps, options.weight_offset);
   if (options.dtype) {
     check_dtype(op, "dtype", *options.dtype);
   }
@@ -54,12 +54,12 @@ NormSpec make_spec(
 
 // The outputs of one node for these tensors, which are of one spec and dtype,
 // or of MLX's ops (see make_norm).
-Arrays normalise(
+Arrays normalize(
     const char* op,
-    bool centre,
+    bool center,
     std::initializer_list<NormInputs> tensors,
     const Options& options) {
-  auto spec = make_spec(op, centre, *tensors.begin(), options);
+  auto spec = make_spec(op, center, *tensors.begin(), options);
   auto dtype = mx::float32;
   Arrays inputs;
   inputs.reserve(spec.n_inputs() * tensors.size());
@@ -73,22 +73,22 @@ Arrays normalise(
       spec, dtype, std::move(inputs), mx::to_stream(options.stream));
 }
 
-Arrays normalise_rows(
+Arrays normalize_rows(
     const char* op,
-    bool centre,
+    bool center,
     const NormInputs& in,
     const Options& options) {
   check_inputs(op, in);
-  return normalise(op, centre, {in}, options);
+  return normalize(op, center, {in}, options);
 }
 
-mx::array normalise_parts_of_rows(
+mx::array normalize_parts_of_rows(
     const char* op,
     const NormInputs& in,
     const Options& options,
     const mx::distributed::Group& group) {
   check_inputs(op, in);
-  auto spec = make_spec(op, /* centre= */ false, in, options);
+  auto spec = make_spec(op, /* center= */ false, in, options);
   return sharded_rms_norm(
       spec,
       options.dtype.value_or(in.x.dtype()),
@@ -120,9 +120,9 @@ mx::array rms_norm(
   NormInputs in{x, nullptr, weight, nullptr};
   Options options{eps, weight_offset, false, rounding, dtype, stream};
   if (group && group->size() > 1) {
-    return normalise_parts_of_rows(op, in, options, *group);
+    return normalize_parts_of_rows(op, in, options, *group);
   }
-  return only(normalise_rows(op, /* centre= */ false, in, options));
+  return only(normalize_rows(op, /* center= */ false, in, options));
 }
 
 mx::array layer_norm(
@@ -134,9 +134,9 @@ mx::array layer_norm(
     const OptionalString& rounding,
     OptionalDtype dtype,
     mx::StreamOrDevice stream) {
-  return only(normalise_rows(
+  return only(normalize_rows(
       "layer_norm",
-      /* centre= */ true,
+      /* center= */ true,
       {x, nullptr, weight, bias},
       {eps, weight_offset, false, rounding, dtype, stream}));
 }
@@ -151,9 +151,9 @@ std::pair<mx::array, mx::array> add_rms_norm(
     const OptionalString& rounding,
     OptionalDtype dtype,
     mx::StreamOrDevice stream) {
-  return as_pair(normalise_rows(
+  return as_pair(normalize_rows(
       "add_rms_norm",
-      /* centre= */ false,
+      /* center= */ false,
       {x, &residual, weight, nullptr},
       {eps, weight_offset, clamp, rounding, dtype, stream}));
 }
@@ -169,9 +169,9 @@ std::pair<mx::array, mx::array> add_layer_norm(
     const OptionalString& rounding,
     OptionalDtype dtype,
     mx::StreamOrDevice stream) {
-  return as_pair(normalise_rows(
+  return as_pair(normalize_rows(
       "add_layer_norm",
-      /* centre= */ true,
+      /* center= */ true,
       {x, &residual, weight, bias},
       {eps, weight_offset, clamp, rounding, dtype, stream}));
 }
@@ -189,9 +189,9 @@ mx::array head_rms_norm(
   if (weight) {
     check_head_weight(op, "weight", *weight, "x", x);
   }
-  return only(normalise(
+  return only(normalize(
       op,
-      /* centre= */ false,
+      /* center= */ false,
       {{x, nullptr, weight, nullptr}},
       {eps, weight_offset, false, rounding, dtype, stream}));
 }
@@ -225,15 +225,15 @@ std::pair<mx::array, mx::array> qk_norm(
     refuse(
         op,
         std::string(q_weight ? "k_weight" : "q_weight") +
-            " must be given too: q and k are normalised alike.");
+            " must be given too: q and k are normalized alike.");
   }
   if (q_weight) {
     check_head_weight(op, "q_weight", *q_weight, "q", q);
     check_head_weight(op, "k_weight", *k_weight, "k", k);
   }
-  return as_pair(normalise(
+  return as_pair(normalize(
       op,
-      /* centre= */ false,
+      /* center= */ false,
       {{q, nullptr, q_weight, nullptr}, {k, nullptr, k_weight, nullptr}},
       {eps, weight_offset, false, rounding, dtype, stream}));
 }

@@ -39,7 +39,7 @@ mx::array layer_norm(
     OptionalDtype dtype,
     mx::StreamOrDevice stream);
 
-// {normalised, sum}
+// {normalized, sum}
 std::pair<mx::array, mx::array> add_rms_norm(
     const mx::array& x,
     const mx::array& residual,
@@ -51,7 +51,7 @@ std::pair<mx::array, mx::array> add_rms_norm(
     OptionalDtype dtype,
     mx::StreamOrDevice stream);
 
-// {normalised, sum}
+// {normalized, sum}
 std::pair<mx::array, mx::array> add_layer_norm(
     const mx::array& x,
     const mx::array& residual,
@@ -73,7 +73,7 @@ mx::array head_rms_norm(
     OptionalDtype dtype,
     mx::StreamOrDevice stream);
 
-// {normalised q, normalised k}
+// {normalized q, normalized k}
 std::pair<mx::array, mx::array> qk_norm(
     const mx::array& q,
     const mx::array& k,

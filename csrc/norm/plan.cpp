@@ -57,7 +57,7 @@ LaunchPlan plan_norm(
   auto& launch = plan.launch({"norm", width, geometry.vectors});
   launch.set(K::simds_per_row, geometry.simds);
   launch.set(K::looped, geometry.looped);
-  launch.set(K::centre, spec.centre);
+  launch.set(K::center, spec.center);
   launch.set(K::whole, geometry.is_whole(length));
   launch.set(K::has_residual, spec.residual);
   launch.set(K::has_weight, spec.weight);
@@ -80,9 +80,9 @@ LaunchPlan plan_norm(
       launch.set(to, *a);
     }
   };
-  write(K::normalised, K::normalised_flags, &out[0]);
+  write(K::normalized, K::normalized_flags, &out[0]);
   write(K::sum, K::sum_flags, spec.residual ? &out[1] : nullptr);
-  write(K::normalised2, K::normalised2_flags, second ? second->out : nullptr);
+  write(K::normalized2, K::normalized2_flags, second ? second->out : nullptr);
 
   launch.set(K::rows, rows1);
   launch.set(K::rows2, rows2);

@@ -9,7 +9,7 @@
 
 namespace mlx_norms {
 
-// One normalised tensor, or two of one row length and dtype.
+// One normalized tensor, or two of one row length and dtype.
 LaunchPlan plan_norm(
     const NormSpec& spec,
     const std::vector<mx::array>& inputs,

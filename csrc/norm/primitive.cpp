@@ -207,7 +207,7 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
       std::make_shared<Norm>(stream(), spec_, dtype_),
       batch);
   for (auto i : without_batch) {
-    // Normalised once, as a batch of one; another tensor has the batch's size.
+    // Normalized once, as a batch of one; another tensor has the batch's size.
     auto out = i / spec_.n_inputs() * spec_.n_outputs();
     auto other = i == 0 ? spec_.n_inputs() : 0;
     for (int j = out; j < out + spec_.n_outputs(); ++j) {
@@ -219,9 +219,9 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
 
 const char* Norm::name() const {
   if (spec_.residual) {
-    return spec_.centre ? "mlx_norms::AddLayerNorm" : "mlx_norms::AddRMSNorm";
+    return spec_.center ? "mlx_norms::AddLayerNorm" : "mlx_norms::AddRMSNorm";
   }
-  return spec_.centre ? "mlx_norms::LayerNorm" : "mlx_norms::RMSNorm";
+  return spec_.center ? "mlx_norms::LayerNorm" : "mlx_norms::RMSNorm";
 }
 
 bool Norm::is_equivalent(const Primitive& other) const {

@@ -9,7 +9,7 @@ namespace mlx_norms {
 
 // The norm family, forward. Inputs and outputs are one group a tensor (see
 // NormSpec); two tensors of one row length and dtype, as in qk_norm, are
-// normalised by one launch.
+// normalized by one launch.
 class Norm : public mx::Primitive {
  public:
   Norm(mx::Stream stream, NormSpec spec, mx::Dtype dtype)
@@ -38,10 +38,10 @@ class Norm : public mx::Primitive {
 
  private:
   NormSpec spec_;
-  mx::Dtype dtype_; // of the normalised output
+  mx::Dtype dtype_; // of the normalized output
 };
 
-// The gradients of one normalised tensor.
+// The gradients of one normalized tensor.
 class NormVJP : public mx::Primitive {
  public:
   NormVJP(mx::Stream stream, NormVJPSpec spec, std::vector<mx::Dtype> dtypes)

@@ -62,7 +62,7 @@ NormSpec flags_of(NormSpec spec) {
 void append_flags(const NormSpec& spec, std::vector<int64_t>& numbers) {
   numbers.insert(
       numbers.end(),
-      {spec.centre,
+      {spec.center,
        spec.residual,
        spec.weight,
        spec.bias,

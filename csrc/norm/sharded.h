@@ -9,7 +9,7 @@
 
 namespace mlx_norms {
 
-// This member's part of the normalised rows. No residual, no bias.
+// This member's part of the normalized rows. No residual, no bias.
 mx::array sharded_rms_norm(
     const NormSpec& spec,
     mx::Dtype dtype,

@@ -7,14 +7,14 @@
 
 namespace mlx_norms {
 
-// When the normalised value is rounded to the output dtype: before the weight
+// When the normalized value is rounded to the output dtype: before the weight
 // is applied (Early), or only at the end (Late).
 enum class Rounding { Early, Late };
 
-// A point in the norm family. Kernels are specialised by it.
+// A point in the norm family. Kernels are specialized by it.
 struct NormSpec {
-  bool centre = false;   // subtract the mean: LayerNorm, else RMSNorm
-  bool residual = false; // normalise x + residual and return the sum as well
+  bool center = false;   // subtract the mean: LayerNorm, else RMSNorm
+  bool residual = false; // normalize x + residual and return the sum as well
   bool weight = false;
   bool bias = false;
   bool clamp = false; // a float16 sum saturates instead of reaching inf
@@ -24,18 +24,18 @@ struct NormSpec {
 
   bool operator==(const NormSpec&) const = default;
 
-  // One normalised tensor takes x, [residual], [weight], [bias] ...
+  // One normalized tensor takes x, [residual], [weight], [bias] ...
   int n_inputs() const {
     return 1 + residual + weight + bias;
   }
-  // ... and gives normalised, [sum].
+  // ... and gives normalized, [sum].
   int n_outputs() const {
     return 1 + residual;
   }
 };
 
 // What NormVJP is asked for, given s (x, or the rounded sum), [weight], the
-// cotangent of the normalised output and [that of the sum].
+// cotangent of the normalized output and [that of the sum].
 struct NormVJPSpec {
   NormSpec norm;
   // Which gradients are wanted, in output order.
@@ -46,7 +46,7 @@ struct NormVJPSpec {
   bool operator==(const NormVJPSpec&) const = default;
 };
 
-// Where the inputs of one normalised tensor stand, from `first` on; -1: absent.
+// Where the inputs of one normalized tensor stand, from `first` on; -1: absent.
 struct NormPositions {
   int x, residual, weight, bias;
 
@@ -57,7 +57,7 @@ struct NormPositions {
         bias(spec.bias ? first++ : -1) {}
 };
 
-// The inputs of one normalised tensor, by name.
+// The inputs of one normalized tensor, by name.
 struct NormInputs {
   const mx::array& x;
   const mx::array* residual;

@@ -9,17 +9,17 @@
 
 namespace mlx_norms {
 
-// {normalised in dtype, [sum]}
+// {normalized in dtype, [sum]}
 Arrays bare_norm(
     const NormSpec& spec,
     mx::Dtype dtype,
     const NormInputs& in,
     mx::Stream stream);
 
-// The normalised rows of s, in float32.
+// The normalized rows of s, in float32.
 array bare_norm(NormSpec spec, const array& s, mx::Stream stream);
 
-// The Jacobian of the normalised rows of s, which is symmetric, times a; plus
+// The Jacobian of the normalized rows of s, which is symmetric, times a; plus
 // the sum's cotangent, or null.
 array bare_norm_vjp(
     const NormSpec& spec,

@@ -133,7 +133,7 @@ Launch rows_launch(
   Launch launch({"norm_vjp", width, b.geometry.vectors});
   launch.set(K::simds_per_row, b.geometry.simds);
   launch.set(K::looped, b.geometry.looped);
-  launch.set(K::centre, norm.centre);
+  launch.set(K::center, norm.center);
   launch.set(K::whole, b.geometry.is_whole(b.length));
   launch.set(K::has_weight, weight.has_value());
   launch.set(K::has_weight_offset, norm.weight_offset != 0);

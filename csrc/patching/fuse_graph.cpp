@@ -16,7 +16,7 @@ using Id = std::uintptr_t;
 // A norm and the sum that it takes, to become one node.
 struct FusedPair {
   array sum;
-  array normalised;
+  array normalized;
   FusedNorm norm;
 };
 
@@ -132,7 +132,7 @@ class Pass {
     }
     if (auto* pair = pair_of(a)) {
       make(
-          {pair->normalised, pair->sum},
+          {pair->normalized, pair->sum},
           pair->norm.node,
           present(pair->norm.inputs));
       return;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMostProjections = 4;
 
-// Flatten and Unflatten, or Reshape, as MLX's products of rows have them.
+// Flatten and Unflatten, or Reshape, as MLX's matmuls of rows have them.
 bool is_reshaped(const array& a) {
   return is_pending(a, "Flatten") || is_pending(a, "Unflatten") ||
       is_pending(a, "Reshape");
@@ -288,14 +288,14 @@ class ProjectionPass {
 
   // Makes these arrays, and the norm's sum, outputs of one node.
   static void replace(
-      array normalised,
+      array normalized,
       NormLinearSpec spec,
       Arrays inputs,
       Arrays outputs) {
-    auto& norm = static_cast<Norm&>(normalised.primitive());
+    auto& norm = static_cast<Norm&>(normalized.primitive());
     auto stream = norm.stream();
     if (spec.norm.residual) {
-      auto sum = normalised.siblings()[0];
+      auto sum = normalized.siblings()[0];
       outputs.push_back(sum);
       // Nothing pending takes it any more; should somebody hold it, it is the
       // norm of the sum.
@@ -304,13 +304,13 @@ class ProjectionPass {
       Arrays taken{sum};
       taken.insert(
           taken.end(),
-          normalised.inputs().begin() + 2,
-          normalised.inputs().begin() + spec.norm.n_inputs());
+          normalized.inputs().begin() + 2,
+          normalized.inputs().begin() + spec.norm.n_inputs());
       auto dtype = norm.dtype();
-      normalised.primitive_ptr() =
+      normalized.primitive_ptr() =
           std::make_shared<Norm>(stream, of_sum, dtype);
-      normalised.inputs() = std::move(taken);
-      normalised.set_siblings({}, 0);
+      normalized.inputs() = std::move(taken);
+      normalized.set_siblings({}, 0);
     }
     auto node = std::make_shared<NormLinear>(stream, std::move(spec));
     for (auto& output : outputs) {

@@ -67,12 +67,12 @@ std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
 }
 
 array fuse_in_place(FusedNorm norm, array sum) {
-  array normalised(sum.shape(), norm.node->dtype(), norm.node, norm.inputs);
+  array normalized(sum.shape(), norm.node->dtype(), norm.node, norm.inputs);
   sum.primitive_ptr() = norm.node;
   sum.inputs() = std::move(norm.inputs);
-  normalised.set_siblings({sum}, 0);
-  sum.set_siblings({normalised}, 1);
-  return normalised;
+  normalized.set_siblings({sum}, 0);
+  sum.set_siblings({normalized}, 1);
+  return normalized;
 }
 
 } // namespace mlx_norms

@@ -50,10 +50,10 @@ mx::Dtype output_dtype(const Request& request) {
 // Whether the gradient of mx.fast's norm is wrong: MLX 0.32.4 reads past a
 // thread's vectors where rows on CUDA are not whole vectors of 16 bytes
 // (docs/mlx_layer_norm_gradient.md). Such calls are taken here, with any eps.
-bool stock_gradient_is_wrong(const Request& request, bool centre) {
+bool stock_gradient_is_wrong(const Request& request, bool center) {
   constexpr int kVectorBytes = 16;
   auto& x = request.x;
-  if (!centre || backend_of(request.stream) != Backend::Cuda || x.ndim() == 0) {
+  if (!center || backend_of(request.stream) != Backend::Cuda || x.ndim() == 0) {
     return false;
   }
   int vector = kVectorBytes / output_dtype(request).size();
@@ -62,13 +62,13 @@ bool stock_gradient_is_wrong(const Request& request, bool centre) {
 
 // Why mx.fast itself has to see to this request; nullopt: it has not.
 std::optional<Outcome>
-not_taken(const Request& request, bool centre, float eps) {
+not_taken(const Request& request, bool center, float eps) {
   auto& [x, weight, bias, stream] = request;
   if (!takes_dtype(x.dtype()) || !takes(weight) || !takes(bias)) {
     return Outcome::DtypeNotTaken;
   }
   if (x.ndim() == 0 || !fits_rows(weight, x) || !fits_rows(bias, x) ||
-      !(eps >= 0 || stock_gradient_is_wrong(request, centre))) {
+      !(eps >= 0 || stock_gradient_is_wrong(request, center))) {
     return Outcome::ArgumentsNotTaken;
   }
   return std::nullopt;
@@ -76,9 +76,9 @@ not_taken(const Request& request, bool centre, float eps) {
 
 // Of a weight that another thread may be evaluating, only what no evaluation
 // changes may be read where nothing is fused.
-Plan make_plan(const Request& request, bool centre, float eps, Fusion fusion) {
+Plan make_plan(const Request& request, bool center, float eps, Fusion fusion) {
   Plan plan;
-  plan.spec.centre = centre;
+  plan.spec.center = center;
   plan.spec.eps = eps;
   plan.dtype = output_dtype(request);
   if (auto& weight = request.weight) {
@@ -142,27 +142,27 @@ alone(const Request& request, const Plan& plan, Outcome not_fused) {
 template <typename F>
 PatchedNorm patched_norm(
     const Request& request,
-    bool centre,
+    bool center,
     float eps,
     Fusion fusion,
     F pass_on) {
-  if (auto why = not_taken(request, centre, eps)) {
+  if (auto why = not_taken(request, center, eps)) {
     count(*why);
     return {pass_on(), *why};
   }
-  auto plan = make_plan(request, centre, eps, fusion);
-  auto [normalised, outcome] = fused(request, plan, fusion);
-  if (!normalised) {
-    std::tie(normalised, outcome) = alone(request, plan, outcome);
+  auto plan = make_plan(request, center, eps, fusion);
+  auto [normalized, outcome] = fused(request, plan, fusion);
+  if (!normalized) {
+    std::tie(normalized, outcome) = alone(request, plan, outcome);
   }
   count(outcome);
-  if (!normalised) {
+  if (!normalized) {
     return {pass_on(), outcome};
   }
   if (plan.spec.weight_offset != 0) {
     count_offset();
   }
-  return {*normalised, outcome};
+  return {*normalized, outcome};
 }
 
 } // namespace
@@ -175,7 +175,7 @@ PatchedNorm patched_rms_norm(
     Fusion fusion) {
   OptionalArray no_bias;
   Request request{x, weight, no_bias, mx::to_stream(stream)};
-  return patched_norm(request, /* centre= */ false, eps, fusion, [&] {
+  return patched_norm(request, /* center= */ false, eps, fusion, [&] {
     return mx::fast::rms_norm(x, weight, eps, stream);
   });
 }
@@ -188,7 +188,7 @@ PatchedNorm patched_layer_norm(
     mx::StreamOrDevice stream,
     Fusion fusion) {
   Request request{x, weight, bias, mx::to_stream(stream)};
-  return patched_norm(request, /* centre= */ true, eps, fusion, [&] {
+  return patched_norm(request, /* center= */ true, eps, fusion, [&] {
     return mx::fast::layer_norm(x, weight, bias, eps, stream);
   });
 }

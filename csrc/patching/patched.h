@@ -15,7 +15,7 @@ namespace mlx_norms {
 enum class Fusion { Now, ByGraphPass, Never };
 
 struct PatchedNorm {
-  mx::array normalised;
+  mx::array normalized;
   Outcome outcome;
 };
 

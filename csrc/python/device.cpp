@@ -54,7 +54,7 @@ void bind_device(nb::module_& m) {
       },
       R"pbdoc(
         The GPU kernels of the extension: name, function constants by index,
-        and, on CUDA, how many specialisations are on disk.
+        and, on CUDA, how many specializations are on disk.
 
         On Metal this builds their libraries if they are not built yet, and
         leaves out the kernels of those that cannot be built.

@@ -82,7 +82,7 @@ void bind_ladders(nb::module_& m) {
             stream (StreamOrDevice): Stream or device.
 
         Returns:
-            array: The normalised input, of ``x``'s shape and dtype.
+            array: The normalized input, of ``x``'s shape and dtype.
 
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``x``

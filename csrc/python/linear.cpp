@@ -157,10 +157,10 @@ void bind_linear(nb::module_& m) {
         beside them and no launch of the norm comes first, as in `FlashNorm
         <https://arxiv.org/abs/2407.09577>`_. What that launch does not take,
         more rows, and the CPU take two steps: :func:`rms_norm` with
-        ``rounding="late"`` and MLX's products as the layers of ``mlx.nn`` call
+        ``rounding="late"`` and MLX's matmuls as the layers of ``mlx.nn`` call
         them. So do gradients.
 
-        In one launch all is float32 up to the result: the normalised row is
+        In one launch all is float32 up to the result: the normalized row is
         never rounded. In two steps it is, to the dtype of ``x`` or of the sum,
         as are a product before its bias or gate where MLX rounds it; in 16 bits
         the two ways differ by that much.

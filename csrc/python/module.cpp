@@ -9,7 +9,7 @@
 namespace nb = nanobind;
 
 NB_MODULE(_ext, m) {
-  m.doc() = "mlx_norms: normalisation kernels as MLX primitives";
+  m.doc() = "mlx_norms: normalization kernels as MLX primitives";
   // Its types, which the signatures name.
   nb::module_::import_("mlx.core");
 

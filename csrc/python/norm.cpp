@@ -58,7 +58,7 @@ void bind_norm(nb::module_& m) {
               ``1e-5``.
             weight_offset (float): Added to ``weight`` in float32; ``1.0`` for
               Gemma, which stores its weights less one. Default: ``0.0``.
-            rounding (str, optional): When the normalised value is rounded to
+            rounding (str, optional): When the normalized value is rounded to
               the output's dtype: ``"early"``, before the weight is applied and
               once more after it, or ``"late"``, only at the end. Default:
               ``"early"``, or ``"late"`` where ``weight_offset`` is not zero.
@@ -71,7 +71,7 @@ void bind_norm(nb::module_& m) {
             stream (StreamOrDevice): Stream or device.
 
         Returns:
-            array: The normalised input, of ``x``'s shape.
+            array: The normalized input, of ``x``'s shape.
 
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``x``
@@ -126,7 +126,7 @@ void bind_norm(nb::module_& m) {
               ``1e-5``.
             weight_offset (float): Added to ``weight`` in float32. Default:
               ``0.0``.
-            rounding (str, optional): When the normalised value is rounded to
+            rounding (str, optional): When the normalized value is rounded to
               the output's dtype: ``"early"``, before weight and bias are
               applied and once more after them, or ``"late"``, only at the end.
               Default: ``"early"``, or ``"late"`` where ``weight_offset`` is
@@ -136,7 +136,7 @@ void bind_norm(nb::module_& m) {
             stream (StreamOrDevice): Stream or device.
 
         Returns:
-            array: The normalised input, of ``x``'s shape.
+            array: The normalized input, of ``x``'s shape.
 
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``x``
@@ -196,12 +196,12 @@ void bind_norm(nb::module_& m) {
               ``False``.
             rounding (str, optional): ``"early"`` or ``"late"``, as in
               :func:`rms_norm`.
-            dtype (Dtype, optional): The normalised output's dtype, one of the
+            dtype (Dtype, optional): The normalized output's dtype, one of the
               three. Default: that of the sum.
             stream (StreamOrDevice): Stream or device.
 
         Returns:
-            tuple(array, array): The normalised sum and the sum, of ``x``'s
+            tuple(array, array): The normalized sum and the sum, of ``x``'s
             shape.
 
         Raises:
@@ -263,12 +263,12 @@ void bind_norm(nb::module_& m) {
               Default: ``False``.
             rounding (str, optional): ``"early"`` or ``"late"``, as in
               :func:`layer_norm`.
-            dtype (Dtype, optional): The normalised output's dtype, one of the
+            dtype (Dtype, optional): The normalized output's dtype, one of the
               three. Default: that of the sum.
             stream (StreamOrDevice): Stream or device.
 
         Returns:
-            tuple(array, array): The normalised sum and the sum, of ``x``'s
+            tuple(array, array): The normalized sum and the sum, of ``x``'s
             shape.
 
         Raises:
@@ -310,7 +310,7 @@ void bind_norm(nb::module_& m) {
             stream (StreamOrDevice): Stream or device.
 
         Returns:
-            array: The normalised input, of ``x``'s shape.
+            array: The normalized input, of ``x``'s shape.
 
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``eps``
@@ -357,7 +357,7 @@ void bind_norm(nb::module_& m) {
             stream (StreamOrDevice): Stream or device.
 
         Returns:
-            tuple(array, array): The normalised queries and keys.
+            tuple(array, array): The normalized queries and keys.
 
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``eps``

@@ -21,7 +21,7 @@ mx::array told(const PatchedNorm& norm, const nb::object& tell) {
   if (!tell.is_none()) {
     tell(text(norm.outcome));
   }
-  return norm.normalised;
+  return norm.normalized;
 }
 
 // An output that stays as it was is the object that was given.

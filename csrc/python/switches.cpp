@@ -16,7 +16,7 @@ void bind_switches(nb::module_& m) {
       &set_vectors,
       "backward"_a,
       "vectors"_a,
-      "Forces the vectors a thread of CUDA kernels, for measurements; 0: none.");
+      "Forces the vectors per thread of CUDA kernels, for measurements; 0: none.");
   m.def(
       "set_tiles_anywhere",
       &set_tiles_anywhere,

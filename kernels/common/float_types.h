@@ -1,6 +1,6 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// The dtypes of arrays. Kernels compute in float32 and are specialised by the
+// The dtypes of arrays. Kernels compute in float32 and are specialized by the
 // dtypes of what they read and write. bfloat16 is converted by its bits: the
 // result depends on no compiler.
 

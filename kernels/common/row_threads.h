@@ -6,7 +6,7 @@
 //   for each chunk, for k < V: element (k * threads + t) * N of the chunk
 //
 // A row of one chunk is read once. The order of every sum follows from
-// the row's length and dtype alone, so a row has the same bits in any batch.
+// the row's length and dtype alone, so norms are batch-invariant.
 
 #pragma once
 

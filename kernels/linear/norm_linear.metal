@@ -2,7 +2,7 @@
 //
 // A norm and up to four projections of what it gives, for few rows. The scale
 // of a row is a scalar, so the row's sums are taken beside the dot products, by
-// each block of outputs for itself, and no normalised row is formed:
+// each block of outputs for itself, and no normalized row is formed:
 //
 //   rms:    y = rstd * sum(W w x) + b
 //   layer:  y = rstd * (sum(W w d) - mean(d) * sum(W w)) + sum(W n) + b
@@ -22,9 +22,9 @@ constant bool linear_gated [[function_constant(79)]];
 constant bool linear_has_2 = linear_projections > 1;
 constant bool linear_has_3 = linear_projections > 2;
 constant bool linear_has_4 = linear_projections > 3;
-constant bool linear_packed_2 = linear_quantised && linear_has_2;
-constant bool linear_packed_3 = linear_quantised && linear_has_3;
-constant bool linear_packed_4 = linear_quantised && linear_has_4;
+constant bool linear_packed_2 = linear_quantized && linear_has_2;
+constant bool linear_packed_3 = linear_quantized && linear_has_3;
+constant bool linear_packed_4 = linear_quantized && linear_has_4;
 constant bool linear_bias_1 = (linear_biases & 1) != 0;
 constant bool linear_bias_2 = (linear_biases & 2) != 0;
 constant bool linear_bias_3 = (linear_biases & 4) != 0;
@@ -95,7 +95,7 @@ template <int N, int P, int ROWS, int R, int V>
     device const uchar* w3 [[buffer(6), function_constant(linear_has_3)]],
     device const uchar* w4 [[buffer(7), function_constant(linear_has_4)]],
     device const uchar* scales1
-    [[buffer(8), function_constant(linear_quantised)]],
+    [[buffer(8), function_constant(linear_quantized)]],
     device const uchar* scales2
     [[buffer(9), function_constant(linear_packed_2)]],
     device const uchar* scales3
@@ -103,7 +103,7 @@ template <int N, int P, int ROWS, int R, int V>
     device const uchar* scales4
     [[buffer(11), function_constant(linear_packed_4)]],
     device const uchar* zeros1
-    [[buffer(12), function_constant(linear_quantised)]],
+    [[buffer(12), function_constant(linear_quantized)]],
     device const uchar* zeros2
     [[buffer(13), function_constant(linear_packed_2)]],
     device const uchar* zeros3
@@ -155,32 +155,32 @@ template <int N, int P, int ROWS, int R, int V>
   // What constants leave out is not named: the weights stand in, unread.
   Projected of{
       w1,
-      linear_quantised ? scales1 : w1,
-      linear_quantised ? zeros1 : w1,
+      linear_quantized ? scales1 : w1,
+      linear_quantized ? zeros1 : w1,
       linear_bias_1 ? bias1 : w1,
       y1,
       sizes_layout[0],
       linear_bias_1};
   if (linear_out_2 && passes(block, of.size, outputs)) {
     of.weights = w2;
-    of.scales = linear_quantised ? scales2 : w2;
-    of.zeros = linear_quantised ? zeros2 : w2;
+    of.scales = linear_quantized ? scales2 : w2;
+    of.zeros = linear_quantized ? zeros2 : w2;
     of.bias = linear_bias_2 ? bias2 : w2;
     of.y = y2;
     of.size = sizes_layout[1];
     of.has_bias = linear_bias_2;
     if (linear_has_3 && passes(block, of.size, outputs)) {
       of.weights = w3;
-      of.scales = linear_quantised ? scales3 : w3;
-      of.zeros = linear_quantised ? zeros3 : w3;
+      of.scales = linear_quantized ? scales3 : w3;
+      of.zeros = linear_quantized ? zeros3 : w3;
       of.bias = linear_bias_3 ? bias3 : w3;
       of.y = y3;
       of.size = sizes_layout[2];
       of.has_bias = linear_bias_3;
       if (linear_has_4 && passes(block, of.size, outputs)) {
         of.weights = w4;
-        of.scales = linear_quantised ? scales4 : w4;
-        of.zeros = linear_quantised ? zeros4 : w4;
+        of.scales = linear_quantized ? scales4 : w4;
+        of.zeros = linear_quantized ? zeros4 : w4;
         of.bias = linear_bias_4 ? bias4 : w4;
         of.y = y4;
         of.size = sizes_layout[3];
@@ -198,14 +198,14 @@ template <int N, int P, int ROWS, int R, int V>
   int type = float_type(linear_x_flags);
   int first_output = int(block) * outputs;
   // Packed rows by numbers: all of them are of one length.
-  int group_size = linear_quantised ? linear_group_size : 1;
+  int group_size = linear_quantized ? linear_group_size : 1;
   uint row_vectors = uint(length) / 16u;
   uint row_groups = uint(length) / uint(group_size);
   Projected other = of; // of the block's second half
   if (linear_gated) {
     other.weights = w2;
-    other.scales = linear_quantised ? scales2 : w2;
-    other.zeros = linear_quantised ? zeros2 : w2;
+    other.scales = linear_quantized ? scales2 : w2;
+    other.zeros = linear_quantized ? zeros2 : w2;
     other.bias = linear_bias_2 ? bias2 : w2;
     other.has_bias = linear_bias_2;
   }
@@ -223,7 +223,7 @@ template <int N, int P, int ROWS, int R, int V>
 
   float shift[ROWS];
   for (int r = 0; r < ROWS; ++r) {
-    shift[r] = centre ? shift_of(rows[r], threads.lane, length, partial) : 0.0f;
+    shift[r] = center ? shift_of(rows[r], threads.lane, length, partial) : 0.0f;
   }
   RowIn weight_row, bias_row;
   if (has_weight) {
@@ -291,7 +291,7 @@ template <int N, int P, int ROWS, int R, int V>
             read_normed<P>(rows[r], i, length, in + r * P);
             for (int j = 0; j < P; ++j) {
               float v = in[r * P + j];
-              if (centre) {
+              if (center) {
                 v = in_row(i + j, 1, length) ? v - shift[r] : 0.0f;
                 first[r] += v;
               }
@@ -299,7 +299,7 @@ template <int N, int P, int ROWS, int R, int V>
               in[r * P + j] = has_weight ? v * w[j] : v;
             }
           }
-          if (centre) {
+          if (center) {
             for (int j = 0; j < P; ++j) {
               in[ROWS * P + j] = has_weight ? w[j] : 1.0f;
             }
@@ -308,7 +308,7 @@ template <int N, int P, int ROWS, int R, int V>
             }
           }
           for (int r = 0; r < ROWS + 2; ++r) {
-            if (r < ROWS || (centre && (r == ROWS || has_bias))) {
+            if (r < ROWS || (center && (r == ROWS || has_bias))) {
               float total = 0.0f;
               for (int j = 0; j < P; ++j) {
                 total += in[r * P + j];
@@ -321,7 +321,7 @@ template <int N, int P, int ROWS, int R, int V>
                   dot = fma(v[j], in[r * P + j], dot);
                 }
                 float of_all = dots[r * R + o];
-                dots[r * R + o] = linear_quantised
+                dots[r * R + o] = linear_quantized
                     ? fma(affine[k * R + o].scale,
                           dot - total,
                           fma(affine[k * R + o].bias, total / levels, of_all))
@@ -333,16 +333,16 @@ template <int N, int P, int ROWS, int R, int V>
       }
     }
     for (int r = 0; r < ROWS + 2; ++r) {
-      if (r < ROWS || (centre && (r == ROWS || has_bias))) {
+      if (r < ROWS || (center && (r == ROWS || has_bias))) {
         for (int q = 0; q < R / 4; ++q) {
           float4 sums = threads.reduce(take(dots + r * R + 4 * q));
-          put(dots + r * R + 4 * q, linear_quantised ? sums * levels : sums);
+          put(dots + r * R + 4 * q, linear_quantized ? sums * levels : sums);
         }
       }
     }
     for (int q = 0; q < (ROWS + 3) / 4; ++q) {
       put(square + 4 * q, threads.reduce(take(square + 4 * q)));
-      if (centre) {
+      if (center) {
         put(first + 4 * q, threads.reduce(take(first + 4 * q)));
       }
     }
@@ -350,7 +350,7 @@ template <int N, int P, int ROWS, int R, int V>
     again = false;
     for (int r = 0; r < ROWS; ++r) {
       RowScale scale = scale_of(first[r], square[r], length);
-      if (centre && pass == 0 && scale.shift_is_far()) {
+      if (center && pass == 0 && scale.shift_is_far()) {
         shift[r] += scale.mean;
         again = true;
       }
@@ -366,11 +366,11 @@ template <int N, int P, int ROWS, int R, int V>
     float y[R];
     for (int o = 0; o < R; ++o) {
       float dot = dots[r * R + o];
-      if (centre) {
+      if (center) {
         dot -= scale.mean * dots[ROWS * R + o];
       }
       y[o] = rstd * dot;
-      if (centre && has_bias) {
+      if (center && has_bias) {
         y[o] += dots[(ROWS + 1) * R + o];
       }
       y[o] += bias[o];

@@ -1,6 +1,6 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// The rows that are normalised while they are multiplied: x, or x + residual
+// The rows that are normalized while they are multiplied: x, or x + residual
 // rounded to x's dtype. With them go the sums that give their scale, and for
 // LayerNorm those of x less a shift, by which a large mean does no harm.
 
@@ -69,7 +69,7 @@ struct RowScale {
 
   float inverse_root(float eps) const {
     float v = variance;
-    if (centre) {
+    if (center) {
       v = v < 0.0f ? 0.0f : finite_or_nan(v);
     }
     return precise::rsqrt(v + eps);
@@ -77,6 +77,6 @@ struct RowScale {
 };
 
 inline RowScale scale_of(float first, float squares, int length) {
-  float mean = centre ? first / float(length) : 0.0f;
+  float mean = center ? first / float(length) : 0.0f;
   return RowScale{mean, squares / float(length) - mean * mean};
 }

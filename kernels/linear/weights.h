@@ -12,7 +12,7 @@ constant int linear_bits [[function_constant(72)]];       // of q; 0: an array
 constant int linear_group_size [[function_constant(73)]]; // or 0
 constant bool linear_aligned [[function_constant(74)]];   // vectors of rows
 
-constant bool linear_quantised = linear_bits != 0;
+constant bool linear_quantized = linear_bits != 0;
 
 // The bits of element i of a row, of so many bytes; zero past its end.
 inline uint

@@ -3,7 +3,7 @@
 // Products of few rows x with a matrix w, whose elements are read once, as they
 // adjoin: c[r][n] = sum over k of x[r][k] w[k][n]. SIMD-groups share what is
 // summed, so that few columns keep a GPU's memory busy, too. How they do
-// follows from the shape of w alone: a row has the same bits among any others.
+// follows from the shape of w alone, so that rows are batch-invariant.
 
 #pragma once
 

@@ -17,9 +17,9 @@ constant int x_flags [[function_constant(20)]];
 constant int residual_flags [[function_constant(21)]];
 constant int x2_flags [[function_constant(22)]];
 constant int weight2_flags [[function_constant(23)]];
-constant int normalised_flags [[function_constant(24)]];
+constant int normalized_flags [[function_constant(24)]];
 constant int sum_flags [[function_constant(25)]];
-constant int normalised2_flags [[function_constant(26)]];
+constant int normalized2_flags [[function_constant(26)]];
 
 // Beyond float16's range values saturate, inf too; NaN stays NaN.
 inline float clamp_half(float v) {
@@ -51,9 +51,9 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
     device const uchar* bias [[buffer(3), function_constant(has_bias)]],
     device const uchar* x2 [[buffer(4), function_constant(paired)]],
     device const uchar* weight2 [[buffer(5), function_constant(has_weight2)]],
-    device uchar* normalised [[buffer(6)]],
+    device uchar* normalized [[buffer(6)]],
     device uchar* sum [[buffer(7), function_constant(has_residual)]],
-    device uchar* normalised2 [[buffer(8), function_constant(paired)]],
+    device uchar* normalized2 [[buffer(8), function_constant(paired)]],
     constant const int* x_layout [[buffer(9)]],
     constant const int* residual_layout
     [[buffer(10), function_constant(has_residual)]],
@@ -84,13 +84,13 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
   if (paired && row >= uint(rows)) {
     row -= uint(rows);
     assign(in, row_in(x2, x2_flags, x2_layout, row, length));
-    assign(out, row_out(normalised2, normalised2_flags, row, length));
+    assign(out, row_out(normalized2, normalized2_flags, row, length));
     if (has_weight2) {
       assign(w, row_in(weight2, weight2_flags, weight2_layout, row, length));
     }
   } else {
     assign(in, row_in(x, x_flags, x_layout, row, length));
-    assign(out, row_out(normalised, normalised_flags, row, length));
+    assign(out, row_out(normalized, normalized_flags, row, length));
     if (has_weight) {
       assign(w, row_in(weight, weight_flags, weight_layout, row, length));
     }
@@ -157,7 +157,7 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
         b.values(k, i, length, b_of);
       }
       for (int j = 0; j < N; ++j) {
-        y[j] = stats.normalise(v[j]);
+        y[j] = stats.normalize(v[j]);
       }
       if (round_early) {
         round_vector<N>(out.type, y);

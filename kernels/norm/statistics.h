@@ -8,15 +8,15 @@
 #include "kernels/common/row_threads.h"
 #include "kernels/norm/held_row.h"
 
-constant bool centre [[function_constant(2)]]; // LayerNorm, else RMSNorm
+constant bool center [[function_constant(2)]]; // LayerNorm, else RMSNorm
 
 struct Statistics {
   float mean;
   float correction; // the mean of what the rounded mean leaves
   float rstd;
 
-  float normalise(float v) const {
-    return centre ? (v - mean - correction) * rstd : v * rstd;
+  float normalize(float v) const {
+    return center ? (v - mean - correction) * rstd : v * rstd;
   }
 };
 
@@ -37,7 +37,7 @@ inline float finite_or_nan(float variance) {
 
 // With v, what is summed over a row first: v and v * v.
 inline float2 add_first(float2 sums, float v) {
-  return float2(centre ? sums.x + v : 0.0f, fma(v, v, sums.y));
+  return float2(center ? sums.x + v : 0.0f, fma(v, v, sums.y));
 }
 
 // The sums over the row of the deviations from mean + correction and of their
@@ -76,7 +76,7 @@ inline Statistics statistics(
     int length,
     float eps,
     thread HeldRow<N, V>& held) {
-  if (!centre) {
+  if (!center) {
     float square = threads.reduce(first.y) / float(length);
     return Statistics{0.0f, 0.0f, precise::rsqrt(square + eps)};
   }

@@ -414,7 +414,7 @@ __forceinline__ void simdgroup_multiply_accumulate(
 }
 
 // sums += a b of 16x16 and 16x8 values of 16 bits, halves or bfloats, by matrix
-// units, which round sums of 16 products and more towards zero.
+// units, which round sums of 16 products and more toward zero.
 // kernels/matmul/cuda/tiles.h has the layout.
 #if __CUDA_ARCH__ >= 800
 #define MMA(shape, types, sums)                                            \

@@ -18,7 +18,7 @@ from .vectors import cuda_name, rewrite_vectors
 
 PRELUDE = Path(__file__).with_name("prelude.h")
 # What the text has to be compiled with. Without contraction a sum has the same bits in every
-# specialisation of a kernel.
+# specialization of a kernel.
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--fmad=false")
 
 _BOUNDS = (

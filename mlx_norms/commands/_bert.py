@@ -52,7 +52,7 @@ class Bert(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """The sum of token, position and type embeddings, normalised."""
+    """The sum of token, position and type embeddings, normalized."""
 
     def __init__(self, config: BertConfig):
         super().__init__()

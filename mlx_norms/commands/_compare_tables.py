@@ -9,7 +9,7 @@ import mlx_norms
 from .. import timing
 from . import CommandError, _output
 
-Rates = dict[str, dict[str, timing.Samples]]  # tokens a second by phase and side
+Rates = dict[str, dict[str, timing.Samples]]  # tokens per second by phase and side
 
 _COLORS = {"stock": "0.7", "patched": "tab:blue", "projections": "tab:green"}
 
@@ -74,7 +74,7 @@ def plot(path: str, model: str, rates: Rates) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 5), dpi=128, layout="constrained")
-    figure.suptitle(f"{model} on the {mx.default_device().type.name}: tokens a second")
+    figure.suptitle(f"{model} on the {mx.default_device().type.name}: tokens per second")
     for axes, (phase, by_side) in zip(figure.subplots(1, len(rates)), rates.items(), strict=True):
         medians = [samples.median for samples in by_side.values()]
         quartiles = [samples.quartiles for samples in by_side.values()]

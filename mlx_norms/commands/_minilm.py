@@ -17,7 +17,7 @@ _MAX_TOKENS = 256  # sentence_bert_config.json's: the length the model was train
 
 
 class MiniLM:
-    """Sentences to unit vectors: BERT, mean over the tokens, L2 normalisation."""
+    """Sentences to unit vectors: BERT, mean over the tokens, L2 normalization."""
 
     def __init__(self):
         """Load the trained weights and the tokenizer.

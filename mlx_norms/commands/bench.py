@@ -1,7 +1,7 @@
 """Time the norms, the ladders' kernels or a model here, against mx.fast and a copy.
 
 All contestants take turns in one run, and are held against a copy (or, where operations count,
-MLX's own matmul) that is measured in it. GB/s and bytes an element count each tensor of x's shape
+MLX's own matmul) that is measured in it. GB/s and bytes per element count each tensor of x's shape
 once. Times are medians, with quartiles. On CUDA they are the device's by its own clock, for many
 independent calls; elsewhere, where MLX shows none to Python, as on Metal, the host's for evaluating
 many calls together. Inputs are taken from several sets in turn, twice as large together as the last
@@ -31,7 +31,7 @@ _MODEL = (
 _HELP = {
     "norm": "the norms: rms, layer, with a residual, per head, queries with keys",
     "backward": "their gradients for every input, the forward evaluated before",
-    "ladder": "the kernels of the LayerNorm and the matrix product ladder, on a GPU",
+    "ladder": "the kernels of the LayerNorm and the matmul ladder, on a GPU",
     "model": "a language model of mlx_lm, stock against patched",
 }
 

@@ -124,8 +124,8 @@ class Generation:
     """What mlx_lm generated, and how fast."""
 
     tokens: list[int]
-    prefill: float  # tokens a second, up to the first token generated
-    decode: float  # tokens a second, of those after it
+    prefill: float  # tokens per second, up to the first token generated
+    decode: float  # tokens per second, of those after it
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def measure_rates(
     rounds: int,
     sides: tuple[str, ...] = _sides.SIDES,
 ) -> _compare_tables.Rates:
-    """Samples of tokens a second by phase and side."""
+    """Samples of tokens per second by phase and side."""
     from rich.progress import track
 
     runs: dict[str, list[Generation]] = {side: [] for side in sides}

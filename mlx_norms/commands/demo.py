@@ -20,7 +20,7 @@ SENTENCES = [
     "A cat sleeps on the warm window sill.",
     "The kitten is napping in the sunshine.",
     "She plays the violin in a symphony orchestra.",
-    "He has practised the piano since childhood.",
+    "He has practiced the piano since childhood.",
     "The central bank raised interest rates again.",
     "Inflation worries investors and savers alike.",
     "Heavy rain flooded the streets of the old town.",

@@ -49,7 +49,7 @@ _PROJECTIONS = (
 _STORED = {"float": 0, "4 bits": 4, "8 bits": 8}  # how projections' weights are
 _LEFT_OUT = (
     "left out: matmul, rms_norm_linear and layer_norm_linear, which have kernels of their own on "
-    "GPUs only; on this CPU they are MLX's products, after a norm that is checked above."
+    "GPUs only; on this CPU they are MLX's matmuls, after a norm that is checked above."
 )
 _MOST_PROCESSES = 16  # each takes some hundred MB of a GPU
 _TIMED = ((1, 4096), (512, 4096), (4096, 1024))
@@ -61,7 +61,7 @@ class Op:
 
     name: str
     inputs: tuple[str, ...]
-    centre: bool = False
+    center: bool = False
     weight_offset: float = 0.0
     strided: bool = False  # x is part of a larger array
     mixed: bool = False  # the weight has another dtype than x
@@ -97,7 +97,7 @@ class Op:
 
     def _norm(self, x, weight, bias=None):
         x, weight = _exact(x), _exact(weight) + self.weight_offset
-        d = x - mx.mean(x, axis=-1, keepdims=True) if self.centre else x
+        d = x - mx.mean(x, axis=-1, keepdims=True) if self.center else x
         scaled = d * mx.rsqrt(mx.mean(d * d, axis=-1, keepdims=True) + _EPS) * weight
         if bias is None:
             return scaled, mx.abs(scaled)
@@ -107,12 +107,12 @@ class Op:
 
 OPS = (
     Op("rms_norm", ("x", "weight")),
-    Op("layer_norm", ("x", "weight", "bias"), centre=True),
+    Op("layer_norm", ("x", "weight", "bias"), center=True),
     Op("add_rms_norm", ("x", "residual", "weight")),
-    Op("add_layer_norm", ("x", "residual", "weight", "bias"), centre=True),
+    Op("add_layer_norm", ("x", "residual", "weight", "bias"), center=True),
     Op("rms_norm", ("x", "weight"), weight_offset=1.0),
     Op("rms_norm", ("x", "weight"), mixed=True),
-    Op("layer_norm", ("x", "weight", "bias"), centre=True, strided=True),
+    Op("layer_norm", ("x", "weight", "bias"), center=True, strided=True),
     Op("head_rms_norm", ("x", "head_weight")),
     Op("qk_norm", ("x", "x", "head_weight", "weight")),
 )
@@ -126,7 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     # A kernel that fails its check would be replaced in silence, and MLX's ops tested instead.
     os.environ["MLX_NORMS_SELF_CHECK"] = "0"
-    # MLX's own products, of which some projections are, are of TF32 on CUDA unless told.
+    # MLX's own matmuls, of which some projections are, are of TF32 on CUDA unless told.
     os.environ["MLX_ENABLE_TF32"] = "0"
     check_environment()
     started = time.perf_counter()
@@ -223,7 +223,7 @@ def _said(error: Exception) -> str:
 def _outcomes(checks: list[Callable[[], list[str]]]) -> Iterator[list[str]]:
     """What is wrong with each, in order."""
     if mx.default_device() == mx.gpu and mx.cuda.is_available():
-        # Nearly all of the time is the compiler's, which each specialisation waits for.
+        # Nearly all of the time is the compiler's, which each specialization waits for.
         return _by_processes(checks, min(os.cpu_count() or 1, _MOST_PROCESSES))
     return map(_outcome, checks)
 
@@ -331,7 +331,7 @@ def check_products(kernel: str, name: str) -> list[str]:
 def check_projections(op: str, bits: int, name: str) -> list[str]:
     """What is wrong with a norm and its projections, of weights of so many bits, or floats."""
     problems = []
-    centre = op == "layer_norm_linear"
+    center = op == "layer_norm_linear"
     for rows, length, widths, gated in _PROJECTIONS:
         keys = iter(mx.random.split(mx.random.key(length + rows), 4 + 2 * len(widths)))
 
@@ -339,7 +339,7 @@ def check_projections(op: str, bits: int, name: str) -> list[str]:
             return mx.random.normal(shape, key=next(keys)).astype(_DTYPES[name])
 
         x, residual = draw(rows, length), draw(rows, length)
-        norm = [1 + draw(length) / 8, draw(length)][: 1 + centre]
+        norm = [1 + draw(length) / 8, draw(length)][: 1 + center]
         weights = [draw(width, length) / length**0.5 for width in widths]
         biases = [draw(width) for width in widths]
         stored = [mx.quantize(w, 64, bits) for w in weights] if bits else weights
@@ -359,7 +359,7 @@ def check_projections(op: str, bits: int, name: str) -> list[str]:
                     mx.dequantize(w, *(a.astype(mx.float32) for a in of), 64, bits)
                     for w, *of in stored
                 ]
-            exact = _exact_projections(centre, x + residual, norm, weights, biases, name)
+            exact = _exact_projections(center, x + residual, norm, weights, biases, name)
             if gated:
                 exact = [_exact_gate(*exact, name)]
             for got, (truth, allowed) in zip(outputs, exact, strict=True):
@@ -370,16 +370,16 @@ def check_projections(op: str, bits: int, name: str) -> list[str]:
     return problems
 
 
-def _exact_projections(centre, x, norm, weights, biases, name):
+def _exact_projections(center, x, norm, weights, biases, name):
     """Each projection in float64, and by how much it may be off."""
-    normed = Op("", (), centre=centre)._norm(x, *norm)
+    normed = Op("", (), center=center)._norm(x, *norm)
     found = []
     for weight, bias in zip(weights, biases, strict=True):
         truth, sizes = (
             of @ part(_exact(weight)).T + part(_exact(bias))
             for of, part in zip(normed, (lambda a: a, mx.abs))
         )
-        # In two steps the normalised row is rounded, and then the product.
+        # In two steps the normalized row is rounded, and then the product.
         slack = (16 * 2.0**-24 + 2 * _HALF_ULP[name]) * sizes
         found.append((truth, slack + _HALF_ULP[name] * mx.abs(truth)))
     return found

@@ -34,7 +34,7 @@ def patch(
     was.
 
     With fusion or projections, one thread must not build a graph with an array that another thread
-    is evaluating: to recognise sums, ``1 + w``, products and what depends on them, pending graphs
+    is evaluating: to recognize sums, ``1 + w``, products and what depends on them, pending graphs
     are read, and their nodes are changed, while evaluation takes them apart. With ``fuse=False``
     and without ``projections`` neither happens, and threads may share arrays as they may with stock
     MLX.
@@ -57,10 +57,10 @@ def patch(
           the products that take them, as by :func:`mlx_norms.rms_norm_linear`: q, k and v of an
           attention in one launch with the norm before them, the gate and up of a SwiGLU with
           their product. What is given to ``mx.eval`` and ``mx.async_eval``, in whatever thread, is
-          looked at, and what is recognised is replaced in place: dense weights and affine
-          quantised ones that are there already, as ``nn.Linear`` and ``nn.QuantizedLinear`` use
+          looked at, and what is recognized is replaced in place: dense weights and affine
+          quantized ones that are there already, as ``nn.Linear`` and ``nn.QuantizedLinear`` use
           them, on a GPU, where nothing else takes the norm. Results differ by rounding: the
-          normalised row is not rounded on the way. Not with a ``model``, whose calls evaluate
+          normalized row is not rounded on the way. Not with a ``model``, whose calls evaluate
           nothing. Default: ``False``.
 
     Raises:

@@ -32,7 +32,7 @@ for_architectures = pytest.mark.parametrize(
     "architecture",
     [pytest.param(a, marks=() if a == "compute_90" else pytest.mark.build) for a in ARCHITECTURES],
 )
-# Elsewhere products are rounded before they are added, in every specialisation.
+# Elsewhere products are rounded before they are added, in every specialization.
 WITH_FMA = {"norm/norm", "norm/vjp/norm_vjp", "linear/norm_linear"}
 
 
@@ -88,7 +88,7 @@ def whole_vectors(ptx):
 # What a launch of norm sets, besides the accesses: vectors that it reads and writes.
 NORMS = {
     "rms": ({"has_weight": True, "round_early": True}, 2, 1),
-    "layer": ({"centre": True, "has_weight": True, "has_bias": True, "round_early": True}, 3, 1),
+    "layer": ({"center": True, "has_weight": True, "has_bias": True, "round_early": True}, 3, 1),
     "add rms": ({"has_weight": True, "has_residual": True, "round_early": True}, 3, 2),
     "offset": ({"has_weight": True, "has_weight_offset": True}, 2, 1),
     "clamp": ({"has_residual": True, "clamp_sum": True}, 2, 2),
@@ -97,7 +97,7 @@ NORMS = {
 VJPS = {
     "rms": ({"has_weight": True, "want_input": True, "want_weight": True}, 3, 1),
     "layer": (
-        {"centre": True, "has_weight": True}
+        {"center": True, "has_weight": True}
         | {"want_input": True, "want_weight": True, "want_bias": True},
         3,
         1,
@@ -127,7 +127,7 @@ def launch_constants(name, norm):
 
 
 def parts_of(name):
-    """Elements a vector, vectors a thread."""
+    """Elements a vector, vectors per thread."""
     width, vectors = name.split("_")[-2:]
     return int(width), int(vectors)
 
@@ -366,7 +366,7 @@ def test_projections_leave_registers_enough(shape, norm):
     stem, kernel = KERNELS[name]
     of_norm = {
         "rms": dict(linear_projections=3, linear_biases=7),
-        "layer": dict(centre=True, has_bias=True),
+        "layer": dict(center=True, has_bias=True),
         "gated": dict(linear_gated=True, linear_projections=2, linear_has_residual=True),
     }
     constants = linear_constants(name, **of_norm[norm])

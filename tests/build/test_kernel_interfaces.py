@@ -201,7 +201,7 @@ void plan(Launch& launch, const mx::array& a, const RowOperand& rows) {
   launch.set(K::has_residual, a); // refused
   launch.set(K::eps, a); // refused
   bind_rows(launch, K::x, K::x_layout, K::x_flags, rows);
-  bind_rows(launch, K::normalised, K::x_layout, K::x_flags, rows); // refused
+  bind_rows(launch, K::normalized, K::x_layout, K::x_flags, rows); // refused
   bind_rows(launch, K::has_residual, K::x_layout, K::x_flags, rows); // refused
   bind_rows(launch, K::x, K::x_layout, K::has_residual, rows); // refused
   bind_rows(launch, K::x, K::rows, K::x_flags, rows); // refused

@@ -106,7 +106,7 @@ def test_metal_marks_what_cuda_does(library):
 
 
 def has_local_memory(name, without=""):
-    """Whether one of the kernel's specialisations keeps an array there."""
+    """Whether one of the kernel's specializations keeps an array there."""
     translated = translation(METAL[LIBRARIES[name]].replace(without, ""))
     kernel = next(k for k in translated.kernels if k.name == name)
     sets = cuda.constant_sets(name)[cuda.ARCHITECTURES.index("compute_90") :: 4]

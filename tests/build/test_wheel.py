@@ -110,7 +110,7 @@ def packages(tmp_path_factory):
     (copy,) = unpacked.iterdir()
     # What this checkout has built is not compiled again.
     known = known_objects.environment(ROOT, copy, directory / "objects")
-    command = [sys.executable, ROOT / "tools" / "wheel.py"]
+    command = [sys.executable, ROOT / "tools", "linux_wheel"]
     command += ["--outdir", outdir, "--sdist-extract-dir", unpacked]
     done = subprocess.run(command, env=os.environ | known, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

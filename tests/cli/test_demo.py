@@ -45,8 +45,8 @@ class NumpyBert:
     def norm(self, name, x):
         deviation = x - x.mean(-1, keepdims=True)
         variance = (deviation**2).mean(-1, keepdims=True)
-        normalised = deviation / np.sqrt(variance + self.config["layer_norm_eps"])
-        return normalised * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        normalized = deviation / np.sqrt(variance + self.config["layer_norm_eps"])
+        return normalized * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
     def attention(self, name, x):
         heads = self.config["num_attention_heads"]

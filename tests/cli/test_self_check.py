@@ -1,4 +1,4 @@
-"""The check of a Metal specialisation before its first use, with bad kernels planted."""
+"""The check of a Metal specialization before its first use, with bad kernels planted."""
 
 import subprocess
 import textwrap
@@ -89,7 +89,7 @@ def test_a_good_kernel_is_used_and_checked_once(run):
         assert donated.donated and not kept.donated
         assert not said
         assert launched("norm_4", lambda: [y, build(), mlx_norms.layer_norm(x + 1, w, b)]) == 3
-        # Another dtype, length or flag is another specialisation.
+        # Another dtype, length or flag is another specialization.
         for call in (
             lambda: mlx_norms.layer_norm(x.astype(mx.float16), w, b),
             lambda: mlx_norms.layer_norm(x[:, :95], w[:95], b[:95]),
@@ -381,7 +381,7 @@ def test_selftest_goes_on_with_the_other_libraries(run):
 def test_a_bad_kernel_of_norm_and_projection_is_not_used(run):
     run("""
         v, q = mx.random.normal((7, 96)), mx.quantize(mx.random.normal((5, 96)), 32, 4)
-        plant("float v = variance;", "float v = centre ? variance : 2.0f * variance;")
+        plant("float v = variance;", "float v = center ? variance : 2.0f * variance;")
         y = mlx_norms.rms_norm(x, w) @ v.T
 
         def build():

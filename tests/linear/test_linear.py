@@ -220,7 +220,7 @@ def test_layers_of_mlx_nn(dtype, kind):
         )
         expected = linear(norm(x))
         assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
-        # Both round the normalised values, of about 1, and the product.
+        # Both round the normalized values, of about 1, and the product.
         unit = unit_roundoff(dtype)
         error = mx.abs(got.astype(mx.float32) - expected.astype(mx.float32))
         assert mx.all(error <= 8 * unit * size), f"{op} {mx.max(error / size / unit)}"
@@ -398,7 +398,7 @@ def test_jvp(check, op, kind):
     ):
         call = case(op, (3, 64), (6, 6), dtype, kinds=(kind,), **options)
         flat = call.flat()
-        # MLX has no tangent of a quantised weight.
+        # MLX has no tangent of a quantized weight.
         n = len(call.arrays) if kind else len(flat)
         tangents = [normal(a.shape, a.dtype, seed=(i, "t")) for i, a in enumerate(flat[:n])]
         outputs, got = mx.jvp(lambda *args: call(*args, *flat[n:]), flat[:n], tangents)
@@ -427,7 +427,7 @@ def test_second_derivative(op):
 def test_vmap_of_rows(backend, check, op):
     for kind, residual in ((None, False), (None, True), ((4, 32), True)):
         if kind and backend == "cpu":
-            continue  # MLX's quantised product has no vmap
+            continue  # MLX's quantized product has no vmap
         for batch, rows in ((2, 3), (5, 2), (3, 8)):
             shape = (batch, rows, 64)
             call = case(op, shape, (5, 2), mx.float32, kinds=(kind,), residual=residual)

@@ -173,7 +173,7 @@ def hessian_products(norm, arrays, tangents, weights):
 @pytest.mark.parametrize("options", [{}, dict(weight_offset=1.0), dict(eps=0.1)], ids=str)
 @pytest.mark.parametrize("op", OPS)
 def test_gradient_of_gradient(op, options):
-    """Hessian times a vector, over all arguments at once."""
+    """Hessian times per vector, over all arguments at once."""
     for shape in ((3, 33), (2, 3, 64), (7,), (2, 5)):
         norm, arrays, _, tangents = float32_case(op, shape, **options)
         weights = cotangents(norm, arrays, seed=3)

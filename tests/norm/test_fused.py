@@ -81,10 +81,10 @@ def test_rms_norm_rounds_the_reciprocal_root_once(backend, length):
     """Where the sum is exact, all else is one rounding after the other."""
     x = np.random.default_rng(length).integers(-8, 9, (31, length)).astype(np.float32)
     mean = np.mean(np.float64(x * x), axis=1, keepdims=True).astype(np.float32)
-    normalised = x * np.float32(1 / np.sqrt(np.float64(mean + np.float32(1e-5))))
+    normalized = x * np.float32(1 / np.sqrt(np.float64(mean + np.float32(1e-5))))
     for dtype, weighted in itertools.product(DTYPES, (False, True)):
         w = normal((length,), dtype, seed=2) if weighted else None
-        expected = mx.array(normalised).astype(dtype)
+        expected = mx.array(normalized).astype(dtype)
         expected = expected * w if weighted else expected
         got = mlx_norms.rms_norm(mx.array(x, dtype), w, 1e-5)
         assert_same_bits(got, expected, f"{dtype}, weight {weighted}")

@@ -156,11 +156,11 @@ def test_queries_and_keys():
     count = repeats(q_block)
     q = repeated(q_block, count)
 
-    def normalise(q, k, q_weight, k_weight):
+    def normalize(q, k, q_weight, k_weight):
         return mlx_norms.qk_norm(q, k, q_weight, k_weight, 1e-5)
 
-    large_q, same_k = normalise(q, k, *weights)
-    small_q, small_k = normalise(q_block, k, *weights)
+    large_q, same_k = normalize(q, k, *weights)
+    small_q, small_k = normalize(q_block, k, *weights)
     norm = Norm("head_rms_norm")
     check_outputs(norm, {"x": q_block[:CHECKED], "weight": weights[0]}, [small_q[:CHECKED]])
     assert_repeats(large_q, small_q, "queries")
@@ -168,9 +168,9 @@ def test_queries_and_keys():
     del large_q
 
     cots = [normal(q_block.shape, DTYPE, seed=5), normal(k.shape, DTYPE, seed=6)]
-    small = mx.vjp(normalise, [q_block, k, *weights], cots)[1]
+    small = mx.vjp(normalize, [q_block, k, *weights], cots)[1]
     large_cots = [repeated(cots[0], count), cots[1]]
-    large = mx.vjp(normalise, [q, k, *weights], large_cots)[1]
+    large = mx.vjp(normalize, [q, k, *weights], large_cots)[1]
     mx.eval(large)
     assert_repeats(large[0], small[0], "gradient of the queries")
     assert_repeats(large[1], small[1], "gradient of the keys")

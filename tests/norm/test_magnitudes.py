@@ -25,8 +25,8 @@ LARGEST = float(np.finfo(np.float32).max)
 def fits(norm, s):
     """Whether the sums over each row of s fit float32 with a factor of 4 to spare."""
     with np.errstate(over="ignore"):
-        centred = s - s.mean(-1, keepdims=True) if norm.layer else s
-        sums = [np.abs(s).sum(-1), (centred * centred).sum(-1)]
+        centered = s - s.mean(-1, keepdims=True) if norm.layer else s
+        sums = [np.abs(s).sum(-1), (centered * centered).sum(-1)]
     return np.all([total < LARGEST / 4 for total in sums], axis=0)
 
 

@@ -67,7 +67,7 @@ def test_layer_norm_of_a_constant_row_is_the_bias(op):
             arrays = with_sum(norm, arrays, s, dtype)
             y = norm(arrays)[0]
             bias = mx.broadcast_to(arrays["bias"], y.shape)
-            assert mx.array_equal(y, bias), f"{op}, {dtype}, {length} elements a row"
+            assert mx.array_equal(y, bias), f"{op}, {dtype}, {length} elements per row"
 
 
 @pytest.mark.parametrize("op", ["layer_norm", "add_layer_norm"])
@@ -202,7 +202,7 @@ def test_overflow_of_the_output(op):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("op", OPS)
 def test_small_values_beside_large_ones(op, dtype):
-    """Normalised values go down to subnormals of float16."""
+    """Normalized values go down to subnormals of float16."""
     norm = Norm(op)
     arrays = arguments(norm, (3, 257), dtype)
     s = np.array(normal((3, 257), mx.float32, seed=1)) * 10.0 ** -(np.arange(257) % 10)

@@ -17,7 +17,7 @@ SHORT = (mx.float16, mx.bfloat16)
 
 
 def formula(norm, arrays, early, dtype):
-    """The op in NumPy float32 from the normalised values that float64 gives."""
+    """The op in NumPy float32 from the normalized values that float64 gives."""
     s = numpy32(arrays["x"])
     if norm.adds:
         s = round_to(s + numpy32(arrays["residual"]), norm.sum_dtype(arrays))
@@ -98,7 +98,7 @@ def test_float32_has_no_cast_to_make(op):
 
 @pytest.mark.parametrize("op", OPS)
 def test_early_means_the_output_dtype(op):
-    """The normalised value is rounded to the dtype asked for, not to that of x."""
+    """The normalized value is rounded to the dtype asked for, not to that of x."""
     for x, out in itertools.permutations((mx.float32, *SHORT), 2):
         norm = Norm(op, rounding="early", dtype=out)
         arrays = arguments(norm, (64, 257), x, others={"weight": mx.float32})

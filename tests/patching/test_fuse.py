@@ -47,7 +47,7 @@ class GuardedList(list):
     __iter__ = __getitem__ = __setitem__ = Guarded._refuse
 
 
-Pair = collections.namedtuple("Pair", ["hidden", "normalised", "other"])
+Pair = collections.namedtuple("Pair", ["hidden", "normalized", "other"])
 
 # What arrays are returned in, made of a list of them.
 KINDS = {
@@ -383,7 +383,7 @@ class TestTrees:
         @dataclasses.dataclass(frozen=True)
         class Outputs:
             hidden: mx.array
-            normalised: mx.array
+            normalized: mx.array
 
         def f(x, r):
             h = x + r
@@ -391,7 +391,7 @@ class TestTrees:
 
         (got,) = mlx_norms.fuse(f)(x, r)
         assert type(got) is Outputs
-        assert nodes(got.hidden, got.normalised) == (0, 1)
+        assert nodes(got.hidden, got.normalized) == (0, 1)
         assert_close(list(vars(got).values()), list(vars(f(x, r)[0]).values()))
 
     def test_arguments_are_themselves(self):

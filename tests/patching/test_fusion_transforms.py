@@ -455,7 +455,7 @@ class TestParametersOfATransformInsideThatOfTheSum:
 
     @staticmethod
     def run(norm, outer, transform, use):
-        def normalise(h):
+        def normalize(h):
             def f(*parameters):
                 return norm(h, *parameters) * 1.0
 
@@ -465,7 +465,7 @@ class TestParametersOfATransformInsideThatOfTheSum:
 
         def loss(x):
             h = x + r
-            return use(h, normalise(h)).sum()
+            return use(h, normalize(h)).sum()
 
         if outer == "vmap":
             return mx.vmap(loss)(mx.stack([x, 2 * x]))

@@ -184,7 +184,7 @@ def test_batches(name):
 
 
 @pytest.mark.parametrize("name, group_size", [("llama", 64), ("gemma2", 32), ("mixtral", 32)])
-def test_quantised_models(name, group_size):
+def test_quantized_models(name, group_size):
     model = _tiny_models.build(name)
     mlx.nn.quantize(model, group_size=group_size, bits=4)
     stock = generated(model, prompt(name))
@@ -192,10 +192,10 @@ def test_quantised_models(name, group_size):
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2"])
-@pytest.mark.parametrize("quantised", [False, True])
-def test_lora_layers(name, quantised):
+@pytest.mark.parametrize("quantized", [False, True])
+def test_lora_layers(name, quantized):
     model = _tiny_models.build(name)
-    if quantised:
+    if quantized:
         mlx.nn.quantize(model, group_size=32, bits=4)
     base = generated(model, prompt(name))
     linear_to_lora_layers(model, 2, {"rank": 4, "scale": 20.0, "dropout": 0.0})

@@ -352,7 +352,7 @@ class TestAModelStaysWhatItIs:
         patched_model.set_dtype(mx.float16)
         assert patched_model(x.astype(mx.float16)).dtype == mx.float16
 
-    def test_quantise(self, patched_model, x):
+    def test_quantize(self, patched_model, x):
         stock = make()
         for model in (stock, patched_model):
             mlx.nn.quantize(model, group_size=32)

@@ -150,15 +150,15 @@ def test_compiled_steps(kind, batch):
 
     def train():
         model = make(kind)
-        optimiser = SGD(learning_rate=0.01)
-        optimiser.init(model.trainable_parameters())
+        optimizer = SGD(learning_rate=0.01)
+        optimizer.init(model.trainable_parameters())
 
         def one(*batch):
             (loss, _), grads = step(model, batch)
-            optimiser.update(model, grads)
+            optimizer.update(model, grads)
             return loss
 
-        state = [model.state, optimiser.state]
+        state = [model.state, optimizer.state]
         compiled = mx.compile(one, inputs=state, outputs=state)
         losses = []
         for _ in range(2):

@@ -8,7 +8,7 @@ import numpy as np
 # Lengths are each power of two at which a kernel changes its way (a vector, a SIMD-group of 32, a
 # group of up to 1024 threads with 4 or 8 elements each, a looped row), and one element to either
 # side, where tails are lost or read twice. Rows are none, one, an odd few, and one more than 512:
-# past a block of rows of any kernel. With 65536 elements a row many rows add nothing but time. A
+# past a block of rows of any kernel. With 65536 elements per row many rows add nothing but time. A
 # simulator, which runs thousands of times slower than the CPU, takes many rows of short ones only.
 LENGTHS = (
     *(1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513),
@@ -35,7 +35,7 @@ def rows_for(length, many_up_to=8193):
 
 
 def normal(shape, dtype, *, seed, mean=0.0, std=1.0):
-    """Normally distributed values, quantised to ``dtype``. The seed is anything with a repr."""
+    """Normally distributed values, quantized to ``dtype``. The seed is anything with a repr."""
     rng = np.random.default_rng(zlib.crc32(repr(seed).encode()))
     values = rng.standard_normal(shape, dtype=np.float32)
     return mx.array(values * np.float32(std) + np.float32(mean)).astype(dtype)

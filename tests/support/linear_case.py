@@ -2,7 +2,7 @@
 
 The bounds are those of oracle.py: k * u * S, where S is the float64 sum of the absolute values of
 the summed terms, through the norm and the projection, plus half an ulp of the output. In two steps
-the normalised row is rounded to its dtype, and MLX's product once more before its bias or gate.
+the normalized row is rounded to its dtype, and MLX's product once more before its bias or gate.
 """
 
 from dataclasses import dataclass, field
@@ -204,22 +204,22 @@ def most_rows(kind):
 def truths(case, one_launch):
     """Truth of each output, by one launch or by two steps."""
     norm, arrays = case.norm, case.norm_arrays
-    normalised, *sums = oracle.forward(norm, arrays)
+    normalized, *sums = oracle.forward(norm, arrays)
     k = oracle.arithmetic(norm)
-    size = normalised.slack / k
-    rounded = normalised.dtype
+    size = normalized.slack / k
+    rounded = normalized.dtype
     projected = []
     for weight, bias in zip(case.weights, case.biases, strict=True):
         w, w_size = matrix(weight)
         dtype = out_dtype(rounded, weight, bias)
-        value, sizes = normalised.value @ w.T, size @ w_size.T
+        value, sizes = normalized.value @ w.T, size @ w_size.T
         if bias is not None:
             value = value + exact(bias)
             sizes = sizes + np.abs(exact(bias))
         slack = k * sizes
         if not one_launch:
             slack = slack + unit_roundoff(rounded) * sizes + underflow(rounded) * w_size.sum(1)
-            # The product; on the CPU that of quantised weights is summed in its dtype.
+            # The product; on the CPU that of quantized weights is summed in its dtype.
             terms = w.shape[1] + 2 if isinstance(weight, Quantized) and dtype != mx.float32 else 1
             slack = slack + terms * unit_roundoff(dtype) * sizes
         projected.append(Sum(value, slack, dtype))
@@ -243,9 +243,9 @@ def gate(a, b, one_launch):
     return Sum(value, slack, dtype)
 
 
-def out_dtype(normalised, weight, bias):
+def out_dtype(normalized, weight, bias):
     """As MLX's products promote."""
-    dtype = normalised
+    dtype = normalized
     for part in parts_of(weight):
         if part.dtype != mx.uint32:
             dtype = result_type(dtype, part.dtype)

@@ -70,7 +70,7 @@ class Norm:
         return self.dtype or self.sum_dtype(arrays)
 
     def casts_early(self, arrays):
-        """Whether the normalised value is rounded to less than float32 before the weight."""
+        """Whether the normalized value is rounded to less than float32 before the weight."""
         late = self.weight_offset or self.rung
         rounding = self.rounding or ("late" if late else "early")
         scaled = arrays.get("weight") is not None or arrays.get("bias") is not None

@@ -1,14 +1,14 @@
-"""Float64 reference on the quantised inputs, with the error that the arithmetic may have.
+"""Float64 reference on the quantized inputs, with the error that the arithmetic may have.
 
 An op is right where |got - truth| <= k * u * S + half an ulp of the output:
 
-* float32 arithmetic: u = 2**-24, k = 8 (rms) or 16 (layer); a cast of the normalised value to the
+* float32 arithmetic: u = 2**-24, k = 8 (rms) or 16 (layer); a cast of the normalized value to the
   output dtype T before the weight adds k = 2 with u that of T;
 * S is the sum of the absolute values of the terms that are summed: |y| for rms, |n w| + |w| + |b|
   for layer (n is a difference that may cancel down to nothing, of terms of about 1), and for a
   gradient its own sum with absolute values inside.
 
-Roundings inside an op are covered by the bound. Only that of x + residual is modelled, because the
+Roundings inside an op are covered by the bound. Only that of x + residual is modeled, because the
 statistics are those of the rounded sum.
 """
 
@@ -103,11 +103,11 @@ def mean(a):
 
 
 def statistics(norm, s):
-    """Normalised values and the reciprocal root of the rows of s."""
+    """Normalized values and the reciprocal root of the rows of s."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        centred = s - mean(s) if norm.layer else s
-        rstd = 1.0 / np.sqrt(mean(centred * centred) + norm.eps)
-        return centred * rstd, rstd
+        centered = s - mean(s) if norm.layer else s
+        rstd = 1.0 / np.sqrt(mean(centered * centered) + norm.eps)
+        return centered * rstd, rstd
 
 
 def rounded_sum(norm, arrays):
@@ -124,7 +124,7 @@ def rounded_sum(norm, arrays):
 
 
 def forward(norm, arrays):
-    """Truth of the normalised output and, for the ops that add, of the sum."""
+    """Truth of the normalized output and, for the ops that add, of the sum."""
     cell = describe(norm, arrays)
     dtype = norm.out_dtype(arrays)
     s = rounded_sum(norm, arrays)
@@ -163,7 +163,7 @@ def early_cast(norm, arrays):
 
 
 def underflow(dtype):
-    """What a cast of the normalised value to a subnormal may lose."""
+    """What a cast of the normalized value to a subnormal may lose."""
     return 0.5 * smallest(dtype)
 
 

@@ -83,9 +83,9 @@ def composed_layer_norm(x, weight, bias, eps, *, stream=None):
         for parameter in (weight, bias) if weight is not None else ():
             if parameter is not None:
                 dtype = result_type(dtype, parameter.dtype)
-        centred = x.astype(mx.float32)
-        centred = centred - centred.mean(axis=-1, keepdims=True)
-        y = centred * mx.rsqrt(mx.square(centred).mean(axis=-1, keepdims=True) + eps)
+        centered = x.astype(mx.float32)
+        centered = centered - centered.mean(axis=-1, keepdims=True)
+        y = centered * mx.rsqrt(mx.square(centered).mean(axis=-1, keepdims=True) + eps)
         y = y.astype(dtype)
         y = y if weight is None else y * weight
         y = y if bias is None else y + bias

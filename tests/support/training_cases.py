@@ -12,7 +12,7 @@ from .inputs import normal
 DIMS = 48
 
 
-def randomise(model):
+def randomize(model):
     """Weights that are drawn from their names, those of norms too."""
     for name, a in tree_flatten(model.parameters()):
         model.load_weights([(name, normal(a.shape, a.dtype, seed=name, std=0.3))], strict=False)
@@ -57,7 +57,7 @@ def next_token_loss(model, tokens):
 
 def data_parallel_and_patched(member):
     """Averaged gradients of parts of a batch are those that one unpatched process has of it."""
-    model = randomise(Tiny())
+    model = randomize(Tiny())
     tokens = mx.random.randint(0, 40, (8, 12), key=mx.random.key(1))
     step = nn.value_and_grad(model, next_token_loss)
     _, expected = step(model, tokens)
@@ -102,7 +102,7 @@ class Attention(nn.Module):
 def tensor_parallel(member):
     """Split over MLX's sharded layers, a model has its parts of the gradients of the whole."""
     x, y = (normal((5, DIMS), mx.float32, seed=i) for i in range(2))
-    model = randomise(Attention())
+    model = randomize(Attention())
 
     def gradients(x):
         def loss(parameters, x):

@@ -18,13 +18,13 @@ END = "<!-- end of layer norm ladder -->\n"
 
 ROWS = 64
 LENGTH = 768
-OF_ROWS = {"x", "y", "normalised"}
+OF_ROWS = {"x", "y", "normalized"}
 OF_PARAMETERS = {"weight", "bias"}
 
 
 @dataclass(frozen=True)
 class Count:
-    """What a launch asks for: bytes per element of x, barriers and SIMD-group operations a row."""
+    """What a launch asks for: bytes per element of x; barriers and SIMD operations per row."""
 
     of_rows: float
     of_parameters: float

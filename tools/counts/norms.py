@@ -6,7 +6,7 @@
 
 A cell says, in float32 and as metalsim counts them: bytes that loads and stores request for an
 element of x, those of arrays of x's shape and those of weights, biases and their gradients;
-barriers a row; SIMD-group operations a row.
+barriers per row; SIMD-group operations per row.
 """
 
 import sys
@@ -22,7 +22,7 @@ BEGIN, END = "<!-- counts: python tools counts.norms --write -->\n", "<!-- end o
 ROWS, HEADS = 64, 4
 LENGTHS = (128, 4096, 65536)
 OF_ROWS = {
-    *("x", "residual", "x2", "normalised", "sum", "normalised2"),
+    *("x", "residual", "x2", "normalized", "sum", "normalized2"),
     *("s", "cotangent", "sum_cotangent", "input_gradient"),
 }
 OF_PARAMETERS = {

@@ -44,7 +44,7 @@ def products_raise(case):
 
 
 def one_launch(case, backend):
-    """Whether it is surely one launch, where the normalised row is not rounded."""
+    """Whether it is surely one launch, where the normalized row is not rounded."""
     rows = case.arrays["x"].size // case.arrays["x"].shape[-1]
     kinds = {(w.bits, w.group_size) if isinstance(w, Quantized) else None for w in case.weights}
     dtypes = {a.dtype for a in case.flat() if a.dtype != mx.uint32}
@@ -54,9 +54,9 @@ def one_launch(case, backend):
 
 def products_fit(case):
     """Rows of which the norm's values, and the sums of products, fit the dtypes they go through."""
-    normalised = oracle.forward(case.norm, case.norm_arrays)[0]
-    largest = min(oracle.FORMATS[normalised.dtype][2] / 4, LARGEST)
-    size = np.abs(normalised.value)
+    normalized = oracle.forward(case.norm, case.norm_arrays)[0]
+    largest = min(oracle.FORMATS[normalized.dtype][2] / 4, LARGEST)
+    size = np.abs(normalized.value)
     fit = size.max(-1) <= largest
     for weight in case.weights:
         sums = size @ matrix(weight)[1].T

@@ -1,4 +1,4 @@
-"""Values of all sizes that float32 has room to normalise, and of some that it has not."""
+"""Values of all sizes that float32 has room to normalize, and of some that it has not."""
 
 import mlx.core as mx
 import numpy as np

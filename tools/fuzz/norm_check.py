@@ -46,8 +46,8 @@ class Rows:
         s = oracle.rounded_sum(norm, arrays)
         g = exact(cotangents[0])
         length = s.shape[-1]
-        centred = s - oracle.mean(s) if norm.layer else s
-        squares = (centred * centred).sum(-1)
+        centered = s - oracle.mean(s) if norm.layer else s
+        squares = (centered * centered).sum(-1)
         n, rstd = oracle.statistics(norm, s)
         weight = arrays.get("weight")
         w = np.float64(1.0) if weight is None else exact(weight) + norm.weight_offset

@@ -71,10 +71,10 @@ def values(draw, shape, scale):
 
 def layers_for(draw, length):
     for _ in range(draw.integer(0, 4)):
-        quantised = length % 32 == 0 and draw.chance(0.6)
-        group_size = draw.one_of([g for g in (32, 64, 128) if length % g == 0]) if quantised else 0
+        quantized = length % 32 == 0 and draw.chance(0.6)
+        group_size = draw.one_of([g for g in (32, 64, 128) if length % g == 0]) if quantized else 0
         outputs = length if draw.chance(0.5) else draw.one_of([1, 8, 32, 48])
-        bits = draw.one_of([4, 8]) if quantised else None
+        bits = draw.one_of([4, 8]) if quantized else None
         seed = draw.integer(0, 1 << 30)
         yield Layer(length, outputs, draw.chance(0.4), bits, group_size, draw.dtype(), seed)
 

@@ -3,7 +3,7 @@
 SAME_BITS: no norm is in it, so that it has the bits of the stock run.
 SAME_NORMS: norms are in it, each within its bounds of mx.fast's; fused or not it has the same bits.
 CLOSE: within what such bounds come to. Gradients of a fused norm and its sum are rounded once, and
-of the two steps twice; a weight of 1 + w is kept in float32 where it is recognised.
+of the two steps twice; a weight of 1 + w is kept in float32 where it is recognized.
 """
 
 from enum import IntEnum

@@ -49,7 +49,7 @@ class MacBuild:
                     f"-DPython_INCLUDE_DIR={toolchain.python_headers(self.build)}",
                     f"-DMLX_ROOT={mlx}",
                     f"-DMLX_DIR={mlx}/share/cmake/MLX",
-                    # What is asked is whether it links, which takes no optimiser. Zig sanitizes
+                    # What is asked is whether it links, which takes no optimizer. Zig sanitizes
                     # where there is none.
                     "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -g0 -DNDEBUG -fno-sanitize=undefined",
                 ]

@@ -5,7 +5,7 @@
 The defects are those of mutants.py in the CPU kernels and of patching_mutants.py in what patches
 models, or with --metal those of metal_mutants.py in the Metal kernels, which run on the software
 device (tools/hostmetal). --part 1/3 plants the first of every three, to share the work.
-Prints a line a mutant and exits with 1 if one survives. The chosen tests must first pass without
+Prints a line per mutant and exits with 1 if one survives. The chosen tests must first pass without
 any defect, so that a failure means the defect was seen.
 """
 
@@ -31,7 +31,7 @@ TIMEOUT_SECONDS = 600
 HANG_SECONDS = 120
 
 
-# A defect is as wrong without the optimiser, and is built several times as fast.
+# A defect is as wrong without the optimizer, and is built several times as fast.
 QUICKLY_BUILT = "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG"
 ONE_LEVEL = "-DMLX_NORMS_CPU_LEVELS=baseline"
 ALL_LEVELS = "-DMLX_NORMS_CPU_LEVELS="

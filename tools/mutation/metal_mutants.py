@@ -375,7 +375,7 @@ METAL_MUTANTS = [
         f"{GRADIENT}[metal-sim-layer_norm-33]",
     ),
     Mutant(
-        "projection on the normalised row dropped",
+        "projection on the normalized row dropped",
         VJP,
         "d = fma(-n, sums.mean_wgn * rstd, d);",
         "",
@@ -827,7 +827,7 @@ METAL_MUTANTS = [
         f"{GRADIENT}[metal-sim-rms_norm-33]",
     ),
     Mutant(
-        "one pipeline for every specialisation",
+        "one pipeline for every specialization",
         SPECIALIZATION,
         "key.constants.at(n++) = value;",
         "key.constants.at(n++) = 0 * value;",
@@ -958,15 +958,15 @@ METAL_MUTANTS = [
     Mutant(
         "a shift far from the mean kept before projections",
         NORM_LINEAR,
-        "centre && pass == 0 && scale.shift_is_far()",
+        "center && pass == 0 && scale.shift_is_far()",
         "false",
         "tests/linear/test_linear_kernel.py::test_layer_norm_of_rows_with_an_outlier",
     ),
     Mutant(
         "all rows shifted anew with one before projections",
         NORM_LINEAR,
-        "if (centre && pass == 0 && scale.shift_is_far()) {",
-        "if (centre && pass == 0 && (again || scale.shift_is_far())) {",
+        "if (center && pass == 0 && scale.shift_is_far()) {",
+        "if (center && pass == 0 && (again || scale.shift_is_far())) {",
         "tests/linear/test_linear_kernel.py::test_layer_norm_of_rows_with_an_outlier",
     ),
     Mutant(
@@ -1103,7 +1103,7 @@ METAL_MUTANTS = [
         "",
         "tests/patching/test_projections.py::test_of_a_sum",
     ),
-    # --- Libraries and the check of a specialisation before its first use
+    # --- Libraries and the check of a specialization before its first use
     Mutant(
         "a kernel's library by the first name that begins so",
         LIBRARY,

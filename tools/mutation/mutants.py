@@ -241,12 +241,12 @@ MUTANTS = [
     Mutant(
         "mean of the weighted cotangent dropped",
         KERNELS,
-        "Floats dx = kCentre ? wg - each.mean_wg : wg;",
+        "Floats dx = kCenter ? wg - each.mean_wg : wg;",
         "Floats dx = wg;",
         "tests/norm/test_gradients.py::test_one_dtype -k layer_norm-33",
     ),
     Mutant(
-        "projection on the normalised row dropped",
+        "projection on the normalized row dropped",
         KERNELS,
         "dx = (dx - n * each.mean_wgn)",
         "dx = dx",
@@ -430,7 +430,7 @@ MUTANTS = [
     ),
     # --- Norm and projections
     Mutant(
-        "bias of a quantised projection lost",
+        "bias of a quantized projection lost",
         LINEAR,
         "return in.bias ? mx::add(y, *in.bias, s) : y;",
         "return y;",
@@ -439,7 +439,7 @@ MUTANTS = [
     Mutant(
         "x in place of x + residual",
         LINEAR,
-        "outputs.push_back(normalised[1]);",
+        "outputs.push_back(normalized[1]);",
         "outputs.push_back(in.x);",
         "tests/linear/test_linear.py::test_options",
     ),

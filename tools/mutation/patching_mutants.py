@@ -113,8 +113,8 @@ PATCHING_MUTANTS = [
     Mutant(
         "sum and norm change places",
         FUSION,
-        "normalised.set_siblings({sum}, 0);\n  sum.set_siblings({normalised}, 1);",
-        "normalised.set_siblings({sum}, 1);\n  sum.set_siblings({normalised}, 0);",
+        "normalized.set_siblings({sum}, 0);\n  sum.set_siblings({normalized}, 1);",
+        "normalized.set_siblings({sum}, 1);\n  sum.set_siblings({normalized}, 0);",
         "tests/patching/test_fusion.py::TestOperands",
     ),
     Mutant(

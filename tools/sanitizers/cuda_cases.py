@@ -183,11 +183,11 @@ def pair(weight, dtype):
     )
     inputs = [q["x"], k["x"]] + ([q["weight"], k["weight"]] if weight else [])
 
-    def normalise(q, k, q_weight=None, k_weight=None):
+    def normalize(q, k, q_weight=None, k_weight=None):
         return mlx_norms.qk_norm(q, k, q_weight, k_weight, 1e-6)
 
     cots = [normal(arrays["x"].shape, dtype, seed=i) for i, arrays in enumerate((q, k))]
-    outputs, gradients = mx.vjp(normalise, inputs, cots)
+    outputs, gradients = mx.vjp(normalize, inputs, cots)
     for i, arrays in enumerate((q, k)):
         check_outputs(norm, arrays, outputs[i : i + 1])
         check_gradients(norm, arrays, cots[i : i + 1], gradients[i::2])

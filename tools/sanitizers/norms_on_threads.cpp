@@ -25,7 +25,7 @@ constexpr int kStreams = 3;
 bool shared_scratch = false;
 
 struct Results {
-  std::vector<float> normalised, input, weight;
+  std::vector<float> normalized, input, weight;
 
   bool operator==(const Results&) const = default;
 };
@@ -59,9 +59,9 @@ Results norm_and_gradients(uint32_t seed, F for_blocks) {
     job.rows = end - begin;
     job.width = kWidth;
     job.x = {&x[begin * kWidth], Float::f32, kWidth, 1};
-    job.normalised = {&results.normalised[begin * kWidth], Float::f32};
+    job.normalized = {&results.normalized[begin * kWidth], Float::f32};
     job.weight = {weight.data(), 1};
-    job.centre = true;
+    job.center = true;
     job.eps = 1e-5f;
     job.scratch = &scratch[shared_scratch ? 0 : block * pitch];
     kernels().norm(job);
@@ -84,7 +84,7 @@ Results norm_and_gradients(uint32_t seed, F for_blocks) {
     job.input = {&results.input[begin * kWidth], Float::f32};
     job.weight = {weight.data(), 1};
     job.weight_gradient = sum(block);
-    job.centre = true;
+    job.center = true;
     job.eps = 1e-5f;
     job.scratch = rows.data();
     kernels().norm_vjp(job);

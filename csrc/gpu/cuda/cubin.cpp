@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The lines that stand before a kernel's text: what it is specialised by.
+// The lines that stand before a kernel's text: what it is specialized by.
 std::string definitions(const Launch& launch, const KernelText& text) {
   std::string lines = "#define GROUP_SIZE " +
       std::to_string(launch.group[0] * launch.group[1] * launch.group[2]) +

@@ -120,7 +120,7 @@ int compute_capability(int device) {
 
 DeviceLimits limits_of(int device) {
   constexpr int kProcessors = 16, kSharedMemory = 97; // CU_DEVICE_ATTRIBUTE_...
-  // As many as hold 128 registers a thread.
+  // As many as hold 128 registers per thread.
   constexpr int kSimdsPerProcessor = 16;
   constexpr int kCluster = 4; // that find room anywhere
   // What a kernel declares itself: the SIMD-groups' partial sums.

@@ -40,7 +40,7 @@ void gpu::allocate(
 }
 
 // Rows on their way wait in registers, and loops are enough to fill a large
-// GPU. One specialisation takes few rows and many: its self-check is for both.
+// GPU. One specialization takes few rows and many: its self-check is for both.
 DeviceLimits device_limits(mx::Stream) {
   return {
       .staged_bytes = 0,

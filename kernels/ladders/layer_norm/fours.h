@@ -70,7 +70,7 @@ write_four(device T* row, int i, int length, thread const float* v) {
   }
 }
 
-// Writes the normalised elements n from i on with their weights and biases.
+// Writes the normalized elements n from i on with their weights and biases.
 template <int unaligned, typename T>
 inline void write_scaled(
     device T* row,

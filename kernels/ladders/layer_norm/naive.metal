@@ -1,6 +1,6 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A thread a row: neighbours read addresses a row apart, and a thousand rows
+// A thread per row: neighbors read addresses a row apart, and a thousand rows
 // are one core's.
 
 #include "kernels/ladders/layer_norm/thread_a_row.h"
@@ -17,7 +17,7 @@
     uint row [[thread_position_in_grid]]) {
   if (row < uint(rows)) {
     long begin = long(row) * length;
-    normalise_row(
+    normalize_row(
         x + begin,
         rung_has_weight ? weight : x,
         rung_has_bias ? bias : x,

@@ -17,7 +17,7 @@
     uint row [[thread_position_in_grid]]) {
   if (row < uint(rows)) {
     long begin = long(row) * length;
-    normalise_row(
+    normalize_row(
         x + begin,
         rung_has_weight ? weight : x,
         rung_has_bias ? bias : x,

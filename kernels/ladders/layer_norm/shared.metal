@@ -1,6 +1,6 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A group a row: neighbours read neighbours. Sums are trees in threadgroup
+// A group per row: neighbors read neighbors. Sums are trees in threadgroup
 // memory, with a barrier a level.
 
 #include "kernels/ladders/layer_norm/ladder.h"

@@ -1,12 +1,12 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A row that one thread normalises, element by element.
+// A row that one thread normalizes, element by element.
 
 #pragma once
 
 #include "kernels/ladders/layer_norm/ladder.h"
 
-inline void normalise_row(
+inline void normalize_row(
     device const float* x,
     device const float* weight,
     device const float* bias,

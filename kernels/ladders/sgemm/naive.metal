@@ -1,6 +1,6 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A thread an element of C, in groups of 16x16.
+// A thread per element of C, in groups of 16x16.
 
 #include "kernels/ladders/sgemm/ladder.h"
 

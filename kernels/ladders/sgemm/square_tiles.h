@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
 // A group of TxT threads reads square tiles of A and B into threadgroup memory,
-// a thread an element, and each thread sums an element of C from them.
+// a thread per element, and each thread sums an element of C from them.
 
 #pragma once
 

@@ -1,6 +1,6 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// Square tiles of 16, a thread an element.
+// Square tiles of 16, a thread per element.
 
 #include "kernels/ladders/sgemm/square_tiles.h"
 

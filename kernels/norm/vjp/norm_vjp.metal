@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
 // The gradients of the norms. With wg the weighted cotangent and n the
-// normalised row,
+// normalized row,
 //
 //   input = rstd * (wg - mean(wg) - n * mean(wg * n)) + the sum's cotangent
 //
@@ -171,7 +171,7 @@ inline RowSums row_sums(
       for (int j = 0; j < N; ++j) {
         of_x = add_first(of_x, x[j]);
         if (want_input) {
-          of_wg.x = centre ? of_wg.x + wg[j] : 0.0f;
+          of_wg.x = center ? of_wg.x + wg[j] : 0.0f;
           of_wg.y = fma(wg[j], x[j], of_wg.y);
         }
       }
@@ -179,7 +179,7 @@ inline RowSums row_sums(
     sums += float4(of_x.x, of_x.y, of_wg.x, of_wg.y);
   }
   float scale = 1.0f / float(length);
-  if (!centre) {
+  if (!center) {
     float2 means = threads.reduce(float2(sums.y, sums.w)) * scale;
     float rstd = precise::rsqrt(means.x + eps);
     return RowSums{Statistics{0.0f, 0.0f, rstd}, 0.0f, means.y * rstd};
@@ -325,7 +325,7 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
           operands.fetch_ahead(loop, iteration + stages, k, threads, length);
         }
         for (int j = 0; j < N; ++j) {
-          float n = sums.stats.normalise(x[j]);
+          float n = sums.stats.normalize(x[j]);
           if (want_weight && !looped) {
             dw[k * N + j] = fma(g[j], n, dw[k * N + j]);
           }
@@ -338,9 +338,9 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
         }
         operands.weigh(k, i, length, g);
         for (int j = 0; j < N; ++j) {
-          float n = sums.stats.normalise(x[j]);
+          float n = sums.stats.normalize(x[j]);
           float d = g[j] * rstd;
-          d = centre ? fma(g[j], rstd, -sums.mean_wg * rstd) : d;
+          d = center ? fma(g[j], rstd, -sums.mean_wg * rstd) : d;
           d = fma(-n, sums.mean_wgn * rstd, d);
           d = has_sum_cotangent ? d + h[j] : d;
           dx[j] = clamped_sum && fabs(x[j]) == 65504.0f ? 0.0f : d;

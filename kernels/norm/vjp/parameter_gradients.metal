@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
 // The gradients of weight and bias: partial sums over rows for rows too long
-// for norm_vjp's registers, a thread a vector of columns, and the sums of all
+// for norm_vjp's registers, a thread per vector of columns, and the sums of all
 // partial sums, in a fixed order.
 
 #include "kernels/common/compensated_sum.h"

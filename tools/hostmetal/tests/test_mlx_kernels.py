@@ -195,7 +195,7 @@ def test_sort(library, order):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_gemv(library, order):
-    """Eight SIMD-groups a row: a barrier that lane 0 alone reaches, and mem_none at that."""
+    """Eight SIMD-groups per row: a barrier that lane 0 alone reaches, and mem_none at that."""
     shape = ("1", "8", "1", "32", "4", "4", "false", "false")
     lib = library("gemv.h", ("gemv", "gemv", "float", *shape))
     a, v = random(70, 200), random(200)

@@ -22,8 +22,7 @@ import subprocess
 import sys
 import time
 
-import kernel_times
-
+from mlx_norms._bench import kernel_times
 from mlx_norms.ladders import LAYER_NORM, SGEMM
 
 SHAPES = {

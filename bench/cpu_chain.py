@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 import mlx_norms
-from mlx_norms import timing
-from mlx_norms.bench import machine
-from mlx_norms.bench.cells import DTYPES, EPS
+from mlx_norms._bench import machine, timing
+from mlx_norms._bench.cells import DTYPES, EPS
 
 CALLS = 64
 LENGTH = 4096

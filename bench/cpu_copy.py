@@ -24,10 +24,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from mlx_norms import timing
-from mlx_norms.bench import clocks, contestants, machine, peers
-from mlx_norms.bench.cells import DTYPES, Cell
-from mlx_norms.bench.results import CsvFile
+from mlx_norms._bench import clocks, contestants, machine, peers, timing
+from mlx_norms._bench.cells import DTYPES, Cell
+from mlx_norms._bench.results import CsvFile
 
 THREADS = 2
 SHAPES = [(512, 4096), (8192, 768)]

@@ -27,10 +27,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from mlx_norms import timing
-from mlx_norms.bench import machine
-from mlx_norms.bench.cells import DTYPES, OPS, Cell
-from mlx_norms.bench.results import CsvFile
+from mlx_norms._bench import machine, timing
+from mlx_norms._bench.cells import DTYPES, OPS, Cell
+from mlx_norms._bench.results import CsvFile
 
 NORMS = ("rms", "layer", "add_rms", "add_layer")
 EDGES = [32, 64, 128, 256, 512, 1024, 4096, 8192]

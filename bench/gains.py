@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import page_part
+from mlx_norms._bench import page_part
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "README.md"

@@ -21,15 +21,14 @@ import sys
 from dataclasses import dataclass
 
 import mlx.core as mx
-from kernel_times import Clock, Trace
 from rich.console import Console
 from rich.table import Table
 
 import mlx_norms
-from mlx_norms import timing
-from mlx_norms.bench import contestants, device_copy, machine
-from mlx_norms.bench.cells import DTYPES
-from mlx_norms.bench.results import CsvFile
+from mlx_norms._bench import contestants, device_copy, machine, timing
+from mlx_norms._bench.cells import DTYPES
+from mlx_norms._bench.kernel_times import Clock, Trace
+from mlx_norms._bench.results import CsvFile
 
 SHAPES = ((4096, 4096), (14336, 4096), (4096, 14336), (1024, 4096))
 TINY = ((40, 64), (64, 40))

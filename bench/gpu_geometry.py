@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import mlx.core as mx
-from kernel_times import Clock, Trace, calls_past_cache
 from rich.console import Console
 from rich.table import Table
 
 from mlx_norms import _ext
-from mlx_norms.bench import machine
-from mlx_norms.bench.cells import DTYPES as MLX_DTYPES
-from mlx_norms.bench.cells import Cell
-from mlx_norms.bench.contestants import contestants
-from mlx_norms.bench.results import CsvFile
+from mlx_norms._bench import machine
+from mlx_norms._bench.cells import DTYPES as MLX_DTYPES
+from mlx_norms._bench.cells import Cell
+from mlx_norms._bench.contestants import contestants
+from mlx_norms._bench.kernel_times import Clock, Trace, calls_past_cache
+from mlx_norms._bench.results import CsvFile
 
 KERNELS = Path(__file__).parents[1] / "kernels"
 OPS = {"norm": ("rms", "layer", "add_rms"), "norm_vjp": ("rms", "layer")}

@@ -5,7 +5,7 @@ that take them, too) take turns at the prefill of a prompt and at decoding after
 token is chosen on the device while the next step is being built, as mlx_lm generates. Prefill and
 each decode step give logits, which are compared bit by bit, given the same tokens.
 
-The model is mlx_lm's where that can be imported, else bench/llama.py's. --device cpu tries the
+The model is mlx_lm's where that can be imported, else mlx_norms/_bench/llama.py's. --device cpu tries the
 script with a tiny one.
 """
 
@@ -16,16 +16,14 @@ import sys
 import time
 from collections.abc import Callable
 
-import llama
 import mlx.core as mx
 import mlx.nn
 from rich.console import Console
 from rich.table import Table
 
 import mlx_norms
-from mlx_norms import timing
-from mlx_norms.bench import machine
-from mlx_norms.bench.results import CsvFile
+from mlx_norms._bench import llama, machine, timing
+from mlx_norms._bench.results import CsvFile
 from mlx_norms.commands._sides import CONTEXTS as SIDES
 from mlx_norms.commands.compare import relative_difference
 

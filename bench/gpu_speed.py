@@ -34,16 +34,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import mlx.core as mx
-from kernel_times import Clock, Trace, calls_past_cache
 from rich.console import Console
 from rich.table import Table
 
-from mlx_norms import timing
-from mlx_norms.bench import clocks, device_copy, machine
-from mlx_norms.bench import contestants as norms
-from mlx_norms.bench import peers as others
-from mlx_norms.bench.cells import Cell
-from mlx_norms.bench.results import CsvFile
+from mlx_norms._bench import clocks, device_copy, machine, timing
+from mlx_norms._bench import contestants as norms
+from mlx_norms._bench import peers as others
+from mlx_norms._bench.cells import Cell
+from mlx_norms._bench.kernel_times import Clock, Trace, calls_past_cache
+from mlx_norms._bench.results import CsvFile
 
 OPS = ("rms", "layer", "add_rms")
 DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}

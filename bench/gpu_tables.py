@@ -15,8 +15,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import page_part
 from gains import Rows, matching, one
+
+from mlx_norms._bench import page_part
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"

@@ -11,9 +11,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import page_part
-
 from mlx_norms import ladders
+from mlx_norms._bench import page_part
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "ladders.md"

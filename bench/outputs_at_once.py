@@ -17,8 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mlx_norms
-from mlx_norms import timing
-from mlx_norms.bench import machine
+from mlx_norms._bench import machine, timing
 
 SHAPES = ((512, 8192), (4096, 768), (4096, 4096))
 CALLS = (64, 400, 1600)

@@ -23,8 +23,7 @@ from rich.progress import track
 from rich.table import Table
 
 import mlx_norms
-from mlx_norms import timing
-from mlx_norms.bench import machine
+from mlx_norms._bench import machine, timing
 
 CALLS = 2000
 ROUNDS = 101

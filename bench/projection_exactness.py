@@ -22,7 +22,6 @@ import os
 import sys
 
 import gpu_model
-import llama
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_map
@@ -31,8 +30,7 @@ from rich.progress import track
 from rich.table import Table
 
 import mlx_norms
-from mlx_norms import timing
-from mlx_norms.bench import machine
+from mlx_norms._bench import llama, machine, timing
 
 SHAPES = llama.Shapes(16, 2048, 8192, 32, 8, 128256)
 SIDES = ("stock", "projections")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import page_part
+from mlx_norms._bench import page_part
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "norm_and_projection.md"

@@ -20,14 +20,12 @@ import tempfile
 import time
 
 import gpu_model
-import llama
 import mlx.core as mx
 from rich.console import Console
 from rich.table import Table
 
-from mlx_norms import timing
-from mlx_norms.bench import machine
-from mlx_norms.bench.results import CsvFile
+from mlx_norms._bench import llama, machine, timing
+from mlx_norms._bench.results import CsvFile
 
 COLUMNS = ["format", "side", "ms", "ms_lower", "ms_upper", "stock_over_side", "patched_over_side"]
 COLUMNS += ["patched_over_lower", "patched_over_upper", "rounds", "gpus", "fused", "projections"]

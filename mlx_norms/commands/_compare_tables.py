@@ -6,7 +6,7 @@ import mlx.core as mx
 
 import mlx_norms
 
-from .. import timing
+from .._bench import timing
 from . import CommandError, _output
 
 Rates = dict[str, dict[str, timing.Samples]]  # tokens per second by phase and side

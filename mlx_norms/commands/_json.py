@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Mapping
 
-from .. import timing
+from .._bench import timing
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:

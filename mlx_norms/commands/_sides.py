@@ -11,7 +11,7 @@ import mlx.core as mx
 
 import mlx_norms
 
-from .. import timing
+from .._bench import timing
 
 CONTEXTS = {
     "stock": contextlib.nullcontext,

@@ -17,9 +17,10 @@ import sys
 
 import mlx.core as mx
 
-from ..bench import grid, peers
-from ..bench.cells import DTYPES, LADDER_OPS, OPS
+from .._bench import peers
+from .._bench.cells import DTYPES, LADDER_OPS, OPS
 from . import CommandError, _json, _output, _sides, check_environment
+from ._bench import grid
 
 _CALLS = " ".join(__doc__.splitlines()[2:])
 _MODEL = (
@@ -125,7 +126,8 @@ def run(args: argparse.Namespace) -> int:
     check_environment()
     device = _device(args)
     _check_packages(args)
-    from ..bench import command, driver, machine
+    from .._bench import driver, machine
+    from ._bench import command
 
     if args.is_process and device == mx.cpu and sys.platform == "linux":
         machine.restart_keeping_memory("-m", "mlx_norms", *sys.argv[1:])

@@ -22,8 +22,7 @@ from mlx.utils import tree_flatten
 
 import mlx_norms
 
-from .. import timing
-from ..bench import machine
+from .._bench import machine, timing
 from . import (
     CommandError,
     _compare_tables,

@@ -11,7 +11,8 @@ import argparse
 import mlx.core as mx
 import mlx.nn
 
-from .. import nn, timing
+from .. import nn
+from .._bench import timing
 from . import CommandError, _json, _minilm, _output, check_environment
 
 LEAST_COSINE = 0.99999

@@ -20,7 +20,8 @@ import mlx.core as mx
 
 import mlx_norms
 
-from .. import _ext, timing
+from .. import _ext
+from .._bench import timing
 from . import _json, _progress, check_environment, info
 
 _EPS = 1e-5

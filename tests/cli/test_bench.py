@@ -16,28 +16,26 @@ import pytest
 from rich.console import Console
 
 import mlx_norms
-from mlx_norms import ladders, timing
+from mlx_norms import ladders
 from mlx_norms.__main__ import main
-from mlx_norms.bench import (
-    capture,
+from mlx_norms._bench import (
     clocks,
-    command,
     contestants,
     device_copy,
     host_memory,
     ladder,
     machine,
     measuring,
-    metal_sim,
     plots,
     tables,
-    tracing,
+    timing,
 )
-from mlx_norms.bench.cells import OPS, Cell
-from mlx_norms.bench.model import Line as ModelLine
-from mlx_norms.bench.model import table as model_table
-from mlx_norms.bench.results import Line
+from mlx_norms._bench.cells import OPS, Cell
+from mlx_norms._bench.results import Line
 from mlx_norms.commands import bench
+from mlx_norms.commands._bench import capture, command, metal_sim, tracing
+from mlx_norms.commands._bench.model import Line as ModelLine
+from mlx_norms.commands._bench.model import table as model_table
 from support.variant import ROOT
 
 PNG = b"\x89PNG"

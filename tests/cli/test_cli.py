@@ -17,8 +17,9 @@ import pytest
 import join
 import mlx_norms
 from metalsim import Library
-from mlx_norms import _built, _ext, commands, timing
+from mlx_norms import _built, _ext, commands
 from mlx_norms.__main__ import main
+from mlx_norms._bench import timing
 from mlx_norms.commands import _output, bench
 from support.variant import ROOT
 from to_cuda import translate

@@ -12,8 +12,9 @@ import mlx.nn
 import pytest
 from mlx.utils import tree_flatten
 
-from mlx_norms import _ext, timing
+from mlx_norms import _ext
 from mlx_norms.__main__ import main
+from mlx_norms._bench import timing
 from mlx_norms.commands import _tiny_models, compare
 
 STOCK = mx.fast.rms_norm

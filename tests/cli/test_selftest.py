@@ -13,8 +13,8 @@ import mlx.core as mx
 import pytest
 
 import mlx_norms
-from mlx_norms import timing
 from mlx_norms.__main__ import main
+from mlx_norms._bench import timing
 from mlx_norms.commands import _progress, selftest
 
 

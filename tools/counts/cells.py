@@ -1,4 +1,4 @@
-"""Counts what mlx_norms.bench.metal_sim asks for, as norms.py does: cells and totals are JSON.
+"""Counts what the bench command's metal_sim asks for, as norms.py does: cells and totals are JSON.
 
 Reads a list of cells, each with a contestant's name, and prints a list of metal_sim.Counts' fields.
 """
@@ -18,8 +18,8 @@ def count(described: list[dict]) -> list[dict]:
 
     import mlx.core as mx
 
-    from mlx_norms.bench import ladder
-    from mlx_norms.bench.cells import OPS, Cell
+    from mlx_norms._bench import ladder
+    from mlx_norms._bench.cells import OPS, Cell
 
     found = []
     for of_cell in described:

@@ -26,8 +26,8 @@ from rich.table import Table
 
 import mlx_norms
 from mlx_norms import _ext
-from mlx_norms.bench import machine
-from mlx_norms.bench.results import CsvFile
+from mlx_norms._bench import machine
+from mlx_norms._bench.results import CsvFile
 from mlx_norms.commands import _tiny_models
 
 MODELS = {"llama": None, "qwen3": None, "gemma2": None, "llama, 4-bit": 4}

@@ -10,9 +10,9 @@ import mlx.nn
 from mlx.utils import tree_flatten
 
 import mlx_norms
-from mlx_norms import timing
-from mlx_norms.commands import _output, _sides, compare
 
+from ..._bench import timing
+from .. import _output, _sides, compare
 from . import tracing
 
 COLUMNS = ["section", "model", "prompt", "tokens", "phase", "side", "ms", "ms_lower", "ms_upper"]
@@ -179,7 +179,7 @@ def table(found: list[Line], title: str):
     from rich.markup import escape
     from rich.table import Table
 
-    from .tables import number, spread
+    from ..._bench.tables import number, spread
 
     table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     headings = ["phase,\nprompt", "side", "ms", "quartiles", "tokens/s", "GB/s of\nweights"]
@@ -208,7 +208,7 @@ def draw(path: str, found: list[Line], title: str) -> None:
     """
     from matplotlib.figure import Figure
 
-    from .plots import ticks
+    from ..._bench.plots import ticks
 
     figure = Figure(figsize=(10, 4.5), dpi=128, layout="constrained")
     sides = dict.fromkeys(line.side for line in found)

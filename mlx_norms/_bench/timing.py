@@ -2,8 +2,8 @@
 
 One sample is many calls, evaluated together in batches, so that neither the clock nor the start of
 an evaluation (tens of microseconds) is what gets measured. Contestants take turns in every round,
-so that whatever else the machine does falls on all of them. ``mlx_norms.bench`` has contestants
-that take their inputs from past the cache, and clocks of a device's own.
+so that whatever else the machine does falls on all of them. contestants.py has some that take
+their inputs from past the cache, and clocks.py clocks of a device's own.
 """
 
 from __future__ import annotations

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from mlx_norms import timing
-
-from . import clocks, device_copy, machine
+from . import clocks, device_copy, machine, timing
 from .contestants import Calls, copies, make_room, regime, sets_needed
 from .results import Line
 

@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterable
 import mlx.core as mx
 from mlx.utils import tree_map
 
-from mlx_norms import timing
-
-from . import device_clock, machine, peers
+from . import device_clock, machine, peers, timing
 from .cells import OPS, Cell
 
 MOST_SETS = 4096

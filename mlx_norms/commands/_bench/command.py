@@ -10,24 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 import mlx.core as mx
 from rich.progress import track
 
-from mlx_norms import timing
-from mlx_norms.commands import CommandError, _output, _sides, compare
-
-from . import (
-    capture,
-    grid,
-    ladder,
-    machine,
-    metal_sim,
-    model,
-    peers,
-    plots,
-    tables,
-    tracing,
-)
-from .contestants import Calls, contestants, make_room
-from .measuring import Measuring
-from .results import COLUMNS, CsvFile
+from ..._bench import ladder, machine, peers, plots, tables, timing
+from ..._bench.contestants import Calls, contestants, make_room
+from ..._bench.measuring import Measuring
+from ..._bench.results import COLUMNS, CsvFile
+from .. import CommandError, _output, _sides, compare
+from . import capture, grid, metal_sim, model, tracing
 
 _CAPTURED_CALLS = 3
 _WIDTH = 200  # of what goes to no terminal

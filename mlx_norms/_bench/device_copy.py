@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 import mlx.core as mx
 
-from mlx_norms import _ext, timing
+from mlx_norms import _ext
 
-from . import clocks, machine
+from . import clocks, machine, timing
 from .contestants import Calls, copies
 from .driver import Driver, driver
 

@@ -8,11 +8,10 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from mlx_norms.commands import CommandError
-
-from . import contestants, machine
-from .cells import DTYPES, HEAD_OPS, LADDER_OPS, OPS, Cell
-from .ladder import Product
+from ..._bench import contestants, machine
+from ..._bench.cells import DTYPES, HEAD_OPS, LADDER_OPS, OPS, Cell
+from ..._bench.ladder import Product
+from .. import CommandError
 
 MOST = 2**31 - 1  # elements of an axis that MLX can have
 

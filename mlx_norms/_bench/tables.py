@@ -9,8 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from mlx_norms import timing
-
+from . import timing
 from .results import Line
 
 

@@ -33,7 +33,7 @@ def build(shapes: Shapes, bits: int | None) -> tuple[nn.Module, str]:
     try:
         from mlx_lm.models import llama
     except ImportError:
-        model, source = Llama(shapes), "bench/llama.py"
+        model, source = Llama(shapes), "mlx_norms/_bench/llama.py"
     else:
         args = llama.ModelArgs(model_type="llama", tie_word_embeddings=False, **asdict(shapes))
         model, source = llama.Model(args), f"mlx_lm {importlib.metadata.version('mlx_lm')}"

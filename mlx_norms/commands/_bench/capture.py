@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import mlx.core as mx
 
-from . import machine
+from ..._bench import machine
 
 
 def obstacle(path: str) -> str | None:

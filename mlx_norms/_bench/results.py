@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
-from mlx_norms import timing
+from . import timing
 
 COLUMNS = ["section", "op", "dtype", "rows", "length", "contestant", "method", "inputs", "sets"]
 COLUMNS += ["us", "us_lower", "us_upper", "gbps", "gflops", "bytes_an_element", "of_copy"]

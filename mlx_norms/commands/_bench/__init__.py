@@ -1,0 +1,1 @@
+"""What ``python -m mlx_norms bench`` alone has: command.py puts it together."""

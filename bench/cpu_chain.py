@@ -6,16 +6,15 @@ Prints microseconds a call and the ratio to a negative, medians with their quart
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 import mlx.core as mx
-from rich.console import Console
-from rich.table import Table
 
 import mlx_norms
-from mlx_norms._bench import machine, timing
+from mlx_norms._bench import timing
 from mlx_norms._bench.cells import DTYPES, EPS
+from mlx_norms._bench.script import Script
+from mlx_norms._bench.tables import table
 
 CALLS = 64
 LENGTH = 4096
@@ -49,31 +48,16 @@ def contestants(dtype: mx.Dtype) -> dict:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=25, help="samples of each chain")
-    args = parser.parse_args()
-    machine.restart_keeping_memory()
-
-    mx.set_default_device(mx.cpu)
-    console = Console()
-    console.print(", ".join(f"{key} {value}" for key, value in machine.facts().items()))
-    table = Table()
-    for heading in ("op", "dtype", "µs a call", "over a negative", "quartiles"):
-        table.add_column(heading, no_wrap=True)
+    script = Script(__doc__, device="cpu")
+    script.parser.add_argument("--rounds", type=int, default=25, help="samples of each chain")
+    args = script.begin()
+    found = table("", ("op", "dtype", "µs a call", "over a negative (quartiles)"))
     for name, dtype in DTYPES.items():
         seconds = timing.measure(contestants(dtype), rounds=args.rounds)
         for op, samples in seconds.items():
             ratio = samples.over(seconds["negative"])
-            table.add_row(
-                op,
-                name,
-                f"{samples.median / CALLS * 1e6:.2f}",
-                f"{ratio.median:.2f}",
-                "{:.2f}-{:.2f}".format(*ratio.quartiles),
-            )
-    console.print(table)
+            found.add_row(op, name, f"{samples.median / CALLS * 1e6:.2f}", ratio.spread(".2f"))
+    script.console.print(found)
     return 0
 
 

@@ -6,27 +6,23 @@ installed, has two as well. Inputs come from past the last cache, or with --hot 
 Prints ratios of times, medians with their quartiles: ours over the copy's (1 is the speed of a
 copy), and those of the others over ours (above 1, ours is faster).
 
-The script starts itself again with glibc's malloc told to keep freed memory (machine.py says why).
+The script starts itself again with glibc's malloc told to keep freed memory (machine.py says why);
 --default-malloc shows what it looks like without.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import mlx.core as mx
 import numpy as np
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
-from mlx_norms._bench import clocks, contestants, machine, peers, timing
+from mlx_norms._bench import clocks, contestants, timing
 from mlx_norms._bench.cells import DTYPES, Cell
-from mlx_norms._bench.results import CsvFile
+from mlx_norms._bench.script import Script
+from mlx_norms._bench.tables import table
 
 THREADS = 2
 SHAPES = [(512, 4096), (8192, 768)]
@@ -73,64 +69,33 @@ def measure(cell: Cell, names: list[str], rounds: int, hot: bool) -> dict[str, t
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--hot", action="store_true", help="inputs from the cache")
-    parser.add_argument("--rounds", type=int, default=9, help="samples of each contestant")
-    parser.add_argument("--csv", metavar="FILE", help="write all ratios with device and versions")
-    parser.add_argument(
-        "--default-malloc", action="store_true", help="leave malloc as it is in this environment"
-    )
-    args = parser.parse_args()
     os.environ["MLX_NORMS_CPU_THREADS"] = str(THREADS)  # read at the first call
-    if not args.default_malloc:
-        machine.restart_keeping_memory()
-
-    mx.set_default_device(mx.cpu)
-    mx.random.seed(0)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=100)
-    names = peers.available(("mx.fast", "torch"), console.print)
-    if "torch" in names:
+    script = Script(__doc__, COLUMNS, device="cpu")
+    add = script.parser.add_argument
+    add("--hot", action="store_true", help="inputs from the cache")
+    add("--rounds", type=int, default=9, help="samples of each contestant")
+    args = script.begin()
+    script.add_peers(("mx.fast", "torch"))
+    if "torch" in script.peers:
         sys.modules["torch"].set_num_threads(THREADS)
-    facts = machine.facts() | peers.versions(names)
-    console.print(", ".join(f"{key} {value}" for key, value in facts.items()))
-    progress = Console(stderr=True)
+    grid = itertools.product((False, True), SHAPES, NORMS, DTYPES)
     cells = [
-        Cell(op, dtype, rows, length, backward)
-        for backward, (rows, length), op, dtype in itertools.product(
-            (False, True), SHAPES, NORMS, DTYPES
-        )
+        Cell(op, dtype, *shape, backward)
+        for backward, shape, op, dtype in grid
         if not (backward and op == "add_rms")
     ]
-    table = Table()
-    for heading in ("op", "dtype", "shape", "ours/copy", "quartiles", "others/ours"):
-        table.add_column(heading, no_wrap=True)
-    lines = []
-    for cell in track(cells, "measuring", console=progress, disable=not progress.is_terminal):
-        ratios = measure(cell, names, args.rounds, args.hot)
+    found = table("", ("op", "dtype", "shape", "ours/copy (quartiles)", "others/ours"))
+    for cell in script.tracked(cells):
+        ratios = measure(cell, script.peers, args.rounds, args.hot)
         op = f"{cell.label} vjp" if cell.backward else cell.label
         for name, ratio in ratios.items():
-            values = [op, cell.dtype, cell.rows, cell.length, name, ratio.median, *ratio.quartiles]
-            lines.append(dict(zip(COLUMNS, values, strict=True)))
-        copy = ratios.pop("ours/copy")
-        table.add_row(
-            op,
-            cell.dtype,
-            f"{cell.rows}x{cell.length}",
-            f"{copy.median:.2f}",
-            "{:.2f}-{:.2f}".format(*copy.quartiles),
-            ", ".join(f"{name.split('/')[0]} {each.median:.2f}" for name, each in ratios.items()),
-        )
+            figures = (ratio.median, *ratio.quartiles)
+            script.write(op, cell.dtype, cell.rows, cell.length, name, *figures)
+        copy = ratios.pop("ours/copy").spread(".2f")
+        others = (f"{name.split('/')[0]} {each.median:.2f}" for name, each in ratios.items())
+        found.add_row(op, cell.dtype, f"{cell.rows}x{cell.length}", copy, ", ".join(others))
         contestants.make_room()
-    console.print(table)
-    if args.csv:
-        with open(args.csv, "w", newline="") as file:
-            writer = CsvFile(file, COLUMNS, facts)
-            for line in lines:
-                writer.write(line)
+    script.console.print(found)
     return 0
 
 

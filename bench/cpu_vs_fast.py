@@ -10,26 +10,23 @@ it is slower if ours lost three quarters of the rounds. The exit status is 1 if 
 "of copy" is the time in which MLX reads and writes the same number of bytes without computing
 (mx.abs of float32, half of the bytes in and half out) over our time, each tensor counted once.
 
-The script starts itself again with glibc's malloc told to keep freed memory (machine.py says why).
+The script starts itself again with glibc's malloc told to keep freed memory (machine.py says why);
 --default-malloc shows what it looks like without.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import mlx.core as mx
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
-from mlx_norms._bench import machine, timing
+from mlx_norms._bench import timing
 from mlx_norms._bench.cells import DTYPES, OPS, Cell
-from mlx_norms._bench.results import CsvFile
+from mlx_norms._bench.script import Script
+from mlx_norms._bench.tables import red_if, table
 
 NORMS = ("rms", "layer", "add_rms", "add_layer")
 EDGES = [32, 64, 128, 256, 512, 1024, 4096, 8192]
@@ -44,30 +41,18 @@ COLUMNS = ["op", "dtype", "rows", "length", "fast_us", "ours_us", "copy_us"]
 COLUMNS += ["fast_over_ours", "lower_quartile", "upper_quartile", "of_copy", "rounds"]
 
 
-def name(cell: Cell) -> str:
-    return f"{cell.label} vjp" if cell.backward else cell.label
-
-
 def contestants(cell: Cell) -> dict[str, Callable[[], object]]:
     op, inputs = OPS[cell.op], cell.inputs()
-    outputs = inputs[: 2 if cell.adds else 1]  # of their shapes
-    mx.eval(inputs)
-    if cell.backward:
-        cotangents = cell.cotangents()
-        mx.eval(cotangents)
-        calls = {
-            "ours": lambda: mx.vjp(op.ours, inputs, cotangents)[1],
-            "fast": lambda: mx.vjp(op.fast, inputs, cotangents)[1],
-        }
-        # The gradients of x and residual are the same one.
-        gradients = inputs[len(outputs) - 1 :]
-        moved = [*inputs, *cotangents, *gradients]
-    else:
-        calls = {"ours": lambda: op.ours(*inputs), "fast": lambda: op.fast(*inputs)}
-        moved = [*inputs, *outputs]
-    floats = mx.random.normal((-(-sum(array.nbytes for array in moved) // 8),))
-    mx.eval(floats)
-    return {**calls, "copy": lambda: mx.abs(floats)}
+    cotangents = cell.cotangents() if cell.backward else []
+    floats = mx.random.normal((-(-cell.compulsory // 8),))
+    mx.eval(inputs, cotangents, floats)
+
+    def call(function: Callable) -> Callable[[], object]:
+        if cell.backward:
+            return lambda: mx.vjp(function, inputs, cotangents)[1]
+        return lambda: function(*inputs)
+
+    return {"ours": call(op.ours), "fast": call(op.fast), "copy": lambda: mx.abs(floats)}
 
 
 @dataclass(frozen=True)
@@ -75,6 +60,10 @@ class Result:
     cell: Cell
     seconds: dict[str, timing.Samples]  # a call's, of each contestant
     remeasured: bool
+
+    @property
+    def op(self) -> str:
+        return f"{self.cell.label} vjp" if self.cell.backward else self.cell.label
 
     @property
     def speedup(self) -> timing.Samples:
@@ -85,6 +74,10 @@ class Result:
     def slower(self) -> bool:
         """Whether ours lost three quarters of the rounds of a second, longer measurement."""
         return self.remeasured and self.speedup.quartiles[1] < 1
+
+    @property
+    def text(self) -> str:
+        return red_if(self.slower, f"{self.speedup.median:.2f}")
 
     @property
     def of_copy(self) -> float:
@@ -111,102 +104,52 @@ def cells(lengths: list[int], rows: list[int]) -> list[Cell]:
     ]
 
 
-def ratio_tables(results: list[Result]) -> Iterator[Table]:
+def ratio_tables(results: list[Result]) -> Iterator:
     """A table of ratios by length and number of rows for each op and dtype."""
-    for (op, dtype), group in itertools.groupby(
-        results, key=lambda result: (name(result.cell), result.cell.dtype)
-    ):
+    for (op, dtype), group in itertools.groupby(results, key=lambda r: (r.op, r.cell.dtype)):
         by_shape = {(result.cell.length, result.cell.rows): result for result in group}
-        rows = sorted({row_count for _, row_count in by_shape})
-        table = Table(title=f"{op}, {dtype}", title_justify="left")
-        table.add_column("length", justify="right")
-        for row_count in rows:
-            table.add_column(f"fast/ours, {row_count} rows", justify="right")
-        for row_count in rows:
-            table.add_column(f"of copy, {row_count} rows", justify="right")
-        for length in sorted({length for length, _ in by_shape}):
-            line = [by_shape.get((length, row_count)) for row_count in rows]
-            table.add_row(
-                str(length),
-                *(_colored(result) if result else "" for result in line),
-                *(f"{result.of_copy:.0%}" if result else "" for result in line),
-            )
-        yield table
+        lengths, rows = (sorted(set(of)) for of in zip(*by_shape, strict=True))
+        headings = [f"{what}, {count} rows" for what in ("fast/ours", "of copy") for count in rows]
+        found = table(f"{op}, {dtype}", (), ("length", *headings))
+        for length in lengths:
+            line = [by_shape.get((length, count)) for count in rows]
+            ratios = (result.text if result else "" for result in line)
+            shares = (f"{result.of_copy:.0%}" if result else "" for result in line)
+            found.add_row(str(length), *ratios, *shares)
+        yield found
 
 
-def _colored(result: Result) -> str:
-    ratio = f"{result.speedup.median:.2f}"
-    return f"[red]{ratio}[/red]" if result.slower else ratio
-
-
-def worst_table(results: list[Result]) -> Table:
-    table = Table(title="Worst cells", title_justify="left")
-    for heading in ("op", "dtype"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("rows", "length", "fast µs", "ours µs", "fast/ours", "quartiles", "of copy"):
-        table.add_column(heading, justify="right")
+def worst_table(results: list[Result]):
+    numbers = ("rows", "length", "fast µs", "ours µs", "fast/ours", "quartiles", "of copy")
+    found = table("Worst cells", ("op", "dtype"), numbers)
     for result in sorted(results, key=lambda result: result.speedup.median)[:WORST]:
         cell = result.cell
-        table.add_row(
-            name(cell),
-            cell.dtype,
-            str(cell.rows),
-            str(cell.length),
-            f"{result.seconds['fast'].median * 1e6:.2f}",
-            f"{result.seconds['ours'].median * 1e6:.2f}",
-            _colored(result),
-            "{:.2f}-{:.2f}".format(*result.speedup.quartiles),
-            f"{result.of_copy:.0%}",
-        )
-    return table
-
-
-def write_csv(path: str, results: list[Result]) -> None:
-    with open(path, "w", newline="") as file:
-        writer = CsvFile(file, COLUMNS, machine.facts())
-        for result in results:
-            cell, seconds = result.cell, result.seconds
-            times = [seconds[of].median * 1e6 for of in ("fast", "ours", "copy")]
-            ratios = [result.speedup.median, *result.speedup.quartiles, result.of_copy]
-            values = [name(cell), cell.dtype, cell.rows, cell.length, *times, *ratios]
-            writer.write(dict(zip(COLUMNS, [*values, len(seconds["ours"].values)], strict=True)))
+        us = (f"{result.seconds[of].median * 1e6:.2f}" for of in ("fast", "ours"))
+        quartiles = "{:.2f}-{:.2f}".format(*result.speedup.quartiles)
+        shape = (str(cell.rows), str(cell.length))
+        share = f"{result.of_copy:.0%}"
+        found.add_row(result.op, cell.dtype, *shape, *us, result.text, quartiles, share)
+    return found
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
+    script = Script(__doc__, COLUMNS, device="cpu")
+    script.parser.add_argument(
         "--quick", action="store_true", help="fewer shapes, in about a minute on two cores"
     )
-    parser.add_argument("--csv", metavar="FILE", help="write all figures with device and versions")
-    parser.add_argument(
-        "--default-malloc", action="store_true", help="leave malloc as it is in this environment"
-    )
-    args = parser.parse_args()
-    if not args.default_malloc:
-        machine.restart_keeping_memory()
-
-    mx.set_default_device(mx.cpu)
-    mx.random.seed(0)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=100)
-    console.print(", ".join(f"{key} {value}" for key, value in machine.facts().items()))
+    args = script.begin()
     todo = cells(QUICK_LENGTHS, QUICK_ROWS) if args.quick else cells(LENGTHS, ROWS)
-    progress = Console(stderr=True)
-    results = [
-        measure(cell)
-        for cell in track(todo, "measuring", console=progress, disable=not progress.is_terminal)
-    ]
-
-    for table in ratio_tables(results):
-        console.print(table)
-    console.print(worst_table(results))
-    if args.csv:
-        write_csv(args.csv, results)
+    results = [measure(cell) for cell in script.tracked(todo)]
+    for found in (*ratio_tables(results), worst_table(results)):
+        script.console.print(found)
+    for result in results:
+        cell, seconds = result.cell, result.seconds
+        us = (seconds[of].median * 1e6 for of in ("fast", "ours", "copy"))
+        ratios = (result.speedup.median, *result.speedup.quartiles, result.of_copy)
+        about = (result.op, cell.dtype, cell.rows, cell.length)
+        script.write(*about, *us, *ratios, len(seconds["ours"].values))
     slower = sum(result.slower for result in results)
-    console.print(f"{slower} of {len(results)} cells are slower than mx.fast.")
+    script.say(f"{slower} of {len(results)} cells are slower than mx.fast.")
     return 1 if slower else 0
 
 

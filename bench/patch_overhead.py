@@ -8,22 +8,18 @@ operations, and builds a node for each.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import functools
-import gc
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import mlx.core as mx
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
 import mlx_norms
-from mlx_norms._bench import machine, timing
+from mlx_norms._bench.clocks import Runs
+from mlx_norms._bench.script import Script
+from mlx_norms._bench.tables import table
+from mlx_norms._bench.timing import Samples, measure
 
 CALLS = 2000
 ROUNDS = 101
@@ -80,7 +76,7 @@ class Row:
     fuse: bool = True
     fuses: bool = False
 
-    def patched(self) -> contextlib.AbstractContextManager:
+    def patched(self):
         return mlx_norms.patched(fuse=self.fuse)
 
     def check(self) -> None:
@@ -105,86 +101,41 @@ ROWS = [
 STOCK = [rms, layer]
 
 
-@dataclass(frozen=True)
-class Contestant:
-    call: Callable[[object], object]
-    norms: object
-    scope: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext
-
-    def microseconds(self) -> float:
-        """The time a call takes of building many graphs, which are dropped after it."""
-        call, norms, results = self.call, self.norms, [None] * CALLS
-        with self.scope():
-            start = time.perf_counter()
-            for i in range(CALLS):
-                results[i] = call(norms)
-            return (time.perf_counter() - start) / CALLS * 1e6
-
-
-def measure(console: Console) -> dict[tuple[str, str], timing.Samples]:
-    """Microseconds a call, by the names of row and side."""
-    contestants = {}
-    for row in ROWS:
-        contestants[row.name, "plain"] = Contestant(row.call, mlx_norms)
-        contestants[row.name, "patched"] = Contestant(row.call, mx.fast, row.patched)
-    for call in STOCK:
-        contestants[call.__name__, "stock"] = Contestant(call, mx.fast)
-    values: dict[tuple[str, str], list[float]] = {name: [] for name in contestants}
-    for name in track(
-        list(timing.turns(contestants, ROUNDS)),
-        "measuring",
-        console=console,
-        disable=not console.is_terminal,
-    ):
-        values[name].append(contestants[name].microseconds())
-    return {name: timing.Samples(tuple(samples)) for name, samples in values.items()}
-
-
-def difference(samples: timing.Samples, others: timing.Samples) -> timing.Samples:
-    pairs = zip(samples.values, others.values, strict=True)
-    return timing.Samples(tuple(mine - its for mine, its in pairs))
-
-
-def spread(samples: timing.Samples) -> str:
-    lower, upper = samples.quartiles
-    return f"{samples.median:.2f} ({lower:.2f} to {upper:.2f})"
+def builds(call: Callable, norms: object, **options) -> Runs:
+    """The host's time of building graphs, which are dropped after it."""
+    return Runs(lambda count: [call(norms) for _ in range(count)], **options)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.parse_args()
+    script = Script(__doc__, device="default")
+    script.begin()
     mx.eval(X, R, W, B)  # not DEEP
+    contestants = {}
     for row in ROWS:
         row.check()
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=120)
-    console.print(", ".join(f"{key} {value}" for key, value in machine.facts().items()))
-    gc.disable()
-    samples = measure(Console(stderr=True))
-    gc.enable()
-
+        contestants[row.name, "plain"] = builds(row.call, mlx_norms)
+        contestants[row.name, "patched"] = builds(row.call, mx.fast, context=row.patched)
+    for call in STOCK:
+        contestants[call.__name__, "stock"] = builds(call, mx.fast)
+    samples = measure(contestants, rounds=ROUNDS, count=CALLS)
     missed = []
-    table = Table(title="Host time of a call, µs: median (quartiles)", title_justify="left")
-    for heading in ("", "mlx_norms", "patched", "extra", "target"):
-        table.add_column(heading, justify="right" if heading else "left")
+    title = "Host time of a call, µs: median (quartiles)"
+    found = table(title, ("",), ("mlx_norms", "patched", "extra", "target"))
     for row in ROWS:
-        plain, patched = samples[row.name, "plain"], samples[row.name, "patched"]
-        extra = difference(patched, plain)
+        pair = plain, patched = [samples[row.name, side] for side in ("plain", "patched")]
+        values = zip(patched.values, plain.values, strict=True)
+        extra = Samples(tuple(1e6 * (mine - its) for mine, its in values))
         if row.target is not None and extra.median >= row.target:
             missed.append(row.name)
         target = "" if row.target is None else f"under {row.target}"
-        table.add_row(row.name, spread(plain), spread(patched), spread(extra), target)
-    table.add_section()
+        us = (each.spread(".2f", 1e6) for each in pair)
+        found.add_row(row.name, *us, extra.spread(".2f"), target)
+    found.add_section()
     for call in STOCK:
-        stock = samples[call.__name__, "stock"]
-        table.add_row(f"mx.fast.{call.__name__}_norm itself", spread(stock))
-    console.print(table)
-    console.print(
-        f"Above the target: {', '.join(missed)}." if missed else "All within the targets."
-    )
+        stock = samples[call.__name__, "stock"].spread(".2f", 1e6)
+        found.add_row(f"mx.fast.{call.__name__}_norm itself", stock)
+    script.console.print(found)
+    script.say(f"Above the target: {', '.join(missed)}." if missed else "All within the targets.")
     return 1 if missed else 0
 
 

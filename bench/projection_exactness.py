@@ -16,21 +16,19 @@ on a simulated Metal device with tiny models.
 
 from __future__ import annotations
 
-import argparse
-import functools
 import os
 import sys
 
-import gpu_model
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_map
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
 import mlx_norms
-from mlx_norms._bench import llama, machine, timing
+from mlx_norms._bench import llama, models
+from mlx_norms._bench.script import Script
+from mlx_norms._bench.sides import CONTEXTS
+from mlx_norms._bench.tables import table
+from mlx_norms._bench.timing import Samples
 
 SHAPES = llama.Shapes(16, 2048, 8192, 32, 8, 128256)
 SIDES = ("stock", "projections")
@@ -83,14 +81,14 @@ def distances(
     mx.random.seed(seed)
     model, source = llama.build(shapes, bits)
     prompt, tokens = (mx.random.randint(0, shapes.vocab_size, (n,)) for n in (PROMPT, TOKENS))
-    mx.eval(prompt, tokens)
-    of_side = {}
+    mx.eval(prompt)
+    tokens, of_side = tokens.tolist(), {}
     for side in SIDES:
-        with gpu_model.SIDES[side]():
-            of_side[side] = gpu_model.logits(model, prompt, tokens)["decode"]
+        with CONTEXTS[side]():
+            _, of_side[side] = models.logits(model, prompt, tokens)
     projections = mlx_norms.report().projections / TOKENS
     widen(model)
-    exact = gpu_model.logits(model, prompt, tokens)["decode"]
+    _, exact = models.logits(model, prompt, tokens)
     found = {
         (measure, side): distance(logits, exact)
         for measure, distance in MEASURES.items()
@@ -100,56 +98,37 @@ def distances(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    script = Script(__doc__, COLUMNS)
+    parser = script.parser
     parser.add_argument("--seeds", type=int, default=20, help="models of each format")
-    parser.add_argument("--csv", metavar="FILE", help="write the figures with device and versions")
-    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
-    args = parser.parse_args()
-    if args.seeds < 1:
-        parser.error(f"--seeds must be at least 1, got {args.seeds}")
-
     # MLX's products of float32 are of TF32 on CUDA unless it is told so before the first.
     os.environ["MLX_ENABLE_TF32"] = "0"
-    mx.set_default_device(mx.cpu if args.device == "cpu" else mx.gpu)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=120)
-    facts = machine.facts() | {"driver": machine.driver_version()}
-    console.print(", ".join(f"{key} {value}" for key, value in facts.items()))
-    shapes = gpu_model.TINY if args.device == "cpu" else SHAPES
-
-    table = Table(title=f"median (quartiles) of {args.seeds} models", title_justify="left")
-    for heading in ("", "side", *MEASURES):
-        table.add_column(heading, justify="right" if heading in MEASURES else "left")
-    rows = []
-    for name, bits in gpu_model.FORMATS.items():
+    args = script.begin()
+    if args.seeds < 1:
+        parser.error(f"--seeds must be at least 1, got {args.seeds}")
+    shapes = llama.TINY if script.tiny else SHAPES
+    layers, hidden = shapes.num_hidden_layers, shapes.hidden_size
+    shown = table(f"median (quartiles) of {args.seeds} models", ("", "side"), MEASURES)
+    for name, bits in llama.FORMATS.items():
         runs = []
-        for seed in track(
-            range(args.seeds), name, console=console, disable=not console.is_terminal
-        ):
+        for seed in script.tracked(range(args.seeds), name):
             runs.append(distances(shapes, bits, seed))
             mx.clear_cache()
         _, projections, source = runs[0]
         if not projections:
             parser.error("no norm was computed with its products here: it takes a GPU")
-        samples = {key: timing.Samples(tuple(run[0][key] for run in runs)) for key in runs[0][0]}
+        samples = {key: Samples(tuple(run[0][key] for run in runs)) for key in runs[0][0]}
         ratios = {key: its.over(samples[key[0], "stock"]) for key, its in samples.items()}
-        spread = functools.partial(gpu_model.spread, places=4)
         for side in SIDES:
-            table.add_row(name, side, *(spread(samples[measure, side]) for measure in MEASURES))
-        over = (spread(ratios[measure, "projections"]) for measure in MEASURES)
-        table.add_row(name, "projections / stock", *over)
+            shown.add_row(name, side, *(samples[of, side].spread(".4f") for of in MEASURES))
+        over = (ratios[measure, "projections"].spread(".4f") for measure in MEASURES)
+        shown.add_row(name, "projections / stock", *over)
         for (measure, side), its in samples.items():
             ratio = ratios[measure, side]
             figures = (its.median, *its.quartiles, ratio.median, *ratio.quartiles)
-            about = (args.seeds, projections, source)
-            about += (shapes.num_hidden_layers, shapes.hidden_size, PROMPT, TOKENS)
-            rows.append((name, measure, side, *figures, *about))
-    console.print(table)
-    if args.csv:
-        gpu_model.write(args.csv, COLUMNS, facts, rows)
+            about = (args.seeds, projections, source, layers, hidden, PROMPT, TOKENS)
+            script.write(name, measure, side, *figures, *about)
+    script.console.print(shown)
     return 0
 
 

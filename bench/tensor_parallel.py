@@ -17,72 +17,63 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 
-import gpu_model
 import mlx.core as mx
-from rich.console import Console
-from rich.table import Table
+import mlx.nn
 
-from mlx_norms._bench import llama, machine, timing
-from mlx_norms._bench.results import CsvFile
+from mlx_norms._bench import llama, models, timing
+from mlx_norms._bench.clocks import Runs
+from mlx_norms._bench.script import Script
+from mlx_norms._bench.sides import CONTEXTS
+from mlx_norms._bench.tables import table
 
 COLUMNS = ["format", "side", "ms", "ms_lower", "ms_upper", "stock_over_side", "patched_over_side"]
 COLUMNS += ["patched_over_lower", "patched_over_upper", "rounds", "gpus", "fused", "projections"]
 COLUMNS += ["model", "layers", "prompt"]
 
 
-def member(args: argparse.Namespace) -> None:
+def measure(
+    group: mx.distributed.Group, model: mlx.nn.Module, prompt: mx.array, args: argparse.Namespace
+) -> dict[str, timing.Samples]:
+    """Seconds of a decode step of each side, which the processes begin together."""
+    token, cache = models.prefill(model, prompt)
+
+    def decode(count: int) -> None:
+        models.decode(model, token, cache, count)
+
+    def together() -> None:
+        mx.eval(mx.distributed.all_sum(mx.zeros(1), group=group))
+
+    runs = {side: Runs(decode, context, together) for side, context in CONTEXTS.items()}
+    return timing.measure(runs, rounds=args.rounds, count=args.tokens)
+
+
+def member(script: Script, args: argparse.Namespace, group: mx.distributed.Group) -> None:
     """One process's part of all measurements; the first prints them."""
-    cpu = args.device == "cpu"
-    mx.set_default_device(mx.cpu if cpu else mx.gpu)
-    group = mx.distributed.init(strict=True, backend="ring" if cpu else "nccl")
-    console = Console(width=140, quiet=group.rank() != 0)
-    facts = machine.facts() | {"driver": machine.driver_version()}
-    console.print(", ".join(f"{key} {value}" for key, value in facts.items()))
-    console.print(f"{group.size()} processes")
-    shapes = gpu_model.TINY if cpu else llama.Shapes()
-    table = Table(title="ms a token: median (quartiles)", title_justify="left")
-    for heading in ("", "side", "ms", "stock over it", "patched over it"):
-        table.add_column(heading, justify="left" if heading in ("", "side") else "right")
-    rows = []
-    for name in args.format or gpu_model.FORMATS:
+    script.say(f"{group.size()} processes")
+    shapes = llama.TINY if script.tiny else llama.Shapes()
+    numbers = ("ms", "stock over it", "patched over it")
+    found = table("ms a token: median (quartiles)", ("", "side"), numbers)
+    for name in args.format or llama.FORMATS:
         mx.random.seed(0)  # the same model in each process
-        model, source = llama.build(shapes, gpu_model.FORMATS[name])
+        model, source = llama.build(shapes, llama.FORMATS[name])
         model.shard(group)
         mx.eval(model.parameters())
         mx.clear_cache()
         prompt = mx.random.randint(0, shapes.vocab_size, (args.prompt,))
-        token, cache = gpu_model.prefill(model, prompt)
-        report = gpu_model.fused_in_a_step(model, prompt)
-        values: dict[str, list[float]] = {side: [] for side in gpu_model.SIDES}
-        for side in timing.turns(gpu_model.SIDES, args.rounds + 1):
-            with gpu_model.SIDES[side]():
-                mx.eval(mx.distributed.all_sum(mx.zeros(1), group=group))  # begin together
-                start = time.perf_counter()
-                gpu_model.decode(model, token, cache, args.tokens)
-                values[side].append((time.perf_counter() - start) / args.tokens * 1e3)
-        # The first round compiles kernels and instantiates graphs.
-        samples = {side: timing.Samples(tuple(v[1:])) for side, v in values.items()}
-        for side, its in samples.items():
-            over_stock, over_patched = (samples[s].over(its) for s in ("stock", "patched"))
-            table.add_row(
-                *(name, side, gpu_model.spread(its, 3)),
-                *(gpu_model.spread(r, 3) for r in (over_stock, over_patched)),
-            )
-            rows.append(
-                [name, side, its.median, *its.quartiles, over_stock.median, over_patched.median]
-                + [*over_patched.quartiles, len(its.values), group.size(), report.fused]
-                + [report.projections, source, shapes.num_hidden_layers, args.prompt]
-            )
-        del model, cache
+        report = models.fused_in_a_step(model, prompt)
+        seconds = measure(group, model, prompt, args)
+        about = (args.rounds, group.size(), report.fused, report.projections, source)
+        for side, its in seconds.items():
+            over_stock, over_patched = (seconds[s].over(its) for s in ("stock", "patched"))
+            ratios = (ratio.spread(".3f") for ratio in (over_stock, over_patched))
+            found.add_row(name, side, its.spread(".3f", 1e3), *ratios)
+            ms = (1e3 * value for value in (its.median, *its.quartiles))
+            ratios = (over_stock.median, over_patched.median, *over_patched.quartiles)
+            script.write(name, side, *ms, *ratios, *about, shapes.num_hidden_layers, args.prompt)
+        del model
         mx.clear_cache()
-    console.print(table)
-    if args.csv and group.rank() == 0:
-        with open(args.csv, "w", newline="") as file:
-            writer = CsvFile(file, COLUMNS, facts)
-            for row in rows:
-                writer.write(dict(zip(COLUMNS, row, strict=True)))
+    script.console.print(found)
 
 
 def free_ports(count: int) -> list[int]:
@@ -93,38 +84,36 @@ def free_ports(count: int) -> list[int]:
         return [s.getsockname()[1] for s in sockets]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--gpus", type=int, default=2, help="processes, each with a GPU")
-    parser.add_argument("--prompt", type=int, default=128, help="tokens to prefill")
-    parser.add_argument("--tokens", type=int, default=16, help="tokens decoded in a sample")
-    parser.add_argument("--rounds", type=int, default=21, help="samples of each side")
-    parser.add_argument("--format", choices=gpu_model.FORMATS, action="append")
-    parser.add_argument("--csv", metavar="FILE", help="write the figures with device and versions")
-    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
-    args = parser.parse_args()
-    if "MLX_RANK" in os.environ:
-        member(args)
-        return 0
-    ports = free_ports(args.gpus)
+def start_members(count: int) -> int:
+    """The same command in as many processes, each with a rank and a GPU; their worst status."""
+    ports = free_ports(count)
     with tempfile.NamedTemporaryFile("w", suffix=".json") as hosts:
         json.dump([[f"127.0.0.1:{port}"] for port in ports], hosts)
         hosts.flush()
         shared = {"NCCL_HOST_IP": "127.0.0.1", "NCCL_PORT": str(ports[0])}
-        shared |= {"MLX_WORLD_SIZE": str(args.gpus), "MLX_HOSTFILE": hosts.name}
-        members = [
-            subprocess.Popen(
-                [sys.executable, *sys.argv],
-                env=os.environ
-                | shared
-                | {"MLX_RANK": str(rank), "CUDA_VISIBLE_DEVICES": str(rank)},
-            )
-            for rank in range(args.gpus)
-        ]
-        statuses = [process.wait() for process in members]
-    return max(map(abs, statuses))
+        shared |= {"MLX_WORLD_SIZE": str(count), "MLX_HOSTFILE": hosts.name}
+        members = []
+        for rank in range(count):
+            own = {"MLX_RANK": str(rank), "CUDA_VISIBLE_DEVICES": str(rank)}
+            command = [sys.executable, *sys.argv]
+            members.append(subprocess.Popen(command, env=os.environ | shared | own))
+        return max(abs(process.wait()) for process in members)
+
+
+def main() -> int:
+    script = Script(__doc__, COLUMNS)
+    add = script.parser.add_argument
+    add("--gpus", type=int, default=2, help="processes, each with a GPU")
+    add("--prompt", type=int, default=128, help="tokens to prefill")
+    add("--tokens", type=int, default=16, help="tokens decoded in a sample")
+    add("--rounds", type=int, default=21, help="samples of each side")
+    add("--format", choices=llama.FORMATS, action="append")
+    if "MLX_RANK" not in os.environ:
+        return start_members(script.parser.parse_args().gpus)
+    args = script.begin(quiet=os.environ["MLX_RANK"] != "0")
+    backend = "ring" if script.tiny else "nccl"
+    member(script, args, mx.distributed.init(strict=True, backend=backend))
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """What measures: for the commands of ``python -m mlx_norms`` and for the scripts in bench/.
 
-It knows no command. timing.py has samples, ratios and rounds; clocks.py and kernel_times.py how calls
-are timed; cells.py and ladder.py what is timed and how many bytes it moves, contestants.py and
-peers.py who does it; measuring.py, device_copy.py and machine.py what it is held against; results.py,
-tables.py and plots.py where figures go. Only what prints needs rich; matplotlib, torch and Liger are
-imported where they are used.
+It knows no command. What is timed is in cells.py and ladder.py, who does it in contestants.py and
+peers.py, and of language models in models.py, llama.py and sides.py. timing.py measures in rounds,
+by one of the clocks in clocks.py; kernels.py does by CUPTI, which says times when all is done.
+device_copy.py and measuring.py have what figures are held against, machine.py what they depend on.
+They go to results.py, tables.py and plots.py, and into a page by page_part.py; script.py is what
+scripts have in common. Only what prints needs rich; matplotlib, torch and Liger are imported where
+they are used.
 """

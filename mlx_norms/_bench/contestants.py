@@ -219,6 +219,21 @@ def torch_calls(cell, function: Callable, count: int) -> TorchCalls:
     return TorchCalls(function, sets, cotangents, cell.output_bytes)
 
 
+def able(cell, of_cell: dict, say: Callable[[str], None]) -> dict:
+    """Those of a cell's contestants that can do it, each called once; ``say`` is told of others."""
+    found = {}
+    for name, contestant in of_cell.items():
+        try:
+            contestant.finish(contestant.prepare(1))
+        except Exception as error:  # torch and Triton raise what they like
+            if isinstance(contestant, Calls):
+                raise
+            say(f"{name} does not do {cell}: {error}")
+        else:
+            found[name] = contestant
+    return found
+
+
 def make_room() -> None:
     """Let go of memory: one cell's buffers are of no use to the next, nor MLX's to torch."""
     if mx.get_cache_memory() > machine.memory_bytes() // 4:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import mlx.core as mx
 
 from mlx_norms import _ext
 
 from . import clocks, machine, timing
-from .contestants import Calls, copies
+from .contestants import Calls, copies, make_room
 from .driver import Driver, driver
 
 MOST_PAIRS = 4096
@@ -30,6 +30,19 @@ def measure(size: int, rounds: int = 7) -> timing.Samples:
         return _cuda(size, rounds)
     clocked = {name: clocks.clock(calls) for name, calls in passes(size).items()}
     return fastest(timing.measure(clocked, rounds=rounds).values())
+
+
+def rate(size: int, say: Callable[[str], None]) -> float:
+    """Bytes a second that a copy of ``size`` bytes reads and writes, which ``say`` is told."""
+    seconds = measure(size)
+    make_room()
+    slow, fast = (2 * size / quartile / 1e9 for quartile in reversed(seconds.quartiles))
+    found = 2 * size / seconds.median
+    say(
+        f"A copy of {size / 2**20:.4g} MiB: {found / 1e9:.4g} GB/s, quartiles {slow:.4g} to "
+        f"{fast:.4g}."
+    )
+    return found
 
 
 def size() -> int:

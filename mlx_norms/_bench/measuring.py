@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from . import clocks, device_copy, machine, timing
-from .contestants import Calls, copies, make_room, regime, sets_needed
+from . import clocks, contestants, device_copy, machine, timing
+from .contestants import Calls, copies, regime, sets_needed
 from .results import Line
 
 BASELINES = ("mx.fast", "mlx")
@@ -36,15 +35,7 @@ class Measuring:
     def copy(self) -> float:
         """Bytes a second that a large copy reads and writes: the pace of the device's memory."""
         if "copy" not in self._pace:
-            size = device_copy.size()
-            seconds = device_copy.measure(size)
-            lower, upper = (2 * size / quartile / 1e9 for quartile in reversed(seconds.quartiles))
-            self._pace["copy"] = rate = 2 * size / seconds.median
-            self.say(
-                f"A copy of {size / 2**20:.4g} MiB: {rate / 1e9:.4g} GB/s, quartiles "
-                f"{lower:.4g} to {upper:.4g}."
-            )
-            make_room()
+            self._pace["copy"] = device_copy.rate(device_copy.size(), self.say)
         return self._pace["copy"]
 
     @property
@@ -61,13 +52,8 @@ class Measuring:
 
     def times(self, clocked: dict[str, object]) -> dict[str, timing.Samples]:
         """Seconds a call of contestants that have a clock."""
-        gc.collect()
-        gc.disable()
-        try:
-            seconds = next(iter(clocked.values())).sample_seconds
-            return timing.measure(clocked, rounds=self.rounds, sample_seconds=seconds)
-        finally:
-            gc.enable()
+        seconds = next(iter(clocked.values())).sample_seconds
+        return timing.measure(clocked, rounds=self.rounds, sample_seconds=seconds)
 
     def lines(
         self, section: str, cell, of_cell: dict, *, peak: bool = False, fixes: dict | None = None
@@ -77,16 +63,8 @@ class Measuring:
         On the CPU, where it depends on the size what memory costs to get, copies that move as many
         bytes take turns with them.
         """
-        clocked = {}
-        for name, contestant in of_cell.items():
-            try:
-                contestant.finish(contestant.prepare(1))
-            except Exception as error:  # torch and Triton raise what they like
-                if isinstance(contestant, Calls):
-                    raise
-                self.say(f"{name} does not do {cell}: {error}")
-            else:
-                clocked[name] = clocks.clock(contestant)
+        able = contestants.able(cell, of_cell, self.say)
+        clocked = {name: clocks.clock(contestant) for name, contestant in able.items()}
         copies = _copies(cell.moved) if machine.backend() == "cpu" else {}
         times = self.times(clocked | copies)
         copied = {name: times.pop(name) for name in copies}

@@ -13,6 +13,21 @@ from . import timing
 from .results import Line
 
 
+def table(title: str, texts: Iterable[str], numbers: Iterable[str] = ()) -> Table:
+    """An empty table with columns of texts, and of numbers to their right."""
+    found = Table(title=title, title_justify="left")
+    for heading in texts:
+        found.add_column(heading, no_wrap=True)
+    for heading in numbers:
+        found.add_column(heading, justify="right", overflow="fold")
+    return found
+
+
+def red_if(missed: bool, text: str) -> str:
+    """What misses a target, in red."""
+    return f"[red]{text}[/red]" if missed else text
+
+
 def spread(samples: timing.Samples, factor: float = 1.0) -> str:
     """Quartiles."""
     return "-".join(number(quartile * factor) for quartile in samples.quartiles)

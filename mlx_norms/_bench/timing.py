@@ -8,6 +8,7 @@ their inputs from past the cache, and clocks.py clocks of a device's own.
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,6 +42,11 @@ class Samples:
             return self.values[0], self.values[0]
         lower, _, upper = statistics.quantiles(self.values, n=4, method="inclusive")
         return lower, upper
+
+    def spread(self, form: str, factor: float = 1.0) -> str:
+        """The median, and in parentheses the quartiles."""
+        figures = (self.median, *self.quartiles)
+        return "{} ({} to {})".format(*(format(factor * figure, form) for figure in figures))
 
     def over(self, other: Samples) -> Ratio:
         """The ratio of self to ``other`` round by round, for samples of one :func:`measure`."""
@@ -101,11 +107,13 @@ def measure(
     *,
     rounds: int = 9,
     sample_seconds: float = 0.02,
+    count: int | None = None,
 ) -> dict[str, Samples]:
     """Measure the seconds a call of each contestant takes, all of them in every round.
 
     A function's time covers what a user pays for: building the graph, evaluating it and freeing the
-    results. Each contestant is warmed up while the number of calls in a sample is found.
+    results. Each contestant is warmed up while the number of calls in a sample is found. Python's
+    garbage is collected before and after.
 
     Args:
         calls: Contestants by name: :class:`Timed` ones, or functions. A function returns the arrays
@@ -113,6 +121,7 @@ def measure(
             every call.
         rounds: Samples of each contestant. The order within a round is reversed every other round.
         sample_seconds: The least time that one sample takes.
+        count: Calls in a sample, whatever time they take.
 
     Returns:
         dict: The :class:`Samples` of each contestant, in seconds a call.
@@ -120,13 +129,28 @@ def measure(
     if rounds < 1:
         raise ValueError(f"[measure] rounds must be at least 1, got {rounds}.")
     timed = {name: _Evals(call) if callable(call) else call for name, call in calls.items()}
-    counts = {name: _calibrate(each, sample_seconds) for name, each in timed.items()}
+    values: dict[str, list[float]] = {name: [] for name in calls}
+    gc.collect()
+    gc.disable()
+    try:
+        counts = _counts(timed, sample_seconds, count)
+        for name in turns(calls, rounds):
+            values[name].append(timed[name].seconds(counts[name]) / counts[name])
+    finally:
+        gc.enable()
+    return {name: Samples(tuple(samples)) for name, samples in values.items()}
+
+
+def _counts(timed: Mapping[str, Timed], sample_seconds: float, count: int | None) -> dict[str, int]:
+    """The calls in a sample of each, which is warmed up."""
+    if count:
+        for each in timed.values():
+            each.seconds(count)
+        return dict.fromkeys(timed, count)
+    counts = {name: calibrate(each, sample_seconds) for name, each in timed.items()}
     if any(each.overlap for each in timed.values()):
         counts = {name: min(max(counts.values()), timed[name].most) for name in counts}
-    values: dict[str, list[float]] = {name: [] for name in calls}
-    for name in turns(calls, rounds):
-        values[name].append(timed[name].seconds(counts[name]) / counts[name])
-    return {name: Samples(tuple(samples)) for name, samples in values.items()}
+    return counts
 
 
 def turns(names: Iterable[_Name], rounds: int) -> Iterator[_Name]:
@@ -160,7 +184,7 @@ class _Evals:
         return time.perf_counter() - start
 
 
-def _calibrate(timed: Timed, sample_seconds: float) -> int:
+def calibrate(timed: Timed, sample_seconds: float) -> int:
     """How many calls make a sample."""
     count = 1
     while (seconds := timed.seconds(count)) < sample_seconds and count < timed.most:

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 from collections.abc import Mapping
 
 import mlx.core as mx
 
-import mlx_norms
-
 from .._bench import timing
+from .._bench.sides import CONTEXTS
 
-CONTEXTS = {
-    "stock": contextlib.nullcontext,
-    "patched": mlx_norms.patched,
-    "projections": functools.partial(mlx_norms.patched, projections=True),
-}
 SIDES = ("stock", "patched")
 
 

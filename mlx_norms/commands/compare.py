@@ -23,6 +23,8 @@ from mlx.utils import tree_flatten
 import mlx_norms
 
 from .._bench import machine, timing
+from .._bench.models import logits, new_cache
+from .._bench.sides import relative_difference
 from . import (
     CommandError,
     _compare_tables,
@@ -172,26 +174,14 @@ def measure_drift(
             yield
             reports.append(mlx_norms.report())
 
-    stock = _logits(model, prompt, tokens, contextlib.nullcontext)
-    patched = _logits(model, prompt, tokens, reported)
+    stock = logits(model, prompt, tokens, contextlib.nullcontext)
+    patched = logits(model, prompt, tokens, reported)
     keys = map(mx.random.key, itertools.count())
     products = side == "projections"
-    moved = _logits(model, prompt, tokens, lambda: _norms_an_ulp_off(keys, products=products))
+    moved = logits(model, prompt, tokens, lambda: _norms_an_ulp_off(keys, products=products))
     prefill, decode = map(relative_difference, stock, patched)
     rounding = max(map(relative_difference, stock, moved))
     return Drift(prefill, decode, rounding), reports[:2]
-
-
-def relative_difference(stock: mx.array, other: mx.array) -> float:
-    """The largest difference over the largest finite magnitude of the stock ones.
-
-    Some models mask tokens with an infinity. It is no difference if both have it, and NaN if one.
-    """
-    stock, other = stock.astype(mx.float32), other.astype(mx.float32)
-    largest = mx.max(mx.where(mx.isfinite(stock), mx.abs(stock), 0))
-    difference = mx.where(stock == other, 0, mx.abs(stock - other))
-    worst = mx.max(mx.where(mx.isinf(difference), mx.nan, difference))
-    return mx.where(worst == 0, 0, worst / largest).item()
 
 
 def measure_rates(
@@ -326,12 +316,6 @@ def _introduction(args: argparse.Namespace, sides: tuple[str, ...]) -> Iterator[
     yield ""
 
 
-def new_cache(model: mlx.nn.Module) -> list:
-    from mlx_lm.models.cache import make_prompt_cache
-
-    return make_prompt_cache(model)
-
-
 def generate(model: mlx.nn.Module, prompt: mx.array, count: int) -> Generation:
     from mlx_lm.generate import generate_step
 
@@ -347,22 +331,6 @@ def generate(model: mlx.nn.Module, prompt: mx.array, count: int) -> Generation:
     return Generation(
         tokens, len(prompt) / (times[1] - times[0]), (count - 1) / (times[-1] - times[1])
     )
-
-
-def _logits(
-    model: mlx.nn.Module,
-    prompt: mx.array,
-    tokens: list[int],
-    around: Callable[[], contextlib.AbstractContextManager],
-) -> tuple[mx.array, mx.array]:
-    """The logits of the prompt and of ``tokens``, a call each within ``around()``."""
-    cache = new_cache(model)
-    outputs = []
-    for part in (prompt, *(mx.array([token]) for token in tokens)):
-        with around():
-            outputs.append(model(part[None], cache=cache))
-            mx.eval(outputs[-1])
-    return outputs[0], mx.concatenate(outputs[1:], axis=1)
 
 
 @contextlib.contextmanager

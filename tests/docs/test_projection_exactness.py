@@ -44,7 +44,7 @@ def test_measures(exactness):
 def test_a_widened_model_is_of_the_same_weights(exactness, bits):
     def built():
         mx.random.seed(SEED)
-        return exactness.llama.build(exactness.gpu_model.TINY, bits)[0]
+        return exactness.llama.build(exactness.llama.TINY, bits)[0]
 
     with mx.stream(mx.cpu):
         model, tokens = built(), mx.arange(4)[None]
@@ -70,7 +70,7 @@ def test_widened_layers_keep_their_biases(exactness):
 @pytest.mark.parametrize("bits", [None, 4])
 def test_distances(exactness, backend, bits):
     """Two projections of each layer and one before the head; both sides are of 16 bits."""
-    shapes = exactness.gpu_model.TINY
+    shapes = exactness.llama.TINY
     found, projections, _ = exactness.distances(shapes, bits, SEED)
     assert projections == 2 * shapes.num_hidden_layers + 1
     stock, ours = (found["relative rms", side] for side in exactness.SIDES)
@@ -115,7 +115,7 @@ def test_table_is_written(exactness, table, monkeypatch, tmp_path):
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("after\n")
     lines = [line for line in text.splitlines() if line.startswith(("| bf16 |", "| 4-bit |"))]
-    assert len(lines) == len(exactness.gpu_model.FORMATS) * len(exactness.MEASURES)
+    assert len(lines) == len(exactness.llama.FORMATS) * len(exactness.MEASURES)
     for line in lines:
         cells = [cell.strip() for cell in line.split("|")[3:-1]]
         assert cells == ["0.5 (0.375 to 0.625)", "0.25 (0.188 to 0.312)", "0.5 (0.5 to 0.5)"]

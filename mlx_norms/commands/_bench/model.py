@@ -11,7 +11,7 @@ from mlx.utils import tree_flatten
 
 import mlx_norms
 
-from ..._bench import timing
+from ..._bench import models, timing
 from .. import _output, _sides, compare
 from . import tracing
 
@@ -116,7 +116,7 @@ def lines(
 
 
 def _reports(model: mlx.nn.Module, prompt: mx.array, side: str) -> dict[str, mlx_norms.Report]:
-    cache = compare.new_cache(model)
+    cache = models.new_cache(model)
     found = {}
     for phase, part in {"prefill": prompt, "decode": prompt[:1]}.items():
         with _sides.context(side):
@@ -131,9 +131,7 @@ def traces(
     """The host's cost of each of the first decode steps of each side."""
     found = {}
     for side in sides:
-        cache = compare.new_cache(model)
-        token = mx.argmax(model(prompt[None], cache=cache)[:, -1], axis=-1)
-        mx.eval(token)
+        token, cache = models.prefill(model, prompt)
 
         def start():
             nonlocal token

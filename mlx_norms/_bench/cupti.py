@@ -1,8 +1,4 @@
-"""How long a device is busy with a call of something.
-
-By CUPTI, through torch's profiler, which sees every kernel of the process, whoever launched it; or
-by the slope of the time of evals over the number of calls in them.
-"""
+"""What a device did, by CUPTI through torch's profiler, which sees every kernel of the process."""
 
 from __future__ import annotations
 
@@ -10,19 +6,17 @@ import bisect
 import contextlib
 import json
 import os
-import statistics
 import tempfile
-import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import mlx.core as mx
 
 # CUPTI is to stay: put down and set up again, it can miss kernels of graphs made in between.
 os.environ.setdefault("TEARDOWN_CUPTI", "0")
 os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
 
-PAST_CACHE = 256 << 20
-TOGETHER_ROUNDS = 3
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
@@ -32,75 +26,6 @@ class Activity:
 
     seconds: float  # in which at least one kernel ran
     kernels: int
-
-
-@dataclass(frozen=True)
-class KernelTime:
-    """Seconds of the device a call."""
-
-    method: str
-    together: float  # while independent calls run together
-    alone: float | None = None
-    kernels: float | None = None  # a call
-
-
-def calls_past_cache(cell) -> int:
-    """Calls after whose outputs the cache holds none of the first one's."""
-    return max(6, min(40, -(-PAST_CACHE // cell.output_bytes)))
-
-
-class Clock:
-    """Times what it is given until its ``with`` block ends, and has the times then."""
-
-    def __init__(self, cupti: bool) -> None:
-        self.times: dict[Hashable, KernelTime] = {}
-        self._trace = Trace() if cupti else None
-        self._counts: dict[Hashable, int] = {}
-
-    def __enter__(self) -> Clock:
-        if self._trace:
-            self._trace.__enter__()
-        return self
-
-    def measure(self, key: Hashable, contestant, count: int) -> None:
-        """Run ``count`` calls of a contestant of mlx_norms.bench.contestants, several times."""
-        contestant.finish(contestant.prepare(count))
-        if self._trace is None:
-            self.times[key] = KernelTime("evals", _slope(contestant, count))
-            return
-        for way, rounds in (("together", TOGETHER_ROUNDS), ("alone", 1)):
-            for turn in range(rounds):
-                pending = contestant.prepare(count)
-                with self._trace.range(f"{len(self._counts)}/{way}/{turn}"):
-                    contestant.finish(pending, alone=way == "alone")
-        self._counts[key] = count
-
-    def __exit__(self, *error) -> None:
-        if self._trace is None:
-            return
-        self._trace.__exit__(*error)
-        for i, (key, count) in enumerate(self._counts.items()):
-            activity = self._trace.activity
-            together = [activity.get(f"{i}/together/{turn}") for turn in range(TOGETHER_ROUNDS)]
-            alone = activity.get(f"{i}/alone/0")
-            if all(together) and alone:
-                seconds = statistics.median(part.seconds for part in together)
-                kernels = statistics.median(part.kernels for part in together)
-                self.times[key] = KernelTime(
-                    "CUPTI", seconds / count, alone.seconds / count, kernels / count
-                )
-
-
-def _slope(contestant, count: int) -> float:
-    def seconds(calls: int) -> float:
-        pending = contestant.prepare(calls)
-        start = time.perf_counter()
-        contestant.finish(pending)
-        return time.perf_counter() - start
-
-    seconds(3 * count)
-    slopes = [(seconds(3 * count) - seconds(count)) / (2 * count) for _ in range(5)]
-    return max(statistics.median(slopes), 1e-9)
 
 
 class Trace:
@@ -115,6 +40,9 @@ class Trace:
 
     @staticmethod
     def available() -> bool:
+        """Whether torch can ask CUPTI here, and MLX computes where it looks."""
+        if mx.default_device() == mx.cpu:
+            return False
         try:
             import torch
         except ImportError:

@@ -1,0 +1,127 @@
+"""Times calls of the norms through mx.eval against mx.fast's on a GPU.
+
+A call's time is from building the graph to the result, with many independent calls an eval. Printed
+are one row, large shapes, and a grid of shapes with the cells that take more than 1.03 of the best
+peer's time. The CSV file is written while the run goes on. --device cpu tries the script at tiny
+shapes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+import sys
+
+from gpu_speed import COLUMNS, DTYPES, LARGE, OPS, SHORT, about, cells, labels
+
+from mlx_norms._bench import clocks, contestants, timing
+from mlx_norms._bench.cells import Cell
+from mlx_norms._bench.script import Script
+from mlx_norms._bench.tables import red_if, table
+
+GRID = list(itertools.product((1, 32, 512, 4096, 32768), (128, 768, 4096, 8192, 16384)))
+TARGET = 1.03  # of the best peer's time
+ONE_ROW_TARGET = 0.6e-6  # seconds more than mx.fast; add+rms is to be faster
+LAYER_TARGET = 2.0  # times as fast as mx.fast, at large shapes
+SAMPLE_SECONDS = 0.022  # an eval's, so that its start does not count
+MOST_OUTPUT_BYTES = 48 << 30  # of the calls of an eval, alive together
+
+
+class Times(dict):
+    """The samples of the seconds of a call, by contestant."""
+
+    @property
+    def best_peer(self) -> str:
+        return min(self.keys() - {"ours"}, key=lambda name: self[name].median)
+
+    @property
+    def over_best(self) -> timing.Ratio:
+        return self["ours"].over(self[self.best_peer])
+
+
+def measure(script: Script, section: str, cell: Cell, names: list[str], rounds: int) -> Times:
+    contestants.make_room()
+    able = contestants.able(cell, contestants.contestants(cell, names[1:]), script.say)
+    most = max(1, MOST_OUTPUT_BYTES // cell.output_bytes)
+    clocked = {n: clocks.HostClock(c, building=True, most=most) for n, c in able.items()}
+    goal = 1e-3 if script.tiny else SAMPLE_SECONDS
+    times = Times(timing.measure(clocked, rounds=rounds, sample_seconds=goal))
+    ratio = times.over_best
+    of_ours = dict(best_peer=times.best_peer, over_best_peer=ratio.median)
+    of_ours |= zip(("over_lower", "over_upper"), ratio.quartiles, strict=True)
+    for name, seconds in times.items():
+        us, lower, upper = (1e6 * value for value in (seconds.median, *seconds.quartiles))
+        values = dict(contestant=name, method="evals", us=us, us_lower=lower, us_upper=upper)
+        values |= dict(gbps=cell.moved / us / 1e3, calls_an_eval=clocked["ours"].calls)
+        values |= dict(rounds=rounds) | (of_ours if name == "ours" else {})
+        script.write(section=section, **about(cell), **values)
+    return times
+
+
+def few(script: Script, section: str, shapes, names: list[str], rounds: int) -> None:
+    """The times of some cells, each in a line."""
+    title = f"{section}: µs a call through mx.eval (quartiles)"
+    found = table(title, ("op", "dtype", "shape"), (*names, "ours - fast", "fast/ours"))
+    for cell in cells(script.tiny, shapes=shapes):
+        seconds = measure(script, section, cell, names, rounds)
+        ours, fast = seconds["ours"], seconds["mx.fast"]
+        more, faster = ours.median - fast.median, fast.over(ours).median
+        most = math.inf if cell.rows > 1 else 0.0 if cell.adds else ONE_ROW_TARGET
+        least = LAYER_TARGET if cell.op == "layer" and (cell.rows, cell.length) in LARGE else 0.0
+        found.add_row(
+            *labels(cell),
+            *(seconds[name].spread(".4g", 1e6) if name in seconds else "" for name in names),
+            *(red_if(more > most, f"{more * 1e6:+.2f}"), red_if(faster < least, f"{faster:.2f}")),
+        )
+    script.console.print(found)
+
+
+def grid(script: Script, names: list[str], rounds: int) -> None:
+    """Ratios to the best peer, and the slow ones among them with their times."""
+    of_grid = cells(script.tiny, shapes=GRID)
+    times = {cell: measure(script, "calls, grid", cell, names, rounds) for cell in of_grid}
+    ratios = {cell: of.over_best.median for cell, of in times.items()}
+    for op, dtype in dict.fromkeys((cell.label, cell.dtype) for cell in times):
+        of_both = (cell for cell in times if (cell.label, cell.dtype) == (op, dtype))
+        group = {(cell.rows, cell.length): ratios[cell] for cell in of_both}
+        rows, lengths = (sorted(set(of)) for of in zip(*group, strict=True))
+        title = f"{op}, {DTYPES[dtype]}: ours over the best peer"
+        found = table(title, (), ("rows", *map(str, lengths)))
+        for count in rows:
+            line = [group.get((count, length)) for length in lengths]
+            found.add_row(str(count), *(red_if(r > TARGET, f"{r:.2f}") if r else "" for r in line))
+        script.console.print(found)
+    for op in OPS:
+        if of_op := [ratio for cell, ratio in ratios.items() if cell.op == op]:
+            script.say(f"{op}: median {statistics.median(of_op):.3f} of the best peer's.")
+    slow = sorted((c for c in times if ratios[c] > TARGET), key=ratios.get, reverse=True)
+    surely = [cell for cell in slow if times[cell].over_best.quartiles[0] > TARGET]
+    script.say(
+        f"Median over all {len(ratios)} cells: {statistics.median(ratios.values()):.3f} (at most "
+        f"{TARGET}). {len(slow)} cells are above {TARGET}, {len(surely)} of them in three quarters "
+        "of the rounds:"
+    )
+    found = table("", ("op", "dtype", "shape", "best peer"), ("ours µs", "its µs", "ratio"))
+    for cell in slow:
+        of = times[cell]
+        pair = (f"{of[name].median * 1e6:.4g}" for name in ("ours", of.best_peer))
+        found.add_row(*labels(cell), of.best_peer, *pair, of.over_best.spread(".3f"))
+    script.console.print(found)
+
+
+def main() -> int:
+    script = Script(__doc__, COLUMNS, peers=True)
+    script.parser.add_argument(
+        "--rounds", type=int, default=5, help="samples of a cell; three times as many for one row"
+    )
+    args = script.begin()
+    names = ["ours", "mx.fast", *script.peers]
+    few(script, "calls, one row", [(1, 4096)], names, 3 * args.rounds)
+    few(script, "calls, large", [*LARGE, SHORT], names, args.rounds)
+    grid(script, names, args.rounds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

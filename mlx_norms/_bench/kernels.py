@@ -1,0 +1,121 @@
+"""How long a device is busy with calls: by CUPTI, or by the slope of evals over their number.
+
+CUPTI says it when all is done: what is timed are the contestants of many cells, in one trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+
+from . import contestants, timing
+from .cupti import Trace
+from .timing import Samples
+
+PAST_CACHE = 256 << 20
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """Seconds of the device a call, round by round.
+
+    Attributes:
+        method: "CUPTI", or "evals" for the slope.
+        together: While independent calls run together.
+        alone: Of calls that are evaluated one by one.
+        kernels: That a call has.
+    """
+
+    method: str
+    together: Samples
+    alone: Samples | None = None
+    kernels: float | None = None
+
+
+def calls_past_cache(cell) -> int:
+    """Calls after whose outputs the cache holds none of the first one's."""
+    return max(6, min(40, -(-PAST_CACHE // cell.output_bytes)))
+
+
+def measure(
+    cells: Iterable[Hashable],
+    of_cell: Callable[[Hashable], dict],
+    calls: Callable[[Hashable], int],
+    *,
+    rounds: int = 3,
+    say: Callable[[str], None] = print,
+) -> dict[Hashable, dict[str, KernelTime]]:
+    """The times of each cell's contestants, which take turns in every round.
+
+    Args:
+        of_cell: Gives a cell's contestants by name.
+        calls: How many a sample of a cell has.
+        say: Is told which peers cannot do a cell.
+    """
+    cells, found = list(cells), {}
+    # What CUPTI has not seen is timed by evals.
+    for trace in (Trace(), None) if Trace.available() else (None,):
+        pending = []
+        with trace or contextlib.nullcontext():
+            for cell in cells:
+                if cell not in found:
+                    contestants.make_room()
+                    able = contestants.able(cell, of_cell(cell), say)
+                    pending.append((cell, _take(trace, len(pending), able, calls(cell), rounds)))
+        for cell, read in pending:
+            if times := read():
+                found[cell] = times
+    return found
+
+
+def _take(
+    trace: Trace | None, key: int, able: dict, count: int, rounds: int
+) -> Callable[[], dict[str, KernelTime]]:
+    """Make the calls of a cell. What is returned gives the times once the trace has ended."""
+    for contestant in able.values():
+        contestant.finish(contestant.prepare(count if trace else 3 * count))
+    if trace is None:
+        slopes = {name: [] for name in able}
+        for name in timing.turns(able, rounds):
+            slopes[name].append(_slope(able[name], count))
+        times = {name: KernelTime("evals", Samples(tuple(of))) for name, of in slopes.items()}
+        return lambda: times
+    ranges = {name: [] for name in able}
+    for name in timing.turns(able, rounds):
+        pair = [f"{key}/{name}/{len(ranges[name])}/{way}" for way in ("together", "alone")]
+        ranges[name].append(pair)
+        for way, alone in zip(pair, (False, True), strict=True):
+            of_range(trace, way, able[name], count, alone=alone)
+    return lambda: _read(trace, ranges, count)
+
+
+def of_range(trace: Trace, name: str, contestant, count: int, *, alone: bool) -> None:
+    """Make calls in a range of a trace, together or one by one; what they need is made before."""
+    pending = contestant.prepare(count)
+    with trace.range(name):
+        contestant.finish(pending, alone=alone)
+
+
+def _read(trace: Trace, ranges: dict[str, list], count: int) -> dict[str, KernelTime]:
+    """The times of a cell; none if the trace has not all of them."""
+    activity, found = trace.activity, {}
+    for name, pairs in ranges.items():
+        if not all(each in activity for pair in pairs for each in pair):
+            return {}
+        together, alone = ([activity[each] for each in way] for way in zip(*pairs, strict=True))
+        seconds = (Samples(tuple(a.seconds / count for a in way)) for way in (together, alone))
+        kernels = Samples(tuple(a.kernels / count for a in together)).median
+        found[name] = KernelTime("CUPTI", *seconds, kernels)
+    return found
+
+
+def _slope(contestant, count: int) -> float:
+    def seconds(calls: int) -> float:
+        pending = contestant.prepare(calls)
+        start = time.perf_counter()
+        contestant.finish(pending)
+        return time.perf_counter() - start
+
+    return max((seconds(3 * count) - seconds(count)) / (2 * count), 1e-9)

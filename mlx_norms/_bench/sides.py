@@ -1,0 +1,28 @@
+"""The ways to run a model that are measured against each other, and how far apart they are."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+
+import mlx.core as mx
+
+import mlx_norms
+
+CONTEXTS = {
+    "stock": contextlib.nullcontext,
+    "patched": mlx_norms.patched,
+    "projections": functools.partial(mlx_norms.patched, projections=True),
+}
+
+
+def relative_difference(stock: mx.array, other: mx.array) -> float:
+    """The largest difference over the largest finite magnitude of the stock ones.
+
+    Some models mask tokens with an infinity. It is no difference if both have it, and NaN if one.
+    """
+    stock, other = stock.astype(mx.float32), other.astype(mx.float32)
+    largest = mx.max(mx.where(mx.isfinite(stock), mx.abs(stock), 0))
+    difference = mx.where(stock == other, 0, mx.abs(stock - other))
+    worst = mx.max(mx.where(mx.isinf(difference), mx.nan, difference))
+    return mx.where(worst == 0, 0, worst / largest).item()

@@ -22,7 +22,7 @@ BEGIN = "<!-- norms on the CPU: python bench/cpu_tables.py --write -->\n"
 END = "<!-- end of norms on the CPU -->\n"
 
 
-def table(rows: list[dict[str, str]], default_malloc: list[dict[str, str]]) -> str:
+def table(rows: page_part.Rows, default_malloc: page_part.Rows) -> str:
     """Medians in Markdown: a line for each op and dtype, columns for each shape."""
     found = {(key(row), row["ratio"]): row["median"] for row in rows}
     found |= {(key(row), "default malloc"): row["median"] for row in default_malloc if ours(row)}
@@ -37,7 +37,7 @@ def table(rows: list[dict[str, str]], default_malloc: list[dict[str, str]]) -> s
     for count, length in shapes:
         first, *others = columns
         heading += [f"{count}×{length}: {first}", *others]
-    lines = [heading, ["---"] * len(heading)]
+    lines = []
     for op, dtype in dict.fromkeys(key(row)[:2] for row in rows):
         cells = [
             _text(found.get(((op, dtype, *shape), ratio)))
@@ -45,7 +45,7 @@ def table(rows: list[dict[str, str]], default_malloc: list[dict[str, str]]) -> s
             for ratio in columns.values()
         ]
         lines.append([op, dtype, *cells])
-    return _about(rows[0]) + page_part.markdown(lines)
+    return _about(rows[0]) + page_part.markdown(heading, lines)
 
 
 def key(row: dict[str, str]) -> tuple[str, ...]:

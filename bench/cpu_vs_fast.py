@@ -59,21 +59,12 @@ def contestants(cell: Cell) -> dict[str, Callable[[], object]]:
 class Result:
     cell: Cell
     seconds: dict[str, timing.Samples]  # a call's, of each contestant
-    remeasured: bool
+    speedup: timing.Ratio  # fast's time over ours
+    slower: bool
 
     @property
     def op(self) -> str:
         return f"{self.cell.label} vjp" if self.cell.backward else self.cell.label
-
-    @property
-    def speedup(self) -> timing.Samples:
-        """fast's time over ours, round by round."""
-        return self.seconds["fast"].over(self.seconds["ours"])
-
-    @property
-    def slower(self) -> bool:
-        """Whether ours lost three quarters of the rounds of a second, longer measurement."""
-        return self.remeasured and self.speedup.quartiles[1] < 1
 
     @property
     def text(self) -> str:
@@ -87,20 +78,20 @@ class Result:
 def measure(cell: Cell) -> Result:
     """Once, and again, for longer, if ours did not win three quarters of the rounds."""
     calls = contestants(cell)
-    first = Result(cell, timing.measure(calls, rounds=5, sample_seconds=0.005), remeasured=False)
-    if first.speedup.quartiles[0] >= 1:
-        return first
-    longer = timing.measure(calls, rounds=20, sample_seconds=0.01)
-    return Result(cell, longer, remeasured=True)
+    for rounds, sample_seconds in ((5, 0.005), (20, 0.01)):
+        seconds = timing.measure(calls, rounds=rounds, sample_seconds=sample_seconds)
+        speedup = seconds["fast"].over(seconds["ours"])
+        if speedup.quartiles[0] >= 1:
+            break
+    return Result(cell, seconds, speedup, speedup.quartiles[1] < 1)
 
 
 def cells(lengths: list[int], rows: list[int]) -> list[Cell]:
+    grid = itertools.product(NORMS, (False, True), DTYPES, lengths, rows)
     return [
-        Cell(op, dtype, row_count, length, backward)
-        for op, backward, dtype, length, row_count in itertools.product(
-            NORMS, (False, True), DTYPES, lengths, rows
-        )
-        if length <= MOST_ROWS_UP_TO or row_count < max(ROWS)
+        Cell(op, dtype, count, length, backward)
+        for op, backward, dtype, length, count in grid
+        if length <= MOST_ROWS_UP_TO or count < max(ROWS)
     ]
 
 
@@ -125,18 +116,16 @@ def worst_table(results: list[Result]):
     for result in sorted(results, key=lambda result: result.speedup.median)[:WORST]:
         cell = result.cell
         us = (f"{result.seconds[of].median * 1e6:.2f}" for of in ("fast", "ours"))
-        quartiles = "{:.2f}-{:.2f}".format(*result.speedup.quartiles)
+        us = (*us, result.text, "{:.2f}-{:.2f}".format(*result.speedup.quartiles))
         shape = (str(cell.rows), str(cell.length))
-        share = f"{result.of_copy:.0%}"
-        found.add_row(result.op, cell.dtype, *shape, *us, result.text, quartiles, share)
+        found.add_row(result.op, cell.dtype, *shape, *us, f"{result.of_copy:.0%}")
     return found
 
 
 def main() -> int:
     script = Script(__doc__, COLUMNS, device="cpu")
-    script.parser.add_argument(
-        "--quick", action="store_true", help="fewer shapes, in about a minute on two cores"
-    )
+    quick = "fewer shapes, in about a minute on two cores"
+    script.parser.add_argument("--quick", action="store_true", help=quick)
     args = script.begin()
     todo = cells(QUICK_LENGTHS, QUICK_ROWS) if args.quick else cells(LENGTHS, ROWS)
     results = [measure(cell) for cell in script.tracked(todo)]

@@ -4,8 +4,9 @@ python bench/gains.py            prints the table
 python bench/gains.py --check    exits with 1 if the README has another
 python bench/gains.py --write    writes it into the README
 
-The figures come from gpu_speed.py (h200_lengths.csv, h200_speed.csv, h200_calls.csv), gpu_model.py
-(h200_model.csv), tensor_parallel.py (h200_x2.csv) and cpu_copy.py (cpu_copy.csv).
+The figures come from gpu_speed.py (h200_lengths.csv, h200_speed.csv), gpu_calls.py
+(h200_calls.csv), gpu_model.py (h200_model.csv), tensor_parallel.py (h200_x2.csv) and cpu_copy.py
+(cpu_copy.csv).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 
 from mlx_norms._bench import page_part
+from mlx_norms._bench.page_part import Rows, matching, one
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "README.md"
@@ -22,91 +24,39 @@ RESULTS = [ROOT / "bench" / "results" / f"{name}.csv" for name in NAMES]
 BEGIN = "<!-- gains: python bench/gains.py --write -->\n"
 END = "<!-- end of gains -->\n"
 
-Rows = list[dict[str, str]]
+FAST, TWO_STEPS, STOCK = "`mx.fast`", "add, `mx.fast`", "stock mlx_lm"
+SIDES = "`patch()` / with projections"
 
 
 def table(lengths: Rows, speed: Rows, calls: Rows, model: Rows, pair: Rows, cpu: Rows) -> str:
     """At most ten rows in Markdown. The factor is stock's time over ours."""
-    fast = "`mx.fast`"
+    kernels = "H200, kernel time"
+    of_rows = [int(row["length"]) for row in lengths]
+    of_lengths = f"{kernels}, rows of {min(of_rows)} to {max(of_rows)}"
+    gradients = kernel_ratios(speed, section="backward", op="layer", length="8192")
+    rms = kernel_ratios(speed, section="kernels", op="rms", rows="32768", length="4096")
     together = call(calls, "add+rms", "512", "8192")
-    two_steps = "add, `mx.fast`"
-    tokens = "stock mlx_lm"
-    longest = f"{min(lengths_of(lengths))} to {max(lengths_of(lengths))}"
-    bf16_tokens = float(one(model, format="bf16", phase="decode", side="stock")["tokens_a_second"])
-    bits_tokens = float(one(model, format="4-bit", phase="decode", side="stock")["tokens_a_second"])
+    at_once = f"H200, {together['calls_an_eval']} per `mx.eval`, 512×8192"
+    decoding = matching(model, phase="decode")
+    stock = [one(decoding, format=name, side="stock") for name in ("bf16", "4-bit")]
+    bits = float(stock[1]["tokens_a_second"]) / float(stock[0]["tokens_a_second"])
+    bits = f"the same, 4-bit (stock: {bits:.2f} of its bfloat16 speed)"
+    sharded = "; ".join(decode(pair, weights) for weights in ("bf16", "4-bit"))
+    on_cpu = f"CPU, {cpu[0]['cores']} threads, 512×4096, malloc keeps its pages"
     lines = [
-        ("what", "where, bfloat16 unless named", "peer", "times as fast"),
-        ("---", "---", "---", "---"),
-        (
-            "layer norm",
-            f"H200, kernel time, rows of {longest}",
-            fast,
-            span(kernel_ratios(lengths, op="layer")),
-        ),
-        (
-            "its gradients",
-            "H200, kernel time, 8192×8192",
-            fast,
-            factor(*kernel_ratios(speed, section="backward", op="layer", length="8192")),
-        ),
-        (
-            "add + rms norm",
-            f"H200, kernel time, rows of {longest}",
-            two_steps,
-            span(kernel_ratios(lengths, op="add+rms")),
-        ),
-        (
-            "rms norm",
-            "H200, kernel time, 32768×4096",
-            fast,
-            factor(*kernel_ratios(speed, section="kernels", op="rms", rows="32768", length="4096")),
-        ),
-        ("rms norm", "H200, through `mx.eval`, 1×4096", fast, one_row(calls)),
-        (
-            "add + rms norm",
-            f"H200, {together['calls_an_eval']} per `mx.eval`, 512×8192",
-            two_steps,
-            factor(1 / float(together["over_best_peer"])),
-        ),
-        (
-            "decoding, llama of 8B shapes",
-            "H200, `patch()` / with projections",
-            tokens,
-            decode(matching(model, phase="decode"), "bf16"),
-        ),
-        (
-            f"the same, 4-bit (stock: {bits_tokens / bf16_tokens:.2f} of its bfloat16 speed)",
-            "H200, `patch()` / with projections",
-            tokens,
-            decode(matching(model, phase="decode"), "4-bit"),
-        ),
-        (
-            "the same, sharded, bfloat16; 4-bit",
-            "2 H200s, NCCL, `patch()` / with projections",
-            tokens,
-            "; ".join(decode(pair, weights) for weights in ("bf16", "4-bit")),
-        ),
-        (
-            "rms norm, float32 / bfloat16",
-            f"CPU, {cpu[0]['cores']} threads, 512×4096, malloc keeps its pages",
-            fast,
-            " / ".join(on_cpu(cpu, dtype) for dtype in ("float32", "bfloat16")),
-        ),
+        ("layer norm", of_lengths, FAST, span(kernel_ratios(lengths, op="layer"))),
+        ("its gradients", f"{kernels}, 8192×8192", FAST, factor(*gradients)),
+        ("add + rms norm", of_lengths, TWO_STEPS, span(kernel_ratios(lengths, op="add+rms"))),
+        ("rms norm", f"{kernels}, 32768×4096", FAST, factor(*rms)),
+        ("rms norm", "H200, through `mx.eval`, 1×4096", FAST, one_row(calls)),
+        ("add + rms norm", at_once, TWO_STEPS, factor(1 / float(together["over_best_peer"]))),
+        ("decoding, llama of 8B shapes", f"H200, {SIDES}", STOCK, decode(decoding, "bf16")),
+        (bits, f"H200, {SIDES}", STOCK, decode(decoding, "4-bit")),
+        ("the same, sharded, bfloat16; 4-bit", f"2 H200s, NCCL, {SIDES}", STOCK, sharded),
+        ("rms norm, float32 / bfloat16", on_cpu, FAST, " / ".join(map(factor, cpu_ratios(cpu)))),
     ]
-    return page_part.markdown(lines)
-
-
-def matching(rows: Rows, /, **values: str) -> Rows:
-    return [row for row in rows if all(row[name] == value for name, value in values.items())]
-
-
-def one(rows: Rows, /, **values: str) -> dict[str, str]:
-    (row,) = matching(rows, **values)
-    return row
-
-
-def lengths_of(rows: Rows) -> set[int]:
-    return {int(row["length"]) for row in rows}
+    heading = ("what", "where, bfloat16 unless named", "peer", "times as fast")
+    return page_part.markdown(heading, lines)
 
 
 def kernel_ratios(rows: Rows, /, **values: str) -> list[float]:
@@ -136,9 +86,9 @@ def decode(rows: Rows, weights: str) -> str:
     return " / ".join(factor(float(row["stock_over_side"])) for row in sides)
 
 
-def on_cpu(rows: Rows, dtype: str) -> str:
-    found = one(rows, op="rms", dtype=dtype, rows="512", length="4096", ratio="mx.fast/ours")
-    return factor(float(found["median"]))
+def cpu_ratios(rows: Rows) -> list[float]:
+    rows = matching(rows, op="rms", rows="512", length="4096", ratio="mx.fast/ours")
+    return [float(one(rows, dtype=dtype)["median"]) for dtype in ("float32", "bfloat16")]
 
 
 def span(ratios: list[float]) -> str:

@@ -10,9 +10,9 @@ Bytes are those of the tensors of x's shape, each counted once: 2 forward (4 wit
 backward (4). The copy moves 1 GiB to 1 GiB. "together" is the time that the device is busy, a call,
 while independent calls are evaluated together; "alone" is a call's that is evaluated by itself.
 
-Kernel times are CUPTI's, by torch's profiler, where torch is there. Otherwise they are the slope of
-the time of evals over the number of calls in them, and the table says so. gpu_calls.py times whole
-calls. The CSV file is written while the run goes on. --device cpu tries the script at tiny shapes.
+Times are CUPTI's, by torch's profiler, where torch is there, else the slope of the time of evals
+over the number of calls in them, and the table says so. gpu_calls.py times whole calls. The CSV
+file is written while the run goes on. --device cpu tries the script at tiny shapes.
 """
 
 from __future__ import annotations

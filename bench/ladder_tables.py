@@ -25,7 +25,7 @@ NOISE = 1.02  # two runs of one rung differ by less
 SHAPES = {"layer": 1, "sgemm": 2}
 
 
-def tables(rows: list[dict[str, str]]) -> str:
+def tables(rows: page_part.Rows) -> str:
     """Both ladders in Markdown, each at its largest shapes."""
     parts = [_about(rows[0])]
     for op, ladder in (("layer", ladders.LAYER_NORM), ("sgemm", ladders.SGEMM)):
@@ -47,7 +47,7 @@ def _about(row: dict[str, str]) -> str:
     )
 
 
-def _table(rows: list[dict[str, str]], ladder: tuple[ladders.Rung, ...]) -> str:
+def _table(rows: page_part.Rows, ladder: tuple[ladders.Rung, ...]) -> str:
     products = rows[0]["op"] == "sgemm"
     shapes = sorted({(int(row["rows"]), int(row["length"])) for row in rows})
     shapes = shapes[-SHAPES[rows[0]["op"]] :]
@@ -58,13 +58,14 @@ def _table(rows: list[dict[str, str]], ladder: tuple[ladders.Rung, ...]) -> str:
     for count, length in shapes:
         unit, share = ("GFLOP/s", "of peak") if products else ("µs", "of copy")
         heading += [f"{count}×{length}: {unit}", share, "x", "calls"]
-    lines = [[*heading, "what it fixes"], ["---"] * (len(heading) + 1)]
+    lines = []
     for name in [*fixes, *last]:
         cells = []
         for count, _ in shapes:
             cells += _cells(found, name, _before(list(fixes), name), count, products)
         lines.append([last.get(name, name), *cells, fixes.get(name, "")])
-    return page_part.markdown(lines) + _losers(found, list(fixes), shapes)
+    table = page_part.markdown([*heading, "what it fixes"], lines)
+    return table + _losers(found, list(fixes), shapes)
 
 
 def _losers(found: dict, rungs: list[str], shapes: list[tuple[int, int]]) -> str:

@@ -16,6 +16,7 @@ on a simulated Metal device with tiny models.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 
@@ -63,9 +64,8 @@ def widen(model: nn.Module) -> None:
                 wide.bias = layer.bias
         else:
             return layer
-        wide.weight = mx.dequantize(
-            layer.weight, layer.scales, layer.biases, layer.group_size, layer.bits
-        )
+        stored = (layer.weight, layer.scales, layer.biases, layer.group_size, layer.bits)
+        wide.weight = mx.dequantize(*stored)
         return wide
 
     model.set_dtype(mx.float32)
@@ -89,23 +89,19 @@ def distances(
     projections = mlx_norms.report().projections / TOKENS
     widen(model)
     _, exact = models.logits(model, prompt, tokens)
-    found = {
-        (measure, side): distance(logits, exact)
-        for measure, distance in MEASURES.items()
-        for side, logits in of_side.items()
-    }
+    grid = itertools.product(MEASURES.items(), of_side.items())
+    found = {(of, side): distance(its, exact) for (of, distance), (side, its) in grid}
     return found, projections, source
 
 
 def main() -> int:
     script = Script(__doc__, COLUMNS)
-    parser = script.parser
-    parser.add_argument("--seeds", type=int, default=20, help="models of each format")
+    script.parser.add_argument("--seeds", type=int, default=20, help="models of each format")
     # MLX's products of float32 are of TF32 on CUDA unless it is told so before the first.
     os.environ["MLX_ENABLE_TF32"] = "0"
     args = script.begin()
     if args.seeds < 1:
-        parser.error(f"--seeds must be at least 1, got {args.seeds}")
+        script.parser.error(f"--seeds must be at least 1, got {args.seeds}")
     shapes = llama.TINY if script.tiny else SHAPES
     layers, hidden = shapes.num_hidden_layers, shapes.hidden_size
     shown = table(f"median (quartiles) of {args.seeds} models", ("", "side"), MEASURES)
@@ -116,18 +112,17 @@ def main() -> int:
             mx.clear_cache()
         _, projections, source = runs[0]
         if not projections:
-            parser.error("no norm was computed with its products here: it takes a GPU")
+            script.parser.error("no norm was computed with its products here: it takes a GPU")
         samples = {key: Samples(tuple(run[0][key] for run in runs)) for key in runs[0][0]}
         ratios = {key: its.over(samples[key[0], "stock"]) for key, its in samples.items()}
         for side in SIDES:
             shown.add_row(name, side, *(samples[of, side].spread(".4f") for of in MEASURES))
         over = (ratios[measure, "projections"].spread(".4f") for measure in MEASURES)
         shown.add_row(name, "projections / stock", *over)
-        for (measure, side), its in samples.items():
-            ratio = ratios[measure, side]
-            figures = (its.median, *its.quartiles, ratio.median, *ratio.quartiles)
-            about = (args.seeds, projections, source, layers, hidden, PROMPT, TOKENS)
-            script.write(name, measure, side, *figures, *about)
+        about = (args.seeds, projections, source, layers, hidden, PROMPT, TOKENS)
+        for key, its in samples.items():
+            figures = (its.median, *its.quartiles, ratios[key].median, *ratios[key].quartiles)
+            script.write(name, *key, *figures, *about)
     script.console.print(shown)
     return 0
 

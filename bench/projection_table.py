@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from mlx_norms._bench import page_part
+from mlx_norms._bench.page_part import Rows, each, matching, one, spread
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "norm_and_projection.md"
@@ -25,17 +26,17 @@ MEASURES = {
 }
 
 
-def table(rows: list[dict[str, str]]) -> str:
+def table(rows: Rows) -> str:
     """Medians and quartiles in Markdown: a line for each format and measure."""
-    found = {(row["format"], row["measure"], row["side"]): row for row in rows}
-    lines = [["weights", "decode logits", "stock", "projections", "projections / stock"]]
-    lines.append(["---"] * len(lines[0]))
-    for kind, measure in dict.fromkeys(key[:2] for key in found):
-        stock, ours = (found[kind, measure, side] for side in ("stock", "projections"))
-        figures = [_spread(row, "median", "lower", "upper") for row in (stock, ours)]
-        ratio = _spread(ours, "over_stock", "ratio_lower", "ratio_upper")
+    lines = []
+    for kind, measure in each(rows, "format", "measure"):
+        of_both = matching(rows, format=kind, measure=measure)
+        sides = [one(of_both, side=side) for side in ("stock", "projections")]
+        figures = [spread(row, ("median", "lower", "upper"), ".3g") for row in sides]
+        ratio = spread(sides[1], ("over_stock", "ratio_lower", "ratio_upper"), ".3g")
         lines.append([kind, MEASURES[measure], *figures, ratio])
-    return _about(rows[0]) + page_part.markdown(lines)
+    heading = ("weights", "decode logits", "stock", "projections", "projections / stock")
+    return _about(rows[0]) + page_part.markdown(heading, lines)
 
 
 def _about(row: dict[str, str]) -> str:
@@ -46,11 +47,6 @@ def _about(row: dict[str, str]) -> str:
         "with those of the same weights in float32. Medians and quartiles over the models; the "
         "ratio is taken for each model.\n\n"
     )
-
-
-def _spread(row: dict[str, str], *columns: str) -> str:
-    median, lower, upper = (f"{float(row[column]):.3g}" for column in columns)
-    return f"{median} ({lower} to {upper})"
 
 
 def main() -> int:

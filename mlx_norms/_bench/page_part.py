@@ -7,9 +7,33 @@ import csv
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+Rows = list[dict[str, str]]
 
-def markdown(lines: Iterable[Iterable[str]]) -> str:
-    """A table of these lines of cells, of which the second is dashes."""
+
+def matching(rows: Rows, /, **values: str) -> Rows:
+    return [row for row in rows if all(row[name] == value for name, value in values.items())]
+
+
+def one(rows: Rows, /, **values: str) -> dict[str, str]:
+    (row,) = matching(rows, **values)
+    return row
+
+
+def each(rows: Rows, *names: str) -> list:
+    """What the rows have in these columns, each once: texts of one column, tuples of several."""
+    found = dict.fromkeys(tuple(row[name] for name in names) for row in rows)
+    return [values[0] if len(names) == 1 else values for values in found]
+
+
+def spread(row: dict[str, str], columns: Iterable[str], form: str) -> str:
+    """A median with its quartiles in parentheses, from three columns."""
+    return "{} ({} to {})".format(*(format(float(row[column]), form) for column in columns))
+
+
+def markdown(heading: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+    """A table of lines of cells."""
+    heading = list(heading)
+    lines = [heading, ["---"] * len(heading), *lines]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

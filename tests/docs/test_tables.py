@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
-TABLES = ("gains", "gpu_tables", "cpu_tables", "ladder_tables", "projection_table")
+TABLES = ("gains", "gpu_tables", "gpu_model_tables", "cpu_tables", "ladder_tables")
+TABLES += ("projection_table",)
 
 
 @pytest.fixture

@@ -1,0 +1,86 @@
+"""The tables of docs/performance.md of models and products on CUDA, from stored measurements.
+
+python bench/gpu_model_tables.py            prints the tables
+python bench/gpu_model_tables.py --check    exits with 1 if the page has others
+python bench/gpu_model_tables.py --write    writes them into the page
+
+The figures come from gpu_model.py (h200_model.csv), tensor_parallel.py (h200_x2.csv), gemv.py
+(h200_gemv.csv) and tests/launches.py (h200_launches.csv).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlx_norms._bench import page_part
+from mlx_norms._bench.page_part import Rows, each, markdown, one, spread
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "performance.md"
+NAMES = ("model", "x2", "gemv", "launches")
+RESULTS = [ROOT / "bench" / "results" / f"h200_{name}.csv" for name in NAMES]
+BEGIN = "<!-- models on CUDA: python bench/gpu_model_tables.py --write -->\n"
+END = "<!-- end of models on CUDA -->\n"
+SIDES = ("stock", "patched", "projections")
+NEAR = 0.97  # of MLX's speed and more counts as as fast
+
+
+def tables(model: Rows, pair: Rows, gemv: Rows, launches: Rows) -> str:
+    sides = ("`patch()`", "with projections")
+    parts = [
+        f"A llama of {model[0]['layers']} layers with the shapes of an 8B model, prompt of "
+        f"{model[0]['prompt']}, one GPU; then sharded over {pair[0]['gpus']} GPUs by NCCL, which "
+        "is slower here than one. Stock's time over each, round by round (quartiles on one GPU):\n",
+        markdown(
+            ("weights", "phase", "stock, ms", *sides), [*model_lines(model), *pair_lines(pair)]
+        ),
+        "Launches per layer when decoding one token:\n",
+        markdown(("model", "stock", *sides), launch_lines(launches)),
+        gemv_text(gemv),
+    ]
+    return "\n".join(parts)
+
+
+def model_lines(rows: Rows) -> Iterator[list[str]]:
+    for weights, phase in each(rows, "format", "phase"):
+        stock, *sides = (one(rows, format=weights, phase=phase, side=side) for side in SIDES)
+        over = ("stock_over_side", "ratio_lower", "ratio_upper")
+        ratios = (spread(row, over, ".3f") for row in sides)
+        yield [weights, phase, f"{float(stock['ms']):.2f}", *ratios]
+
+
+def pair_lines(rows: Rows) -> Iterator[list[str]]:
+    for weights in each(rows, "format"):
+        stock, *sides = (one(rows, format=weights, side=side) for side in SIDES)
+        ratios = (f"{float(row['stock_over_side']):.3f}" for row in sides)
+        yield [weights, f"decode, {stock['gpus']} GPUs", f"{float(stock['ms']):.2f}", *ratios]
+
+
+def launch_lines(rows: Rows) -> Iterator[list[str]]:
+    for model in each(rows, "model"):
+        yield [model, *(one(rows, model=model, side=side)["launches"] for side in SIDES)]
+
+
+def gemv_text(rows: Rows) -> str:
+    ratios = [float(row["mlx_over_ours"]) for row in rows]
+    lost = [row for row in rows if float(row["mlx_over_ours"]) < NEAR]
+    names = ", ".join(
+        f"{row['dtype']} {row['outputs']}×{row['depth']} by {row['stored']} with {row['rows']} row"
+        f"{'s' if row['rows'] != '1' else ''} ({float(row['mlx_over_ours']):.2f})"
+        for row in lost
+    )
+    return (
+        f'`matmul(a, b, kernel="gemv")` against `mx.matmul`, {len(rows)} products of 1 to 8 rows: '
+        f"{len(rows) - len(lost)} take at most {1 / NEAR - 1:.0%} longer, and the fastest is "
+        f"{max(ratios):.2f} times as fast. Slower: {names}.\n"
+    )
+
+
+def main() -> int:
+    return page_part.main(__doc__, PAGE, (BEGIN, END), RESULTS, tables)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

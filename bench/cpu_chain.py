@@ -48,8 +48,7 @@ def contestants(dtype: mx.Dtype) -> dict:
 
 
 def main() -> int:
-    script = Script(__doc__, device="cpu")
-    script.parser.add_argument("--rounds", type=int, default=25, help="samples of each chain")
+    script = Script(__doc__, device="cpu", rounds=25)
     args = script.begin()
     found = table("", ("op", "dtype", "µs a call", "over a negative (quartiles)"))
     for name, dtype in DTYPES.items():

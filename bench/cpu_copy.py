@@ -70,10 +70,8 @@ def measure(cell: Cell, names: list[str], rounds: int, hot: bool) -> dict[str, t
 
 def main() -> int:
     os.environ["MLX_NORMS_CPU_THREADS"] = str(THREADS)  # read at the first call
-    script = Script(__doc__, COLUMNS, device="cpu")
-    add = script.parser.add_argument
-    add("--hot", action="store_true", help="inputs from the cache")
-    add("--rounds", type=int, default=9, help="samples of each contestant")
+    script = Script(__doc__, COLUMNS, device="cpu", rounds=9)
+    script.parser.add_argument("--hot", action="store_true", help="inputs from the cache")
     args = script.begin()
     script.add_peers(("mx.fast", "torch"))
     if "torch" in script.peers:
@@ -87,13 +85,12 @@ def main() -> int:
     found = table("", ("op", "dtype", "shape", "ours/copy (quartiles)", "others/ours"))
     for cell in script.tracked(cells):
         ratios = measure(cell, script.peers, args.rounds, args.hot)
-        op = f"{cell.label} vjp" if cell.backward else cell.label
         for name, ratio in ratios.items():
             figures = (ratio.median, *ratio.quartiles)
-            script.write(op, cell.dtype, cell.rows, cell.length, name, *figures)
+            script.write(cell.name, cell.dtype, cell.rows, cell.length, name, *figures)
         copy = ratios.pop("ours/copy").spread(".2f")
         others = (f"{name.split('/')[0]} {each.median:.2f}" for name, each in ratios.items())
-        found.add_row(op, cell.dtype, f"{cell.rows}x{cell.length}", copy, ", ".join(others))
+        found.add_row(cell.name, cell.dtype, cell.shape, copy, ", ".join(others))
         contestants.make_room()
     script.console.print(found)
     return 0

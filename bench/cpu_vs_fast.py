@@ -63,10 +63,6 @@ class Result:
     slower: bool
 
     @property
-    def op(self) -> str:
-        return f"{self.cell.label} vjp" if self.cell.backward else self.cell.label
-
-    @property
     def text(self) -> str:
         return red_if(self.slower, f"{self.speedup.median:.2f}")
 
@@ -97,7 +93,7 @@ def cells(lengths: list[int], rows: list[int]) -> list[Cell]:
 
 def ratio_tables(results: list[Result]) -> Iterator:
     """A table of ratios by length and number of rows for each op and dtype."""
-    for (op, dtype), group in itertools.groupby(results, key=lambda r: (r.op, r.cell.dtype)):
+    for (op, dtype), group in itertools.groupby(results, key=lambda r: (r.cell.name, r.cell.dtype)):
         by_shape = {(result.cell.length, result.cell.rows): result for result in group}
         lengths, rows = (sorted(set(of)) for of in zip(*by_shape, strict=True))
         headings = [f"{what}, {count} rows" for what in ("fast/ours", "of copy") for count in rows]
@@ -118,7 +114,7 @@ def worst_table(results: list[Result]):
         us = (f"{result.seconds[of].median * 1e6:.2f}" for of in ("fast", "ours"))
         us = (*us, result.text, "{:.2f}-{:.2f}".format(*result.speedup.quartiles))
         shape = (str(cell.rows), str(cell.length))
-        found.add_row(result.op, cell.dtype, *shape, *us, f"{result.of_copy:.0%}")
+        found.add_row(cell.name, cell.dtype, *shape, *us, f"{result.of_copy:.0%}")
     return found
 
 
@@ -135,7 +131,7 @@ def main() -> int:
         cell, seconds = result.cell, result.seconds
         us = (seconds[of].median * 1e6 for of in ("fast", "ours", "copy"))
         ratios = (result.speedup.median, *result.speedup.quartiles, result.of_copy)
-        about = (result.op, cell.dtype, cell.rows, cell.length)
+        about = (cell.name, cell.dtype, cell.rows, cell.length)
         script.write(*about, *us, *ratios, len(seconds["ours"].values))
     slower = sum(result.slower for result in results)
     script.say(f"{slower} of {len(results)} cells are slower than mx.fast.")

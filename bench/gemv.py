@@ -74,12 +74,11 @@ class Product:
 
 
 def main() -> int:
-    script = Script(__doc__, COLUMNS)
+    script = Script(__doc__, COLUMNS, rounds=9)
     add = script.parser.add_argument
     add("--dtypes", default="bfloat16", help="of bfloat16,float16,float32")
     add("--stored", default=",".join(STORED), help="of lines,columns")
     add("--rows", default=",".join(map(str, ROWS)), help="numbers of rows")
-    add("--rounds", type=int, default=9, help="samples of each contestant")
     args = script.begin()
     shapes = TINY if script.tiny else SHAPES
     lists = (args.dtypes.split(","), shapes, args.stored.split(","), args.rows.split(","))

@@ -1,9 +1,9 @@
 """Times calls of the norms through mx.eval against mx.fast's on a GPU.
 
 A call's time is from building the graph to the result, with many independent calls an eval. Printed
-are one row, large shapes, and a grid of shapes with the cells that take more than 1.03 of the best
-peer's time. The CSV file is written while the run goes on. --device cpu tries the script at tiny
-shapes.
+are one row (in three times as many rounds), large shapes, and a grid of shapes with the cells that
+take more than 1.03 of the best peer's time. The CSV file is written while the run goes on.
+--device cpu tries the script at tiny shapes.
 """
 
 from __future__ import annotations
@@ -111,10 +111,7 @@ def grid(script: Script, names: list[str], rounds: int) -> None:
 
 
 def main() -> int:
-    script = Script(__doc__, COLUMNS, peers=True)
-    script.parser.add_argument(
-        "--rounds", type=int, default=5, help="samples of a cell; three times as many for one row"
-    )
+    script = Script(__doc__, COLUMNS, peers=True, rounds=5)
     args = script.begin()
     names = ["ours", "mx.fast", *script.peers]
     few(script, "calls, one row", [(1, 4096)], names, 3 * args.rounds)

@@ -51,13 +51,12 @@ def measure(
 
 
 def main() -> int:
-    script = Script(__doc__, COLUMNS)
+    script = Script(__doc__, COLUMNS, rounds=21)
     add = script.parser.add_argument
     add("--layers", type=int, help="fewer layers")
     add("--prompt", type=int, default=128, help="tokens to prefill")
     add("--tokens", type=int, default=16, help="tokens decoded in a sample")
     add("--prefills", type=int, default=4, help="prefills in a sample")
-    add("--rounds", type=int, default=21, help="samples of each side")
     add("--format", choices=llama.FORMATS, action="append", help="one of the formats")
     args = script.begin()
     shapes = llama.TINY if script.tiny else llama.Shapes()

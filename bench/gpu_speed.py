@@ -63,7 +63,7 @@ def about(cell: Cell) -> dict[str, object]:
 
 def labels(cell: Cell) -> tuple[str, str, str]:
     """A cell in a table."""
-    return cell.label, DTYPES[cell.dtype], f"{cell.rows}x{cell.length}"
+    return cell.label, DTYPES[cell.dtype], cell.shape
 
 
 def target(cell: Cell) -> float:
@@ -100,15 +100,10 @@ def section(script: Script, name: str) -> None:
             values |= dict(same_size_copy_gbps=rates[cell.moved // 2] / 1e9)
             script.write(section=name, **about(cell), **values)
         missed += (slow := shares["ours"] < target(cell))
-        found.add_row(
-            *labels(cell),
-            *(f"{gbps[of]:.0f}" if of in gbps else "" for of in names),
-            red_if(slow, f"{shares['ours']:.1%}"),
-            f"{alone['ours']:.1%}" if alone else "",
-            f"{target(cell):.0%}",
-            f"{times['ours'].kernels:.3g}" if times["ours"].kernels else "",
-            times["ours"].method,
-        )
+        ours, of_all = times["ours"], (f"{gbps[of]:.0f}" if of in gbps else "" for of in names)
+        texts = [red_if(slow, f"{shares['ours']:.1%}"), f"{alone['ours']:.1%}" if alone else ""]
+        texts += [f"{target(cell):.0%}", f"{ours.kernels:.3g}" if ours.kernels else "", ours.method]
+        found.add_row(*labels(cell), *of_all, *texts)
     script.console.print(found)
     script.say(f"{name}: {missed} of {len(measured)} cells are under their target.")
 

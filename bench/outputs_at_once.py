@@ -37,8 +37,7 @@ def sides(rows: int, length: int) -> dict[str, Runs]:
 
 
 def main() -> int:
-    script = Script(__doc__, COLUMNS)
-    script.parser.add_argument("--rounds", type=int, default=9, help="samples of each side")
+    script = Script(__doc__, COLUMNS, rounds=9)
     args = script.begin()
     headings = ("bf16", "calls in an eval", "GB of outputs", "", "µs")
     found = table("µs a call, median (quartiles)", headings)

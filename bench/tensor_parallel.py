@@ -101,12 +101,11 @@ def start_members(count: int) -> int:
 
 
 def main() -> int:
-    script = Script(__doc__, COLUMNS)
+    script = Script(__doc__, COLUMNS, rounds=21)
     add = script.parser.add_argument
     add("--gpus", type=int, default=2, help="processes, each with a GPU")
     add("--prompt", type=int, default=128, help="tokens to prefill")
     add("--tokens", type=int, default=16, help="tokens decoded in a sample")
-    add("--rounds", type=int, default=21, help="samples of each side")
     add("--format", choices=llama.FORMATS, action="append")
     if "MLX_RANK" not in os.environ:
         return start_members(script.parser.parse_args().gpus)

@@ -106,6 +106,15 @@ class Cell:
         return self.op.replace("_", "+")
 
     @property
+    def name(self) -> str:
+        """The label, which says whether it is the gradient."""
+        return f"{self.label} vjp" if self.backward else self.label
+
+    @property
+    def shape(self) -> str:
+        return f"{self.rows}x{self.length}"
+
+    @property
     def elements(self) -> int:
         """Elements that are normalised."""
         return sum(math.prod(shape) for shape in self._normalised())

@@ -21,7 +21,8 @@ class Script:
     """A script that measures.
 
     Its device is a "gpu", and with ``--device cpu`` it is tried without one; or it is the "cpu",
-    with a malloc that keeps memory; or it is MLX's "default" device.
+    with a malloc that keeps memory; or it is MLX's "default" device. ``rounds`` is how many there
+    are unless ``--rounds`` says so.
 
     Attributes:
         parser: Takes the script's own arguments, before :meth:`begin`.
@@ -37,6 +38,7 @@ class Script:
         *,
         device: str = "gpu",
         peers: bool = False,
+        rounds: int = 0,
     ) -> None:
         self.parser = parser = argparse.ArgumentParser(
             description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -45,6 +47,10 @@ class Script:
         if columns:
             parser.add_argument(
                 "--csv", metavar="FILE", help="write all figures with device and versions"
+            )
+        if rounds:
+            parser.add_argument(
+                "--rounds", type=int, default=rounds, help="samples of each (%(default)s)"
             )
         if peers:
             parser.add_argument(

@@ -13,12 +13,16 @@ from . import timing
 from .results import Line
 
 
-def table(title: str, texts: Iterable[str], numbers: Iterable[str] = ()) -> Table:
-    """An empty table with columns of texts, and of numbers to their right."""
-    found = Table(title=title, title_justify="left")
+def table(
+    title: str, texts: Iterable[str], numbers: Iterable[str] = (), *, lines: bool = True
+) -> Table:
+    """An empty table with columns of texts, and of numbers to their right; lines between them."""
+    style = {} if lines else {"box": box.SIMPLE_HEAD, "pad_edge": False}
+    found = Table(title=escape(title), title_justify="left", **style)
     for heading in texts:
-        found.add_column(heading, no_wrap=True)
+        found.add_column(heading)
     for heading in numbers:
+        # Folded, so that no digit is lost on a narrow terminal.
         found.add_column(heading, justify="right", overflow="fold")
     return found
 
@@ -50,28 +54,20 @@ def tables(lines: Iterable[Line], title: str) -> Iterator[Table]:
         yield _table(group, f"{title}: {op}, {dtype}")
         fixes |= {f"{op}, {line.contestant}": line.fixes for line in group if line.fixes}
     if fixes:
-        found = _empty("What each rung fixes")
+        found = table("What each rung fixes", ("", ""), lines=False)
         for name, text in fixes.items():
             found.add_row(escape(name), escape(text))
         found.show_header = False
         yield found
 
 
-def _empty(title: str, *headings: str) -> Table:
-    found = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings or ("", ""):
-        number = heading not in ("", "shape", "contestant")
-        # Folded, so that no digit is lost on a narrow terminal.
-        found.add_column(heading, justify="right" if number else "left", overflow="fold")
-    return found
-
-
 def _table(lines: list[Line], title: str) -> Table:
     multiplies, ladder = lines[0].multiplies, any(line.fixes for line in lines)
-    headings = ["shape", "contestant", "µs", "quartiles"]
+    headings = ["µs", "quartiles"]
     headings += ["GFLOP/s", "of\npeak"] if multiplies else ["GB/s", "of\ncopy"]
     headings += ["B/\nelement", "x\nMLX" if multiplies else "x\nmx.fast"]
-    found = _empty(title, *headings, *["x\nbefore"] * ladder)
+    headings += ["x\nbefore"] * ladder
+    found = table(title, ("shape", "contestant"), headings, lines=False)
     for _, group in itertools.groupby(_with_before(lines), key=lambda pair: _shape(pair[0])):
         for line, faster in group:
             texts = _texts(line)

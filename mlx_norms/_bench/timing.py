@@ -78,9 +78,11 @@ class Ratio(Samples):
             return min(self.median, self.of_medians) * lower < 1
         return max(self.median, self.of_medians) * upper > 1
 
-    def text(self, decimals: int) -> str:
+    def text(self, decimals: int, *, quartiles: bool = False) -> str:
         """The median, unless that would say more than is known."""
-        return "too noisy to tell" if self.is_noise else f"{self.median:.{decimals}f}"
+        spread = self.spread(f".{decimals}f")
+        median, around = spread.split(" ", 1)
+        return ("too noisy to tell" if self.is_noise else median) + f" {around}" * quartiles
 
 
 # For those who see ratios beside medians.

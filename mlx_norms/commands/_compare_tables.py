@@ -20,49 +20,38 @@ def over_stock(rates: Rates, side: str) -> dict[str, timing.Ratio]:
 
 
 def rate_table(rates: Rates):
-    from rich.table import Table
+    from .._bench.tables import table
 
-    table = Table(title="Tokens a second: median (quartiles)", title_justify="left")
     sides = list(rates["decode"])
     ratios = {side: over_stock(rates, side) for side in sides[1:]}
-    for heading in ("", *sides, *(f"{side} / stock" for side in ratios)):
-        table.add_column(heading, justify="right" if heading else "left", overflow="fold")
+    numbers = (*sides, *(f"{side} / stock" for side in ratios))
+    found = table("Tokens a second: median (quartiles)", ("",), numbers)
     for phase, by_side in rates.items():
-        said = [
-            f"{ratio[phase].text(3)} ({_quartiles(ratio[phase], 3)})" for ratio in ratios.values()
-        ]
-        table.add_row(phase, *map(_spread, by_side.values()), *said)
-    return table
+        said = [ratio[phase].text(3, quartiles=True) for ratio in ratios.values()]
+        found.add_row(phase, *map(_spread, by_side.values()), *said)
+    return found
 
 
 def _spread(samples: timing.Samples) -> str:
-    places = 1 if samples.median < 100 else 0
-    return f"{samples.median:.{places}f} ({_quartiles(samples, places)})"
-
-
-def _quartiles(samples: timing.Samples, places: int) -> str:
-    lower, upper = samples.quartiles
-    return f"{lower:.{places}f} to {upper:.{places}f}"
+    return samples.spread(".1f" if samples.median < 100 else ".0f")
 
 
 def report_table(side: str, reports: list[mlx_norms.Report]):
     """What became of the norms of a side, in the prefill and in a decode step."""
-    from rich.table import Table
+    from .._bench.tables import table
 
-    table = Table(title=f"Calls of mx.fast's norms, {side}", title_justify="left")
-    for heading in ("", "prefill", "a decode step"):
-        table.add_column(heading, justify="right" if heading else "left")
+    found = table(f"Calls of mx.fast's norms, {side}", ("",), ("prefill", "a decode step"))
     labels = {
         label: label.replace("_", " ") for label in ("calls", "fused", "offsets", "passed_on")
     }
     if side == "projections":
         labels["projections"] = "with the products that take them"
     for label, text in labels.items():
-        table.add_row(text, *(str(getattr(report, label)) for report in reports))
-    table.add_section()
+        found.add_row(text, *(str(getattr(report, label)) for report in reports))
+    found.add_section()
     for reason in dict.fromkeys(reason for report in reports for reason in report.reasons):
-        table.add_row(reason, *(str(report.reasons.get(reason, 0)) for report in reports))
-    return table
+        found.add_row(reason, *(str(report.reasons.get(reason, 0)) for report in reports))
+    return found
 
 
 def plot(path: str, model: str, rates: Rates) -> None:

@@ -108,14 +108,13 @@ def _nearest_table(theirs: mx.array, ours: mx.array):
 
 
 def _similarity_table(embeddings: mx.array):
-    from rich.table import Table
+    from .._bench.tables import table
 
-    table = Table(title="Cosine similarity of the sentences, mlx_norms", title_justify="left")
-    for heading in ("", *range(1, len(SENTENCES) + 1)):
-        table.add_column(str(heading), justify="right")
+    title = "Cosine similarity of the sentences, mlx_norms"
+    found = table(title, (), ("", *map(str, range(1, len(SENTENCES) + 1))))
     for number, row in enumerate((embeddings @ embeddings.T).tolist(), start=1):
-        table.add_row(str(number), *(_short(similarity) for similarity in row))
-    return table
+        found.add_row(str(number), *(_short(similarity) for similarity in row))
+    return found
 
 
 def _short(similarity: float) -> str:
@@ -146,28 +145,19 @@ def _share(seconds: dict[str, timing.Samples], name: str) -> timing.Ratio:
 
 
 def _timing_table(seconds: dict[str, timing.Samples]):
-    from rich.table import Table
+    from .._bench.tables import table
 
-    table = Table(
-        title=f"Time on the {mx.default_device().type.name}, ms: median (quartiles)",
-        title_justify="left",
-    )
-    for heading in ("", "all sentences", "the norms alone", "share"):
-        table.add_column(heading, justify="left" if not heading else "right")
+    title = f"Time on the {mx.default_device().type.name}, ms: median (quartiles)"
+    found = table(title, ("",), ("all sentences", "the norms alone", "share"))
     for name in ("mlx.nn", "mlx_norms"):
         whole, norms = seconds[name], seconds[f"{name} norms"]
         share = f"{_share(seconds, name).median:.1%}"
-        table.add_row(name, _milliseconds(whole), _milliseconds(norms), share)
-    return table
+        found.add_row(name, whole.spread(".2f", 1e3), norms.spread(".2f", 1e3), share)
+    return found
 
 
 def _norms(model: _minilm.MiniLM) -> list[mlx.nn.LayerNorm]:
     return [module for module in model.bert.modules() if isinstance(module, mlx.nn.LayerNorm)]
-
-
-def _milliseconds(seconds: timing.Samples) -> str:
-    lower, upper = seconds.quartiles
-    return f"{seconds.median * 1e3:.2f} ({lower * 1e3:.2f} to {upper * 1e3:.2f})"
 
 
 def _largest_difference(theirs: mx.array, ours: mx.array) -> float:

@@ -134,20 +134,15 @@ def checkout() -> Path:
 
 def table(found: list[Counts], title: str):
     """Counts of one kind as a table for the terminal."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
+    from ..._bench import tables
 
     multiplies = found[0].multiplies
     byte, whole = ("B/multiply-add", "a group") if multiplies else ("B/element", "a row")
     bounds = any(counts.one_read for counts in found)
-    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("op", "dtype", "shape", "contestant", f"{byte} by array"):
-        table.add_column(heading)
     headings = [byte, f"barriers {whole}", f"SIMD ops {whole}", "threadgroup B"]
     headings += ["groups in 32 KB"] * multiplies + [f"{name} ≥ µs" for name in CHIPS] * bounds
-    for heading in headings:
-        table.add_column(heading, justify="right", overflow="fold")
+    texts = ("op", "dtype", "shape", "contestant", f"{byte} by array")
+    table = tables.table(title, texts, headings, lines=False)
     for counts in found:
         cell = counts.cell
         arrays = {name: counts.each(sum(both)) for name, both in counts.bytes.items()}

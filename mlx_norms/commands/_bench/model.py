@@ -173,29 +173,23 @@ def verdicts(found: list[Line]) -> Iterator[str]:
 
 def table(found: list[Line], title: str):
     """The lines as a table for the terminal."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
+    from ..._bench.tables import number, spread, table
 
-    from ..._bench.tables import number, spread
-
-    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    headings = ["phase,\nprompt", "side", "ms", "quartiles", "tokens/s", "GB/s of\nweights"]
+    headings = ["ms", "quartiles", "tokens/s", "GB/s of\nweights"]
     versus = (
         "stock /\nside" if any(line.side == "projections" for line in found) else "stock /\npatched"
     )
-    for heading in (*headings, "of\ncopy", versus):
-        number_column = heading not in headings[:2]
-        table.add_column(heading, justify="right" if number_column else "left", overflow="fold")
+    headings += ["of\ncopy", versus]
+    lines = table(title, ("phase,\nprompt", "side"), headings, lines=False)
     for line in found:
         stock = line.side == "stock"
-        table.add_row(
+        lines.add_row(
             *(f"{line.phase} {line.prompt}", line.side, number(line.milliseconds.median)),
             *(spread(line.milliseconds), number(line.tokens_a_second)),
             *((number(line.rate / 1e9), f"{line.rate / line.copy:.1%}") if line.rate else ("", "")),
             "" if stock else f"{line.ratio.text(3)}\n{spread(line.ratio)}",
         )
-    return table
+    return lines
 
 
 def draw(path: str, found: list[Line], title: str) -> None:

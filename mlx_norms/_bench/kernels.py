@@ -67,7 +67,7 @@ def measure(
         for cell, read in pending:
             if times := read():
                 found[cell] = times
-    return found
+    return {cell: found[cell] for cell in cells}
 
 
 def _take(

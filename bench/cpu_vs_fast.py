@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import mlx.core as mx
 
 from mlx_norms._bench import timing
-from mlx_norms._bench.cells import DTYPES, OPS, Cell
+from mlx_norms._bench.cells import DTYPES, Cell
+from mlx_norms._bench.contestants import functions
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import red_if, table
 
@@ -39,20 +40,6 @@ WORST = 20
 
 COLUMNS = ["op", "dtype", "rows", "length", "fast_us", "ours_us", "copy_us"]
 COLUMNS += ["fast_over_ours", "lower_quartile", "upper_quartile", "of_copy", "rounds"]
-
-
-def contestants(cell: Cell) -> dict[str, Callable[[], object]]:
-    op, inputs = OPS[cell.op], cell.inputs()
-    cotangents = cell.cotangents() if cell.backward else []
-    floats = mx.random.normal((-(-cell.compulsory // 8),))
-    mx.eval(inputs, cotangents, floats)
-
-    def call(function: Callable) -> Callable[[], object]:
-        if cell.backward:
-            return lambda: mx.vjp(function, inputs, cotangents)[1]
-        return lambda: function(*inputs)
-
-    return {"ours": call(op.ours), "fast": call(op.fast), "copy": lambda: mx.abs(floats)}
 
 
 @dataclass(frozen=True)
@@ -73,10 +60,12 @@ class Result:
 
 def measure(cell: Cell) -> Result:
     """Once, and again, for longer, if ours did not win three quarters of the rounds."""
-    calls = contestants(cell)
+    floats = mx.random.normal((-(-cell.compulsory // 8),))
+    mx.eval(floats)
+    calls = functions(cell) | {"copy": lambda: mx.abs(floats)}
     for rounds, sample_seconds in ((5, 0.005), (20, 0.01)):
         seconds = timing.measure(calls, rounds=rounds, sample_seconds=sample_seconds)
-        speedup = seconds["fast"].over(seconds["ours"])
+        speedup = seconds["mx.fast"].over(seconds["ours"])
         if speedup.quartiles[0] >= 1:
             break
     return Result(cell, seconds, speedup, speedup.quartiles[1] < 1)
@@ -111,7 +100,7 @@ def worst_table(results: list[Result]):
     found = table("Worst cells", ("op", "dtype"), numbers)
     for result in sorted(results, key=lambda result: result.speedup.median)[:WORST]:
         cell = result.cell
-        us = (f"{result.seconds[of].median * 1e6:.2f}" for of in ("fast", "ours"))
+        us = (f"{result.seconds[of].median * 1e6:.2f}" for of in ("mx.fast", "ours"))
         us = (*us, result.text, "{:.2f}-{:.2f}".format(*result.speedup.quartiles))
         shape = (str(cell.rows), str(cell.length))
         found.add_row(cell.name, cell.dtype, *shape, *us, f"{result.of_copy:.0%}")
@@ -129,7 +118,7 @@ def main() -> int:
         script.console.print(found)
     for result in results:
         cell, seconds = result.cell, result.seconds
-        us = (seconds[of].median * 1e6 for of in ("fast", "ours", "copy"))
+        us = (seconds[of].median * 1e6 for of in ("mx.fast", "ours", "copy"))
         ratios = (result.speedup.median, *result.speedup.quartiles, result.of_copy)
         about = (cell.name, cell.dtype, cell.rows, cell.length)
         script.write(*about, *us, *ratios, len(seconds["ours"].values))

@@ -40,9 +40,10 @@ class Times(dict):
         return self["ours"].over(self[self.best_peer])
 
 
-def measure(script: Script, section: str, cell: Cell, names: list[str], rounds: int) -> Times:
+def measure(script: Script, section: str, cell: Cell, rounds: int) -> Times:
     contestants.make_room()
-    able = contestants.able(cell, contestants.contestants(cell, names[1:]), script.say)
+    of_cell = contestants.contestants(cell, ("mx.fast", *script.peers))
+    able = contestants.able(cell, of_cell, script.say)
     most = max(1, MOST_OUTPUT_BYTES // cell.output_bytes)
     clocked = {n: clocks.HostClock(c, building=True, most=most) for n, c in able.items()}
     goal = 1e-3 if script.tiny else SAMPLE_SECONDS
@@ -59,12 +60,13 @@ def measure(script: Script, section: str, cell: Cell, names: list[str], rounds: 
     return times
 
 
-def few(script: Script, section: str, shapes, names: list[str], rounds: int) -> None:
+def few(script: Script, section: str, shapes, rounds: int) -> None:
     """The times of some cells, each in a line."""
+    names = ("ours", "mx.fast", *script.peers)
     title = f"{section}: µs a call through mx.eval (quartiles)"
     found = table(title, ("op", "dtype", "shape"), (*names, "ours - fast", "fast/ours"))
     for cell in cells(script.tiny, shapes=shapes):
-        seconds = measure(script, section, cell, names, rounds)
+        seconds = measure(script, section, cell, rounds)
         ours, fast = seconds["ours"], seconds["mx.fast"]
         more, faster = ours.median - fast.median, fast.over(ours).median
         most = math.inf if cell.rows > 1 else 0.0 if cell.adds else ONE_ROW_TARGET
@@ -77,10 +79,10 @@ def few(script: Script, section: str, shapes, names: list[str], rounds: int) -> 
     script.console.print(found)
 
 
-def grid(script: Script, names: list[str], rounds: int) -> None:
+def grid(script: Script, rounds: int) -> None:
     """Ratios to the best peer, and the slow ones among them with their times."""
     of_grid = cells(script.tiny, shapes=GRID)
-    times = {cell: measure(script, "calls, grid", cell, names, rounds) for cell in of_grid}
+    times = {cell: measure(script, "calls, grid", cell, rounds) for cell in of_grid}
     ratios = {cell: of.over_best.median for cell, of in times.items()}
     for op, dtype in dict.fromkeys((cell.label, cell.dtype) for cell in times):
         of_both = (cell for cell in times if (cell.label, cell.dtype) == (op, dtype))
@@ -113,10 +115,9 @@ def grid(script: Script, names: list[str], rounds: int) -> None:
 def main() -> int:
     script = Script(__doc__, COLUMNS, peers=True, rounds=5)
     args = script.begin()
-    names = ["ours", "mx.fast", *script.peers]
-    few(script, "calls, one row", [(1, 4096)], names, 3 * args.rounds)
-    few(script, "calls, large", [*LARGE, SHORT], names, args.rounds)
-    grid(script, names, args.rounds)
+    few(script, "calls, one row", [(1, 4096)], 3 * args.rounds)
+    few(script, "calls, large", [*LARGE, SHORT], args.rounds)
+    grid(script, args.rounds)
     return 0
 
 

@@ -18,7 +18,6 @@ import mlx.core as mx
 import mlx.nn
 
 from mlx_norms._bench import llama, models, timing
-from mlx_norms._bench.clocks import Runs
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.sides import CONTEXTS as SIDES
 from mlx_norms._bench.sides import relative_difference
@@ -45,7 +44,7 @@ def measure(
 
     found = {}
     for phase, run, count in zip(PHASES, (prefills, decode), (args.prefills, args.tokens)):
-        runs = {side: Runs(run, context) for side, context in SIDES.items()}
+        runs = {side: timing.Runs(run, context) for side, context in SIDES.items()}
         found[phase] = timing.measure(runs, rounds=args.rounds, count=count)
     return found
 

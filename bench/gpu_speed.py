@@ -66,12 +66,6 @@ def labels(cell: Cell) -> tuple[str, str, str]:
     return cell.label, DTYPES[cell.dtype], cell.shape
 
 
-def target(cell: Cell) -> float:
-    if cell.backward:
-        return BACKWARD_TARGET
-    return SHORT_TARGET if (cell.rows, cell.length) == SHORT else FORWARD_TARGET
-
-
 def section(script: Script, name: str) -> None:
     """Measure its cells, and print and write what they took."""
     of_section = cells(script.tiny, *SECTIONS[name])
@@ -99,10 +93,12 @@ def section(script: Script, name: str) -> None:
             values |= dict(of_copy_alone=alone.get(of, ""), kernels_a_call=time.kernels or "")
             values |= dict(same_size_copy_gbps=rates[cell.moved // 2] / 1e9)
             script.write(section=name, **about(cell), **values)
-        missed += (slow := shares["ours"] < target(cell))
+        target = SHORT_TARGET if (cell.rows, cell.length) == SHORT else FORWARD_TARGET
+        target = BACKWARD_TARGET if cell.backward else target
+        missed += (slow := shares["ours"] < target)
         ours, of_all = times["ours"], (f"{gbps[of]:.0f}" if of in gbps else "" for of in names)
         texts = [red_if(slow, f"{shares['ours']:.1%}"), f"{alone['ours']:.1%}" if alone else ""]
-        texts += [f"{target(cell):.0%}", f"{ours.kernels:.3g}" if ours.kernels else "", ours.method]
+        texts += [f"{target:.0%}", f"{ours.kernels:.3g}" if ours.kernels else "", ours.method]
         found.add_row(*labels(cell), *of_all, *texts)
     script.console.print(found)
     script.say(f"{name}: {missed} of {len(measured)} cells are under their target.")

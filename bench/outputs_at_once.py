@@ -16,7 +16,6 @@ import mlx.core as mx
 
 from mlx_norms._bench import timing
 from mlx_norms._bench.cells import OPS, Cell
-from mlx_norms._bench.clocks import Runs
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import table
 
@@ -25,12 +24,12 @@ CALLS = (64, 400, 1600)
 COLUMNS = ["dtype", "rows", "length", "calls", "output_gb", "side", "us", "us_lower", "us_upper"]
 
 
-def sides(rows: int, length: int) -> dict[str, Runs]:
+def sides(rows: int, length: int) -> dict[str, timing.Runs]:
     op, inputs = OPS["add_rms"], Cell("add_rms", "bfloat16", rows, length).inputs()
     mx.eval(inputs)
 
-    def together(call) -> Runs:
-        return Runs(lambda count: mx.eval([call(*inputs) for _ in range(count)]))
+    def together(call) -> timing.Runs:
+        return timing.Runs(lambda count: mx.eval([call(*inputs) for _ in range(count)]))
 
     calls = {"ours": op.ours, "add, mx.fast": op.fast, "add alone": lambda x, r, w: (x + r,)}
     return {side: together(call) for side, call in calls.items()}

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 import mlx_norms
-from mlx_norms._bench.clocks import Runs
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import table
-from mlx_norms._bench.timing import Samples, measure
+from mlx_norms._bench.timing import Runs, Samples, measure
 
 CALLS = 2000
 ROUNDS = 101

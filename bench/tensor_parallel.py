@@ -22,7 +22,6 @@ import mlx.core as mx
 import mlx.nn
 
 from mlx_norms._bench import llama, models, timing
-from mlx_norms._bench.clocks import Runs
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.sides import CONTEXTS
 from mlx_norms._bench.tables import table
@@ -44,7 +43,7 @@ def measure(
     def together() -> None:
         mx.eval(mx.distributed.all_sum(mx.zeros(1), group=group))
 
-    runs = {side: Runs(decode, context, together) for side, context in CONTEXTS.items()}
+    runs = {side: timing.Runs(decode, context, together) for side, context in CONTEXTS.items()}
     return timing.measure(runs, rounds=args.rounds, count=args.tokens)
 
 

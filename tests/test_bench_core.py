@@ -1,6 +1,7 @@
 """mlx_norms/_bench knows no command and needs no extra, and its clocks say what they saw."""
 
 import ast
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from mlx_norms._bench import builds, clocks, contestants, cupti, kernels, script, timing
+from mlx_norms._bench import builds, contestants, cupti, kernels, script, timing
 
 CORE = Path(__file__).parent.parent / "mlx_norms" / "_bench"
 EXTRAS = {"rich", "matplotlib", "torch", "mlx_lm", "numpy", "liger_kernel"}
@@ -97,7 +98,7 @@ class FakeTrace:
 
     def range(self, name):
         self.names.append(name)
-        return clocks.contextlib.nullcontext()
+        return contextlib.nullcontext()
 
 
 class Counted:
@@ -156,15 +157,15 @@ def test_a_number_of_calls_may_be_given():
 
 def test_runs_are_timed_within_their_context(monkeypatch):
     log = []
-    monkeypatch.setattr(clocks.time, "perf_counter", lambda: log.append("clock") or 0.0)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: log.append("clock") or 0.0)
 
-    @clocks.contextlib.contextmanager
+    @contextlib.contextmanager
     def context():
         log.append("enter")
         yield
         log.append("leave")
 
-    run = clocks.Runs(lambda count: log.append(count), context, lambda: log.append("begin"))
+    run = timing.Runs(lambda count: log.append(count), context, lambda: log.append("begin"))
     run.seconds(3)
     assert log == ["enter", "begin", "clock", 3, "clock", "leave"]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable
 
 import mlx.core as mx
 
@@ -59,35 +57,6 @@ class HostClock:
             start = time.perf_counter()
         self._contestant.finish(pending)
         return time.perf_counter() - start
-
-
-class Runs:
-    """What makes as many calls as it is told, by the host's clock.
-
-    Args:
-        run: Makes the calls. What it returns is let go of when the clock has stopped.
-        context: In which it runs.
-        begin: Is called before the clock starts.
-    """
-
-    most, overlap = 1 << 62, False
-
-    def __init__(
-        self,
-        run: Callable[[int], object],
-        context: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
-        begin: Callable[[], object] = mx.synchronize,
-    ) -> None:
-        self._run, self._context, self._begin = run, context, begin
-
-    def seconds(self, count: int) -> float:
-        with self._context():
-            self._begin()
-            start = time.perf_counter()
-            results = self._run(count)
-            seconds = time.perf_counter() - start
-        del results
-        return seconds
 
 
 class DeviceClock:

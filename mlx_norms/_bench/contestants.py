@@ -197,6 +197,20 @@ def contestants(cell: Cell, peer_names: Iterable[str] = (), *, hot: bool = False
     return found
 
 
+def functions(cell: Cell) -> dict[str, Callable[[], object]]:
+    """The calls of ours and of mx.fast as a user makes them, of one set of inputs."""
+    op, inputs = OPS[cell.op], cell.inputs()
+    cotangents = cell.cotangents() if cell.backward else []
+    mx.eval(inputs, cotangents)
+
+    def call(function: Callable) -> Callable[[], object]:
+        if cell.backward:
+            return lambda: mx.vjp(function, inputs, cotangents)[1]
+        return lambda: function(*inputs)
+
+    return {"ours": call(op.ours), "mx.fast": call(op.fast)}
+
+
 def memory_needed(cell, peer_names: Iterable[str], hot: bool) -> int:
     """Bytes that are alive at once while a cell is measured, about."""
     own = 1 + sum(name in peers.FUNCTIONS for name in peer_names)  # torch's sets are its own

@@ -43,14 +43,8 @@ def versions() -> dict[str, str]:
 
 def chip() -> str:
     """The name of the default device's chip."""
-    if mx.default_device() != mx.cpu:
-        return str(mx.device_info(mx.default_device()).get("device_name", "unknown"))
-    try:
-        with open("/proc/cpuinfo") as lines:
-            names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor() or platform.machine()
+    about = mx.device_info(mx.default_device())
+    return str(about.get("device_name", about.get("architecture", "unknown")))
 
 
 def backend() -> str:

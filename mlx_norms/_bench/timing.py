@@ -8,6 +8,7 @@ their inputs from past the cache, and clocks.py clocks of a device's own.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import statistics
 import time
@@ -130,7 +131,7 @@ def measure(
     """
     if rounds < 1:
         raise ValueError(f"[measure] rounds must be at least 1, got {rounds}.")
-    timed = {name: _Evals(call) if callable(call) else call for name, call in calls.items()}
+    timed = {name: evals(call) if callable(call) else call for name, call in calls.items()}
     values: dict[str, list[float]] = {name: [] for name in calls}
     gc.collect()
     gc.disable()
@@ -167,23 +168,46 @@ def batch_size(output_bytes: int) -> int:
     return max(1, min(_BATCH_CALLS, _BATCH_BYTES // max(output_bytes, 1)))
 
 
-class _Evals:
-    """A function, timed by the host's clock."""
+class Runs:
+    """What makes as many calls as it is told, by the host's clock.
 
-    most = 1 << 62
-    overlap = False
+    Args:
+        run: Makes the calls. What it returns is let go of when the clock has stopped.
+        context: In which it runs.
+        begin: Is called before the clock starts.
+    """
 
-    def __init__(self, call: Callable[[], object]) -> None:
-        self._call = call
-        outputs = call()
-        mx.eval(outputs)
-        self._batch = batch_size(sum(leaf.nbytes for _, leaf in tree_flatten(outputs)))
+    most, overlap = 1 << 62, False
+
+    def __init__(
+        self,
+        run: Callable[[int], object],
+        context: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
+        begin: Callable[[], object] = mx.synchronize,
+    ) -> None:
+        self._run, self._context, self._begin = run, context, begin
 
     def seconds(self, count: int) -> float:
-        start = time.perf_counter()
-        for first in range(0, count, self._batch):
-            mx.eval([self._call() for _ in range(min(self._batch, count - first))])
-        return time.perf_counter() - start
+        with self._context():
+            self._begin()
+            start = time.perf_counter()
+            results = self._run(count)
+            seconds = time.perf_counter() - start
+        del results
+        return seconds
+
+
+def evals(call: Callable[[], object]) -> Runs:
+    """A function's calls, built and evaluated a batch at a time."""
+    outputs = call()
+    mx.eval(outputs)
+    batch = batch_size(sum(leaf.nbytes for _, leaf in tree_flatten(outputs)))
+
+    def run(count: int) -> None:
+        for first in range(0, count, batch):
+            mx.eval([call() for _ in range(min(batch, count - first))])
+
+    return Runs(run)
 
 
 def calibrate(timed: Timed, sample_seconds: float) -> int:

@@ -294,17 +294,12 @@ def check_memory(
         )
 
 
-def _chip() -> str:
-    facts = mx.device_info(mx.default_device())
-    return str(facts.get("device_name", facts.get("architecture", "unknown")))
-
-
 def _introduction(args: argparse.Namespace, sides: tuple[str, ...]) -> Iterator[str]:
     third = ", and with projections computed with them" * ("projections" in sides)
+    device = f"{mx.default_device().type.name} ({machine.chip()})"
     yield (
-        f"{args.model} on the {mx.default_device().type.name} ({_chip()}): {args.prompt} random "
-        f"tokens in, {args.tokens} out, with mx.fast's norms (stock) and with ours (patched)"
-        f"{third}."
+        f"{args.model} on the {device}: {args.prompt} random tokens in, {args.tokens} out, with "
+        f"mx.fast's norms (stock) and with ours (patched){third}."
     )
     if note := _sides.note(sides):
         yield note
@@ -457,7 +452,7 @@ def _figures(
             "text": [_verdict(side, finding, rates) for side, finding in findings.items()],
         },
         "model": args.model,
-        "device": {"type": mx.default_device().type.name, "chip": _chip()},
+        "device": {"type": mx.default_device().type.name, "chip": machine.chip()},
         "prompt": args.prompt,
         "tokens": args.tokens,
         "sides": sides,

@@ -21,7 +21,8 @@ import mlx.core as mx
 import mlx_norms
 
 from .. import _ext
-from .._bench import timing
+from .._bench import contestants, machine, timing
+from .._bench.cells import Cell
 from . import _json, _progress, check_environment, info
 
 _EPS = 1e-5
@@ -396,35 +397,17 @@ def _exact_gate(gate, up, name):
 
 def times() -> Iterator[tuple[int, int, str, dict[str, timing.Ratio]]]:
     """Rows, their length and dtype, and by op the time of mx.fast's norm over ours."""
-    for (rows, length), (name, dtype) in itertools.product(_TIMED, _DTYPES.items()):
-        x = mx.random.normal((rows, length)).astype(dtype)
-        r, w, b = x + 1, mx.ones((length,), dtype), mx.zeros((length,), dtype)
-        mx.eval(x, r, w, b)
-        pairs = {
-            "rms": (
-                lambda x=x, w=w: mlx_norms.rms_norm(x, w, _EPS),
-                lambda x=x, w=w: mx.fast.rms_norm(x, w, _EPS),
-            ),
-            "layer": (
-                lambda x=x, w=w, b=b: mlx_norms.layer_norm(x, w, b, _EPS),
-                lambda x=x, w=w, b=b: mx.fast.layer_norm(x, w, b, _EPS),
-            ),
-            "add+rms": (
-                lambda x=x, r=r, w=w: mlx_norms.add_rms_norm(x, r, w, _EPS),
-                lambda x=x, r=r, w=w: mx.fast.rms_norm(x + r, w, _EPS),
-            ),
-        }
+    for (rows, length), name in itertools.product(_TIMED, _DTYPES):
         ratios = {}
-        for op, (ours, fast) in pairs.items():
-            samples = timing.measure({"ours": ours, "fast": fast}, rounds=5, sample_seconds=0.02)
-            ratios[op] = samples["fast"].over(samples["ours"])
+        for op in ("rms", "layer", "add_rms"):
+            cell = Cell(op, name, rows, length)
+            samples = timing.measure(contestants.functions(cell), rounds=5, sample_seconds=0.02)
+            ratios[cell.label] = samples["mx.fast"].over(samples["ours"])
         yield rows, length, name, ratios
 
 
 def _facts() -> list[tuple[str, str]]:
-    device = mx.device_info(mx.default_device())
-    chip = device.get("device_name", device.get("architecture", "unknown"))
-    return [("chip", str(chip)), *info.facts()]
+    return [("chip", machine.chip()), *info.facts()]
 
 
 def _values(op: Op, name: str, dtype: mx.Dtype, length: int, seed: int) -> mx.array:

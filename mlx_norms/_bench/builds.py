@@ -95,7 +95,9 @@ def work(known: Mapping[str, Callable[[], Calls]], traces: bool) -> None:
             if line.startswith("["):
                 name, count = json.loads(line)
                 calls = known[name]()
-                calls.output_bytes = sum(a.nbytes for _, a in tree_flatten(calls.prepare(1)))
+                outputs = calls.prepare(1)
+                calls.output_bytes = sum(a.nbytes for _, a in tree_flatten(outputs))
+                calls.finish(outputs)  # makes the inputs, too
                 most = _SAMPLE_BYTES // calls.output_bytes
                 most = max(1, min(_MOST_TRACED_CALLS if traces else _MOST_CALLS, most))
                 clock = HostClock(calls, building=not traces, most=most)

@@ -5,7 +5,7 @@ python bench/gpu_model_tables.py --check    exits with 1 if the page has others
 python bench/gpu_model_tables.py --write    writes them into the page
 
 The figures come from gpu_model.py (h200_model.csv), tensor_parallel.py (h200_x2.csv), gemv.py
-(h200_gemv.csv) and tests/launches.py (h200_launches.csv).
+(h200_gemv.csv) and tools/counts/launches.py (h200_launches.csv).
 """
 
 from __future__ import annotations

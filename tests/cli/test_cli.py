@@ -320,7 +320,7 @@ class TestKernels:
         assert sorted(names) == sorted(sources())
         assert int(count) == len(names)
         group = next(g for g in listed.split("\n\n") if re.search("^norm_4_1\\b", g))
-        assert {"simds_per_row(0)", "has_weight(4)", "sum_access(25)"} <= set(
+        assert {"simds_per_row(0)", "has_weight(4)", "sum_flags(25)"} <= set(
             re.findall(r"\w+\(\d+\)", group)
         )
         assert "want_input" not in group

@@ -11,7 +11,7 @@ import pytest
 
 from mlx_norms._bench import builds, contestants, cupti, kernels, script, timing
 
-CORE = Path(__file__).parent.parent / "mlx_norms" / "_bench"
+CORE = Path(__file__).parents[2] / "mlx_norms" / "_bench"
 EXTRAS = {"rich", "matplotlib", "torch", "mlx_lm", "numpy", "liger_kernel"}
 # What prints, which only those import who print.
 PRINTS = {"tables.py": {"rich"}, "script.py": {"rich"}}

@@ -28,7 +28,7 @@ import mlx_norms
 mlx_norms.__path__.insert(0, str(Path(__file__).parents[1] / "mlx_norms"))
 
 from mlx_norms._bench import builds, ladder, llama  # noqa: E402
-from mlx_norms._bench.cells import DTYPES, OPS, Cell  # noqa: E402
+from mlx_norms._bench.configs import DTYPES, OPS, Config  # noqa: E402
 from mlx_norms._bench.contestants import Calls  # noqa: E402
 from mlx_norms.ladders import LAYER_NORM  # noqa: E402
 
@@ -49,9 +49,9 @@ SLOWER = 0.98
 Make = Callable[[], Calls]
 
 
-def of_cell(cell: Cell | ladder.Product, function: Callable) -> Calls:
-    cotangents = [cell.cotangents()] if cell.backward else None
-    return Calls(function, [cell.inputs()], cotangents)
+def of_config(config: Config | ladder.Product, function: Callable) -> Calls:
+    cotangents = [config.cotangents()] if config.backward else None
+    return Calls(function, [config.inputs()], cotangents)
 
 
 def product(name: str, dtype: str, m: int, n: int, k: int) -> Calls:
@@ -62,7 +62,7 @@ def product(name: str, dtype: str, m: int, n: int, k: int) -> Calls:
 
 
 def projection(op: str, dtype: str, rows: int, length: int, outputs: int, bits: int) -> Calls:
-    x, *parameters = Cell(op, dtype, rows, length).inputs()
+    x, *parameters = Config(op, dtype, rows, length).inputs()
     weight = mx.random.normal((outputs, length)).astype(DTYPES[dtype])
     weight = mx.quantize(weight, 64, bits) if bits else weight
     function = getattr(mlx_norms, f"{op}_norm_linear")
@@ -82,16 +82,17 @@ def decode() -> Calls:
     return Calls(model, [[mx.zeros((1, 1), mx.int32)]])
 
 
-def cells(device: str, calls: bool) -> Iterator[tuple[str, Make]]:
+def configs(device: str, calls: bool) -> Iterator[tuple[str, Make]]:
     """What is timed, by name, and what makes it."""
     shapes = [shape for shape in SHAPES[device] if device == "cpu" or not calls or shape[0] == 1]
     grid = itertools.product(NORMS, (False, True), DTYPES, shapes)
-    norms = [Cell(op, dtype, *shape, backward) for op, backward, dtype, shape in grid]
+    norms = [Config(op, dtype, *shape, backward) for op, backward, dtype, shape in grid]
     traced = device == "gpu" and not calls
-    norms += [Cell("qk", dtype, 4096, 128) for dtype in DTYPES if traced]
-    for cell in norms:
-        name = f"{cell.op}{' backward' * cell.backward} {cell.dtype} {cell.rows}x{cell.length}"
-        yield name, partial(of_cell, cell, OPS[cell.op].ours)
+    norms += [Config("qk", dtype, 4096, 128) for dtype in DTYPES if traced]
+    for config in norms:
+        shape = f"{config.dtype} {config.rows}x{config.length}"
+        name = f"{config.op}{' backward' * config.backward} {shape}"
+        yield name, partial(of_config, config, OPS[config.op].ours)
     if device == "gpu" and calls:
         yield "decode bfloat16", decode
     if not traced:
@@ -103,14 +104,14 @@ def cells(device: str, calls: bool) -> Iterator[tuple[str, Make]]:
             name = f"{op}_linear {dtype} {'x'.join(map(str, shape))}"
             yield name, partial(projection, op, dtype, *shape)
         yield f"gathered_rms {dtype} 4096x512", partial(gathered, dtype, 4096, 512)
-        layers = [Cell("layer", dtype, 512, 4096)]
-        for cell in layers + [ladder.Product(512)] * (dtype == "float32"):
-            for rung in ladder.rungs(cell):
+        layers = [Config("layer", dtype, 512, 4096)]
+        for config in layers + [ladder.Product(512)] * (dtype == "float32"):
+            for rung in ladder.rungs(config):
                 if rung == LAYER_NORM[-1]:
                     continue  # the op itself
-                function = ladder.function(cell, rung.name)
-                name = f"{cell.op}_{rung.name} {dtype} {cell.rows}x{cell.length}"
-                yield name, partial(of_cell, cell, function)
+                function = ladder.function(config, rung.name)
+                name = f"{config.op}_{rung.name} {dtype} {config.rows}x{config.length}"
+                yield name, partial(of_config, config, function)
 
 
 def main() -> int:
@@ -123,11 +124,11 @@ def main() -> int:
     parser.add_argument("--calls", action="store_true", help="time the host's part on a GPU")
     parser.add_argument("--starts", type=int, default=5, help="pairs of processes")
     parser.add_argument("--rounds", type=int, default=7, help="samples of each build a start")
-    parser.add_argument("--only", metavar="TEXT", help="cells that have this")
+    parser.add_argument("--only", metavar="TEXT", help="configs that have this")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     mx.set_default_device(getattr(mx, args.device))
-    known = dict(cells(args.device, args.calls))
+    known = dict(configs(args.device, args.calls))
     if args.worker:
         builds.work(known, args.device == "gpu" and not args.calls)
         return 0
@@ -142,7 +143,7 @@ def main() -> int:
         slower += ratio.median < SLOWER
         said = f"{name}: {after.median * 1e6:.2f} us, old over new {ratio.spread('.3f')}"
         print(f"{said}{'  SLOWER' if ratio.median < SLOWER else ''}")
-    print(f"{slower} of {len(names)} cells are slower by more than 2 per cent")
+    print(f"{slower} of {len(names)} configs are slower by more than 2 per cent")
     return 1 if slower else 0
 
 

@@ -12,7 +12,7 @@ import mlx.core as mx
 
 import mlx_norms
 from mlx_norms._bench import timing
-from mlx_norms._bench.cells import DTYPES, EPS
+from mlx_norms._bench.configs import DTYPES, EPS
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import table
 

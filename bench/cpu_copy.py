@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from mlx_norms._bench import clocks, contestants, timing
-from mlx_norms._bench.cells import DTYPES, Cell
+from mlx_norms._bench.configs import DTYPES, Config
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import table
 
@@ -57,10 +57,10 @@ class Copies:
         list(self._threads.map(part, range(THREADS)))
 
 
-def measure(cell: Cell, names: list[str], rounds: int, hot: bool) -> dict[str, timing.Samples]:
-    """The ratios at a cell, by name."""
-    calls = contestants.contestants(cell, names if cell.op == "layer" else names[:1], hot=hot)
-    calls["copy"] = Copies(cell.moved, contestants.sets_needed(cell.input_bytes, hot))
+def measure(config: Config, names: list[str], rounds: int, hot: bool) -> dict[str, timing.Samples]:
+    """The ratios at a config, by name."""
+    calls = contestants.contestants(config, names if config.op == "layer" else names[:1], hot=hot)
+    calls["copy"] = Copies(config.moved, contestants.sets_needed(config.input_bytes, hot))
     clocked = {name: clocks.HostClock(call) for name, call in calls.items()}
     seconds = timing.measure(clocked, rounds=rounds, sample_seconds=clocks.HOST_SECONDS)
     ours = seconds.pop("ours")
@@ -77,20 +77,20 @@ def main() -> int:
     if "torch" in script.peers:
         sys.modules["torch"].set_num_threads(THREADS)
     grid = itertools.product((False, True), SHAPES, NORMS, DTYPES)
-    cells = [
-        Cell(op, dtype, *shape, backward)
+    configs = [
+        Config(op, dtype, *shape, backward)
         for backward, shape, op, dtype in grid
         if not (backward and op == "add_rms")
     ]
     found = table("", ("op", "dtype", "shape", "ours/copy (quartiles)", "others/ours"))
-    for cell in script.tracked(cells):
-        ratios = measure(cell, script.peers, args.rounds, args.hot)
+    for config in script.tracked(configs):
+        ratios = measure(config, script.peers, args.rounds, args.hot)
         for name, ratio in ratios.items():
             figures = (ratio.median, *ratio.quartiles)
-            script.write(cell.name, cell.dtype, cell.rows, cell.length, name, *figures)
+            script.write(config.name, config.dtype, config.rows, config.length, name, *figures)
         copy = ratios.pop("ours/copy").spread(".2f")
         others = (f"{name.split('/')[0]} {each.median:.2f}" for name, each in ratios.items())
-        found.add_row(cell.name, cell.dtype, cell.shape, copy, ", ".join(others))
+        found.add_row(config.name, config.dtype, config.shape, copy, ", ".join(others))
         contestants.make_room()
     script.console.print(found)
     return 0

@@ -3,9 +3,10 @@
 Forward is the op as called (for add+norm, mx.fast's norm of x + residual); vjp is the gradient of
 every input from given cotangents.
 
-Prints fast's time over ours for every cell: above 1 is faster than mx.fast. A cell in which ours
-did not win at least three quarters of the rounds is measured again, longer, and then that counts:
-it is slower if ours lost three quarters of the rounds. The exit status is 1 if any cell is slower.
+Prints fast's time over ours for every config: above 1 is faster than mx.fast. A config in which
+ours did not win at least three quarters of the rounds is measured again, longer, and then that
+counts: it is slower if ours lost three quarters of the rounds. The exit status is 1 if any is
+slower.
 
 "of copy" is the time in which MLX reads and writes the same number of bytes without computing
 (mx.abs of float32, half of the bytes in and half out) over our time, each tensor counted once.
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from mlx_norms._bench import timing
-from mlx_norms._bench.cells import DTYPES, Cell
+from mlx_norms._bench.configs import DTYPES, Config
 from mlx_norms._bench.contestants import functions
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import red_if, table
@@ -44,7 +45,7 @@ COLUMNS += ["fast_over_ours", "lower_quartile", "upper_quartile", "of_copy", "ro
 
 @dataclass(frozen=True)
 class Result:
-    cell: Cell
+    config: Config
     seconds: dict[str, timing.Samples]  # a call's, of each contestant
     speedup: timing.Ratio  # fast's time over ours
     slower: bool
@@ -58,23 +59,23 @@ class Result:
         return self.seconds["copy"].over(self.seconds["ours"]).median
 
 
-def measure(cell: Cell) -> Result:
+def measure(config: Config) -> Result:
     """Once, and again, for longer, if ours did not win three quarters of the rounds."""
-    floats = mx.random.normal((-(-cell.compulsory // 8),))
+    floats = mx.random.normal((-(-config.compulsory // 8),))
     mx.eval(floats)
-    calls = functions(cell) | {"copy": lambda: mx.abs(floats)}
+    calls = functions(config) | {"copy": lambda: mx.abs(floats)}
     for rounds, sample_seconds in ((5, 0.005), (20, 0.01)):
         seconds = timing.measure(calls, rounds=rounds, sample_seconds=sample_seconds)
         speedup = seconds["mx.fast"].over(seconds["ours"])
         if speedup.quartiles[0] >= 1:
             break
-    return Result(cell, seconds, speedup, speedup.quartiles[1] < 1)
+    return Result(config, seconds, speedup, speedup.quartiles[1] < 1)
 
 
-def cells(lengths: list[int], rows: list[int]) -> list[Cell]:
+def configs(lengths: list[int], rows: list[int]) -> list[Config]:
     grid = itertools.product(NORMS, (False, True), DTYPES, lengths, rows)
     return [
-        Cell(op, dtype, count, length, backward)
+        Config(op, dtype, count, length, backward)
         for op, backward, dtype, length, count in grid
         if length <= MOST_ROWS_UP_TO or count < max(ROWS)
     ]
@@ -82,8 +83,10 @@ def cells(lengths: list[int], rows: list[int]) -> list[Cell]:
 
 def ratio_tables(results: list[Result]) -> Iterator:
     """A table of ratios by length and number of rows for each op and dtype."""
-    for (op, dtype), group in itertools.groupby(results, key=lambda r: (r.cell.name, r.cell.dtype)):
-        by_shape = {(result.cell.length, result.cell.rows): result for result in group}
+    for (op, dtype), group in itertools.groupby(
+        results, key=lambda r: (r.config.name, r.config.dtype)
+    ):
+        by_shape = {(result.config.length, result.config.rows): result for result in group}
         lengths, rows = (sorted(set(of)) for of in zip(*by_shape, strict=True))
         headings = [f"{what}, {count} rows" for what in ("fast/ours", "of copy") for count in rows]
         found = table(f"{op}, {dtype}", (), ("length", *headings))
@@ -97,13 +100,13 @@ def ratio_tables(results: list[Result]) -> Iterator:
 
 def worst_table(results: list[Result]):
     numbers = ("rows", "length", "fast µs", "ours µs", "fast/ours", "quartiles", "of copy")
-    found = table("Worst cells", ("op", "dtype"), numbers)
+    found = table("Worst configs", ("op", "dtype"), numbers)
     for result in sorted(results, key=lambda result: result.speedup.median)[:WORST]:
-        cell = result.cell
+        config = result.config
         us = (f"{result.seconds[of].median * 1e6:.2f}" for of in ("mx.fast", "ours"))
         us = (*us, result.text, "{:.2f}-{:.2f}".format(*result.speedup.quartiles))
-        shape = (str(cell.rows), str(cell.length))
-        found.add_row(cell.name, cell.dtype, *shape, *us, f"{result.of_copy:.0%}")
+        shape = (str(config.rows), str(config.length))
+        found.add_row(config.name, config.dtype, *shape, *us, f"{result.of_copy:.0%}")
     return found
 
 
@@ -112,18 +115,18 @@ def main() -> int:
     quick = "fewer shapes, in about a minute on two cores"
     script.parser.add_argument("--quick", action="store_true", help=quick)
     args = script.begin()
-    todo = cells(QUICK_LENGTHS, QUICK_ROWS) if args.quick else cells(LENGTHS, ROWS)
-    results = [measure(cell) for cell in script.tracked(todo)]
+    todo = configs(QUICK_LENGTHS, QUICK_ROWS) if args.quick else configs(LENGTHS, ROWS)
+    results = [measure(config) for config in script.tracked(todo)]
     for found in (*ratio_tables(results), worst_table(results)):
         script.console.print(found)
     for result in results:
-        cell, seconds = result.cell, result.seconds
+        config, seconds = result.config, result.seconds
         us = (seconds[of].median * 1e6 for of in ("mx.fast", "ours", "copy"))
         ratios = (result.speedup.median, *result.speedup.quartiles, result.of_copy)
-        about = (cell.name, cell.dtype, cell.rows, cell.length)
+        about = (config.name, config.dtype, config.rows, config.length)
         script.write(*about, *us, *ratios, len(seconds["ours"].values))
     slower = sum(result.slower for result in results)
-    script.say(f"{slower} of {len(results)} cells are slower than mx.fast.")
+    script.say(f"{slower} of {len(results)} configs are slower than mx.fast.")
     return 1 if slower else 0
 
 

@@ -60,16 +60,18 @@ def table(lengths: Rows, speed: Rows, calls: Rows, model: Rows, pair: Rows, cpu:
 
 
 def kernel_ratios(rows: Rows, /, **values: str) -> list[float]:
-    """mx.fast's time over ours in each of these cells."""
+    """mx.fast's time over ours in each of these configs."""
     ours = matching(rows, contestant="ours", dtype="bf16", **values)
-    cell = ("section", "op", "dtype", "rows", "length")
-    peers = [one(rows, contestant="mx.fast", **{name: row[name] for name in cell}) for row in ours]
+    config = ("section", "op", "dtype", "rows", "length")
+    peers = [
+        one(rows, contestant="mx.fast", **{name: row[name] for name in config}) for row in ours
+    ]
     return [float(peer["us"]) / float(row["us"]) for row, peer in zip(ours, peers, strict=True)]
 
 
 def call(rows: Rows, op: str, count: str, length: str, section: str = "calls, grid"):
-    cell = dict(section=section, op=op, dtype="bf16", rows=count, length=length)
-    return one(rows, contestant="ours", **cell)
+    config = dict(section=section, op=op, dtype="bf16", rows=count, length=length)
+    return one(rows, contestant="ours", **config)
 
 
 def one_row(rows: Rows) -> str:

@@ -22,7 +22,7 @@ import mlx.core as mx
 
 import mlx_norms
 from mlx_norms._bench import contestants, device_copy, kernels
-from mlx_norms._bench.cells import DTYPES
+from mlx_norms._bench.configs import DTYPES
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import red_if, table
 

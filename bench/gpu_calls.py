@@ -1,8 +1,8 @@
 """Times calls of the norms through mx.eval against mx.fast's on a GPU.
 
 A call's time is from building the graph to the result, with many independent calls an eval. Printed
-are one row (in three times as many rounds), large shapes, and a grid of shapes with the cells that
-take more than 1.03 of the best peer's time. The CSV file is written while the run goes on.
+are one row (in three times as many rounds), large shapes, and a grid of shapes with the configs
+that take more than 1.03 of the best peer's time. The CSV file is written while the run goes on.
 --device cpu tries the script at tiny shapes.
 """
 
@@ -13,10 +13,10 @@ import math
 import statistics
 import sys
 
-from gpu_speed import COLUMNS, DTYPES, LARGE, OPS, SHORT, about, cells, labels
+from gpu_speed import COLUMNS, DTYPES, LARGE, OPS, SHORT, about, configs, labels
 
 from mlx_norms._bench import clocks, contestants, timing
-from mlx_norms._bench.cells import Cell
+from mlx_norms._bench.configs import Config
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import red_if, table
 
@@ -40,11 +40,11 @@ class Times(dict):
         return self["ours"].over(self[self.best_peer])
 
 
-def measure(script: Script, section: str, cell: Cell, rounds: int) -> Times:
+def measure(script: Script, section: str, config: Config, rounds: int) -> Times:
     contestants.make_room()
-    of_cell = contestants.contestants(cell, ("mx.fast", *script.peers))
-    able = contestants.able(cell, of_cell, script.say)
-    most = max(1, MOST_OUTPUT_BYTES // cell.output_bytes)
+    of_config = contestants.contestants(config, ("mx.fast", *script.peers))
+    able = contestants.able(config, of_config, script.say)
+    most = max(1, MOST_OUTPUT_BYTES // config.output_bytes)
     clocked = {n: clocks.HostClock(c, building=True, most=most) for n, c in able.items()}
     goal = 1e-3 if script.tiny else SAMPLE_SECONDS
     times = Times(timing.measure(clocked, rounds=rounds, sample_seconds=goal))
@@ -54,25 +54,27 @@ def measure(script: Script, section: str, cell: Cell, rounds: int) -> Times:
     for name, seconds in times.items():
         us, lower, upper = (1e6 * value for value in (seconds.median, *seconds.quartiles))
         values = dict(contestant=name, method="evals", us=us, us_lower=lower, us_upper=upper)
-        values |= dict(gbps=cell.moved / us / 1e3, calls_an_eval=clocked["ours"].calls)
+        values |= dict(gbps=config.moved / us / 1e3, calls_an_eval=clocked["ours"].calls)
         values |= dict(rounds=rounds) | (of_ours if name == "ours" else {})
-        script.write(section=section, **about(cell), **values)
+        script.write(section=section, **about(config), **values)
     return times
 
 
 def few(script: Script, section: str, shapes, rounds: int) -> None:
-    """The times of some cells, each in a line."""
+    """The times of some configs, each in a line."""
     names = ("ours", "mx.fast", *script.peers)
     title = f"{section}: µs a call through mx.eval (quartiles)"
     found = table(title, ("op", "dtype", "shape"), (*names, "ours - fast", "fast/ours"))
-    for cell in cells(script.tiny, shapes=shapes):
-        seconds = measure(script, section, cell, rounds)
+    for config in configs(script.tiny, shapes=shapes):
+        seconds = measure(script, section, config, rounds)
         ours, fast = seconds["ours"], seconds["mx.fast"]
         more, faster = ours.median - fast.median, fast.over(ours).median
-        most = math.inf if cell.rows > 1 else 0.0 if cell.adds else ONE_ROW_TARGET
-        least = LAYER_TARGET if cell.op == "layer" and (cell.rows, cell.length) in LARGE else 0.0
+        most = math.inf if config.rows > 1 else 0.0 if config.adds else ONE_ROW_TARGET
+        least = (
+            LAYER_TARGET if config.op == "layer" and (config.rows, config.length) in LARGE else 0.0
+        )
         found.add_row(
-            *labels(cell),
+            *labels(config),
             *(seconds[name].spread(".4g", 1e6) if name in seconds else "" for name in names),
             *(red_if(more > most, f"{more * 1e6:+.2f}"), red_if(faster < least, f"{faster:.2f}")),
         )
@@ -81,12 +83,12 @@ def few(script: Script, section: str, shapes, rounds: int) -> None:
 
 def grid(script: Script, rounds: int) -> None:
     """Ratios to the best peer, and the slow ones among them with their times."""
-    of_grid = cells(script.tiny, shapes=GRID)
-    times = {cell: measure(script, "calls, grid", cell, rounds) for cell in of_grid}
-    ratios = {cell: of.over_best.median for cell, of in times.items()}
-    for op, dtype in dict.fromkeys((cell.label, cell.dtype) for cell in times):
-        of_both = (cell for cell in times if (cell.label, cell.dtype) == (op, dtype))
-        group = {(cell.rows, cell.length): ratios[cell] for cell in of_both}
+    of_grid = configs(script.tiny, shapes=GRID)
+    times = {config: measure(script, "calls, grid", config, rounds) for config in of_grid}
+    ratios = {config: of.over_best.median for config, of in times.items()}
+    for op, dtype in dict.fromkeys((config.label, config.dtype) for config in times):
+        of_both = (config for config in times if (config.label, config.dtype) == (op, dtype))
+        group = {(config.rows, config.length): ratios[config] for config in of_both}
         rows, lengths = (sorted(set(of)) for of in zip(*group, strict=True))
         title = f"{op}, {DTYPES[dtype]}: ours over the best peer"
         found = table(title, (), ("rows", *map(str, lengths)))
@@ -95,20 +97,20 @@ def grid(script: Script, rounds: int) -> None:
             found.add_row(str(count), *(red_if(r > TARGET, f"{r:.2f}") if r else "" for r in line))
         script.console.print(found)
     for op in OPS:
-        if of_op := [ratio for cell, ratio in ratios.items() if cell.op == op]:
+        if of_op := [ratio for config, ratio in ratios.items() if config.op == op]:
             script.say(f"{op}: median {statistics.median(of_op):.3f} of the best peer's.")
     slow = sorted((c for c in times if ratios[c] > TARGET), key=ratios.get, reverse=True)
-    surely = [cell for cell in slow if times[cell].over_best.quartiles[0] > TARGET]
+    surely = [config for config in slow if times[config].over_best.quartiles[0] > TARGET]
     script.say(
-        f"Median over all {len(ratios)} cells: {statistics.median(ratios.values()):.3f} (at most "
-        f"{TARGET}). {len(slow)} cells are above {TARGET}, {len(surely)} of them in three quarters "
-        "of the rounds:"
+        f"Median over all {len(ratios)} configs: {statistics.median(ratios.values()):.3f} (at most "
+        f"{TARGET}). {len(slow)} configs are above {TARGET}, {len(surely)} of them in three "
+        "quarters of the rounds:"
     )
     found = table("", ("op", "dtype", "shape", "best peer"), ("ours µs", "its µs", "ratio"))
-    for cell in slow:
-        of = times[cell]
+    for config in slow:
+        of = times[config]
         pair = (f"{of[name].median * 1e6:.4g}" for name in ("ours", of.best_peer))
-        found.add_row(*labels(cell), of.best_peer, *pair, of.over_best.spread(".3f"))
+        found.add_row(*labels(config), of.best_peer, *pair, of.over_best.spread(".3f"))
     script.console.print(found)
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from mlx_norms import _ext
 from mlx_norms._bench import kernels
-from mlx_norms._bench.cells import DTYPES as MLX_DTYPES
-from mlx_norms._bench.cells import Cell
+from mlx_norms._bench.configs import DTYPES as MLX_DTYPES
+from mlx_norms._bench.configs import Config
 from mlx_norms._bench.contestants import Calls, contestants
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import table
@@ -38,7 +38,7 @@ COLUMNS += ["method"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """The calls of a cell with a number of vectors a thread."""
+    """The calls of a config with a number of vectors a thread."""
 
     calls: Calls
     backward: bool
@@ -63,13 +63,13 @@ def instantiated(kernel: str) -> dict[int, list[int]]:
     return found
 
 
-def candidates(kernel: str, cell: Cell) -> dict[int, Candidate]:
+def candidates(kernel: str, config: Config) -> dict[int, Candidate]:
     """Those in which a row is not already one SIMD-group's with half as many."""
-    width = VECTOR_BYTES // MLX_DTYPES[cell.dtype].size
-    row_vectors = -(-cell.length // width)
+    width = VECTOR_BYTES // MLX_DTYPES[config.dtype].size
+    row_vectors = -(-config.length // width)
     different = [v for v in instantiated(kernel)[width] if v == 1 or v * THREADS < 2 * row_vectors]
-    ours = contestants(cell)["ours"]
-    return {v: Candidate(ours, cell.backward, v) for v in (BY_TABLE, *different)}
+    ours = contestants(config)["ours"]
+    return {v: Candidate(ours, config.backward, v) for v in (BY_TABLE, *different)}
 
 
 def marked(rate: float | None, best: float) -> str:
@@ -86,30 +86,30 @@ def main() -> int:
     args = script.begin()
     tensor_bytes = 1 << 16 if script.tiny else TENSOR_BYTES
     for kernel in args.kernel or OPS:
-        cells = [
-            Cell(op, dtype, max(1, tensor_bytes // (length * size)), length, kernel == "norm_vjp")
+        configs = [
+            Config(op, dtype, max(1, tensor_bytes // (length * size)), length, kernel == "norm_vjp")
             for op in OPS[kernel]
             for size, dtype in DTYPES.items()
             for length in args.length or LENGTHS
         ]
         measured = kernels.measure(
-            cells,
-            lambda cell: candidates(kernel, cell),  # noqa: B023
-            lambda cell: 2 if script.tiny else kernels.calls_past_cache(cell),
+            configs,
+            lambda config: candidates(kernel, config),  # noqa: B023
+            lambda config: 2 if script.tiny else kernels.calls_past_cache(config),
             say=script.say,
         )
         vectors = sorted({v for times in measured.values() for v in times} - {BY_TABLE})
         numbers = ("op", "item size", "length", "table", *map(str, vectors))
         found = table(f"{kernel}: GB/s by vectors a thread", (), numbers)
-        for cell, times in measured.items():
-            rates = {v: cell.moved / time.together.median / 1e9 for v, time in times.items()}
-            best, size = max(rates.values()), MLX_DTYPES[cell.dtype].size
+        for config, times in measured.items():
+            rates = {v: config.moved / time.together.median / 1e9 for v, time in times.items()}
+            best, size = max(rates.values()), MLX_DTYPES[config.dtype].size
             texts = (marked(rates.get(v), best) for v in (BY_TABLE, *vectors))
-            found.add_row(cell.label, str(size), str(cell.length), *texts)
+            found.add_row(config.label, str(size), str(config.length), *texts)
             for v, rate in rates.items():
                 values = (v or "table", f"{rate:.1f}", f"{rate / best:.4f}")
                 values += ("best" if rate == best else "", times[v].method)
-                script.write(kernel, cell.label, size, cell.length, cell.rows, *values)
+                script.write(kernel, config.label, size, config.length, config.rows, *values)
         script.console.print(found)
     return 0
 

@@ -21,7 +21,7 @@ import itertools
 import sys
 
 from mlx_norms._bench import device_copy, kernels
-from mlx_norms._bench.cells import Cell
+from mlx_norms._bench.configs import Config
 from mlx_norms._bench.contestants import contestants
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import red_if, table
@@ -48,60 +48,60 @@ SECTIONS = {
 }
 
 
-def cells(tiny: bool, ops=OPS, dtypes=DTYPES, shapes=(), backward: bool = False) -> list[Cell]:
+def configs(tiny: bool, ops=OPS, dtypes=DTYPES, shapes=(), backward: bool = False) -> list[Config]:
     if tiny:
         shapes = dict.fromkeys((min(rows, 16), min(length, 96)) for rows, length in shapes)
     grid = itertools.product(ops, dtypes, shapes)
-    found = [Cell(op, dtype, *shape, backward) for op, dtype, shape in grid]
+    found = [Config(op, dtype, *shape, backward) for op, dtype, shape in grid]
     return found[::5] if tiny else found
 
 
-def about(cell: Cell) -> dict[str, object]:
-    """A cell in the file."""
-    return dict(op=cell.label, dtype=DTYPES[cell.dtype], rows=cell.rows, length=cell.length)
+def about(config: Config) -> dict[str, object]:
+    """A config in the file."""
+    return dict(op=config.label, dtype=DTYPES[config.dtype], rows=config.rows, length=config.length)
 
 
-def labels(cell: Cell) -> tuple[str, str, str]:
-    """A cell in a table."""
-    return cell.label, DTYPES[cell.dtype], cell.shape
+def labels(config: Config) -> tuple[str, str, str]:
+    """A config in a table."""
+    return config.label, DTYPES[config.dtype], config.shape
 
 
 def section(script: Script, name: str) -> None:
-    """Measure its cells, and print and write what they took."""
-    of_section = cells(script.tiny, *SECTIONS[name])
+    """Measure its configs, and print and write what they took."""
+    of_section = configs(script.tiny, *SECTIONS[name])
     sizes = [COPY_BYTES >> 10 if script.tiny else COPY_BYTES, *(c.moved // 2 for c in of_section)]
     rates = {size: device_copy.rate(size, script.say) for size in dict.fromkeys(sizes)}
     copy = rates[sizes[0]]
     names = ["ours", "mx.fast", *script.peers]
     measured = kernels.measure(
         of_section,
-        lambda cell: contestants(cell, names[1:]),
-        lambda cell: 2 if script.tiny else kernels.calls_past_cache(cell),
+        lambda config: contestants(config, names[1:]),
+        lambda config: 2 if script.tiny else kernels.calls_past_cache(config),
         say=script.say,
     )
     numbers = [*names, "ours, of copy", "alone", "target", "kernels", "by"]
     found = table(f"{name}: GB/s and share of the copy", ("op", "dtype", "shape"), numbers)
     missed = 0
-    for cell, times in measured.items():
-        gbps = {of: cell.moved / time.together.median / 1e9 for of, time in times.items()}
+    for config, times in measured.items():
+        gbps = {of: config.moved / time.together.median / 1e9 for of, time in times.items()}
         shares = {of: rate * 1e9 / copy for of, rate in gbps.items()}
-        alone = {of: cell.moved / t.alone.median / copy for of, t in times.items() if t.alone}
+        alone = {of: config.moved / t.alone.median / copy for of, t in times.items() if t.alone}
         for of, time in times.items():
             values = dict(contestant=of, method=time.method, us=time.together.median * 1e6)
             values |= dict(gbps=gbps[of], of_copy=shares[of], copy_gbps=copy / 1e9)
             values |= dict(alone_us=time.alone.median * 1e6 if time.alone else "")
             values |= dict(of_copy_alone=alone.get(of, ""), kernels_a_call=time.kernels or "")
-            values |= dict(same_size_copy_gbps=rates[cell.moved // 2] / 1e9)
-            script.write(section=name, **about(cell), **values)
-        target = SHORT_TARGET if (cell.rows, cell.length) == SHORT else FORWARD_TARGET
-        target = BACKWARD_TARGET if cell.backward else target
+            values |= dict(same_size_copy_gbps=rates[config.moved // 2] / 1e9)
+            script.write(section=name, **about(config), **values)
+        target = SHORT_TARGET if (config.rows, config.length) == SHORT else FORWARD_TARGET
+        target = BACKWARD_TARGET if config.backward else target
         missed += (slow := shares["ours"] < target)
         ours, of_all = times["ours"], (f"{gbps[of]:.0f}" if of in gbps else "" for of in names)
         texts = [red_if(slow, f"{shares['ours']:.1%}"), f"{alone['ours']:.1%}" if alone else ""]
         texts += [f"{target:.0%}", f"{ours.kernels:.3g}" if ours.kernels else "", ours.method]
-        found.add_row(*labels(cell), *of_all, *texts)
+        found.add_row(*labels(config), *of_all, *texts)
     script.console.print(found)
-    script.say(f"{name}: {missed} of {len(measured)} cells are under their target.")
+    script.say(f"{name}: {missed} of {len(measured)} configs are under their target.")
 
 
 def main() -> int:

@@ -44,8 +44,8 @@ def tables(lengths: Rows, speed: Rows, calls: Rows, outputs: Rows) -> str:
     return "\n".join(parts)
 
 
-def shares(rows: Rows, /, **cell: str) -> str:
-    ours, fast = (one(rows, contestant=name, **cell) for name in ("ours", "mx.fast"))
+def shares(rows: Rows, /, **config: str) -> str:
+    ours, fast = (one(rows, contestant=name, **config) for name in ("ours", "mx.fast"))
     return f"{float(ours['of_copy']):.0%} ({float(fast['of_copy']):.0%})"
 
 
@@ -60,12 +60,12 @@ def shapes_of(rows: Rows) -> list[str]:
 
 def speed_lines(rows: Rows) -> Iterator[list[str]]:
     for section, op, dtype in each(rows, "section", "op", "dtype"):
-        cells = []
+        columns = []
         for shape in shapes_of(rows):
-            cell = dict(section=section, op=op, dtype=dtype)
-            cell |= dict(zip(("rows", "length"), shape.split("×"), strict=True))
-            cells.append(shares(rows, **cell) if matching(rows, **cell) else "")
-        yield [op + (", backward" if section == "backward" else ""), dtype, *cells]
+            config = dict(section=section, op=op, dtype=dtype)
+            config |= dict(zip(("rows", "length"), shape.split("×"), strict=True))
+            columns.append(shares(rows, **config) if matching(rows, **config) else "")
+        yield [op + (", backward" if section == "backward" else ""), dtype, *columns]
 
 
 def call_lines(rows: Rows) -> Iterator[list[str]]:
@@ -83,7 +83,7 @@ def slower_calls(rows: Rows) -> str:
         for row in lost
     )
     return (
-        f"Of all {len(matching(rows, contestant='ours'))} cells measured so, up to 32768 rows of "
+        f"Of all {len(matching(rows, contestant='ours'))} configs measured so, up to 32768 rows of "
         f"128 to 16384 elements, these take more than {SLOW} times as long as `mx.fast`: {names}.\n"
     )
 

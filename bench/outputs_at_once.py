@@ -15,7 +15,7 @@ import sys
 import mlx.core as mx
 
 from mlx_norms._bench import timing
-from mlx_norms._bench.cells import OPS, Cell
+from mlx_norms._bench.configs import OPS, Config
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import table
 
@@ -25,7 +25,7 @@ COLUMNS = ["dtype", "rows", "length", "calls", "output_gb", "side", "us", "us_lo
 
 
 def sides(rows: int, length: int) -> dict[str, timing.Runs]:
-    op, inputs = OPS["add_rms"], Cell("add_rms", "bfloat16", rows, length).inputs()
+    op, inputs = OPS["add_rms"], Config("add_rms", "bfloat16", rows, length).inputs()
     mx.eval(inputs)
 
     def together(call) -> timing.Runs:
@@ -48,8 +48,8 @@ def main() -> int:
         for side, samples in seconds.items():
             outputs = 1 if side == "add alone" else 2
             gigabytes = outputs * calls * rows * length * mx.bfloat16.size / 1e9
-            cells = (f"{rows}×{length}", str(calls), f"{gigabytes:.1f}", side)
-            found.add_row(*cells, samples.spread(".1f", 1e6))
+            columns = (f"{rows}×{length}", str(calls), f"{gigabytes:.1f}", side)
+            found.add_row(*columns, samples.spread(".1f", 1e6))
             us = (1e6 * value for value in (samples.median, *samples.quartiles))
             script.write("bf16", rows, length, calls, gigabytes, side, *us)
     script.console.print(found)

@@ -15,7 +15,7 @@ import mlx.core as mx
 from mlx.utils import tree_map
 
 from . import device_clock, machine, peers, timing
-from .cells import OPS, Cell
+from .configs import OPS, Config
 
 MOST_SETS = 4096
 TORCH_CACHE = 16 << 30
@@ -182,74 +182,74 @@ def _torch_plug():
     return torch.randn(_PLUG, _PLUG, device=peers.torch_device(), dtype=torch.bfloat16)
 
 
-def contestants(cell: Cell, peer_names: Iterable[str] = (), *, hot: bool = False) -> dict:
+def contestants(config: Config, peer_names: Iterable[str] = (), *, hot: bool = False) -> dict:
     """Contestants by name: ours, and those of ``peer_names`` that have the op."""
-    op = OPS[cell.op]
-    count = sets_needed(cell.input_bytes, hot)
-    sets = copies(cell.inputs(), count)
-    cotangents = copies(cell.cotangents(), count) if cell.backward else None
-    found = {"ours": Calls(op.ours, sets, cotangents, cell.output_bytes)}
+    op = OPS[config.op]
+    count = sets_needed(config.input_bytes, hot)
+    sets = copies(config.inputs(), count)
+    cotangents = copies(config.cotangents(), count) if config.backward else None
+    found = {"ours": Calls(op.ours, sets, cotangents, config.output_bytes)}
     for name in peer_names:
         if name == "mx.fast":
-            found[name] = Calls(op.fast, sets, cotangents, cell.output_bytes)
-        elif function := peers.FUNCTIONS[name]().get(cell.op):
-            found[name] = torch_calls(cell, function, count)
+            found[name] = Calls(op.fast, sets, cotangents, config.output_bytes)
+        elif function := peers.FUNCTIONS[name]().get(config.op):
+            found[name] = torch_calls(config, function, count)
     return found
 
 
-def functions(cell: Cell) -> dict[str, Callable[[], object]]:
+def functions(config: Config) -> dict[str, Callable[[], object]]:
     """The calls of ours and of mx.fast as a user makes them, of one set of inputs."""
-    op, inputs = OPS[cell.op], cell.inputs()
-    cotangents = cell.cotangents() if cell.backward else []
+    op, inputs = OPS[config.op], config.inputs()
+    cotangents = config.cotangents() if config.backward else []
     mx.eval(inputs, cotangents)
 
     def call(function: Callable) -> Callable[[], object]:
-        if cell.backward:
+        if config.backward:
             return lambda: mx.vjp(function, inputs, cotangents)[1]
         return lambda: function(*inputs)
 
     return {"ours": call(op.ours), "mx.fast": call(op.fast)}
 
 
-def memory_needed(cell, peer_names: Iterable[str], hot: bool) -> int:
-    """Bytes that are alive at once while a cell is measured, about."""
+def memory_needed(config, peer_names: Iterable[str], hot: bool) -> int:
+    """Bytes that are alive at once while a config is measured, about."""
     own = 1 + sum(name in peers.FUNCTIONS for name in peer_names)  # torch's sets are its own
-    return own * sets_needed(cell.input_bytes, hot) * cell.set_bytes + cell.working_bytes
+    return own * sets_needed(config.input_bytes, hot) * config.set_bytes + config.working_bytes
 
 
-def torch_calls(cell, function: Callable, count: int) -> TorchCalls:
-    """A torch function at a cell, with ``count`` sets of inputs."""
-    shapes = cell.shapes()
+def torch_calls(config, function: Callable, count: int) -> TorchCalls:
+    """A torch function at a config, with ``count`` sets of inputs."""
+    shapes = config.shapes()
 
-    def random(shape, gradient=cell.backward):
-        return peers.random(shape, cell.dtype, gradient)
+    def random(shape, gradient=config.backward):
+        return peers.random(shape, config.dtype, gradient)
 
-    names = OPS[cell.op].inputs if cell.op in OPS else shapes
+    names = OPS[config.op].inputs if config.op in OPS else shapes
     sets = [[random(shapes[name]) for name in names] for _ in range(count)]
     cotangents = None
-    if cell.backward:
+    if config.backward:
         x = shapes["x"]
-        cotangents = [[random(x, False) for _ in range(1 + cell.adds)] for _ in range(count)]
-    return TorchCalls(function, sets, cotangents, cell.output_bytes)
+        cotangents = [[random(x, False) for _ in range(1 + config.adds)] for _ in range(count)]
+    return TorchCalls(function, sets, cotangents, config.output_bytes)
 
 
-def able(cell, of_cell: dict, say: Callable[[str], None]) -> dict:
-    """Those of a cell's contestants that can do it, each called once; ``say`` is told of others."""
+def able(config, of_config: dict, say: Callable[[str], None]) -> dict:
+    """A config's contestants that can do it, each called once; ``say`` is told of the others."""
     found = {}
-    for name, contestant in of_cell.items():
+    for name, contestant in of_config.items():
         try:
             contestant.finish(contestant.prepare(1))
         except Exception as error:  # torch and Triton raise what they like
             if not isinstance(contestant, TorchCalls):
                 raise
-            say(f"{name} does not do {cell}: {error}")
+            say(f"{name} does not do {config}: {error}")
         else:
             found[name] = contestant
     return found
 
 
 def make_room() -> None:
-    """Let go of memory: one cell's buffers are of no use to the next, nor MLX's to torch."""
+    """Let go of memory: one config's buffers are of no use to the next, nor MLX's to torch."""
     if mx.get_cache_memory() > machine.memory_bytes() // 4:
         mx.clear_cache()
     torch = sys.modules.get("torch")

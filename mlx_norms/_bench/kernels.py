@@ -1,6 +1,6 @@
 """How long a device is busy with calls: by CUPTI, or by the slope of evals over their number.
 
-CUPTI says it when all is done: what is timed are the contestants of many cells, in one trace.
+CUPTI says it when all is done: what is timed are the contestants of many configs, in one trace.
 """
 
 from __future__ import annotations
@@ -34,46 +34,48 @@ class KernelTime:
     kernels: float | None = None
 
 
-def calls_past_cache(cell) -> int:
+def calls_past_cache(config) -> int:
     """Calls after whose outputs the cache holds none of the first one's."""
-    return max(6, min(40, -(-PAST_CACHE // cell.output_bytes)))
+    return max(6, min(40, -(-PAST_CACHE // config.output_bytes)))
 
 
 def measure(
-    cells: Iterable[Hashable],
-    of_cell: Callable[[Hashable], dict],
+    configs: Iterable[Hashable],
+    of_config: Callable[[Hashable], dict],
     calls: Callable[[Hashable], int],
     *,
     rounds: int = 3,
     say: Callable[[str], None] = print,
 ) -> dict[Hashable, dict[str, KernelTime]]:
-    """The times of each cell's contestants, which take turns in every round.
+    """The times of each config's contestants, which take turns in every round.
 
     Args:
-        of_cell: Gives a cell's contestants by name.
-        calls: How many a sample of a cell has.
-        say: Is told which peers cannot do a cell.
+        of_config: Gives a config's contestants by name.
+        calls: How many a sample of a config has.
+        say: Is told which peers cannot do a config.
     """
-    cells, found = list(cells), {}
+    configs, found = list(configs), {}
     # What CUPTI has not seen is timed by evals.
     for trace in (Trace(), None) if Trace.available() else (None,):
         pending = []
         with trace or contextlib.nullcontext():
-            for cell in cells:
-                if cell not in found:
+            for config in configs:
+                if config not in found:
                     contestants.make_room()
-                    able = contestants.able(cell, of_cell(cell), say)
-                    pending.append((cell, _take(trace, len(pending), able, calls(cell), rounds)))
-        for cell, read in pending:
+                    able = contestants.able(config, of_config(config), say)
+                    pending.append(
+                        (config, _take(trace, len(pending), able, calls(config), rounds))
+                    )
+        for config, read in pending:
             if times := read():
-                found[cell] = times
-    return {cell: found[cell] for cell in cells}
+                found[config] = times
+    return {config: found[config] for config in configs}
 
 
 def _take(
     trace: Trace | None, key: int, able: dict, count: int, rounds: int
 ) -> Callable[[], dict[str, KernelTime]]:
-    """Make the calls of a cell. What is returned gives the times once the trace has ended."""
+    """Make the calls of a config. What is returned gives the times once the trace has ended."""
     for contestant in able.values():
         contestant.finish(contestant.prepare(count if trace else 3 * count))
     if trace is None:
@@ -99,7 +101,7 @@ def of_range(trace: Trace, name: str, contestant, count: int, *, alone: bool) ->
 
 
 def _read(trace: Trace, ranges: dict[str, list], count: int) -> dict[str, KernelTime]:
-    """The times of a cell; none if the trace has not all of them."""
+    """The times of a config; none if the trace has not all of them."""
     activity, found = trace.activity, {}
     for name, pairs in ranges.items():
         if not all(each in activity for pair in pairs for each in pair):

@@ -10,7 +10,7 @@ import mlx.core as mx
 from mlx_norms import ladders
 
 from . import peers
-from .cells import DTYPES, EPS, Cell
+from .configs import DTYPES, EPS, Config
 from .contestants import Calls, copies, sets_needed, torch_calls
 
 
@@ -63,37 +63,37 @@ class Product:
         return [mx.random.normal(shape) for shape in self.shapes().values()]
 
 
-def rungs(cell: Cell | Product) -> list[ladders.Rung]:
-    """Those of the cell's ladder that take its dtype, in order."""
-    ladder = ladders.SGEMM if cell.op == "sgemm" else ladders.LAYER_NORM
-    return [rung for rung in ladder if DTYPES[cell.dtype] in rung.dtypes]
+def rungs(config: Config | Product) -> list[ladders.Rung]:
+    """Those of the config's ladder that take its dtype, in order."""
+    ladder = ladders.SGEMM if config.op == "sgemm" else ladders.LAYER_NORM
+    return [rung for rung in ladder if DTYPES[config.dtype] in rung.dtypes]
 
 
-def function(cell: Cell | Product, rung: str):
-    """A rung as a function of the cell's arrays."""
-    if cell.op == "sgemm":
+def function(config: Config | Product, rung: str):
+    """A rung as a function of the config's arrays."""
+    if config.op == "sgemm":
         return lambda a, b: ladders.sgemm(a, b, rung=rung)
     return lambda x, w, b: ladders.layer_norm(x, w, b, EPS, rung=rung)
 
 
-def contestants(cell: Cell | Product, peer_names: Iterable[str], *, hot: bool) -> dict:
+def contestants(config: Config | Product, peer_names: Iterable[str], *, hot: bool) -> dict:
     """Contestants by name: the rungs, MLX's own, and those of the peers that have it."""
-    count = sets_needed(cell.input_bytes, hot)
-    sets = copies(cell.inputs(), count)
-    multiplies = cell.op == "sgemm"
-    functions = {rung.name: function(cell, rung.name) for rung in rungs(cell)}
+    count = sets_needed(config.input_bytes, hot)
+    sets = copies(config.inputs(), count)
+    multiplies = config.op == "sgemm"
+    functions = {rung.name: function(config, rung.name) for rung in rungs(config)}
     if multiplies:
         functions["mlx"] = mx.matmul
     elif "mx.fast" in peer_names:
         functions["mx.fast"] = lambda x, w, b: mx.fast.layer_norm(x, w, b, EPS)
-    found = {name: Calls(f, sets, None, cell.output_bytes) for name, f in functions.items()}
+    found = {name: Calls(f, sets, None, config.output_bytes) for name, f in functions.items()}
     for name in peer_names:
-        op = "matmul" if multiplies else cell.op
+        op = "matmul" if multiplies else config.op
         if name != "mx.fast" and (peer := peers.FUNCTIONS[name]().get(op)):
-            found[name] = torch_calls(cell, peer, count)
+            found[name] = torch_calls(config, peer, count)
     return found
 
 
-def fixes(cell: Cell | Product) -> dict[str, str]:
+def fixes(config: Config | Product) -> dict[str, str]:
     """What each rung fixes, by name."""
-    return {rung.name: rung.fixes for rung in rungs(cell)}
+    return {rung.name: rung.fixes for rung in rungs(config)}

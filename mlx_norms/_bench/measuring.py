@@ -1,4 +1,4 @@
-"""Measures contestants cell by cell, and what they are held against, in one run."""
+"""Measures contestants config by config, and what they are held against, in one run."""
 
 from __future__ import annotations
 
@@ -56,30 +56,36 @@ class Measuring:
         return timing.measure(clocked, rounds=self.rounds, sample_seconds=seconds)
 
     def lines(
-        self, section: str, cell, of_cell: dict, *, peak: bool = False, fixes: dict | None = None
+        self,
+        section: str,
+        config,
+        of_config: dict,
+        *,
+        peak: bool = False,
+        fixes: dict | None = None,
     ) -> list[Line]:
-        """Lines of contestants at a cell. A peer that cannot do it is left out.
+        """Lines of contestants at a config. A peer that cannot do it is left out.
 
         On the CPU, where it depends on the size what memory costs to get, copies that move as many
         bytes take turns with them.
         """
-        able = contestants.able(cell, of_cell, self.say)
+        able = contestants.able(config, of_config, self.say)
         clocked = {name: clocks.clock(contestant) for name, contestant in able.items()}
-        copies = _copies(cell.moved) if machine.backend() == "cpu" else {}
+        copies = _copies(config.moved) if machine.backend() == "cpu" else {}
         times = self.times(clocked | copies)
         copied = {name: times.pop(name) for name in copies}
-        copy, is_bytes = _pace(copied, cell.moved) if copies else (self.copy, True)
+        copy, is_bytes = _pace(copied, config.moved) if copies else (self.copy, True)
         baseline = next((times[name] for name in BASELINES if name in times), None)
         return [
             Line(
-                *(section, cell.op, cell.dtype, cell.rows, cell.length, name),
+                *(section, config.op, config.dtype, config.rows, config.length, name),
                 method=clocked[name].method,
-                inputs=regime(cell.input_bytes, self.hot),
-                sets=sets_needed(cell.input_bytes, self.hot),
+                inputs=regime(config.input_bytes, self.hot),
+                sets=sets_needed(config.input_bytes, self.hot),
                 seconds=seconds,
-                moved=cell.moved,
-                flops=cell.flops,
-                elements=cell.elements,
+                moved=config.moved,
+                flops=config.flops,
+                elements=config.elements,
                 copy=copy,
                 copy_is_bytes=is_bytes,
                 peak=self.peak if peak else None,

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from . import machine
-from .cells import EPS
+from .configs import EPS
 
 NAMES = ("mx.fast", "torch", "liger")
 _TORCH_DEVICES = {"cpu": "cpu", "cuda": "cuda", "metal": "mps"}

@@ -18,7 +18,7 @@ import sys
 import mlx.core as mx
 
 from .._bench import peers
-from .._bench.cells import DTYPES, LADDER_OPS, OPS
+from .._bench.configs import DTYPES, LADDER_OPS, OPS
 from . import CommandError, _json, _output, _sides, check_environment
 from ._bench import grid
 

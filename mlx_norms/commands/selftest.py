@@ -22,7 +22,7 @@ import mlx_norms
 
 from .. import _ext
 from .._bench import contestants, machine, timing
-from .._bench.cells import Cell
+from .._bench.configs import Config
 from . import _json, _progress, check_environment, info
 
 _EPS = 1e-5
@@ -400,9 +400,9 @@ def times() -> Iterator[tuple[int, int, str, dict[str, timing.Ratio]]]:
     for (rows, length), name in itertools.product(_TIMED, _DTYPES):
         ratios = {}
         for op in ("rms", "layer", "add_rms"):
-            cell = Cell(op, name, rows, length)
-            samples = timing.measure(contestants.functions(cell), rounds=5, sample_seconds=0.02)
-            ratios[cell.label] = samples["mx.fast"].over(samples["ours"])
+            config = Config(op, name, rows, length)
+            samples = timing.measure(contestants.functions(config), rounds=5, sample_seconds=0.02)
+            ratios[config.label] = samples["mx.fast"].over(samples["ours"])
         yield rows, length, name, ratios
 
 

@@ -30,7 +30,7 @@ from mlx_norms._bench import (
     tables,
     timing,
 )
-from mlx_norms._bench.cells import OPS, Cell
+from mlx_norms._bench.configs import OPS, Config
 from mlx_norms._bench.results import Line
 from mlx_norms.commands import bench
 from mlx_norms.commands._bench import capture, command, metal_sim, tracing
@@ -62,7 +62,7 @@ def small(request, monkeypatch):
 def rungs_anywhere(monkeypatch):
     """Rungs run on the CPU: each is MLX's own."""
     own = {"layer": lambda x, w, b: mx.fast.layer_norm(x, w, b, 1e-5), "sgemm": mx.matmul}
-    monkeypatch.setattr(ladder, "function", lambda cell, rung: own[cell.op])
+    monkeypatch.setattr(ladder, "function", lambda config, rung: own[config.op])
     monkeypatch.setattr(bench, "_device", lambda args: mx.cpu)
 
 
@@ -179,7 +179,7 @@ class TestTimes:
         for what in ("norm", "backward"):
             run(capsys, what, *grid, "--dtypes", "float32", "--csv", str(file))
             assert {row["method"] for row in rows_of(file)} == {"device"}
-        ours = contestants.contestants(Cell("rms", "float32", 4096, 4096))["ours"]
+        ours = contestants.contestants(Config("rms", "float32", 4096, 4096))["ours"]
         clocked = {"host": clocks.HostClock(ours), "device": clocks.DeviceClock(ours)}
         times = timing.measure(clocked, rounds=5, sample_seconds=0.01)
         # Its part of the host's time, however busy the host is.
@@ -218,9 +218,9 @@ class Plugged:
 
 
 class TestInputs:
-    def addresses(self, cell, hot, calls):
+    def addresses(self, config, hot, calls):
         """Those of the arrays of every call, in order."""
-        ours = contestants.contestants(cell, hot=hot)["ours"]
+        ours = contestants.contestants(config, hot=hot)["ours"]
         seen = []
         ours._function = lambda *arrays: seen.append(arrays) or arrays[0] + 0
         for _ in range(2):  # what follows goes on where it stopped
@@ -228,21 +228,21 @@ class TestInputs:
         return [tuple(np.asarray(a).ctypes.data for a in arrays) for arrays in seen]
 
     def test_they_are_taken_in_turn(self):
-        cell = Cell("layer", "float32", 4, 256)
+        config = Config("layer", "float32", 4, 256)
         count = math.ceil(2 * CACHE / (3 * 4 * 256 * 4 - 6 * 256 * 4))
-        assert contestants.sets_needed(cell.input_bytes) == count
-        seen = self.addresses(cell, False, count - 3)
+        assert contestants.sets_needed(config.input_bytes) == count
+        seen = self.addresses(config, False, count - 3)
         assert len(set(itertools.chain(*seen[:count]))) == 3 * count
         assert seen[count:] == seen[: count - 6]
 
     def test_hot_ones_stay(self):
-        seen = self.addresses(Cell("layer", "float32", 4, 256), True, 5)
+        seen = self.addresses(Config("layer", "float32", 4, 256), True, 5)
         assert len(set(seen)) == 1
 
     def test_cotangents_are_taken_in_turn(self):
-        cell = Cell("add_rms", "float32", 4, 256, backward=True)
-        pairs = contestants.contestants(cell)["ours"]._turn
-        found = [next(pairs) for _ in range(contestants.sets_needed(cell.input_bytes))]
+        config = Config("add_rms", "float32", 4, 256, backward=True)
+        pairs = contestants.contestants(config)["ours"]._turn
+        found = [next(pairs) for _ in range(contestants.sets_needed(config.input_bytes))]
         arrays = [a for inputs, cotangents in found for a in (*inputs, *cotangents)]
         assert len({np.asarray(a).ctypes.data for a in arrays}) == 5 * len(found)
         for inputs, _ in found:
@@ -268,29 +268,29 @@ class TestInputs:
     @pytest.mark.parametrize("op", OPS)
     @pytest.mark.parametrize("backward", [False, True])
     def test_bytes_are_those_of_the_arrays(self, op, backward):
-        cell = Cell(op, "float16", 16, 32, backward)
-        inputs = cell.inputs()
+        config = Config(op, "float16", 16, 32, backward)
+        inputs = config.inputs()
         outputs = OPS[op].ours(*inputs)
         outputs = list(outputs) if isinstance(outputs, tuple) else [outputs]
         named = dict(zip(OPS[op].inputs, inputs, strict=True))
         parameters = [a for name, a in named.items() if "weight" in name or name == "bias"]
-        assert cell.parameter_bytes == sum(a.nbytes for a in parameters)
+        assert config.parameter_bytes == sum(a.nbytes for a in parameters)
         if backward:
-            cotangents = cell.cotangents()
+            cotangents = config.cotangents()
             assert [c.shape for c in cotangents] == [o.shape for o in outputs]
             read = (
                 outputs[1:]
-                if cell.adds
+                if config.adds
                 else [named[name] for name in named.keys() & {"x", "heads", "k"}]
             )
-            assert cell.moved == sum(a.nbytes for a in [*read, *cotangents, *read])
+            assert config.moved == sum(a.nbytes for a in [*read, *cotangents, *read])
             weights = [named[name] for name in named if "weight" in name]
             extra = sum(a.nbytes for a in [*weights, *parameters])
-            assert cell.compulsory == cell.moved + extra
+            assert config.compulsory == config.moved + extra
         else:
-            assert cell.compulsory == sum(a.nbytes for a in [*inputs, *outputs])
-            assert cell.input_bytes == sum(a.nbytes for a in inputs)
-            assert cell.output_bytes == sum(a.nbytes for a in outputs)
+            assert config.compulsory == sum(a.nbytes for a in [*inputs, *outputs])
+            assert config.input_bytes == sum(a.nbytes for a in inputs)
+            assert config.output_bytes == sum(a.nbytes for a in outputs)
 
 
 class SlowBytes:
@@ -418,15 +418,15 @@ class TestMemory:
         monkeypatch.undo()
         monkeypatch.setattr(machine, "cache_bytes", lambda: CACHE)
         monkeypatch.setattr(clocks.HostClock, "sample_seconds", 1e-9)  # one call a sample
-        cell = Cell(op, dtype, 256, 1024, backward)
+        config = Config(op, dtype, 256, 1024, backward)
         mx.synchronize()
         mx.reset_peak_memory()
         before = mx.get_active_memory()
-        of_cell = contestants.contestants(cell, ["mx.fast"])
-        measuring.Measuring(1, False, print).lines("norm", cell, of_cell)
+        of_config = contestants.contestants(config, ["mx.fast"])
+        measuring.Measuring(1, False, print).lines("norm", config, of_config)
         peak = mx.get_peak_memory() - before
         # An array or two is let go of sooner or later, as MLX's threads like.
-        assert 0.8 < contestants.memory_needed(cell, ["mx.fast"], False) / peak < 2
+        assert 0.8 < contestants.memory_needed(config, ["mx.fast"], False) / peak < 2
 
     @pytest.mark.parametrize(
         "arguments, text",
@@ -508,8 +508,8 @@ class TestClocks:
         evaluate = mx.eval
         monkeypatch.setattr(mx, "eval", lambda *out: log.append("eval") or evaluate(*out))
         monkeypatch.setattr(clocks.time, "perf_counter", lambda: log.append("clock") or 0.0)
-        cell = Cell("rms", "float32", 2, 8, backward=True)
-        ours = contestants.contestants(cell)["ours"]
+        config = Config("rms", "float32", 2, 8, backward=True)
+        ours = contestants.contestants(config)["ours"]
         log.clear()
         clocks.HostClock(ours).seconds(3)
         assert log == ["clock", "eval", "clock", "eval", "clock"]
@@ -783,8 +783,8 @@ class TestJson:
             assert trace["first"] == trace["host_seconds"][0] and trace["steady"] > 0
 
     def test_counts(self, monkeypatch, capsys):
-        cell = Cell("rms", "float32", 4, 8)
-        counts = metal_sim.Counts(cell, "ours", {"x": (8, 0)}, cell.moved + 1, 3, 2, 1, 0)
+        config = Config("rms", "float32", 4, 8)
+        counts = metal_sim.Counts(config, "ours", {"x": (8, 0)}, config.moved + 1, 3, 2, 1, 0)
         monkeypatch.setattr(metal_sim, "count", lambda jobs: [counts])
         (found,) = json.loads(run(capsys, "norm", "--backend", "metal-sim", "--json"))["counts"]
         assert (found["array"], found["bytes_read"], found["barriers"]) == ("x", 8, 3)
@@ -805,16 +805,25 @@ class TestJson:
 class TestPlots:
     """What is drawn, by matplotlib's own objects."""
 
-    def line(self, cell, contestant="ours", seconds=1e-6, is_bytes=True):
-        about = (cell.op, cell.dtype, cell.rows, cell.length, contestant, "evals", "memory", 1)
+    def line(self, config, contestant="ours", seconds=1e-6, is_bytes=True):
+        about = (
+            config.op,
+            config.dtype,
+            config.rows,
+            config.length,
+            contestant,
+            "evals",
+            "memory",
+            1,
+        )
         samples = timing.Samples((seconds,))
-        of_cell = (cell.moved, cell.flops, cell.elements, 1e12, is_bytes, 1e13, 1)
-        return Line("norm", *about, samples, *of_cell)
+        of_config = (config.moved, config.flops, config.elements, 1e12, is_bytes, 1e13, 1)
+        return Line("norm", *about, samples, *of_config)
 
     def lines(self, ops, dtypes, rows, lengths):
         grid = itertools.product(ops, dtypes, rows, lengths)
-        cells = [Cell(*of_cell) for of_cell in grid]
-        return [self.line(cell, name) for cell in cells for name in ("ours", "mx.fast")]
+        configs = [Config(*of_config) for of_config in grid]
+        return [self.line(config, name) for config in configs for name in ("ours", "mx.fast")]
 
     def panels(self, lines):
         self.figure = plots.figure(lines, "a title")
@@ -841,8 +850,8 @@ class TestPlots:
         assert list(panel.lines[0].get_xdata()) == [1, 64]
 
     def test_no_copy_where_it_is_not_one_of_bytes(self):
-        cells = [Cell("rms", "float32", 1, n) for n in (8, 4096)]
-        lines = [self.line(cell, is_bytes=cell.length > 8) for cell in cells]
+        configs = [Config("rms", "float32", 1, n) for n in (8, 4096)]
+        lines = [self.line(config, is_bytes=config.length > 8) for config in configs]
         panel, _ = self.panels(lines)
         (copy,) = (line for line in panel.lines if line.get_label() == "copy")
         assert math.isnan(copy.get_ydata()[0]) and copy.get_ydata()[1] == 1000
@@ -869,9 +878,9 @@ class TestPlots:
 
     def test_everything_drawn_is_seen(self):
         """The roofline's limits hold its markers."""
-        cell = Cell("rms", "float32", 1, 4096)
-        slow = self.line(cell, "mx.fast", seconds=1.0)
-        *_, roofline = self.panels([self.line(cell), slow])
+        config = Config("rms", "float32", 1, 4096)
+        slow = self.line(config, "mx.fast", seconds=1.0)
+        *_, roofline = self.panels([self.line(config), slow])
         assert roofline.get_ylim()[0] < slow.flop_rate / 1e9 < roofline.get_ylim()[1]
 
     @pytest.mark.parametrize("ops", [["rms"], list(OPS)])
@@ -906,10 +915,10 @@ class TestCounts:
         assert f"needs {name}: type  pip install {package}  in {ROOT}" in capsys.readouterr().err
 
     def test_the_bound_is_of_one_read(self):
-        cell = Cell("rms", "float32", 1000, 1000)
-        counts = metal_sim.Counts(cell, "ours", {"x": (4, 0)}, cell.moved, 0, 0, 1, 0)
+        config = Config("rms", "float32", 1000, 1000)
+        counts = metal_sim.Counts(config, "ours", {"x": (4, 0)}, config.moved, 0, 0, 1, 0)
         assert counts.least_seconds("M4") == (8e6 + 4e3) / 120e9
-        twice = metal_sim.Counts(cell, "ours", {"x": (8, 0)}, cell.moved + 1, 0, 0, 1, 0)
+        twice = metal_sim.Counts(config, "ours", {"x": (8, 0)}, config.moved + 1, 0, 0, 1, 0)
         assert math.isnan(twice.least_seconds("M4"))
 
 
@@ -1066,11 +1075,11 @@ class TestScripts:
         by_key = {(r["op"], r["contestant"], r["rows"]): r for r in rows_of(measured)}
         first, second = (rung.name for rung in ladders.SGEMM[:2])
         (row,) = (line for line in lines if f"| {second} |" in line)
-        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        configs = [config.strip() for config in row.strip("|").split("|")]
         times = [float(by_key["sgemm", name, "16"]["us"]) for name in (first, second)]
         of_second = by_key["sgemm", second, "16"]
-        assert cells[-3:-1] == [f"{times[0] / times[1]:.2f}", of_second["calls"]]
-        assert cells[-5] == f"{float(of_second['gflops']):.4g}"
+        assert configs[-3:-1] == [f"{times[0] / times[1]:.2f}", of_second["calls"]]
+        assert configs[-5] == f"{float(of_second['gflops']):.4g}"
         names = [rung.name for rung in ladders.SGEMM]
         all_times = {name: float(by_key["sgemm", name, "16"]["us"]) for name in names}
         slower = [b for a, b in itertools.pairwise(all_times) if all_times[b] > 1.02 * all_times[a]]

@@ -77,7 +77,7 @@ def test_activity_is_that_of_a_range():
 
 
 class FakeTrace:
-    """Sees a microsecond a call of ours and two of mx.fast's, nothing of cells it is blind to."""
+    """Sees a microsecond a call of ours and two of mx.fast's, nothing of configs it is blind to."""
 
     blind = ()
 
@@ -87,8 +87,8 @@ class FakeTrace:
 
     def __exit__(self, *error):
         for name in self.names:
-            cell, contestant, *_ = name.split("/")
-            if cell not in self.blind:
+            config, contestant, *_ = name.split("/")
+            if config not in self.blind:
                 seconds = {"ours": 1e-6, "mx.fast": 2e-6}[contestant] * 8
                 self.activity[name] = cupti.Activity(seconds, 16)
 
@@ -117,8 +117,8 @@ class Counted:
 def test_kernels_take_turns_in_a_trace(monkeypatch):
     monkeypatch.setattr(kernels, "Trace", FakeTrace)
     log = []
-    of_cell = {name: Counted(name, log) for name in ("ours", "mx.fast")}
-    times = kernels.measure(["a", "b"], lambda cell: of_cell, lambda cell: 8, rounds=3)
+    of_config = {name: Counted(name, log) for name in ("ours", "mx.fast")}
+    times = kernels.measure(["a", "b"], lambda config: of_config, lambda config: 8, rounds=3)
     assert list(times) == ["a", "b"]
     ours, fast = times["b"]["ours"], times["b"]["mx.fast"]
     assert ours.together.values == ours.alone.values == pytest.approx((1e-6,) * 3)
@@ -132,9 +132,9 @@ def test_what_cupti_misses_is_timed_by_evals(monkeypatch):
     monkeypatch.setattr(FakeTrace, "blind", ("0",))
     monkeypatch.setattr(kernels, "Trace", FakeTrace)
     log = []
-    of_cell = {"ours": Counted("ours", log)}
-    times = kernels.measure(["a", "b"], lambda cell: of_cell, lambda cell: 8, rounds=3)
-    assert [(cell, of["ours"].method) for cell, of in times.items()] == [
+    of_config = {"ours": Counted("ours", log)}
+    times = kernels.measure(["a", "b"], lambda config: of_config, lambda config: 8, rounds=3)
+    assert [(config, of["ours"].method) for config, of in times.items()] == [
         ("a", "evals"),
         ("b", "CUPTI"),
     ]

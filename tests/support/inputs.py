@@ -67,6 +67,6 @@ def cotangents(norm, arrays, seed=0):
 
 
 def mixed_dtypes(norm, x, weight):
-    """Dtypes of a cell of the mixed grid: the bias takes the dtype that x and weight leave."""
+    """Dtypes of a config of the mixed grid: the bias takes the dtype that x and weight leave."""
     left = [d for d in (mx.bfloat16, mx.float16, mx.float32) if d not in (x, weight)]
     return {"weight": weight} | ({"bias": left[0]} if norm.layer else {})

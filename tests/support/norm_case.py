@@ -87,7 +87,7 @@ def short(dtype):
 
 
 def describe(norm, arrays):
-    """The cell of the grid, for a message: op, shapes, dtypes and the options that are set."""
+    """The config of the grid, for a message: op, shapes, dtypes and the options that are set."""
     parts = [f"{k}:{short(a.dtype)}{list(a.shape)}" for k, a in arrays.items() if a is not None]
     defaults = Norm(norm.op).options
     # Not !=, which a Dtype does not take with None.

@@ -66,13 +66,13 @@ class Truth:
     value: np.ndarray
     slack: np.ndarray | float
     dtype: mx.Dtype
-    cell: str
+    config: str
 
     def check(self, got, note=""):
         __tracebackhide__ = True
-        cell = f"{self.cell} {note}"
-        assert got.dtype == self.dtype, f"{cell}: dtype {got.dtype}, not {self.dtype}"
-        assert got.shape == self.value.shape, f"{cell}: shape {got.shape}, not {self.value.shape}"
+        config = f"{self.config} {note}"
+        assert got.dtype == self.dtype, f"{config}: dtype {got.dtype}, not {self.dtype}"
+        assert got.shape == self.value.shape, f"{config}: shape {got.shape}, not {self.value.shape}"
         got = exact(got)
         with np.errstate(invalid="ignore"):
             bound = self.slack + 0.5 * ulp(self.value, self.dtype)
@@ -86,7 +86,7 @@ class Truth:
         at = tuple(int(i[0]) for i in np.nonzero(~right))
         off = np.abs(got[at] - self.value[at]) / np.broadcast_to(bound, got.shape)[at]
         raise AssertionError(
-            f"{cell}: {np.sum(~right)} of {right.size} values are wrong, first at {at}: "
+            f"{config}: {np.sum(~right)} of {right.size} values are wrong, first at {at}: "
             f"got {got[at]:.9g}, truth {self.value[at]:.9g}, {off:.3g} times the bound"
         )
 
@@ -125,7 +125,7 @@ def rounded_sum(norm, arrays):
 
 def forward(norm, arrays):
     """Truth of the normalized output and, for the ops that add, of the sum."""
-    cell = describe(norm, arrays)
+    config = describe(norm, arrays)
     dtype = norm.out_dtype(arrays)
     s = rounded_sum(norm, arrays)
     y, _ = statistics(norm, s)
@@ -144,9 +144,9 @@ def forward(norm, arrays):
     size *= arithmetic(norm) + early_cast(norm, arrays)
     if norm.casts_early(arrays):
         size += underflow(dtype) * scale
-    truths = [Truth(y, size, dtype, cell + " norm")]
+    truths = [Truth(y, size, dtype, config + " norm")]
     if norm.adds:
-        truths.append(Truth(s, 0.0, norm.sum_dtype(arrays), cell + " sum"))
+        truths.append(Truth(s, 0.0, norm.sum_dtype(arrays), config + " sum"))
     return truths
 
 
@@ -169,7 +169,7 @@ def underflow(dtype):
 
 def gradients(norm, arrays, cotangent=None, sum_cotangent=None):
     """Truth of the gradient of each array for the cotangents given; None stands for zero."""
-    cell = describe(norm, arrays)
+    config = describe(norm, arrays)
     s = rounded_sum(norm, arrays)
     w = exact(arrays["weight"]) if arrays.get("weight") is not None else None
     g = None if cotangent is None else exact(cotangent)
@@ -188,7 +188,7 @@ def gradients(norm, arrays, cotangent=None, sum_cotangent=None):
             slack = slack + early_cast(norm, arrays) * size
             if norm.casts_early(arrays) and g is not None:
                 slack = slack + underflow(norm.out_dtype(arrays)) * over_rows(np.abs(g), w.ndim)
-        truths[name] = Truth(value, slack, a.dtype, f"{cell} gradient of {name}")
+        truths[name] = Truth(value, slack, a.dtype, f"{config} gradient of {name}")
     return truths
 
 

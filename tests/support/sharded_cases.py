@@ -32,7 +32,7 @@ def rows(member, dtype=mx.float32, shape=(3, 33), **kwargs):
 def check(member, truth, got, note=""):
     """This member's part of a whole array against its part of the truth."""
     slack = np.broadcast_to(truth.slack, truth.value.shape)
-    mine = oracle.Truth(member.part(truth.value), member.part(slack), truth.dtype, truth.cell)
+    mine = oracle.Truth(member.part(truth.value), member.part(slack), truth.dtype, truth.config)
     mine.check(got, f"{note} of member {member.rank}")
 
 

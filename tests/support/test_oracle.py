@@ -43,7 +43,7 @@ def test_ulp(dtype):
 
 def test_overflow_is_right_only_past_the_largest_value():
     def check(got, truth, slack=0.0):
-        truth = oracle.Truth(np.array([truth]), np.array([slack]), mx.float16, "cell")
+        truth = oracle.Truth(np.array([truth]), np.array([slack]), mx.float16, "config")
         truth.check(mx.array([got], dtype=mx.float16))
 
     check(float("inf"), 65520.0)

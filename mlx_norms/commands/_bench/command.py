@@ -47,16 +47,16 @@ class Bench:
         if args.what == "model":
             self._model()
         elif args.backend == "metal-sim":
-            cells = grid.cells(args, "counts")
-            grid.check_memory(cells, (), hot=True)
-            self._counts(cells)
+            configs = grid.configs(args, "counts")
+            grid.check_memory(configs, (), hot=True)
+            self._counts(configs)
         else:
             measures = not (args.capture or args.trace)
-            cells = grid.cells(args, "times" if measures else "few")
+            configs = grid.configs(args, "times" if measures else "few")
             asked = grid.names(args.peers, "--peers", peers.NAMES)
-            grid.check_memory(cells, asked, args.hot)
+            grid.check_memory(configs, asked, args.hot)
             self._peers = peers.available(asked, self._say)
-            (self._times if measures else self._trace if args.trace else self._capture)(cells)
+            (self._times if measures else self._trace if args.trace else self._capture)(configs)
 
     def _say(self, line: str) -> None:
         self._notes.append(line)
@@ -102,17 +102,17 @@ class Bench:
             raise CommandError(f"--plot {path} cannot be written: {error}") from None
         self._say(f"The plot is in {path}.")
 
-    def _contestants(self, cell) -> dict:
+    def _contestants(self, config) -> dict:
         make_room()
         make = ladder.contestants if self._args.what == "ladder" else contestants
-        return make(cell, self._peers, hot=self._args.hot)
+        return make(config, self._peers, hot=self._args.hot)
 
-    def _tracked(self, cells: list, what: str) -> Iterable:
-        """The cells, with a bar on a terminal."""
+    def _tracked(self, configs: list, what: str) -> Iterable:
+        """The configs, with a bar on a terminal."""
         hidden = not self._progress.is_terminal
-        return track(cells, what, console=self._progress, disable=hidden)
+        return track(configs, what, console=self._progress, disable=hidden)
 
-    def _times(self, cells: list) -> None:
+    def _times(self, configs: list) -> None:
         what = self._args.what
         if machine.backend() == "cuda":
             # The peak is of float32, not of TF32, which MLX's matmul takes unless told not to.
@@ -122,13 +122,13 @@ class Bench:
         write = self._csv(COLUMNS, facts)
         measuring = Measuring(self._args.rounds, self._args.hot, self._say)
         lines = []
-        for cell in self._tracked(cells, "measuring"):
+        for config in self._tracked(configs, "measuring"):
             found = measuring.lines(
                 what,
-                cell,
-                self._contestants(cell),
-                peak=cell.op == "sgemm" or bool(self._args.plot),
-                fixes=ladder.fixes(cell) if what == "ladder" else {},
+                config,
+                self._contestants(config),
+                peak=config.op == "sgemm" or bool(self._args.plot),
+                fixes=ladder.fixes(config) if what == "ladder" else {},
             )
             for line in found:
                 write(line.values())
@@ -170,22 +170,22 @@ class Bench:
                 f"the fastest there can be: {fast}."
             )
 
-    def _trace(self, cells: list) -> None:
+    def _trace(self, configs: list) -> None:
         facts = self._facts()
         self._say_facts(facts)
         write = self._csv(tracing.COLUMNS, facts)
         traces = []
-        for cell in self._tracked(cells, "tracing"):
-            about = (self._args.what, cell.op, cell.dtype, cell.rows, cell.length)
-            for name, contestant in self._contestants(cell).items():
+        for config in self._tracked(configs, "tracing"):
+            about = (self._args.what, config.op, config.dtype, config.rows, config.length)
+            for name, contestant in self._contestants(config).items():
                 try:
                     trace = tracing.trace(contestant.start, contestant.wait)
                 except Exception as error:  # torch and Triton raise what they like
                     if isinstance(contestant, Calls):
                         raise
-                    self._say(f"{name} does not do {cell}: {error}")
+                    self._say(f"{name} does not do {config}: {error}")
                 else:
-                    title = f"{name}, {cell.op} {cell.dtype} {cell.rows}x{cell.length}"
+                    title = f"{name}, {config.op} {config.dtype} {config.rows}x{config.length}"
                     traces.append(self._show_trace(write, trace, title, (*about, name)))
         self._figures(facts=facts, traces=traces)
 
@@ -199,9 +199,9 @@ class Bench:
             write(dict(zip(tracing.COLUMNS, (*about, i + 1, seconds * 1e6), strict=True)))
         return dict(zip(tracing.COLUMNS, about)) | trace.figures()
 
-    def _capture(self, cells: list) -> None:
+    def _capture(self, configs: list) -> None:
         self._say_facts(self._facts())
-        all_of_them = [c for cell in cells for c in self._contestants(cell).values()]
+        all_of_them = [c for config in configs for c in self._contestants(config).values()]
         for contestant in all_of_them:
             contestant.finish(contestant.prepare(1))  # compiles
         with self._capturing():
@@ -219,10 +219,10 @@ class Bench:
         self._say(f"The capture is in {path}: open it in Xcode.")
         self._figures(facts=self._facts(), capture=path)
 
-    def _counts(self, cells: list) -> None:
+    def _counts(self, configs: list) -> None:
         what = self._args.what
         ladders = what == "ladder"
-        jobs = [(c, name) for c in cells for name in (ladder.fixes(c) if ladders else ["ours"])]
+        jobs = [(c, name) for c in configs for name in (ladder.fixes(c) if ladders else ["ours"])]
         try:
             with self._progress.status("building the simulated device, and counting"):
                 found = metal_sim.count(jobs)

@@ -1,4 +1,4 @@
-"""Which cells a run of the command measures, by its arguments."""
+"""Which configs a run of the command measures, by its arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable
 
 from ..._bench import contestants, machine
-from ..._bench.cells import DTYPES, HEAD_OPS, LADDER_OPS, OPS, Cell
+from ..._bench.configs import DTYPES, HEAD_OPS, LADDER_OPS, OPS, Config
 from ..._bench.ladder import Product
 from .. import CommandError
 
@@ -26,8 +26,8 @@ _LADDER_LENGTHS = (768,)
 _SIZES = {"times": (256, 512, 1024, 2048, 4096), "few": (1024,), "counts": (64, 128)}
 
 
-def cells(args: argparse.Namespace, purpose: str) -> list[Cell | Product]:
-    """The cells that are asked for, or the default ones for "times", "few" or "counts".
+def configs(args: argparse.Namespace, purpose: str) -> list[Config | Product]:
+    """The configs that are asked for, or the default ones for "times", "few" or "counts".
 
     Raises:
         CommandError: If an argument is no list of what it takes.
@@ -36,13 +36,13 @@ def cells(args: argparse.Namespace, purpose: str) -> list[Cell | Product]:
     lengths = numbers(args.lengths, "--lengths")
     dtypes = names(args.dtypes, "--dtypes", DTYPES)
     if args.what == "ladder":
-        found: list[Cell | Product] = []
+        found: list[Config | Product] = []
         ops = names(args.ops, "--ops", LADDER_OPS) or LADDER_OPS
         sizes = numbers(args.sizes, "--sizes") or _SIZES[purpose]
         if "layer_norm" in ops:
             shapes = (dtypes or ("float32",), lengths or _LADDER_LENGTHS)
             grid = itertools.product(*shapes, rows or _LADDER_ROWS[purpose])
-            found += [Cell("layer", dtype, count, length) for dtype, length, count in grid]
+            found += [Config("layer", dtype, count, length) for dtype, length, count in grid]
         if "sgemm" in ops:
             found += map(Product, sizes)
         return found
@@ -51,7 +51,7 @@ def cells(args: argparse.Namespace, purpose: str) -> list[Cell | Product]:
         of_op = lengths or (_HEAD_LENGTHS if op in HEAD_OPS else _LENGTHS[purpose])
         grid = itertools.product(dtypes or _DTYPES[purpose], of_op, rows or _ROWS[purpose])
         backward = args.what == "backward"
-        found += [Cell(op, dtype, count, length, backward) for dtype, length, count in grid]
+        found += [Config(op, dtype, count, length, backward) for dtype, length, count in grid]
     return found
 
 
@@ -76,17 +76,17 @@ def numbers(text: str | None, option: str) -> list[int]:
     return list(dict.fromkeys(map(int, parts)))
 
 
-def check_memory(cells: Iterable[Cell | Product], peer_names: Iterable[str], hot: bool) -> None:
+def check_memory(configs: Iterable[Config | Product], peer_names: Iterable[str], hot: bool) -> None:
     """Refuse what MLX could not end well: without memory it crashes.
 
     Raises:
-        CommandError: If the arrays of a cell take more memory than there is.
+        CommandError: If the arrays of a config take more memory than there is.
     """
     there = machine.memory_bytes()
-    for cell in cells:
-        if (needed := contestants.memory_needed(cell, peer_names, hot)) > there:
+    for config in configs:
+        if (needed := contestants.memory_needed(config, peer_names, hot)) > there:
             raise CommandError(
-                f"{cell.op} {cell.rows}x{cell.length} in {cell.dtype} takes about "
+                f"{config.op} {config.rows}x{config.length} in {config.dtype} takes about "
                 f"{machine.gib(needed)} at once, and there are {machine.gib(there)}: ask for "
-                f"{'smaller --sizes' if cell.op == 'sgemm' else 'smaller --rows or --lengths'}."
+                f"{'smaller --sizes' if config.op == 'sgemm' else 'smaller --rows or --lengths'}."
             )

@@ -50,7 +50,7 @@ class Counts:
         threadgroup_bytes: Of the threadgroup that has most.
     """
 
-    cell: object
+    config: object
     contestant: str
     bytes: dict[str, tuple[int, int]]
     of_rows: int
@@ -62,30 +62,30 @@ class Counts:
     @property
     def one_read(self) -> bool:
         """Whether each tensor is read or written once."""
-        return not self.multiplies and self.of_rows <= self.cell.moved
+        return not self.multiplies and self.of_rows <= self.config.moved
 
     @property
     def multiplies(self) -> bool:
-        return self.cell.op == "sgemm"
+        return self.config.op == "sgemm"
 
     def least_seconds(self, chip: str) -> float:
         """The least time that the bytes allow which any kernel must move; NaN if more are moved."""
         if not self.one_read:
             return math.nan
-        return self.cell.compulsory / (CHIPS[chip] * 1e9)
+        return self.config.compulsory / (CHIPS[chip] * 1e9)
 
     def each(self, count: float) -> float:
         """A share of a count: an element's, or, of a matrix product, a multiply-add's."""
-        return count / (self.cell.flops / 2 if self.multiplies else self.cell.elements)
+        return count / (self.config.flops / 2 if self.multiplies else self.config.elements)
 
     @property
     def of_each(self) -> int:
         """What barriers and SIMD-group operations are shared among: rows, or threadgroups."""
-        return self.threadgroups if self.multiplies else self.cell.elements // self.cell.length
+        return self.threadgroups if self.multiplies else self.config.elements // self.config.length
 
 
 def count(jobs: Iterable[tuple[object, str]]) -> list[Counts]:
-    """The counts of a call of each (cell, contestant): "ours", or the name of a rung.
+    """The counts of a call of each (config, contestant): "ours", or the name of a rung.
 
     Raises:
         NoSimulator: If there is no checkout to build the device from, or no metalsim to run it.
@@ -104,7 +104,7 @@ def count(jobs: Iterable[tuple[object, str]]) -> list[Counts]:
         for c, contestant in jobs
     ]
     done = subprocess.run(
-        [sys.executable, root / "tools", "counts.cells"],
+        [sys.executable, root / "tools", "counts.configs"],
         input=json.dumps(described),
         capture_output=True,
         text=True,
@@ -144,11 +144,11 @@ def table(found: list[Counts], title: str):
     texts = ("op", "dtype", "shape", "contestant", f"{byte} by array")
     table = tables.table(title, texts, headings, lines=False)
     for counts in found:
-        cell = counts.cell
+        config = counts.config
         arrays = {name: counts.each(sum(both)) for name, both in counts.bytes.items()}
         least = [counts.least_seconds(chip) * 1e6 for chip in CHIPS]
         table.add_row(
-            *(cell.op, cell.dtype, f"{cell.rows}x{cell.length}", counts.contestant),
+            *(config.op, config.dtype, f"{config.rows}x{config.length}", counts.contestant),
             ", ".join(f"{name} {share:.3g}" for name, share in arrays.items()),
             f"{sum(arrays.values()):.3g}",
             f"{counts.barriers / counts.of_each:.3g}",
@@ -167,9 +167,16 @@ def _groups(size: int) -> str:
 def rows(section: str, found: Iterable[Counts]) -> Iterable[dict[str, object]]:
     """The lines of a CSV file: one an array."""
     for counts in found:
-        cell = counts.cell
+        config = counts.config
         for array, (read, written) in counts.bytes.items():
-            values = (section, cell.op, cell.dtype, cell.rows, cell.length, counts.contestant)
+            values = (
+                section,
+                config.op,
+                config.dtype,
+                config.rows,
+                config.length,
+                counts.contestant,
+            )
             values += (array, counts.each(read + written), read, written, counts.barriers)
             values += (counts.simd_ops, counts.threadgroups, counts.threadgroup_bytes)
             values += tuple(counts.least_seconds(chip) * 1e6 for chip in CHIPS)

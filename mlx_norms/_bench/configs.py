@@ -87,7 +87,7 @@ LADDER_OPS = ("layer_norm", "sgemm")
 
 
 @dataclass(frozen=True)
-class Cell:
+class Config:
     """An op at one shape and dtype; of queries and keys, rows are those of the queries."""
 
     op: str

@@ -1,6 +1,7 @@
-"""Counts what the bench command's metal_sim asks for, as norms.py does: cells and totals are JSON.
+"""Counts what the bench command's metal_sim asks for, as norms.py does, in JSON.
 
-Reads a list of cells, each with a contestant's name, and prints a list of metal_sim.Counts' fields.
+Reads a list of configs, each with a contestant's name, and prints a list of the fields of
+metal_sim.Counts.
 """
 
 import json
@@ -13,29 +14,29 @@ from .simulated import attached, forward_and_backward, launches
 
 
 def count(described: list[dict]) -> list[dict]:
-    """Totals of a call of each contestant at each cell, by the names of metal_sim.Counts."""
+    """Totals of a call of each contestant at each config, by the names of metal_sim.Counts."""
     simulator = attached()
 
     import mlx.core as mx
 
     from mlx_norms._bench import ladder
-    from mlx_norms._bench.cells import OPS, Cell
+    from mlx_norms._bench.configs import OPS, Config
 
     found = []
-    for of_cell in described:
-        contestant = of_cell.pop("contestant")
-        if of_cell["op"] in OPS and contestant == "ours":
-            cell = Cell(**of_cell)
-            function = OPS[cell.op].ours
+    for of_config in described:
+        contestant = of_config.pop("contestant")
+        if of_config["op"] in OPS and contestant == "ours":
+            config = Config(**of_config)
+            function = OPS[config.op].ours
         else:
-            multiplies = of_cell["op"] == "sgemm"
-            cell = ladder.Product(of_cell["rows"]) if multiplies else Cell(**of_cell)
-            function = ladder.function(cell, contestant)
-        arrays = cell.inputs()
-        if cell.op != "sgemm":  # about a mean of 0, as in the README
+            multiplies = of_config["op"] == "sgemm"
+            config = ladder.Product(of_config["rows"]) if multiplies else Config(**of_config)
+            function = ladder.function(config, contestant)
+        arrays = config.inputs()
+        if config.op != "sgemm":  # about a mean of 0, as in the README
             arrays = [a - mx.mean(a, -1, keepdims=True) if a.ndim > 1 else a for a in arrays]
         mx.eval(arrays)
-        if cell.backward:
+        if config.backward:
             _, part = forward_and_backward(simulator, function, arrays)
         else:
             outputs = function(*arrays)
@@ -73,7 +74,7 @@ def main(arguments: list[str]) -> int:
         raise SystemExit(str(error)) from None
     build.compile()
     variables = {"MLX_NORMS_SELF_CHECK": "0"}  # its launches are not the ops'
-    return build.python("-m", "counts.cells", "--measure", variables=variables).returncode
+    return build.python("-m", "counts.configs", "--measure", variables=variables).returncode
 
 
 if __name__ == "__main__":

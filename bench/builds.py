@@ -29,7 +29,7 @@ mlx_norms.__path__.insert(0, str(Path(__file__).parents[1] / "mlx_norms"))
 
 from mlx_norms._bench import builds, ladder, llama  # noqa: E402
 from mlx_norms._bench.configs import DTYPES, OPS, Config  # noqa: E402
-from mlx_norms._bench.contestants import Calls  # noqa: E402
+from mlx_norms._bench.providers import Calls  # noqa: E402
 from mlx_norms.ladders import LAYER_NORM  # noqa: E402
 
 SHAPES = {

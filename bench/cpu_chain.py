@@ -1,7 +1,7 @@
 """Times norms of one row of 4096 in a chain on the CPU: what a call costs besides its arithmetic.
 
 A sample is many evals of 64 calls, each of the result of the one before, and of as many negatives.
-Prints microseconds a call and the ratio to a negative, medians with their quartiles.
+Prints microseconds per call and the ratio to a negative, medians with their quartiles.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def chain(call, x):
     return run
 
 
-def contestants(dtype: mx.Dtype) -> dict:
+def providers(dtype: mx.Dtype) -> dict:
     """Chains by name; add+rms passes on the norm and the sum."""
     x, weight = mx.random.normal((2, LENGTH)).astype(dtype)
     x = x[None]
@@ -50,9 +50,9 @@ def contestants(dtype: mx.Dtype) -> dict:
 def main() -> int:
     script = Script(__doc__, device="cpu", rounds=25)
     args = script.begin()
-    found = table("", ("op", "dtype", "µs a call", "over a negative (quartiles)"))
+    found = table("", ("op", "dtype", "µs per call", "over a negative (quartiles)"))
     for name, dtype in DTYPES.items():
-        seconds = timing.measure(contestants(dtype), rounds=args.rounds)
+        seconds = timing.measure(providers(dtype), rounds=args.rounds)
         for op, samples in seconds.items():
             ratio = samples.over(seconds["negative"])
             found.add_row(op, name, f"{samples.median / CALLS * 1e6:.2f}", ratio.spread(".2f"))

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from mlx_norms._bench import clocks, contestants, timing
+from mlx_norms._bench import clocks, providers, timing
 from mlx_norms._bench.configs import DTYPES, Config
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import table
@@ -31,7 +31,7 @@ COLUMNS = ["op", "dtype", "rows", "length", "ratio", "median", "lower_quartile",
 
 
 class Copies:
-    """A copy on two threads, that takes its inputs from sets in turn as contestants.py's do."""
+    """A copy on two threads, that takes its inputs from sets in turn as providers.py's do."""
 
     def __init__(self, moved: int, sets: int) -> None:
         self.output_bytes = moved // 2
@@ -59,8 +59,8 @@ class Copies:
 
 def measure(config: Config, names: list[str], rounds: int, hot: bool) -> dict[str, timing.Samples]:
     """The ratios at a config, by name."""
-    calls = contestants.contestants(config, names if config.op == "layer" else names[:1], hot=hot)
-    calls["copy"] = Copies(config.moved, contestants.sets_needed(config.input_bytes, hot))
+    calls = providers.providers(config, names if config.op == "layer" else names[:1], hot=hot)
+    calls["copy"] = Copies(config.moved, providers.sets_needed(config.input_bytes, hot))
     clocked = {name: clocks.HostClock(call) for name, call in calls.items()}
     seconds = timing.measure(clocked, rounds=rounds, sample_seconds=clocks.HOST_SECONDS)
     ours = seconds.pop("ours")
@@ -91,7 +91,7 @@ def main() -> int:
         copy = ratios.pop("ours/copy").spread(".2f")
         others = (f"{name.split('/')[0]} {each.median:.2f}" for name, each in ratios.items())
         found.add_row(config.name, config.dtype, config.shape, copy, ", ".join(others))
-        contestants.make_room()
+        providers.make_room()
     script.console.print(found)
     return 0
 

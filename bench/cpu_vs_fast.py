@@ -26,7 +26,7 @@ import mlx.core as mx
 
 from mlx_norms._bench import timing
 from mlx_norms._bench.configs import DTYPES, Config
-from mlx_norms._bench.contestants import functions
+from mlx_norms._bench.providers import functions
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import red_if, table
 
@@ -46,7 +46,7 @@ COLUMNS += ["fast_over_ours", "lower_quartile", "upper_quartile", "of_copy", "ro
 @dataclass(frozen=True)
 class Result:
     config: Config
-    seconds: dict[str, timing.Samples]  # a call's, of each contestant
+    seconds: dict[str, timing.Samples]  # a call's, of each provider
     speedup: timing.Ratio  # fast's time over ours
     slower: bool
 

@@ -36,7 +36,7 @@ def table(lengths: Rows, speed: Rows, calls: Rows, model: Rows, pair: Rows, cpu:
     gradients = kernel_ratios(speed, section="backward", op="layer", length="8192")
     rms = kernel_ratios(speed, section="kernels", op="rms", rows="32768", length="4096")
     together = call(calls, "add+rms", "512", "8192")
-    at_once = f"H200, {together['calls_an_eval']} per `mx.eval`, 512×8192"
+    at_once = f"H200, {together['calls_per_eval']} per `mx.eval`, 512×8192"
     decoding = matching(model, phase="decode")
     stock = [one(decoding, format=name, side="stock") for name in ("bf16", "4-bit")]
     bits = float(stock[1]["tokens_a_second"]) / float(stock[0]["tokens_a_second"])
@@ -61,17 +61,15 @@ def table(lengths: Rows, speed: Rows, calls: Rows, model: Rows, pair: Rows, cpu:
 
 def kernel_ratios(rows: Rows, /, **values: str) -> list[float]:
     """mx.fast's time over ours in each of these configs."""
-    ours = matching(rows, contestant="ours", dtype="bf16", **values)
+    ours = matching(rows, provider="ours", dtype="bf16", **values)
     config = ("section", "op", "dtype", "rows", "length")
-    peers = [
-        one(rows, contestant="mx.fast", **{name: row[name] for name in config}) for row in ours
-    ]
+    peers = [one(rows, provider="mx.fast", **{name: row[name] for name in config}) for row in ours]
     return [float(peer["us"]) / float(row["us"]) for row, peer in zip(ours, peers, strict=True)]
 
 
 def call(rows: Rows, op: str, count: str, length: str, section: str = "calls, grid"):
     config = dict(section=section, op=op, dtype="bf16", rows=count, length=length)
-    return one(rows, contestant="ours", **config)
+    return one(rows, provider="ours", **config)
 
 
 def one_row(rows: Rows) -> str:

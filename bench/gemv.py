@@ -1,7 +1,7 @@
 """Times gemv against MLX's own matmul and a device-to-device copy on a GPU, in one run.
 
 Products of 1 to 8 rows with a weight of N×K: stored so, as a linear layer has it ("lines"), or
-transposed ("columns"). Weights are taken in turn, so that none is in the cache. The contestants
+transposed ("columns"). Weights are taken in turn, so that none is in the cache. The providers
 take turns, too; "mlx / ours" is the time of mx.matmul over ours, round by round, with quartiles.
 GB/s are those of the weight, which must be read once, and their share is of what a copy reads and
 writes in the same run. "together" is the time that the device is busy, a call, while independent
@@ -21,7 +21,7 @@ from dataclasses import astuple, dataclass
 import mlx.core as mx
 
 import mlx_norms
-from mlx_norms._bench import contestants, device_copy, kernels
+from mlx_norms._bench import device_copy, kernels, providers
 from mlx_norms._bench.configs import DTYPES
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import red_if, table
@@ -37,7 +37,7 @@ CACHES = 8  # whose worth of weights is taken in turn: of two, some stays in the
 
 COLUMNS = ["dtype", "outputs", "depth", "stored", "rows", "method", "us", "mlx_us", "mlx_over_ours"]
 COLUMNS += ["over_lower", "over_upper", "alone_us", "mlx_alone_us", "gbps", "of_copy"]
-COLUMNS += ["mlx_of_copy", "copy_gbps", "kernels_a_call", "mlx_kernels_a_call", "rounds"]
+COLUMNS += ["mlx_of_copy", "copy_gbps", "kernels_per_call", "mlx_kernels_a_call", "rounds"]
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class Product:
     def weight_bytes(self) -> int:
         return self.outputs * self.depth * DTYPES[self.dtype].size
 
-    def contestants(self, tiny: bool) -> dict[str, contestants.Calls]:
+    def providers(self, tiny: bool) -> dict[str, providers.Calls]:
         """Ours and MLX's, of the same arrays in turn."""
         shape, lines = (self.outputs, self.depth), self.stored == "lines"
         shapes = (self.rows, self.depth), shape if lines else shape[::-1]
         inputs = [mx.random.normal(shape).astype(DTYPES[self.dtype]) for shape in shapes]
-        sets = contestants.sets_needed(self.weight_bytes, caches=CACHES)
-        arrays = contestants.copies(inputs, sets)
+        sets = providers.sets_needed(self.weight_bytes, caches=CACHES)
+        arrays = providers.copies(inputs, sets)
         output = self.rows * self.outputs * DTYPES[self.dtype].size
 
         def gemv(x, w):
@@ -68,7 +68,7 @@ class Product:
 
         def calls(multiply):
             function = lambda x, w: multiply(x, w.T if lines else w)  # noqa: E731
-            return contestants.Calls(function, arrays, None, output)
+            return providers.Calls(function, arrays, None, output)
 
         return {"ours": calls(mx.matmul if tiny else gemv), "mlx": calls(mx.matmul)}
 
@@ -89,7 +89,7 @@ def main() -> int:
     copy = device_copy.rate(COPY_BYTES >> 10 if script.tiny else COPY_BYTES, script.say)
     calls = 4 if script.tiny else CALLS
     times = kernels.measure(
-        products, lambda p: p.contestants(script.tiny), lambda p: calls, rounds=args.rounds
+        products, lambda p: p.providers(script.tiny), lambda p: calls, rounds=args.rounds
     )
     numbers = ("rows", "ours µs", "mlx µs", "mlx / ours (quartiles)", "alone: mlx / ours", "GB/s")
     numbers += ("of copy", "mlx of copy", "by")

@@ -1,9 +1,9 @@
 """Times calls of the norms through mx.eval against mx.fast's on a GPU.
 
-A call's time is from building the graph to the result, with many independent calls an eval. Printed
-are one row (in three times as many rounds), large shapes, and a grid of shapes with the configs
-that take more than 1.03 of the best peer's time. The CSV file is written while the run goes on.
---device cpu tries the script at tiny shapes.
+A call's time is from building the graph to the result, with many independent calls per eval.
+Printed are one row (in three times as many rounds), large shapes, and a grid of shapes with the
+configs that take more than 1.03 of the best peer's time. The CSV file is written while the run
+goes on. --device cpu tries the script at tiny shapes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 
 from gpu_speed import COLUMNS, DTYPES, LARGE, OPS, SHORT, about, configs, labels
 
-from mlx_norms._bench import clocks, contestants, timing
+from mlx_norms._bench import clocks, providers, timing
 from mlx_norms._bench.configs import Config
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import red_if, table
@@ -29,7 +29,7 @@ MOST_OUTPUT_BYTES = 48 << 30  # of the calls of an eval, alive together
 
 
 class Times(dict):
-    """The samples of the seconds of a call, by contestant."""
+    """The samples of the seconds of a call, by provider."""
 
     @property
     def best_peer(self) -> str:
@@ -41,9 +41,9 @@ class Times(dict):
 
 
 def measure(script: Script, section: str, config: Config, rounds: int) -> Times:
-    contestants.make_room()
-    of_config = contestants.contestants(config, ("mx.fast", *script.peers))
-    able = contestants.able(config, of_config, script.say)
+    providers.make_room()
+    of_config = providers.providers(config, ("mx.fast", *script.peers))
+    able = providers.able(config, of_config, script.say)
     most = max(1, MOST_OUTPUT_BYTES // config.output_bytes)
     clocked = {n: clocks.HostClock(c, building=True, most=most) for n, c in able.items()}
     goal = 1e-3 if script.tiny else SAMPLE_SECONDS
@@ -53,8 +53,8 @@ def measure(script: Script, section: str, config: Config, rounds: int) -> Times:
     of_ours |= zip(("over_lower", "over_upper"), ratio.quartiles, strict=True)
     for name, seconds in times.items():
         us, lower, upper = (1e6 * value for value in (seconds.median, *seconds.quartiles))
-        values = dict(contestant=name, method="evals", us=us, us_lower=lower, us_upper=upper)
-        values |= dict(gbps=config.moved / us / 1e3, calls_an_eval=clocked["ours"].calls)
+        values = dict(provider=name, method="evals", us=us, us_lower=lower, us_upper=upper)
+        values |= dict(gbps=config.moved / us / 1e3, calls_per_eval=clocked["ours"].calls)
         values |= dict(rounds=rounds) | (of_ours if name == "ours" else {})
         script.write(section=section, **about(config), **values)
     return times
@@ -63,7 +63,7 @@ def measure(script: Script, section: str, config: Config, rounds: int) -> Times:
 def few(script: Script, section: str, shapes, rounds: int) -> None:
     """The times of some configs, each in a line."""
     names = ("ours", "mx.fast", *script.peers)
-    title = f"{section}: µs a call through mx.eval (quartiles)"
+    title = f"{section}: µs per call through mx.eval (quartiles)"
     found = table(title, ("op", "dtype", "shape"), (*names, "ours - fast", "fast/ours"))
     for config in configs(script.tiny, shapes=shapes):
         seconds = measure(script, section, config, rounds)

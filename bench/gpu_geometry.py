@@ -1,4 +1,4 @@
-"""Finds how many vectors a thread the kernels are fastest with on a GPU, at each length of rows.
+"""Finds how many vectors per thread the kernels are fastest with on a GPU, at each length of rows.
 
 Runs each op with every number of vectors that its kernel was instantiated for and that makes a
 difference, and prints the device's GB/s, each tensor of x's shape counted once. "table" is what
@@ -18,7 +18,7 @@ from mlx_norms import _ext
 from mlx_norms._bench import kernels
 from mlx_norms._bench.configs import DTYPES as MLX_DTYPES
 from mlx_norms._bench.configs import Config
-from mlx_norms._bench.contestants import Calls, contestants
+from mlx_norms._bench.providers import Calls, providers
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import table
 
@@ -38,7 +38,7 @@ COLUMNS += ["method"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """The calls of a config with a number of vectors a thread."""
+    """The calls of a config with a number of vectors per thread."""
 
     calls: Calls
     backward: bool
@@ -54,7 +54,7 @@ class Candidate:
 
 
 def instantiated(kernel: str) -> dict[int, list[int]]:
-    """The numbers of vectors a thread that a kernel is there for, by elements a vector."""
+    """The numbers of vectors per thread that a kernel is there for, by elements per vector."""
     text = next(KERNELS.rglob(f"{kernel}.metal")).read_text()
     found: dict[int, list[int]] = {}
     pattern = rf"^INSTANTIATE_{kernel.upper()}\((\d+), (\d+)[,)]"
@@ -68,7 +68,7 @@ def candidates(kernel: str, config: Config) -> dict[int, Candidate]:
     width = VECTOR_BYTES // MLX_DTYPES[config.dtype].size
     row_vectors = -(-config.length // width)
     different = [v for v in instantiated(kernel)[width] if v == 1 or v * THREADS < 2 * row_vectors]
-    ours = contestants(config)["ours"]
+    ours = providers(config)["ours"]
     return {v: Candidate(ours, config.backward, v) for v in (BY_TABLE, *different)}
 
 
@@ -100,7 +100,7 @@ def main() -> int:
         )
         vectors = sorted({v for times in measured.values() for v in times} - {BY_TABLE})
         numbers = ("op", "item size", "length", "table", *map(str, vectors))
-        found = table(f"{kernel}: GB/s by vectors a thread", (), numbers)
+        found = table(f"{kernel}: GB/s by vectors per thread", (), numbers)
         for config, times in measured.items():
             rates = {v: config.moved / time.together.median / 1e9 for v, time in times.items()}
             best, size = max(rates.values()), MLX_DTYPES[config.dtype].size

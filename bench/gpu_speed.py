@@ -2,7 +2,7 @@
 
 Sections, all of them by default:
 
-  kernels   the time that kernels run, forward, with the bytes a second and their share of a copy's
+  kernels   the time that kernels run, forward, with bytes per second and their share of a copy's
   backward  the same for the gradients of every input, the forward already evaluated
   lengths   as kernels, for rows of many lengths in bfloat16, of as many elements in all
 
@@ -22,7 +22,7 @@ import sys
 
 from mlx_norms._bench import device_copy, kernels
 from mlx_norms._bench.configs import Config
-from mlx_norms._bench.contestants import contestants
+from mlx_norms._bench.providers import providers
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import red_if, table
 
@@ -36,9 +36,9 @@ LENGTHS_ELEMENTS = 1 << 26
 FORWARD_TARGET, SHORT_TARGET, BACKWARD_TARGET = 0.95, 0.75, 0.90  # shares of the copy
 COPY_BYTES = 1 << 30
 
-COLUMNS = ["section", "op", "dtype", "rows", "length", "contestant", "method", "us", "us_lower"]
+COLUMNS = ["section", "op", "dtype", "rows", "length", "provider", "method", "us", "us_lower"]
 COLUMNS += ["us_upper", "alone_us", "gbps", "of_copy", "of_copy_alone", "copy_gbps"]
-COLUMNS += ["same_size_copy_gbps", "kernels_a_call", "calls_an_eval", "rounds", "best_peer"]
+COLUMNS += ["same_size_copy_gbps", "kernels_per_call", "calls_per_eval", "rounds", "best_peer"]
 COLUMNS += ["over_best_peer", "over_lower", "over_upper"]
 
 SECTIONS = {
@@ -75,7 +75,7 @@ def section(script: Script, name: str) -> None:
     names = ["ours", "mx.fast", *script.peers]
     measured = kernels.measure(
         of_section,
-        lambda config: contestants(config, names[1:]),
+        lambda config: providers(config, names[1:]),
         lambda config: 2 if script.tiny else kernels.calls_past_cache(config),
         say=script.say,
     )
@@ -87,10 +87,10 @@ def section(script: Script, name: str) -> None:
         shares = {of: rate * 1e9 / copy for of, rate in gbps.items()}
         alone = {of: config.moved / t.alone.median / copy for of, t in times.items() if t.alone}
         for of, time in times.items():
-            values = dict(contestant=of, method=time.method, us=time.together.median * 1e6)
+            values = dict(provider=of, method=time.method, us=time.together.median * 1e6)
             values |= dict(gbps=gbps[of], of_copy=shares[of], copy_gbps=copy / 1e9)
             values |= dict(alone_us=time.alone.median * 1e6 if time.alone else "")
-            values |= dict(of_copy_alone=alone.get(of, ""), kernels_a_call=time.kernels or "")
+            values |= dict(of_copy_alone=alone.get(of, ""), kernels_per_call=time.kernels or "")
             values |= dict(same_size_copy_gbps=rates[config.moved // 2] / 1e9)
             script.write(section=name, **about(config), **values)
         target = SHORT_TARGET if (config.rows, config.length) == SHORT else FORWARD_TARGET

@@ -45,7 +45,7 @@ def tables(lengths: Rows, speed: Rows, calls: Rows, outputs: Rows) -> str:
 
 
 def shares(rows: Rows, /, **config: str) -> str:
-    ours, fast = (one(rows, contestant=name, **config) for name in ("ours", "mx.fast"))
+    ours, fast = (one(rows, provider=name, **config) for name in ("ours", "mx.fast"))
     return f"{float(ours['of_copy']):.0%} ({float(fast['of_copy']):.0%})"
 
 
@@ -71,7 +71,7 @@ def speed_lines(rows: Rows) -> Iterator[list[str]]:
 def call_lines(rows: Rows) -> Iterator[list[str]]:
     rows = matching(rows, section="calls, one row")
     for op, dtype in each(rows, "op", "dtype"):
-        found = [one(rows, op=op, dtype=dtype, contestant=c) for c in ("ours", "mx.fast")]
+        found = [one(rows, op=op, dtype=dtype, provider=c) for c in ("ours", "mx.fast")]
         yield [op, dtype, *(spread(row, ("us", "us_lower", "us_upper"), ".2f") for row in found)]
 
 
@@ -83,7 +83,7 @@ def slower_calls(rows: Rows) -> str:
         for row in lost
     )
     return (
-        f"Of all {len(matching(rows, contestant='ours'))} configs measured so, up to 32768 rows of "
+        f"Of all {len(matching(rows, provider='ours'))} configs measured so, up to 32768 rows of "
         f"128 to 16384 elements, these take more than {SLOW} times as long as `mx.fast`: {names}.\n"
     )
 

@@ -51,7 +51,7 @@ def _table(rows: page_part.Rows, ladder: tuple[ladders.Rung, ...]) -> str:
     products = rows[0]["op"] == "sgemm"
     shapes = sorted({(int(row["rows"]), int(row["length"])) for row in rows})
     shapes = shapes[-SHAPES[rows[0]["op"]] :]
-    found = {(row["contestant"], int(row["rows"])): row for row in rows}
+    found = {(row["provider"], int(row["rows"])): row for row in rows}
     last = {"mlx": "MLX's own"} if products else {"mx.fast": "`mx.fast`"}
     fixes = {rung.name: rung.fixes for rung in ladder}
     heading = ["rung"]

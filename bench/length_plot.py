@@ -16,9 +16,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "h200_lengths.csv"
 OPS = {"layer": "layer norm", "add+rms": "residual add + rms norm"}
-CONTESTANTS = {"ours": "mlx_norms", "mx.fast": "mx.fast"}
+PROVIDERS = {"ours": "mlx_norms", "mx.fast": "mx.fast"}
 TICKS = [64, 256, 1024, 4096, 16384, 65536]
-# Of GitHub's two themes: text, grid, and a color for each contestant.
+# Of GitHub's two themes: text, grid, and a color for each provider.
 THEMES = {
     "light": ("#1f2328", "#d1d9e0", ("#0969da", "#bc4c00")),
     "dark": ("#e6edf3", "#3d444d", ("#58a6ff", "#f0883e")),
@@ -26,15 +26,15 @@ THEMES = {
 
 
 def series(rows: list[dict[str, str]]) -> dict[str, dict[str, list[tuple[int, float]]]]:
-    """By op and contestant: row lengths and the per cent of a copy's speed."""
+    """By op and provider: row lengths and the per cent of a copy's speed."""
     return {
         op: {
             name: sorted(
                 (int(row["length"]), round(100 * float(row["of_copy"]), 1))
                 for row in rows
-                if (row["op"], row["contestant"]) == (op, name)
+                if (row["op"], row["provider"]) == (op, name)
             )
-            for name in CONTESTANTS
+            for name in PROVIDERS
         }
         for op in OPS
     }
@@ -57,9 +57,9 @@ def draw(rows: list[dict[str, str]], theme: str) -> None:
         found = series(rows)
         for op, axes in zip(OPS, figure.subplots(1, len(OPS), sharey=True), strict=True):
             axes.axhline(100, color=text, linewidth=1, linestyle="--")
-            for name, color, marker in zip(CONTESTANTS, colors, "os", strict=True):
+            for name, color, marker in zip(PROVIDERS, colors, "os", strict=True):
                 lengths, shares = zip(*found[op][name], strict=True)
-                label = CONTESTANTS[name]
+                label = PROVIDERS[name]
                 axes.plot(lengths, shares, color=color, marker=marker, markersize=5, label=label)
             axes.legend(loc="lower right", frameon=False, labelcolor="linecolor")
             axes.set_xscale("log", base=2)

@@ -39,7 +39,7 @@ def main() -> int:
     script = Script(__doc__, COLUMNS, rounds=9)
     args = script.begin()
     headings = ("bf16", "calls in an eval", "GB of outputs", "", "µs")
-    found = table("µs a call, median (quartiles)", headings)
+    found = table("µs per call, median (quartiles)", headings)
     shapes, counts = ([(16, 96)], CALLS[:1]) if script.tiny else (SHAPES, CALLS)
     for (rows, length), calls in itertools.product(shapes, counts):
         # What warms up takes the memory from the driver.

@@ -77,15 +77,15 @@ def main() -> int:
     script = Script(__doc__, device="default")
     script.begin()
     mx.eval(X, R, W, B)  # not DEEP
-    contestants = {}
+    providers = {}
     for row in ROWS:
         row.check()
-        contestants[row.name, "plain"] = builds(row.call, mlx_norms)
-        contestants[row.name, "patched"] = builds(row.call, mx.fast, context=row.patched)
+        providers[row.name, "plain"] = builds(row.call, mlx_norms)
+        providers[row.name, "patched"] = builds(row.call, mx.fast, context=row.patched)
     # Last: after their many nodes are freed, malloc gets its memory anew.
     stock = [row for row in ROWS if row.name in ("rms_norm", "layer_norm")]
-    contestants |= {(row.name, "stock"): builds(row.call, mx.fast) for row in stock}
-    samples = measure(contestants, rounds=ROUNDS, count=CALLS)
+    providers |= {(row.name, "stock"): builds(row.call, mx.fast) for row in stock}
+    samples = measure(providers, rounds=ROUNDS, count=CALLS)
     missed = []
     title = "Host time of a call, µs: median (quartiles)"
     found = table(title, ("",), ("mlx_norms", "patched", "extra", "target"))

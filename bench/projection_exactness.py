@@ -53,7 +53,7 @@ MEASURES = {"relative rms": relative_rms, "top-1 agreement": agreement}
 
 
 def widen(model: nn.Module) -> None:
-    """Give a model float32 weights, and dense ones where they are quantised."""
+    """Give a model float32 weights, and dense ones where they are quantized."""
 
     def dense(layer: nn.Module) -> nn.Module:
         if isinstance(layer, nn.QuantizedEmbedding):

@@ -16,9 +16,9 @@ from mlx.utils import tree_flatten
 
 from . import machine, timing
 from .clocks import HostClock
-from .contestants import Calls
 from .cupti import Trace
 from .kernels import of_range
+from .providers import Calls
 
 _SAMPLE_BYTES = 4 << 30  # of outputs that are alive together
 _MOST_CALLS = 4096  # of a sample

@@ -22,26 +22,26 @@ def output_budget() -> int:
     return machine.memory_bytes() // 8
 
 
-def most_calls(contestant) -> int:
-    return max(1, output_budget() // max(1, contestant.output_bytes))
+def most_calls(provider) -> int:
+    return max(1, output_budget() // max(1, provider.output_bytes))
 
 
 class HostClock:
-    """A contestant by the host's clock: the time to evaluate many calls together.
+    """A provider by the host's clock: the time to evaluate many calls together.
 
     Args:
-        contestant: One of contestants.py.
+        provider: One of providers.py.
         building: Whether the time in which the graph of the calls is built counts, too.
         most: Calls in a sample, at most.
     """
 
     method, sample_seconds = "evals", HOST_SECONDS
 
-    def __init__(self, contestant, *, building: bool = False, most: int | None = None) -> None:
-        self.most = most or most_calls(contestant)
+    def __init__(self, provider, *, building: bool = False, most: int | None = None) -> None:
+        self.most = most or most_calls(provider)
         self.overlap = mx.default_device() != mx.cpu
         self.calls = 0  # of the last sample
-        self._contestant = contestant
+        self._provider = provider
         self._building = building
 
     def seconds(self, count: int) -> float:
@@ -52,15 +52,15 @@ class HostClock:
 
     def _seconds(self, count: int) -> float:
         start = time.perf_counter()
-        pending = self._contestant.prepare(count)
+        pending = self._provider.prepare(count)
         if not self._building:
             start = time.perf_counter()
-        self._contestant.finish(pending)
+        self._provider.finish(pending)
         return time.perf_counter() - start
 
 
 class DeviceClock:
-    """A contestant by the device's clock: the time it needs for many independent calls.
+    """A provider by the device's clock: the time it needs for many independent calls.
 
     Large matrix products go first, and the clock is read at their end: while they run, the calls
     are launched, so that the device does not wait for the host in between. As many as that takes: a
@@ -70,10 +70,10 @@ class DeviceClock:
 
     sample_seconds, overlap = DEVICE_SECONDS, True
 
-    def __init__(self, contestant) -> None:
-        self.most = min(_DEVICE_CALLS, most_calls(contestant))
+    def __init__(self, provider) -> None:
+        self.most = min(_DEVICE_CALLS, most_calls(provider))
         self.calls = 0
-        self._contestant = contestant
+        self._provider = provider
         self.method = "device"
         self._plugs = 1
         self._plug_seconds = min(self._plug() for _ in range(_PLUG_SAMPLES))
@@ -85,23 +85,23 @@ class DeviceClock:
         return self._seconds(count)
 
     def _plug(self) -> float:
-        start = self._contestant.mark()
-        self._contestant.plug()
-        stop = self._contestant.mark()
-        return self._contestant.seconds_between(start, stop)
+        start = self._provider.mark()
+        self._provider.plug()
+        stop = self._provider.mark()
+        return self._provider.seconds_between(start, stop)
 
     def _seconds(self, count: int) -> float:
         while True:
-            pending = self._contestant.prepare(count)
+            pending = self._provider.prepare(count)
             begin = time.perf_counter()
             for _ in range(self._plugs):
-                self._contestant.plug()
-            start = self._contestant.mark()
-            alive = self._contestant.launch(pending)
+                self._provider.plug()
+            start = self._provider.mark()
+            alive = self._provider.launch(pending)
             launching = time.perf_counter() - begin
-            stop = self._contestant.mark()
-            seconds = self._contestant.seconds_between(start, stop)
-            self._contestant.wait()
+            stop = self._provider.mark()
+            seconds = self._provider.seconds_between(start, stop)
+            self._provider.wait()
             del alive
             if launching < self._plugs * self._plug_seconds:
                 return seconds
@@ -111,6 +111,6 @@ class DeviceClock:
             self._plugs *= 2
 
 
-def clock(contestant) -> HostClock | DeviceClock:
+def clock(provider) -> HostClock | DeviceClock:
     """By the device's clock on CUDA; elsewhere MLX shows none to Python."""
-    return (DeviceClock if machine.backend() == "cuda" else HostClock)(contestant)
+    return (DeviceClock if machine.backend() == "cuda" else HostClock)(provider)

@@ -116,8 +116,8 @@ class Config:
 
     @property
     def elements(self) -> int:
-        """Elements that are normalised."""
-        return sum(math.prod(shape) for shape in self._normalised())
+        """Elements that are normalized."""
+        return sum(math.prod(shape) for shape in self._normalized())
 
     @property
     def output_bytes(self) -> int:
@@ -143,8 +143,8 @@ class Config:
 
         On the CPU they are those of MLX's steps, of which mx.fast's norms are made there.
         """
-        centre = "bias" in OPS[self.op].inputs
-        steps = 4 + centre if mx.default_device() == mx.cpu else 2
+        center = "bias" in OPS[self.op].inputs
+        steps = 4 + center if mx.default_device() == mx.cpu else 2
         return 4 * self.elements * (steps + self.adds) * (1 + self.backward)
 
     @property
@@ -187,7 +187,7 @@ class Config:
     def _written(self) -> int:
         return 2 if self.adds and not self.backward else 1
 
-    def _normalised(self) -> list[tuple[int, ...]]:
+    def _normalized(self) -> list[tuple[int, ...]]:
         shapes = self.shapes()
         return [shapes[name] for name in OPS[self.op].inputs if name in ("x", "heads", "k")]
 
@@ -212,7 +212,7 @@ class Config:
         return [self.random(shape) for shape in self._cotangents()]
 
     def _cotangents(self) -> list[tuple[int, ...]]:
-        return self._normalised() * (2 if self.adds else 1)
+        return self._normalized() * (2 if self.adds else 1)
 
     def random(self, shape: tuple[int, ...]) -> mx.array:
         return mx.random.normal(shape).astype(DTYPES[self.dtype])

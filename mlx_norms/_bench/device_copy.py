@@ -12,8 +12,8 @@ import mlx.core as mx
 from mlx_norms import _ext
 
 from . import clocks, machine, timing
-from .contestants import Calls, copies, make_room
 from .driver import Driver, driver
+from .providers import Calls, copies, make_room
 
 MOST_PAIRS = 4096
 _LEAST_PART = 64 << 10  # bytes of a copy that are worth a thread
@@ -53,7 +53,7 @@ def size() -> int:
 
 
 def passes(size: int) -> dict[str, Calls]:
-    """Contestants that stand for a copy of ``size`` bytes, which MLX has none of to ask for.
+    """Providers that stand for a copy of ``size`` bytes, which MLX has none of to ask for.
 
     They read float32 and write as much (mx.abs). On the CPU, where that is one thread's work, large
     ones are shared by as many streams as the norms have threads, too.

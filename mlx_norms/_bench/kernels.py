@@ -1,6 +1,6 @@
 """How long a device is busy with calls: by CUPTI, or by the slope of evals over their number.
 
-CUPTI says it when all is done: what is timed are the contestants of many configs, in one trace.
+CUPTI says it when all is done: what is timed are the providers of many configs, in one trace.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
-from . import contestants, timing
+from . import providers, timing
 from .cupti import Trace
 from .timing import Samples
 
@@ -47,10 +47,10 @@ def measure(
     rounds: int = 3,
     say: Callable[[str], None] = print,
 ) -> dict[Hashable, dict[str, KernelTime]]:
-    """The times of each config's contestants, which take turns in every round.
+    """The times of each config's providers, which take turns in every round.
 
     Args:
-        of_config: Gives a config's contestants by name.
+        of_config: Gives a config's providers by name.
         calls: How many a sample of a config has.
         say: Is told which peers cannot do a config.
     """
@@ -61,8 +61,8 @@ def measure(
         with trace or contextlib.nullcontext():
             for config in configs:
                 if config not in found:
-                    contestants.make_room()
-                    able = contestants.able(config, of_config(config), say)
+                    providers.make_room()
+                    able = providers.able(config, of_config(config), say)
                     pending.append(
                         (config, _take(trace, len(pending), able, calls(config), rounds))
                     )
@@ -76,8 +76,8 @@ def _take(
     trace: Trace | None, key: int, able: dict, count: int, rounds: int
 ) -> Callable[[], dict[str, KernelTime]]:
     """Make the calls of a config. What is returned gives the times once the trace has ended."""
-    for contestant in able.values():
-        contestant.finish(contestant.prepare(count if trace else 3 * count))
+    for provider in able.values():
+        provider.finish(provider.prepare(count if trace else 3 * count))
     if trace is None:
         slopes = {name: [] for name in able}
         for name in timing.turns(able, rounds):
@@ -93,11 +93,11 @@ def _take(
     return lambda: _read(trace, ranges, count)
 
 
-def of_range(trace: Trace, name: str, contestant, count: int, *, alone: bool) -> None:
+def of_range(trace: Trace, name: str, provider, count: int, *, alone: bool) -> None:
     """Make calls in a range of a trace, together or one by one; what they need is made before."""
-    pending = contestant.prepare(count)
+    pending = provider.prepare(count)
     with trace.range(name):
-        contestant.finish(pending, alone=alone)
+        provider.finish(pending, alone=alone)
 
 
 def _read(trace: Trace, ranges: dict[str, list], count: int) -> dict[str, KernelTime]:
@@ -113,11 +113,11 @@ def _read(trace: Trace, ranges: dict[str, list], count: int) -> dict[str, Kernel
     return found
 
 
-def _slope(contestant, count: int) -> float:
+def _slope(provider, count: int) -> float:
     def seconds(calls: int) -> float:
-        pending = contestant.prepare(calls)
+        pending = provider.prepare(calls)
         start = time.perf_counter()
-        contestant.finish(pending)
+        provider.finish(pending)
         return time.perf_counter() - start
 
     return max((seconds(3 * count) - seconds(count)) / (2 * count), 1e-9)

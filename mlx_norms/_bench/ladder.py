@@ -11,7 +11,7 @@ from mlx_norms import ladders
 
 from . import peers
 from .configs import DTYPES, EPS, Config
-from .contestants import Calls, copies, sets_needed, torch_calls
+from .providers import Calls, copies, sets_needed, torch_calls
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ def function(config: Config | Product, rung: str):
     return lambda x, w, b: ladders.layer_norm(x, w, b, EPS, rung=rung)
 
 
-def contestants(config: Config | Product, peer_names: Iterable[str], *, hot: bool) -> dict:
-    """Contestants by name: the rungs, MLX's own, and those of the peers that have it."""
+def providers(config: Config | Product, peer_names: Iterable[str], *, hot: bool) -> dict:
+    """Providers by name: the rungs, MLX's own, and those of the peers that have it."""
     count = sets_needed(config.input_bytes, hot)
     sets = copies(config.inputs(), count)
     multiplies = config.op == "sgemm"

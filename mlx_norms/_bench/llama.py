@@ -31,7 +31,7 @@ TINY = Shapes(2, 128, 256, 4, 2, 512)
 
 
 def build(shapes: Shapes, bits: int | None) -> tuple[nn.Module, str]:
-    """A model with bfloat16 weights, or quantised ones of ``bits``, and whose code it is."""
+    """A model with bfloat16 weights, or quantized ones of ``bits``, and whose code it is."""
     from mlx_lm.models import llama
 
     args = llama.ModelArgs(model_type="llama", tie_word_embeddings=False, **asdict(shapes))

@@ -113,7 +113,7 @@ def restart_keeping_memory(*command: str) -> None:
         command: Python's arguments, those of the script by default.
 
     At its defaults malloc returns large blocks to the system in a way that depends on sizes and
-    history: one contestant then pays thousands of page faults a call and the other none, and the
+    history: one provider then pays thousands of page faults a call and the other none, and the
     ratio is theirs, not the norm's.
     """
     if not keeps_memory():

@@ -1,4 +1,4 @@
-"""Measures contestants config by config, and what they are held against, in one run."""
+"""Measures providers config by config, and what they are held against, in one run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from . import clocks, contestants, device_copy, machine, timing
-from .contestants import Calls, copies, regime, sets_needed
+from . import clocks, device_copy, machine, providers, timing
+from .providers import Calls, copies, regime, sets_needed
 from .results import Line
 
 BASELINES = ("mx.fast", "mlx")
@@ -21,7 +21,7 @@ class Measuring:
     """How to measure.
 
     Attributes:
-        rounds: Samples of each contestant.
+        rounds: Samples of each provider.
         hot: Whether inputs are to stay in the cache.
         say: Takes a line for the user.
     """
@@ -51,7 +51,7 @@ class Measuring:
         return self._pace["peak"]
 
     def times(self, clocked: dict[str, object]) -> dict[str, timing.Samples]:
-        """Seconds a call of contestants that have a clock."""
+        """Seconds a call of providers that have a clock."""
         seconds = next(iter(clocked.values())).sample_seconds
         return timing.measure(clocked, rounds=self.rounds, sample_seconds=seconds)
 
@@ -64,13 +64,13 @@ class Measuring:
         peak: bool = False,
         fixes: dict | None = None,
     ) -> list[Line]:
-        """Lines of contestants at a config. A peer that cannot do it is left out.
+        """Lines of providers at a config. A peer that cannot do it is left out.
 
         On the CPU, where it depends on the size what memory costs to get, copies that move as many
         bytes take turns with them.
         """
-        able = contestants.able(config, of_config, self.say)
-        clocked = {name: clocks.clock(contestant) for name, contestant in able.items()}
+        able = providers.able(config, of_config, self.say)
+        clocked = {name: clocks.clock(provider) for name, provider in able.items()}
         copies = _copies(config.moved) if machine.backend() == "cpu" else {}
         times = self.times(clocked | copies)
         copied = {name: times.pop(name) for name in copies}

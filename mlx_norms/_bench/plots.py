@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Color is a contestant's, the marker's filling a dtype's, dashes a number of rows', and in the
+# Color is a provider's, the marker's filling a dtype's, dashes a number of rows', and in the
 # roofline the marker's shape an op's.
 _MARKERS = "os^vD*PX"
 _FILLS = ("full", "none", "left", "right", "top", "bottom")
@@ -34,7 +34,7 @@ def draw(path: str, lines: list[Line], title: str) -> None:
 
 
 def figure(lines: list[Line], title: str) -> Figure:
-    """A panel an op, and the roofline of its largest shapes, with one legend for all."""
+    """A panel per op, and the roofline of its largest shapes, with one legend for all."""
     from matplotlib.figure import Figure
 
     styles = _Styles(lines)
@@ -62,14 +62,14 @@ def _each(lines: Iterable[Line], name: str) -> list:
 
 
 class _Styles:
-    """How each contestant, dtype, number of rows and op is drawn."""
+    """How each provider, dtype, number of rows and op is drawn."""
 
     def __init__(self, lines: list[Line]) -> None:
         from matplotlib import colormaps
 
-        contestants = _each(lines, "contestant")
-        colors = colormaps["tab10" if len(contestants) <= 10 else "tab20"].colors
-        self.color = dict(zip(contestants, itertools.cycle(colors)))
+        providers = _each(lines, "provider")
+        colors = colormaps["tab10" if len(providers) <= 10 else "tab20"].colors
+        self.color = dict(zip(providers, itertools.cycle(colors)))
         self.fill = dict(zip(_each(lines, "dtype"), itertools.cycle(_FILLS)))
         self.marker = dict(zip(_each(lines, "op"), itertools.cycle(_MARKERS)))
         self._lengths = {
@@ -116,8 +116,8 @@ def _rates(axes: Axes, lines: list[Line], styles: _Styles) -> None:
     shown = sorted({getattr(line, along) for line in lines})
     for dtype, dashes in dict.fromkeys((line.dtype, styles.dashes(line)) for line in lines):
         own = [line for line in lines if (line.dtype, styles.dashes(line)) == (dtype, dashes)]
-        for name in _each(own, "contestant"):
-            rates = {getattr(x, along): _rate(x) for x in own if x.contestant == name}
+        for name in _each(own, "provider"):
+            rates = {getattr(x, along): _rate(x) for x in own if x.provider == name}
             axes.plot(
                 *zip(*sorted(rates.items()), strict=True),
                 color=styles.color[name],
@@ -181,7 +181,7 @@ def _roofline(axes: Axes, lines: Iterable[Line], styles: _Styles) -> None:
 
     largest: dict[tuple, Line] = {}
     for line in lines:
-        key = (line.op, line.dtype, line.contestant)
+        key = (line.op, line.dtype, line.provider)
         if key not in largest or line.moved > largest[key].moved:
             largest[key] = line
     found = list(largest.values())
@@ -196,11 +196,11 @@ def _roofline(axes: Axes, lines: Iterable[Line], styles: _Styles) -> None:
         axes.plot(
             intensity,
             line.flop_rate / 1e9,
-            color=styles.color[line.contestant],
+            color=styles.color[line.provider],
             marker=styles.marker[line.op],
             fillstyle=styles.fill[line.dtype],
             linestyle="",
-            label=f"{line.contestant}, {line.op} {line.dtype}",
+            label=f"{line.provider}, {line.op} {line.dtype}",
         )
     roof = f"copy {number(copy / 1e9)} GB/s, MLX's matmul {number(peak / 1e9)} GFLOP/s"
     axes.set_title(f"roofline, each at its largest shape\n{roof}", fontsize="medium")

@@ -10,14 +10,14 @@ from typing import TextIO
 
 from . import timing
 
-COLUMNS = ["section", "op", "dtype", "rows", "length", "contestant", "method", "inputs", "sets"]
+COLUMNS = ["section", "op", "dtype", "rows", "length", "provider", "method", "inputs", "sets"]
 COLUMNS += ["us", "us_lower", "us_upper", "gbps", "gflops", "bytes_an_element", "of_copy"]
 COLUMNS += ["of_peak", "over_baseline", "copy_gbps", "peak_gflops", "rounds", "calls"]
 
 
 @dataclass(frozen=True)
 class Line:
-    """What one contestant did at one shape.
+    """What one provider did at one shape.
 
     Attributes:
         section: The bench's subcommand.
@@ -27,7 +27,7 @@ class Line:
         seconds: A call's.
         moved: Bytes that a call reads and writes, each tensor counted once.
         flops: Operations of a call.
-        elements: Of the op's input or of the product, for bytes an element.
+        elements: Of the op's input or of the product, for bytes per element.
         copy: Bytes a second of a copy in the same run.
         copy_is_bytes: Whether its bytes are most of that copy's time, and not the call.
         peak: Operations a second of MLX's own matmul in the same run, where it was measured.
@@ -40,7 +40,7 @@ class Line:
     dtype: str
     rows: int
     length: int
-    contestant: str
+    provider: str
     method: str
     inputs: str
     sets: int

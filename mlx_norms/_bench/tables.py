@@ -43,16 +43,16 @@ def number(value: float) -> str:
 
 
 def tables(lines: Iterable[Line], title: str) -> Iterator[Table]:
-    """A table an op and dtype of times and rates: bytes a second, or operations of products.
+    """A table per op and dtype of times and rates: bytes per second, or operations of products.
 
-    The last columns say how many times as fast a contestant is as the baseline, and a rung of a
+    The last columns say how many times as fast a provider is as the baseline, and a rung of a
     ladder as the rung before. What the rungs fix is a table of its own.
     """
     fixes: dict[str, str] = {}
     for (op, dtype), group in itertools.groupby(lines, key=lambda line: (line.op, line.dtype)):
         group = list(group)
         yield _table(group, f"{title}: {op}, {dtype}")
-        fixes |= {f"{op}, {line.contestant}": line.fixes for line in group if line.fixes}
+        fixes |= {f"{op}, {line.provider}": line.fixes for line in group if line.fixes}
     if fixes:
         found = table("What each rung fixes", ("", ""), lines=False)
         for name, text in fixes.items():
@@ -67,7 +67,7 @@ def _table(lines: list[Line], title: str) -> Table:
     headings += ["GFLOP/s", "of\npeak"] if multiplies else ["GB/s", "of\ncopy"]
     headings += ["B/\nelement", "x\nMLX" if multiplies else "x\nmx.fast"]
     headings += ["x\nbefore"] * ladder
-    found = table(title, ("shape", "contestant"), headings, lines=False)
+    found = table(title, ("shape", "provider"), headings, lines=False)
     for _, group in itertools.groupby(_with_before(lines), key=lambda pair: _shape(pair[0])):
         for line, faster in group:
             texts = _texts(line)
@@ -105,7 +105,7 @@ def _texts(line: Line) -> list[str]:
         rate += ["-" if line.of_copy is None else f"{line.of_copy:.1%}"]
     return [
         "x".join(map(str, _shape(line))),
-        line.contestant,
+        line.provider,
         number(line.seconds.median * 1e6),
         spread(line.seconds, 1e6),
         *rate,

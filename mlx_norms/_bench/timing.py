@@ -1,8 +1,8 @@
 """Times lazy MLX computations against each other: interleaved rounds, medians and quartiles.
 
 One sample is many calls, evaluated together in batches, so that neither the clock nor the start of
-an evaluation (tens of microseconds) is what gets measured. Contestants take turns in every round,
-so that whatever else the machine does falls on all of them. contestants.py has some that take
+an evaluation (tens of microseconds) is what gets measured. Providers take turns in every round,
+so that whatever else the machine does falls on all of them. providers.py has some that take
 their inputs from past the cache, and clocks.py clocks of a device's own.
 """
 
@@ -28,7 +28,7 @@ _Name = TypeVar("_Name")
 
 @dataclass(frozen=True)
 class Samples:
-    """The same quantity measured once a round, in the order of the rounds."""
+    """The same quantity measured once per round, in the order of the rounds."""
 
     values: tuple[float, ...]
 
@@ -57,7 +57,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Ratio(Samples):
-    """The ratio of two contestants in each round.
+    """The ratio of two providers in each round.
 
     Attributes:
         of_medians: The ratio of their medians, each over all rounds.
@@ -88,7 +88,7 @@ class Ratio(Samples):
 
 # For those who see ratios beside medians.
 PAIRING = (
-    "A ratio is taken in each round, where contestants follow one another; shown is the median of "
+    "A ratio is taken in each round, where providers follow one another; shown is the median of "
     "these, which is not the ratio of the medians. Too noisy to tell: its quartiles lie on both "
     "sides of 1, and further from 1 on the other side than that median does, or the ratio of the "
     "medians."
@@ -112,22 +112,22 @@ def measure(
     sample_seconds: float = 0.02,
     count: int | None = None,
 ) -> dict[str, Samples]:
-    """Measure the seconds a call of each contestant takes, all of them in every round.
+    """Measure the seconds that a call of each provider takes, all of them in every round.
 
     A function's time covers what a user pays for: building the graph, evaluating it and freeing the
-    results. Each contestant is warmed up while the number of calls in a sample is found. Python's
+    results. Each provider is warmed up while the number of calls in a sample is found. Python's
     garbage is collected before and after.
 
     Args:
-        calls: Contestants by name: :class:`Timed` ones, or functions. A function returns the arrays
+        calls: Providers by name: :class:`Timed` ones, or functions. A function returns the arrays
             to evaluate, in any nesting of lists, tuples and dicts, unevaluated and newly made at
             every call.
-        rounds: Samples of each contestant. The order within a round is reversed every other round.
+        rounds: Samples of each provider. The order within a round is reversed every other round.
         sample_seconds: The least time that one sample takes.
         count: Calls in a sample, whatever time they take.
 
     Returns:
-        dict: The :class:`Samples` of each contestant, in seconds a call.
+        dict: The :class:`Samples` of each provider, in seconds per call.
     """
     if rounds < 1:
         raise ValueError(f"[measure] rounds must be at least 1, got {rounds}.")
@@ -157,7 +157,7 @@ def _counts(timed: Mapping[str, Timed], sample_seconds: float, count: int | None
 
 
 def turns(names: Iterable[_Name], rounds: int) -> Iterator[_Name]:
-    """Whose turn it is: every name once a round, in reversed order every other round."""
+    """Whose turn it is: every name once per round, in reversed order every other round."""
     names = list(names)
     for turn in range(rounds):
         yield from names if turn % 2 == 0 else reversed(names)

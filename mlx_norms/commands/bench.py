@@ -1,6 +1,6 @@
 """Time the norms, the ladders' kernels or a model here, against mx.fast and a copy.
 
-All contestants take turns in one run, and are held against a copy (or, where operations count,
+All providers take turns in one run, and are held against a copy (or, where operations count,
 MLX's own matmul) that is measured in it. GB/s and bytes per element count each tensor of x's shape
 once. Times are medians, with quartiles. On CUDA they are the device's by its own clock, for many
 independent calls; elsewhere, where MLX shows none to Python, as on Metal, the host's for evaluating
@@ -96,7 +96,7 @@ def _add_grid(parser: argparse.ArgumentParser, what: str) -> None:
         "--peers",
         metavar="NAMES",
         default="mx.fast",
-        help=f"contestants besides ours, of {','.join(peers.NAMES)} (mx.fast); by the host's "
+        help=f"providers besides ours, of {','.join(peers.NAMES)} (mx.fast); by the host's "
         "clock, the time of torch's calls has its dispatch in it, and that of MLX's no building "
         "of graphs",
     )

@@ -21,7 +21,7 @@ import mlx.core as mx
 import mlx_norms
 
 from .. import _ext
-from .._bench import contestants, machine, timing
+from .._bench import machine, providers, timing
 from .._bench.configs import Config
 from . import _json, _progress, check_environment, info
 
@@ -401,7 +401,7 @@ def times() -> Iterator[tuple[int, int, str, dict[str, timing.Ratio]]]:
         ratios = {}
         for op in ("rms", "layer", "add_rms"):
             config = Config(op, name, rows, length)
-            samples = timing.measure(contestants.functions(config), rounds=5, sample_seconds=0.02)
+            samples = timing.measure(providers.functions(config), rounds=5, sample_seconds=0.02)
             ratios[config.label] = samples["mx.fast"].over(samples["ours"])
         yield rows, length, name, ratios
 

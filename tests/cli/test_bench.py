@@ -20,13 +20,13 @@ from mlx_norms import ladders
 from mlx_norms.__main__ import main
 from mlx_norms._bench import (
     clocks,
-    contestants,
     device_copy,
     host_memory,
     ladder,
     machine,
     measuring,
     plots,
+    providers,
     tables,
     timing,
 )
@@ -91,7 +91,7 @@ class TestTimes:
         file = tmp_path / "figures.csv"
         output = run(capsys, what, *GRID, "--ops", ",".join(sizes), "--csv", str(file))
         rows = rows_of(file)
-        assert [(r["op"], r["contestant"]) for r in rows] == list(
+        assert [(r["op"], r["provider"]) for r in rows] == list(
             itertools.product(sizes, ("ours", "mx.fast"))
         )
         for row in rows:
@@ -116,13 +116,13 @@ class TestTimes:
         found = [(r["dtype"], r["length"], r["rows"]) for r in rows_of(file)[::2]]
         assert found == list(itertools.product(("float16", "bfloat16"), ("8", "16"), ("1", "4")))
 
-    def test_units_of_a_known_contestant(self, monkeypatch, tmp_path, capsys):
+    def test_units_of_a_known_provider(self, monkeypatch, tmp_path, capsys):
         """A call of 2 ms that moves 1 MiB, where copies read 256 MiB/s and write as many."""
 
         class Known:
             method, sample_seconds, most, calls, overlap = "known", 1e-3, 10, 7, False
 
-            def __init__(self, contestant):
+            def __init__(self, provider):
                 pass
 
             def seconds(self, count):
@@ -156,7 +156,7 @@ class TestTimes:
         assert not re.search("^ *3x40 +mx.fast ", output, re.M)
 
     def test_a_peer_that_does_not_do_it(self, capsys, monkeypatch):
-        class Refuses(contestants.TorchCalls):
+        class Refuses(providers.TorchCalls):
             output_bytes = 1
 
             def __init__(self, *arguments):
@@ -167,7 +167,7 @@ class TestTimes:
 
         monkeypatch.setattr(bench.peers, "_PACKAGES", {})
         monkeypatch.setitem(bench.peers.FUNCTIONS, "torch", lambda: {"rms": None.__class__})
-        monkeypatch.setattr(contestants, "torch_calls", Refuses)
+        monkeypatch.setattr(providers, "torch_calls", Refuses)
         output = run(capsys, "norm", *GRID, "--ops", "rms,layer", "--peers", "mx.fast,torch")
         assert len(re.findall("torch does not do .*not of three rows", output)) == 1
         assert "layer" in output
@@ -179,7 +179,7 @@ class TestTimes:
         for what in ("norm", "backward"):
             run(capsys, what, *grid, "--dtypes", "float32", "--csv", str(file))
             assert {row["method"] for row in rows_of(file)} == {"device"}
-        ours = contestants.contestants(Config("rms", "float32", 4096, 4096))["ours"]
+        ours = providers.providers(Config("rms", "float32", 4096, 4096))["ours"]
         clocked = {"host": clocks.HostClock(ours), "device": clocks.DeviceClock(ours)}
         times = timing.measure(clocked, rounds=5, sample_seconds=0.01)
         # Its part of the host's time, however busy the host is.
@@ -220,7 +220,7 @@ class Plugged:
 class TestInputs:
     def addresses(self, config, hot, calls):
         """Those of the arrays of every call, in order."""
-        ours = contestants.contestants(config, hot=hot)["ours"]
+        ours = providers.providers(config, hot=hot)["ours"]
         seen = []
         ours._function = lambda *arrays: seen.append(arrays) or arrays[0] + 0
         for _ in range(2):  # what follows goes on where it stopped
@@ -230,7 +230,7 @@ class TestInputs:
     def test_they_are_taken_in_turn(self):
         config = Config("layer", "float32", 4, 256)
         count = math.ceil(2 * CACHE / (3 * 4 * 256 * 4 - 6 * 256 * 4))
-        assert contestants.sets_needed(config.input_bytes) == count
+        assert providers.sets_needed(config.input_bytes) == count
         seen = self.addresses(config, False, count - 3)
         assert len(set(itertools.chain(*seen[:count]))) == 3 * count
         assert seen[count:] == seen[: count - 6]
@@ -241,8 +241,8 @@ class TestInputs:
 
     def test_cotangents_are_taken_in_turn(self):
         config = Config("add_rms", "float32", 4, 256, backward=True)
-        pairs = contestants.contestants(config)["ours"]._turn
-        found = [next(pairs) for _ in range(contestants.sets_needed(config.input_bytes))]
+        pairs = providers.providers(config)["ours"]._turn
+        found = [next(pairs) for _ in range(providers.sets_needed(config.input_bytes))]
         arrays = [a for inputs, cotangents in found for a in (*inputs, *cotangents)]
         assert len({np.asarray(a).ctypes.data for a in arrays}) == 5 * len(found)
         for inputs, _ in found:
@@ -253,8 +253,8 @@ class TestInputs:
     )
     def test_where_they_are(self, size, hot, where):
         """One byte cannot be past the cache with as many sets as there are."""
-        assert contestants.regime(size, hot) == where
-        assert contestants.regime(2 * CACHE, hot) == "memory"
+        assert providers.regime(size, hot) == where
+        assert providers.regime(2 * CACHE, hot) == "memory"
 
     @pytest.mark.parametrize("hot, sets", [([], "8"), (["--hot"], "1")])
     def test_it_is_said(self, hot, sets, tmp_path, capsys):
@@ -299,8 +299,8 @@ class SlowBytes:
     method, sample_seconds, most, calls, overlap = "known", 1e-3, 10, 7, False
     log = []
 
-    def __init__(self, contestant):
-        self._size = contestant.output_bytes
+    def __init__(self, provider):
+        self._size = provider.output_bytes
 
     def seconds(self, count):
         self.log.append(self._size)
@@ -330,7 +330,7 @@ class TestCopies:
         assert list(device_copy.passes(2 << 16)) == ["copy", "copy by 2"]
         assert list(device_copy.passes(9 << 16)) == ["copy", "copy by 3"]
 
-    def test_they_take_turns_with_the_contestants(self, monkeypatch, tmp_path, capsys):
+    def test_they_take_turns_with_the_providers(self, monkeypatch, tmp_path, capsys):
         """And where bytes are not what takes their time, there is no share."""
         monkeypatch.setattr(clocks, "clock", SlowBytes)
         SlowBytes.log.clear()
@@ -348,9 +348,9 @@ class TestCopies:
 
     def test_more_than_a_copy_is_explained(self, monkeypatch, capsys):
         class Faster(SlowBytes):
-            def __init__(self, contestant):
-                super().__init__(contestant)
-                self._factor = 0.25 if contestant._function is OPS["rms"].ours else 1
+            def __init__(self, provider):
+                super().__init__(provider)
+                self._factor = 0.25 if provider._function is OPS["rms"].ours else 1
 
             def seconds(self, count):
                 return self._factor * super().seconds(count)
@@ -422,11 +422,11 @@ class TestMemory:
         mx.synchronize()
         mx.reset_peak_memory()
         before = mx.get_active_memory()
-        of_config = contestants.contestants(config, ["mx.fast"])
+        of_config = providers.providers(config, ["mx.fast"])
         measuring.Measuring(1, False, print).lines("norm", config, of_config)
         peak = mx.get_peak_memory() - before
         # An array or two is let go of sooner or later, as MLX's threads like.
-        assert 0.8 < contestants.memory_needed(config, ["mx.fast"], False) / peak < 2
+        assert 0.8 < providers.memory_needed(config, ["mx.fast"], False) / peak < 2
 
     @pytest.mark.parametrize(
         "arguments, text",
@@ -509,7 +509,7 @@ class TestClocks:
         monkeypatch.setattr(mx, "eval", lambda *out: log.append("eval") or evaluate(*out))
         monkeypatch.setattr(clocks.time, "perf_counter", lambda: log.append("clock") or 0.0)
         config = Config("rms", "float32", 2, 8, backward=True)
-        ours = contestants.contestants(config)["ours"]
+        ours = providers.providers(config)["ours"]
         log.clear()
         clocks.HostClock(ours).seconds(3)
         assert log == ["clock", "eval", "clock", "eval", "clock"]
@@ -519,16 +519,16 @@ class TestClocks:
         [(0.5, [1]), (1.0, [1, 2]), (3.0, [1, 2, 4]), (64.0, [1, 2, 4, 8, 16, 32])],
     )
     def test_a_sample_is_taken_again_if_the_device_waited(self, launching, plugs, monkeypatch):
-        contestant = Plugged(launching)
-        monkeypatch.setattr(clocks.time, "perf_counter", lambda: contestant.now)
-        clock = clocks.DeviceClock(contestant)
+        provider = Plugged(launching)
+        monkeypatch.setattr(clocks.time, "perf_counter", lambda: provider.now)
+        clock = clocks.DeviceClock(provider)
         assert clock.seconds(3) == 0.25
-        assert contestant.plugs == [*plugs, plugs[-1]]  # of the first run of a graph, and then
+        assert provider.plugs == [*plugs, plugs[-1]]  # of the first run of a graph, and then
         assert clock.method == ("device" if launching < plugs[-1] else "device, host")
 
     def test_memory(self, monkeypatch):
         monkeypatch.setattr(clocks, "output_budget", lambda: 1000)
-        ours = contestants.Calls(mx.abs, [[mx.zeros(8)]], output_bytes=32)
+        ours = providers.Calls(mx.abs, [[mx.zeros(8)]], output_bytes=32)
         assert clocks.HostClock(ours).most == 31
 
     def test_what_is_known_of_this_machine(self, monkeypatch):
@@ -556,13 +556,13 @@ class TestTrace:
         assert "back-pressure: none in these calls" in list(trace.lines("ours"))[-1]
 
     @pytest.mark.parametrize("what", ["norm", "backward"])
-    def test_of_each_contestant(self, what, tmp_path, capsys):
+    def test_of_each_provider(self, what, tmp_path, capsys):
         file = tmp_path / "trace.csv"
         output = run(capsys, what, "--trace", *GRID, "--ops", "add_rms", "--csv", str(file))
         rows = rows_of(file)
         calls = [str(i) for i in range(1, 101)]
         for name in ("ours", "mx.fast"):
-            mine = [row for row in rows if row["contestant"] == name]
+            mine = [row for row in rows if row["provider"] == name]
             assert [row["call"] for row in mine] == calls
             assert all(float(row["host_us"]) > 0 for row in mine)
             assert f"{name}, add_rms float32 3x40: µs of the host for each of" in output
@@ -599,9 +599,9 @@ class TestCapture:
         assert "MTL_CAPTURE_ENABLED=1" in capture.obstacle(str(path))
 
     def test_it_wraps_calls(self, metal, monkeypatch, tmp_path, capsys):
-        finish = contestants.Calls.finish
+        finish = providers.Calls.finish
         monkeypatch.setattr(
-            contestants.Calls,
+            providers.Calls,
             "finish",
             lambda self, pending, **o: metal.append(len(pending)) or finish(self, pending, **o),
         )
@@ -639,7 +639,7 @@ class TestLadder:
         products = [rung.name for rung in ladders.SGEMM] + ["mlx"]
         expected = [("layer", r, "48", name) for r in ("2", "8") for name in norms]
         expected += [("sgemm", n, n, name) for n in ("8", "16") for name in products]
-        keys = ("op", "rows", "length", "contestant")
+        keys = ("op", "rows", "length", "provider")
         assert [tuple(row[key] for key in keys) for row in rows] == expected
         for row in rows:
             if row["op"] == "sgemm":
@@ -658,14 +658,14 @@ class TestLadder:
         grid = ["--ops", "layer_norm", "--rows", "2", "--dtypes", "float16"]
         run(capsys, "ladder", *grid, "--csv", str(file))
         taken = [rung.name for rung in ladders.LAYER_NORM if mx.float16 in rung.dtypes]
-        assert [row["contestant"] for row in rows_of(file)] == [*taken, "mx.fast"]
+        assert [row["provider"] for row in rows_of(file)] == [*taken, "mx.fast"]
         assert "naive" not in taken
 
     @pytest.mark.cuda
     def test_on_a_gpu(self, backend, tmp_path, capsys):
         file = tmp_path / "ladder.csv"
         run(capsys, "ladder", "--rows", "64", "--sizes", "64", "--csv", str(file))
-        found = {row["contestant"] for row in rows_of(file)}
+        found = {row["provider"] for row in rows_of(file)}
         assert found >= {rung.name for rung in (*ladders.LAYER_NORM, *ladders.SGEMM)}
 
 
@@ -739,7 +739,7 @@ class TestModel:
         file = tmp_path / "trace.csv"
         output = run(capsys, "model", "tiny:llama", "--prompts", "4", "--trace", "--csv", str(file))
         assert "tiny:llama, patched, decode steps: µs of the host" in output
-        assert [row["contestant"] for row in rows_of(file)] == ["stock"] * 12 + ["patched"] * 12
+        assert [row["provider"] for row in rows_of(file)] == ["stock"] * 12 + ["patched"] * 12
 
     def test_unknown(self, capsys):
         assert main(["bench", "model", "tiny:lama"]) == 2
@@ -756,7 +756,7 @@ class TestJson:
         assert found["facts"]["mlx_norms"] == mlx_norms.__version__
         assert timing.PAIRING in found["notes"]
         for line, row in zip(found["lines"], rows_of(file), strict=True):
-            assert (line["op"], line["contestant"]) == (row["op"], row["contestant"])
+            assert (line["op"], line["provider"]) == (row["op"], row["provider"])
             for name in ("us", "us_lower", "us_upper"):
                 key = {"us": "median"}.get(name, name.removeprefix("us_"))
                 assert 1e6 * line["seconds"][key] == pytest.approx(float(row[name]), rel=1e-3)
@@ -772,12 +772,12 @@ class TestJson:
         assert len(rungs) == len(ladders.LAYER_NORM) + len(ladders.SGEMM)
         first = {ladders.LAYER_NORM[0].name, ladders.SGEMM[0].name}
         for line in rungs:
-            assert (line["over_before"] is None) == (line["contestant"] in first)
+            assert (line["over_before"] is None) == (line["provider"] in first)
 
     def test_traces(self, capsys):
         options = ["--trace", *GRID, "--ops", "rms", "--json"]
         traces = json.loads(run(capsys, "norm", *options))["traces"]
-        assert [trace["contestant"] for trace in traces] == ["ours", "mx.fast"]
+        assert [trace["provider"] for trace in traces] == ["ours", "mx.fast"]
         for trace in traces:
             assert len(trace["host_seconds"]) == tracing.CALLS
             assert trace["first"] == trace["host_seconds"][0] and trace["steady"] > 0
@@ -805,13 +805,13 @@ class TestJson:
 class TestPlots:
     """What is drawn, by matplotlib's own objects."""
 
-    def line(self, config, contestant="ours", seconds=1e-6, is_bytes=True):
+    def line(self, config, provider="ours", seconds=1e-6, is_bytes=True):
         about = (
             config.op,
             config.dtype,
             config.rows,
             config.length,
-            contestant,
+            provider,
             "evals",
             "memory",
             1,
@@ -1072,7 +1072,7 @@ class TestScripts:
         for rung in (*ladders.LAYER_NORM, *ladders.SGEMM):
             found = [line for line in lines if line.startswith(f"| {rung.name} |")]
             assert any(rung.fixes in line for line in found)
-        by_key = {(r["op"], r["contestant"], r["rows"]): r for r in rows_of(measured)}
+        by_key = {(r["op"], r["provider"], r["rows"]): r for r in rows_of(measured)}
         first, second = (rung.name for rung in ladders.SGEMM[:2])
         (row,) = (line for line in lines if f"| {second} |" in line)
         configs = [config.strip() for config in row.strip("|").split("|")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from mlx_norms._bench import builds, contestants, cupti, kernels, script, timing
+from mlx_norms._bench import builds, cupti, kernels, providers, script, timing
 
 CORE = Path(__file__).parents[2] / "mlx_norms" / "_bench"
 EXTRAS = {"rich", "matplotlib", "torch", "mlx_lm", "numpy", "liger_kernel"}
@@ -87,9 +87,9 @@ class FakeTrace:
 
     def __exit__(self, *error):
         for name in self.names:
-            config, contestant, *_ = name.split("/")
+            config, provider, *_ = name.split("/")
             if config not in self.blind:
-                seconds = {"ours": 1e-6, "mx.fast": 2e-6}[contestant] * 8
+                seconds = {"ours": 1e-6, "mx.fast": 2e-6}[provider] * 8
                 self.activity[name] = cupti.Activity(seconds, 16)
 
     @staticmethod
@@ -194,7 +194,7 @@ def test_a_build_answers_by_lines(monkeypatch, capsys):
     before = mx.default_device()
     mx.set_default_device(mx.cpu)
     try:
-        known = {"abs": lambda: contestants.Calls(mx.abs, [[mx.zeros(8)]])}
+        known = {"abs": lambda: providers.Calls(mx.abs, [[mx.zeros(8)]])}
         builds.work(known, traces=False)
     finally:
         mx.set_default_device(before)

@@ -200,7 +200,7 @@ class TestStreams:
         )
         assert (result.returncode, result.stderr) == (0, b"")
         unit = "us" if encoding == "ascii" else "µs"
-        assert re.search(rf"contestant[ |]+{unit}[ |]+quartiles", result.stdout.decode(encoding))
+        assert re.search(rf"provider[ |]+{unit}[ |]+quartiles", result.stdout.decode(encoding))
         assert re.search(r"1x64[ |]+ours[ |]+[\d.]+ ", result.stdout.decode(encoding))
 
     def test_what_has_no_other_spelling_is_escaped(self, capsys):
@@ -400,7 +400,7 @@ class TestTiming:
         assert result["a"].values == pytest.approx([1e-3] * 3)
         assert result["b"].values == pytest.approx([4e-3] * 3)
 
-    def test_contestants_take_turns(self, monkeypatch):
+    def test_providers_take_turns(self, monkeypatch):
         clock = Clock(monkeypatch)
         calls = {"a": clock.call("a", 1.0), "b": clock.call("b", 1.0)}
         timing.measure(calls, rounds=4, sample_seconds=0.5)

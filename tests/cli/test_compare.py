@@ -209,7 +209,7 @@ class TestGeneration:
 
 class TestNoise:
     def printed(self, capsys, monkeypatch, stock, patched):
-        """The table of prefill and decode, of these tokens a second in each round."""
+        """The table of prefill and decode, of these tokens per second in each round."""
         rates = {"stock": timing.Samples(stock), "patched": timing.Samples(patched)}
         both = {"prefill": rates, "decode": rates}
         monkeypatch.setattr(compare, "measure_rates", lambda *arguments: both)

@@ -1,6 +1,6 @@
 """Counts what the bench command's metal_sim asks for, as norms.py does, in JSON.
 
-Reads a list of configs, each with a contestant's name, and prints a list of the fields of
+Reads a list of configs, each with a provider's name, and prints a list of the fields of
 metal_sim.Counts.
 """
 
@@ -14,7 +14,7 @@ from .simulated import attached, forward_and_backward, launches
 
 
 def count(described: list[dict]) -> list[dict]:
-    """Totals of a call of each contestant at each config, by the names of metal_sim.Counts."""
+    """Totals of a call of each provider at each config, by the names of metal_sim.Counts."""
     simulator = attached()
 
     import mlx.core as mx
@@ -24,14 +24,14 @@ def count(described: list[dict]) -> list[dict]:
 
     found = []
     for of_config in described:
-        contestant = of_config.pop("contestant")
-        if of_config["op"] in OPS and contestant == "ours":
+        provider = of_config.pop("provider")
+        if of_config["op"] in OPS and provider == "ours":
             config = Config(**of_config)
             function = OPS[config.op].ours
         else:
             multiplies = of_config["op"] == "sgemm"
             config = ladder.Product(of_config["rows"]) if multiplies else Config(**of_config)
-            function = ladder.function(config, contestant)
+            function = ladder.function(config, provider)
         arrays = config.inputs()
         if config.op != "sgemm":  # about a mean of 0, as in the README
             arrays = [a - mx.mean(a, -1, keepdims=True) if a.ndim > 1 else a for a in arrays]

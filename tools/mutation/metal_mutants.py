@@ -163,7 +163,7 @@ METAL_MUTANTS = [
     Mutant(
         "one half of the partial sums for every sum",
         ROW_THREADS,
-        "    iteration = 1 - iteration;\n",
+        "    parity = 1 - parity;\n",
         "",
         f"{GRADIENT}[metal-sim-layer_norm-1025]",
     ),

@@ -11,8 +11,8 @@ import mlx.core as mx
 from rich.progress import track
 
 from ..._bench import ladder, machine, peers, plots, tables, timing
-from ..._bench.contestants import Calls, contestants, make_room
 from ..._bench.measuring import Measuring
+from ..._bench.providers import Calls, make_room, providers
 from ..._bench.results import COLUMNS, CsvFile
 from .. import CommandError, _output, _sides, compare
 from . import capture, grid, metal_sim, model, tracing
@@ -102,9 +102,9 @@ class Bench:
             raise CommandError(f"--plot {path} cannot be written: {error}") from None
         self._say(f"The plot is in {path}.")
 
-    def _contestants(self, config) -> dict:
+    def _providers(self, config) -> dict:
         make_room()
-        make = ladder.contestants if self._args.what == "ladder" else contestants
+        make = ladder.providers if self._args.what == "ladder" else providers
         return make(config, self._peers, hot=self._args.hot)
 
     def _tracked(self, configs: list, what: str) -> Iterable:
@@ -126,7 +126,7 @@ class Bench:
             found = measuring.lines(
                 what,
                 config,
-                self._contestants(config),
+                self._providers(config),
                 peak=config.op == "sgemm" or bool(self._args.plot),
                 fixes=ladder.fixes(config) if what == "ladder" else {},
             )
@@ -177,11 +177,11 @@ class Bench:
         traces = []
         for config in self._tracked(configs, "tracing"):
             about = (self._args.what, config.op, config.dtype, config.rows, config.length)
-            for name, contestant in self._contestants(config).items():
+            for name, provider in self._providers(config).items():
                 try:
-                    trace = tracing.trace(contestant.start, contestant.wait)
+                    trace = tracing.trace(provider.start, provider.wait)
                 except Exception as error:  # torch and Triton raise what they like
-                    if isinstance(contestant, Calls):
+                    if isinstance(provider, Calls):
                         raise
                     self._say(f"{name} does not do {config}: {error}")
                 else:
@@ -201,12 +201,12 @@ class Bench:
 
     def _capture(self, configs: list) -> None:
         self._say_facts(self._facts())
-        all_of_them = [c for config in configs for c in self._contestants(config).values()]
-        for contestant in all_of_them:
-            contestant.finish(contestant.prepare(1))  # compiles
+        all_of_them = [c for config in configs for c in self._providers(config).values()]
+        for provider in all_of_them:
+            provider.finish(provider.prepare(1))  # compiles
         with self._capturing():
-            for contestant in all_of_them:
-                contestant.finish(contestant.prepare(_CAPTURED_CALLS), alone=True)
+            for provider in all_of_them:
+                provider.finish(provider.prepare(_CAPTURED_CALLS), alone=True)
 
     @contextlib.contextmanager
     def _capturing(self) -> Iterator[None]:

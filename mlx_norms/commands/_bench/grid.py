@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from ..._bench import contestants, machine
+from ..._bench import machine, providers
 from ..._bench.configs import DTYPES, HEAD_OPS, LADDER_OPS, OPS, Config
 from ..._bench.ladder import Product
 from .. import CommandError
@@ -84,7 +84,7 @@ def check_memory(configs: Iterable[Config | Product], peer_names: Iterable[str],
     """
     there = machine.memory_bytes()
     for config in configs:
-        if (needed := contestants.memory_needed(config, peer_names, hot)) > there:
+        if (needed := providers.memory_needed(config, peer_names, hot)) > there:
             raise CommandError(
                 f"{config.op} {config.rows}x{config.length} in {config.dtype} takes about "
                 f"{machine.gib(needed)} at once, and there are {machine.gib(there)}: ask for "

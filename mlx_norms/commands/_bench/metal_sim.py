@@ -23,7 +23,7 @@ _THREADGROUP_MEMORY = 32 << 10  # of a core
 # What the device is built with and runs in, and what pip installs it from in a checkout.
 NEEDED = {"metalsim": "./tools/metalsim"}
 NEEDED |= dict.fromkeys(("cmake", "nanobind", "ninja", "pytest"), "'.[cpu,test]'")
-COLUMNS = ["section", "op", "dtype", "rows", "length", "contestant", "array", "bytes_each"]
+COLUMNS = ["section", "op", "dtype", "rows", "length", "provider", "array", "bytes_each"]
 COLUMNS += ["bytes_read", "bytes_written", "barriers", "simd_ops", "threadgroups"]
 COLUMNS += ["threadgroup_bytes"]
 COLUMNS += [f"least_us_{name.replace(' ', '_')}" for name in CHIPS]
@@ -40,7 +40,7 @@ class NoSimulator(RuntimeError):
 
 @dataclass(frozen=True)
 class Counts:
-    """What one call of a contestant asked for.
+    """What one call of a provider asked for.
 
     Attributes:
         bytes: Read and written, by array.
@@ -51,7 +51,7 @@ class Counts:
     """
 
     config: object
-    contestant: str
+    provider: str
     bytes: dict[str, tuple[int, int]]
     of_rows: int
     barriers: int
@@ -85,7 +85,7 @@ class Counts:
 
 
 def count(jobs: Iterable[tuple[object, str]]) -> list[Counts]:
-    """The counts of a call of each (config, contestant): "ours", or the name of a rung.
+    """The counts of a call of each (config, provider): "ours", or the name of a rung.
 
     Raises:
         NoSimulator: If there is no checkout to build the device from, or no metalsim to run it.
@@ -100,8 +100,8 @@ def count(jobs: Iterable[tuple[object, str]]) -> list[Counts]:
             )
     described = [
         {"op": c.op, "dtype": c.dtype, "rows": c.rows, "length": c.length, "backward": c.backward}
-        | {"contestant": contestant}
-        for c, contestant in jobs
+        | {"provider": provider}
+        for c, provider in jobs
     ]
     done = subprocess.run(
         [sys.executable, root / "tools", "counts.configs"],
@@ -141,14 +141,14 @@ def table(found: list[Counts], title: str):
     bounds = any(counts.one_read for counts in found)
     headings = [byte, f"barriers {whole}", f"SIMD ops {whole}", "threadgroup B"]
     headings += ["groups in 32 KB"] * multiplies + [f"{name} ≥ µs" for name in CHIPS] * bounds
-    texts = ("op", "dtype", "shape", "contestant", f"{byte} by array")
+    texts = ("op", "dtype", "shape", "provider", f"{byte} by array")
     table = tables.table(title, texts, headings, lines=False)
     for counts in found:
         config = counts.config
         arrays = {name: counts.each(sum(both)) for name, both in counts.bytes.items()}
         least = [counts.least_seconds(chip) * 1e6 for chip in CHIPS]
         table.add_row(
-            *(config.op, config.dtype, f"{config.rows}x{config.length}", counts.contestant),
+            *(config.op, config.dtype, f"{config.rows}x{config.length}", counts.provider),
             ", ".join(f"{name} {share:.3g}" for name, share in arrays.items()),
             f"{sum(arrays.values()):.3g}",
             f"{counts.barriers / counts.of_each:.3g}",
@@ -175,7 +175,7 @@ def rows(section: str, found: Iterable[Counts]) -> Iterable[dict[str, object]]:
                 config.dtype,
                 config.rows,
                 config.length,
-                counts.contestant,
+                counts.provider,
             )
             values += (array, counts.each(read + written), read, written, counts.barriers)
             values += (counts.simd_ops, counts.threadgroups, counts.threadgroup_bytes)

@@ -1,4 +1,4 @@
-"""The host's cost of each of the first hundred calls of a contestant, as one after another starts.
+"""The host's cost of each of the first hundred calls of a provider, as one after another starts.
 
 The first call compiles kernels or builds what is cached. In the steady state the host builds a
 graph and hands it over. Once as many calls are under way as MLX allows, each has to wait for one
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 CALLS = 100
-COLUMNS = ["section", "op", "dtype", "rows", "length", "contestant", "call", "host_us"]
+COLUMNS = ["section", "op", "dtype", "rows", "length", "provider", "call", "host_us"]
 _SETTLED = slice(1, 6)  # after what compiles, before any call can wait
 _WAITS = 5.0  # times the settled calls
 _LEAST = 3  # calls that wait, so that one slow call is none

@@ -182,8 +182,8 @@ def _torch_plug():
     return torch.randn(_PLUG, _PLUG, device=peers.torch_device(), dtype=torch.bfloat16)
 
 
-def contestants(config: Config, peer_names: Iterable[str] = (), *, hot: bool = False) -> dict:
-    """Contestants by name: ours, and those of ``peer_names`` that have the op."""
+def providers(config: Config, peer_names: Iterable[str] = (), *, hot: bool = False) -> dict:
+    """Providers by name: ours, and those of ``peer_names`` that have the op."""
     op = OPS[config.op]
     count = sets_needed(config.input_bytes, hot)
     sets = copies(config.inputs(), count)
@@ -234,17 +234,17 @@ def torch_calls(config, function: Callable, count: int) -> TorchCalls:
 
 
 def able(config, of_config: dict, say: Callable[[str], None]) -> dict:
-    """A config's contestants that can do it, each called once; ``say`` is told of the others."""
+    """A config's providers that can do it, each called once; ``say`` is told of the others."""
     found = {}
-    for name, contestant in of_config.items():
+    for name, provider in of_config.items():
         try:
-            contestant.finish(contestant.prepare(1))
+            provider.finish(provider.prepare(1))
         except Exception as error:  # torch and Triton raise what they like
-            if not isinstance(contestant, TorchCalls):
+            if not isinstance(provider, TorchCalls):
                 raise
             say(f"{name} does not do {config}: {error}")
         else:
-            found[name] = contestant
+            found[name] = provider
     return found
 
 

@@ -1,18 +1,16 @@
-"""Preprocesses and compiles, and keeps what was compiled."""
+"""Preprocesses and compiles."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import platform
 import re
 import shutil
 import subprocess
-import tempfile
-import threading
 from functools import cache
 from pathlib import Path
+
+from .cache import cached, directory, temporary_directory
 
 HERE = Path(__file__).resolve().parent
 SHIM = HERE / "shim"
@@ -71,18 +69,9 @@ def _major_version(compiler: str) -> int:
 
 
 @cache
-def cache_directory() -> Path:
-    """Where compiled libraries are kept: METALSIM_CACHE, or a folder in the user's cache."""
-    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "mlx_norms/metalsim")
-    path = Path(os.environ.get("METALSIM_CACHE", default))
-    path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-@cache
 def _metal_headers() -> Path:
     """Folder of empty files with the names of Metal's headers: the shim has what they declare."""
-    folder = cache_directory() / "include"
+    folder = directory() / "include"
     for name in _HEADERS:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +115,7 @@ def compile_library(macros: str, cpp: str, compiler: str, checked: bool) -> Path
 
     def build(target: Path):
         checks = _checks_object(compiler)
-        with tempfile.TemporaryDirectory(dir=cache_directory()) as folder:
+        with temporary_directory() as folder:
             unit, obj = Path(folder, "library.cpp"), Path(folder, "library.o")
             unit.write_text(source)
             _run([compiler, *flags, "-c", str(unit), "-o", str(obj)])
@@ -136,7 +125,7 @@ def compile_library(macros: str, cpp: str, compiler: str, checked: bool) -> Path
             )
 
     key = _key(source, _tree(SHIM), _tree(RUNTIME), _version(compiler), flags)
-    return _cached(f"library-{key}.so", build)
+    return cached(f"library-{key}.so", build)
 
 
 def check_syntax(macros: str, cpp: str, compiler: str, warnings) -> str:
@@ -168,7 +157,7 @@ def compile_runtime() -> Path:
     def build(target: Path):
         _run([compiler, *flags, *sources, "-o", str(target)])
 
-    return _cached(f"runtime-{_key(_tree(RUNTIME), _version(compiler), flags)}.so", build)
+    return cached(f"runtime-{_key(_tree(RUNTIME), _version(compiler), flags)}.so", build)
 
 
 def _checks_object(compiler: str) -> Path:
@@ -177,7 +166,7 @@ def _checks_object(compiler: str) -> Path:
     def build(target: Path):
         _run([compiler, *flags, "-c", str(RUNTIME / "checks.cpp"), "-o", str(target)])
 
-    return _cached(f"checks-{_key(_tree(RUNTIME), _version(compiler), flags)}.o", build)
+    return cached(f"checks-{_key(_tree(RUNTIME), _version(compiler), flags)}.o", build)
 
 
 def _kernel_flags(compiler: str, checked: bool) -> list[str]:
@@ -234,24 +223,6 @@ def _tree(folder: Path) -> str:
 
 def _key(*parts) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
-
-
-def _cached(name: str, build) -> Path:
-    """The file of that name in the cache; where it is missing, one process builds it."""
-    path = cache_directory() / name
-    if path.exists():
-        return path
-    with open(path.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            partial = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.partial")
-            try:
-                build(partial)
-                partial.replace(path)
-            finally:
-                partial.unlink(missing_ok=True)
-    path.with_suffix(".lock").unlink(missing_ok=True)
-    return path
 
 
 def _run(command: list[str], text: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""`python -m metalsim FILE.metal`: runs the kernels of a file; prints faults and counts."""
+"""`metalsim FILE.metal [KERNEL ...]` lists the kernels of a file, or runs one and prints faults."""
 
 from __future__ import annotations
 
@@ -19,117 +19,183 @@ OK, FAULTS, UNUSABLE = 0, 1, 2
 
 
 def main(argv=None) -> int:
-    """Runs the command; returns 0, 1 where there were faults, or 2 where a kernel did not run."""
+    """Runs the command; returns 0, 1 where there were faults, or 2 where nothing could be run."""
     options = _parser().parse_args(argv)
     console = Console(highlight=False, soft_wrap=True)
     try:
         library = Library(options.file, options.include, options.define, options.check, options.cxx)
-        kernels = options.kernel or library.kernels()
-        if options.list or not (options.grid or options.groups):
-            _list(console, library, kernels)
+        if options.kernel is None:
+            if options.grid or options.groups:
+                raise ValueError(f"KERNEL is missing; there are: {', '.join(library.kernels())}")
+            _list(console, library, options)
             return OK
-        faults = sum([_run(console, library, kernel, options) for kernel in kernels])
+        faults = _run(console, library, options)
     except (CompileError, SourceError, OSError, KeyError, TypeError, ValueError) as error:
-        console.print(escape(str(error.args[0] if isinstance(error, KeyError) else error)))
+        message = str(error.args[0] if isinstance(error, KeyError) else error)
+        Console(stderr=True, highlight=False, soft_wrap=True).print(escape(f"metalsim: {message}"))
         return UNUSABLE
     return FAULTS if faults else OK
 
 
 def _parser():
     parser = argparse.ArgumentParser(
-        prog="python -m metalsim",
-        description="Runs the compute kernels of a Metal source; prints faults and counts.",
-        epilog=f"arguments:\n{FORMS}\n\nexit status: 0, 1 with faults, 2 if a kernel did not run.",
+        prog="metalsim",
+        usage="%(prog)s FILE [KERNEL (--grid N | --groups N) [option ...]]",
+        description="Runs a compute kernel of a Metal file on the CPU and reports its faults:\n"
+        "data races, accesses out of bounds and others. Without KERNEL, lists the kernels\n"
+        "and their arguments.",
+        epilog=f"{FORMS}\n\nexit status: 0, 1 with faults, 2 if nothing could be run.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", help="the .metal file")
-    parser.add_argument("kernel", nargs="*", help="host names; default: all kernels of the file")
-    parser.add_argument("--list", action="store_true", help="list the kernels and their parameters")
+    parser.add_argument("file", metavar="FILE", help="the .metal file")
+    parser.add_argument("kernel", metavar="KERNEL", nargs="?", help="host name of the kernel")
     extent = parser.add_mutually_exclusive_group()
-    extent.add_argument("--grid", type=_extent, metavar="N[,N[,N]]", help="threads")
-    extent.add_argument("--groups", type=_extent, metavar="N[,N[,N]]", help="threadgroups")
+    extent.add_argument(
+        "--grid", type=_extent, metavar="N[,N[,N]]", help="threads, as of dispatchThreads"
+    )
+    extent.add_argument(
+        "--groups",
+        type=_extent,
+        metavar="N[,N[,N]]",
+        help="threadgroups, as of dispatchThreadgroups",
+    )
     parser.add_argument(
         "--group", type=_extent, default=(32,), metavar="N[,N[,N]]",
-        help="threads a threadgroup (default: 32)",
+        help="threads per threadgroup (default: 32)",
     )  # fmt: skip
     parser.add_argument(
-        "-a", "--arg", type=_pair, action="append", default=[], metavar="NAME=ARGUMENT",
-        help="a buffer, by name or index",
+        "-a", "--arg", type=_pair, action="append", default=[], metavar="NAME=VALUE",
+        help="a buffer argument, by name or index",
     )  # fmt: skip
     parser.add_argument(
         "-c", "--constant", type=_pair, action="append", default=[], metavar="NAME=VALUE",
         help="a function constant, by name or index",
     )  # fmt: skip
     parser.add_argument(
-        "-t", "--threadgroup", type=_pair, action="append", default=[], metavar="INDEX=BYTES",
-        help="size of a threadgroup argument",
+        "-t", "--threadgroup", type=_pair, action="append", default=[], metavar="NAME=BYTES",
+        help="size of a threadgroup argument, by name or index",
     )  # fmt: skip
     parser.add_argument(
-        "-o", "--out", action="append", default=[], metavar="NAME",
-        help="a buffer that has to be written completely; its values are printed",
+        "-o", "--out", type=_key, action="append", default=[], metavar="NAME",
+        help="an array that the kernel has to write completely; its values are printed",
     )  # fmt: skip
-    parser.add_argument("--check", type=int, choices=(0, 1, 2), default=2, help="default: 2")
     parser.add_argument(
-        "--orders", type=int, default=4, metavar="N", help="run in N schedules (default: 4)"
+        "--check", type=int, choices=(0, 1, 2), default=2,
+        help="level of the checks (default: 2, all of them)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--orders", type=_count, default=4, metavar="N",
+        help="run in N schedules of the threads (default: 4)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-I", dest="include", action="append", default=[], metavar="FOLDER",
+        help="folder for #include; FILE's own comes first",
+    )  # fmt: skip
+    parser.add_argument(
+        "-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="macro"
     )
-    parser.add_argument("-I", dest="include", action="append", default=[], metavar="FOLDER")
-    parser.add_argument("-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]")
-    parser.add_argument("--cxx", help="compiler (default: clang++, else g++)")
+    parser.add_argument(
+        "--cxx", metavar="COMPILER", help="default: the first found of clang++ and g++"
+    )
     return parser
 
 
 def _extent(text):
-    return tuple(int(n) for n in text.split(","))
+    try:
+        return tuple(int(n) for n in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not of the form N, N,N or N,N,N") from None
+
+
+def _count(text):
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is no positive number")
+    return int(text)
+
+
+def _key(text):
+    return int(text) if text.isdigit() else text
 
 
 def _pair(text):
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"'{text}' has no '='")
-    return (int(name) if name.isdigit() else name), value
+    return _key(name), value
 
 
-def _list(console, library, kernels):
-    for kernel in kernels:
+def _list(console, library, options):
+    for kernel in library.kernels():
         console.print(f"[bold]{escape(kernel)}[/bold]")
         for text in library.parameters(kernel):
             console.print(f"  {escape(text)}")
+    for name, index in library.constants().items():
+        console.print(f"function constant {index}: {escape(name)}")
+    if not library.kernels():
+        console.print(f"{escape(options.file)} has no kernels")
 
 
-def _run(console, library, kernel, options) -> int:
-    """Launches a kernel in each schedule; returns the number of faults."""
-    counts = Table(title=escape(kernel), title_justify="left", title_style="bold")
+def _read(what, pairs, read) -> dict:
+    """What the options of one kind say, by name or index; errors name the option at fault."""
+    values = {}
+    for key, text in pairs:
+        if key in values:
+            raise ValueError(f"{what} '{key}' is given twice")
+        try:
+            values[key] = read(text)
+        except (OSError, ValueError, MemoryError) as error:
+            raise ValueError(f"{what} '{key}': {error}") from error
+    return values
+
+
+def _run(console, library, options) -> int:
+    """Launches the kernel in each schedule; returns the number of faults."""
+    kernel = options.kernel
+    library.parameters(kernel)  # first of all there has to be such a kernel
+    if not (options.grid or options.groups):
+        raise ValueError(f"kernel '{kernel}' needs --grid or --groups")
+    constants = _read("function constant", options.constant, number)
+    sizes = _read("threadgroup argument", options.threadgroup, _bytes)
+    table = Table(title=escape(kernel), title_justify="left", title_style="bold")
     for column in ("order", "threads", "groups", "barriers", "SIMD ops", "group bytes", "faults"):
-        counts.add_column(column, justify="right")
+        table.add_column(column, justify="right")
     found = {}
     for order in range(options.orders):
-        arguments = {name: Argument(text) for name, text in options.arg}
+        arguments = _read("argument", options.arg, Argument)
+        for key in options.out:
+            if key not in arguments or arguments[key].array is None:
+                raise ValueError(f"output '{key}' needs an array, as -a {key}=float32:64:empty")
         result = library.launch(
             kernel,
-            {name: argument.value for name, argument in arguments.items()},
+            {key: argument.value for key, argument in arguments.items()},
             grid=options.grid,
             groups=options.groups,
             group=options.group,
-            constants={name: number(value) for name, value in options.constant},
-            tg={index: int(value) for index, value in options.threadgroup},
-            out=[int(name) if name.isdigit() else name for name in options.out],
+            constants=constants,
+            tg=sizes,
+            out=options.out,
             order=order,
         )
         row = (order, result.threads, result.threadgroups, result.barriers, result.simd_ops)
         row += (result.threadgroup_bytes, len(result.faults))
-        counts.add_row(*(f"{n:,}" for n in row))
+        table.add_row(*(f"{n:,}" for n in row))
         for fault in result.faults:
             found.setdefault((fault.kind, fault.file, fault.line, fault.buffer), fault)
-    console.print(counts)
+    console.print(table)
     if options.check:
         _print_bytes(console, result)
-    for name in options.out:
-        key = int(name) if name.isdigit() else name
+    for key in options.out:
         values = np.array2string(arguments[key].numbers(), threshold=20, edgeitems=3)
-        console.print(f"{escape(name)} = {escape(values)}")
+        console.print(f"{escape(str(key))} = {escape(values)}")
     for fault in found.values():
         console.print(f"[red]{escape(str(fault))}[/red]")
     return len(found)
+
+
+def _bytes(text):
+    if not text.isdigit() or not int(text):
+        raise ValueError(f"'{text}' is no size in bytes")
+    return int(text)
 
 
 def _print_bytes(console, result):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,13 @@ from .buffers import Memory, bfloat16
 
 _DTYPES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32".split()
 FORMS = """\
+values of -a:
   4096, 1e-5              a number, of the type that the kernel takes
-  x.npy                   an array from a file
-  float32:64x768:normal   an array by dtype, shape and fill. dtype: one of NumPy's, or bfloat16.
-                          fill: a number, normal, uniform, arange, or empty, which holds nothing
-                          that may be read; 0 where it is left out"""
+  x.npy                   a NumPy file
+  float32:64x768:normal   an array: data type, shape and, after a colon, what it holds: a number
+                          (default: 0), normal, uniform, arange, or empty, which is memory that
+                          the kernel has to write before it reads it. Data types are NumPy's names,
+                          and bfloat16"""
 
 
 class Argument:
@@ -37,7 +40,10 @@ class Argument:
             self.array = np.load(Path(text))
             self.value = self.array
         elif ":" in text:
-            dtype, shape, fill = (text.split(":") + ["0"])[:3]
+            parts = text.split(":")
+            if len(parts) > 3:
+                raise ValueError(f"'{text}' has more than two colons")
+            dtype, shape, fill = (*parts, "0")[:3]
             self._is_bfloat16 = dtype == "bfloat16"
             self.array = _filled(dtype, shape, fill)
             self.value = self.array
@@ -62,15 +68,19 @@ def number(text: str):
     """
     if text in ("true", "false"):
         return text == "true"
-    try:
-        return int(text, 0)
-    except ValueError:
-        return float(text)
+    for read in (partial(int, base=0), float):
+        try:
+            return read(text)
+        except ValueError:
+            pass
+    raise ValueError(f"'{text}' is no number")
 
 
 def _filled(dtype, shape, fill) -> np.ndarray:
     if dtype not in _DTYPES:
         raise ValueError(f"'{dtype}' is none of {', '.join(_DTYPES)}")
+    if not all(size.isdigit() for size in shape.split("x")):
+        raise ValueError(f"'{shape}' is no shape, as 64 or 64x768")
     sizes = tuple(int(n) for n in shape.split("x"))
     random = np.random.default_rng(0)
     if fill in ("normal", "uniform"):

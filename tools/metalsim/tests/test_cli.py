@@ -66,25 +66,68 @@ def test_faults(path, capsys):
 
 
 def test_list(path, capsys):
-    assert main([path, "--list"]) == main([path]) == 0
+    assert main([path]) == 0
     output = capsys.readouterr().out
     assert "buffer 1: device float * y" in output
     assert "threadgroup 0: threadgroup float * scratch" in output
+    assert "function constant 0: negate" in output
+
+
+def test_list_of_none(tmp_path, capsys):
+    (tmp_path / "none.metal").write_text("inline int one() { return 1; }\n")
+    assert main([str(tmp_path / "none.metal")]) == 0
+    assert "none.metal has no kernels" in capsys.readouterr().out
+
+
+COPY = ["copy", "--grid", "64", "-a", "y=float32:64:empty", "-a", "by=1"]
+REVERSED = ["reversed", "--grid", "64", "-a", "x=float32:64", "-a", "y=float32:64"]
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["nothing", "--grid", "1"], "no kernel 'nothing'"),
-        (["copy", "--grid", "1"], "buffer 'x' (0) is not bound"),
-        (["copy", "--grid", "1", "-a", "x=double:1"], "'double' is none of"),
-        (["copy", "--grid", "1", "-a", "x=missing.npy"], "missing.npy"),
-        (["--list", "-I", "x", "--cxx", "no-compiler"], "metalsim needs no-compiler"),
+        (["nothing", "--grid", "1"], "no kernel 'nothing'; there are: copy, reversed"),
+        (["--grid", "1"], "KERNEL is missing; there are: copy, reversed"),
+        (["copy"], "kernel 'copy' needs --grid or --groups"),
+        (["copy", "--grid", "0"], "grid is (0,)"),
+        (COPY, "buffer 'x' (0) is not bound"),
+        ([*COPY, "-a", "z=1"], "no buffer 'z'; kernel 'copy' has x (0), y (1), by (2)"),
+        ([*COPY, "-a", "x=double:1"], "argument 'x': 'double' is none of"),
+        ([*COPY, "-a", "x=float32:8by8"], "argument 'x': '8by8' is no shape"),
+        ([*COPY, "-a", "x=float32:8:many"], "argument 'x': 'many' is no number"),
+        ([*COPY, "-a", "x=float32:8:0:0"], "argument 'x': 'float32:8:0:0' has more than two"),
+        ([*COPY, "-a", "x=int32:64"], "argument 'x' has dtype int32; the kernel takes float32"),
+        ([*COPY, "-a", "x=missing.npy"], "argument 'x': [Errno 2]"),
+        ([*COPY, "-a", "y=1"], "argument 'y' is given twice"),
+        ([*COPY, "-a", "x=float32:64", "-o", "z"], "output 'z' needs an array"),
+        ([*COPY, "-a", "x=float32:64", "-o", "by"], "output 'by' needs an array"),
+        ([*COPY, "-a", "x=float32:64", "-c", "negate=no"], "function constant 'negate': 'no'"),
+        ([*COPY, "-a", "x=float32:64", "-c", "other=1"], "no function constant 'other'"),
+        (REVERSED, "threadgroup memory 'scratch' (0) has no size"),
+        ([*REVERSED, "-t", "0=big"], "threadgroup argument '0': 'big' is no size"),
+        ([*REVERSED, "-t", "0=256", "-t", "1=16"], "no threadgroup memory 1"),
+        (["-I", "x", "--cxx", "no-compiler"], "metalsim needs no-compiler"),
     ],
 )
 def test_unusable(path, capsys, arguments, message):
     assert main([path, *arguments]) == 2
-    assert message in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert message in printed.err and not printed.out
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--grid", "x"], "argument --grid: 'x' is not of the form N"),
+        (["--grid", "1", "--groups", "1"], "not allowed with argument --grid"),
+        (["--orders", "0"], "argument --orders: '0' is no positive number"),
+        (["-a", "x"], "argument -a/--arg: 'x' has no '='"),
+    ],
+)
+def test_options_that_are_not_understood(path, capsys, arguments, message):
+    with pytest.raises(SystemExit, match="2"):
+        main([path, "copy", *arguments])
+    assert message in capsys.readouterr().err
 
 
 def test_as_a_command(path):
@@ -102,6 +145,7 @@ def test_arguments(tmp_path):
     np.testing.assert_array_equal(Argument("bfloat16:2:1.5").numbers(), [1.5, 1.5])
     assert not Argument("int32:3:empty").value.initialised
     assert Argument("float16:2x2:arange").array.tolist() == [[0, 1], [2, 3]]
+    assert Argument("float16:3:1e-3").array.tolist() == [np.float16(1e-3)] * 3
     assert [number(t) for t in ("true", "7", "0x10", "1e-5")] == [True, 7, 16, 1e-5]
     with pytest.raises(ValueError):
         number("seven")

@@ -1,4 +1,4 @@
-"""The package alone: what it imports, what its wheel has, and that it runs where it is installed."""
+"""The package alone: its imports, the files of its wheel, and a run where that is installed."""
 
 import ast
 import os

@@ -21,7 +21,7 @@ OK, FAULTS, UNUSABLE = 0, 1, 2
 def main(argv=None) -> int:
     """Runs the command; returns 0, 1 where there were faults, or 2 where nothing could be run."""
     options = _parser().parse_args(argv)
-    console = Console(highlight=False, soft_wrap=True)
+    console = _console()
     try:
         library = Library(options.file, options.include, options.define, options.check, options.cxx)
         if options.kernel is None:
@@ -32,9 +32,14 @@ def main(argv=None) -> int:
         faults = _run(console, library, options)
     except (CompileError, SourceError, OSError, KeyError, TypeError, ValueError) as error:
         message = str(error.args[0] if isinstance(error, KeyError) else error)
-        Console(stderr=True, highlight=False, soft_wrap=True).print(escape(f"metalsim: {message}"))
+        _console(stderr=True).print(escape(f"metalsim: {message}"))
         return UNUSABLE
     return FAULTS if faults else OK
+
+
+def _console(stderr=False):
+    # No emoji: ":100:" is the number of a line.
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
 
 
 def _parser():

@@ -65,6 +65,14 @@ def test_faults(path, capsys):
     assert "uninitialised threadgroup" in output
 
 
+def test_line_100(tmp_path, capsys):
+    """It is a number, not the emoji :100:."""
+    path = tmp_path / "k.metal"
+    path.write_text("\n" * 98 + "kernel void k(device int* x) {\n  x[9] = 1;\n}\n")
+    assert main([str(path), "k", "--grid", "1", "-a", "x=int32:1"]) == 1
+    assert "k.metal:100: out-of-bounds device in 'k'" in capsys.readouterr().out
+
+
 def test_list(path, capsys):
     assert main([path]) == 0
     output = capsys.readouterr().out

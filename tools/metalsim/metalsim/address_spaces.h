@@ -359,7 +359,7 @@ mem_flags operator|(mem_flags, mem_flags);
 void threadgroup_barrier(mem_flags);
 void simdgroup_barrier(mem_flags);
 
-template <typename T, int R, int C>
+template <typename T, int R, int C = R>
 struct simdgroup_matrix {
   simdgroup_matrix();
   explicit simdgroup_matrix(T);
@@ -369,7 +369,7 @@ struct simdgroup_matrix {
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
 typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
 typedef simdgroup_matrix<bfloat, 8, 8> simdgroup_bfloat8x8;
-template <typename T, int R, int C>
+template <typename T, int R, int C = R>
 simdgroup_matrix<T, R, C> make_filled_simdgroup_matrix(T);
 #define MATRIX_MEMORY(space)             \
   template <typename T, int R, int C>    \

@@ -560,6 +560,20 @@ def test_file_with_includes_and_macros(tmp_path, cxx):
     assert (fault.file, fault.line) == (str(tmp_path / "k.metal"), 4)
 
 
+def test_host_names_through_an_alias(cxx):
+    """As in ggml's kernels: the type of one instantiation serves all."""
+    source = """
+    template <typename T> kernel void fill(device uchar* y) { *(device T*)y = 7; }
+    typedef decltype(fill<float>) fill_t;
+    template [[host_name("fill_float")]] kernel fill_t fill<float>;
+    template [[host_name("fill_int")]] [[kernel]] fill_t fill<int>;"""
+    lib = Library.from_source(source, check=1, cxx=cxx)
+    assert lib.kernels() == ["fill_float", "fill_int"]
+    y = np.zeros(1, np.int32)
+    assert lib.launch("fill_int", {"y": y}, grid=1).faults == []
+    assert y == 7
+
+
 def test_pragmas_move_no_line(cxx):
     source = """#include <metal_stdlib>
     template <int N> [[kernel]] void k(device float* y, uint i [[thread_position_in_grid]]) {

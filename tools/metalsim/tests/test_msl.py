@@ -302,7 +302,7 @@ def test_simdgroup_matrix(cxx, transposed):
     flag = "true" if transposed else "false"
     source = f"""
     kernel void k(device const float* a, device const half* b, device float* c) {{
-      simdgroup_float8x8 left, sum = make_filled_simdgroup_matrix<float, 8, 8>(0.5f);
+      simdgroup_float8x8 left, sum = make_filled_simdgroup_matrix<float, 8>(0.5f);
       simdgroup_half8x8 right;
       threadgroup half shared[64];
       for (int k = 0; k < 2; k++) {{

@@ -51,6 +51,7 @@ ALIKE = frozenset(
 _ATTRIBUTE = re.compile(r'([A-Za-z_]\w*)(?:\(((?:"[^"]*"|[^()"])*)\))?')
 _ARGUMENT = re.compile(r"(?:[^,<>]|<[^<>]*>)+")  # of a template
 _DECLTYPE = re.compile(r"(?:kernel\s+)?decltype\s*\(.*\)\s*([\w:]+?)\s*(<.*>)\s*$", re.DOTALL)
+_ALIAS = re.compile(r"(?:kernel\s+)?[\w:]+\s+([\w:]+?)\s*(<.*>)\s*$", re.DOTALL)  # as its type
 _SIGNATURE = re.compile(r".*?([\w:]+)\s*(<[^()]*>)\s*\(", re.DOTALL)
 
 
@@ -191,7 +192,7 @@ def _template(tokens, i, found, named) -> int:
     if host is None:
         return end
     text = " ".join(tokens[j] for j in tokens.significant(k, end)).replace(" :: ", "::")
-    match = _DECLTYPE.match(text) or _SIGNATURE.match(text)
+    match = _DECLTYPE.match(text) or _ALIAS.match(text) or _SIGNATURE.match(text)
     if not match:
         raise SourceError(f"{tokens.where(i)}: the instantiation named '{host}' is not understood")
     named.append((host, match[1], match[2], tokens.where(i)))

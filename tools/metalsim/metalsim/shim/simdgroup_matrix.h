@@ -20,7 +20,7 @@ struct MatrixPlace {
 
 namespace metal {
 
-template <class T, int R, int C>
+template <class T, int R, int C = R>
 struct simdgroup_matrix {
   static_assert(
       R == 8 && C == 8,
@@ -45,13 +45,13 @@ typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
 typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
 typedef simdgroup_matrix<bfloat, 8, 8> simdgroup_bfloat8x8;
 
-template <class T, int R, int C>
+template <class T, int R, int C = R>
 inline simdgroup_matrix<T, R, C> make_filled_simdgroup_matrix(T value) {
   simdgroup_matrix<T, R, C> m;
   m.elements = vec<T, 2>(value);
   return m;
 }
-template <class T, int R, int C>
+template <class T, int R, int C = R>
 inline simdgroup_matrix<T, R, C> make_diagonal_simdgroup_matrix(T value) {
   return simdgroup_matrix<T, R, C>(value);
 }

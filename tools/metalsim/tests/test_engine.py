@@ -574,6 +574,29 @@ def test_host_names_through_an_alias(cxx):
     assert y == 7
 
 
+def test_defaulted_members_for_address_spaces(cxx):
+    source = """
+    template <typename T> struct pair {
+      T a = 1;
+    public:
+      constexpr pair<T>() = default;
+      constexpr pair<T>() threadgroup = default;
+      pair(const thread pair&) = default;
+      pair(const threadgroup pair&) = default;
+    };
+    struct other { float a = 2; other() thread = default; other() device = default; };
+    kernel void k(device float* y) {
+      threadgroup pair<float> shared;
+      pair<float> own;
+      other o;
+      shared.a = 4;
+      y[0] = shared.a + own.a + o.a;
+    }"""
+    y = np.zeros(1, np.float32)
+    assert Library.from_source(source, cxx=cxx).launch("k", {"y": y}, grid=1).faults == []
+    assert y == 7
+
+
 def test_pragmas_move_no_line(cxx):
     source = """#include <metal_stdlib>
     template <int N> [[kernel]] void k(device float* y, uint i [[thread_position_in_grid]]) {

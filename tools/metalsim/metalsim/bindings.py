@@ -90,11 +90,12 @@ class Arguments:
         for p in self._threadgroup:
             nbytes = self._tg.pop(p.index, self._tg.pop(p.name, None))
             if not nbytes:
-                raise ValueError(f"threadgroup memory '{p.name}' ({p.index}) has no size in tg")
+                where = f"threadgroup argument '{p.name}' ({p.index})"
+                raise ValueError(f"{where} has no size, which -t gives (tg in Python)")
             record.threadgroup_names[p.index] = p.name.encode()
             record.threadgroup_bytes[p.index] = nbytes
         if self._tg:
-            raise ValueError(f"no threadgroup memory {', '.join(map(repr, self._tg))}")
+            raise ValueError(f"no threadgroup argument {', '.join(map(repr, self._tg))}")
 
     def write_back(self):
         """Copies what was written to where it belongs, if the launch had it elsewhere."""

@@ -111,9 +111,9 @@ REVERSED = ["reversed", "--grid", "64", "-a", "x=float32:64", "-a", "y=float32:6
         ([*COPY, "-a", "x=float32:64", "-o", "by"], "output 'by' needs an array"),
         ([*COPY, "-a", "x=float32:64", "-c", "negate=no"], "function constant 'negate': 'no'"),
         ([*COPY, "-a", "x=float32:64", "-c", "other=1"], "no function constant 'other'"),
-        (REVERSED, "threadgroup memory 'scratch' (0) has no size"),
+        (REVERSED, "threadgroup argument 'scratch' (0) has no size"),
         ([*REVERSED, "-t", "0=big"], "threadgroup argument '0': 'big' is no size"),
-        ([*REVERSED, "-t", "0=256", "-t", "1=16"], "no threadgroup memory 1"),
+        ([*REVERSED, "-t", "0=256", "-t", "1=16"], "no threadgroup argument 1"),
         (["-I", "x", "--cxx", "no-compiler"], "metalsim needs no-compiler"),
     ],
 )

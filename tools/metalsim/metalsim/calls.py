@@ -12,6 +12,7 @@ from .definitions import Definition, definitions
 from .msl.declarations import Declarations
 from .msl.tokens import Tokens
 
+_WORD = re.compile(r"\w+")
 _WAITS = re.compile(
     r"threadgroup_barrier|simdgroup_(barrier|load|store|multiply\w*)|(__metal_)?(simd|quad)_\w+"
 )
@@ -22,6 +23,7 @@ def mark_calls(tokens: Tokens, declared: Declarations):
     functions = [d for d in definitions(tokens) if d.opening is not None]
     fixed = {_name(tokens, d) for d in functions if not _can_grow(tokens, d)}
     fixed |= set(declared.kernels)
+    fixed |= {name for e in declared.entries.values() for name in _WORD.findall(e.arguments)}
     fixed |= _used_otherwise(tokens, {_name(tokens, d) for d in functions} - fixed)
     waiting = set()
     for definition in functions:

@@ -574,6 +574,25 @@ def test_host_names_through_an_alias(cxx):
     assert y == 7
 
 
+def test_function_as_template_argument_of_a_kernel(cxx):
+    source = """
+    #include <metal_stdlib>
+    using namespace metal;
+    typedef void (step_t)(device float*, threadgroup float*, uint);
+    void turn(device float* y, threadgroup float* s, uint t) {
+      s[t] = y[t]; threadgroup_barrier(mem_flags::mem_threadgroup); y[t] = s[3 - t];
+    }
+    template <step_t step> kernel void k(device float* y, uint t [[thread_position_in_grid]]) {
+      threadgroup float s[4];
+      step(y, s, t);
+    }
+    template [[host_name("turned")]] [[kernel]] decltype(k<turn>) k<turn>;"""
+    y = np.arange(4, dtype=np.float32)
+    lib = Library.from_source(source, check=2, cxx=cxx)
+    assert lib.launch("turned", {"y": y}, grid=4, group=4).faults == []
+    assert y.tolist() == [3, 2, 1, 0]
+
+
 def test_defaulted_members_for_address_spaces(cxx):
     source = """
     template <typename T> struct pair {

@@ -1,16 +1,13 @@
 """A kernel with a data race that was published (published/README.md), and its repair."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from metalsim import Library
+from published import kl_forward
 
 pytestmark = pytest.mark.instrument
 
-PATH = Path(__file__).parent / "published/kl_forward.metal"
-TEXT = PATH.read_text()
 ROWS, COLUMNS, ORDERS = 2, 5000, range(4)
 # Maxima are read, and sums written in their place, with no barrier between. The sum at the end has
 # barriers, but with mem_none.
@@ -25,10 +22,18 @@ RACES = (
 BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
 
 
-def repaired():
+@pytest.fixture
+def text():
+    source = kl_forward.losses()
+    if source is None:
+        pytest.skip(f"instrument missing: mlx-lm {kl_forward.VERSION}")
+    return kl_forward.metal(source)
+
+
+def repaired(text):
     read = "max_p = shared[simd_lane_id * 2 + 1];\n"
-    assert TEXT.count(read) == 1 and TEXT.count("mem_none") == 2
-    return TEXT.replace(read, f"{read}        {BARRIER}\n").replace("mem_none", "mem_threadgroup")
+    assert text.count(read) == 1 and text.count("mem_none") == 2
+    return text.replace(read, f"{read}        {BARRIER}\n").replace("mem_none", "mem_threadgroup")
 
 
 def launch(library, order):
@@ -44,9 +49,9 @@ def launch(library, order):
     return result, out, (np.exp(log_p) * (log_p - log_q)).sum(1)
 
 
-def test_race():
-    library = Library(PATH, check=2)
-    lines = TEXT.splitlines()
+def test_race(text):
+    library = Library.from_source(text, check=2)
+    lines = text.splitlines()
     found, results = set(), []
     for order in ORDERS:
         result, out, want = launch(library, order)
@@ -57,9 +62,14 @@ def test_race():
     assert {*results} == {True, False}  # which depends on the schedule
 
 
-def test_repair():
-    library = Library.from_source(repaired(), check=2)
+def test_repair(text):
+    library = Library.from_source(repaired(text), check=2)
     for order in ORDERS:
         result, out, want = launch(library, order)
         assert result.faults == []
         np.testing.assert_allclose(out, want, rtol=1e-4)
+
+
+def test_a_source_without_it():
+    with pytest.raises(ValueError, match="has no kernel kl_forward"):
+        kl_forward.metal("x = 1")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from metalsim.__main__ import main
+from published import kl_forward
 
 pytestmark = pytest.mark.instrument
 
@@ -56,14 +57,19 @@ def test_first_run(own_file, capsys):
     assert "sums = [" in capsys.readouterr().out
 
 
-def test_race(monkeypatch, capsys):
-    monkeypatch.chdir(FOLDER)
+def test_race(tmp_path, monkeypatch, capsys):
+    """Of the package that is installed, in place of the wheel that is downloaded."""
+    source = kl_forward.losses()
+    if source is None:
+        pytest.skip(f"instrument missing: mlx-lm {kl_forward.VERSION}")
+    (tmp_path / "kl_forward.metal").write_text(kl_forward.metal(source))
+    monkeypatch.chdir(tmp_path)
     (block,) = blocks("console")
     (command,) = commands(block)
     assert main(command) == 1
     printed = " ".join(capsys.readouterr().out.split())
     shown = re.split(r"^\.\.\.\n", block.split("\nkl_forward\n")[1], flags=re.M)
-    for part in (shown[0], *re.findall(r"tests/.*?times\)", shown[1], re.S)):
+    for part in (shown[0], *re.findall(r"kl_forward\.metal:.*?times\)", shown[1], re.S)):
         assert " ".join(part.split()) in printed
     assert len(re.findall(r"times\)", shown[1])) == 2
 

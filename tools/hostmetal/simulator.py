@@ -198,7 +198,7 @@ def arguments(bindings) -> dict[int, object]:
             ends[bound.address],
             offset=bound.offset,
             written=(bound.begin, bound.end) if bound.must_fill else None,
-            initialised=bound.initialised,
+            initialized=bound.initialized,
         )
         for index, bound in bindings.items()
     }

@@ -281,9 +281,9 @@ std::set<int> Encoder::declared_outputs() const {
   return declared;
 }
 
-void Encoder::mark_initialised(const std::set<int>& written) {
+void Encoder::mark_initialized(const std::set<int>& written) {
   for (auto& [index, bound] : next_.bindings) {
-    bound.initialised = !bound.fresh || inputs_.contains(bound.address) ||
+    bound.initialized = !bound.fresh || inputs_.contains(bound.address) ||
         writers_.contains(bound.address);
   }
   std::set<const char*> allocations;
@@ -339,7 +339,7 @@ void Encoder::launch(MTL::Size grid, MTL::Size group, bool in_threads) {
     }
   }
   hazards_.add(next_, written, declared, concurrent_context_);
-  mark_initialised(written);
+  mark_initialized(written);
   launches_.push_back(next_);
   outputs_.clear();
 }

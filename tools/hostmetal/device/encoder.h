@@ -56,7 +56,7 @@ class Encoder : public mx::metal::CommandEncoder, public Object {
   void set_threadgroup_memory(size_t length, int64_t index);
   std::set<int> declared_outputs() const;
   std::weak_ptr<mx::array::Data> owner_of(const char* address) const;
-  void mark_initialised(const std::set<int>& written);
+  void mark_initialized(const std::set<int>& written);
 
   mx::Stream stream_;
   bool evaluating_{false};

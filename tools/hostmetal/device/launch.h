@@ -42,7 +42,7 @@ struct Binding {
 
   // Whether the launch finds something there, and whether it must write every
   // byte from begin to end, as nothing else did or will.
-  bool initialised = true;
+  bool initialized = true;
   bool must_fill = false;
 
   bool is_array() const {

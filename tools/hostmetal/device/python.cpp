@@ -91,7 +91,7 @@ NB_MODULE(_hostmetal, m) {
       .def_ro("offset", &Binding::offset)
       .def_ro("begin", &Binding::begin)
       .def_ro("end", &Binding::end)
-      .def_ro("initialised", &Binding::initialised)
+      .def_ro("initialized", &Binding::initialized)
       .def_ro("must_fill", &Binding::must_fill);
 
   nb::class_<Launch>(m, "Launch")

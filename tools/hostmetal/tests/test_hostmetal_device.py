@@ -864,7 +864,7 @@ def test_an_output_filled_by_two_launches(script, run, simulator):
 def test_temporary_read_before_it_was_written(script, run, simulator):
     scale(script, temporary(script), Y)
     run(script)
-    assert found(simulator) == [("uninitialised device", "x")]
+    assert found(simulator) == [("uninitialized device", "x")]
 
 
 def test_slice_of_a_larger_array(script, run, simulator):

@@ -102,8 +102,8 @@ def test_looped_softmax_of_few_threads(library):
     args = {"in": x, "out": np.zeros_like(x), "axis_size": 1000}
     assert_faults(
         lib.launch("looped", args, groups=1, group=256),
-        ("uninitialised threadgroup", "simd_max(local_max[simd_lane_id])"),
-        ("uninitialised threadgroup", "simd_sum(local_normalizer[simd_lane_id])"),
+        ("uninitialized threadgroup", "simd_max(local_max[simd_lane_id])"),
+        ("uninitialized threadgroup", "simd_sum(local_normalizer[simd_lane_id])"),
     )
 
 
@@ -163,7 +163,7 @@ def test_scan(library, order):
         result = lib.launch(name, args, groups=(1, 3), group=224, out=["out"], order=order)
         # 7 SIMD-groups write a sum, 32 lanes read one; what the others read is not used.
         assert_faults(
-            result, ("uninitialised threadgroup", "simd_exclusive_scan(simdgroup_sums[simd_lane")
+            result, ("uninitialized threadgroup", "simd_exclusive_scan(simdgroup_sums[simd_lane")
         )
         want = x.astype(np.float64)[:, :: -1 if reverse else 1]
         want = np.cumsum(want, 1) - (0 if inclusive else want)

@@ -34,7 +34,7 @@ class BufferRecord(c.Structure):
     _fields_ = [
         ("host", c.c_void_p),
         ("bytes", c.c_uint64),
-        ("initialised", c.c_uint32),
+        ("initialized", c.c_uint32),
         ("writable", c.c_uint32),
         ("must_start", c.c_uint64),
         ("must_stop", c.c_uint64),

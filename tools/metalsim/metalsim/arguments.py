@@ -49,7 +49,7 @@ class Argument:
             self.value = self.array
             if fill == "empty":
                 address, nbytes = self.array.ctypes.data, self.array.nbytes
-                self.value = Memory(address, nbytes, initialised=False)
+                self.value = Memory(address, nbytes, initialized=False)
         else:
             self.value = number(text)
 

@@ -71,7 +71,7 @@ class Arguments:
         for r, names in zip(self._records, self._buffers):
             memories = [self.bound[name].memory for name in names]
             r.host, r.bytes = memories[0].address, memories[0].nbytes
-            r.initialised = any(m.initialised for m in memories)
+            r.initialized = any(m.initialized for m in memories)
             r.writable = any(name in self._writable for name in names)
             written = {m.written for m in memories if m.written}
             if len(written) > 1:

@@ -21,14 +21,14 @@ class Memory:
         nbytes: its length.
         offset: byte at which it is bound.
         written: (start, stop) of the bytes of the buffer that the launch has to write.
-        initialised: whether it holds values that may be read before they are written.
+        initialized: whether it holds values that may be read before they are written.
     """
 
     address: int
     nbytes: int
     offset: int = 0
     written: tuple[int, int] | None = None
-    initialised: bool = True
+    initialized: bool = True
 
 
 @dataclass

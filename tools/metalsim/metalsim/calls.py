@@ -42,7 +42,7 @@ def _can_grow(tokens: Tokens, definition: Definition) -> bool:
     name = tokens.before(definition.opening)
     words = [tokens[k] for k in definition.head]
     template = tokens.after(definition.start - 1)
-    specialises = tokens.is_word(template, "template") and (
+    specializes = tokens.is_word(template, "template") and (
         tokens[tokens.after(tokens.after(template))] == ">"
     )
     after = tokens.after(tokens.close(definition.opening))
@@ -50,7 +50,7 @@ def _can_grow(tokens: Tokens, definition: Definition) -> bool:
         definition.brace is not None
         and tokens.is_word(name)
         and definition.head[0] != name  # a constructor
-        and not specialises
+        and not specializes
         and tokens[after] != ":"
         and not {"constexpr", "operator", ".", "~"} & set(words)
     )

@@ -26,8 +26,8 @@ def members_of_classes(tokens: Tokens) -> Iterator[int]:
                 k = tokens.skip_brackets(k) + 1
 
 
-def overload_member_specialisations(tokens: Tokens):
-    """Explicit specialisations of member functions in their class become overloads."""
+def overload_member_specializations(tokens: Tokens):
+    """Explicit specializations of member functions in their class become overloads."""
     for i in list(members_of_classes(tokens)):
         opening = tokens.after(i)
         if tokens.is_word(i, "template") and tokens[opening] == "<":

@@ -32,7 +32,7 @@ class Library:
         include: folders for its includes, after its own.
         defines: macros, as "NAME" or "NAME=value".
         check: 0 fast, with guard pages only; 1 bounds, threadgroup memory, absent arguments, byte
-            counts; 2 also races in device memory, uninitialised device memory, unwritten outputs.
+            counts; 2 also races in device memory, uninitialized device memory, unwritten outputs.
         cxx: the compiler; None takes clang++ or, where there is none, g++.
 
     Raises:
@@ -146,7 +146,7 @@ class Library:
                 uint16), a number, bytes or a Memory.
             grid: threads (dispatchThreads), as an int or up to three; or
             groups: threadgroups (dispatchThreadgroups).
-            group: threads a threadgroup.
+            group: threads per threadgroup.
             constants: function constants by index or name.
             tg: bytes of the threadgroup arguments by index.
             out: names of the arrays that have to be written completely.
@@ -180,7 +180,7 @@ class Library:
             result = Result()
             limit = min(entry.max_threads or 1024, 1024)
             if math.prod(group) > limit:
-                message = f"{math.prod(group)} threads a threadgroup, the limit is {limit}"
+                message = f"{math.prod(group)} threads per threadgroup, the limit is {limit}"
                 place = entry.kernel.file, entry.kernel.line
                 result.faults = [Fault("thread limit", name, message, *place)]
                 return result

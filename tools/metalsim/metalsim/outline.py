@@ -129,7 +129,7 @@ class Outline:
                 end = self.partner.get(i, stop)
                 self._braces(head, i, end, owner)
                 i = end
-                # An initialiser or a class is followed by the rest of its declaration.
+                # An initializer or a class is followed by the rest of its declaration.
                 if i + 1 < stop and self.code[i + 1].text in (",", ";", "=", "{", ")"):
                     i += 1
                     continue

@@ -9,7 +9,7 @@ _ACCESS = ("public", "protected", "private")
 
 
 def fold_overloads(tokens: Tokens, qualified: set[int]):
-    """Erases each function or class specialisation that repeats an earlier one of its scope.
+    """Erases each function or class specialization that repeats an earlier one of its scope.
 
     Args:
         tokens: source whose address spaces are erased.

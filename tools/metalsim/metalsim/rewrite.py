@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .calls import mark_calls
-from .classes import make_unions_copyable, overload_member_specialisations
+from .classes import make_unions_copyable, overload_member_specializations
 from .constants import rewrite_constants
 from .msl.declarations import Declarations, read_attributes
 from .msl.literals import cpp_literal
@@ -14,13 +14,13 @@ from .swizzles import rewrite_swizzles
 from .threadgroup import rewrite_threadgroup_variables
 
 
-def rewrite(tokens: Tokens, declared: Declarations, members_specialise: bool) -> tuple[str, str]:
+def rewrite(tokens: Tokens, declared: Declarations, members_specialize: bool) -> tuple[str, str]:
     """Macros to be defined before the shim, and the source as C++ after it; `tokens` is used up.
 
     Args:
         tokens: of the preprocessed source.
         declared: what it declares; the names of its threadgroup variables are added.
-        members_specialise: whether the compiler takes explicit specialisations of member
+        members_specialize: whether the compiler takes explicit specializations of member
             functions in their class; else they become overloads.
 
     Raises:
@@ -40,8 +40,8 @@ def rewrite(tokens: Tokens, declared: Declarations, members_specialise: bool) ->
         elif tokens.is_word(i, "kernel"):
             tokens[i] = ""
     _erase_attributes(tokens)
-    if not members_specialise:
-        overload_member_specialisations(tokens)
+    if not members_specialize:
+        overload_member_specializations(tokens)
     fold_overloads(tokens, erase_address_spaces(tokens))
     mark_calls(tokens, declared)
     return macros, tokens.text()

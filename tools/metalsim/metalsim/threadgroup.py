@@ -38,7 +38,7 @@ def rewrite_threadgroup_variables(tokens: Tokens, declared: Declarations):
 def _declarators(tokens, start):
     """Type, (name, dimensions) of the variables declared from start, and the semicolon.
 
-    None for a pointer or a reference. Initialisers are dropped: MSL lets this memory begin
+    None for a pointer or a reference. Initializers are dropped: MSL lets this memory begin
     undefined.
 
     Raises:
@@ -52,7 +52,7 @@ def _declarators(tokens, start):
         if tokens[i] == ",":
             groups.append([])
         elif tokens[i] == "=":
-            end = _initialiser_end(tokens, i)
+            end = _initializer_end(tokens, i)
         elif tokens[i] == "alignas":
             end = tokens.close(tokens.after(i))
         elif tokens.is_word(i) or tokens[i] in ("::", "<", "["):
@@ -74,8 +74,8 @@ def _declarators(tokens, start):
     return " ".join(type_words), variables, i
 
 
-def _initialiser_end(tokens, i) -> int:
-    """The last token of the initialiser whose `=` is at i."""
+def _initializer_end(tokens, i) -> int:
+    """The last token of the initializer whose `=` is at i."""
     while tokens[tokens.after(i)] not in (",", ";"):
         i = tokens.skip_brackets(tokens.after(i))
     return i

@@ -47,7 +47,7 @@ def _declared(declaration):
 
 
 def check(outline):
-    """Violations by the variables of each function: static locals, initialisers, sizes, casts."""
+    """Violations by the variables of each function: static locals, initializers, sizes, casts."""
     for function in outline.functions:
         variables = {}
         for part in function.parameters:
@@ -66,7 +66,7 @@ def _statements(outline, function):
     while i < stop:
         text, before = code[i].text, code[i - 1].text
         if text == "{" and before not in (")", "else", "do", ";", "{", "}", ":"):
-            i = outline.partner.get(i, i)  # an initialiser
+            i = outline.partner.get(i, i)  # an initializer
         elif text in (";", "{", "}"):
             yield code[head : i + 1]
             head = i + 1
@@ -90,12 +90,12 @@ def _statement(statement, variables):
     fixed = variable.constant and (not computed or any(t.text == "constexpr" for t in statement))
     variables[name.text] = variable._replace(constant=fixed)
     if variable.space == "threadgroup" and not variable.pointer:
-        # Apple's compiler takes a null initialiser, and no other one.
+        # Apple's compiler takes a null initializer, and no other one.
         tail = statement[at:]
         first = next((j for j, t in enumerate(tail) if t.text in ("=", "{")), len(tail))
         if any(re.match(r"[A-Za-z_]|.*[1-9]|0x", t.text) for t in tail[first:]):
-            message = f"threadgroup variable {name.text} cannot be initialised"
-            yield Violation(name.line, "threadgroup initialiser", message)
+            message = f"threadgroup variable {name.text} cannot be initialized"
+            yield Violation(name.line, "threadgroup initializer", message)
     if after == "[":
         end = next((j for j in range(at, len(statement)) if statement[j].text == "]"), at)
         for j in range(at + 2, end):

@@ -62,7 +62,7 @@ def test_faults(path, capsys):
     assert status == 1
     line = SOURCE.splitlines().index("  y[i] = scratch[63 - i];") + 1
     assert f"{path}:{line}: threadgroup race in 'reversed'" in output
-    assert "uninitialised threadgroup" in output
+    assert "uninitialized threadgroup" in output
 
 
 def test_line_100(tmp_path, capsys):
@@ -151,7 +151,7 @@ def test_arguments(tmp_path):
     np.testing.assert_array_equal(Argument(str(tmp_path / "x.npy")).array, np.arange(4))
     assert Argument("bfloat16:2x3:1.5").array.shape == (2, 3)
     np.testing.assert_array_equal(Argument("bfloat16:2:1.5").numbers(), [1.5, 1.5])
-    assert not Argument("int32:3:empty").value.initialised
+    assert not Argument("int32:3:empty").value.initialized
     assert Argument("float16:2x2:arange").array.tolist() == [[0, 1], [2, 3]]
     assert Argument("float16:3:1e-3").array.tolist() == [np.float16(1e-3)] * 3
     assert [number(t) for t in ("true", "7", "0x10", "1e-5")] == [True, 7, 16, 1e-5]

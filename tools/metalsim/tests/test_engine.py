@@ -395,12 +395,12 @@ def test_written_bytes_of_a_memory(small):
     assert "16 of 80 bytes" in fault.message and "byte 64" in fault.message
 
 
-def test_uninitialised_memory(small):
+def test_uninitialized_memory(small):
     args = copied()
     x = args["x"]
-    args["x"] = Memory(x.ctypes.data, x.nbytes, initialised=False)
+    args["x"] = Memory(x.ctypes.data, x.nbytes, initialized=False)
     (fault,) = small.launch("copy", args, grid=64, group=64).faults
-    assert (fault.kind, fault.buffer, fault.count) == ("uninitialised device", "x", 64)
+    assert (fault.kind, fault.buffer, fault.count) == ("uninitialized device", "x", 64)
 
 
 @pytest.mark.parametrize("address", [1, 4, 9])

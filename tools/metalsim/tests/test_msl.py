@@ -390,7 +390,7 @@ def test_address_spaces_and_overloads(cxx):
     np.testing.assert_array_equal(y, want)
 
 
-def test_member_specialised_in_its_class(cxx):
+def test_member_specialized_in_its_class(cxx):
     source = f"""
     struct Twice {{
       template <typename T> T operator()(T x) {{ return x + x; }}

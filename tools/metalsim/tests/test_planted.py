@@ -14,7 +14,7 @@ pytestmark = pytest.mark.instrument
 MARKS = {path: marks(path) for path in FILES}
 ORDERS = range(4)
 # What costs a shadow of device memory is left to the highest level.
-FULL_CHECKS_ONLY = {"device race", "uninitialised device", "aliased read", "unwritten output"}
+FULL_CHECKS_ONLY = {"device race", "uninitialized device", "aliased read", "unwritten output"}
 
 
 @pytest.fixture(scope="module", params=["clang++", "g++"])
@@ -36,10 +36,10 @@ def launch(case, repaired, cxx, order, check=2):
     arrays = {name: np.copy(value) for name, value in case.arrays.items()}
     arrays |= {name: arrays[of] for name, of in case.shared.items()}
     args = dict(arrays)
-    for name in {*case.uninitialised, *case.shared, *case.shared.values()}:
+    for name in {*case.uninitialized, *case.shared, *case.shared.values()}:
         memory = arrays[name]
-        initialised = name not in case.uninitialised
-        args[name] = Memory(memory.ctypes.data, memory.nbytes, initialised=initialised)
+        initialized = name not in case.uninitialized
+        args[name] = Memory(memory.ctypes.data, memory.nbytes, initialized=initialized)
     keywords = case.launch | (case.repaired if repaired else {})
     run = library(path, repaired, check, cxx).launch
     return run(case.kernel, args, order=order, **keywords), arrays
@@ -55,7 +55,7 @@ def assert_reported(case, result):
     assert found & marked, result.faults
     # Where a read runs ahead of its write, it also meets memory that nothing has written yet.
     races = {(line, buffer) for kind, line, buffer in marked if kind == "threadgroup race"}
-    early = {("uninitialised threadgroup", *place) for place in races}
+    early = {("uninitialized threadgroup", *place) for place in races}
     assert found <= marked | early, result.faults
     assert {f.kernel for f in result.faults} == {case.kernel}
 

@@ -18,7 +18,7 @@ IN_FUNCTION = {
     "static local": ["static float last;", "if (x) { static int calls = 0; }"],
     "function pointer": ["float (*f)(float) = helper;", "float (*f[2])(float);"],
     "std": ["x[0] = std::sqrt(2.0f);"],
-    "threadgroup initialiser": [
+    "threadgroup initializer": [
         "threadgroup float shared = 1;",
         "threadgroup float shared[2] = {1, 2};",
         "threadgroup float shared{x[0]};",

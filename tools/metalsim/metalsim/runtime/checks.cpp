@@ -12,7 +12,7 @@
 
 namespace metalsim {
 
-static State before_attaching; // for what static initialisers access
+static State before_attaching; // for what static initializers access
 HIDDEN State* state = &before_attaching;
 
 namespace {
@@ -140,7 +140,7 @@ void shade_device(
         other.name);
     s.fault("aliased read", binding.name, pc, message);
   }
-  if (found.blank && !b.initialised) {
+  if (found.blank && !b.initialized) {
     const Binding& binding = binding_of(b, p);
     char message[200];
     std::snprintf(
@@ -149,7 +149,7 @@ void shade_device(
         "byte %ld of '%s' is read and was never written",
         long(p - binding.address),
         binding.name);
-    s.fault("uninitialised device", binding.name, pc, message);
+    s.fault("uninitialized device", binding.name, pc, message);
   }
 }
 
@@ -215,7 +215,7 @@ void access_threadgroup(
         "byte %ld of '%s' is read and was not written in this threadgroup",
         long(p - v->address),
         v->name);
-    s.fault("uninitialised threadgroup", v->name, pc, message);
+    s.fault("uninitialized threadgroup", v->name, pc, message);
   }
 }
 

@@ -211,7 +211,7 @@ void place_buffers(Launch& launch) {
     if (buffer.views > 1) {
       join_views(buffer, page_bytes(buffer));
     }
-    if (buffer.initialised) {
+    if (buffer.initialized) {
       std::memcpy(buffer.base, buffer.host, buffer.bytes);
     } else {
       std::memset(buffer.base, kPoison, buffer.bytes);

@@ -65,7 +65,7 @@ struct Clock {
 struct Buffer {
   char* host;
   uint64_t bytes;
-  uint32_t initialised, writable;
+  uint32_t initialized, writable;
   uint64_t must_start, must_stop; // bytes that the launch has to write
   uint64_t read, written;         // bytes requested
   char* base;

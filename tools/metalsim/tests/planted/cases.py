@@ -31,7 +31,7 @@ class Case:
 
     `arrays` are the arguments, `expected` what the twin leaves in some of them. `launch` and
     `repaired` are keywords of `Library.launch`; the second go over the first for the twin.
-    Nothing has written `uninitialised` arrays before the launch; `shared` names arguments that
+    Nothing has written `uninitialized` arrays before the launch; `shared` names arguments that
     are one buffer with another one.
     """
 
@@ -40,7 +40,7 @@ class Case:
     expected: dict
     launch: dict
     repaired: dict = field(default_factory=dict)
-    uninitialised: tuple = ()
+    uninitialized: tuple = ()
     shared: dict = field(default_factory=dict)
 
 
@@ -146,8 +146,8 @@ DEVICE_MEMORY = [
         dict(y=-LONG[:100]),
         TWO | dict(out=["y"]),
     ),
-    Case("accumulate_into_uninitialised", xy(X), dict(y=X), TWO, uninitialised=("y",)),
-    Case("neighbour_without_barrier", xy(X) | dict(scratch=zeros(64)), dict(y=3 * X[::-1]), TWO),
+    Case("accumulate_into_uninitialized", xy(X), dict(y=X), TWO, uninitialized=("y",)),
+    Case("neighbor_without_barrier", xy(X) | dict(scratch=zeros(64)), dict(y=3 * X[::-1]), TWO),
     Case("device_exchange_wrong_flags", xy(X) | dict(scratch=zeros(64)), dict(y=3 * X[::-1]), TWO),
     Case(
         "sum_without_atomic",
@@ -159,7 +159,7 @@ DEVICE_MEMORY = [
     Case("shift_in_place", dict(x=X, y=X), dict(x=np.roll(X, -1)), TWO, shared=dict(y="x")),
     Case("own_element_read_again", dict(x=X, y=X), dict(x=4 * X), TWO, shared=dict(y="x")),
     Case(
-        "neighbour_through_input",
+        "neighbor_through_input",
         dict(x=X, y=X, z=zeros(64)),
         dict(x=2 * X, z=2 * X[np.arange(64) ^ 1]),
         TWO,
@@ -195,8 +195,8 @@ THREADGROUP_MEMORY = [
         dict(y=np.where(LANE % 2, -X[:32], X[:32])),
         ONE,
     ),
-    Case("uninitialised_partials", xy(LONG), dict(y=np.full(128, LONG.sum())), FOUR),
-    Case("uninitialised_tile_tail", xy(X) | n_(50), dict(y=np.full(64, X[:50].sum())), TWO),
+    Case("uninitialized_partials", xy(LONG), dict(y=np.full(128, LONG.sum())), FOUR),
+    Case("uninitialized_tile_tail", xy(X) | n_(50), dict(y=np.full(64, X[:50].sum())), TWO),
     Case("reverse_without_barrier", xy(LONG), dict(y=LONG[::-1]), FOUR),
     Case("broadcast_without_barrier", xy(LONG), dict(y=LONG - LONG[0]), FOUR),
     Case("several_writers", xy(LONG), dict(y=np.full(128, LONG[-1])), FOUR),

@@ -170,18 +170,18 @@ kernel void tail_not_written( // FAULT: unwritten output: y
   }
 }
 
-kernel void accumulate_into_uninitialised(
+kernel void accumulate_into_uninitialized(
     device const float* x [[buffer(0)]],
     device float* y [[buffer(1)]],
     uint i [[thread_position_in_grid]]) {
 #ifdef REPAIRED
   y[i] = x[i];
 #else
-  y[i] += x[i]; // FAULT: uninitialised device: y
+  y[i] += x[i]; // FAULT: uninitialized device: y
 #endif
 }
 
-kernel void neighbour_without_barrier(
+kernel void neighbor_without_barrier(
     device const float* x [[buffer(0)]],
     device float* y [[buffer(1)]],
     device float* scratch [[buffer(2)]],
@@ -272,7 +272,7 @@ kernel void own_element_read_again(
 }
 
 // Likewise, of what another thread wrote. The barrier orders the two, as far as they are one.
-kernel void neighbour_through_input(
+kernel void neighbor_through_input(
     device const float* x [[buffer(0)]],
     device float* y [[buffer(1)]],
     device float* z [[buffer(2)]],

@@ -80,7 +80,7 @@ kernel void private_array_by_data(
 }
 
 // Four SIMD-groups write 4 partial sums; all 32 are added.
-kernel void uninitialised_partials(
+kernel void uninitialized_partials(
     device const float* x [[buffer(0)]],
     device float* y [[buffer(1)]],
     uint t [[thread_position_in_threadgroup]],
@@ -96,12 +96,12 @@ kernel void uninitialised_partials(
 #ifdef REPAIRED
   sum = simd_sum(lane < simds ? partial[lane] : 0);
 #else
-  sum = simd_sum(partial[lane]); // FAULT: uninitialised threadgroup: partial
+  sum = simd_sum(partial[lane]); // FAULT: uninitialized threadgroup: partial
 #endif
   y[t] = sum;
 }
 
-kernel void uninitialised_tile_tail(
+kernel void uninitialized_tile_tail(
     device const float* x [[buffer(0)]],
     device float* y [[buffer(1)]],
     constant uint& n [[buffer(2)]],
@@ -118,7 +118,7 @@ kernel void uninitialised_tile_tail(
   threadgroup_barrier(mem_flags::mem_threadgroup);
   float sum = 0;
   for (uint k = 0; k < 64; k++) {
-    sum += tile[k]; // FAULT: uninitialised threadgroup: tile
+    sum += tile[k]; // FAULT: uninitialized threadgroup: tile
   }
   y[t] = sum;
 }

@@ -1,38 +1,50 @@
 """Runs the test suite on the software Metal device.
 
-    python tools hostmetal [check:order ...] [-- pytest arguments]
+    python tools hostmetal [--half 0|1] [check:order ...] [-- pytest arguments]
 
 A schedule is metalsim's check level and order. The suite runs once in each, but for tests of
-graphs, which run in the first: they launch the kernels that the others test.
+graphs, which run in the first: they launch the kernels that the others test. With --half, each of
+the other files runs in one of the later schedules alone, and with the other half in another one.
 """
 
+import argparse
 import sys
 import time
+
+from support.variant import ROOT
 
 from .build import HostBuild
 
 SCHEDULES = ("2:0", "1:1", "1:2")
-SUITE = ["-n", "2", "-q", "tests"]
-GRAPHS = "tests/patching"
+GRAPHS = "tests/patching/"
+
+
+def suite(schedule: int, half: int | None) -> list[str]:
+    """The files that run in a schedule, by its place among all."""
+    if schedule == 0:
+        return ["tests"]
+    files = (str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py"))
+    files = sorted(file for file in files if not file.startswith(GRAPHS))
+    return files if half is None else files[(half + schedule) % 2 :: 2]
 
 
 def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--half", type=int, choices=(0, 1))
+    parser.add_argument("schedules", nargs="*", metavar="check:order", default=SCHEDULES)
     split = arguments.index("--") if "--" in arguments else len(arguments)
-    schedules = arguments[:split] or SCHEDULES
-    given = arguments[split + 1 :]
+    args, given = parser.parse_args(arguments[:split]), arguments[split + 1 :]
     build = HostBuild()
     build.compile()
     failed = 0
-    for schedule in schedules:
+    for i, schedule in enumerate(args.schedules):
         check, order = schedule.split(":")
         started = time.monotonic()
-        suite = SUITE if schedule == schedules[0] else [*SUITE, f"--ignore={GRAPHS}"]
         done = build.pytest(
-            "-p",
-            "hostmetal.plugin",
-            "--backend",
-            "metal-sim",
-            *(given or suite),
+            *("-p", "hostmetal.plugin", "--backend", "metal-sim"),
+            *(given or ["-n", "2", "-q", *suite(i, args.half)]),
             variables={"METALSIM_CHECK": check, "METALSIM_ORDER": order},
         )
         print(f"check {check}, order {order}: {time.monotonic() - started:.0f} s", flush=True)

@@ -25,12 +25,12 @@ def test_norms_and_rungs(tmp_path, capsys):
         rows = list(csv.DictReader(lines))
     found = {}
     for row in rows:
-        each = found.setdefault((row["op"], row["contestant"]), {})
+        each = found.setdefault((row["op"], row["provider"]), {})
         each[row["array"]] = float(row["bytes_each"])
     assert found["layer", "naive"] == {"x": 12, "weight": 4, "bias": 4, "y": 4}
     assert sum(found["layer", "ours"].values()) == 16
     assert found["sgemm", "naive"]["a"] == found["sgemm", "naive"]["b"] == 4
-    least = {(r["op"], r["contestant"]): r["least_us_M1_Max"] for r in rows}
+    least = {(r["op"], r["provider"]): r["least_us_M1_Max"] for r in rows}
     compulsory = 2 * 4 * 8 * 64 + 2 * 4 * 64
     assert float(least["layer", "ours"]) == pytest.approx(compulsory / 400e9 * 1e6)
     assert least["layer", "naive"] == least["sgemm", "naive"] == ""

@@ -49,7 +49,7 @@ def test_imports(path):
 
 @pytest.mark.parametrize("path", sorted(PROJECT.glob("tests/**/*.py")), ids=lambda path: path.stem)
 def test_imports_of_tests(path):
-    own = {"planted", "pytest"}
+    own = {"planted", "published", "pytest"}
     assert {*imported(path)} <= OTHERS | own | sys.stdlib_module_names
 
 

@@ -69,16 +69,26 @@ def main(
             parser.error(f"there is no {path}: measure it first, as above")
         with path.open(newline="") as file:
             rows.append(list(csv.DictReader(file)))
-    made = text(*rows)
+    names = " and ".join(path.name for path in results)
+    return put(text(*rows), page, marks, names, write=args.write, check=args.check)
+
+
+def put(
+    made: str, page: Path, marks: tuple[str, str], source: str, *, write: bool, check: bool
+) -> int:
+    """Writes a part into its page, compares it with what is there, or prints it.
+
+    Returns:
+        The exit status: 1 if it was to be compared and the page has another.
+    """
     begin, end = marks
     before, rest = page.read_text().split(begin)
     kept, after = rest.split(end)
-    if args.write:
+    if write:
         page.write_text(before + begin + made + end + after)
-    elif args.check and kept != made:
-        names = " and ".join(path.name for path in results)
-        print(f"{page.name} does not say what {names} gives:\n{made}")
+    elif check and kept != made:
+        print(f"{page.name} does not say what {source} gives:\n{made}")
         return 1
-    elif not args.check:
+    elif not check:
         print(made, end="")
     return 0

@@ -8,6 +8,7 @@ python tools counts.layer_norm_ladder --write    writes it into the page
 import sys
 from dataclasses import dataclass
 
+from mlx_norms._bench import page_part
 from support.variant import ROOT
 
 from . import page
@@ -75,13 +76,13 @@ def measure() -> str:
     from mlx_norms.ladders import LAYER_NORM
 
     mx.set_default_device(mx.cpu)
-    lines = [["rung", "what it fixes", "bytes per element", "barriers", "SIMD-group operations"]]
-    lines.append(["---"] * len(lines[0]))
+    heading = ["rung", "what it fixes", "bytes per element", "barriers", "SIMD-group operations"]
+    lines = []
     for rung in LAYER_NORM:
         c = count_layer_norm(simulator, rung.name, mx.float32, LENGTH)
         read = f"{c.of_rows:.3g} + {c.of_parameters:.3g}"
         lines.append([rung.name, rung.fixes, read, f"{c.barriers:.3g}", f"{c.simd_ops:.3g}"])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return page_part.markdown(heading, lines)
 
 
 def main(arguments: list[str]) -> int:

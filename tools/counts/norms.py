@@ -11,6 +11,7 @@ barriers per row; SIMD-group operations per row.
 
 import sys
 
+from mlx_norms._bench import page_part
 from support.variant import ROOT
 
 from . import page
@@ -60,9 +61,8 @@ def measure() -> str:
             for label, part in ((op, forward), (f"{op}, backward", backward)):
                 results = [launch.result for launch in part]
                 cells.setdefault(label, []).append(_cell(results, rows, length))
-    lines = [["op", *(f"rows of {length}" for length in LENGTHS)], ["---"] * (1 + len(LENGTHS))]
-    lines += [[label, *row] for label, row in cells.items()]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    heading = ["op", *(f"rows of {length}" for length in LENGTHS)]
+    return page_part.markdown(heading, ([label, *row] for label, row in cells.items()))
 
 
 def _cell(results, rows, length):

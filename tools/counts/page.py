@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from mlx_norms._bench import page_part
+
 
 def table(module: str) -> str:
     """A module's table, from a process in which the extension runs on the software device."""
@@ -30,16 +32,5 @@ def main(
     if arguments == ["--measure"]:
         print(measure(), end="")
         return 0
-    measured = table(module)
-    begin, end = marks
-    before, rest = page.read_text().split(begin)
-    kept, after = rest.split(end)
-    if arguments == ["--write"]:
-        page.write_text(before + begin + measured + end + after)
-    elif arguments == ["--check"]:
-        if kept != measured:
-            print(f"The counts in {page.name} are not what is measured:\n{measured}")
-            return 1
-    else:
-        print(measured, end="")
-    return 0
+    write, check = arguments == ["--write"], arguments == ["--check"]
+    return page_part.put(table(module), page, marks, module, write=write, check=check)

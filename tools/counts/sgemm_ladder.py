@@ -13,6 +13,7 @@ check that what it has asks for the bytes that its tiles should, of products of 
 import itertools
 import sys
 
+from mlx_norms._bench import page_part
 from support.variant import ROOT
 
 from . import page
@@ -51,7 +52,7 @@ def measure() -> str:
     mx.set_default_device(mx.cpu)
     check_blocked(simulator)
     a, b = (mx.random.normal((SIZE, SIZE)) for _ in range(2))
-    lines = [HEADS, ["---"] * len(HEADS)]
+    lines = []
     for rung in SGEMM:
         simulator.clear()
         mx.eval(sgemm(a, b, rung=rung.name))
@@ -60,11 +61,11 @@ def measure() -> str:
             raise RuntimeError("\n".join(simulator.faults))
         (launch,) = simulator.launches
         lines.append([rung.name, rung.fixes, *_cells(launch.group, launch.result)])
-    return _table(lines) + "\nThe tiles of `simdgroup_blocked`, of 192×192×192:\n\n" + _tiles()
-
-
-def _table(lines):
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return (
+        page_part.markdown(HEADS, lines)
+        + "\nThe tiles of `simdgroup_blocked`, of 192×192×192:\n\n"
+        + _tiles()
+    )
 
 
 def check_blocked(simulator) -> None:
@@ -113,7 +114,7 @@ def _tiles() -> str:
     text = f'#include "{ROOT}/kernels/matmul/blocked.h"\n{entries}'
     library = Library.from_source(text, name="tiles", include=[ROOT], check=1)
     a, b, c = (np.ones((TILED, TILED), np.float32) for _ in "abc")
-    lines = [TILE_HEADS, ["---"] * len(TILE_HEADS)]
+    lines = []
     for rows, columns, depth in TILES:
         groups = (TILED // rows) * (TILED // columns)
         result = library.launch(
@@ -142,7 +143,7 @@ def _tiles() -> str:
                 f"{result.barriers / groups * 64 / TILED:.3g}",
             ]
         )
-    return _table(lines)
+    return page_part.markdown(TILE_HEADS, lines)
 
 
 def _cells(group, result):

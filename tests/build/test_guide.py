@@ -42,7 +42,7 @@ def test_on_metal(tmp_path):
 # The defects that the guide plants, a line each.
 PLANTED = """
 import dataclasses, json
-from mutation.metal_mutants import METAL_MUTANTS
+from mutation.metal import METAL_MUTANTS
 for mutant in METAL_MUTANTS:
     if mutant.name.startswith("scale: "):
         print(json.dumps(dataclasses.asdict(mutant)))

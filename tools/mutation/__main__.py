@@ -2,9 +2,9 @@
 
     python tools mutation [--metal] [--part K/N ...] [NAME ...]
 
-The defects are those of mutants.py in the CPU kernels and of patching_mutants.py in what patches
-models, or with --metal those of metal_mutants.py in the Metal kernels, which run on the software
-device (tools/hostmetal). --part 1/3 plants the first of every three, to share the work.
+The defects are those of cpu.py in the CPU kernels and of patching.py in what patches models, or
+with --metal those of metal/ in the Metal kernels, which run on the software device
+(tools/hostmetal). --part 1/3 plants the first of every three, to share the work.
 Prints a line per mutant and exits with 1 if one survives. The chosen tests must first pass without
 any defect, so that a failure means the defect was seen.
 """
@@ -21,9 +21,10 @@ from pathlib import Path
 from hostmetal.build import HostBuild
 from support.variant import ROOT, Variant
 
-from .metal_mutants import METAL_MUTANTS
-from .mutants import MUTANTS, Mutant
-from .patching_mutants import PATCHING_MUTANTS
+from .cpu import MUTANTS
+from .metal import METAL_MUTANTS
+from .mutant import Mutant
+from .patching import PATCHING_MUTANTS
 
 # What ends neither with a defect nor by itself. Tests give processes of theirs less; without a
 # defect they pass under the same limits.

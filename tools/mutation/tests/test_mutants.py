@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from mutation import __main__ as runner
-from mutation.metal_mutants import METAL_MUTANTS
-from mutation.mutants import MUTANTS, Mutant
-from mutation.patching_mutants import PATCHING_MUTANTS
+from mutation.cpu import MUTANTS
+from mutation.metal import METAL_MUTANTS
+from mutation.mutant import Mutant
+from mutation.patching import PATCHING_MUTANTS
 from support.variant import ROOT
 
 EVERY = MUTANTS + PATCHING_MUTANTS + METAL_MUTANTS

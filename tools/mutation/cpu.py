@@ -1,6 +1,6 @@
 """Defects planted in the CPU kernels, and the part of the suite that must see each."""
 
-from dataclasses import dataclass
+from .mutant import Mutant
 
 KERNELS = "csrc/norm/cpu_kernels.cpp"
 SIMD = "csrc/cpu/simd.h"
@@ -14,20 +14,6 @@ THREADS = "csrc/cpu/threads.cpp"
 PAGES = "csrc/cpu/memory.cpp"
 LINEAR = "csrc/linear/primitive.cpp"
 LINEAR_CHECKS = "csrc/linear/checks.cpp"
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One defect: the text `old`, which occurs once in `file`, becomes `new`."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: str | None  # pytest's arguments
-    redundant: str | None = None  # why no test can see it; it is then not run
-    at_levels: bool = False  # whether it shows at some levels of the CPU kernels only
-
 
 MUTANTS = [
     # --- Statistics

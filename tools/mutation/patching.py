@@ -1,6 +1,6 @@
 """Defects planted in the fusion of sums into norms, and the tests that must see each."""
 
-from .mutants import Mutant
+from .mutant import Mutant
 
 PENDING = "csrc/patching/pending.cpp"
 FUSION = "csrc/patching/fusion.cpp"

@@ -1,0 +1,192 @@
+"""Norm and projections: the op, its kernel, and what finds them in a graph."""
+
+from ..mutant import Mutant
+from .texts import NORM_LINEAR
+
+NORMED = "kernels/linear/normed_rows.h"
+WEIGHTS = "kernels/linear/weights.h"
+PROJECTIONS = "csrc/patching/fuse_projections.cpp"
+PENDING_GRAPH = "csrc/patching/pending_graph.cpp"
+PLAN_LINEAR = "csrc/linear/plan.cpp"
+LINEAR = "csrc/linear/primitive.cpp"
+
+MUTANTS = [
+    # --- Norm and projections as one node
+    Mutant(
+        "weights that are pending taken for dense",
+        LINEAR,
+        "bool is_dense = a.is_available() && a.flags().row_contiguous;",
+        "bool is_dense = true;",
+        "tests/linear/test_linear.py::test_layouts",
+    ),
+    Mutant(
+        "shapes of projections unchecked",
+        LINEAR,
+        "  check_projections(name(), spec_, inputs);\n",
+        "",
+        "tests/linear/test_linear.py::test_shapeless_call_with_shapes_that_do_not_fit",
+    ),
+    Mutant(
+        "batched parameters taken for rows",
+        LINEAR,
+        "[](int a) { return a >= 0; }",
+        "[](int) { return false; }",
+        "tests/linear/test_linear.py::test_vmap_of_parameters",
+    ),
+    # --- The kernel of a norm and its projections
+    Mutant(
+        "eps dropped before projections",
+        NORMED,
+        "precise::rsqrt(v + eps)",
+        "precise::rsqrt(v)",
+        "tests/linear/test_linear.py::test_values_about_the_root_of_eps",
+    ),
+    Mutant(
+        "a shift far from the mean kept before projections",
+        NORM_LINEAR,
+        "center && pass == 0 && scale.shift_is_far()",
+        "false",
+        "tests/linear/test_linear_kernel.py::test_layer_norm_of_rows_with_an_outlier",
+    ),
+    Mutant(
+        "all rows shifted anew with one before projections",
+        NORM_LINEAR,
+        "if (center && pass == 0 && scale.shift_is_far()) {",
+        "if (center && pass == 0 && (again || scale.shift_is_far())) {",
+        "tests/linear/test_linear_kernel.py::test_layer_norm_of_rows_with_an_outlier",
+    ),
+    Mutant(
+        "no shift before projections",
+        NORM_LINEAR,
+        "v - shift[r] : 0.0f",
+        "v : 0.0f",
+        "tests/linear/test_linear.py::test_layer_norm_of_rows_with_a_large_mean",
+    ),
+    Mutant(
+        "the shift of one element",
+        NORMED,
+        "  return simds_sum(v, 0, lane, 1, partial) / float(min(length, kSimdSize));",
+        "  return simd_shuffle(v, 0);",
+        "tests/linear/test_linear_kernel.py::test_an_outlier_takes_no_second_pass",
+    ),
+    Mutant(
+        "shifted values past the row's end",
+        NORM_LINEAR,
+        "in_row(i + j, 1, length) ? v - shift[r] : 0.0f",
+        "v - shift[r]",
+        "tests/linear/test_linear.py::test_sizes",
+    ),
+    Mutant(
+        "x + residual projected before it is rounded",
+        NORMED,
+        "    round_vector<P>(row.x.type, v);\n",
+        "",
+        "tests/linear/test_linear.py::test_options",
+    ),
+    Mutant(
+        "no tail in weights",
+        WEIGHTS,
+        "  if (!in_row(i, 1, length)) {",
+        "  if (false) {",
+        "tests/linear/test_linear.py::test_sizes",
+    ),
+    Mutant(
+        "no tail in vectors of weights",
+        WEIGHTS,
+        "    if (whole || i < length) {",
+        "    if (true) {",
+        "tests/linear/test_linear.py::test_sizes",
+    ),
+    Mutant(
+        "no tail in packed weights",
+        NORM_LINEAR,
+        "} else if (in_row(i, N, length)) {",
+        "} else if (true) {",
+        "tests/linear/test_linear.py::test_quantized",
+    ),
+    Mutant(
+        "weights past the last row",
+        NORM_LINEAR,
+        "min(first_output + o % outputs, of.size - 1)",
+        "first_output + o % outputs",
+        "tests/linear/test_linear.py::test_sizes",
+    ),
+    Mutant(
+        "dot products of one SIMD-group of several",
+        NORM_LINEAR,
+        "threads.reduce(take(dots + r * R + 4 * q))",
+        "simds_sum(take(dots + r * R + 4 * q), 0, threads.lane, 1, partial)",
+        "tests/linear/test_linear_kernel.py::test_rows_that_simd_groups_share",
+    ),
+    Mutant(
+        "the sum written by a block that computes",
+        NORM_LINEAR,
+        "linear_has_residual && block == 0",
+        "linear_has_residual && block == 1",
+        "tests/linear/test_linear.py::test_options",
+    ),
+    Mutant(
+        "a gate's bias for both",
+        NORM_LINEAR,
+        "    other.bias = linear_bias_2 ? bias2 : w2;\n",
+        "",
+        "tests/linear/test_linear_kernel.py::test_a_gate_far_from_zero",
+    ),
+    Mutant(
+        "vectors of weights that are not aligned",
+        PLAN_LINEAR,
+        "  return weight.offset() % kVectorBytes == 0 &&",
+        "  return true &&",
+        "tests/linear/test_linear_kernel.py::test_weights_that_are_not_aligned",
+    ),
+    Mutant(
+        "the number of rows in how a row is shared",
+        PLAN_LINEAR,
+        "simds_for(n_outputs, length, width, stream)",
+        "simds_for(n_outputs * rows, length, width, stream)",
+        "tests/linear/test_linear_kernel.py::test_more_rows_do_not_change_how_a_row_is_shared",
+    ),
+    # --- Products before evaluation
+    Mutant(
+        "a norm that is asked for itself",
+        PROJECTIONS,
+        "norm->spec().clamp || graph_.is_root(a) ||",
+        "norm->spec().clamp ||",
+        "tests/patching/test_projections.py::test_left_alone",
+    ),
+    Mutant(
+        "weights that are not there yet",
+        PROJECTIONS,
+        "return !is_pending(a) && !a.is_tracer()",
+        "return !a.is_tracer()",
+        "tests/patching/test_projections.py::test_left_alone",
+    ),
+    Mutant(
+        "one number for a bias",
+        PROJECTIONS,
+        "a.inputs()[0].shape(0) == a.shape(-1)",
+        "true",
+        "tests/patching/test_projections.py::test_one_number_for_a_bias",
+    ),
+    Mutant(
+        "up taken for gate",
+        PROJECTIONS,
+        "      std::swap(products[0], products[1]);\n",
+        "",
+        "tests/patching/test_projections.py::test_gated_pair",
+    ),
+    Mutant(
+        "a product that is asked for itself in a gated pair",
+        PENDING_GRAPH,
+        "uses->count == 1 && !uses->root",
+        "uses->count == 1",
+        "tests/patching/test_projections.py::test_pair_of_which_one_is_taken_elsewhere",
+    ),
+    Mutant(
+        "the sum left to its norm",
+        PROJECTIONS,
+        "      outputs.push_back(sum);\n",
+        "",
+        "tests/patching/test_projections.py::test_of_a_sum",
+    ),
+]

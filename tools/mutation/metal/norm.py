@@ -1,0 +1,161 @@
+"""The forward kernel."""
+
+from ..mutant import Mutant
+from .texts import CHUNKS, NORM, ONE, ONE_CHUNK
+
+HELD = "kernels/norm/held_row.h"
+STATISTICS = "kernels/norm/statistics.h"
+PARAMETERS = "kernels/common/parameters.h"
+
+MUTANTS = [
+    # --- Statistics
+    Mutant(
+        "eps dropped in rms",
+        STATISTICS,
+        "precise::rsqrt(square + eps)",
+        "precise::rsqrt(square)",
+        "tests/norm/test_probes.py::test_values_about_the_root_of_eps",
+    ),
+    Mutant(
+        "eps dropped in layer",
+        STATISTICS,
+        "precise::rsqrt(variance + eps)",
+        "precise::rsqrt(variance)",
+        "tests/norm/test_probes.py::test_values_about_the_root_of_eps",
+    ),
+    Mutant(
+        "mean correction dropped",
+        STATISTICS,
+        "(v - mean - correction) * rstd",
+        "(v - mean) * rstd",
+        "tests/norm/test_probes.py::test_large_mean_and_small_variance",
+    ),
+    Mutant(
+        "variance not corrected",
+        STATISTICS,
+        "variance = of_d.y - correction * correction;",
+        "variance = of_d.y;",
+        "tests/norm/test_probes.py::test_large_mean_and_small_variance",
+    ),
+    Mutant(
+        "a lost difference kept",
+        STATISTICS,
+        "!is_finite(variance) || variance < 16.0f * square",
+        "!is_finite(variance)",
+        "tests/norm/test_probes.py::test_large_mean_and_small_variance",
+    ),
+    Mutant(
+        "squares past the largest float not seen",
+        STATISTICS,
+        "!is_finite(variance) || variance < 16.0f * square",
+        "variance < 16.0f * square",
+        "tests/norm/test_probes.py::test_squares_past_the_largest_float",
+    ),
+    Mutant(
+        "no second pass",
+        STATISTICS,
+        "  if (is_lost(variance, mean * mean)) {",
+        "  if (false) {",
+        "tests/norm/test_probes.py::test_large_mean_and_small_variance",
+    ),
+    Mutant(
+        "no third pass",
+        STATISTICS,
+        "    if (is_lost(variance, correction * correction)) {",
+        "    if (false) {",
+        "tests/norm/test_probes.py::test_rows_that_are_constant_but_for_an_ulp",
+    ),
+    Mutant(
+        "deviations past the row's end",
+        STATISTICS,
+        "d = in_row(i + j, 1, length) ? d : 0.0f;",
+        "",
+        "tests/norm/test_probes.py::test_large_mean_and_small_variance",
+    ),
+    Mutant(
+        "deviations of one chunk of a long row",
+        STATISTICS,
+        CHUNKS,
+        ONE_CHUNK,
+        "tests/norm/test_probes.py::test_large_mean_and_small_variance",
+    ),
+    # --- Parameters
+    Mutant(
+        "weight offset dropped",
+        PARAMETERS,
+        "has_weight_offset ? w[j] + offset : w[j]",
+        "has_weight_offset ? w[j] : w[j]",
+        "tests/norm/test_forward.py::test_options[metal-sim-rms_norm]",
+    ),
+    # --- Forward
+    Mutant(
+        "rows past the last one",
+        NORM,
+        "    return; // a whole SIMD-group",
+        "    // a whole SIMD-group",
+        f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "no clamp above",
+        NORM,
+        "v > 65504.0f ? 65504.0f : v",
+        "v",
+        "tests/norm/test_clamp.py::test_sum_saturates",
+    ),
+    Mutant(
+        "no clamp below",
+        NORM,
+        "below < -65504.0f ? -65504.0f : below",
+        "below",
+        "tests/norm/test_clamp.py::test_sum_saturates",
+    ),
+    Mutant(
+        "statistics of the sum before it is rounded",
+        NORM,
+        "  round_vector<N>(sum.type, v);\n",
+        "",
+        "tests/norm/test_fused.py::test_fused_is_add_and_then_norm[metal-sim-add_rms_norm-33]",
+    ),
+    Mutant(
+        "long rows of x for those of the sum",
+        NORM,
+        "    in = as_input(s); // written by the thread that reads it\n",
+        "",
+        f"{ONE}[metal-sim-add_rms_norm-65536]",
+    ),
+    Mutant(
+        "long rows of the sum read as those of the residual",  # right in its memory
+        NORM,
+        "in = as_input(s); // written",
+        "in = RowIn{r.row.data, s.type, s.vectors, 1}; // written",
+        "tests/norm/test_donation.py::test_values_in_the_memory_of_dead_inputs[metal-sim-add_rms_norm-65536]",
+    ),
+    Mutant(
+        "one chunk of a long row written",
+        HELD,
+        "    if (looped) {\n      read<N>(row, i, length, to);\n",
+        "    if (false) {\n      read<N>(row, i, length, to);\n",
+        f"{ONE}[metal-sim-rms_norm-65536]",
+    ),
+    Mutant(
+        "early rounding dropped",
+        NORM,
+        "      if (round_early) {\n",
+        "      if (round_early && false) {\n",
+        "tests/norm/test_rounding.py::test_each_is_its_formula",
+    ),
+    Mutant(
+        "k's rows counted on from q's",
+        NORM,
+        "    row -= uint(rows);\n",
+        "",
+        "tests/norm/test_heads.py::test_qk_norm_is_head_rms_norm_of_each",
+    ),
+    Mutant(
+        "q's weight for k",
+        NORM,
+        "row_in(weight2, weight2_flags, weight2_layout, row, length)",
+        "row_in(weight, weight2_flags, weight_layout, row, length)",
+        "tests/norm/test_heads.py::test_qk_norm_is_head_rms_norm_of_each",
+    ),
+]

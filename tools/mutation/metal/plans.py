@@ -1,0 +1,139 @@
+"""Launch plans, libraries, and the check of a specialization before its first use."""
+
+from ..mutant import Mutant
+from .texts import GRADIENT, ONE, PLAN_MATMUL, PLAN_VJP
+
+PLAN_ROWS = "csrc/gpu/rows.cpp"
+PLAN_NORM = "csrc/norm/plan.cpp"
+EVAL = "csrc/norm/eval_gpu.cpp"
+ENCODE = "csrc/gpu/metal/encode.cpp"
+LIBRARY = "csrc/gpu/metal/library.cpp"
+SPECIALIZATION = "csrc/gpu/specialization.cpp"
+SELF_CHECK = "csrc/common/self_check.cpp"
+CHECK_STREAM = "csrc/common/check_stream.cpp"
+CHECKED = "-m build tests/cli/test_self_check.py::"
+
+MUTANTS = [
+    # --- Plans
+    Mutant(
+        "every row is said to be aligned",
+        PLAN_ROWS,
+        "  return is_multiple(a.offset(), alignment) &&",
+        "  return true || is_multiple(a.offset(), alignment) &&",
+        "tests/norm/test_layouts.py::test_layout",
+    ),
+    Mutant(
+        "every dense row is said to be aligned",
+        PLAN_ROWS,
+        "  bool vectors = is_multiple(a.offset(), alignment) &&",
+        "  bool vectors = true || is_multiple(a.offset(), alignment) &&",
+        f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "elements apart are said to be vectors",
+        PLAN_ROWS,
+        "bool vectors = step_of(a) == 1 && aligned",
+        "bool vectors = aligned",
+        "tests/norm/test_layouts.py::test_layout -k every_second",
+    ),
+    Mutant(
+        "offsets of gathered parts dropped",
+        PLAN_ROWS,
+        "launch.set(K::from, a, offset * a.itemsize());",
+        "launch.set(K::from, a);",
+        "tests/norm/test_layouts.py::test_many_axes_of_rows",
+    ),
+    Mutant(
+        "a gradient in the memory of rows still to be read",
+        EVAL,
+        " && !reads_rows_again(spec_, in.s, stream())) {",
+        ") {",
+        "tests/norm/test_gradients.py::test_long_rows_with_a_tail",
+    ),
+    Mutant(
+        "temporaries freed before the launches ran",
+        ENCODE,
+        "  encoder.add_temporaries({plan.temporaries.begin(), plan.temporaries.end()});\n",
+        "",
+        f"{GRADIENT}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "one pipeline for every specialization",
+        SPECIALIZATION,
+        "key.constants.at(n++) = value;",
+        "key.constants.at(n++) = 0 * value;",
+        f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "a launch without a number",
+        PLAN_NORM,
+        "  launch.set(K::eps, spec.eps);\n",
+        "",
+        f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "a launch without a function constant",
+        PLAN_VJP,
+        "  launch.set(K::clamped_sum, norm.clamp && b.s.array->dtype() == mx::float16);\n",
+        "",
+        f"{GRADIENT}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "a launch without an array",
+        PLAN_MATMUL,
+        "  launch.set(K::w, *w.array, first[1] * bytes);\n",
+        "",
+        "tests/matmul/test_matmul.py::test_plain_and_transposed -k gemv",
+    ),
+    # --- Libraries and the check of a specialization before its first use
+    Mutant(
+        "a kernel's library by the first name that begins so",
+        LIBRARY,
+        "name.starts_with(family) && family.size() > longest",
+        "name.starts_with(family) && longest == 0",
+        f"{GRADIENT}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "a library that cannot be built is built all the same",
+        LIBRARY,
+        "  if (!built.library) {\n    throw KernelError(",
+        "  if (false) {\n    throw KernelError(",
+        f"{CHECKED}test_a_library_that_cannot_be_built",
+    ),
+    Mutant(
+        "a fault is no verdict",
+        SELF_CHECK,
+        "(is_ours && is_fault(outcome.reason))",
+        "false",
+        f"{CHECKED}test_a_fault_is_a_bad_verdict",
+    ),
+    Mutant(
+        "too little memory is a bad verdict",
+        SELF_CHECK,
+        '!says("nsufficient Memory") && !says("OutOfMemory")',
+        '!says("OutOfMemory")',
+        f"{CHECKED}test_without_a_verdict",
+    ),
+    Mutant(
+        "checks without a verdict for ever",
+        SELF_CHECK,
+        "++misses[key] < kMostMisses",
+        "true",
+        f"{CHECKED}test_without_a_verdict",
+    ),
+    Mutant(
+        "the check takes the caller's fault",
+        CHECK_STREAM,
+        "  static thread_local std::optional<mx::Stream> own;\n",
+        "  static thread_local std::optional<mx::Stream> own;\n"
+        "  without_interpreter([&] { f(mx::default_stream(device)); });\n  return;\n",
+        f"{CHECKED}test_an_earlier_fault_is_its_callers",
+    ),
+    Mutant(
+        "no check in the inputs' buffers",
+        SELF_CHECK,
+        "!verdict.empty() || !sample.donates",
+        "true",
+        f"{CHECKED}test_norms_are_checked_in_the_buffers_of_their_inputs",
+    ),
+]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from support.variant import Variant
 
-OTHERS = ("tests/build", "tests/cli", "tests/docs", "tools")
+OTHERS = ("tests/build", "tests/cli", "tests/docs")
 OTHER_TEST = "test_a_tree_in_itself_ends_as_of_stock"  # by a stack overflow in MLX
 
 
@@ -43,7 +43,7 @@ def main() -> int:
             "PYTHONMALLOC": "malloc",
         }
         others = [f"--ignore={name}" for name in OTHERS]
-        arguments = sys.argv[1:] or ["-n", "2", "-q", "-k", f"not {OTHER_TEST}", *others]
+        arguments = sys.argv[1:] or ["-n", "2", "-q", "-k", f"not {OTHER_TEST}", "tests", *others]
         done = variant.pytest(*arguments, variables=variables)
         reports = list(Path(directory).glob("report*"))
         for report in reports:

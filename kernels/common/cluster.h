@@ -1,16 +1,16 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// Threadgroups that run together and add up what each has summed, so that less
-// goes through memory: CUDA's clusters read each other's threadgroup
-// memory. Elsewhere a threadgroup is alone.
+// Cluster reduce: the threadgroups of a CUDA cluster read each other's
+// threadgroup memory and add up their sums, so that less goes through device
+// memory. On Metal every threadgroup is alone.
 
 #pragma once
 
 #include "kernels/common/rows.h"
 
-constant int cluster [[function_constant(38)]]; // threadgroups in one
+constant int cluster [[function_constant(38)]]; // threadgroups per cluster
 
-// Whether this threadgroup is the one that has the cluster's sum of vector i.
+// Whether this threadgroup adds up the cluster's vectors i.
 inline bool has_sum(int i) {
 #ifdef __CUDACC__
   if (cluster > 1) {
@@ -21,7 +21,7 @@ inline bool has_sum(int i) {
 }
 
 #ifdef __CUDACC__
-// A thread's own vector i is for the others to read.
+// Stores this thread's vector i where the other threadgroups can read it.
 template <int N>
 inline void cluster_store(int i, thread const float* v) {
   for (int j = 0; j < N / 4; ++j) {
@@ -35,7 +35,7 @@ inline void cluster_store(int i, thread const float* v) {
   }
 }
 
-// The sum of what all threadgroups stored as vector i, in their order.
+// The sum over the cluster's threadgroups of their vectors i, in order of rank.
 template <int N>
 inline void cluster_reduce(int i, thread float* v) {
   for (int j = 0; j < N / 4; ++j) {

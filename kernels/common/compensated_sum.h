@@ -1,6 +1,6 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// Kahan's sum: its error does not grow with the number of terms.
+// Kahan summation: the error does not grow with the number of terms.
 
 #pragma once
 
@@ -10,7 +10,7 @@ inline void add_compensated(thread float& sum, thread float& error, float v) {
   float y = v - error;
   float next = sum + y;
   float lost = (next - sum) - y;
-  // Of an infinite sum it is NaN, and must not spread.
+  // For an infinite sum `lost` is NaN, which must not spread.
   error = is_nan(lost) ? 0.0f : lost;
   sum = next;
 }

@@ -1,8 +1,8 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// The dtypes of arrays. Kernels compute in float32 and are specialized by the
-// dtypes of what they read and write. bfloat16 is converted by its bits: the
-// result depends on no compiler.
+// The dtypes of arrays. Kernels compute in float32; function constants give the
+// dtypes that they load and store. bfloat16 is converted bitwise, so that
+// results do not depend on the compiler.
 
 #pragma once
 
@@ -16,7 +16,7 @@ inline int size_of(int type) {
   return type == kFloat32 ? 4 : 2;
 }
 
-// By its bits: a compiler may assume that no float is NaN.
+// Tests the bits: a compiler may assume that no float is NaN.
 inline bool is_nan(float v) {
   return (as_type<uint>(v) & 0x7fffffffu) > 0x7f800000u;
 }
@@ -25,10 +25,10 @@ inline float bfloat_to_float(ushort bits) {
   return as_type<float>(uint(bits) << 16);
 }
 
-// To nearest, ties to even.
+// Rounds to nearest, ties to even.
 inline ushort float_to_bfloat(float v) {
 #ifdef __CUDACC__
-  return bfloat_bits(v); // an instruction; kernels/to_cuda/prelude.h
+  return bfloat_bits(v); // one instruction; see kernels/to_cuda/prelude.h
 #else
   uint bits = as_type<uint>(v);
   uint rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
@@ -62,7 +62,7 @@ inline void store(device uchar* p, int type, float v) {
   }
 }
 
-// Four values of 16 bits.
+// Converts four 16-bit values to float.
 inline float4 widen(uint2 bits, int type) {
   if (type == kFloat16) {
     return float4(as_type<half4>(bits));
@@ -93,7 +93,7 @@ inline float4 take(thread const float* from) {
   return float4(from[0], from[1], from[2], from[3]);
 }
 
-// The values in 16 bytes.
+// The values in 16 bytes: 4 of float32 or 8 of 16 bits.
 template <int N>
 inline void unpack(uint4 bits, int type, thread float* v) {
   if (N == 4) {
@@ -104,7 +104,7 @@ inline void unpack(uint4 bits, int type, thread float* v) {
   }
 }
 
-// N values at p, which is aligned to all of them, 16 bytes at most at a time.
+// Loads N values, at most 16 bytes per access, for which p is aligned.
 template <int N>
 inline void load_vector(device const uchar* p, int type, thread float* v) {
   if (type == kFloat32) {
@@ -118,7 +118,7 @@ inline void load_vector(device const uchar* p, int type, thread float* v) {
   }
 }
 
-// Eight values of 16 bits.
+// Rounds eight values to 16 bits each.
 inline uint4 pack(thread const float* v, int type) {
   return uint4(narrow(take(v), type), narrow(take(v + 4), type));
 }

@@ -1,6 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// Makes rows dense, where an array has more axes of rows than a layout holds.
+// Copies rows to a dense array, for arrays with more row axes than a layout
+// holds.
 
 #include "kernels/common/rows.h"
 

@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// Weights and biases. Their layout gives row i of x the parameter's row
-// i % heads, or always the only one.
+// Weights and biases. By its layout, a parameter has row i % heads for row i of
+// x, or one row for all.
 
 #pragma once
 

@@ -1,12 +1,12 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// The threads that share a row: simds_per_row SIMD-groups, which thread t of
-// them reads in vectors of N elements:
+// The threads that share a row: simds_per_row SIMD-groups. Thread t of them
+// reads vectors of N elements:
 //
 //   for each chunk, for k < V: element (k * threads + t) * N of the chunk
 //
-// A row of one chunk is read once. The order of every sum follows from
-// the row's length and dtype alone, so norms are batch-invariant.
+// A row of one chunk is read once. The order of each sum depends only on the
+// row's length and dtype, so norms are batch-invariant.
 
 #pragma once
 
@@ -14,22 +14,22 @@
 #include "kernels/common/simds_sum.h"
 
 constant int simds_per_row [[function_constant(0)]];
-constant bool looped [[function_constant(1)]]; // the row takes several chunks
+constant bool looped [[function_constant(1)]]; // the row has several chunks
 
 constant constexpr int kMaxSimds = 32;
 
 struct RowThreads {
-  int simd; // among the row's
+  int simd; // index among the row's SIMD-groups
   int lane;
-  int parity;                  // which half of `partial` the next sum takes
+  int parity;                  // which half of `partial` is next
   threadgroup float4* partial; // 2 * kMaxSimds
 
   int thread_index() const {
     return simd * kSimdSize + lane;
   }
 
-  // The sum over the row's threads, in each of them. Two sums in a row use
-  // different halves, so one barrier a sum is enough.
+  // The sum over the row's threads, returned to each of them. Consecutive sums
+  // use different halves of `partial`, so one barrier per sum is enough.
   template <typename T> // float or a vector of them
   T reduce(T v) {
     threadgroup float4* half_of_it = partial + parity * kMaxSimds;
@@ -38,7 +38,7 @@ struct RowThreads {
   }
 };
 
-// A threadgroup has one row at a time, or each of its SIMD-groups has one.
+// Each threadgroup works on one row at a time, or each of its SIMD-groups does.
 inline RowThreads
 make_row_threads(int simd, int lane, threadgroup float4* partial) {
   return RowThreads{simds_per_row == 1 ? 0 : simd, lane, 0, partial};
@@ -53,7 +53,7 @@ inline int chunk_length() {
   return simds_per_row * kSimdSize * N * V;
 }
 
-// Where vector k of this thread begins in the row.
+// The element at which this thread's vector k begins.
 template <int N>
 inline int element(thread const RowThreads& threads, int chunk, int k) {
   int count = simds_per_row * kSimdSize;

@@ -1,14 +1,14 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// Rows of arrays, read and written in vectors of N values. Row i of a dense
-// array begins at element i * length; other layouts come as six integers.
+// Loads and stores rows in vectors of N values. Row i of a dense array begins
+// at element i * length; six integers describe any other layout.
 
 #pragma once
 
 #include "kernels/common/float_types.h"
 
-// What a layout holds: the step between a row's elements, the sizes of the two
-// innermost axes of rows, and the strides of the three innermost ones.
+// A layout: the step between a row's elements, the sizes of the two innermost
+// row axes, and the strides of the three innermost row axes.
 enum RowLayout {
   kStep = 0,
   kSize0 = 1,
@@ -18,16 +18,16 @@ enum RowLayout {
   kStride2 = 5
 };
 
-// How an array is laid out, a function constant: its FloatType and these.
+// An array's flags, a function constant: its FloatType plus these.
 enum RowFlags {
-  kStrided = 4, // by its layout, else dense
-  kVectors = 8, // whole vectors are aligned, and a row's elements adjoin
-  kOneRow = 16  // it stands for all rows
+  kStrided = 4, // rows are found by a layout, else dense
+  kVectors = 8, // elements are contiguous and whole vectors aligned
+  kOneRow = 16  // one row stands for all
 };
 
 constant bool whole [[function_constant(3)]]; // no vector passes the row's end
 
-// Whether the n elements from i on are in the row.
+// Whether the n elements starting at i are in the row.
 inline bool in_row(int i, int n, int length) {
   return whole || i + n <= length;
 }
@@ -72,15 +72,15 @@ inline RowIn row_in(
   return RowIn{data + at * size_of(type), type, bool(flags & kVectors), step};
 }
 
-// Rows that are written are dense.
+// Output rows are dense.
 inline RowOut row_out(device uchar* data, int flags, uint row, int length) {
   int type = float_type(flags);
   return RowOut{
       data + long(row) * length * size_of(type), type, bool(flags & kVectors)};
 }
 
-// Field by field: a compiler that copies a row in words no longer sees that the
-// rows it may be are of one type.
+// Copies field by field: after a copy of the whole struct the compiler no
+// longer sees that a row's type is the same whichever row was assigned.
 inline void assign(thread RowIn& to, RowIn row) {
   to.data = row.data;
   to.type = row.type;
@@ -94,12 +94,12 @@ inline void assign(thread RowOut& to, RowOut row) {
   to.vectors = row.vectors;
 }
 
-// The row again, to be read.
+// The same row as an input.
 inline RowIn as_input(RowOut row) {
   return RowIn{row.data, row.type, row.vectors, 1};
 }
 
-// The values from element i on, zero past the row's end.
+// Loads N values starting at element i; zeros past the row's end.
 template <int N>
 inline void read(RowIn row, int i, int length, thread float* v) {
   if (row.vectors && in_row(i, N, length)) {
@@ -114,14 +114,14 @@ inline void read(RowIn row, int i, int length, thread float* v) {
   }
 }
 
-// Whether the row's vectors are of 16 bytes, which can be fetched before their
+// Whether the row's vectors have 16 bytes: those can be fetched before their
 // values are needed.
 template <int N>
 inline bool can_fetch(RowIn row) {
   return row.vectors && N * size_of(row.type) == 16;
 }
 
-// The vector from element i on; zero past the row's end.
+// The vector that starts at element i; zeros past the row's end.
 template <int N>
 inline uint4 fetch(RowIn row, int i, int length) {
   if (in_row(i, N, length)) {
@@ -130,8 +130,8 @@ inline uint4 fetch(RowIn row, int i, int length) {
   return uint4(0, 0, 0, 0);
 }
 
-// Whether that vector is what the row has from element i on. A last one that
-// passes the row's end is not.
+// Whether fetch() gets the row's values. It does not for a last vector that
+// extends past the row's end.
 template <int N>
 inline bool is_fetched(RowIn row, int i, int length) {
   return can_fetch<N>(row) && (in_row(i, N, length) || i >= length);

@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// The sums over the threads of several SIMD-groups, in each of them: over the
-// lanes, then over the SIMD-groups' totals, which pass through `partial`.
+// Sums over the threads of several SIMD-groups, returned to each thread: first
+// over the lanes, then over the SIMD-groups' totals in `partial`.
 
 #pragma once
 
@@ -13,9 +13,10 @@ constant constexpr int kSimdSize = 32;
 
 #ifdef __CUDACC__
 
-// A shuffle moves one float, and few are done a cycle. So a vector's parts
-// share them: each takes its part of the lanes, as soon as half of its numbers
-// have been added. The tree is that of one float, and so are the bits.
+// A shuffle moves one float, and only a few run per cycle. So the components
+// (parts) of a vector share them: after one step, or two for float4, each part
+// is summed by its own half or quarter of the lanes. The order of additions is
+// that of a single float, so the sums are bit-identical.
 
 inline int lanes_a_part(float) {
   return 32;
@@ -36,7 +37,8 @@ inline float lanes_sum(float v, int count) {
   return v;
 }
 
-// Half of the sum of `low`, or of `high` in lanes that have the bit `step`.
+// Adds lanes that are `step` apart: `low` in lanes without the bit `step`,
+// `high` in lanes with it.
 inline float halves_sum(float low, float high, int lane, int step) {
   bool upper = lane & step;
   return (upper ? high : low) + simd_shuffle_xor(upper ? low : high, step);
@@ -68,13 +70,13 @@ inline void collect(float sum, thread float4& v) {
       simd_shuffle(sum, 24));
 }
 
-// One part of the total of a SIMD-group; zero past the last one.
+// One part of a SIMD-group's total; zero past the last SIMD-group.
 inline float
 total_of(threadgroup const float* totals, int parts, int simd, int simds) {
   return simd < simds ? totals[simd * parts] : 0.0f;
 }
 
-// The sum of one part of all totals, which `lanes` lanes share.
+// The sum of one part of all totals, taken by `lanes` lanes.
 inline float totals_sum(
     threadgroup const float* totals,
     int parts,

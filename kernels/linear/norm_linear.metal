@@ -1,22 +1,23 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A norm and up to four projections of what it gives, for few rows. The scale
-// of a row is a scalar, so the row's sums are taken beside the dot products, by
-// each block of outputs for itself, and no normalized row is formed:
+// A norm and up to four projections of its output, for few rows. A row's scale
+// is a scalar, so every block of outputs takes the row's sums along with its
+// dot products, and no normalized row is formed:
 //
 //   rms:    y = rstd * sum(W w x) + b
 //   layer:  y = rstd * (sum(W w d) - mean(d) * sum(W w)) + sum(W n) + b
 //
-// of the norm's weight w and bias n and d = x - shift. Where the shift proves
-// to be far from the mean, all is summed anew, less the mean. A block is of R
-// outputs of ROWS rows. Its threads take vectors of N weights, V of each of
-// their rows at once, and unpack P at a time.
+// with the norm's weight w and bias n, and d = x - shift. If the shift turns
+// out to be far from the mean, everything is summed again with the mean as
+// shift. A block computes R outputs of ROWS rows. Its threads load weights in
+// vectors of N, V vectors of each weight row at once, and unpack P weights at a
+// time.
 
 #include "kernels/linear/normed_rows.h"
 #include "kernels/linear/weights.h"
 
 constant int linear_projections [[function_constant(70)]];
-constant int linear_biases [[function_constant(71)]]; // which have one, by bits
+constant int linear_biases [[function_constant(71)]]; // one bit per projection
 constant bool linear_gated [[function_constant(79)]];
 
 constant bool linear_has_2 = linear_projections > 1;
@@ -34,7 +35,7 @@ constant bool linear_out_2 = linear_has_2 && !linear_gated;
 struct Projected {
   device const uchar* weights;
   device const uchar* scales;
-  device const uchar* zeros; // MLX's biases of groups
+  device const uchar* zeros; // MLX's biases, one per group
   device const uchar* bias;
   device uchar* y;
   int size;
@@ -45,7 +46,8 @@ inline uint blocks_of(int size, int outputs) {
   return uint((size + outputs - 1) / outputs);
 }
 
-// Whether a block is of a projection after this one, whose number it then is.
+// Whether a block belongs to a later projection. If so, `block` is lowered by
+// the number of this projection's blocks.
 inline bool passes(thread uint& block, int size, int outputs) {
   uint blocks = blocks_of(size, outputs);
   bool later = block >= blocks;
@@ -57,7 +59,7 @@ inline float silu(float v) {
   return v / (1.0f + precise::exp(-v));
 }
 
-// x + residual of ROWS rows, by the threads of a block of outputs.
+// Stores x + residual of ROWS rows.
 template <int P, int ROWS>
 inline void write_sums(
     thread const NormedRow* rows,
@@ -130,7 +132,7 @@ template <int N, int P, int ROWS, int R, int V>
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float4 partial[2 * kMaxSimds];
   RowThreads threads = make_row_threads(simd, lane, partial);
-  uint block = group.x; // of the whole threadgroup, and so are its pointers
+  uint block = group.x; // uniform over the threadgroup, as are its pointers
   uint first_row = group.y * ROWS;
   int count = min(sizes_layout[4] - int(first_row), ROWS);
   int length = sizes_layout[5];
@@ -151,8 +153,9 @@ template <int N, int P, int ROWS, int R, int V>
     }
   }
 
-  int outputs = linear_gated ? R / 2 : R; // of a projection in a block
-  // What constants leave out is not named: the weights stand in, unread.
+  int outputs = linear_gated ? R / 2 : R; // per projection in a block
+  // Arguments that function constants leave out must not be named. The weights
+  // stand in for them and are not read.
   Projected of{
       w1,
       linear_quantized ? scales1 : w1,
@@ -188,7 +191,7 @@ template <int N, int P, int ROWS, int R, int V>
       }
     }
   }
-  if (passes(block, of.size, outputs)) { // the whole threadgroup
+  if (passes(block, of.size, outputs)) { // for the whole threadgroup
     if (linear_has_residual && block == 0) {
       write_sums<P, ROWS>(rows, sum, first_row, count, threads, length);
     }
@@ -197,11 +200,11 @@ template <int N, int P, int ROWS, int R, int V>
 
   int type = float_type(linear_x_flags);
   int first_output = int(block) * outputs;
-  // Packed rows by numbers: all of them are of one length.
+  // Packed rows are found by index, as all are of one length.
   int group_size = linear_quantized ? linear_group_size : 1;
   uint row_vectors = uint(length) / 16u;
   uint row_groups = uint(length) / uint(group_size);
-  Projected other = of; // of the block's second half
+  Projected other = of; // for the second half of the block's outputs
   if (linear_gated) {
     other.weights = w2;
     other.scales = linear_quantized ? scales2 : w2;
@@ -242,12 +245,12 @@ template <int N, int P, int ROWS, int R, int V>
             norm_bias, float_type(bias_flags), bool(bias_flags & kVectors), 1});
   }
 
-  // Of the rows, and for LayerNorm of the norm's weight and bias; of packed
-  // weights over the number of values of q.
+  // Dot products with the rows and, for LayerNorm, with the norm's weight and
+  // bias. Those of packed weights are divided by the number of values of q.
   float levels = float(1 << linear_bits);
   float dots[(ROWS + 2) * R];
   float first[(ROWS + 3) / 4 * 4], square[(ROWS + 3) / 4 * 4];
-  bool again = true; // no constant bound: two copies of the loop are slower
+  bool again = true; // a constant bound would copy the loop, which is slower
   for (int pass = 0; again; ++pass) {
     for (int k = 0; k < (ROWS + 2) * R; ++k) {
       dots[k] = 0.0f;
@@ -346,7 +349,7 @@ template <int N, int P, int ROWS, int R, int V>
         put(first + 4 * q, threads.reduce(take(first + 4 * q)));
       }
     }
-    // One way for all threads of the block, which have the same sums.
+    // All of the block's threads take the same branch: they have the same sums.
     again = false;
     for (int r = 0; r < ROWS; ++r) {
       RowScale scale = scale_of(first[r], square[r], length);

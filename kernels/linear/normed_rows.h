@@ -1,8 +1,8 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// The rows that are normalized while they are multiplied: x, or x + residual
-// rounded to x's dtype. With them go the sums that give their scale, and for
-// LayerNorm those of x less a shift, by which a large mean does no harm.
+// The rows that are normalized and multiplied in one pass: x, or x + residual
+// rounded to x's dtype. Their scale comes from sums taken in the same pass, for
+// LayerNorm of x less a shift, so that a large mean costs no digits.
 
 #pragma once
 
@@ -19,7 +19,7 @@ struct NormedRow {
   RowIn residual;
 };
 
-// Elements from i on; zero past the row's end.
+// P elements starting at i; zeros past the row's end.
 template <int P>
 inline void
 read_normed(thread const NormedRow& row, int i, int length, thread float* v) {
@@ -38,8 +38,8 @@ inline float load_element(RowIn row, int i) {
   return load(row.data + long(i) * row.step * size_of(row.type), row.type);
 }
 
-// The mean of the row's first elements, one a lane: near that of all, as long
-// as none of them is far off.
+// The mean of the row's first elements, one per lane. It is close to the row's
+// mean unless one of them is an outlier.
 inline float shift_of(
     thread const NormedRow& row,
     int lane,
@@ -55,14 +55,14 @@ inline float shift_of(
   return simds_sum(v, 0, lane, 1, partial) / float(min(length, kSimdSize));
 }
 
-// Of a row, whose values v (less the shift) and squares had these sums.
+// The statistics of a row's values less its shift.
 struct RowScale {
   float mean; // less the shift
   float variance;
 
-  // Whether the shift lies so far from the mean that digits are lost, or that
-  // the squares are beyond float32. A mean of few elements is never exact, so
-  // the bound is looser than that of statistics.h.
+  // Whether the shift is so far from the mean that digits are lost or the
+  // squares are beyond float32. A mean of few elements is never exact, so the
+  // bound is looser than in statistics.h.
   bool shift_is_far() const {
     return !is_finite(variance) || variance < mean * mean;
   }

@@ -1,20 +1,20 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// How the weights of projections are stored: arrays of x's dtype, or MLX's
-// affine form, in which a weight is scale * q + bias, with a scale and a bias
-// for each group of a row's elements and q packed from the low bits on.
+// How the weights of projections are stored: as arrays of x's dtype, or in
+// MLX's affine quantization: a weight is scale * q + bias, with a scale and a
+// bias per group of a row's elements, and q packed from the low bits up.
 
 #pragma once
 
 #include "kernels/common/rows.h"
 
-constant int linear_bits [[function_constant(72)]];       // of q; 0: an array
-constant int linear_group_size [[function_constant(73)]]; // or 0
-constant bool linear_aligned [[function_constant(74)]];   // vectors of rows
+constant int linear_bits [[function_constant(72)]];       // of q; 0: not packed
+constant int linear_group_size [[function_constant(73)]]; // 0: not packed
+constant bool linear_aligned [[function_constant(74)]];   // vectors are aligned
 
 constant bool linear_quantized = linear_bits != 0;
 
-// The bits of element i of a row, of so many bytes; zero past its end.
+// The bits of element i, of `bytes` bytes; zero past the row's end.
 inline uint
 element_bits(device const uchar* row, int bytes, int i, int length) {
   if (!in_row(i, 1, length)) {
@@ -24,11 +24,11 @@ element_bits(device const uchar* row, int bytes, int i, int length) {
                     : uint(((device const ushort*)row)[i]);
 }
 
-// N elements of an array's row from element i on, which are 16 bytes.
+// The 16 bytes of the N elements that start at element i of an unpacked row.
 template <int N>
 inline uint4 fetch_dense(device const uchar* row, int i, int length) {
   constexpr int bytes = 16 / N;
-  if (linear_aligned) { // and then a vector lies in the row, or past its end
+  if (linear_aligned) { // then a vector is either in the row or past its end
     if (whole || i < length) {
       return *(device const uint4*)(row + long(i) * bytes);
     }
@@ -45,7 +45,7 @@ inline uint4 fetch_dense(device const uchar* row, int i, int length) {
 
 // Vector i of 16 packed weights.
 inline uint4 fetch_packed(device const uchar* weights, uint i) {
-  if (!linear_aligned) { // to more than words
+  if (!linear_aligned) { // only to words of 32 bits
     device const uint* words = (device const uint*)weights;
     return linear_bits == 8 ? uint4(
                                   words[4 * i],
@@ -59,7 +59,7 @@ inline uint4 fetch_packed(device const uchar* weights, uint i) {
       : uint4(((device const uint2*)weights)[i], uint2(0, 0));
 }
 
-// A float of the highest byte but one in 0x3f000000, byte k of a word.
+// The float 0x3f000000 with byte k of `word` as its second-highest byte.
 inline float float_of_byte(uint word, int k) {
 #ifdef __CUDACC__
   return as_type<float>(permute_bytes(word, 0x3fu, 0x4055u | uint(k) << 8));
@@ -68,9 +68,8 @@ inline float float_of_byte(uint word, int k) {
 #endif
 }
 
-// P values of what was fetched, from its element first on: those of an array,
-// or 1 + q / 2^bits, as q where a float has its highest digits takes no
-// conversion.
+// P values of a fetched vector, starting at `first`: weights of an array, or 1
+// + q / 2^bits, since q in a float's highest digits needs no conversion.
 template <int N, int P>
 inline void unpack_weights(uint4 bits, int type, int first, thread float* v) {
   if (N < 16) {
@@ -92,7 +91,7 @@ inline void unpack_weights(uint4 bits, int type, int first, thread float* v) {
   }
 }
 
-// A group's.
+// Of one group: a weight is scale * q + bias.
 struct Affine {
   float scale;
   float bias;

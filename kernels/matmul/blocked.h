@@ -1,13 +1,13 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A group of four SIMD-groups sums a tile of C over DEPTH products at a time.
-// It reads tiles of A and B into threadgroup memory, as float32, and each
-// SIMD-group multiplies a quarter of the tile in blocks of 8x8: a block that it
-// loads is a factor of several products.
+// A threadgroup of four SIMD-groups sums a tile of C, DEPTH terms at a time. It
+// loads tiles of A and B into threadgroup memory, as float32, and each
+// SIMD-group multiplies a quarter of the tile in blocks of 8x8, so that every
+// block it loads is used in several multiplications.
 //
-// A matrix is read in lines, along which its elements adjoin: its rows, or its
-// columns where it is transposed. Tiles have lines, too, with 16 bytes between
-// them that keep the lines out of each other's banks.
+// A matrix is read in lines, along which its elements are contiguous: its rows,
+// or its columns if it is transposed. Tiles are stored in lines, too, padded by
+// 16 bytes to avoid bank conflicts.
 
 #pragma once
 
@@ -18,7 +18,7 @@
 
 constant bool a_transposed [[function_constant(81)]];
 constant bool b_transposed [[function_constant(82)]];
-constant bool a_vectors [[function_constant(83)]]; // four elements are aligned
+constant bool a_vectors [[function_constant(83)]]; // vectors of 4 are aligned
 constant bool b_vectors [[function_constant(84)]];
 constant bool whole_tiles [[function_constant(85)]]; // no tile passes an edge
 
@@ -26,14 +26,14 @@ constant constexpr int kBlockedThreads = 128;
 
 struct MatmulLines {
   device const uchar* data;
-  int step; // elements from a line to the next
+  int step; // elements from one line to the next
   uint lines;
   uint length;
   bool vectors;
 };
 
-// Four elements of a line; zero past the matrix's edges, where they add nothing
-// that is kept.
+// Four elements of a line; zeros past the matrix's edges, which do not change
+// C.
 inline float4 matmul_vector(MatmulLines m, uint line, uint at) {
   device const uchar* p = matmul_at(m.data, long(line) * m.step + at);
   bool in_line = whole_tiles || line < m.lines;
@@ -50,7 +50,8 @@ inline float4 matmul_vector(MatmulLines m, uint line, uint at) {
   return take(v);
 }
 
-// LINES lines of LENGTH elements each, from element `at` of line `line` on.
+// Loads LINES lines of LENGTH elements, starting at element `at` of line
+// `line`.
 template <int LINES, int LENGTH>
 inline void load_tile(
     MatmulLines m,
@@ -67,7 +68,7 @@ inline void load_tile(
   }
 }
 
-// The block at (row, column) of a tile of ROWS x COLUMNS.
+// Loads the block at (row, column) of a tile of ROWS x COLUMNS.
 template <int ROWS, int COLUMNS>
 inline void load_tile_block(
     thread simdgroup_float8x8& block,
@@ -92,7 +93,7 @@ template <int ROWS, int COLUMNS, int DEPTH>
     constant const uint& rows [[buffer(3)]],
     constant const uint& columns [[buffer(4)]],
     constant const uint& depth [[buffer(5)]],
-    constant const int& a_line [[buffer(6)]], // elements from each to the next
+    constant const int& a_line [[buffer(6)]], // strides, in elements
     constant const int& b_line [[buffer(7)]],
     constant const int& a_matrix [[buffer(8)]],
     constant const int& b_matrix [[buffer(9)]],
@@ -100,7 +101,7 @@ template <int ROWS, int COLUMNS, int DEPTH>
     uint thread_index [[thread_index_in_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
-  // Lines of whichever of the two lengths.
+  // Large enough for lines along either dimension.
   threadgroup float4 a_tile[ROWS * (DEPTH / 4 + 1)];
   threadgroup float4 b_tile[COLUMNS * (DEPTH / 4 + 1)];
   TileOrigin tile = tile_origin(group, rows, columns, ROWS, COLUMNS);
@@ -160,7 +161,7 @@ template <int ROWS, int COLUMNS, int DEPTH>
     threadgroup_barrier(mem_flags::mem_threadgroup); // and have been read
   }
 
-  // Eight rows at a time, through what was A's tile.
+  // Stores eight rows at a time, through the memory of A's tile.
   threadgroup float4* strip = a_tile + simd * (COLUMNS + 8);
   for (int i = 0; i < ROWS / 16; ++i) {
     for (int j = 0; j < COLUMNS / 16; ++j) {

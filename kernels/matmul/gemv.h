@@ -1,20 +1,20 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// Products of few rows x with a matrix w, whose elements are read once, as they
-// adjoin: c[r][n] = sum over k of x[r][k] w[k][n]. SIMD-groups share what is
-// summed, so that few columns keep a GPU's memory busy, too. How they do
-// follows from the shape of w alone, so that rows are batch-invariant.
+// Multiplies few rows x by a matrix w: c[r][n] = sum over k of x[r][k] w[k][n].
+// Each element of w is read once, in contiguous vectors. SIMD-groups share each
+// sum, so that a matrix of few columns keeps a GPU's memory busy, too. How they
+// share it depends only on the shape of w, so rows are batch-invariant.
 
 #pragma once
 
 #include "kernels/matmul/types.h"
 
-// Lines are whole vectors of eight elements, which are aligned, and the depth
-// is a multiple of eight.
+// All vectors of eight elements are whole and aligned, and the depth is a
+// multiple of eight.
 constant bool w_vectors [[function_constant(86)]];
 constant bool x_vectors [[function_constant(87)]];
 
-// Eight elements as memory has them. Those of 16 bits have no `high`.
+// The bits of eight elements; 16-bit ones do not use `high`.
 struct EightBits {
   uint4 low;
   uint4 high;
@@ -29,7 +29,7 @@ inline uint elements_left(uint at, uint length) {
   return at < length ? length - at : 0;
 }
 
-// Elements that lie `step` apart; zero but for the first `left`.
+// Eight elements that are `step` apart; zeros after the first `left`.
 inline EightBits
 eight_bits(device const uchar* p, bool vectors, int step, uint left) {
   EightBits bits;
@@ -70,7 +70,7 @@ inline void eight_values(EightBits bits, thread float* v) {
   }
 }
 
-// Likewise the values of four.
+// The values of four elements, likewise.
 inline void four_values(
     device const uchar* p,
     bool vectors,
@@ -87,8 +87,8 @@ inline void four_values(
   }
 }
 
-// The sum over two lanes that differ in the bit `step`, of `low` in that
-// without it and of `high` in that with it.
+// Adds two lanes that differ in the bit `step`: `low` in the lane without it,
+// `high` in the lane with it.
 inline float split_sum(float low, float high, uint lane, int step) {
   bool upper = lane & step;
   return (upper ? high : low) + simd_shuffle_xor(upper ? low : high, step);

@@ -1,19 +1,20 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// Rows times a matrix whose rows' elements adjoin. A group sums R rows of 32
-// columns: four lanes of a SIMD-group have eight adjacent columns each, and all
-// else, eight lanes by all SIMD-groups, shares the depth, eight at a time.
+// Rows times a matrix whose rows are contiguous. A threadgroup computes R rows
+// of 32 columns: the lanes with the same lane / 4 have eight adjacent columns
+// each. The eight values of lane / 4 and all SIMD-groups split the depth, eight
+// at a time.
 
 #include "kernels/matmul/gemv.h"
 
-template <int R, int L> // rows, and loads that are begun together
+template <int R, int L> // rows; loads issued together
 [[kernel, max_total_threads_per_threadgroup(512)]] void gemv_columns(
     device const uchar* x [[buffer(0)]],
     device const uchar* w [[buffer(1)]],
     device uchar* c [[buffer(2)]],
     constant const uint& columns [[buffer(3)]],
     constant const uint& depth [[buffer(4)]],
-    constant const int& x_row [[buffer(5)]], // elements from each to the next
+    constant const int& x_row [[buffer(5)]], // strides, in elements
     constant const int& x_step [[buffer(6)]],
     constant const int& w_row [[buffer(7)]],
     constant const uint& c_row [[buffer(8)]],
@@ -73,7 +74,7 @@ template <int R, int L> // rows, and loads that are begun together
     }
   }
 
-  // The eight lanes share their columns: each has one.
+  // Eight lanes have the same eight columns. Each gets the total of one column.
   for (int r = 0; r < R; ++r) {
     float of_four[4];
     for (int j = 0; j < 4; ++j) {

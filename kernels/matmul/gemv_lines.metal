@@ -1,20 +1,20 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// Rows times a matrix that is stored transposed, as a linear layer's weight is:
-// the elements of a column of w, here a line, adjoin. A SIMD-group sums the
-// products of four lines with R rows, 32 lanes times eight elements at a time;
-// `splits` adjacent ones share four lines.
+// Rows times a matrix that is stored transposed, like a linear layer's weight:
+// each column of w, here called a line, is contiguous. A SIMD-group multiplies
+// four lines by R rows, 32 lanes times eight elements at a time; `splits`
+// adjacent SIMD-groups share four lines.
 
 #include "kernels/matmul/gemv.h"
 
-template <int R, int V> // rows, and steps whose loads are begun together
+template <int R, int V> // rows; steps whose loads are issued together
 [[kernel, max_total_threads_per_threadgroup(256)]] void gemv_lines(
     device const uchar* x [[buffer(0)]],
     device const uchar* w [[buffer(1)]],
     device uchar* c [[buffer(2)]],
     constant const uint& lines [[buffer(3)]],
     constant const uint& depth [[buffer(4)]],
-    constant const int& x_row [[buffer(5)]], // elements from each to the next
+    constant const int& x_row [[buffer(5)]], // strides, in elements
     constant const int& x_step [[buffer(6)]],
     constant const int& w_line [[buffer(7)]],
     constant const uint& c_row [[buffer(8)]],
@@ -27,7 +27,7 @@ template <int R, int V> // rows, and steps whose loads are begun together
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float partial[8][R][4];
-  uint line_sets = 8 / splits; // each with the SIMD-groups that share its lines
+  uint line_sets = 8 / splits; // of four lines that `splits` SIMD-groups share
   uint blocks = (lines + 4 * line_sets - 1) / (4 * line_sets);
   ulong matrix = group / blocks;
   uint first = group % blocks * line_sets * 4;
@@ -77,7 +77,7 @@ template <int R, int V> // rows, and steps whose loads are begun together
     }
   }
 
-  // Lanes share the lines: eight have one.
+  // Each set of eight lanes gets the total of one line.
   for (int r = 0; r < R; ++r) {
     float low = split_sum(sum[r][0], sum[r][2], lane, 16);
     float high = split_sum(sum[r][1], sum[r][3], lane, 16);

@@ -6,15 +6,15 @@
 
 using namespace metal;
 
-// Where a group's part of C begins.
+// Where a threadgroup's tile of C begins.
 struct TileOrigin {
-  ulong matrix; // of the batch
+  ulong matrix; // index in the batch
   uint row;
   uint column;
 };
 
-// Groups follow one another along the rows of tiles, in one dimension: CUDA has
-// 65535 along each other one.
+// Threadgroups are numbered along the rows of tiles, in one dimension: CUDA
+// limits the other two dimensions of a grid to 65535.
 inline TileOrigin
 tile_origin(uint group, uint rows, uint columns, uint height, uint width) {
   uint across = (columns + width - 1) / width;

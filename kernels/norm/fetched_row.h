@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A row whose vectors are all on their way before the first is used: with few
-// rows a launch takes as long as its loads wait for one another.
+// A row whose vectors are all fetched before the first is used: a launch of few
+// rows is bound by the latency of its loads.
 
 #pragma once
 
@@ -23,7 +23,7 @@ struct FetchedRow {
     }
   }
 
-  // Vector k, from element i on.
+  // Vector k, which starts at element i.
   void values(int k, int i, int length, thread float* v) const {
     if (fetch_first && is_fetched<N>(row, i, length)) {
       unpack<N>(bits[k], row.type, v);

@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A row of one chunk between its uses, in registers. On CUDA values of 16
-// bits stay packed: registers limit how many rows a processor works on. A row
+// Holds a row of one chunk in registers between its uses. On CUDA 16-bit values
+// stay packed: registers limit how many rows a multiprocessor works on. A row
 // of several chunks is read again.
 
 #pragma once
@@ -15,7 +15,7 @@ struct HeldRow {
   uint4 bits[V];
 #endif
 
-  // Vector k of `row`, from element i on, which is then held.
+  // Reads vector k of `row`, which starts at element i, and holds it.
   void read_vector(RowIn row, int k, int i, int length, thread float* to) {
 #ifdef __CUDACC__
     if (N == 8 && can_fetch<N>(row) && in_row(i, N, length)) {
@@ -40,7 +40,7 @@ struct HeldRow {
     }
   }
 
-  // The same again.
+  // Vector k again, as it was read or put.
   void get_vector(RowIn row, int k, int i, int length, thread float* to) {
     if (looped) {
       read<N>(row, i, length, to);

@@ -1,14 +1,14 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// RMSNorm and LayerNorm, of x or of x + residual, and of two arrays in one
-// launch. A row is read once and written once as long as it fits registers.
+// RMSNorm and LayerNorm of x or of x + residual, also of two arrays in one
+// launch. A row that fits in registers is read once and stored once.
 
 #include "kernels/common/parameters.h"
 #include "kernels/norm/fetched_row.h"
 #include "kernels/norm/statistics.h"
 
 constant bool has_residual [[function_constant(10)]];
-constant bool clamp_sum [[function_constant(11)]];   // to what float16 holds
+constant bool clamp_sum [[function_constant(11)]];   // to float16's range
 constant bool round_early [[function_constant(12)]]; // before the weight
 constant bool paired [[function_constant(13)]];      // x2's rows follow x's
 constant bool has_weight2 [[function_constant(14)]];
@@ -21,13 +21,13 @@ constant int normalized_flags [[function_constant(24)]];
 constant int sum_flags [[function_constant(25)]];
 constant int normalized2_flags [[function_constant(26)]];
 
-// Beyond float16's range values saturate, inf too; NaN stays NaN.
+// Values beyond float16's range saturate, inf too; NaN stays NaN.
 inline float clamp_half(float v) {
   float below = v > 65504.0f ? 65504.0f : v;
   return below < -65504.0f ? -65504.0f : below;
 }
 
-// The elements v of x from i on become x + residual, rounded and stored.
+// Adds the residual to the elements v of x that start at i, rounds and stores.
 template <int N>
 inline void add_residual(
     thread const float* residual,
@@ -43,7 +43,7 @@ inline void add_residual(
   write<N>(sum, i, length, v);
 }
 
-template <int N, int V, int THREADS> // those of a threadgroup, at most
+template <int N, int V, int THREADS> // the most threads per threadgroup
 [[kernel, max_total_threads_per_threadgroup(THREADS)]] void norm(
     device const uchar* x [[buffer(0)]],
     device const uchar* residual [[buffer(1), function_constant(has_residual)]],
@@ -177,7 +177,7 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
   template [[host_name("norm_" #N "_" #V)]] [[kernel]] \
   decltype(norm<N, V, THREADS>) norm<N, V, THREADS>;
 
-// As geometry_for spreads rows (csrc/gpu/geometry.cpp).
+// The combinations that geometry_for() chooses (csrc/gpu/geometry.cpp).
 #ifdef __CUDACC__
 INSTANTIATE_NORM(4, 1, 1024)
 INSTANTIATE_NORM(4, 2, 1024)

@@ -1,8 +1,8 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A persistent loop over rows: the threads of a row take `rows_per_loop` rows
-// one after another, which have one row of the weight in common. It, or a
-// cluster of them (kernels/common/cluster.h), stores a row of partial sums.
+// A persistent loop: the same threads compute `rows_per_loop` rows one after
+// another, all of which use one row of the weight. Each loop, or each cluster
+// of loops (kernels/common/cluster.h), stores a row of partial sums.
 
 #pragma once
 
@@ -20,7 +20,7 @@ struct PersistentLoop {
   }
 };
 
-// A weight of several heads has its row i % heads for row i of x.
+// Row i of x uses row i % heads of the weight.
 inline PersistentLoop
 make_loop(uint index, uint rows, uint heads, uint rows_per_loop) {
   uint of_head = rows / heads;

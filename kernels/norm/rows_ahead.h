@@ -1,20 +1,20 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// The rows of an array that a persistent loop takes one after another. Those of
-// one chunk are on their way before they are needed: the next one in registers,
-// or, on CUDA, the next `stages` ones in stages of threadgroup memory, each of
-// which is a thread's own. The row of the weight that they have in common comes
-// first.
+// The rows of an array that a persistent loop reads one after another. Rows of
+// one chunk are fetched before they are needed: the next row to registers or,
+// on CUDA, the next `stages` rows to stages of threadgroup memory, where each
+// thread reads only what it copied itself. The weight's row, which all rows
+// share, is staged first.
 
 #pragma once
 
 #include "kernels/common/parameters.h"
 #include "kernels/norm/persistent_loop.h"
 
-constant int stages [[function_constant(36)]]; // 0: in registers
+constant int stages [[function_constant(36)]]; // 0: rows are in registers
 constant bool weight_is_staged [[function_constant(37)]];
 
-// What has been fetched ahead since the last call is one row of each array.
+// Groups the fetches since the last call: one row of each array.
 inline void group_fetches() {
 #ifdef __CUDACC__
   if (stages > 0) {
@@ -23,7 +23,7 @@ inline void group_fetches() {
 #endif
 }
 
-// Until the row that was fetched first is there.
+// Waits for the row that was fetched first.
 inline void await_fetches() {
 #ifdef __CUDACC__
   if (stages > 0) {
@@ -37,12 +37,12 @@ struct RowsAhead {
   device const uchar* data;
   int flags;
   constant const int* layout;
-  int place; // among the arrays that are staged
+  int place; // index among the staged arrays
 
-  RowIn row;        // that is worked on
+  RowIn row;        // the current row
   float now[V * N]; // its values
-  uint4 next[V];    // the vectors of the row after it
-  uint stage;       // that it is in
+  uint4 next[V];    // the vectors of the next row
+  uint stage;       // the stage that the row is in
 
   void begin(
       device const uchar* rows,
@@ -55,7 +55,7 @@ struct RowsAhead {
     place = place_of_rows;
   }
 
-  // Vector k of this iteration's row begins to be fetched.
+  // Starts to fetch vector k of this iteration's row.
   void fetch_ahead(
       PersistentLoop loop,
       uint iteration,
@@ -83,7 +83,7 @@ struct RowsAhead {
     stage = stages > 0 ? iteration % uint(stages) : 0;
   }
 
-  // The row that was fetched ahead is now worked on.
+  // Makes the row that was fetched ahead the current one.
   void arrive(
       PersistentLoop loop,
       uint iteration,
@@ -102,7 +102,7 @@ struct RowsAhead {
     }
   }
 
-  // Its vector k, from element i on.
+  // Vector k of the current row, which starts at element i.
   void vector(int k, int i, int length, thread float* v) const {
 #ifdef __CUDACC__
     if (stages > 0) {
@@ -125,7 +125,7 @@ struct RowsAhead {
     return rows_before * V + k;
   }
 
-  // No copy fills what lies past the row's end.
+  // Zeros what lies past the row's end, which no copy fills.
   void clear_stages(thread const RowThreads& threads, int length) const {
     for (int k = 0; k < V; ++k) {
       if (!in_row(element<N>(threads, 0, k), N, length)) {
@@ -138,7 +138,8 @@ struct RowsAhead {
 #endif
 };
 
-// In registers or a stage where it is one chunk of whole vectors.
+// The weight's row, held in registers or a stage if it is one chunk of whole
+// vectors.
 template <int N, int V>
 struct HeldWeight {
   RowIn row;
@@ -160,7 +161,7 @@ struct HeldWeight {
       int i = element<N>(threads, 0, k);
       if (is_held(i, length)) {
 #ifdef __CUDACC__
-        if (weight_is_staged) { // await_fetches awaits it, too
+        if (weight_is_staged) { // await_fetches waits for it, too
           if (in_row(i, N, length)) {
             copy_to_stage(k, row.data + long(i) * size_of(row.type));
           } else {
@@ -174,7 +175,7 @@ struct HeldWeight {
     }
   }
 
-  // Vector k, from element i on.
+  // Vector k, which starts at element i.
   void vector(int k, int i, int length, thread float* w) const {
     if (!is_held(i, length)) {
       read<N>(row, i, length, w);

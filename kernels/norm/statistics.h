@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// The variance is the mean square less the mean's square while that difference
-// holds its digits, and else what the deviations from the mean give.
+// The variance is the mean square less the square of the mean, unless that
+// difference loses its digits: then it is computed from the deviations.
 
 #pragma once
 
@@ -12,7 +12,7 @@ constant bool center [[function_constant(2)]]; // LayerNorm, else RMSNorm
 
 struct Statistics {
   float mean;
-  float correction; // the mean of what the rounded mean leaves
+  float correction; // the mean of v - mean, which rounding leaves
   float rstd;
 
   float normalize(float v) const {
@@ -24,8 +24,8 @@ inline bool is_finite(float v) {
   return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u;
 }
 
-// Whether a difference `variance` of a mean square and the square of a mean is
-// mostly rounding, or beyond float32.
+// Whether `variance`, a mean square less `square`, the square of a mean, is
+// mostly rounding error or beyond float32.
 inline bool is_lost(float variance, float square) {
   return !is_finite(variance) || variance < 16.0f * square;
 }
@@ -35,7 +35,7 @@ inline float finite_or_nan(float variance) {
   return is_finite(variance) ? variance : as_type<float>(0x7fc00000u);
 }
 
-// With v, what is summed over a row first: v and v * v.
+// Adds v to the first sums over a row: of v and of v * v.
 inline float2 add_first(float2 sums, float v) {
   return float2(center ? sums.x + v : 0.0f, fma(v, v, sums.y));
 }
@@ -67,7 +67,7 @@ inline float2 deviation_sums(
   return threads.reduce(sums);
 }
 
-// From the thread's part of the first sums.
+// `first` is this thread's part of the first sums.
 template <int N, int V>
 inline Statistics statistics(
     float2 first,
@@ -84,7 +84,7 @@ inline Statistics statistics(
   float mean = first.x;
   float correction = 0.0f;
   float variance = first.y - mean * mean;
-  // One way for the whole threads, whose threads all have the same sums.
+  // All of the row's threads take the same branch: they have the same sums.
   if (is_lost(variance, mean * mean)) {
     float2 of_d = deviation_sums<N, V>(row, threads, length, mean, 0.0f, held) /
         float(length);

@@ -1,9 +1,9 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// gemv_columns where there are matrix units: a threadgroup sums the products of
-// eight vectors of columns with up to 8 rows. Its SIMD-groups, and those of all
-// threadgroups of a cluster, share the depth. A lane reads a vector of eight
-// rows of w, and pairs its elements row by row.
+// gemv_columns on matrix units: a threadgroup multiplies eight vectors of
+// columns by up to 8 rows. Its SIMD-groups, and those of all threadgroups of a
+// cluster, share the depth. A lane reads one vector from each of eight rows of
+// w, and pairs elements of adjacent rows.
 
 #include "kernels/common/cluster.h"
 #include "kernels/matmul/cuda/tiles.h"
@@ -16,7 +16,7 @@ inline uint high_halves(uint a, uint b) {
   return a >> 16 | (b & 0xffff0000u);
 }
 
-// Columns 2 q and the next of a lane's, of rows that make up a tile.
+// A tile from columns 2 q and 2 q + 1 of a lane's rows.
 template <int E>
 inline uint4 tile_of(thread uint (*words)[4], int q) {
   if (E == 4) {
@@ -33,8 +33,8 @@ inline uint4 tile_of(thread uint (*words)[4], int q) {
       high_halves(words[2][q], words[3][q]));
 }
 
-// Adds up what the threads that have sums have in all threadgroups of a
-// cluster, in the first. Whether this is the first, or alone.
+// Adds up the sums of all threadgroups of a cluster in its first one. Returns
+// whether this threadgroup is the first, or alone.
 inline bool add_up_cluster(bool has_sums, thread float* sums) {
 #ifdef __CUDACC__
   if (cluster > 1) {
@@ -46,21 +46,21 @@ inline bool add_up_cluster(bool has_sums, thread float* sums) {
     if (first && has_sums) {
       cluster_reduce<4>(0, sums);
     }
-    cluster_barrier(); // a group's vectors are there for as long as it is
+    cluster_barrier(); // no threadgroup may exit while others read
     return first;
   }
 #endif
   return true;
 }
 
-template <int E, int S> // elements of a vector, and SIMD-groups
+template <int E, int S> // elements per vector; SIMD-groups
 [[kernel, max_total_threads_per_threadgroup(32 * S)]] void gemv_column_tiles(
     device const uchar* x [[buffer(0)]],
     device const uchar* w [[buffer(1)]],
     device uchar* c [[buffer(2)]],
     constant const uint& columns [[buffer(3)]],
     constant const uint& depth [[buffer(4)]],
-    constant const int& x_row [[buffer(5)]], // elements from each to the next
+    constant const int& x_row [[buffer(5)]], // strides, in elements
     constant const int& x_step [[buffer(6)]],
     constant const int& w_row [[buffer(7)]],
     constant const uint& c_row [[buffer(8)]],
@@ -77,7 +77,7 @@ template <int E, int S> // elements of a vector, and SIMD-groups
   uint matrix = matrix_of(cluster_index, blocks);
   uint row = lane / 4, pair = lane % 4;
   uint first =
-      ((cluster_index - matrix * blocks) * 8 + row) * E; // of this lane's
+      ((cluster_index - matrix * blocks) * 8 + row) * E; // this lane's first
   x = matmul_at(x, long(matrix) * x_matrix);
   w = matmul_at(w, long(matrix) * w_matrix + first);
   c += ulong(matrix) * rows * columns * size_of(matmul_type);
@@ -87,7 +87,7 @@ template <int E, int S> // elements of a vector, and SIMD-groups
   device const uchar* of_row = matmul_at(x, long(min(row, rows - 1)) * x_row);
   device const uchar* of_w = matmul_at(w, long(part * 32 + pair * 8) * w_row);
   long next_row = long(w_row) * size_of(matmul_type);
-  float sums[2 * E]; // of columns 2q and 2q + 1: those from 4q on
+  float sums[2 * E]; // those of columns 2q and 2q + 1 start at 4q
   for (int i = 0; i < 2 * E; ++i) {
     sums[i] = 0.0f;
   }

@@ -1,26 +1,26 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// gemv_lines where there are matrix units: a threadgroup sums the products of
-// 16 lines with up to 8 rows. Its SIMD-groups share the depth. Each reads 16
-// vectors of every line, as they adjoin, and hands them by way of threadgroup
-// memory to the lanes that multiply them.
+// gemv_lines on matrix units: a threadgroup multiplies 16 lines by up to 8
+// rows. Its SIMD-groups share the depth. Each reads 16 contiguous vectors of
+// every line and passes them through threadgroup memory to the lanes that
+// multiply them.
 
 #include "kernels/matmul/cuda/tiles.h"
 
-// Where a line's vector is kept: no two of the eight lanes that read or write
-// at once meet in a bank.
+// Where a line's vector is staged: the eight lanes that read or write at once
+// use different banks.
 inline uint tile_place(uint line, uint chunk) {
   return line * 16 + (chunk ^ (line % 2 * 4));
 }
 
-template <int E, int S> // elements of a vector, and SIMD-groups
+template <int E, int S> // elements per vector; SIMD-groups
 [[kernel, max_total_threads_per_threadgroup(32 * S)]] void gemv_line_tiles(
     device const uchar* x [[buffer(0)]],
     device const uchar* w [[buffer(1)]],
     device uchar* c [[buffer(2)]],
     constant const uint& lines [[buffer(3)]],
     constant const uint& depth [[buffer(4)]],
-    constant const int& x_row [[buffer(5)]], // elements from each to the next
+    constant const int& x_row [[buffer(5)]], // strides, in elements
     constant const int& x_step [[buffer(6)]],
     constant const int& w_line [[buffer(7)]],
     constant const uint& c_row [[buffer(8)]],
@@ -40,13 +40,14 @@ template <int E, int S> // elements of a vector, and SIMD-groups
   w = matmul_at(w, long(matrix) * w_matrix + long(first) * w_line);
   c += ulong(matrix) * rows * lines * size_of(matmul_type);
 
-  // Loads are of two lines each, multiplications of all.
+  // A load covers two lines, a multiplication all 16.
   uint odd = lane / 16, chunk = lane % 16;
   device const uchar* of_row = matmul_at(x, long(min(row, rows - 1)) * x_row);
   device const uchar* of_w = matmul_at(w, long(odd) * w_line + long(chunk) * E);
   int left = int(lines) - int(first + odd);
   long two_lines = long(w_line) * (2 * size_of(matmul_type));
-  // Of two tiles at once: a sum waits for the one before it.
+  // Two sets of sums, because a multiplication waits for the sums of the last
+  // one.
   float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   float others[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   for (uint k = simd * 16 * E; k < depth; k += S * 16 * E) {

@@ -1,24 +1,25 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// Products of tiles with sums in float32, by a SIMD-group's lanes together, in
-// NVIDIA's layout (mma.m16n8k16 and mma.m16n8k8 of the PTX manual). With `row`
-// for lane / 4 and `pair` for lane % 4 a lane has words of 32 bits
+// Multiplies tiles with sums in float32, by all lanes of a SIMD-group together,
+// in NVIDIA's layout (mma.m16n8k16 and mma.m16n8k8 in the PTX manual). With
+// `row` for lane / 4 and `pair` for lane % 4, a lane holds words of 32 bits:
 //
 //   of a, 16 lines:  words pair and pair + 4 (z, w) of lines row (x, z) and
 //                    row + 8 (y, w)
 //   of b, 8 columns: words pair (x) and pair + 4 (y) of column row
 //   of the sums:     columns 2 pair and the next of line row, then of row + 8
 //
-// A word is two elements of 16 bits, or a float. The order of the elements is
-// free, as long as a and b agree: vectors as memory has them make up several
-// tiles. E is a vector's number of elements: 8 of 16 bits, or 4.
+// A word is two 16-bit elements or a float. Elements may be in any order along
+// the depth, as long as a and b agree, so vectors are used as they lie in
+// memory, each in several tiles. E is the number of elements per vector: 8 of
+// 16 bits, or 4.
 
 #pragma once
 
 #include "kernels/matmul/gemv.h"
 
 #ifndef __CUDACC__
-// The two values of another lane's word, or its one and zero.
+// The two values of another lane's word, or its one float and zero.
 inline float2 values_of_lane(uint word, int lane) {
   uint bits = simd_shuffle(word, ushort(lane));
   if (matmul_type == kFloat32) {
@@ -53,12 +54,13 @@ inline void multiply_tile(uint4 a, uint2 b, thread float* sums, uint lane) {
 #endif
 }
 
-// Which matrix a group is of. Most launches have one, and need not divide.
+// The index of a threadgroup's matrix. Most launches have one matrix and need
+// no division.
 inline uint matrix_of(uint group, uint blocks) {
   return group < blocks ? 0 : group / blocks;
 }
 
-// A vector of a row of x from element `at` on, or zeros.
+// The vector of a row of x that starts at element `at`, or zeros.
 template <int E>
 inline uint4
 row_vector(device const uchar* x, int x_step, uint at, uint depth, bool there) {
@@ -70,7 +72,8 @@ row_vector(device const uchar* x, int x_step, uint at, uint depth, bool there) {
   return eight_bits(matmul_at(x, long(at) * x_step), false, x_step, left).low;
 }
 
-// A sum, or what it is without matrix units: they know no infinite floats.
+// The sum, or if it is large the sum without matrix units, which do not handle
+// infinite floats.
 inline float finished(
     float sum,
     device const uchar* x,

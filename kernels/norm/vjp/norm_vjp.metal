@@ -5,10 +5,10 @@
 //
 //   input = rstd * (wg - mean(wg) - n * mean(wg * n)) + the sum's cotangent
 //
-// without mean(wg) where the mean is not subtracted. What is summed over a row
-// is summed at once. A loop sums its part of the parameters' gradients in
-// registers, which clusters and sum_partials add up. Rows too long for
-// that leave it to parameter_gradients, with their statistics.
+// without mean(wg) for RMSNorm. All sums over a row are taken in one pass. A
+// persistent loop sums its part of the parameters' gradients in registers;
+// clusters and sum_partials add up these parts. For rows too long for that,
+// parameter_gradients sums them, with the statistics that are stored here.
 
 #include "kernels/common/cluster.h"
 #include "kernels/common/parameters.h"
@@ -27,7 +27,7 @@ constant int cotangent_flags [[function_constant(41)]];
 constant int sum_cotangent_flags [[function_constant(42)]];
 constant int input_flags [[function_constant(43)]];
 
-// What a persistent loop reads of its rows.
+// The arrays whose rows a persistent loop reads.
 template <int N, int V>
 struct Operands {
   RowsAhead<N, V> s, cotangent, sum_cotangent;
@@ -68,7 +68,7 @@ struct Operands {
   }
 #endif
 
-  // Registers are too few to have it wait in them.
+  // Without stages it is read when it is needed: registers are too few.
   void sum_cotangent_vector(int k, int i, int length, thread float* h) const {
     if (stages > 0) {
       sum_cotangent.vector(k, i, length, h);
@@ -77,7 +77,7 @@ struct Operands {
     }
   }
 
-  // Vector k, from element i on, of the weighted cotangent.
+  // Vector k, which starts at element i, of the weighted cotangent.
   void weighted_cotangent(int k, int i, int length, thread float* wg) const {
     cotangent.vector(k, i, length, wg);
     weigh(k, i, length, wg);
@@ -94,15 +94,16 @@ struct Operands {
   }
 };
 
-// A row's statistics and the means that its gradient takes.
+// A row's statistics and the means that its gradient depends on.
 struct RowSums {
   Statistics stats;
   float mean_wg;
   float mean_wgn;
 };
 
-// sum / length: the error of scale, 1 / length, would give a constant row a
-// spread. A division takes registers that the rest of the kernel needs.
+// sum / length without a division, which needs too many registers. The fma
+// corrects the error of scale = 1 / length, which would give a constant row a
+// nonzero variance.
 inline float mean_of(float sum, int length, float scale) {
   float mean = sum * scale;
   return fma(fma(-mean, float(length), sum), scale, mean);
@@ -146,8 +147,8 @@ inline float4 weighted_deviation_means(
       0.0f);
 }
 
-// What wg is multiplied by where the sum over wg * d is beyond float32. As d *
-// d is within it, nothing is beyond it then.
+// wg is multiplied by kLess if the sum of wg * d is beyond float32. As the sum
+// of d * d is not, the scaled sum is within float32.
 constant constexpr float kLess = 5.421010862427522e-20f; // 2^-64
 constant constexpr float kMore = 18446744073709551616.0f;
 
@@ -189,7 +190,7 @@ inline RowSums row_sums(
   float correction = 0.0f;
   float variance = means.y - mean * mean;
   float wgd = means.w - mean * means.z; // d = x - mean - correction
-  float more = 1.0f;                    // what wgd is to be multiplied by
+  float more = 1.0f;                    // undoes the scaling of wgd
   bool lost = is_lost(variance, mean * mean);
   if (lost || !is_finite(wgd)) {
     float by = is_finite(wgd) ? 1.0f : kLess;
@@ -197,7 +198,7 @@ inline RowSums row_sums(
     float4 of_d = weighted_deviation_means<N, V>(
         operands, threads, length, scale, mean, 0.0f, by);
     wgd = of_d.z - of_d.x * (by * means.z);
-    if (lost) { // else the statistics stay those of the forward
+    if (lost) { // else keep the forward's statistics
       correction = of_d.x;
       variance = of_d.y - correction * correction;
       if (is_lost(variance, correction * correction)) {
@@ -214,9 +215,9 @@ inline RowSums row_sums(
       Statistics{mean, correction, rstd}, means.z, wgd * rstd * more};
 }
 
-template <int N, int V, int THREADS> // those of a threadgroup, at most
+template <int N, int V, int THREADS> // the most threads per threadgroup
 [[kernel, max_total_threads_per_threadgroup(THREADS)]] void norm_vjp(
-    device const uchar* s [[buffer(0)]], // x, or the rounded sum
+    device const uchar* s [[buffer(0)]], // x, or x + residual, rounded
     device const uchar* weight [[buffer(1), function_constant(has_weight)]],
     device const uchar* cotangent [[buffer(2)]],
     device const uchar* sum_cotangent
@@ -288,7 +289,7 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
     await_fetches();
     operands.arrive(loop, iteration, threads, length);
     if (!looped && stages == 0 && iteration + 1 < loop.count) {
-      // The next row comes while this one is worked on.
+      // Fetch the next row while this one is computed.
       for (int k = 0; k < V; ++k) {
         operands.fetch_ahead(loop, iteration + 1, k, threads, length);
       }
@@ -354,10 +355,10 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
   if (looped) {
     return;
   }
-  int first_db = want_weight ? V : 0; // of the vectors that are added up
+  int first_db = want_weight ? V : 0; // index of db's first vector
 #ifdef __CUDACC__
   if (cluster > 1) {
-    await_copies<0>(); // those of a loop without rows, too
+    await_copies<0>(); // a loop without rows has not waited yet
     for (int k = 0; k < V; ++k) {
       if (want_weight) {
         cluster_store<N>(k, dw + k * N);
@@ -375,7 +376,7 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
         cluster_reduce<N>(first_db + k, db + k * N);
       }
     }
-    cluster_barrier(); // none ends while others read its vectors
+    cluster_barrier(); // no threadgroup may exit while others read
   }
 #endif
   int flags = kFloat32 | (length % 4 == 0 ? kVectors : 0);
@@ -397,7 +398,7 @@ template <int N, int V, int THREADS> // those of a threadgroup, at most
   template [[host_name("norm_vjp_" #N "_" #V)]] [[kernel]] \
   decltype(norm_vjp<N, V, THREADS>) norm_vjp<N, V, THREADS>;
 
-// As geometry_for spreads rows (csrc/gpu/geometry.cpp).
+// The combinations that geometry_for() chooses (csrc/gpu/geometry.cpp).
 #ifdef __CUDACC__
 INSTANTIATE_NORM_VJP(4, 1, 1024)
 INSTANTIATE_NORM_VJP(4, 2, 1024)

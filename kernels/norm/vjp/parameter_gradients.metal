@@ -1,8 +1,8 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// The gradients of weight and bias: partial sums over rows for rows too long
-// for norm_vjp's registers, a thread per vector of columns, and the sums of all
-// partial sums, in a fixed order.
+// The gradients of weight and bias. parameter_gradients takes partial sums over
+// rows that are too long for norm_vjp's registers, one thread per vector of
+// columns. sum_partials adds up all partial sums, in a fixed order.
 
 #include "kernels/common/compensated_sum.h"
 #include "kernels/common/rows.h"
@@ -82,8 +82,8 @@ INSTANTIATE_PARAMETER_GRADIENTS(8)
 
 constant constexpr int kSumSimds = 8;
 
-// A threadgroup sums 32 columns of the weight's partial sums, or of the bias's:
-// each SIMD-group every eighth row of them, then the first one theirs.
+// A threadgroup adds up 32 columns of the weight's or the bias's partial sums:
+// each SIMD-group every eighth row, then the first SIMD-group their totals.
 [[kernel, max_total_threads_per_threadgroup(256)]] void sum_partials(
     device const float* weight_partials
     [[buffer(0), function_constant(sums_weight)]],
@@ -102,7 +102,7 @@ constant constexpr int kSumSimds = 8;
   float sum = 0.0f, error = 0.0f;
   if (column < columns) {
     for (int i = int(simd); i < count; i += 8 * kSumSimds) {
-      float v[8]; // on their way together
+      float v[8]; // eight loads at once
       for (int k = 0; k < 8; ++k) {
         int row = i + k * kSumSimds;
         long at = long(row) * columns + column;

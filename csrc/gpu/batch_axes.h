@@ -6,11 +6,11 @@
 
 namespace mlx_norms {
 
-// The batch axes of C = A B, with A, B and C in this order. A stride is 0 where
+// The batch axes of C = A B, for A, B and C in this order. A stride is 0 where
 // an operand has one matrix for all.
 Axes batch_axes(const array& a, const array& b, const array& c);
 
-// Calls f(elements from the first matrix of A, B and C) for each index.
+// Calls f(offsets of the matrices of A, B and C, in elements) for each index.
 template <typename F>
 void for_each_matrix(const Axes& axes, F f) {
   auto matrices = size_of(axes);
@@ -19,7 +19,7 @@ void for_each_matrix(const Axes& axes, F f) {
   }
 }
 
-// Takes the innermost axis for a launch's own.
+// Removes the innermost axis, which the launch itself then covers.
 inline Axis take_inner_axis(Axes& axes) {
   if (axes.empty()) {
     return {1, {}};

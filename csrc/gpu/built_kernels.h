@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What GPU kernels the extension has, for `python -m mlx_norms info --kernels`.
+// The extension's GPU kernels, for `python -m mlx_norms info --kernels`.
 
 #pragma once
 
@@ -14,7 +14,7 @@ namespace mlx_norms {
 struct BuiltKernel {
   std::string name;
   std::map<int, std::string> constants; // function constants by their indices
-  // Specializations whose machine code is on disk, where it is kept there.
+  // The number of specializations on disk, for backends that keep them there.
   std::optional<int> on_disk;
 };
 
@@ -22,20 +22,20 @@ struct BuiltKernel {
 struct BuiltLibrary {
   std::string name;
   bool from_metallib;  // else from text
-  double seconds;      // that it took
-  std::string failure; // what the compiler says of what it refused
+  double seconds;      // build time
+  std::string failure; // the compiler's messages
   bool usable;
 };
 
-// A kernel compiled for some function constants, on Metal.
+// A kernel compiled for one set of function constants, on Metal.
 struct BuiltPipeline {
   std::string name;       // and index_value of each constant
-  uint32_t most_threads;  // that a threadgroup may have
-  uint32_t static_memory; // of a threadgroup, in bytes
+  uint32_t most_threads;  // per threadgroup
+  uint32_t static_memory; // per threadgroup, in bytes
 };
 
-// Those of usable libraries, by name; on Metal this builds what is not built
-// yet. Each backend defines these three.
+// The kernels of usable libraries, by name; on Metal this builds those that are
+// not built yet. Each backend defines these three functions.
 std::vector<BuiltKernel> built_kernels();
 std::vector<BuiltLibrary> built_libraries();
 std::vector<BuiltPipeline> built_pipelines(); // that were launched so far

@@ -14,7 +14,7 @@ namespace {
 constexpr int kVectorBytes = 16;
 
 // The fewest vectors per thread, a power of two, with which `simds` SIMD-groups
-// hold the row; 0 if that takes more than `most`.
+// hold the row; 0 if more than `most` are needed.
 int vectors_for(int row_vectors, int simds, int most) {
   for (int v = 1; v <= most; v *= 2) {
     if (row_vectors <= simds * Geometry::kSimdSize * v) {
@@ -24,20 +24,21 @@ int vectors_for(int row_vectors, int simds, int most) {
   return 0;
 }
 
-// Elements a thread may hold of a row that is one SIMD-group's, and of others.
+// The elements of a row that a thread may hold if one SIMD-group has the row,
+// and if several share it.
 struct Budget {
   int alone;
   int together;
 };
 
-// Apple's GPUs: as few vectors per thread as the row allows, since what a core
-// holds in registers is unknown to us.
+// Apple's GPUs: as few vectors per thread as possible, since the size of a
+// core's register file is not known.
 Geometry few_vectors(int length, int width, Budget budget) {
   int row_vectors = ceil_div(length, width);
   if (int v = vectors_for(row_vectors, 1, budget.alone / width)) {
     return {width, v, 1, false};
   }
-  // Half of the largest threadgroup, so that two can share a core.
+  // Half of the largest threadgroup first: two of them can share a core.
   for (int simds : {Geometry::kMaxSimds / 2, Geometry::kMaxSimds}) {
     if (int v = vectors_for(row_vectors, simds, budget.together / width)) {
       return {width, v, ceil_div(row_vectors, v * Geometry::kSimdSize), false};
@@ -48,7 +49,7 @@ Geometry few_vectors(int length, int width, Budget budget) {
 
 // The most vectors per thread, by bench/gpu_geometry.py on an H200
 // (bench/results/h200_geometry.csv). With four, an RMSNorm of 4096 elements of
-// 16 bits sums them in the order of mx.fast, and so has its bits.
+// 16 bits sums in the order of mx.fast, and is bit-identical to it.
 int most_cuda_vectors(bool backward, int width, int row_vectors) {
   bool wide = width == 8; // of 16 bits
   if (backward) {
@@ -57,15 +58,15 @@ int most_cuda_vectors(bool backward, int width, int row_vectors) {
   return !wide && row_vectors > 1024 ? 8 : 4;
 }
 
-// Whether kernels were instantiated for so many.
+// Whether kernels are instantiated for this number of vectors.
 bool is_built(bool backward, int width, int vectors) {
   return vectors == 1 || vectors == 2 || vectors == 4 ||
       (vectors == 3 && !backward) || (vectors == 8 && width == 4);
 }
 
-// NVIDIA's: as few SIMD-groups per row as registers allow, since what they do
-// for each other costs more than what a thread does alone; and no vector of a
-// SIMD-group past the row's end, if that can be.
+// NVIDIA's GPUs: as few SIMD-groups per row as registers allow, since sums
+// across SIMD-groups cost more than a thread's own; and no vector of a
+// SIMD-group past the row's end, if possible.
 Geometry few_simds(bool backward, int length, int width, int forced) {
   int row_vectors = ceil_div(length, width);
   int in_simd = ceil_div(row_vectors, Geometry::kSimdSize);

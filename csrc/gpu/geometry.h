@@ -6,38 +6,38 @@
 
 namespace mlx_norms {
 
-// How a row is spread over threads (kernels/common/row_threads.h). It follows
-// from the row's length and dtype alone, never from the number of rows, so that
-// norms are batch-invariant.
+// How a row is spread over threads (kernels/common/row_threads.h). This depends
+// only on the row's length and dtype, never on the number of rows, so norms are
+// batch-invariant.
 struct Geometry {
   int width;   // elements per vector: N
   int vectors; // vectors per thread: V
   int simds;   // SIMD-groups per row
-  bool looped; // the row takes several chunks
+  bool looped; // the row has several chunks
 
   static constexpr int kSimdSize = 32;
   static constexpr int kMaxSimds = 32;
 
-  // A row's sums need no barrier: a threadgroup takes several rows.
+  // One SIMD-group sums a row without barriers: a threadgroup can have several.
   int rows_per_group() const {
     return simds == 1 ? 8 : 1;
   }
   int group_size() const {
     return kSimdSize * simds * rows_per_group();
   }
-  // No thread's vector passes the end of a row of this length.
+  // Whether no thread's vector extends past the end of a row of this length.
   bool is_whole(int length) const {
     return length % (width * vectors * kSimdSize * simds) == 0;
   }
 };
 
-// Of the forward kernel, which holds one array's row, or of the backward one,
-// which holds a row of two arrays and sums besides.
+// For the forward kernel, which holds a row of one array, or the backward
+// kernel, which holds a row of two arrays and sums.
 Geometry
 geometry_for(bool backward, int length, int item_size, Backend backend);
 
-// Has every row take so many vectors per thread on CUDA, forward or backward;
-// 0: as many as were found best. For measurements.
+// Forces the number of vectors per thread on CUDA, forward or backward; 0: the
+// number measured as best. For measurements.
 void set_vectors(bool backward, int vectors);
 
 } // namespace mlx_norms

@@ -1,8 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What a kernel takes, in terms that its launch is filled in by. The names are
-// read from the .metal files when the extension is built: kernels/interface.py
-// writes kernels/interface.h, a structure of these for each kernel.
+// A kernel's arguments and constants, as launches set them. The names are read
+// from the .metal files when the extension is built: kernels/interface.py
+// writes kernels/interface.h, a structure of these per kernel.
 
 #pragma once
 
@@ -18,7 +18,7 @@ struct Constant {
   int index;
 };
 
-// Arguments, by their buffers.
+// Arguments, by buffer index.
 struct Input {
   int index;
 };
@@ -33,24 +33,24 @@ struct Words { // six of 32 bits
   int index;
 };
 
-// What a launch of a kernel must give.
+// What a launch of a kernel must set.
 struct KernelNeeds {
   struct Argument {
     int index;
     const char* name;
-    int condition; // a function constant without which it is none; -1: always
+    int condition; // function constant it depends on; -1: none
   };
   std::vector<std::string> names; // of its instantiations
   std::vector<Argument> constants;
   std::vector<Argument> arguments;
 };
 
-// Of all kernels; those whose conditions are computed have no argument here.
+// Of all kernels. Arguments whose conditions are computed are left out.
 const std::vector<KernelNeeds>& kernel_needs();
 
 struct Launch;
 
-// Throws KernelError where the launch leaves out what its kernel needs.
+// Throws KernelError if the launch leaves out what its kernel needs.
 void check_complete(const Launch& launch);
 
 } // namespace mlx_norms

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What a GPU is to run, as plain values. Backends differ only in who encodes
+// What a GPU will run, as plain values. Backends differ only in how they encode
 // it.
 
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace mlx_norms {
 
-// A kernel as its text has it: a family, and what it is instantiated for.
+// A kernel's name: its family, and the numbers it is instantiated for.
 struct KernelName {
   const char* family; // a literal
   int first = 0;      // 0: none
@@ -37,8 +37,8 @@ struct KernelName {
   }
 };
 
-// One run of a kernel, with its function constants and arguments: inputs, then
-// outputs, then scalars of 32 bits.
+// One launch of a kernel, with its function constants and arguments: inputs,
+// then outputs, then 32-bit scalars.
 struct Launch {
   struct ConstantValue {
     int index;
@@ -61,7 +61,7 @@ struct Launch {
     std::array<uint32_t, 6> words;
   };
 
-  // Inline: most calls are one launch, whose cost on the host is what counts.
+  // Stored inline: most calls are one launch, whose cost on the host matters.
   KernelName kernel;
   mx::SmallVector<ConstantValue, 32> constants;
   mx::SmallVector<Array, 6> inputs;
@@ -69,9 +69,9 @@ struct Launch {
   mx::SmallVector<Scalars, 16> scalars;
   std::array<uint32_t, 3> groups = {1, 1, 1}; // threadgroups in the grid
   std::array<uint32_t, 3> group = {1, 1, 1};  // threads in each
-  uint32_t staged_bytes = 0; // of threadgroup memory beside the kernel's own
-  uint32_t cluster = 1;      // threadgroups along x that run together
-  // That a core's registers are to have room for; Metal sees to it itself.
+  uint32_t staged_bytes = 0; // of threadgroup memory besides the kernel's own
+  uint32_t cluster = 1;      // threadgroups per cluster, along x
+  // For which a core's registers must suffice; Metal decides this itself.
   uint32_t threads_per_core = 512;
 
   explicit Launch(KernelName kernel) : kernel(kernel) {}
@@ -101,7 +101,7 @@ struct Launch {
 struct LaunchPlan {
   mx::Stream stream;
   mx::SmallVector<Launch, 1> launches;
-  std::list<mx::array> temporaries; // to be held until the launches ran
+  std::list<mx::array> temporaries; // kept until the launches have run
 
   explicit LaunchPlan(mx::Stream stream) : stream(stream) {}
 
@@ -119,14 +119,14 @@ struct LaunchPlan {
 void encode(LaunchPlan plan);
 
 struct DeviceLimits {
-  int staged_bytes; // that a launch may ask for
+  int staged_bytes; // per launch
   int cores;
   int simds_per_core;
-  int few_threads;   // a launch of so many takes as long as one of them
-  int cluster;       // threadgroups that may read each other's memory
-  bool matrix_units; // those of kernels/matmul/cuda/tiles.h
+  int few_threads;   // a launch of so many takes as long as one thread
+  int cluster;       // most threadgroups per cluster
+  bool matrix_units; // for kernels/matmul/cuda/tiles.h
 
-  // How many persistent loops of so many SIMD-groups run at once.
+  // How many persistent loops of `simds` SIMD-groups run at once.
   int loops(int simds) const {
     return cores * std::max(simds_per_core / simds, 1);
   }

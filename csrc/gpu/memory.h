@@ -6,8 +6,8 @@
 
 namespace mlx_norms::gpu {
 
-// Gives `out` one of these buffers (see take_buffer), or else new memory that
-// the stream's device has at hand. Defined by each backend.
+// Gives `out` one of these buffers (see take_buffer), or else new memory of the
+// stream's device. Defined by each backend.
 void allocate(
     array& out,
     mx::Stream stream,

@@ -14,16 +14,16 @@ namespace {
 
 using namespace kernels;
 
-constexpr int64_t kLongestRow = 1 << 30; // one more chunk does not overflow
-constexpr int kRowAxes = 3;              // that a layout holds
+constexpr int64_t kLongestRow = 1 << 30; // adding a chunk does not overflow
+constexpr int kRowAxes = 3;              // of a layout
 constexpr uint32_t kGatherThreads = 256;
 
 int64_t step_of(const mx::array& a) {
   return a.shape(-1) == 1 ? 1 : a.strides(-1);
 }
 
-// Where a vector of `width` elements may begin: the kernels load at most 16
-// bytes at once. A power of two.
+// The alignment of a vector of `width` elements in bytes, a power of two:
+// kernels load at most 16 bytes at once.
 int64_t alignment_of(const mx::array& a, int width) {
   return std::min<int64_t>(16, width * a.itemsize());
 }
@@ -32,7 +32,7 @@ bool is_multiple(int64_t bytes, int64_t alignment) {
   return (bytes & (alignment - 1)) == 0;
 }
 
-// Whether every vector of `width` elements begins where it may.
+// Whether every vector of `width` elements is aligned.
 bool aligned(const mx::array& a, int width, const Axes& axes) {
   auto alignment = alignment_of(a, width);
   return is_multiple(a.offset(), alignment) &&
@@ -42,7 +42,8 @@ bool aligned(const mx::array& a, int width, const Axes& axes) {
          });
 }
 
-// The layout of these axes of rows, if it can be written down.
+// Makes the layout of these row axes. Returns false if a layout cannot hold
+// them.
 bool make_layout(
     const Axes& axes,
     int64_t step,
@@ -66,16 +67,16 @@ bool make_layout(
   return true;
 }
 
-// Launches that copy a's rows to a row-contiguous array, one for each index of
+// Adds launches that copy a's rows to a row-contiguous array, one per index of
 // the outer axes.
 const mx::array&
 gather(const mx::array& a, const Axes& axes, LaunchPlan& plan) {
   using K = kernels::gather_rows;
   const auto& dense = plan.temporary(a.shape(), a.dtype());
-  // The innermost axes that fit a layout; each launch takes one index of each
-  // of the others.
+  // The innermost axes that fit in a layout; each launch has one index of each
+  // outer axis.
   size_t outer = axes.size();
-  int64_t rows = 1; // of a launch
+  int64_t rows = 1; // per launch
   while (outer > 0 && axes.size() - outer < kRowAxes &&
          fits_int32(axes[outer - 1].strides[0]) &&
          fits_int32(rows * axes[outer - 1].size)) {
@@ -96,7 +97,7 @@ gather(const mx::array& a, const Axes& axes, LaunchPlan& plan) {
     launch.set(K::to, dense, n * rows * a.shape(-1) * a.itemsize());
     launch.set(K::layout, layout);
     launch.set(K::length, a.shape(-1));
-    // Rows along x, of which a CUDA grid may have more than 65535.
+    // Rows are along x, where CUDA grids are not limited to 65535.
     launch.group = {1, kGatherThreads, 1};
     launch.groups = {
         static_cast<uint32_t>(rows),

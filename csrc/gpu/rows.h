@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// Arrays as the kernels take them: kernels/common/rows.h.
+// Arrays in the form that kernels expect (kernels/common/rows.h).
 
 #pragma once
 
@@ -12,7 +12,7 @@ namespace mlx_norms {
 
 // How a kernel finds an array's rows.
 struct RowOperand {
-  const mx::array* array;        // of the primitive, or the plan's temporary
+  const mx::array* array;        // of the primitive, or a temporary of the plan
   int32_t flags;                 // the kernels' FloatType and RowFlags
   std::array<int32_t, 6> layout; // the kernels' RowLayout
 };
@@ -20,28 +20,27 @@ struct RowOperand {
 // The kernels' FloatType.
 int32_t float_type(mx::Dtype dtype);
 
-// Whether its vectors are of 16 bytes, as the kernels' can_fetch has it.
+// Whether its vectors have 16 bytes, as in the kernels' can_fetch.
 bool can_fetch(const RowOperand& rows, int width);
 
-// The number of rows of x. Throws if it is beyond what kernels count to.
+// The number of rows of x. Throws if kernels cannot count the rows or elements.
 int32_t row_count(const mx::array& x);
 
-// a's rows, read in vectors of `width` elements where they are aligned. Where
-// a's layout is beyond the kernels', launches that make it dense are added to
-// the plan.
+// a's rows, read in vectors of `width` elements if they are aligned. If a
+// layout cannot hold them, launches that make a dense are added to the plan.
 RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan);
 
-// A row-contiguous copy, by launches that are added to the plan.
+// A row-contiguous copy; the launches that make it are added to the plan.
 const mx::array& make_dense(const mx::array& a, LaunchPlan& plan);
 
-// A parameter of shape [D] or [heads, D]: its row is that of x's modulo heads.
+// A parameter of shape [D] or [heads, D]: row i of x uses its row i % heads.
 RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan);
 
-// The flags of a row-contiguous array that is written.
+// The flags of an output, which is row-contiguous.
 int32_t output_flags(const mx::array& a, int width);
 
-// Binds an operand, if there is one, and its layout. Its flags is a function
-// constant in any case.
+// Binds an operand and its layout, if there is one. The flags constant is
+// always set.
 void bind_rows(
     Launch& launch,
     Input rows,

@@ -6,12 +6,12 @@
 
 namespace mlx_norms {
 
-// What a compiled kernel is kept by.
+// The key of a compiled kernel.
 struct Specialization {
   KernelName name;
   int device;
-  uint32_t threads; // of a group, where the machine code depends on them
-  // The function constants in the order of the kernel's plan, and zeros.
+  uint32_t threads; // per threadgroup, if the machine code depends on it
+  // The function constants in the order of the launch, then zeros.
   std::array<uint8_t, 32> constants;
 
   bool operator==(const Specialization&) const = default;

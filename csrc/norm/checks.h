@@ -6,20 +6,21 @@
 
 namespace mlx_norms {
 
-// What an op calls its parameters in errors.
+// An op's names for its parameters, for error messages.
 struct ParameterNames {
   const char* weight = "weight";
   const char* bias = "bias";
 };
 
-// Throws std::invalid_argument where they are no rows of x, or do not fit them.
+// Throws std::invalid_argument if x has no rows, or the other arrays do not fit
+// x.
 void check_inputs(
     const char* op,
     const NormInputs& in,
     const ParameterNames& names = {});
 
-// The spec of a norm of these, with late rounding. Throws
-// std::invalid_argument where a number is not allowed.
+// The spec of a norm of these inputs, with late rounding. Throws
+// std::invalid_argument if eps or weight_offset is not allowed.
 NormSpec spec_of(
     const char* op,
     bool center,

@@ -1,9 +1,9 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The norm family on rows, compiled once for each instruction set
-// (MLX_NORMS_KERNELS is its table). A row comes from memory once and is then
-// read from the cache. Sums are taken in one order and contraction is off, so
-// every instruction set's are bit-identical.
+// The norms on rows, compiled once per instruction set (MLX_NORMS_KERNELS is
+// its table). A row is loaded from memory once and then read from the cache.
+// Sums are taken in one order and contraction is off, so every instruction
+// set's are bit-identical.
 
 #include "csrc/norm/cpu_kernels.h"
 
@@ -17,8 +17,8 @@ namespace {
 
 using namespace mlx_norms::cpu;
 
-// Rows whose part of a parameter's gradient is added up before it is added to
-// the compensated sum.
+// The number of rows whose parameter gradients are added up before they are
+// added to the compensated sum.
 constexpr int kPartialRows = 4;
 
 template <typename T>
@@ -38,7 +38,8 @@ inline void with_type(Float type, F f) {
   }
 }
 
-// A flag to compile a loop for. Loops that matter less take bools in its place.
+// A flag as a type, for which a loop is compiled. Loops that matter less have a
+// bool instead.
 template <bool kValue>
 struct Flag {
   static constexpr bool value = kValue;
@@ -63,7 +64,7 @@ struct Promote<X, X> {
   using type = X;
 };
 
-// One row to read.
+// An input row.
 template <typename T>
 struct Row {
   const T* data;
@@ -85,7 +86,7 @@ struct Row {
   [[gnu::always_inline]] Floats gather(int64_t i, Whole) const {
     return gather(i, Part{kWidth});
   }
-  // Out of the loops, which it would keep from being compiled well.
+  // Not inlined: it would keep the loops from being compiled well.
   [[gnu::noinline]] Floats gather(int64_t i, Part part) const {
     T lanes[kWidth] = {};
     for (int j = 0; j < part.n; ++j) {
@@ -95,15 +96,15 @@ struct Row {
   }
 };
 
-// A row in float32, padded to whole steps of the sums.
+// A row in float32, padded to a multiple of kRowMultiple.
 struct FloatRow {
   using Element = float;
 
   const float* data;
-  float* padded; // the same; null where there is no padding
+  float* padded; // the same row; null if it needs no padding
   int64_t width;
 
-  // Puts value in every lane past the row's end.
+  // Sets every lane past the row's end to value.
   void pad(float value) const {
     if (!padded) {
       return;
@@ -115,7 +116,7 @@ struct FloatRow {
     }
   }
 
-  // K sums of term(v, i) over the row's vectors v, at element i.
+  // K sums of term(v, i) over the row's vectors v, which start at element i.
   template <int K, typename F>
   Sums<K> sums(F term) const {
     auto* row = data;
@@ -125,8 +126,8 @@ struct FloatRow {
   }
 };
 
-// A row that fits one vector. Its sums have the same bits as FloatRow's, whose
-// other lanes are zeros.
+// A row that fits in one vector. Its sums are bit-identical to FloatRow's,
+// whose other lanes are zeros.
 struct ShortRow {
   Floats v;
   int64_t width;
@@ -152,8 +153,8 @@ FloatRow padded_row(float* row, int64_t width) {
   return padded_row;
 }
 
-// A row on its way into float32: source(i, extent) gives its vectors, which the
-// first sums leave in `row`, with `padding` past its end.
+// A row that is converted to float32 by its first sums: they store the vectors
+// of source(i, extent) in `row`, and `padding` past its end.
 template <typename Source>
 struct FreshRow {
   Source source;
@@ -186,7 +187,7 @@ struct FreshRow {
   }
 };
 
-// Whether a row can be read where it is: in float32, with no need of padding.
+// Whether a row can be read in place: it is in float32 and needs no padding.
 bool is_float_row(const RowsIn& rows, int64_t width) {
   return rows.type == Float::f32 && rows.step == 1 && width == padded(width);
 }
@@ -196,7 +197,7 @@ FloatRow float_row(const RowsIn& rows, int64_t row, int64_t width) {
   return {data, nullptr, width};
 }
 
-// The row itself where it can be, else a copy.
+// The row itself if it can be read in place, else a copy.
 FloatRow
 load_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
   if (is_float_row(rows, width)) {
@@ -217,8 +218,7 @@ inline Floats clamp_half(Floats v) {
   return below < -kFloat16Max ? splat(-kFloat16Max) : below;
 }
 
-// The vectors of x + residual, rounded to the sum's dtype, which are also
-// stored.
+// The vectors of x + residual, rounded to the sum's dtype and stored.
 template <typename X, typename R>
 struct AddedRow {
   using S = typename Promote<X, R>::type;
@@ -240,7 +240,7 @@ struct AddedRow {
     return v;
   }
 
-  // Without the store, which may be to where x or the residual lies.
+  // Without the store, which may overwrite x or the residual.
   template <typename Extent>
   [[gnu::always_inline]] Floats value(int64_t i, Extent extent) const {
     Floats v = x(i, extent) + residual(i, extent);
@@ -251,7 +251,7 @@ struct AddedRow {
 template <bool kCenter>
 struct Statistics {
   float mean;
-  float correction; // the mean of what the rounded mean leaves
+  float correction; // the mean deviation from `mean`
   float rstd;
 
   Floats normalize(Floats v) const {
@@ -259,7 +259,8 @@ struct Statistics {
   }
 };
 
-// The deviations from `shift` and their squares, or without center the squares.
+// Sums of the squared deviations from `shift` and of the deviations; without
+// center, of the squares.
 template <bool kCenter, typename AnyRow>
 inline Sums<1 + kCenter> first_sums(const AnyRow& row, float shift) {
   return row.template sums<1 + kCenter>([shift](Floats v, int64_t) {
@@ -272,7 +273,7 @@ inline Sums<1 + kCenter> first_sums(const AnyRow& row, float shift) {
   });
 }
 
-// A row in float32 and its first sums, of deviations from an element of it.
+// A row in float32 and its first sums, of deviations from one of its elements.
 template <bool kCenter, typename AnyRow = FloatRow>
 struct SummedRow {
   AnyRow row;
@@ -280,12 +281,12 @@ struct SummedRow {
   Sums<1 + kCenter> sums;
 };
 
-// False of NaN, too.
+// False for NaN, too.
 inline bool is_finite(float v) {
   return __builtin_fabsf(v) <= __FLT_MAX__;
 }
 
-// The mean is the shift and the mean deviation from it.
+// The mean is the shift plus the mean deviation from it.
 template <bool kCenter, typename AnyRow>
 inline Statistics<kCenter> row_statistics(
     const SummedRow<kCenter, AnyRow>& summed,
@@ -300,8 +301,9 @@ inline Statistics<kCenter> row_statistics(
     float square = s.correction * s.correction;
     variance -= square;
     if (variance * 8 < square || !is_finite(variance)) {
-      // The element was far from the others: the difference is mostly rounding,
-      // or the squares are past float32. The mean holds.
+      // The shift was far from the mean: the difference is mostly rounding
+      // error, or the squares are beyond float32. The mean is right and becomes
+      // the shift.
       s.mean += s.correction;
       row.pad(s.mean); // no deviation past the row's end
       auto sums = first_sums<true>(row, s.mean);
@@ -338,7 +340,7 @@ sum_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
   return summed;
 }
 
-// Of the norm's input: x, or its sum with the residual.
+// Sums the norm's input: x, or x + residual.
 template <bool kCenter>
 SummedRow<kCenter> sum_input(const NormJob& job, int64_t row, float* scratch) {
   if (!job.residual.data) {
@@ -355,14 +357,14 @@ SummedRow<kCenter> sum_input(const NormJob& job, int64_t row, float* scratch) {
   return summed;
 }
 
-// Where the weight of a job's row, or its gradient, begins.
+// The offset of the weight for a job's row, or of its gradient.
 template <typename Job>
 int64_t weight_offset(const Job& job, int64_t row) {
   auto rows = job.weight.rows;
   return (rows == 1 ? 0 : (job.first_row + row) % rows) * padded(job.width);
 }
 
-// Where the row of x or the residual lies that is read `ahead` rows later.
+// The row of x or of the residual that is read `ahead` rows later.
 const char*
 coming_row(const RowsIn& rows, int64_t row, int64_t ahead, int64_t end) {
   if (!rows.data) {
@@ -373,9 +375,8 @@ coming_row(const RowsIn& rows, int64_t row, int64_t ahead, int64_t end) {
   return static_cast<const char*>(rows.data) + coming * rows.row_stride * size;
 }
 
-// Stores a row's vectors, of which n(i) gives the normalized values. With
-// kFetch, for inputs of dtype T, those of a coming row are asked for on the
-// way, so that memory works while this row is computed.
+// Stores a row, whose normalized vectors n(i) returns. With kFetch, for inputs
+// of dtype T, a later row is prefetched while this one is computed.
 template <typename T, bool kFetch, typename Early, typename Bias, typename F>
 inline void store_row(
     const NormJob& job,
@@ -408,11 +409,11 @@ inline void store_row(
   });
 }
 
-// Rows that fit one vector go through each step together, in a loop that is
-// compiled for it: the calls for each row would cost more than its arithmetic.
+// Rows that fit in one vector go through each step together, in a loop compiled
+// for it: calls per row would cost more than a row's arithmetic.
 constexpr int kShortRows = 32;
 
-// Loads n rows from `first` on.
+// Loads n rows starting at `first`.
 void load_short_rows(const NormJob& job, int64_t first, int n, Floats* v) {
   with_type(job.x.type, [&](auto x_type) {
     using X = typename decltype(x_type)::type;
@@ -467,7 +468,7 @@ void norm_short_rows(const NormJob& job) {
   }
 }
 
-// A row that is read where it is and as it is, with no need of padding.
+// A row that is read in place, in its own dtype, and needs no padding.
 template <typename T>
 struct WholeRow {
   using Element = T;
@@ -485,7 +486,7 @@ struct WholeRow {
   }
 };
 
-// Whether rows of this width can be read wherever they are needed, as they are.
+// Whether rows of this width can be read in place each time they are needed.
 bool are_whole_rows(const RowsIn& rows, int64_t width) {
   return (kConvertsFast || rows.type == Float::f32) && rows.step == 1 &&
       width == padded(width);
@@ -498,7 +499,7 @@ bool are_whole_rows(const NormJob& job) {
   return whole(job.x) && (!job.residual.data || whole(job.residual));
 }
 
-// What the first sums pass over, where it is not yet a row.
+// The source of the first sums, if its vectors are not a row yet.
 template <typename Source>
 struct SourceRow {
   Source source;
@@ -522,7 +523,7 @@ inline SummedRow<kCenter, WholeRow<T>> sum_whole_row(
   return {whole, shift, first_sums<kCenter>(whole, shift)};
 }
 
-// Of the sum with the residual, which is read from where it is stored.
+// Sums x + residual, which is stored and read from there later.
 template <bool kCenter, typename T>
 inline SummedRow<kCenter, WholeRow<T>> sum_whole_added_row(
     const NormJob& job,
@@ -533,7 +534,7 @@ inline SummedRow<kCenter, WholeRow<T>> sum_whole_added_row(
   return {{added.sum, job.width}, shift, first_sums<kCenter>(source, shift)};
 }
 
-// As many rows are taken together as the first cache has room for.
+// As many rows are computed together as fit in the L1 cache.
 constexpr int kMostRows = 4;
 
 int rows_together(int64_t width) {
@@ -542,8 +543,8 @@ int rows_together(int64_t width) {
   return fit < 1 ? 1 : fit < kMostRows ? fit : kMostRows;
 }
 
-// Rows are taken some together, so that the arithmetic of others goes on while
-// the sums of one end. sum(row, scratch) gives a SummedRow.
+// Computes several rows together, so that the end of one row's sums overlaps
+// with the arithmetic of other rows. sum(row, scratch) returns a SummedRow.
 template <
     typename T,
     bool kCenter,
@@ -578,7 +579,7 @@ norm_rows(const NormJob& job, int together, Early early, Bias bias, F sum) {
   }
 }
 
-// Calls f(type, early, bias, center), types to compile a loop for.
+// Calls f(type, early, bias, center) with types, for which a loop is compiled.
 template <typename F>
 void with_output(const NormJob& job, F f) {
   with_type(job.normalized.type, [&](auto type) {
@@ -596,7 +597,7 @@ void with_output(const NormJob& job, F f) {
   });
 }
 
-// Of any rows, in float32.
+// For any rows, in float32.
 void norm_other_rows(const NormJob& job) {
   with_type(job.normalized.type, [&](auto type) {
     with_flag(job.center, [&](auto center) {
@@ -623,7 +624,7 @@ void norm(const NormJob& job) {
     using T = typename decltype(type)::type;
     constexpr bool kCenter = center.value;
     if (job.residual.data) {
-      // One by one: four streams of memory are as many as it likes.
+      // One row at a time: more than four memory streams are slower.
       norm_rows<T, kCenter, true>(
           job, 1, early, bias, [&](int64_t row, float*) {
             return sum_whole_added_row<kCenter, T>(job, row);
@@ -642,12 +643,12 @@ inline void add_compensated(CompensatedSum to, int64_t i, Floats v) {
   Floats y = v - load(to.error + i);
   Floats next = sum + y;
   Floats error = (next - sum) - y;
-  // Of an infinite sum the error is NaN, and must not spread.
+  // For an infinite sum the error is NaN, which must not spread.
   store(to.error + i, error == error ? error : Floats{});
   store(to.sum + i, next);
 }
 
-// Adds the rows' sums since the last time, and clears them.
+// Adds the sums of the latest rows to the compensated sums, and clears them.
 void add_partial(CompensatedSum to, int64_t size) {
   for (int64_t i = 0; i < size; i += kWidth) {
     add_compensated(to, i, load(to.partial + i));
@@ -655,9 +656,9 @@ void add_partial(CompensatedSum to, int64_t size) {
   }
 }
 
-// What a row's gradients take: rows of the norm's input and the cotangents,
-// statistics, and means over the row of wg * n and, with center, of wg, with wg
-// the weighted cotangent.
+// What a row's gradients are computed from: the rows of the norm's input and of
+// the cotangents, the statistics, and the means over the row of wg * n and,
+// with center, of wg, where wg is the weighted cotangent.
 template <bool kCenter, typename S, typename G>
 struct VJPRow {
   const S* s;
@@ -668,7 +669,7 @@ struct VJPRow {
   float mean_wg;
 };
 
-// All sums in one pass: those with the cotangent are of deviations, too.
+// Takes all sums in one pass; those with the cotangent are of deviations, too.
 template <bool kCenter, typename AnyRow, typename G>
 inline void measure_vjp_row(
     VJPRow<kCenter, typename AnyRow::Element, G>& to,
@@ -699,7 +700,7 @@ inline void measure_vjp_row(
     to.mean_wg = 0.0f;
   }
   if (to.statistics.mean != shift || !is_finite(to.mean_wgn)) {
-    // The sum with the cotangent was of other deviations, or past float32.
+    // The sum with the cotangent was of other deviations, or beyond float32.
     auto of_normalized =
         row.template sums<1>([=, s = to.statistics](Floats v, int64_t i) {
           Floats wg = load(cotangent + i) * load(weight + i);
@@ -709,11 +710,11 @@ inline void measure_vjp_row(
   }
 }
 
-// The gradients of kRows rows from `row` on. Of the input it is
-// rstd * (wg - mean(wg) - n * mean(wg * n)), plus the sum's own cotangent; no
-// mean(wg) without center. Parts of the parameters' are added to the partial
-// sums, or, of all rows between which these are cleared, to the whole ones. Of
-// whole rows the next ones are asked for on the way.
+// The gradients of kRows rows starting at `row`. The input's is rstd * (wg -
+// mean(wg) - n * mean(wg * n)) plus the sum's cotangent; without center there
+// is no mean(wg). The parameters' are added to the partial sums or, if kRows is
+// kPartialRows, directly to the compensated sums. With kWhole the next rows are
+// prefetched.
 template <
     typename O,
     bool kCenter,
@@ -740,7 +741,7 @@ inline void gradients_of_rows(
   auto* to = static_cast<O*>(job.input.data);
   to = to ? to + row * width : nullptr;
   constexpr bool kAll = kRows == kPartialRows;
-  // Where the next rows begin, if they are there, seen from these.
+  // The number of rows to the next ones; 0 if there are none.
   int64_t ahead = row + 2 * kRows <= job.rows ? kRows : 0;
   auto ahead_s = ahead * job.s.row_stride;
   auto ahead_cotangent = ahead * job.cotangent.row_stride;
@@ -805,7 +806,7 @@ inline void gradients_of_rows(
   });
 }
 
-// take(row) gives a row's VJPRow.
+// take(row) returns a row's VJPRow.
 template <
     typename O,
     bool kCenter,
@@ -877,7 +878,7 @@ void vjp_of_whole_rows(
       });
 }
 
-// Of any rows, in float32.
+// For any rows, in float32.
 template <typename O, bool kCenter>
 void vjp_of_other_rows(const NormVJPJob& job) {
   auto width = job.width;

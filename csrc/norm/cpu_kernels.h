@@ -1,8 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What the kernels of every instruction set have. Plain data only: the kernels
-// are compiled for instructions that this machine may lack, so no inline code
-// of theirs may be shared with the rest of the extension.
+// The interface of every instruction set's kernels. Plain data only: kernels
+// are compiled for instructions that this machine may lack, so they must not
+// share inline code with the rest of the extension.
 
 #pragma once
 
@@ -10,15 +10,14 @@
 
 namespace mlx_norms::cpu {
 
-// Padded rows in float32 with the offset added; row i takes weight row i %
-// rows.
+// Padded rows in float32 with the offset added; row i uses weight row i % rows.
 struct Weight {
   const float* data;
   int64_t rows = 1;
 };
 
-// Padded sums over rows, kept with their rounding errors (Kahan), and the plain
-// sums of the latest few rows. They begin as zeros.
+// Padded sums over rows with their rounding errors (Kahan), and plain sums over
+// the latest few rows. They start as zeros.
 struct CompensatedSum {
   float* sum = nullptr;
   float* error = nullptr;
@@ -26,7 +25,7 @@ struct CompensatedSum {
 };
 
 struct NormJob {
-  int64_t first_row; // of the array, to find the weight's row
+  int64_t first_row; // in the array, to find the weight's row
   int64_t rows;
   int64_t width;
   RowsIn x;
@@ -62,13 +61,13 @@ struct NormVJPJob {
 struct Kernels {
   void (*norm)(const NormJob&);
   void (*norm_vjp)(const NormVJPJob&);
-  // Adds `from` to `to`: the sums over a block of rows to those over all.
+  // Adds `from`, the sums over a block of rows, to `to`, those over all rows.
   void (*add_sums)(CompensatedSum to, CompensatedSum from, int64_t size);
   void (*load)(const RowsIn& rows, int64_t row, int64_t width, float* to);
   void (*store)(const float* from, int64_t width, const RowsOut& to);
 };
 
-// Those compiled for the instruction set in use.
+// The kernels for the instruction set in use.
 const Kernels& kernels();
 
 } // namespace mlx_norms::cpu

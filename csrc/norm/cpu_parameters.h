@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// Arrays as the kernels take them: rows, and weights and biases with their
-// gradients in float32.
+// Arrays in the form that the kernels expect: rows, and weights and biases with
+// their gradients in float32.
 
 #pragma once
 
@@ -48,7 +48,7 @@ inline RowsOut from(RowsOut rows, int64_t element) {
   return rows;
 }
 
-// The rows of a weight or bias to be read in float32 when the task runs.
+// A weight or bias, whose rows are read in float32 when the task runs.
 struct Parameter {
   RowsIn rows;
   int64_t n_rows = 0; // 0: absent
@@ -62,13 +62,13 @@ struct Parameter {
         width(a.shape(-1)),
         offset(offset) {}
 
-  // As the kernels count: an absent weight is one row of ones.
+  // For the kernels an absent weight is one row of ones.
   int64_t row_count() const {
     return std::max<int64_t>(n_rows, 1);
   }
 };
 
-// A parameter in float32 as the kernels take it: its own data, or a copy.
+// A parameter in float32 for the kernels: its own data, or a copy.
 class FloatParameter {
  public:
   explicit FloatParameter(const Parameter& p) : data_(nullptr) {
@@ -115,8 +115,8 @@ inline FloatParameter weight_or_ones(const Parameter& p, int64_t width) {
   return p.n_rows ? FloatParameter(p) : FloatParameter(width);
 }
 
-// A gradient of a parameter, summed over rows in float32: over those of each
-// block, and then over the blocks in their order.
+// A parameter's gradient, summed in float32 over the rows of each block and
+// then over the blocks in order.
 class ParameterGradient {
  public:
   ParameterGradient(bool wanted, int64_t n_rows, int64_t width, int blocks)

@@ -16,7 +16,7 @@ namespace {
 
 using namespace cpu;
 
-// Padded rows, which lie where whole vectors lie in one line of the cache.
+// Padded rows, aligned so that no vector crosses a cache line.
 class Scratch {
  public:
   Scratch(int64_t width, int rows)
@@ -38,7 +38,7 @@ class Scratch {
   float* data_;
 };
 
-// Normalizes the tensor that starts at these inputs and outputs.
+// Normalizes the tensor whose inputs and outputs start here.
 void eval_group(
     const NormSpec& spec,
     const mx::array* inputs,
@@ -106,7 +106,7 @@ void eval_group(
 } // namespace
 
 void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  thread_count(); // throws what it has to before any work is on its way
+  thread_count(); // may throw, so before any work is dispatched
   release_inputs(inputs, outputs);
   auto* out = outputs.data();
   for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {

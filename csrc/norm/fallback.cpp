@@ -23,8 +23,8 @@ struct Normalized {
   array rstd;
 };
 
-// In float32. The mean is corrected once: the rounded mean alone ruins a row
-// whose mean is large beside its spread.
+// In float32. The mean is corrected once: with the rounded mean alone, a row
+// whose mean is large compared to its spread comes out wrong.
 Normalized normalize(const NormSpec& spec, const array& x, mx::Stream s) {
   auto d = as_float(x, s);
   if (spec.center) {

@@ -1,7 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The norm family in MLX's ops: what a kernel is checked against and replaced
-// by, derivatives of the gradients, and parts for transforms that split an op.
+// The norms in MLX's ops: the fallback that kernels are checked against and
+// replaced by, derivatives of the gradients, and parts for transforms that
+// split an op.
 
 #pragma once
 
@@ -16,14 +17,14 @@ std::vector<mx::array> fallback_norm(
     const NormInputs& in,
     mx::Stream stream);
 
-// Those of each tensor.
+// The same for each of several tensors.
 std::vector<mx::array> fallback_norms(
     const NormSpec& spec,
     mx::Dtype dtype,
     const std::vector<mx::array>& inputs,
     mx::Stream stream);
 
-// Its gradients: {[input], [weight], [bias]} in `dtypes`.
+// The gradients of one tensor: {[input], [weight], [bias]} in `dtypes`.
 std::vector<mx::array> fallback_norm_vjp(
     const NormVJPSpec& spec,
     const std::vector<mx::Dtype>& dtypes,
@@ -36,7 +37,7 @@ mx::array shifted_weight(
     const mx::array& weight,
     mx::Stream stream);
 
-// Weight and bias, those there are, applied in float32.
+// Applies the weight and the bias, if there are any, in float32.
 mx::array apply_parameters(
     const NormSpec& spec,
     const mx::array& normalized,

@@ -16,7 +16,7 @@ bool has_kernel(
     mx::Stream stream) {
   switch (backend_of(stream)) {
     case Backend::Cpu:
-      cpu::isa(); // refuses an instruction set that this machine lacks
+      cpu::isa(); // throws if this machine lacks the instruction set
       return true;
     case Backend::Metal:
       return agrees(spec, dtype, inputs, stream);
@@ -41,14 +41,14 @@ void make_siblings(Arrays& outputs) {
 
 namespace {
 
-// The outputs of a node whose inputs fit each other.
+// The outputs of a node whose inputs have been checked.
 Arrays outputs_of(std::shared_ptr<Norm> node, Arrays inputs) {
   const auto& spec = node->spec();
   size_t n_inputs = spec.n_inputs();
   size_t n_outputs = inputs.size() / n_inputs * spec.n_outputs();
   Arrays outputs;
   outputs.reserve(n_outputs);
-  // The last output takes the vector itself, whose elements stay in place.
+  // The vector itself is moved to the last output; its elements stay in place.
   auto add = [&](const array& like, mx::Dtype dtype) {
     bool last = outputs.size() + 1 == n_outputs;
     outputs.emplace_back(

@@ -11,7 +11,7 @@ namespace mlx_norms {
 
 namespace {
 
-// What every op takes beside its arrays.
+// The arguments of every op besides its arrays.
 struct Options {
   float eps;
   float weight_offset;
@@ -23,7 +23,7 @@ struct Options {
 
 Rounding parse_rounding(const char* op, const Options& options) {
   if (!options.rounding) {
-    // Gemma, whose weight is stored less one, computes in float32 to the end.
+    // Gemma stores its weight less one and computes in float32 to the end.
     return options.weight_offset == 0 ? Rounding::Early : Rounding::Late;
   }
   if (*options.rounding == "early") {
@@ -52,8 +52,8 @@ NormSpec make_spec(
   return spec;
 }
 
-// The outputs of one node for these tensors, which are of one spec and dtype,
-// or of MLX's ops (see make_norm).
+// The outputs for these tensors, of one spec and dtype: of one node, or of
+// MLX's ops (see make_norm).
 Arrays normalize(
     const char* op,
     bool center,

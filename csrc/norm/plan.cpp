@@ -16,7 +16,7 @@ LaunchPlan plan_norm(
     mx::Stream stream) {
   using K = kernels::norm;
   LaunchPlan plan(stream);
-  // The tensors with anything in them: where their inputs and outputs begin.
+  // The tensors that are not empty: where their inputs and outputs begin.
   struct Tensor {
     NormInputs in;
     const mx::array* out;
@@ -99,7 +99,7 @@ LaunchPlan plan_norm(
           device_limits(stream).few_threads;
   launch.set(K::fetch_first, few);
   if (!few) {
-    // Packed rows take few registers (kernels/norm/held_row.h).
+    // Packed rows need few registers (kernels/norm/held_row.h).
     launch.threads_per_core = width == 8 ? 1536 : 1024;
   }
   return plan;

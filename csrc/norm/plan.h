@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The launches of the norm primitives. Outputs have their memory.
+// The launches of the norm primitives. Outputs have been allocated.
 
 #pragma once
 
@@ -16,8 +16,8 @@ LaunchPlan plan_norm(
     const std::vector<mx::array>& outputs,
     mx::Stream stream);
 
-// Whether s and its cotangent are read after the input's gradient is written,
-// which then cannot take their memory.
+// Whether s and its cotangent are read after the input's gradient is stored,
+// which then cannot reuse their memory.
 bool reads_rows_again(
     const NormVJPSpec& spec,
     const mx::array& s,

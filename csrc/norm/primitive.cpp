@@ -16,14 +16,14 @@ namespace mlx_norms {
 
 namespace {
 
-// The place of i in argnums; -1: not there.
+// The index of i in argnums; -1: absent.
 int place_of(int i, const std::vector<int>& argnums) {
   auto it = std::find(argnums.begin(), argnums.end(), i);
   return it == argnums.end() ? -1 : it - argnums.begin();
 }
 
-// a, a batch of one, as large a batch as `like` has. Its size is taken from a
-// sum, so that it is not written into the graph.
+// Broadcasts a, a batch of one, to the batch size of `like`. The size comes
+// from a sum, so that it is not part of the graph.
 array broadcast_batch(const array& a, const array& like, mx::Stream s) {
   std::vector<int> axes(like.ndim() - 1);
   std::iota(axes.begin(), axes.end(), 1);
@@ -113,8 +113,8 @@ Arrays Norm::vjp(
 
     const auto& s = spec_.residual ? outputs[out + 1] : primals[at.x];
     if (outputs.size() > 1 && is_made_of_zeros(cotangents[out])) {
-      // Of what is not finite a zero would make NaN, where a norm that is a
-      // node of its own takes no part.
+      // A zero cotangent times a value that is not finite would make NaN. A
+      // norm that is its own node would take no part in this gradient.
       auto ds =
           spec_.residual ? cotangents[out + 1] : mx::zeros_like(s, stream());
       if (spec_.clamp && s.dtype() == mx::float16) {
@@ -176,7 +176,7 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
     parameters_batched |= i % spec_.n_inputs() >= n_rows && axes[i] >= 0;
   }
   if (parameters_batched) {
-    // The kernel takes one weight, so each example's is applied after it.
+    // The kernel accepts one weight, so each example's is applied after it.
     auto split = [this, n_inputs](const Arrays& in) {
       Arrays outputs;
       for (int i = 0; i < n_inputs; i += spec_.n_inputs()) {
@@ -207,7 +207,8 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
       std::make_shared<Norm>(stream(), spec_, dtype_),
       batch);
   for (auto i : without_batch) {
-    // Normalized once, as a batch of one; another tensor has the batch's size.
+    // It was normalized once, as a batch of one; the other tensor has the
+    // batch.
     auto out = i / spec_.n_inputs() * spec_.n_outputs();
     auto other = i == 0 ? spec_.n_inputs() : 0;
     for (int j = out; j < out + spec_.n_outputs(); ++j) {
@@ -245,7 +246,7 @@ void Norm::check_shapes(const Arrays& inputs) const {
 }
 
 std::vector<mx::Shape> Norm::output_shapes(const Arrays& inputs) {
-  // Shapeless compile asks at every call, where shapes may no longer fit.
+  // Shapeless compile asks again at every call, whose shapes may not fit.
   check_shapes(inputs);
   std::vector<mx::Shape> shapes;
   for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {

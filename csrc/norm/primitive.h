@@ -7,9 +7,9 @@
 
 namespace mlx_norms {
 
-// The norm family, forward. Inputs and outputs are one group a tensor (see
+// The norms, forward. Inputs and outputs are one group per tensor (see
 // NormSpec); two tensors of one row length and dtype, as in qk_norm, are
-// normalized by one launch.
+// normalized in one launch.
 class Norm : public mx::Primitive {
  public:
   Norm(mx::Stream stream, NormSpec spec, mx::Dtype dtype)
@@ -26,7 +26,7 @@ class Norm : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
   std::vector<mx::Dtype> output_dtypes(const Arrays& inputs) const;
 
-  // Throws std::invalid_argument where shapes do not fit each other.
+  // Throws std::invalid_argument if shapes do not fit each other.
   void check_shapes(const Arrays& inputs) const;
 
   const NormSpec& spec() const {

@@ -124,8 +124,7 @@ bool agrees(
   flags.norm = flags_of(spec.norm);
   auto sample = [&] {
     return self_check::Sample{
-        // Enough rows that parameters' gradients are sums of several partial
-        // ones.
+        // Enough rows that parameters' gradients add up several partial sums.
         [&](mx::Stream s) {
           return few_rows(inputs, 20, /* large= */ false, parameter, s);
         },

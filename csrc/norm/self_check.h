@@ -7,8 +7,8 @@
 
 namespace mlx_norms {
 
-// Whether the kernel for these inputs, of which only dtypes and row length
-// count, can be used (see common/self_check.h).
+// Whether the kernel for these inputs can be used (see common/self_check.h). Of
+// the inputs only dtypes and row length matter.
 bool agrees(
     const NormSpec& spec,
     mx::Dtype dtype,
@@ -21,10 +21,10 @@ bool agrees(
     const Arrays& inputs,
     mx::Stream stream);
 
-// The flags of a spec with values that harm no result.
+// The spec's flags, with numbers that suit a self-check.
 NormSpec flags_of(NormSpec spec);
 
-// What a kernel with these flags is known by, beside its inputs.
+// Appends the flags to the key of a kernel.
 void append_flags(const NormSpec& spec, std::vector<int64_t>& numbers);
 
 } // namespace mlx_norms

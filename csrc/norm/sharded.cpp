@@ -10,10 +10,10 @@ using mx::distributed::Group;
 
 namespace {
 
-// The sum of every member's a, with derivatives. What one member makes of the
-// sum depends on the a of each, so cotangents are summed as well; MLX's own
-// all_sum hands each member its own back. No stream is named: a GPU's may not
-// have the op, and the group's own keeps all its communication in order.
+// The sum of a over all members, with derivatives. Every member's result
+// depends on the a of each, so cotangents are summed as well; MLX's all_sum
+// returns each member its own. No stream is given: a GPU's may not have the op,
+// and the group's own stream keeps all its communication in order.
 array sum_over_group(const array& a, const Group& group) {
   auto sum = mx::custom_function(
       [group](const Arrays& in) -> Arrays {
@@ -33,8 +33,8 @@ array sum_over_group(const array& a, const Group& group) {
   return sum({a})[0];
 }
 
-// a as it is after rounding to dtype, in a's own; the derivative passes by the
-// rounding, as it does in the kernels.
+// a rounded to dtype, in its own dtype. The derivative ignores the rounding, as
+// in the kernels.
 array rounded(const array& a, mx::Dtype dtype, mx::Stream s) {
   auto r = mx::astype(mx::astype(a, dtype, s), a.dtype(), s);
   return mx::add(a, mx::stop_gradient(mx::subtract(r, a, s), s), s);
@@ -53,7 +53,7 @@ array sharded_rms_norm(
   auto length = array(static_cast<float>(in.x.shape(-1)) * group.size());
   auto variance = mx::divide(sum_over_group(squares, group), length, s);
   auto root = mx::sqrt(mx::add(variance, array(spec.eps), s), s);
-  // Not rsqrt, whose derivative takes a cube that leaves float32's range.
+  // Not rsqrt, whose derivative has a cube that leaves float32's range.
   auto y = mx::multiply(x, mx::divide(array(1.0f), root, s), s);
   if (spec.rounding == Rounding::Early && dtype != mx::float32) {
     y = rounded(y, dtype, s);

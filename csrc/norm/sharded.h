@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// Norms of rows that are split over the members of a group along their last
-// axis: MLX's ops and one all-reduce of a scalar a row.
+// Norms of rows whose last axis is split over the members of a group: MLX's ops
+// and one all-reduce of a scalar per row.
 
 #pragma once
 

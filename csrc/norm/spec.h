@@ -11,7 +11,7 @@ namespace mlx_norms {
 // is applied (Early), or only at the end (Late).
 enum class Rounding { Early, Late };
 
-// A point in the norm family. Kernels are specialized by it.
+// The options of a norm, by which kernels are specialized.
 struct NormSpec {
   bool center = false;   // subtract the mean: LayerNorm, else RMSNorm
   bool residual = false; // normalize x + residual and return the sum as well
@@ -24,18 +24,19 @@ struct NormSpec {
 
   bool operator==(const NormSpec&) const = default;
 
-  // One normalized tensor takes x, [residual], [weight], [bias] ...
+  // Of one normalized tensor: x, [residual], [weight], [bias].
   int n_inputs() const {
     return 1 + residual + weight + bias;
   }
-  // ... and gives normalized, [sum].
+  // Of one normalized tensor: normalized, [sum].
   int n_outputs() const {
     return 1 + residual;
   }
 };
 
-// What NormVJP is asked for, given s (x, or the rounded sum), [weight], the
-// cotangent of the normalized output and [that of the sum].
+// The gradients that NormVJP computes. Its inputs are s (x, or the rounded x +
+// residual), [weight], the cotangent of the normalized output and [the
+// cotangent of the sum].
 struct NormVJPSpec {
   NormSpec norm;
   // Which gradients are wanted, in output order.
@@ -46,7 +47,8 @@ struct NormVJPSpec {
   bool operator==(const NormVJPSpec&) const = default;
 };
 
-// Where the inputs of one normalized tensor stand, from `first` on; -1: absent.
+// The indices of one normalized tensor's inputs, which start at `first`; -1:
+// absent.
 struct NormPositions {
   int x, residual, weight, bias;
 

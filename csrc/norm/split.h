@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// A norm without weight and bias, and the full one split into it and MLX's ops:
-// what transforms are built of that the kernels do not have in one piece.
+// A norm without weight and bias, and the full norm split into that and MLX's
+// ops, for transforms that no single kernel computes.
 
 #pragma once
 

@@ -44,8 +44,8 @@ Arrays NormVJP::vjp(
 std::pair<Arrays, std::vector<int>> NormVJP::vmap(
     const Arrays& inputs,
     const std::vector<int>& axes) {
-  // The kernel sums a parameter's gradient over all rows, not over those of
-  // each example, and takes one weight.
+  // The kernel sums a parameter's gradient over all rows, not per example, and
+  // accepts one weight.
   bool weight_batched = spec_.norm.weight && axes[1] >= 0;
   if (weight_batched || spec_.weight || spec_.bias) {
     auto split = [this](const Arrays& in) {
@@ -83,7 +83,7 @@ bool NormVJP::is_equivalent(const Primitive& other) const {
 
 std::vector<mx::Shape> NormVJP::output_shapes(const Arrays& inputs) {
   NormVJPInputs in(spec_.norm, inputs.data());
-  // Shapeless compile asks at every call, where shapes may no longer fit.
+  // Shapeless compile asks again at every call, whose shapes may not fit.
   check_same_shape(name(), "cotangent", in.cotangent, in.s);
   if (in.sum_cotangent) {
     check_same_shape(name(), "sum's cotangent", *in.sum_cotangent, in.s);

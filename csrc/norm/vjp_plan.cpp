@@ -17,19 +17,18 @@ Geometry geometry_of(const mx::array& s, mx::Stream stream) {
       /* backward= */ true, s.shape(-1), s.itemsize(), backend_of(stream));
 }
 
-// Each persistent loop has enough rows that a row of partial sums is a small
-// part of what it reads.
+// Enough rows per persistent loop that its row of partial sums is small
+// compared to what it reads.
 constexpr int kLeastRowsPerLoop = 16;
 constexpr int kMostRowsPerLoop = 128; // they are added up one by one
 
-// How rows are shared out among persistent loops
-// (kernels/norm/persistent_loop.h).
+// How rows are divided among persistent loops (kernels/norm/persistent_loop.h).
 struct PersistentLoops {
   int heads;
   int rows_per_loop;
   int count;
 
-  // `most` run at once.
+  // `most` loops run at once.
   PersistentLoops(int rows, int heads, int most) : heads(heads) {
     int rows_of_head = rows / heads;
     most = std::max(most / heads, 1);
@@ -39,12 +38,12 @@ struct PersistentLoops {
   }
 };
 
-// How many threadgroups add up their partial sums before they write them, and
-// the bytes of threadgroup memory that each needs for that. The host takes
-// longer over such a launch, so it must be large.
+// How many threadgroups add up their partial sums before they store them, and
+// the bytes of threadgroup memory that each needs for that. Such launches cost
+// more time on the host, so only large ones are clustered.
 struct Cluster {
   static constexpr int64_t kLeastElements = 1 << 22;
-  static constexpr int kMost = 2; // of four, fewer groups run at once
+  static constexpr int kMost = 2; // with four, fewer groups run at once
 
   int size = 1;
   int bytes = 0;
@@ -80,8 +79,8 @@ struct Backward {
   std::optional<mx::array> weight_partials, bias_partials, statistics;
 };
 
-// How many rows of each array are staged, and whether the weight's is: none
-// where vectors cannot be fetched, or in looped rows.
+// How many rows of each array are staged, and whether the weight's is. None are
+// if vectors cannot be fetched, or rows are looped.
 struct Stages {
   int count = 0;
   bool weight = false;
@@ -108,7 +107,7 @@ struct Stages {
   }
 };
 
-// Where a kernel writes its partial sums.
+// Binds the arrays to which a kernel stores its partial sums.
 template <typename K>
 void set_partials(Launch& launch, const Backward& b) {
   if (b.weight_partials) {
@@ -119,7 +118,7 @@ void set_partials(Launch& launch, const Backward& b) {
   }
 }
 
-// The gradient of the input; the partial sums too, unless columns take them.
+// Computes the gradient of the input and, unless by_columns, the partial sums.
 Launch rows_launch(
     const Backward& b,
     const std::optional<RowOperand>& weight,
@@ -187,7 +186,7 @@ Launch rows_launch(
   return launch;
 }
 
-// The partial sums of rows too long for registers.
+// Takes the partial sums of rows that are too long for registers.
 Launch columns_launch(const Backward& b) {
   using K = kernels::parameter_gradients;
   constexpr int kGroupSize = 256;
@@ -217,10 +216,10 @@ Launch columns_launch(const Backward& b) {
   return launch;
 }
 
-// The gradients of the parameters: the sums of their rows of partial sums.
+// Adds up the rows of partial sums to the parameters' gradients.
 Launch sum_partials(
     int heads,
-    int count, // of each head's
+    int count, // rows of partial sums per head
     int length,
     const std::optional<mx::array>& weight_partials,
     const mx::array* weight_gradient,

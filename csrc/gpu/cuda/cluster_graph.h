@@ -9,10 +9,10 @@ struct CUgraph_st;
 
 namespace mlx_norms::cuda {
 
-// A graph of one launch whose threadgroups run in clusters. MLX updates the
-// graphs it has instantiated with others of the same kinds of nodes, and an
-// update leaves a launch's clusters as they were; only of graphs that are nodes
-// themselves does it compare the clusters, too.
+// A graph of one launch whose threadgroups run in clusters. MLX updates
+// instantiated graphs with others of the same kinds of nodes, and an update
+// does not change a launch's clusters. Only for nodes that are graphs
+// themselves are clusters compared, too.
 class ClusterGraph {
  public:
   // Throws KernelError if the driver refuses.

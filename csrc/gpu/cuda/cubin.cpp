@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The lines that stand before a kernel's text: what it is specialized by.
+// The lines before a kernel's text, by which it is specialized.
 std::string definitions(const Launch& launch, const KernelText& text) {
   std::string lines = "#define GROUP_SIZE " +
       std::to_string(launch.group[0] * launch.group[1] * launch.group[2]) +
@@ -30,7 +30,7 @@ std::string definitions(const Launch& launch, const KernelText& text) {
         std::to_string(value) + "\n";
   };
   for (const auto& [index, name] : text.constants) {
-    int value = 0; // of a constant that the launch does not use
+    int value = 0; // for a constant that the launch does not use
     for (const auto& c : launch.constants) {
       if (c.index == index) {
         value = c.value;
@@ -86,7 +86,7 @@ Cubin compile(
   return cubin;
 }
 
-// Where machine code is kept; empty where there is no place for it.
+// The directory for machine code; empty if there is none.
 fs::path cache_directory() {
   if (auto* given = std::getenv("MLX_NORMS_CACHE")) {
     return given;
@@ -111,15 +111,15 @@ std::string digest(const std::string& text) {
   return digits;
 }
 
-// Of C, whose streams no other C++ runtime in the process can disturb.
+// A C stream, which no other C++ runtime in the process can disturb.
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 File open(const fs::path& path, const char* mode) {
   return File(std::fopen(path.c_str(), mode), std::fclose);
 }
 
-// A file holds what it was compiled of, the symbol and the code, each after its
-// length: another source of the same digest is not taken for it.
+// A file holds the source, the symbol and the code, each after its length. The
+// source tells it from another one with the same digest.
 bool put(std::FILE* file, const std::string& part) {
   uint64_t size = part.size();
   return std::fwrite(&size, sizeof(size), 1, file) == 1 &&
@@ -143,11 +143,11 @@ bool load(const fs::path& path, const std::string& source, Cubin& cubin) {
       get(file.get(), cubin.symbol) && get(file.get(), cubin.code);
 }
 
-// A cache that cannot be written costs time only.
+// A failure is ignored: without a cache, compiling only takes time.
 void save(const fs::path& path, const std::string& source, const Cubin& cubin) {
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
-  static std::atomic<int> saved{0}; // by any thread
+  static std::atomic<int> saved{0}; // of all threads
   auto unfinished = path;
   unfinished += "." + std::to_string(getpid()) + "." + std::to_string(saved++);
   auto file = open(unfinished, "wb");
@@ -158,7 +158,7 @@ void save(const fs::path& path, const std::string& source, const Cubin& cubin) {
       put(file.get(), cubin.code);
   whole &= std::fclose(file.release()) == 0;
   if (whole) {
-    fs::rename(unfinished, path, error); // at once, for whoever reads it
+    fs::rename(unfinished, path, error); // atomic for those who read it
   } else {
     fs::remove(unfinished, error);
   }
@@ -168,7 +168,7 @@ void save(const fs::path& path, const std::string& source, const Cubin& cubin) {
 
 std::map<std::string, int> cubins_on_disk() {
   std::map<std::string, int> counts;
-  std::error_code error; // a folder that is not there has none
+  std::error_code error; // a missing directory has none
   for (const auto& file : fs::directory_iterator(cache_directory(), error)) {
     auto name = file.path().filename().string();
     auto end = name.rfind('_');

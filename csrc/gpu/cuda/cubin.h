@@ -21,7 +21,7 @@ Cubin cubin_for(
     const KernelText& text,
     int compute_capability);
 
-// How many specializations of each kernel are on disk, for whatever machine.
+// How many specializations of each kernel are on disk, for any machine.
 std::map<std::string, int> cubins_on_disk();
 
 } // namespace mlx_norms::cuda

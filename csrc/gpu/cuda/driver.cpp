@@ -12,7 +12,7 @@ namespace mlx_norms::cuda {
 
 namespace {
 
-// A shared library by the first of these names that is found.
+// A shared library, by the first of these names that is found.
 class Library {
  public:
   Library(const char* what, std::initializer_list<const char*> names)
@@ -120,10 +120,10 @@ int compute_capability(int device) {
 
 DeviceLimits limits_of(int device) {
   constexpr int kProcessors = 16, kSharedMemory = 97; // CU_DEVICE_ATTRIBUTE_...
-  // As many as hold 128 registers per thread.
+  // With 128 registers per thread.
   constexpr int kSimdsPerProcessor = 16;
-  constexpr int kCluster = 4; // that find room anywhere
-  // What a kernel declares itself: the SIMD-groups' partial sums.
+  constexpr int kCluster = 4; // runs on any device
+  // Threadgroup memory that kernels declare: the SIMD-groups' partial sums.
   constexpr int kOwn = 1024;
   thread_local int known = -1;
   thread_local DeviceLimits limits;

@@ -1,8 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The functions of NVIDIA's driver and of its run-time compiler that kernels
-// are built and loaded with. MLX's CUDA library has loaded both, so that no
-// header or library of CUDA is needed here.
+// The functions of NVIDIA's driver and run-time compiler that build and load
+// kernels. MLX's CUDA library has loaded both, so no header or library of CUDA
+// is needed here.
 
 #pragma once
 
@@ -79,11 +79,11 @@ struct Compiler {
   int (*version)(int* major, int* minor);
 };
 
-// Throw KernelError where a library or a function of it is missing.
+// Throw KernelError if a library or one of its functions is missing.
 const Driver& driver();
 const Compiler& compiler();
 
-// Throw KernelError that names `what` and the error, if there is one.
+// Throw KernelError with `what` and the error, if the result is one.
 void check_driver(int result, const std::string& what);
 void check_compiler(int result, const std::string& what);
 

@@ -15,8 +15,8 @@ namespace {
 
 namespace cu = mx::cu;
 
-// A launch's arguments as the driver takes them: the addresses of the kernel's
-// two structures, in which what the launch does not bind is null or zero.
+// A launch's arguments for the driver: the addresses of the kernel's two
+// structures. What the launch does not bind is null or zero.
 class Arguments {
  public:
   Arguments(const Launch& launch, const cuda::Kernel& kernel)
@@ -95,7 +95,7 @@ DeviceLimits device_limits(mx::Stream stream) {
 void encode(LaunchPlan plan) {
   auto& encoder = cu::get_command_encoder(plan.stream);
   if (!plan.temporaries.empty()) {
-    // Before anything can throw: launches that were added will run.
+    // Before anything can throw: launches that were added will run anyway.
     encoder.add_completed_handler(
         [temporaries = std::move(plan.temporaries)] {});
   }

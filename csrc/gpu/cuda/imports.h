@@ -1,9 +1,9 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What is used of MLX's CUDA library. MLX's headers for it need CUDA's own, and
-// its CPU library, which the extension is linked with just as well, has none of
-// this. So it is declared here, as MLX 0.32.4 has it, and weak: null where
-// there is no CUDA.
+// What is used of MLX's CUDA library. MLX's headers for it include CUDA's, and
+// MLX's CPU library, with which the extension may be linked instead, has none
+// of this. So it is declared here as in MLX 0.32.4, and weak: null without
+// CUDA.
 
 #pragma once
 
@@ -26,7 +26,7 @@ namespace mlx::core::cu {
 struct CudaBuffer {
   void* data;
   size_t size;
-  int device; // -1: memory that the host can touch
+  int device; // -1: host-accessible memory
 };
 
 class CommandEncoder {

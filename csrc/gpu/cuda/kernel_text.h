@@ -1,9 +1,9 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The kernels as CUDA text, which kernels/to_cuda translates at build. Before
-// it stand, from whoever compiles it, FC_<index> for each function constant,
-// GROUP_SIZE, the threads of a group, and THREADS_PER_CORE, those that a core's
-// registers are to have room for.
+// The kernels as CUDA text, translated by kernels/to_cuda at build time.
+// Whoever compiles it defines, in front of it, FC_<index> for each function
+// constant, GROUP_SIZE, the threads per threadgroup, and THREADS_PER_CORE, for
+// which a core's registers must suffice.
 
 #pragma once
 
@@ -12,16 +12,16 @@
 
 namespace mlx_norms::cuda {
 
-// Where the values for the Metal kernel's buffer indices stand among a launch's
-// arguments, in bytes. They are two structures: pointers and scalars, and the
-// layouts of rows.
+// The offsets in bytes, among a launch's arguments, of the values for the Metal
+// kernel's buffer indices. The arguments are two structures: pointers and
+// scalars, and the layouts of rows.
 struct Parameters {
   struct Place {
     int index;
     int offset;
   };
   std::span<const Place> places;
-  int layouts; // where they begin
+  int layouts; // where the layouts begin
   int end;
 };
 
@@ -41,7 +41,7 @@ struct KernelText {
 
 const std::vector<KernelText>& kernel_texts();
 
-// What NVRTC is told besides the architecture.
+// NVRTC's options besides the architecture.
 const std::vector<const char*>& compiler_options();
 
 } // namespace mlx_norms::cuda

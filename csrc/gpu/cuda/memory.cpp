@@ -13,7 +13,7 @@ namespace mlx_norms::gpu {
 
 namespace {
 
-// No memory, and none of MLX's to take back.
+// No memory, and nothing for MLX to free.
 mx::allocator::Data none() {
   return mx::allocator::Data(mx::allocator::Buffer{nullptr}, nullptr);
 }
@@ -27,12 +27,12 @@ mx::array without_memory(
   return a;
 }
 
-// MLX's conversion of contiguous arrays, which takes memory for as many
-// elements as its input has before it looks whether its output has any. Its
+// MLX's conversion of contiguous arrays. It allocates memory for as many
+// elements as its input has before it checks whether its output has any. The
 // arrays are made once and have no memory between calls.
 struct Conversion {
   std::shared_ptr<mx::Primitive> primitive;
-  // Of another size of item than the output, which so never takes its buffer.
+  // Its item size is not the output's, so its buffer is never donated.
   std::vector<mx::array> input{without_memory({1}, mx::uint16, nullptr)};
   std::vector<mx::array> output{without_memory({0}, mx::uint8, primitive)};
 
@@ -48,9 +48,9 @@ Conversion& conversion_on(mx::Stream stream) {
 
 } // namespace
 
-// allocator::malloc gives memory that the host can touch, which is slow to
-// write from a GPU. What gives the GPU's own from MLX's pool, so that its
-// counts, limits and donation hold, is not exported, but MLX's own ops use it.
+// allocator::malloc returns host-accessible memory, to which a GPU stores
+// slowly. What allocates GPU memory from MLX's pool, with its counts, limits
+// and donation, is not exported, but MLX's own ops use it.
 void allocate(
     array& out,
     mx::Stream stream,
@@ -71,7 +71,7 @@ void allocate(
   bool column = std::ranges::count(shape, 1) + 1 >= std::ssize(shape);
   out.copy_shared_buffer(
       memory, out.strides(), {true, true, column}, out.size());
-  memory.copy_shared_buffer(bytes); // which has none
+  memory.copy_shared_buffer(bytes); // `bytes` has no memory
 }
 
 } // namespace mlx_norms::gpu

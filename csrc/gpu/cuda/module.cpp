@@ -67,12 +67,12 @@ const Kernel& kernel_for(const Launch& launch, int device) {
       new std::unordered_map<Specialization, Entry, SpecializationHash>();
   const auto& [x, y, z] = launch.group;
   auto key = specialization_of(launch, device, x * y * z);
-  Entry* entry; // which stays where it is
+  Entry* entry; // its address is stable
   {
     std::lock_guard lock(mutex);
     entry = &(*entries)[key];
   }
-  // Outside of the lock, so that threads compile side by side.
+  // Outside the lock, so that threads compile in parallel.
   std::call_once(entry->loaded, [&] { entry->kernel = load(launch, device); });
   return entry->kernel;
 }

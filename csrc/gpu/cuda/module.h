@@ -12,19 +12,18 @@ namespace mlx_norms::cuda {
 constexpr int kBuffers = 31; // as many as Metal has
 constexpr int kArgumentBytes = 512;
 
-// A kernel that was compiled for one device, some function constants and one
-// size of group.
+// A kernel compiled for one device, one set of function constants and one
+// threadgroup size.
 struct Kernel {
   CUfunc_st* function;
-  // Of the arguments, in bytes: by buffer index, -1 if the kernel has none
-  // there.
+  // The arguments' offsets in bytes by buffer index; -1 if the kernel has none.
   std::array<int16_t, kBuffers> offsets;
-  int layouts; // where they begin
+  int layouts; // where the layouts begin
 };
 
-// Compiled when it is first asked for, which takes some 0.2 s, and kept on disk
-// for other processes: in $MLX_NORMS_CACHE, or ~/.cache/mlx_norms. Throws
-// KernelError if it cannot be built.
+// Compiled at first use, which takes about 0.2 s, and kept on disk for other
+// processes: in $MLX_NORMS_CACHE, or ~/.cache/mlx_norms. Throws KernelError if
+// it cannot be built.
 const Kernel& kernel_for(const Launch& launch, int device);
 
 } // namespace mlx_norms::cuda

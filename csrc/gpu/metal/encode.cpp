@@ -16,7 +16,7 @@ MTL::Size size(const std::array<uint32_t, 3>& n) {
   return MTL::Size(n[0], n[1], n[2]);
 }
 
-// MLX only asserts it, and a launch beyond the limit is dropped in silence.
+// MLX only asserts this, and a launch beyond the limit is silently dropped.
 void check_group_size(const Launch& launch, const Pipeline& pipeline) {
   auto threads = launch.group[0] * launch.group[1] * launch.group[2];
   if (threads > pipeline.most_threads) {
@@ -39,8 +39,9 @@ void gpu::allocate(
   }
 }
 
-// Rows on their way wait in registers, and loops are enough to fill a large
-// GPU. One specialization takes few rows and many: its self-check is for both.
+// Rows are fetched ahead to registers, and there are enough loops for a large
+// GPU. One specialization serves both few and many rows, so its self-check
+// covers both.
 DeviceLimits device_limits(mx::Stream) {
   return {
       .staged_bytes = 0,
@@ -53,7 +54,7 @@ DeviceLimits device_limits(mx::Stream) {
 
 void encode(LaunchPlan plan) {
   auto& encoder = mx::metal::get_command_encoder(plan.stream);
-  // Before anything can throw: launches that were encoded will run.
+  // Before anything can throw: launches that were encoded will run anyway.
   if (!plan.temporaries.empty()) {
     encoder.add_temporaries({plan.temporaries.begin(), plan.temporaries.end()});
   }

@@ -11,7 +11,7 @@ namespace mlx_norms {
 struct LibraryText {
   const char* name;
   const char* file;                 // ends in a hash of the text
-  std::vector<const char*> kernels; // the first parts of their names
+  std::vector<const char*> kernels; // the families of their names
   const char* text;
 };
 

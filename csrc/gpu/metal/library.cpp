@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the build puts beside the extension, if it could.
+// The metallib that the build puts beside the extension, if it can.
 fs::path metallib_of(const LibraryText& text) {
   Dl_info info;
   if (!dladdr(reinterpret_cast<void*>(&kernel_libraries), &info)) {
@@ -75,7 +75,7 @@ const KernelLibrary& built_library(size_t index) {
   return entry.built;
 }
 
-// Of the names that begin a kernel's, the longest is its own.
+// The library whose family is the longest prefix of the kernel's name.
 size_t index_of(const KernelName& kernel) {
   const auto& texts = library_texts();
   auto name = kernel.text();

@@ -13,19 +13,19 @@ namespace mlx_norms {
 // A library of kernels as this machine built it.
 struct KernelLibrary {
   std::string name;
-  MTL::Library* library = nullptr; // none if it cannot be built
+  MTL::Library* library = nullptr; // null if it cannot be built
   bool from_metallib = false;
-  double seconds = 0;  // that it took
+  double seconds = 0;  // build time
   std::string failure; // of the metallib, of the text, or of both
 };
 
-// The library that a kernel is in: the metallib beside the extension where the
-// build made one that loads, else compiled from its text. Built when it is
-// first asked for, and not tried again: it takes long. Throws KernelError if it
+// The library of a kernel: the metallib beside the extension if the build made
+// one that loads, else compiled from its text. It is built at first use and a
+// failure is not retried, as building takes long. Throws KernelError if it
 // cannot be built.
 MTL::Library* library_of(const KernelName& kernel);
 
-// All of them, each built now if it was not yet.
+// All libraries; those not built yet are built now.
 std::vector<KernelLibrary> kernel_libraries();
 
 } // namespace mlx_norms

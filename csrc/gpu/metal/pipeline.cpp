@@ -38,7 +38,7 @@ Pipeline build(const Launch& launch) {
 
 std::mutex mutex;
 
-// Whose elements stay where they are.
+// Its elements have stable addresses.
 auto& built() {
   static auto* map =
       new std::unordered_map<Specialization, Pipeline, SpecializationHash>();
@@ -55,7 +55,7 @@ const Pipeline& pipeline_for(const Launch& launch) {
       return it->second;
     }
   }
-  // Not under the lock, so that threads compile side by side.
+  // Outside the lock, so that threads compile in parallel.
   auto pipeline = build(launch);
   std::lock_guard lock(mutex);
   return built().emplace(key, std::move(pipeline)).first->second;

@@ -10,17 +10,17 @@
 
 namespace mlx_norms {
 
-// A kernel that was compiled for some function constants.
+// A kernel compiled for one set of function constants.
 struct Pipeline {
-  std::string name; // of the kernel and its constants, as MLX keeps it
+  std::string name; // of the kernel and its constants, as MLX stores it
   MTL::ComputePipelineState* state;
-  uint32_t most_threads; // that a threadgroup may have
+  uint32_t most_threads; // per threadgroup
 };
 
-// Built when it is first asked for. Throws KernelError if it cannot be built.
+// Built at first use. Throws KernelError if it cannot be built.
 const Pipeline& pipeline_for(const Launch& launch);
 
-// All that were asked for so far.
+// All pipelines built so far.
 std::vector<Pipeline> pipelines();
 
 } // namespace mlx_norms

@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// Axes of arrays that are walked together, with those merged that can be, as
-// MLX's collapse_contiguous_dims does, which libmlx does not export.
+// Axes of arrays that are iterated together, merged where possible. MLX's
+// collapse_contiguous_dims does the same, but libmlx does not export it.
 
 #pragma once
 
@@ -22,17 +22,18 @@ struct Axis {
 // Outermost first.
 using Axes = std::vector<Axis>;
 
-// Adds an axis within the others, or makes the last one longer by it where
-// every array's strides allow that. An axis of one index is left out.
+// Appends an innermost axis, or extends the last one by it if every array's
+// strides allow that. An axis of size 1 is left out.
 void append(Axes& axes, const Axis& inner);
 
-// How far from the first element is that of an index, the last axis fastest.
+// The steps from the first element to that of an index; the last axis varies
+// fastest.
 Steps offsets_at(const Axes& axes, int64_t index);
 
 // How many indices there are.
 int64_t size_of(const Axes& axes);
 
-// Those of the rows of arrays of one shape; one at least.
+// The axes of the rows of arrays of one shape; at least one.
 Axes row_axes(std::initializer_list<const array*> arrays);
 
 } // namespace mlx_norms

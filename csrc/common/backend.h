@@ -6,7 +6,7 @@
 
 namespace mlx_norms {
 
-// Whose kernels run on a stream.
+// The backend whose kernels run on a stream.
 enum class Backend { Cpu, Metal, Cuda };
 
 Backend backend_of(mlx::core::Stream stream);

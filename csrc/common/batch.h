@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What the primitives' vmap have in common. No batch size is written into the
+// What the primitives' vmap have in common. No batch size becomes part of the
 // graph: under shapeless compile it may change.
 
 #pragma once
@@ -9,8 +9,8 @@
 
 namespace mlx_norms {
 
-// Moves the batch axis of these arrays of rows to the front; one without a
-// batch is broadcast to those with one. They have one shape but for the batch.
+// Moves the batch axis of these arrays of rows to the front, and broadcasts
+// arrays without one. Apart from the batch, they have one shape.
 inline Arrays with_leading_batch(
     const Arrays& rows,
     const std::vector<int>& axes,

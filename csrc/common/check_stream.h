@@ -8,10 +8,10 @@
 
 namespace mlx_norms {
 
-// Runs f, which must not throw, on a thread and a stream of its own, and waits
-// without the interpreter's lock. An error of the caller's stream stays there,
-// one of f does not reach it, and a transformation that the caller is in does
-// not keep f's graph alive. One f at a time; f may call this itself.
+// Runs f, which must not throw, on its own thread and stream, and waits without
+// the interpreter's lock. Errors of the caller's stream and of f do not reach
+// each other, and a transformation that the caller is in does not keep f's
+// graph alive. One f runs at a time; f may call this function.
 void on_check_stream(
     mx::Device device,
     const std::function<void(mx::Stream)>& f);

@@ -8,8 +8,8 @@
 
 namespace mlx_norms {
 
-// No number is written to a stream: that crashes where the toolchain gives the
-// extension a C++ runtime of its own beside MLX's.
+// Numbers are not written to a stream: that crashes if the toolchain gives the
+// extension its own C++ runtime besides MLX's.
 std::string text(float value) {
   char digits[32];
   std::snprintf(digits, sizeof(digits), "%g", value);

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What the ops refuse: std::invalid_argument, a ValueError in Python, whose
+// What the ops refuse, by std::invalid_argument, a ValueError in Python. Its
 // text names the op, the argument and what was expected.
 
 #pragma once
@@ -43,7 +43,7 @@ void check_head_weight(
 
 [[noreturn]] void refuse(const char* op, const std::string& message);
 
-// Parts of messages.
+// Values in messages.
 std::string text(mx::Dtype dtype);
 std::string text(const mx::Shape& shape);
 std::string text(float value);

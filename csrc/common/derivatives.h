@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// Derivatives of a primitive by those of its fallback.
+// A primitive's derivatives, computed as those of its fallback.
 
 #pragma once
 
@@ -18,7 +18,7 @@ inline Arrays select(const Arrays& arrays, const std::vector<int>& indices) {
   return selected;
 }
 
-// f, which takes all primals, as a function of those in argnums alone.
+// f, a function of all primals, as a function of those in argnums only.
 inline Function of_selected(
     const Function& f,
     const Arrays& primals,
@@ -41,8 +41,8 @@ inline Arrays jvp_of(
   return mx::jvp(g, select(primals, argnums), tangents).second;
 }
 
-// Whether `a` is zeros that wait to be computed, as MLX makes the cotangent of
-// an output that takes no part in what is differentiated.
+// Whether `a` is pending zeros, which MLX makes as the cotangent of an output
+// that takes no part in what is differentiated.
 inline bool is_made_of_zeros(array a) {
   while (is_pending(a, "Full") || is_pending(a, "Broadcast")) {
     a = array(a.inputs()[0]);
@@ -50,7 +50,8 @@ inline bool is_made_of_zeros(array a) {
   return as_number(a) == 0.0f;
 }
 
-// Outputs that take no part are left out: zero times what is not finite is NaN.
+// Outputs that take no part are left out: zero times a value that is not finite
+// is NaN.
 inline Arrays vjp_of(
     const Function& f,
     const Arrays& primals,

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What the core asks of Python, from any thread.
+// What the core needs of Python, from any thread.
 
 #pragma once
 
@@ -9,7 +9,8 @@
 
 namespace mlx_norms {
 
-// Runs f without the interpreter's lock, which others may need to finish.
+// Runs f without the interpreter's lock, which other threads may need to
+// finish.
 void without_interpreter(const std::function<void()>& f);
 
 template <typename T>
@@ -19,7 +20,7 @@ T without_interpreter(T (*f)()) {
   return result;
 }
 
-// A RuntimeWarning. Throws if warnings are errors.
+// Raises a RuntimeWarning. Throws if warnings are errors.
 void warn(const std::string& text);
 
 } // namespace mlx_norms

@@ -6,7 +6,7 @@
 
 namespace mlx_norms {
 
-// A kernel that this GPU cannot build or launch, whatever it is given.
+// A kernel that this GPU cannot build or launch, whatever its arguments.
 struct KernelError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What can be told of an array without evaluating it.
+// What is known about an array without evaluating it.
 
 #pragma once
 

@@ -17,11 +17,11 @@ namespace mlx_norms::self_check {
 
 namespace {
 
-// Why a specialization is not used; empty: it is.
+// Why a specialization is not used; empty if it is.
 using Verdict = std::string;
 
-// How far results may lie from MLX's ops, relative to 1 + |value|: these round
-// more often, and do not add pairwise.
+// How far results may be from those of MLX's ops, relative to 1 + |value|:
+// MLX's ops round more often, and do not add pairwise.
 float tolerance(mx::Dtype dtype) {
   return dtype == mx::float32 ? 1e-3f : dtype == mx::float16 ? 1e-2f : 5e-2f;
 }
@@ -44,14 +44,14 @@ Verdict compare(const Arrays& ours, const Arrays& theirs, mx::Stream stream) {
   return {};
 }
 
-// A verdict, or why there is none: what went wrong is not the kernel's fault.
+// A verdict, or the reason for having none: an error that is not the kernel's.
 struct Outcome {
   std::optional<Verdict> verdict;
   std::string reason;
 };
 
-// MLX has no type for it. Memory is no kernel's fault, nor is the fault of
-// another that ran at that time.
+// MLX has no type for such an error. Lack of memory is not the kernel's fault,
+// nor is that of another kernel that ran at the same time.
 bool is_fault(const std::string& text) {
   auto says = [&](const char* part) {
     return text.find(part) != std::string::npos;
@@ -67,8 +67,7 @@ Verdict try_out(const Sample& sample, mx::Stream stream, const Arrays& theirs) {
   if (!verdict.empty() || !sample.donates) {
     return verdict;
   }
-  // Again with inputs that nobody else holds, whose buffers become the
-  // outputs'.
+  // Again with inputs that nobody else holds, whose buffers are donated.
   inputs.clear();
   auto donated = sample.ours(sample.inputs(stream), stream);
   verdict = compare(donated, theirs, stream);
@@ -94,7 +93,7 @@ Outcome judge(mx::Device device, const Sample& sample) {
         outcome.verdict = outcome.reason;
       }
       try {
-        mx::synchronize(stream); // which clears the stream's error
+        mx::synchronize(stream); // this clears the stream's error
       } catch (const std::exception&) {
       }
     }
@@ -102,15 +101,15 @@ Outcome judge(mx::Device device, const Sample& sample) {
   return outcome;
 }
 
-// Checks without a verdict after which there is one: bad.
+// The number of checks without a verdict after which the verdict is bad.
 constexpr int kMostMisses = 3;
 
 std::mutex mutex;
 auto& verdicts = *new std::map<Key, Verdict>();
 auto& misses = *new std::map<Key, int>();
-auto& told = *new std::set<Verdict>(); // a reason is said once
+auto& told = *new std::set<Verdict>(); // each reason is reported once
 
-// What to warn of: the verdict, if it is bad and new.
+// The verdict to warn of, if it is bad and new.
 Verdict keep(Key key, std::optional<Verdict> verdict, const std::string& why) {
   std::lock_guard lock(mutex);
   if (!verdict) {
@@ -135,9 +134,8 @@ bool enabled() {
   return on;
 }
 
-// Values about 1, the same at every call; some are near float16's largest.
-// Every other row has a mean of about 0, with which LayerNorm takes fewer
-// steps.
+// Values of about 1, the same at every call; some are near float16's largest.
+// Every other row has a mean of about 0, for which LayerNorm needs fewer steps.
 array values(
     const mx::Shape& shape,
     mx::Dtype dtype,
@@ -181,7 +179,7 @@ bool passes(
     mx::Device device,
     const Sample& sample,
     const std::string& kernel) {
-  // Not under the lock: two threads may both check, which does no harm.
+  // Outside the lock: two threads may both check, which does no harm.
   auto [verdict, why] = judge(device, sample);
   auto bad = keep(std::move(key), verdict, why);
   if (!bad.empty()) {

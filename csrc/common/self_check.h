@@ -1,11 +1,11 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The Metal kernels were proven on a simulator of the GPU, which knows nothing
+// The Metal kernels were tested on a simulator of the GPU, which knows nothing
 // of its compiler. So each specialization (op, dtypes, flags, row length) is
-// run on a sample that its op makes, when it is first asked for, and compared
-// with MLX's ops; and once more in the buffers of its inputs. One that
-// disagrees, or makes the GPU fault, is not used; a warning says what to
-// report. MLX_NORMS_SELF_CHECK=0 turns this off.
+// run on a sample from its op before its first use, and compared with MLX's
+// ops; and once more with donated inputs. A specialization that disagrees, or
+// that causes a GPU fault, is not used; a warning says what to report.
+// MLX_NORMS_SELF_CHECK=0 turns this off.
 
 #pragma once
 
@@ -16,18 +16,18 @@
 
 namespace mlx_norms::self_check {
 
-// What a specialization is tried on, made anew at each call with the same
-// values; and the outputs of the kernel and of MLX's ops.
+// The inputs that a specialization is run on, made anew at each call with the
+// same values, and the outputs of the kernel and of MLX's ops.
 struct Sample {
   std::function<Arrays(mx::Stream)> inputs;
   std::function<Arrays(Arrays, mx::Stream)> ours;
   std::function<Arrays(const Arrays&, mx::Stream)> theirs;
-  bool donates; // whether an output can take the buffer of an input
+  bool donates; // whether an output can use an input's buffer
 };
 
-// Values about 1, the same at every call; some are near float16's largest if
-// they are to be large. Every other row has a mean of about 0, with which
-// LayerNorm takes fewer steps.
+// Values of about 1, the same at every call; if `large`, some are near
+// float16's largest. Every other row has a mean of about 0, for which LayerNorm
+// needs fewer steps.
 array values(
     const mx::Shape& shape,
     mx::Dtype dtype,
@@ -38,7 +38,7 @@ array values(
 // "(float32, float32, to float16, rows of 64)"
 std::string described(const Arrays& inputs, mx::Dtype output);
 
-// What a specialization is known by: its op, and numbers that the op chooses.
+// The key of a specialization: its op, and numbers that the op chooses.
 struct Key {
   std::string_view op; // a literal
   std::vector<int64_t> numbers;
@@ -49,10 +49,10 @@ struct Key {
 // Whether kernels are checked.
 bool enabled();
 
-// Whether its kernel can be used, if it has been checked.
+// Whether the key's kernel can be used, if it has been checked.
 std::optional<bool> known(const Key& key);
 
-// Checks it; `kernel` is what a warning calls it.
+// Checks the kernel; a warning calls it `kernel`.
 bool passes(
     Key key,
     mx::Device device,

@@ -12,7 +12,7 @@ namespace mlx_norms {
 
 namespace mx = mlx::core;
 
-using mx::array; // MLX's macros name it so
+using mx::array; // MLX's macros use this name
 using Arrays = std::vector<array>;
 using OptionalArray = std::optional<array>;
 using Function = std::function<Arrays(const Arrays&)>;

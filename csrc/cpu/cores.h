@@ -1,7 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// Which core a thread runs on. Linux may wake a thread on the core of the one
-// that woke it and leave both there for milliseconds, while another is idle.
+// Which core a thread runs on. Linux may wake a thread on the core of the
+// thread that woke it and leave both there for milliseconds, while another core
+// is idle.
 
 #pragma once
 
@@ -17,8 +18,8 @@ inline int this_core() {
   return sched_getcpu();
 }
 
-// Moves this thread off that core, if it is there and may run on others. It
-// stays away until it has to leave another one.
+// Moves this thread off `core`, if it runs there and may run on others. It
+// stays away until it is moved off another core.
 inline void leave_core(int core) {
   thread_local const cpu_set_t allowed = [] {
     cpu_set_t cores;

@@ -7,8 +7,8 @@
 
 namespace mlx_norms::cpu {
 
-// What kernels can be compiled for. CMakeLists.txt defines a macro for each
-// that they are built for: MLX_NORMS_AVX2 and so on.
+// The instruction sets that kernels can be compiled for. CMakeLists.txt defines
+// a macro for each that is built: MLX_NORMS_AVX2 and so on.
 enum class Isa { Baseline, Avx2, Avx512, Avx512Bf16 };
 
 // The instruction sets that this machine can run, best first.

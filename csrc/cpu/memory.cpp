@@ -15,9 +15,9 @@ namespace mlx_norms::cpu {
 
 namespace {
 
-// Asks for huge pages where memory is not there yet: the system clears fresh
-// pages one fault at a time, which of small ones takes longer than a norm. It
-// is advice, and on other systems none is needed or known.
+// Asks for huge pages for fresh memory: the system clears it one page fault at
+// a time, which takes longer than a norm if pages are small. This is only
+// advice; other systems do not need it or have no such call.
 void prefer_huge_pages(
     [[maybe_unused]] void* data,
     [[maybe_unused]] size_t bytes) {

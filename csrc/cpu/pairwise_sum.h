@@ -7,8 +7,8 @@
 
 namespace {
 
-// Every instruction set sums in the same lanes and the same order, so that a
-// row has the same bits on each of them. Rows are padded to whole steps.
+// Every instruction set sums in the same lanes and the same order, so sums are
+// bit-identical. Rows are padded to a multiple of kLanes.
 constexpr int kLanes = mlx_norms::cpu::kRowMultiple;
 constexpr int kVectors = kLanes / kWidth;
 constexpr int kBlock = 8 * kLanes;
@@ -32,7 +32,7 @@ struct Sums {
   float v[K];
 };
 
-// By halves. The vectors are taken one by one: a copy of the whole would go
+// By halves. The vectors are used one by one: a copy of the array would go
 // through memory.
 inline float sum_lanes(const Floats (&v)[kVectors]) {
   if constexpr (kVectors == 8) {
@@ -51,7 +51,7 @@ struct Term {
   Floats v[K];
 };
 
-// The terms from begin to end, lane by lane.
+// Sums the terms from begin to end, lane by lane.
 template <int K, typename F>
 inline Lanes<K> sum_block(int64_t begin, int64_t end, F term) {
   Lanes<K> sum = {};

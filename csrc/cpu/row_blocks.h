@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// How the rows of a norm are cut into blocks that threads take in turn.
+// How a norm's rows are divided into blocks, which threads compute in turn.
 
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace mlx_norms::cpu {
 
-// Of fewer elements a second thread costs more than it saves: its start takes
-// some 10 microseconds.
+// With fewer elements, a second thread costs more than it saves: starting it
+// takes about 10 microseconds.
 constexpr int64_t kElementsToShare = 512 * 1024;
 
 // How many blocks so many elements are worth.
@@ -37,7 +37,7 @@ class RowBlocks {
     return {rows_ * block / count_, rows_ * (block + 1) / count_};
   }
 
-  // Calls f(block, first_row, end_row) for each, from several threads.
+  // Calls f(block, first_row, end_row) for each block, from several threads.
   template <typename F>
   void for_each(F f) const {
     parallel_for(count_, [&](int block) {
@@ -51,7 +51,8 @@ class RowBlocks {
   int count_;
 };
 
-// Some for each thread, so that one that is held up keeps nobody waiting.
+// Several blocks per thread, so that a delayed thread does not hold up the
+// rest.
 inline RowBlocks blocks_by_threads(int64_t rows, int64_t width) {
   constexpr int kBlocksOfThread = 4;
   auto most = std::min(rows, blocks_worth(rows * width));
@@ -59,8 +60,8 @@ inline RowBlocks blocks_by_threads(int64_t rows, int64_t width) {
   return {rows, static_cast<int>(std::min(most, wanted))};
 }
 
-// The same ones whatever the number of threads: sums over rows are taken block
-// by block. A block has many times the rows of the weight.
+// The same blocks for any number of threads, since sums over rows are taken
+// block by block. A block has many times as many rows as the weight.
 inline RowBlocks
 blocks_of_sums(int64_t rows, int64_t width, int64_t weight_rows) {
   constexpr int64_t kRows = 64;

@@ -9,10 +9,10 @@
 namespace mlx_norms::cpu {
 
 // The rows of some arrays of one shape, in order, as runs: within a run each
-// array's rows lie one constant stride apart.
+// array's rows have a constant stride.
 class RowRuns {
  public:
-  // Null stands for an array that is not there.
+  // A null array is absent.
   explicit RowRuns(std::initializer_list<const array*> arrays)
       : axes_(row_axes(arrays)) {}
 

@@ -1,8 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// Rows as the kernels of every instruction set take them. Plain data only: they
-// are compiled for instructions that this machine may lack, so no inline code
-// of theirs may be shared with the rest of the extension.
+// Rows in the form that every instruction set's kernels expect. Plain data
+// only: kernels are compiled for instructions that this machine may lack, so
+// they must not share inline code with the rest of the extension.
 
 #pragma once
 
@@ -20,8 +20,8 @@ static constexpr int64_t padded(int64_t width) {
   return (width + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
 }
 
-// Rows to read. Strides are in elements; `step` lies between the elements of a
-// row.
+// Input rows. Strides are in elements; `step` is the stride between the
+// elements of a row.
 struct RowsIn {
   const void* data = nullptr;
   Float type = Float::f32;
@@ -29,7 +29,7 @@ struct RowsIn {
   int64_t step = 1;
 };
 
-// Rows to write, contiguous.
+// Output rows, contiguous.
 struct RowsOut {
   void* data = nullptr;
   Float type = Float::f32;

@@ -23,7 +23,7 @@ constexpr int kWidth = 8;
 constexpr int kWidth = 4;
 #endif
 
-// Whether 16 bits become float32 in an instruction or two.
+// Whether 16-bit values are converted to float32 in one or two instructions.
 #if defined(__AVX2__)
 constexpr bool kConvertsFast = true;
 #else
@@ -54,7 +54,7 @@ inline Floats as_floats(Words v) {
   return reinterpret_cast<Floats>(v);
 }
 
-// As words. GCC converts half a vector at a time where it may choose.
+// Converts to words. Left to itself, GCC converts half a vector at a time.
 inline Words widen(Halves h) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Words>(
@@ -117,7 +117,7 @@ inline Floats widen_half(Halves h) {
   Words bits = widen(h);
   Words magnitude = bits & 0x7fff;
   Words shifted = magnitude << 13;
-  // A product by 2^112 moves the exponent's bias and makes subnormals right.
+  // Multiplying by 2^112 corrects the exponent's bias and converts subnormals.
   Words finite = as_words(as_floats(shifted) * 0x1p112f);
   Words quiet = magnitude > 0x7c00u ? Words{} + 0x00400000u : Words{};
   Words special = shifted | 0x7f800000u | quiet;
@@ -131,7 +131,7 @@ inline Halves narrow_half(Floats v) {
   // Rounds to nearest even; a carry out of the largest finite value is inf.
   Words normal =
       (magnitude - (112u << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-  // The sum with 0.5 leaves a subnormal's bits, rounded, in its last places.
+  // Adding 0.5 leaves a subnormal's bits, rounded, in the lowest bits.
   Words subnormal = as_words(as_floats(magnitude) + 0.5f) - 0x3f000000u;
   Words nan = 0x7e00u | ((magnitude >> 13) & 0x3ff);
   Words half = magnitude < 0x38800000u ? subnormal : normal;
@@ -158,7 +158,7 @@ inline Floats widen_bfloat(Halves h) {
 
 #if defined(__AVX512BF16__)
 
-// The instruction takes subnormals for zeros.
+// The instruction treats subnormals as zeros.
 inline Halves narrow_bfloat(Floats v) {
   constexpr int kSubnormal = 0x20;
   auto lanes = reinterpret_cast<__m512>(v);
@@ -245,7 +245,7 @@ inline void store(T* p, Floats v, Whole) {
   store(p, v);
 }
 
-// Lanes past the row's end read as zero and are not written.
+// Lanes past the row's end are loaded as zeros and are not stored.
 #if defined(__AVX512F__)
 
 inline Floats load(const float* p, Part part) {
@@ -270,7 +270,8 @@ inline void store(T* p, Floats v, Part part) {
 
 #else
 
-// Into registers: a row through memory would be read back before it is there.
+// Loads to registers: through memory, a vector would be read back before its
+// elements have arrived.
 inline Floats load(const float* p, Part part) {
   Floats v = {};
 #pragma GCC unroll 8
@@ -318,7 +319,7 @@ inline void for_vectors(int64_t width, F f) {
   }
 }
 
-// v with the lanes from n on replaced.
+// v with lane n and all after it replaced.
 inline Floats replace_from(Floats v, int64_t n, float value) {
   static const int32_t kIndices[] = {
       0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

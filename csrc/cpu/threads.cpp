@@ -1,10 +1,10 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The threads are those of BS::thread_pool: kept up, tested on Linux and macOS,
-// one header, so that the build needs no network, and plain mutexes and
-// condition variables, which ThreadSanitizer understands. Calls are taken one
-// by one by whoever is free, the caller among them, so that nobody waits for a
-// thread that is busy or gone.
+// The threads are BS::thread_pool's: it is maintained, tested on Linux and
+// macOS, a single header, so that the build needs no network, and uses plain
+// mutexes and condition variables, which ThreadSanitizer understands. Each call
+// is taken by the next free thread, which may be the caller, so that nobody
+// waits for a thread that is busy or gone.
 
 #include "csrc/cpu/threads.h"
 
@@ -51,8 +51,8 @@ int choose_count() {
   return count;
 }
 
-// Waking a thread takes as long as a small norm does. So those that have
-// nothing to do look for a while whether that changes, and let others run.
+// Waking a thread takes as long as a small norm. So an idle thread polls for a
+// while before it sleeps, and yields to others.
 template <typename F>
 void stay_awake(F until) {
   using Clock = std::chrono::steady_clock;
@@ -62,8 +62,8 @@ void stay_awake(F until) {
   }
 }
 
-// What the threads that work on one parallel_for share; one that comes late
-// finds it done.
+// The state that the threads of one parallel_for share; a late thread finds no
+// calls left.
 class Calls {
  public:
   Calls(int n, const std::function<void(int)>& f)
@@ -97,7 +97,7 @@ class Calls {
     for (int left; (left = left_.load()) > 0;) {
       left_.wait(left);
     }
-    // Taken along, so that no other thread is the last to let go of it.
+    // Moved out, so that no other thread is the last to release it.
     if (auto error = std::exchange(error_, nullptr)) {
       std::rethrow_exception(error);
     }
@@ -113,7 +113,7 @@ class Calls {
   std::exception_ptr error_;
 };
 
-// The threads that help, of which the pool wakes those that sleep.
+// The helper threads; the pool wakes those that sleep.
 class Helpers {
  public:
   explicit Helpers(int count) : pool_(count) {}
@@ -160,15 +160,15 @@ class Helpers {
 
   BS::light_thread_pool pool_;
   std::mutex mutex_;
-  int idle_ = 0; // awake, and not yet offered anything
-  std::vector<std::shared_ptr<Calls>> offers_; // to as many that are awake
+  int idle_ = 0; // threads that are awake without an offer
+  std::vector<std::shared_ptr<Calls>> offers_; // one per thread that is awake
   std::atomic<size_t> n_offers_{0};
 };
 
 std::atomic<Helpers*> current_helpers{nullptr};
 
-// Never destroyed: streams of MLX's may outlive this library's statics. A
-// child of fork has none of its parent's threads, and makes its own.
+// Never destroyed: MLX's streams may outlive this library's statics. A child of
+// fork has none of its parent's threads and starts its own.
 Helpers& helpers() {
   static const int registered =
       pthread_atfork(nullptr, nullptr, [] { current_helpers.store(nullptr); });
@@ -202,9 +202,9 @@ void parallel_for(int n, const std::function<void(int)>& f) {
   try {
     helpers().ask(wanted, calls);
   } catch (const std::exception&) {
-    // Without them, or with fewer, it only takes longer.
+    // With fewer helpers or none it only takes longer.
   }
-  std::this_thread::yield(); // to one on this core, so that it leaves
+  std::this_thread::yield(); // to a helper on this core, so that it leaves
   calls->take();
   calls->wait();
 }

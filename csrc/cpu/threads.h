@@ -7,13 +7,12 @@
 
 namespace mlx_norms::cpu {
 
-// How many threads share large work: as many as there are cores, or what
-// MLX_NORMS_CPU_THREADS says. Throws std::invalid_argument if that is not a
-// number from 1 to 1024.
+// How many threads share large work: one per core, or MLX_NORMS_CPU_THREADS.
+// Throws std::invalid_argument if that is not a number from 1 to 1024.
 int thread_count();
 
-// Calls f(i) for each i below n, on this thread and as many others as are free,
-// and returns when all are done. Throws what a call threw.
+// Calls f(i) for each i below n, on this thread and all that are free, and
+// returns when all calls are done. Rethrows what a call threw.
 void parallel_for(int n, const std::function<void(int)>& f);
 
 } // namespace mlx_norms::cpu

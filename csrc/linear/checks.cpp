@@ -23,7 +23,7 @@ void check_matrix(
   }
 }
 
-// How often `part` is in `whole`; 0: not a whole number of times.
+// whole / part; 0 if that is not a whole number.
 int times(int64_t whole, int64_t part) {
   return part > 0 && whole % part == 0 ? whole / part : 0;
 }

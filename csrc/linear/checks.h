@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What norm + projection refuses, as checks.h has it.
+// The checks of norm + projection, which throw as those of
+// csrc/common/checks.h.
 
 #pragma once
 
@@ -8,22 +9,23 @@
 
 namespace mlx_norms {
 
-// How a weight is stored: an array [N, length], or the three of MLX's affine
-// form of one, whose bits and group size follow from their shapes.
+// How a weight is stored: as an array [N, length], or as the three arrays of
+// MLX's affine quantization, whose bits and group size follow from their
+// shapes.
 Projection check_weight(
     const char* op,
     const std::string& argument,
     const Arrays& weight,
     int length);
 
-// [N], with N that of the weight.
+// [N], with the weight's N.
 void check_projection_bias(
     const char* op,
     const std::string& argument,
     const array& bias,
     const array& weight);
 
-// Two weights of one N.
+// Two weights with the same N.
 void check_gated(const char* op, const Arrays& weights);
 
 // "weights[1]", or "weights" where there is one.

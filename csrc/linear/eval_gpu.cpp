@@ -10,7 +10,7 @@ namespace mlx_norms {
 void NormLinear::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   release_inputs(inputs, outputs);
   for (auto& out : outputs) {
-    gpu::allocate(out, stream()); // every threadgroup reads all of every row
+    gpu::allocate(out, stream()); // no donation: all threadgroups read all rows
   }
   encode(plan_norm_linear(spec_, inputs, outputs, stream()));
 }

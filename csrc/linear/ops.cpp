@@ -15,7 +15,7 @@ constexpr size_t kMostWeights = 4;
 
 constexpr ParameterNames kNormParameters{"norm_weight", "norm_bias"};
 
-// Checks the arrays of the projections and puts them into `inputs`.
+// Checks the arrays of the projections and appends them to `inputs`.
 std::vector<Projection> take_projections(
     const char* op,
     const Projected& projected,
@@ -65,7 +65,8 @@ Arrays norm_linear(
     float weight_offset,
     mx::StreamOrDevice stream) {
   check_inputs(op, in, kNormParameters);
-  // Late: in one launch the normalized row is not rounded, and here but once.
+  // Late rounding: one launch does not round the normalized row, two steps
+  // round it once.
   auto norm = spec_of(op, center, in, eps, weight_offset, kNormParameters);
   Arrays inputs;
   in.append_to(inputs);

@@ -10,14 +10,14 @@
 
 namespace mlx_norms {
 
-// What follows the norm.
+// The projections that follow the norm.
 struct Projected {
   std::vector<Arrays> weights; // an array each, or the three of mx.quantize
   std::vector<OptionalArray> biases; // one for each weight
   bool gated;
 };
 
-// {of each projection, or the gated one; [sum]}
+// {each projection's output, or the gated one; [sum]}
 Arrays rms_norm_linear(
     const array& x,
     const array* norm_weight,
@@ -27,7 +27,7 @@ Arrays rms_norm_linear(
     float weight_offset,
     mx::StreamOrDevice stream);
 
-// {of each projection, or the gated one; [sum]}
+// {each projection's output, or the gated one; [sum]}
 Arrays layer_norm_linear(
     const array& x,
     const array* norm_weight,

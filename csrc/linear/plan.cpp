@@ -15,7 +15,7 @@ namespace mlx_norms {
 namespace {
 
 using K = kernels::norm_linear;
-// Of each projection.
+// One per projection.
 constexpr Input kWeights[] = {K::w1, K::w2, K::w3, K::w4};
 constexpr Input kScales[] = {K::scales1, K::scales2, K::scales3, K::scales4};
 constexpr Input kZeros[] = {K::zeros1, K::zeros2, K::zeros3, K::zeros4};
@@ -24,16 +24,16 @@ constexpr Output kOutputs[] = {K::y1, K::y2, K::y3, K::y4};
 constexpr int kMaxProjections = 4;
 constexpr uint32_t kMostGroups = 65535; // along y, on CUDA
 constexpr int kVectorBytes = 16;
-constexpr int kQuantizedWidth = 16; // weights a vector
+constexpr int kQuantizedWidth = 16; // weights per vector
 
-// How the kernel is instantiated: the rows and outputs of a block,
-// and the vectors that a thread has of each weight's row at once.
+// An instantiation of the kernel: the rows and outputs of a block, and the
+// vectors of each weight's row that a thread loads at once.
 struct Shape {
   int width; // elements per vector
   int rows;
   int outputs;
   int vectors;
-  // By what registers hold on CUDA, for RMSNorm and for LayerNorm.
+  // What registers allow on CUDA, for RMSNorm and for LayerNorm.
   uint32_t rms_threads_per_core;
   uint32_t layer_threads_per_core;
 };
@@ -50,7 +50,7 @@ constexpr Shape kShapes[] = {
     {16, 4, 4, 1, 384, 384},
     {16, 8, 4, 1, 256, 256}};
 
-// That takes all rows at once, or as many as can be.
+// The smallest shape that holds all rows at once, or else the largest.
 const Shape& shape_for(int width, int rows) {
   const Shape* best = nullptr;
   for (const auto& shape : kShapes) {
@@ -61,12 +61,13 @@ const Shape& shape_for(int width, int rows) {
   return *best;
 }
 
-// More than one SIMD-group per block where there are too few blocks to keep the
-// GPU's memory busy, as long as each thread has some elements of a row. It
-// follows from the weights alone, so that rows are batch-invariant.
+// More than one SIMD-group per block if there are too few blocks to keep the
+// GPU's memory busy, as long as each thread has enough elements of a row. This
+// depends only on the weights, so rows are batch-invariant.
 int simds_for(int64_t outputs, int length, int width, mx::Stream stream) {
   constexpr int kMostSimds = 8;
-  // As the layers of an 8B llama run fastest on an H200; on Metal by guess.
+  // On CUDA, as the layers of an 8B Llama run fastest on an H200; on Metal a
+  // guess.
   bool cuda = backend_of(stream) == Backend::Cuda;
   int64_t many =
       cuda ? int64_t{256} * device_limits(stream).cores : kManyOutputs;
@@ -79,7 +80,8 @@ int simds_for(int64_t outputs, int length, int width, mx::Stream stream) {
   return simds;
 }
 
-// Whether vectors of 16 bytes (or of 8, of four bits) may be read from any row.
+// Whether vectors of 16 bytes (8 if weights have four bits) can be read from
+// any row.
 bool is_aligned(const mx::array& weight) {
   return weight.offset() % kVectorBytes == 0 &&
       weight.shape(-1) * weight.itemsize() % kVectorBytes == 0;
@@ -137,7 +139,7 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
     }
     outputs += weight.shape(0);
   }
-  // Vectors of packed weights are counted by 32 bits.
+  // Vectors of packed weights are indexed by 32 bits.
   return outputs * in.x.shape(-1) / kQuantizedWidth <= kLongestRow;
 }
 

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The launch of a norm and the projections of what it gives.
+// The launch of a norm and the projections of its output.
 
 #pragma once
 
@@ -9,16 +9,16 @@
 
 namespace mlx_norms {
 
-// Whether the kernel computes it, as far as can be known before the inputs are:
-// one dtype but for the norm's parameters, weights of one form, and none that
-// is known to lie otherwise than row by row.
+// Whether the kernel supports it, as far as is known before the inputs are
+// evaluated: one dtype except for the norm's parameters, weights stored in one
+// form, and none that is known not to be row-contiguous.
 bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs);
 
-// A launch on Metal with more outputs than this differs in its size alone.
+// Launches on Metal with more outputs than this differ only in size.
 constexpr int kManyOutputs = 2048;
 
-// Of any number of rows. Inputs but x and the residual are row-contiguous, and
-// outputs have their memory.
+// For any number of rows. Inputs other than x and the residual are
+// row-contiguous, and outputs have been allocated.
 LaunchPlan plan_norm_linear(
     const NormLinearSpec& spec,
     const Arrays& inputs,

@@ -17,8 +17,8 @@ namespace mlx_norms {
 
 namespace {
 
-// Past so many rows two steps are faster, whose products share a weight among
-// all; on an H200 its matrix unit does so early.
+// With more rows than this, two steps are faster: a matmul shares each weight
+// among all rows. On an H200, with its matrix units, this is so early.
 size_t most_rows(const NormLinearSpec& spec, Backend backend) {
   bool packed = spec.projections[0].bits != 0;
   return backend == Backend::Cuda && !packed ? 4 : 8;
@@ -28,7 +28,7 @@ mx::Dtype sum_dtype(const NormInputs& in) {
   return in.residual ? mx::result_type(in.x, *in.residual) : in.x.dtype();
 }
 
-// The dtype that project() gives.
+// The dtype that project() returns.
 mx::Dtype projected_dtype(const ProjectionInputs& in, mx::Dtype x) {
   auto dtype =
       mx::promote_types(x, in.scales ? in.scales->dtype() : in.weight.dtype());
@@ -40,14 +40,14 @@ mx::Dtype projected_dtype(const ProjectionInputs& in, mx::Dtype x) {
   return dtype;
 }
 
-// a, whose elements adjoin when the kernel reads them.
+// a, row-contiguous by the time the kernel reads it.
 array dense(const array& a, mx::Stream s) {
   bool is_dense = a.is_available() && a.flags().row_contiguous;
   return is_dense ? a : mx::contiguous(a, /* allow_col_major= */ false, s);
 }
 
-// bias for each row of x. In a trace its shape is taken from a sum: addmm would
-// write that of its result into the graph.
+// The bias of each row of x. In a trace its shape comes from a sum: addmm would
+// make its result's shape part of the graph.
 array bias_of_rows(const array& bias, const array& x, mx::Stream s) {
   if (!x.is_tracer()) {
     return bias;
@@ -68,7 +68,7 @@ array project_dense(
   return mx::addmm(bias_of_rows(*bias, x, s), x, columns, 1.0f, 1.0f, s);
 }
 
-// As nn.Linear and nn.QuantizedLinear do it.
+// Projects as nn.Linear and nn.QuantizedLinear do.
 array project(
     const Projection& p,
     const ProjectionInputs& in,
@@ -78,7 +78,7 @@ array project(
   shape.back() = in.weight.shape(0);
   bool empty = x.shape(-1) > 0 && (x.size() == 0 || shape.back() == 0);
   if (empty && !x.is_tracer()) {
-    // On a GPU MLX's matmuls divide by its size.
+    // On a GPU MLX's matmuls divide by the result's size.
     return mx::zeros(shape, projected_dtype(in, x.dtype()), s);
   }
   if (!p.bits) {
@@ -86,7 +86,7 @@ array project(
   }
   const auto& [w, scales, biases] = std::tie(in.weight, *in.scales, *in.biases);
   if (x.size() == 0) {
-    // MLX's quantized product divides by the number of rows.
+    // MLX's quantized_matmul divides by the number of rows.
     auto weight = mx::dequantize(
         w,
         scales,
@@ -99,7 +99,7 @@ array project(
         s);
     return project_dense(weight, in.bias, x, s);
   }
-  // MLX's CUDA kernels take no others.
+  // MLX's CUDA kernels accept only dense arrays.
   auto y = mx::quantized_matmul(
       x,
       dense(w, s),
@@ -130,8 +130,7 @@ std::vector<mx::Dtype> output_dtypes(
   return dtypes;
 }
 
-// Throws std::invalid_argument where shapes do not fit each other, or are not
-// those of the spec.
+// Throws std::invalid_argument if shapes do not fit each other or the spec.
 void check_projections(
     const char* op,
     const NormLinearSpec& spec,
@@ -223,7 +222,7 @@ std::pair<Arrays, std::vector<int>> NormLinear::vmap(
   int n_rows = 1 + spec_.norm.residual;
   auto parameters = axes.begin() + n_rows;
   if (std::any_of(parameters, axes.end(), [](int a) { return a >= 0; })) {
-    // The kernel takes one of each for all rows.
+    // The kernel accepts one of each for all rows.
     auto two_steps = fallback(spec_, stream());
     return with_leading_axes(mx::vmap(two_steps, axes)(inputs));
   }
@@ -240,7 +239,7 @@ bool NormLinear::is_equivalent(const Primitive& other) const {
 }
 
 std::vector<mx::Shape> NormLinear::output_shapes(const Arrays& inputs) {
-  // Shapeless compile asks at every call, where shapes may no longer fit.
+  // Shapeless compile asks again at every call, whose shapes may not fit.
   auto end = inputs.begin() + spec_.norm.n_inputs();
   Norm(stream(), spec_.norm, mx::float32).check_shapes({inputs.begin(), end});
   check_projections(name(), spec_, inputs);
@@ -263,7 +262,7 @@ Arrays
 norm_linear_node(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream) {
   auto shapes = shapes_of(spec, inputs);
   auto dtypes = output_dtypes(spec, inputs);
-  // Rows are read where they are.
+  // Rows are read in place, with any layout.
   for (size_t i = 1 + spec.norm.residual; i < inputs.size(); ++i) {
     inputs[i] = dense(inputs[i], stream);
   }

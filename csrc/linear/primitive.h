@@ -20,7 +20,7 @@ struct Projection {
   }
 };
 
-// A norm and the projections of what it gives.
+// A norm and the projections of its output.
 struct NormLinearSpec {
   NormSpec norm;
   std::vector<Projection> projections; // 1 to 4
@@ -47,13 +47,13 @@ struct ProjectionInputs {
         bias(p.bias ? first++ : nullptr) {}
 };
 
-// Those of each projection.
+// The inputs of each projection.
 std::vector<ProjectionInputs> projection_inputs(
     const NormLinearSpec& spec,
     const Arrays& inputs);
 
 // One launch for few rows. Inputs: those of the norm (see NormSpec), then those
-// of each projection. Outputs: of each projection, or the gated one; [sum].
+// of each projection. Outputs: one per projection, or the gated one; [sum].
 class NormLinear : public mx::Primitive {
  public:
   NormLinear(mx::Stream stream, NormLinearSpec spec)
@@ -76,23 +76,23 @@ class NormLinear : public mx::Primitive {
   NormLinearSpec spec_;
 };
 
-// Whether one launch computes it: a GPU's stream, few rows, dtypes and sizes
-// that the kernel has.
+// Whether one launch computes it: on a GPU's stream, for few rows, with dtypes
+// and sizes that the kernel supports.
 bool has_linear_kernel(
     const NormLinearSpec& spec,
     const Arrays& inputs,
     mx::Stream stream);
 
-// Its outputs by one launch.
+// The outputs by one launch.
 Arrays
 norm_linear_node(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream);
 
-// Its outputs by one launch, or by the norm and MLX's matmuls; of inputs that
-// have been checked.
+// The outputs by one launch, or by the norm and MLX's matmuls. The inputs have
+// been checked.
 Arrays
 make_norm_linear(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream);
 
-// By the norm and MLX's matmuls.
+// The outputs by the norm and MLX's matmuls.
 Arrays fallback_norm_linear(
     const NormLinearSpec& spec,
     const Arrays& inputs,

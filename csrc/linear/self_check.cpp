@@ -29,8 +29,8 @@ self_check::Key key_of(const NormLinearSpec& spec, const Arrays& inputs) {
   return {"norm_linear", std::move(numbers)};
 }
 
-// A weight like that of p, in the arrays that it is stored in, with no more
-// outputs than make a difference. It is made where it is used.
+// A weight like that of p, as it is stored, with no more outputs than make a
+// difference. It is computed on the stream that uses it.
 Arrays weight_like(
     const Projection& p,
     const array& weight,
@@ -97,7 +97,7 @@ bool agrees(
           return norm_linear_node(flags, std::move(like), s);
         },
         [&](const Arrays& like, mx::Stream s) {
-          // MLX's quantized product may add up in the dtype that it is given.
+          // MLX's quantized_matmul may sum in the dtype of its inputs.
           Arrays wide;
           for (const auto& a : like) {
             bool packed = a.dtype() == mx::uint32;

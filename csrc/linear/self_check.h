@@ -6,8 +6,9 @@
 
 namespace mlx_norms {
 
-// Whether the kernel for these inputs, of which only dtypes, row length and the
-// numbers of rows and outputs count, can be used (see common/self_check.h).
+// Whether the kernel for these inputs can be used (see common/self_check.h). Of
+// the inputs only dtypes, row length and the numbers of rows and outputs
+// matter.
 bool agrees(
     const NormLinearSpec& spec,
     const Arrays& inputs,

@@ -10,8 +10,8 @@ namespace mlx_norms {
 
 namespace mx = mlx::core;
 
-// By a kernel of ours that is named, or on Metal chosen by shape ("auto", which
-// elsewhere is MLX's).
+// A matmul by the named kernel of ours, or with "auto" by one that is chosen by
+// shape on Metal and by MLX elsewhere.
 mx::array matmul(
     const mx::array& a,
     const mx::array& b,

@@ -65,7 +65,7 @@ struct Matrix {
   }
 };
 
-// The matrices of a product, and the batch axes that are not theirs.
+// The matrices of a matmul, and the batch axes outside of them.
 struct Factors {
   Matrix a;
   Matrix b;
@@ -82,7 +82,7 @@ struct Factors {
     return c.itemsize();
   }
 
-  // Batch axes of one B are more rows of A, as long as there are no more.
+  // Turns batch axes that share one B into rows of A, up to `most` rows.
   void take_rows(int64_t most) {
     while (!axes.empty()) {
       const auto& inner = axes.back();
@@ -103,7 +103,8 @@ struct Factors {
     }
   }
 
-  // Takes the innermost axis for a launch's own, if the launch can count it.
+  // Removes the innermost axis, which the launch itself then covers, if its
+  // strides fit.
   Axis take_inner() {
     bool fits = axes.empty() ||
         (fits_int32(axes.back().strides[0]) &&
@@ -111,8 +112,8 @@ struct Factors {
     return fits ? take_inner_axis(axes) : Axis{1, {}};
   }
 
-  // Whether so many elements are aligned wherever a step along the matrix's
-  // lines begins. Taken before any axis is.
+  // Whether vectors of so many elements are aligned along all lines of the
+  // matrix. To be called before an axis is removed.
   bool aligned(const Matrix& m, size_t operand, int64_t elements) const {
     auto bytes = std::min<int64_t>(16, elements * element_bytes());
     auto is_multiple = [&](int64_t stride) {
@@ -125,7 +126,7 @@ struct Factors {
   }
 };
 
-// The array, or a dense copy if that is not so of its matrices.
+// The array, or a dense copy if `is_so` does not hold for its matrices.
 template <typename F>
 const mx::array& with(F is_so, const mx::array& a, LaunchPlan& plan) {
   return a.size() == 0 || is_so(Matrix(a)) ? a : make_dense(a, plan);
@@ -142,14 +143,14 @@ const mx::array& with_steps(const mx::array& a, LaunchPlan& plan) {
   return with(fit, a, plan);
 }
 
-// What is bound where nothing is read.
+// The array to bind; a placeholder if the depth is 0, where nothing is read.
 const mx::array& bound(const mx::array& a, int64_t depth, LaunchPlan& plan) {
   return depth > 0 ? a : plan.temporary({1}, mx::float32);
 }
 
 void add_blocked(Factors f, LaunchPlan& plan) {
   using K = kernels::simdgroup_blocked;
-  // What of a tile is past an edge is multiplied for nothing.
+  // The part of a tile past an edge is wasted work.
   int tile = std::min(f.a.rows, f.b.columns) <= 32 ? 32 : 64;
   int tile_depth = tile == 32 ? 32 : 16;
   auto rows = f.a.rows, columns = f.b.columns, depth = f.a.columns;
@@ -185,30 +186,31 @@ void add_blocked(Factors f, LaunchPlan& plan) {
   });
 }
 
-// A product of few rows x with w, whose columns give the outputs.
+// A matmul of few rows x by w. Each column of w gives one output.
 struct Gemv {
   Matrix x;
   Matrix w;
   const mx::array& c;
-  bool transposed; // C is written column by column
+  bool transposed; // C is stored column by column
   bool w_vectors;
   bool x_vectors;
   Axis inner; // the launch's batch axis, of x and w
 };
 
-// How the groups of a gemv share the work. It follows from the shape of w
-// alone.
+// How the threadgroups of a gemv share the work. This depends only on the shape
+// of w.
 struct GemvGroups {
   KernelName kernel;
   void (*fill)(Launch&, const Gemv&, const GemvGroups&, const Steps&);
-  int64_t outputs; // of a group
+  int64_t outputs; // per threadgroup
   int simds = 8;
   int splits = 1;  // SIMD-groups that share lines, of gemv_lines
   int cluster = 1; // threadgroups that share the depth, of gemv_column_tiles
   uint32_t threads_per_core = 512;
 };
 
-// What a launch of a gemv kernel takes, from the first elements of x, w and C.
+// Sets the constants and arguments of a gemv launch; `first` has the offsets of
+// x, w and C.
 template <typename K>
 void fill_gemv(
     Launch& launch,
@@ -239,7 +241,7 @@ void fill_gemv(
   }
   if constexpr (requires { K::w_vectors; }) {
     launch.set(K::w_vectors, w_vectors);
-  } else { // tiles, which have no others
+  } else { // tiles, whose vectors are always aligned
     launch.set(K::rows, checked(x.rows));
   }
   if constexpr (requires { K::splits; }) {
@@ -250,7 +252,8 @@ void fill_gemv(
   }
 }
 
-// How many SIMD-groups share the depth, so many of it each at least.
+// How many SIMD-groups share the depth: their number is doubled as long as each
+// has at least `each` of it.
 int depth_simds(int64_t depth, int each, int most) {
   int simds = 1;
   while (simds < most && depth >= int64_t{each} * simds) {
@@ -277,13 +280,14 @@ GemvGroups gemv_groups(bool lines, int rows, int64_t depth) {
       depth_simds(depth, 128, 16)};
 }
 
-// Of the tiles, by what was fastest on an H200. `elements` are those of a
-// vector: 8 of 16 bits, or 4, whose products need more registers.
+// For the tile kernels, by what was fastest on an H200. `elements` is a
+// vector's number: 8 of 16 bits, or 4, which need more registers.
 GemvGroups
 line_tiles(int64_t outputs, int elements, const DeviceLimits& limits) {
   constexpr int kLines = 16;
   auto groups = ceil_div<int64_t>(outputs, kLines);
-  // Many groups are small: several run on a core at once and follow each other.
+  // If there are many groups, they are small: several run on a core at once and
+  // follow each other.
   bool many = groups >= 4 * limits.cores;
   int simds = many ? 4 : 8;
   GemvGroups by{
@@ -305,7 +309,8 @@ GemvGroups column_tiles(
       fill_gemv<kernels::gemv_column_tiles>,
       8 * elements};
   auto groups = ceil_div(outputs, by.outputs);
-  // Few groups are clusters, so that every core takes part.
+  // If there are few groups, clusters share their work, so that every core has
+  // some.
   while (2 * by.cluster <= limits.cluster &&
          2 * by.cluster * groups <= limits.cores && depth >= 512 * by.cluster) {
     by.cluster *= 2;
@@ -314,7 +319,7 @@ GemvGroups column_tiles(
     by.simds = by.cluster == 2 && elements == 8 ? 12 : 8;
   } else {
     int most = groups > limits.cores ? 8 : 16;
-    by.simds = std::max(4, depth_simds(depth, 128, most)); // four write
+    by.simds = std::max(4, depth_simds(depth, 128, most)); // four store
   }
   by.kernel.second = by.simds;
   by.threads_per_core = elements == 8 ? 768 : 512;
@@ -323,7 +328,7 @@ GemvGroups column_tiles(
 
 std::atomic<bool> tiles_anywhere = false;
 
-// `f` has C = A B with few rows of A, or the other way about: C^T = B^T A^T.
+// C = A B with few rows of A or, the other way about, C^T = B^T A^T.
 void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
   auto x = other_way ? f.b.transposed() : f.a;
   auto w = other_way ? f.a.transposed() : f.b;
@@ -334,7 +339,7 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
       depth % 8 == 0 && (lines || outputs % 8 == 0) && f.aligned(w, of_w, 8);
   bool x_vectors =
       depth % 8 == 0 && x.column_stride == 1 && f.aligned(x, of_x, 8);
-  // It is w alone that decides, so that rows are batch-invariant.
+  // This depends only on w, so rows are batch-invariant.
   auto limits = device_limits(plan.stream);
   bool tiles = w_vectors && (limits.matrix_units || tiles_anywhere);
   int elements = 16 / f.element_bytes();
@@ -406,7 +411,7 @@ LaunchPlan plan_matmul(
     mx::Stream stream) {
   bool few = std::min(c.shape(-2), c.shape(-1)) <= kGemvRows;
   if (c.size() > 0 && c.ndim() > 2 && few && c.shape(-1) > kGemvRows) {
-    // Many times a few rows are many, if their B is one.
+    // Few rows in each of many batches are many rows, if they share one B.
     Factors f(a, b, c);
     f.take_rows(kAnyRows);
     few = f.a.rows <= kGemvRows;

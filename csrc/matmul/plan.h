@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The launches of C = A B by kernels/matmul. A and B are of one dtype, which is
-// C's, and of any strides; C has its memory.
+// The launches of C = A B by kernels/matmul. A, B and C have one dtype, A and B
+// any strides; C has been allocated.
 
 #pragma once
 
@@ -17,18 +17,18 @@ LaunchPlan plan_blocked(
     const mx::array& c,
     mx::Stream stream);
 
-// At most kGemvRows rows of A, or columns of B.
+// For at most kGemvRows rows of A, or columns of B.
 LaunchPlan plan_gemv(
     const mx::array& a,
     const mx::array& b,
     const mx::array& c,
     mx::Stream stream);
 
-// Has gemv multiply by its tiles where there are no matrix units, too, as it
-// does where there are. For tests.
+// Makes gemv use its tile kernels on devices without matrix units, too. For
+// tests.
 void set_tiles_anywhere(bool anywhere);
 
-// Whichever reads less.
+// By the kernel that reads less.
 LaunchPlan plan_matmul(
     const mx::array& a,
     const mx::array& b,

@@ -18,7 +18,7 @@ array transposed(const array& a, mx::Stream s) {
   return mx::swapaxes(a, -2, -1, s);
 }
 
-// The gradient of `like` from that of each matrix it was broadcast to.
+// The gradient of `like`, summed over the matrices it was broadcast to.
 array sum_over_batch(const array& gradient, const array& like, mx::Stream s) {
   int n_new = gradient.ndim() - like.ndim();
   std::vector<int> new_axes(n_new);
@@ -43,7 +43,7 @@ mx::Shape batch_of(const array& a) {
   return mx::Shape(a.shape().begin(), a.shape().end() - 2);
 }
 
-// Whether gemv takes it.
+// Whether gemv supports these shapes.
 bool is_gemv(const array& a, const array& b) {
   int rows = a.ndim() == 1 ? 1 : a.shape(-2);
   int columns = b.ndim() == 1 ? 1 : b.shape(-1);
@@ -56,7 +56,7 @@ bool may_choose(const array& a, const array& b, mx::Stream s) {
     return true;
   }
   bool few = is_gemv(a, b);
-  bool many = !few || a.ndim() > 2; // a batch can be rows
+  bool many = !few || a.ndim() > 2; // a batch may become rows
   return (!few || agrees(a.dtype(), /* gemv= */ true, s)) &&
       (!many || agrees(a.dtype(), /* gemv= */ false, s));
 }
@@ -65,7 +65,7 @@ bool may_choose(const array& a, const array& b, mx::Stream s) {
 
 array output_of(std::shared_ptr<Product> node, array a, array b) {
   auto s = node->stream();
-  std::vector<int> vectors; // axes of C that are not asked for
+  std::vector<int> vectors; // axes of C to be removed
   if (a.ndim() == 1) {
     a = mx::expand_dims(a, 0, s);
     vectors.push_back(-2);
@@ -142,7 +142,8 @@ std::pair<Arrays, std::vector<int>> Product::vmap(
   auto factors = inputs;
   for (int i = 0; i < 2; ++i) {
     if (axes[i] >= 0) {
-      // In front of all batch axes, those that the other one has, too.
+      // In front of all batch axes, including those that only the other one
+      // has.
       factors[i] = mx::moveaxis(inputs[i], axes[i], 0, stream());
       for (int n = ndim(i); n < most; ++n) {
         factors[i] = mx::expand_dims(factors[i], 1, stream());
@@ -153,7 +154,7 @@ std::pair<Arrays, std::vector<int>> Product::vmap(
 }
 
 std::vector<mx::Shape> Product::output_shapes(const Arrays& inputs) {
-  // Shapeless compile asks at every call, where shapes may no longer fit.
+  // Shapeless compile asks again at every call, whose shapes may not fit.
   const auto& [a, b] = std::tie(inputs[0], inputs[1]);
   check(a, b);
   auto shape = mx::broadcast_shapes(batch_of(a), batch_of(b));
@@ -211,7 +212,7 @@ Arrays Matmul::vjp(
     const std::vector<int>& argnums,
     const Arrays& outputs) {
   if (kernel_ == ProductKernel::Gemv) {
-    // The factors of a gradient may have more rows.
+    // The factors of a gradient may have too many rows for gemv.
     Matmul by_shape(stream(), ProductKernel::ByShape);
     return by_shape.vjp(primals, cotangents, argnums, outputs);
   }

@@ -7,7 +7,7 @@
 
 namespace mlx_norms {
 
-// C = A B by a kernel of ours, on a GPU, with derivatives that are products by
+// C = A B by a kernel of ours on a GPU, with derivatives that are matmuls by
 // the same kernel. The inputs are arrays [..., M, K] and [..., K, N] of one
 // dtype, whose batch axes broadcast.
 class Product : public mx::Primitive {
@@ -19,26 +19,26 @@ class Product : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
 
  private:
-  // Of any two arrays that check lets pass.
+  // The matmul of any two arrays that pass check().
   virtual array times(const array& a, const array& b) = 0;
 
-  // Throws std::invalid_argument where a and b have no product, or none by the
+  // Throws std::invalid_argument if a and b cannot be multiplied, or not by the
   // kernel.
   virtual void check(const array& a, const array& b) const = 0;
 };
 
-// What the node makes of a and b, either of which may have a single axis.
+// The node's output for a and b, either of which may have a single axis.
 array output_of(std::shared_ptr<Product> node, array a, array b);
 
-// Throws std::invalid_argument, in the name of the op, where a and b have no
-// product.
+// Throws std::invalid_argument, in the name of the op, if a and b cannot be
+// multiplied.
 void check_factors(const char* op, const array& a, const array& b);
 
-// Those of kernels/matmul, and whichever of them is for the shapes. On Metal it
-// is checked before its first use.
+// The kernels of kernels/matmul, or the one of them that suits the shapes. On
+// Metal a kernel is checked before its first use.
 enum class ProductKernel { ByShape, Gemv, Blocked };
 
-// The name that matmul takes.
+// The name that matmul accepts.
 const char* text(ProductKernel kernel);
 
 class Matmul : public Product {
@@ -66,8 +66,8 @@ class Matmul : public Product {
   ProductKernel kernel_;
 };
 
-// The product of any two arrays of one dtype, float32, float16 or bfloat16,
-// that check_product lets pass.
+// The matmul of any two arrays of one dtype, float32, float16 or bfloat16, that
+// pass check_product().
 array product(
     ProductKernel kernel,
     const array& a,

@@ -10,7 +10,7 @@ namespace mlx_norms {
 
 namespace {
 
-// Of neighbors in a list.
+// The matmuls of each two neighbors in a list.
 template <typename F>
 Arrays products(const Arrays& pairs, F product) {
   Arrays all;
@@ -27,8 +27,8 @@ bool agrees(mx::Dtype dtype, bool gemv, mx::Stream stream) {
   auto sample = [&] {
     return self_check::Sample{
         [&](mx::Stream s) {
-          // Small tiles and large ones, whole and not; rows and vectors of each
-          // number that gemv has; depths that several SIMD-groups share.
+          // Small and large tiles, whole and partial; for gemv, all kinds of
+          // rows and vectors, and depths that several SIMD-groups share.
           std::vector<std::array<int, 3>> shapes = {
               {32, 32, 64}, {64, 128, 32}, {70, 67, 35}};
           if (gemv) {

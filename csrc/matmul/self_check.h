@@ -6,8 +6,8 @@
 
 namespace mlx_norms {
 
-// Whether products of this dtype can be those of gemv, or of the blocked kernel
-// (see common/self_check.h).
+// Whether gemv, or else the blocked kernel, can be used for this dtype (see
+// common/self_check.h).
 bool agrees(mx::Dtype dtype, bool gemv, mx::Stream stream);
 
 } // namespace mlx_norms

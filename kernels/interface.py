@@ -1,11 +1,11 @@
-"""Writes what each kernel takes, as its .metal file declares it, as C++.
+"""Writes the interface of each kernel, as its .metal file declares it, as C++.
 
 python kernels/interface.py COMPILER HEADER SOURCE
 
-HEADER has the kernels' enumerations, and a structure for each kernel, whose members are its
-function constants and buffers by name: launch plans are filled in by them (csrc/gpu/interface.h).
-SOURCE has what a launch may not leave out. COMPILER is a C++ compiler, which preprocesses the
-kernels for Metal and for CUDA; what one of them has, the structures have.
+HEADER gets the kernels' enumerations, and a structure per kernel, whose members are its function
+constants and buffers by name: launch plans set them (csrc/gpu/interface.h). SOURCE gets what a
+launch must set. COMPILER is a C++ compiler, which preprocesses the kernels for Metal and for CUDA;
+the structures have what either of them has.
 """
 
 import sys
@@ -25,13 +25,13 @@ CONSTANTS = {"bool": "bool", "int": "int32_t"}
 
 @dataclass
 class Interface:
-    """What a kernel takes.
+    """A kernel's function constants and buffers.
 
     Attributes:
         members: C++ type and index by name.
         names: the kernel's instantiations.
         constants: names of its function constants.
-        arguments: names of its buffers, with the function constant without which there is none, or
+        arguments: names of its buffers, each with the function constant that it depends on, or
             None.
     """
 
@@ -86,10 +86,10 @@ def add_interfaces(found: dict[str, Interface], tokens: Tokens, declared: Declar
 
 
 def sources(compiler: str, root: Path = ROOT) -> list[Tokens]:
-    """Those of root's folder kernels, each as Metal and as CUDA read it.
+    """The sources in root's folder kernels, each preprocessed for Metal and for CUDA.
 
     Raises:
-        SourceError: one cannot be read.
+        SourceError: If one cannot be read.
     """
     return [
         Tokens(preprocess(path, root, compiler, macros), path.name)
@@ -99,10 +99,10 @@ def sources(compiler: str, root: Path = ROOT) -> list[Tokens]:
 
 
 def interfaces(read: Iterable[Tokens]) -> dict[str, Interface]:
-    """Those of all kernels in these sources, by the kernels' names.
+    """The interfaces of all kernels in these sources, by kernel name.
 
     Raises:
-        SourceError: what a kernel takes cannot be told.
+        SourceError: If a kernel's interface cannot be determined.
     """
     found: dict[str, Interface] = {}
     for tokens in read:

@@ -24,7 +24,7 @@ FUNCTION = re.compile(r"\[\[kernel\b[^]]*\]\]\s+void\s+(\w+)\(")
 
 
 def libraries(cuda: bool = False) -> dict[str, list[Path]]:
-    """The files of each library, by its name; with those for CUDA alone, or without."""
+    """The files of each library by name, with or without those for CUDA only."""
     files: dict[str, list[Path]] = {}
     kernels = ROOT / "kernels"
     for path in sorted(kernels.glob("**/*.metal")):
@@ -53,7 +53,7 @@ def texts(cuda: bool = False) -> dict[str, str]:
     """The text of each of `libraries`, by its name.
 
     Raises:
-        ValueError: If one is not ASCII, which Metal's run-time compiler takes only.
+        ValueError: If one is not ASCII: Metal's run-time compiler accepts nothing else.
     """
     joined = {}
     for name, files in libraries(cuda).items():
@@ -66,19 +66,19 @@ def texts(cuda: bool = False) -> dict[str, str]:
 
 
 def file_name(name: str, text: str) -> str:
-    """What a library is called where it is kept, by MLX and on disk: another text, another name."""
+    """The name by which MLX and the disk keep a library. It changes with the text."""
     return f"mlx_norms_{name}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def families(text: str) -> list[str]:
-    """The first parts of the names of a text's kernels, as launches have them."""
+    """The families of a text's kernel names, as launches name them."""
     return sorted({*HOST_NAME.findall(text), *FUNCTION.findall(text)})
 
 
 def as_cpp(joined: dict[str, str]) -> str:
     entries = ""
     for name, text in joined.items():
-        # Compilers take string literals of 64 KB at most, but join adjacent ones.
+        # Compilers accept string literals of at most 64 KB, but join adjacent ones.
         pieces = [text[i : i + 8192] for i in range(0, len(text), 8192)]
         literals = "\n".join(f'R"MSL({piece})MSL"' for piece in pieces)
         kernels = ", ".join(f'"{family}"' for family in families(text))

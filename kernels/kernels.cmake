@@ -1,16 +1,16 @@
-# For Metal the kernels are joined into a text for each library
-# (kernels/join.py), embedded in the target to be compiled at first use; with a
-# Metal compiler they are compiled to metallibs, too. For CUDA they are
-# translated and embedded.
+# For Metal, kernels/join.py joins the kernels into one text per library, which
+# is embedded in the target and compiled at first use; with a Metal compiler
+# they are compiled to metallibs, too. For CUDA they are translated and
+# embedded.
 set(_kernels_dir ${CMAKE_CURRENT_LIST_DIR})
-# What reads Metal is metalsim's, and is run from the tree.
+# metalsim parses Metal; it is run from the source tree.
 cmake_path(SET _metalsim NORMALIZE ${_kernels_dir}/../tools/metalsim)
 set(_python ${CMAKE_COMMAND} -E env PYTHONPATH=${_metalsim} "${Python_EXECUTABLE}" -B)
 file(GLOB_RECURSE _kernel_files CONFIGURE_DEPENDS ${_kernels_dir}/*.metal
      ${_kernels_dir}/*.h ${_metalsim}/metalsim/msl/*.py)
 
-# What launch plans are filled in by, for the sources that include
-# kernels/interface.h.
+# Generates kernels/interface.h, by which launch plans are filled in, for the
+# sources that include it.
 function(mlx_norms_generate_interface target)
   set(_folder ${CMAKE_CURRENT_BINARY_DIR}/generated)
   set(_outputs ${_folder}/kernels/interface.h ${_folder}/kernel_needs.cpp)
@@ -48,8 +48,8 @@ function(mlx_norms_embed_cuda_kernels target)
   target_sources(${target} PRIVATE ${_text})
 endfunction()
 
-# A library that the Metal compiler refuses is said in one line, and compiled
-# from its text when it is first used.
+# A library that the Metal compiler refuses is reported in one line, and
+# compiled from its text at first use.
 function(mlx_norms_build_metallibs target)
   set(_macos ${CMAKE_OSX_DEPLOYMENT_TARGET})
   if(NOT _macos OR _macos VERSION_LESS 14.0)

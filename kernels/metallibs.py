@@ -1,11 +1,11 @@
-"""Compiles Metal's libraries of kernels by Xcode's compiler.
+"""Compiles the libraries of kernels for Metal with Xcode's compiler.
 
 python kernels/metallibs.py FOLDER MACOS
 
-FOLDER gets a metallib for each library that compiles, of kernels for MACOS or later, and a file
-`done`. What does not compile is said in one line, with the whole log in FOLDER/NAME.log: the
-extension compiles its text when it is first used. With MLX_NORMS_REQUIRE_METALLIB=1 in the
-environment it is an error.
+FOLDER gets a metallib for each library that compiles, for MACOS or later, and a file `done`. A
+library that does not compile is reported in one line, with the whole log in FOLDER/NAME.log; the
+extension compiles its text at first use. With MLX_NORMS_REQUIRE_METALLIB=1 in the environment it
+is an error.
 """
 
 import os
@@ -22,7 +22,7 @@ REQUIRED = "MLX_NORMS_REQUIRE_METALLIB"
 
 
 def build(name: str, text: str, folder: Path, macos: str) -> str | None:
-    """Compiles a library; returns what is wrong if it does not compile."""
+    """Compiles a library; returns the first error, or None if it compiles."""
     source, air = folder / f"{name}.metal", folder / f"{name}.air"
     metallib = folder / f"{join.file_name(name, text)}.metallib"
     source.write_text(text)

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kOp = "layer_norm";
 
-// One node. The kernels read rows that adjoin.
+// Makes a node. The kernels read contiguous rows.
 array rung_node(
     const Rung& rung,
     const NormSpec& spec,
@@ -71,7 +71,7 @@ std::pair<Arrays, std::vector<int>> LayerNormRung::vmap(
     const Arrays& inputs,
     const std::vector<int>& axes) {
   if (std::any_of(axes.begin() + 1, axes.end(), [](int a) { return a >= 0; })) {
-    // The kernel takes one weight, so each example's is applied after it.
+    // The kernel accepts one weight, so each example's is applied after it.
     auto split = [this](const Arrays& in) -> Arrays {
       auto bare = spec_;
       bare.weight = bare.bias = false;
@@ -94,7 +94,7 @@ bool LayerNormRung::is_equivalent(const Primitive& other) const {
 }
 
 std::vector<mx::Shape> LayerNormRung::output_shapes(const Arrays& inputs) {
-  // Shapeless compile asks at every call, where shapes may no longer fit.
+  // Shapeless compile asks again at every call, whose shapes may not fit.
   NormInputs in(spec_, inputs.data());
   if (in.weight) {
     check_vector(kOp, "weight", *in.weight, in.x);

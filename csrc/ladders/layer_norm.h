@@ -31,7 +31,7 @@ class LayerNormRung : public mx::Primitive {
   NormSpec spec_;
 };
 
-// Throws std::invalid_argument where the rung does not take the arguments.
+// Throws std::invalid_argument if the rung does not accept the arguments.
 mx::array layer_norm_by_rung(
     const mx::array& x,
     const mx::array* weight,

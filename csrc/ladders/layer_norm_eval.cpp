@@ -21,12 +21,12 @@ constexpr int kMaxThreads = 1024;
 constexpr int kFour = 4;
 constexpr int kMaxFours = 4; // in a thread's registers
 
-// What a rung's kernel is given.
+// The arguments of a rung's kernel.
 struct Rows {
   const NormInputs& in;
   const array& y;
-  bool aligned; // every four of elements begins where a vector may
-  bool looped;  // regtiled's row is longer than its registers
+  bool aligned; // all fours of elements are aligned
+  bool looped;  // regtiled's row does not fit in its registers
   float eps;
 };
 
@@ -56,22 +56,23 @@ void fill(Launch& launch, const Rows& rows) {
   launch.set(K::eps, eps);
 }
 
-// Which kernel normalizes rows of one length, and how they are shared out.
+// The kernel for rows of one length, and how it divides them.
 struct RungLaunch {
   KernelName kernel;
   void (*fill)(Launch&, const Rows&);
-  int threads;  // of a group
-  int rows = 1; // that it takes
+  int threads;  // per threadgroup
+  int rows = 1; // per threadgroup
   bool looped = false;
 };
 
-// The fewest SIMD-groups whose threads have so many elements each of a row.
+// The threads of the fewest SIMD-groups that have the row with at most so many
+// elements per thread.
 int threads_for(int length, int elements) {
   int simds = ceil_div(ceil_div(length, elements), kSimdSize);
   return std::min(kSimdSize * simds, kMaxThreads);
 }
 
-// As few fours a thread as hold the row.
+// The fewest fours per thread that hold the row.
 RungLaunch regtiled(int length, int item_size) {
   int fours = 1;
   while (fours < kMaxFours && length > kMaxThreads * kFour * fours) {
@@ -135,7 +136,7 @@ RungLaunch launch_of(std::string_view rung, int length, int item_size) {
   throw std::logic_error("[mlx_norms] A rung has no kernel.");
 }
 
-// Whether every four of elements of every row begins where a vector may.
+// Whether every four elements of every row are an aligned vector.
 bool in_fours(const array& a) {
   int64_t bytes = kFour * a.itemsize();
   return a.shape(-1) % kFour == 0 && a.offset() % bytes == 0;

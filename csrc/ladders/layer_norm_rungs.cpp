@@ -4,7 +4,7 @@
 
 namespace mlx_norms {
 
-// As kernels/ladders/layer_norm/ladder.h has them.
+// The rungs of kernels/ladders/layer_norm/ladder.h.
 const std::vector<Rung>& layer_norm_rungs() {
   using mx::bfloat16;
   using mx::float16;

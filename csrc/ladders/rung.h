@@ -1,9 +1,9 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// A ladder is one op in better and better kernels, for study: each rung mends
-// what can be measured of the one before it. Such a kernel is asked for by its
-// name, to be looked at: it has no CPU form, and on Metal no check before its
-// first use (self_check.h), since no other op could stand in for it.
+// A ladder is one op in better and better kernels, for study: each rung
+// improves what can be measured of the one before it. These kernels are called
+// by name, to be studied: they have no CPU version, and on Metal no check
+// before their first use (self_check.h), since no other op could replace them.
 
 #pragma once
 
@@ -30,7 +30,8 @@ const std::vector<Rung>& layer_norm_rungs();
 // From naive to tile_simdgroup.
 const std::vector<Rung>& sgemm_rungs();
 
-// Throws std::invalid_argument, in the name of the op, if none is called so.
+// Throws std::invalid_argument, in the name of the op, if there is no such
+// rung.
 const Rung& find_rung(
     const char* op,
     const std::vector<Rung>& rungs,

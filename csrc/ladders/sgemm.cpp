@@ -20,7 +20,7 @@ void check_dtype(const Rung& rung, const char* argument, const array& a) {
   }
 }
 
-// The kernels read rows that adjoin.
+// The kernels read contiguous rows.
 array product_by(
     const Rung& rung,
     const array& a,

@@ -7,7 +7,7 @@
 
 namespace mlx_norms {
 
-// The product of dense float32 arrays by a rung.
+// The matmul of dense float32 arrays by a rung.
 class SgemmRung : public Product {
  public:
   // The rung is one of sgemm_rungs().
@@ -29,7 +29,7 @@ class SgemmRung : public Product {
   const Rung& rung_;
 };
 
-// Throws std::invalid_argument where the rung does not take the arguments.
+// Throws std::invalid_argument if the rung does not accept the arguments.
 mx::array sgemm_by_rung(
     const mx::array& a,
     const mx::array& b,

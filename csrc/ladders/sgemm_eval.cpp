@@ -36,7 +36,7 @@ void fill(Launch& launch, const Factors& f, const Steps& first) {
   launch.set(K::b_step, f.inner[1] != 0);
 }
 
-// How a rung's groups share C out.
+// How a rung's threadgroups divide C.
 struct Tiles {
   std::string_view rung;
   const char* kernel;
@@ -81,8 +81,8 @@ void SgemmRung::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   }
   const auto& tiles = tiles_of(rung_.name);
   int64_t rows = c.shape(-2), columns = c.shape(-1);
-  // One launch for the innermost axis, in which A and B have a matrix each or
-  // one for all.
+  // One launch covers the innermost axis, along which A and B have a matrix
+  // each or one for all.
   auto axes = batch_axes(a, b, c);
   auto inner = take_inner_axis(axes);
   int64_t side = tiles.side;
@@ -93,7 +93,7 @@ void SgemmRung::eval_gpu(const Arrays& inputs, Arrays& outputs) {
         "threadgroups.");
   }
   LaunchPlan plan(stream());
-  // Without products nothing is read, but something must be bound.
+  // With a depth of 0 nothing is read, but something must be bound.
   int depth = a.shape(-1);
   const auto* none = depth == 0 ? &plan.temporary({1}, mx::float32) : nullptr;
   Factors factors{none ? *none : a, none ? *none : b, c, depth, inner.strides};

@@ -13,7 +13,7 @@ namespace {
 
 using Id = std::uintptr_t;
 
-// A norm and the sum that it takes, to become one node.
+// A norm and the pending sum that it normalizes, which become one node.
 struct FusedPair {
   array sum;
   array normalized;
@@ -43,7 +43,7 @@ class Pass {
   }
 
  private:
-  // A node of the graph that may be built anew.
+  // Whether `a` is a node of the graph that may be rebuilt.
   bool is_inner(const array& a) const {
     return is_pending(a) && !boundary_.count(a.id());
   }
@@ -53,7 +53,7 @@ class Pass {
     return it == pair_by_array_.end() ? nullptr : &pairs_[it->second];
   }
 
-  // The inputs of a node as they are once all planned fusions are made.
+  // The inputs of a node after all planned fusions.
   const Arrays& inputs_of(const array& a) const {
     auto* pair = pair_of(a);
     return pair ? pair->norm.inputs : a.inputs();
@@ -86,7 +86,7 @@ class Pass {
     return order;
   }
 
-  // Plans to fuse a norm of this package, if `a` is one, with its sum.
+  // If `a` is a norm of this package, plans to fuse it with its sum.
   void plan(const array& a) {
     auto* norm = dynamic_cast<Norm*>(&a.primitive());
     if (!norm || norm->spec().residual || !a.siblings().empty()) {
@@ -116,7 +116,7 @@ class Pass {
     pairs_.push_back({sum, a, std::move(*fused)});
   }
 
-  // Those that were built anew in place of the arrays they stand for.
+  // The arrays, or what was rebuilt in their place.
   Arrays present(const Arrays& arrays) const {
     Arrays present;
     for (auto& a : arrays) {
@@ -128,7 +128,7 @@ class Pass {
 
   void build(const array& a) {
     if (built_.count(a.id())) {
-      return; // with a sibling
+      return; // built with a sibling
     }
     if (auto* pair = pair_of(a)) {
       make(
@@ -147,7 +147,7 @@ class Pass {
     }
   }
 
-  // Arrays of `node` in place of `old`.
+  // Makes outputs of `node` that replace `old`.
   void make(
       const Arrays& old,
       const std::shared_ptr<mx::Primitive>& node,

@@ -6,9 +6,9 @@
 
 namespace mlx_norms {
 
-// Arrays equal to `outputs` by a graph in which norms compute the pending sums
-// that they take. No array is changed: what leads from a fused norm to an
-// output is built anew. What lies above `boundary` is left alone.
+// Arrays equal to `outputs`, from a graph in which norms compute the pending
+// sums that they normalize. No array is changed: nodes from a fused norm to an
+// output are rebuilt. Nodes above `boundary` are left alone.
 Arrays fuse_graph(const Arrays& outputs, const Arrays& boundary);
 
 } // namespace mlx_norms

@@ -17,25 +17,25 @@ namespace {
 
 constexpr size_t kMostProjections = 4;
 
-// Flatten and Unflatten, or Reshape, as MLX's matmuls of rows have them.
+// Flatten, Unflatten or Reshape, which MLX's matmuls of rows use.
 bool is_reshaped(const array& a) {
   return is_pending(a, "Flatten") || is_pending(a, "Unflatten") ||
       is_pending(a, "Reshape");
 }
 
-// The state of a primitive that is known by its name. UBSan would ask for the
-// type's name, which MLX does not export.
+// The state of a primitive whose type is known by its name. UBSan would look up
+// the type's name, which MLX does not export.
 template <typename P>
 __attribute__((no_sanitize("vptr"))) auto state_of(const array& a) {
   return static_cast<P&>(a.primitive()).state();
 }
 
-// The (N, K) array that `a`, (K, N), is the transpose of.
+// The (N, K) array of which `a`, (K, N), is the transpose; or null.
 const array* transpose_of(const array& a) {
   return is_pending(a, "Transpose") && a.ndim() == 2 ? &a.inputs()[0] : nullptr;
 }
 
-// The vector that is added to each row.
+// The vector that `a` repeats for each row; or null.
 const array* repeated_vector(const array& a) {
   return is_pending(a, "Broadcast") && a.inputs()[0].ndim() == 1 &&
           a.inputs()[0].shape(0) == a.shape(-1)
@@ -43,13 +43,13 @@ const array* repeated_vector(const array& a) {
       : nullptr;
 }
 
-// Whether a weight can be read as it lies.
+// Whether a weight has been evaluated and can be read in place.
 bool is_there(const array& a) {
   return !is_pending(a) && !a.is_tracer() && a.flags().row_contiguous;
 }
 
-// What mx.compile(lambda a, b: silu(a) * b, shapeless=True) is called: its
-// structure and dtypes.
+// MLX's name for mx.compile(lambda a, b: silu(a) * b, shapeless=True), which
+// has its structure and dtypes.
 const std::string& gate_name(mx::Dtype dtype) {
   thread_local std::map<mx::Dtype::Val, std::string> names;
   auto& name = names[dtype.val()];
@@ -66,9 +66,9 @@ const std::string& gate_name(mx::Dtype dtype) {
   return name;
 }
 
-// A product of the norm's rows with a weight.
+// A matmul of the norm's rows with a weight.
 struct Product {
-  array output; // of x's shape but for the last axis
+  array output; // of x's shape except for the last axis
   Projection projection;
   Arrays inputs;
 };
@@ -86,9 +86,9 @@ class ProjectionPass {
   }
 
  private:
-  // Fuses a norm, if `a` is one whose rows only products take.
+  // Fuses `a` if it is a norm whose rows are used only by matmuls.
   bool fuse(const array& a) {
-    // Nearly all nodes go no further; dynamic_cast takes several times as long.
+    // Nearly all nodes stop here; dynamic_cast takes several times as long.
     auto& primitive = a.primitive();
     auto* norm = typeid(primitive) == typeid(Norm)
         ? static_cast<Norm*>(&primitive)
@@ -138,13 +138,13 @@ class ProjectionPass {
   }
 
   struct Taker {
-    array rows; // as it takes them
+    array rows; // as `node` uses them
     array node;
   };
 
-  // What takes the norm's rows, also by way of a function with a gradient of
-  // its own that returns its argument, as mlx.nn's sharded layers call. In the
-  // order of PendingGraph::takers.
+  // The nodes that use the norm's rows, directly or through an identity
+  // function with its own gradient, as in mlx.nn's sharded layers. In the order
+  // of PendingGraph::takers.
   std::vector<Taker> takers_of_rows(const array& a) const {
     std::vector<Taker> found;
     for (const auto& taker : graph_.takers(a)) {
@@ -159,7 +159,8 @@ class ProjectionPass {
     return found;
   }
 
-  // MLX's node of such a function has its argument and its result as inputs.
+  // Whether `function` is such a function of `a`. MLX's node of one has its
+  // argument and its result as inputs.
   bool returns(const array& function, const array& a) const {
     return is_pending(function, "CustomTransforms") &&
         function.inputs().size() == 2 && function.siblings().empty() &&
@@ -176,8 +177,8 @@ class ProjectionPass {
     return function && returns(*function, a);
   }
 
-  // What `taker` computes of the rows, if that is a product with a weight that
-  // is there already.
+  // The matmul of the rows that `taker` is or leads to, if there is one and its
+  // weight has been evaluated.
   std::optional<Product>
   product_of(const array& rows, const array& taker, mx::Stream stream) const {
     const auto* product = &taker;
@@ -246,7 +247,7 @@ class ProjectionPass {
     return Product{product, projection, std::move(inputs)};
   }
 
-  // That of a layer which adds it by itself.
+  // Adds the bias of a layer that adds it in an op of its own.
   void add_bias(Product& product) const {
     auto* sum = graph_.only_taker(product.output);
     if (!sum || product.projection.bias || !is_pending(*sum, "Add") ||
@@ -262,8 +263,8 @@ class ProjectionPass {
     }
   }
 
-  // What is computed of two products alone as silu(first) * second, the first
-  // being made the gate.
+  // The node silu(first) * second, if nothing else uses the two matmuls; or
+  // null. The gate is made the first one.
   const array* gated_pair(std::vector<Product>& products) const {
     if (products.size() != 2) {
       return nullptr;
@@ -297,7 +298,7 @@ class ProjectionPass {
     if (spec.norm.residual) {
       auto sum = normalized.siblings()[0];
       outputs.push_back(sum);
-      // Nothing pending takes it any more; should somebody hold it, it is the
+      // Nothing pending uses it any more; for whoever holds it, it becomes the
       // norm of the sum.
       auto of_sum = spec.norm;
       of_sum.residual = false;

@@ -6,10 +6,10 @@
 
 namespace mlx_norms {
 
-// Lets norms of this package above `roots` be computed with the products that
-// take them, where these are all that take them and one launch does it. In
-// place: whoever holds a product, a sum or a gated pair holds the fused one.
-// Returns how many norms were.
+// Fuses norms of this package above `roots` with the matmuls that use them, if
+// nothing else does and one launch can compute them. In place: whoever holds a
+// matmul's output, a sum or a gated pair holds the fused one. Returns the
+// number of fused norms.
 int fuse_projections(const Arrays& roots);
 
 } // namespace mlx_norms

@@ -10,8 +10,8 @@ namespace mlx_norms {
 
 namespace {
 
-// Outcome::Fused, or why the node of this sum cannot become the norm's: what
-// takes `sum` would come to depend on the norm's parameters as well.
+// Outcome::Fused, or why the norm's node cannot compute this sum, too: all that
+// uses `sum` would come to depend on the norm's parameters.
 Outcome fusible(
     const array& sum,
     const Arrays& parameters,

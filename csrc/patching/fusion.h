@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// A pending sum is computed by the norm that takes it: one node where there
-// would be two.
+// A pending sum is computed by the norm that normalizes it: one node instead of
+// two.
 
 #pragma once
 
@@ -10,14 +10,14 @@
 
 namespace mlx_norms {
 
-// A norm that computes the sum it takes.
+// A norm that also computes its sum.
 struct FusedNorm {
   std::shared_ptr<Norm> node;
   Arrays inputs;
 };
 
-// What a norm of `sum` becomes if the sum is fusible and has a kernel; or
-// nullopt, and why not.
+// The fused norm of `sum`, if the sum can be fused and there is a kernel; else
+// nullopt and the reason.
 std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
     NormSpec spec,
     mx::Dtype dtype,
@@ -26,8 +26,8 @@ std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
     mx::Stream stream,
     const InputsOf& inputs_of);
 
-// The norm's output. The descriptor of `sum` becomes the node's second one, so
-// that all who hold the sum have the fused one.
+// Returns the norm's output. The descriptor of `sum` becomes the node's second
+// output, so that all who hold the sum have the fused one.
 array fuse_in_place(FusedNorm norm, array sum);
 
 } // namespace mlx_norms

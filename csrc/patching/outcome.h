@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What became of each norm that a patched model asked for, counted by outcome.
+// How each norm that a patched model asked for was computed, counted by
+// outcome.
 
 #pragma once
 
@@ -14,7 +15,7 @@ namespace mlx_norms {
 
 enum class Outcome {
   Fused,
-  // Computed by a kernel of ours, the sum apart.
+  // Computed by a kernel of ours, separately from the sum.
   FusionOff,
   LeftToGraphPass,
   NotASum,
@@ -33,17 +34,17 @@ enum class Outcome {
 
 constexpr int kOutcomes = static_cast<int>(Outcome::NoKernel) + 1;
 
-// As the report words it.
+// The outcome's text in the report.
 const char* text(Outcome outcome);
 
 bool is_passed_on(Outcome outcome);
 
-// Counts of the process, kept by all threads.
+// Counts of the process, over all threads.
 struct PatchCounts {
   std::array<int64_t, kOutcomes> outcomes; // by Outcome
   int64_t offsets;     // calls whose c + w became a weight offset
-  int64_t graph_pass;  // sums that a graph pass has fused
-  int64_t projections; // norms computed with the products that take them
+  int64_t graph_pass;  // sums fused by a graph pass
+  int64_t projections; // norms fused with the matmuls that use them
 };
 
 void count(Outcome outcome);

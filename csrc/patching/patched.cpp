@@ -14,7 +14,7 @@ namespace mlx_norms {
 
 namespace {
 
-// A norm that mx.fast was asked for.
+// A call of one of mx.fast's norms.
 struct Request {
   const array& x;
   const OptionalArray& weight;
@@ -37,7 +37,7 @@ bool fits_rows(const OptionalArray& v, const array& x) {
   return !v || (v->ndim() == 1 && v->shape(0) == x.shape(-1));
 }
 
-// As mx.fast has it: parameters may widen x, a bias alone does not.
+// As in mx.fast: parameters may widen x, but a bias alone does not.
 mx::Dtype output_dtype(const Request& request) {
   auto& [x, weight, bias, stream] = request;
   if (!weight) {
@@ -48,8 +48,8 @@ mx::Dtype output_dtype(const Request& request) {
 }
 
 // Whether the gradient of mx.fast's norm is wrong: MLX 0.32.4 reads past a
-// thread's vectors where rows on CUDA are not whole vectors of 16 bytes
-// (docs/mlx_layer_norm_gradient.md). Such calls are taken here, with any eps.
+// thread's vectors if rows on CUDA are not whole vectors of 16 bytes
+// (docs/mlx_layer_norm_gradient.md). Such calls are handled here, with any eps.
 bool stock_gradient_is_wrong(const Request& request, bool center) {
   constexpr int kVectorBytes = 16;
   auto& x = request.x;
@@ -60,7 +60,7 @@ bool stock_gradient_is_wrong(const Request& request, bool center) {
   return x.shape(-1) > vector && x.shape(-1) % vector != 0;
 }
 
-// Why mx.fast itself has to see to this request; nullopt: it has not.
+// Why mx.fast has to handle this request; nullopt if it need not.
 std::optional<Outcome>
 not_taken(const Request& request, bool center, float eps) {
   auto& [x, weight, bias, stream] = request;
@@ -74,8 +74,8 @@ not_taken(const Request& request, bool center, float eps) {
   return std::nullopt;
 }
 
-// Of a weight that another thread may be evaluating, only what no evaluation
-// changes may be read where nothing is fused.
+// If nothing is fused, another thread may be evaluating the weight: only what
+// evaluation does not change may be read.
 Plan make_plan(const Request& request, bool center, float eps, Fusion fusion) {
   Plan plan;
   plan.spec.center = center;
@@ -99,7 +99,7 @@ Plan make_plan(const Request& request, bool center, float eps, Fusion fusion) {
   return plan;
 }
 
-// The norm and the pending sum it takes in one node, or why there is none.
+// The norm fused with its pending sum, or the reason why it is not.
 std::pair<OptionalArray, Outcome>
 fused(const Request& request, const Plan& plan, Fusion fusion) {
   if (fusion != Fusion::Now) {
@@ -113,8 +113,8 @@ fused(const Request& request, const Plan& plan, Fusion fusion) {
   if (!norm) {
     return {std::nullopt, outcome};
   }
-  // The transform that the parameter belongs to may be one inside of the sum's,
-  // which the sum then outlives.
+  // The parameter may belong to a transform inside of the sum's transform,
+  // which the sum would outlive.
   auto& parameters = plan.parameters;
   if (x.is_tracer() &&
       std::any_of(parameters.begin(), parameters.end(), [&](const array& a) {

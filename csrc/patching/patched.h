@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
 // What mx.fast's norms become in a patched model: a fused node, a norm of ours,
-// or mx.fast's own where no kernel takes the arguments.
+// or mx.fast's own if no kernel supports the arguments.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace mlx_norms {
 
-// What to do about a pending sum.
+// Whether to fuse a pending sum.
 enum class Fusion { Now, ByGraphPass, Never };
 
 struct PatchedNorm {

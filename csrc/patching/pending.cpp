@@ -18,7 +18,7 @@ bool is_compiled_sum(const array& a) {
   if (!compiled) {
     return false;
   }
-  auto name = compiled->lib_name(); // has a letter for each array
+  auto name = compiled->lib_name(); // has a letter per array
   auto c = name.find("IBroadcastABD");
   auto d = name.find("IBroadcastBAE");
   auto sum = name.find("OAddCD_");
@@ -64,8 +64,8 @@ std::optional<ShiftedWeight> as_shifted(const array& weight) {
 
 namespace {
 
-// Calls visit(node) for `a` and the nodes above it; false if there are more
-// than kWalk, of which the first are visited.
+// Calls visit(node) for `a` and the nodes above it. Returns false if there are
+// more than kWalk; then only the first kWalk are visited.
 template <typename F>
 bool walk_above(const array& a, const InputsOf& inputs_of, F visit) {
   Arrays stack{a};
@@ -95,7 +95,7 @@ look_above(const array& a, const array& looked_for, const InputsOf& inputs_of) {
   Ancestry found;
   found.ends = walk_above(a, inputs_of, [&](const array& node) {
     found.meets |= node.id() == looked_for.id();
-    // What vmap or compile trace with may have lost its flag to a gradient.
+    // An argument of vmap or compile may have lost its flag to a gradient.
     found.traced |= node.is_tracer() || is_argument_of_transform(node);
   });
   return found;

@@ -6,7 +6,7 @@ namespace mlx_norms {
 
 namespace {
 
-constexpr size_t kNodes = 4096; // about those of a decoding step
+constexpr size_t kNodes = 4096; // about as many as in a decoding step
 
 } // namespace
 
@@ -19,7 +19,7 @@ PendingGraph::PendingGraph(const Arrays& roots) : slots_(4 * kNodes, -1) {
       visit(root).root = true;
     }
   }
-  // Those found are looked at in turn: no recursion, however deep the graph.
+  // Goes through the nodes found so far: no recursion, however deep the graph.
   for (size_t i = 0; i < nodes_.size(); ++i) {
     auto node = nodes_[i];
     for (const auto& in : node.inputs()) {
@@ -33,7 +33,7 @@ PendingGraph::PendingGraph(const Arrays& roots) : slots_(4 * kNodes, -1) {
   }
 }
 
-// Where the table has the array's place, or room for it.
+// The slot with the array's index, or the free slot for it.
 size_t PendingGraph::slot_of(const array& a) const {
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
   auto mask = slots_.size() - 1;

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The pending nodes above some arrays, and what takes each.
+// The pending nodes above some arrays, and the nodes that use each.
 
 #pragma once
 
@@ -12,15 +12,16 @@ class PendingGraph {
  public:
   explicit PendingGraph(const Arrays& roots);
 
-  // All of them, those nearest to the roots first.
+  // All nodes, those nearest to the roots first.
   const Arrays& nodes() const {
     return nodes_;
   }
 
-  // The nodes that take `a`, once for each time; the last of nodes() first.
+  // The nodes that use `a`, once per use; the last of nodes() first.
   Arrays takers(const array& a) const;
 
-  // The only node that takes `a`; null: there is none, or `a` is a root.
+  // The only node that uses `a`; null if there is no single one, or `a` is a
+  // root.
   const array* only_taker(const array& a) const;
 
   bool is_root(const array& a) const;
@@ -44,8 +45,9 @@ class PendingGraph {
   Arrays nodes_;
   std::vector<Uses> uses_; // of each node
   std::vector<Link> links_;
-  // A hash table of places in nodes_, open addressed: a pass looks at every
-  // node of every step. A power of two, at most half full.
+  // A hash table of indices into nodes_, with open addressing: a pass looks up
+  // every node of every step. Its size is a power of two, and at most half is
+  // used.
   std::vector<int> slots_;
 };
 

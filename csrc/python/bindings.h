@@ -6,17 +6,17 @@
 
 namespace mlx_norms {
 
-// Each room's functions, with their docstrings.
+// The functions of each folder of csrc, with their docstrings.
 void bind_norm(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_matmul(nanobind::module_& m);
 void bind_ladders(nanobind::module_& m);
 void bind_patching(nanobind::module_& m);
 
-// What the machine and the build have.
+// What the machine and the build support.
 void bind_device(nanobind::module_& m);
 
-// What tests and measurements set.
+// Switches for tests and measurements.
 void bind_switches(nanobind::module_& m);
 
 } // namespace mlx_norms

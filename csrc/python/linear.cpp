@@ -19,13 +19,13 @@ namespace mlx_norms {
 
 namespace {
 
-// An array, or the three of mx.quantize.
+// An array, or the three arrays of mx.quantize.
 using Weight = std::variant<array, Arrays>;
 // One weight, or a list of them.
 using Weights = std::variant<array, std::vector<Weight>>;
 using Biases = std::optional<std::variant<array, std::vector<OptionalArray>>>;
 
-// mx.quantize gives a list, which is told from a list of weights by its uint32.
+// mx.quantize returns a list. Its uint32 array tells it from a list of weights.
 bool is_quantized(const std::vector<Weight>& weights) {
   auto is_array = [](const Weight& w) { return w.index() == 0; };
   return weights.size() == 3 &&
@@ -38,7 +38,7 @@ Arrays parts_of(const Weight& weight) {
   return a ? Arrays{*a} : std::get<Arrays>(weight);
 }
 
-// One op's arguments beside those of its norm, and its results for Python.
+// One op's arguments besides those of its norm, and its results for Python.
 class Call {
  public:
   Call(

@@ -10,7 +10,7 @@ namespace nb = nanobind;
 
 NB_MODULE(_ext, m) {
   m.doc() = "mlx_norms: normalization kernels as MLX primitives";
-  // Its types, which the signatures name.
+  // The signatures name its types.
   nb::module_::import_("mlx.core");
 
   m.def(

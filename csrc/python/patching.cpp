@@ -24,7 +24,7 @@ mx::array told(const PatchedNorm& norm, const nb::object& tell) {
   return norm.normalized;
 }
 
-// An output that stays as it was is the object that was given.
+// An unchanged output is the object that was passed.
 nb::list fuse_outputs(const nb::list& outputs, const Arrays& boundary) {
   auto old = nb::cast<Arrays>(outputs);
   auto fused = fuse_graph(old, boundary);
@@ -65,7 +65,7 @@ void bind_patching(nb::module_& m) {
       .value("BY_GRAPH_PASS", Fusion::ByGraphPass)
       .value("NEVER", Fusion::Never);
 
-  // Behind the first two, the arguments are those of mx.fast.
+  // After the first two, the arguments are those of mx.fast.
   m.def(
       "patched_rms_norm",
       [](Fusion fusion,

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def literal(text: str) -> str:
-    # Compilers take string literals of 64 KB at most, but join adjacent ones.
+    # Compilers accept string literals of at most 64 KB, but join adjacent ones.
     pieces = [text[i : i + 8192] for i in range(0, len(text), 8192)]
     return "\n".join(f'R"CUDA({piece})CUDA"' for piece in pieces)
 

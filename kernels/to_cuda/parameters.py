@@ -1,7 +1,7 @@
 """A kernel's parameters: buffers and positions become variables.
 
-The buffers' values are passed in two structures (prelude.h), since what a launch costs the host
-grows with the number of parameters.
+The buffers' values are passed in two structures (prelude.h), since a launch's host time grows with
+the number of parameters.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _VECTOR_POSITIONS = {  # by component
 
 @dataclass
 class Parameters:
-    """Where the value for a buffer index stands among a launch's arguments, in bytes.
+    """The offsets of the buffers' values among a launch's arguments, in bytes.
 
     Attributes:
-        offsets: by index: of the pointers, then of the 32-bit scalars, then of the layouts.
-        layouts: where the layouts begin, which are passed apart.
+        offsets: by buffer index: pointers, then 32-bit scalars, then layouts.
+        layouts: where the layouts begin, which are a structure of their own.
         end: where they end.
     """
 
@@ -54,11 +54,11 @@ def rewrite_parameters(tokens: Tokens, kernel: Kernel, constants: set[str]) -> P
     """Rewrites a kernel's parameters; returns where their values are passed.
 
     Args:
-        constants: names of the function constants: layouts take no room in launches for which
-            `x_flags` says of each `x_layout` that it is not read.
+        constants: names of the function constants. Layouts take no space in launches where no
+            `x_layout` is read, as its `x_flags` says.
 
     Raises:
-        SourceError: one has no translation.
+        SourceError: If one has no translation.
     """
     pointers, words, layouts, positions = {}, {}, {}, []
     where = f"{kernel.file}:{kernel.line}: parameter '{{}}' of kernel '{kernel.name}'"

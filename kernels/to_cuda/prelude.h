@@ -1,8 +1,8 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// What kernels use of Metal's standard library, in CUDA. A name that is not
-// here is an error of the compiler. SIMD-group operations and barriers are for
-// all threads of theirs: none may have returned, unless all of them have.
+// The parts of Metal's standard library that kernels use, in CUDA. Any other
+// name is a compiler error. SIMD-group operations and barriers need all of
+// their threads: none may have returned, unless all have.
 
 typedef unsigned char uchar;
 typedef unsigned short ushort;
@@ -10,7 +10,8 @@ typedef unsigned int uint;
 typedef unsigned long ulong;
 static_assert(sizeof(long) == 8, "as in Metal");
 
-// Converted only: a sum of two is refused, as it would not be rounded to half.
+// For conversions only: arithmetic is refused, as it would not be rounded to
+// half.
 struct half {
   ushort bits;
 
@@ -29,7 +30,8 @@ half operator-(half, half) = delete;
 half operator*(half, half) = delete;
 half operator/(half, half) = delete;
 
-// The bits of bfloat16, to nearest, ties to even; of two, the low one first.
+// The bits of bfloat16, rounded to nearest, ties to even; of two, the low one
+// first.
 #if __CUDA_ARCH__ >= 800
 __forceinline__ ushort bfloat_bits(float v) {
   ushort bits;
@@ -57,7 +59,7 @@ __forceinline__ uint bfloat_bits(float low, float high) {
 
 namespace metal {
 
-// Vectors, aligned so that one is read or written at once.
+// Vectors, aligned so that one is loaded or stored at once.
 
 struct alignas(8) uint2 {
   uint x, y;
@@ -200,8 +202,8 @@ struct packed_half4 {
   }
 };
 
-// A kernel's pointers and scalars, and its row layouts. A kernel has these two
-// parameters only: what a launch costs the host grows with their number.
+// A kernel's pointers and scalars, and its row layouts. A kernel has only these
+// two parameters: a launch's host time grows with their number.
 template <int n_pointers, int n_words>
 struct Arguments {
   void* pointers[n_pointers];
@@ -237,7 +239,8 @@ __forceinline__ T as_type(U value) {
   return result;
 }
 
-// The bytes of a, then b, whose numbers are the digits of `which`, last first.
+// Four of the bytes of a, then b, chosen by the hex digits of `which`, lowest
+// first.
 __forceinline__ uint permute_bytes(uint a, uint b, uint which) {
   return __byte_perm(a, b, which);
 }
@@ -252,14 +255,14 @@ __forceinline__ void simdgroup_barrier(mem_flags) {
   __syncwarp();
 }
 
-// The compiler is not to remember what the values unpacked before were.
+// Makes the compiler forget the values that were unpacked before.
 __forceinline__ void keep_packed(uint4& v) {
   asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
 }
 
-// Shared memory in vectors of 16 bytes, of which each thread has its own.
-// Copies to them are waited for in the order in which they were begun, all
-// since the last group_copies() together.
+// Shared memory in vectors of 16 bytes; each thread has its own. Copies to them
+// are awaited in the order in which they started, in groups: each
+// group_copies() ends one.
 extern __shared__ uint4 staged_vectors[];
 
 __forceinline__ uint4* staged_vector(int i) {
@@ -278,7 +281,7 @@ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 
-// The same thread's vector in another group of the cluster.
+// The same thread's vector in another threadgroup of the cluster.
 __forceinline__ uint4 staged_vector_of(int i, uint rank) {
   auto mine = static_cast<uint>(__cvta_generic_to_shared(staged_vector(i)));
   uint its;
@@ -320,7 +323,7 @@ __forceinline__ void group_copies() {
 #endif
 }
 
-// Until no more than `pending` groups are on their way.
+// Waits until at most `pending` groups of copies are under way.
 template <int pending>
 __forceinline__ void await_copies() {
 #if __CUDA_ARCH__ >= 800
@@ -342,7 +345,7 @@ __forceinline__ float simd_shuffle_xor(float v, int mask) {
   return __shfl_xor_sync(0xffffffffu, v, mask);
 }
 
-// An 8x8 matrix that a SIMD-group holds: lane l the elements 2 * (l % 4) and
+// An 8x8 matrix that a SIMD-group holds: lane l has elements 2 * (l % 4) and
 // the next of row l / 4. Products are summed one after the other in float32,
 // which tensor cores do not do.
 struct simdgroup_float8x8 {
@@ -372,8 +375,8 @@ simdgroup_load(simdgroup_float8x8& m, const float* from, ulong row_elements) {
   m = simdgroup_float8x8{from[0], from[1]};
 }
 
-// From a matrix that begins at column origin.x of row origin.y, or of which
-// `from` has the columns where the rows would be.
+// Loads from a matrix that begins at column origin.x of row origin.y; if it is
+// transposed, `from` has its columns in place of rows.
 __forceinline__ void simdgroup_load(
     simdgroup_float8x8& m,
     const float* from,
@@ -447,10 +450,10 @@ __forceinline__ uint low_bits(uint bits, uint high) {
   return __float_as_uint(__uint_as_float(bits) - __uint_as_float(high));
 }
 
-// Likewise of 16x8 and 8x8 floats: matrix units have eleven bits of either
-// factor, so each is two of them. The product of both low ones, 2^-22 of the
-// whole at most, is left out. Where a value is not finite no sum is; below
-// 2^-113 the low one loses bits.
+// Likewise for 16x8 and 8x8 floats: matrix units use eleven bits of each
+// factor, so each factor is split in two. The product of both low parts, at
+// most 2^-22 of the whole, is left out. If a value is not finite no sum is;
+// below 2^-113 the low part loses bits.
 __forceinline__ void matrix_multiply(uint4 a, uint2 b, float* sums) {
   uint4 a_high(high_bits(a.x), high_bits(a.y), high_bits(a.z), high_bits(a.w));
   uint4 a_low(
@@ -465,10 +468,10 @@ __forceinline__ void matrix_multiply(uint4 a, uint2 b, float* sums) {
   multiply_eleven_bits(a_high, b_low, product);
   multiply_eleven_bits(a_high, b_high, product);
   for (int i = 0; i < 4; ++i) {
-    sums[i] += product[i]; // to nearest, as matrix units do not
+    sums[i] += product[i]; // to nearest, unlike matrix units
   }
 }
-#else // plans take other kernels
+#else // plans use other kernels
 __forceinline__ void matrix_multiply(uint4, uint2, bool, float*) {
   __trap();
 }

@@ -17,8 +17,8 @@ from .parameters import Parameters, rewrite_parameters
 from .vectors import cuda_name, rewrite_vectors
 
 PRELUDE = Path(__file__).with_name("prelude.h")
-# What the text has to be compiled with. Without contraction a sum has the same bits in every
-# specialization of a kernel.
+# The options that the text must be compiled with. Without contraction sums are bit-identical in
+# every specialization of a kernel.
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--fmad=false")
 
 _BOUNDS = (
@@ -29,11 +29,11 @@ _BOUNDS = (
 
 @dataclass
 class KernelText:
-    """A kernel that launches name `name`, and how to compile and call it.
+    """A kernel, which launches call `name`, and how to compile and call it.
 
     Attributes:
         expression: NVRTC's name expression.
-        parameters: where a launch's arguments stand.
+        parameters: the offsets of a launch's arguments.
     """
 
     name: str
@@ -59,7 +59,7 @@ def translate(path: Path, root: Path, compiler: str) -> Translation:
         compiler: a C++ compiler, which preprocesses it.
 
     Raises:
-        SourceError: something in it has no translation.
+        SourceError: If something in it has no translation.
     """
     # The prelude has what Metal's headers declare.
     tokens = Tokens(preprocess(path, root, compiler, ["__CUDACC__"]), path.name)
@@ -101,7 +101,7 @@ def _rewrite_constants(tokens: Tokens, declared: Declarations):
 
 
 def _rewrite_attributes(tokens: Tokens, declared: Declarations):
-    """Kernels become templates, of which only those that are asked for are compiled."""
+    """Makes kernels templates, of which only requested ones are compiled."""
     heads = {k.body: k for k in declared.kernels.values()}
     i = block_end = 0
     while i < len(tokens):
@@ -137,7 +137,7 @@ def _rewrite_words(tokens: Tokens):
 
 
 def _rewrite_shared_variables(tokens: Tokens):
-    """Of `threadgroup`, what is no pointer's."""
+    """Translates `threadgroup` where it does not belong to a pointer."""
     for i in range(len(tokens)):
         if not tokens.is_word(i, "threadgroup"):
             continue

@@ -1,4 +1,4 @@
-"""Vector types: CUDA has some of the same names, which are others."""
+"""Vector types: CUDA has types of some of these names, which are different."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cuda_name(type: str, where: str) -> str:
     """The name of a type that may be a vector's.
 
     Raises:
-        SourceError: the prelude has no such vector.
+        SourceError: If the prelude has no such vector.
     """
     if not _VECTOR.fullmatch(type):
         return type
@@ -29,10 +29,10 @@ def cuda_name(type: str, where: str) -> str:
 
 
 def rewrite_vectors(tokens: Tokens):
-    """Gives vectors their names, and makes calls of swizzles.
+    """Renames vector types, and turns swizzles into calls.
 
     Raises:
-        SourceError: one has no translation.
+        SourceError: If one has no translation.
     """
     for i in range(len(tokens)):
         if tokens.kind(i) != "word":

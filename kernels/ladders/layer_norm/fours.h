@@ -1,6 +1,6 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// Rows in fours of elements, each of one load where all rows are aligned to it.
+// Rows in fours of elements, each of which is one load if all rows are aligned.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 constant bool rung_aligned [[function_constant(62)]]; // so no row has a tail
 
-// How the fours of other rows are read and written.
+// How the fours of unaligned rows are loaded and stored.
 enum Unaligned {
   kEach = 0,  // each element by itself
   kPacked = 1 // as packed vectors, and each element of the tail by itself
@@ -40,7 +40,7 @@ inline void put_packed(device half* p, float4 v) {
   *(device packed_half4*)p = packed_half4(half4(v));
 }
 
-// The elements from i on, zeros past the row's end.
+// Four elements starting at i; zeros past the row's end.
 template <int unaligned, typename T>
 inline void read_four(device const T* row, int i, int length, thread float* v) {
   if (rung_aligned) {
@@ -70,7 +70,8 @@ write_four(device T* row, int i, int length, thread const float* v) {
   }
 }
 
-// Writes the normalized elements n from i on with their weights and biases.
+// Stores the normalized elements n that start at i, with their weights and
+// biases.
 template <int unaligned, typename T>
 inline void write_scaled(
     device T* row,
@@ -99,7 +100,7 @@ inline float sum_of_four(thread const float* v) {
   return v[0] + v[1] + v[2] + v[3];
 }
 
-// The sum of the squared deviations from the mean, of those in the row.
+// The sum of squared deviations from the mean, of the elements in the row.
 inline float
 squares_of_four(thread const float* v, float mean, int i, int length) {
   float squares = 0.0f;

@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// The sums of x and of its square in one pass. Their difference, the variance,
-// is mostly rounding where the mean is large beside the spread.
+// Sums x and its square in one pass. The variance, the difference of their
+// means, is mostly rounding error if the mean is large compared to the spread.
 
 #include "kernels/ladders/layer_norm/fours.h"
 

@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// The LayerNorm ladder, as courses on GPU kernels climb it: one op in kernels
-// of which each mends what the counts of the one before it show.
+// The LayerNorm ladder of courses on GPU kernels: one op in several kernels,
+// each of which improves what the counts of the one before it show.
 //
 //   naive       nothing: a thread per row, in groups of 1024, and three passes
 //   naive_32    occupancy alone: groups of 32, on more cores
@@ -12,7 +12,7 @@
 //   fused       a pass: the variance is E[x^2] - E[x]^2, lost beside a large
 //               mean
 //   robust      rows of any length: unaligned loads of four, and a tail
-//   welford     a large mean, in one pass; and takes float16
+//   welford     a large mean, in one pass; accepts float16
 //   regtiled    the second read: the row stays in registers
 //   ours        the rounding of the mean, and the barriers of short rows
 //               (kernels/norm/norm.metal)
@@ -25,8 +25,8 @@
 constant bool rung_has_weight [[function_constant(60)]];
 constant bool rung_has_bias [[function_constant(61)]];
 
-// n with weight and bias i. A kernel does not name one that it has not: x
-// stands in, unread.
+// Applies weight and bias i to n. A kernel must not name one that it lacks: x
+// stands in for it and is not read.
 inline float
 scaled(float n, device const float* weight, device const float* bias, int i) {
   n = rung_has_weight ? n * weight[i] : n;

@@ -1,18 +1,18 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// Mean and squared deviations of one element after another, by Welford's method
-// (1962), and of two sets of elements, as Chan, Golub and LeVeque merge them
-// (1979).
+// Mean and squared deviations, of one element after another by Welford's method
+// (1962), and merged from two sets of elements by that of Chan, Golub and
+// LeVeque (1979).
 
 #pragma once
 
 #include "kernels/common/simds_sum.h"
 
-// What a large mean is, float32 cannot say: the mean is what it is off `base`,
-// which is the first element's value.
+// float32 cannot hold a large mean exactly enough, so `mean` is relative to
+// `base`, the first element's value.
 struct Moments {
   float base;
-  float mean;    // of what elements are off base
+  float mean;    // of the elements less base
   float squares; // the sum of their squared deviations from the mean
   float count;
 
@@ -25,7 +25,7 @@ struct Moments {
   }
 };
 
-// Of a's elements and b's, which are none if a's are.
+// The moments of a's and b's elements; b has none if a has none.
 inline Moments merged(Moments a, Moments b) {
   if (b.count == 0.0f) {
     return a;
@@ -37,8 +37,8 @@ inline Moments merged(Moments a, Moments b) {
       a.base, a.mean + step, a.squares + b.squares + d * step * a.count, count};
 }
 
-// Of all lanes' elements, in each of them. The lower lanes' come first, so that
-// all lanes have the same bits.
+// The moments of all lanes' elements, in each lane. Lower lanes' elements come
+// first, so that all lanes are bit-identical.
 inline Moments lanes_merged(Moments m, int lane) {
   for (int i = 0; i < 5; ++i) {
     int step = 1 << i;
@@ -53,7 +53,7 @@ inline Moments lanes_merged(Moments m, int lane) {
   return m;
 }
 
-// Of all elements of a group, in each thread.
+// The moments of a threadgroup's elements, in each thread.
 inline Moments group_merged(
     Moments m,
     int simd,

@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A thread per row: neighbors read addresses a row apart, and a thousand rows
-// are one core's.
+// A thread per row: neighbors read addresses a row apart, and one core has a
+// thousand rows.
 
 #include "kernels/ladders/layer_norm/thread_a_row.h"
 

@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// As naive, in groups of one SIMD-group, which more cores share: what is left
-// is how a thread reads.
+// As naive, in threadgroups of one SIMD-group, which run on more cores. What is
+// left to improve is how a thread reads.
 
 #include "kernels/ladders/layer_norm/thread_a_row.h"
 

@@ -1,17 +1,17 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// The row is read once and stays in registers, V fours a thread. One that is
-// longer is read for each pass, tile by tile.
+// The row is read once and stays in registers, V fours per thread. A longer row
+// is read for each pass, tile by tile.
 
 #include "kernels/ladders/layer_norm/fours.h"
 
-constant bool rung_looped [[function_constant(63)]]; // several tiles a row
+constant bool rung_looped [[function_constant(63)]]; // several tiles per row
 
 template <int V>
 struct Tile {
   float v[4 * V];
 
-  // The fours from element `first` on, `step` elements apart.
+  // Loads fours that start at element `first`, `step` elements apart.
   void read_from(device const float* row, int first, int step, int length) {
     for (int k = 0; k < V; ++k) {
       int i = first + k * step;

@@ -2,7 +2,7 @@
 //
 // As fused, for rows of any length: fours that are not aligned are still one
 // load, and the tail is read by element. The root is precise, and a small
-// variance counts.
+// variance is kept.
 
 #include "kernels/ladders/layer_norm/fours.h"
 

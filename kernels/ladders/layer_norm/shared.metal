@@ -1,13 +1,13 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A group per row: neighbors read neighbors. Sums are trees in threadgroup
-// memory, with a barrier a level.
+// A threadgroup per row: neighbors read neighbors. Sums are trees in
+// threadgroup memory, with a barrier per level.
 
 #include "kernels/ladders/layer_norm/ladder.h"
 
 constant constexpr int kTreeThreads = 1024;
 
-// The sum over the threads, a power of two, in each of them.
+// The sum over the threads, in each of them; their number is a power of two.
 inline float
 tree_sum(float v, threadgroup float* tree, uint index, uint threads) {
   tree[index] = v;

@@ -1,6 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// As simd, with four elements a load: as many bytes, by a quarter of the loads.
+// As simd, with four elements per load: the same bytes in a quarter of the
+// loads.
 
 #include "kernels/ladders/layer_norm/fours.h"
 

@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// Mean and variance in one pass that no mean is too large for, merged by
-// shuffles. In float16 it moves half of the bytes.
+// Mean and variance in one pass, right for any mean, merged by shuffles. In
+// float16 it moves half of the bytes.
 
 #include "kernels/ladders/layer_norm/fours.h"
 #include "kernels/ladders/layer_norm/moments.h"

@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
 // SGEMM, C = A B in float32 with every row dense, in better and better kernels
-// after vietfood/gemm_metal. What a rung fixes of the one before it:
+// after vietfood/gemm_metal. What each rung improves in the one before it:
 //
 //   naive           nothing yet: a thread sums an element of C, and reads both
 //                   factors of each product from device memory
@@ -13,16 +13,16 @@
 //   tile_simdgroup  arithmetic: the matrix unit multiplies 8x8 blocks, straight
 //                   from device memory; two loads a multiply keep it hungry
 //
-// Rows and columns past the edges are guarded, so any size will do. A batch of
-// matrices is more groups of one launch: where `a_step` is 0, one matrix A is
-// for all of them, else each has its own.
+// Rows and columns past the edges are guarded, so any size works. A batch of
+// matrices is more threadgroups of one launch: if `a_step` is 0 all of them
+// have the same matrix A, else each has its own.
 
 #pragma once
 
 #include "kernels/matmul/tile.h"
 
-// Element (row, column) of a matrix; zero past its edges, where it adds nothing
-// that is kept.
+// Element (row, column) of a matrix; zero past its edges, which does not change
+// C.
 inline float sgemm_element(
     device const float* matrix,
     uint rows,

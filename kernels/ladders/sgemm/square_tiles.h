@@ -1,7 +1,8 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A group of TxT threads reads square tiles of A and B into threadgroup memory,
-// a thread per element, and each thread sums an element of C from them.
+// A threadgroup of TxT threads reads square tiles of A and B into threadgroup
+// memory, one element per thread, and each thread sums one element of C from
+// them.
 
 #pragma once
 

@@ -1,8 +1,8 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
 // A SIMD-group sums an 8x8 block of C with the matrix unit. Whole blocks of A
-// and B are loaded as they stand in device memory; what has an edge in it, and
-// such a block of C, goes through threadgroup memory.
+// and B are loaded straight from device memory; blocks at an edge, also of C,
+// go through threadgroup memory.
 
 #include <metal_simdgroup_matrix>
 
@@ -13,8 +13,8 @@ inline bool is_whole_block(uint rows, uint columns, uint row, uint column) {
   return row + 8 <= rows && column + 8 <= columns;
 }
 
-// The block at (row, column) of a matrix, with zeros past its edges. `edge` has
-// room for a block, which nobody is reading.
+// Loads the block at (row, column) of a matrix, with zeros past its edges.
+// `edge` is memory for a block that nobody is reading.
 inline void load_block(
     thread simdgroup_float8x8& block,
     device const float* matrix,

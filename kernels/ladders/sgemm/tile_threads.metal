@@ -1,8 +1,8 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A group of 8x8 threads sums a 32x32 tile of C over 16 products at a time. A
+// A threadgroup of 8x8 threads sums a 32x32 tile of C, 16 terms at a time. A
 // thread has 4x4 elements in registers, every eighth of a row and of a column,
-// so that adjacent threads read and write adjacent elements.
+// so that adjacent threads load and store adjacent elements.
 
 #include "kernels/ladders/sgemm/ladder.h"
 

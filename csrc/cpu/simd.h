@@ -230,7 +230,7 @@ inline Floats round_to<BFloat>(Floats v) {
   return round_bfloat(v);
 }
 
-// How much of a vector lies in the row.
+// How much of a vector is in the row.
 struct Whole {};
 struct Part {
   int n;

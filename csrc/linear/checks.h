@@ -28,7 +28,7 @@ void check_projection_bias(
 // Two weights with the same N.
 void check_gated(const char* op, const Arrays& weights);
 
-// "weights[1]", or "weights" where there is one.
+// "weights[1]", or "weights" if there is only one.
 std::string nth(const char* argument, size_t i, size_t n);
 
 } // namespace mlx_norms

@@ -18,7 +18,7 @@ namespace mlx_norms {
 namespace {
 
 // With more rows than this, two steps are faster: a matmul shares each weight
-// among all rows. On an H200, with its matrix units, this is so early.
+// among all rows. On an H200, with its matrix units, fewer rows are enough.
 size_t most_rows(const NormLinearSpec& spec, Backend backend) {
   bool packed = spec.projections[0].bits != 0;
   return backend == Backend::Cuda && !packed ? 4 : 8;

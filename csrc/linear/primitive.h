@@ -8,7 +8,7 @@ namespace mlx_norms {
 
 // How the weight of a projection, of shape (N, K), is stored.
 struct Projection {
-  int bits = 0;       // 0: an array; 4 or 8: MLX's affine form
+  int bits = 0;       // 0: an array; 4 or 8: MLX's affine quantization
   int group_size = 0; // elements of a row that share a scale and a bias
   bool bias = false;  // added to the projection's output
 
@@ -36,7 +36,7 @@ struct NormLinearSpec {
 // The inputs of one projection, by name.
 struct ProjectionInputs {
   const array& weight;
-  const array* scales; // of the affine form, as are biases
+  const array* scales; // of affine quantization, like biases
   const array* biases;
   const array* bias; // added to the output
 

@@ -74,7 +74,7 @@ array product(
     const array& b,
     mx::Stream stream);
 
-// Throws std::invalid_argument where a and b have no product, or none by this
+// Throws std::invalid_argument if a and b cannot be multiplied, or not by this
 // kernel.
 void check_product(const array& a, const array& b, ProductKernel kernel);
 

@@ -12,8 +12,8 @@ struct ParameterNames {
   const char* bias = "bias";
 };
 
-// Throws std::invalid_argument if x has no rows, or the other arrays do not fit
-// x.
+// Throws std::invalid_argument if x has no axes, if a dtype is not supported,
+// or if the other arrays do not fit x.
 void check_inputs(
     const char* op,
     const NormInputs& in,

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kHeads = 2;
 
-// Arrays like these inputs, of few rows of two heads each.
+// Arrays like these inputs, with few rows of two heads each.
 template <typename F>
 Arrays few_rows(
     const Arrays& inputs,

@@ -19,8 +19,8 @@ Arrays bare_norm(
 // The normalized rows of s, in float32.
 array bare_norm(NormSpec spec, const array& s, mx::Stream stream);
 
-// The Jacobian of the normalized rows of s, which is symmetric, times a; plus
-// the sum's cotangent, or null.
+// The Jacobian of the normalized rows of s, which is symmetric, times a, plus
+// the sum's cotangent unless that is null.
 array bare_norm_vjp(
     const NormSpec& spec,
     mx::Dtype dtype,

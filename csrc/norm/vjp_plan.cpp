@@ -118,7 +118,7 @@ void set_partials(Launch& launch, const Backward& b) {
   }
 }
 
-// Computes the gradient of the input and, unless by_columns, the partial sums.
+// The launch for the input's gradient and, unless by_columns, the partial sums.
 Launch rows_launch(
     const Backward& b,
     const std::optional<RowOperand>& weight,
@@ -186,7 +186,7 @@ Launch rows_launch(
   return launch;
 }
 
-// Takes the partial sums of rows that are too long for registers.
+// The launch for the partial sums of rows that are too long for registers.
 Launch columns_launch(const Backward& b) {
   using K = kernels::parameter_gradients;
   constexpr int kGroupSize = 256;
@@ -216,7 +216,7 @@ Launch columns_launch(const Backward& b) {
   return launch;
 }
 
-// Adds up the rows of partial sums to the parameters' gradients.
+// The launch that adds up the rows of partial sums to parameters' gradients.
 Launch sum_partials(
     int heads,
     int count, // rows of partial sums per head

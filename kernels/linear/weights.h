@@ -68,8 +68,8 @@ inline float float_of_byte(uint word, int k) {
 #endif
 }
 
-// P values of a fetched vector, starting at `first`: weights of an array, or 1
-// + q / 2^bits, since q in a float's highest digits needs no conversion.
+// P values of a fetched vector, starting at `first`: weights of an array, or q
+// as 1 + q / 2^bits, since q in a float's highest digits needs no conversion.
 template <int N, int P>
 inline void unpack_weights(uint4 bits, int type, int first, thread float* v) {
   if (N < 16) {

@@ -1,9 +1,10 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
 // Multiplies few rows x by a matrix w: c[r][n] = sum over k of x[r][k] w[k][n].
-// Each element of w is read once, in contiguous vectors. SIMD-groups share each
-// sum, so that a matrix of few columns keeps a GPU's memory busy, too. How they
-// share it depends only on the shape of w, so rows are batch-invariant.
+// Each element of w is read once, eight contiguous ones at a time. SIMD-groups
+// share each sum, so that a matrix of few columns keeps a GPU's memory busy,
+// too. How they share it depends only on the shape of w, so rows are
+// batch-invariant.
 
 #pragma once
 

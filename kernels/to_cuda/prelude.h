@@ -169,7 +169,7 @@ struct alignas(8) half4 {
 
 __forceinline__ float4::float4(half4 v) : x(v.x), y(v.y), z(v.z), w(v.w) {}
 
-// Vectors that are aligned as their elements are, for loads and stores alone.
+// Vectors with their elements' alignment, for loads and stores only.
 
 struct packed_float4 {
   float x, y, z, w;
@@ -416,8 +416,8 @@ __forceinline__ void simdgroup_multiply_accumulate(
   d = sum;
 }
 
-// sums += a b of 16x16 and 16x8 values of 16 bits, halves or bfloats, by matrix
-// units, which round sums of 16 products and more toward zero.
+// sums += a b for 16x16 and 16x8 values of 16 bits, halves or bfloats, by
+// matrix units, which round sums of 16 products and more toward zero.
 // kernels/matmul/cuda/tiles.h has the layout.
 #if __CUDA_ARCH__ >= 800
 #define MMA(shape, types, sums)                                            \
@@ -441,7 +441,8 @@ __forceinline__ void multiply_eleven_bits(uint4 a, uint2 b, float* sums) {
 }
 #undef MMA
 
-// A float's first eleven bits, to nearest, and the float that is left.
+// The first eleven bits of a float, rounded to nearest, and the float that is
+// left.
 __forceinline__ uint high_bits(uint bits) {
   return (bits + 0x1000u) & 0xffffe000u;
 }

@@ -119,7 +119,7 @@ File open(const fs::path& path, const char* mode) {
 }
 
 // A file holds the source, the symbol and the code, each after its length. The
-// source tells it from another one with the same digest.
+// source is compared, as another one may have the same digest.
 bool put(std::FILE* file, const std::string& part) {
   uint64_t size = part.size();
   return std::fwrite(&size, sizeof(size), 1, file) == 1 &&

@@ -9,7 +9,7 @@
 //               threadgroup memory
 //   simd        the tree's barriers: simd_sum, and one exchange
 //   vectorized  the number of loads: four elements each
-//   fused       a pass: the variance is E[x^2] - E[x]^2, lost beside a large
+//   fused       a pass: the variance is E[x^2] - E[x]^2, inaccurate for a large
 //               mean
 //   robust      rows of any length: unaligned loads of four, and a tail
 //   welford     a large mean, in one pass; accepts float16

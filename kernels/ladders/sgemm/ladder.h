@@ -5,13 +5,15 @@
 //
 //   naive           nothing yet: a thread sums an element of C, and reads both
 //                   factors of each product from device memory
-//   tile_16         device reads: a group reads a 16x16 tile of A and of B once
-//   tile_32         half of those that were left; but with 1024 threads and
-//                   8 KB a group, a core has few groups to take turns with
-//   tile_threads    threadgroup reads, and how many wait at a barrier: a thread
-//                   sums 4x4 elements in registers, so 64 do for a 32x32 tile
+//   tile_16         device reads: a threadgroup reads a 16x16 tile of A and B
+//                   once
+//   tile_32         half of the reads that are left; but with 1024 threads and
+//                   8 KB per threadgroup, a core has few to alternate between
+//   tile_threads    threadgroup reads, and how many threads wait at a barrier:
+//                   a thread sums 4x4 elements in registers, so 64 threads are
+//                   enough for a 32x32 tile
 //   tile_simdgroup  arithmetic: the matrix unit multiplies 8x8 blocks, straight
-//                   from device memory; two loads a multiply keep it hungry
+//                   from device memory; two loads per multiply keep it waiting
 //
 // Rows and columns past the edges are guarded, so any size works. A batch of
 // matrices is more threadgroups of one launch: if `a_step` is 0 all of them

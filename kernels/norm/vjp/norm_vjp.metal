@@ -355,7 +355,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   if (looped) {
     return;
   }
-  int first_db = want_weight ? V : 0; // index of db's first vector
+  int first_db = want_weight ? V : 0; // index of db's first vector in the sums
 #ifdef __CUDACC__
   if (cluster > 1) {
     await_copies<0>(); // a loop without rows has not waited yet

@@ -16,7 +16,7 @@ def main(argv: list[str] | None = None) -> int:
         argv: The arguments, those of the process by default.
 
     Returns:
-        int: 0 if the command succeeded, 1 if what it checks does not hold, 2 if it could not run.
+        int: 0 if the command succeeded, 1 if a check failed, 2 if the command could not run.
     """
     parser = argparse.ArgumentParser(
         prog="python -m mlx_norms", description="Normalization kernels for MLX."

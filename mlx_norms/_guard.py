@@ -1,8 +1,8 @@
 """Imports MLX and the extension, or says in one sentence why they do not fit.
 
-MLX's C++ interface changes from one release to the next, and types are shared between extensions
-only where both were built with the same nanobind ABI. A mismatch of either would import and then
-crash, or reject every array.
+MLX's C++ interface changes with each release, and extensions share types only if they were built
+with the same nanobind ABI. With a mismatch of either, the import would succeed, and later calls
+would crash or reject every array.
 """
 
 import ctypes
@@ -29,12 +29,12 @@ except ImportError as error:
         "checkout, or '.' on a Mac."
     ) from None
 
-# The packages that bring MLX's library, and the extra that installs each on Linux.
+# The packages that contain libmlx, and the extra that installs each on Linux.
 BACKENDS = {"mlx-cpu": "cpu", "mlx-cuda-12": "cuda12", "mlx-cuda-13": "cuda13", "mlx-metal": ""}
 
 
 def installed_backends() -> dict[str, str]:
-    """The versions of the installed packages that bring libmlx, by name."""
+    """The versions of the installed packages that contain libmlx, by name."""
     versions = {}
     for name in BACKENDS:
         try:
@@ -45,14 +45,14 @@ def installed_backends() -> dict[str, str]:
 
 
 def _install_mlx(*options: str) -> str:
-    """The line that installs the MLX that the extension was built against, with its backends."""
+    """The pip command for the MLX that the extension was built against, with its backends."""
     extras = ",".join(BACKENDS[name] for name in installed_backends() if BACKENDS[name])
     mlx = f"mlx[{extras}]" if extras else "mlx"
     return " ".join(["pip install", *options, f"'{mlx}=={_built.MLX_VERSION}'"])
 
 
 def _check_extension() -> None:
-    """Raises if there is no extension for this Python: pip puts it there, copying may not."""
+    """Raises if there is no extension for this Python: pip installs it, copying may not."""
     if importlib.util.find_spec("mlx_norms._ext") is None:
         raise ImportError(
             f"mlx_norms in {PACKAGE} has no extension for Python {sys.version_info.major}."
@@ -62,7 +62,7 @@ def _check_extension() -> None:
 
 
 def _check_library() -> None:
-    """Raises if MLX is here without its library: on Linux it comes in a package of its own."""
+    """Raises if MLX is installed without libmlx, which is a package of its own on Linux."""
     spec = importlib.util.find_spec("mlx")
     roots = spec.submodule_search_locations if spec else []
     if sys.platform == "linux" and not any((Path(r) / "lib/libmlx.so").exists() for r in roots):
@@ -74,7 +74,7 @@ def _check_library() -> None:
 
 
 def _check_versions() -> None:
-    """Raises if MLX or its backend is of another version than the extension was built against."""
+    """Raises if MLX or its backend is not of the version that the extension was built against."""
     needed = f"mlx_norms was built against mlx {_built.MLX_VERSION}, and"
     try:
         versions = {"mlx": importlib.metadata.version("mlx"), **installed_backends()}
@@ -89,7 +89,7 @@ def _nanobind_abis() -> set[str]:
     """The nanobind ABIs that have been loaded for MLX's domain, as nanobind registers them."""
     api = ctypes.pythonapi
     api.PyInterpreterState_Get.restype = ctypes.c_void_p
-    # A borrowed reference: as py_object, ctypes would take it over.
+    # A borrowed reference: ctypes would take ownership of a py_object.
     api.PyInterpreterState_GetDict.restype = ctypes.c_void_p
     api.PyInterpreterState_GetDict.argtypes = [ctypes.c_void_p]
     address = api.PyInterpreterState_GetDict(api.PyInterpreterState_Get())
@@ -104,12 +104,12 @@ def _nanobind_abis() -> set[str]:
 
 @functools.cache
 def _mlx_abis() -> set[str]:
-    """Those before our extension is loaded. Kept: a foreign one stays registered when it failed."""
+    """The ABIs before our extension loads. Cached: a failed import leaves its ABI registered."""
     return _nanobind_abis()
 
 
 def _built_from() -> str | None:
-    """The folder that pip built this package from; None of a wheel."""
+    """The folder that pip built this package from, or None if it is from a wheel."""
     try:
         text = importlib.metadata.distribution("mlx_norms").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
@@ -121,11 +121,11 @@ def _built_from() -> str | None:
 
 
 def _mend_abi() -> str:
-    """What gives the extension and MLX the same nanobind ABI."""
+    """The command that gives the extension and MLX the same nanobind ABI."""
     folder = _built_from()
     if folder:
         return f"pip install --force-reinstall --no-deps {shlex.quote(folder)}"
-    # A wheel is built for PyPI's MLX.
+    # Wheels are built for PyPI's MLX.
     return (
         f"{_install_mlx('--force-reinstall')}, or, if that is the mlx installed, another build of "
         "mlx_norms"

@@ -1,7 +1,7 @@
-"""The ladders: one op in better and better kernels, for study.
+"""The ladders: one op as a series of better and better kernels, for study.
 
-`layer_norm` and `sgemm` take the name of a rung as their ``rung``; each rung fixes what can be
-measured of the one before it.
+`layer_norm` and `sgemm` accept the name of a rung as ``rung``. Each rung fixes something that can
+be measured in the one before it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Rung:
     """A kernel of a ladder.
 
     Attributes:
-        name: What the op takes as its ``rung``.
-        fixes: What is better in it than in the rung before.
-        dtypes: The dtypes that it takes.
+        name: The value of the op's ``rung``.
+        fixes: What it does better than the rung before it.
+        dtypes: The dtypes that it accepts.
     """
 
     name: str

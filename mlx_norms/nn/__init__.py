@@ -1,4 +1,4 @@
-"""Drop-in norm layers for ``mlx.nn`` models, and the swap of those inside a model."""
+"""Drop-in norm layers for ``mlx.nn`` models, and their replacement inside a model."""
 
 from .layers import LayerNorm, RMSNorm
 from .replacement import Replaced, replace

@@ -1,4 +1,4 @@
-"""``mlx.nn``'s norm layers computed by the operations of this package."""
+"""``mlx.nn``'s norm layers, computed by the ops of this package."""
 
 import mlx.core as mx
 import mlx.nn
@@ -16,7 +16,7 @@ class RMSNorm(mlx.nn.RMSNorm):
         y = \frac{x}{\sqrt{E[x^2] + \epsilon}} \gamma
 
     with :func:`mlx_norms.rms_norm`. Constructor, parameters, state and output dtype are those of
-    :class:`mlx.nn.RMSNorm`, so weights of one load into the other.
+    :class:`mlx.nn.RMSNorm`, so either class loads the other's weights.
 
     Args:
         dims (int): The feature dimension of the input to normalize over.
@@ -28,7 +28,7 @@ class RMSNorm(mlx.nn.RMSNorm):
 
     Raises:
         ValueError: From the constructor if ``eps`` is not positive; when called, if the input or
-            the weight has a dtype other than the three above, or another length than ``dims``.
+            a weight has a dtype other than the three above, or its length is not ``dims``.
     """
 
     def __call__(self, x: mx.array) -> mx.array:
@@ -47,7 +47,7 @@ class LayerNorm(mlx.nn.LayerNorm):
         y = \frac{x - E[x]}{\sqrt{Var[x] + \epsilon}} \gamma + \beta,
 
     with :func:`mlx_norms.layer_norm`. Constructor, parameters, state and output dtype are those
-    of :class:`mlx.nn.LayerNorm`, so weights of one load into the other.
+    of :class:`mlx.nn.LayerNorm`, so either class loads the other's weights.
 
     Args:
         dims (int): The feature dimension of the input to normalize over.
@@ -62,7 +62,7 @@ class LayerNorm(mlx.nn.LayerNorm):
 
     Raises:
         ValueError: From the constructor if ``eps`` is not positive; when called, if the input or
-            a parameter has a dtype other than the three above, or another length than ``dims``.
+            a parameter has a dtype other than the three above, or its length is not ``dims``.
     """
 
     def __call__(self, x: mx.array) -> mx.array:
@@ -73,6 +73,6 @@ class LayerNorm(mlx.nn.LayerNorm):
 
 
 def _output_dtype(x, weight, bias=None):
-    """The dtype ``mx.fast`` gives, or ``None`` where that is x's own (the operations' default)."""
+    """The dtype that ``mx.fast`` returns, or ``None`` if it is x's, the default of our ops."""
     dtype = mx.result_type(x, weight) if bias is None else mx.result_type(x, weight, bias)
     return None if dtype == x.dtype else dtype

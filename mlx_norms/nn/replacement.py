@@ -1,4 +1,4 @@
-"""Swaps the norm layers inside a model for those of this package, and back."""
+"""Replaces the norm layers inside a model with those of this package, and undoes it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ _REPLACEMENTS = {mlx.nn.RMSNorm: RMSNorm, mlx.nn.LayerNorm: LayerNorm}
 
 
 class Replaced(dict):
-    """What :func:`replace` took out of a model: ``{path: module}``, with a way back.
+    """The modules that :func:`replace` took out of a model, ``{path: module}``, and its undo.
 
-    A path is written as :meth:`mlx.nn.Module.named_modules` writes it (``"layers.0.norm"``). A
-    module that the model holds in several places is listed at each of them.
+    Paths are written as by :meth:`mlx.nn.Module.named_modules` (``"layers.0.norm"``). A module that
+    the model holds under several paths is listed under each.
     """
 
     def __init__(self, model: mlx.nn.Module, swaps: list[tuple[str, mlx.nn.Module, mlx.nn.Module]]):
         super().__init__((path, original) for path, original, _ in swaps)
         self._model = model
-        # Keyed by id: modules are dicts, hence unhashable. The pair keeps the id alive.
+        # Keyed by id: modules are dicts, hence unhashable. Keeping the modules keeps ids valid.
         self._originals = {id(new): (new, original) for _, original, new in swaps}
 
     def undo(self) -> None:
-        """Put the very same modules back, wherever the model holds their replacements now.
+        """Put the original modules back, wherever the model holds their replacements now.
 
-        Each takes over the parameters, frozen parameters, training mode and other attributes that
-        its replacement has, so nothing learned or loaded since :func:`replace` is lost.
+        Each gets the parameters, frozen parameters, training mode and other attributes of its
+        replacement, so nothing learned or loaded since :func:`replace` is lost.
 
-        A place that holds something else by now is left as it is, and so is all of a model that
-        was undone before: calling ``undo`` again does nothing.
+        A path that holds another module by now is left as it is. Calling ``undo`` again does
+        nothing.
         """
         for _, container, key, module in list(_modules(self._model)):
             if id(module) in self._originals:
@@ -41,14 +41,14 @@ class Replaced(dict):
 
 
 def replace(model: mlx.nn.Module) -> Replaced:
-    """Replace the norm layers inside ``model`` by those of this package, in place.
+    """Replace the norm layers inside ``model`` with those of this package, in place.
 
     Every module whose type is exactly :class:`mlx.nn.RMSNorm` or :class:`mlx.nn.LayerNorm` is
-    swapped for :class:`RMSNorm` or :class:`LayerNorm` of this package, wherever
-    :meth:`mlx.nn.Module.children` finds modules: attributes, and lists and dicts in any nesting
+    replaced with :class:`RMSNorm` or :class:`LayerNorm` of this package, wherever
+    :meth:`mlx.nn.Module.children` finds modules: in attributes, and in nested lists and dicts
     (MLX does not look into tuples). Subclasses are left alone, since they may compute something
-    else. The replacement has the same parameters, frozen parameters and training mode; a module
-    held in several places is replaced by one shared module.
+    else. The replacement has the same parameters, frozen parameters and training mode. A module
+    held under several paths is replaced with one shared module.
 
     Functions compiled before keep the norms they were traced with. A model whose norms were
     replaced cannot be exported with :func:`mx.export_function`: undo the replacement first.
@@ -57,12 +57,12 @@ def replace(model: mlx.nn.Module) -> Replaced:
         model (mlx.nn.Module): The model to change.
 
     Returns:
-        Replaced: The modules that were taken out by path; its :meth:`~Replaced.undo` puts them
-        back. It is empty if nothing was found.
+        Replaced: The modules that were taken out, by path; its :meth:`~Replaced.undo` puts them
+        back. It is empty if no module was replaced.
 
     Raises:
         TypeError: If ``model`` is not an :class:`mlx.nn.Module`.
-        ValueError: If ``model`` itself is such a norm: nothing holds it that could be changed.
+        ValueError: If ``model`` itself is such a norm, since nothing holds it.
 
     Example:
         >>> model = mlx.nn.TransformerEncoder(num_layers=2, dims=64, num_heads=4)
@@ -112,7 +112,7 @@ def _like(original: mlx.nn.Module) -> mlx.nn.Module:
 
 
 def _copy_state(source: mlx.nn.Module, target: mlx.nn.Module) -> None:
-    # dict.update: mlx.nn.Module overrides update, and only changes parameters that exist.
+    # dict's update: that of mlx.nn.Module only changes parameters that exist.
     target.clear()
     dict.update(target, source)
     vars(target).clear()

@@ -1,4 +1,4 @@
-"""Our norms in models that call ``mx.fast``, and sums fused into the norms that take them."""
+"""Our norms in models that call ``mx.fast``, fused with the residual adds before them."""
 
 from .apply import patch, patched, unpatch
 from .graph_pass import fuse

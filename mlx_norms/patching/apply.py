@@ -1,4 +1,4 @@
-"""Patching: of a process, of a context, of one model."""
+"""Patching of a process, of a context or of one model."""
 
 from __future__ import annotations
 
@@ -21,52 +21,53 @@ def patch(
 ) -> None:
     """Compute the norms of models that call ``mx.fast`` with the kernels of this package.
 
-    ``mx.fast.rms_norm`` and ``mx.fast.layer_norm`` are replaced, which ``mlx.nn`` and mlx_lm call.
-    Results keep the dtypes they had. A call goes to ``mx.fast`` as before where no kernel takes
-    its arguments; see :func:`mlx_norms.report`.
+    ``mx.fast.rms_norm`` and ``mx.fast.layer_norm``, which ``mlx.nn`` and mlx_lm call, are replaced.
+    Output dtypes do not change. A call goes to ``mx.fast`` as before if no kernel supports its
+    arguments; see :func:`mlx_norms.report`.
 
-    A norm of a pending sum, as in ``h = x + r; norm(h)``, computes the sum as well: it takes one
-    launch in place of two. ``h`` is then the second output of that node, for all who hold it.
-    A weight that is a pending ``1 + w`` is not computed but becomes a ``weight_offset``, whose sum
-    is kept in float32 as in Gemma's definition.
+    A norm of a pending residual add, as in ``h = x + r; norm(h)``, computes the add as well, in one
+    launch instead of two. ``h`` becomes the second output of that node, for everyone who holds it.
+    A weight that is a pending ``1 + w`` is not computed but becomes a ``weight_offset``, which is
+    added in float32, as in Gemma's definition.
 
     A function that is compiled while patched stays patched, and one compiled before stays as it
     was.
 
     With fusion or projections, one thread must not build a graph with an array that another thread
-    is evaluating: to recognize sums, ``1 + w``, products and what depends on them, pending graphs
-    are read, and their nodes are changed, while evaluation takes them apart. With ``fuse=False``
-    and without ``projections`` neither happens, and threads may share arrays as they may with stock
-    MLX.
+    is evaluating. Recognizing adds, ``1 + w``, matmuls and what depends on them means reading the
+    pending graph and changing its nodes, while evaluation takes it apart. With ``fuse=False`` and
+    without ``projections`` neither happens, and threads may share arrays as with stock MLX.
 
-    A sum is not fused with a weight or bias that is an argument of ``mx.vmap`` or ``mx.compile``,
-    as all parameters of a compiled training step are, unless the sum is seen to depend on that
-    argument within a few operations.
-    ``mx.export_function`` and ``mx.exporter`` trace what they export with ``mx.fast``.
+    An add is not fused into a norm whose weight or bias is an argument of ``mx.vmap`` or
+    ``mx.compile``, as all parameters of a compiled training step are, unless the add is seen to
+    depend on that argument within a few operations.
+    ``mx.export_function`` and ``mx.exporter`` trace with ``mx.fast``, patched or not.
 
     Args:
         model (mlx.nn.Module, optional): Patch the calls of this model and of the modules it has
-          now, in whatever thread. They get classes of their own until they are unpatched, and what
-          is set on those, as by mlx_lm's ``grad_checkpoint``, goes with them. Deep copies and
-          pickles are of the classes that they had. Of models that share modules the last to be
-          patched or unpatched decides. If ``None`` all of the process is patched. Default:
+          now, in any thread. Until they are unpatched, the modules have classes of their own;
+          attributes set on those classes, as by mlx_lm's ``grad_checkpoint``, are lost then. Deep
+          copies and pickles have the original classes. If models share modules, the last call that
+          patches or unpatches one of them decides. If ``None``, patch the whole process. Default:
           ``None``.
-        fuse (bool): Whether sums are fused into norms, and ``1 + w`` becomes a ``weight_offset``.
-          Default: ``True``.
-        projections (bool): Whether norms of up to eight rows, as in decoding, are computed with
-          the products that take them, as by :func:`mlx_norms.rms_norm_linear`: q, k and v of an
-          attention in one launch with the norm before them, the gate and up of a SwiGLU with
-          their product. What is given to ``mx.eval`` and ``mx.async_eval``, in whatever thread, is
-          looked at, and what is recognized is replaced in place: dense weights and affine
-          quantized ones that are there already, as ``nn.Linear`` and ``nn.QuantizedLinear`` use
-          them, on a GPU, where nothing else takes the norm. Results differ by rounding: the
+        fuse (bool): Whether to fuse residual adds into norms and turn ``1 + w`` into a
+          ``weight_offset``. Default: ``True``.
+        projections (bool): Whether to compute norms of up to eight rows, as in decoding, together
+          with the matmuls that read them, as by :func:`mlx_norms.rms_norm_linear`: the norm and q,
+          k and v of an attention layer in one launch, and likewise the norm, gate and up
+          projections of a SwiGLU and their product. Each ``mx.eval`` and ``mx.async_eval``, in any
+          thread, looks for such norms in its arguments' graphs and replaces them in place. It
+          recognizes dense and affine quantized weights that are already evaluated, as
+          ``nn.Linear`` and ``nn.QuantizedLinear`` use them, on a GPU, if nothing else reads the
+          norm. Results differ by rounding, since the normalized row is not rounded in between.
+          Cannot be combined with ``model``, whose calls evaluate nothing. Default: ``False``.
           normalized row is not rounded on the way. Not with a ``model``, whose calls evaluate
           nothing. Default: ``False``.
 
     Raises:
         TypeError: If ``model`` is not an :class:`mlx.nn.Module`, or has a module whose class
           cannot be subclassed.
-        ValueError: If ``projections`` is set with a ``model``.
+        ValueError: If both ``projections`` and ``model`` are given.
 
     Example:
         >>> model, tokenizer = mlx_lm.load("mlx-community/Qwen3-4B-4bit")
@@ -94,7 +95,7 @@ def patch(
 
 
 def unpatch(model: mlx.nn.Module | None = None) -> None:
-    """Undo :func:`patch`. It does nothing where nothing was patched.
+    """Undo :func:`patch`. Does nothing if nothing is patched.
 
     Args:
         model (mlx.nn.Module, optional): The model that was patched. If ``None``, the process.
@@ -115,19 +116,18 @@ def unpatch(model: mlx.nn.Module | None = None) -> None:
 
 @contextlib.contextmanager
 def patched(*, fuse: bool = True, trace: bool = False, projections: bool = False) -> Iterator[None]:
-    """What :func:`patch` does, within a ``with`` block.
+    """Do what :func:`patch` does, within a ``with`` block.
 
-    It holds in the context of the block: code of other threads and other asyncio tasks is as it
-    was, and so is what the block compiled once it is left, which stays patched. Blocks nest, and
-    the innermost says what holds.
+    It applies to the context of the block only: other threads and asyncio tasks are not affected.
+    What was compiled in the block stays patched after it. Blocks nest, and the innermost decides.
 
     Args:
-        fuse (bool): Whether sums are fused into norms, and ``1 + w`` becomes a ``weight_offset``.
-          Default: ``True``.
-        trace (bool): Whether the report says which lines have called, for about a microsecond a
-          call. Default: ``False``.
-        projections (bool): Whether what is evaluated in the block has its norms computed with the
-          products that take them, as :func:`patch` says. Default: ``False``.
+        fuse (bool): Whether to fuse residual adds into norms and turn ``1 + w`` into a
+          ``weight_offset``. Default: ``True``.
+        trace (bool): Whether the report names the calling lines, at about a microsecond per call.
+          Default: ``False``.
+        projections (bool): Whether evaluation in the block computes norms together with the
+          matmuls that read them, as :func:`patch` says. Default: ``False``.
     """
     if replaced.acquire():
         reporting.reset()

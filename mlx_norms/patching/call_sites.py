@@ -1,4 +1,4 @@
-"""Which lines of a model call norms, and what becomes of those calls."""
+"""Which lines of a model call norms, and the outcome of each call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mlx.nn
 
-# Files between a model's line and the replaced function.
+# Files that may lie on the stack between a model's line and the replaced function.
 _LAYERS = (str(Path(__file__).parent.parent), str(Path(mlx.nn.__file__).parent))
 
 _lock = threading.Lock()
@@ -18,7 +18,7 @@ _counts: Counter[tuple[str, str]] = Counter()
 
 
 def recorder() -> Callable[[str], None]:
-    """What to call with the reason of the norm that is being called."""
+    """A function to call with the reason of the norm that is being called; it records the site."""
     site = _site()
 
     def record(reason: str) -> None:
@@ -35,7 +35,7 @@ def counts() -> dict[tuple[str, str], int]:
 
 
 def reset() -> None:
-    """Start counting anew."""
+    """Reset the counts."""
     with _lock:
         _counts.clear()
 

@@ -1,4 +1,4 @@
-"""Copies and pickles of patched modules: of the class that can be found by its name."""
+"""Copies and pickles of patched modules have the original class, which can be found by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import types
 
 
 def copy_as(cls: type, scoped: type) -> None:
-    """Have objects of ``scoped``, a subclass of ``cls``, copied and pickled as ``cls`` does it."""
+    """Make copies and pickles of ``scoped``, a subclass of ``cls``, as ``cls`` makes its own."""
 
     def __reduce_ex__(self, protocol):
         registered = copyreg.dispatch_table.get(cls)
@@ -32,7 +32,7 @@ def copy_as(cls: type, scoped: type) -> None:
 
 
 def _exchanged(reduced: str | tuple, scoped: type, cls: type) -> str | tuple:
-    """What an object was reduced to, with ``cls`` as its class in place of ``scoped``."""
+    """The result of ``__reduce_ex__`` with ``cls`` in place of ``scoped``."""
 
     def exchange(value):
         if value is scoped:
@@ -52,6 +52,6 @@ def _exchanged(reduced: str | tuple, scoped: type, cls: type) -> str | tuple:
     arguments = tuple(map(exchange, arguments))
     name = getattr(function, "__name__", None)
     if name in ("__newobj__", "__newobj_ex__") and cls in arguments[:1]:
-        # By this name, pickle insists on the class that the object has now.
+        # pickle checks functions of these names against the object's current class.
         function = functools.partial(function)
     return exchange(function), arguments, *rest

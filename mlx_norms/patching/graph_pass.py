@@ -14,26 +14,26 @@ _SCOPE = Scope(fusion=Fusion.BY_GRAPH_PASS)
 
 
 def fuse(fn: Callable) -> Callable:
-    """Have a function's norms computed by this package, and fused with the sums they take.
+    """Compute a function's norms with this package, fused with the residual adds before them.
 
-    Where :func:`mlx_norms.patch` fuses a sum at the moment its norm is asked for, in place, this
-    looks at the graph of what ``fn`` returned and builds it anew from the fused norms on. No array
-    changes. So ``fn`` should be pure: what it keeps and does not return, such as a cache, stays as
-    it was and is computed apart.
+    :func:`mlx_norms.patch` fuses an add when its norm is called, in place. This function instead
+    looks at the graph of what ``fn`` returned and rebuilds it from the fused norms on; no array
+    changes. So ``fn`` should be pure: an array that it stores but does not return, such as a cache,
+    keeps its old graph and is computed separately.
 
     Arguments may be pending, and stay as they are. Pending arrays that ``fn`` finds elsewhere are
-    looked at too, and what a fused norm needs of them is computed once more. What a fused function
-    computes cannot pass ``mx.export_function``, unless it is patched.
+    looked at too, and what a fused norm needs of them is computed a second time. The results of a
+    fused function cannot pass through ``mx.export_function``, unless it is patched.
 
     Args:
-        fn (Callable): A function, or a module, of any arguments. The arrays that it returns are
-          looked at in lists, tuples and dicts of any nesting and class, modules among them. Those
-          in other objects, such as dataclasses, are right, but their sums are not fused.
+        fn (Callable): A function or module, with any arguments. The arrays that it returns are
+          looked for in nested lists, tuples and dicts of any class, including modules. Arrays in
+          other objects, such as dataclasses, are correct, but not fused.
 
     Returns:
-        Callable: A function of the same arguments. What it returns is what ``fn`` returned: the
-        same lists, dicts and other objects, with arrays of the new graph set in them, and tuples
-        of the same class. It can be given to :func:`mx.compile` and to MLX's transforms.
+        Callable: A function of the same arguments. It returns what ``fn`` returned: the same lists,
+        dicts and other objects, with the new arrays set in them, and new tuples of the same class.
+        It can be passed to :func:`mx.compile` and to MLX's transforms.
 
     Example:
         >>> block = mlx_norms.fuse(lambda x, r, w: mx.fast.rms_norm(x + r, w, 1e-5))

@@ -14,7 +14,7 @@ from .scope import Scope, current, entered
 
 _ORIGINAL = "_class_before_patch"
 
-# Those of mlx.nn's layers that have a norm, or a function that may.
+# The layers of mlx.nn that compute a norm, or call a function that may.
 _CALL_NORMS = (
     mlx.nn.RMSNorm,
     mlx.nn.LayerNorm,
@@ -28,7 +28,7 @@ _releases: dict[int, weakref.finalize] = {}
 
 
 def patch(model: mlx.nn.Module, scope: Scope) -> None:
-    """Let the modules of ``model`` enter ``scope`` when called."""
+    """Make the modules of ``model`` enter ``scope`` when called."""
     unpatch(model)
     modules = [module for module in model.modules() if _may_call_norms(module)]
     classes = {cls: _scoped(cls, scope) for cls in map(type, modules)}
@@ -39,7 +39,7 @@ def patch(model: mlx.nn.Module, scope: Scope) -> None:
 
 
 def unpatch(model: mlx.nn.Module) -> None:
-    """Give the modules of ``model`` the classes back that they had."""
+    """Give the modules of ``model`` their original classes back."""
     if not isinstance(model, mlx.nn.Module):
         raise TypeError(f"model must be an mlx.nn.Module but is {type(model).__name__}.")
     for module in model.modules():
@@ -56,7 +56,7 @@ def _release(model_id: int) -> None:
 
 
 def _may_call_norms(module: mlx.nn.Module) -> bool:
-    """False for most layers of ``mlx.nn``, which are most of a model, and called most."""
+    """False for most layers of ``mlx.nn``, so that the many calls of them stay fast."""
     if not callable(module):
         return False
     if isinstance(module, _CALL_NORMS) or not type(module).__module__.startswith("mlx.nn."):
@@ -65,14 +65,14 @@ def _may_call_norms(module: mlx.nn.Module) -> bool:
 
 
 def _scoped(cls: type, scope: Scope) -> type:
-    """``cls``, with calls that enter ``scope``; looked up by class, as Python looks up calls."""
+    """A subclass of ``cls`` whose calls enter ``scope``; Python looks ``__call__`` up by class."""
 
     traced = dataclasses.replace(scope, trace=True)
 
     @functools.wraps(cls.__call__)
     def __call__(self, *args, **kwargs):
         around = current()
-        if around in (scope, traced):  # of the module around it
+        if around in (scope, traced):  # the caller is a module of this model
             return cls.__call__(self, *args, **kwargs)
         with entered(traced if around.trace else scope):
             return cls.__call__(self, *args, **kwargs)
@@ -86,7 +86,7 @@ def _scoped(cls: type, scope: Scope) -> type:
     }
     try:
         scoped = type(cls.__name__, (cls,), members)
-    except Exception as error:  # of __init_subclass__ and metaclasses, who raise what they like
+    except Exception as error:  # of __init_subclass__ or a metaclass, which may raise anything
         raise TypeError(
             f"[patch] model has a module of the class {cls.__module__}.{cls.__qualname__}, which "
             f"cannot be subclassed ({error}), as patching one model needs: use patch() or "

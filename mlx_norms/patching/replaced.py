@@ -1,4 +1,4 @@
-"""The functions of MLX that are replaced while anything is patched, and what replaces them."""
+"""The functions of MLX that are replaced while anything is patched, and their replacements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .scope import EXPORT, current, entered
 
 
 def _norm(original: Callable, ours: Callable) -> Callable:
-    """``original``, or ``ours`` of the same arguments where the scope says so."""
+    """``original``, or ``ours`` with the same arguments if the scope says so."""
 
     @functools.wraps(original)
     def norm(*args, **kwargs):
@@ -26,7 +26,7 @@ def _norm(original: Callable, ours: Callable) -> Callable:
         try:
             return ours(scope.fusion, tell, *args, **kwargs)
         except TypeError:
-            return original(*args, **kwargs)  # whose message is the caller's
+            return original(*args, **kwargs)  # whose error message fits the caller's arguments
 
     return norm
 
@@ -40,7 +40,7 @@ def _layer_norm(original: Callable) -> Callable:
 
 
 def _eval(original: Callable) -> Callable:
-    """``mx.eval`` or ``mx.async_eval``, after a pass over what is to be evaluated."""
+    """``mx.eval`` or ``mx.async_eval``, after a graph pass over its arguments."""
 
     @functools.wraps(original)
     def evaluate(*args):
@@ -75,7 +75,7 @@ def _exporter(original: Callable) -> Callable:
     return exporter
 
 
-# MLX exports its own primitives only, so what is exported is traced with mx.fast.
+# MLX can only export its own primitives, so exported functions are traced with mx.fast.
 _REPLACEMENTS = [
     (mx.fast, "rms_norm", _rms_norm),
     (mx.fast, "layer_norm", _layer_norm),
@@ -85,13 +85,13 @@ _REPLACEMENTS = [
     (mx, "async_eval", _eval),
 ]
 
-_lock = threading.RLock()  # the collection of a patched model may release at any point
+_lock = threading.RLock()  # re-entrant: a garbage-collected model may release at any point
 _users = 0
 _installed: list[tuple[object, str, Callable, Callable]] = []
 
 
 def acquire() -> bool:
-    """Have the functions replaced until :func:`release`; whether nobody had them so before."""
+    """Replace the functions until :func:`release`; True if they were not replaced before."""
     global _users
     with _lock:
         _users += 1
@@ -106,7 +106,7 @@ def acquire() -> bool:
 
 
 def release() -> None:
-    """Put the functions back if nobody else needs them replaced."""
+    """Restore the functions if this was the last user."""
     global _users
     taken = []
     with _lock:

@@ -1,4 +1,4 @@
-"""What has become of the norms that patched code asked for."""
+"""The outcomes of the norms that patched code called."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from . import call_sites
 class Report:
     """Counts of the calls of ``mx.fast.rms_norm`` and ``mx.fast.layer_norm`` that a patch acted on.
 
-    They are of the whole process. A compiled function calls them only while it is traced.
+    They cover the whole process. A compiled function makes these calls only while it is traced.
 
     Args:
         calls (int): The calls.
-        fused (int): Those computed in one node with the sum they take. What the graph pass of
-          :func:`mlx_norms.fuse` fuses is counted here too.
-        passed_on (int): Those that were left to ``mx.fast``.
-        offsets (int): Those whose weight was a pending ``1 + w`` and became a ``weight_offset``.
-        reasons (dict): The calls by what became of them, and why.
-        sites (dict): The calls by ``("file:line", reason)``, with
+        fused (int): The calls that were fused with the residual add before them. Those that the
+          graph pass of :func:`mlx_norms.fuse` fuses are included.
+        passed_on (int): The calls that were left to ``mx.fast``.
+        offsets (int): The calls whose weight was a pending ``1 + w`` and became a
+          ``weight_offset``.
+        reasons (dict): The number of calls by outcome and reason.
+        sites (dict): The number of calls by ``("file:line", reason)``, with
           ``mlx_norms.patched(trace=True)``.
-        projections (int): The norms that were computed with the products that take them, once
-          for each evaluation, with ``projections=True``.
+        projections (int): The norms that were computed with the matmuls that read them, counted
+          once per evaluation, with ``projections=True``.
     """
 
     calls: int
@@ -51,13 +52,13 @@ def report() -> Report:
     """The counts since :func:`mlx_norms.patch`, or the outermost :func:`mlx_norms.patched`.
 
     Returns:
-        Report: The counts; printed, a table of the reasons.
+        Report: The counts, which print as a table of the reasons.
     """
     counts = _ext.patch_counts()
     return Report(calls=sum(counts["reasons"].values()), sites=call_sites.counts(), **counts)
 
 
 def reset() -> None:
-    """Start counting anew."""
+    """Reset the counts."""
     _ext.reset_patch_counts()
     call_sites.reset()

@@ -1,4 +1,4 @@
-"""Where the replaced functions act: in the whole process, in a context, or nowhere."""
+"""Where the replaced functions take effect: in the process, in a context, or nowhere."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Scope:
     """How the replaced functions behave in some context.
 
     Args:
-        acts: Whether they are ours; else they are what they replaced.
-        fusion: What to do about a pending sum.
-        trace: Whether call sites are recorded.
-        projections: Whether norms are computed with the products that take them, on evaluation.
+        acts: Whether to call ours; if not, the original functions.
+        fusion: How to fuse a pending residual add.
+        trace: Whether to record call sites.
+        projections: Whether evaluation computes norms together with the matmuls that read them.
     """
 
     acts: bool = True
@@ -27,12 +27,12 @@ class Scope:
     projections: bool = False
 
 
-STOCK = Scope(acts=False)  # of a process that is not patched
-EXPORT = Scope(acts=False)  # of what is traced with mx.fast, patched or not
+STOCK = Scope(acts=False)  # a process that is not patched
+EXPORT = Scope(acts=False)  # an export, traced with mx.fast even if patched
 
 
 class _Block:
-    """A ``with`` block in which a scope holds, in whatever context it runs or was copied to."""
+    """A ``with`` block in which a scope holds, also in contexts that were copied from its own."""
 
     __slots__ = ("scope", "outer", "is_open")
 
@@ -47,20 +47,20 @@ _innermost: ContextVar[_Block | None] = ContextVar("mlx_norms_block", default=No
 
 
 def current() -> Scope:
-    """The scope of the running code: that of its context, else that of the process."""
+    """The scope of the running code: that of its context, or else that of the process."""
     block = _innermost_open()
     return block.scope if block else _process
 
 
 def set_process(scope: Scope) -> None:
-    """Set what holds wherever no context says otherwise, in all threads."""
+    """Set the scope of all code, in any thread, whose context has none."""
     global _process
     _process = scope
 
 
 @contextlib.contextmanager
 def entered(scope: Scope) -> Iterator[None]:
-    """Let ``scope`` hold in this context, within the ``with`` block; not where one exports."""
+    """Set the scope of this context within the ``with`` block, except during an export."""
     if current() is EXPORT:
         scope = EXPORT
     block = _Block(scope, outer=_innermost_open())
@@ -68,7 +68,7 @@ def entered(scope: Scope) -> Iterator[None]:
     try:
         yield
     finally:
-        # Not by a token: a generator may be closed after others, and in another context.
+        # No ContextVar token: a generator may be closed out of order, and in another context.
         block.is_open = False
         _innermost.set(_innermost_open())
 

@@ -1,6 +1,6 @@
-"""Arrays in lists, tuples and dicts, modules among them, however deep, and in themselves, too.
+"""Arrays in nested lists, tuples and dicts, including modules and containers that hold themselves.
 
-Containers are read and changed past the methods of their classes, as MLX reads dicts.
+Containers are read and changed without the methods of their classes, as MLX reads dicts.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ def arrays(tree: object) -> list[mx.array]:
 
 
 def exchange(tree: object, by_id: dict[int, object]) -> object:
-    """``tree`` with others in place of the arrays that have these ids.
+    """``tree`` with the arrays of these ids replaced.
 
-    Lists and dicts are changed, and tuples made anew; one that holds itself keeps its old self.
+    Lists and dicts are changed in place, and tuples are made anew, except that a tuple that holds
+    itself still refers to the old one inside.
     """
     root = [tree]
     by_id = dict(by_id)
@@ -38,7 +39,7 @@ def exchange(tree: object, by_id: dict[int, object]) -> object:
 
 
 def _containers(root: list) -> list:
-    """``root`` and those that it leads to, each once and after those it holds."""
+    """``root`` and all containers in it, each once and after those it holds."""
     order, seen, stack = [], set(), [(root, False)]
     while stack:
         node, items_done = stack.pop()
@@ -53,7 +54,7 @@ def _containers(root: list) -> list:
 
 
 def _is(node: object, kind: type | tuple[type, ...]) -> bool:
-    """As C sees it; ``isinstance`` would ask a proxy what it stands for."""
+    """As C sees the type; ``isinstance`` would return what a proxy claims to be."""
     return issubclass(type(node), kind)
 
 

@@ -35,11 +35,12 @@ void bind_device(nb::module_& m) {
       "cpu_threads",
       &cpu::thread_count,
       R"pbdoc(
-        How many threads share large work on the CPU: as many as there are
-        cores, or what ``MLX_NORMS_CPU_THREADS`` says.
+        The number of threads that share large work on the CPU: the value of
+        ``MLX_NORMS_CPU_THREADS``, by default the number of cores.
 
         Raises:
-            ValueError: If that is not a number from 1 to 1024.
+            ValueError: If ``MLX_NORMS_CPU_THREADS`` is not a number from 1 to
+              1024.
       )pbdoc");
 
   m.def(
@@ -53,11 +54,11 @@ void bind_device(nb::module_& m) {
         return all;
       },
       R"pbdoc(
-        The GPU kernels of the extension: name, function constants by index,
-        and, on CUDA, how many specializations are on disk.
+        The GPU kernels of the extension: name, function constants by index
+        and, on CUDA, the number of compiled specializations on disk.
 
-        On Metal this builds their libraries if they are not built yet, and
-        leaves out the kernels of those that cannot be built.
+        On Metal this builds the libraries that are not built yet, and omits
+        the kernels of libraries that cannot be built.
       )pbdoc");
   m.def(
       "built_libraries",
@@ -76,9 +77,9 @@ void bind_device(nb::module_& m) {
       },
       nb::sig("def built_libraries() -> list[dict]"),
       R"pbdoc(
-        The libraries of Metal kernels, each built if it was not yet: name,
-        form ("metallib" or "text"), seconds that it took, whether it is
-        usable, and what the compiler says of what it refused.
+        The libraries of Metal kernels, each built if it is not built yet: name,
+        form ("metallib" or "text"), seconds that the build took, whether the
+        library is usable, and the compiler's error if it is not.
       )pbdoc");
   m.def(
       "built_pipelines",
@@ -90,9 +91,9 @@ void bind_device(nb::module_& m) {
         return all;
       },
       R"pbdoc(
-        The Metal pipelines that were launched so far: name of the kernel with
-        its function constants, the most threads that a threadgroup may have,
-        and the bytes of threadgroup memory that it declares.
+        The Metal pipelines launched so far: name of the kernel with its
+        function constants, maximum threads per threadgroup, and declared bytes
+        of threadgroup memory.
       )pbdoc");
 }
 

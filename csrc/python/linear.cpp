@@ -100,7 +100,7 @@ class Call {
 
   Projected projected_;
   bool residual_;
-  bool one_; // weight, not a list
+  bool one_; // one weight, not a list
 };
 
 } // namespace
@@ -140,67 +140,68 @@ void bind_linear(nb::module_& m) {
       nb::sig(
           "def rms_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, weights: mlx.core.array | collections.abc.Sequence[mlx.core.array | collections.abc.Sequence[mlx.core.array]], eps: float = 1e-5, *, biases: mlx.core.array | collections.abc.Sequence[mlx.core.array | None] | None = None, residual: mlx.core.array | None = None, gated: bool = False, weight_offset: float = 0.0, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | list[mlx.core.array] | tuple[mlx.core.array | list[mlx.core.array], mlx.core.array]"),
       R"pbdoc(
-        RMS norm over the last axis, and linear layers of the result.
+        RMS norm over the last axis, and linear projections of the result.
 
         .. math::
 
             n = \frac{x}{\sqrt{E[x^2] + \epsilon}} (w + w_0), \quad
             y_i = n W_i^\top + b_i
 
-        with :math:`w_0` the ``weight_offset``; with a ``residual``,
-        :math:`x + r` takes the place of :math:`x`, rounded to its dtype.
+        where :math:`w_0` is the ``weight_offset``. With a ``residual``,
+        :math:`x` is replaced by :math:`x + r`, rounded to its dtype. With
         ``gated``, the result is :math:`y_1 \sigma(y_1) \, y_2`, which is
         ``mlx.nn.silu(y_1) * y_2``.
 
-        On a GPU up to 8 rows take one launch for all of the weights. The root
-        of a row is one factor of its dot products, so :math:`E[x^2]` is summed
-        beside them and no launch of the norm comes first, as in `FlashNorm
-        <https://arxiv.org/abs/2407.09577>`_. What that launch does not take,
-        more rows, and the CPU take two steps: :func:`rms_norm` with
-        ``rounding="late"`` and MLX's matmuls as the layers of ``mlx.nn`` call
-        them. So do gradients.
+        On a GPU, up to 8 rows are computed in one launch for all weights.
+        :math:`1 / \sqrt{E[x^2] + \epsilon}` is one factor per row, so the
+        kernel sums :math:`x^2` beside the dot products and needs no separate
+        launch for the norm, as in `FlashNorm
+        <https://arxiv.org/abs/2407.09577>`_. More rows, the CPU, gradients and
+        anything that the kernel does not support run as two steps:
+        :func:`rms_norm` with ``rounding="late"``, then MLX's matmuls, called as
+        the layers of ``mlx.nn`` call them.
 
-        In one launch all is float32 up to the result: the normalized row is
-        never rounded. In two steps it is, to the dtype of ``x`` or of the sum,
-        as are a product before its bias or gate where MLX rounds it; in 16 bits
-        the two ways differ by that much.
+        In one launch everything is float32 up to the result: the normalized row
+        is never rounded. In two steps it is rounded to the dtype of ``x`` or of
+        the sum, and a projection is rounded before its bias or gate where MLX
+        does so. In 16 bits the two differ by these roundings.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or
               bfloat16.
             norm_weight (array, optional): The norm's weight of shape ``[D]``,
-              of any of the three dtypes. If ``None`` it does not scale.
+              of any of the three dtypes. If ``None`` the norm does not scale.
             weights (array or list): A weight of shape ``[N, D]``, as
               :class:`mlx.nn.Linear` stores it, or a list of 1 to 4 of them,
               which may differ in ``N``, in dtype and in kind. Each is an array
-              of any of the three dtypes or the three arrays of
-              :func:`mlx.core.quantize` (affine; 4 or 8 bits, groups of 32, 64
-              or 128, which follow from the shapes).
+              of any of the three dtypes, or the three arrays that
+              :func:`mlx.core.quantize` returns (affine; 4 or 8 bits, groups of
+              32, 64 or 128, inferred from the shapes).
             eps (float): Added to the mean square. Not negative. Default:
               ``1e-5``.
             biases (array or list, optional): Added to the projection, of shape
-              ``[N]`` and any of the three dtypes; for a list of weights a list
-              with an array or ``None`` for each. If ``None`` nothing is added.
-            residual (array, optional): Added to ``x`` before the norm: of the
-              same shape, and any of the three dtypes. The sum is returned, too.
-            gated (bool): Take two weights of one shape, of a gate and of what
-              it is multiplied with. Default: ``False``.
+              ``[N]`` and any of the three dtypes; for a list of weights, a list
+              of an array or ``None`` per weight. If ``None`` nothing is added.
+            residual (array, optional): Added to ``x`` before the norm; of the
+              same shape and any of the three dtypes. The sum is also returned.
+            gated (bool): Whether ``weights`` are a pair of one shape, the gate
+              and up projections of a gated layer. Default: ``False``.
             weight_offset (float): Added to ``norm_weight`` in float32. Default:
               ``0.0``.
             stream (StreamOrDevice): Stream or device.
 
         Returns:
-            array, list(array) or tuple: One array of shape ``[..., N]`` for one
-            weight, or a ``gated`` pair; a list of one for each in a list of
-            them. With a ``residual``, a tuple of that and ``x + residual``. The
-            dtype is the one to which that of ``x`` (or of the sum) promotes
-            with those of the weight and bias.
+            array, list(array) or tuple: An array of shape ``[..., N]`` for one
+            weight or a ``gated`` pair; for a list of weights, a list of one
+            array per weight. With a ``residual``, a tuple of that and
+            ``x + residual``. The dtype is the one that the dtypes of ``x`` (or
+            of the sum), the weight and the bias promote to.
 
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``x``
-              has no axis, ``eps`` is negative, ``biases`` is not as many as
-              the weights, or they are not two of one shape for ``gated``,
-              or there is a ``weight_offset`` and no ``norm_weight``.
+              has no axis, ``eps`` is negative, there are not as many ``biases``
+              as weights, ``gated`` weights are not two of one shape, or there
+              is a ``weight_offset`` and no ``norm_weight``.
 
         Example:
             >>> x, w = mx.array([[3.0, 4.0]]), mx.ones(2)
@@ -246,51 +247,51 @@ void bind_linear(nb::module_& m) {
       nb::sig(
           "def layer_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, norm_bias: mlx.core.array | None, weights: mlx.core.array | collections.abc.Sequence[mlx.core.array | collections.abc.Sequence[mlx.core.array]], eps: float = 1e-5, *, biases: mlx.core.array | collections.abc.Sequence[mlx.core.array | None] | None = None, residual: mlx.core.array | None = None, gated: bool = False, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | list[mlx.core.array] | tuple[mlx.core.array | list[mlx.core.array], mlx.core.array]"),
       R"pbdoc(
-        Layer norm over the last axis, and linear layers of the result.
+        Layer norm over the last axis, and linear projections of the result.
 
         .. math::
 
             n = \frac{x - E[x]}{\sqrt{Var[x] + \epsilon}} w + b, \quad
             y_i = n W_i^\top + b_i
 
-        One launch or two steps, roundings, ``residual`` and ``gated`` are as in
-        :func:`rms_norm_linear`.
+        The number of launches, the rounding, ``residual`` and ``gated`` are as
+        in :func:`rms_norm_linear`.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or
               bfloat16.
             norm_weight (array, optional): The norm's weight of shape ``[D]``,
-              of any of the three dtypes. If ``None`` it does not scale.
+              of any of the three dtypes. If ``None`` the norm does not scale.
             norm_bias (array, optional): The norm's bias, likewise. If ``None``
               nothing is added.
             weights (array or list): A weight of shape ``[N, D]``, as
               :class:`mlx.nn.Linear` stores it, or a list of 1 to 4 of them,
               which may differ in ``N``, in dtype and in kind. Each is an array
-              of any of the three dtypes or the three arrays of
-              :func:`mlx.core.quantize` (affine; 4 or 8 bits, groups of 32, 64
-              or 128, which follow from the shapes).
+              of any of the three dtypes, or the three arrays that
+              :func:`mlx.core.quantize` returns (affine; 4 or 8 bits, groups of
+              32, 64 or 128, inferred from the shapes).
             eps (float): Added to the variance. Not negative. Default:
               ``1e-5``.
             biases (array or list, optional): Added to the projection, of shape
-              ``[N]`` and any of the three dtypes; for a list of weights a list
-              with an array or ``None`` for each. If ``None`` nothing is added.
-            residual (array, optional): Added to ``x`` before the norm: of the
-              same shape, and any of the three dtypes. The sum is returned, too.
-            gated (bool): Take two weights of one shape, of a gate and of what
-              it is multiplied with. Default: ``False``.
+              ``[N]`` and any of the three dtypes; for a list of weights, a list
+              of an array or ``None`` per weight. If ``None`` nothing is added.
+            residual (array, optional): Added to ``x`` before the norm; of the
+              same shape and any of the three dtypes. The sum is also returned.
+            gated (bool): Whether ``weights`` are a pair of one shape, the gate
+              and up projections of a gated layer. Default: ``False``.
             stream (StreamOrDevice): Stream or device.
 
         Returns:
-            array, list(array) or tuple: One array of shape ``[..., N]`` for one
-            weight, or a ``gated`` pair; a list of one for each in a list of
-            them. With a ``residual``, a tuple of that and ``x + residual``. The
-            dtype is the one to which that of ``x`` (or of the sum) promotes
-            with those of the weight and bias.
+            array, list(array) or tuple: An array of shape ``[..., N]`` for one
+            weight or a ``gated`` pair; for a list of weights, a list of one
+            array per weight. With a ``residual``, a tuple of that and
+            ``x + residual``. The dtype is the one that the dtypes of ``x`` (or
+            of the sum), the weight and the bias promote to.
 
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``x``
-              has no axis, ``eps`` is negative, ``biases`` is not as many as
-              the weights, or they are not two of one shape for ``gated``.
+              has no axis, ``eps`` is negative, there are not as many ``biases``
+              as weights, or ``gated`` weights are not two of one shape.
 
         Example:
             >>> x, w, b = mx.array([[1.0, 3.0]]), mx.ones(2), mx.zeros(2)

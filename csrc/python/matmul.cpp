@@ -26,30 +26,31 @@ void bind_matmul(nb::module_& m) {
       nb::sig(
           "def matmul(a: mlx.core.array, b: mlx.core.array, *, kernel: str = 'auto', stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
-        Matrix multiplication, by kernels of ours on Metal and MLX's elsewhere.
+        Matrix multiplication, with our kernels on Metal and MLX's elsewhere.
 
         .. math::
 
             c_{ij} = \sum_k a_{ik} b_{kj}
 
         A 1-D ``a`` is a row and a 1-D ``b`` a column, whose axis the result
-        does not have; axes before the last two are a batch, and broadcast.
+        does not have. Axes before the last two are batch axes, and broadcast.
 
-        On Metal ``"auto"`` chooses from two kernels, which sum in float32:
-        ``"gemv"`` for up to 8 rows of ``a`` or columns of ``b``, which reads
-        the other operand once, and else ``"simdgroup_blocked"``, which
-        multiplies blocks of 8x8 from tiles in threadgroup memory. Operands
-        whose elements adjoin along one of the last two axes are not copied.
-        Arrays of other dtypes, or of two, are MLX's. Both kernels can be named
-        on any GPU. Gradients are products of the same kind.
+        On Metal, ``"auto"`` chooses between two kernels that accumulate in
+        float32: ``"gemv"`` for up to 8 rows of ``a`` or columns of ``b``, which
+        reads the other operand once, and otherwise ``"simdgroup_blocked"``,
+        which multiplies 8x8 blocks from tiles in threadgroup memory. Operands
+        that are contiguous along one of the last two axes are not copied.
+        Other dtypes and mixed dtypes go to MLX's matmul. Either kernel can be
+        named on any GPU. Gradients are matmuls with the same ``kernel``, except
+        that those of ``"gemv"`` choose between the two by shape.
 
         Args:
-            a (array): Input of shape ``[..., M, K]`` or ``[K]``; float32,
-              float16 or bfloat16, if a kernel is named.
-            b (array): Input of shape ``[..., K, N]`` or ``[K]``; of the same
-              dtype, if a kernel is named.
+            a (array): Input of shape ``[..., M, K]`` or ``[K]``. If a kernel is
+              named, float32, float16 or bfloat16.
+            b (array): Input of shape ``[..., K, N]`` or ``[K]``. If a kernel is
+              named, of the same dtype as ``a``.
             kernel (str): ``"auto"``, which on the CPU and CUDA is
-              :func:`mlx.core.matmul`, or on a GPU ``"simdgroup_blocked"`` or
+              :func:`mlx.core.matmul`, or, on a GPU, ``"simdgroup_blocked"`` or
               ``"gemv"``. Default: ``"auto"``.
             stream (StreamOrDevice): Stream or device.
 
@@ -57,10 +58,10 @@ void bind_matmul(nb::module_& m) {
             array: The product, of shape ``[..., M, N]``.
 
         Raises:
-            ValueError: If ``a`` or ``b`` has no axis, they do not fit each
-              other, there is no such ``kernel``, or the one that is named does
-              not take their dtypes, is to run on the CPU, or is ``"gemv"`` and
-              both have more than 8 rows and columns.
+            ValueError: If ``a`` or ``b`` has no axis, their shapes do not
+              match, there is no such ``kernel``, or the named kernel does not
+              accept their dtypes, is called on the CPU, or is ``"gemv"`` while
+              ``a`` has more than 8 rows and ``b`` more than 8 columns.
 
         Example:
             >>> a = mx.array([[1.0, 2.0], [3.0, 4.0]])

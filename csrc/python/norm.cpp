@@ -37,17 +37,18 @@ void bind_norm(nb::module_& m) {
 
             y = \frac{x}{\sqrt{E[x^2] + \epsilon}} (w + w_0)
 
-        with :math:`w_0` the ``weight_offset``. Sums, products and the square
-        root are taken in float32. The positional arguments are those of
-        :func:`mlx.core.fast.rms_norm`.
+        where :math:`w_0` is the ``weight_offset``. Sums, products and the
+        square root are computed in float32. The positional arguments are those
+        of :func:`mlx.core.fast.rms_norm`.
 
-        With a ``group`` the mean square is that of the whole row: its members
-        add up one float32 scalar a row (:func:`mlx.core.distributed.all_sum`),
-        and one more in the backward pass. All must make the same calls in the
-        same order, and ask for the same gradients, or they wait for one another
-        for ever. Gradients are those of the sum of the members' losses with
-        respect to this member's part of ``x`` or ``weight``; one loss that all
-        of them compute behind an ``nn.ShardedToAllLinear`` counts once.
+        With a ``group``, the mean square is that of the whole row: the members
+        add up one float32 scalar per row
+        (:func:`mlx.core.distributed.all_sum`), and another in the backward
+        pass. All members must make the same calls in the same order and request
+        the same gradients, or they deadlock.
+        Gradients are those of the sum of the members' losses with respect to
+        this member's part of ``x`` or ``weight``; a loss that all members
+        compute after an ``nn.ShardedToAllLinear`` counts once.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or
@@ -57,17 +58,17 @@ void bind_norm(nb::module_& m) {
             eps (float): Added to the mean square. Not negative. Default:
               ``1e-5``.
             weight_offset (float): Added to ``weight`` in float32; ``1.0`` for
-              Gemma, which stores its weights less one. Default: ``0.0``.
+              Gemma, which stores its weights minus one. Default: ``0.0``.
             rounding (str, optional): When the normalized value is rounded to
               the output's dtype: ``"early"``, before the weight is applied and
-              once more after it, or ``"late"``, only at the end. Default:
-              ``"early"``, or ``"late"`` where ``weight_offset`` is not zero.
+              again after it, or ``"late"``, only at the end. Default:
+              ``"early"``, or ``"late"`` if ``weight_offset`` is not zero.
             dtype (Dtype, optional): The output's dtype, one of the three.
               Default: that of ``x``.
             group (Group, optional): The :class:`mlx.core.distributed.Group`
-              over which rows are split in equal parts: ``x`` is this member's,
-              of shape ``[..., D / size]``, and ``weight`` the part that goes
-              with it. A group of one is none. Default: ``None``.
+              over which each row is split in equal parts. ``x`` is this
+              member's part, of shape ``[..., D / size]``, and ``weight`` the
+              matching part. A group of one has no effect. Default: ``None``.
             stream (StreamOrDevice): Stream or device.
 
         Returns:
@@ -110,10 +111,11 @@ void bind_norm(nb::module_& m) {
 
             y = \frac{x - E[x]}{\sqrt{Var[x] + \epsilon}} (w + w_0) + b
 
-        with :math:`w_0` the ``weight_offset``. Sums, products and the square
-        root are taken in float32; the mean is corrected for its own rounding,
-        so that a mean far larger than the spread does no harm. The positional
-        arguments are those of :func:`mlx.core.fast.layer_norm`.
+        where :math:`w_0` is the ``weight_offset``. Sums, products and the
+        square root are computed in float32. The mean is corrected for its own
+        rounding, so a mean far larger than the standard deviation does not
+        reduce accuracy. The positional arguments are those of
+        :func:`mlx.core.fast.layer_norm`.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or
@@ -128,9 +130,9 @@ void bind_norm(nb::module_& m) {
               ``0.0``.
             rounding (str, optional): When the normalized value is rounded to
               the output's dtype: ``"early"``, before weight and bias are
-              applied and once more after them, or ``"late"``, only at the end.
-              Default: ``"early"``, or ``"late"`` where ``weight_offset`` is
-              not zero.
+              applied and again after them, or ``"late"``, only at the end.
+              Default: ``"early"``, or ``"late"`` if ``weight_offset`` is not
+              zero.
             dtype (Dtype, optional): The output's dtype, one of the three.
               Default: that of ``x``.
             stream (StreamOrDevice): Stream or device.
@@ -170,19 +172,19 @@ void bind_norm(nb::module_& m) {
       nb::sig(
           "def add_rms_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
       R"pbdoc(
-        The RMS norm of ``x + residual``, and that sum.
+        Residual add and RMS norm: the norm of ``x + residual``, and the sum.
 
         .. math::
 
             s = x + r, \quad y = \frac{s}{\sqrt{E[s^2] + \epsilon}} (w + w_0)
 
-        The sum is rounded to its dtype first, so that the result has the same
-        bits as ``rms_norm(x + residual)``.
+        The sum is rounded to its dtype before the norm, so the result is
+        bit-identical to ``rms_norm(x + residual)``.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or
               bfloat16.
-            residual (array): Added to ``x``: of the same shape, and any of the
+            residual (array): Added to ``x``; of the same shape and any of the
               three dtypes. The sum's dtype is the one both promote to.
             weight (array, optional): A weight of shape ``[D]``, of any of the
               three dtypes. If ``None`` the result is not scaled.
@@ -192,7 +194,7 @@ void bind_norm(nb::module_& m) {
               ``0.0``.
             clamp (bool): Saturate a float16 sum at ±65504 where it would be
               infinite; NaN stays NaN. The derivative is zero where the sum is
-              saturated. Sums of another dtype are left alone. Default:
+              saturated. Sums of other dtypes are unaffected. Default:
               ``False``.
             rounding (str, optional): ``"early"`` or ``"late"``, as in
               :func:`rms_norm`.
@@ -201,7 +203,7 @@ void bind_norm(nb::module_& m) {
             stream (StreamOrDevice): Stream or device.
 
         Returns:
-            tuple(array, array): The normalized sum and the sum, of ``x``'s
+            tuple(array, array): The normalized sum and the sum, both of ``x``'s
             shape.
 
         Raises:
@@ -236,20 +238,20 @@ void bind_norm(nb::module_& m) {
       nb::sig(
           "def add_layer_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
       R"pbdoc(
-        The layer norm of ``x + residual``, and that sum.
+        Residual add and layer norm: the norm of ``x + residual``, and the sum.
 
         .. math::
 
             s = x + r, \quad
             y = \frac{s - E[s]}{\sqrt{Var[s] + \epsilon}} (w + w_0) + b
 
-        The sum is rounded to its dtype first, so that the result has the same
-        bits as ``layer_norm(x + residual)``.
+        The sum is rounded to its dtype before the norm, so the result is
+        bit-identical to ``layer_norm(x + residual)``.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or
               bfloat16.
-            residual (array): Added to ``x``: of the same shape, and any of the
+            residual (array): Added to ``x``; of the same shape and any of the
               three dtypes. The sum's dtype is the one both promote to.
             weight (array, optional): A weight of shape ``[D]``, of any of the
               three dtypes. If ``None`` the result is not scaled.
@@ -268,7 +270,7 @@ void bind_norm(nb::module_& m) {
             stream (StreamOrDevice): Stream or device.
 
         Returns:
-            tuple(array, array): The normalized sum and the sum, of ``x``'s
+            tuple(array, array): The normalized sum and the sum, both of ``x``'s
             shape.
 
         Raises:
@@ -291,9 +293,10 @@ void bind_norm(nb::module_& m) {
       nb::sig(
           "def head_rms_norm(x: mlx.core.array, weight: mlx.core.array | None, eps: float, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
-        The RMS norm of each attention head, with a weight for all or for each.
+        RMS norm of each attention head, with one weight for all or one each.
 
-        The formula is that of :func:`rms_norm`, over ``head_dim``.
+        The formula is that of :func:`rms_norm`, over the last axis, of length
+        ``head_dim``.
 
         Args:
             x (array): Input of shape ``[..., heads, head_dim]``, float32,
@@ -333,10 +336,10 @@ void bind_norm(nb::module_& m) {
       nb::sig(
           "def qk_norm(q: mlx.core.array, k: mlx.core.array, q_weight: mlx.core.array | None, k_weight: mlx.core.array | None, eps: float, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
       R"pbdoc(
-        The RMS norm of each query head and each key head, in one launch.
+        RMS norm of each query head and each key head, in one launch.
 
-        The same as :func:`head_rms_norm` of ``q`` and of ``k``. In
-        grouped-query attention there are fewer key heads than query heads.
+        Equivalent to :func:`head_rms_norm` of ``q`` and of ``k``. The numbers
+        of heads may differ, as in grouped-query attention.
 
         Args:
             q (array): Queries of shape ``[..., q_heads, head_dim]``, float32,
@@ -345,8 +348,8 @@ void bind_norm(nb::module_& m) {
               dtype.
             q_weight (array, optional): A weight of shape ``[head_dim]`` or
               ``[q_heads, head_dim]``, of any of the three dtypes.
-            k_weight (array, optional): Likewise for ``k``. Given if, and only
-              if, ``q_weight`` is.
+            k_weight (array, optional): Likewise for ``k``. Both weights must be
+              given, or neither.
             eps (float): Added to the mean square. Not negative.
             weight_offset (float): Added to both weights in float32. Default:
               ``0.0``.
@@ -357,11 +360,13 @@ void bind_norm(nb::module_& m) {
             stream (StreamOrDevice): Stream or device.
 
         Returns:
-            tuple(array, array): The normalized queries and keys.
+            tuple(array, array): The normalized queries and keys, of the shapes
+            of ``q`` and ``k``.
 
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``eps``
-              is negative, or there is a ``weight_offset`` and no weight.
+              is negative, one weight is given without the other, or there is a
+              ``weight_offset`` and no weight.
       )pbdoc");
 }
 

@@ -85,7 +85,7 @@ void bind_patching(nb::module_& m) {
       "stream"_a = nb::none(),
       nb::sig(
           "def patched_rms_norm(fusion: Fusion, tell: object, x: mlx.core.array, weight: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
-      "What ``mx.fast.rms_norm`` becomes; ``tell`` is called with the reason.");
+      "Replaces ``mx.fast.rms_norm``; calls ``tell`` with the outcome.");
   m.def(
       "patched_layer_norm",
       [](Fusion fusion,
@@ -108,7 +108,7 @@ void bind_patching(nb::module_& m) {
       "stream"_a = nb::none(),
       nb::sig(
           "def patched_layer_norm(fusion: Fusion, tell: object, x: mlx.core.array, weight: mlx.core.array | None, bias: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
-      "What ``mx.fast.layer_norm`` becomes.");
+      "Replaces ``mx.fast.layer_norm``; calls ``tell`` with the outcome.");
   m.def(
       "fuse_graph",
       &fuse_outputs,
@@ -116,16 +116,17 @@ void bind_patching(nb::module_& m) {
       "boundary"_a,
       nb::sig(
           "def fuse_graph(outputs: list[mlx.core.array], boundary: list[mlx.core.array]) -> list[mlx.core.array]"),
-      "The outputs by a graph with sums fused into norms; those that stay as "
-      "they were are the same objects.");
+      "The outputs, with residual adds fused into norms; outputs that do not "
+      "change are the same objects.");
   m.def(
       "fuse_projections",
       &fuse_projections,
       "roots"_a,
       nb::sig("def fuse_projections(roots: list[mlx.core.array]) -> int"),
-      "Fuses norms with the products that take them, in place; how many.");
-  m.def("patch_counts", &counts, "What has become of patched calls.");
-  m.def("reset_patch_counts", &reset_patch_counts, "Starts counting anew.");
+      "Fuses norms with the matmuls that read them, in place; returns how many "
+      "norms it fused.");
+  m.def("patch_counts", &counts, "The outcomes of patched calls.");
+  m.def("reset_patch_counts", &reset_patch_counts, "Resets the counts.");
 }
 
 } // namespace mlx_norms

@@ -16,12 +16,12 @@ void bind_switches(nb::module_& m) {
       &set_vectors,
       "backward"_a,
       "vectors"_a,
-      "Forces the vectors per thread of CUDA kernels, for measurements; 0: none.");
+      "Forces the vectors per thread of CUDA kernels, for benchmarks; 0: none.");
   m.def(
       "set_tiles_anywhere",
       &set_tiles_anywhere,
       "anywhere"_a,
-      "Has gemv multiply by tiles where there are no matrix units, for tests.");
+      "Makes gemv multiply by tiles even without matrix units, for tests.");
 }
 
 } // namespace mlx_norms

@@ -1,6 +1,6 @@
-"""Builds of this package that take turns, each in processes of its own.
+"""Compares builds of this package, which take turns in processes of their own.
 
-A script runs itself once for each build: with ``--worker`` it calls :func:`work` there.
+A script starts itself once per build with ``--worker``; that process calls :func:`work`.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from .cupti import Trace
 from .kernels import of_range
 from .providers import Calls
 
-_SAMPLE_BYTES = 4 << 30  # of outputs that are alive together
-_MOST_CALLS = 4096  # of a sample
-_MOST_TRACED_CALLS = 64  # CUPTI keeps a record of each kernel
+_SAMPLE_BYTES = 4 << 30  # of outputs that are alive at once
+_MOST_CALLS = 4096  # per sample
+_MOST_TRACED_CALLS = 64  # per sample: CUPTI keeps a record of each kernel
 
 
 def compare(
     paths: Iterable[str], options: list[str], names: list[str], *, rounds: int, starts: int
 ) -> dict[str, tuple[timing.Samples, ...]]:
-    """Seconds of a call of each build by the names of calls, round by round.
+    """Seconds per call of each build, round by round, by the name of the call.
 
     Args:
-        paths: Folders that hold an installed ``mlx_norms`` each.
-        options: Of the script, for its workers.
-        rounds: Samples of each build a start.
-        starts: Processes of each build: where memory lies is one process's luck.
+        paths: Folders, each with an installed ``mlx_norms``.
+        options: The script's options, for its workers.
+        rounds: Samples per build and start.
+        starts: Processes per build, since memory placement differs from process to process.
     """
     taken = {name: [[] for _ in paths] for name in names}
     for _ in range(starts):
         builds = [_Build(path, options) for path in paths]
         for name in names:
-            count = 0  # of the first build, and then as many of the other
+            count = 0  # the first build chooses it, and the other takes the same
             for build in builds:
                 count = round(build.ask(json.dumps([name, count])))
             for build in timing.turns(builds, rounds):
@@ -55,11 +55,11 @@ def compare(
 
 
 class _Build:
-    """A process that measures with one of the builds."""
+    """A process that measures one of the builds."""
 
     def __init__(self, path: str, options: list[str]) -> None:
         path = os.pathsep.join([path, *filter(None, [os.environ.get("PYTHONPATH")])])
-        # Pages are kept, not made anew for each output.
+        # malloc keeps freed pages, so that outputs need no new ones.
         environment = os.environ | machine.KEEP_MEMORY | {"PYTHONPATH": path}
         command = [sys.executable, sys.argv[0], "--worker", *options]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -75,7 +75,7 @@ class _Build:
         self._samples.append((name, self.ask(str(len(self._samples)))))
 
     def end(self) -> dict[str, list[float]]:
-        """The seconds of a call in each sample, by name: the kernels' where they were traced."""
+        """The seconds per call in each sample, by name: kernel times if they were traced."""
         traced = json.loads(self._process.communicate("\n")[0])
         found: dict[str, list[float]] = {}
         for i, (name, seconds) in enumerate(self._samples):
@@ -84,10 +84,12 @@ class _Build:
 
 
 def work(known: Mapping[str, Callable[[], Calls]], traces: bool) -> None:
-    """Measures what the lines of the standard input ask for: a name of what is known and how many
-    calls, or a sample of it, by its number; an empty one ends it.
+    """Measures what the lines of standard input ask for.
 
-    Samples are the host's time of calls together, or with traces the kernels' one by one.
+    A line ``[name, count]`` chooses a call of ``known`` and how many of it a sample has (0: find
+    it), a number takes a sample under that name, and an empty line ends the process. Samples are
+    the host's time of calls evaluated together, or, if traced, the kernels' time of calls one by
+    one.
     """
     trace, counts = Trace() if traces else None, {}
     with trace or contextlib.nullcontext():
@@ -97,7 +99,7 @@ def work(known: Mapping[str, Callable[[], Calls]], traces: bool) -> None:
                 calls = known[name]()
                 outputs = calls.prepare(1)
                 calls.output_bytes = sum(a.nbytes for _, a in tree_flatten(outputs))
-                calls.finish(outputs)  # makes the inputs, too
+                calls.finish(outputs)  # also creates the inputs
                 most = _SAMPLE_BYTES // calls.output_bytes
                 most = max(1, min(_MOST_TRACED_CALLS if traces else _MOST_CALLS, most))
                 clock = HostClock(calls, building=not traces, most=most)

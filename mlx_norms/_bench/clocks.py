@@ -1,4 +1,4 @@
-"""How long calls take: by the host's clock, or by a device's own."""
+"""How long calls take, by the host's clock or a device's own."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import mlx.core as mx
 
 from . import machine
 
-HOST_SECONDS, DEVICE_SECONDS = 0.02, 0.002  # a sample's, at least
+HOST_SECONDS, DEVICE_SECONDS = 0.02, 0.002  # at least, per sample
 _DEVICE_CALLS = 4096
 _MOST_PLUGS = 32
-_PLUG_SAMPLES = 4  # the first compiles
+_PLUG_SAMPLES = 4  # the first one compiles
 _CPU_OUTPUTS = 256 << 20
 
 
 def output_budget() -> int:
-    """Bytes that the results of calls may take that are alive together."""
+    """Bytes that the outputs of calls in flight may take."""
     if mx.default_device() == mx.cpu:
         return _CPU_OUTPUTS
     return machine.memory_bytes() // 8
@@ -27,12 +27,12 @@ def most_calls(provider) -> int:
 
 
 class HostClock:
-    """A provider by the host's clock: the time to evaluate many calls together.
+    """A provider timed by the host's clock: the time to evaluate many calls together.
 
     Args:
         provider: One of providers.py.
-        building: Whether the time in which the graph of the calls is built counts, too.
-        most: Calls in a sample, at most.
+        building: Whether the time to build the graph of the calls counts as well.
+        most: The largest number of calls in a sample.
     """
 
     method, sample_seconds = "evals", HOST_SECONDS
@@ -40,13 +40,13 @@ class HostClock:
     def __init__(self, provider, *, building: bool = False, most: int | None = None) -> None:
         self.most = most or most_calls(provider)
         self.overlap = mx.default_device() != mx.cpu
-        self.calls = 0  # of the last sample
+        self.calls = 0  # in the last sample
         self._provider = provider
         self._building = building
 
     def seconds(self, count: int) -> float:
         if count != self.calls and mx.default_device() != mx.cpu:
-            self._seconds(count)  # the first run of a graph of this size instantiates it
+            self._seconds(count)  # the first run instantiates the graph for this size
         self.calls = count
         return self._seconds(count)
 
@@ -60,12 +60,12 @@ class HostClock:
 
 
 class DeviceClock:
-    """A provider by the device's clock: the time it needs for many independent calls.
+    """A provider timed by the device's clock: its time for many independent calls.
 
-    Large matrix products go first, and the clock is read at their end: while they run, the calls
-    are launched, so that the device does not wait for the host in between. As many as that takes: a
-    sample whose launches took longer than the products is taken again with more. If most do not
-    suffice, what is measured is the host's time too, and ``method`` says so.
+    Large matmuls (the plug) go first, and the clock is read when they end. The calls are launched
+    while they run, so that the device does not wait for the host between calls. If launching took
+    longer than the plug, the sample is taken again with more matmuls. If the largest plug does not
+    suffice, the sample includes host time, and ``method`` says so.
     """
 
     sample_seconds, overlap = DEVICE_SECONDS, True
@@ -112,5 +112,5 @@ class DeviceClock:
 
 
 def clock(provider) -> HostClock | DeviceClock:
-    """By the device's clock on CUDA; elsewhere MLX shows none to Python."""
+    """The device's clock on CUDA; on other devices MLX has none for Python, so the host's."""
     return (DeviceClock if machine.backend() == "cuda" else HostClock)(provider)

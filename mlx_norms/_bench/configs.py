@@ -12,16 +12,15 @@ import mlx_norms
 
 EPS = 1e-5
 HEADS = 8
-GROUPED = 4  # heads of queries to one of keys
+GROUPED = 4  # query heads per key head
 DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 
 
 @dataclass(frozen=True)
 class Op:
-    """An operation as ours and as mx.fast's, both functions of the arrays that ``inputs`` names.
+    """An operation, as a function of ours and of mx.fast's, of the arrays that ``inputs`` names.
 
-    ``flops`` are the operations on an element, forward and backward: a nominal number, with which
-    rooflines are drawn.
+    ``flops`` are nominal operations per element, forward and backward, used to draw rooflines.
     """
 
     inputs: tuple[str, ...]
@@ -88,7 +87,7 @@ LADDER_OPS = ("layer_norm", "sgemm")
 
 @dataclass(frozen=True)
 class Config:
-    """An op at one shape and dtype; of queries and keys, rows are those of the queries."""
+    """An op at one shape and dtype; for queries and keys, ``rows`` counts those of the queries."""
 
     op: str
     dtype: str
@@ -102,12 +101,12 @@ class Config:
 
     @property
     def label(self) -> str:
-        """The op as the files in bench/results call it."""
+        """The op as it is named in bench/results."""
         return self.op.replace("_", "+")
 
     @property
     def name(self) -> str:
-        """The label, which says whether it is the gradient."""
+        """The label, with " vjp" if it is the gradient."""
         return f"{self.label} vjp" if self.backward else self.label
 
     @property
@@ -116,22 +115,22 @@ class Config:
 
     @property
     def elements(self) -> int:
-        """Elements that are normalized."""
+        """The number of elements that are normalized."""
         return sum(math.prod(shape) for shape in self._normalized())
 
     @property
     def output_bytes(self) -> int:
-        """Of the results that are alive while calls are evaluated together."""
+        """Bytes of a call's outputs that are alive while calls are evaluated together."""
         return self._tensor_bytes * (2 if self.adds and not self.backward else 1)
 
     @property
     def input_bytes(self) -> int:
-        """Of what a call reads, with the parameters."""
+        """Bytes that a call reads, including parameters."""
         return self.moved - self._tensor_bytes * self._written + self.parameter_bytes
 
     @property
     def set_bytes(self) -> int:
-        """Of a set of inputs, with the cotangents of what they give."""
+        """Bytes of a set of inputs, including the outputs' cotangents for a gradient."""
         shapes = self.shapes()
         arrays = [shapes[name] for name in OPS[self.op].inputs]
         arrays += self._cotangents() if self.backward else []
@@ -139,9 +138,9 @@ class Config:
 
     @property
     def working_bytes(self) -> int:
-        """What a call needs besides, and a copy: so many float32 of x's shape at once, at most.
+        """Bytes of the temporaries of a call or a copy, at most: float32 arrays of x's shape.
 
-        On the CPU they are those of MLX's steps, of which mx.fast's norms are made there.
+        On the CPU these are the intermediates of the chain of MLX ops that mx.fast runs there.
         """
         center = "bias" in OPS[self.op].inputs
         steps = 4 + center if mx.default_device() == mx.cpu else 2
@@ -149,9 +148,9 @@ class Config:
 
     @property
     def moved(self) -> int:
-        """Bytes of the tensors of x's shape that are read or written, each once.
+        """Bytes of the tensors of x's shape that are read or written, each counted once.
 
-        Backward these are x and its gradient, or those of the sum, and a cotangent of each output.
+        In the backward pass: x (or the sum), its gradient, and one cotangent per output.
         """
         if self.backward:
             return self._tensor_bytes * (4 if self.adds else 3)
@@ -159,15 +158,15 @@ class Config:
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of weights and biases, each once."""
+        """Bytes of weights and biases, each counted once."""
         return self._bytes_of("weight") + self._bytes_of("bias")
 
     @property
     def compulsory(self) -> int:
-        """Bytes of all arrays, each once: what must be moved, whatever the kernel."""
+        """Bytes of all arrays, each counted once: any kernel must move at least these."""
         read = (
             self._bytes_of("weight") if self.backward else 0
-        )  # besides gradients, that are written
+        )  # the gradients are counted in parameter_bytes
         return self.moved + self.parameter_bytes + read
 
     def _bytes_of(self, kind: str) -> int:
@@ -192,7 +191,7 @@ class Config:
         return [shapes[name] for name in OPS[self.op].inputs if name in ("x", "heads", "k")]
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of arrays by name, of this op's and of the others'."""
+        """The shapes of all ops' arrays by name, this op's among them."""
         row, heads = (self.length,), math.gcd(self.rows, HEADS)
         rows = {"x": self.rows, "residual": self.rows, "k": max(1, self.rows // GROUPED)}
         return {

@@ -1,4 +1,4 @@
-"""What a device did, by CUPTI through torch's profiler, which sees every kernel of the process."""
+"""Device activity from CUPTI, through torch's profiler, which sees every kernel of the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import mlx.core as mx
 
-# CUPTI is to stay: put down and set up again, it can miss kernels of graphs made in between.
+# Keep CUPTI set up: after a teardown it can miss kernels of graphs that were made in between.
 os.environ.setdefault("TEARDOWN_CUPTI", "0")
 os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
 
@@ -22,17 +22,17 @@ ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 @dataclass(frozen=True)
 class Activity:
-    """What a device did within a range."""
+    """What the device did within a range."""
 
-    seconds: float  # in which at least one kernel ran
+    seconds: float  # during which at least one kernel ran
     kernels: int
 
 
 class Trace:
-    """The device's activity in named ranges between ``with Trace() as trace`` and its end.
+    """The device's activity in named ranges, recorded within ``with Trace() as trace``.
 
-    Ranges are marked on the host, and must wait for what they start: a kernel belongs to the range
-    in which it started.
+    Ranges are marked on the host, and must wait for the kernels that they start: a kernel belongs
+    to the range in which it started.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Trace:
 
     @staticmethod
     def available() -> bool:
-        """Whether torch can ask CUPTI here, and MLX computes where it looks."""
+        """Whether torch can use CUPTI here, and MLX computes on the device that it sees."""
         if mx.default_device() == mx.cpu:
             return False
         try:
@@ -53,7 +53,7 @@ class Trace:
         import torch
         from torch.profiler import ProfilerActivity, profile
 
-        torch.zeros(1, device="cuda")  # with a context, the profiler finds CUPTI
+        torch.zeros(1, device="cuda")  # the profiler finds CUPTI once there is a context
         self._mark = torch.profiler.record_function
         self._profile = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
         self._profile.__enter__()
@@ -74,7 +74,7 @@ class Trace:
 
 
 def activity(events: list[dict]) -> dict[str, Activity]:
-    """The device's activity in each of a trace's marked ranges; none where nothing ran."""
+    """The device's activity per marked range of a trace; ranges where nothing ran are omitted."""
     kernels = sorted(
         (event["ts"], event["ts"] + event["dur"])
         for event in events
@@ -92,7 +92,7 @@ def activity(events: list[dict]) -> dict[str, Activity]:
 
 
 def _union(intervals: list[tuple[float, float]]) -> float:
-    """The length of what sorted intervals cover together."""
+    """The total length that sorted intervals cover."""
     covered, reached = 0.0, float("-inf")
     for start, stop in intervals:
         covered += max(0.0, stop - max(start, reached))

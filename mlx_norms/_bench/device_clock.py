@@ -22,7 +22,7 @@ def _order() -> mx.array:
 
 
 def mark() -> mx.array:
-    """Read the clock once all is done that was evaluated before, without waiting for it."""
+    """Read the clock when all work evaluated before is done, without waiting on the host."""
     (time,) = _read()(
         inputs=[_order()],
         output_shapes=[(1,)],

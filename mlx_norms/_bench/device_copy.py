@@ -1,4 +1,4 @@
-"""How fast a device copies its own memory: the pace of a kernel that only reads and writes."""
+"""How fast a device copies its own memory: the limit of a kernel that only reads and writes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .driver import Driver, driver
 from .providers import Calls, copies, make_room
 
 MOST_PAIRS = 4096
-_LEAST_PART = 64 << 10  # bytes of a copy that are worth a thread
+_LEAST_PART = 64 << 10  # bytes that are worth a thread
 SAMPLE_BYTES = 16 << 30  # a few milliseconds of copies
 
 
 def measure(size: int, rounds: int = 7) -> timing.Samples:
-    """Seconds that a copy of ``size`` bytes takes on the default device, among many of them.
+    """Seconds that a copy of ``size`` bytes takes on the default device, among many copies.
 
-    On CUDA these are the driver's copies between the device's own buffers, elsewhere those of
+    On CUDA these are the driver's copies between device buffers, elsewhere those of
     :func:`passes`.
     """
     if machine.backend() == "cuda":
@@ -33,7 +33,7 @@ def measure(size: int, rounds: int = 7) -> timing.Samples:
 
 
 def rate(size: int, say: Callable[[str], None]) -> float:
-    """Bytes a second that a copy of ``size`` bytes reads and writes, which ``say`` is told."""
+    """Bytes per second that a copy of ``size`` bytes reads and writes; also tells ``say``."""
     seconds = measure(size)
     make_room()
     slow, fast = (2 * size / quartile / 1e9 for quartile in reversed(seconds.quartiles))
@@ -46,17 +46,17 @@ def rate(size: int, say: Callable[[str], None]) -> float:
 
 
 def size() -> int:
-    """Bytes of a copy that is no matter of caches, for :func:`measure`."""
+    """Bytes of a copy that is too large for caches, for :func:`measure`."""
     if machine.backend() == "cuda":
         return 1 << 30
     return max(64 << 20, 2 * machine.cache_bytes())
 
 
 def passes(size: int) -> dict[str, Calls]:
-    """Providers that stand for a copy of ``size`` bytes, which MLX has none of to ask for.
+    """Providers that stand in for a copy of ``size`` bytes, since MLX has no op that only copies.
 
-    They read float32 and write as much (mx.abs). On the CPU, where that is one thread's work, large
-    ones are shared by as many streams as the norms have threads, too.
+    They read float32 and write as much (mx.abs). On the CPU, where an op runs on one thread, large
+    copies are also split over as many streams as the norms have threads.
     """
     sets = copies([mx.random.normal((-(-size // 4),))], _pairs(size))
     found = {"copy": Calls(mx.abs, sets, output_bytes=size)}
@@ -70,7 +70,7 @@ def passes(size: int) -> dict[str, Calls]:
 
 
 def fastest(samples: Iterable[timing.Samples]) -> timing.Samples:
-    """Those with the least median."""
+    """The samples with the smallest median."""
     return min(samples, key=lambda each: each.median)
 
 
@@ -88,7 +88,7 @@ def _streams(count: int) -> list[mx.Stream]:
 
 
 def _pairs(size: int) -> int:
-    """Copies to take in turn, so that none finds its data in the cache."""
+    """The number of copies to take in turn so that none finds its data in the cache."""
     return max(1, min(MOST_PAIRS, -(-4 * machine.cache_bytes() // (2 * size))))
 
 
@@ -98,7 +98,7 @@ def _cuda(size: int, rounds: int) -> timing.Samples:
     buffers = [_random_bytes(driver(), size) for _ in range(2 * pairs)]
     copies = [(buffers[2 * i], buffers[2 * i + 1]) for i in range(pairs)]
     try:
-        _copies(driver(), copies, size, count)  # the first ones are slower
+        _copies(driver(), copies, size, count)  # warm-up
         seconds = [_copies(driver(), copies, size, count) for _ in range(rounds)]
         return timing.Samples(tuple(second / count for second in seconds))
     finally:
@@ -107,7 +107,7 @@ def _cuda(size: int, rounds: int) -> timing.Samples:
 
 
 def _random_bytes(driver: Driver, size: int) -> int:
-    """Memory on the device. Its contents matter: zeros can be copied faster than data."""
+    """Memory on the device with random contents, since zeros may be copied faster."""
     memory = ctypes.c_uint64()
     driver.call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(size))
     pattern = _pattern()
@@ -122,7 +122,7 @@ def _random_bytes(driver: Driver, size: int) -> int:
 
 
 def _copies(driver: Driver, pairs: list[tuple[int, int]], size: int, count: int) -> float:
-    """Seconds that ``count`` copies of ``size`` bytes take, those of ``pairs`` in turn."""
+    """Seconds for ``count`` copies of ``size`` bytes, with ``pairs`` taken in turn."""
     stream = ctypes.c_void_p()
     driver.call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(1))  # non-blocking
     start, stop = driver.event(), driver.event()

@@ -1,4 +1,4 @@
-"""What of CUDA's driver API copies and events need, in the context that MLX and torch use too."""
+"""The part of CUDA's driver API for copies and events, in the context of MLX and torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
 
 
 class DriverError(RuntimeError):
-    """The driver is not there, is too old for a function, or the function failed."""
+    """The driver is missing or too old for a function, or the function failed."""
 
 
 class Driver:
@@ -46,7 +46,7 @@ class Driver:
         return event
 
     def seconds(self, start: ctypes.c_void_p, stop: ctypes.c_void_p) -> float:
-        """The time from one event to another, which is waited for."""
+        """The time between two events; waits for the second."""
         self.call("cuEventSynchronize", stop)
         milliseconds = ctypes.c_float()
         self.call("cuEventElapsedTime", ctypes.byref(milliseconds), start, stop)

@@ -1,4 +1,4 @@
-"""How much of the host's memory a process can have."""
+"""How much of the host's memory a process can allocate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 def available() -> int:
-    """Bytes that the system can still give, within the limits of the process and its groups."""
+    """Bytes that can still be allocated, within the limits of the process and its groups."""
     return min([_of_system(), *_of_process(), *_of_groups()])
 
 
@@ -31,7 +31,7 @@ def _of_process() -> Iterator[int]:
 
 
 def _of_groups() -> Iterator[int]:
-    """Limits of Linux's control groups, of both versions: of a container, for instance."""
+    """Limits of Linux's control groups, versions 1 and 2, as containers set them."""
     if not _GROUPS.exists():
         return
     for line in _GROUPS.read_text().splitlines():
@@ -43,7 +43,7 @@ def _of_groups() -> Iterator[int]:
         else:
             continue
         path = PurePosixPath(group.lstrip("/"))
-        for folder in (path, *path.parents):  # a group is held to its parents' limits, too
+        for folder in (path, *path.parents):  # a group is also subject to its parents' limits
             file = root / folder / name
             if file.exists() and (text := file.read_text().strip()).isdecimal():
                 yield int(text)

@@ -1,6 +1,6 @@
-"""How long a device is busy with calls: by CUPTI, or by the slope of evals over their number.
+"""How long the device is busy per call: by CUPTI, or by the slope of eval time over calls.
 
-CUPTI says it when all is done: what is timed are the providers of many configs, in one trace.
+CUPTI reports when a trace ends, so the providers of many configs are timed in one trace.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ PAST_CACHE = 256 << 20
 
 @dataclass(frozen=True)
 class KernelTime:
-    """Seconds of the device a call, round by round.
+    """Seconds of device time per call, round by round.
 
     Attributes:
         method: "CUPTI", or "evals" for the slope.
         together: While independent calls run together.
-        alone: Of calls that are evaluated one by one.
-        kernels: That a call has.
+        alone: For calls that are evaluated one by one.
+        kernels: The number of kernels per call.
     """
 
     method: str
@@ -35,7 +35,7 @@ class KernelTime:
 
 
 def calls_past_cache(config) -> int:
-    """Calls after whose outputs the cache holds none of the first one's."""
+    """The number of calls whose outputs push those of the first call out of the cache."""
     return max(6, min(40, -(-PAST_CACHE // config.output_bytes)))
 
 
@@ -50,12 +50,12 @@ def measure(
     """The times of each config's providers, which take turns in every round.
 
     Args:
-        of_config: Gives a config's providers by name.
-        calls: How many a sample of a config has.
-        say: Is told which peers cannot do a config.
+        of_config: Returns a config's providers by name.
+        calls: Returns the number of calls in a sample of a config.
+        say: Is told which peers cannot run a config.
     """
     configs, found = list(configs), {}
-    # What CUPTI has not seen is timed by evals.
+    # Configs that CUPTI missed are timed by evals.
     for trace in (Trace(), None) if Trace.available() else (None,):
         pending = []
         with trace or contextlib.nullcontext():
@@ -75,7 +75,7 @@ def measure(
 def _take(
     trace: Trace | None, key: int, able: dict, count: int, rounds: int
 ) -> Callable[[], dict[str, KernelTime]]:
-    """Make the calls of a config. What is returned gives the times once the trace has ended."""
+    """Make a config's calls; returns a function that gives the times once the trace has ended."""
     for provider in able.values():
         provider.finish(provider.prepare(count if trace else 3 * count))
     if trace is None:
@@ -94,14 +94,14 @@ def _take(
 
 
 def of_range(trace: Trace, name: str, provider, count: int, *, alone: bool) -> None:
-    """Make calls in a range of a trace, together or one by one; what they need is made before."""
+    """Make calls in a range of a trace, together or one by one; their inputs are made before it."""
     pending = provider.prepare(count)
     with trace.range(name):
         provider.finish(pending, alone=alone)
 
 
 def _read(trace: Trace, ranges: dict[str, list], count: int) -> dict[str, KernelTime]:
-    """The times of a config; none if the trace has not all of them."""
+    """The times of a config, empty if the trace misses some of them."""
     activity, found = trace.activity, {}
     for name, pairs in ranges.items():
         if not all(each in activity for pair in pairs for each in pair):

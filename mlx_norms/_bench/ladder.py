@@ -1,4 +1,4 @@
-"""The two ladders: LayerNorm and the matrix product of float32, a kernel for each rung."""
+"""The two ladders, layer norm and float32 matmul, with a kernel per rung."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Product:
 
 
 def rungs(config: Config | Product) -> list[ladders.Rung]:
-    """Those of the config's ladder that take its dtype, in order."""
+    """The rungs of the config's ladder that accept its dtype, in order."""
     ladder = ladders.SGEMM if config.op == "sgemm" else ladders.LAYER_NORM
     return [rung for rung in ladder if DTYPES[config.dtype] in rung.dtypes]
 
@@ -77,7 +77,7 @@ def function(config: Config | Product, rung: str):
 
 
 def providers(config: Config | Product, peer_names: Iterable[str], *, hot: bool) -> dict:
-    """Providers by name: the rungs, MLX's own, and those of the peers that have it."""
+    """Providers by name: the rungs, MLX's own op, and the peers that have the op."""
     count = sets_needed(config.input_bytes, hot)
     sets = copies(config.inputs(), count)
     multiplies = config.op == "sgemm"

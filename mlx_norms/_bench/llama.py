@@ -15,7 +15,7 @@ _DEVIATION = 0.02
 
 @dataclass(frozen=True)
 class Shapes:
-    """Sizes of a llama, by default those of the one with 8 billion weights."""
+    """Sizes of a llama, by default those of the 8B model."""
 
     num_hidden_layers: int = 32
     hidden_size: int = 4096
@@ -31,7 +31,7 @@ TINY = Shapes(2, 128, 256, 4, 2, 512)
 
 
 def build(shapes: Shapes, bits: int | None) -> tuple[nn.Module, str]:
-    """A model with bfloat16 weights, or quantized ones of ``bits``, and whose code it is."""
+    """A model with bfloat16 weights, or weights of ``bits`` bits, and where its code is from."""
     from mlx_lm.models import llama
 
     args = llama.ModelArgs(model_type="llama", tie_word_embeddings=False, **asdict(shapes))

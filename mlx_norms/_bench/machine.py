@@ -1,4 +1,4 @@
-"""What the figures of a benchmark depend on besides the code."""
+"""The facts besides the code that a benchmark's figures depend on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import host_memory
 from .driver import DriverError, driver
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-# Apple does not tell the size of the cache that a chip's CPU and GPU share; the largest is this.
+# The largest cache that an Apple chip's CPU and GPU share; the chip does not report its size.
 _APPLE_CACHE = 96 << 20
 _UNKNOWN_CACHE = 64 << 20
 
@@ -48,17 +48,17 @@ def chip() -> str:
 
 
 def backend() -> str:
-    """cpu, cuda or metal: what runs on the default device."""
+    """The default device's backend: cpu, cuda or metal."""
     if mx.default_device() == mx.cpu:
         return "cpu"
     return "metal" if mx.metal.is_available() else "cuda"
 
 
 def cache_bytes() -> int:
-    """The size of the default device's last cache before its memory.
+    """The size of the default device's last-level cache.
 
-    On Linux the largest that the system names for a core; on CUDA the L2 cache, by the driver; on
-    Apple's chips, which do not tell, that of the largest ones.
+    On Linux the largest that the system reports for a core; on CUDA the driver's L2 size; on
+    Apple's chips, which report none, that of the largest chip.
     """
     if sys.platform == "darwin":
         return _APPLE_CACHE
@@ -78,10 +78,10 @@ def _cuda_cache() -> int:
 
 
 def memory_bytes() -> int:
-    """Bytes that can be had on the default device.
+    """Bytes that can be allocated on the default device.
 
-    On the CPU what the system can still give now, within the limits of the process and its groups;
-    on a GPU what its driver recommends to use at most, or else all that it has.
+    On the CPU, what the system can still give, within the limits of the process and its groups; on
+    a GPU, the size that its driver recommends as the limit, or else all of its memory.
     """
     if mx.default_device() == mx.cpu:
         return host_memory.available()
@@ -107,16 +107,16 @@ def keeps_memory() -> bool:
 
 
 def restart_keeping_memory(*command: str) -> None:
-    """Start the script again with glibc's malloc told to keep freed memory, unless it is.
+    """Restart the script with glibc's malloc set to keep freed memory, unless it already is.
+
+    By default, malloc returns large blocks to the system depending on sizes and history. One
+    provider may then pay thousands of page faults per call and another none, which distorts their
+    ratio.
 
     Args:
         command: Python's arguments, those of the script by default.
-
-    At its defaults malloc returns large blocks to the system in a way that depends on sizes and
-    history: one provider then pays thousands of page faults a call and the other none, and the
-    ratio is theirs, not the norm's.
     """
     if not keeps_memory():
-        # malloc reads them when a process starts.
+        # malloc reads these variables only when a process starts.
         arguments = [sys.executable, *(command or sys.argv)]
         os.execve(sys.executable, arguments, {**os.environ, **KEEP_MEMORY})

@@ -1,4 +1,4 @@
-"""Measures providers config by config, and what they are held against, in one run."""
+"""Measures providers config by config, with the copy and peak they are compared to, in one run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Measuring:
     """How to measure.
 
     Attributes:
-        rounds: Samples of each provider.
-        hot: Whether inputs are to stay in the cache.
-        say: Takes a line for the user.
+        rounds: Samples per provider.
+        hot: Whether inputs stay in the cache.
+        say: Prints a line for the user.
     """
 
     rounds: int
@@ -33,14 +33,14 @@ class Measuring:
 
     @property
     def copy(self) -> float:
-        """Bytes a second that a large copy reads and writes: the pace of the device's memory."""
+        """Bytes per second that a large copy reads and writes: the speed of the device's memory."""
         if "copy" not in self._pace:
             self._pace["copy"] = device_copy.rate(device_copy.size(), self.say)
         return self._pace["copy"]
 
     @property
     def peak(self) -> float:
-        """Operations a second of MLX's own matmul in float32, at a large size."""
+        """Operations per second of MLX's own float32 matmul at a large size."""
         if "peak" not in self._pace:
             size = _PEAK_SIZE[machine.backend()]
             matrices = [mx.random.normal((size, size)) for _ in range(2)]
@@ -51,7 +51,7 @@ class Measuring:
         return self._pace["peak"]
 
     def times(self, clocked: dict[str, object]) -> dict[str, timing.Samples]:
-        """Seconds a call of providers that have a clock."""
+        """Seconds per call of providers that have a clock."""
         seconds = next(iter(clocked.values())).sample_seconds
         return timing.measure(clocked, rounds=self.rounds, sample_seconds=seconds)
 
@@ -64,10 +64,10 @@ class Measuring:
         peak: bool = False,
         fixes: dict | None = None,
     ) -> list[Line]:
-        """Lines of providers at a config. A peer that cannot do it is left out.
+        """Lines of providers at a config; peers that cannot run it are omitted.
 
-        On the CPU, where it depends on the size what memory costs to get, copies that move as many
-        bytes take turns with them.
+        On the CPU, where the cost of getting memory depends on the size, copies of the same number
+        of bytes take turns with the providers.
         """
         able = providers.able(config, of_config, self.say)
         clocked = {name: clocks.clock(provider) for name, provider in able.items()}
@@ -98,14 +98,14 @@ class Measuring:
 
 
 def _copies(moved: int) -> dict[str, object]:
-    """The clocks of copies that move so many bytes, and of one of next to none."""
+    """The clocks of copies that move this many bytes, and of a copy of one element."""
     calls = device_copy.passes(max(1, moved // 2))
     calls[_CALL] = Calls(mx.abs, [[mx.zeros(1)]], output_bytes=4)
     return {name: clocks.clock(each) for name, each in calls.items()}
 
 
 def _pace(copied: dict[str, timing.Samples], moved: int) -> tuple[float, bool]:
-    """Bytes a second of the fastest copy, and whether bytes are most of what takes its time."""
+    """Bytes per second of the fastest copy, and whether its time is mostly spent on bytes."""
     call = copied.pop(_CALL)
     copy = device_copy.fastest(copied.values())
     of_call, _ = copy.over(call).quartiles

@@ -1,4 +1,4 @@
-"""How a language model of mlx_lm is run: prefill, decode, and the logits of both."""
+"""Runs a language model of mlx_lm: prefill, decode, and the logits of both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def new_cache(model: nn.Module) -> list:
 
 
 def prefill(model: nn.Module, prompt: mx.array) -> tuple[mx.array, list]:
-    """The token after the prompt, and the cache that holds the prompt."""
+    """The token after the prompt, and the prompt's cache."""
     cache = new_cache(model)
     token = mx.argmax(model(prompt[None], cache=cache)[:, -1], axis=-1)
     mx.eval(token)
@@ -26,9 +26,9 @@ def prefill(model: nn.Module, prompt: mx.array) -> tuple[mx.array, list]:
 
 
 def decode(model: nn.Module, token: mx.array, cache: list, count: int) -> None:
-    """Generate ``count`` tokens after ``token``, and forget them again.
+    """Generate ``count`` tokens after ``token``, then remove them from the cache.
 
-    Each is chosen on the device while the next step is being built, as mlx_lm generates.
+    Each token is chosen on the device while the next step is being built, as in mlx_lm.
     """
     for _ in range(count):
         following = mx.argmax(model(token[None], cache=cache)[:, -1], axis=-1)
@@ -46,7 +46,7 @@ def logits(
     tokens: Iterable[int],
     around: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
 ) -> tuple[mx.array, mx.array]:
-    """Those of the prompt and of ``tokens``, a call each within ``around()``."""
+    """The logits of the prompt and of ``tokens``, one call each within ``around()``."""
     cache = new_cache(model)
     outputs = []
     for part in (prompt, *(mx.array([token]) for token in tokens)):
@@ -57,7 +57,7 @@ def logits(
 
 
 def fused_in_a_step(model: nn.Module, prompt: mx.array) -> mlx_norms.Report:
-    """What becomes of the norms of a decode step, projections among them."""
+    """The outcomes of the norms in a decode step, including projections."""
     token, cache = prefill(model, prompt)
     with mlx_norms.patched(projections=True):
         decode(model, token, cache, 1)

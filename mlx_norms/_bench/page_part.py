@@ -1,4 +1,4 @@
-"""A part of a page that is generated from stored measurements: prints, checks or writes it."""
+"""A part of a page that is generated from stored measurements: print, check or write it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def one(rows: Rows, /, **values: str) -> dict[str, str]:
 
 
 def each(rows: Rows, *names: str) -> list:
-    """What the rows have in these columns, each once: texts of one column, tuples of several."""
+    """The distinct values of these columns: strings for one column, tuples for several."""
     found = dict.fromkeys(tuple(row[name] for name in names) for row in rows)
     return [values[0] if len(names) == 1 else values for values in found]
 
@@ -31,7 +31,7 @@ def spread(row: dict[str, str], columns: Iterable[str], form: str) -> str:
 
 
 def markdown(heading: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
-    """A table of lines of cells."""
+    """A Markdown table."""
     heading = list(heading)
     lines = [heading, ["---"] * len(heading), *lines]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -47,14 +47,14 @@ def main(
     """Runs a script with its command line.
 
     Args:
-        description: what the script is for.
-        page: the Markdown file that has the part.
-        marks: the lines that stand before and after it.
-        results: CSV files, which have to be there.
-        text: gives the part, from a list of rows for each file.
+        description: What the script is for.
+        page: The Markdown file that contains the part.
+        marks: The lines before and after the part.
+        results: CSV files, which must exist.
+        text: Returns the part, given a list of rows per file.
 
     Returns:
-        The exit status: 1 if the part was to be checked and the page has another.
+        The exit status: 1 if asked to check and the page differs.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -76,10 +76,10 @@ def main(
 def put(
     made: str, page: Path, marks: tuple[str, str], source: str, *, write: bool, check: bool
 ) -> int:
-    """Writes a part into its page, compares it with what is there, or prints it.
+    """Writes a part into its page, compares it with the page, or prints it.
 
     Returns:
-        The exit status: 1 if it was to be compared and the page has another.
+        The exit status: 1 if asked to compare and the page differs.
     """
     begin, end = marks
     before, rest = page.read_text().split(begin)

@@ -1,4 +1,4 @@
-"""torch's and Liger's norms, where they are installed."""
+"""torch's and Liger's norms, if they are installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PACKAGES = {"torch": ("torch",), "liger": ("liger-kernel", "triton")}
 
 
 def torch_device() -> str:
-    """What torch calls MLX's default device."""
+    """torch's name of MLX's default device."""
     return _TORCH_DEVICES[machine.backend()]
 
 
@@ -35,7 +35,7 @@ def _torch() -> dict[str, Callable]:
     import torch
     import torch.nn.functional as F
 
-    torch.empty(1, device=torch_device())  # raises where torch was built without it
+    torch.empty(1, device=torch_device())  # raises if torch was built without this device
 
     def add_rms(x, residual, weight):
         total = x + residual
@@ -59,7 +59,7 @@ def _liger() -> dict[str, Callable]:
     from liger_kernel.ops.layer_norm import LigerLayerNormFunction
     from liger_kernel.ops.rms_norm import LigerRMSNormFunction
 
-    # An offset of 0 and the casts of a llama; not in place, as the others are not.
+    # An offset of 0 and the casts of a llama; not in place, like the other providers.
     options = (EPS, 0.0, "llama", False)
     return {
         "rms": lambda x, w: LigerRMSNormFunction.apply(x, w, *options),
@@ -72,13 +72,13 @@ FUNCTIONS = {"torch": functools.cache(_torch), "liger": functools.cache(_liger)}
 
 
 def available(names: Iterable[str], say: Callable[[str], None]) -> list[str]:
-    """Those of ``names`` that are here; of the others, ``say`` is told why not."""
+    """The peers among ``names`` that are installed; tells ``say`` why others are not available."""
     found = []
     for name in names:
         try:
             if name in FUNCTIONS:
                 FUNCTIONS[name]()
-        except Exception as error:  # torch and Triton raise what they like
+        except Exception as error:  # torch and Triton may raise anything
             say(f"no {name} here: {error}")
         else:
             found.append(name)

@@ -1,4 +1,4 @@
-"""Plots of figures: rates against the shape, and a roofline."""
+"""Plots of rates against the shape, and of a roofline."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Color is a provider's, the marker's filling a dtype's, dashes a number of rows', and in the
-# roofline the marker's shape an op's.
+# Color stands for the provider, the marker's filling for the dtype and dashes for the number of
+# rows; in the roofline, the marker's shape stands for the op.
 _MARKERS = "os^vD*PX"
 _FILLS = ("full", "none", "left", "right", "top", "bottom")
 _DASHES = ("-", "--", "-.", ":", (0, (6, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (8, 4)))
 _COLUMNS = 3
-_PANEL, _LEGEND_LINE, _DPI = (4.3, 3.6), 0.22, 128  # inches, and dots to each
-_MOST_TICKS = 7  # with labels beside each other
+_PANEL, _LEGEND_LINE, _DPI = (4.3, 3.6), 0.22, 128  # inches, and dots per inch
+_MOST_TICKS = 7  # that fit side by side with labels
 
 
 def draw(path: str, lines: list[Line], title: str) -> None:
@@ -34,7 +34,7 @@ def draw(path: str, lines: list[Line], title: str) -> None:
 
 
 def figure(lines: list[Line], title: str) -> Figure:
-    """A panel per op, and the roofline of its largest shapes, with one legend for all."""
+    """A panel per op and a roofline of its largest shapes, with one legend for all."""
     from matplotlib.figure import Figure
 
     styles = _Styles(lines)
@@ -62,7 +62,7 @@ def _each(lines: Iterable[Line], name: str) -> list:
 
 
 class _Styles:
-    """How each provider, dtype, number of rows and op is drawn."""
+    """The style of each provider, dtype, number of rows and op."""
 
     def __init__(self, lines: list[Line]) -> None:
         from matplotlib import colormaps
@@ -75,13 +75,13 @@ class _Styles:
         self._lengths = {
             op for op in self.marker if len({line.length for line in lines if line.op == op}) > 1
         } - {line.op for line in lines if line.multiplies}
-        # The largest first, which gets the plainest line.
+        # The largest number of rows comes first, and gets the plainest line.
         rows = sorted({line.rows for line in lines if line.op in self._lengths}, reverse=True)
         self._dashes = dict(zip(rows, itertools.cycle(_DASHES)))
         self._held_against = {line.multiplies for line in lines}
 
     def along(self, op: str) -> str:
-        """The axis of an op: the length of rows, or their number where there is one length."""
+        """An op's x axis: the row length, or the number of rows if there is only one length."""
         return "length" if op in self._lengths else "rows"
 
     def dashes(self, line: Line) -> object:
@@ -110,7 +110,7 @@ class _Styles:
 
 
 def _rates(axes: Axes, lines: list[Line], styles: _Styles) -> None:
-    """GB/s against the length or number of rows, or GFLOP/s against the size of matrices."""
+    """GB/s against the length or number of rows, or GFLOP/s against the matrix size."""
     op, multiplies = lines[0].op, lines[0].multiplies
     along = styles.along(op)
     shown = sorted({getattr(line, along) for line in lines})
@@ -145,7 +145,7 @@ def _rates(axes: Axes, lines: list[Line], styles: _Styles) -> None:
 
 
 def ticks(axes: Axes, numbers: Iterable[int]) -> None:
-    """A logarithmic axis of x with these numbers on it."""
+    """A logarithmic x axis with these numbers as ticks."""
     shown = sorted(set(numbers))
     axes.set_xscale("log", base=2)
     axes.set_xticks(shown, map(_short, shown), rotation=60 if len(shown) > _MOST_TICKS else 0)
@@ -153,7 +153,7 @@ def ticks(axes: Axes, numbers: Iterable[int]) -> None:
 
 
 def _title(lines: list[Line], along: str) -> str:
-    """The op, and what of the shape is the same in all of its panel."""
+    """The op, and the part of the shape that is the same in its whole panel."""
     op, rows = lines[0].op, _each(lines, "rows")
     if lines[0].multiplies:
         return op
@@ -171,12 +171,12 @@ def _rate(line: Line) -> float:
 
 
 def _copy(line: Line) -> float:
-    """GB/s of the copy, NaN where it is not one of bytes."""
+    """GB/s of the copy, or NaN if its time is not mostly spent on bytes."""
     return line.copy / 1e9 if line.copy_is_bytes else math.nan
 
 
 def _roofline(axes: Axes, lines: Iterable[Line], styles: _Styles) -> None:
-    """Operations a second against operations a byte, each at its largest shape."""
+    """Operations per second against operations per byte, each at its largest shape."""
     from matplotlib.ticker import NullFormatter
 
     largest: dict[tuple, Line] = {}

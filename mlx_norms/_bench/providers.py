@@ -1,7 +1,7 @@
-"""Those who make the calls that are timed: MLX functions, torch's and Liger's.
+"""The providers that are timed: MLX functions, torch's and Liger's.
 
-Each takes its inputs from several sets in turn, so that none is in the cache when its turn comes
-again, or, to keep them in the cache, from one.
+Each takes its inputs from several sets in turn, so that none is still in the cache when it is used
+again; or from a single set, to keep it in the cache.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from .configs import OPS, Config
 
 MOST_SETS = 4096
 TORCH_CACHE = 16 << 30
-_PLUG = 8192  # rows and columns of a matrix product that keeps a device busy for a while
+_PLUG = 8192  # rows and columns of a matmul that keeps a device busy for a while
 
 
 def sets_needed(input_bytes: int, hot: bool = False, caches: int = 2) -> int:
-    """Sets of inputs that together are so many caches, or as many as are sensible; hot: one."""
+    """The number of input sets that fill ``caches`` caches, up to a sensible maximum; 1 if hot."""
     if hot:
         return 1
     return max(1, min(MOST_SETS, -(-caches * machine.cache_bytes() // max(1, input_bytes))))
 
 
 def regime(input_bytes: int, hot: bool = False) -> str:
-    """Where calls find their inputs: in "memory" or in the "cache"."""
+    """Where calls find their inputs, "memory" or "cache"."""
     sets = sets_needed(input_bytes, hot)
     return "cache" if sets * input_bytes <= machine.cache_bytes() else "memory"
 
 
 def copies(inputs: list[mx.array], count: int) -> list[list[mx.array]]:
-    """``count`` sets of arrays with the values of ``inputs``, each in memory of its own."""
+    """``count`` sets of arrays with the values of ``inputs``, each in its own memory."""
     sets = [inputs, *(tree_map(lambda a: a + 0, inputs) for _ in range(count - 1))]
     mx.eval(sets)
     return sets
@@ -46,11 +46,11 @@ class Calls:
     """Calls of an MLX function, built by :meth:`prepare` and run by :meth:`finish`.
 
     Args:
-        function: Of the arrays of a set.
+        function: A function of the arrays of a set.
         sets: Sets of inputs, taken in turn.
-        cotangents: As many sets of cotangents: then a call is the gradients of all inputs, its
-            forward evaluated before.
-        output_bytes: Of a call, for those that are evaluated together.
+        cotangents: As many sets of cotangents. If given, a call computes the gradients of all
+            inputs, and its forward pass is evaluated before.
+        output_bytes: Bytes of a call's outputs, which limits how many are evaluated together.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Calls:
         calls = [self._call() for _ in range(count)]
         outputs = [outputs for outputs, gradients in calls if gradients is not None]
         if outputs:
-            mx.eval(outputs)  # the forward is not the backward's time
+            mx.eval(outputs)  # keeps the forward out of the backward's time
             mx.synchronize()
         return [outputs if gradients is None else gradients for outputs, gradients in calls]
 
@@ -79,7 +79,7 @@ class Calls:
         return mx.vjp(self._function, inputs, cotangents)
 
     def finish(self, pending: list, *, alone: bool = False) -> None:
-        """Evaluate what is pending and drop it: together, as far as that fits, or one by one."""
+        """Evaluate pending calls and drop results: together, as memory allows, or one by one."""
         together = len(pending)
         if mx.default_device() == mx.cpu:
             together = timing.batch_size(self.output_bytes)
@@ -91,12 +91,12 @@ class Calls:
             mx.eval(part)
 
     def launch(self, pending: list) -> list:
-        """Begin to evaluate what is pending, and return what must live until that is done."""
+        """Start to evaluate pending calls; returns what must stay alive until they are done."""
         mx.async_eval(pending)
         return pending
 
     def start(self) -> object:
-        """Build a call and begin to evaluate it, as a user would; returns what must live on."""
+        """Build a call and start to evaluate it, as a user would; returns what must stay alive."""
         outputs, gradients = self._call()
         outputs = outputs if gradients is None else gradients
         mx.async_eval(outputs)
@@ -106,7 +106,7 @@ class Calls:
         mx.synchronize()
 
     def plug(self) -> object:
-        """Keep the device busy, so that it waits for no call that is launched meanwhile."""
+        """Keep the device busy while calls are launched, so that it does not wait for the host."""
         plug = _plug() @ _plug()
         mx.async_eval(plug)
         return plug
@@ -123,7 +123,7 @@ def _plug() -> mx.array:
 
 
 class TorchCalls:
-    """The same for a function of torch's tensors."""
+    """Like :class:`Calls`, for a function of torch tensors."""
 
     def __init__(self, function: Callable, sets: list, cotangents=None, output_bytes=0) -> None:
         self.output_bytes = output_bytes
@@ -145,7 +145,7 @@ class TorchCalls:
         return functools.partial(self._torch.autograd.grad, outputs, inputs, cotangents)
 
     def finish(self, pending: list[Callable], *, alone: bool = False) -> None:
-        results = []  # kept, so that each call writes memory of its own
+        results = []  # kept, so that each call writes to its own memory
         with self._torch.set_grad_enabled(False):
             for call in pending:
                 results.append(call())
@@ -183,7 +183,7 @@ def _torch_plug():
 
 
 def providers(config: Config, peer_names: Iterable[str] = (), *, hot: bool = False) -> dict:
-    """Providers by name: ours, and those of ``peer_names`` that have the op."""
+    """Providers by name: ours, and the peers in ``peer_names`` that have the op."""
     op = OPS[config.op]
     count = sets_needed(config.input_bytes, hot)
     sets = copies(config.inputs(), count)
@@ -198,7 +198,7 @@ def providers(config: Config, peer_names: Iterable[str] = (), *, hot: bool = Fal
 
 
 def functions(config: Config) -> dict[str, Callable[[], object]]:
-    """The calls of ours and of mx.fast as a user makes them, of one set of inputs."""
+    """The calls of ours and of mx.fast as a user makes them, with a single set of inputs."""
     op, inputs = OPS[config.op], config.inputs()
     cotangents = config.cotangents() if config.backward else []
     mx.eval(inputs, cotangents)
@@ -212,8 +212,8 @@ def functions(config: Config) -> dict[str, Callable[[], object]]:
 
 
 def memory_needed(config, peer_names: Iterable[str], hot: bool) -> int:
-    """Bytes that are alive at once while a config is measured, about."""
-    own = 1 + sum(name in peers.FUNCTIONS for name in peer_names)  # torch's sets are its own
+    """Approximate bytes that are alive at once while a config is measured."""
+    own = 1 + sum(name in peers.FUNCTIONS for name in peer_names)  # torch has its own sets
     return own * sets_needed(config.input_bytes, hot) * config.set_bytes + config.working_bytes
 
 
@@ -234,12 +234,12 @@ def torch_calls(config, function: Callable, count: int) -> TorchCalls:
 
 
 def able(config, of_config: dict, say: Callable[[str], None]) -> dict:
-    """A config's providers that can do it, each called once; ``say`` is told of the others."""
+    """The providers that can run a config, each called once; tells ``say`` about the others."""
     found = {}
     for name, provider in of_config.items():
         try:
             provider.finish(provider.prepare(1))
-        except Exception as error:  # torch and Triton raise what they like
+        except Exception as error:  # torch and Triton may raise anything
             if not isinstance(provider, TorchCalls):
                 raise
             say(f"{name} does not do {config}: {error}")
@@ -249,7 +249,7 @@ def able(config, of_config: dict, say: Callable[[str], None]) -> dict:
 
 
 def make_room() -> None:
-    """Let go of memory: one config's buffers are of no use to the next, nor MLX's to torch."""
+    """Free cached memory: the next config cannot use this one's buffers, nor torch MLX's."""
     if mx.get_cache_memory() > machine.memory_bytes() // 4:
         mx.clear_cache()
     torch = sys.modules.get("torch")

@@ -1,4 +1,4 @@
-"""A measured figure, and the CSV files that figures go to."""
+"""A measured figure, and the CSV files that figures are written to."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ COLUMNS += ["of_peak", "over_baseline", "copy_gbps", "peak_gflops", "rounds", "c
 
 @dataclass(frozen=True)
 class Line:
-    """What one provider did at one shape.
+    """The result of one provider at one shape.
 
     Attributes:
         section: The bench's subcommand.
-        rows, length: Of the op; of a matrix product, those of its square matrices.
-        method: The clock: "device", "device, host" where the device had to wait, or "evals".
-        inputs: Where they were, in "memory" or in the "cache"; sets of them were taken in turn.
-        seconds: A call's.
+        rows, length: The op's rows and their length; for a matmul, those of its square matrices.
+        method: The clock: "device", "device, host" if the device had to wait, or "evals".
+        inputs: Where the inputs were, "memory" or "cache"; several sets were taken in turn.
+        seconds: Per call.
         moved: Bytes that a call reads and writes, each tensor counted once.
-        flops: Operations of a call.
-        elements: Of the op's input or of the product, for bytes per element.
-        copy: Bytes a second of a copy in the same run.
-        copy_is_bytes: Whether its bytes are most of that copy's time, and not the call.
-        peak: Operations a second of MLX's own matmul in the same run, where it was measured.
+        flops: Operations per call.
+        elements: Elements of the op's input or of the matmul's result, for bytes per element.
+        copy: Bytes per second of a copy in the same run.
+        copy_is_bytes: Whether the copy's time is mostly spent on bytes, not on making a call.
+        peak: Operations per second of MLX's own matmul in the same run, if it was measured.
         baseline: The time of mx.fast, or of MLX's matmul, over this one, round by round.
         fixes: What a rung of a ladder fixes.
     """
@@ -57,12 +57,12 @@ class Line:
 
     @property
     def rate(self) -> float:
-        """Bytes a second."""
+        """Bytes per second."""
         return self.moved / self.seconds.median
 
     @property
     def of_copy(self) -> float | None:
-        """The pace over that of a copy, None where that is not one of bytes."""
+        """The rate over the copy's, or None if the copy's time is not mostly spent on bytes."""
         return self.rate / self.copy if self.copy_is_bytes else None
 
     @property
@@ -75,11 +75,11 @@ class Line:
 
     @property
     def multiplies(self) -> bool:
-        """Whether operations are what it is measured by, not bytes."""
+        """Whether it is measured in operations, not bytes."""
         return self.op == "sgemm"
 
     def figures(self) -> dict[str, object]:
-        """For ``--json``: those of a line of the file, with samples and ratios whole."""
+        """The values for ``--json``: those of a CSV line, but with complete samples and ratios."""
         values = {name: None if value == "" else value for name, value in self.values().items()}
         for name in ("us", "us_lower", "us_upper", "rounds"):
             del values[name]
@@ -90,7 +90,7 @@ class Line:
         }
 
     def values(self) -> dict[str, object]:
-        """By the names of COLUMNS."""
+        """The values by the names in COLUMNS."""
         lower, upper = self.seconds.quartiles
         return {
             **{name: getattr(self, name) for name in COLUMNS[:9]},
@@ -111,7 +111,7 @@ class Line:
 
 
 class CsvFile:
-    """Rows of figures, each with the facts they depend on, written while the run goes on."""
+    """Rows of figures, each with the facts they depend on, written during the run."""
 
     def __init__(self, file: TextIO, columns: Iterable[str], facts: Mapping[str, str]) -> None:
         self._file = file

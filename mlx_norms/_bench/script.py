@@ -13,21 +13,21 @@ from rich.progress import track
 from . import machine, peers
 from .results import CsvFile
 
-_WIDTH = 160  # of what goes to no terminal
+_WIDTH = 160  # when the output is not a terminal
 _Item = TypeVar("_Item")
 
 
 class Script:
     """A script that measures.
 
-    Its device is a "gpu", and with ``--device cpu`` it is tried without one; or it is the "cpu",
-    with a malloc that keeps memory; or it is MLX's "default" device. ``rounds`` is how many there
-    are unless ``--rounds`` says so.
+    ``device`` is "gpu", where ``--device cpu`` tries the script without one; or "cpu", with a
+    malloc that keeps freed memory; or MLX's "default" device. ``rounds`` is the default of
+    ``--rounds``.
 
     Attributes:
-        parser: Takes the script's own arguments, before :meth:`begin`.
-        peers: Whom ``--peers`` names, those that are here.
-        tiny: Whether it is tried on the CPU: shapes are to be tiny.
+        parser: Accepts the script's own arguments, before :meth:`begin`.
+        peers: The peers that ``--peers`` names and that are installed.
+        tiny: Whether the script is only tried on the CPU, with tiny shapes.
         facts: What the figures depend on, in each line of the file.
     """
 
@@ -66,9 +66,9 @@ class Script:
             )
 
     def begin(self, *, quiet: bool = False) -> argparse.Namespace:
-        """Read the arguments, take the device, and say what the figures depend on.
+        """Read the arguments, choose the device, and print what the figures depend on.
 
-        A quiet one says and writes nothing: another process does.
+        If ``quiet``, it prints and writes nothing, because another process does.
         """
         self._args = args = self.parser.parse_args()
         if self._device == "cpu" and not args.default_malloc:
@@ -92,21 +92,21 @@ class Script:
         self.console.print(line, highlight=False, markup=False)
 
     def add_peers(self, names: Iterable[str]) -> None:
-        """Take those of ``names`` that are here as peers, whose versions are facts."""
+        """Add the installed ones of ``names`` as peers, and their versions to the facts."""
         self.peers = peers.available(names, self.say)
         self.facts |= peers.versions(self.peers)
 
     def tracked(self, items: Iterable[_Item], what: str = "measuring") -> Iterator[_Item]:
-        """The items, with a bar on a terminal."""
+        """Iterate over the items, with a progress bar on a terminal."""
         console = Console(stderr=True)
         yield from track(list(items), what, console=console, disable=not console.is_terminal)
 
     def write(self, *values: object, **named: object) -> None:
-        """A line of the file, by the order of the columns or by their names, if it is asked for."""
+        """Write a line to the file, if any, with values in the order of columns or by name."""
         if self.console.quiet or not self._args.csv:
             return
         if self._file is None:
-            file = open(self._args.csv, "w", newline="")  # until the process ends
+            file = open(self._args.csv, "w", newline="")  # stays open until the process ends
             self._file = CsvFile(file, self._columns, self.facts)
         by_order = dict(zip(self._columns, values, strict=True)) if values else {}
         self._file.write(by_order | named)

@@ -1,4 +1,4 @@
-"""The ways to run a model that are measured against each other, and how far apart they are."""
+"""The variants of a model run that are compared, and the difference between their results."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ CONTEXTS = {
 
 
 def relative_difference(stock: mx.array, other: mx.array) -> float:
-    """The largest difference over the largest finite magnitude of the stock ones.
+    """The largest difference over the largest finite magnitude in ``stock``.
 
-    Some models mask tokens with an infinity. It is no difference if both have it, and NaN if one.
+    Some models mask tokens with an infinity. Equal infinities are no difference; an infinity on
+    one side only gives NaN.
     """
     stock, other = stock.astype(mx.float32), other.astype(mx.float32)
     largest = mx.max(mx.where(mx.isfinite(stock), mx.abs(stock), 0))

@@ -1,4 +1,4 @@
-"""Tables of figures on the terminal."""
+"""Tables of figures for the terminal."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from .results import Line
 def table(
     title: str, texts: Iterable[str], numbers: Iterable[str] = (), *, lines: bool = True
 ) -> Table:
-    """An empty table with columns of texts, and of numbers to their right; lines between them."""
+    """An empty table with text columns, then number columns; ``lines`` draws lines between rows."""
     style = {} if lines else {"box": box.SIMPLE_HEAD, "pad_edge": False}
     found = Table(title=escape(title), title_justify="left", **style)
     for heading in texts:
         found.add_column(heading)
     for heading in numbers:
-        # Folded, so that no digit is lost on a narrow terminal.
+        # Folded, so that a narrow terminal loses no digits.
         found.add_column(heading, justify="right", overflow="fold")
     return found
 
 
 def red_if(missed: bool, text: str) -> str:
-    """What misses a target, in red."""
+    """The text, in red if it misses a target."""
     return f"[red]{text}[/red]" if missed else text
 
 
 def spread(samples: timing.Samples, factor: float = 1.0) -> str:
-    """Quartiles."""
+    """The quartiles."""
     return "-".join(number(quartile * factor) for quartile in samples.quartiles)
 
 
 def number(value: float) -> str:
-    """Three digits, or all before the point."""
+    """A number with three digits, or with all digits before the point."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def tables(lines: Iterable[Line], title: str) -> Iterator[Table]:
-    """A table per op and dtype of times and rates: bytes per second, or operations of products.
+    """A table of times and rates per op and dtype: bytes per second, or operations for a matmul.
 
-    The last columns say how many times as fast a provider is as the baseline, and a rung of a
-    ladder as the rung before. What the rungs fix is a table of its own.
+    The last columns say how many times as fast as the baseline a provider is, and a rung of a
+    ladder as the rung before it. What each rung fixes is in a table of its own.
     """
     fixes: dict[str, str] = {}
     for (op, dtype), group in itertools.groupby(lines, key=lambda line: (line.op, line.dtype)):
@@ -79,12 +79,12 @@ def _table(lines: list[Line], title: str) -> Table:
 
 
 def figures(lines: Iterable[Line]) -> list[dict[str, object]]:
-    """The same for ``--json``."""
+    """The same figures for ``--json``."""
     return [line.figures() | {"over_before": faster} for line, faster in _with_before(lines)]
 
 
 def _with_before(lines: Iterable[Line]) -> Iterator[tuple[Line, timing.Ratio | None]]:
-    """Each line with the time of the rung before over its own, where it is a rung."""
+    """Each line and, for a rung, the ratio of the previous rung's time to its own."""
     for _, group in itertools.groupby(lines, key=lambda line: (line.op, line.dtype, *_shape(line))):
         rung = None
         for line in group:

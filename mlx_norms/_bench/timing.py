@@ -1,9 +1,9 @@
 """Times lazy MLX computations against each other: interleaved rounds, medians and quartiles.
 
-One sample is many calls, evaluated together in batches, so that neither the clock nor the start of
-an evaluation (tens of microseconds) is what gets measured. Providers take turns in every round,
-so that whatever else the machine does falls on all of them. providers.py has some that take
-their inputs from past the cache, and clocks.py clocks of a device's own.
+One sample is many calls, evaluated together in batches, so that the clock's resolution and the
+start of an evaluation (tens of microseconds) do not dominate. Providers take turns in every round,
+so that other load on the machine affects all of them alike. providers.py has providers whose inputs
+are not in the cache, and clocks.py has devices' own clocks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-# Outputs of a batch are alive together: few enough calls that they stay within this much memory.
+# The outputs of a batch are alive together; this bounds them, and so the calls per batch.
 _BATCH_BYTES = 32 << 20
 _BATCH_CALLS = 256
 
@@ -28,7 +28,7 @@ _Name = TypeVar("_Name")
 
 @dataclass(frozen=True)
 class Samples:
-    """The same quantity measured once per round, in the order of the rounds."""
+    """One quantity, measured once per round, in the order of the rounds."""
 
     values: tuple[float, ...]
 
@@ -38,19 +38,19 @@ class Samples:
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        """The lower and the upper quartile: half of the samples lie between them."""
+        """The lower and the upper quartile, between which half of the samples lie."""
         if len(self.values) == 1:
             return self.values[0], self.values[0]
         lower, _, upper = statistics.quantiles(self.values, n=4, method="inclusive")
         return lower, upper
 
     def spread(self, form: str, factor: float = 1.0) -> str:
-        """The median, and in parentheses the quartiles."""
+        """The median, with the quartiles in parentheses."""
         figures = (self.median, *self.quartiles)
         return "{} ({} to {})".format(*(format(factor * figure, form) for figure in figures))
 
     def over(self, other: Samples) -> Ratio:
-        """The ratio of self to ``other`` round by round, for samples of one :func:`measure`."""
+        """The ratio of self to ``other``, round by round, for samples of one :func:`measure`."""
         pairs = zip(self.values, other.values, strict=True)
         return Ratio(tuple(mine / its for mine, its in pairs), self.median / other.median)
 
@@ -67,10 +67,10 @@ class Ratio(Samples):
 
     @property
     def is_noise(self) -> bool:
-        """Whether the rounds do not tell who is ahead.
+        """Whether the rounds leave open which provider is faster.
 
-        The quartiles then lie on both sides of 1, and further from it on the other side than the
-        median is, or the ratio of the medians.
+        That is so if the quartiles lie on both sides of 1, and the quartile on the far side is
+        further from 1 than the median of the ratios or the ratio of the medians is.
         """
         lower, upper = self.quartiles
         if not lower < 1 < upper:
@@ -80,13 +80,13 @@ class Ratio(Samples):
         return max(self.median, self.of_medians) * upper > 1
 
     def text(self, decimals: int, *, quartiles: bool = False) -> str:
-        """The median, unless that would say more than is known."""
+        """The median, unless the ratio is noise."""
         spread = self.spread(f".{decimals}f")
         median, around = spread.split(" ", 1)
         return ("too noisy to tell" if self.is_noise else median) + f" {around}" * quartiles
 
 
-# For those who see ratios beside medians.
+# For readers who see ratios beside medians.
 PAIRING = (
     "A ratio is taken in each round, where providers follow one another; shown is the median of "
     "these, which is not the ratio of the medians. Too noisy to tell: its quartiles lie on both "
@@ -96,13 +96,13 @@ PAIRING = (
 
 
 class Timed(Protocol):
-    """What says itself how long its calls take, by whatever clock and with whatever inputs."""
+    """An object that times its own calls, with any clock and any inputs."""
 
-    most: int  # calls in a sample
+    most: int  # the largest number of calls in a sample
     overlap: bool  # whether calls of a sample run at once, so that their number matters
 
     def seconds(self, count: int) -> float:
-        """Make ``count`` calls, and say how long all of them took."""
+        """Make ``count`` calls and return the time they took together."""
 
 
 def measure(
@@ -112,19 +112,19 @@ def measure(
     sample_seconds: float = 0.02,
     count: int | None = None,
 ) -> dict[str, Samples]:
-    """Measure the seconds that a call of each provider takes, all of them in every round.
+    """Measure the seconds per call of each provider, all of them in every round.
 
     A function's time covers what a user pays for: building the graph, evaluating it and freeing the
-    results. Each provider is warmed up while the number of calls in a sample is found. Python's
-    garbage is collected before and after.
+    results. Each provider is warmed up while the number of calls in a sample is determined.
+    Python's garbage is collected before and after.
 
     Args:
         calls: Providers by name: :class:`Timed` ones, or functions. A function returns the arrays
-            to evaluate, in any nesting of lists, tuples and dicts, unevaluated and newly made at
-            every call.
-        rounds: Samples of each provider. The order within a round is reversed every other round.
-        sample_seconds: The least time that one sample takes.
-        count: Calls in a sample, whatever time they take.
+            to evaluate, in nested lists, tuples and dicts, unevaluated and newly made at every
+            call.
+        rounds: Samples per provider. The order within a round is reversed every other round.
+        sample_seconds: The minimum time of one sample.
+        count: Calls in a sample, regardless of ``sample_seconds``.
 
     Returns:
         dict: The :class:`Samples` of each provider, in seconds per call.
@@ -145,7 +145,7 @@ def measure(
 
 
 def _counts(timed: Mapping[str, Timed], sample_seconds: float, count: int | None) -> dict[str, int]:
-    """The calls in a sample of each, which is warmed up."""
+    """The number of calls in a sample of each provider, which this also warms up."""
     if count:
         for each in timed.values():
             each.seconds(count)
@@ -157,24 +157,24 @@ def _counts(timed: Mapping[str, Timed], sample_seconds: float, count: int | None
 
 
 def turns(names: Iterable[_Name], rounds: int) -> Iterator[_Name]:
-    """Whose turn it is: every name once per round, in reversed order every other round."""
+    """The order of providers: every name once per round, reversed every other round."""
     names = list(names)
     for turn in range(rounds):
         yield from names if turn % 2 == 0 else reversed(names)
 
 
 def batch_size(output_bytes: int) -> int:
-    """How many calls with outputs of so many bytes are evaluated together."""
+    """The number of calls, with outputs of this many bytes, that are evaluated together."""
     return max(1, min(_BATCH_CALLS, _BATCH_BYTES // max(output_bytes, 1)))
 
 
 class Runs:
-    """What makes as many calls as it is told, by the host's clock.
+    """A function that makes a given number of calls, timed by the host's clock.
 
     Args:
-        run: Makes the calls. What it returns is let go of when the clock has stopped.
-        context: In which it runs.
-        begin: Is called before the clock starts.
+        run: Makes the calls. Its results are freed after the clock has stopped.
+        context: The context in which it runs.
+        begin: Called before the clock starts.
     """
 
     most, overlap = 1 << 62, False
@@ -211,10 +211,10 @@ def evals(call: Callable[[], object]) -> Runs:
 
 
 def calibrate(timed: Timed, sample_seconds: float) -> int:
-    """How many calls make a sample."""
+    """The number of calls in a sample."""
     count = 1
     while (seconds := timed.seconds(count)) < sample_seconds and count < timed.most:
-        # A first guess is often far too slow, so grow by no more than tenfold at a time.
+        # The first guess is often far too low, so grow tenfold at most.
         growth = 1.2 * sample_seconds / seconds
         count = min(int(count * min(max(growth, 1.5), 10)) + 1, timed.most)
     return count

@@ -1,14 +1,14 @@
-"""The commands of ``python -m mlx_norms``, a module each.
+"""The commands of ``python -m mlx_norms``, one module each.
 
-Modules with a leading underscore are no commands but serve them. A command module has
+Modules with a leading underscore are helpers of the commands. A command module has
 
-- a docstring, its first line the command's summary in ``--help``,
-- ``add_arguments(parser)``, which declares its arguments, ``--json`` among them,
-- ``run(args) -> int``, which does the work and returns the exit status: 0, or 1 if what the command
-  checks does not hold. It prints text, and puts the same figures into the dict ``args.figures``
-  once it has them all. It raises :class:`CommandError` if it cannot run.
+- a docstring, whose first line is the command's summary in ``--help``,
+- ``add_arguments(parser)``, which declares its arguments, including ``--json``,
+- ``run(args) -> int``, which does the work and returns the exit status: 0, or 1 if a check of the
+  command failed. It prints text, and puts the same figures into the dict ``args.figures`` when it
+  has all of them. It raises :class:`CommandError` if it cannot run.
 
-Nothing but MLX is imported before ``run``: what a command needs beyond that is in its extra.
+Only MLX is imported before ``run``; anything else that a command needs is in an extra.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .. import _ext
 
 
 class CommandError(Exception):
-    """A command cannot run: one sentence for the user that says what to do about it."""
+    """A command cannot run: one sentence that tells the user what to do about it."""
 
 
 def check_environment() -> None:
-    """For commands that compute norms.
+    """Check the environment variables, for commands that compute norms.
 
     Raises:
-        CommandError: If an environment variable of ours has a value that it cannot have.
+        CommandError: If one of our environment variables has an invalid value.
     """
     try:
         _ext.cpu_isa()

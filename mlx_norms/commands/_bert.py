@@ -1,4 +1,4 @@
-"""A BERT encoder, as small as inference allows."""
+"""A BERT encoder with only what inference needs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class BertConfig:
 class Bert(nn.Module):
     """Token ids (batch, tokens) and their mask to hidden states (batch, tokens, hidden_size).
 
-    All tokens are of type 0: one sentence at a time, no pairs. The norms come after the residual
-    additions, two a layer and one after the embeddings.
+    All tokens are of type 0: single sentences, no pairs. The norms follow the residual adds, two
+    per layer, and the embeddings.
     """
 
     def __init__(self, config: BertConfig):
@@ -35,7 +35,7 @@ class Bert(nn.Module):
         self.layers = [Layer(config) for _ in range(config.num_hidden_layers)]
 
     def __call__(self, tokens: mx.array, mask: mx.array) -> mx.array:
-        """``mask`` is 1 where ``tokens`` has a token and 0 where it is padding."""
+        """``mask`` is 1 for tokens and 0 for padding; it has the shape of ``tokens``."""
         attended = mask[:, None, None, :].astype(mx.bool_)
         hidden = self.embeddings(tokens)
         for layer in self.layers:
@@ -43,7 +43,7 @@ class Bert(nn.Module):
         return hidden
 
     def load_hugging_face_weights(self, path: str) -> None:
-        """Load a ``model.safetensors`` of Hugging Face's ``BertModel``, whose pooler is unused."""
+        """Load a ``model.safetensors`` of Hugging Face's ``BertModel``; its pooler is not used."""
         weights = mx.load(path)
         unused = ("pooler.", "embeddings.position_ids")
         self.load_weights(
@@ -84,7 +84,7 @@ class Layer(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention over the tokens that ``attended`` lets through."""
+    """Multi-head self-attention over the tokens that the mask ``attended`` selects."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -121,7 +121,7 @@ _RENAMED = (
 
 
 def _our_name(name: str) -> str:
-    """The parameter of :class:`Bert` that Hugging Face calls ``name``."""
+    """The name in :class:`Bert` of the parameter that Hugging Face calls ``name``."""
     for theirs, ours in _RENAMED:
         name = name.replace(theirs, ours)
     return name

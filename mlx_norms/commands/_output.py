@@ -1,4 +1,4 @@
-"""Where commands write to: the standard streams, and files that are named by an option."""
+"""Where commands write: the standard streams, and files that options name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from . import CommandError
 
-# What our tables have beyond ASCII. Units must not be lost.
+# The characters in our tables that are not ASCII. Units must not be lost.
 _ASCII = {"µ": "u", "≥": ">=", "·": "*", "×": "x", "…": "..."}
 _ERRORS = "mlx_norms.spell_out"
 
@@ -20,8 +20,8 @@ _ERRORS = "mlx_norms.spell_out"
 def run_as_process(main: Callable[[], int]) -> int:
     """Run ``main`` on the standard streams of a process, and return its exit status.
 
-    Characters that a stream's encoding does not have are spelled out. If its reader closes a
-    stream, the process ends as by SIGPIPE, in silence.
+    Characters that a stream's encoding lacks are replaced with ASCII. If the reader closes a
+    stream, the process ends silently, as by SIGPIPE.
     """
     codecs.register_error(_ERRORS, _spell_out)
     for stream in (sys.stdout, sys.stderr):
@@ -34,39 +34,39 @@ def run_as_process(main: Callable[[], int]) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BrokenPipeError:
-        # Not set before: a library's socket may break, too, and is no reason to end.
+        # Not set earlier: a broken pipe of a library's socket must not end the process.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGPIPE)
         raise
 
 
 def console(**options):
-    """A console of rich, which leaves a closed pipe to :func:`run_as_process`."""
+    """A rich console that leaves a closed pipe to :func:`run_as_process`."""
     from rich.console import Console
 
     class PipedConsole(Console):
         def on_broken_pipe(self) -> None:
-            raise  # what is being handled; rich would exit with 1, which has a meaning here
+            raise  # the exception being handled; rich would exit with 1, which has a meaning here
 
     return PipedConsole(**options)
 
 
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
-    """Say on a terminal's standard error stream what takes its time while the block runs.
+    """Show on a terminal's standard error what takes time while the block runs.
 
-    What the block prints itself would be between the lines.
+    Output of the block itself would get between these lines.
     """
     progress = console(stderr=True)
     if not progress.is_terminal:
         yield
         return
-    with progress.status(what, refresh_per_second=2):  # seldom: it may be a time that is measured
+    with progress.status(what, refresh_per_second=2):  # seldom: the block may be timing something
         yield
 
 
 def check_file(option: str, path: str | None) -> None:
-    """Say now what would keep a file from being written at the end.
+    """Check now that a file can be written at the end.
 
     Raises:
         CommandError: If ``path`` cannot be written.
@@ -83,7 +83,7 @@ def check_file(option: str, path: str | None) -> None:
 
 
 def check_image(option: str, path: str | None) -> None:
-    """The same for an image by matplotlib, which must be installed if there is a ``path``."""
+    """The same for an image, for which matplotlib must be installed if ``path`` is given."""
     check_file(option, path)
     if not path:
         return
@@ -99,7 +99,7 @@ def check_image(option: str, path: str | None) -> None:
 
 
 def line(error: Exception) -> str:
-    """An error of any library in one line."""
+    """An error from any library, in one line."""
     return textwrap.shorten(f"{type(error).__name__}: {error}", 400)
 
 

@@ -1,4 +1,4 @@
-"""How far a command is that needs nothing but MLX, on the standard error stream."""
+"""Progress on the standard error stream, for commands that need only MLX."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _TERMINAL_SECONDS, _FILE_SECONDS = 0.5, 10.0
 
 
 class Progress:
-    """Says every now and then what is being done: in one line of a terminal, or in new ones.
+    """Shows the current step now and then: in one line of a terminal, otherwise in new lines.
 
-    A thread does, so that a step that hangs is seen, too.
+    A thread prints it, so a step that hangs is visible, too.
 
     Args:
-        total: Steps there are.
-        stream: Where it is said.
+        total: The number of steps.
+        stream: The stream to print to.
         every: Seconds between two lines; short on a terminal, long elsewhere.
     """
 
@@ -26,12 +26,12 @@ class Progress:
         self, total: int, stream: TextIO | None = None, every: float | None = None
     ) -> None:
         self._total = total
-        self._stream = stream or sys.stderr  # which is None where it is closed
+        self._stream = stream or sys.stderr  # None if the process has no standard error
         self._on_terminal = bool(self._stream) and self._stream.isatty()
         self._every = every or (_TERMINAL_SECONDS if self._on_terminal else _FILE_SECONDS)
         self._step, self._label = 0, ""
         self._started = time.monotonic()
-        self._lock = threading.Lock()  # a line is not cut by what is printed
+        self._lock = threading.Lock()  # keeps progress from cutting a line of output
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -46,7 +46,7 @@ class Progress:
             self._thread.join()
 
     def begin(self, label: str) -> None:
-        """The next step begins."""
+        """Begin the next step."""
         self._step, self._label = self._step + 1, label
 
     def print(self, line: str = "") -> None:
@@ -63,7 +63,7 @@ class Progress:
         self._write("")
 
     def _write(self, text: str) -> None:
-        """Say something, or on a terminal nothing any more."""
+        """Show ``text``; an empty one clears the line of a terminal."""
         try:
             if self._on_terminal:
                 width = shutil.get_terminal_size().columns - 1
@@ -72,4 +72,4 @@ class Progress:
                 self._stream.write(f"{text}\n")
             self._stream.flush()
         except (AttributeError, OSError):
-            self._ended.set()  # nobody reads it
+            self._ended.set()  # the stream is closed

@@ -1,4 +1,4 @@
-"""The ways to run a model that are measured against each other."""
+"""The variants of a model run that are compared: stock, patched, with projections."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(args: argparse.Namespace) -> tuple[str, ...]:
-    """The names of the sides that are asked for, stock first."""
+    """The names of the requested sides, stock first."""
     return tuple(CONTEXTS) if args.projections else SIDES
 
 
 def context(side: str) -> contextlib.AbstractContextManager:
-    """In which a model runs as this side does."""
+    """The context in which a model runs as this side."""
     return CONTEXTS[side]()
 
 
 def note(sides: tuple[str, ...]) -> str | None:
-    """What is to be said of a side that does nothing here."""
+    """A note on a side that changes nothing on this device."""
     if "projections" in sides and mx.default_device() == mx.cpu:
         return "Projections do nothing on the CPU: that side computes there what patched does."
     return None

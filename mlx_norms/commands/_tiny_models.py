@@ -1,6 +1,6 @@
-"""Every model architecture of mlx_lm 0.32.2 as a model of a few layers with random weights.
+"""Every model architecture of mlx_lm 0.32.2, as a model of a few layers with random weights.
 
-``_tiny_models.json`` holds, for each name, mlx_lm's module and the fields of its ``ModelArgs`` that
+For each name, ``_tiny_models.json`` has mlx_lm's module and the fields of its ``ModelArgs`` that
 differ from their defaults. Most names are the module's; a few modules have several models.
 """
 
@@ -28,7 +28,7 @@ _EXCLUDED = {
     "olmo": "mlx_lm's olmo fails on a prompt of more than one token: it adds its attention scores "
     'and the mask "causal", a string'
 }
-_SPREAD = 0.2  # standard deviation of what is drawn for constants
+_SPREAD = 0.2  # standard deviation of the random values in place of constants
 
 
 def names() -> list[str]:
@@ -37,10 +37,10 @@ def names() -> list[str]:
 
 
 def vocabulary(name: str) -> int:
-    """How many tokens a model knows: those from 0 up to this number, without it.
+    """The vocabulary size: token ids are below it. Does not build the model.
 
     Raises:
-        ValueError: If there is no such model, or if it does not run here.
+        ValueError: If there is no such model, or it does not run on this device.
     """
     config = _configuration(name)["config"]
     fields = config.get("text_config", {}) | config
@@ -50,25 +50,25 @@ def vocabulary(name: str) -> int:
 def build(name: str, seed: int = 0) -> mlx.nn.Module:
     """Make a model with random weights.
 
-    They are float32, which is all that mixtures of experts run in on the CPU. Parameters that
-    mlx_lm sets to one value, as the ones of a norm's weight, are drawn around it: so there is no
-    norm that would give the same without its weight. Seeds MLX's default random generator.
+    They are float32, the only dtype in which mixtures of experts run on the CPU. Parameters that
+    mlx_lm initializes to a constant, such as the ones of a norm's weight, are drawn around it, so
+    that leaving out a norm's weight changes the result. Seeds MLX's default random generator.
 
     Args:
         name (str): One of :func:`names`.
-        seed (int): What the weights are drawn from.
+        seed (int): The seed of the weights.
 
     Returns:
-        mlx.nn.Module: mlx_lm's model, in evaluation mode, its parameters evaluated.
+        mlx.nn.Module: mlx_lm's model, in evaluation mode, with its parameters evaluated.
 
     Raises:
-        ValueError: If there is no such model, or if it does not run here.
-        CommandError: If mlx_lm is not installed, or is one without this model.
+        ValueError: If there is no such model, or it does not run on this device.
+        CommandError: If mlx_lm is not installed, or its version lacks this model.
     """
     configuration = _configuration(name)
     module = _import(configuration["module"])
     mx.random.seed(seed)
-    # A copy, since some of mlx_lm's classes write into what they are given.
+    # A copy, since some of mlx_lm's classes modify their configuration.
     model = module.Model(module.ModelArgs.from_dict(copy.deepcopy(configuration["config"])))
     model.update(tree_map(_drawn_around_constant, model.parameters()))
     model.eval()

@@ -145,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace, simulated: bool) -> None:
-    """Say what is wrong with the arguments, before anything takes time."""
+    """Raise if the arguments are invalid, before anything takes time."""
     if args.rounds < 1:
         raise CommandError(f"--rounds must be at least 1, got {args.rounds}.")
     if args.what == "model":

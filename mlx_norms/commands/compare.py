@@ -36,14 +36,14 @@ from . import (
 )
 
 _TINY = "tiny:"
-# Our norms and mx.fast's round at different places, which moves each result by an ulp or so. The
-# logits then move about as far as they do when mx.fast's own results are moved by an ulp each: at
-# most 1.5 times that over the tiny models in float32, 1.1 times in float16 and bfloat16. With
-# projections, where products are moved too, it was at most 1.3 times on the simulated Metal device
-# over a third of the tiny models, and of 35 of them in 4 bits 1.9 times in float32 and 2.8 times in
-# bfloat16.
+# Our norms and mx.fast's round at different points, which changes each result by about an ulp. The
+# logits then change about as much as when mx.fast's own results are changed by an ulp each: at most
+# 1.5 times that over the tiny models in float32, 1.1 times in float16 and bfloat16. With
+# projections, where matmuls are changed too, it was at most 1.3 times on the simulated Metal device
+# over a third of the tiny models, and over 35 of them in 4 bits 1.9 times in float32 and 2.8 times
+# in bfloat16.
 _ROUNDING_MARGIN = 4
-_PROJECTED_ROWS = 8  # that projections are computed of with their norms, at most
+_PROJECTED_ROWS = 8  # the most rows that projections compute together with their norm
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,7 +112,7 @@ def _first_tokens(
     try:
         with _sides.context(side):
             return generate(model, prompt, args.tokens).tokens
-    except Exception as error:  # mlx_lm's models raise what they like
+    except Exception as error:  # mlx_lm's models may raise anything
         if side != "stock":
             raise
         raise CommandError(
@@ -122,35 +122,35 @@ def _first_tokens(
 
 @dataclass(frozen=True)
 class Generation:
-    """What mlx_lm generated, and how fast."""
+    """The tokens that mlx_lm generated, and its speed."""
 
     tokens: list[int]
-    prefill: float  # tokens per second, up to the first token generated
-    decode: float  # tokens per second, of those after it
+    prefill: float  # tokens per second, up to the first generated token
+    decode: float  # tokens per second, after the first generated token
 
 
 @dataclass(frozen=True)
 class Drift:
-    """How far logits are from the stock ones, relative to the largest stock one."""
+    """The difference of logits from the stock ones, relative to the largest stock one."""
 
     prefill: float
     decode: float
-    rounding: float  # how far they are, at most, if the stock norms round otherwise
+    rounding: float  # how large it is, at most, if only the rounding of the norms differs
 
     @property
     def explained(self) -> bool:
-        # Written so that a NaN is not.
+        # Written so that a NaN is not close.
         bound = _ROUNDING_MARGIN * self.rounding
         return self.prefill <= bound and self.decode <= bound
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is found of a side besides its speed.
+    """What was found about a side besides its speed.
 
     Attributes:
-        reports: Of the prefill and of a decode step.
-        parting: The index of the first token that is not stock's, None if all are the same.
+        reports: The reports of the prefill and of a decode step.
+        parting: The index of the first token that differs from stock's, None if none does.
     """
 
     drift: Drift
@@ -191,7 +191,7 @@ def measure_rates(
     rounds: int,
     sides: tuple[str, ...] = _sides.SIDES,
 ) -> _compare_tables.Rates:
-    """Samples of tokens per second by phase and side."""
+    """Samples of tokens per second, by phase and side."""
     from rich.progress import track
 
     runs: dict[str, list[Generation]] = {side: [] for side in sides}
@@ -225,7 +225,7 @@ def _at_least(least: int) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"must be at least {least}, got {text}")
         return int(text)
 
-    parse.__name__ = "int"  # as argparse calls it in errors
+    parse.__name__ = "int"  # the name that argparse prints in errors
     return parse
 
 
@@ -246,7 +246,7 @@ def _importable(module: str) -> bool:
 
 
 def load(name: str) -> tuple[mlx.nn.Module, int]:
-    """The model and the number of tokens that it knows."""
+    """The model and its vocabulary size."""
     if name.startswith(_TINY):
         try:
             tiny = name.removeprefix(_TINY)
@@ -256,30 +256,30 @@ def load(name: str) -> tuple[mlx.nn.Module, int]:
     import mlx_lm
 
     try:
-        # What is downloaded has a progress of its own.
+        # A download shows its own progress.
         with (
             _output.working(f"loading {name}") if os.path.exists(name) else contextlib.nullcontext()
         ):
             model, _ = mlx_lm.load(name)
-    except Exception as error:  # of mlx_lm, transformers, huggingface_hub and what they call
+    except Exception as error:  # from mlx_lm, transformers, huggingface_hub or what they call
         missing = "" if os.path.exists(name) else ", and there is no such path"
         raise CommandError(
             f"MODEL {name!r} cannot be loaded by mlx_lm{missing}: {_output.line(error)}"
         ) from error
-    # Lazy: only the shape is asked for.
+    # Not evaluated: only the shape is needed.
     return model, model(mx.array([[0]]), cache=new_cache(model)).shape[-1]
 
 
 def check_memory(
     model: mlx.nn.Module, vocabulary: int, prompt: int, tokens: int, option: str, *, sides: int = 1
 ) -> None:
-    """Refuse what MLX could not end well: without memory it crashes.
+    """Refuse models that do not fit into memory, since MLX would crash.
 
-    What counts are the logits of all tokens, by each of ``sides``, and on the CPU, where attention
-    is taken in steps, a layer's scores of the prompt.
+    This counts the logits of all tokens, for each of ``sides``, and on the CPU, where attention is
+    a chain of ops, the prompt's attention scores of a layer.
 
     Raises:
-        CommandError: If that takes more memory than there is.
+        CommandError: If these need more memory than is available.
     """
     floats = (a for _, a in tree_flatten(model.parameters()) if mx.issubdtype(a.dtype, mx.floating))
     size = next(floats, mx.zeros(0)).dtype.size
@@ -322,7 +322,7 @@ def generate(model: mlx.nn.Module, prompt: mx.array, count: int) -> Generation:
     ):
         tokens.append(token)
         times.append(time.perf_counter())
-    mx.synchronize(stream)  # mlx_lm has begun a token more than were asked for
+    mx.synchronize(stream)  # mlx_lm has started one token more than requested
     return Generation(
         tokens, len(prompt) / (times[1] - times[0]), (count - 1) / (times[-1] - times[1])
     )
@@ -330,10 +330,10 @@ def generate(model: mlx.nn.Module, prompt: mx.array, count: int) -> Generation:
 
 @contextlib.contextmanager
 def _norms_an_ulp_off(keys: Iterator[mx.array], *, products: bool = False) -> Iterator[None]:
-    """Moves each element that mx.fast's norms give by an ulp, up or down by a key a call.
+    """Changes each element of mx.fast's norms by an ulp, up or down at random, one key per call.
 
-    With ``products`` so do the linear layers that take such a result of few rows: those that
-    projections compute with their norm, in sums of another order.
+    With ``products``, it also changes the results of linear layers that read such a norm of few
+    rows: projections compute these together with the norm, in another order of summation.
     """
     normed: list[mx.array] = []
 
@@ -381,32 +381,32 @@ _LINEAR = [
 
 
 def _ulp_of_product(x: mx.array, quantized: bool) -> float:
-    """How far a product of ``x`` with a matrix moves if it is summed otherwise, relatively."""
+    """The relative change of a matmul with ``x`` if it is summed in another order."""
     eps = mx.finfo(x.dtype).eps
     if x.dtype != mx.float32:
-        return eps  # which its result is rounded to, after sums in float32
+        return eps  # the result is rounded to this dtype, after sums in float32
     if quantized:
-        # A weight is the difference of scale * q and its bias, each about four times as large.
+        # A weight is scale * q plus its bias, each about four times as large as the weight.
         return 4 * eps
     several = x.size > x.shape[-1]
     if several and mx.default_device() != mx.cpu and _tf32():
-        return 2.0**-10  # TF32, which ours is not
+        return 2.0**-10  # TF32's, which ours does not use
     return eps
 
 
 def _tf32() -> bool:
-    """Whether MLX takes TF32 for float32 where it can, as it does by default."""
+    """Whether MLX uses TF32 for float32 where it can, as it does by default."""
     return os.environ.get("MLX_ENABLE_TF32", "1") != "0"
 
 
 def _verdict(side: str, finding: Finding, rates: _compare_tables.Rates) -> str:
-    """How fast a side is, and whether it agrees, in one line."""
+    """A side's speed, and whether it agrees, in one line."""
     pace = _sides.pace(side, _compare_tables.over_stock(rates, side))
     return f"{pace}; the logits {'agree' if finding.drift.explained else 'DISAGREE'}."
 
 
 def _details(side: str, finding: Finding, count: int, several: bool) -> Iterator[str]:
-    """What the verdict is made of; ``count`` tokens were generated."""
+    """The figures behind the verdict; ``count`` tokens were generated."""
     drift, of_side = finding.drift, f", {side}" * several
     yield (
         f"Largest difference of a logit{of_side}, over the largest stock logit: prefill "
@@ -428,7 +428,7 @@ def _details(side: str, finding: Finding, count: int, several: bool) -> Iterator
 def _figures(
     args: argparse.Namespace, findings: dict[str, Finding], rates: _compare_tables.Rates
 ) -> dict:
-    """What is printed, for ``--json``."""
+    """The printed figures, for ``--json``."""
     sides = {
         side: {"tokens_a_second": {phase: by_side[side] for phase, by_side in rates.items()}}
         for side in rates["decode"]
@@ -460,6 +460,6 @@ def _figures(
 
 
 def counts(report: mlx_norms.Report) -> dict:
-    """Those of a report, for ``--json``."""
+    """The counts of a report, for ``--json``."""
     names = ("calls", "fused", "offsets", "passed_on", "projections", "reasons")
     return {name: getattr(report, name) for name in names}

@@ -32,7 +32,7 @@ SENTENCES = [
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the one argument of the command."""
+    """Declares the argument of the command."""
     _json.add_option(parser)
 
 
@@ -73,21 +73,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def nearest(embeddings: mx.array) -> list[int]:
-    """The index of the most similar other sentence, for each."""
+    """For each sentence, the index of the most similar other sentence."""
     similarity = embeddings @ embeddings.T
     others = mx.where(mx.eye(len(embeddings), dtype=mx.bool_), -mx.inf, similarity)
     return mx.argmax(others, axis=-1).tolist()
 
 
 def cosines(theirs: mx.array, ours: mx.array) -> list[float]:
-    """The cosine between the two embeddings of each sentence."""
+    """For each sentence, the cosine between its two embeddings."""
     products = mx.sum(theirs * ours, axis=-1)
     lengths = mx.linalg.norm(theirs, axis=-1) * mx.linalg.norm(ours, axis=-1)
     return (products / lengths).tolist()
 
 
 def agree(theirs: mx.array, ours: mx.array) -> bool:
-    """Whether both embeddings of each sentence are alike and have the same nearest sentence."""
+    """Whether each sentence's embeddings are similar and have the same nearest sentence."""
     # Written so that a NaN fails.
     alike = all(cosine >= LEAST_COSINE for cosine in cosines(theirs, ours))
     return alike and nearest(theirs) == nearest(ours)
@@ -124,7 +124,7 @@ def _short(similarity: float) -> str:
 
 
 def _measure(model: _minilm.MiniLM, tokens: mx.array, mask: mx.array) -> dict[str, timing.Samples]:
-    """Times of ``model``, which has our norms, and of a stock one, and of their norms alone."""
+    """Times of ``model``, which has our norms, of a stock model, and of the norms of both alone."""
     stock = _minilm.MiniLM()
     hidden = model.bert.embeddings(tokens)
     mx.eval(hidden)
@@ -140,7 +140,7 @@ def _measure(model: _minilm.MiniLM, tokens: mx.array, mask: mx.array) -> dict[st
 
 
 def _share(seconds: dict[str, timing.Samples], name: str) -> timing.Ratio:
-    """That of the norms in the time of all."""
+    """The share of the norms in the total time."""
     return seconds[f"{name} norms"].over(seconds[name])
 
 
@@ -179,7 +179,7 @@ def _verdict(console, theirs: mx.array, ours: mx.array) -> int:
 
 
 def _figures(theirs: mx.array, ours: mx.array, seconds: dict[str, timing.Samples]) -> dict:
-    """What is printed, for ``--json``."""
+    """The printed figures, for ``--json``."""
     embeddings = {"mlx_nn": theirs, "mlx_norms": ours}
     return {
         "verdict": {"agrees": agree(theirs, ours)},

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def library_line(library: dict) -> str:
-    """How a library of Metal's was built, with what the compiler said against it."""
+    """How a Metal library was built, and the compiler's error, if any."""
     state = "is not usable"
     if library["usable"]:
         state = f"{library['form']}, {library['seconds']:.2f} s"
@@ -58,12 +58,12 @@ def library_line(library: dict) -> str:
 
 
 def by_key(facts: list[tuple[str, str]]) -> dict[str, str]:
-    """The same with names such as ``default_device`` for labels."""
+    """The facts with keys such as ``default_device`` instead of labels."""
     return {label.lower().replace(" ", "_"): text for label, text in facts}
 
 
 def facts() -> list[tuple[str, str]]:
-    """What is printed, as (label, text)."""
+    """The printed facts, as (label, text)."""
     return [
         ("mlx_norms", _built.VERSION),
         ("mlx", _version("mlx") or "not installed as a package"),
@@ -81,7 +81,7 @@ def facts() -> list[tuple[str, str]]:
 
 
 def kernels(built: list[tuple[str, dict[int, str], int | None]]) -> list[str]:
-    """Lines about the GPU kernels: names, and below those that share them, function constants."""
+    """Lines on the GPU kernels: their names, and below the names that share them, the constants."""
     groups: dict[tuple[tuple[int, str], ...], list[str]] = {}
     for name, constants, on_disk in built:
         kept = f"{name:28}{on_disk} on disk" if on_disk else name
@@ -114,7 +114,7 @@ def _backend_wheels() -> str:
     found = _guard.installed_backends()
     text = ", ".join(f"{name} {version}" for name, version in found.items())
     if len(found) > 1:
-        # Each brings a libmlx of its own to the same place.
+        # Both install a libmlx at the same path.
         text += " (one has overwritten the other: uninstall both, then install one)"
     return text or "none installed as a package"
 
@@ -130,7 +130,7 @@ def _norms_on(backend: str) -> str:
 def _instruction_levels() -> str:
     try:
         level = _ext.cpu_isa()
-    except ValueError as error:  # MLX_NORMS_CPU_ISA asks for what this machine cannot do
+    except ValueError as error:  # MLX_NORMS_CPU_ISA is not an instruction set of this machine
         return str(error)
     return f"{level} (this machine can run {', '.join(_ext.cpu_isas())})"
 
@@ -138,7 +138,7 @@ def _instruction_levels() -> str:
 def _threads() -> str:
     try:
         return str(_ext.cpu_threads())
-    except ValueError as error:  # MLX_NORMS_CPU_THREADS is no number of threads
+    except ValueError as error:  # MLX_NORMS_CPU_THREADS is not a valid number
         return str(error)
 
 

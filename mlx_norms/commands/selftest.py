@@ -27,20 +27,20 @@ from . import _json, _progress, check_environment, info
 
 _EPS = 1e-5
 _HEADS = 4
-# A row length for each way a kernel goes: part of a vector, one SIMD-group with 1 to 8 vectors a
-# thread, several with 1 to 4, rows too long for registers.
+# A row length for each path of a kernel: part of a vector, one SIMD-group with 1 to 8 vectors per
+# thread, several SIMD-groups with 1 to 4, and rows that do not fit into registers.
 _LENGTHS = (33, 128, 256, 512, 768, 2048, 4096, 4097, 8192, 20000)
 _DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 _HALF_ULP = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-_SUBNORMAL = {"float32": 0.0, "float16": 2.0**-22, "bfloat16": 0.0}  # a few of its steps near zero
-# Rows, columns and depth of products: for gemv those of each number of rows, for the other kernel
-# whole tiles and edges of both sizes.
+_SUBNORMAL = {"float32": 0.0, "float16": 2.0**-22, "bfloat16": 0.0}  # a few steps of its subnormals
+# Rows, columns and depth of matmuls: for gemv each number of rows, for the other kernel whole tiles
+# and edges of both sizes.
 _PRODUCTS = {
     "gemv": ((1, 40, 1100), (2, 41, 104), (3, 64, 96), (4, 64, 520), (5, 40, 64), (6, 33, 7)),
     "simdgroup_blocked": ((32, 32, 64), (64, 128, 32), (70, 67, 35), (9, 200, 129)),
 }
 _PRODUCTS["gemv"] += ((7, 100, 2000), (8, 136, 256), (300, 2, 130), (136, 8, 64))
-# Rows, their length, outputs of each projection, and whether two are a gated pair.
+# Rows, row length, outputs of each projection, and whether two projections are a gated pair.
 _PROJECTIONS = (
     (1, 4096, (64,), False),
     (1, 256, (40, 8, 9), False),
@@ -48,25 +48,25 @@ _PROJECTIONS = (
     (4, 512, (5, 64), False),
     (8, 8192, (20,), False),
 )
-_STORED = {"float": 0, "4 bits": 4, "8 bits": 8}  # how projections' weights are
+_STORED = {"float": 0, "4 bits": 4, "8 bits": 8}  # how the projections' weights are stored
 _LEFT_OUT = (
     "left out: matmul, rms_norm_linear and layer_norm_linear, which have kernels of their own on "
     "GPUs only; on this CPU they are MLX's matmuls, after a norm that is checked above."
 )
-_MOST_PROCESSES = 16  # each takes some hundred MB of a GPU
+_MOST_PROCESSES = 16  # each uses some hundred MB of a GPU
 _TIMED = ((1, 4096), (512, 4096), (4096, 1024))
 
 
 @dataclass(frozen=True)
 class Op:
-    """An op of one or two outputs, as a function of the arrays that ``inputs`` names."""
+    """An op with one or two outputs, as a function of the arrays that ``inputs`` names."""
 
     name: str
     inputs: tuple[str, ...]
     center: bool = False
     weight_offset: float = 0.0
-    strided: bool = False  # x is part of a larger array
-    mixed: bool = False  # the weight has another dtype than x
+    strided: bool = False  # whether x is part of a larger array
+    mixed: bool = False  # whether the weight has another dtype than x
 
     @property
     def label(self) -> str:
@@ -93,7 +93,7 @@ class Op:
             return [self._norm(q, q_weight), self._norm(k, k_weight)]
         x, *rest = arrays
         if self.adds:
-            total = x + rest.pop(0)  # statistics are those of the rounded sum
+            total = x + rest.pop(0)  # statistics are taken of the rounded sum
             return [self._norm(total, *rest), (_exact(total), mx.abs(_exact(total)))]
         return [self._norm(x, *rest)]
 
@@ -121,14 +121,14 @@ OPS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the one argument of the command."""
+    """Declares the argument of the command."""
     _json.add_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    # A kernel that fails its check would be replaced in silence, and MLX's ops tested instead.
+    # Otherwise a kernel that fails its check would be replaced, and MLX's ops tested instead.
     os.environ["MLX_NORMS_SELF_CHECK"] = "0"
-    # MLX's own matmuls, of which some projections are, are of TF32 on CUDA unless told.
+    # MLX's own matmuls, which some projections use, would be TF32 on CUDA otherwise.
     os.environ["MLX_ENABLE_TF32"] = "0"
     check_environment()
     started = time.perf_counter()
@@ -182,7 +182,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def pipelines() -> dict[str, list[dict]]:
-    """What Metal's compiler made of each kernel, for each set of its function constants so far."""
+    """The pipelines that Metal's compiler built so far, by kernel: one per set of constants."""
     kernels = sorted((name for name, *_ in _ext.built_kernels()), key=len, reverse=True)
     found: dict[str, list[dict]] = {}
     for name, threads, memory in _ext.built_pipelines():
@@ -193,7 +193,7 @@ def pipelines() -> dict[str, list[dict]]:
 
 
 def pipelines_line(kernel: str, of: list[dict]) -> str:
-    """The limits of a kernel's pipelines, from the least to the most."""
+    """The limits of a kernel's pipelines, smallest to largest."""
     limits = []
     for key, unit in (
         ("max_threads", "threads"),
@@ -206,14 +206,14 @@ def pipelines_line(kernel: str, of: list[dict]) -> str:
 
 
 class _Unusable(Exception):
-    """What was called is of a library that its compiler refused, which is said once, above all."""
+    """The call needs a library that the compiler refused, which is reported once, at the top."""
 
 
 def _said(error: Exception) -> str:
-    """An exception in a line.
+    """An exception in one line.
 
     Raises:
-        _Unusable: If it says what is wrong with a library.
+        _Unusable: If the exception reports a library that cannot be used.
     """
     text = f"{type(error).__name__}: {error}"
     for library in _ext.built_libraries():
@@ -223,9 +223,9 @@ def _said(error: Exception) -> str:
 
 
 def _outcomes(checks: list[Callable[[], list[str]]]) -> Iterator[list[str]]:
-    """What is wrong with each, in order."""
+    """What is wrong with each of ``checks``, in order."""
     if mx.default_device() == mx.gpu and mx.cuda.is_available():
-        # Nearly all of the time is the compiler's, which each specialization waits for.
+        # Nearly all of the time is spent in the compiler, for which each specialization waits.
         return _by_processes(checks, min(os.cpu_count() or 1, _MOST_PROCESSES))
     return map(_outcome, checks)
 
@@ -238,7 +238,7 @@ def _outcome(check: Callable[[], list[str]]) -> list[str]:
 
 
 def _by_processes(checks: list[Callable[[], list[str]]], workers: int) -> Iterator[list[str]]:
-    spawn = multiprocessing.get_context("spawn")  # a fork would share the driver's state
+    spawn = multiprocessing.get_context("spawn")  # a forked child would share the driver's state
     pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=spawn)
     try:
         futures = [pool.submit(check) for check in checks]
@@ -248,7 +248,7 @@ def _by_processes(checks: list[Callable[[], list[str]]], workers: int) -> Iterat
             except concurrent.futures.BrokenExecutor as error:
                 if workers == 1:
                     yield [str(error)]
-                else:  # whose process has died is seen one by one
+                else:  # rerun one by one, to find the check that ends its process
                     for check in checks[i:]:
                         yield from _by_processes([check], 1)
                     return
@@ -257,7 +257,7 @@ def _by_processes(checks: list[Callable[[], list[str]]], workers: int) -> Iterat
 
 
 def checks() -> list[tuple[str, Callable[[], list[str]]]]:
-    """Each kernel at each dtype, and what says what is wrong with it."""
+    """Each kernel at each dtype, with a function that returns what is wrong with it."""
     found = [
         (f"{op.label}, {name}", functools.partial(_check_lengths, op, name))
         for op, name in itertools.product(OPS, _DTYPES)
@@ -289,7 +289,7 @@ def check(op: Op, name: str, length: int) -> list[str]:
         cotangents = [_values(op, "x", o.dtype, length, 50 + i) for i, o in enumerate(outputs)]
         _, gradients = mx.vjp(op, arrays, cotangents)
         mx.eval(outputs, gradients)
-    except Exception as error:  # whatever a GPU's driver may say is what is to be reported
+    except Exception as error:  # whatever the GPU's driver raises is reported
         return [f"rows of {length}: {_said(error)}"]
     problems = []
     with mx.stream(mx.cpu):  # a GPU has no float64
@@ -305,7 +305,7 @@ def check(op: Op, name: str, length: int) -> list[str]:
 
 
 def check_products(kernel: str, name: str) -> list[str]:
-    """What is wrong with products by a kernel of matrices that are stored in either way."""
+    """What is wrong with a kernel's matmuls, for matrices stored by rows and by columns."""
     dtype = _DTYPES[name]
     problems = []
     for (m, n, k), transposed in itertools.product(_PRODUCTS[kernel], (False, True)):
@@ -331,7 +331,7 @@ def check_products(kernel: str, name: str) -> list[str]:
 
 
 def check_projections(op: str, bits: int, name: str) -> list[str]:
-    """What is wrong with a norm and its projections, of weights of so many bits, or floats."""
+    """What is wrong with a norm and its projections, with weights of ``bits`` bits (0: floats)."""
     problems = []
     center = op == "layer_norm_linear"
     for rows, length, widths, gated in _PROJECTIONS:
@@ -373,7 +373,7 @@ def check_projections(op: str, bits: int, name: str) -> list[str]:
 
 
 def _exact_projections(center, x, norm, weights, biases, name):
-    """Each projection in float64, and by how much it may be off."""
+    """Each projection in float64, and its error bound."""
     normed = Op("", (), center=center)._norm(x, *norm)
     found = []
     for weight, bias in zip(weights, biases, strict=True):
@@ -381,7 +381,7 @@ def _exact_projections(center, x, norm, weights, biases, name):
             of @ part(_exact(weight)).T + part(_exact(bias))
             for of, part in zip(normed, (lambda a: a, mx.abs))
         )
-        # In two steps the normalized row is rounded, and then the product.
+        # In two steps, the normalized row is rounded, and then the result of the matmul.
         slack = (16 * 2.0**-24 + 2 * _HALF_ULP[name]) * sizes
         found.append((truth, slack + _HALF_ULP[name] * mx.abs(truth)))
     return found
@@ -390,13 +390,13 @@ def _exact_projections(center, x, norm, weights, biases, name):
 def _exact_gate(gate, up, name):
     (a, a_slack), (b, b_slack) = gate, up
     silu = a * mx.sigmoid(a)
-    # The derivative of silu is at most 1.1 in size.
+    # The derivative of silu is at most 1.1 in magnitude.
     slack = 1.1 * a_slack * (mx.abs(b) + b_slack) + mx.abs(silu) * b_slack
     return silu * b, slack + 8 * _HALF_ULP[name] * mx.abs(a * b)
 
 
 def times() -> Iterator[tuple[int, int, str, dict[str, timing.Ratio]]]:
-    """Rows, their length and dtype, and by op the time of mx.fast's norm over ours."""
+    """Rows, row length, dtype and, by op, the ratio of mx.fast's time to ours."""
     for (rows, length), name in itertools.product(_TIMED, _DTYPES):
         ratios = {}
         for op in ("rms", "layer", "add_rms"):
@@ -411,7 +411,7 @@ def _facts() -> list[tuple[str, str]]:
 
 
 def _values(op: Op, name: str, dtype: mx.Dtype, length: int, seed: int) -> mx.array:
-    # Enough short rows that parameters' gradients are sums of several partial ones.
+    # Enough short rows that the parameters' gradients are sums of several partial ones.
     rows = (40 if length <= 512 else 3, _HEADS)
     shapes = {"weight": (length,), "bias": (length,), "head_weight": (_HEADS, length)}
     if op.mixed and name == "weight":

@@ -1,1 +1,1 @@
-"""What ``python -m mlx_norms bench`` alone has: command.py puts it together."""
+"""The code of ``python -m mlx_norms bench`` alone; command.py puts it together."""

@@ -12,7 +12,7 @@ from ..._bench import machine
 
 
 def obstacle(path: str) -> str | None:
-    """What stands in the way of a capture into ``path``, and what it needs; None if nothing."""
+    """Why a capture into ``path`` is not possible, and what it needs; None if it is."""
     folder = os.path.dirname(os.path.abspath(path))
     if machine.backend() != "metal":
         return "a capture is Metal's, and there is no Metal device here: it needs a Mac's GPU"
@@ -33,7 +33,7 @@ def obstacle(path: str) -> str | None:
 
 @contextlib.contextmanager
 def captured(path: str) -> Iterator[None]:
-    """Everything that runs on the GPU within the ``with`` block goes into the capture."""
+    """Capture everything that runs on the GPU within the ``with`` block."""
     mx.synchronize()
     mx.metal.start_capture(path)
     try:

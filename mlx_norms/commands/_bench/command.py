@@ -1,4 +1,4 @@
-"""One run of ``python -m mlx_norms bench``: what is measured, and where its results go."""
+"""One run of ``python -m mlx_norms bench``: what it measures, and where its results go."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .. import CommandError, _output, _sides, compare
 from . import capture, grid, metal_sim, model, tracing
 
 _CAPTURED_CALLS = 3
-_WIDTH = 200  # of what goes to no terminal
+_WIDTH = 200  # when the output is not a terminal
 
 
 class Bench:
-    """A run with these arguments; files stay open until ``stack`` is closed."""
+    """A run with these arguments; its files stay open until ``stack`` is closed."""
 
     def __init__(self, args: argparse.Namespace, stack: contextlib.ExitStack) -> None:
         self._args = args
         self._stack = stack
         self._console = _output.console()
-        self._progress = self._console  # which keeps lines and bar apart
+        self._progress = self._console  # a single console keeps lines and the bar apart
         if not self._console.is_terminal:
             self._console = _output.console(width=_WIDTH)
             self._progress = _output.console(stderr=True)
@@ -36,10 +36,10 @@ class Bench:
         self._notes: list[str] = []
 
     def run(self) -> None:
-        """Do what the arguments say.
+        """Do what the arguments ask for.
 
         Raises:
-            CommandError: If that cannot be done here.
+            CommandError: If it cannot be done here.
         """
         args = self._args
         if args.capture and (obstacle := capture.obstacle(args.capture)):
@@ -63,7 +63,7 @@ class Bench:
         self._console.print(line, highlight=False, markup=False)
 
     def _figures(self, **figures) -> None:
-        """What ``--json`` writes, with all that has been said."""
+        """The document for ``--json``, including all notes that were printed."""
         self._args.figures |= {"what": self._args.what, **figures, "notes": list(self._notes)}
 
     def _facts(self) -> dict[str, str]:
@@ -82,7 +82,7 @@ class Bench:
         )
 
     def _csv(self, columns: list[str], facts: dict[str, str]) -> Callable[[dict], None]:
-        """What writes a line into the file of --csv, if there is one."""
+        """A function that writes a line to the file of --csv, if there is one."""
         path = self._args.csv
         if not path:
             return lambda values: None
@@ -108,14 +108,14 @@ class Bench:
         return make(config, self._peers, hot=self._args.hot)
 
     def _tracked(self, configs: list, what: str) -> Iterable:
-        """The configs, with a bar on a terminal."""
+        """Iterate over the configs, with a progress bar on a terminal."""
         hidden = not self._progress.is_terminal
         return track(configs, what, console=self._progress, disable=hidden)
 
     def _times(self, configs: list) -> None:
         what = self._args.what
         if machine.backend() == "cuda":
-            # The peak is of float32, not of TF32, which MLX's matmul takes unless told not to.
+            # The peak is float32's, not TF32's, which MLX's matmul uses by default.
             os.environ.setdefault("MLX_ENABLE_TF32", "0")
         facts = self._facts()
         self._say_facts(facts)
@@ -143,7 +143,7 @@ class Bench:
         self._plot(plots.draw, lines, f"bench {what}, {facts['device']}")
 
     def _say_where(self, lines: list) -> None:
-        """Say which inputs were not where they were to be."""
+        """Say which inputs were in the cache or in memory unintendedly."""
         wanted = "cache" if self._args.hot else "memory"
         shapes = _shapes(line for line in lines if line.inputs != wanted)
         if self._args.hot:
@@ -152,7 +152,7 @@ class Bench:
             self._say(f"So small that many of them are in the cache all the same: {shapes}.")
 
     def _say_shares(self, lines: list) -> None:
-        """Say what a share of a copy is, where that is not plain."""
+        """Explain the share of a copy where it is not obvious."""
         lines = [line for line in lines if not line.multiplies]
         if machine.backend() != "cuda" and lines:
             self._say(
@@ -180,7 +180,7 @@ class Bench:
             for name, provider in self._providers(config).items():
                 try:
                     trace = tracing.trace(provider.start, provider.wait)
-                except Exception as error:  # torch and Triton raise what they like
+                except Exception as error:  # torch and Triton may raise anything
                     if isinstance(provider, Calls):
                         raise
                     self._say(f"{name} does not do {config}: {error}")
@@ -273,7 +273,7 @@ class Bench:
     def _model_times(self, loaded, prompts: list[mx.array], sides: tuple[str, ...]) -> None:
         args, facts = self._args, self._facts()
         write = self._csv(model.columns(sides), facts)
-        later: list[str] = []  # after the verdict
+        later: list[str] = []  # printed after the verdict
         with _output.working("measuring a copy"):
             copy = Measuring(args.rounds, False, later.append).copy
         lines = []
@@ -305,6 +305,6 @@ class Bench:
 
 
 def _shapes(lines: Iterable) -> str:
-    """The ops and shapes of lines, each once."""
+    """The distinct ops and shapes of lines."""
     found = {(line.op, line.rows, line.length) for line in lines}
     return ", ".join(f"{op} {rows}x{length}" for op, rows, length in sorted(found))

@@ -1,4 +1,4 @@
-"""Which configs a run of the command measures, by its arguments."""
+"""The configs that a run of the command measures, from its arguments."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..._bench.configs import DTYPES, HEAD_OPS, LADDER_OPS, OPS, Config
 from ..._bench.ladder import Product
 from .. import CommandError
 
-MOST = 2**31 - 1  # elements of an axis that MLX can have
+MOST = 2**31 - 1  # the most elements that an axis of MLX can have
 
-# What is taken where nothing else is asked for: for times, for --trace and --capture, and for
-# counts, which take a simulator's time.
+# Defaults for times, for --trace and --capture ("few"), and for counts, which run on a slow
+# simulator.
 _ROWS = {"times": (1, 32, 512, 4096), "few": (512,), "counts": (64,)}
 _LENGTHS = {"times": (768, 4096), "few": (4096,), "counts": (128, 4096)}
 _HEAD_LENGTHS = (128,)
@@ -27,10 +27,10 @@ _SIZES = {"times": (256, 512, 1024, 2048, 4096), "few": (1024,), "counts": (64, 
 
 
 def configs(args: argparse.Namespace, purpose: str) -> list[Config | Product]:
-    """The configs that are asked for, or the default ones for "times", "few" or "counts".
+    """The requested configs, or the defaults for "times", "few" or "counts".
 
     Raises:
-        CommandError: If an argument is no list of what it takes.
+        CommandError: If an argument is not a list of valid values.
     """
     rows = numbers(args.rows, "--rows")
     lengths = numbers(args.lengths, "--lengths")
@@ -77,10 +77,10 @@ def numbers(text: str | None, option: str) -> list[int]:
 
 
 def check_memory(configs: Iterable[Config | Product], peer_names: Iterable[str], hot: bool) -> None:
-    """Refuse what MLX could not end well: without memory it crashes.
+    """Refuse configs that do not fit into memory, since MLX would crash.
 
     Raises:
-        CommandError: If the arrays of a config take more memory than there is.
+        CommandError: If the arrays of a config need more memory than is available.
     """
     there = machine.memory_bytes()
     for config in configs:

@@ -1,7 +1,7 @@
-"""Counts of what Metal kernels ask of memory and threadgroups, taken on the simulated device.
+"""Counts of memory traffic, barriers and SIMD-group operations of Metal kernels, in simulation.
 
-Times on Metal cannot be told from them, with one exception: a kernel that reads each tensor once
-cannot be faster than the chip's memory moves those bytes.
+They do not tell times on Metal, with one exception: a kernel that reads each tensor once cannot be
+faster than the chip's memory moves those bytes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 
 import mlx_norms
 
-# GB/s of the memory, by Apple's specifications.
+# Memory bandwidth in GB/s, from Apple's specifications.
 CHIPS = {"M1": 68, "M1 Max": 400, "M4": 120, "M4 Pro": 273, "M4 Max": 546}
-_THREADGROUP_MEMORY = 32 << 10  # of a core
-# What the device is built with and runs in, and what pip installs it from in a checkout.
+_THREADGROUP_MEMORY = 32 << 10  # per core
+# The package that the device is built with and runs in, and where pip finds it in a checkout.
 NEEDED = {"metalsim": "./tools/metalsim"}
 NEEDED |= dict.fromkeys(("cmake", "nanobind", "ninja", "pytest"), "'.[cpu,test]'")
 COLUMNS = ["section", "op", "dtype", "rows", "length", "provider", "array", "bytes_each"]
@@ -35,19 +35,19 @@ BOUND = (
 
 
 class NoSimulator(RuntimeError):
-    """The simulated device cannot be had here: a sentence that says what it needs."""
+    """The simulated device is not available: one sentence that says what it needs."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What one call of a provider asked for.
+    """Counts of one call of a provider.
 
     Attributes:
-        bytes: Read and written, by array.
-        of_rows: Of these, those of arrays that are no parameters.
+        bytes: Bytes read and written, by array.
+        of_rows: The bytes of arrays that are not parameters.
         barriers, simd_ops: Threadgroup barriers over all threadgroups, and SIMD-group operations.
-        threadgroups: Threadgroups that ran.
-        threadgroup_bytes: Of the threadgroup that has most.
+        threadgroups: The number of threadgroups that ran.
+        threadgroup_bytes: The largest threadgroup memory of a threadgroup.
     """
 
     config: object
@@ -61,7 +61,7 @@ class Counts:
 
     @property
     def one_read(self) -> bool:
-        """Whether each tensor is read or written once."""
+        """Whether each tensor is read or written only once."""
         return not self.multiplies and self.of_rows <= self.config.moved
 
     @property
@@ -69,18 +69,18 @@ class Counts:
         return self.config.op == "sgemm"
 
     def least_seconds(self, chip: str) -> float:
-        """The least time that the bytes allow which any kernel must move; NaN if more are moved."""
+        """The time to move the compulsory bytes; NaN if the kernel moves more than these."""
         if not self.one_read:
             return math.nan
         return self.config.compulsory / (CHIPS[chip] * 1e9)
 
     def each(self, count: float) -> float:
-        """A share of a count: an element's, or, of a matrix product, a multiply-add's."""
+        """A count per element, or, for a matmul, per multiply-add."""
         return count / (self.config.flops / 2 if self.multiplies else self.config.elements)
 
     @property
     def of_each(self) -> int:
-        """What barriers and SIMD-group operations are shared among: rows, or threadgroups."""
+        """The number of rows, or threadgroups for a matmul, that barriers and SIMD ops are per."""
         return self.threadgroups if self.multiplies else self.config.elements // self.config.length
 
 
@@ -88,8 +88,8 @@ def count(jobs: Iterable[tuple[object, str]]) -> list[Counts]:
     """The counts of a call of each (config, provider): "ours", or the name of a rung.
 
     Raises:
-        NoSimulator: If there is no checkout to build the device from, or no metalsim to run it.
-        RuntimeError: If it does not build, or if the kernels do not run in it.
+        NoSimulator: If there is no checkout to build the device from, or metalsim is not installed.
+        RuntimeError: If the device does not build, or the kernels do not run in it.
     """
     jobs = list(jobs)
     root = checkout()
@@ -116,10 +116,10 @@ def count(jobs: Iterable[tuple[object, str]]) -> list[Counts]:
 
 
 def checkout() -> Path:
-    """The folder of the repository: the package's, or the working directory or one around it.
+    """The repository's folder: around the package, or the working directory or a parent of it.
 
     Raises:
-        NoSimulator: If it is none of these.
+        NoSimulator: If none of these is a checkout.
     """
     packages = [Path(folder).parent for folder in mlx_norms.__path__]
     here = Path.cwd()
@@ -165,7 +165,7 @@ def _groups(size: int) -> str:
 
 
 def rows(section: str, found: Iterable[Counts]) -> Iterable[dict[str, object]]:
-    """The lines of a CSV file: one an array."""
+    """The lines of a CSV file, one per array."""
     for counts in found:
         config = counts.config
         for array, (read, written) in counts.bytes.items():

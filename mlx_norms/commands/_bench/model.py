@@ -1,4 +1,4 @@
-"""A model's prefill and decode, stock against patched and with projections."""
+"""A model's prefill and decode: stock, patched and with projections."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _OF_PROJECTIONS = ["stock_over_projections", "projections"]
 
 @dataclass(frozen=True)
 class Line:
-    """A phase of one side after one prompt.
+    """One phase of one side, for one prompt.
 
     Attributes:
-        prompt: Tokens of it.
-        milliseconds: Of the whole prefill, or of a token decoded.
-        weights: Bytes of the model's weights, which a decode step reads once if it is dense.
-        ratio: stock's time over the side's, round by round; of stock itself, over patched's.
-        report: What became of the norms in the phase; of stock itself, patched.
+        prompt: The number of its tokens.
+        milliseconds: For the whole prefill, or per decoded token.
+        weights: Bytes of the model's weights, which a decode step of a dense model reads once.
+        ratio: Stock's time over the side's, round by round; for stock itself, over patched's.
+        report: The outcomes of the norms in the phase; for stock itself, those of patched.
     """
 
     prompt: int
@@ -49,13 +49,13 @@ class Line:
 
     @property
     def rate(self) -> float | None:
-        """Bytes of weights a second, in decoding."""
+        """Bytes of weights per second, when decoding."""
         if self.phase == "prefill":
             return None
         return 1e3 * self.weights / self.milliseconds.median
 
     def values(self, model: str, tokens: int) -> dict[str, object]:
-        """By the names of :func:`columns`."""
+        """The values by the names in :func:`columns`."""
         lower, upper = self.milliseconds.quartiles
         projected = self.side == "projections"
         ratios = ("" if projected else self.ratio.median, *self.ratio.quartiles)
@@ -70,7 +70,7 @@ class Line:
         return found
 
     def figures(self) -> dict[str, object]:
-        """For ``--json``."""
+        """The values for ``--json``."""
         about = {"prompt": self.prompt, "phase": self.phase, "side": self.side}
         about |= {"milliseconds": self.milliseconds, "tokens_a_second": self.tokens_a_second}
         about |= {
@@ -83,7 +83,7 @@ class Line:
 
 
 def columns(sides: tuple[str, ...]) -> list[str]:
-    """Those of a file of these sides' lines."""
+    """The columns of a CSV file with lines of these sides."""
     return COLUMNS + _OF_PROJECTIONS * ("projections" in sides)
 
 
@@ -95,7 +95,7 @@ def lines(
     copy: float,
     sides: tuple[str, ...] = _sides.SIDES,
 ) -> Iterator[Line]:
-    """Measure both phases of the sides, which take turns at mlx_lm's own generation."""
+    """Measure both phases of the sides, which take turns in mlx_lm's own generation."""
     with _output.working(f"compiling, after {prompt.size} tokens"):
         steps(model, prompt, sides)
     rates = compare.measure_rates(model, prompt, tokens, rounds, sides)
@@ -128,7 +128,7 @@ def _reports(model: mlx.nn.Module, prompt: mx.array, side: str) -> dict[str, mlx
 def traces(
     model: mlx.nn.Module, prompt: mx.array, sides: tuple[str, ...]
 ) -> dict[str, tracing.Trace]:
-    """The host's cost of each of the first decode steps of each side."""
+    """The host's cost of each of the first decode steps, by side."""
     found = {}
     for side in sides:
         token, cache = models.prefill(model, prompt)
@@ -145,14 +145,14 @@ def traces(
 
 
 def steps(model: mlx.nn.Module, prompt: mx.array, sides: tuple[str, ...]) -> None:
-    """A prefill and a decode step of each side."""
+    """Run a prefill and a decode step of each side."""
     for side in sides:
         with _sides.context(side):
             compare.generate(model, prompt, 2)
 
 
 def fused(line: Line) -> str:
-    """What became of the norms, for the user."""
+    """The outcomes of the norms, for the user."""
     report = line.report
     said = f"{line.phase} {line.prompt}, {line.side}: {report.fused} of {report.calls} norms fused"
     if line.side == "projections":
@@ -161,7 +161,7 @@ def fused(line: Line) -> str:
 
 
 def verdicts(found: list[Line]) -> Iterator[str]:
-    """How fast each side is, a line each for every prompt."""
+    """How fast each side is, one line per side and prompt."""
     ratios: dict[tuple[str, int], dict[str, timing.Ratio]] = {}
     for line in found:
         if line.side != "stock":
@@ -193,7 +193,7 @@ def table(found: list[Line], title: str):
 
 
 def draw(path: str, found: list[Line], title: str) -> None:
-    """Write an image: the time of a prefill and of a decode step against the prompt's length.
+    """Plot the time of a prefill and of a decode step against the prompt's length.
 
     Raises:
         OSError, ValueError: If matplotlib cannot write the file.

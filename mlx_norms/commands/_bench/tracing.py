@@ -1,8 +1,8 @@
-"""The host's cost of each of the first hundred calls of a provider, as one after another starts.
+"""The host's cost of each of the first hundred calls of a provider, started one after another.
 
-The first call compiles kernels or builds what is cached. In the steady state the host builds a
-graph and hands it over. Once as many calls are under way as MLX allows, each has to wait for one
-that ends: back-pressure, at the device's pace.
+The first call compiles kernels and fills caches. After that, the host builds a graph and submits
+it. When as many calls are in flight as MLX allows, each call waits for one to finish: back-pressure
+at the device's speed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 CALLS = 100
 COLUMNS = ["section", "op", "dtype", "rows", "length", "provider", "call", "host_us"]
-_SETTLED = slice(1, 6)  # after what compiles, before any call can wait
-_WAITS = 5.0  # times the settled calls
-_LEAST = 3  # calls that wait, so that one slow call is none
+_SETTLED = slice(1, 6)  # after the one that compiles, and before any call can wait
+_WAITS = 5.0  # how many times as long as the settled calls
+_LEAST = 3  # calls that must wait, so that a single slow call does not count
 _A_LINE = 10
 
 
@@ -30,8 +30,8 @@ class Trace:
     def pressed_from(self) -> int | None:
         """The number of the first call that waits for the device, None if hardly any does.
 
-        A call waits if it takes several times as long as the first ones after the first. Those
-        after it may not: one wait can make room for several calls.
+        A call waits if it takes several times as long as the settled calls. Later calls need not
+        wait: one wait can free room for several calls.
         """
         limit = _WAITS * statistics.median(self.seconds[_SETTLED])
         later = range(_SETTLED.stop, len(self.seconds))
@@ -40,18 +40,18 @@ class Trace:
 
     @property
     def steady(self) -> float:
-        """The median of the calls between the first and those that wait."""
+        """The median of the calls between the first one and those that wait."""
         end = self.pressed_from
         return statistics.median(self.seconds[1 : end - 1 if end else None])
 
     @property
     def pressed(self) -> float | None:
-        """The mean of the calls from the first that waits: the device's pace."""
+        """The mean of the calls from the first one that waits: the device's speed."""
         start = self.pressed_from
         return statistics.fmean(self.seconds[start - 1 :]) if start else None
 
     def figures(self) -> dict[str, object]:
-        """For ``--json``."""
+        """The values for ``--json``."""
         return {
             "host_seconds": self.seconds,
             "first": self.seconds[0],
@@ -61,7 +61,7 @@ class Trace:
         }
 
     def lines(self, name: str) -> Iterator[str]:
-        """What is printed: the calls, and what they tell."""
+        """The printed lines: the calls, and what follows from them."""
         yield f"{name}: µs of the host for each of the first {len(self.seconds)} calls"
         for first in range(0, len(self.seconds), _A_LINE):
             part = self.seconds[first : first + _A_LINE]
@@ -75,7 +75,7 @@ class Trace:
 
 
 def trace(start: Callable[[], object], wait: Callable[[], None], calls: int = CALLS) -> Trace:
-    """Time the start of each of ``calls`` calls; their results live until the end."""
+    """Time the start of each of ``calls`` calls; all results stay alive until the end."""
     seconds, alive = [], []
     for _ in range(calls):
         begin = time.perf_counter()

@@ -2,13 +2,15 @@
 
     python bench/builds.py OLD NEW [--device cpu|gpu] [--calls]
 
-OLD and NEW are folders that hold an installed ``mlx_norms`` each (pip install --target). Each build
-has a process, and they take turns at samples of calls. There are several pairs of processes, since
-where memory lies is one process's luck. The ratio is old over new, round by round: below 0.98 in
-the median, the new build is slower, and the exit status is 1. On the CPU the calls of a sample are
-evaluated together. On a GPU they are evaluated one by one, since kernels that run at once hide each
-other, and the time is that in which kernels run, by CUPTI, which needs torch; with --calls they are
-evaluated together there, too, and the time is the host's, of one row and of a llama's next token.
+OLD and NEW are folders, each with an installed ``mlx_norms`` (pip install --target). Each build has
+its own process, and they take turns at samples of calls. There are several pairs of processes,
+since memory placement differs from process to process. The ratio is old over new, round by round:
+if the median is below 0.98, the new build is slower, and the exit status is 1.
+
+On the CPU the calls of a sample are evaluated together. On a GPU they are evaluated one by one,
+since concurrent kernels hide each other, and the time is that of kernels, by CUPTI, which needs
+torch. With --calls they are evaluated together on a GPU, too, and the time is the host's, for one
+row and for a llama's next token.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import mlx.core as mx
 
 import mlx_norms
 
-# What measures is this checkout's, whichever build it measures.
+# The benchmark code is this checkout's, whichever build it measures.
 mlx_norms.__path__.insert(0, str(Path(__file__).parents[1] / "mlx_norms"))
 
 from mlx_norms._bench import builds, ladder, llama  # noqa: E402
@@ -38,11 +40,11 @@ SHAPES = {
 }
 NORMS = ("rms", "layer", "add_rms", "add_layer")
 PRODUCTS = {
-    "gemv": ((1, 4096, 4096), (8, 4096, 4096)),  # also by tiles, on matrix units
+    "gemv": ((1, 4096, 4096), (8, 4096, 4096)),  # also by tiles, with matrix units
     "gemv_columns": ((1, 4096, 4096), (8, 4096, 4096)),
     "simdgroup_blocked": ((1024, 1024, 1024),),
 }
-DECODED = llama.Shapes(16, 512, 2048, 4, 4, 1000)  # a llama that waits for the host
+DECODED = llama.Shapes(16, 512, 2048, 4, 4, 1000)  # so small that decoding waits for the host
 PROJECTED = ((1, 4096, 4096, 0), (4, 4096, 4096, 0), (1, 4096, 14336, 4), (8, 1024, 4096, 8))
 SLOWER = 0.98
 
@@ -70,7 +72,7 @@ def projection(op: str, dtype: str, rows: int, length: int, outputs: int, bits: 
 
 
 def gathered(dtype: str, rows: int, length: int) -> Calls:
-    """Of rows with more axes than a layout holds."""
+    """Calls on rows with more axes than a layout can describe."""
     x = mx.random.normal((2, 4, 2, 4, rows // 64, 2 * length)).astype(DTYPES[dtype])
     w = mx.ones(length, DTYPES[dtype])
     return Calls(OPS["rms"].ours, [[x.transpose(4, 1, 3, 0, 2, 5)[..., ::2], w]])
@@ -83,7 +85,7 @@ def decode() -> Calls:
 
 
 def configs(device: str, calls: bool) -> Iterator[tuple[str, Make]]:
-    """What is timed, by name, and what makes it."""
+    """The names of what is timed, each with a function that makes its calls."""
     shapes = [shape for shape in SHAPES[device] if device == "cpu" or not calls or shape[0] == 1]
     grid = itertools.product(NORMS, (False, True), DTYPES, shapes)
     norms = [Config(op, dtype, *shape, backward) for op, backward, dtype, shape in grid]

@@ -1,7 +1,7 @@
-"""Times norms of one row of 4096 in a chain on the CPU: what a call costs besides its arithmetic.
+"""Times norms of one row of 4096 in a chain on the CPU: the cost of a call besides its arithmetic.
 
-A sample is many evals of 64 calls, each of the result of the one before, and of as many negatives.
-Prints microseconds per call and the ratio to a negative, medians with their quartiles.
+A sample is many evals of 64 calls, each on the result of the call before, and likewise of 64
+negatives. Prints microseconds per call and the ratio to a negative: medians with quartiles.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def chain(call, x):
 
 
 def providers(dtype: mx.Dtype) -> dict:
-    """Chains by name; add+rms passes on the norm and the sum."""
+    """Chains by name; add+rms passes both the norm and the sum on."""
     x, weight = mx.random.normal((2, LENGTH)).astype(dtype)
     x = x[None]
     mx.eval(x, weight)

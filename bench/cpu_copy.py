@@ -1,13 +1,13 @@
 """Times the norms on the CPU against a copy of the same bytes, mx.fast and torch's layer_norm.
 
-The copy is NumPy's, half of the bytes in and half out, on two threads; torch, where it is
-installed, has two as well. Inputs come from past the last cache, or with --hot from it.
+The copy is NumPy's, half of the bytes in and half out, on two threads; torch, if it is installed,
+also uses two. Inputs are not in the last-level cache, or, with --hot, they are.
 
-Prints ratios of times, medians with their quartiles: ours over the copy's (1 is the speed of a
-copy), and those of the others over ours (above 1, ours is faster).
+Prints ratios of times, medians with quartiles: ours over the copy's (1 is the speed of a copy), and
+those of the others over ours (above 1, ours is faster).
 
-The script starts itself again with glibc's malloc told to keep freed memory (machine.py says why);
---default-malloc shows what it looks like without.
+The script restarts itself with glibc's malloc set to keep freed memory (machine.py says why);
+--default-malloc measures without that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COLUMNS = ["op", "dtype", "rows", "length", "ratio", "median", "lower_quartile",
 
 
 class Copies:
-    """A copy on two threads, that takes its inputs from sets in turn as providers.py's do."""
+    """A copy on two threads, which takes its inputs from sets in turn, as in providers.py."""
 
     def __init__(self, moved: int, sets: int) -> None:
         self.output_bytes = moved // 2

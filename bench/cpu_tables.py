@@ -1,9 +1,9 @@
-"""The table of docs/performance.md of the norms on the CPU, from what cpu_copy.py measured.
+"""The table of the norms on the CPU in docs/performance.md, from what cpu_copy.py measured.
 
 python bench/cpu_copy.py --csv bench/results/cpu_copy.csv    measures
 python bench/cpu_copy.py --default-malloc --csv bench/results/cpu_copy_default_malloc.csv
 python bench/cpu_tables.py            prints the table
-python bench/cpu_tables.py --check    exits with 1 if the page has another
+python bench/cpu_tables.py --check    exits with 1 if the page differs
 python bench/cpu_tables.py --write    writes it into the page
 """
 
@@ -23,7 +23,7 @@ END = "<!-- end of norms on the CPU -->\n"
 
 
 def table(rows: page_part.Rows, default_malloc: page_part.Rows) -> str:
-    """Medians in Markdown: a line for each op and dtype, columns for each shape."""
+    """Medians in Markdown: a line per op and dtype, columns per shape."""
     found = {(key(row), row["ratio"]): row["median"] for row in rows}
     found |= {(key(row), "default malloc"): row["median"] for row in default_malloc if ours(row)}
     columns = {

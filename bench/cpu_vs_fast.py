@@ -1,18 +1,18 @@
 """Times every norm against mx.fast on the CPU, forward and backward, at the shapes of the tests.
 
-Forward is the op as called (for add+norm, mx.fast's norm of x + residual); vjp is the gradient of
-every input from given cotangents.
+Forward is the op as called (for add+norm, against mx.fast's norm of x + residual); vjp is the
+gradient of every input from given cotangents.
 
-Prints fast's time over ours for every config: above 1 is faster than mx.fast. A config in which
-ours did not win at least three quarters of the rounds is measured again, longer, and then that
-counts: it is slower if ours lost three quarters of the rounds. The exit status is 1 if any is
-slower.
+Prints the time of mx.fast over ours for every config: above 1, ours is faster. If ours did not win
+at least three quarters of the rounds, the config is measured again, for longer, and that result
+counts: it is slower if ours lost three quarters of the rounds. The exit status is 1 if any config
+is slower.
 
 "of copy" is the time in which MLX reads and writes the same number of bytes without computing
 (mx.abs of float32, half of the bytes in and half out) over our time, each tensor counted once.
 
-The script starts itself again with glibc's malloc told to keep freed memory (machine.py says why);
---default-malloc shows what it looks like without.
+The script restarts itself with glibc's malloc set to keep freed memory (machine.py says why);
+--default-malloc measures without that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LENGTHS = [1, 2, *(edge + off for edge in EDGES for off in (-1, 0, 1)), 65536]
 ROWS = [1, 3, 513]
 QUICK_LENGTHS = [1, 33, 1023, 4096]
 QUICK_ROWS = [3, 513]
-MOST_ROWS_UP_TO = 8193  # longer rows are timed with fewer of them
+MOST_ROWS_UP_TO = 8193  # longer rows are timed with fewer rows
 WORST = 20
 
 COLUMNS = ["op", "dtype", "rows", "length", "fast_us", "ours_us", "copy_us"]
@@ -46,7 +46,7 @@ COLUMNS += ["fast_over_ours", "lower_quartile", "upper_quartile", "of_copy", "ro
 @dataclass(frozen=True)
 class Result:
     config: Config
-    seconds: dict[str, timing.Samples]  # a call's, of each provider
+    seconds: dict[str, timing.Samples]  # per call, for each provider
     speedup: timing.Ratio  # fast's time over ours
     slower: bool
 
@@ -60,7 +60,7 @@ class Result:
 
 
 def measure(config: Config) -> Result:
-    """Once, and again, for longer, if ours did not win three quarters of the rounds."""
+    """Measure a config, and again, for longer, if ours did not win three quarters of the rounds."""
     floats = mx.random.normal((-(-config.compulsory // 8),))
     mx.eval(floats)
     calls = functions(config) | {"copy": lambda: mx.abs(floats)}
@@ -82,7 +82,7 @@ def configs(lengths: list[int], rows: list[int]) -> list[Config]:
 
 
 def ratio_tables(results: list[Result]) -> Iterator:
-    """A table of ratios by length and number of rows for each op and dtype."""
+    """A table of ratios per op and dtype, by row length and number of rows."""
     for (op, dtype), group in itertools.groupby(
         results, key=lambda r: (r.config.name, r.config.dtype)
     ):

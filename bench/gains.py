@@ -1,7 +1,7 @@
 """The README's table of what is gained and what is not, from stored measurements.
 
 python bench/gains.py            prints the table
-python bench/gains.py --check    exits with 1 if the README has another
+python bench/gains.py --check    exits with 1 if the README differs
 python bench/gains.py --write    writes it into the README
 
 The figures come from gpu_speed.py (h200_lengths.csv, h200_speed.csv), gpu_calls.py
@@ -60,7 +60,7 @@ def table(lengths: Rows, speed: Rows, calls: Rows, model: Rows, pair: Rows, cpu:
 
 
 def kernel_ratios(rows: Rows, /, **values: str) -> list[float]:
-    """mx.fast's time over ours in each of these configs."""
+    """The time of mx.fast over ours in each of these configs."""
     ours = matching(rows, provider="ours", dtype="bf16", **values)
     config = ("section", "op", "dtype", "rows", "length")
     peers = [one(rows, provider="mx.fast", **{name: row[name] for name in config}) for row in ours]

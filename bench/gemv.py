@@ -1,15 +1,15 @@
 """Times gemv against MLX's own matmul and a device-to-device copy on a GPU, in one run.
 
-Products of 1 to 8 rows with a weight of N×K: stored so, as a linear layer has it ("lines"), or
-transposed ("columns"). Weights are taken in turn, so that none is in the cache. The providers
-take turns, too; "mlx / ours" is the time of mx.matmul over ours, round by round, with quartiles.
-GB/s are those of the weight, which must be read once, and their share is of what a copy reads and
-writes in the same run. "together" is the time that the device is busy, a call, while independent
-calls are evaluated together; "alone" is a call's that is evaluated by itself.
+The matmuls are of 1 to 8 rows with a weight of N×K, stored as a linear layer stores it ("lines") or
+transposed ("columns"). Weights are used in turn, so that none is in the cache. The providers take
+turns, too; "mlx / ours" is the time of mx.matmul over ours, round by round, with quartiles. GB/s
+count the weight, which must be read once; their share is relative to what a copy reads and writes
+in the same run. "together" is the device's busy time per call while independent calls are evaluated
+together; "alone" is that of a call that is evaluated by itself.
 
-Times are CUPTI's, by torch's profiler, where torch is there, else the slope of the time of evals
-over the number of calls in them. --device cpu tries the script at tiny shapes, with mx.matmul in
-the kernel's place.
+Times are CUPTI's, by torch's profiler, if torch is installed, or else the slope of the time of
+evals over the number of calls in them. --device cpu tries the script at tiny shapes, with mx.matmul
+in place of the kernel.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STORED = ("lines", "columns")
 TARGET = 0.95  # of mx.matmul's speed
 CALLS = 32  # evaluated together
 COPY_BYTES = 1 << 30
-CACHES = 8  # whose worth of weights is taken in turn: of two, some stays in the cache
+CACHES = 8  # caches' worth of weights used in turn: with two, some stay in the cache
 
 COLUMNS = ["dtype", "outputs", "depth", "stored", "rows", "method", "us", "mlx_us", "mlx_over_ours"]
 COLUMNS += ["over_lower", "over_upper", "alone_us", "mlx_alone_us", "gbps", "of_copy"]
@@ -42,7 +42,7 @@ COLUMNS += ["mlx_of_copy", "copy_gbps", "kernels_per_call", "mlx_kernels_a_call"
 
 @dataclass(frozen=True)
 class Product:
-    """Rows times a weight."""
+    """A matmul of some rows with a weight."""
 
     dtype: str
     outputs: int
@@ -55,7 +55,7 @@ class Product:
         return self.outputs * self.depth * DTYPES[self.dtype].size
 
     def providers(self, tiny: bool) -> dict[str, providers.Calls]:
-        """Ours and MLX's, of the same arrays in turn."""
+        """Ours and MLX's, on the same arrays in turn."""
         shape, lines = (self.outputs, self.depth), self.stored == "lines"
         shapes = (self.rows, self.depth), shape if lines else shape[::-1]
         inputs = [mx.random.normal(shape).astype(DTYPES[self.dtype]) for shape in shapes]

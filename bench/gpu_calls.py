@@ -1,9 +1,9 @@
 """Times calls of the norms through mx.eval against mx.fast's on a GPU.
 
 A call's time is from building the graph to the result, with many independent calls per eval.
-Printed are one row (in three times as many rounds), large shapes, and a grid of shapes with the
-configs that take more than 1.03 of the best peer's time. The CSV file is written while the run
-goes on. --device cpu tries the script at tiny shapes.
+Prints one row (in three times as many rounds), large shapes, and a grid of shapes with the configs
+that take more than 1.03 times as long as the best peer. The CSV file is written during the run.
+--device cpu tries the script at tiny shapes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from mlx_norms._bench.tables import red_if, table
 
 GRID = list(itertools.product((1, 32, 512, 4096, 32768), (128, 768, 4096, 8192, 16384)))
 TARGET = 1.03  # of the best peer's time
-ONE_ROW_TARGET = 0.6e-6  # seconds more than mx.fast; add+rms is to be faster
+ONE_ROW_TARGET = 0.6e-6  # seconds more than mx.fast; add+rms must be faster
 LAYER_TARGET = 2.0  # times as fast as mx.fast, at large shapes
-SAMPLE_SECONDS = 0.022  # an eval's, so that its start does not count
-MOST_OUTPUT_BYTES = 48 << 30  # of the calls of an eval, alive together
+SAMPLE_SECONDS = 0.022  # per eval, so that its start does not count
+MOST_OUTPUT_BYTES = 48 << 30  # of the calls of an eval, alive at once
 
 
 class Times(dict):
-    """The samples of the seconds of a call, by provider."""
+    """Samples of the seconds per call, by provider."""
 
     @property
     def best_peer(self) -> str:
@@ -61,7 +61,7 @@ def measure(script: Script, section: str, config: Config, rounds: int) -> Times:
 
 
 def few(script: Script, section: str, shapes, rounds: int) -> None:
-    """The times of some configs, each in a line."""
+    """The times of some configs, one per line."""
     names = ("ours", "mx.fast", *script.peers)
     title = f"{section}: µs per call through mx.eval (quartiles)"
     found = table(title, ("op", "dtype", "shape"), (*names, "ours - fast", "fast/ours"))
@@ -82,7 +82,7 @@ def few(script: Script, section: str, shapes, rounds: int) -> None:
 
 
 def grid(script: Script, rounds: int) -> None:
-    """Ratios to the best peer, and the slow ones among them with their times."""
+    """Ratios to the best peer, and the slow configs among them with their times."""
     of_grid = configs(script.tiny, shapes=GRID)
     times = {config: measure(script, "calls, grid", config, rounds) for config in of_grid}
     ratios = {config: of.over_best.median for config, of in times.items()}

@@ -1,10 +1,10 @@
-"""Finds how many vectors per thread the kernels are fastest with on a GPU, at each length of rows.
+"""Finds the number of vectors per thread with which the kernels are fastest, by row length.
 
-Runs each op with every number of vectors that its kernel was instantiated for and that makes a
-difference, and prints the device's GB/s, each tensor of x's shape counted once. "table" is what
-csrc/gpu/geometry.cpp chooses. The best of a row, and what is within 1 % of it, are marked.
+Runs each op with every number of vectors that its kernel is instantiated for and that makes a
+difference, and prints the device's GB/s, each tensor of x's shape counted once. "table" is the
+choice of csrc/gpu/geometry.cpp. The best of a row, and those within 1 % of it, are marked.
 
---device cpu tries the script, and says nothing about geometry.
+--device cpu tries the script, but says nothing about geometry.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COLUMNS += ["method"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """The calls of a config with a number of vectors per thread."""
+    """The calls of a config with a given number of vectors per thread."""
 
     calls: Calls
     backward: bool
@@ -54,7 +54,7 @@ class Candidate:
 
 
 def instantiated(kernel: str) -> dict[int, list[int]]:
-    """The numbers of vectors per thread that a kernel is there for, by elements per vector."""
+    """The numbers of vectors per thread that a kernel is instantiated for, by vector size."""
     text = next(KERNELS.rglob(f"{kernel}.metal")).read_text()
     found: dict[int, list[int]] = {}
     pattern = rf"^INSTANTIATE_{kernel.upper()}\((\d+), (\d+)[,)]"
@@ -64,7 +64,7 @@ def instantiated(kernel: str) -> dict[int, list[int]]:
 
 
 def candidates(kernel: str, config: Config) -> dict[int, Candidate]:
-    """Those in which a row is not already one SIMD-group's with half as many."""
+    """The candidates, except those whose row fits one SIMD-group with half as many vectors."""
     width = VECTOR_BYTES // MLX_DTYPES[config.dtype].size
     row_vectors = -(-config.length // width)
     different = [v for v in instantiated(kernel)[width] if v == 1 or v * THREADS < 2 * row_vectors]

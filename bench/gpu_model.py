@@ -1,9 +1,9 @@
 """Times a llama with random weights of 8B shapes, stock against patched, on a GPU.
 
-Stock, patched (sums fused into norms) and projections (norms of few rows fused into the products
-that take them, too) take turns at the prefill of a prompt and at decoding after it. There each
-token is chosen on the device while the next step is being built, as mlx_lm generates. Prefill and
-each decode step give logits, which are compared bit by bit, given the same tokens.
+Stock, patched (residual adds fused into norms) and projections (norms of few rows fused with the
+matmuls that read them, too) take turns at the prefill of a prompt and at decoding after it. When
+decoding, each token is chosen on the device while the next step is being built, as in mlx_lm. The
+logits of prefill and of each decode step are compared bit by bit, given the same tokens.
 
 The model is mlx_lm's. --device cpu tries the script with a tiny one.
 """

@@ -1,7 +1,7 @@
-"""The tables of docs/performance.md of models and products on CUDA, from stored measurements.
+"""The tables of models and matmuls on CUDA in docs/performance.md, from stored measurements.
 
 python bench/gpu_model_tables.py            prints the tables
-python bench/gpu_model_tables.py --check    exits with 1 if the page has others
+python bench/gpu_model_tables.py --check    exits with 1 if the page differs
 python bench/gpu_model_tables.py --write    writes them into the page
 
 The figures come from gpu_model.py (h200_model.csv), tensor_parallel.py (h200_x2.csv), gemv.py
@@ -24,7 +24,7 @@ RESULTS = [ROOT / "bench" / "results" / f"h200_{name}.csv" for name in NAMES]
 BEGIN = "<!-- models on CUDA: python bench/gpu_model_tables.py --write -->\n"
 END = "<!-- end of models on CUDA -->\n"
 SIDES = ("stock", "patched", "projections")
-NEAR = 0.97  # of MLX's speed and more counts as as fast
+NEAR = 0.97  # this share of MLX's speed, or more, counts as equally fast
 
 
 def tables(model: Rows, pair: Rows, gemv: Rows, launches: Rows) -> str:

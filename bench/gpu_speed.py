@@ -2,17 +2,17 @@
 
 Sections, all of them by default:
 
-  kernels   the time that kernels run, forward, with bytes per second and their share of a copy's
-  backward  the same for the gradients of every input, the forward already evaluated
-  lengths   as kernels, for rows of many lengths in bfloat16, of as many elements in all
+  kernels   the kernels' time, forward, with bytes per second and their share of a copy's
+  backward  the same for the gradients of every input, with the forward already evaluated
+  lengths   as kernels, for rows of many lengths in bfloat16, with the same number of elements
 
 Bytes are those of the tensors of x's shape, each counted once: 2 forward (4 with a residual), 3
-backward (4). The copy moves 1 GiB to 1 GiB. "together" is the time that the device is busy, a call,
-while independent calls are evaluated together; "alone" is a call's that is evaluated by itself.
+backward (4). The copy is of 1 GiB to 1 GiB. "together" is the device's busy time per call while
+independent calls are evaluated together; "alone" is that of a call that is evaluated by itself.
 
-Times are CUPTI's, by torch's profiler, where torch is there, else the slope of the time of evals
-over the number of calls in them, and the table says so. gpu_calls.py times whole calls. The CSV
-file is written while the run goes on. --device cpu tries the script at tiny shapes.
+Times are CUPTI's, by torch's profiler, if torch is installed, or else the slope of the time of
+evals over the number of calls in them, and the table says so. gpu_calls.py times whole calls. The
+CSV file is written during the run. --device cpu tries the script at tiny shapes.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ def configs(tiny: bool, ops=OPS, dtypes=DTYPES, shapes=(), backward: bool = Fals
 
 
 def about(config: Config) -> dict[str, object]:
-    """A config in the file."""
+    """A config's columns in the file."""
     return dict(op=config.label, dtype=DTYPES[config.dtype], rows=config.rows, length=config.length)
 
 
 def labels(config: Config) -> tuple[str, str, str]:
-    """A config in a table."""
+    """A config's labels in a table."""
     return config.label, DTYPES[config.dtype], config.shape
 
 
 def section(script: Script, name: str) -> None:
-    """Measure its configs, and print and write what they took."""
+    """Measure a section's configs, and print and write their times."""
     of_section = configs(script.tiny, *SECTIONS[name])
     sizes = [COPY_BYTES >> 10 if script.tiny else COPY_BYTES, *(c.moved // 2 for c in of_section)]
     rates = {size: device_copy.rate(size, script.say) for size in dict.fromkeys(sizes)}

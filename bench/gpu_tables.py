@@ -1,7 +1,7 @@
-"""The tables of docs/performance.md of the norms on CUDA, from stored measurements.
+"""The tables of the norms on CUDA in docs/performance.md, from stored measurements.
 
 python bench/gpu_tables.py            prints the tables
-python bench/gpu_tables.py --check    exits with 1 if the page has others
+python bench/gpu_tables.py --check    exits with 1 if the page differs
 python bench/gpu_tables.py --write    writes them into the page
 
 The figures come from gpu_speed.py (h200_lengths.csv, h200_speed.csv), gpu_calls.py
@@ -23,7 +23,7 @@ NAMES = ("lengths", "speed", "calls", "outputs")
 RESULTS = [ROOT / "bench" / "results" / f"h200_{name}.csv" for name in NAMES]
 BEGIN = "<!-- norms on CUDA: python bench/gpu_tables.py --write -->\n"
 END = "<!-- end of norms on CUDA -->\n"
-SLOW = 1.1  # times a peer's time through mx.eval, and more, is listed
+SLOW = 1.1  # configs that take more than this many times a peer's time through mx.eval are listed
 
 
 def tables(lengths: Rows, speed: Rows, calls: Rows, outputs: Rows) -> str:

@@ -1,8 +1,8 @@
-"""The tables of docs/ladders.md of the two ladders on a GPU, from what the bench measured there.
+"""The tables of the two ladders on a GPU in docs/ladders.md, from what the bench measured there.
 
 python -m mlx_norms bench ladder --csv bench/results/h200_ladder.csv    measures
 python bench/ladder_tables.py            prints the tables
-python bench/ladder_tables.py --check    exits with 1 if the page has others
+python bench/ladder_tables.py --check    exits with 1 if the page differs
 python bench/ladder_tables.py --write    writes them into the page
 """
 
@@ -19,9 +19,9 @@ PAGE = ROOT / "docs" / "ladders.md"
 RESULTS = ROOT / "bench" / "results" / "h200_ladder.csv"
 BEGIN = "<!-- ladders on a GPU: python bench/ladder_tables.py --write -->\n"
 END = "<!-- end of ladders on a GPU -->\n"
-NOISE = 1.02  # two runs of one rung differ by less
-# Shapes of each ladder, the largest ones. A layer norm of less is done before memory for its
-# result is found, which is what its calls are then the time of.
+NOISE = 1.02  # two runs of the same rung differ by less
+# The number of shapes of each ladder, the largest ones. A smaller layer norm is done before memory
+# for its result is found, so its calls would measure that.
 SHAPES = {"layer": 1, "sgemm": 2}
 
 
@@ -69,7 +69,7 @@ def _table(rows: page_part.Rows, ladder: tuple[ladders.Rung, ...]) -> str:
 
 
 def _losers(found: dict, rungs: list[str], shapes: list[tuple[int, int]]) -> str:
-    """Which rungs are slower than the one before at the largest shape."""
+    """The rungs that are slower than the one before them at the largest shape."""
     us = {name: float(found[name, shapes[-1][0]]["us"]) for name in rungs}
     slower = [b for a, b in zip(rungs, rungs[1:], strict=False) if us[b] > NOISE * us[a]]
     return f"\nSlower than the rung before on this GPU: {', '.join(slower)}.\n" if slower else ""

@@ -1,4 +1,4 @@
-"""The README's plot, from what gpu_speed.py measured: share of a copy's speed over row length.
+"""The README's plot of the share of a copy's speed over row length, from gpu_speed.py's results.
 
 python bench/gpu_speed.py lengths --csv bench/results/h200_lengths.csv    measures, on a GPU
 python bench/length_plot.py            draws docs/speed_light.svg and docs/speed_dark.svg
@@ -18,7 +18,7 @@ RESULTS = ROOT / "bench" / "results" / "h200_lengths.csv"
 OPS = {"layer": "layer norm", "add+rms": "residual add + rms norm"}
 PROVIDERS = {"ours": "mlx_norms", "mx.fast": "mx.fast"}
 TICKS = [64, 256, 1024, 4096, 16384, 65536]
-# Of GitHub's two themes: text, grid, and a color for each provider.
+# For GitHub's two themes: the colors of text, of the grid and of each provider.
 THEMES = {
     "light": ("#1f2328", "#d1d9e0", ("#0969da", "#bc4c00")),
     "dark": ("#e6edf3", "#3d444d", ("#58a6ff", "#f0883e")),
@@ -26,7 +26,7 @@ THEMES = {
 
 
 def series(rows: list[dict[str, str]]) -> dict[str, dict[str, list[tuple[int, float]]]]:
-    """By op and provider: row lengths and the per cent of a copy's speed."""
+    """By op and provider: row lengths and the percentages of a copy's speed."""
     return {
         op: {
             name: sorted(
@@ -77,7 +77,7 @@ def draw(rows: list[dict[str, str]], theme: str) -> None:
 
 
 def shown(theme: str) -> object:
-    """The figures that a drawn plot carries in its description."""
+    """The figures that a plot stores in its description."""
     import xml.etree.ElementTree as xml
 
     (description,) = xml.parse(path_of(theme)).iter("{http://purl.org/dc/elements/1.1/}description")

@@ -1,10 +1,10 @@
-"""How long a call takes by how many of them are evaluated together, whose outputs are kept.
+"""Times a call over how many calls are evaluated together, with all of their outputs kept.
 
     python bench/outputs_at_once.py [--csv FILE]
 
-add + rms norm by this package and by MLX's two ops, and MLX's sum alone: with tens of GB of outputs
-in one mx.eval, buffers of some sizes take twice the time whoever writes them. --device cpu tries
-the script with few calls of tiny shapes.
+Times add + rms norm by this package and by MLX's two ops, and MLX's add alone. With tens of GB of
+outputs in one mx.eval, buffers of some sizes take twice the time, whichever kernel writes them.
+--device cpu tries the script with few calls of tiny shapes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> int:
     found = table("µs per call, median (quartiles)", headings)
     shapes, counts = ([(16, 96)], CALLS[:1]) if script.tiny else (SHAPES, CALLS)
     for (rows, length), calls in itertools.product(shapes, counts):
-        # What warms up takes the memory from the driver.
+        # The warm-up allocates the memory from the driver.
         seconds = timing.measure(sides(rows, length), rounds=args.rounds, count=calls)
         mx.clear_cache()
         for side, samples in seconds.items():

@@ -1,9 +1,9 @@
 """Times what patching adds to a call of a norm on the host: building the graph, evaluating nothing.
 
-A patched call of mx.fast is compared with the same by mlx_norms' own functions, which never fuse.
-"extra" is the difference in microseconds, round by round. The exit status is 1 if one is above its
-target. mx.fast itself, at the end, is there for scale: on the CPU it composes a norm of several
-operations, and builds a node for each.
+A patched call of mx.fast is compared with the same call of mlx_norms' own functions, which never
+fuse. "extra" is the difference in microseconds, round by round. The exit status is 1 if one is
+above its target. mx.fast itself is listed last, for scale: on the CPU it composes a norm of several
+ops, and builds a node for each.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ EPS = 1e-5
 NOT_FUSED, FUSED = 1.0, 1.5  # targets, in microseconds
 
 X, R, W, B = (mx.random.normal(shape) for shape in ((8, 64), (8, 64), (64,), (64,)))
-# A pending weight behind more nodes than are searched for the sum, and in vain.
+# A pending weight behind more nodes than the search for the add looks at.
 DEEP = functools.reduce(lambda weight, _: mx.abs(weight), range(20), W)
 
 
 def of(x, norm: Callable, *parameters: mx.array) -> tuple:
-    """A norm and all that is made for it, so that nothing is freed while the time runs."""
+    """A norm and all arrays made for it, so that nothing is freed while the clock runs."""
     return x, parameters, norm(x, *parameters, EPS)
 
 
@@ -47,7 +47,7 @@ class Row:
         return mlx_norms.patched(fuse=self.fuse)
 
     def check(self) -> None:
-        """See that what is timed is what the name says."""
+        """Check that the call does what its name says."""
         with self.patched():
             self.call(mx.fast)
             fused = mlx_norms.report().fused
@@ -69,20 +69,20 @@ ROWS = [
 
 
 def builds(call: Callable, norms: object, **options) -> Runs:
-    """The host's time of building graphs, which are dropped after it."""
+    """The host's time to build graphs, which are dropped afterwards."""
     return Runs(lambda count: [call(norms) for _ in range(count)], **options)
 
 
 def main() -> int:
     script = Script(__doc__, device="default")
     script.begin()
-    mx.eval(X, R, W, B)  # not DEEP
+    mx.eval(X, R, W, B)  # except DEEP
     providers = {}
     for row in ROWS:
         row.check()
         providers[row.name, "plain"] = builds(row.call, mlx_norms)
         providers[row.name, "patched"] = builds(row.call, mx.fast, context=row.patched)
-    # Last: after their many nodes are freed, malloc gets its memory anew.
+    # Last: once their many nodes are freed, malloc has to allocate again.
     stock = [row for row in ROWS if row.name in ("rms_norm", "layer_norm")]
     providers |= {(row.name, "stock"): builds(row.call, mx.fast) for row in stock}
     samples = measure(providers, rounds=ROUNDS, count=CALLS)

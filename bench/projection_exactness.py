@@ -1,17 +1,17 @@
 """How far decode logits are from those of the same model in float32: stock, and with projections.
 
-The models are llamas with random weights of the shapes of Llama 3.2 1B, a new one for each seed.
-After a prompt they decode random tokens, the same ones on either side. Then their weights are
-widened to float32, those of 4 bits as they are dequantized, and MLX's own operations compute what
-both sides round: the distance is that of 16 bits, not of 4.
+The models are llamas with random weights in the shapes of Llama 3.2 1B, a new one per seed. After a
+prompt they decode random tokens, the same ones on each side. Then their weights are widened to
+float32 (those of 4 bits are dequantized), and MLX's own ops compute in float32 what both sides
+round. So the distance measures rounding to 16 bits, not quantization to 4.
 
 relative rms: the root mean square of the differences over that of the float32 logits, over all
-    logits of all tokens. It sees every rounding, small ones too.
-top-1 agreement: the share of tokens after which the largest logit is float32's. It is what greedy
-    decoding sees. Random models are hard on it: their largest logits are close together.
+    logits of all tokens. It reflects every rounding, including small ones.
+top-1 agreement: the share of tokens after which the largest logit is float32's, as it matters for
+    greedy decoding. Random models are a hard case: their largest logits are close together.
 
-A ratio is taken for each seed. On the CPU there are no projections; --device cpu tries the script
-on a simulated Metal device with tiny models.
+A ratio is taken per seed. On the CPU there are no projections; --device cpu tries the script on a
+simulated Metal device with tiny models.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MEASURES = {"relative rms": relative_rms, "top-1 agreement": agreement}
 
 
 def widen(model: nn.Module) -> None:
-    """Give a model float32 weights, and dense ones where they are quantized."""
+    """Convert a model's weights to float32, and dequantize quantized ones."""
 
     def dense(layer: nn.Module) -> nn.Module:
         if isinstance(layer, nn.QuantizedEmbedding):
@@ -77,7 +77,7 @@ def widen(model: nn.Module) -> None:
 def distances(
     shapes: llama.Shapes, bits: int | None, seed: int
 ) -> tuple[dict[tuple[str, str], float], float, str]:
-    """Those of one model by (measure, side), its projections a step, and whose code it is."""
+    """The distances of one model by (measure, side), and its projections per step and code."""
     mx.random.seed(seed)
     model, source = llama.build(shapes, bits)
     prompt, tokens = (mx.random.randint(0, shapes.vocab_size, (n,)) for n in (PROMPT, TOKENS))
@@ -97,7 +97,7 @@ def distances(
 def main() -> int:
     script = Script(__doc__, COLUMNS)
     script.parser.add_argument("--seeds", type=int, default=20, help="models of each format")
-    # MLX's products of float32 are of TF32 on CUDA unless it is told so before the first.
+    # MLX's float32 matmuls use TF32 on CUDA unless this is set before the first one.
     os.environ["MLX_ENABLE_TF32"] = "0"
     args = script.begin()
     if args.seeds < 1:

@@ -1,9 +1,9 @@
-"""The table of what projections cost in exactness, from what projection_exactness.py measured.
+"""The table of what projections cost in exactness, from the results of projection_exactness.py.
 
 python bench/projection_exactness.py --csv bench/results/h200_projection_exactness.csv    measures
 python bench/projection_table.py            prints the table
-python bench/projection_table.py --check    exits with 1 if the page's is another
-python bench/projection_table.py --write    puts it into docs/norm_and_projection.md
+python bench/projection_table.py --check    exits with 1 if the page differs
+python bench/projection_table.py --write    writes it into docs/norm_and_projection.md
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEASURES = {
 
 
 def table(rows: Rows) -> str:
-    """Medians and quartiles in Markdown: a line for each format and measure."""
+    """Medians and quartiles in Markdown: a line per format and measure."""
     lines = []
     for kind, measure in each(rows, "format", "measure"):
         of_both = matching(rows, format=kind, measure=measure)

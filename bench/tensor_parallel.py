@@ -1,8 +1,8 @@
-"""Times a llama of 8B shapes that GPUs of one host share, stock against patched, at decoding.
+"""Times decoding of a llama of 8B shapes sharded over the GPUs of one host, stock and patched.
 
 Each GPU has a process and its part of every layer's weights, as mlx_lm shards them; sums go over
 NCCL. Stock, patched and projections take turns in one run. "patched over it" is the time of patched
-over that of projections, round by round: below 1 projections are slower.
+over that of projections, round by round: below 1, projections are slower.
 
 --device cpu tries the script: two processes, a tiny model and MLX's ring.
 """
@@ -34,7 +34,7 @@ COLUMNS += ["model", "layers", "prompt"]
 def measure(
     group: mx.distributed.Group, model: mlx.nn.Module, prompt: mx.array, args: argparse.Namespace
 ) -> dict[str, timing.Samples]:
-    """Seconds of a decode step of each side, which the processes begin together."""
+    """Seconds of a decode step of each side, which the processes start together."""
     token, cache = models.prefill(model, prompt)
 
     def decode(count: int) -> None:
@@ -48,7 +48,7 @@ def measure(
 
 
 def member(script: Script, args: argparse.Namespace, group: mx.distributed.Group) -> None:
-    """One process's part of all measurements; the first prints them."""
+    """One process's part of all measurements; the first process prints them."""
     script.say(f"{group.size()} processes")
     shapes = llama.TINY if script.tiny else llama.Shapes()
     numbers = ("ms", "stock over it", "patched over it")
@@ -84,7 +84,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def start_members(count: int) -> int:
-    """The same command in as many processes, each with a rank and a GPU; their worst status."""
+    """Start this command in ``count`` processes, each with a rank and a GPU; their worst status."""
     ports = free_ports(count)
     with tempfile.NamedTemporaryFile("w", suffix=".json") as hosts:
         json.dump([[f"127.0.0.1:{port}"] for port in ports], hosts)

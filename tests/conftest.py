@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, settings
 from mlx_norms import _built, _ext
 from support import inputs
 
-# A backend is one more entry here: every test of the ops takes it through the fixture below. The
+# A new backend is one more entry here, since every test of the ops uses the fixture below. The
 # simulated Metal device runs on CPU streams (tools/hostmetal).
 BACKENDS = {"cpu": mx.cpu, "cuda": mx.gpu, "metal": mx.gpu, "metal-sim": mx.cpu}
 
 LARGE_BYTES = 48 << 30
 
-# No wall clock decides a test.
+# The time that a test takes does not decide it.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
     "ci", settings.get_profile("untimed"), derandomize=True, max_examples=120, database=None
@@ -30,14 +30,14 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Makes sure that the build and the backend to be tested are the ones that will be."""
+    """Checks that the build and the backend in use are the requested ones."""
     backend = config.getoption("--backend")
     if backend not in _built.BACKENDS:
         raise pytest.UsageError(f"{_ext.__file__} was not built for {backend}")
     inputs.SIMULATED = backend == "metal-sim"
-    # The suite is the check here; a kernel that fails must not be replaced by MLX's ops.
+    # The suite is the check here: a kernel that fails must not be replaced by MLX's ops.
     os.environ["MLX_NORMS_SELF_CHECK"] = "0"
-    # MLX's products are of TF32 on CUDA unless it is told so before the first.
+    # MLX's matmuls use TF32 on CUDA unless this is set before the first one.
     os.environ.setdefault("MLX_ENABLE_TF32", "0")
     wanted = os.environ.get("MLX_NORMS_UNDER_TEST")
     used = Path(_ext.__file__).parent
@@ -46,9 +46,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """What is not about the backend or the machine is deselected; skips are for missing tools.
+    """Deselects tests that do not concern this backend or machine; skips are for missing tools.
 
-    What does not take the backend is tested once, with the CPU; what is large, where it fits.
+    A test without the backend fixture runs once, with the CPU, and a large one where it fits.
     """
     backend = config.getoption("--backend")
     cuda = backend == "cuda"
@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Fails what is skipped for another reason than a missing instrument."""
+    """Fails a test that is skipped for any reason other than a missing tool."""
     report = yield
     if report.skipped and "instrument missing" not in str(report.longrepr):
         report.outcome = "failed"
@@ -88,10 +88,10 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(scope="module")
 def backend(request):
-    """Name of the backend, which is the default device while the tests of a module run."""
+    """The backend's name; it is the default device while the tests of a module run."""
     before = mx.default_device()
     mx.set_default_device(BACKENDS[request.param])
-    # MLX traces again what it compiled before a device's first operation.
+    # MLX traces compiled functions again after a device's first operation.
     mx.eval(mx.zeros(1) + 1)
     yield request.param
     mx.set_default_device(before)
@@ -99,7 +99,7 @@ def backend(request):
 
 @pytest.fixture
 def launches(request, backend):
-    """The launches that evaluating some arrays takes, which the simulated device alone counts."""
+    """The launches that evaluating some arrays takes; only the simulated device counts them."""
     simulator = request.getfixturevalue("simulator")
 
     def launches(*arrays):

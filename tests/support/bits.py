@@ -1,4 +1,4 @@
-"""Equality of bits."""
+"""Bitwise comparison of arrays."""
 
 import mlx.core as mx
 import numpy as np
@@ -7,7 +7,7 @@ from .oracle import exact, ulp
 
 
 def bits(a):
-    """The bits of an array of any of the three dtypes as NumPy integers."""
+    """The bits of an array of any of the three dtypes, as NumPy integers."""
     return np.array(a.view(mx.uint32 if a.dtype == mx.float32 else mx.uint16))
 
 
@@ -24,7 +24,7 @@ def assert_same_bits(got, expected, note=""):
 
 
 def ulps_apart(a, b):
-    """Largest distance of two finite arrays of one dtype, in ulps of the second."""
+    """The largest distance between two finite arrays of one dtype, in ulps of the second."""
     if a.size == 0:
         return 0.0
     return float(np.max(np.abs(exact(a) - exact(b)) / ulp(exact(b), b.dtype)))

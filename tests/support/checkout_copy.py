@@ -1,4 +1,4 @@
-"""A copy of the checkout, changed, in which tests build and run."""
+"""A changed copy of the checkout, in which tests build and run."""
 
 import os
 import shutil
@@ -12,17 +12,17 @@ COPIED = ("CMakeLists.txt", "pyproject.toml", "csrc", "kernels", "mlx_norms", "t
 
 
 class Copy:
-    """A copy in `directory`, to whose root `change` is applied."""
+    """A copy in `directory`; `change` is applied to its root."""
 
     def __init__(self, directory, change):
         self.root = directory / "checkout"
         copy_checkout(self.root)
         change(self.root)
-        # What is not changed is not compiled again, if this checkout has it built.
+        # Unchanged files are not compiled again if this checkout has been built.
         self.environment = known_objects.environment(ROOT, self.root, directory / "objects")
 
     def python(self, *arguments, site="", status=0):
-        """Runs Python in the copy, with a package from `site`; returns what it printed."""
+        """Runs Python in the copy, with a package from `site`; returns its output."""
         mine = ("PYTEST_ADDOPTS", "MLX_NORMS_UNDER_TEST")
         environment = {k: v for k, v in os.environ.items() if k not in mine}
         paths = [str(self.root / path.relative_to(ROOT)) for path in PATHS]
@@ -38,7 +38,7 @@ class Copy:
         return done.stdout
 
     def on_metal(self, *tests, status=0):
-        """Builds the simulated device and runs tests on it with all checks."""
+        """Builds the simulated device and runs tests on it, with all checks."""
         return self.python("tools", "hostmetal", "2:0", "--", "-q", *tests, status=status)
 
     def replace(self, file, old, new):

@@ -1,17 +1,17 @@
-"""A call, and its gradients, held against the oracle."""
+"""Compares a call, and its gradients, with the oracle."""
 
 from . import oracle
 from .inputs import cotangents
 
 
 def check(norm, arrays, note=""):
-    """Values of every output."""
+    """Checks the values of every output."""
     __tracebackhide__ = True
     check_outputs(norm, arrays, norm(arrays), note)
 
 
 def check_with_gradients(norm, arrays, cots=None, note=""):
-    """Values of every output, and gradients of every argument."""
+    """Checks the values of every output and the gradients of every argument."""
     __tracebackhide__ = True
     cots = cots or cotangents(norm, arrays)
     outputs, gradients = norm.vjp(arrays, cots)
@@ -20,7 +20,7 @@ def check_with_gradients(norm, arrays, cots=None, note=""):
 
 
 def rows_of(norm, arrays, cots, rows):
-    """Outputs and gradients that are arrays of rows, for some of the rows."""
+    """For some of the rows, the outputs and gradients that are arrays of rows."""
     names = norm.arguments[: 1 + norm.adds]
     some = arrays | {n: arrays[n][rows] for n in names}
     outputs, gradients = norm.vjp(some, [c[rows] for c in cots])
@@ -34,7 +34,7 @@ def check_outputs(norm, arrays, outputs, note=""):
 
 
 def check_gradients(norm, arrays, cots, gradients, note=""):
-    """``cots`` may hold None for a cotangent that is zero."""
+    """Checks gradients; ``cots`` may hold None for a cotangent that is zero."""
     __tracebackhide__ = True
     truths = oracle.gradients(norm, arrays, *cots)
     for truth, got in zip(truths.values(), gradients, strict=True):

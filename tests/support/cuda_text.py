@@ -1,4 +1,4 @@
-"""The kernels' CUDA text, and their specializations as NVRTC compiles them."""
+"""The kernels' CUDA text, and specializations of it compiled by NVRTC."""
 
 import functools
 import os
@@ -29,7 +29,7 @@ KERNELS = {
 
 
 def source_of(translated, group_size=256, threads_per_core=512, **constants):
-    """The text for the compiler, with these function constants and all others 0."""
+    """The text for the compiler, with these function constants, and all others 0."""
     lines = [f"#define GROUP_SIZE {group_size}", f"#define THREADS_PER_CORE {threads_per_core}"]
     for c in translated.constants:
         lines.append(f"#define FC_{c.index} {int(constants.pop(c.name, 0))}")
@@ -44,7 +44,7 @@ def compile(translated, kernel, architecture, group_size=256, **constants):
 
 
 def values(constant, kernel):
-    """What a function constant of a kernel can be."""
+    """The possible values of a kernel's function constant."""
     if constant.type == "bool":
         return (False, True)
     if constant.name.endswith("_flags"):
@@ -66,11 +66,11 @@ GROUPS |= {name: 32 * int(name.split("_")[-1]) for name in KERNELS if "_tiles_" 
 
 
 def constant_sets(name):
-    """Sets of function constants in which each has each of its values, mixed."""
+    """Sets of function constants, mixed so that each constant has each of its values."""
     rng = random.Random(name)
     columns = {}
     constants = translation(KERNELS[name][0]).constants
-    # Of what has few values, each architecture has one set.
+    # At least one set per architecture, even if the constants have fewer values.
     sets = max(len(ARCHITECTURES), *(len(values(c, name)) for c in constants), 0)
     for constant in constants:
         of = values(constant, name)

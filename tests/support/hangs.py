@@ -1,4 +1,4 @@
-"""How long is waited for what may hang: many times what it takes on a busy machine."""
+"""How long to wait for something that may hang: many times what it takes on a busy machine."""
 
 import os
 

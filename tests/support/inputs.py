@@ -5,22 +5,22 @@ import zlib
 import mlx.core as mx
 import numpy as np
 
-# Lengths are each power of two at which a kernel changes its way (a vector, a SIMD-group of 32, a
+# Lengths are each power of two at which a kernel's path changes (a vector, a SIMD-group of 32, a
 # group of up to 1024 threads with 4 or 8 elements each, a looped row), and one element to either
-# side, where tails are lost or read twice. Rows are none, one, an odd few, and one more than 512:
-# past a block of rows of any kernel. With 65536 elements per row many rows add nothing but time. A
-# simulator, which runs thousands of times slower than the CPU, takes many rows of short ones only.
+# side, where tails may be lost or read twice. The numbers of rows are none, one, a small odd one,
+# and one more than 512, past a block of rows of any kernel. With 65536 elements per row, many rows
+# only add time. A simulator, thousands of times slower than the CPU, gets many rows only if short.
 LENGTHS = (
     *(1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513),
     *(1023, 1024, 1025, 4095, 4096, 4097, 8191, 8192, 8193, 65536),
 )
 MANY_ROWS = 513
 
-SIMULATED = False  # set by conftest.py: the backend is a simulator
+SIMULATED = False  # set by conftest.py if the backend is a simulator
 
 
 def unless_simulated(*values):
-    """Values that a simulator leaves out, as it would need minutes for them."""
+    """Values that a simulator omits, since they would take it minutes."""
     return () if SIMULATED else values
 
 
@@ -29,7 +29,7 @@ def few_rows_for(length):
 
 
 def rows_for(length, many_up_to=8193):
-    """Numbers of rows; many ones for lengths up to ``many_up_to``."""
+    """Numbers of rows, with large ones for lengths up to ``many_up_to``."""
     few = few_rows_for(length)
     return (*few, MANY_ROWS) if length <= (129 if SIMULATED else many_up_to) else few
 
@@ -42,9 +42,9 @@ def normal(shape, dtype, *, seed, mean=0.0, std=1.0):
 
 
 def arguments(norm, shape, dtype, *, others=None, seed=0, mean=0.0, std=1.0, without=()):
-    """Arrays for an op: x of ``shape``, and residual, weight and bias that fit.
+    """Arrays for an op: x of ``shape``, and matching residual, weight and bias.
 
-    All have dtype ``dtype`` but those named in ``others``, a dict of dtypes.
+    All have dtype ``dtype``, except those named in ``others``, a dict of dtypes.
     """
     dtypes = {name: dtype for name in norm.arguments} | (others or {})
     arrays = {}
@@ -59,7 +59,7 @@ def arguments(norm, shape, dtype, *, others=None, seed=0, mean=0.0, std=1.0, wit
 
 
 def cotangents(norm, arrays, seed=0):
-    """A cotangent for each output of the op."""
+    """A cotangent per output of the op."""
     out = [normal(arrays["x"].shape, norm.out_dtype(arrays), seed=(seed, 10))]
     if norm.adds:
         out.append(normal(arrays["x"].shape, norm.sum_dtype(arrays), seed=(seed, 11)))
@@ -67,6 +67,6 @@ def cotangents(norm, arrays, seed=0):
 
 
 def mixed_dtypes(norm, x, weight):
-    """Dtypes of a config of the mixed grid: the bias takes the dtype that x and weight leave."""
+    """Dtypes of a config of the mixed grid: the bias has the dtype that x and weight lack."""
     left = [d for d in (mx.bfloat16, mx.float16, mx.float32) if d not in (x, weight)]
     return {"weight": weight} | ({"bias": left[0]} if norm.layer else {})

@@ -1,8 +1,8 @@
-"""Spares a copy of the checkout the compilations that builds of the checkout have done.
+"""Reuses object files of the checkout's builds for a copy of the checkout.
 
-An object of theirs is taken where the copy's command is the same but for the folders, and every
-file that it was compiled of is the same in the copy. What is in site-packages is pinned, and may
-have been another environment's.
+An object is reused if the copy's compile command is the same except for the folders, and every file
+that it was compiled from is the same in the copy. Files in site-packages are skipped: their
+versions are pinned, and they may have been in another environment.
 
     python known_objects.py OBJECTS COMPILER ...     as CMake's compiler launcher
 """
@@ -21,12 +21,12 @@ INSTALLED = re.compile(r"\S*/site-packages/")
 
 
 def environment(checkout: Path, copy: Path, objects: Path) -> dict[str, str]:
-    """The variables with which CMake takes known objects in the copy.
+    """The variables that make CMake reuse known objects in the copy.
 
     Args:
-        checkout: What was built, in folders of its folder `build`.
-        copy: What is to be built.
-        objects: A file to be written, with what is known.
+        checkout: The checkout, whose folder `build` has its builds.
+        copy: The copy that will be built.
+        objects: The file to write the known objects to.
     """
     roots = [str(copy), str(checkout)]
     known = {}
@@ -39,7 +39,7 @@ def environment(checkout: Path, copy: Path, objects: Path) -> dict[str, str]:
 
 
 def _of_build(build: Path, checkout: Path, copy: Path, roots: list[str]) -> dict[str, str]:
-    """The objects of one build by their commands."""
+    """The objects of one build, by command."""
     deps, commands = _ask_ninja(build, "deps", "compdb")
     usable = set()
     for record in filter(None, deps.strip().split("\n\n")):
@@ -55,7 +55,7 @@ def _of_build(build: Path, checkout: Path, copy: Path, roots: list[str]) -> dict
 
 
 def _ask_ninja(build: Path, *tools: str) -> list[str]:
-    """What ninja's tools print, asked beside the build: another process may be writing its logs."""
+    """The output of ninja's tools, run on copies of its logs, which another process may write."""
     with tempfile.TemporaryDirectory() as directory:
         for name in ("build.ninja", "CMakeFiles/rules.ninja", ".ninja_deps"):
             file = Path(directory, name)
@@ -67,15 +67,15 @@ def _ask_ninja(build: Path, *tools: str) -> list[str]:
 
 
 def _is_same(build, name, files, checkout, copy) -> bool:
-    """Whether an object is there, of these files as they are, and as the copy has them."""
+    """Whether an object exists and is up to date, and the copy has the same files."""
     if not (build / name).exists():
         return False
     compiled = (build / name).stat().st_mtime
     for file in files:
         if file.is_relative_to(build):
             if file.name.startswith("cmake_pch."):
-                continue  # headers of site-packages
-            return False  # generated, of what the copy may have changed
+                continue  # headers in site-packages
+            return False  # generated, from files that the copy may have changed
         if "/site-packages/" in str(file) or not file.is_relative_to(checkout):
             continue
         twin = copy / file.relative_to(checkout)
@@ -87,7 +87,7 @@ def _is_same(build, name, files, checkout, copy) -> bool:
 
 
 def _key(command: list[str], build, roots: list[str]) -> str:
-    """A command without the folders that a copy has elsewhere."""
+    """A command without the folders that differ in a copy."""
     compiler = os.path.realpath(shutil.which(command[0]) or command[0])
     text = " ".join([compiler, *command[1:]]).replace(str(build), "BUILD")
     for root in roots:

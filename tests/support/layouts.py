@@ -1,4 +1,4 @@
-"""Arrays with the same elements, stored in other ways."""
+"""Arrays with the same elements in other memory layouts."""
 
 import mlx.core as mx
 
@@ -32,7 +32,7 @@ def every_third(x):
 
 
 def every_second(x):
-    """Of rows that are aligned as vectors have to be."""
+    """Every second element of rows that are aligned as vectors require."""
     big = mx.full((x.shape[0], 16 * (-(-x.shape[1] // 8))), float("nan"), x.dtype)
     big[:, : 2 * x.shape[1] : 2] = x
     mx.eval(big)

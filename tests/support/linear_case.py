@@ -1,8 +1,8 @@
 """One call of a norm with its projections, and its float64 truth.
 
 The bounds are those of oracle.py: k * u * S, where S is the float64 sum of the absolute values of
-the summed terms, through the norm and the projection, plus half an ulp of the output. In two steps
-the normalized row is rounded to its dtype, and MLX's product once more before its bias or gate.
+the summed terms, through the norm and the projection, plus half an ulp of the output. In two steps,
+the normalized row is rounded to its dtype, and MLX's matmul again before its bias or gate.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ OPS = ("rms_norm_linear", "layer_norm_linear")
 
 @dataclass
 class Quantized:
-    """A weight in MLX's affine form."""
+    """A weight quantized in MLX's affine mode."""
 
     parts: list[mx.array]
     bits: int
@@ -33,7 +33,7 @@ class Quantized:
         return self.parts[0].shape[0], self.parts[1].shape[1] * self.group_size
 
     def levels(self):
-        """The integers that are stored, and each one's scale and bias, in float64."""
+        """The stored integers, and the scale and bias of each, in float64."""
         w, scales, biases = self.parts
         one = mx.ones_like(scales, stream=mx.cpu).astype(mx.float32, stream=mx.cpu)
         q = exact(mx.dequantize(w, one, 0 * one, self.group_size, self.bits, stream=mx.cpu))
@@ -69,12 +69,12 @@ class Case:
         return {name.removeprefix("norm_"): a for name, a in self.arrays.items()}
 
     def flat(self):
-        """All arrays, in the order of `of_flat`."""
+        """All arrays, in the order that `of_flat` expects."""
         weights = [part for w in self.weights for part in parts_of(w)]
         return [*self.arrays.values(), *weights, *(b for b in self.biases if b is not None)]
 
     def of_flat(self, flat):
-        """The same call of other arrays."""
+        """The same call with other arrays."""
         left = iter(flat)
         arrays = {name: next(left) for name in self.arrays}
         weights = []
@@ -87,7 +87,7 @@ class Case:
         return Case(self.op, arrays, weights, biases, self.options)
 
     def __call__(self, *flat, stream=None):
-        """A list of the outputs; of these arrays in the order of `flat`, or of its own."""
+        """The list of outputs, for these arrays in the order of `flat`, or for its own."""
         if flat:
             return self.of_flat(flat)(stream=stream)
         arguments = {"norm_weight": None, **self.arrays}
@@ -101,7 +101,7 @@ class Case:
         return [*([out] if self.gated else out), *rest]
 
     def two_steps(self, *flat, norm=None):
-        """Our norm, and MLX's products as mlx.nn has them."""
+        """Our norm, then MLX's matmuls as mlx.nn calls them."""
         if flat:
             return self.of_flat(flat).two_steps(norm=norm)
         n, *rest = (norm or self.norm)(self.norm_arrays)
@@ -179,7 +179,7 @@ def case(
 
 
 def matrix(weight):
-    """Values of a weight, and the sizes of the terms that they are made of."""
+    """The values of a weight, and the magnitudes of the terms that they are sums of."""
     if isinstance(weight, Quantized):
         q, scale, bias = weight.levels()
         return q * scale + bias, np.abs(q * scale) + np.abs(bias)
@@ -189,7 +189,7 @@ def matrix(weight):
 
 @dataclass
 class Sum:
-    """Values in float64, and how far off they may be before they are rounded."""
+    """Values in float64, and how far off they may be before rounding."""
 
     value: np.ndarray
     slack: np.ndarray
@@ -197,12 +197,12 @@ class Sum:
 
 
 def most_rows(kind):
-    """Of one launch; past them two steps are faster."""
+    """The most rows of one launch, beyond which two steps are faster."""
     return 4 if kind is None and mx.cuda.is_available() else 8
 
 
 def truths(case, one_launch):
-    """Truth of each output, by one launch or by two steps."""
+    """The truth of each output, for one launch or for two steps."""
     norm, arrays = case.norm, case.norm_arrays
     normalized, *sums = oracle.forward(norm, arrays)
     k = oracle.arithmetic(norm)
@@ -219,7 +219,7 @@ def truths(case, one_launch):
         slack = k * sizes
         if not one_launch:
             slack = slack + unit_roundoff(rounded) * sizes + underflow(rounded) * w_size.sum(1)
-            # The product; on the CPU that of quantized weights is summed in its dtype.
+            # The matmul; on the CPU, that of quantized weights accumulates in its own dtype.
             terms = w.shape[1] + 2 if isinstance(weight, Quantized) and dtype != mx.float32 else 1
             slack = slack + terms * unit_roundoff(dtype) * sizes
         projected.append(Sum(value, slack, dtype))
@@ -229,22 +229,22 @@ def truths(case, one_launch):
 
 
 def gate(a, b, one_launch):
-    """silu(a) * b, and what becomes of the slacks."""
+    """silu(a) * b, and the slack that results."""
     dtype = result_type(a.dtype, b.dtype)
     silu = a.value / (1 + np.exp(-a.value))
     value = silu * b.value
-    # The derivative of silu is at most 1.1 in size.
+    # The derivative of silu is at most 1.1 in magnitude.
     slack = 1.1 * a.slack * (np.abs(b.value) + b.slack) + np.abs(silu) * b.slack
     slack += 8 * unit_roundoff(mx.float32) * np.abs(value)
     if not one_launch:
-        # a, b, the sigmoid and its product are rounded.
+        # a, b, the sigmoid and the result are rounded.
         slack += 5 * unit_roundoff(dtype) * np.abs(value) + 1.1 * underflow(dtype)
         slack += 1.1 * unit_roundoff(dtype) * np.abs(a.value * b.value)
     return Sum(value, slack, dtype)
 
 
 def out_dtype(normalized, weight, bias):
-    """As MLX's products promote."""
+    """The output's dtype, as MLX's matmul promotes."""
     dtype = normalized
     for part in parts_of(weight):
         if part.dtype != mx.uint32:

@@ -1,7 +1,7 @@
-"""Runs the tiny models of mlx_lm and counts the sums that become part of a norm.
+"""Runs the tiny models of mlx_lm and counts the residual adds that are fused into a norm.
 
     python tools support.model_fusions            prints how many there are in each model
-    python tools support.model_fusions --write    puts that into model_fusions.json
+    python tools support.model_fusions --write    writes that to model_fusions.json
 
 The counts are those of a prefill of 8 tokens and one decode step, with the model's own cache.
 """
@@ -21,12 +21,12 @@ PREFILL = 8
 
 
 def stored() -> dict[str, int]:
-    """The counts as the file has them, by the model's name."""
+    """The stored counts, by model name."""
     return json.loads(FILE.read_text())
 
 
 def tokens(name: str, count: int = PREFILL + 1, seed: int = 0) -> mx.array:
-    """Random tokens that the model knows."""
+    """Random tokens of the model's vocabulary."""
     return mx.random.randint(0, _tiny_models.vocabulary(name), (count,), key=mx.random.key(seed))
 
 
@@ -42,7 +42,7 @@ def logits(model, tokens: mx.array) -> mx.array:
 
 
 def count(name: str) -> int:
-    """How many sums become part of a norm in this model."""
+    """The number of residual adds that are fused into a norm in this model."""
     model = _tiny_models.build(name)
     with mlx_norms.patched():
         logits(model, tokens(name))

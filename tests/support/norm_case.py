@@ -1,4 +1,4 @@
-"""One call of the family: which op, with which options."""
+"""One call of a norm: which op, with which options."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Norm:
     clamp: bool = False
     rounding: str | None = None
     dtype: mx.Dtype | None = None
-    rung: str | None = None  # of the ladder of layer_norm, which has no option but eps
+    rung: str | None = None  # of layer_norm's ladder, whose only option is eps
 
     @property
     def layer(self):
@@ -30,7 +30,7 @@ class Norm:
 
     @property
     def arguments(self):
-        """Names of the array arguments, in order."""
+        """The names of the array arguments, in order."""
         names = ("x", "residual", "weight", "bias")
         return tuple(
             n for n in names if (self.adds or n != "residual") and (self.layer or n != "bias")
@@ -47,18 +47,18 @@ class Norm:
         return options
 
     def __call__(self, arrays, stream=None):
-        """Call the op on a dict of arrays; a list of its one or two outputs."""
+        """Call the op on a dict of arrays; returns a list of its one or two outputs."""
         arrays = {"weight": None, **arrays}
         ops = mlx_norms.ladders if self.rung else mlx_norms
         out = getattr(ops, self.op)(**arrays, **self.options, stream=stream)
         return list(out) if self.adds else [out]
 
     def vjp(self, arrays, cotangents):
-        """Outputs, and the gradient of each array, in order."""
+        """The outputs, and the gradient of each array, in order."""
         return mx.vjp(self.function(list(arrays)), list(arrays.values()), list(cotangents))
 
     def function(self, names):
-        """The op as a function of the arrays ``names`` in order, for MLX's transforms."""
+        """The op as a function of the arrays ``names``, in order, for MLX's transforms."""
         return lambda *arrays: self(dict(zip(names, arrays, strict=True)))
 
     def sum_dtype(self, arrays):
@@ -78,7 +78,7 @@ class Norm:
 
 
 def result_type(a, b):
-    """Promotion of two of the three dtypes: only equal ones stay narrow."""
+    """The promotion of two of the three dtypes: only two equal ones stay 16 bits wide."""
     return a if a == b else mx.float32
 
 
@@ -87,9 +87,9 @@ def short(dtype):
 
 
 def describe(norm, arrays):
-    """The config of the grid, for a message: op, shapes, dtypes and the options that are set."""
+    """The config, for a message: op, shapes, dtypes and the options that are set."""
     parts = [f"{k}:{short(a.dtype)}{list(a.shape)}" for k, a in arrays.items() if a is not None]
     defaults = Norm(norm.op).options
-    # Not !=, which a Dtype does not take with None.
+    # Not !=, since a Dtype cannot be compared with None.
     parts += [f"{k}={v}" for k, v in norm.options.items() if repr(v) != repr(defaults.get(k))]
     return f"{norm.op}({', '.join(parts)})"

@@ -1,4 +1,4 @@
-"""NVIDIA's run-time compiler, of pip's nvidia-cuda-nvrtc: it needs neither a GPU nor a driver."""
+"""NVIDIA's run-time compiler, from pip's nvidia-cuda-nvrtc; it needs neither a GPU nor a driver."""
 
 import contextlib
 import ctypes
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Refused(Exception):
-    """NVRTC does not compile it; its log."""
+    """NVRTC cannot compile a source; the text is its log."""
 
 
 @functools.cache
@@ -27,13 +27,13 @@ def library() -> ctypes.CDLL:
 
 
 def compile(source: str, expression: str, architecture: str, options=()) -> str:
-    """PTX of a kernel.
+    """The PTX of a kernel.
 
     Args:
         source: CUDA text.
-        expression: the kernel's name, with its template arguments.
+        expression: The kernel's name, with its template arguments.
         architecture: compute_<n>.
-        options: besides the architecture.
+        options: Options besides the architecture.
 
     Raises:
         Refused: If it does not compile.
@@ -43,9 +43,9 @@ def compile(source: str, expression: str, architecture: str, options=()) -> str:
 
 
 def spilled_bytes(source: str, expression: str, architecture: str, options=()) -> int:
-    """What a thread of a kernel writes to memory for want of registers.
+    """Bytes of registers that a thread of a kernel spills to memory.
 
-    Takes what :func:`compile` takes, but for an architecture of machines: sm_<n>.
+    The arguments are those of :func:`compile`, but the architecture is a machine's: sm_<n>.
     """
     options = ("--ptxas-options=-v", *options)
     with _compiled(source, expression, architecture, options) as program:

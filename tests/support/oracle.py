@@ -1,15 +1,15 @@
-"""Float64 reference on the quantized inputs, with the error that the arithmetic may have.
+"""A float64 reference on the quantized inputs, with the error that the arithmetic may have.
 
-An op is right where |got - truth| <= k * u * S + half an ulp of the output:
+An op is correct if |got - truth| <= k * u * S + half an ulp of the output:
 
 * float32 arithmetic: u = 2**-24, k = 8 (rms) or 16 (layer); a cast of the normalized value to the
-  output dtype T before the weight adds k = 2 with u that of T;
+  output dtype T before the weight adds k = 2 with u of T;
 * S is the sum of the absolute values of the terms that are summed: |y| for rms, |n w| + |w| + |b|
-  for layer (n is a difference that may cancel down to nothing, of terms of about 1), and for a
-  gradient its own sum with absolute values inside.
+  for layer (n is a difference that may cancel to zero, of terms of about 1), and for a gradient
+  the sum that defines it, with absolute values inside.
 
-Roundings inside an op are covered by the bound. Only that of x + residual is modeled, because the
-statistics are those of the rounded sum.
+The bound covers the rounding inside an op. Only the rounding of x + residual is modeled, because
+the statistics are those of the rounded sum.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def smallest(dtype):
 
 
 def ulp(value, dtype):
-    """Spacing of ``dtype`` at ``value``: constant below its normals, and past its largest value."""
+    """Spacing of ``dtype`` at ``value``: constant below its normals and above its largest value."""
     bits, emin, largest = FORMATS[dtype]
     exponent = (np.minimum(np.abs(value), largest).view(np.int64) >> 52) - 1023
     return ((np.maximum(exponent, emin) - (bits - 1) + 1023) << 52).view(np.float64)
@@ -61,7 +61,7 @@ def round_to(value, dtype):
 
 @dataclass
 class Truth:
-    """Exact values of one output, and how far the arithmetic may take a result from them."""
+    """The exact values of one output, and how far arithmetic errors may take a result from them."""
 
     value: np.ndarray
     slack: np.ndarray | float
@@ -103,7 +103,7 @@ def mean(a):
 
 
 def statistics(norm, s):
-    """Normalized values and the reciprocal root of the rows of s."""
+    """The normalized values and the reciprocal roots of the rows of s."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         centered = s - mean(s) if norm.layer else s
         rstd = 1.0 / np.sqrt(mean(centered * centered) + norm.eps)
@@ -111,11 +111,11 @@ def statistics(norm, s):
 
 
 def rounded_sum(norm, arrays):
-    """s as the statistics see it: x + residual in the sum's dtype, saturated where asked."""
+    """s as the statistics see it: x + residual in the sum's dtype, clamped if requested."""
     if not norm.adds:
         return exact(arrays["x"])
     dtype = norm.sum_dtype(arrays)
-    # Rounding twice, to float32 and then to 16 bits, gives what rounding once gives.
+    # Rounding to float32 and then to 16 bits gives the same as rounding once.
     with np.errstate(over="ignore", invalid="ignore"):
         s = round_to(numpy32(arrays["x"]) + numpy32(arrays["residual"]), dtype).astype(np.float64)
     if norm.clamp and dtype == mx.float16:
@@ -124,7 +124,7 @@ def rounded_sum(norm, arrays):
 
 
 def forward(norm, arrays):
-    """Truth of the normalized output and, for the ops that add, of the sum."""
+    """The truth of the normalized output and, for the ops that add a residual, of the sum."""
     config = describe(norm, arrays)
     dtype = norm.out_dtype(arrays)
     s = rounded_sum(norm, arrays)
@@ -156,19 +156,19 @@ def arithmetic(norm):
 
 
 def early_cast(norm, arrays):
-    """k u of the early cast, where there is one."""
+    """k u of the early cast, if there is one."""
     if not norm.casts_early(arrays):
         return 0.0
     return 2 * unit_roundoff(norm.out_dtype(arrays))
 
 
 def underflow(dtype):
-    """What a cast of the normalized value to a subnormal may lose."""
+    """How much a cast of the normalized value to a subnormal may lose."""
     return 0.5 * smallest(dtype)
 
 
 def gradients(norm, arrays, cotangent=None, sum_cotangent=None):
-    """Truth of the gradient of each array for the cotangents given; None stands for zero."""
+    """The truth of each array's gradient for these cotangents; None stands for zero."""
     config = describe(norm, arrays)
     s = rounded_sum(norm, arrays)
     w = exact(arrays["weight"]) if arrays.get("weight") is not None else None
@@ -193,7 +193,7 @@ def gradients(norm, arrays, cotangent=None, sum_cotangent=None):
 
 
 def gradient_values(norm, s, w, g, gs=None):
-    """Gradients of s, weight and bias in float64, and the same sums of absolute values."""
+    """Gradients of s, weight and bias in float64, and the same sums with absolute values."""
     values = {"s": np.zeros_like(s)}
     sizes = {"s": np.zeros_like(s)}
     axes = 1 if w is None else w.ndim

@@ -1,4 +1,4 @@
-"""A computation with MLX's own norms and with ours, and what became of its norms."""
+"""Runs a computation with MLX's own norms and with ours, and checks the outcomes of its norms."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ from .norm_case import result_type
 ROWS, DIMS = 4, 32
 EPS = 1e-5
 
-# What a report calls what became of a norm.
+# The outcomes of a norm, as a report names them.
 FUSED = "fused: the sum is computed by its norm"
 FUSION_OFF = "not fused: fusion is off"
 GRAPH_PASS = "not fused: left to the graph pass of fuse()"
@@ -31,23 +31,23 @@ OF_TRANSFORM = "not fused: weight or bias is an argument of vmap or compile"
 DTYPE = "passed on: not float32, float16 or bfloat16"
 ARGUMENTS = "passed on: shapes or eps that no kernel takes"
 
-# Two float32 results of the same function agree within this many roundings of the largest value.
-# A norm of 32 elements is off by 16 at most, and is followed by no more than four others and by
-# sums of 32 to 128 products, each of which adds some and shares the scale of its terms, not of its
-# result: fewer than 100 are seen. A norm of a wrong sum, or a lost gradient, is off by 2**20.
+# Two float32 results of one function agree within this many roundings of the largest value. A norm
+# of 32 elements is off by at most 16. At most four norms follow, and sums of 32 to 128 products,
+# each of which adds some, relative to the scale of its terms, not of its result: fewer than 100 are
+# seen. A norm of a wrong sum, or a lost gradient, is off by 2**20.
 ROUNDINGS = 512
 ROUNDOFF = {mx.float32: 2.0**-24, mx.float16: 2.0**-11, mx.bfloat16: 2.0**-8}
 
 
 @dataclass(frozen=True)
 class FastNorm:
-    """A norm of mx.fast, looked up at each call, as models do it."""
+    """A norm of mx.fast, looked up at each call, as in models."""
 
     name: str
 
     @property
     def parameters(self):
-        """Weight, and bias if there is one."""
+        """The weight, and the bias if there is one."""
         return [normal((DIMS,), mx.float32, seed=i) for i in range(1 + self.layer)]
 
     @property
@@ -68,7 +68,7 @@ def arrays_of(tree):
 
 
 def run_patched(f, **options):
-    """Results of f(), evaluated once the patch is gone, and the report."""
+    """The results of f(), evaluated after the patch is undone, and the report."""
     with mlx_norms.patched(**options):
         results = f()
         report = mlx_norms.report()
@@ -77,7 +77,7 @@ def run_patched(f, **options):
 
 
 def composed_layer_norm(x, weight, bias, eps, *, stream=None):
-    """``mx.fast.layer_norm`` in MLX's operations, as it is on the CPU."""
+    """``mx.fast.layer_norm`` in MLX's ops, as on the CPU."""
     with mx.stream(stream or mx.default_stream(mx.default_device())):
         dtype = x.dtype
         for parameter in (weight, bias) if weight is not None else ():
@@ -89,12 +89,12 @@ def composed_layer_norm(x, weight, bias, eps, *, stream=None):
         y = y.astype(dtype)
         y = y if weight is None else y * weight
         y = y if bias is None else y + bias
-        return y.astype(dtype)  # which a bias alone does not widen
+        return y.astype(dtype)  # a bias alone does not widen the result
 
 
 @contextlib.contextmanager
 def stock_norms():
-    """MLX's own norms, with a layer norm whose gradient is right on CUDA, where MLX's is not."""
+    """MLX's own norms, with a layer norm whose gradient is correct on CUDA, where MLX's is not."""
     stock = mx.fast.layer_norm
     if mx.default_device() == mx.gpu and mx.cuda.is_available():
         mx.fast.layer_norm = composed_layer_norm
@@ -105,7 +105,7 @@ def stock_norms():
 
 
 def run_stock(f):
-    """Results of f() with MLX's own norms, each operation apart: to compile them takes seconds."""
+    """The results of f() with MLX's own norms, uncompiled: compiling the ops takes seconds."""
     mx.disable_compile()
     try:
         with stock_norms():
@@ -117,7 +117,7 @@ def run_stock(f):
 
 
 def check(f, reasons):
-    """Compares f() with itself patched; ``reasons`` says what must become of each norm."""
+    """Compares f() with and without patching; ``reasons`` are the expected outcomes, in order."""
     __tracebackhide__ = True
     results, report = run_patched(f)
     assert_close(results, run_stock(f))
@@ -127,7 +127,7 @@ def check(f, reasons):
 
 
 def assert_close(got, expected, *, roundings=ROUNDINGS):
-    """Whether two trees of arrays differ by nothing but rounding."""
+    """Asserts that two trees of arrays differ only by rounding."""
     __tracebackhide__ = True
     got, expected = arrays_of(got), arrays_of(expected)
     assert len(got) == len(expected) > 0, f"{len(got)} outputs, not {len(expected)}"
@@ -145,7 +145,7 @@ def largest(a):
 
 
 def operations(*outputs):
-    """How often each primitive is in the graph of the outputs, by name."""
+    """How often each primitive occurs in the graph of the outputs, by name."""
     dot = io.StringIO()
     mx.export_to_dot(dot, *outputs)
     return Counter(re.findall(r'label ="([^"]+)", shape=rectangle', dot.getvalue()))

@@ -1,4 +1,4 @@
-"""Runs a script as every member of a group: local processes over MLX's ring backend."""
+"""Runs a script as every member of a group: local processes with MLX's ring backend."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ from .variant import environment
 
 
 def run(script, size, folder):
-    """Raises, with all that the ``size`` members print, if one fails or does not end.
+    """Runs ``size`` members. Raises, with all of their output, if one fails or does not end.
 
     A member calls :func:`meet` before it joins the group.
     """
@@ -32,7 +32,7 @@ def run(script, size, folder):
             )
             members.append(process)
             stack.callback(process.wait)
-            stack.callback(process.kill)  # which comes first
+            stack.callback(process.kill)  # runs before the other callbacks
         failure = wait(members)
     if failure:
         printed = (f"-- member {rank}:\n{log.read_text()}" for rank, log in enumerate(logs))
@@ -40,7 +40,7 @@ def run(script, size, folder):
 
 
 def meet():
-    """Waits until all members have started: MLX's own patience with them is a few seconds."""
+    """Waits until all members have started: MLX itself only waits for a few seconds."""
     hosts = Path(os.environ["MLX_HOSTFILE"])
     (hosts.parent / f"{os.environ['MLX_RANK']}.started").touch()
     while len(list(hosts.parent.glob("*.started"))) < len(json.loads(hosts.read_text())):
@@ -48,7 +48,7 @@ def meet():
 
 
 def wait(members):
-    """Waits until all have ended. Stops at one that fails: the others would wait for it."""
+    """Waits until all members have ended, or one fails: the others would wait for it."""
     end = time.monotonic() + hangs.SECONDS
     while time.monotonic() < end:
         statuses = [process.poll() for process in members]
@@ -61,7 +61,7 @@ def wait(members):
 
 
 def free_ports(n):
-    """Ports of this machine that nobody listens on."""
+    """Ports of this machine that are not in use."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
         for s in sockets:

@@ -1,4 +1,4 @@
-"""What a member of a group checks of rows that are split over its members."""
+"""The checks that a member of a group makes of rows that are split over its members."""
 
 import io
 import itertools
@@ -20,24 +20,24 @@ RMS = Norm("rms_norm")
 
 
 def sharded(member, norm=RMS):
-    """``norm`` as a function of this member's parts of x and, where there is one, of weight."""
+    """``norm`` as a function of this member's parts of x and, if there is one, of weight."""
     return lambda *arrays: mlx_norms.rms_norm(*arrays, **norm.options, group=member.group)
 
 
 def rows(member, dtype=mx.float32, shape=(3, 33), **kwargs):
-    """Whole arrays, of which each part is of ``shape``."""
+    """Whole arrays whose parts each have ``shape``."""
     return arguments(RMS, (*shape[:-1], shape[-1] * member.size), dtype, **kwargs)
 
 
 def check(member, truth, got, note=""):
-    """This member's part of a whole array against its part of the truth."""
+    """Compares this member's part of an array with its part of the truth."""
     slack = np.broadcast_to(truth.slack, truth.value.shape)
     mine = oracle.Truth(member.part(truth.value), member.part(slack), truth.dtype, truth.config)
     mine.check(got, f"{note} of member {member.rank}")
 
 
 def check_with_gradients(member, arrays, norm=RMS, note="", transform=lambda f: f):
-    """Value and gradients; ``transform`` is one of the function that gives them all."""
+    """Checks values and gradients; ``transform`` is applied to the function that computes them."""
     (cot,) = cotangents(norm, arrays)
     f = transform(lambda *args: mx.vjp(sharded(member, norm), list(args[:-1]), [args[-1]]))
     (y,), gradients = f(*member.parts([*arrays.values(), cot]))
@@ -91,7 +91,7 @@ def parts_of_other_magnitudes(member):
 
 
 def large_and_small_values(member):
-    """Gradients stay within float32's range where the squares do."""
+    """Gradients stay within float32's range if the squares do."""
     norm = Norm("rms_norm", eps=0.0)
     for std, dtype in itertools.product((1e15, 1e-15), (mx.float32, mx.bfloat16)):
         check_with_gradients(member, rows(member, dtype, std=std), norm)
@@ -115,7 +115,7 @@ def compiled(member):
 
 
 def all_reduces(*outputs):
-    """How many the graph has, of which nothing may have been evaluated."""
+    """The number of all-reduces in the graph, no part of which may have been evaluated."""
     text = io.StringIO()
     mx.export_to_dot(text, *outputs)
     return text.getvalue().count("AllReduce")
@@ -128,7 +128,7 @@ def one_all_reduce_each_way(member):
     (y,), (dx, dw) = mx.vjp(f, [x, w], [cot])
     batch = mx.vmap(f, in_axes=(0, None))(x, w)
     assert all_reduces(y) == 1
-    assert all_reduces(y, dw) == 1  # nothing that dx alone needs
+    assert all_reduces(y, dw) == 1  # none that only dx needs
     assert all_reduces(y, dx, dw) == 2
     assert all_reduces(batch) == 1
     mx.eval(y, dx, dw, batch)
@@ -154,7 +154,7 @@ def refusals(member):
 
 
 def by_hand_in_mlx_lm(member):
-    """Its sharded norm rounds late."""
+    """mlx_lm's sharded norm rounds late."""
     norm = Norm("rms_norm", rounding="late")
     for dtype in DTYPES:
         arrays = rows(member, dtype)
@@ -167,8 +167,8 @@ def by_hand_in_mlx_lm(member):
         check(member, truth, sharded(member, norm)(x, layer.weight))
 
 
-# Below, f is the op as a function of x and weight, c the weights of a loss, and tx and tw tangents.
-# The last axis of every result is that of the rows.
+# Below, f is the op as a function of x and weight, c are the weights of a loss, and tx and tw are
+# tangents. The last axis of every result is that of the rows.
 def loss(f, c, x, w):
     return (0.5 * c * f(x, w) ** 2).sum()
 
@@ -193,7 +193,7 @@ def gradient_of_jvp(f, x, w, c, tx, tw):
 
 
 def gradient_of(gradient):
-    """The gradient of that along the tangents."""
+    """The gradient of ``gradient`` along the tangents."""
 
     def of_gradient(f, x, w, c, tx, tw):
         def along(x, w):
@@ -215,7 +215,7 @@ def gradient_of_checkpoint(f, x, w, c, tx, tw):
 
 
 def in_vmap(over_x, over_w):
-    """The op made of one example's, of batches along these axes."""
+    """The op under vmap over one example, for batches along these axes."""
 
     def transform(f):
         v = mx.vmap(f, in_axes=(over_x, over_w))
@@ -246,9 +246,9 @@ TRANSFORMS = {
 
 
 def derivatives_and_transforms(member):
-    """They are those of the op on whole rows, within 64 units of the largest value of each row.
+    """They match those of the op on whole rows, within 64 units of the largest value of each row.
 
-    Twice the 32 that test_derivatives.py allows one such result.
+    That is twice the 32 that test_derivatives.py allows a single op.
     """
     norm = Norm("rms_norm", weight_offset=1.0)
     x, w = (3, 3, 3, 17 * member.size), (17 * member.size,)

@@ -1,4 +1,4 @@
-"""What a member of a group checks of training with it, against one process that does it all."""
+"""The checks that a member of a group makes of distributed training, against a single process."""
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -13,14 +13,14 @@ DIMS = 48
 
 
 def randomize(model):
-    """Weights that are drawn from their names, those of norms too."""
+    """Weights drawn from a seed made of their names, including those of norms."""
     for name, a in tree_flatten(model.parameters()):
         model.load_weights([(name, normal(a.shape, a.dtype, seed=name, std=0.3))], strict=False)
     return model
 
 
 def check_near(got, expected, note):
-    """As near as sums of some hundred products in two orders, which partly cancel, must be."""
+    """Allows the difference of sums of some hundred products in two orders, with cancellation."""
     size = mx.abs(expected).max().item()
     error = mx.abs(got - expected).max().item() / size
     assert got.shape == expected.shape and error <= 1e-5, f"{note}: off by {error:.3g} of {size}"
@@ -56,7 +56,7 @@ def next_token_loss(model, tokens):
 
 
 def data_parallel_and_patched(member):
-    """Averaged gradients of parts of a batch are those that one unpatched process has of it."""
+    """Gradients averaged over parts of a batch equal those of one unpatched process."""
     model = randomize(Tiny())
     tokens = mx.random.randint(0, 40, (8, 12), key=mx.random.key(1))
     step = nn.value_and_grad(model, next_token_loss)
@@ -69,13 +69,13 @@ def data_parallel_and_patched(member):
     finally:
         mlx_norms.unpatch()
     averaged = dict(tree_flatten(nn.average_gradients(own, member.group)))
-    assert fused == 3, fused  # each block's sum, into the norm that follows
+    assert fused == 3, fused  # each block's residual add, fused into the next norm
     for name, gradient in tree_flatten(expected):
         check_near(averaged[name], gradient, name)
 
 
 class Attention(nn.Module):
-    """As far as norms of queries and keys go, over all heads at once."""
+    """An attention layer reduced to the norms of its queries and keys, over all heads at once."""
 
     def __init__(self):
         super().__init__()
@@ -100,7 +100,7 @@ class Attention(nn.Module):
 
 
 def tensor_parallel(member):
-    """Split over MLX's sharded layers, a model has its parts of the gradients of the whole."""
+    """A model of MLX's sharded layers has its parts of the whole model's gradients."""
     x, y = (normal((5, DIMS), mx.float32, seed=i) for i in range(2))
     model = randomize(Attention())
 

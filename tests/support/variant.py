@@ -1,4 +1,4 @@
-"""Builds a variant of the extension beside the installed one and runs tests against it."""
+"""Builds a variant of the extension apart from the installed one, and runs tests against it."""
 
 import os
 import shutil
@@ -7,22 +7,22 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Where Python finds what tests and tools share, as pytest does by pyproject.toml.
+# Where Python finds what tests and tools share, as pyproject.toml tells pytest.
 PATHS = [ROOT / "tests", ROOT / "tools", ROOT / "tools" / "metalsim", ROOT / "kernels"]
 
 
 def environment(*folders: Path, **variables: str) -> dict[str, str]:
-    """Variables of a process whose Python finds these folders first, then what the tests share."""
+    """The variables for a process whose Python searches these folders, then the shared ones."""
     kept = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     path = dict.fromkeys([*map(str, folders), *map(str, PATHS), *kept])
     return os.environ | {"PYTHONPATH": os.pathsep.join(path), **variables}
 
 
 class Staged:
-    """A package that was built and put into a folder of its own.
+    """A package that was built and installed into a folder of its own.
 
     Args:
-        site: The folder for the path of modules.
+        site: The folder to put on Python's path.
     """
 
     def __init__(self, site: Path):
@@ -30,22 +30,22 @@ class Staged:
         self.package = site / "mlx_norms"
 
     def python(self, *arguments: str, variables: dict[str, str] | None = None, **options):
-        """Runs Python with the staged package in place of an installed one."""
+        """Runs Python with the staged package instead of an installed one."""
         under_test = {"MLX_NORMS_UNDER_TEST": str(self.package)}
         env = environment(self.site, **under_test, **(variables or {}))
-        # Not with the folder itself on Python's path, which has the package's sources.
+        # -P keeps the working directory, which has the package's sources, off Python's path.
         return subprocess.run([sys.executable, "-P", *arguments], cwd=ROOT, env=env, **options)
 
     def pytest(self, *arguments: str, **options):
-        """Runs pytest against the staged package, which conftest.py makes sure is the one used."""
+        """Runs pytest against the staged package; conftest.py checks that it is the one in use."""
         return self.python("-m", "pytest", "-p", "no:cacheprovider", *arguments, **options)
 
 
 class Variant(Staged):
-    """A build of `source` with these CMake options, staged.
+    """A staged build of `source` with these CMake options.
 
     Args:
-        directory: Where build files and the staged package go; reused by the next build there.
+        directory: The folder for build files and the staged package, which the next build reuses.
         source: The root of the source tree.
         options: CMake options, as "-DNAME=VALUE".
     """
@@ -62,7 +62,7 @@ class Variant(Staged):
         """Builds the extension and stages it.
 
         Raises:
-            RuntimeError: If it does not build; the text is the compiler's.
+            RuntimeError: If it does not build; the text is the compiler's output.
         """
         command = ["cmake", "--build", self.build, "--target", "_ext"]
         done = subprocess.run(command, capture_output=True, text=True)

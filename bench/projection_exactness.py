@@ -77,7 +77,7 @@ def widen(model: nn.Module) -> None:
 def distances(
     shapes: llama.Shapes, bits: int | None, seed: int
 ) -> tuple[dict[tuple[str, str], float], float, str]:
-    """The distances of one model by (measure, side), and its projections per step and code."""
+    """Distances by (measure, side), projections per step, and where the model's code is from."""
     mx.random.seed(seed)
     model, source = llama.build(shapes, bits)
     prompt, tokens = (mx.random.randint(0, shapes.vocab_size, (n,)) for n in (PROMPT, TOKENS))

@@ -1,7 +1,7 @@
-"""Runs one of the repository's tools, with what they share on Python's path.
+"""Runs one of the repository's tools, with the folders they share on Python's path.
 
 python tools                       lists them
-python tools NAME [argument ...]   as mutation, or macos.wheel
+python tools NAME [argument ...]   runs one, such as mutation or macos.wheel
 """
 
 import ast
@@ -15,7 +15,7 @@ PATHS = [HERE, HERE / "metalsim", HERE.parent / "tests", HERE.parent / "kernels"
 
 
 def listed() -> dict[str, str]:
-    """The first line of what each tool says of itself, by its name."""
+    """The first line of each tool's docstring, by the tool's name."""
     files = sorted(path for path in HERE.glob("**/*.py") if "tests" not in path.parts)
     names = {}
     for file in files:
@@ -32,7 +32,7 @@ def main() -> None:
         for name, line in listed().items():
             print(f"{name:24} {line}")
         raise SystemExit(0 if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help") else 2)
-    # For the processes that a tool starts, too.
+    # Also for processes that a tool starts.
     paths = [str(path) for path in PATHS]
     sys.path[:1] = paths
     os.environ["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.getenv("PYTHONPATH")])])

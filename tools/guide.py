@@ -2,13 +2,13 @@
 
     python tools guide DIRECTORY
 
-In the guide a line says what becomes of the block of code after it:
+In the guide, a line before a block of code says what to do with it:
 
     `csrc/scale/ops.h`, new:
     `csrc/sources.cmake`, changed:
 
-A changed file's block has lines of the file, each after a space, or after a minus sign if it goes,
-and those that come after them, each after a plus sign.
+The block of a changed file has lines of the file, each after a space, or after a minus sign if it
+is removed, followed by the lines that are added after them, each after a plus sign.
 """
 
 import re
@@ -24,15 +24,15 @@ BLOCK = re.compile(
 
 
 class CannotApply(Exception):
-    """The guide does not fit the checkout; the text says where."""
+    """The guide does not match the checkout; the text says where."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A file of the example, or what goes into one of the checkout.
+    """A new file of the example, or a change to a file of the checkout.
 
     Attributes:
-        path: Of the file, in the checkout.
+        path: The file's path in the checkout.
         is_new: Whether `text` is the whole file.
         text: Whole lines.
     """
@@ -45,8 +45,8 @@ class Block:
         """Writes the file.
 
         Raises:
-            CannotApply: If a new file is there already, or a line that the block has of it
-                is not there just once.
+            CannotApply: If a new file already exists, or a line that the block expects does not
+                occur exactly once.
         """
         file = root / self.path
         if not self.is_new:
@@ -59,7 +59,7 @@ class Block:
             file.write_text(self.text)
 
     def _changed(self, lines: list[str]) -> str:
-        at = 0  # where the next new line goes
+        at = 0  # where the next added line goes
         for line in self.text.splitlines():
             sign, rest = line[:1], line[1:]
             if sign == "+":
@@ -91,7 +91,7 @@ def apply(root: Path, text: str | None = None) -> list[str]:
         The paths of the files written.
 
     Raises:
-        CannotApply: If it does not fit.
+        CannotApply: If the guide does not match the checkout.
     """
     found = blocks(GUIDE.read_text() if text is None else text)
     for block in found:

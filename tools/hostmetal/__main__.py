@@ -2,9 +2,9 @@
 
     python tools hostmetal [--half 0|1] [check:order ...] [-- pytest arguments]
 
-A schedule is metalsim's check level and order. The suite runs once in each, but for tests of
-graphs, which run in the first: they launch the kernels that the others test. With --half, each of
-the other files runs in one of the later schedules alone, and with the other half in another one.
+A schedule is metalsim's check level and order of threads. The suite runs once per schedule, except
+that tests of graphs only run in the first, since they launch kernels that other tests cover. With
+--half, each of the other files only runs in one of the later schedules; the other half swaps them.
 """
 
 import argparse
@@ -20,7 +20,7 @@ GRAPHS = "tests/patching/"
 
 
 def suite(schedule: int, half: int | None) -> list[str]:
-    """The files that run in a schedule, by its place among all."""
+    """The files that run in a schedule, given its index among all schedules."""
     if schedule == 0:
         return ["tests"]
     files = (str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py"))

@@ -22,11 +22,11 @@ COMPILERS = ["clang++-16", "clang++", *(f"clang++-{version}" for version in rang
 
 
 class MissingCompiler(RuntimeError):
-    """There is no clang++ on this machine."""
+    """This machine has no clang++."""
 
 
 def compiler() -> str:
-    """A clang++ of this machine.
+    """The path of a clang++ on this machine.
 
     Raises:
         MissingCompiler: If there is none.
@@ -41,18 +41,18 @@ def compiler() -> str:
 
 
 def _files_of_package(package: Path) -> list[Path]:
-    """Its Python files, and the data beside them."""
+    """The package's Python files and data files."""
     return [file for file in package.rglob("*") if file.suffix in (".py", ".json")]
 
 
 class HostBuild(Staged):
-    """The device and a package mlx_norms that runs on it.
+    """The device, and a package mlx_norms that runs on it.
 
     Args:
-        directory: Where build files and the staged package go; reused by the next build there.
+        directory: The folder for build files and the staged package, which the next build reuses.
             None: build/hostmetal in the checkout.
         source: The root of the source tree with the extension and its kernels.
-        named: Whether functions keep their names, for tools that find them so.
+        named: Whether functions keep their names, for tools that find them by name.
 
     Raises:
         MissingCompiler: If the machine has no clang++.
@@ -67,14 +67,14 @@ class HostBuild(Staged):
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-DMACOS_MLX={macos_mlx}",
             f"-DMLX_NORMS_SOURCE={source}",
-            # nanobind strips what is built for a release.
+            # nanobind strips release builds.
             *(
                 ["-DCMAKE_BUILD_TYPE=Named", "-DCMAKE_CXX_FLAGS_NAMED=-O3 -DNDEBUG"]
                 if named
                 else []
             ),
         ]
-        # What CMake does not take back once it is configured.
+        # CMake cannot change these options once it is configured, so they choose the folder.
         key = hashlib.sha256(" ".join(options).encode()).hexdigest()[:12]
         self.build = directory / key
         super().__init__(self.build / "site")
@@ -87,7 +87,7 @@ class HostBuild(Staged):
         """Builds the device and these targets, by default the extension, and stages them.
 
         Raises:
-            RuntimeError: If they do not build; the text is the compiler's.
+            RuntimeError: If they do not build; the text is the compiler's output.
         """
         targets = targets or ("_ext",)
         with self._lock():
@@ -107,23 +107,23 @@ class HostBuild(Staged):
             _stage(self.site / file.relative_to(self.source), file.read_bytes())
         for file in [*self.build.glob("_ext*.so"), self.build / "_built.py"]:
             _stage(self.package / file.name, file.read_bytes())
-        # Processes that the tests start have a simulator too.
+        # So that processes started by the tests have a simulator, too.
         paths = [str(PROJECT.parent), str(PROJECT.parent / "metalsim")]
         attach = f"import sys\n\nsys.path += {paths}\n"
         attach += "import hostmetal\n\nhostmetal.start()\n"
         _stage(self.site / "sitecustomize.py", attach.encode())
 
     def _lock(self):
-        """Held while it builds: test processes that run in parallel share the build."""
+        """Held during a build, since test processes that run in parallel share it."""
         file = open(self.build / "lock", "w")
         fcntl.flock(file, fcntl.LOCK_EX)
         return file
 
 
 def for_tests(*targets: str) -> Staged:
-    """A build with these targets, for tests that are skipped where no clang++ is there.
+    """A build with these targets; the test is skipped if there is no clang++.
 
-    The extension is that under test, where it is one for this device.
+    The extension is the one under test, if that was built for this device.
     """
     under_test = os.environ.get("MLX_NORMS_UNDER_TEST")
     if targets == ("_ext",) and under_test and "metal-sim" in _built.BACKENDS:
@@ -138,7 +138,7 @@ def for_tests(*targets: str) -> Staged:
 
 
 def _stage(path: Path, contents: bytes) -> None:
-    """Makes a file have these contents, at once: other processes may be reading or running it."""
+    """Replaces a file's contents atomically, since other processes may be using it."""
     if not path.exists() or path.read_bytes() != contents:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(f".{path.name}")

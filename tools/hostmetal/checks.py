@@ -1,4 +1,4 @@
-"""What Metal or MLX would punish in a launch, by what its kernel declares."""
+"""Checks a launch for errors that Metal or MLX would punish, given its kernel's declarations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONSTANT_TYPES = {
 
 
 class Refused(Exception):
-    """A pipeline or a launch that is refused; the text names the kernel and what is wrong."""
+    """A pipeline or launch is refused; the text names the kernel and what is wrong."""
 
     is_whole_text = True
 
@@ -29,14 +29,14 @@ def constant_values(pipeline, declared) -> dict[str, object]:
 
     Args:
         pipeline: The device's Pipeline.
-        declared: What its library declares.
+        declared: The declarations of its library.
 
     Returns:
         The values by name.
 
     Raises:
-        Refused: If the library declares no such constant, or with another type, or if one that
-            the kernel uses is not set.
+        Refused: If the library does not declare a constant, or declares it with another type, or
+            if a constant that the kernel uses is not set.
     """
     kernel, known, values = pipeline.kernel, declared.constants(pipeline.kernel), {}
     for given in pipeline.constants:
@@ -64,13 +64,13 @@ def check_launch(launch, parameters, bound) -> list[int]:
     Args:
         launch: The device's Launch.
         parameters: The kernel's buffers and threadgroup memory.
-        bound: Names of those that there are with the launch's function constants.
+        bound: Names of the parameters that exist with the launch's function constants.
 
     Returns:
         The buffer indices that the kernel can write.
 
     Raises:
-        Refused: If anything is bound wrongly, not bound, or bound and not declared.
+        Refused: If anything is bound wrongly, is not bound, or is bound and not declared.
     """
     kernel = launch.pipeline.kernel
     enabled = [p for p in parameters if p.name in bound]
@@ -102,7 +102,7 @@ def check_launch(launch, parameters, bound) -> list[int]:
 
 
 def check_binding(where, binding, parameter) -> None:
-    """Checks one binding against the parameter that it is for; raises Refused."""
+    """Checks one binding against its parameter; raises Refused."""
     kind = binding.kind.name
     if kind == "Bytes":
         length = len(binding.bytes)

@@ -1,4 +1,4 @@
-"""What a library declares: its kernels' parameters and its function constants."""
+"""The declarations of a library: its kernels' parameters and its function constants."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Parameter:
         name, index: As in the kernel.
         space: "device", "constant" or "threadgroup".
         const: Whether the kernel can only read it.
-        pointer: Whether it may be an array; else it is a reference to one value.
-        type, size, alignment: The element's name, and its bytes.
+        pointer: Whether it may be an array; otherwise it is a reference to one value.
+        type, size, alignment: The name of the element's type, and its bytes.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Parameter:
 
 
 class Declared:
-    """What is declared in `text`, of which `library` was made."""
+    """The declarations in `text`, from which `library` was compiled."""
 
     def __init__(self, library, text: str):
         self._library = library
@@ -61,7 +61,7 @@ class Declared:
         return [_parameter(p, types[i]) for i, p in enumerate(parameters) if not p.position]
 
     def bound(self, kernel: str, constants: dict[str, object]) -> set[str]:
-        """Names of the parameters that a kernel has with these function constants."""
+        """Names of the parameters that exist in a kernel with these function constants."""
         key = kernel, *constants.items()
         if key not in self._bound:
             self._bound[key] = self._library.bound(kernel, constants)
@@ -69,18 +69,18 @@ class Declared:
 
     @cache
     def constants(self, kernel: str) -> dict[int, Constant]:
-        """The library's function constants by index, as far as a kernel sees them."""
+        """The function constants, by index, that are visible to a kernel."""
         records = self._library._image(kernel)._constants
         return {r.index: Constant(r.name.decode(), _scalar_name(r.type)) for r in records}
 
     @cache
     def needed_constants(self, kernel: str) -> set[str]:
-        """Names of the function constants without which Metal does not make the kernel."""
+        """Names of the function constants that Metal needs to make the kernel."""
         names = {constant.name for constant in self.constants(kernel).values()}
         return names & self.mentioned(kernel)
 
     def mentioned(self, kernel: str) -> set[str]:
-        """The names that a kernel and what it calls mention."""
+        """The names that occur in a kernel and in what it calls."""
         return self._mentions.of(self._library._entries[kernel].kernel.name)
 
     def max_threads(self, kernel: str) -> int | None:
@@ -89,7 +89,7 @@ class Declared:
 
 
 class Mentions:
-    """Which names functions mention. None calls a kernel: its name there is a variable's."""
+    """The names that functions mention; a kernel's is a variable there: nothing calls a kernel."""
 
     def __init__(self, text: str, kernels: set[str]):
         self._kernels = kernels
@@ -103,8 +103,8 @@ class Mentions:
             names |= {token.text for token in tokens if token.kind == "name"}
 
     def of(self, function: str) -> set[str]:
-        """All names in a function and in what it names, but for those that the text asks about
-        by is_function_constant_defined().
+        """All names in a function and in everything that it names, except those that the text tests
+        with is_function_constant_defined().
         """
         seen, todo = set(), [function]
         while todo:
@@ -116,7 +116,7 @@ class Mentions:
 
 
 def _scalar_name(record) -> str:
-    """MSL's name of a function constant's type."""
+    """The MSL name of a function constant's type."""
     kind, size = record.kind.decode(), record.bytes
     if kind == "f":
         return {2: "half", 4: "float"}[size]
@@ -130,7 +130,7 @@ def _parameter(parameter, record) -> Parameter:
     packed = type.startswith("packed_")
     components = 4 if record.components == 3 and not packed else record.components
     size = record.bytes * components
-    # A struct's own alignment is not known here: what all of its members could have.
+    # The library does not give a struct's alignment: assume the largest that its size allows.
     alignment = record.bytes if packed else size if record.kind != b"V" else min(4, size & -size)
     return Parameter(
         name=parameter.name,

@@ -1,4 +1,4 @@
-"""A pytest plugin: a test in which the device refused or found something fails.
+"""A pytest plugin that fails a test in which the device refused or found something.
 
     pytest -p hostmetal.plugin
 
@@ -16,7 +16,7 @@ _counts = {"launches": 0, "threads": 0, "faults": 0}
 def simulator():
     """The device's simulator, with the launches and faults of this test.
 
-    A test that plants a fault takes it out of `simulator.faults`.
+    A test that plants a fault must remove it from `simulator.faults`.
     """
     simulator = start()
     simulator.clear()
@@ -39,7 +39,7 @@ def pytest_sessionfinish(session):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
-    """Adds up what pytest-xdist's workers ran."""
+    """Adds up the counts of pytest-xdist's workers."""
     for name, count in getattr(node, "workeroutput", {}).get("hostmetal", {}).items():
         _counts[name] += count
 

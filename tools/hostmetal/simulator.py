@@ -19,7 +19,7 @@ from .declared import Declared
 
 
 class CommandBufferFailed(Exception):
-    """What MLX throws where the GPU has failed, with its text."""
+    """The exception that MLX throws when the GPU has failed, with its text."""
 
     is_whole_text = thrown_by_mlx = True
 
@@ -29,12 +29,12 @@ class Launch:
     """A launch that ran.
 
     Attributes:
-        library, kernel: Names of the library and the kernel.
-        constants: Values of the function constants, by name.
-        grid: Threadgroups, or threads if `in_threads`.
-        group: Threads of a threadgroup.
+        library, kernel: The names of the library and the kernel.
+        constants: The values of the function constants, by name.
+        grid: The grid's threadgroups, or its threads if `in_threads`.
+        group: Threads per threadgroup.
         buffers: {index: "Input", "Output", "Buffer" or "Bytes"}, as bound.
-        arrays: Names of the parameters that are in device memory.
+        arrays: Names of the parameters in device memory.
         donated: Whether an output is in the buffer of an input.
         result: metalsim's result: faults, bytes read and written by parameter name, barriers,
             SIMD ops, threads.
@@ -53,17 +53,17 @@ class Launch:
 
 
 class Simulator:
-    """What checks and runs the device's launches.
+    """Checks and runs the device's launches.
 
     Attributes:
-        check, order: metalsim's check level and schedule of the launches to come.
-        max_threads: Threads that a pipeline takes in a threadgroup. None: what its kernel
-            declares by max_total_threads_per_threadgroup, else 1024.
-        fails: What says with which text the command buffer of a launch fails, if with one.
-        failed: By index of a stream, such a text of a command buffer before, which MLX throws at
-            what it does next there.
+        check, order: metalsim's check level and schedule for the next launches.
+        max_threads: The most threads per threadgroup of a pipeline. None: what its kernel declares
+            by max_total_threads_per_threadgroup, or else 1024.
+        fails: Returns the error text with which a launch's command buffer fails, or None.
+        failed: By stream index, the error text of an earlier command buffer, which MLX throws at
+            its next use of that stream.
         launches: Launches that ran, in order.
-        faults: What was refused, and what the simulator found, as sentences.
+        faults: Refusals, and the simulator's findings, as sentences.
     """
 
     def __init__(self, check: int, order: int):
@@ -74,31 +74,31 @@ class Simulator:
         self.failed: dict[int, str] = {}
         self.launches: list[Launch] = []
         self.faults: list[str] = []
-        self._memory: dict[str, int] = {}  # threadgroup memory that each kernel was seen to use
+        self._memory: dict[str, int] = {}  # the threadgroup memory that each kernel has used so far
         self._libraries: dict[str, metalsim.Library] = {}
 
     def clear(self) -> None:
-        """Waits for the launches under way, then forgets launches and faults."""
+        """Waits for pending launches, then forgets launches and faults."""
         self.wait()
         self.launches.clear()
         self.faults.clear()
 
     def exit(self) -> None:
-        """Ends the process with a failure if faults are left that nobody has looked at."""
+        """Ends the process with a failure if there are faults that nobody has removed."""
         self.wait()
         if self.faults:
             print("hostmetal:", *dict.fromkeys(self.faults), sep="\n", file=sys.stderr, flush=True)
             os._exit(1)
 
     def wait(self) -> None:
-        """Waits for all launches submitted, with the GIL released for them to run."""
+        """Waits for all submitted launches, without the GIL, so that they can run."""
         import _hostmetal
 
         while _hostmetal.pending():
             time.sleep(0.0005)
 
     def kernels(self, library) -> dict[str, dict[str, int]]:
-        """Indices of the constants that each of a library's kernels needs: the device's handler."""
+        """Indices of the constants that each of a library's kernels needs; called by the device."""
         compiled, declared = _compile(library.text, library.name, self.check)
         indices = compiled.constants()
         return {
@@ -107,14 +107,14 @@ class Simulator:
         }
 
     def limits(self, library: str) -> dict[str, int | None]:
-        """What the kernels of a library with a pipeline declare by
-        max_total_threads_per_threadgroup.
+        """max_total_threads_per_threadgroup of each kernel of a library that has a pipeline, None
+        for kernels that do not declare it.
         """
         of = self._libraries[library]
         return {kernel: of.max_threads(kernel) for kernel in of.kernels()}
 
     def pipeline(self, pipeline) -> None:
-        """Checks a new pipeline: the device's handler."""
+        """Checks a new pipeline; called by the device."""
         library, declared = self._compiled(pipeline)
         self._libraries[pipeline.library.name] = library
         if pipeline.kernel not in library.kernels():
@@ -124,16 +124,16 @@ class Simulator:
         constant_values(pipeline, declared)
 
     def thread_limit(self, pipeline) -> int:
-        """The pipeline's maxTotalThreadsPerThreadgroup: the device's handler."""
+        """The pipeline's maxTotalThreadsPerThreadgroup; called by the device."""
         _, declared = self._compiled(pipeline)
         return self.max_threads or declared.max_threads(pipeline.kernel) or 1024
 
     def static_memory(self, pipeline) -> int:
-        """The pipeline's staticThreadgroupMemoryLength, as seen so far: the device's handler."""
+        """The pipeline's staticThreadgroupMemoryLength, as seen so far; called by the device."""
         return self._memory.get(pipeline.kernel, 0)
 
     def encode(self, launch) -> list[int]:
-        """Checks a launch and says which buffers it writes: the device's handler."""
+        """Checks a launch and returns the buffers that it writes; called by the device."""
         if text := self.failed.pop(launch.stream, None) or self.fails(launch):
             raise CommandBufferFailed(text)
         _, declared = self._compiled(launch.pipeline)
@@ -142,7 +142,7 @@ class Simulator:
         return check_launch(launch, parameters, declared.bound(launch.pipeline.kernel, constants))
 
     def run(self, launch) -> None:
-        """Runs a launch: the device's handler."""
+        """Runs a launch; called by the device."""
         pipeline = launch.pipeline
         library, declared = self._compiled(pipeline)
         constants = constant_values(pipeline, declared)
@@ -184,8 +184,8 @@ class Simulator:
 def arguments(bindings) -> dict[int, object]:
     """A launch's bindings as metalsim's arguments.
 
-    A buffer ends where the last element of the arrays bound from it does, so that reading what
-    an allocation has beyond them is out of bounds.
+    A buffer ends at the last element of the arrays bound from it, so that reading the rest of an
+    allocation is out of bounds.
     """
     ends: dict[int, int] = {}
     for bound in bindings.values():
@@ -214,17 +214,17 @@ def _compile(text: str, name: str, check: int) -> tuple[metalsim.Library, Declar
 def start() -> Simulator:
     """Attaches a simulator to the device, for the life of the process.
 
-    METALSIM_CHECK and METALSIM_ORDER set its check level (by default 1) and schedule (0).
+    METALSIM_CHECK and METALSIM_ORDER set its check level (1 by default) and schedule (0).
 
     Returns:
-        The simulator, the same one each time.
+        The simulator, which is the same at each call.
     """
     import _hostmetal
 
     check, order = (os.environ.get(f"METALSIM_{name}") for name in ("CHECK", "ORDER"))
     simulator = Simulator(int(check or 1), int(order or 0))
     _hostmetal.attach(simulator)
-    # These keep the GIL while they wait for streams, whose launches need it.
+    # These hold the GIL while they wait for streams, whose launches need it.
     for name in ("clear_cache", "set_cache_limit"):
         setattr(mx, name, _waiting(simulator, getattr(mx, name)))
     atexit.register(simulator.exit)

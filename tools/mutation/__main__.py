@@ -2,11 +2,11 @@
 
     python tools mutation [--metal] [--part K/N ...] [NAME ...]
 
-The defects are those of cpu.py in the CPU kernels and of patching.py in what patches models, or
-with --metal those of metal/ in the Metal kernels, which run on the software device
-(tools/hostmetal). --part 1/3 plants the first of every three, to share the work.
-Prints a line per mutant and exits with 1 if one survives. The chosen tests must first pass without
-any defect, so that a failure means the defect was seen.
+The defects are those of cpu.py in the CPU kernels and of patching.py in the patching code, or, with
+--metal, those of metal/ in the Metal kernels, which run on the software device (tools/hostmetal).
+--part 1/3 plants every third defect, from the first on, to share the work. Prints a line per mutant
+and exits with 1 if one survives. The chosen tests must first pass without any defect, so that a
+failure means that the defect was seen.
 """
 
 import argparse
@@ -26,13 +26,13 @@ from .metal import METAL_MUTANTS
 from .mutant import Mutant
 from .patching import PATCHING_MUTANTS
 
-# What ends neither with a defect nor by itself. Tests give processes of theirs less; without a
-# defect they pass under the same limits.
+# The limit for a defect that makes a test run forever. Processes of the tests have less; the tests
+# pass under the same limits without a defect.
 TIMEOUT_SECONDS = 600
 HANG_SECONDS = 120
 
 
-# A defect is as wrong without the optimizer, and is built several times as fast.
+# The optimizer does not matter to a defect, and without it the build is several times as fast.
 QUICKLY_BUILT = "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG"
 ONE_LEVEL = "-DMLX_NORMS_CPU_LEVELS=baseline"
 ALL_LEVELS = "-DMLX_NORMS_CPU_LEVELS="
@@ -41,10 +41,10 @@ ON_METAL = ["-p", "hostmetal.plugin", "--backend", "metal-sim"]
 
 
 def killer(variant: Variant, tests: str, options: list[str]) -> str | None:
-    """The test that failed, or the way in which the tests ended; None if all passed.
+    """The test that failed, or how the tests ended otherwise; None if all passed.
 
     Raises:
-        RuntimeError: If pytest did something else than run tests.
+        RuntimeError: If pytest could not run the tests.
     """
     arguments = ["-x", "-q", *options, *tests.split()]
     try:
@@ -68,7 +68,7 @@ def killer(variant: Variant, tests: str, options: list[str]) -> str | None:
 
 
 def check(mutant: Mutant) -> None:
-    """Raises ValueError if the text to replace is not in the file, or more than once."""
+    """Raises ValueError if the text to replace does not occur exactly once in the file."""
     count = (ROOT / mutant.file).read_text().count(mutant.old)
     if count != 1:
         raise ValueError(
@@ -95,7 +95,7 @@ class Source:
 
 
 def batches(mutants: list[Mutant]) -> list[str]:
-    """The mutants' tests, in as few runs as there are selections by -k or -m."""
+    """The mutants' tests in as few pytest runs as possible: one per selection by -k or -m."""
     tests = {m.tests for m in mutants}
     selected = {t for t in tests if " -k " in t or t.startswith("-m ")}
     plain = {name for t in tests - selected for name in t.split()}
@@ -103,7 +103,7 @@ def batches(mutants: list[Mutant]) -> list[str]:
 
 
 def groups(mutants: list[Mutant]) -> list[tuple[str, list[Mutant]]]:
-    """The mutants by the levels of the CPU kernels that must be built for them."""
+    """The mutants, grouped by the levels of the CPU kernels that must be built for them."""
     at_one = [m for m in mutants if not m.at_levels]
     at_some = [m for m in mutants if m.at_levels]
     return [group for group in ((ONE_LEVEL, at_one), (ALL_LEVELS, at_some)) if group[1]]

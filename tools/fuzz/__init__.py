@@ -1,1 +1,1 @@
-"""Random programs and random numerics, run by ours and held against MLX and float64."""
+"""Random programs and random numerics, run with our norms and compared with MLX and float64."""

@@ -3,13 +3,13 @@
     python tools fuzz programs|numerics --backend cpu|metal-sim|cuda --programs N --seed S
         [--jobs J] [--only SEED]
 
-The cases are those of the seeds S to S + N - 1; each is the same whichever others run. A line for
-each failing one says how it is repeated: with --only, which also prints the case, and for a program
-the few steps of it that still fail. The exit status is 1 if there is any.
+The cases are those of the seeds S to S + N - 1; a seed's case does not depend on the others. A line
+per failing case says how to repeat it: with --only, which also prints the case, and for a program
+the few steps of it that still fail. The exit status is 1 if any case fails.
 
 programs: steps of a model and what people do around them, run with MLX's own norms and then
-patched, without fusion, with projections in a block and in the process, and within fuse() where
-they are pure.
+patched, without fusion, with projections in a block and in the process, and within fuse() if they
+are pure.
 numerics: calls of the ops with arguments of any magnitude, length and layout, and their gradients,
 against float64.
 """
@@ -25,7 +25,7 @@ BACKENDS = ("cpu", "metal-sim", "cuda", "metal")
 
 
 def environment_for(backend):
-    """The simulated device is a package of its own, which is built here."""
+    """The workers' variables. The simulated device is a package of its own, built here."""
     environment = dict(os.environ)
     if backend == "metal-sim":
         from hostmetal.build import HostBuild
@@ -37,7 +37,7 @@ def environment_for(backend):
 
 
 def show(kind, backend, seed, environment):
-    """The case of a seed, by a process of its own."""
+    """Prints the case of a seed, from a process of its own."""
     code = (
         "import sys; from fuzz.backends import Backend; from fuzz.kinds import SHOWN; "
         f"print(SHOWN[{kind!r}]({seed}, Backend({backend!r})))"

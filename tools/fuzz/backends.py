@@ -1,4 +1,4 @@
-"""What a worker process runs its cases on."""
+"""The backend on which a worker process runs its cases."""
 
 import ctypes
 import os
@@ -15,12 +15,12 @@ DEVICES = {"cpu": mx.cpu, "metal-sim": mx.cpu, "cuda": mx.gpu, "metal": mx.gpu}
 
 @dataclass
 class Backend:
-    """A device, streams on it, and what it reports besides results.
+    """A device, its streams, and its reports other than results.
 
     Attributes:
         name: One of `DEVICES`.
-        tell_stage: Called with "stock" and "ours" before MLX's own norms run, and before ours do.
-        streams: The default stream, and others that steps of programs may be on.
+        tell_stage: Called with "stock" before MLX's own norms run, and with "ours" before ours run.
+        streams: The default stream, and others that steps of programs may use.
     """
 
     name: str
@@ -30,13 +30,13 @@ class Backend:
     def __post_init__(self):
         if self.name not in _built.BACKENDS:
             raise SystemExit(f"{_built.__file__} was not built for {self.name}")
-        # The cases are the check here; a kernel that fails must not be replaced by MLX's ops.
+        # The cases are the check here: a kernel that fails must not be replaced by MLX's ops.
         os.environ["MLX_NORMS_SELF_CHECK"] = "0"
         os.environ.setdefault("MLX_ENABLE_TF32", "0")  # as in conftest.py
         device = DEVICES[self.name]
         mx.set_default_device(device)
-        # None of the CPU beside a GPU's: MLX's CUDA backend moves a buffer that the CPU reads to
-        # other memory, while kernels that were encoded before may still have its old address.
+        # No CPU stream beside a GPU's: MLX's CUDA backend moves a buffer that the CPU reads to
+        # other memory, while kernels that were encoded before may still use its old address.
         self.streams = [mx.default_stream(device), mx.new_stream(device), mx.new_stream(device)]
         mx.eval(mx.zeros(1) + 1)
         self._simulator = None
@@ -50,7 +50,7 @@ class Backend:
         return self.name == "metal-sim"
 
     def faults(self):
-        """What the simulated device has found since the last call."""
+        """The faults that the simulated device has found since the last call."""
         if self._simulator is None:
             return []
         self._simulator.wait()
@@ -60,9 +60,9 @@ class Backend:
 
 
 def fuse_compiled(fuse):
-    """Whether mx.compile makes elementwise operations one kernel: on the CPU each takes seconds.
+    """Sets whether mx.compile fuses elementwise ops: on the CPU each such kernel takes seconds.
 
-    MLX binds only a switch for all of mx.compile.
+    MLX's Python API can only switch mx.compile on or off as a whole.
     """
     library = next((Path(mx.__file__).parent / "lib").glob("libmlx.*"))
     set_mode = getattr(

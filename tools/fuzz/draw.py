@@ -1,4 +1,4 @@
-"""Random choices of steps among the values that there are."""
+"""Random choices of steps for the values that exist so far."""
 
 import itertools
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,7 @@ import numpy as np
 
 from .program import KINDS, Body, Context, Step
 
-DEPTH = 2  # of transforms within each other
+DEPTH = 2  # of nested transforms
 
 
 class NoChoice(Exception):
@@ -17,15 +17,15 @@ class NoChoice(Exception):
 
 @dataclass
 class Draw:
-    """What is drawn from.
+    """The state from which steps are drawn.
 
     Attributes:
         rng: Random numbers.
-        context: The values there are, made by MLX's own norms, pending.
+        context: The values so far, computed by MLX's own norms, pending.
         own: Numbers of values that may be changed in place.
-        local, around: Those of the function whose steps are drawn, and of the one around it.
-        pure: No effects are drawn.
-        depth: Of the function whose steps are drawn.
+        local, around: Values of the function whose steps are drawn, and of the one around it.
+        pure: Whether no effects are drawn.
+        depth: The nesting depth of the function whose steps are drawn.
     """
 
     rng: np.random.Generator
@@ -52,11 +52,11 @@ class Draw:
         return items[int(self.rng.integers(len(items)))]
 
     def integer(self, low, high):
-        """From ``low`` to ``high``, both included."""
+        """An integer from ``low`` to ``high``, both included."""
         return int(self.rng.integers(low, high + 1))
 
     def value(self, fits=lambda a: a.size > 0, among=None):
-        """The number of a value that fits, the last ones and local ones first."""
+        """The number of a value that fits; recent and local ones are preferred."""
         numbers = [n for n, a in self.values.items() if fits(a) and (among is None or n in among)]
         near = self.local if self.chance(0.7) else self.around
         numbers = [n for n in numbers if n in near] or numbers
@@ -69,16 +69,16 @@ class Draw:
         return self.value(lambda a: a.shape == shape)
 
     def rows(self):
-        """Something that a norm can be taken of."""
+        """The number of a value that a norm can be applied to."""
         return self.value(lambda a: a.ndim >= 1 and a.size > 0)
 
     def row_of(self, number):
-        """A weight or bias for the rows of a value."""
+        """The number of a weight or bias for the rows of a value."""
         shape = self.values[number].shape[-1:]
         return self.value(lambda a: a.shape == shape)
 
     def steps(self, count):
-        """So many steps, of which each has run."""
+        """``count`` steps, each of which has run."""
         kinds = [k for k in KINDS.values() if not (k.effect and self.pure)]
         if self.depth:
             kinds = [k for k in kinds if not k.effect or k.writes]
@@ -97,7 +97,7 @@ class Draw:
         return steps
 
     def step(self, chosen):
-        """A step of a kind; no choice where MLX does not take it."""
+        """A step of this kind; raises NoChoice if MLX cannot run it."""
         inputs, options = chosen.choose(self)
         writes = inputs[0] if chosen.writes else None
         stream = 0
@@ -106,7 +106,7 @@ class Draw:
         step = Step(chosen.__name__, tuple(inputs), (), options, stream, writes)
         try:
             made = self._run(step)
-        except Exception as error:  # of MLX, which has no vmap of some ops, for instance
+        except Exception as error:  # from MLX, which has no vmap of some ops, for instance
             raise NoChoice from error
         numbers = tuple(itertools.islice(self.numbers, len(made)))
         self.values.update(zip(numbers, made, strict=True))
@@ -121,7 +121,7 @@ class Draw:
             return KINDS[step.kind].run(self.context, *arrays, **step.options)
 
     def body(self, dummies, count):
-        """A function of arrays like these."""
+        """A function whose arguments are like these arrays."""
         arguments = tuple(itertools.islice(self.numbers, len(dummies)))
         values = dict(self.values) | dict(zip(arguments, dummies, strict=True))
         inner = Draw(

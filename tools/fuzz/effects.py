@@ -1,4 +1,4 @@
-"""Steps that do more than return arrays: they change, evaluate, drop, or raise."""
+"""Steps that do more than return arrays: they change, evaluate or drop arrays, or raise."""
 
 import mlx.core as mx
 import numpy as np
@@ -10,7 +10,7 @@ from .program import kind
 
 
 def place_in(draw, target):
-    """An index into a value, and a value that fits there."""
+    """An index into a value, and another value that fits there."""
     shape = draw.values[target].shape
     how = draw.one_of(["row", "part", "column", "all"])
     if how == "row":
@@ -53,7 +53,7 @@ class set_item:
 
 @kind(3, effect=True, writes=True)
 class update:
-    """x += y, and the like."""
+    """x += y, and other in-place operators."""
 
     @staticmethod
     def choose(draw):
@@ -75,7 +75,7 @@ class update:
 
 @kind(1, effect=True)
 class alias:
-    """Another name of the same array."""
+    """Another reference to the same array."""
 
     @staticmethod
     def choose(draw):
@@ -88,7 +88,7 @@ class alias:
 
 @kind(3, effect=True)
 class evaluate:
-    """Some values, now."""
+    """Evaluates some values now."""
 
     @staticmethod
     def choose(draw):
@@ -111,7 +111,7 @@ class evaluate:
 
 @kind(2, effect=True)
 class drop:
-    """Nobody holds it any more."""
+    """Drops the last reference to a value."""
 
     @staticmethod
     def choose(draw):
@@ -150,7 +150,7 @@ def ours_fails(h):
 
 @kind(2, effect=True)
 class bad_call:
-    """What is raised is caught, and the pending sum that the call looked at is used on."""
+    """A call that raises; the pending sum that it looked at is used afterwards."""
 
     @staticmethod
     def choose(draw):

@@ -1,4 +1,4 @@
-"""MLX's norms, off by what a right norm may be off by: how far does it take what comes after?"""
+"""MLX's norms with errors as large as a correct norm may have: how far do they change results?"""
 
 import itertools
 
@@ -7,25 +7,25 @@ import numpy as np
 
 from support.oracle import unit_roundoff
 
-# Of the input in float32, and of the output and the gradient: of the sums that a norm takes, and of
-# three roundings to 16 bits in either of two norms.
+# Errors of the input in float32, and of the output and the gradient: those of the sums that a norm
+# computes, and three roundings to 16 bits in each of two norms.
 INPUT = 4 * unit_roundoff(mx.float32)
 ARITHMETIC = 32 * unit_roundoff(mx.float32)
 ROUNDINGS = 6
 
 
 def jittered(norm, seed, times=1):
-    """A norm of mx.fast, with errors of random signs, so many times as large as right ones."""
+    """A norm of mx.fast with errors of random signs, ``times`` as large as a correct norm's."""
     calls = itertools.count()
 
     def jitter(x, *arguments, **options):
-        dtype = norm(x, *arguments, **options).dtype  # or what MLX raises
+        dtype = norm(x, *arguments, **options).dtype  # or MLX's exception
         weight, *bias, eps = [wide(a) for a in arguments]
         amount = ARITHMETIC
         if dtype != mx.float32:
             amount += ROUNDINGS * unit_roundoff(dtype)
         if weight is not None and arguments[0].dtype != mx.float32:
-            amount += unit_roundoff(arguments[0].dtype)  # a weight of 1 + w is rounded, or is not
+            amount += unit_roundoff(arguments[0].dtype)  # a weight 1 + w may or may not be rounded
         x = wide(x)
         signs = Signs(x, [seed, next(calls)])
         amount *= times
@@ -33,7 +33,7 @@ def jittered(norm, seed, times=1):
         y = y * (1 + amount * signs())
         size = mx.array(1.0) if weight is None else mx.abs(weight)
         y = y + amount * signs() * of_no_value(x, size * slope(x, eps, bias))
-        if bias:  # a layer norm's terms may cancel
+        if bias:  # the terms of a layer norm may cancel
             size = size if bias[0] is None else size + mx.abs(bias[0])
             y = y + amount * signs() * mx.stop_gradient(size)
         return y.astype(dtype)
@@ -42,7 +42,7 @@ def jittered(norm, seed, times=1):
 
 
 class Signs:
-    """Random signs for each element of x, of any number of rows, by a hash of its value."""
+    """Random signs for each element of x, from a hash of its row; x may have any number of rows."""
 
     def __init__(self, x, seed):
         self.x = mx.stop_gradient(x)
@@ -54,7 +54,7 @@ class Signs:
 
 
 def slope(x, eps, bias):
-    """The reciprocal root of a norm of x."""
+    """The reciprocal root that a norm of x multiplies by."""
     if bias:
         x = x - x.mean(-1, keepdims=True)
     return mx.rsqrt((x * x).mean(-1, keepdims=True) + eps)

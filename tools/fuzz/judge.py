@@ -1,4 +1,4 @@
-"""Whether two runs of a program agree as well as is promised."""
+"""Decides whether two runs of a program agree as well as promised."""
 
 import numpy as np
 
@@ -8,10 +8,10 @@ from .modes import run_stock
 from .promises import Promise
 
 JITTERED_RUNS = 4
-# What errors of norms come to is judged by four examples of it, and by four of errors as much
-# larger: sums that come after may round small ones away.
+# The effect of errors is judged by four runs with errors of norms, and by four with errors this
+# many times as large, since later sums may round small errors away.
 FACTOR = 8
-# An error of fewer roundings of a row's largest value needs no examples.
+# Errors of fewer roundings of a row's largest value are accepted without such runs.
 ROUNDINGS = 8
 
 
@@ -20,7 +20,7 @@ class Judge:
 
     def __init__(self, program, backend, stock):
         self.program, self.backend = program, backend
-        self._runs = {}  # by how large their errors are
+        self._runs = {}  # runs by the size of their errors
         self.stock = {number: numpy32(a) for number, a in stock.values.items()}
         self.dtypes = {number: a.dtype for number, a in stock.values.items()}
         dtypes = {*program.dtypes, *self.dtypes.values()}
@@ -69,7 +69,7 @@ class Judge:
 
 
 def unstable(runs, expected):
-    """What is finite in some run and not in another."""
+    """Where a value is finite in one run and not in another."""
     found = np.zeros(expected.shape, bool)
     for run in runs:
         found |= ~((np.isfinite(run) & np.isfinite(expected)) | same(run, expected))
@@ -95,7 +95,7 @@ def row_largest(a):
 
 
 def differing_bits(got, expected):
-    """What differs, but for the bits of NaNs; None if nothing does."""
+    """The values whose bits differ, except NaNs; None if there are none."""
     wrong = (got.view(np.uint32) != expected.view(np.uint32)) & ~(
         np.isnan(got) & np.isnan(expected)
     )

@@ -1,4 +1,4 @@
-"""The kinds of cases: what a seed gives, whether it fails, and how it reads."""
+"""The kinds of cases: how a seed is run, and how its case is shown."""
 
 from . import numerics, programs
 from .program_check import Void, check
@@ -6,7 +6,7 @@ from .shrink import shrink
 
 
 def program_failures(seed, backend):
-    """Sentences; None where MLX itself does not run the program."""
+    """Failures as sentences; None if MLX itself cannot run the program."""
     backend.tell_stage("stock")
     try:
         return [str(failure) for failure in check(programs.generate(seed, backend), backend)]
@@ -15,7 +15,7 @@ def program_failures(seed, backend):
 
 
 def shown_program(seed, backend):
-    """The program of a seed; where it fails, with as few steps as keep a failure of that mode."""
+    """The program of a seed; if it fails, with as few steps as still make that mode fail."""
     program = programs.generate(seed, backend)
     lines = [str(program)]
     try:

@@ -1,4 +1,4 @@
-"""Steps with layers: products that take a norm, as projections=True looks for them."""
+"""Steps with layers: matmuls that read a norm, as projections=True looks for them."""
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -8,7 +8,7 @@ from .steps import choose_norm, norm_of
 
 
 def fitting(draw, x, *, outputs=None):
-    """Numbers of the layers that take x."""
+    """Numbers of the layers that accept x."""
     dims = draw.values[x].shape[-1]
     return [
         i
@@ -37,7 +37,7 @@ class linear:
 
 @kind(4)
 class projections:
-    """A norm, or that of a sum, and one to five layers that take it, which may be held as well."""
+    """A norm, perhaps with a residual add, and one to five layers that read it; it may be held."""
 
     @staticmethod
     def choose(draw):
@@ -66,7 +66,7 @@ def swiglu(gate, up):
 
 @kind(2)
 class gated:
-    """A SwiGLU of two layers of a norm."""
+    """A SwiGLU of two layers that read one norm."""
 
     @staticmethod
     def choose(draw):
@@ -85,7 +85,7 @@ class gated:
 
 @kind(0.3)
 class compiled_gated(gated):
-    """Likewise as mlx_lm has it: where mx.compile fuses, it is one kernel."""
+    """The same as mlx_lm writes it: if mx.compile fuses, the gate is one kernel."""
 
     @staticmethod
     def run(context, x, *parameters, gate, up, **options):

@@ -1,4 +1,4 @@
-"""Arrays that lie in memory in other ways than row by row."""
+"""Arrays in memory layouts other than row by row."""
 
 import mlx.core as mx
 import numpy as np
@@ -7,8 +7,8 @@ import numpy as np
 def laid_out(rng, values, dtype):
     """Values rounded to a dtype, as a view into a larger array of NaNs.
 
-    Axes are in any order, with steps, odd offsets and turned round, and now and then one is
-    broadcast: its first element is repeated.
+    Axes are in any order, with steps and odd offsets, some of them reversed. Now and then an axis
+    is broadcast, so that its first element is repeated.
     """
     if values.ndim == 0 or rng.random() < 0.4:
         return evaluated(values, dtype)

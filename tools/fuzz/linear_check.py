@@ -1,4 +1,4 @@
-"""The values of a norm with its projections, row by row, against the oracle."""
+"""Compares a norm with its projections, row by row, with the oracle."""
 
 import mlx.core as mx
 import numpy as np
@@ -10,7 +10,7 @@ from .norm_check import LARGEST, Rows, check_rows, failure
 
 
 def check(case, backend):
-    """Sentences about what is wrong; None where MLX cannot compute the products."""
+    """Failures as sentences; None if MLX cannot compute the matmuls."""
     try:
         got = case()
         mx.eval(got)
@@ -27,7 +27,7 @@ def check(case, backend):
     expected = truths(case, one)
     projected = len(expected) - case.adds
     for truth, a in zip(expected[:projected], got[:projected], strict=True):
-        if not one:  # MLX's product, which adds up one term after the other
+        if not one:  # MLX's matmul, which may add one term after the other
             truth.slack = truth.slack * (1 + x.shape[-1] ** 0.5 / 8)
         failures += check_rows(truth, a, fit, None)
     for truth, a in zip(expected[projected:], got[projected:], strict=True):
@@ -44,7 +44,7 @@ def products_raise(case):
 
 
 def one_launch(case, backend):
-    """Whether it is surely one launch, where the normalized row is not rounded."""
+    """Whether the call is certainly one launch, in which the normalized row is not rounded."""
     rows = case.arrays["x"].size // case.arrays["x"].shape[-1]
     kinds = {(w.bits, w.group_size) if isinstance(w, Quantized) else None for w in case.weights}
     dtypes = {a.dtype for a in case.flat() if a.dtype != mx.uint32}
@@ -53,7 +53,7 @@ def one_launch(case, backend):
 
 
 def products_fit(case):
-    """Rows of which the norm's values, and the sums of products, fit the dtypes they go through."""
+    """The rows whose normalized values and matmul sums fit into the dtypes that hold them."""
     normalized = oracle.forward(case.norm, case.norm_arrays)[0]
     largest = min(oracle.FORMATS[normalized.dtype][2] / 4, LARGEST)
     size = np.abs(normalized.value)

@@ -1,16 +1,16 @@
-"""Values of all sizes that float32 has room to normalize, and of some that it has not."""
+"""Values of all magnitudes that float32 can normalize, and of some that it cannot."""
 
 import mlx.core as mx
 import numpy as np
 
-# Powers of ten, by dtype: of float16 up to its largest value.
+# Powers of ten by dtype; those of float16 go up to its largest value.
 POWERS = {mx.float32: (-19, 19), mx.bfloat16: (-19, 19), mx.float16: (-6, 4.8)}
 
 
 def values_of_rows(rng, shape, dtype):
-    """Rows of one size or of a size each, some about a mean, some with an outlier, constant, zero.
+    """Rows of one magnitude or of one each; some have a mean or an outlier, are constant or zero.
 
-    One of a few arrays has a row that is not finite.
+    One in a few arrays has a row that is not finite.
     """
     low, high = POWERS[dtype]
     a = rng.standard_normal(shape, dtype=np.float32)

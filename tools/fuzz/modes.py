@@ -1,4 +1,4 @@
-"""The ways in which a program is run."""
+"""The modes in which a program is run."""
 
 import contextlib
 import functools
@@ -30,7 +30,7 @@ WITH_PROJECTIONS = {
     "patch(projections=True)": functools.partial(process_patched, projections=True),
 }
 MODES = {
-    # The first, with which the others are compared.
+    # The first mode; the others are compared with it.
     UNFUSED: functools.partial(mlx_norms.patched, fuse=False),
     "patched": mlx_norms.patched,
     **WITH_PROJECTIONS,
@@ -39,14 +39,14 @@ MODES = {
 
 @dataclass(frozen=True)
 class Run:
-    """Arrays by number, all evaluated, and the exceptions that were caught, as (type, text)."""
+    """Evaluated arrays by number, and the exceptions that were caught, as (type, text)."""
 
     values: dict
     raised: list
 
 
 def run(program, backend, mode):
-    """A program in one of `MODES`, or within mlx_norms.fuse."""
+    """Runs a program in one of `MODES`, or within mlx_norms.fuse."""
     if mode == FUSE:
         return _fused(program, backend)
     arrays = inputs_of(program)
@@ -55,8 +55,8 @@ def run(program, backend, mode):
 
 
 def run_stock(program, backend, jitter=None, times=1):
-    """A program with MLX's own norms; ``jitter`` is the seed of what disturbs them, if anything,
-    and ``times`` its size."""
+    """Runs a program with MLX's own norms. ``jitter``, if not None, is the seed of errors that are
+    added to them, and ``times`` is their size."""
     with contextlib.ExitStack() as stack:
         if backend.name == "cuda":
             stack.enter_context(replaced("layer_norm", composed))
@@ -86,7 +86,7 @@ def _run(program, backend, norms, arrays):
 
 
 def _fused(program, backend):
-    """A pure program as one function of its inputs."""
+    """Runs a pure program as one function of its inputs."""
 
     def function(*arrays):
         context = start(program, Ours, backend.streams, arrays)

@@ -1,8 +1,8 @@
-"""A norm's values and gradients, row by row, against the oracle.
+"""Compares a norm's values and gradients, row by row, with the oracle.
 
-A row counts where float32 has room for it with a factor of 4 to spare: for the sums of the absolute
-values of its elements and of the squares that its op takes, and for its results. Of other rows no
-finite value may be wrong where mx.fast on the CPU has inf or NaN, and no other row may show them.
+A row counts if float32 can hold, with a factor of 4 to spare, the sums of the absolute values of
+its elements and of the squares that its op computes, and its results. In other rows, where mx.fast
+on the CPU has inf or NaN, a finite value must not be wrong; and they must not affect other rows.
 """
 
 from dataclasses import replace
@@ -14,12 +14,12 @@ from support import oracle
 from support.oracle import exact, numpy32
 
 LARGEST = oracle.FORMATS[mx.float32][2] / 4
-# A step whose result is below float32's normals may lose all of it, on devices that flush them.
+# A step whose result is below float32's normals may lose all of it on devices that flush these.
 FLUSHED = 2.0**-126
 
 
 def check(norm, arrays, cotangents, values, gradients):
-    """Sentences about what is wrong."""
+    """Failures as sentences."""
     truths = oracle.forward(norm, arrays)
     gradient_truths = oracle.gradients(norm, arrays, *cotangents)
     rows = Rows(norm, arrays, cotangents)
@@ -40,7 +40,7 @@ def check(norm, arrays, cotangents, values, gradients):
 
 
 class Rows:
-    """Which rows count, and what flushing may cost them."""
+    """Which rows count, and how much flushing may change them."""
 
     def __init__(self, norm, arrays, cotangents):
         s = oracle.rounded_sum(norm, arrays)
@@ -64,7 +64,7 @@ class Rows:
         )
         most = np.maximum(np.abs(w).max(), 1.0)
         self.flushed = 2 * FLUSHED * most
-        # dx is rstd times terms of gw, n and their mean, of which each may be flushed.
+        # dx is rstd times terms of gw, n and their mean, each of which may be flushed.
         most_g = np.maximum(np.abs(g).max(), 1.0) * most
         self.flushed_gradient = 4 * FLUSHED * most_g * np.maximum(rstd, 1.0) * length
         self.flushed_sums = 2 * FLUSHED * most_g * s.size
@@ -83,7 +83,7 @@ def failure(truth, got, note=""):
 
 
 def check_rows(truth, got, fit, fast):
-    """The rows that fit, and the others where mx.fast has values that are not finite."""
+    """Checks the rows that fit, and the others where mx.fast has values that are not finite."""
     if got.dtype != truth.dtype or got.shape != truth.value.shape:
         return failure(truth, got)
     failures = []
@@ -96,11 +96,11 @@ def check_rows(truth, got, fit, fast):
 
 
 def some(truth, got, chosen, note=""):
-    """Some elements; the sentence says how many, and the first one's place in the array."""
+    """Checks the chosen elements; the failure says how many are wrong, and where the first is."""
     if not chosen.any():
         return []
     slack = np.broadcast_to(truth.slack, chosen.shape)[chosen]
-    slack = np.where(np.isnan(slack), 0.0, slack)  # of what is exact, or is no number itself
+    slack = np.where(np.isnan(slack), 0.0, slack)  # values that are exact or not numbers
     part = replace(truth, value=truth.value[chosen], slack=slack)
     taken = mx.array(numpy32(got)[chosen]).astype(got.dtype, stream=mx.cpu)
     places = np.argwhere(chosen)
@@ -112,7 +112,7 @@ def some(truth, got, chosen, note=""):
 
 
 def fast_results(norm, arrays, cotangent):
-    """mx.fast on the CPU, in float32 but for the sum: the norm, and the gradient of the sum."""
+    """mx.fast on the CPU, in float32 except for the sum: the norm, and the sum's gradient."""
     with mx.stream(mx.cpu):
         s = mx.array(oracle.rounded_sum(norm, arrays).astype(np.float32))
         w, b = (arrays.get(name) for name in ("weight", "bias"))

@@ -1,4 +1,4 @@
-"""The norms that a program calls: this package's, or the same by mx.fast and mx.core."""
+"""The norms that a program calls: those of this package, or the same from mx.fast and mx.core."""
 
 import mlx.core as mx
 
@@ -7,7 +7,7 @@ from support.norm_case import result_type
 
 
 class Ours:
-    """The ops of this package, in the dtypes that mx.fast has."""
+    """The ops of this package, in the dtypes that mx.fast returns."""
 
     @staticmethod
     def offset_rms_norm(x, weight, eps):
@@ -39,7 +39,7 @@ class Ours:
 
 
 class Stock:
-    """What the same ops are in a model that does without this package."""
+    """The same ops as a model computes them without this package."""
 
     @staticmethod
     def offset_rms_norm(x, weight, eps):
@@ -76,7 +76,7 @@ def add(x, residual):
 
 
 def widest(*arrays):
-    """The dtype that arrays promote to; what is None or False counts for nothing."""
+    """The dtype that the arrays promote to; None and False are ignored."""
     dtype = arrays[0].dtype
     for a in arrays[1:]:
         if isinstance(a, mx.array):
@@ -85,19 +85,19 @@ def widest(*arrays):
 
 
 def composed(layer_norm):
-    """mx.fast.layer_norm by MLX's operations, as its CPU backend has it.
+    """mx.fast.layer_norm in MLX's ops, as its CPU backend computes it.
 
-    On CUDA the gradient of MLX 0.32.4's own kernel is wrong for rows that are not whole vectors.
+    On CUDA, the gradient of MLX 0.32.4's own kernel is wrong for rows that are not whole vectors.
     """
 
     def composed_layer_norm(x, *arguments, **options):
-        dtype = layer_norm(x, *arguments, **options).dtype  # or what MLX raises
+        dtype = layer_norm(x, *arguments, **options).dtype  # or MLX's exception
         weight, bias, eps = arguments
         s = x.astype(mx.float32)
         s = s - s.mean(-1, keepdims=True)
         y = (s * mx.rsqrt((s * s).mean(-1, keepdims=True) + eps)).astype(dtype)
         y = y if weight is None else y * weight
         y = y if bias is None else y + bias
-        return y.astype(dtype)  # which a bias alone does not widen
+        return y.astype(dtype)  # a bias alone does not widen the result
 
     return composed_layer_norm

@@ -1,4 +1,4 @@
-"""Calls of the ops with random arguments, and what is wrong with their results."""
+"""Calls of the ops with random arguments, and checks of their results."""
 
 from dataclasses import dataclass, replace
 
@@ -20,7 +20,7 @@ EPS = (1e-5, 1e-6, 1e-12, 0.5, 0.0)
 
 @dataclass(frozen=True)
 class Call:
-    """An op with its options, arrays and cotangents; of qk_norm, both halves.
+    """An op with its options, arrays and cotangents; for qk_norm, both halves.
 
     Attributes:
         cases: (norm, arrays, cotangents) of each norm that the call computes.
@@ -54,14 +54,14 @@ def generate(seed, backend):
 
 
 def size(rng, simulated):
-    """Row length, mostly short, and number of rows."""
+    """A row length, mostly short, and a number of rows."""
     most = 4000 if simulated else 8e5 if rng.random() < 0.01 else 1e5
     ranges = [(1, 70), (64, 600), (600, 5000), (5000, 20000), (20000, 100000)]
     if simulated:
         ranges = [(1, 70), (1, 70), (64, 300), (64, 300), (300, 4000)]
     low, high = ranges[int(rng.choice(5, p=[0.6, 0.22, 0.12, 0.04, 0.02]))]
     length = int(rng.integers(low, high + 1))
-    if rng.random() < 0.2:  # about where kernels change their way
+    if rng.random() < 0.2:  # near the lengths at which a kernel's path changes
         length = min(max((1 << int(np.log2(length))) + int(rng.integers(-1, 2)), 1), high)
     rows = int(rng.choice([1, 2, 3, 5, 8, 16, 17, 64, 300, 513]))
     return length, max(1, min(rows, int(most // length)))
@@ -113,7 +113,7 @@ def case(rng, norm, shape, dtype, has_weight=None, shared=True):
 
 
 def linear_call(rng, op, rows, length):
-    """A norm and up to three products of one kind."""
+    """A norm and up to three projections of one kind."""
     dtype = DTYPES[rng.integers(3)]
     bits = [None, 4, 8][rng.integers(3)]
     length, rows = min(length, 2000), min(rows, 16)
@@ -144,7 +144,7 @@ def linear_call(rng, op, rows, length):
 
 
 def check(call, backend):
-    """Sentences about what is wrong."""
+    """Failures as sentences."""
     with np.errstate(all="ignore"):
         if call.op in LINEAR:
             return linear_check.check(call.cases[0], backend)
@@ -162,7 +162,7 @@ def check(call, backend):
 
 
 def qk_outputs(cases):
-    """Values and gradients of both norms, by one call."""
+    """The values and gradients of both norms, from one call."""
     (norm, q, q_cots), (_, k, k_cots) = cases
     options = {n: v for n, v in norm.options.items() if n != "clamp"}
     flat = [*q.values(), *k.values()]

@@ -1,4 +1,4 @@
-"""A program: its inputs, its steps, and what running them gives."""
+"""A program: its inputs, its steps, and how they are run."""
 
 from dataclasses import dataclass, field, replace
 
@@ -13,10 +13,10 @@ def kind(weight, *, effect=False, writes=False, transforms=False):
     """Registers a class with `choose(draw)` and `run(context, *arrays, **options)`.
 
     Args:
-        weight: How often it is drawn, beside the others.
-        effect: Whether it does more than return arrays, so that no pure program has it.
-        writes: Whether the effect is to change its first array; functions may do it to their own.
-        transforms: Whether it calls functions of other steps.
+        weight: How often it is drawn, relative to the others.
+        effect: Whether it does more than return arrays, so that pure programs do not have it.
+        writes: Whether it changes its first array; functions may do this to their own arrays.
+        transforms: Whether it calls functions made of other steps.
     """
 
     def register(cls):
@@ -29,7 +29,7 @@ def kind(weight, *, effect=False, writes=False, transforms=False):
 
 @dataclass(frozen=True)
 class Body:
-    """A function of some values; what else its steps take it finds around it.
+    """A function of some values; other values that its steps use are captured.
 
     ``shapes`` are those of its results.
     """
@@ -41,7 +41,7 @@ class Body:
 
     @property
     def captured(self):
-        """Values from outside of it."""
+        """The values from outside that it uses."""
         made, taken = set(self.arguments), set()
         for step in self.steps:
             taken |= step.taken - made
@@ -65,9 +65,9 @@ class Body:
 
 @dataclass(frozen=True)
 class Step:
-    """One call: the numbers of the values that it takes and makes.
+    """One call: the numbers of its input and output values.
 
-    ``writes`` is the value that it changes in place, if any.
+    ``writes`` is the number of the value that it changes in place, if any.
     """
 
     kind: str
@@ -113,7 +113,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Layer:
-    """An nn.Linear, or the nn.QuantizedLinear made of it."""
+    """An nn.Linear, or the nn.QuantizedLinear made from it."""
 
     dims: int
     outputs: int
@@ -141,15 +141,15 @@ class Layer:
 
 @dataclass(frozen=True)
 class Program:
-    """What a seed gives.
+    """The program of a seed.
 
     Attributes:
-        inputs: By the numbers of their values.
-        pure: It has no effects.
-        fuses: mx.compile makes elementwise operations one kernel.
-        groups: Values evaluated together at the end, in order, those left over at last.
-        asynchronous: Which of the groups are first given to mx.async_eval.
-        dtypes: Of its inputs and casts.
+        inputs: The inputs, by the numbers of their values.
+        pure: Whether it has no effects.
+        fuses: Whether mx.compile fuses elementwise ops into one kernel.
+        groups: Values that are evaluated together at the end, in order, the remaining ones last.
+        asynchronous: The groups that are first passed to mx.async_eval.
+        dtypes: The dtypes of its inputs and casts.
     """
 
     seed: int
@@ -170,12 +170,12 @@ class Program:
 
 @dataclass(frozen=True)
 class Context:
-    """What steps run in.
+    """The context in which steps run.
 
     Attributes:
         norms: `norms.Ours` or `norms.Stock`.
-        streams: By number.
-        layers: Built ones.
+        streams: Streams by number.
+        layers: The built layers.
         values: Arrays by number.
         raised: Types and texts of the exceptions that were caught.
     """
@@ -204,14 +204,14 @@ def run_step(step, context):
 
 
 def inputs_of(program):
-    """New arrays each time, since programs change them."""
+    """New arrays at each call, since programs change them."""
     arrays = [a.array() for a in program.inputs.values()]
     mx.eval(arrays)
     return arrays
 
 
 def evaluate(program, values):
-    """All that is held, in the program's groups and order."""
+    """Evaluates all values that are held, in the program's groups and order."""
     left = dict(values)
     for group, asynchronous in zip(program.groups, program.asynchronous, strict=True):
         arrays = [left.pop(number) for number in group if number in left]
@@ -223,6 +223,6 @@ def evaluate(program, values):
 
 
 def start(program, norms, streams, arrays):
-    """A context in which nothing has run."""
+    """A context in which no step has run."""
     values = dict(zip(program.inputs, arrays, strict=True))
     return Context(norms, streams, [layer.build() for layer in program.layers], values)

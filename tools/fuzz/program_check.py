@@ -1,4 +1,4 @@
-"""All runs of a program, held against the one with MLX's own norms."""
+"""Compares all runs of a program with the one that uses MLX's own norms."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from .promises import Promise, promises
 
 @dataclass(frozen=True)
 class Failure:
-    """What is wrong in a mode, and with the value of which number, if with one."""
+    """What is wrong in a mode, and the number of the wrong value, if it is one value."""
 
     mode: str
     text: str
@@ -24,14 +24,14 @@ class Failure:
 
 
 class Void(Exception):
-    """MLX itself does not run the program to its end."""
+    """MLX itself cannot run the program to its end."""
 
 
 def check(program, backend):
     """The failures of a program.
 
     Raises:
-        Void: If its stock run raises, or does not give the same twice.
+        Void: If its stock run raises, or does not return the same results twice.
     """
     fuse_compiled(program.fuses)
     backend.tell_stage("stock")
@@ -70,7 +70,7 @@ def repeats(again, stock):
 
 
 def compare(judge, stock, got, promised, mode):
-    """Held against the stock run."""
+    """Compares a run with the stock run."""
     failures = []
     if got.raised != stock.raised:
         failures.append(Failure(mode, f"caught {got.raised}, not {stock.raised}"))
@@ -81,7 +81,7 @@ def compare(judge, stock, got, promised, mode):
 
 
 def same_norms(unfused, got, promised, mode):
-    """Held against our norms without fusion."""
+    """Compares a run with our norms without fusion."""
     failures = []
     for number, a in got.values.items():
         if promised[number] == Promise.SAME_NORMS:

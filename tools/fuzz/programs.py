@@ -1,4 +1,4 @@
-"""The program of a seed."""
+"""Generates the program of a seed."""
 
 import itertools
 
@@ -19,7 +19,7 @@ LEADS = ((), (1,), (2,), (3,), (5,), (1, 1), (1, 3), (2, 3), (3, 1, 2), (17,))
 
 
 def generate(seed, backend):
-    """A program whose steps MLX takes, with its own norms in the place of ours."""
+    """A program whose steps MLX accepts, with its own norms in place of ours."""
     rng = np.random.default_rng([seed, 14])
     draw = Draw(rng, Context(Stock, backend.streams, []), (), itertools.count())
     dtypes = (mx.float32,) if draw.chance(0.6) else DTYPES
@@ -48,7 +48,7 @@ def generate(seed, backend):
 
 
 def shapes(draw, lead, length):
-    """Shapes of the inputs, and how far their values spread."""
+    """The shapes of the inputs, and the standard deviations of their values."""
     for _ in range(draw.integer(2, 4)):
         yield (*lead, length), draw.one_of([1.0, 1.0, 1.0, 1e-3, 30.0])
     for _ in range(draw.integer(2, 4)):
@@ -80,7 +80,7 @@ def layers_for(draw, length):
 
 
 def in_groups(draw, numbers):
-    """The numbers in random order, some at a time."""
+    """The numbers in random order, in groups."""
     order = [numbers[i] for i in draw.rng.permutation(len(numbers))]
     groups = []
     while order:

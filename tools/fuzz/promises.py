@@ -1,9 +1,9 @@
-"""What is promised of each value of a program, beside the run with MLX's own norms.
+"""How well each value of a program must agree with the run that uses MLX's own norms.
 
-SAME_BITS: no norm is in it, so that it has the bits of the stock run.
-SAME_NORMS: norms are in it, each within its bounds of mx.fast's; fused or not it has the same bits.
-CLOSE: within what such bounds come to. Gradients of a fused norm and its sum are rounded once, and
-of the two steps twice; a weight of 1 + w is kept in float32 where it is recognized.
+SAME_BITS: no norm is in it, so it is bit-identical to the stock run's.
+SAME_NORMS: norms are in it, each within its bounds of mx.fast's; fused or not, it is bit-identical.
+CLOSE: within the effect of such bounds. Gradients of a fused norm and its residual add are rounded
+once, those of the two ops twice; a weight 1 + w stays in float32 where it is recognized.
 """
 
 from enum import IntEnum
@@ -19,7 +19,7 @@ def promises(program, compiled_is_exact):
     """The promise of each value, by number; in-place changes count for every name of an array.
 
     Args:
-        compiled_is_exact: mx.compile's kernels round as the operations they are made of.
+        compiled_is_exact: Whether mx.compile's kernels round as the ops that they are made of.
     """
     walk = Walk({n: Promise.SAME_BITS for n in program.inputs}, set(program.inputs))
     walk.compiled = Promise.SAME_BITS if compiled_is_exact else Promise.CLOSE
@@ -30,7 +30,7 @@ def promises(program, compiled_is_exact):
 class Walk:
     def __init__(self, promise, leaves, names=None):
         self.promise = promise
-        self.leaves = leaves  # inputs, and arguments that are
+        self.leaves = leaves  # inputs, and arguments that are inputs
         self.names = names or {}
         self.compiled = Promise.SAME_BITS
 
@@ -73,7 +73,7 @@ class Walk:
         return [promise] * len(step.outputs)
 
     def has_norm(self, body):
-        """Also where no result has it: its gradient may be zero, and is then exactly so."""
+        """Whether a norm is in it, even if no result has it: a zero gradient is then exact."""
         return any(has_norm(step) for step in body.steps) or any(
             self.of(n) > Promise.SAME_BITS for n in body.captured
         )
@@ -90,18 +90,18 @@ def has_norm(step):
 
 
 def own(step, output, leaves):
-    """What a step adds to the promise of one of its outputs."""
+    """The promise that a step alone gives for one of its outputs."""
     if not has_norm(step) or output == sum_of(step):
         return Promise.SAME_BITS
     if step.kind in NORMS:
         parameters = step.inputs[len(step.inputs) - sum(step.options["has"]) :]
         if not set(parameters) <= leaves:
-            return Promise.CLOSE  # one may be 1 + w
+            return Promise.CLOSE  # a parameter may be 1 + w
     return Promise.SAME_NORMS
 
 
 def sum_of(step):
-    """Which of a step's outputs is the sum that its norm takes."""
+    """The index of a step's output that is the sum which its norm reads."""
     if step.kind == "residual" and step.options["held"]:
         return 0
     if step.kind == "our_add_norm":

@@ -1,10 +1,10 @@
-"""A failing program with fewer steps."""
+"""Reduces a failing program to fewer steps."""
 
 from dataclasses import replace
 
 
 def shrink(program, fails):
-    """Leaves out steps, of functions too, as long as ``fails(program)`` holds."""
+    """Removes steps, also from functions, as long as ``fails(program)`` holds."""
     shorter = True
     while shorter:
         shorter = False
@@ -17,7 +17,7 @@ def shrink(program, fails):
 
 
 def candidates(steps):
-    """The steps without one and what needs it, the last ones first; without one of a body."""
+    """The steps without one and its dependents, last ones first, or without one of a body."""
     for i in reversed(range(len(steps))):
         yield without(steps, i)
     for i in reversed(range(len(steps))):
@@ -34,7 +34,7 @@ def candidates(steps):
 
 
 def without(steps, i):
-    """The steps but one, and those that take what it makes."""
+    """The steps except one, and except those that use its results."""
     gone = set(steps[i].outputs)
     left = list(steps[:i])
     for step in steps[i + 1 :]:

@@ -1,4 +1,4 @@
-"""Steps that return arrays and do nothing else."""
+"""Steps that only return arrays."""
 
 import mlx.core as mx
 
@@ -8,7 +8,7 @@ EPS = (1e-5, 1e-6, 1e-3)
 
 
 def norm_of(x, parameters, *, layer, has, eps):
-    """A norm of mx.fast, with the parameters that there are by ``has``."""
+    """A norm of mx.fast, with the parameters that ``has`` selects."""
     given = iter(parameters)
     weight, bias = (next(given) if there else None for there in has)
     if layer:
@@ -62,7 +62,7 @@ class number:
 
 @kind(2)
 class one_plus:
-    """Gemma's weight."""
+    """Gemma's weight, 1 + w."""
 
     @staticmethod
     def choose(draw):
@@ -125,7 +125,7 @@ class norm:
 
 @kind(6)
 class residual:
-    """A sum and its norm, as models have it; the sum may be held by nobody else."""
+    """A residual add and its norm, as in models; the sum may not be held otherwise."""
 
     @staticmethod
     def choose(draw):
@@ -142,7 +142,7 @@ class residual:
 
 @kind(2)
 class sandwich:
-    """A norm of a branch, and one of the sum that it goes into."""
+    """A norm of a branch, and one of the sum to which the branch is added."""
 
     @staticmethod
     def choose(draw):
@@ -159,7 +159,7 @@ class sandwich:
 
 @kind(2)
 class two_norms:
-    """Two norms of one sum: the second finds it fused already."""
+    """Two norms of one sum: the second finds the add already fused."""
 
     @staticmethod
     def choose(draw):
@@ -209,7 +209,7 @@ def heads(a):
 
 
 def head_weights(draw, x):
-    """None, or the number of a weight for all heads or one for each."""
+    """None, or the number of a weight for all heads or of one per head."""
     shape = draw.values[x].shape
     wanted = draw.one_of([None, shape[-1:], shape[-2:]])
     return [] if wanted is None else [draw.value(lambda a: a.shape == wanted)]
@@ -244,7 +244,7 @@ class our_qk_norm:
 
 @kind(3)
 class part:
-    """A slice, of whole rows or of each row."""
+    """A slice: some rows, or a part of each row."""
 
     @staticmethod
     def choose(draw):
@@ -265,7 +265,7 @@ class part:
 
 @kind(1)
 class element:
-    """One row, or one of the first axis."""
+    """One row, or one element of the first axis."""
 
     @staticmethod
     def choose(draw):

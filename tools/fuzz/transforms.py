@@ -10,7 +10,7 @@ from .program import kind
 
 
 class Broken(Exception):
-    """A function's own error, raised once all of its steps were traced."""
+    """A function's own error, raised when all of its steps have been traced."""
 
 
 def wave(a):
@@ -28,7 +28,7 @@ def breaking(f, breaks):
 
 
 def call(f, *arguments, breaks):
-    """f's results, or none where it breaks."""
+    """f's results, or none if it breaks."""
     try:
         return f(*arguments)
     except Broken:
@@ -38,7 +38,7 @@ def call(f, *arguments, breaks):
 
 
 def arguments_of(draw):
-    """One to three values; often one that may be a weight."""
+    """The numbers of one to three values, often with one that may be a weight."""
     numbers = {draw.value(): None for _ in range(draw.integer(1, 3))}
     if draw.chance(0.3):
         numbers[draw.value(lambda a: a.ndim == 1 and a.size > 0)] = None
@@ -56,7 +56,7 @@ def choose_function(draw, numbers, arrays=None):
 
 @kind(3, transforms=True)
 class derivative:
-    """Gradients, or products with the Jacobian, and with most of them the values as well."""
+    """Gradients or Jacobian products, mostly together with the values."""
 
     @staticmethod
     def choose(draw):
@@ -91,7 +91,7 @@ class derivative:
 
 @kind(2, transforms=True)
 class batched:
-    """mx.vmap over an axis of one argument or more."""
+    """mx.vmap over an axis of one or more arguments."""
 
     @staticmethod
     def choose(draw):
@@ -113,8 +113,8 @@ class batched:
             arrays.append(mx.zeros(shape, a.dtype))
         options = choose_function(draw, numbers, arrays)
         made = {n for step in options["body"].steps for n in step.outputs}
-        # MLX maps a checkpointed function anew, but not what it captures. Two outputs of one op of
-        # this package depend on all of its arguments, where stock's two ops do not.
+        # MLX maps a checkpointed function anew, but not the arrays that it captures. Both outputs
+        # of one of our ops depend on all of its arguments, while those of stock's two ops do not.
         if any(step.kind == "checkpointed" and step.taken & made for step in options["body"].steps):
             raise NoChoice
         return tuple(numbers), options | dict(axes=tuple(axes))
@@ -123,7 +123,7 @@ class batched:
     def run(context, *arrays, body, breaks, axes):
         f = breaking(body.function(context), breaks)
         out = list(call(mx.vmap(f, in_axes=axes), *arrays, breaks=breaks) or [])
-        # MLX's vmap of slices puts the axis elsewhere now and then.
+        # MLX's vmap of slices sometimes puts the axis elsewhere.
         if context.norms is Stock and any(
             a.shape[1:] != shape for a, shape in zip(out, body.shapes, strict=bool(out))
         ):
@@ -131,8 +131,8 @@ class batched:
         return out
 
 
-# What MLX computes at other shapes than it was traced with. Slices keep the sizes that they had,
-# concatenation and products with a bias read what they should not.
+# What MLX computes correctly at other shapes than it was traced with. Slices keep their old sizes,
+# and concatenation and matmuls with a bias read the wrong memory.
 SHAPELESS = (
     *("add", "number", "elementwise", "product", "cast", "stop_gradient", "norm", "residual"),
     *("sandwich", "two_norms", "our_add_norm", "our_offset_norm"),
@@ -147,7 +147,7 @@ def may_be_shapeless(body):
 
 @kind(3, transforms=True)
 class compiled:
-    """Called once, or a second time, with other values or with more rows."""
+    """Called once, or again with other values or more rows."""
 
     @staticmethod
     def choose(draw):
@@ -161,7 +161,7 @@ class compiled:
     @staticmethod
     def run(context, *arrays, body, breaks, shapeless, again):
         f = mx.compile(breaking(body.function(context), breaks), shapeless=shapeless)
-        # Arrays of their own, as MLX raises where the graph reaches what it was called with.
+        # New arrays, since MLX raises if the graph reaches the arguments of the call.
         arrays = [mx.stop_gradient(a) for a in arrays]
         out = call(f, *arrays, breaks=breaks) or []
         if again == "rows" and any(a.ndim < 2 for a in arrays):
@@ -174,7 +174,7 @@ class compiled:
 
 @kind(1, transforms=True)
 class checkpointed:
-    """Its steps are taken again in the backward of what it is part of."""
+    """Its steps run again in the backward pass of whatever contains it."""
 
     @staticmethod
     def choose(draw):

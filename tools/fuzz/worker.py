@@ -1,8 +1,8 @@
-"""A process that runs cases: seeds are lines of its stdin, results lines of its stdout.
+"""A process that runs cases: it reads seeds from stdin and writes results to stdout, one per line.
 
     python -m fuzz.worker programs|numerics --backend NAME
 
-A line that is a string says whose norms run next, "stock" or "ours".
+A line with a string says whose norms run next, "stock" or "ours".
 """
 
 import argparse
@@ -22,7 +22,7 @@ def main():
     arguments = parser.parse_args()
     faulthandler.enable()
     results = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints is no result
+    os.dup2(2, 1)  # keeps what libraries print out of the results
 
     def tell(told):
         print(json.dumps(told), file=results, flush=True)

@@ -1,4 +1,4 @@
-"""Cases in processes of their own, so that one that crashes takes no other with it."""
+"""Runs cases in processes of their own, so that a crash does not affect other cases."""
 
 import contextlib
 import json
@@ -16,17 +16,17 @@ from queue import Queue
 from support.variant import PATHS
 
 TOOLS = Path(__file__).parent.parent
-# Of one case, after which it counts as hanging.
+# A case that takes longer counts as hanging.
 MINUTES = 20
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one seed's case.
+    """The outcome of one seed's case.
 
     Attributes:
-        failures: Sentences; none where all is right.
-        void: MLX itself raises or crashes, so that nothing was compared.
+        failures: Sentences; empty if nothing is wrong.
+        void: Whether MLX itself raises or crashes, so that nothing was compared.
     """
 
     seed: int
@@ -35,27 +35,27 @@ class Result:
 
 
 def environment_of(environment: dict[str, str]) -> dict[str, str]:
-    """One in which Python finds what it finds here, this package and what it imports."""
+    """Variables with which Python finds the modules that it finds here."""
     path = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     path = [*map(os.path.abspath, path), *map(str, PATHS)]
     return environment | {"PYTHONPATH": os.pathsep.join(path)}
 
 
 class Worker:
-    """A process of worker.py, started anew when it has died."""
+    """A process of worker.py, restarted when it has died."""
 
     def __init__(self, kind: str, backend: str, environment: dict[str, str], main: tuple[str, ...]):
         self._environment = environment_of(environment)
         self._command = [sys.executable, *main, kind, "--backend", backend]
         self._process = None
-        self._said = tempfile.TemporaryFile("w+")  # of a crash, which is shown by another run
+        self._said = tempfile.TemporaryFile("w+")  # output of a crash; another run shows it
 
     def run(self, seed: int) -> Result:
         fresh = self._process is None
         result = self._run(seed)
         if not result.void or self._process or fresh:
             return result
-        # MLX's own run of this case has crashed, or a case before it has left memory spoilt.
+        # MLX's own run of this case has crashed, or an earlier case has corrupted memory.
         result = self._run(seed)
         if self._process:
             return Result(seed, [*result.failures, "crashed after other cases, and not alone"])
@@ -123,7 +123,7 @@ def run(
     environment: dict[str, str] | None = None,
     main: tuple[str, ...] = ("-m", "fuzz.worker"),
 ) -> Iterator[Result]:
-    """The results of all seeds, as they come; ``main`` is what Python runs in the workers."""
+    """The results of all seeds, as they finish; ``main`` is what Python runs in the workers."""
     environment = dict(os.environ) if environment is None else environment
     left, lock, results = iter(seeds), threading.Lock(), Queue()
 

@@ -79,7 +79,7 @@ void bind_device(nb::module_& m) {
       R"pbdoc(
         The libraries of Metal kernels, each built if it is not built yet: name,
         form ("metallib" or "text"), seconds that the build took, whether the
-        library is usable, and the compiler's error if it is not.
+        library is usable, and the compiler's message if it was refused.
       )pbdoc");
   m.def(
       "built_pipelines",

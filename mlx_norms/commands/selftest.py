@@ -1,7 +1,7 @@
 """Check every kernel on this machine and time it against mx.fast.
 
 The output is plain text to paste into a report. Results are compared with float64 on the CPU: a
-norm may be off by a few roundings of its arithmetic, a gradient by a few of its largest element.
+norm may be off by a few roundings of its arithmetic, a gradient by a few of its largest element's.
 """
 
 from __future__ import annotations

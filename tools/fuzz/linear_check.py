@@ -27,7 +27,7 @@ def check(case, backend):
     expected = truths(case, one)
     projected = len(expected) - case.adds
     for truth, a in zip(expected[:projected], got[:projected], strict=True):
-        if not one:  # MLX's matmul, which may add one term after the other
+        if not one:  # MLX's matmul, which adds up one term after the other
             truth.slack = truth.slack * (1 + x.shape[-1] ** 0.5 / 8)
         failures += check_rows(truth, a, fit, None)
     for truth, a in zip(expected[projected:], got[projected:], strict=True):

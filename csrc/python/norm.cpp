@@ -45,10 +45,10 @@ void bind_norm(nb::module_& m) {
         add up one float32 scalar per row
         (:func:`mlx.core.distributed.all_sum`), and another in the backward
         pass. All members must make the same calls in the same order and request
-        the same gradients, or they deadlock.
-        Gradients are those of the sum of the members' losses with respect to
-        this member's part of ``x`` or ``weight``; a loss that all members
-        compute after an ``nn.ShardedToAllLinear`` counts once.
+        the same gradients, or they deadlock. Gradients are those of the sum of
+        the members' losses with respect to this member's part of ``x`` or
+        ``weight``; a loss that all members compute after an
+        ``nn.ShardedToAllLinear`` counts once.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or

@@ -1,0 +1,69 @@
+"""Tells what Mesa's compiler for Apple's GPUs makes of a Metal kernel: registers, spills and more.
+
+    python tools agx FILE.metal KERNEL [--constants NAME=VALUE ...] [--group N]
+
+KERNEL is a host name. A function constant is given by name or index, and is 0 if it is not.
+--group is the threads of a threadgroup, by default what the kernel declares as most. FILE may
+include files by their paths in this checkout, as its kernels do, or from -I.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from metalsim.msl.loops import unrolled
+from support.variant import ROOT
+
+from .measure import Specialization, measure
+from .mesa import CHIPS
+from .packages import Unavailable, tree
+
+
+def constant(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=VALUE")
+    return name, {"true": 1, "false": 0}.get(value, value)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path)
+    parser.add_argument("kernel")
+    parser.add_argument("--constants", type=constant, nargs="*", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--group", type=int, nargs="+", metavar="N")
+    parser.add_argument("--chip", choices=CHIPS, action="append")
+    parser.add_argument("--listing", action="store_true", help="print Mesa's listings, too")
+    parser.add_argument("-I", dest="include", type=Path, action="append", default=[])
+    given = parser.parse_args()
+    group = tuple([*given.group, 1, 1][:3]) if given.group else None
+    of = Specialization(given.file.name, given.kernel, tuple(given.constants), group)
+    # Loops as join.py unrolls them in the texts that run.
+    texts = {of.library: unrolled(given.file.read_text(), of.library)}
+    chips = given.chip or CHIPS
+    try:
+        (measured,) = measure(tree(), texts, [of], chips, (given.file.parent, *given.include, ROOT))
+    except Unavailable as error:
+        print(f"NOT RUN: {error}")
+        return 75
+    for chip in chips:
+        if given.listing:
+            print(measured.listings.get(chip, ""))
+    for chip, result in measured.by_chip.items():
+        if isinstance(result, str):
+            print(f"{chip}  refused: {result}")
+            continue
+        classes = ", ".join(f"{n} {name}" for name, n in result.classes.items() if n)
+        print(
+            f"{chip}  {result.half_registers} half registers, {result.threads_per_core} threads per"
+            f" core, {result.spills}:{result.fills} spills:fills,"
+            f" {result.threadgroup_bytes} threadgroup bytes, {result.code_bytes} code bytes\n"
+            f"      {result.instructions} instructions: {classes}"
+        )
+    return int(any(isinstance(result, str) for result in measured.by_chip.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

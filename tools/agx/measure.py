@@ -1,0 +1,95 @@
+"""The whole chain, for many kernels at once."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from metalsim.compiler import CompileError
+
+from metalsim.msl.tokens import SourceError  # isort: skip
+
+from .frontend import Refused, to_spirv
+from .mesa import Statistics, compile_all, statistics
+from .opencl import translate
+from .packages import Tree
+
+AT_ONCE = 64  # kernels in one process of Mesa's
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """What a pipeline is made of.
+
+    Attributes:
+        library: the name of the kernel's text.
+        kernel: its host name.
+        constants: names and values of the function constants.
+        group: threads of a threadgroup, as opencl.translate takes them.
+    """
+
+    library: str
+    kernel: str
+    constants: tuple[tuple[str, object], ...] = ()
+    group: tuple[int, int, int] | None = None
+
+
+@dataclass
+class Measured:
+    """What became of a specialization: by chip, or why nothing did."""
+
+    of: Specialization
+    group: tuple[int, int, int] | None = None
+    by_chip: dict[str, Statistics | str] = field(default_factory=dict)
+    listings: dict[str, str] = field(default_factory=dict)
+
+
+def measure(
+    tree: Tree,
+    texts: dict[str, str],
+    specializations: Iterable[Specialization],
+    chips: Iterable[str],
+    include: tuple[Path, ...] = (),
+    jobs: int = 2,
+) -> list[Measured]:
+    """Runs specializations of these texts through the chain, in order."""
+    chips = tuple(chips)
+    with tempfile.TemporaryDirectory() as folder:
+
+        def front(numbered) -> tuple[Measured, Path | None]:
+            number, of = numbered
+            measured = Measured(of, of.group)
+            try:
+                constants = dict(of.constants)
+                text = texts[of.library]
+                made = translate(text, of.library, of.kernel, constants, of.group, include)
+                measured.group = made.group
+                source = Path(folder, f"{number}.clcpp")
+                source.write_text(made.text)
+                return measured, to_spirv(tree, source)
+            except (CompileError, Refused, SourceError) as error:
+                reason = str(error).splitlines()[0]
+                measured.by_chip = dict.fromkeys(chips, reason)
+                return measured, None
+
+        with ThreadPoolExecutor(jobs) as pool:
+            fronts = list(pool.map(front, enumerate(specializations)))
+        compiled = {path: measured for measured, path in fronts if path}
+        back(tree, compiled, chips)
+    return [measured for measured, _ in fronts]
+
+
+def back(tree: Tree, compiled: dict[Path, Measured], chips: Iterable[str]) -> None:
+    """Adds what Mesa makes of each SPIR-V file."""
+    paths = list(compiled)
+    for chip in chips:
+        for start in range(0, len(paths), AT_ONCE):
+            part = {path: compiled[path].group for path in paths[start : start + AT_ONCE]}
+            for path, output in compile_all(tree, part, chip).items():
+                compiled[path].by_chip[chip] = statistics(output)
+                compiled[path].listings[chip] = output.listing
+            print(f"{chip}: {start + len(part)} of {len(paths)}", file=sys.stderr)

@@ -1,0 +1,217 @@
+"""Metal to C++ for OpenCL: one kernel, with its function constants given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from metalsim.compiler import find_compiler, preprocess
+
+from metalsim.msl.declarations import Entry, Parameter, declarations  # isort: skip
+from metalsim.msl.literals import cpp_literal  # isort: skip
+from metalsim.msl.tokens import SourceError, Tokens  # isort: skip
+
+PRELUDE = Path(__file__).with_name("prelude.h")
+
+_SPACES = {"device": "__global", "constant": "__constant", "threadgroup": "__local", "thread": ""}
+_INDICES = {
+    "simdgroup_index_in_threadgroup": "get_sub_group_id()",
+    "simdgroups_per_threadgroup": "get_num_sub_groups()",
+    "thread_execution_width": "32",
+    "thread_index_in_simdgroup": "get_sub_group_local_id()",
+    "thread_index_in_threadgroup": "get_local_linear_id()",
+    "threads_per_simdgroup": "32",
+}
+_POSITIONS = {
+    "thread_position_in_grid": "get_global_id",
+    "thread_position_in_threadgroup": "get_local_id",
+    "threadgroup_position_in_grid": "get_group_id",
+    "threadgroups_per_grid": "get_num_groups",
+    "threads_per_grid": "get_global_size",
+    "threads_per_threadgroup": "get_local_size",
+}
+_VECTOR = re.compile(r"(?:float|half|u?char|u?short|u?int|u?long)[234]")
+
+
+@dataclass
+class OpenCL:
+    """A kernel's text, and the threads of a threadgroup that it is compiled for."""
+
+    text: str
+    group: tuple[int, int, int]
+
+
+def translate(
+    text: str,
+    name: str,
+    kernel: str,
+    constants: Mapping[str, object],
+    group: tuple[int, int, int] | None = None,
+    include: tuple[Path, ...] = (),
+) -> OpenCL:
+    """One kernel of a Metal text.
+
+    Args:
+        text: the source.
+        name: of the text, for errors.
+        kernel: its host name.
+        constants: values of function constants by name or index; of those not given it is 0.
+        group: threads of a threadgroup. What the kernel declares by
+            max_total_threads_per_threadgroup is compiled for if that is more, as for Metal.
+        include: folders for includes.
+
+    Raises:
+        SourceError: something in it has no translation.
+    """
+    tokens = Tokens(preprocess(text, name, find_compiler(), include), name)
+    declared = declarations(tokens)
+    if kernel not in declared.entries:
+        raise SourceError(f"{name} has no kernel '{kernel}'")
+    entry = declared.entries[kernel]
+    values = {c.name: _value(c, constants) for c in declared.constants}
+    for start, stop in declared.instantiations:
+        tokens.erase(start, stop)
+    for other in declared.kernels.values():
+        if other is not entry.kernel:
+            tokens.erase(*_definition(tokens, other.body))
+    group = _group(entry, group)
+    start, stop = _definition(tokens, entry.kernel.body)
+    head, begin = _head(tokens, entry, kernel, values, group)
+    _refuse(tokens, range(len(tokens)))
+    body = entry.kernel.body
+    tokens.erase(start, body)
+    for c in declared.constants:
+        tokens.erase(c.start, c.stop)
+        tokens[c.start] = f"__constant constexpr {c.type} {c.name} = {values[c.name]};"
+    _rewrite_words(tokens)
+    tokens[start] = head
+    tokens[body] = "{" + begin
+    return OpenCL(f'#include "{PRELUDE}"\n{tokens.text()}', group)
+
+
+def _value(constant, given) -> str:
+    value = given.get(constant.name, given.get(constant.index, 0))
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _definition(tokens: Tokens, body: int) -> tuple[int, int]:
+    """First token of a function, and the one behind its body."""
+    start = body
+    while start > 0 and tokens[start - 1][-1:] not in (";", "}"):
+        start -= 1
+    return start, tokens.close(body) + 1
+
+
+def _group(entry: Entry, group) -> tuple[int, int, int]:
+    limit = entry.max_threads or 0
+    x, y, z = group or (limit or 256, 1, 1)
+    return (max(x, limit), 1, 1) if y == z == 1 else (x, y, z)
+
+
+def _head(tokens: Tokens, entry: Entry, name: str, values, group) -> tuple[str, str]:
+    """The kernel's declaration, and the variables that its body begins with."""
+    kernel = entry.kernel
+    bound = _template_arguments(tokens, entry)
+    begin = "".join(
+        f" using {p} = {a};" if is_type else f" constexpr {of} {p} = {a};"
+        for p, (a, of, is_type) in bound.items()
+    )
+    parameters = []
+    for p in kernel.parameters:
+        words = [_SPACES.get(word, word) for word in p.text.split()]
+        # A kernel's own types are not those of its template.
+        words = [bound[w][0] if w in bound and bound[w][2] else w for w in words]
+        if p.position:
+            begin += _position(p)
+            continue
+        declared = " ".join(words)
+        absent = p.condition and values.get(p.condition, "0") == "0"
+        if "&" in words:
+            type = declared[: declared.index("&")]
+            if absent:
+                begin += f" const {type.replace('__constant', '').replace('const', '')}"
+                begin += f" {p.name} = 0;"
+            else:
+                parameters.append(f"{type}* __restrict reference_{p.name}")
+                begin += f" {type}& {p.name} = *reference_{p.name};"
+        elif absent:
+            begin += f" {declared} = 0;"
+        else:
+            # Metal takes a kernel's buffers not to overlap.
+            parameters.append(declared.replace("*", "* __restrict") if p.is_buffer else declared)
+    size = ", ".join(map(str, group))
+    attributes = (
+        f"__attribute__((reqd_work_group_size({size})))"
+        " __attribute__((intel_reqd_sub_group_size(32)))"
+    )
+    return f"__kernel {attributes} void {name}({', '.join(parameters)}) ", begin
+
+
+def _template_arguments(tokens: Tokens, entry: Entry) -> dict[str, tuple[str, str, bool]]:
+    """Of each parameter of the kernel's template: argument, type, and whether it is a type."""
+    if not entry.kernel.is_template:
+        return {}
+    start, _ = _definition(tokens, entry.kernel.body)
+    opening = next(
+        tokens.after(i) for i in range(start, entry.kernel.body) if tokens.is_word(i, "template")
+    )
+    words = tokens.significant(opening + 1, tokens.angle_close(opening))
+    kinds = " ".join(tokens[i] for i in words).split(" , ")
+    arguments = entry.arguments.strip()[1:-1].split(",")
+    if len(arguments) != len(kinds):
+        raise SourceError(f"kernel '{entry.kernel.name}': template arguments by default")
+    found = {}
+    for kind, argument in zip(kinds, arguments):
+        *type, name = kind.split(" = ")[0].split()
+        found[name] = argument.strip(), " ".join(type), type[-1] in ("typename", "class")
+    return found
+
+
+def _position(p: Parameter) -> str:
+    type = next(word for word in p.text.split() if word not in ("const", p.name))
+    if p.position in _INDICES:
+        return f" const {type} {p.name} = {_INDICES[p.position]};"
+    if p.position not in _POSITIONS:
+        raise SourceError(f"parameter '{p.name}': [[{p.position}]] has no translation")
+    scalar = type.rstrip("23")
+    width = int(type[len(scalar) :] or 1)
+    axes = ", ".join(f"({scalar}){_POSITIONS[p.position]}({i})" for i in range(width))
+    return f" const {type} {p.name} = ({type})({axes});"
+
+
+def _refuse(tokens: Tokens, at: range) -> None:
+    """What would be compiled as something else, or what OpenCL has not."""
+    for i in at:
+        if tokens.kind(i) == "word" and re.match(r"simdgroup_(?:\w+8x8|matrix)", tokens[i]):
+            raise SourceError(f"{tokens.where(i)}: simdgroup matrices have no translation")
+        if tokens.is_word(i) and re.fullmatch(r"bfloat[234]?", tokens[i]):
+            raise SourceError(f"{tokens.where(i)}: bfloat has no translation")
+
+
+def _rewrite_words(tokens: Tokens) -> None:
+    depth = 0
+    for i in range(len(tokens)):
+        word = tokens[i]
+        if word in ("{", "}"):
+            depth += 1 if word == "{" else -1
+        elif tokens.kind(i) == "number":
+            tokens[i] = cpp_literal(word)
+        elif tokens.kind(i) != "word":
+            continue
+        elif word == "constant" and depth == 0 and _is_variable(tokens, i):
+            tokens[i] = "__constant constexpr"
+        elif word in _SPACES:
+            tokens[i] = _SPACES[word]
+        elif word == "inline":
+            tokens[i] = "INLINE"
+        elif _VECTOR.fullmatch(word) and tokens[tokens.after(i)] == "(":
+            tokens[i] = f"make_{word}"
+
+
+def _is_variable(tokens: Tokens, i: int) -> bool:
+    """Whether a value is given at i, which is not yet said to be known to the compiler."""
+    while tokens[i] not in ("=", ";", "(", ")", ",", "{", "constexpr"):
+        i = tokens.after(i)
+    return tokens[i] == "="

@@ -1,0 +1,125 @@
+"""The calls whose kernels are measured. Runs where the extension is on the software Metal device."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+DTYPES = ("float32", "float16", "bfloat16")
+LENGTHS = (64, 128, 768, 1024, 2880, 4096, 8192, 16384)
+ROWS, HEADS = 512, 8
+GEMV_ROWS = (1, 4, 8)
+DEPTHS = (4096, 2882)  # lines that are whole vectors, and not
+OUTPUTS = 1024
+BITS = (16, 8, 4)  # of weights; 16: those of x's dtype
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call: what it is named in tables, whether CI has it, and what evaluates it."""
+
+    name: str
+    small: bool
+    run: Callable[[], None]
+
+
+def calls() -> Iterator[Call]:
+    for dtype, length in itertools.product(DTYPES, LENGTHS):
+        for op, aligned in itertools.product(_NORMS, (True, False)):
+            name = f"{op} {dtype} {length}{'' if aligned else ' unaligned'}"
+            small = (
+                aligned
+                and dtype != "float16"
+                and length in (128, 4096, 16384)
+                and op in ("rms_norm", "layer_norm", "add_rms_norm")
+            )
+            yield Call(name, small, partial(_norm, op, dtype, length, aligned, False))
+            yield Call(
+                f"{name} backward", small, partial(_norm, op, dtype, length, aligned, True)
+            )
+    for dtype, rows, depth in itertools.product(DTYPES, GEMV_ROWS, DEPTHS):
+        small = dtype == "bfloat16" and depth == DEPTHS[0]
+        for way in ("lines", "columns"):
+            name = f"matmul {dtype} {rows}x{depth} {way}"
+            yield Call(name, small, partial(_gemv, dtype, rows, depth, way == "lines"))
+        for bits, op in itertools.product(BITS, ("rms_norm_linear", "layer_norm_linear")):
+            if bits == 16 or depth % 64 == 0:  # groups of 64
+                name = f"{op} {dtype} {rows}x{depth}{f' {bits} bits' if bits < 16 else ''}"
+                yield Call(
+                    name,
+                    small and op == "rms_norm_linear",
+                    partial(_linear, op, dtype, rows, depth, bits),
+                )
+
+
+_NORMS = {
+    "rms_norm": ("x", "weight"),
+    "layer_norm": ("x", "weight", "bias"),
+    "add_rms_norm": ("x", "x", "weight"),
+    "add_layer_norm": ("x", "x", "weight", "bias"),
+    "head_rms_norm": ("heads", "weights"),
+    "qk_norm": ("heads", "heads", "weights", "weights"),
+}
+
+
+def _array(shape, dtype, aligned=True):
+    """Zeros; one that is not aligned begins an element into its buffer."""
+    import mlx.core as mx
+
+    if aligned:
+        return mx.zeros(shape, getattr(mx, dtype))
+    size = 1
+    for n in shape:
+        size *= n
+    return mx.zeros(size + 1, getattr(mx, dtype))[1:].reshape(shape)
+
+
+def _norm(op, dtype, length, aligned, backward):
+    import mlx.core as mx
+
+    import mlx_norms
+
+    shapes = {
+        "x": (ROWS, length),
+        "heads": (ROWS // HEADS, HEADS, length),
+        "weight": (length,),
+        "bias": (length,),
+        "weights": (HEADS, length),
+    }
+    arrays = [_array(shapes[name], dtype, aligned) for name in _NORMS[op]]
+    mx.eval(arrays)
+
+    def results(*arrays):
+        outputs = getattr(mlx_norms, op)(*arrays, 1e-5)
+        return list(outputs) if isinstance(outputs, tuple) else [outputs]
+
+    if not backward:
+        mx.eval(results(*arrays))
+        return
+    cotangents = [_array(output.shape, dtype, aligned) for output in results(*arrays)]
+    mx.eval(cotangents)
+    mx.eval(mx.vjp(results, arrays, cotangents)[1])
+
+
+def _gemv(dtype, rows, depth, lines):
+    import mlx.core as mx
+
+    import mlx_norms
+
+    x = _array((rows, depth), dtype)
+    w = _array((OUTPUTS, depth), dtype).T if lines else _array((depth, OUTPUTS), dtype)
+    mx.eval(mlx_norms.matmul(x, w))
+
+
+def _linear(op, dtype, rows, depth, bits):
+    import mlx.core as mx
+
+    import mlx_norms
+
+    weights = _array((OUTPUTS, depth), dtype)
+    if bits < 16:
+        weights = mx.quantize(weights, group_size=64, bits=bits)
+    vectors = [_array((depth,), dtype)] * (2 if op.startswith("layer") else 1)
+    mx.eval(getattr(mlx_norms, op)(_array((rows, depth), dtype), *vectors, weights))

@@ -1,0 +1,61 @@
+"""Tells registers, occupancy and spills of all kernels that launch plans of a list of calls take.
+
+    python tools agx.plans            prints a table, as CSV
+    python tools agx.plans --write    writes it to tools/agx/stored/plans.csv
+    python tools agx.plans --check    exits with 1 where a kernel is worse than in that file
+
+The calls are in calls.py. --small takes those that CI has time for; --chip one chip. Worse is a
+new spill, fewer threads per core, or 10 % more instructions. Exits with 75, and NOT RUN, where the
+packages cannot be had.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import join
+
+from . import stored
+from .launched import launched
+from .measure import measure
+from .mesa import CHIPS
+from .packages import Unavailable, tree
+
+STORED = Path(__file__).parent / "stored" / "plans.csv"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--write", action="store_true")
+    what.add_argument("--check", action="store_true")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--chip", choices=CHIPS, action="append")
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    try:
+        compilers = tree()
+    except Unavailable as error:
+        print(f"NOT RUN: {error}")
+        return 75
+    texts = join.texts()
+    calls = launched(texts, given.small)
+    measured = measure(compilers, texts, calls, given.chip or CHIPS, jobs=given.jobs)
+    table = stored.rows(measured, calls)
+    if given.write:
+        STORED.write_text(stored.write(table))
+    elif given.check:
+        found = stored.worse(stored.read(STORED.read_text()), table)
+        print(*found, sep="\n")
+        refused = sum(bool(row["refused"]) for row in table)
+        print(f"{len(table)} rows, {refused} of them refused; {len(found)} are worse")
+        return int(bool(found))
+    else:
+        print(stored.write(table), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("-I", dest="include", type=Path, action="append", default=[])
     given = parser.parse_args()
     group = tuple([*given.group, 1, 1][:3]) if given.group else None
-    of = Specialization(given.file.name, given.kernel, tuple(given.constants), group)
+    of = Specialization(given.file.name, given.kernel, tuple(given.constants), group, True)
     # Loops as join.py unrolls them in the texts that run.
     texts = {of.library: unrolled(given.file.read_text(), of.library)}
     chips = given.chip or CHIPS

@@ -1,4 +1,4 @@
-"""The calls whose kernels are measured. Runs where the extension is on the software Metal device."""
+"""The calls whose kernels are measured. They run on the software Metal device."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ def calls() -> Iterator[Call]:
                 and op in ("rms_norm", "layer_norm", "add_rms_norm")
             )
             yield Call(name, small, partial(_norm, op, dtype, length, aligned, False))
-            yield Call(
-                f"{name} backward", small, partial(_norm, op, dtype, length, aligned, True)
-            )
+            yield Call(f"{name} backward", small, partial(_norm, op, dtype, length, aligned, True))
     for dtype, rows, depth in itertools.product(DTYPES, GEMV_ROWS, DEPTHS):
         small = dtype == "bfloat16" and depth == DEPTHS[0]
         for way in ("lines", "columns"):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
 from .packages import Tree
 
 _CLANG = "usr/lib/llvm-19/bin/clang"
+_VECTORS_BY_ONE = re.compile(
+    r"^  (?P<value>%\S+) = select (?P<flags>(?:[a-z]+ )*)i1 (?P<condition>\S+), <(?P<size>\d+) x ",
+    re.M,
+)
 _RESOURCES = "usr/lib/llvm-19/lib/clang/19"
 
 
@@ -45,7 +50,8 @@ def assemble(tree: Tree, assembly: Path) -> Path:
     if reason := doubtful(text):
         raise Refused(reason)
     # With the version of C++ in it llvm-spirv leaves OpenCL's functions as calls.
-    assembly.write_text(re.sub(r"^!opencl\.cxx\.version.*\n", "", text, flags=re.M))
+    text = re.sub(r"^!opencl\.cxx\.version.*\n", "", text, flags=re.M)
+    assembly.write_text(whole_conditions(text))
     bitcode, spirv = assembly.with_suffix(".bc"), assembly.with_suffix(".spv")
     try:
         tree.run("usr/lib/llvm-19/bin/llvm-as", assembly, "-o", bitcode)
@@ -64,6 +70,23 @@ def doubtful(assembly: str) -> str | None:
     if re.search(r"\bbfloat\b", assembly):
         return "bfloat, which llvm-spirv takes for half"
     return None
+
+
+def whole_conditions(assembly: str) -> str:
+    """The same with a condition for each element of a vector, as SPIR-V 1.3 has it."""
+    numbers = itertools.count()
+
+    def splat(found) -> str:
+        value, condition, size = found["value"], found["condition"], found["size"]
+        one, all = (f"%condition.{next(numbers)}" for _ in range(2))
+        return (
+            f"  {one} = insertelement <{size} x i1> poison, i1 {condition}, i64 0\n"
+            f"  {all} = shufflevector <{size} x i1> {one}, <{size} x i1> poison,"
+            f" <{size} x i32> zeroinitializer\n"
+            f"  {value} = select {found['flags']}<{size} x i1> {all}, <{size} x "
+        )
+
+    return _VECTORS_BY_ONE.sub(splat, assembly)
 
 
 def _first_error(text: str) -> str:

@@ -106,4 +106,3 @@ def run(small: bool) -> None:
         for launch in seen:
             print(json.dumps([call.name, *launch]))
         mx.clear_cache()
-

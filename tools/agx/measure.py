@@ -29,18 +29,25 @@ class Specialization:
         library: the name of the kernel's text.
         kernel: its host name.
         constants: names and values of the function constants.
-        group: threads of a threadgroup, as opencl.translate takes them.
+        group, exactly: as opencl.translate takes them.
     """
 
     library: str
     kernel: str
     constants: tuple[tuple[str, object], ...] = ()
     group: tuple[int, int, int] | None = None
+    exactly: bool = False
 
 
 @dataclass
 class Measured:
-    """What became of a specialization: by chip, or why nothing did."""
+    """What became of a specialization.
+
+    Attributes:
+        group: threads of a threadgroup that it was compiled for.
+        by_chip: its statistics, or why there are none.
+        listings: Mesa's, by chip.
+    """
 
     of: Specialization
     group: tuple[int, int, int] | None = None
@@ -65,8 +72,10 @@ def measure(
             measured = Measured(of, of.group)
             try:
                 constants = dict(of.constants)
-                text = texts[of.library]
-                made = translate(text, of.library, of.kernel, constants, of.group, include)
+                made = translate(
+                    *(texts[of.library], of.library, of.kernel, constants),
+                    *(of.group, of.exactly, include),
+                )
                 measured.group = made.group
                 source = Path(folder, f"{number}.clcpp")
                 source.write_text(made.text)

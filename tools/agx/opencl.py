@@ -9,6 +9,7 @@ from pathlib import Path
 
 from metalsim.compiler import find_compiler, preprocess
 
+from metalsim.msl import reach  # isort: skip
 from metalsim.msl.declarations import Entry, Parameter, declarations  # isort: skip
 from metalsim.msl.literals import cpp_literal  # isort: skip
 from metalsim.msl.tokens import SourceError, Tokens  # isort: skip
@@ -49,6 +50,7 @@ def translate(
     kernel: str,
     constants: Mapping[str, object],
     group: tuple[int, int, int] | None = None,
+    exactly: bool = False,
     include: tuple[Path, ...] = (),
 ) -> OpenCL:
     """One kernel of a Metal text.
@@ -58,8 +60,9 @@ def translate(
         name: of the text, for errors.
         kernel: its host name.
         constants: values of function constants by name or index; of those not given it is 0.
-        group: threads of a threadgroup. What the kernel declares by
-            max_total_threads_per_threadgroup is compiled for if that is more, as for Metal.
+        group: threads of a threadgroup; None: as many as the kernel declares as most.
+        exactly: whether it is compiled for those alone. Otherwise it has to run with as many as it
+            declares by max_total_threads_per_threadgroup, which leaves each fewer registers.
         include: folders for includes.
 
     Raises:
@@ -71,22 +74,19 @@ def translate(
         raise SourceError(f"{name} has no kernel '{kernel}'")
     entry = declared.entries[kernel]
     values = {c.name: _value(c, constants) for c in declared.constants}
-    for start, stop in declared.instantiations:
-        tokens.erase(start, stop)
-    for other in declared.kernels.values():
-        if other is not entry.kernel:
-            tokens.erase(*_definition(tokens, other.body))
-    group = _group(entry, group)
-    start, stop = _definition(tokens, entry.kernel.body)
+    group = _group(entry, group, exactly)
     head, begin = _head(tokens, entry, kernel, values, group)
-    _refuse(tokens, range(len(tokens)))
-    body = entry.kernel.body
-    tokens.erase(start, body)
+    start, body = _start(tokens, entry.kernel.body), entry.kernel.body
+    for span in [*declared.instantiations, *_unused(tokens, entry)]:
+        _erase(tokens, *span)
+    _refuse(tokens)
+    _erase(tokens, start, body)
     for c in declared.constants:
-        tokens.erase(c.start, c.stop)
-        tokens[c.start] = f"__constant constexpr {c.type} {c.name} = {values[c.name]};"
+        if tokens[c.start]:
+            _erase(tokens, c.start, c.stop)
+            tokens[c.start] = f"__constant constexpr {c.type} {c.name} = {values[c.name]};"
     _rewrite_words(tokens)
-    tokens[start] = head
+    tokens[start] = f"{head}\n"  # before a line marker
     tokens[body] = "{" + begin
     return OpenCL(f'#include "{PRELUDE}"\n{tokens.text()}', group)
 
@@ -96,18 +96,38 @@ def _value(constant, given) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-def _definition(tokens: Tokens, body: int) -> tuple[int, int]:
-    """First token of a function, and the one behind its body."""
-    start = body
-    while start > 0 and tokens[start - 1][-1:] not in (";", "}"):
-        start -= 1
-    return start, tokens.close(body) + 1
+def _start(tokens: Tokens, body: int) -> int:
+    """The first token of a function, by that of its body."""
+    while body > 0 and tokens[body - 1][-1:] not in (";", "}"):
+        body -= 1
+    return body
 
 
-def _group(entry: Entry, group) -> tuple[int, int, int]:
+def _unused(tokens: Tokens, entry: Entry) -> list[tuple[int, int]]:
+    """The functions and structures that a kernel does not come to, such as other kernels."""
+    used = reach.reached(tokens, entry.kernel)
+    found = []
+    for start, stop in reach._declarations(tokens):
+        names = set(reach._names(tokens, start, stop))
+        words = {tokens[i] for i in range(start, stop)}
+        erasable = tokens[stop - 1] == "}" or words & {"struct", "class"}
+        if erasable and not names & used and not start <= entry.kernel.body < stop:
+            found.append((start, stop))
+    return found
+
+
+def _erase(tokens: Tokens, start: int, stop: int) -> None:
+    """With its pragmas, too."""
+    for i in range(start, stop):
+        if tokens[i].lstrip().startswith("#pragma"):
+            tokens[i] = ""
+    tokens.erase(start, stop)
+
+
+def _group(entry: Entry, group, exactly: bool) -> tuple[int, int, int]:
     limit = entry.max_threads or 0
     x, y, z = group or (limit or 256, 1, 1)
-    return (max(x, limit), 1, 1) if y == z == 1 else (x, y, z)
+    return (x, y, z) if exactly or y * z > 1 else (max(x, limit), 1, 1)
 
 
 def _head(tokens: Tokens, entry: Entry, name: str, values, group) -> tuple[str, str]:
@@ -153,7 +173,7 @@ def _template_arguments(tokens: Tokens, entry: Entry) -> dict[str, tuple[str, st
     """Of each parameter of the kernel's template: argument, type, and whether it is a type."""
     if not entry.kernel.is_template:
         return {}
-    start, _ = _definition(tokens, entry.kernel.body)
+    start = _start(tokens, entry.kernel.body)
     opening = next(
         tokens.after(i) for i in range(start, entry.kernel.body) if tokens.is_word(i, "template")
     )
@@ -181,9 +201,9 @@ def _position(p: Parameter) -> str:
     return f" const {type} {p.name} = ({type})({axes});"
 
 
-def _refuse(tokens: Tokens, at: range) -> None:
+def _refuse(tokens: Tokens) -> None:
     """What would be compiled as something else, or what OpenCL has not."""
-    for i in at:
+    for i in range(len(tokens)):
         if tokens.kind(i) == "word" and re.match(r"simdgroup_(?:\w+8x8|matrix)", tokens[i]):
             raise SourceError(f"{tokens.where(i)}: simdgroup matrices have no translation")
         if tokens.is_word(i) and re.fullmatch(r"bfloat[234]?", tokens[i]):

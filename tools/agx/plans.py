@@ -7,10 +7,14 @@
 The calls are in calls.py. --small takes those that CI has time for; --chip one chip. Worse is a
 new spill, fewer threads per core, or 10 % more instructions. Exits with 75, and NOT RUN, where the
 packages cannot be had.
+
+A kernel is compiled to run with as many threads as it declares as most, whatever a launch has of
+them, as Metal has it. --as-launched compiles it for the launch's alone, with more registers.
 """
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import join
@@ -33,6 +37,7 @@ def main() -> int:
     what.add_argument("--check", action="store_true")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--chip", choices=CHIPS, action="append")
+    parser.add_argument("--as-launched", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     try:
@@ -42,6 +47,8 @@ def main() -> int:
         return 75
     texts = join.texts()
     calls = launched(texts, given.small)
+    if given.as_launched:
+        calls = {replace(of, exactly=True): call for of, call in calls.items()}
     measured = measure(compilers, texts, calls, given.chip or CHIPS, jobs=given.jobs)
     table = stored.rows(measured, calls)
     if given.write:

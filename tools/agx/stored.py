@@ -12,7 +12,7 @@ from .mesa import CLASSES, Statistics
 
 FIGURES = ("half_registers", "threads_per_core", "instructions", "spills", "fills", "code_bytes")
 FIGURES += ("threadgroup_bytes",)
-COLUMNS = ("library", "kernel", "constants", "group", "chip", *FIGURES, *CLASSES)
+COLUMNS = ("library", "kernel", "constants", "group", "compiled_for", "chip", *FIGURES, *CLASSES)
 COLUMNS += ("refused", "call")
 MORE_INSTRUCTIONS = 1.10
 
@@ -32,7 +32,8 @@ def rows(measured: Iterable[Measured], calls: Mapping[object, str]) -> list[dict
                 "library": one.of.library,
                 "kernel": one.of.kernel,
                 "constants": " ".join(f"{name}={value}" for name, value in one.of.constants),
-                "group": "x".join(map(str, one.group or ())),
+                "group": _threads(one.of.group),
+                "compiled_for": _threads(one.group),
                 "chip": " ".join(names),
                 "call": calls.get(one.of, ""),
             }
@@ -43,6 +44,10 @@ def rows(measured: Iterable[Measured], calls: Mapping[object, str]) -> list[dict
                 row |= {name: str(n) for name, n in result.classes.items()}
             found.append(row)
     return found
+
+
+def _threads(group: tuple[int, ...] | None) -> str:
+    return "x".join(str(n) for n in group if n > 1) if group else ""
 
 
 def write(table: Iterable[Row]) -> str:
@@ -84,7 +89,7 @@ def _by_chip(table: Iterable[Row]) -> list[Row]:
 
 
 def _key(row: Row) -> tuple[str, ...]:
-    return tuple(row[name] for name in ("library", "kernel", "constants", "group", "chip"))
+    return tuple(row[name] for name in ("library", "kernel", "constants", "compiled_for", "chip"))
 
 
 def _call(row: Row) -> tuple[str, ...]:

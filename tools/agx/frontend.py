@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .packages import Tree
 
-_CLANG = "usr/lib/llvm-19/bin/clang"
+CLANG = "usr/lib/llvm-19/bin/clang"
 _VECTORS_BY_ONE = re.compile(
     r"^  (?P<value>%\S+) = select (?P<flags>(?:[a-z]+ )*)i1 (?P<condition>\S+), <(?P<size>\d+) x ",
     re.M,
@@ -34,9 +34,9 @@ def to_spirv(tree: Tree, source: Path) -> Path:
     options += ["-resource-dir", str(resources), "-internal-isystem", f"{resources}/include"]
     options += ["-mllvm", "-inline-threshold=1000000", "-mllvm", "-unroll-threshold=4000"]
     try:
-        tree.run(_CLANG, *options, "-emit-llvm", "-o", assembly, source)
+        tree.run(CLANG, *options, "-emit-llvm", "-o", assembly, source)
     except RuntimeError as error:
-        raise Refused(f"clang: {_first_error(str(error))}") from None
+        raise Refused(f"clang: {first_error(str(error))}") from None
     return assemble(tree, assembly)
 
 
@@ -57,7 +57,7 @@ def assemble(tree: Tree, assembly: Path) -> Path:
         tree.run("usr/lib/llvm-19/bin/llvm-as", assembly, "-o", bitcode)
         tree.run("usr/bin/llvm-spirv-19", "--spirv-max-version=1.3", bitcode, "-o", spirv)
     except RuntimeError as error:
-        raise Refused(f"llvm-spirv: {_first_error(str(error))}") from None
+        raise Refused(f"llvm-spirv: {first_error(str(error))}") from None
     return spirv
 
 
@@ -67,7 +67,7 @@ def doubtful(assembly: str) -> str | None:
     generic = assembly.count("addrspace(4)")
     if allocas or generic:
         return f"private arrays left in memory (allocas {allocas}, generic {generic})"
-    if re.search(r"\bbfloat\b", assembly):
+    if re.search(r"^[^!\n\"]*\bbfloat\b", assembly, re.M):
         return "bfloat, which llvm-spirv takes for half"
     return None
 
@@ -89,7 +89,7 @@ def whole_conditions(assembly: str) -> str:
     return _VECTORS_BY_ONE.sub(splat, assembly)
 
 
-def _first_error(text: str) -> str:
+def first_error(text: str) -> str:
     lines = text.splitlines() or ["?"]
     line = next((line for line in lines if "error" in line.lower()), lines[0])
     return re.sub(r"^.*?error: ", "", line)[:200]

@@ -57,7 +57,10 @@ def to_spirv(
         tree.run(f"{_LLVM}/llvm-link", text, library, "-S", "-o", linked)
         tree.run(
             f"{_LLVM}/opt",
-            *("-passes=internalize,default<O2>,default<O2>", f"-internalize-public-api-list={kernel}"),
+            *(
+                "-passes=internalize,default<O2>,default<O2>",
+                f"-internalize-public-api-list={kernel}",
+            ),
             *("-unroll-threshold=4000", "-inline-threshold=1000000"),
             *(linked, "-S", "-o", optimized),
         )

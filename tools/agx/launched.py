@@ -21,8 +21,8 @@ from .measure import Specialization
 _LIBRARY = re.compile(r"mlx_norms_(\w+)_[0-9a-f]{16}")
 
 
-def launched(texts: dict[str, str], small: bool) -> dict[Specialization, str]:
-    """Each specialization with the first call that launches it.
+def launched(texts: dict[str, str], small: bool) -> dict[Specialization, list[str]]:
+    """Each specialization with the calls that launch it.
 
     Args:
         texts: the libraries' texts, in which function constants have their names.
@@ -41,14 +41,14 @@ def launched(texts: dict[str, str], small: bool) -> dict[Specialization, str]:
     )
     if done.returncode != 0:
         raise RuntimeError(done.stdout + done.stderr)
-    found: dict[Specialization, str] = {}
+    found: dict[Specialization, list[str]] = {}
     for line in done.stdout.splitlines():
         call, library, kernel, constants, group = json.loads(line)
         names = _names(texts[library], library)
         # A plan sets what its kernel family has; what is 0 is not told from what is not set.
         given = {names[index]: value for index, value in constants.items() if value}
         of = Specialization(library, kernel, tuple(sorted(given.items())), tuple(group))
-        found.setdefault(of, call)
+        found.setdefault(of, []).append(call)
     return found
 
 

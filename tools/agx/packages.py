@@ -61,18 +61,23 @@ def tree() -> Tree:
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         raise Unavailable("the packages are for Linux on x86-64")
     key = hashlib.sha256(b"".join(f.read_bytes() for f in _sources())).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlx_norms/agx"
-    cache.mkdir(parents=True, exist_ok=True)
-    root = cache / key
-    with open(cache / "lock", "w") as lock:
+    root = cache() / key
+    with open(cache() / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not root.is_dir():
-            with tempfile.TemporaryDirectory(dir=cache) as folder:
+            with tempfile.TemporaryDirectory(dir=cache()) as folder:
                 new = Path(folder) / "tree"
                 _unpack(_download(Path(folder)), new)
                 _compile(new)
                 new.rename(root)
     return Tree(root)
+
+
+def cache() -> Path:
+    """The folder in which things are kept from one run to the next."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlx_norms" / "agx"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def pinned() -> list[tuple[str, str, str]]:

@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Iterable, Mapping
 
-from .measure import Measured
+from .measure import Measured, Specialization
 from .mesa import CLASSES, Statistics
 
 FIGURES = ("half_registers", "threads_per_core", "instructions", "spills", "fills", "code_bytes")
@@ -19,8 +19,10 @@ MORE_INSTRUCTIONS = 1.10
 Row = Mapping[str, str]
 
 
-def rows(measured: Iterable[Measured], calls: Mapping[object, str]) -> list[dict[str, str]]:
-    """A row for each specialization, or for each chip where their figures differ."""
+def rows(
+    measured: Iterable[Measured], calls: Mapping[Specialization, list[str]]
+) -> list[dict[str, str]]:
+    """A row for each specialization, or for each chip where their figures differ, with a call."""
     found = []
     for one in measured:
         chips: dict[str, tuple[Statistics | str, list[str]]] = {}
@@ -35,7 +37,7 @@ def rows(measured: Iterable[Measured], calls: Mapping[object, str]) -> list[dict
                 "group": _threads(one.of.group),
                 "compiled_for": _threads(one.group),
                 "chip": " ".join(names),
-                "call": calls.get(one.of, ""),
+                "call": calls[one.of][0],
             }
             if isinstance(result, str):
                 row["refused"] = result

@@ -51,6 +51,7 @@ def to_spirv(
     options = ["-cc1", "-x", "cl", "-cl-std=CL3.0", "-triple", "spir64-unknown-unknown", "-O1"]
     options += ["-finclude-default-header", "-fdeclare-opencl-builtins"]
     options += ["-resource-dir", str(resources), "-internal-isystem", f"{resources}/include"]
+    # Apple's functions have no builtins, so no loop becomes a copy of memory.
     linked, optimized = folder / "linked.ll", folder / "kernel.ll"
     try:
         tree.run(CLANG, *options, "-emit-llvm", "-o", library, _LIBRARY)
@@ -61,7 +62,7 @@ def to_spirv(
                 "-passes=internalize,default<O2>,default<O2>",
                 f"-internalize-public-api-list={kernel}",
             ),
-            *("-unroll-threshold=4000", "-inline-threshold=1000000"),
+            *("-unroll-threshold=4000", "-inline-threshold=1000000", "-disable-loop-idiom-all"),
             *(linked, "-S", "-o", optimized),
         )
     except RuntimeError as error:

@@ -11,6 +11,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 LENGTHS = (64, 128, 768, 1024, 2880, 4096, 8192, 16384)
 ROWS, HEADS = 512, 8
 GEMV_ROWS = (1, 4, 8)
+MANY_ROWS = 64  # which take simdgroup matrices
 DEPTHS = (4096, 2882)  # lines that are whole vectors, and not
 OUTPUTS = 1024
 BITS = (16, 8, 4)  # of weights; 16: those of x's dtype
@@ -37,11 +38,14 @@ def calls() -> Iterator[Call]:
             )
             yield Call(name, small, partial(_norm, op, dtype, length, aligned, False))
             yield Call(f"{name} backward", small, partial(_norm, op, dtype, length, aligned, True))
+    for dtype in DTYPES:
+        name = f"matmul {dtype} {MANY_ROWS}x{DEPTHS[0]}"
+        yield Call(name, False, partial(_matmul, dtype, MANY_ROWS, DEPTHS[0], True))
     for dtype, rows, depth in itertools.product(DTYPES, GEMV_ROWS, DEPTHS):
         small = dtype == "bfloat16" and depth == DEPTHS[0]
         for way in ("lines", "columns"):
             name = f"matmul {dtype} {rows}x{depth} {way}"
-            yield Call(name, small, partial(_gemv, dtype, rows, depth, way == "lines"))
+            yield Call(name, small, partial(_matmul, dtype, rows, depth, way == "lines"))
         for bits, op in itertools.product(BITS, ("rms_norm_linear", "layer_norm_linear")):
             if bits == 16 or depth % 64 == 0:  # groups of 64
                 name = f"{op} {dtype} {rows}x{depth}{f' {bits} bits' if bits < 16 else ''}"
@@ -101,7 +105,7 @@ def _norm(op, dtype, length, aligned, backward):
     mx.eval(mx.vjp(results, arrays, cotangents)[1])
 
 
-def _gemv(dtype, rows, depth, lines):
+def _matmul(dtype, rows, depth, lines):
     import mlx.core as mx
 
     import mlx_norms

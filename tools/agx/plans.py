@@ -55,7 +55,8 @@ def main() -> int:
         STORED.write_text(stored.write(table))
     elif given.check:
         found = stored.worse(stored.read(STORED.read_text()), table)
-        print(*found, sep="\n")
+        for line in found:
+            print(line)
         refused = sum(bool(row["refused"]) for row in table)
         print(f"{len(table)} rows, {refused} of them refused; {len(found)} are worse")
         return int(bool(found))

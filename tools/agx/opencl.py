@@ -73,6 +73,9 @@ def translate(
     if kernel not in declared.entries:
         raise SourceError(f"{name} has no kernel '{kernel}'")
     entry = declared.entries[kernel]
+    known = {key for c in declared.constants for key in (c.name, c.index)}
+    if unknown := sorted(constants.keys() - known):
+        raise SourceError(f"{name} has no function constant '{unknown[0]}'")
     values = {c.name: _value(c, constants) for c in declared.constants}
     group = _group(entry, group, exactly)
     head, begin = _head(tokens, entry, kernel, values, group)

@@ -95,6 +95,11 @@ def test_a_kernel_that_is_not_there_is_refused():
         text_of("add_5")
 
 
+def test_a_function_constant_that_is_not_there_is_refused():
+    with pytest.raises(SourceError, match="no function constant 'scale'"):
+        text_of(constants={"scale": 1})
+
+
 @pytest.mark.parametrize(
     ("group", "exactly", "compiled_for"),
     [

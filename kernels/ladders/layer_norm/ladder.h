@@ -9,10 +9,10 @@
 //               threadgroup memory
 //   simd        the tree's barriers: simd_sum, and one exchange
 //   vectorized  the number of loads: four elements each
-//   fused       a pass: the variance is E[x^2] - E[x]^2, inaccurate for a large
+//   fused       a pass: the variance is E[x^2] - E[x]^2, lost beside a large
 //               mean
 //   robust      rows of any length: unaligned loads of four, and a tail
-//   welford     a large mean, in one pass; accepts float16
+//   welford     a large mean, in one pass; and takes float16
 //   regtiled    the second read: the row stays in registers
 //   ours        the rounding of the mean, and the barriers of short rows
 //               (kernels/norm/norm.metal)

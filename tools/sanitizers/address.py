@@ -2,8 +2,8 @@
 
     python tools sanitizers.address [pytest arguments]
 
-Tests that build extensions of their own, test commands, pages or the tools, or end MLX's own
-process are left out.
+Left out are tests that build extensions of their own, test commands, pages or the tools, end MLX's
+own process, or run all models of mlx_lm, whose graphs other tests have smaller.
 """
 
 import subprocess
@@ -14,6 +14,7 @@ from pathlib import Path
 from support.variant import Variant
 
 OTHERS = ("tests/build", "tests/cli", "tests/docs")
+MODELS = ("tests/patching/test_models.py", "tests/patching/test_generation.py")
 OTHER_TEST = "test_a_tree_in_itself_ends_as_of_stock"  # by a stack overflow in MLX
 
 
@@ -42,7 +43,7 @@ def main() -> int:
             # glibc's allocator, so that ASan sees Python's buffers too.
             "PYTHONMALLOC": "malloc",
         }
-        others = [f"--ignore={name}" for name in OTHERS]
+        others = [f"--ignore={name}" for name in OTHERS + MODELS]
         arguments = sys.argv[1:] or ["-n", "2", "-q", "-k", f"not {OTHER_TEST}", "tests", *others]
         done = variant.pytest(*arguments, variables=variables)
         reports = list(Path(directory).glob("report*"))

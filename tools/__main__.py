@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PATHS = [HERE, HERE / "metalsim", HERE.parent / "tests", HERE.parent / "kernels"]
 
 
 def listed() -> dict[str, str]:
@@ -32,10 +31,11 @@ def main() -> None:
         for name, line in listed().items():
             print(f"{name:24} {line}")
         raise SystemExit(0 if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help") else 2)
-    # Also for processes that a tool starts.
-    paths = [str(path) for path in PATHS]
-    sys.path[:1] = paths
-    os.environ["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.getenv("PYTHONPATH")])])
+    sys.path[0] = str(HERE.parent / "tests")
+    from support.variant import PATHS, environment
+
+    sys.path[:1] = map(str, PATHS)
+    os.environ |= environment()  # also for processes that a tool starts
     name = sys.argv.pop(1)
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 

@@ -28,21 +28,11 @@ def launched(texts: dict[str, str], small: bool) -> dict[Specialization, list[st
         texts: the libraries' texts, in which function constants have their names.
         small: whether only those calls run that CI has time for.
     """
-    from hostmetal.build import HostBuild
+    from hostmetal.build import printed
 
-    build = HostBuild()
-    build.compile()
-    done = build.python(
-        *("-c", f"from agx.launched import run; run({small})"),
-        # Its launches are not the calls'.
-        variables={"MLX_NORMS_SELF_CHECK": "0"},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(done.stdout + done.stderr)
+    lines = printed("-c", f"from agx.launched import run; run({small})")
     found: dict[Specialization, list[str]] = {}
-    for line in done.stdout.splitlines():
+    for line in lines.splitlines():
         call, library, kernel, constants, group = json.loads(line)
         names = _names(texts[library], library)
         # A plan sets what its kernel family has; what is 0 is not told from what is not set.

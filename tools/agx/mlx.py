@@ -21,8 +21,9 @@ from pathlib import Path
 
 import join
 from macos import mlx_wheel
+from mlx_norms._bench import page_part
 
-from . import air
+from . import air, stored
 from .calls import DEPTHS, DTYPES, OUTPUTS
 from .frontend import Refused
 from .launched import launched
@@ -80,7 +81,7 @@ def metallib() -> Metallib:
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=cache()) as folder:
             try:
-                wheel = mlx_wheel._download(f"mlx-metal=={version}", macos, Path(folder))
+                wheel = mlx_wheel.download(f"mlx-metal=={version}", macos, Path(folder))
             except RuntimeError as error:
                 raise Unavailable(str(error)) from None
             with zipfile.ZipFile(wheel) as archive:
@@ -117,16 +118,16 @@ def table(compilers: Tree) -> str:
     for measured in measure(compilers, texts, ours, [CHIP]):
         for call in ours[measured.of]:
             by_call.setdefault(call, []).append(measured)
-    lines = [HEADS, ["---"] * len(HEADS)]
+    lines = []
     for call, one in mlx.items():
         sides = [*(("mlx_norms", measured) for measured in by_call[call]), ("MLX", one)]
         for i, (side, measured) in enumerate(sides):
             lines.append(["" if i else call, side, *_cells(measured)])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return page_part.markdown(HEADS, lines)
 
 
 def _cells(measured: Measured) -> list[str]:
-    threads = "x".join(str(n) for n in measured.of.group if n > 1)
+    threads = stored.threads(measured.of.group)
     result = measured.by_chip[CHIP]
     if isinstance(result, str):
         return [measured.of.kernel, threads, f"refused: {result}", *[""] * (len(HEADS) - 5)]

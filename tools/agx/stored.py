@@ -34,8 +34,8 @@ def rows(
                 "library": one.of.library,
                 "kernel": one.of.kernel,
                 "constants": " ".join(f"{name}={value}" for name, value in one.of.constants),
-                "group": _threads(one.of.group),
-                "compiled_for": _threads(one.group),
+                "group": threads(one.of.group),
+                "compiled_for": threads(one.group),
                 "chip": " ".join(names),
                 "call": calls[one.of][0],
             }
@@ -48,7 +48,7 @@ def rows(
     return found
 
 
-def _threads(group: tuple[int, ...] | None) -> str:
+def threads(group: tuple[int, ...] | None) -> str:
     return "x".join(str(n) for n in group if n > 1) if group else ""
 
 

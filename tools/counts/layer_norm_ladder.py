@@ -12,6 +12,7 @@ from mlx_norms._bench import page_part
 from support.variant import ROOT
 
 from . import page
+from .simulated import attached, launches
 
 PAGE = ROOT / "docs" / "ladders.md"
 BEGIN = "<!-- layer norm ladder: python tools counts.layer_norm_ladder --write -->\n"
@@ -47,12 +48,7 @@ def count_layer_norm(simulator, rung, dtype, length) -> Count:
     x = (x - mx.mean(x, -1, keepdims=True)).astype(dtype)
     w, b = mx.ones(length, dtype), mx.ones(length, dtype)
     mx.eval(x, w, b)
-    simulator.clear()
-    mx.eval(ladders.layer_norm(x, w, b, rung=rung))
-    simulator.wait()
-    if simulator.faults:
-        raise RuntimeError("\n".join(simulator.faults))
-    (launch,) = simulator.launches
+    (launch,) = launches(simulator, ladders.layer_norm(x, w, b, rung=rung))
     result = launch.result
 
     def share(names):
@@ -66,16 +62,12 @@ def count_layer_norm(simulator, rung, dtype, length) -> Count:
 
 def measure() -> str:
     """The table, in Markdown. Runs where the extension is one that runs on the software device."""
-    import hostmetal
-
-    simulator = hostmetal.start()
-    simulator.check = 1
+    simulator = attached()
 
     import mlx.core as mx
 
     from mlx_norms.ladders import LAYER_NORM
 
-    mx.set_default_device(mx.cpu)
     heading = ["rung", "what it fixes", "bytes per element", "barriers", "SIMD-group operations"]
     lines = []
     for rung in LAYER_NORM:

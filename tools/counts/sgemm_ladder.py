@@ -17,6 +17,7 @@ from mlx_norms._bench import page_part
 from support.variant import ROOT
 
 from . import page
+from .simulated import attached, launches
 
 PAGE = ROOT / "docs" / "ladders.md"
 BEGIN = "<!-- sgemm counts: python tools counts.sgemm_ladder --write -->\n"
@@ -40,26 +41,17 @@ TILE_HEADS = (
 
 def measure() -> str:
     """The table, in Markdown. Runs where the extension is one that runs on the software device."""
-    import hostmetal
-
-    simulator = hostmetal.start()
-    simulator.check = 1
+    simulator = attached()
 
     import mlx.core as mx
 
     from mlx_norms.ladders import SGEMM, sgemm
 
-    mx.set_default_device(mx.cpu)
     check_blocked(simulator)
     a, b = (mx.random.normal((SIZE, SIZE)) for _ in range(2))
     lines = []
     for rung in SGEMM:
-        simulator.clear()
-        mx.eval(sgemm(a, b, rung=rung.name))
-        simulator.wait()
-        if simulator.faults:
-            raise RuntimeError("\n".join(simulator.faults))
-        (launch,) = simulator.launches
+        (launch,) = launches(simulator, sgemm(a, b, rung=rung.name))
         lines.append([rung.name, rung.fixes, *_cells(launch.group, launch.result)])
     return (
         page_part.markdown(HEADS, lines)

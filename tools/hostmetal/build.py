@@ -120,6 +120,23 @@ class HostBuild(Staged):
         return file
 
 
+def printed(*arguments: str) -> str:
+    """What Python prints where the extension runs on the device, which is built first.
+
+    Raises:
+        MissingCompiler: If the machine has no clang++.
+        RuntimeError: If it does not build, or Python fails.
+    """
+    build = HostBuild()
+    build.compile()
+    # The self-check's launches are not the calls'.
+    variables = {"MLX_NORMS_SELF_CHECK": "0"}
+    done = build.python(*arguments, variables=variables, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stdout + done.stderr)
+    return done.stdout
+
+
 def for_tests(*targets: str) -> Staged:
     """A build with these targets; the test is skipped if there is no clang++.
 

@@ -45,7 +45,7 @@ def _unpacked(requirement: str, macos: int, suffix: str) -> Path:
     if not folder.is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as directory:
-            wheel = _download(requirement, macos, Path(directory))
+            wheel = download(requirement, macos, Path(directory))
             unpacked = Path(directory) / "unpacked"
             with zipfile.ZipFile(wheel) as archive:
                 # MLX's compiled kernels, most of the wheel, are of no use here.
@@ -59,7 +59,7 @@ def _unpacked(requirement: str, macos: int, suffix: str) -> Path:
     return folder / "mlx"
 
 
-def _download(requirement: str, macos: int, directory: Path) -> Path:
+def download(requirement: str, macos: int, directory: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(directory)]
     command += ["--platform", f"macosx_{macos}_0_arm64", "--only-binary=:all:", requirement]
     done = subprocess.run(command, capture_output=True, text=True)

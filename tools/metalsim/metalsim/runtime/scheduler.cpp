@@ -408,12 +408,14 @@ void begin_schedule() {
   if (!state.stacks) {
     state.stacks_bytes = kMaxThreads * kStackBytes;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void* p = mmap(nullptr, state.stacks_bytes, PROT_NONE, flags, -1, 0);
+    // The lowest stack may overflow past its guard page, too.
+    size_t bytes = kStackBytes + state.stacks_bytes;
+    void* p = mmap(nullptr, bytes, PROT_NONE, flags, -1, 0);
     if (p == MAP_FAILED) {
       std::perror("metalsim: cannot reserve stacks");
       std::abort();
     }
-    state.stacks = static_cast<char*>(p);
+    state.stacks = static_cast<char*>(p) + kStackBytes;
   }
   // A launch that was stopped has left threads behind.
   for (uint32_t i = 0; i < stack_count; i++) {
@@ -476,6 +478,9 @@ void run_threadgroup(Dim position, uint64_t number) {
 }
 
 bool on_a_stack_guard(const char* address) {
+  if (address < state.stacks) {
+    return state.stacks - address <= static_cast<ptrdiff_t>(kStackBytes);
+  }
   size_t at = address - state.stacks;
   return at < state.stacks_bytes && at % kStackBytes < kGuard;
 }

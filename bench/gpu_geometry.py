@@ -27,7 +27,6 @@ OPS = {"norm": ("rms", "layer", "add_rms"), "norm_vjp": ("rms", "layer")}
 DTYPES = {2: "bfloat16", 4: "float32"}
 LENGTHS = (64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 5120, 8192, 12288, 16384, 32768)
 VECTOR_BYTES = 16
-THREADS = 32
 TENSOR_BYTES = 1 << 28  # several times the L2 cache
 BY_TABLE = 0
 CLOSE = 0.99
@@ -53,21 +52,21 @@ class Candidate:
         _ext.set_vectors(self.backward, BY_TABLE)
 
 
-def instantiated(kernel: str) -> dict[int, list[int]]:
+def instantiated(kernel: str) -> dict[int, set[int]]:
     """The numbers of vectors per thread that a kernel is instantiated for, by vector size."""
     text = next(KERNELS.rglob(f"{kernel}.metal")).read_text()
-    found: dict[int, list[int]] = {}
+    found: dict[int, set[int]] = {}
     pattern = rf"^INSTANTIATE_{kernel.upper()}\((\d+), (\d+)[,)]"
     for width, vectors in re.findall(pattern, text, re.M):
-        found.setdefault(int(width), []).append(int(vectors))
+        found.setdefault(int(width), set()).add(int(vectors))
     return found
 
 
 def candidates(kernel: str, config: Config) -> dict[int, Candidate]:
-    """The candidates, except those whose row fits one SIMD-group with half as many vectors."""
+    """The candidates that have no more vectors per thread than a row has."""
     width = VECTOR_BYTES // MLX_DTYPES[config.dtype].size
     row_vectors = -(-config.length // width)
-    different = [v for v in instantiated(kernel)[width] if v == 1 or v * THREADS < 2 * row_vectors]
+    different = [v for v in sorted(instantiated(kernel)[width]) if v == 1 or v <= row_vectors]
     ours = providers(config)["ours"]
     return {v: Candidate(ours, config.backward, v) for v in (BY_TABLE, *different)}
 

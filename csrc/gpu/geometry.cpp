@@ -2,8 +2,10 @@
 
 #include "csrc/gpu/geometry.h"
 
+#include <algorithm>
 #include <atomic>
-#include <initializer_list>
+#include <bit>
+#include <optional>
 
 #include "csrc/gpu/integers.h"
 
@@ -11,17 +13,56 @@ namespace mlx_norms {
 
 namespace {
 
-constexpr int kVectorBytes = 16;
+// The most elements per vector, so that vectors are aligned in dense rows.
+int width_for(int length, int item_size) {
+  return item_size == 2 && length % 8 == 0 ? 8 : 4;
+}
 
-// The fewest vectors per thread, a power of two, with which `simds` SIMD-groups
-// hold the row; 0 if more than `most` are needed.
-int vectors_for(int row_vectors, int simds, int most) {
-  for (int v = 1; v <= most; v *= 2) {
-    if (row_vectors <= simds * Geometry::kSimdSize * v) {
-      return v;
+// Whether the kernels are instantiated for this number of vectors per thread.
+bool is_built(bool backward, int width, int vectors, Backend backend) {
+  bool wide = width == 8;
+  if (backend == Backend::Cuda) {
+    return vectors <= 4 || (vectors == 8 && !wide) ||
+        (vectors == (wide ? 5 : 6) && !backward);
+  }
+  if (backward) {
+    return vectors <= 2 || (vectors == 4 && !wide);
+  }
+  return vectors <= 4 || (!wide && (vectors == 6 || vectors == 8));
+}
+
+// So many vectors per thread and as few lanes of a SIMD-group as hold the row.
+Geometry in_lanes(int width, int row_vectors, int vectors) {
+  auto lanes = std::bit_ceil<unsigned>(ceil_div(row_vectors, vectors));
+  return {width, vectors, 1, false, static_cast<int>(lanes)};
+}
+
+// The geometry with the fewest vectors past the row's end of those in which one
+// SIMD-group has the row. Of equal ones a long row takes the fewest vectors per
+// thread, a short one the most that leave it some lanes: sums over lanes are
+// most of its time. The shortest gradients want more threads.
+std::optional<Geometry>
+in_simd(bool backward, int width, int row_vectors, int most, Backend backend) {
+  constexpr int kMostOfShort = 3;
+  bool is_short = row_vectors <= Geometry::kSimdSize;
+  int fewest_lanes = backward ? 4 : 2;
+  std::optional<Geometry> best;
+  for (int v = 1; v <= (is_short ? std::min(most, kMostOfShort) : most); ++v) {
+    auto next = in_lanes(width, row_vectors, v);
+    if (next.lanes > Geometry::kSimdSize ||
+        !is_built(backward, width, v, backend)) {
+      continue;
+    }
+    bool wanted = is_short && (!backward || row_vectors > 8);
+    bool better = !best ||
+        (next.lanes >= std::min(fewest_lanes, best->lanes) &&
+         (next.chunk() < best->chunk() ||
+          (wanted && next.chunk() == best->chunk())));
+    if (better) {
+      best = next;
     }
   }
-  return 0;
+  return best;
 }
 
 // The elements of a row that a thread may hold if one SIMD-group has the row,
@@ -31,37 +72,47 @@ struct Budget {
   int together;
 };
 
+constexpr Budget kForward{32, 16};
+constexpr Budget kBackward{8, 16};
+constexpr Budget kCenteredBackward{8, 8};
+
 // Apple's GPUs: as few vectors per thread as possible, since the size of a
 // core's register file is not known.
-Geometry few_vectors(int length, int width, Budget budget) {
+Geometry few_vectors(bool backward, int length, int width, Budget budget) {
   int row_vectors = ceil_div(length, width);
-  if (int v = vectors_for(row_vectors, 1, budget.alone / width)) {
-    return {width, v, 1, false};
+  bool one_each = backward && row_vectors <= Geometry::kSimdSize;
+  int most_alone = one_each ? 1 : budget.alone / width;
+  if (auto alone =
+          in_simd(backward, width, row_vectors, most_alone, Backend::Metal)) {
+    return *alone;
   }
+  int in_one = ceil_div(row_vectors, Geometry::kSimdSize);
+  int most = budget.together / width;
   // Half of the largest threadgroup first: two of them can share a core.
-  for (int simds : {Geometry::kMaxSimds / 2, Geometry::kMaxSimds}) {
-    if (int v = vectors_for(row_vectors, simds, budget.together / width)) {
-      return {width, v, ceil_div(row_vectors, v * Geometry::kSimdSize), false};
+  int half = Geometry::kMaxSimds / 2;
+  for (int v = 1; v <= most; ++v) {
+    if (is_built(backward, width, v, Backend::Metal) && in_one <= half * v) {
+      return {width, v, ceil_div(in_one, v), false};
     }
   }
-  return {width, budget.together / width, Geometry::kMaxSimds, true};
+  if (!backward && in_one <= Geometry::kMaxSimds * most) {
+    return {width, most, ceil_div(in_one, most), false};
+  }
+  return {width, most, backward ? half : Geometry::kMaxSimds, true};
 }
 
 // The most vectors per thread, by bench/gpu_geometry.py on an H200
 // (bench/results/h200_geometry.csv). With four, an RMSNorm of 4096 elements of
 // 16 bits sums in the order of mx.fast, and is bit-identical to it.
 int most_cuda_vectors(bool backward, int width, int row_vectors) {
-  bool wide = width == 8; // of 16 bits
+  bool wide = width == 8;
   if (backward) {
-    return row_vectors <= 1024 ? 2 : wide || row_vectors <= 2048 ? 4 : 8;
+    return row_vectors <= 64          ? 3
+        : row_vectors <= 1024         ? 2
+        : wide || row_vectors <= 2048 ? 4
+                                      : 8;
   }
-  return !wide && row_vectors > 1024 ? 8 : 4;
-}
-
-// Whether kernels are instantiated for this number of vectors.
-bool is_built(bool backward, int width, int vectors) {
-  return vectors == 1 || vectors == 2 || vectors == 4 ||
-      (vectors == 3 && !backward) || (vectors == 8 && width == 4);
+  return !wide && row_vectors > 1024 ? 8 : wide && row_vectors <= 160 ? 5 : 4;
 }
 
 // NVIDIA's GPUs: as few SIMD-groups per row as registers allow, since sums
@@ -69,24 +120,23 @@ bool is_built(bool backward, int width, int vectors) {
 // SIMD-group past the row's end, if possible.
 Geometry few_simds(bool backward, int length, int width, int forced) {
   int row_vectors = ceil_div(length, width);
-  int in_simd = ceil_div(row_vectors, Geometry::kSimdSize);
-  int most =
+  int in_one = ceil_div(row_vectors, Geometry::kSimdSize);
+  int vectors =
       forced > 0 ? forced : most_cuda_vectors(backward, width, row_vectors);
-  for (int v = in_simd; v <= most; ++v) {
-    if (is_built(backward, width, v)) {
-      return {width, v, 1, false};
-    }
+  if (in_one <= vectors) {
+    return forced > 0
+        ? in_lanes(width, row_vectors, forced)
+        : *in_simd(backward, width, row_vectors, vectors, Backend::Cuda);
   }
-  int vectors = most;
   bool divides = row_vectors % Geometry::kSimdSize == 0;
-  for (int v = most; divides && forced == 0 && v > 0; --v) {
-    if (is_built(backward, width, v) && in_simd % v == 0 &&
-        in_simd / v <= Geometry::kMaxSimds) {
+  for (int v = vectors; divides && forced == 0 && v > 0; --v) {
+    if (is_built(backward, width, v, Backend::Cuda) && in_one % v == 0 &&
+        in_one / v <= Geometry::kMaxSimds) {
       vectors = v;
       break;
     }
   }
-  int simds = ceil_div(in_simd, vectors);
+  int simds = ceil_div(in_one, vectors);
   bool looped = simds > Geometry::kMaxSimds;
   return {width, vectors, looped ? Geometry::kMaxSimds : simds, looped};
 }
@@ -96,13 +146,28 @@ std::atomic<int> forced_vectors[2] = {0, 0}; // forward, backward
 } // namespace
 
 Geometry
-geometry_for(bool backward, int length, int item_size, Backend backend) {
-  int width = kVectorBytes / item_size;
+geometry_for(RowKernel kernel, int length, int item_size, Backend backend) {
+  bool backward = kernel != RowKernel::Forward;
+  int width = width_for(length, item_size);
   if (backend == Backend::Cuda) {
     return few_simds(backward, length, width, forced_vectors[backward]);
   }
-  auto budget = backward ? Budget{8, 8} : Budget{32, 16};
-  return few_vectors(length, width, budget);
+  auto budget = kernel == RowKernel::Forward ? kForward
+      : kernel == RowKernel::Backward        ? kBackward
+                                             : kCenteredBackward;
+  return few_vectors(backward, length, width, budget);
+}
+
+int most_threads_of(RowKernel kernel, Geometry geometry, Backend backend) {
+  if (backend == Backend::Cuda) {
+    return 1024;
+  }
+  int threads = geometry.group_size();
+  if (kernel != RowKernel::Forward) {
+    return threads <= 256 ? 256 : 512;
+  }
+  bool alone = geometry.width * geometry.vectors > kForward.together;
+  return alone ? 256 : threads <= 512 ? 512 : 1024;
 }
 
 void set_vectors(bool backward, int vectors) {

@@ -10,31 +10,56 @@ namespace mlx_norms {
 // only on the row's length and dtype, never on the number of rows, so norms are
 // batch-invariant.
 struct Geometry {
-  int width;   // elements per vector: N
-  int vectors; // vectors per thread: V
-  int simds;   // SIMD-groups per row
-  bool looped; // the row has several chunks
+  int width;             // elements per vector: N
+  int vectors;           // vectors per thread: V
+  int simds;             // SIMD-groups per row
+  bool looped;           // the row has several chunks
+  int lanes = kSimdSize; // of a SIMD-group per row, a power of two
 
   static constexpr int kSimdSize = 32;
   static constexpr int kMaxSimds = 32;
 
-  // One SIMD-group sums a row without barriers: a threadgroup can have several.
-  int rows_per_group() const {
+  // One SIMD-group sums rows without barriers: a threadgroup can have several.
+  int loops_per_group() const {
     return simds == 1 ? 8 : 1;
   }
+  int rows_per_simd() const {
+    return kSimdSize / lanes;
+  }
+  int rows_per_group() const {
+    return loops_per_group() * rows_per_simd();
+  }
   int group_size() const {
-    return kSimdSize * simds * rows_per_group();
+    return kSimdSize * simds * loops_per_group();
+  }
+  int chunk() const { // elements
+    return width * vectors * lanes * simds;
   }
   // Whether no thread's vector extends past the end of a row of this length.
   bool is_whole(int length) const {
-    return length % (width * vectors * kSimdSize * simds) == 0;
+    return length % chunk() == 0;
+  }
+  // Whether rows of this length are read by elements.
+  bool is_scattered(int length) const {
+    return length % width != 0;
+  }
+  // The kernels' full_count.
+  int full_count(int length) const {
+    int of_all = lanes * simds * (is_scattered(length) ? 1 : width);
+    return is_whole(length) ? vectors : looped ? 0 : length / of_all;
   }
 };
 
-// For the forward kernel, which holds a row of one array, or the backward
-// kernel, which holds a row of two arrays and sums.
+// The forward kernel holds a row of one array, the backward kernel a row of two
+// arrays and sums; for LayerNorm it takes more sums.
+enum class RowKernel { Forward, Backward, CenteredBackward };
+
 Geometry
-geometry_for(bool backward, int length, int item_size, Backend backend);
+geometry_for(RowKernel kernel, int length, int item_size, Backend backend);
+
+// The most threads per threadgroup of the kernel's instantiation. On Metal they
+// divide a core's registers.
+int most_threads_of(RowKernel kernel, Geometry geometry, Backend backend);
 
 // Forces the number of vectors per thread on CUDA, forward or backward; 0: the
 // number measured as best. For measurements.

@@ -20,15 +20,22 @@ namespace mlx_norms {
 // A kernel's name: its family, and the numbers it is instantiated for.
 struct KernelName {
   const char* family; // a literal
-  int first = 0;      // 0: none
-  int second = 0;
+  int32_t first;      // 0: none
+  int16_t second;
+  int16_t third;
+
+  KernelName(const char* family, int first = 0, int second = 0, int third = 0)
+      : family(family),
+        first(first),
+        second(static_cast<int16_t>(second)),
+        third(static_cast<int16_t>(third)) {}
 
   bool operator==(const KernelName&) const = default;
 
-  // family, family_first or family_first_second
+  // The family and its numbers, as in norm_vjp_8_1_256.
   std::string text() const {
     std::string name = family;
-    for (int number : {first, second}) {
+    for (int number : {first, int{second}, int{third}}) {
       if (number != 0) {
         name += '_' + std::to_string(number);
       }

@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "csrc/gpu/geometry.h"
 #include "csrc/gpu/launch_plan.h"
 
 namespace mlx_norms {
@@ -38,6 +39,18 @@ RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan);
 
 // The flags of an output, which is row-contiguous.
 int32_t output_flags(const mx::array& a, int width);
+
+// Sets how a row of this length is spread over threads, for a kernel K.
+template <typename K>
+void bind_geometry(Launch& launch, const Geometry& geometry, int length) {
+  launch.set(K::simds_per_row, geometry.simds);
+  launch.set(K::lanes_per_row, geometry.lanes);
+  launch.set(K::looped, geometry.looped);
+  launch.set(K::whole, geometry.is_whole(length));
+  launch.set(K::no_tail, !geometry.is_scattered(length));
+  launch.set(K::scattered, geometry.is_scattered(length));
+  launch.set(K::full_count, geometry.full_count(length));
+}
 
 // Binds an operand and its layout, if there is one. The flags constant is
 // always set.

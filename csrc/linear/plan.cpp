@@ -190,7 +190,10 @@ LaunchPlan plan_norm_linear(
   auto& launch = plan.launch({"norm_linear", width, shape.rows});
   launch.set(K::simds_per_row, simds);
   launch.set(K::center, spec.norm.center);
+  launch.set(K::lanes_per_row, Geometry::kSimdSize);
   launch.set(K::whole, length % chunk == 0);
+  launch.set(K::no_tail, length % piece == 0);
+  launch.set(K::scattered, false);
   launch.set(K::has_weight, spec.norm.weight);
   launch.set(K::has_bias, spec.norm.bias);
   launch.set(K::has_weight_offset, spec.norm.weight_offset != 0);

@@ -35,8 +35,9 @@ LaunchPlan plan_norm(
   auto* second = tensors.size() > 1 ? &tensors[1] : nullptr;
   int length = in.x.shape(-1);
   const auto& s = spec.residual ? out[1] : in.x;
-  auto geometry = geometry_for(
-      /* backward= */ false, length, s.itemsize(), backend_of(stream));
+  auto backend = backend_of(stream);
+  auto geometry =
+      geometry_for(RowKernel::Forward, length, s.itemsize(), backend);
   int width = geometry.width;
 
   auto rows = [&](const mx::array* a) -> std::optional<RowOperand> {
@@ -54,11 +55,10 @@ LaunchPlan plan_norm(
   auto rows1 = row_count(in.x);
   auto rows2 = second ? row_count(second->in.x) : 0;
 
-  auto& launch = plan.launch({"norm", width, geometry.vectors});
-  launch.set(K::simds_per_row, geometry.simds);
-  launch.set(K::looped, geometry.looped);
+  int most_threads = most_threads_of(RowKernel::Forward, geometry, backend);
+  auto& launch = plan.launch({"norm", width, geometry.vectors, most_threads});
   launch.set(K::center, spec.center);
-  launch.set(K::whole, geometry.is_whole(length));
+  bind_geometry<K>(launch, geometry, length);
   launch.set(K::has_residual, spec.residual);
   launch.set(K::has_weight, spec.weight);
   launch.set(K::has_bias, spec.bias);

@@ -12,9 +12,24 @@ namespace mlx_norms {
 
 namespace {
 
-Geometry geometry_of(const mx::array& s, mx::Stream stream) {
+RowKernel kernel_of(const NormVJPSpec& spec) {
+  return spec.norm.center ? RowKernel::CenteredBackward : RowKernel::Backward;
+}
+
+Geometry
+geometry_of(const NormVJPSpec& spec, const mx::array& s, mx::Stream stream) {
   return geometry_for(
-      /* backward= */ true, s.shape(-1), s.itemsize(), backend_of(stream));
+      kernel_of(spec), s.shape(-1), s.itemsize(), backend_of(stream));
+}
+
+// On Metal, by tools/agx: whether values would be spilled if the next row and
+// the weight's were in registers, too.
+bool has_few_registers(
+    const Geometry& geometry,
+    const NormVJPSpec& spec,
+    mx::Stream stream) {
+  return backend_of(stream) != Backend::Cuda && geometry.simds > 1 &&
+      (geometry.vectors > 1 || (spec.norm.center && geometry.simds > 8));
 }
 
 // Enough rows per persistent loop that its row of partial sums is small
@@ -28,12 +43,16 @@ struct PersistentLoops {
   int rows_per_loop;
   int count;
 
-  // `most` loops run at once.
-  PersistentLoops(int rows, int heads, int most) : heads(heads) {
+  // `most` loops run at once, each with rows_at_once rows.
+  PersistentLoops(int rows, int heads, int most, int rows_at_once)
+      : heads(heads) {
     int rows_of_head = rows / heads;
     most = std::max(most / heads, 1);
-    rows_per_loop = std::clamp(
-        ceil_div(rows_of_head, most), kLeastRowsPerLoop, kMostRowsPerLoop);
+    int iterations = ceil_div(rows_of_head, most * rows_at_once);
+    rows_per_loop = rows_at_once *
+        std::clamp(iterations,
+                   ceil_div(kLeastRowsPerLoop, rows_at_once),
+                   kMostRowsPerLoop);
     count = heads * ceil_div(rows_of_head, rows_per_loop);
   }
 };
@@ -71,6 +90,8 @@ struct Cluster {
 struct Backward {
   const NormVJPSpec& spec;
   Geometry geometry;
+  int most_threads;
+  bool few_registers;
   PersistentLoops loops;
   Cluster cluster;
   int rows;
@@ -129,11 +150,9 @@ Launch rows_launch(
   using K = kernels::norm_vjp;
   const auto& norm = b.spec.norm;
   int width = b.geometry.width;
-  Launch launch({"norm_vjp", width, b.geometry.vectors});
-  launch.set(K::simds_per_row, b.geometry.simds);
-  launch.set(K::looped, b.geometry.looped);
+  Launch launch({"norm_vjp", width, b.geometry.vectors, b.most_threads});
   launch.set(K::center, norm.center);
-  launch.set(K::whole, b.geometry.is_whole(b.length));
+  bind_geometry<K>(launch, b.geometry, b.length);
   launch.set(K::has_weight, weight.has_value());
   launch.set(K::has_weight_offset, norm.weight_offset != 0);
   launch.set(K::has_sum_cotangent, sum_cotangent.has_value());
@@ -144,6 +163,7 @@ Launch rows_launch(
   launch.set(K::keep_statistics, b.statistics.has_value());
   Stages staged(b, weight, sum_cotangent, staged_bytes);
   launch.set(K::stages, staged.count);
+  launch.set(K::few_registers, b.few_registers);
   launch.set(K::weight_is_staged, staged.weight);
   launch.set(K::cluster, b.cluster.size);
   launch.staged_bytes = std::max(staged.bytes, b.cluster.bytes);
@@ -181,7 +201,7 @@ Launch rows_launch(
   launch.set(K::weight_offset, norm.weight_offset);
   launch.cluster = b.cluster.size;
   launch.groups[0] = b.cluster.size *
-      ceil_div(b.loops.count, b.geometry.rows_per_group() * b.cluster.size);
+      ceil_div(b.loops.count, b.geometry.loops_per_group() * b.cluster.size);
   launch.group[0] = b.geometry.group_size();
   return launch;
 }
@@ -193,6 +213,8 @@ Launch columns_launch(const Backward& b) {
   int width = b.geometry.width;
   Launch launch({"parameter_gradients", width});
   launch.set(K::whole, b.length % width == 0);
+  launch.set(K::no_tail, b.length % width == 0);
+  launch.set(K::scattered, false);
   launch.set(K::sums_weight, b.spec.weight);
   launch.set(K::sums_bias, b.spec.bias);
   bind_rows(launch, K::s, K::s_layout, K::columns_s_flags, b.s);
@@ -227,8 +249,8 @@ Launch sum_partials(
     const mx::array* bias_gradient) {
   using K = kernels::sum_partials;
   constexpr int kColumnsPerGroup = 32;
-  constexpr int kGroupSize = 256;
-  Launch launch({"sum_partials"});
+  constexpr int kMany = 256; // rows, for which a few threads take long
+  Launch launch(KernelName("sum_partials"));
   launch.set(K::sums_weight, weight_gradient != nullptr);
   launch.set(K::sums_bias, bias_gradient != nullptr);
   auto type = [](const mx::array* a) { return a ? float_type(a->dtype()) : 0; };
@@ -247,7 +269,7 @@ Launch sum_partials(
   launch.set(K::columns, columns);
   launch.groups[0] = ceil_div(columns, kColumnsPerGroup);
   launch.groups[1] = (weight_gradient != nullptr) + (bias_gradient != nullptr);
-  launch.group[0] = kGroupSize;
+  launch.group[0] = count > kMany ? 1024 : 256;
   return launch;
 }
 
@@ -257,7 +279,11 @@ bool reads_rows_again(
     const NormVJPSpec& spec,
     const mx::array& s,
     mx::Stream stream) {
-  return (spec.weight || spec.bias) && geometry_of(s, stream).looped;
+  auto geometry = geometry_of(spec, s, stream);
+  return (spec.weight || spec.bias) &&
+      (geometry.looped ||
+       (backend_of(stream) != Backend::Cuda &&
+        geometry.width * geometry.vectors > 8));
 }
 
 LaunchPlan plan_norm_vjp(
@@ -278,10 +304,11 @@ LaunchPlan plan_norm_vjp(
   if (length == 0 || heads == 0) {
     return plan;
   }
-  auto geometry = geometry_of(in.s, stream);
+  auto geometry = geometry_of(spec, in.s, stream);
   int width = geometry.width;
   auto limits = device_limits(stream);
-  PersistentLoops loops(rows, heads, limits.loops(geometry.simds));
+  PersistentLoops loops(
+      rows, heads, limits.loops(geometry.simds), geometry.rows_per_simd());
   Cluster cluster(in.s.size(), spec, geometry, loops, limits);
   int rows_of_partials = ceil_div(loops.count, cluster.size);
   bool by_columns = reads_rows_again(spec, in.s, stream);
@@ -298,6 +325,8 @@ LaunchPlan plan_norm_vjp(
     Backward b{
         spec,
         geometry,
+        most_threads_of(kernel_of(spec), geometry, backend_of(stream)),
+        has_few_registers(geometry, spec, stream),
         loops,
         cluster,
         rows,

@@ -26,10 +26,37 @@ enum RowFlags {
 };
 
 constant bool whole [[function_constant(3)]]; // no vector passes the row's end
+constant bool no_tail [[function_constant(9)]]; // none lies across it
+// Rows are no multiple of 4 elements: no vectors are loaded, and the threads'
+// elements alternate.
+constant bool scattered [[function_constant(18)]];
 
 // Whether the n elements starting at i are in the row.
 inline bool in_row(int i, int n, int length) {
   return whole || i + n <= length;
+}
+
+// A vector: N elements of a row, `step` apart, of which `count` are in the row.
+template <int N>
+struct Span {
+  int begin;
+  int count;
+  int step;
+
+  bool is_full() const {
+    return count == N;
+  }
+  // If no vector lies across the row's end, one test serves all elements.
+  bool has(int j) const {
+    return no_tail ? is_full() : j < count;
+  }
+};
+
+template <int N>
+inline Span<N> span_at(int begin, int length) {
+  bool full = in_row(begin, N, length);
+  int tail = no_tail ? 0 : max(length - begin, 0);
+  return Span<N>{begin, full ? N : tail, 1};
 }
 
 struct RowIn {
@@ -69,14 +96,15 @@ inline RowIn row_in(
                         : long(row) * length;
   int step = strided ? layout[kStep] : 1;
   int type = float_type(flags);
-  return RowIn{data + at * size_of(type), type, bool(flags & kVectors), step};
+  bool vectors = (flags & kVectors) && !scattered;
+  return RowIn{data + at * size_of(type), type, vectors, step};
 }
 
 // Output rows are dense.
 inline RowOut row_out(device uchar* data, int flags, uint row, int length) {
   int type = float_type(flags);
-  return RowOut{
-      data + long(row) * length * size_of(type), type, bool(flags & kVectors)};
+  bool vectors = (flags & kVectors) && !scattered;
+  return RowOut{data + long(row) * length * size_of(type), type, vectors};
 }
 
 // Copies field by field: after a copy of the whole struct the compiler no
@@ -99,19 +127,39 @@ inline RowIn as_input(RowOut row) {
   return RowIn{row.data, row.type, row.vectors, 1};
 }
 
-// Loads N values starting at element i; zeros past the row's end.
 template <int N>
-inline void read(RowIn row, int i, int length, thread float* v) {
-  if (row.vectors && in_row(i, N, length)) {
-    load_vector<N>(row.data + long(i) * size_of(row.type), row.type, v);
+inline void clear(thread float* v) {
+  for (int j = 0; j < N; ++j) {
+    v[j] = 0.0f;
+  }
+}
+
+// Loads N values; zeros past the row's end.
+template <int N>
+inline void read(RowIn row, Span<N> span, thread float* v) {
+  if (row.vectors && span.is_full()) {
+    long at = long(span.begin) * size_of(row.type);
+    load_vector<N>(row.data + at, row.type, v);
     return;
   }
-  for (int j = 0; j < N; ++j) {
-    long at = long(i + j) * row.step;
-    v[j] = in_row(i + j, 1, length)
-        ? load(row.data + at * size_of(row.type), row.type)
-        : 0.0f;
+  if (span.count == 0) {
+    clear<N>(v);
+    return;
   }
+  // From one to the next: addresses that are found at once fill registers. Past
+  // the row's end the last element again, instead of a branch.
+  long size = long(row.step) * size_of(row.type);
+  device const uchar* at = row.data + long(span.begin) * size;
+  for (int j = 0; j < N; ++j) {
+    at += j > 0 && span.has(j) ? size * span.step : 0;
+    float of_row = load(at, row.type);
+    v[j] = span.has(j) ? of_row : 0.0f;
+  }
+}
+
+template <int N>
+inline void read(RowIn row, int i, int length, thread float* v) {
+  read<N>(row, span_at<N>(i, length), v);
 }
 
 // Whether the row's vectors have 16 bytes: those can be fetched before their
@@ -121,31 +169,36 @@ inline bool can_fetch(RowIn row) {
   return row.vectors && N * size_of(row.type) == 16;
 }
 
-// The vector that starts at element i; zeros past the row's end.
+// Whether this vector can be.
 template <int N>
-inline uint4 fetch(RowIn row, int i, int length) {
-  if (in_row(i, N, length)) {
-    return *(device const uint4*)(row.data + long(i) * size_of(row.type));
-  }
-  return uint4(0, 0, 0, 0);
+inline bool can_fetch(RowIn row, Span<N> span) {
+  return can_fetch<N>(row) && span.is_full();
 }
 
-// Whether fetch() gets the row's values. It does not for a last vector that
-// extends past the row's end.
 template <int N>
-inline bool is_fetched(RowIn row, int i, int length) {
-  return can_fetch<N>(row) && (in_row(i, N, length) || i >= length);
+inline uint4 fetch(RowIn row, Span<N> span) {
+  long at = long(span.begin) * size_of(row.type);
+  return *(device const uint4*)(row.data + at);
+}
+
+template <int N>
+inline void write(RowOut row, Span<N> span, thread const float* v) {
+  if (row.vectors && span.is_full()) {
+    long at = long(span.begin) * size_of(row.type);
+    store_vector<N>(row.data + at, row.type, v);
+  } else if (!no_tail || span.is_full()) {
+    long size = size_of(row.type);
+    device uchar* to = row.data + span.begin * size;
+    for (int j = 0; j < N; ++j) {
+      if (no_tail || span.has(j)) {
+        store(to, row.type, v[j]);
+      }
+      to += size * span.step;
+    }
+  }
 }
 
 template <int N>
 inline void write(RowOut row, int i, int length, thread const float* v) {
-  if (row.vectors && in_row(i, N, length)) {
-    store_vector<N>(row.data + long(i) * size_of(row.type), row.type, v);
-    return;
-  }
-  for (int j = 0; j < N; ++j) {
-    if (in_row(i + j, 1, length)) {
-      store(row.data + long(i + j) * size_of(row.type), row.type, v[j]);
-    }
-  }
+  write<N>(row, span_at<N>(i, length), v);
 }

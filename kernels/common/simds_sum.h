@@ -11,6 +11,24 @@ using namespace metal;
 
 constant constexpr int kSimdSize = 32;
 
+// The sum over `count` adjacent lanes, a power of two.
+inline float lanes_sum(float v, int count) {
+  for (int step = kSimdSize / 2; step > 0; step /= 2) {
+    v = step < count ? v + simd_shuffle_xor(v, step) : v;
+  }
+  return v;
+}
+inline float2 lanes_sum(float2 v, int count) {
+  return float2(lanes_sum(v.x, count), lanes_sum(v.y, count));
+}
+inline float4 lanes_sum(float4 v, int count) {
+  return float4(
+      lanes_sum(v.x, count),
+      lanes_sum(v.y, count),
+      lanes_sum(v.z, count),
+      lanes_sum(v.w, count));
+}
+
 #ifdef __CUDACC__
 
 // A shuffle moves one float, and only a few run per cycle. So the components
@@ -26,15 +44,6 @@ inline int lanes_a_part(float2) {
 }
 inline int lanes_a_part(float4) {
   return 8;
-}
-
-// The sum over `count` adjacent lanes, a power of two.
-inline float lanes_sum(float v, int count) {
-  for (int i = 0; i < 5; ++i) {
-    int step = 16 >> i;
-    v = step < count ? v + simd_shuffle_xor(v, step) : v;
-  }
-  return v;
 }
 
 // Adds lanes that are `step` apart: `low` in lanes without the bit `step`,

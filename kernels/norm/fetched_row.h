@@ -17,18 +17,19 @@ struct FetchedRow {
   void fetch_all(RowIn from, thread const RowThreads& threads, int length) {
     assign(row, from);
     for (int k = 0; k < V; ++k) {
-      if (fetch_first && can_fetch<N>(row)) {
-        bits[k] = fetch<N>(row, element<N>(threads, 0, k), length);
+      Span<N> of = span_of<N>(threads, 0, k, length);
+      if (fetch_first && can_fetch<N>(row, of)) {
+        bits[k] = fetch<N>(row, of);
       }
     }
   }
 
-  // Vector k, which starts at element i.
-  void values(int k, int i, int length, thread float* v) const {
-    if (fetch_first && is_fetched<N>(row, i, length)) {
+  // Vector k, which is `of`.
+  void values(int k, Span<N> of, thread float* v) const {
+    if (fetch_first && can_fetch<N>(row, of)) {
       unpack<N>(bits[k], row.type, v);
     } else {
-      read<N>(row, i, length, v);
+      read<N>(row, of, v);
     }
   }
 };

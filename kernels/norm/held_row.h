@@ -15,16 +15,16 @@ struct HeldRow {
   uint4 bits[V];
 #endif
 
-  // Reads vector k of `row`, which starts at element i, and holds it.
-  void read_vector(RowIn row, int k, int i, int length, thread float* to) {
+  // Reads vector k of `row`, which is `of`, and holds it.
+  void read_vector(RowIn row, int k, Span<N> of, thread float* to) {
 #ifdef __CUDACC__
-    if (N == 8 && can_fetch<N>(row) && in_row(i, N, length)) {
-      bits[k] = fetch<N>(row, i, length);
+    if (N == 8 && can_fetch<N>(row, of)) {
+      bits[k] = fetch<N>(row, of);
       unpack<N>(bits[k], row.type, to);
       return;
     }
 #endif
-    read<N>(row, i, length, to);
+    read<N>(row, of, to);
     put_vector(k, row.type, to);
   }
 
@@ -41,9 +41,9 @@ struct HeldRow {
   }
 
   // Vector k again, as it was read or put.
-  void get_vector(RowIn row, int k, int i, int length, thread float* to) {
+  void get_vector(RowIn row, int k, Span<N> of, thread float* to) {
     if (looped) {
-      read<N>(row, i, length, to);
+      read<N>(row, of, to);
       return;
     }
 #ifdef __CUDACC__

@@ -32,15 +32,14 @@ template <int N>
 inline void add_residual(
     thread const float* residual,
     RowOut sum,
-    int i,
-    int length,
+    Span<N> of,
     thread float* v) {
   for (int j = 0; j < N; ++j) {
     float s = v[j] + residual[j];
     v[j] = clamp_sum ? clamp_half(s) : s;
   }
   round_vector<N>(sum.type, v);
-  write<N>(sum, i, length, v);
+  write<N>(sum, of, v);
 }
 
 template <int N, int V, int THREADS> // the most threads per threadgroup
@@ -74,9 +73,10 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float4 partial[2 * kMaxSimds];
   RowThreads threads = make_row_threads(simd, lane, partial);
-  uint row = row_threads_index(group, simds_per_group, simd);
+  uint row = row_threads_index(group, simds_per_group, simd) * rows_per_simd() +
+      row_in_simd(lane);
   if (row >= uint(rows) + uint(rows2)) {
-    return; // a whole SIMD-group, in a launch without barriers
+    return; // all lanes of a row, in a launch without barriers
   }
 
   RowIn in, w;
@@ -119,18 +119,18 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
        chunk += chunk_length<N, V>()) {
     float2 of_chunk = float2(0.0f);
     for (int k = 0; k < V; ++k) {
-      int i = element<N>(threads, chunk, k);
+      Span<N> of = span_of<N>(threads, chunk, k, length);
       float v[N];
       if (fetch_first || has_residual) {
-        x_row.values(k, i, length, v);
+        x_row.values(k, of, v);
         if (has_residual) {
           float of_r[N];
-          r.values(k, i, length, of_r);
-          add_residual<N>(of_r, s, i, length, v);
+          r.values(k, of, of_r);
+          add_residual<N>(of_r, s, of, v);
         }
         held.put_vector(k, has_residual ? s.type : in.type, v);
       } else {
-        held.read_vector(in, k, i, length, v);
+        held.read_vector(in, k, of, v);
       }
       for (int j = 0; j < N; ++j) {
         of_chunk = add_first(of_chunk, v[j]);
@@ -146,15 +146,15 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
     for (int k = 0; k < V; ++k) {
-      int i = element<N>(threads, chunk, k);
+      Span<N> of = span_of<N>(threads, chunk, k, length);
       float v[N], y[N], w_of[N], b_of[N];
-      held.get_vector(in, k, i, length, v);
+      held.get_vector(in, k, of, v);
       if (has_weight) {
-        w_row.values(k, i, length, w_of);
+        w_row.values(k, of, w_of);
         add_offset<N>(weight_offset, w_of);
       }
       if (has_bias) {
-        b.values(k, i, length, b_of);
+        b.values(k, of, b_of);
       }
       for (int j = 0; j < N; ++j) {
         y[j] = stats.normalize(v[j]);
@@ -168,32 +168,39 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
             : has_weight ? fma(n, w_of[j], b_of[j])
                          : n + b_of[j];
       }
-      write<N>(out, i, length, y);
+      write<N>(out, of, y);
     }
   }
 }
 
-#define INSTANTIATE_NORM(N, V, THREADS)                \
-  template [[host_name("norm_" #N "_" #V)]] [[kernel]] \
+#define INSTANTIATE_NORM(N, V, THREADS)                             \
+  template [[host_name("norm_" #N "_" #V "_" #THREADS)]] [[kernel]] \
   decltype(norm<N, V, THREADS>) norm<N, V, THREADS>;
 
-// The combinations that geometry_for() chooses (csrc/gpu/geometry.cpp).
+// The combinations that csrc/gpu/geometry.cpp chooses.
 #ifdef __CUDACC__
 INSTANTIATE_NORM(4, 1, 1024)
 INSTANTIATE_NORM(4, 2, 1024)
 INSTANTIATE_NORM(4, 3, 1024)
 INSTANTIATE_NORM(4, 4, 1024)
+INSTANTIATE_NORM(4, 6, 1024)
 INSTANTIATE_NORM(4, 8, 1024)
 INSTANTIATE_NORM(8, 1, 1024)
 INSTANTIATE_NORM(8, 2, 1024)
 INSTANTIATE_NORM(8, 3, 1024)
 INSTANTIATE_NORM(8, 4, 1024)
+INSTANTIATE_NORM(8, 5, 1024)
 #else
 INSTANTIATE_NORM(4, 1, 512)
 INSTANTIATE_NORM(4, 2, 512)
+INSTANTIATE_NORM(4, 3, 512)
+INSTANTIATE_NORM(4, 4, 512)
 INSTANTIATE_NORM(4, 4, 1024)
+INSTANTIATE_NORM(4, 6, 256)
 INSTANTIATE_NORM(4, 8, 256)
 INSTANTIATE_NORM(8, 1, 512)
+INSTANTIATE_NORM(8, 2, 512)
 INSTANTIATE_NORM(8, 2, 1024)
+INSTANTIATE_NORM(8, 3, 256)
 INSTANTIATE_NORM(8, 4, 256)
 #endif

@@ -1,8 +1,8 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A persistent loop: the same threads compute `rows_per_loop` rows one after
-// another, all of which use one row of the weight. Each loop, or each cluster
-// of loops (kernels/common/cluster.h), stores a row of partial sums.
+// A persistent loop: the same threads compute `rows_per_loop` rows, `at_once`
+// in each iteration, all of which use one row of the weight. Each loop, or each
+// cluster of loops (kernels/common/cluster.h), stores a row of partial sums.
 
 #pragma once
 
@@ -11,20 +11,35 @@
 using namespace metal;
 
 struct PersistentLoop {
-  uint row;
+  uint row; // the first
   uint step;
   uint count;
+  uint at_once;
+  uint place; // of this thread's row among those at once
 
+  uint iterations() const {
+    return (count + at_once - 1) / at_once;
+  }
+  // Whether this thread has a row, too.
+  bool has(uint iteration) const {
+    return at_once == 1 || iteration * at_once + place < count;
+  }
   uint at(uint iteration) const {
-    return row + iteration * step;
+    return row + (iteration * at_once + place) * step;
   }
 };
 
 // Row i of x uses row i % heads of the weight.
-inline PersistentLoop
-make_loop(uint index, uint rows, uint heads, uint rows_per_loop) {
+inline PersistentLoop make_loop(
+    uint index,
+    uint rows,
+    uint heads,
+    uint rows_per_loop,
+    uint at_once,
+    uint place) {
   uint of_head = rows / heads;
   uint first = index / heads * rows_per_loop;
   uint count = first < of_head ? min(rows_per_loop, of_head - first) : 0;
-  return PersistentLoop{first * heads + index % heads, heads, count};
+  return PersistentLoop{
+      first * heads + index % heads, heads, count, at_once, place};
 }

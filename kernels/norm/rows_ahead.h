@@ -13,6 +13,8 @@
 
 constant int stages [[function_constant(36)]]; // 0: rows are in registers
 constant bool weight_is_staged [[function_constant(37)]];
+// Registers hold neither the next row nor the weight's.
+constant bool few_registers [[function_constant(39)]];
 
 // Groups the fetches since the last call: one row of each array.
 inline void group_fetches() {
@@ -62,19 +64,22 @@ struct RowsAhead {
       int k,
       thread const RowThreads& threads,
       int length) {
+    if (!loop.has(iteration)) {
+      return;
+    }
     RowIn from = row_in(data, flags, layout, loop.at(iteration), length);
-    int i = element<N>(threads, 0, k);
+    Span<N> of = span_of<N>(threads, 0, k, length);
 #ifdef __CUDACC__
     if (stages > 0) {
-      if (in_row(i, N, length)) {
-        long at = long(i) * size_of(from.type);
+      if (of.is_full()) {
+        long at = long(of.begin) * size_of(from.type);
         copy_to_stage(place_of(iteration % uint(stages), k), from.data + at);
       }
       return;
     }
 #endif
-    if (can_fetch<N>(from)) {
-      next[k] = fetch<N>(from, i, length);
+    if (!few_registers && can_fetch<N>(from, of)) {
+      next[k] = fetch<N>(from, of);
     }
   }
 
@@ -92,18 +97,20 @@ struct RowsAhead {
     set_row(loop, iteration, length);
     if (stages == 0 && !looped) {
       for (int k = 0; k < V; ++k) {
-        int i = element<N>(threads, 0, k);
-        if (is_fetched<N>(row, i, length)) {
+        Span<N> of = span_of<N>(threads, 0, k, length);
+        if (!loop.has(iteration)) {
+          clear<N>(now + k * N);
+        } else if (!few_registers && can_fetch<N>(row, of)) {
           unpack<N>(next[k], row.type, now + k * N);
         } else {
-          read<N>(row, i, length, now + k * N);
+          read<N>(row, of, now + k * N);
         }
       }
     }
   }
 
-  // Vector k of the current row, which starts at element i.
-  void vector(int k, int i, int length, thread float* v) const {
+  // Vector k of the current row, which is `of`.
+  void vector(int k, Span<N> of, thread float* v) const {
 #ifdef __CUDACC__
     if (stages > 0) {
       unpack<N>(*staged_vector(place_of(stage, k)), row.type, v);
@@ -111,7 +118,7 @@ struct RowsAhead {
     }
 #endif
     if (looped) {
-      read<N>(row, i, length, v);
+      read<N>(row, of, v);
       return;
     }
     for (int j = 0; j < N; ++j) {
@@ -125,11 +132,15 @@ struct RowsAhead {
     return rows_before * V + k;
   }
 
-  // Zeros what lies past the row's end, which no copy fills.
-  void clear_stages(thread const RowThreads& threads, int length) const {
+  // Zeros what no copy fills: what lies past the row's end, and missing rows.
+  void clear_stages(
+      PersistentLoop loop,
+      thread const RowThreads& threads,
+      int length) const {
     for (int k = 0; k < V; ++k) {
-      if (!in_row(element<N>(threads, 0, k), N, length)) {
-        for (int i = 0; i < stages; ++i) {
+      bool full = span_of<N>(threads, 0, k, length).is_full();
+      for (int i = 0; i < stages; ++i) {
+        if (!full || !loop.has(i)) {
           *staged_vector(place_of(i, k)) = uint4(0, 0, 0, 0);
         }
       }
@@ -146,8 +157,8 @@ struct HeldWeight {
   float offset;
   uint4 bits[V];
 
-  bool is_held(int i, int length) const {
-    return !looped && is_fetched<N>(row, i, length);
+  bool is_held(Span<N> of) const {
+    return !looped && !few_registers && can_fetch<N>(row, of);
   }
 
   void hold(
@@ -158,27 +169,23 @@ struct HeldWeight {
     assign(row, from);
     offset = weight_offset;
     for (int k = 0; k < V; ++k) {
-      int i = element<N>(threads, 0, k);
-      if (is_held(i, length)) {
+      Span<N> of = span_of<N>(threads, 0, k, length);
+      if (is_held(of)) {
 #ifdef __CUDACC__
         if (weight_is_staged) { // await_fetches waits for it, too
-          if (in_row(i, N, length)) {
-            copy_to_stage(k, row.data + long(i) * size_of(row.type));
-          } else {
-            *staged_vector(k) = uint4(0, 0, 0, 0);
-          }
+          copy_to_stage(k, row.data + long(of.begin) * size_of(row.type));
           continue;
         }
 #endif
-        bits[k] = fetch<N>(row, i, length);
+        bits[k] = fetch<N>(row, of);
       }
     }
   }
 
-  // Vector k, which starts at element i.
-  void vector(int k, int i, int length, thread float* w) const {
-    if (!is_held(i, length)) {
-      read<N>(row, i, length, w);
+  // Vector k, which is `of`.
+  void vector(int k, Span<N> of, thread float* w) const {
+    if (!is_held(of)) {
+      read<N>(row, of, w);
     } else {
       uint4 held = bits[k];
 #ifdef __CUDACC__

@@ -54,12 +54,12 @@ inline float2 deviation_sums(
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
     for (int k = 0; k < V; ++k) {
-      int i = element<N>(threads, chunk, k);
+      Span<N> of = span_of<N>(threads, chunk, k, length);
       float v[N];
-      held.get_vector(row, k, i, length, v);
+      held.get_vector(row, k, of, v);
       for (int j = 0; j < N; ++j) {
         float d = v[j] - mean - correction;
-        d = in_row(i + j, 1, length) ? d : 0.0f;
+        d = of.has(j) ? d : 0.0f;
         sums = float2(sums.x + d, fma(d, d, sums.y));
       }
     }
@@ -84,18 +84,24 @@ inline Statistics statistics(
   float mean = first.x;
   float correction = 0.0f;
   float variance = first.y - mean * mean;
-  // All of the row's threads take the same branch: they have the same sums.
-  if (is_lost(variance, mean * mean)) {
+  // All of a row's threads have the same sums, and so the same answer.
+  bool lost = is_lost(variance, mean * mean);
+  if (for_any_row(lost)) {
     float2 of_d = deviation_sums<N, V>(row, threads, length, mean, 0.0f, held) /
         float(length);
-    correction = of_d.x;
-    variance = of_d.y - correction * correction;
-    if (is_lost(variance, correction * correction)) {
+    if (lost) {
+      correction = of_d.x;
+      variance = of_d.y - correction * correction;
+      lost = is_lost(variance, correction * correction);
+    }
+    if (for_any_row(lost)) {
       of_d =
           deviation_sums<N, V>(row, threads, length, mean, correction, held) /
           float(length);
-      correction += of_d.x;
-      variance = finite_or_nan(of_d.y - of_d.x * of_d.x);
+      if (lost) {
+        correction += of_d.x;
+        variance = finite_or_nan(of_d.y - of_d.x * of_d.x);
+      }
     }
   }
   return Statistics{mean, correction, precise::rsqrt(variance + eps)};

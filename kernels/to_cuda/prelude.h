@@ -345,6 +345,10 @@ __forceinline__ float simd_shuffle_xor(float v, int mask) {
   return __shfl_xor_sync(0xffffffffu, v, mask);
 }
 
+__forceinline__ bool simd_any(bool v) {
+  return __any_sync(0xffffffffu, v);
+}
+
 // An 8x8 matrix that a SIMD-group holds: lane l has elements 2 * (l % 4) and
 // the next of row l / 4. Products are summed one after the other in float32,
 // which tensor cores do not do.

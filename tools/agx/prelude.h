@@ -53,6 +53,9 @@ OF_SIMD_GROUP(float)
 OF_SIMD_GROUP(half)
 OF_SIMD_GROUP(int)
 OF_SIMD_GROUP(uint)
+INLINE bool simd_any(bool v) {
+  return sub_group_any(v) != 0;
+}
 
 INLINE float2 simd_shuffle_xor(float2 v, uint mask) {
   return (float2)(simd_shuffle_xor(v.x, mask), simd_shuffle_xor(v.y, mask));

@@ -59,34 +59,37 @@ struct Operands {
   }
 
 #ifdef __CUDACC__
-  void clear_stages(thread const RowThreads& threads, int length) const {
-    s.clear_stages(threads, length);
-    cotangent.clear_stages(threads, length);
+  void clear_stages(
+      PersistentLoop loop,
+      thread const RowThreads& threads,
+      int length) const {
+    s.clear_stages(loop, threads, length);
+    cotangent.clear_stages(loop, threads, length);
     if (has_sum_cotangent) {
-      sum_cotangent.clear_stages(threads, length);
+      sum_cotangent.clear_stages(loop, threads, length);
     }
   }
 #endif
 
   // Without stages it is read when it is needed: registers are too few.
-  void sum_cotangent_vector(int k, int i, int length, thread float* h) const {
+  void sum_cotangent_vector(int k, Span<N> of, thread float* h) const {
     if (stages > 0) {
-      sum_cotangent.vector(k, i, length, h);
+      sum_cotangent.vector(k, of, h);
     } else {
-      read<N>(sum_cotangent.row, i, length, h);
+      read<N>(sum_cotangent.row, of, h);
     }
   }
 
-  // Vector k, which starts at element i, of the weighted cotangent.
-  void weighted_cotangent(int k, int i, int length, thread float* wg) const {
-    cotangent.vector(k, i, length, wg);
-    weigh(k, i, length, wg);
+  // Vector k, which is `of`, of the weighted cotangent.
+  void weighted_cotangent(int k, Span<N> of, thread float* wg) const {
+    cotangent.vector(k, of, wg);
+    weigh(k, of, wg);
   }
 
-  void weigh(int k, int i, int length, thread float* g) const {
+  void weigh(int k, Span<N> of, thread float* g) const {
     if (has_weight) {
       float w[N];
-      weight.vector(k, i, length, w);
+      weight.vector(k, of, w);
       for (int j = 0; j < N; ++j) {
         g[j] *= w[j]; // 0 past the row's end
       }
@@ -124,15 +127,15 @@ inline float4 weighted_deviation_means(
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
     for (int k = 0; k < V; ++k) {
-      int i = element<N>(threads, chunk, k);
+      Span<N> of = span_of<N>(threads, chunk, k, length);
       float x[N], wg[N];
-      operands.s.vector(k, i, length, x);
+      operands.s.vector(k, of, x);
       if (want_input) {
-        operands.weighted_cotangent(k, i, length, wg);
+        operands.weighted_cotangent(k, of, wg);
       }
       for (int j = 0; j < N; ++j) {
         float d = x[j] - mean - correction;
-        d = in_row(i + j, 1, length) ? d : 0.0f;
+        d = of.has(j) ? d : 0.0f;
         sums.x += d;
         sums.y = fma(d, d, sums.y);
         sums.z = want_input ? fma(by * wg[j], d, sums.z) : 0.0f;
@@ -163,11 +166,11 @@ inline RowSums row_sums(
        chunk += chunk_length<N, V>()) {
     float2 of_x = float2(0.0f), of_wg = float2(0.0f);
     for (int k = 0; k < V; ++k) {
-      int i = element<N>(threads, chunk, k);
+      Span<N> of = span_of<N>(threads, chunk, k, length);
       float x[N], wg[N];
-      operands.s.vector(k, i, length, x);
+      operands.s.vector(k, of, x);
       if (want_input) {
-        operands.weighted_cotangent(k, i, length, wg);
+        operands.weighted_cotangent(k, of, wg);
       }
       for (int j = 0; j < N; ++j) {
         of_x = add_first(of_x, x[j]);
@@ -192,18 +195,22 @@ inline RowSums row_sums(
   float wgd = means.w - mean * means.z; // d = x - mean - correction
   float more = 1.0f;                    // undoes the scaling of wgd
   bool lost = is_lost(variance, mean * mean);
-  if (lost || !is_finite(wgd)) {
+  bool again = lost || !is_finite(wgd);
+  if (for_any_row(again)) {
     float by = is_finite(wgd) ? 1.0f : kLess;
     more = is_finite(wgd) ? 1.0f : kMore;
     float4 of_d = weighted_deviation_means<N, V>(
         operands, threads, length, scale, mean, 0.0f, by);
-    wgd = of_d.z - of_d.x * (by * means.z);
+    wgd = again ? of_d.z - of_d.x * (by * means.z) : wgd;
     if (lost) { // else keep the forward's statistics
       correction = of_d.x;
       variance = of_d.y - correction * correction;
-      if (is_lost(variance, correction * correction)) {
-        of_d = weighted_deviation_means<N, V>(
-            operands, threads, length, scale, mean, correction, by);
+      lost = is_lost(variance, correction * correction);
+    }
+    if (for_any_row(lost)) {
+      of_d = weighted_deviation_means<N, V>(
+          operands, threads, length, scale, mean, correction, by);
+      if (lost) {
         wgd = of_d.z - of_d.x * (by * means.z);
         correction += of_d.x;
         variance = finite_or_nan(of_d.y - of_d.x * of_d.x);
@@ -250,7 +257,13 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   if (cluster == 1 && index >= uint(loops)) {
     return; // a whole SIMD-group, in a launch without barriers
   }
-  PersistentLoop loop = make_loop(index, rows, heads, rows_per_loop);
+  PersistentLoop loop = make_loop(
+      index,
+      rows,
+      heads,
+      rows_per_loop,
+      uint(rows_per_simd()),
+      row_in_simd(lane));
 
   Operands<N, V> operands;
   operands.s.begin(s, s_flags, s_layout, 0);
@@ -274,21 +287,21 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
 
 #ifdef __CUDACC__
   if (stages > 0) {
-    operands.clear_stages(threads, length);
+    operands.clear_stages(loop, threads, length);
   }
 #endif
   for (int iteration = 0; iteration < (stages > 0 ? stages : 1); ++iteration) {
     for (int k = 0; k < V; ++k) {
-      if (!looped && uint(iteration) < loop.count) {
+      if (!looped && uint(iteration) < loop.iterations()) {
         operands.fetch_ahead(loop, iteration, k, threads, length);
       }
     }
     group_fetches();
   }
-  for (uint iteration = 0; iteration < loop.count; ++iteration) {
+  for (uint iteration = 0; iteration < loop.iterations(); ++iteration) {
     await_fetches();
     operands.arrive(loop, iteration, threads, length);
-    if (!looped && stages == 0 && iteration + 1 < loop.count) {
+    if (!looped && stages == 0 && iteration + 1 < loop.iterations()) {
       // Fetch the next row while this one is computed.
       for (int k = 0; k < V; ++k) {
         operands.fetch_ahead(loop, iteration + 1, k, threads, length);
@@ -305,6 +318,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
       continue;
     }
 
+    bool has_row = loop.has(iteration);
     float rstd = sums.stats.rstd;
     RowOut out;
     if (want_input) {
@@ -315,29 +329,33 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     for (int chunk = 0; next_chunk(chunk, length);
          chunk += chunk_length<N, V>()) {
       for (int k = 0; k < V; ++k) {
-        int i = element<N>(threads, chunk, k);
+        Span<N> of = span_of<N>(threads, chunk, k, length);
         float x[N], g[N], h[N], dx[N];
-        operands.s.vector(k, i, length, x);
-        operands.cotangent.vector(k, i, length, g);
-        if (has_sum_cotangent) {
-          operands.sum_cotangent_vector(k, i, length, h);
+        operands.s.vector(k, of, x);
+        operands.cotangent.vector(k, of, g);
+        if (has_sum_cotangent && stages > 0) {
+          operands.sum_cotangent_vector(k, of, h); // before its stage is reused
         }
-        if (stages > 0 && iteration + stages < loop.count) {
+        if (stages > 0 && iteration + stages < loop.iterations()) {
           operands.fetch_ahead(loop, iteration + stages, k, threads, length);
         }
         for (int j = 0; j < N; ++j) {
           float n = sums.stats.normalize(x[j]);
+          float of_g = has_row ? g[j] : 0.0f;
           if (want_weight && !looped) {
-            dw[k * N + j] = fma(g[j], n, dw[k * N + j]);
+            dw[k * N + j] = fma(of_g, has_row ? n : 0.0f, dw[k * N + j]);
           }
           if (want_bias && !looped) {
-            db[k * N + j] += g[j];
+            db[k * N + j] += of_g;
           }
         }
         if (!want_input) {
           continue;
         }
-        operands.weigh(k, i, length, g);
+        operands.weigh(k, of, g);
+        if (has_sum_cotangent && stages == 0 && has_row) {
+          operands.sum_cotangent_vector(k, of, h);
+        }
         for (int j = 0; j < N; ++j) {
           float n = sums.stats.normalize(x[j]);
           float d = g[j] * rstd;
@@ -346,7 +364,9 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
           d = has_sum_cotangent ? d + h[j] : d;
           dx[j] = clamped_sum && fabs(x[j]) == 65504.0f ? 0.0f : d;
         }
-        write<N>(out, i, length, dx);
+        if (has_row) {
+          write<N>(out, of, dx);
+        }
       }
     }
     group_fetches();
@@ -355,6 +375,12 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   if (looped) {
     return;
   }
+  // The rows of a SIMD-group add up to one.
+  for (int e = 0; e < V * N; ++e) {
+    dw[e] = want_weight ? rows_sum(dw[e]) : 0.0f;
+    db[e] = want_bias ? rows_sum(db[e]) : 0.0f;
+  }
+  bool stores = row_in_simd(lane) == 0;
   int first_db = want_weight ? V : 0; // index of db's first vector in the sums
 #ifdef __CUDACC__
   if (cluster > 1) {
@@ -382,33 +408,40 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   int flags = kFloat32 | (length % 4 == 0 ? kVectors : 0);
   uint to = index / uint(cluster);
   for (int k = 0; k < V; ++k) {
-    int i = element<N>(threads, 0, k);
-    if (want_weight && has_sum(k)) {
+    Span<N> of = span_of<N>(threads, 0, k, length);
+    if (want_weight && stores && has_sum(k)) {
       RowOut out = row_out(weight_partials, flags, to, length);
-      write<N>(out, i, length, dw + k * N);
+      write<N>(out, of, dw + k * N);
     }
-    if (want_bias && has_sum(first_db + k)) {
+    if (want_bias && stores && has_sum(first_db + k)) {
       RowOut out = row_out(bias_partials, flags, to, length);
-      write<N>(out, i, length, db + k * N);
+      write<N>(out, of, db + k * N);
     }
   }
 }
 
-#define INSTANTIATE_NORM_VJP(N, V, THREADS)                \
-  template [[host_name("norm_vjp_" #N "_" #V)]] [[kernel]] \
+#define INSTANTIATE_NORM_VJP(N, V, THREADS)                             \
+  template [[host_name("norm_vjp_" #N "_" #V "_" #THREADS)]] [[kernel]] \
   decltype(norm_vjp<N, V, THREADS>) norm_vjp<N, V, THREADS>;
 
-// The combinations that geometry_for() chooses (csrc/gpu/geometry.cpp).
+// The combinations that csrc/gpu/geometry.cpp chooses.
 #ifdef __CUDACC__
 INSTANTIATE_NORM_VJP(4, 1, 1024)
 INSTANTIATE_NORM_VJP(4, 2, 1024)
+INSTANTIATE_NORM_VJP(4, 3, 1024)
 INSTANTIATE_NORM_VJP(4, 4, 1024)
 INSTANTIATE_NORM_VJP(4, 8, 1024)
 INSTANTIATE_NORM_VJP(8, 1, 1024)
 INSTANTIATE_NORM_VJP(8, 2, 1024)
+INSTANTIATE_NORM_VJP(8, 3, 1024)
 INSTANTIATE_NORM_VJP(8, 4, 1024)
 #else
+INSTANTIATE_NORM_VJP(4, 1, 256)
 INSTANTIATE_NORM_VJP(4, 1, 512)
-INSTANTIATE_NORM_VJP(4, 2, 1024)
-INSTANTIATE_NORM_VJP(8, 1, 1024)
+INSTANTIATE_NORM_VJP(4, 2, 256)
+INSTANTIATE_NORM_VJP(4, 2, 512)
+INSTANTIATE_NORM_VJP(4, 4, 512)
+INSTANTIATE_NORM_VJP(8, 1, 256)
+INSTANTIATE_NORM_VJP(8, 1, 512)
+INSTANTIATE_NORM_VJP(8, 2, 512)
 #endif

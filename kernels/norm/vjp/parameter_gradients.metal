@@ -38,9 +38,9 @@ template <int N>
   for (int j = 0; j < N; ++j) {
     dw[j] = dw_error[j] = db[j] = db_error[j] = 0.0f;
   }
-  PersistentLoop loop = make_loop(at.y, rows, heads, rows_per_loop);
+  PersistentLoop loop = make_loop(at.y, rows, heads, rows_per_loop, 1, 0);
   for (uint iteration = 0; iteration < loop.count; ++iteration) {
-    uint row = loop.row + iteration * loop.step;
+    uint row = loop.at(iteration);
     float g[N];
     RowIn g_row = row_in(
         cotangent, columns_cotangent_flags, cotangent_layout, row, length);
@@ -80,11 +80,10 @@ template <int N>
 INSTANTIATE_PARAMETER_GRADIENTS(4)
 INSTANTIATE_PARAMETER_GRADIENTS(8)
 
-constant constexpr int kSumSimds = 8;
-
-// A threadgroup adds up 32 columns of the weight's or the bias's partial sums:
-// each SIMD-group every eighth row, then the first SIMD-group their totals.
-[[kernel, max_total_threads_per_threadgroup(256)]] void sum_partials(
+// A threadgroup of n SIMD-groups adds up 32 columns of the weight's or the
+// bias's partial sums: each SIMD-group every n-th row, then the first
+// SIMD-group their totals.
+[[kernel, max_total_threads_per_threadgroup(1024)]] void sum_partials(
     device const float* weight_partials
     [[buffer(0), function_constant(sums_weight)]],
     device const float* bias_partials
@@ -94,17 +93,19 @@ constant constexpr int kSumSimds = 8;
     constant const int& count [[buffer(4)]],
     constant const int& columns [[buffer(5)]],
     uint2 group [[threadgroup_position_in_grid]],
+    uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float part[kSumSimds][32];
+  threadgroup float part[32][32];
+  const int simds = int(simds_per_group);
   const bool of_weight = sums_weight && (!sums_bias || group.y == 0);
   int column = int(group.x * 32 + lane);
   float sum = 0.0f, error = 0.0f;
   if (column < columns) {
-    for (int i = int(simd); i < count; i += 8 * kSumSimds) {
+    for (int i = int(simd); i < count; i += 8 * simds) {
       float v[8]; // eight loads at once
       for (int k = 0; k < 8; ++k) {
-        int row = i + k * kSumSimds;
+        int row = i + k * simds;
         long at = long(row) * columns + column;
         v[k] = row >= count ? 0.0f
             : of_weight     ? weight_partials[at]
@@ -119,7 +120,7 @@ constant constexpr int kSumSimds = 8;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (simd == 0 && column < columns) {
     sum = error = 0.0f;
-    for (int i = 0; i < kSumSimds; ++i) {
+    for (int i = 0; i < simds; ++i) {
       add_compensated(sum, error, part[i][lane]);
     }
     device uchar* to = of_weight ? weight_gradient : bias_gradient;

@@ -2,7 +2,8 @@
 //
 // The dtypes of arrays. Kernels compute in float32; function constants give the
 // dtypes that they load and store. bfloat16 is converted bitwise, so that
-// results do not depend on the compiler.
+// results do not depend on the compiler, or by Metal's own conversions if
+// MLX_NORMS_NATIVE_BFLOAT is defined and the compiler has them.
 
 #pragma once
 
@@ -10,7 +11,16 @@
 
 using namespace metal;
 
-enum FloatType { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2 };
+#ifndef __HAVE_BFLOAT__
+#undef MLX_NORMS_NATIVE_BFLOAT
+#endif
+
+enum FloatType {
+  kFloat32 = 0,
+  kFloat16 = 1,
+  kBFloat16 = 2,
+  kRoundedBFloat16 = 3 // to store values that are bfloat16's already, on Metal
+};
 
 inline int size_of(int type) {
   return type == kFloat32 ? 4 : 2;
@@ -22,27 +32,66 @@ inline bool is_nan(float v) {
 }
 
 inline float bfloat_to_float(ushort bits) {
+#ifdef MLX_NORMS_NATIVE_BFLOAT
+  return float(as_type<bfloat>(bits));
+#else
   return as_type<float>(uint(bits) << 16);
+#endif
 }
 
-// Rounds to nearest, ties to even.
-inline ushort float_to_bfloat(float v) {
 #ifdef __CUDACC__
-  return bfloat_bits(v); // one instruction; see kernels/to_cuda/prelude.h
-#else
-  uint bits = as_type<uint>(v);
-  uint rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-  return ushort((is_nan(v) ? bits | 0x00400000u : rounded) >> 16);
-#endif
+// One instruction; see kernels/to_cuda/prelude.h.
+inline ushort float_to_bfloat(float v) {
+  return bfloat_bits(v);
 }
 
 inline uint floats_to_bfloats(float low, float high) {
-#ifdef __CUDACC__
   return bfloat_bits(low, high);
-#else
-  return float_to_bfloat(low) | uint(float_to_bfloat(high)) << 16;
-#endif
 }
+#else
+inline uint join_high_halves(uint low, uint high) {
+  return low >> 16 | (high & 0xffff0000u);
+}
+
+#ifdef MLX_NORMS_NATIVE_BFLOAT
+inline ushort float_to_bfloat(float v) {
+  return as_type<ushort>(bfloat(v));
+}
+
+inline uint floats_to_bfloats(float low, float high) {
+  return as_type<uint>(bfloat2(bfloat(low), bfloat(high)));
+}
+
+inline float4 round_to_bfloat(float4 v) {
+  return float4(bfloat4(v));
+}
+#else
+// Rounds to nearest, ties to even, in the high half of the bits; what is in the
+// low one is left over. NaN is replaced, as the sum would make it inf or zero.
+inline uint round_high_half(float v) {
+  uint bits = as_type<uint>(v);
+  uint tie_to_even = (bits & 0x10000u) != 0 ? 0x8000u : 0x7fffu;
+  return (is_nan(v) ? 0x7fc00000u : bits) + tie_to_even;
+}
+
+inline ushort float_to_bfloat(float v) {
+  return ushort(round_high_half(v) >> 16);
+}
+
+inline uint floats_to_bfloats(float low, float high) {
+  return join_high_halves(round_high_half(low), round_high_half(high));
+}
+
+inline float4 round_to_bfloat(float4 v) {
+  uint4 rounded = uint4(
+      round_high_half(v.x),
+      round_high_half(v.y),
+      round_high_half(v.z),
+      round_high_half(v.w));
+  return as_type<float4>(rounded & 0xffff0000u);
+}
+#endif
+#endif
 
 inline float load(device const uchar* p, int type) {
   if (type == kFloat32) {
@@ -57,6 +106,10 @@ inline void store(device uchar* p, int type, float v) {
     *(device float*)p = v;
   } else if (type == kFloat16) {
     *(device half*)p = half(v);
+#ifndef __CUDACC__
+  } else if (type == kRoundedBFloat16) {
+    *(device ushort*)p = ushort(as_type<uint>(v) >> 16);
+#endif
   } else {
     *(device ushort*)p = float_to_bfloat(v);
   }
@@ -67,18 +120,34 @@ inline float4 widen(uint2 bits, int type) {
   if (type == kFloat16) {
     return float4(as_type<half4>(bits));
   }
+#ifdef MLX_NORMS_NATIVE_BFLOAT
+  return float4(as_type<bfloat4>(bits));
+#else
   uint4 wide = uint4(bits.x << 16, bits.x, bits.y << 16, bits.y);
   return as_type<float4>(wide & 0xffff0000u);
+#endif
 }
 
 inline uint2 narrow(float4 v, int type) {
   if (type == kFloat16) {
     return as_type<uint2>(half4(v));
   }
+#ifndef __CUDACC__
+  if (type == kRoundedBFloat16) {
+    uint4 bits = as_type<uint4>(v);
+    return uint2(
+        join_high_halves(bits.x, bits.y), join_high_halves(bits.z, bits.w));
+  }
+#endif
   return uint2(floats_to_bfloats(v.x, v.y), floats_to_bfloats(v.z, v.w));
 }
 
 inline float4 round_to(float4 v, int type) {
+#ifndef __CUDACC__
+  if (type == kBFloat16) {
+    return round_to_bfloat(v); // without the detour by packed values
+  }
+#endif
   return type == kFloat32 ? v : widen(narrow(v, type), type);
 }
 

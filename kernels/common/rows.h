@@ -198,7 +198,11 @@ inline void write(RowOut row, Span<N> span, thread const float* v) {
   }
 }
 
+// Stores values that round_vector() has rounded to the row's dtype.
 template <int N>
-inline void write(RowOut row, int i, int length, thread const float* v) {
-  write<N>(row, span_at<N>(i, length), v);
+inline void write_rounded(RowOut row, Span<N> span, thread const float* v) {
+#ifndef __CUDACC__ // where rounding them again is one instruction
+  row.type = row.type == kBFloat16 ? kRoundedBFloat16 : row.type;
+#endif
+  write<N>(row, span, v);
 }

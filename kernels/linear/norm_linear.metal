@@ -74,10 +74,9 @@ inline void write_sums(
       if (r < count) {
         float v[P];
         read_normed<P>(rows[r], i, length, v);
-        write<P>(
+        write_rounded<P>(
             row_out(sum, linear_sum_flags, first_row + r, length),
-            i,
-            length,
+            span_at<P>(i, length),
             v);
       }
     }

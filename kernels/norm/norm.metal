@@ -39,7 +39,7 @@ inline void add_residual(
     v[j] = clamp_sum ? clamp_half(s) : s;
   }
   round_vector<N>(sum.type, v);
-  write<N>(sum, of, v);
+  write_rounded<N>(sum, of, v);
 }
 
 template <int N, int V, int THREADS> // the most threads per threadgroup

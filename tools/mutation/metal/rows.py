@@ -27,23 +27,37 @@ MUTANTS = [
     Mutant(
         "bfloat16 is cut",
         FLOATS,
-        "bits + 0x7fffu + ((bits >> 16) & 1u)",
-        "bits",
+        "(bits & 0x10000u) != 0 ? 0x8000u : 0x7fffu",
+        "0u",
         f"{ONE}[metal-sim-rms_norm-33]",
     ),
     Mutant(
         "bfloat16 ties go up",
         FLOATS,
-        "bits + 0x7fffu + ((bits >> 16) & 1u)",
-        "bits + 0x8000u",
+        "(bits & 0x10000u) != 0 ? 0x8000u : 0x7fffu",
+        "0x8000u",
         "tests/norm/test_fused.py::test_fused_is_add_and_then_norm[metal-sim-add_rms_norm-33]",
     ),
     Mutant(
         "NaN rounds to inf in bfloat16",
         FLOATS,
-        "is_nan(v) ? bits | 0x00400000u : rounded",
-        "rounded",
+        "is_nan(v) ? 0x7fc00000u : bits",
+        "bits",
         "tests/norm/test_probes.py::test_every_nan_stays_nan",
+    ),
+    Mutant(
+        "the half that rounding to bfloat16 leaves over is kept",
+        FLOATS,
+        "as_type<float4>(rounded & 0xffff0000u)",
+        "as_type<float4>(rounded)",
+        "tests/norm/test_rounding.py::test_each_is_its_formula",
+    ),
+    Mutant(
+        "bfloat16 is cut in vectors, as if it were rounded",
+        FLOATS,
+        "  if (type == kRoundedBFloat16) {\n    uint4",
+        "  if (type != kFloat32) {\n    uint4",
+        "tests/norm/test_rounding.py::test_each_where_nothing_is_left_to_chance",
     ),
     # --- Rows
     Mutant(

@@ -23,7 +23,7 @@ import mlx_norms
 from .. import _ext
 from .._bench import machine, providers, timing
 from .._bench.configs import Config
-from . import _json, _progress, check_environment, info
+from . import _bfloat, _json, _progress, check_environment, info
 
 _EPS = 1e-5
 _HEADS = 4
@@ -152,6 +152,8 @@ def run(args: argparse.Namespace) -> int:
                 progress.print(f"      {problem}")
         if left_out:
             progress.print(left_out)
+        conversion = _bfloat.verdict()
+        progress.print(conversion)
         progress.print()
         compiled = pipelines()
         for kernel, of in compiled.items():
@@ -175,6 +177,7 @@ def run(args: argparse.Namespace) -> int:
         "checks": results,
         "pipelines": compiled,
         "left_out": left_out,
+        "bfloat16_conversion": conversion,
         "fast_over_ours": measured,
         "seconds": seconds,
     }

@@ -10,12 +10,16 @@ import sys
 import threading
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 import mlx_norms
+from metalsim import Library
+from mlx_norms import _built
 from mlx_norms.__main__ import main
 from mlx_norms._bench import timing
-from mlx_norms.commands import _progress, selftest
+from mlx_norms.commands import _bfloat, _progress, selftest
+from support.variant import ROOT
 
 
 @pytest.mark.usefixtures("backend")
@@ -223,6 +227,7 @@ def test_json(monkeypatch, capsys):
     ]
     (measured,) = found["fast_over_ours"]
     assert measured["rows"] == 1 and measured["add_rms"]["median"] == 3
+    assert found["bfloat16_conversion"].startswith("bfloat16 conversion: ")
     assert found["facts"]["mlx_norms"] == mlx_norms.__version__
 
 
@@ -231,6 +236,8 @@ def test_output():
     assert result.returncode == 0, result.stdout + result.stderr
     assert re.fullmatch(r"(\d+ of \d+, \d+ s: .*\n)*", result.stderr)
     assert (selftest._LEFT_OUT in result.stdout) == (mx.default_device() == mx.cpu)
+    (conversion,) = re.findall(r"^bfloat16 conversion: (.*)$", result.stdout, re.M)
+    assert conversion.startswith("not run") != mx.metal.is_available()
     lines = result.stdout.splitlines()
     for label in ("chip: ", "mlx_norms: ", "mlx: ", "platform: "):
         assert any(line.startswith(label) and len(line) > len(label) for line in lines), label
@@ -250,6 +257,87 @@ def test_output_with_a_bad_kernel():
     assert "      rows of 33: output 0 is off by" in result.stdout
     assert "pass  layer_norm, float32" in result.stdout
     assert "\n9 kernels failed" in result.stdout
+
+
+class TestBfloat:
+    """Whether native conversions of bfloat16 are ours, with conversions that are made up."""
+
+    @pytest.fixture
+    def converted(self):
+        """The floats, and what both conversions make of them in the simulator."""
+        text = (
+            "#include <metal_stdlib>\nusing namespace metal;\ntypedef ushort uint16_t;\n"
+            f"{_bfloat.header()}\n[[kernel]] void custom(\n"
+            "  const device uint* floats [[buffer(0)]], device uint* ours [[buffer(1)]],\n"
+            "  device uint* native [[buffer(2)]],\n"
+            "  uint3 thread_position_in_grid [[thread_position_in_grid]]) {"
+            f"{_bfloat.SOURCE}}}\n"
+        )
+        floats = np.array(_bfloat.patterns())
+        ours, native = (np.zeros((floats.size, 2), np.uint32) for _ in range(2))
+        arrays = {"floats": floats, "ours": ours, "native": native}
+        out = ["ours", "native"]
+        library = Library.from_source(text, name="mlx_norms_bfloat")
+        result = library.launch("custom", arrays, grid=floats.size, group=256, out=out)
+        assert not result.faults
+        return [mx.array(a) for a in (floats, ours, native)]
+
+    def verdict(self, monkeypatch, convert):
+        monkeypatch.setattr(mx.metal, "is_available", lambda: True)
+        monkeypatch.setattr(_bfloat, "convert", convert)
+        return _bfloat.verdict()
+
+    @pytest.mark.instrument
+    def test_the_kernel_in_the_simulator(self, converted, monkeypatch):
+        floats, ours, native = converted
+        right = mx.view(mx.view(floats, mx.float32).astype(mx.bfloat16), mx.uint16)
+        finite = mx.abs(mx.view(floats, mx.float32)) <= mx.inf
+        assert mx.all((ours[:, 0] == right) | ~finite) and mx.all(ours[:, 1] == floats >> 16 << 16)
+        said = self.verdict(monkeypatch, lambda _: (ours, native))
+        assert said == "bfloat16 conversion: native bits equal ours (393216 patterns)"
+        assert mx.any(ours != native)  # of NaN
+
+    def test_other_bits(self, monkeypatch):
+        """Native ones that round up what ours cut, and that take subnormals for zeros."""
+
+        def convert(floats):
+            high = floats >> 16
+            ours = mx.stack([high, high << 16], axis=1)
+            rounds_up = (floats & 0xFFFF) > 0x8000
+            subnormal = (floats & 0x7F800000) == 0
+            widened = mx.where(subnormal, high << 16 & 0x80000000, high << 16)
+            return ours, mx.stack([mx.where(rounds_up, high + 1, high), widened], axis=1)
+
+        cut = 2 * (65536 - 252)  # two low halves; 252 of the high ones are NaN both ways
+        zeros = 6 * 2 * 127
+        assert self.verdict(monkeypatch, convert) == (
+            f"bfloat16 conversion: native bits differ from ours, rounded in {cut} and widened in"
+            f" {zeros} of 393216 patterns; first 0x8001 rounded: 0x1 instead of 0x0"
+        )
+
+    def test_nan_is_no_number(self, monkeypatch):
+        def convert(floats):
+            ours = mx.stack([floats >> 16, floats >> 16 << 16], axis=1)
+            number = mx.where(ours[:, :1] == 0x7FC0, mx.array([0x7F80, 0x7F800000]), ours)
+            return ours, number.astype(mx.uint32)
+
+        said = self.verdict(monkeypatch, convert)
+        assert "rounded in 6 and widened in 6 of" in said and "first 0x7fc00000 rounded" in said
+
+    def test_a_compiler_without_it(self, monkeypatch):
+        def convert(floats):
+            raise RuntimeError("unknown type name 'bfloat'")
+
+        assert self.verdict(monkeypatch, convert) == (
+            "bfloat16 conversion: not run: RuntimeError: unknown type name 'bfloat'"
+        )
+
+    @pytest.mark.applies(not mx.metal.is_available())
+    def test_without_metal(self):
+        assert _bfloat.verdict() == "bfloat16 conversion: not run, as there is no Metal device"
+
+    def test_the_text_is_the_kernels(self):
+        assert _built.FLOAT_TYPES == (ROOT / "kernels/common/float_types.h").read_text()
 
 
 class Dies:

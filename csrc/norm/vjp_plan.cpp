@@ -23,7 +23,8 @@ geometry_of(const NormVJPSpec& spec, const mx::array& s, mx::Stream stream) {
 }
 
 // On Metal, by tools/agx: whether values would be spilled if the next row and
-// the weight's were in registers, too.
+// the weight's were in registers, too. On CUDA that is where rows are so long
+// that the weight's cannot be staged.
 bool has_few_registers(
     const Geometry& geometry,
     const NormVJPSpec& spec,
@@ -163,7 +164,8 @@ Launch rows_launch(
   launch.set(K::keep_statistics, b.statistics.has_value());
   Stages staged(b, weight, sum_cotangent, staged_bytes);
   launch.set(K::stages, staged.count);
-  launch.set(K::few_registers, b.few_registers);
+  bool unstaged = staged.count > 0 && weight && !staged.weight;
+  launch.set(K::few_registers, b.few_registers || unstaged);
   launch.set(K::weight_is_staged, staged.weight);
   launch.set(K::cluster, b.cluster.size);
   launch.staged_bytes = std::max(staged.bytes, b.cluster.bytes);

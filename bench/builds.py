@@ -10,7 +10,7 @@ if the median is below 0.98, the new build is slower, and the exit status is 1.
 On the CPU the calls of a sample are evaluated together. On a GPU they are evaluated one by one,
 since concurrent kernels hide each other, and the time is that of kernels, by CUPTI, which needs
 torch. With --calls they are evaluated together on a GPU, too, and the time is the host's, for one
-row and for a llama's next token.
+row and for a llama's next token. With --lengths they are norms of rows of many lengths.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import mlx_norms
 mlx_norms.__path__.insert(0, str(Path(__file__).parents[1] / "mlx_norms"))
 
 from mlx_norms._bench import builds, ladder, llama  # noqa: E402
-from mlx_norms._bench.configs import DTYPES, OPS, Config  # noqa: E402
+from mlx_norms._bench.configs import DTYPES, HEAD_OPS, LENGTHS, OPS, Config  # noqa: E402
 from mlx_norms._bench.providers import Calls  # noqa: E402
 from mlx_norms.ladders import LAYER_NORM  # noqa: E402
 
@@ -84,6 +84,24 @@ def decode() -> Calls:
     return Calls(model, [[mx.zeros((1, 1), mx.int32)]])
 
 
+def of_norm(config: Config) -> tuple[str, Make]:
+    shape = f"{config.dtype} {config.rows}x{config.length}"
+    name = f"{config.op}{' backward' * config.backward} {shape}"
+    return name, partial(of_config, config, OPS[config.op].ours)
+
+
+def lengths() -> Iterator[tuple[str, Make]]:
+    """Norms of 64 Mi elements; of queries and keys, whose heads are short, a quarter."""
+    for op, backward, dtype in itertools.product(
+        ("rms", "layer", "head", "qk"), (False, True), ("bfloat16", "float32")
+    ):
+        of_heads = op in HEAD_OPS
+        for length in LENGTHS:
+            rows = (1 << 24 if of_heads else 1 << 26) // length // 64 * 64
+            if length <= 256 if of_heads else True:
+                yield of_norm(Config(op, dtype, rows, length, backward))
+
+
 def configs(device: str, calls: bool) -> Iterator[tuple[str, Make]]:
     """The names of what is timed, each with a function that makes its calls."""
     shapes = [shape for shape in SHAPES[device] if device == "cpu" or not calls or shape[0] == 1]
@@ -91,10 +109,7 @@ def configs(device: str, calls: bool) -> Iterator[tuple[str, Make]]:
     norms = [Config(op, dtype, *shape, backward) for op, backward, dtype, shape in grid]
     traced = device == "gpu" and not calls
     norms += [Config("qk", dtype, 4096, 128) for dtype in DTYPES if traced]
-    for config in norms:
-        shape = f"{config.dtype} {config.rows}x{config.length}"
-        name = f"{config.op}{' backward' * config.backward} {shape}"
-        yield name, partial(of_config, config, OPS[config.op].ours)
+    yield from map(of_norm, norms)
     if device == "gpu" and calls:
         yield "decode bfloat16", decode
     if not traced:
@@ -124,18 +139,19 @@ def main() -> int:
     parser.add_argument("new", nargs="?", metavar="NEW")
     parser.add_argument("--device", choices=SHAPES, default="cpu")
     parser.add_argument("--calls", action="store_true", help="time the host's part on a GPU")
+    parser.add_argument("--lengths", action="store_true", help="time rows of many lengths")
     parser.add_argument("--starts", type=int, default=5, help="pairs of processes")
     parser.add_argument("--rounds", type=int, default=7, help="samples of each build a start")
     parser.add_argument("--only", metavar="TEXT", help="configs that have this")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     mx.set_default_device(getattr(mx, args.device))
-    known = dict(configs(args.device, args.calls))
+    known = dict(lengths() if args.lengths else configs(args.device, args.calls))
     if args.worker:
         builds.work(known, args.device == "gpu" and not args.calls)
         return 0
     names = [name for name in known if (args.only or "") in name]
-    options = ["--device", args.device, *["--calls"] * args.calls]
+    options = ["--device", args.device, *["--calls"] * args.calls, *["--lengths"] * args.lengths]
     taken = builds.compare(
         [args.old, args.new], options, names, rounds=args.rounds, starts=args.starts
     )

@@ -31,6 +31,7 @@ SIDES = "`patch()` / with projections"
 def table(lengths: Rows, speed: Rows, calls: Rows, model: Rows, pair: Rows, cpu: Rows) -> str:
     """At most ten rows in Markdown. The factor is stock's time over ours."""
     kernels = "H200, kernel time"
+    lengths = matching(lengths, section="lengths")
     of_rows = [int(row["length"]) for row in lengths]
     of_lengths = f"{kernels}, rows of {min(of_rows)} to {max(of_rows)}"
     gradients = kernel_ratios(speed, section="backward", op="layer", length="8192")

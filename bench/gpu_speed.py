@@ -2,9 +2,10 @@
 
 Sections, all of them by default:
 
-  kernels   the kernels' time, forward, with bytes per second and their share of a copy's
-  backward  the same for the gradients of every input, with the forward already evaluated
-  lengths   as kernels, for rows of many lengths in bfloat16, with the same number of elements
+  kernels           the kernels' time, forward, with bytes per second and their share of a copy's
+  backward          the same for the gradients of every input, with the forward already evaluated
+  lengths           as kernels, for rows of many lengths in bfloat16, of about as many elements
+  lengths_backward  as backward, for these rows
 
 Bytes are those of the tensors of x's shape, each counted once: 2 forward (4 with a residual), 3
 backward (4). The copy is of 1 GiB to 1 GiB. "together" is the device's busy time per call while
@@ -21,6 +22,7 @@ import itertools
 import sys
 
 from mlx_norms._bench import device_copy, kernels
+from mlx_norms._bench.configs import LENGTHS as ROW_LENGTHS
 from mlx_norms._bench.configs import Config
 from mlx_norms._bench.providers import providers
 from mlx_norms._bench.script import Script
@@ -30,9 +32,7 @@ OPS = ("rms", "layer", "add_rms")
 DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 LARGE = ((32768, 4096), (8192, 8192), (4096, 16384))
 SHORT = (8192, 768)
-LENGTHS = (64, 128, 256, 512, 768, 1024, 1536, 2048, 2880, 4096, 5120, 8192, 12288, 16384, 32768)
-LENGTHS += (65536,)
-LENGTHS_ELEMENTS = 1 << 26
+LENGTHS = [((1 << 26) // length, length) for length in ROW_LENGTHS]
 FORWARD_TARGET, SHORT_TARGET, BACKWARD_TARGET = 0.95, 0.75, 0.90  # shares of the copy
 COPY_BYTES = 1 << 30
 
@@ -44,7 +44,8 @@ COLUMNS += ["over_best_peer", "over_lower", "over_upper"]
 SECTIONS = {
     "kernels": (OPS, DTYPES, [*LARGE, SHORT], False),
     "backward": (OPS, DTYPES, LARGE, True),
-    "lengths": (("layer", "add_rms"), ["bfloat16"], [(LENGTHS_ELEMENTS // n, n) for n in LENGTHS]),
+    "lengths": (OPS, ["bfloat16"], LENGTHS),
+    "lengths_backward": (OPS, ["bfloat16"], LENGTHS, True),
 }
 
 

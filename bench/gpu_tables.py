@@ -33,7 +33,9 @@ def tables(lengths: Rows, speed: Rows, calls: Rows, outputs: Rows) -> str:
         f"A copy moves {float(about['copy_gbps']):.0f} GB/s.\n",
         "Kernel time of independent calls, as a share of the copy's speed, `mx.fast`'s in "
         "parentheses, bfloat16, 64 Mi elements:\n",
-        markdown(["row length", *each(lengths, "op")], length_lines(lengths)),
+        markdown(["row length", *each(lengths, "op")], length_lines(lengths, "lengths")),
+        "Their gradients, of every input:\n",
+        markdown(["row length", *each(lengths, "op")], length_lines(lengths, "lengths_backward")),
         "The same at large shapes, forward and backward:\n",
         markdown(["op", "dtype", *shapes_of(speed)], speed_lines(speed)),
         "A call through `mx.eval` on one row of 4096, µs (quartiles):\n",
@@ -49,7 +51,8 @@ def shares(rows: Rows, /, **config: str) -> str:
     return f"{float(ours['of_copy']):.0%} ({float(fast['of_copy']):.0%})"
 
 
-def length_lines(rows: Rows) -> Iterator[list[str]]:
+def length_lines(rows: Rows, section: str) -> Iterator[list[str]]:
+    rows = matching(rows, section=section)
     for length in each(rows, "length"):
         yield [length, *(shares(rows, op=op, length=length) for op in each(rows, "op"))]
 

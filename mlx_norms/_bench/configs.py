@@ -13,6 +13,11 @@ import mlx_norms
 EPS = 1e-5
 HEADS = 8
 GROUPED = 4  # query heads per key head
+# Row lengths at which no step of the kernels' geometry stays unseen.
+LENGTHS = (16, 24, 32, 48, 64, 80, 96, 100, 101, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
+LENGTHS += (576, 640, 768, 896, 1000, 1024, 1152, 1280, 1536, 1792, 2048, 2304, 2560, 2880, 3072)
+LENGTHS += (3584, 4096, 4097, 5120, 6144, 7168, 8192, 10240, 11008, 12288, 14336, 16384, 20480)
+LENGTHS += (32768, 65536)
 DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 
 

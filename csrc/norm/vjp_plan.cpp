@@ -22,15 +22,24 @@ geometry_of(const NormVJPSpec& spec, const mx::array& s, mx::Stream stream) {
       kernel_of(spec), s.shape(-1), s.itemsize(), backend_of(stream));
 }
 
-// On Metal, by tools/agx: whether values would be spilled if the next row and
-// the weight's were in registers, too. On CUDA that is where rows are so long
-// that the weight's cannot be staged.
-bool has_few_registers(
+// On Metal registers are few, by tools/agx. Whether they hold the row that is
+// fetched while another one is computed.
+bool fetches_next(
     const Geometry& geometry,
     const NormVJPSpec& spec,
     mx::Stream stream) {
-  return backend_of(stream) != Backend::Cuda && geometry.simds > 1 &&
-      (geometry.vectors > 1 || (spec.norm.center && geometry.simds > 8));
+  if (backend_of(stream) == Backend::Cuda) {
+    return true;
+  }
+  return spec.norm.center ? geometry.rows_per_simd() == 1 && geometry.simds <= 8
+                          : geometry.simds == 1 || geometry.vectors == 1;
+}
+
+// Whether threads hold so many elements that sums of the parameters' gradients
+// would not fit beside them.
+bool holds_much(const Geometry& geometry, mx::Stream stream) {
+  return backend_of(stream) != Backend::Cuda &&
+      geometry.width * geometry.vectors > 8;
 }
 
 // Enough rows per persistent loop that its row of partial sums is small
@@ -92,7 +101,8 @@ struct Backward {
   const NormVJPSpec& spec;
   Geometry geometry;
   int most_threads;
-  bool few_registers;
+  bool fetch_next;
+  bool hold_weight;
   PersistentLoops loops;
   Cluster cluster;
   int rows;
@@ -164,8 +174,9 @@ Launch rows_launch(
   launch.set(K::keep_statistics, b.statistics.has_value());
   Stages staged(b, weight, sum_cotangent, staged_bytes);
   launch.set(K::stages, staged.count);
-  bool unstaged = staged.count > 0 && weight && !staged.weight;
-  launch.set(K::few_registers, b.few_registers || unstaged);
+  launch.set(K::fetch_next, b.fetch_next);
+  launch.set(
+      K::hold_weight, b.hold_weight && (staged.count == 0 || staged.weight));
   launch.set(K::weight_is_staged, staged.weight);
   launch.set(K::cluster, b.cluster.size);
   launch.staged_bytes = std::max(staged.bytes, b.cluster.bytes);
@@ -283,9 +294,7 @@ bool reads_rows_again(
     mx::Stream stream) {
   auto geometry = geometry_of(spec, s, stream);
   return (spec.weight || spec.bias) &&
-      (geometry.looped ||
-       (backend_of(stream) != Backend::Cuda &&
-        geometry.width * geometry.vectors > 8));
+      (geometry.looped || holds_much(geometry, stream));
 }
 
 LaunchPlan plan_norm_vjp(
@@ -328,7 +337,8 @@ LaunchPlan plan_norm_vjp(
         spec,
         geometry,
         most_threads_of(kernel_of(spec), geometry, backend_of(stream)),
-        has_few_registers(geometry, spec, stream),
+        fetches_next(geometry, spec, stream),
+        !holds_much(geometry, stream),
         loops,
         cluster,
         rows,

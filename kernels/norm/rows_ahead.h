@@ -13,8 +13,9 @@
 
 constant int stages [[function_constant(36)]]; // 0: rows are in registers
 constant bool weight_is_staged [[function_constant(37)]];
-// Registers hold neither the next row nor the weight's.
-constant bool few_registers [[function_constant(39)]];
+// What registers suffice for besides the row itself.
+constant bool fetch_next [[function_constant(39)]];
+constant bool hold_weight [[function_constant(44)]];
 
 // Groups the fetches since the last call: one row of each array.
 inline void group_fetches() {
@@ -78,7 +79,7 @@ struct RowsAhead {
       return;
     }
 #endif
-    if (!few_registers && can_fetch<N>(from, of)) {
+    if (fetch_next && can_fetch<N>(from, of)) {
       next[k] = fetch<N>(from, of);
     }
   }
@@ -100,7 +101,7 @@ struct RowsAhead {
         Span<N> of = span_of<N>(threads, 0, k, length);
         if (!loop.has(iteration)) {
           clear<N>(now + k * N);
-        } else if (!few_registers && can_fetch<N>(row, of)) {
+        } else if (fetch_next && can_fetch<N>(row, of)) {
           unpack<N>(next[k], row.type, now + k * N);
         } else {
           read<N>(row, of, now + k * N);
@@ -158,7 +159,7 @@ struct HeldWeight {
   uint4 bits[V];
 
   bool is_held(Span<N> of) const {
-    return !looped && !few_registers && can_fetch<N>(row, of);
+    return !looped && hold_weight && can_fetch<N>(row, of);
   }
 
   void hold(

@@ -128,12 +128,15 @@ Geometry few_simds(bool backward, int length, int width, int forced) {
         ? in_lanes(width, row_vectors, forced)
         : *in_simd(backward, width, row_vectors, vectors, Backend::Cuda);
   }
+  auto slots = [&](int v) { return ceil_div(in_one, v) * v; };
+  // Fewer vectors per thread pay if they leave an eighth fewer past the end.
   bool divides = row_vectors % Geometry::kSimdSize == 0;
-  for (int v = vectors; divides && forced == 0 && v > 0; --v) {
-    if (is_built(backward, width, v, Backend::Cuda) && in_one % v == 0 &&
-        in_one / v <= Geometry::kMaxSimds) {
+  for (int v = vectors - 1; forced == 0 && v > (divides ? 0 : 1); --v) {
+    bool pays = divides ? slots(v) < slots(vectors)
+                        : 8 * slots(v) <= 7 * slots(vectors);
+    if (is_built(backward, width, v, Backend::Cuda) && pays &&
+        ceil_div(in_one, v) <= Geometry::kMaxSimds) {
       vectors = v;
-      break;
     }
   }
   int simds = ceil_div(in_one, vectors);

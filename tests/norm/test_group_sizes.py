@@ -16,8 +16,9 @@ from support.linear_case import case, most_rows
 
 pytestmark = [pytest.mark.backends("metal-sim"), pytest.mark.usefixtures("backend")]
 
-# How a row is shared out changes at powers of two: they have the most threads of each kind.
-LENGTHS = [1 << k for k in range(16)]
+# How a row is shared out changes at powers of two and at three times those: they have the most
+# threads of each kind.
+LENGTHS = [n << k for k in range(14) for n in (2, 3)]
 WIDTHS = (mx.float32, mx.float16)
 
 
@@ -27,6 +28,9 @@ def norms():
             x, w = mx.ones((1, length), dtype), mx.ones(length, dtype)
             yield [mlx_norms.layer_norm(x, w, w)]
             yield mx.vjp(mlx_norms.layer_norm, [x, w, w], [x])[1]
+            yield mx.vjp(mlx_norms.rms_norm, [x, w], [x])[1]
+        many, w = mx.ones((257 * 32, 4), dtype), mx.ones(4, dtype)  # rows of 257 loops
+        yield mx.vjp(mlx_norms.rms_norm, [many, w], [many])[1]
         rows = mx.ones((2, 3, 2, 3, 2, 300), dtype).transpose(4, 1, 3, 0, 2, 5)[..., ::2]
         yield [mlx_norms.rms_norm(rows)]  # more axes than a layout holds
 

@@ -119,6 +119,11 @@ class Config:
         return f"{self.rows}x{self.length}"
 
     @property
+    def whole_vectors(self) -> bool:
+        """Whether a row is a multiple of 16 bytes."""
+        return self.length * DTYPES[self.dtype].size % 16 == 0
+
+    @property
     def elements(self) -> int:
         """The number of elements that are normalized."""
         return sum(math.prod(shape) for shape in self._normalized())

@@ -4,7 +4,7 @@ Sections, all of them by default:
 
   kernels           the kernels' time, forward, with bytes per second and their share of a copy's
   backward          the same for the gradients of every input, with the forward already evaluated
-  lengths           as kernels, for rows of many lengths in bfloat16, of about as many elements
+  lengths           as kernels, for rows of many lengths, of about as many elements
   lengths_backward  as backward, for these rows
 
 Bytes are those of the tensors of x's shape, each counted once: 2 forward (4 with a residual), 3
@@ -44,8 +44,8 @@ COLUMNS += ["over_best_peer", "over_lower", "over_upper"]
 SECTIONS = {
     "kernels": (OPS, DTYPES, [*LARGE, SHORT], False),
     "backward": (OPS, DTYPES, LARGE, True),
-    "lengths": (OPS, ["bfloat16"], LENGTHS),
-    "lengths_backward": (OPS, ["bfloat16"], LENGTHS, True),
+    "lengths": (OPS, ["bfloat16", "float32"], LENGTHS),
+    "lengths_backward": (OPS, ["bfloat16", "float32"], LENGTHS, True),
 }
 
 

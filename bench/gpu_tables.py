@@ -32,11 +32,11 @@ def tables(lengths: Rows, speed: Rows, calls: Rows, outputs: Rows) -> str:
         f"{about['device'].removeprefix('gpu, ')}, MLX {about['mlx']}, driver {about['driver']}. "
         f"A copy moves {float(about['copy_gbps']):.0f} GB/s.\n",
         "Kernel time of independent calls, as a share of the copy's speed, `mx.fast`'s in "
-        "parentheses, bfloat16, 64 Mi elements:\n",
-        markdown(["row length", *each(lengths, "op")], length_lines(lengths, "lengths")),
+        "parentheses, 64 Mi elements:\n",
+        markdown(length_heading(lengths), length_lines(lengths, "lengths")),
         "Their gradients, of every input (`mx.fast`'s of layer norm is "
         "[wrong](mlx_layer_norm_gradient.md) where a row is no multiple of 16 bytes):\n",
-        markdown(["row length", *each(lengths, "op")], length_lines(lengths, "lengths_backward")),
+        markdown(length_heading(lengths), length_lines(lengths, "lengths_backward")),
         "The same at large shapes, forward and backward:\n",
         markdown(["op", "dtype", *shapes_of(speed)], speed_lines(speed)),
         "A call through `mx.eval` on one row of 4096, µs (quartiles):\n",
@@ -54,10 +54,15 @@ def shares(rows: Rows, /, **config: str) -> str:
     return f"{float(ours['of_copy']):.0%} ({share})"
 
 
+def length_heading(rows: Rows) -> list[str]:
+    return ["row length", *(f"{op} {dtype}" for op, dtype in each(rows, "op", "dtype"))]
+
+
 def length_lines(rows: Rows, section: str) -> Iterator[list[str]]:
     rows = matching(rows, section=section)
+    columns = each(rows, "op", "dtype")
     for length in each(rows, "length"):
-        yield [length, *(shares(rows, op=op, length=length) for op in each(rows, "op"))]
+        yield [length, *(shares(rows, op=op, dtype=of, length=length) for op, of in columns)]
 
 
 def shapes_of(rows: Rows) -> list[str]:

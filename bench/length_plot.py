@@ -32,7 +32,8 @@ def series(rows: list[dict[str, str]]) -> dict[str, dict[str, list[tuple[int, fl
             name: sorted(
                 (int(row["length"]), round(100 * float(row["of_copy"]), 1))
                 for row in rows
-                if (row["section"], row["op"], row["provider"]) == ("lengths", op, name)
+                if row["section"] == "lengths"
+                and (row["op"], row["dtype"], row["provider"]) == (op, "bf16", name)
             )
             for name in PROVIDERS
         }

@@ -113,10 +113,16 @@ LAUNCHES = [
 
 
 def launch_constants(name, norm):
-    """The kernel's constants in a launch of aligned rows that 4 SIMD-groups share."""
+    """The kernel's constants in a launch of aligned rows that 4 SIMD-groups share.
+
+    Some threads have one vector less than others.
+    """
     stem = KERNELS[name][0]
-    type = FLOAT32 if parts_of(name)[0] == 4 else BFLOAT16
-    constants = {"simds_per_row": 4} | (NORMS if stem == "norm/norm" else VJPS)[norm][0]
+    width, vectors = parts_of(name)
+    type = FLOAT32 if width == 4 else BFLOAT16
+    constants = {"simds_per_row": 4, "lanes_per_row": 32, "no_tail": True}
+    constants["full_count"] = vectors - 1
+    constants |= (NORMS if stem == "norm/norm" else VJPS)[norm][0]
     if stem == "norm/vjp/norm_vjp":
         constants["cluster"] = 1
     for constant in translation(stem).constants:
@@ -128,7 +134,7 @@ def launch_constants(name, norm):
 
 def parts_of(name):
     """Elements a vector, vectors per thread."""
-    width, vectors = name.split("_")[-2:]
+    width, vectors, *_ = re.findall(r"\d+", name)
     return int(width), int(vectors)
 
 
@@ -170,8 +176,8 @@ def test_few_rows_are_all_fetched_before_any_is_used(name, norm):
 
 def test_layouts_that_are_not_read_take_no_room():
     """A launch costs the host the more the larger its arguments are."""
-    stem, kernel = KERNELS["norm_4_1"]
-    dense = launch_constants("norm_4_1", "layer")
+    stem, kernel = KERNELS["norm_4_1_1024"]
+    dense = launch_constants("norm_4_1_1024", "layer")
     taken = [sizes_of_parameters(translation(stem), kernel, dense)]
     for strided in (["x_flags"], ["weight_flags", "bias_flags"]):
         constants = dense | {name: dense[name] | STRIDED for name in strided}
@@ -333,7 +339,8 @@ def linear_constants(name, **others):
     flags = (FLOAT32 if width == 4 else BFLOAT16) | VECTORS
     packed = {"linear_bits": 4, "linear_group_size": 64} if width == 16 else {}
     return {
-        **dict(simds_per_row=1, whole=True, has_weight=True, weight_flags=flags),
+        **dict(simds_per_row=1, lanes_per_row=32, whole=True, no_tail=True),
+        **dict(has_weight=True, weight_flags=flags),
         **dict(linear_projections=1, linear_aligned=True, linear_x_flags=flags),
         **packed,
         **others,

@@ -79,8 +79,18 @@ def kernels(texts):
 
 def test_every_kernel_is_in_one(texts, with_cuda):
     """What the launch plans ask for by name."""
-    widths = {"norm": {4: (1, 2, 4, 8), 8: (1, 2, 4)}, "norm_vjp": {4: (1, 2), 8: (1,)}}
-    names = {f"{k}_{n}_{v}" for k, of in widths.items() for n, vs in of.items() for v in vs}
+    # By elements of a vector and threads of a group: vectors of a thread.
+    vectors = {
+        "norm": {(4, 256): (6, 8), (4, 512): (1, 2, 3, 4), (4, 1024): (4,)}
+        | {(8, 256): (3, 4), (8, 512): (1, 2), (8, 1024): (2,)},
+        "norm_vjp": {(4, 256): (1, 2), (4, 512): (1, 2, 4), (8, 256): (1,), (8, 512): (1, 2)},
+    }
+    names = {
+        f"{kernel}_{n}_{v}_{threads}"
+        for kernel, of in vectors.items()
+        for (n, threads), counts in of.items()
+        for v in counts
+    }
     names |= {"parameter_gradients_4", "parameter_gradients_8", "sum_partials"}
     names |= {"gather_rows_2", "gather_rows_4"}
     rows = {4: (1, 4), 8: (1, 2, 4, 8), 16: (1, 2, 4, 8)}
@@ -108,9 +118,9 @@ NEVER = [  # no plan has these
 
 
 def template(name):
-    """The file and function template of a kernel, as far as CUDA has it, too."""
-    stem, kernel = KERNELS.get(name, (name, None))
-    return (stem, kernel.expression.partition("<")[0]) if kernel else name
+    """The file and function template of a kernel; its family, if CUDA has others of it."""
+    stem, kernel = KERNELS.get(name, (None, None))
+    return (stem, kernel.expression.partition("<")[0]) if kernel else re.sub(r"(_\d+)+$", "", name)
 
 
 @pytest.mark.instrument

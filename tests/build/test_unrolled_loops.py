@@ -123,6 +123,6 @@ def test_metals_pragmas_leave_no_local_memory(name):
     assert not has_local_memory(name)
 
 
-@pytest.mark.parametrize("name", ["norm_8_4", "norm_linear_16_8", "simdgroup_blocked_64"])
+@pytest.mark.parametrize("name", ["norm_8_4_1024", "norm_linear_16_8", "simdgroup_blocked_64"])
 def test_without_pragmas_there_is_local_memory(name):
     assert has_local_memory(name, without=METALS)

@@ -373,7 +373,7 @@ def test_selftest_goes_on_with_the_other_libraries(run):
         assert "pass  matmul by gemv, float32" in lines, said
         (gemv,) = [line for line in lines if line.startswith("gemv_lines_2: ")]
         assert re.search(r": [0-9]+ pipelines?, at most [0-9]+ threads, [0-9]+ B of", gemv), gemv
-        assert any("norm_4_1: " in line for line in lines), said
+        assert any("norm_4_1_512: " in line for line in lines), said
         simulator.clear()  # the device has noted what it refused
     """)
 

@@ -1,7 +1,7 @@
 """The forward kernel."""
 
 from ..mutant import Mutant
-from .texts import CHUNKS, NORM, ONE, ONE_CHUNK
+from .texts import BESIDE, CHUNKS, NORM, ONE, ONE_CHUNK
 
 HELD = "kernels/norm/held_row.h"
 STATISTICS = "kernels/norm/statistics.h"
@@ -54,21 +54,21 @@ MUTANTS = [
     Mutant(
         "no second pass",
         STATISTICS,
-        "  if (is_lost(variance, mean * mean)) {",
-        "  if (false) {",
+        "  if (for_any_row(lost)) {\n    float2 of_d",
+        "  if (false) {\n    float2 of_d",
         "tests/norm/test_probes.py::test_large_mean_and_small_variance",
     ),
     Mutant(
         "no third pass",
         STATISTICS,
-        "    if (is_lost(variance, correction * correction)) {",
-        "    if (false) {",
+        "    if (for_any_row(lost)) {\n      of_d",
+        "    if (false) {\n      of_d",
         "tests/norm/test_probes.py::test_rows_that_are_constant_but_for_an_ulp",
     ),
     Mutant(
         "deviations past the row's end",
         STATISTICS,
-        "d = in_row(i + j, 1, length) ? d : 0.0f;",
+        "d = of.has(j) ? d : 0.0f;",
         "",
         "tests/norm/test_probes.py::test_large_mean_and_small_variance",
     ),
@@ -78,6 +78,20 @@ MUTANTS = [
         CHUNKS,
         ONE_CHUNK,
         "tests/norm/test_probes.py::test_large_mean_and_small_variance",
+    ),
+    Mutant(
+        "a row's second pass by its neighbor's",
+        STATISTICS,
+        "    if (lost) {\n      correction = of_d.x;",
+        "    {\n      correction = of_d.x;",
+        BESIDE,
+    ),
+    Mutant(
+        "a row's third pass by its neighbor's",
+        STATISTICS,
+        "      if (lost) {\n        correction += of_d.x;",
+        "      {\n        correction += of_d.x;",
+        BESIDE,
     ),
     # --- Parameters
     Mutant(
@@ -91,8 +105,22 @@ MUTANTS = [
     Mutant(
         "rows past the last one",
         NORM,
-        "    return; // a whole SIMD-group",
-        "    // a whole SIMD-group",
+        "    return; // all lanes of a row",
+        "    // all lanes of a row",
+        f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "one row a SIMD-group, for all of its lanes",
+        NORM,
+        " +\n      row_in_simd(lane);",
+        ";",
+        f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "rows counted as if each had a SIMD-group",
+        NORM,
+        "simd) * rows_per_simd() +",
+        "simd) +",
         f"{ONE}[metal-sim-rms_norm-33]",
     ),
     Mutant(
@@ -133,8 +161,8 @@ MUTANTS = [
     Mutant(
         "one chunk of a long row written",
         HELD,
-        "    if (looped) {\n      read<N>(row, i, length, to);\n",
-        "    if (false) {\n      read<N>(row, i, length, to);\n",
+        "    if (looped) {\n      read<N>(row, of, to);\n",
+        "    if (false) {\n      read<N>(row, of, to);\n",
         f"{ONE}[metal-sim-rms_norm-65536]",
     ),
     Mutant(

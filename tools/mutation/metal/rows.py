@@ -1,11 +1,15 @@
 """What every kernel stands on: float types, rows, the threads of a row."""
 
 from ..mutant import Mutant
-from .texts import GRADIENT, NORM, NORM_LINEAR, ONE, ROWS
+from .texts import BESIDE, EVERY_LENGTH, GRADIENT, NORM, NORM_LINEAR, ONE, ROWS
 
 FLOATS = "kernels/common/float_types.h"
 ROW_THREADS = "kernels/common/row_threads.h"
+GEOMETRY = "csrc/gpu/geometry.h"
 SIMDS_SUM = "kernels/common/simds_sum.h"
+
+WHOLE_VECTOR = "  if (row.vectors && span.is_full()) {\n"
+AT = "    long at = long(span.begin) * size_of(row.type);\n"
 
 MUTANTS = [
     # --- What Metal's compiler is told
@@ -19,8 +23,8 @@ MUTANTS = [
     Mutant(
         "more threads declared than are launched",
         NORM,
-        "INSTANTIATE_NORM(4, 8, 256)",
-        "INSTANTIATE_NORM(4, 8, 512)",
+        "max_total_threads_per_threadgroup(THREADS)",
+        "max_total_threads_per_threadgroup(1024)",
         "tests/norm/test_group_sizes.py",
     ),
     # --- Float types
@@ -63,45 +67,64 @@ MUTANTS = [
     Mutant(
         "no tail in vector loads",
         ROWS,
-        "  if (row.vectors && in_row(i, N, length)) {\n    load_vector",
-        "  if (row.vectors) {\n    load_vector",
-        f"{ONE}[metal-sim-rms_norm-129]",
+        f"{WHOLE_VECTOR}{AT}    load_vector",
+        f"  if (row.vectors) {{\n{AT}    load_vector",
+        f"{EVERY_LENGTH}[metal-sim-rms_norm]",
     ),
     Mutant(
         "no tail in vector stores",
         ROWS,
-        "  if (row.vectors && in_row(i, N, length)) {\n    store_vector",
-        "  if (row.vectors) {\n    store_vector",
-        f"{ONE}[metal-sim-rms_norm-128]",
+        f"{WHOLE_VECTOR}{AT}    store_vector",
+        f"  if (row.vectors) {{\n{AT}    store_vector",
+        f"{EVERY_LENGTH}[metal-sim-rms_norm]",
+    ),
+    Mutant(
+        "vectors past the row's end stored by elements",
+        ROWS,
+        "  } else if (!no_tail || span.is_full()) {",
+        "  } else {",
+        f"{EVERY_LENGTH}[metal-sim-rms_norm]",
     ),
     Mutant(
         "vector loads of rows that are not aligned",
         ROWS,
-        "  if (row.vectors && in_row(i, N, length)) {\n    load_vector",
-        "  if (in_row(i, N, length)) {\n    load_vector",
+        f"{WHOLE_VECTOR}{AT}    load_vector",
+        f"  if (span.is_full()) {{\n{AT}    load_vector",
         f"{ONE}[metal-sim-rms_norm-65]",
     ),
     Mutant(
         "no bounds check in loads",
         ROWS,
-        "    v[j] = in_row(i + j, 1, length)\n"
-        "        ? load(row.data + at * size_of(row.type), row.type)\n"
-        "        : 0.0f;",
-        "    v[j] = load(row.data + at * size_of(row.type), row.type);",
+        "v[j] = span.has(j) ? of_row : 0.0f;",
+        "v[j] = of_row;",
         f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "elements past the row's end loaded",
+        ROWS,
+        "at += j > 0 && span.has(j) ?",
+        "at += j > 0 ?",
+        f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "vectors past the row's end loaded by elements",
+        ROWS,
+        "  if (span.count == 0) {",
+        "  if (false) {",
+        f"{EVERY_LENGTH}[metal-sim-rms_norm]",
     ),
     Mutant(
         "no bounds check in stores",
         ROWS,
-        "    if (in_row(i + j, 1, length)) {\n      store(",
-        "    {\n      store(",
+        "      if (no_tail || span.has(j)) {\n        store(",
+        "      {\n        store(",
         f"{ONE}[metal-sim-rms_norm-33]",
     ),
     Mutant(
         "step of a row ignored",
         ROWS,
-        "long(i + j) * row.step;",
-        "long(i + j);",
+        "long(row.step) * size_of(row.type)",
+        "size_of(row.type)",
         "tests/norm/test_layouts.py::test_layout -k every_third",
     ),
     Mutant(
@@ -119,6 +142,76 @@ MUTANTS = [
         "tests/norm/test_layouts.py::test_axes_in_another_order",
     ),
     # --- The threads of a row
+    Mutant(
+        "a row's sum over its whole SIMD-group",
+        ROW_THREADS,
+        "return lanes_sum(v, lanes_per_row);",
+        "return lanes_sum(v, kSimdSize);",
+        f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "lanes counted on from the row before",
+        ROW_THREADS,
+        "lane % lanes_per_row, 0, partial",
+        "lane, 0, partial",
+        f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "a sum that a SIMD-group's other rows take no part in",
+        ROW_THREADS,
+        "return lanes_per_row < kSimdSize ? simd_any(v) : v;",
+        "return v;",
+        BESIDE,
+    ),
+    Mutant(
+        "one element of a scattered row left out",
+        ROW_THREADS,
+        "full + int(one_more)",
+        "full",
+        f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "one element of each thread past a scattered row's end",
+        ROW_THREADS,
+        "full + int(one_more)",
+        "full + 1",
+        f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "one thread past a scattered row's end",
+        ROW_THREADS,
+        "threads.thread_index() < length;",
+        "threads.thread_index() <= length;",
+        f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "a long scattered row's last elements left out",
+        ROW_THREADS,
+        "(length - begin + step - 1) / step",
+        "(length - begin) / step",
+        "tests/norm/test_short_rows.py::test_long_rows_of_odd_vectors -k 16402",
+    ),
+    Mutant(
+        "every row taken for whole",
+        GEOMETRY,
+        "return length % chunk() == 0;",
+        "return true;",
+        f"{ONE}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "vectors across the row's end taken for full",
+        GEOMETRY,
+        "looped ? 0 : length / of_all;",
+        "looped ? 0 : length / of_all + 1;",
+        f"{EVERY_LENGTH}[metal-sim-rms_norm]",
+    ),
+    Mutant(
+        "rows of any length taken for vectors",
+        "csrc/gpu/rows.h",
+        "launch.set(K::no_tail, !geometry.is_scattered(length));",
+        "launch.set(K::no_tail, true);",
+        f"{ONE}[metal-sim-rms_norm-33]",
+    ),
     Mutant(
         "no barrier in a sum",
         SIMDS_SUM,

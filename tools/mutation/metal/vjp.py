@@ -1,7 +1,7 @@
 """The backward kernels and their plan."""
 
 from ..mutant import Mutant
-from .texts import CHUNKS, GRADIENT, ONE, ONE_CHUNK, PLAN_VJP, ROWS
+from .texts import BESIDE, CHUNKS, EVERY_LENGTH, GRADIENT, ONE_CHUNK, PLAN_VJP, ROWS
 
 LOOP = "kernels/norm/persistent_loop.h"
 AHEAD = "kernels/norm/rows_ahead.h"
@@ -9,6 +9,7 @@ SUM = "kernels/common/compensated_sum.h"
 VJP = "kernels/norm/vjp/norm_vjp.metal"
 GRADIENTS = "kernels/norm/vjp/parameter_gradients.metal"
 GATHER = "kernels/common/gather_rows.metal"
+ROW_THREADS = "kernels/common/row_threads.h"
 
 MUTANTS = [
     # --- Backward
@@ -57,8 +58,8 @@ MUTANTS = [
     Mutant(
         "weighted cotangents' sum with d not corrected",
         VJP,
-        "wgd = of_d.z - of_d.x * (by * means.z);\n    if",
-        "wgd = of_d.z;\n    if",
+        "wgd = again ? of_d.z - of_d.x * (by * means.z) : wgd;",
+        "wgd = again ? of_d.z : wgd;",
         "tests/norm/test_probes.py::test_large_mean_and_small_variance",
     ),
     Mutant(
@@ -92,16 +93,37 @@ MUTANTS = [
     Mutant(
         "no third pass in the gradient",
         VJP,
-        "      if (is_lost(variance, correction * correction)) {",
-        "      if (false) {",
+        "    if (for_any_row(lost)) {",
+        "    if (false) {",
         "tests/norm/test_probes.py::test_rows_that_are_constant_but_for_an_ulp",
     ),
     Mutant(
         "deviations past the row's end in the gradient",
         VJP,
-        "d = in_row(i + j, 1, length) ? d : 0.0f;",
+        "d = of.has(j) ? d : 0.0f;",
         "",
         "tests/norm/test_probes.py::test_large_mean_and_small_variance",
+    ),
+    Mutant(
+        "a row's second pass by its neighbor's in the gradient",
+        VJP,
+        "    if (lost) { // else",
+        "    { // else",
+        BESIDE,
+    ),
+    Mutant(
+        "a row's sum with d by its neighbor's pass",
+        VJP,
+        "wgd = again ? of_d.z - of_d.x * (by * means.z) : wgd;",
+        "wgd = of_d.z - of_d.x * (by * means.z);",
+        BESIDE,
+    ),
+    Mutant(
+        "a row's third pass by its neighbor's in the gradient",
+        VJP,
+        "      if (lost) {\n        wgd",
+        "      {\n        wgd",
+        BESIDE,
     ),
     Mutant(
         "kept correction dropped",
@@ -150,7 +172,8 @@ MUTANTS = [
         VJP,
         "kFloat32 | (length % 4 == 0 ? kVectors : 0)",
         "kFloat32 | kVectors",
-        f"{GRADIENT}[metal-sim-rms_norm-129]",
+        None,
+        redundant="Rows of such lengths are scattered, and those have no vectors.",
     ),
     Mutant(
         "the next row not fetched",
@@ -169,37 +192,52 @@ MUTANTS = [
     Mutant(
         "the last row of a loop not fetched",
         VJP,
-        "stages == 0 && iteration + 1 < loop.count",
-        "stages == 0 && iteration + 2 < loop.count",
+        "stages == 0 && iteration + 1 < loop.iterations()",
+        "stages == 0 && iteration + 2 < loop.iterations()",
         "tests/norm/test_gradients.py::test_rows_of_persistent_loops -k rms_norm",
     ),
     Mutant(
         "rows of other heads in a loop",
         LOOP,
-        "return row + iteration * step;",
-        "return row + iteration;",
+        "(iteration * at_once + place) * step",
+        "(iteration * at_once + place)",
         "tests/norm/test_heads.py::test_rows_of_persistent_loops",
     ),
     Mutant(
         "vectors fetched past the row's end",
         ROWS,
-        "  if (in_row(i, N, length)) {\n    return",
-        "  {\n    return",
-        f"{GRADIENT}[metal-sim-rms_norm-129]",
+        "return can_fetch<N>(row) && span.is_full();",
+        "return can_fetch<N>(row);",
+        f"{EVERY_LENGTH}[metal-sim-rms_norm]",
     ),
     Mutant(
-        "a row's last elements not read",
+        "vectors past a row's end that were not fetched",
         AHEAD,
-        "if (is_fetched<N>(row, i, length)) {",
-        "if (can_fetch<N>(row)) {",
-        f"{GRADIENT}[metal-sim-rms_norm-129]",
+        "else if (!few_registers && can_fetch<N>(row, of))",
+        "else if (!few_registers && can_fetch<N>(row))",
+        f"{EVERY_LENGTH}[metal-sim-rms_norm]",
     ),
     Mutant(
-        "a weight's last elements not read",
+        "a weight's vectors past its end",
         AHEAD,
-        "!looped && is_fetched<N>(row, i, length)",
-        "!looped && can_fetch<N>(row)",
-        f"{GRADIENT}[metal-sim-rms_norm-129]",
+        "!looped && !few_registers && can_fetch<N>(row, of)",
+        "!looped && !few_registers && can_fetch<N>(row)",
+        f"{EVERY_LENGTH}[metal-sim-rms_norm]",
+    ),
+    Mutant(
+        "a next row that no register holds",
+        AHEAD,
+        "else if (!few_registers && can_fetch<N>(row, of))",
+        "else if (can_fetch<N>(row, of))",
+        f"{GRADIENT}[metal-sim-layer_norm-4096]",
+    ),
+    Mutant(
+        "a next row in registers that are few",
+        AHEAD,
+        "    if (!few_registers && can_fetch<N>(from, of)) {",
+        "    if (can_fetch<N>(from, of)) {",
+        None,
+        redundant="It is not used; it takes the registers that other values need.",
     ),
     Mutant(
         "a weight's offset dropped in the gradient",
@@ -211,8 +249,8 @@ MUTANTS = [
     Mutant(
         "a long row's last chunk for all",
         AHEAD,
-        "    if (looped) {\n      read<N>(row, i, length, v);\n",
-        "    if (false) {\n      read<N>(row, i, length, v);\n",
+        "    if (looped) {\n      read<N>(row, of, v);\n",
+        "    if (false) {\n      read<N>(row, of, v);\n",
         f"{GRADIENT}[metal-sim-rms_norm-65536]",
     ),
     Mutant(
@@ -222,12 +260,93 @@ MUTANTS = [
         "row.vectors",
         "tests/norm/test_gradients.py::test_options",
     ),
+    # --- Several rows at once
     Mutant(
-        "every row taken for whole",
-        "csrc/gpu/geometry.h",
-        "return length % (width * vectors * kSimdSize * simds) == 0;",
-        "return true;",
-        f"{ONE}[metal-sim-rms_norm-33]",
+        "one row a SIMD-group in the gradient",
+        VJP,
+        "      row_in_simd(lane));",
+        "      0);",
+        f"{GRADIENT}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "a loop's last rows left out",
+        LOOP,
+        "(count + at_once - 1) / at_once",
+        "count / at_once",
+        f"{GRADIENT}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "every thread has a row",
+        LOOP,
+        "at_once == 1 || iteration * at_once + place < count",
+        "true",
+        f"{GRADIENT}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "rows fetched that a thread has not",
+        AHEAD,
+        "    if (!loop.has(iteration)) {\n      return;\n    }\n",
+        "",
+        f"{EVERY_LENGTH}[metal-sim-rms_norm]",
+    ),
+    Mutant(
+        "rows read that a thread has not",
+        AHEAD,
+        "        if (!loop.has(iteration)) {",
+        "        if (false) {",
+        f"{GRADIENT}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "rows written that a thread has not",
+        VJP,
+        "        if (has_row) {\n          write",
+        "        {\n          write",
+        f"{GRADIENT}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "the sum's cotangents read that a thread has not",
+        VJP,
+        "has_sum_cotangent && stages == 0 && has_row",
+        "has_sum_cotangent && stages == 0",
+        f"{GRADIENT}[metal-sim-add_rms_norm-33]",
+    ),
+    Mutant(
+        "rows summed that a thread has not",
+        VJP,
+        "float of_g = has_row ? g[j] : 0.0f;",
+        "float of_g = g[j];",
+        None,
+        redundant="They are zeros where rows are not staged.",
+    ),
+    Mutant(
+        "the sums of half of a SIMD-group's rows",
+        ROW_THREADS,
+        "v = step >= lanes_per_row ?",
+        "v = step > lanes_per_row ?",
+        f"{GRADIENT}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "a row's threads summed with those of other rows",
+        VJP,
+        "want_weight ? rows_sum(dw[e]) : 0.0f",
+        "want_weight ? dw[e] : 0.0f",
+        f"{GRADIENT}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "each row's lanes store the sums of all",
+        VJP,
+        "bool stores = row_in_simd(lane) == 0;",
+        "bool stores = true;",
+        f"{GRADIENT}[metal-sim-rms_norm-33]",
+    ),
+    Mutant(
+        "loops that end within an iteration",
+        PLAN_VJP,
+        "    count = heads * ceil_div(rows_of_head, rows_per_loop);",
+        "    rows_per_loop += rows_at_once > 1;\n"
+        "    count = heads * ceil_div(rows_of_head, rows_per_loop);",
+        None,
+        redundant="In its last iteration some threads have no row, which costs time only.",
     ),
     Mutant(
         "a loop runs past its rows",
@@ -281,8 +400,15 @@ MUTANTS = [
     Mutant(
         "few of many rows of partial sums",
         GRADIENTS,
-        "i += 8 * kSumSimds",
+        "i += 8 * simds",
         "i += count",
+        "tests/norm/test_gradients.py::test_many_like_rows",
+    ),
+    Mutant(
+        "partial sums of 8 SIMD-groups of 32",
+        GRADIENTS,
+        "for (int i = 0; i < simds; ++i) {",
+        "for (int i = 0; i < 8; ++i) {",
         "tests/norm/test_gradients.py::test_many_like_rows",
     ),
     Mutant(

@@ -3,11 +3,12 @@
 // Rows times a matrix that is stored transposed, like a linear layer's weight:
 // each column of w, here called a line, is contiguous. A SIMD-group multiplies
 // four lines by R rows, 32 lanes times eight elements at a time; `splits`
-// adjacent SIMD-groups share four lines.
+// adjacent SIMD-groups share four lines. The sums' order is the same on CUDA
+// and on Metal, where fewer values are in registers at once.
 
 #include "kernels/matmul/gemv.h"
 
-template <int R, int V> // rows; steps whose loads are issued together
+template <int R, int V> // rows; on CUDA, steps that are loaded together
 [[kernel, max_total_threads_per_threadgroup(256)]] void gemv_lines(
     device const uchar* x [[buffer(0)]],
     device const uchar* w [[buffer(1)]],
@@ -47,6 +48,7 @@ template <int R, int V> // rows; steps whose loads are issued together
     }
   }
   uint step = splits * 256;
+#ifdef __CUDACC__
   for (uint k = (simd % splits * 32 + lane) * 8; k < depth; k += V * step) {
     EightBits bits[V][4];
     for (int n = 0; n < V; ++n) {
@@ -76,6 +78,37 @@ template <int R, int V> // rows; steps whose loads are issued together
       }
     }
   }
+#else
+  uint k = (simd % splits * 32 + lane) * 8;
+  for (int i = 0; i < 4; ++i) {
+    of_w[i] = matmul_at(of_w[i], k);
+  }
+  device const uchar* of_x = matmul_at(x, long(k) * x_step);
+  for (; k < depth; k += step) {
+    for (int part = 0; part < 8; part += 4) {
+      uint left = w_vectors ? 4 : elements_left(k + part, depth);
+      float w_of[4][4];
+      for (int i = 0; i < 4; ++i) {
+        four_values(matmul_at(of_w[i], part), w_vectors, 1, left, w_of[i]);
+      }
+      device const uchar* row = matmul_at(of_x, long(part) * x_step);
+      for (int r = 0; r < R; ++r) {
+        float v[4];
+        four_values(row, x_vectors, x_step, left, v);
+        for (int j = 0; j < 4; ++j) {
+          for (int i = 0; i < 4; ++i) {
+            sum[r][i] = fma(w_of[i][j], v[j], sum[r][i]);
+          }
+        }
+        row = matmul_at(row, x_row);
+      }
+    }
+    for (int i = 0; i < 4; ++i) {
+      of_w[i] = matmul_at(of_w[i], step);
+    }
+    of_x = matmul_at(of_x, long(step) * x_step);
+  }
+#endif
 
   // Each set of eight lanes gets the total of one line.
   for (int r = 0; r < R; ++r) {

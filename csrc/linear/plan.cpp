@@ -27,12 +27,12 @@ constexpr int kVectorBytes = 16;
 constexpr int kQuantizedWidth = 16; // weights per vector
 
 // An instantiation of the kernel: the rows and outputs of a block, and the
-// vectors of each weight's row that a thread loads at once.
+// vectors of each weight's row that a thread loads at once: one on Metal.
 struct Shape {
   int width; // elements per vector
   int rows;
   int outputs;
-  int vectors;
+  int cuda_vectors;
   // What registers allow on CUDA, for RMSNorm and for LayerNorm.
   uint32_t rms_threads_per_core;
   uint32_t layer_threads_per_core;
@@ -139,8 +139,10 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
     }
     outputs += weight.shape(0);
   }
-  // Vectors of packed weights are indexed by 32 bits.
-  return outputs * in.x.shape(-1) / kQuantizedWidth <= kLongestRow;
+  // Their vectors of four elements, or more, are indexed by 32 bits.
+  constexpr int64_t kMostElements = int64_t{4} << 32;
+  return outputs * in.x.shape(-1) <= kMostElements &&
+      static_cast<int64_t>(in.x.size()) <= kMostElements;
 }
 
 LaunchPlan plan_norm_linear(
@@ -185,7 +187,8 @@ LaunchPlan plan_norm_linear(
   sizes[4] = rows;
   sizes[5] = length;
   int simds = simds_for(n_outputs, length, width, stream);
-  int chunk = simds * Geometry::kSimdSize * width * shape.vectors;
+  int vectors = backend_of(stream) == Backend::Cuda ? shape.cuda_vectors : 1;
+  int chunk = simds * Geometry::kSimdSize * width * vectors;
 
   auto& launch = plan.launch({"norm_linear", width, shape.rows});
   launch.set(K::simds_per_row, simds);

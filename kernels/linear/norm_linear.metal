@@ -11,7 +11,8 @@
 // out to be far from the mean, everything is summed again with the mean as
 // shift. A block computes R outputs of ROWS rows. Its threads load weights in
 // vectors of N, V vectors of each weight row at once, and unpack P weights at a
-// time.
+// time. On Metal, where registers are fewer, they hold G rows at once instead
+// of all, whose sums have the same order.
 
 #include "kernels/linear/normed_rows.h"
 #include "kernels/linear/weights.h"
@@ -83,7 +84,66 @@ inline void write_sums(
   }
 }
 
-template <int N, int P, int ROWS, int R, int V>
+#ifndef __CUDACC__
+
+// Takes the row's sums of P values starting at i, and multiplies them by the
+// norm's weight.
+template <int P>
+inline void weigh(
+    int i,
+    int length,
+    float shift,
+    thread const float* w,
+    thread float* in,
+    thread float& first,
+    thread float& square) {
+  for (int j = 0; j < P; ++j) {
+    float v = in[j];
+    if (center) {
+      v = in_row(i + j, 1, length) ? v - shift : 0.0f;
+      first += v;
+    }
+    square = fma(v, v, square);
+    in[j] = has_weight ? v * w[j] : v;
+  }
+}
+
+template <int P>
+inline float sum_of(thread const float* v) {
+  float total = 0.0f;
+  for (int j = 0; j < P; ++j) {
+    total += v[j];
+  }
+  return total;
+}
+
+// A dot product of which P more weights are there, unpacked.
+template <int P>
+inline float with_dot(
+    thread const float* weights,
+    thread const float* in,
+    float total,
+    Affine affine,
+    float of_all) {
+  float dot = 0.0f;
+  for (int j = 0; j < P; ++j) {
+    dot = fma(weights[j], in[j], dot);
+  }
+  float levels = float(1 << linear_bits);
+  return linear_quantized
+      ? fma(affine.scale, dot - total, fma(affine.bias, total / levels, of_all))
+      : of_all + dot;
+}
+
+// Whether a block multiplies its weights by `row`: by one of its rows or, for
+// LayerNorm, by the norm's weight or bias, which come after them.
+inline bool is_multiplied(int row, int rows) {
+  return row < rows || (center && (row == rows || has_bias));
+}
+
+#endif
+
+template <int N, int P, int ROWS, int R, int V, int G>
 [[kernel, max_total_threads_per_threadgroup(256)]] void norm_linear(
     device const uchar* x [[buffer(0)]],
     device const uchar* residual
@@ -244,6 +304,16 @@ template <int N, int P, int ROWS, int R, int V>
             norm_bias, float_type(bias_flags), bool(bias_flags & kVectors), 1});
   }
 
+#ifndef __CUDACC__
+  NormedRow all_rows; // from the first on
+  assign(all_rows.x, RowIn{x, type, bool(linear_x_flags & kVectors), 1});
+  if (linear_has_residual) {
+    bool vectors = linear_residual_flags & kVectors;
+    assign(all_rows.residual, RowIn{residual, type, vectors, 1});
+  }
+  uint pieces = uint(length) / P; // of a row
+#endif
+
   // Dot products with the rows and, for LayerNorm, with the norm's weight and
   // bias. Those of packed weights are divided by the number of values of q.
   float levels = float(1 << linear_bits);
@@ -265,7 +335,13 @@ template <int N, int P, int ROWS, int R, int V>
         for (int o = 0; o < R; ++o) {
           thread const Projected& from = o < R / 2 ? of : other;
           if (N < 16) {
+#ifdef __CUDACC__
             fetched[k * R + o] = fetch_dense<N>(w_rows[o], i, length);
+#else
+            fetched[k * R + o] = linear_aligned
+                ? fetch_vector<N>(from.weights, row_of[o], i, length)
+                : fetch_dense<N>(w_rows[o], i, length);
+#endif
           } else if (in_row(i, N, length)) {
             fetched[k * R + o] = fetch_packed(
                 from.weights, row_of[o] * row_vectors + uint(i) / 16u);
@@ -283,6 +359,7 @@ template <int N, int P, int ROWS, int R, int V>
       for (int k = 0; k < V; ++k) {
         for (int h = 0; h < N / P; ++h) {
           int i = element<N>(threads, chunk, k) + h * P;
+#ifdef __CUDACC__
           float in[(ROWS + 2) * P];
           float w[P];
           if (has_weight) {
@@ -331,6 +408,52 @@ template <int N, int P, int ROWS, int R, int V>
               }
             }
           }
+#else
+          float w[P];
+          if (has_weight) {
+            read_at<P>(weight_row, uint(i) / P, length - i, w);
+            add_offset<P>(weight_offset, w);
+          }
+          uint at = first_row * pieces + uint(i) / P;
+          uint last = at + uint(count - 1) * pieces;
+          for (int begin = 0; begin < ROWS + 2; begin += G) {
+            float in[G * P];
+            float total[G];
+            for (int g = 0; g < G; ++g) {
+              int r = begin + g;
+              if (r < ROWS) {
+                if (linear_indexed) {
+                  read_normed_at<P>(all_rows, at, length - i, in + g * P);
+                  at = min(at + pieces, last);
+                } else {
+                  read_normed<P>(rows[r], i, length, in + g * P);
+                }
+                weigh<P>(
+                    i, length, shift[r], w, in + g * P, first[r], square[r]);
+              } else if (r == ROWS) {
+                for (int j = 0; j < P; ++j) {
+                  in[g * P + j] = has_weight ? w[j] : 1.0f;
+                }
+              } else if (has_bias) {
+                read_at<P>(bias_row, uint(i) / P, length - i, in + g * P);
+              }
+              if (is_multiplied(r, ROWS)) {
+                total[g] = sum_of<P>(in + g * P);
+              }
+            }
+            for (int o = 0; o < R; ++o) {
+              float v[P];
+              unpack_weights<N, P>(fetched[k * R + o], type, h * P, v);
+              for (int g = 0; g < G; ++g) {
+                int at_dot = (begin + g) * R + o;
+                if (is_multiplied(begin + g, ROWS)) {
+                  dots[at_dot] = with_dot<P>(
+                      v, in + g * P, total[g], affine[k * R + o], dots[at_dot]);
+                }
+              }
+            }
+          }
+#endif
         }
       }
     }
@@ -388,17 +511,30 @@ template <int N, int P, int ROWS, int R, int V>
   }
 }
 
-#define INSTANTIATE_NORM_LINEAR(N, P, ROWS, R, V)                \
+#define INSTANTIATE_NORM_LINEAR(N, P, ROWS, R, V, G)             \
   template [[host_name("norm_linear_" #N "_" #ROWS)]] [[kernel]] \
-  decltype(norm_linear<N, P, ROWS, R, V>) norm_linear<N, P, ROWS, R, V>;
+  decltype(norm_linear<N, P, ROWS, R, V, G>) norm_linear<N, P, ROWS, R, V, G>;
 
-INSTANTIATE_NORM_LINEAR(4, 4, 1, 4, 4)
-INSTANTIATE_NORM_LINEAR(4, 4, 4, 4, 1)
-INSTANTIATE_NORM_LINEAR(8, 8, 1, 4, 4)
-INSTANTIATE_NORM_LINEAR(8, 8, 2, 4, 2)
-INSTANTIATE_NORM_LINEAR(8, 8, 4, 4, 1)
-INSTANTIATE_NORM_LINEAR(8, 8, 8, 4, 1)
-INSTANTIATE_NORM_LINEAR(16, 8, 1, 8, 1)
-INSTANTIATE_NORM_LINEAR(16, 8, 2, 4, 2)
-INSTANTIATE_NORM_LINEAR(16, 8, 4, 4, 1)
-INSTANTIATE_NORM_LINEAR(16, 8, 8, 4, 1)
+#ifdef __CUDACC__
+INSTANTIATE_NORM_LINEAR(4, 4, 1, 4, 4, 0)
+INSTANTIATE_NORM_LINEAR(4, 4, 4, 4, 1, 0)
+INSTANTIATE_NORM_LINEAR(8, 8, 1, 4, 4, 0)
+INSTANTIATE_NORM_LINEAR(8, 8, 2, 4, 2, 0)
+INSTANTIATE_NORM_LINEAR(8, 8, 4, 4, 1, 0)
+INSTANTIATE_NORM_LINEAR(8, 8, 8, 4, 1, 0)
+INSTANTIATE_NORM_LINEAR(16, 8, 1, 8, 1, 0)
+INSTANTIATE_NORM_LINEAR(16, 8, 2, 4, 2, 0)
+INSTANTIATE_NORM_LINEAR(16, 8, 4, 4, 1, 0)
+INSTANTIATE_NORM_LINEAR(16, 8, 8, 4, 1, 0)
+#else
+INSTANTIATE_NORM_LINEAR(4, 4, 1, 4, 1, 3)
+INSTANTIATE_NORM_LINEAR(4, 4, 4, 4, 1, 1)
+INSTANTIATE_NORM_LINEAR(8, 8, 1, 4, 1, 3)
+INSTANTIATE_NORM_LINEAR(8, 8, 2, 4, 1, 1)
+INSTANTIATE_NORM_LINEAR(8, 8, 4, 4, 1, 1)
+INSTANTIATE_NORM_LINEAR(8, 8, 8, 4, 1, 1)
+INSTANTIATE_NORM_LINEAR(16, 8, 1, 8, 1, 3)
+INSTANTIATE_NORM_LINEAR(16, 8, 2, 4, 1, 1)
+INSTANTIATE_NORM_LINEAR(16, 8, 4, 4, 1, 1)
+INSTANTIATE_NORM_LINEAR(16, 8, 8, 4, 1, 1)
+#endif

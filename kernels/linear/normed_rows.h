@@ -34,6 +34,51 @@ read_normed(thread const NormedRow& row, int i, int length, thread float* v) {
   }
 }
 
+#ifndef __CUDACC__
+
+// Whether rows are found by a vector's index alone.
+constant bool linear_indexed = (linear_x_flags & ~3) == kVectors &&
+    (!linear_has_residual || (linear_residual_flags & ~3) == kVectors);
+
+// P elements of an array that starts with `row`: those of vector `at`, of which
+// `left` are in its row; zeros past them. Apple's GPUs add an index of 32 bits
+// to an address as they load, so that no row's address takes registers.
+template <int P>
+inline void read_at(RowIn row, uint at, int left, thread float* v) {
+  if (!row.vectors || !in_row(0, P, left)) {
+    row.data += ulong(at) * uint(P * size_of(row.type));
+    read<P>(row, 0, left, v);
+  } else if (row.type == kFloat32) {
+    for (int k = 0; k < P / 4; ++k) {
+      put(v + 4 * k, ((device const float4*)row.data)[at * (P / 4) + k]);
+    }
+  } else if (P == 8) {
+    unpack<8>(((device const uint4*)row.data)[at], row.type, v);
+  } else {
+    put(v, widen(((device const uint2*)row.data)[at], row.type));
+  }
+}
+
+// Likewise of x, or x + residual, whose first rows those of `rows` are.
+template <int P>
+inline void read_normed_at(
+    thread const NormedRow& rows,
+    uint at,
+    int left,
+    thread float* v) {
+  read_at<P>(rows.x, at, left, v);
+  if (linear_has_residual) {
+    float of_residual[P];
+    read_at<P>(rows.residual, at, left, of_residual);
+    for (int j = 0; j < P; ++j) {
+      v[j] += of_residual[j];
+    }
+    round_vector<P>(rows.x.type, v);
+  }
+}
+
+#endif
+
 inline float load_element(RowIn row, int i) {
   return load(row.data + long(i) * row.step * size_of(row.type), row.type);
 }

@@ -43,6 +43,22 @@ inline uint4 fetch_dense(device const uchar* row, int i, int length) {
   return uint4(words[0], words[1], words[2], words[3]);
 }
 
+#ifndef __CUDACC__
+
+// The same of row `row` of aligned ones, whose vectors are found by an index of
+// 32 bits, as in read_at().
+template <int N>
+inline uint4
+fetch_vector(device const uchar* weights, uint row, int i, int length) {
+  if (whole || i < length) {
+    uint at = row * (uint(length) / N) + uint(i) / N;
+    return ((device const uint4*)weights)[at];
+  }
+  return uint4(0, 0, 0, 0);
+}
+
+#endif
+
 // Vector i of 16 packed weights.
 inline uint4 fetch_packed(device const uchar* weights, uint i) {
   if (!linear_aligned) { // only to words of 32 bits

@@ -58,7 +58,7 @@ MUTANTS = [
     Mutant(
         "no shift before projections",
         NORM_LINEAR,
-        "v - shift[r] : 0.0f",
+        "v - shift : 0.0f",
         "v : 0.0f",
         "tests/linear/test_linear.py::test_layer_norm_of_rows_with_a_large_mean",
     ),
@@ -72,14 +72,14 @@ MUTANTS = [
     Mutant(
         "shifted values past the row's end",
         NORM_LINEAR,
-        "in_row(i + j, 1, length) ? v - shift[r] : 0.0f",
-        "v - shift[r]",
+        "in_row(i + j, 1, length) ? v - shift : 0.0f",
+        "v - shift",
         "tests/linear/test_linear.py::test_sizes",
     ),
     Mutant(
         "x + residual projected before it is rounded",
         NORMED,
-        "    round_vector<P>(row.x.type, v);\n",
+        "    round_vector<P>(rows.x.type, v);\n",
         "",
         "tests/linear/test_linear.py::test_options",
     ),
@@ -93,8 +93,8 @@ MUTANTS = [
     Mutant(
         "no tail in vectors of weights",
         WEIGHTS,
-        "    if (whole || i < length) {",
-        "    if (true) {",
+        "  if (whole || i < length) {\n    uint at",
+        "  if (true) {\n    uint at",
         "tests/linear/test_linear.py::test_sizes",
     ),
     Mutant(
@@ -103,6 +103,27 @@ MUTANTS = [
         "} else if (in_row(i, N, length)) {",
         "} else if (true) {",
         "tests/linear/test_linear.py::test_quantized",
+    ),
+    Mutant(
+        "rows past the last one before projections",
+        NORM_LINEAR,
+        "at = min(at + pieces, last);",
+        "at = at + pieces;",
+        "tests/linear/test_linear.py::test_sizes",
+    ),
+    Mutant(
+        "no tail in indexed vectors of a row",
+        NORMED,
+        "!row.vectors || !in_row(0, P, left)",
+        "!row.vectors",
+        "tests/linear/test_linear.py::test_sizes",
+    ),
+    Mutant(
+        "a residual's layout by that of x before projections",
+        NORMED,
+        "(!linear_has_residual || (linear_residual_flags & ~3) == kVectors)",
+        "true",
+        "tests/linear/test_linear.py",
     ),
     Mutant(
         "weights past the last row",

@@ -68,6 +68,12 @@ def theirs() -> Iterator[Theirs]:
         tile = "tm4_tn4_nc0_axpby0"
         yield Theirs(f"{call} lines", f"gemv_{dtype}_bm4_bn1_sm1_sn32_{tile}", (32, 1, 4))
         yield Theirs(f"{call} columns", f"gemv_t_{dtype}_bm1_bn4_sm8_sn4_{tile}", (32, 4, 1))
+        # The product alone, after a launch for the norm. Its outputs are a multiple of eight, so
+        # that no rows are partial.
+        type = "float" if dtype == "float32" else f"{dtype}_t"
+        for bits in (8, 4):
+            kernel = f"affine_qmv_fast_{type}_gs_64_b_{bits}_batch_0_pr_0_hgs_0_r_4"
+            yield Theirs(f"rms_norm_linear {dtype} 1x{DEPTHS[0]} {bits} bits", kernel, (32, 2, 1))
 
 
 def metallib() -> Metallib:

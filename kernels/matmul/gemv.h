@@ -15,7 +15,7 @@
 constant bool w_vectors [[function_constant(86)]];
 constant bool x_vectors [[function_constant(87)]];
 
-// The bits of eight elements; 16-bit ones do not use `high`.
+// The bits of at most eight elements; 16-bit ones do not use `high`.
 struct EightBits {
   uint4 low;
   uint4 high;
@@ -30,16 +30,39 @@ inline uint elements_left(uint at, uint length) {
   return at < length ? length - at : 0;
 }
 
-// Eight elements that are `step` apart; zeros after the first `left`.
+// Where a loop is in an array. On Apple's GPUs a pointer that moves takes fewer
+// registers than an index, on NVIDIA's more.
+struct Place {
+  device const uchar* data;
+  uint index;
+
+  // By elements that are `step` apart.
+  void move(uint elements, int step) {
+#ifdef __CUDACC__
+    index += elements;
+#else
+    data = matmul_at(data, long(elements) * step);
+#endif
+  }
+
+  device const uchar* at(uint element, int step) const {
+    return matmul_at(data, long(index + element) * step);
+  }
+};
+
+// E elements that are `step` apart; zeros after the first `left`.
+template <int E>
 inline EightBits
-eight_bits(device const uchar* p, bool vectors, int step, uint left) {
+load_bits(device const uchar* p, bool vectors, int step, uint left) {
   EightBits bits;
   bits.low = uint4(0, 0, 0, 0);
   bits.high = uint4(0, 0, 0, 0);
-  if (vectors) {
+  if (vectors && E % 4 == 0) {
     if (left > 0) {
-      bits.low = *(device const uint4*)p;
-      if (matmul_type == kFloat32) {
+      bits.low = E == 8 || matmul_type == kFloat32
+          ? *(device const uint4*)p
+          : uint4(*(device const uint2*)p, uint2(0, 0));
+      if (E == 8 && matmul_type == kFloat32) {
         bits.high = ((device const uint4*)p)[1];
       }
     }
@@ -47,7 +70,8 @@ eight_bits(device const uchar* p, bool vectors, int step, uint left) {
   }
   uint v[8];
   for (int j = 0; j < 8; ++j) {
-    v[j] = uint(j) < left ? one_element(matmul_at(p, long(j) * step)) : 0;
+    long at = vectors ? j : long(j) * step;
+    v[j] = j < E && uint(j) < left ? one_element(matmul_at(p, at)) : 0;
   }
   if (matmul_type == kFloat32) {
     bits.low = uint4(v[0], v[1], v[2], v[3]);
@@ -62,29 +86,17 @@ eight_bits(device const uchar* p, bool vectors, int step, uint left) {
   return bits;
 }
 
-inline void eight_values(EightBits bits, thread float* v) {
+template <int E>
+inline void values_of(EightBits bits, thread float* v) {
+  float all[8];
   if (matmul_type == kFloat32) {
-    put(v, as_type<float4>(bits.low));
-    put(v + 4, as_type<float4>(bits.high));
+    put(all, as_type<float4>(bits.low));
+    put(all + 4, as_type<float4>(bits.high));
   } else {
-    unpack<8>(bits.low, matmul_type, v);
+    unpack<8>(bits.low, matmul_type, all);
   }
-}
-
-// The values of four elements, likewise.
-inline void four_values(
-    device const uchar* p,
-    bool vectors,
-    int step,
-    uint left,
-    thread float* v) {
-  if (vectors && left > 0) {
-    load_vector<4>(p, matmul_type, v);
-    return;
-  }
-  for (int j = 0; j < 4; ++j) {
-    v[j] =
-        uint(j) < left ? load(matmul_at(p, long(j) * step), matmul_type) : 0.0f;
+  for (int j = 0; j < E; ++j) {
+    v[j] = all[j];
   }
 }
 

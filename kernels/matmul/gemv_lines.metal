@@ -3,12 +3,13 @@
 // Rows times a matrix that is stored transposed, like a linear layer's weight:
 // each column of w, here called a line, is contiguous. A SIMD-group multiplies
 // four lines by R rows, 32 lanes times eight elements at a time; `splits`
-// adjacent SIMD-groups share four lines. The sums' order is the same on CUDA
-// and on Metal, where fewer values are in registers at once.
+// adjacent SIMD-groups share four lines. The sums' order is the same however
+// many values are in registers at once.
 
 #include "kernels/matmul/gemv.h"
 
-template <int R, int V> // rows; on CUDA, steps that are loaded together
+// Rows; steps and elements of a step that are loaded together.
+template <int R, int V, int E>
 [[kernel, max_total_threads_per_threadgroup(256)]] void gemv_lines(
     device const uchar* x [[buffer(0)]],
     device const uchar* w [[buffer(1)]],
@@ -36,10 +37,15 @@ template <int R, int V> // rows; on CUDA, steps that are loaded together
   w = matmul_at(w, long(matrix) * w_matrix);
   c += matrix * R * lines * size_of(matmul_type);
 
-  device const uchar* of_w[4];
+  uint k = (simd % splits * 32 + lane) * 8;
+  Place of_x{x, 0};
+  of_x.move(k, x_step);
+  Place of_w[4];
   for (int i = 0; i < 4; ++i) {
     uint line = min(first + simd / splits * 4 + i, lines - 1);
-    of_w[i] = matmul_at(w, long(line) * w_line);
+    of_w[i].data = matmul_at(w, long(line) * w_line);
+    of_w[i].index = 0;
+    of_w[i].move(k, 1);
   }
   float sum[R][4];
   for (int r = 0; r < R; ++r) {
@@ -48,67 +54,40 @@ template <int R, int V> // rows; on CUDA, steps that are loaded together
     }
   }
   uint step = splits * 256;
-#ifdef __CUDACC__
-  for (uint k = (simd % splits * 32 + lane) * 8; k < depth; k += V * step) {
-    EightBits bits[V][4];
-    for (int n = 0; n < V; ++n) {
-      uint at = k + n * step;
-      uint left = w_vectors && n == 0 ? 8 : elements_left(at, depth);
-      for (int i = 0; i < 4; ++i) {
-        bits[n][i] = eight_bits(matmul_at(of_w[i], at), w_vectors, 1, left);
-      }
-    }
-    for (int n = 0; n < V; ++n) {
-      float w_of[4][8];
-      for (int i = 0; i < 4; ++i) {
-        eight_values(bits[n][i], w_of[i]);
-      }
-      uint at = k + n * step;
-      uint left = w_vectors && n == 0 ? 8 : elements_left(at, depth);
-      for (int r = 0; r < R; ++r) {
-        device const uchar* of_x =
-            matmul_at(x, long(r) * x_row + long(at) * x_step);
-        float v[8];
-        eight_values(eight_bits(of_x, x_vectors, x_step, left), v);
-        for (int j = 0; j < 8; ++j) {
-          for (int i = 0; i < 4; ++i) {
-            sum[r][i] = fma(w_of[i][j], v[j], sum[r][i]);
-          }
+  for (; k < depth; k += V * step) {
+    for (int part = 0; part < 8; part += E) {
+      EightBits bits[V][4];
+      uint left[V]; // elements of each step
+      for (int n = 0; n < V; ++n) {
+        uint at = n * step + part;
+        left[n] = w_vectors && n == 0 ? E : elements_left(k + at, depth);
+        for (int i = 0; i < 4; ++i) {
+          bits[n][i] = load_bits<E>(of_w[i].at(at, 1), w_vectors, 1, left[n]);
         }
       }
-    }
-  }
-#else
-  uint k = (simd % splits * 32 + lane) * 8;
-  for (int i = 0; i < 4; ++i) {
-    of_w[i] = matmul_at(of_w[i], k);
-  }
-  device const uchar* of_x = matmul_at(x, long(k) * x_step);
-  for (; k < depth; k += step) {
-    for (int part = 0; part < 8; part += 4) {
-      uint left = w_vectors ? 4 : elements_left(k + part, depth);
-      float w_of[4][4];
-      for (int i = 0; i < 4; ++i) {
-        four_values(matmul_at(of_w[i], part), w_vectors, 1, left, w_of[i]);
-      }
-      device const uchar* row = matmul_at(of_x, long(part) * x_step);
-      for (int r = 0; r < R; ++r) {
-        float v[4];
-        four_values(row, x_vectors, x_step, left, v);
-        for (int j = 0; j < 4; ++j) {
-          for (int i = 0; i < 4; ++i) {
-            sum[r][i] = fma(w_of[i][j], v[j], sum[r][i]);
-          }
+      for (int n = 0; n < V; ++n) {
+        float w_of[4][E];
+        for (int i = 0; i < 4; ++i) {
+          values_of<E>(bits[n][i], w_of[i]);
         }
-        row = matmul_at(row, x_row);
+        device const uchar* row = of_x.at(n * step + part, x_step);
+        for (int r = 0; r < R; ++r) {
+          float v[E];
+          values_of<E>(load_bits<E>(row, x_vectors, x_step, left[n]), v);
+          for (int j = 0; j < E; ++j) {
+            for (int i = 0; i < 4; ++i) {
+              sum[r][i] = fma(w_of[i][j], v[j], sum[r][i]);
+            }
+          }
+          row = matmul_at(row, x_row);
+        }
       }
     }
     for (int i = 0; i < 4; ++i) {
-      of_w[i] = matmul_at(of_w[i], step);
+      of_w[i].move(V * step, 1);
     }
-    of_x = matmul_at(of_x, long(step) * x_step);
+    of_x.move(V * step, x_step);
   }
-#endif
 
   // Each set of eight lanes gets the total of one line.
   for (int r = 0; r < R; ++r) {
@@ -138,15 +117,27 @@ template <int R, int V> // rows; on CUDA, steps that are loaded together
   }
 }
 
-#define INSTANTIATE_GEMV_LINES(R, V)                  \
+#define INSTANTIATE_GEMV_LINES(R, V, E)               \
   template [[host_name("gemv_lines_" #R)]] [[kernel]] \
-  decltype(gemv_lines<R, V>) gemv_lines<R, V>;
+  decltype(gemv_lines<R, V, E>) gemv_lines<R, V, E>;
 
-INSTANTIATE_GEMV_LINES(1, 2)
-INSTANTIATE_GEMV_LINES(2, 2)
-INSTANTIATE_GEMV_LINES(3, 1)
-INSTANTIATE_GEMV_LINES(4, 1)
-INSTANTIATE_GEMV_LINES(5, 1)
-INSTANTIATE_GEMV_LINES(6, 1)
-INSTANTIATE_GEMV_LINES(7, 1)
-INSTANTIATE_GEMV_LINES(8, 1)
+// Apple's GPUs have fewer registers.
+#ifdef __CUDACC__
+INSTANTIATE_GEMV_LINES(1, 2, 8)
+INSTANTIATE_GEMV_LINES(2, 2, 8)
+INSTANTIATE_GEMV_LINES(3, 1, 8)
+INSTANTIATE_GEMV_LINES(4, 1, 8)
+INSTANTIATE_GEMV_LINES(5, 1, 8)
+INSTANTIATE_GEMV_LINES(6, 1, 8)
+INSTANTIATE_GEMV_LINES(7, 1, 8)
+INSTANTIATE_GEMV_LINES(8, 1, 8)
+#else
+INSTANTIATE_GEMV_LINES(1, 1, 4)
+INSTANTIATE_GEMV_LINES(2, 1, 4)
+INSTANTIATE_GEMV_LINES(3, 1, 4)
+INSTANTIATE_GEMV_LINES(4, 1, 4)
+INSTANTIATE_GEMV_LINES(5, 1, 4)
+INSTANTIATE_GEMV_LINES(6, 1, 4)
+INSTANTIATE_GEMV_LINES(7, 1, 4)
+INSTANTIATE_GEMV_LINES(8, 1, 4)
+#endif

@@ -69,7 +69,7 @@ row_vector(device const uchar* x, int x_step, uint at, uint depth, bool there) {
     return left > 0 ? *(device const uint4*)matmul_at(x, at)
                     : uint4(0, 0, 0, 0);
   }
-  return eight_bits(matmul_at(x, long(at) * x_step), false, x_step, left).low;
+  return load_bits<8>(matmul_at(x, long(at) * x_step), false, x_step, left).low;
 }
 
 // The sum, or if it is large the sum without matrix units, which do not handle

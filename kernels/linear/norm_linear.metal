@@ -11,8 +11,8 @@
 // out to be far from the mean, everything is summed again with the mean as
 // shift. A block computes R outputs of ROWS rows. Its threads load weights in
 // vectors of N, V vectors of each weight row at once, and unpack P weights at a
-// time. On Metal, where registers are fewer, they hold G rows at once instead
-// of all, whose sums have the same order.
+// time. They hold G of the rows, with LayerNorm's two, at once: on CUDA all, on
+// Metal, where registers are fewer, one. Their sums have the same order.
 
 #include "kernels/linear/normed_rows.h"
 #include "kernels/linear/weights.h"
@@ -84,8 +84,6 @@ inline void write_sums(
   }
 }
 
-#ifndef __CUDACC__
-
 // Takes the row's sums of P values starting at i, and multiplies them by the
 // norm's weight.
 template <int P>
@@ -140,8 +138,6 @@ inline float with_dot(
 inline bool is_multiplied(int row, int rows) {
   return row < rows || (center && (row == rows || has_bias));
 }
-
-#endif
 
 template <int N, int P, int ROWS, int R, int V, int G>
 [[kernel, max_total_threads_per_threadgroup(256)]] void norm_linear(
@@ -271,13 +267,11 @@ template <int N, int P, int ROWS, int R, int V, int G>
     other.bias = linear_bias_2 ? bias2 : w2;
     other.has_bias = linear_bias_2;
   }
-  device const uchar* w_rows[R];
   uint row_of[R];
   float bias[R];
   for (int o = 0; o < R; ++o) {
     thread const Projected& from = o < R / 2 ? of : other;
     int j = min(first_output + o % outputs, of.size - 1);
-    w_rows[o] = from.weights + long(j) * length * size_of(type);
     row_of[o] = uint(j);
     bias[o] =
         from.has_bias ? load(from.bias + long(j) * size_of(type), type) : 0.0f;
@@ -304,7 +298,6 @@ template <int N, int P, int ROWS, int R, int V, int G>
             norm_bias, float_type(bias_flags), bool(bias_flags & kVectors), 1});
   }
 
-#ifndef __CUDACC__
   NormedRow all_rows; // from the first on
   assign(all_rows.x, RowIn{x, type, bool(linear_x_flags & kVectors), 1});
   if (linear_has_residual) {
@@ -312,7 +305,6 @@ template <int N, int P, int ROWS, int R, int V, int G>
     assign(all_rows.residual, RowIn{residual, type, vectors, 1});
   }
   uint pieces = uint(length) / P; // of a row
-#endif
 
   // Dot products with the rows and, for LayerNorm, with the norm's weight and
   // bias. Those of packed weights are divided by the number of values of q.
@@ -335,13 +327,8 @@ template <int N, int P, int ROWS, int R, int V, int G>
         for (int o = 0; o < R; ++o) {
           thread const Projected& from = o < R / 2 ? of : other;
           if (N < 16) {
-#ifdef __CUDACC__
-            fetched[k * R + o] = fetch_dense<N>(w_rows[o], i, length);
-#else
-            fetched[k * R + o] = linear_aligned
-                ? fetch_vector<N>(from.weights, row_of[o], i, length)
-                : fetch_dense<N>(w_rows[o], i, length);
-#endif
+            fetched[k * R + o] =
+                fetch_dense<N>(from.weights, row_of[o], i, length);
           } else if (in_row(i, N, length)) {
             fetched[k * R + o] = fetch_packed(
                 from.weights, row_of[o] * row_vectors + uint(i) / 16u);
@@ -359,56 +346,6 @@ template <int N, int P, int ROWS, int R, int V, int G>
       for (int k = 0; k < V; ++k) {
         for (int h = 0; h < N / P; ++h) {
           int i = element<N>(threads, chunk, k) + h * P;
-#ifdef __CUDACC__
-          float in[(ROWS + 2) * P];
-          float w[P];
-          if (has_weight) {
-            read<P>(weight_row, i, length, w);
-            add_offset<P>(weight_offset, w);
-          }
-          for (int r = 0; r < ROWS; ++r) {
-            read_normed<P>(rows[r], i, length, in + r * P);
-            for (int j = 0; j < P; ++j) {
-              float v = in[r * P + j];
-              if (center) {
-                v = in_row(i + j, 1, length) ? v - shift[r] : 0.0f;
-                first[r] += v;
-              }
-              square[r] = fma(v, v, square[r]);
-              in[r * P + j] = has_weight ? v * w[j] : v;
-            }
-          }
-          if (center) {
-            for (int j = 0; j < P; ++j) {
-              in[ROWS * P + j] = has_weight ? w[j] : 1.0f;
-            }
-            if (has_bias) {
-              read<P>(bias_row, i, length, in + (ROWS + 1) * P);
-            }
-          }
-          for (int r = 0; r < ROWS + 2; ++r) {
-            if (r < ROWS || (center && (r == ROWS || has_bias))) {
-              float total = 0.0f;
-              for (int j = 0; j < P; ++j) {
-                total += in[r * P + j];
-              }
-              for (int o = 0; o < R; ++o) {
-                float v[P];
-                unpack_weights<N, P>(fetched[k * R + o], type, h * P, v);
-                float dot = 0.0f;
-                for (int j = 0; j < P; ++j) {
-                  dot = fma(v[j], in[r * P + j], dot);
-                }
-                float of_all = dots[r * R + o];
-                dots[r * R + o] = linear_quantized
-                    ? fma(affine[k * R + o].scale,
-                          dot - total,
-                          fma(affine[k * R + o].bias, total / levels, of_all))
-                    : of_all + dot;
-              }
-            }
-          }
-#else
           float w[P];
           if (has_weight) {
             read_at<P>(weight_row, uint(i) / P, length - i, w);
@@ -453,7 +390,6 @@ template <int N, int P, int ROWS, int R, int V, int G>
               }
             }
           }
-#endif
         }
       }
     }
@@ -516,16 +452,16 @@ template <int N, int P, int ROWS, int R, int V, int G>
   decltype(norm_linear<N, P, ROWS, R, V, G>) norm_linear<N, P, ROWS, R, V, G>;
 
 #ifdef __CUDACC__
-INSTANTIATE_NORM_LINEAR(4, 4, 1, 4, 4, 0)
-INSTANTIATE_NORM_LINEAR(4, 4, 4, 4, 1, 0)
-INSTANTIATE_NORM_LINEAR(8, 8, 1, 4, 4, 0)
-INSTANTIATE_NORM_LINEAR(8, 8, 2, 4, 2, 0)
-INSTANTIATE_NORM_LINEAR(8, 8, 4, 4, 1, 0)
-INSTANTIATE_NORM_LINEAR(8, 8, 8, 4, 1, 0)
-INSTANTIATE_NORM_LINEAR(16, 8, 1, 8, 1, 0)
-INSTANTIATE_NORM_LINEAR(16, 8, 2, 4, 2, 0)
-INSTANTIATE_NORM_LINEAR(16, 8, 4, 4, 1, 0)
-INSTANTIATE_NORM_LINEAR(16, 8, 8, 4, 1, 0)
+INSTANTIATE_NORM_LINEAR(4, 4, 1, 4, 4, 3)
+INSTANTIATE_NORM_LINEAR(4, 4, 4, 4, 1, 6)
+INSTANTIATE_NORM_LINEAR(8, 8, 1, 4, 4, 3)
+INSTANTIATE_NORM_LINEAR(8, 8, 2, 4, 2, 4)
+INSTANTIATE_NORM_LINEAR(8, 8, 4, 4, 1, 6)
+INSTANTIATE_NORM_LINEAR(8, 8, 8, 4, 1, 10)
+INSTANTIATE_NORM_LINEAR(16, 8, 1, 8, 1, 3)
+INSTANTIATE_NORM_LINEAR(16, 8, 2, 4, 2, 4)
+INSTANTIATE_NORM_LINEAR(16, 8, 4, 4, 1, 6)
+INSTANTIATE_NORM_LINEAR(16, 8, 8, 4, 1, 10)
 #else
 INSTANTIATE_NORM_LINEAR(4, 4, 1, 4, 1, 3)
 INSTANTIATE_NORM_LINEAR(4, 4, 4, 4, 1, 1)

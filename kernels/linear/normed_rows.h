@@ -34,11 +34,14 @@ read_normed(thread const NormedRow& row, int i, int length, thread float* v) {
   }
 }
 
-#ifndef __CUDACC__
-
-// Whether rows are found by a vector's index alone.
+// Whether rows are found by a vector's index alone. NVIDIA's GPUs have
+// registers for an address of each, and take more for the index.
+#ifdef __CUDACC__
+constant bool linear_indexed = false;
+#else
 constant bool linear_indexed = (linear_x_flags & ~3) == kVectors &&
     (!linear_has_residual || (linear_residual_flags & ~3) == kVectors);
+#endif
 
 // P elements of an array that starts with `row`: those of vector `at`, of which
 // `left` are in its row; zeros past them. Apple's GPUs add an index of 32 bits
@@ -76,8 +79,6 @@ inline void read_normed_at(
     round_vector<P>(rows.x.type, v);
   }
 }
-
-#endif
 
 inline float load_element(RowIn row, int i) {
   return load(row.data + long(i) * row.step * size_of(row.type), row.type);

@@ -25,39 +25,27 @@ element_bits(device const uchar* row, int bytes, int i, int length) {
 }
 
 // The 16 bytes of the N elements that start at element i of an unpacked row.
+// Vectors are found by an index of 32 bits, as in read_at().
 template <int N>
-inline uint4 fetch_dense(device const uchar* row, int i, int length) {
+inline uint4
+fetch_dense(device const uchar* weights, uint row, int i, int length) {
   constexpr int bytes = 16 / N;
   if (linear_aligned) { // then a vector is either in the row or past its end
     if (whole || i < length) {
-      return *(device const uint4*)(row + long(i) * bytes);
+      uint at = row * (uint(length) / N) + uint(i) / N;
+      return ((device const uint4*)weights)[at];
     }
     return uint4(0, 0, 0, 0);
   }
+  weights += ulong(row) * uint(length) * uint(bytes);
   uint words[4];
   for (int k = 0; k < 4; ++k) {
-    words[k] = N == 4 ? element_bits(row, 4, i + k, length)
-                      : element_bits(row, 2, i + 2 * k, length) |
-            element_bits(row, 2, i + 2 * k + 1, length) << 16;
+    words[k] = N == 4 ? element_bits(weights, 4, i + k, length)
+                      : element_bits(weights, 2, i + 2 * k, length) |
+            element_bits(weights, 2, i + 2 * k + 1, length) << 16;
   }
   return uint4(words[0], words[1], words[2], words[3]);
 }
-
-#ifndef __CUDACC__
-
-// The same of row `row` of aligned ones, whose vectors are found by an index of
-// 32 bits, as in read_at().
-template <int N>
-inline uint4
-fetch_vector(device const uchar* weights, uint row, int i, int length) {
-  if (whole || i < length) {
-    uint at = row * (uint(length) / N) + uint(i) / N;
-    return ((device const uint4*)weights)[at];
-  }
-  return uint4(0, 0, 0, 0);
-}
-
-#endif
 
 // Vector i of 16 packed weights.
 inline uint4 fetch_packed(device const uchar* weights, uint i) {

@@ -93,8 +93,8 @@ MUTANTS = [
     Mutant(
         "no tail in vectors of weights",
         WEIGHTS,
-        "  if (whole || i < length) {\n    uint at",
-        "  if (true) {\n    uint at",
+        "    if (whole || i < length) {",
+        "    if (true) {",
         "tests/linear/test_linear.py::test_sizes",
     ),
     Mutant(

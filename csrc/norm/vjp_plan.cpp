@@ -175,8 +175,10 @@ Launch rows_launch(
   Stages staged(b, weight, sum_cotangent, staged_bytes);
   launch.set(K::stages, staged.count);
   launch.set(K::fetch_next, b.fetch_next);
-  launch.set(
-      K::hold_weight, b.hold_weight && (staged.count == 0 || staged.weight));
+  // A row of the weight that is too long for the stages, beside LayerNorm's
+  // sums, does not fit in registers either.
+  bool fits = staged.weight || staged.count == 0 || !norm.center;
+  launch.set(K::hold_weight, b.hold_weight && fits);
   launch.set(K::weight_is_staged, staged.weight);
   launch.set(K::cluster, b.cluster.size);
   launch.staged_bytes = std::max(staged.bytes, b.cluster.bytes);
@@ -282,7 +284,9 @@ Launch sum_partials(
   launch.set(K::columns, columns);
   launch.groups[0] = ceil_div(columns, kColumnsPerGroup);
   launch.groups[1] = (weight_gradient != nullptr) + (bias_gradient != nullptr);
-  launch.group[0] = count > kMany ? 1024 : 256;
+  int simds = count > kMany ? 32 : 8;
+  launch.set(K::sum_simds, simds);
+  launch.group[0] = simds * Geometry::kSimdSize;
   return launch;
 }
 

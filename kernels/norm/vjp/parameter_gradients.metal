@@ -14,6 +14,7 @@ constant int columns_s_flags [[function_constant(52)]];
 constant int columns_cotangent_flags [[function_constant(53)]];
 constant int weight_gradient_type [[function_constant(54)]];
 constant int bias_gradient_type [[function_constant(55)]];
+constant int sum_simds [[function_constant(56)]]; // per threadgroup
 
 template <int N>
 [[kernel, max_total_threads_per_threadgroup(256)]] void parameter_gradients(
@@ -80,9 +81,8 @@ template <int N>
 INSTANTIATE_PARAMETER_GRADIENTS(4)
 INSTANTIATE_PARAMETER_GRADIENTS(8)
 
-// A threadgroup of n SIMD-groups adds up 32 columns of the weight's or the
-// bias's partial sums: each SIMD-group every n-th row, then the first
-// SIMD-group their totals.
+// A threadgroup adds up 32 columns of the weight's or the bias's partial sums:
+// each of its SIMD-groups as many rows, then the first one their totals.
 [[kernel, max_total_threads_per_threadgroup(1024)]] void sum_partials(
     device const float* weight_partials
     [[buffer(0), function_constant(sums_weight)]],
@@ -93,19 +93,17 @@ INSTANTIATE_PARAMETER_GRADIENTS(8)
     constant const int& count [[buffer(4)]],
     constant const int& columns [[buffer(5)]],
     uint2 group [[threadgroup_position_in_grid]],
-    uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float part[32][32];
-  const int simds = int(simds_per_group);
   const bool of_weight = sums_weight && (!sums_bias || group.y == 0);
   int column = int(group.x * 32 + lane);
   float sum = 0.0f, error = 0.0f;
   if (column < columns) {
-    for (int i = int(simd); i < count; i += 8 * simds) {
+    for (int i = int(simd); i < count; i += 8 * sum_simds) {
       float v[8]; // eight loads at once
       for (int k = 0; k < 8; ++k) {
-        int row = i + k * simds;
+        int row = i + k * sum_simds;
         long at = long(row) * columns + column;
         v[k] = row >= count ? 0.0f
             : of_weight     ? weight_partials[at]
@@ -120,7 +118,7 @@ INSTANTIATE_PARAMETER_GRADIENTS(8)
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (simd == 0 && column < columns) {
     sum = error = 0.0f;
-    for (int i = 0; i < simds; ++i) {
+    for (int i = 0; i < sum_simds; ++i) {
       add_compensated(sum, error, part[i][lane]);
     }
     device uchar* to = of_weight ? weight_gradient : bias_gradient;

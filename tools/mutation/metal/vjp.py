@@ -400,14 +400,14 @@ MUTANTS = [
     Mutant(
         "few of many rows of partial sums",
         GRADIENTS,
-        "i += 8 * simds",
+        "i += 8 * sum_simds",
         "i += count",
         "tests/norm/test_gradients.py::test_many_like_rows",
     ),
     Mutant(
         "partial sums of 8 SIMD-groups of 32",
         GRADIENTS,
-        "for (int i = 0; i < simds; ++i) {",
+        "for (int i = 0; i < sum_simds; ++i) {",
         "for (int i = 0; i < 8; ++i) {",
         "tests/norm/test_gradients.py::test_many_like_rows",
     ),

@@ -28,8 +28,8 @@ from . import _bfloat, _json, _progress, check_environment, info
 _EPS = 1e-5
 _HEADS = 4
 # A row length for each path of a kernel: rows that share a SIMD-group, of a part of a vector, of
-# fewer vectors than their lanes have, and of as many; one SIMD-group with 2 to 6 vectors per thread,
-# several SIMD-groups with 1 to 4, and rows that do not fit into registers.
+# fewer vectors than their lanes have, and of as many; one SIMD-group with 2 to 6 vectors per
+# thread, several SIMD-groups with 1 to 4, and rows that do not fit into registers.
 _LENGTHS = (33, 100, 128, 256, 512, 768, 2048, 4096, 4097, 8192, 20000)
 _DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 _HALF_ULP = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}

@@ -53,7 +53,9 @@ struct Operands {
       int length) {
     s.arrive(loop, iteration, threads, length);
     cotangent.arrive(loop, iteration, threads, length);
-    if (has_sum_cotangent) {
+    if (has_sum_cotangent && holds_sum_cotangent()) {
+      sum_cotangent.arrive(loop, iteration, threads, length);
+    } else if (has_sum_cotangent) {
       sum_cotangent.set_row(loop, iteration, length);
     }
   }
@@ -71,9 +73,18 @@ struct Operands {
   }
 #endif
 
-  // Without stages it is read when it is needed: registers are too few.
+  // Without stages it is read when it is needed: registers are too few. But on
+  // CUDA a scattered row's many loads take long, and are issued at once.
+  bool holds_sum_cotangent() const {
+#ifdef __CUDACC__
+    return scattered && V * N <= 16;
+#else
+    return false;
+#endif
+  }
+
   void sum_cotangent_vector(int k, Span<N> of, thread float* h) const {
-    if (stages > 0) {
+    if (stages > 0 || holds_sum_cotangent()) {
       sum_cotangent.vector(k, of, h);
     } else {
       read<N>(sum_cotangent.row, of, h);

@@ -98,7 +98,7 @@ def lengths() -> Iterator[tuple[str, Make]]:
         of_heads = op in HEAD_OPS
         for length in LENGTHS:
             rows = (1 << 24 if of_heads else 1 << 26) // length // 64 * 64
-            if length <= 256 if of_heads else True:
+            if not of_heads or length <= 256:
                 yield of_norm(Config(op, dtype, rows, length, backward))
 
 

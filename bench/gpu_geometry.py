@@ -66,7 +66,7 @@ def candidates(kernel: str, config: Config) -> dict[int, Candidate]:
     """The candidates that have no more vectors per thread than a row has."""
     width = VECTOR_BYTES // MLX_DTYPES[config.dtype].size
     row_vectors = -(-config.length // width)
-    different = [v for v in sorted(instantiated(kernel)[width]) if v == 1 or v <= row_vectors]
+    different = [v for v in sorted(instantiated(kernel)[width]) if v <= row_vectors]
     ours = providers(config)["ours"]
     return {v: Candidate(ours, config.backward, v) for v in (BY_TABLE, *different)}
 

@@ -37,6 +37,14 @@ Geometry in_lanes(int width, int row_vectors, int vectors) {
   return {width, vectors, 1, false, static_cast<int>(lanes)};
 }
 
+// SIMD-groups that share a row, `in_one` vectors per lane if it were one, or at
+// most `most_simds` of them with a row of several chunks.
+Geometry in_simds(int width, int in_one, int vectors, int most_simds) {
+  int simds = ceil_div(in_one, vectors);
+  bool looped = simds > most_simds;
+  return {width, vectors, looped ? most_simds : simds, looped};
+}
+
 // The geometry with the fewest vectors past the row's end of those in which one
 // SIMD-group has the row. Of equal ones a long row takes the fewest vectors per
 // thread, a short one the most that leave it some lanes: sums over lanes are
@@ -92,13 +100,10 @@ Geometry few_vectors(bool backward, int length, int width, Budget budget) {
   int half = Geometry::kMaxSimds / 2;
   for (int v = 1; v <= most; ++v) {
     if (is_built(backward, width, v, Backend::Metal) && in_one <= half * v) {
-      return {width, v, ceil_div(in_one, v), false};
+      return in_simds(width, in_one, v, half);
     }
   }
-  if (!backward && in_one <= Geometry::kMaxSimds * most) {
-    return {width, most, ceil_div(in_one, most), false};
-  }
-  return {width, most, backward ? half : Geometry::kMaxSimds, true};
+  return in_simds(width, in_one, most, backward ? half : Geometry::kMaxSimds);
 }
 
 // The most vectors per thread, by bench/gpu_geometry.py on an H200
@@ -139,9 +144,7 @@ Geometry few_simds(bool backward, int length, int width, int forced) {
       vectors = v;
     }
   }
-  int simds = ceil_div(in_one, vectors);
-  bool looped = simds > Geometry::kMaxSimds;
-  return {width, vectors, looped ? Geometry::kMaxSimds : simds, looped};
+  return in_simds(width, in_one, vectors, Geometry::kMaxSimds);
 }
 
 std::atomic<int> forced_vectors[2] = {0, 0}; // forward, backward

@@ -17,7 +17,8 @@
 
 namespace mlx_norms {
 
-// A kernel's name: its family, and the numbers it is instantiated for.
+// A kernel's name: its family, and the numbers it is instantiated for. It has
+// no padding, as its bytes are hashed (csrc/gpu/specialization.cpp).
 struct KernelName {
   const char* family; // a literal
   int32_t first;      // 0: none

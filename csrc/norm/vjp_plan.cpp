@@ -27,8 +27,8 @@ geometry_of(const NormVJPSpec& spec, const mx::array& s, mx::Stream stream) {
 bool fetches_next(
     const Geometry& geometry,
     const NormVJPSpec& spec,
-    mx::Stream stream) {
-  if (backend_of(stream) == Backend::Cuda) {
+    Backend backend) {
+  if (backend == Backend::Cuda) {
     return true;
   }
   return spec.norm.center ? geometry.rows_per_simd() == 1 && geometry.simds <= 8
@@ -37,9 +37,8 @@ bool fetches_next(
 
 // Whether threads hold so many elements that sums of the parameters' gradients
 // would not fit beside them.
-bool holds_much(const Geometry& geometry, mx::Stream stream) {
-  return backend_of(stream) != Backend::Cuda &&
-      geometry.width * geometry.vectors > 8;
+bool holds_much(const Geometry& geometry, Backend backend) {
+  return backend != Backend::Cuda && geometry.width * geometry.vectors > 8;
 }
 
 // Enough rows per persistent loop that its row of partial sums is small
@@ -100,9 +99,7 @@ struct Cluster {
 struct Backward {
   const NormVJPSpec& spec;
   Geometry geometry;
-  int most_threads;
-  bool fetch_next;
-  bool hold_weight;
+  Backend backend;
   PersistentLoops loops;
   Cluster cluster;
   int rows;
@@ -161,7 +158,8 @@ Launch rows_launch(
   using K = kernels::norm_vjp;
   const auto& norm = b.spec.norm;
   int width = b.geometry.width;
-  Launch launch({"norm_vjp", width, b.geometry.vectors, b.most_threads});
+  int most_threads = most_threads_of(kernel_of(b.spec), b.geometry, b.backend);
+  Launch launch({"norm_vjp", width, b.geometry.vectors, most_threads});
   launch.set(K::center, norm.center);
   bind_geometry<K>(launch, b.geometry, b.length);
   launch.set(K::has_weight, weight.has_value());
@@ -174,11 +172,11 @@ Launch rows_launch(
   launch.set(K::keep_statistics, b.statistics.has_value());
   Stages staged(b, weight, sum_cotangent, staged_bytes);
   launch.set(K::stages, staged.count);
-  launch.set(K::fetch_next, b.fetch_next);
+  launch.set(K::fetch_next, fetches_next(b.geometry, b.spec, b.backend));
   // A row of the weight that is too long for the stages, beside LayerNorm's
   // sums, does not fit in registers either.
   bool fits = staged.weight || staged.count == 0 || !norm.center;
-  launch.set(K::hold_weight, b.hold_weight && fits);
+  launch.set(K::hold_weight, fits && !holds_much(b.geometry, b.backend));
   launch.set(K::weight_is_staged, staged.weight);
   launch.set(K::cluster, b.cluster.size);
   launch.staged_bytes = std::max(staged.bytes, b.cluster.bytes);
@@ -298,7 +296,7 @@ bool reads_rows_again(
     mx::Stream stream) {
   auto geometry = geometry_of(spec, s, stream);
   return (spec.weight || spec.bias) &&
-      (geometry.looped || holds_much(geometry, stream));
+      (geometry.looped || holds_much(geometry, backend_of(stream)));
 }
 
 LaunchPlan plan_norm_vjp(
@@ -340,9 +338,7 @@ LaunchPlan plan_norm_vjp(
     Backward b{
         spec,
         geometry,
-        most_threads_of(kernel_of(spec), geometry, backend_of(stream)),
-        fetches_next(geometry, spec, stream),
-        !holds_much(geometry, stream),
+        backend_of(stream),
         loops,
         cluster,
         rows,

@@ -173,17 +173,19 @@ inline void unpack(uint4 bits, int type, thread float* v) {
   }
 }
 
-// Loads N values, at most 16 bytes per access, for which p is aligned.
+// Loads N values, at most 16 bytes per access: vector `at` of those that start
+// at p, which is aligned for them.
 template <int N>
-inline void load_vector(device const uchar* p, int type, thread float* v) {
+inline void
+load_vector(device const uchar* p, uint at, int type, thread float* v) {
   if (type == kFloat32) {
     for (int k = 0; k < N / 4; ++k) {
-      put(v + 4 * k, ((device const float4*)p)[k]);
+      put(v + 4 * k, ((device const float4*)p)[at * (N / 4) + k]);
     }
   } else if (N == 8) {
-    unpack<8>(*(device const uint4*)p, type, v);
+    unpack<8>(((device const uint4*)p)[at], type, v);
   } else {
-    put(v, widen(*(device const uint2*)p, type));
+    put(v, widen(((device const uint2*)p)[at], type));
   }
 }
 

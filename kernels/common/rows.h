@@ -139,7 +139,7 @@ template <int N>
 inline void read(RowIn row, Span<N> span, thread float* v) {
   if (row.vectors && span.is_full()) {
     long at = long(span.begin) * size_of(row.type);
-    load_vector<N>(row.data + at, row.type, v);
+    load_vector<N>(row.data + at, 0, row.type, v);
     return;
   }
   if (span.count == 0) {

@@ -19,6 +19,16 @@ struct NormedRow {
   RowIn residual;
 };
 
+// Adds P elements of the residual to those of x, and rounds the sums.
+template <int P>
+inline void
+add_rounded(int type, thread const float* of_residual, thread float* v) {
+  for (int j = 0; j < P; ++j) {
+    v[j] += of_residual[j];
+  }
+  round_vector<P>(type, v);
+}
+
 // P elements starting at i; zeros past the row's end.
 template <int P>
 inline void
@@ -27,10 +37,7 @@ read_normed(thread const NormedRow& row, int i, int length, thread float* v) {
   if (linear_has_residual) {
     float of_residual[P];
     read<P>(row.residual, i, length, of_residual);
-    for (int j = 0; j < P; ++j) {
-      v[j] += of_residual[j];
-    }
-    round_vector<P>(row.x.type, v);
+    add_rounded<P>(row.x.type, of_residual, v);
   }
 }
 
@@ -51,14 +58,8 @@ inline void read_at(RowIn row, uint at, int left, thread float* v) {
   if (!row.vectors || !in_row(0, P, left)) {
     row.data += ulong(at) * uint(P * size_of(row.type));
     read<P>(row, 0, left, v);
-  } else if (row.type == kFloat32) {
-    for (int k = 0; k < P / 4; ++k) {
-      put(v + 4 * k, ((device const float4*)row.data)[at * (P / 4) + k]);
-    }
-  } else if (P == 8) {
-    unpack<8>(((device const uint4*)row.data)[at], row.type, v);
   } else {
-    put(v, widen(((device const uint2*)row.data)[at], row.type));
+    load_vector<P>(row.data, at, row.type, v);
   }
 }
 
@@ -73,10 +74,7 @@ inline void read_normed_at(
   if (linear_has_residual) {
     float of_residual[P];
     read_at<P>(rows.residual, at, left, of_residual);
-    for (int j = 0; j < P; ++j) {
-      v[j] += of_residual[j];
-    }
-    round_vector<P>(rows.x.type, v);
+    add_rounded<P>(rows.x.type, of_residual, v);
   }
 }
 

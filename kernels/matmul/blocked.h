@@ -39,7 +39,7 @@ inline float4 matmul_vector(MatmulLines m, uint line, uint at) {
   bool in_line = whole_tiles || line < m.lines;
   float v[4];
   if (m.vectors && in_line && (whole_tiles || at + 4 <= m.length)) {
-    load_vector<4>(p, matmul_type, v);
+    load_vector<4>(p, 0, matmul_type, v);
   } else {
     for (int j = 0; j < 4; ++j) {
       v[j] = in_line && (whole_tiles || at + j < m.length)

@@ -277,7 +277,9 @@ def test_rows_ahead_are_copied_to_stages(name, stages, weight_is_staged, archite
         # A group in the loop, and those before it, which may stand there as a loop.
         assert 2 <= groups <= 1 + stages
         loads = len(re.findall(r"\bld\.shared\.(?:v4\.[bfu]32|v2\.[bfu]64)\b", ptx))
-        assert loads >= (2 * arrays - 2 + weight_is_staged) * vectors
+        # What passed by registers may be taken from there once.
+        again = 0 if architecture == "compute_75" else arrays - 2
+        assert loads >= (arrays + again + weight_is_staged) * vectors
 
 
 @pytest.mark.parametrize("norm", ["rms", "add"])

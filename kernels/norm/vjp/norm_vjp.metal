@@ -416,7 +416,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     cluster_barrier(); // no threadgroup may exit while others read
   }
 #endif
-  int flags = kFloat32 | (length % 4 == 0 ? kVectors : 0);
+  int flags = kFloat32 | kVectors;
   uint to = index / uint(cluster);
   for (int k = 0; k < V; ++k) {
     Span<N> of = span_of<N>(threads, 0, k, length);

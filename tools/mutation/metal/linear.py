@@ -79,7 +79,7 @@ MUTANTS = [
     Mutant(
         "x + residual projected before it is rounded",
         NORMED,
-        "    round_vector<P>(rows.x.type, v);\n",
+        "  round_vector<P>(type, v);\n",
         "",
         "tests/linear/test_linear.py::test_options",
     ),

@@ -168,14 +168,6 @@ MUTANTS = [
         "tests/norm/test_probes.py::test_large_mean_and_small_variance",
     ),
     Mutant(
-        "partial sums not aligned",
-        VJP,
-        "kFloat32 | (length % 4 == 0 ? kVectors : 0)",
-        "kFloat32 | kVectors",
-        None,
-        redundant="Rows of such lengths are scattered, and those have no vectors.",
-    ),
-    Mutant(
         "the next row not fetched",
         VJP,
         "operands.fetch_ahead(loop, iteration + 1, k, threads, length);",

@@ -27,6 +27,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 def pytest_addoption(parser):
     parser.addoption("--backend", choices=BACKENDS, default="cpu", help="what runs the ops")
+    parser.addoption("--slow", action="store_true", help="less of what takes long, as if simulated")
 
 
 def pytest_configure(config):
@@ -34,7 +35,7 @@ def pytest_configure(config):
     backend = config.getoption("--backend")
     if backend not in _built.BACKENDS:
         raise pytest.UsageError(f"{_ext.__file__} was not built for {backend}")
-    inputs.SIMULATED = backend == "metal-sim"
+    inputs.SLOW = backend == "metal-sim" or config.getoption("--slow")
     # The suite is the check here: a kernel that fails must not be replaced by MLX's ops.
     os.environ["MLX_NORMS_SELF_CHECK"] = "0"
     # MLX's matmuls use TF32 on CUDA unless this is set before the first one.

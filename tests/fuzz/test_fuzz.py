@@ -18,19 +18,19 @@ from fuzz.norms import composed
 from fuzz.program_check import Void, check
 from fuzz.shrink import shrink
 from mlx_norms import _ext
-from support import patched_runs
+from support import inputs, patched_runs
 from support.inputs import normal
 from support.oracle import unit_roundoff
 from support.patched_runs import assert_close
 
 TOOLS = Path(__file__).parents[2] / "tools"
 CASES = {"programs": 300, "numerics": 400}
-SIMULATED_CASES = {"programs": 60, "numerics": 120}
+SLOW_CASES = {"programs": 60, "numerics": 120}
 
 
 @pytest.mark.parametrize("kind", CASES)
 def test_nothing_fails(kind, backend):
-    cases = (SIMULATED_CASES if backend == "metal-sim" else CASES)[kind]
+    cases = (SLOW_CASES if inputs.SLOW else CASES)[kind]
     results = list(workers.run(kind, backend, range(cases)))
     assert sorted(result.seed for result in results) == list(range(cases))
     failing = [result for result in results if result.failures]

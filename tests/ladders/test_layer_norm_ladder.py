@@ -12,7 +12,7 @@ from mlx_norms.ladders import LAYER_NORM, layer_norm
 from support import oracle
 from support.bits import assert_same_bits
 from support.checks import check, check_with_gradients
-from support.inputs import arguments, cotangents, unless_simulated
+from support.inputs import arguments, cotangents, unless_slow
 from support.layouts import LAYOUTS, strided_parameters
 from support.norm_case import Norm, short
 from support.variant import ROOT
@@ -72,7 +72,7 @@ def test_many_rows(name, dtype):
         (0,),
         (3, 0),
         (0, 5),
-        *unless_simulated((3000, 65)),
+        *unless_slow((3000, 65)),
     ):
         check(rung(name), arguments(rung(name), shape, dtype))
 

@@ -4,12 +4,12 @@ import mlx.core as mx
 import pytest
 
 from support.checks import check_gradients, check_outputs
-from support.inputs import SIMULATED, arguments, cotangents
+from support.inputs import SLOW, arguments, cotangents
 from support.norm_case import OPS, Norm
 
 pytestmark = pytest.mark.usefixtures("backend")
 
-SHAPE = (512, 1024 if SIMULATED else 4096)
+SHAPE = (512, 1024 if SLOW else 4096)
 BYTES = 4 * SHAPE[0] * SHAPE[1]
 
 

@@ -9,7 +9,7 @@ import pytest
 import mlx_norms
 from support.bits import assert_same_bits, ulps_apart
 from support.checks import rows_of
-from support.inputs import LENGTHS, arguments, cotangents, few_rows_for, normal, unless_simulated
+from support.inputs import LENGTHS, arguments, cotangents, few_rows_for, normal, unless_slow
 from support.norm_case import DTYPES, OPS, Norm
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -36,7 +36,7 @@ def test_fused_is_add_and_then_norm(op, length):
 @pytest.mark.parametrize("op", OPS)
 def test_a_row_is_the_same_in_any_batch(op):
     norm = Norm(op)
-    lengths = (1, 33, 64, 255, 1025, *unless_simulated(4097))
+    lengths = (1, 33, 64, 255, 1025, *unless_slow(4097))
     for length, dtype in itertools.product(lengths, DTYPES):
         arrays = arguments(norm, (67, length), dtype)
         cots = cotangents(norm, arrays)

@@ -9,10 +9,10 @@ import pytest
 from support import oracle
 from support.bits import assert_same_bits
 from support.checks import check_gradients, check_outputs, check_with_gradients
-from support.inputs import LENGTHS, arguments, cotangents, mixed_dtypes, rows_for, unless_simulated
+from support.inputs import LENGTHS, arguments, cotangents, mixed_dtypes, rows_for, unless_slow
 from support.norm_case import DTYPES, OPS, Norm
 
-MOST = (mx.float32, *unless_simulated(mx.float16, mx.bfloat16))
+MOST = (mx.float32, *unless_slow(mx.float16, mx.bfloat16))
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -89,7 +89,7 @@ def test_rows_of_persistent_loops(op, rows):
     """As many rows as one loop takes, and one more or less; the last loop's are fewer."""
     norm = Norm(op)
     for length, dtype in itertools.product((33, 128, 1000, 1024), DTYPES):
-        if rows * length <= 129 * 1024 or unless_simulated(True):
+        if rows * length <= 129 * 1024 or unless_slow(True):
             check_with_gradients(norm, arguments(norm, (rows, length), dtype))
 
 

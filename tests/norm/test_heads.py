@@ -8,7 +8,7 @@ import pytest
 import mlx_norms
 from support.bits import assert_same_bits
 from support.checks import check_gradients, check_outputs, check_with_gradients
-from support.inputs import normal, unless_simulated
+from support.inputs import normal, unless_slow
 from support.norm_case import DTYPES, Norm
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -50,7 +50,7 @@ def test_rows_of_persistent_loops(weight, rows):
 @pytest.mark.parametrize("weight", ["shared", "each"])
 def test_rows_that_threads_share(weight):
     """So many that sums are taken by blocks, which begin at any head."""
-    rows = 3001 if unless_simulated(True) else 31
+    rows = 3001 if unless_slow(True) else 31
     check_with_gradients(
         Norm("head_rms_norm"), heads((rows, 3, 65), mx.float32, weight, mx.float32)
     )

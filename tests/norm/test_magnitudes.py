@@ -11,14 +11,14 @@ import pytest
 from support import oracle
 from support.bits import assert_same_bits
 from support.checks import check_with_gradients, rows_of
-from support.inputs import arguments, cotangents, normal, unless_simulated
+from support.inputs import arguments, cotangents, normal, unless_slow
 from support.norm_case import OPS, Norm, describe
 
 pytestmark = pytest.mark.usefixtures("backend")
 
 WIDE = (mx.float32, mx.bfloat16)  # dtypes of float32's range
 LAYER = ("layer_norm", "add_layer_norm")
-LENGTHS = (1, 2, 3, 31, 64, 127, 768, 4097, *unless_simulated(100_003))
+LENGTHS = (1, 2, 3, 31, 64, 127, 768, 4097, *unless_slow(100_003))
 LARGEST = float(np.finfo(np.float32).max)
 
 

@@ -30,7 +30,7 @@ def cases(op):
     """
     shift = sum(op.encode())
     first = op.startswith("add") != ("rms" in op)
-    for length in LENGTHS[first::2] if inputs.SIMULATED else LENGTHS:
+    for length in LENGTHS[first::2] if inputs.SLOW else LENGTHS:
         yield length, ROWS[length % len(ROWS)], DTYPES[(length + shift) % len(DTYPES)]
 
 

@@ -9,29 +9,29 @@ import numpy as np
 # group of up to 1024 threads with 4 or 8 elements each, a looped row), and one element to either
 # side, where tails may be lost or read twice. The numbers of rows are none, one, a small odd one,
 # and one more than 512, past a block of rows of any kernel. With 65536 elements per row, many rows
-# only add time. A simulator, thousands of times slower than the CPU, gets many rows only if short.
+# only add time. What is slow, a simulator or a sanitizer, gets many rows only if short.
 LENGTHS = (
     *(1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513),
     *(1023, 1024, 1025, 4095, 4096, 4097, 8191, 8192, 8193, 65536),
 )
 MANY_ROWS = 513
 
-SIMULATED = False  # set by conftest.py if the backend is a simulator
+SLOW = False  # set by conftest.py, for a simulator or by --slow
 
 
-def unless_simulated(*values):
-    """Values that a simulator omits, since they would take it minutes."""
-    return () if SIMULATED else values
+def unless_slow(*values):
+    """Values that are left out where they would take minutes."""
+    return () if SLOW else values
 
 
 def few_rows_for(length):
-    return (0, 1) if SIMULATED and length > 8193 else (0, 1, 3)
+    return (0, 1) if SLOW and length > 8193 else (0, 1, 3)
 
 
 def rows_for(length, many_up_to=8193):
     """Numbers of rows, with large ones for lengths up to ``many_up_to``."""
     few = few_rows_for(length)
-    return (*few, MANY_ROWS) if length <= (129 if SIMULATED else many_up_to) else few
+    return (*few, MANY_ROWS) if length <= (129 if SLOW else many_up_to) else few
 
 
 def normal(shape, dtype, *, seed, mean=0.0, std=1.0):

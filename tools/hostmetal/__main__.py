@@ -1,10 +1,10 @@
 """Runs the test suite on the software Metal device.
 
-    python tools hostmetal [--half 0|1] [check:order ...] [-- pytest arguments]
+    python tools hostmetal [--quarter 0|1|2|3] [check:order ...] [-- pytest arguments]
 
 A schedule is metalsim's check level and order of threads. The suite runs once per schedule, except
 that tests of graphs only run in the first, since they launch kernels that other tests cover. With
---half, each of the other files only runs in one of the later schedules; the other half swaps them.
+--quarter, each later schedule runs a quarter of the other files; the next quarter, the next ones.
 """
 
 import argparse
@@ -19,20 +19,20 @@ SCHEDULES = ("2:0", "1:1", "1:2")
 GRAPHS = "tests/patching/"
 
 
-def suite(schedule: int, half: int | None) -> list[str]:
+def suite(schedule: int, quarter: int | None) -> list[str]:
     """The files that run in a schedule, given its index among all schedules."""
     if schedule == 0:
         return ["tests"]
     files = (str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py"))
     files = sorted(file for file in files if not file.startswith(GRAPHS))
-    return files if half is None else files[(half + schedule) % 2 :: 2]
+    return files if quarter is None else files[(quarter + schedule) % 4 :: 4]
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--half", type=int, choices=(0, 1))
+    parser.add_argument("--quarter", type=int, choices=range(4))
     parser.add_argument("schedules", nargs="*", metavar="check:order", default=SCHEDULES)
     split = arguments.index("--") if "--" in arguments else len(arguments)
     args, given = parser.parse_args(arguments[:split]), arguments[split + 1 :]
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
         started = time.monotonic()
         done = build.pytest(
             *("-p", "hostmetal.plugin", "--backend", "metal-sim"),
-            *(given or ["-n", "2", "-q", *suite(i, args.half)]),
+            *(given or ["-n", "2", "-q", *suite(i, args.quarter)]),
             variables={"METALSIM_CHECK": check, "METALSIM_ORDER": order},
         )
         print(f"check {check}, order {order}: {time.monotonic() - started:.0f} s", flush=True)

@@ -2,8 +2,9 @@
 
     python tools sanitizers.address [pytest arguments]
 
-Left out are tests that build extensions of their own, test commands, pages or the tools, end MLX's
-own process, or run all models of mlx_lm, whose graphs other tests have smaller.
+Many rows only run where they are short. Left out are tests that build extensions of their own, test
+commands, pages or the tools, end MLX's own process, or run all models of mlx_lm, whose graphs other
+tests have smaller.
 """
 
 import subprocess
@@ -44,7 +45,16 @@ def main() -> int:
             "PYTHONMALLOC": "malloc",
         }
         others = [f"--ignore={name}" for name in OTHERS + MODELS]
-        arguments = sys.argv[1:] or ["-n", "2", "-q", "-k", f"not {OTHER_TEST}", "tests", *others]
+        arguments = sys.argv[1:] or [
+            "-n",
+            "2",
+            "-q",
+            "--slow",
+            "-k",
+            f"not {OTHER_TEST}",
+            "tests",
+            *others,
+        ]
         done = variant.pytest(*arguments, variables=variables)
         reports = list(Path(directory).glob("report*"))
         for report in reports:

@@ -14,8 +14,8 @@ def test_all_run_in_each_schedule():
     assert set(suite(1, None)) == set(suite(2, None)) == kernels
 
 
-@pytest.mark.parametrize("half", [0, 1])
-def test_halves_change_places(half):
-    first, second = suite(1, half), suite(2, half)
-    assert sorted(first + second) == suite(1, None)
-    assert suite(1, 1 - half) == second and suite(2, 1 - half) == first
+@pytest.mark.parametrize("schedule", [1, 2])
+def test_quarters_are_all_files(schedule):
+    quarters = [suite(schedule, quarter) for quarter in range(4)]
+    assert sorted(sum(quarters, [])) == suite(schedule, None)
+    assert not set(suite(1, 0)) & set(suite(2, 0))

@@ -22,10 +22,13 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/ladders/sgemm_rungs.cpp
     csrc/linear/checks.cpp
     csrc/linear/eval_gpu.cpp
+    csrc/linear/mlx_product.cpp
     csrc/linear/ops.cpp
     csrc/linear/plan.cpp
     csrc/linear/primitive.cpp
+    csrc/linear/quantized_matmul.cpp
     csrc/linear/self_check.cpp
+    csrc/linear/tiles_plan.cpp
     csrc/matmul/eval_gpu.cpp
     csrc/matmul/ops.cpp
     csrc/matmul/plan.cpp
@@ -57,6 +60,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/python/module.cpp
     csrc/python/norm.cpp
     csrc/python/patching.cpp
+    csrc/python/quantized_matmul.cpp
     csrc/python/switches.cpp)
 set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp

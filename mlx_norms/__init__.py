@@ -18,6 +18,7 @@ from mlx_norms._ext import (  # noqa: E402
     layer_norm_linear,
     matmul,
     qk_norm,
+    quantized_matmul,
     rms_norm,
     rms_norm_linear,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "patch",
     "patched",
     "qk_norm",
+    "quantized_matmul",
     "report",
     "rms_norm",
     "rms_norm_linear",

@@ -106,6 +106,18 @@ void check_projection_bias(
   }
 }
 
+void check_added(
+    const char* op,
+    const array& residual,
+    const mx::Shape& product) {
+  if (residual.shape() != product) {
+    refuse(
+        op,
+        "residual must have the product's shape " + text(product) +
+            " but has " + text(residual.shape()) + ".");
+  }
+}
+
 void check_gated(const char* op, const Arrays& weights) {
   if (weights.size() != 2) {
     refuse(

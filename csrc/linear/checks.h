@@ -25,6 +25,12 @@ void check_projection_bias(
     const array& bias,
     const array& weight);
 
+// A residual that is added to a product of this shape.
+void check_added(
+    const char* op,
+    const array& residual,
+    const mx::Shape& product);
+
 // Two weights with the same N.
 void check_gated(const char* op, const Arrays& weights);
 

@@ -1,11 +1,12 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The ops of norm + projection as C++ functions. The Python docstrings in
-// csrc/python/linear.cpp say what the arguments are. Null stands for an array
-// that is not given.
+// The ops of norm + projection, and of a projection alone, as C++ functions.
+// The Python docstrings in csrc/python say what the arguments are. Null stands
+// for an array that is not given.
 
 #pragma once
 
+#include "csrc/linear/mlx_product.h"
 #include "csrc/norm/primitive.h"
 
 namespace mlx_norms {
@@ -34,6 +35,16 @@ Arrays layer_norm_linear(
     const array* norm_bias,
     const Projected& projected,
     float eps,
+    const array* residual,
+    mx::StreamOrDevice stream);
+
+// MLX's product, plus a residual.
+array quantized_matmul(
+    const array& x,
+    const array& w,
+    const array& scales,
+    const array* biases,
+    const Quantization& by,
     const array* residual,
     mx::StreamOrDevice stream);
 

@@ -48,13 +48,16 @@ constexpr Shape kShapes[] = {
     {16, 1, 8, 1, 512, 384},
     {16, 2, 4, 2, 384, 384},
     {16, 4, 4, 1, 384, 384},
-    {16, 8, 4, 1, 256, 256}};
+    {16, 8, 4, 1, 256, 256},
+    {16, kProductRows, 4, 1, 256, 256}}; // on Metal
 
-// The smallest shape that holds all rows at once, or else the largest.
-const Shape& shape_for(int width, int rows) {
+// The smallest shape of at most `most` rows that holds all rows at once, or
+// else the largest.
+const Shape& shape_for(int width, int rows, int most) {
   const Shape* best = nullptr;
   for (const auto& shape : kShapes) {
-    if (shape.width == width && (!best || best->rows < rows)) {
+    if (shape.width == width && shape.rows <= most &&
+        (!best || best->rows < rows)) {
       best = &shape;
     }
   }
@@ -109,7 +112,8 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
       is_parameter(in.weight) && is_parameter(in.bias) &&
       (spec.norm.center || !spec.norm.bias) && !spec.norm.clamp;
   auto n = spec.projections.size();
-  if (!takes_norm || n < 1 || n > kMaxProjections || (spec.gated && n != 2)) {
+  if (!takes_norm || n < 1 || n > kMaxProjections || (spec.gated && n != 2) ||
+      (!spec.normed && spec.projections[0].bits == 0)) {
     return false;
   }
   const auto& first = spec.projections[0];
@@ -150,6 +154,9 @@ LaunchPlan plan_norm_linear(
     const Arrays& inputs,
     const Arrays& outputs,
     mx::Stream stream) {
+  if (!spec.normed && multiplies_by_tiles(stream)) {
+    return plan_tiles(spec, inputs, outputs[0], stream);
+  }
   LaunchPlan plan(stream);
   NormInputs in(spec.norm, inputs.data());
   if (in.x.size() == 0) {
@@ -160,7 +167,7 @@ LaunchPlan plan_norm_linear(
   int width = form.bits ? kQuantizedWidth : kVectorBytes / in.x.itemsize();
   int piece = std::min(width, 8);
   auto rows = row_count(in.x);
-  const auto& shape = shape_for(width, rows);
+  const auto& shape = shape_for(width, rows, spec.normed ? 8 : kProductRows);
 
   auto read_row = [&](const mx::array* a) -> std::optional<RowOperand> {
     return a ? std::optional(read_rows(*a, piece, plan)) : std::nullopt;
@@ -214,6 +221,7 @@ LaunchPlan plan_norm_linear(
   launch.set(K::linear_bits, form.bits);
   launch.set(K::linear_group_size, form.group_size);
   launch.set(K::linear_aligned, aligned);
+  launch.set(K::linear_normed, spec.normed);
   launch.set(K::linear_has_residual, spec.norm.residual);
   bind_rows(launch, K::x, K::linear_x_layout, K::linear_x_flags, x);
   bind_rows(
@@ -222,7 +230,7 @@ LaunchPlan plan_norm_linear(
       K::linear_residual_layout,
       K::linear_residual_flags,
       residual);
-  const auto* sum = spec.norm.residual ? &outputs.back() : nullptr;
+  const auto* sum = spec.returns_sum() ? &outputs.back() : nullptr;
   launch.set(K::linear_sum_flags, sum ? output_flags(*sum, piece) : 0);
   launch.set(K::linear_gated, spec.gated);
 
@@ -247,7 +255,7 @@ LaunchPlan plan_norm_linear(
   launch.set(K::eps, spec.norm.eps);
   launch.set(K::weight_offset, spec.norm.weight_offset);
 
-  launch.groups[0] = blocks + spec.norm.residual;
+  launch.groups[0] = blocks + spec.returns_sum();
   launch.groups[1] = ceil_div(rows, shape.rows);
   if (launch.groups[1] > kMostGroups) {
     throw std::runtime_error(

@@ -14,6 +14,15 @@ namespace mlx_norms {
 // form, and none that is known not to be row-contiguous.
 bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs);
 
+// The most rows of a product without a norm that one launch reads at once.
+constexpr int kProductRows = 16;
+
+// Whether such a product is multiplied by CUDA's matrix units.
+bool multiplies_by_tiles(mx::Stream stream);
+
+// For tests: also where there are none.
+void set_product_tiles_anywhere(bool anywhere);
+
 // Launches on Metal with more outputs than this differ only in size.
 constexpr int kManyOutputs = 2048;
 
@@ -23,6 +32,13 @@ LaunchPlan plan_norm_linear(
     const NormLinearSpec& spec,
     const Arrays& inputs,
     const Arrays& outputs,
+    mx::Stream stream);
+
+// The launch for a product without a norm, by tiles.
+LaunchPlan plan_tiles(
+    const NormLinearSpec& spec,
+    const Arrays& inputs,
+    const array& y,
     mx::Stream stream);
 
 } // namespace mlx_norms

@@ -9,6 +9,7 @@
 #include "csrc/common/checks.h"
 #include "csrc/common/derivatives.h"
 #include "csrc/linear/checks.h"
+#include "csrc/linear/mlx_product.h"
 #include "csrc/linear/plan.h"
 #include "csrc/linear/self_check.h"
 #include "csrc/norm/nodes.h"
@@ -20,6 +21,9 @@ namespace {
 // With more rows than this, two steps are faster: a matmul shares each weight
 // among all rows. On an H200, with its matrix units, fewer rows are enough.
 size_t most_rows(const NormLinearSpec& spec, Backend backend) {
+  if (!spec.normed) {
+    return kProductRows;
+  }
   bool packed = spec.projections[0].bits != 0;
   return backend == Backend::Cuda && !packed ? 4 : 8;
 }
@@ -100,15 +104,13 @@ array project(
     return project_dense(weight, in.bias, x, s);
   }
   // MLX's CUDA kernels accept only dense arrays.
-  auto y = mx::quantized_matmul(
+  auto of_groups = dense(biases, s);
+  auto y = mlx_product(
       x,
       dense(w, s),
       dense(scales, s),
-      dense(biases, s),
-      /* transpose= */ true,
-      p.group_size,
-      p.bits,
-      "affine",
+      &of_groups,
+      {.group_size = p.group_size, .bits = p.bits},
       s);
   return in.bias ? mx::add(y, *in.bias, s) : y;
 }
@@ -124,7 +126,7 @@ std::vector<mx::Dtype> output_dtypes(
   if (spec.gated) {
     dtypes = {mx::promote_types(dtypes[0], dtypes[1])};
   }
-  if (in.residual) {
+  if (spec.returns_sum()) {
     dtypes.push_back(sum_dtype(in));
   }
   return dtypes;
@@ -174,10 +176,38 @@ std::vector<mx::Shape> shapes_of(
   for (size_t i = 0; i < shapes.size(); ++i) {
     shapes[i].back() = projections[i].weight.shape(0);
   }
-  if (spec.norm.residual) {
+  if (spec.returns_sum()) {
     shapes.push_back(x.shape());
   }
   return shapes;
+}
+
+// A product over the rows of a vmap. A residual that is not mapped as x is is
+// added in a step of its own.
+std::pair<Arrays, std::vector<int>> mapped_product(
+    NormLinearSpec spec,
+    const Arrays& inputs,
+    const std::vector<int>& axes,
+    mx::Stream s) {
+  bool has_residual = spec.norm.residual;
+  auto leading = [&](int i) {
+    return axes[i] < 0 ? mx::expand_dims(inputs[i], 0, s)
+                       : mx::moveaxis(inputs[i], axes[i], 0, s);
+  };
+  auto of_weight = inputs.begin() + 1 + has_residual;
+  auto of_axes = axes.begin() + 1 + has_residual;
+  Arrays in{inputs[0]};
+  in.insert(in.end(), of_weight, inputs.end());
+  std::vector<int> in_axes{axes[0]};
+  in_axes.insert(in_axes.end(), of_axes, axes.end());
+  in[0] = mapped_rows(in, in_axes, s);
+  bool together = has_residual && axes[0] >= 0 && axes[1] >= 0;
+  spec.norm.residual = together;
+  if (together) {
+    in.insert(in.begin() + 1, leading(1));
+  }
+  auto y = make_norm_linear(spec, std::move(in), s)[0];
+  return {{has_residual && !together ? mx::add(y, leading(1), s) : y}, {0}};
 }
 
 Function fallback(const NormLinearSpec& spec, mx::Stream stream) {
@@ -221,6 +251,9 @@ std::pair<Arrays, std::vector<int>> NormLinear::vmap(
     const std::vector<int>& axes) {
   int n_rows = 1 + spec_.norm.residual;
   auto parameters = axes.begin() + n_rows;
+  if (!spec_.normed) {
+    return mapped_product(spec_, inputs, axes, stream());
+  }
   if (std::any_of(parameters, axes.end(), [](int a) { return a >= 0; })) {
     // The kernel accepts one of each for all rows.
     auto two_steps = fallback(spec_, stream());
@@ -241,9 +274,15 @@ bool NormLinear::is_equivalent(const Primitive& other) const {
 std::vector<mx::Shape> NormLinear::output_shapes(const Arrays& inputs) {
   // Shapeless compile asks again at every call, whose shapes may not fit.
   auto end = inputs.begin() + spec_.norm.n_inputs();
-  Norm(stream(), spec_.norm, mx::float32).check_shapes({inputs.begin(), end});
+  if (spec_.normed) {
+    Norm(stream(), spec_.norm, mx::float32).check_shapes({inputs.begin(), end});
+  }
   check_projections(name(), spec_, inputs);
-  return shapes_of(spec_, inputs);
+  auto shapes = shapes_of(spec_, inputs);
+  if (!spec_.normed && spec_.norm.residual) {
+    check_added(name(), inputs[1], shapes[0]);
+  }
+  return shapes;
 }
 
 bool has_linear_kernel(
@@ -253,6 +292,8 @@ bool has_linear_kernel(
   auto backend = backend_of(stream);
   const auto& x = inputs[0];
   return backend != Backend::Cpu && x.size() > 0 &&
+      (spec.normed || backend == Backend::Metal ||
+       multiplies_by_tiles(stream)) &&
       x.size() / x.shape(-1) <= most_rows(spec, backend) &&
       kernel_takes(spec, inputs) &&
       (backend != Backend::Metal || agrees(spec, inputs, stream));
@@ -285,6 +326,11 @@ Arrays fallback_norm_linear(
     const Arrays& inputs,
     mx::Stream stream) {
   NormInputs in(spec.norm, inputs.data());
+  if (!spec.normed) {
+    auto product = projection_inputs(spec, inputs)[0];
+    auto y = project(spec.projections[0], product, in.x, stream);
+    return {in.residual ? mx::add(y, *in.residual, stream) : y};
+  }
   auto dtype = sum_dtype(in);
   auto normalized = make_norm(
       spec.norm,

@@ -20,16 +20,21 @@ struct Projection {
   }
 };
 
-// A norm and the projections of its output.
+// A norm and the projections of its output or, without a norm, one projection,
+// to which the residual is then added.
 struct NormLinearSpec {
   NormSpec norm;
   std::vector<Projection> projections; // 1 to 4
   bool gated = false; // two, of one shape: silu(first) * second
+  bool normed = true;
 
   bool operator==(const NormLinearSpec&) const = default;
 
   int n_projected() const {
     return gated ? 1 : static_cast<int>(projections.size());
+  }
+  bool returns_sum() const {
+    return normed && norm.residual;
   }
 };
 
@@ -64,7 +69,10 @@ class NormLinear : public mx::Primitive {
   void eval_gpu(const Arrays& inputs, Arrays& outputs) override;
   DEFINE_GRADS()
   DEFINE_VMAP()
-  DEFINE_NAME(mlx_norms::NormLinear)
+  const char* name() const override {
+    return spec_.normed ? "mlx_norms::NormLinear"
+                        : "mlx_norms::QuantizedMatmul";
+  }
   bool is_equivalent(const Primitive& other) const override;
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
 

@@ -19,6 +19,7 @@ NB_MODULE(_ext, m) {
       "The version of the MLX library loaded.");
   mlx_norms::bind_norm(m);
   mlx_norms::bind_linear(m);
+  mlx_norms::bind_quantized_matmul(m);
   mlx_norms::bind_matmul(m);
   mlx_norms::bind_ladders(m);
   mlx_norms::bind_patching(m);

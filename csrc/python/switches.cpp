@@ -3,6 +3,7 @@
 #include "csrc/python/bindings.h"
 
 #include "csrc/gpu/geometry.h"
+#include "csrc/linear/plan.h"
 #include "csrc/matmul/plan.h"
 
 namespace nb = nanobind;
@@ -22,6 +23,11 @@ void bind_switches(nb::module_& m) {
       &set_tiles_anywhere,
       "anywhere"_a,
       "Makes gemv multiply by tiles even without matrix units, for tests.");
+  m.def(
+      "set_product_tiles_anywhere",
+      &set_product_tiles_anywhere,
+      "anywhere"_a,
+      "Likewise quantized_matmul.");
 }
 
 } // namespace mlx_norms

@@ -1,8 +1,9 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// A norm and up to four projections of its output, for few rows. A row's scale
-// is a scalar, so every block of outputs takes the row's sums along with its
-// dot products, and no normalized row is formed:
+// A norm and up to four projections of its output, or one projection of rows as
+// they are, for few rows. A row's scale is a scalar, so every block of outputs
+// takes the row's sums along with its dot products, and no normalized row is
+// formed:
 //
 //   rms:    y = rstd * sum(W w x) + b
 //   layer:  y = rstd * (sum(W w d) - mean(d) * sum(W w)) + sum(W n) + b
@@ -95,6 +96,9 @@ inline void weigh(
     thread float* in,
     thread float& first,
     thread float& square) {
+  if (!linear_normed) {
+    return;
+  }
   for (int j = 0; j < P; ++j) {
     float v = in[j];
     if (center) {
@@ -175,7 +179,7 @@ template <int N, int P, int ROWS, int R, int V, int G>
     device uchar* y2 [[buffer(21), function_constant(linear_out_2)]],
     device uchar* y3 [[buffer(22), function_constant(linear_has_3)]],
     device uchar* y4 [[buffer(23), function_constant(linear_has_4)]],
-    device uchar* sum [[buffer(24), function_constant(linear_has_residual)]],
+    device uchar* sum [[buffer(24), function_constant(linear_adds_first)]],
     constant const int* linear_x_layout [[buffer(25)]],
     constant const int* linear_residual_layout
     [[buffer(26), function_constant(linear_has_residual)]],
@@ -196,7 +200,7 @@ template <int N, int P, int ROWS, int R, int V, int G>
   for (int r = 0; r < ROWS; ++r) {
     uint row = first_row + uint(min(r, count - 1));
     assign(rows[r].x, row_in(x, linear_x_flags, linear_x_layout, row, length));
-    if (linear_has_residual) {
+    if (linear_adds_first) {
       assign(
           rows[r].residual,
           row_in(
@@ -247,7 +251,7 @@ template <int N, int P, int ROWS, int R, int V, int G>
     }
   }
   if (passes(block, of.size, outputs)) { // for the whole threadgroup
-    if (linear_has_residual && block == 0) {
+    if (linear_adds_first && block == 0) {
       write_sums<P, ROWS>(rows, sum, first_row, count, threads, length);
     }
     return;
@@ -300,7 +304,7 @@ template <int N, int P, int ROWS, int R, int V, int G>
 
   NormedRow all_rows; // from the first on
   assign(all_rows.x, RowIn{x, type, bool(linear_x_flags & kVectors), 1});
-  if (linear_has_residual) {
+  if (linear_adds_first) {
     bool vectors = linear_residual_flags & kVectors;
     assign(all_rows.residual, RowIn{residual, type, vectors, 1});
   }
@@ -402,7 +406,9 @@ template <int N, int P, int ROWS, int R, int V, int G>
       }
     }
     for (int q = 0; q < (ROWS + 3) / 4; ++q) {
-      put(square + 4 * q, threads.reduce(take(square + 4 * q)));
+      if (linear_normed) {
+        put(square + 4 * q, threads.reduce(take(square + 4 * q)));
+      }
       if (center) {
         put(first + 4 * q, threads.reduce(take(first + 4 * q)));
       }
@@ -423,7 +429,7 @@ template <int N, int P, int ROWS, int R, int V, int G>
   }
   for (int r = 0; r < ROWS; ++r) {
     RowScale scale = scale_of(first[r], square[r], length);
-    float rstd = scale.inverse_root(eps);
+    float rstd = linear_normed ? scale.inverse_root(eps) : 1.0f;
     float y[R];
     for (int o = 0; o < R; ++o) {
       float dot = dots[r * R + o];
@@ -441,6 +447,16 @@ template <int N, int P, int ROWS, int R, int V, int G>
       if (r < count && o < outputs && j < of.size && threads.lane == o) {
         long at = long(first_row + r) * of.size + j;
         float out = linear_gated ? silu(y[o]) * y[(o + R / 2) % R] : y[o];
+        if (linear_adds_last) {
+          RowIn row = row_in(
+              residual,
+              linear_residual_flags,
+              linear_residual_layout,
+              first_row + r,
+              of.size);
+          float4 rounded = round_to(float4(out, out, out, out), type);
+          out = rounded.x + load_element(row, j);
+        }
         store(of.y + at * size_of(type), type, out);
       }
     }
@@ -473,4 +489,5 @@ INSTANTIATE_NORM_LINEAR(16, 8, 1, 8, 1, 3)
 INSTANTIATE_NORM_LINEAR(16, 8, 2, 4, 1, 1)
 INSTANTIATE_NORM_LINEAR(16, 8, 4, 4, 1, 1)
 INSTANTIATE_NORM_LINEAR(16, 8, 8, 4, 1, 1)
+INSTANTIATE_NORM_LINEAR(16, 8, 16, 4, 1, 1)
 #endif

@@ -1,8 +1,8 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// The rows that are normalized and multiplied in one pass: x, or x + residual
-// rounded to x's dtype. Their scale comes from sums taken in the same pass, for
-// LayerNorm of x less a shift, so that a large mean costs no digits.
+// The rows that are multiplied: x or, if they are normalized in the same pass,
+// x + residual rounded to x's dtype. Their scale comes from sums taken in that
+// pass, for LayerNorm of x less a shift, so that a large mean costs no digits.
 
 #pragma once
 
@@ -13,6 +13,10 @@ constant bool linear_has_residual [[function_constant(75)]];
 constant int linear_x_flags [[function_constant(76)]];
 constant int linear_residual_flags [[function_constant(77)]];
 constant int linear_sum_flags [[function_constant(78)]];
+// Without a norm the residual is added to the product.
+constant bool linear_normed [[function_constant(68)]];
+constant bool linear_adds_first = linear_has_residual && linear_normed;
+constant bool linear_adds_last = linear_has_residual && !linear_normed;
 
 struct NormedRow {
   RowIn x;
@@ -34,7 +38,7 @@ template <int P>
 inline void
 read_normed(thread const NormedRow& row, int i, int length, thread float* v) {
   read<P>(row.x, i, length, v);
-  if (linear_has_residual) {
+  if (linear_adds_first) {
     float of_residual[P];
     read<P>(row.residual, i, length, of_residual);
     add_rounded<P>(row.x.type, of_residual, v);
@@ -47,7 +51,7 @@ read_normed(thread const NormedRow& row, int i, int length, thread float* v) {
 constant bool linear_indexed = false;
 #else
 constant bool linear_indexed = (linear_x_flags & ~3) == kVectors &&
-    (!linear_has_residual || (linear_residual_flags & ~3) == kVectors);
+    (!linear_adds_first || (linear_residual_flags & ~3) == kVectors);
 #endif
 
 // P elements of an array that starts with `row`: those of vector `at`, of which
@@ -71,7 +75,7 @@ inline void read_normed_at(
     int left,
     thread float* v) {
   read_at<P>(rows.x, at, left, v);
-  if (linear_has_residual) {
+  if (linear_adds_first) {
     float of_residual[P];
     read_at<P>(rows.residual, at, left, of_residual);
     add_rounded<P>(rows.x.type, of_residual, v);
@@ -92,7 +96,7 @@ inline float shift_of(
   float v = 0.0f;
   if (lane < length) {
     v = load_element(row.x, lane);
-    if (linear_has_residual) {
+    if (linear_adds_first) {
       v += load_element(row.residual, lane);
     }
   }

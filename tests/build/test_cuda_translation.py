@@ -33,7 +33,7 @@ for_architectures = pytest.mark.parametrize(
     [pytest.param(a, marks=() if a == "compute_90" else pytest.mark.build) for a in ARCHITECTURES],
 )
 # Elsewhere products are rounded before they are added, in every specialization.
-WITH_FMA = {"norm/norm", "norm/vjp/norm_vjp", "linear/norm_linear"}
+WITH_FMA = {"norm/norm", "norm/vjp/norm_vjp", "linear/norm_linear", "linear/cuda/quantized_tiles"}
 
 
 @for_architectures
@@ -60,13 +60,19 @@ def test_every_kernel_compiles(name, architecture):
 CPP14 = ("--std=c++14", *OPTIONS[1:])
 
 
+def some_constants(stem):
+    """Without which a kernel cannot be compiled: what it divides by."""
+    packed = {"linear_bits": 4, "linear_group_size": 64, "cluster": 1}
+    return packed if stem == "linear/cuda/quantized_tiles" else {}
+
+
 @pytest.mark.parametrize(
     "name", {k.expression.split("<")[0]: n for n, (_, k) in KERNELS.items()}.values()
 )
 def test_every_kernel_is_cpp14(name):
     """As MSL is before version 4.0, whose compiler may refuse what is newer."""
     stem, kernel = KERNELS[name]
-    source = source_of(translation(stem), GROUPS.get(name, 256))
+    source = source_of(translation(stem), GROUPS.get(name, 256), **some_constants(stem))
     nvrtc.compile(source, kernel.expression, "compute_90", CPP14)
 
 
@@ -246,6 +252,45 @@ def test_tiles_are_multiplied_by_matrix_units(way, simds, cluster, dtype):
     assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
 
 
+# Those of most registers: of 8 SIMD-groups, and of 16, which have the fewest for each.
+QUANTIZED = [
+    (f"quantized_tiles_{tiles}", kind)
+    for tiles in ("1_1_8", "2_1_8", "1_2_8", "2_2_8", "1_2_16")
+    for kind in ((4, 64), (8, 32))
+]
+
+
+@pytest.mark.parametrize("dtype", TILE_TYPES)
+@pytest.mark.parametrize("name, kind", QUANTIZED)
+def test_packed_tiles_are_multiplied_by_matrix_units(name, kind, dtype):
+    """All words of a step, its scales and its biases come before the first product."""
+    stem, kernel = KERNELS[name]
+    lines, rows, simds = map(int, name.split("_")[-3:])
+    bits, group = kind
+    constants = {"whole": True, "no_tail": True, "linear_aligned": True, "cluster": 1}
+    constants |= {
+        "linear_bits": bits,
+        "linear_group_size": group,
+        "linear_x_flags": dtype | VECTORS,
+    }
+    ptx = compile(translation(stem), kernel, "compute_90", 32 * simds, **constants)
+    element = "f16" if dtype == FLOAT16 else "bf16"
+    products = [m.start() for m in re.finditer(rf"\bmma\.\S+\.{element}\.{element}\.f32 ", ptx)]
+    # Of floats three parts; of 8 bits two digits, but in float16; each and ones, for 16 of a step.
+    digits = 2 if bits == 8 and dtype != FLOAT16 else 1
+    parts = 3 if dtype == FLOAT32 else 1
+    assert len(products) == (64 // bits) * parts * rows * (lines * digits + 1)
+    wide = [m.start() for m in re.finditer(r"\bld\.global\.v2\.[bfu]32\b", ptx)]
+    words = [at for at in wide if at < products[0]]
+    of_groups = 2 * 2 * lines if dtype != FLOAT32 else 0
+    assert len(words) >= 2 * lines * 4 + of_groups
+    if dtype == FLOAT32 and simds == 16:
+        return  # no plan has them
+    many = lines * rows + (dtype == FLOAT32) > 2
+    source = source_of(translation(stem), 32 * simds, 256 if many else 512, **constants)
+    assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
+
+
 VJP_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem == "norm/vjp/norm_vjp"]
 
 
@@ -343,7 +388,7 @@ def linear_constants(name, **others):
     packed = {"linear_bits": 4, "linear_group_size": 64} if width == 16 else {}
     return {
         **dict(simds_per_row=1, lanes_per_row=32, whole=True, no_tail=True),
-        **dict(has_weight=True, weight_flags=flags),
+        **dict(has_weight=True, weight_flags=flags, linear_normed=True),
         **dict(linear_projections=1, linear_aligned=True, linear_x_flags=flags),
         **packed,
         **others,

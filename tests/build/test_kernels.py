@@ -45,7 +45,7 @@ def test_a_library_for_each_family(texts, with_cuda):
     assert sorted(texts) == sorted(with_cuda) == LIBRARIES
     assert FAMILIES < set(texts)
     differs = [name for name in texts if texts[name] != with_cuda[name]]
-    assert differs == ["matmul"]
+    assert differs == ["linear", "matmul"]
     assert "line_tiles" not in texts["matmul"] and "gemv_line_tiles" in with_cuda["matmul"]
 
 
@@ -93,7 +93,7 @@ def test_every_kernel_is_in_one(texts, with_cuda):
     }
     names |= {"parameter_gradients_4", "parameter_gradients_8", "sum_partials"}
     names |= {"gather_rows_2", "gather_rows_4"}
-    rows = {4: (1, 4), 8: (1, 2, 4, 8), 16: (1, 2, 4, 8)}
+    rows = {4: (1, 4), 8: (1, 2, 4, 8), 16: (1, 2, 4, 8, 16)}
     names |= {f"norm_linear_{n}_{r}" for n, of in rows.items() for r in of}
     names |= {f"sgemm_{rung.name}" for rung in SGEMM}
     names |= {f"gemv_{way}_{rows}" for way in ("lines", "columns") for rows in range(1, 9)}
@@ -105,14 +105,26 @@ def test_every_kernel_is_in_one(texts, with_cuda):
     tiles = {f"gemv_line_tiles_{n}_{simds}" for n in (4, 8) for simds in (4, 8)}
     tiles |= {f"gemv_column_tiles_{n}_{simds}" for n in (4, 8) for simds in (4, 8, 16)}
     tiles.add("gemv_column_tiles_8_12")
+    of_tiles = {*itertools.product((1, 2), (1, 2), (4, 8, 16))} - {(2, 2, 16)}
+    tiles |= {f"quantized_tiles_{lines}_{rows}_{simds}" for lines, rows, simds in of_tiles}
     assert sorted(kernels(with_cuda)) == sorted(names | tiles)
 
 
 # Values of the constants that leave arguments out, beside those of bools.
-NUMBERS = {"linear_projections": (1, 2, 3, 4), "linear_biases": range(16), "linear_bits": (0, 4)}
+NUMBERS = {
+    "linear_projections": range(1, 5),
+    "linear_biases": (0, 1, 2, 4, 8),
+    "linear_bits": (0, 4),
+}
 NEVER = [  # no plan has these
     lambda c: c.get("linear_gated") and c["linear_projections"] != 2,
     lambda c: c.get("has_weight2") and not c["paired"],
+    lambda c: (
+        not c.get("linear_normed", True)
+        and (
+            c["has_weight"] or c["has_bias"] or c["linear_projections"] != 1 or not c["linear_bits"]
+        )
+    ),
     lambda c: "sums_weight" in c and not (c["sums_weight"] or c["sums_bias"]),
 ]
 
@@ -132,9 +144,12 @@ def test_no_argument_that_constants_leave_out_is_named(name, with_cuda):
     for kernel in {template(kernel): kernel for kernel in library.kernels()}.values():
         names = {m[1] for p in library.parameters(kernel) if (m := conditional.search(p))}
         if kernel.startswith("norm_linear"):
-            names = {"has_weight", "has_bias", "linear_has_residual", "linear_gated", *NUMBERS}
+            names = {"has_weight", "has_bias", "linear_has_residual", "linear_gated"}
+            names |= {"linear_normed", *NUMBERS}
+        # What this kernel divides by.
+        always = dict(linear_bits=4, linear_group_size=64) if "quantized" in kernel else {}
         values = [NUMBERS.get(name, (False, True)) for name in names]
-        for constants in (dict(zip(names, v)) for v in itertools.product(*values)):
+        for constants in (dict(zip(names, v)) | always for v in itertools.product(*values)):
             if not any(never(constants) for never in NEVER):
                 assert library.absent_named(kernel, constants) == []
 

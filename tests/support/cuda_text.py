@@ -59,6 +59,8 @@ def values(constant, kernel):
     if kernel.startswith("norm_linear"):
         numbers["simds_per_row"] = (1, 2, 4, 8)
     numbers |= {"linear_bits": (0, 4, 8), "linear_group_size": (32, 64, 128)}
+    if kernel.startswith("quantized"):
+        numbers["linear_bits"] = (4, 8)
     return numbers[constant.name]
 
 

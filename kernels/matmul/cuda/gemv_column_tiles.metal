@@ -5,16 +5,7 @@
 // cluster, share the depth. A lane reads one vector from each of eight rows of
 // w, and pairs elements of adjacent rows.
 
-#include "kernels/common/cluster.h"
 #include "kernels/matmul/cuda/tiles.h"
-
-inline uint low_halves(uint a, uint b) {
-  return (a & 0xffffu) | b << 16;
-}
-
-inline uint high_halves(uint a, uint b) {
-  return a >> 16 | (b & 0xffff0000u);
-}
 
 // A tile from columns 2 q and 2 q + 1 of a lane's rows.
 template <int E>
@@ -31,26 +22,6 @@ inline uint4 tile_of(thread uint (*words)[4], int q) {
       high_halves(words[0][q], words[1][q]),
       low_halves(words[2][q], words[3][q]),
       high_halves(words[2][q], words[3][q]));
-}
-
-// Adds up the sums of all threadgroups of a cluster in its first one. Returns
-// whether this threadgroup is the first, or alone.
-inline bool add_up_cluster(bool has_sums, thread float* sums) {
-#ifdef __CUDACC__
-  if (cluster > 1) {
-    if (has_sums) {
-      cluster_store<4>(0, sums);
-    }
-    cluster_barrier();
-    bool first = cluster_rank() == 0;
-    if (first && has_sums) {
-      cluster_reduce<4>(0, sums);
-    }
-    cluster_barrier(); // no threadgroup may exit while others read
-    return first;
-  }
-#endif
-  return true;
 }
 
 template <int E, int S> // elements per vector; SIMD-groups
@@ -117,7 +88,7 @@ template <int E, int S> // elements per vector; SIMD-groups
       for (int i = 0; i < 16 / E; ++i) {
         uint2 b = i % 2 == 0 ? of_x[i / 2].xy : of_x[i / 2].zw;
         uint4 a = tile_of<E>(words + i * (E / 2), q);
-        multiply_tile(a, b, sums + 4 * q, lane);
+        multiply_tile(matmul_type, a, b, sums + 4 * q, lane);
       }
     }
   }

@@ -75,9 +75,17 @@ template <int E, int S> // elements per vector; SIMD-groups
       uint4 low = staged[simd][tile_place(row, uint(n) * 4 + pair)];
       uint4 high = staged[simd][tile_place(row + 8, uint(n) * 4 + pair)];
       multiply_tile(
-          uint4(low.x, high.x, low.y, high.y), of_x[n].xy, sums, lane);
+          matmul_type,
+          uint4(low.x, high.x, low.y, high.y),
+          of_x[n].xy,
+          sums,
+          lane);
       multiply_tile(
-          uint4(low.z, high.z, low.w, high.w), of_x[n].zw, others, lane);
+          matmul_type,
+          uint4(low.z, high.z, low.w, high.w),
+          of_x[n].zw,
+          others,
+          lane);
     }
   }
 

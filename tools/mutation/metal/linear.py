@@ -9,6 +9,8 @@ PROJECTIONS = "csrc/patching/fuse_projections.cpp"
 PENDING_GRAPH = "csrc/patching/pending_graph.cpp"
 PLAN_LINEAR = "csrc/linear/plan.cpp"
 LINEAR = "csrc/linear/primitive.cpp"
+MLX_PRODUCT = "csrc/linear/mlx_product.cpp"
+TILES = "kernels/linear/cuda/quantized_tiles.metal"
 
 MUTANTS = [
     # --- Norm and projections as one node
@@ -32,6 +34,84 @@ MUTANTS = [
         "[](int a) { return a >= 0; }",
         "[](int) { return false; }",
         "tests/linear/test_linear.py::test_vmap_of_parameters",
+    ),
+    # --- Quantized products without a norm
+    Mutant(
+        "weights of a product mapped",
+        MLX_PRODUCT,
+        "    if (axes[i] >= 0) {",
+        "    if (false) {",
+        "tests/linear/test_quantized_matmul.py::test_weights_are_not_mapped",
+    ),
+    Mutant(
+        "a product's residual added twice to mapped rows",
+        LINEAR,
+        "  spec.norm.residual = together;",
+        "  spec.norm.residual = together;\n  together = false;",
+        "tests/linear/test_quantized_matmul.py::test_vmap",
+    ),
+    Mutant(
+        "a product scaled like a norm",
+        NORM_LINEAR,
+        "linear_normed ? scale.inverse_root(eps) : 1.0f",
+        "scale.inverse_root(eps)",
+        "tests/linear/test_quantized_matmul.py::test_rows",
+    ),
+    Mutant(
+        "a residual added to a product that is not rounded",
+        NORM_LINEAR,
+        "round_to(float4(out, out, out, out), type)",
+        "float4(out, out, out, out)",
+        "tests/linear/test_quantized_matmul.py::test_residual_is_added_to_the_rounded_product",
+    ),
+    Mutant(
+        "the same by tiles",
+        TILES,
+        "round_to(float4(v, v, v, v), quantized_type).x",
+        "v",
+        "tests/linear/test_quantized_matmul.py::test_residual_is_added_to_the_rounded_product",
+    ),
+    Mutant(
+        "the higher digits left out",
+        TILES,
+        "    if (d == 0 || two_digits) {",
+        "    if (d == 0) {",
+        "tests/linear/test_quantized_matmul.py::test_rows",
+    ),
+    Mutant(
+        "a group's sums of x kept for the next one",
+        TILES,
+        "          of_ones[i] = 0.0f;",
+        "          of_ones[i] = j == 0 ? 0.0f : of_ones[i];",
+        "tests/linear/test_quantized_matmul.py::test_rows",
+    ),
+    Mutant(
+        "words of the next line in a line's last step",
+        TILES,
+        "if (first_of_group && (whole || uint(j / group_words) < groups_left)) {",
+        "if (first_of_group) {",
+        "tests/linear/test_quantized_matmul.py::test_sizes",
+    ),
+    Mutant(
+        "x read past its end in a line's last step",
+        TILES,
+        "bool there = whole || uint(g) < groups_left;",
+        "bool there = true;",
+        "tests/linear/test_quantized_matmul.py::test_sizes",
+    ),
+    Mutant(
+        "the rest of a float left out of a product",
+        TILES,
+        "constexpr int kParts = 3;",
+        "constexpr int kParts = 2;",
+        "tests/linear/test_quantized_matmul.py::test_values_of_one_sign",
+    ),
+    Mutant(
+        "partial sums of tiles read before they are written",
+        TILES,
+        "  threadgroup_barrier(mem_flags::mem_threadgroup);\n",
+        "",
+        "tests/linear/test_quantized_matmul.py::test_long_rows",
     ),
     # --- The kernel of a norm and its projections
     Mutant(
@@ -121,7 +201,7 @@ MUTANTS = [
     Mutant(
         "a residual's layout by that of x before projections",
         NORMED,
-        "(!linear_has_residual || (linear_residual_flags & ~3) == kVectors)",
+        "(!linear_adds_first || (linear_residual_flags & ~3) == kVectors)",
         "true",
         "tests/linear/test_linear.py",
     ),
@@ -142,8 +222,8 @@ MUTANTS = [
     Mutant(
         "the sum written by a block that computes",
         NORM_LINEAR,
-        "linear_has_residual && block == 0",
-        "linear_has_residual && block == 1",
+        "linear_adds_first && block == 0",
+        "linear_adds_first && block == 1",
         "tests/linear/test_linear.py::test_options",
     ),
     Mutant(

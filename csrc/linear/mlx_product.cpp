@@ -1,0 +1,128 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/linear/mlx_product.h"
+
+#include <algorithm>
+
+#include "csrc/common/checks.h"
+#include "mlx/primitives.h"
+
+namespace mlx_norms {
+
+namespace {
+
+const array* biases_of(const Arrays& inputs) {
+  return inputs.size() > 3 ? &inputs[3] : nullptr;
+}
+
+// MLX's primitive, whose vmap is missing. Inputs: x, w, scales, [biases].
+class MappedProduct : public mx::Primitive {
+ public:
+  MappedProduct(
+      mx::Stream stream,
+      std::shared_ptr<Primitive> of_mlx,
+      Quantization by)
+      : Primitive(stream),
+        of_mlx_(std::move(of_mlx)),
+        by_(std::move(by)) {}
+
+  void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
+    of_mlx_->eval_cpu(inputs, outputs);
+  }
+  void eval_gpu(const Arrays& inputs, Arrays& outputs) override {
+    of_mlx_->eval_gpu(inputs, outputs);
+  }
+
+  Arrays jvp(
+      const Arrays& primals,
+      const Arrays& tangents,
+      const std::vector<int>& argnums) override {
+    return argnums == std::vector<int>{0}
+        ? Arrays{times(tangents[0], primals, by_)}
+        : of_mlx_->jvp(primals, tangents, argnums);
+  }
+
+  Arrays vjp(
+      const Arrays& primals,
+      const Arrays& cotangents,
+      const std::vector<int>& argnums,
+      const Arrays& outputs) override {
+    auto other_way = by_;
+    other_way.transpose = !by_.transpose;
+    Arrays gradients;
+    for (int i : argnums) {
+      gradients.push_back(
+          i == 0 ? times(cotangents[0], primals, other_way)
+                 : of_mlx_->vjp(primals, cotangents, {i}, outputs)[0]);
+    }
+    return gradients;
+  }
+
+  std::pair<Arrays, std::vector<int>> vmap(
+      const Arrays& inputs,
+      const std::vector<int>& axes) override {
+    return {{times(mapped_rows(inputs, axes, stream()), inputs, by_)}, {0}};
+  }
+
+  DEFINE_NAME(mlx_norms::MappedProduct)
+  bool is_equivalent(const Primitive& other) const override {
+    return of_mlx_->is_equivalent(
+        *static_cast<const MappedProduct&>(other).of_mlx_);
+  }
+  std::vector<mx::Shape> output_shapes(const Arrays& inputs) override {
+    return of_mlx_->output_shapes(inputs);
+  }
+
+ private:
+  array times(const array& x, const Arrays& inputs, const Quantization& by) {
+    return mlx_product(
+        x, inputs[1], inputs[2], biases_of(inputs), by, stream());
+  }
+
+  std::shared_ptr<Primitive> of_mlx_;
+  Quantization by_;
+};
+
+} // namespace
+
+array mapped_rows(
+    const Arrays& inputs,
+    const std::vector<int>& axes,
+    mx::Stream s) {
+  for (size_t i = 1; i < axes.size(); ++i) {
+    if (axes[i] >= 0) {
+      refuse(
+          "quantized_matmul",
+          "vmap maps x and residual, but none of w, scales and biases.");
+    }
+  }
+  return axes[0] < 0 ? mx::expand_dims(inputs[0], 0, s)
+                     : mx::moveaxis(inputs[0], axes[0], 0, s);
+}
+
+array mlx_product(
+    const array& x,
+    const array& w,
+    const array& scales,
+    const array* biases,
+    const Quantization& by,
+    mx::Stream s) {
+  auto y = mx::quantized_matmul(
+      x,
+      w,
+      scales,
+      biases ? OptionalArray(*biases) : std::nullopt,
+      by.transpose,
+      by.group_size,
+      by.bits,
+      by.mode,
+      s);
+  auto traced = [](const array& a) { return a.is_tracer(); };
+  if (std::ranges::none_of(y.inputs(), traced)) {
+    return y;
+  }
+  auto node = std::make_shared<MappedProduct>(s, y.primitive_ptr(), by);
+  return array(y.shape(), y.dtype(), std::move(node), y.inputs());
+}
+
+} // namespace mlx_norms

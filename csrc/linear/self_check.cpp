@@ -15,7 +15,7 @@ self_check::Key key_of(const NormLinearSpec& spec, const Arrays& inputs) {
   const auto& x = inputs[0];
   int length = x.shape(-1);
   std::vector<int64_t> numbers{
-      length, static_cast<int64_t>(x.size() / length), spec.gated};
+      length, static_cast<int64_t>(x.size() / length), spec.gated, spec.normed};
   append_flags(spec.norm, numbers);
   for (const auto& a : inputs) {
     numbers.push_back(static_cast<int64_t>(a.dtype().val()));
@@ -58,12 +58,18 @@ arrays_like(const NormLinearSpec& spec, const Arrays& inputs, mx::Stream s) {
   Arrays like;
   const auto& x = inputs[0];
   auto length = x.shape(-1);
-  mx::Shape rows{static_cast<int>(x.size() / length), length};
+  int n_rows = x.size() / length;
+  mx::Shape rows{n_rows, length};
+  int outputs = inputs[spec.norm.n_inputs()].shape(0);
+  mx::Shape products{n_rows, std::min(outputs, kManyOutputs)};
   for (int i = 0; i < spec.norm.n_inputs(); ++i) {
     bool parameter = i > spec.norm.residual;
+    bool is_added = i == 1 && !spec.normed;
     like.push_back(
         self_check::values(
-            parameter ? mx::Shape{length} : rows,
+            parameter      ? mx::Shape{length}
+                : is_added ? products
+                           : rows,
             inputs[i].dtype(),
             17 * i + 1,
             /* large= */ false,

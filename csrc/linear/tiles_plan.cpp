@@ -80,7 +80,7 @@ LaunchPlan plan_tiles(
   }
   const auto& form = spec.projections[0];
   auto of_weight = projection_inputs(spec, inputs)[0];
-  const auto& [w, scales, zeros, bias] = of_weight;
+  const auto& [w, scales, zeros, _] = of_weight;
   int length = in.x.shape(-1);
   int lines = w.shape(0);
   auto rows = row_count(in.x);
@@ -108,7 +108,6 @@ LaunchPlan plan_tiles(
   launch.set(K::linear_group_size, form.group_size);
   launch.set(K::linear_aligned, aligned);
   launch.set(K::linear_has_residual, in.residual != nullptr);
-  launch.set(K::quantized_biased, bias != nullptr);
   bind_rows(launch, K::x, K::linear_x_layout, K::linear_x_flags, x);
   bind_rows(
       launch,
@@ -119,9 +118,6 @@ LaunchPlan plan_tiles(
   launch.set(K::w, w);
   launch.set(K::scales, *scales);
   launch.set(K::zeros, *zeros);
-  if (bias) {
-    launch.set(K::bias, *bias);
-  }
   launch.set(K::y, y);
   launch.set(K::lines, lines);
   launch.set(K::rows, rows);

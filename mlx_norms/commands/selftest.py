@@ -49,10 +49,13 @@ _PROJECTIONS = (
     (4, 512, (5, 64), False),
     (8, 8192, (20,), False),
 )
+# Rows, row length and outputs of a quantized product.
+_QUANTIZED = ((1, 4096, 40), (3, 192, 33), (8, 2112, 17), (13, 256, 64), (16, 1024, 20))
 _STORED = {"float": 0, "4 bits": 4, "8 bits": 8}  # how the projections' weights are stored
 _LEFT_OUT = (
-    "left out: matmul, rms_norm_linear and layer_norm_linear, which have kernels of their own on "
-    "GPUs only; on this CPU they are MLX's matmuls, after a norm that is checked above."
+    "left out: matmul, quantized_matmul, rms_norm_linear and layer_norm_linear, which have kernels "
+    "of their own on GPUs only; on this CPU they are MLX's matmuls, after a norm that is checked "
+    "above."
 )
 _MOST_PROCESSES = 16  # each uses some hundred MB of a GPU
 _TIMED = ((1, 4096), (512, 4096), (4096, 1024))
@@ -272,6 +275,10 @@ def checks() -> list[tuple[str, Callable[[], list[str]]]]:
         (f"matmul by {kernel}, {name}", functools.partial(check_products, kernel, name))
         for kernel, name in itertools.product(_PRODUCTS, _DTYPES)
     ]
+    found += [
+        (f"quantized_matmul, {bits} bits, {name}", functools.partial(check_quantized, bits, name))
+        for bits, name in itertools.product((4, 8), _DTYPES)
+    ]
     linear = itertools.product(("rms_norm_linear", "layer_norm_linear"), _STORED.items(), _DTYPES)
     return found + [
         (f"{op}, weights of {stored}, {name}", functools.partial(check_projections, op, bits, name))
@@ -330,6 +337,36 @@ def check_products(kernel: str, name: str) -> list[str]:
             sizes = mx.abs(_exact(a)) @ mx.abs(_exact(b))
             allowed = (k + 2) * 2.0**-24 * sizes + _HALF_ULP[name] * mx.abs(truth)
             if problem := _compare(c, truth, allowed + _SUBNORMAL[name]):
+                problems.append(f"{where}: {problem}")
+    return problems
+
+
+def check_quantized(bits: int, name: str) -> list[str]:
+    """What is wrong with quantized products of few rows, plus a residual."""
+    problems = []
+    for rows, length, width in _QUANTIZED:
+        keys = iter(mx.random.split(mx.random.key(length + rows), 3))
+        x, w, residual = (
+            mx.random.normal(shape, key=next(keys)).astype(_DTYPES[name])
+            for shape in ((rows, length), (width, length), (rows, width))
+        )
+        packed, *of_groups = mx.quantize(w / length**0.5, 64, bits)
+        where = f"{rows}x{length} to {width}"
+        try:
+            y = mlx_norms.quantized_matmul(x, packed, *of_groups, bits=bits, residual=residual)
+            mx.eval(x, residual, packed, of_groups, y)
+        except Exception as error:  # as in check
+            problems.append(f"{where}: {_said(error)}")
+            continue
+        with mx.stream(mx.cpu):  # a GPU has no float64
+            wide = (a.astype(mx.float32) for a in of_groups)
+            w = _exact(mx.dequantize(packed, *wide, 64, bits))
+            product = _exact(x) @ w.T
+            sizes = mx.abs(_exact(x)) @ mx.abs(w).T
+            truth = product + _exact(residual)
+            # The product is rounded, and then the sum.
+            rounding = _HALF_ULP[name] * (mx.abs(product) + mx.abs(truth))
+            if problem := _compare(y, truth, 32 * 2.0**-24 * sizes + rounding + _SUBNORMAL[name]):
                 problems.append(f"{where}: {problem}")
     return problems
 

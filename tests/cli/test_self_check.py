@@ -398,6 +398,36 @@ def test_a_bad_kernel_of_norm_and_projection_is_not_used(run):
     """)
 
 
+def test_a_bad_kernel_of_quantized_products_is_not_used(run):
+    run("""
+        q, added = mx.quantize(mx.random.normal((7, 96)), 32, 4), mx.random.normal((5, 7))
+        plant("scale.inverse_root(eps) : 1.0f;", "scale.inverse_root(eps) : 2.0f;")
+
+        def build(**options):
+            return mlx_norms.quantized_matmul(x, *q, group_size=32, **options)
+
+        for options in ({}, {"residual": added}):
+            got, said = record(lambda: build(**options))
+            assert len(said) == 1 and "QuantizedMatmul" in said[0] and "off by" in said[0], said
+            expected = mx.quantized_matmul(x, *q, group_size=32)
+            assert close(got, expected + added if options else expected)
+            assert launched("norm_linear", lambda: build(**options)) == 0
+        _, said = record(lambda: mlx_norms.rms_norm_linear(x, w, [q]))
+        assert not said
+    """)
+
+
+def test_a_good_kernel_of_quantized_products_is_used(run):
+    run("""
+        q, added = mx.quantize(mx.random.normal((7, 96)), 32, 4), mx.random.normal((5, 7))
+        for options in ({}, {"residual": added}):
+            build = lambda: mlx_norms.quantized_matmul(x, *q, group_size=32, **options)
+            _, said = record(build)
+            assert not said, said
+            assert launched("norm_linear", build) == 1
+    """)
+
+
 def test_a_large_weight_is_checked_by_a_small_one(run):
     run("""
         heads = mx.random.normal((6000, 96)), mx.random.normal((5000, 96))

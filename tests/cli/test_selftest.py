@@ -62,6 +62,18 @@ def test_good_projections_pass(op, stored, name, monkeypatch):
     assert len(problems) > 5
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("name", selftest._DTYPES)
+@pytest.mark.parametrize("bits", [4, 8])
+def test_good_quantized_products_pass(bits, name, monkeypatch):
+    assert selftest.check_quantized(bits, name) == []
+    good = mlx_norms.quantized_matmul
+    wrong = lambda *a, residual, **options: good(*a, residual=2 * residual, **options)  # noqa: E731
+    monkeypatch.setattr(mlx_norms, "quantized_matmul", wrong)
+    assert len(selftest.check_quantized(bits, name)) == len(selftest._QUANTIZED)
+
+
 class TestBadKernels:
     def problems(self, name="float32"):
         op = next(op for op in selftest.OPS if op.name == "layer_norm")
@@ -209,7 +221,7 @@ def test_what_is_left_out(device, monkeypatch):
     labels = [label for label, _ in selftest.checks()]
     others = [label for label in labels if "matmul" in label or "_linear" in label]
     assert len(labels) - len(others) == 3 * len(selftest.OPS)
-    assert len(others) == (0 if device == mx.cpu else 6 + 18)
+    assert len(others) == (0 if device == mx.cpu else 6 + 6 + 18)
 
 
 def test_json(monkeypatch, capsys):

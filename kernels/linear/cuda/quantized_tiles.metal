@@ -16,8 +16,6 @@
 #include "kernels/linear/normed_rows.h"
 #include "kernels/linear/weights.h"
 
-constant bool quantized_biased [[function_constant(69)]];
-
 constant int quantized_type = linear_x_flags & 3;
 constant int tile_type = quantized_type == kFloat16 ? kFloat16 : kBFloat16;
 // bfloat16's fraction has no room for 8 bits: those are two digits of 4.
@@ -180,14 +178,13 @@ template <int M, int C, int S> // tiles of lines, of rows; SIMD-groups
     device const uchar* w [[buffer(2)]],
     device const uchar* scales [[buffer(3)]],
     device const uchar* zeros [[buffer(4)]], // MLX's biases, one per group
-    device const uchar* bias [[buffer(5), function_constant(quantized_biased)]],
-    device uchar* y [[buffer(6)]],
-    constant const int* linear_x_layout [[buffer(7)]],
+    device uchar* y [[buffer(5)]],
+    constant const int* linear_x_layout [[buffer(6)]],
     constant const int* linear_residual_layout
-    [[buffer(8), function_constant(linear_has_residual)]],
-    constant const uint& lines [[buffer(9)]],
-    constant const uint& rows [[buffer(10)]],
-    constant const uint& length [[buffer(11)]],
+    [[buffer(7), function_constant(linear_has_residual)]],
+    constant const uint& lines [[buffer(8)]],
+    constant const uint& rows [[buffer(9)]],
+    constant const uint& length [[buffer(10)]],
     uint2 group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
@@ -344,9 +341,6 @@ template <int M, int C, int S> // tiles of lines, of rows; SIMD-groups
       if (line < lines && r < rows) {
         float v = total[e] * levels;
         long size = size_of(quantized_type);
-        if (quantized_biased) {
-          v += load(bias + long(line) * size, quantized_type);
-        }
         if (linear_has_residual) {
           RowIn of_row = row_in(
               residual,

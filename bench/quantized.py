@@ -1,0 +1,135 @@
+"""Times quantized_matmul against MLX's own and a device-to-device copy on a GPU, in one run.
+
+The matrices are those of an 8B llama: 4 or 8 bits in groups of 64, multiplied by 1 to 16 rows. They
+are used in turn, so that none is in the cache. The providers take turns, too; "mlx / ours" is the
+time of mx.quantized_matmul over ours, round by round, with quartiles. "of bytes" is the time over
+that of the matrix, its scales and its biases at the speed of a copy in the same run, which counts
+what it reads and writes; "of 1 row" the time over ours of one row. Times are of independent calls
+that are evaluated together, per call: CUPTI's, by torch's profiler, if torch is installed, or else
+the slope of the time of evals over the number of calls in them.
+
+--residual adds one; MLX adds it in an op of its own. --device cpu tries the script at tiny shapes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from dataclasses import astuple, dataclass
+
+import mlx.core as mx
+
+import mlx_norms
+from mlx_norms._bench import device_copy, kernels, providers
+from mlx_norms._bench.configs import DTYPES
+from mlx_norms._bench.script import Script
+from mlx_norms._bench.tables import red_if, table
+
+SHAPES = ((4096, 4096), (14336, 4096), (4096, 14336), (128256, 4096))
+TINY = ((40, 64), (64, 128))
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16)
+GROUP = 64
+SLOWER = 0.98  # of MLX's speed
+CALLS = 32  # evaluated together
+COPY_BYTES = 1 << 30
+CACHES = 8  # caches' worth of weights used in turn: with two, some stay in the cache
+
+COLUMNS = ["dtype", "bits", "outputs", "depth", "rows", "residual", "method", "us", "mlx_us"]
+COLUMNS += ["mlx_over_ours", "over_lower", "over_upper", "of_bytes", "mlx_of_bytes", "of_one_row"]
+COLUMNS += ["copy_gbps", "kernels_per_call", "mlx_kernels_a_call", "rounds"]
+
+
+@dataclass(frozen=True)
+class Product:
+    """Some rows times a quantized matrix."""
+
+    dtype: str
+    bits: int
+    outputs: int
+    depth: int
+    rows: int
+    residual: bool
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of what is packed, and of a scale and a bias per group."""
+        elements = self.outputs * self.depth
+        return elements * self.bits // 8 + 2 * elements // GROUP * DTYPES[self.dtype].size
+
+    def providers(self) -> dict[str, providers.Calls]:
+        """Ours and MLX's, on the same arrays in turn."""
+        dtype = DTYPES[self.dtype]
+        weight = mx.random.normal((self.outputs, self.depth)).astype(dtype)
+        inputs = [mx.random.normal((self.rows, self.depth)).astype(dtype)]
+        inputs += mx.quantize(weight, GROUP, self.bits)
+        if self.residual:
+            inputs.append(mx.random.normal((self.rows, self.outputs)).astype(dtype))
+        arrays = providers.copies(inputs, providers.sets_needed(self.weight_bytes, caches=CACHES))
+        form = dict(group_size=GROUP, bits=self.bits)
+
+        def ours(x, w, scales, biases, *residual):
+            added = dict(residual=residual[0]) if residual else {}
+            return mlx_norms.quantized_matmul(x, w, scales, biases, **form, **added)
+
+        def mlx(x, w, scales, biases, *residual):
+            y = mx.quantized_matmul(x, w, scales, biases, **form)
+            return y + residual[0] if residual else y
+
+        output = self.rows * self.outputs * dtype.size
+        calls = {"ours": ours, "mlx": mlx}
+        return {name: providers.Calls(f, arrays, None, output) for name, f in calls.items()}
+
+
+def main() -> int:
+    script = Script(__doc__, COLUMNS, rounds=9)
+    add = script.parser.add_argument
+    add("--dtypes", default="bfloat16", help="of bfloat16,float16,float32")
+    add("--bits", default="4,8", help="of 4,8")
+    add("--rows", default=",".join(map(str, ROWS)), help="numbers of rows")
+    add("--residual", action="store_true", help="add a residual")
+    args = script.begin()
+    shapes = TINY if script.tiny else SHAPES
+    products = [
+        Product(dtype, int(bits), *shape, int(rows), args.residual)
+        for dtype, bits, shape, rows in itertools.product(
+            args.dtypes.split(","), args.bits.split(","), shapes, args.rows.split(",")
+        )
+    ]
+    copy = device_copy.rate(COPY_BYTES >> 10 if script.tiny else COPY_BYTES, script.say)
+    calls = 4 if script.tiny else CALLS
+    times = kernels.measure(
+        products, Product.providers, lambda p: calls, rounds=args.rounds, say=script.say
+    )
+    numbers = ("rows", "ours µs", "mlx µs", "mlx / ours (quartiles)", "of bytes", "mlx of bytes")
+    found = table(
+        "quantized_matmul against MLX's",
+        ("dtype", "bits", "weight"),
+        (*numbers, "of 1 row", "by"),
+    )
+    slower, one_row = 0, {}
+    for product, of in times.items():
+        ours, mlx = of["ours"], of["mlx"]
+        ratio = mlx.together.over(ours.together)
+        us, mlx_us = (time.together.median * 1e6 for time in (ours, mlx))
+        bytes_us = product.weight_bytes / copy * 1e6
+        matrix = (product.dtype, product.bits, product.outputs, product.depth)
+        if product.rows == 1:
+            one_row[matrix] = us
+        of_one = us / one_row[matrix] if matrix in one_row else None
+        slower += (slow := ratio.median < SLOWER)
+        found.add_row(
+            *(product.dtype, str(product.bits), f"{product.outputs}×{product.depth}"),
+            *(str(product.rows), f"{us:.2f}", f"{mlx_us:.2f}", red_if(slow, ratio.spread(".3f"))),
+            *(f"{us / bytes_us:.2f}", f"{mlx_us / bytes_us:.2f}"),
+            *(f"{of_one:.2f}" if of_one else "", ours.method),
+        )
+        values = (ours.method, us, mlx_us, ratio.median, *ratio.quartiles, us / bytes_us)
+        values += (mlx_us / bytes_us, of_one or "", copy / 1e9, ours.kernels or "")
+        script.write(*astuple(product), *values, mlx.kernels or "", args.rounds)
+    script.console.print(found)
+    script.say(f"{slower} of {len(products)} products are under {SLOWER} of MLX's speed.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

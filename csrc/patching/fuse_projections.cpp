@@ -9,7 +9,7 @@
 #include "csrc/linear/primitive.h"
 #include "csrc/norm/nodes.h"
 #include "csrc/patching/outcome.h"
-#include "csrc/patching/pending_graph.h"
+#include "csrc/patching/take_products.h"
 
 namespace mlx_norms {
 
@@ -23,13 +23,6 @@ bool is_reshaped(const array& a) {
       is_pending(a, "Reshape");
 }
 
-// The state of a primitive whose type is known by its name. UBSan would look up
-// the type's name, which MLX does not export.
-template <typename P>
-__attribute__((no_sanitize("vptr"))) auto state_of(const array& a) {
-  return static_cast<P&>(a.primitive()).state();
-}
-
 // The (N, K) array of which `a`, (K, N), is the transpose; or null.
 const array* transpose_of(const array& a) {
   return is_pending(a, "Transpose") && a.ndim() == 2 ? &a.inputs()[0] : nullptr;
@@ -41,11 +34,6 @@ const array* repeated_vector(const array& a) {
           a.inputs()[0].shape(0) == a.shape(-1)
       ? &a.inputs()[0]
       : nullptr;
-}
-
-// Whether a weight has been evaluated and can be read in place.
-bool is_there(const array& a) {
-  return !is_pending(a) && !a.is_tracer() && a.flags().row_contiguous;
 }
 
 // MLX's name for mx.compile(lambda a, b: silu(a) * b, shapeless=True), which
@@ -75,7 +63,7 @@ struct Product {
 
 class ProjectionPass {
  public:
-  explicit ProjectionPass(const Arrays& roots) : graph_(roots) {}
+  explicit ProjectionPass(const PendingGraph& graph) : graph_(graph) {}
 
   int run() {
     int fused = 0;
@@ -236,15 +224,12 @@ class ProjectionPass {
   }
 
   std::optional<Product> quantized(const array& product) const {
-    auto [group_size, bits, mode, transposed] =
-        state_of<mx::QuantizedMatmul>(product);
-    if (mode != mx::QuantizationMode::Affine || !transposed ||
-        product.inputs().size() != 4) {
+    auto form = stored_form(product);
+    if (!form) {
       return std::nullopt;
     }
-    Projection projection{.bits = bits, .group_size = group_size};
     Arrays inputs(product.inputs().begin() + 1, product.inputs().end());
-    return Product{product, projection, std::move(inputs)};
+    return Product{product, *form, std::move(inputs)};
   }
 
   // Adds the bias of a layer that adds it in an op of its own.
@@ -321,14 +306,16 @@ class ProjectionPass {
     make_siblings(outputs);
   }
 
-  PendingGraph graph_;
+  const PendingGraph& graph_;
 };
 
 } // namespace
 
 int fuse_projections(const Arrays& roots) {
-  auto fused = ProjectionPass(roots).run();
+  PendingGraph graph(roots);
+  auto fused = ProjectionPass(graph).run();
   count_projections(fused);
+  count_products(take_products(graph));
   return fused;
 }
 

@@ -12,6 +12,7 @@ std::array<std::atomic<int64_t>, kOutcomes> outcomes;
 std::atomic<int64_t> offsets;
 std::atomic<int64_t> graph_pass;
 std::atomic<int64_t> projections;
+std::atomic<int64_t> products;
 
 } // namespace
 
@@ -69,6 +70,10 @@ void count_projections(int norms) {
   projections.fetch_add(norms, std::memory_order_relaxed);
 }
 
+void count_products(int number) {
+  products.fetch_add(number, std::memory_order_relaxed);
+}
+
 PatchCounts patch_counts() {
   PatchCounts counts;
   for (int i = 0; i < kOutcomes; ++i) {
@@ -77,6 +82,7 @@ PatchCounts patch_counts() {
   counts.offsets = offsets;
   counts.graph_pass = graph_pass;
   counts.projections = projections;
+  counts.products = products;
   return counts;
 }
 
@@ -87,6 +93,7 @@ void reset_patch_counts() {
   offsets = 0;
   graph_pass = 0;
   projections = 0;
+  products = 0;
 }
 
 } // namespace mlx_norms

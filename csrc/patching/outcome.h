@@ -45,12 +45,14 @@ struct PatchCounts {
   int64_t offsets;     // calls whose c + w became a weight offset
   int64_t graph_pass;  // sums fused by a graph pass
   int64_t projections; // norms fused with the matmuls that use them
+  int64_t products;    // other quantized products by our kernel
 };
 
 void count(Outcome outcome);
 void count_offset();
 void count_graph_pass(int sums);
 void count_projections(int norms);
+void count_products(int products);
 PatchCounts patch_counts();
 void reset_patch_counts();
 

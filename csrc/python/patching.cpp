@@ -54,6 +54,7 @@ nb::dict counts() {
   all["passed_on"] = passed_on;
   all["offsets"] = counts.offsets;
   all["projections"] = counts.projections;
+  all["products"] = counts.products;
   return all;
 }
 
@@ -123,8 +124,8 @@ void bind_patching(nb::module_& m) {
       &fuse_projections,
       "roots"_a,
       nb::sig("def fuse_projections(roots: list[mlx.core.array]) -> int"),
-      "Fuses norms with the matmuls that read them, in place; returns how many "
-      "norms it fused.");
+      "Fuses norms with the matmuls that read them, in place, and takes other "
+      "quantized products; returns how many norms it fused.");
   m.def("patch_counts", &counts, "The outcomes of patched calls.");
   m.def("reset_patch_counts", &reset_patch_counts, "Resets the counts.");
 }

@@ -5,6 +5,7 @@
 #include "csrc/gpu/geometry.h"
 #include "csrc/linear/plan.h"
 #include "csrc/matmul/plan.h"
+#include "csrc/patching/take_products.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -28,6 +29,12 @@ void bind_switches(nb::module_& m) {
       &set_product_tiles_anywhere,
       "anywhere"_a,
       "Likewise quantized_matmul.");
+  m.def(
+      "set_products_anywhere",
+      &set_products_anywhere,
+      "anywhere"_a,
+      "Makes the pass before evaluation take quantized products whether they "
+      "are known to be faster or not, for tests and measurements.");
 }
 
 } // namespace mlx_norms

@@ -26,6 +26,7 @@ class Report:
           ``mlx_norms.patched(trace=True)``.
         projections (int): The norms that were computed with the matmuls that read them, counted
           once per evaluation, with ``projections=True``.
+        products (int): The other quantized products that our kernel computed, counted likewise.
     """
 
     calls: int
@@ -35,6 +36,7 @@ class Report:
     reasons: dict[str, int]
     sites: dict[tuple[str, str], int]
     projections: int
+    products: int
 
     def __str__(self) -> str:
         lines = [
@@ -43,6 +45,8 @@ class Report:
         ]
         if self.projections:
             lines.append(f"{self.projections} computed with the products that take them")
+        if self.products:
+            lines.append(f"{self.products} other quantized products")
         lines += [f"{count:8}  {reason}" for reason, count in self.reasons.items()]
         lines += [f"{count:8}  {site}  {reason}" for (site, reason), count in self.sites.items()]
         return "\n".join(lines)

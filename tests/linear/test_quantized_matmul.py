@@ -283,6 +283,20 @@ def test_few_rows_take_one_launch(launches):
     assert not launches(multiply(mx.zeros((17, 128)), weight(20, 128, mx.float32, (4, 64))))
 
 
+def test_each_weight_is_read_once(launches, way):
+    """Whatever the number of rows."""
+    names = ("w", "scales", "zeros") if way == "by tiles" else ("w1", "scales1", "zeros1")
+    for rows, kind in itertools.product(range(1, MOST_ROWS + 1), ((4, 64), (8, 32))):
+        x, w = normal((rows, 512), mx.bfloat16, seed=rows), weight(32, 512, mx.bfloat16, kind)
+        mx.eval(x, w.parts)
+        (launch,) = launches(multiply(x, w))
+        packed, *of_groups = (launch.result.bytes[name][0] for name in names)
+        assert packed == w.parts[0].nbytes
+        # The four lanes that share a group read them, by tiles; by lanes, all of a vector's.
+        times = 4 if way == "by tiles" else kind[1] // 16
+        assert of_groups == [times * part.nbytes for part in w.parts[1:]]
+
+
 def test_like_nodes_are_merged_and_others_are_not(launches):
     x, w = normal((2, 64), mx.float32, seed=1), weight(64, 64, mx.float32, (4, 32))
     other = weight(64, 64, mx.float32, (4, 32), seed=1)

@@ -327,7 +327,7 @@ class TestReport:
             assert mlx_norms.report().calls == 6
         assert mlx_norms.report().calls == 6
         with mlx_norms.patched():
-            assert mlx_norms.report() == mlx_norms.Report(0, 0, 0, 0, {}, {}, 0)
+            assert mlx_norms.report() == mlx_norms.Report(0, 0, 0, 0, {}, {}, 0, 0)
 
     def test_starts_anew_with_a_patch(self):
         try:

@@ -6,6 +6,7 @@ from .texts import NORM_LINEAR
 NORMED = "kernels/linear/normed_rows.h"
 WEIGHTS = "kernels/linear/weights.h"
 PROJECTIONS = "csrc/patching/fuse_projections.cpp"
+PRODUCTS = "csrc/patching/take_products.cpp"
 PENDING_GRAPH = "csrc/patching/pending_graph.cpp"
 PLAN_LINEAR = "csrc/linear/plan.cpp"
 LINEAR = "csrc/linear/primitive.cpp"
@@ -112,6 +113,28 @@ MUTANTS = [
         "  threadgroup_barrier(mem_flags::mem_threadgroup);\n",
         "",
         "tests/linear/test_quantized_matmul.py::test_long_rows",
+    ),
+    # --- Products that a pass before evaluation takes
+    Mutant(
+        "a product of nobody's taken",
+        PRODUCTS,
+        "  return graph.is_root(product) ||",
+        "  return true ||",
+        "tests/patching/test_products.py::test_products_after_a_norm_are_not_taken_twice",
+    ),
+    Mutant(
+        "a product that is used elsewhere given its residual",
+        PENDING_GRAPH,
+        "uses->count == 1 && !uses->root",
+        "uses->count >= 1",
+        "tests/patching/test_products.py::test_a_residual_is_not_added_where_others_use_the_product",
+    ),
+    Mutant(
+        "a product by weights that are pending",
+        PRODUCTS,
+        "!std::all_of(in.begin() + 1, in.end(), is_there)",
+        "false",
+        "tests/patching/test_products.py::test_what_is_not_taken",
     ),
     # --- The kernel of a norm and its projections
     Mutant(
@@ -257,7 +280,7 @@ MUTANTS = [
     ),
     Mutant(
         "weights that are not there yet",
-        PROJECTIONS,
+        PRODUCTS,
         "return !is_pending(a) && !a.is_tracer()",
         "return !a.is_tracer()",
         "tests/patching/test_projections.py::test_left_alone",

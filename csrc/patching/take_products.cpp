@@ -1,0 +1,107 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/patching/take_products.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace mlx_norms {
+
+namespace {
+
+std::atomic<bool> products_anywhere = false;
+
+// Whether our kernel has been measured to be faster than MLX's. None has been
+// measured so far.
+bool is_faster() {
+  return products_anywhere;
+}
+
+// The array that the only user of `product` adds to it, and the sum; or nulls.
+struct Added {
+  const array* residual = nullptr;
+  const array* sum = nullptr;
+};
+
+Added added_to(const array& product, const PendingGraph& graph) {
+  auto* sum = graph.only_taker(product);
+  if (!sum || !is_pending(*sum, "Add") || sum->is_tracer() ||
+      sum->primitive().stream() != product.primitive().stream()) {
+    return {};
+  }
+  const auto& in = sum->inputs();
+  // MLX has given both the sum's shape and dtype.
+  return {in[0].id() == product.id() ? &in[1] : &in[0], sum};
+}
+
+// Whether a node of the graph still uses it: a pass before may have given its
+// users other inputs.
+bool is_used(const array& product, const PendingGraph& graph) {
+  auto takers = graph.takers(product);
+  return graph.is_root(product) ||
+      std::ranges::any_of(takers, [&](const array& taker) {
+           return std::ranges::any_of(taker.inputs(), [&](const array& in) {
+             return in.id() == product.id();
+           });
+         });
+}
+
+bool take(const array& product, const PendingGraph& graph) {
+  auto form = stored_form(product);
+  const auto& in = product.inputs();
+  if (!form || product.is_tracer() ||
+      !std::all_of(in.begin() + 1, in.end(), is_there) ||
+      !is_used(product, graph)) {
+    return false;
+  }
+  auto stream = product.primitive().stream();
+  auto added = added_to(product, graph);
+  NormLinearSpec spec;
+  spec.normed = false;
+  spec.projections = {*form};
+  spec.norm.residual = added.residual != nullptr;
+  Arrays inputs{in[0]};
+  if (added.residual) {
+    inputs.push_back(*added.residual);
+  }
+  inputs.insert(inputs.end(), in.begin() + 1, in.end());
+  if (!has_linear_kernel(spec, inputs, stream)) {
+    return false;
+  }
+  array output = added.sum ? *added.sum : product; // whoever holds it, too
+  output.primitive_ptr() =
+      std::make_shared<NormLinear>(stream, std::move(spec));
+  output.inputs() = std::move(inputs);
+  return true;
+}
+
+} // namespace
+
+bool is_there(const array& a) {
+  return !is_pending(a) && !a.is_tracer() && a.flags().row_contiguous;
+}
+
+std::optional<Projection> stored_form(const array& product) {
+  auto [group_size, bits, mode, transposed] =
+      state_of<mx::QuantizedMatmul>(product);
+  bool is_affine = mode == mx::QuantizationMode::Affine && transposed &&
+      product.inputs().size() == 4;
+  return is_affine ? std::optional(Projection{bits, group_size}) : std::nullopt;
+}
+
+int take_products(const PendingGraph& graph) {
+  if (!is_faster()) {
+    return 0;
+  }
+  int taken = 0;
+  for (const auto& node : graph.nodes()) {
+    taken += is_pending(node, "QuantizedMatmul") && take(node, graph);
+  }
+  return taken;
+}
+
+void set_products_anywhere(bool anywhere) {
+  products_anywhere = anywhere;
+}
+
+} // namespace mlx_norms

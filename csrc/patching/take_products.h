@@ -1,0 +1,32 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include "csrc/linear/primitive.h"
+#include "csrc/patching/pending_graph.h"
+
+namespace mlx_norms {
+
+// The state of a primitive whose type is known by its name. UBSan would look up
+// the type's name, which MLX does not export.
+template <typename P>
+__attribute__((no_sanitize("vptr"))) auto state_of(const array& a) {
+  return static_cast<P&>(a.primitive()).state();
+}
+
+// Whether a weight has been evaluated and can be read in place.
+bool is_there(const array& a);
+
+// How the weight of a pending QuantizedMatmul is stored, if our kernels may
+// read it. Its arrays are the node's inputs after x.
+std::optional<Projection> stored_form(const array& product);
+
+// Gives pending quantized products of few rows to our kernel, where that is
+// known to be faster, each with the residual that is added to it if nothing
+// else uses the product. In place, as fuse_projections. Returns their number.
+int take_products(const PendingGraph& graph);
+
+// For tests: wherever the kernel takes them.
+void set_products_anywhere(bool anywhere);
+
+} // namespace mlx_norms

@@ -9,6 +9,14 @@
 
 namespace mlx_norms {
 
+// Moves its batch axis to the front, or adds one of size 1 if it has none.
+inline array with_leading_axis(const array& a, int axis, mx::Stream s) {
+  if (axis < 0) {
+    return mx::expand_dims(a, 0, s);
+  }
+  return axis == 0 ? a : mx::moveaxis(a, axis, 0, s);
+}
+
 // Moves the batch axis of these arrays of rows to the front, and broadcasts
 // arrays without one. Apart from the batch, they have one shape.
 inline Arrays with_leading_batch(
@@ -19,12 +27,7 @@ inline Arrays with_leading_batch(
   bool all = true;
   for (size_t i = 0; i < rows.size(); ++i) {
     all &= axes[i] >= 0;
-    if (axes[i] < 0) {
-      batched.push_back(mx::expand_dims(rows[i], 0, s));
-    } else {
-      batched.push_back(
-          axes[i] == 0 ? rows[i] : mx::moveaxis(rows[i], axes[i], 0, s));
-    }
+    batched.push_back(with_leading_axis(rows[i], axes[i], s));
   }
   return all ? batched : mx::broadcast_arrays(batched, s);
 }

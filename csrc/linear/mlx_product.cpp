@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
 #include "mlx/primitives.h"
 
@@ -61,7 +62,9 @@ class MappedProduct : public mx::Primitive {
   std::pair<Arrays, std::vector<int>> vmap(
       const Arrays& inputs,
       const std::vector<int>& axes) override {
-    return {{times(mapped_rows(inputs, axes, stream()), inputs, by_)}, {0}};
+    check_unmapped(axes, 1);
+    auto x = with_leading_axis(inputs[0], axes[0], stream());
+    return with_leading_axes({times(x, inputs, by_)});
   }
 
   DEFINE_NAME(mlx_norms::MappedProduct)
@@ -85,19 +88,13 @@ class MappedProduct : public mx::Primitive {
 
 } // namespace
 
-array mapped_rows(
-    const Arrays& inputs,
-    const std::vector<int>& axes,
-    mx::Stream s) {
-  for (size_t i = 1; i < axes.size(); ++i) {
-    if (axes[i] >= 0) {
-      refuse(
-          "quantized_matmul",
-          "vmap maps x and residual, but none of w, scales and biases.");
-    }
+void check_unmapped(const std::vector<int>& axes, int first) {
+  if (std::any_of(
+          axes.begin() + first, axes.end(), [](int a) { return a >= 0; })) {
+    refuse(
+        "quantized_matmul",
+        "vmap maps x and residual, but none of w, scales and biases.");
   }
-  return axes[0] < 0 ? mx::expand_dims(inputs[0], 0, s)
-                     : mx::moveaxis(inputs[0], axes[0], 0, s);
 }
 
 array mlx_product(

@@ -17,12 +17,8 @@ struct Quantization {
   std::string mode = "affine";
 };
 
-// x as the rows of a vmap, or an error if an array of the weight is mapped too.
-// Inputs: x, then the weight's arrays; an axis of -1 is none.
-array mapped_rows(
-    const Arrays& inputs,
-    const std::vector<int>& axes,
-    mx::Stream stream);
+// Throws if vmap maps an array of a weight: those from `first` on.
+void check_unmapped(const std::vector<int>& axes, int first);
 
 // MLX's quantized_matmul. In a trace it is one that vmap takes.
 array mlx_product(

@@ -190,24 +190,19 @@ std::pair<Arrays, std::vector<int>> mapped_product(
     const std::vector<int>& axes,
     mx::Stream s) {
   bool has_residual = spec.norm.residual;
-  auto leading = [&](int i) {
-    return axes[i] < 0 ? mx::expand_dims(inputs[i], 0, s)
-                       : mx::moveaxis(inputs[i], axes[i], 0, s);
-  };
-  auto of_weight = inputs.begin() + 1 + has_residual;
-  auto of_axes = axes.begin() + 1 + has_residual;
-  Arrays in{inputs[0]};
-  in.insert(in.end(), of_weight, inputs.end());
-  std::vector<int> in_axes{axes[0]};
-  in_axes.insert(in_axes.end(), of_axes, axes.end());
-  in[0] = mapped_rows(in, in_axes, s);
-  bool together = has_residual && axes[0] >= 0 && axes[1] >= 0;
-  spec.norm.residual = together;
-  if (together) {
-    in.insert(in.begin() + 1, leading(1));
+  check_unmapped(axes, 1 + has_residual);
+  auto in = inputs;
+  for (int i = 0; i < 1 + has_residual; ++i) {
+    in[i] = with_leading_axis(inputs[i], axes[i], s);
   }
+  if (!has_residual || (axes[0] >= 0 && axes[1] >= 0)) {
+    return with_leading_axes(make_norm_linear(spec, std::move(in), s));
+  }
+  auto residual = in[1];
+  in.erase(in.begin() + 1);
+  spec.norm.residual = false;
   auto y = make_norm_linear(spec, std::move(in), s)[0];
-  return {{has_residual && !together ? mx::add(y, leading(1), s) : y}, {0}};
+  return with_leading_axes({mx::add(y, residual, s)});
 }
 
 Function fallback(const NormLinearSpec& spec, mx::Stream stream) {

@@ -11,11 +11,10 @@ from mlx_norms import _ext
 from support import inputs
 from support.bits import assert_same_bits
 from support.inputs import normal
-from support.linear_case import Quantized, matrix
-from support.norm_case import DTYPES, result_type
-from support.oracle import Truth, exact, unit_roundoff
+from support.linear_case import Quantized
+from support.norm_case import DTYPES
+from support.quantized_case import MOST_ROWS, Product
 
-MOST_ROWS = 16
 KINDS = list(itertools.product((4, 8), (32, 64, 128)))
 MODES = ("mxfp4", "mxfp8", "nvfp4")
 
@@ -48,40 +47,13 @@ def composed(x, w, residual=None):
 
 
 @pytest.fixture
-def one_launch(backend):
-    def one_launch(x, *others):
-        rows = x.size // x.shape[-1]
-        same = all(a.dtype == x.dtype for a in others)
-        return backend != "cpu" and rows <= MOST_ROWS and same
-
-    return one_launch
-
-
-@pytest.fixture
-def check(one_launch):
-    """A product's values, and that of a residual's sum."""
+def check(backend):
+    """A product's values, and those of a residual's sum."""
 
     def check(x, w, residual=None, note=""):
         __tracebackhide__ = True
-        got = multiply(x, w, residual=residual)
-        values, sizes = matrix(w)
-        value, size = exact(x) @ values.T, np.abs(exact(x)) @ sizes.T
-        product = result_type(x.dtype, w.parts[1].dtype)
-        launched = one_launch(x, *w.parts[1:], *([] if residual is None else [residual]))
-        # A launch adds up floats, in fewer steps than elements. MLX's product may do so in the
-        # output's dtype.
-        terms = x.shape[-1] + 2
-        unit = unit_roundoff(mx.float32 if launched else product)
-        slack = (16 if launched else terms) * unit * size
-        dtype = product
-        if residual is not None:
-            # What is added is the rounded product.
-            slack = slack + unit_roundoff(product) * (np.abs(value) + slack)
-            value = value + exact(residual)
-            dtype = result_type(product, residual.dtype)
-        note = f"{x.shape} {x.dtype} {w.shape} {w.bits}/{w.group_size} {note}"
-        Truth(value, slack, dtype, note).check(got)
-        return got
+        product = Product(x, w, residual)
+        product.truth(backend, note).check(product())
 
     return check
 

@@ -8,13 +8,16 @@ import numpy as np
 import mlx_norms
 from support import linear_case
 from support.norm_case import DTYPES, OPS, Norm, describe
+from support.quantized_case import Product
 
 from . import linear_check, norm_check
 from .layouts import laid_out
 from .magnitudes import row_values, values_of_rows
+from .norm_check import failure
 
 HEADS = ("head_rms_norm", "qk_norm")
 LINEAR = linear_case.OPS
+QUANTIZED = "quantized_matmul"
 EPS = (1e-5, 1e-6, 1e-12, 0.5, 0.0)
 
 
@@ -30,17 +33,19 @@ class Call:
     cases: list
 
     def __str__(self):
-        if self.op in LINEAR:
+        if self.op in (*LINEAR, QUANTIZED):
             return str(self.cases[0])
         return f"{self.op}: " + " and ".join(describe(n, arrays) for n, arrays, _ in self.cases)
 
 
 def generate(seed, backend):
     rng = np.random.default_rng([seed, 64])
-    op = str(rng.choice([*OPS, *OPS, *HEADS, *LINEAR]))
+    op = str(rng.choice([*OPS, *OPS, *HEADS, *LINEAR, QUANTIZED]))
     length, rows = size(rng, backend.simulated)
     if op in LINEAR:
         return Call(op, [linear_call(rng, op, rows, length)])
+    if op == QUANTIZED:
+        return Call(op, [quantized_call(rng, rows, length)])
     if op in HEADS:
         heads = [int(rng.integers(1, 5)) for _ in range(1 + (op == "qk_norm"))]
         norm = replace(norm_of(rng, "head_rms_norm"), clamp=False)
@@ -143,9 +148,27 @@ def linear_call(rng, op, rows, length):
     return linear_case.Case(op, {n: arrays[n] for n in names}, weights, biases, options)
 
 
+def quantized_call(rng, rows, length):
+    """A product, of few rows mostly, and of a residual at times."""
+    dtype = DTYPES[rng.integers(3)]
+    bits, group = int(rng.choice([4, 8])), int(rng.choice([32, 64, 128]))
+    length, rows = max(min(length, 4000) // group, 1) * group, min(rows, 20)
+    lines = int(rng.integers(1, 80))
+    w = mx.array(rng.standard_normal((lines, length), dtype=np.float32)).astype(dtype)
+    weight = linear_case.Quantized(list(mx.quantize(w, group, bits, stream=mx.cpu)), bits, group)
+    arrays = []
+    for width in (length, lines)[: 1 + (rng.random() < 0.5)]:
+        values = rng.standard_normal((rows, width), dtype=np.float32)
+        arrays.append(laid_out(rng, values * np.float32(10.0 ** rng.uniform(-2, 2)), dtype))
+    return Product(arrays[0], weight, *arrays[1:])
+
+
 def check(call, backend):
     """Failures as sentences."""
     with np.errstate(all="ignore"):
+        if call.op == QUANTIZED:
+            product = call.cases[0]
+            return failure(product.truth(backend.name), product()) + backend.faults()
         if call.op in LINEAR:
             return linear_check.check(call.cases[0], backend)
         if call.op == "qk_norm":

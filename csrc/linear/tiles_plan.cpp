@@ -17,6 +17,7 @@ namespace {
 using K = kernels::quantized_tiles;
 
 std::atomic<bool> tiles_anywhere = false;
+std::atomic<int> forced_lines = 0, forced_simds = 0, forced_cluster = 0;
 
 // How threadgroups share the work. What depends on the rows are only the tiles,
 // which do not change the order of sums.
@@ -51,6 +52,12 @@ Tiles tiles_for(
          2 * tiles.cluster * tiles.simds <= steps) {
     tiles.cluster *= 2;
   }
+  auto force = [](int& number, int forced) {
+    number = forced ? forced : number;
+  };
+  force(tiles.lines, forced_lines);
+  force(tiles.simds, forced_simds);
+  force(tiles.cluster, forced_cluster);
   tiles.rows = rows <= 8 ? 1 : 2;
   if (tiles.rows == 2 && tiles.simds == 16) {
     tiles.lines = 1; // for want of registers
@@ -62,6 +69,12 @@ Tiles tiles_for(
 
 void set_product_tiles_anywhere(bool anywhere) {
   tiles_anywhere = anywhere;
+}
+
+void set_product_tiles(int lines, int simds, int cluster) {
+  forced_lines = lines;
+  forced_simds = simds;
+  forced_cluster = cluster;
 }
 
 bool multiplies_by_tiles(mx::Stream stream) {

@@ -30,6 +30,14 @@ void bind_switches(nb::module_& m) {
       "anywhere"_a,
       "Likewise quantized_matmul.");
   m.def(
+      "set_product_tiles",
+      &set_product_tiles,
+      "lines"_a,
+      "simds"_a,
+      "cluster"_a,
+      "Forces how threadgroups share a quantized product, for benchmarks; 0: "
+      "by the matrix's shape.");
+  m.def(
       "set_products_anywhere",
       &set_products_anywhere,
       "anywhere"_a,

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from support.checks import check
-from support.inputs import LENGTHS, arguments, mixed_dtypes, rows_for
+from support.inputs import LENGTHS, arguments, dtype_pairs, mixed_dtypes, rows_for
 from support.norm_case import DTYPES, OPS, Norm
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -22,9 +22,7 @@ def test_one_dtype(op, length):
 @pytest.mark.parametrize("op", OPS)
 def test_weight_of_another_dtype(op, length):
     norm = Norm(op)
-    for n, (x, weight) in itertools.product(
-        rows_for(length, many_up_to=1025), itertools.permutations(DTYPES, 2)
-    ):
+    for n, (x, weight) in itertools.product(rows_for(length, many_up_to=1025), dtype_pairs(length)):
         check(norm, arguments(norm, (n, length), x, others=mixed_dtypes(norm, x, weight)))
 
 

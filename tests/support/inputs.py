@@ -1,5 +1,6 @@
 """Input arrays and the grid of shapes."""
 
+import itertools
 import zlib
 
 import mlx.core as mx
@@ -22,6 +23,18 @@ SLOW = False  # set by conftest.py, for a simulator or by --slow
 def unless_slow(*values):
     """Values that are left out where they would take minutes."""
     return () if SLOW else values
+
+
+def in_turn(values, turn):
+    """All values or, where that takes minutes, one of three of them, others in the next turn."""
+    values = list(values)
+    return values[turn % 3 :: 3] if SLOW else values
+
+
+def dtype_pairs(length):
+    """Pairs of dtypes that differ."""
+    pairs = itertools.permutations((mx.float32, mx.float16, mx.bfloat16), 2)
+    return in_turn(pairs, LENGTHS.index(length))
 
 
 def few_rows_for(length):

@@ -11,6 +11,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 LENGTHS = (64, 128, 768, 1024, 2880, 4096, 8192, 16384)
 ROWS, HEADS = 512, 8
 GEMV_ROWS = (1, 4, 8)
+PRODUCT_ROWS = (1, 4, 8, 16)  # of quantized products
 MANY_ROWS = 64  # which take simdgroup matrices
 DEPTHS = (4096, 2882)  # lines that are whole vectors, and not
 OUTPUTS = 1024
@@ -54,6 +55,9 @@ def calls() -> Iterator[Call]:
                     small and op == "rms_norm_linear",
                     partial(_linear, op, dtype, rows, depth, bits),
                 )
+    for dtype, rows, bits in itertools.product(DTYPES, PRODUCT_ROWS, (8, 4)):
+        name = f"quantized_matmul {dtype} {rows}x{DEPTHS[0]} {bits} bits"
+        yield Call(name, dtype == "bfloat16", partial(_quantized, dtype, rows, DEPTHS[0], bits))
 
 
 _NORMS = {
@@ -125,3 +129,12 @@ def _linear(op, dtype, rows, depth, bits):
         weights = mx.quantize(weights, group_size=64, bits=bits)
     vectors = [_array((depth,), dtype)] * (2 if op.startswith("layer") else 1)
     mx.eval(getattr(mlx_norms, op)(_array((rows, depth), dtype), *vectors, weights))
+
+
+def _quantized(dtype, rows, depth, bits):
+    import mlx.core as mx
+
+    import mlx_norms
+
+    weight = mx.quantize(_array((OUTPUTS, depth), dtype), group_size=64, bits=bits)
+    mx.eval(mlx_norms.quantized_matmul(_array((rows, depth), dtype), *weight, bits=bits))

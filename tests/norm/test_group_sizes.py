@@ -41,6 +41,8 @@ def projections():
             for rows in range(1, most_rows(kind) + 1):
                 for length in (128, 1 << 14):
                     yield case("rms_norm_linear", (rows, length), (5,), dtype, kinds=(kind,))()
+    x, w = mx.ones((16, 1 << 14)), mx.quantize(mx.ones((5, 1 << 14)))
+    yield [mlx_norms.quantized_matmul(x, *w)]
 
 
 def products():

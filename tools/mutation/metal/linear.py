@@ -12,6 +12,7 @@ PLAN_LINEAR = "csrc/linear/plan.cpp"
 LINEAR = "csrc/linear/primitive.cpp"
 MLX_PRODUCT = "csrc/linear/mlx_product.cpp"
 TILES = "kernels/linear/cuda/quantized_tiles.metal"
+PACKED_TILES = "kernels/linear/cuda/packed_tiles.h"
 
 MUTANTS = [
     # --- Norm and projections as one node
@@ -75,8 +76,8 @@ MUTANTS = [
     Mutant(
         "the higher digits left out",
         TILES,
-        "    if (d == 0 || two_digits) {",
-        "    if (d == 0) {",
+        "          if (two_digits) {",
+        "          if (false) {",
         "tests/linear/test_quantized_matmul.py::test_rows",
     ),
     Mutant(
@@ -102,7 +103,7 @@ MUTANTS = [
     ),
     Mutant(
         "the rest of a float left out of a product",
-        TILES,
+        PACKED_TILES,
         "constexpr int kParts = 3;",
         "constexpr int kParts = 2;",
         "tests/linear/test_quantized_matmul.py::test_values_of_one_sign",

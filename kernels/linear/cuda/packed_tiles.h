@@ -1,0 +1,175 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// What is packed in a quantized matrix, and the rows that it is multiplied by,
+// as words of tiles for matrix units (kernels/common/matrix_units.h). Bits in
+// the highest digits of a 16-bit float's fraction are 1 + q / 2^bits, and need
+// no conversion.
+
+#pragma once
+
+#include "kernels/common/matrix_units.h"
+#include "kernels/linear/normed_rows.h"
+#include "kernels/linear/weights.h"
+
+constant int quantized_type = linear_x_flags & 3;
+constant int tile_type = quantized_type == kFloat16 ? kFloat16 : kBFloat16;
+// bfloat16's fraction has no room for 8 bits: those are two digits of 4.
+constant int digit_bits =
+    linear_bits == 8 && quantized_type == kFloat16 ? 8 : 4;
+constant bool two_digits = linear_bits != digit_bits;
+// A float is the sum of three bfloat16.
+constant int x_parts = quantized_type == kFloat32 ? 3 : 1;
+// A lane's words of a line's group, and groups, in a step of eight words.
+constant int group_words = linear_group_size * linear_bits / 128;
+constant int step_groups = group_words == 0 ? 0 : 8 / group_words;
+constant int word_elements = linear_bits == 8 ? 4 : 8;
+
+// One digit each of two elements of a word, `pair` and that plus half of the
+// word's elements, as 1 + q / 2^digit_bits.
+inline uint digits_of(uint word, int pair, int digit) {
+  int from = pair * linear_bits + digit * digit_bits;
+  int to = (tile_type == kFloat16 ? 10 : 7) - digit_bits;
+  uint moved = from < to ? word << (to - from) : word >> (from - to);
+  uint mask = ((1u << digit_bits) - 1u) << to;
+  uint one = tile_type == kFloat16 ? 0x3c00u : 0x3f80u;
+  return (moved & (mask | mask << 16)) | one | one << 16;
+}
+
+// Words of a tile of lines: two pairs' digits of lines row and row + 8.
+inline uint4 digits_tile(uint low, uint high, int t, int digit) {
+  return uint4(
+      digits_of(low, 2 * t, digit),
+      digits_of(high, 2 * t, digit),
+      digits_of(low, 2 * t + 1, digit),
+      digits_of(high, 2 * t + 1, digit));
+}
+
+// A lane's words of a line's group.
+inline void load_words(device const uchar* w, uint at, thread uint* to) {
+  device const uint* words = (device const uint*)w + at;
+  for (int k = 0; k < 8; k += 4) {
+    if (linear_aligned && k < group_words && group_words % 4 == 0) {
+      uint4 v = *(device const uint4*)(words + k);
+      to[k] = v.x;
+      to[k + 1] = v.y;
+      to[k + 2] = v.z;
+      to[k + 3] = v.w;
+    }
+  }
+  if (linear_aligned && group_words == 2) {
+    uint2 v = *(device const uint2*)words;
+    to[0] = v.x;
+    to[1] = v.y;
+  }
+  for (int k = 0; k < 8; ++k) {
+    if (k < group_words && (!linear_aligned || group_words == 1)) {
+      to[k] = words[k];
+    }
+  }
+}
+
+// The scales or biases of a step's groups: the bits of 16-bit ones.
+struct GroupValues {
+  uint words[4];
+};
+
+inline GroupValues
+load_groups(device const uchar* values, uint at, uint count) {
+  GroupValues v;
+  for (int k = 0; k < 4; ++k) {
+    v.words[k] = 0;
+  }
+  device const ushort* from = (device const ushort*)values + at;
+  if (quantized_type == kFloat32) { // loaded as they are used
+    return v;
+  }
+  if (whole && linear_aligned && step_groups > 1) {
+    if (step_groups == 8) {
+      uint4 bits = *(device const uint4*)from;
+      v.words[0] = bits.x;
+      v.words[1] = bits.y;
+      v.words[2] = bits.z;
+      v.words[3] = bits.w;
+    } else if (step_groups == 4) {
+      uint2 bits = *(device const uint2*)from;
+      v.words[0] = bits.x;
+      v.words[1] = bits.y;
+    } else {
+      v.words[0] = *(device const uint*)from;
+    }
+    return v;
+  }
+  for (int g = 0; g < 8; ++g) {
+    if (g < step_groups && uint(g) < count) {
+      v.words[g / 2] |= uint(from[g]) << (g % 2 * 16);
+    }
+  }
+  return v;
+}
+
+inline float group_value(
+    thread const GroupValues& v,
+    device const uchar* values,
+    uint at,
+    int g,
+    uint count) {
+  if (quantized_type == kFloat32) {
+    return uint(g) < count ? ((device const float*)values)[at + uint(g)] : 0.0f;
+  }
+  uint bits = v.words[g / 2] >> (g % 2 * 16);
+  return widen(uint2(bits & 0xffffu, 0), quantized_type).x;
+}
+
+// Words of the tiles' elements of x for one of w: word `pair` of a part has
+// elements `pair` and that plus half of word_elements.
+inline void
+load_pairs(RowIn row, bool there, uint at, int length, thread uint* pairs) {
+  constexpr int kParts = 3;
+  float v[8];
+  uint words[4];
+  for (int k = 0; k < 4; ++k) {
+    words[k] = 0;
+  }
+  if (quantized_type != kFloat32 && row.vectors) {
+    if (there && word_elements == 8) {
+      uint4 bits = *(device const uint4*)(row.data + ulong(at) * 2);
+      words[0] = bits.x;
+      words[1] = bits.y;
+      words[2] = bits.z;
+      words[3] = bits.w;
+    } else if (there) {
+      uint2 bits = *(device const uint2*)(row.data + ulong(at) * 2);
+      words[0] = bits.x;
+      words[1] = bits.y;
+    }
+  } else {
+    clear<8>(v);
+    if (there && word_elements == 8) {
+      read<8>(row, int(at), length, v);
+    } else if (there) {
+      read<4>(row, int(at), length, v);
+    }
+    if (quantized_type != kFloat32) {
+      uint4 bits = pack(v, quantized_type);
+      words[0] = bits.x;
+      words[1] = bits.y;
+      words[2] = bits.z;
+      words[3] = bits.w;
+    }
+  }
+  for (int pair = 0; pair < 4; ++pair) {
+    int low = pair / 2, high = low + word_elements / 4;
+    if (quantized_type != kFloat32) {
+      pairs[pair] = pair % 2 == 0 ? low_halves(words[low], words[high % 4])
+                                  : high_halves(words[low], words[high % 4]);
+    } else {
+      float a = v[pair], b = v[(pair + word_elements / 2) % 8];
+      for (int part = 0; part < kParts; ++part) {
+        uint of_a = as_type<uint>(a), of_b = as_type<uint>(b);
+        pairs[part * 4 + pair] = high_halves(of_a, of_b);
+        a = is_finite(a) ? a - as_type<float>(of_a & 0xffff0000u) : 0.0f;
+        b = is_finite(b) ? b - as_type<float>(of_b & 0xffff0000u) : 0.0f;
+      }
+    }
+  }
+}

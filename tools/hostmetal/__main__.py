@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
         started = time.monotonic()
         done = build.pytest(
             *("-p", "hostmetal.plugin", "--backend", "metal-sim"),
-            *(given or ["-n", "2", "-q", *suite(i, args.quarter)]),
+            *(given or ["-n", "2", "--dist", "worksteal", "-q", *suite(i, args.quarter)]),
             variables={"METALSIM_CHECK": check, "METALSIM_ORDER": order},
         )
         print(f"check {check}, order {order}: {time.monotonic() - started:.0f} s", flush=True)

@@ -38,6 +38,27 @@ struct NormLinearSpec {
   }
 };
 
+// A quantized product without a norm, and its inputs. `weight` is what is
+// packed, its scales and its biases.
+struct QuantizedProduct {
+  NormLinearSpec spec;
+  Arrays inputs;
+
+  QuantizedProduct(
+      const Projection& form,
+      const array& x,
+      const array* residual,
+      const Arrays& weight)
+      : spec{.projections = {form}, .normed = false},
+        inputs{x} {
+    spec.norm.residual = residual != nullptr;
+    if (residual) {
+      inputs.push_back(*residual);
+    }
+    inputs.insert(inputs.end(), weight.begin(), weight.end());
+  }
+};
+
 // The inputs of one projection, by name.
 struct ProjectionInputs {
   const array& weight;

@@ -56,19 +56,13 @@ array quantized_matmul(
     }
     return y;
   }
-  Arrays inputs{x};
   if (residual) {
     auto shape = x.shape();
     shape.back() = w.shape(0);
     check_added(kOp, *residual, shape);
-    inputs.push_back(*residual);
   }
-  inputs.insert(inputs.end(), {w, scales, *biases});
-  NormLinearSpec spec;
-  spec.norm.residual = residual != nullptr;
-  spec.projections = {*form};
-  spec.normed = false;
-  return make_norm_linear(spec, std::move(inputs), s)[0];
+  QuantizedProduct product(*form, x, residual, {w, scales, *biases});
+  return make_norm_linear(product.spec, std::move(product.inputs), s)[0];
 }
 
 } // namespace mlx_norms

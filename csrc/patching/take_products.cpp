@@ -56,22 +56,15 @@ bool take(const array& product, const PendingGraph& graph) {
   }
   auto stream = product.primitive().stream();
   auto added = added_to(product, graph);
-  NormLinearSpec spec;
-  spec.normed = false;
-  spec.projections = {*form};
-  spec.norm.residual = added.residual != nullptr;
-  Arrays inputs{in[0]};
-  if (added.residual) {
-    inputs.push_back(*added.residual);
-  }
-  inputs.insert(inputs.end(), in.begin() + 1, in.end());
-  if (!has_linear_kernel(spec, inputs, stream)) {
+  QuantizedProduct ours(
+      *form, in[0], added.residual, Arrays(in.begin() + 1, in.end()));
+  if (!has_linear_kernel(ours.spec, ours.inputs, stream)) {
     return false;
   }
   array output = added.sum ? *added.sum : product; // whoever holds it, too
   output.primitive_ptr() =
-      std::make_shared<NormLinear>(stream, std::move(spec));
-  output.inputs() = std::move(inputs);
+      std::make_shared<NormLinear>(stream, std::move(ours.spec));
+  output.inputs() = std::move(ours.inputs);
   return true;
 }
 

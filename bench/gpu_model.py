@@ -1,52 +1,37 @@
 """Times a llama with random weights of 8B shapes, stock against patched, on a GPU.
 
 Stock, patched (residual adds fused into norms) and projections (norms of few rows fused with the
-matmuls that read them, too) take turns at the prefill of a prompt and at decoding after it. When
-decoding, each token is chosen on the device while the next step is being built, as in mlx_lm. The
-logits of prefill and of each decode step are compared bit by bit, given the same tokens.
+matmuls that read them, and quantized products by our kernel, too) take turns at the prefill of a
+prompt and at decoding after it. Decode steps of several rows take so many tokens of one sequence
+together, as in speculative decoding. Each step's tokens are chosen on the device while the next
+step is being built, as in mlx_lm. The logits of prefill and of each decode step are compared bit by
+bit, given the same tokens.
+
+"host" is the time that the host's thread itself needs to build and encode a step, "kernels" that in
+which at least one kernel runs, by CUPTI, if torch is installed. Where the first is not well below
+the second, the host limits.
 
 The model is mlx_lm's. --device cpu tries the script with a tiny one.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import sys
 
 import mlx.core as mx
-import mlx.nn
 
-from mlx_norms._bench import llama, models, timing
+import mlx_norms
+from mlx_norms._bench import llama, phases, step_costs, timing
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.sides import CONTEXTS as SIDES
 from mlx_norms._bench.sides import relative_difference
 from mlx_norms._bench.tables import table
 
-COLUMNS = ["format", "phase", "side", "ms", "ms_lower", "ms_upper", "stock_over_side"]
-COLUMNS += ["ratio_lower", "ratio_upper", "rounds", "tokens_a_second", "logits"]
-COLUMNS += ["largest_difference", "fused", "projections", "model", "layers", "prompt"]
-PHASES = ("prefill", "decode")
-
-
-def measure(
-    model: mlx.nn.Module, prompt: mx.array, args: argparse.Namespace
-) -> dict[str, dict[str, timing.Samples]]:
-    """Seconds of a prefill and of a decode step of each side, which take turns."""
-    token, cache = models.prefill(model, prompt)
-
-    def prefills(count: int) -> None:
-        for _ in range(count):
-            models.prefill(model, prompt)
-
-    def decode(count: int) -> None:
-        models.decode(model, token, cache, count)
-
-    found = {}
-    for phase, run, count in zip(PHASES, (prefills, decode), (args.prefills, args.tokens)):
-        runs = {side: timing.Runs(run, context) for side, context in SIDES.items()}
-        found[phase] = timing.measure(runs, rounds=args.rounds, count=count)
-    return found
+COLUMNS = ["format", "phase", "side", "rows", "ms", "ms_lower", "ms_upper", "stock_over_side"]
+COLUMNS += ["ratio_lower", "ratio_upper", "rounds", "tokens_a_second", "host_us", "kernels_us"]
+COLUMNS += ["kernels_a_step", "logits", "largest_difference", "fused", "projections", "products"]
+COLUMNS += ["model", "layers", "prompt"]
 
 
 def main() -> int:
@@ -54,49 +39,64 @@ def main() -> int:
     add = script.parser.add_argument
     add("--layers", type=int, help="fewer layers")
     add("--prompt", type=int, default=128, help="tokens to prefill")
-    add("--tokens", type=int, default=16, help="tokens decoded in a sample")
+    add("--rows", default="1,4", help="numbers of rows of a decode step")
+    add("--steps", type=int, default=16, help="decode steps in a sample")
     add("--prefills", type=int, default=4, help="prefills in a sample")
     add("--format", choices=llama.FORMATS, action="append", help="one of the formats")
     args = script.begin()
+    rows = [int(n) for n in args.rows.split(",")]
+    samples_of = dict(prefills=args.prefills, steps=args.steps)
     shapes = llama.TINY if script.tiny else llama.Shapes()
     shapes = dataclasses.replace(shapes, num_hidden_layers=args.layers or shapes.num_hidden_layers)
-    numbers = ("ms", "tokens/s", "stock over it", "logits")
+    numbers = ("ms", "tokens/s", "host µs", "kernels µs", "stock over it", "logits")
     found = table("median (quartiles)", ("", "side"), numbers)
     for name in args.format or llama.FORMATS:
+        bits = llama.FORMATS[name]
+        on_device = step_costs.device_times(shapes, bits, args.prompt, rows, args.steps)
         mx.random.seed(0)
-        model, source = llama.build(shapes, llama.FORMATS[name])
+        model, source = llama.build(shapes, bits)
         prompt = mx.random.randint(0, shapes.vocab_size, (args.prompt,))
-        tokens = mx.random.randint(0, shapes.vocab_size, (args.tokens,)).tolist()
         mx.eval(prompt)
-        logits = {}
-        for side, context in SIDES.items():
-            with context():
-                both = models.logits(model, prompt, tokens)
-                logits[side] = dict(zip(PHASES, both, strict=True))
-        report = models.fused_in_a_step(model, prompt)
-        script.say(
-            f"{name}, {source}, {shapes.num_hidden_layers} layers: {report.fused} of "
-            f"{report.calls} norms of a decode step are fused, {report.passed_on} passed on, "
-            f"{report.projections} computed with the products that take them"
-        )
-        about = (report.fused, report.projections, source, shapes.num_hidden_layers, args.prompt)
-        for phase, seconds in measure(model, prompt, args).items():
+        for phase in phases.of(model, prompt, rows, **samples_of):
+            logits, counts = {}, {"stock": ("", "", "")}
+            for side, context in SIDES.items():
+                with context():
+                    logits[side] = phase.logits()
+                    mx.eval(logits[side])
+                with context():
+                    phase.run(1)
+                    report = mlx_norms.report()
+                counts.setdefault(side, (report.fused, report.projections, report.products))
+            script.say(
+                f"{name}, {source}, {shapes.num_hidden_layers} layers, {phase.name}: of "
+                f"{report.calls} norms {report.fused} are fused, {report.passed_on} passed on, "
+                f"{report.projections} computed with the products that take them; "
+                f"{report.products} other products taken"
+            )
+            runs = {side: timing.Runs(phase.run, context) for side, context in SIDES.items()}
+            seconds = timing.measure(runs, rounds=args.rounds, count=phase.count)
+            host = timing.measure(phase.host, rounds=args.rounds, count=phase.count)
             for side, samples in seconds.items():
-                stock, its = logits["stock"][phase], logits[side][phase]
-                difference = relative_difference(stock, its)
-                same = mx.array_equal(stock, its).item()
-                verdict = "bit-equal" if same else f"differ by {difference:.1e}"
+                difference = relative_difference(logits["stock"], logits[side])
+                same = mx.array_equal(logits["stock"], logits[side]).item()
                 ratio = seconds["stock"].over(samples)
-                rate = (args.prompt if phase == "prefill" else 1) / samples.median
+                rate = phase.rows / samples.median
+                host_us = 1e6 * host[side].median if host else ""
+                kernels = on_device.get((phase.rows, side)) if host else None
+                kernels_us = 1e6 * kernels.seconds if kernels else ""
+                verdict = "bit-equal" if same else f"differ by {difference:.1e}"
                 found.add_row(
-                    *(f"{phase}, {name}", side, samples.spread(".3f", 1e3), f"{rate:.1f}"),
+                    *(f"{phase.name}, {name}", side, samples.spread(".3f", 1e3), f"{rate:.1f}"),
+                    *(figure and f"{figure:.0f}" for figure in (host_us, kernels_us)),
                     *(("", "") if side == "stock" else (ratio.spread(".4f"), verdict)),
                 )
                 ms = (1e3 * value for value in (samples.median, *samples.quartiles))
-                ratios = (ratio.median, *ratio.quartiles, args.rounds, rate)
+                times = (*ms, ratio.median, *ratio.quartiles, args.rounds, rate, host_us)
+                times += (kernels_us, kernels.kernels if kernels else "")
                 verdict = "bit-equal" if same else "differ"
-                script.write(name, phase, side, *ms, *ratios, verdict, difference, *about)
-        del model, logits
+                about = (verdict, difference, *counts[side], source, shapes.num_hidden_layers)
+                script.write(name, phase.name, side, phase.rows, *times, *about, args.prompt)
+        del model, phase, runs, logits
         mx.clear_cache()
     script.console.print(found)
     return 0

@@ -36,6 +36,7 @@ def tables(model: Rows, pair: Rows, gemv: Rows, launches: Rows) -> str:
         markdown(
             ("weights", "phase", "stock, ms", *sides), [*model_lines(model), *pair_lines(pair)]
         ),
+        *step_text(model),
         "Launches per layer when decoding one token:\n",
         markdown(("model", "stock", *sides), launch_lines(launches)),
         gemv_text(gemv),
@@ -49,6 +50,26 @@ def model_lines(rows: Rows) -> Iterator[list[str]]:
         over = ("stock_over_side", "ratio_lower", "ratio_upper")
         ratios = (spread(row, over, ".3f") for row in sides)
         yield [weights, phase, f"{float(stock['ms']):.2f}", *ratios]
+
+
+def step_text(rows: Rows) -> Iterator[str]:
+    """What steps cost the host and the device, where it was measured."""
+    measured = [row for row in rows if row.get("host_us")]
+    if measured:
+        yield (
+            "A decode step, of one token or of several of one sequence: the time that the host's "
+            "thread needs to build and encode it, by its CPU's clock, and that in which kernels "
+            "run, by CUPTI. The host limits where its time is not well below the kernels':\n"
+        )
+        heading = ("weights", "tokens", "side", "ms", "tokens/s", "host, µs", "kernels, µs")
+        yield markdown((*heading, "launches"), map(step_line, measured))
+
+
+def step_line(row: dict[str, str]) -> list[str]:
+    figures = [f"{float(row['ms']):.2f}", f"{float(row['tokens_a_second']):.0f}"]
+    costs = (row[name] for name in ("host_us", "kernels_us", "kernels_a_step"))
+    figures += [f"{float(cost):.0f}" if cost else "" for cost in costs]
+    return [row["format"], row["rows"], row["side"], *figures]
 
 
 def pair_lines(rows: Rows) -> Iterator[list[str]]:

@@ -9,7 +9,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_map_with_path
 
-FORMATS = {"bf16": None, "4-bit": 4}
+FORMATS = {"bf16": None, "4-bit": 4, "8-bit": 8}
 _DEVIATION = 0.02
 
 

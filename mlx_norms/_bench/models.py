@@ -25,19 +25,30 @@ def prefill(model: nn.Module, prompt: mx.array) -> tuple[mx.array, list]:
     return token, cache
 
 
-def decode(model: nn.Module, token: mx.array, cache: list, count: int) -> None:
-    """Generate ``count`` tokens after ``token``, then remove them from the cache.
+def step(model: nn.Module, tokens: mx.array, cache: list) -> mx.array:
+    """The token after each of ``tokens``, which one call of the model takes together."""
+    return mx.argmax(model(tokens[None], cache=cache)[0], axis=-1)
 
-    Each token is chosen on the device while the next step is being built, as in mlx_lm.
+
+def trim(cache: list, tokens: int) -> None:
+    """Remove the last ``tokens`` from the cache."""
+    for layer in cache:
+        layer.trim(tokens)
+
+
+def decode(model: nn.Module, tokens: mx.array, cache: list, count: int) -> None:
+    """Make ``count`` steps from ``tokens`` on, then remove their tokens from the cache.
+
+    Each step's tokens are chosen on the device while it is being built, as in mlx_lm. Of several
+    tokens, as in speculative decoding, a step takes those chosen after each of the step before.
     """
     for _ in range(count):
-        following = mx.argmax(model(token[None], cache=cache)[:, -1], axis=-1)
+        following = step(model, tokens, cache)
         mx.async_eval(following)
-        token.item()
-        token = following
-    token.item()
-    for layer in cache:
-        layer.trim(count)
+        tokens.tolist()
+        tokens = following
+    tokens.tolist()
+    trim(cache, count * tokens.size)
 
 
 def logits(
@@ -45,11 +56,13 @@ def logits(
     prompt: mx.array,
     tokens: Iterable[int],
     around: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
+    rows: int = 1,
 ) -> tuple[mx.array, mx.array]:
-    """The logits of the prompt and of ``tokens``, one call each within ``around()``."""
+    """The logits of the prompt, and of ``tokens`` by ``rows`` a call; each within ``around()``."""
     cache = new_cache(model)
-    outputs = []
-    for part in (prompt, *(mx.array([token]) for token in tokens)):
+    outputs, tokens = [], list(tokens)
+    steps = (mx.array(tokens[i : i + rows]) for i in range(0, len(tokens), rows))
+    for part in (prompt, *steps):
         with around():
             outputs.append(model(part[None], cache=cache))
             mx.eval(outputs[-1])

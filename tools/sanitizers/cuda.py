@@ -27,15 +27,14 @@ OPTIONS = {"initcheck": ("--check-api-memory-access", "no")}
 SHOWN = 3  # reports of ours, and lines of each
 LINES = 12
 
-KERNELS = (
-    *("norm", "norm_vjp", "parameter_gradients", "sum_partials", "gather_rows"),
-    "norm_linear",
-    *("layer_norm_naive_4", "layer_norm_naive_32_4", "layer_norm_shared_4", "layer_norm_simd_4"),
-    *("layer_norm_vectorized_4", "layer_norm_fused_4", "layer_norm_robust_4"),
-    *("layer_norm_welford", "layer_norm_regtiled"),
-    *("sgemm_naive", "sgemm_square_tiles", "sgemm_tile_threads", "sgemm_tile_simdgroup"),
-    *("simdgroup_blocked", "gemv_lines", "gemv_columns"),
-    *("gemv_line_tiles", "gemv_column_tiles"),
+# All that are defined, by the names of their functions.
+KERNEL_TEXTS = Path(__file__).parents[2] / "kernels"
+DEFINED = re.compile(r"\[\[kernel\b[^\]]*\]\]\s*void\s+(\w+)\s*\(")
+KERNELS = sorted(
+    name
+    for ending in ("h", "metal")
+    for path in KERNEL_TEXTS.glob(f"**/*.{ending}")
+    for name in DEFINED.findall(path.read_text())
 )
 # As in "at norm<(int)8, (int)4>(...)+0x120", or in the symbol _Z4normILi8ELi4EE...
 NAMES = re.compile(

@@ -2,7 +2,7 @@
 
     python tools sanitizers.cuda_cases [--device cpu]
 
-What sanitize_cuda.py runs; each result is held against the oracle as well.
+What cuda.py runs; each result is held against the oracle as well.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import mlx_norms
 from linear import test_linear_kernel
 from matmul import test_matmul
 from mlx_norms.ladders import LAYER_NORM
+from sanitizers import quantized_cases
 from support.checks import check, check_gradients, check_outputs, check_with_gradients
 from support.inputs import arguments, cotangents, normal
 from support.layouts import LAYOUTS, strided_parameters
@@ -78,6 +79,7 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
         yield f"{note}, batches", lambda: test_matmul.test_products_of_batches(kernel, dtype)
         if kernel == "gemv":
             yield f"{note}, tiles", lambda: tiles(dtype)
+    yield from quantized_cases.cases()
 
 
 def both_ways(norm, shape, dtype, weight_dtype=None):

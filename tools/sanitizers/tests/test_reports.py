@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from sanitizers import address, cuda
+from support.cuda_text import KERNELS
 
 LOG = """
 ========= COMPUTE-SANITIZER
@@ -26,6 +27,15 @@ def test_reports_of_our_kernels():
         "Invalid __global__ read of size 4 bytes"
     ]
     assert cuda.counts(outcome.others) == {"mlx::core::cu::copy": 1}
+
+
+def test_all_kernels_are_ours():
+    functions = {kernel.expression.partition("<")[0] for _, kernel in KERNELS.values()}
+    assert set(cuda.KERNELS) == functions
+    for name in functions:
+        assert cuda.names_our_kernel(f"at {name}<(int)1, (int)2>(Parameters)+0x120")
+        assert cuda.names_our_kernel(f"in _Z{len(name)}{name}ILi1ELi2EEv10Parameters")
+        assert not cuda.names_our_kernel(f"at void mlx::core::cu::{name}<float>(float*)+0x40")
 
 
 @pytest.mark.parametrize("finished, log, status", [(True, "", 0), (False, "", 1), (True, LOG, 1)])

@@ -1,16 +1,17 @@
 """Runs the kernels' cases under compute-sanitizer, on a machine with an NVIDIA GPU.
 
-    python tools sanitizers.cuda [--tool NAME]
+    python tools sanitizers.cuda [--tool NAME] [--processes N]
 
-memcheck, racecheck, initcheck and synccheck, one process each, at the same time. The exit status
-is 1 if one of them reports something of our kernels, or did not get to the end. What it reports of
-MLX's own kernels, or of calls of CUDA, is counted.
+memcheck, racecheck, initcheck and synccheck at the same time, each in several processes, which
+share the cases. The exit status is 1 if one of them reports something of our kernels, or did not
+get to the end. What it reports of MLX's own kernels, or of calls of CUDA, is counted.
 """
 
 import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -18,9 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from sanitizers import parts
+
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 CASES = Path(__file__).with_name("cuda_cases.py")
 SECONDS = 580
+MOST_PROCESSES = 8  # of a tool, by default: all share a GPU and its memory
 MOST_REPORTS = 10000
 # MLX copies whole buffers, of which it may have written a part.
 OPTIONS = {"initcheck": ("--check-api-memory-access", "no")}
@@ -46,12 +50,28 @@ KERNEL = re.compile(r"(?:at|in) (?:void )?([\w:]+)\s*[<(]")
 
 
 @dataclass
-class Outcome:
-    tool: str
-    reports: list[str]
-    finished: bool
+class Process:
+    """What one of a tool's processes left."""
+
+    status: int
     seconds: float
     log: str
+
+    @property
+    def finished(self):
+        # Past so many reports, ours are not shown either.
+        whole = len(reports(self.log)) < MOST_REPORTS and "SUMMARY:" in self.log
+        return whole and self.status == 0 and parts.is_complete(self.log)
+
+
+@dataclass
+class Outcome:
+    tool: str
+    processes: list[Process]
+
+    @property
+    def reports(self):
+        return [report for process in self.processes for report in reports(process.log)]
 
     @property
     def ours(self):
@@ -60,6 +80,16 @@ class Outcome:
     @property
     def others(self):
         return [report for report in self.reports if not names_our_kernel(report)]
+
+    @property
+    def failures(self):
+        """Why it does not say of each case whether there is something to report."""
+        count = len(self.processes)
+        unfinished = [i for i, process in enumerate(self.processes) if not process.finished]
+        if unfinished:
+            return [f"process {i} of {count} did NOT get to the end" for i in unfinished]
+        wrong = parts.not_once(process.log for process in self.processes)
+        return [f"cases {wrong} did not run exactly once"] if wrong else []
 
 
 def names_our_kernel(report):
@@ -88,39 +118,49 @@ def is_about_the_run(line):
     )
 
 
-def run(tool):
+def run(tool, part, count):
+    """One of the processes that share a tool's cases."""
     program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     command = [program, "--tool", tool, "--print-limit", str(MOST_REPORTS)]
     command += [*OPTIONS.get(tool, ()), sys.executable, str(CASES)]
+    command += ["--part", str(part), "--parts", str(count)]
     start = time.monotonic()
-    # Merged, as the tools write to either.
-    merged = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    environment = os.environ | {"MLX_NORMS_SELF_CHECK": "0"}
-    with subprocess.Popen(command, env=environment, **merged) as process:
+    # Merged, as the tools write to either. In a session of its own, so that the program that a tool
+    # runs can be ended, too.
+    options = dict(stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
+    options["env"] = os.environ | {"MLX_NORMS_SELF_CHECK": "0"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, **options) as process:
         try:
             log, _ = process.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             log = process.communicate()[0] + f"\nstopped after {SECONDS} s"
-    finished = process.returncode == 0 and " cases ran" in log and "SUMMARY:" in log
-    found = reports(log)
-    finished &= len(found) < MOST_REPORTS  # past them, ours are not shown either
-    return Outcome(tool, found, finished, time.monotonic() - start, log)
+    return Process(process.returncode, time.monotonic() - start, log)
+
+
+def run_all(tools, count):
+    """The outcomes of these tools, each of so many processes; all run at the same time."""
+    with ThreadPoolExecutor(len(tools) * count) as threads:
+        started = {
+            tool: [threads.submit(run, tool, part, count) for part in range(count)]
+            for tool in tools
+        }
+        return [Outcome(tool, [each.result() for each in of]) for tool, of in started.items()]
 
 
 def show(outcome):
     ours, others = outcome.ours, outcome.others
-    end = "" if outcome.finished else ", and did NOT get to the end"
-    print(
-        f"{outcome.tool}: {len(ours)} of our kernels, {len(others)} others, "
-        f"{outcome.seconds:.0f} s{end}"
-    )
+    seconds = max(process.seconds for process in outcome.processes)
+    told = [f"{len(ours)} of our kernels", f"{len(others)} others", f"{seconds:.0f} s"]
+    print(f"{outcome.tool}: {', '.join(told + outcome.failures)}")
     for report in ours[:SHOWN]:
         print("\n".join(report.splitlines()[:LINES]), end="\n\n")
     for name, count in counts(others).items():
         print(f"  others: {count} times {name}")
-    if not outcome.finished:
-        print("\n".join(outcome.log.splitlines()[-25:]))
+    for part, process in enumerate(outcome.processes):
+        if not process.finished:
+            print(f"process {part} of {outcome.tool}:")
+            print("\n".join(process.log.splitlines()[-25:]))
 
 
 def counts(others):
@@ -137,15 +177,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tool", choices=TOOLS, action="append", help="one of the tools")
     parser.add_argument("--logs", type=Path, metavar="DIRECTORY", help="keep what the tools wrote")
+    parser.add_argument(
+        "--processes", type=int, help="of each tool; by default, as many as have a core each"
+    )
     args = parser.parse_args()
-    with ThreadPoolExecutor() as threads:
-        outcomes = list(threads.map(run, args.tool or TOOLS))
+    tools = list(dict.fromkeys(args.tool or TOOLS))
+    if args.processes is not None and args.processes < 1:
+        parser.error(f"--processes must be at least 1, got {args.processes}")
+    a_core_each = max(1, min(MOST_PROCESSES, os.cpu_count() // len(tools)))
+    outcomes = run_all(tools, args.processes or a_core_each)
     for outcome in outcomes:
         show(outcome)
         if args.logs:
             args.logs.mkdir(parents=True, exist_ok=True)
-            (args.logs / f"{outcome.tool}.log").write_text(outcome.log)
-    return int(any(outcome.ours or not outcome.finished for outcome in outcomes))
+            for part, process in enumerate(outcome.processes):
+                (args.logs / f"{outcome.tool}_{part}.log").write_text(process.log)
+    return int(any(outcome.ours or outcome.failures for outcome in outcomes))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Calls in which every CUDA kernel runs, in each of its ways, on as few rows as that takes.
 
-    python tools sanitizers.cuda_cases [--device cpu]
+    python tools sanitizers.cuda_cases [--device cpu] [--part I --parts N]
 
 What cuda.py runs; each result is held against the oracle as well.
 """
@@ -16,7 +16,7 @@ import mlx_norms
 from linear import test_linear_kernel
 from matmul import test_matmul
 from mlx_norms.ladders import LAYER_NORM
-from sanitizers import quantized_cases
+from sanitizers import parts, quantized_cases
 from support.checks import check, check_gradients, check_outputs, check_with_gradients
 from support.inputs import arguments, cotangents, normal
 from support.layouts import LAYOUTS, strided_parameters
@@ -198,18 +198,15 @@ def pair(weight, dtype):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    parser.add_argument("--part", type=int, default=0, help="which part of the cases, from 0")
+    parser.add_argument("--parts", type=int, default=1, help="parts that the cases are split into")
     args = parser.parse_args()
+    if not 0 <= args.part < args.parts:
+        parser.error(f"--part must be from 0 to below {args.parts}, got {args.part}")
     os.environ["MLX_NORMS_SELF_CHECK"] = "0"
     mx.set_default_device(mx.cpu if args.device == "cpu" else mx.gpu)
     mx.set_cache_limit(0)  # memory that was freed is not to be read again unseen
-    count = 0
-    for name, run in cases():
-        try:
-            run()
-        except Exception as error:
-            raise RuntimeError(name) from error
-        count += 1
-    print(f"{count} cases ran")
+    parts.run(cases, args.part, args.parts)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ LOG = """
 
 def test_reports_of_our_kernels():
     found = cuda.reports(LOG)
-    outcome = cuda.Outcome("memcheck", found, True, 1.0, LOG)
+    outcome = cuda.Outcome("memcheck", [cuda.Process(0, 1.0, LOG), cuda.Process(0, 1.0, "")])
     assert len(found) == 2
     assert [report.splitlines()[0] for report in outcome.ours] == [
         "Invalid __global__ read of size 4 bytes"
@@ -36,15 +36,6 @@ def test_all_kernels_are_ours():
         assert cuda.names_our_kernel(f"at {name}<(int)1, (int)2>(Parameters)+0x120")
         assert cuda.names_our_kernel(f"in _Z{len(name)}{name}ILi1ELi2EEv10Parameters")
         assert not cuda.names_our_kernel(f"at void mlx::core::cu::{name}<float>(float*)+0x40")
-
-
-@pytest.mark.parametrize("finished, log, status", [(True, "", 0), (False, "", 1), (True, LOG, 1)])
-def test_status_on_cuda(finished, log, status, monkeypatch, capsys):
-    monkeypatch.setattr(cuda.sys, "argv", ["cuda"])
-    outcome = cuda.Outcome("memcheck", cuda.reports(log), finished, 1.0, log)
-    monkeypatch.setattr(cuda, "run", lambda tool: outcome)
-    assert cuda.main() == status
-    assert ("did NOT get to the end" in capsys.readouterr().out) != finished
 
 
 @pytest.mark.parametrize("report, status", [("", 0), ("heap-buffer-overflow", 1)])

@@ -10,7 +10,8 @@ if the median is below 0.98, the new build is slower, and the exit status is 1.
 On the CPU the calls of a sample are evaluated together. On a GPU they are evaluated one by one,
 since concurrent kernels hide each other, and the time is that of kernels, by CUPTI, which needs
 torch. With --calls they are evaluated together on a GPU, too, and the time is the host's, for one
-row and for a llama's next token. With --lengths they are norms of rows of many lengths.
+row and for a llama's next token. With --lengths they are norms of rows of many lengths. With --pass
+it is the host's time of the pass before evaluation, as in pass_overhead.py.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ import mlx_norms
 # The benchmark code is this checkout's, whichever build it measures.
 mlx_norms.__path__.insert(0, str(Path(__file__).parents[1] / "mlx_norms"))
 
-from mlx_norms._bench import builds, ladder, llama  # noqa: E402
+from mlx_norms._bench import builds, graph_pass, ladder, llama  # noqa: E402
 from mlx_norms._bench.configs import DTYPES, HEAD_OPS, LENGTHS, OPS, Config  # noqa: E402
 from mlx_norms._bench.providers import Calls  # noqa: E402
+from mlx_norms._bench.timing import Timed  # noqa: E402
 from mlx_norms.ladders import LAYER_NORM  # noqa: E402
 
 SHAPES = {
@@ -48,7 +50,7 @@ DECODED = llama.Shapes(16, 512, 2048, 4, 4, 1000)  # so small that decoding wait
 PROJECTED = ((1, 4096, 4096, 0), (4, 4096, 4096, 0), (1, 4096, 14336, 4), (8, 1024, 4096, 8))
 SLOWER = 0.98
 
-Make = Callable[[], Calls]
+Make = Callable[[], Calls | Timed]
 
 
 def of_config(config: Config | ladder.Product, function: Callable) -> Calls:
@@ -102,6 +104,11 @@ def lengths() -> Iterator[tuple[str, Make]]:
                 yield of_norm(Config(op, dtype, rows, length, backward))
 
 
+def passes() -> Iterator[tuple[str, Make]]:
+    for name, case in graph_pass.CASES.items():
+        yield f"pass {name}", partial(graph_pass.Pass, *case)
+
+
 def configs(device: str, calls: bool) -> Iterator[tuple[str, Make]]:
     """The names of what is timed, each with a function that makes its calls."""
     shapes = [shape for shape in SHAPES[device] if device == "cpu" or not calls or shape[0] == 1]
@@ -138,20 +145,25 @@ def main() -> int:
     parser.add_argument("old", nargs="?", metavar="OLD")
     parser.add_argument("new", nargs="?", metavar="NEW")
     parser.add_argument("--device", choices=SHAPES, default="cpu")
-    parser.add_argument("--calls", action="store_true", help="time the host's part on a GPU")
-    parser.add_argument("--lengths", action="store_true", help="time rows of many lengths")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--calls", action="store_true", help="time the host's part on a GPU")
+    what.add_argument("--lengths", action="store_true", help="time rows of many lengths")
+    what.add_argument("--pass", action="store_true", dest="passes", help="time the graph pass")
     parser.add_argument("--starts", type=int, default=5, help="pairs of processes")
     parser.add_argument("--rounds", type=int, default=7, help="samples of each build a start")
     parser.add_argument("--only", metavar="TEXT", help="configs that have this")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     mx.set_default_device(getattr(mx, args.device))
-    known = dict(lengths() if args.lengths else configs(args.device, args.calls))
+    known = lengths() if args.lengths else configs(args.device, args.calls)
+    known = dict(passes() if args.passes else known)
+    by_host = args.device == "cpu" or args.calls or args.passes
     if args.worker:
-        builds.work(known, args.device == "gpu" and not args.calls)
+        builds.work(known, traces=not by_host)
         return 0
     names = [name for name in known if (args.only or "") in name]
     options = ["--device", args.device, *["--calls"] * args.calls, *["--lengths"] * args.lengths]
+    options += ["--pass"] * args.passes
     taken = builds.compare(
         [args.old, args.new], options, names, rounds=args.rounds, starts=args.starts
     )

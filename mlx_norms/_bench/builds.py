@@ -83,13 +83,22 @@ class _Build:
         return found
 
 
-def work(known: Mapping[str, Callable[[], Calls]], traces: bool) -> None:
+def _host_clock(calls: Calls, traces: bool) -> HostClock:
+    outputs = calls.prepare(1)
+    calls.output_bytes = sum(a.nbytes for _, a in tree_flatten(outputs))
+    calls.finish(outputs)  # also creates the inputs
+    most = _SAMPLE_BYTES // calls.output_bytes
+    most = max(1, min(_MOST_TRACED_CALLS if traces else _MOST_CALLS, most))
+    return HostClock(calls, building=not traces, most=most)
+
+
+def work(known: Mapping[str, Callable[[], Calls | timing.Timed]], traces: bool) -> None:
     """Measures what the lines of standard input ask for.
 
     A line ``[name, count]`` chooses a call of ``known`` and how many of it a sample has (0: find
     it), a number takes a sample under that name, and an empty line ends the process. Samples are
     the host's time of calls evaluated together, or, if traced, the kernels' time of calls one by
-    one.
+    one. What times itself is asked for its own time.
     """
     trace, counts = Trace() if traces else None, {}
     with trace or contextlib.nullcontext():
@@ -97,13 +106,8 @@ def work(known: Mapping[str, Callable[[], Calls]], traces: bool) -> None:
             if line.startswith("["):
                 name, count = json.loads(line)
                 calls = known[name]()
-                outputs = calls.prepare(1)
-                calls.output_bytes = sum(a.nbytes for _, a in tree_flatten(outputs))
-                calls.finish(outputs)  # also creates the inputs
-                most = _SAMPLE_BYTES // calls.output_bytes
-                most = max(1, min(_MOST_TRACED_CALLS if traces else _MOST_CALLS, most))
-                clock = HostClock(calls, building=not traces, most=most)
-                count = count or timing.calibrate(clock, clock.sample_seconds)
+                clock = _host_clock(calls, traces) if isinstance(calls, Calls) else calls
+                count = count or timing.calibrate(clock, HostClock.sample_seconds)
                 clock.seconds(count)
                 print(count, flush=True)
             elif number := line.strip():

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <typeinfo>
 
 #include "csrc/linear/primitive.h"
@@ -56,19 +57,20 @@ const std::string& gate_name(mx::Dtype dtype) {
 
 // A matmul of the norm's rows with a weight.
 struct Product {
-  array output; // of x's shape except for the last axis
+  const array* output; // of x's shape except for the last axis
   Projection projection;
-  Arrays inputs;
+  std::span<const array> weight;
+  const array* bias = nullptr;
 };
 
 class ProjectionPass {
  public:
-  explicit ProjectionPass(const PendingGraph& graph) : graph_(graph) {}
+  explicit ProjectionPass(PendingGraph& graph) : graph_(graph) {}
 
   int run() {
     int fused = 0;
-    for (const auto& node : graph_.nodes()) {
-      fused += is_pending(node) && fuse(node);
+    for (auto* norm : graph_.norms()) {
+      fused += fuse(*norm);
     }
     return fused;
   }
@@ -76,7 +78,6 @@ class ProjectionPass {
  private:
   // Fuses `a` if it is a norm whose rows are used only by matmuls.
   bool fuse(const array& a) {
-    // Nearly all nodes stop here; dynamic_cast takes several times as long.
     auto& primitive = a.primitive();
     auto* norm = typeid(primitive) == typeid(Norm)
         ? static_cast<Norm*>(&primitive)
@@ -95,55 +96,67 @@ class ProjectionPass {
       return false;
     }
     std::vector<Product> products;
+    products.reserve(takers.size());
     // In the order of the graph's nodes.
     for (auto it = takers.rbegin(); it != takers.rend(); ++it) {
-      auto product = product_of(it->rows, it->node, norm->stream());
+      auto product = product_of(*it->rows, *it->node, norm->stream());
       if (!product) {
         return false;
       }
-      products.push_back(std::move(*product));
+      products.push_back(*product);
     }
 
     NormLinearSpec spec;
     spec.norm = norm->spec();
     auto* gated = gated_pair(products);
     spec.gated = gated != nullptr;
-    auto inputs = a.inputs();
-    Arrays outputs;
-    for (auto& product : products) {
-      spec.projections.push_back(product.projection);
-      inputs.insert(inputs.end(), product.inputs.begin(), product.inputs.end());
-      outputs.push_back(product.output);
-    }
-    if (gated) {
-      outputs = {*gated};
+    Arrays inputs;
+    inputs.reserve(a.inputs().size() + 4 * products.size());
+    inputs = a.inputs();
+    spec.projections.reserve(products.size());
+    for (auto& [output, projection, weight, bias] : products) {
+      spec.projections.push_back(projection);
+      inputs.insert(inputs.end(), weight.begin(), weight.end());
+      if (bias) {
+        inputs.push_back(*bias);
+      }
     }
     if (!has_linear_kernel(spec, inputs, norm->stream())) {
       return false;
+    }
+    Arrays outputs;
+    if (gated) {
+      outputs.push_back(*gated);
+    } else {
+      outputs.reserve(products.size() + spec.norm.residual);
+      for (auto& product : products) {
+        outputs.push_back(*product.output);
+      }
     }
     replace(a, std::move(spec), std::move(inputs), std::move(outputs));
     return true;
   }
 
   struct Taker {
-    array rows; // as `node` uses them
-    array node;
+    const array* rows; // as `node` uses them
+    const array* node;
   };
 
   // The nodes that use the norm's rows, directly or through an identity
   // function with its own gradient, as in mlx.nn's sharded layers. In the order
-  // of PendingGraph::takers.
+  // of PendingGraph::for_takers.
   std::vector<Taker> takers_of_rows(const array& a) const {
     std::vector<Taker> found;
-    for (const auto& taker : graph_.takers(a)) {
+    found.reserve(kMostProjections);
+    graph_.for_takers(a, [&](const array& taker) {
       if (returns(taker, a)) {
-        for (auto& behind : graph_.takers(taker)) {
-          found.push_back({taker, std::move(behind)});
-        }
+        graph_.for_takers(taker, [&](const array& behind) {
+          found.push_back({&taker, &behind});
+        });
       } else if (!is_result_of_such_a_function(taker, a)) {
-        found.push_back({a, taker});
+        found.push_back({&a, &taker});
       }
-    }
+    });
     return found;
   }
 
@@ -184,21 +197,20 @@ class ProjectionPass {
       return std::nullopt;
     }
     auto shape = rows.shape();
-    shape.back() = found->inputs[0].shape(0);
-    if (found->output.shape() != shape) {
-      auto* reshaped = graph_.only_taker(found->output);
+    shape.back() = found->weight[0].shape(0);
+    if (found->output->shape() != shape) {
+      auto* reshaped = graph_.only_taker(*found->output);
       if (!reshaped || !is_reshaped(*reshaped) || reshaped->shape() != shape) {
         return std::nullopt;
       }
-      found->output = *reshaped;
+      found->output = reshaped;
     }
     add_bias(*found);
-    bool fits = found->output.dtype() == rows.dtype() &&
+    bool fits = found->output->dtype() == rows.dtype() &&
         product->primitive().stream() == stream &&
-        found->output.primitive().stream() == stream;
-    for (const auto& in : found->inputs) {
-      fits &= is_there(in);
-    }
+        found->output->primitive().stream() == stream &&
+        std::ranges::all_of(found->weight, is_there) &&
+        (!found->bias || is_there(*found->bias));
     return fits ? found : std::nullopt;
   }
 
@@ -211,14 +223,14 @@ class ProjectionPass {
     if (!weight) {
       return std::nullopt;
     }
-    Product found{product, {}, {*weight}};
+    Product found{&product, {}, {weight, 1}};
     if (added) {
-      auto* bias = repeated_vector(product.inputs()[2]);
-      if (!bias || state_of<mx::AddMM>(product) != std::pair(1.0f, 1.0f)) {
+      found.bias = repeated_vector(product.inputs()[2]);
+      if (!found.bias ||
+          state_of<mx::AddMM>(product) != std::pair(1.0f, 1.0f)) {
         return std::nullopt;
       }
       found.projection.bias = true;
-      found.inputs.push_back(*bias);
     }
     return found;
   }
@@ -228,23 +240,22 @@ class ProjectionPass {
     if (!form) {
       return std::nullopt;
     }
-    Arrays inputs(product.inputs().begin() + 1, product.inputs().end());
-    return Product{product, *form, std::move(inputs)};
+    return Product{&product, *form, std::span(product.inputs()).subspan(1)};
   }
 
   // Adds the bias of a layer that adds it in an op of its own.
   void add_bias(Product& product) const {
-    auto* sum = graph_.only_taker(product.output);
-    if (!sum || product.projection.bias || !is_pending(*sum, "Add") ||
-        sum->inputs()[0].id() != product.output.id()) {
+    auto* sum = graph_.only_taker(*product.output);
+    if (!sum || product.bias || !is_pending(*sum, "Add") ||
+        sum->inputs()[0].id() != product.output->id()) {
       return;
     }
     auto* bias = repeated_vector(sum->inputs()[1]);
-    if (bias && sum->shape() == product.output.shape() &&
+    if (bias && sum->shape() == product.output->shape() &&
         bias->dtype() == sum->dtype() && !is_pending(*bias)) {
       product.projection.bias = true;
-      product.inputs.push_back(*bias);
-      product.output = *sum;
+      product.bias = bias;
+      product.output = sum;
     }
   }
 
@@ -254,26 +265,27 @@ class ProjectionPass {
     if (products.size() != 2) {
       return nullptr;
     }
-    auto* pair = graph_.only_taker(products[0].output);
-    if (!pair || pair != graph_.only_taker(products[1].output)) {
+    auto* pair = graph_.only_taker(*products[0].output);
+    if (!pair || pair != graph_.only_taker(*products[1].output)) {
       return nullptr;
     }
     auto* compiled = dynamic_cast<mx::Compiled*>(&pair->primitive());
     if (!compiled || !pair->siblings().empty() ||
         compiled->lib_name() != gate_name(pair->dtype()) ||
-        pair->shape() != products[0].output.shape() ||
-        pair->shape() != products[1].output.shape() ||
-        pair->primitive().stream() != products[0].output.primitive().stream()) {
+        pair->shape() != products[0].output->shape() ||
+        pair->shape() != products[1].output->shape() ||
+        pair->primitive().stream() !=
+            products[0].output->primitive().stream()) {
       return nullptr;
     }
-    if (pair->inputs()[0].id() != products[0].output.id()) {
+    if (pair->inputs()[0].id() != products[0].output->id()) {
       std::swap(products[0], products[1]);
     }
     return pair;
   }
 
   // Makes these arrays, and the norm's sum, outputs of one node.
-  static void replace(
+  void replace(
       array normalized,
       NormLinearSpec spec,
       Arrays inputs,
@@ -295,18 +307,18 @@ class ProjectionPass {
       auto dtype = norm.dtype();
       normalized.primitive_ptr() =
           std::make_shared<Norm>(stream, of_sum, dtype);
-      normalized.inputs() = std::move(taken);
+      graph_.set_inputs(normalized, std::move(taken));
       normalized.set_siblings({}, 0);
     }
     auto node = std::make_shared<NormLinear>(stream, std::move(spec));
     for (auto& output : outputs) {
       output.primitive_ptr() = node;
-      output.inputs() = inputs;
+      graph_.set_inputs(output, inputs);
     }
     make_siblings(outputs);
   }
 
-  const PendingGraph& graph_;
+  PendingGraph& graph_;
 };
 
 } // namespace

@@ -2,94 +2,155 @@
 
 #include "csrc/patching/pending_graph.h"
 
+#include <array>
+#include <typeinfo>
+#include <utility>
+
 namespace mlx_norms {
 
 namespace {
 
 constexpr size_t kNodes = 4096; // about as many as in a decoding step
+constexpr size_t kAhead = 2;    // nodes until one whose inputs are asked for
+
+size_t hash_of(std::uintptr_t address) {
+  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
+  return address * kGolden >> 32;
+}
+
+enum class Kind { Other, Norm, Product };
+
+// The kinds of primitives, each of whose types is asked for its name only once.
+class Kinds {
+ public:
+  Kind of(const mx::Primitive& primitive) {
+    auto* type = &typeid(primitive);
+    auto& entry =
+        entries_[hash_of(reinterpret_cast<std::uintptr_t>(type)) % kEntries];
+    if (entry.type != type) {
+      entry = {type, kind_of(primitive, *type)};
+    }
+    return entry.kind;
+  }
+
+ private:
+  static Kind kind_of(
+      const mx::Primitive& primitive,
+      const std::type_info& type) {
+    if (type == typeid(Norm)) {
+      return Kind::Norm;
+    }
+    bool product = std::strcmp(primitive.name(), "QuantizedMatmul") == 0;
+    return product ? Kind::Product : Kind::Other;
+  }
+
+  struct Entry {
+    const std::type_info* type = nullptr;
+    Kind kind = Kind::Other;
+  };
+  static constexpr size_t kEntries = 64;
+  std::array<Entry, kEntries> entries_;
+};
+
+// Asks for memory that is read soon: a graph is larger than a core's cache, and
+// waiting for it takes most of a pass's time.
+void prefetch(const void* address) {
+  __builtin_prefetch(address);
+}
+
+void prefetch_inputs(const array& node) {
+  for (const auto& in : node.inputs()) {
+    prefetch(&in.primitive_ptr()); // beside which its status is
+    prefetch(&in.inputs());
+  }
+}
 
 } // namespace
 
 PendingGraph::PendingGraph(const Arrays& roots) : slots_(4 * kNodes, -1) {
   nodes_.reserve(kNodes);
-  uses_.reserve(kNodes);
-  links_.reserve(2 * kNodes);
+  uses_.reserve(2 * kNodes);
   for (const auto& root : roots) {
     if (is_pending(root)) {
       visit(root).root = true;
     }
   }
+  Kinds kinds;
   // Goes through the nodes found so far: no recursion, however deep the graph.
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    auto node = nodes_[i];
+    if (i + 2 * kAhead < nodes_.size()) {
+      prefetch(nodes_[i + 2 * kAhead].held->inputs().data());
+    }
+    if (i + kAhead < nodes_.size()) {
+      prefetch_inputs(*nodes_[i + kAhead].held);
+    }
+    const auto& node = *nodes_[i].held;
+    auto kind = kinds.of(node.primitive());
+    if (kind != Kind::Other) {
+      (kind == Kind::Norm ? norms_ : products_).push_back(&node);
+    }
     for (const auto& in : node.inputs()) {
       if (is_pending(in)) {
-        auto& uses = visit(in);
-        links_.push_back({static_cast<int>(i), uses.last});
-        uses.last = links_.size() - 1;
-        ++uses.count;
+        auto& used = visit(in);
+        uses_.push_back({static_cast<int>(i), used.last_use});
+        used.last_use = uses_.size() - 1;
       }
     }
   }
 }
 
 // The slot with the array's index, or the free slot for it.
-size_t PendingGraph::slot_of(const array& a) const {
-  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
+size_t PendingGraph::slot_of(std::uintptr_t id) const {
   auto mask = slots_.size() - 1;
-  auto slot = (a.id() * kGolden >> 32) & mask;
-  while (slots_[slot] >= 0 && nodes_[slots_[slot]].id() != a.id()) {
+  auto slot = hash_of(id) & mask;
+  while (slots_[slot] >= 0 && nodes_[slots_[slot]].id != id) {
     slot = (slot + 1) & mask;
   }
   return slot;
 }
 
-PendingGraph::Uses& PendingGraph::visit(const array& a) {
-  auto slot = slot_of(a);
-  if (slots_[slot] < 0) {
-    slots_[slot] = nodes_.size();
-    nodes_.push_back(a);
-    uses_.emplace_back();
-    if (2 * nodes_.size() > slots_.size()) {
-      grow();
-    }
-    return uses_.back();
+PendingGraph::Node& PendingGraph::visit(const array& a) {
+  auto& place = slots_[slot_of(a.id())];
+  if (place >= 0) {
+    return nodes_[place];
   }
-  return uses_[slots_[slot]];
+  place = nodes_.size();
+  nodes_.push_back({a.id(), &a});
+  prefetch(&a.primitive());
+  if (2 * nodes_.size() > slots_.size()) {
+    grow();
+  }
+  return nodes_.back();
 }
 
 void PendingGraph::grow() {
   slots_.assign(2 * slots_.size(), -1);
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    slots_[slot_of(nodes_[i])] = i;
+    slots_[slot_of(nodes_[i].id)] = i;
   }
 }
 
-const PendingGraph::Uses* PendingGraph::uses_of(const array& a) const {
-  auto place = slots_[slot_of(a)];
-  return place < 0 ? nullptr : &uses_[place];
-}
-
-Arrays PendingGraph::takers(const array& a) const {
-  Arrays takers;
-  if (auto* uses = uses_of(a)) {
-    for (int i = uses->last; i >= 0; i = links_[i].previous) {
-      takers.push_back(nodes_[links_[i].taker]);
-    }
-  }
-  return takers;
+const PendingGraph::Node* PendingGraph::find(const array& a) const {
+  auto place = slots_[slot_of(a.id())];
+  return place < 0 ? nullptr : &nodes_[place];
 }
 
 const array* PendingGraph::only_taker(const array& a) const {
-  auto* uses = uses_of(a);
-  return uses && uses->count == 1 && !uses->root
-      ? &nodes_[links_[uses->last].taker]
-      : nullptr;
+  auto* node = find(a);
+  if (!node || node->last_use < 0 || node->root) {
+    return nullptr;
+  }
+  auto& use = uses_[node->last_use];
+  return use.previous < 0 ? nodes_[use.taker].held : nullptr;
 }
 
 bool PendingGraph::is_root(const array& a) const {
-  auto* uses = uses_of(a);
-  return uses && uses->root;
+  auto* node = find(a);
+  return node && node->root;
+}
+
+void PendingGraph::set_inputs(array& node, Arrays inputs) {
+  replaced_.push_back(std::exchange(node.inputs(), std::move(inputs)));
 }
 
 } // namespace mlx_norms

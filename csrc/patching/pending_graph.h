@@ -4,21 +4,40 @@
 
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "csrc/patching/pending.h"
 
 namespace mlx_norms {
 
+// Nodes are the arrays by which the roots or other nodes' inputs hold them: a
+// pass looks at every node of every step, and a copy counts references. So the
+// roots must outlive the graph, and inputs are changed by set_inputs().
 class PendingGraph {
  public:
   explicit PendingGraph(const Arrays& roots);
+  PendingGraph(const PendingGraph&) = delete;
 
-  // All nodes, those nearest to the roots first.
-  const Arrays& nodes() const {
-    return nodes_;
+  // Norms of this package and MLX's quantized products, those nearest to the
+  // roots first.
+  const std::vector<const array*>& norms() const {
+    return norms_;
+  }
+  const std::vector<const array*>& products() const {
+    return products_;
   }
 
-  // The nodes that use `a`, once per use; the last of nodes() first.
-  Arrays takers(const array& a) const;
+  // Calls visit(node) for the nodes that used `a` at first, once per use; the
+  // furthest from the roots first.
+  template <typename F>
+  void for_takers(const array& a, F visit) const {
+    if (auto* node = find(a)) {
+      for (int i = node->last_use; i >= 0; i = uses_[i].previous) {
+        visit(*nodes_[uses_[i].taker].held);
+      }
+    }
+  }
 
   // The only node that uses `a`; null if there is no single one, or `a` is a
   // root.
@@ -26,28 +45,32 @@ class PendingGraph {
 
   bool is_root(const array& a) const;
 
+  void set_inputs(array& node, Arrays inputs);
+
  private:
-  struct Uses {
-    int count = 0; // of takers
-    int last = -1; // in links_
+  struct Node {
+    std::uintptr_t id;
+    const array* held;
+    int last_use = -1; // in uses_
     bool root = false;
   };
-  struct Link {
+  struct Use {
     int taker;    // in nodes_
-    int previous; // in links_
+    int previous; // in uses_
   };
 
-  Uses& visit(const array& a);
-  const Uses* uses_of(const array& a) const;
-  size_t slot_of(const array& a) const;
+  Node& visit(const array& a);
+  const Node* find(const array& a) const;
+  size_t slot_of(std::uintptr_t id) const;
   void grow();
 
-  Arrays nodes_;
-  std::vector<Uses> uses_; // of each node
-  std::vector<Link> links_;
-  // A hash table of indices into nodes_, with open addressing: a pass looks up
-  // every node of every step. Its size is a power of two, and at most half is
-  // used.
+  std::vector<Node> nodes_; // those nearest to the roots first
+  std::vector<Use> uses_;
+  std::vector<const array*> norms_;
+  std::vector<const array*> products_;
+  std::vector<Arrays> replaced_; // inputs, which hold nodes
+  // A hash table of indices into nodes_, with open addressing. Its size is a
+  // power of two, and at most half is used.
   std::vector<int> slots_;
 };
 

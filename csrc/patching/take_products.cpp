@@ -37,16 +37,16 @@ Added added_to(const array& product, const PendingGraph& graph) {
 // Whether a node of the graph still uses it: a pass before may have given its
 // users other inputs.
 bool is_used(const array& product, const PendingGraph& graph) {
-  auto takers = graph.takers(product);
-  return graph.is_root(product) ||
-      std::ranges::any_of(takers, [&](const array& taker) {
-           return std::ranges::any_of(taker.inputs(), [&](const array& in) {
-             return in.id() == product.id();
-           });
-         });
+  bool used = graph.is_root(product);
+  graph.for_takers(product, [&](const array& taker) {
+    used |= std::ranges::any_of(taker.inputs(), [&](const array& in) {
+      return in.id() == product.id();
+    });
+  });
+  return used;
 }
 
-bool take(const array& product, const PendingGraph& graph) {
+bool take(const array& product, PendingGraph& graph) {
   auto form = stored_form(product);
   const auto& in = product.inputs();
   if (!form || product.is_tracer() ||
@@ -64,7 +64,7 @@ bool take(const array& product, const PendingGraph& graph) {
   array output = added.sum ? *added.sum : product; // whoever holds it, too
   output.primitive_ptr() =
       std::make_shared<NormLinear>(stream, std::move(ours.spec));
-  output.inputs() = std::move(ours.inputs);
+  graph.set_inputs(output, std::move(ours.inputs));
   return true;
 }
 
@@ -82,13 +82,14 @@ std::optional<Projection> stored_form(const array& product) {
   return is_affine ? std::optional(Projection{bits, group_size}) : std::nullopt;
 }
 
-int take_products(const PendingGraph& graph) {
+int take_products(PendingGraph& graph) {
   if (!is_faster()) {
     return 0;
   }
   int taken = 0;
-  for (const auto& node : graph.nodes()) {
-    taken += is_pending(node, "QuantizedMatmul") && take(node, graph);
+  for (auto* product : graph.products()) {
+    // A pass before may have made it an output of another node.
+    taken += is_pending(*product, "QuantizedMatmul") && take(*product, graph);
   }
   return taken;
 }

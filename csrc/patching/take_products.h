@@ -24,7 +24,7 @@ std::optional<Projection> stored_form(const array& product);
 // Gives pending quantized products of few rows to our kernel, where that is
 // known to be faster, each with the residual that is added to it if nothing
 // else uses the product. In place, as fuse_projections. Returns their number.
-int take_products(const PendingGraph& graph);
+int take_products(PendingGraph& graph);
 
 // For tests: wherever the kernel takes them.
 void set_products_anywhere(bool anywhere);

@@ -119,15 +119,15 @@ MUTANTS = [
     Mutant(
         "a product of nobody's taken",
         PRODUCTS,
-        "  return graph.is_root(product) ||",
-        "  return true ||",
+        "  bool used = graph.is_root(product);",
+        "  bool used = true;",
         "tests/patching/test_products.py::test_products_after_a_norm_are_not_taken_twice",
     ),
     Mutant(
         "a product that is used elsewhere given its residual",
         PENDING_GRAPH,
-        "uses->count == 1 && !uses->root",
-        "uses->count >= 1",
+        "return use.previous < 0 ?",
+        "return true ?",
         "tests/patching/test_products.py::test_a_residual_is_not_added_where_others_use_the_product",
     ),
     Mutant(
@@ -303,8 +303,8 @@ MUTANTS = [
     Mutant(
         "a product that is asked for itself in a gated pair",
         PENDING_GRAPH,
-        "uses->count == 1 && !uses->root",
-        "uses->count == 1",
+        "node->last_use < 0 || node->root",
+        "node->last_use < 0",
         "tests/patching/test_projections.py::test_pair_of_which_one_is_taken_elsewhere",
     ),
     Mutant(

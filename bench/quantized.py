@@ -4,9 +4,9 @@ The matrices are those of an 8B llama: 4 or 8 bits in groups of 64, multiplied b
 are used in turn, so that none is in the cache. The providers take turns, too; "mlx / ours" is the
 time of mx.quantized_matmul over ours, round by round, with quartiles. "of bytes" is the time over
 that of the matrix, its scales and its biases at the speed of a copy in the same run, which counts
-what it reads and writes; "of 1 row" the time over ours of one row. Times are of independent calls
-that are evaluated together, per call: CUPTI's, by torch's profiler, if torch is installed, or else
-the slope of the time of evals over the number of calls in them.
+what it reads and writes; "of 1 row" the time over ours of one row. Times are of a kernel that runs
+alone, as in decoding, by CUPTI (torch's profiler), if torch is installed; "together" of independent
+calls in one eval, per call, by CUPTI or else by the slope of the time over the number of calls.
 
 --residual adds one; MLX adds it in an op of its own. --device cpu tries the script at tiny shapes.
 """
@@ -36,6 +36,7 @@ CACHES = 8  # caches' worth of weights used in turn: with two, some stay in the 
 
 COLUMNS = ["dtype", "bits", "outputs", "depth", "rows", "residual", "method", "us", "mlx_us"]
 COLUMNS += ["mlx_over_ours", "over_lower", "over_upper", "of_bytes", "mlx_of_bytes", "of_one_row"]
+COLUMNS += ["together_us", "mlx_together_us", "together_over", "together_lower", "together_upper"]
 COLUMNS += ["copy_gbps", "kernels_per_call", "mlx_kernels_a_call", "rounds"]
 
 
@@ -86,9 +87,12 @@ def main() -> int:
     add("--dtypes", default="bfloat16", help="of bfloat16,float16,float32")
     add("--bits", default="4,8", help="of 4,8")
     add("--rows", default=",".join(map(str, ROWS)), help="numbers of rows")
+    add("--shapes", help="outputs×depth of the weights, as in 4096x4096,1024x4096")
     add("--residual", action="store_true", help="add a residual")
     args = script.begin()
     shapes = TINY if script.tiny else SHAPES
+    if args.shapes:
+        shapes = [tuple(map(int, shape.split("x"))) for shape in args.shapes.split(",")]
     products = [
         Product(dtype, int(bits), *shape, int(rows), args.residual)
         for dtype, bits, shape, rows in itertools.product(
@@ -101,30 +105,35 @@ def main() -> int:
         products, Product.providers, lambda p: calls, rounds=args.rounds, say=script.say
     )
     numbers = ("rows", "ours µs", "mlx µs", "mlx / ours (quartiles)", "of bytes", "mlx of bytes")
+    together = ("of 1 row", "together µs", "mlx / ours (quartiles)", "of bytes", "by")
     found = table(
         "quantized_matmul against MLX's",
         ("dtype", "bits", "weight"),
-        (*numbers, "of 1 row", "by"),
+        (*numbers, *together),
     )
     slower, one_row = 0, {}
     for product, of in times.items():
         ours, mlx = of["ours"], of["mlx"]
-        ratio = mlx.together.over(ours.together)
-        us, mlx_us = (time.together.median * 1e6 for time in (ours, mlx))
+        pairs = [(ours.together, mlx.together)]
+        pairs.insert(0, (ours.alone, mlx.alone) if ours.alone else pairs[0])
+        (us, mlx_us), (each, mlx_each) = ([1e6 * t.median for t in pair] for pair in pairs)
+        ratio, of_each = (its.over(mine) for mine, its in pairs)
         bytes_us = product.weight_bytes / copy * 1e6
         matrix = (product.dtype, product.bits, product.outputs, product.depth)
         if product.rows == 1:
             one_row[matrix] = us
         of_one = us / one_row[matrix] if matrix in one_row else None
-        slower += (slow := ratio.median < SLOWER)
+        slower += (slow := min(ratio.median, of_each.median) < SLOWER)
         found.add_row(
             *(product.dtype, str(product.bits), f"{product.outputs}×{product.depth}"),
             *(str(product.rows), f"{us:.2f}", f"{mlx_us:.2f}", red_if(slow, ratio.spread(".3f"))),
             *(f"{us / bytes_us:.2f}", f"{mlx_us / bytes_us:.2f}"),
-            *(f"{of_one:.2f}" if of_one else "", ours.method),
+            *(f"{of_one:.2f}" if of_one else "", f"{each:.2f}", of_each.spread(".3f")),
+            *(f"{each / bytes_us:.2f}", ours.method),
         )
         values = (ours.method, us, mlx_us, ratio.median, *ratio.quartiles, us / bytes_us)
-        values += (mlx_us / bytes_us, of_one or "", copy / 1e9, ours.kernels or "")
+        values += (mlx_us / bytes_us, of_one or "", each, mlx_each)
+        values += (of_each.median, *of_each.quartiles, copy / 1e9, ours.kernels or "")
         script.write(*astuple(product), *values, mlx.kernels or "", args.rounds)
     script.console.print(found)
     script.say(f"{slower} of {len(products)} products are under {SLOWER} of MLX's speed.")

@@ -1,9 +1,9 @@
-"""Finds how threadgroups share a quantized product fastest, by the matrix's shape, on CUDA.
+"""Finds how threadgroups multiply quantized matrices fastest, by the matrix's shape, on CUDA.
 
-Runs quantized_matmul with every number of tiles of 16 lines and of SIMD-groups in a threadgroup,
-and of threadgroups in a cluster, and prints the time over that of the matrix's bytes at the speed
-of a copy in the same run. "table" is the choice of csrc/linear/tiles_plan.cpp. The best of a row,
-and those within 1 % of it, are marked.
+Runs quantized_matmul with several numbers of SIMD-groups in a threadgroup, and prints the time over
+that of the matrix's bytes at the speed of a copy in the same run: of calls that run alone, as they
+do when decoding, and (--together) of independent ones that may overlap. "plan" is the choice of
+csrc/linear/tiles_plan.cpp. The best of a row, and those within 1 % of it, are marked.
 
 --device cpu tries the script, but says nothing about geometry.
 """
@@ -22,41 +22,33 @@ from mlx_norms._bench.providers import Calls
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import table
 
-LINES, SIMDS, CLUSTERS = (1, 2), (4, 8, 16), (1, 2, 4, 8)
-BY_TABLE = (0, 0, 0)
+WAYS = BY_PLAN, *_ = (0, 4, 8, 16)  # SIMD-groups
 CLOSE = 1.01
 SMALL = ((1024, 4096), (6144, 4096), (28672, 4096))  # k or v; q, k and v; gate and up
 
-COLUMNS = ["dtype", "bits", "outputs", "depth", "rows", "residual", "lines", "simds", "cluster"]
-COLUMNS += ["us", "of_bytes", "of_best", "method"]
+COLUMNS = ["dtype", "bits", "outputs", "depth", "rows", "residual", "simds", "us"]
+COLUMNS += ["of_bytes", "of_best", "together_us", "method"]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """The calls of a product with a given division."""
+    """The calls of a product with a number of SIMD-groups."""
 
     calls: Calls
-    tiles: tuple[int, int, int]
+    simds: int
 
     def prepare(self, count: int) -> list:
         return self.calls.prepare(count)
 
     def finish(self, pending: list, *, alone: bool = False) -> None:
-        _ext.set_product_tiles(*self.tiles)
+        _ext.set_product_simds(self.simds)
         self.calls.finish(pending, alone=alone)
-        _ext.set_product_tiles(*BY_TABLE)
+        _ext.set_product_simds(BY_PLAN)
 
 
-def candidates(product: Product) -> dict[tuple[int, int, int], Candidate]:
-    """Those whose SIMD-groups all have some of a line."""
-    steps = -(-product.depth * product.bits // 1024)
-    found = [
-        tiles
-        for tiles in itertools.product(LINES, SIMDS, CLUSTERS)
-        if tiles[1] * tiles[2] <= max(steps, min(SIMDS))
-    ]
+def candidates(product: Product) -> dict[int, Candidate]:
     calls = product.providers()["ours"]
-    return {tiles: Candidate(calls, tiles) for tiles in (BY_TABLE, *found)}
+    return {way: Candidate(calls, way) for way in WAYS}
 
 
 def main() -> int:
@@ -65,6 +57,7 @@ def main() -> int:
     add("--dtypes", default="bfloat16", help="of bfloat16,float16,float32")
     add("--bits", default="4,8", help="of 4,8")
     add("--rows", default="1,8,16", help="numbers of rows")
+    add("--together", action="store_true", help="of independent calls")
     args = script.begin()
     products = [
         Product(dtype, int(bits), *shape, int(rows), False)
@@ -83,15 +76,18 @@ def main() -> int:
         rounds=args.rounds,
         say=script.say,
     )
-    ways = sorted({way for of in times.values() for way in of} - {BY_TABLE})
-    names = ("/".join(map(str, way)) for way in ways)
-    numbers = ("rows", "table", *names)
+    ways = sorted({way for of in times.values() for way in of} - {BY_PLAN})
+    names = map(str, ways)
+    numbers = ("rows", "plan", *names)
     found = table("time over that of the bytes", ("dtype", "bits", "weight"), numbers)
     for product, of in times.items():
-        us = {way: time.together.median * 1e6 for way, time in of.items()}
+        us = {
+            way: (time.together if args.together or not time.alone else time.alone).median * 1e6
+            for way, time in of.items()
+        }
         best, bytes_us = min(us.values()), product.weight_bytes / copy * 1e6
         texts = []
-        for way in (BY_TABLE, *ways):
+        for way in (BY_PLAN, *ways):
             text = f"{us[way] / bytes_us:.2f}" if way in us else ""
             close = way in us and us[way] <= CLOSE * best
             texts.append(f"[bold green]{text}*[/bold green]" if close else text)
@@ -100,7 +96,8 @@ def main() -> int:
             *(str(product.rows), *texts),
         )
         for way, time in us.items():
-            values = (*way, time, time / bytes_us, time / best, of[way].method)
+            together = of[way].together.median * 1e6
+            values = (way, time, time / bytes_us, time / best, together, of[way].method)
             script.write(*astuple(product), *values)
     script.console.print(found)
     return 0

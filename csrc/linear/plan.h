@@ -23,9 +23,8 @@ bool multiplies_by_tiles(mx::Stream stream);
 // For tests: also where there are none.
 void set_product_tiles_anywhere(bool anywhere);
 
-// For benchmarks: tiles of lines and SIMD-groups of a threadgroup, and
-// threadgroups of a cluster; 0: by the weight's shape.
-void set_product_tiles(int lines, int simds, int cluster);
+// For benchmarks: a threadgroup's SIMD-groups; 0: as measured.
+void set_product_simds(int simds);
 
 // Launches on Metal with more outputs than this differ only in size.
 constexpr int kManyOutputs = 2048;

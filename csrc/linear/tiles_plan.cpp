@@ -2,6 +2,7 @@
 //
 // The launch of a quantized product on CUDA's matrix units.
 
+#include <algorithm>
 #include <atomic>
 
 #include "csrc/gpu/geometry.h"
@@ -16,54 +17,10 @@ namespace {
 
 using K = kernels::quantized_tiles;
 
+constexpr int kTileLines = 32; // of a threadgroup
+
 std::atomic<bool> tiles_anywhere = false;
-std::atomic<int> forced_lines = 0, forced_simds = 0, forced_cluster = 0;
-
-// How threadgroups share the work. What depends on the rows are only the tiles,
-// which do not change the order of sums.
-struct Tiles {
-  int lines; // tiles of 16 lines in a threadgroup
-  int rows;  // tiles of 8 rows
-  int simds; // that share the depth, as do those of all a cluster's
-             // threadgroups
-  int cluster = 1;
-};
-
-// A guess: not yet measured.
-Tiles tiles_for(
-    int64_t outputs,
-    int steps,
-    int rows,
-    bool float32,
-    const DeviceLimits& gpu) {
-  auto groups_of = [&](int tiles) {
-    return ceil_div<int64_t>(outputs, 16 * tiles);
-  };
-  // Two tiles of lines share what is read of x, if all cores have some.
-  Tiles tiles{.lines = 8 * groups_of(2) >= 7 * gpu.cores ? 2 : 1};
-  auto groups = groups_of(tiles.lines);
-  int most = groups <= gpu.cores && !float32 ? 16 : 8;
-  tiles.simds = 4;
-  while (tiles.simds < most && 2 * tiles.simds <= steps) {
-    tiles.simds *= 2;
-  }
-  while (2 * tiles.cluster <= gpu.cluster &&
-         2 * tiles.cluster * groups <= gpu.cores &&
-         2 * tiles.cluster * tiles.simds <= steps) {
-    tiles.cluster *= 2;
-  }
-  auto force = [](int& number, int forced) {
-    number = forced ? forced : number;
-  };
-  force(tiles.lines, forced_lines);
-  force(tiles.simds, forced_simds);
-  force(tiles.cluster, forced_cluster);
-  tiles.rows = rows <= 8 ? 1 : 2;
-  if (tiles.rows == 2 && tiles.simds == 16) {
-    tiles.lines = 1; // for want of registers
-  }
-  return tiles;
-}
+std::atomic<int> forced_simds = 0;
 
 } // namespace
 
@@ -71,10 +28,8 @@ void set_product_tiles_anywhere(bool anywhere) {
   tiles_anywhere = anywhere;
 }
 
-void set_product_tiles(int lines, int simds, int cluster) {
-  forced_lines = lines;
+void set_product_simds(int simds) {
   forced_simds = simds;
-  forced_cluster = cluster;
 }
 
 bool multiplies_by_tiles(mx::Stream stream) {
@@ -100,8 +55,6 @@ LaunchPlan plan_tiles(
   constexpr int kVector = 8, kStepBytes = 128;
   int step = kStepBytes * 8 / form.bits;
   bool float32 = in.x.dtype() == mx::float32;
-  int steps = ceil_div(length, step);
-  auto tiles = tiles_for(lines, steps, rows, float32, device_limits(stream));
   auto is_aligned = [](const array& a) { return a.offset() % 16 == 0; };
   bool aligned = is_aligned(w) && w.shape(1) % 4 == 0 && is_aligned(*scales) &&
       is_aligned(*zeros);
@@ -111,12 +64,18 @@ LaunchPlan plan_tiles(
   if (in.residual) {
     residual = read_rows(*in.residual, kVector, plan);
   }
-  auto& launch =
-      plan.launch({"quantized_tiles", tiles.lines, tiles.rows, tiles.simds});
+  bool one_tile = rows <= 8;
+  bool staged = aligned && backend_of(stream) == Backend::Cuda;
+  int groups = ceil_div(lines, kTileLines);
+  // On an H200 (bench/quantized_geometry.py): many share the depth where each
+  // core has a threadgroup at most. By the weight alone, for the order of sums.
+  int simds = groups <= device_limits(stream).cores ? 16 : 4;
+  simds = forced_simds ? forced_simds.load() : simds;
+  auto& launch = plan.launch({"quantized_tiles", one_tile ? 1 : 2, simds});
   launch.set(K::whole, length % step == 0);
   launch.set(K::no_tail, true);
   launch.set(K::scattered, false);
-  launch.set(K::cluster, tiles.cluster);
+  launch.set(K::words_staged, staged);
   launch.set(K::linear_bits, form.bits);
   launch.set(K::linear_group_size, form.group_size);
   launch.set(K::linear_aligned, aligned);
@@ -135,13 +94,12 @@ LaunchPlan plan_tiles(
   launch.set(K::lines, lines);
   launch.set(K::rows, rows);
   launch.set(K::length, length);
-  launch.groups[0] = ceil_div(lines, 16 * tiles.lines) * tiles.cluster;
-  launch.groups[1] = ceil_div(rows, 8 * tiles.rows);
-  launch.group[0] = Geometry::kSimdSize * tiles.simds;
-  bool many = tiles.lines * tiles.rows + float32 > 2; // registers
-  launch.threads_per_core = many ? 256 : 512;
-  launch.cluster = tiles.cluster;
-  launch.staged_bytes = tiles.cluster > 1 ? 16 * launch.group[0] : 0;
+  launch.groups[0] = groups;
+  launch.groups[1] = ceil_div(rows, one_tile ? 8 : 16);
+  launch.group[0] = Geometry::kSimdSize * simds;
+  bool few = one_tile && !float32; // registers
+  launch.threads_per_core = few || simds == 16 ? 512 : 256;
+  launch.staged_bytes = staged ? kTileLines * simds * kStepBytes : 0;
   return plan;
 }
 

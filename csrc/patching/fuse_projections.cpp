@@ -7,6 +7,7 @@
 #include <span>
 #include <typeinfo>
 
+#include "csrc/linear/plan.h"
 #include "csrc/linear/primitive.h"
 #include "csrc/norm/nodes.h"
 #include "csrc/patching/outcome.h"
@@ -121,7 +122,8 @@ class ProjectionPass {
         inputs.push_back(*bias);
       }
     }
-    if (!has_linear_kernel(spec, inputs, norm->stream())) {
+    if (!has_linear_kernel(spec, inputs, norm->stream()) ||
+        are_faster_apart(a, products, norm->stream())) {
       return false;
     }
     Arrays outputs;
@@ -135,6 +137,21 @@ class ProjectionPass {
     }
     replace(a, std::move(spec), std::move(inputs), std::move(outputs));
     return true;
+  }
+
+  // Whether quantized products are left to take_products(): by tiles they are
+  // faster, from a few rows on, than by lanes with the norm.
+  static bool are_faster_apart(
+      const array& normalized,
+      const std::vector<Product>& products,
+      mx::Stream stream) {
+    constexpr int64_t kMostRows = 2; // on an H200, in an 8B llama
+    int64_t rows = normalized.size() / normalized.shape(-1);
+    return rows > kMostRows && multiplies_by_tiles(stream) &&
+        std::ranges::all_of(products, [&](const Product& p) {
+             return p.projection.bits &&
+                 is_faster(p.projection, p.weight[0], rows, stream);
+           });
   }
 
   struct Taker {

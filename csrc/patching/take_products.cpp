@@ -5,17 +5,14 @@
 #include <algorithm>
 #include <atomic>
 
+#include "csrc/common/backend.h"
+#include "csrc/linear/plan.h"
+
 namespace mlx_norms {
 
 namespace {
 
 std::atomic<bool> products_anywhere = false;
-
-// Whether our kernel has been measured to be faster than MLX's. None has been
-// measured so far.
-bool is_faster() {
-  return products_anywhere;
-}
 
 // The array that the only user of `product` adds to it, and the sum; or nulls.
 struct Added {
@@ -49,12 +46,13 @@ bool is_used(const array& product, const PendingGraph& graph) {
 bool take(const array& product, PendingGraph& graph) {
   auto form = stored_form(product);
   const auto& in = product.inputs();
+  auto stream = product.primitive().stream();
   if (!form || product.is_tracer() ||
+      !is_faster(*form, in[1], in[0].size() / in[0].shape(-1), stream) ||
       !std::all_of(in.begin() + 1, in.end(), is_there) ||
       !is_used(product, graph)) {
     return false;
   }
-  auto stream = product.primitive().stream();
   auto added = added_to(product, graph);
   QuantizedProduct ours(
       *form, in[0], added.residual, Arrays(in.begin() + 1, in.end()));
@@ -82,10 +80,22 @@ std::optional<Projection> stored_form(const array& product) {
   return is_affine ? std::optional(Projection{bits, group_size}) : std::nullopt;
 }
 
-int take_products(PendingGraph& graph) {
-  if (!is_faster()) {
-    return 0;
+bool is_faster(
+    const Projection& form,
+    const array& weight,
+    int64_t rows,
+    mx::Stream stream) {
+  if (products_anywhere) {
+    return true;
   }
+  constexpr int64_t kFewestElements = 1024 * 4096;
+  auto elements = static_cast<int64_t>(weight.size()) * 32 / form.bits;
+  int most_rows = form.bits == 4 ? 16 : 8;
+  return elements >= kFewestElements && rows <= most_rows &&
+      backend_of(stream) != Backend::Cpu && multiplies_by_tiles(stream);
+}
+
+int take_products(PendingGraph& graph) {
   int taken = 0;
   for (auto* product : graph.products()) {
     // A pass before may have made it an output of another node.

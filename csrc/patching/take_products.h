@@ -21,6 +21,14 @@ bool is_there(const array& a);
 // read it. Its arrays are the node's inputs after x.
 std::optional<Projection> stored_form(const array& product);
 
+// Whether our product is known to be faster than MLX's: by tiles, as
+// bench/quantized.py measured it on an H200.
+bool is_faster(
+    const Projection& form,
+    const array& weight,
+    int64_t rows,
+    mx::Stream stream);
+
 // Gives pending quantized products of few rows to our kernel, where that is
 // known to be faster, each with the residual that is added to it if nothing
 // else uses the product. In place, as fuse_projections. Returns their number.

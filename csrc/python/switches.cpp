@@ -30,13 +30,11 @@ void bind_switches(nb::module_& m) {
       "anywhere"_a,
       "Likewise quantized_matmul.");
   m.def(
-      "set_product_tiles",
-      &set_product_tiles,
-      "lines"_a,
+      "set_product_simds",
+      &set_product_simds,
       "simds"_a,
-      "cluster"_a,
-      "Forces how threadgroups share a quantized product, for benchmarks; 0: "
-      "by the matrix's shape.");
+      "Forces the SIMD-groups of a quantized product's threadgroups, for "
+      "benchmarks; 0: as measured.");
   m.def(
       "set_products_anywhere",
       &set_products_anywhere,

@@ -17,6 +17,7 @@
 
 #include "kernels/common/cluster.h"
 
+#ifndef __CUDACC__
 // Pairs of 16-bit elements, one of each word.
 inline uint low_halves(uint a, uint b) {
   return (a & 0xffffu) | b << 16;
@@ -26,7 +27,6 @@ inline uint high_halves(uint a, uint b) {
   return a >> 16 | (b & 0xffff0000u);
 }
 
-#ifndef __CUDACC__
 // The two values of another lane's word, or its one float and zero.
 inline float2 values_of_lane(int type, uint word, int lane) {
   uint bits = simd_shuffle(word, ushort(lane));

@@ -269,6 +269,20 @@ __forceinline__ uint4* staged_vector(int i) {
   return staged_vectors + i * GROUP_SIZE + threadIdx.x;
 }
 
+// Another thread's of the same SIMD-group.
+__forceinline__ const uint4* staged_vector_of_lane(int i, uint lane) {
+  return staged_vectors + i * GROUP_SIZE + threadIdx.x / 32 * 32 + lane;
+}
+
+// Pairs of 16-bit elements, one of each word.
+__forceinline__ uint low_halves(uint a, uint b) {
+  return __byte_perm(a, b, 0x5410);
+}
+
+__forceinline__ uint high_halves(uint a, uint b) {
+  return __byte_perm(a, b, 0x7632);
+}
+
 #if __CUDA_ARCH__ >= 900
 __forceinline__ uint cluster_rank() {
   uint rank;

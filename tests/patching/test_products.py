@@ -145,22 +145,52 @@ def test_what_is_not_taken():
     check(pending, x, taken=0)
 
 
-def test_products_after_a_norm_are_not_taken_twice(takes):
+@pytest.fixture
+def by_tiles():
+    """Lets a backend without matrix units multiply by tiles, too."""
+    yield _ext.set_product_tiles_anywhere
+    _ext.set_product_tiles_anywhere(False)
+
+
+@pytest.mark.parametrize("rows, tiles", [(2, True), (3, False), (3, True)])
+def test_products_after_a_norm_are_not_taken_twice(rows, tiles, takes, by_tiles, backend):
+    """With several rows both are faster by tiles than one of them by lanes, with the norm."""
+    by_tiles(tiles)
     weight = mx.ones(DEPTH)
     first, second = nn.Linear(DEPTH, DEPTH), nn.Linear(DEPTH, DEPTH, bias=False)
     first, second = (nn.QuantizedLinear.from_linear(f, GROUP) for f in (first, second))
     mx.eval(weight, first.parameters(), second.parameters())
-    x, _ = arrays()
+    x, _ = arrays(rows)
 
     def block(x):
         return x + second(first(mx.fast.rms_norm(x, weight, 1e-5)))
 
-    check(block, x, taken=takes(1))
+    apart = rows == 3 and (tiles or backend == "cuda")
+    check(block, x, taken=takes(2 if apart else 1))
 
 
 def test_nothing_is_taken_where_nothing_is_known():
     _ext.set_products_anywhere(False)
     check(layer()[0], arrays()[0], taken=0)
+
+
+@pytest.mark.parametrize("bits, most", [(4, 16), (8, 8)])
+def test_what_has_been_measured_is_taken(bits, most, takes, by_tiles):
+    """By the pass alone: what it leaves behind is not evaluated."""
+    _ext.set_products_anywhere(False)
+    by_tiles(True)
+    for outputs, rows in ((1024, most), (1024, most + 1), (992, 1)):
+        parts = (
+            mx.zeros((outputs, 4096 * bits // 32), mx.uint32),
+            mx.zeros((outputs, 4096 // GROUP)),
+        )
+        x = mx.ones((rows, 4096))
+        mx.eval(parts, x)
+        with mlx_norms.patched(projections=True):
+            form = dict(group_size=GROUP, bits=bits)
+            _ext.fuse_projections([mx.quantized_matmul(x, *parts, parts[1], **form)])
+            taken = mlx_norms.report().products
+        assert taken == takes(int(outputs == 1024 and rows == most))
 
 
 def test_gradients_and_compiled_functions(takes):

@@ -1,4 +1,4 @@
-"""Calls of quantized_matmul for cuda_cases.py: by each division, on as few lines as that takes."""
+"""Calls of quantized_matmul for cuda_cases.py, on as few lines as that takes."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -13,13 +13,12 @@ from support.norm_case import DTYPES
 from support.quantized_case import Product
 
 ROWS = (1, 7, 16)
-# A threadgroup has 16 or 32 lines. Of a length, the last step may be a part of one.
+# A threadgroup has 32 lines. Of a length, the last step may be a part of one.
 LINES = (5, 17, 33, 40)
 LENGTHS = (4096, 11008)
 ODD_GROUPS = (1, 3, 7, 33)
-# Of lines; SIMD-groups; without clusters, and with those that the GPU has.
-TILES = tuple(itertools.product((1, 2), (4, 8, 16), (1, 0)))
-BY_TABLE = (0, 0, 0)
+SIMDS = (4, 8, 16)
+BY_PLAN = 0
 LAYOUTS = ("layouts", "residual", "long_rows", "arrays_that_are_not_aligned")
 
 
@@ -30,9 +29,10 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
         yield name, lambda: products(kind, dtype)
         yield f"{name}, not aligned", lambda: not_aligned(kind, dtype)
         yield f"{name}, sizes", lambda: test_quantized_matmul.test_sizes(check, dtype, kind)
-    for (i, tiles), rows in itertools.product(enumerate(TILES), (7, 16)):
+    for (i, simds), rows in itertools.product(enumerate(SIMDS), (7, 16)):
         kind, dtype = KINDS[i % len(KINDS)], DTYPES[i % len(DTYPES)]
-        yield f"quantized_matmul, tiles {tiles}, {rows} rows", lambda: by(tiles, rows, kind, dtype)
+        name = f"quantized_matmul, {simds} SIMD-groups, {rows} rows"
+        yield name, lambda: by(simds, rows, kind, dtype)
     for layout in LAYOUTS:
         test = getattr(test_quantized_matmul, f"test_{layout}")
         yield f"quantized_matmul, {layout}", lambda: test(check)
@@ -66,10 +66,10 @@ def not_aligned(kind, dtype):
         check(x[::2, 1:], w, moved(normal((rows, 21), dtype, seed="r")))
 
 
-def by(tiles, rows, kind, dtype):
-    _ext.set_product_tiles(*tiles)
+def by(simds, rows, kind, dtype):
+    _ext.set_product_simds(simds)
     try:
         for length, adds in ((11008, True), (33 * kind[1], False)):
             product(rows, 77, length, dtype, kind, adds=adds)
     finally:
-        _ext.set_product_tiles(*BY_TABLE)
+        _ext.set_product_simds(BY_PLAN)

@@ -19,105 +19,37 @@ constant int digit_bits =
 constant bool two_digits = linear_bits != digit_bits;
 // A float is the sum of three bfloat16.
 constant int x_parts = quantized_type == kFloat32 ? 3 : 1;
-// A lane's words of a line's group, and groups, in a step of eight words.
+// A lane's words of a line's group, and groups, in a step of 128 bytes, of
+// which it has eight words.
 constant int group_words = linear_group_size * linear_bits / 128;
 constant int step_groups = group_words == 0 ? 0 : 8 / group_words;
 constant int word_elements = linear_bits == 8 ? 4 : 8;
 
+// A digit's first bit in a float, and its bits in both of a word.
+constant int digit_place = (tile_type == kFloat16 ? 10 : 7) - digit_bits;
+
+inline uint digits_mask() {
+  uint mask = ((1u << digit_bits) - 1u) << digit_place;
+  return mask | mask << 16;
+}
+
 // One digit each of two elements of a word, `pair` and that plus half of the
 // word's elements, as 1 + q / 2^digit_bits.
-inline uint digits_of(uint word, int pair, int digit) {
+inline uint digits_of(uint word, int pair, int digit, uint mask) {
   int from = pair * linear_bits + digit * digit_bits;
-  int to = (tile_type == kFloat16 ? 10 : 7) - digit_bits;
-  uint moved = from < to ? word << (to - from) : word >> (from - to);
-  uint mask = ((1u << digit_bits) - 1u) << to;
+  uint moved = from < digit_place ? word << (digit_place - from)
+                                  : word >> (from - digit_place);
   uint one = tile_type == kFloat16 ? 0x3c00u : 0x3f80u;
-  return (moved & (mask | mask << 16)) | one | one << 16;
+  return (moved & mask) | one | one << 16;
 }
 
 // Words of a tile of lines: two pairs' digits of lines row and row + 8.
-inline uint4 digits_tile(uint low, uint high, int t, int digit) {
+inline uint4 digits_tile(uint low, uint high, int t, int digit, uint mask) {
   return uint4(
-      digits_of(low, 2 * t, digit),
-      digits_of(high, 2 * t, digit),
-      digits_of(low, 2 * t + 1, digit),
-      digits_of(high, 2 * t + 1, digit));
-}
-
-// A lane's words of a line's group.
-inline void load_words(device const uchar* w, uint at, thread uint* to) {
-  device const uint* words = (device const uint*)w + at;
-  for (int k = 0; k < 8; k += 4) {
-    if (linear_aligned && k < group_words && group_words % 4 == 0) {
-      uint4 v = *(device const uint4*)(words + k);
-      to[k] = v.x;
-      to[k + 1] = v.y;
-      to[k + 2] = v.z;
-      to[k + 3] = v.w;
-    }
-  }
-  if (linear_aligned && group_words == 2) {
-    uint2 v = *(device const uint2*)words;
-    to[0] = v.x;
-    to[1] = v.y;
-  }
-  for (int k = 0; k < 8; ++k) {
-    if (k < group_words && (!linear_aligned || group_words == 1)) {
-      to[k] = words[k];
-    }
-  }
-}
-
-// The scales or biases of a step's groups: the bits of 16-bit ones.
-struct GroupValues {
-  uint words[4];
-};
-
-inline GroupValues
-load_groups(device const uchar* values, uint at, uint count) {
-  GroupValues v;
-  for (int k = 0; k < 4; ++k) {
-    v.words[k] = 0;
-  }
-  device const ushort* from = (device const ushort*)values + at;
-  if (quantized_type == kFloat32) { // loaded as they are used
-    return v;
-  }
-  if (whole && linear_aligned && step_groups > 1) {
-    if (step_groups == 8) {
-      uint4 bits = *(device const uint4*)from;
-      v.words[0] = bits.x;
-      v.words[1] = bits.y;
-      v.words[2] = bits.z;
-      v.words[3] = bits.w;
-    } else if (step_groups == 4) {
-      uint2 bits = *(device const uint2*)from;
-      v.words[0] = bits.x;
-      v.words[1] = bits.y;
-    } else {
-      v.words[0] = *(device const uint*)from;
-    }
-    return v;
-  }
-  for (int g = 0; g < 8; ++g) {
-    if (g < step_groups && uint(g) < count) {
-      v.words[g / 2] |= uint(from[g]) << (g % 2 * 16);
-    }
-  }
-  return v;
-}
-
-inline float group_value(
-    thread const GroupValues& v,
-    device const uchar* values,
-    uint at,
-    int g,
-    uint count) {
-  if (quantized_type == kFloat32) {
-    return uint(g) < count ? ((device const float*)values)[at + uint(g)] : 0.0f;
-  }
-  uint bits = v.words[g / 2] >> (g % 2 * 16);
-  return widen(uint2(bits & 0xffffu, 0), quantized_type).x;
+      digits_of(low, 2 * t, digit, mask),
+      digits_of(high, 2 * t, digit, mask),
+      digits_of(low, 2 * t + 1, digit, mask),
+      digits_of(high, 2 * t + 1, digit, mask));
 }
 
 // Words of the tiles' elements of x for one of w: word `pair` of a part has

@@ -6,18 +6,20 @@
 //
 //   y = sum over groups of (scale * sum(q x) + bias * sum(x))
 //
-// A threadgroup multiplies M * 16 lines of w, each of which gives one output,
-// by C * 8 rows. Its SIMD-groups, and those of all threadgroups of a cluster,
-// share the depth, 128 bytes of each line at a time. How they do depends only
-// on the shape of w, so rows are batch-invariant.
+// A threadgroup multiplies 32 lines of w, each of which gives one output, by
+// C * 8 rows. Its SIMD-groups share the depth, 128 bytes of each line at a
+// time, whatever the rows are, so rows are batch-invariant.
 
-#include "kernels/linear/cuda/packed_tiles.h"
+#include "kernels/linear/cuda/staged_lines.h"
+
+constant constexpr int kTiles = kTileLines / 16; // of lines
 
 // Adds a word of each line, times the elements of x that belong to it, to the
 // sums of a group: of each digit, and of ones.
-template <int M, int C>
+template <int C>
 inline void multiply_words(
     thread const uint* words, // of line i at 8 i
+    uint mask,
     thread const uint* pairs, // of tile c of rows at 12 c
     thread float* dots,
     thread float* of_ones,
@@ -31,13 +33,13 @@ inline void multiply_words(
         uint2 b = uint2(of_x[0], of_x[1]);
         uint4 ones = uint4(one, one, one, one);
         multiply_tile(tile_type, ones, b, of_ones + c * 4, lane);
-        for (int m = 0; m < M; ++m) {
+        for (int m = 0; m < kTiles; ++m) {
           uint low = words[m * 16], high = words[m * 16 + 8];
           thread float* of_tile = dots + (m * C + c) * 8;
-          uint4 a = digits_tile(low, high, t, 0);
+          uint4 a = digits_tile(low, high, t, 0, mask);
           multiply_tile(tile_type, a, b, of_tile, lane);
           if (two_digits) {
-            a = digits_tile(low, high, t, 1);
+            a = digits_tile(low, high, t, 1, mask);
             multiply_tile(tile_type, a, b, of_tile + 4, lane);
           }
         }
@@ -47,7 +49,9 @@ inline void multiply_words(
 }
 
 // Adds a group's sums for line row or row + 8 of a tile, the first or the
-// second two of a lane's, to those of all groups over the digits' levels.
+// second two of a lane's, to those of all groups over the digits' levels:
+//
+//   scale (dots - ones) + zero / levels ones
 template <int C>
 inline void add_group(
     float scale,
@@ -57,19 +61,20 @@ inline void add_group(
     thread const float* of_ones,
     thread float* sums) {
   float levels = float(1 << digit_bits);
+  float digits = two_digits ? levels + 1.0f : 1.0f;
+  float of_one = fma(zero, 1.0f / levels, -scale * digits);
   for (int i = 0; i < C * 2; ++i) {
     int c = i / 2, e = half_of_tile * 2 + i % 2;
-    float ones = of_ones[c * 4 + e];
-    float dot = dots[c * 8 + e] - ones;
+    float dot = dots[c * 8 + e];
     if (two_digits) {
-      dot = fma(levels, dots[c * 8 + 4 + e] - ones, dot);
+      dot = fma(levels, dots[c * 8 + 4 + e], dot);
     }
-    float more = fma(zero / levels, ones, sums[c * 4 + e]);
+    float more = fma(of_one, of_ones[c * 4 + e], sums[c * 4 + e]);
     sums[c * 4 + e] = fma(scale, dot, more);
   }
 }
 
-template <int M, int C, int S> // tiles of lines, of rows; SIMD-groups
+template <int C, int S> // tiles of 8 rows; SIMD-groups
 [[kernel, max_total_threads_per_threadgroup(32 * S)]] void quantized_tiles(
     device const uchar* x [[buffer(0)]],
     device const uchar* residual
@@ -87,103 +92,81 @@ template <int M, int C, int S> // tiles of lines, of rows; SIMD-groups
     uint2 group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float4 partial[S][M * C][32];
+  threadgroup float4 partial[S][kTiles * C][32];
   uint row = lane / 4, pair = lane % 4;
-  uint first = group.x / uint(cluster) * (M * 16);
-  uint first_row = group.y * (C * 8);
-  RowIn of_x[C];
-  bool has_row[C];
+  uint first = group.x * kTileLines, first_row = group.y * (C * 8);
+  RowIn
+      of_x[C]; // the last row in place of missing ones, whose sums are dropped
   for (int c = 0; c < C; ++c) {
-    uint r = first_row + c * 8 + row;
-    has_row[c] = r < rows;
-    assign(
-        of_x[c],
-        row_in(
-            x, linear_x_flags, linear_x_layout, min(r, rows - 1), int(length)));
+    uint r = min(first_row + c * 8 + row, rows - 1);
+    assign(of_x[c], row_in(x, linear_x_flags, linear_x_layout, r, int(length)));
   }
-  uint line_words = length / uint(word_elements);
-  uint groups = length / uint(linear_group_size);
-  uint line_of[2 * M]; // lines row and row + 8 of each tile
-  for (int i = 0; i < 2 * M; ++i) {
-    line_of[i] = min(first + i * 8 + row, lines - 1);
-  }
+  uint steps = (length / uint(word_elements) + 31) / 32;
+  StagedLines<S> staged;
+  staged.start_lines(w, first, lines, length, simd, lane);
+  GroupsAhead<S> groups_ahead;
+  groups_ahead.start_groups(scales, zeros, first, lines, length, simd, row);
+  // The compiler does not know that it is constant, and keeps it in a register.
+  uint mask = digits_mask() | length >> 31;
 
-  float sums[M * C * 4];
-  for (int i = 0; i < M * C * 4; ++i) {
+  float sums[kTiles * C * 4];
+  for (int i = 0; i < kTiles * C * 4; ++i) {
     sums[i] = 0.0f;
   }
-  uint steps = (line_words + 31) / 32;
-  uint parts = uint(cluster) * S;
-  for (uint step = group.x % uint(cluster) * S + simd; step < steps;
-       step += parts) {
-    uint first_word = step * 32 + pair * uint(group_words);
-    uint first_group = step * uint(step_groups);
-    uint groups_left = groups - first_group;
-    uint words[2 * M * 8];
-    GroupValues scales_of[2 * M], zeros_of[2 * M];
-    for (int i = 0; i < 2 * M; ++i) {
-      for (int j = 0; j < 8; ++j) {
-        words[i * 8 + j] = 0;
-      }
-      for (int j = 0; j < 8; ++j) {
-        bool first_of_group = j % group_words == 0;
-        if (first_of_group && (whole || uint(j / group_words) < groups_left)) {
-          uint at = line_of[i] * line_words + first_word + j * 4;
-          load_words(w, at, words + i * 8 + j);
-        }
-      }
-      uint at = line_of[i] * groups + first_group;
-      scales_of[i] = load_groups(scales, at, groups_left);
-      zeros_of[i] = load_groups(zeros, at, groups_left);
-    }
-
-    float dots[M * C * 8]; // of both digits
+  for (uint step = simd; step < steps; step += S) {
+    staged.arrive_words();
+    groups_ahead.arrive_groups(step);
+    uint words[kLaneLines * 8];
+    float dots[kTiles * C * 8]; // of both digits
     float of_ones[C * 4];
     for (int j = 0; j < 8; ++j) {
       int g = j / group_words;
+      bool there = groups_ahead.has_group(g);
       if (j % group_words == 0) {
-        for (int i = 0; i < M * C * 8; ++i) {
+        staged.words_of_group(step, g, there, words);
+        for (int i = 0; i < kTiles * C * 8; ++i) {
           dots[i] = 0.0f;
         }
         for (int i = 0; i < C * 4; ++i) {
           of_ones[i] = 0.0f;
         }
       }
-      uint k = (first_word + g * (3 * group_words) + j) * uint(word_elements);
-      bool there = whole || uint(g) < groups_left;
+      uint word = step * 32 + (uint(g) * 4 + pair) * uint(group_words) +
+          uint(j % group_words);
       uint pairs[C * 12];
       for (int c = 0; c < C; ++c) {
         load_pairs(
-            of_x[c], there && has_row[c], k, int(length), pairs + c * 12);
+            of_x[c],
+            there,
+            word * uint(word_elements),
+            int(length),
+            pairs + c * 12);
       }
-      multiply_words<M, C>(words + j, pairs, dots, of_ones, lane);
+      multiply_words<C>(
+          words + j % group_words, mask, pairs, dots, of_ones, lane);
       if ((j + 1) % group_words == 0) {
-        for (int i = 0; i < 2 * M; ++i) {
-          uint at = line_of[i] * groups + first_group;
-          float scale = group_value(scales_of[i], scales, at, g, groups_left);
-          float zero = group_value(zeros_of[i], zeros, at, g, groups_left);
+        for (int i = 0; i < kLaneLines; ++i) {
+          float2 v = groups_ahead.scale_and_zero(i, g);
           int tile = i / 2 * C;
           add_group<C>(
-              scale, zero, i % 2, dots + tile * 8, of_ones, sums + tile * 4);
+              v.x, v.y, i % 2, dots + tile * 8, of_ones, sums + tile * 4);
         }
       }
     }
+    staged.copy_next();
   }
 
-  for (int t = 0; t < M * C; ++t) {
+  for (int t = 0; t < kTiles * C; ++t) {
     partial[simd][t][lane] = take(sums + t * 4);
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  bool has_sums = simd < M * C;
-  float total[4];
-  if (has_sums) {
+  if (simd < uint(kTiles * C)) {
     float4 of_all = partial[0][simd][lane];
     for (int s = 1; s < S; ++s) {
       of_all += partial[s][simd][lane];
     }
+    float total[4];
     put(total, of_all);
-  }
-  if (add_up_cluster(has_sums, total) && has_sums) {
     float levels = float(1 << digit_bits);
     for (uint e = 0; e < 4; ++e) {
       uint line = first + simd / C * 16 + row + e / 2 * 8;
@@ -207,18 +190,13 @@ template <int M, int C, int S> // tiles of lines, of rows; SIMD-groups
   }
 }
 
-#define INSTANTIATE_QUANTIZED_TILES(M, C, S)                             \
-  template [[host_name("quantized_tiles_" #M "_" #C "_" #S)]] [[kernel]] \
-  decltype(quantized_tiles<M, C, S>) quantized_tiles<M, C, S>;
+#define INSTANTIATE_QUANTIZED_TILES(C, S)                         \
+  template [[host_name("quantized_tiles_" #C "_" #S)]] [[kernel]] \
+  decltype(quantized_tiles<C, S>) quantized_tiles<C, S>;
 
-INSTANTIATE_QUANTIZED_TILES(1, 1, 4)
-INSTANTIATE_QUANTIZED_TILES(1, 1, 8)
-INSTANTIATE_QUANTIZED_TILES(1, 1, 16)
-INSTANTIATE_QUANTIZED_TILES(2, 1, 4)
-INSTANTIATE_QUANTIZED_TILES(2, 1, 8)
-INSTANTIATE_QUANTIZED_TILES(2, 1, 16)
-INSTANTIATE_QUANTIZED_TILES(1, 2, 4)
-INSTANTIATE_QUANTIZED_TILES(1, 2, 8)
-INSTANTIATE_QUANTIZED_TILES(1, 2, 16)
-INSTANTIATE_QUANTIZED_TILES(2, 2, 4)
-INSTANTIATE_QUANTIZED_TILES(2, 2, 8)
+INSTANTIATE_QUANTIZED_TILES(1, 4)
+INSTANTIATE_QUANTIZED_TILES(1, 8)
+INSTANTIATE_QUANTIZED_TILES(1, 16)
+INSTANTIATE_QUANTIZED_TILES(2, 4)
+INSTANTIATE_QUANTIZED_TILES(2, 8)
+INSTANTIATE_QUANTIZED_TILES(2, 16)

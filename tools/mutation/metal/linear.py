@@ -13,6 +13,7 @@ LINEAR = "csrc/linear/primitive.cpp"
 MLX_PRODUCT = "csrc/linear/mlx_product.cpp"
 TILES = "kernels/linear/cuda/quantized_tiles.metal"
 PACKED_TILES = "kernels/linear/cuda/packed_tiles.h"
+STAGED_LINES = "kernels/linear/cuda/staged_lines.h"
 
 MUTANTS = [
     # --- Norm and projections as one node
@@ -89,16 +90,16 @@ MUTANTS = [
     ),
     Mutant(
         "words of the next line in a line's last step",
-        TILES,
-        "if (first_of_group && (whole || uint(j / group_words) < groups_left)) {",
-        "if (first_of_group) {",
+        STAGED_LINES,
+        "} else if (there) {",
+        "} else if (true) {",
         "tests/linear/test_quantized_matmul.py::test_sizes",
     ),
     Mutant(
         "x read past its end in a line's last step",
-        TILES,
-        "bool there = whole || uint(g) < groups_left;",
-        "bool there = true;",
+        STAGED_LINES,
+        "return whole || now + uint(g) < line_groups;",
+        "return true;",
         "tests/linear/test_quantized_matmul.py::test_sizes",
     ),
     Mutant(

@@ -260,7 +260,7 @@ QUANTIZED = [(*tiles, kind) for tiles in QUANTIZED_TILES for kind in KINDS]
 @pytest.mark.parametrize("dtype", TILE_TYPES)
 @pytest.mark.parametrize("rows, simds, kind", QUANTIZED)
 def test_packed_tiles_are_multiplied_by_matrix_units(rows, simds, kind, dtype):
-    """Words are copied to threadgroup memory in vectors, a step ahead."""
+    """Words are copied to threadgroup memory in vectors, the next step's after the products."""
     stem, kernel = KERNELS[f"quantized_tiles_{rows}_{simds}"]
     bits, group = kind
     constants = {"whole": True, "no_tail": True, "linear_aligned": True}

@@ -95,8 +95,8 @@ template <int C, int S> // tiles of 8 rows; SIMD-groups
   threadgroup float4 partial[S][kTiles * C][32];
   uint row = lane / 4, pair = lane % 4;
   uint first = group.x * kTileLines, first_row = group.y * (C * 8);
-  RowIn
-      of_x[C]; // the last row in place of missing ones, whose sums are dropped
+  // The last row stands in for missing ones, whose sums are dropped.
+  RowIn of_x[C];
   for (int c = 0; c < C; ++c) {
     uint r = min(first_row + c * 8 + row, rows - 1);
     assign(of_x[c], row_in(x, linear_x_flags, linear_x_layout, r, int(length)));

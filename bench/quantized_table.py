@@ -1,0 +1,71 @@
+"""The table of quantized products on CUDA, from the results of quantized.py.
+
+python bench/quantized.py --csv bench/results/h200_quantized.csv    measures
+python bench/quantized_table.py            prints the table
+python bench/quantized_table.py --check    exits with 1 if the page differs
+python bench/quantized_table.py --write    writes it into docs/norm_and_projection.md
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from mlx_norms._bench import page_part
+from mlx_norms._bench.page_part import Rows, each, markdown, matching, one
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "norm_and_projection.md"
+RESULTS = ROOT / "bench" / "results" / "h200_quantized.csv"
+BEGIN = "<!-- quantized products: python bench/quantized_table.py --write -->\n"
+END = "<!-- end of quantized products -->\n"
+
+SHOWN = ("1", "4", "8", "16")  # rows
+
+
+def table(rows: Rows) -> str:
+    """A line for each matrix and number of rows in SHOWN."""
+    lines = []
+    for bits, outputs, depth in each(rows, "bits", "outputs", "depth"):
+        of_matrix = matching(rows, bits=bits, outputs=outputs, depth=depth)
+        for number in SHOWN:
+            row = one(of_matrix, rows=number)
+            alone = _figures(row, "us", "mlx_us", "mlx_over_ours")
+            together = _figures(row, "together_us", "mlx_together_us", "together_over")
+            lines.append([bits, f"{outputs}×{depth}", number, *alone, *together])
+    of_way = ("µs", "of bytes", "MLX / ours")
+    heading = ("bits", "weight", "rows", *of_way, *(f"together: {name}" for name in of_way))
+    return _about(rows) + markdown(heading, lines)
+
+
+def _bytes_us(row: dict[str, str]) -> float:
+    return float(row["us"]) / float(row["of_bytes"])
+
+
+def _figures(row: dict[str, str], ours: str, mlx: str, ratio: str) -> list[str]:
+    us = float(row[ours])
+    return [f"{us:.1f}", f"{us / _bytes_us(row):.2f}", f"{float(row[ratio]):.2f}"]
+
+
+def _about(rows: Rows) -> str:
+    slower = [row for row in rows if float(row["together_over"]) < 1]
+    names = ", ".join(
+        f"{row['outputs']}×{row['depth']} with {row['rows']} ({float(row['together_over']):.2f})"
+        for row in slower
+    )
+    lost = f" Slower together, all in {slower[0]['bits']} bits: {names}." if slower else ""
+    numbers = [int(row["rows"]) for row in rows]
+    return (
+        f"{rows[0]['device'].removeprefix('gpu, ')}, MLX {rows[0]['mlx']}, {rows[0]['dtype']}, "
+        "groups of 64, by CUPTI: of calls that run alone, and of independent ones together. Of "
+        "bytes: the time over that of the packed weights, scales and biases at the speed of a copy "
+        f"in the same run. {len(rows)} products of {min(numbers)} to {max(numbers)} rows.{lost}\n\n"
+    )
+
+
+def main() -> int:
+    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS], table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

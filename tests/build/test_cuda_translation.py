@@ -253,8 +253,7 @@ def test_tiles_are_multiplied_by_matrix_units(way, simds, cluster, dtype):
 
 
 QUANTIZED_TILES = ((1, 4), (1, 8), (1, 16), (2, 4), (2, 8), (2, 16))  # of rows; SIMD-groups
-KINDS = ((4, 64), (8, 32), (4, 32), (8, 128))
-QUANTIZED = [(*tiles, kind) for tiles in QUANTIZED_TILES for kind in KINDS]
+QUANTIZED = [(*tiles, kind) for tiles in QUANTIZED_TILES for kind in ((4, 64), (8, 32))]
 
 
 @pytest.mark.parametrize("dtype", TILE_TYPES)
@@ -283,9 +282,9 @@ def test_packed_tiles_are_multiplied_by_matrix_units(rows, simds, kind, dtype):
     few = rows == 1 and dtype != FLOAT32
     threads = 512 if few or simds == 16 else 256
     source = source_of(translation(stem), 32 * simds, threads, **constants)
-    # Of floats, a few addresses, which are loaded once in a step of many instructions. Sixteen
-    # SIMD-groups have few registers for two tiles, but add up in the order of those for one.
-    most = 256 if (rows, simds) == (2, 16) else 64 if dtype == FLOAT32 else 0
+    # A few addresses, which are loaded once in a step of many instructions. Sixteen SIMD-groups
+    # have few registers for two tiles, but add up in the order of those for one.
+    most = 128 if (rows, simds) == (2, 16) else 64 if dtype == FLOAT32 else 16
     assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) <= most
 
 

@@ -286,15 +286,29 @@ inline bool is_finite(float v) {
   return __builtin_fabsf(v) <= __FLT_MAX__;
 }
 
+// What sums over a row are divided by.
+inline float divisor(Root root, int64_t width) {
+  return root.l2 ? 1.0f : width;
+}
+
+// The factor of a row whose squares have this mean or, for l2, sum.
+inline float inverse_root(Root root, float square) {
+  if (!root.eps_bounds) {
+    return 1.0f / __builtin_sqrtf(square + root.eps);
+  }
+  float v = __builtin_sqrtf(square);
+  return 1.0f / (v < root.eps ? root.eps : v);
+}
+
 // The mean is the shift plus the mean deviation from it.
 template <bool kCenter, typename AnyRow>
 inline Statistics<kCenter> row_statistics(
     const SummedRow<kCenter, AnyRow>& summed,
-    float eps) {
+    Root root) {
   auto row = summed.row;
   auto width = row.width;
   Statistics<kCenter> s = {};
-  float variance = summed.sums.v[0] / width;
+  float variance = summed.sums.v[0] / divisor(root, width);
   if constexpr (kCenter) {
     s.mean = summed.shift;
     s.correction = summed.sums.v[1] / width;
@@ -314,7 +328,7 @@ inline Statistics<kCenter> row_statistics(
       }
     }
   }
-  s.rstd = 1.0f / __builtin_sqrtf(variance + eps);
+  s.rstd = inverse_root(root, variance);
   return s;
 }
 
@@ -449,7 +463,7 @@ void norm_short_rows(const NormJob& job) {
         row.pad(shift);
         SummedRow<center.value, ShortRow> summed{
             row, shift, first_sums<center.value>(row, shift)};
-        auto s = row_statistics(summed, job.eps);
+        auto s = row_statistics(summed, job.root);
         v[i] = s.normalize(v[i]);
       }
     });
@@ -563,7 +577,7 @@ norm_rows(const NormJob& job, int together, Early early, Bias bias, F sum) {
       summed[i] = sum(first + i, job.scratch);
     }
     for (int i = 0; i < n; ++i) {
-      statistics[i] = row_statistics<kCenter>(summed[i], job.eps);
+      statistics[i] = row_statistics<kCenter>(summed[i], job.root);
     }
     for (int i = 0; i < n; ++i) {
       store_row<T, kFetch>(
@@ -675,9 +689,9 @@ inline void measure_vjp_row(
     VJPRow<kCenter, typename AnyRow::Element, G>& to,
     AnyRow row,
     const float* weight,
-    float eps) {
+    Root root) {
   auto* cotangent = to.cotangent;
-  float width = row.width;
+  float width = divisor(root, row.width);
   float shift = kCenter ? float(load(row.data)[0]) : 0.0f;
   if constexpr (kCenter) {
     auto sums = row.template sums<4>([=](Floats v, int64_t i) {
@@ -686,7 +700,7 @@ inline void measure_vjp_row(
       return Term<4>{d * d, d, wg * d, wg};
     });
     SummedRow<true, AnyRow> summed{row, shift, {sums.v[0], sums.v[1]}};
-    auto s = to.statistics = row_statistics(summed, eps);
+    auto s = to.statistics = row_statistics(summed, root);
     to.mean_wg = sums.v[3] / width;
     to.mean_wgn = (sums.v[2] / width - s.correction * to.mean_wg) * s.rstd;
   } else {
@@ -695,7 +709,7 @@ inline void measure_vjp_row(
       return Term<2>{v * v, wg * v};
     });
     SummedRow<false, AnyRow> summed{row, 0.0f, {sums.v[0]}};
-    to.statistics = row_statistics(summed, eps);
+    to.statistics = row_statistics(summed, root);
     to.mean_wgn = sums.v[1] / width * to.statistics.rstd;
     to.mean_wg = 0.0f;
   }
@@ -707,6 +721,9 @@ inline void measure_vjp_row(
           return Term<1>{wg * s.normalize(v)};
         });
     to.mean_wgn = of_normalized.v[0] / width;
+  }
+  if (root.eps_bounds && to.statistics.rstd >= 1.0f / root.eps) {
+    to.mean_wgn = 0.0f; // a constant factor
   }
 }
 
@@ -873,7 +890,7 @@ void vjp_of_whole_rows(
         }
         WholeRow<T> s{to.s, job.width};
         auto* weight = job.weight.data + weight_offset(job, row);
-        measure_vjp_row<kCenter>(to, s, weight, job.eps);
+        measure_vjp_row<kCenter>(to, s, weight, job.root);
         return to;
       });
 }
@@ -899,7 +916,7 @@ void vjp_of_other_rows(const NormVJPJob& job) {
           s.pad(load(s.data)[0]); // no deviation past the row's end
         }
         auto* weight = job.weight.data + weight_offset(job, row);
-        measure_vjp_row<kCenter>(to, s, weight, job.eps);
+        measure_vjp_row<kCenter>(to, s, weight, job.root);
         return to;
       });
 }

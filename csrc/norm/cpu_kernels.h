@@ -24,6 +24,13 @@ struct CompensatedSum {
   float* partial = nullptr;
 };
 
+// How a row's factor follows from its squares: see NormSpec.
+struct Root {
+  float eps;
+  bool l2;
+  bool eps_bounds;
+};
+
 struct NormJob {
   int64_t first_row; // in the array, to find the weight's row
   int64_t rows;
@@ -37,7 +44,7 @@ struct NormJob {
   bool center;
   bool clamp;
   bool late;
-  float eps;
+  Root root;
   float* scratch; // a padded row
 };
 
@@ -54,7 +61,7 @@ struct NormVJPJob {
   CompensatedSum bias_gradient;   // one row, or null
   bool center;
   bool clamp;
-  float eps;
+  Root root;
   float* scratch; // three padded rows
 };
 

@@ -38,6 +38,10 @@ class Scratch {
   float* data_;
 };
 
+Root root_of(const NormSpec& spec) {
+  return {spec.eps, spec.l2, spec.eps_bounds};
+}
+
 // Normalizes the tensor whose inputs and outputs start here.
 void eval_group(
     const NormSpec& spec,
@@ -53,7 +57,7 @@ void eval_group(
   job.center = spec.center;
   job.clamp = spec.clamp;
   job.late = spec.rounding == Rounding::Late;
-  job.eps = spec.eps;
+  job.root = root_of(spec);
   if (in.residual) {
     job.residual = rows_in(*in.residual, runs.row_stride(1));
   }
@@ -127,7 +131,7 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   job.cotangent = rows_in(in.cotangent, runs.row_stride(1));
   job.center = spec_.norm.center;
   job.clamp = spec_.norm.clamp;
-  job.eps = spec_.norm.eps;
+  job.root = root_of(spec_.norm);
   if (in.sum_cotangent) {
     job.sum_cotangent = rows_in(*in.sum_cotangent, runs.row_stride(2));
   }

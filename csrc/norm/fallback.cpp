@@ -2,6 +2,8 @@
 
 #include "csrc/norm/fallback.h"
 
+#include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "csrc/common/float16.h"
@@ -18,6 +20,18 @@ array row_mean(const array& a, mx::Stream s) {
   return mx::mean(a, -1, /* keepdims= */ true, s);
 }
 
+// The mean over each row or, for l2, the sum.
+array row_measure(const NormSpec& spec, const array& a, mx::Stream s) {
+  return spec.l2 ? mx::sum(a, -1, /* keepdims= */ true, s) : row_mean(a, s);
+}
+
+// The square of a root that eps bounds, in float32's normal range: the
+// derivative of rsqrt at 0 is not finite.
+array least_square(const NormSpec& spec) {
+  auto least = std::numeric_limits<float>::min();
+  return array(spec.eps > 0 ? std::max(spec.eps * spec.eps, least) : 0.0f);
+}
+
 struct Normalized {
   array n;
   array rstd;
@@ -31,8 +45,10 @@ Normalized normalize(const NormSpec& spec, const array& x, mx::Stream s) {
     d = mx::subtract(d, row_mean(d, s), s);
     d = mx::subtract(d, row_mean(d, s), s);
   }
-  auto variance = row_mean(mx::square(d, s), s);
-  auto rstd = mx::rsqrt(mx::add(variance, array(spec.eps), s), s);
+  auto variance = row_measure(spec, mx::square(d, s), s);
+  auto rstd = spec.eps_bounds
+      ? mx::rsqrt(mx::maximum(variance, least_square(spec), s), s)
+      : mx::rsqrt(mx::add(variance, array(spec.eps), s), s);
   return {mx::multiply(d, rstd, s), rstd};
 }
 
@@ -116,8 +132,14 @@ std::vector<array> fallback_norm_vjp(
     auto wg = in.weight
         ? mx::multiply(g, shifted_weight(spec.norm, *in.weight, s), s)
         : g;
-    auto dx = mx::subtract(
-        wg, mx::multiply(n, row_mean(mx::multiply(wg, n, s), s), s), s);
+    auto of_root = row_measure(spec.norm, mx::multiply(wg, n, s), s);
+    if (spec.norm.eps_bounds) {
+      auto squares = mx::sum(
+          mx::square(as_float(in.s, s), s), -1, /* keepdims= */ true, s);
+      auto constant = mx::less_equal(squares, least_square(spec.norm), s);
+      of_root = mx::where(constant, array(0.0f), of_root, s);
+    }
+    auto dx = mx::subtract(wg, mx::multiply(n, of_root, s), s);
     if (spec.norm.center) {
       dx = mx::subtract(dx, row_mean(wg, s), s);
     }

@@ -125,6 +125,23 @@ mx::array rms_norm(
   return only(normalize_rows(op, /* center= */ false, in, options));
 }
 
+mx::array l2_norm(
+    const mx::array& x,
+    float eps,
+    bool eps_inside,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
+  const char* op = "l2_norm";
+  NormInputs in{x, nullptr, nullptr, nullptr};
+  check_inputs(op, in);
+  auto spec = make_spec(
+      op, /* center= */ false, in, {eps, 0.0f, false, {}, dtype, stream});
+  spec.l2 = true;
+  spec.eps_bounds = !eps_inside;
+  return only(
+      make_norm(spec, dtype.value_or(x.dtype()), {x}, mx::to_stream(stream)));
+}
+
 mx::array layer_norm(
     const mx::array& x,
     const mx::array* weight,

@@ -29,6 +29,13 @@ mx::array rms_norm(
     const OptionalGroup& group,
     mx::StreamOrDevice stream);
 
+mx::array l2_norm(
+    const mx::array& x,
+    float eps,
+    bool eps_inside,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream);
+
 mx::array layer_norm(
     const mx::array& x,
     const mx::array* weight,

@@ -58,6 +58,8 @@ LaunchPlan plan_norm(
   int most_threads = most_threads_of(RowKernel::Forward, geometry, backend);
   auto& launch = plan.launch({"norm", width, geometry.vectors, most_threads});
   launch.set(K::center, spec.center);
+  launch.set(K::l2, spec.l2);
+  launch.set(K::eps_bounds, spec.eps_bounds);
   bind_geometry<K>(launch, geometry, length);
   launch.set(K::has_residual, spec.residual);
   launch.set(K::has_weight, spec.weight);

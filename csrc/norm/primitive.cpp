@@ -219,6 +219,9 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
 }
 
 const char* Norm::name() const {
+  if (spec_.l2) {
+    return "mlx_norms::L2Norm";
+  }
   if (spec_.residual) {
     return spec_.center ? "mlx_norms::AddLayerNorm" : "mlx_norms::AddRMSNorm";
   }

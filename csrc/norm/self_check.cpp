@@ -63,6 +63,8 @@ void append_flags(const NormSpec& spec, std::vector<int64_t>& numbers) {
   numbers.insert(
       numbers.end(),
       {spec.center,
+       spec.l2,
+       spec.eps_bounds,
        spec.residual,
        spec.weight,
        spec.bias,

@@ -13,8 +13,10 @@ enum class Rounding { Early, Late };
 
 // The options of a norm, by which kernels are specialized.
 struct NormSpec {
-  bool center = false;   // subtract the mean: LayerNorm, else RMSNorm
-  bool residual = false; // normalize x + residual and return the sum as well
+  bool center = false;     // subtract the mean: LayerNorm, else RMSNorm
+  bool l2 = false;         // the sum of squares instead of their mean
+  bool eps_bounds = false; // of l2's root, instead of being added under it
+  bool residual = false;   // normalize x + residual and return the sum as well
   bool weight = false;
   bool bias = false;
   bool clamp = false; // a float16 sum saturates instead of reaching inf
@@ -24,6 +26,11 @@ struct NormSpec {
 
   bool operator==(const NormSpec&) const = default;
 
+  // Whether it is one of RMSNorm and LayerNorm with no more than the options
+  // that mx.fast, a sum and a float16 clamp have.
+  bool is_basic() const {
+    return !l2;
+  }
   // Of one normalized tensor: x, [residual], [weight], [bias].
   int n_inputs() const {
     return 1 + residual + weight + bias;

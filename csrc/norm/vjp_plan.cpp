@@ -161,6 +161,8 @@ Launch rows_launch(
   int most_threads = most_threads_of(kernel_of(b.spec), b.geometry, b.backend);
   Launch launch({"norm_vjp", width, b.geometry.vectors, most_threads});
   launch.set(K::center, norm.center);
+  launch.set(K::l2, norm.l2);
+  launch.set(K::eps_bounds, norm.eps_bounds);
   bind_geometry<K>(launch, b.geometry, b.length);
   launch.set(K::has_weight, weight.has_value());
   launch.set(K::has_weight_offset, norm.weight_offset != 0);

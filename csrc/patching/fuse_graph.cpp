@@ -89,7 +89,8 @@ class Pass {
   // If `a` is a norm of this package, plans to fuse it with its sum.
   void plan(const array& a) {
     auto* norm = dynamic_cast<Norm*>(&a.primitive());
-    if (!norm || norm->spec().residual || !a.siblings().empty()) {
+    if (!norm || !norm->spec().is_basic() || norm->spec().residual ||
+        !a.siblings().empty()) {
       return;
     }
     const auto& sum = a.inputs()[0];

@@ -84,7 +84,7 @@ class ProjectionPass {
         ? static_cast<Norm*>(&primitive)
         : nullptr;
     if (!norm || a.sibling_position() != 0 || a.is_tracer() ||
-        norm->spec().clamp || graph_.is_root(a) ||
+        !norm->spec().is_basic() || norm->spec().clamp || graph_.is_root(a) ||
         static_cast<int>(a.siblings().size()) + 1 != norm->spec().n_outputs()) {
       return false;
     }

@@ -91,6 +91,53 @@ void bind_norm(nb::module_& m) {
       )pbdoc");
 
   m.def(
+      "l2_norm",
+      &l2_norm,
+      "x"_a,
+      "eps"_a = 1e-6f,
+      nb::kw_only(),
+      "eps_inside"_a = false,
+      "dtype"_a = nb::none(),
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def l2_norm(x: mlx.core.array, eps: float = 1e-6, *, eps_inside: bool = False, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+      R"pbdoc(
+        Division by the Euclidean norm (L2 norm) over the last axis.
+
+        .. math::
+
+            y = \frac{x}{\max(\lVert x \rVert, \epsilon)}
+            \quad \text{or} \quad
+            y = \frac{x}{\sqrt{\sum x^2 + \epsilon}}
+
+        The sum of squares and the square root are computed in float32. Where
+        :math:`\epsilon` stands for the norm, the gradient is the cotangent over
+        :math:`\epsilon`, also of a row of zeros.
+
+        Args:
+            x (array): Input of shape ``[..., D]``, float32, float16 or
+              bfloat16.
+            eps (float): The least that is divided by or, with ``eps_inside``,
+              added to the sum of squares. Not negative. Default: ``1e-6``.
+            eps_inside (bool): Which of the two formulas: the second, as in
+              linear attention, if true. Default: ``False``.
+            dtype (Dtype, optional): The output's dtype, one of the three.
+              Default: that of ``x``.
+            stream (StreamOrDevice): Stream or device.
+
+        Returns:
+            array: The normalized input, of ``x``'s shape.
+
+        Raises:
+            ValueError: If ``x``'s dtype is not one of the three, ``x`` has no
+              axis, or ``eps`` is negative.
+
+        Example:
+            >>> mlx_norms.l2_norm(mx.array([3.0, 4.0]))
+            array([0.6, 0.8], dtype=float32)
+      )pbdoc");
+
+  m.def(
       "layer_norm",
       &layer_norm,
       "x"_a,

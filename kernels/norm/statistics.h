@@ -9,6 +9,10 @@
 #include "kernels/norm/held_row.h"
 
 constant bool center [[function_constant(2)]]; // LayerNorm, else RMSNorm
+constant bool l2
+    [[function_constant(19)]]; // the sum of squares, not their mean
+// Of l2: a root below eps is eps, which is else added under the root.
+constant bool eps_bounds [[function_constant(27)]];
 
 struct Statistics {
   float mean;
@@ -33,6 +37,12 @@ inline bool is_lost(float variance, float square) {
 // A variance beyond float32 makes the row NaN: inf would make it zeros.
 inline float finite_or_nan(float variance) {
   return is_finite(variance) ? variance : as_type<float>(0x7fc00000u);
+}
+
+// The factor of a row whose squares have this mean or, with l2, sum.
+inline float root_factor(float square, float eps) {
+  float factor = precise::rsqrt(eps_bounds ? square : square + eps);
+  return eps_bounds && factor > 1.0f / eps ? 1.0f / eps : factor;
 }
 
 // Adds v to the first sums over a row: of v and of v * v.
@@ -77,8 +87,9 @@ inline Statistics statistics(
     float eps,
     thread HeldRow<N, V>& held) {
   if (!center) {
-    float square = threads.reduce(first.y) / float(length);
-    return Statistics{0.0f, 0.0f, precise::rsqrt(square + eps)};
+    float square = threads.reduce(first.y);
+    square = l2 ? square : square / float(length);
+    return Statistics{0.0f, 0.0f, root_factor(square, eps)};
   }
   first = threads.reduce(first) / float(length);
   float mean = first.x;

@@ -48,6 +48,10 @@ def _fast_qk(q, k, q_weight, k_weight):
     return mx.fast.rms_norm(q, q_weight, EPS), mx.fast.rms_norm(k, k_weight, EPS)
 
 
+def _chain_l2(x):
+    return x / mx.maximum(mx.linalg.norm(x, axis=-1, keepdims=True), EPS)
+
+
 OPS = {
     "rms": Op(
         ("x", "weight"),
@@ -85,8 +89,14 @@ OPS = {
         _fast_qk,
         (4, 10),
     ),
+    "l2": Op(
+        ("x",),
+        lambda x: mlx_norms.l2_norm(x, EPS),
+        _chain_l2,
+        (4, 10),
+    ),
 }
-HEAD_OPS = ("head", "qk")
+HEAD_OPS = ("head", "qk", "l2")  # of short rows
 LADDER_OPS = ("layer_norm", "sgemm")
 
 

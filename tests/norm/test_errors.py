@@ -29,7 +29,8 @@ def call(op, arrays, **options):
     return getattr(mlx_norms, op)(**arrays, **options)
 
 
-ALL = (*OPS, "head_rms_norm", "qk_norm")
+WEIGHTED = (*OPS, "head_rms_norm", "qk_norm")
+ALL = (*WEIGHTED, "l2_norm")
 ARGUMENTS = [(op, name) for op in ALL for name in arrays_for(op)]
 
 
@@ -124,7 +125,7 @@ def test_output_dtype(op):
         call(op, arrays_for(op), dtype="float32")
 
 
-@pytest.mark.parametrize("op", ALL)
+@pytest.mark.parametrize("op", WEIGHTED)
 def test_rounding(op):
     for rounding in ("", "Early", "never"):
         with refused(op, r"\brounding\b", '"early" or "late"'):
@@ -133,7 +134,7 @@ def test_rounding(op):
         call(op, arrays_for(op), rounding=1)
 
 
-@pytest.mark.parametrize("op", ALL)
+@pytest.mark.parametrize("op", WEIGHTED)
 def test_weight_offset_needs_a_weight(op):
     arrays = {n: a for n, a in arrays_for(op).items() if "weight" not in n}
     absent = {"q_weight": None, "k_weight": None} if op == "qk_norm" else {"weight": None}

@@ -18,11 +18,16 @@ class Norm:
     clamp: bool = False
     rounding: str | None = None
     dtype: mx.Dtype | None = None
+    eps_inside: bool = False  # of l2_norm
     rung: str | None = None  # of layer_norm's ladder, whose only option is eps
 
     @property
     def layer(self):
         return "layer" in self.op
+
+    @property
+    def l2(self):
+        return self.op == "l2_norm"
 
     @property
     def adds(self):
@@ -31,6 +36,8 @@ class Norm:
     @property
     def arguments(self):
         """The names of the array arguments, in order."""
+        if self.l2:
+            return ("x",)
         names = ("x", "residual", "weight", "bias")
         return tuple(
             n for n in names if (self.adds or n != "residual") and (self.layer or n != "bias")
@@ -40,6 +47,8 @@ class Norm:
     def options(self):
         if self.rung:
             return dict(eps=self.eps, rung=self.rung)
+        if self.l2:
+            return dict(eps=self.eps, eps_inside=self.eps_inside, dtype=self.dtype)
         options = dict(eps=self.eps, weight_offset=self.weight_offset, rounding=self.rounding)
         options["dtype"] = self.dtype
         if self.adds:
@@ -48,7 +57,7 @@ class Norm:
 
     def __call__(self, arrays, stream=None):
         """Call the op on a dict of arrays; returns a list of its one or two outputs."""
-        arrays = {"weight": None, **arrays}
+        arrays = dict(arrays) if self.l2 else {"weight": None, **arrays}
         ops = mlx_norms.ladders if self.rung else mlx_norms
         out = getattr(ops, self.op)(**arrays, **self.options, stream=stream)
         return list(out) if self.adds else [out]

@@ -106,8 +106,22 @@ def statistics(norm, s):
     """The normalized values and the reciprocal roots of the rows of s."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         centered = s - mean(s) if norm.layer else s
-        rstd = 1.0 / np.sqrt(mean(centered * centered) + norm.eps)
+        square = measure(norm, centered * centered)
+        if bounded(norm):
+            rstd = 1.0 / np.maximum(np.sqrt(square), norm.eps)
+        else:
+            rstd = 1.0 / np.sqrt(square + norm.eps)
         return centered * rstd, rstd
+
+
+def measure(norm, a):
+    """The mean over the last axis or, for an l2 norm, the sum."""
+    return a.sum(-1, keepdims=True) if norm.l2 else mean(a)
+
+
+def bounded(norm):
+    """Whether eps is the least root, instead of being added under it."""
+    return norm.l2 and not norm.eps_inside
 
 
 def rounded_sum(norm, arrays):
@@ -213,8 +227,10 @@ def gradient_values(norm, s, w, g, gs=None):
         if w is not None:
             gw = g * (w + norm.weight_offset)
             gn = gw * n
-        ds = gw - n * mean(gn)
-        size = np.abs(gw) + np.abs(n) * mean(np.abs(gn))
+        # A root that eps stands for does not depend on s.
+        varies = rstd < 1.0 / norm.eps if bounded(norm) and norm.eps else 1.0
+        ds = gw - n * measure(norm, gn) * varies
+        size = np.abs(gw) + np.abs(n) * measure(norm, np.abs(gn)) * varies
         if norm.layer:
             ds -= mean(gw)
             size += mean(np.abs(gw))

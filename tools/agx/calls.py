@@ -67,6 +67,7 @@ _NORMS = {
     "add_layer_norm": ("x", "x", "weight", "bias"),
     "head_rms_norm": ("heads", "weights"),
     "qk_norm": ("heads", "heads", "weights", "weights"),
+    "l2_norm": ("x",),
 }
 
 

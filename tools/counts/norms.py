@@ -52,6 +52,7 @@ def measure() -> str:
         yield "add_layer_norm", norms.add_layer_norm, (x, r, w, b)
         yield "head_rms_norm", lambda x, w: norms.head_rms_norm(x, w, 1e-5), (x, w1)
         yield "qk_norm", lambda *a: norms.qk_norm(*a, 1e-5), (x, r, w1, w2)
+        yield "l2_norm", norms.l2_norm, (x,)
 
     cells: dict[str, list[str]] = {}
     for length in LENGTHS:

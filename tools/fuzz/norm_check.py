@@ -120,6 +120,9 @@ def fast_results(norm, arrays, cotangent):
             w = w.astype(mx.float32) + norm.weight_offset
 
         def fast(s):
+            if norm.l2:
+                squares = (s * s).sum(-1, keepdims=True)
+                return [s * mx.rsqrt(mx.maximum(squares, norm.eps**2))]
             if norm.layer:
                 return [
                     mx.fast.layer_norm(s, w, b if b is None else b.astype(mx.float32), norm.eps)

@@ -34,6 +34,10 @@ class Ours:
         return mlx_norms.head_rms_norm(x, weight, eps, dtype=widest(x, weight))
 
     @staticmethod
+    def l2_norm(x, eps, eps_inside):
+        return mlx_norms.l2_norm(x, eps, eps_inside=eps_inside)
+
+    @staticmethod
     def qk_norm(q, k, q_weight, k_weight, eps):
         return mlx_norms.qk_norm(q, k, q_weight, k_weight, eps)
 
@@ -60,6 +64,13 @@ class Stock:
         if weight is None or weight.ndim == 1:
             return mx.fast.rms_norm(x, weight, eps)
         return mx.fast.rms_norm(x.astype(widest(x, weight)), None, eps) * weight
+
+    @staticmethod
+    def l2_norm(x, eps, eps_inside):
+        v = x.astype(mx.float32)
+        squares = (v * v).sum(-1, keepdims=True)
+        least = squares + eps if eps_inside else mx.maximum(squares, eps * eps)
+        return (v * mx.rsqrt(least)).astype(x.dtype)
 
     @staticmethod
     def qk_norm(q, k, q_weight, k_weight, eps):

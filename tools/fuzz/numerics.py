@@ -18,6 +18,7 @@ from .norm_check import failure
 HEADS = ("head_rms_norm", "qk_norm")
 LINEAR = linear_case.OPS
 QUANTIZED = "quantized_matmul"
+L2 = "l2_norm"
 EPS = (1e-5, 1e-6, 1e-12, 0.5, 0.0)
 
 
@@ -40,7 +41,7 @@ class Call:
 
 def generate(seed, backend):
     rng = np.random.default_rng([seed, 64])
-    op = str(rng.choice([*OPS, *OPS, *HEADS, *LINEAR, QUANTIZED]))
+    op = str(rng.choice([*OPS, *OPS, L2, *HEADS, *LINEAR, QUANTIZED]))
     length, rows = size(rng, backend.simulated)
     if op in LINEAR:
         return Call(op, [linear_call(rng, op, rows, length)])
@@ -82,6 +83,10 @@ def lead(rng, rows):
 
 
 def norm_of(rng, op):
+    if op == L2:
+        dtype = [None, None, *DTYPES][rng.integers(5)]
+        inside = bool(rng.integers(2))
+        return Norm(op, eps=float(rng.choice(EPS)), dtype=dtype, eps_inside=inside)
     return Norm(
         op,
         eps=float(rng.choice(EPS)),
@@ -102,7 +107,9 @@ def case(rng, norm, shape, dtype, has_weight=None, shared=True):
         if rng.random() < 0.5:
             r = (np.abs(x) * rng.standard_normal(shape)).astype(np.float32)
         arrays["residual"] = laid_out(rng, r, other)
-    if has_weight is None:
+    if norm.l2:
+        has_weight = False
+    elif has_weight is None:
         has_weight = norm.weight_offset != 0 or rng.random() < 0.8
     if has_weight:
         of = shape[-1:] if shared else shape[-2:]

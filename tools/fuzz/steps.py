@@ -242,6 +242,17 @@ class our_qk_norm:
         return list(context.norms.qk_norm(q, k, q_weight, k_weight, eps))
 
 
+@kind(1)
+class our_l2_norm:
+    @staticmethod
+    def choose(draw):
+        return (draw.rows(),), dict(eps=draw.one_of(EPS[:2]), eps_inside=draw.chance(0.5))
+
+    @staticmethod
+    def run(context, x, eps, eps_inside):
+        return [context.norms.l2_norm(x, eps, eps_inside)]
+
+
 @kind(3)
 class part:
     """A slice: some rows, or a part of each row."""

@@ -20,22 +20,22 @@ MUTANTS = [
     Mutant(
         "drop eps",
         KERNELS,
-        "__builtin_sqrtf(variance + eps)",
-        "__builtin_sqrtf(variance)",
+        "__builtin_sqrtf(square + root.eps)",
+        "__builtin_sqrtf(square)",
         "tests/norm/test_probes.py::test_values_about_the_root_of_eps",
     ),
     Mutant(
         "eps outside the root",
         KERNELS,
-        "__builtin_sqrtf(variance + eps)",
-        "(__builtin_sqrtf(variance) + eps)",
+        "__builtin_sqrtf(square + root.eps)",
+        "(__builtin_sqrtf(square) + root.eps)",
         "tests/norm/test_probes.py::test_values_about_the_root_of_eps",
     ),
     Mutant(
         "D - 1 for D",
         KERNELS,
-        "summed.sums.v[0] / width;",
-        "summed.sums.v[0] / (width - 1);",
+        "summed.sums.v[0] / divisor(root, width);",
+        "summed.sums.v[0] / divisor(root, width - 1);",
         "tests/norm/test_forward.py::test_one_dtype -k norm-33",
     ),
     Mutant(
@@ -223,7 +223,28 @@ MUTANTS = [
         "copy_[i] += 0.0f;",
         "tests/norm/test_forward.py::test_options",
     ),
+    Mutant(
+        "mean for sum in l2",
+        KERNELS,
+        "return root.l2 ? 1.0f : width;",
+        "return width;",
+        "tests/norm/test_l2.py::test_every_length",
+    ),
+    Mutant(
+        "a root below eps kept in l2",
+        KERNELS,
+        "1.0f / (v < root.eps ? root.eps : v)",
+        "1.0f / v",
+        "tests/norm/test_l2.py::test_rows_about_eps",
+    ),
     # --- Backward
+    Mutant(
+        "gradient of a root that eps stands for",
+        KERNELS,
+        "    to.mean_wgn = 0.0f; // a constant factor\n",
+        "",
+        "tests/norm/test_l2.py::test_rows_about_eps",
+    ),
     Mutant(
         "mean of the weighted cotangent dropped",
         KERNELS,

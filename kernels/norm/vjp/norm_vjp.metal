@@ -5,10 +5,12 @@
 //
 //   input = rstd * (wg - mean(wg) - n * mean(wg * n)) + the sum's cotangent
 //
-// without mean(wg) for RMSNorm. All sums over a row are taken in one pass. A
-// persistent loop sums its part of the parameters' gradients in registers;
-// clusters and sum_partials add up these parts. For rows too long for that,
-// parameter_gradients sums them, with the statistics that are stored here.
+// without mean(wg) for RMSNorm; for l2 with sums instead of means, and without
+// the last one where eps stands for the root. All sums over a row are taken in
+// one pass. A persistent loop sums its part of the parameters' gradients in
+// registers; clusters and sum_partials add up these parts. For rows too long
+// for that, parameter_gradients sums them, with the statistics that are stored
+// here.
 
 #include "kernels/common/cluster.h"
 #include "kernels/common/parameters.h"
@@ -195,9 +197,12 @@ inline RowSums row_sums(
   }
   float scale = 1.0f / float(length);
   if (!center) {
-    float2 means = threads.reduce(float2(sums.y, sums.w)) * scale;
-    float rstd = precise::rsqrt(means.x + eps);
-    return RowSums{Statistics{0.0f, 0.0f, rstd}, 0.0f, means.y * rstd};
+    float2 means = threads.reduce(float2(sums.y, sums.w));
+    means = l2 ? means : means * scale;
+    float rstd = root_factor(means.x, eps);
+    bool constant_root = eps_bounds && rstd >= 1.0f / eps;
+    float mean_wgn = constant_root ? 0.0f : means.y * rstd;
+    return RowSums{Statistics{0.0f, 0.0f, rstd}, 0.0f, mean_wgn};
   }
   float4 means = threads.reduce(sums) * scale;
   float mean = means.x;

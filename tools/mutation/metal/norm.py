@@ -12,9 +12,23 @@ MUTANTS = [
     Mutant(
         "eps dropped in rms",
         STATISTICS,
-        "precise::rsqrt(square + eps)",
-        "precise::rsqrt(square)",
+        "eps_bounds ? square : square + eps",
+        "square",
         "tests/norm/test_probes.py::test_values_about_the_root_of_eps",
+    ),
+    Mutant(
+        "mean for sum in l2",
+        STATISTICS,
+        "square = l2 ? square : square / float(length);",
+        "square = square / float(l2 ? length : length);",
+        "tests/norm/test_l2.py::test_every_length",
+    ),
+    Mutant(
+        "a root below eps kept in l2",
+        STATISTICS,
+        "factor > 1.0f / eps ? 1.0f / eps",
+        "factor > 1.0f / eps ? factor",
+        "tests/norm/test_l2.py::test_rows_about_eps",
     ),
     Mutant(
         "eps dropped in layer",

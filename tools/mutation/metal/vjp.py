@@ -65,9 +65,23 @@ MUTANTS = [
     Mutant(
         "eps dropped in the gradient of rms",
         VJP,
-        "precise::rsqrt(means.x + eps)",
-        "precise::rsqrt(means.x)",
+        "root_factor(means.x, eps)",
+        "root_factor(means.x, 0.0f)",
         "tests/norm/test_probes.py::test_values_about_the_root_of_eps",
+    ),
+    Mutant(
+        "mean for sum in the gradient of l2",
+        VJP,
+        "means = l2 ? means : means * scale;",
+        "means = means * (l2 ? scale : scale);",
+        "tests/norm/test_l2.py::test_every_length",
+    ),
+    Mutant(
+        "gradient of a root that eps stands for",
+        VJP,
+        "constant_root ? 0.0f",
+        "false ? 0.0f",
+        "tests/norm/test_l2.py::test_rows_about_eps",
     ),
     Mutant(
         "eps dropped in the gradient of layer",

@@ -37,10 +37,12 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/checks.cpp
     csrc/norm/eval_gpu.cpp
     csrc/norm/fallback.cpp
+    csrc/norm/modulation.cpp
     csrc/norm/nodes.cpp
     csrc/norm/ops.cpp
     csrc/norm/plan.cpp
     csrc/norm/primitive.cpp
+    csrc/norm/row_groups.cpp
     csrc/norm/self_check.cpp
     csrc/norm/sharded.cpp
     csrc/norm/split.cpp

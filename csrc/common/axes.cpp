@@ -2,6 +2,8 @@
 
 #include "csrc/common/axes.h"
 
+#include <algorithm>
+
 namespace mlx_norms {
 
 void append(Axes& axes, const Axis& inner) {
@@ -59,6 +61,22 @@ Axes row_axes(std::initializer_list<const array*> arrays) {
     axes.push_back({1, {}});
   }
   return axes;
+}
+
+array broadcast_view(const array& a, const mx::Shape& shape) {
+  if (a.shape() == shape) {
+    return a;
+  }
+  mx::Strides strides(shape.size(), 0);
+  int missing = static_cast<int>(shape.size()) - static_cast<int>(a.ndim());
+  for (int i = std::max(missing, 0); i < static_cast<int>(shape.size()); ++i) {
+    if (a.shape(i - missing) != 1) {
+      strides[i] = a.strides(i - missing);
+    }
+  }
+  array view(shape, a.dtype(), nullptr, {});
+  view.copy_shared_buffer(a, strides, {false, false, false}, a.data_size());
+  return view;
 }
 
 } // namespace mlx_norms

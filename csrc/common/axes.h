@@ -11,8 +11,8 @@
 
 namespace mlx_norms {
 
-// Of up to three arrays, in elements.
-using Steps = std::array<int64_t, 3>;
+// Of up to four arrays, in elements.
+using Steps = std::array<int64_t, 4>;
 
 struct Axis {
   int64_t size;
@@ -35,5 +35,9 @@ int64_t size_of(const Axes& axes);
 
 // The axes of the rows of arrays of one shape; at least one.
 Axes row_axes(std::initializer_list<const array*> arrays);
+
+// An evaluated array that broadcasts to this shape, as one of it in the same
+// memory.
+array broadcast_view(const array& a, const mx::Shape& shape);
 
 } // namespace mlx_norms

@@ -108,6 +108,26 @@ void check_vector(
   }
 }
 
+void check_broadcasts(
+    const char* op,
+    const char* argument,
+    const mx::array& a,
+    const mx::array& x) {
+  check_dtype(op, argument, a.dtype());
+  int missing = static_cast<int>(x.ndim()) - static_cast<int>(a.ndim());
+  bool fits = missing >= 0 && a.ndim() > 0 && a.shape(-1) == x.shape(-1);
+  for (int i = 0; fits && i < static_cast<int>(a.ndim()); ++i) {
+    fits = a.shape(i) == 1 || a.shape(i) == x.shape(missing + i);
+  }
+  if (!fits) {
+    refuse(
+        op,
+        std::string(argument) + " must broadcast to x's shape " +
+            text(x.shape()) + " and have its last axis, but has shape " +
+            text(a.shape()) + ".");
+  }
+}
+
 void check_head_weight(
     const char* op,
     const char* argument,

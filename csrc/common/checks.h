@@ -41,6 +41,13 @@ void check_head_weight(
     const char* x_name,
     const mx::array& x);
 
+// Broadcasts to x's shape, along its last axis without being broadcast.
+void check_broadcasts(
+    const char* op,
+    const char* argument,
+    const mx::array& a,
+    const mx::array& x);
+
 [[noreturn]] void refuse(const char* op, const std::string& message);
 
 // Values in messages.

@@ -71,7 +71,7 @@ struct Launch {
 
   // Stored inline: most calls are one launch, whose cost on the host matters.
   KernelName kernel;
-  mx::SmallVector<ConstantValue, 32> constants;
+  mx::SmallVector<ConstantValue, 48> constants;
   mx::SmallVector<Array, 6> inputs;
   mx::SmallVector<Array, 4> outputs;
   mx::SmallVector<Scalars, 16> scalars;

@@ -181,6 +181,21 @@ RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
   return parameter;
 }
 
+RowOperand read_broadcast(
+    const mx::array& a,
+    const mx::array& x,
+    int width,
+    LaunchPlan& plan) {
+  if (a.shape() == x.shape()) {
+    return read_rows(a, width, plan);
+  }
+  bool one_row = a.size() == static_cast<size_t>(a.shape(-1));
+  auto& view = plan.temporaries.emplace_back(
+      broadcast_view(a, one_row ? mx::Shape{a.shape(-1)} : x.shape()));
+  return one_row ? read_parameter(view, width, plan)
+                 : read_rows(view, width, plan);
+}
+
 int32_t output_flags(const mx::array& a, int width) {
   auto alignment = alignment_of(a, width);
   auto length = static_cast<size_t>(a.shape(-1));

@@ -37,6 +37,13 @@ const mx::array& make_dense(const mx::array& a, LaunchPlan& plan);
 // A parameter of shape [D] or [heads, D]: row i of x uses its row i % heads.
 RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan);
 
+// A parameter that broadcasts to x: row i of x uses row i of that.
+RowOperand read_broadcast(
+    const mx::array& a,
+    const mx::array& x,
+    int width,
+    LaunchPlan& plan);
+
 // The flags of an output, which is row-contiguous.
 int32_t output_flags(const mx::array& a, int width);
 

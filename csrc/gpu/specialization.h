@@ -12,7 +12,7 @@ struct Specialization {
   int device;
   uint32_t threads; // per threadgroup, if the machine code depends on it
   // The function constants in the order of the launch, then zeros.
-  std::array<uint8_t, 32> constants;
+  std::array<uint8_t, 48> constants;
 
   bool operator==(const Specialization&) const = default;
 };

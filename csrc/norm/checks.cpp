@@ -10,7 +10,7 @@ void check_inputs(
     const char* op,
     const NormInputs& in,
     const ParameterNames& names) {
-  const auto& [x, residual, weight, bias] = in;
+  const auto& [x, residual, weight, bias, scale, shift] = in;
   check_rows(op, "x", x);
   if (residual) {
     check_same_shape(op, "residual", *residual, x);
@@ -20,6 +20,12 @@ void check_inputs(
   }
   if (bias) {
     check_vector(op, names.bias, *bias, x);
+  }
+  if (scale) {
+    check_broadcasts(op, "scale", *scale, x);
+  }
+  if (shift) {
+    check_broadcasts(op, "shift", *shift, x);
   }
 }
 
@@ -44,6 +50,8 @@ NormSpec spec_of(
       .residual = in.residual != nullptr,
       .weight = in.weight != nullptr,
       .bias = in.bias != nullptr,
+      .scale = in.scale != nullptr,
+      .shift = in.shift != nullptr,
       .rounding = Rounding::Late,
       .weight_offset = weight_offset,
       .eps = eps};

@@ -7,6 +7,7 @@
 
 #include "csrc/norm/cpu_kernels.h"
 
+#include <optional>
 #include <type_traits>
 
 #include "csrc/common/float16.h"
@@ -389,16 +390,110 @@ coming_row(const RowsIn& rows, int64_t row, int64_t ahead, int64_t end) {
   return static_cast<const char*>(rows.data) + coming * rows.row_stride * size;
 }
 
+// What is done to the result y of a row, whose vector starts at element i.
+struct Unchanged {
+  Floats operator()(Floats y, int64_t) const {
+    return y;
+  }
+};
+
+// y * (1 + scale) + shift. Rounding early, each step rounds where one of MLX's
+// ops would.
+template <typename T>
+struct Modulated {
+  const float* factor; // padded rows
+  const float* shift;
+  bool rounds;
+  bool round_product;
+
+  Floats operator()(Floats y, int64_t i) const {
+    if (rounds) {
+      y = round_to<T>(y);
+    }
+    y *= load(factor + i);
+    if (round_product) {
+      y = round_to<T>(y);
+    }
+    return y + load(shift + i);
+  }
+};
+
+// The modulation of a job's rows, of which several may share one.
+class Modulation {
+ public:
+  explicit Modulation(const NormJob& job)
+      : job_(job),
+        factor_(job.scratch + padded(job.width)),
+        shift_(factor_ + padded(job.width)) {
+    fill(factor_, splat(1.0f));
+    fill(shift_, -Floats{}); // minus zeros, which change nothing
+  }
+
+  template <typename T>
+  Modulated<T> of_row(int64_t row) {
+    if (job_.scale.data) {
+      load_once(job_.scale, row, scale_row_, factor_, [&](auto type, Floats v) {
+        using S = typename decltype(type)::type;
+        v = v + splat(1.0f);
+        return job_.late ? v : round_to<S>(v);
+      });
+    }
+    if (job_.shift.data) {
+      load_once(job_.shift, row, shift_row_, shift_, [](auto, Floats v) {
+        return v;
+      });
+    }
+    return {factor_, shift_, !job_.late, job_.round_product};
+  }
+
+ private:
+  void fill(float* to, Floats value) const {
+    for (int64_t i = 0; i < job_.width; i += kWidth) {
+      store(to + i, value);
+    }
+  }
+
+  // Loads f(type, v) of a row's vectors v, unless it was the last one.
+  template <typename F>
+  void load_once(const RowsIn& rows, int64_t row, int64_t& last, float* to, F f)
+      const {
+    auto at = row * rows.row_stride;
+    if (at == last) {
+      return;
+    }
+    last = at;
+    with_type(rows.type, [&](auto type) {
+      Row<typename decltype(type)::type> from(rows, row);
+      for_vectors(job_.width, [=](int64_t i, auto extent) {
+        store(to + i, f(type, from(i, extent)));
+      });
+    });
+  }
+
+  const NormJob& job_;
+  float* factor_;
+  float* shift_;
+  int64_t scale_row_ = -1;
+  int64_t shift_row_ = -1;
+};
+
 // Stores a row, whose normalized vectors n(i) returns. With kFetch, for inputs
 // of dtype T, a later row is prefetched while this one is computed.
-template <typename T, bool kFetch, typename Early, typename Bias, typename F>
+template <
+    typename T,
+    bool kFetch,
+    typename Early,
+    typename Bias,
+    typename F,
+    typename After = Unchanged>
 inline void store_row(
     const NormJob& job,
     int64_t row,
     int64_t ahead,
     Early early,
     Bias bias,
-    F n) {
+    F n,
+    After after = {}) {
   const float* weight = job.weight.data + weight_offset(job, row);
   const float* row_bias = job.bias;
   auto* to = static_cast<T*>(job.normalized.data) + row * job.width;
@@ -419,7 +514,7 @@ inline void store_row(
     if (bias) {
       y += load(row_bias + i);
     }
-    store(to + i, y, extent);
+    store(to + i, after(y, i), extent);
   });
 }
 
@@ -450,8 +545,16 @@ void load_short_rows(const NormJob& job, int64_t first, int n, Floats* v) {
   });
 }
 
+bool is_modulated(const NormJob& job) {
+  return job.scale.data || job.shift.data;
+}
+
 void norm_short_rows(const NormJob& job) {
   Floats v[kShortRows];
+  std::optional<Modulation> modulation;
+  if (is_modulated(job)) {
+    modulation.emplace(job);
+  }
   for (int64_t first = 0; first < job.rows; first += kShortRows) {
     int64_t left = job.rows - first;
     int n = left < kShortRows ? left : kShortRows;
@@ -470,13 +573,21 @@ void norm_short_rows(const NormJob& job) {
     with_type(job.normalized.type, [&](auto type) {
       using T = typename decltype(type)::type;
       for (int i = 0; i < n; ++i) {
-        store_row<T, false>(
-            job,
-            first + i,
-            0,
-            !job.late,
-            job.bias != nullptr,
-            [n = v[i]](int64_t) { return n; });
+        auto store = [&](auto after) {
+          store_row<T, false>(
+              job,
+              first + i,
+              0,
+              !job.late,
+              job.bias != nullptr,
+              [n = v[i]](int64_t) { return n; },
+              after);
+        };
+        if (modulation) {
+          store(modulation->of_row<T>(first + i));
+        } else {
+          store(Unchanged{});
+        }
       }
     });
   }
@@ -627,9 +738,36 @@ void norm_other_rows(const NormJob& job) {
   });
 }
 
+// For rows with a scale or shift, in float32.
+void norm_modulated_rows(const NormJob& job) {
+  Modulation modulation(job);
+  with_type(job.normalized.type, [&](auto type) {
+    using T = typename decltype(type)::type;
+    with_flag(job.center, [&](auto center) {
+      for (int64_t row = 0; row < job.rows; ++row) {
+        auto summed = sum_input<center.value>(job, row, job.scratch);
+        auto statistics = row_statistics<center.value>(summed, job.root);
+        store_row<T, false>(
+            job,
+            row,
+            0,
+            !job.late,
+            job.bias != nullptr,
+            [v = summed.row.data, statistics](int64_t i) {
+              return statistics.normalize(load(v + i));
+            },
+            modulation.of_row<T>(row));
+      }
+    });
+  });
+}
+
 void norm(const NormJob& job) {
   if (job.width <= kWidth) {
     return norm_short_rows(job);
+  }
+  if (is_modulated(job)) {
+    return norm_modulated_rows(job);
   }
   if (!are_whole_rows(job)) {
     return norm_other_rows(job);
@@ -752,7 +890,7 @@ inline void gradients_of_rows(
   auto weight_sum = job.weight_gradient;
   auto bias_sum = job.bias_gradient;
   float* weight_partial = weight_sum.partial + (wants_weight ? at : 0);
-  float* bias_partial = bias_sum.partial;
+  float* bias_partial = bias_sum.partial + (wants_bias ? at : 0);
   bool clamp = job.clamp && job.s.type == Float::f16;
   auto width = job.width;
   auto* to = static_cast<O*>(job.input.data);
@@ -858,8 +996,8 @@ inline void norm_vjp_rows(
     if (wants_weight && done % (kPartialRows * weight_rows) == 0) {
       add_partial(job.weight_gradient, weight_rows * padded(job.width));
     }
-    if (wants_bias && done % kPartialRows == 0) {
-      add_partial(job.bias_gradient, padded(job.width));
+    if (wants_bias && done % (kPartialRows * weight_rows) == 0) {
+      add_partial(job.bias_gradient, weight_rows * padded(job.width));
     }
   }
 }

@@ -40,12 +40,15 @@ struct NormJob {
   RowsOut normalized;
   RowsOut sum; // of x and residual
   Weight weight;
-  const float* bias; // a padded row, or null
+  const float* bias;  // a padded row, or null
+  RowsIn scale;       // no data: none
+  RowsIn shift;       // likewise
+  bool round_product; // of y and 1 + scale, to the output's dtype
   bool center;
   bool clamp;
   bool late;
   Root root;
-  float* scratch; // a padded row
+  float* scratch; // a padded row, or three with a scale or shift
 };
 
 struct NormVJPJob {
@@ -58,7 +61,7 @@ struct NormVJPJob {
   RowsOut input;        // no data: not wanted
   Weight weight;
   CompensatedSum weight_gradient; // weight.rows rows, or null
-  CompensatedSum bias_gradient;   // one row, or null
+  CompensatedSum bias_gradient;   // as many, or null
   bool center;
   bool clamp;
   Root root;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "csrc/common/axes.h"
 #include "csrc/common/types.h"
 #include "csrc/norm/cpu_kernels.h"
 
@@ -50,17 +51,33 @@ inline RowsOut from(RowsOut rows, int64_t element) {
 
 // A weight or bias, whose rows are read in float32 when the task runs.
 struct Parameter {
-  RowsIn rows;
+  RowsIn rows; // the first
+  Axes axes;
   int64_t n_rows = 0; // 0: absent
   int64_t width = 0;
   float offset = 0.0f;
 
   Parameter() = default;
   Parameter(const mx::array& a, float offset)
-      : rows(rows_in(a, a.ndim() == 2 ? a.strides(0) : 0)),
-        n_rows(a.ndim() == 2 ? a.shape(0) : 1),
+      : rows(rows_in(a, 0)),
+        axes(row_axes({&a})),
+        n_rows(size_of(axes)),
         width(a.shape(-1)),
         offset(offset) {}
+
+  RowsIn row(int64_t i) const {
+    return from(rows, offsets_at(axes, i)[0]);
+  }
+  // One row of it, which may be absent.
+  Parameter only(int64_t i) const {
+    auto one = *this;
+    if (n_rows > 0) {
+      one.rows = row(i);
+      one.axes = {{1, {}}};
+      one.n_rows = 1;
+    }
+    return one;
+  }
 
   // For the kernels an absent weight is one row of ones.
   int64_t row_count() const {
@@ -76,8 +93,9 @@ class FloatParameter {
       return;
     }
     auto pitch = padded(p.width);
-    bool padded_rows =
-        p.width == pitch && (p.n_rows == 1 || p.rows.row_stride == pitch);
+    bool padded_rows = p.width == pitch &&
+        (p.n_rows == 1 ||
+         (p.axes.size() == 1 && p.axes[0].strides[0] == pitch));
     if (p.rows.type == Float::f32 && p.rows.step == 1 && padded_rows &&
         p.offset == 0.0f) {
       data_ = static_cast<const float*>(p.rows.data);
@@ -85,7 +103,7 @@ class FloatParameter {
     }
     copy_ = std::make_unique_for_overwrite<float[]>(p.n_rows * pitch);
     for (int64_t row = 0; row < p.n_rows; ++row) {
-      kernels().load(p.rows, row, p.width, &copy_[row * pitch]);
+      kernels().load(p.row(row), 0, p.width, &copy_[row * pitch]);
     }
     if (p.offset != 0.0f) {
       for (int64_t i = 0; i < p.n_rows * pitch; ++i) {

@@ -7,7 +7,9 @@
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/cpu/row_runs.h"
 #include "csrc/norm/cpu_parameters.h"
+#include "csrc/norm/modulation.h"
 #include "csrc/norm/primitive.h"
+#include "csrc/norm/row_groups.h"
 #include "mlx/backend/cpu/encoder.h"
 
 namespace mlx_norms {
@@ -49,7 +51,16 @@ void eval_group(
     mx::array* outputs,
     mx::Stream stream) {
   NormInputs in(spec, inputs);
-  RowRuns runs({&in.x, in.residual});
+  auto view = [&](const mx::array* a) {
+    return a ? OptionalArray(broadcast_view(*a, in.x.shape())) : std::nullopt;
+  };
+  auto scale = view(in.scale);
+  auto shift = view(in.shift);
+  RowRuns runs(
+      {&in.x,
+       in.residual,
+       scale ? &*scale : nullptr,
+       shift ? &*shift : nullptr});
 
   NormJob job{};
   job.width = in.x.shape(-1);
@@ -61,6 +72,12 @@ void eval_group(
   if (in.residual) {
     job.residual = rows_in(*in.residual, runs.row_stride(1));
   }
+  if (scale) {
+    job.scale = rows_in(*scale, runs.row_stride(2));
+  }
+  if (shift) {
+    job.shift = rows_in(*shift, runs.row_stride(3));
+  }
   Parameter weight, bias;
   if (in.weight) {
     weight = Parameter(*in.weight, spec.weight_offset);
@@ -71,6 +88,8 @@ void eval_group(
 
   allocate(outputs[0], {&in.x, in.residual});
   job.normalized = rows_out(outputs[0]);
+  job.round_product =
+      !job.late && in.scale && product_keeps(outputs[0].dtype(), *in.scale);
   if (spec.residual) {
     allocate(outputs[1], {in.residual, &in.x});
     job.sum = rows_out(outputs[1]);
@@ -84,7 +103,7 @@ void eval_group(
     auto w = weight_or_ones(weight, job.width);
     FloatParameter b(bias);
     blocks.for_each([&](int, int64_t begin, int64_t end) {
-      Scratch scratch(job.width, 1);
+      Scratch scratch(job.width, spec.is_modulated() ? 3 : 1);
       runs.for_each(
           begin,
           end,
@@ -97,6 +116,12 @@ void eval_group(
             if (job.residual.data) {
               run.residual = from(job.residual, offsets[1]);
               run.sum = from(job.sum, first_row * job.width);
+            }
+            if (job.scale.data) {
+              run.scale = from(job.scale, offsets[2]);
+            }
+            if (job.shift.data) {
+              run.shift = from(job.shift, offsets[3]);
             }
             run.weight = {w.data(), weight.row_count()};
             run.bias = b.data();
@@ -143,7 +168,7 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   auto next = outputs.begin();
   RowsOut weight_to, bias_to;
   bool weight_wanted = spec_.weight && in.weight->size() > 0;
-  bool bias_wanted = spec_.bias;
+  bool bias_wanted = spec_.bias && outputs.back().size() > 0;
   if (spec_.input) {
     allocate(*next, {&in.cotangent, in.sum_cotangent, &in.s});
     job.input = rows_out(*next++);
@@ -159,38 +184,100 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 
   bool empty = in.s.size() == 0;
   int64_t rows = empty ? 0 : in.s.size() / job.width;
-  auto blocks = weight_wanted || bias_wanted
-      ? blocks_of_sums(rows, job.width, weight.row_count())
-      : blocks_by_threads(rows, job.width);
+  auto groups = in.weight ? *row_groups(in.weight->shape(), in.s.shape())
+                          : RowGroups{1, false};
+  bool sums = weight_wanted || bias_wanted;
+  // The gradients of some rows, of which the first that uses the weight's first
+  // row is `origin`.
+  auto compute = [=](int64_t begin,
+                     int64_t end,
+                     int64_t origin,
+                     const Weight& w,
+                     CompensatedSum weight_sum,
+                     CompensatedSum bias_sum,
+                     const Scratch& scratch) {
+    runs.for_each(
+        begin,
+        end,
+        [&](int64_t first_row, int64_t n_rows, const auto& offsets) {
+          auto run = job;
+          run.first_row = first_row - origin;
+          run.rows = n_rows;
+          run.s = from(job.s, offsets[0]);
+          run.cotangent = from(job.cotangent, offsets[1]);
+          if (job.sum_cotangent.data) {
+            run.sum_cotangent = from(job.sum_cotangent, offsets[2]);
+          }
+          if (job.input.data) {
+            run.input = from(job.input, first_row * job.width);
+          }
+          run.weight = w;
+          run.weight_gradient = weight_sum;
+          run.bias_gradient = bias_sum;
+          run.scratch = scratch.data();
+          kernels().norm_vjp(run);
+        });
+  };
+  if (groups.count > 1 && !empty && (groups.adjoin || groups.count == rows)) {
+    auto of_group = rows / groups.count;
+    auto blocks = sums ? blocks_of_sums(of_group, job.width, 1)
+                       : blocks_by_threads(of_group, job.width);
+    auto compute_group = [=](int64_t group, auto for_each_block) {
+      FloatParameter w(weight.only(group));
+      ParameterGradient of_weight(weight_wanted, 1, job.width, blocks.count());
+      ParameterGradient of_bias(bias_wanted, 1, job.width, blocks.count());
+      auto origin = group * of_group;
+      for_each_block([&](int block, int64_t begin, int64_t end) {
+        compute(
+            origin + begin,
+            origin + end,
+            origin,
+            {w.data(), 1},
+            of_weight.block(block),
+            of_bias.block(block),
+            Scratch(job.width, 3));
+      });
+      if (weight_wanted) {
+        of_weight.store(from(weight_to, group * job.width));
+      }
+      if (bias_wanted) {
+        of_bias.store(from(bias_to, group * job.width));
+      }
+    };
+    mx::cpu::get_command_encoder(stream()).dispatch([=]() {
+      if (blocks.count() > 1) { // which threads share
+        for (int64_t group = 0; group < groups.count; ++group) {
+          compute_group(group, [&](auto f) { blocks.for_each(f); });
+        }
+        return;
+      }
+      blocks_by_threads(groups.count, of_group * job.width)
+          .for_each([&](int, int64_t begin, int64_t end) {
+            for (auto group = begin; group < end; ++group) {
+              compute_group(group, [&](auto f) { f(0, 0, of_group); });
+            }
+          });
+    });
+    return;
+  }
+  auto blocks = sums ? blocks_of_sums(rows, job.width, weight.row_count())
+                     : blocks_by_threads(rows, job.width);
   mx::cpu::get_command_encoder(stream()).dispatch([=]() {
     ParameterGradient weight_gradient(
         weight_wanted, weight.row_count(), job.width, blocks.count());
-    ParameterGradient bias_gradient(bias_wanted, 1, job.width, blocks.count());
+    ParameterGradient bias_gradient(
+        bias_wanted, weight.row_count(), job.width, blocks.count());
     if (!empty) {
       auto w = weight_or_ones(weight, job.width);
       blocks.for_each([&](int block, int64_t begin, int64_t end) {
-        Scratch scratch(job.width, 3);
-        runs.for_each(
+        compute(
             begin,
             end,
-            [&](int64_t first_row, int64_t n_rows, const auto& offsets) {
-              auto run = job;
-              run.first_row = first_row;
-              run.rows = n_rows;
-              run.s = from(job.s, offsets[0]);
-              run.cotangent = from(job.cotangent, offsets[1]);
-              if (job.sum_cotangent.data) {
-                run.sum_cotangent = from(job.sum_cotangent, offsets[2]);
-              }
-              if (job.input.data) {
-                run.input = from(job.input, first_row * job.width);
-              }
-              run.weight = {w.data(), weight.row_count()};
-              run.weight_gradient = weight_gradient.block(block);
-              run.bias_gradient = bias_gradient.block(block);
-              run.scratch = scratch.data();
-              kernels().norm_vjp(run);
-            });
+            0,
+            {w.data(), weight.row_count()},
+            weight_gradient.block(block),
+            bias_gradient.block(block),
+            Scratch(job.width, 3));
       });
     }
     weight_gradient.store(weight_to);

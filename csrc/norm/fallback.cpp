@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "csrc/common/float16.h"
+#include "csrc/norm/modulation.h"
+#include "csrc/norm/row_groups.h"
 
 namespace mlx_norms {
 
@@ -73,10 +74,23 @@ array apply_parameters(
   return y;
 }
 
-array sum_over_rows(const array& a, int row_axes, mx::Stream s) {
-  std::vector<int> axes(a.ndim() - row_axes);
-  std::iota(axes.begin(), axes.end(), 0);
-  return mx::sum(a, axes, /* keepdims= */ false, s);
+array finish(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const array& normalized,
+    const NormInputs& in,
+    mx::Stream s) {
+  auto y = apply_parameters(spec, normalized, in, s);
+  if (spec.is_modulated()) {
+    bool early = spec.rounding == Rounding::Early;
+    y = modulate(spec, early ? mx::astype(y, dtype, s) : y, in, s);
+  }
+  return mx::astype(y, dtype, s);
+}
+
+array sum_of_bias(const array& a, const array* weight, mx::Stream s) {
+  bool of_groups = weight && weight->ndim() > 1;
+  return sum_to(a, of_groups ? weight->shape() : mx::Shape{a.shape(-1)}, s);
 }
 
 array zero_where_saturated(const array& a, const array& s, mx::Stream stream) {
@@ -102,7 +116,7 @@ std::vector<array> fallback_norm(
   if (spec.rounding == Rounding::Early) {
     y = mx::astype(y, dtype, s);
   }
-  y = mx::astype(apply_parameters(spec, y, in, s), dtype, s);
+  y = finish(spec, dtype, y, in, s);
   return spec.residual ? std::vector<array>{y, x} : std::vector<array>{y};
 }
 
@@ -153,11 +167,10 @@ std::vector<array> fallback_norm_vjp(
     gradients.push_back(dx);
   }
   if (spec.weight) {
-    gradients.push_back(
-        sum_over_rows(mx::multiply(g, n, s), in.weight->ndim(), s));
+    gradients.push_back(sum_to(mx::multiply(g, n, s), in.weight->shape(), s));
   }
   if (spec.bias) {
-    gradients.push_back(sum_over_rows(g, 1, s));
+    gradients.push_back(sum_of_bias(g, in.weight, s));
   }
   for (size_t i = 0; i < gradients.size(); ++i) {
     gradients[i] = mx::astype(gradients[i], dtypes[i], s);

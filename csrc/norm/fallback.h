@@ -44,8 +44,17 @@ mx::array apply_parameters(
     const NormInputs& in,
     mx::Stream stream);
 
-// The sum over all but the last row_axes axes.
-mx::array sum_over_rows(const mx::array& a, int row_axes, mx::Stream stream);
+// The result in `dtype`: the weight, the bias and the modulation applied.
+mx::array finish(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const mx::array& normalized,
+    const NormInputs& in,
+    mx::Stream stream);
+
+// The gradient of a bias: the sum of its cotangents.
+mx::array
+sum_of_bias(const mx::array& a, const mx::array* weight, mx::Stream stream);
 
 // a with zeros where a clamped float16 sum s is saturated.
 mx::array

@@ -64,8 +64,9 @@ Arrays normalize(
   Arrays inputs;
   inputs.reserve(spec.n_inputs() * tensors.size());
   for (const auto& tensor : tensors) {
-    const auto& [x, residual, weight, bias] = tensor;
-    auto sum_dtype = residual ? mx::result_type(x, *residual) : x.dtype();
+    auto sum_dtype = tensor.residual
+        ? mx::result_type(tensor.x, *tensor.residual)
+        : tensor.x.dtype();
     dtype = options.dtype.value_or(sum_dtype);
     tensor.append_to(inputs);
   }
@@ -113,12 +114,20 @@ mx::array rms_norm(
     float eps,
     float weight_offset,
     const OptionalString& rounding,
+    const mx::array* scale,
+    const mx::array* shift,
     OptionalDtype dtype,
     const OptionalGroup& group,
     mx::StreamOrDevice stream) {
   const char* op = "rms_norm";
-  NormInputs in{x, nullptr, weight, nullptr};
+  NormInputs in{x, nullptr, weight, nullptr, scale, shift};
   Options options{eps, weight_offset, false, rounding, dtype, stream};
+  if (group && (scale || shift)) {
+    refuse(
+        op,
+        std::string("group must be None with a ") +
+            (scale ? "scale." : "shift."));
+  }
   if (group && group->size() > 1) {
     return normalize_parts_of_rows(op, in, options, *group);
   }
@@ -149,12 +158,14 @@ mx::array layer_norm(
     float eps,
     float weight_offset,
     const OptionalString& rounding,
+    const mx::array* scale,
+    const mx::array* shift,
     OptionalDtype dtype,
     mx::StreamOrDevice stream) {
   return only(normalize_rows(
       "layer_norm",
       /* center= */ true,
-      {x, nullptr, weight, bias},
+      {x, nullptr, weight, bias, scale, shift},
       {eps, weight_offset, false, rounding, dtype, stream}));
 }
 

@@ -25,6 +25,8 @@ mx::array rms_norm(
     float eps,
     float weight_offset,
     const OptionalString& rounding,
+    const mx::array* scale,
+    const mx::array* shift,
     OptionalDtype dtype,
     const OptionalGroup& group,
     mx::StreamOrDevice stream);
@@ -43,6 +45,8 @@ mx::array layer_norm(
     float eps,
     float weight_offset,
     const OptionalString& rounding,
+    const mx::array* scale,
+    const mx::array* shift,
     OptionalDtype dtype,
     mx::StreamOrDevice stream);
 

@@ -5,6 +5,7 @@
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
+#include "csrc/norm/modulation.h"
 #include "kernels/interface.h"
 
 namespace mlx_norms {
@@ -50,11 +51,18 @@ LaunchPlan plan_norm(
   auto residual = rows(in.residual);
   auto weight = parameter(in.weight);
   auto bias = parameter(in.bias);
+  auto broadcast = [&](const mx::array* a) -> std::optional<RowOperand> {
+    return a ? std::optional(read_broadcast(*a, in.x, width, plan))
+             : std::nullopt;
+  };
+  auto scale = broadcast(in.scale);
+  auto shift = broadcast(in.shift);
   auto x2 = rows(second ? &second->in.x : nullptr);
   auto weight2 = parameter(second ? second->in.weight : nullptr);
   auto rows1 = row_count(in.x);
   auto rows2 = second ? row_count(second->in.x) : 0;
 
+  bool early = spec.rounding == Rounding::Early;
   int most_threads = most_threads_of(RowKernel::Forward, geometry, backend);
   auto& launch = plan.launch({"norm", width, geometry.vectors, most_threads});
   launch.set(K::center, spec.center);
@@ -66,7 +74,13 @@ LaunchPlan plan_norm(
   launch.set(K::has_bias, spec.bias);
   launch.set(K::has_weight_offset, spec.weight_offset != 0);
   launch.set(K::clamp_sum, spec.clamp && s.dtype() == mx::float16);
-  launch.set(K::round_early, spec.rounding == Rounding::Early);
+  launch.set(K::round_early, early);
+  launch.set(K::has_scale, spec.scale);
+  launch.set(K::has_shift, spec.shift);
+  launch.set(
+      K::round_product,
+      early && spec.scale && spec.shift &&
+          product_keeps(out[0].dtype(), *in.scale));
   launch.set(K::paired, second != nullptr);
   launch.set(K::has_weight2, weight2.has_value());
   bind_rows(launch, K::x, K::x_layout, K::x_flags, x);
@@ -74,6 +88,8 @@ LaunchPlan plan_norm(
       launch, K::residual, K::residual_layout, K::residual_flags, residual);
   bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
   bind_rows(launch, K::bias, K::bias_layout, K::bias_flags, bias);
+  bind_rows(launch, K::scale, K::scale_layout, K::scale_flags, scale);
+  bind_rows(launch, K::shift, K::shift_layout, K::shift_flags, shift);
   bind_rows(launch, K::x2, K::x2_layout, K::x2_flags, x2);
   bind_rows(launch, K::weight2, K::weight2_layout, K::weight2_flags, weight2);
   auto write = [&](Output to, Constant<int32_t> flags, const mx::array* a) {

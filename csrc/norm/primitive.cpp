@@ -9,6 +9,7 @@
 #include "csrc/common/checks.h"
 #include "csrc/common/derivatives.h"
 #include "csrc/norm/fallback.h"
+#include "csrc/norm/modulation.h"
 #include "csrc/norm/nodes.h"
 #include "csrc/norm/split.h"
 
@@ -79,6 +80,17 @@ Arrays Norm::jvp(
     if (auto* db = tangent_of(at.bias)) {
       add(dy, mx::broadcast_arrays({*db, s}, stream())[0]);
     }
+    if (dy && in.scale) {
+      dy = mx::multiply(*dy, scale_factor(*in.scale, stream()), stream());
+    }
+    if (auto* d_scale = tangent_of(at.scale)) {
+      auto n = bare_norm(spec_, s, stream());
+      auto y = apply_parameters(spec_, n, in, stream());
+      add(dy, mx::multiply(y, *d_scale, stream()));
+    }
+    if (auto* d_shift = tangent_of(at.shift)) {
+      add(dy, mx::broadcast_arrays({*d_shift, s}, stream())[0]);
+    }
     outputs.push_back(
         dy ? mx::astype(*dy, dtype_, stream())
            : mx::zeros_like(s, dtype_, stream()));
@@ -122,20 +134,51 @@ Arrays Norm::vjp(
       }
       give(at.x, ds);
       give(at.residual, ds);
-      for (auto parameter : {at.weight, at.bias}) {
+      for (auto parameter : {at.weight, at.bias, at.scale, at.shift}) {
         if (wanted(parameter)) {
           give(parameter, mx::zeros_like(primals[parameter], stream()));
         }
       }
       continue;
     }
+    auto cotangent = mx::astype(cotangents[out], dtype_, stream());
+    OptionalArray sum_cotangent;
+    if (spec_.residual) {
+      sum_cotangent = mx::astype(cotangents[out + 1], s.dtype(), stream());
+    }
+    if (spec_.is_modulated()) {
+      auto found = modulated_vjp(
+          spec_,
+          NormInputs(spec_, &primals[i]),
+          s,
+          cotangent,
+          sum_cotangent ? &*sum_cotangent : nullptr,
+          {spec.input,
+           spec.weight,
+           spec.bias,
+           wanted(at.scale),
+           wanted(at.shift)},
+          stream());
+      auto give_if = [&](int to, const OptionalArray& gradient) {
+        if (gradient) {
+          give(to, *gradient);
+        }
+      };
+      give_if(at.x, found.input);
+      give_if(at.residual, found.input);
+      give_if(at.weight, found.weight);
+      give_if(at.bias, found.bias);
+      give_if(at.scale, found.scale);
+      give_if(at.shift, found.shift);
+      continue;
+    }
     Arrays inputs{s};
     if (spec_.weight) {
       inputs.push_back(primals[at.weight]);
     }
-    inputs.push_back(mx::astype(cotangents[out], dtype_, stream()));
-    if (spec_.residual) {
-      inputs.push_back(mx::astype(cotangents[out + 1], s.dtype(), stream()));
+    inputs.push_back(cotangent);
+    if (sum_cotangent) {
+      inputs.push_back(*sum_cotangent);
     }
 
     std::vector<mx::Dtype> dtypes;
@@ -171,9 +214,12 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
     const std::vector<int>& axes) {
   auto n_inputs = static_cast<int>(inputs.size());
   int n_rows = 1 + spec_.residual;
+  int first_broadcast = n_rows + spec_.weight + spec_.bias; // scale and shift
   bool parameters_batched = false;
   for (int i = 0; i < n_inputs; ++i) {
-    parameters_batched |= i % spec_.n_inputs() >= n_rows && axes[i] >= 0;
+    auto input = i % spec_.n_inputs();
+    parameters_batched |=
+        input >= n_rows && input < first_broadcast && axes[i] >= 0;
   }
   if (parameters_batched) {
     // The kernel accepts one weight, so each example's is applied after it.
@@ -197,7 +243,22 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
         std::vector<int>(&axes[i], &axes[i] + n_rows),
         stream());
     std::copy(rows.begin(), rows.end(), batch.begin() + i);
-    if (std::all_of(&axes[i], &axes[i] + n_rows, [](int a) { return a < 0; })) {
+    bool no_rows_batched =
+        std::all_of(&axes[i], &axes[i] + n_rows, [](int a) { return a < 0; });
+    for (int j = i + first_broadcast; j < i + spec_.n_inputs(); ++j) {
+      if (axes[j] < 0) {
+        continue;
+      }
+      batch[j] = with_leading_axis(inputs[j], axes[j], stream());
+      std::vector<int> missing(batch[i].ndim() - batch[j].ndim());
+      std::iota(missing.begin(), missing.end(), 1);
+      batch[j] = mx::expand_dims(batch[j], missing, stream());
+      for (int row = i; no_rows_batched && row < i + n_rows; ++row) {
+        batch[row] = broadcast_batch(batch[row], batch[j], stream());
+      }
+      no_rows_batched = false;
+    }
+    if (no_rows_batched) {
       without_batch.push_back(i);
     }
   }
@@ -244,6 +305,12 @@ void Norm::check_shapes(const Arrays& inputs) const {
     }
     if (in.bias) {
       check_vector(name(), "bias", *in.bias, in.x);
+    }
+    if (in.scale) {
+      check_broadcasts(name(), "scale", *in.scale, in.x);
+    }
+    if (in.shift) {
+      check_broadcasts(name(), "shift", *in.shift, in.x);
     }
   }
 }

@@ -2,6 +2,8 @@
 
 #include "csrc/norm/self_check.h"
 
+#include <algorithm>
+
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/nodes.h"
 
@@ -11,7 +13,13 @@ namespace {
 
 constexpr int kHeads = 2;
 
-// Arrays like these inputs, with few rows of two heads each.
+// 1: of all rows, 2: of heads, 3: of other groups of rows.
+int kind_of_parameter(const array& parameter) {
+  return std::clamp<int>(parameter.ndim(), 1, 3);
+}
+
+// Arrays like these inputs, with few rows of two heads each. A parameter has
+// one row, one for each head or one for each pair of rows.
 template <typename F>
 Arrays few_rows(
     const Arrays& inputs,
@@ -24,8 +32,16 @@ Arrays few_rows(
   for (size_t i = 0; i < inputs.size(); ++i) {
     mx::Shape shape{rows, kHeads, length};
     if (parameter(i)) {
-      shape =
-          inputs[i].ndim() == 2 ? mx::Shape{kHeads, length} : mx::Shape{length};
+      switch (kind_of_parameter(inputs[i])) {
+        case 1:
+          shape = {length};
+          break;
+        case 2:
+          shape = {kHeads, length};
+          break;
+        default:
+          shape = {rows, 1, length};
+      }
     }
     few.push_back(
         self_check::values(
@@ -34,7 +50,7 @@ Arrays few_rows(
   return few;
 }
 
-// `parameter(i)` says whether the i-th input is a weight or bias.
+// `parameter(i)` says whether the i-th input is no array of x's shape.
 template <typename F>
 self_check::Key key_of(
     const char* op,
@@ -45,8 +61,7 @@ self_check::Key key_of(
   append_flags(spec, numbers);
   for (size_t i = 0; i < inputs.size(); ++i) {
     numbers.push_back(static_cast<int64_t>(inputs[i].dtype().val()));
-    numbers.push_back(
-        parameter(i) && inputs[i].ndim() == 2); // of several heads
+    numbers.push_back(parameter(i) ? kind_of_parameter(inputs[i]) : 0);
   }
   return {op, std::move(numbers)};
 }
@@ -68,6 +83,8 @@ void append_flags(const NormSpec& spec, std::vector<int64_t>& numbers) {
        spec.residual,
        spec.weight,
        spec.bias,
+       spec.scale,
+       spec.shift,
        spec.clamp,
        static_cast<int64_t>(spec.rounding),
        spec.weight_offset != 0});

@@ -19,6 +19,8 @@ struct NormSpec {
   bool residual = false;   // normalize x + residual and return the sum as well
   bool weight = false;
   bool bias = false;
+  bool scale = false; // the result times 1 + scale
+  bool shift = false; // and plus shift
   bool clamp = false; // a float16 sum saturates instead of reaching inf
   Rounding rounding = Rounding::Early;
   float weight_offset = 0.0f;
@@ -29,11 +31,15 @@ struct NormSpec {
   // Whether it is one of RMSNorm and LayerNorm with no more than the options
   // that mx.fast, a sum and a float16 clamp have.
   bool is_basic() const {
-    return !l2;
+    return !l2 && !is_modulated();
   }
-  // Of one normalized tensor: x, [residual], [weight], [bias].
+  bool is_modulated() const {
+    return scale || shift;
+  }
+  // Of one normalized tensor: x, [residual], [weight], [bias], [scale],
+  // [shift].
   int n_inputs() const {
-    return 1 + residual + weight + bias;
+    return 1 + residual + weight + bias + scale + shift;
   }
   // Of one normalized tensor: normalized, [sum].
   int n_outputs() const {
@@ -43,7 +49,8 @@ struct NormSpec {
 
 // The gradients that NormVJP computes. Its inputs are s (x, or the rounded x +
 // residual), [weight], the cotangent of the normalized output and [the
-// cotangent of the sum].
+// cotangent of the sum]. A weight may broadcast to s: the gradients of weight
+// and bias then have its shape.
 struct NormVJPSpec {
   NormSpec norm;
   // Which gradients are wanted, in output order.
@@ -57,13 +64,20 @@ struct NormVJPSpec {
 // The indices of one normalized tensor's inputs, which start at `first`; -1:
 // absent.
 struct NormPositions {
-  int x, residual, weight, bias;
+  int x, residual, weight, bias, scale, shift;
 
   NormPositions(const NormSpec& spec, int first)
       : x(first++),
         residual(spec.residual ? first++ : -1),
         weight(spec.weight ? first++ : -1),
-        bias(spec.bias ? first++ : -1) {}
+        bias(spec.bias ? first++ : -1),
+        scale(spec.scale ? first++ : -1),
+        shift(spec.shift ? first++ : -1) {}
+};
+
+// One of each input of a normalized tensor.
+struct NormFlags {
+  bool x, weight, bias, scale, shift; // x stands for residual, too
 };
 
 // The inputs of one normalized tensor, by name.
@@ -72,23 +86,29 @@ struct NormInputs {
   const mx::array* residual;
   const mx::array* weight;
   const mx::array* bias;
+  const mx::array* scale;
+  const mx::array* shift;
 
   NormInputs(
       const mx::array& x,
       const mx::array* residual,
       const mx::array* weight,
-      const mx::array* bias)
+      const mx::array* bias,
+      const mx::array* scale = nullptr,
+      const mx::array* shift = nullptr)
       : x(x),
         residual(residual),
         weight(weight),
-        bias(bias) {}
+        bias(bias),
+        scale(scale),
+        shift(shift) {}
   NormInputs(const NormSpec& spec, const mx::array* first)
       : NormInputs(NormPositions(spec, 0), first) {}
 
   // In the order of NormPositions.
   void append_to(Arrays& inputs) const {
     inputs.push_back(x);
-    for (auto* a : {residual, weight, bias}) {
+    for (auto* a : {residual, weight, bias, scale, shift}) {
       if (a) {
         inputs.push_back(*a);
       }
@@ -101,7 +121,9 @@ struct NormInputs {
             first[at.x],
             at.residual < 0 ? nullptr : first + at.residual,
             at.weight < 0 ? nullptr : first + at.weight,
-            at.bias < 0 ? nullptr : first + at.bias) {}
+            at.bias < 0 ? nullptr : first + at.bias,
+            at.scale < 0 ? nullptr : first + at.scale,
+            at.shift < 0 ? nullptr : first + at.shift) {}
 };
 
 // The inputs of NormVJP, by name.

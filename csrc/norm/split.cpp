@@ -4,13 +4,14 @@
 
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/nodes.h"
+#include "csrc/norm/row_groups.h"
 
 namespace mlx_norms {
 
 namespace {
 
 NormSpec bare(NormSpec spec) {
-  spec.weight = spec.bias = false;
+  spec.weight = spec.bias = spec.scale = spec.shift = false;
   spec.weight_offset = 0.0f;
   return spec;
 }
@@ -58,8 +59,7 @@ Arrays split_norm(
     mx::Stream stream) {
   bool early = spec.rounding == Rounding::Early;
   auto outputs = bare_norm(spec, early ? dtype : mx::float32, in, stream);
-  auto y = apply_parameters(spec, outputs[0], in, stream);
-  outputs[0] = mx::astype(y, dtype, stream);
+  outputs[0] = finish(spec, dtype, outputs[0], in, stream);
   return outputs;
 }
 
@@ -80,11 +80,11 @@ Arrays split_norm_vjp(
   }
   if (spec.weight) {
     auto gn = mx::multiply(g, bare_norm(spec.norm, in.s, stream), stream);
-    auto sum = sum_over_rows(gn, in.weight->ndim(), stream);
+    auto sum = sum_to(gn, in.weight->shape(), stream);
     gradients.push_back(mx::astype(sum, *dtype++, stream));
   }
   if (spec.bias) {
-    auto sum = sum_over_rows(g, 1, stream);
+    auto sum = sum_of_bias(g, in.weight, stream);
     gradients.push_back(mx::astype(sum, *dtype++, stream));
   }
   return gradients;

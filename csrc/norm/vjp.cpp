@@ -5,6 +5,7 @@
 #include "csrc/common/derivatives.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/primitive.h"
+#include "csrc/norm/row_groups.h"
 #include "csrc/norm/split.h"
 
 namespace mlx_norms {
@@ -45,8 +46,9 @@ std::pair<Arrays, std::vector<int>> NormVJP::vmap(
     const Arrays& inputs,
     const std::vector<int>& axes) {
   // The kernel sums a parameter's gradient over all rows, not per example, and
-  // accepts one weight.
-  bool weight_batched = spec_.norm.weight && axes[1] >= 0;
+  // accepts one weight, of which a batch may have other groups of rows.
+  bool weight_batched =
+      spec_.norm.weight && (axes[1] >= 0 || inputs[1].ndim() > 2);
   if (weight_batched || spec_.weight || spec_.bias) {
     auto split = [this](const Arrays& in) {
       NormVJPInputs named(spec_.norm, in.data());
@@ -89,7 +91,13 @@ std::vector<mx::Shape> NormVJP::output_shapes(const Arrays& inputs) {
     check_same_shape(name(), "sum's cotangent", *in.sum_cotangent, in.s);
   }
   if (in.weight) {
-    check_head_weight(name(), "weight", *in.weight, "x", in.s);
+    check_broadcasts(name(), "weight", *in.weight, in.s);
+    if (!row_groups(in.weight->shape(), in.s.shape())) {
+      refuse(
+          name(),
+          "weight has no row for each group of x's rows: its shape is " +
+              text(in.weight->shape()) + ", x's " + text(in.s.shape()) + ".");
+    }
   }
   std::vector<mx::Shape> shapes;
   if (spec_.input) {
@@ -99,7 +107,9 @@ std::vector<mx::Shape> NormVJP::output_shapes(const Arrays& inputs) {
     shapes.push_back(in.weight->shape());
   }
   if (spec_.bias) {
-    shapes.push_back({in.s.shape(-1)});
+    shapes.push_back(
+        in.weight && in.weight->ndim() > 1 ? in.weight->shape()
+                                           : mx::Shape{in.s.shape(-1)});
   }
   return shapes;
 }

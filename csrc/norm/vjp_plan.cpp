@@ -6,6 +6,7 @@
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/norm/plan.h"
+#include "csrc/norm/row_groups.h"
 #include "kernels/interface.h"
 
 namespace mlx_norms {
@@ -105,6 +106,8 @@ struct Backward {
   int rows;
   int length;
   RowOperand s, cotangent;
+  bool adjoining; // rows that use one row of the weight
+  bool direct;    // partial sums are gradients
   std::optional<mx::array> weight_partials, bias_partials, statistics;
 };
 
@@ -173,6 +176,7 @@ Launch rows_launch(
   launch.set(K::want_bias, b.spec.bias && !by_columns);
   launch.set(K::keep_statistics, b.statistics.has_value());
   Stages staged(b, weight, sum_cotangent, staged_bytes);
+  launch.set(K::adjoining, b.adjoining);
   launch.set(K::stages, staged.count);
   launch.set(K::fetch_next, fetches_next(b.geometry, b.spec, b.backend));
   // A row of the weight that is too long for the stages, beside LayerNorm's
@@ -204,6 +208,13 @@ Launch rows_launch(
   if (!by_columns) {
     set_partials<K>(launch, b);
   }
+  auto set_flags = [&](Constant<int32_t> to, const auto& gradient) {
+    bool stored = b.direct && gradient;
+    launch.set(to, stored ? output_flags(*gradient, width) : 0);
+  };
+  launch.set(K::stores_gradients, b.direct);
+  set_flags(K::weight_gradient_flags, b.weight_partials);
+  set_flags(K::bias_gradient_flags, b.bias_partials);
   if (b.statistics) {
     launch.set(K::kept_statistics, *b.statistics);
   }
@@ -230,6 +241,7 @@ Launch columns_launch(const Backward& b) {
   launch.set(K::whole, b.length % width == 0);
   launch.set(K::no_tail, b.length % width == 0);
   launch.set(K::scattered, false);
+  launch.set(K::adjoining, b.adjoining);
   launch.set(K::sums_weight, b.spec.weight);
   launch.set(K::sums_bias, b.spec.bias);
   bind_rows(launch, K::s, K::s_layout, K::columns_s_flags, b.s);
@@ -315,7 +327,9 @@ LaunchPlan plan_norm_vjp(
 
   int length = in.s.shape(-1);
   int rows = row_count(in.s);
-  int heads = in.weight && in.weight->ndim() == 2 ? in.weight->shape(0) : 1;
+  auto groups = in.weight ? *row_groups(in.weight->shape(), in.s.shape())
+                          : RowGroups{1, false};
+  int heads = groups.count;
   if (length == 0 || heads == 0) {
     return plan;
   }
@@ -328,13 +342,17 @@ LaunchPlan plan_norm_vjp(
   int rows_of_partials = ceil_div(loops.count, cluster.size);
   bool by_columns = reads_rows_again(spec, in.s, stream);
 
-  auto partials = [&](bool wanted) {
-    return wanted ? std::optional(plan.temporary(
-                        {std::max(rows_of_partials, 1), length}, mx::float32))
-                  : std::nullopt;
+  // Where one loop has all rows of a group, its sums are the gradients.
+  bool direct =
+      rows > 0 && heads > 1 && !by_columns && rows_of_partials == heads;
+  auto partials = [&](const mx::array* gradient) -> std::optional<mx::array> {
+    if (!gradient || direct) {
+      return gradient ? std::optional(*gradient) : std::nullopt;
+    }
+    return plan.temporary({std::max(rows_of_partials, 1), length}, mx::float32);
   };
-  auto weight_partials = partials(spec.weight);
-  auto bias_partials = partials(spec.bias);
+  auto weight_partials = partials(weight_gradient);
+  auto bias_partials = partials(bias_gradient);
 
   if (rows > 0) {
     Backward b{
@@ -347,6 +365,8 @@ LaunchPlan plan_norm_vjp(
         length,
         read_rows(in.s, width, plan),
         read_rows(in.cotangent, width, plan),
+        groups.adjoin,
+        direct,
         weight_partials,
         bias_partials,
         std::nullopt};
@@ -356,7 +376,9 @@ LaunchPlan plan_norm_vjp(
     if (spec.input || spec.weight || !by_columns) {
       std::optional<RowOperand> weight, sum_cotangent;
       if (in.weight) {
-        weight = read_parameter(*in.weight, width, plan);
+        weight = in.weight->ndim() > 2
+            ? read_broadcast(*in.weight, in.s, width, plan)
+            : read_parameter(*in.weight, width, plan);
       }
       if (in.sum_cotangent) {
         sum_cotangent = read_rows(*in.sum_cotangent, width, plan);
@@ -369,7 +391,7 @@ LaunchPlan plan_norm_vjp(
     }
   }
 
-  if (weight_gradient || bias_gradient) {
+  if ((weight_gradient || bias_gradient) && !direct) {
     plan.launches.push_back(sum_partials(
         heads,
         rows_of_partials / heads,

@@ -25,11 +25,13 @@ void bind_norm(nb::module_& m) {
       nb::kw_only(),
       "weight_offset"_a = 0.0f,
       "rounding"_a = nb::none(),
+      "scale"_a.none() = nb::none(),
+      "shift"_a.none() = nb::none(),
       "dtype"_a = nb::none(),
       "group"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def rms_norm(x: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, group: mlx.core.distributed.Group | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def rms_norm(x: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, scale: mlx.core.array | None = None, shift: mlx.core.array | None = None, dtype: mlx.core.Dtype | None = None, group: mlx.core.distributed.Group | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
         Root Mean Square normalization (RMS norm) over the last axis.
 
@@ -40,6 +42,10 @@ void bind_norm(nb::module_& m) {
         where :math:`w_0` is the ``weight_offset``. Sums, products and the
         square root are computed in float32. The positional arguments are those
         of :func:`mlx.core.fast.rms_norm`.
+
+        With a ``scale`` or a ``shift`` the result is :math:`y (1 + s) + t`, as in
+        an adaptive norm. Rounding early it is bit-identical to those ops of MLX
+        after this norm; late, it is rounded once.
 
         With a ``group``, the mean square is that of the whole row: the members
         add up one float32 scalar per row
@@ -63,10 +69,17 @@ void bind_norm(nb::module_& m) {
               the output's dtype: ``"early"``, before the weight is applied and
               again after it, or ``"late"``, only at the end. Default:
               ``"early"``, or ``"late"`` if ``weight_offset`` is not zero.
+            scale (array, optional): The result is multiplied by ``1 + scale``,
+              which broadcasts to ``x`` and has its last axis: of all rows, of a
+              sample ``[B, 1, D]`` or of a token, for instance. Of any of the
+              three dtypes. Default: ``None``.
+            shift (array, optional): Added after that; like ``scale``. Default:
+              ``None``.
             dtype (Dtype, optional): The output's dtype, one of the three.
               Default: that of ``x``.
             group (Group, optional): The :class:`mlx.core.distributed.Group`
-              over which each row is split in equal parts. ``x`` is this
+              over which each row is split in equal parts, without a ``scale``
+              or ``shift``. ``x`` is this
               member's part, of shape ``[..., D / size]``, and ``weight`` the
               matching part. A group of one has no effect. Default: ``None``.
             stream (StreamOrDevice): Stream or device.
@@ -76,8 +89,8 @@ void bind_norm(nb::module_& m) {
 
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``x``
-              has no axis, ``eps`` is negative, or there is a
-              ``weight_offset`` and no ``weight``.
+              has no axis, ``eps`` is negative, there is a ``weight_offset`` and
+              no ``weight``, or a ``group`` and a ``scale`` or ``shift``.
 
         Example:
             >>> x = mx.array([1.0, 2.0, 3.0], mx.bfloat16)
@@ -147,10 +160,12 @@ void bind_norm(nb::module_& m) {
       nb::kw_only(),
       "weight_offset"_a = 0.0f,
       "rounding"_a = nb::none(),
+      "scale"_a.none() = nb::none(),
+      "shift"_a.none() = nb::none(),
       "dtype"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, scale: mlx.core.array | None = None, shift: mlx.core.array | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
         Layer normalization over the last axis.
 
@@ -163,6 +178,10 @@ void bind_norm(nb::module_& m) {
         rounding, so a mean far larger than the standard deviation does not
         reduce accuracy. The positional arguments are those of
         :func:`mlx.core.fast.layer_norm`.
+
+        With a ``scale`` or a ``shift`` the result is :math:`y (1 + s) + t`, as in
+        an adaptive layer norm (adaLN). Rounding early it is bit-identical to
+        those ops of MLX after this norm; late, it is rounded once.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or
@@ -180,6 +199,12 @@ void bind_norm(nb::module_& m) {
               applied and again after them, or ``"late"``, only at the end.
               Default: ``"early"``, or ``"late"`` if ``weight_offset`` is not
               zero.
+            scale (array, optional): The result is multiplied by ``1 + scale``,
+              which broadcasts to ``x`` and has its last axis: of all rows, of a
+              sample ``[B, 1, D]`` or of a token, for instance. Of any of the
+              three dtypes. Default: ``None``.
+            shift (array, optional): Added after that; like ``scale``. Default:
+              ``None``.
             dtype (Dtype, optional): The output's dtype, one of the three.
               Default: that of ``x``.
             stream (StreamOrDevice): Stream or device.
@@ -201,6 +226,10 @@ void bind_norm(nb::module_& m) {
             array([-3.10742, -0.70166, 4.10938], dtype=float16)
             >>> mlx_norms.layer_norm(x, w, b, dtype=mx.float32)
             array([-3.10713, -0.701781, 4.10891], dtype=float32)
+            >>> scale = mx.array([[0.0], [1.0]]) + mx.zeros((2, 3))
+            >>> mlx_norms.layer_norm(mx.stack([x, x]), scale=scale)
+            array([[-1.06934, -0.267334, 1.33594],
+                   [-2.13867, -0.534668, 2.67188]], dtype=float16)
       )pbdoc");
 
   m.def(

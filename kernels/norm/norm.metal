@@ -4,7 +4,7 @@
 // launch. A row that fits in registers is read once and stored once.
 
 #include "kernels/common/parameters.h"
-#include "kernels/norm/fetched_row.h"
+#include "kernels/norm/modulate.h"
 #include "kernels/norm/statistics.h"
 
 constant bool has_residual [[function_constant(10)]];
@@ -67,6 +67,12 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     constant const int& length [[buffer(17)]],
     constant const float& eps [[buffer(18)]],
     constant const float& weight_offset [[buffer(19)]],
+    device const uchar* scale [[buffer(20), function_constant(has_scale)]],
+    device const uchar* shift [[buffer(21), function_constant(has_shift)]],
+    constant const int* scale_layout
+    [[buffer(22), function_constant(has_scale)]],
+    constant const int* shift_layout
+    [[buffer(23), function_constant(has_shift)]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
@@ -111,6 +117,16 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   if (has_bias) {
     b.fetch_all(
         row_in(bias, bias_flags, bias_layout, row, length), threads, length);
+  }
+
+  Modulation<N, V> modulation;
+  if (has_scale) {
+    modulation.scale.fetch_all(
+        row_in(scale, scale_flags, scale_layout, row, length), threads, length);
+  }
+  if (has_shift) {
+    modulation.shift.fetch_all(
+        row_in(shift, shift_flags, shift_layout, row, length), threads, length);
   }
 
   HeldRow<N, V> held;
@@ -167,6 +183,9 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         y[j] = !has_bias ? n
             : has_weight ? fma(n, w_of[j], b_of[j])
                          : n + b_of[j];
+      }
+      if (has_scale || has_shift) {
+        modulation.apply(k, of, round_early, out.type, y);
       }
       write<N>(out, of, y);
     }

@@ -10,6 +10,9 @@
 
 using namespace metal;
 
+// Rows that use one row of the weight adjoin, else they are `heads` apart.
+constant bool adjoining [[function_constant(59)]];
+
 struct PersistentLoop {
   uint row; // the first
   uint step;
@@ -29,7 +32,8 @@ struct PersistentLoop {
   }
 };
 
-// Row i of x uses row i % heads of the weight.
+// Row i of x uses row i % heads of the weight or, if rows adjoin, row
+// i / (rows / heads).
 inline PersistentLoop make_loop(
     uint index,
     uint rows,
@@ -40,6 +44,7 @@ inline PersistentLoop make_loop(
   uint of_head = rows / heads;
   uint first = index / heads * rows_per_loop;
   uint count = first < of_head ? min(rows_per_loop, of_head - first) : 0;
-  return PersistentLoop{
-      first * heads + index % heads, heads, count, at_once, place};
+  uint head = index % heads;
+  uint row = adjoining ? head * of_head + first : first * heads + head;
+  return PersistentLoop{row, adjoining ? 1 : heads, count, at_once, place};
 }

@@ -12,6 +12,7 @@ import mlx_norms
 
 EPS = 1e-5
 HEADS = 8
+SAMPLES = 4  # with a scale and a shift each
 GROUPED = 4  # query heads per key head
 # Row lengths at which no step of the kernels' geometry stays unseen.
 LENGTHS = (16, 24, 32, 48, 64, 80, 96, 100, 101, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
@@ -48,8 +49,13 @@ def _fast_qk(q, k, q_weight, k_weight):
     return mx.fast.rms_norm(q, q_weight, EPS), mx.fast.rms_norm(k, k_weight, EPS)
 
 
+def _chain_ada(x, scale, shift):
+    return mx.fast.layer_norm(x, None, None, EPS) * (1 + scale) + shift
+
+
 def _chain_l2(x):
-    return x / mx.maximum(mx.linalg.norm(x, axis=-1, keepdims=True), EPS)
+    v = x.astype(mx.float32)
+    return (v / mx.maximum(mx.linalg.norm(v, axis=-1, keepdims=True), EPS)).astype(x.dtype)
 
 
 OPS = {
@@ -89,6 +95,12 @@ OPS = {
         _fast_qk,
         (4, 10),
     ),
+    "ada": Op(
+        ("samples", "scale", "shift"),
+        lambda x, scale, shift: mlx_norms.layer_norm(x, eps=EPS, scale=scale, shift=shift),
+        _chain_ada,
+        (9, 16),
+    ),
     "l2": Op(
         ("x",),
         lambda x: mlx_norms.l2_norm(x, EPS),
@@ -98,6 +110,8 @@ OPS = {
 }
 HEAD_OPS = ("head", "qk", "l2")  # of short rows
 LADDER_OPS = ("layer_norm", "sgemm")
+_ROWS = ("x", "heads", "k", "samples")  # inputs that are normalized
+_PARAMETERS = ("weight", "bias", "scale", "shift")
 
 
 @dataclass(frozen=True)
@@ -162,7 +176,7 @@ class Config:
 
         On the CPU these are the intermediates of the chain of MLX ops that mx.fast runs there.
         """
-        center = "bias" in OPS[self.op].inputs
+        center = self.op in ("layer", "add_layer", "ada")
         steps = 4 + center if mx.default_device() == mx.cpu else 2
         return 4 * self.elements * (steps + self.adds) * (1 + self.backward)
 
@@ -179,13 +193,13 @@ class Config:
     @property
     def parameter_bytes(self) -> int:
         """Bytes of weights and biases, each counted once."""
-        return self._bytes_of("weight") + self._bytes_of("bias")
+        return sum(map(self._bytes_of, _PARAMETERS))
 
     @property
     def compulsory(self) -> int:
         """Bytes of all arrays, each counted once: any kernel must move at least these."""
         read = (
-            self._bytes_of("weight") if self.backward else 0
+            self._bytes_of("weight") + self._bytes_of("scale") if self.backward else 0
         )  # the gradients are counted in parameter_bytes
         return self.moved + self.parameter_bytes + read
 
@@ -208,17 +222,20 @@ class Config:
 
     def _normalized(self) -> list[tuple[int, ...]]:
         shapes = self.shapes()
-        return [shapes[name] for name in OPS[self.op].inputs if name in ("x", "heads", "k")]
+        return [shapes[name] for name in OPS[self.op].inputs if name in _ROWS]
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all ops' arrays by name, this op's among them."""
         row, heads = (self.length,), math.gcd(self.rows, HEADS)
+        samples = math.gcd(self.rows, SAMPLES)
         rows = {"x": self.rows, "residual": self.rows, "k": max(1, self.rows // GROUPED)}
         return {
             **{name: (count, self.length) for name, count in rows.items()},
             **{name: row for name in ("weight", "k_weight", "bias")},
             "heads": (self.rows // heads, heads, self.length),
             "head_weight": (heads, self.length),
+            "samples": (samples, self.rows // samples, self.length),
+            **{name: (samples, 1, self.length) for name in ("scale", "shift")},
         }
 
     def inputs(self) -> list[mx.array]:

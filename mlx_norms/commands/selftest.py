@@ -77,7 +77,7 @@ class Op:
     def label(self) -> str:
         parts = [self.name, "weight_offset" * bool(self.weight_offset)]
         parts += ["strided x" * self.strided, "weight of another dtype" * self.mixed]
-        parts += ["eps inside" * self.eps_inside]
+        parts += ["eps inside" * self.eps_inside, "scale and shift" * self.modulates]
         return ", ".join(part for part in parts if part)
 
     @property
@@ -90,8 +90,15 @@ class Op:
             return list(mlx_norms.qk_norm(q, k, q_weight, k_weight, _EPS))
         options = {"weight_offset": self.weight_offset} if self.weight_offset else {}
         options |= {"eps_inside": True} if self.eps_inside else {}
+        if self.modulates:
+            *arrays, scale, shift = arrays
+            options |= {"scale": scale, "shift": shift}
         outputs = getattr(mlx_norms, self.name)(*arrays, eps=_EPS, **options)
         return list(outputs) if self.adds else [outputs]
+
+    @property
+    def modulates(self) -> bool:
+        return "scale" in self.inputs
 
     def exact(self, *arrays: mx.array) -> list[tuple[mx.array, mx.array]]:
         """Each output in float64, and the magnitude that its rounding errors scale with."""
@@ -106,10 +113,17 @@ class Op:
         if self.adds:
             total = x + rest.pop(0)  # statistics are taken of the rounded sum
             return [self._norm(total, *rest), (_exact(total), mx.abs(_exact(total)))]
+        if self.modulates:
+            *rest, scale, shift = rest
+            y, size = self._norm(x, *rest)
+            factor, shift = 1 + _exact(scale), _exact(shift)
+            # Each of the steps rounds, too.
+            return [(y * factor + shift, 3 * ((size + 1) * mx.abs(factor) + mx.abs(shift)))]
         return [self._norm(x, *rest)]
 
-    def _norm(self, x, weight, bias=None):
-        x, weight = _exact(x), _exact(weight) + self.weight_offset
+    def _norm(self, x, weight=None, bias=None):
+        x = _exact(x)
+        weight = mx.ones(1, mx.float64) if weight is None else _exact(weight) + self.weight_offset
         d = x - mx.mean(x, axis=-1, keepdims=True) if self.center else x
         scaled = d * mx.rsqrt(mx.mean(d * d, axis=-1, keepdims=True) + _EPS) * weight
         if bias is None:
@@ -128,6 +142,8 @@ OPS = (
     Op("layer_norm", ("x", "weight", "bias"), center=True, strided=True),
     Op("head_rms_norm", ("x", "head_weight")),
     Op("qk_norm", ("x", "x", "head_weight", "weight")),
+    Op("layer_norm", ("x", "scale", "shift"), center=True),
+    Op("rms_norm", ("x", "weight", "scale", "shift")),
     Op("l2_norm", ("x",)),
     Op("l2_norm", ("x",), eps_inside=True),
 )
@@ -463,7 +479,8 @@ def _facts() -> list[tuple[str, str]]:
 def _values(op: Op, name: str, dtype: mx.Dtype, length: int, seed: int) -> mx.array:
     # Enough short rows that the parameters' gradients are sums of several partial ones.
     rows = (40 if length <= 512 else 3, _HEADS)
-    shapes = {"weight": (length,), "bias": (length,), "head_weight": (_HEADS, length)}
+    shapes = {name: (rows[0], 1, length) for name in ("scale", "shift")}
+    shapes |= {"weight": (length,), "bias": (length,), "head_weight": (_HEADS, length)}
     if op.mixed and name == "weight":
         dtype = mx.float16 if dtype == mx.float32 else mx.float32
     shape = shapes.get(name, (*rows, length + int(op.strided)))

@@ -273,7 +273,8 @@ class TestInputs:
         outputs = OPS[op].ours(*inputs)
         outputs = list(outputs) if isinstance(outputs, tuple) else [outputs]
         named = dict(zip(OPS[op].inputs, inputs, strict=True))
-        parameters = [a for name, a in named.items() if "weight" in name or name == "bias"]
+        others = ("bias", "scale", "shift")
+        parameters = [a for name, a in named.items() if "weight" in name or name in others]
         assert config.parameter_bytes == sum(a.nbytes for a in parameters)
         if backward:
             cotangents = config.cotangents()
@@ -281,10 +282,10 @@ class TestInputs:
             read = (
                 outputs[1:]
                 if config.adds
-                else [named[name] for name in named.keys() & {"x", "heads", "k"}]
+                else [named[name] for name in named.keys() & {"x", "heads", "k", "samples"}]
             )
             assert config.moved == sum(a.nbytes for a in [*read, *cotangents, *read])
-            weights = [named[name] for name in named if "weight" in name]
+            weights = [named[name] for name in named if "weight" in name or name == "scale"]
             extra = sum(a.nbytes for a in [*weights, *parameters])
             assert config.compulsory == config.moved + extra
         else:

@@ -360,11 +360,11 @@ def gradient_truths(call, cots):
     w = exact(arrays["weight"])
     dtype = call.arrays["x"].dtype
     c = [exact(a) for a in cots]
-    k = oracle.arithmetic(norm) + 4 * unit_roundoff(dtype)
+    k = oracle.arithmetic(norm, {}) + 4 * unit_roundoff(dtype)
     g = g_size = 0
     of_weights, of_biases = [], []
     n = oracle.forward(norm, arrays)[0]
-    n_size = n.slack / oracle.arithmetic(norm)
+    n_size = n.slack / oracle.arithmetic(norm, {})
     for weight, cot in zip(call.weights, c):
         values, sizes = matrix(weight)
         g, g_size = g + cot @ values, g_size + np.abs(cot) @ sizes

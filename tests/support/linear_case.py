@@ -205,7 +205,7 @@ def truths(case, one_launch):
     """The truth of each output, for one launch or for two steps."""
     norm, arrays = case.norm, case.norm_arrays
     normalized, *sums = oracle.forward(norm, arrays)
-    k = oracle.arithmetic(norm)
+    k = oracle.arithmetic(norm, {})
     size = normalized.slack / k
     rounded = normalized.dtype
     projected = []

@@ -78,12 +78,16 @@ class Norm:
     def out_dtype(self, arrays):
         return self.dtype or self.sum_dtype(arrays)
 
+    @property
+    def is_early(self):
+        late = self.weight_offset or self.rung
+        return (self.rounding or ("late" if late else "early")) == "early"
+
     def casts_early(self, arrays):
         """Whether the normalized value is rounded to less than float32 before the weight."""
-        late = self.weight_offset or self.rung
-        rounding = self.rounding or ("late" if late else "early")
-        scaled = arrays.get("weight") is not None or arrays.get("bias") is not None
-        return rounding == "early" and scaled and self.out_dtype(arrays) != mx.float32
+        names = ("weight", "bias", "scale", "shift")
+        scaled = any(arrays.get(name) is not None for name in names)
+        return self.is_early and scaled and self.out_dtype(arrays) != mx.float32
 
 
 def result_type(a, b):

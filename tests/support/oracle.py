@@ -155,18 +155,47 @@ def forward(norm, arrays):
         b = exact(arrays["bias"])
         y += b
         size += np.abs(b)
-    size *= arithmetic(norm) + early_cast(norm, arrays)
+    casts = early_cast(norm, arrays)
+    if is_modulated(arrays):
+        y, size = modulated(norm, arrays, y, size)
+        scale = np.abs(factor(arrays)) * scale
+        casts = early_steps(norm, arrays)
+    size *= arithmetic(norm, arrays) + casts
     if norm.casts_early(arrays):
-        size += underflow(dtype) * scale
+        size += underflow(dtype) * (scale + is_modulated(arrays))
     truths = [Truth(y, size, dtype, config + " norm")]
     if norm.adds:
         truths.append(Truth(s, 0.0, norm.sum_dtype(arrays), config + " sum"))
     return truths
 
 
-def arithmetic(norm):
-    """k u of float32."""
-    return (16 if norm.layer else 8) * unit_roundoff(mx.float32)
+def is_modulated(arrays):
+    return any(arrays.get(name) is not None for name in ("scale", "shift"))
+
+
+def factor(arrays):
+    scale = arrays.get("scale")
+    return 1.0 if scale is None else 1.0 + exact(scale)
+
+
+def modulated(norm, arrays, y, size):
+    """y * (1 + scale) + shift, and the same of absolute values; early steps round to 16 bits."""
+    shift = arrays.get("shift")
+    t = 0.0 if shift is None else exact(shift)
+    return y * factor(arrays) + t, size * np.abs(factor(arrays)) + np.abs(t)
+
+
+def to_shape(a, shape):
+    """The sum of an array over what one of this shape is broadcast to."""
+    a = a.sum(tuple(range(a.ndim - len(shape))))
+    axes = tuple(i for i, n in enumerate(shape[:-1]) if n == 1)
+    return a.sum(axes, keepdims=True)
+
+
+def arithmetic(norm, arrays):
+    """k u of float32, with 4 more for 1 + scale and its product."""
+    k = (16 if norm.layer else 8) + 4 * is_modulated(arrays)
+    return k * unit_roundoff(mx.float32)
 
 
 def early_cast(norm, arrays):
@@ -174,6 +203,15 @@ def early_cast(norm, arrays):
     if not norm.casts_early(arrays):
         return 0.0
     return 2 * unit_roundoff(norm.out_dtype(arrays))
+
+
+def early_steps(norm, arrays):
+    """k u of what rounds early around a scale and a shift."""
+    if not norm.is_early:
+        return 0.0
+    steps = 6 * unit_roundoff(norm.out_dtype(arrays)) if norm.casts_early(arrays) else 0.0
+    scale = arrays.get("scale")
+    return steps + (0.0 if scale is None else unit_roundoff(scale.dtype))
 
 
 def underflow(dtype):
@@ -188,7 +226,10 @@ def gradients(norm, arrays, cotangent=None, sum_cotangent=None):
     w = exact(arrays["weight"]) if arrays.get("weight") is not None else None
     g = None if cotangent is None else exact(cotangent)
     gs = None if sum_cotangent is None else exact(sum_cotangent)
-    values, sizes = gradient_values(norm, s, w, g, gs)
+    f = factor(arrays)
+    values, sizes = gradient_values(norm, s, w, None if g is None else g * f, gs)
+    if is_modulated(arrays):
+        add_modulation(norm, arrays, s, np.zeros_like(s) if g is None else g, values, sizes)
     if norm.clamp and norm.sum_dtype(arrays) == mx.float16:
         values["s"] = np.where(np.abs(s) == F16_MAX, 0.0, values["s"])
     truths = {}
@@ -197,13 +238,26 @@ def gradients(norm, arrays, cotangent=None, sum_cotangent=None):
             continue
         key = "s" if name in ("x", "residual") else name
         value, size = values[key], sizes[key]
-        slack = arithmetic(norm) * size
+        slack = arithmetic(norm, arrays) * size
         if name == "weight":
             slack = slack + early_cast(norm, arrays) * size
             if norm.casts_early(arrays) and g is not None:
                 slack = slack + underflow(norm.out_dtype(arrays)) * over_rows(np.abs(g), w.ndim)
         truths[name] = Truth(value, slack, a.dtype, f"{config} gradient of {name}")
     return truths
+
+
+def add_modulation(norm, arrays, s, g, values, sizes):
+    """The gradients of scale and shift, like gradient_values."""
+    n, _ = statistics(norm, s)
+    weight, bias = arrays.get("weight"), arrays.get("bias")
+    w = 1.0 if weight is None else exact(weight) + norm.weight_offset
+    b = 0.0 if bias is None else exact(bias)
+    size = (np.abs(n) + norm.layer) * np.abs(w) + np.abs(b)
+    for name, of, of_size in (("scale", n * w + b, size), ("shift", 1.0, 1.0)):
+        if arrays.get(name) is not None:
+            values[name] = to_shape(g * of, arrays[name].shape)
+            sizes[name] = to_shape(np.abs(g) * of_size, arrays[name].shape)
 
 
 def gradient_values(norm, s, w, g, gs=None):

@@ -9,7 +9,7 @@ from functools import partial
 
 DTYPES = ("float32", "float16", "bfloat16")
 LENGTHS = (64, 128, 768, 1024, 2880, 4096, 8192, 16384)
-ROWS, HEADS = 512, 8
+ROWS, HEADS, SAMPLES = 512, 8, 4
 GEMV_ROWS = (1, 4, 8)
 PRODUCT_ROWS = (1, 4, 8, 16)  # of quantized products
 MANY_ROWS = 64  # which take simdgroup matrices
@@ -68,6 +68,7 @@ _NORMS = {
     "head_rms_norm": ("heads", "weights"),
     "qk_norm": ("heads", "heads", "weights", "weights"),
     "l2_norm": ("x",),
+    "modulated_layer_norm": ("samples", "sample", "sample"),
 }
 
 
@@ -91,6 +92,8 @@ def _norm(op, dtype, length, aligned, backward):
     shapes = {
         "x": (ROWS, length),
         "heads": (ROWS // HEADS, HEADS, length),
+        "samples": (SAMPLES, ROWS // SAMPLES, length),
+        "sample": (SAMPLES, 1, length),
         "weight": (length,),
         "bias": (length,),
         "weights": (HEADS, length),
@@ -98,8 +101,12 @@ def _norm(op, dtype, length, aligned, backward):
     arrays = [_array(shapes[name], dtype, aligned) for name in _NORMS[op]]
     mx.eval(arrays)
 
+    def modulated(x, scale, shift, eps):
+        return mlx_norms.layer_norm(x, eps=eps, scale=scale, shift=shift)
+
     def results(*arrays):
-        outputs = getattr(mlx_norms, op)(*arrays, 1e-5)
+        function = modulated if op == "modulated_layer_norm" else getattr(mlx_norms, op)
+        outputs = function(*arrays, 1e-5)
         return list(outputs) if isinstance(outputs, tuple) else [outputs]
 
     if not backward:

@@ -27,7 +27,7 @@ OF_ROWS = {
     *("s", "cotangent", "sum_cotangent", "input_gradient"),
 }
 OF_PARAMETERS = {
-    *("weight", "bias", "weight2"),
+    *("weight", "bias", "weight2", "scale", "shift"),
     *("weight_partials", "bias_partials", "kept_statistics", "partials", "gradient"),
 }
 
@@ -40,12 +40,16 @@ def measure() -> str:
 
     import mlx_norms as norms
 
+    def modulated(x, scale, shift):
+        return norms.layer_norm(x, scale=scale, shift=shift)
+
     def ops(length):
         shape, heads = (ROWS // HEADS, HEADS, length), (HEADS, length)
         # About a mean of 0: one beyond a quarter of a row's spread takes LayerNorm more steps.
         x, r = (n - mx.mean(n, -1, keepdims=True) for n in map(mx.random.normal, 2 * [shape]))
         w, b, w1, w2 = (mx.random.normal(s) for s in ((length,), (length,), heads, heads))
-        mx.eval(x, r, w, b, w1, w2)
+        s, t = (mx.random.normal((ROWS // HEADS, 1, length)) for _ in range(2))
+        mx.eval(x, r, w, b, w1, w2, s, t)
         yield "rms_norm", norms.rms_norm, (x, w)
         yield "layer_norm", norms.layer_norm, (x, w, b)
         yield "add_rms_norm", norms.add_rms_norm, (x, r, w)
@@ -53,6 +57,7 @@ def measure() -> str:
         yield "head_rms_norm", lambda x, w: norms.head_rms_norm(x, w, 1e-5), (x, w1)
         yield "qk_norm", lambda *a: norms.qk_norm(*a, 1e-5), (x, r, w1, w2)
         yield "l2_norm", norms.l2_norm, (x,)
+        yield "layer_norm, scale and shift", modulated, (x, s, t)
 
     cells: dict[str, list[str]] = {}
     for length in LENGTHS:

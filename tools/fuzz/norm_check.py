@@ -44,14 +44,15 @@ class Rows:
 
     def __init__(self, norm, arrays, cotangents):
         s = oracle.rounded_sum(norm, arrays)
-        g = exact(cotangents[0])
+        factor = oracle.factor(arrays)
+        g = exact(cotangents[0]) * factor
         length = s.shape[-1]
         centered = s - oracle.mean(s) if norm.layer else s
         squares = (centered * centered).sum(-1)
         n, rstd = oracle.statistics(norm, s)
         weight = arrays.get("weight")
         w = np.float64(1.0) if weight is None else exact(weight) + norm.weight_offset
-        y = np.abs(n * w).max(-1)
+        y = np.abs(n * w * factor).max(-1)
         self.fit = fits(np.abs(s).sum(-1), squares, y)
         if norm.eps == 0:  # nothing keeps small squares from being lost
             self.fit &= (squares > 1e-30) | (np.abs(s).max(-1) == 0)
@@ -62,7 +63,7 @@ class Rows:
         self.gradient_fits = self.fit & fits(
             gw.sum(-1), (gw * np.abs(n)).sum(-1), sizes["s"].max(-1), (rstd**3)[..., 0]
         )
-        most = np.maximum(np.abs(w).max(), 1.0)
+        most = np.maximum(np.abs(w).max(), 1.0) * np.maximum(np.abs(factor).max(), 1.0)
         self.flushed = 2 * FLUSHED * most
         # dx is rstd times terms of gw, n and their mean, each of which may be flushed.
         most_g = np.maximum(np.abs(g).max(), 1.0) * most
@@ -119,16 +120,21 @@ def fast_results(norm, arrays, cotangent):
         if w is not None:
             w = w.astype(mx.float32) + norm.weight_offset
 
+        scale, shift = (arrays.get(name) for name in ("scale", "shift"))
+
         def fast(s):
+            y = fast_norm(s)
+            y = y if scale is None else y * (1 + scale.astype(mx.float32))
+            return [y if shift is None else y + shift.astype(mx.float32)]
+
+        def fast_norm(s):
             if norm.l2:
                 squares = (s * s).sum(-1, keepdims=True)
-                return [s * mx.rsqrt(mx.maximum(squares, norm.eps**2))]
+                return s * mx.rsqrt(mx.maximum(squares, norm.eps**2))
             if norm.layer:
-                return [
-                    mx.fast.layer_norm(s, w, b if b is None else b.astype(mx.float32), norm.eps)
-                ]
+                return mx.fast.layer_norm(s, w, b if b is None else b.astype(mx.float32), norm.eps)
             n = mx.fast.rms_norm(s, None, norm.eps)
-            return [n if w is None else n * w]
+            return n if w is None else n * w
 
         (y,), (dx,) = mx.vjp(fast, [s], [cotangent.astype(mx.float32)])
         mx.eval(y, dx)

@@ -34,6 +34,11 @@ class Ours:
         return mlx_norms.head_rms_norm(x, weight, eps, dtype=widest(x, weight))
 
     @staticmethod
+    def modulated_norm(x, scale, shift, eps, layer):
+        norm = mlx_norms.layer_norm if layer else mlx_norms.rms_norm
+        return norm(x, eps=eps, scale=scale, shift=shift)
+
+    @staticmethod
     def l2_norm(x, eps, eps_inside):
         return mlx_norms.l2_norm(x, eps, eps_inside=eps_inside)
 
@@ -64,6 +69,11 @@ class Stock:
         if weight is None or weight.ndim == 1:
             return mx.fast.rms_norm(x, weight, eps)
         return mx.fast.rms_norm(x.astype(widest(x, weight)), None, eps) * weight
+
+    @staticmethod
+    def modulated_norm(x, scale, shift, eps, layer):
+        y = mx.fast.layer_norm(x, None, None, eps) if layer else mx.fast.rms_norm(x, None, eps)
+        return (y * (1 + scale) + shift).astype(x.dtype)
 
     @staticmethod
     def l2_norm(x, eps, eps_inside):

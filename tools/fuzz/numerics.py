@@ -19,6 +19,7 @@ HEADS = ("head_rms_norm", "qk_norm")
 LINEAR = linear_case.OPS
 QUANTIZED = "quantized_matmul"
 L2 = "l2_norm"
+MODULATED = ("rms_norm", "layer_norm")
 EPS = (1e-5, 1e-6, 1e-12, 0.5, 0.0)
 
 
@@ -116,6 +117,12 @@ def case(rng, norm, shape, dtype, has_weight=None, shared=True):
         arrays["weight"] = laid_out(rng, row_values(rng, of), DTYPES[rng.integers(3)])
     if norm.layer and rng.random() < 0.7:
         arrays["bias"] = laid_out(rng, row_values(rng, shape[-1:]), DTYPES[rng.integers(3)])
+    if norm.op in MODULATED and rng.random() < 0.3:
+        for name in ("scale", "shift"):
+            if rng.random() < 0.8:
+                of = tuple(n if rng.random() < 0.5 else 1 for n in shape[:-1])
+                of = of[int(rng.integers(len(of) + 1)) :] + shape[-1:]
+                arrays[name] = laid_out(rng, row_values(rng, of), DTYPES[rng.integers(3)])
     dtypes = [norm.out_dtype(arrays)] + ([norm.sum_dtype(arrays)] if norm.adds else [])
     scale = np.float32(10.0 ** rng.uniform(-3, 3) if rng.random() < 0.5 else 1.0)
     cotangents = [

@@ -81,6 +81,7 @@ class Walk:
 
 NORMS = ("norm", "residual", "sandwich", "two_norms", "projections", "gated", "compiled_gated")
 OURS = ("our_add_norm", "our_offset_norm", "our_head_norm", "our_qk_norm", "our_l2_norm")
+OURS += ("our_modulated_norm",)
 
 
 def has_norm(step):

@@ -243,6 +243,30 @@ class our_qk_norm:
 
 
 @kind(1)
+class our_modulated_norm:
+    @staticmethod
+    def choose(draw):
+        x = draw.rows()
+        shape = draw.values[x].shape
+
+        def fits(a):
+            return a.ndim >= 1 and a.shape[-1] == shape[-1] and broadcasts(a.shape, shape)
+
+        return (x, draw.value(fits), draw.value(fits)), dict(
+            eps=draw.one_of(EPS), layer=draw.chance(0.5)
+        )
+
+    @staticmethod
+    def run(context, x, scale, shift, eps, layer):
+        return [context.norms.modulated_norm(x, scale, shift, eps, layer)]
+
+
+def broadcasts(shape, to):
+    pairs = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(a in (1, b) for a, b in pairs)
+
+
+@kind(1)
 class our_l2_norm:
     @staticmethod
     def choose(draw):

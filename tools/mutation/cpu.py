@@ -3,6 +3,8 @@
 from .mutant import Mutant
 
 KERNELS = "csrc/norm/cpu_kernels.cpp"
+EVAL = "csrc/norm/eval_cpu.cpp"
+MODULATED = "tests/norm/test_modulated.py"
 SIMD = "csrc/cpu/simd.h"
 SUM = "csrc/cpu/pairwise_sum.h"
 AXES = "csrc/common/axes.cpp"
@@ -133,8 +135,8 @@ MUTANTS = [
     Mutant(
         "short rows of the first batch only",
         KERNELS,
-        "            first + i,\n            0,",
-        "            i,\n            0,",
+        "              first + i,\n              0,",
+        "              i,\n              0,",
         "tests/norm/test_forward.py::test_one_dtype[cpu-rms_norm-1]",
     ),
     Mutant(
@@ -215,6 +217,34 @@ MUTANTS = [
         "(rows == 1 ? 0 : (job.first_row + row) % rows)",
         "0",
         "tests/norm/test_heads.py::test_head_rms_norm",
+    ),
+    Mutant(
+        "1 + scale not rounded",
+        KERNELS,
+        "return job_.late ? v : round_to<S>(v);",
+        "return v;",
+        f"{MODULATED}::test_early_is_the_chain_of_ops",
+    ),
+    Mutant(
+        "product of 1 + scale not rounded",
+        KERNELS,
+        "    if (round_product) {",
+        "    if (false) {",
+        f"{MODULATED}::test_early_is_the_chain_of_ops",
+    ),
+    Mutant(
+        "another row's scale",
+        KERNELS,
+        "    if (at == last) {",
+        "    if (last >= 0) {",
+        f"{MODULATED}::test_forms[cpu-layer_norm-token]",
+    ),
+    Mutant(
+        "the first sample's scale in the gradient",
+        EVAL,
+        "weight.only(group)",
+        "weight.only(0)",
+        f"{MODULATED}::test_forms[cpu-layer_norm-sample]",
     ),
     Mutant(
         "weight offset missing",

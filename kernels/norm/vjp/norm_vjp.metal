@@ -28,6 +28,10 @@ constant int s_flags [[function_constant(40)]];
 constant int cotangent_flags [[function_constant(41)]];
 constant int sum_cotangent_flags [[function_constant(42)]];
 constant int input_flags [[function_constant(43)]];
+// Partial sums are gradients: one loop has all rows that use one of the weight.
+constant bool stores_gradients [[function_constant(48)]];
+constant int weight_gradient_flags [[function_constant(57)]];
+constant int bias_gradient_flags [[function_constant(58)]];
 
 // The arrays whose rows a persistent loop reads.
 template <int N, int V>
@@ -421,16 +425,21 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     cluster_barrier(); // no threadgroup may exit while others read
   }
 #endif
-  int flags = kFloat32 | kVectors;
+  int dw_flags = kFloat32 | kVectors;
+  int db_flags = dw_flags;
+  if (stores_gradients) {
+    dw_flags = weight_gradient_flags;
+    db_flags = bias_gradient_flags;
+  }
   uint to = index / uint(cluster);
   for (int k = 0; k < V; ++k) {
     Span<N> of = span_of<N>(threads, 0, k, length);
     if (want_weight && stores && has_sum(k)) {
-      RowOut out = row_out(weight_partials, flags, to, length);
+      RowOut out = row_out(weight_partials, dw_flags, to, length);
       write<N>(out, of, dw + k * N);
     }
     if (want_bias && stores && has_sum(first_db + k)) {
-      RowOut out = row_out(bias_partials, flags, to, length);
+      RowOut out = row_out(bias_partials, db_flags, to, length);
       write<N>(out, of, db + k * N);
     }
   }

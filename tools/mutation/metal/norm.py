@@ -5,6 +5,8 @@ from .texts import BESIDE, CHUNKS, NORM, ONE, ONE_CHUNK
 
 HELD = "kernels/norm/held_row.h"
 STATISTICS = "kernels/norm/statistics.h"
+MODULATE = "kernels/norm/modulate.h"
+MODULATED = "tests/norm/test_modulated.py"
 PARAMETERS = "kernels/common/parameters.h"
 
 MUTANTS = [
@@ -185,6 +187,34 @@ MUTANTS = [
         "      if (round_early) {\n",
         "      if (round_early && false) {\n",
         "tests/norm/test_rounding.py::test_each_is_its_formula",
+    ),
+    Mutant(
+        "scale for 1 + scale",
+        MODULATE,
+        "s[j] = 1.0f + s[j];",
+        "s[j] = s[j];",
+        f"{MODULATED}::test_forms[metal-sim-layer_norm-sample]",
+    ),
+    Mutant(
+        "1 + scale not rounded",
+        MODULATE,
+        "      if (rounds) {\n        round_vector<N>(float_type(scale_flags), s);",
+        "      if (false) {\n        round_vector<N>(float_type(scale_flags), s);",
+        f"{MODULATED}::test_early_is_the_chain_of_ops",
+    ),
+    Mutant(
+        "product of 1 + scale not rounded",
+        MODULATE,
+        "if (round_product) {",
+        "if (round_product && false) {",
+        f"{MODULATED}::test_early_is_the_chain_of_ops",
+    ),
+    Mutant(
+        "norm not rounded before 1 + scale",
+        MODULATE,
+        "    if (rounds) {\n      round_vector<N>(y_type, y);",
+        "    if (false) {\n      round_vector<N>(y_type, y);",
+        f"{MODULATED}::test_early_is_the_chain_of_ops",
     ),
     Mutant(
         "k's rows counted on from q's",

@@ -84,6 +84,20 @@ MUTANTS = [
         "tests/norm/test_l2.py::test_rows_about_eps",
     ),
     Mutant(
+        "rows of a sample taken in turn",
+        LOOP,
+        "adjoining ? head * of_head + first",
+        "adjoining ? first * heads + head",
+        "tests/norm/test_modulated.py::test_forms[metal-sim-layer_norm-sample]",
+    ),
+    Mutant(
+        "a gradient stored in float32",
+        VJP,
+        "    dw_flags = weight_gradient_flags;",
+        "    dw_flags = weight_gradient_flags & kVectors;",
+        "tests/norm/test_modulated.py::test_forms[metal-sim-layer_norm-token]",
+    ),
+    Mutant(
         "eps dropped in the gradient of layer",
         VJP,
         "precise::rsqrt(variance + eps)",
@@ -364,7 +378,7 @@ MUTANTS = [
     Mutant(
         "heads in one loop",
         LOOP,
-        "first * heads + index % heads",
+        "first * heads + head",
         "first * heads",
         "tests/norm/test_heads.py::test_qk_norm_gradients",
     ),

@@ -1,0 +1,154 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm/modulation.h"
+
+#include "csrc/norm/fallback.h"
+#include "csrc/norm/nodes.h"
+#include "csrc/norm/row_groups.h"
+
+namespace mlx_norms {
+
+namespace {
+
+array as_float(const array& a, mx::Stream s) {
+  return mx::astype(a, mx::float32, s);
+}
+
+// The weight of a norm without modulation that has this one's input gradient,
+// and what is added to it. It has a row for each group of rows for which sums
+// are wanted.
+struct GroupWeight {
+  array weight;
+  float offset;
+
+  GroupWeight(
+      const NormSpec& spec,
+      const NormInputs& in,
+      const array& s,
+      const NormFlags& wanted,
+      mx::Stream stream)
+      : weight(in.scale ? *in.scale : *in.shift),
+        offset(1.0f) {
+    if (in.weight) {
+      weight = shifted_weight(spec, *in.weight, stream);
+      offset = 0.0f;
+      if (in.scale) {
+        weight = mx::multiply(weight, scale_factor(*in.scale, stream), stream);
+      }
+    } else if (!in.scale) {
+      weight = mx::zeros_like(*in.shift, stream);
+    }
+    if (wanted.shift && in.shift->shape() != weight.shape()) {
+      weight = mx::broadcast_arrays({weight, *in.shift}, stream)[0];
+    }
+    auto shape = grouped_shape(weight.shape(), s.shape());
+    if (shape != weight.shape()) {
+      weight = mx::broadcast_to(weight, shape, stream);
+    }
+  }
+};
+
+} // namespace
+
+array scale_factor(const array& scale, mx::Stream s) {
+  return mx::add(array(1.0f), as_float(scale, s), s);
+}
+
+bool product_keeps(mx::Dtype dtype, const array& scale) {
+  return mx::promote_types(dtype, scale.dtype()) == dtype;
+}
+
+array modulate(
+    const NormSpec& spec,
+    const array& normalized,
+    const NormInputs& in,
+    mx::Stream s) {
+  auto y = normalized;
+  bool early = spec.rounding == Rounding::Early;
+  if (in.scale) {
+    auto factor = early ? mx::add(array(1.0f, in.scale->dtype()), *in.scale, s)
+                        : scale_factor(*in.scale, s);
+    y = mx::multiply(y, factor, s);
+  }
+  if (in.shift) {
+    y = mx::add(y, early ? *in.shift : as_float(*in.shift, s), s);
+  }
+  return y;
+}
+
+ModulatedGradients modulated_vjp(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array& s,
+    const array& cotangent,
+    const array* sum_cotangent,
+    const NormFlags& wanted,
+    mx::Stream stream) {
+  GroupWeight groups(spec, in, s, wanted, stream);
+  // Of each group: the sums of g * n and of g, where g is the cotangent.
+  bool of_gn = wanted.scale || wanted.weight;
+  bool of_g = wanted.shift || wanted.bias || (wanted.scale && in.bias);
+  NormVJPSpec vjp{.norm = spec, .input = wanted.x};
+  vjp.norm.scale = vjp.norm.shift = false;
+  vjp.norm.weight = true;
+  vjp.norm.weight_offset = groups.offset;
+  vjp.weight = of_gn;
+  vjp.bias = of_g;
+
+  std::vector<mx::Dtype> dtypes;
+  if (wanted.x) {
+    dtypes.push_back(s.dtype());
+  }
+  auto add = [&](bool sum, const array* gradient, bool is_it) {
+    if (sum) {
+      is_it &= gradient && gradient->shape() == groups.weight.shape();
+      dtypes.push_back(is_it ? gradient->dtype() : mx::float32);
+    }
+  };
+  add(of_gn, in.scale, !in.weight && !in.bias);
+  add(of_g, in.shift, !wanted.bias && !(wanted.scale && in.bias));
+
+  Arrays inputs{s, groups.weight, cotangent};
+  if (sum_cotangent) {
+    inputs.push_back(*sum_cotangent);
+  }
+  ModulatedGradients gradients;
+  if (dtypes.empty()) {
+    return gradients;
+  }
+  auto results = make_norm_vjp(vjp, dtypes, std::move(inputs), stream);
+  auto next = results.begin();
+  if (wanted.x) {
+    gradients.input = *next++;
+  }
+  auto gn = of_gn ? OptionalArray(*next++) : std::nullopt;
+  auto g = of_g ? OptionalArray(*next++) : std::nullopt;
+  auto scaled = [&](const array& sum) {
+    return in.scale ? mx::multiply(sum, scale_factor(*in.scale, stream), stream)
+                    : sum;
+  };
+  if (wanted.scale) {
+    // Of (n * w + b) * (1 + scale)
+    auto sum = *gn;
+    if (in.weight) {
+      sum = mx::multiply(sum, shifted_weight(spec, *in.weight, stream), stream);
+    }
+    if (in.bias) {
+      auto of_bias = mx::multiply(*g, as_float(*in.bias, stream), stream);
+      sum = mx::add(sum, of_bias, stream);
+    }
+    gradients.scale = sum_to(sum, in.scale->shape(), stream);
+  }
+  if (wanted.shift) {
+    gradients.shift = sum_to(*g, in.shift->shape(), stream);
+  }
+  if (wanted.weight) {
+    gradients.weight = sum_to(scaled(*gn), in.weight->shape(), stream);
+  }
+  if (wanted.bias) {
+    gradients.bias = sum_to(scaled(*g), in.bias->shape(), stream);
+  }
+  return gradients;
+}
+
+} // namespace mlx_norms

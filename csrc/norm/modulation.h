@@ -1,0 +1,41 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// y * (1 + scale) + shift, of a norm's result.
+
+#pragma once
+
+#include "csrc/norm/spec.h"
+
+namespace mlx_norms {
+
+// In MLX's ops, each of which has MLX's result_type.
+array modulate(
+    const NormSpec& spec,
+    const array& y,
+    const NormInputs& in,
+    mx::Stream stream);
+
+// 1 + scale in float32.
+array scale_factor(const array& scale, mx::Stream stream);
+
+// Whether the product of y, of this dtype, and 1 + scale has it, too.
+bool product_keeps(mx::Dtype dtype, const array& scale);
+
+// Gradients of a modulated norm's inputs.
+struct ModulatedGradients {
+  OptionalArray input; // of x, and of residual
+  OptionalArray weight, bias, scale, shift;
+};
+
+// The gradients for which `wanted` has true: s is x, or the rounded sum, and
+// `in` names the norm's inputs. They have the inputs' dtypes or float32.
+ModulatedGradients modulated_vjp(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array& s,
+    const array& cotangent,
+    const array* sum_cotangent,
+    const NormFlags& wanted,
+    mx::Stream stream);
+
+} // namespace mlx_norms

@@ -1,0 +1,51 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// y * (1 + scale) + shift: what an adaptive norm does to its result. Rounding
+// early, each step rounds where one of MLX's ops would.
+
+#pragma once
+
+#include "kernels/norm/fetched_row.h"
+
+constant bool has_scale [[function_constant(28)]];
+constant bool has_shift [[function_constant(29)]];
+constant int scale_flags [[function_constant(45)]];
+constant int shift_flags [[function_constant(46)]];
+// Whether the product has the norm's dtype: else it is float32.
+constant bool round_product [[function_constant(47)]];
+
+template <int N, int V>
+struct Modulation {
+  FetchedRow<N, V> scale, shift;
+
+  // Vector k of y, which is `of`, of this type if each step rounds.
+  void apply(int k, Span<N> of, bool rounds, int y_type, thread float* y)
+      const {
+    if (rounds) {
+      round_vector<N>(y_type, y);
+    }
+    if (has_scale) {
+      float s[N];
+      scale.values(k, of, s);
+      for (int j = 0; j < N; ++j) {
+        s[j] = 1.0f + s[j];
+      }
+      if (rounds) {
+        round_vector<N>(float_type(scale_flags), s);
+      }
+      for (int j = 0; j < N; ++j) {
+        y[j] = y[j] * s[j];
+      }
+      if (round_product) {
+        round_vector<N>(y_type, y);
+      }
+    }
+    if (has_shift) {
+      float t[N];
+      shift.values(k, of, t);
+      for (int j = 0; j < N; ++j) {
+        y[j] = y[j] + t[j];
+      }
+    }
+  }
+};

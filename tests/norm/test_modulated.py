@@ -1,0 +1,299 @@
+"""scale and shift of rms_norm and layer_norm: the result times 1 + scale, plus shift."""
+
+import itertools
+
+import mlx.core as mx
+import pytest
+
+import mlx_norms
+from support import inputs
+from support.bits import assert_same_bits
+from support.checks import check_outputs, check_with_gradients
+from support.inputs import arguments, cotangents, normal
+from support.layouts import LAYOUTS
+from support.norm_case import DTYPES, Norm
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+OPS = ("rms_norm", "layer_norm")
+OF_OP = pytest.mark.parametrize("op", OPS)
+# Of x's axes [B, F, L], those that scale and shift have: of all rows, a sample, a token, a frame, a
+# place, a channel of frames, and what has no groups of rows.
+FORMS = {
+    "all": (),
+    "ones": (1, 1, 1),
+    "sample": ("B", 1, 1),
+    "frame": ("B", "F", 1),
+    "token": ("B", "F", "L"),
+    "place": ("L",),
+    "places": (1, "F", "L"),
+    "middle": (1, "F", 1),
+    "between": ("B", 1, "L"),
+}
+SIZES = {"B": 2, "F": 3, "L": 5}
+
+
+def shape_of(form, length, sizes=SIZES):
+    return (*(sizes.get(axis, 1) for axis in FORMS[form]), length)
+
+
+def arrays_of(norm, form, length, dtype, *, shift=None, plain=True, others=None, sizes=SIZES):
+    """x of [B, F, L, length], scale and shift; without weight and bias if plain."""
+    shape = (*sizes.values(), length)
+    without = ("weight", "bias") if plain else ()
+    arrays = arguments(norm, shape, dtype, without=without)
+    for i, (name, of) in enumerate((("scale", form), ("shift", shift or form))):
+        if of != "none":
+            to = (others or {}).get(name, dtype)
+            arrays[name] = normal(shape_of(of, length, sizes), to, seed=(i, of), std=0.5)
+    return arrays
+
+
+@pytest.mark.parametrize("form", FORMS)
+@OF_OP
+def test_forms(op, form):
+    lengths = (7, 64) if inputs.SLOW else (1, 7, 33, 64, 130, 1000)
+    for length, dtype in itertools.product(lengths, DTYPES):
+        for plain in (True, False):
+            check_with_gradients(Norm(op), arrays_of(Norm(op), form, length, dtype, plain=plain))
+
+
+@OF_OP
+def test_either_and_of_two_forms(op):
+    pairs = [("sample", "none"), ("none", "sample"), ("none", "token"), ("token", "none")]
+    pairs += [("sample", "all"), ("all", "frame"), ("token", "sample"), ("place", "sample")]
+    for (scale, shift), plain in itertools.product(pairs, (True, False)):
+        dtype = DTYPES[(len(scale) + len(shift)) % 3]
+        arrays = arrays_of(Norm(op), scale, 40, dtype, shift=shift, plain=plain)
+        check_with_gradients(Norm(op), arrays, note=f"{scale}, {shift}")
+
+
+@OF_OP
+def test_dtypes_and_options(op):
+    for x, scale, shift in itertools.product(DTYPES, repeat=3):
+        arrays = arrays_of(Norm(op), "sample", 48, x, others=dict(scale=scale, shift=shift))
+        check_with_gradients(Norm(op), arrays)
+    options = [dict(rounding="late"), dict(weight_offset=1.0), dict(weight_offset=0.5, eps=0.1)]
+    options += [dict(rounding="early", weight_offset=1.0), *(dict(dtype=t) for t in DTYPES)]
+    for option, dtype in itertools.product(options, DTYPES):
+        arrays = arrays_of(Norm(op), "frame", 33, dtype, plain=False)
+        check_with_gradients(Norm(op, **option), arrays)
+
+
+@pytest.mark.parametrize("length", [768, 2884, 4097, 8192, 20000])
+@OF_OP
+def test_long_rows(op, length):
+    """Of as many rows as one loop has, more, and beyond registers."""
+    form = {768: "sample", 2884: "token", 4097: "frame", 8192: "place", 20000: "sample"}[length]
+    for dtype in inputs.in_turn(DTYPES, length):
+        for sizes in (SIZES, {"B": 2, "F": 1, "L": 37}):
+            check_with_gradients(Norm(op), arrays_of(Norm(op), form, length, dtype, sizes=sizes))
+
+
+@pytest.mark.parametrize("form", ["all", "sample", "frame", "token", "places"])
+def test_many_rows(form):
+    """Whose sums threads share, or the groups of which they do."""
+    sizes = {"B": 3, "F": 2, "L": 300} if not inputs.SLOW else {"B": 2, "F": 2, "L": 40}
+    for op, length in itertools.product(OPS, (64, 1000)):
+        arrays = arrays_of(Norm(op), form, length, mx.float32, plain=False, sizes=sizes)
+        check_with_gradients(Norm(op), arrays)
+
+
+@OF_OP
+def test_empty(op):
+    for sizes in ({"B": 0, "F": 2, "L": 3}, {"B": 2, "F": 0, "L": 3}, {"B": 2, "F": 3, "L": 0}):
+        for form in ("sample", "token", "all"):
+            check_with_gradients(Norm(op), arrays_of(Norm(op), form, 8, mx.float32, sizes=sizes))
+    check_with_gradients(Norm(op), arrays_of(Norm(op), "sample", 0, mx.float32))
+
+
+def chain(norm, arrays, dtype=None):
+    """Our norm, and what MLX's ops make of it."""
+    plain = {n: a for n, a in arrays.items() if n not in ("scale", "shift")}
+    (y,) = norm(plain)
+    if "scale" in arrays:
+        y = y * (1 + arrays["scale"])
+    if "shift" in arrays:
+        y = y + arrays["shift"]
+    return y.astype(norm.out_dtype(arrays))
+
+
+@OF_OP
+def test_early_is_the_chain_of_ops(op):
+    """Bit by bit, in every mix of dtypes."""
+    for x, scale, shift in itertools.product(DTYPES, repeat=3):
+        for form, plain, length in (("sample", True, 130), ("token", False, 7), ("all", False, 33)):
+            others = dict(scale=scale, shift=shift)
+            arrays = arrays_of(Norm(op), form, length, x, plain=plain, others=others)
+            for left_out, dtype in (("", None), ("scale", None), ("shift", None), ("", mx.float16)):
+                given = {n: a for n, a in arrays.items() if n != left_out}
+                norm = Norm(op, dtype=dtype, rounding="early")
+                note = f"{op}, {x}, {scale}, {shift}, {form}, without {left_out}"
+                assert_same_bits(norm(given)[0], chain(norm, given), note)
+
+
+@OF_OP
+def test_zeros_keep_their_sign(op):
+    x = mx.concatenate([mx.zeros((1, 16)), -mx.zeros((1, 16))])
+    for names in (("scale",), ("shift",), ("scale", "shift")):
+        for value in (0.0, -0.0, -2.0):
+            arrays = {"x": x} | {n: mx.full((16,), value) for n in names}
+            assert_same_bits(Norm(op)(arrays)[0], chain(Norm(op), arrays), f"{names}, {value}")
+
+
+@OF_OP
+def test_late_rounds_once(op):
+    """As in float32, rounded at the end."""
+    for dtype in (mx.float16, mx.bfloat16):
+        arrays = arrays_of(Norm(op), "sample", 96, dtype, plain=False)
+        late = Norm(op, rounding="late")(arrays)[0]
+        wide = Norm(op, rounding="late", dtype=mx.float32)(arrays)[0]
+        assert_same_bits(late, wide.astype(dtype), f"{op}, {dtype}")
+
+
+@OF_OP
+def test_parts_of_a_projection(op):
+    """Models split one array into scale, shift and others."""
+    for dtype, length in itertools.product(DTYPES, (33, 64)):
+        emb = normal((2, 6 * length), dtype, seed=4)
+        x = normal((2, 9, length), dtype, seed=5)
+        parts = mx.split(emb[:, None], 6, axis=-1)
+        arrays = {"x": x, "shift": parts[0], "scale": parts[1]}
+        check_with_gradients(Norm(op), arrays)
+        transposed = mx.swapaxes(normal((length, 9, 2), dtype, seed=6), 0, 2)
+        check_with_gradients(Norm(op), {"x": x, "scale": transposed, "shift": transposed[:, :1]})
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(layout):
+    for length, dtype in itertools.product((33, 64), DTYPES):
+        x, scale, shift = (layout(normal((6, length), dtype, seed=i)) for i in range(3))
+        check_with_gradients(Norm("layer_norm"), {"x": x, "scale": scale, "shift": shift})
+
+
+@OF_OP
+def test_some_gradients(op):
+    """Of one argument at a time."""
+    for form, plain in itertools.product(("sample", "token", "all"), (True, False)):
+        arrays = arrays_of(Norm(op), form, 40, mx.float32, plain=plain)
+        (cot,) = cotangents(Norm(op), arrays)
+        _, wanted = Norm(op).vjp(arrays, [cot])
+        f = Norm(op).function(list(arrays))
+        for i, want in enumerate(wanted):
+            got = mx.grad(lambda *a: (f(*a)[0] * cot).sum(), argnums=i)(*arrays.values())
+            assert mx.allclose(got, want, 1e-5, 1e-5), list(arrays)[i]
+
+
+@OF_OP
+def test_jvp_is_the_transpose_of_vjp(op):
+    for form, plain in itertools.product(("sample", "token", "place"), (True, False)):
+        arrays = arrays_of(Norm(op), form, 24, mx.float32, plain=plain)
+        given = list(arrays.values())
+        tangents = [normal(a.shape, a.dtype, seed=(i, 3)) for i, a in enumerate(given)]
+        (cot,) = cotangents(Norm(op), arrays)
+        f = Norm(op).function(list(arrays))
+        (dy,) = mx.jvp(f, given, tangents)[1]
+        gradients = mx.vjp(f, given, [cot])[1]
+        forth = (dy * cot).sum()
+        back = sum((g * t).sum() for g, t in zip(gradients, tangents, strict=True))
+        assert mx.allclose(forth, back, 1e-4, 1e-3), f"{op}, {form}"
+
+
+@OF_OP
+def test_second_derivatives(op):
+    arrays = arrays_of(Norm(op), "sample", 12, mx.float32, plain=False)
+
+    def curvature(of):
+        def loss(*given):
+            return mx.tanh(of(dict(zip(arrays, given, strict=True)))).sum()
+
+        argnums = list(range(len(arrays)))
+        first = mx.grad(loss, argnums=argnums)
+        return mx.grad(lambda *a: sum((g * g).sum() for g in first(*a)), argnums=argnums)(
+            *arrays.values()
+        )
+
+    ours = curvature(lambda a: Norm(op)(a)[0])
+    for a, b in zip(ours, curvature(lambda a: chain(Norm(op), a)), strict=True):
+        assert mx.max(mx.abs(a - b)) <= 1e-4 * (1 + mx.max(mx.abs(b)))
+
+
+@OF_OP
+def test_vmap(op):
+    f = getattr(mlx_norms, op)
+    x, scale, shift = (normal((3, 4, 5, 16), mx.float32, seed=i) for i in range(3))
+    shapes = {"token": lambda a: a, "sample": lambda a: a[:, :, :1], "all": lambda a: a[:, 0, 0]}
+    for form, axes in itertools.product(shapes, itertools.product((0, None), repeat=3)):
+        if axes == (None,) * 3:
+            continue
+        args = [x, shapes[form](scale), shapes[form](shift)]
+        args = [a if axis == 0 else a[0] for a, axis in zip(args, axes, strict=True)]
+
+        def of(x, scale, shift):
+            return f(x, scale=scale, shift=shift)
+
+        def gradient(x, scale, shift):
+            return mx.grad(lambda *a: mx.tanh(of(*a)).sum(), argnums=[0, 1, 2])(x, scale, shift)
+
+        got = mx.vmap(of, in_axes=axes)(*args)
+        gradients = mx.vmap(gradient, in_axes=axes)(*args)
+        for i in range(3):
+            one = [a[i] if axis == 0 else a for a, axis in zip(args, axes, strict=True)]
+            arrays = dict(zip(("x", "scale", "shift"), one, strict=True))
+            check_outputs(Norm(op), arrays, [got[i]], f"vmap {form}, {axes}")
+            for a, b in zip(gradients, gradient(*one), strict=True):
+                assert mx.allclose(a[i], b, 1e-4, 1e-4), f"vmap {form}, {axes}"
+
+
+@OF_OP
+def test_compiled(op):
+    f = getattr(mlx_norms, op)
+
+    def both(x, scale, shift):
+        def of(*a):
+            return f(a[0], scale=a[1], shift=a[2])
+
+        y = of(x, scale, shift)
+        return [y, *mx.vjp(of, [x, scale, shift], [y])[1]]
+
+    for shapeless in (False, True):
+        compiled = mx.compile(both, shapeless=shapeless)
+        for b, length in ((2, 6), (2, 9), (3, 6), (1, 1)):
+            x = normal((b, length, 16), mx.float32, seed=1)
+            s, t = (normal((b, 1, 16), mx.float32, seed=i) for i in (2, 3))
+            for got, want in zip(compiled(x, s, t), both(x, s, t), strict=True):
+                assert_same_bits(got, want, f"{shapeless}, {b}x{length}")
+
+
+@OF_OP
+def test_one_launch_and_no_copy(op, launches):
+    """Forward one launch; backward one, with another for sums of several loops."""
+    for form in ("all", "sample", "frame", "token"):
+        arrays = arrays_of(Norm(op), form, 64, mx.float32)
+        mx.eval(list(arrays.values()))
+        assert len(launches(*Norm(op)(arrays))) == 1, form
+        cots = cotangents(Norm(op), arrays)
+        mx.eval(cots)
+        _, gradients = Norm(op).vjp(arrays, cots)
+        assert len(launches(*gradients)) == (2 if form == "all" else 1), form
+
+
+@OF_OP
+def test_what_does_not_broadcast(op):
+    f = getattr(mlx_norms, op)
+    x = mx.ones((2, 3, 4))
+    for name in ("scale", "shift"):
+        for shape in [(), (1,), (3,), (3, 1, 4), (2, 2, 4), (2, 3, 1), (1, 2, 3, 4), (2, 4)]:
+            with pytest.raises(ValueError, match=rf"^\[{op}\] {name}\b.*\(2,3,4\)"):
+                f(x, **{name: mx.ones(shape)})
+        with pytest.raises(ValueError, match=rf"^\[{op}\] {name}\b.*float32, float16 or bfloat16"):
+            f(x, **{name: mx.ones((4,), mx.int32)})
+        with pytest.raises(TypeError):
+            f(x, **{name: 1.0})
+
+
+def test_group_with_a_scale():
+    group = mx.distributed.init()
+    for name in ("scale", "shift"):
+        with pytest.raises(ValueError, match=rf"^\[rms_norm\] group\b.*{name}"):
+            mlx_norms.rms_norm(mx.ones((2, 4)), group=group, **{name: mx.ones(4)})

@@ -11,8 +11,8 @@
 
 namespace mlx_norms {
 
-// Of up to four arrays, in elements.
-using Steps = std::array<int64_t, 4>;
+// Of up to five arrays, in elements.
+using Steps = std::array<int64_t, 5>;
 
 struct Axis {
   int64_t size;

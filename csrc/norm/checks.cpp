@@ -10,7 +10,7 @@ void check_inputs(
     const char* op,
     const NormInputs& in,
     const ParameterNames& names) {
-  const auto& [x, residual, weight, bias, scale, shift] = in;
+  const auto& [x, residual, weight, bias, scale, shift, factor] = in;
   check_rows(op, "x", x);
   if (residual) {
     check_same_shape(op, "residual", *residual, x);
@@ -26,6 +26,9 @@ void check_inputs(
   }
   if (shift) {
     check_broadcasts(op, "shift", *shift, x);
+  }
+  if (factor) {
+    check_broadcasts(op, "factor", *factor, x);
   }
 }
 
@@ -52,6 +55,7 @@ NormSpec spec_of(
       .bias = in.bias != nullptr,
       .scale = in.scale != nullptr,
       .shift = in.shift != nullptr,
+      .factor = in.factor != nullptr,
       .rounding = Rounding::Late,
       .weight_offset = weight_offset,
       .eps = eps};

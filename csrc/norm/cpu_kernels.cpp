@@ -219,19 +219,29 @@ inline Floats clamp_half(Floats v) {
   return below < -kFloat16Max ? splat(-kFloat16Max) : below;
 }
 
-// The vectors of x + residual, rounded to the sum's dtype and stored.
-template <typename X, typename R>
+// The factor of a row of x, in float32.
+inline const float* factor_of(const NormJob& job) {
+  return job.scratch + 3 * padded(job.width);
+}
+
+// The vectors of x + residual, rounded to the sum's dtype and stored. With
+// kFactored x is multiplied first.
+template <typename X, typename R, bool kFactored = false>
 struct AddedRow {
   using S = typename Promote<X, R>::type;
   Row<X> x;
   Row<R> residual;
   S* sum;
+  const float* factor;
+  bool round_factored;
   bool clamp;
 
   AddedRow(const NormJob& job, int64_t row)
       : x(job.x, row),
         residual(job.residual, row),
         sum(static_cast<S*>(job.sum.data) + row * job.width),
+        factor(kFactored ? factor_of(job) : nullptr),
+        round_factored(job.round_factored),
         clamp(job.clamp && job.sum.type == Float::f16) {}
 
   template <typename Extent>
@@ -244,7 +254,14 @@ struct AddedRow {
   // Without the store, which may overwrite x or the residual.
   template <typename Extent>
   [[gnu::always_inline]] Floats value(int64_t i, Extent extent) const {
-    Floats v = x(i, extent) + residual(i, extent);
+    Floats v = x(i, extent);
+    if constexpr (kFactored) {
+      v *= load(factor + i);
+      if (round_factored) {
+        v = round_to<X>(v);
+      }
+    }
+    v += residual(i, extent);
     return round_to<S>(clamp ? clamp_half(v) : v);
   }
 };
@@ -356,7 +373,7 @@ sum_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
 }
 
 // Sums the norm's input: x, or x + residual.
-template <bool kCenter>
+template <bool kCenter, bool kFactored = false>
 SummedRow<kCenter> sum_input(const NormJob& job, int64_t row, float* scratch) {
   if (!job.residual.data) {
     return sum_row<kCenter>(job.x, row, job.width, scratch);
@@ -364,7 +381,10 @@ SummedRow<kCenter> sum_input(const NormJob& job, int64_t row, float* scratch) {
   SummedRow<kCenter> summed;
   with_type(job.x.type, [&](auto x) {
     with_type(job.residual.type, [&](auto residual) {
-      AddedRow<typename decltype(x)::type, typename decltype(residual)::type>
+      AddedRow<
+          typename decltype(x)::type,
+          typename decltype(residual)::type,
+          kFactored>
           source(job, row);
       summed = sum_source<kCenter>(source, job.width, scratch);
     });
@@ -418,15 +438,32 @@ struct Modulated {
   }
 };
 
-// The modulation of a job's rows, of which several may share one.
+bool is_factored(const NormJob& job) {
+  return job.factor.data || job.number != 1.0f;
+}
+
+// The modulation and the factor of a job's rows, of which several may share
+// one.
 class Modulation {
  public:
   explicit Modulation(const NormJob& job)
       : job_(job),
         factor_(job.scratch + padded(job.width)),
-        shift_(factor_ + padded(job.width)) {
+        shift_(factor_ + padded(job.width)),
+        factor_of_x_(shift_ + padded(job.width)) {
     fill(factor_, splat(1.0f));
     fill(shift_, -Floats{}); // minus zeros, which change nothing
+    fill(factor_of_x_, splat(job.number));
+  }
+
+  // Before a row is read.
+  void load_factor(int64_t row) {
+    if (job_.factor.data) {
+      load_once(
+          job_.factor, row, factor_row_, factor_of_x_, [](auto, Floats v) {
+            return v;
+          });
+    }
   }
 
   template <typename T>
@@ -473,6 +510,8 @@ class Modulation {
   const NormJob& job_;
   float* factor_;
   float* shift_;
+  float* factor_of_x_;
+  int64_t factor_row_ = -1;
   int64_t scale_row_ = -1;
   int64_t shift_row_ = -1;
 };
@@ -523,7 +562,12 @@ inline void store_row(
 constexpr int kShortRows = 32;
 
 // Loads n rows starting at `first`.
-void load_short_rows(const NormJob& job, int64_t first, int n, Floats* v) {
+void load_short_rows(
+    const NormJob& job,
+    int64_t first,
+    int n,
+    Modulation* modulation,
+    Floats* v) {
   with_type(job.x.type, [&](auto x_type) {
     using X = typename decltype(x_type)::type;
     if (!job.residual.data) {
@@ -536,11 +580,17 @@ void load_short_rows(const NormJob& job, int64_t first, int n, Floats* v) {
     }
     with_type(job.residual.type, [&](auto residual_type) {
       using R = typename decltype(residual_type)::type;
-      for (int i = 0; i < n; ++i) {
-        AddedRow<X, R> sum(job, first + i);
-        for_vectors(
-            job.width, [&](int64_t j, auto extent) { v[i] = sum(j, extent); });
-      }
+      with_flag(is_factored(job), [&](auto factored) {
+        for (int i = 0; i < n; ++i) {
+          if (factored) {
+            modulation->load_factor(first + i);
+          }
+          AddedRow<X, R, factored.value> sum(job, first + i);
+          for_vectors(job.width, [&](int64_t j, auto extent) {
+            v[i] = sum(j, extent);
+          });
+        }
+      });
     });
   });
 }
@@ -552,13 +602,13 @@ bool is_modulated(const NormJob& job) {
 void norm_short_rows(const NormJob& job) {
   Floats v[kShortRows];
   std::optional<Modulation> modulation;
-  if (is_modulated(job)) {
+  if (is_modulated(job) || is_factored(job)) {
     modulation.emplace(job);
   }
   for (int64_t first = 0; first < job.rows; first += kShortRows) {
     int64_t left = job.rows - first;
     int n = left < kShortRows ? left : kShortRows;
-    load_short_rows(job, first, n, v);
+    load_short_rows(job, first, n, modulation ? &*modulation : nullptr, v);
     with_flag(job.center, [&](auto center) {
       for (int i = 0; i < n; ++i) {
         ShortRow row{v[i], job.width};
@@ -583,7 +633,7 @@ void norm_short_rows(const NormJob& job) {
               [n = v[i]](int64_t) { return n; },
               after);
         };
-        if (modulation) {
+        if (is_modulated(job)) {
           store(modulation->of_row<T>(first + i));
         } else {
           store(Unchanged{});
@@ -738,25 +788,37 @@ void norm_other_rows(const NormJob& job) {
   });
 }
 
-// For rows with a scale or shift, in float32.
+// For rows with a scale, shift or factor, in float32.
 void norm_modulated_rows(const NormJob& job) {
   Modulation modulation(job);
   with_type(job.normalized.type, [&](auto type) {
     using T = typename decltype(type)::type;
     with_flag(job.center, [&](auto center) {
       for (int64_t row = 0; row < job.rows; ++row) {
-        auto summed = sum_input<center.value>(job, row, job.scratch);
+        modulation.load_factor(row);
+        SummedRow<center.value> summed;
+        with_flag(is_factored(job), [&](auto factored) {
+          summed =
+              sum_input<center.value, factored.value>(job, row, job.scratch);
+        });
         auto statistics = row_statistics<center.value>(summed, job.root);
-        store_row<T, false>(
-            job,
-            row,
-            0,
-            !job.late,
-            job.bias != nullptr,
-            [v = summed.row.data, statistics](int64_t i) {
-              return statistics.normalize(load(v + i));
-            },
-            modulation.of_row<T>(row));
+        auto store = [&](auto after) {
+          store_row<T, false>(
+              job,
+              row,
+              0,
+              !job.late,
+              job.bias != nullptr,
+              [v = summed.row.data, statistics](int64_t i) {
+                return statistics.normalize(load(v + i));
+              },
+              after);
+        };
+        if (is_modulated(job)) {
+          store(modulation.of_row<T>(row));
+        } else {
+          store(Unchanged{});
+        }
       }
     });
   });
@@ -766,7 +828,7 @@ void norm(const NormJob& job) {
   if (job.width <= kWidth) {
     return norm_short_rows(job);
   }
-  if (is_modulated(job)) {
+  if (is_modulated(job) || is_factored(job)) {
     return norm_modulated_rows(job);
   }
   if (!are_whole_rows(job)) {
@@ -865,6 +927,15 @@ inline void measure_vjp_row(
   }
 }
 
+template <bool kCenter, typename To, typename AnyRow>
+inline void measure(To& to, AnyRow s, const NormVJPJob& job, int64_t row) {
+  if (job.identity) {
+    return;
+  }
+  auto* weight = job.weight.data + weight_offset(job, row);
+  measure_vjp_row<kCenter>(to, s, weight, job.root);
+}
+
 // The gradients of kRows rows starting at `row`. The input's is rstd * (wg -
 // mean(wg) - n * mean(wg * n)) plus the sum's cotangent; without center there
 // is no mean(wg). The parameters' are added to the partial sums or, if kRows is
@@ -892,6 +963,7 @@ inline void gradients_of_rows(
   float* weight_partial = weight_sum.partial + (wants_weight ? at : 0);
   float* bias_partial = bias_sum.partial + (wants_bias ? at : 0);
   bool clamp = job.clamp && job.s.type == Float::f16;
+  bool identity = job.identity;
   auto width = job.width;
   auto* to = static_cast<O*>(job.input.data);
   to = to ? to + row * width : nullptr;
@@ -922,7 +994,7 @@ inline void gradients_of_rows(
       }
       Floats x = load(each.s + i);
       Floats g = load(each.cotangent + i);
-      Floats n = each.statistics.normalize(x);
+      Floats n = identity ? x : each.statistics.normalize(x);
       if (wants_weight) {
         of_weight += g * n;
       }
@@ -934,7 +1006,9 @@ inline void gradients_of_rows(
       }
       Floats wg = g * w;
       Floats dx = kCenter ? wg - each.mean_wg : wg;
-      dx = (dx - n * each.mean_wgn) * each.statistics.rstd;
+      if (!identity) {
+        dx = (dx - n * each.mean_wgn) * each.statistics.rstd;
+      }
       if (each.sum_cotangent) {
         dx += load(each.sum_cotangent + i);
       }
@@ -1027,8 +1101,7 @@ void vjp_of_whole_rows(
           to.sum_cotangent = at(job.sum_cotangent, row);
         }
         WholeRow<T> s{to.s, job.width};
-        auto* weight = job.weight.data + weight_offset(job, row);
-        measure_vjp_row<kCenter>(to, s, weight, job.root);
+        measure<kCenter>(to, s, job, row);
         return to;
       });
 }
@@ -1053,8 +1126,7 @@ void vjp_of_other_rows(const NormVJPJob& job) {
         if (kCenter) {
           s.pad(load(s.data)[0]); // no deviation past the row's end
         }
-        auto* weight = job.weight.data + weight_offset(job, row);
-        measure_vjp_row<kCenter>(to, s, weight, job.root);
+        measure<kCenter>(to, s, job, row);
         return to;
       });
 }

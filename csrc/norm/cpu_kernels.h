@@ -40,15 +40,18 @@ struct NormJob {
   RowsOut normalized;
   RowsOut sum; // of x and residual
   Weight weight;
-  const float* bias;  // a padded row, or null
-  RowsIn scale;       // no data: none
-  RowsIn shift;       // likewise
-  bool round_product; // of y and 1 + scale, to the output's dtype
+  const float* bias; // a padded row, or null
+  RowsIn scale;      // no data: none
+  RowsIn shift;      // likewise
+  RowsIn factor;     // of x; no data: the number
+  float number;
+  bool round_factored; // to x's dtype
+  bool round_product;  // of y and 1 + scale, to the output's dtype
   bool center;
   bool clamp;
   bool late;
   Root root;
-  float* scratch; // a padded row, or three with a scale or shift
+  float* scratch; // a padded row, or four with a scale, shift or factor
 };
 
 struct NormVJPJob {
@@ -64,6 +67,7 @@ struct NormVJPJob {
   CompensatedSum bias_gradient;   // as many, or null
   bool center;
   bool clamp;
+  bool identity; // the rows are not normalized
   Root root;
   float* scratch; // three padded rows
 };

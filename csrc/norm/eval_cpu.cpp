@@ -56,11 +56,13 @@ void eval_group(
   };
   auto scale = view(in.scale);
   auto shift = view(in.shift);
+  auto factor = view(in.factor);
   RowRuns runs(
       {&in.x,
        in.residual,
        scale ? &*scale : nullptr,
-       shift ? &*shift : nullptr});
+       shift ? &*shift : nullptr,
+       factor ? &*factor : nullptr});
 
   NormJob job{};
   job.width = in.x.shape(-1);
@@ -78,6 +80,12 @@ void eval_group(
   if (shift) {
     job.shift = rows_in(*shift, runs.row_stride(3));
   }
+  if (factor) {
+    job.factor = rows_in(*factor, runs.row_stride(4));
+  }
+  job.number = spec.number;
+  job.round_factored = !job.late && spec.is_factored() &&
+      (!in.factor || product_keeps(in.x.dtype(), *in.factor));
   Parameter weight, bias;
   if (in.weight) {
     weight = Parameter(*in.weight, spec.weight_offset);
@@ -99,11 +107,12 @@ void eval_group(
   }
 
   auto blocks = blocks_by_threads(in.x.size() / job.width, job.width);
+  bool many = spec.is_modulated() || spec.is_factored();
   mx::cpu::get_command_encoder(stream).dispatch([=]() {
     auto w = weight_or_ones(weight, job.width);
     FloatParameter b(bias);
     blocks.for_each([&](int, int64_t begin, int64_t end) {
-      Scratch scratch(job.width, spec.is_modulated() ? 3 : 1);
+      Scratch scratch(job.width, many ? 4 : 1);
       runs.for_each(
           begin,
           end,
@@ -122,6 +131,9 @@ void eval_group(
             }
             if (job.shift.data) {
               run.shift = from(job.shift, offsets[3]);
+            }
+            if (job.factor.data) {
+              run.factor = from(job.factor, offsets[4]);
             }
             run.weight = {w.data(), weight.row_count()};
             run.bias = b.data();
@@ -156,6 +168,7 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   job.cotangent = rows_in(in.cotangent, runs.row_stride(1));
   job.center = spec_.norm.center;
   job.clamp = spec_.norm.clamp;
+  job.identity = spec_.norm.identity;
   job.root = root_of(spec_.norm);
   if (in.sum_cotangent) {
     job.sum_cotangent = rows_in(*in.sum_cotangent, runs.row_stride(2));

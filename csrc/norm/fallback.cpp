@@ -42,6 +42,9 @@ struct Normalized {
 // whose mean is large compared to its spread comes out wrong.
 Normalized normalize(const NormSpec& spec, const array& x, mx::Stream s) {
   auto d = as_float(x, s);
+  if (spec.identity) {
+    return {d, array(1.0f)};
+  }
   if (spec.center) {
     d = mx::subtract(d, row_mean(d, s), s);
     d = mx::subtract(d, row_mean(d, s), s);
@@ -54,6 +57,20 @@ Normalized normalize(const NormSpec& spec, const array& x, mx::Stream s) {
 }
 
 } // namespace
+
+array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
+  if (!spec.is_factored()) {
+    return mx::add(in.x, *in.residual, s);
+  }
+  auto factor = in.factor ? *in.factor : array(spec.number, in.x.dtype());
+  auto x = in.x;
+  if (spec.rounding == Rounding::Late) {
+    factor = as_float(factor, s);
+    x = as_float(x, s);
+  }
+  auto sum = mx::add(*in.residual, mx::multiply(x, factor, s), s);
+  return mx::astype(sum, mx::result_type(in.x, *in.residual), s);
+}
 
 array shifted_weight(const NormSpec& spec, const array& weight, mx::Stream s) {
   return mx::add(as_float(weight, s), array(spec.weight_offset), s);
@@ -106,7 +123,7 @@ std::vector<array> fallback_norm(
     mx::Stream s) {
   auto x = in.x;
   if (spec.residual) {
-    x = mx::add(x, *in.residual, s);
+    x = sum_of(spec, in, s);
     if (spec.clamp && x.dtype() == mx::float16) {
       auto max = array(kFloat16Max, mx::float16);
       x = mx::clip(x, mx::negative(max, s), max, s);
@@ -146,7 +163,9 @@ std::vector<array> fallback_norm_vjp(
     auto wg = in.weight
         ? mx::multiply(g, shifted_weight(spec.norm, *in.weight, s), s)
         : g;
-    auto of_root = row_measure(spec.norm, mx::multiply(wg, n, s), s);
+    auto of_root = spec.norm.identity
+        ? array(0.0f)
+        : row_measure(spec.norm, mx::multiply(wg, n, s), s);
     if (spec.norm.eps_bounds) {
       auto squares = mx::sum(
           mx::square(as_float(in.s, s), s), -1, /* keepdims= */ true, s);

@@ -89,7 +89,8 @@ ModulatedGradients modulated_vjp(
   bool of_gn = wanted.scale || wanted.weight;
   bool of_g = wanted.shift || wanted.bias || (wanted.scale && in.bias);
   NormVJPSpec vjp{.norm = spec, .input = wanted.x};
-  vjp.norm.scale = vjp.norm.shift = false;
+  vjp.norm.scale = vjp.norm.shift = vjp.norm.factor = false;
+  vjp.norm.number = 1.0f;
   vjp.norm.weight = true;
   vjp.norm.weight_offset = groups.offset;
   vjp.weight = of_gn;
@@ -147,6 +148,77 @@ ModulatedGradients modulated_vjp(
   }
   if (wanted.bias) {
     gradients.bias = sum_to(scaled(*g), in.bias->shape(), stream);
+  }
+  return gradients;
+}
+
+OptionalArray sum_tangent(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array* of_x,
+    const array* of_residual,
+    const array* of_factor,
+    mx::Stream stream) {
+  OptionalArray total;
+  auto dtype = mx::result_type(in.x, *in.residual);
+  auto add = [&](const array& term) {
+    auto t = mx::astype(term, mx::float32, stream);
+    total = total ? mx::add(*total, t, stream) : t;
+  };
+  if (of_residual) {
+    add(*of_residual);
+  }
+  if (of_x) {
+    auto factor = in.factor ? as_float(*in.factor, stream) : array(spec.number);
+    add(mx::multiply(factor, as_float(*of_x, stream), stream));
+  }
+  if (of_factor) {
+    add(mx::multiply(
+        as_float(in.x, stream), as_float(*of_factor, stream), stream));
+  }
+  return total ? OptionalArray(mx::astype(*total, dtype, stream))
+               : std::nullopt;
+}
+
+FactorGradients factor_vjp(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array& sum_gradient,
+    bool of_x,
+    bool of_factor,
+    mx::Stream stream) {
+  if (!in.factor) {
+    auto number = array(spec.number, sum_gradient.dtype());
+    auto g = mx::multiply(sum_gradient, number, stream);
+    return {of_x ? OptionalArray(g) : std::nullopt, std::nullopt};
+  }
+  auto factor = *in.factor;
+  auto shape = grouped_shape(factor.shape(), in.x.shape());
+  bool grouped = shape == factor.shape();
+  if (!grouped) {
+    factor = mx::broadcast_to(factor, shape, stream);
+  }
+  NormVJPSpec vjp{.input = of_x, .weight = of_factor};
+  vjp.norm.identity = vjp.norm.weight = true;
+  std::vector<mx::Dtype> dtypes;
+  if (of_x) {
+    dtypes.push_back(in.x.dtype());
+  }
+  if (of_factor) {
+    dtypes.push_back(grouped ? factor.dtype() : mx::float32);
+  }
+  FactorGradients gradients;
+  if (dtypes.empty()) {
+    return gradients;
+  }
+  auto results =
+      make_norm_vjp(vjp, dtypes, {in.x, factor, sum_gradient}, stream);
+  auto next = results.begin();
+  if (of_x) {
+    gradients.x = *next++;
+  }
+  if (of_factor) {
+    gradients.factor = sum_to(*next, in.factor->shape(), stream);
   }
   return gradients;
 }

@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// y * (1 + scale) + shift, of a norm's result.
+// y * (1 + scale) + shift, of a norm's result, and residual + factor * x, its
+// input.
 
 #pragma once
 
@@ -36,6 +37,28 @@ ModulatedGradients modulated_vjp(
     const array& cotangent,
     const array* sum_cotangent,
     const NormFlags& wanted,
+    mx::Stream stream);
+
+// The derivative of the sum in the direction of these tangents, each of which
+// may be null.
+OptionalArray sum_tangent(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array* of_x,
+    const array* of_residual,
+    const array* of_factor,
+    mx::Stream stream);
+
+// The gradients of x and, if that is wanted, of the factor, for the sum's.
+struct FactorGradients {
+  OptionalArray x, factor;
+};
+FactorGradients factor_vjp(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array& sum_gradient,
+    bool of_x,
+    bool of_factor,
     mx::Stream stream);
 
 } // namespace mlx_norms

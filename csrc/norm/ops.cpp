@@ -19,7 +19,23 @@ struct Options {
   const OptionalString& rounding;
   OptionalDtype dtype;
   mx::StreamOrDevice stream;
+  float number = 1.0f; // a factor of x
 };
+
+const mx::array* array_of(const OptionalFactor& factor) {
+  return factor ? std::get_if<mx::array>(&*factor) : nullptr;
+}
+
+// As MLX takes a number beside x: rounded to its dtype.
+float number_of(const OptionalFactor& factor, mx::Dtype dtype) {
+  auto* number = factor ? std::get_if<float>(&*factor) : nullptr;
+  if (!number) {
+    return 1.0f;
+  }
+  return dtype == mx::float16 ? static_cast<float>(mx::float16_t(*number))
+      : dtype == mx::bfloat16 ? static_cast<float>(mx::bfloat16_t(*number))
+                              : *number;
+}
 
 Rounding parse_rounding(const char* op, const Options& options) {
   if (!options.rounding) {
@@ -48,6 +64,7 @@ NormSpec make_spec(
     check_dtype(op, "dtype", *options.dtype);
   }
   spec.clamp = options.clamp;
+  spec.number = options.number;
   spec.rounding = parse_rounding(op, options);
   return spec;
 }
@@ -177,13 +194,22 @@ std::pair<mx::array, mx::array> add_rms_norm(
     float weight_offset,
     bool clamp,
     const OptionalString& rounding,
+    const OptionalFactor& factor,
+    const mx::array* scale,
+    const mx::array* shift,
     OptionalDtype dtype,
     mx::StreamOrDevice stream) {
   return as_pair(normalize_rows(
       "add_rms_norm",
       /* center= */ false,
-      {x, &residual, weight, nullptr},
-      {eps, weight_offset, clamp, rounding, dtype, stream}));
+      {x, &residual, weight, nullptr, scale, shift, array_of(factor)},
+      {eps,
+       weight_offset,
+       clamp,
+       rounding,
+       dtype,
+       stream,
+       number_of(factor, x.dtype())}));
 }
 
 std::pair<mx::array, mx::array> add_layer_norm(
@@ -195,13 +221,22 @@ std::pair<mx::array, mx::array> add_layer_norm(
     float weight_offset,
     bool clamp,
     const OptionalString& rounding,
+    const OptionalFactor& factor,
+    const mx::array* scale,
+    const mx::array* shift,
     OptionalDtype dtype,
     mx::StreamOrDevice stream) {
   return as_pair(normalize_rows(
       "add_layer_norm",
       /* center= */ true,
-      {x, &residual, weight, bias},
-      {eps, weight_offset, clamp, rounding, dtype, stream}));
+      {x, &residual, weight, bias, scale, shift, array_of(factor)},
+      {eps,
+       weight_offset,
+       clamp,
+       rounding,
+       dtype,
+       stream,
+       number_of(factor, x.dtype())}));
 }
 
 mx::array head_rms_norm(

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "mlx/mlx.h"
 
@@ -17,6 +18,8 @@ namespace mx = mlx::core;
 
 using OptionalDtype = std::optional<mx::Dtype>;
 using OptionalString = std::optional<std::string>;
+// An array or a number.
+using OptionalFactor = std::optional<std::variant<mx::array, float>>;
 using OptionalGroup = std::optional<mx::distributed::Group>;
 
 mx::array rms_norm(
@@ -59,6 +62,9 @@ std::pair<mx::array, mx::array> add_rms_norm(
     float weight_offset,
     bool clamp,
     const OptionalString& rounding,
+    const OptionalFactor& factor,
+    const mx::array* scale,
+    const mx::array* shift,
     OptionalDtype dtype,
     mx::StreamOrDevice stream);
 
@@ -72,6 +78,9 @@ std::pair<mx::array, mx::array> add_layer_norm(
     float weight_offset,
     bool clamp,
     const OptionalString& rounding,
+    const OptionalFactor& factor,
+    const mx::array* scale,
+    const mx::array* shift,
     OptionalDtype dtype,
     mx::StreamOrDevice stream);
 

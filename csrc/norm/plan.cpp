@@ -57,6 +57,7 @@ LaunchPlan plan_norm(
   };
   auto scale = broadcast(in.scale);
   auto shift = broadcast(in.shift);
+  auto factor = broadcast(in.factor);
   auto x2 = rows(second ? &second->in.x : nullptr);
   auto weight2 = parameter(second ? second->in.weight : nullptr);
   auto rows1 = row_count(in.x);
@@ -81,6 +82,12 @@ LaunchPlan plan_norm(
       K::round_product,
       early && spec.scale && spec.shift &&
           product_keeps(out[0].dtype(), *in.scale));
+  launch.set(K::has_factor, spec.factor);
+  launch.set(K::has_number, spec.number != 1);
+  launch.set(
+      K::round_factored,
+      early && spec.is_factored() &&
+          (!in.factor || product_keeps(in.x.dtype(), *in.factor)));
   launch.set(K::paired, second != nullptr);
   launch.set(K::has_weight2, weight2.has_value());
   bind_rows(launch, K::x, K::x_layout, K::x_flags, x);
@@ -90,6 +97,7 @@ LaunchPlan plan_norm(
   bind_rows(launch, K::bias, K::bias_layout, K::bias_flags, bias);
   bind_rows(launch, K::scale, K::scale_layout, K::scale_flags, scale);
   bind_rows(launch, K::shift, K::shift_layout, K::shift_flags, shift);
+  bind_rows(launch, K::factor, K::factor_layout, K::factor_flags, factor);
   bind_rows(launch, K::x2, K::x2_layout, K::x2_flags, x2);
   bind_rows(launch, K::weight2, K::weight2_layout, K::weight2_flags, weight2);
   auto write = [&](Output to, Constant<int32_t> flags, const mx::array* a) {
@@ -107,6 +115,7 @@ LaunchPlan plan_norm(
   launch.set(K::length, length);
   launch.set(K::eps, spec.eps);
   launch.set(K::weight_offset, spec.weight_offset);
+  launch.set(K::number, spec.number);
 
   auto all_rows = static_cast<uint32_t>(rows1) + static_cast<uint32_t>(rows2);
   launch.groups[0] = ceil_div<uint32_t>(all_rows, geometry.rows_per_group());

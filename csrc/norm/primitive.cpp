@@ -56,9 +56,19 @@ Arrays Norm::jvp(
     auto add = [&](OptionalArray& total, const array& term) {
       total = total ? mx::add(*total, term, stream()) : term;
     };
-    for (auto* t : {tangent_of(at.x), tangent_of(at.residual)}) {
-      if (t) {
-        add(ds, mx::astype(*t, s.dtype(), stream()));
+    if (spec_.is_factored()) {
+      ds = sum_tangent(
+          spec_,
+          in,
+          tangent_of(at.x),
+          tangent_of(at.residual),
+          tangent_of(at.factor),
+          stream());
+    } else {
+      for (auto* t : {tangent_of(at.x), tangent_of(at.residual)}) {
+        if (t) {
+          add(ds, mx::astype(*t, s.dtype(), stream()));
+        }
       }
     }
     if (ds && spec_.clamp && s.dtype() == mx::float16) {
@@ -118,8 +128,27 @@ Arrays Norm::vjp(
   for (int i = 0, out = 0; i < n_primals;
        i += spec_.n_inputs(), out += spec_.n_outputs()) {
     NormPositions at(spec_, i);
-    NormVJPSpec spec{.norm = spec_};
-    spec.input = wanted(at.x) || wanted(at.residual);
+    NormInputs in(spec_, &primals[i]);
+    NormVJPSpec spec{.norm = without_sum(spec_)};
+    spec.norm.residual = spec_.residual; // its cotangent
+    spec.input = wanted(at.x) || wanted(at.residual) || wanted(at.factor);
+    auto give_if = [&](int to, const OptionalArray& gradient) {
+      if (gradient) {
+        give(to, *gradient);
+      }
+    };
+    // Of x, or of what is added up to s
+    auto give_input = [&](const array& ds) {
+      give(at.residual, ds);
+      if (!spec_.is_factored()) {
+        give(at.x, ds);
+        return;
+      }
+      auto found =
+          factor_vjp(spec_, in, ds, wanted(at.x), wanted(at.factor), stream());
+      give_if(at.x, found.x);
+      give_if(at.factor, found.factor);
+    };
     spec.weight = wanted(at.weight);
     spec.bias = wanted(at.bias);
 
@@ -132,8 +161,7 @@ Arrays Norm::vjp(
       if (spec_.clamp && s.dtype() == mx::float16) {
         ds = zero_where_saturated(ds, s, stream());
       }
-      give(at.x, ds);
-      give(at.residual, ds);
+      give_input(ds);
       for (auto parameter : {at.weight, at.bias, at.scale, at.shift}) {
         if (wanted(parameter)) {
           give(parameter, mx::zeros_like(primals[parameter], stream()));
@@ -149,7 +177,7 @@ Arrays Norm::vjp(
     if (spec_.is_modulated()) {
       auto found = modulated_vjp(
           spec_,
-          NormInputs(spec_, &primals[i]),
+          in,
           s,
           cotangent,
           sum_cotangent ? &*sum_cotangent : nullptr,
@@ -159,13 +187,9 @@ Arrays Norm::vjp(
            wanted(at.scale),
            wanted(at.shift)},
           stream());
-      auto give_if = [&](int to, const OptionalArray& gradient) {
-        if (gradient) {
-          give(to, *gradient);
-        }
-      };
-      give_if(at.x, found.input);
-      give_if(at.residual, found.input);
+      if (found.input) {
+        give_input(*found.input);
+      }
       give_if(at.weight, found.weight);
       give_if(at.bias, found.bias);
       give_if(at.scale, found.scale);
@@ -196,8 +220,7 @@ Arrays Norm::vjp(
     auto results = make_norm_vjp(spec, dtypes, std::move(inputs), stream());
     auto next = results.begin();
     if (spec.input) {
-      give(at.x, *next);
-      give(at.residual, *next++);
+      give_input(*next++);
     }
     if (spec.weight) {
       give(at.weight, *next++);
@@ -214,7 +237,8 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
     const std::vector<int>& axes) {
   auto n_inputs = static_cast<int>(inputs.size());
   int n_rows = 1 + spec_.residual;
-  int first_broadcast = n_rows + spec_.weight + spec_.bias; // scale and shift
+  // Scale, shift and factor.
+  int first_broadcast = n_rows + spec_.weight + spec_.bias;
   bool parameters_batched = false;
   for (int i = 0; i < n_inputs; ++i) {
     auto input = i % spec_.n_inputs();
@@ -311,6 +335,9 @@ void Norm::check_shapes(const Arrays& inputs) const {
     }
     if (in.shift) {
       check_broadcasts(name(), "shift", *in.shift, in.x);
+    }
+    if (in.factor) {
+      check_broadcasts(name(), "factor", *in.factor, in.x);
     }
   }
 }

@@ -71,6 +71,7 @@ self_check::Key key_of(
 NormSpec flags_of(NormSpec spec) {
   spec.eps = 1e-5f;
   spec.weight_offset = spec.weight_offset != 0 ? 1.0f : 0.0f;
+  spec.number = spec.number != 1 ? 0.75f : 1.0f;
   return spec;
 }
 
@@ -85,6 +86,9 @@ void append_flags(const NormSpec& spec, std::vector<int64_t>& numbers) {
        spec.bias,
        spec.scale,
        spec.shift,
+       spec.factor,
+       spec.number != 1,
+       spec.identity,
        spec.clamp,
        static_cast<int64_t>(spec.rounding),
        spec.weight_offset != 0});

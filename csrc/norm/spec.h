@@ -19,9 +19,12 @@ struct NormSpec {
   bool residual = false;   // normalize x + residual and return the sum as well
   bool weight = false;
   bool bias = false;
-  bool scale = false; // the result times 1 + scale
-  bool shift = false; // and plus shift
-  bool clamp = false; // a float16 sum saturates instead of reaching inf
+  bool scale = false;    // the result times 1 + scale
+  bool shift = false;    // and plus shift
+  bool factor = false;   // residual + factor * x, with an array
+  float number = 1.0f;   // or with a number, in x's dtype
+  bool identity = false; // not normalized: gradients of products with a weight
+  bool clamp = false;    // a float16 sum saturates instead of reaching inf
   Rounding rounding = Rounding::Early;
   float weight_offset = 0.0f;
   float eps = 1e-5f;
@@ -31,15 +34,18 @@ struct NormSpec {
   // Whether it is one of RMSNorm and LayerNorm with no more than the options
   // that mx.fast, a sum and a float16 clamp have.
   bool is_basic() const {
-    return !l2 && !is_modulated();
+    return !l2 && !is_modulated() && !is_factored();
   }
   bool is_modulated() const {
     return scale || shift;
   }
+  bool is_factored() const {
+    return factor || number != 1.0f;
+  }
   // Of one normalized tensor: x, [residual], [weight], [bias], [scale],
-  // [shift].
+  // [shift], [factor].
   int n_inputs() const {
-    return 1 + residual + weight + bias + scale + shift;
+    return 1 + residual + weight + bias + scale + shift + factor;
   }
   // Of one normalized tensor: normalized, [sum].
   int n_outputs() const {
@@ -64,7 +70,7 @@ struct NormVJPSpec {
 // The indices of one normalized tensor's inputs, which start at `first`; -1:
 // absent.
 struct NormPositions {
-  int x, residual, weight, bias, scale, shift;
+  int x, residual, weight, bias, scale, shift, factor;
 
   NormPositions(const NormSpec& spec, int first)
       : x(first++),
@@ -72,7 +78,8 @@ struct NormPositions {
         weight(spec.weight ? first++ : -1),
         bias(spec.bias ? first++ : -1),
         scale(spec.scale ? first++ : -1),
-        shift(spec.shift ? first++ : -1) {}
+        shift(spec.shift ? first++ : -1),
+        factor(spec.factor ? first++ : -1) {}
 };
 
 // One of each input of a normalized tensor.
@@ -88,6 +95,7 @@ struct NormInputs {
   const mx::array* bias;
   const mx::array* scale;
   const mx::array* shift;
+  const mx::array* factor;
 
   NormInputs(
       const mx::array& x,
@@ -95,20 +103,22 @@ struct NormInputs {
       const mx::array* weight,
       const mx::array* bias,
       const mx::array* scale = nullptr,
-      const mx::array* shift = nullptr)
+      const mx::array* shift = nullptr,
+      const mx::array* factor = nullptr)
       : x(x),
         residual(residual),
         weight(weight),
         bias(bias),
         scale(scale),
-        shift(shift) {}
+        shift(shift),
+        factor(factor) {}
   NormInputs(const NormSpec& spec, const mx::array* first)
       : NormInputs(NormPositions(spec, 0), first) {}
 
   // In the order of NormPositions.
   void append_to(Arrays& inputs) const {
     inputs.push_back(x);
-    for (auto* a : {residual, weight, bias, scale, shift}) {
+    for (auto* a : {residual, weight, bias, scale, shift, factor}) {
       if (a) {
         inputs.push_back(*a);
       }
@@ -123,7 +133,8 @@ struct NormInputs {
             at.weight < 0 ? nullptr : first + at.weight,
             at.bias < 0 ? nullptr : first + at.bias,
             at.scale < 0 ? nullptr : first + at.scale,
-            at.shift < 0 ? nullptr : first + at.shift) {}
+            at.shift < 0 ? nullptr : first + at.shift,
+            at.factor < 0 ? nullptr : first + at.factor) {}
 };
 
 // The inputs of NormVJP, by name.

@@ -18,6 +18,12 @@ NormSpec bare(NormSpec spec) {
 
 } // namespace
 
+NormSpec without_sum(NormSpec spec) {
+  spec.residual = spec.factor = false;
+  spec.number = 1.0f;
+  return spec;
+}
+
 Arrays bare_norm(
     const NormSpec& spec,
     mx::Dtype dtype,
@@ -27,11 +33,17 @@ Arrays bare_norm(
   if (in.residual) {
     inputs.push_back(*in.residual);
   }
+  if (in.factor) {
+    inputs.push_back(*in.factor);
+  }
   return make_norm(bare(spec), dtype, std::move(inputs), stream);
 }
 
 array bare_norm(NormSpec spec, const array& s, mx::Stream stream) {
-  spec.residual = false;
+  if (spec.identity) {
+    return mx::astype(s, mx::float32, stream);
+  }
+  spec = without_sum(spec);
   NormInputs in(bare(spec), &s);
   return bare_norm(spec, mx::float32, in, stream)[0];
 }
@@ -43,7 +55,7 @@ array bare_norm_vjp(
     const array& a,
     const array* sum_cotangent,
     mx::Stream stream) {
-  NormVJPSpec vjp{.norm = bare(spec), .input = true};
+  NormVJPSpec vjp{.norm = without_sum(bare(spec)), .input = true};
   vjp.norm.residual = sum_cotangent != nullptr;
   Arrays inputs{s, a};
   if (sum_cotangent) {

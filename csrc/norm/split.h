@@ -9,6 +9,9 @@
 
 namespace mlx_norms {
 
+// The norm of a sum that has been computed.
+NormSpec without_sum(NormSpec spec);
+
 // {normalized in dtype, [sum]}
 Arrays bare_norm(
     const NormSpec& spec,

@@ -176,6 +176,7 @@ Launch rows_launch(
   launch.set(K::want_bias, b.spec.bias && !by_columns);
   launch.set(K::keep_statistics, b.statistics.has_value());
   Stages staged(b, weight, sum_cotangent, staged_bytes);
+  launch.set(K::identity, norm.identity);
   launch.set(K::adjoining, b.adjoining);
   launch.set(K::stages, staged.count);
   launch.set(K::fetch_next, fetches_next(b.geometry, b.spec, b.backend));

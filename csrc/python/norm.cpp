@@ -243,10 +243,13 @@ void bind_norm(nb::module_& m) {
       "weight_offset"_a = 0.0f,
       "clamp"_a = false,
       "rounding"_a = nb::none(),
+      "factor"_a.none() = nb::none(),
+      "scale"_a.none() = nb::none(),
+      "shift"_a.none() = nb::none(),
       "dtype"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def add_rms_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
+          "def add_rms_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: str | None = None, factor: mlx.core.array | float | None = None, scale: mlx.core.array | None = None, shift: mlx.core.array | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
       R"pbdoc(
         Residual add and RMS norm: the norm of ``x + residual``, and the sum.
 
@@ -256,6 +259,10 @@ void bind_norm(nb::module_& m) {
 
         The sum is rounded to its dtype before the norm, so the result is
         bit-identical to ``rms_norm(x + residual)``.
+
+        With a ``factor`` it is :math:`s = r + f x`, as of a gated residual.
+        Rounding early, that is bit-identical to MLX's ops, cast to the sum's
+        dtype. ``scale`` and ``shift`` are those of :func:`rms_norm`.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or
@@ -274,6 +281,13 @@ void bind_norm(nb::module_& m) {
               ``False``.
             rounding (str, optional): ``"early"`` or ``"late"``, as in
               :func:`rms_norm`.
+            factor (array or float, optional): ``x`` is multiplied by it before it
+              is added: a number, in ``x``'s dtype, or an array that broadcasts
+              to ``x`` and has its last axis, such as a layer scale ``[D]`` or a
+              gate ``[B, 1, D]``. Rounding early, the product is rounded, too.
+              Default: ``None``.
+            scale (array, optional): As in :func:`rms_norm`.
+            shift (array, optional): As in :func:`rms_norm`.
             dtype (Dtype, optional): The normalized output's dtype, one of the
               three. Default: that of the sum.
             stream (StreamOrDevice): Stream or device.
@@ -309,10 +323,13 @@ void bind_norm(nb::module_& m) {
       "weight_offset"_a = 0.0f,
       "clamp"_a = false,
       "rounding"_a = nb::none(),
+      "factor"_a.none() = nb::none(),
+      "scale"_a.none() = nb::none(),
+      "shift"_a.none() = nb::none(),
       "dtype"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def add_layer_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
+          "def add_layer_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: str | None = None, factor: mlx.core.array | float | None = None, scale: mlx.core.array | None = None, shift: mlx.core.array | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
       R"pbdoc(
         Residual add and layer norm: the norm of ``x + residual``, and the sum.
 
@@ -323,6 +340,10 @@ void bind_norm(nb::module_& m) {
 
         The sum is rounded to its dtype before the norm, so the result is
         bit-identical to ``layer_norm(x + residual)``.
+
+        With a ``factor`` it is :math:`s = r + f x`, as of a gated residual.
+        Rounding early, that is bit-identical to MLX's ops, cast to the sum's
+        dtype. ``scale`` and ``shift`` are those of :func:`layer_norm`.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or
@@ -341,6 +362,13 @@ void bind_norm(nb::module_& m) {
               Default: ``False``.
             rounding (str, optional): ``"early"`` or ``"late"``, as in
               :func:`layer_norm`.
+            factor (array or float, optional): ``x`` is multiplied by it before it
+              is added: a number, in ``x``'s dtype, or an array that broadcasts
+              to ``x`` and has its last axis, such as a layer scale ``[D]`` or a
+              gate ``[B, 1, D]``. Rounding early, the product is rounded, too.
+              Default: ``None``.
+            scale (array, optional): As in :func:`layer_norm`.
+            shift (array, optional): As in :func:`layer_norm`.
             dtype (Dtype, optional): The normalized output's dtype, one of the
               three. Default: that of the sum.
             stream (StreamOrDevice): Stream or device.

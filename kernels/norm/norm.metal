@@ -20,11 +20,28 @@ constant int weight2_flags [[function_constant(23)]];
 constant int normalized_flags [[function_constant(24)]];
 constant int sum_flags [[function_constant(25)]];
 constant int normalized2_flags [[function_constant(26)]];
+// The sum of residual and factor * x, with a row or a number as the factor.
+constant bool has_factor [[function_constant(49)]];
+constant bool has_number [[function_constant(57)]];
+constant int factor_flags [[function_constant(58)]];
+constant bool round_factored [[function_constant(60)]]; // to x's dtype
 
 // Values beyond float16's range saturate, inf too; NaN stays NaN.
 inline float clamp_half(float v) {
   float below = v > 65504.0f ? 65504.0f : v;
   return below < -65504.0f ? -65504.0f : below;
+}
+
+// Multiplies the elements v of x by those of a factor.
+template <int N>
+inline void
+multiply(thread const float* factor, float number, int type, thread float* v) {
+  for (int j = 0; j < N; ++j) {
+    v[j] = v[j] * (has_number ? number : factor[j]);
+  }
+  if (round_factored) {
+    round_vector<N>(type, v);
+  }
 }
 
 // Adds the residual to the elements v of x that start at i, rounds and stores.
@@ -73,6 +90,10 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     [[buffer(22), function_constant(has_scale)]],
     constant const int* shift_layout
     [[buffer(23), function_constant(has_shift)]],
+    device const uchar* factor [[buffer(24), function_constant(has_factor)]],
+    constant const int* factor_layout
+    [[buffer(25), function_constant(has_factor)]],
+    constant const float& number [[buffer(26)]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
@@ -101,7 +122,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
       assign(w, row_in(weight, weight_flags, weight_layout, row, length));
     }
   }
-  FetchedRow<N, V> x_row, r, w_row, b;
+  FetchedRow<N, V> x_row, r, w_row, b, f;
   RowOut s;
   x_row.fetch_all(in, threads, length);
   if (has_residual) {
@@ -110,6 +131,12 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         threads,
         length);
     s = row_out(sum, sum_flags, row, length);
+  }
+  if (has_factor) {
+    f.fetch_all(
+        row_in(factor, factor_flags, factor_layout, row, length),
+        threads,
+        length);
   }
   if (has_weight) {
     w_row.fetch_all(w, threads, length);
@@ -139,6 +166,13 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
       float v[N];
       if (fetch_first || has_residual) {
         x_row.values(k, of, v);
+        if (has_factor || has_number) {
+          float of_f[N];
+          if (has_factor) {
+            f.values(k, of, of_f);
+          }
+          multiply<N>(of_f, number, in.type, v);
+        }
         if (has_residual) {
           float of_r[N];
           r.values(k, of, of_r);

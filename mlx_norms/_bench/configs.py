@@ -53,6 +53,11 @@ def _chain_ada(x, scale, shift):
     return mx.fast.layer_norm(x, None, None, EPS) * (1 + scale) + shift
 
 
+def _chain_add_ada(x, residual, factor, scale, shift):
+    total = residual + factor * x
+    return _chain_ada(total, scale, shift), total
+
+
 def _chain_l2(x):
     v = x.astype(mx.float32)
     return (v / mx.maximum(mx.linalg.norm(v, axis=-1, keepdims=True), EPS)).astype(x.dtype)
@@ -101,6 +106,14 @@ OPS = {
         _chain_ada,
         (9, 16),
     ),
+    "add_ada": Op(
+        ("samples", "residual_samples", "factor", "scale", "shift"),
+        lambda x, residual, factor, scale, shift: mlx_norms.add_layer_norm(
+            x, residual, eps=EPS, factor=factor, scale=scale, shift=shift
+        ),
+        _chain_add_ada,
+        (11, 20),
+    ),
     "l2": Op(
         ("x",),
         lambda x: mlx_norms.l2_norm(x, EPS),
@@ -111,7 +124,7 @@ OPS = {
 HEAD_OPS = ("head", "qk", "l2")  # of short rows
 LADDER_OPS = ("layer_norm", "sgemm")
 _ROWS = ("x", "heads", "k", "samples")  # inputs that are normalized
-_PARAMETERS = ("weight", "bias", "scale", "shift")
+_PARAMETERS = ("weight", "bias", "scale", "shift", "factor")
 
 
 @dataclass(frozen=True)
@@ -176,7 +189,7 @@ class Config:
 
         On the CPU these are the intermediates of the chain of MLX ops that mx.fast runs there.
         """
-        center = self.op in ("layer", "add_layer", "ada")
+        center = self.op in ("layer", "add_layer", "ada", "add_ada")
         steps = 4 + center if mx.default_device() == mx.cpu else 2
         return 4 * self.elements * (steps + self.adds) * (1 + self.backward)
 
@@ -235,7 +248,8 @@ class Config:
             "heads": (self.rows // heads, heads, self.length),
             "head_weight": (heads, self.length),
             "samples": (samples, self.rows // samples, self.length),
-            **{name: (samples, 1, self.length) for name in ("scale", "shift")},
+            "residual_samples": (samples, self.rows // samples, self.length),
+            **{name: (samples, 1, self.length) for name in ("factor", "scale", "shift")},
         }
 
     def inputs(self) -> list[mx.array]:

@@ -77,7 +77,8 @@ class Op:
     def label(self) -> str:
         parts = [self.name, "weight_offset" * bool(self.weight_offset)]
         parts += ["strided x" * self.strided, "weight of another dtype" * self.mixed]
-        parts += ["eps inside" * self.eps_inside, "scale and shift" * self.modulates]
+        parts += ["eps inside" * self.eps_inside, "factor" * ("factor" in self.inputs)]
+        parts += ["scale and shift" * self.modulates]
         return ", ".join(part for part in parts if part)
 
     @property
@@ -90,10 +91,9 @@ class Op:
             return list(mlx_norms.qk_norm(q, k, q_weight, k_weight, _EPS))
         options = {"weight_offset": self.weight_offset} if self.weight_offset else {}
         options |= {"eps_inside": True} if self.eps_inside else {}
-        if self.modulates:
-            *arrays, scale, shift = arrays
-            options |= {"scale": scale, "shift": shift}
-        outputs = getattr(mlx_norms, self.name)(*arrays, eps=_EPS, **options)
+        named = dict(zip(self.inputs, arrays, strict=True))
+        options |= {n: named.pop(n) for n in ("factor", "scale", "shift") if n in named}
+        outputs = getattr(mlx_norms, self.name)(*named.values(), eps=_EPS, **options)
         return list(outputs) if self.adds else [outputs]
 
     @property
@@ -110,16 +110,20 @@ class Op:
             squares = mx.sum(_exact(x) ** 2, axis=-1, keepdims=True)
             y = _exact(x) * mx.rsqrt(squares + _EPS if self.eps_inside else squares)
             return [(y, mx.abs(y))]
+        named = dict(zip(self.inputs[1:], rest, strict=True))
+        factor, scale, shift = (named.pop(n, None) for n in ("factor", "scale", "shift"))
+        sums = []
         if self.adds:
-            total = x + rest.pop(0)  # statistics are taken of the rounded sum
-            return [self._norm(total, *rest), (_exact(total), mx.abs(_exact(total)))]
+            residual = named.pop("residual")
+            x = x if factor is None else factor * x
+            x = x + residual  # statistics are taken of the rounded sum
+            sums = [(_exact(x), mx.abs(_exact(x)))]
+        y, size = self._norm(x, *named.values())
         if self.modulates:
-            *rest, scale, shift = rest
-            y, size = self._norm(x, *rest)
-            factor, shift = 1 + _exact(scale), _exact(shift)
-            # Each of the steps rounds, too.
-            return [(y * factor + shift, 3 * ((size + 1) * mx.abs(factor) + mx.abs(shift)))]
-        return [self._norm(x, *rest)]
+            scale, shift = 1 + _exact(scale), _exact(shift)
+            y = y * scale + shift
+            size = 3 * ((size + 1) * mx.abs(scale) + mx.abs(shift))  # each of the steps rounds
+        return [(y, size), *sums]
 
     def _norm(self, x, weight=None, bias=None):
         x = _exact(x)
@@ -144,6 +148,8 @@ OPS = (
     Op("qk_norm", ("x", "x", "head_weight", "weight")),
     Op("layer_norm", ("x", "scale", "shift"), center=True),
     Op("rms_norm", ("x", "weight", "scale", "shift")),
+    Op("add_layer_norm", ("x", "residual", "factor", "scale", "shift"), center=True),
+    Op("add_rms_norm", ("x", "residual", "weight", "factor")),
     Op("l2_norm", ("x",)),
     Op("l2_norm", ("x",), eps_inside=True),
 )
@@ -479,7 +485,7 @@ def _facts() -> list[tuple[str, str]]:
 def _values(op: Op, name: str, dtype: mx.Dtype, length: int, seed: int) -> mx.array:
     # Enough short rows that the parameters' gradients are sums of several partial ones.
     rows = (40 if length <= 512 else 3, _HEADS)
-    shapes = {name: (rows[0], 1, length) for name in ("scale", "shift")}
+    shapes = {name: (rows[0], 1, length) for name in ("factor", "scale", "shift")}
     shapes |= {"weight": (length,), "bias": (length,), "head_weight": (_HEADS, length)}
     if op.mixed and name == "weight":
         dtype = mx.float16 if dtype == mx.float32 else mx.float32

@@ -273,7 +273,7 @@ class TestInputs:
         outputs = OPS[op].ours(*inputs)
         outputs = list(outputs) if isinstance(outputs, tuple) else [outputs]
         named = dict(zip(OPS[op].inputs, inputs, strict=True))
-        others = ("bias", "scale", "shift")
+        others = ("bias", "scale", "shift", "factor")
         parameters = [a for name, a in named.items() if "weight" in name or name in others]
         assert config.parameter_bytes == sum(a.nbytes for a in parameters)
         if backward:

@@ -19,6 +19,7 @@ class Norm:
     rounding: str | None = None
     dtype: mx.Dtype | None = None
     eps_inside: bool = False  # of l2_norm
+    factor: float | None = None  # of x before it is added; an array is among the arrays
     rung: str | None = None  # of layer_norm's ladder, whose only option is eps
 
     @property
@@ -53,6 +54,8 @@ class Norm:
         options["dtype"] = self.dtype
         if self.adds:
             options["clamp"] = self.clamp
+            if self.factor is not None:
+                options["factor"] = self.factor
         return options
 
     def __call__(self, arrays, stream=None):

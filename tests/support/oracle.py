@@ -131,10 +131,30 @@ def rounded_sum(norm, arrays):
     dtype = norm.sum_dtype(arrays)
     # Rounding to float32 and then to 16 bits gives the same as rounding once.
     with np.errstate(over="ignore", invalid="ignore"):
-        s = round_to(numpy32(arrays["x"]) + numpy32(arrays["residual"]), dtype).astype(np.float64)
+        s = round_to(product(norm, arrays) + numpy32(arrays["residual"]), dtype).astype(np.float64)
     if norm.clamp and dtype == mx.float16:
         s = np.clip(s, -F16_MAX, F16_MAX)
     return s
+
+
+def factor_of_x(norm, arrays):
+    """What x is multiplied by before it is added; a number counts in x's dtype."""
+    if arrays.get("factor") is not None:
+        return numpy32(arrays["factor"])
+    number = 1.0 if norm.factor is None else norm.factor
+    return round_to(np.float32(number), arrays["x"].dtype)
+
+
+def product(norm, arrays):
+    """factor * x in float32, rounded early to x's dtype if no other is wider."""
+    x, factor = arrays["x"], arrays.get("factor")
+    p = numpy32(x) * factor_of_x(norm, arrays)
+    widens = factor is not None and factor.dtype != x.dtype
+    return p if widens or not norm.is_early else round_to(p, x.dtype)
+
+
+def is_factored(norm, arrays):
+    return norm.factor is not None or arrays.get("factor") is not None
 
 
 def forward(norm, arrays):
@@ -233,18 +253,44 @@ def gradients(norm, arrays, cotangent=None, sum_cotangent=None):
     if norm.clamp and norm.sum_dtype(arrays) == mx.float16:
         values["s"] = np.where(np.abs(s) == F16_MAX, 0.0, values["s"])
     truths = {}
+    if is_factored(norm, arrays):
+        add_factor(norm, arrays, values, sizes)
     for name, a in arrays.items():
         if a is None:
             continue
-        key = "s" if name in ("x", "residual") else name
+        key = "s" if name in ("x", "residual") and name not in values else name
         value, size = values[key], sizes[key]
         slack = arithmetic(norm, arrays) * size
         if name == "weight":
             slack = slack + early_cast(norm, arrays) * size
             if norm.casts_early(arrays) and g is not None:
                 slack = slack + underflow(norm.out_dtype(arrays)) * over_rows(np.abs(g), w.ndim)
+        if is_factored(norm, arrays) and name in ("x", "factor"):
+            # They are of the sum's gradient in the sum's dtype.
+            dtype = norm.sum_dtype(arrays)
+            slack = (
+                slack
+                + unit_roundoff(dtype) * size
+                + underflow(dtype) * multiplied(norm, arrays, name)
+            )
         truths[name] = Truth(value, slack, a.dtype, f"{config} gradient of {name}")
     return truths
+
+
+def multiplied(norm, arrays, name):
+    """What the sum's gradient is multiplied by in that of x or of its factor, in magnitude."""
+    if name == "x":
+        return np.abs(factor_of_x(norm, arrays))
+    return to_shape(np.abs(exact(arrays["x"])), arrays["factor"].shape)
+
+
+def add_factor(norm, arrays, values, sizes):
+    """The gradients of x and of its factor, like gradient_values."""
+    f, x = factor_of_x(norm, arrays).astype(np.float64), exact(arrays["x"])
+    for of, by in ((values, (f, x)), (sizes, (np.abs(f), np.abs(x)))):
+        of["x"] = of["s"] * by[0]
+        if arrays.get("factor") is not None:
+            of["factor"] = to_shape(of["s"] * by[1], arrays["factor"].shape)
 
 
 def add_modulation(norm, arrays, s, g, values, sizes):

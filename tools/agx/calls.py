@@ -69,6 +69,7 @@ _NORMS = {
     "qk_norm": ("heads", "heads", "weights", "weights"),
     "l2_norm": ("x",),
     "modulated_layer_norm": ("samples", "sample", "sample"),
+    "gated_layer_norm": ("samples", "samples", "sample", "sample", "sample"),
 }
 
 
@@ -104,9 +105,13 @@ def _norm(op, dtype, length, aligned, backward):
     def modulated(x, scale, shift, eps):
         return mlx_norms.layer_norm(x, eps=eps, scale=scale, shift=shift)
 
+    def gated(x, residual, factor, scale, shift, eps):
+        options = dict(factor=factor, scale=scale, shift=shift)
+        return mlx_norms.add_layer_norm(x, residual, eps=eps, **options)
+
     def results(*arrays):
-        function = modulated if op == "modulated_layer_norm" else getattr(mlx_norms, op)
-        outputs = function(*arrays, 1e-5)
+        functions = {"modulated_layer_norm": modulated, "gated_layer_norm": gated}
+        outputs = (functions.get(op) or getattr(mlx_norms, op))(*arrays, 1e-5)
         return list(outputs) if isinstance(outputs, tuple) else [outputs]
 
     if not backward:

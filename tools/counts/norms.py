@@ -27,7 +27,7 @@ OF_ROWS = {
     *("s", "cotangent", "sum_cotangent", "input_gradient"),
 }
 OF_PARAMETERS = {
-    *("weight", "bias", "weight2", "scale", "shift"),
+    *("weight", "bias", "weight2", "scale", "shift", "factor"),
     *("weight_partials", "bias_partials", "kept_statistics", "partials", "gradient"),
 }
 
@@ -43,13 +43,16 @@ def measure() -> str:
     def modulated(x, scale, shift):
         return norms.layer_norm(x, scale=scale, shift=shift)
 
+    def gated(x, residual, factor, scale, shift):
+        return norms.add_layer_norm(x, residual, factor=factor, scale=scale, shift=shift)
+
     def ops(length):
         shape, heads = (ROWS // HEADS, HEADS, length), (HEADS, length)
         # About a mean of 0: one beyond a quarter of a row's spread takes LayerNorm more steps.
         x, r = (n - mx.mean(n, -1, keepdims=True) for n in map(mx.random.normal, 2 * [shape]))
         w, b, w1, w2 = (mx.random.normal(s) for s in ((length,), (length,), heads, heads))
-        s, t = (mx.random.normal((ROWS // HEADS, 1, length)) for _ in range(2))
-        mx.eval(x, r, w, b, w1, w2, s, t)
+        f, s, t = (mx.random.normal((ROWS // HEADS, 1, length)) for _ in range(3))
+        mx.eval(x, r, w, b, w1, w2, f, s, t)
         yield "rms_norm", norms.rms_norm, (x, w)
         yield "layer_norm", norms.layer_norm, (x, w, b)
         yield "add_rms_norm", norms.add_rms_norm, (x, r, w)
@@ -58,6 +61,7 @@ def measure() -> str:
         yield "qk_norm", lambda *a: norms.qk_norm(*a, 1e-5), (x, r, w1, w2)
         yield "l2_norm", norms.l2_norm, (x,)
         yield "layer_norm, scale and shift", modulated, (x, s, t)
+        yield "add_layer_norm, factor, scale and shift", gated, (x, r, f, s, t)
 
     cells: dict[str, list[str]] = {}
     for length in LENGTHS:

@@ -63,6 +63,12 @@ class Rows:
         self.gradient_fits = self.fit & fits(
             gw.sum(-1), (gw * np.abs(n)).sum(-1), sizes["s"].max(-1), (rstd**3)[..., 0]
         )
+        if oracle.is_factored(norm, arrays):  # the sum's gradient is rounded to its dtype
+            largest = oracle.FORMATS[norm.sum_dtype(arrays)][2]
+            total = np.abs(values["s"]).max(-1)
+            if len(cotangents) > 1:
+                total = total + np.abs(exact(cotangents[1])).max(-1)
+            self.gradient_fits &= total <= largest / 4
         most = np.maximum(np.abs(w).max(), 1.0) * np.maximum(np.abs(factor).max(), 1.0)
         self.flushed = 2 * FLUSHED * most
         # dx is rstd times terms of gw, n and their mean, each of which may be flushed.

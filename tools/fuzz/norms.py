@@ -34,6 +34,10 @@ class Ours:
         return mlx_norms.head_rms_norm(x, weight, eps, dtype=widest(x, weight))
 
     @staticmethod
+    def gated_norm(x, residual, factor, eps):
+        return mlx_norms.add_rms_norm(x, residual, eps=eps, factor=factor)
+
+    @staticmethod
     def modulated_norm(x, scale, shift, eps, layer):
         norm = mlx_norms.layer_norm if layer else mlx_norms.rms_norm
         return norm(x, eps=eps, scale=scale, shift=shift)
@@ -69,6 +73,11 @@ class Stock:
         if weight is None or weight.ndim == 1:
             return mx.fast.rms_norm(x, weight, eps)
         return mx.fast.rms_norm(x.astype(widest(x, weight)), None, eps) * weight
+
+    @staticmethod
+    def gated_norm(x, residual, factor, eps):
+        s = (residual + factor * x).astype(widest(x, residual))
+        return mx.fast.rms_norm(s, None, eps), s
 
     @staticmethod
     def modulated_norm(x, scale, shift, eps, layer):

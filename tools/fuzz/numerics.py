@@ -19,7 +19,6 @@ HEADS = ("head_rms_norm", "qk_norm")
 LINEAR = linear_case.OPS
 QUANTIZED = "quantized_matmul"
 L2 = "l2_norm"
-MODULATED = ("rms_norm", "layer_norm")
 EPS = (1e-5, 1e-6, 1e-12, 0.5, 0.0)
 
 
@@ -42,7 +41,8 @@ class Call:
 
 def generate(seed, backend):
     rng = np.random.default_rng([seed, 64])
-    op = str(rng.choice([*OPS, *OPS, L2, *HEADS, *LINEAR, QUANTIZED]))
+    more = np.random.default_rng([seed, 65])  # of what was added: a seed's other draws stay
+    op = str(rng.choice([*OPS, *OPS, *HEADS, *LINEAR, QUANTIZED]))
     length, rows = size(rng, backend.simulated)
     if op in LINEAR:
         return Call(op, [linear_call(rng, op, rows, length)])
@@ -57,7 +57,12 @@ def generate(seed, backend):
         shapes = [(max(rows // h, 1), h, length) for h in heads]
         return Call(op, [case(rng, norm, s, dtype, has, shared) for s in shapes])
     shape = (*lead(rng, rows), length)
-    return Call(op, [case(rng, norm_of(rng, op), shape, DTYPES[rng.integers(3)])])
+    norm, dtype = norm_of(rng, op), DTYPES[rng.integers(3)]
+    if more.random() < 0.12:
+        return Call(L2, [case(more, l2_of(more), shape, dtype)])
+    if norm.adds and more.random() < 0.15:
+        norm = replace(norm, factor=float(more.normal()))
+    return Call(op, [case(rng, norm, shape, dtype, more=more)])
 
 
 def size(rng, simulated):
@@ -83,11 +88,12 @@ def lead(rng, rows):
     return (rows,)
 
 
+def l2_of(rng):
+    dtype = [None, None, *DTYPES][rng.integers(5)]
+    return Norm(L2, eps=float(rng.choice(EPS)), dtype=dtype, eps_inside=bool(rng.integers(2)))
+
+
 def norm_of(rng, op):
-    if op == L2:
-        dtype = [None, None, *DTYPES][rng.integers(5)]
-        inside = bool(rng.integers(2))
-        return Norm(op, eps=float(rng.choice(EPS)), dtype=dtype, eps_inside=inside)
     return Norm(
         op,
         eps=float(rng.choice(EPS)),
@@ -98,8 +104,8 @@ def norm_of(rng, op):
     )
 
 
-def case(rng, norm, shape, dtype, has_weight=None, shared=True):
-    """A norm with its arrays and cotangents."""
+def case(rng, norm, shape, dtype, has_weight=None, shared=True, more=None):
+    """A norm with its arrays and cotangents; ``more`` draws whether it has a scale and others."""
     x = values_of_rows(rng, shape, dtype)
     arrays = {"x": laid_out(rng, x, dtype)}
     if norm.adds:
@@ -117,12 +123,12 @@ def case(rng, norm, shape, dtype, has_weight=None, shared=True):
         arrays["weight"] = laid_out(rng, row_values(rng, of), DTYPES[rng.integers(3)])
     if norm.layer and rng.random() < 0.7:
         arrays["bias"] = laid_out(rng, row_values(rng, shape[-1:]), DTYPES[rng.integers(3)])
-    if norm.op in MODULATED and rng.random() < 0.3:
-        for name in ("scale", "shift"):
-            if rng.random() < 0.8:
-                of = tuple(n if rng.random() < 0.5 else 1 for n in shape[:-1])
-                of = of[int(rng.integers(len(of) + 1)) :] + shape[-1:]
-                arrays[name] = laid_out(rng, row_values(rng, of), DTYPES[rng.integers(3)])
+    if more and more.random() < 0.3:
+        for name in ("scale", "shift", "factor")[: 2 + norm.adds]:
+            if more.random() < 0.7 and not (name == "factor" and norm.factor is not None):
+                of = tuple(n if more.random() < 0.5 else 1 for n in shape[:-1])
+                of = of[int(more.integers(len(of) + 1)) :] + shape[-1:]
+                arrays[name] = laid_out(more, row_values(more, of), DTYPES[more.integers(3)])
     dtypes = [norm.out_dtype(arrays)] + ([norm.sum_dtype(arrays)] if norm.adds else [])
     scale = np.float32(10.0 ** rng.uniform(-3, 3) if rng.random() < 0.5 else 1.0)
     cotangents = [

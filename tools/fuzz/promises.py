@@ -81,7 +81,7 @@ class Walk:
 
 NORMS = ("norm", "residual", "sandwich", "two_norms", "projections", "gated", "compiled_gated")
 OURS = ("our_add_norm", "our_offset_norm", "our_head_norm", "our_qk_norm", "our_l2_norm")
-OURS += ("our_modulated_norm",)
+OURS += ("our_modulated_norm", "our_gated_norm")
 
 
 def has_norm(step):
@@ -105,7 +105,7 @@ def sum_of(step):
     """The index of a step's output that is the sum which its norm reads."""
     if step.kind == "residual" and step.options["held"]:
         return 0
-    if step.kind == "our_add_norm":
+    if step.kind in ("our_add_norm", "our_gated_norm"):
         return 1
     if step.kind == "projections" and step.options["adds"]:
         return len(step.options["layers"])

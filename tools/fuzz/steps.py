@@ -261,6 +261,27 @@ class our_modulated_norm:
         return [context.norms.modulated_norm(x, scale, shift, eps, layer)]
 
 
+@kind(1)
+class our_gated_norm:
+    @staticmethod
+    def choose(draw):
+        x = draw.rows()
+        shape = draw.values[x].shape
+
+        def fits(a):
+            return a.ndim >= 1 and a.shape[-1] == shape[-1] and broadcasts(a.shape, shape)
+
+        factor = draw.value(fits) if draw.chance(0.6) else None
+        options = dict(eps=draw.one_of(EPS), number=draw.one_of([0.5, -1.0, 0.22]))
+        return (x, draw.like(x), *([] if factor is None else [factor])), options
+
+    @staticmethod
+    def run(context, x, residual, factor=None, *, eps, number):
+        return list(
+            context.norms.gated_norm(x, residual, number if factor is None else factor, eps)
+        )
+
+
 def broadcasts(shape, to):
     pairs = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(a in (1, b) for a, b in pairs)

@@ -5,6 +5,7 @@ from .mutant import Mutant
 KERNELS = "csrc/norm/cpu_kernels.cpp"
 EVAL = "csrc/norm/eval_cpu.cpp"
 MODULATED = "tests/norm/test_modulated.py"
+FACTOR = "tests/norm/test_factor.py"
 SIMD = "csrc/cpu/simd.h"
 SUM = "csrc/cpu/pairwise_sum.h"
 AXES = "csrc/common/axes.cpp"
@@ -231,6 +232,27 @@ MUTANTS = [
         "    if (round_product) {",
         "    if (false) {",
         f"{MODULATED}::test_early_is_the_chain_of_ops",
+    ),
+    Mutant(
+        "product with a factor not rounded",
+        KERNELS,
+        "      if (round_factored) {",
+        "      if (false) {",
+        f"{FACTOR}::test_early_is_the_chain_of_ops",
+    ),
+    Mutant(
+        "no row's factor",
+        KERNELS,
+        "        modulation.load_factor(row);\n",
+        "",
+        f"{FACTOR}::test_forms[cpu-add_layer_norm-sample]",
+    ),
+    Mutant(
+        "rows normalized in the gradient of a factor",
+        KERNELS,
+        "identity ? x : each.statistics.normalize(x)",
+        "each.statistics.normalize(x)",
+        f"{FACTOR}::test_forms[cpu-add_layer_norm-sample]",
     ),
     Mutant(
         "another row's scale",

@@ -23,6 +23,8 @@ constant bool want_input [[function_constant(32)]];
 constant bool want_weight [[function_constant(33)]];
 constant bool want_bias [[function_constant(34)]];
 constant bool keep_statistics [[function_constant(35)]];
+// The row is not normalized: its products with the weight have gradients.
+constant bool identity [[function_constant(61)]];
 
 constant int s_flags [[function_constant(40)]];
 constant int cotangent_flags [[function_constant(41)]];
@@ -178,6 +180,9 @@ inline RowSums row_sums(
     thread RowThreads& threads,
     int length,
     float eps) {
+  if (identity) {
+    return RowSums{Statistics{0.0f, 0.0f, 1.0f}, 0.0f, 0.0f};
+  }
   float4 sums = float4(0.0f); // of x, x * x, wg and wg * x
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
@@ -380,7 +385,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
           float n = sums.stats.normalize(x[j]);
           float d = g[j] * rstd;
           d = center ? fma(g[j], rstd, -sums.mean_wg * rstd) : d;
-          d = fma(-n, sums.mean_wgn * rstd, d);
+          d = identity ? g[j] : fma(-n, sums.mean_wgn * rstd, d);
           d = has_sum_cotangent ? d + h[j] : d;
           dx[j] = clamped_sum && fabs(x[j]) == 65504.0f ? 0.0f : d;
         }

@@ -7,6 +7,7 @@ HELD = "kernels/norm/held_row.h"
 STATISTICS = "kernels/norm/statistics.h"
 MODULATE = "kernels/norm/modulate.h"
 MODULATED = "tests/norm/test_modulated.py"
+FACTOR = "tests/norm/test_factor.py"
 PARAMETERS = "kernels/common/parameters.h"
 
 MUTANTS = [
@@ -187,6 +188,20 @@ MUTANTS = [
         "      if (round_early) {\n",
         "      if (round_early && false) {\n",
         "tests/norm/test_rounding.py::test_each_is_its_formula",
+    ),
+    Mutant(
+        "product with a factor not rounded",
+        NORM,
+        "  if (round_factored) {",
+        "  if (round_factored && false) {",
+        f"{FACTOR}::test_early_is_the_chain_of_ops",
+    ),
+    Mutant(
+        "a factor's first element for all",
+        NORM,
+        "(has_number ? number : factor[j])",
+        "(has_number ? number : factor[0])",
+        f"{FACTOR}::test_forms[metal-sim-add_layer_norm-sample]",
     ),
     Mutant(
         "scale for 1 + scale",

@@ -44,8 +44,8 @@ MUTANTS = [
     Mutant(
         "projection on the normalized row dropped",
         VJP,
-        "d = fma(-n, sums.mean_wgn * rstd, d);",
-        "",
+        "g[j] : fma(-n, sums.mean_wgn * rstd, d);",
+        "g[j] : d;",
         f"{GRADIENT}[metal-sim-rms_norm-33]",
     ),
     Mutant(
@@ -89,6 +89,13 @@ MUTANTS = [
         "adjoining ? head * of_head + first",
         "adjoining ? first * heads + head",
         "tests/norm/test_modulated.py::test_forms[metal-sim-layer_norm-sample]",
+    ),
+    Mutant(
+        "rows normalized in the gradient of a factor",
+        VJP,
+        "  if (identity) {",
+        "  if (identity && false) {",
+        "tests/norm/test_factor.py::test_forms[metal-sim-add_layer_norm-sample]",
     ),
     Mutant(
         "a gradient stored in float32",

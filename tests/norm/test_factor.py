@@ -1,0 +1,258 @@
+"""add_rms_norm and add_layer_norm with a factor of x, a scale and a shift."""
+
+import itertools
+
+import mlx.core as mx
+import pytest
+
+import mlx_norms
+from support import inputs
+from support.bits import assert_same_bits
+from support.checks import check_outputs, check_with_gradients
+from support.inputs import arguments, cotangents, normal
+from support.layouts import LAYOUTS
+from support.norm_case import DTYPES, Norm
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+OPS = ("add_rms_norm", "add_layer_norm")
+OF_OP = pytest.mark.parametrize("op", OPS)
+NUMBERS = (0.25, -1.3, 0.0, 1.0)
+FORMS = {
+    "all": (1,),
+    "sample": (2, 1, 1),
+    "frame": (2, 3, 1),
+    "token": (2, 3, 5),
+    "place": (5,),
+    "middle": (1, 3, 1),
+    "between": (2, 1, 5),
+}
+SHAPE = (2, 3, 5)
+
+
+def arrays_of(op, length, dtype, form=None, *, more=(), others=None, shape=SHAPE, plain=True):
+    """x, residual and a factor of a form; ``more`` names scale and shift, of a sample."""
+    without = ("weight", "bias") if plain else ()
+    arrays = arguments(Norm(op), (*shape, length), dtype, without=without, others=others)
+    for i, name in enumerate(("factor", *more)):
+        of = form if name == "factor" else "sample"
+        if of:
+            leading = () if of == "all" else FORMS[of]
+            to = (others or {}).get(name, dtype)
+            arrays[name] = normal((*leading, length), to, seed=(i, of), std=0.5)
+    return arrays
+
+
+@OF_OP
+def test_numbers(op):
+    for length, number, dtype in itertools.product((1, 7, 33, 64, 1000), NUMBERS, DTYPES):
+        check_with_gradients(Norm(op, factor=number), arrays_of(op, length, dtype))
+        options = dict(rounding="late", clamp=True)
+        arrays = arrays_of(op, length, dtype, plain=False)
+        check_with_gradients(Norm(op, factor=number, **options), arrays)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@OF_OP
+def test_forms(op, form):
+    for length, dtype in itertools.product((7, 64) if inputs.SLOW else (1, 7, 33, 64, 130), DTYPES):
+        for plain, more in ((True, ()), (False, ("scale", "shift")), (True, ("scale", "shift"))):
+            check_with_gradients(
+                Norm(op), arrays_of(op, length, dtype, form, more=more, plain=plain)
+            )
+
+
+@OF_OP
+def test_dtypes_and_options(op):
+    for x, residual, factor in itertools.product(DTYPES, repeat=3):
+        others = dict(residual=residual, factor=factor)
+        for more in ((), ("shift",)):
+            arrays = arrays_of(op, 48, x, "sample", others=others, more=more)
+            for rounding in ("early", "late"):
+                check_with_gradients(Norm(op, rounding=rounding), arrays)
+        check_with_gradients(Norm(op, factor=0.7), arrays_of(op, 48, x, others=others))
+    for option in (dict(weight_offset=1.0), dict(clamp=True), *(dict(dtype=t) for t in DTYPES)):
+        for dtype in DTYPES:
+            arrays = arrays_of(op, 33, dtype, "frame", more=("scale", "shift"), plain=False)
+            check_with_gradients(Norm(op, **option), arrays)
+
+
+@pytest.mark.parametrize("length", [768, 2884, 4097, 8192, 20000])
+@OF_OP
+def test_long_rows(op, length):
+    form = {768: "sample", 2884: "token", 4097: "frame", 8192: "place", 20000: "sample"}[length]
+    for dtype in inputs.in_turn(DTYPES, length):
+        check_with_gradients(Norm(op), arrays_of(op, length, dtype, form, more=("scale", "shift")))
+
+
+@OF_OP
+def test_many_rows(op):
+    for form, length in (("sample", 64), ("all", 1000), ("token", 64)):
+        leading = {"sample": (3, 1), "all": (), "token": (3, 100 if inputs.SLOW else 600)}[form]
+        arrays = arguments(Norm(op), (3, 100 if inputs.SLOW else 600, length), mx.float32)
+        arrays["factor"] = normal((*leading, length), mx.float32, seed=1)
+        check_with_gradients(Norm(op), arrays)
+
+
+def chain(norm, arrays):
+    """What MLX's ops and our norm make of it."""
+    x, residual = arrays["x"], arrays["residual"]
+    factor = arrays.get("factor")
+    h = residual + (norm.factor if factor is None else factor) * x
+    h = h.astype(norm.sum_dtype(arrays))
+    one = Norm(norm.op.removeprefix("add_"), dtype=norm.dtype, rounding=norm.rounding)
+    rest = {n: a for n, a in arrays.items() if n not in ("x", "residual", "factor")}
+    return [*one({"x": h, **rest}), h]
+
+
+@OF_OP
+def test_early_is_the_chain_of_ops(op):
+    for x, residual, factor in itertools.product(DTYPES, repeat=3):
+        others = dict(residual=residual, factor=factor)
+        for length, form, more in ((7, "token", ()), (130, "sample", ("scale", "shift"))):
+            for of in (form, None):
+                norm = Norm(op, rounding="early", factor=None if of else 0.3)
+                arrays = arrays_of(op, length, x, of, more=more, others=others)
+                for got, want in zip(norm(arrays), chain(norm, arrays), strict=True):
+                    assert_same_bits(got, want, f"{op}, {x}, {residual}, {factor}, {of}")
+
+
+def test_number_that_is_one_is_none():
+    for op, dtype in itertools.product(OPS, DTYPES):
+        arrays = arrays_of(op, 64, dtype)
+        for got, want in zip(Norm(op, factor=1.0)(arrays), Norm(op)(arrays), strict=True):
+            assert_same_bits(got, want, op)
+
+
+@OF_OP
+def test_scale_and_shift_alone(op):
+    for dtype, plain in itertools.product(DTYPES, (True, False)):
+        arrays = arrays_of(op, 64, dtype, more=("scale", "shift"), plain=plain)
+        check_with_gradients(Norm(op), arrays)
+        check_with_gradients(Norm(op, clamp=True), arrays)
+
+
+@OF_OP
+def test_one_cotangent_or_some_gradients(op):
+    """Of one argument at a time, with one of the outputs or both."""
+    for form in ("sample", "token"):
+        arrays = arrays_of(op, 40, mx.float32, form, more=("scale",))
+        cots = cotangents(Norm(op), arrays)
+        f = Norm(op).function(list(arrays))
+        for used in ((0,), (1,), (0, 1)):
+
+            def loss(*a, f=f, used=used, cots=cots):
+                outputs = f(*a)
+                return sum((outputs[i] * cots[i]).sum() for i in used)
+
+            zeroed = [c if i in used else mx.zeros_like(c) for i, c in enumerate(cots)]
+            _, wanted = Norm(op).vjp(arrays, zeroed)
+            for i, want in enumerate(wanted):
+                got = mx.grad(loss, argnums=i)(*arrays.values())
+                assert mx.allclose(got, want, 1e-5, 1e-5), f"{list(arrays)[i]}, {used}"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(layout):
+    for length, dtype in itertools.product((33, 64), DTYPES):
+        x, residual, factor = (layout(normal((6, length), dtype, seed=i)) for i in range(3))
+        check_with_gradients(Norm("add_rms_norm"), {"x": x, "residual": residual, "factor": factor})
+
+
+@OF_OP
+def test_empty(op):
+    for shape in ((0, 3, 5), (2, 0, 5), (2, 3, 0)):
+        arrays = arguments(Norm(op), (*shape, 8), mx.float32)
+        arrays["factor"] = mx.ones((shape[0], 1, 1, 8))
+        check_with_gradients(Norm(op), arrays)
+
+
+@OF_OP
+def test_transforms(op):
+    arrays = arrays_of(op, 16, mx.float32, "sample", more=("scale", "shift"))
+    given = list(arrays.values())
+    f = Norm(op).function(list(arrays))
+    tangents = [normal(a.shape, a.dtype, seed=(i, 3)) for i, a in enumerate(given)]
+    cots = cotangents(Norm(op), arrays)
+    forth = sum((d * c).sum() for d, c in zip(mx.jvp(f, given, tangents)[1], cots, strict=True))
+    gradients = mx.vjp(f, given, cots)[1]
+    back = sum((g * t).sum() for g, t in zip(gradients, tangents, strict=True))
+    assert mx.allclose(forth, back, 1e-4, 1e-3)
+
+    def both(*a):
+        return [*f(*a), *mx.vjp(f, a, f(*a))[1]]
+
+    for shapeless in (False, True):
+        for got, want in zip(mx.compile(both, shapeless=shapeless)(*given), both(*given)):
+            assert_same_bits(got, want, f"compiled, {shapeless}")
+
+    def curvature(of):
+        argnums = list(range(len(given)))
+        first = mx.grad(lambda *a: sum(mx.tanh(o).sum() for o in of(*a)), argnums=argnums)
+        return mx.grad(lambda *a: sum((g * g).sum() for g in first(*a)), argnums=argnums)(*given)
+
+    def composed(*a):
+        return chain(Norm(op), dict(zip(arrays, a, strict=True)))
+
+    for a, b in zip(curvature(f), curvature(composed), strict=True):
+        assert mx.max(mx.abs(a - b)) <= 1e-4 * (1 + mx.max(mx.abs(b)))
+
+
+@OF_OP
+def test_vmap(op):
+    f = getattr(mlx_norms, op)
+    x, residual, gate = (normal((3, 4, 5, 16), mx.float32, seed=i) for i in range(3))
+    gate = gate[:, :, :1]
+    for axes in itertools.product((0, None), repeat=3):
+        if axes == (None,) * 3:
+            continue
+        args = [a if axis == 0 else a[0] for a, axis in zip((x, residual, gate), axes)]
+
+        def of(x, residual, factor):
+            return f(x, residual, factor=factor)
+
+        def gradient(*args):
+            return mx.grad(lambda *a: sum(mx.tanh(o).sum() for o in of(*a)), argnums=[0, 1, 2])(
+                *args
+            )
+
+        got = mx.vmap(of, in_axes=axes)(*args)
+        gradients = mx.vmap(gradient, in_axes=axes)(*args)
+        for i in range(3):
+            one = [a[i] if axis == 0 else a for a, axis in zip(args, axes, strict=True)]
+            arrays = dict(zip(("x", "residual", "factor"), one, strict=True))
+            check_outputs(Norm(op), arrays, [o[i] for o in got], f"vmap {axes}")
+            for a, b in zip(gradients, gradient(*one), strict=True):
+                assert mx.allclose(a[i], b, 1e-4, 1e-4), f"vmap {axes}"
+
+
+@OF_OP
+def test_one_launch(op, launches):
+    """Forward one launch; backward one for the norm and one for the factor."""
+    for form in ("sample", "token"):
+        arrays = arrays_of(op, 64, mx.float32, form, more=("scale", "shift"))
+        mx.eval(list(arrays.values()))
+        outputs = Norm(op)(arrays)
+        assert len(launches(*outputs)) == 1, form
+        cots = cotangents(Norm(op), arrays)
+        mx.eval(cots)
+        outputs, gradients = Norm(op).vjp(arrays, cots)
+        mx.eval(outputs)
+        assert len(launches(*gradients)) == 2, form
+
+
+@OF_OP
+def test_what_is_refused(op):
+    f = getattr(mlx_norms, op)
+    x = mx.ones((2, 3, 4))
+    for shape in [(), (1,), (3,), (3, 1, 4), (2, 3, 1), (1, 2, 3, 4)]:
+        with pytest.raises(ValueError, match=rf"^\[{op}\] factor\b.*\(2,3,4\)"):
+            f(x, x, factor=mx.ones(shape))
+    with pytest.raises(ValueError, match=rf"^\[{op}\] factor\b.*float32, float16 or bfloat16"):
+        f(x, x, factor=mx.ones(4, mx.int32))
+    for bad in ("half", [1.0]):
+        with pytest.raises(TypeError):
+            f(x, x, factor=bad)
+    for name in ("scale", "shift"):
+        with pytest.raises(ValueError, match=rf"^\[{op}\] {name}\b.*\(2,3,4\)"):
+            f(x, x, **{name: mx.ones((3, 1, 4))})

@@ -224,24 +224,19 @@ inline const float* factor_of(const NormJob& job) {
   return job.scratch + 3 * padded(job.width);
 }
 
-// The vectors of x + residual, rounded to the sum's dtype and stored. With
-// kFactored x is multiplied first.
-template <typename X, typename R, bool kFactored = false>
+// The vectors of x + residual, rounded to the sum's dtype and stored.
+template <typename X, typename R>
 struct AddedRow {
   using S = typename Promote<X, R>::type;
   Row<X> x;
   Row<R> residual;
   S* sum;
-  const float* factor;
-  bool round_factored;
   bool clamp;
 
   AddedRow(const NormJob& job, int64_t row)
       : x(job.x, row),
         residual(job.residual, row),
         sum(static_cast<S*>(job.sum.data) + row * job.width),
-        factor(kFactored ? factor_of(job) : nullptr),
-        round_factored(job.round_factored),
         clamp(job.clamp && job.sum.type == Float::f16) {}
 
   template <typename Extent>
@@ -254,17 +249,30 @@ struct AddedRow {
   // Without the store, which may overwrite x or the residual.
   template <typename Extent>
   [[gnu::always_inline]] Floats value(int64_t i, Extent extent) const {
-    Floats v = x(i, extent);
-    if constexpr (kFactored) {
-      v *= load(factor + i);
-      if (round_factored) {
-        v = round_to<X>(v);
-      }
-    }
-    v += residual(i, extent);
+    return rounded(x(i, extent) + residual(i, extent));
+  }
+
+  [[gnu::always_inline]] Floats rounded(Floats v) const {
     return round_to<S>(clamp ? clamp_half(v) : v);
   }
 };
+
+// Stores the sum of a row and its factor's products.
+void add_factored_row(const NormJob& job, int64_t row) {
+  auto* factor = factor_of(job);
+  with_type(job.x.type, [&](auto x) {
+    using X = typename decltype(x)::type;
+    with_type(job.residual.type, [&](auto residual) {
+      AddedRow<X, typename decltype(residual)::type> to(job, row);
+      bool rounds = job.round_factored;
+      for_vectors(job.width, [=](int64_t i, auto extent) {
+        Floats v = to.x(i, extent) * load(factor + i);
+        v = (rounds ? round_to<X>(v) : v) + to.residual(i, extent);
+        store(to.sum + i, to.rounded(v), extent);
+      });
+    });
+  });
+}
 
 template <bool kCenter>
 struct Statistics {
@@ -373,7 +381,7 @@ sum_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
 }
 
 // Sums the norm's input: x, or x + residual.
-template <bool kCenter, bool kFactored = false>
+template <bool kCenter>
 SummedRow<kCenter> sum_input(const NormJob& job, int64_t row, float* scratch) {
   if (!job.residual.data) {
     return sum_row<kCenter>(job.x, row, job.width, scratch);
@@ -381,10 +389,7 @@ SummedRow<kCenter> sum_input(const NormJob& job, int64_t row, float* scratch) {
   SummedRow<kCenter> summed;
   with_type(job.x.type, [&](auto x) {
     with_type(job.residual.type, [&](auto residual) {
-      AddedRow<
-          typename decltype(x)::type,
-          typename decltype(residual)::type,
-          kFactored>
+      AddedRow<typename decltype(x)::type, typename decltype(residual)::type>
           source(job, row);
       summed = sum_source<kCenter>(source, job.width, scratch);
     });
@@ -561,38 +566,42 @@ inline void store_row(
 // for it: calls per row would cost more than a row's arithmetic.
 constexpr int kShortRows = 32;
 
-// Loads n rows starting at `first`.
+// Loads n of these rows, starting at `first`.
 void load_short_rows(
-    const NormJob& job,
+    const RowsIn& rows,
+    int64_t width,
     int64_t first,
     int n,
-    Modulation* modulation,
     Floats* v) {
-  with_type(job.x.type, [&](auto x_type) {
-    using X = typename decltype(x_type)::type;
-    if (!job.residual.data) {
-      for (int i = 0; i < n; ++i) {
-        Row<X> x(job.x, first + i);
-        for_vectors(
-            job.width, [&](int64_t j, auto extent) { v[i] = x(j, extent); });
-      }
-      return;
+  with_type(rows.type, [&](auto type) {
+    for (int i = 0; i < n; ++i) {
+      Row<typename decltype(type)::type> row(rows, first + i);
+      for_vectors(
+          width, [&](int64_t j, auto extent) { v[i] = row(j, extent); });
     }
-    with_type(job.residual.type, [&](auto residual_type) {
-      using R = typename decltype(residual_type)::type;
-      with_flag(is_factored(job), [&](auto factored) {
-        for (int i = 0; i < n; ++i) {
-          if (factored) {
-            modulation->load_factor(first + i);
-          }
-          AddedRow<X, R, factored.value> sum(job, first + i);
-          for_vectors(job.width, [&](int64_t j, auto extent) {
-            v[i] = sum(j, extent);
-          });
-        }
-      });
+  });
+}
+
+// Loads n rows of the norm's input.
+void load_short_input(const NormJob& job, int64_t first, int n, Floats* v) {
+  if (!job.residual.data) {
+    return load_short_rows(job.x, job.width, first, n, v);
+  }
+  with_type(job.x.type, [&](auto x) {
+    with_type(job.residual.type, [&](auto residual) {
+      for (int i = 0; i < n; ++i) {
+        AddedRow<typename decltype(x)::type, typename decltype(residual)::type>
+            sum(job, first + i);
+        for_vectors(
+            job.width, [&](int64_t j, auto extent) { v[i] = sum(j, extent); });
+      }
     });
   });
+}
+
+// The rows that add_factored_row() stored.
+RowsIn stored_sums(const NormJob& job) {
+  return {job.sum.data, job.sum.type, job.width};
 }
 
 bool is_modulated(const NormJob& job) {
@@ -608,7 +617,15 @@ void norm_short_rows(const NormJob& job) {
   for (int64_t first = 0; first < job.rows; first += kShortRows) {
     int64_t left = job.rows - first;
     int n = left < kShortRows ? left : kShortRows;
-    load_short_rows(job, first, n, modulation ? &*modulation : nullptr, v);
+    if (is_factored(job)) {
+      for (int i = 0; i < n; ++i) {
+        modulation->load_factor(first + i);
+        add_factored_row(job, first + i);
+      }
+      load_short_rows(stored_sums(job), job.width, first, n, v);
+    } else {
+      load_short_input(job, first, n, v);
+    }
     with_flag(job.center, [&](auto center) {
       for (int i = 0; i < n; ++i) {
         ShortRow row{v[i], job.width};
@@ -795,30 +812,26 @@ void norm_modulated_rows(const NormJob& job) {
     using T = typename decltype(type)::type;
     with_flag(job.center, [&](auto center) {
       for (int64_t row = 0; row < job.rows; ++row) {
-        modulation.load_factor(row);
         SummedRow<center.value> summed;
-        with_flag(is_factored(job), [&](auto factored) {
-          summed =
-              sum_input<center.value, factored.value>(job, row, job.scratch);
-        });
-        auto statistics = row_statistics<center.value>(summed, job.root);
-        auto store = [&](auto after) {
-          store_row<T, false>(
-              job,
-              row,
-              0,
-              !job.late,
-              job.bias != nullptr,
-              [v = summed.row.data, statistics](int64_t i) {
-                return statistics.normalize(load(v + i));
-              },
-              after);
-        };
-        if (is_modulated(job)) {
-          store(modulation.of_row<T>(row));
+        if (is_factored(job)) {
+          modulation.load_factor(row);
+          add_factored_row(job, row);
+          summed = sum_row<center.value>(
+              stored_sums(job), row, job.width, job.scratch);
         } else {
-          store(Unchanged{});
+          summed = sum_input<center.value>(job, row, job.scratch);
         }
+        auto statistics = row_statistics<center.value>(summed, job.root);
+        store_row<T, false>(
+            job,
+            row,
+            0,
+            !job.late,
+            job.bias != nullptr,
+            [v = summed.row.data, statistics](int64_t i) {
+              return statistics.normalize(load(v + i));
+            },
+            modulation.of_row<T>(row));
       }
     });
   });

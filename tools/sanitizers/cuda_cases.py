@@ -16,6 +16,7 @@ import mlx_norms
 from linear import test_linear_kernel
 from matmul import test_matmul
 from mlx_norms.ladders import LAYER_NORM
+from norm import test_factor, test_modulated
 from sanitizers import parts, quantized_cases
 from support.checks import check, check_gradients, check_outputs, check_with_gradients
 from support.inputs import arguments, cotangents, normal
@@ -52,6 +53,16 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
         for layout, length in itertools.product(LAYOUTS, (129, 1024)):
             yield f"{op}, {layout.__name__}, {length}", lambda: strided(op, layout, length)
         yield f"{op}, more axes than a layout holds", lambda: gathered(op)
+    for inside, (length, dtype) in itertools.product((False, True), LENGTHS):
+        norm = Norm("l2_norm", eps_inside=inside)
+        yield (
+            f"{norm}, {length}",
+            lambda: check_with_gradients(norm, arguments(norm, (5, length), dtype)),
+        )
+    for op, form in itertools.product(test_modulated.OPS, test_modulated.FORMS):
+        yield f"{op}, modulated, {form}", lambda: test_modulated.test_forms(op, form)
+    for op, form in itertools.product(test_factor.OPS, test_factor.FORMS):
+        yield f"{op}, factor, {form}", lambda: test_factor.test_forms(op, form)
     yield "clusters", lambda: both_ways(Norm("layer_norm"), (4100, 1032), F32)
     for weight, dtype in itertools.product((None, "shared", "each"), (F32, BF16)):
         yield f"head_rms_norm, {weight}", lambda: heads(weight, dtype)

@@ -236,8 +236,8 @@ MUTANTS = [
     Mutant(
         "product with a factor not rounded",
         KERNELS,
-        "      if (round_factored) {",
-        "      if (false) {",
+        "      bool rounds = job.round_factored;",
+        "      bool rounds = false;",
         f"{FACTOR}::test_early_is_the_chain_of_ops",
     ),
     Mutant(

@@ -44,7 +44,7 @@ struct NormJob {
   RowsIn scale;      // no data: none
   RowsIn shift;      // likewise
   RowsIn factor;     // of x; no data: the number
-  float number;
+  float number = 1.0f;
   bool round_factored; // to x's dtype
   bool round_product;  // of y and 1 + scale, to the output's dtype
   bool center;

@@ -62,7 +62,7 @@ Results norm_and_gradients(uint32_t seed, F for_blocks) {
     job.normalized = {&results.normalized[begin * kWidth], Float::f32};
     job.weight = {weight.data(), 1};
     job.center = true;
-    job.eps = 1e-5f;
+    job.root.eps = 1e-5f;
     job.scratch = &scratch[shared_scratch ? 0 : block * pitch];
     kernels().norm(job);
   });
@@ -85,7 +85,7 @@ Results norm_and_gradients(uint32_t seed, F for_blocks) {
     job.weight = {weight.data(), 1};
     job.weight_gradient = sum(block);
     job.center = true;
-    job.eps = 1e-5f;
+    job.root.eps = 1e-5f;
     job.scratch = rows.data();
     kernels().norm_vjp(job);
   });

@@ -5,6 +5,7 @@
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/nodes.h"
 #include "csrc/norm/row_groups.h"
+#include "csrc/norm/split.h"
 
 namespace mlx_norms {
 
@@ -88,9 +89,9 @@ ModulatedGradients modulated_vjp(
   // Of each group: the sums of g * n and of g, where g is the cotangent.
   bool of_gn = wanted.scale || wanted.weight;
   bool of_g = wanted.shift || wanted.bias || (wanted.scale && in.bias);
-  NormVJPSpec vjp{.norm = spec, .input = wanted.x};
-  vjp.norm.scale = vjp.norm.shift = vjp.norm.factor = false;
-  vjp.norm.number = 1.0f;
+  NormVJPSpec vjp{.norm = without_sum(spec), .input = wanted.x};
+  vjp.norm.residual = sum_cotangent != nullptr;
+  vjp.norm.scale = vjp.norm.shift = false;
   vjp.norm.weight = true;
   vjp.norm.weight_offset = groups.offset;
   vjp.weight = of_gn;

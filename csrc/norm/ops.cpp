@@ -22,10 +22,6 @@ struct Options {
   float number = 1.0f; // a factor of x
 };
 
-const mx::array* array_of(const OptionalFactor& factor) {
-  return factor ? std::get_if<mx::array>(&*factor) : nullptr;
-}
-
 // As MLX takes a number beside x: rounded to its dtype.
 float number_of(const OptionalFactor& factor, mx::Dtype dtype) {
   auto* number = factor ? std::get_if<float>(&*factor) : nullptr;
@@ -123,6 +119,18 @@ std::pair<mx::array, mx::array> as_pair(Arrays outputs) {
   return {std::move(outputs[0]), std::move(outputs[1])};
 }
 
+// Of residual + factor * x.
+std::pair<mx::array, mx::array> normalize_sum(
+    const char* op,
+    bool center,
+    NormInputs in,
+    Options options,
+    const OptionalFactor& factor) {
+  in.factor = factor ? std::get_if<mx::array>(&*factor) : nullptr;
+  options.number = number_of(factor, in.x.dtype());
+  return as_pair(normalize_rows(op, center, in, options));
+}
+
 } // namespace
 
 mx::array rms_norm(
@@ -199,17 +207,12 @@ std::pair<mx::array, mx::array> add_rms_norm(
     const mx::array* shift,
     OptionalDtype dtype,
     mx::StreamOrDevice stream) {
-  return as_pair(normalize_rows(
+  return normalize_sum(
       "add_rms_norm",
       /* center= */ false,
-      {x, &residual, weight, nullptr, scale, shift, array_of(factor)},
-      {eps,
-       weight_offset,
-       clamp,
-       rounding,
-       dtype,
-       stream,
-       number_of(factor, x.dtype())}));
+      {x, &residual, weight, nullptr, scale, shift},
+      {eps, weight_offset, clamp, rounding, dtype, stream},
+      factor);
 }
 
 std::pair<mx::array, mx::array> add_layer_norm(
@@ -226,17 +229,12 @@ std::pair<mx::array, mx::array> add_layer_norm(
     const mx::array* shift,
     OptionalDtype dtype,
     mx::StreamOrDevice stream) {
-  return as_pair(normalize_rows(
+  return normalize_sum(
       "add_layer_norm",
       /* center= */ true,
-      {x, &residual, weight, bias, scale, shift, array_of(factor)},
-      {eps,
-       weight_offset,
-       clamp,
-       rounding,
-       dtype,
-       stream,
-       number_of(factor, x.dtype())}));
+      {x, &residual, weight, bias, scale, shift},
+      {eps, weight_offset, clamp, rounding, dtype, stream},
+      factor);
 }
 
 mx::array head_rms_norm(

@@ -242,16 +242,17 @@ class our_qk_norm:
         return list(context.norms.qk_norm(q, k, q_weight, k_weight, eps))
 
 
+def fits_rows(shape):
+    """Whether an array broadcasts to rows of this shape, and has their last axis."""
+    return lambda a: a.ndim >= 1 and a.shape[-1] == shape[-1] and broadcasts(a.shape, shape)
+
+
 @kind(1)
 class our_modulated_norm:
     @staticmethod
     def choose(draw):
         x = draw.rows()
-        shape = draw.values[x].shape
-
-        def fits(a):
-            return a.ndim >= 1 and a.shape[-1] == shape[-1] and broadcasts(a.shape, shape)
-
+        fits = fits_rows(draw.values[x].shape)
         return (x, draw.value(fits), draw.value(fits)), dict(
             eps=draw.one_of(EPS), layer=draw.chance(0.5)
         )
@@ -266,11 +267,7 @@ class our_gated_norm:
     @staticmethod
     def choose(draw):
         x = draw.rows()
-        shape = draw.values[x].shape
-
-        def fits(a):
-            return a.ndim >= 1 and a.shape[-1] == shape[-1] and broadcasts(a.shape, shape)
-
+        fits = fits_rows(draw.values[x].shape)
         factor = draw.value(fits) if draw.chance(0.6) else None
         options = dict(eps=draw.one_of(EPS), number=draw.one_of([0.5, -1.0, 0.22]))
         return (x, draw.like(x), *([] if factor is None else [factor])), options

@@ -147,7 +147,7 @@ RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan) {
     return rows;
   }
   if (make_layout(axes, step_of(a), rows.layout)) {
-    rows.flags |= kStrided;
+    rows.flags |= kStrided | (axes.size() <= 2 ? kTwoAxes : 0);
     return rows;
   }
   const auto& copy = gather(a, axes, plan);
@@ -172,7 +172,7 @@ RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
     parameter.flags |= kOneRow;
     return parameter;
   }
-  parameter.flags |= kStrided;
+  parameter.flags |= kStrided | kTwoAxes;
   parameter.layout = {};
   parameter.layout[kStep] = step_of(a);
   parameter.layout[kSize0] = heads;

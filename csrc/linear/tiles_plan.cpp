@@ -69,7 +69,10 @@ LaunchPlan plan_tiles(
   int groups = ceil_div(lines, kTileLines);
   // On an H200 (bench/quantized_geometry.py): many share the depth where each
   // core has a threadgroup at most. By the weight alone, for the order of sums.
-  int simds = groups <= device_limits(stream).cores ? 16 : 4;
+  int cores = device_limits(stream).cores;
+  int simds = groups > cores                  ? 4
+      : groups <= cores / 4 || length >= 8192 ? 16
+                                              : 8;
   simds = forced_simds ? forced_simds.load() : simds;
   auto& launch = plan.launch({"quantized_tiles", one_tile ? 1 : 2, simds});
   launch.set(K::whole, length % step == 0);

@@ -126,8 +126,11 @@ LaunchPlan plan_norm(
           device_limits(stream).few_threads;
   launch.set(K::fetch_first, few);
   if (!few) {
-    // Packed rows need few registers (kernels/norm/held_row.h).
-    launch.threads_per_core = width == 8 ? 1536 : 1024;
+    // Packed rows need few registers (kernels/norm/held_row.h), unless a row
+    // with a factor is not whole: then its vectors are not fetched alike.
+    bool uneven =
+        spec.factor && geometry.vectors > 2 && !geometry.is_whole(length);
+    launch.threads_per_core = width == 8 && !uneven ? 1536 : 1024;
   }
   return plan;
 }

@@ -180,9 +180,10 @@ Launch rows_launch(
   launch.set(K::adjoining, b.adjoining);
   launch.set(K::stages, staged.count);
   launch.set(K::fetch_next, fetches_next(b.geometry, b.spec, b.backend));
-  // A row of the weight that is too long for the stages, beside LayerNorm's
-  // sums, does not fit in registers either.
-  bool fits = staged.weight || staged.count == 0 || !norm.center;
+  // Beside LayerNorm's sums, a row of the weight that is too long for the
+  // stages fits in registers only if each thread has 128.
+  bool few_threads = b.geometry.group_size() <= 512;
+  bool fits = staged.weight || staged.count == 0 || !norm.center || few_threads;
   launch.set(K::hold_weight, fits && !holds_much(b.geometry, b.backend));
   launch.set(K::weight_is_staged, staged.weight);
   launch.set(K::cluster, b.cluster.size);

@@ -194,6 +194,33 @@ inline uint4 pack(thread const float* v, int type) {
   return uint4(narrow(take(v), type), narrow(take(v + 4), type));
 }
 
+#ifdef __CUDACC__
+// Of eight 16-bit values each, rounded as MLX's ops round them; see
+// kernels/to_cuda/prelude.h.
+inline uint4 add_packed(uint4 a, uint4 b, int type) {
+  bool halves = type == kFloat16;
+  return uint4(
+      add_pairs(a.x, b.x, halves),
+      add_pairs(a.y, b.y, halves),
+      add_pairs(a.z, b.z, halves),
+      add_pairs(a.w, b.w, halves));
+}
+
+inline uint4 multiply_packed(uint4 a, uint4 b, int type) {
+  bool halves = type == kFloat16;
+  return uint4(
+      multiply_pairs(a.x, b.x, halves),
+      multiply_pairs(a.y, b.y, halves),
+      multiply_pairs(a.z, b.z, halves),
+      multiply_pairs(a.w, b.w, halves));
+}
+
+inline uint4 packed_ones(int type) {
+  uint ones = type == kFloat16 ? 0x3c003c00u : 0x3f803f80u;
+  return uint4(ones, ones, ones, ones);
+}
+#endif
+
 template <int N>
 inline void round_vector(int type, thread float* v) {
   for (int k = 0; k < N / 4; ++k) {

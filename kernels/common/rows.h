@@ -22,7 +22,8 @@ enum RowLayout {
 enum RowFlags {
   kStrided = 4, // rows are found by a layout, else dense
   kVectors = 8, // elements are contiguous and whole vectors aligned
-  kOneRow = 16  // one row stands for all
+  kOneRow = 16, // one row stands for all
+  kTwoAxes = 32 // a layout's second size is not needed
 };
 
 constant bool whole [[function_constant(3)]]; // no vector passes the row's end
@@ -84,6 +85,13 @@ inline long row_begin(constant const int* layout, uint row) {
       long(outer / uint(layout[kSize1])) * layout[kStride2];
 }
 
+// The same with one division, if there are at most two row axes.
+inline long row_begin_of_two(constant const int* layout, uint row) {
+  uint outer = row / uint(layout[kSize0]);
+  return long(row - outer * uint(layout[kSize0])) * layout[kStride0] +
+      long(outer) * layout[kStride1];
+}
+
 inline RowIn row_in(
     device const uchar* data,
     int flags,
@@ -91,9 +99,9 @@ inline RowIn row_in(
     uint row,
     int length) {
   bool strided = flags & kStrided;
-  long at = strided     ? row_begin(layout, row)
-      : flags & kOneRow ? 0
-                        : long(row) * length;
+  long at = !strided     ? (flags & kOneRow ? 0 : long(row) * length)
+      : flags & kTwoAxes ? row_begin_of_two(layout, row)
+                         : row_begin(layout, row);
   int step = strided ? layout[kStep] : 1;
   int type = float_type(flags);
   bool vectors = (flags & kVectors) && !scattered;
@@ -179,6 +187,18 @@ template <int N>
 inline uint4 fetch(RowIn row, Span<N> span) {
   long at = long(span.begin) * size_of(row.type);
   return *(device const uint4*)(row.data + at);
+}
+
+// Whether a vector of the row has 16 bytes and is stored at once.
+template <int N>
+inline bool can_store(RowOut row, Span<N> span) {
+  return row.vectors && N * size_of(row.type) == 16 && span.is_full();
+}
+
+template <int N>
+inline void store_bits(RowOut row, Span<N> span, uint4 bits) {
+  long at = long(span.begin) * size_of(row.type);
+  *(device uint4*)(row.data + at) = bits;
 }
 
 template <int N>

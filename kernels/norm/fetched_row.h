@@ -24,6 +24,11 @@ struct FetchedRow {
     }
   }
 
+  // Vector k, which is `of`, as it lies in memory, if it can be fetched.
+  uint4 packed(int k, Span<N> of) const {
+    return fetch_first ? bits[k] : fetch<N>(row, of);
+  }
+
   // Vector k, which is `of`.
   void values(int k, Span<N> of, thread float* v) const {
     if (fetch_first && can_fetch<N>(row, of)) {

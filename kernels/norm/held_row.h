@@ -19,14 +19,20 @@ struct HeldRow {
   void read_vector(RowIn row, int k, Span<N> of, thread float* to) {
 #ifdef __CUDACC__
     if (N == 8 && can_fetch<N>(row, of)) {
-      bits[k] = fetch<N>(row, of);
-      unpack<N>(bits[k], row.type, to);
+      put_packed(k, row.type, fetch<N>(row, of), to);
       return;
     }
 #endif
     read<N>(row, of, to);
     put_vector(k, row.type, to);
   }
+
+#ifdef __CUDACC__
+  void put_packed(int k, int type, uint4 from, thread float* to) {
+    bits[k] = from;
+    unpack<N>(from, type, to);
+  }
+#endif
 
   void put_vector(int k, int type, thread const float* from) {
 #ifdef __CUDACC__

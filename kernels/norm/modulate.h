@@ -18,6 +18,28 @@ template <int N, int V>
 struct Modulation {
   FetchedRow<N, V> scale, shift;
 
+#ifdef __CUDACC__
+  // Whether all values have the output's 16 bits, to which each step rounds:
+  // then two are added or multiplied by one instruction, and none is unpacked.
+  bool is_packed(bool rounds, RowOut y, Span<N> of) const {
+    return rounds && y.type != kFloat32 && can_store<N>(y, of) &&
+        (!has_scale ||
+         (scale.row.type == y.type && round_product &&
+          can_fetch<N>(scale.row, of))) &&
+        (!has_shift ||
+         (shift.row.type == y.type && can_fetch<N>(shift.row, of)));
+  }
+
+  uint4 packed(int k, Span<N> of, int type, thread const float* y) const {
+    uint4 bits = pack(y, type);
+    if (has_scale) {
+      uint4 s = add_packed(packed_ones(type), scale.packed(k, of), type);
+      bits = multiply_packed(bits, s, type);
+    }
+    return has_shift ? add_packed(bits, shift.packed(k, of), type) : bits;
+  }
+#endif
+
   // Vector k of y, which is `of`, of this type if each step rounds.
   void apply(int k, Span<N> of, bool rounds, int y_type, thread float* y)
       const {

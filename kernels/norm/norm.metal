@@ -59,6 +59,20 @@ inline void add_residual(
   write_rounded<N>(sum, of, v);
 }
 
+#ifdef __CUDACC__
+// Whether a sum's values all have the same 16 bits, to which each step rounds:
+// then two are added or multiplied by one instruction.
+template <int N>
+inline bool
+sums_packed(RowIn x, RowIn residual, RowIn factor, RowOut sum, Span<N> of) {
+  return !clamp_sum && !has_number && sum.type != kFloat32 &&
+      can_store<N>(sum, of) && x.type == sum.type && can_fetch<N>(x, of) &&
+      residual.type == sum.type && can_fetch<N>(residual, of) &&
+      (!has_factor ||
+       (round_factored && factor.type == sum.type && can_fetch<N>(factor, of)));
+}
+#endif
+
 template <int N, int V, int THREADS> // the most threads per threadgroup
 [[kernel, max_total_threads_per_threadgroup(THREADS)]] void norm(
     device const uchar* x [[buffer(0)]],
@@ -164,7 +178,20 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     for (int k = 0; k < V; ++k) {
       Span<N> of = span_of<N>(threads, chunk, k, length);
       float v[N];
-      if (fetch_first || has_residual) {
+      bool packed = false;
+#ifdef __CUDACC__
+      packed = has_residual && sums_packed<N>(in, r.row, f.row, s, of);
+      if (packed) {
+        uint4 bits = x_row.packed(k, of);
+        if (has_factor) {
+          bits = multiply_packed(bits, f.packed(k, of), s.type);
+        }
+        bits = add_packed(bits, r.packed(k, of), s.type);
+        store_bits<N>(s, of, bits);
+        held.put_packed(k, s.type, bits, v);
+      }
+#endif
+      if (!packed && (fetch_first || has_residual)) {
         x_row.values(k, of, v);
         if (has_factor || has_number) {
           float of_f[N];
@@ -179,7 +206,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
           add_residual<N>(of_r, s, of, v);
         }
         held.put_vector(k, has_residual ? s.type : in.type, v);
-      } else {
+      } else if (!packed) {
         held.read_vector(in, k, of, v);
       }
       for (int j = 0; j < N; ++j) {
@@ -218,6 +245,13 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
             : has_weight ? fma(n, w_of[j], b_of[j])
                          : n + b_of[j];
       }
+#ifdef __CUDACC__
+      if ((has_scale || has_shift) &&
+          modulation.is_packed(round_early, out, of)) {
+        store_bits<N>(out, of, modulation.packed(k, of, out.type, y));
+        continue;
+      }
+#endif
       if (has_scale || has_shift) {
         modulation.apply(k, of, round_early, out.type, y);
       }

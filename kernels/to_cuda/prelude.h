@@ -57,6 +57,44 @@ __forceinline__ uint bfloat_bits(float low, float high) {
 }
 #endif
 
+// Sums and products of two pairs of 16-bit values, halves or bfloats, each
+// rounded once.
+__forceinline__ uint add_pairs(uint a, uint b, bool halves) {
+  uint sum;
+  if (halves) {
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+    return sum;
+  }
+#if __CUDA_ARCH__ >= 800
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;"
+      : "=r"(sum)
+      : "r"(a), "r"(0x3f803f80u), "r"(b));
+  return sum;
+#else
+  return bfloat_bits(
+      __uint_as_float(a << 16) + __uint_as_float(b << 16),
+      __uint_as_float(a & 0xffff0000u) + __uint_as_float(b & 0xffff0000u));
+#endif
+}
+
+__forceinline__ uint multiply_pairs(uint a, uint b, bool halves) {
+  uint product;
+  if (halves) {
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+    return product;
+  }
+#if __CUDA_ARCH__ >= 800
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;"
+      : "=r"(product)
+      : "r"(a), "r"(b), "r"(0x80008000u)); // -0, which changes no product
+  return product;
+#else
+  return bfloat_bits(
+      __uint_as_float(a << 16) * __uint_as_float(b << 16),
+      __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u));
+#endif
+}
+
 namespace metal {
 
 // Vectors, aligned so that one is loaded or stored at once.

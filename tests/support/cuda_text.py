@@ -12,7 +12,7 @@ from .variant import ROOT
 COMPILER = os.environ.get("CXX", "c++")
 ARCHITECTURES = ("compute_75", "compute_80", "compute_90", "compute_100")
 FLOAT32, FLOAT16, BFLOAT16 = 0, 1, 2
-STRIDED, VECTORS, ONE_ROW = 4, 8, 16
+STRIDED, VECTORS, ONE_ROW, TWO_AXES = 4, 8, 16, 32
 
 
 @functools.cache
@@ -48,7 +48,7 @@ def values(constant, kernel):
     if constant.type == "bool":
         return (False, True)
     if constant.name.endswith("_flags"):
-        how = (0, STRIDED, VECTORS, STRIDED | VECTORS, ONE_ROW | VECTORS)
+        how = (0, STRIDED, VECTORS, STRIDED | VECTORS | TWO_AXES, ONE_ROW | VECTORS)
         return [type | of for type in (FLOAT32, FLOAT16, BFLOAT16) for of in how]
     if constant.name.endswith("_type"):
         return (FLOAT32, FLOAT16, BFLOAT16)

@@ -19,7 +19,7 @@ import sys
 import mlx.core as mx
 
 from mlx_norms._bench import device_copy, kernels
-from mlx_norms._bench.configs import DTYPES, OPS, Config
+from mlx_norms._bench.configs import OPS, Config
 from mlx_norms._bench.providers import Calls, copies, sets_needed
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import red_if, table

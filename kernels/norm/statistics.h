@@ -20,7 +20,8 @@ struct Statistics {
   float rstd;
 
   float normalize(float v) const {
-    return center ? (v - mean - correction) * rstd : v * rstd;
+    float less = correction == 0.0f ? 0.0f : correction * rstd;
+    return center ? fma(v - mean, rstd, -less) : v * rstd;
   }
 };
 

@@ -43,8 +43,8 @@ MUTANTS = [
     Mutant(
         "mean correction dropped",
         STATISTICS,
-        "(v - mean - correction) * rstd",
-        "(v - mean) * rstd",
+        "fma(v - mean, rstd, -less)",
+        "fma(v - mean, rstd, 0.0f)",
         "tests/norm/test_probes.py::test_large_mean_and_small_variance",
     ),
     Mutant(

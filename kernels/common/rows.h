@@ -192,7 +192,7 @@ inline uint4 fetch(RowIn row, Span<N> span) {
 // Whether a vector of the row has 16 bytes and is stored at once.
 template <int N>
 inline bool can_store(RowOut row, Span<N> span) {
-  return row.vectors && N * size_of(row.type) == 16 && span.is_full();
+  return can_fetch<N>(as_input(row), span);
 }
 
 template <int N>

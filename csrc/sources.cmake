@@ -55,6 +55,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/patched.cpp
     csrc/patching/pending.cpp
     csrc/patching/pending_graph.cpp
+    csrc/patching/prologue.cpp
     csrc/patching/take_products.cpp
     csrc/python/device.cpp
     csrc/python/ladders.cpp

@@ -29,7 +29,9 @@ class Pass {
   }
 
   Arrays run(const Arrays& outputs) {
-    for (auto& a : in_order(outputs)) {
+    auto nodes = in_order(outputs);
+    count_uses(nodes, outputs);
+    for (auto& a : nodes) {
       plan(a);
     }
     if (pairs_.empty()) {
@@ -57,6 +59,17 @@ class Pass {
   const Arrays& inputs_of(const array& a) const {
     auto* pair = pair_of(a);
     return pair ? pair->norm.inputs : a.inputs();
+  }
+
+  void count_uses(const Arrays& nodes, const Arrays& outputs) {
+    for (auto& node : nodes) {
+      for (auto& in : node.inputs()) {
+        ++uses_[in.id()];
+      }
+    }
+    for (auto& a : outputs) {
+      ++uses_[a.id()];
+    }
   }
 
   // The inner nodes above `outputs`, each after its inputs.
@@ -107,7 +120,10 @@ class Pass {
                      sum,
                      parameters,
                      norm->stream(),
-                     inputs_after)
+                     inputs_after,
+                     [this](const array& in) {
+                       return is_inner(in) && uses_.at(in.id()) == 1;
+                     })
                      .first;
     if (!fused) {
       return;
@@ -167,6 +183,7 @@ class Pass {
   }
 
   std::unordered_set<Id> boundary_;
+  std::unordered_map<Id, int> uses_;
   std::vector<FusedPair> pairs_;
   std::unordered_map<Id, size_t> pair_by_array_;
   std::unordered_map<Id, array> built_;

@@ -7,8 +7,10 @@
 #include <span>
 #include <typeinfo>
 
+#include "csrc/common/backend.h"
 #include "csrc/linear/plan.h"
 #include "csrc/linear/primitive.h"
+#include "csrc/norm/modulation.h"
 #include "csrc/norm/nodes.h"
 #include "csrc/patching/outcome.h"
 #include "csrc/patching/take_products.h"
@@ -56,6 +58,40 @@ const std::string& gate_name(mx::Dtype dtype) {
   return name;
 }
 
+// A norm's options and inputs.
+struct NormCall {
+  NormSpec spec;
+  Arrays inputs;
+};
+
+// Whether a norm's prologue is at most a sum, or one that MLX's ops can make
+// into one.
+bool is_sum_at_most(const Norm& norm, const Arrays& inputs) {
+  const auto& spec = norm.spec();
+  if (spec.is_basic() || !spec.is_factored()) {
+    return spec.is_basic();
+  }
+  NormInputs in(spec, inputs.data());
+  return !spec.is_modulated() && !spec.l2 && spec.rounding == Rounding::Early &&
+      (!in.factor || product_keeps(in.x.dtype(), *in.factor));
+}
+
+// The norm of a sum without a factor: x is the product.
+NormCall without_factor(Norm& norm, const Arrays& inputs) {
+  auto spec = norm.spec();
+  if (!spec.is_factored()) {
+    return {spec, inputs};
+  }
+  NormInputs in(spec, inputs.data());
+  auto factor = in.factor ? *in.factor : array(spec.number, in.x.dtype());
+  auto x = mx::multiply(in.x, factor, norm.stream());
+  NormCall plain{spec, {}};
+  plain.spec.factor = false;
+  plain.spec.number = 1.0f;
+  NormInputs(x, in.residual, in.weight, in.bias).append_to(plain.inputs);
+  return plain;
+}
+
 // A matmul of the norm's rows with a weight.
 struct Product {
   const array* output; // of x's shape except for the last axis
@@ -84,7 +120,8 @@ class ProjectionPass {
         ? static_cast<Norm*>(&primitive)
         : nullptr;
     if (!norm || a.sibling_position() != 0 || a.is_tracer() ||
-        !norm->spec().is_basic() || norm->spec().clamp || graph_.is_root(a) ||
+        !is_sum_at_most(*norm, a.inputs()) || norm->spec().clamp ||
+        graph_.is_root(a) ||
         static_cast<int>(a.siblings().size()) + 1 != norm->spec().n_outputs()) {
       return false;
     }
@@ -92,8 +129,9 @@ class ProjectionPass {
     if (takers.empty() || takers.size() > kMostProjections) {
       return false;
     }
-    auto parameters = a.inputs().begin() + 1 + norm->spec().residual;
-    if (!std::all_of(parameters, a.inputs().end(), is_there)) {
+    NormInputs in(norm->spec(), a.inputs().data());
+    if ((in.weight && !is_there(*in.weight)) ||
+        (in.bias && !is_there(*in.bias))) {
       return false;
     }
     std::vector<Product> products;
@@ -107,13 +145,16 @@ class ProjectionPass {
       products.push_back(*product);
     }
 
+    if (backend_of(norm->stream()) == Backend::Cpu ||
+        are_faster_apart(a, products, norm->stream())) {
+      return false;
+    }
+    auto [of_sum, inputs] = without_factor(*norm, a.inputs());
     NormLinearSpec spec;
-    spec.norm = norm->spec();
+    spec.norm = of_sum;
     auto* gated = gated_pair(products);
     spec.gated = gated != nullptr;
-    Arrays inputs;
-    inputs.reserve(a.inputs().size() + 4 * products.size());
-    inputs = a.inputs();
+    inputs.reserve(inputs.size() + 4 * products.size());
     spec.projections.reserve(products.size());
     for (auto& [output, projection, weight, bias] : products) {
       spec.projections.push_back(projection);
@@ -122,8 +163,7 @@ class ProjectionPass {
         inputs.push_back(*bias);
       }
     }
-    if (!has_linear_kernel(spec, inputs, norm->stream()) ||
-        are_faster_apart(a, products, norm->stream())) {
+    if (!has_linear_kernel(spec, inputs, norm->stream())) {
       return false;
     }
     Arrays outputs;
@@ -319,8 +359,8 @@ class ProjectionPass {
       Arrays taken{sum};
       taken.insert(
           taken.end(),
-          normalized.inputs().begin() + 2,
-          normalized.inputs().begin() + spec.norm.n_inputs());
+          inputs.begin() + 2,
+          inputs.begin() + spec.norm.n_inputs());
       auto dtype = norm.dtype();
       normalized.primitive_ptr() =
           std::make_shared<Norm>(stream, of_sum, dtype);

@@ -2,8 +2,6 @@
 
 #include "csrc/patching/fusion.h"
 
-#include <algorithm>
-
 #include "csrc/norm/nodes.h"
 
 namespace mlx_norms {
@@ -14,17 +12,17 @@ namespace {
 // uses `sum` would come to depend on the norm's parameters.
 Outcome fusible(
     const array& sum,
+    const std::optional<Prologue>& prologue,
     const Arrays& parameters,
     mx::Stream stream,
     const InputsOf& inputs_of) {
-  if (!is_pending_sum(sum)) {
+  if (!prologue) {
     return Outcome::NotASum;
   }
   if (sum.primitive().stream() != stream) {
     return Outcome::OtherStream;
   }
-  const auto& operands = sum.inputs();
-  if (std::any_of(operands.begin(), operands.end(), repeats_along_row)) {
+  if (repeats_along_row(prologue->x) || repeats_along_row(prologue->residual)) {
     return Outcome::OperandRepeated;
   }
   for (const auto& parameter : parameters) {
@@ -51,14 +49,19 @@ std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
     const array& sum,
     const Arrays& parameters,
     mx::Stream stream,
-    const InputsOf& inputs_of) {
-  auto outcome = fusible(sum, parameters, stream, inputs_of);
+    const InputsOf& inputs_of,
+    const HeldOnce& held_once) {
+  auto prologue = prologue_of(sum, spec.rounding, stream, held_once);
+  auto outcome = fusible(sum, prologue, parameters, stream, inputs_of);
   if (outcome != Outcome::Fused) {
     return {std::nullopt, outcome};
   }
-  spec.residual = true;
-  auto inputs = sum.inputs();
+  prologue->set(spec);
+  Arrays inputs{prologue->x, prologue->residual};
   inputs.insert(inputs.end(), parameters.begin(), parameters.end());
+  if (prologue->factor) {
+    inputs.push_back(*prologue->factor);
+  }
   if (!has_kernel(spec, dtype, inputs, stream)) {
     return {std::nullopt, Outcome::FusedNoKernel};
   }

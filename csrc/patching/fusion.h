@@ -6,7 +6,7 @@
 #pragma once
 
 #include "csrc/patching/outcome.h"
-#include "csrc/patching/pending.h"
+#include "csrc/patching/prologue.h"
 
 namespace mlx_norms {
 
@@ -24,7 +24,8 @@ std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
     const array& sum,
     const Arrays& parameters,
     mx::Stream stream,
-    const InputsOf& inputs_of);
+    const InputsOf& inputs_of,
+    const HeldOnce& held_once);
 
 // Returns the norm's output. The descriptor of `sum` becomes the node's second
 // output, so that all who hold the sum have the fused one.

@@ -109,7 +109,13 @@ fused(const Request& request, const Plan& plan, Fusion fusion) {
   }
   auto& [x, weight, bias, stream] = request;
   auto [norm, outcome] = fused_norm(
-      plan.spec, plan.dtype, x, plan.parameters, stream, present_inputs);
+      plan.spec,
+      plan.dtype,
+      x,
+      plan.parameters,
+      stream,
+      present_inputs,
+      is_held_once);
   if (!norm) {
     return {std::nullopt, outcome};
   }

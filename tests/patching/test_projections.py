@@ -197,6 +197,20 @@ def test_of_a_sum(fuses):
     check(block, 2 * fuses)
 
 
+@pytest.mark.parametrize("factor", [0.3, mx.linspace(0.5, 1.5, DIMS)], ids=["number", "array"])
+def test_of_a_sum_with_a_factor(factor, fuses):
+    """Its product is MLX's again, for a norm that is fused with what takes it."""
+    mx.eval(factor)
+    q, up = linear(64), linear(32, seed=2)
+
+    def block():
+        h = row() + row(seed=2) * factor
+        h2 = h + mx.tanh(q(norm(h))) * factor
+        return [up(norm(h2)), h2, h]
+
+    check(block, 2 * fuses)
+
+
 def to_run(function):
     """What is to be run for a function's arrays after the pass, by name."""
     with mlx_norms.patched(projections=True):

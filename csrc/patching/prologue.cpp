@@ -1,0 +1,102 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/patching/prologue.h"
+
+namespace mlx_norms {
+
+namespace {
+
+long holders_of(const array& a);
+
+template <auto kDescriptor>
+struct Holders {
+  friend long holders_of(const array& a) {
+    return (a.*kDescriptor).use_count();
+  }
+};
+// Access is not checked for the arguments of an explicit instantiation.
+template struct Holders<&array::array_desc_>;
+
+// A product of an array and a number, or another that broadcasts to it.
+struct Product {
+  const array& x;
+  const array* factor;
+  float number = 1.0f;
+};
+
+// Whether it broadcasts as a factor does: with its last axis.
+bool has_last_axis(const array& a, const array& x) {
+  return a.ndim() > 0 && a.shape(-1) == x.shape(-1);
+}
+
+// `factor`, in a product with x, as it was before it was broadcast.
+std::optional<Product> as_broadcast(const array& x, const array& factor) {
+  if (!is_pending(factor, "Broadcast") || repeats_along_row(x)) {
+    return std::nullopt;
+  }
+  const auto& whole = factor.inputs()[0];
+  if (whole.ndim() == 0) {
+    auto number = as_number(whole);
+    return number ? std::optional(Product{x, nullptr, *number}) : std::nullopt;
+  }
+  return has_last_axis(whole, x) ? std::optional(Product{x, &whole})
+                                 : std::nullopt;
+}
+
+std::optional<Product> as_product(const array& p, mx::Stream stream) {
+  if (!is_pending(p, "Multiply") || p.primitive().stream() != stream) {
+    return std::nullopt;
+  }
+  const auto& a = p.inputs()[0];
+  const auto& b = p.inputs()[1];
+  if (auto found = as_broadcast(a, b)) {
+    return found;
+  }
+  if (auto found = as_broadcast(b, a)) {
+    return found;
+  }
+  if (repeats_along_row(a) || repeats_along_row(b)) {
+    return std::nullopt;
+  }
+  return Product{a, &b};
+}
+
+} // namespace
+
+bool is_held_once(const array& a) {
+  return holders_of(a) == 1;
+}
+
+void Prologue::set(NormSpec& spec) const {
+  spec.residual = true;
+  spec.factor = factor.has_value();
+  spec.number = number;
+}
+
+std::optional<Prologue> prologue_of(
+    const array& h,
+    Rounding rounding,
+    mx::Stream stream,
+    const HeldOnce& held_once) {
+  if (!is_pending_sum(h)) {
+    return std::nullopt;
+  }
+  const auto& operands = h.inputs();
+  // Rounding late, a factor's product would not be rounded as it is here.
+  for (int i : {1, 0}) {
+    if (rounding == Rounding::Late || !held_once(operands[i])) {
+      continue;
+    }
+    if (auto product = as_product(operands[i], stream)) {
+      auto& [x, factor, number] = *product;
+      return Prologue{
+          x,
+          operands[1 - i],
+          factor ? OptionalArray(*factor) : std::nullopt,
+          number};
+    }
+  }
+  return Prologue{operands[0], operands[1]};
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,36 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// What a norm's pending input is computed from, as far as a norm's kernel can
+// compute it: the row's prologue.
+
+#pragma once
+
+#include "csrc/patching/pending.h"
+
+namespace mlx_norms {
+
+// Whether nothing but the node that uses it holds a pending array.
+using HeldOnce = std::function<bool(const array&)>;
+
+// The same outside of a graph pass, which holds arrays itself.
+bool is_held_once(const array& a);
+
+// The sum of a residual and x, which a factor multiplies.
+struct Prologue {
+  array x;
+  array residual;
+  OptionalArray factor;
+  float number = 1.0f;
+
+  void set(NormSpec& spec) const;
+};
+
+// The prologue that computes `h` as its pending nodes do, bit by bit; nullopt:
+// it is no pending sum. A product is part of it if nothing else takes that.
+std::optional<Prologue> prologue_of(
+    const array& h,
+    Rounding rounding,
+    mx::Stream stream,
+    const HeldOnce& held_once);
+
+} // namespace mlx_norms

@@ -12,7 +12,9 @@
 #include "csrc/linear/primitive.h"
 #include "csrc/norm/modulation.h"
 #include "csrc/norm/nodes.h"
+#include "csrc/norm/split.h"
 #include "csrc/patching/outcome.h"
+#include "csrc/patching/prologue.h"
 #include "csrc/patching/take_products.h"
 
 namespace mlx_norms {
@@ -62,33 +64,43 @@ const std::string& gate_name(mx::Dtype dtype) {
 struct NormCall {
   NormSpec spec;
   Arrays inputs;
+  OptionalArray sum; // in place of the norm's, which spec has not
 };
 
-// Whether a norm's prologue is at most a sum, or one that MLX's ops can make
-// into one.
-bool is_sum_at_most(const Norm& norm, const Arrays& inputs) {
+// Whether MLX's ops can compute what the norm's prologue has beside a sum.
+bool is_separable(const Norm& norm, const Arrays& inputs) {
   const auto& spec = norm.spec();
+  NormInputs in(spec, inputs.data());
+  if (spec.clamp &&
+      (!in.residual || in.x.dtype() != mx::float16 ||
+       in.residual->dtype() != mx::float16 || spec.is_factored())) {
+    return false;
+  }
   if (spec.is_basic() || !spec.is_factored()) {
     return spec.is_basic();
   }
-  NormInputs in(spec, inputs.data());
   return !spec.is_modulated() && !spec.l2 && spec.rounding == Rounding::Early &&
       (!in.factor || product_keeps(in.x.dtype(), *in.factor));
 }
 
-// The norm of a sum without a factor: x is the product.
-NormCall without_factor(Norm& norm, const Arrays& inputs) {
-  auto spec = norm.spec();
-  if (!spec.is_factored()) {
-    return {spec, inputs};
-  }
+// The same norm, of what MLX's ops compute of the prologue.
+NormCall separated(Norm& norm, const Arrays& inputs) {
+  NormCall plain{norm.spec(), {}, std::nullopt};
+  auto& spec = plain.spec;
   NormInputs in(spec, inputs.data());
-  auto factor = in.factor ? *in.factor : array(spec.number, in.x.dtype());
-  auto x = mx::multiply(in.x, factor, norm.stream());
-  NormCall plain{spec, {}};
-  plain.spec.factor = false;
-  plain.spec.number = 1.0f;
-  NormInputs(x, in.residual, in.weight, in.bias).append_to(plain.inputs);
+  auto x = in.x;
+  auto* residual = in.residual;
+  if (spec.clamp) {
+    plain.sum = x = clamped_sum(x, *residual, norm.stream());
+    residual = nullptr;
+    spec.clamp = spec.residual = false;
+  } else if (spec.is_factored()) {
+    auto factor = in.factor ? *in.factor : array(spec.number, x.dtype());
+    x = mx::multiply(x, factor, norm.stream());
+    spec.factor = false;
+    spec.number = 1.0f;
+  }
+  NormInputs(x, residual, in.weight, in.bias).append_to(plain.inputs);
   return plain;
 }
 
@@ -120,8 +132,7 @@ class ProjectionPass {
         ? static_cast<Norm*>(&primitive)
         : nullptr;
     if (!norm || a.sibling_position() != 0 || a.is_tracer() ||
-        !is_sum_at_most(*norm, a.inputs()) || norm->spec().clamp ||
-        graph_.is_root(a) ||
+        !is_separable(*norm, a.inputs()) || graph_.is_root(a) ||
         static_cast<int>(a.siblings().size()) + 1 != norm->spec().n_outputs()) {
       return false;
     }
@@ -149,9 +160,9 @@ class ProjectionPass {
         are_faster_apart(a, products, norm->stream())) {
       return false;
     }
-    auto [of_sum, inputs] = without_factor(*norm, a.inputs());
+    auto [plain, inputs, sum] = separated(*norm, a.inputs());
     NormLinearSpec spec;
-    spec.norm = of_sum;
+    spec.norm = plain;
     auto* gated = gated_pair(products);
     spec.gated = gated != nullptr;
     inputs.reserve(inputs.size() + 4 * products.size());
@@ -174,6 +185,9 @@ class ProjectionPass {
       for (auto& product : products) {
         outputs.push_back(*product.output);
       }
+    }
+    if (sum) {
+      inputs[0] = take_sum(a, *sum);
     }
     replace(a, std::move(spec), std::move(inputs), std::move(outputs));
     return true;
@@ -339,6 +353,26 @@ class ProjectionPass {
       std::swap(products[0], products[1]);
     }
     return pair;
+  }
+
+  // Lets the norm's sum be what this node of MLX's computes. Nothing pending
+  // uses the norm any more; for whoever holds it, it becomes one of the sum.
+  array take_sum(array normalized, const array& computed) {
+    auto sum = normalized.siblings()[0];
+    auto& norm = static_cast<Norm&>(normalized.primitive());
+    NormInputs in(norm.spec(), normalized.inputs().data());
+    Arrays inputs;
+    NormInputs(sum, nullptr, in.weight, in.bias).append_to(inputs);
+    auto of_sum = without_sum(norm.spec());
+    of_sum.clamp = false;
+    normalized.primitive_ptr() =
+        std::make_shared<Norm>(norm.stream(), of_sum, norm.dtype());
+    graph_.set_inputs(normalized, std::move(inputs));
+    normalized.set_siblings({}, 0);
+    sum.primitive_ptr() = computed.primitive_ptr();
+    graph_.set_inputs(sum, computed.inputs());
+    sum.set_siblings({}, 0);
+    return sum;
   }
 
   // Makes these arrays, and the norm's sum, outputs of one node.

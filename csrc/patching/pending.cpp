@@ -27,12 +27,14 @@ bool is_compiled_sum(const array& a) {
 
 } // namespace
 
+bool is_like(const array& a, const array& b) {
+  return a.shape() == b.shape() && a.dtype() == b.dtype();
+}
+
 bool is_pending_sum(const array& a) {
   return (is_pending(a, "Add") || is_compiled_sum(a)) && a.siblings().empty() &&
-      a.inputs().size() == 2 &&
-      std::all_of(a.inputs().begin(), a.inputs().end(), [&](const array& in) {
-           return in.shape() == a.shape() && in.dtype() == a.dtype();
-         });
+      a.inputs().size() == 2 && is_like(a.inputs()[0], a) &&
+      is_like(a.inputs()[1], a);
 }
 
 bool repeats_along_row(const array& operand) {

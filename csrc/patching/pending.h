@@ -11,6 +11,9 @@
 
 namespace mlx_norms {
 
+// Whether they have one shape and one dtype.
+bool is_like(const array& a, const array& b);
+
 // Whether `a` is a pending sum of two arrays of its shape and dtype.
 bool is_pending_sum(const array& a);
 

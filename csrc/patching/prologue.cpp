@@ -2,6 +2,10 @@
 
 #include "csrc/patching/prologue.h"
 
+#include <algorithm>
+
+#include "csrc/common/float16.h"
+
 namespace mlx_norms {
 
 namespace {
@@ -61,7 +65,52 @@ std::optional<Product> as_product(const array& p, mx::Stream stream) {
   return Product{a, &b};
 }
 
+// As in mlx_lm's gemma3.
+Arrays clip_residual(const Arrays& in) {
+  auto sum =
+      mx::add(mx::astype(in[0], mx::float32), mx::astype(in[1], mx::float32));
+  auto clipped = mx::clip(sum, array(-kFloat16Max), array(kFloat16Max));
+  return {mx::astype(clipped, mx::float16)};
+}
+
+// MLX's names for the compiled function, which depend on its structure, its
+// dtypes and its constants: without shapes, and with them.
+const std::vector<std::string>& clip_residual_names() {
+  thread_local std::vector<std::string> names;
+  // While a function is traced both come out alike, and one of them is wrong.
+  if (names.empty() || names[0] == names[1]) {
+    names.clear();
+    auto like = mx::zeros({1, 1}, mx::float16);
+    for (bool shapeless : {true, false}) {
+      auto traced_anew = [&](const Arrays& in) { return clip_residual(in); };
+      std::function<Arrays(const Arrays&)> f = traced_anew;
+      auto out = mx::compile(f, shapeless)({like, like + like})[0];
+      auto* compiled = dynamic_cast<mx::Compiled*>(&out.primitive());
+      names.push_back(compiled ? compiled->lib_name() : "");
+    }
+  }
+  return names;
+}
+
+// Whether `a` is the float16 sum that mlx_lm's gemma3 clips in float32. The two
+// bounds are inputs, too.
+bool is_clamped_sum(const array& a) {
+  if (a.dtype() != mx::float16 || !is_pending(a) || !a.siblings().empty() ||
+      a.inputs().size() != 4 || !is_like(a.inputs()[0], a) ||
+      !is_like(a.inputs()[1], a)) {
+    return false;
+  }
+  auto* compiled = dynamic_cast<mx::Compiled*>(&a.primitive());
+  return compiled &&
+      std::ranges::count(clip_residual_names(), compiled->lib_name()) > 0;
+}
+
 } // namespace
+
+array clamped_sum(const array& x, const array& residual, mx::Stream stream) {
+  mx::StreamContext context(stream);
+  return mx::compile(clip_residual, /* shapeless= */ true)({x, residual})[0];
+}
 
 bool is_held_once(const array& a) {
   return holders_of(a) == 1;
@@ -71,6 +120,7 @@ void Prologue::set(NormSpec& spec) const {
   spec.residual = true;
   spec.factor = factor.has_value();
   spec.number = number;
+  spec.clamp = clamp;
 }
 
 std::optional<Prologue> prologue_of(
@@ -78,10 +128,14 @@ std::optional<Prologue> prologue_of(
     Rounding rounding,
     mx::Stream stream,
     const HeldOnce& held_once) {
-  if (!is_pending_sum(h)) {
+  bool clamped = is_clamped_sum(h);
+  if (!clamped && !is_pending_sum(h)) {
     return std::nullopt;
   }
   const auto& operands = h.inputs();
+  if (clamped) {
+    return Prologue{.x = operands[0], .residual = operands[1], .clamp = true};
+  }
   // Rounding late, a factor's product would not be rounded as it is here.
   for (int i : {1, 0}) {
     if (rounding == Rounding::Late || !held_once(operands[i])) {

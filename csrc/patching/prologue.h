@@ -15,12 +15,14 @@ using HeldOnce = std::function<bool(const array&)>;
 // The same outside of a graph pass, which holds arrays itself.
 bool is_held_once(const array& a);
 
-// The sum of a residual and x, which a factor multiplies.
+// The sum of a residual and x, which a factor multiplies. Of float16 it may be
+// clamped.
 struct Prologue {
   array x;
   array residual;
   OptionalArray factor;
   float number = 1.0f;
+  bool clamp = false;
 
   void set(NormSpec& spec) const;
 };
@@ -32,5 +34,8 @@ std::optional<Prologue> prologue_of(
     Rounding rounding,
     mx::Stream stream,
     const HeldOnce& held_once);
+
+// The clamped sum of two float16 arrays as a node of MLX's.
+array clamped_sum(const array& x, const array& residual, mx::Stream stream);
 
 } // namespace mlx_norms

@@ -12,6 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import pytest
 from mlx_lm.generate import generate_step
+from mlx_lm.models import gemma3_text
 from mlx_lm.models.activations import swiglu
 from mlx_lm.models.cache import make_prompt_cache
 
@@ -209,6 +210,31 @@ def test_of_a_sum_with_a_factor(factor, fuses):
         return [up(norm(h2)), h2, h]
 
     check(block, 2 * fuses)
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_of_a_clamped_sum(bits, fuses):
+    """A node of MLX's has it again, for all who hold it."""
+    layer = linear(64, bits=bits)
+    layer.set_dtype(mx.float16)
+    weight = WEIGHT.astype(mx.float16)
+    a, b = (40000 * row(2, seed=seed) for seed in (1, 2))
+    a, b = a.astype(mx.float16), b.astype(mx.float16)
+    mx.eval(layer.parameters(), weight, a, b)
+
+    def block():
+        h = gemma3_text.clip_residual(a, b)
+        return [layer(mx.fast.rms_norm(h, weight, EPS)), h, mx.abs(h)]
+
+    stock = block()
+    mx.eval(stock)
+    arrays, fused = run(block)
+    assert fused == fuses
+    for ours, theirs in zip(arrays[1:], stock[1:], strict=True):
+        assert mx.array_equal(ours, theirs)
+    assert mx.max(mx.abs(stock[1])).item() == 65504
+    scale = mx.abs(stock[0]).max().item()
+    assert mx.abs(arrays[0] - stock[0]).max().item() <= 4e-3 * scale
 
 
 def to_run(function):

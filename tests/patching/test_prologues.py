@@ -1,9 +1,13 @@
 """What is pending before a norm: the sum of a residual and factor * x, bit by bit as MLX's ops."""
 
 import itertools
+import subprocess
+import sys
+import textwrap
 
 import mlx.core as mx
 import pytest
+from mlx_lm.models import gemma3_text
 
 import mlx_norms
 from support.bits import assert_same_bits
@@ -12,6 +16,7 @@ from support.norm_case import DTYPES
 from support.patched_runs import (
     FUSED,
     NORMS,
+    NOT_A_SUM,
     REPEATED,
     arrays_of,
     assert_close,
@@ -74,6 +79,22 @@ def check(norm, make, taken=True, reasons=None, left=()):
             del seen[name]
         expected = {NODES[norm.name]: 1} if taken else {NODES[norm.name]: 1, "Multiply": 1}
         assert seen == expected | dict(left)
+
+
+def run_elsewhere(code):
+    """In a process of its own, on the CPU."""
+    start = """
+        import mlx.core as mx
+        import mlx_norms
+        from mlx_lm.models import gemma3_text
+        mx.set_default_device(mx.cpu)
+        a, b, w = (mx.ones((3, 32), mx.float16) for _ in range(3))
+        w = w[0]
+        mx.eval(a, b, w)
+        """
+    text = textwrap.dedent(start) + textwrap.dedent(code)
+    result = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
 class TestFactor:
@@ -209,6 +230,145 @@ class TestNearMisses:
         (_, h), report = run_patched(f)
         assert (report.fused, report.offsets) == (1, 1)
         assert_same_bits(h, b + a * 0.3)
+
+
+def clip_residual(x, y, bound=65504.0):
+    """As in mlx_lm's gemma3."""
+    clipped = mx.clip(x.astype(mx.float32) + y.astype(mx.float32), -bound, bound)
+    return clipped.astype(mx.float16)
+
+
+class TestClampedSum:
+    """A float16 sum that a compiled function clips in float32."""
+
+    def arrays(self, dtype=mx.float16):
+        a, b = (mx.clip(40000 * v, -65000, 65000).astype(dtype) for v in (x, r))
+        a[0, 0, 0, :2] = mx.array([mx.inf, -mx.inf])
+        mx.eval(a, b)
+        return a, b
+
+    def check(self, norm, function, taken, dtypes=(mx.float16, mx.float16)):
+        """Sums of two rows: one that has no finite norm, and others."""
+        a, b = (self.arrays(dtype)[i] for i, dtype in enumerate(dtypes))
+
+        def make():
+            return function(a, b)
+
+        check(norm, make, reasons=None if taken else {NOT_A_SUM: 1})
+        h = run_patched(lambda: of(norm, make()))[0][1]
+        assert_same_bits(h, make())
+        return h
+
+    @pytest.mark.parametrize("shapeless", [True, False])
+    def test_taken(self, norm, shapeless):
+        function = mx.compile(clip_residual, shapeless=shapeless)
+        h = self.check(norm, function, taken=True)
+        assert mx.sum(mx.abs(h) == 65504).item() > 20
+
+    def test_of_gemma3(self, norm):
+        self.check(norm, gemma3_text.clip_residual, taken=True)
+
+    def test_nan_stays(self, norm):
+        a, b = self.arrays()
+        a = mx.where(mx.arange(32) == 3, mx.nan, a)
+        (_, h), report = run_patched(lambda: of(norm, gemma3_text.clip_residual(a, b)))
+        assert report.fused == 1
+        assert mx.array_equal(mx.isnan(h), mx.isnan(a)).item()
+
+    def test_of_gemma3_in_other_dtypes(self, norm):
+        """There it is x + y."""
+        for dtype in (mx.float32, mx.bfloat16):
+            self.check(norm, gemma3_text.clip_residual, taken=True, dtypes=(dtype, dtype))
+
+    def test_first_seen_within_a_trace(self, norm):
+        """What recognizes it is compiled when it is first needed: there, in another way."""
+        run_elsewhere(
+            """
+            h = gemma3_text.clip_residual(a, b)
+            with mlx_norms.patched():
+                mx.eval(mx.compile(lambda w: mx.fast.rms_norm(h, w, 1e-5), shapeless=True)(w))
+                h = gemma3_text.clip_residual(a, b)
+                mx.eval(mx.fast.rms_norm(h, w, 1e-5))
+                assert mlx_norms.report().fused == 1, mlx_norms.report()
+            """
+        )
+
+    @pytest.mark.parametrize("shapeless", [True, False])
+    @pytest.mark.parametrize(
+        "near",
+        [
+            lambda a, b: clip_residual(a, b, 60000.0),
+            lambda a, b: clip_residual(a, b, 65503.0),
+            lambda a, b: mx.clip(a.astype(mx.float32) + b.astype(mx.float32), -65504, 65505).astype(
+                mx.float16
+            ),
+            lambda a, b: mx.clip(a + b, -65504.0, 65504.0),
+            lambda a, b: clip_residual(a, a + b),
+            lambda a, b: clip_residual(a, b) + 0,
+            lambda a, b: mx.minimum(a.astype(mx.float32) + b.astype(mx.float32), 65504.0).astype(
+                mx.float16
+            ),
+            lambda a, b: mx.clip(
+                a.astype(mx.float32) - b.astype(mx.float32), -65504.0, 65504.0
+            ).astype(mx.float16),
+        ],
+    )
+    def test_other_functions(self, norm, near, shapeless):
+        self.check(norm, mx.compile(near, shapeless=shapeless), taken=False)
+
+    def test_not_compiled(self, norm):
+        self.check(norm, clip_residual, taken=False)
+
+    def test_bounds_as_arguments(self, norm):
+        """Arrays of one element, whose values the function does not know."""
+        function = mx.compile(clip_residual, shapeless=True)
+        self.check(norm, lambda a, b: function(a, b, mx.array(65504.0)), taken=False)
+
+    @pytest.mark.parametrize("dtypes", [(mx.float16, mx.float32), (mx.bfloat16, mx.float16)])
+    def test_other_dtypes(self, norm, dtypes):
+        self.check(norm, mx.compile(clip_residual, shapeless=True), taken=False, dtypes=dtypes)
+
+    def test_broadcast_to_each_other(self, norm):
+        a, b = self.arrays()
+        function = mx.compile(clip_residual, shapeless=True)
+        check(norm, lambda: function(a[:1], b), reasons={NOT_A_SUM: 1})
+
+    def test_evaluated_first(self, norm):
+        a, b = self.arrays()
+
+        def make():
+            h = gemma3_text.clip_residual(a, b)
+            mx.eval(h)
+            return h
+
+        check(norm, make, reasons={NOT_A_SUM: 1})
+
+    def test_gradient(self, norm):
+        """MLX traces the function without compiling it."""
+        a, b = (0.1 * v.astype(mx.float32) for v in self.arrays())
+        a = mx.where(mx.isfinite(a), a, 1).astype(mx.float16)
+        b = b.astype(mx.float16)
+
+        def gradients():
+            def f(a, b):
+                return (of(norm, gemma3_text.clip_residual(a, b))[0] * b).sum()
+
+            return mx.grad(f, argnums=(0, 1))(a, b)
+
+        got, report = run_patched(gradients)
+        assert report.reasons == {NOT_A_SUM: 1}
+        assert_close(got, run_stock(gradients))
+
+    def test_by_the_graph_pass(self, norm):
+        a, b = self.arrays()
+
+        def f(a, b):
+            return of(norm, gemma3_text.clip_residual(a, b))
+
+        got = mlx_norms.fuse(f)(a, b)
+        assert set(operations(*got)) - {"AsType"} == {NODES[norm.name]}
+        for ours, apart in zip(got, run_patched(lambda: f(a, b), fuse=False)[0], strict=True):
+            assert_same_bits(ours, apart)
 
 
 class TestTransforms:

@@ -24,6 +24,7 @@ struct Request {
 
 // The same in this package's terms.
 struct Plan {
+  const array& x; // of 16 bits, where the request's is cast
   NormSpec spec;
   mx::Dtype dtype = mx::float32;
   Arrays parameters;
@@ -77,7 +78,9 @@ not_taken(const Request& request, bool center, float eps) {
 // If nothing is fused, another thread may be evaluating the weight: only what
 // evaluation does not change may be read.
 Plan make_plan(const Request& request, bool center, float eps, Fusion fusion) {
-  Plan plan;
+  Plan plan{
+      fusion == Fusion::Never ? request.x
+                              : before_cast(request.x, request.stream)};
   plan.spec.center = center;
   plan.spec.eps = eps;
   plan.dtype = output_dtype(request);
@@ -107,7 +110,8 @@ fused(const Request& request, const Plan& plan, Fusion fusion) {
         fusion == Fusion::Never ? Outcome::FusionOff : Outcome::LeftToGraphPass;
     return {std::nullopt, why};
   }
-  auto& [x, weight, bias, stream] = request;
+  auto& x = plan.x;
+  auto stream = request.stream;
   auto [norm, outcome] = fused_norm(
       plan.spec,
       plan.dtype,
@@ -134,8 +138,8 @@ fused(const Request& request, const Plan& plan, Fusion fusion) {
 // The norm alone, or why mx.fast has to compute it.
 std::pair<OptionalArray, Outcome>
 alone(const Request& request, const Plan& plan, Outcome not_fused) {
-  auto& [x, weight, bias, stream] = request;
-  Arrays inputs{x};
+  auto stream = request.stream;
+  Arrays inputs{plan.x};
   inputs.insert(inputs.end(), plan.parameters.begin(), plan.parameters.end());
   if (!has_kernel(plan.spec, plan.dtype, inputs, stream)) {
     return {std::nullopt, Outcome::NoKernel};

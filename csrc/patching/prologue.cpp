@@ -107,6 +107,16 @@ bool is_clamped_sum(const array& a) {
 
 } // namespace
 
+const array& before_cast(const array& x, mx::Stream stream) {
+  if (x.dtype() != mx::float32 || !is_pending(x, "AsType") ||
+      x.primitive().stream() != stream) {
+    return x;
+  }
+  const auto& narrow = x.inputs()[0];
+  bool read = narrow.dtype() == mx::float16 || narrow.dtype() == mx::bfloat16;
+  return read ? narrow : x;
+}
+
 array clamped_sum(const array& x, const array& residual, mx::Stream stream) {
   mx::StreamContext context(stream);
   return mx::compile(clip_residual, /* shapeless= */ true)({x, residual})[0];

@@ -35,6 +35,10 @@ std::optional<Prologue> prologue_of(
     mx::Stream stream,
     const HeldOnce& held_once);
 
+// What a pending cast to float32 takes, if that has 16 bits, as kernels read
+// it; else `x`.
+const array& before_cast(const array& x, mx::Stream stream);
+
 // The clamped sum of two float16 arrays as a node of MLX's.
 array clamped_sum(const array& x, const array& residual, mx::Stream stream);
 

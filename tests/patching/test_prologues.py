@@ -371,6 +371,141 @@ class TestClampedSum:
             assert_same_bits(ours, apart)
 
 
+class TestCast:
+    """A norm in float32 of what has 16 bits."""
+
+    def arrays(self, dtype):
+        a, b = x.astype(dtype), r.astype(dtype)
+        mx.eval(a, b)
+        return a, b
+
+    def check(self, norm, make, seen, reasons=None):
+        """As with MLX's norm; ``seen`` are the casts, sums and products that are left."""
+
+        def f():
+            return norm(make(), *norm.parameters)
+
+        with mlx_norms.patched():
+            left = operations(f())
+            assert (left["AsType"], left["Add"], left["Multiply"]) == seen
+        got, report = run_patched(f)
+        assert got.dtype == mx.float32
+        assert_close(got, run_stock(f))
+        assert report.reasons == (reasons or {NOT_A_SUM: 1})
+
+    @pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
+    def test_taken(self, norm, dtype):
+        a, b = self.arrays(dtype)
+        self.check(norm, lambda: a.astype(mx.float32), (0, 0, 0))
+        self.check(norm, lambda: (a + b).astype(mx.float32), (0, 0, 0), {FUSED: 1})
+        self.check(norm, lambda: (a + b * 0.3).astype(mx.float32), (0, 0, 0), {FUSED: 1})
+
+    def test_sum_has_16_bits(self, norm):
+        """It is rounded before it is cast, for all who take it."""
+        a, b = self.arrays(mx.float16)
+        (h, _), report = run_patched(lambda: (h := a + b, norm(h.astype(mx.float32))))
+        assert report.fused == 1
+        assert_same_bits(h, a + b)
+
+    def test_cast_back(self, norm):
+        a, _ = self.arrays(mx.bfloat16)
+
+        def f():
+            return norm(a.astype(mx.float32), *norm.parameters).astype(mx.bfloat16)
+
+        with mlx_norms.patched():
+            assert operations(f())["AsType"] == 1
+        assert_close(run_patched(f)[0], run_stock(f), roundings=1)
+
+    def test_taken_elsewhere(self, norm):
+        """The cast is computed for those who take it, and the norm reads 16 bits."""
+        a, _ = self.arrays(mx.bfloat16)
+
+        def f():
+            c = a.astype(mx.float32)
+            return c, norm(c), mx.tanh(c)
+
+        results, _ = run_patched(f)
+        assert_close(results, run_stock(f))
+
+    @pytest.mark.parametrize(
+        "near",
+        [
+            lambda a: a.astype(mx.bfloat16).astype(mx.float16).astype(mx.float32),
+            lambda a: (mx.arange(a.size) % 7).reshape(a.shape).astype(mx.float32),
+            lambda a: a.astype(mx.float32) + 0 * a,
+        ],
+        ids=["of a cast", "of integers", "before the sum"],
+    )
+    def test_other_casts(self, norm, near):
+        """Only the last is taken, and only of 16 bits."""
+        a, _ = self.arrays(mx.float16)
+        with mlx_norms.patched():
+            before, after = (operations(g(near(a))) for g in (lambda c: c, norm))
+        taken = before["Add"] == before["Remainder"] == 0
+        assert before["AsType"] - after["AsType"] == taken
+        got, report = run_patched(lambda: norm(near(a)))
+        assert_close(got, run_stock(lambda: norm(near(a))))
+        assert report.reasons == ({FUSED: 1} if before["Add"] else {NOT_A_SUM: 1})
+
+    def test_evaluated_first(self, norm):
+        a, _ = self.arrays(mx.float16)
+
+        def make():
+            c = a.astype(mx.float32)
+            mx.eval(c)
+            return c
+
+        self.check(norm, make, (0, 0, 0))
+
+    def test_narrowing(self, norm):
+        """It is kept: the values differ."""
+        with mlx_norms.patched():
+            assert operations(norm(x.astype(mx.float16)))["AsType"] == 1
+
+    def test_on_another_stream(self, norm):
+        a, _ = self.arrays(mx.float16)
+        other = mx.new_stream(mx.default_device())
+        with mx.stream(other):
+            c = a.astype(mx.float32)
+        with mlx_norms.patched():
+            assert operations(norm(c))["AsType"] == 1
+
+    def test_without_fusion(self, norm):
+        a, _ = self.arrays(mx.float16)
+        with mlx_norms.patched(fuse=False):
+            assert operations(norm(a.astype(mx.float32)))["AsType"] == 1
+
+    def test_by_the_graph_pass(self, norm):
+        a, b = self.arrays(mx.bfloat16)
+
+        def f(a, b):
+            h = a + b
+            return norm(h.astype(mx.float32), *norm.parameters), h
+
+        got = mlx_norms.fuse(f)(a, b)
+        assert operations(*got) == {NODES[norm.name]: 1}
+        assert_close(got, run_stock(lambda: f(a, b)))
+
+    @pytest.mark.parametrize("transform", ["grad", "vmap", "compile", "shapeless"])
+    def test_transforms(self, norm, transform):
+        a, b = self.arrays(mx.bfloat16)
+
+        def f(a, b):
+            h = a + b
+            n = norm(h.astype(mx.float32), *norm.parameters)
+            return h + mx.tanh(n).astype(mx.bfloat16)
+
+        def run():
+            if transform == "grad":
+                return mx.grad(lambda *a: f(*a).astype(mx.float32).sum(), argnums=(0, 1))(a, b)
+            if transform == "vmap":
+                return mx.vmap(f)(a, b)
+            return mx.compile(f, shapeless=transform == "shapeless")(a, b)
+
+        assert_close(run_patched(run)[0], run_stock(run), roundings=4)
+
+
 class TestTransforms:
     FACTORS = ("layer scale", "sample", "whole")
 

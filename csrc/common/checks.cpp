@@ -128,6 +128,19 @@ void check_broadcasts(
   }
 }
 
+void check_one_element(
+    const char* op,
+    const char* argument,
+    const mx::array& a) {
+  check_dtype(op, argument, a.dtype());
+  if (a.size() != 1) {
+    refuse(
+        op,
+        std::string(argument) + " must have one element but has shape " +
+            text(a.shape()) + ".");
+  }
+}
+
 void check_head_weight(
     const char* op,
     const char* argument,

@@ -48,6 +48,11 @@ void check_broadcasts(
     const mx::array& a,
     const mx::array& x);
 
+void check_one_element(
+    const char* op,
+    const char* argument,
+    const mx::array& a);
+
 [[noreturn]] void refuse(const char* op, const std::string& message);
 
 // Values in messages.

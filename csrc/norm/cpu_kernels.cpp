@@ -257,7 +257,7 @@ struct AddedRow {
   }
 };
 
-// Stores the sum of a row and its factor's products.
+// Stores the sum of a row and its factor's products, or the product of both.
 void add_factored_row(const NormJob& job, int64_t row) {
   auto* factor = factor_of(job);
   with_type(job.x.type, [&](auto x) {
@@ -265,6 +265,13 @@ void add_factored_row(const NormJob& job, int64_t row) {
     with_type(job.residual.type, [&](auto residual) {
       AddedRow<X, typename decltype(residual)::type> to(job, row);
       bool rounds = job.round_factored;
+      if (job.factor_of_sum) {
+        for_vectors(job.width, [=](int64_t i, auto extent) {
+          Floats v = to.value(i, extent) * load(factor + i);
+          store(to.sum + i, to.rounded(v), extent);
+        });
+        return;
+      }
       for_vectors(job.width, [=](int64_t i, auto extent) {
         Floats v = to.x(i, extent) * load(factor + i);
         v = (rounds ? round_to<X>(v) : v) + to.residual(i, extent);

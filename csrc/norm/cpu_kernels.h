@@ -46,6 +46,7 @@ struct NormJob {
   RowsIn factor;     // of x; no data: the number
   float number = 1.0f;
   bool round_factored; // to x's dtype
+  bool factor_of_sum;  // which is rounded before and after
   bool round_product;  // of y and 1 + scale, to the output's dtype
   bool center;
   bool clamp;

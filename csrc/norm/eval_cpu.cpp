@@ -84,6 +84,7 @@ void eval_group(
     job.factor = rows_in(*factor, runs.row_stride(4));
   }
   job.number = spec.number;
+  job.factor_of_sum = spec.factor_of_sum;
   job.round_factored = !job.late && spec.is_factored() &&
       (!in.factor || product_keeps(in.x.dtype(), *in.factor));
   Parameter weight, bias;

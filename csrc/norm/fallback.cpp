@@ -62,6 +62,11 @@ array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
   if (!spec.is_factored()) {
     return mx::add(in.x, *in.residual, s);
   }
+  if (spec.factor_of_sum) {
+    auto sum = mx::add(in.x, *in.residual, s);
+    auto factor = mx::reshape(*in.factor, {}, s);
+    return mx::astype(mx::multiply(sum, factor, s), sum.dtype(), s);
+  }
   auto factor = in.factor ? *in.factor : array(spec.number, in.x.dtype());
   auto x = in.x;
   if (spec.rounding == Rounding::Late) {

@@ -10,6 +10,9 @@
 
 namespace mlx_norms {
 
+// The sum, of a norm that has one, without a clamp.
+mx::array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream stream);
+
 // One normalized tensor: {normalized, [sum]}.
 std::vector<mx::array> fallback_norm(
     const NormSpec& spec,

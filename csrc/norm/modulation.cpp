@@ -166,6 +166,21 @@ OptionalArray sum_tangent(
     auto t = mx::astype(term, mx::float32, stream);
     total = total ? mx::add(*total, t, stream) : t;
   };
+  if (spec.factor_of_sum) {
+    auto factor = mx::reshape(as_float(*in.factor, stream), {}, stream);
+    for (auto* t : {of_residual, of_x}) {
+      if (t) {
+        add(mx::multiply(factor, as_float(*t, stream), stream));
+      }
+    }
+    if (of_factor) {
+      auto sum = mx::add(in.x, *in.residual, stream);
+      auto t = mx::reshape(as_float(*of_factor, stream), {}, stream);
+      add(mx::multiply(as_float(sum, stream), t, stream));
+    }
+    return total ? OptionalArray(mx::astype(*total, dtype, stream))
+                 : std::nullopt;
+  }
   if (of_residual) {
     add(*of_residual);
   }
@@ -181,6 +196,35 @@ OptionalArray sum_tangent(
                : std::nullopt;
 }
 
+namespace {
+
+FactorGradients factor_of_sum_vjp(
+    const NormInputs& in,
+    const array& sum_gradient,
+    bool of_x,
+    bool of_factor,
+    mx::Stream stream) {
+  FactorGradients gradients;
+  auto factor = mx::reshape(*in.factor, {1}, stream);
+  if (of_x) {
+    gradients.x = mx::multiply(sum_gradient, factor, stream);
+  }
+  if (of_factor) {
+    // The sums over rows of a product with a weight, then over their elements.
+    auto sum = mx::add(in.x, *in.residual, stream);
+    auto weight = mx::broadcast_to(factor, {sum.shape(-1)}, stream);
+    NormVJPSpec vjp{.weight = true};
+    vjp.norm.identity = vjp.norm.weight = true;
+    auto of_columns =
+        make_norm_vjp(vjp, {mx::float32}, {sum, weight, sum_gradient}, stream);
+    gradients.factor =
+        mx::reshape(mx::sum(of_columns[0], stream), in.factor->shape(), stream);
+  }
+  return gradients;
+}
+
+} // namespace
+
 FactorGradients factor_vjp(
     const NormSpec& spec,
     const NormInputs& in,
@@ -192,6 +236,9 @@ FactorGradients factor_vjp(
     auto number = array(spec.number, sum_gradient.dtype());
     auto g = mx::multiply(sum_gradient, number, stream);
     return {of_x ? OptionalArray(g) : std::nullopt, std::nullopt};
+  }
+  if (spec.factor_of_sum) {
+    return factor_of_sum_vjp(in, sum_gradient, of_x, of_factor, stream);
   }
   auto factor = *in.factor;
   auto shape = grouped_shape(factor.shape(), in.x.shape());

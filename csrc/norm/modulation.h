@@ -49,7 +49,8 @@ OptionalArray sum_tangent(
     const array* of_factor,
     mx::Stream stream);
 
-// The gradients of x and, if that is wanted, of the factor, for the sum's.
+// The gradients of x and, if that is wanted, of the factor, for the sum's. For
+// a factor of the sum that of x is the residual's, too.
 struct FactorGradients {
   OptionalArray x, factor;
 };

@@ -10,6 +10,14 @@
 
 namespace mlx_norms {
 
+namespace {
+
+std::optional<RowOperand> one_element(const mx::array& a) {
+  return RowOperand{&a, float_type(a.dtype()), {}};
+}
+
+} // namespace
+
 LaunchPlan plan_norm(
     const NormSpec& spec,
     const std::vector<mx::array>& inputs,
@@ -57,7 +65,8 @@ LaunchPlan plan_norm(
   };
   auto scale = broadcast(in.scale);
   auto shift = broadcast(in.shift);
-  auto factor = broadcast(in.factor);
+  auto factor =
+      spec.factor_of_sum ? one_element(*in.factor) : broadcast(in.factor);
   auto x2 = rows(second ? &second->in.x : nullptr);
   auto weight2 = parameter(second ? second->in.weight : nullptr);
   auto rows1 = row_count(in.x);
@@ -83,6 +92,7 @@ LaunchPlan plan_norm(
       early && spec.scale && spec.shift &&
           product_keeps(out[0].dtype(), *in.scale));
   launch.set(K::has_factor, spec.factor);
+  launch.set(K::factor_of_sum, spec.factor_of_sum);
   launch.set(K::has_number, spec.number != 1);
   launch.set(
       K::round_factored,

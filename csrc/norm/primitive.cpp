@@ -144,10 +144,13 @@ Arrays Norm::vjp(
         give(at.x, ds);
         return;
       }
-      auto found =
-          factor_vjp(spec_, in, ds, wanted(at.x), wanted(at.factor), stream());
+      bool of_x = wanted(at.x) || (spec_.factor_of_sum && wanted(at.residual));
+      auto found = factor_vjp(spec_, in, ds, of_x, wanted(at.factor), stream());
       give_if(at.x, found.x);
       give_if(at.factor, found.factor);
+      if (spec_.factor_of_sum) {
+        give_if(at.residual, found.x);
+      }
     };
     spec.weight = wanted(at.weight);
     spec.bias = wanted(at.bias);
@@ -236,6 +239,19 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
     const Arrays& inputs,
     const std::vector<int>& axes) {
   auto n_inputs = static_cast<int>(inputs.size());
+  if (spec_.factor_of_sum && axes[NormPositions(spec_, 0).factor] >= 0) {
+    // The kernel accepts one element, so each example's sum is made before it.
+    auto apart = [this](const Arrays& in) {
+      NormInputs of(spec_, in.data());
+      auto sum = sum_of(spec_, of, stream());
+      Arrays inputs;
+      NormInputs(sum, nullptr, of.weight, of.bias, of.scale, of.shift)
+          .append_to(inputs);
+      auto spec = without_sum(spec_);
+      return Arrays{make_norm(spec, dtype_, inputs, stream())[0], sum};
+    };
+    return with_leading_axes(mx::vmap(Function(apart), axes)(inputs));
+  }
   int n_rows = 1 + spec_.residual;
   // Scale, shift and factor.
   int first_broadcast = n_rows + spec_.weight + spec_.bias;
@@ -336,7 +352,9 @@ void Norm::check_shapes(const Arrays& inputs) const {
     if (in.shift) {
       check_broadcasts(name(), "shift", *in.shift, in.x);
     }
-    if (in.factor) {
+    if (spec_.factor_of_sum) {
+      check_one_element(name(), "factor", *in.factor);
+    } else if (in.factor) {
       check_broadcasts(name(), "factor", *in.factor, in.x);
     }
   }

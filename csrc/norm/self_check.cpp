@@ -19,19 +19,23 @@ int kind_of_parameter(const array& parameter) {
 }
 
 // Arrays like these inputs, with few rows of two heads each. A parameter has
-// one row, one for each head or one for each pair of rows.
+// one row, one for each head or one for each pair of rows; the input of this
+// index has one element.
 template <typename F>
 Arrays few_rows(
     const Arrays& inputs,
     int rows,
     bool large,
     F parameter,
+    int one_element,
     mx::Stream s) {
   Arrays few;
   int length = inputs[0].shape(-1);
   for (size_t i = 0; i < inputs.size(); ++i) {
     mx::Shape shape{rows, kHeads, length};
-    if (parameter(i)) {
+    if (static_cast<int>(i) == one_element) {
+      shape = {1};
+    } else if (parameter(i)) {
       switch (kind_of_parameter(inputs[i])) {
         case 1:
           shape = {length};
@@ -88,6 +92,7 @@ void append_flags(const NormSpec& spec, std::vector<int64_t>& numbers) {
        spec.shift,
        spec.factor,
        spec.number != 1,
+       spec.factor_of_sum,
        spec.identity,
        spec.clamp,
        static_cast<int64_t>(spec.rounding),
@@ -105,13 +110,14 @@ bool agrees(
   auto parameter = [&](size_t i) {
     return static_cast<int>(i) % spec.n_inputs() > spec.residual;
   };
+  int one_element = spec.factor_of_sum ? NormPositions(spec, 0).factor : -1;
   auto key = key_of("norm", spec, inputs, parameter);
   key.numbers.push_back(static_cast<int64_t>(dtype.val()));
   auto flags = flags_of(spec);
   auto sample = [&] {
     return self_check::Sample{
         [&](mx::Stream s) {
-          return few_rows(inputs, 2, spec.clamp, parameter, s);
+          return few_rows(inputs, 2, spec.clamp, parameter, one_element, s);
         },
         [&](Arrays few, mx::Stream s) {
           return norm_node(flags, dtype, std::move(few), s);
@@ -149,7 +155,7 @@ bool agrees(
     return self_check::Sample{
         // Enough rows that parameters' gradients add up several partial sums.
         [&](mx::Stream s) {
-          return few_rows(inputs, 20, /* large= */ false, parameter, s);
+          return few_rows(inputs, 20, /* large= */ false, parameter, -1, s);
         },
         [&](Arrays few, mx::Stream s) {
           return norm_vjp_node(flags, dtypes, std::move(few), s);

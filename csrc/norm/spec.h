@@ -19,10 +19,12 @@ struct NormSpec {
   bool residual = false;   // normalize x + residual and return the sum as well
   bool weight = false;
   bool bias = false;
-  bool scale = false;    // the result times 1 + scale
-  bool shift = false;    // and plus shift
-  bool factor = false;   // residual + factor * x, with an array
-  float number = 1.0f;   // or with a number, in x's dtype
+  bool scale = false;  // the result times 1 + scale
+  bool shift = false;  // and plus shift
+  bool factor = false; // residual + factor * x, with an array
+  float number = 1.0f; // or with a number, in x's dtype
+  // (residual + x) * factor, an array of one element, rounded at both steps.
+  bool factor_of_sum = false;
   bool identity = false; // not normalized: gradients of products with a weight
   bool clamp = false;    // a float16 sum saturates instead of reaching inf
   Rounding rounding = Rounding::Early;

@@ -19,7 +19,7 @@ NormSpec bare(NormSpec spec) {
 } // namespace
 
 NormSpec without_sum(NormSpec spec) {
-  spec.residual = spec.factor = false;
+  spec.residual = spec.factor = spec.factor_of_sum = false;
   spec.number = 1.0f;
   return spec;
 }

@@ -79,7 +79,8 @@ bool is_separable(const Norm& norm, const Arrays& inputs) {
   if (spec.is_basic() || !spec.is_factored()) {
     return spec.is_basic();
   }
-  return !spec.is_modulated() && !spec.l2 && spec.rounding == Rounding::Early &&
+  return !spec.is_modulated() && !spec.l2 &&
+      (spec.rounding == Rounding::Early || spec.factor_of_sum) &&
       (!in.factor || product_keeps(in.x.dtype(), *in.factor));
 }
 
@@ -90,7 +91,13 @@ NormCall separated(Norm& norm, const Arrays& inputs) {
   NormInputs in(spec, inputs.data());
   auto x = in.x;
   auto* residual = in.residual;
-  if (spec.clamp) {
+  if (spec.factor_of_sum) {
+    auto factor = mx::reshape(*in.factor, {1}, norm.stream());
+    auto sum = mx::add(x, *residual, norm.stream());
+    plain.sum = x = mx::multiply(sum, factor, norm.stream());
+    residual = nullptr;
+    spec = without_sum(spec);
+  } else if (spec.clamp) {
     plain.sum = x = clamped_sum(x, *residual, norm.stream());
     residual = nullptr;
     spec.clamp = spec.residual = false;

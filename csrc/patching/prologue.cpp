@@ -105,6 +105,28 @@ bool is_clamped_sum(const array& a) {
       std::ranges::count(clip_residual_names(), compiled->lib_name()) > 0;
 }
 
+// A product of a pending sum and an array of one element, as gemma4's layers
+// return it.
+struct ProductOfSum {
+  const array& sum;
+  const array& factor;
+};
+
+std::optional<ProductOfSum> as_product_of_sum(const array& p) {
+  if (!is_pending(p, "Multiply")) {
+    return std::nullopt;
+  }
+  for (int i : {0, 1}) {
+    const auto& sum = p.inputs()[i];
+    const auto& factor = p.inputs()[1 - i];
+    if (is_pending(factor, "Broadcast") && factor.inputs()[0].size() == 1 &&
+        is_pending_sum(sum)) {
+      return ProductOfSum{sum, factor.inputs()[0]};
+    }
+  }
+  return std::nullopt;
+}
+
 } // namespace
 
 const array& before_cast(const array& x, mx::Stream stream) {
@@ -131,6 +153,7 @@ void Prologue::set(NormSpec& spec) const {
   spec.factor = factor.has_value();
   spec.number = number;
   spec.clamp = clamp;
+  spec.factor_of_sum = factor_of_sum;
 }
 
 std::optional<Prologue> prologue_of(
@@ -138,6 +161,15 @@ std::optional<Prologue> prologue_of(
     Rounding rounding,
     mx::Stream stream,
     const HeldOnce& held_once) {
+  if (auto product = as_product_of_sum(h)) {
+    auto& [sum, factor] = *product;
+    const auto& in = sum.inputs();
+    if (sum.primitive().stream() != stream || !held_once(sum)) {
+      return std::nullopt;
+    }
+    return Prologue{
+        .x = in[0], .residual = in[1], .factor = factor, .factor_of_sum = true};
+  }
   bool clamped = is_clamped_sum(h);
   if (!clamped && !is_pending_sum(h)) {
     return std::nullopt;

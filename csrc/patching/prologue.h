@@ -15,20 +15,22 @@ using HeldOnce = std::function<bool(const array&)>;
 // The same outside of a graph pass, which holds arrays itself.
 bool is_held_once(const array& a);
 
-// The sum of a residual and x, which a factor multiplies. Of float16 it may be
-// clamped.
+// The sum of a residual and x, of which a factor multiplies x or, if it is an
+// array of one element, the sum. A float16 sum may be clamped.
 struct Prologue {
   array x;
   array residual;
   OptionalArray factor;
   float number = 1.0f;
   bool clamp = false;
+  bool factor_of_sum = false;
 
   void set(NormSpec& spec) const;
 };
 
 // The prologue that computes `h` as its pending nodes do, bit by bit; nullopt:
-// it is no pending sum. A product is part of it if nothing else takes that.
+// it is no pending sum. Products, and a sum that is a factor of one, are part
+// of it if nothing else takes them.
 std::optional<Prologue> prologue_of(
     const array& h,
     Rounding rounding,

@@ -25,6 +25,8 @@ constant bool has_factor [[function_constant(49)]];
 constant bool has_number [[function_constant(57)]];
 constant int factor_flags [[function_constant(58)]];
 constant bool round_factored [[function_constant(60)]]; // to x's dtype
+// The factor has one element, for the rounded sum of x and the residual.
+constant bool factor_of_sum [[function_constant(80)]];
 
 // Values beyond float16's range saturate, inf too; NaN stays NaN.
 inline float clamp_half(float v) {
@@ -44,18 +46,26 @@ multiply(thread const float* factor, float number, int type, thread float* v) {
   }
 }
 
-// Adds the residual to the elements v of x that start at i, rounds and stores.
+// Adds the residual to the elements v of x that start at i, rounds and stores;
+// with a factor of the sum, rounds again.
 template <int N>
 inline void add_residual(
     thread const float* residual,
     RowOut sum,
     Span<N> of,
+    float sum_factor,
     thread float* v) {
   for (int j = 0; j < N; ++j) {
     float s = v[j] + residual[j];
     v[j] = clamp_sum ? clamp_half(s) : s;
   }
   round_vector<N>(sum.type, v);
+  if (factor_of_sum) {
+    for (int j = 0; j < N; ++j) {
+      v[j] = v[j] * sum_factor;
+    }
+    round_vector<N>(sum.type, v);
+  }
   write_rounded<N>(sum, of, v);
 }
 
@@ -146,7 +156,11 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         length);
     s = row_out(sum, sum_flags, row, length);
   }
-  if (has_factor) {
+  float sum_factor = 1.0f;
+  if (factor_of_sum) {
+    sum_factor = load(factor, float_type(factor_flags));
+  }
+  if (has_factor && !factor_of_sum) {
     f.fetch_all(
         row_in(factor, factor_flags, factor_layout, row, length),
         threads,
@@ -193,7 +207,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
 #endif
       if (!packed && (fetch_first || has_residual)) {
         x_row.values(k, of, v);
-        if (has_factor || has_number) {
+        if ((has_factor && !factor_of_sum) || has_number) {
           float of_f[N];
           if (has_factor) {
             f.values(k, of, of_f);
@@ -203,7 +217,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         if (has_residual) {
           float of_r[N];
           r.values(k, of, of_r);
-          add_residual<N>(of_r, s, of, v);
+          add_residual<N>(of_r, s, of, sum_factor, v);
         }
         held.put_vector(k, has_residual ? s.type : in.type, v);
       } else if (!packed) {

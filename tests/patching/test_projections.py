@@ -237,6 +237,18 @@ def test_of_a_clamped_sum(bits, fuses):
     assert mx.abs(arrays[0] - stock[0]).max().item() <= 4e-3 * scale
 
 
+@pytest.mark.parametrize("bits", [None, 4])
+def test_of_a_sum_times_an_array_of_one_element(bits, fuses):
+    layer, f = linear(64, bits=bits), mx.array([0.7])
+    mx.eval(f)
+
+    def block():
+        h = (row() + row(seed=2)) * f
+        return [layer(norm(h)), h, mx.abs(h)]
+
+    check(block, fuses)
+
+
 def to_run(function):
     """What is to be run for a function's arrays after the pass, by name."""
     with mlx_norms.patched(projections=True):

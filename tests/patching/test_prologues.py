@@ -17,6 +17,7 @@ from support.patched_runs import (
     FUSED,
     NORMS,
     NOT_A_SUM,
+    OTHER_STREAM,
     REPEATED,
     arrays_of,
     assert_close,
@@ -230,6 +231,179 @@ class TestNearMisses:
         (_, h), report = run_patched(f)
         assert (report.fused, report.offsets) == (1, 1)
         assert_same_bits(h, b + a * 0.3)
+
+
+class TestFactorOfSum:
+    """(residual + x) * an array of one element, as gemma4's layers end: rounded after each."""
+
+    @pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)], ids=str)
+    def test_taken(self, norm, shape):
+        for dtype in DTYPES:
+            f, a, b = factor(shape, dtype), x.astype(dtype), r.astype(dtype)
+            mx.eval(a, b)
+            check(norm, lambda f=f, a=a, b=b: (b + a) * f)
+            check(norm, lambda f=f, a=a, b=b: f * (b + a))
+
+    def test_number(self, norm):
+        check(norm, lambda: (r + x) * 0.7)
+
+    @pytest.mark.parametrize("length", [1, 7, 33, 100, 1000, 4100])
+    def test_lengths(self, norm, length):
+        f = factor((1,), mx.bfloat16)
+        a, b = (normal((3, length), mx.bfloat16, seed=seed) for seed in "ab")
+        mx.eval(a, b)
+
+        def run():
+            h = (a + b) * f
+            return mx.fast.rms_norm(h, None, 1e-5), h
+
+        results, report = run_patched(run)
+        assert report.fused == 1
+        for got, expected in zip(results, run_patched(run, fuse=False)[0], strict=True):
+            assert_same_bits(got, expected)
+
+    def test_layouts(self, norm):
+        wide = normal((*SHAPE[::-1], 2), mx.float32, seed="wide")
+        a, f = wide[..., 0].T, factor((3,))[1:2]
+        mx.eval(a, f)
+        check(norm, lambda: (r[::-1] + a) * f, left={"Slice": 1})
+
+    def test_rounding_late(self, norm):
+        """With a weight 1 + w: its rounding is the same."""
+        a, b = x.astype(mx.bfloat16), r.astype(mx.bfloat16)
+        w, f = factor((32,), mx.bfloat16), factor((1,), mx.bfloat16)
+
+        def run():
+            h = (b + a) * f
+            return mx.fast.rms_norm(h, 1 + w, 1e-5), h
+
+        (_, h), report = run_patched(run)
+        assert (report.fused, report.offsets) == (1, 1)
+        assert_same_bits(h, (b + a) * f)
+
+    @pytest.mark.parametrize("shape", [(32,), (2, 1, 1, 1), (2, 3, 4, 1), SHAPE], ids=str)
+    def test_more_elements(self, norm, shape):
+        check(norm, lambda: (r + x) * factor(shape), reasons={NOT_A_SUM: 1})
+
+    def test_sum_taken_elsewhere(self, norm):
+        f, held = factor((1,)), []
+
+        def make(hold):
+            h = r + x
+            if hold:
+                held.append(h)
+            return h * f + mx.tanh(h) if not hold else h * f
+
+        check(norm, lambda: make(True), reasons={NOT_A_SUM: 1})
+        check(norm, lambda: make(False), taken=False, left={"Tanh": 1, "Add": 1})
+
+    def test_sum_evaluated_first(self, norm):
+        f = factor((1,))
+
+        def make():
+            h = r + x
+            mx.eval(h)
+            return h * f
+
+        check(norm, make, reasons={NOT_A_SUM: 1})
+
+    def test_sum_normalized_first(self, norm):
+        f = factor((1,))
+
+        def run():
+            h = r + x
+            return of(norm, h), of(norm, h * f)
+
+        results, report = run_patched(run)
+        assert report.reasons == {FUSED: 1, NOT_A_SUM: 1}
+        assert_close(results, run_stock(run))
+
+    def test_sum_on_another_stream(self, norm):
+        f, other = factor((1,)), mx.new_stream(mx.default_device())
+        check(norm, lambda: mx.add(r, x, stream=other) * f, reasons={NOT_A_SUM: 1})
+        check(norm, lambda: mx.multiply(r + x, f, stream=other), reasons={OTHER_STREAM: 1})
+
+    def test_wider_factor(self, norm):
+        """The sum is cast before it is multiplied."""
+        a, b = x.astype(mx.bfloat16), r.astype(mx.bfloat16)
+        check(norm, lambda: (b + a) * factor((1,)), reasons={NOT_A_SUM: 1})
+
+    def test_sum_of_broadcast_operands(self, norm):
+        check(norm, lambda: (r[:1] + x) * factor((1,)), left={"Slice": 1})
+        column = factor((2, 3, 4, 1))
+        check(norm, lambda: (column + x) * factor((1,)), reasons={REPEATED: 1})
+
+    def test_gradients(self, norm):
+        f = factor((1,))
+
+        def gradients():
+            def g(x, r, f, w):
+                h = (r + x) * f
+                return mx.tanh(norm(h, w, *norm.parameters[1:]) + h).sum()
+
+            return mx.grad(g, argnums=(0, 1, 2, 3))(x, r, f, norm.parameters[0])
+
+        got, report = run_patched(gradients)
+        assert report.reasons == {FUSED: 1}
+        assert_close(got, run_stock(gradients))
+
+    @pytest.mark.parametrize("argnums", [0, 1, 2])
+    def test_one_gradient(self, norm, argnums):
+        f = factor((1,))
+
+        def gradient():
+            def g(x, r, f):
+                h = (r + x) * f
+                return mx.square(norm(h) + h).sum()
+
+            return mx.grad(g, argnums=argnums)(x, r, f)
+
+        assert_close(run_patched(gradient)[0], run_stock(gradient))
+
+    def test_forward_derivative(self, norm):
+        f = factor((1,))
+
+        def derivative():
+            return mx.jvp(lambda *a: list(of(norm, (a[1] + a[0]) * a[2])), (x, r, f), (x, x, f))[1]
+
+        assert_close(run_patched(derivative)[0], run_stock(derivative))
+
+    @pytest.mark.parametrize("axes", [(0, 0, None), (None, 0, None), (0, 0, 0), (None, None, 0)])
+    def test_vmap(self, norm, axes):
+        them = (x, r, factor((2, 1)) if axes[2] == 0 else factor((1,)))
+
+        def mapped():
+            return mx.vmap(lambda x, r, f: of(norm, (r + x) * f), in_axes=axes)(*them)
+
+        got, _ = run_patched(mapped)
+        assert_close(got, run_stock(mapped))
+
+    @pytest.mark.parametrize("shapeless", [False, True])
+    def test_compile(self, norm, shapeless):
+        f = factor((1,))
+
+        def run():
+            g = mx.compile(lambda x, r, f: of(norm, (r + x) * f), shapeless=shapeless)
+            return g(x, r, f), g(x[:, :1], r[:, :1], 2 * f)
+
+        assert_close(run_patched(run)[0], run_stock(run))
+
+    def test_by_the_graph_pass(self, norm):
+        f = factor((1,))
+
+        def run(x, r):
+            return of(norm, (r + x) * f)
+
+        got = mlx_norms.fuse(run)(x, r)
+        assert operations(*got) == {NODES[norm.name]: 1}
+        for ours, apart in zip(got, run_patched(lambda: run(x, r), fuse=False)[0], strict=True):
+            assert_same_bits(ours, apart)
+
+        def taken(x, r):
+            h = r + x
+            return of(norm, h * f), mx.tanh(h)
+
+        assert operations(*arrays_of(mlx_norms.fuse(taken)(x, r)))["Add"] == 1
 
 
 def clip_residual(x, y, bound=65504.0):

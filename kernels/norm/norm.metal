@@ -47,7 +47,7 @@ multiply(thread const float* factor, float number, int type, thread float* v) {
 }
 
 // Adds the residual to the elements v of x that start at i, rounds and stores;
-// with a factor of the sum, rounds again.
+// with a factor of the sum, rounds before that, too.
 template <int N>
 inline void add_residual(
     thread const float* residual,
@@ -59,13 +59,13 @@ inline void add_residual(
     float s = v[j] + residual[j];
     v[j] = clamp_sum ? clamp_half(s) : s;
   }
-  round_vector<N>(sum.type, v);
   if (factor_of_sum) {
+    round_vector<N>(sum.type, v);
     for (int j = 0; j < N; ++j) {
       v[j] = v[j] * sum_factor;
     }
-    round_vector<N>(sum.type, v);
   }
+  round_vector<N>(sum.type, v);
   write_rounded<N>(sum, of, v);
 }
 

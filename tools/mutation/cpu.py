@@ -241,6 +241,13 @@ MUTANTS = [
         f"{FACTOR}::test_early_is_the_chain_of_ops",
     ),
     Mutant(
+        "a sum not rounded before its factor",
+        KERNELS,
+        "Floats v = to.value(i, extent) * load(factor + i);",
+        "Floats v = (to.x(i, extent) + to.residual(i, extent)) * load(factor + i);",
+        "tests/patching/test_prologues.py::TestFactorOfSum::test_taken",
+    ),
+    Mutant(
         "no row's factor",
         KERNELS,
         "        modulation.load_factor(row);\n",

@@ -6,6 +6,8 @@ PENDING = "csrc/patching/pending.cpp"
 FUSION = "csrc/patching/fusion.cpp"
 GRAPH = "csrc/patching/fuse_graph.cpp"
 PATCHED = "csrc/patching/patched.cpp"
+PROLOGUE = "csrc/patching/prologue.cpp"
+PROLOGUES = "tests/patching/test_prologues.py"
 SHARDED = "csrc/norm/sharded.cpp"
 
 PATCHING_MUTANTS = [
@@ -41,7 +43,7 @@ PATCHING_MUTANTS = [
     Mutant(
         "repeated elements not seen",
         FUSION,
-        "std::any_of(operands.begin(), operands.end(), repeats_along_row)",
+        "repeats_along_row(prologue->x) || repeats_along_row(prologue->residual)",
         "false",
         "tests/patching/test_fusion.py::TestOperands",
     ),
@@ -123,6 +125,70 @@ PATCHING_MUTANTS = [
         "  sum.inputs() = std::move(norm.inputs);\n",
         "",
         "tests/patching/test_fusion.py tests/patching/test_fusion_transforms.py",
+    ),
+    # --- What else is pending before a norm
+    Mutant(
+        "a product that others hold",
+        PROLOGUE,
+        "return holders_of(a) == 1;",
+        "return true;",
+        f"{PROLOGUES}::TestNearMisses",
+    ),
+    Mutant(
+        "a product that others use, in a graph pass",
+        GRAPH,
+        "return is_inner(in) && uses_.at(in.id()) == 1;",
+        "return is_inner(in);",
+        f"{PROLOGUES}::TestGraphPass",
+    ),
+    Mutant(
+        "an argument's product, in a graph pass",
+        GRAPH,
+        "return is_inner(in) && uses_.at(in.id()) == 1;",
+        "return uses_.at(in.id()) == 1;",
+        f"{PROLOGUES}::TestGraphPass",
+    ),
+    Mutant(
+        "one element for a row as a factor",
+        PROLOGUE,
+        "return a.ndim() > 0 && a.shape(-1) == x.shape(-1);",
+        "return a.ndim() > 0 && x.ndim() > 0;",
+        f"{PROLOGUES}::TestNearMisses::test_one_element_for_a_row",
+    ),
+    Mutant(
+        "a product that is not rounded",
+        PROLOGUE,
+        "rounding == Rounding::Late || ",
+        "rounding != rounding || ",
+        f"{PROLOGUES}::TestNearMisses::test_rounding_late",
+    ),
+    Mutant(
+        "a clip at any bounds",
+        PROLOGUE,
+        "std::ranges::count(clip_residual_names(), compiled->lib_name()) > 0",
+        "clip_residual_names()[0].substr(0, 30) == compiled->lib_name().substr(0, 30)",
+        f"{PROLOGUES}::TestClampedSum::test_other_functions",
+    ),
+    Mutant(
+        "names of what was compiled in a trace",
+        PROLOGUE,
+        "names.empty() || names[0] == names[1]",
+        "names.empty()",
+        f"{PROLOGUES}::TestClampedSum::test_first_seen_within_a_trace",
+    ),
+    Mutant(
+        "the sum's stream not asked for",
+        PROLOGUE,
+        "sum.primitive().stream() != stream || !held_once(sum)",
+        "!held_once(sum)",
+        f"{PROLOGUES}::TestFactorOfSum::test_sum_on_another_stream",
+    ),
+    Mutant(
+        "casts to 16 bits left out",
+        PROLOGUE,
+        'x.dtype() != mx::float32 || !is_pending(x, "AsType")',
+        '!is_pending(x, "AsType")',
+        f"{PROLOGUES}::TestCast::test_narrowing",
     ),
     # --- The weight's offset
     Mutant(

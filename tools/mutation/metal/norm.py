@@ -8,6 +8,7 @@ STATISTICS = "kernels/norm/statistics.h"
 MODULATE = "kernels/norm/modulate.h"
 MODULATED = "tests/norm/test_modulated.py"
 FACTOR = "tests/norm/test_factor.py"
+PROLOGUES = "tests/patching/test_prologues.py"
 PARAMETERS = "kernels/common/parameters.h"
 
 MUTANTS = [
@@ -157,8 +158,8 @@ MUTANTS = [
     Mutant(
         "statistics of the sum before it is rounded",
         NORM,
-        "  round_vector<N>(sum.type, v);\n",
-        "",
+        "  round_vector<N>(sum.type, v);\n  write_rounded",
+        "  write_rounded",
         "tests/norm/test_fused.py::test_fused_is_add_and_then_norm[metal-sim-add_rms_norm-33]",
     ),
     Mutant(
@@ -195,6 +196,13 @@ MUTANTS = [
         "  if (round_factored) {",
         "  if (round_factored && false) {",
         f"{FACTOR}::test_early_is_the_chain_of_ops",
+    ),
+    Mutant(
+        "a sum not rounded before its factor",
+        NORM,
+        "    round_vector<N>(sum.type, v);\n    for",
+        "    for",
+        f"{PROLOGUES}::TestFactorOfSum::test_taken",
     ),
     Mutant(
         "a factor's first element for all",

@@ -3,10 +3,13 @@
 SAME_BITS: no norm is in it, so it is bit-identical to the stock run's.
 SAME_NORMS: norms are in it, each within its bounds of mx.fast's; fused or not, it is bit-identical.
 CLOSE: within the effect of such bounds. Gradients of a fused norm and its residual add are rounded
-once, those of the two ops twice; a weight 1 + w stays in float32 where it is recognized.
+once, those of the two ops twice; a weight 1 + w stays in float32 where it is recognized; and rows
+of 16 bits that are cast for a norm are spread over threads as 16 bits.
 """
 
 from enum import IntEnum
+
+import mlx.core as mx
 
 
 class Promise(IntEnum):
@@ -32,6 +35,7 @@ class Walk:
         self.promise = promise
         self.leaves = leaves  # inputs, and arguments that are inputs
         self.names = names or {}
+        self.casts = set()  # to float32
         self.compiled = Promise.SAME_BITS
 
     def of(self, number):
@@ -46,11 +50,16 @@ class Walk:
         if step.kind == "alias":
             (old,), (new,) = step.inputs, step.outputs
             self.names[new] = self.names.get(old, old)
+            self.casts |= {new} if old in self.casts else set()
             self.promise[new] = promise
             return
         if step.body:
             results = self.body(step, promise)
         else:
+            if step.kind == "cast" and step.options["dtype"] == mx.float32:
+                self.casts |= set(step.outputs)
+            if step.kind in NORMS and not self.casts.isdisjoint(step.inputs):
+                promise = Promise.CLOSE
             results = [max(promise, own(step, i, self.leaves)) for i in range(len(step.outputs))]
         self.promise.update(zip(step.outputs, results, strict=True))
         if step.writes is not None:
@@ -60,10 +69,13 @@ class Walk:
     def body(self, step, promise):
         inner = Walk(dict(self.promise), set(self.leaves), dict(self.names))
         inner.compiled = self.compiled
+        inner.casts = set(self.casts)
         for argument, number in zip(step.body.arguments, step.inputs, strict=True):
             inner.promise[argument] = self.of(number)
             if number in self.leaves:
                 inner.leaves.add(argument)
+            if number in self.casts:
+                inner.casts.add(argument)
         inner.all(step.body.steps)
         promise = max([promise, *(inner.of(n) for n in step.body.results)])
         if step.kind == "derivative" and inner.has_norm(step.body):
@@ -79,7 +91,16 @@ class Walk:
         )
 
 
-NORMS = ("norm", "residual", "sandwich", "two_norms", "projections", "gated", "compiled_gated")
+NORMS = (
+    "norm",
+    "residual",
+    "prologue",
+    "sandwich",
+    "two_norms",
+    "projections",
+    "gated",
+    "compiled_gated",
+)
 OURS = ("our_add_norm", "our_offset_norm", "our_head_norm", "our_qk_norm", "our_l2_norm")
 OURS += ("our_modulated_norm", "our_gated_norm")
 
@@ -94,6 +115,8 @@ def own(step, output, leaves):
     """The promise that a step alone gives for one of its outputs."""
     if not has_norm(step) or output == sum_of(step):
         return Promise.SAME_BITS
+    if step.kind == "prologue" and step.options["form"] == "cast":
+        return Promise.CLOSE
     if step.kind in NORMS:
         parameters = step.inputs[len(step.inputs) - sum(step.options["has"]) :]
         if not set(parameters) <= leaves:
@@ -103,7 +126,7 @@ def own(step, output, leaves):
 
 def sum_of(step):
     """The index of a step's output that is the sum which its norm reads."""
-    if step.kind == "residual" and step.options["held"]:
+    if step.kind in ("residual", "prologue") and step.options["held"]:
         return 0
     if step.kind in ("our_add_norm", "our_gated_norm"):
         return 1

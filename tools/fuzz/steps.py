@@ -140,6 +140,39 @@ class residual:
         return [h, n] if held else [n]
 
 
+@kind(3)
+class prologue:
+    """A norm of what else models leave pending before one; the sum may not be held otherwise."""
+
+    @staticmethod
+    def choose(draw):
+        x = draw.rows()
+        form = draw.one_of(["number", "factor", "factor of sum", "cast"])
+        fits = {
+            "factor": fits_rows(draw.values[x].shape),
+            "factor of sum": lambda a: a.size == 1 and a.ndim <= draw.values[x].ndim,
+        }
+        more = [draw.value(fits[form])] if form in fits else []
+        parameters, options = choose_norm(draw, x)
+        options |= dict(form=form, held=draw.chance(0.7), before=draw.chance(0.5))
+        return (x, draw.like(x), *more, *parameters), options
+
+    @staticmethod
+    def run(context, x, r, *others, form, held, before, **options):
+        if form.startswith("factor"):
+            factor, *others = others
+        if form == "factor of sum":
+            h = (r + x) * factor
+        elif form == "cast":
+            h = (r + x).astype(mx.float32)
+        elif before:
+            h = x * (0.22 if form == "number" else factor) + r
+        else:
+            h = r + (0.22 if form == "number" else factor) * x
+        n = norm_of(h, others, **options)
+        return [h, n] if held else [n]
+
+
 @kind(2)
 class sandwich:
     """A norm of a branch, and one of the sum to which the branch is added."""

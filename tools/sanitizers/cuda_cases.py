@@ -18,6 +18,7 @@ from matmul import test_matmul
 from mlx_norms.ladders import LAYER_NORM
 from norm import test_factor, test_modulated
 from sanitizers import parts, quantized_cases
+from support.bits import assert_same_bits
 from support.checks import check, check_gradients, check_outputs, check_with_gradients
 from support.inputs import arguments, cotangents, normal
 from support.layouts import LAYOUTS, strided_parameters
@@ -63,6 +64,8 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
         yield f"{op}, modulated, {form}", lambda: test_modulated.test_forms(op, form)
     for op, form in itertools.product(test_factor.OPS, test_factor.FORMS):
         yield f"{op}, factor, {form}", lambda: test_factor.test_forms(op, form)
+    for length, dtype in LENGTHS:
+        yield f"sum times one element, {length}", lambda: factor_of_sum(length, dtype)
     yield "clusters", lambda: both_ways(Norm("layer_norm"), (4100, 1032), F32)
     for weight, dtype in itertools.product((None, "shared", "each"), (F32, BF16)):
         yield f"head_rms_norm, {weight}", lambda: heads(weight, dtype)
@@ -138,6 +141,17 @@ def donated(op):
 def clamped(op):
     norm = Norm(op, clamp=True)
     check_with_gradients(norm, arguments(norm, (3, 257), F16, mean=4e4, std=2e4))
+
+
+def factor_of_sum(length, dtype):
+    x, residual = (normal((5, length), dtype, seed=seed) for seed in ("x", "residual"))
+    factor = normal((1,), dtype, seed="factor")
+    with mlx_norms.patched():
+        h = (residual + x) * factor
+        n = mx.fast.rms_norm(h, None, 1e-5)
+        assert mlx_norms.report().fused == 1
+    assert_same_bits(h, (residual + x) * factor)
+    assert_same_bits(n, mlx_norms.rms_norm(h, None, 1e-5))
 
 
 def no_cotangent_of_the_sum(op):

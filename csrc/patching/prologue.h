@@ -20,7 +20,7 @@ bool is_held_once(const array& a);
 struct Prologue {
   array x;
   array residual;
-  OptionalArray factor;
+  OptionalArray factor = std::nullopt;
   float number = 1.0f;
   bool clamp = false;
   bool factor_of_sum = false;

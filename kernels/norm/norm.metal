@@ -75,7 +75,7 @@ inline void add_residual(
 template <int N>
 inline bool
 sums_packed(RowIn x, RowIn residual, RowIn factor, RowOut sum, Span<N> of) {
-  return !clamp_sum && !has_number && sum.type != kFloat32 &&
+  return !clamp_sum && !has_number && !factor_of_sum && sum.type != kFloat32 &&
       can_store<N>(sum, of) && x.type == sum.type && can_fetch<N>(x, of) &&
       residual.type == sum.type && can_fetch<N>(residual, of) &&
       (!has_factor ||

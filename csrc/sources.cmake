@@ -43,6 +43,9 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/plan.cpp
     csrc/norm/primitive.cpp
     csrc/norm/row_groups.cpp
+    csrc/norm/sandwich.cpp
+    csrc/norm/sandwich_check.cpp
+    csrc/norm/sandwich_plan.cpp
     csrc/norm/self_check.cpp
     csrc/norm/sharded.cpp
     csrc/norm/split.cpp
@@ -74,7 +77,8 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/linear/eval_cpu.cpp
     csrc/matmul/eval_cpu.cpp
     csrc/norm/cpu_dispatch.cpp
-    csrc/norm/eval_cpu.cpp)
+    csrc/norm/eval_cpu.cpp
+    csrc/norm/sandwich_eval_cpu.cpp)
 set(MLX_NORMS_METAL_SOURCES
     csrc/gpu/metal/built_kernels.cpp
     csrc/gpu/metal/encode.cpp

@@ -225,9 +225,9 @@ inline const float* factor_of(const NormJob& job) {
 }
 
 // The vectors of x + residual, rounded to the sum's dtype and stored.
-template <typename X, typename R>
+template <typename X, typename R, typename Sum = typename Promote<X, R>::type>
 struct AddedRow {
-  using S = typename Promote<X, R>::type;
+  using S = Sum;
   Row<X> x;
   Row<R> residual;
   S* sum;
@@ -256,6 +256,22 @@ struct AddedRow {
     return round_to<S>(clamp ? clamp_half(v) : v);
   }
 };
+
+// Calls f(type), with the type of a job's AddedRow. The sum has another dtype
+// than the one both promote to if x was normalized in float32.
+template <typename F>
+void with_added_row(const NormJob& job, F f) {
+  with_type(job.x.type, [&]<typename X>(Type<X>) {
+    with_type(job.residual.type, [&]<typename R>(Type<R>) {
+      if constexpr (std::is_same_v<X, float> && !std::is_same_v<R, float>) {
+        if (job.sum.type == job.residual.type) {
+          return f(Type<AddedRow<X, R, R>>{});
+        }
+      }
+      f(Type<AddedRow<X, R>>{});
+    });
+  });
+}
 
 // Stores the sum of a row and its factor's products, or the product of both.
 void add_factored_row(const NormJob& job, int64_t row) {
@@ -394,12 +410,9 @@ SummedRow<kCenter> sum_input(const NormJob& job, int64_t row, float* scratch) {
     return sum_row<kCenter>(job.x, row, job.width, scratch);
   }
   SummedRow<kCenter> summed;
-  with_type(job.x.type, [&](auto x) {
-    with_type(job.residual.type, [&](auto residual) {
-      AddedRow<typename decltype(x)::type, typename decltype(residual)::type>
-          source(job, row);
-      summed = sum_source<kCenter>(source, job.width, scratch);
-    });
+  with_added_row(job, [&]<typename Added>(Type<Added>) {
+    Added source(job, row);
+    summed = sum_source<kCenter>(source, job.width, scratch);
   });
   return summed;
 }
@@ -548,8 +561,9 @@ inline void store_row(
   const float* weight = job.weight.data + weight_offset(job, row);
   const float* row_bias = job.bias;
   auto* to = static_cast<T*>(job.normalized.data) + row * job.width;
-  auto* x = coming_row(job.x, row, ahead, job.rows);
-  auto* residual = coming_row(job.residual, row, ahead, job.rows);
+  auto end = job.rows + job.rows_after;
+  auto* x = coming_row(job.x, row, ahead, end);
+  auto* residual = coming_row(job.residual, row, ahead, end);
   for_vectors(job.width, [=](int64_t i, auto extent) {
     if (kFetch) {
       __builtin_prefetch(x + i * sizeof(T));
@@ -594,15 +608,12 @@ void load_short_input(const NormJob& job, int64_t first, int n, Floats* v) {
   if (!job.residual.data) {
     return load_short_rows(job.x, job.width, first, n, v);
   }
-  with_type(job.x.type, [&](auto x) {
-    with_type(job.residual.type, [&](auto residual) {
-      for (int i = 0; i < n; ++i) {
-        AddedRow<typename decltype(x)::type, typename decltype(residual)::type>
-            sum(job, first + i);
-        for_vectors(
-            job.width, [&](int64_t j, auto extent) { v[i] = sum(j, extent); });
-      }
-    });
+  with_added_row(job, [&]<typename Added>(Type<Added>) {
+    for (int i = 0; i < n; ++i) {
+      Added sum(job, first + i);
+      for_vectors(
+          job.width, [&](int64_t j, auto extent) { v[i] = sum(j, extent); });
+    }
   });
 }
 

@@ -34,6 +34,7 @@ struct Root {
 struct NormJob {
   int64_t first_row; // in the array, to find the weight's row
   int64_t rows;
+  int64_t rows_after; // rows of x and of the residual that are needed next
   int64_t width;
   RowsIn x;
   RowsIn residual; // no data: none

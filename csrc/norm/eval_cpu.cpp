@@ -1,7 +1,5 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include <new>
-
 #include "csrc/common/outputs.h"
 #include "csrc/cpu/memory.h"
 #include "csrc/cpu/row_blocks.h"
@@ -17,28 +15,6 @@ namespace mlx_norms {
 namespace {
 
 using namespace cpu;
-
-// Padded rows, aligned so that no vector crosses a cache line.
-class Scratch {
- public:
-  Scratch(int64_t width, int rows)
-      : data_(
-            static_cast<float*>(::operator new(
-                rows * padded(width) * sizeof(float),
-                std::align_val_t(kAlignment)))) {}
-  Scratch(const Scratch&) = delete;
-  ~Scratch() {
-    ::operator delete(data_, std::align_val_t(kAlignment));
-  }
-
-  float* data() const {
-    return data_;
-  }
-
- private:
-  static constexpr size_t kAlignment = 64;
-  float* data_;
-};
 
 Root root_of(const NormSpec& spec) {
   return {spec.eps, spec.l2, spec.eps_bounds};

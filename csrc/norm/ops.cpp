@@ -5,6 +5,7 @@
 #include "csrc/common/checks.h"
 #include "csrc/norm/checks.h"
 #include "csrc/norm/nodes.h"
+#include "csrc/norm/sandwich.h"
 #include "csrc/norm/sharded.h"
 
 namespace mlx_norms {
@@ -235,6 +236,46 @@ std::pair<mx::array, mx::array> add_layer_norm(
       {x, &residual, weight, bias, scale, shift},
       {eps, weight_offset, clamp, rounding, dtype, stream},
       factor);
+}
+
+std::pair<mx::array, mx::array> norm_add_norm(
+    const mx::array& x,
+    const mx::array& residual,
+    const mx::array* post_weight,
+    const mx::array* weight,
+    float eps,
+    float weight_offset,
+    bool clamp,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
+  const char* op = "norm_add_norm";
+  Options options{eps, weight_offset, clamp, rounding, dtype, stream};
+  NormInputs of_sum{x, &residual, weight, nullptr};
+  check_inputs(op, of_sum);
+  if (post_weight) {
+    check_vector(op, "post_weight", *post_weight, x);
+  }
+  if (weight_offset != 0 && !post_weight) {
+    refuse(
+        op,
+        "weight_offset is " + text(weight_offset) +
+            " but there is no post_weight to add it to.");
+  }
+  auto norm = make_spec(op, /* center= */ false, of_sum, options);
+  SandwichSpec spec{
+      .post_weight = post_weight != nullptr,
+      .weight = norm.weight,
+      .clamp = norm.clamp,
+      .rounding = norm.rounding,
+      .weight_offset = norm.weight_offset,
+      .eps = norm.eps};
+  SandwichInputs in(x, residual, post_weight, weight);
+  return as_pair(make_norm_add_norm(
+      spec,
+      dtype.value_or(in.sum_dtype()),
+      in.arrays(),
+      mx::to_stream(stream)));
 }
 
 mx::array head_rms_norm(

@@ -384,6 +384,73 @@ void bind_norm(nb::module_& m) {
       )pbdoc");
 
   m.def(
+      "norm_add_norm",
+      &norm_add_norm,
+      "x"_a,
+      "residual"_a,
+      "post_weight"_a.none() = nb::none(),
+      "weight"_a.none() = nb::none(),
+      "eps"_a = 1e-5f,
+      nb::kw_only(),
+      "weight_offset"_a = 0.0f,
+      "clamp"_a = false,
+      "rounding"_a = nb::none(),
+      "dtype"_a = nb::none(),
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def norm_add_norm(x: mlx.core.array, residual: mlx.core.array, post_weight: mlx.core.array | None = None, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
+      R"pbdoc(
+        RMS norm, residual add and RMS norm: the norm after a layer, the sum, and
+        the norm before the next layer.
+
+        .. math::
+
+            h = r + \frac{x}{\sqrt{E[x^2] + \epsilon}} (w_p + w_0), \quad
+            y = \frac{h}{\sqrt{E[h^2] + \epsilon}} (w + w_0)
+
+        where :math:`w_0` is the ``weight_offset``. Rounding early, the result is
+        bit-identical to ``h = residual + rms_norm(x, post_weight)`` and
+        ``rms_norm(h, weight)``; late, only ``h`` and ``y`` are rounded. One
+        launch, but two on a GPU for a 16-bit ``x`` and a sum in float32, rounded
+        early. Gemma 2 and 3, OLMo 2 and GLM-4 have such norms.
+
+        Args:
+            x (array): Input of shape ``[..., D]``, float32, float16 or
+              bfloat16.
+            residual (array): Added to the norm of ``x``; of the same shape and
+              any of the three dtypes. The sum's dtype is the one both promote
+              to.
+            post_weight (array, optional): The weight of ``x``'s norm, of shape
+              ``[D]`` and any of the three dtypes. If ``None`` it is not scaled.
+            weight (array, optional): That of the sum's norm, likewise.
+            eps (float): Added to both mean squares. Not negative. Default:
+              ``1e-5``.
+            weight_offset (float): Added to both weights in float32; ``1.0`` for
+              Gemma, which stores its weights minus one. Default: ``0.0``.
+            clamp (bool): As in :func:`add_rms_norm`. Default: ``False``.
+            rounding (str, optional): ``"early"`` or ``"late"``, as in
+              :func:`rms_norm`, of both norms. Late, the norm of ``x`` is not
+              rounded before it is added.
+            dtype (Dtype, optional): The normalized output's dtype, one of the
+              three. Default: that of the sum.
+            stream (StreamOrDevice): Stream or device.
+
+        Returns:
+            tuple(array, array): The normalized sum and the sum, both of ``x``'s
+            shape.
+
+        Raises:
+            ValueError: If an argument's dtype or shape is not as above, ``x``
+              has no axis, ``eps`` is negative, or there is a
+              ``weight_offset`` and one of the weights is missing.
+
+        Example:
+            >>> x, residual = mx.array([3.0, 4.0]), mx.array([1.0, 1.0])
+            >>> mlx_norms.norm_add_norm(x, residual, mx.array([2.0, 0.5]))
+            (array([1.22306, 0.710008], dtype=float32), array([2.69706, 1.56569], dtype=float32))
+      )pbdoc");
+
+  m.def(
       "head_rms_norm",
       &head_rms_norm,
       "x"_a,

@@ -1,7 +1,8 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
 // A row whose vectors are all fetched before the first is used: a launch of few
-// rows is bound by the latency of its loads.
+// rows is bound by the latency of its loads. With ALWAYS so is one that is
+// needed only after a sum over another row.
 
 #pragma once
 
@@ -9,16 +10,20 @@
 
 constant bool fetch_first [[function_constant(15)]];
 
-template <int N, int V>
+template <int N, int V, bool ALWAYS = false>
 struct FetchedRow {
   RowIn row;
   uint4 bits[V];
+
+  bool has(Span<N> of) const {
+    return (fetch_first || (ALWAYS && !looped)) && can_fetch<N>(row, of);
+  }
 
   void fetch_all(RowIn from, thread const RowThreads& threads, int length) {
     assign(row, from);
     for (int k = 0; k < V; ++k) {
       Span<N> of = span_of<N>(threads, 0, k, length);
-      if (fetch_first && can_fetch<N>(row, of)) {
+      if (has(of)) {
         bits[k] = fetch<N>(row, of);
       }
     }
@@ -31,7 +36,7 @@ struct FetchedRow {
 
   // Vector k, which is `of`.
   void values(int k, Span<N> of, thread float* v) const {
-    if (fetch_first && can_fetch<N>(row, of)) {
+    if (has(of)) {
       unpack<N>(bits[k], row.type, v);
     } else {
       read<N>(row, of, v);

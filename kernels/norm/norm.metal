@@ -4,11 +4,11 @@
 // launch. A row that fits in registers is read once and stored once.
 
 #include "kernels/common/parameters.h"
+#include "kernels/norm/add_residual.h"
 #include "kernels/norm/modulate.h"
 #include "kernels/norm/statistics.h"
 
 constant bool has_residual [[function_constant(10)]];
-constant bool clamp_sum [[function_constant(11)]];   // to float16's range
 constant bool round_early [[function_constant(12)]]; // before the weight
 constant bool paired [[function_constant(13)]];      // x2's rows follow x's
 constant bool has_weight2 [[function_constant(14)]];
@@ -28,12 +28,6 @@ constant bool round_factored [[function_constant(60)]]; // to x's dtype
 // The factor has one element, for the rounded sum of x and the residual.
 constant bool factor_of_sum [[function_constant(80)]];
 
-// Values beyond float16's range saturate, inf too; NaN stays NaN.
-inline float clamp_half(float v) {
-  float below = v > 65504.0f ? 65504.0f : v;
-  return below < -65504.0f ? -65504.0f : below;
-}
-
 // Multiplies the elements v of x by those of a factor.
 template <int N>
 inline void
@@ -44,29 +38,6 @@ multiply(thread const float* factor, float number, int type, thread float* v) {
   if (round_factored) {
     round_vector<N>(type, v);
   }
-}
-
-// Adds the residual to the elements v of x that start at i, rounds and stores;
-// with a factor of the sum, rounds before that, too.
-template <int N>
-inline void add_residual(
-    thread const float* residual,
-    RowOut sum,
-    Span<N> of,
-    float sum_factor,
-    thread float* v) {
-  for (int j = 0; j < N; ++j) {
-    float s = v[j] + residual[j];
-    v[j] = clamp_sum ? clamp_half(s) : s;
-  }
-  if (factor_of_sum) {
-    round_vector<N>(sum.type, v);
-    for (int j = 0; j < N; ++j) {
-      v[j] = v[j] * sum_factor;
-    }
-  }
-  round_vector<N>(sum.type, v);
-  write_rounded<N>(sum, of, v);
 }
 
 #ifdef __CUDACC__
@@ -217,7 +188,14 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         if (has_residual) {
           float of_r[N];
           r.values(k, of, of_r);
-          add_residual<N>(of_r, s, of, sum_factor, v);
+          add_residual<N>(of_r, s.type, v);
+          if (factor_of_sum) {
+            for (int j = 0; j < N; ++j) {
+              v[j] = v[j] * sum_factor;
+            }
+            round_vector<N>(s.type, v);
+          }
+          write_rounded<N>(s, of, v);
         }
         held.put_vector(k, has_residual ? s.type : in.type, v);
       } else if (!packed) {

@@ -34,7 +34,8 @@ for_architectures = pytest.mark.parametrize(
     [pytest.param(a, marks=() if a == "compute_90" else pytest.mark.build) for a in ARCHITECTURES],
 )
 # Elsewhere products are rounded before they are added, in every specialization.
-WITH_FMA = {"norm/norm", "norm/vjp/norm_vjp", "linear/norm_linear", "linear/cuda/quantized_tiles"}
+WITH_FMA = {"norm/norm", "norm/sandwich/norm_add_norm", "norm/vjp/norm_vjp"}
+WITH_FMA |= {"linear/norm_linear", "linear/cuda/quantized_tiles"}
 
 
 @for_architectures
@@ -112,11 +113,13 @@ VJPS = {
     "add": ({"has_weight": True, "has_sum_cotangent": True, "want_input": True}, 4, 1),
     "weight only": ({"want_weight": True}, 2, 0),
 }
-LAUNCHES = [
-    (name, norm)
-    for name in KERNELS
-    for norm in {"norm/norm": NORMS, "norm/vjp/norm_vjp": VJPS}.get(KERNELS[name][0], ())
-]
+SANDWICHES = {
+    "both weights": ({"has_post_weight": True, "has_weight": True, "round_early": True}, 4, 2),
+    "clamp": ({"clamp_sum": True}, 2, 2),
+}
+OF_STEM = {"norm/norm": NORMS, "norm/sandwich/norm_add_norm": SANDWICHES}
+OF_STEM["norm/vjp/norm_vjp"] = VJPS
+LAUNCHES = [(name, norm) for name in KERNELS for norm in OF_STEM.get(KERNELS[name][0], ())]
 
 
 def launch_constants(name, norm):
@@ -129,12 +132,12 @@ def launch_constants(name, norm):
     type = FLOAT32 if width == 4 else BFLOAT16
     constants = {"simds_per_row": 4, "lanes_per_row": 32, "no_tail": True}
     constants["full_count"] = vectors - 1
-    constants |= (NORMS if stem == "norm/norm" else VJPS)[norm][0]
+    constants |= OF_STEM[stem][norm][0]
     if stem == "norm/vjp/norm_vjp":
         constants |= {"cluster": 1, "fetch_next": True, "hold_weight": True}
     for constant in translation(stem).constants:
         if constant.name.endswith("_flags"):
-            one_row = re.match("weight|bias", constant.name) is not None
+            one_row = re.match("(post_)?weight|bias", constant.name) is not None
             constants[constant.name] = type | VECTORS | (ONE_ROW if one_row else 0)
     return constants
 
@@ -150,7 +153,7 @@ def parts_of(name):
 def test_rows_are_read_and_written_in_whole_vectors(name, norm, architecture):
     stem, kernel = KERNELS[name]
     width, vectors = parts_of(name)
-    flags, reads, writes = (NORMS if stem == "norm/norm" else VJPS)[norm]
+    flags, reads, writes = OF_STEM[stem][norm]
     constants = launch_constants(name, norm)
     ptx = compile(translation(stem), kernel, architecture, 128, **constants)
     assert "cp.async" not in ptx
@@ -167,16 +170,13 @@ def test_rows_are_read_and_written_in_whole_vectors(name, norm, architecture):
 WIDE_LOAD = r"\bld\.global\.(?:v4\.[bfu]32|v2\.[bfu]64)\b"
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize(
-    "name", [name for name, (stem, _) in KERNELS.items() if stem == "norm/norm"]
-)
+@pytest.mark.parametrize("name, norm", [(n, of) for n, of in LAUNCHES if of not in VJPS])
 def test_few_rows_are_all_fetched_before_any_is_used(name, norm):
     stem, kernel = KERNELS[name]
     constants = launch_constants(name, norm) | {"fetch_first": True}
     ptx = compile(translation(stem), kernel, "compute_90", 128, **constants)
     loads = [match.start() for match in re.finditer(WIDE_LOAD, ptx)]
-    assert len(loads) == NORMS[norm][1] * parts_of(name)[1]
+    assert len(loads) == OF_STEM[stem][norm][1] * parts_of(name)[1]
     stored = re.search(r"\bst\.global\b", ptx).start()
     assert max(loads) < min(ptx.index("shfl.sync"), stored)
 

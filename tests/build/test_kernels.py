@@ -15,7 +15,15 @@ from support.cuda_text import KERNELS
 from support.variant import ROOT
 
 LIBRARIES = sorted(join.libraries())
-FAMILIES = {"norm", "norm_vjp", "linear", "matmul", "ladders_layer_norm", "ladders_sgemm"}
+FAMILIES = {
+    "norm",
+    "norm_sandwich",
+    "norm_vjp",
+    "linear",
+    "matmul",
+    "ladders_layer_norm",
+    "ladders_sgemm",
+}
 
 
 def joined(folder, *options):
@@ -85,6 +93,7 @@ def test_every_kernel_is_in_one(texts, with_cuda):
         | {(8, 256): (3, 4), (8, 512): (1, 2), (8, 1024): (2,)},
         "norm_vjp": {(4, 256): (1, 2), (4, 512): (1, 2, 4), (8, 256): (1,), (8, 512): (1, 2)},
     }
+    vectors["norm_add_norm"] = vectors["norm"]
     names = {
         f"{kernel}_{n}_{v}_{threads}"
         for kernel, of in vectors.items()

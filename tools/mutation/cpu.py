@@ -6,6 +6,8 @@ KERNELS = "csrc/norm/cpu_kernels.cpp"
 EVAL = "csrc/norm/eval_cpu.cpp"
 MODULATED = "tests/norm/test_modulated.py"
 FACTOR = "tests/norm/test_factor.py"
+SANDWICH = "csrc/norm/sandwich_eval_cpu.cpp"
+SANDWICH_TEST = "tests/norm/test_sandwich.py"
 SIMD = "csrc/cpu/simd.h"
 SUM = "csrc/cpu/pairwise_sum.h"
 AXES = "csrc/common/axes.cpp"
@@ -232,6 +234,41 @@ MUTANTS = [
         "    if (round_product) {",
         "    if (false) {",
         f"{MODULATED}::test_early_is_the_chain_of_ops",
+    ),
+    Mutant(
+        "another row's residual between two norms",
+        SANDWICH,
+        "from(residual, row * residual.row_stride)",
+        "residual",
+        f"{SANDWICH_TEST}::test_many_rows",
+    ),
+    Mutant(
+        "no offset of the post weight",
+        SANDWICH,
+        "Parameter(*in.post_weight, spec_.weight_offset)",
+        "Parameter(*in.post_weight, 0.0f)",
+        f"{SANDWICH_TEST}::test_early_is_the_chain",
+    ),
+    Mutant(
+        "x's norm rounded late",
+        SANDWICH,
+        "spec_.late() ? Float::f32 : of_x.x.type",
+        "of_x.x.type",
+        f"{SANDWICH_TEST}::test_late_rounds_once",
+    ),
+    Mutant(
+        "the sum's cotangent not passed to x's norm",
+        "csrc/norm/sandwich.cpp",
+        "      of_sum = *next++;\n",
+        "      ++next;\n",
+        f"{SANDWICH_TEST}::test_every_length",
+    ),
+    Mutant(
+        "any two pairs of norms are the same",
+        "csrc/norm/sandwich.cpp",
+        "return spec_ == o.spec_ && dtype_ == o.dtype_;",
+        "return dtype_ == o.dtype_;",
+        f"{SANDWICH_TEST}::test_compiled",
     ),
     Mutant(
         "product with a factor not rounded",

@@ -5,6 +5,7 @@
 #include "csrc/linear/primitive.h"
 #include "csrc/matmul/primitive.h"
 #include "csrc/norm/primitive.h"
+#include "csrc/norm/sandwich.h"
 #include "eval.h"
 
 namespace mlx_norms {
@@ -18,6 +19,10 @@ void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  hostmetal::eval(*this, inputs, outputs);
+}
+
+void NormAddNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);
 }
 

@@ -3,6 +3,7 @@
 from ..mutant import Mutant
 from .texts import BESIDE, CHUNKS, NORM, ONE, ONE_CHUNK
 
+ADD_RESIDUAL = "kernels/norm/add_residual.h"
 HELD = "kernels/norm/held_row.h"
 STATISTICS = "kernels/norm/statistics.h"
 MODULATE = "kernels/norm/modulate.h"
@@ -10,6 +11,8 @@ MODULATED = "tests/norm/test_modulated.py"
 FACTOR = "tests/norm/test_factor.py"
 PROLOGUES = "tests/patching/test_prologues.py"
 PARAMETERS = "kernels/common/parameters.h"
+SANDWICH = "kernels/norm/sandwich/norm_add_norm.metal"
+FETCHED = "kernels/norm/fetched_row.h"
 
 MUTANTS = [
     # --- Statistics
@@ -143,23 +146,23 @@ MUTANTS = [
     ),
     Mutant(
         "no clamp above",
-        NORM,
+        ADD_RESIDUAL,
         "v > 65504.0f ? 65504.0f : v",
         "v",
         "tests/norm/test_clamp.py::test_sum_saturates",
     ),
     Mutant(
         "no clamp below",
-        NORM,
+        ADD_RESIDUAL,
         "below < -65504.0f ? -65504.0f : below",
         "below",
         "tests/norm/test_clamp.py::test_sum_saturates",
     ),
     Mutant(
         "statistics of the sum before it is rounded",
-        NORM,
-        "  round_vector<N>(sum.type, v);\n  write_rounded",
-        "  write_rounded",
+        ADD_RESIDUAL,
+        "  round_vector<N>(sum_type, v);\n",
+        "",
         "tests/norm/test_fused.py::test_fused_is_add_and_then_norm[metal-sim-add_rms_norm-33]",
     ),
     Mutant(
@@ -191,6 +194,55 @@ MUTANTS = [
         "tests/norm/test_rounding.py::test_each_is_its_formula",
     ),
     Mutant(
+        "x's norm not rounded before it is added",
+        SANDWICH,
+        "    if (round_early) {\n      round_vector<N>(type, v);",
+        "    if (round_early && false) {\n      round_vector<N>(type, v);",
+        "tests/norm/test_sandwich.py::test_early_is_the_chain",
+    ),
+    Mutant(
+        "x's norm not rounded before its weight",
+        SANDWICH,
+        "  if (round_early) {\n    round_vector<N>(type, v);",
+        "  if (round_early && false) {\n    round_vector<N>(type, v);",
+        "tests/norm/test_sandwich.py::test_early_is_the_chain",
+    ),
+    Mutant(
+        "no offset of the post weight",
+        SANDWICH,
+        "        post.values(k, of, w);\n        add_offset<N>(weight_offset, w);\n",
+        "        post.values(k, of, w);\n",
+        "tests/norm/test_sandwich.py::test_early_is_the_chain",
+    ),
+    Mutant(
+        "the sum's norm with x's root",
+        SANDWICH,
+        "normalize_and_weigh<N>(of_s,",
+        "normalize_and_weigh<N>(length > 0 ? of_x : of_s,",
+        "tests/norm/test_sandwich.py::test_every_length",
+    ),
+    Mutant(
+        "x held for the sum",
+        SANDWICH,
+        "      held.put_vector(k, s.type, v);\n",
+        "",
+        "tests/norm/test_sandwich.py::test_every_length",
+    ),
+    Mutant(
+        "a residual of the first chunk for all",
+        FETCHED,
+        "(ALWAYS && !looped)",
+        "ALWAYS",
+        "tests/norm/test_sandwich.py::test_long_rows[metal-sim-20000]",
+    ),
+    Mutant(
+        "a long row of x for that of the sum",
+        SANDWICH,
+        "  in = as_input(s); // written by the thread that reads it\n",
+        "",
+        "tests/norm/test_sandwich.py::test_long_rows[metal-sim-20000]",
+    ),
+    Mutant(
         "product with a factor not rounded",
         NORM,
         "  if (round_factored) {",
@@ -200,8 +252,8 @@ MUTANTS = [
     Mutant(
         "a sum not rounded before its factor",
         NORM,
-        "    round_vector<N>(sum.type, v);\n    for",
-        "    for",
+        "          add_residual<N>(of_r, s.type, v);\n",
+        "          add_residual<N>(of_r, factor_of_sum ? kFloat32 : s.type, v);\n",
         f"{PROLOGUES}::TestFactorOfSum::test_taken",
     ),
     Mutant(

@@ -1,0 +1,114 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// The two norms of a few rows at a time: what is between them stays in the
+// cache.
+
+#include "csrc/common/outputs.h"
+#include "csrc/cpu/memory.h"
+#include "csrc/cpu/row_blocks.h"
+#include "csrc/cpu/row_runs.h"
+#include "csrc/norm/cpu_parameters.h"
+#include "csrc/norm/sandwich.h"
+#include "mlx/backend/cpu/encoder.h"
+
+namespace mlx_norms {
+
+using namespace cpu;
+
+namespace {
+
+// As many as fit in the L1 cache in float32.
+int64_t rows_at_once(int64_t width) {
+  constexpr int64_t kElements = 4096;
+  return std::max<int64_t>(kElements / width, 1);
+}
+
+} // namespace
+
+void NormAddNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  thread_count(); // may throw, so before any work is dispatched
+  release_inputs(inputs, outputs);
+  SandwichInputs in(spec_, inputs.data());
+  RowRuns runs({&in.x, &in.residual});
+
+  NormJob of_x{};
+  of_x.width = in.x.shape(-1);
+  of_x.x = rows_in(in.x, runs.row_stride(0));
+  of_x.late = spec_.late();
+  of_x.root = {.eps = spec_.eps};
+  auto of_sum = of_x;
+  of_sum.clamp = spec_.clamp;
+  of_sum.residual = rows_in(in.residual, runs.row_stride(1));
+  Parameter post_weight, weight;
+  if (in.post_weight) {
+    post_weight = Parameter(*in.post_weight, spec_.weight_offset);
+  }
+  if (in.weight) {
+    weight = Parameter(*in.weight, spec_.weight_offset);
+  }
+  // The type of x's norm.
+  auto between = spec_.late() ? Float::f32 : of_x.x.type;
+
+  allocate(outputs[0], {&in.x, &in.residual});
+  of_sum.normalized = rows_out(outputs[0]);
+  allocate(outputs[1], {&in.residual, &in.x});
+  of_sum.sum = rows_out(outputs[1]);
+  if (outputs[0].size() == 0) {
+    return;
+  }
+
+  auto width = of_x.width;
+  auto blocks = blocks_by_threads(in.x.size() / width, width);
+  mx::cpu::get_command_encoder(stream()).dispatch([=]() {
+    auto w_of_x = weight_or_ones(post_weight, width);
+    auto w_of_sum = weight_or_ones(weight, width);
+    blocks.for_each([&](int, int64_t begin, int64_t end) {
+      auto most = rows_at_once(width);
+      Scratch scratch(width, 1);
+      Scratch normalized(width, most);
+      // So many rows after them are next.
+      auto compute = [&](int64_t row,
+                         int64_t rows,
+                         int64_t after,
+                         RowsIn x,
+                         RowsIn residual) {
+        auto first = of_x;
+        first.rows = rows;
+        first.rows_after = after;
+        first.x = x;
+        first.normalized = {normalized.data(), between};
+        first.weight = {w_of_x.data(), 1};
+        first.scratch = scratch.data();
+        kernels().norm(first);
+        auto second = of_sum;
+        second.rows = rows;
+        second.rows_after = after;
+        second.x = {normalized.data(), between, width, 1};
+        second.residual = residual;
+        second.normalized = from(of_sum.normalized, row * width);
+        second.sum = from(of_sum.sum, row * width);
+        second.weight = {w_of_sum.data(), 1};
+        second.scratch = scratch.data();
+        kernels().norm(second);
+      };
+      runs.for_each(
+          begin,
+          end,
+          [&](int64_t first_row, int64_t n_rows, const auto& offsets) {
+            auto x = from(of_x.x, offsets[0]);
+            auto residual = from(of_sum.residual, offsets[1]);
+            for (int64_t row = 0; row < n_rows; row += most) {
+              auto rows = std::min(most, n_rows - row);
+              compute(
+                  first_row + row,
+                  rows,
+                  n_rows - row - rows,
+                  from(x, row * x.row_stride),
+                  from(residual, row * residual.row_stride));
+            }
+          });
+    });
+  });
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,95 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/common/outputs.h"
+#include "csrc/gpu/geometry.h"
+#include "csrc/gpu/integers.h"
+#include "csrc/gpu/memory.h"
+#include "csrc/gpu/rows.h"
+#include "csrc/norm/sandwich.h"
+#include "kernels/interface.h"
+
+namespace mlx_norms {
+
+LaunchPlan plan_norm_add_norm(
+    const SandwichSpec& spec,
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) {
+  using K = kernels::norm_add_norm;
+  LaunchPlan plan(stream);
+  SandwichInputs in(spec, inputs.data());
+  if (in.x.size() == 0) {
+    return plan;
+  }
+  const auto& normalized = outputs[0];
+  const auto& sum = outputs[1];
+  int length = in.x.shape(-1);
+  auto backend = backend_of(stream);
+  auto geometry =
+      geometry_for(RowKernel::Forward, length, sum.itemsize(), backend);
+  int width = geometry.width;
+  auto parameter = [&](const mx::array* a) -> std::optional<RowOperand> {
+    return a ? std::optional(read_parameter(*a, width, plan)) : std::nullopt;
+  };
+  auto x = std::optional(read_rows(in.x, width, plan));
+  auto residual = std::optional(read_rows(in.residual, width, plan));
+  auto post_weight = parameter(in.post_weight);
+  auto weight = parameter(in.weight);
+  int rows = row_count(in.x);
+
+  int most_threads = most_threads_of(RowKernel::Forward, geometry, backend);
+  auto& launch =
+      plan.launch({"norm_add_norm", width, geometry.vectors, most_threads});
+  launch.set(K::center, false);
+  launch.set(K::l2, false);
+  launch.set(K::eps_bounds, false);
+  bind_geometry<K>(launch, geometry, length);
+  launch.set(K::has_post_weight, spec.post_weight);
+  launch.set(K::has_weight, spec.weight);
+  launch.set(K::has_weight_offset, spec.weight_offset != 0);
+  launch.set(K::clamp_sum, spec.clamp && sum.dtype() == mx::float16);
+  launch.set(K::round_early, !spec.late());
+  bind_rows(launch, K::x, K::x_layout, K::x_flags, x);
+  bind_rows(
+      launch, K::residual, K::residual_layout, K::residual_flags, residual);
+  bind_rows(
+      launch,
+      K::post_weight,
+      K::post_weight_layout,
+      K::post_weight_flags,
+      post_weight);
+  bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
+  launch.set(K::normalized_flags, output_flags(normalized, width));
+  launch.set(K::normalized, normalized);
+  launch.set(K::sum_flags, output_flags(sum, width));
+  launch.set(K::sum, sum);
+  launch.set(K::rows, rows);
+  launch.set(K::length, length);
+  launch.set(K::eps, spec.eps);
+  launch.set(K::weight_offset, spec.weight_offset);
+  launch.groups[0] = ceil_div(rows, geometry.rows_per_group());
+  launch.group[0] = geometry.group_size();
+
+  // Four rows of many floats do not fit in Metal's registers.
+  bool fits = backend == Backend::Cuda || width == 8 ||
+      (geometry.vectors <= 4 && most_threads <= 512);
+  bool few = fits && !geometry.looped &&
+      int64_t{launch.groups[0]} * launch.group[0] <=
+          device_limits(stream).few_threads;
+  launch.set(K::fetch_first, few);
+  if (!few) {
+    // Two rows are held, packed if they can be (kernels/norm/held_row.h).
+    launch.threads_per_core = width == 8 && geometry.vectors <= 2 ? 1536 : 1024;
+  }
+  return plan;
+}
+
+void NormAddNorm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  release_inputs(inputs, outputs);
+  SandwichInputs in(spec_, inputs.data());
+  gpu::allocate(outputs[0], stream(), {&in.x, &in.residual});
+  gpu::allocate(outputs[1], stream(), {&in.residual, &in.x});
+  encode(plan_norm_add_norm(spec_, inputs, outputs, stream()));
+}
+
+} // namespace mlx_norms

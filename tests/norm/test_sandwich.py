@@ -1,0 +1,289 @@
+"""norm_add_norm: h = residual + norm(x) and the norm of h, bit-identical to the chain."""
+
+import itertools
+
+import mlx.core as mx
+import pytest
+
+import mlx_norms
+from support import inputs
+from support.bits import assert_same_bits
+from support.inputs import normal, unless_slow
+from support.layouts import LAYOUTS
+from support.norm_case import DTYPES
+from support.sandwich import (
+    Case,
+    all_mixes,
+    arrays_of,
+    assert_is_the_chain,
+    call,
+    chain,
+    cotangents_of,
+)
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+
+def test_every_length():
+    for length in (*range(1, 301, 7 if inputs.SLOW else 1), 768, 1152, 3072):
+        for dtype in inputs.in_turn(DTYPES, length):
+            rows = (1, 3, 17)[length % 3]
+            Case(arrays_of((rows, length), dtype)).check()
+
+
+@pytest.mark.parametrize("length", [4097, 8192, 20000, *unless_slow(65536)])
+def test_long_rows(length):
+    for dtype in inputs.in_turn(DTYPES, length):
+        arrays = arrays_of((2, length), dtype)
+        Case(arrays).check()
+        assert_is_the_chain(arrays)
+
+
+def test_mixed_dtypes_and_options():
+    for x, others in all_mixes(DTYPES):
+        arrays = arrays_of((3, 48), x, others=others)
+        for rounding in ("early", "late"):
+            Case(arrays, rounding=rounding).check()
+        Case(arrays, weight_offset=1.0, eps=0.5).check()
+    for dtype, to in itertools.product(DTYPES, DTYPES):
+        Case(arrays_of((3, 33), dtype), dtype=to).check()
+
+
+@pytest.mark.parametrize("without", ["post_weight", "weight", "both"])
+def test_without_a_weight(without):
+    without = ("post_weight", "weight") if without == "both" else (without,)
+    for length, dtype in itertools.product((7, 64, 1000), DTYPES):
+        arrays = arrays_of((5, length), dtype, without=without)
+        assert_is_the_chain(arrays)
+        for rounding in ("early", "late"):
+            Case(arrays, rounding=rounding).check()
+
+
+def test_early_is_the_chain():
+    for length in (1, 7, 64, 130, 1000, 4096):
+        for x, others in inputs.in_turn(all_mixes(DTYPES), length):
+            arrays = arrays_of((3, length), x, others=others)
+            assert_is_the_chain(arrays, rounding="early")
+            assert_is_the_chain(arrays, rounding="early", weight_offset=0.75, eps=1e-3)
+            assert_is_the_chain(arrays, clamp=True, dtype=mx.float16)
+
+
+def test_late_rounds_once():
+    """What is added is x's norm in float32."""
+    for length, dtype in itertools.product((8, 33, 1000), (mx.float16, mx.bfloat16)):
+        arrays = arrays_of((5, length), dtype)
+        y, h = call(arrays, rounding="late")
+        x, w = arrays["x"], arrays["post_weight"]
+        n = mlx_norms.rms_norm(x, w, rounding="late", dtype=mx.float32)
+        total = (arrays["residual"].astype(mx.float32) + n).astype(dtype)
+        assert_same_bits(h, total, f"{length} {dtype}")
+        wanted = mlx_norms.rms_norm(h, arrays["weight"], rounding="late")
+        assert_same_bits(y, wanted, f"{length} {dtype}")
+
+
+def test_clamp():
+    for length in (8, 33):
+        arrays = arrays_of((4, length), mx.float16)
+        arrays["residual"] = mx.clip(arrays["residual"] * 60000, -65000, 65000)
+        arrays["post_weight"] = arrays["post_weight"] * 4000
+        h = call(arrays)[1]
+        assert mx.any(mx.isinf(h))
+        for rounding in ("early", "late"):
+            y, h = call(arrays, clamp=True, rounding=rounding)
+            assert mx.all(mx.isfinite(h)) and mx.any(mx.abs(h) == 65504)
+            Case(arrays, clamp=True, rounding=rounding).check()
+        assert_is_the_chain(arrays, clamp=True)
+        # Of what saturates, nothing depends on x.
+        tangents = [mx.ones_like(a) / 128 for a in arrays.values()]
+        for rounding in ("early", "late"):
+            case = Case(arrays, clamp=True, rounding=rounding)
+            _, (_, dh) = mx.jvp(case.function, list(arrays.values()), tangents)
+            assert mx.all(mx.where(mx.abs(h) == 65504, dh == 0, True))
+
+
+def test_shapes():
+    for shape in ((5,), (0, 4), (2, 0), (2, 0, 8), (2, 3, 4, 33)):
+        for dtype in DTYPES:
+            Case(arrays_of(shape, dtype)).check()
+
+
+def test_many_rows():
+    for length, rows in ((8, 3000), (64, 600), (257, 513)):
+        for dtype in (mx.float32, mx.bfloat16):
+            if not (inputs.SLOW and length > 64):
+                Case(arrays_of((rows, length), dtype)).check()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(layout):
+    for length, dtype in itertools.product((33, 64), DTYPES):
+        arrays = arrays_of((6, length), dtype)
+        arrays["x"], arrays["residual"] = layout(arrays["x"]), layout(arrays["residual"])
+        Case(arrays).check()
+        assert_is_the_chain(arrays)
+
+
+def test_rows_do_not_affect_each_other():
+    for length, dtype in itertools.product((33, 64, 1000), DTYPES):
+        arrays = arrays_of((37, length), dtype)
+        cots = cotangents_of(arrays)
+
+        def results(rows, arrays=arrays, cots=cots):
+            some = arrays | {n: arrays[n][rows] for n in ("x", "residual")}
+            outputs, gradients = mx.vjp(
+                Case(some).function, list(some.values()), [c[rows] for c in cots]
+            )
+            return [*outputs, *gradients[:2]]
+
+        for all_rows, some in zip(results(slice(None)), results(slice(5, 8)), strict=True):
+            assert_same_bits(some, all_rows[5:8], f"{length} {dtype}")
+
+
+def test_donated():
+    """In the buffers of its inputs, it computes the same."""
+    for length, dtype in itertools.product((33, 64, 4097, 20000), DTYPES):
+        arrays = arrays_of((3, length), dtype)
+        want = call(arrays)
+        mx.eval(want)
+        for donated in (("x",), ("residual",), ("x", "residual")):
+            temporary = arrays | {n: arrays[n] + 0 for n in donated}
+            got = call(temporary)
+            temporary.clear()
+            for a, b in zip(got, want, strict=True):
+                assert_same_bits(a, b, f"{length} {dtype} {donated}")
+
+
+def test_one_cotangent_or_some_gradients():
+    """Of one argument at a time, with one of the outputs or both."""
+    arrays = arrays_of((4, 40), mx.float32)
+    given = list(arrays.values())
+    cots = cotangents_of(arrays)
+    f = Case(arrays).function
+    for used in ((0,), (1,), (0, 1)):
+
+        def loss(*a, used=used):
+            outputs = f(*a)
+            return sum((outputs[i] * cots[i]).sum() for i in used)
+
+        zeroed = [c if i in used else mx.zeros_like(c) for i, c in enumerate(cots)]
+        _, wanted = mx.vjp(lambda *a: chain(dict(zip(arrays, a, strict=True))), given, zeroed)
+        for i, want in enumerate(wanted):
+            got = mx.grad(loss, argnums=i)(*given)
+            assert mx.allclose(got, want, 1e-4, 1e-5), f"{list(arrays)[i]}, {used}"
+
+
+def test_unused_norm_of_what_is_not_finite():
+    """Where only the sum is used, a norm of infinities takes no part in the gradient."""
+    arrays = arrays_of((2, 8), mx.float32)
+    arrays["residual"] = mx.full((2, 8), mx.inf)
+    gradient = mx.grad(lambda x: call(arrays | {"x": x})[1].sum())(arrays["x"])
+    assert mx.all(mx.isfinite(gradient))
+
+
+def test_transforms():
+    arrays = arrays_of((3, 16), mx.float32)
+    given = list(arrays.values())
+    f = Case(arrays).function
+    cots = cotangents_of(arrays)
+    for late in (False, True):
+        of = Case(arrays, rounding="late" if late else "early").function
+        tangents = [normal(a.shape, a.dtype, seed=(i, 3)) for i, a in enumerate(given)]
+        forth = sum(
+            (d * c).sum() for d, c in zip(mx.jvp(of, given, tangents)[1], cots, strict=True)
+        )
+        gradients = mx.vjp(of, given, cots)[1]
+        back = sum((g * t).sum() for g, t in zip(gradients, tangents, strict=True))
+        assert mx.allclose(forth, back, 1e-4, 1e-3)
+
+    def curvature(of):
+        argnums = list(range(len(given)))
+        first = mx.grad(lambda *a: sum(mx.tanh(o).sum() for o in of(*a)), argnums=argnums)
+        return mx.grad(lambda *a: sum((g * g).sum() for g in first(*a)), argnums=argnums)(*given)
+
+    def composed(*a):
+        return chain(dict(zip(arrays, a, strict=True)))
+
+    for a, b in zip(curvature(f), curvature(composed), strict=True):
+        assert mx.max(mx.abs(a - b)) <= 1e-4 * (1 + mx.max(mx.abs(b)))
+
+
+def test_compiled():
+    for dtype, late in itertools.product(DTYPES, (False, True)):
+        arrays = arrays_of((3, 64), dtype)
+        f = Case(arrays, rounding="late" if late else "early").function
+
+        def both(*a, f=f):
+            return [*f(*a), *mx.vjp(f, a, f(*a))[1]]
+
+        for shapeless in (False, True):
+            compiled = mx.compile(both, shapeless=shapeless)
+            for rows in (3, 5):
+                given = list(arrays_of((rows, 64), dtype, seed=rows).values())
+                for got, want in zip(compiled(*given), both(*given), strict=True):
+                    assert_same_bits(got, want, f"compiled, {shapeless}")
+        # Two that differ in an option are not one.
+        given = list(arrays.values())
+        one, other = mx.compile(
+            lambda *a: (
+                mlx_norms.norm_add_norm(*a, eps=0.5)[0],
+                mlx_norms.norm_add_norm(*a, eps=1e-5)[0],
+            )
+        )(*given)
+        assert not mx.array_equal(one, other)
+
+
+def test_vmap():
+    f = mlx_norms.norm_add_norm
+    x, residual = (normal((3, 4, 16), mx.float32, seed=i) for i in range(2))
+    weights = [normal((3, 16), mx.float32, seed=i) for i in (2, 3)]
+
+    def gradient(*args):
+        return mx.grad(lambda *a: sum(mx.tanh(o).sum() for o in f(*a)), argnums=[0, 1, 2, 3])(*args)
+
+    for axes in itertools.product((0, None), repeat=4):
+        if axes == (None,) * 4:
+            continue
+        args = [a if i == 0 else a[0] for a, i in zip((x, residual, *weights), axes, strict=True)]
+        got = mx.vmap(f, in_axes=axes)(*args)
+        gradients = mx.vmap(gradient, in_axes=axes)(*args)
+        for i in range(3):
+            one = [a[i] if axis == 0 else a for a, axis in zip(args, axes, strict=True)]
+            for a, b in zip(got, f(*one), strict=True):
+                assert mx.allclose(a[i], b, 1e-5, 1e-5), f"vmap {axes}"
+            for a, b in zip(gradients, gradient(*one), strict=True):
+                assert mx.allclose(a[i], b, 1e-4, 1e-4), f"vmap {axes}"
+
+
+def test_one_launch(launches):
+    for length, dtype in itertools.product((33, 64, 20000), DTYPES):
+        arrays = arrays_of((2, length), dtype)
+        mx.eval(list(arrays.values()))
+        assert len(launches(*call(arrays))) == 1, f"{length} {dtype}"
+    # A sum of 32 bits of an x of 16: late it is one, too.
+    arrays = arrays_of((2, 64), mx.bfloat16, others=dict(residual=mx.float32))
+    mx.eval(list(arrays.values()))
+    assert len(launches(*call(arrays, rounding="late"))) == 1
+
+
+def test_what_is_refused():
+    x, w = mx.ones((2, 4)), mx.ones(4)
+    f = mlx_norms.norm_add_norm
+    refused = [
+        (dict(x=mx.ones(())), "x"),
+        (dict(x=mx.ones((2, 4), mx.int32)), "x"),
+        (dict(residual=mx.ones((4, 2))), "residual"),
+        (dict(residual=mx.ones((2, 4), mx.int32)), "residual"),
+        (dict(post_weight=mx.ones(3)), "post_weight"),
+        (dict(post_weight=mx.ones((2, 4))), "post_weight"),
+        (dict(post_weight=mx.ones(4, mx.int32)), "post_weight"),
+        (dict(weight=mx.ones(5)), "weight"),
+        (dict(eps=-1.0), "eps"),
+        (dict(rounding="never"), "rounding"),
+        (dict(dtype=mx.int32), "dtype"),
+        (dict(weight_offset=1.0, weight=None), "weight_offset"),
+        (dict(weight_offset=1.0, post_weight=None), "weight_offset.*post_weight"),
+    ]
+    for wrong, name in refused:
+        arguments = dict(x=x, residual=x, post_weight=w, weight=w) | wrong
+        with pytest.raises(ValueError, match=rf"^\[norm_add_norm\] {name}\b"):
+            f(**arguments)

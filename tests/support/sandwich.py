@@ -1,0 +1,139 @@
+"""norm_add_norm: its arguments, the chain that it stands for, and the truth in float64."""
+
+import itertools
+
+import mlx.core as mx
+import numpy as np
+
+import mlx_norms
+
+from . import oracle
+from .bits import assert_same_bits
+from .inputs import normal
+from .norm_case import Norm, result_type
+from .oracle import Truth, exact, ulp, unit_roundoff
+
+NAMES = ("x", "residual", "post_weight", "weight")
+
+
+def arrays_of(shape, dtype, *, others=None, without=(), seed=0, std=1.0):
+    """Arrays by name; ``others`` is a dict of dtypes of some of them."""
+    arrays = {}
+    for i, name in enumerate(NAMES):
+        if name not in without:
+            of = shape[-1:] if "weight" in name else shape
+            to = (others or {}).get(name, dtype)
+            arrays[name] = normal(of, to, seed=(seed, i), std=1.0 if "weight" in name else std)
+    return arrays
+
+
+def dtypes_of(arrays, dtype=None):
+    """Of the normalized output and of the sum."""
+    total = result_type(arrays["x"].dtype, arrays["residual"].dtype)
+    return dtype or total, total
+
+
+def cotangents_of(arrays, dtype=None):
+    shape = arrays["x"].shape
+    return [normal(shape, to, seed=(9, i)) for i, to in enumerate(dtypes_of(arrays, dtype))]
+
+
+def call(arrays, **options):
+    return list(mlx_norms.norm_add_norm(**arrays, **options))
+
+
+def chain(arrays, *, clamp=False, rounding=None, dtype=None, **options):
+    """The same as our norms and MLX's addition, each rounding in its turn."""
+    options |= {"rounding": "early"}
+    n = mlx_norms.rms_norm(arrays["x"], arrays.get("post_weight"), **options)
+    h = arrays["residual"] + n
+    if clamp and h.dtype == mx.float16:
+        h = mx.where(mx.isnan(h), h, mx.clip(h, -oracle.F16_MAX, oracle.F16_MAX).astype(h.dtype))
+    return [mlx_norms.rms_norm(h, arrays.get("weight"), dtype=dtype, **options), h]
+
+
+def assert_is_the_chain(arrays, **options):
+    __tracebackhide__ = True
+    for got, want in zip(call(arrays, **options), chain(arrays, **options), strict=True):
+        assert_same_bits(got, want, f"{describe(arrays)} {options}")
+
+
+def describe(arrays):
+    return ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in arrays.items())
+
+
+class Case:
+    """A call and the truth of its results, with the bounds of two norms one after another."""
+
+    def __init__(
+        self, arrays, *, eps=1e-5, weight_offset=0.0, clamp=False, rounding=None, dtype=None
+    ):
+        self.arrays = arrays
+        self.options = dict(eps=eps, weight_offset=weight_offset, rounding=rounding)
+        self.dtype, self.clamp = dtype, clamp
+        self.norm = Norm("rms_norm", **self.options)
+        self.out, self.total = dtypes_of(arrays, dtype)
+
+    def function(self, *arrays):
+        named = dict(zip(self.arrays, arrays, strict=True))
+        return call(named, **self.options, clamp=self.clamp, dtype=self.dtype)
+
+    def check(self, cots=None):
+        """Checks outputs and all gradients."""
+        __tracebackhide__ = True
+        cots = cots or cotangents_of(self.arrays, self.dtype)
+        outputs, gradients = mx.vjp(self.function, list(self.arrays.values()), cots)
+        self.check_outputs(*outputs)
+        for truth, got in zip(self.gradients(outputs[1], *cots), gradients, strict=True):
+            truth.check(got)
+
+    def check_outputs(self, y, h):
+        __tracebackhide__ = True
+        config = f"norm_add_norm({describe(self.arrays)}, {self.options})"
+        x, pw = self.arrays["x"], self.arrays.get("post_weight")
+        (n,) = oracle.forward(self.norm, {"x": x, "weight": pw})
+        rounds = 0.5 * ulp(n.value, x.dtype) if self.norm.is_early else 0.0
+        s = n.value + exact(self.arrays["residual"])
+        slack = n.slack + rounds + 4 * unit_roundoff(mx.float32) * np.abs(s)
+        if self.clamp and self.total == mx.float16:
+            s = np.clip(s, -oracle.F16_MAX, oracle.F16_MAX)
+        Truth(s, slack, self.total, f"{config} sum").check(h)
+        second = Norm("rms_norm", dtype=self.out, **self.options)
+        oracle.forward(second, {"x": h, "weight": self.arrays.get("weight")})[0].check(y)
+
+    def gradients(self, h, cotangent, sum_cotangent):
+        """In the order of the arrays, given the sum that was rounded."""
+        x = exact(self.arrays["x"])
+        weights = [self.arrays.get(name) for name in ("post_weight", "weight")]
+        post, w = (None if a is None else exact(a) for a in weights)
+        u = 8 * unit_roundoff(mx.float32)
+        gs = exact(sum_cotangent)
+        of_sum, sizes = oracle.gradient_values(self.norm, exact(h), w, exact(cotangent), gs)
+        if self.clamp and self.total == mx.float16:
+            of_sum["s"] = np.where(np.abs(exact(h)) == oracle.F16_MAX, 0.0, of_sum["s"])
+        dh, size = of_sum["s"], sizes["s"]
+        # The sum's gradient has the sum's dtype or, as the cotangent of x's norm, that of x.
+        narrow = [self.total] + [self.arrays["x"].dtype] * self.norm.is_early
+        rounded = u + max(map(unit_roundoff, narrow))
+        of_x, _ = oracle.gradient_values(self.norm, x, post, dh)
+        _, sizes_of_x = oracle.gradient_values(self.norm, x, post, size)
+        least = max(map(oracle.underflow, narrow))
+        _, lost = oracle.gradient_values(self.norm, x, post, np.full_like(x, least))
+        values = {
+            "x": (of_x["s"], (u + rounded) * sizes_of_x["s"] + lost["s"]),
+            "residual": (dh, u * size + (rounded - u) * np.abs(dh) + least),
+            "post_weight": (of_x["weight"], (u + rounded) * sizes_of_x["weight"] + lost["weight"]),
+            "weight": (of_sum["weight"], u * sizes["weight"]),
+        }
+        early = 2 * unit_roundoff(min(self.total, self.out, key=lambda d: d.size))
+        for name, a in self.arrays.items():
+            value, slack = values[name]
+            if "weight" in name and self.norm.is_early:
+                slack = slack + early * (sizes_of_x if "post" in name else sizes)["weight"]
+            yield Truth(value, slack, a.dtype, f"{describe(self.arrays)} gradient of {name}")
+
+
+def all_mixes(dtypes):
+    """Dtypes of x, residual and both weights."""
+    for x, residual, w in itertools.product(dtypes, repeat=3):
+        yield x, dict(residual=residual, post_weight=w, weight=x)

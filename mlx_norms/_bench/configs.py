@@ -45,6 +45,11 @@ def _fast_add_layer(x, residual, weight, bias):
     return mx.fast.layer_norm(total, weight, bias, EPS), total
 
 
+def _chain_norm_add_norm(x, residual, post_weight, weight):
+    total = residual + mx.fast.rms_norm(x, post_weight, EPS)
+    return mx.fast.rms_norm(total, weight, EPS), total
+
+
 def _fast_qk(q, k, q_weight, k_weight):
     return mx.fast.rms_norm(q, q_weight, EPS), mx.fast.rms_norm(k, k_weight, EPS)
 
@@ -87,6 +92,12 @@ OPS = {
         lambda x, r, w, b: mlx_norms.add_layer_norm(x, r, w, b, EPS),
         _fast_add_layer,
         (8, 15),
+    ),
+    "norm_add_norm": Op(
+        ("x", "residual", "post_weight", "weight"),
+        lambda *arrays: mlx_norms.norm_add_norm(*arrays, EPS),
+        _chain_norm_add_norm,
+        (9, 20),
     ),
     "head": Op(
         ("heads", "head_weight"),
@@ -139,7 +150,7 @@ class Config:
 
     @property
     def adds(self) -> bool:
-        return self.op.startswith("add")
+        return "add" in self.op
 
     @property
     def label(self) -> str:
@@ -168,7 +179,7 @@ class Config:
     @property
     def output_bytes(self) -> int:
         """Bytes of a call's outputs that are alive while calls are evaluated together."""
-        return self._tensor_bytes * (2 if self.adds and not self.backward else 1)
+        return self._tensor_bytes * self._written
 
     @property
     def input_bytes(self) -> int:
@@ -191,14 +202,18 @@ class Config:
         """
         center = self.op in ("layer", "add_layer", "ada", "add_ada")
         steps = 4 + center if mx.default_device() == mx.cpu else 2
+        steps *= 1 + self._two_norms
         return 4 * self.elements * (steps + self.adds) * (1 + self.backward)
 
     @property
     def moved(self) -> int:
         """Bytes of the tensors of x's shape that are read or written, each counted once.
 
-        In the backward pass: x (or the sum), its gradient, and one cotangent per output.
+        In the backward pass: x (or the sum), its gradient, and one cotangent per output; for two
+        norms x and the sum, with a gradient each.
         """
+        if self.backward and self._two_norms:
+            return 6 * self._tensor_bytes
         if self.backward:
             return self._tensor_bytes * (4 if self.adds else 3)
         return self._tensor_bytes * (4 if self.adds else 2)
@@ -231,7 +246,11 @@ class Config:
 
     @property
     def _written(self) -> int:
-        return 2 if self.adds and not self.backward else 1
+        return 2 if self._two_norms or (self.adds and not self.backward) else 1
+
+    @property
+    def _two_norms(self) -> bool:
+        return self.op == "norm_add_norm"
 
     def _normalized(self) -> list[tuple[int, ...]]:
         shapes = self.shapes()
@@ -244,7 +263,7 @@ class Config:
         rows = {"x": self.rows, "residual": self.rows, "k": max(1, self.rows // GROUPED)}
         return {
             **{name: (count, self.length) for name, count in rows.items()},
-            **{name: row for name in ("weight", "k_weight", "bias")},
+            **{name: row for name in ("weight", "k_weight", "post_weight", "bias")},
             "heads": (self.rows // heads, heads, self.length),
             "head_weight": (heads, self.length),
             "samples": (samples, self.rows // samples, self.length),

@@ -111,6 +111,16 @@ class Op:
             y = _exact(x) * mx.rsqrt(squares + _EPS if self.eps_inside else squares)
             return [(y, mx.abs(y))]
         named = dict(zip(self.inputs[1:], rest, strict=True))
+        if "post_weight" in named:
+            n, size = self._norm(x, named["post_weight"])
+            # As the kernel rounds it, or up to an ulp from that.
+            total = named["residual"] + n.astype(x.dtype)
+            y, y_size = self._norm(total, named["weight"])
+            total = _exact(total)
+            apart = mx.abs(total) + 2 * size
+            root = mx.rsqrt(mx.mean(total * total, axis=-1, keepdims=True) + _EPS)
+            weight = mx.abs(_exact(named["weight"]) + self.weight_offset)
+            return [(y, 2 * y_size + root * weight * apart), (total, apart)]
         factor, scale, shift = (named.pop(n, None) for n in ("factor", "scale", "shift"))
         sums = []
         if self.adds:
@@ -150,6 +160,8 @@ OPS = (
     Op("rms_norm", ("x", "weight", "scale", "shift")),
     Op("add_layer_norm", ("x", "residual", "factor", "scale", "shift"), center=True),
     Op("add_rms_norm", ("x", "residual", "weight", "factor")),
+    Op("norm_add_norm", ("x", "residual", "post_weight", "weight")),
+    Op("norm_add_norm", ("x", "residual", "post_weight", "weight"), weight_offset=1.0),
     Op("l2_norm", ("x",)),
     Op("l2_norm", ("x",), eps_inside=True),
 )
@@ -486,7 +498,8 @@ def _values(op: Op, name: str, dtype: mx.Dtype, length: int, seed: int) -> mx.ar
     # Enough short rows that the parameters' gradients are sums of several partial ones.
     rows = (40 if length <= 512 else 3, _HEADS)
     shapes = {name: (rows[0], 1, length) for name in ("factor", "scale", "shift")}
-    shapes |= {"weight": (length,), "bias": (length,), "head_weight": (_HEADS, length)}
+    shapes |= {name: (length,) for name in ("weight", "post_weight")}
+    shapes |= {"bias": (length,), "head_weight": (_HEADS, length)}
     if op.mixed and name == "weight":
         dtype = mx.float16 if dtype == mx.float32 else mx.float32
     shape = shapes.get(name, (*rows, length + int(op.strided)))

@@ -284,6 +284,7 @@ class TestInputs:
                 if config.adds
                 else [named[name] for name in named.keys() & {"x", "heads", "k", "samples"}]
             )
+            read += [named["x"]] if op == "norm_add_norm" else []
             assert config.moved == sum(a.nbytes for a in [*read, *cotangents, *read])
             weights = [named[name] for name in named if "weight" in name or name == "scale"]
             extra = sum(a.nbytes for a in [*weights, *parameters])

@@ -68,6 +68,7 @@ _NORMS = {
     "head_rms_norm": ("heads", "weights"),
     "qk_norm": ("heads", "heads", "weights", "weights"),
     "l2_norm": ("x",),
+    "norm_add_norm": ("x", "x", "weight", "weight"),
     "modulated_layer_norm": ("samples", "sample", "sample"),
     "gated_layer_norm": ("samples", "samples", "sample", "sample", "sample"),
 }

@@ -27,7 +27,7 @@ OF_ROWS = {
     *("s", "cotangent", "sum_cotangent", "input_gradient"),
 }
 OF_PARAMETERS = {
-    *("weight", "bias", "weight2", "scale", "shift", "factor"),
+    *("weight", "bias", "weight2", "scale", "shift", "factor", "post_weight"),
     *("weight_partials", "bias_partials", "kept_statistics", "partials", "gradient"),
 }
 
@@ -60,6 +60,7 @@ def measure() -> str:
         yield "head_rms_norm", lambda x, w: norms.head_rms_norm(x, w, 1e-5), (x, w1)
         yield "qk_norm", lambda *a: norms.qk_norm(*a, 1e-5), (x, r, w1, w2)
         yield "l2_norm", norms.l2_norm, (x,)
+        yield "norm_add_norm", norms.norm_add_norm, (x, r, b, w)
         yield "layer_norm, scale and shift", modulated, (x, s, t)
         yield "add_layer_norm, factor, scale and shift", gated, (x, r, f, s, t)
 

@@ -43,6 +43,10 @@ class Ours:
         return norm(x, eps=eps, scale=scale, shift=shift)
 
     @staticmethod
+    def norm_add_norm(x, residual, post_weight, weight, eps):
+        return mlx_norms.norm_add_norm(x, residual, post_weight, weight, eps)
+
+    @staticmethod
     def l2_norm(x, eps, eps_inside):
         return mlx_norms.l2_norm(x, eps, eps_inside=eps_inside)
 
@@ -83,6 +87,11 @@ class Stock:
     def modulated_norm(x, scale, shift, eps, layer):
         y = mx.fast.layer_norm(x, None, None, eps) if layer else mx.fast.rms_norm(x, None, eps)
         return (y * (1 + scale) + shift).astype(x.dtype)
+
+    @staticmethod
+    def norm_add_norm(x, residual, post_weight, weight, eps):
+        s = add(mx.fast.rms_norm(x, post_weight, eps).astype(x.dtype), residual)
+        return mx.fast.rms_norm(s, weight, eps).astype(s.dtype), s
 
     @staticmethod
     def l2_norm(x, eps, eps_inside):

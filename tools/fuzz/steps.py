@@ -312,6 +312,19 @@ class our_gated_norm:
         )
 
 
+@kind(1)
+class our_norm_add_norm:
+    @staticmethod
+    def choose(draw):
+        x = draw.rows()
+        weights = [draw.row_of(x), draw.row_of(x)] if draw.chance(0.7) else []
+        return (x, draw.like(x), *weights), dict(eps=draw.one_of(EPS))
+
+    @staticmethod
+    def run(context, x, residual, post_weight=None, weight=None, *, eps):
+        return list(context.norms.norm_add_norm(x, residual, post_weight, weight, eps))
+
+
 def broadcasts(shape, to):
     pairs = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(a in (1, b) for a, b in pairs)

@@ -16,8 +16,9 @@ import mlx_norms
 from linear import test_linear_kernel
 from matmul import test_matmul
 from mlx_norms.ladders import LAYER_NORM
-from norm import test_factor, test_modulated
+from norm import test_factor, test_modulated, test_sandwich
 from sanitizers import parts, quantized_cases
+from support import sandwich
 from support.bits import assert_same_bits
 from support.checks import check, check_gradients, check_outputs, check_with_gradients
 from support.inputs import arguments, cotangents, normal
@@ -66,6 +67,11 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
         yield f"{op}, factor, {form}", lambda: test_factor.test_forms(op, form)
     for length, dtype in LENGTHS:
         yield f"sum times one element, {length}", lambda: factor_of_sum(length, dtype)
+        case = sandwich.Case(sandwich.arrays_of((5, length), dtype))
+        yield f"norm_add_norm, {length}", case.check
+    yield "norm_add_norm, donated", test_sandwich.test_donated
+    for layout in LAYOUTS:
+        yield f"norm_add_norm, {layout.__name__}", lambda: test_sandwich.test_layouts(layout)
     yield "clusters", lambda: both_ways(Norm("layer_norm"), (4100, 1032), F32)
     for weight, dtype in itertools.product((None, "shared", "each"), (F32, BF16)):
         yield f"head_rms_norm, {weight}", lambda: heads(weight, dtype)

@@ -74,6 +74,9 @@ class Case:
         self.norm = Norm("rms_norm", **self.options)
         self.out, self.total = dtypes_of(arrays, dtype)
 
+    def __str__(self):
+        return f"norm_add_norm({describe(self.arrays)}, {self.options}, {self.clamp=})"
+
     def function(self, *arrays):
         named = dict(zip(self.arrays, arrays, strict=True))
         return call(named, **self.options, clamp=self.clamp, dtype=self.dtype)

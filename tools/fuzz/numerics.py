@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 
 import mlx_norms
-from support import linear_case
+from support import linear_case, sandwich
 from support.norm_case import DTYPES, OPS, Norm, describe
 from support.quantized_case import Product
 
@@ -19,6 +19,7 @@ HEADS = ("head_rms_norm", "qk_norm")
 LINEAR = linear_case.OPS
 QUANTIZED = "quantized_matmul"
 L2 = "l2_norm"
+SANDWICH = "norm_add_norm"
 EPS = (1e-5, 1e-6, 1e-12, 0.5, 0.0)
 
 
@@ -34,7 +35,7 @@ class Call:
     cases: list
 
     def __str__(self):
-        if self.op in (*LINEAR, QUANTIZED):
+        if self.op in (*LINEAR, QUANTIZED, SANDWICH):
             return str(self.cases[0])
         return f"{self.op}: " + " and ".join(describe(n, arrays) for n, arrays, _ in self.cases)
 
@@ -44,6 +45,9 @@ def generate(seed, backend):
     more = np.random.default_rng([seed, 65])  # of what was added: a seed's other draws stay
     op = str(rng.choice([*OPS, *OPS, *HEADS, *LINEAR, QUANTIZED]))
     length, rows = size(rng, backend.simulated)
+    later = np.random.default_rng([seed, 66])  # likewise
+    if later.random() < 0.08:
+        return Call(SANDWICH, [sandwich_call(later, (*lead(later, rows), length))])
     if op in LINEAR:
         return Call(op, [linear_call(rng, op, rows, length)])
     if op == QUANTIZED:
@@ -168,6 +172,25 @@ def linear_call(rng, op, rows, length):
     return linear_case.Case(op, {n: arrays[n] for n in names}, weights, biases, options)
 
 
+def sandwich_call(rng, shape):
+    """Two norms with a sum between them, of values of any dtypes and about any size."""
+    arrays = {}
+    for name in sandwich.NAMES:
+        weight = "weight" in name
+        values = rng.standard_normal(shape[-1:] if weight else shape, dtype=np.float32)
+        if not weight:
+            values *= np.float32(10.0 ** rng.uniform(-2, 2))
+        arrays[name] = laid_out(rng, values, DTYPES[rng.integers(3)])
+    return sandwich.Case(
+        arrays,
+        eps=float(rng.choice(EPS[:4])),
+        weight_offset=float(rng.choice([0.0, 1.0])),
+        clamp=bool(rng.integers(2)),
+        rounding=[None, "early", "late"][rng.integers(3)],
+        dtype=[None, *DTYPES][rng.integers(4)],
+    )
+
+
 def quantized_call(rng, rows, length):
     """A product, of few rows mostly, and of a residual at times."""
     dtype = DTYPES[rng.integers(3)]
@@ -189,6 +212,8 @@ def check(call, backend):
         if call.op == QUANTIZED:
             product = call.cases[0]
             return failure(product.truth(backend.name), product()) + backend.faults()
+        if call.op == SANDWICH:
+            return sandwich_failures(call.cases[0]) + backend.faults()
         if call.op in LINEAR:
             return linear_check.check(call.cases[0], backend)
         if call.op == "qk_norm":
@@ -202,6 +227,14 @@ def check(call, backend):
         ):
             failures += norm_check.check(norm, arrays, cotangents, values, gradients)
     return failures + backend.faults()
+
+
+def sandwich_failures(case):
+    try:
+        case.check()
+    except AssertionError as wrong:
+        return [str(wrong)]
+    return []
 
 
 def qk_outputs(cases):

@@ -37,6 +37,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/checks.cpp
     csrc/norm/eval_gpu.cpp
     csrc/norm/fallback.cpp
+    csrc/norm/gating.cpp
     csrc/norm/modulation.cpp
     csrc/norm/nodes.cpp
     csrc/norm/ops.cpp

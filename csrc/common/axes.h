@@ -11,8 +11,8 @@
 
 namespace mlx_norms {
 
-// Of up to five arrays, in elements.
-using Steps = std::array<int64_t, 5>;
+// Of up to six arrays, in elements.
+using Steps = std::array<int64_t, 6>;
 
 struct Axis {
   int64_t size;

@@ -20,9 +20,10 @@ struct NamedIsa {
 
 #if defined(__x86_64__)
 // Not every clang's __builtin_cpu_supports knows f16c.
-bool has_f16c() {
+bool has_f16c_and_fma() {
   unsigned eax, ebx, ecx, edx;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C) &&
+      (ecx & bit_FMA);
 }
 #endif
 
@@ -30,7 +31,8 @@ std::vector<NamedIsa> available() {
   std::vector<NamedIsa> isas;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  [[maybe_unused]] bool avx2 = __builtin_cpu_supports("avx2") && has_f16c();
+  [[maybe_unused]] bool avx2 =
+      __builtin_cpu_supports("avx2") && has_f16c_and_fma();
   [[maybe_unused]] bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
       __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

@@ -10,7 +10,7 @@ void check_inputs(
     const char* op,
     const NormInputs& in,
     const ParameterNames& names) {
-  const auto& [x, residual, weight, bias, scale, shift, factor] = in;
+  const auto& [x, residual, weight, bias, scale, shift, factor, gate] = in;
   check_rows(op, "x", x);
   if (residual) {
     check_same_shape(op, "residual", *residual, x);
@@ -29,6 +29,9 @@ void check_inputs(
   }
   if (factor) {
     check_broadcasts(op, "factor", *factor, x);
+  }
+  if (gate) {
+    check_same_shape(op, "gate", *gate, x);
   }
 }
 
@@ -56,6 +59,7 @@ NormSpec spec_of(
       .scale = in.scale != nullptr,
       .shift = in.shift != nullptr,
       .factor = in.factor != nullptr,
+      .gate = in.gate != nullptr,
       .rounding = Rounding::Late,
       .weight_offset = weight_offset,
       .eps = eps};

@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include "csrc/common/activation.h"
 #include "csrc/cpu/rows.h"
 
 namespace mlx_norms::cpu {
@@ -45,15 +46,19 @@ struct NormJob {
   RowsIn scale;      // no data: none
   RowsIn shift;      // likewise
   RowsIn factor;     // of x; no data: the number
+  RowsIn gate;       // no data: none
   float number = 1.0f;
   bool round_factored; // to x's dtype
   bool factor_of_sum;  // which is rounded before and after
   bool round_product;  // of y and 1 + scale, to the output's dtype
+  bool gate_first;     // of x, before it is normalized
+  bool round_gated;    // x times the activated gate, to x's dtype
+  Activation activation = Activation::None;
   bool center;
   bool clamp;
   bool late;
   Root root;
-  float* scratch; // a padded row, or four with a scale, shift or factor
+  float* scratch; // a padded row, or four with a scale, shift, factor or gate
 };
 
 struct NormVJPJob {

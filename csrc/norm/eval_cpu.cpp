@@ -33,12 +33,14 @@ void eval_group(
   auto scale = view(in.scale);
   auto shift = view(in.shift);
   auto factor = view(in.factor);
+  auto gate = view(in.gate);
   RowRuns runs(
       {&in.x,
        in.residual,
        scale ? &*scale : nullptr,
        shift ? &*shift : nullptr,
-       factor ? &*factor : nullptr});
+       factor ? &*factor : nullptr,
+       gate ? &*gate : nullptr});
 
   NormJob job{};
   job.width = in.x.shape(-1);
@@ -59,6 +61,13 @@ void eval_group(
   if (factor) {
     job.factor = rows_in(*factor, runs.row_stride(4));
   }
+  if (gate) {
+    job.gate = rows_in(*gate, runs.row_stride(5));
+  }
+  job.activation = spec.activation;
+  job.gate_first = spec.gate_first;
+  job.round_gated =
+      !job.late && in.gate && product_keeps(in.x.dtype(), *in.gate);
   job.number = spec.number;
   job.factor_of_sum = spec.factor_of_sum;
   job.round_factored = !job.late && spec.is_factored() &&
@@ -71,7 +80,7 @@ void eval_group(
     bias = Parameter(*in.bias, 0.0f);
   }
 
-  allocate(outputs[0], {&in.x, in.residual});
+  allocate(outputs[0], {&in.x, in.residual, in.gate});
   job.normalized = rows_out(outputs[0]);
   job.round_product =
       !job.late && in.scale && product_keeps(outputs[0].dtype(), *in.scale);
@@ -84,7 +93,7 @@ void eval_group(
   }
 
   auto blocks = blocks_by_threads(in.x.size() / job.width, job.width);
-  bool many = spec.is_modulated() || spec.is_factored();
+  bool many = spec.is_modulated() || spec.is_factored() || spec.is_gated();
   mx::cpu::get_command_encoder(stream).dispatch([=]() {
     auto w = weight_or_ones(weight, job.width);
     FloatParameter b(bias);
@@ -111,6 +120,9 @@ void eval_group(
             }
             if (job.factor.data) {
               run.factor = from(job.factor, offsets[4]);
+            }
+            if (job.gate.data) {
+              run.gate = from(job.gate, offsets[5]);
             }
             run.weight = {w.data(), weight.row_count()};
             run.bias = b.data();

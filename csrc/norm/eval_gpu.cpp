@@ -12,7 +12,7 @@ void Norm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   auto* out = outputs.data();
   for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
     NormInputs in(spec_, &inputs[i]);
-    gpu::allocate(out[0], stream(), {&in.x, in.residual});
+    gpu::allocate(out[0], stream(), {&in.x, in.residual, in.gate});
     if (spec_.residual) {
       gpu::allocate(out[1], stream(), {in.residual, &in.x});
     }

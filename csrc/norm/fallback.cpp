@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "csrc/common/float16.h"
+#include "csrc/norm/gating.h"
 #include "csrc/norm/modulation.h"
 #include "csrc/norm/row_groups.h"
 
@@ -103,9 +104,12 @@ array finish(
     const NormInputs& in,
     mx::Stream s) {
   auto y = apply_parameters(spec, normalized, in, s);
+  bool early = spec.rounding == Rounding::Early;
   if (spec.is_modulated()) {
-    bool early = spec.rounding == Rounding::Early;
     y = modulate(spec, early ? mx::astype(y, dtype, s) : y, in, s);
+  }
+  if (spec.gates_result()) {
+    y = gate_result(spec, early ? mx::astype(y, dtype, s) : y, in, s);
   }
   return mx::astype(y, dtype, s);
 }
@@ -126,7 +130,7 @@ std::vector<array> fallback_norm(
     mx::Dtype dtype,
     const NormInputs& in,
     mx::Stream s) {
-  auto x = in.x;
+  auto x = spec.gate_first ? gated_input(spec, in, s) : in.x;
   if (spec.residual) {
     x = sum_of(spec, in, s);
     if (spec.clamp && x.dtype() == mx::float16) {
@@ -160,14 +164,27 @@ std::vector<array> fallback_norm_vjp(
     const std::vector<mx::Dtype>& dtypes,
     const NormVJPInputs& in,
     mx::Stream s) {
-  auto [n, rstd] = normalize(spec.norm, in.s, s);
+  auto x = as_float(in.s, s);
   auto g = as_float(in.cotangent, s);
+  // The activated gate and what it multiplies: the input, or the result.
+  bool first = spec.norm.gate_first;
+  auto gate = in.gate ? as_float(*in.gate, s) : x;
+  auto by = in.gate ? activated(spec.norm.activation, gate, s) : x;
+  auto [n, rstd] = normalize(spec.norm, first ? mx::multiply(x, by, s) : x, s);
+  auto cotangent = g;
+  if (in.gate && !first) {
+    g = mx::multiply(g, by, s);
+  }
+  auto weighted = [&](const array& a) {
+    return in.weight
+        ? mx::multiply(a, shifted_weight(spec.norm, *in.weight, s), s)
+        : a;
+  };
 
   std::vector<array> gradients;
-  if (spec.input) {
-    auto wg = in.weight
-        ? mx::multiply(g, shifted_weight(spec.norm, *in.weight, s), s)
-        : g;
+  auto of_product = g; // of the gate's
+  if (spec.input || (spec.gate && first)) {
+    auto wg = weighted(g);
     auto of_root = spec.norm.identity
         ? array(0.0f)
         : row_measure(spec.norm, mx::multiply(wg, n, s), s);
@@ -188,7 +205,16 @@ std::vector<array> fallback_norm_vjp(
     if (spec.norm.clamp && in.s.dtype() == mx::float16) {
       dx = zero_where_saturated(dx, in.s, s);
     }
-    gradients.push_back(dx);
+    of_product = dx;
+    if (spec.input) {
+      gradients.push_back(first ? mx::multiply(dx, by, s) : dx);
+    }
+  }
+  if (spec.gate) {
+    auto dz = first ? mx::multiply(of_product, x, s)
+                    : mx::multiply(cotangent, weighted(n), s);
+    gradients.push_back(
+        mx::multiply(dz, slope(spec.norm.activation, gate, s), s));
   }
   if (spec.weight) {
     gradients.push_back(sum_to(mx::multiply(g, n, s), in.weight->shape(), s));

@@ -21,6 +21,8 @@ struct Options {
   OptionalDtype dtype;
   mx::StreamOrDevice stream;
   float number = 1.0f; // a factor of x
+  Activation activation = Activation::None;
+  bool gate_first = false;
 };
 
 // As MLX takes a number beside x: rounded to its dtype.
@@ -51,6 +53,25 @@ Rounding parse_rounding(const char* op, const Options& options) {
           "\".");
 }
 
+Activation parse_activation(const char* op, const OptionalString& name) {
+  if (!name) {
+    return Activation::None;
+  }
+  if (*name == "sigmoid") {
+    return Activation::Sigmoid;
+  }
+  if (*name == "silu") {
+    return Activation::Silu;
+  }
+  if (*name == "gelu") {
+    return Activation::Gelu;
+  }
+  refuse(
+      op,
+      "activation must be \"silu\", \"sigmoid\" or \"gelu\" but is \"" + *name +
+          "\".");
+}
+
 NormSpec make_spec(
     const char* op,
     bool center,
@@ -62,6 +83,8 @@ NormSpec make_spec(
   }
   spec.clamp = options.clamp;
   spec.number = options.number;
+  spec.activation = options.activation;
+  spec.gate_first = options.gate_first;
   spec.rounding = parse_rounding(op, options);
   return spec;
 }
@@ -95,6 +118,36 @@ Arrays normalize_rows(
     const Options& options) {
   check_inputs(op, in);
   return normalize(op, center, {in}, options);
+}
+
+// Each of so many parts of each row by itself.
+mx::array normalize_groups(
+    const char* op,
+    const NormInputs& in,
+    const Options& options,
+    int groups) {
+  check_inputs(op, in);
+  auto length = in.x.shape(-1);
+  if (groups < 1 || length % groups != 0) {
+    refuse(
+        op,
+        "num_groups must be positive and divide x's last axis of " +
+            std::to_string(length) + " but is " + std::to_string(groups) + ".");
+  }
+  auto stream = mx::to_stream(options.stream);
+  auto split = [&](const mx::array* a) -> OptionalArray {
+    if (!a) {
+      return std::nullopt;
+    }
+    return mx::unflatten(*a, -1, {groups, length / groups}, stream);
+  };
+  auto x = *split(&in.x);
+  auto weight = split(in.weight);
+  auto gate = split(in.gate);
+  NormInputs parts{x, nullptr, weight ? &*weight : nullptr, nullptr};
+  parts.gate = gate ? &*gate : nullptr;
+  auto y = std::move(normalize(op, /* center= */ false, {parts}, options)[0]);
+  return mx::flatten(y, -2, -1, stream);
 }
 
 mx::array normalize_parts_of_rows(
@@ -142,17 +195,36 @@ mx::array rms_norm(
     const OptionalString& rounding,
     const mx::array* scale,
     const mx::array* shift,
+    const mx::array* gate,
+    const OptionalString& activation,
+    bool norm_before_gate,
+    int num_groups,
     OptionalDtype dtype,
     const OptionalGroup& group,
     mx::StreamOrDevice stream) {
   const char* op = "rms_norm";
   NormInputs in{x, nullptr, weight, nullptr, scale, shift};
+  in.gate = gate;
   Options options{eps, weight_offset, false, rounding, dtype, stream};
-  if (group && (scale || shift)) {
+  options.activation = parse_activation(op, activation);
+  options.gate_first = gate && !norm_before_gate;
+  const char* gated = gate ? "gate"
+      : activation         ? "activation"
+      : num_groups != 1    ? "num_groups"
+                           : nullptr;
+  if (gated && (scale || shift)) {
     refuse(
         op,
-        std::string("group must be None with a ") +
-            (scale ? "scale." : "shift."));
+        std::string(scale ? "scale" : "shift") + " must be None with " +
+            (num_groups != 1 && !gate && !activation ? "" : "a ") + gated +
+            ".");
+  }
+  auto* other = scale ? "scale" : shift ? "shift" : gated;
+  if (group && other) {
+    refuse(op, std::string("group must be None with ") + other + ".");
+  }
+  if (num_groups != 1) {
+    return normalize_groups(op, in, options, num_groups);
   }
   if (group && group->size() > 1) {
     return normalize_parts_of_rows(op, in, options, *group);

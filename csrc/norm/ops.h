@@ -30,6 +30,10 @@ mx::array rms_norm(
     const OptionalString& rounding,
     const mx::array* scale,
     const mx::array* shift,
+    const mx::array* gate,
+    const OptionalString& activation,
+    bool norm_before_gate,
+    int num_groups,
     OptionalDtype dtype,
     const OptionalGroup& group,
     mx::StreamOrDevice stream);

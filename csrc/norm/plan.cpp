@@ -67,6 +67,7 @@ LaunchPlan plan_norm(
   auto shift = broadcast(in.shift);
   auto factor =
       spec.factor_of_sum ? one_element(*in.factor) : broadcast(in.factor);
+  auto gate = broadcast(in.gate);
   auto x2 = rows(second ? &second->in.x : nullptr);
   auto weight2 = parameter(second ? second->in.weight : nullptr);
   auto rows1 = row_count(in.x);
@@ -98,6 +99,12 @@ LaunchPlan plan_norm(
       K::round_factored,
       early && spec.is_factored() &&
           (!in.factor || product_keeps(in.x.dtype(), *in.factor)));
+  launch.set(K::has_gate, spec.gate);
+  launch.set(K::gate_first, spec.gate_first);
+  launch.set(K::activation, static_cast<int32_t>(spec.activation));
+  launch.set(
+      K::round_gated,
+      early && spec.gate_first && product_keeps(in.x.dtype(), *in.gate));
   launch.set(K::paired, second != nullptr);
   launch.set(K::has_weight2, weight2.has_value());
   bind_rows(launch, K::x, K::x_layout, K::x_flags, x);
@@ -108,6 +115,7 @@ LaunchPlan plan_norm(
   bind_rows(launch, K::scale, K::scale_layout, K::scale_flags, scale);
   bind_rows(launch, K::shift, K::shift_layout, K::shift_flags, shift);
   bind_rows(launch, K::factor, K::factor_layout, K::factor_flags, factor);
+  bind_rows(launch, K::gate, K::gate_layout, K::gate_flags, gate);
   bind_rows(launch, K::x2, K::x2_layout, K::x2_flags, x2);
   bind_rows(launch, K::weight2, K::weight2_layout, K::weight2_flags, weight2);
   auto write = [&](Output to, Constant<int32_t> flags, const mx::array* a) {

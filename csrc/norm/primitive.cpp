@@ -9,6 +9,7 @@
 #include "csrc/common/checks.h"
 #include "csrc/common/derivatives.h"
 #include "csrc/norm/fallback.h"
+#include "csrc/norm/gating.h"
 #include "csrc/norm/modulation.h"
 #include "csrc/norm/nodes.h"
 #include "csrc/norm/split.h"
@@ -40,6 +41,12 @@ Arrays Norm::jvp(
     const Arrays& primals,
     const Arrays& tangents,
     const std::vector<int>& argnums) {
+  if (spec_.is_gated()) {
+    auto f = [this](const Arrays& inputs) {
+      return fallback_norms(spec_, dtype_, inputs, stream());
+    };
+    return jvp_of(f, primals, tangents, argnums);
+  }
   auto tangent_of = [&](int i) -> const array* {
     auto place = place_of(i, argnums);
     return place < 0 ? nullptr : &tangents[place];
@@ -165,7 +172,7 @@ Arrays Norm::vjp(
         ds = zero_where_saturated(ds, s, stream());
       }
       give_input(ds);
-      for (auto parameter : {at.weight, at.bias, at.scale, at.shift}) {
+      for (auto parameter : {at.weight, at.bias, at.scale, at.shift, at.gate}) {
         if (wanted(parameter)) {
           give(parameter, mx::zeros_like(primals[parameter], stream()));
         }
@@ -176,6 +183,18 @@ Arrays Norm::vjp(
     OptionalArray sum_cotangent;
     if (spec_.residual) {
       sum_cotangent = mx::astype(cotangents[out + 1], s.dtype(), stream());
+    }
+    if (spec_.is_gated()) {
+      auto found = gated_vjp(
+          spec_,
+          in,
+          cotangent,
+          {spec.input, spec.weight, wanted(at.gate)},
+          stream());
+      give_if(at.x, found.input);
+      give_if(at.weight, found.weight);
+      give_if(at.gate, found.gate);
+      continue;
     }
     if (spec_.is_modulated()) {
       auto found = modulated_vjp(
@@ -253,7 +272,7 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
     return with_leading_axes(mx::vmap(Function(apart), axes)(inputs));
   }
   int n_rows = 1 + spec_.residual;
-  // Scale, shift and factor.
+  // Scale, shift, factor and gate.
   int first_broadcast = n_rows + spec_.weight + spec_.bias;
   bool parameters_batched = false;
   for (int i = 0; i < n_inputs; ++i) {
@@ -356,6 +375,9 @@ void Norm::check_shapes(const Arrays& inputs) const {
       check_one_element(name(), "factor", *in.factor);
     } else if (in.factor) {
       check_broadcasts(name(), "factor", *in.factor, in.x);
+    }
+    if (in.gate) { // of a batch of examples it may be the same for each
+      check_broadcasts(name(), "gate", *in.gate, in.x);
     }
   }
 }

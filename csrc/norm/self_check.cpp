@@ -93,6 +93,9 @@ void append_flags(const NormSpec& spec, std::vector<int64_t>& numbers) {
        spec.factor,
        spec.number != 1,
        spec.factor_of_sum,
+       spec.gate,
+       spec.gate_first,
+       static_cast<int64_t>(spec.activation),
        spec.identity,
        spec.clamp,
        static_cast<int64_t>(spec.rounding),
@@ -107,8 +110,10 @@ bool agrees(
   if (inputs[0].shape(-1) == 0) {
     return true;
   }
+  auto gate = NormPositions(spec, 0).gate;
   auto parameter = [&](size_t i) {
-    return static_cast<int>(i) % spec.n_inputs() > spec.residual;
+    auto at = static_cast<int>(i) % spec.n_inputs();
+    return at > spec.residual && at != gate;
   };
   int one_element = spec.factor_of_sum ? NormPositions(spec, 0).factor : -1;
   auto key = key_of("norm", spec, inputs, parameter);
@@ -143,7 +148,7 @@ bool agrees(
   }
   auto parameter = [&](size_t i) { return spec.norm.weight && i == 1; };
   auto key = key_of("norm_vjp", spec.norm, inputs, parameter);
-  for (auto flag : {spec.input, spec.weight, spec.bias}) {
+  for (auto flag : {spec.input, spec.gate, spec.weight, spec.bias}) {
     key.numbers.push_back(flag);
   }
   for (auto dtype : dtypes) {

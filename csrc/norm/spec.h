@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "csrc/common/activation.h"
 #include "csrc/common/types.h"
 #include "mlx/mlx.h"
 
@@ -25,6 +26,9 @@ struct NormSpec {
   float number = 1.0f; // or with a number, in x's dtype
   // (residual + x) * factor, an array of one element, rounded at both steps.
   bool factor_of_sum = false;
+  bool gate = false;                        // the result times its activation
+  bool gate_first = false;                  // or x times it is normalized
+  Activation activation = Activation::None; // of the gate, else of the result
   bool identity = false; // not normalized: gradients of products with a weight
   bool clamp = false;    // a float16 sum saturates instead of reaching inf
   Rounding rounding = Rounding::Early;
@@ -36,7 +40,7 @@ struct NormSpec {
   // Whether it is one of RMSNorm and LayerNorm with no more than the options
   // that mx.fast, a sum and a float16 clamp have.
   bool is_basic() const {
-    return !l2 && !is_modulated() && !is_factored();
+    return !l2 && !is_modulated() && !is_factored() && !is_gated();
   }
   bool is_modulated() const {
     return scale || shift;
@@ -44,10 +48,16 @@ struct NormSpec {
   bool is_factored() const {
     return factor || number != 1.0f;
   }
+  bool is_gated() const {
+    return gate || activation != Activation::None;
+  }
+  bool gates_result() const {
+    return is_gated() && !gate_first;
+  }
   // Of one normalized tensor: x, [residual], [weight], [bias], [scale],
-  // [shift], [factor].
+  // [shift], [factor], [gate].
   int n_inputs() const {
-    return 1 + residual + weight + bias + scale + shift + factor;
+    return 1 + residual + weight + bias + scale + shift + factor + gate;
   }
   // Of one normalized tensor: normalized, [sum].
   int n_outputs() const {
@@ -56,13 +66,14 @@ struct NormSpec {
 };
 
 // The gradients that NormVJP computes. Its inputs are s (x, or the rounded x +
-// residual), [weight], the cotangent of the normalized output and [the
-// cotangent of the sum]. A weight may broadcast to s: the gradients of weight
-// and bias then have its shape.
+// residual), [weight], the cotangent of the normalized output, [the cotangent
+// of the sum] and [the gate], which has s's shape. A weight may broadcast to s:
+// the gradients of weight and bias then have its shape.
 struct NormVJPSpec {
   NormSpec norm;
   // Which gradients are wanted, in output order.
   bool input = false; // of x, and of residual: they are the same
+  bool gate = false;
   bool weight = false;
   bool bias = false;
 
@@ -72,7 +83,7 @@ struct NormVJPSpec {
 // The indices of one normalized tensor's inputs, which start at `first`; -1:
 // absent.
 struct NormPositions {
-  int x, residual, weight, bias, scale, shift, factor;
+  int x, residual, weight, bias, scale, shift, factor, gate;
 
   NormPositions(const NormSpec& spec, int first)
       : x(first++),
@@ -81,7 +92,8 @@ struct NormPositions {
         bias(spec.bias ? first++ : -1),
         scale(spec.scale ? first++ : -1),
         shift(spec.shift ? first++ : -1),
-        factor(spec.factor ? first++ : -1) {}
+        factor(spec.factor ? first++ : -1),
+        gate(spec.gate ? first++ : -1) {}
 };
 
 // One of each input of a normalized tensor.
@@ -98,6 +110,7 @@ struct NormInputs {
   const mx::array* scale;
   const mx::array* shift;
   const mx::array* factor;
+  const mx::array* gate;
 
   NormInputs(
       const mx::array& x,
@@ -106,21 +119,23 @@ struct NormInputs {
       const mx::array* bias,
       const mx::array* scale = nullptr,
       const mx::array* shift = nullptr,
-      const mx::array* factor = nullptr)
+      const mx::array* factor = nullptr,
+      const mx::array* gate = nullptr)
       : x(x),
         residual(residual),
         weight(weight),
         bias(bias),
         scale(scale),
         shift(shift),
-        factor(factor) {}
+        factor(factor),
+        gate(gate) {}
   NormInputs(const NormSpec& spec, const mx::array* first)
       : NormInputs(NormPositions(spec, 0), first) {}
 
   // In the order of NormPositions.
   void append_to(Arrays& inputs) const {
     inputs.push_back(x);
-    for (auto* a : {residual, weight, bias, scale, shift, factor}) {
+    for (auto* a : {residual, weight, bias, scale, shift, factor, gate}) {
       if (a) {
         inputs.push_back(*a);
       }
@@ -136,7 +151,8 @@ struct NormInputs {
             at.bias < 0 ? nullptr : first + at.bias,
             at.scale < 0 ? nullptr : first + at.scale,
             at.shift < 0 ? nullptr : first + at.shift,
-            at.factor < 0 ? nullptr : first + at.factor) {}
+            at.factor < 0 ? nullptr : first + at.factor,
+            at.gate < 0 ? nullptr : first + at.gate) {}
 };
 
 // The inputs of NormVJP, by name.
@@ -145,12 +161,14 @@ struct NormVJPInputs {
   const mx::array* weight;
   const mx::array& cotangent;
   const mx::array* sum_cotangent;
+  const mx::array* gate;
 
   NormVJPInputs(const NormSpec& spec, const mx::array* first)
       : s(*first++),
         weight(spec.weight ? first++ : nullptr),
         cotangent(*first++),
-        sum_cotangent(spec.residual ? first++ : nullptr) {}
+        sum_cotangent(spec.residual ? first++ : nullptr),
+        gate(spec.gate ? first++ : nullptr) {}
 };
 
 } // namespace mlx_norms

@@ -13,6 +13,10 @@ namespace {
 NormSpec bare(NormSpec spec) {
   spec.weight = spec.bias = spec.scale = spec.shift = false;
   spec.weight_offset = 0.0f;
+  if (!spec.gate_first) {
+    spec.gate = false;
+    spec.activation = Activation::None;
+  }
   return spec;
 }
 
@@ -21,6 +25,12 @@ NormSpec bare(NormSpec spec) {
 NormSpec without_sum(NormSpec spec) {
   spec.residual = spec.factor = spec.factor_of_sum = false;
   spec.number = 1.0f;
+  return spec;
+}
+
+NormSpec without_gate(NormSpec spec) {
+  spec.gate = spec.gate_first = false;
+  spec.activation = Activation::None;
   return spec;
 }
 
@@ -36,6 +46,9 @@ Arrays bare_norm(
   if (in.factor) {
     inputs.push_back(*in.factor);
   }
+  if (in.gate && spec.gate_first) {
+    inputs.push_back(*in.gate);
+  }
   return make_norm(bare(spec), dtype, std::move(inputs), stream);
 }
 
@@ -43,7 +56,7 @@ array bare_norm(NormSpec spec, const array& s, mx::Stream stream) {
   if (spec.identity) {
     return mx::astype(s, mx::float32, stream);
   }
-  spec = without_sum(spec);
+  spec = without_gate(without_sum(spec));
   NormInputs in(bare(spec), &s);
   return bare_norm(spec, mx::float32, in, stream)[0];
 }

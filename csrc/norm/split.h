@@ -12,6 +12,9 @@ namespace mlx_norms {
 // The norm of a sum that has been computed.
 NormSpec without_sum(NormSpec spec);
 
+// The norm without its gate and activation.
+NormSpec without_gate(NormSpec spec);
+
 // {normalized in dtype, [sum]}
 Arrays bare_norm(
     const NormSpec& spec,

@@ -52,6 +52,9 @@ std::pair<Arrays, std::vector<int>> NormVJP::vmap(
   if (weight_batched || spec_.weight || spec_.bias) {
     auto split = [this](const Arrays& in) {
       NormVJPInputs named(spec_.norm, in.data());
+      if (spec_.norm.gate) {
+        return fallback_norm_vjp(spec_, dtypes_, named, stream());
+      }
       return split_norm_vjp(spec_, dtypes_, named, stream());
     };
     return with_leading_axes(mx::vmap(Function(split), axes)(inputs));
@@ -72,7 +75,7 @@ std::pair<Arrays, std::vector<int>> NormVJP::vmap(
   }
   return with_leading_axes(
       array::make_arrays(
-          {std::move(shape)},
+          std::vector<mx::Shape>(dtypes_.size(), shape),
           dtypes_,
           std::make_shared<NormVJP>(stream(), spec_, dtypes_),
           batch));
@@ -90,6 +93,9 @@ std::vector<mx::Shape> NormVJP::output_shapes(const Arrays& inputs) {
   if (in.sum_cotangent) {
     check_same_shape(name(), "sum's cotangent", *in.sum_cotangent, in.s);
   }
+  if (in.gate) {
+    check_same_shape(name(), "gate", *in.gate, in.s);
+  }
   if (in.weight) {
     check_broadcasts(name(), "weight", *in.weight, in.s);
     if (!row_groups(in.weight->shape(), in.s.shape())) {
@@ -101,6 +107,9 @@ std::vector<mx::Shape> NormVJP::output_shapes(const Arrays& inputs) {
   }
   std::vector<mx::Shape> shapes;
   if (spec_.input) {
+    shapes.push_back(in.s.shape());
+  }
+  if (spec_.gate) {
     shapes.push_back(in.s.shape());
   }
   if (spec_.weight) {

@@ -27,11 +27,15 @@ void bind_norm(nb::module_& m) {
       "rounding"_a = nb::none(),
       "scale"_a.none() = nb::none(),
       "shift"_a.none() = nb::none(),
+      "gate"_a.none() = nb::none(),
+      "activation"_a = nb::none(),
+      "norm_before_gate"_a = true,
+      "num_groups"_a = 1,
       "dtype"_a = nb::none(),
       "group"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def rms_norm(x: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, scale: mlx.core.array | None = None, shift: mlx.core.array | None = None, dtype: mlx.core.Dtype | None = None, group: mlx.core.distributed.Group | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def rms_norm(x: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, scale: mlx.core.array | None = None, shift: mlx.core.array | None = None, gate: mlx.core.array | None = None, activation: str | None = None, norm_before_gate: bool = True, num_groups: int = 1, dtype: mlx.core.Dtype | None = None, group: mlx.core.distributed.Group | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
         Root Mean Square normalization (RMS norm) over the last axis.
 

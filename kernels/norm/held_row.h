@@ -36,7 +36,7 @@ struct HeldRow {
 
   void put_vector(int k, int type, thread const float* from) {
 #ifdef __CUDACC__
-    if (N == 8) {
+    if (N == 8 && type != kFloat32) {
       bits[k] = pack(from, type);
       return;
     }
@@ -53,7 +53,7 @@ struct HeldRow {
       return;
     }
 #ifdef __CUDACC__
-    if (N == 8) {
+    if (N == 8 && row.type != kFloat32) {
       keep_packed(bits[k]);
       unpack<N>(bits[k], row.type, to);
       return;

@@ -5,6 +5,7 @@
 
 #include "kernels/common/parameters.h"
 #include "kernels/norm/add_residual.h"
+#include "kernels/norm/gate.h"
 #include "kernels/norm/modulate.h"
 #include "kernels/norm/statistics.h"
 
@@ -27,6 +28,13 @@ constant int factor_flags [[function_constant(58)]];
 constant bool round_factored [[function_constant(60)]]; // to x's dtype
 // The factor has one element, for the rounded sum of x and the residual.
 constant bool factor_of_sum [[function_constant(80)]];
+constant int gate_flags [[function_constant(73)]];
+constant bool round_gated [[function_constant(74)]]; // x's products, likewise
+
+// Whether what is normalized is x times its gate, not rounded to x's dtype.
+inline bool holds_floats() {
+  return gate_first && !round_gated;
+}
 
 // Multiplies the elements v of x by those of a factor.
 template <int N>
@@ -36,6 +44,32 @@ multiply(thread const float* factor, float number, int type, thread float* v) {
     v[j] = v[j] * (has_number ? number : factor[j]);
   }
   if (round_factored) {
+    round_vector<N>(type, v);
+  }
+}
+
+// Multiplies the elements v of x, or of the result, by those of its gate, which
+// are activated.
+template <int N>
+inline void multiply_by_gate(thread float* gate, thread float* v) {
+  activate<N>(round_early, float_type(gate_flags), gate);
+  for (int j = 0; j < N; ++j) {
+    v[j] = v[j] * gate[j];
+  }
+}
+
+// The same, of x.
+template <int N, int V>
+inline void gate_input(
+    thread const FetchedRow<N, V>& gate_row,
+    int k,
+    Span<N> of,
+    int type,
+    thread float* v) {
+  float z[N];
+  gate_row.values(k, of, z);
+  multiply_by_gate<N>(z, v);
+  if (round_gated) {
     round_vector<N>(type, v);
   }
 }
@@ -89,6 +123,8 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     constant const int* factor_layout
     [[buffer(25), function_constant(has_factor)]],
     constant const float& number [[buffer(26)]],
+    device const uchar* gate [[buffer(27), function_constant(has_gate)]],
+    constant const int* gate_layout [[buffer(28), function_constant(has_gate)]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
@@ -145,6 +181,11 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         row_in(bias, bias_flags, bias_layout, row, length), threads, length);
   }
 
+  FetchedRow<N, V> z_row;
+  if (has_gate) {
+    z_row.fetch_all(
+        row_in(gate, gate_flags, gate_layout, row, length), threads, length);
+  }
   Modulation<N, V> modulation;
   if (has_scale) {
     modulation.scale.fetch_all(
@@ -176,8 +217,11 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         held.put_packed(k, s.type, bits, v);
       }
 #endif
-      if (!packed && (fetch_first || has_residual)) {
+      if (!packed && (fetch_first || has_residual || gate_first)) {
         x_row.values(k, of, v);
+        if (gate_first) {
+          gate_input<N, V>(z_row, k, of, in.type, v);
+        }
         if ((has_factor && !factor_of_sum) || has_number) {
           float of_f[N];
           if (has_factor) {
@@ -197,7 +241,8 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
           }
           write_rounded<N>(s, of, v);
         }
-        held.put_vector(k, has_residual ? s.type : in.type, v);
+        int held_type = has_residual ? s.type : in.type;
+        held.put_vector(k, holds_floats() ? kFloat32 : held_type, v);
       } else if (!packed) {
         held.read_vector(in, k, of, v);
       }
@@ -210,6 +255,9 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   if (has_residual) {
     in = as_input(s); // written by the thread that reads it
   }
+  if (holds_floats()) {
+    in.type = kFloat32;
+  }
   Statistics stats = statistics<N, V>(first, in, threads, length, eps, held);
 
   for (int chunk = 0; next_chunk(chunk, length);
@@ -217,7 +265,12 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     for (int k = 0; k < V; ++k) {
       Span<N> of = span_of<N>(threads, chunk, k, length);
       float v[N], y[N], w_of[N], b_of[N];
-      held.get_vector(in, k, of, v);
+      if (gate_first && looped) {
+        x_row.values(k, of, v);
+        gate_input<N, V>(z_row, k, of, x_row.row.type, v);
+      } else {
+        held.get_vector(in, k, of, v);
+      }
       if (has_weight) {
         w_row.values(k, of, w_of);
         add_offset<N>(weight_offset, w_of);
@@ -246,6 +299,16 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
 #endif
       if (has_scale || has_shift) {
         modulation.apply(k, of, round_early, out.type, y);
+      }
+      if (!gate_first && (has_gate || activation != kNoActivation)) {
+        round_step<N>(round_early, out.type, y);
+        if (has_gate) {
+          float z[N];
+          z_row.values(k, of, z);
+          multiply_by_gate<N>(z, y);
+        } else {
+          activate<N>(round_early, out.type, y);
+        }
       }
       write<N>(out, of, y);
     }

@@ -25,7 +25,7 @@ SOURCES = (
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 LEVELS = {
     "baseline": [],
-    "avx2": ["-mavx2", "-mf16c"],
+    "avx2": ["-mavx2", "-mf16c", "-mfma"],
     "avx512": AVX512,
     "avx512bf16": [*AVX512, "-mavx512bf16"],
 }

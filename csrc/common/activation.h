@@ -1,0 +1,12 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include <cstdint>
+
+namespace mlx_norms {
+
+// Of a gate or of a result. Kernels have the numbers (kernels/norm/gate.h).
+enum class Activation : uint8_t { None = 0, Sigmoid = 1, Silu = 2, Gelu = 3 };
+
+} // namespace mlx_norms

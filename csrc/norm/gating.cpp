@@ -1,0 +1,172 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm/gating.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "csrc/norm/nodes.h"
+#include "csrc/norm/row_groups.h"
+#include "csrc/norm/split.h"
+
+namespace mlx_norms {
+
+namespace {
+
+array as_float(const array& a, mx::Stream s) {
+  return mx::astype(a, mx::float32, s);
+}
+
+// The gradients of a norm whose result is activated without a gate, by those of
+// the norm: its cotangent is multiplied by the slope at its result.
+GatedGradients activated_vjp(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array& cotangent,
+    const GatedFlags& wanted,
+    mx::Stream stream) {
+  auto plain = without_gate(spec);
+  Arrays given{in.x};
+  if (in.weight) {
+    given.push_back(*in.weight);
+  }
+  auto y = make_norm(plain, mx::float32, given, stream)[0];
+  auto g = mx::multiply(
+      as_float(cotangent, stream), slope(spec.activation, y, stream), stream);
+  NormVJPSpec vjp{
+      .norm = plain, .input = wanted.input, .weight = wanted.weight};
+  std::vector<mx::Dtype> dtypes;
+  if (wanted.input) {
+    dtypes.push_back(in.x.dtype());
+  }
+  if (wanted.weight) {
+    dtypes.push_back(in.weight->dtype());
+  }
+  given.push_back(g);
+  auto results = make_norm_vjp(vjp, dtypes, std::move(given), stream);
+  GatedGradients gradients;
+  auto next = results.begin();
+  if (wanted.input) {
+    gradients.input = *next++;
+  }
+  if (wanted.weight) {
+    gradients.weight = *next++;
+  }
+  return gradients;
+}
+
+} // namespace
+
+array activated(Activation activation, const array& a, mx::Stream s) {
+  auto number = [&](double v) {
+    return array(static_cast<float>(v), a.dtype());
+  };
+  switch (activation) {
+    case Activation::Sigmoid:
+      return mx::sigmoid(a, s);
+    case Activation::Silu:
+      return mx::multiply(a, mx::sigmoid(a, s), s);
+    case Activation::Gelu: {
+      auto e = mx::erf(mx::divide(a, number(std::numbers::sqrt2), s), s);
+      auto y = mx::multiply(a, mx::add(number(1), e, s), s);
+      return mx::divide(y, number(2), s);
+    }
+    default:
+      return a;
+  }
+}
+
+array slope(Activation activation, const array& a, mx::Stream s) {
+  auto number = [&](double v) {
+    return array(static_cast<float>(v), a.dtype());
+  };
+  if (activation == Activation::None) {
+    return mx::ones_like(a, s);
+  }
+  if (activation == Activation::Gelu) {
+    auto e = mx::erf(mx::divide(a, number(std::numbers::sqrt2), s), s);
+    auto below = mx::multiply(mx::add(number(1), e, s), number(0.5), s);
+    auto density = mx::exp(mx::multiply(mx::square(a, s), number(-0.5), s), s);
+    auto root = number(std::sqrt(0.5 * std::numbers::inv_pi));
+    return mx::add(
+        below, mx::multiply(mx::multiply(a, density, s), root, s), s);
+  }
+  auto of = mx::sigmoid(a, s);
+  auto of_sigmoid = mx::multiply(of, mx::subtract(number(1), of, s), s);
+  return activation == Activation::Sigmoid
+      ? of_sigmoid
+      : mx::add(of, mx::multiply(a, of_sigmoid, s), s);
+}
+
+array gate_result(
+    const NormSpec& spec,
+    const array& y,
+    const NormInputs& in,
+    mx::Stream s) {
+  if (!in.gate) {
+    return activated(spec.activation, y, s);
+  }
+  bool early = spec.rounding == Rounding::Early;
+  auto gate = early ? *in.gate : as_float(*in.gate, s);
+  return mx::multiply(y, activated(spec.activation, gate, s), s);
+}
+
+array gated_input(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
+  bool early = spec.rounding == Rounding::Early;
+  auto gate = early ? *in.gate : as_float(*in.gate, s);
+  auto x = early ? in.x : as_float(in.x, s);
+  return mx::multiply(x, activated(spec.activation, gate, s), s);
+}
+
+GatedGradients gated_vjp(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array& cotangent,
+    const GatedFlags& wanted,
+    mx::Stream stream) {
+  if (!wanted.input && !wanted.weight && !wanted.gate) {
+    return {};
+  }
+  if (!in.gate) {
+    return activated_vjp(spec, in, cotangent, wanted, stream);
+  }
+  NormVJPSpec vjp{
+      .norm = spec,
+      .input = wanted.input,
+      .gate = wanted.gate,
+      .weight = wanted.weight};
+  Arrays inputs{in.x};
+  if (in.weight) {
+    inputs.push_back(*in.weight);
+  }
+  inputs.push_back(cotangent);
+  // Of a batch of examples it may be the same for each.
+  bool whole = in.gate->shape() == in.x.shape();
+  inputs.push_back(
+      whole ? *in.gate : mx::broadcast_to(*in.gate, in.x.shape(), stream));
+  std::vector<mx::Dtype> dtypes;
+  if (wanted.input) {
+    dtypes.push_back(in.x.dtype());
+  }
+  if (wanted.gate) {
+    dtypes.push_back(whole ? in.gate->dtype() : mx::float32);
+  }
+  if (wanted.weight) {
+    dtypes.push_back(in.weight->dtype());
+  }
+  auto results = make_norm_vjp(vjp, dtypes, std::move(inputs), stream);
+  GatedGradients gradients;
+  auto next = results.begin();
+  if (wanted.input) {
+    gradients.input = *next++;
+  }
+  if (wanted.gate) {
+    gradients.gate = sum_to(*next++, in.gate->shape(), stream);
+  }
+  if (wanted.weight) {
+    gradients.weight = *next++;
+  }
+  return gradients;
+}
+
+} // namespace mlx_norms

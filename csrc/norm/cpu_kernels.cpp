@@ -1177,6 +1177,22 @@ inline void gradients_of_rows(
   });
 }
 
+// After this row, adds the partial sums of the latest rows, if they are enough.
+inline void add_partials(
+    const NormVJPJob& job,
+    int64_t row,
+    bool wants_weight,
+    bool wants_bias) {
+  auto weight_rows = job.weight.rows;
+  auto done = job.first_row + row + 1;
+  if (wants_weight && done % (kPartialRows * weight_rows) == 0) {
+    add_partial(job.weight_gradient, weight_rows * padded(job.width));
+  }
+  if (wants_bias && done % (kPartialRows * weight_rows) == 0) {
+    add_partial(job.bias_gradient, weight_rows * padded(job.width));
+  }
+}
+
 // take(row) returns a row's VJPRow.
 template <
     typename O,
@@ -1207,14 +1223,8 @@ inline void norm_vjp_rows(
     rows[0] = take(row);
     gradients_of_rows<O, kCenter, kWhole, 1>(
         job, row, bool(wants_weight), bool(wants_bias), rows);
+    add_partials(job, row, wants_weight, wants_bias);
     ++row;
-    auto done = begin + 1;
-    if (wants_weight && done % (kPartialRows * weight_rows) == 0) {
-      add_partial(job.weight_gradient, weight_rows * padded(job.width));
-    }
-    if (wants_bias && done % (kPartialRows * weight_rows) == 0) {
-      add_partial(job.bias_gradient, weight_rows * padded(job.width));
-    }
   }
 }
 
@@ -1273,7 +1283,102 @@ void vjp_of_other_rows(const NormVJPJob& job) {
       });
 }
 
+// A row of the gate in float32: activated, and the activation's slope.
+void load_gate(const NormVJPJob& job, int64_t row, float* by, float* slopes) {
+  with_type(job.gate.type, [&](auto type) {
+    Row<typename decltype(type)::type> gate(job.gate, row);
+    with_activation(job.activation, [&](auto activation) {
+      constexpr auto kActivation = decltype(activation)::value;
+      for_vectors(job.width, [=](int64_t i, auto extent) {
+        Floats z = gate(i, extent);
+        store(by + i, activated<kActivation, float>(z));
+        store(slopes + i, slope<kActivation>(z));
+      });
+    });
+  });
+}
+
+RowsOut row_of(const RowsOut& rows, int64_t row, int64_t width) {
+  int size = rows.type == Float::f32 ? 4 : 2;
+  return {static_cast<char*>(rows.data) + row * width * size, rows.type};
+}
+
+// Stores the vectors v(i) of a row.
+template <typename F>
+void store_row_of(const RowsOut& rows, int64_t row, int64_t width, F v) {
+  auto one = row_of(rows, row, width);
+  with_type(one.type, [&](auto type) {
+    auto* to = static_cast<typename decltype(type)::type*>(one.data);
+    for_vectors(
+        width, [=](int64_t i, auto extent) { store(to + i, v(i), extent); });
+  });
+}
+
+// The gradients of rows with a gate, in float32: those of the norm of x times
+// the activated gate, or those for the cotangent times it.
+void vjp_of_gated_rows(const NormVJPJob& job) {
+  auto width = job.width;
+  auto pitch = padded(width);
+  float* s_row = job.scratch;
+  float* g_row = s_row + pitch;
+  float* by = g_row + pitch;
+  float* slopes = by + pitch;
+  float* of_s = slopes + pitch;
+  bool first = job.gate_first;
+  bool wants_weight = job.weight_gradient.sum;
+  auto one = job; // a row of it
+  one.rows = 1;
+  for (int64_t row = 0; row < job.rows; ++row) {
+    one.first_row = job.first_row + row;
+    load_gate(job, row, by, slopes);
+    auto s = load_row(job.s, row, width, s_row);
+    auto g = load_row(job.cotangent, row, width, g_row);
+    // What the gate multiplies, and the slopes in its gradient.
+    auto& gated = first ? s : g;
+    auto* product = first ? s_row : g_row;
+    for_vectors(width, [=, from = gated.data](int64_t i, auto) {
+      Floats v = load(from + i);
+      store(slopes + i, load(slopes + i) * v);
+      store(product + i, load(by + i) * v);
+    });
+    gated = padded_row(product, width);
+    VJPRow<false, float, float> to{s.data, g.data, nullptr, {}, 0, 0};
+    measure<false>(to, s, one, 0);
+
+    auto rstd = to.statistics.rstd;
+    auto* weight = job.weight.data + weight_offset(one, 0);
+    if (job.gate_gradient.data && !first) {
+      store_row_of(job.gate_gradient, row, width, [=](int64_t i) {
+        return load(s.data + i) * rstd * load(weight + i) * load(slopes + i);
+      });
+    }
+    if (first && (job.input.data || job.gate_gradient.data)) {
+      one.input = {of_s, Float::f32};
+    } else if (job.input.data) {
+      one.input = row_of(job.input, row, width);
+    }
+    with_type(one.input.type, [&](auto type) {
+      gradients_of_rows<typename decltype(type)::type, false, false, 1>(
+          one, 0, wants_weight, false, &to);
+    });
+    add_partials(job, row, wants_weight, false);
+    if (job.gate_gradient.data && first) {
+      store_row_of(job.gate_gradient, row, width, [=](int64_t i) {
+        return load(of_s + i) * load(slopes + i);
+      });
+    }
+    if (job.input.data && first) {
+      store_row_of(job.input, row, width, [=](int64_t i) {
+        return load(of_s + i) * load(by + i);
+      });
+    }
+  }
+}
+
 void norm_vjp(const NormVJPJob& job) {
+  if (job.gate.data) {
+    return vjp_of_gated_rows(job);
+  }
   with_flag(job.center, [&](auto center) {
     if (!are_whole_rows(job)) {
       return with_type(job.input.type, [&](auto type) {

@@ -67,16 +67,20 @@ struct NormVJPJob {
   int64_t width;
   RowsIn s;
   RowsIn cotangent;
-  RowsIn sum_cotangent; // no data: none
-  RowsOut input;        // no data: not wanted
+  RowsIn sum_cotangent;  // no data: none
+  RowsIn gate;           // likewise
+  RowsOut input;         // no data: not wanted
+  RowsOut gate_gradient; // likewise
   Weight weight;
   CompensatedSum weight_gradient; // weight.rows rows, or null
   CompensatedSum bias_gradient;   // as many, or null
   bool center;
   bool clamp;
   bool identity; // the rows are not normalized
+  bool gate_first;
+  Activation activation = Activation::None;
   Root root;
-  float* scratch; // three padded rows
+  float* scratch; // three padded rows, or five with a gate
 };
 
 struct Kernels {

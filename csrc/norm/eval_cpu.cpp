@@ -149,7 +149,7 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   thread_count(); // as above
   release_inputs(inputs, outputs);
   NormVJPInputs in(spec_.norm, inputs.data());
-  RowRuns runs({&in.s, &in.cotangent, in.sum_cotangent});
+  RowRuns runs({&in.s, &in.cotangent, in.sum_cotangent, in.gate});
 
   NormVJPJob job{};
   job.width = in.s.shape(-1);
@@ -162,6 +162,11 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   if (in.sum_cotangent) {
     job.sum_cotangent = rows_in(*in.sum_cotangent, runs.row_stride(2));
   }
+  if (in.gate) {
+    job.gate = rows_in(*in.gate, runs.row_stride(3));
+  }
+  job.gate_first = spec_.norm.gate_first;
+  job.activation = spec_.norm.activation;
   Parameter weight;
   if (in.weight) {
     weight = Parameter(*in.weight, spec_.norm.weight_offset);
@@ -174,6 +179,10 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   if (spec_.input) {
     allocate(*next, {&in.cotangent, in.sum_cotangent, &in.s});
     job.input = rows_out(*next++);
+  }
+  if (spec_.gate) {
+    allocate(*next, {in.gate});
+    job.gate_gradient = rows_out(*next++);
   }
   if (spec_.weight) {
     allocate(*next);
@@ -189,6 +198,7 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   auto groups = in.weight ? *row_groups(in.weight->shape(), in.s.shape())
                           : RowGroups{1, false};
   bool sums = weight_wanted || bias_wanted;
+  int scratch_rows = in.gate ? 5 : 3;
   // The gradients of some rows, of which the first that uses the weight's first
   // row is `origin`.
   auto compute = [=](int64_t begin,
@@ -209,6 +219,12 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
           run.cotangent = from(job.cotangent, offsets[1]);
           if (job.sum_cotangent.data) {
             run.sum_cotangent = from(job.sum_cotangent, offsets[2]);
+          }
+          if (job.gate.data) {
+            run.gate = from(job.gate, offsets[3]);
+          }
+          if (job.gate_gradient.data) {
+            run.gate_gradient = from(job.gate_gradient, first_row * job.width);
           }
           if (job.input.data) {
             run.input = from(job.input, first_row * job.width);
@@ -237,7 +253,7 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
             {w.data(), 1},
             of_weight.block(block),
             of_bias.block(block),
-            Scratch(job.width, 3));
+            Scratch(job.width, scratch_rows));
       });
       if (weight_wanted) {
         of_weight.store(from(weight_to, group * job.width));
@@ -279,7 +295,7 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
             {w.data(), weight.row_count()},
             weight_gradient.block(block),
             bias_gradient.block(block),
-            Scratch(job.width, 3));
+            Scratch(job.width, scratch_rows));
       });
     }
     weight_gradient.store(weight_to);

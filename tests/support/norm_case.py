@@ -20,6 +20,9 @@ class Norm:
     dtype: mx.Dtype | None = None
     eps_inside: bool = False  # of l2_norm
     factor: float | None = None  # of x before it is added; an array is among the arrays
+    activation: str | None = None  # of rms_norm, as are the next two
+    norm_before_gate: bool = True
+    num_groups: int = 1
     rung: str | None = None  # of layer_norm's ladder, whose only option is eps
 
     @property
@@ -52,6 +55,9 @@ class Norm:
             return dict(eps=self.eps, eps_inside=self.eps_inside, dtype=self.dtype)
         options = dict(eps=self.eps, weight_offset=self.weight_offset, rounding=self.rounding)
         options["dtype"] = self.dtype
+        if self.op == "rms_norm":
+            gated = dict(activation=self.activation, norm_before_gate=self.norm_before_gate)
+            options |= gated | dict(num_groups=self.num_groups)
         if self.adds:
             options["clamp"] = self.clamp
             if self.factor is not None:

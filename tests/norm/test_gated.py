@@ -1,0 +1,373 @@
+"""gate, activation, norm_before_gate and num_groups of rms_norm."""
+
+import itertools
+import math
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import mlx_norms
+from support import inputs
+from support.bits import assert_same_bits, ulps_apart
+from support.checks import check_outputs, check_with_gradients
+from support.inputs import cotangents, normal
+from support.norm_case import DTYPES, Norm
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+ACTIVATIONS = (None, "sigmoid", "silu", "gelu")
+# A gate after the norm, before it, and an activation alone.
+FORMS = {"after": dict(), "before": dict(norm_before_gate=False), "alone": dict()}
+OF_FORM = pytest.mark.parametrize("form", FORMS)
+
+
+def norm_of(form, activation, **options):
+    return Norm("rms_norm", activation=activation, **FORMS[form], **options)
+
+
+def arrays_of(form, shape, dtype, *, others=None, weight=True):
+    dtypes = dict(x=dtype, weight=dtype, gate=dtype) | (others or {})
+    arrays = {"x": normal(shape, dtypes["x"], seed=1)}
+    if weight:
+        arrays["weight"] = normal(shape[-1:], dtypes["weight"], seed=2)
+    if form != "alone":
+        arrays["gate"] = normal(shape, dtypes["gate"], seed=3, std=2.0)
+    return arrays
+
+
+@OF_FORM
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_lengths(form, activation):
+    lengths = (1, 7, 64, 130) if inputs.SLOW else (1, 2, 7, 16, 33, 64, 130, 768, 1000, 1025)
+    for length, dtype in itertools.product(lengths, DTYPES):
+        for weight in (True, False):
+            arrays = arrays_of(form, (2, 5, length), dtype, weight=weight)
+            check_with_gradients(norm_of(form, activation), arrays)
+
+
+@OF_FORM
+@pytest.mark.parametrize("length", [2884, 4097, 8192, 20000, 40000])
+def test_long_rows(form, length):
+    """Of as many rows as one loop has, more, and beyond registers."""
+    for dtype in inputs.in_turn(DTYPES, length):
+        for rows in (3, 37):
+            if rows == 3 or not inputs.SLOW:
+                arrays = arrays_of(form, (rows, length), dtype)
+                check_with_gradients(norm_of(form, "silu"), arrays)
+
+
+@OF_FORM
+def test_dtypes_and_options(form):
+    for x, weight, gate in itertools.product(DTYPES, repeat=3):
+        arrays = arrays_of(form, (3, 2, 48), x, others=dict(weight=weight, gate=gate))
+        check_with_gradients(norm_of(form, "silu"), arrays)
+    options = [dict(rounding="late"), dict(weight_offset=1.0), dict(weight_offset=0.5, eps=0.1)]
+    options += [dict(rounding="early", weight_offset=1.0), *(dict(dtype=t) for t in DTYPES)]
+    for option, dtype in itertools.product(options, DTYPES):
+        check_with_gradients(norm_of(form, "gelu", **option), arrays_of(form, (2, 3, 33), dtype))
+
+
+@OF_FORM
+def test_groups(form):
+    for groups, dtype in itertools.product((2, 3, 8), DTYPES):
+        for length, activation in ((24, "silu"), (240, "sigmoid"), (1536, "silu")):
+            norm = norm_of(form, activation, num_groups=groups)
+            for weight in (True, False):
+                arrays = arrays_of(form, (2, 5, length), dtype, weight=weight)
+                check_with_gradients(norm, arrays)
+    one = arrays_of(form, (24,), mx.float32)
+    check_with_gradients(norm_of(form, "silu", num_groups=4), one)
+
+
+def test_groups_alone():
+    """Without a gate or an activation they are norms of views."""
+    for dtype, rounding in itertools.product(DTYPES, ("early", "late")):
+        arrays = arrays_of("alone", (3, 2, 60), dtype)
+        norm = norm_of("alone", None, num_groups=5, rounding=rounding)
+        check_with_gradients(norm, arrays)
+        split = {n: a.reshape(*a.shape[:-1], 5, 12) for n, a in arrays.items()}
+        plain = mlx_norms.head_rms_norm(split["x"], split["weight"], rounding=rounding)
+        assert_same_bits(norm(arrays)[0], plain.reshape(3, 2, 60))
+
+
+@OF_FORM
+def test_many_rows(form):
+    """Whose sums threads share."""
+    rows = 40 if inputs.SLOW else 700
+    for length, groups in ((64, 1), (96, 4)):
+        arrays = arrays_of(form, (rows, length), mx.bfloat16)
+        check_with_gradients(norm_of(form, "silu", num_groups=groups), arrays)
+
+
+@OF_FORM
+def test_empty(form):
+    for shape in ((0, 8), (2, 0, 8), (3, 0)):
+        check_with_gradients(norm_of(form, "silu"), arrays_of(form, shape, mx.float32))
+        check_with_gradients(norm_of(form, "silu", num_groups=2), arrays_of(form, shape, mx.float32))
+
+
+def rounded_sigmoid(a):
+    """mx.sigmoid, as MLX rounds its steps on a GPU."""
+    e = 1 / (1 + mx.exp(mx.abs(a)))
+    return mx.where(a < 0, e, 1 - e)
+
+
+def activated(name, a, sigmoid=mx.sigmoid):
+    """As mlx.nn's functions without compile."""
+    if name == "gelu":
+        return a * (1 + mx.erf(a / math.sqrt(2))) / 2
+    return {None: lambda: a, "sigmoid": lambda: sigmoid(a), "silu": lambda: a * sigmoid(a)}[name]()
+
+
+def chain(norm, arrays, sigmoid=mx.sigmoid):
+    """Our norm, and what MLX's ops make of it or of its input."""
+    x, weight, gate = (arrays.get(name) for name in ("x", "weight", "gate"))
+    dtype = norm.out_dtype(arrays)
+    of = activated(norm.activation, gate, sigmoid) if gate is not None else None
+    before = gate is not None and not norm.norm_before_gate
+    y = mlx_norms.rms_norm(x * of if before else x, weight, rounding="early", dtype=dtype)
+    if gate is None:
+        y = activated(norm.activation, y, sigmoid)
+    elif not before:
+        y = y * of
+    return y.astype(dtype)
+
+
+def assert_chain(norm, arrays, backend):
+    """Bit by bit, except in the simulator, whose exponential is not MLX's."""
+    note = f"{norm}, {[a.dtype for a in arrays.values()]}"
+    got, want = norm(arrays)[0], chain(norm, arrays)
+    if backend != "metal-sim":
+        assert_same_bits(got, want, note)
+        return
+    want = chain(norm, arrays, rounded_sigmoid)
+    apart = np.abs(np.array(got.astype(mx.float32)) - np.array(want.astype(mx.float32)))
+    close = apart <= 1e-5 * (1 + np.abs(np.array(want.astype(mx.float32))))
+    # A step whose exponential lies at a tie rounds to the other side.
+    assert np.mean(~close) < 2e-3, note
+
+
+@OF_FORM
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_early_is_the_chain_of_ops(form, activation, backend):
+    """In every mix of dtypes."""
+    for x, gate in itertools.product(DTYPES, repeat=2):
+        for length, weight, dtype in ((130, True, None), (7, False, None), (33, True, mx.float16)):
+            arrays = arrays_of(form, (8, length), x, others=dict(gate=gate), weight=weight)
+            norm = norm_of(form, activation, dtype=dtype, rounding="early")
+            assert_chain(norm, arrays, backend)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS[1:])
+def test_every_gate_of_16_bits(activation, backend):
+    """All that are finite, and what is not."""
+    for dtype in (mx.float16, mx.bfloat16):
+        gate = mx.arange(0, 65536).astype(mx.uint16).view(dtype).reshape(64, 1024)
+        if inputs.SLOW:
+            gate = gate[::8, ::4]
+        arrays = {"x": mx.ones(gate.shape, dtype), "gate": gate}
+        norm = norm_of("after", activation)
+        got, want = norm(arrays)[0], chain(norm, arrays)
+        if backend == "metal-sim":
+            want = chain(norm, arrays, rounded_sigmoid)
+        finite = mx.isfinite(want) & mx.isfinite(got)
+        assert mx.array_equal(mx.isnan(got), mx.isnan(want))
+        assert mx.array_equal(mx.isinf(got), mx.isinf(want))
+        got, want = (mx.where(finite, a, 0) for a in (got, want))
+        if backend == "metal-sim":
+            assert ulps_apart(got, want) <= 2
+        else:
+            assert_same_bits(got, want, f"{activation}, {dtype}")
+
+
+@OF_FORM
+def test_late_rounds_once(form):
+    for dtype, activation in itertools.product((mx.float16, mx.bfloat16), ACTIVATIONS):
+        arrays = arrays_of(form, (4, 96), dtype)
+        late = norm_of(form, activation, rounding="late")(arrays)[0]
+        wide = norm_of(form, activation, rounding="late", dtype=mx.float32)(arrays)[0]
+        assert_same_bits(late, wide.astype(dtype), f"{form}, {activation}, {dtype}")
+
+
+@OF_FORM
+def test_layouts(form):
+    """Parts of a projection, transposed rows, reversed elements, one row for all."""
+    length = 40
+    for dtype in DTYPES:
+        both = normal((3, 4, 2 * length), dtype, seed=5)
+        views = [mx.split(both, 2, axis=-1)]
+        views.append([mx.swapaxes(a.reshape(4, 3, length), 0, 1) for a in views[0]])
+        views.append([a[..., ::-1] for a in views[0]])
+        views.append([mx.broadcast_to(a[:, :1], a.shape) for a in views[0]])
+        for x, gate in itertools.product(*zip(*views, strict=True)):
+            arrays = {"x": x, "weight": normal((length,), dtype, seed=2), "gate": gate}
+            if form == "alone":
+                del arrays["gate"]
+            check_with_gradients(norm_of(form, "silu"), arrays)
+            check_with_gradients(norm_of(form, "silu", num_groups=4), arrays)
+
+
+def test_a_gate_that_is_x():
+    for form, dtype in itertools.product(("after", "before"), DTYPES):
+        x = normal((3, 64), dtype, seed=1)
+        norm = norm_of(form, "silu")
+        check_outputs(norm, {"x": x, "gate": x}, norm({"x": x, "gate": x}))
+
+
+@OF_FORM
+def test_some_gradients(form):
+    """Those that are asked for are the same as with the others."""
+    arrays = arrays_of(form, (6, 48), mx.float32)
+    norm = norm_of(form, "silu")
+    (cot,) = cotangents(norm, arrays)
+    _, wanted = norm.vjp(arrays, [cot])
+    f = norm.function(list(arrays))
+    for count in range(1, len(arrays)):
+        for argnums in itertools.combinations(range(len(arrays)), count):
+            got = mx.grad(lambda *a: (f(*a)[0] * cot).sum(), argnums=list(argnums))(
+                *arrays.values()
+            )
+            for i, gradient in zip(argnums, got, strict=True):
+                assert mx.allclose(gradient, wanted[i], 1e-5, 1e-5), f"{argnums}, {i}"
+
+
+@OF_FORM
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_jvp_is_the_transpose_of_vjp(form, activation):
+    arrays = arrays_of(form, (3, 2, 24), mx.float32)
+    norm = norm_of(form, activation, num_groups=2)
+    given = list(arrays.values())
+    tangents = [normal(a.shape, a.dtype, seed=(i, 3)) for i, a in enumerate(given)]
+    (cot,) = cotangents(norm, arrays)
+    f = norm.function(list(arrays))
+    (dy,) = mx.jvp(f, given, tangents)[1]
+    gradients = mx.vjp(f, given, [cot])[1]
+    forth = (dy * cot).sum()
+    back = sum((g * t).sum() for g, t in zip(gradients, tangents, strict=True))
+    assert mx.allclose(forth, back, 1e-4, 1e-3), f"{form}, {activation}"
+
+
+@OF_FORM
+def test_second_derivatives(form):
+    arrays = arrays_of(form, (2, 3, 12), mx.float32)
+    norm = norm_of(form, "silu")
+
+    def curvature(of):
+        def loss(*given):
+            return mx.tanh(of(dict(zip(arrays, given, strict=True)))).sum()
+
+        argnums = list(range(len(arrays)))
+        first = mx.grad(loss, argnums=argnums)
+        return mx.grad(lambda *a: sum((g * g).sum() for g in first(*a)), argnums=argnums)(
+            *arrays.values()
+        )
+
+    ours = curvature(lambda a: norm(a)[0])
+    for a, b in zip(ours, curvature(lambda a: chain(norm, a)), strict=True):
+        assert mx.max(mx.abs(a - b)) <= 1e-4 * (1 + mx.max(mx.abs(b)))
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_vmap(groups):
+    x, gate = (normal((3, 4, 5, 16), mx.float32, seed=i) for i in range(2))
+    weight = normal((3, 16), mx.float32, seed=2)
+    for form in ("after", "before"):
+        norm = norm_of(form, "silu", num_groups=groups)
+        names = ("x", "weight", "gate")
+        f = norm.function(names)
+
+        def gradient(*args, f=f):
+            return mx.grad(lambda *a: mx.tanh(f(*a)[0]).sum(), argnums=[0, 1, 2])(*args)
+
+        for axes in itertools.product((0, None), repeat=3):
+            if axes == (None,) * 3:
+                continue
+            args = [a if i == 0 else a[0] for a, i in zip((x, weight, gate), axes, strict=True)]
+            (got,) = mx.vmap(f, in_axes=axes)(*args)
+            gradients = mx.vmap(gradient, in_axes=axes)(*args)
+            outside = mx.grad(
+                lambda *a, f=f, axes=axes: mx.tanh(mx.vmap(f, in_axes=axes)(*a)[0]).sum(),
+                argnums=[0, 1, 2],
+            )(*args)
+            for i in range(3):
+                one = [a[i] if axis == 0 else a for a, axis in zip(args, axes, strict=True)]
+                check_outputs(norm, dict(zip(names, one, strict=True)), [got[i]], f"vmap {axes}")
+                for a, b in zip(gradients, gradient(*one), strict=True):
+                    assert mx.allclose(a[i], b, 1e-4, 1e-4), f"vmap {form}, {axes}"
+            for a, b, axis in zip(outside, gradients, axes, strict=True):
+                want = b if axis == 0 else b.sum(0)
+                assert mx.allclose(a, want, 1e-4, 1e-4), f"gradient of vmap {form}, {axes}"
+
+
+@OF_FORM
+def test_compiled(form):
+    def both(*given):
+        names = ("x", "weight", "gate")[: len(given)]
+        norm = norm_of(form, "silu", num_groups=2)
+        f = norm.function(names)
+        (y,) = f(*given)
+        return [y, *mx.vjp(f, list(given), [y])[1]]
+
+    for shapeless in (False, True):
+        compiled = mx.compile(both, shapeless=shapeless)
+        for b, length in ((2, 6), (2, 9), (3, 6), (1, 1)):
+            arrays = list(arrays_of(form, (b, length, 16), mx.float32).values())
+            for got, want in zip(compiled(*arrays), both(*arrays), strict=True):
+                assert_same_bits(got, want, f"{shapeless}, {b}x{length}")
+
+
+def test_two_nodes_of_one_graph():
+    """Which compile must not take for one."""
+    x, z = (normal((4, 16), mx.float32, seed=i) for i in range(2))
+
+    def several(x, z):
+        f = mlx_norms.rms_norm
+        plain, gated, silu = f(x), f(x, gate=z), f(x, gate=z, activation="silu")
+        first = f(x, gate=z, activation="silu", norm_before_gate=False)
+        return [plain, gated, silu, first, f(x, activation="silu"), f(x, num_groups=2)]
+
+    outputs = several(x, z)
+    for got, want in zip(mx.compile(several)(x, z), outputs, strict=True):
+        assert_same_bits(got, want)
+    assert len({np.array(a).tobytes() for a in outputs}) == len(outputs)
+
+
+@pytest.mark.parametrize("form", ["after", "before"])
+def test_one_launch_and_no_copy(form, launches):
+    """Forward one launch; backward one, and one that adds up the weight's gradient."""
+    for groups in (1, 4):
+        arrays = arrays_of(form, (6, 64), mx.float32)
+        norm = norm_of(form, "silu", num_groups=groups)
+        mx.eval(list(arrays.values()))
+        assert len(launches(*norm(arrays))) == 1, form
+        cots = cotangents(norm, arrays)
+        mx.eval(cots)
+        _, gradients = norm.vjp(arrays, cots)
+        assert len(launches(*gradients)) <= 2, form
+
+
+def test_what_is_refused():
+    x, z = mx.ones((2, 3, 12)), mx.ones((2, 3, 12))
+    f = mlx_norms.rms_norm
+    for shape in [(), (12,), (3, 12), (2, 3, 1), (2, 3, 6), (1, 2, 3, 12), (2, 1, 12)]:
+        for groups in (1, 2):
+            with pytest.raises(ValueError, match=r"^\[rms_norm\] gate\b.*\(2,3,12\)"):
+                f(x, gate=mx.ones(shape), num_groups=groups)
+    with pytest.raises(ValueError, match=r"^\[rms_norm\] gate\b.*float32, float16 or bfloat16"):
+        f(x, gate=mx.ones(x.shape, mx.int32))
+    for name in ("swish", "", "SiLU", "gelu_approx"):
+        with pytest.raises(ValueError, match=rf'^\[rms_norm\] activation\b.*"{name}"'):
+            f(x, gate=z, activation=name)
+    for groups in (0, -1, 5, 24):
+        with pytest.raises(ValueError, match=rf"^\[rms_norm\] num_groups\b.*12.*{groups}\."):
+            f(x, num_groups=groups)
+    with pytest.raises(TypeError):
+        f(x, gate=1.0)
+    for other in (dict(gate=z), dict(activation="silu"), dict(num_groups=2)):
+        for name in ("scale", "shift"):
+            with pytest.raises(ValueError, match=rf"^\[rms_norm\] {name}\b.*{next(iter(other))}"):
+                f(x, **other, **{name: mx.ones(12)})
+        group = mx.distributed.init()
+        with pytest.raises(ValueError, match=rf"^\[rms_norm\] group\b.*{next(iter(other))}"):
+            f(x, group=group, **other)

@@ -24,10 +24,14 @@ void Norm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
 void NormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   release_inputs(inputs, outputs);
   NormVJPInputs in(spec_.norm, inputs.data());
+  bool once = !reads_rows_again(spec_, in.s, stream());
   for (auto& out : outputs) {
     bool is_input = spec_.input && &out == &outputs[0];
-    if (is_input && !reads_rows_again(spec_, in.s, stream())) {
+    bool is_gate = spec_.gate && &out == &outputs[spec_.input];
+    if (is_input && once) {
       gpu::allocate(out, stream(), {&in.cotangent, in.sum_cotangent, &in.s});
+    } else if (is_gate && once) {
+      gpu::allocate(out, stream(), {in.gate});
     } else {
       gpu::allocate(out, stream());
     }

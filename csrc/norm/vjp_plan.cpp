@@ -32,6 +32,9 @@ bool fetches_next(
   if (backend == Backend::Cuda) {
     return true;
   }
+  if (spec.norm.gate) {
+    return geometry.simds == 1;
+  }
   return spec.norm.center ? geometry.rows_per_simd() == 1 && geometry.simds <= 8
                           : geometry.simds == 1 || geometry.vectors == 1;
 }
@@ -106,6 +109,7 @@ struct Backward {
   int rows;
   int length;
   RowOperand s, cotangent;
+  std::optional<RowOperand> gate;
   bool adjoining; // rows that use one row of the weight
   bool direct;    // partial sums are gradients
   std::optional<mx::array> weight_partials, bias_partials, statistics;
@@ -127,11 +131,12 @@ struct Stages {
     int width = b.geometry.width;
     if (b.geometry.looped || b.length % width != 0 || !can_fetch(b.s, width) ||
         !can_fetch(b.cotangent, width) ||
-        (sum_cotangent && !can_fetch(*sum_cotangent, width))) {
+        (sum_cotangent && !can_fetch(*sum_cotangent, width)) ||
+        (b.gate && !can_fetch(*b.gate, width))) {
       return;
     }
     int row = 16 * b.geometry.vectors * b.geometry.group_size();
-    int stage = row * (sum_cotangent ? 3 : 2);
+    int stage = row * (sum_cotangent || b.gate ? 3 : 2);
     count = std::min(most_bytes / stage, kMostStages);
     weight = count > 0 && of_weight && can_fetch(*of_weight, width) &&
         count * stage + row <= most_bytes;
@@ -156,6 +161,7 @@ Launch rows_launch(
     const std::optional<RowOperand>& weight,
     const std::optional<RowOperand>& sum_cotangent,
     const mx::array* input,
+    const mx::array* gate_gradient,
     bool by_columns,
     int staged_bytes) {
   using K = kernels::norm_vjp;
@@ -172,6 +178,10 @@ Launch rows_launch(
   launch.set(K::has_sum_cotangent, sum_cotangent.has_value());
   launch.set(K::clamped_sum, norm.clamp && b.s.array->dtype() == mx::float16);
   launch.set(K::want_input, b.spec.input);
+  launch.set(K::has_gate, norm.gate);
+  launch.set(K::gate_first, norm.gate_first);
+  launch.set(K::activation, static_cast<int32_t>(norm.activation));
+  launch.set(K::want_gate, b.spec.gate);
   launch.set(K::want_weight, b.spec.weight && !by_columns);
   launch.set(K::want_bias, b.spec.bias && !by_columns);
   launch.set(K::keep_statistics, b.statistics.has_value());
@@ -203,10 +213,15 @@ Launch rows_launch(
       K::sum_cotangent_layout,
       K::sum_cotangent_flags,
       sum_cotangent);
-  launch.set(K::input_flags, input ? output_flags(*input, width) : 0);
-  if (input) {
-    launch.set(K::input_gradient, *input);
-  }
+  bind_rows(launch, K::gate, K::gate_layout, K::gate_flags, b.gate);
+  auto store = [&](Output to, Constant<int32_t> flags, const mx::array* a) {
+    launch.set(flags, a ? output_flags(*a, width) : 0);
+    if (a) {
+      launch.set(to, *a);
+    }
+  };
+  store(K::input_gradient, K::input_flags, input);
+  store(K::gate_gradient, K::gate_gradient_flags, gate_gradient);
   if (!by_columns) {
     set_partials<K>(launch, b);
   }
@@ -246,6 +261,10 @@ Launch columns_launch(const Backward& b) {
   launch.set(K::adjoining, b.adjoining);
   launch.set(K::sums_weight, b.spec.weight);
   launch.set(K::sums_bias, b.spec.bias);
+  launch.set(K::has_gate, b.spec.norm.gate);
+  launch.set(K::gate_first, b.spec.norm.gate_first);
+  launch.set(K::activation, static_cast<int32_t>(b.spec.norm.activation));
+  bind_rows(launch, K::gate, K::gate_layout, K::columns_gate_flags, b.gate);
   bind_rows(launch, K::s, K::s_layout, K::columns_s_flags, b.s);
   bind_rows(
       launch,
@@ -324,6 +343,7 @@ LaunchPlan plan_norm_vjp(
   NormVJPInputs in(spec.norm, inputs.data());
   auto next = outputs.begin();
   auto* input = spec.input ? &*next++ : nullptr;
+  auto* gate_gradient = spec.gate ? &*next++ : nullptr;
   auto* weight_gradient = spec.weight ? &*next++ : nullptr;
   auto* bias_gradient = spec.bias ? &*next++ : nullptr;
 
@@ -367,6 +387,8 @@ LaunchPlan plan_norm_vjp(
         length,
         read_rows(in.s, width, plan),
         read_rows(in.cotangent, width, plan),
+        in.gate ? std::optional(read_rows(*in.gate, width, plan))
+                : std::nullopt,
         groups.adjoin,
         direct,
         weight_partials,
@@ -375,7 +397,7 @@ LaunchPlan plan_norm_vjp(
     if (by_columns && spec.weight) {
       b.statistics = plan.temporary({rows, 3}, mx::float32);
     }
-    if (spec.input || spec.weight || !by_columns) {
+    if (spec.input || spec.gate || spec.weight || !by_columns) {
       std::optional<RowOperand> weight, sum_cotangent;
       if (in.weight) {
         weight = in.weight->ndim() > 2
@@ -386,7 +408,13 @@ LaunchPlan plan_norm_vjp(
         sum_cotangent = read_rows(*in.sum_cotangent, width, plan);
       }
       plan.launches.push_back(rows_launch(
-          b, weight, sum_cotangent, input, by_columns, limits.staged_bytes));
+          b,
+          weight,
+          sum_cotangent,
+          input,
+          gate_gradient,
+          by_columns,
+          limits.staged_bytes));
     }
     if (by_columns) {
       plan.launches.push_back(columns_launch(b));

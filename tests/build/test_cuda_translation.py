@@ -34,7 +34,8 @@ for_architectures = pytest.mark.parametrize(
     [pytest.param(a, marks=() if a == "compute_90" else pytest.mark.build) for a in ARCHITECTURES],
 )
 # Elsewhere products are rounded before they are added, in every specialization.
-WITH_FMA = {"norm/norm", "norm/sandwich/norm_add_norm", "norm/vjp/norm_vjp"}
+WITH_FMA = {"norm/norm", "norm/sandwich/norm_add_norm"}
+WITH_FMA |= {"norm/vjp/norm_vjp", "norm/vjp/parameter_gradients"}
 WITH_FMA |= {"linear/norm_linear", "linear/cuda/quantized_tiles"}
 
 

@@ -6,14 +6,18 @@
 //   input = rstd * (wg - mean(wg) - n * mean(wg * n)) + the sum's cotangent
 //
 // without mean(wg) for RMSNorm; for l2 with sums instead of means, and without
-// the last one where eps stands for the root. All sums over a row are taken in
-// one pass. A persistent loop sums its part of the parameters' gradients in
-// registers; clusters and sum_partials add up these parts. For rows too long
-// for that, parameter_gradients sums them, with the statistics that are stored
-// here.
+// the last one where eps stands for the root. With a gate z, activated by a,
+// the row that is normalized is x a(z), or the cotangent is multiplied by a(z);
+// then the gate's gradient is that of the product times x, or the result before
+// the gate times the cotangent, times the activation's slope. All sums over a
+// row are taken in one pass. A persistent loop sums its part of the parameters'
+// gradients in registers; clusters and sum_partials add up these parts. For
+// rows too long for that, parameter_gradients sums them, with the statistics
+// that are stored here.
 
 #include "kernels/common/cluster.h"
 #include "kernels/common/parameters.h"
+#include "kernels/norm/gate.h"
 #include "kernels/norm/rows_ahead.h"
 #include "kernels/norm/statistics.h"
 
@@ -26,19 +30,28 @@ constant bool keep_statistics [[function_constant(35)]];
 // The row is not normalized: its products with the weight have gradients.
 constant bool identity [[function_constant(61)]];
 
+constant bool want_gate [[function_constant(75)]];
+
 constant int s_flags [[function_constant(40)]];
 constant int cotangent_flags [[function_constant(41)]];
 constant int sum_cotangent_flags [[function_constant(42)]];
 constant int input_flags [[function_constant(43)]];
+constant int gate_flags [[function_constant(73)]];
+constant int gate_gradient_flags [[function_constant(76)]];
 // Partial sums are gradients: one loop has all rows that use one of the weight.
 constant bool stores_gradients [[function_constant(48)]];
 constant int weight_gradient_flags [[function_constant(57)]];
 constant int bias_gradient_flags [[function_constant(58)]];
 
+// Whether the gradient of what is normalized is needed.
+inline bool needs_weighted() {
+  return want_input || (want_gate && gate_first);
+}
+
 // The arrays whose rows a persistent loop reads.
 template <int N, int V>
 struct Operands {
-  RowsAhead<N, V> s, cotangent, sum_cotangent;
+  RowsAhead<N, V> s, cotangent, sum_cotangent, gate;
   HeldWeight<N, V> weight;
 
   void fetch_ahead(
@@ -49,6 +62,9 @@ struct Operands {
       int length) {
     s.fetch_ahead(loop, iteration, k, threads, length);
     cotangent.fetch_ahead(loop, iteration, k, threads, length);
+    if (has_gate) {
+      gate.fetch_ahead(loop, iteration, k, threads, length);
+    }
     if (has_sum_cotangent && stages > 0) {
       sum_cotangent.fetch_ahead(loop, iteration, k, threads, length);
     }
@@ -61,6 +77,9 @@ struct Operands {
       int length) {
     s.arrive(loop, iteration, threads, length);
     cotangent.arrive(loop, iteration, threads, length);
+    if (has_gate) {
+      gate.arrive(loop, iteration, threads, length);
+    }
     if (has_sum_cotangent && holds_sum_cotangent()) {
       sum_cotangent.arrive(loop, iteration, threads, length);
     } else if (has_sum_cotangent) {
@@ -75,6 +94,9 @@ struct Operands {
       int length) const {
     s.clear_stages(loop, threads, length);
     cotangent.clear_stages(loop, threads, length);
+    if (has_gate) {
+      gate.clear_stages(loop, threads, length);
+    }
     if (has_sum_cotangent) {
       sum_cotangent.clear_stages(loop, threads, length);
     }
@@ -99,10 +121,27 @@ struct Operands {
     }
   }
 
-  // Vector k, which is `of`, of the weighted cotangent.
-  void weighted_cotangent(int k, Span<N> of, thread float* wg) const {
-    cotangent.vector(k, of, wg);
-    weigh(k, of, wg);
+  // Vector k, which is `of`, of what is normalized and of its weighted
+  // cotangent. A gate multiplies one of them.
+  void input_and_weighted(int k, Span<N> of, thread float* x, thread float* wg)
+      const {
+    s.vector(k, of, x);
+    if (needs_weighted()) {
+      cotangent.vector(k, of, wg);
+      weigh(k, of, wg);
+    }
+    if (has_gate && (gate_first || needs_weighted())) {
+      float a[N];
+      gate.vector(k, of, a);
+      activate<N>(false, kFloat32, a);
+      for (int j = 0; j < N; ++j) {
+        if (gate_first) {
+          x[j] *= a[j];
+        } else {
+          wg[j] *= a[j];
+        }
+      }
+    }
   }
 
   void weigh(int k, Span<N> of, thread float* g) const {
@@ -148,16 +187,13 @@ inline float4 weighted_deviation_means(
     for (int k = 0; k < V; ++k) {
       Span<N> of = span_of<N>(threads, chunk, k, length);
       float x[N], wg[N];
-      operands.s.vector(k, of, x);
-      if (want_input) {
-        operands.weighted_cotangent(k, of, wg);
-      }
+      operands.input_and_weighted(k, of, x, wg);
       for (int j = 0; j < N; ++j) {
         float d = x[j] - mean - correction;
         d = of.has(j) ? d : 0.0f;
         sums.x += d;
         sums.y = fma(d, d, sums.y);
-        sums.z = want_input ? fma(by * wg[j], d, sums.z) : 0.0f;
+        sums.z = needs_weighted() ? fma(by * wg[j], d, sums.z) : 0.0f;
       }
     }
   }
@@ -190,13 +226,10 @@ inline RowSums row_sums(
     for (int k = 0; k < V; ++k) {
       Span<N> of = span_of<N>(threads, chunk, k, length);
       float x[N], wg[N];
-      operands.s.vector(k, of, x);
-      if (want_input) {
-        operands.weighted_cotangent(k, of, wg);
-      }
+      operands.input_and_weighted(k, of, x, wg);
       for (int j = 0; j < N; ++j) {
         of_x = add_first(of_x, x[j]);
-        if (want_input) {
+        if (needs_weighted()) {
           of_wg.x = center ? of_wg.x + wg[j] : 0.0f;
           of_wg.y = fma(wg[j], x[j], of_wg.y);
         }
@@ -272,6 +305,9 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     constant const int& loops [[buffer(16)]],
     constant const float& eps [[buffer(17)]],
     constant const float& weight_offset [[buffer(18)]],
+    device const uchar* gate [[buffer(19), function_constant(has_gate)]],
+    constant const int* gate_layout [[buffer(20), function_constant(has_gate)]],
+    device uchar* gate_gradient [[buffer(21), function_constant(want_gate)]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
@@ -296,6 +332,9 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   if (has_sum_cotangent) {
     operands.sum_cotangent.begin(
         sum_cotangent, sum_cotangent_flags, sum_cotangent_layout, 2);
+  }
+  if (has_gate) { // in the place of the sum's, which no gated norm has
+    operands.gate.begin(gate, gate_flags, gate_layout, 2);
   }
   if (has_weight) {
     operands.weight.hold(
@@ -339,13 +378,19 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
       kept[1] = sums.stats.correction;
       kept[2] = sums.stats.rstd;
     }
-    if (looped && !want_input) {
+    if (looped && !want_input && !want_gate) {
       continue;
     }
 
     bool has_row = loop.has(iteration);
     float rstd = sums.stats.rstd;
-    RowOut out;
+    RowOut out, gate_out;
+    if (want_gate) {
+      assign(
+          gate_out,
+          row_out(
+              gate_gradient, gate_gradient_flags, loop.at(iteration), length));
+    }
     if (want_input) {
       assign(
           out,
@@ -355,18 +400,32 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
          chunk += chunk_length<N, V>()) {
       for (int k = 0; k < V; ++k) {
         Span<N> of = span_of<N>(threads, chunk, k, length);
-        float x[N], g[N], h[N], dx[N];
+        float x[N], g[N], h[N], dx[N], z[N], a[N], of_slope[N];
         operands.s.vector(k, of, x);
         operands.cotangent.vector(k, of, g);
         if (has_sum_cotangent && stages > 0) {
           operands.sum_cotangent_vector(k, of, h); // before its stage is reused
         }
+        if (has_gate) {
+          operands.gate.vector(k, of, z);
+        }
         if (stages > 0 && iteration + stages < loop.iterations()) {
           operands.fetch_ahead(loop, iteration + stages, k, threads, length);
         }
+        if (has_gate) {
+          for (int j = 0; j < N; ++j) {
+            a[j] = z[j];
+          }
+          activate<N>(false, kFloat32, a);
+          for (int j = 0; j < N; ++j) {
+            of_slope[j] = x[j];
+            x[j] = gate_first ? x[j] * a[j] : x[j];
+          }
+        }
         for (int j = 0; j < N; ++j) {
           float n = sums.stats.normalize(x[j]);
-          float of_g = has_row ? g[j] : 0.0f;
+          float of_n = has_gate && !gate_first ? g[j] * a[j] : g[j];
+          float of_g = has_row ? of_n : 0.0f;
           if (want_weight && !looped) {
             dw[k * N + j] = fma(of_g, has_row ? n : 0.0f, dw[k * N + j]);
           }
@@ -374,10 +433,16 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
             db[k * N + j] += of_g;
           }
         }
-        if (!want_input) {
+        if (!want_input && !want_gate) {
           continue;
         }
         operands.weigh(k, of, g);
+        if (has_gate && !gate_first) {
+          for (int j = 0; j < N; ++j) {
+            of_slope[j] = g[j] * sums.stats.normalize(x[j]);
+            g[j] *= a[j];
+          }
+        }
         if (has_sum_cotangent && stages == 0 && has_row) {
           operands.sum_cotangent_vector(k, of, h);
         }
@@ -389,7 +454,22 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
           d = has_sum_cotangent ? d + h[j] : d;
           dx[j] = clamped_sum && fabs(x[j]) == 65504.0f ? 0.0f : d;
         }
-        if (has_row) {
+        if (want_gate) {
+          float dz[N];
+          activation_slope<N>(z, dz);
+          for (int j = 0; j < N; ++j) {
+            dz[j] *= gate_first ? dx[j] * of_slope[j] : of_slope[j];
+          }
+          if (has_row) {
+            write<N>(gate_out, of, dz);
+          }
+        }
+        if (has_gate && gate_first) {
+          for (int j = 0; j < N; ++j) {
+            dx[j] *= a[j];
+          }
+        }
+        if (want_input && has_row) {
           write<N>(out, of, dx);
         }
       }

@@ -6,12 +6,14 @@
 
 #include "kernels/common/compensated_sum.h"
 #include "kernels/common/rows.h"
+#include "kernels/norm/gate.h"
 #include "kernels/norm/persistent_loop.h"
 
 constant bool sums_weight [[function_constant(50)]];
 constant bool sums_bias [[function_constant(51)]];
 constant int columns_s_flags [[function_constant(52)]];
 constant int columns_cotangent_flags [[function_constant(53)]];
+constant int columns_gate_flags [[function_constant(77)]];
 constant int weight_gradient_type [[function_constant(54)]];
 constant int bias_gradient_type [[function_constant(55)]];
 constant int sum_simds [[function_constant(56)]]; // per threadgroup
@@ -30,6 +32,8 @@ template <int N>
     constant const int& length [[buffer(8)]],
     constant const int& heads [[buffer(9)]],
     constant const int& rows_per_loop [[buffer(10)]],
+    device const uchar* gate [[buffer(11), function_constant(has_gate)]],
+    constant const int* gate_layout [[buffer(12), function_constant(has_gate)]],
     uint2 at [[thread_position_in_grid]]) {
   int i = int(at.x) * N;
   if (i >= length) {
@@ -49,6 +53,17 @@ template <int N>
     if (sums_weight) {
       float v[N];
       read<N>(row_in(s, columns_s_flags, s_layout, row, length), i, length, v);
+      if (has_gate) {
+        float a[N];
+        RowIn gate_row =
+            row_in(gate, columns_gate_flags, gate_layout, row, length);
+        read<N>(gate_row, i, length, a);
+        activate<N>(false, kFloat32, a);
+        for (int j = 0; j < N; ++j) {
+          v[j] = gate_first ? v[j] * a[j] : v[j];
+          g[j] = gate_first ? g[j] : g[j] * a[j];
+        }
+      }
       device const float* kept = kept_statistics + 3 * long(row);
       for (int j = 0; j < N; ++j) {
         float n = (v[j] - kept[0] - kept[1]) * kept[2];

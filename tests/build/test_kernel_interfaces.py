@@ -246,7 +246,7 @@ def test_other_indices_take_no_other_edit(tmp_path):
     for_tests("_ext")
     copy = Copy(tmp_path, renumber)
     changed = (copy.root / "kernels/norm/norm.metal").read_text()
-    assert "x [[buffer(26)]]" in changed and "has_residual [[function_constant(190)]]" in changed
+    assert "x [[buffer(28)]]" in changed and "has_residual [[function_constant(190)]]" in changed
     norms = "norm-33 or norm-4097 or options"
     products = "test_plain_and_transposed and gemv"
     output = copy.on_metal(FORWARD, MATMUL, "-k", f"{norms} or {products}")

@@ -51,6 +51,16 @@ void bind_norm(nb::module_& m) {
         an adaptive norm. Rounding early it is bit-identical to those ops of MLX
         after this norm; late, it is rounded once.
 
+        With a ``gate`` the result is :math:`y\,a(z)`, where :math:`z` is the gate
+        and :math:`a` the ``activation``, or, without ``norm_before_gate``, the
+        norm of :math:`x\,a(z)`; with an activation alone it is :math:`a(y)`.
+        Rounding early it is bit-identical to those ops of MLX and this norm,
+        with ``mx.sigmoid(z)``, ``z * mx.sigmoid(z)`` or
+        ``z * (1 + mx.erf(z / math.sqrt(2))) / 2`` in the gate's dtype: what
+        :mod:`mlx.nn` computes, without ``mx.compile``. Late, it is rounded once.
+        With ``num_groups`` each of so many equal parts of a row is normalized by
+        itself, as in Mamba-2.
+
         With a ``group``, the mean square is that of the whole row: the members
         add up one float32 scalar per row
         (:func:`mlx.core.distributed.all_sum`), and another in the backward
@@ -79,12 +89,22 @@ void bind_norm(nb::module_& m) {
               three dtypes. Default: ``None``.
             shift (array, optional): Added after that; like ``scale``. Default:
               ``None``.
+            gate (array, optional): Of ``x``'s shape and any of the three dtypes.
+              Default: ``None``.
+            activation (str, optional): ``"silu"``, ``"sigmoid"`` or ``"gelu"``,
+              of the gate or, without one, of the result. Default: ``None``, the
+              gate itself.
+            norm_before_gate (bool): Whether the gate multiplies the result, else
+              ``x``; nothing without a gate. Default: ``True``.
+            num_groups (int): Into how many parts the last axis is split, each of
+              which has its own mean square. It divides ``D``; ``weight`` keeps
+              the shape ``[D]``. Default: ``1``.
             dtype (Dtype, optional): The output's dtype, one of the three.
               Default: that of ``x``.
             group (Group, optional): The :class:`mlx.core.distributed.Group`
-              over which each row is split in equal parts, without a ``scale``
-              or ``shift``. ``x`` is this
-              member's part, of shape ``[..., D / size]``, and ``weight`` the
+              over which each row is split in equal parts, without any of the
+              arguments from ``scale`` to ``num_groups``. ``x`` is this member's
+              part, of shape ``[..., D / size]``, and ``weight`` the
               matching part. A group of one has no effect. Default: ``None``.
             stream (StreamOrDevice): Stream or device.
 
@@ -94,7 +114,9 @@ void bind_norm(nb::module_& m) {
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``x``
               has no axis, ``eps`` is negative, there is a ``weight_offset`` and
-              no ``weight``, or a ``group`` and a ``scale`` or ``shift``.
+              no ``weight``, a ``group`` and one of the arguments from ``scale``
+              to ``num_groups``, or a ``scale`` or ``shift`` and one of ``gate``,
+              ``activation`` and ``num_groups``.
 
         Example:
             >>> x = mx.array([1.0, 2.0, 3.0], mx.bfloat16)

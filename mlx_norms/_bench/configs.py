@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import mlx.core as mx
+import mlx.nn
 
 import mlx_norms
 
@@ -61,6 +62,10 @@ def _chain_ada(x, scale, shift):
 def _chain_add_ada(x, residual, factor, scale, shift):
     total = residual + factor * x
     return _chain_ada(total, scale, shift), total
+
+
+def _chain_gated(x, gate, weight):
+    return mx.fast.rms_norm(x, weight, EPS) * mlx.nn.silu(gate)
 
 
 def _chain_l2(x):
@@ -125,6 +130,12 @@ OPS = {
         _chain_add_ada,
         (11, 20),
     ),
+    "gated_rms": Op(
+        ("x", "gate", "weight"),
+        lambda x, gate, w: mlx_norms.rms_norm(x, w, EPS, gate=gate, activation="silu"),
+        _chain_gated,
+        (11, 27),
+    ),
     "l2": Op(
         ("x",),
         lambda x: mlx_norms.l2_norm(x, EPS),
@@ -151,6 +162,11 @@ class Config:
     @property
     def adds(self) -> bool:
         return "add" in self.op
+
+    @property
+    def gates(self) -> bool:
+        """Whether another array of x's shape is read, and has a gradient of its own."""
+        return "gate" in OPS[self.op].inputs
 
     @property
     def label(self) -> str:
@@ -203,20 +219,20 @@ class Config:
         center = self.op in ("layer", "add_layer", "ada", "add_ada")
         steps = 4 + center if mx.default_device() == mx.cpu else 2
         steps *= 1 + self._two_norms
-        return 4 * self.elements * (steps + self.adds) * (1 + self.backward)
+        return 4 * self.elements * (steps + self.adds + 4 * self.gates) * (1 + self.backward)
 
     @property
     def moved(self) -> int:
         """Bytes of the tensors of x's shape that are read or written, each counted once.
 
-        In the backward pass: x (or the sum), its gradient, and one cotangent per output; for two
-        norms x and the sum, with a gradient each.
+        In the backward pass: x (or the sum), its gradient, and one cotangent per output; and the
+        gate and its gradient; for two norms x and the sum, with a gradient each.
         """
         if self.backward and self._two_norms:
             return 6 * self._tensor_bytes
         if self.backward:
-            return self._tensor_bytes * (4 if self.adds else 3)
-        return self._tensor_bytes * (4 if self.adds else 2)
+            return self._tensor_bytes * (3 + self.adds + 2 * self.gates)
+        return self._tensor_bytes * (4 if self.adds else 2 + self.gates)
 
     @property
     def parameter_bytes(self) -> int:
@@ -246,7 +262,9 @@ class Config:
 
     @property
     def _written(self) -> int:
-        return 2 if self._two_norms or (self.adds and not self.backward) else 1
+        if self._two_norms:
+            return 2
+        return 1 + (self.gates if self.backward else self.adds)
 
     @property
     def _two_norms(self) -> bool:
@@ -260,7 +278,8 @@ class Config:
         """The shapes of all ops' arrays by name, this op's among them."""
         row, heads = (self.length,), math.gcd(self.rows, HEADS)
         samples = math.gcd(self.rows, SAMPLES)
-        rows = {"x": self.rows, "residual": self.rows, "k": max(1, self.rows // GROUPED)}
+        rows = {name: self.rows for name in ("x", "residual", "gate")}
+        rows |= {"k": max(1, self.rows // GROUPED)}
         return {
             **{name: (count, self.length) for name, count in rows.items()},
             **{name: row for name in ("weight", "k_weight", "post_weight", "bias")},

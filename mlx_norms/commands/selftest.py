@@ -72,13 +72,16 @@ class Op:
     strided: bool = False  # whether x is part of a larger array
     mixed: bool = False  # whether the weight has another dtype than x
     eps_inside: bool = False
+    activation: str | None = None
+    norm_before_gate: bool = True
 
     @property
     def label(self) -> str:
         parts = [self.name, "weight_offset" * bool(self.weight_offset)]
         parts += ["strided x" * self.strided, "weight of another dtype" * self.mixed]
         parts += ["eps inside" * self.eps_inside, "factor" * ("factor" in self.inputs)]
-        parts += ["scale and shift" * self.modulates]
+        parts += ["scale and shift" * self.modulates, self.activation or ""]
+        parts += ["gate" * ("gate" in self.inputs), "before the norm" * (not self.norm_before_gate)]
         return ", ".join(part for part in parts if part)
 
     @property
@@ -91,8 +94,10 @@ class Op:
             return list(mlx_norms.qk_norm(q, k, q_weight, k_weight, _EPS))
         options = {"weight_offset": self.weight_offset} if self.weight_offset else {}
         options |= {"eps_inside": True} if self.eps_inside else {}
+        options |= {"activation": self.activation} if self.activation else {}
+        options |= {} if self.norm_before_gate else {"norm_before_gate": False}
         named = dict(zip(self.inputs, arrays, strict=True))
-        options |= {n: named.pop(n) for n in ("factor", "scale", "shift") if n in named}
+        options |= {n: named.pop(n) for n in ("factor", "scale", "shift", "gate") if n in named}
         outputs = getattr(mlx_norms, self.name)(*named.values(), eps=_EPS, **options)
         return list(outputs) if self.adds else [outputs]
 
@@ -121,6 +126,8 @@ class Op:
             root = mx.rsqrt(mx.mean(total * total, axis=-1, keepdims=True) + _EPS)
             weight = mx.abs(_exact(named["weight"]) + self.weight_offset)
             return [(y, 2 * y_size + root * weight * apart), (total, apart)]
+        if self.activation:
+            return [self._gated(x, **named)]
         factor, scale, shift = (named.pop(n, None) for n in ("factor", "scale", "shift"))
         sums = []
         if self.adds:
@@ -134,6 +141,27 @@ class Op:
             y = y * scale + shift
             size = 3 * ((size + 1) * mx.abs(scale) + mx.abs(shift))  # each of the steps rounds
         return [(y, size), *sums]
+
+    def _gated(self, x, weight, gate=None):
+        """Of a gate or an activation, whose steps round, too."""
+        x, weight = _exact(x), _exact(weight)
+        a = size = 1.0
+        if gate is not None:
+            a, size = self._activated(_exact(gate))
+        first = not self.norm_before_gate
+        s = x * a if first else x
+        factor = mx.rsqrt(mx.mean(s * s, axis=-1, keepdims=True) + _EPS) * weight
+        if gate is None:
+            y, size = self._activated(s * factor)
+            return y, 4 * size
+        return (s if first else x * a) * factor, 4 * mx.abs(x * factor) * size
+
+    def _activated(self, z):
+        """The value, and what the errors of its steps scale with."""
+        if self.activation == "gelu":
+            return z * (1 + mx.erf(z / mx.array(2.0, mx.float64).sqrt())) / 2, mx.abs(z)
+        s = 1 / (1 + mx.exp(-z))
+        return (s, mx.ones_like(s)) if self.activation == "sigmoid" else (z * s, mx.abs(z))
 
     def _norm(self, x, weight=None, bias=None):
         x = _exact(x)
@@ -162,6 +190,9 @@ OPS = (
     Op("add_rms_norm", ("x", "residual", "weight", "factor")),
     Op("norm_add_norm", ("x", "residual", "post_weight", "weight")),
     Op("norm_add_norm", ("x", "residual", "post_weight", "weight"), weight_offset=1.0),
+    Op("rms_norm", ("x", "weight", "gate"), activation="silu"),
+    Op("rms_norm", ("x", "weight", "gate"), activation="sigmoid", norm_before_gate=False),
+    Op("rms_norm", ("x", "weight"), activation="gelu"),
     Op("l2_norm", ("x",)),
     Op("l2_norm", ("x",), eps_inside=True),
 )

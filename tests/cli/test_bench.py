@@ -282,7 +282,7 @@ class TestInputs:
             read = (
                 outputs[1:]
                 if config.adds
-                else [named[name] for name in named.keys() & {"x", "heads", "k", "samples"}]
+                else [named[name] for name in named.keys() & {"x", "gate", "heads", "k", "samples"}]
             )
             read += [named["x"]] if op == "norm_add_norm" else []
             assert config.moved == sum(a.nbytes for a in [*read, *cotangents, *read])

@@ -104,7 +104,9 @@ def test_many_rows(form):
 def test_empty(form):
     for shape in ((0, 8), (2, 0, 8), (3, 0)):
         check_with_gradients(norm_of(form, "silu"), arrays_of(form, shape, mx.float32))
-        check_with_gradients(norm_of(form, "silu", num_groups=2), arrays_of(form, shape, mx.float32))
+        check_with_gradients(
+            norm_of(form, "silu", num_groups=2), arrays_of(form, shape, mx.float32)
+        )
 
 
 def rounded_sigmoid(a):

@@ -70,6 +70,8 @@ _NORMS = {
     "l2_norm": ("x",),
     "norm_add_norm": ("x", "x", "weight", "weight"),
     "modulated_layer_norm": ("samples", "sample", "sample"),
+    "silu_gated_rms_norm": ("x", "weight", "x"),
+    "gated_rms_norm_first": ("x", "weight", "x"),
     "gated_layer_norm": ("samples", "samples", "sample", "sample", "sample"),
 }
 
@@ -110,8 +112,17 @@ def _norm(op, dtype, length, aligned, backward):
         options = dict(factor=factor, scale=scale, shift=shift)
         return mlx_norms.add_layer_norm(x, residual, eps=eps, **options)
 
+    def silu_gated(x, weight, gate, eps):
+        return mlx_norms.rms_norm(x, weight, eps, gate=gate, activation="silu")
+
+    def gated_first(x, weight, gate, eps):
+        return mlx_norms.rms_norm(
+            x, weight, eps, gate=gate, activation="silu", norm_before_gate=False
+        )
+
     def results(*arrays):
         functions = {"modulated_layer_norm": modulated, "gated_layer_norm": gated}
+        functions |= {"silu_gated_rms_norm": silu_gated, "gated_rms_norm_first": gated_first}
         outputs = (functions.get(op) or getattr(mlx_norms, op))(*arrays, 1e-5)
         return list(outputs) if isinstance(outputs, tuple) else [outputs]
 

@@ -23,8 +23,8 @@ BEGIN, END = "<!-- counts: python tools counts.norms --write -->\n", "<!-- end o
 ROWS, HEADS = 64, 4
 LENGTHS = (128, 4096, 65536)
 OF_ROWS = {
-    *("x", "residual", "x2", "normalized", "sum", "normalized2"),
-    *("s", "cotangent", "sum_cotangent", "input_gradient"),
+    *("x", "residual", "gate", "x2", "normalized", "sum", "normalized2"),
+    *("s", "cotangent", "sum_cotangent", "input_gradient", "gate_gradient"),
 }
 OF_PARAMETERS = {
     *("weight", "bias", "weight2", "scale", "shift", "factor", "post_weight"),
@@ -46,6 +46,9 @@ def measure() -> str:
     def gated(x, residual, factor, scale, shift):
         return norms.add_layer_norm(x, residual, factor=factor, scale=scale, shift=shift)
 
+    def silu_gated(x, w, gate):
+        return norms.rms_norm(x, w, gate=gate, activation="silu")
+
     def ops(length):
         shape, heads = (ROWS // HEADS, HEADS, length), (HEADS, length)
         # About a mean of 0: one beyond a quarter of a row's spread takes LayerNorm more steps.
@@ -61,6 +64,7 @@ def measure() -> str:
         yield "qk_norm", lambda *a: norms.qk_norm(*a, 1e-5), (x, r, w1, w2)
         yield "l2_norm", norms.l2_norm, (x,)
         yield "norm_add_norm", norms.norm_add_norm, (x, r, b, w)
+        yield "rms_norm, gate", silu_gated, (x, w, r)
         yield "layer_norm, scale and shift", modulated, (x, s, t)
         yield "add_layer_norm, factor, scale and shift", gated, (x, r, f, s, t)
 

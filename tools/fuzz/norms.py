@@ -1,5 +1,7 @@
 """The norms that a program calls: those of this package, or the same from mx.fast and mx.core."""
 
+import math
+
 import mlx.core as mx
 
 import mlx_norms
@@ -45,6 +47,17 @@ class Ours:
     @staticmethod
     def norm_add_norm(x, residual, post_weight, weight, eps):
         return mlx_norms.norm_add_norm(x, residual, post_weight, weight, eps)
+
+    @staticmethod
+    def activated_norm(x, gate, activation, first, groups, eps):
+        return mlx_norms.rms_norm(
+            x,
+            eps=eps,
+            gate=gate,
+            activation=activation,
+            norm_before_gate=not first,
+            num_groups=groups,
+        )
 
     @staticmethod
     def l2_norm(x, eps, eps_inside):
@@ -94,6 +107,17 @@ class Stock:
         return mx.fast.rms_norm(s, weight, eps).astype(s.dtype), s
 
     @staticmethod
+    def activated_norm(x, gate, activation, first, groups, eps):
+        by = None if gate is None else activated(activation, gate)
+        first = first and gate is not None
+        s = x * by if first else x
+        parts = s.reshape(*s.shape[:-1], groups, s.shape[-1] // groups)
+        y = mx.fast.rms_norm(parts, None, eps).reshape(s.shape).astype(x.dtype)
+        if gate is None:
+            return activated(activation, y)
+        return y if first else (y * by).astype(x.dtype)
+
+    @staticmethod
     def l2_norm(x, eps, eps_inside):
         """By mx.fast's norm, whose errors judge.py knows."""
         v, dims = x.astype(mx.float32), x.shape[-1]
@@ -109,6 +133,15 @@ class Stock:
             Stock.head_rms_norm(x, w, eps).astype(x.dtype)
             for x, w in ((q, q_weight), (k, k_weight))
         )
+
+
+def activated(activation, a):
+    if activation == "gelu":
+        return a * (1 + mx.erf(a / math.sqrt(2))) / 2
+    if activation is None:
+        return a
+    s = mx.sigmoid(a)
+    return a * s if activation == "silu" else s
 
 
 def add(x, residual):

@@ -331,6 +331,24 @@ def broadcasts(shape, to):
 
 
 @kind(1)
+class our_activated_norm:
+    """With a gate of its rows or without, of whole rows or of two groups."""
+
+    @staticmethod
+    def choose(draw):
+        x = draw.rows()
+        gated = draw.chance(0.7)
+        names = [None] * gated + ["silu", "sigmoid", "gelu"]
+        options = dict(activation=draw.one_of(names), first=draw.chance(0.5))
+        options["groups"] = 2 if draw.values[x].shape[-1] % 2 == 0 and draw.chance(0.5) else 1
+        return (x, *([draw.like(x)] if gated else [])), options | dict(eps=draw.one_of(EPS))
+
+    @staticmethod
+    def run(context, x, gate=None, **options):
+        return [context.norms.activated_norm(x, gate, **options)]
+
+
+@kind(1)
 class our_l2_norm:
     @staticmethod
     def choose(draw):

@@ -8,6 +8,8 @@ MODULATED = "tests/norm/test_modulated.py"
 FACTOR = "tests/norm/test_factor.py"
 SANDWICH = "csrc/norm/sandwich_eval_cpu.cpp"
 SANDWICH_TEST = "tests/norm/test_sandwich.py"
+GATED = "tests/norm/test_gated.py"
+ACTIVATIONS = "csrc/cpu/activations.h"
 SIMD = "csrc/cpu/simd.h"
 SUM = "csrc/cpu/pairwise_sum.h"
 AXES = "csrc/common/axes.cpp"
@@ -174,8 +176,8 @@ MUTANTS = [
     Mutant(
         "late rounding is early",
         KERNELS,
-        "with_flag(!job.late,",
-        "with_flag(true,",
+        "with_flag(!job.late, with_early)",
+        "with_flag(true, with_early)",
         "tests/norm/test_rounding.py",
         at_levels=True,
     ),
@@ -297,6 +299,41 @@ MUTANTS = [
         "identity ? x : each.statistics.normalize(x)",
         "each.statistics.normalize(x)",
         f"{FACTOR}::test_forms[cpu-add_layer_norm-sample]",
+    ),
+    Mutant(
+        "a gate's exponential not rounded",
+        ACTIVATIONS,
+        "round_to<T>(exponential(magnitude(v)))",
+        "exponential(magnitude(v))",
+        f"{GATED}::test_every_gate_of_16_bits",
+    ),
+    Mutant(
+        "result not rounded before its gate",
+        KERNELS,
+        "return (rounds ? round_to<T>(y) : y) * load(gate + i);",
+        "return y * load(gate + i);",
+        f"{GATED}::test_early_is_the_chain_of_ops",
+    ),
+    Mutant(
+        "x times its gate not rounded",
+        KERNELS,
+        "    bool rounds = job.round_gated;",
+        "    bool rounds = false;",
+        f"{GATED}::test_early_is_the_chain_of_ops",
+    ),
+    Mutant(
+        "the activation for its slope",
+        KERNELS,
+        "store(slopes + i, slope<kActivation>(z));",
+        "store(slopes + i, activated<kActivation, float>(z));",
+        f"{GATED}::test_lengths",
+    ),
+    Mutant(
+        "gate's gradient without the weight",
+        KERNELS,
+        "return load(s.data + i) * rstd * load(weight + i) * load(slopes + i);",
+        "return load(s.data + i) * rstd * load(slopes + i);",
+        f"{GATED}::test_lengths",
     ),
     Mutant(
         "another row's scale",

@@ -16,7 +16,7 @@ import mlx_norms
 from linear import test_linear_kernel
 from matmul import test_matmul
 from mlx_norms.ladders import LAYER_NORM
-from norm import test_factor, test_modulated, test_sandwich
+from norm import test_factor, test_gated, test_modulated, test_sandwich
 from sanitizers import parts, quantized_cases
 from support import sandwich
 from support.bits import assert_same_bits
@@ -72,6 +72,15 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
     yield "norm_add_norm, donated", test_sandwich.test_donated
     for layout in LAYOUTS:
         yield f"norm_add_norm, {layout.__name__}", lambda: test_sandwich.test_layouts(layout)
+    for form, activation in itertools.product(test_gated.FORMS, test_gated.ACTIVATIONS):
+        yield f"gate, {form}, {activation}", lambda: test_gated.test_lengths(form, activation)
+    for form, (length, dtype) in itertools.product(test_gated.FORMS, LENGTHS):
+        norm, rows = test_gated.norm_of(form, "silu"), 5 if length < 8192 else 3
+        yield (
+            f"gate, {form}, {length}",
+            lambda: check_with_gradients(norm, test_gated.arrays_of(form, (rows, length), dtype)),
+        )
+    yield "gate, groups", lambda: test_gated.test_groups("after")
     yield "clusters", lambda: both_ways(Norm("layer_norm"), (4100, 1032), F32)
     for weight, dtype in itertools.product((None, "shared", "each"), (F32, BF16)):
         yield f"head_rms_norm, {weight}", lambda: heads(weight, dtype)

@@ -8,6 +8,8 @@ HELD = "kernels/norm/held_row.h"
 STATISTICS = "kernels/norm/statistics.h"
 MODULATE = "kernels/norm/modulate.h"
 MODULATED = "tests/norm/test_modulated.py"
+GATE = "kernels/norm/gate.h"
+GATED = "tests/norm/test_gated.py"
 FACTOR = "tests/norm/test_factor.py"
 PROLOGUES = "tests/patching/test_prologues.py"
 PARAMETERS = "kernels/common/parameters.h"
@@ -262,6 +264,41 @@ MUTANTS = [
         "(has_number ? number : factor[j])",
         "(has_number ? number : factor[0])",
         f"{FACTOR}::test_forms[metal-sim-add_layer_norm-sample]",
+    ),
+    Mutant(
+        "a gate's steps not rounded",
+        GATE,
+        "  if (rounds) {\n    round_vector<N>(type, v);",
+        "  if (false) {\n    round_vector<N>(type, v);",
+        f"{GATED}::test_early_is_the_chain_of_ops",
+    ),
+    Mutant(
+        "a sigmoid of the other sign",
+        GATE,
+        "to[j] = v[j] < 0.0f ? to[j] : 1.0f - to[j];",
+        "to[j] = v[j] < 0.0f ? 1.0f - to[j] : to[j];",
+        f"{GATED}::test_lengths",
+    ),
+    Mutant(
+        "result not rounded before its gate",
+        NORM,
+        "        round_step<N>(round_early, out.type, y);\n        if (has_gate) {",
+        "        if (has_gate) {",
+        f"{GATED}::test_early_is_the_chain_of_ops",
+    ),
+    Mutant(
+        "x times its gate not rounded",
+        NORM,
+        "  if (round_gated) {",
+        "  if (round_gated && false) {",
+        f"{GATED}::test_early_is_the_chain_of_ops",
+    ),
+    Mutant(
+        "a long row without its gate at the second reading",
+        NORM,
+        "        gate_input<N, V>(z_row, k, of, x_row.row.type, v);\n",
+        "",
+        f"{GATED}::test_long_rows[metal-sim-40000-before]",
     ),
     Mutant(
         "scale for 1 + scale",

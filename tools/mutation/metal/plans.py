@@ -46,8 +46,8 @@ MUTANTS = [
     Mutant(
         "a gradient in the memory of rows still to be read",
         EVAL,
-        " && !reads_rows_again(spec_, in.s, stream())) {",
-        ") {",
+        "bool once = !reads_rows_again(spec_, in.s, stream());",
+        "bool once = true;",
         "tests/norm/test_gradients.py::test_long_rows_with_a_tail",
     ),
     Mutant(

@@ -8,6 +8,7 @@ AHEAD = "kernels/norm/rows_ahead.h"
 SUM = "kernels/common/compensated_sum.h"
 VJP = "kernels/norm/vjp/norm_vjp.metal"
 GRADIENTS = "kernels/norm/vjp/parameter_gradients.metal"
+GATED = "tests/norm/test_gated.py"
 GATHER = "kernels/common/gather_rows.metal"
 ROW_THREADS = "kernels/common/row_threads.h"
 
@@ -326,8 +327,8 @@ MUTANTS = [
     Mutant(
         "rows written that a thread has not",
         VJP,
-        "        if (has_row) {\n          write",
-        "        {\n          write",
+        "        if (want_input && has_row) {\n",
+        "        if (want_input) {\n",
         f"{GRADIENT}[metal-sim-rms_norm-33]",
     ),
     Mutant(
@@ -340,8 +341,8 @@ MUTANTS = [
     Mutant(
         "rows summed that a thread has not",
         VJP,
-        "float of_g = has_row ? g[j] : 0.0f;",
-        "float of_g = g[j];",
+        "float of_g = has_row ? of_n : 0.0f;",
+        "float of_g = of_n;",
         None,
         redundant="They are zeros where rows are not staged.",
     ),
@@ -437,6 +438,27 @@ MUTANTS = [
         "for (int i = 0; i < sum_simds; ++i) {",
         "for (int i = 0; i < 8; ++i) {",
         "tests/norm/test_gradients.py::test_many_like_rows",
+    ),
+    Mutant(
+        "the gate's gradient of the other product",
+        VJP,
+        "dz[j] *= gate_first ? dx[j] * of_slope[j] : of_slope[j];",
+        "dz[j] *= of_slope[j];",
+        f"{GATED}::test_lengths",
+    ),
+    Mutant(
+        "a gradient of x without its gate",
+        VJP,
+        "            dx[j] *= a[j];\n",
+        "            dx[j] *= 1.0f;\n",
+        f"{GATED}::test_lengths",
+    ),
+    Mutant(
+        "long rows' sums without the gate",
+        GRADIENTS,
+        "          g[j] = gate_first ? g[j] : g[j] * a[j];\n",
+        "",
+        f"{GATED}::test_long_rows[metal-sim-20000-after]",
     ),
     Mutant(
         "no barrier before the sums of partial sums",

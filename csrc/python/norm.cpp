@@ -98,7 +98,9 @@ void bind_norm(nb::module_& m) {
               ``x``; nothing without a gate. Default: ``True``.
             num_groups (int): Into how many parts the last axis is split, each of
               which has its own mean square. It divides ``D``; ``weight`` keeps
-              the shape ``[D]``. Default: ``1``.
+              the shape ``[D]``. A function compiled with ``shapeless=True``
+              keeps this ``D``, as :func:`mlx.core.unflatten` does. Default:
+              ``1``.
             dtype (Dtype, optional): The output's dtype, one of the three.
               Default: that of ``x``.
             group (Group, optional): The :class:`mlx.core.distributed.Group`

@@ -221,15 +221,27 @@ def test_compiled():
                 given = list(arrays_of((rows, 64), dtype, seed=rows).values())
                 for got, want in zip(compiled(*given), both(*given), strict=True):
                     assert_same_bits(got, want, f"compiled, {shapeless}")
-        # Two that differ in an option are not one.
-        given = list(arrays.values())
-        one, other = mx.compile(
-            lambda *a: (
-                mlx_norms.norm_add_norm(*a, eps=0.5)[0],
-                mlx_norms.norm_add_norm(*a, eps=1e-5)[0],
-            )
-        )(*given)
-        assert not mx.array_equal(one, other)
+
+
+DIFFERENCES = [
+    (dict(eps=1e-5), dict(eps=1e-1)),
+    (dict(rounding="early"), dict(rounding="late")),
+    (dict(dtype=mx.float16), dict(dtype=mx.float32)),
+    (dict(weight_offset=0.5, rounding="late"), dict(weight_offset=1.0, rounding="late")),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENCES, ids=str)
+def test_those_that_differ_are_not_merged(one, other):
+    arrays = arrays_of((5, 65), mx.float16)
+
+    def both(*args):
+        named = dict(zip(arrays, args, strict=True))
+        return [mx.negative(o) for o in (*call(named, **one), *call(named, **other))]
+
+    given = list(arrays.values())
+    for got, want in zip(mx.compile(both)(*given), both(*given), strict=True):
+        assert_same_bits(got, want, f"{one} and {other}")
 
 
 def test_vmap():

@@ -270,7 +270,7 @@ MUTANTS = [
         "csrc/norm/sandwich.cpp",
         "return spec_ == o.spec_ && dtype_ == o.dtype_;",
         "return dtype_ == o.dtype_;",
-        f"{SANDWICH_TEST}::test_compiled",
+        f"{SANDWICH_TEST}::test_those_that_differ_are_not_merged",
     ),
     Mutant(
         "product with a factor not rounded",

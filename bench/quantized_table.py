@@ -1,6 +1,7 @@
 """The table of quantized products on CUDA, from the results of quantized.py.
 
 python bench/quantized.py --csv bench/results/h200_quantized.csv    measures
+                           --dtypes float16 --csv bench/results/h200_quantized_float16.csv
 python bench/quantized_table.py            prints the table
 python bench/quantized_table.py --check    exits with 1 if the page differs
 python bench/quantized_table.py --write    writes it into docs/norm_and_projection.md
@@ -17,14 +18,16 @@ from mlx_norms._bench.page_part import Rows, each, markdown, matching, one
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "norm_and_projection.md"
 RESULTS = ROOT / "bench" / "results" / "h200_quantized.csv"
+FLOAT16 = RESULTS.with_name("h200_quantized_float16.csv")
 BEGIN = "<!-- quantized products: python bench/quantized_table.py --write -->\n"
 END = "<!-- end of quantized products -->\n"
 
 SHOWN = ("1", "4", "8", "16")  # rows
+FEW = 8  # rows, which share the matrix units' work
 
 
-def table(rows: Rows) -> str:
-    """A line for each matrix and number of rows in SHOWN."""
+def table(rows: Rows, float16: Rows) -> str:
+    """A line for each matrix and number of rows in SHOWN, and the range of another dtype."""
     lines = []
     for bits, outputs, depth in each(rows, "bits", "outputs", "depth"):
         of_matrix = matching(rows, bits=bits, outputs=outputs, depth=depth)
@@ -35,7 +38,23 @@ def table(rows: Rows) -> str:
             lines.append([bits, f"{outputs}×{depth}", number, *alone, *together])
     of_way = ("µs", "of bytes", "MLX / ours")
     heading = ("bits", "weight", "rows", *of_way, *(f"together: {name}" for name in of_way))
-    return _about(rows) + markdown(heading, lines)
+    return _about(rows) + markdown(heading, lines) + _range(float16)
+
+
+def _range(rows: Rows) -> str:
+    """What another dtype's products take together."""
+    said = []
+    for bits in each(rows, "bits"):
+        few = [row for row in matching(rows, bits=bits) if int(row["rows"]) <= FEW]
+        of_bytes = [float(row["together_us"]) / _bytes_us(row) for row in few]
+        over = [float(row["together_over"]) for row in few]
+        said.append(
+            f"{min(of_bytes):.2f} to {max(of_bytes):.2f} of bytes in {bits} bits, "
+            f"{min(over):.2f} to {max(over):.1f} times as fast as MLX"
+        )
+    return (
+        f"\n{rows[0]['dtype']} in a run of its own, up to {FEW} rows together: {'; '.join(said)}.\n"
+    )
 
 
 def _bytes_us(row: dict[str, str]) -> float:
@@ -64,7 +83,7 @@ def _about(rows: Rows) -> str:
 
 
 def main() -> int:
-    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS], table)
+    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS, FLOAT16], table)
 
 
 if __name__ == "__main__":

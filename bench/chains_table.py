@@ -1,0 +1,82 @@
+"""The table of norms with what models write around them, from the results of chains.py.
+
+python bench/chains.py --csv bench/results/h200_chains.csv    measures
+python bench/chains_table.py            prints the table
+python bench/chains_table.py --check    exits with 1 if the page differs
+python bench/chains_table.py --write    writes it into docs/performance.md
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from mlx_norms._bench import page_part
+from mlx_norms._bench.page_part import Rows, each, markdown, matching, one
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "performance.md"
+RESULTS = ROOT / "bench" / "results" / "h200_chains.csv"
+BEGIN = "<!-- chains on CUDA: python bench/chains_table.py --write -->\n"
+END = "<!-- end of chains on CUDA -->\n"
+
+SLOWER = 0.98  # than the faster of both
+
+OPS = {
+    "ada": "`layer_norm`, scale and shift",
+    "add_ada": "`add_layer_norm`, factor, scale and shift",
+    "gated_rms": "`rms_norm`, gate, silu",
+    "norm_add_norm": "`norm_add_norm`",
+}
+
+
+def table(rows: Rows) -> str:
+    """A line for each op, length and the smallest and largest number of rows."""
+    lines = []
+    for op, length in each(rows, "op", "length"):
+        of_length = matching(rows, op=op, length=length)
+        counts = sorted(each(of_length, "rows"), key=int)
+        for count in (counts[0], counts[-1]):
+            forward, backward = (
+                one(of_length, rows=count, backward=str(way)) for way in (False, True)
+            )
+            large = count == counts[-1]
+            lines.append(
+                [OPS[op], f"{count}×{length}", *_figures(forward, large), *_gains(backward)]
+            )
+    gains = ("MLX / ours", "compiled / ours")
+    heading = ("op", "rows", "of copy", *gains, *(f"gradients: {name}" for name in gains))
+    return _about(rows) + markdown(heading, lines)
+
+
+def _figures(row: dict[str, str], large: bool) -> list[str]:
+    return [f"{float(row['of_copy']):.0%}" if large else "", *_gains(row)]
+
+
+def _gains(row: dict[str, str]) -> list[str]:
+    return [f"{float(row[name]):.2f}" for name in ("eager_over", "compiled_over")]
+
+
+def _about(rows: Rows) -> str:
+    slower = []
+    for row in rows:
+        alone = min(float(row[name]) for name in ("alone_eager_over", "alone_compiled_over"))
+        if alone < SLOWER:
+            way = "backward " if row["backward"] == "True" else ""
+            slower.append(f"{OPS[row['op']]} {way}{row['rows']}×{row['length']} ({alone:.2f})")
+    lost = f" Slower if a call is evaluated alone: {', '.join(slower)}." if slower else ""
+    return (
+        f"{rows[0]['device'].removeprefix('gpu, ')}, MLX {rows[0]['mlx']}, {rows[0]['dtype']}, "
+        "kernel time of independent calls beside MLX's chain of ops, evaluated eagerly and by "
+        "`mx.compile`. The share is of a copy of the tensors of x's shape, each counted once; 32 "
+        "rows stay in the cache. The compiled gradients compute again what they need of the "
+        f"forward.{lost}\n\n"
+    )
+
+
+def main() -> int:
+    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS], table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -361,9 +361,9 @@ LINEAR_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem == "linear
 # As csrc/linear/plan.cpp has them: elements per vector, rows, outputs, vectors, and threads
 # per core of RMSNorm and of LayerNorm.
 LINEAR_SHAPES = (
-    *((4, 1, 4, 4, 384, 256), (4, 4, 4, 1, 512, 512), (8, 1, 4, 4, 384, 384)),
+    *((4, 1, 4, 4, 384, 512), (4, 4, 4, 1, 512, 512), (8, 1, 4, 4, 384, 384)),
     *((8, 2, 4, 2, 512, 512), (8, 4, 4, 1, 512, 512), (8, 8, 4, 1, 384, 384)),
-    *((16, 1, 8, 1, 512, 384), (16, 2, 4, 2, 384, 384), (16, 4, 4, 1, 384, 384)),
+    *((16, 1, 8, 1, 512, 512), (16, 2, 4, 2, 384, 384), (16, 4, 4, 1, 384, 384)),
     (16, 8, 4, 1, 256, 256),
 )
 

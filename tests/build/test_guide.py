@@ -97,16 +97,16 @@ class TestWhatDoesNotFit:
 
     def test_a_line_that_is_gone(self, root):
         sources = root / "csrc" / "sources.cmake"
-        sources.write_text(sources.read_text().replace("csrc/norm/eval_cpu.cpp", "csrc/gone.cpp"))
+        sources.write_text(sources.read_text().replace("csrc/norm/sandwich_eval_cpu.cpp", "csrc/gone.cpp"))
         message = (
-            r"csrc/sources.cmake has the line `csrc/norm/eval_cpu.cpp\)`, .* 0 times, not once"
+            r"csrc/sources.cmake has the line `csrc/norm/sandwich_eval_cpu.cpp\)`, .* 0 times, not once"
         )
         with pytest.raises(guide.CannotApply, match=message):
             guide.apply(root)
 
     def test_a_line_that_is_there_twice(self, root):
         with (root / "csrc" / "sources.cmake").open("a") as file:
-            file.write("    csrc/norm/eval_cpu.cpp)\n")
+            file.write("    csrc/norm/sandwich_eval_cpu.cpp)\n")
         with pytest.raises(guide.CannotApply, match="2 times, not once"):
             guide.apply(root)
 

@@ -96,11 +96,9 @@ class TestWhatDoesNotFit:
         return tmp_path / "checkout"
 
     def test_a_line_that_is_gone(self, root):
-        sources = root / "csrc" / "sources.cmake"
-        sources.write_text(sources.read_text().replace("csrc/norm/sandwich_eval_cpu.cpp", "csrc/gone.cpp"))
-        message = (
-            r"csrc/sources.cmake has the line `csrc/norm/sandwich_eval_cpu.cpp\)`, .* 0 times, not once"
-        )
+        sources, line = root / "csrc" / "sources.cmake", "csrc/norm/sandwich_eval_cpu.cpp"
+        sources.write_text(sources.read_text().replace(line, "csrc/gone.cpp"))
+        message = rf"csrc/sources.cmake has the line `{line}\)`, .* 0 times, not once"
         with pytest.raises(guide.CannotApply, match=message):
             guide.apply(root)
 

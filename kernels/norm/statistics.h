@@ -20,8 +20,7 @@ struct Statistics {
   float rstd;
 
   float normalize(float v) const {
-    float less = correction == 0.0f ? 0.0f : correction * rstd;
-    return center ? fma(v - mean, rstd, -less) : v * rstd;
+    return center ? (v - mean - correction) * rstd : v * rstd;
   }
 };
 

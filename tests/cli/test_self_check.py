@@ -55,7 +55,7 @@ def record(f):
         result = f()
     return result, [str(warning.message) for warning in caught]
 """
-BAD_LAYER = 'plant("? fma(v - mean, rstd, -less)", "? fma(2.0f * (v - mean), rstd, -less)")\n'
+BAD_LAYER = 'plant("? (v - mean - correction)", "? 2.0f * (v - mean - correction)")\n'
 
 
 @pytest.fixture(scope="module")

@@ -49,8 +49,8 @@ MUTANTS = [
     Mutant(
         "mean correction dropped",
         STATISTICS,
-        "fma(v - mean, rstd, -less)",
-        "fma(v - mean, rstd, 0.0f)",
+        "(v - mean - correction) * rstd",
+        "(v - mean) * rstd",
         "tests/norm/test_probes.py::test_large_mean_and_small_variance",
     ),
     Mutant(

@@ -34,6 +34,13 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/matmul/plan.cpp
     csrc/matmul/primitive.cpp
     csrc/matmul/self_check.cpp
+    csrc/norm/channels/checks.cpp
+    csrc/norm/channels/eval_gpu.cpp
+    csrc/norm/channels/geometry.cpp
+    csrc/norm/channels/nodes.cpp
+    csrc/norm/channels/plan.cpp
+    csrc/norm/channels/primitive.cpp
+    csrc/norm/channels/self_check.cpp
     csrc/norm/checks.cpp
     csrc/norm/eval_gpu.cpp
     csrc/norm/fallback.cpp
@@ -77,6 +84,7 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/ladders/eval_cpu.cpp
     csrc/linear/eval_cpu.cpp
     csrc/matmul/eval_cpu.cpp
+    csrc/norm/channels/eval_cpu.cpp
     csrc/norm/cpu_dispatch.cpp
     csrc/norm/eval_cpu.cpp
     csrc/norm/sandwich_eval_cpu.cpp)

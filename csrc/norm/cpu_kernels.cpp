@@ -14,6 +14,8 @@
 #include "csrc/cpu/activations.h"
 #include "csrc/cpu/pairwise_sum.h"
 #include "csrc/cpu/simd.h"
+#include "csrc/norm/channels/cpu_columns.h"
+#include "csrc/norm/cpu_types.h"
 
 namespace {
 
@@ -22,39 +24,6 @@ using namespace mlx_norms::cpu;
 // The number of rows whose parameter gradients are added up before they are
 // added to the compensated sum.
 constexpr int kPartialRows = 4;
-
-template <typename T>
-struct Type {
-  using type = T;
-};
-
-template <typename F>
-inline void with_type(Float type, F f) {
-  switch (type) {
-    case Float::f32:
-      return f(Type<float>{});
-    case Float::f16:
-      return f(Type<Half>{});
-    case Float::bf16:
-      return f(Type<BFloat>{});
-  }
-}
-
-// A flag as a type, for which a loop is compiled. Loops that matter less have a
-// bool instead.
-template <bool kValue>
-struct Flag {
-  static constexpr bool value = kValue;
-
-  constexpr operator bool() const {
-    return kValue;
-  }
-};
-
-template <typename F>
-inline void with_flag(bool flag, F f) {
-  return flag ? f(Flag<true>{}) : f(Flag<false>{});
-}
 
 // The dtype of x + residual.
 template <typename X, typename R>
@@ -1424,7 +1393,13 @@ void store_from(const float* from, int64_t width, const RowsOut& to) {
 namespace mlx_norms::cpu {
 
 extern const Kernels MLX_NORMS_KERNELS;
-const Kernels MLX_NORMS_KERNELS =
-    {norm, norm_vjp, add_sums, load_to, store_from};
+const Kernels MLX_NORMS_KERNELS = {
+    norm,
+    norm_vjp,
+    channel_norm,
+    channel_norm_vjp,
+    add_sums,
+    load_to,
+    store_from};
 
 } // namespace mlx_norms::cpu

@@ -83,9 +83,48 @@ struct NormVJPJob {
   float* scratch; // three padded rows, or five with a gate
 };
 
+// Adjoining columns of one sample: channels that are `step` elements apart, of
+// x, and as dense as they can be of an output.
+struct ChannelsIn {
+  const void* data = nullptr;
+  Float type = Float::f32;
+  int64_t step = 0;
+};
+
+struct ChannelNormJob {
+  int64_t channels;
+  int64_t columns; // at most kMostColumns
+  ChannelsIn x;
+  RowsOut normalized;
+  int64_t normalized_step;
+  const float* weight; // null: none
+  const float* bias;   // null: none
+  bool center;
+  bool late;
+  float eps;
+};
+
+struct ChannelNormVJPJob {
+  int64_t channels;
+  int64_t columns;
+  ChannelsIn x;
+  ChannelsIn cotangent;
+  RowsOut input; // no data: not wanted
+  int64_t input_step;
+  const float* weight;            // null: none
+  CompensatedSum weight_gradient; // null: not wanted
+  CompensatedSum bias_gradient;   // likewise
+  bool center;
+  float eps;
+};
+
+static constexpr int64_t kMostColumns = 1024;
+
 struct Kernels {
   void (*norm)(const NormJob&);
   void (*norm_vjp)(const NormVJPJob&);
+  void (*channel_norm)(const ChannelNormJob&);
+  void (*channel_norm_vjp)(const ChannelNormVJPJob&);
   // Adds `from`, the sums over a block of rows, to `to`, those over all rows.
   void (*add_sums)(CompensatedSum to, CompensatedSum from, int64_t size);
   void (*load)(const RowsIn& rows, int64_t row, int64_t width, float* to);

@@ -1,12 +1,14 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/norm/ops.h"
-
 #include "csrc/common/checks.h"
+#include "csrc/norm/channels/nodes.h"
 #include "csrc/norm/checks.h"
+#include "csrc/norm/gating.h"
 #include "csrc/norm/nodes.h"
+#include "csrc/norm/ops.h"
 #include "csrc/norm/sandwich.h"
 #include "csrc/norm/sharded.h"
+#include "csrc/norm/split.h"
 
 namespace mlx_norms {
 
@@ -169,6 +171,31 @@ mx::array only(Arrays outputs) {
   return std::move(outputs[0]);
 }
 
+// Over an axis that is not the last one (see channel_axis).
+mx::array normalize_channels(
+    const char* op,
+    bool center,
+    int axis,
+    const NormInputs& in,
+    const Options& options) {
+  check_channels(op, axis, in);
+  auto spec = make_spec(op, center, in, options);
+  auto stream = mx::to_stream(options.stream);
+  auto dtype = options.dtype.value_or(in.x.dtype());
+  Arrays inputs;
+  in.append_to(inputs);
+  auto norm_in = [&](mx::Dtype dtype) {
+    return make_channel_norm(
+        without_gate(spec), axis, dtype, std::move(inputs), stream);
+  };
+  if (options.activation == Activation::None) {
+    return norm_in(dtype);
+  }
+  bool early = spec.rounding == Rounding::Early;
+  auto y = norm_in(early ? in.x.dtype() : mx::float32);
+  return mx::astype(activated(options.activation, y, stream), dtype, stream);
+}
+
 std::pair<mx::array, mx::array> as_pair(Arrays outputs) {
   return {std::move(outputs[0]), std::move(outputs[1])};
 }
@@ -201,6 +228,7 @@ mx::array rms_norm(
     int num_groups,
     OptionalDtype dtype,
     const OptionalGroup& group,
+    int axis,
     mx::StreamOrDevice stream) {
   const char* op = "rms_norm";
   NormInputs in{x, nullptr, weight, nullptr, scale, shift};
@@ -222,6 +250,16 @@ mx::array rms_norm(
   auto* other = scale ? "scale" : shift ? "shift" : gated;
   if (group && other) {
     refuse(op, std::string("group must be None with ") + other + ".");
+  }
+  if (auto channels = channel_axis(op, x, axis)) {
+    refuse_beside_axis(
+        op,
+        {{"scale", scale},
+         {"shift", shift},
+         {"gate", gate},
+         {"num_groups", num_groups != 1},
+         {"group", group.has_value()}});
+    return normalize_channels(op, /* center= */ false, channels, in, options);
   }
   if (num_groups != 1) {
     return normalize_groups(op, in, options, num_groups);
@@ -259,12 +297,16 @@ mx::array layer_norm(
     const mx::array* scale,
     const mx::array* shift,
     OptionalDtype dtype,
+    int axis,
     mx::StreamOrDevice stream) {
-  return only(normalize_rows(
-      "layer_norm",
-      /* center= */ true,
-      {x, nullptr, weight, bias, scale, shift},
-      {eps, weight_offset, false, rounding, dtype, stream}));
+  const char* op = "layer_norm";
+  NormInputs in{x, nullptr, weight, bias, scale, shift};
+  Options options{eps, weight_offset, false, rounding, dtype, stream};
+  if (auto channels = channel_axis(op, x, axis)) {
+    refuse_beside_axis(op, {{"scale", scale}, {"shift", shift}});
+    return normalize_channels(op, /* center= */ true, channels, in, options);
+  }
+  return only(normalize_rows(op, /* center= */ true, in, options));
 }
 
 std::pair<mx::array, mx::array> add_rms_norm(

@@ -36,6 +36,7 @@ mx::array rms_norm(
     int num_groups,
     OptionalDtype dtype,
     const OptionalGroup& group,
+    int axis,
     mx::StreamOrDevice stream);
 
 mx::array l2_norm(
@@ -55,6 +56,7 @@ mx::array layer_norm(
     const mx::array* scale,
     const mx::array* shift,
     OptionalDtype dtype,
+    int axis,
     mx::StreamOrDevice stream);
 
 // {normalized, sum}

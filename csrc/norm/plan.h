@@ -4,6 +4,8 @@
 
 #pragma once
 
+#include <optional>
+
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/norm/spec.h"
 
@@ -28,5 +30,15 @@ LaunchPlan plan_norm_vjp(
     const std::vector<mx::array>& inputs,
     const std::vector<mx::array>& outputs,
     mx::Stream stream);
+
+// The launch that adds up the rows of partial sums to parameters' gradients.
+Launch sum_partials(
+    int heads,
+    int count, // rows of partial sums per head
+    int length,
+    const std::optional<mx::array>& weight_partials,
+    const mx::array* weight_gradient,
+    const std::optional<mx::array>& bias_partials,
+    const mx::array* bias_gradient);
 
 } // namespace mlx_norms

@@ -286,7 +286,8 @@ Launch columns_launch(const Backward& b) {
   return launch;
 }
 
-// The launch that adds up the rows of partial sums to parameters' gradients.
+} // namespace
+
 Launch sum_partials(
     int heads,
     int count, // rows of partial sums per head
@@ -322,8 +323,6 @@ Launch sum_partials(
   launch.group[0] = simds * Geometry::kSimdSize;
   return launch;
 }
-
-} // namespace
 
 bool reads_rows_again(
     const NormVJPSpec& spec,

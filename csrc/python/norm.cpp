@@ -33,11 +33,13 @@ void bind_norm(nb::module_& m) {
       "num_groups"_a = 1,
       "dtype"_a = nb::none(),
       "group"_a = nb::none(),
+      "axis"_a = -1,
       "stream"_a = nb::none(),
       nb::sig(
-          "def rms_norm(x: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, scale: mlx.core.array | None = None, shift: mlx.core.array | None = None, gate: mlx.core.array | None = None, activation: str | None = None, norm_before_gate: bool = True, num_groups: int = 1, dtype: mlx.core.Dtype | None = None, group: mlx.core.distributed.Group | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def rms_norm(x: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, scale: mlx.core.array | None = None, shift: mlx.core.array | None = None, gate: mlx.core.array | None = None, activation: str | None = None, norm_before_gate: bool = True, num_groups: int = 1, dtype: mlx.core.Dtype | None = None, group: mlx.core.distributed.Group | None = None, axis: int = -1, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
-        Root Mean Square normalization (RMS norm) over the last axis.
+        Root Mean Square normalization (RMS norm) over the last axis, or over
+        ``axis``.
 
         .. math::
 
@@ -108,6 +110,11 @@ void bind_norm(nb::module_& m) {
               arguments from ``scale`` to ``num_groups``. ``x`` is this member's
               part, of shape ``[..., D / size]``, and ``weight`` the
               matching part. A group of one has no effect. Default: ``None``.
+            axis (int): The axis that is normalized: ``1`` for channels-first
+              arrays ``[B, C, H, W]``, whose ``weight`` has shape ``[C]``. The
+              result is row-contiguous. An axis other than the last one is taken
+              without a ``scale``, ``shift``, ``gate``, ``num_groups`` or
+              ``group``. Default: ``-1``.
             stream (StreamOrDevice): Stream or device.
 
         Returns:
@@ -115,10 +122,12 @@ void bind_norm(nb::module_& m) {
 
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``x``
-              has no axis, ``eps`` is negative, there is a ``weight_offset`` and
-              no ``weight``, a ``group`` and one of the arguments from ``scale``
-              to ``num_groups``, or a ``scale`` or ``shift`` and one of ``gate``,
-              ``activation`` and ``num_groups``.
+              has no axis, ``eps`` is negative, ``axis`` is out of range, there
+              is a ``weight_offset`` and no ``weight``, a ``group`` and one of
+              the arguments from ``scale`` to ``num_groups``, a ``scale`` or
+              ``shift`` and one of ``gate``, ``activation`` and ``num_groups``,
+              or another ``axis`` than the last one and any of these but an
+              ``activation``.
 
         Example:
             >>> x = mx.array([1.0, 2.0, 3.0], mx.bfloat16)
@@ -191,11 +200,12 @@ void bind_norm(nb::module_& m) {
       "scale"_a.none() = nb::none(),
       "shift"_a.none() = nb::none(),
       "dtype"_a = nb::none(),
+      "axis"_a = -1,
       "stream"_a = nb::none(),
       nb::sig(
-          "def layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, scale: mlx.core.array | None = None, shift: mlx.core.array | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, scale: mlx.core.array | None = None, shift: mlx.core.array | None = None, dtype: mlx.core.Dtype | None = None, axis: int = -1, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
-        Layer normalization over the last axis.
+        Layer normalization over the last axis, or over ``axis``.
 
         .. math::
 
@@ -235,6 +245,10 @@ void bind_norm(nb::module_& m) {
               ``None``.
             dtype (Dtype, optional): The output's dtype, one of the three.
               Default: that of ``x``.
+            axis (int): The axis that is normalized: ``1`` for channels-first
+              arrays ``[B, C, H, W]``, whose ``weight`` and ``bias`` have shape
+              ``[C]``. The result is row-contiguous. An axis other than the last
+              one is taken without a ``scale`` or ``shift``. Default: ``-1``.
             stream (StreamOrDevice): Stream or device.
 
         Returns:
@@ -242,8 +256,9 @@ void bind_norm(nb::module_& m) {
 
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``x``
-              has no axis, ``eps`` is negative, or there is a
-              ``weight_offset`` and no ``weight``.
+              has no axis, ``eps`` is negative, ``axis`` is out of range, there
+              is a ``weight_offset`` and no ``weight``, or another ``axis`` than
+              the last one and a ``scale`` or ``shift``.
 
         Example:
             >>> x = mx.array([1.0, 2.0, 4.0], mx.float16)

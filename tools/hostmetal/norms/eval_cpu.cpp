@@ -4,6 +4,7 @@
 #include "csrc/ladders/sgemm.h"
 #include "csrc/linear/primitive.h"
 #include "csrc/matmul/primitive.h"
+#include "csrc/norm/channels/primitive.h"
 #include "csrc/norm/primitive.h"
 #include "csrc/norm/sandwich.h"
 #include "eval.h"
@@ -23,6 +24,14 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void NormAddNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  hostmetal::eval(*this, inputs, outputs);
+}
+
+void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  hostmetal::eval(*this, inputs, outputs);
+}
+
+void ChannelNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);
 }
 

@@ -1,0 +1,235 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include <algorithm>
+#include <memory>
+
+#include "csrc/common/outputs.h"
+#include "csrc/cpu/memory.h"
+#include "csrc/cpu/row_blocks.h"
+#include "csrc/norm/channels/geometry.h"
+#include "csrc/norm/channels/primitive.h"
+#include "csrc/norm/cpu_parameters.h"
+#include "mlx/backend/cpu/encoder.h"
+
+namespace mlx_norms {
+
+namespace {
+
+using namespace cpu;
+
+// An array as [outer, channels, inner].
+class ChannelArray {
+ public:
+  ChannelArray(const mx::array& a, int axis) : data_(a.data<char>()) {
+    type_ = float_type(a.dtype());
+    int channels_axis = a.ndim() + axis;
+    for (int i = 0; i < static_cast<int>(a.ndim()); ++i) {
+      Axis of{a.shape(i), {a.strides()[i]}};
+      append(all_, of);
+      if (i != channels_axis) {
+        append(i < channels_axis ? outer_ : inner_, of);
+      }
+    }
+    step_ = a.strides()[channels_axis];
+    bool in_place =
+        inner_.empty() || (inner_.size() == 1 && inner_[0].strides[0] == 1);
+    if (!in_place) {
+      size_ = a.size();
+      dense_step_ = inner_size(a, axis);
+      dense_sample_ = dense_step_ * a.shape(channels_axis);
+    }
+  }
+
+  // Copies what is strided within its channels: call it when the task runs.
+  std::shared_ptr<char[]> make_dense() {
+    if (size_ == 0) {
+      return nullptr;
+    }
+    auto item = size_of(type_);
+    std::shared_ptr<char[]> copy(new char[size_ * item]);
+    const auto& inner = all_.back();
+    int64_t runs = size_ / inner.size;
+    Axes axes(all_.begin(), all_.end() - 1);
+    auto run = [&]<typename T>(T*) {
+      auto* from = reinterpret_cast<const T*>(data_);
+      auto* to = reinterpret_cast<T*>(copy.get());
+      for (int64_t i = 0; i < runs; ++i) {
+        auto at = offsets_at(axes, i)[0];
+        for (int64_t j = 0; j < inner.size; ++j) {
+          *to++ = from[at + j * inner.strides[0]];
+        }
+      }
+    };
+    item == 4 ? run(static_cast<uint32_t*>(nullptr))
+              : run(static_cast<uint16_t*>(nullptr));
+    data_ = copy.get();
+    outer_ = {{size_ / dense_sample_, {dense_sample_}}};
+    step_ = dense_step_;
+    return copy;
+  }
+
+  ChannelsIn at(int64_t sample, int64_t column) const {
+    auto offset = offsets_at(outer_, sample)[0] + column;
+    return {data_ + offset * size_of(type_), type_, step_};
+  }
+
+ private:
+  const char* data_;
+  Float type_;
+  Axes all_, outer_, inner_;
+  int64_t step_;
+  int64_t size_ = 0; // of a copy
+  int64_t dense_step_ = 0;
+  int64_t dense_sample_ = 0;
+};
+
+// The columns of an array in blocks that fit in the cache.
+struct ColumnBlocks {
+  int64_t channels;
+  int64_t inner;
+  int64_t columns;    // of a block
+  int64_t per_sample; // blocks
+  int64_t count;
+
+  ColumnBlocks(const mx::array& x, int axis)
+      : channels(x.shape(axis)),
+        inner(inner_size(x, axis)) {
+    constexpr int64_t kElements = 64 * 1024;
+    columns = std::clamp(
+        kElements / std::max<int64_t>(channels, 1) / kRowMultiple *
+            kRowMultiple,
+        kRowMultiple,
+        kMostColumns);
+    per_sample = (inner + columns - 1) / columns;
+    auto sample = channels * inner;
+    count =
+        sample == 0 ? 0 : static_cast<int64_t>(x.size()) / sample * per_sample;
+  }
+
+  RowBlocks by_threads() const {
+    return blocks_by_threads(count, channels * std::min(columns, inner));
+  }
+  // The same for any number of threads.
+  RowBlocks of_sums() const {
+    constexpr int64_t kMost = 32;
+    auto worth = blocks_worth(count * channels * std::min(columns, inner));
+    return {count, static_cast<int>(std::min({count, worth, kMost}))};
+  }
+
+  // f(sample, first column, columns)
+  template <typename F>
+  void for_each(int64_t begin, int64_t end, F f) const {
+    for (auto block = begin; block < end; ++block) {
+      auto first = block % per_sample * columns;
+      f(block / per_sample, first, std::min(columns, inner - first));
+    }
+  }
+};
+
+} // namespace
+
+void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  thread_count(); // may throw, so before any work is dispatched
+  release_inputs(inputs, outputs);
+  NormInputs in(spec_, inputs.data());
+  ChannelArray x(in.x, axis_);
+  ColumnBlocks of(in.x, axis_);
+  Parameter weight, bias;
+  if (in.weight) {
+    weight = Parameter(*in.weight, spec_.weight_offset);
+  }
+  if (in.bias) {
+    bias = Parameter(*in.bias, 0.0f);
+  }
+  allocate(outputs[0], {&in.x});
+  auto out = rows_out(outputs[0]);
+  if (outputs[0].size() == 0) {
+    return;
+  }
+  auto blocks = of.by_threads();
+  mx::cpu::get_command_encoder(stream()).dispatch(
+      [=, x = std::move(x), spec = spec_]() mutable {
+        FloatParameter w(weight), b(bias);
+        auto copy = x.make_dense();
+        blocks.for_each([&](int, int64_t begin, int64_t end) {
+          of.for_each(
+              begin, end, [&](int64_t sample, int64_t first, int64_t columns) {
+                auto to = sample * of.channels * of.inner + first;
+                kernels().channel_norm(
+                    {of.channels,
+                     columns,
+                     x.at(sample, first),
+                     from(out, to),
+                     of.inner,
+                     w.data(),
+                     b.data(),
+                     spec.center,
+                     spec.rounding == Rounding::Late,
+                     spec.eps});
+              });
+        });
+      });
+}
+
+void ChannelNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  thread_count(); // as above
+  release_inputs(inputs, outputs);
+  NormVJPInputs in(spec_.norm, inputs.data());
+  ChannelArray s(in.s, axis_), cotangent(in.cotangent, axis_);
+  ColumnBlocks of(in.s, axis_);
+  Parameter weight;
+  if (in.weight) {
+    weight = Parameter(*in.weight, spec_.norm.weight_offset);
+  }
+  auto next = outputs.begin();
+  RowsOut input, weight_to, bias_to;
+  if (spec_.input) {
+    allocate(*next, {&in.cotangent, &in.s});
+    input = rows_out(*next++);
+  }
+  if (spec_.weight) {
+    allocate(*next);
+    weight_to = rows_out(*next++);
+  }
+  if (spec_.bias) {
+    allocate(*next);
+    bias_to = rows_out(*next++);
+  }
+  if (of.channels == 0) {
+    return;
+  }
+  auto blocks = spec_.weight || spec_.bias ? of.of_sums() : of.by_threads();
+  mx::cpu::get_command_encoder(stream()).dispatch([=,
+                                                   s = std::move(s),
+                                                   cotangent =
+                                                       std::move(cotangent),
+                                                   spec = spec_]() mutable {
+    FloatParameter w(weight);
+    auto copy = s.make_dense();
+    auto other_copy = cotangent.make_dense();
+    ParameterGradient of_weight(spec.weight, 1, of.channels, blocks.count());
+    ParameterGradient of_bias(spec.bias, 1, of.channels, blocks.count());
+    blocks.for_each([&](int block, int64_t begin, int64_t end) {
+      of.for_each(
+          begin, end, [&](int64_t sample, int64_t first, int64_t columns) {
+            auto to = sample * of.channels * of.inner + first;
+            kernels().channel_norm_vjp(
+                {of.channels,
+                 columns,
+                 s.at(sample, first),
+                 cotangent.at(sample, first),
+                 input.data ? from(input, to) : RowsOut{},
+                 of.inner,
+                 w.data(),
+                 of_weight.block(block),
+                 of_bias.block(block),
+                 spec.norm.center,
+                 spec.norm.eps});
+          });
+    });
+    of_weight.store(weight_to);
+    of_bias.store(bias_to);
+  });
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,28 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/common/outputs.h"
+#include "csrc/gpu/memory.h"
+#include "csrc/norm/channels/plan.h"
+#include "csrc/norm/channels/primitive.h"
+
+namespace mlx_norms {
+
+void ChannelNorm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  release_inputs(inputs, outputs);
+  gpu::allocate(outputs[0], stream(), {&inputs[0]});
+  encode(plan_channel_norm(spec_, axis_, inputs, outputs[0], stream()));
+}
+
+void ChannelNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  release_inputs(inputs, outputs);
+  for (auto& out : outputs) {
+    if (spec_.input && &out == &outputs[0]) {
+      gpu::allocate(out, stream(), {&inputs.back(), &inputs.front()});
+    } else {
+      gpu::allocate(out, stream());
+    }
+  }
+  encode(plan_channel_norm_vjp(spec_, axis_, inputs, outputs, stream()));
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,76 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm/channels/geometry.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "csrc/gpu/integers.h"
+
+namespace mlx_norms {
+
+namespace {
+
+constexpr int kVectorBytes = 16;
+constexpr int kSimdSize = 32;
+constexpr int kMostSimds = 16;
+constexpr int kEnoughVectors = 4; // for a thread's loads to overlap
+
+} // namespace
+
+int64_t inner_size(const mlx::core::array& x, int axis) {
+  int64_t inner = 1;
+  for (int i = axis + 1; i < 0; ++i) {
+    inner *= x.shape(i);
+  }
+  return inner;
+}
+
+ChannelGeometry::ChannelGeometry(
+    int channels,
+    int64_t inner,
+    int item_size,
+    int most_vectors)
+    : width(kVectorBytes / item_size),
+      simds(1),
+      looped(false) {
+  if (inner % width != 0) {
+    width = inner % 4 == 0 ? 4 : 1;
+  }
+  // 128 bytes that adjoin or, rather than to read a column twice, 32 or more.
+  int most_lanes = width == 1 ? 32 : 8;
+  int least_lanes = width == 1 ? 8 : 4;
+  auto vectors_of_channel =
+      static_cast<uint64_t>(std::max<int64_t>(inner / width, 1));
+  lanes = static_cast<int>(
+      std::min<uint64_t>(most_lanes, std::bit_ceil(vectors_of_channel)));
+
+  auto channel_lanes = [&] { return simds * kSimdSize / lanes; };
+  auto needed = [&] { return ceil_div(channels, channel_lanes()); };
+  while (simds < kMostSimds &&
+         needed() > std::min(kEnoughVectors, most_vectors)) {
+    simds *= 2;
+  }
+  // Each thread has a channel.
+  while (channel_lanes() > channels && lanes < kSimdSize) {
+    simds > 1 ? simds /= 2 : lanes *= 2;
+  }
+  auto coalesced = lanes;
+  while (needed() > most_vectors && lanes > least_lanes) {
+    lanes /= 2;
+  }
+  looped = needed() > most_vectors;
+  if (looped) {
+    lanes = coalesced;
+  }
+  vectors = looped
+      ? kEnoughVectors
+      : static_cast<int>(std::bit_ceil(static_cast<unsigned>(needed())));
+}
+
+int places_like(int64_t inner) {
+  constexpr int kPeriod = 8, kMany = 256;
+  return inner <= kMany ? inner : kMany + inner % kPeriod;
+}
+
+} // namespace mlx_norms

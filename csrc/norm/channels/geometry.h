@@ -1,0 +1,31 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include <cstdint>
+
+#include "mlx/array.h"
+
+namespace mlx_norms {
+
+// The number of elements from one channel of a contiguous array to the next.
+int64_t inner_size(const mlx::core::array& x, int axis);
+
+// How columns are spread over threads (kernels/norm/channels/columns.h). This
+// depends on the channels, on inner and on the dtype alone, so that norms are
+// batch-invariant.
+struct ChannelGeometry {
+  int width;   // adjoining columns per thread: N
+  int vectors; // channels per thread and chunk: V
+  int lanes;   // of a SIMD-group along the columns, a power of two
+  int simds;   // per threadgroup
+  bool looped; // the columns have several chunks
+
+  // `most_vectors` is the kernel's largest V.
+  ChannelGeometry(int channels, int64_t inner, int item_size, int most_vectors);
+};
+
+// A small inner size of the same geometry and alignment.
+int places_like(int64_t inner);
+
+} // namespace mlx_norms

@@ -1,0 +1,265 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm/channels/plan.h"
+
+#include <algorithm>
+
+#include "csrc/common/axes.h"
+#include "csrc/gpu/integers.h"
+#include "csrc/gpu/rows.h"
+#include "csrc/norm/channels/geometry.h"
+#include "csrc/norm/plan.h"
+#include "kernels/interface.h"
+
+namespace mlx_norms {
+
+namespace {
+
+using kernels::kSize0, kernels::kSize1, kernels::kStep, kernels::kStride0,
+    kernels::kVectors;
+
+constexpr int kForwardVectors = 8;
+constexpr int kBackwardVectors = 4;
+
+// An array as [outer, channels, inner]: a layout with the outer axes as its row
+// axes and the channels' stride as its step.
+struct ChannelOperand {
+  const mx::array* array;
+  int32_t flags;
+  std::array<int32_t, 6> layout;
+};
+
+bool is_aligned(int64_t elements, const mx::array& a, int width) {
+  auto bytes = std::min<int64_t>(16, width * a.itemsize());
+  return elements * a.itemsize() % bytes == 0;
+}
+
+// Null layout: not readable in place.
+std::optional<ChannelOperand>
+channels_in_place(const mx::array& a, int axis, int width) {
+  int channels_axis = a.ndim() + axis;
+  Axes outer, inner;
+  for (int i = 0; i < static_cast<int>(a.ndim()); ++i) {
+    if (i != channels_axis) {
+      append(i < channels_axis ? outer : inner, {a.shape(i), {a.strides()[i]}});
+    }
+  }
+  bool adjoin =
+      inner.empty() || (inner.size() == 1 && inner[0].strides[0] == 1);
+  auto step = a.shape(channels_axis) == 1 ? 0 : a.strides()[channels_axis];
+  if (!adjoin || outer.size() > 3 || !fits_int32(step)) {
+    return std::nullopt;
+  }
+  ChannelOperand operand{&a, float_type(a.dtype()), {}};
+  auto& layout = operand.layout;
+  layout[kStep] = step;
+  layout[kSize0] = layout[kSize1] = 1;
+  bool aligned =
+      a.offset() % std::min<int64_t>(16, width * a.itemsize()) == 0 &&
+      is_aligned(step, a, width);
+  for (size_t i = 0; i < outer.size(); ++i) {
+    const auto& axis_of = outer[outer.size() - 1 - i];
+    auto stride = axis_of.strides[0];
+    if (!fits_int32(axis_of.size) || !fits_int32(stride)) {
+      return std::nullopt;
+    }
+    if (i < 2) {
+      layout[kSize0 + i] = axis_of.size;
+    }
+    layout[kStride0 + i] = stride;
+    aligned = aligned && is_aligned(stride, a, width);
+  }
+  operand.flags |= aligned && width > 1 ? kVectors : 0;
+  return operand;
+}
+
+// A copy is made of what is strided within its channels.
+ChannelOperand
+read_channels(const mx::array& a, int axis, int width, LaunchPlan& plan) {
+  if (auto operand = channels_in_place(a, axis, width)) {
+    return *operand;
+  }
+  auto operand = channels_in_place(make_dense(a, plan), axis, width);
+  if (!operand) {
+    throw std::runtime_error(
+        "[mlx_norms] A GPU kernel takes channels and samples of at most 2^31 - "
+        "1 elements.");
+  }
+  return *operand;
+}
+
+int32_t channel_flags(const mx::array& a, int width) {
+  bool aligned = a.offset() % std::min<int64_t>(16, width * a.itemsize()) == 0;
+  return float_type(a.dtype()) | (aligned && width > 1 ? kVectors : 0);
+}
+
+int32_t step_of(const mx::array& parameter) {
+  return parameter.size() == 1 ? 1 : parameter.strides(0);
+}
+
+// The number of vectors of columns.
+uint32_t count_places(const mx::array& x, int channels, int width) {
+  auto columns = static_cast<int64_t>(x.size()) / channels;
+  if (columns > kInt32Max) {
+    throw std::runtime_error(
+        "[mlx_norms] A GPU kernel normalizes at most 2^31 - 1 columns at once.");
+  }
+  return columns / width;
+}
+
+// What both kernels need.
+template <typename K>
+void bind_channels(
+    Launch& launch,
+    const NormSpec& spec,
+    const ChannelGeometry& geometry,
+    int channels,
+    int64_t inner,
+    uint32_t places) {
+  launch.set(K::center, spec.center);
+  launch.set(K::looped, geometry.looped);
+  launch.set(K::column_lanes, geometry.lanes);
+  launch.set(K::column_simds, geometry.simds);
+  launch.set(K::has_weight, spec.weight);
+  launch.set(K::has_weight_offset, spec.weight_offset != 0);
+  launch.set(K::channels, channels);
+  launch.set(K::inner, static_cast<uint32_t>(inner));
+  launch.set(K::places, places);
+  launch.set(K::eps, spec.eps);
+  launch.set(K::weight_offset, spec.weight_offset);
+  launch.group[0] = Geometry::kSimdSize * geometry.simds;
+}
+
+} // namespace
+
+LaunchPlan plan_channel_norm(
+    const NormSpec& spec,
+    int axis,
+    const std::vector<mx::array>& inputs,
+    const mx::array& out,
+    mx::Stream stream) {
+  using K = kernels::channel_norm;
+  LaunchPlan plan(stream);
+  NormInputs in(spec, inputs.data());
+  if (out.size() == 0) {
+    return plan;
+  }
+  int channels = in.x.shape(axis);
+  auto inner = inner_size(in.x, axis);
+  ChannelGeometry geometry(channels, inner, in.x.itemsize(), kForwardVectors);
+  auto places = count_places(in.x, channels, geometry.width);
+  auto x = read_channels(in.x, axis, geometry.width, plan);
+
+  auto& launch =
+      plan.launch({"channel_norm", geometry.width, geometry.vectors});
+  bind_channels<K>(launch, spec, geometry, channels, inner, places);
+  launch.set(K::has_bias, spec.bias);
+  launch.set(K::weight_flags, spec.weight ? float_type(in.weight->dtype()) : 0);
+  launch.set(K::bias_flags, spec.bias ? float_type(in.bias->dtype()) : 0);
+  launch.set(K::channels_round_early, spec.rounding == Rounding::Early);
+  launch.set(K::channels_x_flags, x.flags);
+  launch.set(K::channels_normalized_flags, channel_flags(out, geometry.width));
+  launch.set(K::x, *x.array);
+  launch.set(K::x_layout, x.layout);
+  launch.set(K::weight_step, spec.weight ? step_of(*in.weight) : 0);
+  launch.set(K::bias_step, spec.bias ? step_of(*in.bias) : 0);
+  if (spec.weight) {
+    launch.set(K::weight, *in.weight);
+  }
+  if (spec.bias) {
+    launch.set(K::bias, *in.bias);
+  }
+  launch.set(K::normalized, out);
+  launch.groups[0] = ceil_div<uint32_t>(places, geometry.lanes);
+  launch.threads_per_core = 1024;
+  return plan;
+}
+
+LaunchPlan plan_channel_norm_vjp(
+    const NormVJPSpec& spec,
+    int axis,
+    const std::vector<mx::array>& inputs,
+    const std::vector<mx::array>& outputs,
+    mx::Stream stream) {
+  using K = kernels::channel_norm_vjp;
+  constexpr uint32_t kMostIterations = 128; // they are added up one by one
+  LaunchPlan plan(stream);
+  NormVJPInputs in(spec.norm, inputs.data());
+  auto next = outputs.begin();
+  auto* input = spec.input ? &*next++ : nullptr;
+  auto* weight_gradient = spec.weight ? &*next++ : nullptr;
+  auto* bias_gradient = spec.bias ? &*next++ : nullptr;
+  int channels = in.s.shape(axis);
+  if (channels == 0) {
+    return plan;
+  }
+  auto inner = inner_size(in.s, axis);
+  ChannelGeometry geometry(channels, inner, in.s.itemsize(), kBackwardVectors);
+  auto places = count_places(in.s, channels, geometry.width);
+  auto blocks = ceil_div<uint32_t>(places, geometry.lanes);
+  auto at_once =
+      static_cast<uint32_t>(device_limits(stream).loops(geometry.simds));
+  bool sums = spec.weight || spec.bias;
+  auto iterations = sums
+      ? std::clamp<uint32_t>(ceil_div(blocks, at_once), 2, kMostIterations)
+      : 1;
+  auto groups = ceil_div(blocks, iterations);
+  auto partials = [&](const mx::array* gradient) -> std::optional<mx::array> {
+    if (!gradient) {
+      return std::nullopt;
+    }
+    return plan.temporary({std::max<int>(groups, 1), channels}, mx::float32);
+  };
+  auto weight_partials = partials(weight_gradient);
+  auto bias_partials = partials(bias_gradient);
+
+  if (places > 0) {
+    auto s = read_channels(in.s, axis, geometry.width, plan);
+    auto cotangent = read_channels(in.cotangent, axis, geometry.width, plan);
+    auto& launch =
+        plan.launch({"channel_norm_vjp", geometry.width, geometry.vectors});
+    bind_channels<K>(launch, spec.norm, geometry, channels, inner, places);
+    launch.set(K::weight_flags, in.weight ? float_type(in.weight->dtype()) : 0);
+    launch.set(K::channels_want_input, spec.input);
+    launch.set(K::channels_want_weight, spec.weight);
+    launch.set(K::channels_want_bias, spec.bias);
+    launch.set(K::channels_s_flags, s.flags);
+    launch.set(K::channels_cotangent_flags, cotangent.flags);
+    launch.set(
+        K::channels_input_flags,
+        input ? channel_flags(*input, geometry.width) : 0);
+    launch.set(K::s, *s.array);
+    launch.set(K::s_layout, s.layout);
+    launch.set(K::cotangent, *cotangent.array);
+    launch.set(K::cotangent_layout, cotangent.layout);
+    launch.set(K::weight_step, in.weight ? step_of(*in.weight) : 0);
+    if (in.weight) {
+      launch.set(K::weight, *in.weight);
+    }
+    if (input) {
+      launch.set(K::input_gradient, *input);
+    }
+    if (weight_partials) {
+      launch.set(K::weight_partials, *weight_partials);
+    }
+    if (bias_partials) {
+      launch.set(K::bias_partials, *bias_partials);
+    }
+    launch.set(K::iterations, iterations);
+    launch.groups[0] = groups;
+    launch.threads_per_core = 512;
+  }
+  if (sums) {
+    plan.launches.push_back(sum_partials(
+        1,
+        groups,
+        channels,
+        weight_partials,
+        weight_gradient,
+        bias_partials,
+        bias_gradient));
+  }
+  return plan;
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,96 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// RMSNorm and LayerNorm over the channels of [outer, channels, inner]. Columns
+// that fit in a threadgroup's registers are read once and stored once.
+
+#include "kernels/common/parameters.h"
+#include "kernels/norm/channels/columns.h"
+
+constant bool channels_round_early [[function_constant(72)]];
+constant int channels_x_flags [[function_constant(73)]];
+constant int channels_normalized_flags [[function_constant(74)]];
+
+template <int N, int V>
+[[kernel, max_total_threads_per_threadgroup(512)]] void channel_norm(
+    device const uchar* x [[buffer(0)]],
+    device const uchar* weight [[buffer(1), function_constant(has_weight)]],
+    device const uchar* bias [[buffer(2), function_constant(has_bias)]],
+    device uchar* normalized [[buffer(3)]],
+    constant const int* x_layout [[buffer(4)]],
+    constant const int& channels [[buffer(5)]],
+    constant const uint& inner [[buffer(6)]],
+    constant const uint& places [[buffer(7)]],
+    constant const int& weight_step [[buffer(8)]],
+    constant const int& bias_step [[buffer(9)]],
+    constant const float& eps [[buffer(10)]],
+    constant const float& weight_offset [[buffer(11)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint simd [[simdgroup_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float partials[kMostPartials];
+  threadgroup float totals[kMostTotals];
+  uint place = group * column_lanes + lane % column_lanes;
+  ColumnThread threads =
+      make_column_thread<N>(place, places, inner, simd, lane, partials, totals);
+  Columns<N, V> columns;
+  columns.begin(x, channels_x_flags, x_layout, threads);
+  ColumnStatistics<N> stats =
+      column_statistics<N, V>(threads, columns, channels, eps);
+
+  int type = float_type(channels_normalized_flags);
+  bool vectors = channels_normalized_flags & kVectors;
+  long first = long(threads.outer) * channels * inner + threads.within;
+  for (int chunk = 0; next_channels(chunk, channels);
+       chunk += V * channel_lanes()) {
+    for (int k = 0; k < V; ++k) {
+      int channel = threads.channel(chunk, k);
+      float v[N];
+      columns.get_channel(threads, k, channel, channels, v);
+      if (!columns.has(threads, channel, channels)) {
+        continue;
+      }
+      for (int j = 0; j < N; ++j) {
+        v[j] = stats.normalized_value(j, v[j]);
+      }
+      if (channels_round_early) {
+        round_columns<N>(type, v);
+      }
+      float w = 1.0f, b = 0.0f;
+      if (has_weight) {
+        int w_type = float_type(weight_flags);
+        w = load(
+            weight + long(channel) * weight_step * size_of(w_type), w_type);
+        w = has_weight_offset ? w + weight_offset : w;
+      }
+      if (has_bias) {
+        int b_type = float_type(bias_flags);
+        b = load(bias + long(channel) * bias_step * size_of(b_type), b_type);
+      }
+      for (int j = 0; j < N; ++j) {
+        v[j] = !has_bias ? (has_weight ? v[j] * w : v[j])
+            : has_weight ? fma(v[j], w, b)
+                         : v[j] + b;
+      }
+      long at = first + long(channel) * inner;
+      store_columns<N>(normalized + at * size_of(type), type, vectors, v);
+    }
+  }
+}
+
+#define INSTANTIATE_CHANNEL_NORM(N, V)                         \
+  template [[host_name("channel_norm_" #N "_" #V)]] [[kernel]] \
+  decltype(channel_norm<N, V>) channel_norm<N, V>;
+
+// The combinations that csrc/norm/channels/geometry.cpp chooses.
+INSTANTIATE_CHANNEL_NORM(1, 1)
+INSTANTIATE_CHANNEL_NORM(1, 2)
+INSTANTIATE_CHANNEL_NORM(1, 4)
+INSTANTIATE_CHANNEL_NORM(1, 8)
+INSTANTIATE_CHANNEL_NORM(4, 1)
+INSTANTIATE_CHANNEL_NORM(4, 2)
+INSTANTIATE_CHANNEL_NORM(4, 4)
+INSTANTIATE_CHANNEL_NORM(4, 8)
+INSTANTIATE_CHANNEL_NORM(8, 1)
+INSTANTIATE_CHANNEL_NORM(8, 2)
+INSTANTIATE_CHANNEL_NORM(8, 4)
+INSTANTIATE_CHANNEL_NORM(8, 8)

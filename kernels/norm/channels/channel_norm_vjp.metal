@@ -1,0 +1,197 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// The gradients of channel_norm. A threadgroup takes `iterations` groups of
+// columns after one another, and stores a row of partial sums of the weight's
+// and the bias's gradients, which sum_partials adds up.
+
+#include "kernels/common/compensated_sum.h"
+#include "kernels/common/parameters.h"
+#include "kernels/norm/channels/columns.h"
+
+constant bool channels_want_input [[function_constant(75)]];
+constant bool channels_want_weight [[function_constant(76)]];
+constant bool channels_want_bias [[function_constant(77)]];
+constant int channels_s_flags [[function_constant(78)]];
+constant int channels_cotangent_flags [[function_constant(79)]];
+constant int channels_input_flags [[function_constant(80)]];
+
+// The sum over the lanes of a SIMD-group that have one channel.
+inline float columns_sum(float v) {
+  return lanes_sum(v, column_lanes);
+}
+
+template <int N, int V>
+[[kernel, max_total_threads_per_threadgroup(512)]] void channel_norm_vjp(
+    device const uchar* s [[buffer(0)]],
+    device const uchar* weight [[buffer(1), function_constant(has_weight)]],
+    device const uchar* cotangent [[buffer(2)]],
+    device uchar* input_gradient
+    [[buffer(3), function_constant(channels_want_input)]],
+    device float* weight_partials
+    [[buffer(4), function_constant(channels_want_weight)]],
+    device float* bias_partials
+    [[buffer(5), function_constant(channels_want_bias)]],
+    constant const int* s_layout [[buffer(6)]],
+    constant const int* cotangent_layout [[buffer(7)]],
+    constant const int& channels [[buffer(8)]],
+    constant const uint& inner [[buffer(9)]],
+    constant const uint& places [[buffer(10)]],
+    constant const uint& iterations [[buffer(11)]],
+    constant const int& weight_step [[buffer(12)]],
+    constant const float& eps [[buffer(13)]],
+    constant const float& weight_offset [[buffer(14)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint simd [[simdgroup_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float partials[kMostPartials];
+  threadgroup float totals[kMostTotals];
+  const bool sums = channels_want_weight || channels_want_bias;
+  float dw[V], dw_error[V], db[V], db_error[V];
+  for (int k = 0; k < V; ++k) {
+    dw[k] = dw_error[k] = db[k] = db_error[k] = 0.0f;
+  }
+  int type = float_type(channels_input_flags);
+  bool vectors = channels_input_flags & kVectors;
+  int w_type = float_type(weight_flags);
+  int channel_lane = int(simd * kSimdSize + lane) / column_lanes;
+  bool stores = int(lane) % column_lanes == 0; // a channel's sums
+
+  for (uint iteration = 0; iteration < iterations; ++iteration) {
+    uint block = group * iterations + iteration;
+    if (block * column_lanes >= places) {
+      break; // all threads
+    }
+    ColumnThread threads = make_column_thread<N>(
+        block * column_lanes + lane % column_lanes,
+        places,
+        inner,
+        simd,
+        lane,
+        partials,
+        totals);
+    Columns<N, V> columns, gs;
+    columns.begin(s, channels_s_flags, s_layout, threads);
+    gs.begin(cotangent, channels_cotangent_flags, cotangent_layout, threads);
+    ColumnStatistics<N> stats =
+        column_statistics<N, V>(threads, columns, channels, eps);
+
+    float means[2 * N]; // of wg * n, then of wg
+    clear<2 * N>(means);
+    for (int chunk = 0; next_channels(chunk, channels);
+         chunk += V * channel_lanes()) {
+      for (int k = 0; k < V; ++k) {
+        int channel = threads.channel(chunk, k);
+        float v[N], g[N];
+        columns.get_channel(threads, k, channel, channels, v);
+        gs.read_channel(threads, k, channel, channels, g);
+        bool has = columns.has(threads, channel, channels);
+        float w = 1.0f;
+        if (has_weight && has) {
+          w = load(
+              weight + long(channel) * weight_step * size_of(w_type), w_type);
+          w = has_weight_offset ? w + weight_offset : w;
+        }
+        float of_weight = 0.0f, of_bias = 0.0f;
+        for (int j = 0; j < N; ++j) {
+          float n = has ? stats.normalized_value(j, v[j]) : 0.0f;
+          float wg = g[j] * w;
+          means[j] = fma(wg, n, means[j]);
+          means[N + j] += wg;
+          of_weight = fma(g[j], n, of_weight);
+          of_bias += g[j];
+        }
+        if (!looped) {
+          if (channels_want_weight) {
+            add_compensated(dw[k], dw_error[k], of_weight);
+          }
+          if (channels_want_bias) {
+            add_compensated(db[k], db_error[k], of_bias);
+          }
+        } else if (sums) {
+          // The same thread adds to the same sum each time.
+          of_weight = columns_sum(of_weight);
+          of_bias = columns_sum(of_bias);
+          if (stores && channel < channels) {
+            long to = long(group) * channels + channel;
+            bool first = iteration == 0;
+            if (channels_want_weight) {
+              weight_partials[to] =
+                  first ? of_weight : weight_partials[to] + of_weight;
+            }
+            if (channels_want_bias) {
+              bias_partials[to] = first ? of_bias : bias_partials[to] + of_bias;
+            }
+          }
+        }
+      }
+    }
+    if (!channels_want_input) {
+      continue;
+    }
+    if (center) {
+      threads.add_up<2 * N>(means);
+    } else {
+      threads.add_up<N>(means);
+    }
+    for (int j = 0; j < 2 * N; ++j) {
+      means[j] /= float(channels);
+    }
+    long first = long(threads.outer) * channels * inner + threads.within;
+    for (int chunk = 0; next_channels(chunk, channels);
+         chunk += V * channel_lanes()) {
+      for (int k = 0; k < V; ++k) {
+        int channel = threads.channel(chunk, k);
+        float v[N], g[N];
+        columns.get_channel(threads, k, channel, channels, v);
+        gs.get_channel(threads, k, channel, channels, g);
+        if (!columns.has(threads, channel, channels)) {
+          continue;
+        }
+        float w = 1.0f;
+        if (has_weight) {
+          w = load(
+              weight + long(channel) * weight_step * size_of(w_type), w_type);
+          w = has_weight_offset ? w + weight_offset : w;
+        }
+        for (int j = 0; j < N; ++j) {
+          float n = stats.normalized_value(j, v[j]);
+          float d = g[j] * w - n * means[j];
+          v[j] = (center ? d - means[N + j] : d) * stats.rstd[j];
+        }
+        long at = first + long(channel) * inner;
+        store_columns<N>(input_gradient + at * size_of(type), type, vectors, v);
+      }
+    }
+  }
+
+  if (sums && !looped) {
+    for (int k = 0; k < V; ++k) {
+      int channel = k * channel_lanes() + channel_lane;
+      float of_weight = columns_sum(dw[k]);
+      float of_bias = columns_sum(db[k]);
+      if (stores && channel < channels) {
+        long to = long(group) * channels + channel;
+        if (channels_want_weight) {
+          weight_partials[to] = of_weight;
+        }
+        if (channels_want_bias) {
+          bias_partials[to] = of_bias;
+        }
+      }
+    }
+  }
+}
+
+#define INSTANTIATE_CHANNEL_NORM_VJP(N, V)                         \
+  template [[host_name("channel_norm_vjp_" #N "_" #V)]] [[kernel]] \
+  decltype(channel_norm_vjp<N, V>) channel_norm_vjp<N, V>;
+
+INSTANTIATE_CHANNEL_NORM_VJP(1, 1)
+INSTANTIATE_CHANNEL_NORM_VJP(1, 2)
+INSTANTIATE_CHANNEL_NORM_VJP(1, 4)
+INSTANTIATE_CHANNEL_NORM_VJP(4, 1)
+INSTANTIATE_CHANNEL_NORM_VJP(4, 2)
+INSTANTIATE_CHANNEL_NORM_VJP(4, 4)
+INSTANTIATE_CHANNEL_NORM_VJP(8, 1)
+INSTANTIATE_CHANNEL_NORM_VJP(8, 2)
+INSTANTIATE_CHANNEL_NORM_VJP(8, 4)

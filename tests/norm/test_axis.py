@@ -1,0 +1,276 @@
+"""rms_norm and layer_norm over an axis that is not the last one, such as channels."""
+
+import itertools
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import mlx_norms
+from support import inputs, oracle
+from support.bits import assert_same_bits
+from support.inputs import normal
+from support.norm_case import DTYPES, Norm
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+OPS = ("rms_norm", "layer_norm")
+OF_OP = pytest.mark.parametrize("op", OPS)
+
+
+def arrays_of(op, shape, dtype, *, axis=1, plain=False, to=None, mean=0.0):
+    x = (normal(shape, mx.float32, seed=shape) + mean).astype(dtype)
+    arrays = {"x": x}
+    if not plain:
+        arrays["weight"] = normal((shape[axis],), to or dtype, seed=(1, shape[axis]), mean=1.0)
+        if op == "layer_norm":
+            arrays["bias"] = normal((shape[axis],), to or dtype, seed=(2, shape[axis]))
+    return arrays
+
+
+def truth(truths, axis):
+    """A truth of rows as one of channels."""
+    value, slack = truths.value, truths.slack
+    if np.ndim(slack):
+        slack = np.moveaxis(np.broadcast_to(slack, value.shape), -1, axis)
+    return oracle.Truth(np.moveaxis(value, -1, axis), slack, truths.dtype, truths.config)
+
+
+def check(op, arrays, axis=1, cotangent=None, **options):
+    """The values and all gradients, against the oracle of the rows."""
+    __tracebackhide__ = True
+    norm = Norm(op, **options)
+    of_norm = {k: v for k, v in norm.options.items() if k != "clamp"}
+    names = list(arrays)
+    note = f"axis {axis} of {arrays['x'].shape}"
+
+    def f(*values):
+        given = dict(zip(names, values, strict=True))
+        return getattr(mlx_norms, op)(**given, **of_norm, axis=axis)
+
+    rows = arrays | {"x": mx.contiguous(mx.moveaxis(arrays["x"], axis, -1))}
+    dtype = norm.out_dtype(rows)
+    if cotangent is None:
+        cotangent = normal(arrays["x"].shape, dtype, seed=(3, arrays["x"].shape))
+    (y,), gradients = mx.vjp(f, list(arrays.values()), [cotangent])
+    truth(oracle.forward(norm, rows)[0], axis).check(y, note)
+    of_rows = mx.contiguous(mx.moveaxis(cotangent, axis, -1))
+    for name, gradient in zip(names, gradients, strict=True):
+        wanted = oracle.gradients(norm, rows, of_rows)[name]
+        (truth(wanted, axis) if name == "x" else wanted).check(gradient, f"{note}, of {name}")
+    return y
+
+
+# To either side of vectors, of what shares a SIMD-group and of what registers hold.
+INNER = (1, 2, 3, 4, 7, 8, 9, 16, 49, 64, 100, 256, 257)
+CHANNELS = (1, 2, 3, 5, 16, 31, 64, 65, 100, 320)
+
+
+@OF_OP
+def test_every_size(op):
+    sizes = list(itertools.product(CHANNELS, INNER))
+    for i, (channels, inner) in enumerate(sizes[:: 5 if inputs.SLOW else 1]):
+        outer = (1, 2, 3)[i % 3] if channels * inner < 5000 else 1
+        check(op, arrays_of(op, (outer, channels, inner), DTYPES[i % 3], plain=i % 2 == 1))
+
+
+@OF_OP
+@pytest.mark.parametrize(
+    "channels, inner", [(600, 8), (1100, 64), (2100, 16), (1030, 3), (5000, 1)]
+)
+def test_more_channels_than_registers_hold(op, channels, inner):
+    for dtype in DTYPES:
+        check(op, arrays_of(op, (2, channels, inner), dtype))
+
+
+@OF_OP
+def test_any_axis(op):
+    for shape, axis in [((3, 5), 0), ((2, 3, 4, 5), 1), ((2, 3, 4, 5), 2), ((2, 3, 4, 5), 0)]:
+        for dtype in DTYPES:
+            arrays = arrays_of(op, shape, dtype, axis=axis)
+            y = check(op, arrays, axis)
+            again = getattr(mlx_norms, op)(**arrays, axis=axis - len(shape))
+            assert_same_bits(again, y, "counted from the end")
+
+
+@OF_OP
+def test_the_last_axis_is_the_norm_of_rows(op):
+    arrays = arrays_of(op, (2, 3, 16), mx.float16, axis=2)
+    norm = getattr(mlx_norms, op)
+    for axis in (2, -1):
+        assert_same_bits(norm(**arrays, axis=axis), norm(**arrays))
+
+
+@OF_OP
+def test_dtypes_and_options(op):
+    for x, to, out in itertools.product(DTYPES, DTYPES, (None, *DTYPES)):
+        check(op, arrays_of(op, (2, 24, 20), x, to=to), dtype=out)
+    for options in (dict(rounding="late"), dict(weight_offset=1.0), dict(eps=0.1)):
+        for dtype, inner in itertools.product(DTYPES, (5, 32)):
+            check(op, arrays_of(op, (2, 24, inner), dtype), **options)
+
+
+@pytest.mark.parametrize("mean", [10.0, 1000.0])
+def test_a_mean_beside_which_the_spread_is_small(mean):
+    for channels, inner in ((3, 7), (64, 16), (1100, 8)):
+        for dtype in DTYPES:
+            check("layer_norm", arrays_of("layer_norm", (2, channels, inner), dtype, mean=mean))
+
+
+def test_a_first_channel_far_from_the_others():
+    x = normal((2, 64, 16), mx.float32, seed=1)
+    x[:, 0] = 3000.0
+    check("layer_norm", {"x": x})
+
+
+@OF_OP
+def test_views(op):
+    whole = normal((3, 6, 10, 12), mx.float32, seed=1)
+    views = [whole.transpose(0, 3, 1, 2), whole[:, 1:, 2:, 3:], whole[::2], whole[:, ::2]]
+    views += [
+        mx.broadcast_to(whole[:1], (4, 6, 10, 12)),
+        whole[..., ::-1],
+        whole.T,
+        whole[:, :, 1:],
+    ]
+    for view, dtype in itertools.product(views, DTYPES):
+        x = normal(whole.shape, dtype, seed=1) if view is whole else view.astype(dtype)
+        weight = normal((3 * x.shape[1],), dtype, seed=2)[::3]
+        check(op, {"x": view if dtype == mx.float32 else x, "weight": weight})
+        cotangent = normal((*x.shape[:1], *x.shape[2:], x.shape[1]), dtype, seed=3)
+        check(op, {"x": x}, cotangent=mx.moveaxis(cotangent, -1, 1))
+
+
+@OF_OP
+def test_empty(op):
+    for shape in ((0, 4, 3), (2, 4, 0)):
+        arrays = arrays_of(op, shape, mx.float32)
+        y, gradients = mx.vjp(
+            lambda *a: getattr(mlx_norms, op)(*a, axis=1), list(arrays.values()), [mx.zeros(shape)]
+        )
+        assert y[0].shape == shape
+        for gradient, a in zip(gradients, arrays.values(), strict=True):
+            assert_same_bits(gradient, mx.zeros_like(a))
+    assert getattr(mlx_norms, op)(mx.zeros((2, 0, 3)), axis=1).shape == (2, 0, 3)
+
+
+@OF_OP
+def test_samples_do_not_affect_each_other(op):
+    for shape in ((5, 30, 49), (5, 64, 32), (5, 700, 8)):
+        arrays = arrays_of(op, shape, mx.bfloat16)
+        norm = getattr(mlx_norms, op)
+        y = norm(**arrays, axis=1)
+        for i in range(shape[0]):
+            one = norm(**arrays | {"x": arrays["x"][i : i + 1]}, axis=1)
+            assert_same_bits(one, y[i : i + 1])
+
+
+def test_nan_stays_in_its_column():
+    for bad in (float("nan"), float("inf")):
+        x = normal((2, 8, 40), mx.float32, seed=1)
+        good = mlx_norms.layer_norm(x, axis=1)
+        x[1, 3, 17] = bad
+        y = mlx_norms.layer_norm(x, axis=1)
+        assert mx.all(mx.isnan(y[1, :, 17]))
+        for part in (np.s_[0], np.s_[1, :, :17], np.s_[1, :, 18:]):
+            assert_same_bits(y[part], good[part])
+
+
+@OF_OP
+def test_transforms(op):
+    arrays = arrays_of(op, (3, 8, 12), mx.float32)
+    x, *parameters = arrays.values()
+
+    def f(x, *parameters):
+        return getattr(mlx_norms, op)(x, *parameters, axis=1)
+
+    def g(x, *parameters):
+        y = getattr(mlx_norms, op)(mx.moveaxis(x, 1, -1), *parameters)
+        return mx.moveaxis(y, -1, 1)
+
+    t = normal(x.shape, mx.float32, seed=9)
+    many = mx.stack([x, 2 * x, x + 1])
+    for axis in (0, 1, 3):
+        of = mx.moveaxis(many, 0, axis)
+        got = mx.vmap(lambda x: f(x, *parameters), axis, axis)(of)
+        assert_same_bits(
+            mx.moveaxis(got, axis, 0), f(many.reshape(9, 8, 12), *parameters).reshape(many.shape)
+        )
+    of_each = [mx.stack([p, 2 * p]) for p in parameters]
+    got = mx.vmap(lambda *p: f(x, *p))(*of_each)
+    assert mx.allclose(got[1], f(x, *(p[1] for p in of_each)), 1e-5, 1e-5)
+
+    tangents = [t, *(normal(p.shape, mx.float32, seed=4) for p in parameters)]
+    pairs = [mx.jvp(h, [x, *parameters], tangents)[1][0] for h in (f, g)]
+    assert mx.allclose(*pairs, 1e-5, 1e-5)
+
+    def gradient(h):
+        return lambda x: mx.grad(lambda x: (mx.tanh(h(x, *parameters)) * t).sum())(x)
+
+    assert mx.allclose(mx.vmap(gradient(f))(many)[1], gradient(f)(2 * x), 1e-5, 1e-5)
+    curvatures = [mx.grad(lambda x, h=h: (gradient(h)(x) ** 2).sum())(x) for h in (f, g)]
+    assert mx.allclose(*curvatures, 1e-3, 1e-4)
+
+    for shapeless in (False, True):
+        compiled = mx.compile(f, shapeless=shapeless)
+        for of in (x, x[:2], x[:, :, :5]):
+            assert_same_bits(compiled(of, *parameters), f(of, *parameters), "compiled")
+    both = mx.compile(
+        lambda x: (f(x), mlx_norms.rms_norm(x, axis=0), mlx_norms.rms_norm(x, axis=1))
+    )
+    for got, wanted in zip(
+        both(x), (f(x), mlx_norms.rms_norm(x, axis=0), mlx_norms.rms_norm(x, axis=1)), strict=True
+    ):
+        assert_same_bits(got, wanted)
+
+
+@OF_OP
+def test_donated_or_not(op):
+    arrays = arrays_of(op, (4, 33, 40), mx.float32)
+    norm = getattr(mlx_norms, op)
+    wanted = norm(**arrays | {"x": arrays["x"] * 2}, axis=1)
+    mx.eval(wanted)
+    x = arrays.pop("x")
+    assert_same_bits(norm(x * 2, **arrays, axis=1), wanted)
+
+
+def test_gradients_are_deterministic():
+    arrays = arrays_of("layer_norm", (6, 64, 320), mx.bfloat16)
+    cotangent = normal(arrays["x"].shape, mx.bfloat16, seed=5)
+
+    def once():
+        f = lambda *a: mlx_norms.layer_norm(*a, axis=1)  # noqa: E731
+        return mx.vjp(f, list(arrays.values()), [cotangent])[1]
+
+    for a, b in zip(once(), once(), strict=True):
+        assert_same_bits(a, b)
+
+
+@OF_OP
+def test_refusals(op):
+    x = mx.ones((2, 4, 3))
+    norm = getattr(mlx_norms, op)
+    for axis in (3, -4, 100):
+        with pytest.raises(ValueError, match=rf"axis must be from -3 to 2 .* is {axis}"):
+            norm(x, axis=axis)
+    with pytest.raises(ValueError, match="at least 1 axis"):
+        norm(mx.array(1.0), axis=0)
+    with pytest.raises(ValueError, match=r"weight must have shape \(4\), the normalized axis"):
+        norm(x, mx.ones(3), axis=1)
+    for name in ("scale", "shift"):
+        with pytest.raises(ValueError, match=f"axis must be the last one with {name}"):
+            norm(x, axis=1, **{name: mx.ones(3)})
+    with pytest.raises(ValueError, match="x must be float32"):
+        norm(x.astype(mx.int32), axis=1)
+    with pytest.raises(ValueError, match="weight_offset"):
+        norm(x, axis=1, weight_offset=1.0)
+    if op == "rms_norm":
+        with pytest.raises(ValueError, match="axis must be the last one with group"):
+            norm(x, axis=1, group=mx.distributed.init())
+        with pytest.raises(ValueError, match="axis must be the last one with gate"):
+            norm(x, axis=1, gate=x)
+        with pytest.raises(ValueError, match="axis must be the last one with num_groups"):
+            norm(x, axis=1, num_groups=3)
+    else:
+        with pytest.raises(ValueError, match="bias must have shape"):
+            norm(x, None, mx.ones(2), axis=1)

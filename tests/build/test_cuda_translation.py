@@ -37,6 +37,7 @@ for_architectures = pytest.mark.parametrize(
 WITH_FMA = {"norm/norm", "norm/sandwich/norm_add_norm"}
 WITH_FMA |= {"norm/vjp/norm_vjp", "norm/vjp/parameter_gradients"}
 WITH_FMA |= {"linear/norm_linear", "linear/cuda/quantized_tiles"}
+WITH_FMA |= {"norm/channels/channel_norm", "norm/channels/channel_norm_vjp"}
 
 
 @for_architectures
@@ -45,7 +46,8 @@ def test_every_kernel_compiles(name, architecture):
     """Each architecture takes its share of the sets."""
     stem, kernel = KERNELS[name]
     for constants in constant_sets(name)[ARCHITECTURES.index(architecture) :: len(ARCHITECTURES)]:
-        group_size = GROUPS.get(name, 32 * constants.get("simds_per_row", 8))
+        simds = constants.get("column_simds", constants.get("simds_per_row", 8))
+        group_size = GROUPS.get(name, 32 * simds)
         ptx = compile(translation(stem), kernel, architecture, group_size, **constants)
         assert ptx.count(".entry") == 1, "what was not asked for is compiled too"
         # All is inlined, what a thread holds is in registers, and pointers are known for what they

@@ -18,6 +18,7 @@ LIBRARIES = sorted(join.libraries())
 FAMILIES = {
     "norm",
     "norm_sandwich",
+    "norm_channels",
     "norm_vjp",
     "linear",
     "matmul",
@@ -102,6 +103,8 @@ def test_every_kernel_is_in_one(texts, with_cuda):
     }
     names |= {"parameter_gradients_4", "parameter_gradients_8", "sum_partials"}
     names |= {"gather_rows_2", "gather_rows_4"}
+    names |= {f"channel_norm_{n}_{v}" for n in (1, 4, 8) for v in (1, 2, 4, 8)}
+    names |= {f"channel_norm_vjp_{n}_{v}" for n in (1, 4, 8) for v in (1, 2, 4)}
     rows = {4: (1, 4), 8: (1, 2, 4, 8), 16: (1, 2, 4, 8, 16)}
     names |= {f"norm_linear_{n}_{r}" for n, of in rows.items() for r in of}
     names |= {f"sgemm_{rung.name}" for rung in SGEMM}

@@ -46,7 +46,7 @@ template <int N, int V>
       int channel = threads.channel(chunk, k);
       float v[N];
       columns.get_channel(threads, k, channel, channels, v);
-      if (!columns.has(threads, channel, channels)) {
+      if (!columns.contains(threads, channel, channels)) {
         continue;
       }
       for (int j = 0; j < N; ++j) {

@@ -84,16 +84,16 @@ template <int N, int V>
         float v[N], g[N];
         columns.get_channel(threads, k, channel, channels, v);
         gs.read_channel(threads, k, channel, channels, g);
-        bool has = columns.has(threads, channel, channels);
+        bool within = columns.contains(threads, channel, channels);
         float w = 1.0f;
-        if (has_weight && has) {
+        if (has_weight && within) {
           w = load(
               weight + long(channel) * weight_step * size_of(w_type), w_type);
           w = has_weight_offset ? w + weight_offset : w;
         }
         float of_weight = 0.0f, of_bias = 0.0f;
         for (int j = 0; j < N; ++j) {
-          float n = has ? stats.normalized_value(j, v[j]) : 0.0f;
+          float n = within ? stats.normalized_value(j, v[j]) : 0.0f;
           float wg = g[j] * w;
           means[j] = fma(wg, n, means[j]);
           means[N + j] += wg;
@@ -144,7 +144,7 @@ template <int N, int V>
         float v[N], g[N];
         columns.get_channel(threads, k, channel, channels, v);
         gs.get_channel(threads, k, channel, channels, g);
-        if (!columns.has(threads, channel, channels)) {
+        if (!columns.contains(threads, channel, channels)) {
           continue;
         }
         float w = 1.0f;

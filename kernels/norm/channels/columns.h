@@ -150,7 +150,7 @@ struct Columns {
     step = long(layout[kStep]) * size_of(type);
   }
 
-  bool has(thread const ColumnThread& threads, int channel, int channels) {
+  bool contains(thread const ColumnThread& threads, int channel, int channels) {
     return threads.there && channel < channels;
   }
 
@@ -188,7 +188,7 @@ struct Columns {
       thread float* v) {
     if (looped) {
       read_channel(threads, k, channel, channels, v);
-    } else if (!has(threads, channel, channels)) {
+    } else if (!contains(threads, channel, channels)) {
       clear<N>(v);
     } else if (N == 8) {
 #ifdef __CUDACC__
@@ -250,7 +250,7 @@ inline void deviation_means(
       columns.get_channel(threads, k, channel, channels, v);
       for (int j = 0; j < N; ++j) {
         float d = v[j] - stats.mean[j] - stats.correction[j];
-        d = columns.has(threads, channel, channels) ? d : 0.0f;
+        d = columns.contains(threads, channel, channels) ? d : 0.0f;
         means[j] += d;
         means[N + j] = fma(d, d, means[N + j]);
       }

@@ -68,6 +68,11 @@ def _chain_gated(x, gate, weight):
     return mx.fast.rms_norm(x, weight, EPS) * mlx.nn.silu(gate)
 
 
+def _chain_channels(x, weight, bias):
+    y = mx.fast.layer_norm(mx.moveaxis(x, 1, -1), weight, bias, EPS)
+    return mx.contiguous(mx.moveaxis(y, -1, 1))
+
+
 def _chain_l2(x):
     v = x.astype(mx.float32)
     return (v / mx.maximum(mx.linalg.norm(v, axis=-1, keepdims=True), EPS)).astype(x.dtype)
@@ -136,6 +141,12 @@ OPS = {
         _chain_gated,
         (11, 27),
     ),
+    "channels": Op(
+        ("channels", "weight", "bias"),
+        lambda x, w, b: mlx_norms.layer_norm(x, w, b, EPS, axis=1),
+        _chain_channels,
+        (7, 14),
+    ),
     "l2": Op(
         ("x",),
         lambda x: mlx_norms.l2_norm(x, EPS),
@@ -145,7 +156,7 @@ OPS = {
 }
 HEAD_OPS = ("head", "qk", "l2")  # of short rows
 LADDER_OPS = ("layer_norm", "sgemm")
-_ROWS = ("x", "heads", "k", "samples")  # inputs that are normalized
+_ROWS = ("x", "heads", "k", "samples", "channels")  # inputs that are normalized
 _PARAMETERS = ("weight", "bias", "scale", "shift", "factor")
 
 
@@ -216,7 +227,7 @@ class Config:
 
         On the CPU these are the intermediates of the chain of MLX ops that mx.fast runs there.
         """
-        center = self.op in ("layer", "add_layer", "ada", "add_ada")
+        center = self.op in ("layer", "add_layer", "ada", "add_ada", "channels")
         steps = 4 + center if mx.default_device() == mx.cpu else 2
         steps *= 1 + self._two_norms
         return 4 * self.elements * (steps + self.adds + 4 * self.gates) * (1 + self.backward)
@@ -285,6 +296,7 @@ class Config:
             **{name: row for name in ("weight", "k_weight", "post_weight", "bias")},
             "heads": (self.rows // heads, heads, self.length),
             "head_weight": (heads, self.length),
+            "channels": (samples, self.length, self.rows // samples),
             "samples": (samples, self.rows // samples, self.length),
             "residual_samples": (samples, self.rows // samples, self.length),
             **{name: (samples, 1, self.length) for name in ("factor", "scale", "shift")},

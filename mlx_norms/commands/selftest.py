@@ -74,13 +74,18 @@ class Op:
     eps_inside: bool = False
     activation: str | None = None
     norm_before_gate: bool = True
+    channels: bool = False  # whether the rows are columns, of axis 1
 
     @property
     def label(self) -> str:
         parts = [self.name, "weight_offset" * bool(self.weight_offset)]
         parts += ["strided x" * self.strided, "weight of another dtype" * self.mixed]
         parts += ["eps inside" * self.eps_inside, "factor" * ("factor" in self.inputs)]
-        parts += ["scale and shift" * self.modulates, self.activation or ""]
+        parts += [
+            "scale and shift" * self.modulates,
+            self.activation or "",
+            "axis 1" * self.channels,
+        ]
         parts += ["gate" * ("gate" in self.inputs), "before the norm" * (not self.norm_before_gate)]
         return ", ".join(part for part in parts if part)
 
@@ -98,7 +103,12 @@ class Op:
         options |= {} if self.norm_before_gate else {"norm_before_gate": False}
         named = dict(zip(self.inputs, arrays, strict=True))
         options |= {n: named.pop(n) for n in ("factor", "scale", "shift", "gate") if n in named}
+        if self.channels:
+            options["axis"] = 1
+            named["x"] = mx.contiguous(mx.swapaxes(named["x"], 1, -1))
         outputs = getattr(mlx_norms, self.name)(*named.values(), eps=_EPS, **options)
+        if self.channels:
+            return [mx.swapaxes(outputs, 1, -1)]
         return list(outputs) if self.adds else [outputs]
 
     @property
@@ -193,6 +203,8 @@ OPS = (
     Op("rms_norm", ("x", "weight", "gate"), activation="silu"),
     Op("rms_norm", ("x", "weight", "gate"), activation="sigmoid", norm_before_gate=False),
     Op("rms_norm", ("x", "weight"), activation="gelu"),
+    Op("rms_norm", ("x", "weight"), channels=True),
+    Op("layer_norm", ("x", "weight", "bias"), center=True, channels=True),
     Op("l2_norm", ("x",)),
     Op("l2_norm", ("x",), eps_inside=True),
 )

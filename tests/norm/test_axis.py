@@ -74,10 +74,11 @@ def test_every_size(op):
         check(op, arrays_of(op, (outer, channels, inner), DTYPES[i % 3], plain=i % 2 == 1))
 
 
+MANY_CHANNELS = ((600, 8), (1100, 64), (2100, 16), (1030, 3), (5000, 1))
+
+
 @OF_OP
-@pytest.mark.parametrize(
-    "channels, inner", [(600, 8), (1100, 64), (2100, 16), (1030, 3), (5000, 1)]
-)
+@pytest.mark.parametrize("channels, inner", MANY_CHANNELS)
 def test_more_channels_than_registers_hold(op, channels, inner):
     for dtype in DTYPES:
         check(op, arrays_of(op, (2, channels, inner), dtype))
@@ -274,3 +275,16 @@ def test_refusals(op):
     else:
         with pytest.raises(ValueError, match="bias must have shape"):
             norm(x, None, mx.ones(2), axis=1)
+
+
+@OF_OP
+def test_rounding_is_that_of_rows(op):
+    """Early, the normalized value is rounded before the weight, to the same bits."""
+    norm = getattr(mlx_norms, op)
+    for dtype in (mx.float16, mx.bfloat16):
+        for shape in ((2, 64, 40), (3, 33, 7)):
+            arrays = arrays_of(op, shape, dtype)
+            x, weight = arrays["x"], arrays["weight"]
+            n, w = norm(x, axis=1).astype(mx.float32), weight.astype(mx.float32)
+            wanted = (n * w[:, None]).astype(dtype)
+            assert_same_bits(norm(x, weight, axis=1), wanted)

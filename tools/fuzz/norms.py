@@ -60,6 +60,11 @@ class Ours:
         )
 
     @staticmethod
+    def channel_norm(x, weight, eps, layer, axis):
+        norm = mlx_norms.layer_norm if layer else mlx_norms.rms_norm
+        return norm(x, weight, eps=eps, axis=axis)
+
+    @staticmethod
     def l2_norm(x, eps, eps_inside):
         return mlx_norms.l2_norm(x, eps, eps_inside=eps_inside)
 
@@ -116,6 +121,16 @@ class Stock:
         if gate is None:
             return activated(activation, y)
         return y if first else (y * by).astype(x.dtype)
+
+    @staticmethod
+    def channel_norm(x, weight, eps, layer, axis):
+        rows = mx.moveaxis(x, axis, -1)
+        y = (
+            mx.fast.layer_norm(rows, weight, None, eps)
+            if layer
+            else mx.fast.rms_norm(rows, weight, eps)
+        )
+        return mx.moveaxis(y.astype(x.dtype), -1, axis)
 
     @staticmethod
     def l2_norm(x, eps, eps_inside):

@@ -349,6 +349,22 @@ class our_activated_norm:
 
 
 @kind(1)
+class our_channel_norm:
+    @staticmethod
+    def choose(draw):
+        x = draw.value(lambda a: a.ndim >= 2 and a.size > 0)
+        shape = draw.values[x].shape
+        axis = draw.integer(0, len(shape) - 2)
+        weights = [i for i, a in draw.values.items() if a.shape == (shape[axis],)]
+        weight = [draw.one_of(weights)] if weights and draw.chance(0.5) else []
+        return (x, *weight), dict(eps=draw.one_of(EPS), layer=draw.chance(0.5), axis=axis)
+
+    @staticmethod
+    def run(context, x, weight=None, *, eps, layer, axis):
+        return [context.norms.channel_norm(x, weight, eps, layer, axis)]
+
+
+@kind(1)
 class our_l2_norm:
     @staticmethod
     def choose(draw):

@@ -16,7 +16,7 @@ import mlx_norms
 from linear import test_linear_kernel
 from matmul import test_matmul
 from mlx_norms.ladders import LAYER_NORM
-from norm import test_factor, test_gated, test_modulated, test_sandwich
+from norm import test_axis, test_factor, test_gated, test_modulated, test_sandwich
 from sanitizers import parts, quantized_cases
 from support import sandwich
 from support.bits import assert_same_bits
@@ -81,6 +81,14 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
             lambda: check_with_gradients(norm, test_gated.arrays_of(form, (rows, length), dtype)),
         )
     yield "gate, groups", lambda: test_gated.test_groups("after")
+    for op in test_axis.OPS:
+        yield f"{op}, channels", lambda: test_axis.test_every_size(op)
+        yield f"{op}, views of channels", lambda: test_axis.test_views(op)
+        for channels, inner in test_axis.MANY_CHANNELS:
+            yield (
+                f"{op}, {channels} channels",
+                lambda: test_axis.test_more_channels_than_registers_hold(op, channels, inner),
+            )
     yield "clusters", lambda: both_ways(Norm("layer_norm"), (4100, 1032), F32)
     for weight, dtype in itertools.product((None, "shared", "each"), (F32, BF16)):
         yield f"head_rms_norm, {weight}", lambda: heads(weight, dtype)

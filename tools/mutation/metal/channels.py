@@ -1,0 +1,77 @@
+"""Norms over channels."""
+
+from ..mutant import Mutant
+
+COLUMNS = "kernels/norm/channels/columns.h"
+FORWARD = "kernels/norm/channels/channel_norm.metal"
+BACKWARD = "kernels/norm/channels/channel_norm_vjp.metal"
+PLAN = "csrc/norm/channels/plan.cpp"
+PRIMITIVE = "csrc/norm/channels/primitive.cpp"
+TESTS = "tests/norm/test_axis.py"
+
+MUTANTS = [
+    Mutant(
+        "channels: a lost variance kept",
+        COLUMNS,
+        "lost[j] = is_lost(variance[j], square);",
+        "lost[j] = false;",
+        f"{TESTS}::test_a_mean_beside_which_the_spread_is_small",
+    ),
+    Mutant(
+        "channels: columns past the last one",
+        COLUMNS,
+        "bool there = place < places;",
+        "bool there = place <= places;",
+        f"{TESTS}::test_every_size",
+    ),
+    Mutant(
+        "channels: a column's first SIMD-group alone",
+        COLUMNS,
+        "for (int other = 0; other < column_simds; ++other) {",
+        "for (int other = 0; other < 1; ++other) {",
+        f"{TESTS}::test_every_size",
+    ),
+    Mutant(
+        "channels: a barrier missing",
+        COLUMNS,
+        """    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (int j = 0; j < M; ++j) {""",
+        """    for (int j = 0; j < M; ++j) {""",
+        f"{TESTS}::test_every_size",
+    ),
+    Mutant(
+        "channels: not rounded before the weight",
+        FORWARD,
+        "if (channels_round_early) {",
+        "if (false) {",
+        f"{TESTS}::test_rounding_is_that_of_rows",
+    ),
+    Mutant(
+        "channels: partial sums not added up",
+        BACKWARD,
+        "first ? of_weight : weight_partials[to] + of_weight",
+        "of_weight",
+        f"{TESTS}::test_more_channels_than_registers_hold",
+    ),
+    Mutant(
+        "channels: the bias's gradient from the first column alone",
+        BACKWARD,
+        "float of_bias = columns_sum(db[k]);",
+        "float of_bias = db[k];",
+        f"{TESTS}::test_every_size",
+    ),
+    Mutant(
+        "channels: strided within and read in place",
+        PLAN,
+        "if (!adjoin || outer.size() > 3",
+        "if (outer.size() > 3",
+        f"{TESTS}::test_views",
+    ),
+    Mutant(
+        "channels: any two axes are the same",
+        PRIMITIVE,
+        "return spec_ == o.spec_ && axis_ == o.axis_ && dtype_ == o.dtype_;",
+        "return spec_ == o.spec_ && dtype_ == o.dtype_;",
+        f"{TESTS}::test_transforms",
+    ),
+]

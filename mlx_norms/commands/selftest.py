@@ -87,6 +87,7 @@ class Op:
             "axis 1" * self.channels,
         ]
         parts += ["gate" * ("gate" in self.inputs), "before the norm" * (not self.norm_before_gate)]
+        parts += ["axis 1" * self.channels]
         return ", ".join(part for part in parts if part)
 
     @property

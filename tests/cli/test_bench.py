@@ -282,7 +282,10 @@ class TestInputs:
             read = (
                 outputs[1:]
                 if config.adds
-                else [named[name] for name in named.keys() & {"x", "gate", "heads", "k", "samples"}]
+                else [
+                    named[name]
+                    for name in named.keys() & {"x", "gate", "heads", "k", "samples", "channels"}
+                ]
             )
             read += [named["x"]] if op == "norm_add_norm" else []
             assert config.moved == sum(a.nbytes for a in [*read, *cotangents, *read])

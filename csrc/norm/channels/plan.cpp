@@ -171,7 +171,10 @@ LaunchPlan plan_channel_norm(
   }
   launch.set(K::normalized, out);
   launch.groups[0] = ceil_div<uint32_t>(places, geometry.lanes);
-  launch.threads_per_core = 1024;
+  // What more threads leave of registers does not hold more.
+  launch.threads_per_core =
+      geometry.width * geometry.vectors > 16 || geometry.width == 8 ? 512
+                                                                    : 1024;
   return plan;
 }
 

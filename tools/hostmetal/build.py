@@ -64,7 +64,8 @@ class HostBuild(Staged):
         self.source = source
         options = [
             f"-DCMAKE_CXX_COMPILER={compiler()}",
-            f"-DPython_EXECUTABLE={sys.executable}",
+            # By one name, since python and python3 would have a folder each.
+            f"-DPython_EXECUTABLE={Path(sys.prefix) / 'bin' / 'python3'}",
             f"-DMACOS_MLX={macos_mlx}",
             f"-DMLX_NORMS_SOURCE={source}",
             # nanobind strips release builds.
@@ -97,6 +98,11 @@ class HostBuild(Staged):
                     _stage(self.site / file.name, file.read_bytes())
             if "_ext" in targets:
                 self._stage_package()
+            # So that processes started by the tests have a simulator, too.
+            paths = [str(PROJECT.parent), str(PROJECT.parent / "metalsim")]
+            attach = f"import sys\n\nsys.path += {paths}\n"
+            attach += "import hostmetal\n\nhostmetal.start()\n"
+            _stage(self.site / "sitecustomize.py", attach.encode())
 
     def _stage_package(self) -> None:
         for staged in _files_of_package(self.package):
@@ -107,11 +113,6 @@ class HostBuild(Staged):
             _stage(self.site / file.relative_to(self.source), file.read_bytes())
         for file in [*self.build.glob("_ext*.so"), self.build / "_built.py"]:
             _stage(self.package / file.name, file.read_bytes())
-        # So that processes started by the tests have a simulator, too.
-        paths = [str(PROJECT.parent), str(PROJECT.parent / "metalsim")]
-        attach = f"import sys\n\nsys.path += {paths}\n"
-        attach += "import hostmetal\n\nhostmetal.start()\n"
-        _stage(self.site / "sitecustomize.py", attach.encode())
 
     def _lock(self):
         """Held during a build, since test processes that run in parallel share it."""

@@ -1,20 +1,21 @@
 """Runs the suite with the extension built with AddressSanitizer and UBSan.
 
-    python tools sanitizers.address [pytest arguments]
+    python tools sanitizers.address [--half 0|1] [pytest arguments]
 
 Many rows only run where they are short. Left out are tests that build extensions of their own, test
 commands, pages or the tools, end MLX's own process, or run all models of mlx_lm, whose graphs other
-tests have smaller.
+tests have smaller. With --half, one of two halves of the other files.
 """
 
+import argparse
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from support.variant import Variant
+from support.variant import ROOT, Variant
 
-OTHERS = ("tests/build", "tests/cli", "tests/docs")
+OTHERS = ("tests/build/", "tests/cli/", "tests/docs/")
 MODELS = ("tests/patching/test_models.py", "tests/patching/test_generation.py")
 OTHER_TEST = "test_a_tree_in_itself_ends_as_of_stock"  # by a stack overflow in MLX
 
@@ -31,7 +32,19 @@ def runtime() -> str:
     return " ".join(libraries)
 
 
+def suite(half: int | None) -> list[str]:
+    """The files that run."""
+    files = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py"))
+    files = [file for file in files if not file.startswith(OTHERS + MODELS)]
+    return files if half is None else files[half::2]
+
+
 def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--half", type=int, choices=range(2))
+    args, given = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as directory:
         # All levels, which test_dispatch.py compares.
         variant = Variant(Path(directory), options=("-DMLX_NORMS_SANITIZE=ON",))
@@ -44,16 +57,9 @@ def main() -> int:
             # glibc's allocator, so that ASan sees Python's buffers too.
             "PYTHONMALLOC": "malloc",
         }
-        others = [f"--ignore={name}" for name in OTHERS + MODELS]
-        arguments = sys.argv[1:] or [
-            "-n",
-            "2",
-            "-q",
-            "--slow",
-            "-k",
-            f"not {OTHER_TEST}",
-            "tests",
-            *others,
+        arguments = given or [
+            *("-n", "2", "--dist", "worksteal", "-q", "--slow"),
+            *("-k", f"not {OTHER_TEST}", *suite(args.half)),
         ]
         done = variant.pytest(*arguments, variables=variables)
         reports = list(Path(directory).glob("report*"))

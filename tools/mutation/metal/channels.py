@@ -43,7 +43,7 @@ MUTANTS = [
         "channels: not rounded before the weight",
         FORWARD,
         "if (channels_round_early) {",
-        "if (false) {",
+        "if (channels_round_early && false) {",
         f"{TESTS}::test_rounding_is_that_of_rows",
     ),
     Mutant(

@@ -17,9 +17,13 @@ array as_float(const array& a, mx::Stream s) {
   return mx::astype(a, mx::float32, s);
 }
 
+ParameterDtypes dtypes_of(const NormInputs& in) {
+  return {.weight = in.weight ? in.weight->dtype() : mx::float32};
+}
+
 // The gradients of a norm whose result is activated without a gate, by those of
 // the norm: its cotangent is multiplied by the slope at its result.
-GatedGradients activated_vjp(
+NormGradients activated_vjp(
     const NormSpec& spec,
     const NormInputs& in,
     const array& cotangent,
@@ -35,24 +39,7 @@ GatedGradients activated_vjp(
       as_float(cotangent, stream), slope(spec.activation, y, stream), stream);
   NormVJPSpec vjp{
       .norm = plain, .input = wanted.input, .weight = wanted.weight};
-  std::vector<mx::Dtype> dtypes;
-  if (wanted.input) {
-    dtypes.push_back(in.x.dtype());
-  }
-  if (wanted.weight) {
-    dtypes.push_back(in.weight->dtype());
-  }
-  given.push_back(g);
-  auto results = make_norm_vjp(vjp, dtypes, std::move(given), stream);
-  GatedGradients gradients;
-  auto next = results.begin();
-  if (wanted.input) {
-    gradients.input = *next++;
-  }
-  if (wanted.weight) {
-    gradients.weight = *next++;
-  }
-  return gradients;
+  return norm_gradients(vjp, {in.x, in.weight, g}, dtypes_of(in), stream);
 }
 
 } // namespace
@@ -118,7 +105,7 @@ array gated_input(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
   return mx::multiply(x, activated(spec.activation, gate, s), s);
 }
 
-GatedGradients gated_vjp(
+NormGradients gated_vjp(
     const NormSpec& spec,
     const NormInputs& in,
     const array& cotangent,
@@ -135,36 +122,18 @@ GatedGradients gated_vjp(
       .input = wanted.input,
       .gate = wanted.gate,
       .weight = wanted.weight};
-  Arrays inputs{in.x};
-  if (in.weight) {
-    inputs.push_back(*in.weight);
-  }
-  inputs.push_back(cotangent);
   // Of a batch of examples it may be the same for each.
   bool whole = in.gate->shape() == in.x.shape();
-  inputs.push_back(
-      whole ? *in.gate : mx::broadcast_to(*in.gate, in.x.shape(), stream));
-  std::vector<mx::Dtype> dtypes;
-  if (wanted.input) {
-    dtypes.push_back(in.x.dtype());
+  auto gate =
+      whole ? *in.gate : mx::broadcast_to(*in.gate, in.x.shape(), stream);
+  auto dtypes = dtypes_of(in);
+  if (whole) {
+    dtypes.gate = gate.dtype();
   }
-  if (wanted.gate) {
-    dtypes.push_back(whole ? in.gate->dtype() : mx::float32);
-  }
-  if (wanted.weight) {
-    dtypes.push_back(in.weight->dtype());
-  }
-  auto results = make_norm_vjp(vjp, dtypes, std::move(inputs), stream);
-  GatedGradients gradients;
-  auto next = results.begin();
-  if (wanted.input) {
-    gradients.input = *next++;
-  }
-  if (wanted.gate) {
-    gradients.gate = sum_to(*next++, in.gate->shape(), stream);
-  }
-  if (wanted.weight) {
-    gradients.weight = *next++;
+  auto gradients = norm_gradients(
+      vjp, {in.x, in.weight, cotangent, nullptr, &gate}, dtypes, stream);
+  if (gradients.gate) {
+    gradients.gate = sum_to(*gradients.gate, in.gate->shape(), stream);
   }
   return gradients;
 }

@@ -5,7 +5,7 @@
 
 #pragma once
 
-#include "csrc/norm/spec.h"
+#include "csrc/norm/nodes.h"
 
 namespace mlx_norms {
 
@@ -29,16 +29,12 @@ array gated_input(
     const NormInputs& in,
     mx::Stream stream);
 
-// Gradients of a gated norm's inputs.
-struct GatedGradients {
-  OptionalArray input, weight, gate;
-};
 struct GatedFlags {
   bool input, weight, gate;
 };
 
 // The gradients that are wanted, in the inputs' dtypes or float32.
-GatedGradients gated_vjp(
+NormGradients gated_vjp(
     const NormSpec& spec,
     const NormInputs& in,
     const array& cotangent,

@@ -97,34 +97,18 @@ ModulatedGradients modulated_vjp(
   vjp.weight = of_gn;
   vjp.bias = of_g;
 
-  std::vector<mx::Dtype> dtypes;
-  if (wanted.x) {
-    dtypes.push_back(s.dtype());
-  }
-  auto add = [&](bool sum, const array* gradient, bool is_it) {
-    if (sum) {
-      is_it &= gradient && gradient->shape() == groups.weight.shape();
-      dtypes.push_back(is_it ? gradient->dtype() : mx::float32);
-    }
+  auto dtype_of = [&](const array* gradient, bool is_it) {
+    is_it &= gradient && gradient->shape() == groups.weight.shape();
+    return is_it ? gradient->dtype() : mx::float32;
   };
-  add(of_gn, in.scale, !in.weight && !in.bias);
-  add(of_g, in.shift, !wanted.bias && !(wanted.scale && in.bias));
-
-  Arrays inputs{s, groups.weight, cotangent};
-  if (sum_cotangent) {
-    inputs.push_back(*sum_cotangent);
-  }
-  ModulatedGradients gradients;
-  if (dtypes.empty()) {
-    return gradients;
-  }
-  auto results = make_norm_vjp(vjp, dtypes, std::move(inputs), stream);
-  auto next = results.begin();
-  if (wanted.x) {
-    gradients.input = *next++;
-  }
-  auto gn = of_gn ? OptionalArray(*next++) : std::nullopt;
-  auto g = of_g ? OptionalArray(*next++) : std::nullopt;
+  ParameterDtypes dtypes{
+      .weight = dtype_of(in.scale, !in.weight && !in.bias),
+      .bias = dtype_of(in.shift, !wanted.bias && !(wanted.scale && in.bias))};
+  auto found = norm_gradients(
+      vjp, {s, &groups.weight, cotangent, sum_cotangent}, dtypes, stream);
+  ModulatedGradients gradients{.input = found.input};
+  const auto& gn = found.weight;
+  const auto& g = found.bias;
   auto scaled = [&](const array& sum) {
     return in.scale ? mx::multiply(sum, scale_factor(*in.scale, stream), stream)
                     : sum;
@@ -248,27 +232,15 @@ FactorGradients factor_vjp(
   }
   NormVJPSpec vjp{.input = of_x, .weight = of_factor};
   vjp.norm.identity = vjp.norm.weight = true;
-  std::vector<mx::Dtype> dtypes;
-  if (of_x) {
-    dtypes.push_back(in.x.dtype());
+  auto found = norm_gradients(
+      vjp,
+      {in.x, &factor, sum_gradient},
+      {.weight = grouped ? factor.dtype() : mx::float32},
+      stream);
+  if (found.weight) {
+    found.weight = sum_to(*found.weight, in.factor->shape(), stream);
   }
-  if (of_factor) {
-    dtypes.push_back(grouped ? factor.dtype() : mx::float32);
-  }
-  FactorGradients gradients;
-  if (dtypes.empty()) {
-    return gradients;
-  }
-  auto results =
-      make_norm_vjp(vjp, dtypes, {in.x, factor, sum_gradient}, stream);
-  auto next = results.begin();
-  if (of_x) {
-    gradients.x = *next++;
-  }
-  if (of_factor) {
-    gradients.factor = sum_to(*next, in.factor->shape(), stream);
-  }
-  return gradients;
+  return {found.input, found.weight};
 }
 
 } // namespace mlx_norms

@@ -104,6 +104,45 @@ Arrays make_norm_vjp(
   return norm_vjp_node(spec, dtypes, std::move(inputs), stream);
 }
 
+NormGradients norm_gradients(
+    const NormVJPSpec& spec,
+    const NormVJPInputs& in,
+    const ParameterDtypes& of,
+    mx::Stream stream) {
+  Arrays inputs;
+  for (auto* a : {&in.s, in.weight, &in.cotangent, in.sum_cotangent, in.gate}) {
+    if (a) {
+      inputs.push_back(*a);
+    }
+  }
+  std::vector<mx::Dtype> dtypes;
+  auto want = [&](bool wanted, mx::Dtype dtype) {
+    if (wanted) {
+      dtypes.push_back(dtype);
+    }
+  };
+  want(spec.input, in.s.dtype());
+  want(spec.gate, of.gate);
+  want(spec.weight, of.weight);
+  want(spec.bias, of.bias);
+  NormGradients gradients;
+  if (dtypes.empty()) {
+    return gradients;
+  }
+  auto results = make_norm_vjp(spec, dtypes, std::move(inputs), stream);
+  auto next = results.begin();
+  auto take = [&](bool wanted, OptionalArray& gradient) {
+    if (wanted) {
+      gradient = *next++;
+    }
+  };
+  take(spec.input, gradients.input);
+  take(spec.gate, gradients.gate);
+  take(spec.weight, gradients.weight);
+  take(spec.bias, gradients.bias);
+  return gradients;
+}
+
 Arrays norm_vjp_node(
     const NormVJPSpec& spec,
     const std::vector<mx::Dtype>& dtypes,

@@ -34,7 +34,7 @@ Arrays make_norm(
     Arrays inputs,
     mx::Stream stream);
 
-// {[input], [weight], [bias]} in `dtypes`, by a kernel.
+// {[input], [gate], [weight], [bias]} in `dtypes`, by a kernel.
 Arrays norm_vjp_node(
     const NormVJPSpec& spec,
     const std::vector<mx::Dtype>& dtypes,
@@ -46,6 +46,19 @@ Arrays make_norm_vjp(
     const NormVJPSpec& spec,
     const std::vector<mx::Dtype>& dtypes,
     Arrays inputs,
+    mx::Stream stream);
+
+// The same by name: those that the spec wants, the input's in the dtype of s.
+struct NormGradients {
+  OptionalArray input, gate, weight, bias;
+};
+struct ParameterDtypes {
+  mx::Dtype gate = mx::float32, weight = mx::float32, bias = mx::float32;
+};
+NormGradients norm_gradients(
+    const NormVJPSpec& spec,
+    const NormVJPInputs& in,
+    const ParameterDtypes& dtypes,
     mx::Stream stream);
 
 } // namespace mlx_norms

@@ -218,38 +218,19 @@ Arrays Norm::vjp(
       give_if(at.shift, found.shift);
       continue;
     }
-    Arrays inputs{s};
-    if (spec_.weight) {
-      inputs.push_back(primals[at.weight]);
+    ParameterDtypes dtypes{
+        .weight = primals[std::max(at.weight, 0)].dtype(),
+        .bias = primals[std::max(at.bias, 0)].dtype()};
+    auto found = norm_gradients(
+        spec,
+        {s, in.weight, cotangent, sum_cotangent ? &*sum_cotangent : nullptr},
+        dtypes,
+        stream());
+    if (found.input) {
+      give_input(*found.input);
     }
-    inputs.push_back(cotangent);
-    if (sum_cotangent) {
-      inputs.push_back(*sum_cotangent);
-    }
-
-    std::vector<mx::Dtype> dtypes;
-    auto want = [&](bool flag, const array& like) {
-      if (flag) {
-        dtypes.push_back(like.dtype());
-      }
-    };
-    want(spec.input, s);
-    want(spec.weight, primals[std::max(at.weight, 0)]);
-    want(spec.bias, primals[std::max(at.bias, 0)]);
-    if (dtypes.empty()) {
-      continue;
-    }
-    auto results = make_norm_vjp(spec, dtypes, std::move(inputs), stream());
-    auto next = results.begin();
-    if (spec.input) {
-      give_input(*next++);
-    }
-    if (spec.weight) {
-      give(at.weight, *next++);
-    }
-    if (spec.bias) {
-      give(at.bias, *next++);
-    }
+    give_if(at.weight, found.weight);
+    give_if(at.bias, found.bias);
   }
   return gradients;
 }

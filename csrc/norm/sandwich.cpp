@@ -146,6 +146,14 @@ Arrays NormAddNorm::jvp(
   return jvp_of(f, primals, tangents, argnums);
 }
 
+namespace {
+
+ParameterDtypes dtype_of(const array* weight) {
+  return {.weight = weight ? weight->dtype() : mx::float32};
+}
+
+} // namespace
+
 Arrays NormAddNorm::vjp(
     const Arrays& primals,
     const Arrays& cotangents,
@@ -172,26 +180,14 @@ Arrays NormAddNorm::vjp(
   vjp.input = of_rows;
   vjp.weight = wanted(spec_.weight, weight_at);
   if (takes_part && (vjp.input || vjp.weight)) {
-    Arrays inputs{h};
-    std::vector<mx::Dtype> dtypes;
-    if (in.weight) {
-      inputs.push_back(*in.weight);
+    auto cotangent = mx::astype(cotangents[0], dtype_, s);
+    auto found = norm_gradients(
+        vjp, {h, in.weight, cotangent, &of_sum}, dtype_of(in.weight), s);
+    if (found.weight) {
+      gradients[weight_at] = *found.weight;
     }
-    inputs.push_back(mx::astype(cotangents[0], dtype_, s));
-    inputs.push_back(of_sum);
-    if (vjp.input) {
-      dtypes.push_back(h.dtype());
-    }
-    if (vjp.weight) {
-      dtypes.push_back(in.weight->dtype());
-    }
-    auto results = make_norm_vjp(vjp, dtypes, std::move(inputs), s);
-    auto next = results.begin();
-    if (vjp.input) {
-      of_sum = *next++;
-    }
-    if (vjp.weight) {
-      gradients[weight_at] = *next++;
+    if (found.input) {
+      of_sum = *found.input;
     }
   } else {
     if (spec_.clamp && h.dtype() == mx::float16) {
@@ -205,27 +201,13 @@ Arrays NormAddNorm::vjp(
 
   NormVJPSpec post{.norm = spec_.norm_of_x(), .input = wanted(true, 0)};
   post.weight = wanted(spec_.post_weight, post_at);
-  if (post.input || post.weight) {
-    Arrays inputs{in.x};
-    std::vector<mx::Dtype> dtypes;
-    if (in.post_weight) {
-      inputs.push_back(*in.post_weight);
-    }
-    inputs.push_back(of_sum);
-    if (post.input) {
-      dtypes.push_back(in.x.dtype());
-    }
-    if (post.weight) {
-      dtypes.push_back(in.post_weight->dtype());
-    }
-    auto results = make_norm_vjp(post, dtypes, std::move(inputs), s);
-    auto next = results.begin();
-    if (post.input) {
-      gradients[0] = *next++;
-    }
-    if (post.weight) {
-      gradients[post_at] = *next++;
-    }
+  auto found = norm_gradients(
+      post, {in.x, in.post_weight, of_sum}, dtype_of(in.post_weight), s);
+  if (found.input) {
+    gradients[0] = *found.input;
+  }
+  if (found.weight) {
+    gradients[post_at] = *found.weight;
   }
   return select(gradients, argnums);
 }

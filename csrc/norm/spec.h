@@ -163,6 +163,17 @@ struct NormVJPInputs {
   const mx::array* sum_cotangent;
   const mx::array* gate;
 
+  NormVJPInputs(
+      const mx::array& s,
+      const mx::array* weight,
+      const mx::array& cotangent,
+      const mx::array* sum_cotangent = nullptr,
+      const mx::array* gate = nullptr)
+      : s(s),
+        weight(weight),
+        cotangent(cotangent),
+        sum_cotangent(sum_cotangent),
+        gate(gate) {}
   NormVJPInputs(const NormSpec& spec, const mx::array* first)
       : s(*first++),
         weight(spec.weight ? first++ : nullptr),

@@ -248,6 +248,28 @@ def test_gradients_are_deterministic():
 
 
 @OF_OP
+def test_compiled_axes_are_told_apart(op):
+    x = mx.random.normal((2, 4, 4, 3), key=mx.random.key(0))
+    norm = getattr(mlx_norms, op)
+    f = lambda x: [norm(x, axis=1), norm(x, axis=2)]  # noqa: E731
+    for a, b in zip(mx.compile(f)(x), f(x), strict=True):
+        assert_same_bits(a, b)
+
+
+@pytest.mark.parametrize("rounding", ["early", "late"])
+@pytest.mark.parametrize("activation", ["silu", "sigmoid", "gelu"])
+def test_activation_is_that_of_rows(activation, rounding):
+    x = mx.random.normal((2, 7, 5), key=mx.random.key(0)).astype(mx.bfloat16)
+    w = mx.random.normal((7,), key=mx.random.key(1))
+    options = dict(activation=activation, rounding=rounding, dtype=mx.float16)
+    ours = mlx_norms.rms_norm(x, w, axis=1, **options)
+    rows = mlx_norms.rms_norm(mx.contiguous(x.swapaxes(1, 2)), w, **options).swapaxes(1, 2)
+    assert ours.dtype == mx.float16
+    within = 2**-6 if rounding == "early" else 2**-10  # a few digits of either dtype
+    assert mx.all(mx.abs(ours - rows) <= within * mx.maximum(1, mx.abs(rows))).item()
+
+
+@OF_OP
 def test_refusals(op):
     x = mx.ones((2, 4, 3))
     norm = getattr(mlx_norms, op)

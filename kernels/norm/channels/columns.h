@@ -202,7 +202,6 @@ struct Columns {
     }
   }
 
- private:
   void hold(int k, thread const float* v) {
     if (looped) {
       return;

@@ -72,6 +72,6 @@ MUTANTS = [
         PRIMITIVE,
         "return spec_ == o.spec_ && axis_ == o.axis_ && dtype_ == o.dtype_;",
         "return spec_ == o.spec_ && dtype_ == o.dtype_;",
-        f"{TESTS}::test_transforms",
+        f"{TESTS}::test_compiled_axes_are_told_apart",
     ),
 ]

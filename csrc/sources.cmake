@@ -13,6 +13,8 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/gpu/launch_plan.cpp
     csrc/gpu/rows.cpp
     csrc/gpu/specialization.cpp
+    csrc/group_norm/fallback.cpp
+    csrc/group_norm/ops.cpp
     csrc/ladders/layer_norm.cpp
     csrc/ladders/layer_norm_eval.cpp
     csrc/ladders/layer_norm_rungs.cpp
@@ -62,6 +64,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/prologue.cpp
     csrc/patching/take_products.cpp
     csrc/python/device.cpp
+    csrc/python/group_norm.cpp
     csrc/python/ladders.cpp
     csrc/python/linear.cpp
     csrc/python/matmul.cpp

@@ -12,26 +12,59 @@ array as_float(const array& a, mx::Stream s) {
   return mx::astype(a, mx::float32, s);
 }
 
-// x with an axis of groups and one of their channels, and the axes of which a
-// group consists.
-struct Grouped {
-  array x;
+// The axes of positions.
+std::vector<int> position_axes(const GroupNormSpec& spec, const array& x) {
   std::vector<int> axes;
-};
-
-Grouped in_groups(const GroupNormSpec& spec, const array& x, mx::Stream s) {
-  std::vector<int> axes;
-  int channels = x.ndim() - 1;
-  for (int i = spec.batch ? 0 : 1; i < channels; ++i) {
+  for (int i = spec.sample_axes; i + 1 < static_cast<int>(x.ndim()); ++i) {
     axes.push_back(i);
   }
+  return axes;
+}
+
+// Of an array whose last axis is the channels: that axis as one of groups and
+// one of their channels.
+array split(const GroupNormSpec& spec, const array& a, mx::Stream s) {
   if (spec.one_channel_each()) {
-    return {x, axes};
+    return a;
   }
-  axes.push_back(spec.strided ? channels : channels + 1);
-  auto split = spec.strided ? mx::Shape{-1, spec.groups}
-                            : mx::Shape{spec.groups, x.shape(-1) / spec.groups};
-  return {mx::unflatten(x, -1, std::move(split), s), axes};
+  auto shape = spec.strided ? mx::Shape{-1, spec.groups}
+                            : mx::Shape{spec.groups, a.shape(-1) / spec.groups};
+  return mx::unflatten(a, -1, std::move(shape), s);
+}
+
+array joined(const GroupNormSpec& spec, const array& a, mx::Stream s) {
+  return spec.one_channel_each() ? a : mx::flatten(a, -2, -1, s);
+}
+
+// Of x when it is split: the axes of which a group consists.
+std::vector<int> group_axes(const GroupNormSpec& spec, const array& x) {
+  auto axes = position_axes(spec, x);
+  if (!spec.one_channel_each()) {
+    axes.push_back(x.ndim() - 1 + !spec.strided);
+  }
+  return axes;
+}
+
+// Axis by axis: on the CPU MLX adds up all values of a sum one by one.
+array mean_over(const std::vector<int>& axes, array a, mx::Stream s) {
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    a = mx::mean(a, *axis, /* keepdims= */ true, s);
+  }
+  return a;
+}
+
+array root(const GroupNormSpec& spec, const array& variance, mx::Stream s) {
+  return mx::rsqrt(mx::add(variance, array(spec.eps), s), s);
+}
+
+// By statistics of each channel that are given.
+array standardized(
+    const GroupNormSpec& spec,
+    const GroupNormInputs& in,
+    const array& x,
+    mx::Stream s) {
+  auto d = mx::subtract(x, as_float(*in.mean, s), s);
+  return mx::multiply(d, root(spec, as_float(*in.variance, s), s), s);
 }
 
 } // namespace
@@ -43,32 +76,23 @@ Arrays fallback_group_norm(
     mx::Stream s) {
   GroupNormInputs in(spec, inputs.data());
   auto y = as_float(in.x, s);
-  auto rstd_of = [&](const array& variance) {
-    return mx::rsqrt(mx::add(variance, array(spec.eps), s), s);
-  };
-  OptionalArray statistics;
+  Arrays statistics;
   if (spec.running) {
-    y = mx::subtract(y, as_float(*in.mean, s), s);
-    y = mx::multiply(y, rstd_of(as_float(*in.variance, s)), s);
+    y = standardized(spec, in, y, s);
   } else {
-    auto [d, axes] = in_groups(spec, y, s);
-    auto mean_of = [&](const array& a) {
-      return mx::mean(a, axes, /* keepdims= */ true, s);
-    };
+    auto axes = group_axes(spec, in.x);
+    auto mean_of = [&](const array& a) { return mean_over(axes, a, s); };
+    auto d = split(spec, y, s);
     // Of a large mean the rounded one is not enough.
     auto mean = mean_of(d);
     d = mx::subtract(d, mean, s);
     auto rest = mean_of(d);
     d = mx::subtract(d, rest, s);
     auto variance = mean_of(mx::square(d, s));
-    d = mx::multiply(d, rstd_of(variance), s);
-    y = spec.one_channel_each() ? d : mx::flatten(d, -2, -1, s);
-    auto by_group = [&](const array& a) {
-      auto groups = mx::squeeze(a, axes, s);
-      return spec.batch ? mx::expand_dims(groups, 0, s) : groups;
-    };
-    statistics =
-        mx::stack({by_group(mean), by_group(rest), by_group(variance)}, 0, s);
+    y = joined(spec, mx::multiply(d, root(spec, variance, s), s), s);
+    for (const auto& a : {mean, rest, variance}) {
+      statistics.push_back(mx::squeeze(a, axes, s));
+    }
   }
   if (in.weight) {
     y = mx::multiply(y, as_float(*in.weight, s), s);
@@ -80,10 +104,66 @@ Arrays fallback_group_norm(
     y = activated(spec.activation, y, s);
   }
   Arrays outputs{mx::astype(y, dtype, s)};
-  if (statistics) {
-    outputs.push_back(*statistics);
-  }
+  outputs.insert(outputs.end(), statistics.begin(), statistics.end());
   return outputs;
+}
+
+Arrays fallback_group_norm_vjp(
+    const GroupNormVJPSpec& vjp,
+    const Arrays& inputs,
+    mx::Stream s) {
+  const auto& spec = vjp.norm;
+  GroupNormInputs in(spec, inputs.data());
+  auto x = as_float(in.x, s);
+  auto g = as_float(inputs.back(), s);
+  auto axes = group_axes(spec, in.x);
+  OptionalArray n, rstd; // rstd: as x when it is split, or of each channel
+  if (spec.running) {
+    n = standardized(spec, in, x, s);
+    rstd = root(spec, as_float(*in.variance, s), s);
+  } else {
+    const auto* statistics = &inputs[inputs.size() - 4];
+    auto statistic = [&](int i) {
+      return mx::expand_dims(statistics[i], axes, s);
+    };
+    auto d = mx::subtract(split(spec, x, s), statistic(0), s);
+    rstd = root(spec, statistic(2), s);
+    d = mx::multiply(mx::subtract(d, statistic(1), s), *rstd, s);
+    n = joined(spec, d, s);
+  }
+  if (spec.activation != Activation::None) {
+    auto z = *n;
+    if (in.weight) {
+      z = mx::multiply(z, as_float(*in.weight, s), s);
+    }
+    if (in.bias) {
+      z = mx::add(z, as_float(*in.bias, s), s);
+    }
+    g = mx::multiply(g, slope(spec.activation, z, s), s);
+  }
+  Arrays gradients;
+  if (vjp.input) {
+    auto wg = in.weight ? mx::multiply(g, as_float(*in.weight, s), s) : g;
+    if (spec.running) {
+      wg = mx::multiply(wg, *rstd, s);
+    } else {
+      auto mean_of = [&](const array& a) { return mean_over(axes, a, s); };
+      auto d = split(spec, wg, s);
+      auto along = split(spec, *n, s);
+      auto of_root = mean_of(mx::multiply(d, along, s));
+      d = mx::subtract(d, mean_of(d), s);
+      d = mx::subtract(d, mx::multiply(along, of_root, s), s);
+      wg = joined(spec, mx::multiply(d, *rstd, s), s);
+    }
+    gradients.push_back(mx::astype(wg, in.x.dtype(), s));
+  }
+  if (vjp.sums) {
+    auto positions = position_axes(spec, in.x);
+    for (const auto& a : {g, mx::multiply(g, *n, s)}) {
+      gradients.push_back(mx::sum(a, positions, /* keepdims= */ false, s));
+    }
+  }
+  return gradients;
 }
 
 } // namespace mlx_norms

@@ -3,7 +3,7 @@
 #include "csrc/group_norm/ops.h"
 
 #include "csrc/common/checks.h"
-#include "csrc/group_norm/fallback.h"
+#include "csrc/group_norm/nodes.h"
 
 namespace mlx_norms {
 
@@ -11,7 +11,7 @@ namespace {
 
 using OptionalDtype = std::optional<mx::Dtype>;
 
-// {normalized, [statistics]}
+// {normalized, [mean, rest, variance]}
 Arrays normalize(
     const char* op,
     GroupNormSpec spec,
@@ -38,7 +38,7 @@ Arrays normalize(
   spec.bias = bias;
   spec.running = !running.empty();
   inputs.insert(inputs.end(), running.begin(), running.end());
-  return fallback_group_norm(spec, dtype.value_or(x.dtype()), inputs, s);
+  return make_group_norm(spec, dtype.value_or(x.dtype()), std::move(inputs), s);
 }
 
 void check_axes(
@@ -161,7 +161,7 @@ std::variant<array, std::tuple<array, array, array>> batch_norm(
         "shape " +
             text(x.shape()) + ".");
   }
-  GroupNormSpec spec{.batch = true, .eps = eps};
+  GroupNormSpec spec{.sample_axes = 0, .eps = eps};
   Arrays running;
   if (mean && !training) {
     running = {*mean, *var};
@@ -170,14 +170,12 @@ std::variant<array, std::tuple<array, array, array>> batch_norm(
   if (!mean || !training) {
     return outputs[0];
   }
-  auto statistic = [&](int i) { return mx::take(outputs[1], i, 0, s); };
-  auto row = [&](const array& a) { return mx::reshape(a, {-1}, s); };
-  auto now = row(mx::add(statistic(0), statistic(1), s));
+  auto now = mx::add(outputs[1], outputs[2], s);
   // The number of values is not written into the graph: under shapeless
   // compile it may change.
   auto n = mx::number_of_elements(x, axes, false, mx::float32, s);
   auto unbiased = mx::divide(n, mx::subtract(n, array(1.0f), s), s);
-  auto spread = mx::multiply(row(statistic(2)), unbiased, s);
+  auto spread = mx::multiply(outputs[3], unbiased, s);
   return std::tuple{
       outputs[0],
       updated(*mean, now, momentum, x, s),

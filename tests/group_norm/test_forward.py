@@ -65,6 +65,15 @@ def test_batch_norm(shape):
         GroupCase("batch_norm", x, **all_four, training=True).check()
 
 
+def test_many_positions():
+    """A thread takes more than the fewest, and a group has many partial statistics."""
+    x = normal((1, 1101, 256), mx.float32, seed=10)
+    parameters = parameters_of(256, mx.float32)
+    GroupCase("group_norm", x, **parameters, num_groups=1).check()
+    GroupCase("group_norm", x, **parameters, num_groups=32).check()
+    GroupCase("instance_norm", x, **parameters).check()
+
+
 def test_mixed_dtypes():
     for i, (x, w, out) in enumerate(itertools.product(DTYPES, DTYPES, DTYPES)):
         options = dict(num_groups=4, dtype=out, pytorch_compatible=i % 2 == 0)

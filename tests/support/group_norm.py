@@ -92,11 +92,11 @@ class GroupCase:
         rstd = 1 / np.sqrt(var + self.eps)
         return self.spread((self.grouped(exact(self.x)) - mean) * rstd), rstd, mean
 
-    def check(self, cotangent=None, got=None):
+    def check(self, cotangent=None):
         """Checks results and gradients."""
         __tracebackhide__ = True
         cotangent = normal(self.x.shape, self.dtype, seed=9) if cotangent is None else cotangent
-        ((y,), gradients) = mx.vjp(self, self.arrays(), [cotangent])
+        (y,), gradients = mx.vjp(self, self.arrays(), [cotangent])
         self.check_result(y)
         for truth, got in zip(self.gradients(cotangent), gradients, strict=True):
             truth.check(got)

@@ -13,6 +13,12 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/gpu/launch_plan.cpp
     csrc/gpu/rows.cpp
     csrc/gpu/specialization.cpp
+    csrc/group_norm/eval_gpu.cpp
+    csrc/group_norm/fallback.cpp
+    csrc/group_norm/ops.cpp
+    csrc/group_norm/plan.cpp
+    csrc/group_norm/primitive.cpp
+    csrc/group_norm/self_check.cpp
     csrc/ladders/layer_norm.cpp
     csrc/ladders/layer_norm_eval.cpp
     csrc/ladders/layer_norm_rungs.cpp
@@ -69,6 +75,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/prologue.cpp
     csrc/patching/take_products.cpp
     csrc/python/device.cpp
+    csrc/python/group_norm.cpp
     csrc/python/ladders.cpp
     csrc/python/linear.cpp
     csrc/python/matmul.cpp
@@ -81,6 +88,7 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
     csrc/cpu/memory.cpp
     csrc/cpu/threads.cpp
+    csrc/group_norm/eval_cpu.cpp
     csrc/ladders/eval_cpu.cpp
     csrc/linear/eval_cpu.cpp
     csrc/matmul/eval_cpu.cpp

@@ -17,6 +17,8 @@ from support.variant import ROOT
 LIBRARIES = sorted(join.libraries())
 FAMILIES = {
     "norm",
+    "group_norm",
+    "group_norm_vjp",
     "norm_sandwich",
     "norm_channels",
     "norm_vjp",
@@ -105,6 +107,10 @@ def test_every_kernel_is_in_one(texts, with_cuda):
     names |= {"gather_rows_2", "gather_rows_4"}
     names |= {f"channel_norm_{n}_{v}" for n in (1, 4, 8) for v in (1, 2, 4, 8)}
     names |= {f"channel_norm_vjp_{n}_{v}" for n in (1, 4, 8) for v in (1, 2, 4)}
+    parts = ("partials", "normalize", "gradient_partials", "input_gradient")
+    names |= {f"group_{part}_{n}" for part in parts for n in (4, 8)}
+    names |= {"group_statistics_1", "group_statistics_8"}
+    names |= {"group_gradient_sums_64", "group_gradient_sums_256"}
     rows = {4: (1, 4), 8: (1, 2, 4, 8), 16: (1, 2, 4, 8, 16)}
     names |= {f"norm_linear_{n}_{r}" for n, of in rows.items() for r in of}
     names |= {f"sgemm_{rung.name}" for rung in SGEMM}

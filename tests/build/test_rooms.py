@@ -11,11 +11,22 @@ BELOW = {
     "cpu": {"common", "vendor"},
     "gpu": {"common"},
     "norm": {"common", "cpu", "gpu"},
+    "group_norm": {"common", "cpu", "gpu", "norm"},
     "matmul": {"common", "gpu"},
     "linear": {"common", "gpu", "norm"},
     "ladders": {"common", "gpu", "norm", "matmul"},
     "patching": {"common", "norm", "linear"},
-    "python": {"common", "cpu", "gpu", "norm", "matmul", "linear", "ladders", "patching"},
+    "python": {
+        "common",
+        "cpu",
+        "gpu",
+        "norm",
+        "group_norm",
+        "matmul",
+        "linear",
+        "ladders",
+        "patching",
+    },
 }
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 # Of MLX, and what the build generates.

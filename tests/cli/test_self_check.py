@@ -553,3 +553,50 @@ def test_without_a_verdict(run):
         assert not said and launched("norm_4", lambda: y) == 0
         assert close(y, mx.fast.layer_norm(x, w, b, 1e-5))
     """)
+
+
+GROUP_NORMS = """
+    c = mx.random.normal((2, 300, 16))
+    v = mx.random.uniform(shape=(16,)) + 0.5
+    mx.eval(c, v)
+
+    def pulled(norm):
+        return [norm(c, v), *mx.vjp(norm, [c, v], [c])[1]]
+
+    def calls():
+        for torch in (False, True):
+            yield lambda x, w: mlx_norms.group_norm(
+                x, 4, w, v, pytorch_compatible=torch, activation="silu")
+        yield lambda x, w: mlx_norms.instance_norm(x, w)
+        yield lambda x, w: mlx_norms.batch_norm(x, w, None, v, v)
+"""
+
+
+def test_group_norms(run):
+    """A good kernel is used without a word, a bad one is not, forward or backward."""
+    run(
+        GROUP_NORMS
+        + """
+    for norm in calls():
+        outputs, said = record(lambda: pulled(norm))
+        assert not said, said
+        assert launched("group_", lambda: outputs) > 3
+    """
+    )
+    for bad, words in (
+        ("mean[j] = fma(before, share, mean[j]);", "GroupNorm "),
+        ("v[k * N + j] = d * rstd[j];", "GroupNormVJP "),
+    ):
+        run(
+            GROUP_NORMS
+            + f"""
+    norm = next(iter(calls()))
+    plant({bad!r}, "")
+    outputs, said = record(lambda: pulled(norm))
+    assert len(said) == 1 and {words!r} in said[0], said
+    n = mx.var(c.reshape(2, -1, 4), axis=1)
+    y = (c.reshape(2, -1, 4) - mx.mean(c.reshape(2, -1, 4), axis=1, keepdims=True))
+    y = (y * mx.rsqrt(n[:, None] + 1e-5)).reshape(c.shape) * v + v
+    assert close(outputs[0], y * mx.sigmoid(y))
+    """
+        )

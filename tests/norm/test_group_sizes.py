@@ -35,6 +35,12 @@ def norms():
         yield [mlx_norms.rms_norm(rows)]  # more axes than a layout holds
 
 
+def group_norms():
+    for dtype, channels in itertools.product(WIDTHS, (8, 1024)):
+        x, w = mx.ones((1, 2, channels), dtype), mx.ones(channels, dtype)
+        yield mx.vjp(lambda x, w: mlx_norms.group_norm(x, 2, w), [x, w], [x])[1]
+
+
 def projections():
     for kind in (None, (4, 64), (8, 32)):
         for dtype in WIDTHS:
@@ -63,7 +69,7 @@ def ladders():
 
 def test_the_largest_groups_are_declared(launches, simulator):
     used, libraries = {}, set()
-    for arrays in itertools.chain(norms(), projections(), products(), ladders()):
+    for arrays in itertools.chain(norms(), group_norms(), projections(), products(), ladders()):
         for launch in launches(*arrays):
             used[launch.kernel] = max(used.get(launch.kernel, 0), prod(launch.group))
             libraries.add(launch.library)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 import mlx.core as mx
 
 import mlx_norms
+from group_norm import test_forward as group_norms
+from group_norm import test_transforms as group_transforms
 from linear import test_linear_kernel
 from matmul import test_matmul
 from mlx_norms.ladders import LAYER_NORM
@@ -72,6 +74,10 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
     yield "norm_add_norm, donated", test_sandwich.test_donated
     for layout in LAYOUTS:
         yield f"norm_add_norm, {layout.__name__}", lambda: test_sandwich.test_layouts(layout)
+    for shape in group_norms.SHAPES:
+        yield f"group_norm, {shape}", lambda: group_norms.test_group_norm(shape)
+        yield f"batch_norm, {shape}", lambda: group_norms.test_batch_norm(shape)
+    yield "group_norm, views", group_transforms.test_views
     for form, activation in itertools.product(test_gated.FORMS, test_gated.ACTIVATIONS):
         yield f"gate, {form}, {activation}", lambda: test_gated.test_lengths(form, activation)
     for form, (length, dtype) in itertools.product(test_gated.FORMS, LENGTHS):

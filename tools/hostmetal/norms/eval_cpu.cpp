@@ -1,5 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include "csrc/group_norm/primitive.h"
 #include "csrc/ladders/layer_norm.h"
 #include "csrc/ladders/sgemm.h"
 #include "csrc/linear/primitive.h"
@@ -36,6 +37,14 @@ void ChannelNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void NormLinear::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  hostmetal::eval(*this, inputs, outputs);
+}
+
+void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  hostmetal::eval(*this, inputs, outputs);
+}
+
+void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);
 }
 

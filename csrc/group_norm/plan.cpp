@@ -1,0 +1,302 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/group_norm/plan.h"
+
+#include <algorithm>
+
+#include "csrc/gpu/integers.h"
+#include "csrc/gpu/rows.h"
+#include "kernels/interface.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// How a sample's positions and channels are spread over threadgroups
+// (kernels/group_norm/channel_threads.h). This depends on the sizes of a sample
+// and the dtype alone, so that norms are batch-invariant.
+struct SampleGeometry {
+  static constexpr int kThreads = 256;
+  static constexpr int kMostLanes = 64;
+  static constexpr int kFewestSteps = 4, kMostSteps = 64;
+  static constexpr int kChunks = 64; // more take more steps each
+
+  int channels;
+  int positions;
+  int width; // channels per thread: N
+  int lanes; // threads along the channels
+  int rows;  // and along positions
+  int steps; // positions per thread
+  int blocks;
+  int chunks;
+
+  SampleGeometry(int channels, int positions, int item_size)
+      : channels(channels),
+        positions(positions),
+        width(item_size == 2 && channels % 8 == 0 ? 8 : 4) {
+    int vectors = ceil_div(channels, width);
+    lanes = ceil_div(vectors, ceil_div(vectors, kMostLanes));
+    blocks = ceil_div(vectors, lanes);
+    rows = kThreads / lanes;
+    steps = std::clamp(
+        ceil_div(positions, rows * kChunks), kFewestSteps, kMostSteps);
+    chunks = ceil_div(positions, chunk_size());
+  }
+
+  int chunk_size() const {
+    return rows * steps;
+  }
+};
+
+// The sizes of a call.
+struct Sizes {
+  int samples;
+  int groups;
+  SampleGeometry geometry;
+
+  Sizes(const GroupNormSpec& spec, const mx::array& x)
+      : samples(samples_of(spec, x)),
+        groups(spec.groups_of(x)),
+        geometry(x.shape(-1), row_count(x) / samples, x.itemsize()) {}
+
+  static int samples_of(const GroupNormSpec& spec, const mx::array& x) {
+    int64_t samples = 1;
+    for (int i = 0; i < spec.sample_axes; ++i) {
+      samples *= x.shape(i);
+    }
+    return samples;
+  }
+
+  uint32_t threadgroups() const {
+    auto count = int64_t{samples} * geometry.chunks * geometry.blocks;
+    if (count > kInt32Max || int64_t{samples} * groups > kInt32Max) {
+      throw std::runtime_error(
+          "[mlx_norms] A GPU kernel normalizes at most 2^31 - 1 groups at "
+          "once.");
+    }
+    return count;
+  }
+};
+
+int32_t step_of(const mx::array& parameter) {
+  return parameter.size() == 1 ? 1 : parameter.strides(0);
+}
+
+// What all kernels of a chunk of positions take.
+template <typename K>
+Launch& launch_chunks(
+    LaunchPlan& plan,
+    const char* family,
+    const GroupNormSpec& spec,
+    const Sizes& sizes,
+    const RowOperand& x) {
+  const auto& geometry = sizes.geometry;
+  auto& launch = plan.launch({family, geometry.width});
+  bool whole = geometry.channels % geometry.width == 0;
+  launch.set(K::whole, whole);
+  launch.set(K::no_tail, whole);
+  launch.set(K::scattered, false);
+  launch.set(K::group_strided, spec.strided);
+  launch.set(K::channels, geometry.channels);
+  launch.set(K::positions, geometry.positions);
+  launch.set(K::groups, sizes.groups);
+  launch.set(K::lanes, geometry.lanes);
+  launch.set(K::rows, geometry.rows);
+  launch.set(K::steps, geometry.steps);
+  bind_rows(launch, K::x, K::x_layout, K::group_x_flags, x);
+  launch.groups[0] = sizes.threadgroups();
+  launch.group[0] = SampleGeometry::kThreads;
+  return launch;
+}
+
+// Weight, bias and the statistics: {mean, rest, variance}, or those given.
+template <typename K>
+void bind_parameters(
+    Launch& launch,
+    const GroupNormSpec& spec,
+    const GroupNormInputs& in,
+    const mx::array* statistics,
+    bool bias) {
+  launch.set(K::group_has_rest, !spec.running);
+  if (spec.running) {
+    launch.set(K::mean, *in.mean);
+    launch.set(K::variance, *in.variance);
+  } else {
+    launch.set(K::mean, statistics[0]);
+    launch.set(K::rest, statistics[1]);
+    launch.set(K::variance, statistics[2]);
+  }
+  auto flags = [](const mx::array* a) {
+    return a ? float_type(a->dtype()) : 0;
+  };
+  launch.set(K::group_mean_flags, flags(in.mean));
+  launch.set(K::group_variance_flags, flags(in.variance));
+  launch.set(K::mean_step, spec.running ? step_of(*in.mean) : 1);
+  launch.set(K::variance_step, spec.running ? step_of(*in.variance) : 1);
+  launch.set(K::has_weight, spec.weight);
+  launch.set(K::weight_flags, flags(in.weight));
+  launch.set(K::weight_step, spec.weight ? step_of(*in.weight) : 0);
+  if (spec.weight) {
+    launch.set(K::weight, *in.weight);
+  }
+  launch.set(K::bias_flags, bias ? flags(in.bias) : 0);
+  launch.set(K::bias_step, bias ? step_of(*in.bias) : 0);
+  if (bias) {
+    launch.set(K::bias, *in.bias);
+  }
+  launch.set(K::activation, static_cast<int>(spec.activation));
+  launch.set(K::eps, spec.eps);
+}
+
+} // namespace
+
+LaunchPlan plan_group_norm(
+    const GroupNormSpec& spec,
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) {
+  LaunchPlan plan(stream);
+  GroupNormInputs in(spec, inputs.data());
+  if (in.x.size() == 0) {
+    return plan;
+  }
+  Sizes sizes(spec, in.x);
+  const auto& geometry = sizes.geometry;
+  auto x = read_rows(in.x, geometry.width, plan);
+  if (!spec.running) {
+    mx::Shape shape{sizes.samples, geometry.chunks, geometry.channels};
+    const auto& means = plan.temporary(shape, mx::float32);
+    const auto& squares = plan.temporary(shape, mx::float32);
+    {
+      using K = kernels::group_partials;
+      auto& launch = launch_chunks<K>(plan, "group_partials", spec, sizes, x);
+      launch.set(K::means, means);
+      launch.set(K::squares, squares);
+    }
+    using K = kernels::group_statistics;
+    auto of_group = int64_t{geometry.channels / sizes.groups} * geometry.chunks;
+    int simds = of_group <= 64 ? 1 : 8;
+    auto& launch = plan.launch({"group_statistics", simds});
+    launch.set(K::scattered, false);
+    launch.set(K::group_strided, spec.strided);
+    bind_rows(launch, K::x, K::x_layout, K::group_x_flags, x);
+    launch.set(K::means, means);
+    launch.set(K::squares, squares);
+    launch.set(K::mean, outputs[1]);
+    launch.set(K::rest, outputs[2]);
+    launch.set(K::variance, outputs[3]);
+    launch.set(K::channels, geometry.channels);
+    launch.set(K::positions, geometry.positions);
+    launch.set(K::groups, sizes.groups);
+    launch.set(K::chunk_size, geometry.chunk_size());
+    launch.groups[0] = sizes.samples * sizes.groups;
+    launch.group[0] = 32 * simds;
+  }
+  using K = kernels::group_normalize;
+  auto& launch = launch_chunks<K>(plan, "group_normalize", spec, sizes, x);
+  bind_parameters<K>(
+      launch, spec, in, spec.running ? nullptr : &outputs[1], spec.bias);
+  launch.set(K::has_bias, spec.bias);
+  launch.set(K::group_y_flags, output_flags(outputs[0], geometry.width));
+  launch.set(K::y, outputs[0]);
+  return plan;
+}
+
+LaunchPlan plan_group_norm_vjp(
+    const GroupNormVJPSpec& vjp,
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) {
+  LaunchPlan plan(stream);
+  const auto& spec = vjp.norm;
+  GroupNormInputs in(spec, inputs.data());
+  Sizes sizes(spec, in.x);
+  const auto& geometry = sizes.geometry;
+  const auto& cotangent = inputs.back();
+  auto* statistics = spec.running ? nullptr : &inputs[inputs.size() - 4];
+  bool of_sums = vjp.input && !spec.running; // x's gradient
+  bool bias = spec.bias && spec.activation != Activation::None;
+  auto x = read_rows(in.x, geometry.width, plan);
+  auto g = read_rows(cotangent, geometry.width, plan);
+  const mx::array* group_means = nullptr;
+  if (vjp.sums || of_sums) {
+    mx::Shape shape{sizes.samples, geometry.chunks, geometry.channels};
+    const auto& bias_partials = plan.temporary(shape, mx::float32);
+    const auto& weight_partials = plan.temporary(shape, mx::float32);
+    auto sums = [&](int i) -> const mx::array& {
+      mx::Shape shape{sizes.samples, geometry.channels};
+      return vjp.sums ? outputs[vjp.input + i]
+                      : plan.temporary(shape, mx::float32);
+    };
+    if (of_sums) {
+      group_means =
+          &plan.temporary({2, sizes.samples, sizes.groups}, mx::float32);
+    }
+    {
+      using K = kernels::group_gradient_partials;
+      auto& launch =
+          launch_chunks<K>(plan, "group_gradient_partials", spec, sizes, x);
+      bind_parameters<K>(launch, spec, in, statistics, bias);
+      launch.set(K::group_bias_read, bias);
+      bind_rows(
+          launch,
+          K::cotangent,
+          K::cotangent_layout,
+          K::group_cotangent_flags,
+          g);
+      launch.set(K::bias_partials, bias_partials);
+      launch.set(K::weight_partials, weight_partials);
+    }
+    using K = kernels::group_gradient_sums;
+    int of_group = geometry.channels / sizes.groups;
+    int threads = int64_t{of_group} * geometry.chunks <= 256 ? 64 : 256;
+    int width = 1;
+    while (width < std::min(of_group, threads)) {
+      width *= 2;
+    }
+    auto& launch = plan.launch({"group_gradient_sums", threads});
+    launch.set(K::group_strided, spec.strided);
+    launch.set(K::has_weight, spec.weight);
+    launch.set(K::weight_flags, in.weight ? float_type(in.weight->dtype()) : 0);
+    launch.set(K::weight_step, in.weight ? step_of(*in.weight) : 0);
+    if (in.weight) {
+      launch.set(K::weight, *in.weight);
+    }
+    launch.set(K::group_means_wanted, of_sums);
+    launch.set(K::bias_partials, bias_partials);
+    launch.set(K::weight_partials, weight_partials);
+    launch.set(K::bias_sums, sums(0));
+    launch.set(K::weight_sums, sums(1));
+    if (of_sums) {
+      launch.set(K::group_means, *group_means);
+    }
+    launch.set(K::channels, geometry.channels);
+    launch.set(K::positions, geometry.positions);
+    launch.set(K::groups, sizes.groups);
+    launch.set(K::chunks, geometry.chunks);
+    launch.set(K::width, width);
+    launch.set(K::samples, sizes.samples);
+    launch.groups[0] = sizes.samples * sizes.groups;
+    launch.group[0] = threads;
+  }
+  if (vjp.input) {
+    using K = kernels::group_input_gradient;
+    auto& launch =
+        launch_chunks<K>(plan, "group_input_gradient", spec, sizes, x);
+    bind_parameters<K>(launch, spec, in, statistics, bias);
+    launch.set(K::group_bias_read, bias);
+    launch.set(K::group_of_sums, of_sums);
+    bind_rows(
+        launch, K::cotangent, K::cotangent_layout, K::group_cotangent_flags, g);
+    if (of_sums) {
+      launch.set(K::group_means, *group_means);
+    }
+    launch.set(
+        K::group_gradient_flags, output_flags(outputs[0], geometry.width));
+    launch.set(K::gradient, outputs[0]);
+    launch.set(K::samples, sizes.samples);
+  }
+  return plan;
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,140 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/group_norm/self_check.h"
+
+#include "csrc/common/self_check.h"
+#include "csrc/group_norm/fallback.h"
+#include "csrc/group_norm/nodes.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// Two chunks of the kernels, the second of few positions.
+constexpr int kPositions = 1030;
+
+// What specializes the kernels.
+std::vector<int64_t> numbers_of(
+    const GroupNormSpec& spec,
+    const Arrays& inputs) {
+  auto channels = inputs[0].shape(-1);
+  std::vector<int64_t> numbers{
+      channels % 8 == 0       ? 8
+          : channels % 4 == 0 ? 4
+                              : 1,
+      spec.weight,
+      spec.bias,
+      spec.running,
+      spec.strided,
+      spec.one_channel_each(),
+      static_cast<int64_t>(spec.activation)};
+  for (const auto& a : inputs) {
+    numbers.push_back(static_cast<int64_t>(a.dtype().val()));
+  }
+  return numbers;
+}
+
+// As spec, on few channels of the same alignment.
+GroupNormSpec like(const GroupNormSpec& spec) {
+  auto few = spec;
+  few.eps = 1e-5f;
+  few.groups = spec.groups ? 2 : 0;
+  few.sample_axes = 1;
+  return few;
+}
+
+int channels_like(const array& x) {
+  return x.shape(-1) % 8 == 0 ? 16 : x.shape(-1) % 4 == 0 ? 12 : 10;
+}
+
+// The norm's inputs.
+Arrays
+samples_of(const GroupNormSpec& spec, const Arrays& inputs, mx::Stream s) {
+  int channels = channels_like(inputs[0]);
+  Arrays few;
+  for (int i = 0; i <= spec.n_parameters(); ++i) {
+    auto shape =
+        i == 0 ? mx::Shape{2, kPositions, channels} : mx::Shape{channels};
+    auto values =
+        self_check::values(shape, inputs[i].dtype(), 17 * i + 1, false, s);
+    bool variance = spec.running && i == spec.n_parameters();
+    few.push_back(variance ? mx::square(values, s) : values);
+  }
+  return few;
+}
+
+} // namespace
+
+bool agrees(
+    const GroupNormSpec& spec,
+    mx::Dtype dtype,
+    const Arrays& inputs,
+    mx::Stream stream) {
+  if (inputs[0].size() == 0) {
+    return true;
+  }
+  auto numbers = numbers_of(spec, inputs);
+  numbers.push_back(static_cast<int64_t>(dtype.val()));
+  auto few = like(spec);
+  // Of the statistics, the mean's parts are another GPU's or sum's.
+  auto results = [](Arrays outputs) { return Arrays{outputs[0]}; };
+  auto sample = [&] {
+    return self_check::Sample{
+        [&](mx::Stream s) { return samples_of(few, inputs, s); },
+        [&](Arrays arrays, mx::Stream s) {
+          return results(group_norm_node(few, dtype, std::move(arrays), s));
+        },
+        [&](const Arrays& arrays, mx::Stream s) {
+          return results(fallback_group_norm(few, dtype, arrays, s));
+        },
+        /* donates= */ true};
+  };
+  return self_check::agrees(
+      {"group_norm", std::move(numbers)}, stream.device, sample, [&] {
+        return "of mlx_norms::GroupNorm " +
+            self_check::described(inputs, dtype);
+      });
+}
+
+bool agrees(
+    const GroupNormVJPSpec& spec,
+    const Arrays& inputs,
+    mx::Stream stream) {
+  if (inputs[0].size() == 0) {
+    return true;
+  }
+  auto numbers = numbers_of(spec.norm, inputs);
+  numbers.push_back(spec.input);
+  numbers.push_back(spec.sums);
+  auto few = spec;
+  few.norm = like(spec.norm);
+  auto sample = [&] {
+    return self_check::Sample{
+        [&](mx::Stream s) {
+          auto arrays = samples_of(few.norm, inputs, s);
+          auto x = arrays[0];
+          if (!few.norm.running) {
+            auto outputs = fallback_group_norm(few.norm, x.dtype(), arrays, s);
+            arrays.insert(arrays.end(), outputs.begin() + 1, outputs.end());
+          }
+          arrays.push_back(
+              self_check::values(
+                  x.shape(), inputs.back().dtype(), 99, false, s));
+          return arrays;
+        },
+        [&](Arrays arrays, mx::Stream s) {
+          return group_norm_vjp_node(few, std::move(arrays), s);
+        },
+        [&](const Arrays& arrays, mx::Stream s) {
+          return fallback_group_norm_vjp(few, arrays, s);
+        },
+        /* donates= */ true};
+  };
+  return self_check::agrees(
+      {"group_norm_vjp", std::move(numbers)}, stream.device, sample, [&] {
+        return "of mlx_norms::GroupNormVJP " +
+            self_check::described(inputs, inputs[0].dtype());
+      });
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,365 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// The gradients of group norm in three launches: the sums over a chunk of each
+// channel's cotangents, and of them times the normalized values; those over all
+// chunks, and of a group's channels; and the gradient of x.
+
+#include "kernels/group_norm/channel_threads.h"
+
+constant int group_cotangent_flags [[function_constant(46)]];
+constant int group_gradient_flags [[function_constant(47)]];
+constant bool group_of_sums [[function_constant(48)]]; // x's gradient
+constant bool group_means_wanted [[function_constant(49)]];
+constant bool group_bias_read [[function_constant(50)]]; // by an activation
+
+// Two channels' values: x becomes n, and g the cotangent of n w + b.
+template <int N>
+inline void differentiate(
+    thread const float* mean,
+    thread const float* rest,
+    thread const float* rstd,
+    thread const float* w,
+    thread const float* b,
+    thread float* x,
+    thread float* g) {
+  for (int j = 0; j < N; ++j) {
+    x[j] = ((x[j] - mean[j]) - rest[j]) * rstd[j];
+  }
+  if (activation != kNoActivation) {
+    float z[N], slope[N];
+    for (int j = 0; j < N; ++j) {
+      z[j] = x[j] * w[j] + b[j];
+    }
+    activation_slope<N>(z, slope);
+    for (int j = 0; j < N; ++j) {
+      g[j] *= slope[j];
+    }
+  }
+}
+
+template <int N>
+[[kernel, max_total_threads_per_threadgroup(256)]] void group_gradient_partials(
+    device const uchar* x [[buffer(0)]],
+    device const uchar* weight [[buffer(1), function_constant(has_weight)]],
+    device const uchar* bias [[buffer(2), function_constant(group_bias_read)]],
+    device const uchar* mean [[buffer(3)]],
+    device const uchar* rest [[buffer(4), function_constant(group_has_rest)]],
+    device const uchar* variance [[buffer(5)]],
+    device const uchar* cotangent [[buffer(6)]],
+    device float* bias_partials [[buffer(7)]],
+    device float* weight_partials [[buffer(8)]],
+    constant const int* x_layout [[buffer(9)]],
+    constant const int* cotangent_layout [[buffer(10)]],
+    constant const int& channels [[buffer(11)]],
+    constant const int& positions [[buffer(12)]],
+    constant const int& groups [[buffer(13)]],
+    constant const int& lanes [[buffer(14)]],
+    constant const int& rows [[buffer(15)]],
+    constant const int& steps [[buffer(16)]],
+    constant const int& weight_step [[buffer(17)]],
+    constant const int& bias_step [[buffer(18)]],
+    constant const int& mean_step [[buffer(19)]],
+    constant const int& variance_step [[buffer(20)]],
+    constant const float& eps [[buffer(21)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  threadgroup float shared[2 * N * kGroupThreads];
+  ChannelThread t = make_channel_thread<N>(
+      group, int(thread_index), channels, positions, lanes, rows, steps);
+  float sums[2 * N];
+  clear<2 * N>(sums);
+  if (t.there) {
+    device const uchar* rests = mean; // not read
+    if (group_has_rest) {
+      rests = rest;
+    }
+    float means[N], lows[N], rstd[N], w[N], b[N];
+    load_statistics<N>(
+        t,
+        mean,
+        rests,
+        variance,
+        mean_step,
+        variance_step,
+        channels,
+        groups,
+        eps,
+        means,
+        lows,
+        rstd);
+    for (int j = 0; j < N; ++j) {
+      w[j] = 1.0f;
+      b[j] = 0.0f;
+    }
+    if (has_weight) {
+      load_parameter<N>(
+          weight, weight_flags, weight_step, t.channel, channels, w);
+    }
+    if (group_bias_read) {
+      load_parameter<N>(bias, bias_flags, bias_step, t.channel, channels, b);
+    }
+    Span<N> span = span_at<N>(t.channel, channels);
+    uint first_row = t.sample * uint(positions);
+    for (int step = 0; step < steps; step += kAtOnce / 2) {
+      float v[kAtOnce / 2 * N], g[kAtOnce / 2 * N];
+      for (int k = 0; k < kAtOnce / 2; ++k) {
+        int position = t.position + (step + k) * rows;
+        clear<N>(v + k * N);
+        clear<N>(g + k * N);
+        if (position < positions && step + k < steps) {
+          uint row = first_row + uint(position);
+          read<N>(
+              row_in(x, group_x_flags, x_layout, row, channels),
+              span,
+              v + k * N);
+          read<N>(
+              row_in(
+                  cotangent,
+                  group_cotangent_flags,
+                  cotangent_layout,
+                  row,
+                  channels),
+              span,
+              g + k * N);
+        }
+      }
+      for (int k = 0; k < kAtOnce / 2; ++k) {
+        if (t.position + (step + k) * rows < positions && step + k < steps) {
+          differentiate<N>(means, lows, rstd, w, b, v + k * N, g + k * N);
+          for (int j = 0; j < N; ++j) {
+            sums[j] += g[k * N + j];
+            sums[N + j] = fma(g[k * N + j], v[k * N + j], sums[N + j]);
+          }
+        }
+      }
+    }
+  }
+  add_rows<2 * N>(sums, int(thread_index), t.row, lanes, rows, shared);
+  if (t.there && t.row == 0) {
+    uint chunks = rounded_up_quotient(positions, rows * steps);
+    long to = long(t.sample * chunks + t.chunk) * channels;
+    for (int j = 0; j < N; ++j) {
+      if (t.channel + j < channels) {
+        bias_partials[to + t.channel + j] = sums[j];
+        weight_partials[to + t.channel + j] = sums[N + j];
+      }
+    }
+  }
+}
+
+// A threadgroup takes a group of a sample, `width` channels at once, a power of
+// two, of which each has as many threads as there are left.
+template <int THREADS>
+[[kernel, max_total_threads_per_threadgroup(THREADS)]] void group_gradient_sums(
+    device const float* bias_partials [[buffer(0)]],
+    device const float* weight_partials [[buffer(1)]],
+    device const uchar* weight [[buffer(2), function_constant(has_weight)]],
+    device float* bias_sums [[buffer(3)]],
+    device float* weight_sums [[buffer(4)]],
+    device float* group_means
+    [[buffer(5), function_constant(group_means_wanted)]],
+    constant const int& channels [[buffer(6)]],
+    constant const int& positions [[buffer(7)]],
+    constant const int& groups [[buffer(8)]],
+    constant const int& chunks [[buffer(9)]],
+    constant const int& width [[buffer(10)]],
+    constant const int& samples [[buffer(11)]],
+    constant const int& weight_step [[buffer(12)]],
+    uint index [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  threadgroup float shared[2 * THREADS];
+  uint sample = index / uint(groups);
+  int group = int(index % uint(groups));
+  int of_group = channels / groups;
+  int first = first_channel(group, channels, groups);
+  int lane = int(thread_index) % width;
+  int row = int(thread_index) / width;
+  int rows = THREADS / width;
+  float total[2] = {0.0f, 0.0f}; // of the group's channels, weighted
+  for (int begin = 0; begin < of_group; begin += width) {
+    int channel = first + (begin + lane) * (group_strided ? groups : 1);
+    bool there = begin + lane < of_group;
+    float v[2] = {0.0f, 0.0f};
+    if (there) {
+      for (int chunk = row; chunk < chunks; chunk += rows) {
+        long at = (long(sample) * chunks + chunk) * channels + channel;
+        v[0] += bias_partials[at];
+        v[1] += weight_partials[at];
+      }
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup); // shared is written again
+    shared[thread_index] = v[0];
+    shared[THREADS + thread_index] = v[1];
+    for (int half_of = rows / 2; half_of > 0; half_of /= 2) {
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+      if (row < half_of) {
+        uint other = thread_index + uint(half_of * width);
+        v[0] += shared[other];
+        v[1] += shared[THREADS + other];
+        shared[thread_index] = v[0];
+        shared[THREADS + thread_index] = v[1];
+      }
+    }
+    if (there && row == 0) {
+      long at = long(sample) * channels + channel;
+      bias_sums[at] = v[0];
+      weight_sums[at] = v[1];
+      float w = 1.0f;
+      if (has_weight) {
+        int type = float_type(weight_flags);
+        w = load(weight + long(channel) * weight_step * size_of(type), type);
+      }
+      total[0] = fma(w, v[0], total[0]);
+      total[1] = fma(w, v[1], total[1]);
+    }
+  }
+  if (group_means_wanted) {
+    threadgroup_barrier(mem_flags::mem_threadgroup); // shared is written again
+    shared[thread_index] = total[0];
+    shared[THREADS + thread_index] = total[1];
+    for (int half_of = width / 2; half_of > 0; half_of /= 2) {
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+      if (int(thread_index) < half_of) {
+        total[0] += shared[thread_index + uint(half_of)];
+        total[1] += shared[THREADS + thread_index + uint(half_of)];
+        shared[thread_index] = total[0];
+        shared[THREADS + thread_index] = total[1];
+      }
+    }
+    if (thread_index == 0) {
+      float values = float(positions) * float(of_group);
+      group_means[index] = total[0] / values;
+      group_means[uint(samples) * uint(groups) + index] = total[1] / values;
+    }
+  }
+}
+
+template <int N>
+[[kernel, max_total_threads_per_threadgroup(256)]] void group_input_gradient(
+    device const uchar* x [[buffer(0)]],
+    device const uchar* weight [[buffer(1), function_constant(has_weight)]],
+    device const uchar* bias [[buffer(2), function_constant(group_bias_read)]],
+    device const uchar* mean [[buffer(3)]],
+    device const uchar* rest [[buffer(4), function_constant(group_has_rest)]],
+    device const uchar* variance [[buffer(5)]],
+    device const uchar* cotangent [[buffer(6)]],
+    device const float* group_means
+    [[buffer(7), function_constant(group_of_sums)]],
+    device uchar* gradient [[buffer(8)]],
+    constant const int* x_layout [[buffer(9)]],
+    constant const int* cotangent_layout [[buffer(10)]],
+    constant const int& channels [[buffer(11)]],
+    constant const int& positions [[buffer(12)]],
+    constant const int& groups [[buffer(13)]],
+    constant const int& lanes [[buffer(14)]],
+    constant const int& rows [[buffer(15)]],
+    constant const int& steps [[buffer(16)]],
+    constant const int& weight_step [[buffer(17)]],
+    constant const int& bias_step [[buffer(18)]],
+    constant const int& mean_step [[buffer(19)]],
+    constant const int& variance_step [[buffer(20)]],
+    constant const float& eps [[buffer(21)]],
+    constant const int& samples [[buffer(22)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  ChannelThread t = make_channel_thread<N>(
+      group, int(thread_index), channels, positions, lanes, rows, steps);
+  if (!t.there) {
+    return;
+  }
+  device const uchar* rests = mean; // not read
+  if (group_has_rest) {
+    rests = rest;
+  }
+  float means[N], lows[N], rstd[N], w[N], b[N], of_bias[N], of_weight[N];
+  load_statistics<N>(
+      t,
+      mean,
+      rests,
+      variance,
+      mean_step,
+      variance_step,
+      channels,
+      groups,
+      eps,
+      means,
+      lows,
+      rstd);
+  for (int j = 0; j < N; ++j) {
+    w[j] = 1.0f;
+    b[j] = of_bias[j] = of_weight[j] = 0.0f;
+  }
+  if (has_weight) {
+    load_parameter<N>(
+        weight, weight_flags, weight_step, t.channel, channels, w);
+  }
+  if (group_bias_read) {
+    load_parameter<N>(bias, bias_flags, bias_step, t.channel, channels, b);
+  }
+  if (group_of_sums) {
+    for (int j = 0; j < N; ++j) {
+      int c = min(t.channel + j, channels - 1);
+      long of = long(t.sample) * groups + group_of(c, channels, groups);
+      of_bias[j] = group_means[of];
+      of_weight[j] = group_means[long(samples) * groups + of];
+    }
+  }
+  Span<N> span = span_at<N>(t.channel, channels);
+  uint first_row = t.sample * uint(positions);
+  for (int step = 0; step < steps; step += kAtOnce / 2) {
+    float v[kAtOnce / 2 * N], g[kAtOnce / 2 * N];
+    for (int k = 0; k < kAtOnce / 2; ++k) {
+      int position = t.position + (step + k) * rows;
+      clear<N>(v + k * N);
+      clear<N>(g + k * N);
+      if (position < positions && step + k < steps) {
+        uint row = first_row + uint(position);
+        read<N>(
+            row_in(x, group_x_flags, x_layout, row, channels), span, v + k * N);
+        read<N>(
+            row_in(
+                cotangent,
+                group_cotangent_flags,
+                cotangent_layout,
+                row,
+                channels),
+            span,
+            g + k * N);
+      }
+    }
+    for (int k = 0; k < kAtOnce / 2; ++k) {
+      int position = t.position + (step + k) * rows;
+      if (position < positions && step + k < steps) {
+        differentiate<N>(means, lows, rstd, w, b, v + k * N, g + k * N);
+        for (int j = 0; j < N; ++j) {
+          float d = g[k * N + j] * w[j];
+          if (group_of_sums) {
+            d = (d - of_bias[j]) - v[k * N + j] * of_weight[j];
+          }
+          v[k * N + j] = d * rstd[j];
+        }
+        uint row = first_row + uint(position);
+        write<N>(
+            row_out(gradient, group_gradient_flags, row, channels),
+            span,
+            v + k * N);
+      }
+    }
+  }
+}
+
+#define INSTANTIATE_GROUP_NORM_VJP(N)                              \
+  template [[host_name("group_gradient_partials_" #N)]] [[kernel]] \
+  decltype(group_gradient_partials<N>) group_gradient_partials<N>; \
+  template [[host_name("group_input_gradient_" #N)]] [[kernel]]    \
+  decltype(group_input_gradient<N>) group_input_gradient<N>;
+
+INSTANTIATE_GROUP_NORM_VJP(4)
+INSTANTIATE_GROUP_NORM_VJP(8)
+
+#define INSTANTIATE_GROUP_GRADIENT_SUMS(THREADS)                     \
+  template [[host_name("group_gradient_sums_" #THREADS)]] [[kernel]] \
+  decltype(group_gradient_sums<THREADS>) group_gradient_sums<THREADS>;
+
+INSTANTIATE_GROUP_GRADIENT_SUMS(64)
+INSTANTIATE_GROUP_GRADIENT_SUMS(256)

@@ -1,0 +1,84 @@
+"""Group, instance and batch norm."""
+
+from ..mutant import Mutant
+
+THREADS = "kernels/group_norm/channel_threads.h"
+FORWARD = "kernels/group_norm/group_norm.metal"
+BACKWARD = "kernels/group_norm/vjp/group_norm_vjp.metal"
+PRIMITIVE = "csrc/group_norm/primitive.cpp"
+PLAN = "csrc/group_norm/plan.cpp"
+VALUES = "tests/group_norm/test_forward.py"
+TRANSFORMS = "tests/group_norm/test_transforms.py"
+
+MUTANTS = [
+    Mutant(
+        "group norm: deviations from zero",
+        FORWARD,
+        "float deviation = v[k * N + j] - shift[j];",
+        "float deviation = v[k * N + j];",
+        f"{VALUES}::test_large_means",
+    ),
+    Mutant(
+        "group norm: the means of chunks as if they were alike",
+        FORWARD,
+        "fma(count * off, off, squares[at])",
+        "squares[at]",
+        f"{VALUES}::test_group_norm",
+    ),
+    Mutant(
+        "group norm: every chunk is a whole one",
+        FORWARD,
+        "float count = float(min(chunk_size, positions - chunk * chunk_size));\n    float off",
+        "float count = float(chunk_size);\n    float off",
+        f"{VALUES}::test_group_norm",
+    ),
+    Mutant(
+        "group norm: MLX's order taken for PyTorch's",
+        THREADS,
+        "return group_strided ? channel % groups",
+        "return false ? channel % groups",
+        f"{VALUES}::test_group_norm",
+    ),
+    Mutant(
+        "group norm: no barrier between sums of rows",
+        THREADS,
+        "    threadgroup_barrier(mem_flags::mem_threadgroup);\n    if (row < half_of",
+        "    if (row < half_of",
+        f"{VALUES}::test_instance_norm",
+    ),
+    Mutant(
+        "group norm: no slope of the activation",
+        BACKWARD,
+        "g[j] *= slope[j];",
+        "g[j] *= 1.0f;",
+        f"{VALUES}::test_group_norm",
+    ),
+    Mutant(
+        "group norm: sums of a group's first channels alone",
+        BACKWARD,
+        "begin < of_group; begin += width",
+        "begin < min(of_group, width); begin += width",
+        f"{VALUES}::test_group_norm",
+    ),
+    Mutant(
+        "group norm: a gradient as if the statistics were given",
+        PLAN,
+        "bool of_sums = vjp.input && !spec.running;",
+        "bool of_sums = false;",
+        f"{VALUES}::test_batch_norm",
+    ),
+    Mutant(
+        "group norm: any two are the same",
+        PRIMITIVE,
+        "return spec_ == o.spec_ && dtype_ == o.dtype_;",
+        "return dtype_ == o.dtype_;",
+        f"{TRANSFORMS}::test_compile_tells_norms_apart",
+    ),
+    Mutant(
+        "group norm: the new statistics have no gradient",
+        PRIMITIVE,
+        "if (of_statistics) {",
+        "if (false) {",
+        f"{VALUES}::test_gradients_of_the_new_statistics",
+    ),
+]

@@ -66,8 +66,6 @@ def patch(
           ``nn.Linear`` and ``nn.QuantizedLinear`` use them, on a GPU, if nothing else reads the
           norm. Results differ by rounding, since the normalized row is not rounded in between.
           Cannot be combined with ``model``, whose calls evaluate nothing. Default: ``False``.
-          normalized row is not rounded on the way. Not with a ``model``, whose calls evaluate
-          nothing. Default: ``False``.
 
     Raises:
         TypeError: If ``model`` is not an :class:`mlx.nn.Module`, or has a module whose class

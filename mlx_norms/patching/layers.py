@@ -56,8 +56,8 @@ def _has(module: mlx.nn.Module, methods: list[tuple[str, Callable]]) -> bool:
     return all(getattr(getattr(module, name), "__func__", None) is m for name, m in methods)
 
 
-def _why_not(module: mlx.nn.Module, x: mx.array) -> Outcome:
-    arrays = [x, *(a for a in module.values() if isinstance(a, mx.array))]
+def _why_not(module: mlx.nn.Module, x: object) -> Outcome:
+    arrays = [a for a in (x, *module.values()) if isinstance(a, mx.array)]
     if all(a.dtype in _DTYPES for a in arrays):
         return Outcome.ARGUMENTS_NOT_TAKEN
     return Outcome.DTYPE_NOT_TAKEN

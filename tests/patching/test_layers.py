@@ -117,6 +117,8 @@ PASSED_ON = {
     "one axis": (GROUP, lambda: x_of(shape=(C,)), None, ARGUMENTS),
     "another length": (GROUP, lambda: x_of(shape=(2, 3, 20)), None, ARGUMENTS),
     "a number": (BATCH, lambda: 3, None, None),
+    "a list": (GROUP, lambda: [1.0] * C, None, ARGUMENTS),
+    "nothing": (INSTANCE, lambda: None, None, ARGUMENTS),
     "no bias": (GROUP, x_of, drop("bias"), None),
     "no statistics": (BATCH, x_of, drop("running_mean"), None),
     "momentum as text": (BATCH, x_of, change(momentum="0.1"), None),

@@ -13,7 +13,8 @@ class Report:
     """Counts of the calls of ``mx.fast``'s norms, and of ``mlx.nn``'s, that a patch acted on.
 
     These are ``mx.fast.rms_norm`` and ``layer_norm``, and the layers ``GroupNorm``,
-    ``InstanceNorm`` and ``BatchNorm``, which take no residual add. They cover the whole process. A compiled function makes these calls only while it is traced.
+    ``InstanceNorm`` and ``BatchNorm``, which take no residual add. They cover the whole process. A
+    compiled function makes these calls only while it is traced.
 
     Args:
         calls (int): The calls.

@@ -40,6 +40,8 @@ const char* text(Outcome outcome) {
       return "not fused: weight or bias is an argument of vmap or compile";
     case Outcome::FusedNoKernel:
       return "not fused: the kernel that adds has failed its check";
+    case Outcome::Groups:
+      return "not fused: group, instance and batch norms take no sum";
     case Outcome::DtypeNotTaken:
       return "passed on: not float32, float16 or bfloat16";
     case Outcome::ArgumentsNotTaken:

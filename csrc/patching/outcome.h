@@ -26,6 +26,7 @@ enum class Outcome {
   ParameterTraced,
   ParameterOfTransform,
   FusedNoKernel,
+  Groups, // a group, instance or batch norm
   // Passed on to mx.fast.
   DtypeNotTaken,
   ArgumentsNotTaken,

@@ -66,6 +66,21 @@ void bind_patching(nb::module_& m) {
       .value("BY_GRAPH_PASS", Fusion::ByGraphPass)
       .value("NEVER", Fusion::Never);
 
+  // Those of the layers that are replaced in Python.
+  nb::enum_<Outcome>(m, "Outcome")
+      .value("GROUPS", Outcome::Groups)
+      .value("DTYPE_NOT_TAKEN", Outcome::DtypeNotTaken)
+      .value("ARGUMENTS_NOT_TAKEN", Outcome::ArgumentsNotTaken);
+  m.def(
+      "count_outcome",
+      [](Outcome outcome) {
+        count(outcome);
+        return text(outcome);
+      },
+      "outcome"_a,
+      nb::sig("def count_outcome(outcome: Outcome) -> str"),
+      "Counts the outcome of a call, and returns its text.");
+
   // After the first two, the arguments are those of mx.fast.
   m.def(
       "patched_rms_norm",

@@ -1,4 +1,4 @@
-"""``mlx.nn``'s norm layers, computed by the ops of this package."""
+"""``mlx.nn``'s norm layers of rows, computed by the ops of this package."""
 
 import mlx.core as mx
 import mlx.nn
@@ -33,7 +33,7 @@ class RMSNorm(mlx.nn.RMSNorm):
 
     def __call__(self, x: mx.array) -> mx.array:
         weight = self["weight"]
-        dtype = _output_dtype(x, weight)
+        dtype = output_dtype(x, weight)
         return mlx_norms.rms_norm(x, weight, self.eps, dtype=dtype)
 
 
@@ -68,11 +68,11 @@ class LayerNorm(mlx.nn.LayerNorm):
     def __call__(self, x: mx.array) -> mx.array:
         weight = self.get("weight")
         bias = self.get("bias")
-        dtype = None if weight is None else _output_dtype(x, weight, bias)
+        dtype = None if weight is None else output_dtype(x, weight, bias)
         return mlx_norms.layer_norm(x, weight, bias, self.eps, dtype=dtype)
 
 
-def _output_dtype(x, weight, bias=None):
-    """The dtype that ``mx.fast`` returns, or ``None`` if it is x's, the default of our ops."""
-    dtype = mx.result_type(x, weight) if bias is None else mx.result_type(x, weight, bias)
+def output_dtype(x: mx.array, *parameters: mx.array | None) -> mx.Dtype | None:
+    """The dtype that ``mlx.nn`` returns, or ``None`` if it is x's, the default of our ops."""
+    dtype = mx.result_type(x, *(p for p in parameters if p is not None))
     return None if dtype == x.dtype else dtype

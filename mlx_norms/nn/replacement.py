@@ -6,9 +6,17 @@ from collections.abc import Iterator
 
 import mlx.nn
 
+from .group_layers import BatchNorm, GroupNorm, InstanceNorm
 from .layers import LayerNorm, RMSNorm
 
-_REPLACEMENTS = {mlx.nn.RMSNorm: RMSNorm, mlx.nn.LayerNorm: LayerNorm}
+_REPLACEMENTS = {
+    mlx.nn.RMSNorm: RMSNorm,
+    mlx.nn.LayerNorm: LayerNorm,
+    mlx.nn.GroupNorm: GroupNorm,
+    mlx.nn.InstanceNorm: InstanceNorm,
+    mlx.nn.BatchNorm: BatchNorm,
+}
+_OURS = tuple(_REPLACEMENTS.values())
 
 
 class Replaced(dict):
@@ -16,10 +24,19 @@ class Replaced(dict):
 
     Paths are written as by :meth:`mlx.nn.Module.named_modules` (``"layers.0.norm"``). A module that
     the model holds under several paths is listed under each.
+
+    Attributes:
+        left (dict): The subclasses of ``mlx.nn``'s norms that were left alone, ``{path: module}``.
     """
 
-    def __init__(self, model: mlx.nn.Module, swaps: list[tuple[str, mlx.nn.Module, mlx.nn.Module]]):
+    def __init__(
+        self,
+        model: mlx.nn.Module,
+        swaps: list[tuple[str, mlx.nn.Module, mlx.nn.Module]],
+        left: dict[str, mlx.nn.Module],
+    ):
         super().__init__((path, original) for path, original, _ in swaps)
+        self.left = left
         self._model = model
         # Keyed by id: modules are dicts, hence unhashable. Keeping the modules keeps ids valid.
         self._originals = {id(new): (new, original) for _, original, new in swaps}
@@ -43,12 +60,13 @@ class Replaced(dict):
 def replace(model: mlx.nn.Module) -> Replaced:
     """Replace the norm layers inside ``model`` with those of this package, in place.
 
-    Every module whose type is exactly :class:`mlx.nn.RMSNorm` or :class:`mlx.nn.LayerNorm` is
-    replaced with :class:`RMSNorm` or :class:`LayerNorm` of this package, wherever
+    Every module whose type is exactly ``RMSNorm``, ``LayerNorm``, ``GroupNorm``, ``InstanceNorm``
+    or ``BatchNorm`` of :mod:`mlx.nn` is replaced with that of this package, wherever
     :meth:`mlx.nn.Module.children` finds modules: in attributes, and in nested lists and dicts
     (MLX does not look into tuples). Subclasses are left alone, since they may compute something
-    else. The replacement has the same parameters, frozen parameters and training mode. A module
-    held under several paths is replaced with one shared module.
+    else, and are named in the result's ``left``. The replacement has the same parameters, running
+    statistics, frozen parameters and training mode. A module held under several paths is replaced
+    with one shared module.
 
     Functions compiled before keep the norms they were traced with. A model whose norms were
     replaced cannot be exported with :func:`mx.export_function`: undo the replacement first.
@@ -81,16 +99,20 @@ def replace(model: mlx.nn.Module) -> Replaced:
             "pass the module that holds this one."
         )
 
-    found = [item for item in _modules(model) if type(item[-1]) in _REPLACEMENTS]
     new_modules = {}
     swaps = []
-    for path, container, key, original in found:
+    left = {}
+    for path, container, key, original in list(_modules(model)):
+        if type(original) not in _REPLACEMENTS:
+            if isinstance(original, tuple(_REPLACEMENTS)) and not isinstance(original, _OURS):
+                left[path] = original
+            continue
         if id(original) not in new_modules:
             new_modules[id(original)] = _like(original)
         new = new_modules[id(original)]
         container[key] = new
         swaps.append((path, original, new))
-    return Replaced(model, swaps)
+    return Replaced(model, swaps, left)
 
 
 def _modules(container, prefix: str = "") -> Iterator[tuple[str, dict | list, object, object]]:

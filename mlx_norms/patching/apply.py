@@ -22,8 +22,10 @@ def patch(
     """Compute the norms of models that call ``mx.fast`` with the kernels of this package.
 
     ``mx.fast.rms_norm`` and ``mx.fast.layer_norm``, which ``mlx.nn`` and mlx_lm call, are replaced.
-    Output dtypes do not change. A call goes to ``mx.fast`` as before if no kernel supports its
-    arguments; see :func:`mlx_norms.report`.
+    So are the calls of ``mlx.nn``'s ``GroupNorm``, ``InstanceNorm`` and ``BatchNorm``, unless a
+    subclass computes their statistics itself.
+    Output dtypes do not change. A call goes to MLX as before if we do not support its arguments;
+    see :func:`mlx_norms.report`.
 
     A norm of a pending residual add, as in ``h = x + r; norm(h)``, computes the add as well, in one
     launch instead of two. ``h`` becomes the second output of that node, for everyone who holds it.
@@ -64,8 +66,6 @@ def patch(
           ``nn.Linear`` and ``nn.QuantizedLinear`` use them, on a GPU, if nothing else reads the
           norm. Results differ by rounding, since the normalized row is not rounded in between.
           Cannot be combined with ``model``, whose calls evaluate nothing. Default: ``False``.
-          normalized row is not rounded on the way. Not with a ``model``, whose calls evaluate
-          nothing. Default: ``False``.
 
     Raises:
         TypeError: If ``model`` is not an :class:`mlx.nn.Module`, or has a module whose class

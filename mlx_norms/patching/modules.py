@@ -20,6 +20,7 @@ _CALL_NORMS = (
     mlx.nn.LayerNorm,
     mlx.nn.InstanceNorm,
     mlx.nn.GroupNorm,
+    mlx.nn.BatchNorm,
     mlx.nn.Sequential,
 )
 

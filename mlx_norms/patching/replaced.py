@@ -1,4 +1,4 @@
-"""The functions of MLX that are replaced while anything is patched, and their replacements."""
+"""What of MLX is replaced while anything is patched, and by what."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import mlx.core as mx
 
 from .. import _ext
-from . import call_sites, trees
+from . import call_sites, layers, trees
 from .scope import EXPORT, current, entered
 
 
@@ -83,6 +83,7 @@ _REPLACEMENTS = [
     (mx, "exporter", _exporter),
     (mx, "eval", _eval),
     (mx, "async_eval", _eval),
+    *layers.replacements(),
 ]
 
 _lock = threading.RLock()  # re-entrant: a garbage-collected model may release at any point

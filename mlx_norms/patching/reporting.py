@@ -10,15 +10,17 @@ from . import call_sites
 
 @dataclass(frozen=True)
 class Report:
-    """Counts of the calls of ``mx.fast.rms_norm`` and ``mx.fast.layer_norm`` that a patch acted on.
+    """Counts of the calls of ``mx.fast``'s norms, and of ``mlx.nn``'s, that a patch acted on.
 
-    They cover the whole process. A compiled function makes these calls only while it is traced.
+    These are ``mx.fast.rms_norm`` and ``layer_norm``, and the layers ``GroupNorm``,
+    ``InstanceNorm`` and ``BatchNorm``, which take no residual add. They cover the whole process. A
+    compiled function makes these calls only while it is traced.
 
     Args:
         calls (int): The calls.
         fused (int): The calls that were fused with the residual add before them. Those that the
           graph pass of :func:`mlx_norms.fuse` fuses are included.
-        passed_on (int): The calls that were left to ``mx.fast``.
+        passed_on (int): The calls that were left to ``mx.fast`` or ``mlx.nn``.
         offsets (int): The calls whose weight was a pending ``1 + w`` and became a
           ``weight_offset``.
         reasons (dict): The number of calls by outcome and reason.
@@ -40,7 +42,7 @@ class Report:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.calls} calls, {self.fused} fused, {self.passed_on} passed on to mx.fast, "
+            f"{self.calls} calls, {self.fused} fused, {self.passed_on} passed on to MLX, "
             f"{self.offsets} with an offset of the weight"
         ]
         if self.projections:

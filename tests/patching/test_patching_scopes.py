@@ -26,6 +26,9 @@ REPLACED = [
     (mx, "exporter"),
     (mx, "eval"),
     (mx, "async_eval"),
+    (mlx.nn.GroupNorm, "__call__"),
+    (mlx.nn.InstanceNorm, "__call__"),
+    (mlx.nn.BatchNorm, "__call__"),
 ]
 STOCK = [getattr(module, name) for module, name in REPLACED]
 

@@ -28,6 +28,7 @@ OF_SUM = "not fused: weight or bias is computed from the sum"
 LONG_GRAPH = "not fused: weight or bias is pending itself, by many operations"
 TRACED = "not fused: weight or bias is traced and the sum is not"
 OF_TRANSFORM = "not fused: weight or bias is an argument of vmap or compile"
+GROUPS = "not fused: group, instance and batch norms take no sum"
 DTYPE = "passed on: not float32, float16 or bfloat16"
 ARGUMENTS = "passed on: shapes or eps that no kernel takes"
 

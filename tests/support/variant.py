@@ -53,13 +53,13 @@ class Variant(Staged):
     def __init__(self, directory: Path, source: Path = ROOT, options: tuple[str, ...] = ()):
         super().__init__(directory / "site")
         self.build = directory / "build"
-        shutil.copytree(source / "mlx_norms", self.package, dirs_exist_ok=True)
+        self.source = source
         command = ["cmake", "-S", source, "-B", self.build, "-GNinja"]
         command += [f"-DPython_EXECUTABLE={sys.executable}", *options]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     def compile(self) -> None:
-        """Builds the extension and stages it.
+        """Builds the extension and stages it, with the Python sources as they are now.
 
         Raises:
             RuntimeError: If it does not build; the text is the compiler's output.
@@ -68,5 +68,6 @@ class Variant(Staged):
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(done.stdout + done.stderr)
+        shutil.copytree(self.source / "mlx_norms", self.package, dirs_exist_ok=True)
         for file in [*self.build.glob("_ext*.so"), self.build / "_built.py"]:
             shutil.copy(file, self.package)

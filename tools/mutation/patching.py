@@ -9,6 +9,8 @@ PATCHED = "csrc/patching/patched.cpp"
 PROLOGUE = "csrc/patching/prologue.cpp"
 PROLOGUES = "tests/patching/test_prologues.py"
 SHARDED = "csrc/norm/sharded.cpp"
+LAYERS = "mlx_norms/patching/layers.py"
+OWN_LAYERS = "mlx_norms/nn/group_layers.py"
 
 PATCHING_MUTANTS = [
     # --- What is a sum
@@ -249,5 +251,48 @@ PATCHING_MUTANTS = [
         "-> Arrays { return {sum_over_group(cotangents[0], group)}; }",
         "-> Arrays { return {cotangents[0]}; }",
         "tests/norm/test_distributed.py",
+    ),
+    # --- Layers of mlx.nn, ours and patched
+    Mutant(
+        "statistics of a subclass not asked for",
+        LAYERS,
+        " or not _has(self, methods)",
+        "",
+        "tests/patching/test_layers.py::TestSubclasses",
+    ),
+    Mutant(
+        "norms inside of a layer counted beside it",
+        LAYERS,
+        "with entered(STOCK):",
+        "with entered(scope):",
+        "tests/patching/test_layers.py::test_what_no_op_takes_goes_to_mlx_nn",
+    ),
+    Mutant(
+        "running statistics exchanged",
+        OWN_LAYERS,
+        "y, self.running_mean, self.running_var = y",
+        "y, self.running_var, self.running_mean = y",
+        "tests/group_norm/test_layers.py::TestLayers",
+    ),
+    Mutant(
+        "running statistics that do not widen the output",
+        OWN_LAYERS,
+        ", *(() if self.training else running))",
+        ")",
+        "tests/group_norm/test_layers.py::TestLayers",
+    ),
+    Mutant(
+        "a bias without a weight",
+        OWN_LAYERS,
+        '(layer.weight, layer.bias) if "weight" in layer else (None, None)',
+        'layer.get("weight"), layer.get("bias")',
+        "tests/group_norm/test_layers.py::test_a_bias_without_a_weight_is_not_used",
+    ),
+    Mutant(
+        "groups always in MLX's order",
+        OWN_LAYERS,
+        "pytorch_compatible=self.pytorch_compatible,",
+        "",
+        "tests/group_norm/test_layers.py::TestLayers",
     ),
 ]

@@ -1,0 +1,63 @@
+"""Layers of ``mlx.nn`` that are replaced by their ``__call__``: ``mx.fast`` has no such norm."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import mlx.core as mx
+import mlx.nn
+
+from .. import nn
+from .._ext import Outcome, count_outcome
+from . import call_sites
+from .scope import STOCK, current, entered
+
+# By the layer: ours, and the methods with which mlx.nn's computes and a subclass may compute
+# something else.
+_LAYERS = {
+    mlx.nn.GroupNorm: (nn.GroupNorm, ("_group_norm", "_pytorch_compatible_group_norm")),
+    mlx.nn.InstanceNorm: (nn.InstanceNorm, ()),
+    mlx.nn.BatchNorm: (nn.BatchNorm, ("_calc_stats",)),
+}
+_DTYPES = (mx.float32, mx.float16, mx.bfloat16)
+
+
+def replacements() -> list[tuple[type, str, Callable]]:
+    """As those of ``mx.fast``'s functions: what holds the original, its name, and its maker."""
+    return [(layer, "__call__", functools.partial(_call, layer)) for layer in _LAYERS]
+
+
+def _call(layer: type, original: Callable) -> Callable:
+    ours, names = _LAYERS[layer]
+    methods = [(name, vars(layer)[name]) for name in names]
+
+    @functools.wraps(original)
+    def __call__(self, *args, **kwargs):
+        scope = current()
+        if not scope.acts or not _has(self, methods):
+            return original(self, *args, **kwargs)
+        tell = call_sites.recorder() if scope.trace else lambda reason: None
+        try:
+            y = ours.__call__(self, *args, **kwargs)
+        except (AttributeError, TypeError):
+            return original(self, *args, **kwargs)  # whose error fits the caller's arguments
+        except ValueError:
+            tell(count_outcome(_why_not(self, *args, **kwargs)))
+            with entered(STOCK):
+                return original(self, *args, **kwargs)
+        tell(count_outcome(Outcome.GROUPS))
+        return y
+
+    return __call__
+
+
+def _has(module: mlx.nn.Module, methods: list[tuple[str, Callable]]) -> bool:
+    return all(getattr(getattr(module, name), "__func__", None) is m for name, m in methods)
+
+
+def _why_not(module: mlx.nn.Module, x: object) -> Outcome:
+    arrays = [a for a in (x, *module.values()) if isinstance(a, mx.array)]
+    if all(a.dtype in _DTYPES for a in arrays):
+        return Outcome.ARGUMENTS_NOT_TAKEN
+    return Outcome.DTYPE_NOT_TAKEN

@@ -1,11 +1,11 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include "csrc/norm/ops.h"
 #include "csrc/common/checks.h"
 #include "csrc/norm/channels/nodes.h"
 #include "csrc/norm/checks.h"
 #include "csrc/norm/gating.h"
 #include "csrc/norm/nodes.h"
-#include "csrc/norm/ops.h"
 #include "csrc/norm/sandwich.h"
 #include "csrc/norm/sharded.h"
 #include "csrc/norm/split.h"

@@ -261,8 +261,8 @@ MUTANTS = [
     Mutant(
         "the sum's cotangent not passed to x's norm",
         "csrc/norm/sandwich.cpp",
-        "      of_sum = *next++;\n",
-        "      ++next;\n",
+        "      of_sum = *found.input;\n",
+        "",
         f"{SANDWICH_TEST}::test_every_length",
     ),
     Mutant(

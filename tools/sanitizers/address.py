@@ -1,10 +1,10 @@
 """Runs the suite with the extension built with AddressSanitizer and UBSan.
 
-    python tools sanitizers.address [--half 0|1] [pytest arguments]
+    python tools sanitizers.address [--quarter 0|1|2|3] [pytest arguments]
 
 Many rows only run where they are short. Left out are tests that build extensions of their own, test
 commands, pages or the tools, end MLX's own process, or run all models of mlx_lm, whose graphs other
-tests have smaller. With --half, one of two halves of the other files.
+tests have smaller. With --quarter, one of four of the other files.
 """
 
 import argparse
@@ -32,18 +32,18 @@ def runtime() -> str:
     return " ".join(libraries)
 
 
-def suite(half: int | None) -> list[str]:
+def suite(quarter: int | None) -> list[str]:
     """The files that run."""
     files = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py"))
     files = [file for file in files if not file.startswith(OTHERS + MODELS)]
-    return files if half is None else files[half::2]
+    return files if quarter is None else files[quarter::4]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--half", type=int, choices=range(2))
+    parser.add_argument("--quarter", type=int, choices=range(4))
     args, given = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as directory:
         # All levels, which test_dispatch.py compares.
@@ -59,7 +59,7 @@ def main() -> int:
         }
         arguments = given or [
             *("-n", "2", "--dist", "worksteal", "-q", "--slow"),
-            *("-k", f"not {OTHER_TEST}", *suite(args.half)),
+            *("-k", f"not {OTHER_TEST}", *suite(args.quarter)),
         ]
         done = variant.pytest(*arguments, variables=variables)
         reports = list(Path(directory).glob("report*"))

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import itertools
+import random
 import re
 import subprocess
 import sys
@@ -155,7 +156,7 @@ def template(name):
 @pytest.mark.instrument
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_no_argument_that_constants_leave_out_is_named(name, with_cuda):
-    library = Library.from_source(with_cuda[name], name=name, check=1)
+    library = Library.from_source(with_cuda[name], name=name, check=0)
     conditional = re.compile(r", if (\w+)")
     # One of each template: what is gone does not depend on its parameters.
     for kernel in {template(kernel): kernel for kernel in library.kernels()}.values():
@@ -165,10 +166,13 @@ def test_no_argument_that_constants_leave_out_is_named(name, with_cuda):
             names |= {"linear_normed", *NUMBERS}
         # What this kernel divides by.
         always = dict(linear_bits=4, linear_group_size=64) if "quantized" in kernel else {}
+        names = sorted(names)
         values = [NUMBERS.get(name, (False, True)) for name in names]
-        for constants in (dict(zip(names, v)) | always for v in itertools.product(*values)):
-            if not any(never(constants) for never in NEVER):
-                assert library.absent_named(kernel, constants) == []
+        sets = [dict(zip(names, v)) | always for v in itertools.product(*values)]
+        sets = [constants for constants in sets if not any(never(constants) for never in NEVER)]
+        # Whether an argument is named depends on few of the constants.
+        for constants in random.Random(kernel).sample(sets, min(len(sets), 200)):
+            assert library.absent_named(kernel, constants) == []
 
 
 def test_function_constants_have_indices_of_their_own(texts):

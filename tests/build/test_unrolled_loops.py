@@ -5,6 +5,7 @@ Nobody can read here what Apple's compiler makes of a private array, but PTX tel
 
 import functools
 import importlib
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -118,7 +119,18 @@ def has_local_memory(name, without=""):
     return False
 
 
-@pytest.mark.parametrize("name", LIBRARIES)
+def ends(names):
+    """Of each template the kernels of the least and the largest numbers: marks are the same in all."""
+    of_template = {}
+    for name in names:
+        stem, kernel = cuda.KERNELS[name]
+        template = stem, kernel.expression.partition("<")[0]
+        numbers = [int(number) for number in re.findall(r"\d+", name)]
+        of_template.setdefault(template, []).append((numbers, name))
+    return sorted({end(of)[1] for of in of_template.values() for end in (min, max)})
+
+
+@pytest.mark.parametrize("name", ends(LIBRARIES))
 def test_metals_pragmas_leave_no_local_memory(name):
     assert not has_local_memory(name)
 

@@ -261,7 +261,9 @@ def test_output():
 def test_output_with_a_bad_kernel():
     result = run(
         "import mlx_norms; good = mlx_norms.rms_norm;"
-        "mlx_norms.rms_norm = lambda x, w, eps, **k: good(x, w, eps=eps, **k) * 1.02"
+        "mlx_norms.rms_norm = lambda x, w, eps, **k: good(x, w, eps=eps, **k) * 1.02;"
+        "from mlx_norms.commands import selftest; selftest._LENGTHS = (33, 256);"
+        "selftest.times = lambda: ()"
     )
     assert result.returncode == 1
     for dtype in ("float32", "float16", "bfloat16"):

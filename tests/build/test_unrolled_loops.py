@@ -120,7 +120,7 @@ def has_local_memory(name, without=""):
 
 
 def ends(names):
-    """Of each template the kernels of the least and the largest numbers: marks are the same in all."""
+    """Of each template the kernels of the least and the largest numbers: its marks are the same."""
     of_template = {}
     for name in names:
         stem, kernel = cuda.KERNELS[name]

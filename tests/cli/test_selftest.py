@@ -294,7 +294,8 @@ def test_output_with_a_bad_kernel():
     result = run(
         "import mlx_norms; good = mlx_norms.rms_norm;"
         "mlx_norms.rms_norm = lambda x, w, eps, **k: good(x, w, eps=eps, **k) * 1.02;"
-        "from mlx_norms.commands import selftest; selftest.Op.sizes = (33, 256); selftest.GroupOp.sizes = ((2, 5, 7, 12),);"
+        "from mlx_norms.commands import selftest; selftest.Op.sizes = (33, 256);"
+        "selftest.GroupOp.sizes = ((2, 5, 7, 12),);"
         "selftest.times = lambda: ()"
     )
     assert result.returncode == 1

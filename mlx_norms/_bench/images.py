@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import mlx.core as mx
-import mlx.nn
 
 import mlx_norms
 
+from . import group_ops
 from .configs import DTYPES, EPS
 
 # The most threadgroup memory of an H100's or H200's threadgroup: a group that fits it is read once.
@@ -30,7 +31,7 @@ class ImageConfig:
     op: str
     dtype: str
     sizes: tuple[int, ...]  # channels last
-    groups: int = 32  # of group norms
+    groups: int = group_ops.GROUPS  # of group norms
     backward: bool = False
 
     @property
@@ -97,52 +98,26 @@ class ImageConfig:
 
     def functions(self) -> tuple[Callable, Callable]:
         """Ours and MLX's, of the inputs. Both batch norms return new statistics in training."""
-        if self.op in GROUP_OPS:
-            return self._group()
-        if self.op.startswith("batch"):
-            return self._batch()
+        if self.op.endswith("axis1"):
+            return _axis1(self.op)
         if self.op == "instance":
-            return lambda x: mlx_norms.instance_norm(x, eps=EPS), mlx.nn.InstanceNorm(1, EPS)
-        return _axis1(self.op)
+            return group_ops.instance, group_ops.mlx_instance
+        if self.op in GROUP_OPS:
+            options = {"adjoining": "pytorch" in self.op, "silu": self.op.endswith("silu")}
+            both, options["groups"] = (group_ops.group, group_ops.mlx_group), self.groups
+        else:
+            both, options = (group_ops.batch, group_ops.mlx_batch), self._statistics()
+        return tuple(functools.partial(function, **options) for function in both)
 
-    def _group(self) -> tuple[Callable, Callable]:
-        adjoining, activate = "pytorch" in self.op, self.op.endswith("silu")
-        layer = mlx.nn.GroupNorm(self.groups, self.sizes[-1], EPS, pytorch_compatible=adjoining)
-
-        def ours(x, weight, bias):
-            options = {"activation": "silu" if activate else None, "pytorch_compatible": adjoining}
-            return mlx_norms.group_norm(x, self.groups, weight, bias, EPS, **options)
-
-        def mlx_chain(x, weight, bias):
-            layer.weight, layer.bias = weight, bias
-            y = layer(x)
-            return mlx.nn.silu(y) if activate else y
-
-        return ours, mlx_chain
-
-    def _batch(self) -> tuple[Callable, Callable]:
-        # The gradient of what follows a norm in training is that of y alone.
+    def _statistics(self) -> dict[str, object]:
+        """A batch norm's; none for a gradient in training, which is of y alone."""
         training = self.op == "batch_training"
-        tracks = not (training and self.backward)
-        layer = mlx.nn.BatchNorm(self.sizes[-1], EPS, track_running_stats=tracks)
-        layer.train(training)
-        mean = var = None
-        if tracks:
-            mean, var = layer.running_mean, layer.running_var
-            mean, var = (a.astype(DTYPES[self.dtype]) for a in (mean, var))
-            mx.eval(mean, var)
-
-        def ours(x, weight, bias):
-            return mlx_norms.batch_norm(x, weight, bias, mean, var, EPS, training=training)
-
-        def mlx_chain(x, weight, bias):
-            layer.weight, layer.bias = weight, bias
-            if tracks:
-                layer.running_mean, layer.running_var = mean, var
-            y = layer(x)
-            return (y, layer.running_mean, layer.running_var) if training and tracks else y
-
-        return ours, mlx_chain
+        if training and self.backward:
+            return {"training": True}
+        found = {"mean": mx.zeros(self.sizes[-1]), "var": mx.ones(self.sizes[-1])}
+        found = {name: a.astype(DTYPES[self.dtype]) for name, a in found.items()}
+        mx.eval(found)
+        return found | {"training": training}
 
 
 def _axis1(op: str) -> tuple[Callable, Callable]:

@@ -88,6 +88,8 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
     csrc/cpu/memory.cpp
     csrc/cpu/threads.cpp
+    csrc/group_norm/cpu_dispatch.cpp
+    csrc/group_norm/cpu_statistics.cpp
     csrc/group_norm/eval_cpu.cpp
     csrc/ladders/eval_cpu.cpp
     csrc/linear/eval_cpu.cpp

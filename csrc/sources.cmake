@@ -90,6 +90,7 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/threads.cpp
     csrc/group_norm/cpu_dispatch.cpp
     csrc/group_norm/cpu_statistics.cpp
+    csrc/group_norm/cpu_work.cpp
     csrc/group_norm/eval_cpu.cpp
     csrc/ladders/eval_cpu.cpp
     csrc/linear/eval_cpu.cpp

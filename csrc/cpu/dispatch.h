@@ -31,15 +31,15 @@
 #endif
 
 // Declares the tables of a type, kernels_LEVEL, and defines kernels_for(isa).
-#define MLX_NORMS_KERNELS_BY_ISA(Table)              \
-  extern const Table kernels_baseline, kernels_avx2; \
+#define MLX_NORMS_KERNELS_BY_ISA(Table)                  \
+  extern const Table kernels_baseline, kernels_avx2;     \
   extern const Table kernels_avx512, kernels_avx512bf16; \
-  static const Table* kernels_for(Isa isa) {         \
-    switch (isa) {                                   \
-      MLX_NORMS_CASE_AVX2(kernels)                   \
-      MLX_NORMS_CASE_AVX512(kernels)                 \
-      MLX_NORMS_CASE_AVX512BF16(kernels)             \
-      default:                                       \
-        return &kernels_baseline;                    \
-    }                                                \
+  static const Table* kernels_for(Isa isa) {             \
+    switch (isa) {                                       \
+      MLX_NORMS_CASE_AVX2(kernels)                       \
+      MLX_NORMS_CASE_AVX512(kernels)                     \
+      MLX_NORMS_CASE_AVX512BF16(kernels)                 \
+      default:                                           \
+        return &kernels_baseline;                        \
+    }                                                    \
   }

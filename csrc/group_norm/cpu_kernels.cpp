@@ -179,6 +179,16 @@ void input_gradient(const GroupVJPJob& job) {
   });
 }
 
+// Calls f with a type, as with_activation; group norms have no sigmoid.
+template <typename F>
+inline void with_result_activation(Activation activation, F f) {
+  with_activation(activation, [&](auto flag) {
+    if constexpr (flag.value != Activation::Sigmoid) {
+      f(flag);
+    }
+  });
+}
+
 void group_statistics(const GroupStatisticsJob& job) {
   with_type(job.x.type, [&](auto type) {
     statistics_of<typename decltype(type)::type>(job);
@@ -188,7 +198,7 @@ void group_statistics(const GroupStatisticsJob& job) {
 void group_normalize(const GroupNormalizeJob& job) {
   with_type(job.x.type, [&](auto type) {
     using T = typename decltype(type)::type;
-    with_activation(job.activation, [&](auto activation) {
+    with_result_activation(job.activation, [&](auto activation) {
       if (job.y.type == job.x.type) {
         normalize_rows<T, T, activation.value>(job);
       } else {
@@ -200,7 +210,7 @@ void group_normalize(const GroupNormalizeJob& job) {
 
 void group_vjp_sums(const GroupVJPJob& job) {
   with_type(job.x.type, [&](auto type) {
-    with_activation(job.activation, [&](auto activation) {
+    with_result_activation(job.activation, [&](auto activation) {
       sums_of<typename decltype(type)::type, activation.value>(job);
     });
   });
@@ -208,7 +218,7 @@ void group_vjp_sums(const GroupVJPJob& job) {
 
 void group_vjp_input(const GroupVJPJob& job) {
   with_type(job.x.type, [&](auto type) {
-    with_activation(job.activation, [&](auto activation) {
+    with_result_activation(job.activation, [&](auto activation) {
       input_gradient<typename decltype(type)::type, activation.value>(job);
     });
   });
@@ -220,6 +230,9 @@ namespace mlx_norms::cpu::group_norm {
 
 extern const GroupKernels MLX_NORMS_KERNELS;
 const GroupKernels MLX_NORMS_KERNELS = {
-    group_statistics, group_normalize, group_vjp_sums, group_vjp_input};
+    group_statistics,
+    group_normalize,
+    group_vjp_sums,
+    group_vjp_input};
 
 } // namespace mlx_norms::cpu::group_norm

@@ -5,6 +5,8 @@
 
 #pragma once
 
+#include <algorithm>
+
 #include "csrc/group_norm/spec.h"
 
 namespace mlx_norms::cpu {
@@ -23,6 +25,9 @@ struct GroupGeometry {
 
   GroupGeometry(const GroupNormSpec& spec, const mx::array& x);
 
+  int64_t first_row(int64_t sample, int64_t chunk) const {
+    return sample * positions + chunk * chunk_rows;
+  }
   int64_t rows_of(int64_t chunk) const {
     return std::min(chunk_rows, positions - chunk * chunk_rows);
   }

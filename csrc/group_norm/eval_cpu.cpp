@@ -7,10 +7,10 @@
 
 #include "csrc/common/outputs.h"
 #include "csrc/cpu/memory.h"
-#include "csrc/cpu/row_blocks.h"
 #include "csrc/group_norm/cpu_kernels.h"
 #include "csrc/group_norm/cpu_rows.h"
 #include "csrc/group_norm/cpu_statistics.h"
+#include "csrc/group_norm/cpu_work.h"
 #include "csrc/group_norm/primitive.h"
 #include "mlx/backend/cpu/encoder.h"
 
@@ -19,106 +19,6 @@ namespace mlx_norms {
 namespace {
 
 using namespace cpu;
-
-// What is done for a sample, which has `vectors`, rows of each channel, and for
-// its chunks, each of which has its own partial sums.
-struct GroupWork {
-  int vector_rows;
-  int partial_rows; // none: there is nothing to add up
-  std::function<void(int64_t sample, float* vectors)> prepare;
-  std::function<void(
-      int64_t sample,
-      int64_t begin,
-      int64_t end,
-      const float* vectors,
-      float* partials)>
-      add_up;
-  std::function<void(int64_t sample, const float* partials, float* vectors)>
-      merge;
-  std::function<
-      void(int64_t sample, int64_t begin, int64_t end, const float* vectors)>
-      apply;
-};
-
-void run(const GroupGeometry& of, const GroupWork& work) {
-  auto partials_of = work.partial_rows * of.pitch;
-  auto vectors_of = work.vector_rows * of.pitch;
-  auto add_up = [&](int64_t sample,
-                    int64_t chunk,
-                    const float* vectors,
-                    float* partials) {
-    auto begin = sample * of.positions + chunk * of.chunk_rows;
-    work.add_up(
-        sample,
-        begin,
-        begin + of.rows_of(chunk),
-        vectors,
-        partials + chunk * partials_of);
-  };
-  auto apply = [&](int64_t sample, int64_t chunk, const float* vectors) {
-    auto begin = sample * of.positions + chunk * of.chunk_rows;
-    work.apply(sample, begin, begin + of.rows_of(chunk), vectors);
-  };
-  auto by_chunks = blocks_by_threads(
-      of.samples * of.chunks,
-      std::min(of.chunk_rows, of.positions) * of.channels);
-  if (of.samples >= by_chunks.count()) {
-    blocks_by_threads(of.samples, of.positions * of.channels)
-        .for_each([&](int, int64_t begin, int64_t end) {
-          Scratch vectors(of.pitch, work.vector_rows);
-          Scratch partials(of.pitch, of.chunks * work.partial_rows);
-          for (auto sample = begin; sample < end; ++sample) {
-            work.prepare(sample, vectors.data());
-            for (int64_t i = 0; work.partial_rows && i < of.chunks; ++i) {
-              add_up(sample, i, vectors.data(), partials.data());
-            }
-            if (work.partial_rows) {
-              work.merge(sample, partials.data(), vectors.data());
-            }
-            for (int64_t i = 0; work.apply && i < of.chunks; ++i) {
-              apply(sample, i, vectors.data());
-            }
-          }
-        });
-    return;
-  }
-  // Threads share a sample.
-  Scratch vectors(of.pitch, of.samples * work.vector_rows);
-  Scratch partials(of.pitch, of.samples * of.chunks * work.partial_rows);
-  auto vectors_at = [&](int64_t sample) {
-    return vectors.data() + sample * vectors_of;
-  };
-  auto partials_at = [&](int64_t sample) {
-    return partials.data() + sample * of.chunks * partials_of;
-  };
-  RowBlocks by_samples(of.samples, std::min<int64_t>(of.samples, 64));
-  by_samples.for_each([&](int, int64_t begin, int64_t end) {
-    for (auto sample = begin; sample < end; ++sample) {
-      work.prepare(sample, vectors_at(sample));
-    }
-  });
-  if (work.partial_rows) {
-    by_chunks.for_each([&](int, int64_t begin, int64_t end) {
-      for (auto i = begin; i < end; ++i) {
-        auto sample = i / of.chunks;
-        add_up(sample, i % of.chunks, vectors_at(sample), partials_at(sample));
-      }
-    });
-    by_samples.for_each([&](int, int64_t begin, int64_t end) {
-      for (auto sample = begin; sample < end; ++sample) {
-        work.merge(sample, partials_at(sample), vectors_at(sample));
-      }
-    });
-  }
-  if (work.apply) {
-    by_chunks.for_each([&](int, int64_t begin, int64_t end) {
-      for (auto i = begin; i < end; ++i) {
-        auto sample = i / of.chunks;
-        apply(sample, i % of.chunks, vectors_at(sample));
-      }
-    });
-  }
-}
 
 // The statistics of a sample, of each channel: the mean in two parts, and the
 // factor.
@@ -192,26 +92,23 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
         fill({of, mean.data(), nullptr, var.data(), spec.eps}, vectors);
       }
     };
-    work.add_up = [&](int64_t,
-                      int64_t begin,
-                      int64_t end,
-                      const float*,
-                      float* partials) {
-      summed.for_each(
-          begin,
-          end,
-          summed.scratch(),
-          [&](int64_t row, int64_t count, const auto& rows) {
-            group_kernels().statistics(
-                {of.channels,
-                 count,
-                 row - begin,
-                 rows[0],
-                 partials,
-                 partials + of.pitch,
-                 partials + 2 * of.pitch});
-          });
-    };
+    work.add_up =
+        [&](int64_t begin, int64_t end, const float*, float* partials) {
+          summed.for_each(
+              begin,
+              end,
+              summed.scratch(),
+              [&](int64_t row, int64_t count, const auto& rows) {
+                group_kernels().statistics(
+                    {of.channels,
+                     count,
+                     row - begin,
+                     rows[0],
+                     partials,
+                     partials + of.pitch,
+                     partials + 2 * of.pitch});
+              });
+        };
     work.merge = [&](int64_t sample, const float* partials, float* vectors) {
       float* at[3];
       for (int i = 0; i < 3; ++i) {
@@ -220,28 +117,27 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
       merge_statistics(of, partials, at[0], at[1], at[2]);
       fill({of, at[0], at[1], at[2], spec.eps}, vectors);
     };
-    work.apply =
-        [&](int64_t, int64_t begin, int64_t end, const float* vectors) {
-          auto scratch = normalized.scratch();
-          normalized.for_each(
-              begin,
-              end,
-              scratch,
-              [&](int64_t row, int64_t count, const auto& rows) {
-                normalized.write(y, row, count, scratch, [&](const auto& to) {
-                  group_kernels().normalize(
-                      {of.channels,
-                       count,
-                       rows[0],
-                       to,
-                       vectors,
-                       vectors + of.pitch,
-                       vectors + 2 * of.pitch,
-                       spec.activation});
-                });
-              });
-        };
-    run(of, work);
+    work.apply = [&](int64_t begin, int64_t end, const float* vectors) {
+      auto scratch = normalized.scratch();
+      normalized.for_each(
+          begin,
+          end,
+          scratch,
+          [&](int64_t row, int64_t count, const auto& rows) {
+            normalized.write(y, row, count, scratch, [&](const auto& to) {
+              group_kernels().normalize(
+                  {of.channels,
+                   count,
+                   rows[0],
+                   to,
+                   vectors,
+                   vectors + of.pitch,
+                   vectors + 2 * of.pitch,
+                   spec.activation});
+            });
+          });
+    };
+    work.run(of);
   });
 }
 
@@ -289,9 +185,7 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
     FloatParameter w(weight), b(bias);
     auto ones = weight_or_ones(weight, of.channels);
     std::vector<float> zeros(b.data() ? 0 : of.pitch);
-    auto job_of = [&](const auto& given,
-                      int64_t count,
-                      const float* vectors) {
+    auto job_of = [&](const auto& given, int64_t count, const float* vectors) {
       GroupVJPJob job{};
       job.channels = of.channels;
       job.rows = count;
@@ -320,23 +214,20 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
         by[c] = w.data() ? s.rstd[c] * w.data()[c] : s.rstd[c];
       }
     };
-    work.add_up = [&](int64_t,
-                      int64_t begin,
-                      int64_t end,
-                      const float* vectors,
-                      float* partials) {
-      rows.for_each(
-          begin,
-          end,
-          rows.scratch(),
-          [&](int64_t row, int64_t count, const auto& given) {
-            auto job = job_of(given, count, vectors);
-            job.before = row - begin;
-            job.bias_sums = partials;
-            job.weight_sums = partials + of.pitch;
-            group_kernels().vjp_sums(job);
-          });
-    };
+    work.add_up =
+        [&](int64_t begin, int64_t end, const float* vectors, float* partials) {
+          rows.for_each(
+              begin,
+              end,
+              rows.scratch(),
+              [&](int64_t row, int64_t count, const auto& given) {
+                auto job = job_of(given, count, vectors);
+                job.before = row - begin;
+                job.bias_sums = partials;
+                job.weight_sums = partials + of.pitch;
+                group_kernels().vjp_sums(job);
+              });
+        };
     work.merge = [&](int64_t sample, const float* partials, float* vectors) {
       std::vector<float> own(vjp.sums ? 0 : 2 * of.channels);
       std::vector<float> means(of_sums ? 2 * of.groups : 0);
@@ -361,10 +252,7 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
       }
     };
     if (vjp.input) {
-      work.apply = [&](int64_t,
-                       int64_t begin,
-                       int64_t end,
-                       const float* vectors) {
+      work.apply = [&](int64_t begin, int64_t end, const float* vectors) {
         auto scratch = rows.scratch();
         rows.for_each(
             begin,
@@ -384,7 +272,7 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
             });
       };
     }
-    run(of, work);
+    work.run(of);
   });
 }
 

@@ -23,31 +23,25 @@ Doubles by_groups(const GroupGeometry& of, const Doubles& of_channels) {
   return sums;
 }
 
-int64_t samples_of(const GroupNormSpec& spec, const mx::array& x) {
-  int64_t samples = 1;
-  for (int i = 0; i < spec.sample_axes; ++i) {
-    samples *= x.shape(i);
-  }
-  return samples;
-}
-
 } // namespace
 
-GroupGeometry::GroupGeometry(const GroupNormSpec& spec, const mx::array& x)
-    : samples(samples_of(spec, x)),
-      channels(x.shape(-1)),
-      groups(spec.groups_of(x)),
-      strided(spec.strided),
+GroupGeometry::GroupGeometry(
+    int64_t samples,
+    int64_t positions,
+    int64_t channels,
+    int64_t groups,
+    bool strided)
+    : samples(samples),
+      positions(positions),
+      channels(channels),
+      groups(groups),
+      strided(strided),
       pitch(padded(channels)) {
   // A chunk stays in a core's cache, and its sums in float32 are short.
   constexpr int64_t kElements = 64 * 1024;
   constexpr int64_t kFewestRows = 64, kMostRows = 512;
-  auto of_sample = samples * channels;
-  positions = of_sample ? static_cast<int64_t>(x.size()) / of_sample : 0;
-  chunk_rows = std::clamp(
-      kElements / std::max<int64_t>(channels, 1) / 16 * 16,
-      kFewestRows,
-      kMostRows);
+  chunk_rows =
+      std::clamp(kElements / channels / 16 * 16, kFewestRows, kMostRows);
   chunks = (positions + chunk_rows - 1) / chunk_rows;
 }
 

@@ -6,8 +6,7 @@
 #pragma once
 
 #include <algorithm>
-
-#include "csrc/group_norm/spec.h"
+#include <cstdint>
 
 namespace mlx_norms::cpu {
 
@@ -23,7 +22,12 @@ struct GroupGeometry {
   int64_t chunk_rows; // positions of a chunk
   int64_t chunks;
 
-  GroupGeometry(const GroupNormSpec& spec, const mx::array& x);
+  GroupGeometry(
+      int64_t samples,
+      int64_t positions,
+      int64_t channels,
+      int64_t groups,
+      bool strided);
 
   int64_t first_row(int64_t sample, int64_t chunk) const {
     return sample * positions + chunk * chunk_rows;

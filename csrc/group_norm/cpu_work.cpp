@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "csrc/norm/cpu_parameters.h"
+#include "csrc/cpu/scratch.h"
 
 namespace mlx_norms::cpu {
 

@@ -46,6 +46,17 @@ struct Statistics {
   }
 };
 
+// Of an x that is not empty.
+GroupGeometry geometry_of(const GroupNormSpec& spec, const mx::array& x) {
+  int64_t samples = 1;
+  for (int i = 0; i < spec.sample_axes; ++i) {
+    samples *= x.shape(i);
+  }
+  int64_t channels = x.shape(-1);
+  int64_t positions = x.size() / (samples * channels);
+  return {samples, positions, channels, spec.groups_of(x), spec.strided};
+}
+
 Parameter parameter_of(const mx::array* a) {
   return a ? Parameter(*a, 0.0f) : Parameter();
 }
@@ -56,24 +67,25 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   thread_count(); // may throw, so before any work is dispatched
   release_inputs(inputs, outputs);
   GroupNormInputs in(spec_, inputs.data());
-  GroupGeometry of(spec_, in.x);
-  GroupRows summed({&in.x}, nullptr), normalized({&in.x}, &outputs[0]);
-  auto weight = parameter_of(in.weight), bias = parameter_of(in.bias);
-  auto given_mean = parameter_of(in.mean);
-  auto given_variance = parameter_of(in.variance);
+  bool empty = in.x.size() == 0;
   allocate(outputs[0], {&in.x});
   auto y = rows_out(outputs[0]);
   float* statistics[3] = {};
   for (size_t i = 1; i < outputs.size(); ++i) {
     allocate(outputs[i]);
     statistics[i - 1] = outputs[i].data<float>();
-    if (in.x.size() == 0) {
+    if (empty) {
       std::fill_n(statistics[i - 1], outputs[i].size(), NAN);
     }
   }
-  if (in.x.size() == 0) {
+  if (empty) {
     return;
   }
+  auto of = geometry_of(spec_, in.x);
+  GroupRows summed({&in.x}, nullptr), normalized({&in.x}, &outputs[0]);
+  auto weight = parameter_of(in.weight), bias = parameter_of(in.bias);
+  auto given_mean = parameter_of(in.mean);
+  auto given_variance = parameter_of(in.variance);
   mx::cpu::get_command_encoder(stream()).dispatch([=, spec = spec_]() {
     FloatParameter w(weight), b(bias), mean(given_mean), var(given_variance);
     auto fill = [&](const Statistics& s, float* vectors) {
@@ -146,18 +158,7 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   release_inputs(inputs, outputs);
   const auto& spec = spec_.norm;
   GroupNormInputs in(spec, inputs.data());
-  GroupGeometry of(spec, in.x);
-  GroupRows rows({&in.x, &inputs.back()}, spec_.input ? &outputs[0] : nullptr);
-  auto weight = parameter_of(in.weight), bias = parameter_of(in.bias);
-  Parameter given[3]; // mean, rest and variance
-  if (spec.running) {
-    given[0] = parameter_of(in.mean);
-    given[2] = parameter_of(in.variance);
-  } else {
-    for (int i = 0; i < 3; ++i) {
-      given[i] = parameter_of(&inputs[inputs.size() - 4 + i]);
-    }
-  }
+  bool empty = in.x.size() == 0;
   RowsOut input;
   if (spec_.input) {
     allocate(outputs[0], {&inputs.back(), &in.x});
@@ -168,12 +169,24 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
     auto& out = outputs[spec_.input + i];
     allocate(out);
     sums[i] = out.data<float>();
-    if (in.x.size() == 0) {
+    if (empty) {
       std::fill_n(sums[i], out.size(), 0.0f);
     }
   }
-  if (in.x.size() == 0) {
+  if (empty) {
     return;
+  }
+  auto of = geometry_of(spec, in.x);
+  GroupRows rows({&in.x, &inputs.back()}, spec_.input ? &outputs[0] : nullptr);
+  auto weight = parameter_of(in.weight), bias = parameter_of(in.bias);
+  Parameter given[3]; // mean, rest and variance
+  if (spec.running) {
+    given[0] = parameter_of(in.mean);
+    given[2] = parameter_of(in.variance);
+  } else {
+    for (int i = 0; i < 3; ++i) {
+      given[i] = parameter_of(&inputs[inputs.size() - 4 + i]);
+    }
   }
   mx::cpu::get_command_encoder(stream()).dispatch([=,
                                                    vjp = spec_,

@@ -122,6 +122,12 @@ def test_outliers(positions):
         GroupCase("instance_norm", x).check()
 
 
+@pytest.mark.backends("cpu")
+def test_what_is_too_large_is_not_wrong_in_silence():
+    x = normal((1, 40, 8), mx.float32, seed=13, std=1e25)
+    assert mx.isnan(mlx_norms.group_norm(x, 2)).all()
+
+
 # Of 20 channels, and the group of channel 6.
 NORMS = [
     (lambda *a: mlx_norms.group_norm(a[0], 4, *a[1:]), [2, 6, 10, 14, 18]),

@@ -15,12 +15,15 @@ from pathlib import Path
 from support import hangs
 
 ROOT = Path(__file__).parents[2]
-KERNELS = "csrc/norm/cpu_kernels.cpp"
+KERNELS = ("csrc/norm/cpu_kernels.cpp", "csrc/group_norm/cpu_kernels.cpp")
 SOURCES = (
     "tools/sanitizers/norms_on_threads.cpp",
     "csrc/cpu/threads.cpp",
     "csrc/cpu/isa.cpp",
     "csrc/norm/cpu_dispatch.cpp",
+    "csrc/group_norm/cpu_dispatch.cpp",
+    "csrc/group_norm/cpu_statistics.cpp",
+    "csrc/group_norm/cpu_work.cpp",
 )
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 LEVELS = {
@@ -32,15 +35,19 @@ LEVELS = {
 THREADS = ("2", "3", "16")
 
 
+def object_of(source: str, level: str = "") -> str:
+    return source.replace("/", "_") + f"{level}.o"
+
+
 def build(directory: Path) -> Path:
     common = ["c++", "-std=c++20", "-O1", "-g", "-w", "-fsanitize=thread", f"-I{ROOT}"]
     levels = LEVELS if os.uname().machine == "x86_64" else {"baseline": []}
     common += [f"-DMLX_NORMS_{level.upper()}" for level in levels]  # of what is built
-    steps = {f"{source}.o": (source, []) for source in SOURCES}
+    steps = {object_of(source): (source, []) for source in SOURCES}
     for level, options in levels.items():
         options = [*options, "-ffp-contract=off", f"-DMLX_NORMS_KERNELS=kernels_{level}"]
-        steps[f"{level}.o"] = (KERNELS, options)
-    objects = [directory / Path(name).name for name in steps]
+        steps |= {object_of(source, level): (source, options) for source in KERNELS}
+    objects = [directory / name for name in steps]
 
     def compile(step: tuple[str, list[str]], output: Path) -> None:
         source, options = step

@@ -30,7 +30,7 @@ struct GroupWork {
 
  private:
   void run_samples(const GroupGeometry& of) const;
-  void run_chunks(const GroupGeometry& of, const RowBlocks& blocks) const;
+  void share_samples(const GroupGeometry& of, int64_t first, int64_t n) const;
 };
 
 } // namespace mlx_norms::cpu

@@ -78,7 +78,7 @@ def test_many_positions():
 # A channel, no whole vector, and chunks of the fewest and of the most positions and parts of them.
 @pytest.mark.backends("cpu")
 @pytest.mark.parametrize(
-    "shape", [(2, 1, 1), (1, 50, 1), (2, 1200, 3), (3, 33, 17), (2, 515, 16), (2, 70, 1100)]
+    "shape", [(2, 1, 1), (1, 50, 1), (2, 2100, 3), (3, 33, 17), (1, 4100, 16), (2, 70, 1100)]
 )
 def test_every_size_on_the_cpu(shape):
     for dtype, groups, torch in itertools.product(DTYPES, {1, shape[-1]}, (False, True)):
@@ -124,7 +124,7 @@ def test_outliers(positions):
 
 @pytest.mark.backends("cpu")
 def test_what_is_too_large_is_not_wrong_in_silence():
-    x = normal((1, 40, 8), mx.float32, seed=13, std=1e25)
+    x = normal((1, 40, 8), mx.float32, seed=13, std=3.5e18)  # whose squares add up to inf
     assert mx.isnan(mlx_norms.group_norm(x, 2)).all()
 
 

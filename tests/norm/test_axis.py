@@ -323,3 +323,9 @@ def test_many_channels_of_one_value():
         x[0, ::2] *= -1.0 if op == "layer_norm" else 1.0
         weight = normal((4099,), mx.float32, seed=1, mean=1.0)
         check(op, {"x": x, "weight": weight})
+
+
+def test_a_first_channel_off_by_some_deviations():
+    x = normal((1, 1372, 64), mx.float32, seed=1)
+    x[:, 0] = mx.linspace(-100.0, 100.0, 64)
+    check("layer_norm", {"x": x})

@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "csrc/cpu/pairwise_sum.h"
@@ -42,7 +43,7 @@ inline void store_part(T* p, int64_t i, int64_t columns, Floats v) {
   }
 }
 
-// Of each column: what is subtracted first (the first channel), then the mean
+// Of each column: what is subtracted first (one of its channels), then the mean
 // of what is left, and the factor.
 struct alignas(64) ColumnStatistics {
   float shift[kMostColumns];
@@ -127,6 +128,28 @@ inline void deviation_sums(
   }
 }
 
+// The middle one of each column's first three channels: x itself, so that
+// deviations of equal values are 0, and no outlier.
+template <typename T>
+inline void shift_columns(
+    const T* data,
+    int64_t step,
+    int64_t channels,
+    int64_t columns,
+    float* shift) {
+  alignas(64) float first[3][kMostColumns];
+  for (int64_t c = 0; c < 3; ++c) {
+    auto* from = data + std::min(c, channels - 1) * step;
+    for (int64_t i = 0; i < columns; i += kWidth) {
+      store(first[c] + i, load_part(from, i, columns));
+    }
+  }
+  for (int64_t i = 0; i < columns; ++i) {
+    float a = first[0][i], b = first[1][i], c = first[2][i];
+    shift[i] = std::max(std::min(a, b), std::min(std::max(a, b), c));
+  }
+}
+
 inline bool is_finite_float(float v) {
   return std::fabs(v) <= 3.40282347e38f;
 }
@@ -141,8 +164,11 @@ inline void column_statistics(
   auto* data = static_cast<const T*>(x.data);
   auto count = static_cast<float>(channels);
   for (int64_t i = 0; i < columns; i += kWidth) {
-    store(stats.shift + i, kCenter ? load_part(data, i, columns) : Floats{});
+    store(stats.shift + i, Floats{});
     store(stats.mean + i, Floats{});
+  }
+  if constexpr (kCenter) {
+    shift_columns(data, x.step, channels, columns, stats.shift);
   }
   alignas(64) float of_values[kMostColumns], of_squares[kMostColumns];
   deviation_sums<T, kCenter>(
@@ -158,7 +184,7 @@ inline void column_statistics(
         kCenter && (!is_finite_float(variance[i]) || variance[i] < mean * mean);
     any_lost |= lost[i];
   }
-  if (any_lost) { // the first channel is far from the others
+  if (any_lost) { // a shift is far from the other channels
     deviation_sums<T, kCenter>(
         x, channels, columns, stats, of_values, of_squares);
     for (int64_t i = 0; i < columns; ++i) {

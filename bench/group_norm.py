@@ -19,7 +19,7 @@ import sys
 
 from mlx_norms._bench import beside_mlx
 from mlx_norms._bench.beside_mlx import LARGE, SLOWER
-from mlx_norms._bench.images import GROUP_OPS, OPS, ImageConfig
+from mlx_norms._bench.images import GROUP_OPS, HELD, OPS, ImageConfig
 from mlx_norms._bench.script import Script
 
 # UNets, a VAE and TileOPs' shape: each op.
@@ -63,8 +63,9 @@ def misses_target(config: ImageConfig, of_copy: float, gains: list[float]) -> bo
 
 
 def share_text(config: ImageConfig, share: float) -> str:
-    twice = f" ({share * config.moved_twice / config.moved:.0%})" if config.reads == 1 else ""
-    return f"{share:.1%}{twice}"
+    if config.reads == 2 or config.op not in HELD:
+        return f"{share:.1%}"
+    return f"{share:.1%} ({share * config.moved_twice / config.moved:.0%})"
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mlx_norms._bench import page_part
 from mlx_norms._bench.beside_mlx import SLOWER
-from mlx_norms._bench.images import OPS
+from mlx_norms._bench.images import HELD, OPS
 from mlx_norms._bench.page_part import Rows, each, markdown, matching, one
 
 ROOT = Path(__file__).parents[1]
@@ -57,7 +57,7 @@ def _shares(row: dict[str, str]) -> str:
     if not row["of_copy"]:
         return ""
     share, reads = float(row["of_copy"]), 1 + (row["backward"] == "True")
-    if row["reads"] == "2":
+    if row["reads"] == "2" or row["op"] not in HELD:
         return f"{share:.0%}"
     return f"{share:.0%} ({share * (1 + 2 * reads) / (1 + reads):.0%})"
 

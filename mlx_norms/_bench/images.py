@@ -17,7 +17,8 @@ from .configs import DTYPES, EPS
 # The most threadgroup memory of an H100's or H200's threadgroup: a group that fits it is read once.
 THREADGROUP_BYTES = 227 << 10
 GROUP_OPS = ("group", "group_pytorch", "group_silu", "group_pytorch_silu")
-OPS = (*GROUP_OPS, "instance", "batch_training", "batch_inference", "layer_axis1", "rms_axis1")
+HELD = (*GROUP_OPS, "instance")  # whose groups a threadgroup may hold
+OPS = (*HELD, "batch_training", "batch_inference", "layer_axis1", "rms_axis1")
 
 
 @dataclass(frozen=True)

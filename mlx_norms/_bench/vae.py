@@ -15,7 +15,7 @@ from mlx.utils import tree_map_with_path
 
 import mlx_norms
 
-from .diffusion import bare_packages
+from .bare_packages import bare_packages
 
 _PACKAGE = "mflux.models.flux.model.flux_vae"
 _DEVIATION = 0.02  # of biases, and of the norms' weights from 1

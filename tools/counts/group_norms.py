@@ -59,23 +59,22 @@ def measure() -> str:
         for op, function, arrays, groups in ops(shape):
             parts = forward_and_backward(simulator, function, arrays)
             for label, part in zip((op, f"{op}, backward"), parts):
-                results = [launch.result for launch in part]
-                cells.setdefault(label, []).append(_cell(results, math.prod(shape), groups))
+                cells.setdefault(label, []).append(_cell(part, math.prod(shape), groups))
     heading = ["op", *("×".join(map(str, shape)) for shape in SHAPES)]
     return page_part.markdown(heading, ([label, *row] for label, row in cells.items()))
 
 
-def _cell(results, elements, groups):
+def _cell(launches, elements, groups):
     by_kind = {True: 0, False: 0}
-    for result in results:
-        for buffer, both in result.bytes.items():
-            by_kind[buffer in OF_IMAGES] += sum(both)
+    for launch in launches:
+        for array in launch.arrays & launch.result.bytes.keys():
+            by_kind[array in OF_IMAGES] += sum(launch.result.bytes[array])
     of_images, others = (by_kind[kind] / elements for kind in (True, False))
     barriers, simd_ops = (
-        sum(getattr(result, name) for result in results) / groups
+        sum(getattr(launch.result, name) for launch in launches) / groups
         for name in ("barriers", "simd_ops")
     )
-    return f"{of_images:.3g} + {others:.3g}, {barriers:.3g}, {simd_ops:.3g}, {len(results)}"
+    return f"{of_images:.3g} + {others:.3g}, {barriers:.3g}, {simd_ops:.3g}, {len(launches)}"
 
 
 def main(arguments: list[str]) -> int:

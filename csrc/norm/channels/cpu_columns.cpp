@@ -5,6 +5,7 @@
 // that memory is read in runs. Sums are taken in one order for every
 // instruction set.
 
+#include <algorithm>
 #include <cmath>
 
 #include "csrc/cpu/pairwise_sum.h"
@@ -19,7 +20,7 @@ using mlx_norms::cpu::ChannelsIn;
 using mlx_norms::cpu::CompensatedSum;
 using mlx_norms::cpu::kMostColumns;
 
-constexpr int64_t kChannelsAtOnce = 16; // of which sums are taken at once
+constexpr int64_t kSummedAtOnce = 16; // terms, or sums of as many
 
 // Zeros past the last column.
 template <typename T>
@@ -40,14 +41,48 @@ inline void store_part(T* p, int64_t i, int64_t columns, Floats v) {
   }
 }
 
-// Of each column: what is subtracted first (the first channel), then the mean
+// Of each column: what is subtracted first (one of its channels), then the mean
 // of what is left, and the factor.
 struct alignas(64) ColumnStatistics {
   float shift[kMostColumns];
   float mean[kMostColumns];
   float rstd[kMostColumns];
-  float of_values[kMostColumns];
-  float of_squares[kMostColumns];
+};
+
+// The sum of each column in levels of kSummedAtOnce sums, so that rounding
+// errors do not grow with the number of channels.
+struct alignas(64) ColumnSums {
+  static constexpr int kLevels = 4;
+
+  float level[kLevels][kMostColumns];
+
+  explicit ColumnSums(int64_t columns) {
+    for (auto& sums : level) {
+      for (int64_t i = 0; i < columns; i += kWidth) {
+        store(sums + i, Floats{});
+      }
+    }
+  }
+
+  // Adds to some columns what is the number-th to be added, from 1 on.
+  void add(int64_t i, Floats v, int64_t number) {
+    for (int l = 0; l < kLevels; ++l, number /= kSummedAtOnce) {
+      v = load(level[l] + i) + v;
+      if (l + 1 == kLevels || number % kSummedAtOnce != 0) {
+        store(level[l] + i, v);
+        return;
+      }
+      store(level[l] + i, Floats{});
+    }
+  }
+
+  Floats total(int64_t i) const {
+    Floats sum = load(level[0] + i);
+    for (int l = 1; l < kLevels; ++l) {
+      sum = load(level[l] + i) + sum;
+    }
+    return sum;
+  }
 };
 
 // The sums of d and d * d over the channels, where d is x - shift - mean.
@@ -56,19 +91,18 @@ inline void deviation_sums(
     const ChannelsIn& x,
     int64_t channels,
     int64_t columns,
-    ColumnStatistics& stats) {
+    const ColumnStatistics& stats,
+    float* values,
+    float* squares) {
   auto* data = static_cast<const T*>(x.data);
-  for (int64_t i = 0; i < columns; i += kLanes) {
-    for (int j = 0; j < kLanes; j += kWidth) {
-      store(stats.of_values + i + j, Floats{});
-      store(stats.of_squares + i + j, Floats{});
-    }
-  }
-  for (int64_t first = 0; first < channels; first += kChannelsAtOnce) {
+  ColumnSums of_values(kCenter ? columns : 0), of_squares(columns);
+  int64_t number = 0;
+  for (int64_t first = 0; first < channels; first += kSummedAtOnce) {
     auto end =
-        first + kChannelsAtOnce < channels ? first + kChannelsAtOnce : channels;
+        first + kSummedAtOnce < channels ? first + kSummedAtOnce : channels;
+    ++number;
     for (int64_t i = 0; i < columns; i += kWidth) {
-      Floats sum = {}, squares = {};
+      Floats sum = {}, square = {};
       Floats shift = load(stats.shift + i), mean = load(stats.mean + i);
       for (auto c = first; c < end; ++c) {
         Floats v = load_part(data + c * x.step, i, columns);
@@ -76,13 +110,41 @@ inline void deviation_sums(
           v = v - shift - mean;
           sum += v;
         }
-        squares += v * v;
+        square += v * v;
       }
       if constexpr (kCenter) {
-        store(stats.of_values + i, load(stats.of_values + i) + sum);
+        of_values.add(i, sum, number);
       }
-      store(stats.of_squares + i, load(stats.of_squares + i) + squares);
+      of_squares.add(i, square, number);
     }
+  }
+  for (int64_t i = 0; i < columns; i += kWidth) {
+    if constexpr (kCenter) {
+      store(values + i, of_values.total(i));
+    }
+    store(squares + i, of_squares.total(i));
+  }
+}
+
+// The middle one of each column's first three channels: x itself, so that
+// deviations of equal values are 0, and no outlier.
+template <typename T>
+inline void shift_columns(
+    const T* data,
+    int64_t step,
+    int64_t channels,
+    int64_t columns,
+    float* shift) {
+  alignas(64) float first[3][kMostColumns];
+  for (int64_t c = 0; c < 3; ++c) {
+    auto* from = data + std::min(c, channels - 1) * step;
+    for (int64_t i = 0; i < columns; i += kWidth) {
+      store(first[c] + i, load_part(from, i, columns));
+    }
+  }
+  for (int64_t i = 0; i < columns; ++i) {
+    float a = first[0][i], b = first[1][i], c = first[2][i];
+    shift[i] = std::max(std::min(a, b), std::min(std::max(a, b), c));
   }
 }
 
@@ -100,27 +162,33 @@ inline void column_statistics(
   auto* data = static_cast<const T*>(x.data);
   auto count = static_cast<float>(channels);
   for (int64_t i = 0; i < columns; i += kWidth) {
-    store(stats.shift + i, kCenter ? load_part(data, i, columns) : Floats{});
+    store(stats.shift + i, Floats{});
     store(stats.mean + i, Floats{});
   }
-  deviation_sums<T, kCenter>(x, channels, columns, stats);
+  if constexpr (kCenter) {
+    shift_columns(data, x.step, channels, columns, stats.shift);
+  }
+  alignas(64) float of_values[kMostColumns], of_squares[kMostColumns];
+  deviation_sums<T, kCenter>(
+      x, channels, columns, stats, of_values, of_squares);
   float variance[kMostColumns];
   bool lost[kMostColumns];
   bool any_lost = false;
   for (int64_t i = 0; i < columns; ++i) {
-    float mean = kCenter ? stats.of_values[i] / count : 0.0f;
-    variance[i] = stats.of_squares[i] / count - mean * mean;
+    float mean = kCenter ? of_values[i] / count : 0.0f;
+    variance[i] = of_squares[i] / count - mean * mean;
     stats.mean[i] = mean;
     lost[i] =
         kCenter && (!is_finite_float(variance[i]) || variance[i] < mean * mean);
     any_lost |= lost[i];
   }
-  if (any_lost) { // the first channel is far from the others
-    deviation_sums<T, kCenter>(x, channels, columns, stats);
+  if (any_lost) { // a shift is far from the other channels
+    deviation_sums<T, kCenter>(
+        x, channels, columns, stats, of_values, of_squares);
     for (int64_t i = 0; i < columns; ++i) {
       if (lost[i]) {
-        float rest = stats.of_values[i] / count;
-        variance[i] = stats.of_squares[i] / count - rest * rest;
+        float rest = of_values[i] / count;
+        variance[i] = of_squares[i] / count - rest * rest;
         stats.mean[i] += rest;
         if (!is_finite_float(variance[i])) {
           variance[i] = __builtin_nanf("");
@@ -186,12 +254,10 @@ void columns_vjp(const ChannelNormVJPJob& job) {
     return v * load(stats.rstd + i);
   };
   auto count = splat(static_cast<float>(job.channels));
-  // The sums of wg and of wg * n, some channels at once, then of all.
-  alignas(64) float some[2][kMostColumns] = {}, all[2][kMostColumns] = {};
+  ColumnSums of_wg(columns), of_products(columns); // of wg and wg * n
   for (int64_t c = 0; c < job.channels; ++c) {
     Floats w = splat(job.weight ? job.weight[c] : 1.0f);
     Floats of_weight[kVectors] = {}, of_bias[kVectors] = {};
-    bool flush = (c + 1) % kChannelsAtOnce == 0 || c + 1 == job.channels;
     for (int64_t begin = 0; begin < columns; begin += kLanes) {
       for (int j = 0; j < kVectors; ++j) {
         auto i = begin + j * kWidth;
@@ -206,15 +272,8 @@ void columns_vjp(const ChannelNormVJPJob& job) {
         of_weight[j] += g * n;
         of_bias[j] += g;
         Floats wg = g * w;
-        Floats sum = load(some[0] + i) + wg,
-               product = load(some[1] + i) + wg * n;
-        if (flush) {
-          store(all[0] + i, load(all[0] + i) + sum);
-          store(all[1] + i, load(all[1] + i) + product);
-          sum = product = Floats{};
-        }
-        store(some[0] + i, sum);
-        store(some[1] + i, product);
+        of_wg.add(i, wg, c + 1);
+        of_products.add(i, wg * n, c + 1);
       }
     }
     if (job.weight_gradient.sum) {
@@ -227,14 +286,19 @@ void columns_vjp(const ChannelNormVJPJob& job) {
   if (!job.input.data) {
     return;
   }
+  alignas(64) float mean_wg[kMostColumns], mean_product[kMostColumns];
+  for (int64_t i = 0; i < columns; i += kWidth) {
+    store(mean_wg + i, of_wg.total(i) / count);
+    store(mean_product + i, of_products.total(i) / count);
+  }
   for (int64_t c = 0; c < job.channels; ++c) {
     Floats w = splat(job.weight ? job.weight[c] : 1.0f);
     auto* to = static_cast<D*>(job.input.data) + c * job.input_step;
     for (int64_t i = 0; i < columns; i += kWidth) {
       Floats g = load_part(gs + c * job.cotangent.step, i, columns);
-      Floats d = g * w - normalized(c, i) * (load(all[1] + i) / count);
+      Floats d = g * w - normalized(c, i) * load(mean_product + i);
       if constexpr (kCenter) {
-        d = d - load(all[0] + i) / count;
+        d = d - load(mean_wg + i);
       }
       store_part(to, i, columns, d * load(stats.rstd + i));
     }

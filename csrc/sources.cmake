@@ -99,6 +99,19 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/norm/cpu_dispatch.cpp
     csrc/norm/eval_cpu.cpp
     csrc/norm/sandwich_eval_cpu.cpp)
+# Compiled once per instruction set.
+set(MLX_NORMS_CPU_KERNELS
+    csrc/group_norm/cpu_kernels.cpp
+    csrc/norm/channels/cpu_columns.cpp
+    csrc/norm/cpu/factored_row.cpp
+    csrc/norm/cpu/gated_rows.cpp
+    csrc/norm/cpu/gated_vjp.cpp
+    csrc/norm/cpu/kernels.cpp
+    csrc/norm/cpu/norm.cpp
+    csrc/norm/cpu/other_rows.cpp
+    csrc/norm/cpu/short_rows.cpp
+    csrc/norm/cpu/vjp.cpp
+    csrc/norm/cpu/whole_rows.cpp)
 set(MLX_NORMS_METAL_SOURCES
     csrc/gpu/metal/built_kernels.cpp
     csrc/gpu/metal/encode.cpp

@@ -63,6 +63,19 @@ def print_bits(backend: str):
         )
         show(name, *outputs, *gradients)
 
+    def modulated(x, w, b, s, f):
+        norms = mlx_norms.rms_norm(x, w, scale=s), mlx_norms.layer_norm(x, w, b, scale=s, shift=f)
+        return list(norms)
+
+    def factored(x, r, w, b, s, f):
+        return [
+            *mlx_norms.add_rms_norm(x, r, w, factor=f, clamp=True),
+            *mlx_norms.add_layer_norm(x, r, w, b, factor=f[0], scale=s, shift=f),
+        ]
+
+    def over_channels(x, w, b):
+        return [mlx_norms.rms_norm(x, w, axis=1), mlx_norms.layer_norm(x, w, b, axis=1)]
+
     for dtype in (mx.float32, mx.float16, mx.bfloat16):
         for n in LENGTHS:
             x, r = sample(5, n, dtype=dtype), sample(5, n, seed=1, dtype=dtype)
@@ -78,6 +91,24 @@ def print_bits(backend: str):
                 ),
                 *(x, r, w, b),
             )
+            s, f = sample(5, n, seed=4, dtype=dtype), sample(5, n, seed=5, dtype=dtype)
+            both(f"scale {at}", modulated, *(x, w, b, s, f))
+            both(f"factor {at}", factored, *(x, r, w, b, s, f))
+            for activation in (None, "silu", "sigmoid", "gelu"):
+                for before in (True, False):
+                    both(
+                        f"gate {activation} {before} {at}",
+                        lambda x, w, z, a=activation, b=before: [
+                            mlx_norms.rms_norm(x, w, gate=z, activation=a, norm_before_gate=b)
+                        ],
+                        *(x, w, s),
+                    )
+            both(f"silu {at}", lambda x, w: [mlx_norms.rms_norm(x, w, activation="silu")], x, w)
+            both(f"l2 {at}", lambda x: [mlx_norms.l2_norm(x), mlx_norms.l2_norm(x, 0.5)], x)
+            both(f"norm_add_norm {at}", mlx_norms.norm_add_norm, *(x, r, w, b))
+            x = sample(2, 33, n, dtype=dtype)
+            w, b = sample(33, seed=2, dtype=dtype), sample(33, seed=3, dtype=dtype)
+            both(f"axis {at}", over_channels, x, w, b)
         q, k = sample(3, 4, 128, dtype=dtype), sample(3, 2, 128, seed=1, dtype=dtype)
         w = sample(4, 128, seed=2, dtype=dtype)
         both(f"qk {dtype}", lambda q, k, w: mlx_norms.qk_norm(q, k, w, w[:2], 1e-6), q, k, w)

@@ -544,10 +544,11 @@ __forceinline__ float exp_of_16_bits(float v, bool is_half) {
   float e;
   float log2_e = __uint_as_float(is_half ? 0x3fb8aa3bu : 0x3fb8aa3cu);
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(v * log2_e));
-  // Two float16 lie so close to a tie that the approximation is above it.
+  // The exponentials of two float16 are just below a tie, and the approximation
+  // is the tie or above it: half a unit less is not.
   bool above =
       is_half && (v == 0.007297515869140625f || v == 0.0226898193359375f);
-  return above ? e - 0.0009765625f : e;
+  return above ? e - 0.00048828125f : e;
 }
 
 using ::fabs;

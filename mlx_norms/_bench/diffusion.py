@@ -41,7 +41,7 @@ TINY = Sizes(4, 16, 2, 24, 7)
 def build(sizes: Sizes, dtype: mx.Dtype) -> tuple[nn.Module, str]:
     """mflux's block with random weights, and where its code is from."""
     package = "mflux.models.qwen.model.qwen_transformer"
-    with _bare_packages(package):
+    with bare_packages(package):
         module = importlib.import_module(f"{package}.qwen_transformer_block")
     block = module.QwenTransformerBlock(sizes.length, sizes.heads, sizes.head_length)
 
@@ -56,7 +56,7 @@ def build(sizes: Sizes, dtype: mx.Dtype) -> tuple[nn.Module, str]:
 
 
 @contextlib.contextmanager
-def _bare_packages(name: str) -> Iterator[None]:
+def bare_packages(name: str) -> Iterator[None]:
     """Packages whose modules can be imported, but not what all of mflux needs, such as torch."""
     (place,) = importlib.util.find_spec("mflux").submodule_search_locations
     known, path = set(sys.modules), ""

@@ -6,6 +6,7 @@ The race that the program has on request must be reported.
 """
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,6 @@ from pathlib import Path
 from support import hangs
 
 ROOT = Path(__file__).parents[2]
-KERNELS = ("csrc/norm/cpu_kernels.cpp", "csrc/group_norm/cpu_kernels.cpp")
 SOURCES = (
     "tools/sanitizers/norms_on_threads.cpp",
     "csrc/cpu/threads.cpp",
@@ -32,6 +32,10 @@ LEVELS = {
     "avx512": AVX512,
     "avx512bf16": [*AVX512, "-mavx512bf16"],
 }
+# Those that are compiled once per level.
+KERNELS = re.search(
+    r"set\(MLX_NORMS_CPU_KERNELS\s([^)]*)\)", (ROOT / "csrc/sources.cmake").read_text()
+)[1].split()
 THREADS = ("2", "3", "16")
 
 
@@ -45,7 +49,8 @@ def build(directory: Path) -> Path:
     common += [f"-DMLX_NORMS_{level.upper()}" for level in levels]  # of what is built
     steps = {object_of(source): (source, []) for source in SOURCES}
     for level, options in levels.items():
-        options = [*options, "-ffp-contract=off", f"-DMLX_NORMS_KERNELS=kernels_{level}"]
+        options = [*options, "-ffp-contract=off"]
+        options += [f"-DMLX_NORMS_KERNELS=kernels_{level}", f"-DMLX_NORMS_LEVEL={level}"]
         steps |= {object_of(source, level): (source, options) for source in KERNELS}
     objects = [directory / name for name in steps]
 

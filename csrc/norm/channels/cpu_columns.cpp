@@ -5,12 +5,10 @@
 // that memory is read in runs. Sums are taken in one order for every
 // instruction set.
 
-#pragma once
-
 #include <cmath>
 
 #include "csrc/cpu/pairwise_sum.h"
-#include "csrc/norm/cpu_kernels.h"
+#include "csrc/norm/cpu/level.h"
 #include "csrc/norm/cpu_types.h"
 
 namespace {
@@ -243,6 +241,10 @@ void columns_vjp(const ChannelNormVJPJob& job) {
   }
 }
 
+} // namespace
+
+namespace mlx_norms::cpu::MLX_NORMS_LEVEL {
+
 void channel_norm(const ChannelNormJob& job) {
   with_type(job.x.type, [&](auto x) {
     with_type(job.normalized.type, [&](auto y) {
@@ -268,4 +270,4 @@ void channel_norm_vjp(const ChannelNormVJPJob& job) {
   });
 }
 
-} // namespace
+} // namespace mlx_norms::cpu::MLX_NORMS_LEVEL

@@ -1,0 +1,105 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/cpu/activations.h"
+#include "csrc/norm/cpu/gradients.h"
+#include "csrc/norm/cpu/level.h"
+
+namespace {
+
+// A row of the gate in float32: activated, and the activation's slope.
+void load_gate(const NormVJPJob& job, int64_t row, float* by, float* slopes) {
+  with_type(job.gate.type, [&](auto type) {
+    Row<typename decltype(type)::type> gate(job.gate, row);
+    with_activation(job.activation, [&](auto activation) {
+      constexpr auto kActivation = decltype(activation)::value;
+      for_vectors(job.width, [=](int64_t i, auto extent) {
+        Floats z = gate(i, extent);
+        store(by + i, activated<kActivation, float>(z));
+        store(slopes + i, slope<kActivation>(z));
+      });
+    });
+  });
+}
+
+RowsOut row_of(const RowsOut& rows, int64_t row, int64_t width) {
+  int size = rows.type == Float::f32 ? 4 : 2;
+  return {static_cast<char*>(rows.data) + row * width * size, rows.type};
+}
+
+// Stores the vectors v(i) of a row.
+template <typename F>
+void store_row_of(const RowsOut& rows, int64_t row, int64_t width, F v) {
+  auto one = row_of(rows, row, width);
+  with_type(one.type, [&](auto type) {
+    auto* to = static_cast<typename decltype(type)::type*>(one.data);
+    for_vectors(
+        width, [=](int64_t i, auto extent) { store(to + i, v(i), extent); });
+  });
+}
+
+} // namespace
+
+namespace mlx_norms::cpu::MLX_NORMS_LEVEL {
+
+// The gradients of rows with a gate, in float32: those of the norm of x times
+// the activated gate, or those for the cotangent times it.
+void vjp_of_gated_rows(const NormVJPJob& job) {
+  auto width = job.width;
+  auto pitch = padded(width);
+  float* s_row = job.scratch;
+  float* g_row = s_row + pitch;
+  float* by = g_row + pitch;
+  float* slopes = by + pitch;
+  float* of_s = slopes + pitch;
+  bool first = job.gate_first;
+  bool wants_weight = job.weight_gradient.sum;
+  auto one = job; // a row of it
+  one.rows = 1;
+  for (int64_t row = 0; row < job.rows; ++row) {
+    one.first_row = job.first_row + row;
+    load_gate(job, row, by, slopes);
+    auto s = load_row(job.s, row, width, s_row);
+    auto g = load_row(job.cotangent, row, width, g_row);
+    // What the gate multiplies, and the slopes in its gradient.
+    auto& gated = first ? s : g;
+    auto* product = first ? s_row : g_row;
+    for_vectors(width, [=, from = gated.data](int64_t i, auto) {
+      Floats v = load(from + i);
+      store(slopes + i, load(slopes + i) * v);
+      store(product + i, load(by + i) * v);
+    });
+    gated = padded_row(product, width);
+    VJPRow<false, float, float> to{s.data, g.data, nullptr, {}, 0, 0};
+    measure<false>(to, s, one, 0);
+
+    auto rstd = to.statistics.rstd;
+    auto* weight = job.weight.data + weight_offset(one, 0);
+    if (job.gate_gradient.data && !first) {
+      store_row_of(job.gate_gradient, row, width, [=](int64_t i) {
+        return load(s.data + i) * rstd * load(weight + i) * load(slopes + i);
+      });
+    }
+    if (first && (job.input.data || job.gate_gradient.data)) {
+      one.input = {of_s, Float::f32};
+    } else if (job.input.data) {
+      one.input = row_of(job.input, row, width);
+    }
+    with_type(one.input.type, [&](auto type) {
+      gradients_of_rows<typename decltype(type)::type, false, false, 1>(
+          one, 0, wants_weight, false, &to);
+    });
+    add_partials(job, row, wants_weight, false);
+    if (job.gate_gradient.data && first) {
+      store_row_of(job.gate_gradient, row, width, [=](int64_t i) {
+        return load(of_s + i) * load(slopes + i);
+      });
+    }
+    if (job.input.data && first) {
+      store_row_of(job.input, row, width, [=](int64_t i) {
+        return load(of_s + i) * load(by + i);
+      });
+    }
+  }
+}
+
+} // namespace mlx_norms::cpu::MLX_NORMS_LEVEL

@@ -1,0 +1,46 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm/cpu/compensated_sum.h"
+#include "csrc/norm/cpu/level.h"
+#include "csrc/norm/cpu/rows.h"
+
+namespace {
+
+void add_sums(CompensatedSum to, CompensatedSum from, int64_t size) {
+  add_partial(from, size);
+  for (int64_t i = 0; i < size; i += kWidth) {
+    add_compensated(to, i, load(from.sum + i));
+  }
+}
+
+void load_to(const RowsIn& rows, int64_t row, int64_t width, float* to) {
+  const float* from = load_row(rows, row, width, to).data;
+  if (from != to) {
+    std::memcpy(to, from, width * sizeof(float)); // it has no padding
+  }
+}
+
+void store_from(const float* from, int64_t width, const RowsOut& to) {
+  with_type(to.type, [&](auto type) {
+    auto* out = static_cast<typename decltype(type)::type*>(to.data);
+    for_vectors(width, [=](int64_t i, auto extent) {
+      store(out + i, load(from + i, extent), extent);
+    });
+  });
+}
+
+} // namespace
+
+namespace mlx_norms::cpu {
+
+extern const Kernels MLX_NORMS_KERNELS;
+const Kernels MLX_NORMS_KERNELS = {
+    MLX_NORMS_LEVEL::norm,
+    MLX_NORMS_LEVEL::norm_vjp,
+    MLX_NORMS_LEVEL::channel_norm,
+    MLX_NORMS_LEVEL::channel_norm_vjp,
+    add_sums,
+    load_to,
+    store_from};
+
+} // namespace mlx_norms::cpu

@@ -1,0 +1,41 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// Which rows a norm has.
+
+#include "csrc/norm/cpu/level.h"
+#include "csrc/norm/cpu/modulation.h"
+
+namespace {
+
+bool are_whole_rows(const NormJob& job) {
+  auto whole = [&](const RowsIn& rows) {
+    return rows.type == job.normalized.type && are_whole_rows(rows, job.width);
+  };
+  return whole(job.x) && (!job.residual.data || whole(job.residual));
+}
+
+bool is_gated(const NormJob& job) {
+  return job.gate.data || job.activation != mlx_norms::Activation::None;
+}
+
+} // namespace
+
+namespace mlx_norms::cpu::MLX_NORMS_LEVEL {
+
+void norm(const NormJob& job) {
+  if (is_gated(job)) {
+    return norm_gated_rows(job);
+  }
+  if (job.width <= kWidth) {
+    return norm_short_rows(job);
+  }
+  if (is_modulated(job) || is_factored(job)) {
+    return norm_modulated_rows(job);
+  }
+  if (!are_whole_rows(job)) {
+    return norm_other_rows(job);
+  }
+  norm_whole_rows(job);
+}
+
+} // namespace mlx_norms::cpu::MLX_NORMS_LEVEL

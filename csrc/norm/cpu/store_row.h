@@ -1,0 +1,71 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// The pass that normalizes a row and stores it.
+
+#pragma once
+
+#include "csrc/norm/cpu/rows.h"
+
+namespace {
+
+// The row of x or of the residual that is read `ahead` rows later.
+inline const char*
+coming_row(const RowsIn& rows, int64_t row, int64_t ahead, int64_t end) {
+  if (!rows.data) {
+    return nullptr;
+  }
+  auto coming = row + ahead < end ? row + ahead : row;
+  int size = rows.type == Float::f32 ? 4 : 2;
+  return static_cast<const char*>(rows.data) + coming * rows.row_stride * size;
+}
+
+// What is done to the result y of a row, whose vector starts at element i.
+struct Unchanged {
+  Floats operator()(Floats y, int64_t) const {
+    return y;
+  }
+};
+
+// Stores a row, whose normalized vectors n(i) returns. With kFetch, for inputs
+// of dtype T, a later row is prefetched while this one is computed.
+template <
+    typename T,
+    bool kFetch,
+    typename Early,
+    typename Bias,
+    typename F,
+    typename After = Unchanged>
+inline void store_row(
+    const NormJob& job,
+    int64_t row,
+    int64_t ahead,
+    Early early,
+    Bias bias,
+    F n,
+    After after = {}) {
+  const float* weight = job.weight.data + weight_offset(job, row);
+  const float* row_bias = job.bias;
+  auto* to = static_cast<T*>(job.normalized.data) + row * job.width;
+  auto end = job.rows + job.rows_after;
+  auto* x = coming_row(job.x, row, ahead, end);
+  auto* residual = coming_row(job.residual, row, ahead, end);
+  for_vectors(job.width, [=](int64_t i, auto extent) {
+    if (kFetch) {
+      __builtin_prefetch(x + i * sizeof(T));
+      if (residual) {
+        __builtin_prefetch(residual + i * sizeof(T));
+      }
+    }
+    Floats y = n(i);
+    if (early) {
+      y = round_to<T>(y);
+    }
+    y *= load(weight + i);
+    if (bias) {
+      y += load(row_bias + i);
+    }
+    store(to + i, after(y, i), extent);
+  });
+}
+
+} // namespace

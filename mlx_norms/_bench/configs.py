@@ -256,9 +256,10 @@ class Config:
         On the CPU these are the intermediates of the chain of MLX ops that mx.fast runs there; so
         are those of mlx.nn's layers anywhere, of which two compute in x's dtype.
         """
+        if self.op in ("group", "batch_training"):
+            return self._tensor_bytes * (10 if self.backward else 4)
         if self.op in LAYERS:
-            size = DTYPES[self.dtype].size if self.op in ("group", "batch_training") else 4
-            return size * self.elements * 6 * (1 + self.backward)
+            return 4 * self.elements * 6 * (1 + self.backward)
         center = self.op in ("layer", "add_layer", "ada", "add_ada", "channels")
         steps = 4 + center if mx.default_device() == mx.cpu else 2
         steps *= 1 + self._two_norms

@@ -52,7 +52,7 @@ void merge_statistics(
     float* rest,
     float* variance) {
   auto row = [&](int64_t chunk, int i) {
-    return partials + (3 * chunk + i) * of.pitch;
+    return of.row(partials, 3 * chunk + i);
   };
   Doubles sums(of.channels);
   for (int64_t chunk = 0; chunk < of.chunks; ++chunk) {
@@ -100,7 +100,7 @@ void merge_gradients(
   for (int i = 0; i < 2; ++i) {
     Doubles sums(of.channels);
     for (int64_t chunk = 0; chunk < of.chunks; ++chunk) {
-      auto* row = partials + (2 * chunk + i) * of.pitch;
+      auto* row = of.row(partials, 2 * chunk + i);
       for (int64_t c = 0; c < of.channels; ++c) {
         sums[c] += row[c];
       }

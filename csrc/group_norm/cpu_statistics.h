@@ -35,6 +35,11 @@ struct GroupGeometry {
   int64_t rows_of(int64_t chunk) const {
     return std::min(chunk_rows, positions - chunk * chunk_rows);
   }
+  // A row of each channel among others.
+  template <typename T>
+  T* row(T* rows, int64_t i) const {
+    return rows + i * pitch;
+  }
   // Values of a group.
   double values() const {
     return static_cast<double>(positions) * (channels / groups);

@@ -46,6 +46,11 @@ struct Statistics {
   }
 };
 
+// The rows of a sample in a GroupWork's vectors: see GroupNormalizeJob and
+// GroupVJPJob.
+enum ForwardRow { kMean, kScale, kShift, kForwardRows };
+enum VJPRow { kVJPMean, kVJPRstd, kVJPShift, kBy, kAlong, kLess, kVJPRows };
+
 // Of an x that is not empty.
 GroupGeometry geometry_of(const GroupNormSpec& spec, const mx::array& x) {
   int64_t samples = 1;
@@ -89,15 +94,16 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   mx::cpu::get_command_encoder(stream()).dispatch([=, spec = spec_]() {
     FloatParameter w(weight), b(bias), mean(given_mean), var(given_variance);
     auto fill = [&](const Statistics& s, float* vectors) {
-      auto *scale = vectors + of.pitch, *shift = scale + of.pitch;
-      std::copy(s.mean.begin(), s.mean.end(), vectors);
+      auto* scale = of.row(vectors, kScale);
+      auto* shift = of.row(vectors, kShift);
+      std::copy(s.mean.begin(), s.mean.end(), of.row(vectors, kMean));
       for (int64_t c = 0; c < of.channels; ++c) {
         scale[c] = w.data() ? s.rstd[c] * w.data()[c] : s.rstd[c];
         shift[c] = (b.data() ? b.data()[c] : 0.0f) - s.rest[c] * scale[c];
       }
     };
     GroupWork work;
-    work.vector_rows = 3;
+    work.vector_rows = kForwardRows;
     work.partial_rows = spec.running ? 0 : 3;
     work.prepare = [&](int64_t, float* vectors) {
       if (spec.running) {
@@ -116,9 +122,9 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
                      count,
                      row - begin,
                      rows[0],
-                     partials,
-                     partials + of.pitch,
-                     partials + 2 * of.pitch});
+                     of.row(partials, 0),
+                     of.row(partials, 1),
+                     of.row(partials, 2)});
               });
         };
     work.merge = [&](int64_t sample, const float* partials, float* vectors) {
@@ -142,9 +148,9 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
                    count,
                    rows[0],
                    to,
-                   vectors,
-                   vectors + of.pitch,
-                   vectors + 2 * of.pitch,
+                   of.row(vectors, kMean),
+                   of.row(vectors, kScale),
+                   of.row(vectors, kShift),
                    spec.activation});
             });
           });
@@ -204,24 +210,24 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
       job.rows = count;
       job.x = given[0];
       job.cotangent = given[1];
-      job.mean = vectors;
-      job.rstd = vectors + of.pitch;
-      job.shift = vectors + 2 * of.pitch;
+      job.mean = of.row(vectors, kVJPMean);
+      job.rstd = of.row(vectors, kVJPRstd);
+      job.shift = of.row(vectors, kVJPShift);
       job.weight = ones.data();
       job.bias = b.data() ? b.data() : zeros.data();
       job.activation = spec.activation;
       return job;
     };
     GroupWork work;
-    work.vector_rows = 6;
+    work.vector_rows = kVJPRows;
     work.partial_rows = vjp.sums || of_sums ? 2 : 0;
     work.prepare = [&](int64_t sample, float* vectors) {
       FloatParameter means(mean.only(sample)), rests(rest.only(sample));
       FloatParameter variances(variance.only(sample));
       Statistics s(of, means.data(), rests.data(), variances.data(), spec.eps);
-      std::copy(s.mean.begin(), s.mean.end(), vectors);
-      std::copy(s.rstd.begin(), s.rstd.end(), vectors + of.pitch);
-      auto *shift = vectors + 2 * of.pitch, *by = shift + of.pitch;
+      std::copy(s.mean.begin(), s.mean.end(), of.row(vectors, kVJPMean));
+      std::copy(s.rstd.begin(), s.rstd.end(), of.row(vectors, kVJPRstd));
+      auto *shift = of.row(vectors, kVJPShift), *by = of.row(vectors, kBy);
       for (int64_t c = 0; c < of.channels; ++c) {
         shift[c] = -s.rest[c] * s.rstd[c];
         by[c] = w.data() ? s.rstd[c] * w.data()[c] : s.rstd[c];
@@ -236,8 +242,8 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
               [&](int64_t row, int64_t count, const auto& given) {
                 auto job = job_of(given, count, vectors);
                 job.before = row - begin;
-                job.bias_sums = partials;
-                job.weight_sums = partials + of.pitch;
+                job.bias_sums = of.row(partials, 0);
+                job.weight_sums = of.row(partials, 1);
                 group_kernels().vjp_sums(job);
               });
         };
@@ -256,8 +262,9 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
           at(1),
           of_sums ? means.data() : nullptr);
       if (of_sums) {
-        auto* rstd = vectors + of.pitch;
-        auto *along = vectors + 4 * of.pitch, *less = along + of.pitch;
+        auto* rstd = of.row(vectors, kVJPRstd);
+        auto* along = of.row(vectors, kAlong);
+        auto* less = of.row(vectors, kLess);
         of.for_each_channel([&](int64_t c, int64_t group) {
           less[c] = means[group] * rstd[c];
           along[c] = means[of.groups + group] * rstd[c];
@@ -275,10 +282,10 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
               rows.write(input, row, count, scratch, [&](const auto& to) {
                 auto job = job_of(given, count, vectors);
                 job.input = to;
-                job.by = vectors + 3 * of.pitch;
+                job.by = of.row(vectors, kBy);
                 if (of_sums) {
-                  job.along = vectors + 4 * of.pitch;
-                  job.less = vectors + 5 * of.pitch;
+                  job.along = of.row(vectors, kAlong);
+                  job.less = of.row(vectors, kLess);
                 }
                 group_kernels().vjp_input(job);
               });

@@ -254,8 +254,10 @@ class Config:
         """Bytes of the temporaries of a call or a copy, at most: float32 arrays of x's shape.
 
         On the CPU these are the intermediates of the chain of MLX ops that mx.fast runs there; so
-        are those of mlx.nn's layers anywhere.
+        are those of mlx.nn's layers anywhere, of which two compute in x's dtype.
         """
+        if self.op in ("group", "batch_training"):
+            return self._tensor_bytes * (10 if self.backward else 4)
         if self.op in LAYERS:
             return 4 * self.elements * 6 * (1 + self.backward)
         center = self.op in ("layer", "add_layer", "ada", "add_ada", "channels")

@@ -111,7 +111,7 @@ std::vector<float> group_norm(uint32_t seed, int64_t samples, bool on_threads) {
   work.vector_rows = 3;
   work.partial_rows = 3;
   work.prepare = [&](int64_t, float* vectors) {
-    std::fill_n(vectors + of.pitch, of.pitch, 1.0f);
+    std::fill_n(of.row(vectors, 1), of.pitch, 1.0f);
   };
   work.add_up = [&](int64_t row, int64_t end, const float*, float* partials) {
     group_kernels().statistics(
@@ -119,16 +119,16 @@ std::vector<float> group_norm(uint32_t seed, int64_t samples, bool on_threads) {
          end - row,
          0,
          {&x[row * kChannels], Float::f32, kChannels, 1},
-         partials,
-         partials + of.pitch,
-         partials + 2 * of.pitch});
+         of.row(partials, 0),
+         of.row(partials, 1),
+         of.row(partials, 2)});
   };
   work.merge = [&](int64_t, const float* partials, float* vectors) {
     std::vector<float> mean(of.groups), rest(of.groups), variance(of.groups);
     merge_statistics(of, partials, mean.data(), rest.data(), variance.data());
     of.for_each_channel([&](int64_t c, int64_t group) {
       vectors[c] = mean[group];
-      vectors[2 * of.pitch + c] = variance[group];
+      of.row(vectors, 2)[c] = variance[group];
     });
   };
   work.apply = [&](int64_t row, int64_t end, const float* vectors) {
@@ -137,9 +137,9 @@ std::vector<float> group_norm(uint32_t seed, int64_t samples, bool on_threads) {
          end - row,
          {&x[row * kChannels], Float::f32, kChannels, 1},
          {&y[row * kChannels], Float::f32},
-         vectors,
-         vectors + of.pitch,
-         vectors + 2 * of.pitch,
+         of.row(vectors, 0),
+         of.row(vectors, 1),
+         of.row(vectors, 2),
          mlx_norms::Activation::None});
   };
   if (on_threads) {
@@ -152,7 +152,7 @@ std::vector<float> group_norm(uint32_t seed, int64_t samples, bool on_threads) {
     work.prepare(sample, vectors.data());
     for (int64_t i = 0; i < of.chunks; ++i) {
       auto row = of.first_row(sample, i);
-      auto* to = &partials[3 * of.pitch * i];
+      auto* to = of.row(partials.data(), 3 * i);
       work.add_up(row, row + of.rows_of(i), vectors.data(), to);
     }
     work.merge(sample, partials.data(), vectors.data());

@@ -321,7 +321,7 @@ template <int N>
         for (int j = 0; j < N; ++j) {
           v[k * N + j] = fma(v[k * N + j] - means[j], scale[j], offset[j]);
         }
-        activate<N>(false, kFloat32, v + k * N);
+        activate_result<N>(float_type(group_y_flags), v + k * N);
         uint row = first_row + uint(position);
         write<N>(row_out(y, group_y_flags, row, channels), span, v + k * N);
       }

@@ -33,7 +33,7 @@ def image_table(rows: page_part.Rows) -> str:
     about = (
         f"{_machine(rows[0])}: the same of 4×64×64×320 against `mlx.nn`'s layers, which MLX's ops "
         "compute. Group norms have 32 groups, in MLX's order and in PyTorch's. What must be read "
-        "twice counts twice among the bytes that are copied. Others used the machine, too.\n\n"
+        "twice counts twice among the bytes that are copied.\n\n"
     )
     lines = []
     for op, dtype in page_part.each(rows, "op", "dtype"):

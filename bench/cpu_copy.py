@@ -1,9 +1,10 @@
 """Times the norms on the CPU against a copy of the same bytes, mx.fast and torch's layer_norm.
 
+With --images it is group, instance and batch norms, at 4 images of 64x64 positions, against
+mlx.nn's layers; what they read twice counts twice.
+
 The copy is NumPy's, half of the bytes in and half out, on two threads; torch, if it is installed,
-also uses two. Group, instance and batch norms are of 4 images of 64x64 positions, against mlx.nn's
-layers; what they read twice counts twice. Inputs are not in the last-level cache, or, with --hot,
-they are.
+also uses two. Inputs are not in the last-level cache, or, with --hot, they are.
 
 Prints ratios of times, medians with quartiles: ours over the copy's (1 is the speed of a copy), and
 those of the others over ours (above 1, ours is faster).
@@ -29,8 +30,7 @@ from mlx_norms._bench.tables import table
 THREADS = 2
 SHAPES = [(512, 4096), (8192, 768)]
 NORMS = ("rms", "layer", "add_rms")
-IMAGES = [(4 * 64 * 64, 320)]
-WHAT = ((NORMS, SHAPES), (LAYERS, IMAGES))
+IMAGES = (4 * 64 * 64, 320)
 COLUMNS = ["op", "dtype", "rows", "length", "ratio", "median", "lower_quartile", "upper_quartile"]
 
 
@@ -81,16 +81,17 @@ def main() -> int:
     os.environ["MLX_NORMS_CPU_THREADS"] = str(THREADS)  # read at the first call
     script = Script(__doc__, COLUMNS, device="cpu", rounds=9)
     script.parser.add_argument("--hot", action="store_true", help="inputs from the cache")
-    script.parser.add_argument("--ops", default=",".join((*NORMS, *LAYERS)), metavar="NAMES")
+    script.parser.add_argument("--images", action="store_true", help="group and batch norms")
     args = script.begin()
     script.add_peers(("mx.fast", "torch"))
     if "torch" in script.peers:
         sys.modules["torch"].set_num_threads(THREADS)
+    shapes, ops = ([IMAGES], LAYERS) if args.images else (SHAPES, NORMS)
+    grid = itertools.product((False, True), shapes, ops, DTYPES)
     configs = [
         Config(op, dtype, *shape, backward)
-        for backward, (ops, shapes) in itertools.product((False, True), WHAT)
-        for shape, op, dtype in itertools.product(shapes, ops, DTYPES)
-        if op in args.ops.split(",") and not (backward and op == "add_rms")
+        for backward, shape, op, dtype in grid
+        if not (backward and op == "add_rms")
     ]
     found = table("", ("op", "dtype", "shape", "ours/copy (quartiles)", "others/ours"))
     for config in script.tracked(configs):

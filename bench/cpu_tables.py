@@ -1,9 +1,8 @@
 """The tables of the norms on the CPU in docs/performance.md, from what cpu_copy.py measured.
 
-python bench/cpu_copy.py --ops rms,layer,add_rms --csv bench/results/cpu_copy.csv    measures,
-and so with --default-malloc and cpu_copy_default_malloc.csv
-python bench/cpu_copy.py --ops group,group_pytorch,instance,batch_training \
-    --csv bench/results/cpu_copy_images.csv
+python bench/cpu_copy.py --csv bench/results/cpu_copy.csv    measures
+python bench/cpu_copy.py --default-malloc --csv bench/results/cpu_copy_default_malloc.csv
+python bench/cpu_copy.py --images --csv bench/results/cpu_copy_images.csv
 python bench/cpu_tables.py            prints the table
 python bench/cpu_tables.py --check    exits with 1 if the page differs
 python bench/cpu_tables.py --write    writes it into the page

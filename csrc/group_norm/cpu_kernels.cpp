@@ -47,6 +47,16 @@ template <typename Count, typename F>
 
 constexpr int kSummedRows = 16;
 
+// Asks for the rows that are needed some rows later.
+template <typename T, typename Count>
+[[gnu::always_inline]] inline void
+prefetch_rows(const T* x, int64_t stride, Count n) {
+  constexpr int kAhead = 16;
+  for (int i = 0; i < n; ++i) {
+    __builtin_prefetch(x + (kAhead + i) * stride);
+  }
+}
+
 // Deviations are from the mean of the rows before, so that neither a large mean
 // nor an outlier costs precision.
 template <typename T>
@@ -61,6 +71,7 @@ void statistics_of(const GroupStatisticsJob& job) {
     float apart_weight = before * share;
     for_vectors(job.channels, [=](int64_t c, auto extent) {
       auto value = [=](int i) { return load(x + i * stride + c, extent); };
+      prefetch_rows(x + c, stride, n);
       bool first = before == 0.0f;
       Floats mean = first ? value(0) : load(means + c);
       Floats rest = first ? Floats{} : load(rests + c);
@@ -93,6 +104,7 @@ void normalize_rows(const GroupNormalizeJob& job) {
       Floats mean = load(means + c);
       Floats scale = load(scales + c);
       Floats shift = load(shifts + c);
+      prefetch_rows(x + c, stride, n);
       for (int i = 0; i < n; ++i) {
         Floats v = load(x + i * stride + c, extent);
         v = activated<kActivation, float>((v - mean) * scale + shift);
@@ -138,6 +150,8 @@ void sums_of(const GroupVJPJob& job) {
     for_vectors(job.channels, [&](int64_t c, auto extent) {
       Differentiated<kActivation> of(job, c);
       Floats of_bias[4] = {}, of_weight[4] = {};
+      prefetch_rows(xs + c, x_stride, n);
+      prefetch_rows(gs + c, g_stride, n);
       for (int i = 0; i < n; ++i) {
         Floats normalized = of.normalized(load(xs + i * x_stride + c, extent));
         Floats g = of.sloped(load(gs + i * g_stride + c, extent), normalized);
@@ -166,6 +180,8 @@ void input_gradient(const GroupVJPJob& job) {
       Floats by = load(job.by + c);
       Floats along = job.along ? load(job.along + c) : Floats{};
       Floats less = job.along ? load(job.less + c) : Floats{};
+      prefetch_rows(xs + c, x_stride, n);
+      prefetch_rows(gs + c, g_stride, n);
       for (int i = 0; i < n; ++i) {
         Floats normalized = of.normalized(load(xs + i * x_stride + c, extent));
         Floats d = of.sloped(load(gs + i * g_stride + c, extent), normalized);

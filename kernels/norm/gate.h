@@ -142,14 +142,22 @@ inline void activate(bool rounds, int type, thread float* v) {
   }
 }
 
-// The activation of results that are rounded to this type once: of 16 bits it
-// need not be exact to float32's last place.
+// To some units of float32's last place.
+inline float quick_silu(float v) {
+  float below = 1.0f + fast::exp(-v);
+#ifdef __CUDACC__
+  return __fdividef(v, below);
+#else
+  return v / below;
+#endif
+}
+
+// The activation of results that are rounded to this type once.
 template <int N>
 inline void activate_result(int type, thread float* v) {
   if (activation == kSilu && type != kFloat32) {
     for (int j = 0; j < N; ++j) {
-      float e = fast::exp2(v[j] * -1.44269504088896341f);
-      v[j] = fast::divide(v[j], 1.0f + e);
+      v[j] = quick_silu(v[j]);
     }
   } else {
     activate<N>(false, kFloat32, v);

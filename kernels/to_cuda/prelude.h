@@ -538,25 +538,17 @@ __forceinline__ void matrix_multiply(uint4, uint2, float*) {
 }
 #endif
 
-namespace fast {
-
-__forceinline__ float exp2(float v) {
+__forceinline__ float approximate_exp2(float v) {
   float e;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(v));
   return e;
 }
 
-__forceinline__ float divide(float a, float b) {
-  return __fdividef(a, b);
-}
-
-} // namespace fast
-
 // exp(v) of a float16 or bfloat16 v >= 0 as CUDA's hexp has it, which MLX's ops
 // take, before it is rounded.
 __forceinline__ float exp_of_16_bits(float v, bool is_half) {
   float log2_e = __uint_as_float(is_half ? 0x3fb8aa3bu : 0x3fb8aa3cu);
-  float e = fast::exp2(v * log2_e);
+  float e = approximate_exp2(v * log2_e);
   // The exponentials of two float16 are just below a tie, and the approximation
   // is the tie or above it: half a unit less is not.
   bool above =
@@ -588,5 +580,13 @@ __forceinline__ float sqrt(float v) {
 }
 
 } // namespace precise
+
+namespace fast {
+
+__forceinline__ float exp(float v) {
+  return approximate_exp2(v * 1.44269504088896341f);
+}
+
+} // namespace fast
 
 } // namespace metal

@@ -98,7 +98,8 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/norm/sandwich_eval_cpu.cpp)
 # Compiled once per instruction set.
 set(MLX_NORMS_CPU_KERNELS
-    csrc/norm/channels/cpu_columns.cpp
+    csrc/norm/channels/cpu_norm.cpp
+    csrc/norm/channels/cpu_vjp.cpp
     csrc/norm/cpu/factored_row.cpp
     csrc/norm/cpu/gated_rows.cpp
     csrc/norm/cpu/gated_vjp.cpp

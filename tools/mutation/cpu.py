@@ -323,22 +323,22 @@ MUTANTS = [
     Mutant(
         "result not rounded before its gate",
         GATED_ROWS,
-        "return (rounds ? round_to<T>(y) : y) * load(gate + i);",
-        "return y * load(gate + i);",
+        "return (rounds ? round_to<T>(y) : y) * gate(i);",
+        "return y * gate(i);",
         f"{GATED}::test_early_is_the_chain_of_ops",
     ),
     Mutant(
         "x times its gate not rounded",
         GATED_ROWS,
-        "    bool rounds = job.round_gated;",
-        "    bool rounds = false;",
+        "gate, job.round_gated}",
+        "gate, false}",
         f"{GATED}::test_early_is_the_chain_of_ops",
     ),
     Mutant(
         "the activation for its slope",
         GATED_VJP,
-        "store(slopes + i, slope<kActivation>(z));",
-        "store(slopes + i, activated<kActivation, float>(z));",
+        "store(slopes + i, slope(i, extent));",
+        "store(slopes + i, gate(i, extent));",
         f"{GATED}::test_lengths",
     ),
     Mutant(

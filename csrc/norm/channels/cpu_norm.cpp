@@ -14,21 +14,24 @@ void normalize_columns(const ChannelNormJob& job) {
   Columns<T> x(job.x, job.channels, job.columns, job.packed);
   column_statistics<T, kCenter>(x, job.channels, job.columns, job.eps, stats);
   auto* out = static_cast<Y*>(job.normalized.data);
-  for_channels(job.channels, [&](int64_t first, int64_t end) {
-    for (int64_t i = 0; i < job.columns; i += kWidth) {
+  auto step = job.normalized_step, columns = job.columns;
+  auto *weight = job.weight, *bias = job.bias;
+  bool late = job.late;
+  for_channels(job.channels, [=, &stats](int64_t first, int64_t end) {
+    for (int64_t i = 0; i < columns; i += kWidth) {
       VectorStatistics<kCenter> of(stats, i);
       for (auto c = first; c < end; ++c) {
         Floats y = of.normalize(x.taken(c, i));
-        if (!job.late) {
+        if (!late) {
           y = round_to<Y>(y);
         }
-        if (job.weight) {
-          y = y * splat(job.weight[c]);
+        if (weight) {
+          y = y * splat(weight[c]);
         }
-        if (job.bias) {
-          y = y + splat(job.bias[c]);
+        if (bias) {
+          y = y + splat(bias[c]);
         }
-        store_part(out + c * job.normalized_step, i, job.columns, y);
+        store_part(out + c * step, i, columns, y);
       }
     }
   });

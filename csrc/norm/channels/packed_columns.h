@@ -44,6 +44,19 @@ inline void store_part(T* p, int64_t i, int64_t columns, Floats v) {
   }
 }
 
+// Copies a vector's elements as they are, and returns them.
+inline Floats copy_vector(const float* from, float* to) {
+  Floats v = load(from);
+  store(to, v);
+  return v;
+}
+template <typename T>
+inline Floats copy_vector(const T* from, T* to) {
+  Halves bits = load_bits(from);
+  std::memcpy(to, &bits, sizeof(bits));
+  return load(reinterpret_cast<const T*>(&bits));
+}
+
 // Columns of T, whose vectors are copied to `packed` when they are first taken.
 template <typename T>
 class Columns {
@@ -61,8 +74,13 @@ class Columns {
   }
 
   Floats take(int64_t c, int64_t i) const {
-    Floats v = load_part(from_ + c * step_, i, columns_);
-    store(packed_ + c * pitch_ + i, v);
+    auto* from = from_ + c * step_ + i;
+    auto* to = packed_ + c * pitch_ + i;
+    if (i + kWidth <= columns_) {
+      return copy_vector(from, to);
+    }
+    Floats v = load(from, Part{static_cast<int>(columns_ - i)});
+    store(to, v);
     return v;
   }
 
@@ -134,7 +152,8 @@ inline void deviation_sums(
     store(stats.of_values + i, Floats{});
     store(stats.of_squares + i, Floats{});
   }
-  for_channels(channels, [&](int64_t first, int64_t end) {
+  // By value: stores may overwrite what a reference is to.
+  for_channels(channels, [=, &stats](int64_t first, int64_t end) {
     before(first);
     for (int64_t i = 0; i < columns; i += kWidth) {
       Floats sum = {}, squares = {};
@@ -162,7 +181,7 @@ inline bool is_finite_float(float v) {
 // Takes the columns of x, for their statistics.
 template <typename T, bool kCenter>
 inline void column_statistics(
-    const Columns<T>& x,
+    Columns<T> x,
     int64_t channels,
     int64_t columns,
     float eps,
@@ -178,8 +197,8 @@ inline void column_statistics(
       channels,
       columns,
       stats,
-      [&](int64_t first) { x.prefetch(first + kChannelsAtOnce); },
-      [&](int64_t c, int64_t i) { return x.take(c, i); });
+      [x](int64_t first) { x.prefetch(first + kChannelsAtOnce); },
+      [x](int64_t c, int64_t i) { return x.take(c, i); });
   float variance[kMostColumns];
   bool lost[kMostColumns];
   bool any_lost = false;
@@ -197,7 +216,7 @@ inline void column_statistics(
         columns,
         stats,
         [](int64_t) {},
-        [&](int64_t c, int64_t i) { return x.taken(c, i); });
+        [x](int64_t c, int64_t i) { return x.taken(c, i); });
     for (int64_t i = 0; i < columns; ++i) {
       if (lost[i]) {
         float rest = stats.of_values[i] / count;

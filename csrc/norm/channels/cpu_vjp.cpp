@@ -47,8 +47,8 @@ inline void add_channels(
 template <typename T, typename G, bool kCenter>
 inline void sum_gradients(
     const ChannelNormVJPJob& job,
-    const Columns<T>& x,
-    const Columns<G>& cotangent,
+    Columns<T> x,
+    Columns<G> cotangent,
     const ColumnStatistics& stats,
     ColumnSums& sums) {
   bool wants = job.weight_gradient.sum || job.bias_gradient.sum;
@@ -57,13 +57,16 @@ inline void sum_gradients(
     store(sums.of_wgn + i, Floats{});
   }
   cotangent.prefetch(0);
-  for_channels(job.channels, [&](int64_t first, int64_t end) {
+  auto* weight = job.weight;
+  auto columns = job.columns;
+  auto of_weights = job.weight_gradient, of_biases = job.bias_gradient;
+  for_channels(job.channels, [=, &stats, &sums](int64_t first, int64_t end) {
     cotangent.prefetch(first + kChannelsAtOnce);
     ChannelSums of_channels;
     if (wants) {
       of_channels = {};
     }
-    for (int64_t i = 0; i < job.columns; i += kWidth) {
+    for (int64_t i = 0; i < columns; i += kWidth) {
       VectorStatistics<kCenter> of(stats, i);
       Floats of_wg = {}, of_wgn = {};
       auto lane = i % kLanes;
@@ -76,18 +79,18 @@ inline void sum_gradients(
           store(of_weight, load(of_weight) + g * n);
           store(of_bias, load(of_bias) + g);
         }
-        Floats wg = g * splat(job.weight ? job.weight[c] : 1.0f);
+        Floats wg = g * splat(weight ? weight[c] : 1.0f);
         of_wg += wg;
         of_wgn += wg * n;
       }
       store(sums.of_wg + i, load(sums.of_wg + i) + of_wg);
       store(sums.of_wgn + i, load(sums.of_wgn + i) + of_wgn);
     }
-    if (job.weight_gradient.sum) {
-      add_channels(job.weight_gradient, first, end, of_channels.of_weight);
+    if (of_weights.sum) {
+      add_channels(of_weights, first, end, of_channels.of_weight);
     }
-    if (job.bias_gradient.sum) {
-      add_channels(job.bias_gradient, first, end, of_channels.of_bias);
+    if (of_biases.sum) {
+      add_channels(of_biases, first, end, of_channels.of_bias);
     }
   });
 }
@@ -105,19 +108,20 @@ void columns_vjp(const ChannelNormVJPJob& job) {
   }
   auto count = splat(static_cast<float>(job.channels));
   auto* out = static_cast<T*>(job.input.data);
-  for_channels(job.channels, [&](int64_t first, int64_t end) {
-    for (int64_t i = 0; i < job.columns; i += kWidth) {
+  auto* weight = job.weight;
+  auto step = job.input_step, columns = job.columns;
+  for_channels(job.channels, [=, &stats, &sums](int64_t first, int64_t end) {
+    for (int64_t i = 0; i < columns; i += kWidth) {
       VectorStatistics<kCenter> of(stats, i);
       Floats mean_wg = load(sums.of_wg + i) / count;
       Floats mean_wgn = load(sums.of_wgn + i) / count;
       for (auto c = first; c < end; ++c) {
-        Floats wg =
-            cotangent.taken(c, i) * splat(job.weight ? job.weight[c] : 1.0f);
+        Floats wg = cotangent.taken(c, i) * splat(weight ? weight[c] : 1.0f);
         Floats d = wg - of.normalize(x.taken(c, i)) * mean_wgn;
         if constexpr (kCenter) {
           d = d - mean_wg;
         }
-        store_part(out + c * job.input_step, i, job.columns, d * of.rstd);
+        store_part(out + c * step, i, columns, d * of.rstd);
       }
     }
   });

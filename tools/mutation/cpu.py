@@ -349,6 +349,28 @@ MUTANTS = [
         f"{GATED}::test_lengths",
     ),
     Mutant(
+        "one value of a table for a vector",
+        "csrc/cpu/activation_table.h",
+        "static_cast<uint16_t>(i + j)",
+        "static_cast<uint16_t>(i)",
+        f"{GATED}::test_rows_have_the_same_bits_alone",
+    ),
+    Mutant(
+        "the first row's gate, read in place",
+        GATED_ROWS,
+        "data + row * job.gate.row_stride",
+        "data + 0 * row",
+        f"{GATED}::test_long_rows",
+        at_levels=True,
+    ),
+    Mutant(
+        "x's columns copied over",
+        "csrc/norm/channels/packed_columns.h",
+        "return packed_ + channels_ * pitch_;",
+        "return packed_;",
+        "tests/norm/test_axis.py",
+    ),
+    Mutant(
         "another row's scale",
         MODULATION,
         "    if (at == last) {",

@@ -360,7 +360,7 @@ MUTANTS = [
         GATED_ROWS,
         "data + row * job.gate.row_stride",
         "data + 0 * row",
-        f"{GATED}::test_long_rows",
+        f"{GATED}::test_rows_have_the_same_bits_alone",
         at_levels=True,
     ),
     Mutant(

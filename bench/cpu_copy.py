@@ -1,7 +1,11 @@
 """Times the norms on the CPU against a copy of the same bytes, mx.fast and torch's layer_norm.
 
-With --around it is what models write around a norm, at 4 samples of 1024 rows of 3072, against
-MLX's eager chain of ops.
+Ops are of three kinds, of which --only chooses some (by default, "plain"):
+- plain: rms norm, layer norm and residual add + rms norm;
+- around: what models write around a norm, at 4 samples of 1024 rows of 3072, against MLX's eager
+  chain of ops;
+- images: group, instance and batch norms, at 4 images of 64x64 positions, against mlx.nn's layers;
+  what they read twice counts twice.
 
 The copy is NumPy's, half of the bytes in and half out, on two threads; torch, if it is installed,
 also uses two. Inputs are not in the last-level cache, or, with --hot, they are.
@@ -26,14 +30,11 @@ import numpy as np
 
 import mlx_norms
 from mlx_norms._bench import clocks, providers, timing
-from mlx_norms._bench.configs import DTYPES, EPS, OPS, Config, Op
+from mlx_norms._bench.configs import DTYPES, EPS, LAYERS, OPS, Config, Op
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import table
 
 THREADS = 2
-AROUND = (4096, 3072)  # rows of which four samples are
-SHAPES = [(512, 4096), (8192, 768)]
-NORMS = ("rms", "layer", "add_rms")
 COLUMNS = ["op", "dtype", "rows", "length", "ratio", "median", "lower_quartile", "upper_quartile"]
 
 
@@ -95,7 +96,15 @@ VARIANTS |= {
     for before in (True, False)
 }
 OPS |= VARIANTS
-AROUND_OPS = ("ada", "add_ada", "norm_add_norm", "l2", "channels", *VARIANTS)
+# Shapes and ops, by kind. Rows are those of four samples, or positions of four images.
+KINDS = {
+    "plain": ([(512, 4096), (8192, 768)], ("rms", "layer", "add_rms")),
+    "around": (
+        [(4096, 3072)],
+        ("ada", "add_ada", "norm_add_norm", "l2", "channels", *VARIANTS),
+    ),
+    "images": ([(4 * 64 * 64, 320)], LAYERS),
+}
 
 
 class Copies:
@@ -125,11 +134,15 @@ class Copies:
         list(self._threads.map(part, range(THREADS)))
 
 
+def needed_bytes(config: Config) -> int:
+    read_again = config.moved - config.output_bytes if config.op in LAYERS else 0
+    return config.moved + read_again
+
+
 def measure(config: Config, names: list[str], rounds: int, hot: bool) -> dict[str, timing.Samples]:
     """The ratios at a config, by name."""
-    names = names if config.op == "layer" else names[:1]
-    calls = providers.providers(config, names, hot=hot)
-    calls["copy"] = Copies(config.moved, providers.sets_needed(config.input_bytes, hot))
+    calls = providers.providers(config, names if config.op == "layer" else names[:1], hot=hot)
+    calls["copy"] = Copies(needed_bytes(config), providers.sets_needed(config.input_bytes, hot))
     clocked = {name: clocks.HostClock(call) for name, call in calls.items()}
     seconds = timing.measure(clocked, rounds=rounds, sample_seconds=clocks.HOST_SECONDS)
     ours = seconds.pop("ours")
@@ -141,18 +154,18 @@ def main() -> int:
     os.environ["MLX_NORMS_CPU_THREADS"] = str(THREADS)  # read at the first call
     script = Script(__doc__, COLUMNS, device="cpu", rounds=9)
     script.parser.add_argument("--hot", action="store_true", help="inputs from the cache")
-    script.parser.add_argument("--around", action="store_true", help="what is around a norm")
-    script.parser.add_argument("--only", default="", metavar="TEXT", help="ops that contain this")
+    script.parser.add_argument(
+        "--only", default="plain", metavar="TEXT", help="of KIND OP DTYPE forward|vjp (%(default)r)"
+    )
     args = script.begin()
     script.add_peers(("mx.fast", "torch"))
     if "torch" in script.peers:
         sys.modules["torch"].set_num_threads(THREADS)
-    shapes, ops = ([AROUND], AROUND_OPS) if args.around else (SHAPES, NORMS)
-    grid = itertools.product((False, True), shapes, ops, DTYPES)
     configs = [
         Config(op, dtype, *shape, backward)
-        for backward, shape, op, dtype in grid
-        if args.only in f"{op} {dtype} {'vjp' if backward else 'forward'}"
+        for kind, (shapes, ops) in KINDS.items()
+        for backward, shape, op, dtype in itertools.product((False, True), shapes, ops, DTYPES)
+        if args.only in f"{kind} {op} {dtype} {'vjp' if backward else 'forward'}"
         and not (backward and op == "add_rms")
     ]
     found = table("", ("op", "dtype", "shape", "ours/copy (quartiles)", "others/ours"))

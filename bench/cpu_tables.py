@@ -1,7 +1,8 @@
-"""The table of the norms on the CPU in docs/performance.md, from what cpu_copy.py measured.
+"""The tables of the norms on the CPU in docs/performance.md, from what cpu_copy.py measured.
 
 python bench/cpu_copy.py --csv bench/results/cpu_copy.csv    measures
 python bench/cpu_copy.py --default-malloc --csv bench/results/cpu_copy_default_malloc.csv
+python bench/cpu_copy.py --only images --csv bench/results/cpu_copy_images.csv
 python bench/cpu_tables.py            prints the table
 python bench/cpu_tables.py --check    exits with 1 if the page differs
 python bench/cpu_tables.py --write    writes it into the page
@@ -18,8 +19,32 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
 RESULTS = ROOT / "bench" / "results" / "cpu_copy.csv"
 DEFAULT_MALLOC = ROOT / "bench" / "results" / "cpu_copy_default_malloc.csv"
+IMAGES = ROOT / "bench" / "results" / "cpu_copy_images.csv"
 BEGIN = "<!-- norms on the CPU: python bench/cpu_tables.py --write -->\n"
 END = "<!-- end of norms on the CPU -->\n"
+
+
+def tables(rows: page_part.Rows, default_malloc: page_part.Rows, images: page_part.Rows) -> str:
+    return f"{table(rows, default_malloc)}\n{image_table(images)}"
+
+
+def image_table(rows: page_part.Rows) -> str:
+    """Medians with quartiles in Markdown: a line per op and dtype."""
+    about = (
+        f"{_machine(rows[0])}: the same of 4×64×64×320 against `mlx.nn`'s layers, which MLX's ops "
+        "compute. Group norms have 32 groups, in MLX's order and in PyTorch's. What must be read "
+        "twice counts twice among the bytes that are copied.\n\n"
+    )
+    lines = []
+    for op, dtype in page_part.each(rows, "op", "dtype"):
+        of_op = page_part.matching(rows, op=op, dtype=dtype)
+        figures = ("median", "lower_quartile", "upper_quartile")
+        cells = [
+            page_part.spread(page_part.one(of_op, ratio=ratio), figures, form)
+            for ratio, form in (("ours/copy", ".2f"), ("mx.fast/ours", ".1f"))
+        ]
+        lines.append([op, dtype, *cells])
+    return about + page_part.markdown(["op", "dtype", "over a copy", "`mlx.nn`"], lines)
 
 
 def table(rows: page_part.Rows, default_malloc: page_part.Rows) -> str:
@@ -56,10 +81,14 @@ def ours(row: dict[str, str]) -> bool:
     return row["ratio"] == "ours/copy"
 
 
+def _machine(row: dict[str, str]) -> str:
+    device = row["device"].removeprefix("cpu, ")
+    return f"{device}, {row['cores']} cores, {row['cpu_isa']}, MLX {row['mlx']}"
+
+
 def _about(row: dict[str, str]) -> str:
     return (
-        f"{row['device'].removeprefix('cpu, ')}, {row['cores']} cores, {row['cpu_isa']}, "
-        f"MLX {row['mlx']}, torch {row['torch']}: our time over that of a copy of the same bytes "
+        f"{_machine(row)}, torch {row['torch']}: our time over that of a copy of the same bytes "
         "on two threads (lower is better), with malloc told to keep its pages and at its defaults; "
         "and how many times as long `mx.fast` and torch's layer norm on two threads take (higher "
         "is better). Medians.\n\n"
@@ -73,7 +102,7 @@ def _text(ratio: str | None) -> str:
 
 
 def main() -> int:
-    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS, DEFAULT_MALLOC], table)
+    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS, DEFAULT_MALLOC, IMAGES], tables)
 
 
 if __name__ == "__main__":

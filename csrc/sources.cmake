@@ -88,6 +88,9 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
     csrc/cpu/memory.cpp
     csrc/cpu/threads.cpp
+    csrc/group_norm/cpu_dispatch.cpp
+    csrc/group_norm/cpu_statistics.cpp
+    csrc/group_norm/cpu_work.cpp
     csrc/group_norm/eval_cpu.cpp
     csrc/ladders/eval_cpu.cpp
     csrc/linear/eval_cpu.cpp
@@ -98,6 +101,7 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/norm/sandwich_eval_cpu.cpp)
 # Compiled once per instruction set.
 set(MLX_NORMS_CPU_KERNELS
+    csrc/group_norm/cpu_kernels.cpp
     csrc/norm/channels/cpu_norm.cpp
     csrc/norm/channels/cpu_vjp.cpp
     csrc/norm/cpu/factored_row.cpp

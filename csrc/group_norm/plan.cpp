@@ -3,6 +3,7 @@
 #include "csrc/group_norm/plan.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
@@ -12,14 +13,23 @@ namespace mlx_norms {
 
 namespace {
 
+// More loads under way at once than by the default, and no spills.
+constexpr int kForwardThreads = 768;
+
 // How a sample's positions and channels are spread over threadgroups
 // (kernels/group_norm/channel_threads.h). This depends on the sizes of a sample
 // and the dtype alone, so that norms are batch-invariant.
 struct SampleGeometry {
   static constexpr int kThreads = 256;
   static constexpr int kMostLanes = 64;
-  static constexpr int kFewestSteps = 4, kMostSteps = 64;
-  static constexpr int kChunks = 64; // more take more steps each
+  static constexpr int kFewestSteps = 8, kMostSteps = 64;
+  static constexpr int kAtOnce =
+      4; // the kernels', of which steps are multiples
+  // A thread's start costs as much as some steps do, and each chunk's sums are
+  // merged: chunks of fewer than kWorthAStart steps are only made to have
+  // kFewChunks, and none to have more than kChunks.
+  static constexpr int kWorthAStart = 16;
+  static constexpr int kFewChunks = 32, kChunks = 64;
 
   int channels;
   int positions;
@@ -38,8 +48,11 @@ struct SampleGeometry {
     lanes = ceil_div(vectors, ceil_div(vectors, kMostLanes));
     blocks = ceil_div(vectors, lanes);
     rows = kThreads / lanes;
+    int wanted = std::max(
+        ceil_div(positions, rows * kChunks),
+        std::min(kWorthAStart, ceil_div(positions, rows * kFewChunks)));
     steps = std::clamp(
-        ceil_div(positions, rows * kChunks), kFewestSteps, kMostSteps);
+        ceil_div(wanted, kAtOnce) * kAtOnce, kFewestSteps, kMostSteps);
     chunks = ceil_div(positions, chunk_size());
   }
 
@@ -82,12 +95,17 @@ int32_t step_of(const mx::array& parameter) {
   return parameter.size() == 1 ? 1 : parameter.strides(0);
 }
 
+using Parameter = std::optional<RowOperand>;
+
+Parameter read_optional(const mx::array* a, int width, LaunchPlan& plan) {
+  return a ? Parameter(read_parameter(*a, width, plan)) : std::nullopt;
+}
+
 // What all kernels of a chunk of positions take.
 template <typename K>
 Launch& launch_chunks(
     LaunchPlan& plan,
     const char* family,
-    const GroupNormSpec& spec,
     const Sizes& sizes,
     const RowOperand& x) {
   const auto& geometry = sizes.geometry;
@@ -96,13 +114,13 @@ Launch& launch_chunks(
   launch.set(K::whole, whole);
   launch.set(K::no_tail, whole);
   launch.set(K::scattered, false);
-  launch.set(K::group_strided, spec.strided);
   launch.set(K::channels, geometry.channels);
   launch.set(K::positions, geometry.positions);
-  launch.set(K::groups, sizes.groups);
   launch.set(K::lanes, geometry.lanes);
   launch.set(K::rows, geometry.rows);
   launch.set(K::steps, geometry.steps);
+  launch.set(K::blocks, geometry.blocks);
+  launch.set(K::chunks, geometry.chunks);
   bind_rows(launch, K::x, K::x_layout, K::group_x_flags, x);
   launch.groups[0] = sizes.threadgroups();
   launch.group[0] = SampleGeometry::kThreads;
@@ -114,9 +132,13 @@ template <typename K>
 void bind_parameters(
     Launch& launch,
     const GroupNormSpec& spec,
+    const Sizes& sizes,
     const GroupNormInputs& in,
     const mx::array* statistics,
-    bool bias) {
+    const Parameter& weight,
+    const Parameter& bias) {
+  launch.set(K::group_strided, spec.strided);
+  launch.set(K::groups, sizes.groups);
   launch.set(K::group_has_rest, !spec.running);
   if (spec.running) {
     launch.set(K::mean, *in.mean);
@@ -133,17 +155,9 @@ void bind_parameters(
   launch.set(K::group_variance_flags, flags(in.variance));
   launch.set(K::mean_step, spec.running ? step_of(*in.mean) : 1);
   launch.set(K::variance_step, spec.running ? step_of(*in.variance) : 1);
-  launch.set(K::has_weight, spec.weight);
-  launch.set(K::weight_flags, flags(in.weight));
-  launch.set(K::weight_step, spec.weight ? step_of(*in.weight) : 0);
-  if (spec.weight) {
-    launch.set(K::weight, *in.weight);
-  }
-  launch.set(K::bias_flags, bias ? flags(in.bias) : 0);
-  launch.set(K::bias_step, bias ? step_of(*in.bias) : 0);
-  if (bias) {
-    launch.set(K::bias, *in.bias);
-  }
+  launch.set(K::has_weight, weight.has_value());
+  bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
+  bind_rows(launch, K::bias, K::bias_layout, K::bias_flags, bias);
   launch.set(K::activation, static_cast<int>(spec.activation));
   launch.set(K::eps, spec.eps);
 }
@@ -165,22 +179,24 @@ LaunchPlan plan_group_norm(
   auto x = read_rows(in.x, geometry.width, plan);
   if (!spec.running) {
     mx::Shape shape{sizes.samples, geometry.chunks, geometry.channels};
-    const auto& means = plan.temporary(shape, mx::float32);
+    const auto& highs = plan.temporary(shape, mx::float32);
+    const auto& lows = plan.temporary(shape, mx::float32);
     const auto& squares = plan.temporary(shape, mx::float32);
     {
       using K = kernels::group_partials;
-      auto& launch = launch_chunks<K>(plan, "group_partials", spec, sizes, x);
-      launch.set(K::means, means);
+      auto& launch = launch_chunks<K>(plan, "group_partials", sizes, x);
+      launch.threads_per_core = kForwardThreads;
+      launch.set(K::highs, highs);
+      launch.set(K::lows, lows);
       launch.set(K::squares, squares);
     }
     using K = kernels::group_statistics;
     auto of_group = int64_t{geometry.channels / sizes.groups} * geometry.chunks;
     int simds = of_group <= 64 ? 1 : 8;
     auto& launch = plan.launch({"group_statistics", simds});
-    launch.set(K::scattered, false);
     launch.set(K::group_strided, spec.strided);
-    bind_rows(launch, K::x, K::x_layout, K::group_x_flags, x);
-    launch.set(K::means, means);
+    launch.set(K::highs, highs);
+    launch.set(K::lows, lows);
     launch.set(K::squares, squares);
     launch.set(K::mean, outputs[1]);
     launch.set(K::rest, outputs[2]);
@@ -192,10 +208,13 @@ LaunchPlan plan_group_norm(
     launch.groups[0] = sizes.samples * sizes.groups;
     launch.group[0] = 32 * simds;
   }
+  auto weight = read_optional(in.weight, geometry.width, plan);
+  auto bias = read_optional(in.bias, geometry.width, plan);
   using K = kernels::group_normalize;
-  auto& launch = launch_chunks<K>(plan, "group_normalize", spec, sizes, x);
-  bind_parameters<K>(
-      launch, spec, in, spec.running ? nullptr : &outputs[1], spec.bias);
+  auto& launch = launch_chunks<K>(plan, "group_normalize", sizes, x);
+  launch.threads_per_core = kForwardThreads;
+  auto* statistics = spec.running ? nullptr : &outputs[1];
+  bind_parameters<K>(launch, spec, sizes, in, statistics, weight, bias);
   launch.set(K::has_bias, spec.bias);
   launch.set(K::group_y_flags, output_flags(outputs[0], geometry.width));
   launch.set(K::y, outputs[0]);
@@ -215,9 +234,13 @@ LaunchPlan plan_group_norm_vjp(
   const auto& cotangent = inputs.back();
   auto* statistics = spec.running ? nullptr : &inputs[inputs.size() - 4];
   bool of_sums = vjp.input && !spec.running; // x's gradient
-  bool bias = spec.bias && spec.activation != Activation::None;
   auto x = read_rows(in.x, geometry.width, plan);
   auto g = read_rows(cotangent, geometry.width, plan);
+  auto weight = read_optional(in.weight, geometry.width, plan);
+  Parameter bias; // which an activation's slope depends on
+  if (spec.activation != Activation::None) {
+    bias = read_optional(in.bias, geometry.width, plan);
+  }
   const mx::array* group_means = nullptr;
   if (vjp.sums || of_sums) {
     mx::Shape shape{sizes.samples, geometry.chunks, geometry.channels};
@@ -235,9 +258,9 @@ LaunchPlan plan_group_norm_vjp(
     {
       using K = kernels::group_gradient_partials;
       auto& launch =
-          launch_chunks<K>(plan, "group_gradient_partials", spec, sizes, x);
-      bind_parameters<K>(launch, spec, in, statistics, bias);
-      launch.set(K::group_bias_read, bias);
+          launch_chunks<K>(plan, "group_gradient_partials", sizes, x);
+      bind_parameters<K>(launch, spec, sizes, in, statistics, weight, bias);
+      launch.set(K::group_bias_read, bias.has_value());
       bind_rows(
           launch,
           K::cotangent,
@@ -255,13 +278,10 @@ LaunchPlan plan_group_norm_vjp(
       width *= 2;
     }
     auto& launch = plan.launch({"group_gradient_sums", threads});
+    launch.set(K::scattered, false);
     launch.set(K::group_strided, spec.strided);
-    launch.set(K::has_weight, spec.weight);
-    launch.set(K::weight_flags, in.weight ? float_type(in.weight->dtype()) : 0);
-    launch.set(K::weight_step, in.weight ? step_of(*in.weight) : 0);
-    if (in.weight) {
-      launch.set(K::weight, *in.weight);
-    }
+    launch.set(K::has_weight, weight.has_value());
+    bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
     launch.set(K::group_means_wanted, of_sums);
     launch.set(K::bias_partials, bias_partials);
     launch.set(K::weight_partials, weight_partials);
@@ -281,10 +301,9 @@ LaunchPlan plan_group_norm_vjp(
   }
   if (vjp.input) {
     using K = kernels::group_input_gradient;
-    auto& launch =
-        launch_chunks<K>(plan, "group_input_gradient", spec, sizes, x);
-    bind_parameters<K>(launch, spec, in, statistics, bias);
-    launch.set(K::group_bias_read, bias);
+    auto& launch = launch_chunks<K>(plan, "group_input_gradient", sizes, x);
+    bind_parameters<K>(launch, spec, sizes, in, statistics, weight, bias);
+    launch.set(K::group_bias_read, bias.has_value());
     launch.set(K::group_of_sums, of_sums);
     bind_rows(
         launch, K::cotangent, K::cotangent_layout, K::group_cotangent_flags, g);

@@ -88,9 +88,8 @@ Arrays make_group_norm(
     mx::Dtype dtype,
     Arrays inputs,
     mx::Stream stream) {
-  auto backend = backend_of(stream);
-  if (backend == Backend::Cpu ||
-      (backend == Backend::Metal && !agrees(spec, dtype, inputs, stream))) {
+  if (backend_of(stream) == Backend::Metal &&
+      !agrees(spec, dtype, inputs, stream)) {
     return fallback_group_norm(spec, dtype, inputs, stream);
   }
   return group_norm_node(spec, dtype, std::move(inputs), stream);

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <memory>
-#include <new>
 
 #include "csrc/common/axes.h"
 #include "csrc/common/types.h"
+#include "csrc/cpu/scratch.h"
 #include "csrc/norm/cpu_kernels.h"
 
 namespace mlx_norms::cpu {
@@ -49,28 +49,6 @@ inline RowsOut from(RowsOut rows, int64_t element) {
   rows.data = static_cast<char*>(rows.data) + element * size_of(rows.type);
   return rows;
 }
-
-// Padded rows, aligned so that no vector crosses a cache line.
-class Scratch {
- public:
-  Scratch(int64_t width, int rows)
-      : data_(
-            static_cast<float*>(::operator new(
-                rows * padded(width) * sizeof(float),
-                std::align_val_t(kAlignment)))) {}
-  Scratch(const Scratch&) = delete;
-  ~Scratch() {
-    ::operator delete(data_, std::align_val_t(kAlignment));
-  }
-
-  float* data() const {
-    return data_;
-  }
-
- private:
-  static constexpr size_t kAlignment = 64;
-  float* data_;
-};
 
 // A weight or bias, whose rows are read in float32 when the task runs.
 struct Parameter {

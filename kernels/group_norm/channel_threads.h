@@ -39,18 +39,17 @@ inline ChannelThread make_channel_thread(
     uint group,
     int index,
     int channels,
-    int positions,
     int lanes,
     int rows,
-    int steps) {
-  uint blocks = rounded_up_quotient(rounded_up_quotient(channels, N), lanes);
-  uint chunks = rounded_up_quotient(positions, rows * steps);
-  uint block = group % blocks;
-  uint chunk = group / blocks % chunks;
+    int steps,
+    int blocks,
+    int chunks) {
+  uint block = group % uint(blocks);
+  uint chunk = group / uint(blocks) % uint(chunks);
   int row = index / lanes;
   int channel = (int(block) * lanes + index % lanes) * N;
   return ChannelThread{
-      group / blocks / chunks,
+      group / uint(blocks) / uint(chunks),
       chunk,
       int(chunk) * rows * steps + row,
       row,
@@ -58,42 +57,31 @@ inline ChannelThread make_channel_thread(
       row < rows && channel < channels};
 }
 
-// The group of a channel, and its first channel.
-inline int group_of(int channel, int channels, int groups) {
-  return group_strided ? channel % groups : channel / (channels / groups);
-}
 inline int first_channel(int group, int channels, int groups) {
   return group_strided ? group : group * (channels / groups);
 }
 
-inline float load_channel(
-    device const uchar* data,
-    int flags,
-    constant const int* layout,
-    uint row,
-    int channel,
-    int channels) {
-  RowIn in = row_in(data, flags, layout, row, channels);
-  return load(in.data + long(channel) * in.step * size_of(in.type), in.type);
-}
-
-// The values of a parameter for N channels, the last one again past the end.
+// The groups of N channels, the last one again past the end.
 template <int N>
-inline void load_parameter(
-    device const uchar* data,
-    int flags,
-    int step,
-    int channel,
-    int channels,
-    thread float* v) {
-  int type = float_type(flags);
+inline void
+groups_of(int channel, int channels, int groups, thread int* group) {
+  int size = channels / groups;
+  int g = group_strided ? channel % groups : channel / size;
+  int in_group = group_strided ? 0 : channel - g * size;
   for (int j = 0; j < N; ++j) {
-    long at = long(min(channel + j, channels - 1)) * step;
-    v[j] = load(data + at * size_of(type), type);
+    group[j] = g;
+    if (channel + j + 1 < channels) {
+      in_group += 1;
+      bool next = group_strided || in_group == size;
+      in_group = next ? 0 : in_group;
+      g += next ? 1 : 0;
+      g = group_strided && g == groups ? 0 : g;
+    }
   }
 }
 
-// Of N channels: x is normalized as ((x - mean) - rest) * rstd.
+// Of N channels: x is normalized as (x - mean) * rstd + offset. The offset is
+// what the mean in float32 lacks.
 template <int N>
 inline void load_statistics(
     ChannelThread t,
@@ -106,19 +94,26 @@ inline void load_statistics(
     int groups,
     float eps,
     thread float* mean,
-    thread float* rest,
-    thread float* rstd) {
+    thread float* rstd,
+    thread float* offset) {
   int m_type = float_type(group_mean_flags);
   int v_type = float_type(group_variance_flags);
+  long first = long(t.sample) * groups;
+  int group[N];
+  groups_of<N>(t.channel, channels, groups, group);
   for (int j = 0; j < N; ++j) {
-    int c = min(t.channel + j, channels - 1);
-    long of = group_of(c, channels, groups);
-    of += group_has_rest ? long(t.sample) * groups : 0;
-    mean[j] = load(means + of * mean_step * size_of(m_type), m_type);
-    rest[j] = group_has_rest ? load(rests + of * 4, kFloat32) : 0.0f;
-    float variance =
-        load(variances + of * variance_step * size_of(v_type), v_type);
+    float variance, rest = 0.0f;
+    if (group_has_rest) {
+      mean[j] = ((device const float*)means + first)[group[j]];
+      rest = ((device const float*)rests + first)[group[j]];
+      variance = ((device const float*)variances + first)[group[j]];
+    } else {
+      long at = group[j];
+      mean[j] = load(means + at * mean_step * size_of(m_type), m_type);
+      variance = load(variances + at * variance_step * size_of(v_type), v_type);
+    }
     rstd[j] = precise::rsqrt(variance + eps);
+    offset[j] = -rest * rstd[j];
   }
 }
 

@@ -9,47 +9,96 @@
 
 constant int group_y_flags [[function_constant(42)]];
 
-// Deviations are from the first value of the channel's group in this sample,
-// so that a large mean costs no precision, and those of a group are alike.
+// a + b as their rounded sum, and what is lost by that.
+inline void
+add_exactly(float a, float b, thread float& sum, thread float& low) {
+  sum = a + b;
+  float of_b = sum - a;
+  low = (a - (sum - of_b)) + (b - of_b);
+}
+
+// Merges one more position into a thread's sums, by Welford's recurrence.
+template <int N>
+inline void merge_position(
+    thread const float* v,
+    thread float& count,
+    thread float* mean,
+    thread float* square) {
+  count += 1.0f;
+  float share = 1.0f / count;
+  for (int j = 0; j < N; ++j) {
+    float before = v[j] - mean[j];
+    mean[j] = fma(before, share, mean[j]);
+    square[j] = fma(before, v[j] - mean[j], square[j]);
+  }
+}
+
+// Merges kAtOnce positions, with one division.
+template <int N>
+inline void merge_positions(
+    thread const float* v,
+    thread float& count,
+    thread float* mean,
+    thread float* square) {
+  static_assert(kAtOnce == 4, "four values are added here");
+  float share = float(kAtOnce) / (count + float(kAtOnce));
+  float weight = count * share;
+  for (int j = 0; j < N; ++j) {
+    float of_these = ((v[j] + v[N + j]) + (v[2 * N + j] + v[3 * N + j])) *
+        (1.0f / float(kAtOnce));
+    float apart = of_these - mean[j];
+    float sum = fma(apart * weight, apart, square[j]);
+    for (int k = 0; k < kAtOnce; ++k) {
+      float off = v[k * N + j] - of_these;
+      sum = fma(off, off, sum);
+    }
+    square[j] = sum;
+    mean[j] = fma(apart, share, mean[j]);
+  }
+  count += float(kAtOnce);
+}
+
+// Deviations are from a thread's own first value, so that a large mean costs no
+// precision, and an outlier only that of the few beside it. A mean is high +
+// low.
 template <int N>
 [[kernel, max_total_threads_per_threadgroup(256)]] void group_partials(
     device const uchar* x [[buffer(0)]],
-    device float* means [[buffer(1)]],
-    device float* squares [[buffer(2)]],
-    constant const int* x_layout [[buffer(3)]],
-    constant const int& channels [[buffer(4)]],
-    constant const int& positions [[buffer(5)]],
-    constant const int& groups [[buffer(6)]],
+    device float* highs [[buffer(1)]],
+    device float* lows [[buffer(2)]],
+    device float* squares [[buffer(3)]],
+    constant const int* x_layout [[buffer(4)]],
+    constant const int& channels [[buffer(5)]],
+    constant const int& positions [[buffer(6)]],
     constant const int& lanes [[buffer(7)]],
     constant const int& rows [[buffer(8)]],
     constant const int& steps [[buffer(9)]],
+    constant const int& blocks [[buffer(10)]],
+    constant const int& chunks [[buffer(11)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]]) {
-  threadgroup float shared[(2 * N + 1) * kGroupThreads];
+  threadgroup float shared[(3 * N + 1) * kGroupThreads];
   int index = int(thread_index);
   ChannelThread t = make_channel_thread<N>(
-      group, index, channels, positions, lanes, rows, steps);
+      group, index, channels, lanes, rows, steps, blocks, chunks);
   uint first_row = t.sample * uint(positions);
   float count = 0.0f;
-  float mean[N], square[N]; // of deviations, by Welford's recurrence
-  clear<N>(mean);
+  float high[N], low[N], square[N]; // square: of deviations
+  clear<N>(high);
+  clear<N>(low);
   clear<N>(square);
-  if (t.there) {
-    float shift[N];
-    for (int j = 0; j < N; ++j) {
-      int c = min(t.channel + j, channels - 1);
-      int first =
-          first_channel(group_of(c, channels, groups), channels, groups);
-      shift[j] =
-          load_channel(x, group_x_flags, x_layout, first_row, first, channels);
-    }
+  if (t.there && t.position < positions) {
     Span<N> span = span_at<N>(t.channel, channels);
+    uint first = first_row + uint(t.position);
+    float shift[N], mean[N]; // mean: of deviations
+    read<N>(row_in(x, group_x_flags, x_layout, first, channels), span, shift);
+    clear<N>(mean);
     for (int step = 0; step < steps; step += kAtOnce) {
       float v[kAtOnce * N];
       for (int k = 0; k < kAtOnce; ++k) {
         int position = t.position + (step + k) * rows;
         clear<N>(v + k * N);
-        if (position < positions && step + k < steps) {
+        if (position < positions) {
           uint row = first_row + uint(position);
           read<N>(
               row_in(x, group_x_flags, x_layout, row, channels),
@@ -57,18 +106,21 @@ template <int N>
               v + k * N);
         }
       }
-      for (int k = 0; k < kAtOnce; ++k) {
-        if (t.position + (step + k) * rows < positions && step + k < steps) {
-          count += 1.0f;
-          float share = 1.0f / count;
-          for (int j = 0; j < N; ++j) {
-            float deviation = v[k * N + j] - shift[j];
-            float before = deviation - mean[j];
-            mean[j] = fma(before, share, mean[j]);
-            square[j] = fma(before, deviation - mean[j], square[j]);
+      for (int k = 0; k < kAtOnce * N; ++k) {
+        v[k] -= shift[k % N];
+      }
+      if (t.position + (step + kAtOnce - 1) * rows < positions) {
+        merge_positions<N>(v, count, mean, square);
+      } else {
+        for (int k = 0; k < kAtOnce; ++k) {
+          if (t.position + (step + k) * rows < positions) {
+            merge_position<N>(v + k * N, count, mean, square);
           }
         }
       }
+    }
+    for (int j = 0; j < N; ++j) {
+      add_exactly(shift[j], mean[j], high[j], low[j]);
     }
   }
 
@@ -78,8 +130,9 @@ template <int N>
   }
   shared[index] = count;
   for (int j = 0; j < N; ++j) {
-    shared[(1 + j) * kGroupThreads + index] = mean[j];
-    shared[(1 + N + j) * kGroupThreads + index] = square[j];
+    shared[(1 + j) * kGroupThreads + index] = high[j];
+    shared[(1 + N + j) * kGroupThreads + index] = low[j];
+    shared[(1 + 2 * N + j) * kGroupThreads + index] = square[j];
   }
   for (; half_of > 0; half_of /= 2) {
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -89,12 +142,18 @@ template <int N>
       if (more > 0.0f) {
         float share = more / (count + more);
         for (int j = 0; j < N; ++j) {
-          float apart = other[(1 + j) * kGroupThreads] - mean[j];
-          mean[j] = fma(apart, share, mean[j]);
-          square[j] += fma(
-              apart * apart, count * share, other[(1 + N + j) * kGroupThreads]);
-          shared[(1 + j) * kGroupThreads + index] = mean[j];
-          shared[(1 + N + j) * kGroupThreads + index] = square[j];
+          float other_low = other[(1 + N + j) * kGroupThreads];
+          float apart =
+              (other[(1 + j) * kGroupThreads] - high[j]) + (other_low - low[j]);
+          square[j] +=
+              fma(apart * apart,
+                  count * share,
+                  other[(1 + 2 * N + j) * kGroupThreads]);
+          float mean = high[j];
+          add_exactly(mean, fma(apart, share, low[j]), high[j], low[j]);
+          shared[(1 + j) * kGroupThreads + index] = high[j];
+          shared[(1 + N + j) * kGroupThreads + index] = low[j];
+          shared[(1 + 2 * N + j) * kGroupThreads + index] = square[j];
         }
         count += more;
         shared[index] = count;
@@ -102,11 +161,11 @@ template <int N>
     }
   }
   if (t.there && t.row == 0) {
-    uint chunks = rounded_up_quotient(positions, rows * steps);
-    long to = long(t.sample * chunks + t.chunk) * channels;
+    long to = (long(t.sample) * chunks + t.chunk) * channels;
     for (int j = 0; j < N; ++j) {
       if (t.channel + j < channels) {
-        means[to + t.channel + j] = mean[j];
+        highs[to + t.channel + j] = high[j];
+        lows[to + t.channel + j] = low[j];
         squares[to + t.channel + j] = square[j];
       }
     }
@@ -116,17 +175,16 @@ template <int N>
 // A threadgroup merges all chunks and channels of a group of a sample.
 template <int SIMDS>
 [[kernel, max_total_threads_per_threadgroup(32 * SIMDS)]] void group_statistics(
-    device const uchar* x [[buffer(0)]],
-    device const float* means [[buffer(1)]],
+    device const float* highs [[buffer(0)]],
+    device const float* lows [[buffer(1)]],
     device const float* squares [[buffer(2)]],
     device float* mean [[buffer(3)]],
     device float* rest [[buffer(4)]],
     device float* variance [[buffer(5)]],
-    constant const int* x_layout [[buffer(6)]],
-    constant const int& channels [[buffer(7)]],
-    constant const int& positions [[buffer(8)]],
-    constant const int& groups [[buffer(9)]],
-    constant const int& chunk_size [[buffer(10)]],
+    constant const int& channels [[buffer(6)]],
+    constant const int& positions [[buffer(7)]],
+    constant const int& groups [[buffer(8)]],
+    constant const int& chunk_size [[buffer(9)]],
     uint index [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
@@ -135,34 +193,39 @@ template <int SIMDS>
   int group = int(index % uint(groups));
   int chunks = rounded_up_quotient(positions, chunk_size);
   int of_group = channels / groups;
-  int first = first_channel(group, channels, groups);
+  long first =
+      long(sample) * chunks * channels + first_channel(group, channels, groups);
   int apart = group_strided ? groups : 1;
   float total = float(positions) * float(of_group);
 
+  // Of the means' exact differences from the first one.
+  float shift = highs[first];
   float sum = 0.0f, error = 0.0f;
   for (int i = int(simd * 32 + lane); i < chunks * of_group; i += 32 * SIMDS) {
     int chunk = i / of_group;
-    long at = (long(sample) * chunks + chunk) * channels + first +
-        (i - chunk * of_group) * apart;
+    long at = first + long(chunk) * channels + (i - chunk * of_group) * apart;
     float count = float(min(chunk_size, positions - chunk * chunk_size));
-    add_compensated(sum, error, count * means[at]);
+    float off, low;
+    add_exactly(highs[at], -shift, off, low);
+    add_compensated(sum, error, count * off);
+    add_compensated(sum, error, count * (low + lows[at]));
   }
   float shifted = simds_sum(sum, int(simd), int(lane), SIMDS, partial) / total;
+  float high, low;
+  add_exactly(shift, shifted, high, low);
 
   sum = error = 0.0f;
   for (int i = int(simd * 32 + lane); i < chunks * of_group; i += 32 * SIMDS) {
     int chunk = i / of_group;
-    long at = (long(sample) * chunks + chunk) * channels + first +
-        (i - chunk * of_group) * apart;
+    long at = first + long(chunk) * channels + (i - chunk * of_group) * apart;
     float count = float(min(chunk_size, positions - chunk * chunk_size));
-    float off = means[at] - shifted;
+    float off = (highs[at] - high) + (lows[at] - low);
     add_compensated(sum, error, fma(count * off, off, squares[at]));
   }
   float square = simds_sum(sum, int(simd), int(lane), SIMDS, partial + SIMDS);
   if (simd == 0 && lane == 0) {
-    mean[index] = load_channel(
-        x, group_x_flags, x_layout, sample * uint(positions), first, channels);
-    rest[index] = shifted;
+    mean[index] = high;
+    rest[index] = low;
     variance[index] = square / total;
   }
 }
@@ -183,15 +246,18 @@ template <int N>
     constant const int& lanes [[buffer(11)]],
     constant const int& rows [[buffer(12)]],
     constant const int& steps [[buffer(13)]],
-    constant const int& weight_step [[buffer(14)]],
-    constant const int& bias_step [[buffer(15)]],
-    constant const int& mean_step [[buffer(16)]],
-    constant const int& variance_step [[buffer(17)]],
-    constant const float& eps [[buffer(18)]],
+    constant const int& blocks [[buffer(14)]],
+    constant const int& chunks [[buffer(15)]],
+    constant const int* weight_layout
+    [[buffer(16), function_constant(has_weight)]],
+    constant const int* bias_layout [[buffer(17), function_constant(has_bias)]],
+    constant const int& mean_step [[buffer(18)]],
+    constant const int& variance_step [[buffer(19)]],
+    constant const float& eps [[buffer(20)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   ChannelThread t = make_channel_thread<N>(
-      group, int(thread_index), channels, positions, lanes, rows, steps);
+      group, int(thread_index), channels, lanes, rows, steps, blocks, chunks);
   if (!t.there) {
     return;
   }
@@ -199,7 +265,7 @@ template <int N>
   if (group_has_rest) {
     rests = rest;
   }
-  float means[N], lows[N], scale[N];
+  float means[N], scale[N], offset[N];
   load_statistics<N>(
       t,
       mean,
@@ -211,19 +277,29 @@ template <int N>
       groups,
       eps,
       means,
-      lows,
-      scale);
-  float w[N], b[N];
+      scale,
+      offset);
+  float of_channel[N];
   if (has_weight) {
-    load_parameter<N>(
-        weight, weight_flags, weight_step, t.channel, channels, w);
+    read<N>(
+        row_in(weight, weight_flags, weight_layout, 0, channels),
+        t.channel,
+        channels,
+        of_channel);
     for (int j = 0; j < N; ++j) {
-      scale[j] *= w[j];
+      scale[j] *= of_channel[j];
+      offset[j] *= of_channel[j];
     }
   }
-  clear<N>(b);
   if (has_bias) {
-    load_parameter<N>(bias, bias_flags, bias_step, t.channel, channels, b);
+    read<N>(
+        row_in(bias, bias_flags, bias_layout, 0, channels),
+        t.channel,
+        channels,
+        of_channel);
+    for (int j = 0; j < N; ++j) {
+      offset[j] += of_channel[j];
+    }
   }
 
   Span<N> span = span_at<N>(t.channel, channels);
@@ -233,7 +309,7 @@ template <int N>
     for (int k = 0; k < kAtOnce; ++k) {
       int position = t.position + (step + k) * rows;
       clear<N>(v + k * N);
-      if (position < positions && step + k < steps) {
+      if (position < positions) {
         uint row = first_row + uint(position);
         read<N>(
             row_in(x, group_x_flags, x_layout, row, channels), span, v + k * N);
@@ -241,12 +317,11 @@ template <int N>
     }
     for (int k = 0; k < kAtOnce; ++k) {
       int position = t.position + (step + k) * rows;
-      if (position < positions && step + k < steps) {
+      if (position < positions) {
         for (int j = 0; j < N; ++j) {
-          float n = ((v[k * N + j] - means[j]) - lows[j]) * scale[j];
-          v[k * N + j] = has_bias ? n + b[j] : n;
+          v[k * N + j] = fma(v[k * N + j] - means[j], scale[j], offset[j]);
         }
-        activate<N>(false, kFloat32, v + k * N);
+        activate_result<N>(float_type(group_y_flags), v + k * N);
         uint row = first_row + uint(position);
         write<N>(row_out(y, group_y_flags, row, channels), span, v + k * N);
       }

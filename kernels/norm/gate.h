@@ -142,6 +142,20 @@ inline void activate(bool rounds, int type, thread float* v) {
   }
 }
 
+// The activation of results that are rounded to this type once: of 16 bits it
+// need not be exact to float32's last place.
+template <int N>
+inline void activate_result(int type, thread float* v) {
+  if (activation == kSilu && type != kFloat32) {
+    for (int j = 0; j < N; ++j) {
+      float e = fast::exp2(v[j] * -1.44269504088896341f);
+      v[j] = fast::divide(v[j], 1.0f + e);
+    }
+  } else {
+    activate<N>(false, kFloat32, v);
+  }
+}
+
 // The activation's derivative in float32.
 template <int N>
 inline void activation_slope(thread const float* v, thread float* to) {

@@ -538,16 +538,30 @@ __forceinline__ void matrix_multiply(uint4, uint2, float*) {
 }
 #endif
 
+namespace fast {
+
+__forceinline__ float exp2(float v) {
+  float e;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(v));
+  return e;
+}
+
+__forceinline__ float divide(float a, float b) {
+  return __fdividef(a, b);
+}
+
+} // namespace fast
+
 // exp(v) of a float16 or bfloat16 v >= 0 as CUDA's hexp has it, which MLX's ops
 // take, before it is rounded.
 __forceinline__ float exp_of_16_bits(float v, bool is_half) {
-  float e;
   float log2_e = __uint_as_float(is_half ? 0x3fb8aa3bu : 0x3fb8aa3cu);
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(v * log2_e));
-  // Two float16 lie so close to a tie that the approximation is above it.
+  float e = fast::exp2(v * log2_e);
+  // The exponentials of two float16 are just below a tie, and the approximation
+  // is the tie or above it: half a unit less is not.
   bool above =
       is_half && (v == 0.007297515869140625f || v == 0.0226898193359375f);
-  return above ? e - 0.0009765625f : e;
+  return above ? e - 0.00048828125f : e;
 }
 
 using ::fabs;

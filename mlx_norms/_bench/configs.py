@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ import mlx.nn
 
 import mlx_norms
 
-EPS = 1e-5
+from . import group_ops
+from .group_ops import EPS
+
 HEADS = 8
 SAMPLES = 4  # with a scale and a shift each
 GROUPED = 4  # query heads per key head
@@ -147,6 +150,30 @@ OPS = {
         _chain_channels,
         (7, 14),
     ),
+    "group": Op(
+        ("samples", "weight", "bias"),
+        group_ops.group,
+        group_ops.mlx_group,
+        (7, 14),
+    ),
+    "group_pytorch": Op(
+        ("samples", "weight", "bias"),
+        functools.partial(group_ops.group, adjoining=True),
+        functools.partial(group_ops.mlx_group, adjoining=True),
+        (7, 14),
+    ),
+    "instance": Op(
+        ("samples",),
+        group_ops.instance,
+        group_ops.mlx_instance,
+        (5, 10),
+    ),
+    "batch_training": Op(
+        ("samples", "weight", "bias"),
+        functools.partial(group_ops.batch, training=True),
+        functools.partial(group_ops.mlx_batch, training=True),
+        (7, 14),
+    ),
     "l2": Op(
         ("x",),
         lambda x: mlx_norms.l2_norm(x, EPS),
@@ -154,6 +181,7 @@ OPS = {
         (4, 10),
     ),
 }
+LAYERS = ("group", "group_pytorch", "instance", "batch_training")
 HEAD_OPS = ("head", "qk", "l2")  # of short rows
 LADDER_OPS = ("layer_norm", "sgemm")
 _ROWS = ("x", "heads", "k", "samples", "channels")  # inputs that are normalized
@@ -225,8 +253,13 @@ class Config:
     def working_bytes(self) -> int:
         """Bytes of the temporaries of a call or a copy, at most: float32 arrays of x's shape.
 
-        On the CPU these are the intermediates of the chain of MLX ops that mx.fast runs there.
+        On the CPU these are the intermediates of the chain of MLX ops that mx.fast runs there; so
+        are those of mlx.nn's layers anywhere, of which two compute in x's dtype.
         """
+        if self.op in ("group", "batch_training"):
+            return self._tensor_bytes * (10 if self.backward else 4)
+        if self.op in LAYERS:
+            return 4 * self.elements * 6 * (1 + self.backward)
         center = self.op in ("layer", "add_layer", "ada", "add_ada", "channels")
         steps = 4 + center if mx.default_device() == mx.cpu else 2
         steps *= 1 + self._two_norms

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
-import importlib.util
-import sys
-import types
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -15,6 +10,8 @@ import mlx.nn as nn
 from mlx.utils import tree_map_with_path
 
 import mlx_norms
+
+from .bare_packages import bare_packages
 
 _EPS = 1e-6
 _DEVIATION = 0.02  # of biases, and of the norms' weights from 1
@@ -41,7 +38,7 @@ TINY = Sizes(4, 16, 2, 24, 7)
 def build(sizes: Sizes, dtype: mx.Dtype) -> tuple[nn.Module, str]:
     """mflux's block with random weights, and where its code is from."""
     package = "mflux.models.qwen.model.qwen_transformer"
-    with _bare_packages(package):
+    with bare_packages(package):
         module = importlib.import_module(f"{package}.qwen_transformer_block")
     block = module.QwenTransformerBlock(sizes.length, sizes.heads, sizes.head_length)
 
@@ -53,23 +50,6 @@ def build(sizes: Sizes, dtype: mx.Dtype) -> tuple[nn.Module, str]:
     block.update(tree_map_with_path(weight, block.parameters()))
     mx.eval(block.parameters())
     return block, f"mflux {importlib.metadata.version('mflux')}"
-
-
-@contextlib.contextmanager
-def _bare_packages(name: str) -> Iterator[None]:
-    """Packages whose modules can be imported, but not what all of mflux needs, such as torch."""
-    (place,) = importlib.util.find_spec("mflux").submodule_search_locations
-    known, path = set(sys.modules), ""
-    for part in name.split("."):
-        path = f"{path}.{part}".lstrip(".")
-        package = types.ModuleType(path)
-        package.__path__ = [place + path.removeprefix("mflux").replace(".", "/")]
-        sys.modules.setdefault(path, package)
-    try:
-        yield
-    finally:
-        for added in [m for m in set(sys.modules) - known if m.split(".")[0] == "mflux"]:
-            del sys.modules[added]
 
 
 def inputs(sizes: Sizes, dtype: mx.Dtype) -> list[mx.array]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Color stands for the provider, the marker's filling for the dtype and dashes for the number of
 # rows; in the roofline, the marker's shape stands for the op.
-_MARKERS = "os^vD*PXhp<>"
+_MARKERS = "os^vD*PXhp<>8dH."
 _FILLS = ("full", "none", "left", "right", "top", "bottom")
 _DASHES = ("-", "--", "-.", ":", (0, (6, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (8, 4)))
 _COLUMNS = 3

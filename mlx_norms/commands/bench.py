@@ -30,7 +30,7 @@ _MODEL = (
 )
 
 _HELP = {
-    "norm": "the norms: rms, layer, with a residual, per head, queries with keys",
+    "norm": "the norms: rms, layer, with a residual, per head, queries with keys, group, batch",
     "backward": "their gradients for every input, the forward evaluated before",
     "ladder": "the kernels of the LayerNorm and the matmul ladder, on a GPU",
     "model": "a language model of mlx_lm, stock against patched",
@@ -87,7 +87,11 @@ def _add_grid(parser: argparse.ArgumentParser, what: str) -> None:
         "and clang); by default MLX's default device",
     )
     parser.add_argument("--ops", metavar="NAMES", help=f"some of {','.join(ops)}")
-    parser.add_argument("--rows", metavar="NUMBERS", help="numbers of rows, such as 32,1024")
+    parser.add_argument(
+        "--rows",
+        metavar="NUMBERS",
+        help="numbers of rows, such as 32,1024; of a group norm, positions of 4 images",
+    )
     parser.add_argument("--lengths", metavar="NUMBERS", help="lengths of rows")
     parser.add_argument("--dtypes", metavar="NAMES", help=f"some of {','.join(DTYPES)}")
     if what == "ladder":

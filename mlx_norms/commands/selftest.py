@@ -14,7 +14,6 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import mlx.core as mx
 
@@ -24,13 +23,11 @@ from .. import _ext
 from .._bench import machine, providers, timing
 from .._bench.configs import Config
 from . import _bfloat, _json, _progress, check_environment, info
+from ._group_norms import GROUP_OPS, GroupOp
+from ._row_norms import EPS, OPS, Op, exact_of
 
-_EPS = 1e-5
-_HEADS = 4
-# A row length for each path of a kernel: rows that share a SIMD-group, of a part of a vector, of
-# fewer vectors than their lanes have, and of as many; one SIMD-group with 2 to 6 vectors per
-# thread, several SIMD-groups with 1 to 4, and rows that do not fit into registers.
-_LENGTHS = (33, 100, 128, 256, 512, 768, 2048, 4096, 4097, 8192, 20000)
+NORMS = (*OPS, *GROUP_OPS)
+
 _DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 _HALF_ULP = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 _SUBNORMAL = {"float32": 0.0, "float16": 2.0**-22, "bfloat16": 0.0}  # a few steps of its subnormals
@@ -59,156 +56,6 @@ _LEFT_OUT = (
 )
 _MOST_PROCESSES = 16  # each uses some hundred MB of a GPU
 _TIMED = ((1, 4096), (512, 4096), (4096, 1024))
-
-
-@dataclass(frozen=True)
-class Op:
-    """An op with one or two outputs, as a function of the arrays that ``inputs`` names."""
-
-    name: str
-    inputs: tuple[str, ...]
-    center: bool = False
-    weight_offset: float = 0.0
-    strided: bool = False  # whether x is part of a larger array
-    mixed: bool = False  # whether the weight has another dtype than x
-    eps_inside: bool = False
-    activation: str | None = None
-    norm_before_gate: bool = True
-    channels: bool = False  # whether the rows are columns, of axis 1
-
-    @property
-    def label(self) -> str:
-        parts = [self.name, "weight_offset" * bool(self.weight_offset)]
-        parts += ["strided x" * self.strided, "weight of another dtype" * self.mixed]
-        parts += ["eps inside" * self.eps_inside, "factor" * ("factor" in self.inputs)]
-        parts += [
-            "scale and shift" * self.modulates,
-            self.activation or "",
-            "axis 1" * self.channels,
-        ]
-        parts += ["gate" * ("gate" in self.inputs), "before the norm" * (not self.norm_before_gate)]
-        parts += ["axis 1" * self.channels]
-        return ", ".join(part for part in parts if part)
-
-    @property
-    def adds(self) -> bool:
-        return "residual" in self.inputs
-
-    def __call__(self, *arrays: mx.array) -> list[mx.array]:
-        if self.name == "qk_norm":
-            q, k, q_weight, k_weight = arrays
-            return list(mlx_norms.qk_norm(q, k, q_weight, k_weight, _EPS))
-        options = {"weight_offset": self.weight_offset} if self.weight_offset else {}
-        options |= {"eps_inside": True} if self.eps_inside else {}
-        options |= {"activation": self.activation} if self.activation else {}
-        options |= {} if self.norm_before_gate else {"norm_before_gate": False}
-        named = dict(zip(self.inputs, arrays, strict=True))
-        options |= {n: named.pop(n) for n in ("factor", "scale", "shift", "gate") if n in named}
-        if self.channels:
-            options["axis"] = 1
-            named["x"] = mx.contiguous(mx.swapaxes(named["x"], 1, -1))
-        outputs = getattr(mlx_norms, self.name)(*named.values(), eps=_EPS, **options)
-        if self.channels:
-            return [mx.swapaxes(outputs, 1, -1)]
-        return list(outputs) if self.adds else [outputs]
-
-    @property
-    def modulates(self) -> bool:
-        return "scale" in self.inputs
-
-    def exact(self, *arrays: mx.array) -> list[tuple[mx.array, mx.array]]:
-        """Each output in float64, and the magnitude that its rounding errors scale with."""
-        if self.name == "qk_norm":
-            q, k, q_weight, k_weight = arrays
-            return [self._norm(q, q_weight), self._norm(k, k_weight)]
-        x, *rest = arrays
-        if self.name == "l2_norm":
-            squares = mx.sum(_exact(x) ** 2, axis=-1, keepdims=True)
-            y = _exact(x) * mx.rsqrt(squares + _EPS if self.eps_inside else squares)
-            return [(y, mx.abs(y))]
-        named = dict(zip(self.inputs[1:], rest, strict=True))
-        if "post_weight" in named:
-            n, size = self._norm(x, named["post_weight"])
-            # As the kernel rounds it, or up to an ulp from that.
-            total = named["residual"] + n.astype(x.dtype)
-            y, y_size = self._norm(total, named["weight"])
-            total = _exact(total)
-            apart = mx.abs(total) + 2 * size
-            root = mx.rsqrt(mx.mean(total * total, axis=-1, keepdims=True) + _EPS)
-            weight = mx.abs(_exact(named["weight"]) + self.weight_offset)
-            return [(y, 2 * y_size + root * weight * apart), (total, apart)]
-        if self.activation:
-            return [self._gated(x, **named)]
-        factor, scale, shift = (named.pop(n, None) for n in ("factor", "scale", "shift"))
-        sums = []
-        if self.adds:
-            residual = named.pop("residual")
-            x = x if factor is None else factor * x
-            x = x + residual  # statistics are taken of the rounded sum
-            sums = [(_exact(x), mx.abs(_exact(x)))]
-        y, size = self._norm(x, *named.values())
-        if self.modulates:
-            scale, shift = 1 + _exact(scale), _exact(shift)
-            y = y * scale + shift
-            size = 3 * ((size + 1) * mx.abs(scale) + mx.abs(shift))  # each of the steps rounds
-        return [(y, size), *sums]
-
-    def _gated(self, x, weight, gate=None):
-        """Of a gate or an activation, whose steps round, too."""
-        x, weight = _exact(x), _exact(weight)
-        a = size = 1.0
-        if gate is not None:
-            a, size = self._activated(_exact(gate))
-        first = not self.norm_before_gate
-        s = x * a if first else x
-        factor = mx.rsqrt(mx.mean(s * s, axis=-1, keepdims=True) + _EPS) * weight
-        if gate is None:
-            y, size = self._activated(s * factor)
-            return y, 4 * size
-        return (s if first else x * a) * factor, 4 * mx.abs(x * factor) * size
-
-    def _activated(self, z):
-        """The value, and what the errors of its steps scale with."""
-        if self.activation == "gelu":
-            return z * (1 + mx.erf(z / mx.array(2.0, mx.float64).sqrt())) / 2, mx.abs(z)
-        s = 1 / (1 + mx.exp(-z))
-        return (s, mx.ones_like(s)) if self.activation == "sigmoid" else (z * s, mx.abs(z))
-
-    def _norm(self, x, weight=None, bias=None):
-        x = _exact(x)
-        weight = mx.ones(1, mx.float64) if weight is None else _exact(weight) + self.weight_offset
-        d = x - mx.mean(x, axis=-1, keepdims=True) if self.center else x
-        scaled = d * mx.rsqrt(mx.mean(d * d, axis=-1, keepdims=True) + _EPS) * weight
-        if bias is None:
-            return scaled, mx.abs(scaled)
-        bias = _exact(bias)
-        return scaled + bias, mx.abs(scaled) + mx.abs(weight) + mx.abs(bias)
-
-
-OPS = (
-    Op("rms_norm", ("x", "weight")),
-    Op("layer_norm", ("x", "weight", "bias"), center=True),
-    Op("add_rms_norm", ("x", "residual", "weight")),
-    Op("add_layer_norm", ("x", "residual", "weight", "bias"), center=True),
-    Op("rms_norm", ("x", "weight"), weight_offset=1.0),
-    Op("rms_norm", ("x", "weight"), mixed=True),
-    Op("layer_norm", ("x", "weight", "bias"), center=True, strided=True),
-    Op("head_rms_norm", ("x", "head_weight")),
-    Op("qk_norm", ("x", "x", "head_weight", "weight")),
-    Op("layer_norm", ("x", "scale", "shift"), center=True),
-    Op("rms_norm", ("x", "weight", "scale", "shift")),
-    Op("add_layer_norm", ("x", "residual", "factor", "scale", "shift"), center=True),
-    Op("add_rms_norm", ("x", "residual", "weight", "factor")),
-    Op("norm_add_norm", ("x", "residual", "post_weight", "weight")),
-    Op("norm_add_norm", ("x", "residual", "post_weight", "weight"), weight_offset=1.0),
-    Op("rms_norm", ("x", "weight", "gate"), activation="silu"),
-    Op("rms_norm", ("x", "weight", "gate"), activation="sigmoid", norm_before_gate=False),
-    Op("rms_norm", ("x", "weight"), activation="gelu"),
-    Op("rms_norm", ("x", "weight"), channels=True),
-    Op("layer_norm", ("x", "weight", "bias"), center=True, channels=True),
-    Op("l2_norm", ("x",)),
-    Op("l2_norm", ("x",), eps_inside=True),
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -353,8 +200,8 @@ def _by_processes(checks: list[Callable[[], list[str]]], workers: int) -> Iterat
 def checks() -> list[tuple[str, Callable[[], list[str]]]]:
     """Each kernel at each dtype, with a function that returns what is wrong with it."""
     found = [
-        (f"{op.label}, {name}", functools.partial(_check_lengths, op, name))
-        for op, name in itertools.product(OPS, _DTYPES)
+        (f"{op.label}, {name}", functools.partial(_check_sizes, op, name))
+        for op, name in itertools.product(NORMS, _DTYPES)
     ]
     if mx.default_device() == mx.cpu:
         return found  # _LEFT_OUT says why
@@ -373,22 +220,22 @@ def checks() -> list[tuple[str, Callable[[], list[str]]]]:
     ]
 
 
-def _check_lengths(op: Op, name: str) -> list[str]:
-    return [problem for length in _LENGTHS for problem in check(op, name, length)]
+def _check_sizes(op: Op | GroupOp, name: str) -> list[str]:
+    return [problem for size in op.sizes for problem in check(op, name, size)]
 
 
-def check(op: Op, name: str, length: int) -> list[str]:
-    """What is wrong with an op and its gradients at one dtype and row length."""
+def check(op: Op | GroupOp, name: str, size: int | tuple[int, ...]) -> list[str]:
+    """What is wrong with an op and its gradients at one dtype and row length or image's size."""
     dtype = _DTYPES[name]
-    arrays = [_values(op, array, dtype, length, i) for i, array in enumerate(op.inputs)]
+    arrays = [op.values(array, dtype, size, i) for i, array in enumerate(op.inputs)]
     relative = 16 * 2.0**-24 + 2 * _HALF_ULP[name]
     try:
         outputs = op(*arrays)
-        cotangents = [_values(op, "x", o.dtype, length, 50 + i) for i, o in enumerate(outputs)]
+        cotangents = op.cotangents(outputs, size)
         _, gradients = mx.vjp(op, arrays, cotangents)
         mx.eval(outputs, gradients)
     except Exception as error:  # whatever the GPU's driver raises is reported
-        return [f"rows of {length}: {_said(error)}"]
+        return [f"{op.where(size)}: {_said(error)}"]
     problems = []
     with mx.stream(mx.cpu):  # a GPU has no float64
         for i, (got, (truth, scale)) in enumerate(zip(outputs, op.exact(*arrays), strict=True)):
@@ -399,7 +246,7 @@ def check(op: Op, name: str, length: int) -> list[str]:
             rounding = relative + (2 * _HALF_ULP["float16"] if got.dtype == mx.float16 else 0)
             problem = _compare(got, truth, 4 * rounding * mx.max(mx.abs(truth)))
             problems += [f"gradient of {argument} {problem}"] if problem else []
-    return [f"rows of {length}: {problem}" for problem in problems]
+    return [f"{op.where(size)}: {problem}" for problem in problems]
 
 
 def check_products(kernel: str, name: str) -> list[str]:
@@ -420,8 +267,8 @@ def check_products(kernel: str, name: str) -> list[str]:
             problems.append(f"{where}: {_said(error)}")
             continue
         with mx.stream(mx.cpu):  # a GPU has no float64
-            truth = _exact(a) @ _exact(b)
-            sizes = mx.abs(_exact(a)) @ mx.abs(_exact(b))
+            truth = exact_of(a) @ exact_of(b)
+            sizes = mx.abs(exact_of(a)) @ mx.abs(exact_of(b))
             allowed = (k + 2) * 2.0**-24 * sizes + _HALF_ULP[name] * mx.abs(truth)
             if problem := _compare(c, truth, allowed + _SUBNORMAL[name]):
                 problems.append(f"{where}: {problem}")
@@ -447,10 +294,10 @@ def check_quantized(bits: int, name: str) -> list[str]:
             continue
         with mx.stream(mx.cpu):  # a GPU has no float64
             wide = (a.astype(mx.float32) for a in of_groups)
-            w = _exact(mx.dequantize(packed, *wide, 64, bits))
-            product = _exact(x) @ w.T
-            sizes = mx.abs(_exact(x)) @ mx.abs(w).T
-            truth = product + _exact(residual)
+            w = exact_of(mx.dequantize(packed, *wide, 64, bits))
+            product = exact_of(x) @ w.T
+            sizes = mx.abs(exact_of(x)) @ mx.abs(w).T
+            truth = product + exact_of(residual)
             # The product is rounded, and then the sum.
             rounding = _HALF_ULP[name] * (mx.abs(product) + mx.abs(truth))
             if problem := _compare(y, truth, 32 * 2.0**-24 * sizes + rounding + _SUBNORMAL[name]):
@@ -476,7 +323,7 @@ def check_projections(op: str, bits: int, name: str) -> list[str]:
         where = f"{rows}x{length} to {', '.join(map(str, widths))}{', gated' * gated}"
         try:
             outputs, total = getattr(mlx_norms, op)(
-                x, *norm, stored, _EPS, biases=biases, residual=residual, gated=gated
+                x, *norm, stored, EPS, biases=biases, residual=residual, gated=gated
             )
             outputs = [outputs] if gated else outputs
             mx.eval(x, residual, norm, stored, biases, outputs, total)
@@ -502,11 +349,11 @@ def check_projections(op: str, bits: int, name: str) -> list[str]:
 
 def _exact_projections(center, x, norm, weights, biases, name):
     """Each projection in float64, and its error bound."""
-    normed = Op("", (), center=center)._norm(x, *norm)
+    normed = Op("", (), center=center).norm(x, *norm)
     found = []
     for weight, bias in zip(weights, biases, strict=True):
         truth, sizes = (
-            of @ part(_exact(weight)).T + part(_exact(bias))
+            of @ part(exact_of(weight)).T + part(exact_of(bias))
             for of, part in zip(normed, (lambda a: a, mx.abs))
         )
         # In two steps, the normalized row is rounded, and then the result of the matmul.
@@ -538,36 +385,17 @@ def _facts() -> list[tuple[str, str]]:
     return [("chip", machine.chip()), *info.facts()]
 
 
-def _values(op: Op, name: str, dtype: mx.Dtype, length: int, seed: int) -> mx.array:
-    # Enough short rows that the parameters' gradients are sums of several partial ones.
-    rows = (40 if length <= 512 else 3, _HEADS)
-    shapes = {name: (rows[0], 1, length) for name in ("factor", "scale", "shift")}
-    shapes |= {name: (length,) for name in ("weight", "post_weight")}
-    shapes |= {"bias": (length,), "head_weight": (_HEADS, length)}
-    if op.mixed and name == "weight":
-        dtype = mx.float16 if dtype == mx.float32 else mx.float32
-    shape = shapes.get(name, (*rows, length + int(op.strided)))
-    values = mx.random.normal(shape, key=mx.random.key(seed))
-    values = (values + 0.5).astype(dtype)
-    mx.eval(values)
-    return values[..., int(op.strided) :] if name == "x" else values
-
-
-def _exact(a: mx.array) -> mx.array:
-    return a.astype(mx.float64)
-
-
 def _exact_gradients(op, arrays, cotangents):
-    exact = [_exact(a) for a in arrays]
+    exact = [exact_of(a) for a in arrays]
 
     def outputs(*arrays):
         return [truth for truth, _ in op.exact(*arrays)]
 
-    return mx.vjp(outputs, exact, [_exact(cotangent) for cotangent in cotangents])[1]
+    return mx.vjp(outputs, exact, [exact_of(cotangent) for cotangent in cotangents])[1]
 
 
 def _compare(got: mx.array, truth: mx.array, allowed: mx.array) -> str | None:
-    error = mx.abs(_exact(got) - truth)
+    error = mx.abs(exact_of(got) - truth)
     worst = mx.max(error / mx.maximum(allowed, 1e-30)).item()
     if worst <= 1:  # NaN is not
         return None

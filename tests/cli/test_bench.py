@@ -116,6 +116,14 @@ class TestTimes:
         found = [(r["dtype"], r["length"], r["rows"]) for r in rows_of(file)[::2]]
         assert found == list(itertools.product(("float16", "bfloat16"), ("8", "16"), ("1", "4")))
 
+    def test_a_batch_of_one_row(self, tmp_path, capsys):
+        file = tmp_path / "figures.csv"
+        shape = ["--lengths", "8", "--dtypes", "float32", "--ops", "batch_training"]
+        run(capsys, "norm", *shape, "--rows", "1,2", "--csv", str(file))
+        assert {row["rows"] for row in rows_of(file)} == {"2"}
+        assert main(["bench", "norm", *shape, "--rows", "1"]) == 2
+        assert "batch_training takes at least 2" in capsys.readouterr().err
+
     def test_units_of_a_known_provider(self, monkeypatch, tmp_path, capsys):
         """A call of 2 ms that moves 1 MiB, where copies read 256 MiB/s and write as many."""
 

@@ -23,11 +23,11 @@ from support.variant import ROOT
 
 
 @pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("op", selftest.OPS, ids=lambda op: op.label)
+@pytest.mark.parametrize("op", selftest.NORMS, ids=lambda op: op.label)
 def test_good_kernels_pass(op):
-    for name, dtype in selftest._DTYPES.items():
-        for length in (33, 768):
-            assert selftest.check(op, name, length) == []
+    for name in selftest._DTYPES:
+        for size in (33, 768) if op in selftest.OPS else op.sizes[:2]:
+            assert selftest.check(op, name, size) == []
 
 
 @pytest.mark.gpu
@@ -113,6 +113,38 @@ class TestBadKernels:
 
         monkeypatch.setattr(mlx_norms, "layer_norm", throw)
         assert self.problems() == ["rows of 128: RuntimeError: no such kernel"]
+
+
+class TestBadGroupNorms:
+    @pytest.mark.parametrize("op", selftest.GROUP_OPS, ids=lambda op: op.label)
+    def test_other_eps(self, monkeypatch, op):
+        good = getattr(mlx_norms, op.name)
+        wrong = lambda eps, **options: good(eps=eps + 0.1, **options)  # noqa: E731
+        monkeypatch.setattr(mlx_norms, op.name, wrong)
+        for name in selftest._DTYPES:
+            problems = selftest.check(op, name, op.sizes[0])
+            assert any("output 0 is off by" in problem for problem in problems), problems
+            assert any("gradient of x is off by" in problem for problem in problems), problems
+
+    def test_other_order(self, monkeypatch):
+        good, op = mlx_norms.group_norm, selftest.GROUP_OPS[0]
+        other = lambda pytorch_compatible, **options: good(pytorch_compatible=True, **options)  # noqa: E731
+        monkeypatch.setattr(mlx_norms, "group_norm", other)
+        assert (
+            "images of 2x5x7x12: output 0 is off by"
+            in selftest.check(op, "float32", op.sizes[0])[0]
+        )
+
+    def test_biased_variance_is_kept(self, monkeypatch):
+        good, op = mlx_norms.batch_norm, selftest.GROUP_OPS[-1]
+
+        def wrong(x, var, **options):
+            y, mean, new = good(x=x, var=var, **options)
+            count = x.size // x.shape[-1]
+            return y, mean, 0.9 * var + (new - 0.9 * var) * (count - 1) / count
+
+        monkeypatch.setattr(mlx_norms, "batch_norm", wrong)
+        assert "output 2 is off by" in selftest.check(op, "float32", op.sizes[0])[0]
 
 
 def run(script=""):
@@ -220,7 +252,7 @@ def test_what_is_left_out(device, monkeypatch):
     monkeypatch.setattr(mx, "default_device", lambda: device)
     labels = [label for label, _ in selftest.checks()]
     others = [label for label in labels if "matmul" in label or "_linear" in label]
-    assert len(labels) - len(others) == 3 * len(selftest.OPS)
+    assert len(labels) - len(others) == 3 * len(selftest.NORMS)
     assert len(others) == (0 if device == mx.cpu else 6 + 6 + 18)
 
 
@@ -253,7 +285,7 @@ def test_output():
     lines = result.stdout.splitlines()
     for label in ("chip: ", "mlx_norms: ", "mlx: ", "platform: "):
         assert any(line.startswith(label) and len(line) > len(label) for line in lines), label
-    assert sum(line.startswith("pass  ") for line in lines) == len(selftest.OPS) * 3
+    assert sum(line.startswith("pass  ") for line in lines) == len(selftest.NORMS) * 3
     assert "time of mx.fast over ours" in result.stdout
     assert re.fullmatch(r"0 kernels failed, [\d.]+ s", lines[-1])
 
@@ -262,7 +294,8 @@ def test_output_with_a_bad_kernel():
     result = run(
         "import mlx_norms; good = mlx_norms.rms_norm;"
         "mlx_norms.rms_norm = lambda x, w, eps, **k: good(x, w, eps=eps, **k) * 1.02;"
-        "from mlx_norms.commands import selftest; selftest._LENGTHS = (33, 256);"
+        "from mlx_norms.commands import selftest; selftest.Op.sizes = (33, 256);"
+        "selftest.GroupOp.sizes = ((2, 5, 7, 12),);"
         "selftest.times = lambda: ()"
     )
     assert result.returncode == 1

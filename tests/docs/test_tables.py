@@ -8,7 +8,7 @@ import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
 TABLES = ("gains", "gpu_tables", "gpu_model_tables", "cpu_tables", "ladder_tables")
-TABLES += ("projection_table", "quantized_table", "chains_table")
+TABLES += ("projection_table", "quantized_table", "chains_table", "group_norm_table")
 
 
 @pytest.fixture
@@ -65,6 +65,22 @@ def test_figures_must_be_there(script, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main("--check", RESULTS=tmp_path / "none.csv")
     assert "there is no" in capsys.readouterr().err
+
+
+def test_group_norms_are_measured_and_shown(script, tmp_path):
+    file, page = tmp_path / "figures.csv", tmp_path / "page.md"
+    _, measure = script("group_norm")
+    command = "--device cpu --rounds 1 --ops group,batch_inference --shapes 1x3x64 --csv"
+    assert measure(*command.split(), str(file)) == 0
+    module, main = script("group_norm_table")
+    page.write_text(module.BEGIN + module.END)
+    assert main("--write", PAGE=page, RESULTS=file) == 0
+    lines = [line for line in page.read_text().splitlines() if "1×3×64" in line]
+    assert [line.split(" | ")[0] for line in lines] == [
+        "| `group_norm`",
+        "| `batch_norm`, inference",
+    ]
+    assert all(float(cell) > 0 for line in lines for cell in line.split(" | ")[4:6])
 
 
 def test_plot_shows_what_is_stored(script, tmp_path):

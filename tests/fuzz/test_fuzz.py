@@ -193,6 +193,31 @@ def test_numerics_find_what_is_planted(cpu, monkeypatch, op, defect):
     assert any(numerics.check(numerics.generate(seed, cpu), cpu) for seed in range(300))
 
 
+@pytest.mark.parametrize("op", ["group_norm", "instance_norm", "batch_norm"])
+def test_a_wrong_group_norm_is_found(cpu, monkeypatch, op):
+    right = getattr(mlx_norms, op)
+
+    def wrong(*arguments, **options):
+        y = right(*arguments, **options)
+        return (1.001 * y[0], *y[1:]) if isinstance(y, tuple) else (1.001 * y).astype(y.dtype)
+
+    monkeypatch.setattr(mlx_norms, op, wrong)
+    assert any(numerics.check(numerics.generate(seed, cpu), cpu) for seed in range(100))
+    assert any(failing(cpu, range(200)))
+
+
+@pytest.mark.parametrize("op", ["rms_norm", "layer_norm"])
+def test_a_norm_over_another_axis_is_found(cpu, monkeypatch, op):
+    right = getattr(mlx_norms, op)
+
+    def wrong(*arguments, axis=-1, **options):
+        y = right(*arguments, axis=axis, **options)
+        return y if axis == -1 else (1.001 * y).astype(y.dtype)
+
+    monkeypatch.setattr(mlx_norms, op, wrong)
+    assert any(numerics.check(numerics.generate(seed, cpu), cpu) for seed in range(200))
+
+
 CRASHES = """
 import os
 

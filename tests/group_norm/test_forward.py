@@ -9,6 +9,7 @@ import pytest
 
 import mlx_norms
 from support import inputs
+from support.bits import assert_same_bits
 from support.group_norm import GroupCase, parameters_of
 from support.inputs import normal
 from support.norm_case import DTYPES, result_type
@@ -74,6 +75,21 @@ def test_many_positions():
     GroupCase("instance_norm", x, **parameters).check()
 
 
+# A channel, no whole vector, and chunks of the fewest and of the most positions and parts of them.
+@pytest.mark.backends("cpu")
+@pytest.mark.parametrize(
+    "shape", [(2, 1, 1), (1, 50, 1), (2, 2100, 3), (3, 33, 17), (1, 4100, 16), (2, 70, 1100)]
+)
+def test_every_size_on_the_cpu(shape):
+    for dtype, groups, torch in itertools.product(DTYPES, {1, shape[-1]}, (False, True)):
+        x = normal(shape, dtype, seed=11, mean=2.0)
+        parameters = parameters_of(shape[-1], dtype)
+        options = dict(num_groups=groups, pytorch_compatible=torch, activation="silu")
+        GroupCase("group_norm", x, **parameters, **options).check()
+        if shape[:2] != (2, 1):
+            GroupCase("batch_norm", x, **parameters, training=True).check()
+
+
 def test_mixed_dtypes():
     for i, (x, w, out) in enumerate(itertools.product(DTYPES, DTYPES, DTYPES)):
         options = dict(num_groups=4, dtype=out, pytorch_compatible=i % 2 == 0)
@@ -93,6 +109,57 @@ def test_large_means():
         GroupCase("batch_norm", x, training=True).check_result(
             mlx_norms.batch_norm(x, None, None, None, None, training=True)
         )
+
+
+@pytest.mark.parametrize("positions", [5, 700, 20000])
+def test_outliers(positions):
+    for at, size in itertools.product((0, positions // 2, positions - 1), (1e3, 1e6, 1e9)):
+        x = normal((2, positions, 8), mx.float32, seed=12)
+        x[0, at, 0] = size
+        GroupCase("group_norm", x, num_groups=4).check()
+        GroupCase("instance_norm", x).check()
+
+
+@pytest.mark.backends("cpu")
+def test_what_is_too_large_is_not_wrong_in_silence():
+    x = normal((1, 40, 8), mx.float32, seed=13, std=3.5e18)  # whose squares add up to inf
+    assert mx.isnan(mlx_norms.group_norm(x, 2)).all()
+
+
+# Of 20 channels, and the group of channel 6.
+NORMS = [
+    (lambda *a: mlx_norms.group_norm(a[0], 4, *a[1:]), [2, 6, 10, 14, 18]),
+    (
+        lambda *a: mlx_norms.group_norm(
+            a[0], 4, *a[1:], pytorch_compatible=True, activation="gelu"
+        ),
+        [5, 6, 7, 8, 9],
+    ),
+    (mlx_norms.instance_norm, [6]),
+]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_stays_in_its_group(value):
+    for dtype, (norm, group), position in itertools.product(DTYPES, NORMS, (0, 17, 39)):
+        x, g = (normal((2, 40, 20), dtype, seed=s) for s in "xg")
+        parameters = list(parameters_of(20, dtype).values())
+        bad = mx.array(x)
+        bad[1, position, 6] = value
+        others = mx.array([c for c in range(20) if c not in group])
+        for got, expected in zip(
+            values_and_gradients(norm, bad, parameters, g),
+            values_and_gradients(norm, x, parameters, g),
+            strict=True,
+        ):
+            assert mx.isnan(got[1][:, mx.array(group)]).all()
+            assert_same_bits(got[1][:, others], expected[1][:, others])
+            assert_same_bits(got[0], expected[0])
+
+
+def values_and_gradients(norm, x, parameters, cotangent):
+    outputs, gradients = mx.vjp(lambda x: norm(x, *parameters), [x], [cotangent])
+    return *outputs, *gradients
 
 
 def test_a_sample_does_not_depend_on_the_others():

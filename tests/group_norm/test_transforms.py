@@ -149,8 +149,6 @@ def test_donated_or_not(norm):
         assert_same_bits(x, before)
 
 
-# On the CPU MLX has a compiler make each graph.
-@pytest.mark.backends("metal-sim", "cuda")
 @pytest.mark.parametrize("norm", NORMS)
 def test_compiled(norm):
     compiled, shapeless = mx.compile(norm), mx.compile(norm, shapeless=True)
@@ -169,7 +167,6 @@ def test_compiled(norm):
             close(got, expected)
 
 
-@pytest.mark.backends("metal-sim", "cuda")
 def test_compile_tells_norms_apart():
     x = normal(SHAPE, mx.float32, seed=1)
 

@@ -314,3 +314,18 @@ def test_rounding_is_that_of_rows(op):
             n, w = norm(x, axis=1).astype(mx.float32), weight.astype(mx.float32)
             wanted = (n * w[:, None]).astype(dtype)
             assert_same_bits(norm(x, weight, axis=1), wanted)
+
+
+def test_many_channels_of_one_value():
+    """The rounding errors of their sum all have one sign."""
+    for op, value in itertools.product(OPS, (0.7, 1.1, 1.3)):
+        x = mx.full((1, 4099, 5), value)
+        x[0, ::2] *= -1.0 if op == "layer_norm" else 1.0
+        weight = normal((4099,), mx.float32, seed=1, mean=1.0)
+        check(op, {"x": x, "weight": weight})
+
+
+def test_a_first_channel_off_by_some_deviations():
+    x = normal((1, 1372, 64), mx.float32, seed=1)
+    x[:, 0] = mx.linspace(-100.0, 100.0, 64)
+    check("layer_norm", {"x": x})

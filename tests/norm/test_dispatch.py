@@ -16,7 +16,8 @@ import hashlib, itertools
 import mlx.core as mx
 mx.set_default_device(mx.cpu)
 from support.bits import bits
-from support.inputs import arguments, cotangents
+from support.group_norm import GroupCase, parameters_of
+from support.inputs import arguments, cotangents, normal
 from support.norm_case import DTYPES, OPS, Norm
 from mlx_norms import _ext
 from support import variant
@@ -30,6 +31,14 @@ for op, x, weight in itertools.product(OPS, DTYPES, DTYPES):
         cots = cotangents(norm, arrays)
         outputs, gradients = norm.vjp(arrays, cots)
         for a in (*outputs, *gradients):
+            digest.update(bits(a).tobytes())
+for channels, x, other in itertools.product((1, 3, 16, 37), DTYPES, DTYPES):
+    for positions, activation in ((1, None), (30, "silu"), (533, "gelu")):
+        shape = (2, positions, channels)
+        given, cotangent = (normal(shape, dtype, seed=5) for dtype in (x, other))
+        options = dict(num_groups=1, activation=activation, dtype=other)
+        case = GroupCase("group_norm", given, **parameters_of(channels, other), **options)
+        for a in (case(*case.arrays()), *mx.vjp(case, case.arrays(), [cotangent])[1]):
             digest.update(bits(a).tobytes())
 for op, dtype in itertools.product(OPS, DTYPES):
     norm = Norm(op)

@@ -5,6 +5,7 @@ import pytest
 
 from support.checks import check_gradients, check_outputs
 from support.inputs import SLOW, arguments, cotangents
+from support.memory import peak_bytes
 from support.norm_case import OPS, Norm
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -14,14 +15,8 @@ BYTES = 4 * SHAPE[0] * SHAPE[1]
 
 
 def peak(make):
-    """Most bytes that evaluating what ``make`` builds needs at once, in arrays of SHAPE."""
-    out = make()
-    mx.synchronize()
-    before = mx.get_active_memory()
-    mx.reset_peak_memory()
-    mx.eval(out)
-    mx.synchronize()
-    return (mx.get_peak_memory() - before) / BYTES
+    """Most memory that evaluating what ``make`` builds needs at once, in arrays of SHAPE."""
+    return peak_bytes(make) / BYTES
 
 
 def inputs(norm, dtype=mx.float32):

@@ -322,7 +322,9 @@ def test_vmap(groups):
 
 
 @OF_FORM
-def test_compiled(form):
+def test_compiled(form, backend):
+    """Without a gate the gradient has MLX's ops, which CUDA's compiler contracts."""
+
     def both(*given):
         names = ("x", "weight", "gate")[: len(given)]
         norm = norm_of(form, "silu", num_groups=2)
@@ -334,8 +336,12 @@ def test_compiled(form):
         compiled = mx.compile(both, shapeless=shapeless)
         for shape in ((2, 6, 16), (2, 9, 16), (3, 6, 16), (1, 1, 16)):
             arrays = list(arrays_of(form, shape, mx.float32).values())
-            for got, want in zip(compiled(*arrays), both(*arrays), strict=True):
-                assert_same_bits(got, want, f"{shapeless}, {shape}")
+            note = f"{shapeless}, {shape}"
+            for i, (got, want) in enumerate(zip(compiled(*arrays), both(*arrays), strict=True)):
+                if form == "alone" and i > 0 and backend == "cuda":
+                    assert mx.allclose(got, want, 1e-5, 1e-6), note
+                else:
+                    assert_same_bits(got, want, note)
 
 
 def test_two_nodes_of_one_graph():

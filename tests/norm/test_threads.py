@@ -18,8 +18,19 @@ import mlx.core as mx
 mx.set_default_device(mx.cpu)
 from support.bits import bits
 from support.inputs import arguments, cotangents
+from support.group_norm import GroupCase, parameters_of
+from support.inputs import normal
 from support.norm_case import DTYPES, OPS, Norm
 import mlx_norms
+
+def group_cases(shape, dtype):
+    x, given = normal(shape, dtype, seed=1), parameters_of(shape[-1], dtype, running=True)
+    p = {n: given[n] for n in ("weight", "bias")}
+    yield GroupCase("group_norm", x, num_groups=4, activation="silu", **p)
+    yield GroupCase("group_norm", x.swapaxes(1, 2), num_groups=4, pytorch_compatible=True, **p)
+    yield GroupCase("instance_norm", x)
+    yield GroupCase("batch_norm", x, training=True, **given)
+    yield GroupCase("batch_norm", x, **given)
 
 def digest():
     digest = hashlib.sha256()
@@ -29,6 +40,13 @@ def digest():
             arrays = arguments(norm, shape, dtype)
             outputs, gradients = norm.vjp(arrays, cotangents(norm, arrays))
             for a in (*outputs, *gradients):
+                digest.update(bits(a).tobytes())
+    # Few samples, of which threads share each, and many.
+    for shape, dtype in zip(((2, 70, 80, 52), (90, 13, 17, 28), (1, 9000, 3, 20)), DTYPES):
+        for case in group_cases(shape, dtype):
+            cotangent = normal(case.x.shape, dtype, seed=2)
+            gradients = mx.vjp(case, case.arrays(), [cotangent])[1]
+            for a in (*case.results(*case.arrays()), *gradients):
                 digest.update(bits(a).tobytes())
     # Runs of rows that the blocks cut: a transposed array, and weights of heads.
     x = mx.random.normal((70, 4, 9, 260), key=mx.random.key(1)).swapaxes(0, 2)

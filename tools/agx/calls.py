@@ -15,6 +15,10 @@ PRODUCT_ROWS = (1, 4, 8, 16)  # of quantized products
 MANY_ROWS = 64  # which take simdgroup matrices
 DEPTHS = (4096, 2882)  # lines that are whole vectors, and not
 OUTPUTS = 1024
+IMAGES = (2, 16, 16)  # samples and positions
+CHANNELS = (320, 1280, 130)  # of one threadgroup, of several, no whole vectors
+GROUPS = 10
+AXIS1_CHANNELS = (128, 1024, 4096)
 BITS = (16, 8, 4)  # of weights; 16: those of x's dtype
 
 
@@ -39,6 +43,18 @@ def calls() -> Iterator[Call]:
             )
             yield Call(name, small, partial(_norm, op, dtype, length, aligned, False))
             yield Call(f"{name} backward", small, partial(_norm, op, dtype, length, aligned, True))
+    for dtype, channels in itertools.product(DTYPES, CHANNELS):
+        for op in _IMAGE_NORMS:
+            name = f"{op} {dtype} {channels}"
+            small = dtype != "float16" and channels == 320 and op == "group_norm adjoining silu"
+            yield Call(name, small, partial(_image_norm, op, dtype, channels, False))
+            yield Call(f"{name} backward", small, partial(_image_norm, op, dtype, channels, True))
+    for dtype, channels in itertools.product(DTYPES, AXIS1_CHANNELS):
+        for op in ("rms_norm", "layer_norm"):
+            name = f"{op} axis 1 {dtype} {channels}"
+            small = dtype == "bfloat16" and channels == 1024 and op == "layer_norm"
+            yield Call(name, small, partial(_axis1_norm, op, dtype, channels, False))
+            yield Call(f"{name} backward", small, partial(_axis1_norm, op, dtype, channels, True))
     for dtype in DTYPES:
         name = f"matmul {dtype} {MANY_ROWS}x{DEPTHS[0]}"
         yield Call(name, False, partial(_matmul, dtype, MANY_ROWS, DEPTHS[0], True))
@@ -73,6 +89,18 @@ _NORMS = {
     "silu_gated_rms_norm": ("x", "weight", "x"),
     "gated_rms_norm_first": ("x", "weight", "x"),
     "gated_layer_norm": ("samples", "samples", "sample", "sample", "sample"),
+}
+
+
+_IMAGE_NORMS = {
+    "group_norm": ("group_norm", {"num_groups": GROUPS}),
+    "group_norm adjoining silu": (
+        "group_norm",
+        {"num_groups": GROUPS, "pytorch_compatible": True, "activation": "silu"},
+    ),
+    "instance_norm": ("instance_norm", {}),
+    "batch_norm training": ("batch_norm", {"mean": None, "var": None, "training": True}),
+    "batch_norm": ("batch_norm", {}),
 }
 
 
@@ -120,10 +148,50 @@ def _norm(op, dtype, length, aligned, backward):
             x, weight, eps, gate=gate, activation="silu", norm_before_gate=False
         )
 
-    def results(*arrays):
+    def function(*arrays):
         functions = {"modulated_layer_norm": modulated, "gated_layer_norm": gated}
         functions |= {"silu_gated_rms_norm": silu_gated, "gated_rms_norm_first": gated_first}
-        outputs = (functions.get(op) or getattr(mlx_norms, op))(*arrays, 1e-5)
+        return (functions.get(op) or getattr(mlx_norms, op))(*arrays, 1e-5)
+
+    _evaluate(function, arrays, dtype, backward, aligned)
+
+
+def _image_norm(op, dtype, channels, backward):
+    import mlx.core as mx
+
+    import mlx_norms
+
+    name, options = _IMAGE_NORMS[op]
+    arrays = [_array((*IMAGES, channels), dtype)]
+    if op != "instance_norm":
+        arrays += [_array((channels,), dtype)] * (4 if op == "batch_norm" else 2)
+    mx.eval(arrays)
+    names = ("x", "weight", "bias", "mean", "var")
+
+    def function(*arrays):
+        return getattr(mlx_norms, name)(**dict(zip(names, arrays)), **options)
+
+    _evaluate(function, arrays, dtype, backward)
+
+
+def _axis1_norm(op, dtype, channels, backward):
+    import mlx.core as mx
+
+    import mlx_norms
+
+    samples, *positions = IMAGES
+    arrays = [_array((samples, channels, *positions), dtype)]
+    arrays += [_array((channels,), dtype)] * (2 if op == "layer_norm" else 1)
+    mx.eval(arrays)
+    _evaluate(partial(getattr(mlx_norms, op), axis=1), arrays, dtype, backward)
+
+
+def _evaluate(function, arrays, dtype, backward, aligned=True):
+    """Evaluates a function's results, or, with zeros as cotangents, its gradients."""
+    import mlx.core as mx
+
+    def results(*arrays):
+        outputs = function(*arrays)
         return list(outputs) if isinstance(outputs, tuple) else [outputs]
 
     if not backward:

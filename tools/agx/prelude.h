@@ -83,6 +83,12 @@ INLINE float rsqrt(float v) {
 INLINE float exp(float v) {
   return ::native_exp(v);
 }
+INLINE float exp2(float v) {
+  return ::native_exp2(v);
+}
+INLINE float divide(float a, float b) {
+  return ::native_divide(a, b);
+}
 } // namespace fast
 
 } // namespace metal

@@ -7,7 +7,14 @@ python tools counts --write    writes them into the pages
 
 import sys
 
-from . import layer_norm_ladder, norms, sgemm_ladder
+from . import group_norms, layer_norm_ladder, norms, sgemm_ladder
 
 if __name__ == "__main__":
-    sys.exit(max([part.main(sys.argv[1:]) for part in (norms, layer_norm_ladder, sgemm_ladder)]))
+    sys.exit(
+        max(
+            [
+                part.main(sys.argv[1:])
+                for part in (norms, group_norms, layer_norm_ladder, sgemm_ladder)
+            ]
+        )
+    )

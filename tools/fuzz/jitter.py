@@ -19,6 +19,7 @@ def jittered(norm, seed, times=1):
     calls = itertools.count()
 
     def jitter(x, *arguments, **options):
+        arguments = in_order(arguments, options)
         dtype = norm(x, *arguments, **options).dtype  # or MLX's exception
         weight, *bias, eps = [wide(a) for a in arguments]
         amount = ARITHMETIC
@@ -39,6 +40,11 @@ def jittered(norm, seed, times=1):
         return y.astype(dtype)
 
     return jitter
+
+
+def in_order(arguments, options):
+    """The arguments of a norm after x, where some may be taken out of ``options`` by name."""
+    return (*arguments, *(options.pop(n) for n in ("weight", "bias", "eps") if n in options))
 
 
 class Signs:

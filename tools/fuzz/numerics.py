@@ -10,7 +10,7 @@ from support import linear_case, sandwich
 from support.norm_case import DTYPES, OPS, Norm, describe
 from support.quantized_case import Product
 
-from . import linear_check, norm_check
+from . import group_numerics, linear_check, norm_check
 from .layouts import laid_out
 from .magnitudes import row_values, values_of_rows
 from .norm_check import failure
@@ -20,6 +20,7 @@ LINEAR = linear_case.OPS
 QUANTIZED = "quantized_matmul"
 L2 = "l2_norm"
 SANDWICH = "norm_add_norm"
+GROUP = "group, instance or batch norm"
 EPS = (1e-5, 1e-6, 1e-12, 0.5, 0.0)
 
 
@@ -29,15 +30,20 @@ class Call:
 
     Attributes:
         cases: (norm, arrays, cotangents) of each norm that the call computes.
+        axis: That of the norm if it is not the last one, where the arrays have it.
     """
 
     op: str
     cases: list
+    axis: int = -1
 
     def __str__(self):
-        if self.op in (*LINEAR, QUANTIZED, SANDWICH):
+        if self.op in (*LINEAR, QUANTIZED, SANDWICH, GROUP):
             return str(self.cases[0])
-        return f"{self.op}: " + " and ".join(describe(n, arrays) for n, arrays, _ in self.cases)
+        over = "" if self.axis == -1 else f" over axis {self.axis}"
+        return f"{self.op}{over}: " + " and ".join(
+            describe(n, arrays) for n, arrays, _ in self.cases
+        )
 
 
 def generate(seed, backend):
@@ -48,6 +54,11 @@ def generate(seed, backend):
     later = np.random.default_rng([seed, 66])  # likewise
     if later.random() < 0.08:
         return Call(SANDWICH, [sandwich_call(later, (*lead(later, rows), length))])
+    latest = np.random.default_rng([seed, 67])  # likewise
+    if latest.random() < 0.12:
+        return Call(GROUP, [group_numerics.generate(latest, rows * length)])
+    if latest.random() < 0.1:
+        return axis_call(latest, rows, length)
     if op in LINEAR:
         return Call(op, [linear_call(rng, op, rows, length)])
     if op == QUANTIZED:
@@ -67,6 +78,15 @@ def generate(seed, backend):
     if norm.adds and more.random() < 0.15:
         norm = replace(norm, factor=float(more.normal()))
     return Call(op, [case(rng, norm, shape, dtype, more=more)])
+
+
+def axis_call(rng, rows, length):
+    """A norm over an axis that is not the last one; its arrays are those of rows."""
+    shape = (*lead(rng, rows), length)
+    shape = (1, *shape) if len(shape) == 1 else shape
+    norm = replace(norm_of(rng, str(rng.choice(["rms_norm", "layer_norm"]))), clamp=False)
+    of_rows = case(rng, norm, shape, DTYPES[rng.integers(3)])
+    return Call(norm.op, [of_rows], axis=int(rng.integers(len(shape) - 1)))
 
 
 def size(rng, simulated):
@@ -214,10 +234,14 @@ def check(call, backend):
             return failure(product.truth(backend.name), product()) + backend.faults()
         if call.op == SANDWICH:
             return sandwich_failures(call.cases[0]) + backend.faults()
+        if call.op == GROUP:
+            return group_numerics.failures(call.cases[0]) + backend.faults()
         if call.op in LINEAR:
             return linear_check.check(call.cases[0], backend)
         if call.op == "qk_norm":
             outputs = qk_outputs(call.cases)
+        elif call.axis != -1:
+            outputs = [axis_outputs(call)]
         else:
             norm, arrays, cotangents = call.cases[0]
             outputs = [norm.vjp(arrays, cotangents)]
@@ -235,6 +259,21 @@ def sandwich_failures(case):
     except AssertionError as wrong:
         return [str(wrong)]
     return []
+
+
+def axis_outputs(call):
+    """The values and gradients of a norm over another axis, as of rows."""
+    norm, arrays, cotangents = call.cases[0]
+    options = {n: v for n, v in norm.options.items() if n != "clamp"}
+    names = list(arrays)
+
+    def of_rows(*values):
+        given = dict(zip(names, values, strict=True))
+        given["x"] = mx.moveaxis(given["x"], -1, call.axis)
+        y = getattr(mlx_norms, call.op)(**given, **options, axis=call.axis)
+        return [mx.moveaxis(y, call.axis, -1)]
+
+    return mx.vjp(of_rows, list(arrays.values()), cotangents)
 
 
 def qk_outputs(cases):

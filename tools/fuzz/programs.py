@@ -7,7 +7,13 @@ import numpy as np
 
 from support.norm_case import DTYPES
 
-from . import effects, layer_steps, steps, transforms  # noqa: F401, whose kinds are drawn
+from . import (  # noqa: F401, whose kinds are drawn
+    effects,
+    image_steps,
+    layer_steps,
+    steps,
+    transforms,
+)
 from .backends import fuse_compiled
 from .draw import Draw
 from .norms import Stock

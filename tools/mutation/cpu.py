@@ -32,6 +32,13 @@ PARAMETERS = "csrc/norm/cpu_parameters.h"
 BLOCKS = "csrc/cpu/row_blocks.h"
 THREADS = "csrc/cpu/threads.cpp"
 PAGES = "csrc/cpu/memory.cpp"
+GROUP_KERNELS = "csrc/group_norm/cpu_kernels.cpp"
+GROUP_SUMS = "csrc/group_norm/cpu_statistics.cpp"
+GROUP_EVAL = "csrc/group_norm/eval_cpu.cpp"
+GROUP_ROWS = "csrc/group_norm/cpu_rows.h"
+GROUP_TEST = "tests/group_norm/test_forward.py"
+GROUP_SIZES = f"{GROUP_TEST}::test_every_size_on_the_cpu"
+GROUP_VIEWS = "tests/group_norm/test_transforms.py::test_views"
 LINEAR = "csrc/linear/primitive.cpp"
 LINEAR_CHECKS = "csrc/linear/checks.cpp"
 
@@ -602,6 +609,91 @@ MUTANTS = [
         "      out.inputs().clear();",
         "",
         "tests/norm/test_donation.py",
+    ),
+    # --- Group norms
+    Mutant(
+        "drop eps of groups",
+        GROUP_EVAL,
+        "std::sqrt(variances[i] + eps)",
+        "std::sqrt(variances[i])",
+        f"{GROUP_TEST}::test_instance_norm",
+    ),
+    Mutant(
+        "second part of a group's mean dropped",
+        GROUP_SUMS,
+        "rest[group] = means[group] - mean[group];",
+        "rest[group] = 0.0f;",
+        f"{GROUP_TEST}::test_large_means",
+    ),
+    Mutant(
+        "chunks that are apart count once",
+        GROUP_SUMS,
+        "sums[c] += squares[c] + count * apart * apart;",
+        "sums[c] += squares[c] + apart * apart;",
+        GROUP_SIZES,
+    ),
+    Mutant(
+        "zeros where a group's variance is past the largest float",
+        GROUP_SUMS,
+        "std::isfinite(v) ? v : std::numeric_limits<float>::quiet_NaN()",
+        "v",
+        f"{GROUP_TEST}::test_what_is_too_large_is_not_wrong_in_silence",
+    ),
+    Mutant(
+        "weight missing in the means of a group's cotangents",
+        GROUP_SUMS,
+        "        sums[c] *= weight[c];",
+        "",
+        f"{GROUP_TEST}::test_group_norm",
+    ),
+    Mutant(
+        "rows of a block that are apart from those before",
+        GROUP_KERNELS,
+        "      square += apart * apart * apart_weight;\n",
+        "",
+        GROUP_SIZES,
+    ),
+    Mutant(
+        "share of a block of rows",
+        GROUP_KERNELS,
+        "float share = count / (before + count);",
+        "float share = 0.5f;",
+        GROUP_SIZES,
+    ),
+    Mutant(
+        "statistics begin again with each run of rows",
+        GROUP_KERNELS,
+        "static_cast<float>(job.before + row)",
+        "static_cast<float>(row)",
+        GROUP_VIEWS,
+    ),
+    Mutant(
+        "gradients' sums begin again with each run of rows",
+        GROUP_KERNELS,
+        "bool first = job.before + row == 0;",
+        "bool first = row == 0;",
+        GROUP_VIEWS,
+    ),
+    Mutant(
+        "rows past the last block lost",
+        GROUP_KERNELS,
+        "  if (row < rows) {",
+        "  if (false) {",
+        GROUP_SIZES,
+    ),
+    Mutant(
+        "mean of a group's cotangents dropped",
+        GROUP_KERNELS,
+        "d = d - less - normalized * along;",
+        "d = d - normalized * along;",
+        f"{GROUP_TEST}::test_group_norm",
+    ),
+    Mutant(
+        "cotangents read as x's dtype",
+        GROUP_ROWS,
+        "rows.step == 1 && rows.type == type",
+        "rows.step == 1",
+        f"{GROUP_TEST}::test_mixed_dtypes",
     ),
     # --- Norm and projections
     Mutant(

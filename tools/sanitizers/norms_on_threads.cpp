@@ -4,6 +4,7 @@
 // through the pool, and compare the bits with those of one block after another.
 // With the argument "race" the blocks share their scratch: a race to report.
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -12,6 +13,8 @@
 
 #include "csrc/cpu/isa.h"
 #include "csrc/cpu/row_blocks.h"
+#include "csrc/group_norm/cpu_kernels.h"
+#include "csrc/group_norm/cpu_work.h"
 #include "csrc/norm/cpu_kernels.h"
 
 using namespace mlx_norms::cpu;
@@ -97,6 +100,68 @@ Results norm_and_gradients(uint32_t seed, F for_blocks) {
   return results;
 }
 
+// Of two samples, which threads share, and of many; adjoining groups of four.
+std::vector<float> group_norm(uint32_t seed, int64_t samples, bool on_threads) {
+  constexpr int64_t kChannels = 36;
+  GroupGeometry of(
+      samples, 24000 / samples, kChannels, kChannels / 4, /* strided= */ false);
+  auto x = values(24000 * kChannels, seed);
+  std::vector<float> y(x.size());
+  GroupWork work;
+  work.vector_rows = 3;
+  work.partial_rows = 3;
+  work.prepare = [&](int64_t, float* vectors) {
+    std::fill_n(of.row(vectors, 1), of.pitch, 1.0f);
+  };
+  work.add_up = [&](int64_t row, int64_t end, const float*, float* partials) {
+    group_kernels().statistics(
+        {of.channels,
+         end - row,
+         0,
+         {&x[row * kChannels], Float::f32, kChannels, 1},
+         of.row(partials, 0),
+         of.row(partials, 1),
+         of.row(partials, 2)});
+  };
+  work.merge = [&](int64_t, const float* partials, float* vectors) {
+    std::vector<float> mean(of.groups), rest(of.groups), variance(of.groups);
+    merge_statistics(of, partials, mean.data(), rest.data(), variance.data());
+    of.for_each_channel([&](int64_t c, int64_t group) {
+      vectors[c] = mean[group];
+      of.row(vectors, 2)[c] = variance[group];
+    });
+  };
+  work.apply = [&](int64_t row, int64_t end, const float* vectors) {
+    group_kernels().normalize(
+        {of.channels,
+         end - row,
+         {&x[row * kChannels], Float::f32, kChannels, 1},
+         {&y[row * kChannels], Float::f32},
+         of.row(vectors, 0),
+         of.row(vectors, 1),
+         of.row(vectors, 2),
+         mlx_norms::Activation::None});
+  };
+  if (on_threads) {
+    work.run(of);
+    return y;
+  }
+  for (int64_t sample = 0; sample < samples; ++sample) {
+    std::vector<float> vectors(3 * of.pitch);
+    std::vector<float> partials(3 * of.pitch * of.chunks);
+    work.prepare(sample, vectors.data());
+    for (int64_t i = 0; i < of.chunks; ++i) {
+      auto row = of.first_row(sample, i);
+      auto* to = of.row(partials.data(), 3 * i);
+      work.add_up(row, row + of.rows_of(i), vectors.data(), to);
+    }
+    work.merge(sample, partials.data(), vectors.data());
+    auto row = of.first_row(sample, 0);
+    work.apply(row, row + of.positions, vectors.data());
+  }
+  return y;
+}
+
 bool same_on_threads() {
   std::vector<char> same(kStreams);
   std::vector<std::thread> streams;
@@ -111,6 +176,10 @@ bool same_on_threads() {
         }
       });
       same[i] = on_threads == in_turn;
+      for (int64_t samples : {2, 80}) {
+        same[i] &=
+            group_norm(i, samples, true) == group_norm(i, samples, false);
+      }
     });
   }
   for (auto& stream : streams) {

@@ -21,6 +21,9 @@ SOURCES = (
     "csrc/cpu/threads.cpp",
     "csrc/cpu/isa.cpp",
     "csrc/norm/cpu_dispatch.cpp",
+    "csrc/group_norm/cpu_dispatch.cpp",
+    "csrc/group_norm/cpu_statistics.cpp",
+    "csrc/group_norm/cpu_work.cpp",
 )
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 LEVELS = {
@@ -36,16 +39,20 @@ KERNELS = re.search(
 THREADS = ("2", "3", "16")
 
 
+def object_of(source: str, level: str = "") -> str:
+    return source.replace("/", "_") + f"{level}.o"
+
+
 def build(directory: Path) -> Path:
     common = ["c++", "-std=c++20", "-O1", "-g", "-w", "-fsanitize=thread", f"-I{ROOT}"]
     levels = LEVELS if os.uname().machine == "x86_64" else {"baseline": []}
     common += [f"-DMLX_NORMS_{level.upper()}" for level in levels]  # of what is built
-    steps = {f"{source}.o": (source, []) for source in SOURCES}
+    steps = {object_of(source): (source, []) for source in SOURCES}
     for level, options in levels.items():
         options = [*options, "-ffp-contract=off"]
         options += [f"-DMLX_NORMS_KERNELS=kernels_{level}", f"-DMLX_NORMS_LEVEL={level}"]
-        steps |= {f"{level}_{Path(kernel).name}.o": (kernel, options) for kernel in KERNELS}
-    objects = [directory / Path(name).name for name in steps]
+        steps |= {object_of(source, level): (source, options) for source in KERNELS}
+    objects = [directory / name for name in steps]
 
     def compile(step: tuple[str, list[str]], output: Path) -> None:
         source, options = step

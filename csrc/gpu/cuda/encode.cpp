@@ -1,5 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include <algorithm>
 #include <cstring>
 
 #include "csrc/common/kernel_error.h"
@@ -55,6 +56,30 @@ class Arguments {
   void* addresses_[2];
 };
 
+bool reads(const Launch& launch, const mx::array& array) {
+  return std::any_of(
+      launch.inputs.begin(), launch.inputs.end(), [&](const auto& in) {
+        return in.array.buffer().ptr() == array.buffer().ptr();
+      });
+}
+
+// MLX orders a launch after those that wrote what it takes, not after those
+// that read what it overwrites, as in a buffer that was donated. What these
+// wrote stands for them.
+void order_after_readers(
+    const LaunchPlan& plan,
+    size_t index,
+    cu::CommandEncoder& encoder) {
+  for (size_t i = 0; i < index; ++i) {
+    const auto& earlier = plan.launches[i];
+    for (const auto& out : plan.launches[index].outputs) {
+      if (reads(earlier, out.array)) {
+        encoder.set_input_array(earlier.outputs[0].array);
+      }
+    }
+  }
+}
+
 void add_launch(const Launch& launch, int device, cu::CommandEncoder& encoder) {
   const auto& kernel = cuda::kernel_for(launch, device);
   for (const auto& in : launch.inputs) {
@@ -99,8 +124,9 @@ void encode(LaunchPlan plan) {
     encoder.add_completed_handler(
         [temporaries = std::move(plan.temporaries)] {});
   }
-  for (const auto& launch : plan.launches) {
-    add_launch(launch, plan.stream.device.index, encoder);
+  for (size_t i = 0; i < plan.launches.size(); ++i) {
+    order_after_readers(plan, i, encoder);
+    add_launch(plan.launches[i], plan.stream.device.index, encoder);
   }
 }
 

@@ -9,9 +9,11 @@ namespace {
 
 // What each column's gradient needs: the sums over the channels of wg and of
 // wg * n, where wg is the weighted cotangent.
-struct alignas(64) ColumnSums {
-  float of_wg[kMostColumns];
-  float of_wgn[kMostColumns];
+struct GradientSums {
+  ColumnSums of_wg;
+  ColumnSums of_wgn;
+
+  explicit GradientSums(int64_t columns) : of_wg(columns), of_wgn(columns) {}
 };
 
 // The sums over a block's columns of some channels' g * n and g, lane by lane.
@@ -50,12 +52,8 @@ inline void sum_gradients(
     Columns<T> x,
     Columns<G> cotangent,
     const ColumnStatistics& stats,
-    ColumnSums& sums) {
+    GradientSums& sums) {
   bool wants = job.weight_gradient.sum || job.bias_gradient.sum;
-  for (int64_t i = 0; i < job.columns; i += kWidth) {
-    store(sums.of_wg + i, Floats{});
-    store(sums.of_wgn + i, Floats{});
-  }
   cotangent.prefetch(0);
   auto* weight = job.weight;
   auto columns = job.columns;
@@ -83,8 +81,8 @@ inline void sum_gradients(
         of_wg += wg;
         of_wgn += wg * n;
       }
-      store(sums.of_wg + i, load(sums.of_wg + i) + of_wg);
-      store(sums.of_wgn + i, load(sums.of_wgn + i) + of_wgn);
+      sums.of_wg.add(i, of_wg, first);
+      sums.of_wgn.add(i, of_wgn, first);
     }
     if (of_weights.sum) {
       add_channels(of_weights, first, end, of_channels.of_weight);
@@ -101,7 +99,7 @@ void columns_vjp(const ChannelNormVJPJob& job) {
   Columns<T> x(job.x, job.channels, job.columns, job.packed);
   Columns<G> cotangent(job.cotangent, job.channels, job.columns, x.end());
   column_statistics<T, kCenter>(x, job.channels, job.columns, job.eps, stats);
-  ColumnSums sums;
+  GradientSums sums(job.columns);
   sum_gradients<T, G, kCenter>(job, x, cotangent, stats, sums);
   if (!job.input.data) {
     return;
@@ -110,21 +108,28 @@ void columns_vjp(const ChannelNormVJPJob& job) {
   auto* out = static_cast<T*>(job.input.data);
   auto* weight = job.weight;
   auto step = job.input_step, columns = job.columns;
-  for_channels(job.channels, [=, &stats, &sums](int64_t first, int64_t end) {
-    for (int64_t i = 0; i < columns; i += kWidth) {
-      VectorStatistics<kCenter> of(stats, i);
-      Floats mean_wg = load(sums.of_wg + i) / count;
-      Floats mean_wgn = load(sums.of_wgn + i) / count;
-      for (auto c = first; c < end; ++c) {
-        Floats wg = cotangent.taken(c, i) * splat(weight ? weight[c] : 1.0f);
-        Floats d = wg - of.normalize(x.taken(c, i)) * mean_wgn;
-        if constexpr (kCenter) {
-          d = d - mean_wg;
+  alignas(64) float means_wg[kMostColumns], means_wgn[kMostColumns];
+  for (int64_t i = 0; i < columns; i += kWidth) {
+    store(means_wg + i, sums.of_wg.total(i) / count);
+    store(means_wgn + i, sums.of_wgn.total(i) / count);
+  }
+  for_channels(
+      job.channels,
+      [=, &stats, &means_wg, &means_wgn](int64_t first, int64_t end) {
+        for (int64_t i = 0; i < columns; i += kWidth) {
+          VectorStatistics<kCenter> of(stats, i);
+          Floats mean_wg = load(means_wg + i), mean_wgn = load(means_wgn + i);
+          for (auto c = first; c < end; ++c) {
+            Floats wg =
+                cotangent.taken(c, i) * splat(weight ? weight[c] : 1.0f);
+            Floats d = wg - of.normalize(x.taken(c, i)) * mean_wgn;
+            if constexpr (kCenter) {
+              d = d - mean_wg;
+            }
+            store_part(out + c * step, i, columns, d * of.rstd);
+          }
         }
-        store_part(out + c * step, i, columns, d * of.rstd);
-      }
-    }
-  });
+      });
 }
 
 } // namespace

@@ -69,8 +69,17 @@ class Columns {
         packed_(static_cast<T*>(to)),
         pitch_((columns + kWidth - 1) / kWidth * kWidth) {}
 
-  Floats first(int64_t i) const {
-    return load_part(from_, i, columns_);
+  // The middle one of the first three channels: x itself, so that deviations
+  // of equal values are 0, and no outlier.
+  Floats middle(int64_t i) const {
+    auto at = [&](int64_t c) {
+      auto last = channels_ - 1;
+      return load_part(from_ + (c < last ? c : last) * step_, i, columns_);
+    };
+    Floats a = at(0), b = at(1), c = at(2);
+    Floats low = a < b ? a : b, high = a < b ? b : a;
+    Floats rest = high < c ? high : c;
+    return low < rest ? rest : low;
   }
 
   Floats take(int64_t c, int64_t i) const {
@@ -114,7 +123,46 @@ class Columns {
   int64_t pitch_;
 };
 
-// Of each column: what is subtracted first (the first channel), then the mean
+// The sum of each column's channels in levels, of sums of kChannelsAtOnce and
+// then of as many sums, so that rounding errors do not grow with the number of
+// channels.
+struct alignas(64) ColumnSums {
+  static constexpr int kLevels = 4;
+
+  float level[kLevels][kMostColumns];
+
+  explicit ColumnSums(int64_t columns) {
+    for (auto& sums : level) {
+      for (int64_t i = 0; i < columns; i += kWidth) {
+        store(sums + i, Floats{});
+      }
+    }
+  }
+
+  // Adds a vector of columns' sums of the kChannelsAtOnce channels from
+  // `first`.
+  void add(int64_t i, Floats v, int64_t first) {
+    auto number = first / kChannelsAtOnce + 1;
+    for (int l = 0; l < kLevels; ++l, number /= kChannelsAtOnce) {
+      v = load(level[l] + i) + v;
+      if (l + 1 == kLevels || number % kChannelsAtOnce != 0) {
+        store(level[l] + i, v);
+        return;
+      }
+      store(level[l] + i, Floats{});
+    }
+  }
+
+  Floats total(int64_t i) const {
+    Floats sum = load(level[0] + i);
+    for (int l = 1; l < kLevels; ++l) {
+      sum = load(level[l] + i) + sum;
+    }
+    return sum;
+  }
+};
+
+// Of each column: what is subtracted first (one of its channels), then the mean
 // of what is left, and the factor, which is zero past the last column.
 struct alignas(64) ColumnStatistics {
   float shift[kMostColumns];
@@ -148,30 +196,35 @@ inline void deviation_sums(
     ColumnStatistics& stats,
     G before,
     F value) {
-  for (int64_t i = 0; i < columns; i += kWidth) {
-    store(stats.of_values + i, Floats{});
-    store(stats.of_squares + i, Floats{});
-  }
+  ColumnSums of_values(kCenter ? columns : 0), of_squares(columns);
   // By value: stores may overwrite what a reference is to.
-  for_channels(channels, [=, &stats](int64_t first, int64_t end) {
-    before(first);
-    for (int64_t i = 0; i < columns; i += kWidth) {
-      Floats sum = {}, squares = {};
-      Floats shift = load(stats.shift + i), mean = load(stats.mean + i);
-      for (auto c = first; c < end; ++c) {
-        Floats v = value(c, i);
-        if constexpr (kCenter) {
-          v = v - shift - mean;
-          sum += v;
+  for_channels(
+      channels,
+      [=, &stats, &of_values, &of_squares](int64_t first, int64_t end) {
+        before(first);
+        for (int64_t i = 0; i < columns; i += kWidth) {
+          Floats sum = {}, squares = {};
+          Floats shift = load(stats.shift + i), mean = load(stats.mean + i);
+          for (auto c = first; c < end; ++c) {
+            Floats v = value(c, i);
+            if constexpr (kCenter) {
+              v = v - shift - mean;
+              sum += v;
+            }
+            squares += v * v;
+          }
+          if constexpr (kCenter) {
+            of_values.add(i, sum, first);
+          }
+          of_squares.add(i, squares, first);
         }
-        squares += v * v;
-      }
-      if constexpr (kCenter) {
-        store(stats.of_values + i, load(stats.of_values + i) + sum);
-      }
-      store(stats.of_squares + i, load(stats.of_squares + i) + squares);
+      });
+  for (int64_t i = 0; i < columns; i += kWidth) {
+    if constexpr (kCenter) {
+      store(stats.of_values + i, of_values.total(i));
     }
-  });
+    store(stats.of_squares + i, of_squares.total(i));
+  }
 }
 
 inline bool is_finite_float(float v) {
@@ -188,7 +241,7 @@ inline void column_statistics(
     ColumnStatistics& stats) {
   auto count = static_cast<float>(channels);
   for (int64_t i = 0; i < columns; i += kWidth) {
-    store(stats.shift + i, kCenter ? x.first(i) : Floats{});
+    store(stats.shift + i, kCenter ? x.middle(i) : Floats{});
     store(stats.mean + i, Floats{});
     store(stats.rstd + i, Floats{});
   }
@@ -210,7 +263,7 @@ inline void column_statistics(
         kCenter && (!is_finite_float(variance[i]) || variance[i] < mean * mean);
     any_lost |= lost[i];
   }
-  if (any_lost) { // the first channel is far from the others
+  if (any_lost) { // a shift is far from the other channels
     deviation_sums<kCenter>(
         channels,
         columns,

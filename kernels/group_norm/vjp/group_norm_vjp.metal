@@ -16,14 +16,14 @@ constant bool group_bias_read [[function_constant(50)]]; // by an activation
 template <int N>
 inline void differentiate(
     thread const float* mean,
-    thread const float* rest,
     thread const float* rstd,
+    thread const float* offset,
     thread const float* w,
     thread const float* b,
     thread float* x,
     thread float* g) {
   for (int j = 0; j < N; ++j) {
-    x[j] = ((x[j] - mean[j]) - rest[j]) * rstd[j];
+    x[j] = fma(x[j] - mean[j], rstd[j], offset[j]);
   }
   if (activation != kNoActivation) {
     float z[N], slope[N];
@@ -56,16 +56,20 @@ template <int N>
     constant const int& lanes [[buffer(14)]],
     constant const int& rows [[buffer(15)]],
     constant const int& steps [[buffer(16)]],
-    constant const int& weight_step [[buffer(17)]],
-    constant const int& bias_step [[buffer(18)]],
-    constant const int& mean_step [[buffer(19)]],
-    constant const int& variance_step [[buffer(20)]],
-    constant const float& eps [[buffer(21)]],
+    constant const int& blocks [[buffer(17)]],
+    constant const int& chunks [[buffer(18)]],
+    constant const int* weight_layout
+    [[buffer(19), function_constant(has_weight)]],
+    constant const int* bias_layout
+    [[buffer(20), function_constant(group_bias_read)]],
+    constant const int& mean_step [[buffer(21)]],
+    constant const int& variance_step [[buffer(22)]],
+    constant const float& eps [[buffer(23)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   threadgroup float shared[2 * N * kGroupThreads];
   ChannelThread t = make_channel_thread<N>(
-      group, int(thread_index), channels, positions, lanes, rows, steps);
+      group, int(thread_index), channels, lanes, rows, steps, blocks, chunks);
   float sums[2 * N];
   clear<2 * N>(sums);
   if (t.there) {
@@ -73,7 +77,7 @@ template <int N>
     if (group_has_rest) {
       rests = rest;
     }
-    float means[N], lows[N], rstd[N], w[N], b[N];
+    float means[N], rstd[N], offset[N], w[N], b[N];
     load_statistics<N>(
         t,
         mean,
@@ -85,18 +89,25 @@ template <int N>
         groups,
         eps,
         means,
-        lows,
-        rstd);
+        rstd,
+        offset);
     for (int j = 0; j < N; ++j) {
       w[j] = 1.0f;
       b[j] = 0.0f;
     }
     if (has_weight) {
-      load_parameter<N>(
-          weight, weight_flags, weight_step, t.channel, channels, w);
+      read<N>(
+          row_in(weight, weight_flags, weight_layout, 0, channels),
+          t.channel,
+          channels,
+          w);
     }
     if (group_bias_read) {
-      load_parameter<N>(bias, bias_flags, bias_step, t.channel, channels, b);
+      read<N>(
+          row_in(bias, bias_flags, bias_layout, 0, channels),
+          t.channel,
+          channels,
+          b);
     }
     Span<N> span = span_at<N>(t.channel, channels);
     uint first_row = t.sample * uint(positions);
@@ -106,7 +117,7 @@ template <int N>
         int position = t.position + (step + k) * rows;
         clear<N>(v + k * N);
         clear<N>(g + k * N);
-        if (position < positions && step + k < steps) {
+        if (position < positions) {
           uint row = first_row + uint(position);
           read<N>(
               row_in(x, group_x_flags, x_layout, row, channels),
@@ -124,8 +135,8 @@ template <int N>
         }
       }
       for (int k = 0; k < kAtOnce / 2; ++k) {
-        if (t.position + (step + k) * rows < positions && step + k < steps) {
-          differentiate<N>(means, lows, rstd, w, b, v + k * N, g + k * N);
+        if (t.position + (step + k) * rows < positions) {
+          differentiate<N>(means, rstd, offset, w, b, v + k * N, g + k * N);
           for (int j = 0; j < N; ++j) {
             sums[j] += g[k * N + j];
             sums[N + j] = fma(g[k * N + j], v[k * N + j], sums[N + j]);
@@ -136,8 +147,7 @@ template <int N>
   }
   add_rows<2 * N>(sums, int(thread_index), t.row, lanes, rows, shared);
   if (t.there && t.row == 0) {
-    uint chunks = rounded_up_quotient(positions, rows * steps);
-    long to = long(t.sample * chunks + t.chunk) * channels;
+    long to = (long(t.sample) * chunks + t.chunk) * channels;
     for (int j = 0; j < N; ++j) {
       if (t.channel + j < channels) {
         bias_partials[to + t.channel + j] = sums[j];
@@ -164,7 +174,8 @@ template <int THREADS>
     constant const int& chunks [[buffer(9)]],
     constant const int& width [[buffer(10)]],
     constant const int& samples [[buffer(11)]],
-    constant const int& weight_step [[buffer(12)]],
+    constant const int* weight_layout
+    [[buffer(12), function_constant(has_weight)]],
     uint index [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   threadgroup float shared[2 * THREADS];
@@ -206,8 +217,8 @@ template <int THREADS>
       weight_sums[at] = v[1];
       float w = 1.0f;
       if (has_weight) {
-        int type = float_type(weight_flags);
-        w = load(weight + long(channel) * weight_step * size_of(type), type);
+        RowIn in = row_in(weight, weight_flags, weight_layout, 0, channels);
+        w = load(in.data + long(channel) * in.step * size_of(in.type), in.type);
       }
       total[0] = fma(w, v[0], total[0]);
       total[1] = fma(w, v[1], total[1]);
@@ -254,16 +265,20 @@ template <int N>
     constant const int& lanes [[buffer(14)]],
     constant const int& rows [[buffer(15)]],
     constant const int& steps [[buffer(16)]],
-    constant const int& weight_step [[buffer(17)]],
-    constant const int& bias_step [[buffer(18)]],
-    constant const int& mean_step [[buffer(19)]],
-    constant const int& variance_step [[buffer(20)]],
-    constant const float& eps [[buffer(21)]],
-    constant const int& samples [[buffer(22)]],
+    constant const int& blocks [[buffer(17)]],
+    constant const int& chunks [[buffer(18)]],
+    constant const int* weight_layout
+    [[buffer(19), function_constant(has_weight)]],
+    constant const int* bias_layout
+    [[buffer(20), function_constant(group_bias_read)]],
+    constant const int& mean_step [[buffer(21)]],
+    constant const int& variance_step [[buffer(22)]],
+    constant const float& eps [[buffer(23)]],
+    constant const int& samples [[buffer(24)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   ChannelThread t = make_channel_thread<N>(
-      group, int(thread_index), channels, positions, lanes, rows, steps);
+      group, int(thread_index), channels, lanes, rows, steps, blocks, chunks);
   if (!t.there) {
     return;
   }
@@ -271,7 +286,7 @@ template <int N>
   if (group_has_rest) {
     rests = rest;
   }
-  float means[N], lows[N], rstd[N], w[N], b[N], of_bias[N], of_weight[N];
+  float means[N], rstd[N], offset[N], w[N], b[N], of_bias[N], of_weight[N];
   load_statistics<N>(
       t,
       mean,
@@ -283,23 +298,31 @@ template <int N>
       groups,
       eps,
       means,
-      lows,
-      rstd);
+      rstd,
+      offset);
   for (int j = 0; j < N; ++j) {
     w[j] = 1.0f;
     b[j] = of_bias[j] = of_weight[j] = 0.0f;
   }
   if (has_weight) {
-    load_parameter<N>(
-        weight, weight_flags, weight_step, t.channel, channels, w);
+    read<N>(
+        row_in(weight, weight_flags, weight_layout, 0, channels),
+        t.channel,
+        channels,
+        w);
   }
   if (group_bias_read) {
-    load_parameter<N>(bias, bias_flags, bias_step, t.channel, channels, b);
+    read<N>(
+        row_in(bias, bias_flags, bias_layout, 0, channels),
+        t.channel,
+        channels,
+        b);
   }
   if (group_of_sums) {
+    int of_channel[N];
+    groups_of<N>(t.channel, channels, groups, of_channel);
     for (int j = 0; j < N; ++j) {
-      int c = min(t.channel + j, channels - 1);
-      long of = long(t.sample) * groups + group_of(c, channels, groups);
+      long of = long(t.sample) * groups + of_channel[j];
       of_bias[j] = group_means[of];
       of_weight[j] = group_means[long(samples) * groups + of];
     }
@@ -312,7 +335,7 @@ template <int N>
       int position = t.position + (step + k) * rows;
       clear<N>(v + k * N);
       clear<N>(g + k * N);
-      if (position < positions && step + k < steps) {
+      if (position < positions) {
         uint row = first_row + uint(position);
         read<N>(
             row_in(x, group_x_flags, x_layout, row, channels), span, v + k * N);
@@ -329,8 +352,8 @@ template <int N>
     }
     for (int k = 0; k < kAtOnce / 2; ++k) {
       int position = t.position + (step + k) * rows;
-      if (position < positions && step + k < steps) {
-        differentiate<N>(means, lows, rstd, w, b, v + k * N, g + k * N);
+      if (position < positions) {
+        differentiate<N>(means, rstd, offset, w, b, v + k * N, g + k * N);
         for (int j = 0; j < N; ++j) {
           float d = g[k * N + j] * w[j];
           if (group_of_sums) {

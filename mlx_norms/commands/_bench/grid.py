@@ -51,7 +51,13 @@ def configs(args: argparse.Namespace, purpose: str) -> list[Config | Product]:
         of_op = lengths or (_HEAD_LENGTHS if op in HEAD_OPS else _LENGTHS[purpose])
         grid = itertools.product(dtypes or _DTYPES[purpose], of_op, rows or _ROWS[purpose])
         backward = args.what == "backward"
-        found += [Config(op, dtype, count, length, backward) for dtype, length, count in grid]
+        found += [
+            Config(op, dtype, count, length, backward)
+            for dtype, length, count in grid
+            if count > 1 or op != "batch_training"  # which refuses a single value per channel
+        ]
+    if not found:
+        raise CommandError("--rows: batch_training takes at least 2.")
     return found
 
 

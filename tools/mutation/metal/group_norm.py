@@ -12,11 +12,32 @@ TRANSFORMS = "tests/group_norm/test_transforms.py"
 
 MUTANTS = [
     Mutant(
-        "group norm: deviations from zero",
+        "group norm: a thread's mean without what rounding loses of it",
         FORWARD,
-        "float deviation = v[k * N + j] - shift[j];",
-        "float deviation = v[k * N + j];",
+        "add_exactly(shift[j], mean[j], high[j], low[j]);",
+        "high[j] = shift[j] + mean[j];",
         f"{VALUES}::test_large_means",
+    ),
+    Mutant(
+        "group norm: a group's mean without what rounding loses of it",
+        FORWARD,
+        "rest[index] = low;",
+        "rest[index] = 0.0f;",
+        f"{VALUES}::test_large_means",
+    ),
+    Mutant(
+        "group norm: four positions weigh as much as those before",
+        FORWARD,
+        "float weight = count * share;",
+        "float weight = share;",
+        f"{VALUES}::test_group_norm",
+    ),
+    Mutant(
+        "group norm: chunks that overlap",
+        PLAN,
+        "ceil_div(wanted, kAtOnce) * kAtOnce, kFewestSteps",
+        "wanted, kFewestSteps + 1",
+        f"{VALUES}::test_group_norm",
     ),
     Mutant(
         "group norm: the means of chunks as if they were alike",
@@ -28,15 +49,15 @@ MUTANTS = [
     Mutant(
         "group norm: every chunk is a whole one",
         FORWARD,
-        "float count = float(min(chunk_size, positions - chunk * chunk_size));\n    float off",
-        "float count = float(chunk_size);\n    float off",
+        "float count = float(min(chunk_size, positions - chunk * chunk_size));\n    float off = ",
+        "float count = float(chunk_size);\n    float off = ",
         f"{VALUES}::test_group_norm",
     ),
     Mutant(
         "group norm: MLX's order taken for PyTorch's",
         THREADS,
-        "return group_strided ? channel % groups",
-        "return group_strided && false ? channel % groups",
+        "int g = group_strided ? channel % groups",
+        "int g = group_strided && false ? channel % groups",
         f"{VALUES}::test_group_norm",
     ),
     Mutant(

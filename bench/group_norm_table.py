@@ -1,0 +1,93 @@
+"""The table of group, instance and batch norms and norms over axis 1, from group_norm.py's results.
+
+python bench/group_norm.py --csv bench/results/h200_group_norm.csv    measures
+python bench/group_norm_table.py            prints the table
+python bench/group_norm_table.py --check    exits with 1 if the page differs
+python bench/group_norm_table.py --write    writes it into docs/performance.md
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from mlx_norms._bench import page_part
+from mlx_norms._bench.beside_mlx import SLOWER
+from mlx_norms._bench.images import HELD, OPS
+from mlx_norms._bench.page_part import Rows, each, markdown, matching, one
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "performance.md"
+RESULTS = ROOT / "bench" / "results" / "h200_group_norm.csv"
+BEGIN = "<!-- group norms on CUDA: python bench/group_norm_table.py --write -->\n"
+END = "<!-- end of group norms on CUDA -->\n"
+
+NAMES = {
+    "group": "`group_norm`",
+    "group_pytorch": "`group_norm`, pytorch_compatible",
+    "group_silu": "`group_norm`, silu",
+    "group_pytorch_silu": "`group_norm`, pytorch_compatible, silu",
+    "instance": "`instance_norm`",
+    "batch_training": "`batch_norm`, training",
+    "batch_inference": "`batch_norm`, inference",
+    "layer_axis1": "`layer_norm`, axis 1",
+    "rms_axis1": "`rms_norm`, axis 1",
+}
+GAINS = ("eager_over", "compiled_over")
+
+
+def table(rows: Rows | None) -> str:
+    """A line for each op, dtype and shape."""
+    if not rows:
+        return "Not measured yet.\n"
+    lines = []
+    for op in OPS:
+        for dtype, shape in each(matching(rows, op=op), "dtype", "shape"):
+            of_shape = matching(rows, op=op, dtype=dtype, shape=shape)
+            ways = [one(of_shape, backward=str(way)) for way in (False, True)]
+            figures = (text for row in ways for text in (_shares(row), *_gains(row)))
+            lines.append([NAMES[op], dtype, shape.replace("x", "×"), *figures])
+    way = ("of copy", "MLX / ours", "compiled / ours")
+    heading = ("op", "dtype", "shape", *way, *(f"gradients: {name}" for name in way))
+    return _about(rows) + markdown(heading, lines)
+
+
+def _shares(row: dict[str, str]) -> str:
+    """The share of a copy; and that if x is counted as read twice, where one read suffices."""
+    if not row["of_copy"]:
+        return ""
+    share, reads = float(row["of_copy"]), 1 + (row["backward"] == "True")
+    if row["reads"] == "2" or row["op"] not in HELD:
+        return f"{share:.0%}"
+    return f"{share:.0%} ({share * (1 + 2 * reads) / (1 + reads):.0%})"
+
+
+def _gains(row: dict[str, str]) -> list[str]:
+    return [f"{float(row[name]):.2f}" for name in GAINS]
+
+
+def _about(rows: Rows) -> str:
+    slower = []
+    for row in rows:
+        alone = [float(row[f"alone_{name}"]) for name in GAINS if row[f"alone_{name}"]]
+        if alone and min(alone) < SLOWER:
+            way = "backward " if row["backward"] == "True" else ""
+            shape = row["shape"].replace("x", "×")
+            slower.append(f"{NAMES[row['op']]} {way}{shape} ({min(alone):.2f})")
+    lost = f" Slower if a call is evaluated alone: {', '.join(slower)}." if slower else ""
+    return (
+        f"{rows[0]['device'].removeprefix('gpu, ')}, MLX {rows[0]['mlx']}, {rows[0]['groups']} "
+        "groups, kernel time of independent calls beside MLX's layers, evaluated eagerly and by "
+        "`mx.compile`; over axis 1, MLX's transposes, norm and copy. The share is of a copy of the "
+        "bytes that are needed: of x (and of the cotangent) one read if a threadgroup can hold a "
+        "group, else two, and one write. In parentheses: if two reads are counted there, too. "
+        f"The compiled gradients compute again what they need of the forward.{lost}\n\n"
+    )
+
+
+def main() -> int:
+    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS], table, may_lack=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// The interface of every instruction set's kernels for group norms: plain data
+// only, as in csrc/norm/cpu_kernels.h. A row is a position's channels, which
+// adjoin; what is of each channel is a padded row in float32.
+
+#pragma once
+
+#include "csrc/common/activation.h"
+#include "csrc/cpu/rows.h"
+
+namespace mlx_norms::cpu {
+
+// Adds rows to the statistics of each channel: the mean in two parts, which are
+// added up, and the sum of the squared deviations from it.
+struct GroupStatisticsJob {
+  int64_t channels;
+  int64_t rows;
+  int64_t before; // rows that have been added; with none the statistics are new
+  RowsIn x;
+  float* mean;
+  float* rest;
+  float* squares;
+};
+
+// y = act((x - mean) scale + shift)
+struct GroupNormalizeJob {
+  int64_t channels;
+  int64_t rows;
+  RowsIn x;
+  RowsOut y; // of x's dtype or float32
+  const float* mean;
+  const float* scale;
+  const float* shift;
+  Activation activation;
+};
+
+// How gradients follow from n = (x - mean) rstd + shift and from g, the
+// cotangent times the slope of the activation at n weight + bias.
+struct GroupVJPJob {
+  int64_t channels;
+  int64_t rows;
+  int64_t before; // rows that are in the sums; with none the sums are new
+  RowsIn x;
+  RowsIn cotangent; // of x's dtype
+  const float* mean;
+  const float* rstd;
+  const float* shift;
+  const float* weight; // read for an activation, as is bias
+  const float* bias;
+  Activation activation;
+  // The sums of g and of g n.
+  float* bias_sums;
+  float* weight_sums;
+  // x's gradient, of its dtype: g by - n along - less
+  RowsOut input;
+  const float* by;
+  const float* along; // null: g by alone
+  const float* less;
+};
+
+struct GroupKernels {
+  void (*statistics)(const GroupStatisticsJob&);
+  void (*normalize)(const GroupNormalizeJob&);
+  void (*vjp_sums)(const GroupVJPJob&);
+  void (*vjp_input)(const GroupVJPJob&);
+};
+
+// The kernels for the instruction set in use.
+const GroupKernels& group_kernels();
+
+} // namespace mlx_norms::cpu

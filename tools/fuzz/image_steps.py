@@ -1,0 +1,63 @@
+"""Steps with norms of images: values of at least two axes, the last of which is the channels."""
+
+import mlx.nn as nn
+
+from .program import kind
+from .steps import EPS
+
+
+def choose(draw, axes):
+    """An image and perhaps numbers of a weight and a bias."""
+    x = draw.value(lambda a: a.ndim >= axes and a.size > 0)
+    return (x, *([draw.row_of(x), draw.row_of(x)] if draw.chance(0.6) else []))
+
+
+def divisors(n):
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+@kind(2)
+class our_group_norm:
+    """Of groups, of each channel, or of the batch in training."""
+
+    @staticmethod
+    def choose(draw):
+        form = draw.one_of(["group", "group", "instance", "batch"])
+        x, *parameters = choose(draw, 3 if form == "instance" else 2)
+        shape = draw.values[x].shape
+        options = dict(form=form, eps=draw.one_of(EPS))
+        if form == "group":
+            options |= dict(groups=draw.one_of(divisors(shape[-1])), adjoining=draw.chance(0.5))
+            options |= dict(activation=draw.one_of([None, "silu", "gelu"]))
+        return (x, *parameters), options
+
+    @staticmethod
+    def run(context, x, *parameters, form, eps, **options):
+        if form == "batch" and x.size == x.shape[-1]:
+            raise ValueError("a batch norm takes more than one value per channel")
+        return [getattr(context.norms, f"{form}_norm")(x, parameters, eps=eps, **options)]
+
+
+@kind(2)
+class image_layer:
+    """mlx.nn's layers that patch() takes, and whose own norm is mx.fast's."""
+
+    @staticmethod
+    def choose(draw):
+        form = draw.one_of(["GroupNorm", "InstanceNorm"])
+        x, *parameters = choose(draw, 3 if form == "InstanceNorm" else 2)
+        options = dict(form=form, eps=draw.one_of(EPS))
+        if form == "GroupNorm":
+            options["groups"] = draw.one_of(divisors(draw.values[x].shape[-1]))
+        return (x, *parameters), options
+
+    @staticmethod
+    def run(context, x, *parameters, form, eps, groups=None):
+        dims, affine = x.shape[-1], bool(parameters)
+        if form == "GroupNorm":
+            layer = nn.GroupNorm(groups, dims, eps, affine, pytorch_compatible=True)
+        else:
+            layer = nn.InstanceNorm(dims, eps, affine)
+        if parameters:
+            layer.weight, layer.bias = parameters
+        return [layer(x)]

@@ -1,7 +1,11 @@
 """Times the norms on the CPU against a copy of the same bytes, mx.fast and torch's layer_norm.
 
-With --images it is group, instance and batch norms, at 4 images of 64x64 positions, against
-mlx.nn's layers; what they read twice counts twice.
+Ops are of three kinds, of which --only chooses some (by default, "plain"):
+- plain: rms norm, layer norm and residual add + rms norm;
+- around: what models write around a norm, at 4 samples of 1024 rows of 3072, against MLX's eager
+  chain of ops;
+- images: group, instance and batch norms, at 4 images of 64x64 positions, against mlx.nn's layers;
+  what they read twice counts twice.
 
 The copy is NumPy's, half of the bytes in and half out, on two threads; torch, if it is installed,
 also uses two. Inputs are not in the last-level cache, or, with --hot, they are.
@@ -20,18 +24,87 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 
+import mlx_norms
 from mlx_norms._bench import clocks, providers, timing
-from mlx_norms._bench.configs import DTYPES, LAYERS, Config
+from mlx_norms._bench.configs import DTYPES, EPS, LAYERS, OPS, Config, Op
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import table
 
 THREADS = 2
-SHAPES = [(512, 4096), (8192, 768)]
-NORMS = ("rms", "layer", "add_rms")
-IMAGES = (4 * 64 * 64, 320)
 COLUMNS = ["op", "dtype", "rows", "length", "ratio", "median", "lower_quartile", "upper_quartile"]
+
+
+def _of_gate(activation: str, before: bool) -> Op:
+    """The gated rms norm with an activation, before or after the norm."""
+    activate = {"silu": nn.silu, "sigmoid": mx.sigmoid, "gelu": nn.gelu}[activation]
+
+    def ours(x, gate, weight):
+        options = {"activation": activation, "norm_before_gate": before}
+        return mlx_norms.rms_norm(x, weight, EPS, gate=gate, **options)
+
+    def chain(x, gate, weight):
+        if before:
+            return mx.fast.rms_norm(x, weight, EPS) * activate(gate)
+        return mx.fast.rms_norm(x * activate(gate), weight, EPS)
+
+    return Op(("x", "gate", "weight"), ours, chain, (0, 0))
+
+
+def _channels_rms(x, weight):
+    return mx.contiguous(mx.moveaxis(mx.fast.rms_norm(mx.moveaxis(x, 1, -1), weight, EPS), -1, 1))
+
+
+def _add_factor_rms(x, residual, factor, weight):
+    total = residual + factor * x
+    return mx.fast.rms_norm(total, weight, EPS), total
+
+
+# What configs.OPS has but one of.
+VARIANTS = {
+    "ada_rms": Op(
+        ("samples", "weight", "scale", "shift"),
+        lambda x, w, scale, shift: mlx_norms.rms_norm(x, w, EPS, scale=scale, shift=shift),
+        lambda x, w, scale, shift: mx.fast.rms_norm(x, w, EPS) * (1 + scale) + shift,
+        (0, 0),
+    ),
+    "add_factor_rms": Op(
+        ("samples", "residual_samples", "factor", "weight"),
+        lambda x, r, factor, w: mlx_norms.add_rms_norm(x, r, w, EPS, factor=factor),
+        _add_factor_rms,
+        (0, 0),
+    ),
+    "channels_rms": Op(
+        ("channels", "weight"),
+        lambda x, w: mlx_norms.rms_norm(x, w, EPS, axis=1),
+        _channels_rms,
+        (0, 0),
+    ),
+    "groups": Op(
+        ("x", "weight"),
+        lambda x, w: mlx_norms.rms_norm(x, w, EPS, num_groups=8),
+        lambda x, w: w * mx.fast.rms_norm(x.reshape(len(x), 8, -1), None, EPS).reshape(x.shape),
+        (0, 0),
+    ),
+}
+VARIANTS |= {
+    f"gate_{activation}_{'after' if before else 'first'}": _of_gate(activation, before)
+    for activation in ("silu", "sigmoid", "gelu")
+    for before in (True, False)
+}
+OPS |= VARIANTS
+# Shapes and ops, by kind. Rows are those of four samples, or positions of four images.
+KINDS = {
+    "plain": ([(512, 4096), (8192, 768)], ("rms", "layer", "add_rms")),
+    "around": (
+        [(4096, 3072)],
+        ("ada", "add_ada", "norm_add_norm", "l2", "channels", *VARIANTS),
+    ),
+    "images": ([(4 * 64 * 64, 320)], LAYERS),
+}
 
 
 class Copies:
@@ -81,17 +154,19 @@ def main() -> int:
     os.environ["MLX_NORMS_CPU_THREADS"] = str(THREADS)  # read at the first call
     script = Script(__doc__, COLUMNS, device="cpu", rounds=9)
     script.parser.add_argument("--hot", action="store_true", help="inputs from the cache")
-    script.parser.add_argument("--images", action="store_true", help="group and batch norms")
+    script.parser.add_argument(
+        "--only", default="plain", metavar="TEXT", help="of KIND OP DTYPE forward|vjp (%(default)r)"
+    )
     args = script.begin()
     script.add_peers(("mx.fast", "torch"))
     if "torch" in script.peers:
         sys.modules["torch"].set_num_threads(THREADS)
-    shapes, ops = ([IMAGES], LAYERS) if args.images else (SHAPES, NORMS)
-    grid = itertools.product((False, True), shapes, ops, DTYPES)
     configs = [
         Config(op, dtype, *shape, backward)
-        for backward, shape, op, dtype in grid
-        if not (backward and op == "add_rms")
+        for kind, (shapes, ops) in KINDS.items()
+        for backward, shape, op, dtype in itertools.product((False, True), shapes, ops, DTYPES)
+        if args.only in f"{kind} {op} {dtype} {'vjp' if backward else 'forward'}"
+        and not (backward and op == "add_rms")
     ]
     found = table("", ("op", "dtype", "shape", "ours/copy (quartiles)", "others/ours"))
     for config in script.tracked(configs):

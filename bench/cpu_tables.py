@@ -2,7 +2,7 @@
 
 python bench/cpu_copy.py --csv bench/results/cpu_copy.csv    measures
 python bench/cpu_copy.py --default-malloc --csv bench/results/cpu_copy_default_malloc.csv
-python bench/cpu_copy.py --images --csv bench/results/cpu_copy_images.csv
+python bench/cpu_copy.py --only images --csv bench/results/cpu_copy_images.csv
 python bench/cpu_tables.py            prints the table
 python bench/cpu_tables.py --check    exits with 1 if the page differs
 python bench/cpu_tables.py --write    writes it into the page

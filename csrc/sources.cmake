@@ -102,7 +102,8 @@ set(MLX_NORMS_CPU_SOURCES
 # Compiled once per instruction set.
 set(MLX_NORMS_CPU_KERNELS
     csrc/group_norm/cpu_kernels.cpp
-    csrc/norm/channels/cpu_columns.cpp
+    csrc/norm/channels/cpu_norm.cpp
+    csrc/norm/channels/cpu_vjp.cpp
     csrc/norm/cpu/factored_row.cpp
     csrc/norm/cpu/gated_rows.cpp
     csrc/norm/cpu/gated_vjp.cpp

@@ -102,6 +102,7 @@ struct ChannelNormJob {
   bool center;
   bool late;
   float eps;
+  void* packed; // room for x, aligned as Scratch is
 };
 
 struct ChannelNormVJPJob {
@@ -116,6 +117,7 @@ struct ChannelNormVJPJob {
   CompensatedSum bias_gradient;   // likewise
   bool center;
   float eps;
+  void* packed; // room for x and the cotangent
 };
 
 static constexpr int64_t kMostColumns = 1024;

@@ -100,6 +100,24 @@ def test_many_rows(form):
         check_with_gradients(norm_of(form, "silu", num_groups=groups), arrays)
 
 
+@pytest.mark.parametrize("form", ["after", "before"])
+@pytest.mark.parametrize("activation", ACTIVATIONS[1:])
+def test_rows_have_the_same_bits_alone(form, activation):
+    """On the CPU, activations of 16-bit gates are looked up in a table if there are many."""
+    for dtype, length in itertools.product((mx.float16, mx.bfloat16), (1024, 1030)):
+        for norm in (norm_of(form, activation), norm_of(form, activation, rounding="late")):
+            arrays = arrays_of(form, (33, length), dtype)
+            cots = cotangents(norm, arrays)
+            outputs, gradients = norm.vjp(arrays, cots)
+            for row in (slice(0, 1), slice(32, 33)):
+                some = arrays | {name: arrays[name][row] for name in ("x", "gate")}
+                alone, of_alone = norm.vjp(some, [c[row] for c in cots])
+                note = f"{dtype}, {length}, {row}"
+                for i, got in enumerate((alone[0], of_alone[0], of_alone[2])):
+                    want = (outputs[0], gradients[0], gradients[2])[i]
+                    assert_same_bits(got, want[row], f"{note}, {i}")
+
+
 @OF_FORM
 def test_empty(form):
     for shape in ((0, 8), (2, 0, 8), (3, 0)):

@@ -56,6 +56,20 @@ def test_every_element_counts(op):
 
 
 @pytest.mark.parametrize("op", ["layer_norm", "add_layer_norm"])
+def test_first_element_far_from_the_mean(op):
+    """The CPU's sums are of deviations from it, which cancel the more the farther it is."""
+    norm = Norm(op)
+    for length, far in itertools.product((17, 64), (1.9, 2.1, 2.8, 3.5)):
+        s = np.array(normal((256, length), mx.float32, seed=(length, far)), dtype=np.float64)
+        rest = s[:, 1:]
+        rest[:] = (rest - rest.mean(1, keepdims=True)) / rest.std(1, keepdims=True)
+        # The first is then `far` standard deviations from the row's mean.
+        s[:, 0] = far * np.sqrt(length / (length - 1 - far**2))
+        arrays = arguments(norm, s.shape, mx.float32)
+        check_with_gradients(norm, with_sum(norm, arrays, s, mx.float32))
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "add_layer_norm"])
 def test_layer_norm_of_a_constant_row_is_the_bias(op):
     norm = Norm(op)
     for length in (1, 2, 3, 31, 100, 768, 1000, 1025, 4097, 65536):

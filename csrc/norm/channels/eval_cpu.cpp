@@ -87,16 +87,19 @@ class ChannelArray {
 struct ColumnBlocks {
   int64_t channels;
   int64_t inner;
+  int64_t item_size;
   int64_t columns;    // of a block
   int64_t per_sample; // blocks
   int64_t count;
 
-  ColumnBlocks(const mx::array& x, int axis)
+  // `item_size` is that of all arrays that are kept in the cache.
+  ColumnBlocks(const mx::array& x, int axis, int64_t item_size)
       : channels(x.shape(axis)),
-        inner(inner_size(x, axis)) {
-    constexpr int64_t kElements = 64 * 1024;
+        inner(inner_size(x, axis)),
+        item_size(item_size) {
+    constexpr int64_t kBytes = 1 << 20;
     columns = std::clamp(
-        kElements / std::max<int64_t>(channels, 1) / kRowMultiple *
+        kBytes / item_size / std::max<int64_t>(channels, 1) / kRowMultiple *
             kRowMultiple,
         kRowMultiple,
         kMostColumns);
@@ -104,6 +107,11 @@ struct ColumnBlocks {
     auto sample = channels * inner;
     count =
         sample == 0 ? 0 : static_cast<int64_t>(x.size()) / sample * per_sample;
+  }
+
+  Scratch packed() const {
+    auto bytes = channels * padded(std::min(columns, inner)) * item_size;
+    return {(bytes + 3) / 4, 1};
   }
 
   RowBlocks by_threads() const {
@@ -133,7 +141,7 @@ void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   release_inputs(inputs, outputs);
   NormInputs in(spec_, inputs.data());
   ChannelArray x(in.x, axis_);
-  ColumnBlocks of(in.x, axis_);
+  ColumnBlocks of(in.x, axis_, in.x.itemsize());
   Parameter weight, bias;
   if (in.weight) {
     weight = Parameter(*in.weight, spec_.weight_offset);
@@ -152,6 +160,7 @@ void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
         FloatParameter w(weight), b(bias);
         auto copy = x.make_dense();
         blocks.for_each([&](int, int64_t begin, int64_t end) {
+          auto packed = of.packed();
           of.for_each(
               begin, end, [&](int64_t sample, int64_t first, int64_t columns) {
                 auto to = sample * of.channels * of.inner + first;
@@ -165,7 +174,8 @@ void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
                      b.data(),
                      spec.center,
                      spec.rounding == Rounding::Late,
-                     spec.eps});
+                     spec.eps,
+                     packed.data()});
               });
         });
       });
@@ -176,7 +186,7 @@ void ChannelNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   release_inputs(inputs, outputs);
   NormVJPInputs in(spec_.norm, inputs.data());
   ChannelArray s(in.s, axis_), cotangent(in.cotangent, axis_);
-  ColumnBlocks of(in.s, axis_);
+  ColumnBlocks of(in.s, axis_, in.s.itemsize() + in.cotangent.itemsize());
   Parameter weight;
   if (in.weight) {
     weight = Parameter(*in.weight, spec_.norm.weight_offset);
@@ -210,6 +220,7 @@ void ChannelNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
     ParameterGradient of_weight(spec.weight, 1, of.channels, blocks.count());
     ParameterGradient of_bias(spec.bias, 1, of.channels, blocks.count());
     blocks.for_each([&](int block, int64_t begin, int64_t end) {
+      auto packed = of.packed();
       of.for_each(
           begin, end, [&](int64_t sample, int64_t first, int64_t columns) {
             auto to = sample * of.channels * of.inner + first;
@@ -224,7 +235,8 @@ void ChannelNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
                  of_weight.block(block),
                  of_bias.block(block),
                  spec.norm.center,
-                 spec.norm.eps});
+                 spec.norm.eps,
+                 packed.data()});
           });
     });
     of_weight.store(weight_to);

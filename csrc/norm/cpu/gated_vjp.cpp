@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/cpu/activations.h"
+#include "csrc/norm/cpu/gate_row.h"
 #include "csrc/norm/cpu/gradients.h"
 #include "csrc/norm/cpu/level.h"
 
@@ -9,13 +9,15 @@ namespace {
 // A row of the gate in float32: activated, and the activation's slope.
 void load_gate(const NormVJPJob& job, int64_t row, float* by, float* slopes) {
   with_type(job.gate.type, [&](auto type) {
-    Row<typename decltype(type)::type> gate(job.gate, row);
+    using T = typename decltype(type)::type;
     with_activation(job.activation, [&](auto activation) {
-      constexpr auto kActivation = decltype(activation)::value;
+      using F = ActivationOf<decltype(activation)::value, float>;
+      using Slope = SlopeOf<decltype(activation)::value>;
+      GateRow<T, F> gate{{job.gate, row}, gate_table<T, F>(job)};
+      GateRow<T, Slope> slope{{job.gate, row}, gate_table<T, Slope>(job)};
       for_vectors(job.width, [=](int64_t i, auto extent) {
-        Floats z = gate(i, extent);
-        store(by + i, activated<kActivation, float>(z));
-        store(slopes + i, slope<kActivation>(z));
+        store(by + i, gate(i, extent));
+        store(slopes + i, slope(i, extent));
       });
     });
   });

@@ -4,15 +4,9 @@
 
 #include "csrc/norm/cpu/level.h"
 #include "csrc/norm/cpu/modulation.h"
+#include "csrc/norm/cpu/rows.h"
 
 namespace {
-
-bool are_whole_rows(const NormJob& job) {
-  auto whole = [&](const RowsIn& rows) {
-    return rows.type == job.normalized.type && are_whole_rows(rows, job.width);
-  };
-  return whole(job.x) && (!job.residual.data || whole(job.residual));
-}
 
 bool is_gated(const NormJob& job) {
   return job.gate.data || job.activation != mlx_norms::Activation::None;

@@ -10,17 +10,30 @@ namespace {
 // As many rows are computed together as fit in the L1 cache.
 constexpr int kMostRows = 4;
 
+struct UnchangedRows {
+  Unchanged operator()(int64_t) const {
+    return {};
+  }
+};
+
 // Computes several rows together, so that the end of one row's sums overlaps
-// with the arithmetic of other rows. sum(row, scratch) returns a SummedRow.
+// with the arithmetic of other rows. sum(row, scratch) returns a SummedRow,
+// after_of(row) what is done to its results.
 template <
     typename T,
     bool kCenter,
     bool kFetch,
     typename Early,
     typename Bias,
-    typename F>
-inline void
-norm_rows(const NormJob& job, int together, Early early, Bias bias, F sum) {
+    typename F,
+    typename AfterOf = UnchangedRows>
+inline void norm_rows(
+    const NormJob& job,
+    int together,
+    Early early,
+    Bias bias,
+    F sum,
+    AfterOf after_of = {}) {
   decltype(sum(0, nullptr)) summed[kMostRows];
   Statistics<kCenter> statistics[kMostRows];
   for (int64_t first = 0; first < job.rows; first += together) {
@@ -41,7 +54,8 @@ norm_rows(const NormJob& job, int together, Early early, Bias bias, F sum) {
           bias,
           [v = summed[i].row.data, s = statistics[i]](int64_t j) {
             return s.normalize(load(v + j));
-          });
+          },
+          after_of(first + i));
     }
   }
 }

@@ -44,9 +44,25 @@ void norm_other_rows(const NormJob& job) {
   });
 }
 
-// For rows with a scale, shift or factor, in float32.
+// For rows with a scale, shift or factor: in place, or in float32.
 void norm_modulated_rows(const NormJob& job) {
   Modulation modulation(job);
+  if (!is_factored(job) && !job.residual.data && are_whole_rows(job)) {
+    return with_whole_type(job.normalized.type, [&](auto type) {
+      using T = typename decltype(type)::type;
+      with_flag(job.center, [&](auto center) {
+        norm_rows<T, center.value, true>(
+            job,
+            1,
+            !job.late,
+            job.bias != nullptr,
+            [&](int64_t row, float*) {
+              return sum_whole_row<center.value, T>(job, row);
+            },
+            [&](int64_t row) { return modulation.template of_row<T>(row); });
+      });
+    });
+  }
   with_type(job.normalized.type, [&](auto type) {
     using T = typename decltype(type)::type;
     with_flag(job.center, [&](auto center) {

@@ -129,6 +129,13 @@ inline bool are_whole_rows(const RowsIn& rows, int64_t width) {
       width == padded(width);
 }
 
+inline bool are_whole_rows(const NormJob& job) {
+  auto whole = [&](const RowsIn& rows) {
+    return rows.type == job.normalized.type && are_whole_rows(rows, job.width);
+  };
+  return whole(job.x) && (!job.residual.data || whole(job.residual));
+}
+
 // Calls f(type), with the type of rows that are read in place.
 template <typename F>
 inline void with_whole_type(Float type, F f) {

@@ -94,16 +94,26 @@ inline Statistics<kCenter> row_statistics(
     s.correction = summed.sums.v[1] / width;
     float square = s.correction * s.correction;
     variance -= square;
-    if (variance * 8 < square || !is_finite(variance)) {
-      // The shift was far from the mean: the difference is mostly rounding
-      // error, or the squares are beyond float32. The mean is right and becomes
-      // the shift.
+    if (variance * 4 < square || !is_finite(variance)) {
+      // The shift was two deviations or more from the mean, and rounding
+      // errors of the squares count as much more in their difference; or they
+      // are beyond float32. The mean is right and becomes the shift.
       s.mean += s.correction;
       variance = variance_about(row, s.mean, s.correction);
     }
   }
   s.rstd = inverse_root(root, variance);
   return s;
+}
+
+template <bool kCenter, typename T>
+inline SummedRow<kCenter, WholeRow<T>> sum_whole_row(
+    const NormJob& job,
+    int64_t row) {
+  auto* data = static_cast<const T*>(job.x.data) + row * job.x.row_stride;
+  WholeRow<T> whole{data, job.width};
+  float shift = load(data)[0];
+  return {whole, shift, first_sums<kCenter>(whole, shift)};
 }
 
 } // namespace

@@ -48,12 +48,14 @@ inline void store_row(
   auto* to = static_cast<T*>(job.normalized.data) + row * job.width;
   auto end = job.rows + job.rows_after;
   auto* x = coming_row(job.x, row, ahead, end);
-  auto* residual = coming_row(job.residual, row, ahead, end);
+  // A norm with a gate has no residual.
+  auto* other =
+      coming_row(job.gate.data ? job.gate : job.residual, row, ahead, end);
   for_vectors(job.width, [=](int64_t i, auto extent) {
     if (kFetch) {
       __builtin_prefetch(x + i * sizeof(T));
-      if (residual) {
-        __builtin_prefetch(residual + i * sizeof(T));
+      if (other) {
+        __builtin_prefetch(other + i * sizeof(T));
       }
     }
     Floats y = n(i);

@@ -1,0 +1,37 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include "csrc/cpu/activation_table.h"
+#include "csrc/norm/cpu/rows.h"
+
+namespace {
+
+// F's table for a job's gate of T; null if its values are to be computed.
+template <typename T, typename F, typename Job>
+const float* gate_table(const Job& job) {
+  bool worth = job.activation != Activation::None && job.gate.step == 1 &&
+      job.rows * job.width >= kElementsForTable;
+  return worth ? table_of<T, F>() : nullptr;
+}
+
+// F of a row of the gate.
+template <typename T, typename F>
+struct GateRow {
+  Row<T> gate;
+  const float* table;
+
+  Floats operator()(int64_t i, Whole extent) const {
+    if constexpr (sizeof(T) == 2) {
+      if (table) {
+        return look_up(table, gate.data + i);
+      }
+    }
+    return F{}(gate(i, extent));
+  }
+  Floats operator()(int64_t i, Part extent) const {
+    return F{}(gate(i, extent));
+  }
+};
+
+} // namespace

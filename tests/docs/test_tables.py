@@ -1,7 +1,7 @@
 """The tables of README and docs, and the README's plot, show what is stored in bench/results."""
 
-import re
 import importlib
+import re
 import sys
 from pathlib import Path
 

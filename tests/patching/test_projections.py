@@ -562,9 +562,11 @@ class TestProcess:
         mx.eval(rows)
         expected = [layer(norm(x)) for x in rows]
         mx.eval(expected)
+        together = threading.Barrier(len(rows))  # else one thread may do another's work, too
 
         def work(x, expected):
             stream = mx.new_stream(mx.default_device())
+            together.wait()
             for _ in range(25):
                 with mx.stream(stream):
                     product = layer(norm(x))

@@ -23,8 +23,7 @@ struct SampleGeometry {
   static constexpr int kThreads = 256;
   static constexpr int kMostLanes = 64;
   static constexpr int kFewestSteps = 8, kMostSteps = 64;
-  static constexpr int kAtOnce =
-      4; // the kernels', of which steps are multiples
+  static constexpr int kAtOnce = 4; // the kernels'; it divides steps
   // A thread's start costs as much as some steps do, and each chunk's sums are
   // merged: chunks of fewer than kWorthAStart steps are only made to have
   // kFewChunks, and none to have more than kChunks.

@@ -4,10 +4,12 @@
 
 Many rows only run where they are short. Left out are tests that build extensions of their own, test
 commands, pages or the tools, end MLX's own process, or run all models of mlx_lm, whose graphs other
-tests have smaller. With --quarter, one of four of the other files.
+tests have smaller. With --quarter, one of four of the other files, and the CPU's kernels for one
+instruction set besides the baseline.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,7 @@ from support.variant import ROOT, Variant
 
 OTHERS = ("tests/build/", "tests/cli/", "tests/docs/")
 MODELS = ("tests/patching/test_models.py", "tests/patching/test_generation.py")
+LEVELS = ("avx512bf16", "avx512", "avx2")
 OTHER_TEST = "test_a_tree_in_itself_ends_as_of_stock"  # by a stack overflow in MLX
 
 
@@ -46,8 +49,11 @@ def main() -> int:
     parser.add_argument("--quarter", type=int, choices=range(4))
     args, given = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as directory:
-        # All levels, which test_dispatch.py compares.
-        variant = Variant(Path(directory), options=("-DMLX_NORMS_SANITIZE=ON",))
+        options = ["-DMLX_NORMS_SANITIZE=ON"]
+        if args.quarter is not None and os.uname().machine == "x86_64":
+            level = LEVELS[args.quarter % len(LEVELS)]
+            options.append(f"-DMLX_NORMS_CPU_LEVELS=baseline;{level}")
+        variant = Variant(Path(directory), options=tuple(options))
         variant.compile()
         variables = {
             "LD_PRELOAD": runtime(),

@@ -1,10 +1,12 @@
 """Runs the CPU kernels on their thread pool under ThreadSanitizer, which must report nothing.
 
-    python tools sanitizers.threads
+    python tools sanitizers.threads [LEVEL]
 
+Of an instruction set, by default the newest, or of the baseline where the machine cannot run it.
 The race that the program has on request must be reported.
 """
 
+import argparse
 import os
 import re
 import subprocess
@@ -43,15 +45,15 @@ def object_of(source: str, level: str = "") -> str:
     return source.replace("/", "_") + f"{level}.o"
 
 
-def build(directory: Path) -> Path:
+def build(directory: Path, level: str) -> Path:
     common = ["c++", "-std=c++20", "-O1", "-g", "-w", "-fsanitize=thread", f"-I{ROOT}"]
-    levels = LEVELS if os.uname().machine == "x86_64" else {"baseline": []}
-    common += [f"-DMLX_NORMS_{level.upper()}" for level in levels]  # of what is built
+    levels = {name: LEVELS[name] for name in ("baseline", level)}
+    common += [f"-DMLX_NORMS_{name.upper()}" for name in levels]  # of what is built
     steps = {object_of(source): (source, []) for source in SOURCES}
-    for level, options in levels.items():
+    for name, options in levels.items():
         options = [*options, "-ffp-contract=off"]
-        options += [f"-DMLX_NORMS_KERNELS=kernels_{level}", f"-DMLX_NORMS_LEVEL={level}"]
-        steps |= {object_of(source, level): (source, options) for source in KERNELS}
+        options += [f"-DMLX_NORMS_KERNELS=kernels_{name}", f"-DMLX_NORMS_LEVEL={name}"]
+        steps |= {object_of(source, name): (source, options) for source in KERNELS}
     objects = [directory / name for name in steps]
 
     def compile(step: tuple[str, list[str]], output: Path) -> None:
@@ -77,8 +79,14 @@ def run(program: Path, threads: str, *arguments: str) -> subprocess.CompletedPro
 
 
 def main() -> int:
+    known = list(LEVELS) if os.uname().machine == "x86_64" else ["baseline"]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("level", nargs="?", choices=known, default=known[-1], metavar="LEVEL")
+    level = parser.parse_args().level
     with tempfile.TemporaryDirectory() as directory:
-        program = build(Path(directory))
+        program = build(Path(directory), level)
         wrong = 0
         for threads in THREADS:
             done = run(program, threads)

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from mlx_norms._bench import page_part
+from mlx_norms._bench.beside_mlx import SLOWER
 from mlx_norms._bench.page_part import Rows, each, markdown, matching, one
 
 ROOT = Path(__file__).parents[1]
@@ -19,8 +20,6 @@ PAGE = ROOT / "docs" / "performance.md"
 RESULTS = ROOT / "bench" / "results" / "h200_chains.csv"
 BEGIN = "<!-- chains on CUDA: python bench/chains_table.py --write -->\n"
 END = "<!-- end of chains on CUDA -->\n"
-
-SLOWER = 0.98  # than the faster of both
 
 OPS = {
     "ada": "`layer_norm`, scale and shift",

@@ -30,7 +30,7 @@ import numpy as np
 
 import mlx_norms
 from mlx_norms._bench import clocks, providers, timing
-from mlx_norms._bench.configs import DTYPES, EPS, LAYERS, OPS, Config, Op
+from mlx_norms._bench.configs import DTYPES, EPS, LAYERS, OPS, Config, Op, over_axis_1
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import table
 
@@ -52,10 +52,6 @@ def _of_gate(activation: str, before: bool) -> Op:
         return mx.fast.rms_norm(x * activate(gate), weight, EPS)
 
     return Op(("x", "gate", "weight"), ours, chain, (0, 0))
-
-
-def _channels_rms(x, weight):
-    return mx.contiguous(mx.moveaxis(mx.fast.rms_norm(mx.moveaxis(x, 1, -1), weight, EPS), -1, 1))
 
 
 def _add_factor_rms(x, residual, factor, weight):
@@ -80,7 +76,7 @@ VARIANTS = {
     "channels_rms": Op(
         ("channels", "weight"),
         lambda x, w: mlx_norms.rms_norm(x, w, EPS, axis=1),
-        _channels_rms,
+        over_axis_1(mx.fast.rms_norm),
         (0, 0),
     ),
     "groups": Op(

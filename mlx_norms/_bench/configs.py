@@ -71,9 +71,13 @@ def _chain_gated(x, gate, weight):
     return mx.fast.rms_norm(x, weight, EPS) * mlx.nn.silu(gate)
 
 
-def _chain_channels(x, weight, bias):
-    y = mx.fast.layer_norm(mx.moveaxis(x, 1, -1), weight, bias, EPS)
-    return mx.contiguous(mx.moveaxis(y, -1, 1))
+def over_axis_1(norm: Callable) -> Callable:
+    """A norm of rows, such as mx.fast's, as one over axis 1."""
+
+    def chain(x, *parameters):
+        return mx.contiguous(mx.moveaxis(norm(mx.moveaxis(x, 1, -1), *parameters, EPS), -1, 1))
+
+    return chain
 
 
 def _chain_l2(x):
@@ -147,7 +151,7 @@ OPS = {
     "channels": Op(
         ("channels", "weight", "bias"),
         lambda x, w, b: mlx_norms.layer_norm(x, w, b, EPS, axis=1),
-        _chain_channels,
+        over_axis_1(mx.fast.layer_norm),
         (7, 14),
     ),
     "group": Op(

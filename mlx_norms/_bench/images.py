@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx_norms
 
 from . import group_ops
-from .configs import DTYPES, EPS
+from .configs import DTYPES, EPS, over_axis_1
 
 # The most threadgroup memory of an H100's or H200's threadgroup: a group that fits it is read once.
 THREADGROUP_BYTES = 227 << 10
@@ -123,10 +123,6 @@ class ImageConfig:
 
 def _axis1(op: str) -> tuple[Callable, Callable]:
     name = op.replace("axis1", "norm")
-    ours, fast = getattr(mlx_norms, name), getattr(mx.fast, name)
-
-    def mlx_chain(x, *parameters):
-        y = fast(mx.moveaxis(x, 1, -1), *parameters, EPS)
-        return mx.contiguous(mx.moveaxis(y, -1, 1))
-
+    ours = getattr(mlx_norms, name)
+    mlx_chain = over_axis_1(getattr(mx.fast, name))
     return lambda x, *parameters: ours(x, *parameters, EPS, axis=1), mlx_chain

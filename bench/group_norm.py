@@ -3,11 +3,12 @@
 Ours, MLX's layer evaluated eagerly, and the same layer under mx.compile take turns, with inputs in
 turn past the cache, and a copy of the same bytes is timed in the same run. "of copy" is the share
 of its speed that ours reaches. Bytes are those that are needed: each array of x's shape is written
-once, and read once if a threadgroup can hold a group, else twice ("reads" in the file); in
-parentheses is the share if two reads are counted there, too. "mlx / ours" are times, round by
-round, with quartiles, of independent calls in one eval, and "alone" of calls that are evaluated one
-by one. The gradients are of x, weight and bias, after the forward was evaluated; the compiled ones
-compute again what they need of it.
+once, and read once if a threadgroup can hold a group and those beside it in the same 32 bytes, of
+which memory reads no part, else twice ("reads" in the file); in parentheses is the share if two
+reads are counted there, too. "mlx / ours" are times, round by round, with quartiles, of independent
+calls in one eval, and "alone" of calls that are evaluated one by one. The gradients are of x,
+weight and bias, after the forward was evaluated; the compiled ones compute again what they need of
+it.
 
 Times are CUPTI's, by torch's profiler, if torch is installed, or else the slope of the time of
 evals over the number of calls. --device cpu tries the script at tiny shapes.

@@ -80,7 +80,8 @@ def _about(rows: Rows) -> str:
         "groups, kernel time of independent calls beside MLX's layers, evaluated eagerly and by "
         "`mx.compile`; over axis 1, MLX's transposes, norm and copy. The share is of a copy of the "
         "bytes that are needed: of x (and of the cotangent) one read if a threadgroup can hold a "
-        "group, else two, and one write. In parentheses: if two reads are counted there, too. "
+        "group and those beside it in the same 32 bytes, else two, and one write. In parentheses: "
+        "if two reads are counted there, too. "
         f"The compiled gradients compute again what they need of the forward.{lost}\n\n"
     )
 

@@ -15,6 +15,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/gpu/specialization.cpp
     csrc/group_norm/eval_gpu.cpp
     csrc/group_norm/fallback.cpp
+    csrc/group_norm/geometry.cpp
     csrc/group_norm/ops.cpp
     csrc/group_norm/plan.cpp
     csrc/group_norm/primitive.cpp

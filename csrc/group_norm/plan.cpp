@@ -16,50 +16,6 @@ namespace {
 // More loads under way at once than by the default, and no spills.
 constexpr int kForwardThreads = 768;
 
-// How a sample's positions and channels are spread over threadgroups
-// (kernels/group_norm/channel_threads.h). This depends on the sizes of a sample
-// and the dtype alone, so that norms are batch-invariant.
-struct SampleGeometry {
-  static constexpr int kThreads = 256;
-  static constexpr int kMostLanes = 64;
-  static constexpr int kFewestSteps = 8, kMostSteps = 64;
-  static constexpr int kAtOnce = 4; // the kernels'; it divides steps
-  // A thread's start costs as much as some steps do, and each chunk's sums are
-  // merged: chunks of fewer than kWorthAStart steps are only made to have
-  // kFewChunks, and none to have more than kChunks.
-  static constexpr int kWorthAStart = 16;
-  static constexpr int kFewChunks = 32, kChunks = 64;
-
-  int channels;
-  int positions;
-  int width; // channels per thread: N
-  int lanes; // threads along the channels
-  int rows;  // and along positions
-  int steps; // positions per thread
-  int blocks;
-  int chunks;
-
-  SampleGeometry(int channels, int positions, int item_size)
-      : channels(channels),
-        positions(positions),
-        width(item_size == 2 && channels % 8 == 0 ? 8 : 4) {
-    int vectors = ceil_div(channels, width);
-    lanes = ceil_div(vectors, ceil_div(vectors, kMostLanes));
-    blocks = ceil_div(vectors, lanes);
-    rows = kThreads / lanes;
-    int wanted = std::max(
-        ceil_div(positions, rows * kChunks),
-        std::min(kWorthAStart, ceil_div(positions, rows * kFewChunks)));
-    steps = std::clamp(
-        ceil_div(wanted, kAtOnce) * kAtOnce, kFewestSteps, kMostSteps);
-    chunks = ceil_div(positions, chunk_size());
-  }
-
-  int chunk_size() const {
-    return rows * steps;
-  }
-};
-
 // The sizes of a call.
 struct Sizes {
   int samples;
@@ -161,7 +117,69 @@ void bind_parameters(
   launch.set(K::eps, spec.eps);
 }
 
+// The norm in one launch.
+void launch_held(
+    LaunchPlan& plan,
+    const GroupNormSpec& spec,
+    const Sizes& sizes,
+    const HeldGeometry& geometry,
+    const GroupNormInputs& in,
+    const Arrays& outputs) {
+  using K = kernels::held_groups;
+  auto x = read_rows(in.x, geometry.width, plan);
+  auto weight = read_optional(in.weight, geometry.width, plan);
+  auto bias = read_optional(in.bias, geometry.width, plan);
+  auto& launch = plan.launch({"held_groups", geometry.width, geometry.vectors});
+  launch.set(K::whole, true);
+  launch.set(K::no_tail, true);
+  launch.set(K::scattered, false);
+  launch.set(K::group_strided, spec.strided);
+  launch.set(K::groups_differ, geometry.differ);
+  launch.set(K::activation, static_cast<int>(spec.activation));
+  launch.set(K::has_weight, spec.weight);
+  launch.set(K::has_bias, spec.bias);
+  launch.set(K::group_y_flags, output_flags(outputs[0], geometry.width));
+  bind_rows(launch, K::x, K::x_layout, K::group_x_flags, x);
+  bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
+  bind_rows(launch, K::bias, K::bias_layout, K::bias_flags, bias);
+  launch.set(K::y, outputs[0]);
+  launch.set(K::mean, outputs[1]);
+  launch.set(K::rest, outputs[2]);
+  launch.set(K::variance, outputs[3]);
+  launch.set(K::channels, sizes.geometry.channels);
+  launch.set(K::positions, sizes.geometry.positions);
+  launch.set(K::groups, sizes.groups);
+  launch.set(K::adjoining, geometry.adjoining);
+  launch.set(K::across, geometry.across);
+  launch.set(K::rows, geometry.rows);
+  launch.set(K::groups_held, geometry.groups);
+  launch.set(K::blocks, sizes.groups / geometry.groups);
+  launch.set(K::of_group, sizes.geometry.channels / sizes.groups);
+  launch.set(K::eps, spec.eps);
+  launch.group[0] = geometry.threads();
+  launch.groups[0] = sizes.samples * (sizes.groups / geometry.groups);
+  int words = geometry.vectors * geometry.width * in.x.itemsize() / 4;
+  launch.threads_per_core = words <= 16 ? 1024 : words <= 32 ? 768 : 512;
+}
+
 } // namespace
+
+std::optional<HeldGeometry> held_geometry(
+    const GroupNormSpec& spec,
+    const mx::array& x,
+    mx::Stream stream) {
+  if (spec.running) {
+    return std::nullopt;
+  }
+  Sizes sizes(spec, x);
+  return HeldGeometry::choose(
+      sizes.geometry.channels,
+      sizes.geometry.positions,
+      sizes.groups,
+      spec.strided,
+      x.itemsize(),
+      backend_of(stream));
+}
 
 LaunchPlan plan_group_norm(
     const GroupNormSpec& spec,
@@ -175,6 +193,18 @@ LaunchPlan plan_group_norm(
   }
   Sizes sizes(spec, in.x);
   const auto& geometry = sizes.geometry;
+  auto held = spec.running ? std::nullopt
+                           : HeldGeometry::choose(
+                                 geometry.channels,
+                                 geometry.positions,
+                                 sizes.groups,
+                                 spec.strided,
+                                 in.x.itemsize(),
+                                 backend_of(stream));
+  if (held) {
+    launch_held(plan, spec, sizes, *held, in, outputs);
+    return plan;
+  }
   auto x = read_rows(in.x, geometry.width, plan);
   if (!spec.running) {
     mx::Shape shape{sizes.samples, geometry.chunks, geometry.channels};
@@ -233,6 +263,7 @@ LaunchPlan plan_group_norm_vjp(
   const auto& cotangent = inputs.back();
   auto* statistics = spec.running ? nullptr : &inputs[inputs.size() - 4];
   bool of_sums = vjp.input && !spec.running; // x's gradient
+  bool at_once = vjp.input && vjp.sums && spec.running;
   auto x = read_rows(in.x, geometry.width, plan);
   auto g = read_rows(cotangent, geometry.width, plan);
   auto weight = read_optional(in.weight, geometry.width, plan);
@@ -268,6 +299,13 @@ LaunchPlan plan_group_norm_vjp(
           g);
       launch.set(K::bias_partials, bias_partials);
       launch.set(K::weight_partials, weight_partials);
+      launch.set(K::group_writes_input, at_once);
+      launch.set(
+          K::group_gradient_flags,
+          at_once ? output_flags(outputs[0], geometry.width) : 0);
+      if (at_once) {
+        launch.set(K::gradient, outputs[0]);
+      }
     }
     using K = kernels::group_gradient_sums;
     int of_group = geometry.channels / sizes.groups;
@@ -298,7 +336,7 @@ LaunchPlan plan_group_norm_vjp(
     launch.groups[0] = sizes.samples * sizes.groups;
     launch.group[0] = threads;
   }
-  if (vjp.input) {
+  if (vjp.input && !at_once) {
     using K = kernels::group_input_gradient;
     auto& launch = launch_chunks<K>(plan, "group_input_gradient", sizes, x);
     bind_parameters<K>(launch, spec, sizes, in, statistics, weight, bias);

@@ -5,9 +5,14 @@
 #pragma once
 
 #include "csrc/gpu/launch_plan.h"
+#include "csrc/group_norm/geometry.h"
 #include "csrc/group_norm/spec.h"
 
 namespace mlx_norms {
+
+// How a norm of x takes a single launch; none if it takes several.
+std::optional<HeldGeometry>
+held_geometry(const GroupNormSpec& spec, const mx::array& x, mx::Stream stream);
 
 LaunchPlan plan_group_norm(
     const GroupNormSpec& spec,

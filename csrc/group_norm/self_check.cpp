@@ -5,6 +5,7 @@
 #include "csrc/common/self_check.h"
 #include "csrc/group_norm/fallback.h"
 #include "csrc/group_norm/nodes.h"
+#include "csrc/group_norm/plan.h"
 
 namespace mlx_norms {
 
@@ -44,20 +45,25 @@ GroupNormSpec like(const GroupNormSpec& spec) {
   return few;
 }
 
-int channels_like(const array& x) {
-  return x.shape(-1) % 8 == 0 ? 16 : x.shape(-1) % 4 == 0 ? 12 : 10;
+mx::Shape shape_like(const array& x) {
+  auto channels = x.shape(-1);
+  return {2, kPositions, channels % 8 == 0 ? 16 : channels % 4 == 0 ? 12 : 10};
 }
 
 // The norm's inputs.
-Arrays
-samples_of(const GroupNormSpec& spec, const Arrays& inputs, mx::Stream s) {
-  int channels = channels_like(inputs[0]);
+Arrays samples_of(
+    const GroupNormSpec& spec,
+    const mx::Shape& x,
+    const Arrays& inputs,
+    mx::Stream s) {
   Arrays few;
   for (int i = 0; i <= spec.n_parameters(); ++i) {
-    auto shape =
-        i == 0 ? mx::Shape{2, kPositions, channels} : mx::Shape{channels};
-    auto values =
-        self_check::values(shape, inputs[i].dtype(), 17 * i + 1, false, s);
+    auto values = self_check::values(
+        i == 0 ? x : mx::Shape{x.back()},
+        inputs[i].dtype(),
+        17 * i + 1,
+        false,
+        s);
     bool variance = spec.running && i == spec.n_parameters();
     few.push_back(variance ? mx::square(values, s) : values);
   }
@@ -77,11 +83,18 @@ bool agrees(
   auto numbers = numbers_of(spec, inputs);
   numbers.push_back(static_cast<int64_t>(dtype.val()));
   auto few = like(spec);
+  auto shape = shape_like(inputs[0]);
+  if (auto held = held_geometry(spec, inputs[0], stream)) {
+    // One threadgroup of each sample.
+    numbers.insert(numbers.end(), {held->width, held->vectors, held->differ});
+    few.groups = spec.groups ? held->groups : 0;
+    shape = {2, held->positions, held->lanes() * held->width};
+  }
   // Of the statistics, the mean's parts are another GPU's or sum's.
   auto results = [](Arrays outputs) { return Arrays{outputs[0]}; };
   auto sample = [&] {
     return self_check::Sample{
-        [&](mx::Stream s) { return samples_of(few, inputs, s); },
+        [&](mx::Stream s) { return samples_of(few, shape, inputs, s); },
         [&](Arrays arrays, mx::Stream s) {
           return results(group_norm_node(few, dtype, std::move(arrays), s));
         },
@@ -112,7 +125,7 @@ bool agrees(
   auto sample = [&] {
     return self_check::Sample{
         [&](mx::Stream s) {
-          auto arrays = samples_of(few.norm, inputs, s);
+          auto arrays = samples_of(few.norm, shape_like(inputs[0]), inputs, s);
           auto x = arrays[0];
           if (!few.norm.running) {
             auto outputs = fallback_group_norm(few.norm, x.dtype(), arrays, s);

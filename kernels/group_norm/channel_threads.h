@@ -13,6 +13,7 @@
 
 constant bool group_strided [[function_constant(40)]]; // c in group c % groups
 constant int group_x_flags [[function_constant(41)]];
+constant int group_y_flags [[function_constant(42)]];
 // Else they are given, one of each channel: groups are channels, and strided.
 constant bool group_has_rest [[function_constant(43)]];
 constant int group_mean_flags [[function_constant(44)]];
@@ -114,6 +115,39 @@ inline void load_statistics(
     }
     rstd[j] = precise::rsqrt(variance + eps);
     offset[j] = -rest * rstd[j];
+  }
+}
+
+// a + b as their rounded sum, and what is lost by that.
+inline void
+add_exactly(float a, float b, thread float& sum, thread float& low) {
+  sum = a + b;
+  float of_b = sum - a;
+  low = (a - (sum - of_b)) + (b - of_b);
+}
+
+// (x - mean) * scale + offset times the weight.
+template <int N>
+inline void multiply_by(
+    RowIn weight,
+    Span<N> span,
+    thread float* scale,
+    thread float* offset) {
+  float w[N];
+  read<N>(weight, span, w);
+  for (int j = 0; j < N; ++j) {
+    scale[j] *= w[j];
+    offset[j] *= w[j];
+  }
+}
+
+// And plus the bias.
+template <int N>
+inline void add_bias(RowIn bias, Span<N> span, thread float* offset) {
+  float b[N];
+  read<N>(bias, span, b);
+  for (int j = 0; j < N; ++j) {
+    offset[j] += b[j];
   }
 }
 

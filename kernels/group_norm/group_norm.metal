@@ -7,16 +7,6 @@
 #include "kernels/common/simds_sum.h"
 #include "kernels/group_norm/channel_threads.h"
 
-constant int group_y_flags [[function_constant(42)]];
-
-// a + b as their rounded sum, and what is lost by that.
-inline void
-add_exactly(float a, float b, thread float& sum, thread float& low) {
-  sum = a + b;
-  float of_b = sum - a;
-  low = (a - (sum - of_b)) + (b - of_b);
-}
-
 // Merges one more position into a thread's sums, by Welford's recurrence.
 template <int N>
 inline void merge_position(
@@ -279,30 +269,19 @@ template <int N>
       means,
       scale,
       offset);
-  float of_channel[N];
+  Span<N> span = span_at<N>(t.channel, channels);
   if (has_weight) {
-    read<N>(
+    multiply_by<N>(
         row_in(weight, weight_flags, weight_layout, 0, channels),
-        t.channel,
-        channels,
-        of_channel);
-    for (int j = 0; j < N; ++j) {
-      scale[j] *= of_channel[j];
-      offset[j] *= of_channel[j];
-    }
+        span,
+        scale,
+        offset);
   }
   if (has_bias) {
-    read<N>(
-        row_in(bias, bias_flags, bias_layout, 0, channels),
-        t.channel,
-        channels,
-        of_channel);
-    for (int j = 0; j < N; ++j) {
-      offset[j] += of_channel[j];
-    }
+    add_bias<N>(
+        row_in(bias, bias_flags, bias_layout, 0, channels), span, offset);
   }
 
-  Span<N> span = span_at<N>(t.channel, channels);
   uint first_row = t.sample * uint(positions);
   for (int step = 0; step < steps; step += kAtOnce) {
     float v[kAtOnce * N];

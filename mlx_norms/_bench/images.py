@@ -14,8 +14,9 @@ import mlx_norms
 from . import group_ops
 from .configs import DTYPES, EPS, over_axis_1
 
-# The most threadgroup memory of an H100's or H200's threadgroup: a group that fits it is read once.
+# The most threadgroup memory of an H100's or H200's threadgroup: what fits it is read once.
 THREADGROUP_BYTES = 227 << 10
+SECTOR = 32  # bytes: memory is not read by less
 GROUP_OPS = ("group", "group_pytorch", "group_silu", "group_pytorch_silu")
 HELD = (*GROUP_OPS, "instance")  # whose groups a threadgroup may hold
 OPS = (*HELD, "batch_training", "batch_inference", "layer_axis1", "rms_axis1")
@@ -45,14 +46,20 @@ class ImageConfig:
 
     @property
     def reads(self) -> int:
-        """How often x, and the cotangent, must be read: once if a threadgroup can hold a group."""
+        """How often x, and the cotangent, must be read.
+
+        Once if a threadgroup can hold a group, and those beside it in the same sectors.
+        """
         if self.op == "batch_training":
             return 2
-        of_group = {
-            "group": math.prod(self.sizes[1:]) // self.groups,
-            "instance": math.prod(self.sizes[1:-1]),
-        }.get(self.op.split("_")[0], 0)
-        return 1 if of_group * DTYPES[self.dtype].size <= THREADGROUP_BYTES else 2
+        if self.op not in HELD:
+            return 1
+        channels, item = self.sizes[-1], DTYPES[self.dtype].size
+        of_group = 1 if self.op == "instance" else channels // self.groups
+        held = max(SECTOR, of_group * item) if "pytorch" in self.op else of_group * SECTOR
+        held = min(held, channels * item)  # of a position
+        positions = math.prod(self.sizes[1:-1])
+        return 1 if positions * held <= THREADGROUP_BYTES else 2
 
     @property
     def moved(self) -> int:

@@ -75,6 +75,19 @@ def test_many_positions():
     GroupCase("instance_norm", x, **parameters).check()
 
 
+# The most that threads hold on CUDA; of that, channels of two groups in a thread's vector.
+@pytest.mark.parametrize(
+    "shape, groups", [((2, 4096, 20), 1), ((1, 3000, 20), 2), ((2, 2500, 16), 2)]
+)
+def test_groups_of_one_launch(shape, groups):
+    for dtype, torch in itertools.product(DTYPES, (False, True)):
+        x = normal(shape, dtype, seed=14, mean=1.0)
+        parameters = parameters_of(shape[-1], dtype)
+        options = dict(num_groups=groups, pytorch_compatible=torch, activation="silu")
+        GroupCase("group_norm", x, **parameters, **options).check()
+    GroupCase("instance_norm", x, **parameters).check()
+
+
 # A channel, no whole vector, and chunks of the fewest and of the most positions and parts of them.
 @pytest.mark.backends("cpu")
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ GROUPS = {"sgemm_tile_32": 1024, "sgemm_tile_threads": 64, "sgemm_tile_simdgroup
 GROUPS |= {"simdgroup_blocked_32": 128, "simdgroup_blocked_64": 128, "layer_norm_naive_32_4": 32}
 GROUPS |= {name: 256 for name in KERNELS if name.startswith("channel_norm")}
 GROUPS |= {name: 256 for name in KERNELS if name.startswith("group_")}
+GROUPS |= {name: 512 for name in KERNELS if name.startswith("held_groups")}
 GROUPS |= {"group_statistics_1": 32, "group_gradient_sums_64": 64}
 GROUPS |= {name: 32 * int(name.split("_")[-1]) for name in KERNELS if "_tiles_" in name}
 

@@ -2,7 +2,8 @@
 //
 // The gradients of group norm in three launches: the sums over a chunk of each
 // channel's cotangents, and of them times the normalized values; those over all
-// chunks, and of a group's channels; and the gradient of x.
+// chunks, and of a group's channels; and the gradient of x. Where statistics
+// are given, that depends on no sum: the first launch writes it, too.
 
 #include "kernels/group_norm/channel_threads.h"
 
@@ -10,7 +11,8 @@ constant int group_cotangent_flags [[function_constant(46)]];
 constant int group_gradient_flags [[function_constant(47)]];
 constant bool group_of_sums [[function_constant(48)]]; // x's gradient
 constant bool group_means_wanted [[function_constant(49)]];
-constant bool group_bias_read [[function_constant(50)]]; // by an activation
+constant bool group_bias_read [[function_constant(50)]];    // by an activation
+constant bool group_writes_input [[function_constant(52)]]; // of partials
 
 // Two channels' values: x becomes n, and g the cotangent of n w + b.
 template <int N>
@@ -48,23 +50,24 @@ template <int N>
     device const uchar* cotangent [[buffer(6)]],
     device float* bias_partials [[buffer(7)]],
     device float* weight_partials [[buffer(8)]],
-    constant const int* x_layout [[buffer(9)]],
-    constant const int* cotangent_layout [[buffer(10)]],
-    constant const int& channels [[buffer(11)]],
-    constant const int& positions [[buffer(12)]],
-    constant const int& groups [[buffer(13)]],
-    constant const int& lanes [[buffer(14)]],
-    constant const int& rows [[buffer(15)]],
-    constant const int& steps [[buffer(16)]],
-    constant const int& blocks [[buffer(17)]],
-    constant const int& chunks [[buffer(18)]],
+    device uchar* gradient [[buffer(9), function_constant(group_writes_input)]],
+    constant const int* x_layout [[buffer(10)]],
+    constant const int* cotangent_layout [[buffer(11)]],
+    constant const int& channels [[buffer(12)]],
+    constant const int& positions [[buffer(13)]],
+    constant const int& groups [[buffer(14)]],
+    constant const int& lanes [[buffer(15)]],
+    constant const int& rows [[buffer(16)]],
+    constant const int& steps [[buffer(17)]],
+    constant const int& blocks [[buffer(18)]],
+    constant const int& chunks [[buffer(19)]],
     constant const int* weight_layout
-    [[buffer(19), function_constant(has_weight)]],
+    [[buffer(20), function_constant(has_weight)]],
     constant const int* bias_layout
-    [[buffer(20), function_constant(group_bias_read)]],
-    constant const int& mean_step [[buffer(21)]],
-    constant const int& variance_step [[buffer(22)]],
-    constant const float& eps [[buffer(23)]],
+    [[buffer(21), function_constant(group_bias_read)]],
+    constant const int& mean_step [[buffer(22)]],
+    constant const int& variance_step [[buffer(23)]],
+    constant const float& eps [[buffer(24)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   threadgroup float shared[2 * N * kGroupThreads];
@@ -140,6 +143,16 @@ template <int N>
           for (int j = 0; j < N; ++j) {
             sums[j] += g[k * N + j];
             sums[N + j] = fma(g[k * N + j], v[k * N + j], sums[N + j]);
+          }
+          if (group_writes_input) {
+            for (int j = 0; j < N; ++j) {
+              v[k * N + j] = g[k * N + j] * w[j] * rstd[j];
+            }
+            uint row = first_row + uint(t.position + (step + k) * rows);
+            write<N>(
+                row_out(gradient, group_gradient_flags, row, channels),
+                span,
+                v + k * N);
           }
         }
       }

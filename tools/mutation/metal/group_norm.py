@@ -4,9 +4,11 @@ from ..mutant import Mutant
 
 THREADS = "kernels/group_norm/channel_threads.h"
 FORWARD = "kernels/group_norm/group_norm.metal"
+HELD = "kernels/group_norm/held/held_groups.metal"
 BACKWARD = "kernels/group_norm/vjp/group_norm_vjp.metal"
 PRIMITIVE = "csrc/group_norm/primitive.cpp"
 PLAN = "csrc/group_norm/plan.cpp"
+GEOMETRY = "csrc/group_norm/geometry.cpp"
 VALUES = "tests/group_norm/test_forward.py"
 TRANSFORMS = "tests/group_norm/test_transforms.py"
 
@@ -34,7 +36,7 @@ MUTANTS = [
     ),
     Mutant(
         "group norm: chunks that overlap",
-        PLAN,
+        GEOMETRY,
         "ceil_div(wanted, kAtOnce) * kAtOnce, kFewestSteps",
         "wanted, kFewestSteps + 1",
         f"{VALUES}::test_group_norm",
@@ -65,6 +67,34 @@ MUTANTS = [
         THREADS,
         "    threadgroup_barrier(mem_flags::mem_threadgroup);\n    if (row < half_of",
         "    if (row < half_of",
+        f"{VALUES}::test_instance_norm",
+    ),
+    Mutant(
+        "group norm in one launch: a mean without what rounding loses of it",
+        HELD,
+        "offset[j] = -low[j] * scale[j];",
+        "offset[j] = 0.0f;",
+        f"{VALUES}::test_large_means",
+    ),
+    Mutant(
+        "group norm in one launch: deviations from nothing",
+        HELD,
+        "shift[j] /= float(rows) * float(of_group);",
+        "shift[j] = 0.0f;",
+        f"{VALUES}::test_large_means",
+    ),
+    Mutant(
+        "group norm in one launch: a thread's channels all of its first one's group",
+        GEOMETRY,
+        "strided || of_group % width != 0",
+        "strided",
+        f"{VALUES}::test_group_norm",
+    ),
+    Mutant(
+        "group norm in one launch: no barrier after the sums",
+        HELD,
+        "    threadgroup_barrier(mem_flags::mem_threadgroup);\n    for (int j = 0; j < N;",
+        "    for (int j = 0; j < N;",
         f"{VALUES}::test_instance_norm",
     ),
     Mutant(

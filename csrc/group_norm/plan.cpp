@@ -25,7 +25,14 @@ struct Sizes {
   Sizes(const GroupNormSpec& spec, const mx::array& x)
       : samples(samples_of(spec, x)),
         groups(spec.groups_of(x)),
-        geometry(x.shape(-1), row_count(x) / samples, x.itemsize()) {}
+        geometry(x.shape(-1), row_count(x) / samples, x.itemsize()) {
+    auto threadgroups = int64_t{samples} * geometry.chunks * geometry.blocks;
+    if (threadgroups > kInt32Max || int64_t{samples} * groups > kInt32Max) {
+      throw std::runtime_error(
+          "[mlx_norms] A GPU kernel normalizes at most 2^31 - 1 groups at "
+          "once.");
+    }
+  }
 
   static int samples_of(const GroupNormSpec& spec, const mx::array& x) {
     int64_t samples = 1;
@@ -33,16 +40,6 @@ struct Sizes {
       samples *= x.shape(i);
     }
     return samples;
-  }
-
-  uint32_t threadgroups() const {
-    auto count = int64_t{samples} * geometry.chunks * geometry.blocks;
-    if (count > kInt32Max || int64_t{samples} * groups > kInt32Max) {
-      throw std::runtime_error(
-          "[mlx_norms] A GPU kernel normalizes at most 2^31 - 1 groups at "
-          "once.");
-    }
-    return count;
   }
 };
 
@@ -77,7 +74,7 @@ Launch& launch_chunks(
   launch.set(K::blocks, geometry.blocks);
   launch.set(K::chunks, geometry.chunks);
   bind_rows(launch, K::x, K::x_layout, K::group_x_flags, x);
-  launch.groups[0] = sizes.threadgroups();
+  launch.groups[0] = sizes.samples * geometry.chunks * geometry.blocks;
   launch.group[0] = SampleGeometry::kThreads;
   return launch;
 }

@@ -50,6 +50,15 @@ bool holds_much(const Geometry& geometry, Backend backend) {
 constexpr int kLeastRowsPerLoop = 16;
 constexpr int kMostRowsPerLoop = 128; // they are added up one by one
 
+// Fewer where an NVIDIA GPU would have cores without a loop: then the time is
+// that of a loop's rows, one after another.
+int least_rows_per_loop(int rows, const DeviceLimits& limits, Backend backend) {
+  constexpr int kFewest = 2;
+  return backend == Backend::Cuda
+      ? std::clamp(ceil_div(rows, limits.cores), kFewest, kLeastRowsPerLoop)
+      : kLeastRowsPerLoop;
+}
+
 // How rows are divided among persistent loops (kernels/norm/persistent_loop.h).
 struct PersistentLoops {
   int heads;
@@ -57,15 +66,13 @@ struct PersistentLoops {
   int count;
 
   // `most` loops run at once, each with rows_at_once rows.
-  PersistentLoops(int rows, int heads, int most, int rows_at_once)
+  PersistentLoops(int rows, int heads, int least, int most, int rows_at_once)
       : heads(heads) {
     int rows_of_head = rows / heads;
     most = std::max(most / heads, 1);
     int iterations = ceil_div(rows_of_head, most * rows_at_once);
     rows_per_loop = rows_at_once *
-        std::clamp(iterations,
-                   ceil_div(kLeastRowsPerLoop, rows_at_once),
-                   kMostRowsPerLoop);
+        std::clamp(iterations, ceil_div(least, rows_at_once), kMostRowsPerLoop);
     count = heads * ceil_div(rows_of_head, rows_per_loop);
   }
 };
@@ -358,7 +365,11 @@ LaunchPlan plan_norm_vjp(
   int width = geometry.width;
   auto limits = device_limits(stream);
   PersistentLoops loops(
-      rows, heads, limits.loops(geometry.simds), geometry.rows_per_simd());
+      rows,
+      heads,
+      least_rows_per_loop(rows, limits, backend_of(stream)),
+      limits.loops(geometry.simds),
+      geometry.rows_per_simd());
   Cluster cluster(in.s.size(), spec, geometry, loops, limits);
   int rows_of_partials = ceil_div(loops.count, cluster.size);
   bool by_columns = reads_rows_again(spec, in.s, stream);

@@ -14,7 +14,8 @@ namespace {
 constexpr int kVectorBytes = 16;
 constexpr int kSimdSize = 32;
 constexpr int kMostSimds = 16;
-constexpr int kEnoughVectors = 4; // for a thread's loads to overlap
+constexpr int kEnoughVectors = 5; // for a thread's loads to overlap
+constexpr int kLoopedVectors = 4;
 
 } // namespace
 
@@ -63,13 +64,14 @@ ChannelGeometry::ChannelGeometry(
   if (looped) {
     lanes = coalesced;
   }
-  vectors = looped
-      ? kEnoughVectors
-      : static_cast<int>(std::bit_ceil(static_cast<unsigned>(needed())));
+  count = looped ? kLoopedVectors : needed();
+  full = looped ? 0 : channels / channel_lanes();
+  whole = inner % (int64_t(width) * lanes) == 0;
+  vectors = static_cast<int>(std::bit_ceil(static_cast<unsigned>(count)));
 }
 
 int places_like(int64_t inner) {
-  constexpr int kPeriod = 8, kMany = 256;
+  constexpr int kPeriod = 64, kMany = 256;
   return inner <= kMany ? inner : kMany + inner % kPeriod;
 }
 

@@ -22,6 +22,7 @@ struct ChannelGeometry {
   bool looped; // the columns have several chunks
   int count;   // of a chunk's channels of a thread, those that any thread has
   int full;    // and those that each thread has
+  int held;    // registers of an array's columns
   bool whole;  // each lane has columns, however many samples there are
 
   // `most_vectors` is the kernel's largest V.

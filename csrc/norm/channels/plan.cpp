@@ -175,7 +175,7 @@ LaunchPlan plan_channel_norm(
   }
   launch.set(K::normalized, out);
   launch.groups[0] = ceil_div<uint32_t>(places, geometry.lanes);
-  launch.threads_per_core = geometry.count * geometry.width > 40 ? 512 : 1024;
+  launch.threads_per_core = geometry.held > 20 ? 512 : 1024;
   return plan;
 }
 
@@ -251,7 +251,8 @@ LaunchPlan plan_channel_norm_vjp(
     }
     launch.set(K::iterations, iterations);
     launch.groups[0] = groups;
-    launch.threads_per_core = 512;
+    launch.threads_per_core =
+        spec.norm.center || geometry.held > 16 ? 512 : 768;
   }
   if (sums) {
     plan.launches.push_back(sum_partials(

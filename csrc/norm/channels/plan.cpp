@@ -198,7 +198,9 @@ LaunchPlan plan_channel_norm_vjp(
     return plan;
   }
   auto inner = inner_size(in.s, axis);
-  ChannelGeometry geometry(channels, inner, in.s.itemsize(), kBackwardVectors);
+  // Eight columns of a thread are of 16-bit values in both.
+  auto item_size = std::max(in.s.itemsize(), in.cotangent.itemsize());
+  ChannelGeometry geometry(channels, inner, item_size, kBackwardVectors);
   auto places = count_places(in.s, channels, geometry.width);
   auto blocks = ceil_div<uint32_t>(places, geometry.lanes);
   auto at_once =

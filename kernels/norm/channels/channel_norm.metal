@@ -34,10 +34,11 @@ template <int N, int V>
       make_column_thread<N>(place, places, inner, simd, lane, partials, totals);
   Columns<N, V> columns;
   columns.begin(x, channels_x_flags, x_layout, threads);
-  ColumnStatistics<N> stats =
-      column_statistics<N, V>(threads, columns, channels, eps);
-
   int type = float_type(channels_normalized_flags);
+  bool rounded = columns.type != kFloat32 && type != kFloat32;
+  ColumnStatistics<N> stats =
+      column_statistics<N, V>(threads, columns, channels, rounded, eps);
+
   bool vectors = channels_normalized_flags & kVectors;
   // Of the thread's first channel.
   int channel_lane = threads.channel_lane();

@@ -87,8 +87,9 @@ template <int N, int V>
     if (!looped) {
       gs.hold_all(threads, channels);
     }
+    bool rounded = columns.type != kFloat32 && gs.type != kFloat32;
     ColumnStatistics<N> stats =
-        column_statistics<N, V>(threads, columns, channels, eps);
+        column_statistics<N, V>(threads, columns, channels, rounded, eps);
 
     float means[2 * N]; // of wg * n, then of wg
     clear<2 * N>(means);

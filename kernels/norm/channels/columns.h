@@ -346,15 +346,15 @@ struct ColumnStatistics {
   }
 };
 
-// 1 / the standard deviation, or NaN if the variance is lost (is_lost). That of
-// 16-bit values may lose some digits.
-inline float rstd_of(float square_mean, float mean, int type, float eps) {
+// 1 / the standard deviation, or NaN if the variance is lost (is_lost). If all
+// values are rounded to 16 bits, it may lose some digits.
+inline float rstd_of(float square_mean, float mean, bool rounded, float eps) {
   if (!center) {
     return precise::rsqrt(square_mean + eps);
   }
   float square = mean * mean;
   float variance = square_mean - square;
-  bool lost = is_lost(variance, type == kFloat32 ? square : square / 256.0f);
+  bool lost = is_lost(variance, rounded ? square / 256.0f : square);
   return lost ? as_type<float>(0x7fc00000u) : precise::rsqrt(variance + eps);
 }
 
@@ -364,7 +364,7 @@ template <int N, int M>
 inline void share_statistics(
     thread const ColumnThread& threads,
     int channels,
-    int type,
+    bool rounded,
     float eps,
     thread float* sums) {
   float count = float(channels);
@@ -374,7 +374,7 @@ inline void share_statistics(
       float square = sums[j] / count;
       float mean = M > N ? sums[M - N + j] / count : 0.0f;
       sums[M - N + j] = mean;
-      sums[j] = rstd_of(square, mean, type, eps);
+      sums[j] = rstd_of(square, mean, rounded, eps);
     }
     return;
   }
@@ -392,7 +392,7 @@ inline void share_statistics(
       mean = threads.total_of<M>(M - N + j, column) / count;
       totals[total_at<M>(M - N + j, column)] = mean;
     }
-    totals[total_at<M>(j, column)] = rstd_of(square, mean, type, eps);
+    totals[total_at<M>(j, column)] = rstd_of(square, mean, rounded, eps);
   }
   threads.load_totals<M>(sums);
 }
@@ -473,6 +473,7 @@ inline ColumnStatistics<N> column_statistics(
     thread const ColumnThread& threads,
     thread Columns<N, V>& columns,
     int channels,
+    bool rounded,
     float eps) {
   float sums[2 * N]; // of squares, then of values
   clear<2 * N>(sums);
@@ -494,13 +495,13 @@ inline ColumnStatistics<N> column_statistics(
   clear<N>(stats.mean);
   clear<N>(stats.shift);
   if (!center) {
-    share_statistics<N, N>(threads, channels, columns.type, eps, sums);
+    share_statistics<N, N>(threads, channels, rounded, eps, sums);
     for (int j = 0; j < N; ++j) {
       stats.rstd[j] = sums[j];
     }
     return stats;
   }
-  share_statistics<N, 2 * N>(threads, channels, columns.type, eps, sums);
+  share_statistics<N, 2 * N>(threads, channels, rounded, eps, sums);
   bool any_lost = false;
   for (int j = 0; j < N; ++j) {
     stats.rstd[j] = sums[j];

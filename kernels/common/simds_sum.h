@@ -29,6 +29,13 @@ inline float4 lanes_sum(float4 v, int count) {
       lanes_sum(v.w, count));
 }
 
+// Adds lanes that are `step` apart: `low` in lanes without the bit `step`,
+// `high` in lanes with it.
+inline float halves_sum(float low, float high, int lane, int step) {
+  bool upper = lane & step;
+  return (upper ? high : low) + simd_shuffle_xor(upper ? low : high, step);
+}
+
 #ifdef __CUDACC__
 
 // A shuffle moves one float, and only a few run per cycle. So the components
@@ -44,13 +51,6 @@ inline int lanes_a_part(float2) {
 }
 inline int lanes_a_part(float4) {
   return 8;
-}
-
-// Adds lanes that are `step` apart: `low` in lanes without the bit `step`,
-// `high` in lanes with it.
-inline float halves_sum(float low, float high, int lane, int step) {
-  bool upper = lane & step;
-  return (upper ? high : low) + simd_shuffle_xor(upper ? low : high, step);
 }
 
 inline float parts_sum(float v, int) {

@@ -105,13 +105,14 @@ def test_the_last_axis_is_the_norm_of_rows(op):
 @OF_OP
 def test_dtypes_and_options(op):
     for x, to, out in itertools.product(DTYPES, DTYPES, (None, *DTYPES)):
-        check(op, arrays_of(op, (2, 24, 20), x, to=to), dtype=out)
+        for inner in (20, 32):  # in 16 bits, vectors of four and of eight
+            check(op, arrays_of(op, (2, 24, inner), x, to=to), dtype=out)
     for options in (dict(rounding="late"), dict(weight_offset=1.0), dict(eps=0.1)):
         for dtype, inner in itertools.product(DTYPES, (5, 32)):
             check(op, arrays_of(op, (2, 24, inner), dtype), **options)
 
 
-@pytest.mark.parametrize("mean", [10.0, 1000.0])
+@pytest.mark.parametrize("mean", [3.0, 10.0, 1000.0])
 def test_a_mean_beside_which_the_spread_is_small(mean):
     for channels, inner in ((3, 7), (64, 16), (1100, 8)):
         for dtype in DTYPES:

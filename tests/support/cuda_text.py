@@ -56,6 +56,7 @@ def values(constant, kernel):
     numbers |= {"full_count": (0, 1, 3), "stages": (0, 1, 2), "cluster": (1, 2)}
     numbers |= {"sum_simds": (8, 32), "activation": (0, 1, 2, 3)}
     numbers |= {"column_lanes": (1, 4, 8, 32), "column_simds": (1, 4, 8)}
+    numbers |= {"column_count": (1, 5, 8), "column_full": (0, 1, 4)}
     numbers |= {"linear_projections": (1, 2, 3, 4), "linear_biases": (0, 1, 10, 15)}
     if kernel.startswith("norm_linear"):
         numbers["simds_per_row"] = (1, 2, 4, 8)

@@ -14,7 +14,9 @@ namespace {
 constexpr int kVectorBytes = 16;
 constexpr int kSimdSize = 32;
 constexpr int kMostSimds = 16;
-constexpr int kEnoughVectors = 4; // for a thread's loads to overlap
+constexpr int kFewSimds = 8;      // two threadgroups or more at once on a core
+constexpr int kEnoughVectors = 5; // for a thread's loads to overlap
+constexpr int kLoopedVectors = 4;
 
 } // namespace
 
@@ -47,29 +49,34 @@ ChannelGeometry::ChannelGeometry(
 
   auto channel_lanes = [&] { return simds * kSimdSize / lanes; };
   auto needed = [&] { return ceil_div(channels, channel_lanes()); };
-  while (simds < kMostSimds &&
-         needed() > std::min(kEnoughVectors, most_vectors)) {
+  int enough = std::min(kEnoughVectors, most_vectors);
+  auto coalesced = lanes;
+  while (simds < kFewSimds && needed() > enough) {
+    simds *= 2;
+  }
+  while (needed() > enough && lanes > least_lanes) {
+    lanes /= 2;
+  }
+  while (simds < kMostSimds && needed() > enough) {
     simds *= 2;
   }
   // Each thread has a channel.
   while (channel_lanes() > channels && lanes < kSimdSize) {
     simds > 1 ? simds /= 2 : lanes *= 2;
   }
-  auto coalesced = lanes;
-  while (needed() > most_vectors && lanes > least_lanes) {
-    lanes /= 2;
-  }
   looped = needed() > most_vectors;
   if (looped) {
     lanes = coalesced;
   }
-  vectors = looped
-      ? kEnoughVectors
-      : static_cast<int>(std::bit_ceil(static_cast<unsigned>(needed())));
+  count = looped ? kLoopedVectors : needed();
+  full = looped ? 0 : channels / channel_lanes();
+  held = looped ? 0 : count * std::min(width, 4);
+  whole = inner % (int64_t(width) * lanes) == 0;
+  vectors = static_cast<int>(std::bit_ceil(static_cast<unsigned>(count)));
 }
 
 int places_like(int64_t inner) {
-  constexpr int kPeriod = 8, kMany = 256;
+  constexpr int kPeriod = 64, kMany = 256;
   return inner <= kMany ? inner : kMany + inner % kPeriod;
 }
 

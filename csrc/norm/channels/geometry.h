@@ -20,6 +20,10 @@ struct ChannelGeometry {
   int lanes;   // of a SIMD-group along the columns, a power of two
   int simds;   // per threadgroup
   bool looped; // the columns have several chunks
+  int count;   // of a chunk's channels of a thread, those that any thread has
+  int full;    // and those that each thread has
+  int held;    // registers of an array's columns
+  bool whole;  // each lane has columns, however many samples there are
 
   // `most_vectors` is the kernel's largest V.
   ChannelGeometry(int channels, int64_t inner, int item_size, int most_vectors);

@@ -16,10 +16,10 @@ namespace mlx_norms {
 namespace {
 
 using kernels::kSize0, kernels::kSize1, kernels::kStep, kernels::kStride0,
-    kernels::kVectors;
+    kernels::kStrided, kernels::kVectors;
 
 constexpr int kForwardVectors = 8;
-constexpr int kBackwardVectors = 4;
+constexpr int kBackwardVectors = 5;
 
 // An array as [outer, channels, inner]: a layout with the outer axes as its row
 // axes and the channels' stride as its step.
@@ -70,6 +70,7 @@ channels_in_place(const mx::array& a, int axis, int width) {
     aligned = aligned && is_aligned(stride, a, width);
   }
   operand.flags |= aligned && width > 1 ? kVectors : 0;
+  operand.flags |= outer.size() > 1 ? kStrided : 0;
   return operand;
 }
 
@@ -120,6 +121,9 @@ void bind_channels(
   launch.set(K::looped, geometry.looped);
   launch.set(K::column_lanes, geometry.lanes);
   launch.set(K::column_simds, geometry.simds);
+  launch.set(K::column_count, geometry.count);
+  launch.set(K::column_full, geometry.full);
+  launch.set(K::columns_whole, geometry.whole);
   launch.set(K::has_weight, spec.weight);
   launch.set(K::has_weight_offset, spec.weight_offset != 0);
   launch.set(K::channels, channels);
@@ -171,10 +175,7 @@ LaunchPlan plan_channel_norm(
   }
   launch.set(K::normalized, out);
   launch.groups[0] = ceil_div<uint32_t>(places, geometry.lanes);
-  // What more threads leave of registers does not hold more.
-  launch.threads_per_core =
-      geometry.width * geometry.vectors > 16 || geometry.width == 8 ? 512
-                                                                    : 1024;
+  launch.threads_per_core = geometry.held > 20 ? 512 : 1024;
   return plan;
 }
 
@@ -185,7 +186,7 @@ LaunchPlan plan_channel_norm_vjp(
     const std::vector<mx::array>& outputs,
     mx::Stream stream) {
   using K = kernels::channel_norm_vjp;
-  constexpr uint32_t kMostIterations = 128; // they are added up one by one
+  constexpr uint32_t kMostIterations = 32; // they are added up one by one
   LaunchPlan plan(stream);
   NormVJPInputs in(spec.norm, inputs.data());
   auto next = outputs.begin();
@@ -197,7 +198,9 @@ LaunchPlan plan_channel_norm_vjp(
     return plan;
   }
   auto inner = inner_size(in.s, axis);
-  ChannelGeometry geometry(channels, inner, in.s.itemsize(), kBackwardVectors);
+  // Eight columns of a thread are of 16-bit values in both.
+  auto item_size = std::max(in.s.itemsize(), in.cotangent.itemsize());
+  ChannelGeometry geometry(channels, inner, item_size, kBackwardVectors);
   auto places = count_places(in.s, channels, geometry.width);
   auto blocks = ceil_div<uint32_t>(places, geometry.lanes);
   auto at_once =
@@ -250,7 +253,8 @@ LaunchPlan plan_channel_norm_vjp(
     }
     launch.set(K::iterations, iterations);
     launch.groups[0] = groups;
-    launch.threads_per_core = 512;
+    launch.threads_per_core =
+        spec.norm.center || geometry.held > 16 ? 512 : 768;
   }
   if (sums) {
     plan.launches.push_back(sum_partials(

@@ -27,28 +27,36 @@ template <int N, int V>
     uint group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float partials[kMostPartials];
-  threadgroup float totals[kMostTotals];
+  threadgroup float4 partials[kMostPartials / 4];
+  threadgroup float4 totals[kMostTotals / 4];
   uint place = group * column_lanes + lane % column_lanes;
   ColumnThread threads =
       make_column_thread<N>(place, places, inner, simd, lane, partials, totals);
   Columns<N, V> columns;
   columns.begin(x, channels_x_flags, x_layout, threads);
-  ColumnStatistics<N> stats =
-      column_statistics<N, V>(threads, columns, channels, eps);
-
   int type = float_type(channels_normalized_flags);
+  bool rounded = columns.type != kFloat32 && type != kFloat32;
+  ColumnStatistics<N> stats =
+      column_statistics<N, V>(threads, columns, channels, rounded, eps);
+
   bool vectors = channels_normalized_flags & kVectors;
-  long first = long(threads.outer) * channels * inner + threads.within;
+  // Of the thread's first channel.
+  int channel_lane = threads.channel_lane();
+  long at = (long(threads.outer) * channels + channel_lane) * inner;
+  device uchar* out = normalized + (at + threads.within) * size_of(type);
+  long out_step = long(inner) * size_of(type);
   for (int chunk = 0; next_channels(chunk, channels);
        chunk += V * channel_lanes()) {
     for (int k = 0; k < V; ++k) {
-      int channel = threads.channel(chunk, k);
-      float v[N];
-      columns.get_channel(threads, k, channel, channels, v);
-      if (!columns.contains(threads, channel, channels)) {
+      if (k >= column_count) {
         continue;
       }
+      float v[N];
+      columns.get_channel(threads, chunk, k, channels, v);
+      if (!threads.has_channel(chunk, k, channels)) {
+        continue;
+      }
+      int past = chunk + k * channel_lanes(); // the thread's first channel
       for (int j = 0; j < N; ++j) {
         v[j] = stats.normalized_value(j, v[j]);
       }
@@ -57,22 +65,20 @@ template <int N, int V>
       }
       float w = 1.0f, b = 0.0f;
       if (has_weight) {
-        int w_type = float_type(weight_flags);
-        w = load(
-            weight + long(channel) * weight_step * size_of(w_type), w_type);
+        w = load_parameter(
+            weight, float_type(weight_flags), weight_step, past + channel_lane);
         w = has_weight_offset ? w + weight_offset : w;
       }
       if (has_bias) {
-        int b_type = float_type(bias_flags);
-        b = load(bias + long(channel) * bias_step * size_of(b_type), b_type);
+        b = load_parameter(
+            bias, float_type(bias_flags), bias_step, past + channel_lane);
       }
       for (int j = 0; j < N; ++j) {
         v[j] = !has_bias ? (has_weight ? v[j] * w : v[j])
             : has_weight ? fma(v[j], w, b)
                          : v[j] + b;
       }
-      long at = first + long(channel) * inner;
-      store_columns<N>(normalized + at * size_of(type), type, vectors, v);
+      store_columns<N>(out + past * out_step, type, vectors, v);
     }
   }
 }

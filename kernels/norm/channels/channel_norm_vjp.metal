@@ -4,7 +4,6 @@
 // columns after one another, and stores a row of partial sums of the weight's
 // and the bias's gradients, which sum_partials adds up.
 
-#include "kernels/common/compensated_sum.h"
 #include "kernels/common/parameters.h"
 #include "kernels/norm/channels/columns.h"
 
@@ -18,6 +17,15 @@ constant int channels_input_flags [[function_constant(80)]];
 // The sum over the lanes of a SIMD-group that have one channel.
 inline float columns_sum(float v) {
   return lanes_sum(v, column_lanes);
+}
+
+inline float channel_weight(
+    device const uchar* weight,
+    int step,
+    float offset,
+    int channel) {
+  float w = load_parameter(weight, float_type(weight_flags), step, channel);
+  return has_weight_offset ? w + offset : w;
 }
 
 template <int N, int V>
@@ -43,18 +51,22 @@ template <int N, int V>
     uint group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float partials[kMostPartials];
-  threadgroup float totals[kMostTotals];
+  threadgroup float4 partials[kMostPartials / 4];
+  threadgroup float4 totals[kMostTotals / 4];
   const bool sums = channels_want_weight || channels_want_bias;
-  float dw[V], dw_error[V], db[V], db_error[V];
-  for (int k = 0; k < V; ++k) {
-    dw[k] = dw_error[k] = db[k] = db_error[k] = 0.0f;
-  }
   int type = float_type(channels_input_flags);
   bool vectors = channels_input_flags & kVectors;
-  int w_type = float_type(weight_flags);
   int channel_lane = int(simd * kSimdSize + lane) / column_lanes;
   bool stores = int(lane) % column_lanes == 0; // a channel's sums
+  float w[V], dw[V], db[V];
+  for (int k = 0; k < V; ++k) {
+    int channel = k * channel_lanes() + channel_lane;
+    dw[k] = db[k] = 0.0f;
+    w[k] = 1.0f;
+    if (has_weight && !looped && channel < channels) {
+      w[k] = channel_weight(weight, weight_step, weight_offset, channel);
+    }
+  }
 
   for (uint iteration = 0; iteration < iterations; ++iteration) {
     uint block = group * iterations + iteration;
@@ -72,41 +84,40 @@ template <int N, int V>
     Columns<N, V> columns, gs;
     columns.begin(s, channels_s_flags, s_layout, threads);
     gs.begin(cotangent, channels_cotangent_flags, cotangent_layout, threads);
+    if (!looped) {
+      gs.hold_all(threads, channels);
+    }
+    bool rounded = columns.type != kFloat32 && gs.type != kFloat32;
     ColumnStatistics<N> stats =
-        column_statistics<N, V>(threads, columns, channels, eps);
+        column_statistics<N, V>(threads, columns, channels, rounded, eps);
 
     float means[2 * N]; // of wg * n, then of wg
     clear<2 * N>(means);
     for (int chunk = 0; next_channels(chunk, channels);
          chunk += V * channel_lanes()) {
       for (int k = 0; k < V; ++k) {
-        int channel = threads.channel(chunk, k);
+        if (k >= column_count) {
+          continue;
+        }
+        int channel = chunk + k * channel_lanes() + channel_lane;
         float v[N], g[N];
-        columns.get_channel(threads, k, channel, channels, v);
-        gs.read_channel(threads, k, channel, channels, g);
-        bool within = columns.contains(threads, channel, channels);
-        float w = 1.0f;
-        if (has_weight && within) {
-          w = load(
-              weight + long(channel) * weight_step * size_of(w_type), w_type);
-          w = has_weight_offset ? w + weight_offset : w;
+        columns.get_channel(threads, chunk, k, channels, v);
+        gs.get_channel(threads, chunk, k, channels, g);
+        if (has_weight && looped && channel < channels) {
+          w[k] = channel_weight(weight, weight_step, weight_offset, channel);
         }
         float of_weight = 0.0f, of_bias = 0.0f;
         for (int j = 0; j < N; ++j) {
-          float n = within ? stats.normalized_value(j, v[j]) : 0.0f;
-          float wg = g[j] * w;
+          float n = stats.normalized_value(j, v[j]);
+          float wg = has_weight ? g[j] * w[k] : g[j];
           means[j] = fma(wg, n, means[j]);
           means[N + j] += wg;
           of_weight = fma(g[j], n, of_weight);
           of_bias += g[j];
         }
         if (!looped) {
-          if (channels_want_weight) {
-            add_compensated(dw[k], dw_error[k], of_weight);
-          }
-          if (channels_want_bias) {
-            add_compensated(db[k], db_error[k], of_bias);
-          }
+          dw[k] += of_weight;
+          db[k] += of_bias;
         } else if (sums) {
           // The same thread adds to the same sum each time.
           of_weight = columns_sum(of_weight);
@@ -129,37 +140,39 @@ template <int N, int V>
       continue;
     }
     if (center) {
-      threads.add_up<2 * N>(means);
+      threads.average<2 * N>(channels, means);
     } else {
-      threads.add_up<N>(means);
+      threads.average<N>(channels, means);
     }
-    for (int j = 0; j < 2 * N; ++j) {
-      means[j] /= float(channels);
-    }
-    long first = long(threads.outer) * channels * inner + threads.within;
+    // Of the thread's first channel.
+    long at = (long(threads.outer) * channels + channel_lane) * inner;
+    device uchar* out = input_gradient + (at + threads.within) * size_of(type);
+    long out_step = long(inner) * size_of(type);
     for (int chunk = 0; next_channels(chunk, channels);
          chunk += V * channel_lanes()) {
       for (int k = 0; k < V; ++k) {
-        int channel = threads.channel(chunk, k);
-        float v[N], g[N];
-        columns.get_channel(threads, k, channel, channels, v);
-        gs.get_channel(threads, k, channel, channels, g);
-        if (!columns.contains(threads, channel, channels)) {
+        if (k >= column_count) {
           continue;
         }
-        float w = 1.0f;
-        if (has_weight) {
-          w = load(
-              weight + long(channel) * weight_step * size_of(w_type), w_type);
-          w = has_weight_offset ? w + weight_offset : w;
+        int past = chunk + k * channel_lanes(); // the thread's first channel
+        float v[N], g[N];
+        columns.get_channel(threads, chunk, k, channels, v);
+        gs.get_channel(threads, chunk, k, channels, g);
+        if (!threads.has_channel(chunk, k, channels)) {
+          continue;
+        }
+        if (has_weight && looped) {
+          w[k] = channel_weight(
+              weight, weight_step, weight_offset, past + channel_lane);
         }
         for (int j = 0; j < N; ++j) {
           float n = stats.normalized_value(j, v[j]);
-          float d = g[j] * w - n * means[j];
-          v[j] = (center ? d - means[N + j] : d) * stats.rstd[j];
+          float d = !has_weight ? (center ? g[j] - means[N + j] : g[j])
+              : center          ? fma(g[j], w[k], -means[N + j])
+                                : g[j] * w[k];
+          v[j] = fma(-n, means[j], d) * stats.rstd[j];
         }
-        long at = first + long(channel) * inner;
-        store_columns<N>(input_gradient + at * size_of(type), type, vectors, v);
+        store_columns<N>(out + past * out_step, type, vectors, v);
       }
     }
   }
@@ -189,9 +202,12 @@ template <int N, int V>
 INSTANTIATE_CHANNEL_NORM_VJP(1, 1)
 INSTANTIATE_CHANNEL_NORM_VJP(1, 2)
 INSTANTIATE_CHANNEL_NORM_VJP(1, 4)
+INSTANTIATE_CHANNEL_NORM_VJP(1, 8)
 INSTANTIATE_CHANNEL_NORM_VJP(4, 1)
 INSTANTIATE_CHANNEL_NORM_VJP(4, 2)
 INSTANTIATE_CHANNEL_NORM_VJP(4, 4)
+INSTANTIATE_CHANNEL_NORM_VJP(4, 8)
 INSTANTIATE_CHANNEL_NORM_VJP(8, 1)
 INSTANTIATE_CHANNEL_NORM_VJP(8, 2)
 INSTANTIATE_CHANNEL_NORM_VJP(8, 4)
+INSTANTIATE_CHANNEL_NORM_VJP(8, 8)

@@ -15,6 +15,11 @@
 
 constant int column_lanes [[function_constant(70)]]; // of a SIMD-group
 constant int column_simds [[function_constant(71)]]; // of a threadgroup
+// Of a thread's channels k, the leading ones that any thread has, and that each
+// thread has.
+constant int column_count [[function_constant(88)]];
+constant int column_full [[function_constant(89)]];
+constant bool columns_whole [[function_constant(90)]]; // no SIMD-group has less
 
 constant constexpr int kMostPartials = 2048;
 constant constexpr int kMostTotals = 256;
@@ -47,6 +52,11 @@ store_columns(device uchar* at, int type, bool vectors, thread const float* v) {
   }
 }
 
+inline float
+load_parameter(device const uchar* of, int type, int step, int channel) {
+  return load(of + long(channel) * step * size_of(type), type);
+}
+
 template <int N>
 inline void round_columns(int type, thread float* v) {
   if (N >= 4) {
@@ -58,6 +68,41 @@ inline void round_columns(int type, thread float* v) {
   }
 }
 
+// Adds up M values over the lanes that have one channel bit each and share
+// columns: lanes with the bit Step keep the upper half of the values.
+template <int M, int Step>
+inline void share_sums(int lane, thread float* v) {
+  if (Step < column_lanes) {
+    return;
+  }
+  if (M == 1) {
+    v[0] += simd_shuffle_xor(v[0], Step);
+  }
+  for (int j = 0; j < M / 2; ++j) {
+    v[j] = halves_sum(v[j], v[j + M / 2], lane, Step);
+  }
+}
+
+// How many of M sums share_sums() leaves to a lane.
+template <int M>
+inline int sums_per_lane() {
+  return max(M * column_lanes / kSimdSize, 1);
+}
+
+// Where a SIMD-group's partial sum j of a column is.
+template <int M>
+inline int partial_at(int j, int column) {
+  int count = sums_per_lane<M>();
+  return (j / count * column_lanes + column) * count + j % count;
+}
+
+// Where value j of a column is in `totals`, so that vectors can be read.
+template <int M>
+inline int total_at(int j, int column) {
+  return M % 4 == 0 ? (j / 4 * column_lanes + column) * 4 + j % 4
+                    : j * column_lanes + column;
+}
+
 // A thread's place in its threadgroup and in the array.
 struct ColumnThread {
   int simd;
@@ -65,50 +110,108 @@ struct ColumnThread {
   bool there;  // or past the last place, where columns are of zeros
   uint outer;  // of the array's axes before the channels
   uint within; // the first column, of those that follow the channels
-  threadgroup float* partials; // kMostPartials
-  threadgroup float* totals;   // kMostTotals
+  threadgroup float4* partials; // kMostPartials floats
+  threadgroup float4* totals;   // kMostTotals floats
 
+  int index() const {
+    return simd * kSimdSize + lane;
+  }
   int column_lane() const {
     return lane % column_lanes;
   }
   int channel_lane() const {
-    return (simd * kSimdSize + lane) / column_lanes;
+    return index() / column_lanes;
   }
-  int channel(int chunk, int k) const {
-    return chunk + k * channel_lanes() + channel_lane();
+  // Whether the array has this thread's channel k of a chunk.
+  bool has_channel(int chunk, int k, int channels) const {
+    bool within = k < column_full ||
+        chunk + k * channel_lanes() + channel_lane() < channels;
+    return there && within;
   }
 
-  // The sums over the channels' threads of M values each, returned to them.
+  // The sums over the channels' lanes of M values each.
   template <int M>
-  void add_up(thread float* v) const {
+  void add_lanes(thread float* v) const {
     for (int j = 0; j < M; ++j) {
       for (int step = kSimdSize / 2; step > 0; step /= 2) {
         v[j] =
             step >= column_lanes ? v[j] + simd_shuffle_xor(v[j], step) : v[j];
       }
     }
+  }
+
+  // Stores the SIMD-groups' sums.
+  template <int M>
+  void store_partials(thread float* v) const {
+    share_sums<M, 16>(lane, v);
+    share_sums<(M > 2 ? M / 2 : 1), 8>(lane, v);
+    share_sums<(M > 4 ? M / 4 : 1), 4>(lane, v);
+    share_sums<(M > 8 ? M / 8 : 1), 2>(lane, v);
+    share_sums<(M > 16 ? M / 16 : 1), 1>(lane, v);
+    int width = M * column_lanes;
+    int count = sums_per_lane<M>();
+    int same = max(kSimdSize / width, 1); // lanes that have the same sum
+    int part = lane / column_lanes;
+    if (part % same == 0) {
+      threadgroup float* to = (threadgroup float*)partials + simd * width +
+          (part / same * column_lanes + column_lane()) * count;
+      for (int j = 0; j < M; ++j) {
+        if (j < count) {
+          to[j] = v[j];
+        }
+      }
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+
+  // The sum of value j of a column.
+  template <int M>
+  float total_of(int j, int column) const {
+    threadgroup const float* of =
+        (threadgroup const float*)partials + partial_at<M>(j, column);
+    float total = 0.0f;
+    for (int other = 0; other < column_simds; ++other) {
+      total += of[other * M * column_lanes];
+    }
+    return total;
+  }
+
+  // Gives each thread its columns' M values of `totals`.
+  template <int M>
+  void load_totals(thread float* v) const {
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (M % 4 == 0) {
+      for (int j = 0; j < M / 4; ++j) {
+        put(v + 4 * j, totals[j * column_lanes + column_lane()]);
+      }
+    } else {
+      for (int j = 0; j < M; ++j) {
+        v[j] =
+            ((threadgroup const float*)totals)[total_at<M>(j, column_lane())];
+      }
+    }
+  }
+
+  // The means over the channels, of which each thread has sums.
+  template <int M>
+  void average(int channels, thread float* v) const {
     if (column_simds == 1) {
+      add_lanes<M>(v);
+      for (int j = 0; j < M; ++j) {
+        v[j] /= float(channels);
+      }
       return;
     }
-    int width = column_lanes * M;
-    if (lane < column_lanes) {
-      for (int j = 0; j < M; ++j) {
-        partials[simd * width + j * column_lanes + lane] = v[j];
-      }
+    store_partials<M>(v);
+    int count = sums_per_lane<M>();
+    for (int i = index(); i < M * column_lanes; i += column_simds * kSimdSize) {
+      int of = i / count; // adjoining threads read adjoining sums
+      int j = of / column_lanes * count + i % count;
+      int column = of % column_lanes;
+      ((threadgroup float*)totals)[total_at<M>(j, column)] =
+          total_of<M>(j, column) / float(channels);
     }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (int i = simd * kSimdSize + lane; i < width;
-         i += column_simds * kSimdSize) {
-      float total = 0.0f;
-      for (int other = 0; other < column_simds; ++other) {
-        total += partials[other * width + i];
-      }
-      totals[i] = total;
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (int j = 0; j < M; ++j) {
-      v[j] = totals[j * column_lanes + column_lane()];
-    }
+    load_totals<M>(v);
   }
 };
 
@@ -120,18 +223,19 @@ inline ColumnThread make_column_thread(
     uint inner,
     int simd,
     int lane,
-    threadgroup float* partials,
-    threadgroup float* totals) {
-  bool there = place < places;
+    threadgroup float4* partials,
+    threadgroup float4* totals) {
+  bool there = columns_whole || place < places;
   uint column = there ? place * N : 0;
+  uint outer = column / inner;
   return ColumnThread{
-      simd, lane, there, column / inner, column % inner, partials, totals};
+      simd, lane, there, outer, column - outer * inner, partials, totals};
 }
 
 // N columns of an array; those that fit are held in registers.
 template <int N, int V>
 struct Columns {
-  device const uchar* first; // of channel 0
+  device const uchar* first; // of the thread's first channel
   long step;                 // from channel to channel, in bytes
   int type;
   bool vectors;
@@ -145,27 +249,25 @@ struct Columns {
       thread const ColumnThread& threads) {
     type = float_type(flags);
     vectors = flags & kVectors;
-    long at = row_begin(layout, threads.outer) + long(threads.within);
-    first = data + at * size_of(type);
     step = long(layout[kStep]) * size_of(type);
-  }
-
-  bool contains(thread const ColumnThread& threads, int channel, int channels) {
-    return threads.there && channel < channels;
+    long at = flags & kStrided ? row_begin(layout, threads.outer)
+                               : long(threads.outer) * layout[kStride0];
+    first = data + (at + long(threads.within)) * size_of(type) +
+        threads.channel_lane() * step;
   }
 
   // Channel k of a chunk, or zeros. Where all are held, a channel past the last
   // one is the thread's first one again, instead of a branch.
   void read_channel(
       thread const ColumnThread& threads,
+      int chunk,
       int k,
-      int channel,
       int channels,
       thread float* v) {
-    bool within = channel < channels;
-    if (threads.there && (within || !looped)) {
+    bool within = threads.has_channel(chunk, k, channels);
+    if (within || (threads.there && !looped)) {
       device const uchar* at =
-          first + (within ? channel : threads.channel_lane()) * step;
+          first + (within ? chunk + k * channel_lanes() : 0) * step;
       if (N == 8 && vectors) {
         bits[N == 8 && !looped ? k : 0] = *(device const uint4*)at;
         unpack<N>(bits[N == 8 && !looped ? k : 0], type, v);
@@ -174,23 +276,33 @@ struct Columns {
         hold(k, v);
       }
     }
-    if (!threads.there || !within) {
+    if (!within) {
       clear<N>(v);
+    }
+  }
+
+  // Reads the columns that get_channel() returns, if they are not looped.
+  void hold_all(thread const ColumnThread& threads, int channels) {
+    for (int k = 0; k < V; ++k) {
+      float v[N];
+      if (k < column_count) {
+        read_channel(threads, 0, k, channels, v);
+      }
     }
   }
 
   // The same again.
   void get_channel(
       thread const ColumnThread& threads,
+      int chunk,
       int k,
-      int channel,
       int channels,
       thread float* v) {
     if (looped) {
-      read_channel(threads, k, channel, channels, v);
-    } else if (!contains(threads, channel, channels)) {
-      clear<N>(v);
-    } else if (N == 8) {
+      read_channel(threads, chunk, k, channels, v);
+      return;
+    }
+    if (N == 8) {
 #ifdef __CUDACC__
       keep_packed(bits[N == 8 ? k : 0]);
 #endif
@@ -199,6 +311,9 @@ struct Columns {
       for (int j = 0; j < N; ++j) {
         v[j] = held[N == 8 ? 0 : k * N + j];
       }
+    }
+    if (!threads.has_channel(chunk, k, channels)) {
+      clear<N>(v);
     }
   }
 
@@ -223,13 +338,64 @@ inline bool next_channels(int chunk, int channels) {
 template <int N>
 struct ColumnStatistics {
   float mean[N];
-  float correction[N]; // see Statistics
+  float shift[N]; // of a normalized value, by what rounding leaves of the mean
   float rstd[N];
 
   float normalized_value(int j, float v) const {
-    return center ? (v - mean[j] - correction[j]) * rstd[j] : v * rstd[j];
+    return center ? fma(v - mean[j], rstd[j], shift[j]) : v * rstd[j];
   }
 };
+
+// 1 / the standard deviation, or NaN if the variance is lost (is_lost). If all
+// values are rounded to 16 bits, it may lose some digits.
+inline float rstd_of(float square_mean, float mean, bool rounded, float eps) {
+  if (!center) {
+    return precise::rsqrt(square_mean + eps);
+  }
+  float square = mean * mean;
+  float variance = square_mean - square;
+  bool lost = is_lost(variance, rounded ? square / 256.0f : square);
+  return lost ? as_type<float>(0x7fc00000u) : precise::rsqrt(variance + eps);
+}
+
+// From a thread's sums of squares and, to center, of values: 1 / the standard
+// deviations or root mean squares, and means. One thread computes a column's.
+template <int N, int M>
+inline void share_statistics(
+    thread const ColumnThread& threads,
+    int channels,
+    bool rounded,
+    float eps,
+    thread float* sums) {
+  float count = float(channels);
+  if (column_simds == 1) {
+    threads.add_lanes<M>(sums);
+    for (int j = 0; j < N; ++j) {
+      float square = sums[j] / count;
+      float mean = M > N ? sums[M - N + j] / count : 0.0f;
+      sums[M - N + j] = mean;
+      sums[j] = rstd_of(square, mean, rounded, eps);
+    }
+    return;
+  }
+  threads.store_partials<M>(sums);
+  threadgroup float* totals = (threadgroup float*)threads.totals;
+  int adjoining = min(sums_per_lane<M>(), N);
+  for (int i = threads.index(); i < N * column_lanes;
+       i += column_simds * kSimdSize) {
+    int of = i / adjoining;
+    int j = of / column_lanes * adjoining + i % adjoining;
+    int column = of % column_lanes;
+    float square = threads.total_of<M>(j, column) / count;
+    float mean = 0.0f;
+    if (M > N) {
+      mean = threads.total_of<M>(M - N + j, column) / count;
+      totals[total_at<M>(M - N + j, column)] = mean;
+    }
+    totals[total_at<M>(j, column)] = rstd_of(square, mean, rounded, eps);
+  }
+  threads.load_totals<M>(sums);
+}
 
 // The means over the channels of the deviations from mean + correction and of
 // their squares.
@@ -239,25 +405,65 @@ inline void deviation_means(
     thread Columns<N, V>& columns,
     int channels,
     thread const ColumnStatistics<N>& stats,
+    thread const float* correction,
     thread float* means) {
   clear<2 * N>(means);
   for (int chunk = 0; next_channels(chunk, channels);
        chunk += V * channel_lanes()) {
     for (int k = 0; k < V; ++k) {
-      int channel = threads.channel(chunk, k);
+      if (k >= column_count) {
+        continue;
+      }
       float v[N];
-      columns.get_channel(threads, k, channel, channels, v);
+      columns.get_channel(threads, chunk, k, channels, v);
+      bool within = threads.has_channel(chunk, k, channels);
       for (int j = 0; j < N; ++j) {
-        float d = v[j] - stats.mean[j] - stats.correction[j];
-        d = columns.contains(threads, channel, channels) ? d : 0.0f;
+        float d = v[j] - stats.mean[j] - correction[j];
+        d = within ? d : 0.0f;
         means[j] += d;
         means[N + j] = fma(d, d, means[N + j]);
       }
     }
   }
-  threads.add_up<2 * N>(means);
-  for (int j = 0; j < 2 * N; ++j) {
-    means[j] /= float(channels);
+  threads.average<2 * N>(channels, means);
+}
+
+// Computes lost variances from the deviations.
+template <int N, int V>
+inline void restore_lost(
+    thread const ColumnThread& threads,
+    thread Columns<N, V>& columns,
+    int channels,
+    float eps,
+    thread ColumnStatistics<N>& stats) {
+  float correction[N];
+  clear<N>(correction);
+  float means[2 * N];
+  deviation_means<N, V>(threads, columns, channels, stats, correction, means);
+  bool any_lost = false;
+  for (int j = 0; j < N; ++j) {
+    float square = means[j] * means[j];
+    float rest = means[N + j] - square;
+    if (is_nan(stats.rstd[j])) {
+      correction[j] = means[j];
+      bool lost = is_lost(rest, square);
+      stats.rstd[j] = lost ? stats.rstd[j] : precise::rsqrt(rest + eps);
+      any_lost = any_lost || lost;
+    }
+  }
+  if (simd_any(any_lost)) {
+    deviation_means<N, V>(threads, columns, channels, stats, correction, means);
+    for (int j = 0; j < N; ++j) {
+      float rest = finite_or_nan(means[N + j] - means[j] * means[j]);
+      if (is_nan(stats.rstd[j])) {
+        correction[j] += means[j];
+        stats.rstd[j] = precise::rsqrt(rest + eps);
+      }
+    }
+  }
+  for (int j = 0; j < N; ++j) {
+    stats.shift[j] =
+        correction[j] == 0.0f ? 0.0f : -correction[j] * stats.rstd[j];
   }
 }
 
@@ -267,64 +473,44 @@ inline ColumnStatistics<N> column_statistics(
     thread const ColumnThread& threads,
     thread Columns<N, V>& columns,
     int channels,
+    bool rounded,
     float eps) {
-  float means[2 * N]; // of squares, then of values
-  clear<2 * N>(means);
+  float sums[2 * N]; // of squares, then of values
+  clear<2 * N>(sums);
   for (int chunk = 0; next_channels(chunk, channels);
        chunk += V * channel_lanes()) {
     for (int k = 0; k < V; ++k) {
+      if (k >= column_count) {
+        continue;
+      }
       float v[N];
-      columns.read_channel(threads, k, threads.channel(chunk, k), channels, v);
+      columns.read_channel(threads, chunk, k, channels, v);
       for (int j = 0; j < N; ++j) {
-        means[j] = fma(v[j], v[j], means[j]);
-        means[N + j] += v[j];
+        sums[j] = fma(v[j], v[j], sums[j]);
+        sums[N + j] += v[j];
       }
     }
   }
   ColumnStatistics<N> stats;
+  clear<N>(stats.mean);
+  clear<N>(stats.shift);
   if (!center) {
-    threads.add_up<N>(means);
+    share_statistics<N, N>(threads, channels, rounded, eps, sums);
     for (int j = 0; j < N; ++j) {
-      stats.mean[j] = stats.correction[j] = 0.0f;
-      stats.rstd[j] = precise::rsqrt(means[j] / float(channels) + eps);
+      stats.rstd[j] = sums[j];
     }
     return stats;
   }
-  threads.add_up<2 * N>(means);
-  float variance[N];
-  bool lost[N];
+  share_statistics<N, 2 * N>(threads, channels, rounded, eps, sums);
   bool any_lost = false;
   for (int j = 0; j < N; ++j) {
-    stats.mean[j] = means[N + j] / float(channels);
-    stats.correction[j] = 0.0f;
-    float square = stats.mean[j] * stats.mean[j];
-    variance[j] = means[j] / float(channels) - square;
-    lost[j] = is_lost(variance[j], square);
-    any_lost = any_lost || lost[j];
+    stats.rstd[j] = sums[j];
+    stats.mean[j] = sums[N + j];
+    any_lost = any_lost || is_nan(stats.rstd[j]);
   }
   // Every SIMD-group has all columns, so all of them take the same branch.
   if (simd_any(any_lost)) {
-    deviation_means<N, V>(threads, columns, channels, stats, means);
-    any_lost = false;
-    for (int j = 0; j < N; ++j) {
-      float of_d = means[j];
-      float rest = means[N + j] - of_d * of_d;
-      stats.correction[j] = lost[j] ? of_d : 0.0f;
-      variance[j] = lost[j] ? rest : variance[j];
-      lost[j] = lost[j] && is_lost(rest, of_d * of_d);
-      any_lost = any_lost || lost[j];
-    }
-    if (simd_any(any_lost)) {
-      deviation_means<N, V>(threads, columns, channels, stats, means);
-      for (int j = 0; j < N; ++j) {
-        float rest = finite_or_nan(means[N + j] - means[j] * means[j]);
-        stats.correction[j] += lost[j] ? means[j] : 0.0f;
-        variance[j] = lost[j] ? rest : variance[j];
-      }
-    }
-  }
-  for (int j = 0; j < N; ++j) {
-    stats.rstd[j] = precise::rsqrt(variance[j] + eps);
+    restore_lost<N, V>(threads, columns, channels, eps, stats);
   }
   return stats;
 }

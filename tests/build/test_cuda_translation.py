@@ -39,6 +39,7 @@ WITH_FMA |= {"norm/vjp/norm_vjp", "norm/vjp/parameter_gradients"}
 WITH_FMA |= {"group_norm/group_norm", "group_norm/vjp/group_norm_vjp"}
 WITH_FMA |= {"linear/norm_linear", "linear/cuda/quantized_tiles"}
 WITH_FMA |= {"norm/channels/channel_norm", "norm/channels/channel_norm_vjp"}
+WITH_FMA.add("group_norm/held/held_groups")
 
 
 @for_architectures

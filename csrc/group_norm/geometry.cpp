@@ -23,7 +23,9 @@ constexpr int kSector = 32; // bytes that memory is read by, at least
 constexpr int kHeldThreads = 640;
 constexpr int kEnoughThreads = 128; // where more vectors would leave fewer
 constexpr int kHeldGroups = 64;
-constexpr int kCudaWords = 64, kMetalWords = 16; // a thread's, of x
+// A thread's registers of x. Where a position's channels end within a sector,
+// few are better than many.
+constexpr int kCudaWords = 64, kFewCudaWords = 32, kMetalWords = 16;
 
 // The channels that threads have at one position, for a width.
 std::optional<HeldGeometry> pieces(
@@ -108,7 +110,10 @@ std::optional<HeldGeometry> HeldGeometry::choose(
     return std::nullopt;
   }
   int words = found->width * item_size / 4; // of a vector
-  int most_words = backend == Backend::Cuda ? kCudaWords : kMetalWords;
+  bool whole = found->adjoining * found->width * item_size % kSector == 0;
+  int most_words = backend == Backend::Metal ? kMetalWords
+      : whole                                ? kCudaWords
+                                             : kFewCudaWords;
   for (int v = most_words / words; v > 0; v /= 2) {
     found->vectors = v;
     found->rows = ceil_div(positions, v);

@@ -14,7 +14,6 @@ namespace {
 constexpr int kVectorBytes = 16;
 constexpr int kSimdSize = 32;
 constexpr int kMostSimds = 16;
-constexpr int kFewSimds = 8;      // two threadgroups or more at once on a core
 constexpr int kEnoughVectors = 5; // for a thread's loads to overlap
 constexpr int kLoopedVectors = 4;
 
@@ -51,14 +50,11 @@ ChannelGeometry::ChannelGeometry(
   auto needed = [&] { return ceil_div(channels, channel_lanes()); };
   int enough = std::min(kEnoughVectors, most_vectors);
   auto coalesced = lanes;
-  while (simds < kFewSimds && needed() > enough) {
+  while (simds < kMostSimds && needed() > enough) {
     simds *= 2;
   }
   while (needed() > enough && lanes > least_lanes) {
     lanes /= 2;
-  }
-  while (simds < kMostSimds && needed() > enough) {
-    simds *= 2;
   }
   // Each thread has a channel.
   while (channel_lanes() > channels && lanes < kSimdSize) {

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from mlx_norms._bench import page_part
-from mlx_norms._bench.beside_mlx import SLOWER
+from mlx_norms._bench.beside_mlx import LARGE, SLOWER
 from mlx_norms._bench.images import HELD, OPS
-from mlx_norms._bench.page_part import Rows, each, markdown, matching, one
+from mlx_norms._bench.page_part import Rows, each, markdown, matching
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
@@ -44,8 +44,10 @@ def table(rows: Rows | None) -> str:
     for op in OPS:
         for dtype, shape in each(matching(rows, op=op), "dtype", "shape"):
             of_shape = matching(rows, op=op, dtype=dtype, shape=shape)
-            ways = [one(of_shape, backward=str(way)) for way in (False, True)]
-            figures = (text for row in ways for text in (_shares(row), *_gains(row)))
+            figures = []
+            for way in ("False", "True"):
+                row = matching(of_shape, backward=way)
+                figures += [_shares(row[0]), *_gains(row[0])] if row else [""] * 3
             lines.append([NAMES[op], dtype, shape.replace("x", "×"), *figures])
     way = ("of copy", "MLX / ours", "compiled / ours")
     heading = ("op", "dtype", "shape", *way, *(f"gradients: {name}" for name in way))
@@ -53,10 +55,14 @@ def table(rows: Rows | None) -> str:
 
 
 def _shares(row: dict[str, str]) -> str:
-    """The share of a copy; and that if x is counted as read twice, where one read suffices."""
-    if not row["of_copy"]:
+    """The share of a copy; and that if x is counted as read twice, where one read suffices.
+
+    None of little, which may be in the cache.
+    """
+    share, reads = float(row["of_copy"] or "nan"), 1 + (row["backward"] == "True")
+    moved = float(row["us"]) * share * float(row["copy_gbps"] or "nan") * 1e3
+    if not moved >= LARGE:
         return ""
-    share, reads = float(row["of_copy"]), 1 + (row["backward"] == "True")
     if row["reads"] == "2" or row["op"] not in HELD:
         return f"{share:.0%}"
     return f"{share:.0%} ({share * (1 + 2 * reads) / (1 + reads):.0%})"

@@ -97,7 +97,7 @@ struct ColumnBlocks {
       : channels(x.shape(axis)),
         inner(inner_size(x, axis)),
         item_size(item_size) {
-    constexpr int64_t kBytes = 1 << 20;
+    constexpr int64_t kBytes = 2 << 20; // as an L2 cache; short runs cost pages
     columns = std::clamp(
         kBytes / item_size / std::max<int64_t>(channels, 1) / kRowMultiple *
             kRowMultiple,

@@ -114,6 +114,23 @@ void bind_parameters(
   launch.set(K::eps, spec.eps);
 }
 
+std::optional<HeldGeometry> held_geometry(
+    const GroupNormSpec& spec,
+    const Sizes& sizes,
+    const mx::array& x,
+    mx::Stream stream) {
+  if (spec.running) {
+    return std::nullopt;
+  }
+  return HeldGeometry::choose(
+      sizes.geometry.channels,
+      sizes.geometry.positions,
+      sizes.groups,
+      spec.strided,
+      x.itemsize(),
+      backend_of(stream));
+}
+
 // The norm in one launch.
 void launch_held(
     LaunchPlan& plan,
@@ -123,6 +140,7 @@ void launch_held(
     const GroupNormInputs& in,
     const Arrays& outputs) {
   using K = kernels::held_groups;
+  int blocks = sizes.groups / geometry.groups;
   auto x = read_rows(in.x, geometry.width, plan);
   auto weight = read_optional(in.weight, geometry.width, plan);
   auto bias = read_optional(in.bias, geometry.width, plan);
@@ -150,11 +168,11 @@ void launch_held(
   launch.set(K::across, geometry.across);
   launch.set(K::rows, geometry.rows);
   launch.set(K::groups_held, geometry.groups);
-  launch.set(K::blocks, sizes.groups / geometry.groups);
+  launch.set(K::blocks, blocks);
   launch.set(K::of_group, sizes.geometry.channels / sizes.groups);
   launch.set(K::eps, spec.eps);
   launch.group[0] = geometry.threads();
-  launch.groups[0] = sizes.samples * (sizes.groups / geometry.groups);
+  launch.groups[0] = sizes.samples * blocks;
   int words = geometry.vectors * geometry.width * in.x.itemsize() / 4;
   launch.threads_per_core = words <= 16 ? 1024 : words <= 32 ? 768 : 512;
 }
@@ -165,17 +183,7 @@ std::optional<HeldGeometry> held_geometry(
     const GroupNormSpec& spec,
     const mx::array& x,
     mx::Stream stream) {
-  if (spec.running) {
-    return std::nullopt;
-  }
-  Sizes sizes(spec, x);
-  return HeldGeometry::choose(
-      sizes.geometry.channels,
-      sizes.geometry.positions,
-      sizes.groups,
-      spec.strided,
-      x.itemsize(),
-      backend_of(stream));
+  return held_geometry(spec, Sizes(spec, x), x, stream);
 }
 
 LaunchPlan plan_group_norm(
@@ -190,15 +198,7 @@ LaunchPlan plan_group_norm(
   }
   Sizes sizes(spec, in.x);
   const auto& geometry = sizes.geometry;
-  auto held = spec.running ? std::nullopt
-                           : HeldGeometry::choose(
-                                 geometry.channels,
-                                 geometry.positions,
-                                 sizes.groups,
-                                 spec.strided,
-                                 in.x.itemsize(),
-                                 backend_of(stream));
-  if (held) {
+  if (auto held = held_geometry(spec, sizes, in.x, stream)) {
     launch_held(plan, spec, sizes, *held, in, outputs);
     return plan;
   }

@@ -36,10 +36,8 @@ NAMES = {
 GAINS = ("eager_over", "compiled_over")
 
 
-def table(rows: Rows | None) -> str:
+def table(rows: Rows) -> str:
     """A line for each op, dtype and shape."""
-    if not rows:
-        return "Not measured yet.\n"
     lines = []
     for op in OPS:
         for dtype, shape in each(matching(rows, op=op), "dtype", "shape"):
@@ -93,7 +91,7 @@ def _about(rows: Rows) -> str:
 
 
 def main() -> int:
-    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS], table, may_lack=True)
+    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS], table)
 
 
 if __name__ == "__main__":

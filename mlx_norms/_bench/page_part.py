@@ -43,8 +43,6 @@ def main(
     marks: tuple[str, str],
     results: list[Path],
     text: Callable[..., str],
-    *,
-    may_lack: bool = False,
 ) -> int:
     """Runs a script with its command line.
 
@@ -54,7 +52,6 @@ def main(
         marks: The lines before and after the part.
         results: CSV files.
         text: Returns the part, given a list of rows per file.
-        may_lack: Whether files may be missing, whose rows are then ``None``.
 
     Returns:
         The exit status: 1 if asked to check and the page differs.
@@ -69,9 +66,6 @@ def main(
     rows = []
     for path in results:
         if not path.exists():
-            if may_lack:
-                rows.append(None)
-                continue
             parser.error(f"there is no {path}: measure it first, as above")
         with path.open(newline="") as file:
             rows.append(list(csv.DictReader(file)))

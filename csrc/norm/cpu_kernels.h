@@ -91,6 +91,10 @@ struct ChannelsIn {
   int64_t step = 0;
 };
 
+static constexpr int64_t kMostColumns = 1024;
+// Sums over columns are taken over so many.
+static constexpr int64_t kSumColumns = 256;
+
 struct ChannelNormJob {
   int64_t channels;
   int64_t columns; // at most kMostColumns
@@ -102,7 +106,6 @@ struct ChannelNormJob {
   bool center;
   bool late;
   float eps;
-  void* packed; // room for x, aligned as Scratch is
 };
 
 struct ChannelNormVJPJob {
@@ -112,15 +115,13 @@ struct ChannelNormVJPJob {
   ChannelsIn cotangent;
   RowsOut input; // no data: not wanted
   int64_t input_step;
-  const float* weight;            // null: none
-  CompensatedSum weight_gradient; // null: not wanted
-  CompensatedSum bias_gradient;   // likewise
+  const float* weight; // null: none
+  // To which those over each kSumColumns columns are added; null: not wanted.
+  CompensatedSum weight_gradients[kMostColumns / kSumColumns];
+  CompensatedSum bias_gradients[kMostColumns / kSumColumns];
   bool center;
   float eps;
-  void* packed; // room for x and the cotangent
 };
-
-static constexpr int64_t kMostColumns = 1024;
 
 struct Kernels {
   void (*norm)(const NormJob&);

@@ -2,7 +2,7 @@
 //
 // Norms over channels, on columns that adjoin.
 
-#include "csrc/norm/channels/packed_columns.h"
+#include "csrc/norm/channels/columns.h"
 
 namespace {
 
@@ -11,30 +11,36 @@ using mlx_norms::cpu::ChannelNormJob;
 template <typename T, typename Y, bool kCenter>
 void normalize_columns(const ChannelNormJob& job) {
   ColumnStatistics stats;
-  Columns<T> x(job.x, job.channels, job.columns, job.packed);
-  column_statistics<T, kCenter>(x, job.channels, job.columns, job.eps, stats);
-  auto* out = static_cast<Y*>(job.normalized.data);
-  auto step = job.normalized_step, columns = job.columns;
-  auto *weight = job.weight, *bias = job.bias;
-  bool late = job.late;
-  for_channels(job.channels, [=, &stats](int64_t first, int64_t end) {
-    for (int64_t i = 0; i < columns; i += kWidth) {
+  ColumnTotals<1 + kCenter> totals;
+  Columns<T> x(job.x, job.channels);
+  auto columns = job.columns;
+  set_shifts<kCenter>(x, columns, stats);
+  sum_deviations<kCenter>(x, columns, stats, totals);
+  set_statistics<kCenter>(x, columns, job.eps, totals, stats);
+  bool late = job.late, has_bias = job.bias;
+  auto count = channels_ahead<T>(columns);
+  for (int64_t c = 0; c < job.channels; ++c) {
+    auto* from = x.data + c * x.step;
+    auto* to = static_cast<Y*>(job.normalized.data) + c * job.normalized_step;
+    auto ahead = x.ahead(c, count);
+    auto to_ahead = ahead ? count * job.normalized_step : 0;
+    Floats weight = splat(job.weight ? job.weight[c] : 1.0f);
+    Floats bias = splat(has_bias ? job.bias[c] : 0.0f);
+    for_vectors(columns, [=, &stats](int64_t i, auto extent) {
+      __builtin_prefetch(from + ahead + i);
+      __builtin_prefetch(to + to_ahead + i, 1);
       VectorStatistics<kCenter> of(stats, i);
-      for (auto c = first; c < end; ++c) {
-        Floats y = of.normalize(x.taken(c, i));
-        if (!late) {
-          y = round_to<Y>(y);
-        }
-        if (weight) {
-          y = y * splat(weight[c]);
-        }
-        if (bias) {
-          y = y + splat(bias[c]);
-        }
-        store_part(out + c * step, i, columns, y);
+      Floats y = of.normalize(load(from + i, extent));
+      if (!late) {
+        y = round_to<Y>(y);
       }
-    }
-  });
+      y = y * weight;
+      if (has_bias) {
+        y = y + bias;
+      }
+      store(to + i, y, extent);
+    });
+  }
 }
 
 } // namespace

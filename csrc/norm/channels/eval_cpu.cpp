@@ -83,54 +83,62 @@ class ChannelArray {
   int64_t dense_sample_ = 0;
 };
 
-// The columns of an array in blocks that fit in the cache.
-struct ColumnBlocks {
+// The columns of an array in runs of kSumColumns, or fewer at a sample's end.
+struct ColumnRuns {
   int64_t channels;
   int64_t inner;
-  int64_t item_size;
-  int64_t columns;    // of a block
-  int64_t per_sample; // blocks
+  int64_t per_sample;
   int64_t count;
 
-  // `item_size` is that of all arrays that are kept in the cache.
-  ColumnBlocks(const mx::array& x, int axis, int64_t item_size)
+  ColumnRuns(const mx::array& x, int axis)
       : channels(x.shape(axis)),
         inner(inner_size(x, axis)),
-        item_size(item_size) {
-    constexpr int64_t kBytes = 2 << 20; // as an L2 cache; short runs cost pages
-    columns = std::clamp(
-        kBytes / item_size / std::max<int64_t>(channels, 1) / kRowMultiple *
-            kRowMultiple,
-        kRowMultiple,
-        kMostColumns);
-    per_sample = (inner + columns - 1) / columns;
+        per_sample((inner + kSumColumns - 1) / kSumColumns) {
     auto sample = channels * inner;
     count =
         sample == 0 ? 0 : static_cast<int64_t>(x.size()) / sample * per_sample;
   }
 
-  Scratch packed() const {
-    auto bytes = channels * padded(std::min(columns, inner)) * item_size;
-    return {(bytes + 3) / 4, 1};
-  }
-
-  RowBlocks by_threads() const {
-    return blocks_by_threads(count, channels * std::min(columns, inner));
-  }
-  // The same for any number of threads.
+  // Sums over all columns are taken over these blocks of runs, the same for any
+  // number of threads.
   RowBlocks of_sums() const {
     constexpr int64_t kMost = 32;
-    auto worth = blocks_worth(count * channels * std::min(columns, inner));
-    return {count, static_cast<int>(std::min({count, worth, kMost}))};
+    return {count, static_cast<int>(std::min({count, worth(), kMost}))};
   }
 
-  // f(sample, first column, columns)
+  // Threads take blocks of parts, which are runs or blocks of them: as many
+  // runs as are read together, if that leaves as many blocks for each thread.
+  RowBlocks by_threads(int64_t parts) const {
+    constexpr int64_t kBlocksOfThread = 4;
+    int64_t threads = thread_count();
+    auto blocks = (count + kTogether * threads - 1) / (kTogether * threads);
+    auto wanted = threads == 1
+        ? 1
+        : std::min(
+              std::clamp<int64_t>(blocks, 1, kBlocksOfThread) * threads,
+              worth());
+    return {parts, static_cast<int>(std::min(parts, wanted))};
+  }
+
+  // f(first run, sample, first column, columns) for runs that are read
+  // together.
   template <typename F>
   void for_each(int64_t begin, int64_t end, F f) const {
-    for (auto block = begin; block < end; ++block) {
-      auto first = block % per_sample * columns;
-      f(block / per_sample, first, std::min(columns, inner - first));
+    while (begin < end) {
+      auto in_sample = begin % per_sample;
+      auto runs = std::min({kTogether, end - begin, per_sample - in_sample});
+      auto first = in_sample * kSumColumns;
+      auto columns = std::min(runs * kSumColumns, inner - first);
+      f(begin, begin / per_sample, first, columns);
+      begin += runs;
     }
+  }
+
+ private:
+  static constexpr int64_t kTogether = kMostColumns / kSumColumns;
+
+  int64_t worth() const {
+    return blocks_worth(count * channels * std::min(kSumColumns, inner));
   }
 };
 
@@ -141,7 +149,7 @@ void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   release_inputs(inputs, outputs);
   NormInputs in(spec_, inputs.data());
   ChannelArray x(in.x, axis_);
-  ColumnBlocks of(in.x, axis_, in.x.itemsize());
+  ColumnRuns of(in.x, axis_);
   Parameter weight, bias;
   if (in.weight) {
     weight = Parameter(*in.weight, spec_.weight_offset);
@@ -154,15 +162,16 @@ void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   if (outputs[0].size() == 0) {
     return;
   }
-  auto blocks = of.by_threads();
+  auto blocks = of.by_threads(of.count);
   mx::cpu::get_command_encoder(stream()).dispatch(
       [=, x = std::move(x), spec = spec_]() mutable {
         FloatParameter w(weight), b(bias);
         auto copy = x.make_dense();
         blocks.for_each([&](int, int64_t begin, int64_t end) {
-          auto packed = of.packed();
           of.for_each(
-              begin, end, [&](int64_t sample, int64_t first, int64_t columns) {
+              begin,
+              end,
+              [&](int64_t, int64_t sample, int64_t first, int64_t columns) {
                 auto to = sample * of.channels * of.inner + first;
                 kernels().channel_norm(
                     {of.channels,
@@ -174,8 +183,7 @@ void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
                      b.data(),
                      spec.center,
                      spec.rounding == Rounding::Late,
-                     spec.eps,
-                     packed.data()});
+                     spec.eps});
               });
         });
       });
@@ -186,7 +194,7 @@ void ChannelNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   release_inputs(inputs, outputs);
   NormVJPInputs in(spec_.norm, inputs.data());
   ChannelArray s(in.s, axis_), cotangent(in.cotangent, axis_);
-  ColumnBlocks of(in.s, axis_, in.s.itemsize() + in.cotangent.itemsize());
+  ColumnRuns of(in.s, axis_);
   Parameter weight;
   if (in.weight) {
     weight = Parameter(*in.weight, spec_.norm.weight_offset);
@@ -208,40 +216,50 @@ void ChannelNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   if (of.channels == 0) {
     return;
   }
-  auto blocks = spec_.weight || spec_.bias ? of.of_sums() : of.by_threads();
-  mx::cpu::get_command_encoder(stream()).dispatch([=,
-                                                   s = std::move(s),
-                                                   cotangent =
-                                                       std::move(cotangent),
-                                                   spec = spec_]() mutable {
-    FloatParameter w(weight);
-    auto copy = s.make_dense();
-    auto other_copy = cotangent.make_dense();
-    ParameterGradient of_weight(spec.weight, 1, of.channels, blocks.count());
-    ParameterGradient of_bias(spec.bias, 1, of.channels, blocks.count());
-    blocks.for_each([&](int block, int64_t begin, int64_t end) {
-      auto packed = of.packed();
-      of.for_each(
-          begin, end, [&](int64_t sample, int64_t first, int64_t columns) {
-            auto to = sample * of.channels * of.inner + first;
-            kernels().channel_norm_vjp(
-                {of.channels,
-                 columns,
-                 s.at(sample, first),
-                 cotangent.at(sample, first),
-                 input.data ? from(input, to) : RowsOut{},
-                 of.inner,
-                 w.data(),
-                 of_weight.block(block),
-                 of_bias.block(block),
-                 spec.norm.center,
-                 spec.norm.eps,
-                 packed.data()});
-          });
-    });
-    of_weight.store(weight_to);
-    of_bias.store(bias_to);
-  });
+  auto sums = of.of_sums();
+  auto blocks = of.by_threads(sums.count());
+  mx::cpu::get_command_encoder(stream()).dispatch(
+      [=,
+       s = std::move(s),
+       cotangent = std::move(cotangent),
+       spec = spec_]() mutable {
+        FloatParameter w(weight);
+        auto copy = s.make_dense();
+        auto other_copy = cotangent.make_dense();
+        ParameterGradient of_weight(spec.weight, 1, of.channels, sums.count());
+        ParameterGradient of_bias(spec.bias, 1, of.channels, sums.count());
+        blocks.for_each([&](int, int64_t first_sum, int64_t end_sum) {
+          auto begin = sums.rows(first_sum).first;
+          auto end = sums.rows(end_sum - 1).second;
+          auto sum = first_sum;
+          of.for_each(
+              begin,
+              end,
+              [&](int64_t run, int64_t sample, int64_t first, int64_t columns) {
+                auto to = sample * of.channels * of.inner + first;
+                ChannelNormVJPJob job{
+                    of.channels,
+                    columns,
+                    s.at(sample, first),
+                    cotangent.at(sample, first),
+                    input.data ? from(input, to) : RowsOut{},
+                    of.inner,
+                    w.data(),
+                    {},
+                    {},
+                    spec.norm.center,
+                    spec.norm.eps};
+                for (int64_t i = 0; i * kSumColumns < columns; ++i, ++run) {
+                  sum += run == sums.rows(sum).second;
+                  job.weight_gradients[i] = of_weight.block(sum);
+                  job.bias_gradients[i] = of_bias.block(sum);
+                }
+                kernels().channel_norm_vjp(job);
+              });
+        });
+        of_weight.store(weight_to);
+        of_bias.store(bias_to);
+      });
 }
 
 } // namespace mlx_norms

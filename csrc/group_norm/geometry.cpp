@@ -15,26 +15,37 @@ constexpr int kFewestSteps = 8, kMostSteps = 64;
 constexpr int kAtOnce = 4; // the kernels'; it divides steps
 // A thread's start costs as much as some steps do, and each chunk's sums are
 // merged: chunks of fewer than kWorthAStart steps are only made to have
-// kFewChunks, and none to have more than kChunks.
+// kFewThreadgroups of a sample, and none to have more than kChunks.
 constexpr int kWorthAStart = 16;
-constexpr int kFewChunks = 32, kChunks = 64;
+constexpr int kFewThreadgroups = 32, kChunks = 64;
 
 constexpr int kSector = 32; // bytes that memory is read by, at least
+// CUDA's memory is faster by more: the first of these bytes of a position that
+// a threadgroup can hold, if that is not too many groups.
+constexpr int kPieces[] = {128, 64, kSector};
+constexpr int kFewGroups = 32;
 constexpr int kHeldThreads = 640;
 constexpr int kEnoughThreads = 128; // where more vectors would leave fewer
 constexpr int kHeldGroups = 64;
-// A thread's registers of x. Where a position's channels end within a sector,
-// few are better than many.
-constexpr int kCudaWords = 64, kFewCudaWords = 32, kMetalWords = 16;
+// A thread's registers of x, of which the first that leave a core enough
+// threads are best; 80 where no others fit. Where a position's channels end
+// within a sector, few are better than many.
+constexpr int kWords[] = {64, 40, 32, 16, 8, 4, 2, 80};
+constexpr int kMostCudaWords = 80, kFewCudaWords = 32, kMetalWords = 16;
+constexpr int kMostVectors = 32;
+constexpr int kOtherWords = 40; // a thread's registers beside those of x
+constexpr int kCoreWords = 1 << 16, kCoreThreads = 480;
 
-// The channels that threads have at one position, for a width.
-std::optional<HeldGeometry> pieces(
+// The channels that threads have at one position, at least some bytes, for a
+// width.
+std::optional<HeldGeometry> of_width(
+    int width,
     int channels,
     int positions,
     int groups,
     bool strided,
     int item_size,
-    int width) {
+    int bytes) {
   int of_group = channels / groups;
   HeldGeometry found{positions, width, strided || of_group % width != 0};
   if (strided) {
@@ -42,7 +53,7 @@ std::optional<HeldGeometry> pieces(
       return std::nullopt;
     }
     int vectors = groups / width;
-    found.adjoining = std::min(ceil_div(kSector, width * item_size), vectors);
+    found.adjoining = std::min(ceil_div(bytes, width * item_size), vectors);
     while (vectors % found.adjoining != 0) {
       ++found.adjoining;
     }
@@ -52,7 +63,7 @@ std::optional<HeldGeometry> pieces(
     int held = 1;
     while (held < groups &&
            (groups % held != 0 || held * of_group % width != 0 ||
-            held * of_group * item_size < kSector)) {
+            held * of_group * item_size < bytes)) {
       ++held;
     }
     if (held * of_group % width != 0) {
@@ -68,6 +79,55 @@ std::optional<HeldGeometry> pieces(
   return found;
 }
 
+// The width of fewer groups, then that of vectors of one group. Where channels
+// have groups of their own, fewer take fewer registers.
+std::optional<HeldGeometry> pieces(
+    int channels,
+    int positions,
+    int groups,
+    bool strided,
+    int item_size,
+    int bytes) {
+  auto of = [&](int width) {
+    return of_width(
+        width, channels, positions, groups, strided, item_size, bytes);
+  };
+  auto four = of(4);
+  auto eight = item_size == 2 ? of(8) : std::nullopt;
+  bool wider = eight &&
+      (!four || eight->groups < four->groups ||
+       (eight->groups == four->groups && !eight->differ));
+  return wider ? eight : four;
+}
+
+bool fill_core(int threads, int words) {
+  int threadgroups = kCoreWords / (threads * (words + kOtherWords));
+  return threadgroups * threads >= kCoreThreads;
+}
+
+// Chooses how many vectors a thread has; false if a core cannot hold them.
+bool spread(HeldGeometry& geometry, int item_size, bool cuda) {
+  int of_vector = geometry.width * item_size / 4;
+  bool whole = geometry.adjoining * geometry.width * item_size % kSector == 0;
+  int most = !cuda ? kMetalWords : whole ? kMostCudaWords : kFewCudaWords;
+  for (int words : kWords) {
+    int vectors = words / of_vector;
+    if (words > most || words % of_vector != 0 || vectors > kMostVectors) {
+      continue;
+    }
+    geometry.vectors = vectors;
+    geometry.rows = ceil_div(geometry.positions, vectors);
+    int threads = geometry.threads();
+    if (threads > kHeldThreads || (cuda && !fill_core(threads, words))) {
+      continue;
+    }
+    if (vectors == 1 || threads >= kEnoughThreads) {
+      return true;
+    }
+  }
+  return false;
+}
+
 } // namespace
 
 SampleGeometry::SampleGeometry(int channels, int positions, int item_size)
@@ -78,9 +138,10 @@ SampleGeometry::SampleGeometry(int channels, int positions, int item_size)
   lanes = ceil_div(vectors, ceil_div(vectors, kMostLanes));
   blocks = ceil_div(vectors, lanes);
   rows = kThreads / lanes;
+  int few = ceil_div(kFewThreadgroups, blocks);
   int wanted = std::max(
       ceil_div(positions, rows * kChunks),
-      std::min(kWorthAStart, ceil_div(positions, rows * kFewChunks)));
+      std::min(kWorthAStart, ceil_div(positions, rows * few)));
   steps =
       std::clamp(ceil_div(wanted, kAtOnce) * kAtOnce, kFewestSteps, kMostSteps);
   chunks = ceil_div(positions, chunk_size());
@@ -97,31 +158,14 @@ std::optional<HeldGeometry> HeldGeometry::choose(
     bool strided,
     int item_size,
     Backend backend) {
-  std::optional<HeldGeometry> found;
-  for (int width : {8, 4}) {
-    if (width * item_size <= 16) {
-      auto of = pieces(channels, positions, groups, strided, item_size, width);
-      if (of && (!found || of->groups < found->groups)) {
-        found = of;
-      }
+  bool cuda = backend == Backend::Cuda;
+  for (int bytes : kPieces) {
+    if (bytes > kSector && !cuda) {
+      continue;
     }
-  }
-  if (!found) {
-    return std::nullopt;
-  }
-  int words = found->width * item_size / 4; // of a vector
-  bool whole = found->adjoining * found->width * item_size % kSector == 0;
-  int most_words = backend == Backend::Metal ? kMetalWords
-      : whole                                ? kCudaWords
-                                             : kFewCudaWords;
-  for (int v = most_words / words; v > 0; v /= 2) {
-    found->vectors = v;
-    found->rows = ceil_div(positions, v);
-    int threads = found->threads();
-    if (threads > kHeldThreads) {
-      break;
-    }
-    if (v == 1 || threads >= kEnoughThreads) {
+    auto found = pieces(channels, positions, groups, strided, item_size, bytes);
+    bool few = found && (bytes == kSector || found->groups <= kFewGroups);
+    if (few && spread(*found, item_size, cuda)) {
       return found;
     }
   }

@@ -69,18 +69,44 @@ Activation parse_activation(
   return *name == "silu" ? Activation::Silu : Activation::Gelu;
 }
 
-// (1 - momentum) * old + momentum * now, in the dtype that old and x promote
-// to.
+// kept * old + momentum * now, in the dtype that old and x promote to.
 array updated(
     const array& old,
     const array& now,
-    float momentum,
-    const array& x,
+    const array& kept,
+    const array& momentum,
+    mx::Dtype x_dtype,
     mx::Stream s) {
-  auto kept =
-      mx::multiply(mx::astype(old, mx::float32, s), array(1.0f - momentum), s);
-  auto sum = mx::add(kept, mx::multiply(now, array(momentum), s), s);
-  return mx::astype(sum, mx::result_type(old, x), s);
+  auto sum = mx::add(
+      mx::multiply(mx::astype(old, mx::float32, s), kept, s),
+      mx::multiply(now, momentum, s),
+      s);
+  return mx::astype(sum, mx::promote_types(old.dtype(), x_dtype), s);
+}
+
+// Of {mean, rest, variance, old mean, old variance, the unbiased variance over
+// the biased one, 1 - momentum, momentum, an array of x's dtype}: the new mean
+// and variance.
+Arrays updated_statistics(const Arrays& in, mx::Stream s) {
+  auto mean = mx::add(in[0], in[1], s);
+  auto variance = mx::multiply(in[2], in[5], s);
+  auto dtype = in[8].dtype();
+  return {
+      updated(in[3], mean, in[6], in[7], dtype, s),
+      updated(in[4], variance, in[6], in[7], dtype, s)};
+}
+
+Arrays updated_on_default_stream(const Arrays& in) {
+  return updated_statistics(in, mx::default_stream(mx::default_device()));
+}
+
+// In one kernel on a GPU. On the CPU, MLX's compiled functions ask for a
+// compiler.
+Arrays update_statistics(const Arrays& in, mx::Stream s) {
+  bool compiled = s.device == mx::Device::gpu &&
+      s == mx::default_stream(mx::default_device());
+  return compiled ? mx::compile(updated_on_default_stream)(in)
+                  : updated_statistics(in, s);
 }
 
 } // namespace
@@ -149,12 +175,12 @@ std::variant<array, std::tuple<array, array, array>> batch_norm(
     check_vector(op, "var", *var, x);
   }
   std::vector<int> axes;
-  bool one = true;
+  int64_t values = 1; // per channel
   for (int i = 0; i + 1 < static_cast<int>(x.ndim()); ++i) {
     axes.push_back(i);
-    one = one && x.shape(i) == 1;
+    values *= x.shape(i);
   }
-  if (training && one) {
+  if (training && values == 1) {
     refuse(
         op,
         "x must have more than one value per channel in training but has "
@@ -170,16 +196,24 @@ std::variant<array, std::tuple<array, array, array>> batch_norm(
   if (!mean || !training) {
     return outputs[0];
   }
-  auto now = mx::add(outputs[1], outputs[2], s);
-  // The number of values is not written into the graph: under shapeless
-  // compile it may change.
-  auto n = mx::number_of_elements(x, axes, false, mx::float32, s);
-  auto unbiased = mx::divide(n, mx::subtract(n, array(1.0f), s), s);
-  auto spread = mx::multiply(outputs[3], unbiased, s);
-  return std::tuple{
-      outputs[0],
-      updated(*mean, now, momentum, x, s),
-      updated(*var, spread, momentum, x, s)};
+  auto unbiased = array(static_cast<float>(values) / (values - 1));
+  if (x.is_tracer()) { // under shapeless compile the number of values may
+                       // change
+    auto n = mx::number_of_elements(x, axes, false, mx::float32, s);
+    unbiased = mx::divide(n, mx::subtract(n, array(1.0f), s), s);
+  }
+  auto statistics = update_statistics(
+      {outputs[1],
+       outputs[2],
+       outputs[3],
+       *mean,
+       *var,
+       unbiased,
+       array(1.0f - momentum),
+       array(momentum),
+       array(0.0f, x.dtype())},
+      s);
+  return std::tuple{outputs[0], statistics[0], statistics[1]};
 }
 
 } // namespace mlx_norms

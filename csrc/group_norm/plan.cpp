@@ -217,8 +217,16 @@ LaunchPlan plan_group_norm(
       launch.set(K::squares, squares);
     }
     using K = kernels::group_statistics;
-    auto of_group = int64_t{geometry.channels / sizes.groups} * geometry.chunks;
-    int simds = of_group <= 64 ? 1 : 8;
+    int of_group = geometry.channels / sizes.groups;
+    auto merged = int64_t{of_group} * geometry.chunks;
+    // Memory reads adjoining channels, and so such groups, together.
+    bool adjoin = spec.strided || of_group == 1;
+    int across = !adjoin ? 1 : merged <= 1024 ? 4 : 8;
+    int simds = merged * across <= 64 ? 1
+        : merged * across <= 256      ? 4
+        : merged * across <= 4096     ? 8
+                                      : 16;
+    int blocks = ceil_div(sizes.groups, across);
     auto& launch = plan.launch({"group_statistics", simds});
     launch.set(K::group_strided, spec.strided);
     launch.set(K::highs, highs);
@@ -231,7 +239,9 @@ LaunchPlan plan_group_norm(
     launch.set(K::positions, geometry.positions);
     launch.set(K::groups, sizes.groups);
     launch.set(K::chunk_size, geometry.chunk_size());
-    launch.groups[0] = sizes.samples * sizes.groups;
+    launch.set(K::across, across);
+    launch.set(K::blocks, blocks);
+    launch.groups[0] = sizes.samples * blocks;
     launch.group[0] = 32 * simds;
   }
   auto weight = read_optional(in.weight, geometry.width, plan);

@@ -7,6 +7,8 @@
 #include "kernels/common/simds_sum.h"
 #include "kernels/group_norm/channel_threads.h"
 
+constant constexpr int kMostAcross = 8; // of 4 bytes: what memory reads by
+
 // Merges one more position into a thread's sums, by Welford's recurrence.
 template <int N>
 inline void merge_position(
@@ -162,7 +164,34 @@ template <int N>
   }
 }
 
-// A threadgroup merges all chunks and channels of a group of a sample.
+// The sum over the threads whose lanes are equal modulo `across`, a power of
+// two, in one order.
+template <int SIMDS>
+inline float sum_of_lanes(
+    float v,
+    int simd,
+    int lane,
+    int across,
+    threadgroup float* partial) {
+  for (int step = kSimdSize / 2; step >= across; step /= 2) {
+    v += simd_shuffle_xor(v, step);
+  }
+  if (SIMDS == 1) {
+    return v;
+  }
+  if (lane < across) {
+    partial[simd * across + lane] = v;
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  v = partial[lane % across];
+  for (int i = 1; i < SIMDS; ++i) {
+    v += partial[i * across + lane % across];
+  }
+  return v;
+}
+
+// A threadgroup merges all chunks and channels of `across` groups of a sample,
+// of which each lane takes one: groups whose channels adjoin are read together.
 template <int SIMDS>
 [[kernel, max_total_threads_per_threadgroup(32 * SIMDS)]] void group_statistics(
     device const float* highs [[buffer(0)]],
@@ -175,23 +204,28 @@ template <int SIMDS>
     constant const int& positions [[buffer(7)]],
     constant const int& groups [[buffer(8)]],
     constant const int& chunk_size [[buffer(9)]],
+    constant const int& across [[buffer(10)]],
+    constant const int& blocks [[buffer(11)]],
     uint index [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float4 partial[2 * SIMDS];
-  uint sample = index / uint(groups);
-  int group = int(index % uint(groups));
+  threadgroup float partial[2 * kMostAcross * SIMDS];
+  uint sample = index / uint(blocks);
+  int wanted = int(index % uint(blocks)) * across + int(lane) % across;
+  int group = min(wanted, groups - 1);
   int chunks = rounded_up_quotient(positions, chunk_size);
   int of_group = channels / groups;
   long first =
       long(sample) * chunks * channels + first_channel(group, channels, groups);
   int apart = group_strided ? groups : 1;
   float total = float(positions) * float(of_group);
+  int begin = (int(simd) * kSimdSize + int(lane)) / across;
+  int step = kSimdSize * SIMDS / across;
 
   // Of the means' exact differences from the first one.
   float shift = highs[first];
   float sum = 0.0f, error = 0.0f;
-  for (int i = int(simd * 32 + lane); i < chunks * of_group; i += 32 * SIMDS) {
+  for (int i = begin; i < chunks * of_group; i += step) {
     int chunk = i / of_group;
     long at = first + long(chunk) * channels + (i - chunk * of_group) * apart;
     float count = float(min(chunk_size, positions - chunk * chunk_size));
@@ -200,23 +234,26 @@ template <int SIMDS>
     add_compensated(sum, error, count * off);
     add_compensated(sum, error, count * (low + lows[at]));
   }
-  float shifted = simds_sum(sum, int(simd), int(lane), SIMDS, partial) / total;
+  float shifted =
+      sum_of_lanes<SIMDS>(sum, int(simd), int(lane), across, partial) / total;
   float high, low;
   add_exactly(shift, shifted, high, low);
 
   sum = error = 0.0f;
-  for (int i = int(simd * 32 + lane); i < chunks * of_group; i += 32 * SIMDS) {
+  for (int i = begin; i < chunks * of_group; i += step) {
     int chunk = i / of_group;
     long at = first + long(chunk) * channels + (i - chunk * of_group) * apart;
     float count = float(min(chunk_size, positions - chunk * chunk_size));
     float off = (highs[at] - high) + (lows[at] - low);
     add_compensated(sum, error, fma(count * off, off, squares[at]));
   }
-  float square = simds_sum(sum, int(simd), int(lane), SIMDS, partial + SIMDS);
-  if (simd == 0 && lane == 0) {
-    mean[index] = high;
-    rest[index] = low;
-    variance[index] = square / total;
+  float square = sum_of_lanes<SIMDS>(
+      sum, int(simd), int(lane), across, partial + kMostAcross * SIMDS);
+  if (simd == 0 && int(lane) < across && wanted < groups) {
+    uint to = sample * uint(groups) + uint(group);
+    mean[to] = high;
+    rest[to] = low;
+    variance[to] = square / total;
   }
 }
 
@@ -322,4 +359,6 @@ INSTANTIATE_GROUP_NORM(8)
   decltype(group_statistics<SIMDS>) group_statistics<SIMDS>;
 
 INSTANTIATE_GROUP_STATISTICS(1)
+INSTANTIATE_GROUP_STATISTICS(4)
 INSTANTIATE_GROUP_STATISTICS(8)
+INSTANTIATE_GROUP_STATISTICS(16)

@@ -17,7 +17,8 @@ from support.oracle import exact
 
 pytestmark = pytest.mark.usefixtures("backend")
 
-# Positions and channels: of less than a vector, of no whole vector, of more than a threadgroup has.
+# Positions and channels: of less than a vector, of no whole vector, of more than a threadgroup has,
+# of more than a threadgroup holds or just as many.
 SHAPES = [
     (2, 3, 8),
     (3, 1, 4),
@@ -27,6 +28,7 @@ SHAPES = [
     (3, 130, 96),
     (1, 9, 640),
     (2, 3, 3, 2, 20),
+    (1, 56, 56, 32),
 ]
 
 

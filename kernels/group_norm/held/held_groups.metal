@@ -64,8 +64,16 @@ struct HeldSums {
   int simds;
   int lane;
   bool there;
-  int group[N]; // of the threadgroup's, for each channel or the first for all
-  int place[N]; // among the group's parts, likewise
+  // Of each channel, or the first one where the others follow from it.
+  int groups_at[N]; // of the threadgroup's
+  int places[N];    // among the group's parts
+
+  int group(int j) const {
+    return group_strided ? groups_at[0] + j : groups_at[groups_differ ? j : 0];
+  }
+  int place(int j) const {
+    return places[groups_differ && !group_strided ? j : 0];
+  }
 
   // The sums over each group, which every channel of it gets. A thread's are
   // one of each channel or, if they are of one group, two.
@@ -73,26 +81,32 @@ struct HeldSums {
     if (there) {
       if (groups_differ) {
         for (int j = 0; j < N; ++j) {
-          sums[group[j] * parts + place[j]] = v[j];
+          sums[group(j) * parts + place(j)] = v[j];
         }
       } else {
-        sums[group[0] * parts + place[0]] = v[0] + v[1];
+        sums[group(0) * parts + place(0)] = v[0] + v[1];
       }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (int i = simd; i < groups; i += simds) {
+    int lanes = 1; // of a group: a power of two
+    while (lanes < parts && lanes < kSimdSize) {
+      lanes *= 2;
+    }
+    int at_once = kSimdSize / lanes;
+    for (int first = simd * at_once; first < groups; first += simds * at_once) {
+      int i = first + lane / lanes;
       float sum = 0.0f;
-      for (int k = lane; k < parts; k += kSimdSize) {
+      for (int k = lane % lanes; i < groups && k < parts; k += lanes) {
         sum += sums[i * parts + k];
       }
-      sum = lanes_sum(sum, kSimdSize);
-      if (lane == 0) {
+      sum = lanes_sum(sum, lanes);
+      if (i < groups && lane % lanes == 0) {
         totals[i] = sum;
       }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (int j = 0; j < N; ++j) {
-      v[j] = totals[group[groups_differ ? j : 0]];
+      v[j] = totals[group(j)];
     }
   }
 };
@@ -152,12 +166,12 @@ template <int N, int V>
   int group = group_strided ? within : within / of_group;
   int place = group_strided ? piece : within - group * of_group;
   for (int j = 0; j < N; ++j) {
-    held_sums.group[j] = group;
-    held_sums.place[j] = row * of_row + (groups_differ ? place : place / N);
-    place = group_strided ? place : place + 1;
-    bool next = group_strided || place == of_group;
+    held_sums.groups_at[j] = group;
+    held_sums.places[j] = row * of_row + (groups_differ ? place : place / N);
+    place += 1;
+    bool next = place == of_group;
     group = next ? group + 1 : group;
-    place = !group_strided && next ? 0 : place;
+    place = next ? 0 : place;
   }
 
   Span<N> span = span_at<N>(channel, channels);
@@ -218,8 +232,8 @@ template <int N, int V>
   if (row == 0) {
     uint first_group = index * uint(groups_held);
     for (int j = 0; j < (groups_differ ? N : 1); ++j) {
-      if (held_sums.place[j] == 0) {
-        uint to = first_group + uint(held_sums.group[j]);
+      if (held_sums.place(j) == 0) {
+        uint to = first_group + uint(held_sums.group(j));
         mean[to] = high[j];
         rest[to] = low[j];
         variance[to] = square[j];
@@ -264,10 +278,14 @@ INSTANTIATE_HELD_GROUPS(4, 1)
 INSTANTIATE_HELD_GROUPS(4, 2)
 INSTANTIATE_HELD_GROUPS(4, 4)
 INSTANTIATE_HELD_GROUPS(4, 8)
+INSTANTIATE_HELD_GROUPS(4, 10)
 INSTANTIATE_HELD_GROUPS(4, 16)
+INSTANTIATE_HELD_GROUPS(4, 20)
 INSTANTIATE_HELD_GROUPS(4, 32)
 INSTANTIATE_HELD_GROUPS(8, 1)
 INSTANTIATE_HELD_GROUPS(8, 2)
 INSTANTIATE_HELD_GROUPS(8, 4)
 INSTANTIATE_HELD_GROUPS(8, 8)
+INSTANTIATE_HELD_GROUPS(8, 10)
 INSTANTIATE_HELD_GROUPS(8, 16)
+INSTANTIATE_HELD_GROUPS(8, 20)

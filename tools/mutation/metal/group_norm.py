@@ -23,8 +23,8 @@ MUTANTS = [
     Mutant(
         "group norm: a group's mean without what rounding loses of it",
         FORWARD,
-        "rest[index] = low;",
-        "rest[index] = 0.0f;",
+        "rest[to] = low;",
+        "rest[to] = 0.0f;",
         f"{VALUES}::test_large_means",
     ),
     Mutant(
@@ -39,6 +39,13 @@ MUTANTS = [
         GEOMETRY,
         "ceil_div(wanted, kAtOnce) * kAtOnce, kFewestSteps",
         "wanted, kFewestSteps + 1",
+        f"{VALUES}::test_group_norm",
+    ),
+    Mutant(
+        "group norm: the first lane's sums for those beside it",
+        FORWARD,
+        "v += partial[i * across + lane % across];",
+        "v += partial[i * across];",
         f"{VALUES}::test_group_norm",
     ),
     Mutant(

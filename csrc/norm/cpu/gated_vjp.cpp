@@ -6,18 +6,68 @@
 
 namespace {
 
-// A row of the gate in float32: activated, and the activation's slope.
-void load_gate(const NormVJPJob& job, int64_t row, float* by, float* slopes) {
+// A vector of the gate, activated, and the activation's slopes.
+struct GateVectors {
+  Floats by, slopes;
+};
+
+// Those of a row. A sigmoid gives both; only what takes longer is looked up.
+template <typename T, Activation kActivation>
+struct ActivatedRow {
+  using F = ActivationOf<kActivation, float>;
+  using Slope = SlopeOf<kActivation>;
+
+  GateRow<T, F> gate;
+  GateRow<T, Slope> slope;
+
+  ActivatedRow(const NormVJPJob& job, int64_t row)
+      : gate{{job.gate, row}, nullptr},
+        slope{{job.gate, row}, nullptr} {
+    if constexpr (kActivation == Activation::Gelu) {
+      gate.table = gate_table<T, F>(job);
+      slope.table = gate_table<T, Slope>(job);
+    }
+  }
+
+  template <typename Extent>
+  GateVectors operator()(int64_t i, Extent extent) const {
+    if constexpr (
+        kActivation == Activation::Sigmoid || kActivation == Activation::Silu) {
+      Floats v = gate.gate(i, extent);
+      Floats s = sigmoid<float>(v);
+      if constexpr (kActivation == Activation::Sigmoid) {
+        return {s, s * (1.0f - s)};
+      } else {
+        Floats by = v * s;
+        return {by, s + by * (1.0f - s)};
+      }
+    } else {
+      return {gate(i, extent), slope(i, extent)};
+    }
+  }
+};
+
+// Multiplies a row by the activated gate, which is stored in `by` if it is not
+// null, and by the slopes.
+void multiply_by_gate(
+    const NormVJPJob& job,
+    int64_t row,
+    const float* from,
+    float* product,
+    float* slopes,
+    float* by) {
   with_type(job.gate.type, [&](auto type) {
-    using T = typename decltype(type)::type;
     with_activation(job.activation, [&](auto activation) {
-      using F = ActivationOf<decltype(activation)::value, float>;
-      using Slope = SlopeOf<decltype(activation)::value>;
-      GateRow<T, F> gate{{job.gate, row}, gate_table<T, F>(job)};
-      GateRow<T, Slope> slope{{job.gate, row}, gate_table<T, Slope>(job)};
+      ActivatedRow<typename decltype(type)::type, decltype(activation)::value>
+          gate(job, row);
       for_vectors(job.width, [=](int64_t i, auto extent) {
-        store(by + i, gate(i, extent));
-        store(slopes + i, slope(i, extent));
+        auto of = gate(i, extent);
+        Floats v = load(from + i);
+        store(product + i, of.by * v);
+        store(slopes + i, of.slopes * v);
+        if (by) {
+          store(by + i, of.by);
+        }
       });
     });
   });
@@ -59,17 +109,18 @@ void vjp_of_gated_rows(const NormVJPJob& job) {
   one.rows = 1;
   for (int64_t row = 0; row < job.rows; ++row) {
     one.first_row = job.first_row + row;
-    load_gate(job, row, by, slopes);
     auto s = load_row(job.s, row, width, s_row);
     auto g = load_row(job.cotangent, row, width, g_row);
     // What the gate multiplies, and the slopes in its gradient.
     auto& gated = first ? s : g;
     auto* product = first ? s_row : g_row;
-    for_vectors(width, [=, from = gated.data](int64_t i, auto) {
-      Floats v = load(from + i);
-      store(slopes + i, load(slopes + i) * v);
-      store(product + i, load(by + i) * v);
-    });
+    multiply_by_gate(
+        job,
+        row,
+        gated.data,
+        product,
+        slopes,
+        first && job.input.data ? by : nullptr);
     gated = padded_row(product, width);
     VJPRow<false, float, float> to{s.data, g.data, nullptr, {}, 0, 0};
     measure<false>(to, s, one, 0);

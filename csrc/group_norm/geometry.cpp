@@ -33,7 +33,8 @@ constexpr int kHeldGroups = 64;
 constexpr int kWords[] = {64, 40, 32, 16, 8, 4, 2, 80};
 constexpr int kMostCudaWords = 80, kFewCudaWords = 32, kMetalWords = 16;
 constexpr int kMostVectors = 32;
-constexpr int kOtherWords = 40; // a thread's registers beside those of x
+// A thread's registers beside those of x, and the fewest that do.
+constexpr int kOtherWords = 40, kFewOtherWords = 22;
 constexpr int kCoreWords = 1 << 16, kCoreThreads = 480;
 
 // The channels that threads have at one position, at least some bytes, for a
@@ -101,8 +102,10 @@ std::optional<HeldGeometry> pieces(
 }
 
 bool fill_core(int threads, int words) {
-  int threadgroups = kCoreWords / (threads * (words + kOtherWords));
-  return threadgroups * threads >= kCoreThreads;
+  int threadgroups =
+      std::max(1, kCoreWords / (threads * (words + kOtherWords)));
+  return threadgroups * threads >= kCoreThreads &&
+      threads * (words + kFewOtherWords) <= kCoreWords;
 }
 
 // Chooses how many vectors a thread has; false if a core cannot hold them.

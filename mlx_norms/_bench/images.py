@@ -48,7 +48,8 @@ class ImageConfig:
     def reads(self) -> int:
         """How often x, and the cotangent, must be read.
 
-        Once if a threadgroup can hold a group, and those beside it in the same sectors.
+        Once if a threadgroup can hold a group, and those beside it in the same sectors: with 20
+        channels of 16 bits each, these are four groups, of which the first ends within a sector.
         """
         if self.op == "batch_training":
             return 2
@@ -56,8 +57,10 @@ class ImageConfig:
             return 1
         channels, item = self.sizes[-1], DTYPES[self.dtype].size
         of_group = 1 if self.op == "instance" else channels // self.groups
-        held = max(SECTOR, of_group * item) if "pytorch" in self.op else of_group * SECTOR
-        held = min(held, channels * item)  # of a position
+        # Of a position: groups that end where a sector does.
+        adjoin = "pytorch" in self.op
+        held = math.lcm(SECTOR, of_group * item) if adjoin else of_group * SECTOR
+        held = min(held, channels * item)
         positions = math.prod(self.sizes[1:-1])
         return 1 if positions * held <= THREADGROUP_BYTES else 2
 

@@ -15,7 +15,7 @@ constexpr int kVectorBytes = 16;
 constexpr int kSimdSize = 32;
 constexpr int kMostSimds = 16;
 constexpr int kEnoughVectors = 5; // for a thread's loads to overlap
-constexpr int kLoopedVectors = 4;
+constexpr int kLoopedVectors = 4, kFewLoopedVectors = 2;
 
 } // namespace
 
@@ -31,8 +31,9 @@ ChannelGeometry::ChannelGeometry(
     int channels,
     int64_t inner,
     int item_size,
-    int most_vectors)
-    : width(kVectorBytes / item_size),
+    int most_vectors,
+    bool few_registers)
+    : width(few_registers ? 4 : kVectorBytes / item_size),
       simds(1),
       looped(false) {
   if (inner % width != 0) {
@@ -64,7 +65,8 @@ ChannelGeometry::ChannelGeometry(
   if (looped) {
     lanes = coalesced;
   }
-  count = looped ? kLoopedVectors : needed();
+  int of_loop = few_registers ? kFewLoopedVectors : kLoopedVectors;
+  count = looped ? of_loop : needed();
   full = looped ? 0 : channels / channel_lanes();
   held = looped ? 0 : count * std::min(width, 4);
   whole = inner % (int64_t(width) * lanes) == 0;

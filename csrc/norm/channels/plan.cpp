@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "csrc/common/axes.h"
+#include "csrc/common/backend.h"
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/norm/channels/geometry.h"
@@ -20,6 +21,12 @@ using kernels::kSize0, kernels::kSize1, kernels::kStep, kernels::kStride0,
 
 constexpr int kForwardVectors = 8;
 constexpr int kBackwardVectors = 5;
+
+// Metal's threads have too few registers for eight columns, but for the
+// statistics of an rms norm.
+bool few_registers(mx::Stream stream, bool rms_statistics) {
+  return backend_of(stream) == Backend::Metal && !rms_statistics;
+}
 
 // An array as [outer, channels, inner]: a layout with the outer axes as its row
 // axes and the channels' stride as its step.
@@ -150,7 +157,12 @@ LaunchPlan plan_channel_norm(
   }
   int channels = in.x.shape(axis);
   auto inner = inner_size(in.x, axis);
-  ChannelGeometry geometry(channels, inner, in.x.itemsize(), kForwardVectors);
+  ChannelGeometry geometry(
+      channels,
+      inner,
+      in.x.itemsize(),
+      kForwardVectors,
+      few_registers(stream, !spec.center));
   auto places = count_places(in.x, channels, geometry.width);
   auto x = read_channels(in.x, axis, geometry.width, plan);
 
@@ -200,7 +212,12 @@ LaunchPlan plan_channel_norm_vjp(
   auto inner = inner_size(in.s, axis);
   // Eight columns of a thread are of 16-bit values in both.
   auto item_size = std::max(in.s.itemsize(), in.cotangent.itemsize());
-  ChannelGeometry geometry(channels, inner, item_size, kBackwardVectors);
+  ChannelGeometry geometry(
+      channels,
+      inner,
+      item_size,
+      kBackwardVectors,
+      few_registers(stream, false));
   auto places = count_places(in.s, channels, geometry.width);
   auto blocks = ceil_div<uint32_t>(places, geometry.lanes);
   auto at_once =

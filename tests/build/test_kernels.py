@@ -111,9 +111,9 @@ def test_every_kernel_is_in_one(texts, with_cuda):
     names |= {f"channel_norm_vjp_{n}_{v}" for n in (1, 4, 8) for v in (1, 2, 4, 8)}
     parts = ("partials", "normalize", "gradient_partials", "input_gradient")
     names |= {f"group_{part}_{n}" for part in parts for n in (4, 8)}
-    names |= {f"held_groups_4_{v}" for v in (1, 2, 4, 8, 16, 32)}
-    names |= {f"held_groups_8_{v}" for v in (1, 2, 4, 8, 16)}
-    names |= {"group_statistics_1", "group_statistics_8"}
+    names |= {f"held_groups_4_{v}" for v in (1, 2, 4, 8, 10, 16, 20, 32)}
+    names |= {f"held_groups_8_{v}" for v in (1, 2, 4, 8, 10, 16, 20)}
+    names |= {f"group_statistics_{simds}" for simds in (1, 4, 8, 16)}
     names |= {"group_gradient_sums_64", "group_gradient_sums_256"}
     rows = {4: (1, 4), 8: (1, 2, 4, 8), 16: (1, 2, 4, 8, 16)}
     names |= {f"norm_linear_{n}_{r}" for n, of in rows.items() for r in of}

@@ -71,7 +71,8 @@ GROUPS |= {"simdgroup_blocked_32": 128, "simdgroup_blocked_64": 128, "layer_norm
 GROUPS |= {name: 256 for name in KERNELS if name.startswith("channel_norm")}
 GROUPS |= {name: 256 for name in KERNELS if name.startswith("group_")}
 GROUPS |= {name: 512 for name in KERNELS if name.startswith("held_groups")}
-GROUPS |= {"group_statistics_1": 32, "group_gradient_sums_64": 64}
+GROUPS |= {f"group_statistics_{simds}": 32 * simds for simds in (1, 4, 8, 16)}
+GROUPS["group_gradient_sums_64"] = 64
 GROUPS |= {name: 32 * int(name.split("_")[-1]) for name in KERNELS if "_tiles_" in name}
 
 

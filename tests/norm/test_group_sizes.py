@@ -36,8 +36,9 @@ def norms():
 
 
 def group_norms():
-    for dtype, channels in itertools.product(WIDTHS, (8, 1024)):
-        x, w = mx.ones((1, 2, channels), dtype), mx.ones(channels, dtype)
+    sizes = ((2, 8), (1 << 14, 8), (2, 1024), (128, 1024))  # from one partial sum to many
+    for dtype, (positions, channels) in itertools.product(WIDTHS, sizes):
+        x, w = mx.ones((1, positions, channels), dtype), mx.ones(channels, dtype)
         yield mx.vjp(lambda x, w: mlx_norms.group_norm(x, 2, w), [x, w], [x])[1]
 
 

@@ -77,15 +77,17 @@ def main() -> int:
             script.say(config.shape)
             continue
         rate = device_copy.rate(config.output_bytes, script.say)
+        sets = copies(config.inputs()[:1], sets_needed(config.input_bytes, caches=CACHES))
+        ((x,), *_) = sets
         for width in WIDTHS:
             if shape[-1] * 2 % width:
                 continue
-            sets = copies(config.inputs()[:1], sets_needed(config.input_bytes, caches=CACHES))
-            if not mx.array_equal(copier(shape, width, THREADS[0])(sets[0][0]), sets[0][0]):
+            copiers = {threads: copier(shape, width, threads) for threads in THREADS}
+            if not all(mx.array_equal(copied(x), x) for copied in copiers.values()):
                 raise RuntimeError(f"The copy of {config.shape} in {width} bytes is wrong.")
             calls = {
-                threads: Calls(copier(shape, width, threads), sets, None, config.output_bytes)
-                for threads in THREADS
+                threads: Calls(copied, sets, None, config.output_bytes)
+                for threads, copied in copiers.items()
             }
             measured = kernels.measure(
                 [config], lambda _, calls=calls: calls, kernels.calls_past_cache, rounds=args.rounds

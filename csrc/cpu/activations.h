@@ -99,15 +99,29 @@ inline Floats activated(Floats v) {
   }
 }
 
+struct ValueAndSlope {
+  Floats value, slope;
+};
+
+// Of silu or sigmoid: a sigmoid gives both.
+template <Activation kActivation>
+inline ValueAndSlope value_and_slope(Floats v) {
+  Floats s = sigmoid<float>(v);
+  if constexpr (kActivation == Activation::Sigmoid) {
+    return {s, s * (1.0f - s)};
+  } else {
+    static_assert(kActivation == Activation::Silu);
+    Floats y = v * s;
+    return {y, s + y * (1.0f - s)};
+  }
+}
+
 // In float32.
 template <Activation kActivation>
 inline Floats slope(Floats v) {
-  if constexpr (kActivation == Activation::Sigmoid) {
-    Floats s = sigmoid<float>(v);
-    return s * (1.0f - s);
-  } else if constexpr (kActivation == Activation::Silu) {
-    Floats s = sigmoid<float>(v);
-    return s + v * s * (1.0f - s);
+  if constexpr (
+      kActivation == Activation::Sigmoid || kActivation == Activation::Silu) {
+    return value_and_slope<kActivation>(v).slope;
   } else if constexpr (kActivation == Activation::Gelu) {
     constexpr float kRoot = 0.70710678118654752440f;
     constexpr float kDensity = 0.39894228040143267794f; // 1 / sqrt(2 pi)

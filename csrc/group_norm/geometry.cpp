@@ -37,16 +37,20 @@ constexpr int kMostVectors = 32;
 constexpr int kOtherWords = 40, kFewOtherWords = 22;
 constexpr int kCoreWords = 1 << 16, kCoreThreads = 480;
 
+// What a threadgroup may hold some groups of.
+struct Sample {
+  int channels;
+  int positions;
+  int groups;
+  bool strided;
+  int item_size;
+};
+
 // The channels that threads have at one position, at least some bytes, for a
 // width.
-std::optional<HeldGeometry> of_width(
-    int width,
-    int channels,
-    int positions,
-    int groups,
-    bool strided,
-    int item_size,
-    int bytes) {
+std::optional<HeldGeometry>
+of_width(const Sample& sample, int bytes, int width) {
+  auto [channels, positions, groups, strided, item_size] = sample;
   int of_group = channels / groups;
   HeldGeometry found{positions, width, strided || of_group % width != 0};
   if (strided) {
@@ -82,19 +86,10 @@ std::optional<HeldGeometry> of_width(
 
 // The width of fewer groups, then that of vectors of one group. Where channels
 // have groups of their own, fewer take fewer registers.
-std::optional<HeldGeometry> pieces(
-    int channels,
-    int positions,
-    int groups,
-    bool strided,
-    int item_size,
-    int bytes) {
-  auto of = [&](int width) {
-    return of_width(
-        width, channels, positions, groups, strided, item_size, bytes);
-  };
-  auto four = of(4);
-  auto eight = item_size == 2 ? of(8) : std::nullopt;
+std::optional<HeldGeometry> pieces(const Sample& sample, int bytes) {
+  auto four = of_width(sample, bytes, 4);
+  auto eight =
+      sample.item_size == 2 ? of_width(sample, bytes, 8) : std::nullopt;
   bool wider = eight &&
       (!four || eight->groups < four->groups ||
        (eight->groups == four->groups && !eight->differ));
@@ -162,11 +157,12 @@ std::optional<HeldGeometry> HeldGeometry::choose(
     int item_size,
     Backend backend) {
   bool cuda = backend == Backend::Cuda;
+  Sample sample{channels, positions, groups, strided, item_size};
   for (int bytes : kPieces) {
     if (bytes > kSector && !cuda) {
       continue;
     }
-    auto found = pieces(channels, positions, groups, strided, item_size, bytes);
+    auto found = pieces(sample, bytes);
     bool few = found && (bytes == kSector || found->groups <= kFewGroups);
     if (few && spread(*found, item_size, cuda)) {
       return found;

@@ -197,8 +197,8 @@ std::variant<array, std::tuple<array, array, array>> batch_norm(
     return outputs[0];
   }
   auto unbiased = array(static_cast<float>(values) / (values - 1));
-  if (x.is_tracer()) { // under shapeless compile the number of values may
-                       // change
+  // Under shapeless compile the number of values may change.
+  if (x.is_tracer()) {
     auto n = mx::number_of_elements(x, axes, false, mx::float32, s);
     unbiased = mx::divide(n, mx::subtract(n, array(1.0f), s), s);
   }

@@ -343,9 +343,9 @@ MUTANTS = [
     ),
     Mutant(
         "the activation for its slope",
-        GATED_VJP,
-        "return {by, s + by * (1.0f - s)};",
-        "return {by, by};",
+        ACTIVATIONS,
+        "return {y, s + y * (1.0f - s)};",
+        "return {y, y};",
         f"{GATED}::test_lengths",
     ),
     Mutant(

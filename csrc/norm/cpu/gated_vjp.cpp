@@ -6,12 +6,8 @@
 
 namespace {
 
-// A vector of the gate, activated, and the activation's slopes.
-struct GateVectors {
-  Floats by, slopes;
-};
-
-// Those of a row. A sigmoid gives both; only what takes longer is looked up.
+// A row of the gate, activated, and the activation's slopes. Only what takes
+// longer than a sigmoid is looked up.
 template <typename T, Activation kActivation>
 struct ActivatedRow {
   using F = ActivationOf<kActivation, float>;
@@ -30,17 +26,10 @@ struct ActivatedRow {
   }
 
   template <typename Extent>
-  GateVectors operator()(int64_t i, Extent extent) const {
+  ValueAndSlope operator()(int64_t i, Extent extent) const {
     if constexpr (
         kActivation == Activation::Sigmoid || kActivation == Activation::Silu) {
-      Floats v = gate.gate(i, extent);
-      Floats s = sigmoid<float>(v);
-      if constexpr (kActivation == Activation::Sigmoid) {
-        return {s, s * (1.0f - s)};
-      } else {
-        Floats by = v * s;
-        return {by, s + by * (1.0f - s)};
-      }
+      return value_and_slope<kActivation>(gate.gate(i, extent));
     } else {
       return {gate(i, extent), slope(i, extent)};
     }
@@ -63,10 +52,10 @@ void multiply_by_gate(
       for_vectors(job.width, [=](int64_t i, auto extent) {
         auto of = gate(i, extent);
         Floats v = load(from + i);
-        store(product + i, of.by * v);
-        store(slopes + i, of.slopes * v);
+        store(product + i, of.value * v);
+        store(slopes + i, of.slope * v);
         if (by) {
-          store(by + i, of.by);
+          store(by + i, of.value);
         }
       });
     });

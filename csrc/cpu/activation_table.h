@@ -12,11 +12,21 @@ namespace {
 // With fewer elements the values are computed.
 constexpr int64_t kElementsForTable = 32 * 1024;
 
-// F of each value of T, in float32, by its bits.
+template <Activation kActivation, typename R>
+struct ActivationOf {
+  using Result = R; // that it is rounded to
+
+  Floats operator()(Floats v) const {
+    return activated<kActivation, R>(v);
+  }
+};
+
+// F of each value of T, by its bits, in F's Result.
 template <typename T, typename F>
 struct ValueTable {
+  using Result = typename F::Result;
   static constexpr int kValues = 1 << 16;
-  alignas(64) float values[kValues];
+  alignas(64) Result values[kValues + 1]; // of 16 bits, two are read at once
 
   ValueTable() {
     for (int i = 0; i < kValues; i += kWidth) {
@@ -31,7 +41,7 @@ struct ValueTable {
 
 // Null for float32.
 template <typename T, typename F>
-inline const float* table_of() {
+inline const typename F::Result* table_of() {
   if constexpr (sizeof(T) == 2) {
     static const ValueTable<T, F> table;
     return table.values;
@@ -58,15 +68,46 @@ inline Floats look_up(const float* table, const T* p) {
 #endif
 }
 
-template <Activation kActivation, typename R>
-struct ActivationOf {
+inline Floats as_values(Words words, const Half*) {
+  return widen_half(low_halves(words & 0xffffu));
+}
+inline Floats as_values(Words words, const BFloat*) {
+  return as_floats(words << 16);
+}
+
+template <typename R, typename T>
+inline Floats look_up(const R* table, const T* p) {
+  Words index = widen(load_bits(p));
+#if defined(__AVX512F__)
+  auto words = reinterpret_cast<Words>(
+      _mm512_i32gather_epi32(reinterpret_cast<__m512i>(index), table, 2));
+#elif defined(__AVX2__)
+  auto words = reinterpret_cast<Words>(_mm256_i32gather_epi32(
+      reinterpret_cast<const int*>(table),
+      reinterpret_cast<__m256i>(index),
+      2));
+#else
+  Words words;
+  for (int i = 0; i < kWidth; ++i) {
+    words[i] = table[index[i]].bits;
+  }
+#endif
+  return as_values(words, table);
+}
+
+template <Activation kActivation>
+struct ValueOf {
+  using Result = float;
+
   Floats operator()(Floats v) const {
-    return activated<kActivation, R>(v);
+    return value_and_slope<kActivation>(v).value;
   }
 };
 
 template <Activation kActivation>
 struct SlopeOf {
+  using Result = float;
+
   Floats operator()(Floats v) const {
     return slope<kActivation>(v);
   }

@@ -103,33 +103,41 @@ struct ValueAndSlope {
   Floats value, slope;
 };
 
-// Of silu or sigmoid: a sigmoid gives both.
 template <Activation kActivation>
-inline ValueAndSlope value_and_slope(Floats v) {
-  Floats s = sigmoid<float>(v);
+constexpr bool kNeedsSigmoid =
+    kActivation == Activation::Sigmoid || kActivation == Activation::Silu;
+
+// In float32, from the sigmoid of v.
+template <Activation kActivation>
+inline ValueAndSlope value_and_slope(Floats v, Floats sigmoid) {
+  static_assert(kNeedsSigmoid<kActivation>);
+  Floats rest = 1.0f - sigmoid;
   if constexpr (kActivation == Activation::Sigmoid) {
-    return {s, s * (1.0f - s)};
-  } else {
-    static_assert(kActivation == Activation::Silu);
-    Floats y = v * s;
-    return {y, s + y * (1.0f - s)};
+    return {sigmoid, sigmoid * rest};
   }
+  Floats y = v * sigmoid;
+  return {y, sigmoid + y * rest};
 }
 
-// In float32.
+// In float32, from one sigmoid or error function.
 template <Activation kActivation>
-inline Floats slope(Floats v) {
-  if constexpr (
-      kActivation == Activation::Sigmoid || kActivation == Activation::Silu) {
-    return value_and_slope<kActivation>(v).slope;
+inline ValueAndSlope value_and_slope(Floats v) {
+  if constexpr (kNeedsSigmoid<kActivation>) {
+    return value_and_slope<kActivation>(v, sigmoid<float>(v));
   } else if constexpr (kActivation == Activation::Gelu) {
     constexpr float kRoot = 0.70710678118654752440f;
     constexpr float kDensity = 0.39894228040143267794f; // 1 / sqrt(2 pi)
     Floats below = 0.5f + 0.5f * error_function(v * kRoot);
-    return below + v * kDensity * exponential(v * v * -0.5f);
+    Floats density = kDensity * exponential(v * v * -0.5f);
+    return {v * below, below + v * density};
   } else {
-    return splat(1.0f);
+    return {v, splat(1.0f)};
   }
+}
+
+template <Activation kActivation>
+inline Floats slope(Floats v) {
+  return value_and_slope<kActivation>(v).slope;
 }
 
 template <Activation kActivation>

@@ -167,15 +167,31 @@ inline Halves narrow_bfloat(Floats v) {
   }
   return reinterpret_cast<Halves>(_mm512_cvtneps_pbh(lanes));
 }
-inline Floats round_bfloat(Floats v) {
-  return widen_bfloat(narrow_bfloat(v));
-}
 
 #else
 
 inline Halves narrow_bfloat(Floats v) {
   return low_halves(round_bfloat_bits(v) >> 16);
 }
+
+#endif
+
+#if defined(__AVX512F__)
+
+// Fewer instructions than a conversion there and back. NaN stays as it is.
+inline Floats round_bfloat(Floats v) {
+  auto lanes = reinterpret_cast<__m512>(v);
+  auto bits = reinterpret_cast<__m512i>(v);
+  auto odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+  auto rounded = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+  rounded = _mm512_mask_add_epi32(rounded, odd, rounded, _mm512_set1_epi32(1));
+  auto number = _mm512_cmp_ps_mask(lanes, lanes, _CMP_ORD_Q);
+  return reinterpret_cast<Floats>(_mm512_mask_and_epi32(
+      bits, number, rounded, _mm512_set1_epi32(0xffff0000)));
+}
+
+#else
+
 inline Floats round_bfloat(Floats v) {
   return as_floats(round_bfloat_bits(v) & 0xffff0000u);
 }
@@ -212,6 +228,22 @@ inline void store(Half* p, Floats v) {
 inline void store(BFloat* p, Floats v) {
   Halves h = narrow_bfloat(v);
   std::memcpy(p, &h, sizeof(h));
+}
+
+// Stores v and returns it as it is stored.
+inline Floats store_rounded(float* p, Floats v) {
+  store(p, v);
+  return v;
+}
+inline Floats store_rounded(Half* p, Floats v) {
+  Halves h = narrow_half(v);
+  std::memcpy(p, &h, sizeof(h));
+  return widen_half(h);
+}
+inline Floats store_rounded(BFloat* p, Floats v) {
+  Halves h = narrow_bfloat(v);
+  std::memcpy(p, &h, sizeof(h));
+  return widen_bfloat(h);
 }
 
 template <typename T>

@@ -50,6 +50,7 @@ struct NormJob {
   float number = 1.0f;
   bool round_factored; // to x's dtype
   bool factor_of_sum;  // which is rounded before and after
+  bool round_result;   // y, before it is modulated: a weight or bias changed it
   bool round_product;  // of y and 1 + scale, to the output's dtype
   bool gate_first;     // of x, before it is normalized
   bool round_gated;    // x times the activated gate, to x's dtype

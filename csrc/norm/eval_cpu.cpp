@@ -82,6 +82,7 @@ void eval_group(
 
   allocate(outputs[0], {&in.x, in.residual, in.gate});
   job.normalized = rows_out(outputs[0]);
+  job.round_result = !job.late && (in.weight || in.bias);
   job.round_product =
       !job.late && in.scale && product_keeps(outputs[0].dtype(), *in.scale);
   if (spec.residual) {

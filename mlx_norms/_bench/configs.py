@@ -274,12 +274,12 @@ class Config:
         """Bytes of the tensors of x's shape that are read or written, each counted once.
 
         In the backward pass: x (or the sum), its gradient, and one cotangent per output; and the
-        gate and its gradient; for two norms x and the sum, with a gradient each.
+        gate and its gradient; for two norms or a factor x and the sum, with a gradient each.
         """
         if self.backward and self._two_norms:
             return 6 * self._tensor_bytes
         if self.backward:
-            return self._tensor_bytes * (3 + self.adds + 2 * self.gates)
+            return self._tensor_bytes * (3 + self.adds + 2 * (self.gates + self._factors))
         return self._tensor_bytes * (4 if self.adds else 2 + self.gates)
 
     @property
@@ -312,7 +312,11 @@ class Config:
     def _written(self) -> int:
         if self._two_norms:
             return 2
-        return 1 + (self.gates if self.backward else self.adds)
+        return 1 + (self.gates + self._factors if self.backward else self.adds)
+
+    @property
+    def _factors(self) -> bool:
+        return "factor" in OPS[self.op].inputs
 
     @property
     def _two_norms(self) -> bool:

@@ -295,7 +295,8 @@ class TestInputs:
                     for name in named.keys() & {"x", "gate", "heads", "k", "samples", "channels"}
                 ]
             )
-            read += [named["x"]] if op == "norm_add_norm" else []
+            if op == "norm_add_norm" or "factor" in named:
+                read += [named["x" if "x" in named else "samples"]]
             assert config.moved == sum(a.nbytes for a in [*read, *cotangents, *read])
             weights = [named[name] for name in named if "weight" in name or name == "scale"]
             extra = sum(a.nbytes for a in [*weights, *parameters])

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from hostmetal.build import HostBuild
+from mlx_norms import _ext
 from support.variant import ROOT, Variant
 
 from .cpu import MUTANTS
@@ -132,7 +133,9 @@ def main() -> int:
     for mutant in mutants:
         if mutant.redundant:
             print(f"{mutant.name:30} redundant: {mutant.redundant}")
-    mutants = [m for m in mutants if not m.redundant]
+        elif mutant.isa not in _ext.cpu_isas():
+            print(f"{mutant.name:30} NOT RUN: this machine has no {mutant.isa}")
+    mutants = [m for m in mutants if not m.redundant and m.isa in _ext.cpu_isas()]
     options = ON_METAL if args.metal else []
     survivors = []
     with tempfile.TemporaryDirectory() as directory:

@@ -251,6 +251,13 @@ MUTANTS = [
         f"{MODULATED}::test_early_is_the_chain_of_ops",
     ),
     Mutant(
+        "a weighted result not rounded before its scale",
+        EVAL,
+        "!job.late && (in.weight || in.bias)",
+        "false",
+        f"{MODULATED}::test_early_is_the_chain_of_ops",
+    ),
+    Mutant(
         "product of 1 + scale not rounded",
         MODULATION,
         "    if (round_product) {",
@@ -344,15 +351,15 @@ MUTANTS = [
     Mutant(
         "the activation for its slope",
         ACTIVATIONS,
-        "return {y, s + y * (1.0f - s)};",
+        "return {y, sigmoid + y * rest};",
         "return {y, y};",
         f"{GATED}::test_lengths",
     ),
     Mutant(
         "gate's gradient without the weight",
         GATED_VJP,
-        "return load(s.data + i) * rstd * load(weight + i) * load(slopes + i);",
-        "return load(s.data + i) * rstd * load(slopes + i);",
+        "(kFirst ? dx : n * w) * of_gate",
+        "(kFirst ? dx : n) * of_gate",
         f"{GATED}::test_lengths",
     ),
     Mutant(
@@ -575,6 +582,24 @@ MUTANTS = [
         "tests/norm/test_probes.py::test_what_is_not_finite_stays_in_its_row"
         " tests/norm/test_probes.py::test_every_nan_stays_nan tests/norm/test_dispatch.py",
         at_levels=True,
+    ),
+    Mutant(
+        "ties away from even in a bfloat16 that stays in registers",
+        SIMD,
+        "_mm512_mask_add_epi32(rounded, odd, rounded, _mm512_set1_epi32(1))",
+        "_mm512_add_epi32(rounded, _mm512_set1_epi32(1))",
+        "tests/norm/test_rounding.py tests/norm/test_dispatch.py",
+        at_levels=True,
+        isa="avx512",
+    ),
+    Mutant(
+        "bfloat16 NaN rounded up in registers",
+        SIMD,
+        "_mm512_mask_and_epi32(\n      bits, number, rounded,",
+        "_mm512_and_epi32(\n      rounded,",
+        "tests/norm/test_probes.py::test_every_nan_stays_nan tests/norm/test_dispatch.py",
+        at_levels=True,
+        isa="avx512",
     ),
     # --- Strides and buffers
     Mutant(

@@ -14,3 +14,4 @@ class Mutant:
     tests: str | None  # pytest's arguments
     redundant: str | None = None  # why no test can see it; it is then not run
     at_levels: bool = False  # whether it shows at some levels of the CPU kernels only
+    isa: str = "baseline"  # the instruction set that it takes to show

@@ -7,19 +7,23 @@
 
 namespace {
 
-// F's table for a job's gate of T; null if its values are to be computed.
-template <typename T, typename F, typename Job>
-const float* gate_table(const Job& job) {
-  bool worth = job.activation != Activation::None && job.gate.step == 1 &&
+template <typename Job>
+bool is_worth_a_table(const Job& job) {
+  return job.activation != Activation::None && job.gate.step == 1 &&
       job.rows * job.width >= kElementsForTable;
-  return worth ? table_of<T, F>() : nullptr;
+}
+
+// F's table for a job's gate of T; null if its values are to be computed.
+template <typename T, typename F>
+const typename F::Result* gate_table(const NormJob& job) {
+  return is_worth_a_table(job) ? table_of<T, F>() : nullptr;
 }
 
 // F of a row of the gate.
 template <typename T, typename F>
 struct GateRow {
   Row<T> gate;
-  const float* table;
+  const typename F::Result* table;
 
   Floats operator()(int64_t i, Whole extent) const {
     if constexpr (sizeof(T) == 2) {

@@ -27,6 +27,14 @@ void with_gate_activation(const NormJob& job, F f) {
   });
 }
 
+struct Identity {
+  using Result = float;
+
+  Floats operator()(Floats v) const {
+    return v;
+  }
+};
+
 // A row of the gate, activated, in float32.
 struct FloatGate {
   const float* data;
@@ -49,17 +57,18 @@ FloatGate load_gate(const NormJob& job, int64_t row, float* to) {
   return {to};
 }
 
-// A row of the gate that is read in place, and its table if it is activated.
-template <typename T, bool kActivated>
+// A row of the gate that is read in place: activated by F, with F's table if
+// there is one.
+template <typename T, typename F>
 struct WholeGate {
   const T* data;
-  const float* table;
+  const typename F::Result* table;
 
   Floats operator()(int64_t i) const {
-    if constexpr (kActivated) {
+    if constexpr (sizeof(T) == 2 && !std::is_same_v<F, Identity>) {
       return look_up(table, data + i);
     } else {
-      return load(data + i);
+      return F{}(load(data + i));
     }
   }
 };
@@ -110,19 +119,38 @@ struct Activated {
   }
 };
 
+// Sums a row of x times its gate, which is stored in `to`, and prefetches the
+// next row: here, since this pass takes longest.
+template <typename T, typename Gate, typename S>
+SummedRow<false, WholeRow<S>>
+sum_whole_gated_row(const NormJob& job, int64_t row, Gate gate, S* to) {
+  auto* x = static_cast<const T*>(job.x.data) + row * job.x.row_stride;
+  int64_t rows_ahead = row + 1 < job.rows;
+  auto* coming_x = x + rows_ahead * job.x.row_stride;
+  auto* coming_gate = gate.data + rows_ahead * job.gate.row_stride;
+  auto* coming =
+      static_cast<T*>(job.normalized.data) + (row + rows_ahead) * job.width;
+  auto sums = pairwise_sums<1>(job.width, [=](int64_t i) {
+    __builtin_prefetch(coming_x + i);
+    __builtin_prefetch(coming_gate + i);
+    __builtin_prefetch(coming + i, 1);
+    Floats v = store_rounded(to + i, load(x + i) * gate(i));
+    return Term<1>{v * v};
+  });
+  return {{to, job.width}, 0.0f, sums};
+}
+
 // For rows of x and the gate that are read in place.
-template <typename T, bool kActivated>
-void norm_whole_gated_rows(const NormJob& job, const float* table) {
+template <typename T, typename F>
+void norm_whole_gated_rows(
+    const NormJob& job,
+    const typename F::Result* table) {
   auto rounds = !job.late;
   auto gate = [&](int64_t row) {
     auto* data = static_cast<const T*>(job.gate.data);
-    return WholeGate<T, kActivated>{data + row * job.gate.row_stride, table};
+    return WholeGate<T, F>{data + row * job.gate.row_stride, table};
   };
-  if (job.gate_first) {
-    norm_rows<T, false, true>(job, 1, rounds, false, [&](int64_t row, float*) {
-      return sum_gated<T>(job, row, gate(row));
-    });
-  } else {
+  if (!job.gate_first) {
     norm_rows<T, false, true>(
         job,
         1,
@@ -131,6 +159,17 @@ void norm_whole_gated_rows(const NormJob& job, const float* table) {
         [&](int64_t row, float*) { return sum_whole_row<false, T>(job, row); },
         [&](int64_t row) {
           return Gated<T, decltype(gate(row))>{gate(row), rounds};
+        });
+  } else if (job.round_gated) {
+    // The products have the result's dtype and are stored in its place.
+    norm_rows<T, false, false>(job, 1, rounds, false, [&](int64_t row, float*) {
+      auto* to = static_cast<T*>(job.normalized.data) + row * job.width;
+      return sum_whole_gated_row<T>(job, row, gate(row), to);
+    });
+  } else {
+    norm_rows<T, false, false>(
+        job, 1, rounds, false, [&](int64_t row, float* scratch) {
+          return sum_whole_gated_row<T>(job, row, gate(row), scratch);
         });
   }
 }
@@ -190,20 +229,19 @@ namespace mlx_norms::cpu::MLX_NORMS_LEVEL {
 void norm_gated_rows(const NormJob& job) {
   with_type(job.normalized.type, [&](auto type) {
     using T = typename decltype(type)::type;
-    if (are_whole_gated_rows(job)) {
-      if (job.activation == Activation::None) {
-        return norm_whole_gated_rows<T, false>(job, nullptr);
-      }
-      if constexpr (sizeof(T) == 2) {
-        const float* table = nullptr;
-        with_gate_activation<T>(
-            job, [&]<typename F>(F) { table = gate_table<T, F>(job); });
-        if (table) {
-          return norm_whole_gated_rows<T, true>(job, table);
-        }
-      }
+    if (!are_whole_gated_rows(job)) {
+      return norm_other_gated_rows<T>(job);
     }
-    norm_other_gated_rows<T>(job);
+    if (job.activation == Activation::None) {
+      return norm_whole_gated_rows<T, Identity>(job, nullptr);
+    }
+    with_gate_activation<T>(job, [&]<typename F>(F) {
+      auto* table = gate_table<T, F>(job);
+      if (sizeof(T) == 2 && !table) {
+        return norm_other_gated_rows<T>(job);
+      }
+      norm_whole_gated_rows<T, F>(job, table);
+    });
   });
 }
 

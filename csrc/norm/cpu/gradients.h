@@ -41,31 +41,23 @@ template <bool kCenter, typename AnyRow, typename G>
   return sum.v[0];
 }
 
-// Takes all sums in one pass; those with the cotangent are of deviations, too.
+// From the sums of a pass over the row: those with the cotangent are of
+// deviations from `shift`, too.
 template <bool kCenter, typename AnyRow, typename G>
-inline void measure_vjp_row(
+inline void finish_vjp_row(
     VJPRow<kCenter, typename AnyRow::Element, G>& to,
     AnyRow row,
+    float shift,
+    Sums<kCenter ? 4 : 2> sums,
     const float* weight,
     Root root) {
-  auto* cotangent = to.cotangent;
   float width = divisor(root, row.width);
-  float shift = kCenter ? float(load(row.data)[0]) : 0.0f;
   if constexpr (kCenter) {
-    auto sums = row.template sums<4>([=](Floats v, int64_t i) {
-      Floats d = v - shift;
-      Floats wg = load(cotangent + i) * load(weight + i);
-      return Term<4>{d * d, d, wg * d, wg};
-    });
     SummedRow<true, AnyRow> summed{row, shift, {sums.v[0], sums.v[1]}};
     auto s = to.statistics = row_statistics(summed, root);
     to.mean_wg = sums.v[3] / width;
     to.mean_wgn = (sums.v[2] / width - s.correction * to.mean_wg) * s.rstd;
   } else {
-    auto sums = row.template sums<2>([=](Floats v, int64_t i) {
-      Floats wg = load(cotangent + i) * load(weight + i);
-      return Term<2>{v * v, wg * v};
-    });
     SummedRow<false, AnyRow> summed{row, 0.0f, {sums.v[0]}};
     to.statistics = row_statistics(summed, root);
     to.mean_wgn = sums.v[1] / width * to.statistics.rstd;
@@ -74,11 +66,31 @@ inline void measure_vjp_row(
   if (to.statistics.mean != shift || !is_finite(to.mean_wgn)) {
     // The sum with the cotangent was of other deviations, or beyond float32.
     to.mean_wgn =
-        sum_of_normalized(to.statistics, row, cotangent, weight) / width;
+        sum_of_normalized(to.statistics, row, to.cotangent, weight) / width;
   }
   if (root.eps_bounds && to.statistics.rstd >= 1.0f / root.eps) {
     to.mean_wgn = 0.0f; // a constant factor
   }
+}
+
+template <bool kCenter, typename AnyRow, typename G>
+inline void measure_vjp_row(
+    VJPRow<kCenter, typename AnyRow::Element, G>& to,
+    AnyRow row,
+    const float* weight,
+    Root root) {
+  auto* cotangent = to.cotangent;
+  float shift = kCenter ? float(load(row.data)[0]) : 0.0f;
+  auto sums = row.template sums<kCenter ? 4 : 2>([=](Floats v, int64_t i) {
+    Floats d = v - shift;
+    Floats wg = load(cotangent + i) * load(weight + i);
+    if constexpr (kCenter) {
+      return Term<4>{d * d, d, wg * d, wg};
+    } else {
+      return Term<2>{v * v, wg * v};
+    }
+  });
+  finish_vjp_row<kCenter>(to, row, shift, sums, weight, root);
 }
 
 template <bool kCenter, typename To, typename AnyRow>

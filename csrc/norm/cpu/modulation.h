@@ -85,7 +85,7 @@ class Modulation {
         return v;
       });
     }
-    return {factor_, shift_, !job_.late, job_.round_product};
+    return {factor_, shift_, job_.round_result, job_.round_product};
   }
 
  private:

@@ -46,6 +46,8 @@ inline void store_row(
   const float* weight = job.weight.data + weight_offset(job, row);
   const float* row_bias = job.bias;
   auto* to = static_cast<T*>(job.normalized.data) + row * job.width;
+  // The row that is stored `ahead` rows later.
+  auto next = row + ahead < job.rows ? ahead * job.width : 0;
   auto end = job.rows + job.rows_after;
   auto* x = coming_row(job.x, row, ahead, end);
   // A norm with a gate has no residual.
@@ -57,6 +59,7 @@ inline void store_row(
       if (other) {
         __builtin_prefetch(other + i * sizeof(T));
       }
+      __builtin_prefetch(to + next + i, 1);
     }
     Floats y = n(i);
     if (early) {

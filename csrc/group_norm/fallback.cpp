@@ -160,7 +160,8 @@ Arrays fallback_group_norm_vjp(
   if (vjp.sums) {
     auto positions = position_axes(spec, in.x);
     for (const auto& a : {g, mx::multiply(g, *n, s)}) {
-      gradients.push_back(mx::sum(a, positions, /* keepdims= */ false, s));
+      auto sum = mx::sum(a, positions, /* keepdims= */ false, s);
+      gradients.push_back(mx::astype(sum, vjp.sums_dtype, s));
     }
   }
   return gradients;

@@ -280,13 +280,22 @@ LaunchPlan plan_group_norm_vjp(
   }
   const mx::array* group_means = nullptr;
   if (vjp.sums || of_sums) {
-    mx::Shape shape{sizes.samples, geometry.chunks, geometry.channels};
-    const auto& bias_partials = plan.temporary(shape, mx::float32);
-    const auto& weight_partials = plan.temporary(shape, mx::float32);
-    auto sums = [&](int i) -> const mx::array& {
+    // One chunk's partial sums are those over all chunks.
+    bool one_chunk = geometry.chunks == 1 && !of_sums;
+    auto sums = [&](int i, bool partial) -> const mx::array& {
+      if (vjp.sums && partial == one_chunk) {
+        return outputs[vjp.input + i];
+      }
       mx::Shape shape{sizes.samples, geometry.channels};
-      return vjp.sums ? outputs[vjp.input + i]
-                      : plan.temporary(shape, mx::float32);
+      if (partial) {
+        shape.insert(shape.begin() + 1, geometry.chunks);
+      }
+      return plan.temporary(shape, mx::float32);
+    };
+    const auto& bias_partials = sums(0, true);
+    const auto& weight_partials = sums(1, true);
+    auto type_of = [](const mx::array& sums) {
+      return float_type(sums.dtype());
     };
     if (of_sums) {
       group_means =
@@ -306,6 +315,7 @@ LaunchPlan plan_group_norm_vjp(
           g);
       launch.set(K::bias_partials, bias_partials);
       launch.set(K::weight_partials, weight_partials);
+      launch.set(K::group_sums_type, type_of(bias_partials));
       launch.set(K::group_writes_input, at_once);
       launch.set(
           K::group_gradient_flags,
@@ -314,6 +324,9 @@ LaunchPlan plan_group_norm_vjp(
         launch.set(K::gradient, outputs[0]);
       }
     }
+    if (one_chunk) {
+      return plan; // x's gradient is not wanted, or written already
+    }
     using K = kernels::group_gradient_sums;
     int of_group = geometry.channels / sizes.groups;
     int threads = int64_t{of_group} * geometry.chunks <= 256 ? 64 : 256;
@@ -321,16 +334,28 @@ LaunchPlan plan_group_norm_vjp(
     while (width < std::min(of_group, threads)) {
       width *= 2;
     }
+    // Adjoining channels are read together, if few enough chunks are left to
+    // each of their threads.
+    bool channels_adjoin = of_group == 1 && geometry.chunks <= 256;
+    if (channels_adjoin) {
+      threads = geometry.chunks <= 16 ? 64 : 256;
+      width = geometry.chunks <= 16 ? 32 : 8;
+    }
+    int blocks =
+        channels_adjoin ? ceil_div(geometry.channels, width) : sizes.groups;
     auto& launch = plan.launch({"group_gradient_sums", threads});
     launch.set(K::scattered, false);
     launch.set(K::group_strided, spec.strided);
     launch.set(K::has_weight, weight.has_value());
     bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
     launch.set(K::group_means_wanted, of_sums);
+    launch.set(K::group_is_channel, channels_adjoin);
     launch.set(K::bias_partials, bias_partials);
     launch.set(K::weight_partials, weight_partials);
-    launch.set(K::bias_sums, sums(0));
-    launch.set(K::weight_sums, sums(1));
+    const auto& bias_sums = sums(0, false);
+    launch.set(K::bias_sums, bias_sums);
+    launch.set(K::weight_sums, sums(1, false));
+    launch.set(K::group_sums_type, type_of(bias_sums));
     if (of_sums) {
       launch.set(K::group_means, *group_means);
     }
@@ -340,7 +365,8 @@ LaunchPlan plan_group_norm_vjp(
     launch.set(K::chunks, geometry.chunks);
     launch.set(K::width, width);
     launch.set(K::samples, sizes.samples);
-    launch.groups[0] = sizes.samples * sizes.groups;
+    launch.set(K::blocks, blocks);
+    launch.groups[0] = sizes.samples * blocks;
     launch.group[0] = threads;
   }
   if (vjp.input && !at_once) {

@@ -79,8 +79,32 @@ Arrays group_norm_vjp_node(
   if (spec.input) {
     dtypes.push_back(inputs[0].dtype());
   }
-  dtypes.resize(shapes.size(), mx::float32);
+  dtypes.resize(shapes.size(), spec.sums_dtype);
   return array::make_arrays(std::move(shapes), dtypes, std::move(node), inputs);
+}
+
+// The dtype of the parameters' sums: the parameters', if they are gradients as
+// they are.
+mx::Dtype sums_dtype_of(
+    const GroupNormSpec& spec,
+    const Arrays& primals,
+    const std::vector<int>& argnums,
+    mx::Stream stream) {
+  if (spec.sample_axes > 0 || backend_of(stream) == Backend::Cpu) {
+    return mx::float32;
+  }
+  std::optional<mx::Dtype> dtype;
+  for (int i : argnums) {
+    if (i == 0) {
+      continue;
+    }
+    bool is_sum = i <= spec.weight + spec.bias;
+    if (!is_sum || (dtype && *dtype != primals[i].dtype())) {
+      return mx::float32;
+    }
+    dtype = primals[i].dtype();
+  }
+  return dtype.value_or(mx::float32);
 }
 
 Arrays make_group_norm(
@@ -132,6 +156,7 @@ Arrays GroupNorm::vjp(
   for (int i : argnums) {
     (i == 0 ? vjp.input : vjp.sums) = true;
   }
+  vjp.sums_dtype = sums_dtype_of(spec_, primals, argnums, s);
   auto inputs = primals;
   inputs.insert(inputs.end(), outputs.begin() + 1, outputs.end());
   inputs.push_back(cotangents[0]);

@@ -120,6 +120,7 @@ bool agrees(
   auto numbers = numbers_of(spec.norm, inputs);
   numbers.push_back(spec.input);
   numbers.push_back(spec.sums);
+  numbers.push_back(static_cast<int64_t>(spec.sums_dtype.val()));
   auto few = spec;
   few.norm = like(spec.norm);
   auto sample = [&] {

@@ -56,15 +56,16 @@ struct GroupNormInputs {
         variance(spec.running ? first++ : nullptr) {}
 };
 
-// The gradients of a norm: {[of x], [bias sums, weight sums]}. Sums are
-// float32, of shape [samples..., channels], over a sample's positions: of the
-// cotangents of what the activation takes, and of them times the normalized
-// values. Inputs are the norm's, then mean, rest and variance unless they are
-// given, and the cotangent.
+// The gradients of a norm: {[of x], [bias sums, weight sums]}. Sums have the
+// shape [samples..., channels], over a sample's positions: of the cotangents of
+// what the activation takes, and of them times the normalized values. Inputs
+// are the norm's, then mean, rest and variance unless they are given, and the
+// cotangent.
 struct GroupNormVJPSpec {
   GroupNormSpec norm;
   bool input = false;
   bool sums = false;
+  mx::Dtype sums_dtype = mx::float32; // on the CPU always
 
   bool operator==(const GroupNormVJPSpec&) const = default;
 };

@@ -58,6 +58,37 @@ inline ChannelThread make_channel_thread(
       row < rows && channel < channels};
 }
 
+// A thread's positions: every `rows`-th one of a sample from `first` on.
+template <int N>
+struct Positions {
+  Span<N> span; // of channels
+  int channels;
+  uint first_row;
+  int first;
+  int rows;
+  int count; // of the sample
+};
+
+// The values at COUNT of them from `step` on; zeros past the end.
+template <int N, int COUNT>
+inline void read_positions(
+    Positions<N> of,
+    int step,
+    device const uchar* data,
+    int flags,
+    constant const int* layout,
+    thread float* v) {
+  for (int k = 0; k < COUNT; ++k) {
+    int position = of.first + (step + k) * of.rows;
+    clear<N>(v + k * N);
+    if (position < of.count) {
+      uint row = of.first_row + uint(position);
+      read<N>(
+          row_in(data, flags, layout, row, of.channels), of.span, v + k * N);
+    }
+  }
+}
+
 inline int first_channel(int group, int channels, int groups) {
   return group_strided ? group : group * (channels / groups);
 }

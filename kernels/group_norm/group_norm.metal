@@ -81,23 +81,13 @@ template <int N>
   clear<N>(square);
   if (t.there && t.position < positions) {
     Span<N> span = span_at<N>(t.channel, channels);
-    uint first = first_row + uint(t.position);
+    Positions<N> of{span, channels, first_row, t.position, rows, positions};
     float shift[N], mean[N]; // mean: of deviations
-    read<N>(row_in(x, group_x_flags, x_layout, first, channels), span, shift);
+    read_positions<N, 1>(of, 0, x, group_x_flags, x_layout, shift);
     clear<N>(mean);
     for (int step = 0; step < steps; step += kAtOnce) {
       float v[kAtOnce * N];
-      for (int k = 0; k < kAtOnce; ++k) {
-        int position = t.position + (step + k) * rows;
-        clear<N>(v + k * N);
-        if (position < positions) {
-          uint row = first_row + uint(position);
-          read<N>(
-              row_in(x, group_x_flags, x_layout, row, channels),
-              span,
-              v + k * N);
-        }
-      }
+      read_positions<N, kAtOnce>(of, step, x, group_x_flags, x_layout, v);
       for (int k = 0; k < kAtOnce * N; ++k) {
         v[k] -= shift[k % N];
       }
@@ -292,6 +282,9 @@ template <int N>
   if (group_has_rest) {
     rests = rest;
   }
+  Span<N> span = span_at<N>(t.channel, channels);
+  uint first_row = t.sample * uint(positions);
+  Positions<N> of{span, channels, first_row, t.position, rows, positions};
   float means[N], scale[N], offset[N];
   load_statistics<N>(
       t,
@@ -306,7 +299,6 @@ template <int N>
       means,
       scale,
       offset);
-  Span<N> span = span_at<N>(t.channel, channels);
   if (has_weight) {
     multiply_by<N>(
         row_in(weight, weight_flags, weight_layout, 0, channels),
@@ -318,19 +310,9 @@ template <int N>
     add_bias<N>(
         row_in(bias, bias_flags, bias_layout, 0, channels), span, offset);
   }
-
-  uint first_row = t.sample * uint(positions);
   for (int step = 0; step < steps; step += kAtOnce) {
     float v[kAtOnce * N];
-    for (int k = 0; k < kAtOnce; ++k) {
-      int position = t.position + (step + k) * rows;
-      clear<N>(v + k * N);
-      if (position < positions) {
-        uint row = first_row + uint(position);
-        read<N>(
-            row_in(x, group_x_flags, x_layout, row, channels), span, v + k * N);
-      }
-    }
+    read_positions<N, kAtOnce>(of, step, x, group_x_flags, x_layout, v);
     for (int k = 0; k < kAtOnce; ++k) {
       int position = t.position + (step + k) * rows;
       if (position < positions) {

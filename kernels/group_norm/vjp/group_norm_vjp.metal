@@ -13,6 +13,13 @@ constant bool group_of_sums [[function_constant(48)]]; // x's gradient
 constant bool group_means_wanted [[function_constant(49)]];
 constant bool group_bias_read [[function_constant(50)]];    // by an activation
 constant bool group_writes_input [[function_constant(52)]]; // of partials
+constant int group_sums_type [[function_constant(53)]];
+// Groups are channels, of which a threadgroup takes `width`.
+constant bool group_is_channel [[function_constant(54)]];
+
+inline void store_sum(device uchar* sums, long at, float v) {
+  store(sums + at * size_of(group_sums_type), group_sums_type, v);
+}
 
 // Two channels' values: x becomes n, and g the cotangent of n w + b.
 template <int N>
@@ -48,8 +55,8 @@ template <int N>
     device const uchar* rest [[buffer(4), function_constant(group_has_rest)]],
     device const uchar* variance [[buffer(5)]],
     device const uchar* cotangent [[buffer(6)]],
-    device float* bias_partials [[buffer(7)]],
-    device float* weight_partials [[buffer(8)]],
+    device uchar* bias_partials [[buffer(7)]],
+    device uchar* weight_partials [[buffer(8)]],
     device uchar* gradient [[buffer(9), function_constant(group_writes_input)]],
     constant const int* x_layout [[buffer(10)]],
     constant const int* cotangent_layout [[buffer(11)]],
@@ -163,22 +170,23 @@ template <int N>
     long to = (long(t.sample) * chunks + t.chunk) * channels;
     for (int j = 0; j < N; ++j) {
       if (t.channel + j < channels) {
-        bias_partials[to + t.channel + j] = sums[j];
-        weight_partials[to + t.channel + j] = sums[N + j];
+        store_sum(bias_partials, to + t.channel + j, sums[j]);
+        store_sum(weight_partials, to + t.channel + j, sums[N + j]);
       }
     }
   }
 }
 
 // A threadgroup takes a group of a sample, `width` channels at once, a power of
-// two, of which each has as many threads as there are left.
+// two, of which each has as many threads as there are left; or as many groups
+// of one channel.
 template <int THREADS>
 [[kernel, max_total_threads_per_threadgroup(THREADS)]] void group_gradient_sums(
     device const float* bias_partials [[buffer(0)]],
     device const float* weight_partials [[buffer(1)]],
     device const uchar* weight [[buffer(2), function_constant(has_weight)]],
-    device float* bias_sums [[buffer(3)]],
-    device float* weight_sums [[buffer(4)]],
+    device uchar* bias_sums [[buffer(3)]],
+    device uchar* weight_sums [[buffer(4)]],
     device float* group_means
     [[buffer(5), function_constant(group_means_wanted)]],
     constant const int& channels [[buffer(6)]],
@@ -189,20 +197,23 @@ template <int THREADS>
     constant const int& samples [[buffer(11)]],
     constant const int* weight_layout
     [[buffer(12), function_constant(has_weight)]],
+    constant const int& blocks [[buffer(13)]],
     uint index [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   threadgroup float shared[2 * THREADS];
-  uint sample = index / uint(groups);
-  int group = int(index % uint(groups));
-  int of_group = channels / groups;
-  int first = first_channel(group, channels, groups);
+  uint sample = index / uint(blocks);
+  int block = int(index % uint(blocks));
+  int of_group = group_is_channel ? width : channels / groups;
+  int first =
+      group_is_channel ? block * width : first_channel(block, channels, groups);
+  int step = group_strided && !group_is_channel ? groups : 1;
   int lane = int(thread_index) % width;
   int row = int(thread_index) / width;
   int rows = THREADS / width;
   float total[2] = {0.0f, 0.0f}; // of the group's channels, weighted
   for (int begin = 0; begin < of_group; begin += width) {
-    int channel = first + (begin + lane) * (group_strided ? groups : 1);
-    bool there = begin + lane < of_group;
+    int channel = first + (begin + lane) * step;
+    bool there = begin + lane < of_group && channel < channels;
     float v[2] = {0.0f, 0.0f};
     if (there) {
       for (int chunk = row; chunk < chunks; chunk += rows) {
@@ -226,8 +237,8 @@ template <int THREADS>
     }
     if (there && row == 0) {
       long at = long(sample) * channels + channel;
-      bias_sums[at] = v[0];
-      weight_sums[at] = v[1];
+      store_sum(bias_sums, at, v[0]);
+      store_sum(weight_sums, at, v[1]);
       float w = 1.0f;
       if (has_weight) {
         RowIn in = row_in(weight, weight_flags, weight_layout, 0, channels);
@@ -237,7 +248,15 @@ template <int THREADS>
       total[1] = fma(w, v[1], total[1]);
     }
   }
-  if (group_means_wanted) {
+  if (group_means_wanted && group_is_channel) {
+    uint channel = uint(first + lane);
+    if (row == 0 && channel < uint(channels)) {
+      float values = float(positions);
+      uint to = sample * uint(groups) + channel;
+      group_means[to] = total[0] / values;
+      group_means[uint(samples) * uint(groups) + to] = total[1] / values;
+    }
+  } else if (group_means_wanted) {
     threadgroup_barrier(mem_flags::mem_threadgroup); // shared is written again
     shared[thread_index] = total[0];
     shared[THREADS + thread_index] = total[1];

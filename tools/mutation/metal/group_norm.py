@@ -119,6 +119,27 @@ MUTANTS = [
         f"{VALUES}::test_group_norm",
     ),
     Mutant(
+        "instance norm: a gradient's means at the first sample",
+        BACKWARD,
+        "uint to = sample * uint(groups) + channel;",
+        "uint to = channel;",
+        f"{VALUES}::test_instance_norm",
+    ),
+    Mutant(
+        "batch norm: gradients of 16 bits apart by 32",
+        BACKWARD,
+        "sums + at * size_of(group_sums_type)",
+        "sums + at * size_of(kFloat32)",
+        f"{VALUES}::test_batch_norm",
+    ),
+    Mutant(
+        "batch norm: one chunk's sums where there are more",
+        PLAN,
+        "geometry.chunks == 1 && !of_sums",
+        "!of_sums",
+        f"{VALUES}::test_batch_norm",
+    ),
+    Mutant(
         "group norm: a gradient as if the statistics were given",
         PLAN,
         "bool of_sums = vjp.input && !spec.running;",

@@ -16,6 +16,9 @@ constexpr int kSimdSize = 32;
 constexpr int kMostSimds = 16;
 constexpr int kEnoughVectors = 5; // for a thread's loads to overlap
 constexpr int kLoopedVectors = 4, kFewLoopedVectors = 2;
+// A sample of fewer threadgroups is cut finer, down to so many bytes: small
+// images are a long loop of one threadgroup else.
+constexpr int kFewThreadgroups = 4, kLeastBytes = 64;
 
 } // namespace
 
@@ -64,6 +67,10 @@ ChannelGeometry::ChannelGeometry(
   looped = needed() > most_vectors;
   if (looped) {
     lanes = coalesced;
+    while (lanes * width * item_size > kLeastBytes &&
+           inner < int64_t{kFewThreadgroups} * width * lanes) {
+      lanes /= 2;
+    }
   }
   int of_loop = few_registers ? kFewLoopedVectors : kLoopedVectors;
   count = looped ? of_loop : needed();

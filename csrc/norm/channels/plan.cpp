@@ -223,9 +223,10 @@ LaunchPlan plan_channel_norm_vjp(
   auto at_once =
       static_cast<uint32_t>(device_limits(stream).loops(geometry.simds));
   bool sums = spec.weight || spec.bias;
-  auto iterations = sums
-      ? std::clamp<uint32_t>(ceil_div(blocks, at_once), 2, kMostIterations)
-      : 1;
+  // Fewer partial sums, unless that would leave cores without threadgroups.
+  uint32_t fewest = blocks > at_once / 2 ? 2 : 1;
+  auto iterations =
+      sums ? std::clamp(ceil_div(blocks, at_once), fewest, kMostIterations) : 1;
   auto groups = ceil_div(blocks, iterations);
   auto partials = [&](const mx::array* gradient) -> std::optional<mx::array> {
     if (!gradient) {

@@ -280,8 +280,9 @@ LaunchPlan plan_group_norm_vjp(
   }
   const mx::array* group_means = nullptr;
   if (vjp.sums || of_sums) {
+    int of_group = geometry.channels / sizes.groups;
     // One chunk's partial sums are those over all chunks.
-    bool one_chunk = geometry.chunks == 1 && !of_sums;
+    bool one_chunk = geometry.chunks == 1 && (!of_sums || of_group == 1);
     auto sums = [&](int i, bool partial) -> const mx::array& {
       if (vjp.sums && partial == one_chunk) {
         return outputs[vjp.input + i];
@@ -316,6 +317,12 @@ LaunchPlan plan_group_norm_vjp(
       launch.set(K::bias_partials, bias_partials);
       launch.set(K::weight_partials, weight_partials);
       launch.set(K::group_sums_type, type_of(bias_partials));
+      bool means = one_chunk && of_sums;
+      launch.set(K::group_means_wanted, means);
+      if (means) {
+        launch.set(K::group_means, *group_means);
+        launch.set(K::samples, sizes.samples);
+      }
       launch.set(K::group_writes_input, at_once);
       launch.set(
           K::group_gradient_flags,
@@ -324,50 +331,48 @@ LaunchPlan plan_group_norm_vjp(
         launch.set(K::gradient, outputs[0]);
       }
     }
-    if (one_chunk) {
-      return plan; // x's gradient is not wanted, or written already
+    if (!one_chunk) {
+      using K = kernels::group_gradient_sums;
+      int threads = int64_t{of_group} * geometry.chunks <= 256 ? 64 : 256;
+      int width = 1;
+      while (width < std::min(of_group, threads)) {
+        width *= 2;
+      }
+      // Adjoining channels are read together, if few enough chunks are left to
+      // each of their threads.
+      bool channels_adjoin = of_group == 1 && geometry.chunks <= 256;
+      if (channels_adjoin) {
+        threads = geometry.chunks <= 16 ? 64 : 256;
+        width = geometry.chunks <= 16 ? 32 : 8;
+      }
+      int blocks =
+          channels_adjoin ? ceil_div(geometry.channels, width) : sizes.groups;
+      auto& launch = plan.launch({"group_gradient_sums", threads});
+      launch.set(K::scattered, false);
+      launch.set(K::group_strided, spec.strided);
+      launch.set(K::has_weight, weight.has_value());
+      bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
+      launch.set(K::group_means_wanted, of_sums);
+      launch.set(K::group_is_channel, channels_adjoin);
+      launch.set(K::bias_partials, bias_partials);
+      launch.set(K::weight_partials, weight_partials);
+      const auto& bias_sums = sums(0, false);
+      launch.set(K::bias_sums, bias_sums);
+      launch.set(K::weight_sums, sums(1, false));
+      launch.set(K::group_sums_type, type_of(bias_sums));
+      if (of_sums) {
+        launch.set(K::group_means, *group_means);
+      }
+      launch.set(K::channels, geometry.channels);
+      launch.set(K::positions, geometry.positions);
+      launch.set(K::groups, sizes.groups);
+      launch.set(K::chunks, geometry.chunks);
+      launch.set(K::width, width);
+      launch.set(K::samples, sizes.samples);
+      launch.set(K::blocks, blocks);
+      launch.groups[0] = sizes.samples * blocks;
+      launch.group[0] = threads;
     }
-    using K = kernels::group_gradient_sums;
-    int of_group = geometry.channels / sizes.groups;
-    int threads = int64_t{of_group} * geometry.chunks <= 256 ? 64 : 256;
-    int width = 1;
-    while (width < std::min(of_group, threads)) {
-      width *= 2;
-    }
-    // Adjoining channels are read together, if few enough chunks are left to
-    // each of their threads.
-    bool channels_adjoin = of_group == 1 && geometry.chunks <= 256;
-    if (channels_adjoin) {
-      threads = geometry.chunks <= 16 ? 64 : 256;
-      width = geometry.chunks <= 16 ? 32 : 8;
-    }
-    int blocks =
-        channels_adjoin ? ceil_div(geometry.channels, width) : sizes.groups;
-    auto& launch = plan.launch({"group_gradient_sums", threads});
-    launch.set(K::scattered, false);
-    launch.set(K::group_strided, spec.strided);
-    launch.set(K::has_weight, weight.has_value());
-    bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
-    launch.set(K::group_means_wanted, of_sums);
-    launch.set(K::group_is_channel, channels_adjoin);
-    launch.set(K::bias_partials, bias_partials);
-    launch.set(K::weight_partials, weight_partials);
-    const auto& bias_sums = sums(0, false);
-    launch.set(K::bias_sums, bias_sums);
-    launch.set(K::weight_sums, sums(1, false));
-    launch.set(K::group_sums_type, type_of(bias_sums));
-    if (of_sums) {
-      launch.set(K::group_means, *group_means);
-    }
-    launch.set(K::channels, geometry.channels);
-    launch.set(K::positions, geometry.positions);
-    launch.set(K::groups, sizes.groups);
-    launch.set(K::chunks, geometry.chunks);
-    launch.set(K::width, width);
-    launch.set(K::samples, sizes.samples);
-    launch.set(K::blocks, blocks);
-    launch.groups[0] = sizes.samples * blocks;
-    launch.group[0] = threads;
   }
   if (vjp.input && !at_once) {
     using K = kernels::group_input_gradient;

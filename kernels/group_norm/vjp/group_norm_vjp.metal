@@ -58,6 +58,8 @@ template <int N>
     device uchar* bias_partials [[buffer(7)]],
     device uchar* weight_partials [[buffer(8)]],
     device uchar* gradient [[buffer(9), function_constant(group_writes_input)]],
+    device float* group_means
+    [[buffer(25), function_constant(group_means_wanted)]],
     constant const int* x_layout [[buffer(10)]],
     constant const int* cotangent_layout [[buffer(11)]],
     constant const int& channels [[buffer(12)]],
@@ -75,6 +77,8 @@ template <int N>
     constant const int& mean_step [[buffer(22)]],
     constant const int& variance_step [[buffer(23)]],
     constant const float& eps [[buffer(24)]],
+    constant const int& samples
+    [[buffer(26), function_constant(group_means_wanted)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   threadgroup float shared[2 * N * kGroupThreads];
@@ -172,6 +176,27 @@ template <int N>
       if (t.channel + j < channels) {
         store_sum(bias_partials, to + t.channel + j, sums[j]);
         store_sum(weight_partials, to + t.channel + j, sums[N + j]);
+      }
+    }
+    if (group_means_wanted) { // of groups of one channel, and one chunk
+      float w[N];
+      for (int j = 0; j < N; ++j) {
+        w[j] = 1.0f;
+      }
+      if (has_weight) {
+        read<N>(
+            row_in(weight, weight_flags, weight_layout, 0, channels),
+            t.channel,
+            channels,
+            w);
+      }
+      device float* others = group_means + long(samples) * channels;
+      for (int j = 0; j < N; ++j) {
+        if (t.channel + j < channels) {
+          float by = w[j] / float(positions);
+          group_means[to + t.channel + j] = sums[j] * by;
+          others[to + t.channel + j] = sums[N + j] * by;
+        }
       }
     }
   }

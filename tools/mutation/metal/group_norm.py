@@ -126,6 +126,13 @@ MUTANTS = [
         f"{VALUES}::test_instance_norm",
     ),
     Mutant(
+        "instance norm: one chunk's means without the weight",
+        BACKWARD,
+        "w[j] / float(positions)",
+        "1.0f / float(positions)",
+        f"{VALUES}::test_instance_norm",
+    ),
+    Mutant(
         "batch norm: gradients of 16 bits apart by 32",
         BACKWARD,
         "sums + at * size_of(group_sums_type)",
@@ -135,8 +142,8 @@ MUTANTS = [
     Mutant(
         "batch norm: one chunk's sums where there are more",
         PLAN,
-        "geometry.chunks == 1 && !of_sums",
-        "!of_sums",
+        "geometry.chunks == 1 && (!of_sums",
+        "(!of_sums",
         f"{VALUES}::test_batch_norm",
     ),
     Mutant(

@@ -32,29 +32,25 @@ def tables(
     images: page_part.Rows,
     around: page_part.Rows,
 ) -> str:
-    return f"{table(rows, default_malloc)}\n{image_table(images)}\n{around_table(around)}"
-
-
-def image_table(rows: page_part.Rows) -> str:
-    about = (
-        f"{_machine(rows[0])}: the same of 4×64×64×320 against `mlx.nn`'s layers, which MLX's ops "
-        "compute. Group norms have 32 groups, in MLX's order and in PyTorch's. What must be read "
-        "twice counts twice among the bytes that are copied.\n\n"
+    of_images = by_op(
+        images,
+        "the same of 4×64×64×320 against `mlx.nn`'s layers, which MLX's ops compute. Group norms "
+        "have 32 groups, in MLX's order and in PyTorch's. What must be read twice counts twice "
+        "among the bytes that are copied.",
+        "`mlx.nn`",
     )
-    return about + _by_op(rows, "`mlx.nn`")
-
-
-def around_table(rows: page_part.Rows) -> str:
-    about = (
-        f"{_machine(rows[0])}: what models write around a norm, at 4×1024×3072, against MLX's "
-        "eager chain of ops; over `axis=1` there are 3072 channels. Modulated and summed rows have "
-        "a scale, shift or factor per sample.\n\n"
+    of_chains = by_op(
+        around,
+        "what models write around a norm, at 4×1024×3072, against MLX's eager chain of ops; over "
+        "`axis=1` there are 3072 channels. Modulated and summed rows have a scale, shift or factor "
+        "per sample.",
+        "MLX's chain",
     )
-    return about + _by_op(rows, "MLX's chain")
+    return f"{table(rows, default_malloc)}\n{of_images}\n{of_chains}"
 
 
-def _by_op(rows: page_part.Rows, peer: str) -> str:
-    """Medians with quartiles in Markdown: a line per op and dtype."""
+def by_op(rows: page_part.Rows, about: str, peer: str) -> str:
+    """Medians with quartiles in Markdown, below what they are: a line per op and dtype."""
     lines = []
     for op, dtype in page_part.each(rows, "op", "dtype"):
         of_op = page_part.matching(rows, op=op, dtype=dtype)
@@ -64,7 +60,8 @@ def _by_op(rows: page_part.Rows, peer: str) -> str:
             for ratio, form in (("ours/copy", ".2f"), ("mx.fast/ours", ".1f"))
         ]
         lines.append([op, dtype, *cells])
-    return page_part.markdown(["op", "dtype", "over a copy", peer], lines)
+    heading = ["op", "dtype", "over a copy", peer]
+    return f"{_machine(rows[0])}: {about}\n\n{page_part.markdown(heading, lines)}"
 
 
 def table(rows: page_part.Rows, default_malloc: page_part.Rows) -> str:

@@ -15,6 +15,7 @@ constexpr int64_t kElementsForTable = 32 * 1024;
 template <Activation kActivation, typename R>
 struct ActivationOf {
   using Result = R; // that it is rounded to
+  static constexpr bool kNone = kActivation == Activation::None;
 
   Floats operator()(Floats v) const {
     return activated<kActivation, R>(v);
@@ -50,24 +51,10 @@ inline const typename F::Result* table_of() {
   }
 }
 
-template <typename T>
-inline Floats look_up(const float* table, const T* p) {
-  Words index = widen(load_bits(p));
-#if defined(__AVX512F__)
-  return reinterpret_cast<Floats>(
-      _mm512_i32gather_ps(reinterpret_cast<__m512i>(index), table, 4));
-#elif defined(__AVX2__)
-  return reinterpret_cast<Floats>(
-      _mm256_i32gather_ps(table, reinterpret_cast<__m256i>(index), 4));
-#else
-  Floats v;
-  for (int i = 0; i < kWidth; ++i) {
-    v[i] = table[index[i]];
-  }
-  return v;
-#endif
+// The values in words of which a table's are the low part.
+inline Floats as_values(Words words, const float*) {
+  return as_floats(words);
 }
-
 inline Floats as_values(Words words, const Half*) {
   return widen_half(low_halves(words & 0xffffu));
 }
@@ -79,17 +66,19 @@ template <typename R, typename T>
 inline Floats look_up(const R* table, const T* p) {
   Words index = widen(load_bits(p));
 #if defined(__AVX512F__)
-  auto words = reinterpret_cast<Words>(
-      _mm512_i32gather_epi32(reinterpret_cast<__m512i>(index), table, 2));
+  auto words = reinterpret_cast<Words>(_mm512_i32gather_epi32(
+      reinterpret_cast<__m512i>(index), table, sizeof(R)));
 #elif defined(__AVX2__)
   auto words = reinterpret_cast<Words>(_mm256_i32gather_epi32(
       reinterpret_cast<const int*>(table),
       reinterpret_cast<__m256i>(index),
-      2));
+      sizeof(R)));
 #else
-  Words words;
+  Words words = {};
   for (int i = 0; i < kWidth; ++i) {
-    words[i] = table[index[i]].bits;
+    uint32_t word = 0;
+    std::memcpy(&word, table + index[i], sizeof(R));
+    words[i] = word;
   }
 #endif
   return as_values(words, table);

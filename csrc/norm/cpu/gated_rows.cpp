@@ -27,14 +27,6 @@ void with_gate_activation(const NormJob& job, F f) {
   });
 }
 
-struct Identity {
-  using Result = float;
-
-  Floats operator()(Floats v) const {
-    return v;
-  }
-};
-
 // A row of the gate, activated, in float32.
 struct FloatGate {
   const float* data;
@@ -57,15 +49,17 @@ FloatGate load_gate(const NormJob& job, int64_t row, float* to) {
   return {to};
 }
 
-// A row of the gate that is read in place: activated by F, with F's table if
-// there is one.
+// A row of the gate that is read in place: activated by F, of 16 bits by F's
+// table.
 template <typename T, typename F>
 struct WholeGate {
+  static constexpr bool kLooksUp = sizeof(T) == 2 && !F::kNone;
+
   const T* data;
   const typename F::Result* table;
 
   Floats operator()(int64_t i) const {
-    if constexpr (sizeof(T) == 2 && !std::is_same_v<F, Identity>) {
+    if constexpr (kLooksUp) {
       return look_up(table, data + i);
     } else {
       return F{}(load(data + i));
@@ -74,10 +68,10 @@ struct WholeGate {
 };
 
 // A row of x times one of its gate.
-template <typename X, typename Gate>
+template <typename X>
 struct GatedInput {
   Row<X> x;
-  Gate gate;
+  FloatGate gate;
   bool rounds;
 
   template <typename Extent>
@@ -91,9 +85,9 @@ struct GatedInput {
 };
 
 // The first sums of a row of x times its gate.
-template <typename X, typename Gate>
-SummedRow<false> sum_gated(const NormJob& job, int64_t row, Gate gate) {
-  GatedInput<X, Gate> input{{job.x, row}, gate, job.round_gated};
+template <typename X>
+SummedRow<false> sum_gated(const NormJob& job, int64_t row, FloatGate gate) {
+  GatedInput<X> input{{job.x, row}, gate, job.round_gated};
   return sum_source<false>(input, job.width, job.scratch);
 }
 
@@ -232,12 +226,9 @@ void norm_gated_rows(const NormJob& job) {
     if (!are_whole_gated_rows(job)) {
       return norm_other_gated_rows<T>(job);
     }
-    if (job.activation == Activation::None) {
-      return norm_whole_gated_rows<T, Identity>(job, nullptr);
-    }
     with_gate_activation<T>(job, [&]<typename F>(F) {
       auto* table = gate_table<T, F>(job);
-      if (sizeof(T) == 2 && !table) {
+      if (WholeGate<T, F>::kLooksUp && !table) {
         return norm_other_gated_rows<T>(job);
       }
       norm_whole_gated_rows<T, F>(job, table);

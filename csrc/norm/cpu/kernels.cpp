@@ -20,15 +20,6 @@ void load_to(const RowsIn& rows, int64_t row, int64_t width, float* to) {
   }
 }
 
-void store_from(const float* from, int64_t width, const RowsOut& to) {
-  with_type(to.type, [&](auto type) {
-    auto* out = static_cast<typename decltype(type)::type*>(to.data);
-    for_vectors(width, [=](int64_t i, auto extent) {
-      store(out + i, load(from + i, extent), extent);
-    });
-  });
-}
-
 } // namespace
 
 namespace mlx_norms::cpu {
@@ -41,6 +32,6 @@ const Kernels MLX_NORMS_KERNELS = {
     MLX_NORMS_LEVEL::channel_norm_vjp,
     add_sums,
     load_to,
-    store_from};
+    store_float_row};
 
 } // namespace mlx_norms::cpu

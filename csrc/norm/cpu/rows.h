@@ -105,6 +105,17 @@ load_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
   return padded_row(scratch, width);
 }
 
+// Stores a row in float32 as an output's first one.
+inline void
+store_float_row(const float* from, int64_t width, const RowsOut& to) {
+  with_type(to.type, [&](auto type) {
+    auto* out = static_cast<typename decltype(type)::type*>(to.data);
+    for_vectors(width, [=](int64_t i, auto extent) {
+      store(out + i, load(from + i, extent), extent);
+    });
+  });
+}
+
 // A row that is read in place, in its own dtype, and needs no padding.
 template <typename T>
 struct WholeRow {

@@ -84,14 +84,17 @@ template <int N>
   threadgroup float shared[2 * N * kGroupThreads];
   ChannelThread t = make_channel_thread<N>(
       group, int(thread_index), channels, lanes, rows, steps, blocks, chunks);
-  float sums[2 * N];
+  float sums[2 * N], w[N];
   clear<2 * N>(sums);
+  for (int j = 0; j < N; ++j) {
+    w[j] = 1.0f;
+  }
   if (t.there) {
     device const uchar* rests = mean; // not read
     if (group_has_rest) {
       rests = rest;
     }
-    float means[N], rstd[N], offset[N], w[N], b[N];
+    float means[N], rstd[N], offset[N], b[N];
     load_statistics<N>(
         t,
         mean,
@@ -105,10 +108,7 @@ template <int N>
         means,
         rstd,
         offset);
-    for (int j = 0; j < N; ++j) {
-      w[j] = 1.0f;
-      b[j] = 0.0f;
-    }
+    clear<N>(b);
     if (has_weight) {
       read<N>(
           row_in(weight, weight_flags, weight_layout, 0, channels),
@@ -179,17 +179,6 @@ template <int N>
       }
     }
     if (group_means_wanted) { // of groups of one channel, and one chunk
-      float w[N];
-      for (int j = 0; j < N; ++j) {
-        w[j] = 1.0f;
-      }
-      if (has_weight) {
-        read<N>(
-            row_in(weight, weight_flags, weight_layout, 0, channels),
-            t.channel,
-            channels,
-            w);
-      }
       device float* others = group_means + long(samples) * channels;
       for (int j = 0; j < N; ++j) {
         if (t.channel + j < channels) {

@@ -21,6 +21,19 @@ inline void store_sum(device uchar* sums, long at, float v) {
   store(sums + at * size_of(group_sums_type), group_sums_type, v);
 }
 
+// What x's gradient takes of one of all samples' groups: the means over it of
+// the weighted cotangents, and of them times the normalized values.
+inline void store_means(
+    device float* means,
+    int samples,
+    int groups,
+    uint group,
+    float of_bias,
+    float of_weight) {
+  means[group] = of_bias;
+  means[uint(samples) * uint(groups) + group] = of_weight;
+}
+
 // Two channels' values: x becomes n, and g the cotangent of n w + b.
 template <int N>
 inline void differentiate(
@@ -179,12 +192,16 @@ template <int N>
       }
     }
     if (group_means_wanted) { // of groups of one channel, and one chunk
-      device float* others = group_means + long(samples) * channels;
       for (int j = 0; j < N; ++j) {
         if (t.channel + j < channels) {
           float by = w[j] / float(positions);
-          group_means[to + t.channel + j] = sums[j] * by;
-          others[to + t.channel + j] = sums[N + j] * by;
+          store_means(
+              group_means,
+              samples,
+              groups,
+              uint(to + t.channel + j),
+              sums[j] * by,
+              sums[N + j] * by);
         }
       }
     }
@@ -267,8 +284,13 @@ template <int THREADS>
     if (row == 0 && channel < uint(channels)) {
       float values = float(positions);
       uint to = sample * uint(groups) + channel;
-      group_means[to] = total[0] / values;
-      group_means[uint(samples) * uint(groups) + to] = total[1] / values;
+      store_means(
+          group_means,
+          samples,
+          groups,
+          to,
+          total[0] / values,
+          total[1] / values);
     }
   } else if (group_means_wanted) {
     threadgroup_barrier(mem_flags::mem_threadgroup); // shared is written again
@@ -285,8 +307,13 @@ template <int THREADS>
     }
     if (thread_index == 0) {
       float values = float(positions) * float(of_group);
-      group_means[index] = total[0] / values;
-      group_means[uint(samples) * uint(groups) + index] = total[1] / values;
+      store_means(
+          group_means,
+          samples,
+          groups,
+          index,
+          total[0] / values,
+          total[1] / values);
     }
   }
 }

@@ -182,6 +182,15 @@ inline void add_bias(RowIn bias, Span<N> span, thread float* offset) {
   }
 }
 
+// Where a tree over rows begins: the largest power of two below `rows`, or 1.
+inline int half_of_rows(int rows) {
+  int half_of = 1;
+  while (2 * half_of < rows) {
+    half_of *= 2;
+  }
+  return half_of;
+}
+
 // Adds the threads' M sums over the rows of threads; a channel's first thread
 // gets them. Each thread calls this.
 template <int M>
@@ -192,14 +201,10 @@ inline void add_rows(
     int lanes,
     int rows,
     threadgroup float* shared) { // M * kGroupThreads
-  int half_of = 1;
-  while (2 * half_of < rows) {
-    half_of *= 2;
-  }
   for (int m = 0; m < M; ++m) {
     shared[m * kGroupThreads + index] = v[m];
   }
-  for (; half_of > 0; half_of /= 2) {
+  for (int half_of = half_of_rows(rows); half_of > 0; half_of /= 2) {
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (row < half_of && row + half_of < rows) {
       for (int m = 0; m < M; ++m) {

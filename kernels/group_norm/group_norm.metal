@@ -106,17 +106,13 @@ template <int N>
     }
   }
 
-  int half_of = 1;
-  while (2 * half_of < rows) {
-    half_of *= 2;
-  }
   shared[index] = count;
   for (int j = 0; j < N; ++j) {
     shared[(1 + j) * kGroupThreads + index] = high[j];
     shared[(1 + N + j) * kGroupThreads + index] = low[j];
     shared[(1 + 2 * N + j) * kGroupThreads + index] = square[j];
   }
-  for (; half_of > 0; half_of /= 2) {
+  for (int half_of = half_of_rows(rows); half_of > 0; half_of /= 2) {
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (t.row < half_of && t.row + half_of < rows) {
       threadgroup const float* other = shared + index + half_of * lanes;

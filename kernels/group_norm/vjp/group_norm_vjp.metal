@@ -34,6 +34,41 @@ inline void store_means(
   means[uint(samples) * uint(groups) + group] = of_weight;
 }
 
+// The values of x and of the cotangent at two positions from `step` on, as by
+// read_positions(), but with one branch, which leaves fewer registers in use.
+template <int N>
+inline void read_both(
+    Positions<N> of,
+    int step,
+    device const uchar* x,
+    constant const int* x_layout,
+    device const uchar* cotangent,
+    constant const int* cotangent_layout,
+    thread float* v,
+    thread float* g) {
+  for (int k = 0; k < kAtOnce / 2; ++k) {
+    int position = of.first + (step + k) * of.rows;
+    clear<N>(v + k * N);
+    clear<N>(g + k * N);
+    if (position < of.count) {
+      uint row = of.first_row + uint(position);
+      read<N>(
+          row_in(x, group_x_flags, x_layout, row, of.channels),
+          of.span,
+          v + k * N);
+      read<N>(
+          row_in(
+              cotangent,
+              group_cotangent_flags,
+              cotangent_layout,
+              row,
+              of.channels),
+          of.span,
+          g + k * N);
+    }
+  }
+}
+
 // Two channels' values: x becomes n, and g the cotangent of n w + b.
 template <int N>
 inline void differentiate(
@@ -138,29 +173,10 @@ template <int N>
     }
     Span<N> span = span_at<N>(t.channel, channels);
     uint first_row = t.sample * uint(positions);
+    Positions<N> of{span, channels, first_row, t.position, rows, positions};
     for (int step = 0; step < steps; step += kAtOnce / 2) {
       float v[kAtOnce / 2 * N], g[kAtOnce / 2 * N];
-      for (int k = 0; k < kAtOnce / 2; ++k) {
-        int position = t.position + (step + k) * rows;
-        clear<N>(v + k * N);
-        clear<N>(g + k * N);
-        if (position < positions) {
-          uint row = first_row + uint(position);
-          read<N>(
-              row_in(x, group_x_flags, x_layout, row, channels),
-              span,
-              v + k * N);
-          read<N>(
-              row_in(
-                  cotangent,
-                  group_cotangent_flags,
-                  cotangent_layout,
-                  row,
-                  channels),
-              span,
-              g + k * N);
-        }
-      }
+      read_both<N>(of, step, x, x_layout, cotangent, cotangent_layout, v, g);
       for (int k = 0; k < kAtOnce / 2; ++k) {
         if (t.position + (step + k) * rows < positions) {
           differentiate<N>(means, rstd, offset, w, b, v + k * N, g + k * N);
@@ -402,27 +418,10 @@ template <int N>
   }
   Span<N> span = span_at<N>(t.channel, channels);
   uint first_row = t.sample * uint(positions);
+  Positions<N> of{span, channels, first_row, t.position, rows, positions};
   for (int step = 0; step < steps; step += kAtOnce / 2) {
     float v[kAtOnce / 2 * N], g[kAtOnce / 2 * N];
-    for (int k = 0; k < kAtOnce / 2; ++k) {
-      int position = t.position + (step + k) * rows;
-      clear<N>(v + k * N);
-      clear<N>(g + k * N);
-      if (position < positions) {
-        uint row = first_row + uint(position);
-        read<N>(
-            row_in(x, group_x_flags, x_layout, row, channels), span, v + k * N);
-        read<N>(
-            row_in(
-                cotangent,
-                group_cotangent_flags,
-                cotangent_layout,
-                row,
-                channels),
-            span,
-            g + k * N);
-      }
-    }
+    read_both<N>(of, step, x, x_layout, cotangent, cotangent_layout, v, g);
     for (int k = 0; k < kAtOnce / 2; ++k) {
       int position = t.position + (step + k) * rows;
       if (position < positions) {

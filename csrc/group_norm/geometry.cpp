@@ -145,6 +145,41 @@ SampleGeometry::SampleGeometry(int channels, int positions, int item_size)
   chunks = ceil_div(positions, chunk_size());
 }
 
+StatisticsGeometry::StatisticsGeometry(
+    const SampleGeometry& sample,
+    int groups,
+    bool strided) {
+  int of_group = sample.channels / groups;
+  auto merged = int64_t{of_group} * sample.chunks;
+  // Memory reads adjoining channels, and so such groups, together.
+  bool adjoin = strided || of_group == 1;
+  across = !adjoin ? 1 : merged <= 1024 ? 4 : 8;
+  simds = merged * across <= 64 ? 1
+      : merged * across <= 256  ? 4
+      : merged * across <= 4096 ? 8
+                                : 16;
+  blocks = ceil_div(groups, across);
+}
+
+SumsGeometry::SumsGeometry(const SampleGeometry& sample, int groups) {
+  int of_group = sample.channels / groups;
+  // Adjoining channels are read together, if few enough chunks are left to each
+  // of their threads.
+  group_is_channel = of_group == 1 && sample.chunks <= 256;
+  if (group_is_channel) {
+    threads = sample.chunks <= 16 ? 64 : 256;
+    width = sample.chunks <= 16 ? 32 : 8;
+    blocks = ceil_div(groups, width);
+    return;
+  }
+  threads = int64_t{of_group} * sample.chunks <= 256 ? 64 : 256;
+  width = 1;
+  while (width < std::min(of_group, threads)) {
+    width *= 2;
+  }
+  blocks = groups;
+}
+
 int HeldGeometry::threads() const {
   return ceil_div(lanes() * rows, 32) * 32;
 }

@@ -32,6 +32,25 @@ struct SampleGeometry {
   }
 };
 
+// Of group_statistics, which merges what the chunks of some groups have.
+struct StatisticsGeometry {
+  int across; // groups that a threadgroup takes
+  int simds;  // of a threadgroup
+  int blocks;
+
+  StatisticsGeometry(const SampleGeometry& sample, int groups, bool strided);
+};
+
+// Of group_gradient_sums, which adds up what the chunks of a group have.
+struct SumsGeometry {
+  bool group_is_channel; // and a threadgroup takes `width` of them
+  int width;             // channels that a threadgroup takes at once
+  int threads;           // of a threadgroup
+  int blocks;
+
+  SumsGeometry(const SampleGeometry& sample, int groups);
+};
+
 // Of kernels/group_norm/held_groups.metal, for a single launch.
 struct HeldGeometry {
   int positions;     // of a sample

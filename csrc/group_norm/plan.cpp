@@ -2,7 +2,6 @@
 
 #include "csrc/group_norm/plan.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "csrc/gpu/integers.h"
@@ -177,6 +176,50 @@ void launch_held(
   launch.threads_per_core = words <= 16 ? 1024 : words <= 32 ? 768 : 512;
 }
 
+// Of the gradients of the parameters: of a chunk each, or of all.
+struct ParameterSums {
+  const mx::array& bias;
+  const mx::array& weight;
+};
+
+// The sums over all chunks and, unless null, the means that x's gradient takes.
+void launch_sums(
+    LaunchPlan& plan,
+    const GroupNormSpec& spec,
+    const Sizes& sizes,
+    const Parameter& weight,
+    const ParameterSums& partials,
+    const ParameterSums& sums,
+    const mx::array* means) {
+  using K = kernels::group_gradient_sums;
+  const auto& sample = sizes.geometry;
+  SumsGeometry geometry(sample, sizes.groups);
+  auto& launch = plan.launch({"group_gradient_sums", geometry.threads});
+  launch.set(K::scattered, false);
+  launch.set(K::group_strided, spec.strided);
+  launch.set(K::has_weight, weight.has_value());
+  bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
+  launch.set(K::group_means_wanted, means != nullptr);
+  launch.set(K::group_is_channel, geometry.group_is_channel);
+  launch.set(K::bias_partials, partials.bias);
+  launch.set(K::weight_partials, partials.weight);
+  launch.set(K::bias_sums, sums.bias);
+  launch.set(K::weight_sums, sums.weight);
+  launch.set(K::group_sums_type, float_type(sums.bias.dtype()));
+  if (means) {
+    launch.set(K::group_means, *means);
+  }
+  launch.set(K::channels, sample.channels);
+  launch.set(K::positions, sample.positions);
+  launch.set(K::groups, sizes.groups);
+  launch.set(K::chunks, sample.chunks);
+  launch.set(K::width, geometry.width);
+  launch.set(K::samples, sizes.samples);
+  launch.set(K::blocks, geometry.blocks);
+  launch.groups[0] = sizes.samples * geometry.blocks;
+  launch.group[0] = geometry.threads;
+}
+
 } // namespace
 
 std::optional<HeldGeometry> held_geometry(
@@ -217,17 +260,8 @@ LaunchPlan plan_group_norm(
       launch.set(K::squares, squares);
     }
     using K = kernels::group_statistics;
-    int of_group = geometry.channels / sizes.groups;
-    auto merged = int64_t{of_group} * geometry.chunks;
-    // Memory reads adjoining channels, and so such groups, together.
-    bool adjoin = spec.strided || of_group == 1;
-    int across = !adjoin ? 1 : merged <= 1024 ? 4 : 8;
-    int simds = merged * across <= 64 ? 1
-        : merged * across <= 256      ? 4
-        : merged * across <= 4096     ? 8
-                                      : 16;
-    int blocks = ceil_div(sizes.groups, across);
-    auto& launch = plan.launch({"group_statistics", simds});
+    StatisticsGeometry of_groups(geometry, sizes.groups, spec.strided);
+    auto& launch = plan.launch({"group_statistics", of_groups.simds});
     launch.set(K::group_strided, spec.strided);
     launch.set(K::highs, highs);
     launch.set(K::lows, lows);
@@ -239,10 +273,10 @@ LaunchPlan plan_group_norm(
     launch.set(K::positions, geometry.positions);
     launch.set(K::groups, sizes.groups);
     launch.set(K::chunk_size, geometry.chunk_size());
-    launch.set(K::across, across);
-    launch.set(K::blocks, blocks);
-    launch.groups[0] = sizes.samples * blocks;
-    launch.group[0] = 32 * simds;
+    launch.set(K::across, of_groups.across);
+    launch.set(K::blocks, of_groups.blocks);
+    launch.groups[0] = sizes.samples * of_groups.blocks;
+    launch.group[0] = 32 * of_groups.simds;
   }
   auto weight = read_optional(in.weight, geometry.width, plan);
   auto bias = read_optional(in.bias, geometry.width, plan);
@@ -293,11 +327,7 @@ LaunchPlan plan_group_norm_vjp(
       }
       return plan.temporary(shape, mx::float32);
     };
-    const auto& bias_partials = sums(0, true);
-    const auto& weight_partials = sums(1, true);
-    auto type_of = [](const mx::array& sums) {
-      return float_type(sums.dtype());
-    };
+    ParameterSums partials{sums(0, true), sums(1, true)};
     if (of_sums) {
       group_means =
           &plan.temporary({2, sizes.samples, sizes.groups}, mx::float32);
@@ -314,9 +344,9 @@ LaunchPlan plan_group_norm_vjp(
           K::cotangent_layout,
           K::group_cotangent_flags,
           g);
-      launch.set(K::bias_partials, bias_partials);
-      launch.set(K::weight_partials, weight_partials);
-      launch.set(K::group_sums_type, type_of(bias_partials));
+      launch.set(K::bias_partials, partials.bias);
+      launch.set(K::weight_partials, partials.weight);
+      launch.set(K::group_sums_type, float_type(partials.bias.dtype()));
       bool means = one_chunk && of_sums;
       launch.set(K::group_means_wanted, means);
       if (means) {
@@ -332,46 +362,8 @@ LaunchPlan plan_group_norm_vjp(
       }
     }
     if (!one_chunk) {
-      using K = kernels::group_gradient_sums;
-      int threads = int64_t{of_group} * geometry.chunks <= 256 ? 64 : 256;
-      int width = 1;
-      while (width < std::min(of_group, threads)) {
-        width *= 2;
-      }
-      // Adjoining channels are read together, if few enough chunks are left to
-      // each of their threads.
-      bool channels_adjoin = of_group == 1 && geometry.chunks <= 256;
-      if (channels_adjoin) {
-        threads = geometry.chunks <= 16 ? 64 : 256;
-        width = geometry.chunks <= 16 ? 32 : 8;
-      }
-      int blocks =
-          channels_adjoin ? ceil_div(geometry.channels, width) : sizes.groups;
-      auto& launch = plan.launch({"group_gradient_sums", threads});
-      launch.set(K::scattered, false);
-      launch.set(K::group_strided, spec.strided);
-      launch.set(K::has_weight, weight.has_value());
-      bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
-      launch.set(K::group_means_wanted, of_sums);
-      launch.set(K::group_is_channel, channels_adjoin);
-      launch.set(K::bias_partials, bias_partials);
-      launch.set(K::weight_partials, weight_partials);
-      const auto& bias_sums = sums(0, false);
-      launch.set(K::bias_sums, bias_sums);
-      launch.set(K::weight_sums, sums(1, false));
-      launch.set(K::group_sums_type, type_of(bias_sums));
-      if (of_sums) {
-        launch.set(K::group_means, *group_means);
-      }
-      launch.set(K::channels, geometry.channels);
-      launch.set(K::positions, geometry.positions);
-      launch.set(K::groups, sizes.groups);
-      launch.set(K::chunks, geometry.chunks);
-      launch.set(K::width, width);
-      launch.set(K::samples, sizes.samples);
-      launch.set(K::blocks, blocks);
-      launch.groups[0] = sizes.samples * blocks;
-      launch.group[0] = threads;
+      ParameterSums whole{sums(0, false), sums(1, false)};
+      launch_sums(plan, spec, sizes, weight, partials, whole, group_means);
     }
   }
   if (vjp.input && !at_once) {

@@ -4,7 +4,7 @@
 // that fit in a threadgroup's registers are read once and stored once.
 
 #include "kernels/common/parameters.h"
-#include "kernels/norm/channels/columns.h"
+#include "kernels/norm/channels/column_statistics.h"
 
 constant bool channels_round_early [[function_constant(72)]];
 constant int channels_x_flags [[function_constant(73)]];

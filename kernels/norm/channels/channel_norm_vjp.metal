@@ -5,7 +5,7 @@
 // and the bias's gradients, which sum_partials adds up.
 
 #include "kernels/common/parameters.h"
-#include "kernels/norm/channels/columns.h"
+#include "kernels/norm/channels/column_statistics.h"
 
 constant bool channels_want_input [[function_constant(75)]];
 constant bool channels_want_weight [[function_constant(76)]];

@@ -3,6 +3,7 @@
 from ..mutant import Mutant
 
 COLUMNS = "kernels/norm/channels/columns.h"
+STATISTICS = "kernels/norm/channels/column_statistics.h"
 FORWARD = "kernels/norm/channels/channel_norm.metal"
 BACKWARD = "kernels/norm/channels/channel_norm_vjp.metal"
 PLAN = "csrc/norm/channels/plan.cpp"
@@ -12,7 +13,7 @@ TESTS = "tests/norm/test_axis.py"
 MUTANTS = [
     Mutant(
         "channels: a lost variance kept",
-        COLUMNS,
+        STATISTICS,
         "bool lost = is_lost(variance, rounded ? square / 256.0f : square);",
         "bool lost = false;",
         f"{TESTS}::test_a_mean_beside_which_the_spread_is_small",

@@ -75,6 +75,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/pending_graph.cpp
     csrc/patching/prologue.cpp
     csrc/patching/take_products.cpp
+    csrc/python/add_norm.cpp
     csrc/python/device.cpp
     csrc/python/group_norm.cpp
     csrc/python/ladders.cpp

@@ -8,6 +8,7 @@ namespace mlx_norms {
 
 // The functions of each folder of csrc, with their docstrings.
 void bind_norm(nanobind::module_& m);
+void bind_add_norm(nanobind::module_& m); // of sums with a residual
 void bind_group_norm(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_quantized_matmul(nanobind::module_& m);

@@ -18,6 +18,7 @@ NB_MODULE(_ext, m) {
       &mlx::core::version,
       "The version of the MLX library loaded.");
   mlx_norms::bind_norm(m);
+  mlx_norms::bind_add_norm(m);
   mlx_norms::bind_group_norm(m);
   mlx_norms::bind_linear(m);
   mlx_norms::bind_quantized_matmul(m);

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from mlx_norms._bench import page_part
-from mlx_norms._bench.beside_mlx import SLOWER
-from mlx_norms._bench.page_part import Rows, each, markdown, matching, one
+from mlx_norms._bench.beside_mlx import SLOWER, gains
+from mlx_norms._bench.page_part import Rows, each, markdown, matching, on_gpu, one
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
@@ -41,19 +41,15 @@ def table(rows: Rows) -> str:
             )
             large = count == counts[-1]
             lines.append(
-                [OPS[op], f"{count}×{length}", *_figures(forward, large), *_gains(backward)]
+                [OPS[op], f"{count}×{length}", *_figures(forward, large), *gains(backward)]
             )
-    gains = ("MLX / ours", "compiled / ours")
-    heading = ("op", "rows", "of copy", *gains, *(f"gradients: {name}" for name in gains))
+    way = ("MLX / ours", "compiled / ours")
+    heading = ("op", "rows", "of copy", *way, *(f"gradients: {name}" for name in way))
     return _about(rows) + markdown(heading, lines)
 
 
 def _figures(row: dict[str, str], large: bool) -> list[str]:
-    return [f"{float(row['of_copy']):.0%}" if large else "", *_gains(row)]
-
-
-def _gains(row: dict[str, str]) -> list[str]:
-    return [f"{float(row[name]):.2f}" for name in ("eager_over", "compiled_over")]
+    return [f"{float(row['of_copy']):.0%}" if large else "", *gains(row)]
 
 
 def _about(rows: Rows) -> str:
@@ -65,7 +61,7 @@ def _about(rows: Rows) -> str:
             slower.append(f"{OPS[row['op']]} {way}{row['rows']}×{row['length']} ({alone:.2f})")
     lost = f" Slower if a call is evaluated alone: {', '.join(slower)}." if slower else ""
     return (
-        f"{rows[0]['device'].removeprefix('gpu, ')}, MLX {rows[0]['mlx']}, {rows[0]['dtype']}, "
+        f"{on_gpu(rows[0])}, {rows[0]['dtype']}, "
         "kernel time of independent calls beside MLX's chain of ops, evaluated eagerly and by "
         "`mx.compile`. The share is of a copy of the tensors of x's shape, each counted once; 32 "
         "rows stay in the cache. The compiled gradients compute again what they need of the "

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mlx_norms._bench import page_part
-from mlx_norms._bench.page_part import Rows, each, markdown, matching, one, spread
+from mlx_norms._bench.page_part import Rows, each, markdown, matching, on_gpu, one, spread
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
@@ -29,7 +29,7 @@ SLOW = 1.1  # configs that take more than this many times a peer's time through 
 def tables(lengths: Rows, speed: Rows, calls: Rows, outputs: Rows) -> str:
     about = speed[0]
     parts = [
-        f"{about['device'].removeprefix('gpu, ')}, MLX {about['mlx']}, driver {about['driver']}. "
+        f"{on_gpu(about)}, driver {about['driver']}. "
         f"A copy moves {float(about['copy_gbps']):.0f} GB/s.\n",
         "Kernel time of independent calls, as a share of the copy's speed, `mx.fast`'s in "
         "parentheses, 64 Mi elements:\n",

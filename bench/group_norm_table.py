@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from mlx_norms._bench import page_part
-from mlx_norms._bench.beside_mlx import LARGE, SLOWER
+from mlx_norms._bench.beside_mlx import GAINS, LARGE, SLOWER, gains
 from mlx_norms._bench.images import HELD, OPS
-from mlx_norms._bench.page_part import Rows, each, markdown, matching
+from mlx_norms._bench.page_part import Rows, each, markdown, matching, on_gpu
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
@@ -33,7 +33,6 @@ NAMES = {
     "layer_axis1": "`layer_norm`, axis 1",
     "rms_axis1": "`rms_norm`, axis 1",
 }
-GAINS = ("eager_over", "compiled_over")
 
 
 def table(rows: Rows) -> str:
@@ -45,7 +44,7 @@ def table(rows: Rows) -> str:
             figures = []
             for way in ("False", "True"):
                 row = matching(of_shape, backward=way)
-                figures += [_shares(row[0]), *_gains(row[0])] if row else [""] * 3
+                figures += [_shares(row[0]), *gains(row[0])] if row else [""] * 3
             lines.append([NAMES[op], dtype, shape.replace("x", "×"), *figures])
     way = ("of copy", "MLX / ours", "compiled / ours")
     heading = ("op", "dtype", "shape", *way, *(f"gradients: {name}" for name in way))
@@ -66,10 +65,6 @@ def _shares(row: dict[str, str]) -> str:
     return f"{share:.0%} ({share * (1 + 2 * reads) / (1 + reads):.0%})"
 
 
-def _gains(row: dict[str, str]) -> list[str]:
-    return [f"{float(row[name]):.2f}" for name in GAINS]
-
-
 def _about(rows: Rows) -> str:
     slower = []
     for row in rows:
@@ -80,7 +75,7 @@ def _about(rows: Rows) -> str:
             slower.append(f"{NAMES[row['op']]} {way}{shape} ({min(alone):.2f})")
     lost = f" Slower if a call is evaluated alone: {', '.join(slower)}." if slower else ""
     return (
-        f"{rows[0]['device'].removeprefix('gpu, ')}, MLX {rows[0]['mlx']}, {rows[0]['groups']} "
+        f"{on_gpu(rows[0])}, {rows[0]['groups']} "
         "groups, kernel time of independent calls beside MLX's layers, evaluated eagerly and by "
         "`mx.compile`; over axis 1, MLX's transposes, norm and copy. The share is of a copy of the "
         "bytes that are needed: of x (and of the cotangent) one read if a threadgroup can hold a "

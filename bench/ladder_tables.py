@@ -38,7 +38,7 @@ def tables(rows: page_part.Rows) -> str:
 
 def _about(row: dict[str, str]) -> str:
     return (
-        f"{row['device'].removeprefix('gpu, ')}, MLX {row['mlx']}, float32, the device's time of "
+        f"{page_part.on_gpu(row)}, float32, the device's time of "
         f"independent calls (medians); a copy moves {float(row['copy_gbps']):.0f} GB/s, and MLX's "
         'own matmul is the peak. "x" is the time of the rung before over this one\'s, and "calls" '
         "how many a sample has, which run at once as far as they find room: one call of naive "

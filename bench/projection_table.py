@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from mlx_norms._bench import page_part
-from mlx_norms._bench.page_part import Rows, each, matching, one, spread
+from mlx_norms._bench.page_part import Rows, each, matching, on_gpu, one, spread
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "norm_and_projection.md"
@@ -41,7 +41,7 @@ def table(rows: Rows) -> str:
 
 def _about(row: dict[str, str]) -> str:
     return (
-        f"{row['device'].removeprefix('gpu, ')}, MLX {row['mlx']}: {row['seeds']} llamas with "
+        f"{on_gpu(row)}: {row['seeds']} llamas with "
         f"random weights, of {row['layers']} layers and hidden size {row['hidden']}, decode "
         f"{row['tokens']} tokens each after a prompt of {row['prompt']}. Their logits are compared "
         "with those of the same weights in float32. Medians and quartiles over the models; the "

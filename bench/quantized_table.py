@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from mlx_norms._bench import page_part
-from mlx_norms._bench.page_part import Rows, each, markdown, matching, one
+from mlx_norms._bench.page_part import Rows, each, markdown, matching, on_gpu, one
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "norm_and_projection.md"
@@ -75,7 +75,7 @@ def _about(rows: Rows) -> str:
     lost = f" Slower together, all in {slower[0]['bits']} bits: {names}." if slower else ""
     numbers = [int(row["rows"]) for row in rows]
     return (
-        f"{rows[0]['device'].removeprefix('gpu, ')}, MLX {rows[0]['mlx']}, {rows[0]['dtype']}, "
+        f"{on_gpu(rows[0])}, {rows[0]['dtype']}, "
         "groups of 64, by CUPTI: of calls that run alone, and of independent ones together. Of "
         "bytes: the time over that of the packed weights, scales and biases at the speed of a copy "
         f"in the same run. {len(rows)} products of {min(numbers)} to {max(numbers)} rows.{lost}\n\n"

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from mlx_norms._bench import page_part
-from mlx_norms._bench.page_part import Rows, each, markdown, one, spread
+from mlx_norms._bench.page_part import Rows, each, markdown, on_gpu, one, spread
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
@@ -34,7 +34,7 @@ def table(rows: Rows) -> str:
     heading = ("block", "what", "mflux, ms", "mflux / replaced", "mflux / patched")
     heading += ("most MB: mflux", "replaced")
     about = (
-        f"{rows[0]['device'].removeprefix('gpu, ')}, MLX {rows[0]['mlx']}, {rows[0]['dtype']}, the "
+        f"{on_gpu(rows[0])}, {rows[0]['dtype']}, the "
         "host's time of an evaluated call. What a block lacks here is unmeasured.\n\n"
     )
     return about + markdown(heading, lines)

@@ -19,11 +19,17 @@ SLOWER = 0.98  # than MLX's, if less
 _COPIED = 4 << 20
 _AT_ONCE = 12  # configs of a trace, after which their lines are written
 
+GAINS = ("eager_over", "compiled_over")
 COLUMNS = ["method", "us", "eager_us", "compiled_us"]
 COLUMNS += ["of_copy", "copy_gbps", "eager_over", "eager_lower", "eager_upper"]
 COLUMNS += ["compiled_over", "compiled_lower", "compiled_upper"]
 COLUMNS += ["alone_us", "alone_eager_us", "alone_compiled_us", "alone_eager_over"]
 COLUMNS += ["alone_compiled_over", "kernels_per_call", "eager_kernels", "compiled_kernels"]
+
+
+def gains(row: dict[str, str]) -> list[str]:
+    """How many times as long MLX's ops take, for a table."""
+    return [f"{float(row[name]):.2f}" for name in GAINS]
 
 
 class Measured(Protocol):

@@ -30,6 +30,11 @@ def spread(row: dict[str, str], columns: Iterable[str], form: str) -> str:
     return "{} ({} to {})".format(*(format(float(row[column]), form) for column in columns))
 
 
+def on_gpu(row: dict[str, str]) -> str:
+    """The GPU and MLX with which it was measured."""
+    return f"{row['device'].removeprefix('gpu, ')}, MLX {row['mlx']}"
+
+
 def markdown(heading: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     """A Markdown table."""
     heading = list(heading)

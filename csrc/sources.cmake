@@ -55,12 +55,15 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/modulation.cpp
     csrc/norm/nodes.cpp
     csrc/norm/ops.cpp
+    csrc/norm/persistent_loops.cpp
     csrc/norm/plan.cpp
     csrc/norm/primitive.cpp
     csrc/norm/row_groups.cpp
     csrc/norm/sandwich.cpp
     csrc/norm/sandwich_check.cpp
     csrc/norm/sandwich_plan.cpp
+    csrc/norm/sandwich_vjp.cpp
+    csrc/norm/sandwich_vjp_plan.cpp
     csrc/norm/self_check.cpp
     csrc/norm/sharded.cpp
     csrc/norm/split.cpp

@@ -8,7 +8,7 @@
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/cpu/row_runs.h"
 #include "csrc/norm/cpu_parameters.h"
-#include "csrc/norm/sandwich.h"
+#include "csrc/norm/sandwich_vjp.h"
 #include "mlx/backend/cpu/encoder.h"
 
 namespace mlx_norms {
@@ -109,6 +109,11 @@ void NormAddNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
           });
     });
   });
+}
+
+void NormAddNormVJP::eval_cpu(const Arrays&, Arrays&) {
+  // Gradients on the CPU are those of two norms.
+  throw std::logic_error("[mlx_norms] A GPU's gradient is on the CPU.");
 }
 
 } // namespace mlx_norms

@@ -5,6 +5,7 @@
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
+#include "csrc/norm/persistent_loops.h"
 #include "csrc/norm/plan.h"
 #include "csrc/norm/row_groups.h"
 #include "kernels/interface.h"
@@ -45,67 +46,6 @@ bool holds_much(const Geometry& geometry, Backend backend) {
   return backend != Backend::Cuda && geometry.width * geometry.vectors > 8;
 }
 
-// Enough rows per persistent loop that its row of partial sums is small
-// compared to what it reads.
-constexpr int kLeastRowsPerLoop = 16;
-constexpr int kMostRowsPerLoop = 128; // they are added up one by one
-
-// Fewer where an NVIDIA GPU would have cores without a loop: then the time is
-// that of a loop's rows, one after another.
-int least_rows_per_loop(int rows, const DeviceLimits& limits, Backend backend) {
-  constexpr int kFewest = 2;
-  return backend == Backend::Cuda
-      ? std::clamp(ceil_div(rows, limits.cores), kFewest, kLeastRowsPerLoop)
-      : kLeastRowsPerLoop;
-}
-
-// How rows are divided among persistent loops (kernels/norm/persistent_loop.h).
-struct PersistentLoops {
-  int heads;
-  int rows_per_loop;
-  int count;
-
-  // `most` loops run at once, each with rows_at_once rows.
-  PersistentLoops(int rows, int heads, int least, int most, int rows_at_once)
-      : heads(heads) {
-    int rows_of_head = rows / heads;
-    most = std::max(most / heads, 1);
-    int iterations = ceil_div(rows_of_head, most * rows_at_once);
-    rows_per_loop = rows_at_once *
-        std::clamp(iterations, ceil_div(least, rows_at_once), kMostRowsPerLoop);
-    count = heads * ceil_div(rows_of_head, rows_per_loop);
-  }
-};
-
-// How many threadgroups add up their partial sums before they store them, and
-// the bytes of threadgroup memory that each needs for that. Such launches cost
-// more time on the host, so only large ones are clustered.
-struct Cluster {
-  static constexpr int64_t kLeastElements = 1 << 22;
-  static constexpr int kMost = 2; // with four, fewer groups run at once
-
-  int size = 1;
-  int bytes = 0;
-
-  Cluster(
-      int64_t elements,
-      const NormVJPSpec& spec,
-      const Geometry& geometry,
-      const PersistentLoops& loops,
-      const DeviceLimits& limits) {
-    int vectors = geometry.vectors * (spec.weight + spec.bias);
-    int needed =
-        vectors * geometry.width * int{sizeof(float)} * geometry.group_size();
-    bool alone = elements < kLeastElements || vectors == 0 || geometry.looped ||
-        geometry.simds == 1 || loops.heads > 1 ||
-        loops.count < limits.cores / 2 || needed > limits.staged_bytes;
-    if (!alone && limits.cluster > 1) {
-      size = std::min(limits.cluster, kMost);
-      bytes = needed;
-    }
-  }
-};
-
 // What the launches have in common.
 struct Backward {
   const NormVJPSpec& spec;
@@ -120,35 +60,6 @@ struct Backward {
   bool adjoining; // rows that use one row of the weight
   bool direct;    // partial sums are gradients
   std::optional<mx::array> weight_partials, bias_partials, statistics;
-};
-
-// How many rows of each array are staged, and whether the weight's is. None are
-// if vectors cannot be fetched, or rows are looped.
-struct Stages {
-  int count = 0;
-  bool weight = false;
-  int bytes = 0;
-
-  Stages(
-      const Backward& b,
-      const std::optional<RowOperand>& of_weight,
-      const std::optional<RowOperand>& sum_cotangent,
-      int most_bytes) {
-    constexpr int kMostStages = 2;
-    int width = b.geometry.width;
-    if (b.geometry.looped || b.length % width != 0 || !can_fetch(b.s, width) ||
-        !can_fetch(b.cotangent, width) ||
-        (sum_cotangent && !can_fetch(*sum_cotangent, width)) ||
-        (b.gate && !can_fetch(*b.gate, width))) {
-      return;
-    }
-    int row = 16 * b.geometry.vectors * b.geometry.group_size();
-    int stage = row * (sum_cotangent || b.gate ? 3 : 2);
-    count = std::min(most_bytes / stage, kMostStages);
-    weight = count > 0 && of_weight && can_fetch(*of_weight, width) &&
-        count * stage + row <= most_bytes;
-    bytes = count * stage + weight * row;
-  }
 };
 
 // Binds the arrays to which a kernel stores its partial sums.
@@ -192,7 +103,12 @@ Launch rows_launch(
   launch.set(K::want_weight, b.spec.weight && !by_columns);
   launch.set(K::want_bias, b.spec.bias && !by_columns);
   launch.set(K::keep_statistics, b.statistics.has_value());
-  Stages staged(b, weight, sum_cotangent, staged_bytes);
+  Stages staged(
+      b.geometry,
+      b.length,
+      {&b.s, &b.cotangent, get(sum_cotangent), get(b.gate)},
+      {get(weight)},
+      staged_bytes);
   launch.set(K::identity, norm.identity);
   launch.set(K::adjoining, b.adjoining);
   launch.set(K::stages, staged.count);
@@ -200,9 +116,10 @@ Launch rows_launch(
   // Beside LayerNorm's sums, a row of the weight that is too long for the
   // stages fits in registers only if each thread has 128.
   bool few_threads = b.geometry.group_size() <= 512;
-  bool fits = staged.weight || staged.count == 0 || !norm.center || few_threads;
+  bool fits =
+      staged.weights > 0 || staged.count == 0 || !norm.center || few_threads;
   launch.set(K::hold_weight, fits && !holds_much(b.geometry, b.backend));
-  launch.set(K::weight_is_staged, staged.weight);
+  launch.set(K::staged_weights, staged.weights);
   launch.set(K::cluster, b.cluster.size);
   launch.staged_bytes = std::max(staged.bytes, b.cluster.bytes);
 
@@ -364,13 +281,9 @@ LaunchPlan plan_norm_vjp(
   auto geometry = geometry_of(spec, in.s, stream);
   int width = geometry.width;
   auto limits = device_limits(stream);
-  PersistentLoops loops(
-      rows,
-      heads,
-      least_rows_per_loop(rows, limits, backend_of(stream)),
-      limits.loops(geometry.simds),
-      geometry.rows_per_simd());
-  Cluster cluster(in.s.size(), spec, geometry, loops, limits);
+  PersistentLoops loops(rows, heads, geometry, limits, backend_of(stream));
+  Cluster cluster(
+      in.s.size(), spec.weight + spec.bias, geometry, loops, limits);
   int rows_of_partials = ceil_div(loops.count, cluster.size);
   bool by_columns = reads_rows_again(spec, in.s, stream);
 

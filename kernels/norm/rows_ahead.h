@@ -3,8 +3,8 @@
 // The rows of an array that a persistent loop reads one after another. Rows of
 // one chunk are fetched before they are needed: the next row to registers or,
 // on CUDA, the next `stages` rows to stages of threadgroup memory, where each
-// thread reads only what it copied itself. The weight's row, which all rows
-// share, is staged first.
+// thread reads only what it copied itself. The weights' rows, which all rows
+// share, are staged first.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 #include "kernels/norm/persistent_loop.h"
 
 constant int stages [[function_constant(36)]]; // 0: rows are in registers
-constant bool weight_is_staged [[function_constant(37)]];
+constant int staged_weights [[function_constant(37)]];
 // What registers suffice for besides the row itself.
 constant bool fetch_next [[function_constant(39)]];
 constant bool hold_weight [[function_constant(44)]];
@@ -129,7 +129,7 @@ struct RowsAhead {
 
 #ifdef __CUDACC__
   int place_of(uint of_stage, int k) const {
-    int rows_before = int(weight_is_staged) + place * stages + int(of_stage);
+    int rows_before = staged_weights + place * stages + int(of_stage);
     return rows_before * V + k;
   }
 
@@ -150,13 +150,18 @@ struct RowsAhead {
 #endif
 };
 
-// The weight's row, held in registers or a stage if it is one chunk of whole
+// A weight's row, held in registers or a stage if it is one chunk of whole
 // vectors.
 template <int N, int V>
 struct HeldWeight {
   RowIn row;
   float offset;
+  int place; // index among the weights
   uint4 bits[V];
+
+  bool is_staged() const {
+    return place < staged_weights;
+  }
 
   bool is_held(Span<N> of) const {
     return !looped && hold_weight && can_fetch<N>(row, of);
@@ -165,16 +170,19 @@ struct HeldWeight {
   void hold(
       RowIn from,
       float weight_offset,
+      int place_of_row,
       thread const RowThreads& threads,
       int length) {
     assign(row, from);
     offset = weight_offset;
+    place = place_of_row;
     for (int k = 0; k < V; ++k) {
       Span<N> of = span_of<N>(threads, 0, k, length);
       if (is_held(of)) {
 #ifdef __CUDACC__
-        if (weight_is_staged) { // await_fetches waits for it, too
-          copy_to_stage(k, row.data + long(of.begin) * size_of(row.type));
+        if (is_staged()) { // await_fetches waits for it, too
+          long at = long(of.begin) * size_of(row.type);
+          copy_to_stage(place * V + k, row.data + at);
           continue;
         }
 #endif
@@ -190,8 +198,8 @@ struct HeldWeight {
     } else {
       uint4 held = bits[k];
 #ifdef __CUDACC__
-      if (weight_is_staged) {
-        held = *staged_vector(k);
+      if (is_staged()) {
+        held = *staged_vector(place * V + k);
       }
 #endif
       unpack<N>(held, row.type, w);

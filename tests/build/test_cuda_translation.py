@@ -36,6 +36,7 @@ for_architectures = pytest.mark.parametrize(
 # Elsewhere products are rounded before they are added, in every specialization.
 WITH_FMA = {"norm/norm", "norm/sandwich/norm_add_norm"}
 WITH_FMA |= {"norm/vjp/norm_vjp", "norm/vjp/parameter_gradients"}
+WITH_FMA.add("norm/sandwich/vjp/norm_add_norm_vjp")
 WITH_FMA |= {"group_norm/group_norm", "group_norm/vjp/group_norm_vjp"}
 WITH_FMA |= {"linear/norm_linear", "linear/cuda/quantized_tiles"}
 WITH_FMA |= {"norm/channels/channel_norm", "norm/channels/channel_norm_vjp"}
@@ -122,8 +123,23 @@ SANDWICHES = {
     "both weights": ({"has_post_weight": True, "has_weight": True, "round_early": True}, 4, 2),
     "clamp": ({"clamp_sum": True}, 2, 2),
 }
+SANDWICH_VJPS = {
+    "both weights": (
+        {"has_post_weight": True, "has_weight": True}
+        | {"want_post_weight": True, "want_weight": True},
+        6,
+        2,
+    ),
+    "clamp": ({"clamped_sum": True}, 4, 2),
+}
 OF_STEM = {"norm/norm": NORMS, "norm/sandwich/norm_add_norm": SANDWICHES}
 OF_STEM["norm/vjp/norm_vjp"] = VJPS
+OF_STEM["norm/sandwich/vjp/norm_add_norm_vjp"] = SANDWICH_VJPS
+# Whose persistent loops stage rows: launches, with the arrays of rows and weights that each has.
+OF_LOOPS = {
+    "norm/vjp/norm_vjp": {"layer": (2, 1), "add": (3, 1)},
+    "norm/sandwich/vjp/norm_add_norm_vjp": {"both weights": (4, 2)},
+}
 LAUNCHES = [(name, norm) for name in KERNELS for norm in OF_STEM.get(KERNELS[name][0], ())]
 
 
@@ -138,8 +154,9 @@ def launch_constants(name, norm):
     constants = {"simds_per_row": 4, "lanes_per_row": 32, "no_tail": True}
     constants["full_count"] = vectors - 1
     constants |= OF_STEM[stem][norm][0]
-    if stem == "norm/vjp/norm_vjp":
-        constants |= {"cluster": 1, "fetch_next": True, "hold_weight": True}
+    if stem in OF_LOOPS:
+        constants |= {"cluster": 1, "hold_weight": True}
+        constants["fetch_next"] = stem == "norm/vjp/norm_vjp"
     for constant in translation(stem).constants:
         if constant.name.endswith("_flags"):
             one_row = re.match("(post_)?weight|bias", constant.name) is not None
@@ -165,7 +182,8 @@ def test_rows_are_read_and_written_in_whole_vectors(name, norm, architecture):
     if stem == "norm/vjp/norm_vjp":
         reads += 2  # of the first row, and of each next one
     # A vector of partial sums is one of float32.
-    writes += (flags.get("want_weight", 0) + flags.get("want_bias", 0)) * width // 4
+    wanted = ("want_weight", "want_bias", "want_post_weight")
+    writes += sum(flags.get(name, 0) for name in wanted) * width // 4
     loads, stores = whole_vectors(ptx)
     assert loads == reads * vectors
     # What is written last is found in the code twice.
@@ -175,7 +193,10 @@ def test_rows_are_read_and_written_in_whole_vectors(name, norm, architecture):
 WIDE_LOAD = r"\bld\.global\.(?:v4\.[bfu]32|v2\.[bfu]64)\b"
 
 
-@pytest.mark.parametrize("name, norm", [(n, of) for n, of in LAUNCHES if of not in VJPS])
+OF_FEW = [(name, norm) for name, norm in LAUNCHES if KERNELS[name][0] not in OF_LOOPS]
+
+
+@pytest.mark.parametrize("name, norm", OF_FEW)
 def test_few_rows_are_all_fetched_before_any_is_used(name, norm):
     stem, kernel = KERNELS[name]
     constants = launch_constants(name, norm) | {"fetch_first": True}
@@ -294,19 +315,20 @@ def test_packed_tiles_are_multiplied_by_matrix_units(tiles, kind, dtype):
     assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) <= most
 
 
-VJP_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem == "norm/vjp/norm_vjp"]
+LOOP_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem in OF_LOOPS]
 
 
 @for_architectures
-@pytest.mark.parametrize("stages, weight_is_staged", [(1, True), (2, False), (2, True)])
-@pytest.mark.parametrize("name", VJP_KERNELS)
-def test_rows_ahead_are_copied_to_stages(name, stages, weight_is_staged, architecture):
+@pytest.mark.parametrize("stages, stages_weights", [(1, True), (2, False), (2, True)])
+@pytest.mark.parametrize("name", LOOP_KERNELS)
+def test_rows_ahead_are_copied_to_stages(name, stages, stages_weights, architecture):
     """In copies of 16 bytes that pass by the registers, where the architecture has them."""
     stem, kernel = KERNELS[name]
     vectors = parts_of(name)[1]
-    for norm, arrays in (("layer", 2), ("add", 3)):
+    for norm, (arrays, weights) in OF_LOOPS[stem].items():
+        staged_weights = weights if stages_weights else 0
         constants = launch_constants(name, norm) | {"stages": stages}
-        constants["weight_is_staged"] = weight_is_staged
+        constants["staged_weights"] = staged_weights
         ptx = compile(translation(stem), kernel, architecture, 128, **constants)
         assert ".local" not in ptx
         address = r"\[%rd?\d+(?:\+\d+)?\]"
@@ -315,40 +337,44 @@ def test_rows_ahead_are_copied_to_stages(name, stages, weight_is_staged, archite
         groups = ptx.count("cp.async.commit_group;")
         if architecture == "compute_75":
             assert (copies, groups) == (0, 0) and "cp.async" not in ptx
-            groups, odd = divmod(loads - vectors, arrays * vectors)
+            groups, odd = divmod(loads - weights * vectors, arrays * vectors)
             assert not odd
         else:
-            of_weight = vectors if weight_is_staged else 0
-            assert copies == groups * arrays * vectors + of_weight
-            assert loads == vectors - of_weight
+            of_weights = vectors * staged_weights
+            assert copies == groups * arrays * vectors + of_weights
+            assert loads == vectors * weights - of_weights
             assert re.findall(r"cp\.async\.wait_group (\d+);", ptx) == [str(stages - 1)]
         # A group in the loop, and those before it, which may stand there as a loop.
         assert 2 <= groups <= 1 + stages
         loads = len(re.findall(r"\bld\.shared\.(?:v4\.[bfu]32|v2\.[bfu]64)\b", ptx))
         # What passed by registers may be taken from there once.
         again = 0 if architecture == "compute_75" else arrays - 2
-        assert loads >= (arrays + again + weight_is_staged) * vectors
+        assert loads >= (arrays + again + staged_weights) * vectors
 
 
-@pytest.mark.parametrize("norm", ["rms", "add"])
-@pytest.mark.parametrize("name", VJP_KERNELS)
+@pytest.mark.parametrize("norm", ["rms", "add", "both weights", "clamp"])
+@pytest.mark.parametrize("name", LOOP_KERNELS)
 def test_staged_rows_leave_registers_enough(name, norm):
     """The machine code keeps no register's value in memory."""
     stem, kernel = KERNELS[name]
-    constants = launch_constants(name, norm) | {"stages": 2, "weight_is_staged": True}
-    source = source_of(translation(stem), 128, **constants)
-    assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
+    if norm in OF_STEM[stem]:
+        constants = launch_constants(name, norm) | {"stages": 2, "staged_weights": 2}
+        source = source_of(translation(stem), 128, **constants)
+        assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
 
 
 @pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("name", VJP_KERNELS)
+@pytest.mark.parametrize("name", LOOP_KERNELS)
 def test_groups_of_a_cluster_add_up_their_partial_sums(name, size):
     """Each writes a part of the vectors, where there are clusters; all of it takes two barriers."""
     stem, kernel = KERNELS[name]
     width, vectors = parts_of(name)
-    constants = launch_constants(name, "layer") | {"stages": 2, "cluster": size}
+    in_norm_vjp = stem == "norm/vjp/norm_vjp"
+    norm = "layer" if in_norm_vjp else "both weights"
+    second = "want_bias" if in_norm_vjp else "want_post_weight"
+    constants = launch_constants(name, norm) | {"stages": 2, "cluster": size}
     for wanted in ((True, True), (True, False), (False, True)):
-        constants |= dict(zip(("want_weight", "want_bias"), wanted))
+        constants |= {"want_weight": wanted[0], second: wanted[1]}
         ptx = compile(translation(stem), kernel, "compute_90", 128, **constants)
         assert ptx.count("barrier.cluster.arrive") == ptx.count("barrier.cluster.wait") == 2
         # A loop without rows has fetched its weight to where it stores its sums.

@@ -22,6 +22,7 @@ FAMILIES = {
     "group_norm_held",
     "group_norm_vjp",
     "norm_sandwich",
+    "norm_sandwich_vjp",
     "norm_channels",
     "norm_vjp",
     "linear",
@@ -99,6 +100,8 @@ def test_every_kernel_is_in_one(texts, with_cuda):
         "norm_vjp": {(4, 256): (1, 2), (4, 512): (1, 2, 4), (8, 256): (1,), (8, 512): (1, 2)},
     }
     vectors["norm_add_norm"] = vectors["norm"]
+    of_few = {(4, 256): (1, 2), (4, 512): (1, 2), (8, 256): (1,), (8, 512): (1,)}
+    vectors["norm_add_norm_vjp"] = of_few
     names = {
         f"{kernel}_{n}_{v}_{threads}"
         for kernel, of in vectors.items()

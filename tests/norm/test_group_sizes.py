@@ -29,6 +29,7 @@ def norms():
             yield [mlx_norms.layer_norm(x, w, w)]
             yield mx.vjp(mlx_norms.layer_norm, [x, w, w], [x])[1]
             yield mx.vjp(mlx_norms.rms_norm, [x, w], [x])[1]
+            yield mx.vjp(mlx_norms.norm_add_norm, [x, x, w, w], [x, x])[1]
         many, w = mx.ones((257 * 32, 4), dtype), mx.ones(4, dtype)  # rows of 257 loops
         yield mx.vjp(mlx_norms.rms_norm, [many, w], [many])[1]
         rows = mx.ones((2, 3, 2, 3, 2, 300), dtype).transpose(4, 1, 3, 0, 2, 5)[..., ::2]

@@ -1,6 +1,7 @@
 """norm_add_norm: h = residual + norm(x) and the norm of h, bit-identical to the chain."""
 
 import itertools
+import re
 
 import mlx.core as mx
 import pytest
@@ -153,6 +154,40 @@ def test_donated():
                 assert_same_bits(a, b, f"{length} {dtype} {donated}")
 
 
+def test_gradients_are_those_of_one_norm_after_another():
+    """The sum's rounded gradient is the cotangent of x's norm."""
+    for length, dtype in itertools.product((1, 7, 33, 64, 200, 1000, 4096), DTYPES):
+        arrays = arrays_of((5, length), dtype)
+        x, residual, post_weight, weight = arrays.values()
+        cots = cotangents_of(arrays)
+        got = mx.vjp(Case(arrays).function, list(arrays.values()), cots)[1]
+        n = mlx_norms.rms_norm(x, post_weight)
+        of_sum = mx.vjp(mlx_norms.add_rms_norm, [n, residual, weight], cots)[1][1]
+        of_x = mx.vjp(mlx_norms.rms_norm, [x, post_weight], [of_sum])[1][0]
+        assert_same_bits(got[1], of_sum, f"{length} {dtype}")
+        assert_same_bits(got[0], of_x, f"{length} {dtype}")
+
+
+def test_gradients_in_donated_buffers():
+    for length, dtype in itertools.product((33, 64, 4096, 20000), DTYPES):
+        arrays = arrays_of((3, length), dtype)
+        cots = cotangents_of(arrays)
+        f = Case(arrays).function
+        want = mx.vjp(f, list(arrays.values()), cots)[1]
+        mx.eval(want)
+        for donated in ((0,), (1,), (0, 1), ()):
+
+            def of_temporary(x, *others, f=f):
+                return f(x + 0, *others)
+
+            of = [c + 0 if i in donated else c for i, c in enumerate(cots)]
+            outputs, got = mx.vjp(of_temporary, list(arrays.values()), of)
+            mx.eval(outputs)  # which holds x until then
+            del of, outputs
+            for a, b in zip(got, want, strict=True):
+                assert_same_bits(a, b, f"{length} {dtype} {donated}")
+
+
 def test_one_cotangent_or_some_gradients():
     """Of one argument at a time, with one of the outputs or both."""
     arrays = arrays_of((4, 40), mx.float32)
@@ -275,6 +310,29 @@ def test_one_launch(launches):
     arrays = arrays_of((2, 64), mx.bfloat16, others=dict(residual=mx.float32))
     mx.eval(list(arrays.values()))
     assert len(launches(*call(arrays, rounding="late"))) == 1
+
+
+def test_gradients_in_one_launch(launches):
+    """And one that adds up the partial sums of both weights' gradients."""
+    for length, dtype in itertools.product((1, 33, 64, 1000, 4096), DTYPES):
+        arrays = arrays_of((20, length), dtype)
+        cots = cotangents_of(arrays)
+        outputs, gradients = mx.vjp(Case(arrays).function, list(arrays.values()), cots)
+        mx.eval(outputs, cots)
+        assert kernels_of(launches(*gradients)) == ["norm_add_norm_vjp", "sum_partials"], length
+    # Rows that are too long to hold, or of two types.
+    for arrays in (
+        arrays_of((20, 20000), mx.float32),
+        arrays_of((20, 64), mx.float16, others=dict(residual=mx.float32)),
+    ):
+        cots = cotangents_of(arrays)
+        f = Case(arrays, rounding="late").function
+        gradients = mx.vjp(f, list(arrays.values()), cots)[1]
+        assert kernels_of(launches(*gradients)).count("norm_vjp") == 2
+
+
+def kernels_of(launches):
+    return [re.sub(r"(_\d+)+$", "", launch.kernel) for launch in launches]
 
 
 def test_what_is_refused():

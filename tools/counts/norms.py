@@ -25,10 +25,18 @@ LENGTHS = (128, 4096, 65536)
 OF_ROWS = {
     *("x", "residual", "gate", "x2", "normalized", "sum", "normalized2"),
     *("s", "cotangent", "sum_cotangent", "input_gradient", "gate_gradient"),
+    *("x_gradient", "sum_gradient"),
 }
 OF_PARAMETERS = {
     *("weight", "bias", "weight2", "scale", "shift", "factor", "post_weight"),
-    *("weight_partials", "bias_partials", "kept_statistics", "partials", "gradient"),
+    *(
+        "weight_partials",
+        "bias_partials",
+        "post_weight_partials",
+        "kept_statistics",
+        "partials",
+        "gradient",
+    ),
 }
 
 

@@ -287,7 +287,7 @@ MUTANTS = [
     ),
     Mutant(
         "the sum's cotangent not passed to x's norm",
-        "csrc/norm/sandwich.cpp",
+        "csrc/norm/sandwich_vjp.cpp",
         "      of_sum = *found.input;\n",
         "",
         f"{SANDWICH_TEST}::test_every_length",

@@ -72,6 +72,7 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
         case = sandwich.Case(sandwich.arrays_of((5, length), dtype))
         yield f"norm_add_norm, {length}", case.check
     yield "norm_add_norm, donated", test_sandwich.test_donated
+    yield "its gradients, donated", test_sandwich.test_gradients_in_donated_buffers
     for layout in LAYOUTS:
         yield f"norm_add_norm, {layout.__name__}", lambda: test_sandwich.test_layouts(layout)
     for shape in group_norms.SHAPES:

@@ -15,9 +15,9 @@
 // rows too long for that, parameter_gradients sums them, with the statistics
 // that are stored here.
 
-#include "kernels/common/cluster.h"
 #include "kernels/common/parameters.h"
 #include "kernels/norm/gate.h"
+#include "kernels/norm/loop_sums.h"
 #include "kernels/norm/rows_ahead.h"
 #include "kernels/norm/statistics.h"
 
@@ -340,14 +340,14 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     operands.weight.hold(
         row_in(weight, weight_flags, weight_layout, loop.row, length),
         weight_offset,
+        0,
         threads,
         length);
   }
 
-  float dw[V * N], db[V * N];
-  for (int e = 0; e < V * N; ++e) {
-    dw[e] = db[e] = 0.0f;
-  }
+  LoopSums<N, V> dw, db;
+  dw.begin(want_weight);
+  db.begin(want_bias);
 
 #ifdef __CUDACC__
   if (stages > 0) {
@@ -427,10 +427,11 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
           float of_n = has_gate && !gate_first ? g[j] * a[j] : g[j];
           float of_g = has_row ? of_n : 0.0f;
           if (want_weight && !looped) {
-            dw[k * N + j] = fma(of_g, has_row ? n : 0.0f, dw[k * N + j]);
+            float sum = dw.of[k * N + j];
+            dw.of[k * N + j] = fma(of_g, has_row ? n : 0.0f, sum);
           }
           if (want_bias && !looped) {
-            db[k * N + j] += of_g;
+            db.of[k * N + j] += of_g;
           }
         }
         if (!want_input && !want_gate) {
@@ -480,54 +481,16 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   if (looped) {
     return;
   }
-  // The rows of a SIMD-group add up to one.
-  for (int e = 0; e < V * N; ++e) {
-    dw[e] = want_weight ? rows_sum(dw[e]) : 0.0f;
-    db[e] = want_bias ? rows_sum(db[e]) : 0.0f;
+  int dw_flags = stores_gradients ? weight_gradient_flags : kPartialFlags;
+  int db_flags = stores_gradients ? bias_gradient_flags : kPartialFlags;
+  uint to = partial_row(index);
+  if (want_weight) {
+    assign(dw.out, row_out(weight_partials, dw_flags, to, length));
   }
-  bool stores = row_in_simd(lane) == 0;
-  int first_db = want_weight ? V : 0; // index of db's first vector in the sums
-#ifdef __CUDACC__
-  if (cluster > 1) {
-    await_copies<0>(); // a loop without rows has not waited yet
-    for (int k = 0; k < V; ++k) {
-      if (want_weight) {
-        cluster_store<N>(k, dw + k * N);
-      }
-      if (want_bias) {
-        cluster_store<N>(first_db + k, db + k * N);
-      }
-    }
-    cluster_barrier();
-    for (int k = 0; k < V; ++k) {
-      if (want_weight && has_sum(k)) {
-        cluster_reduce<N>(k, dw + k * N);
-      }
-      if (want_bias && has_sum(first_db + k)) {
-        cluster_reduce<N>(first_db + k, db + k * N);
-      }
-    }
-    cluster_barrier(); // no threadgroup may exit while others read
+  if (want_bias) {
+    assign(db.out, row_out(bias_partials, db_flags, to, length));
   }
-#endif
-  int dw_flags = kFloat32 | kVectors;
-  int db_flags = dw_flags;
-  if (stores_gradients) {
-    dw_flags = weight_gradient_flags;
-    db_flags = bias_gradient_flags;
-  }
-  uint to = index / uint(cluster);
-  for (int k = 0; k < V; ++k) {
-    Span<N> of = span_of<N>(threads, 0, k, length);
-    if (want_weight && stores && has_sum(k)) {
-      RowOut out = row_out(weight_partials, dw_flags, to, length);
-      write<N>(out, of, dw + k * N);
-    }
-    if (want_bias && stores && has_sum(first_db + k)) {
-      RowOut out = row_out(bias_partials, db_flags, to, length);
-      write<N>(out, of, db + k * N);
-    }
-  }
+  store_sums<N, V>(dw, db, lane, threads, length);
 }
 
 #define INSTANTIATE_NORM_VJP(N, V, THREADS)                             \

@@ -6,7 +6,12 @@ from .texts import BESIDE, CHUNKS, EVERY_LENGTH, GRADIENT, ONE_CHUNK, PLAN_VJP, 
 LOOP = "kernels/norm/persistent_loop.h"
 AHEAD = "kernels/norm/rows_ahead.h"
 SUM = "kernels/common/compensated_sum.h"
+SUMS = "kernels/norm/loop_sums.h"
+LOOPS = "csrc/norm/persistent_loops.cpp"
 VJP = "kernels/norm/vjp/norm_vjp.metal"
+SANDWICH = "kernels/norm/sandwich/vjp/norm_add_norm_vjp.metal"
+PLAN_SANDWICH = "csrc/norm/sandwich_vjp_plan.cpp"
+SANDWICHES = "tests/norm/test_sandwich.py"
 GRADIENTS = "kernels/norm/vjp/parameter_gradients.metal"
 GATED = "tests/norm/test_gated.py"
 GATHER = "kernels/common/gather_rows.metal"
@@ -101,8 +106,8 @@ MUTANTS = [
     Mutant(
         "a gradient stored in float32",
         VJP,
-        "    dw_flags = weight_gradient_flags;",
-        "    dw_flags = weight_gradient_flags & kVectors;",
+        "stores_gradients ? weight_gradient_flags :",
+        "stores_gradients ? weight_gradient_flags & kVectors :",
         "tests/norm/test_modulated.py::test_forms[metal-sim-layer_norm-token]",
     ),
     Mutant(
@@ -355,24 +360,24 @@ MUTANTS = [
     ),
     Mutant(
         "a row's threads summed with those of other rows",
-        VJP,
-        "want_weight ? rows_sum(dw[e]) : 0.0f",
-        "want_weight ? dw[e] : 0.0f",
+        SUMS,
+        "first.wanted ? rows_sum(first.of[e]) : 0.0f",
+        "first.wanted ? first.of[e] : 0.0f",
         f"{GRADIENT}[metal-sim-rms_norm-33]",
     ),
     Mutant(
         "each row's lanes store the sums of all",
-        VJP,
+        SUMS,
         "bool stores = row_in_simd(lane) == 0;",
         "bool stores = true;",
         f"{GRADIENT}[metal-sim-rms_norm-33]",
     ),
     Mutant(
         "loops that end within an iteration",
-        PLAN_VJP,
-        "    count = heads * ceil_div(rows_of_head, rows_per_loop);",
-        "    rows_per_loop += rows_at_once > 1;\n"
-        "    count = heads * ceil_div(rows_of_head, rows_per_loop);",
+        LOOPS,
+        "  count = heads * ceil_div(rows_of_head, rows_per_loop);",
+        "  rows_per_loop += rows_at_once > 1;\n"
+        "  count = heads * ceil_div(rows_of_head, rows_per_loop);",
         None,
         redundant="In its last iteration some threads have no row, which costs time only.",
     ),
@@ -509,5 +514,48 @@ MUTANTS = [
         "  if (at.y < uint(length)) {\n",
         "  {\n",
         "tests/norm/test_layouts.py::test_many_axes_of_rows",
+    ),
+    # --- Both norms of norm_add_norm
+    Mutant(
+        "the sum's own cotangent dropped",
+        SANDWICH,
+        "root.gradient(g[j], h[j]) + d[j];",
+        "root.gradient(g[j], h[j]);",
+        f"{SANDWICHES}::test_every_length",
+    ),
+    Mutant(
+        "the sum's gradient not rounded for x's norm",
+        SANDWICH,
+        "      round_vector<N>(out.type, d);\n",
+        "",
+        f"{SANDWICHES}::test_gradients_are_those_of_one_norm_after_another",
+    ),
+    Mutant(
+        "a gradient of what saturates",
+        SANDWICH,
+        "clamped_sum && fabs",
+        "clamped_sum && false && fabs",
+        f"{SANDWICHES}::test_clamp",
+    ),
+    Mutant(
+        "x's gradient with the sum's root",
+        SANDWICH,
+        "    root = root_sums(sums, threads, length, eps);\n",
+        "    root_sums(sums, threads, length, eps);\n",
+        f"{SANDWICHES}::test_every_length",
+    ),
+    Mutant(
+        "x's gradient weighted by the sum's weight",
+        SANDWICH,
+        "      of_x.weigh(k, of, g);\n",
+        "      of_h.weigh(k, of, g);\n",
+        f"{SANDWICHES}::test_every_length",
+    ),
+    Mutant(
+        "rows of two types in one launch",
+        PLAN_SANDWICH,
+        " &&\n      in.x.itemsize() == in.sum.itemsize();",
+        ";",
+        f"{SANDWICHES}::test_gradients_in_one_launch",
     ),
 ]

@@ -1,0 +1,68 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// How gradients divide rows among persistent loops
+// (kernels/norm/persistent_loop.h), and what these loops keep in threadgroup
+// memory.
+
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+
+#include "csrc/gpu/geometry.h"
+#include "csrc/gpu/launch_plan.h"
+#include "csrc/gpu/rows.h"
+
+namespace mlx_norms {
+
+struct PersistentLoops {
+  int heads;
+  int rows_per_loop;
+  int count;
+
+  PersistentLoops(
+      int rows,
+      int heads,
+      const Geometry& geometry,
+      const DeviceLimits& limits,
+      Backend backend);
+};
+
+// How many threadgroups add up their partial sums before they store them, and
+// the bytes of threadgroup memory that each needs for that. Such launches cost
+// more time on the host, so only large ones are clustered.
+struct Cluster {
+  int size = 1;
+  int bytes = 0;
+
+  // `sums` rows of partial sums are taken over x, which has so many elements.
+  Cluster(
+      int64_t elements,
+      int sums,
+      const Geometry& geometry,
+      const PersistentLoops& loops,
+      const DeviceLimits& limits);
+};
+
+// How many rows of each array are staged, and how many of the weights are. None
+// are if vectors cannot be fetched, or rows are looped.
+struct Stages {
+  int count = 0;
+  int weights = 0;
+  int bytes = 0;
+
+  // Of rows and weights, absent ones are null.
+  Stages(
+      const Geometry& geometry,
+      int length,
+      std::initializer_list<const RowOperand*> rows,
+      std::initializer_list<const RowOperand*> weights,
+      int most_bytes);
+};
+
+// Null if there is none.
+inline const RowOperand* get(const std::optional<RowOperand>& operand) {
+  return operand ? &*operand : nullptr;
+}
+
+} // namespace mlx_norms

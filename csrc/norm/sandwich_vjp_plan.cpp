@@ -1,0 +1,176 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/common/outputs.h"
+#include "csrc/gpu/geometry.h"
+#include "csrc/gpu/integers.h"
+#include "csrc/gpu/memory.h"
+#include "csrc/gpu/rows.h"
+#include "csrc/norm/persistent_loops.h"
+#include "csrc/norm/plan.h"
+#include "csrc/norm/sandwich_vjp.h"
+#include "kernels/interface.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// It holds as much as LayerNorm's gradients: a row of two arrays and two sums.
+constexpr auto kKernel = RowKernel::CenteredBackward;
+
+Geometry geometry_of(const mx::array& sum, mx::Stream stream) {
+  return geometry_for(
+      kKernel, sum.shape(-1), sum.itemsize(), backend_of(stream));
+}
+
+} // namespace
+
+bool holds_rows(const SandwichVJPInputs& in, mx::Stream stream) {
+  auto geometry = geometry_of(in.sum, stream);
+  int most = backend_of(stream) == Backend::Cuda ? 24 : 8; // elements
+  // One geometry is for rows of one type.
+  return !geometry.looped && geometry.width * geometry.vectors <= most &&
+      in.x.itemsize() == in.sum.itemsize();
+}
+
+LaunchPlan plan_norm_add_norm_vjp(
+    const SandwichVJPSpec& spec,
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) {
+  using K = kernels::norm_add_norm_vjp;
+  LaunchPlan plan(stream);
+  const auto& norms = spec.norms;
+  SandwichVJPInputs in(norms, inputs.data());
+  auto next = outputs.begin();
+  const auto& x_gradient = *next++;
+  const auto& sum_gradient = *next++;
+  auto* of_post_weight = spec.post_weight ? &*next++ : nullptr;
+  auto* of_weight = spec.weight ? &*next++ : nullptr;
+
+  int length = in.x.shape(-1);
+  if (length == 0) {
+    return plan;
+  }
+  int rows = row_count(in.x);
+  auto backend = backend_of(stream);
+  auto geometry = geometry_of(in.sum, stream);
+  int width = geometry.width;
+  auto limits = device_limits(stream);
+  PersistentLoops loops(rows, 1, geometry, limits, backend);
+  Cluster cluster(
+      in.x.size(), spec.post_weight + spec.weight, geometry, loops, limits);
+  int rows_of_partials = ceil_div(loops.count, cluster.size);
+  auto partials = [&](const mx::array* gradient) -> OptionalArray {
+    return gradient ? std::optional(plan.temporary(
+                          {std::max(rows_of_partials, 1), length}, mx::float32))
+                    : std::nullopt;
+  };
+  auto post_weight_partials = partials(of_post_weight);
+  auto weight_partials = partials(of_weight);
+
+  if (rows > 0) {
+    auto parameter = [&](const mx::array* a) -> std::optional<RowOperand> {
+      return a ? std::optional(read_parameter(*a, width, plan)) : std::nullopt;
+    };
+    auto x = std::optional(read_rows(in.x, width, plan));
+    auto sum = std::optional(read_rows(in.sum, width, plan));
+    auto post_weight = parameter(in.post_weight);
+    auto weight = parameter(in.weight);
+    auto cotangent = std::optional(read_rows(in.cotangent, width, plan));
+    auto sum_cotangent =
+        std::optional(read_rows(in.sum_cotangent, width, plan));
+    Stages staged(
+        geometry,
+        length,
+        {&*sum, &*cotangent, &*sum_cotangent, &*x},
+        {get(weight), get(post_weight)},
+        limits.staged_bytes);
+
+    auto& launch = plan.launch(
+        {"norm_add_norm_vjp",
+         width,
+         geometry.vectors,
+         most_threads_of(kKernel, geometry, backend)});
+    bind_geometry<K>(launch, geometry, length);
+    launch.set(K::has_post_weight, norms.post_weight);
+    launch.set(K::has_weight, norms.weight);
+    launch.set(K::has_weight_offset, norms.weight_offset != 0);
+    launch.set(K::clamped_sum, norms.clamp && in.sum.dtype() == mx::float16);
+    launch.set(K::want_post_weight, spec.post_weight);
+    launch.set(K::want_weight, spec.weight);
+    launch.set(K::adjoining, true);
+    launch.set(K::stages, staged.count);
+    launch.set(K::staged_weights, staged.weights);
+    launch.set(K::fetch_next, false);
+    launch.set(K::hold_weight, true);
+    launch.set(K::cluster, cluster.size);
+    launch.staged_bytes = std::max(staged.bytes, cluster.bytes);
+    bind_rows(launch, K::x, K::x_layout, K::x_flags, x);
+    bind_rows(launch, K::sum, K::sum_layout, K::sum_flags, sum);
+    bind_rows(
+        launch,
+        K::post_weight,
+        K::post_weight_layout,
+        K::post_weight_flags,
+        post_weight);
+    bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
+    bind_rows(
+        launch,
+        K::cotangent,
+        K::cotangent_layout,
+        K::cotangent_flags,
+        cotangent);
+    bind_rows(
+        launch,
+        K::sum_cotangent,
+        K::sum_cotangent_layout,
+        K::sum_cotangent_flags,
+        sum_cotangent);
+    launch.set(K::x_gradient_flags, output_flags(x_gradient, width));
+    launch.set(K::x_gradient, x_gradient);
+    launch.set(K::sum_gradient_flags, output_flags(sum_gradient, width));
+    launch.set(K::sum_gradient, sum_gradient);
+    if (post_weight_partials) {
+      launch.set(K::post_weight_partials, *post_weight_partials);
+    }
+    if (weight_partials) {
+      launch.set(K::weight_partials, *weight_partials);
+    }
+    launch.set(K::rows, rows);
+    launch.set(K::length, length);
+    launch.set(K::rows_per_loop, loops.rows_per_loop);
+    launch.set(K::loops, loops.count);
+    launch.set(K::eps, norms.eps);
+    launch.set(K::weight_offset, norms.weight_offset);
+    launch.cluster = cluster.size;
+    launch.groups[0] = cluster.size *
+        ceil_div(loops.count, geometry.loops_per_group() * cluster.size);
+    launch.group[0] = geometry.group_size();
+  }
+  if (of_post_weight || of_weight) {
+    plan.launches.push_back(sum_partials(
+        1,
+        rows_of_partials,
+        length,
+        weight_partials,
+        of_weight,
+        post_weight_partials,
+        of_post_weight));
+  }
+  return plan;
+}
+
+void NormAddNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  release_inputs(inputs, outputs);
+  SandwichVJPInputs in(spec_.norms, inputs.data());
+  gpu::allocate(
+      outputs[1], stream(), {&in.sum_cotangent, &in.cotangent, &in.sum});
+  gpu::allocate(
+      outputs[0], stream(), {&in.x, &in.cotangent, &in.sum_cotangent, &in.sum});
+  for (size_t i = 2; i < outputs.size(); ++i) {
+    gpu::allocate(outputs[i], stream());
+  }
+  encode(plan_norm_add_norm_vjp(spec_, inputs, outputs, stream()));
+}
+
+} // namespace mlx_norms

@@ -62,14 +62,14 @@ inline Floats as_values(Words words, const BFloat*) {
   return as_floats(words << 16);
 }
 
-template <typename R, typename T>
-inline Floats look_up(const R* table, const T* p) {
-  Words index = widen(load_bits(p));
+// Elements of the table, of 32 bits or less, as the low parts of words.
+template <typename R>
+inline Words gather(const R* table, Words index) {
 #if defined(__AVX512F__)
-  auto words = reinterpret_cast<Words>(_mm512_i32gather_epi32(
+  return reinterpret_cast<Words>(_mm512_i32gather_epi32(
       reinterpret_cast<__m512i>(index), table, sizeof(R)));
 #elif defined(__AVX2__)
-  auto words = reinterpret_cast<Words>(_mm256_i32gather_epi32(
+  return reinterpret_cast<Words>(_mm256_i32gather_epi32(
       reinterpret_cast<const int*>(table),
       reinterpret_cast<__m256i>(index),
       sizeof(R)));
@@ -80,25 +80,56 @@ inline Floats look_up(const R* table, const T* p) {
     std::memcpy(&word, table + index[i], sizeof(R));
     words[i] = word;
   }
+  return words;
 #endif
-  return as_values(words, table);
+}
+
+template <typename R, typename T>
+inline Floats look_up(const R* table, const T* p) {
+  return as_values(gather(table, widen(load_bits(p))), table);
+}
+
+// A value and its slope side by side, in one cache line.
+struct Pair {
+  float value, slope;
+};
+
+inline void store(Pair* p, ValueAndSlope v) {
+  for (int i = 0; i < kWidth; ++i) {
+    p[i] = {v.value[i], v.slope[i]};
+  }
+}
+
+template <typename T>
+inline ValueAndSlope look_up(const Pair* table, const T* p) {
+  Words index = widen(load_bits(p));
+#if defined(__AVX512F__)
+  auto lanes = reinterpret_cast<__m512i>(index);
+  auto pairs = [=](__m256i half) {
+    return _mm512_castpd_ps(_mm512_i32gather_pd(half, table, sizeof(Pair)));
+  };
+  auto low = pairs(_mm512_castsi512_si256(lanes));
+  auto high = pairs(_mm512_extracti64x4_epi64(lanes, 1));
+  auto values = _mm512_setr_epi32(
+      0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  auto slopes = _mm512_add_epi32(values, _mm512_set1_epi32(1));
+  return {
+      reinterpret_cast<Floats>(_mm512_permutex2var_ps(low, values, high)),
+      reinterpret_cast<Floats>(_mm512_permutex2var_ps(low, slopes, high))};
+#else
+  index *= 2;
+  return {
+      as_floats(gather(&table->value, index)),
+      as_floats(gather(&table->slope, index))};
+#endif
 }
 
 template <Activation kActivation>
-struct ValueOf {
-  using Result = float;
+struct ValueAndSlopeOf {
+  using Result = Pair;
 
-  Floats operator()(Floats v) const {
-    return value_and_slope<kActivation>(v).value;
-  }
-};
-
-template <Activation kActivation>
-struct SlopeOf {
-  using Result = float;
-
-  Floats operator()(Floats v) const {
-    return slope<kActivation>(v);
+  ValueAndSlope operator()(Floats v) const {
+    return value_and_slope<kActivation>(v);
   }
 };
 

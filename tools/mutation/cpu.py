@@ -370,6 +370,22 @@ MUTANTS = [
         f"{GATED}::test_rows_have_the_same_bits_alone",
     ),
     Mutant(
+        "a table's slopes in place of its values",
+        "csrc/cpu/activation_table.h",
+        "{v.value[i], v.slope[i]}",
+        "{v.slope[i], v.value[i]}",
+        f"{GATED}::test_rows_have_the_same_bits_alone",
+        at_levels=True,
+    ),
+    Mutant(
+        "a vector's values in place of its slopes",
+        "csrc/cpu/activation_table.h",
+        "_mm512_add_epi32(values, _mm512_set1_epi32(1))",
+        "values",
+        f"{GATED}::test_rows_have_the_same_bits_alone",
+        at_levels=True,
+    ),
+    Mutant(
         "the first row's gate, read in place",
         GATED_ROWS,
         "data + row * job.gate.row_stride",

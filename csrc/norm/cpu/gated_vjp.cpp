@@ -15,24 +15,22 @@ struct SlopedGate {
   static constexpr bool kSigmoid = kNeedsSigmoid<kActivation>;
   static constexpr bool kKeeps = kActivation != Activation::None;
   static constexpr bool kLooksUp = kKeeps && sizeof(T) == 2;
-  using Kept = std::conditional_t<
+  using Looked = std::conditional_t<
       kSigmoid,
       ActivationOf<Activation::Sigmoid, float>,
-      ValueOf<kActivation>>;
+      ValueAndSlopeOf<kActivation>>;
 
   const T* gate;
   float* kept;
   float* slopes;
-  const float* kept_table = nullptr;
-  const float* slope_table = nullptr;
+  const typename Looked::Result* table = nullptr;
 
   SlopedGate(const T* gate, float* kept, float* slopes)
       : gate(gate),
         kept(kept),
         slopes(slopes) {
     if constexpr (kLooksUp) {
-      kept_table = table_of<T, Kept>();
-      slope_table = kSigmoid ? nullptr : table_of<T, SlopeOf<kActivation>>();
+      table = table_of<T, Looked>();
     }
   }
 
@@ -41,13 +39,13 @@ struct SlopedGate {
     if constexpr (!kKeeps) {
       return value_and_slope<kActivation>(v);
     } else if constexpr (kSigmoid) {
-      Floats s = kLooksUp ? look_up(kept_table, gate + i) : sigmoid<float>(v);
+      Floats s = kLooksUp ? look_up(table, gate + i) : sigmoid<float>(v);
       store(kept + i, s);
       return value_and_slope<kActivation>(v, s);
     } else {
       ValueAndSlope of;
       if constexpr (kLooksUp) {
-        of = {look_up(kept_table, gate + i), look_up(slope_table, gate + i)};
+        of = look_up(table, gate + i);
       } else {
         of = value_and_slope<kActivation>(v);
       }

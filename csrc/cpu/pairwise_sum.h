@@ -14,6 +14,15 @@ constexpr int kVectors = kLanes / kWidth;
 constexpr int kBlock = 8 * kLanes;
 constexpr int kMaxLevels = 32;
 
+// Prefetches kLanes elements, each of their cache lines once.
+template <int kWrite = 0, typename T>
+inline void prefetch_lanes(const T* p) {
+  constexpr int kLine = 64 / sizeof(T);
+  for (int i = 0; i < kLanes; i += kLine) {
+    __builtin_prefetch(p + i, kWrite);
+  }
+}
+
 template <int K>
 struct Lanes {
   Floats v[K][kVectors];

@@ -139,7 +139,7 @@ inline void gradients_of_rows(
   auto ahead_s = ahead * job.s.row_stride;
   auto ahead_cotangent = ahead * job.cotangent.row_stride;
 
-  for_vectors(width, [=](int64_t i, auto extent) {
+  auto vectors = [=](int64_t i, auto extent) {
     Floats w = load(weight + i);
     Floats of_weight = {}, of_bias = {};
     if (wants_weight && !kAll) {
@@ -151,13 +151,6 @@ inline void gradients_of_rows(
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       auto& each = in[r];
-      if (kWhole) {
-        __builtin_prefetch(each.s + ahead_s + i);
-        __builtin_prefetch(each.cotangent + ahead_cotangent + i);
-        if (to) {
-          __builtin_prefetch(to + (ahead + r) * width + i, 1);
-        }
-      }
       Floats x = load(each.s + i);
       Floats g = load(each.cotangent + i);
       Floats n = identity ? x : each.statistics.normalize(x);
@@ -198,7 +191,23 @@ inline void gradients_of_rows(
         store(bias_partial + i, of_bias);
       }
     }
-  });
+  };
+  if constexpr (kWhole) {
+    for (int64_t i = 0; i < width; i += kLanes) {
+      for (int r = 0; r < kRows; ++r) {
+        prefetch_lanes(in[r].s + ahead_s + i);
+        prefetch_lanes(in[r].cotangent + ahead_cotangent + i);
+        if (to) {
+          prefetch_lanes<1>(to + (ahead + r) * width + i);
+        }
+      }
+      for (int j = 0; j < kLanes; j += kWidth) {
+        vectors(i + j, Whole{});
+      }
+    }
+  } else {
+    for_vectors(width, vectors);
+  }
 }
 
 // After this row, adds the partial sums of the latest rows, if they are enough.

@@ -145,6 +145,16 @@ SampleGeometry::SampleGeometry(int channels, int positions, int item_size)
   chunks = ceil_div(positions, chunk_size());
 }
 
+SampleGeometry SampleGeometry::without_sums(int samples, int threadgroups)
+    const {
+  auto finer = *this;
+  int64_t of_step = int64_t{samples} * blocks * ceil_div(positions, rows);
+  int64_t wanted = ceil_div<int64_t>(of_step, int64_t{threadgroups} * kAtOnce);
+  finer.steps = std::min<int64_t>(steps, wanted * kAtOnce);
+  finer.chunks = ceil_div(positions, finer.chunk_size());
+  return finer;
+}
+
 StatisticsGeometry::StatisticsGeometry(
     const SampleGeometry& sample,
     int groups,

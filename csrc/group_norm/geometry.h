@@ -1,8 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// How a sample's positions and channels are spread over threads. This depends
-// on the sizes of a sample, the dtype and the device alone, so that norms are
-// batch-invariant.
+// How a sample's positions and channels are spread over threads. Where sums are
+// taken this depends on the sizes of a sample, the dtype and the device alone,
+// so that norms are batch-invariant.
 
 #pragma once
 
@@ -30,6 +30,9 @@ struct SampleGeometry {
   int chunk_size() const {
     return rows * steps;
   }
+  // Of launches without sums, which may have any chunks: of fewer steps, where
+  // there would be fewer threadgroups than this.
+  SampleGeometry without_sums(int samples, int threadgroups) const;
 };
 
 // Of group_statistics, which merges what the chunks of some groups have.

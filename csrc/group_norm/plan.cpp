@@ -42,24 +42,43 @@ struct Sizes {
   }
 };
 
-int32_t step_of(const mx::array& parameter) {
-  return parameter.size() == 1 ? 1 : parameter.strides(0);
-}
-
 using Parameter = std::optional<RowOperand>;
 
 Parameter read_optional(const mx::array* a, int width, LaunchPlan& plan) {
   return a ? Parameter(read_parameter(*a, width, plan)) : std::nullopt;
 }
 
+// What is read for each channel.
+struct Parameters {
+  Parameter weight, bias, mean, variance;
+  const mx::array* rest; // of the mean; null: mean and variance are given
+
+  // statistics: {mean, rest, variance}, or null
+  Parameters(
+      const GroupNormInputs& in,
+      const mx::array* statistics,
+      int width,
+      LaunchPlan& plan)
+      : weight(read_optional(in.weight, width, plan)),
+        bias(read_optional(in.bias, width, plan)),
+        rest(statistics ? statistics + 1 : nullptr) {
+    auto of = [&](const mx::array* given, int i) {
+      return statistics ? Parameter({&statistics[i], kernels::kFloat32, {}})
+                        : read_optional(given, width, plan);
+    };
+    mean = of(in.mean, 0);
+    variance = of(in.variance, 2);
+  }
+};
+
 // What all kernels of a chunk of positions take.
 template <typename K>
 Launch& launch_chunks(
     LaunchPlan& plan,
     const char* family,
-    const Sizes& sizes,
+    int samples,
+    const SampleGeometry& geometry,
     const RowOperand& x) {
-  const auto& geometry = sizes.geometry;
   auto& launch = plan.launch({family, geometry.width});
   bool whole = geometry.channels % geometry.width == 0;
   launch.set(K::whole, whole);
@@ -73,42 +92,47 @@ Launch& launch_chunks(
   launch.set(K::blocks, geometry.blocks);
   launch.set(K::chunks, geometry.chunks);
   bind_rows(launch, K::x, K::x_layout, K::group_x_flags, x);
-  launch.groups[0] = sizes.samples * geometry.chunks * geometry.blocks;
-  launch.group[0] = SampleGeometry::kThreads;
+  launch.groups[0] = samples * geometry.chunks * geometry.blocks;
+  launch.group[0] = geometry.lanes;
+  launch.group[1] = geometry.rows;
   return launch;
 }
 
-// Weight, bias and the statistics: {mean, rest, variance}, or those given.
+// The same for a launch without sums. Where the chunks are fewer threadgroups
+// than run at once, it has smaller ones.
+template <typename K>
+Launch& launch_elements(
+    LaunchPlan& plan,
+    const char* family,
+    const Sizes& sizes,
+    const RowOperand& x) {
+  int at_once = device_limits(plan.stream).loops(SampleGeometry::kThreads / 32);
+  auto geometry = sizes.geometry.without_sums(sizes.samples, at_once);
+  return launch_chunks<K>(plan, family, sizes.samples, geometry, x);
+}
+
 template <typename K>
 void bind_parameters(
     Launch& launch,
     const GroupNormSpec& spec,
     const Sizes& sizes,
-    const GroupNormInputs& in,
-    const mx::array* statistics,
-    const Parameter& weight,
-    const Parameter& bias) {
+    const Parameters& of) {
   launch.set(K::group_strided, spec.strided);
   launch.set(K::groups, sizes.groups);
-  launch.set(K::group_has_rest, !spec.running);
-  if (spec.running) {
-    launch.set(K::mean, *in.mean);
-    launch.set(K::variance, *in.variance);
-  } else {
-    launch.set(K::mean, statistics[0]);
-    launch.set(K::rest, statistics[1]);
-    launch.set(K::variance, statistics[2]);
+  launch.set(K::group_has_rest, of.rest != nullptr);
+  bind_rows(launch, K::mean, K::mean_layout, K::group_mean_flags, of.mean);
+  bind_rows(
+      launch,
+      K::variance,
+      K::variance_layout,
+      K::group_variance_flags,
+      of.variance);
+  if (of.rest) {
+    launch.set(K::rest, *of.rest);
   }
-  auto flags = [](const mx::array* a) {
-    return a ? float_type(a->dtype()) : 0;
-  };
-  launch.set(K::group_mean_flags, flags(in.mean));
-  launch.set(K::group_variance_flags, flags(in.variance));
-  launch.set(K::mean_step, spec.running ? step_of(*in.mean) : 1);
-  launch.set(K::variance_step, spec.running ? step_of(*in.variance) : 1);
-  launch.set(K::has_weight, weight.has_value());
-  bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
-  bind_rows(launch, K::bias, K::bias_layout, K::bias_flags, bias);
+  launch.set(K::has_weight, of.weight.has_value());
+  bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, of.weight);
+  bind_rows(launch, K::bias, K::bias_layout, K::bias_flags, of.bias);
   launch.set(K::activation, static_cast<int>(spec.activation));
   launch.set(K::eps, spec.eps);
 }
@@ -253,7 +277,8 @@ LaunchPlan plan_group_norm(
     const auto& squares = plan.temporary(shape, mx::float32);
     {
       using K = kernels::group_partials;
-      auto& launch = launch_chunks<K>(plan, "group_partials", sizes, x);
+      auto& launch =
+          launch_chunks<K>(plan, "group_partials", sizes.samples, geometry, x);
       launch.threads_per_core = kForwardThreads;
       launch.set(K::highs, highs);
       launch.set(K::lows, lows);
@@ -278,13 +303,12 @@ LaunchPlan plan_group_norm(
     launch.groups[0] = sizes.samples * of_groups.blocks;
     launch.group[0] = 32 * of_groups.simds;
   }
-  auto weight = read_optional(in.weight, geometry.width, plan);
-  auto bias = read_optional(in.bias, geometry.width, plan);
+  Parameters parameters(
+      in, spec.running ? nullptr : &outputs[1], geometry.width, plan);
   using K = kernels::group_normalize;
-  auto& launch = launch_chunks<K>(plan, "group_normalize", sizes, x);
+  auto& launch = launch_elements<K>(plan, "group_normalize", sizes, x);
   launch.threads_per_core = kForwardThreads;
-  auto* statistics = spec.running ? nullptr : &outputs[1];
-  bind_parameters<K>(launch, spec, sizes, in, statistics, weight, bias);
+  bind_parameters<K>(launch, spec, sizes, parameters);
   launch.set(K::has_bias, spec.bias);
   launch.set(K::group_y_flags, output_flags(outputs[0], geometry.width));
   launch.set(K::y, outputs[0]);
@@ -307,11 +331,10 @@ LaunchPlan plan_group_norm_vjp(
   bool at_once = vjp.input && vjp.sums && spec.running;
   auto x = read_rows(in.x, geometry.width, plan);
   auto g = read_rows(cotangent, geometry.width, plan);
-  auto weight = read_optional(in.weight, geometry.width, plan);
-  Parameter bias; // which an activation's slope depends on
-  if (spec.activation != Activation::None) {
-    bias = read_optional(in.bias, geometry.width, plan);
+  if (spec.activation == Activation::None) {
+    in.bias = nullptr; // on which an activation's slope depends
   }
+  Parameters parameters(in, statistics, geometry.width, plan);
   const mx::array* group_means = nullptr;
   if (vjp.sums || of_sums) {
     int of_group = geometry.channels / sizes.groups;
@@ -334,10 +357,10 @@ LaunchPlan plan_group_norm_vjp(
     }
     {
       using K = kernels::group_gradient_partials;
-      auto& launch =
-          launch_chunks<K>(plan, "group_gradient_partials", sizes, x);
-      bind_parameters<K>(launch, spec, sizes, in, statistics, weight, bias);
-      launch.set(K::group_bias_read, bias.has_value());
+      auto& launch = launch_chunks<K>(
+          plan, "group_gradient_partials", sizes.samples, geometry, x);
+      bind_parameters<K>(launch, spec, sizes, parameters);
+      launch.set(K::group_bias_read, parameters.bias.has_value());
       bind_rows(
           launch,
           K::cotangent,
@@ -363,14 +386,15 @@ LaunchPlan plan_group_norm_vjp(
     }
     if (!one_chunk) {
       ParameterSums whole{sums(0, false), sums(1, false)};
-      launch_sums(plan, spec, sizes, weight, partials, whole, group_means);
+      launch_sums(
+          plan, spec, sizes, parameters.weight, partials, whole, group_means);
     }
   }
   if (vjp.input && !at_once) {
     using K = kernels::group_input_gradient;
-    auto& launch = launch_chunks<K>(plan, "group_input_gradient", sizes, x);
-    bind_parameters<K>(launch, spec, sizes, in, statistics, weight, bias);
-    launch.set(K::group_bias_read, bias.has_value());
+    auto& launch = launch_elements<K>(plan, "group_input_gradient", sizes, x);
+    bind_parameters<K>(launch, spec, sizes, parameters);
+    launch.set(K::group_bias_read, parameters.bias.has_value());
     launch.set(K::group_of_sums, of_sums);
     bind_rows(
         launch, K::cotangent, K::cotangent_layout, K::group_cotangent_flags, g);

@@ -26,36 +26,44 @@ inline int rounded_up_quotient(int a, int b) {
   return (a + b - 1) / b;
 }
 
+// Without a division, which takes long, where there is nothing to divide.
+inline uint quotient(uint a, uint b) {
+  return a < b ? 0 : b == 1 ? a : a / b;
+}
+
 struct ChannelThread {
   uint sample;
   uint chunk;
   int position; // its first one
   int row;
   int channel; // its first one
-  bool there;  // it has channels and positions
+  int index;   // in the threadgroup
+  bool there;  // it has channels
 };
 
 template <int N>
 inline ChannelThread make_channel_thread(
     uint group,
-    int index,
+    uint2 at, // lane and row
     int channels,
     int lanes,
     int rows,
     int steps,
     int blocks,
     int chunks) {
-  uint block = group % uint(blocks);
-  uint chunk = group / uint(blocks) % uint(chunks);
-  int row = index / lanes;
-  int channel = (int(block) * lanes + index % lanes) * N;
+  uint of_blocks = quotient(group, uint(blocks));
+  uint block = group - of_blocks * uint(blocks);
+  uint sample = quotient(of_blocks, uint(chunks));
+  uint chunk = of_blocks - sample * uint(chunks);
+  int channel = (int(block) * lanes + int(at.x)) * N;
   return ChannelThread{
-      group / uint(blocks) / uint(chunks),
+      sample,
       chunk,
-      int(chunk) * rows * steps + row,
-      row,
+      int(chunk) * rows * steps + int(at.y),
+      int(at.y),
       channel,
-      row < rows && channel < channels};
+      int(at.y) * lanes + int(at.x),
+      channel < channels};
 }
 
 // A thread's positions: every `rows`-th one of a sample from `first` on.
@@ -97,8 +105,10 @@ inline int first_channel(int group, int channels, int groups) {
 template <int N>
 inline void
 groups_of(int channel, int channels, int groups, thread int* group) {
-  int size = channels / groups;
-  int g = group_strided ? channel % groups : channel / size;
+  int size = int(quotient(uint(channels), uint(groups)));
+  int cycles = int(quotient(uint(channel), uint(groups)));
+  int g = group_strided ? channel - cycles * groups
+                        : int(quotient(uint(channel), uint(size)));
   int in_group = group_strided ? 0 : channel - g * size;
   for (int j = 0; j < N; ++j) {
     group[j] = g;
@@ -120,32 +130,37 @@ inline void load_statistics(
     device const uchar* means,
     device const uchar* rests,
     device const uchar* variances,
-    int mean_step,
-    int variance_step,
+    constant const int* mean_layout,
+    constant const int* variance_layout,
     int channels,
     int groups,
     float eps,
     thread float* mean,
     thread float* rstd,
     thread float* offset) {
-  int m_type = float_type(group_mean_flags);
-  int v_type = float_type(group_variance_flags);
-  long first = long(t.sample) * groups;
-  int group[N];
-  groups_of<N>(t.channel, channels, groups, group);
-  for (int j = 0; j < N; ++j) {
-    float variance, rest = 0.0f;
-    if (group_has_rest) {
+  float variance[N], rest[N];
+  if (group_has_rest) {
+    long first = long(t.sample) * groups;
+    int group[N];
+    groups_of<N>(t.channel, channels, groups, group);
+    for (int j = 0; j < N; ++j) {
       mean[j] = ((device const float*)means + first)[group[j]];
-      rest = ((device const float*)rests + first)[group[j]];
-      variance = ((device const float*)variances + first)[group[j]];
-    } else {
-      long at = group[j];
-      mean[j] = load(means + at * mean_step * size_of(m_type), m_type);
-      variance = load(variances + at * variance_step * size_of(v_type), v_type);
+      rest[j] = ((device const float*)rests + first)[group[j]];
+      variance[j] = ((device const float*)variances + first)[group[j]];
     }
-    rstd[j] = precise::rsqrt(variance + eps);
-    offset[j] = -rest * rstd[j];
+  } else {
+    Span<N> span = span_at<N>(t.channel, channels);
+    read<N>(
+        row_in(means, group_mean_flags, mean_layout, 0, channels), span, mean);
+    read<N>(
+        row_in(variances, group_variance_flags, variance_layout, 0, channels),
+        span,
+        variance);
+    clear<N>(rest);
+  }
+  for (int j = 0; j < N; ++j) {
+    rstd[j] = precise::rsqrt(variance[j] + eps);
+    offset[j] = -rest[j] * rstd[j];
   }
 }
 

@@ -67,12 +67,11 @@ template <int N>
     constant const int& steps [[buffer(9)]],
     constant const int& blocks [[buffer(10)]],
     constant const int& chunks [[buffer(11)]],
-    uint group [[threadgroup_position_in_grid]],
-    uint thread_index [[thread_index_in_threadgroup]]) {
+    uint2 group [[threadgroup_position_in_grid]],
+    uint2 at [[thread_position_in_threadgroup]]) {
   threadgroup float shared[(3 * N + 1) * kGroupThreads];
-  int index = int(thread_index);
   ChannelThread t = make_channel_thread<N>(
-      group, index, channels, lanes, rows, steps, blocks, chunks);
+      group.x, at, channels, lanes, rows, steps, blocks, chunks);
   uint first_row = t.sample * uint(positions);
   float count = 0.0f;
   float high[N], low[N], square[N]; // square: of deviations
@@ -106,16 +105,16 @@ template <int N>
     }
   }
 
-  shared[index] = count;
+  shared[t.index] = count;
   for (int j = 0; j < N; ++j) {
-    shared[(1 + j) * kGroupThreads + index] = high[j];
-    shared[(1 + N + j) * kGroupThreads + index] = low[j];
-    shared[(1 + 2 * N + j) * kGroupThreads + index] = square[j];
+    shared[(1 + j) * kGroupThreads + t.index] = high[j];
+    shared[(1 + N + j) * kGroupThreads + t.index] = low[j];
+    shared[(1 + 2 * N + j) * kGroupThreads + t.index] = square[j];
   }
   for (int half_of = half_of_rows(rows); half_of > 0; half_of /= 2) {
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (t.row < half_of && t.row + half_of < rows) {
-      threadgroup const float* other = shared + index + half_of * lanes;
+      threadgroup const float* other = shared + t.index + half_of * lanes;
       float more = other[0];
       if (more > 0.0f) {
         float share = more / (count + more);
@@ -129,12 +128,12 @@ template <int N>
                   other[(1 + 2 * N + j) * kGroupThreads]);
           float mean = high[j];
           add_exactly(mean, fma(apart, share, low[j]), high[j], low[j]);
-          shared[(1 + j) * kGroupThreads + index] = high[j];
-          shared[(1 + N + j) * kGroupThreads + index] = low[j];
-          shared[(1 + 2 * N + j) * kGroupThreads + index] = square[j];
+          shared[(1 + j) * kGroupThreads + t.index] = high[j];
+          shared[(1 + N + j) * kGroupThreads + t.index] = low[j];
+          shared[(1 + 2 * N + j) * kGroupThreads + t.index] = square[j];
         }
         count += more;
-        shared[index] = count;
+        shared[t.index] = count;
       }
     }
   }
@@ -196,11 +195,12 @@ template <int SIMDS>
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float partial[2 * kMostAcross * SIMDS];
-  uint sample = index / uint(blocks);
-  int wanted = int(index % uint(blocks)) * across + int(lane) % across;
+  uint sample = quotient(index, uint(blocks));
+  int block = int(index - sample * uint(blocks));
+  int wanted = block * across + int(lane) % across;
   int group = min(wanted, groups - 1);
   int chunks = rounded_up_quotient(positions, chunk_size);
-  int of_group = channels / groups;
+  int of_group = int(quotient(uint(channels), uint(groups)));
   long first =
       long(sample) * chunks * channels + first_channel(group, channels, groups);
   int apart = group_strided ? groups : 1;
@@ -212,7 +212,7 @@ template <int SIMDS>
   float shift = highs[first];
   float sum = 0.0f, error = 0.0f;
   for (int i = begin; i < chunks * of_group; i += step) {
-    int chunk = i / of_group;
+    int chunk = int(quotient(uint(i), uint(of_group)));
     long at = first + long(chunk) * channels + (i - chunk * of_group) * apart;
     float count = float(min(chunk_size, positions - chunk * chunk_size));
     float off, low;
@@ -227,7 +227,7 @@ template <int SIMDS>
 
   sum = error = 0.0f;
   for (int i = begin; i < chunks * of_group; i += step) {
-    int chunk = i / of_group;
+    int chunk = int(quotient(uint(i), uint(of_group)));
     long at = first + long(chunk) * channels + (i - chunk * of_group) * apart;
     float count = float(min(chunk_size, positions - chunk * chunk_size));
     float off = (highs[at] - high) + (lows[at] - low);
@@ -264,13 +264,13 @@ template <int N>
     constant const int* weight_layout
     [[buffer(16), function_constant(has_weight)]],
     constant const int* bias_layout [[buffer(17), function_constant(has_bias)]],
-    constant const int& mean_step [[buffer(18)]],
-    constant const int& variance_step [[buffer(19)]],
+    constant const int* mean_layout [[buffer(18)]],
+    constant const int* variance_layout [[buffer(19)]],
     constant const float& eps [[buffer(20)]],
-    uint group [[threadgroup_position_in_grid]],
-    uint thread_index [[thread_index_in_threadgroup]]) {
+    uint2 group [[threadgroup_position_in_grid]],
+    uint2 at [[thread_position_in_threadgroup]]) {
   ChannelThread t = make_channel_thread<N>(
-      group, int(thread_index), channels, lanes, rows, steps, blocks, chunks);
+      group.x, at, channels, lanes, rows, steps, blocks, chunks);
   if (!t.there) {
     return;
   }
@@ -287,8 +287,8 @@ template <int N>
       mean,
       rests,
       variance,
-      mean_step,
-      variance_step,
+      mean_layout,
+      variance_layout,
       channels,
       groups,
       eps,

@@ -122,16 +122,16 @@ template <int N>
     [[buffer(20), function_constant(has_weight)]],
     constant const int* bias_layout
     [[buffer(21), function_constant(group_bias_read)]],
-    constant const int& mean_step [[buffer(22)]],
-    constant const int& variance_step [[buffer(23)]],
+    constant const int* mean_layout [[buffer(22)]],
+    constant const int* variance_layout [[buffer(23)]],
     constant const float& eps [[buffer(24)]],
     constant const int& samples
     [[buffer(26), function_constant(group_means_wanted)]],
-    uint group [[threadgroup_position_in_grid]],
-    uint thread_index [[thread_index_in_threadgroup]]) {
+    uint2 group [[threadgroup_position_in_grid]],
+    uint2 at [[thread_position_in_threadgroup]]) {
   threadgroup float shared[2 * N * kGroupThreads];
   ChannelThread t = make_channel_thread<N>(
-      group, int(thread_index), channels, lanes, rows, steps, blocks, chunks);
+      group.x, at, channels, lanes, rows, steps, blocks, chunks);
   float sums[2 * N], w[N];
   clear<2 * N>(sums);
   for (int j = 0; j < N; ++j) {
@@ -148,8 +148,8 @@ template <int N>
         mean,
         rests,
         variance,
-        mean_step,
-        variance_step,
+        mean_layout,
+        variance_layout,
         channels,
         groups,
         eps,
@@ -198,7 +198,7 @@ template <int N>
       }
     }
   }
-  add_rows<2 * N>(sums, int(thread_index), t.row, lanes, rows, shared);
+  add_rows<2 * N>(sums, t.index, t.row, lanes, rows, shared);
   if (t.there && t.row == 0) {
     long to = (long(t.sample) * chunks + t.chunk) * channels;
     for (int j = 0; j < N; ++j) {
@@ -248,8 +248,8 @@ template <int THREADS>
     uint index [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   threadgroup float shared[2 * THREADS];
-  uint sample = index / uint(blocks);
-  int block = int(index % uint(blocks));
+  uint sample = quotient(index, uint(blocks));
+  int block = int(index - sample * uint(blocks));
   int of_group = group_is_channel ? width : channels / groups;
   int first =
       group_is_channel ? block * width : first_channel(block, channels, groups);
@@ -360,14 +360,14 @@ template <int N>
     [[buffer(19), function_constant(has_weight)]],
     constant const int* bias_layout
     [[buffer(20), function_constant(group_bias_read)]],
-    constant const int& mean_step [[buffer(21)]],
-    constant const int& variance_step [[buffer(22)]],
+    constant const int* mean_layout [[buffer(21)]],
+    constant const int* variance_layout [[buffer(22)]],
     constant const float& eps [[buffer(23)]],
     constant const int& samples [[buffer(24)]],
-    uint group [[threadgroup_position_in_grid]],
-    uint thread_index [[thread_index_in_threadgroup]]) {
+    uint2 group [[threadgroup_position_in_grid]],
+    uint2 at [[thread_position_in_threadgroup]]) {
   ChannelThread t = make_channel_thread<N>(
-      group, int(thread_index), channels, lanes, rows, steps, blocks, chunks);
+      group.x, at, channels, lanes, rows, steps, blocks, chunks);
   if (!t.there) {
     return;
   }
@@ -381,8 +381,8 @@ template <int N>
       mean,
       rests,
       variance,
-      mean_step,
-      variance_step,
+      mean_layout,
+      variance_layout,
       channels,
       groups,
       eps,

@@ -42,6 +42,20 @@ MUTANTS = [
         f"{VALUES}::test_group_norm",
     ),
     Mutant(
+        "group norm: as many chunks of fewer steps",
+        GEOMETRY,
+        "  finer.chunks = ceil_div(positions, finer.chunk_size());\n",
+        "",
+        f"{VALUES}::test_group_norm",
+    ),
+    Mutant(
+        "group norm: rows of threads share their places",
+        THREADS,
+        "int(at.y) * lanes + int(at.x),",
+        "int(at.x),",
+        f"{VALUES}::test_group_norm",
+    ),
+    Mutant(
         "group norm: the first lane's sums for those beside it",
         FORWARD,
         "v += partial[i * across + lane % across];",
@@ -65,8 +79,8 @@ MUTANTS = [
     Mutant(
         "group norm: MLX's order taken for PyTorch's",
         THREADS,
-        "int g = group_strided ? channel % groups",
-        "int g = group_strided && false ? channel % groups",
+        "int g = group_strided ? channel - cycles * groups",
+        "int g = group_strided && false ? channel - cycles * groups",
         f"{VALUES}::test_group_norm",
     ),
     Mutant(

@@ -11,6 +11,8 @@ namespace mlx_norms {
 namespace {
 
 constexpr int kMostLanes = 64;
+// Of small samples, which are one chunk then: no launch merges sums.
+constexpr int kFewLanes = 32;
 constexpr int kFewestSteps = 8, kMostSteps = 64;
 constexpr int kAtOnce = 4; // the kernels'; it divides steps
 // A thread's start costs as much as some steps do, and each chunk's sums are
@@ -133,7 +135,9 @@ SampleGeometry::SampleGeometry(int channels, int positions, int item_size)
       positions(positions),
       width(item_size == 2 && channels % 8 == 0 ? 8 : 4) {
   int vectors = ceil_div(channels, width);
-  lanes = ceil_div(vectors, ceil_div(vectors, kMostLanes));
+  bool is_small = positions <= kThreads / kFewLanes * kFewestSteps;
+  int most = is_small ? kFewLanes : kMostLanes;
+  lanes = ceil_div(vectors, ceil_div(vectors, most));
   blocks = ceil_div(vectors, lanes);
   rows = kThreads / lanes;
   int few = ceil_div(kFewThreadgroups, blocks);

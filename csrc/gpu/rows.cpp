@@ -181,6 +181,11 @@ RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
   return parameter;
 }
 
+std::optional<RowOperand>
+read_optional(const mx::array* a, int width, LaunchPlan& plan) {
+  return a ? std::optional(read_parameter(*a, width, plan)) : std::nullopt;
+}
+
 RowOperand read_broadcast(
     const mx::array& a,
     const mx::array& x,

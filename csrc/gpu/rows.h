@@ -18,6 +18,11 @@ struct RowOperand {
   std::array<int32_t, 6> layout; // the kernels' RowLayout
 };
 
+// Null if there is none.
+inline const RowOperand* pointer_to(const std::optional<RowOperand>& operand) {
+  return operand ? &*operand : nullptr;
+}
+
 // The kernels' FloatType.
 int32_t float_type(mx::Dtype dtype);
 
@@ -36,6 +41,10 @@ const mx::array& make_dense(const mx::array& a, LaunchPlan& plan);
 
 // A parameter of shape [D] or [heads, D]: row i of x uses its row i % heads.
 RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan);
+
+// The same of one that may be absent.
+std::optional<RowOperand>
+read_optional(const mx::array* a, int width, LaunchPlan& plan);
 
 // A parameter that broadcasts to x: row i of x uses row i of that.
 RowOperand read_broadcast(

@@ -44,10 +44,6 @@ struct Sizes {
 
 using Parameter = std::optional<RowOperand>;
 
-Parameter read_optional(const mx::array* a, int width, LaunchPlan& plan) {
-  return a ? Parameter(read_parameter(*a, width, plan)) : std::nullopt;
-}
-
 // What is read for each channel.
 struct Parameters {
   Parameter weight, bias, mean, variance;
@@ -332,7 +328,7 @@ LaunchPlan plan_group_norm_vjp(
   auto x = read_rows(in.x, geometry.width, plan);
   auto g = read_rows(cotangent, geometry.width, plan);
   if (spec.activation == Activation::None) {
-    in.bias = nullptr; // on which an activation's slope depends
+    in.bias = nullptr; // only an activation's slope depends on it
   }
   Parameters parameters(in, statistics, geometry.width, plan);
   const mx::array* group_means = nullptr;

@@ -85,8 +85,10 @@ Stages::Stages(
   count = std::min(most_bytes / stage, kMostStages);
   bytes = count * stage;
   for (auto* weight : of_weights) {
-    if (count == 0 || !weight || !can_fetch(*weight, width) ||
-        bytes + row > most_bytes) {
+    if (!weight) {
+      continue;
+    }
+    if (count == 0 || !can_fetch(*weight, width) || bytes + row > most_bytes) {
       break; // those that are staged come first
     }
     bytes += row;

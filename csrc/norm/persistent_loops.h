@@ -7,7 +7,6 @@
 #pragma once
 
 #include <initializer_list>
-#include <optional>
 
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/launch_plan.h"
@@ -58,11 +57,12 @@ struct Stages {
       std::initializer_list<const RowOperand*> rows,
       std::initializer_list<const RowOperand*> weights,
       int most_bytes);
-};
 
-// Null if there is none.
-inline const RowOperand* get(const std::optional<RowOperand>& operand) {
-  return operand ? &*operand : nullptr;
-}
+  // Whether weights that are not staged fit in registers beside sums: with
+  // stages only if each thread has 128.
+  bool leaves_registers(const Geometry& geometry) const {
+    return count == 0 || geometry.group_size() <= 512;
+  }
+};
 
 } // namespace mlx_norms

@@ -52,13 +52,10 @@ LaunchPlan plan_norm(
   auto rows = [&](const mx::array* a) -> std::optional<RowOperand> {
     return a ? std::optional(read_rows(*a, width, plan)) : std::nullopt;
   };
-  auto parameter = [&](const mx::array* a) -> std::optional<RowOperand> {
-    return a ? std::optional(read_parameter(*a, width, plan)) : std::nullopt;
-  };
   auto x = rows(&in.x);
   auto residual = rows(in.residual);
-  auto weight = parameter(in.weight);
-  auto bias = parameter(in.bias);
+  auto weight = read_optional(in.weight, width, plan);
+  auto bias = read_optional(in.bias, width, plan);
   auto broadcast = [&](const mx::array* a) -> std::optional<RowOperand> {
     return a ? std::optional(read_broadcast(*a, in.x, width, plan))
              : std::nullopt;
@@ -69,7 +66,8 @@ LaunchPlan plan_norm(
       spec.factor_of_sum ? one_element(*in.factor) : broadcast(in.factor);
   auto gate = broadcast(in.gate);
   auto x2 = rows(second ? &second->in.x : nullptr);
-  auto weight2 = parameter(second ? second->in.weight : nullptr);
+  auto weight2 =
+      read_optional(second ? second->in.weight : nullptr, width, plan);
   auto rows1 = row_count(in.x);
   auto rows2 = second ? row_count(second->in.x) : 0;
 

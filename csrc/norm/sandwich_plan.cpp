@@ -28,13 +28,10 @@ LaunchPlan plan_norm_add_norm(
   auto geometry =
       geometry_for(RowKernel::Forward, length, sum.itemsize(), backend);
   int width = geometry.width;
-  auto parameter = [&](const mx::array* a) -> std::optional<RowOperand> {
-    return a ? std::optional(read_parameter(*a, width, plan)) : std::nullopt;
-  };
   auto x = std::optional(read_rows(in.x, width, plan));
   auto residual = std::optional(read_rows(in.residual, width, plan));
-  auto post_weight = parameter(in.post_weight);
-  auto weight = parameter(in.weight);
+  auto post_weight = read_optional(in.post_weight, width, plan);
+  auto weight = read_optional(in.weight, width, plan);
   int rows = row_count(in.x);
 
   int most_threads = most_threads_of(RowKernel::Forward, geometry, backend);

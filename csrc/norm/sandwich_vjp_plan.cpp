@@ -69,21 +69,17 @@ LaunchPlan plan_norm_add_norm_vjp(
   auto weight_partials = partials(of_weight);
 
   if (rows > 0) {
-    auto parameter = [&](const mx::array* a) -> std::optional<RowOperand> {
-      return a ? std::optional(read_parameter(*a, width, plan)) : std::nullopt;
-    };
-    auto x = std::optional(read_rows(in.x, width, plan));
-    auto sum = std::optional(read_rows(in.sum, width, plan));
-    auto post_weight = parameter(in.post_weight);
-    auto weight = parameter(in.weight);
-    auto cotangent = std::optional(read_rows(in.cotangent, width, plan));
-    auto sum_cotangent =
-        std::optional(read_rows(in.sum_cotangent, width, plan));
+    auto x = read_rows(in.x, width, plan);
+    auto sum = read_rows(in.sum, width, plan);
+    auto post_weight = read_optional(in.post_weight, width, plan);
+    auto weight = read_optional(in.weight, width, plan);
+    auto cotangent = read_rows(in.cotangent, width, plan);
+    auto sum_cotangent = read_rows(in.sum_cotangent, width, plan);
     Stages staged(
         geometry,
         length,
-        {&*sum, &*cotangent, &*sum_cotangent, &*x},
-        {get(weight), get(post_weight)},
+        {&sum, &cotangent, &sum_cotangent, &x},
+        {pointer_to(weight), pointer_to(post_weight)},
         limits.staged_bytes);
 
     auto& launch = plan.launch(
@@ -101,8 +97,8 @@ LaunchPlan plan_norm_add_norm_vjp(
     launch.set(K::adjoining, true);
     launch.set(K::stages, staged.count);
     launch.set(K::staged_weights, staged.weights);
-    launch.set(K::fetch_next, false);
-    launch.set(K::hold_weight, true);
+    launch.set(K::fetch_next, false); // the kernel fetches to stages only
+    launch.set(K::hold_weight, staged.leaves_registers(geometry));
     launch.set(K::cluster, cluster.size);
     launch.staged_bytes = std::max(staged.bytes, cluster.bytes);
     bind_rows(launch, K::x, K::x_layout, K::x_flags, x);
@@ -162,7 +158,34 @@ LaunchPlan plan_norm_add_norm_vjp(
 
 void NormAddNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   release_inputs(inputs, outputs);
-  SandwichVJPInputs in(spec_.norms, inputs.data());
+  const auto& norms = spec_.norms;
+  SandwichVJPInputs in(norms, inputs.data());
+  if (!holds_rows(in, stream())) {
+    // Longer rows than those for which a shapeless function was compiled.
+    for (auto& out : outputs) {
+      gpu::allocate(out, stream());
+    }
+    auto next = outputs.begin() + 2;
+    Arrays of_x{in.x}, of_sum{in.sum};
+    Arrays to_x{outputs[0]}, to_sum{outputs[1]};
+    if (in.post_weight) {
+      of_x.push_back(*in.post_weight);
+    }
+    if (in.weight) {
+      of_sum.push_back(*in.weight);
+    }
+    of_x.push_back(outputs[1]);
+    of_sum.insert(of_sum.end(), {in.cotangent, in.sum_cotangent});
+    if (spec_.post_weight) {
+      to_x.push_back(*next++);
+    }
+    if (spec_.weight) {
+      to_sum.push_back(*next++);
+    }
+    encode(plan_norm_vjp(spec_.of_sum(), of_sum, to_sum, stream()));
+    encode(plan_norm_vjp(spec_.of_x(), of_x, to_x, stream()));
+    return;
+  }
   gpu::allocate(
       outputs[1], stream(), {&in.sum_cotangent, &in.cotangent, &in.sum});
   gpu::allocate(

@@ -106,18 +106,16 @@ Launch rows_launch(
   Stages staged(
       b.geometry,
       b.length,
-      {&b.s, &b.cotangent, get(sum_cotangent), get(b.gate)},
-      {get(weight)},
+      {&b.s, &b.cotangent, pointer_to(sum_cotangent), pointer_to(b.gate)},
+      {pointer_to(weight)},
       staged_bytes);
   launch.set(K::identity, norm.identity);
   launch.set(K::adjoining, b.adjoining);
   launch.set(K::stages, staged.count);
   launch.set(K::fetch_next, fetches_next(b.geometry, b.spec, b.backend));
-  // Beside LayerNorm's sums, a row of the weight that is too long for the
-  // stages fits in registers only if each thread has 128.
-  bool few_threads = b.geometry.group_size() <= 512;
+  // Beside LayerNorm's sums, of which there are more.
   bool fits =
-      staged.weights > 0 || staged.count == 0 || !norm.center || few_threads;
+      staged.weights > 0 || !norm.center || staged.leaves_registers(b.geometry);
   launch.set(K::hold_weight, fits && !holds_much(b.geometry, b.backend));
   launch.set(K::staged_weights, staged.weights);
   launch.set(K::cluster, b.cluster.size);

@@ -251,3 +251,7 @@ def test_empty():
         assert mlx_norms.group_norm(x, 4).shape == shape
         assert mlx_norms.instance_norm(x).shape == shape
         mx.eval(mlx_norms.group_norm(x, 4), mlx_norms.instance_norm(x))
+        w = mx.ones(8)
+        for op in (lambda x, w: mlx_norms.group_norm(x, 4, w), mlx_norms.instance_norm):
+            of_x, of_w = mx.vjp(op, [x, w], [x])[1]
+            assert of_x.shape == shape and mx.all(of_w == 0)

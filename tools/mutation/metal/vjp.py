@@ -552,6 +552,13 @@ MUTANTS = [
         f"{SANDWICHES}::test_every_length",
     ),
     Mutant(
+        "one launch for rows that it does not hold",
+        PLAN_SANDWICH,
+        "if (!holds_rows(in, stream())) {",
+        "if (in.x.size() < 0) {",
+        f"{SANDWICHES}::test_compiled_for_shorter_rows",
+    ),
+    Mutant(
         "rows of two types in one launch",
         PLAN_SANDWICH,
         " &&\n      in.x.itemsize() == in.sum.itemsize();",

@@ -96,18 +96,11 @@ Arrays updated_statistics(const Arrays& in, mx::Stream s) {
       updated(in[4], variance, in[6], in[7], dtype, s)};
 }
 
-// MLX's compiler makes one kernel of two outputs only if one depends on the
-// other: the variance does, but never takes the mean.
 Arrays updated_on_default_stream(const Arrays& in) {
-  auto s = mx::default_stream(mx::default_device());
-  auto found = updated_statistics(in, s);
-  if (found[0].dtype() == found[1].dtype()) {
-    found[1] = mx::where(array(false), found[0], found[1], s);
-  }
-  return found;
+  return updated_statistics(in, mx::default_stream(mx::default_device()));
 }
 
-// In one kernel on a GPU. On the CPU, MLX's compiled functions ask for a
+// A kernel for each on a GPU. On the CPU, MLX's compiled functions ask for a
 // compiler.
 Arrays update_statistics(const Arrays& in, mx::Stream s) {
   bool compiled = s.device == mx::Device::gpu &&

@@ -98,7 +98,9 @@ LaunchPlan plan_norm_add_norm_vjp(
     launch.set(K::stages, staged.count);
     launch.set(K::staged_weights, staged.weights);
     launch.set(K::fetch_next, false); // the kernel fetches to stages only
-    launch.set(K::hold_weight, staged.leaves_registers(geometry));
+    bool holds = backend == Backend::Cuda ? staged.leaves_registers(geometry)
+                                          : geometry.vectors == 1; // tools/agx
+    launch.set(K::hold_weight, holds);
     launch.set(K::cluster, cluster.size);
     launch.staged_bytes = std::max(staged.bytes, cluster.bytes);
     bind_rows(launch, K::x, K::x_layout, K::x_flags, x);

@@ -368,7 +368,7 @@ def test_selftest_goes_on_with_the_other_libraries(run):
         assert said.count("#error planted") == 1, said
         assert "library norm_vjp: is not usable" in lines, said
         assert any(line.startswith("library norm: text, ") for line in lines), said
-        assert sum(line.startswith("library ") for line in lines) == 12, said
+        assert sum(line.startswith("library ") for line in lines) == 13, said
         assert said.count("library norm_vjp is not usable, as said above") == 2, said
         assert "pass  matmul by gemv, float32" in lines, said
         (gemv,) = [line for line in lines if line.startswith("gemv_lines_2: ")]

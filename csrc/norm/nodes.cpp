@@ -109,12 +109,6 @@ NormGradients norm_gradients(
     const NormVJPInputs& in,
     const ParameterDtypes& of,
     mx::Stream stream) {
-  Arrays inputs;
-  for (auto* a : {&in.s, in.weight, &in.cotangent, in.sum_cotangent, in.gate}) {
-    if (a) {
-      inputs.push_back(*a);
-    }
-  }
   std::vector<mx::Dtype> dtypes;
   auto want = [&](bool wanted, mx::Dtype dtype) {
     if (wanted) {
@@ -129,7 +123,7 @@ NormGradients norm_gradients(
   if (dtypes.empty()) {
     return gradients;
   }
-  auto results = make_norm_vjp(spec, dtypes, std::move(inputs), stream);
+  auto results = make_norm_vjp(spec, dtypes, in.arrays(), stream);
   auto next = results.begin();
   auto take = [&](bool wanted, OptionalArray& gradient) {
     if (wanted) {

@@ -6,9 +6,11 @@
 
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 
 #include "csrc/gpu/geometry.h"
+#include "csrc/gpu/integers.h"
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/rows.h"
 
@@ -64,5 +66,25 @@ struct Stages {
     return count == 0 || geometry.group_size() <= 512;
   }
 };
+
+// Sets what kernel K's loops stage and how they divide rows.
+template <typename K>
+void bind_loops(
+    Launch& launch,
+    const Geometry& geometry,
+    const PersistentLoops& loops,
+    const Cluster& cluster,
+    const Stages& staged) {
+  launch.set(K::stages, staged.count);
+  launch.set(K::staged_weights, staged.weights);
+  launch.set(K::cluster, cluster.size);
+  launch.set(K::rows_per_loop, loops.rows_per_loop);
+  launch.set(K::loops, loops.count);
+  launch.staged_bytes = std::max(staged.bytes, cluster.bytes);
+  launch.cluster = cluster.size;
+  launch.groups[0] = cluster.size *
+      ceil_div(loops.count, geometry.loops_per_group() * cluster.size);
+  launch.group[0] = geometry.group_size();
+}
 
 } // namespace mlx_norms

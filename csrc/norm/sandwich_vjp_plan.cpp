@@ -88,6 +88,7 @@ LaunchPlan plan_norm_add_norm_vjp(
          geometry.vectors,
          most_threads_of(kKernel, geometry, backend)});
     bind_geometry<K>(launch, geometry, length);
+    bind_loops<K>(launch, geometry, loops, cluster, staged);
     launch.set(K::has_post_weight, norms.post_weight);
     launch.set(K::has_weight, norms.weight);
     launch.set(K::has_weight_offset, norms.weight_offset != 0);
@@ -95,14 +96,10 @@ LaunchPlan plan_norm_add_norm_vjp(
     launch.set(K::want_post_weight, spec.post_weight);
     launch.set(K::want_weight, spec.weight);
     launch.set(K::adjoining, true);
-    launch.set(K::stages, staged.count);
-    launch.set(K::staged_weights, staged.weights);
     launch.set(K::fetch_next, false); // the kernel fetches to stages only
     bool holds = backend == Backend::Cuda ? staged.leaves_registers(geometry)
                                           : geometry.vectors == 1; // tools/agx
     launch.set(K::hold_weight, holds);
-    launch.set(K::cluster, cluster.size);
-    launch.staged_bytes = std::max(staged.bytes, cluster.bytes);
     bind_rows(launch, K::x, K::x_layout, K::x_flags, x);
     bind_rows(launch, K::sum, K::sum_layout, K::sum_flags, sum);
     bind_rows(
@@ -136,14 +133,8 @@ LaunchPlan plan_norm_add_norm_vjp(
     }
     launch.set(K::rows, rows);
     launch.set(K::length, length);
-    launch.set(K::rows_per_loop, loops.rows_per_loop);
-    launch.set(K::loops, loops.count);
     launch.set(K::eps, norms.eps);
     launch.set(K::weight_offset, norms.weight_offset);
-    launch.cluster = cluster.size;
-    launch.groups[0] = cluster.size *
-        ceil_div(loops.count, geometry.loops_per_group() * cluster.size);
-    launch.group[0] = geometry.group_size();
   }
   if (of_post_weight || of_weight) {
     plan.launches.push_back(sum_partials(
@@ -168,24 +159,17 @@ void NormAddNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
       gpu::allocate(out, stream());
     }
     auto next = outputs.begin() + 2;
-    Arrays of_x{in.x}, of_sum{in.sum};
     Arrays to_x{outputs[0]}, to_sum{outputs[1]};
-    if (in.post_weight) {
-      of_x.push_back(*in.post_weight);
-    }
-    if (in.weight) {
-      of_sum.push_back(*in.weight);
-    }
-    of_x.push_back(outputs[1]);
-    of_sum.insert(of_sum.end(), {in.cotangent, in.sum_cotangent});
     if (spec_.post_weight) {
       to_x.push_back(*next++);
     }
     if (spec_.weight) {
       to_sum.push_back(*next++);
     }
-    encode(plan_norm_vjp(spec_.of_sum(), of_sum, to_sum, stream()));
-    encode(plan_norm_vjp(spec_.of_x(), of_x, to_x, stream()));
+    NormVJPInputs of_sum(in.sum, in.weight, in.cotangent, &in.sum_cotangent);
+    NormVJPInputs of_x(in.x, in.post_weight, outputs[1]);
+    encode(plan_norm_vjp(spec_.of_sum(), of_sum.arrays(), to_sum, stream()));
+    encode(plan_norm_vjp(spec_.of_x(), of_x.arrays(), to_x, stream()));
     return;
   }
   gpu::allocate(

@@ -180,6 +180,16 @@ struct NormVJPInputs {
         cotangent(*first++),
         sum_cotangent(spec.residual ? first++ : nullptr),
         gate(spec.gate ? first++ : nullptr) {}
+
+  Arrays arrays() const {
+    Arrays all;
+    for (auto* a : {&s, weight, &cotangent, sum_cotangent, gate}) {
+      if (a) {
+        all.push_back(*a);
+      }
+    }
+    return all;
+  }
 };
 
 } // namespace mlx_norms

@@ -109,17 +109,14 @@ Launch rows_launch(
       {&b.s, &b.cotangent, pointer_to(sum_cotangent), pointer_to(b.gate)},
       {pointer_to(weight)},
       staged_bytes);
+  bind_loops<K>(launch, b.geometry, b.loops, b.cluster, staged);
   launch.set(K::identity, norm.identity);
   launch.set(K::adjoining, b.adjoining);
-  launch.set(K::stages, staged.count);
   launch.set(K::fetch_next, fetches_next(b.geometry, b.spec, b.backend));
   // Beside LayerNorm's sums, of which there are more.
   bool fits =
       staged.weights > 0 || !norm.center || staged.leaves_registers(b.geometry);
   launch.set(K::hold_weight, fits && !holds_much(b.geometry, b.backend));
-  launch.set(K::staged_weights, staged.weights);
-  launch.set(K::cluster, b.cluster.size);
-  launch.staged_bytes = std::max(staged.bytes, b.cluster.bytes);
 
   bind_rows(launch, K::s, K::s_layout, K::s_flags, b.s);
   bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
@@ -160,14 +157,8 @@ Launch rows_launch(
   launch.set(K::rows, b.rows);
   launch.set(K::length, b.length);
   launch.set(K::heads, b.loops.heads);
-  launch.set(K::rows_per_loop, b.loops.rows_per_loop);
-  launch.set(K::loops, b.loops.count);
   launch.set(K::eps, norm.eps);
   launch.set(K::weight_offset, norm.weight_offset);
-  launch.cluster = b.cluster.size;
-  launch.groups[0] = b.cluster.size *
-      ceil_div(b.loops.count, b.geometry.loops_per_group() * b.cluster.size);
-  launch.group[0] = b.geometry.group_size();
   return launch;
 }
 

@@ -206,4 +206,14 @@ struct HeldWeight {
     }
     add_offset<N>(offset, w);
   }
+
+  // Multiplies vector k of a cotangent by it; what is 0 past the row's end
+  // stays 0.
+  void weigh(int k, Span<N> of, thread float* g) const {
+    float w[N];
+    vector(k, of, w);
+    for (int j = 0; j < N; ++j) {
+      g[j] *= w[j];
+    }
+  }
 };

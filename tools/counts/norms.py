@@ -29,14 +29,8 @@ OF_ROWS = {
 }
 OF_PARAMETERS = {
     *("weight", "bias", "weight2", "scale", "shift", "factor", "post_weight"),
-    *(
-        "weight_partials",
-        "bias_partials",
-        "post_weight_partials",
-        "kept_statistics",
-        "partials",
-        "gradient",
-    ),
+    *("weight_partials", "bias_partials", "post_weight_partials"),
+    *("kept_statistics", "partials", "gradient"),
 }
 
 

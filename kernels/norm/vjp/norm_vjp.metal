@@ -146,11 +146,7 @@ struct Operands {
 
   void weigh(int k, Span<N> of, thread float* g) const {
     if (has_weight) {
-      float w[N];
-      weight.vector(k, of, w);
-      for (int j = 0; j < N; ++j) {
-        g[j] *= w[j]; // 0 past the row's end
-      }
+      weight.weigh(k, of, g);
     }
   }
 };

@@ -38,11 +38,7 @@ struct NormOperands {
 
   void weigh(int k, Span<N> of, thread float* g) const {
     if (weighted) {
-      float w[N];
-      weight.vector(k, of, w);
-      for (int j = 0; j < N; ++j) {
-        g[j] *= w[j]; // 0 past the row's end
-      }
+      weight.weigh(k, of, g);
     }
   }
 };

@@ -220,7 +220,7 @@ std::pair<Arrays, std::vector<int>> GroupNorm::vmap(
 
 bool GroupNorm::is_equivalent(const Primitive& other) const {
   const auto& o = static_cast<const GroupNorm&>(other);
-  return spec_ == o.spec_ && dtype_ == o.dtype_;
+  return spec_ == o.spec_ && dtype_ == o.dtype_ && merging_.into(o.merging_);
 }
 
 std::vector<mx::Shape> GroupNorm::output_shapes(const Arrays& inputs) {
@@ -272,7 +272,8 @@ std::pair<Arrays, std::vector<int>> GroupNormVJP::vmap(
 }
 
 bool GroupNormVJP::is_equivalent(const Primitive& other) const {
-  return spec_ == static_cast<const GroupNormVJP&>(other).spec_;
+  const auto& o = static_cast<const GroupNormVJP&>(other);
+  return spec_ == o.spec_ && merging_.into(o.merging_);
 }
 
 std::vector<mx::Shape> GroupNormVJP::output_shapes(const Arrays& inputs) {

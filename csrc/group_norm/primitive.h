@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "csrc/common/merging.h"
 #include "csrc/group_norm/spec.h"
 #include "mlx/primitives.h"
 
@@ -27,6 +28,7 @@ class GroupNorm : public mx::Primitive {
  private:
   GroupNormSpec spec_;
   mx::Dtype dtype_; // of the normalized output
+  Merging merging_;
 };
 
 class GroupNormVJP : public mx::Primitive {
@@ -47,6 +49,7 @@ class GroupNormVJP : public mx::Primitive {
 
  private:
   GroupNormVJPSpec spec_;
+  Merging merging_;
 };
 
 } // namespace mlx_norms

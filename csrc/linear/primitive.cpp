@@ -263,7 +263,8 @@ std::pair<Arrays, std::vector<int>> NormLinear::vmap(
 }
 
 bool NormLinear::is_equivalent(const Primitive& other) const {
-  return spec_ == static_cast<const NormLinear&>(other).spec_;
+  const auto& o = static_cast<const NormLinear&>(other);
+  return spec_ == o.spec_ && merging_.into(o.merging_);
 }
 
 std::vector<mx::Shape> NormLinear::output_shapes(const Arrays& inputs) {

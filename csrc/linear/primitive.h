@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "csrc/common/merging.h"
 #include "csrc/norm/primitive.h"
 
 namespace mlx_norms {
@@ -103,6 +104,7 @@ class NormLinear : public mx::Primitive {
 
  private:
   NormLinearSpec spec_;
+  Merging merging_;
 };
 
 // Whether one launch computes it: on a GPU's stream, for few rows, with dtypes

@@ -331,7 +331,7 @@ const char* Norm::name() const {
 
 bool Norm::is_equivalent(const Primitive& other) const {
   const auto& o = static_cast<const Norm&>(other);
-  return spec_ == o.spec_ && dtype_ == o.dtype_;
+  return spec_ == o.spec_ && dtype_ == o.dtype_ && merging_.into(o.merging_);
 }
 
 void Norm::check_shapes(const Arrays& inputs) const {

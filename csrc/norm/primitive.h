@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "csrc/common/merging.h"
 #include "csrc/norm/spec.h"
 #include "mlx/primitives.h"
 
@@ -39,6 +40,7 @@ class Norm : public mx::Primitive {
  private:
   NormSpec spec_;
   mx::Dtype dtype_; // of the normalized output
+  Merging merging_;
 };
 
 // The gradients of one normalized tensor.
@@ -62,6 +64,7 @@ class NormVJP : public mx::Primitive {
  private:
   NormVJPSpec spec_;
   std::vector<mx::Dtype> dtypes_; // of the outputs
+  Merging merging_;
 };
 
 } // namespace mlx_norms

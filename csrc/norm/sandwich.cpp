@@ -164,7 +164,7 @@ std::pair<Arrays, std::vector<int>> NormAddNorm::vmap(
 
 bool NormAddNorm::is_equivalent(const Primitive& other) const {
   const auto& o = static_cast<const NormAddNorm&>(other);
-  return spec_ == o.spec_ && dtype_ == o.dtype_;
+  return spec_ == o.spec_ && dtype_ == o.dtype_ && merging_.into(o.merging_);
 }
 
 std::vector<mx::Shape> NormAddNorm::output_shapes(const Arrays& inputs) {

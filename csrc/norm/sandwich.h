@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include "csrc/common/merging.h"
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/norm/primitive.h"
 
@@ -78,6 +79,7 @@ class NormAddNorm : public mx::Primitive {
  private:
   SandwichSpec spec_;
   mx::Dtype dtype_; // of the normalized output
+  Merging merging_;
 };
 
 // {normalized, sum}, by a kernel that can be trusted or else in more than one

@@ -245,7 +245,7 @@ std::pair<Arrays, std::vector<int>> NormAddNormVJP::vmap(
 
 bool NormAddNormVJP::is_equivalent(const Primitive& other) const {
   const auto& o = static_cast<const NormAddNormVJP&>(other);
-  return spec_ == o.spec_ && dtypes_ == o.dtypes_;
+  return spec_ == o.spec_ && dtypes_ == o.dtypes_ && merging_.into(o.merging_);
 }
 
 std::vector<mx::Shape> NormAddNormVJP::output_shapes(const Arrays& inputs) {

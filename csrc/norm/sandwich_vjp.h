@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include "csrc/common/merging.h"
 #include "csrc/norm/sandwich.h"
 
 namespace mlx_norms {
@@ -63,6 +64,7 @@ class NormAddNormVJP : public mx::Primitive {
  private:
   SandwichVJPSpec spec_;
   std::vector<mx::Dtype> dtypes_; // of the outputs
+  Merging merging_;
 };
 
 // Whether there is a kernel for these inputs that can be trusted.

@@ -83,7 +83,7 @@ std::pair<Arrays, std::vector<int>> NormVJP::vmap(
 
 bool NormVJP::is_equivalent(const Primitive& other) const {
   const auto& o = static_cast<const NormVJP&>(other);
-  return spec_ == o.spec_ && dtypes_ == o.dtypes_;
+  return spec_ == o.spec_ && dtypes_ == o.dtypes_ && merging_.into(o.merging_);
 }
 
 std::vector<mx::Shape> NormVJP::output_shapes(const Arrays& inputs) {

@@ -158,7 +158,8 @@ std::pair<Arrays, std::vector<int>> ChannelNormVJP::vmap(
 
 bool ChannelNormVJP::is_equivalent(const Primitive& other) const {
   const auto& o = static_cast<const ChannelNormVJP&>(other);
-  return spec_ == o.spec_ && axis_ == o.axis_ && dtypes_ == o.dtypes_;
+  return spec_ == o.spec_ && axis_ == o.axis_ && dtypes_ == o.dtypes_ &&
+      merging_.into(o.merging_);
 }
 
 std::vector<mx::Shape> ChannelNormVJP::output_shapes(const Arrays& inputs) {

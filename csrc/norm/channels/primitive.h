@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "csrc/common/merging.h"
 #include "csrc/norm/spec.h"
 #include "mlx/primitives.h"
 
@@ -63,6 +64,7 @@ class ChannelNormVJP : public mx::Primitive {
   NormVJPSpec spec_;
   int axis_;
   std::vector<mx::Dtype> dtypes_; // of the outputs
+  Merging merging_;
 };
 
 } // namespace mlx_norms

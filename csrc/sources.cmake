@@ -7,6 +7,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/common/interpreter.cpp
     csrc/common/outputs.cpp
     csrc/common/self_check.cpp
+    csrc/common/sum.cpp
     csrc/gpu/batch_axes.cpp
     csrc/gpu/geometry.cpp
     csrc/gpu/interface.cpp

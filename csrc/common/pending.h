@@ -40,4 +40,12 @@ inline std::optional<float> as_number(const mx::array& a) {
   }
 }
 
+// The number that all elements of a pending array are, as of mx.ones.
+inline std::optional<float> as_number_throughout(mx::array a) {
+  while (is_pending(a, "Full") || is_pending(a, "Broadcast")) {
+    a = mx::array(a.inputs()[0]);
+  }
+  return as_number(a);
+}
+
 } // namespace mlx_norms

@@ -69,6 +69,7 @@ Parameter parameter_of(const mx::array* a) {
 } // namespace
 
 void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   thread_count(); // may throw, so before any work is dispatched
   release_inputs(inputs, outputs);
   GroupNormInputs in(spec_, inputs.data());
@@ -160,6 +161,7 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   thread_count(); // as above
   release_inputs(inputs, outputs);
   const auto& spec = spec_.norm;

@@ -8,6 +8,7 @@
 namespace mlx_norms {
 
 void GroupNorm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   release_inputs(inputs, outputs);
   gpu::allocate(outputs[0], stream(), {&inputs[0]});
   for (size_t i = 1; i < outputs.size(); ++i) {
@@ -17,6 +18,7 @@ void GroupNorm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void GroupNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   release_inputs(inputs, outputs);
   if (spec_.input) {
     gpu::allocate(outputs[0], stream(), {&inputs.back(), &inputs[0]});

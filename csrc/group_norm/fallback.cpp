@@ -2,6 +2,7 @@
 
 #include "csrc/group_norm/fallback.h"
 
+#include "csrc/common/sum.h"
 #include "csrc/norm/gating.h"
 
 namespace mlx_norms {
@@ -46,9 +47,9 @@ std::vector<int> group_axes(const GroupNormSpec& spec, const array& x) {
 }
 
 // Axis by axis: on the CPU MLX adds up all values of a sum one by one.
-array mean_over(const std::vector<int>& axes, array a, mx::Stream s) {
+array group_mean(const std::vector<int>& axes, array a, mx::Stream s) {
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-    a = mx::mean(a, *axis, /* keepdims= */ true, s);
+    a = mean_over(a, *axis, s);
   }
   return a;
 }
@@ -81,7 +82,7 @@ Arrays fallback_group_norm(
     y = standardized(spec, in, y, s);
   } else {
     auto axes = group_axes(spec, in.x);
-    auto mean_of = [&](const array& a) { return mean_over(axes, a, s); };
+    auto mean_of = [&](const array& a) { return group_mean(axes, a, s); };
     auto d = split(spec, y, s);
     // Of a large mean the rounded one is not enough.
     auto mean = mean_of(d);
@@ -147,7 +148,7 @@ Arrays fallback_group_norm_vjp(
     if (spec.running) {
       wg = mx::multiply(wg, *rstd, s);
     } else {
-      auto mean_of = [&](const array& a) { return mean_over(axes, a, s); };
+      auto mean_of = [&](const array& a) { return group_mean(axes, a, s); };
       auto d = split(spec, wg, s);
       auto along = split(spec, *n, s);
       auto of_root = mean_of(mx::multiply(d, along, s));
@@ -160,8 +161,8 @@ Arrays fallback_group_norm_vjp(
   if (vjp.sums) {
     auto positions = position_axes(spec, in.x);
     for (const auto& a : {g, mx::multiply(g, *n, s)}) {
-      auto sum = mx::sum(a, positions, /* keepdims= */ false, s);
-      gradients.push_back(mx::astype(sum, vjp.sums_dtype, s));
+      auto sums = sum_over(a, positions, /* keepdims= */ false, s);
+      gradients.push_back(mx::astype(sums, vjp.sums_dtype, s));
     }
   }
   return gradients;

@@ -2,6 +2,7 @@
 
 #include "csrc/group_norm/plan.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "csrc/gpu/integers.h"
@@ -24,7 +25,10 @@ struct Sizes {
   Sizes(const GroupNormSpec& spec, const mx::array& x)
       : samples(samples_of(spec, x)),
         groups(spec.groups_of(x)),
-        geometry(x.shape(-1), row_count(x) / samples, x.itemsize()) {
+        geometry(
+            x.shape(-1),
+            row_count(x) / std::max(samples, 1),
+            x.itemsize()) {
     auto threadgroups = int64_t{samples} * geometry.chunks * geometry.blocks;
     if (threadgroups > kInt32Max || int64_t{samples} * groups > kInt32Max) {
       throw std::runtime_error(
@@ -196,6 +200,54 @@ void launch_held(
   launch.threads_per_core = words <= 16 ? 1024 : words <= 32 ? 768 : 512;
 }
 
+// Partial statistics: of each chunk and channel.
+struct PartialStatistics {
+  const mx::array& highs;
+  const mx::array& lows;
+  const mx::array& squares;
+
+  PartialStatistics(const Sizes& sizes, LaunchPlan& plan)
+      : highs(of(sizes, plan)),
+        lows(of(sizes, plan)),
+        squares(of(sizes, plan)) {}
+
+ private:
+  static const mx::array& of(const Sizes& sizes, LaunchPlan& plan) {
+    const auto& sample = sizes.geometry;
+    return plan.temporary(
+        {sizes.samples, std::max(sample.chunks, 1), sample.channels},
+        mx::float32);
+  }
+};
+
+// Of no chunks the statistics are NaN.
+void launch_statistics(
+    LaunchPlan& plan,
+    const GroupNormSpec& spec,
+    const Sizes& sizes,
+    const PartialStatistics& partials,
+    const Arrays& outputs) {
+  using K = kernels::group_statistics;
+  const auto& sample = sizes.geometry;
+  StatisticsGeometry geometry(sample, sizes.groups, spec.strided);
+  auto& launch = plan.launch({"group_statistics", geometry.simds});
+  launch.set(K::group_strided, spec.strided);
+  launch.set(K::highs, partials.highs);
+  launch.set(K::lows, partials.lows);
+  launch.set(K::squares, partials.squares);
+  launch.set(K::mean, outputs[1]);
+  launch.set(K::rest, outputs[2]);
+  launch.set(K::variance, outputs[3]);
+  launch.set(K::channels, sample.channels);
+  launch.set(K::positions, sample.positions);
+  launch.set(K::groups, sizes.groups);
+  launch.set(K::chunk_size, sample.chunk_size());
+  launch.set(K::across, geometry.across);
+  launch.set(K::blocks, geometry.blocks);
+  launch.groups[0] = sizes.samples * geometry.blocks;
+  launch.group[0] = 32 * geometry.simds;
+}
+
 // Of the gradients of the parameters: of a chunk each, or of all.
 struct ParameterSums {
   const mx::array& bias;
@@ -256,10 +308,14 @@ LaunchPlan plan_group_norm(
     mx::Stream stream) {
   LaunchPlan plan(stream);
   GroupNormInputs in(spec, inputs.data());
-  if (in.x.size() == 0) {
+  if (outputs[0].size() == 0 && outputs.back().size() == 0) {
     return plan;
   }
   Sizes sizes(spec, in.x);
+  if (in.x.size() == 0) {
+    launch_statistics(plan, spec, sizes, {sizes, plan}, outputs);
+    return plan;
+  }
   const auto& geometry = sizes.geometry;
   if (auto held = held_geometry(spec, sizes, in.x, stream)) {
     launch_held(plan, spec, sizes, *held, in, outputs);
@@ -267,37 +323,17 @@ LaunchPlan plan_group_norm(
   }
   auto x = read_rows(in.x, geometry.width, plan);
   if (!spec.running) {
-    mx::Shape shape{sizes.samples, geometry.chunks, geometry.channels};
-    const auto& highs = plan.temporary(shape, mx::float32);
-    const auto& lows = plan.temporary(shape, mx::float32);
-    const auto& squares = plan.temporary(shape, mx::float32);
+    PartialStatistics partials(sizes, plan);
     {
       using K = kernels::group_partials;
       auto& launch =
           launch_chunks<K>(plan, "group_partials", sizes.samples, geometry, x);
       launch.threads_per_core = kForwardThreads;
-      launch.set(K::highs, highs);
-      launch.set(K::lows, lows);
-      launch.set(K::squares, squares);
+      launch.set(K::highs, partials.highs);
+      launch.set(K::lows, partials.lows);
+      launch.set(K::squares, partials.squares);
     }
-    using K = kernels::group_statistics;
-    StatisticsGeometry of_groups(geometry, sizes.groups, spec.strided);
-    auto& launch = plan.launch({"group_statistics", of_groups.simds});
-    launch.set(K::group_strided, spec.strided);
-    launch.set(K::highs, highs);
-    launch.set(K::lows, lows);
-    launch.set(K::squares, squares);
-    launch.set(K::mean, outputs[1]);
-    launch.set(K::rest, outputs[2]);
-    launch.set(K::variance, outputs[3]);
-    launch.set(K::channels, geometry.channels);
-    launch.set(K::positions, geometry.positions);
-    launch.set(K::groups, sizes.groups);
-    launch.set(K::chunk_size, geometry.chunk_size());
-    launch.set(K::across, of_groups.across);
-    launch.set(K::blocks, of_groups.blocks);
-    launch.groups[0] = sizes.samples * of_groups.blocks;
-    launch.group[0] = 32 * of_groups.simds;
+    launch_statistics(plan, spec, sizes, partials, outputs);
   }
   Parameters parameters(
       in, spec.running ? nullptr : &outputs[1], geometry.width, plan);
@@ -319,7 +355,16 @@ LaunchPlan plan_group_norm_vjp(
   LaunchPlan plan(stream);
   const auto& spec = vjp.norm;
   GroupNormInputs in(spec, inputs.data());
+  if (in.x.size() == 0 && outputs.back().size() == 0) {
+    return plan;
+  }
   Sizes sizes(spec, in.x);
+  if (in.x.size() == 0) { // the sums, over no chunks
+    const auto& none = plan.temporary({1}, mx::float32);
+    ParameterSums sums{outputs[vjp.input], outputs[vjp.input + 1]};
+    launch_sums(plan, spec, sizes, {}, {none, none}, sums, nullptr);
+    return plan;
+  }
   const auto& geometry = sizes.geometry;
   const auto& cotangent = inputs.back();
   auto* statistics = spec.running ? nullptr : &inputs[inputs.size() - 4];

@@ -9,6 +9,7 @@
 #include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
 #include "csrc/common/derivatives.h"
+#include "csrc/common/sum.h"
 #include "csrc/group_norm/fallback.h"
 #include "csrc/group_norm/nodes.h"
 #include "csrc/group_norm/self_check.h"
@@ -30,12 +31,18 @@ Function fallback_of(const GroupNormVJPSpec& spec, mx::Stream stream) {
   };
 }
 
-// Shapeless compile asks again at every call, whose shapes may not fit.
-void check_shapes(const GroupNormSpec& spec, const Arrays& inputs) {
+void check_parameters(const GroupNormSpec& spec, const Arrays& inputs) {
   const auto& x = inputs[0];
-  for (int i = 1; i <= spec.n_parameters(); ++i) {
-    check_vector("group_norm", "weight", inputs[i], x);
-  }
+  GroupNormInputs in(spec, inputs.data());
+  auto check = [&](const char* parameter, const array* a) {
+    if (a) {
+      check_vector("group_norm", parameter, *a, x);
+    }
+  };
+  check("weight", in.weight);
+  check("bias", in.bias);
+  check("mean", in.mean);
+  check("var", in.variance);
   if (spec.groups && x.shape(-1) % spec.groups != 0) {
     refuse("group_norm", "num_groups must divide the number of channels.");
   }
@@ -173,8 +180,7 @@ Arrays GroupNorm::vjp(
     std::vector<int> samples(spec_.sample_axes);
     std::iota(samples.begin(), samples.end(), 0);
     auto over_all = [&](const array& sums) {
-      return samples.empty() ? sums
-                             : mx::sum(sums, samples, /* keepdims= */ false, s);
+      return sum_over(sums, samples, /* keepdims= */ false, s);
     };
     of_bias = over_all(results[vjp.input]);
     of_weight = over_all(results[vjp.input + 1]);
@@ -223,8 +229,11 @@ bool GroupNorm::is_equivalent(const Primitive& other) const {
   return spec_ == o.spec_ && dtype_ == o.dtype_ && merging_.into(o.merging_);
 }
 
+void GroupNorm::check_shapes(const Arrays& inputs) const {
+  check_parameters(spec_, inputs);
+}
+
 std::vector<mx::Shape> GroupNorm::output_shapes(const Arrays& inputs) {
-  check_shapes(spec_, inputs);
   const auto& x = inputs[0];
   std::vector<mx::Shape> shapes{x.shape()};
   if (!spec_.running) {
@@ -276,9 +285,12 @@ bool GroupNormVJP::is_equivalent(const Primitive& other) const {
   return spec_ == o.spec_ && merging_.into(o.merging_);
 }
 
-std::vector<mx::Shape> GroupNormVJP::output_shapes(const Arrays& inputs) {
-  check_shapes(spec_.norm, inputs);
+void GroupNormVJP::check_shapes(const Arrays& inputs) const {
+  check_parameters(spec_.norm, inputs);
   check_same_shape(name(), "cotangent", inputs.back(), inputs[0]);
+}
+
+std::vector<mx::Shape> GroupNormVJP::output_shapes(const Arrays& inputs) {
   const auto& x = inputs[0];
   std::vector<mx::Shape> shapes;
   if (spec_.input) {

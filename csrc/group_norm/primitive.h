@@ -26,6 +26,8 @@ class GroupNorm : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
 
  private:
+  void check_shapes(const Arrays& inputs) const;
+
   GroupNormSpec spec_;
   mx::Dtype dtype_; // of the normalized output
   Merging merging_;
@@ -48,6 +50,8 @@ class GroupNormVJP : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
 
  private:
+  void check_shapes(const Arrays& inputs) const;
+
   GroupNormVJPSpec spec_;
   Merging merging_;
 };

@@ -8,6 +8,7 @@
 namespace mlx_norms {
 
 void NormLinear::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   release_inputs(inputs, outputs);
   for (auto& out : outputs) {
     gpu::allocate(out, stream()); // no donation: all threadgroups read all rows

@@ -8,6 +8,7 @@
 #include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
 #include "csrc/common/derivatives.h"
+#include "csrc/common/sum.h"
 #include "csrc/linear/checks.h"
 #include "csrc/linear/mlx_product.h"
 #include "csrc/linear/plan.h"
@@ -56,7 +57,7 @@ array bias_of_rows(const array& bias, const array& x, mx::Stream s) {
   if (!x.is_tracer()) {
     return bias;
   }
-  auto column = mx::sum(x, -1, /* keepdims= */ true, s);
+  auto column = sum_over(x, -1, s);
   return mx::broadcast_arrays({bias, column}, s)[0];
 }
 
@@ -267,18 +268,19 @@ bool NormLinear::is_equivalent(const Primitive& other) const {
   return spec_ == o.spec_ && merging_.into(o.merging_);
 }
 
-std::vector<mx::Shape> NormLinear::output_shapes(const Arrays& inputs) {
-  // Shapeless compile asks again at every call, whose shapes may not fit.
+void NormLinear::check_shapes(const Arrays& inputs) {
   auto end = inputs.begin() + spec_.norm.n_inputs();
   if (spec_.normed) {
     Norm(stream(), spec_.norm, mx::float32).check_shapes({inputs.begin(), end});
   }
   check_projections(name(), spec_, inputs);
-  auto shapes = shapes_of(spec_, inputs);
   if (!spec_.normed && spec_.norm.residual) {
-    check_added(name(), inputs[1], shapes[0]);
+    check_added(name(), inputs[1], shapes_of(spec_, inputs)[0]);
   }
-  return shapes;
+}
+
+std::vector<mx::Shape> NormLinear::output_shapes(const Arrays& inputs) {
+  return shapes_of(spec_, inputs);
 }
 
 bool has_linear_kernel(

@@ -103,6 +103,8 @@ class NormLinear : public mx::Primitive {
   }
 
  private:
+  void check_shapes(const Arrays& inputs);
+
   NormLinearSpec spec_;
   Merging merging_;
 };

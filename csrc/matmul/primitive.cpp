@@ -7,6 +7,7 @@
 
 #include "csrc/common/backend.h"
 #include "csrc/common/checks.h"
+#include "csrc/common/sum.h"
 #include "csrc/matmul/plan.h"
 #include "csrc/matmul/self_check.h"
 
@@ -23,20 +24,14 @@ array sum_over_batch(const array& gradient, const array& like, mx::Stream s) {
   int n_new = gradient.ndim() - like.ndim();
   std::vector<int> new_axes(n_new);
   std::iota(new_axes.begin(), new_axes.end(), 0);
-  auto sum = gradient;
-  if (n_new > 0) {
-    sum = mx::sum(sum, new_axes, /* keepdims= */ false, s);
-  }
+  auto of_own = sum_over(gradient, new_axes, /* keepdims= */ false, s);
   std::vector<int> shared_axes;
   for (size_t i = 0; i + 2 < like.ndim(); ++i) {
-    if (like.shape(i) != sum.shape(i)) {
+    if (like.shape(i) != of_own.shape(i)) {
       shared_axes.push_back(i);
     }
   }
-  if (!shared_axes.empty()) {
-    sum = mx::sum(sum, shared_axes, /* keepdims= */ true, s);
-  }
-  return sum;
+  return sum_over(of_own, shared_axes, /* keepdims= */ true, s);
 }
 
 mx::Shape batch_of(const array& a) {

@@ -137,6 +137,7 @@ void eval_group(
 } // namespace
 
 void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   thread_count(); // may throw, so before any work is dispatched
   release_inputs(inputs, outputs);
   auto* out = outputs.data();
@@ -147,6 +148,7 @@ void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   thread_count(); // as above
   release_inputs(inputs, outputs);
   NormVJPInputs in(spec_.norm, inputs.data());

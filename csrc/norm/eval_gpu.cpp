@@ -8,6 +8,7 @@
 namespace mlx_norms {
 
 void Norm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   release_inputs(inputs, outputs);
   auto* out = outputs.data();
   for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
@@ -22,6 +23,7 @@ void Norm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void NormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   release_inputs(inputs, outputs);
   NormVJPInputs in(spec_.norm, inputs.data());
   bool once = !reads_rows_again(spec_, in.s, stream());

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "csrc/common/float16.h"
+#include "csrc/common/sum.h"
 #include "csrc/norm/gating.h"
 #include "csrc/norm/modulation.h"
 #include "csrc/norm/row_groups.h"
@@ -19,12 +20,12 @@ array as_float(const array& a, mx::Stream s) {
 }
 
 array row_mean(const array& a, mx::Stream s) {
-  return mx::mean(a, -1, /* keepdims= */ true, s);
+  return mean_over(a, -1, s);
 }
 
 // The mean over each row or, for l2, the sum.
 array row_measure(const NormSpec& spec, const array& a, mx::Stream s) {
-  return spec.l2 ? mx::sum(a, -1, /* keepdims= */ true, s) : row_mean(a, s);
+  return spec.l2 ? sum_over(a, -1, s) : row_mean(a, s);
 }
 
 // The square of a root that eps bounds, in float32's normal range: the
@@ -189,8 +190,7 @@ std::vector<array> fallback_norm_vjp(
         ? array(0.0f)
         : row_measure(spec.norm, mx::multiply(wg, n, s), s);
     if (spec.norm.eps_bounds) {
-      auto squares = mx::sum(
-          mx::square(as_float(in.s, s), s), -1, /* keepdims= */ true, s);
+      auto squares = sum_over(mx::square(as_float(in.s, s), s), -1, s);
       auto constant = mx::less_equal(squares, least_square(spec.norm), s);
       of_root = mx::where(constant, array(0.0f), of_root, s);
     }

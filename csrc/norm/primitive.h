@@ -27,7 +27,8 @@ class Norm : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
   std::vector<mx::Dtype> output_dtypes(const Arrays& inputs) const;
 
-  // Throws std::invalid_argument if shapes do not fit each other.
+  // Throws std::invalid_argument if shapes do not fit each other. Evaluation
+  // asks: shapeless compile has made the node of other shapes than a call's.
   void check_shapes(const Arrays& inputs) const;
 
   const NormSpec& spec() const {
@@ -62,6 +63,8 @@ class NormVJP : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
 
  private:
+  void check_shapes(const Arrays& inputs) const;
+
   NormVJPSpec spec_;
   std::vector<mx::Dtype> dtypes_; // of the outputs
   Merging merging_;

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "mlx/ops.h"
+#include "csrc/common/sum.h"
 
 namespace mlx_norms {
 
@@ -80,10 +80,10 @@ array sum_to(const array& a, const mx::Shape& parameter, mx::Stream s) {
       kept.push_back(missing + i);
     }
   }
-  auto sum = kept.empty() ? a : mx::sum(a, kept, /* keepdims= */ true, s);
+  auto sums = sum_over(a, kept, /* keepdims= */ true, s);
   std::vector<int> leading(missing);
   std::iota(leading.begin(), leading.end(), 0);
-  return missing == 0 ? sum : mx::sum(sum, leading, /* keepdims= */ false, s);
+  return sum_over(sums, leading, /* keepdims= */ false, s);
 }
 
 } // namespace mlx_norms

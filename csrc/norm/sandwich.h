@@ -77,6 +77,8 @@ class NormAddNorm : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
 
  private:
+  void check_shapes(const Arrays& inputs) const;
+
   SandwichSpec spec_;
   mx::Dtype dtype_; // of the normalized output
   Merging merging_;

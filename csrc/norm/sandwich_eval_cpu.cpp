@@ -26,6 +26,7 @@ int64_t rows_at_once(int64_t width) {
 } // namespace
 
 void NormAddNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   thread_count(); // may throw, so before any work is dispatched
   release_inputs(inputs, outputs);
   SandwichInputs in(spec_, inputs.data());

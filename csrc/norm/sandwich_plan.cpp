@@ -82,6 +82,7 @@ LaunchPlan plan_norm_add_norm(
 }
 
 void NormAddNorm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   release_inputs(inputs, outputs);
   SandwichInputs in(spec_, inputs.data());
   gpu::allocate(outputs[0], stream(), {&in.x, &in.residual});

@@ -62,6 +62,8 @@ class NormAddNormVJP : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
 
  private:
+  void check_shapes(const Arrays& inputs) const;
+
   SandwichVJPSpec spec_;
   std::vector<mx::Dtype> dtypes_; // of the outputs
   Merging merging_;

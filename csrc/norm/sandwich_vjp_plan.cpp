@@ -150,6 +150,7 @@ LaunchPlan plan_norm_add_norm_vjp(
 }
 
 void NormAddNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   release_inputs(inputs, outputs);
   const auto& norms = spec_.norms;
   SandwichVJPInputs in(norms, inputs.data());

@@ -2,6 +2,7 @@
 
 #include "csrc/norm/sharded.h"
 
+#include "csrc/common/sum.h"
 #include "csrc/norm/fallback.h"
 
 namespace mlx_norms {
@@ -49,7 +50,7 @@ array sharded_rms_norm(
     const Group& group,
     mx::Stream s) {
   auto x = mx::astype(in.x, mx::float32, s);
-  auto squares = mx::sum(mx::square(x, s), -1, /* keepdims= */ true, s);
+  auto squares = sum_over(mx::square(x, s), -1, s);
   auto length = array(static_cast<float>(in.x.shape(-1)) * group.size());
   auto variance = mx::divide(sum_over_group(squares, group), length, s);
   auto root = mx::sqrt(mx::add(variance, array(spec.eps), s), s);

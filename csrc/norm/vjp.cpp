@@ -86,9 +86,8 @@ bool NormVJP::is_equivalent(const Primitive& other) const {
   return spec_ == o.spec_ && dtypes_ == o.dtypes_ && merging_.into(o.merging_);
 }
 
-std::vector<mx::Shape> NormVJP::output_shapes(const Arrays& inputs) {
+void NormVJP::check_shapes(const Arrays& inputs) const {
   NormVJPInputs in(spec_.norm, inputs.data());
-  // Shapeless compile asks again at every call, whose shapes may not fit.
   check_same_shape(name(), "cotangent", in.cotangent, in.s);
   if (in.sum_cotangent) {
     check_same_shape(name(), "sum's cotangent", *in.sum_cotangent, in.s);
@@ -105,6 +104,10 @@ std::vector<mx::Shape> NormVJP::output_shapes(const Arrays& inputs) {
               text(in.weight->shape()) + ", x's " + text(in.s.shape()) + ".");
     }
   }
+}
+
+std::vector<mx::Shape> NormVJP::output_shapes(const Arrays& inputs) {
+  NormVJPInputs in(spec_.norm, inputs.data());
   std::vector<mx::Shape> shapes;
   if (spec_.input) {
     shapes.push_back(in.s.shape());

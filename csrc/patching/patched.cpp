@@ -6,6 +6,7 @@
 
 #include "csrc/common/backend.h"
 #include "csrc/common/checks.h"
+#include "csrc/common/pending.h"
 #include "csrc/norm/nodes.h"
 #include "csrc/patching/fusion.h"
 #include "mlx/fast.h"
@@ -75,6 +76,14 @@ not_taken(const Request& request, bool center, float eps) {
   return std::nullopt;
 }
 
+// Whether a parameter does nothing: it is mx.ones or mx.zeros, made in the
+// trace that x belongs to. Shapeless compile would keep its length, which does
+// not fit rows of another one.
+bool does_nothing(const array& parameter, float number, const array& x) {
+  return x.is_tracer() && !parameter.is_tracer() &&
+      as_number_throughout(parameter) == number;
+}
+
 // If nothing is fused, another thread may be evaluating the weight: only what
 // evaluation does not change may be read.
 Plan make_plan(const Request& request, bool center, float eps, Fusion fusion) {
@@ -84,7 +93,11 @@ Plan make_plan(const Request& request, bool center, float eps, Fusion fusion) {
   plan.spec.center = center;
   plan.spec.eps = eps;
   plan.dtype = output_dtype(request);
-  if (auto& weight = request.weight) {
+  auto is_applied = [&](const OptionalArray& a, float nothing) {
+    return a &&
+        (fusion == Fusion::Never || !does_nothing(*a, nothing, request.x));
+  };
+  if (auto& weight = request.weight; is_applied(weight, 1.0f)) {
     plan.spec.weight = true;
     auto shifted = fusion == Fusion::Never ? std::nullopt : as_shifted(*weight);
     if (shifted) {
@@ -95,7 +108,7 @@ Plan make_plan(const Request& request, bool center, float eps, Fusion fusion) {
       plan.parameters.push_back(*weight);
     }
   }
-  if (request.bias) {
+  if (is_applied(request.bias, 0.0f)) {
     plan.spec.bias = true;
     plan.parameters.push_back(*request.bias);
   }

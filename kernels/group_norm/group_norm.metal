@@ -209,7 +209,7 @@ template <int SIMDS>
   int step = kSimdSize * SIMDS / across;
 
   // Of the means' exact differences from the first one.
-  float shift = highs[first];
+  float shift = chunks > 0 ? highs[first] : 0.0f;
   float sum = 0.0f, error = 0.0f;
   for (int i = begin; i < chunks * of_group; i += step) {
     int chunk = int(quotient(uint(i), uint(of_group)));

@@ -145,6 +145,7 @@ struct ColumnRuns {
 } // namespace
 
 void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   thread_count(); // may throw, so before any work is dispatched
   release_inputs(inputs, outputs);
   NormInputs in(spec_, inputs.data());
@@ -190,6 +191,7 @@ void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void ChannelNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   thread_count(); // as above
   release_inputs(inputs, outputs);
   NormVJPInputs in(spec_.norm, inputs.data());

@@ -8,12 +8,14 @@
 namespace mlx_norms {
 
 void ChannelNorm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   release_inputs(inputs, outputs);
   gpu::allocate(outputs[0], stream(), {&inputs[0]});
   encode(plan_channel_norm(spec_, axis_, inputs, outputs[0], stream()));
 }
 
 void ChannelNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  check_shapes(inputs);
   release_inputs(inputs, outputs);
   for (auto& out : outputs) {
     if (spec_.input && &out == &outputs[0]) {

@@ -120,9 +120,11 @@ bool ChannelNorm::is_equivalent(const Primitive& other) const {
   return spec_ == o.spec_ && axis_ == o.axis_ && dtype_ == o.dtype_;
 }
 
-std::vector<mx::Shape> ChannelNorm::output_shapes(const Arrays& inputs) {
-  // Shapeless compile asks again at every call, whose shapes may not fit.
+void ChannelNorm::check_shapes(const Arrays& inputs) const {
   check_channels(name(), axis_, NormInputs(spec_, inputs.data()));
+}
+
+std::vector<mx::Shape> ChannelNorm::output_shapes(const Arrays& inputs) {
   return {inputs[0].shape()};
 }
 
@@ -162,15 +164,19 @@ bool ChannelNormVJP::is_equivalent(const Primitive& other) const {
       merging_.into(o.merging_);
 }
 
-std::vector<mx::Shape> ChannelNormVJP::output_shapes(const Arrays& inputs) {
+void ChannelNormVJP::check_shapes(const Arrays& inputs) const {
   NormVJPInputs in(spec_.norm, inputs.data());
   check_same_shape(name(), "cotangent", in.cotangent, in.s);
   check_channels(name(), axis_, {in.s, nullptr, in.weight, nullptr});
+}
+
+std::vector<mx::Shape> ChannelNormVJP::output_shapes(const Arrays& inputs) {
+  const auto& x = inputs[0];
   std::vector<mx::Shape> shapes;
   if (spec_.input) {
-    shapes.push_back(in.s.shape());
+    shapes.push_back(x.shape());
   }
-  shapes.insert(shapes.end(), spec_.weight + spec_.bias, {in.s.shape(axis_)});
+  shapes.insert(shapes.end(), spec_.weight + spec_.bias, {x.shape(axis_)});
   return shapes;
 }
 

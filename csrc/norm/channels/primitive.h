@@ -31,6 +31,8 @@ class ChannelNorm : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
 
  private:
+  void check_shapes(const Arrays& inputs) const;
+
   NormSpec spec_;
   int axis_;
   mx::Dtype dtype_;
@@ -61,6 +63,8 @@ class ChannelNormVJP : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
 
  private:
+  void check_shapes(const Arrays& inputs) const;
+
   NormVJPSpec spec_;
   int axis_;
   std::vector<mx::Dtype> dtypes_; // of the outputs

@@ -1,0 +1,122 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/common/sum.h"
+
+#include <cstring>
+
+#include "csrc/common/batch.h"
+#include "mlx/allocator.h"
+#include "mlx/ops.h"
+#include "mlx/primitives.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// MLX's primitive for a sum whose axes stay, of shapes that the trace does not
+// know.
+class Sum : public mx::Primitive {
+ public:
+  Sum(mx::Stream stream,
+      std::shared_ptr<Primitive> of_mlx,
+      std::vector<int> axes)
+      : Primitive(stream),
+        of_mlx_(std::move(of_mlx)),
+        axes_(std::move(axes)) {}
+
+  void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
+    if (take_input(inputs, outputs)) {
+      return;
+    }
+    if (inputs[0].size() == 0) {
+      auto& out = outputs[0];
+      out.set_data(mx::allocator::malloc(out.nbytes()));
+      std::memset(out.data<char>(), 0, out.nbytes());
+      return;
+    }
+    of_mlx_->eval_cpu(inputs, outputs);
+  }
+  void eval_gpu(const Arrays& inputs, Arrays& outputs) override {
+    if (!take_input(inputs, outputs)) {
+      of_mlx_->eval_gpu(inputs, outputs);
+    }
+  }
+
+  Arrays jvp(const Arrays&, const Arrays& tangents, const std::vector<int>&)
+      override {
+    return {sum_over(tangents[0], axes_, /* keepdims= */ true, stream())};
+  }
+  Arrays vjp(
+      const Arrays& primals,
+      const Arrays& cotangents,
+      const std::vector<int>&,
+      const Arrays&) override {
+    return {mx::broadcast_arrays({cotangents[0], primals[0]}, stream())[0]};
+  }
+  std::pair<Arrays, std::vector<int>> vmap(
+      const Arrays& inputs,
+      const std::vector<int>& axes) override {
+    auto a = with_leading_axis(inputs[0], axes[0], stream());
+    auto after = axes_;
+    for (auto& axis : after) {
+      axis += 1;
+    }
+    return with_leading_axes(
+        {sum_over(a, after, /* keepdims= */ true, stream())});
+  }
+
+  DEFINE_NAME(mlx_norms::Sum)
+  bool is_equivalent(const Primitive& other) const override {
+    return axes_ == static_cast<const Sum&>(other).axes_;
+  }
+  std::vector<mx::Shape> output_shapes(const Arrays& inputs) override {
+    return of_mlx_->output_shapes(inputs);
+  }
+
+ private:
+  // If there is nothing to add up.
+  bool take_input(const Arrays& inputs, Arrays& outputs) {
+    bool is_input = inputs[0].shape() == outputs[0].shape();
+    if (is_input) {
+      outputs[0].copy_shared_buffer(inputs[0]);
+    }
+    return is_input;
+  }
+
+  std::shared_ptr<Primitive> of_mlx_;
+  std::vector<int> axes_; // none is negative
+};
+
+} // namespace
+
+array sum_over(
+    const array& a,
+    const std::vector<int>& axes,
+    bool keepdims,
+    mx::Stream s) {
+  auto sums = mx::sum(a, axes, /* keepdims= */ true, s);
+  bool adds = sums.id() != a.id();
+  if (a.size() == 0 && !a.is_tracer()) {
+    sums = mx::zeros(sums.shape(), sums.dtype(), s);
+  } else if (adds && (a.is_tracer() || sums.shape() == a.shape())) {
+    auto from_start = axes;
+    for (auto& axis : from_start) {
+      axis += axis < 0 ? a.ndim() : 0;
+    }
+    auto node = std::make_shared<Sum>(s, sums.primitive_ptr(), from_start);
+    sums = array(sums.shape(), sums.dtype(), std::move(node), sums.inputs());
+  }
+  return keepdims || axes.empty() ? sums : mx::squeeze(sums, axes, s);
+}
+
+array sum_over(const array& a, int axis, mx::Stream s) {
+  return sum_over(a, std::vector<int>{axis}, /* keepdims= */ true, s);
+}
+
+array mean_over(const array& a, int axis, mx::Stream s) {
+  auto over_count =
+      mx::number_of_elements(a, {axis}, /* inverted= */ true, a.dtype(), s);
+  return mx::multiply(sum_over(a, axis, s), over_count, s);
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,167 @@
+"""mx.compile(shapeless=True), called with other shapes than those of its trace."""
+
+from functools import partial
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+
+import mlx_norms
+from support.inputs import normal
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+
+def array(*shape):
+    return normal(shape, mx.float32, seed=shape)
+
+
+def close(got, expected):
+    np.testing.assert_allclose(np.array(got), np.array(expected), rtol=1e-5, atol=1e-5)
+
+
+# Each op, and the shapes of its operands for x of shape (2, 4, D).
+OPERANDS = {
+    "rms_norm": {"weight": "D"},
+    "rms_norm scale": {"scale": "21D", "shift": "21D"},
+    "rms_norm gate": {"gate": "24D"},
+    "rms_norm axis": {"weight": "4"},
+    "layer_norm": {"weight": "D", "bias": "D"},
+    "layer_norm axis": {"weight": "4", "bias": "4"},
+    "add_rms_norm": {"residual": "24D", "weight": "D"},
+    "add_rms_norm factor": {"residual": "24D", "weight": "D", "factor": "21D"},
+    "add_layer_norm": {"residual": "24D", "weight": "D", "bias": "D"},
+    "norm_add_norm": {"residual": "24D", "post_weight": "D", "weight": "D"},
+    "head_rms_norm": {"weight": "4D"},
+    "group_norm": {"weight": "D", "bias": "D"},
+    "instance_norm": {"weight": "D", "bias": "D"},
+    "batch_norm": {"weight": "D", "bias": "D", "mean": "D", "var": "D"},
+}
+CASES = [(op, operand) for op, operands in OPERANDS.items() for operand in operands]
+
+
+def function(op):
+    """The op, as a function of x and its operands, in order."""
+    name, *options = op.split()
+    names = list(OPERANDS[op])
+    fixed = {"axis": 1} if "axis" in options else {}
+    fixed |= {"num_groups": 2} if name == "group_norm" else {}
+    fixed |= {"eps": 1e-5}
+    fixed |= {} if "weight" in names else {"weight": None}
+
+    def f(x, *operands):
+        y = getattr(mlx_norms, name)(x, **dict(zip(names, operands, strict=True)), **fixed)
+        return y[0] if isinstance(y, tuple) else y
+
+    return f
+
+
+def operands_of(op, length, swapped=None):
+    """Its operands for rows of a length; one has twice as many as it should."""
+
+    def shape(name, axes):
+        sizes = [length if axis == "D" else int(axis) for axis in axes]
+        sizes[-1] *= 2 if name == swapped else 1
+        return sizes
+
+    return [mx.abs(array(*shape(name, axes))) for name, axes in OPERANDS[op].items()]
+
+
+@pytest.mark.parametrize("op", OPERANDS)
+def test_another_length(op):
+    f = function(op)
+    wrt = tuple(range(1 + len(OPERANDS[op])))
+    gradient = mx.grad(lambda *args: mx.sin(f(*args)).sum(), wrt)
+    compiled = mx.compile(f, shapeless=True)
+    compiled_gradient = mx.compile(gradient, shapeless=True)
+    for length in (64, 128, 32):
+        args = [array(2, 4, length), *operands_of(op, length)]
+        close(compiled(*args), f(*args))
+        for got, expected in zip(compiled_gradient(*args), gradient(*args), strict=True):
+            close(got, expected)
+
+
+@pytest.mark.parametrize("op, operand", CASES)
+def test_operand_that_does_not_fit(op, operand):
+    """The shape follows x; what does not fit it is an error when it runs."""
+    compiled = mx.compile(function(op), shapeless=True)
+    mx.eval(compiled(array(2, 4, 64), *operands_of(op, 64)))
+    y = compiled(array(2, 4, 64), *operands_of(op, 64, swapped=operand))
+    assert y.shape == (2, 4, 64)
+    with pytest.raises(ValueError, match=operand):
+        mx.eval(y)
+
+
+def test_weight_of_ones_made_in_the_trace():
+    """As in models without a weight; MLX compiles these without their length."""
+
+    @partial(mx.compile, shapeless=True)
+    def rms(x):
+        return mx.fast.rms_norm(x, mx.ones((x.shape[-1],), x.dtype), 1e-6)
+
+    @partial(mx.compile, shapeless=True)
+    def layer(x):
+        n = x.shape[-1]
+        return mx.fast.layer_norm(x, mx.ones((n,), x.dtype), mx.zeros((n,), x.dtype), 1e-6)
+
+    with mlx_norms.patched():
+        for length in (64, 128, 32):
+            for dtype in (mx.float32, mx.float16):
+                x = array(2, 4, length).astype(dtype)
+                assert mx.array_equal(rms(x), mlx_norms.rms_norm(x, None, 1e-6))
+                assert mx.array_equal(layer(x), mlx_norms.layer_norm(x, None, None, 1e-6))
+    assert mlx_norms.report().passed_on == 0
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: nn.GroupNorm(2, 8),
+        lambda: nn.GroupNorm(2, 8, pytorch_compatible=True),
+        lambda: nn.InstanceNorm(8, affine=True),
+        lambda: nn.BatchNorm(8).eval(),
+        lambda: nn.LayerNorm(8),
+        lambda: nn.RMSNorm(8),
+    ],
+)
+def test_gradient_of_a_batch(layer, samples):
+    """Traced with some samples, called with others; of one, MLX's own sum corrupts memory."""
+    model = nn.Sequential(layer())
+    mlx_norms.nn.replace(model)
+
+    def loss(parameters, x):
+        model.update(parameters)
+        return mx.sin(model(x)).sum()
+
+    parameters = model.trainable_parameters()
+    compiled = mx.compile(mx.grad(loss), shapeless=True)
+    for n in (samples, 1, 3):
+        got = compiled(parameters, array(n, 4, 8))["layers"][0]
+        expected = mx.grad(loss)(parameters, array(n, 4, 8))["layers"][0]
+        for name in expected:
+            close(got[name], expected[name])
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 16), (1, 4, 16), (1, 16), (16,)])
+@pytest.mark.parametrize("operand", ["scale", "shift", "factor"])
+def test_gradient_of_what_broadcasts(operand, shape):
+    def loss(x, a):
+        if operand == "factor":
+            y = mlx_norms.add_rms_norm(x, x, None, factor=a)[0]
+        else:
+            y = mlx_norms.rms_norm(x, None, **{operand: a})
+        return mx.sin(y).sum()
+
+    gradient = mx.grad(loss, (0, 1))
+    compiled = mx.compile(gradient, shapeless=True)
+    for rows in (4, 4):
+        args = array(2, rows, 16), array(*shape)
+        for got, expected in zip(compiled(*args), gradient(*args), strict=True):
+            close(got, expected)
+    one = mx.compile(gradient, shapeless=True)
+    like_x = (1,) * (len(shape) - 1) + (16,)
+    for args in ((array(1, 1, 16), array(*like_x)),) * 2:
+        for got, expected in zip(one(*args), gradient(*args), strict=True):
+            close(got, expected)

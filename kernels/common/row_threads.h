@@ -33,14 +33,14 @@ struct RowThreads {
   int parity;                  // which half of `partial` is next
   threadgroup float4* partial; // 2 * kMaxSimds
 
-  int thread_index() const {
+  int thread_index() const thread {
     return simd * kSimdSize + lane;
   }
 
   // The sum over the row's threads, returned to each of them. Consecutive sums
   // use different halves of `partial`, so one barrier per sum is enough.
   template <typename T> // float or a vector of them
-  T reduce(T v) {
+  T reduce(T v) thread {
     if (lanes_per_row < kSimdSize) {
       return lanes_sum(v, lanes_per_row);
     }

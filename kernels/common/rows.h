@@ -44,11 +44,11 @@ struct Span {
   int count;
   int step;
 
-  bool is_full() const {
+  bool is_full() const thread {
     return count == N;
   }
   // If no vector lies across the row's end, one test serves all elements.
-  bool has(int j) const {
+  bool has(int j) const thread {
     return no_tail ? is_full() : j < count;
   }
 };

@@ -111,11 +111,11 @@ struct RowScale {
   // Whether the shift is so far from the mean that digits are lost or the
   // squares are beyond float32. A mean of few elements is never exact, so the
   // bound is looser than in statistics.h.
-  bool shift_is_far() const {
+  bool shift_is_far() const thread {
     return !is_finite(variance) || variance < mean * mean;
   }
 
-  float inverse_root(float eps) const {
+  float inverse_root(float eps) const thread {
     float v = variance;
     if (center) {
       v = v < 0.0f ? 0.0f : finite_or_nan(v);

@@ -37,7 +37,7 @@ struct Place {
   uint index;
 
   // By elements that are `step` apart.
-  void move(uint elements, int step) {
+  void move(uint elements, int step) thread {
 #ifdef __CUDACC__
     index += elements;
 #else
@@ -45,7 +45,7 @@ struct Place {
 #endif
   }
 
-  device const uchar* at(uint element, int step) const {
+  device const uchar* at(uint element, int step) const thread {
     return matmul_at(data, long(index + element) * step);
   }
 };

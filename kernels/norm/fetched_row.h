@@ -15,11 +15,12 @@ struct FetchedRow {
   RowIn row;
   uint4 bits[V];
 
-  bool has(Span<N> of) const {
+  bool has(Span<N> of) const thread {
     return (fetch_first || (ALWAYS && !looped)) && can_fetch<N>(row, of);
   }
 
-  void fetch_all(RowIn from, thread const RowThreads& threads, int length) {
+  void fetch_all(RowIn from, thread const RowThreads& threads, int length)
+      thread {
     assign(row, from);
     for (int k = 0; k < V; ++k) {
       Span<N> of = span_of<N>(threads, 0, k, length);
@@ -30,12 +31,12 @@ struct FetchedRow {
   }
 
   // Vector k, which is `of`, as it lies in memory, if it can be fetched.
-  uint4 packed(int k, Span<N> of) const {
+  uint4 packed(int k, Span<N> of) const thread {
     return fetch_first ? bits[k] : fetch<N>(row, of);
   }
 
   // Vector k, which is `of`.
-  void values(int k, Span<N> of, thread float* v) const {
+  void values(int k, Span<N> of, thread float* v) const thread {
     if (has(of)) {
       unpack<N>(bits[k], row.type, v);
     } else {

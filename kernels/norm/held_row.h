@@ -16,7 +16,7 @@ struct HeldRow {
 #endif
 
   // Reads vector k of `row`, which is `of`, and holds it.
-  void read_vector(RowIn row, int k, Span<N> of, thread float* to) {
+  void read_vector(RowIn row, int k, Span<N> of, thread float* to) thread {
 #ifdef __CUDACC__
     if (N == 8 && can_fetch<N>(row, of)) {
       put_packed(k, row.type, fetch<N>(row, of), to);
@@ -28,13 +28,13 @@ struct HeldRow {
   }
 
 #ifdef __CUDACC__
-  void put_packed(int k, int type, uint4 from, thread float* to) {
+  void put_packed(int k, int type, uint4 from, thread float* to) thread {
     bits[k] = from;
     unpack<N>(from, type, to);
   }
 #endif
 
-  void put_vector(int k, int type, thread const float* from) {
+  void put_vector(int k, int type, thread const float* from) thread {
 #ifdef __CUDACC__
     if (N == 8 && type != kFloat32) {
       bits[k] = pack(from, type);
@@ -47,7 +47,7 @@ struct HeldRow {
   }
 
   // Vector k again, as it was read or put.
-  void get_vector(RowIn row, int k, Span<N> of, thread float* to) {
+  void get_vector(RowIn row, int k, Span<N> of, thread float* to) thread {
     if (looped) {
       read<N>(row, of, to);
       return;

@@ -18,7 +18,7 @@ struct LoopSums {
   bool wanted;
   RowOut out;
 
-  void begin(bool is_wanted) {
+  void begin(bool is_wanted) thread {
     wanted = is_wanted;
     clear<V * N>(of);
   }

@@ -21,7 +21,7 @@ struct Modulation {
 #ifdef __CUDACC__
   // Whether all values have the output's 16 bits, to which each step rounds:
   // then two are added or multiplied by one instruction, and none is unpacked.
-  bool is_packed(bool rounds, RowOut y, Span<N> of) const {
+  bool is_packed(bool rounds, RowOut y, Span<N> of) const thread {
     return rounds && y.type != kFloat32 && can_store<N>(y, of) &&
         (!has_scale ||
          (scale.row.type == y.type && round_product &&
@@ -30,7 +30,8 @@ struct Modulation {
          (shift.row.type == y.type && can_fetch<N>(shift.row, of)));
   }
 
-  uint4 packed(int k, Span<N> of, int type, thread const float* y) const {
+  uint4 packed(int k, Span<N> of, int type, thread const float* y)
+      const thread {
     uint4 bits = pack(y, type);
     if (has_scale) {
       uint4 s = add_packed(packed_ones(type), scale.packed(k, of), type);
@@ -42,7 +43,7 @@ struct Modulation {
 
   // Vector k of y, which is `of`, of this type if each step rounds.
   void apply(int k, Span<N> of, bool rounds, int y_type, thread float* y)
-      const {
+      const thread {
     if (rounds) {
       round_vector<N>(y_type, y);
     }

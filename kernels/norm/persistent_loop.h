@@ -20,14 +20,14 @@ struct PersistentLoop {
   uint at_once;
   uint place; // of this thread's row among those at once
 
-  uint iterations() const {
+  uint iterations() const thread {
     return (count + at_once - 1) / at_once;
   }
   // Whether this thread has a row, too.
-  bool has(uint iteration) const {
+  bool has(uint iteration) const thread {
     return at_once == 1 || iteration * at_once + place < count;
   }
-  uint at(uint iteration) const {
+  uint at(uint iteration) const thread {
     return row + (iteration * at_once + place) * step;
   }
 };

@@ -51,7 +51,7 @@ struct RowsAhead {
       device const uchar* rows,
       int flags_of_rows,
       constant const int* layout_of_rows,
-      int place_of_rows) {
+      int place_of_rows) thread {
     data = rows;
     flags = flags_of_rows;
     layout = layout_of_rows;
@@ -64,7 +64,7 @@ struct RowsAhead {
       uint iteration,
       int k,
       thread const RowThreads& threads,
-      int length) {
+      int length) thread {
     if (!loop.has(iteration)) {
       return;
     }
@@ -84,7 +84,7 @@ struct RowsAhead {
     }
   }
 
-  void set_row(PersistentLoop loop, uint iteration, int length) {
+  void set_row(PersistentLoop loop, uint iteration, int length) thread {
     assign(row, row_in(data, flags, layout, loop.at(iteration), length));
     stage = stages > 0 ? iteration % uint(stages) : 0;
   }
@@ -94,7 +94,7 @@ struct RowsAhead {
       PersistentLoop loop,
       uint iteration,
       thread const RowThreads& threads,
-      int length) {
+      int length) thread {
     set_row(loop, iteration, length);
     if (stages == 0 && !looped) {
       for (int k = 0; k < V; ++k) {
@@ -111,7 +111,7 @@ struct RowsAhead {
   }
 
   // Vector k of the current row, which is `of`.
-  void vector(int k, Span<N> of, thread float* v) const {
+  void vector(int k, Span<N> of, thread float* v) const thread {
 #ifdef __CUDACC__
     if (stages > 0) {
       unpack<N>(*staged_vector(place_of(stage, k)), row.type, v);
@@ -128,7 +128,7 @@ struct RowsAhead {
   }
 
 #ifdef __CUDACC__
-  int place_of(uint of_stage, int k) const {
+  int place_of(uint of_stage, int k) const thread {
     int rows_before = staged_weights + place * stages + int(of_stage);
     return rows_before * V + k;
   }
@@ -137,7 +137,7 @@ struct RowsAhead {
   void clear_stages(
       PersistentLoop loop,
       thread const RowThreads& threads,
-      int length) const {
+      int length) const thread {
     for (int k = 0; k < V; ++k) {
       bool full = span_of<N>(threads, 0, k, length).is_full();
       for (int i = 0; i < stages; ++i) {
@@ -159,11 +159,11 @@ struct HeldWeight {
   int place; // index among the weights
   uint4 bits[V];
 
-  bool is_staged() const {
+  bool is_staged() const thread {
     return place < staged_weights;
   }
 
-  bool is_held(Span<N> of) const {
+  bool is_held(Span<N> of) const thread {
     return !looped && hold_weight && can_fetch<N>(row, of);
   }
 
@@ -172,7 +172,7 @@ struct HeldWeight {
       float weight_offset,
       int place_of_row,
       thread const RowThreads& threads,
-      int length) {
+      int length) thread {
     assign(row, from);
     offset = weight_offset;
     place = place_of_row;
@@ -192,7 +192,7 @@ struct HeldWeight {
   }
 
   // Vector k, which is `of`.
-  void vector(int k, Span<N> of, thread float* w) const {
+  void vector(int k, Span<N> of, thread float* w) const thread {
     if (!is_held(of)) {
       read<N>(row, of, w);
     } else {
@@ -209,7 +209,7 @@ struct HeldWeight {
 
   // Multiplies vector k of a cotangent by it; what is 0 past the row's end
   // stays 0.
-  void weigh(int k, Span<N> of, thread float* g) const {
+  void weigh(int k, Span<N> of, thread float* g) const thread {
     float w[N];
     vector(k, of, w);
     for (int j = 0; j < N; ++j) {

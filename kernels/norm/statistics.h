@@ -19,7 +19,7 @@ struct Statistics {
   float correction; // the mean of v - mean, which rounding leaves
   float rstd;
 
-  float normalize(float v) const {
+  float normalize(float v) const thread {
     return center ? (v - mean - correction) * rstd : v * rstd;
   }
 };

@@ -11,13 +11,13 @@ from support.variant import ROOT
 
 COMMAND = [sys.executable, ROOT / "tools", "macos.compile_metal"]
 
-# Refuses what has a given word in it, and the language version of a newer Xcode.
+# Refuses what has a given word in it, and the language versions of newer Xcodes.
 XCRUN = """#!/bin/sh
 echo "$@" >> "$(dirname "$0")/calls"
 for argument do
   case $argument in
     --version) echo "Apple metal version 0"; exit ;;
-    -std=metal4.0) echo "error: invalid value 'metal4.0' in '-std=metal4.0'"; exit 1 ;;
+    -std=metal4.*) echo "error: invalid value in '$argument'"; exit 1 ;;
     */texts/*.metal) source=$argument ;;
   esac
 done
@@ -64,6 +64,7 @@ def test_every_library_in_every_version(compile_metal, tmp_path):
     calls = (tmp_path / "calls").read_text()
     assert calls.count("-std=metal3.1 -mmacosx-version-min=14.0") == len(names) + 1
     assert calls.count("-std=metal3.2 -mmacosx-version-min=15.0") == len(names) + 1
+    assert calls.count(" -Wmetal-addr-spaces ") == 2 * (len(names) + 1)
 
 
 def test_one_refused_library_is_named_and_the_rest_compiled(compile_metal, tmp_path):
@@ -80,10 +81,14 @@ def test_one_refused_library_is_named_and_the_rest_compiled(compile_metal, tmp_p
         assert f"{name}.metal:1: error: no" in done.stdout.splitlines()
 
 
-def test_a_version_that_the_compiler_does_not_know_is_red(compile_metal):
+def test_versions_that_the_compiler_does_not_know_are_red(compile_metal, tmp_path):
     done = compile_metal()
     assert done.returncode == 1
-    assert "metal4.0  NOT RUN: this compiler does not know it: error: invalid value" in done.stdout
+    for version, macos in ("4.0", "26.0"), ("4.1", "27.0"):
+        line = f"metal{version}  NOT RUN: this compiler does not know it: error: invalid value"
+        assert line in done.stdout
+        tried = f"-std=metal{version} -mmacosx-version-min={macos}"
+        assert (tmp_path / "calls").read_text().count(tried) == 1
     assert {version for version, _, _ in LINE.findall(done.stdout)} == {"3.1", "3.2"}
 
 
@@ -94,7 +99,7 @@ def test_a_version_that_no_macos_has_is_refused():
         text=True,
     )
     assert done.returncode == 2
-    assert "'2.0' is none of 3.1, 3.2, 4.0" in done.stderr
+    assert "'2.0' is none of 3.1, 3.2, 4.0, 4.1" in done.stderr
 
 
 @pytest.mark.applies(sys.platform != "darwin")

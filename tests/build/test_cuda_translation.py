@@ -537,6 +537,7 @@ def test_address_spaces(tmp_path):
         constant int table[] = {1, 2, 3};
         struct Sums {
           threadgroup float* of;
+          void skip(int n) thread { of += n; }
           float at(int i) const thread { return of[i]; }
         };
         inline float first(threadgroup const float* p, thread float& v, device float* x) {
@@ -547,7 +548,8 @@ def test_address_spaces(tmp_path):
           shared[i][0] = more[i] = x[i];
           threadgroup_barrier(mem_flags::mem_threadgroup);
           thread float v = 2.5;
-          Sums sums{shared[1]};
+          Sums sums{shared[0]};
+          sums.skip(4);
           x[0] = first(shared[0], v, x) + sums.at(int(i)) + *((threadgroup float*)more + i);
         }
         """,

@@ -11,6 +11,9 @@ import pytest
 
 import join
 from metalsim import Library, address_spaces, rules, standard
+from metalsim.classes import members_of_classes
+from metalsim.msl.declarations import ADDRESS_SPACES
+from metalsim.msl.tokens import Tokens
 from mlx_norms.ladders import SGEMM
 from support.cuda_text import KERNELS
 from support.variant import ROOT
@@ -29,6 +32,16 @@ FAMILIES = {
     "matmul",
     "ladders_layer_norm",
     "ladders_sgemm",
+}
+
+
+# A member of each library in which one needs its qualifier.
+UNQUALIFIED = {
+    "ladders_layer_norm": "read_from",
+    "norm": "fetch_all",
+    "norm_sandwich": "fetch_all",
+    "norm_sandwich_vjp": "arrive",
+    "norm_vjp": "set_row",
 }
 
 
@@ -68,11 +81,56 @@ def test_self_contained_ascii_without_what_metal_lacks(text):
     assert '#include "' not in text and "#pragma once" not in text
 
 
-@pytest.mark.instrument
-def test_address_spaces(text):
+@pytest.fixture
+def spaces():
+    """The faults that clang finds in a text's address spaces, in all instances of its kernels."""
     if address_spaces.compiler() is None:
         pytest.skip("instrument missing: clang++, for the address spaces of MSL")
-    assert address_spaces.check(text) == []
+    return address_spaces.check
+
+
+@pytest.mark.instrument
+@pytest.mark.parametrize("generic", [False, True], ids=["to_4.0", "4.1"])
+@pytest.mark.parametrize("defines", [(), ("MLX_NORMS_NATIVE_BFLOAT",)], ids=["no_bfloat", "bfloat"])
+def test_address_spaces(spaces, text, defines, generic):
+    assert spaces(text, defines=defines, generic=generic) == []
+
+
+@pytest.mark.instrument
+@pytest.mark.parametrize("name, member", UNQUALIFIED.items())
+def test_metal_4_1_refuses_a_member_for_any_space(spaces, texts, name, member):
+    """Of objects that it hands on as the thread's."""
+    planted, count = re.subn(rf"(\b{member}\([^()]*\))\s+thread {{", r"\1 {", texts[name])
+    assert count == 1
+    assert spaces(planted) == []
+    found = spaces(planted, generic=True)
+    assert found and all(d.space for d in found)
+
+
+def members_for_any_space(text, name):
+    """Where there is a member function that does not say where its objects are."""
+    tokens = Tokens(text, name)
+    for i in members_of_classes(tokens):
+        if tokens[i] != "(":
+            continue
+        words, k = set(), tokens.after(tokens.close(i))
+        while tokens.is_word(k):
+            words.add(tokens[k])
+            k = tokens.after(k)
+        if tokens[k] in ("{", ";") and not words & ADDRESS_SPACES:
+            yield tokens.where(i)
+
+
+def test_every_member_function_names_the_space_of_its_objects():
+    """Also those that hand nothing on yet, and those for CUDA only."""
+    files = [*ROOT.glob("kernels/**/*.h"), *ROOT.glob("kernels/**/*.metal")]
+    for path in files:
+        if path.parent.name != "to_cuda":
+            name = str(path.relative_to(ROOT))
+            assert [*members_for_any_space(path.read_text(), name)] == []
+    text = "struct S {\n  int n;\n  int f() const {\n    return (n);\n  }\n};\n"
+    assert [*members_for_any_space(text, "s.h")] == ["s.h:3"]
+    assert [*members_for_any_space(text.replace("const", "const thread"), "s.h")] == []
 
 
 @pytest.mark.instrument

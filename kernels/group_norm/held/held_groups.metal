@@ -17,7 +17,7 @@ template <int N, int V>
 struct HeldVectors {
   uint4 bits[V]; // twice the same if they are half as large
 
-  void read_vector(RowIn row, int k, Span<N> span) {
+  void read_vector(RowIn row, int k, Span<N> span) thread {
     if (can_fetch<N>(row)) {
       bits[k] = fetch<N>(row, span);
       return;
@@ -39,7 +39,7 @@ struct HeldVectors {
     }
   }
 
-  void get_vector(int type, int k, thread float* v) {
+  void get_vector(int type, int k, thread float* v) thread {
 #ifdef __CUDACC__
     if (N == 8) {
       keep_packed(bits[k]);
@@ -68,16 +68,16 @@ struct HeldSums {
   int groups_at[N]; // of the threadgroup's
   int places[N];    // among the group's parts
 
-  int group(int j) const {
+  int group(int j) const thread {
     return group_strided ? groups_at[0] + j : groups_at[groups_differ ? j : 0];
   }
-  int place(int j) const {
+  int place(int j) const thread {
     return places[groups_differ && !group_strided ? j : 0];
   }
 
   // The sums over each group, which every channel of it gets. A thread's are
   // one of each channel or, if they are of one group, two.
-  void add_up(thread float* v) const {
+  void add_up(thread float* v) const thread {
     if (there) {
       if (groups_differ) {
         for (int j = 0; j < N; ++j) {

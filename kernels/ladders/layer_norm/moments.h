@@ -16,7 +16,7 @@ struct Moments {
   float squares; // the sum of their squared deviations from the mean
   float count;
 
-  void add(float v) {
+  void add(float v) thread {
     base = count == 0.0f ? v : base;
     count += 1.0f;
     float d = v - base - mean;

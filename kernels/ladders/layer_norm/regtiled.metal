@@ -12,7 +12,8 @@ struct Tile {
   float v[4 * V];
 
   // Loads fours that start at element `first`, `step` elements apart.
-  void read_from(device const float* row, int first, int step, int length) {
+  void read_from(device const float* row, int first, int step, int length)
+      thread {
     for (int k = 0; k < V; ++k) {
       int i = first + k * step;
       if (i < length) {

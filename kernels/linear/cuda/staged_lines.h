@@ -61,7 +61,7 @@ struct StagedLines {
       uint all_lines,
       uint length,
       uint simd,
-      uint of_lane) {
+      uint of_lane) thread {
     words = (device const uint*)w;
     first = first_line;
     lines = all_lines;
@@ -73,7 +73,7 @@ struct StagedLines {
   }
 
   // Waits for the words of the current step.
-  void arrive_words() const {
+  void arrive_words() const thread {
 #ifdef __CUDACC__
     if (words_staged) {
       await_copies<0>();
@@ -84,7 +84,8 @@ struct StagedLines {
 
   // A lane's words of group g of a step, those of its line i at 8 i. What is
   // not there is any bits.
-  void words_of_group(uint step, int g, bool there, thread uint* to) const {
+  void words_of_group(uint step, int g, bool there, thread uint* to)
+      const thread {
     uint row = lane / 4;
     uint from = (uint(g) * 4 + lane % 4) * uint(group_words); // in the step
     for (int i = 0; i < kLaneLines; ++i) {
@@ -102,7 +103,7 @@ struct StagedLines {
   }
 
   // Starts to copy the next step, once all lanes have read the current one.
-  void copy_next() {
+  void copy_next() thread {
 #ifdef __CUDACC__
     if (words_staged) {
       simdgroup_barrier(mem_flags::mem_threadgroup);
@@ -121,7 +122,7 @@ struct StagedLines {
 #endif
   }
 
-  void staged_words(int i, uint row, uint from, thread uint* to) const {
+  void staged_words(int i, uint row, uint from, thread uint* to) const thread {
 #ifdef __CUDACC__
     int place = i * 2 + int(row / 4);
     for (int k = 0; k < group_words; k += 4) {
@@ -201,7 +202,7 @@ struct GroupsAhead {
       uint lines,
       uint length,
       uint simd,
-      uint row) {
+      uint row) thread {
     scales = all_scales;
     zeros = all_zeros;
     line_groups = length / uint(linear_group_size);
@@ -211,7 +212,7 @@ struct GroupsAhead {
     fetch_groups(simd);
   }
 
-  void fetch_groups(uint step) {
+  void fetch_groups(uint step) thread {
     uint group = step * uint(step_groups);
     if (group < line_groups) {
       for (int i = 0; i < kLaneLines; ++i) {
@@ -223,7 +224,7 @@ struct GroupsAhead {
   }
 
   // Makes a step the current one, and fetches the next.
-  void arrive_groups(uint step) {
+  void arrive_groups(uint step) thread {
     now = step * uint(step_groups);
     for (int i = 0; i < kLaneLines; ++i) {
       scales_now[i] = next_scales[i];
@@ -232,12 +233,12 @@ struct GroupsAhead {
     fetch_groups(step + S);
   }
 
-  bool has_group(int g) const {
+  bool has_group(int g) const thread {
     return whole || now + uint(g) < line_groups;
   }
 
   // Of group g of line i.
-  float2 scale_and_zero(int i, int g) const {
+  float2 scale_and_zero(int i, int g) const thread {
     if (quantized_type == kFloat32) {
       uint group = has_group(g) ? at[i] + now + uint(g) : 0;
       float2 both = float2(

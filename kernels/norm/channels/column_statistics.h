@@ -14,7 +14,7 @@ struct ColumnStatistics {
   float shift[N]; // of a normalized value, by what rounding leaves of the mean
   float rstd[N];
 
-  float normalized_value(int j, float v) const {
+  float normalized_value(int j, float v) const thread {
     return center ? fma(v - mean[j], rstd[j], shift[j]) : v * rstd[j];
   }
 };

@@ -113,17 +113,17 @@ struct ColumnThread {
   threadgroup float4* partials; // kMostPartials floats
   threadgroup float4* totals;   // kMostTotals floats
 
-  int index() const {
+  int index() const thread {
     return simd * kSimdSize + lane;
   }
-  int column_lane() const {
+  int column_lane() const thread {
     return lane % column_lanes;
   }
-  int channel_lane() const {
+  int channel_lane() const thread {
     return index() / column_lanes;
   }
   // Whether the array has this thread's channel k of a chunk.
-  bool has_channel(int chunk, int k, int channels) const {
+  bool has_channel(int chunk, int k, int channels) const thread {
     bool within = k < column_full ||
         chunk + k * channel_lanes() + channel_lane() < channels;
     return there && within;
@@ -131,7 +131,7 @@ struct ColumnThread {
 
   // The sums over the channels' lanes of M values each.
   template <int M>
-  void add_lanes(thread float* v) const {
+  void add_lanes(thread float* v) const thread {
     for (int j = 0; j < M; ++j) {
       for (int step = kSimdSize / 2; step > 0; step /= 2) {
         v[j] =
@@ -142,7 +142,7 @@ struct ColumnThread {
 
   // Stores the SIMD-groups' sums.
   template <int M>
-  void store_partials(thread float* v) const {
+  void store_partials(thread float* v) const thread {
     share_sums<M, 16>(lane, v);
     share_sums<(M > 2 ? M / 2 : 1), 8>(lane, v);
     share_sums<(M > 4 ? M / 4 : 1), 4>(lane, v);
@@ -166,7 +166,7 @@ struct ColumnThread {
 
   // The sum of value j of a column.
   template <int M>
-  float total_of(int j, int column) const {
+  float total_of(int j, int column) const thread {
     threadgroup const float* of =
         (threadgroup const float*)partials + partial_at<M>(j, column);
     float total = 0.0f;
@@ -178,7 +178,7 @@ struct ColumnThread {
 
   // Gives each thread its columns' M values of `totals`.
   template <int M>
-  void load_totals(thread float* v) const {
+  void load_totals(thread float* v) const thread {
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (M % 4 == 0) {
       for (int j = 0; j < M / 4; ++j) {
@@ -194,7 +194,7 @@ struct ColumnThread {
 
   // The means over the channels, of which each thread has sums.
   template <int M>
-  void average(int channels, thread float* v) const {
+  void average(int channels, thread float* v) const thread {
     if (column_simds == 1) {
       add_lanes<M>(v);
       for (int j = 0; j < M; ++j) {
@@ -246,7 +246,7 @@ struct Columns {
       device const uchar* data,
       int flags,
       constant const int* layout,
-      thread const ColumnThread& threads) {
+      thread const ColumnThread& threads) thread {
     type = float_type(flags);
     vectors = flags & kVectors;
     step = long(layout[kStep]) * size_of(type);
@@ -263,7 +263,7 @@ struct Columns {
       int chunk,
       int k,
       int channels,
-      thread float* v) {
+      thread float* v) thread {
     bool within = threads.has_channel(chunk, k, channels);
     if (within || (threads.there && !looped)) {
       device const uchar* at =
@@ -282,7 +282,7 @@ struct Columns {
   }
 
   // Reads the columns that get_channel() returns, if they are not looped.
-  void hold_all(thread const ColumnThread& threads, int channels) {
+  void hold_all(thread const ColumnThread& threads, int channels) thread {
     for (int k = 0; k < V; ++k) {
       float v[N];
       if (k < column_count) {
@@ -297,7 +297,7 @@ struct Columns {
       int chunk,
       int k,
       int channels,
-      thread float* v) {
+      thread float* v) thread {
     if (looped) {
       read_channel(threads, chunk, k, channels, v);
       return;
@@ -317,7 +317,7 @@ struct Columns {
     }
   }
 
-  void hold(int k, thread const float* v) {
+  void hold(int k, thread const float* v) thread {
     if (looped) {
       return;
     }

@@ -59,7 +59,7 @@ struct Operands {
       uint iteration,
       int k,
       thread const RowThreads& threads,
-      int length) {
+      int length) thread {
     s.fetch_ahead(loop, iteration, k, threads, length);
     cotangent.fetch_ahead(loop, iteration, k, threads, length);
     if (has_gate) {
@@ -74,7 +74,7 @@ struct Operands {
       PersistentLoop loop,
       uint iteration,
       thread const RowThreads& threads,
-      int length) {
+      int length) thread {
     s.arrive(loop, iteration, threads, length);
     cotangent.arrive(loop, iteration, threads, length);
     if (has_gate) {
@@ -91,7 +91,7 @@ struct Operands {
   void clear_stages(
       PersistentLoop loop,
       thread const RowThreads& threads,
-      int length) const {
+      int length) const thread {
     s.clear_stages(loop, threads, length);
     cotangent.clear_stages(loop, threads, length);
     if (has_gate) {
@@ -105,7 +105,7 @@ struct Operands {
 
   // Without stages it is read when it is needed: registers are too few. But on
   // CUDA a scattered row's many loads take long, and are issued at once.
-  bool holds_sum_cotangent() const {
+  bool holds_sum_cotangent() const thread {
 #ifdef __CUDACC__
     return scattered && V * N <= 16;
 #else
@@ -113,7 +113,7 @@ struct Operands {
 #endif
   }
 
-  void sum_cotangent_vector(int k, Span<N> of, thread float* h) const {
+  void sum_cotangent_vector(int k, Span<N> of, thread float* h) const thread {
     if (stages > 0 || holds_sum_cotangent()) {
       sum_cotangent.vector(k, of, h);
     } else {
@@ -124,7 +124,7 @@ struct Operands {
   // Vector k, which is `of`, of what is normalized and of its weighted
   // cotangent. A gate multiplies one of them.
   void input_and_weighted(int k, Span<N> of, thread float* x, thread float* wg)
-      const {
+      const thread {
     s.vector(k, of, x);
     if (needs_weighted()) {
       cotangent.vector(k, of, wg);
@@ -144,7 +144,7 @@ struct Operands {
     }
   }
 
-  void weigh(int k, Span<N> of, thread float* g) const {
+  void weigh(int k, Span<N> of, thread float* g) const thread {
     if (has_weight) {
       weight.weigh(k, of, g);
     }

@@ -79,6 +79,17 @@ def test_words_and_numbers_are_of_opencl():
     assert "INLINE float twice(float v)" in text and "2.0f * v" in text
 
 
+def test_member_functions_of_a_thread_are_for_any_space():
+    """Not __private: clang takes no temporary for the object of one."""
+    members = "float sum() const thread { return a; } void add(float v) thread { a += v; }"
+    members = f"struct Pair {{ float a; {members} }};"
+    source = KERNEL.replace("inline float twice", f"{members}\ninline float twice")
+    source = source.replace("thread const float* none;", "Pair{x[0]}.add(Pair{x[1]}.sum());")
+    text = text_of(source=source)
+    assert "float sum() const { return a; }" in text
+    assert "void add(float v) { a += v; }" in text
+
+
 def test_what_a_kernel_does_not_come_to_is_left_out():
     assert "unused" not in text_of()
 

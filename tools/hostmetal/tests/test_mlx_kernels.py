@@ -297,4 +297,6 @@ def test_address_spaces_are_clean(include):
     names = "softmax.h logsumexp.h gemv.h sort.h scan.h sdpa_vector.h binary.h copy.h quantized.h"
     for name in names.split():
         text = f'#include "{KERNELS}/utils.h"\n#include "{KERNELS}/{name}"\n'
-        assert [d for d in address_spaces.check(text, [include]) if d.space] == [], name
+        for generic in (False, True):
+            found = address_spaces.check(text, [include], generic=generic)
+            assert [d for d in found if d.space] == [], (name, generic)

@@ -3,8 +3,14 @@
 The simulator runs all spaces as one. Here clang reads the text with real ones, as C++ for OpenCL:
 there a pointer has a space that no conversion changes, `constant` cannot be written, and a method
 is for the space it names, as in MSL. It reads twice: without OpenCL's generic space, so that an
-unqualified pointer is the thread's own, as in MSL; and with it, since only so it knows all copies
-of objects. `python -m metalsim.address_spaces FILE.metal [-I dir]` prints what it finds.
+unqualified pointer is the thread's own, as in MSL before 4.1; and with it, since only so it knows
+all copies of objects. As of MSL 4.1 it reads once, with the generic space: there a pointer, a
+reference and a method's `this` without a space are generic, and bind to nothing of the thread's.
+Clang takes no temporary for the thread's, so where one is handed on as such is a place not read.
+
+    python -m metalsim.address_spaces FILE.metal [-I dir] [--generic]
+
+prints what it finds, with --generic as of MSL 4.1.
 """
 
 from __future__ import annotations
@@ -27,7 +33,8 @@ _LANGUAGE = "-x clcpp -cl-std=clc++2021 -cl-no-stdinc -fsyntax-only -w -ferror-l
 _LANGUAGE += ["-include", str(HEADER), "-Xclang"]
 _WITHOUT = "device_enqueue pipes program_scope_global_variables".split()
 _EXTENSIONS = ",".join(f"-__opencl_c_{x}" for x in _WITHOUT) + ",+cl_khr_fp16"
-_ALONE, _GENERIC = (f"-cl-ext={s}__opencl_c_generic_address_space,{_EXTENSIONS}" for s in "-+")
+# How clang reads: without the generic space, with it, and as of MSL 4.1.
+_ALONE, _GENERIC, _NEWER = "alone", "generic", "newer"
 
 # Words of OpenCL's that MSL has for names.
 _FOREIGN = set("global local generic read_only write_only read_write pipe event_t queue_t".split())
@@ -37,9 +44,10 @@ _WORDS = {
     "__local": "threadgroup",
     "__constant": "constant",
     "__private": "thread",
+    "__generic": "generic",
     "_Float16": "bfloat",
 }
-_SPACE = r"\b(?:device|threadgroup|constant|thread)\b"
+_SPACE = r"\b(?:device|threadgroup|constant|thread|generic)\b"
 
 
 class Diagnostic(NamedTuple):
@@ -56,12 +64,14 @@ def compiler():
     return next((path for name in COMPILERS if (path := shutil.which(name))), None)
 
 
-def check(path_or_text, include=()):
+def check(path_or_text, include=(), defines=(), generic=False):
     """The faults in the address spaces of an MSL file or text.
 
     Args:
         path_or_text: A path, or the text itself.
         include: Folders in which its headers are looked for.
+        defines: Macros, as "NAME" or "NAME=value".
+        generic: Whether what names no space is generic, as of MSL 4.1, or the thread's.
     Returns:
         One diagnostic a line. One with `space` false is something clang could not read as MSL:
         what depends on it was not checked.
@@ -77,10 +87,11 @@ def check(path_or_text, include=()):
     name = str(path_or_text) if is_path else "<text>"
     text = Path(path_or_text).read_text() if is_path else path_or_text
     folders = [*([Path(name).resolve().parent] if is_path else []), *include]
-    tokens = Tokens(preprocess(text, name, clang, folders), name)
+    tokens = Tokens(preprocess(text, name, clang, folders, defines), name)
     found = _kernel_parameters(tokens)
-    text = _translate(tokens)
-    readings = [_diagnostics(clang, text, reading) for reading in (_ALONE, _GENERIC)]
+    text = _translate(tokens, generic)
+    of = (_NEWER,) if generic else (_ALONE, _GENERIC)
+    readings = [_diagnostics(clang, text, reading) for reading in of]
     # What both refuse alike: a method's object has a space in the one, and copies in the other.
     unread = set.intersection(*({d[:3] for d in r if not d.space} for r in readings))
     for d in (d for reading in readings for d in reading):
@@ -106,8 +117,11 @@ def _kernel_parameters(tokens):
     ]
 
 
-def _translate(tokens):
+def _translate(tokens, generic):
     """Preprocessed MSL as C++ for OpenCL, line for line."""
+    # Clang does not take a temporary for the object of a method in __private. Before MSL 4.1 the
+    # space can be left out.
+    methods = {"constant": "__constant", "thread": "__private" if generic else ""}
     builtins = sorted({t.text for t in tokens.all if re.match(r"__metal_\w+$", t.text)})
     i = tokens.after(-1)
     while i < len(tokens):
@@ -123,9 +137,8 @@ def _translate(tokens):
             i = close
         elif word in ("kernel", "vertex", "fragment") and before != "::":
             tokens[i] = ""
-        elif word in ("thread", "constant") and before in (")", "const") and after in "{:;":
-            # A method's. Clang does not take a temporary for one in __private.
-            tokens[i] = "__constant" if word == "constant" else ""
+        elif word in methods and before in (")", "const") and after in "{:;":
+            tokens[i] = methods[word]
         elif word in _FOREIGN:
             tokens[i] += "_"
         elif word == "threadgroup" and before[-1] in ";{}:":
@@ -175,7 +188,9 @@ def _variables(tokens, i):
 
 
 def _diagnostics(clang, text, reading):
-    command = [clang, *_LANGUAGE, reading, "-"]
+    sign = "-" if reading == _ALONE else "+"
+    extensions = f"-cl-ext={sign}__opencl_c_generic_address_space,{_EXTENSIONS}"
+    command = [clang, *_LANGUAGE, extensions, "-"]
     run = subprocess.run(command, input=text, capture_output=True, text=True)
     found, notes = [], None
     for line in run.stderr.splitlines():
@@ -201,8 +216,8 @@ def _names_spaces(line, reading):
     """Whether a line of clang's is of address spaces, and not of its reading of MSL as OpenCL."""
     if re.search("read-only variable|const-qualified", line):
         # With the generic space it takes the const one of two methods that differ in that.
-        return reading == _ALONE or re.search(r"\bconstant\b", line) is not None
-    if "__generic" in line:
+        return reading != _GENERIC or re.search(r"\bconstant\b", line) is not None
+    if reading == _GENERIC and re.search(r"\bgeneric\b", line):
         return False
     types = re.findall(r"'([^']*)'", line)
     spaces = [(space[0], t) for t in types if (space := re.search(_SPACE, t))]
@@ -225,9 +240,9 @@ def main(arguments):
     include = [arguments[i + 1] for i, a in enumerate(arguments) if a == "-I"]
     failed = 0
     for i, path in enumerate(arguments):
-        if path == "-I" or (i and arguments[i - 1] == "-I"):
+        if path in ("-I", "--generic") or (i and arguments[i - 1] == "-I"):
             continue
-        found = check(Path(path), include)
+        found = check(Path(path), include, generic="--generic" in arguments)
         for d in found:
             if d.space:
                 print(f"{d.file}:{d.line}: {d.message}")

@@ -137,8 +137,8 @@ FAULTS = [
 ]
 
 
-def spaces(text):
-    return [(d.line, d.message) for d in address_spaces.check(text) if d.space]
+def spaces(text, **options):
+    return [(d.line, d.message) for d in address_spaces.check(text, **options) if d.space]
 
 
 def test_clean():
@@ -159,6 +159,85 @@ def test_planted_files_are_clean(path):
 def test_found(fault):
     found = spaces(CLEAN.replace("// HERE", fault))
     assert [line for line, _ in found] == [HERE], found
+
+
+# Clean before MSL 4.1, in which the marked lines are not.
+UNQUALIFIED = """
+inline void bump(thread float& v) {
+  v += 1;
+}
+inline void bump_any(float& v) {
+  bump(v); // 4.1
+}
+inline float first(thread const float* v) {
+  return v[0];
+}
+inline float first_of_any(const float* v) {
+  return first(v); // 4.1
+}
+template <int N>
+struct Own {
+  float v[N];
+  float kept() const {
+    return v[0];
+  }
+  float sum() thread {
+    bump(v[0]);
+    bump_any(v[0]);
+    return first(v) + first_of_any(v) + kept();
+  }
+};
+template <>
+struct Own<8> {
+  float v[8];
+  float sum() {
+    return first(v); // 4.1
+  }
+};
+template <>
+struct Own<16> {
+  float v;
+  template <typename T>
+  float plus(T more) {
+    bump(v); // 4.1
+    return more;
+  }
+  float sum() thread {
+    return plus(1);
+  }
+};
+template <int N>
+kernel void k(device float* y) {
+  Own<N> own;
+  y[N] = own.sum();
+}
+template [[host_name("k_4")]] [[kernel]] decltype(k<4>) k<4>;
+template [[host_name("k_8")]] [[kernel]] decltype(k<8>) k<8>;
+template [[host_name("k_16")]] [[kernel]] decltype(k<16>) k<16>;
+"""
+
+
+def test_what_names_no_space_is_generic_as_of_4_1():
+    """In all instances of a kernel."""
+    assert address_spaces.check(UNQUALIFIED) == []
+    marked = [n for n, line in enumerate(UNQUALIFIED.splitlines(), 1) if "// 4.1" in line]
+    assert len(marked) == 4
+    assert sorted(line for line, _ in spaces(UNQUALIFIED, generic=True)) == marked
+
+
+def test_faults_as_of_4_1():
+    """All of the above, but for pointers that may point anywhere, and then do."""
+    anywhere = ["float* q = y;", "y[0] = own_sum(shared);", "y[0] = own_sum(x);"]
+    anywhere.append("y[0] = pairs[0].sum();")
+    for fault in FAULTS:
+        lines = [line for line, _ in spaces(CLEAN.replace("// HERE", fault), generic=True)]
+        assert lines == ([] if fault in anywhere else [HERE]), fault
+
+
+def test_macros_are_defined():
+    text = CLEAN.replace("// HERE", "device T* q = FROM;")
+    assert spaces(text, defines=["FROM=y"]) == []
+    assert [line for line, _ in spaces(text, defines=["FROM=shared"])] == [HERE]
 
 
 def test_kernel_parameter_without_space():
@@ -186,3 +265,10 @@ def test_command(tmp_path):
     run = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
     assert run.returncode == 1
     assert f"k.metal:{HERE}: cannot initialize a variable" in run.stdout
+    (tmp_path / "k.metal").write_text(UNQUALIFIED)
+    run = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (0, "")
+    command.append("--generic")
+    run = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
+    assert run.returncode == 1
+    assert "k.metal:6: no matching function for call to 'bump'" in run.stdout

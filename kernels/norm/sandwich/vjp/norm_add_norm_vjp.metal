@@ -36,7 +36,7 @@ struct NormOperands {
   HeldWeight<N, V> weight;
   bool weighted;
 
-  void weigh(int k, Span<N> of, thread float* g) const {
+  void weigh(int k, Span<N> of, thread float* g) const thread {
     if (weighted) {
       weight.weigh(k, of, g);
     }
@@ -48,7 +48,7 @@ struct RootSums {
   float rstd;
   float mean_wgn;
 
-  float gradient(float wg, float v) const {
+  float gradient(float wg, float v) const thread {
     return fma(-(v * rstd), mean_wgn * rstd, wg * rstd);
   }
 };

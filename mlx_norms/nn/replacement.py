@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import mlx.nn
 
-from .group_layers import BatchNorm, GroupNorm, InstanceNorm
+from .group_layers import BatchNorm, GroupNorm, InstanceNorm, has_array_options
 from .layers import LayerNorm, RMSNorm
 
 _REPLACEMENTS = {
@@ -26,7 +26,8 @@ class Replaced(dict):
     the model holds under several paths is listed under each.
 
     Attributes:
-        left (dict): The subclasses of ``mlx.nn``'s norms that were left alone, ``{path: module}``.
+        left (dict): The norms that were left alone, ``{path: module}``: subclasses of ``mlx.nn``'s,
+            and norms with an array as an option.
     """
 
     def __init__(
@@ -64,7 +65,8 @@ def replace(model: mlx.nn.Module) -> Replaced:
     or ``BatchNorm`` of :mod:`mlx.nn` is replaced with that of this package, wherever
     :meth:`mlx.nn.Module.children` finds modules: in attributes, and in nested lists and dicts
     (MLX does not look into tuples). Subclasses are left alone, since they may compute something
-    else, and are named in the result's ``left``. The replacement has the same parameters, running
+    else, and so are norms with an array as ``eps`` or another option, which is a parameter then;
+    both are named in the result's ``left``. The replacement has the same parameters, running
     statistics, frozen parameters and training mode. A module held under several paths is replaced
     with one shared module.
 
@@ -103,7 +105,7 @@ def replace(model: mlx.nn.Module) -> Replaced:
     swaps = []
     left = {}
     for path, container, key, original in list(_modules(model)):
-        if type(original) not in _REPLACEMENTS:
+        if type(original) not in _REPLACEMENTS or has_array_options(original):
             if isinstance(original, tuple(_REPLACEMENTS)) and not isinstance(original, _OURS):
                 left[path] = original
             continue

@@ -20,7 +20,7 @@ def patch(
 
     ``mx.fast.rms_norm`` and ``mx.fast.layer_norm``, which ``mlx.nn`` and mlx_lm call, are replaced.
     So are the calls of ``mlx.nn``'s ``GroupNorm``, ``InstanceNorm`` and ``BatchNorm``, unless a
-    subclass computes their statistics itself.
+    subclass computes their statistics itself or an option, as ``eps``, is an array.
     Output dtypes do not change. A call goes to MLX as before if we do not support its arguments;
     see :func:`mlx_norms.report`.
 

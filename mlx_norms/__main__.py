@@ -24,8 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.set_defaults(run=None)
     subparsers = parser.add_subparsers(metavar="COMMAND")
     for name, command in commands.load().items():
-        summary = command.__doc__.splitlines()[0]
-        subparser = subparsers.add_parser(name, help=summary, description=summary)
+        subparser = subparsers.add_parser(name, help=command.SUMMARY, description=command.SUMMARY)
         command.add_arguments(subparser)
         subparser.set_defaults(command=name, run=command.run)
     args = parser.parse_args(argv)

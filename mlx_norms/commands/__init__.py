@@ -2,7 +2,7 @@
 
 Modules with a leading underscore are helpers of the commands. A command module has
 
-- a docstring, whose first line is the command's summary in ``--help``,
+- ``SUMMARY``, its line in ``--help`` (no docstring, which Python's ``-OO`` leaves out),
 - ``add_arguments(parser)``, which declares its arguments, including ``--json``,
 - ``run(args) -> int``, which does the work and returns the exit status: 0, or 1 if a check of the
   command failed. It prints text, and puts the same figures into the dict ``args.figures`` when it

@@ -1,13 +1,4 @@
-"""Time the norms, the ladders' kernels or a model here, against mx.fast and a copy.
-
-All providers take turns in one run, and are compared with a copy (or, if operations are counted,
-MLX's own matmul) that is measured in the same run. GB/s and bytes per element count each tensor of
-x's shape once. Times are medians, with quartiles. On CUDA they are the device's, by its own clock,
-for many independent calls. Elsewhere, as on Metal, MLX has no device clock for Python, and they are
-the host's, for evaluating many calls together. Inputs are taken from several sets in turn, together
-twice as large as the last-level cache (its size is the one that Linux reports, or CUDA's driver for
-the L2 cache; Apple's chips report none, and 96 MiB is assumed).
-"""
+"""The command ``bench``."""
 
 from __future__ import annotations
 
@@ -22,7 +13,18 @@ from .._bench.configs import DTYPES, LADDER_OPS, OPS
 from . import CommandError, _json, _output, _sides, check_environment
 from ._bench import grid
 
-_CALLS = " ".join(__doc__.splitlines()[2:])
+SUMMARY = "Time the norms, the ladders' kernels or a model here, against mx.fast and a copy."
+
+_CALLS = (
+    "All providers take turns in one run, and are compared with a copy (or, if operations are "
+    "counted, MLX's own matmul) that is measured in the same run. GB/s and bytes per element count "
+    "each tensor of x's shape once. Times are medians, with quartiles. On CUDA they are the "
+    "device's, by its own clock, for many independent calls. Elsewhere, as on Metal, MLX has no "
+    "device clock for Python, and they are the host's, for evaluating many calls together. Inputs "
+    "are taken from several sets in turn, together twice as large as the last-level cache (its "
+    "size is the one that Linux reports, or CUDA's driver for the L2 cache; Apple's chips report "
+    "none, and 96 MiB is assumed)."
+)
 _MODEL = (
     "The sides take turns at mlx_lm's own generation, by the host's clock. Times are medians, "
     "with quartiles. A decode step is held against a copy of as many bytes as the weights have. "

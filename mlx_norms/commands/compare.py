@@ -1,4 +1,4 @@
-"""Run a language model with MLX's norms and with ours, and compare speed, logits and tokens.
+"""The command ``compare``.
 
 The sides take turns at the same prompt of random tokens, in mlx_lm's own generation. The exit
 status is 0 if they agree, that is, if the logits differ by no more than rounding explains, and 1 if
@@ -33,6 +33,10 @@ from . import (
     _sides,
     _tiny_models,
     check_environment,
+)
+
+SUMMARY = (
+    "Run a language model with MLX's norms and with ours, and compare speed, logits and tokens."
 )
 
 _TINY = "tiny:"

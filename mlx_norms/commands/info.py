@@ -1,4 +1,4 @@
-"""Show versions, the backend, and what runs natively here."""
+"""The command ``info``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import mlx.core as mx
 
 from .. import _built, _ext, _guard
 from . import _json
+
+SUMMARY = "Show versions, the backend, and what runs natively here."
 
 _NATIVE = "native kernels"
 _COMPOSED = "composed of MLX's operations"

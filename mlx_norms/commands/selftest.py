@@ -1,4 +1,4 @@
-"""Check every kernel on this machine and time it against mx.fast.
+"""The command ``selftest``.
 
 The output is plain text to paste into a report. Results are compared with float64 on the CPU: a
 norm may be off by a few roundings of its arithmetic, a gradient by a few of its largest element's.
@@ -25,6 +25,8 @@ from .._bench.configs import Config
 from . import _bfloat, _json, _progress, check_environment, info
 from ._group_norms import GROUP_OPS, GroupOp
 from ._row_norms import EPS, OPS, Op, exact_of
+
+SUMMARY = "Check every kernel on this machine and time it against mx.fast."
 
 NORMS = (*OPS, *GROUP_OPS)
 

@@ -1,4 +1,7 @@
-"""``mlx.nn``'s group, instance and batch norm, computed by the ops of this package."""
+"""``mlx.nn``'s group, instance and batch norm, computed by the ops of this package.
+
+A layer with an array as ``eps`` or another option is computed by ``mlx.nn``.
+"""
 
 import mlx.core as mx
 import mlx.nn
@@ -6,6 +9,8 @@ import mlx.nn
 import mlx_norms
 
 from .layers import output_dtype
+
+_OPTIONS = {"num_groups", "eps", "pytorch_compatible", "momentum", "track_running_stats"}
 
 
 class GroupNorm(mlx.nn.GroupNorm):
@@ -42,6 +47,8 @@ class GroupNorm(mlx.nn.GroupNorm):
     """
 
     def __call__(self, x: mx.array) -> mx.array:
+        if has_array_options(self):
+            return super().__call__(x)
         weight, bias = _affine(self)
         return mlx_norms.group_norm(
             x,
@@ -84,6 +91,8 @@ class InstanceNorm(mlx.nn.InstanceNorm):
     """
 
     def __call__(self, x: mx.array) -> mx.array:
+        if has_array_options(self):
+            return super().__call__(x)
         weight, bias = _affine(self)
         dtype = output_dtype(x, weight, bias)
         return mlx_norms.instance_norm(x, weight, bias, self.eps, dtype=dtype)
@@ -128,6 +137,8 @@ class BatchNorm(mlx.nn.BatchNorm):
     """
 
     def __call__(self, x: mx.array) -> mx.array:
+        if has_array_options(self):
+            return super().__call__(x)
         if not 2 <= x.ndim <= 4:
             raise ValueError(f"[BatchNorm] x must have 2, 3 or 4 axes but has shape {x.shape}.")
         weight, bias = _affine(self)
@@ -148,6 +159,11 @@ class BatchNorm(mlx.nn.BatchNorm):
         if self.training and self.track_running_stats:
             y, self.running_mean, self.running_var = y
         return y
+
+
+def has_array_options(layer: mlx.nn.Module) -> bool:
+    """Whether an option is an array: a parameter for ``mlx.nn``, and no number for our ops."""
+    return not _OPTIONS.isdisjoint(layer)  # a module's items are arrays and containers
 
 
 def _affine(layer: mlx.nn.Module) -> tuple[mx.array | None, mx.array | None]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
+import warnings
 from collections.abc import Iterator
 
 import mlx.nn
 
-from .group_layers import BatchNorm, GroupNorm, InstanceNorm
+from .group_layers import BatchNorm, GroupNorm, InstanceNorm, has_array_options
 from .layers import LayerNorm, RMSNorm
 
 _REPLACEMENTS = {
@@ -19,42 +21,64 @@ _REPLACEMENTS = {
 _OURS = tuple(_REPLACEMENTS.values())
 
 
+_MARK = "_replaced_in"  # the attribute by which a replacement, or a copy of it, is known
+
+
 class Replaced(dict):
     """The modules that :func:`replace` took out of a model, ``{path: module}``, and its undo.
 
     Paths are written as by :meth:`mlx.nn.Module.named_modules` (``"layers.0.norm"``). A module that
     the model holds under several paths is listed under each.
 
+    A model can be copied or pickled together with this, as in ``copy.deepcopy((model, replaced))``.
+    The copy of this then undoes the copy of the model.
+
     Attributes:
-        left (dict): The subclasses of ``mlx.nn``'s norms that were left alone, ``{path: module}``.
+        left (dict): The norms that were left alone, ``{path: module}``: subclasses of ``mlx.nn``'s,
+            and norms with an array as an option.
     """
 
     def __init__(
         self,
         model: mlx.nn.Module,
+        mark: str,
         swaps: list[tuple[str, mlx.nn.Module, mlx.nn.Module]],
         left: dict[str, mlx.nn.Module],
     ):
         super().__init__((path, original) for path, original, _ in swaps)
         self.left = left
         self._model = model
-        # Keyed by id: modules are dicts, hence unhashable. Keeping the modules keeps ids valid.
-        self._originals = {id(new): (new, original) for _, original, new in swaps}
+        self._mark = mark
+        self._swaps = [(new, original) for _, original, new in swaps]
 
     def undo(self) -> None:
         """Put the original modules back, wherever the model holds their replacements now.
 
         Each gets the parameters, frozen parameters, training mode and other attributes of its
-        replacement, so nothing learned or loaded since :func:`replace` is lost.
+        replacement, so nothing learned or loaded since :func:`replace` is lost. Copies of
+        replacements that the model holds, too, become norms of ``mlx.nn``.
 
-        A path that holds another module by now is left as it is. Calling ``undo`` again does
-        nothing.
+        A path that holds another module by now is left as it is, with a warning if the model does
+        not hold the replacement anywhere else. Calling ``undo`` again changes nothing.
         """
+        # By id, as modules are dicts and hence unhashable, which the list keeps alive.
+        originals = {id(new): original for new, original in self._swaps}
         for _, container, key, module in list(_modules(self._model)):
-            if id(module) in self._originals:
-                new, original = self._originals[id(module)]
-                _copy_state(new, original)
+            if vars(module).get(_MARK) == self._mark:
+                if id(module) not in originals:
+                    originals[id(module)] = _new(_stock_type(module))
+                original = originals[id(module)]
+                _copy_state(module, original)
+                vars(original).pop(_MARK)
                 container[key] = original
+        held = {id(module) for *_, module in _modules(self._model)}
+        lost = [path for path, original in self.items() if id(original) not in held]
+        if lost:
+            warnings.warn(
+                f"[undo] not put back, since the model no longer holds what replaced them: "
+                f"{', '.join(lost)}.",
+                stacklevel=2,
+            )
 
 
 def replace(model: mlx.nn.Module) -> Replaced:
@@ -64,7 +88,8 @@ def replace(model: mlx.nn.Module) -> Replaced:
     or ``BatchNorm`` of :mod:`mlx.nn` is replaced with that of this package, wherever
     :meth:`mlx.nn.Module.children` finds modules: in attributes, and in nested lists and dicts
     (MLX does not look into tuples). Subclasses are left alone, since they may compute something
-    else, and are named in the result's ``left``. The replacement has the same parameters, running
+    else, and so are norms with an array as ``eps`` or another option, which is a parameter then;
+    both are named in the result's ``left``. The replacement has the same parameters, running
     statistics, frozen parameters and training mode. A module held under several paths is replaced
     with one shared module.
 
@@ -99,20 +124,24 @@ def replace(model: mlx.nn.Module) -> Replaced:
             "pass the module that holds this one."
         )
 
+    mark = uuid.uuid4().hex
     new_modules = {}
     swaps = []
     left = {}
     for path, container, key, original in list(_modules(model)):
-        if type(original) not in _REPLACEMENTS:
+        if type(original) not in _REPLACEMENTS or has_array_options(original):
             if isinstance(original, tuple(_REPLACEMENTS)) and not isinstance(original, _OURS):
                 left[path] = original
             continue
         if id(original) not in new_modules:
-            new_modules[id(original)] = _like(original)
+            new = _new(_REPLACEMENTS[type(original)])
+            _copy_state(original, new)
+            setattr(new, _MARK, mark)
+            new_modules[id(original)] = new
         new = new_modules[id(original)]
         container[key] = new
         swaps.append((path, original, new))
-    return Replaced(model, swaps, left)
+    return Replaced(model, mark, swaps, left)
 
 
 def _modules(container, prefix: str = "") -> Iterator[tuple[str, dict | list, object, object]]:
@@ -126,11 +155,13 @@ def _modules(container, prefix: str = "") -> Iterator[tuple[str, dict | list, ob
         yield from _modules(value, f"{path}.")
 
 
-def _like(original: mlx.nn.Module) -> mlx.nn.Module:
-    cls = _REPLACEMENTS[type(original)]
-    new = cls.__new__(cls)
-    _copy_state(original, new)
-    return new
+def _new(cls: type) -> mlx.nn.Module:
+    """A module without state."""
+    return cls.__new__(cls)
+
+
+def _stock_type(module: mlx.nn.Module) -> type:
+    return next(stock for stock, ours in _REPLACEMENTS.items() if isinstance(module, ours))
 
 
 def _copy_state(source: mlx.nn.Module, target: mlx.nn.Module) -> None:

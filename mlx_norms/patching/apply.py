@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import mlx.nn
 
 from .._ext import Fusion
 from . import modules, replaced, reporting
+from .blocks import block
 from .scope import STOCK, Scope, entered, set_process
-
-_lock = threading.Lock()
-_process_patched = False
 
 
 def patch(
@@ -23,7 +20,7 @@ def patch(
 
     ``mx.fast.rms_norm`` and ``mx.fast.layer_norm``, which ``mlx.nn`` and mlx_lm call, are replaced.
     So are the calls of ``mlx.nn``'s ``GroupNorm``, ``InstanceNorm`` and ``BatchNorm``, unless a
-    subclass computes their statistics itself.
+    subclass computes their statistics itself or an option, as ``eps``, is an array.
     Output dtypes do not change. A call goes to MLX as before if we do not support its arguments;
     see :func:`mlx_norms.report`.
 
@@ -77,7 +74,6 @@ def patch(
         >>> mlx_norms.patch()
         >>> mlx_lm.generate(model, tokenizer, "Once upon a time")
     """
-    global _process_patched
     scope = Scope(fusion=_fusion(fuse), projections=projections)
     if model is not None:
         if projections:
@@ -89,10 +85,7 @@ def patch(
             )
         modules.patch(model, scope)
     else:
-        with _lock:
-            if not _process_patched:
-                replaced.acquire()
-            _process_patched = True
+        with replaced.used():
             set_process(scope)
     reporting.reset()
 
@@ -106,19 +99,16 @@ def unpatch(model: mlx.nn.Module | None = None) -> None:
     Raises:
         TypeError: If ``model`` is not an :class:`mlx.nn.Module`.
     """
-    global _process_patched
     if model is not None:
         modules.unpatch(model)
-        return
-    with _lock:
-        if _process_patched:
+    else:
+        with replaced.used():
             set_process(STOCK)
-            replaced.release()
-        _process_patched = False
 
 
-@contextlib.contextmanager
-def patched(*, fuse: bool = True, trace: bool = False, projections: bool = False) -> Iterator[None]:
+def patched(
+    *, fuse: bool = True, trace: bool = False, projections: bool = False
+) -> AbstractContextManager[None]:
     """Do what :func:`patch` does, within a ``with`` block.
 
     It applies to the context of the block only: other threads and asyncio tasks are not affected.
@@ -132,13 +122,16 @@ def patched(*, fuse: bool = True, trace: bool = False, projections: bool = False
         projections (bool): Whether evaluation in the block computes norms together with the
           matmuls that read them, as :func:`patch` says. Default: ``False``.
     """
-    if replaced.acquire():
-        reporting.reset()
-    try:
-        with entered(Scope(fusion=_fusion(fuse), trace=trace, projections=projections)):
+    return _patched(Scope(fusion=_fusion(fuse), trace=trace, projections=projections))
+
+
+@block
+def _patched(scope: Scope) -> Iterator[None]:
+    with replaced.used() as is_first:
+        if is_first:
+            reporting.reset()
+        with entered(scope):
             yield
-    finally:
-        replaced.release()
 
 
 def _fusion(fuse: bool) -> Fusion:

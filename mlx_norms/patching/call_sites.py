@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections import Counter
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import mlx.nn
 
-# Files that may lie on the stack between a model's line and the replaced function.
-_LAYERS = (str(Path(__file__).parent.parent), str(Path(mlx.nn.__file__).parent))
+import mlx_norms
+
+# Folders of the files that may lie on the stack between a model's line and the replaced function.
+_LAYERS = tuple(f"{Path(file).parent}{os.sep}" for file in (mlx_norms.__file__, mlx.nn.__file__))
 
 _lock = threading.Lock()
 _counts: Counter[tuple[str, str]] = Counter()

@@ -43,12 +43,8 @@ def fuse(fn: Callable) -> Callable:
     def fused(*args, **kwargs):
         if current() is EXPORT:
             return fn(*args, **kwargs)
-        replaced.acquire()
-        try:
-            with entered(_SCOPE):
-                results = fn(*args, **kwargs)
-        finally:
-            replaced.release()
+        with replaced.used(), entered(_SCOPE):
+            results = fn(*args, **kwargs)
         old = trees.arrays(results)
         new = _ext.fuse_graph(old, trees.arrays((args, kwargs)))
         return trees.exchange(results, {id(a): b for a, b in zip(old, new, strict=True)})

@@ -10,6 +10,7 @@ import mlx.nn
 
 from .. import nn
 from .._ext import Outcome, count_outcome
+from ..nn.group_layers import has_array_options
 from . import call_sites
 from .scope import STOCK, current, entered
 
@@ -39,6 +40,8 @@ def _call(layer: type, original: Callable) -> Callable:
             return original(self, *args, **kwargs)
         tell = call_sites.recorder() if scope.trace else lambda reason: None
         try:
+            if has_array_options(self):
+                raise ValueError  # as what our op does not take
             y = ours.__call__(self, *args, **kwargs)
         except (AttributeError, TypeError):
             return original(self, *args, **kwargs)  # whose error fits the caller's arguments
@@ -56,8 +59,9 @@ def _has(module: mlx.nn.Module, methods: list[tuple[str, Callable]]) -> bool:
     return all(getattr(getattr(module, name), "__func__", None) is m for name, m in methods)
 
 
-def _why_not(module: mlx.nn.Module, x: object) -> Outcome:
-    arrays = [a for a in (x, *module.values()) if isinstance(a, mx.array)]
-    if all(a.dtype in _DTYPES for a in arrays):
+def _why_not(module: mlx.nn.Module, *args, **kwargs) -> Outcome:
+    values = (*args, *kwargs.values(), *module.values())
+    dtypes = {value.dtype for value in values if isinstance(value, mx.array)}
+    if has_array_options(module) or dtypes.issubset(_DTYPES):
         return Outcome.ARGUMENTS_NOT_TAKEN
     return Outcome.DTYPE_NOT_TAKEN

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import weakref
+from collections.abc import Callable, Iterator
 
 import mlx.nn
 
 from . import replaced
+from .blocks import Block
 from .copies import copy_as
 from .scope import Scope, current, entered
 
@@ -24,36 +27,53 @@ _CALL_NORMS = (
     mlx.nn.Sequential,
 )
 
-# By id: modules are dicts, hence unhashable.
-_releases: dict[int, weakref.finalize] = {}
+# For which blocks the functions are replaced. By id: modules are dicts, hence unhashable.
+_uses: dict[int, Block] = {}
 
 
 def patch(model: mlx.nn.Module, scope: Scope) -> None:
     """Make the modules of ``model`` enter ``scope`` when called."""
-    unpatch(model)
-    modules = [module for module in model.modules() if _may_call_norms(module)]
-    classes = {cls: _scoped(cls, scope) for cls in map(type, modules)}
-    for module, cls in [(module, type(module)) for module in modules]:
-        object.__setattr__(module, "__class__", classes[cls])
-    replaced.acquire()
-    _releases[id(model)] = weakref.finalize(model, _release, id(model))
+    _check(model)
+    scoped = functools.cache(lambda cls: _scoped(cls, scope))
+    exchanging = _exchanging(
+        model, lambda module, cls: scoped(cls) if _may_call_norms(module) else cls
+    )
+    for key in [key for key, use in list(_uses.items()) if use.model() is None]:
+        _uses.pop(key, None)
+    key = id(model)
+    before = _uses.get(key)
+    use = replaced.used()
+    use.model = weakref.ref(model, use.__exit__)
+    use.__enter__()
+    # In one go, as Block says, what follows.
+    _uses[key] = use
+    [*exchanging]
+    if before is not None:
+        before.close()
 
 
 def unpatch(model: mlx.nn.Module) -> None:
     """Give the modules of ``model`` their original classes back."""
+    _check(model)
+    exchanging = _exchanging(model, lambda module, cls: cls)
+    use = _uses.get(id(model))
+    # In one go, as Block says, what follows.
+    [*exchanging]
+    if use is not None:
+        use.close()
+
+
+def _check(model: mlx.nn.Module) -> None:
     if not isinstance(model, mlx.nn.Module):
         raise TypeError(f"model must be an mlx.nn.Module but is {type(model).__name__}.")
-    for module in model.modules():
-        original = vars(type(module)).get(_ORIGINAL)
-        if original:
-            object.__setattr__(module, "__class__", original)
-    if id(model) in _releases:
-        _releases[id(model)]()
 
 
-def _release(model_id: int) -> None:
-    del _releases[model_id]
-    replaced.release()
+def _exchanging(model: mlx.nn.Module, of: Callable) -> Iterator[None]:
+    """Gives modules the class ``of(module, original class)``, in C when it is iterated over."""
+    modules = model.modules()
+    classes = [of(m, vars(type(m)).get(_ORIGINAL, type(m))) for m in modules]
+    changes = [(m, "__class__", cls) for m, cls in zip(modules, classes, strict=True)]
+    return itertools.starmap(object.__setattr__, changes)
 
 
 def _may_call_norms(module: mlx.nn.Module) -> bool:

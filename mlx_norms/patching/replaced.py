@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import functools
-import threading
+import itertools
+import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import mlx.core as mx
 
 from .. import _ext
-from . import call_sites, layers, trees
+from . import call_sites, layers, scope, trees
+from .blocks import block
 from .scope import EXPORT, current, entered
 
 
-def _norm(original: Callable, ours: Callable) -> Callable:
-    """``original``, or ``ours`` with the same arguments if the scope says so."""
+def _norm(name: str, original: Callable) -> Callable:
+    """``original``, or ours of this name with the same arguments if the scope says so."""
 
     @functools.wraps(original)
     def norm(*args, **kwargs):
@@ -24,19 +26,11 @@ def _norm(original: Callable, ours: Callable) -> Callable:
             return original(*args, **kwargs)
         tell = call_sites.recorder() if scope.trace else None
         try:
-            return ours(scope.fusion, tell, *args, **kwargs)
+            return getattr(_ext, name)(scope.fusion, tell, *args, **kwargs)
         except TypeError:
             return original(*args, **kwargs)  # whose error message fits the caller's arguments
 
     return norm
-
-
-def _rms_norm(original: Callable) -> Callable:
-    return _norm(original, _ext.patched_rms_norm)
-
-
-def _layer_norm(original: Callable) -> Callable:
-    return _norm(original, _ext.patched_layer_norm)
 
 
 def _eval(original: Callable) -> Callable:
@@ -77,8 +71,8 @@ def _exporter(original: Callable) -> Callable:
 
 # MLX can only export its own primitives, so exported functions are traced with mx.fast.
 _REPLACEMENTS = [
-    (mx.fast, "rms_norm", _rms_norm),
-    (mx.fast, "layer_norm", _layer_norm),
+    (mx.fast, "rms_norm", functools.partial(_norm, "patched_rms_norm")),
+    (mx.fast, "layer_norm", functools.partial(_norm, "patched_layer_norm")),
     (mx, "export_function", _export_function),
     (mx, "exporter", _exporter),
     (mx, "eval", _eval),
@@ -86,42 +80,66 @@ _REPLACEMENTS = [
     *layers.replacements(),
 ]
 
-_lock = threading.RLock()  # re-entrant: a garbage-collected model may release at any point
-_users = 0
-_installed: list[tuple[object, str, Callable, Callable]] = []
+_OWNERS, _NAMES, _MAKERS = zip(*_REPLACEMENTS, strict=True)
+
+# Each original that was found, and what replaces it.
+_replacements: dict[Callable, Callable] = {}
+_originals: dict[Callable, Callable] = {}
+
+_users: dict[object, None] = {}
 
 
-def acquire() -> bool:
-    """Replace the functions until :func:`release`; True if they were not replaced before."""
-    global _users
-    with _lock:
-        _users += 1
-        if _users > 1:
-            return False
-        for module, name, make in _REPLACEMENTS:
-            original = getattr(module, name)
-            replacement = make(original)
-            setattr(module, name, replacement)
-            _installed.append((module, name, original, replacement))
-        return True
+@block
+def used() -> Iterator[bool]:
+    """Has the functions replaced within the block; true if they were not before.
+
+    They are replaced if, and only if, there is such a block or a patched process.
+    """
+    for function, make in zip(_functions(), _MAKERS, strict=True):
+        if function not in _replacements and function not in _originals:
+            replacement = make(function)
+            _originals[replacement] = function
+            _replacements[function] = replacement
+    user, others = object(), _replaced_by_others()
+    replacing, restoring = _exchanging(_replacements), _exchanging(_originals)
+    try:
+        # No call and no loop, here and below: in one go, as Block says.
+        is_first = not _users and not scope.process.acts
+        _users[user] = None
+        if is_first:
+            [*replacing]
+        yield is_first
+    finally:
+        del _users[user]
+        if not _users and not scope.process.acts:
+            others = [*others]
+            [*restoring]
+            if others:
+                _warn_of(others)
 
 
-def release() -> None:
-    """Restore the functions if this was the last user."""
-    global _users
-    taken = []
-    with _lock:
-        _users -= 1
-        if _users > 0:
-            return
-        for module, name, original, replacement in _installed:
-            if getattr(module, name) is replacement:
-                setattr(module, name, original)
-            else:
-                taken.append(f"{module.__name__}.{name}")
-        _installed.clear()
-    for name in taken:
+def _functions() -> Iterator[Callable]:
+    return map(getattr, _OWNERS, _NAMES)
+
+
+# What these two return runs in C, when it is iterated over.
+
+
+def _exchanging(by: dict[Callable, Callable]) -> Iterator[None]:
+    """Exchanges the functions that ``by`` has."""
+    return map(setattr, _OWNERS, _NAMES, map(by.get, _functions(), _functions()))
+
+
+def _replaced_by_others() -> Iterator[tuple[object, str]]:
+    """The owners and names of functions that are none of our replacements."""
+    is_ours = map(_originals.__contains__, _functions())
+    return itertools.compress(zip(_OWNERS, _NAMES, strict=True), map(operator.not_, is_ours))
+
+
+def _warn_of(functions: list[tuple[object, str]]) -> None:
+    for owner, name in functions:
         warnings.warn(
-            f"{name} has been replaced since mlx_norms patched it, and is left as it is.",
+            f"{owner.__name__}.{name} has been replaced since mlx_norms patched it, and is left as "
+            "it is.",
             stacklevel=2,
         )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
 from .._ext import Fusion
+from .blocks import block
 
 
 @dataclass(frozen=True)
@@ -31,50 +31,51 @@ STOCK = Scope(acts=False)  # a process that is not patched
 EXPORT = Scope(acts=False)  # an export, traced with mx.fast even if patched
 
 
-class _Block:
-    """A ``with`` block in which a scope holds, also in contexts that were copied from its own."""
+class _Entry:
+    """Of a scope into a context, and into those that were copied from it, while it is open."""
 
     __slots__ = ("scope", "outer", "is_open")
 
-    def __init__(self, scope: Scope, outer: _Block | None):
+    def __init__(self, scope: Scope, outer: _Entry | None):
         self.scope = scope
         self.outer = outer
-        self.is_open = True
+        self.is_open = False
 
 
-_process = STOCK
-_innermost: ContextVar[_Block | None] = ContextVar("mlx_norms_block", default=None)
+process = STOCK  # the scope of all code, in any thread, whose context has none
+_innermost: ContextVar[_Entry | None] = ContextVar("mlx_norms_scope", default=None)
 
 
 def current() -> Scope:
     """The scope of the running code: that of its context, or else that of the process."""
-    block = _innermost_open()
-    return block.scope if block else _process
+    entry = _innermost_open()
+    return entry.scope if entry else process
 
 
 def set_process(scope: Scope) -> None:
-    """Set the scope of all code, in any thread, whose context has none."""
-    global _process
-    _process = scope
+    """Set the scope of the process."""
+    global process
+    process = scope
 
 
-@contextlib.contextmanager
+@block
 def entered(scope: Scope) -> Iterator[None]:
     """Set the scope of this context within the ``with`` block, except during an export."""
     if current() is EXPORT:
         scope = EXPORT
-    block = _Block(scope, outer=_innermost_open())
-    _innermost.set(block)
+    entry = _Entry(scope, outer=_innermost_open())
+    _innermost.set(entry)
     try:
+        entry.is_open = True
         yield
     finally:
         # No ContextVar token: a generator may be closed out of order, and in another context.
-        block.is_open = False
+        entry.is_open = False
         _innermost.set(_innermost_open())
 
 
-def _innermost_open() -> _Block | None:
-    block = _innermost.get()
-    while block and not block.is_open:
-        block = block.outer
-    return block
+def _innermost_open() -> _Entry | None:
+    entry = _innermost.get()
+    while entry and not entry.is_open:
+        entry = entry.outer
+    return entry

@@ -44,7 +44,7 @@ class TestCommandLine:
         modules = commands.load()
         assert {"info", "demo"} <= modules.keys()
         for module in modules.values():
-            assert module.__doc__.splitlines()[0].endswith(".")
+            assert module.SUMMARY.endswith(".")
             assert callable(module.add_arguments)
             assert callable(module.run)
 
@@ -55,7 +55,23 @@ class TestCommandLine:
         output = capsys.readouterr().out
         for name, module in commands.load().items():
             assert name in output
-            assert module.__doc__.split()[0] in output
+            assert module.SUMMARY.split()[0] in output
+
+    @pytest.mark.parametrize(
+        "arguments", [[], *([name] for name in commands.load()), ["bench", "norm"]], ids=" ".join
+    )
+    def test_help_without_docstrings(self, arguments):
+        """Python's -OO removes them."""
+        shown = [
+            subprocess.run(
+                [sys.executable, *flags, "-m", "mlx_norms", *arguments, "--help"],
+                capture_output=True,
+                text=True,
+            )
+            for flags in ([], ["-OO"])
+        ]
+        assert shown[1].returncode == 0, shown[1].stderr
+        assert shown[0].stdout == shown[1].stdout
 
     @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["info", "--no-such-option"]])
     def test_bad_usage(self, arguments):

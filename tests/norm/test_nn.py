@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import pickle
 
 import mlx.core as mx
 import mlx.nn
@@ -370,7 +371,8 @@ class TestUndo:
         replaced = nn.replace(model)
         mine = mlx.nn.RMSNorm(DIMS)
         model.layers[0].norm = mine
-        replaced.undo()
+        with pytest.warns(UserWarning, match=r"not put back.*: layers\.0\.norm\.$"):
+            replaced.undo()
         assert model.layers[0].norm is mine
         assert are({**norms(model), "layers.0.norm": None}, {**replaced, "layers.0.norm": None})
 
@@ -380,9 +382,44 @@ class TestUndo:
         first, _, third = model.norms
         replaced = nn.replace(model)
         model.norms = [model.norms[2], model.norms[0]]
-        replaced.undo()
+        with pytest.warns(UserWarning, match=r"not put back.*: norms\.1\.$"):
+            replaced.undo()
         assert model.norms[0] is third
         assert model.norms[1] is first
+
+    def test_follows_modules_that_are_shared(self):
+        model = Model()
+        replaced = nn.replace(model)
+        model.heads["b"] = [model.last, mlx.nn.Sequential(model.last)]
+        replaced.undo()
+        last = replaced["last"]
+        assert model.last is model.heads["b"][0] is model.heads["b"][1].layers[0] is last
+
+    def test_of_a_place_out_of_reach(self):
+        """MLX does not look into tuples."""
+        model = Model()
+        replaced = nn.replace(model)
+        model.pair = (model.last,)
+        del model.last
+        with pytest.warns(UserWarning, match=r"not put back.*: last\.$"):
+            replaced.undo()
+
+    def test_copies_of_replacements_become_norms_of_mlx_nn(self):
+        model = Model()
+        replaced = nn.replace(model)
+        model.layers[0].norm.weight = mx.full(DIMS, 3.0)
+        own = nn.RMSNorm(DIMS)
+        model.heads["b"] = own
+        model.layers.append(copy.deepcopy(model.layers[0]))
+        model.layers.append(model.layers[-1])
+        replaced.undo()
+        assert model.layers[0].norm is replaced["layers.0.norm"]
+        twin = model.layers[-1].norm
+        assert type(twin) is mlx.nn.RMSNorm
+        assert model.layers[-2].norm is twin is not model.layers[0].norm
+        assert mx.array_equal(twin.weight, mx.full(DIMS, 3.0))
+        assert vars(twin).keys() == vars(mlx.nn.RMSNorm(DIMS)).keys()
+        assert model.heads["b"] is own
 
     def test_replace_again_after_undo(self):
         model = Model()
@@ -390,6 +427,54 @@ class TestUndo:
         before = norms(model)
         replaced = nn.replace(model)
         assert are(dict(replaced), before)
+
+
+def pickled(what):
+    return pickle.loads(pickle.dumps(what))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
+class TestCopies:
+    """Of a model together with what replace returned."""
+
+    def test_are_undone(self, copied):
+        model = Model()
+        before, classes = norms(model), [type(norm) for norm in norms(model).values()]
+        twin, replaced = copied((model, nn.replace(model)))
+        after = norms(model)
+        train(twin)
+        trained = twin.parameters()
+        replaced.undo()
+        assert [type(norm) for norm in norms(twin).values()] == classes
+        assert are(norms(twin), dict(replaced))
+        assert same_tree(twin.parameters(), trained)
+        assert are(norms(model), after)
+        assert not are(after, before)
+
+    def test_leave_the_original_to_its_own_undo(self, copied):
+        model = Model()
+        before, replaced = norms(model), nn.replace(model)
+        twin, _ = copied((model, replaced))
+        replaced.undo()
+        assert are(norms(model), before)
+        assert all(isinstance(norm, (nn.RMSNorm, nn.LayerNorm)) for norm in norms(twin).values())
+
+    def test_after_modules_moved(self, copied):
+        model = mlx.nn.Module()
+        model.norms = [mlx.nn.RMSNorm(DIMS) for _ in range(3)]
+        twin, replaced = copied((model, nn.replace(model)))
+        twin.norms = [twin.norms[2], twin.norms[0], mlx.nn.Sequential(twin.norms[1])]
+        replaced.undo()
+        assert twin.norms[0] is replaced["norms.2"]
+        assert twin.norms[1] is replaced["norms.0"]
+        assert twin.norms[2].layers[0] is replaced["norms.1"]
+
+    def test_after_one_was_exchanged(self, copied):
+        model = Model()
+        twin, replaced = copied((model, nn.replace(model)))
+        twin.last = mlx.nn.LayerNorm(DIMS)
+        with pytest.warns(UserWarning, match=r"not put back.*: last\.$"):
+            replaced.undo()
 
 
 def test_value_and_grad_agrees_with_the_model_before():

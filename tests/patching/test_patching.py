@@ -1,6 +1,7 @@
 """What patched calls return: results and errors of mx.fast's, and the report of them."""
 
 import itertools
+from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn
@@ -385,6 +386,15 @@ class TestSites:
         with mlx_norms.patched(trace=True):
             call()
         assert mlx_norms.report().sites == {(line(call), NOT_A_SUM): 1}
+
+    @pytest.mark.parametrize("package", [mlx_norms, mlx.nn], ids=lambda p: p.__name__)
+    def test_of_files_whose_path_begins_with_a_layer_s(self, package):
+        path = f"{Path(package.__file__).parent}_try.py"
+        names = {}
+        exec(compile("def call(layer, x):\n    return layer(x)", path, "exec"), names)
+        with mlx_norms.patched(trace=True):
+            names["call"](mlx.nn.RMSNorm(DIMS), rows())
+        assert mlx_norms.report().sites == {(f"{path}:2", NOT_A_SUM): 1}
 
     def test_not_without_trace(self):
         with mlx_norms.patched(trace=True):

@@ -277,6 +277,20 @@ class TestBlocks:
         assert f() == f() == FUSED
         assert norm_of_sum() == stock_operations()
 
+    def test_is_entered_once(self):
+        block = mlx_norms.patched()
+        with block:
+            pass
+        with pytest.raises(RuntimeError, match="has been entered before"), block:
+            pass
+        assert same(attributes(), STOCK)
+
+    def test_on_an_exit_stack(self):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mlx_norms.patched())
+            assert norm_of_sum() == FUSED
+        assert same(attributes(), STOCK)
+
     def test_results_outlive_the_block(self):
         with mlx_norms.patched():
             h = x + x

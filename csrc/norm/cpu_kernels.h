@@ -106,6 +106,7 @@ struct ChannelNormJob {
   const float* bias;   // null: none
   bool center;
   bool late;
+  Activation activation; // of the result
   float eps;
 };
 

@@ -4,11 +4,9 @@
 #include "csrc/common/checks.h"
 #include "csrc/norm/channels/nodes.h"
 #include "csrc/norm/checks.h"
-#include "csrc/norm/gating.h"
 #include "csrc/norm/nodes.h"
 #include "csrc/norm/sandwich.h"
 #include "csrc/norm/sharded.h"
-#include "csrc/norm/split.h"
 
 namespace mlx_norms {
 
@@ -184,16 +182,7 @@ mx::array normalize_channels(
   auto dtype = options.dtype.value_or(in.x.dtype());
   Arrays inputs;
   in.append_to(inputs);
-  auto norm_in = [&](mx::Dtype dtype) {
-    return make_channel_norm(
-        without_gate(spec), axis, dtype, std::move(inputs), stream);
-  };
-  if (options.activation == Activation::None) {
-    return norm_in(dtype);
-  }
-  bool early = spec.rounding == Rounding::Early;
-  auto y = norm_in(early ? in.x.dtype() : mx::float32);
-  return mx::astype(activated(options.activation, y, stream), dtype, stream);
+  return make_channel_norm(spec, axis, dtype, std::move(inputs), stream);
 }
 
 std::pair<mx::array, mx::array> as_pair(Arrays outputs) {

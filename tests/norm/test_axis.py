@@ -3,6 +3,7 @@
 import itertools
 
 import mlx.core as mx
+import mlx.nn
 import numpy as np
 import pytest
 
@@ -265,17 +266,70 @@ def test_compiled_axes_are_told_apart(op):
         assert_same_bits(a, b)
 
 
-@pytest.mark.parametrize("rounding", ["early", "late"])
-@pytest.mark.parametrize("activation", ["silu", "sigmoid", "gelu"])
-def test_activation_is_that_of_rows(activation, rounding):
-    x = mx.random.normal((2, 7, 5), key=mx.random.key(0)).astype(mx.bfloat16)
-    w = mx.random.normal((7,), key=mx.random.key(1))
-    options = dict(activation=activation, rounding=rounding, dtype=mx.float16)
-    ours = mlx_norms.rms_norm(x, w, axis=1, **options)
-    rows = mlx_norms.rms_norm(mx.contiguous(x.swapaxes(1, 2)), w, **options).swapaxes(1, 2)
-    assert ours.dtype == mx.float16
-    within = 2**-6 if rounding == "early" else 2**-10  # a few digits of either dtype
-    assert mx.all(mx.abs(ours - rows) <= within * mx.maximum(1, mx.abs(rows))).item()
+ACTIVATIONS = {
+    "silu": lambda y: y * mx.sigmoid(y),
+    "sigmoid": mx.sigmoid,
+    "gelu": mlx.nn.gelu,
+}
+PAIRS = list(itertools.product((mx.float32, mx.float16, mx.bfloat16), repeat=2))
+
+
+@pytest.mark.parametrize("rounding", ["early", "late", None])
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+def test_options_are_those_of_rows(activation, rounding):
+    """Over axis 1 as over the last one: dtype, rounding, activation, offset, each with each."""
+    x = normal((2, 7, 33), mx.float32, seed="x") * 3
+    w = normal((7,), mx.float32, seed="w")
+    for (dtype, to), weight, offset in itertools.product(PAIRS, (None, w), (0.0, 1.0)):
+        if offset and weight is None:
+            continue
+        options = {"activation": activation, "rounding": rounding, "dtype": to}
+        options |= {"weight_offset": offset}
+        of = x.astype(dtype)
+        ours = mlx_norms.rms_norm(of, weight, axis=1, **options)
+        rows = mlx_norms.rms_norm(mx.contiguous(of.swapaxes(1, 2)), weight, **options)
+        assert ours.dtype == to
+        early = rounding == "early" or (rounding is None and not offset)
+        # Where a result is rounded before it is activated, a few digits of its dtype.
+        digits = {mx.float32: 18, mx.float16: 7 if early else 9, mx.bfloat16: 4 if early else 6}
+        ours, rows = ours.astype(mx.float32), rows.swapaxes(1, 2).astype(mx.float32)
+        within = 2.0 ** -digits[to] * mx.maximum(1, mx.abs(rows))
+        assert mx.all(mx.abs(ours - rows) <= within).item(), (dtype, to, offset)
+
+
+@pytest.mark.backends("cpu", "cuda")
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activation_is_bit_identical_to_ops(activation):
+    """Early, each step rounds to the result's dtype, which may be wider than x's."""
+    w = normal((7,), mx.float32, seed="w")
+    for dtype, to in PAIRS:
+        x = (normal((2, 7, 33), mx.float32, seed="x") * 3).astype(dtype)
+        options = {"axis": 1, "dtype": to, "rounding": "early"}
+        y = mlx_norms.rms_norm(x, w, **options)
+        ours = mlx_norms.rms_norm(x, w, activation=activation, **options)
+        assert_same_bits(ours, ACTIVATIONS[activation](y), f"{dtype} to {to}")
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_gradients_with_an_activation(activation):
+    x, w = normal((2, 7, 33), mx.float32, seed="x"), normal((7,), mx.float32, seed="w")
+
+    def fused(x, w):
+        y = mlx_norms.rms_norm(x, w, axis=1, activation=activation)
+        return mx.sin(y).sum()
+
+    def ops(x, w):
+        y = mlx_norms.rms_norm(x, w, axis=1)
+        return mx.sin(ACTIVATIONS[activation](y)).sum()
+
+    for got, expected in zip(mx.grad(fused, (0, 1))(x, w), mx.grad(ops, (0, 1))(x, w), strict=True):
+        assert mx.allclose(got, expected, rtol=1e-4, atol=1e-5).item()
+    mapped = mx.vmap(mx.grad(fused, (0, 1)), (0, None))(x[:, None], w)
+    for i in range(2):
+        for got, expected in zip(mapped, mx.grad(ops, (0, 1))(x[i : i + 1], w), strict=True):
+            assert mx.allclose(got[i], expected, rtol=1e-4, atol=1e-5).item()
+    got = mx.jvp(lambda x: fused(x, w), [x], [x])[1][0]
+    assert mx.allclose(got, mx.jvp(lambda x: ops(x, w), [x], [x])[1][0], rtol=1e-4).item()
 
 
 @OF_OP

@@ -2,13 +2,14 @@
 //
 // Norms over channels, on columns that adjoin.
 
+#include "csrc/cpu/activations.h"
 #include "csrc/norm/channels/columns.h"
 
 namespace {
 
 using mlx_norms::cpu::ChannelNormJob;
 
-template <typename T, typename Y, bool kCenter>
+template <typename T, typename Y, bool kCenter, Activation kActivation>
 void normalize_columns(const ChannelNormJob& job) {
   ColumnStatistics stats;
   ColumnTotals<1 + kCenter> totals;
@@ -38,6 +39,10 @@ void normalize_columns(const ChannelNormJob& job) {
       if (has_bias) {
         y = y + bias;
       }
+      if constexpr (kActivation != Activation::None) {
+        y = late ? activated<kActivation, float>(y)
+                 : activated<kActivation, Y>(round_to<Y>(y));
+      }
       store(to + i, y, extent);
     });
   }
@@ -51,10 +56,13 @@ void channel_norm(const ChannelNormJob& job) {
   with_type(job.x.type, [&](auto x) {
     with_type(job.normalized.type, [&](auto y) {
       with_flag(job.center, [&](auto center) {
-        normalize_columns<
-            typename decltype(x)::type,
-            typename decltype(y)::type,
-            center.value>(job);
+        with_activation(job.activation, [&](auto activation) {
+          normalize_columns<
+              typename decltype(x)::type,
+              typename decltype(y)::type,
+              center.value,
+              activation.value>(job);
+        });
       });
     });
   });

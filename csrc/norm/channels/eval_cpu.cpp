@@ -184,6 +184,7 @@ void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
                      b.data(),
                      spec.center,
                      spec.rounding == Rounding::Late,
+                     spec.activation,
                      spec.eps});
               });
         });

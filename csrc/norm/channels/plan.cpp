@@ -173,6 +173,7 @@ LaunchPlan plan_channel_norm(
   launch.set(K::weight_flags, spec.weight ? float_type(in.weight->dtype()) : 0);
   launch.set(K::bias_flags, spec.bias ? float_type(in.bias->dtype()) : 0);
   launch.set(K::channels_round_early, spec.rounding == Rounding::Early);
+  launch.set(K::activation, static_cast<int32_t>(spec.activation));
   launch.set(K::channels_x_flags, x.flags);
   launch.set(K::channels_normalized_flags, channel_flags(out, geometry.width));
   launch.set(K::x, *x.array);

@@ -8,6 +8,8 @@
 #include "csrc/common/checks.h"
 #include "csrc/common/derivatives.h"
 #include "csrc/norm/channels/nodes.h"
+#include "csrc/norm/gating.h"
+#include "csrc/norm/split.h"
 
 namespace mlx_norms {
 
@@ -70,8 +72,18 @@ Arrays ChannelNorm::vjp(
   auto wanted = [&](int i) {
     return std::find(argnums.begin(), argnums.end(), i) != argnums.end();
   };
+  auto plain = without_gate(spec_);
+  auto cotangent = mx::astype(cotangents[0], dtype_, stream());
+  if (spec_.is_gated()) {
+    // That of the norm is multiplied by the activation's slope at its result.
+    auto y = make_channel_norm(plain, axis_, mx::float32, primals, stream());
+    cotangent = mx::multiply(
+        mx::astype(cotangent, mx::float32, stream()),
+        slope(spec_.activation, y, stream()),
+        stream());
+  }
   NormVJPSpec spec{
-      .norm = spec_,
+      .norm = plain,
       .input = wanted(at.x),
       .weight = wanted(at.weight),
       .bias = wanted(at.bias)};
@@ -80,7 +92,7 @@ Arrays ChannelNorm::vjp(
   if (spec_.weight) {
     inputs.push_back(primals[at.weight]);
   }
-  inputs.push_back(mx::astype(cotangents[0], dtype_, stream()));
+  inputs.push_back(std::move(cotangent));
   std::vector<int> order; // of the gradients
   for (int i : {at.x, at.weight, at.bias}) {
     if (wanted(i)) {

@@ -5,8 +5,9 @@
 
 #include "kernels/common/parameters.h"
 #include "kernels/norm/channels/column_statistics.h"
+#include "kernels/norm/gate.h"
 
-constant bool channels_round_early [[function_constant(72)]];
+constant bool channels_round_early [[function_constant(93)]];
 constant int channels_x_flags [[function_constant(73)]];
 constant int channels_normalized_flags [[function_constant(74)]];
 
@@ -77,6 +78,10 @@ template <int N, int V>
         v[j] = !has_bias ? (has_weight ? v[j] * w : v[j])
             : has_weight ? fma(v[j], w, b)
                          : v[j] + b;
+      }
+      if (activation != kNoActivation) {
+        round_step<N>(channels_round_early, type, v);
+        activate<N>(channels_round_early, type, v);
       }
       store_columns<N>(out + past * out_step, type, vectors, v);
     }

@@ -13,8 +13,8 @@
 
 #include "kernels/common/row_threads.h"
 
-constant int column_lanes [[function_constant(70)]]; // of a SIMD-group
-constant int column_simds [[function_constant(71)]]; // of a threadgroup
+constant int column_lanes [[function_constant(91)]]; // of a SIMD-group
+constant int column_simds [[function_constant(92)]]; // of a threadgroup
 // Of a thread's channels k, the leading ones that any thread has, and that each
 // thread has.
 constant int column_count [[function_constant(88)]];

@@ -109,7 +109,11 @@ struct Launch {
 struct LaunchPlan {
   mx::Stream stream;
   mx::SmallVector<Launch, 1> launches;
-  std::list<mx::array> temporaries; // kept until the launches have run
+  // Allocated for the launches, by temporary(), and kept until they have run.
+  std::list<mx::array> temporaries;
+  // Of inputs, which MLX keeps. None is a temporary: Metal's command buffers do
+  // not wait for those that write a temporary's memory.
+  std::list<mx::array> views;
 
   explicit LaunchPlan(mx::Stream stream) : stream(stream) {}
 

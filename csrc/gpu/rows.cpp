@@ -195,7 +195,7 @@ RowOperand read_broadcast(
     return read_rows(a, width, plan);
   }
   bool one_row = a.size() == static_cast<size_t>(a.shape(-1));
-  auto& view = plan.temporaries.emplace_back(
+  auto& view = plan.views.emplace_back(
       broadcast_view(a, one_row ? mx::Shape{a.shape(-1)} : x.shape()));
   return one_row ? read_parameter(view, width, plan)
                  : read_rows(view, width, plan);

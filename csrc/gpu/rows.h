@@ -13,7 +13,7 @@ namespace mlx_norms {
 
 // How a kernel finds an array's rows.
 struct RowOperand {
-  const mx::array* array;        // of the primitive, or a temporary of the plan
+  const mx::array* array;        // of the primitive or of the plan
   int32_t flags;                 // the kernels' FloatType and RowFlags
   std::array<int32_t, 6> layout; // the kernels' RowLayout
 };

@@ -35,6 +35,7 @@ class Launch:
         group: Threads per threadgroup.
         buffers: {index: "Input", "Output", "Buffer" or "Bytes"}, as bound.
         arrays: Names of the parameters in device memory.
+        temporaries: Indices of the buffers that were handed to add_temporary.
         donated: Whether an output is in the buffer of an input.
         result: metalsim's result: faults, bytes read and written by parameter name, barriers,
             SIMD ops, threads.
@@ -48,6 +49,7 @@ class Launch:
     in_threads: bool
     buffers: dict[int, str]
     arrays: frozenset[str]
+    temporaries: frozenset[int]
     donated: bool
     result: metalsim.Result
 
@@ -169,6 +171,7 @@ class Simulator:
                 launch.in_threads,
                 {index: bound.kind.name for index, bound in launch.bindings.items()},
                 frozenset(p.name for p in parameters if p.space == "device"),
+                frozenset(i for i, bound in launch.bindings.items() if bound.temporary),
                 bool(addresses["Input"] & addresses["Output"]),
                 result,
             )

@@ -56,12 +56,14 @@ void CommandEncoder::register_output_array(const array& a) {
 }
 
 void CommandEncoder::add_temporary(array a) {
+  self(this).add_temporary(a);
   cpu::get_command_encoder(self(this).stream()).add_temporary(std::move(a));
 }
 
 void CommandEncoder::add_temporaries(std::vector<array> arrays) {
-  cpu::get_command_encoder(self(this).stream())
-      .add_temporaries(std::move(arrays));
+  for (auto& a : arrays) {
+    add_temporary(std::move(a));
+  }
 }
 
 void CommandEncoder::dispatch_threadgroups(MTL::Size grid, MTL::Size group) {

@@ -72,10 +72,12 @@ void run(const Launch& launch) {
 } // namespace
 
 void Encoder::begin(
+    const char* primitive,
     const std::vector<mx::array>& inputs,
     const std::vector<mx::array>& outputs) {
   evaluating_ = true;
   next_.pipeline = nullptr;
+  primitive_ = primitive;
   arrays_[0] = &inputs;
   arrays_[1] = &outputs;
   for (auto& input : inputs) {
@@ -86,6 +88,7 @@ void Encoder::begin(
 void Encoder::abandon() {
   evaluating_ = false;
   hazards_.end_if_full();
+  fences_.abandon();
   outputs_.clear();
   inputs_.clear();
   owners_.clear();
@@ -99,8 +102,10 @@ void Encoder::submit() {
     for (auto& [index, bound] : launch.bindings) {
       bound.must_fill = bound.kind == BindingKind::Output && bound.dense &&
           !inputs_.contains(bound.address) && writers_[bound.address] == 1;
+      bound.temporary = fences_.is_temporary(bound);
     }
   }
+  fences_.end(primitive_, *arrays_[0], *arrays_[1]);
   for (auto& launch : launches_) {
     n_pending++;
     mx::cpu::get_command_encoder(stream_).dispatch(
@@ -215,6 +220,18 @@ void Encoder::declare_output(const mx::array& array) {
   outputs_.insert(static_cast<const char*>(array.buffer().raw_ptr()));
 }
 
+void Encoder::add_temporary(const mx::array& array) {
+  if (!evaluating_) {
+    refuse(
+        kernel() +
+        ": add_temporary is called on a stream where no eval_gpu is running");
+  }
+  if (!array.data_shared_ptr()) {
+    refuse(kernel() + ": an array handed to add_temporary has no data");
+  }
+  fences_.add_temporary(array);
+}
+
 // Metal keeps what was bound for another pipeline, and a kernel that expects
 // more reads it by mistake.
 void Encoder::set_pipeline(Pipeline& pipeline) {
@@ -284,7 +301,7 @@ std::set<int> Encoder::declared_outputs() const {
 void Encoder::mark_initialized(const std::set<int>& written) {
   for (auto& [index, bound] : next_.bindings) {
     bound.initialized = !bound.fresh || inputs_.contains(bound.address) ||
-        writers_.contains(bound.address);
+        writers_.contains(bound.address) || fences_.has_written(bound);
   }
   std::set<const char*> allocations;
   for (auto index : written) {
@@ -339,6 +356,7 @@ void Encoder::launch(MTL::Size grid, MTL::Size group, bool in_threads) {
     }
   }
   hazards_.add(next_, written, declared, concurrent_context_);
+  fences_.add(next_, written);
   mark_initialized(written);
   launches_.push_back(next_);
   outputs_.clear();

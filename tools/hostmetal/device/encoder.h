@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "fences.h"
 #include "hazards.h"
 #include "launch.h"
 #include "mlx/backend/metal/device.h"
@@ -25,9 +26,10 @@ class Encoder : public mx::metal::CommandEncoder, public Object {
     return stream_;
   }
 
-  // Around an eval_gpu of these arrays. `submit` gives its launches to the
-  // stream; `abandon` forgets them.
+  // Around a primitive's eval_gpu of these arrays. `submit` gives its launches
+  // to the stream; `abandon` forgets them.
   void begin(
+      const char* primitive,
       const std::vector<mx::array>& inputs,
       const std::vector<mx::array>& outputs);
   void submit();
@@ -37,6 +39,7 @@ class Encoder : public mx::metal::CommandEncoder, public Object {
   bind(const mx::array& array, int index, int64_t offset, BindingKind kind);
   void bind(const MTL::Buffer* buffer, int index, int64_t offset);
   void declare_output(const mx::array& array);
+  void add_temporary(const mx::array& array);
   // Whether what follows is in a concurrent context, and the first in it.
   void set_concurrent(bool concurrent, bool first);
   void barrier() {
@@ -66,9 +69,11 @@ class Encoder : public mx::metal::CommandEncoder, public Object {
   size_t concurrent_contexts_{0};
   size_t concurrent_context_{0};
   Hazards hazards_;
+  Fences fences_;
 
-  // Of the eval_gpu that runs: its arrays, the allocations of its inputs, and
-  // who owns those that were bound.
+  // Of the eval_gpu that runs: its name and arrays, the allocations of its
+  // inputs, and who owns those that were bound.
+  const char* primitive_;
   const std::vector<mx::array>* arrays_[2];
   std::set<const char*> inputs_;
   std::map<const char*, std::weak_ptr<mx::array::Data>> owners_;

@@ -12,7 +12,7 @@ void eval(
     const std::vector<mx::array>& inputs,
     std::vector<mx::array>& outputs) {
   auto& recorder = encoder(primitive.stream());
-  recorder.begin(inputs, outputs);
+  recorder.begin(primitive.name(), inputs, outputs);
   try {
     primitive.eval_gpu(inputs, outputs);
     for (size_t i = 0; i < outputs.size(); i++) {

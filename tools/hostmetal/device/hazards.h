@@ -11,9 +11,9 @@
 
 namespace hostmetal {
 
-// The order in which an encoder's launches run. Metal runs them concurrently
-// but for barriers, which MLX inserts by what it was told of inputs and
-// outputs.
+// The order in which one encoder's launches run (fences.h: several encoders').
+// Metal runs them concurrently but for barriers, which MLX inserts by what it
+// was told of inputs and outputs.
 class Hazards {
  public:
   // Adds a launch that writes these buffer indices and of which MLX was told

@@ -44,6 +44,8 @@ struct Binding {
   // byte from begin to end, as nothing else did or will.
   bool initialized = true;
   bool must_fill = false;
+  // Handed to add_temporary.
+  bool temporary = false;
 
   bool is_array() const {
     return kind == BindingKind::Input || kind == BindingKind::Output;

@@ -92,7 +92,8 @@ NB_MODULE(_hostmetal, m) {
       .def_ro("begin", &Binding::begin)
       .def_ro("end", &Binding::end)
       .def_ro("initialized", &Binding::initialized)
-      .def_ro("must_fill", &Binding::must_fill);
+      .def_ro("must_fill", &Binding::must_fill)
+      .def_ro("temporary", &Binding::temporary);
 
   nb::class_<Launch>(m, "Launch")
       .def_prop_ro(

@@ -89,6 +89,15 @@ INT, BOOL = 29, 53  # MTL::DataType
 X, Y = 0, 1  # a script's first input and its output
 
 
+def new_script(toy):
+    """A script with an input and an allocated output, N floats each."""
+    with mx.stream(mx.cpu):
+        script = toy.Script(1, [([N], mx.float32)])
+    script.allocate(Y)
+    script.library("hostmetal_test", TEXT)
+    return script
+
+
 def float_bytes(value):
     return struct.pack("f", value)
 
@@ -120,12 +129,7 @@ def simulator(toy):
 
 @pytest.fixture
 def script(toy):
-    """A script with an input and an allocated output, N floats each."""
-    with mx.stream(mx.cpu):
-        script = toy.Script(1, [([N], mx.float32)])
-    script.allocate(Y)
-    script.library("hostmetal_test", TEXT)
-    return script
+    return new_script(toy)
 
 
 @pytest.fixture
@@ -183,7 +187,7 @@ def test_launches_run_in_order(script, run, simulator):
     scale(script, first, second, 3.0)
     scale(script, second, Y, 5.0)
     np.testing.assert_array_equal(run(script), 30 * np.arange(1, N + 1))
-    assert len(simulator.launches) == 3
+    assert [launch.temporaries for launch in simulator.launches] == [{1}, {0, 1}, {0}]
     assert simulator.faults == []
 
 
@@ -680,6 +684,51 @@ def freed_temporary(script):
 
 
 @refused(
+    r"Scripted: it handed to add_temporary the memory of input 0 \(scale: buffer 0\), for which "
+    "command buffers then do not wait$"
+)
+def input_as_temporary(script):
+    script.add_temporary(X)
+    scale(script, X, Y)
+
+
+@refused(r"Scripted: it handed to add_temporary the memory of input 0 \(reverse: buffer 0\), ")
+def view_of_an_input_as_temporary(script):
+    view = script.array([N // 2], mx.float32)
+    script.share(X, view, N // 2)
+    script.add_temporary(view)
+    script.kernel("reverse")
+    script.set_input(view, 0)
+    script.set_output(Y, 1)
+    script.set_threadgroup_memory(4 * N, 0)
+    script.dispatch_threadgroups((1, 1, 1), (N // 2, 1, 1))
+
+
+@refused(
+    r"Scripted: it handed to add_temporary the memory of input 0, output 0 \(scale: buffer 1\), "
+)
+def all_arrays_as_temporaries(script):
+    middle = temporary(script)
+    script.add_temporary(X)
+    script.kernel("fill")
+    script.set_output(middle, 30)
+    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    scale(script, middle, Y)
+    script.add_temporary(Y)
+
+
+@refused("no kernel yet: an array handed to add_temporary has no data")
+def temporary_without_data(script):
+    script.add_temporary(script.array([N], mx.float32))
+
+
+@refused("no kernel yet: add_temporary is called on a stream where no eval_gpu is running")
+def temporary_of_another_stream(script):
+    script.use_another_stream()
+    script.add_temporary(X)
+
+
+@refused(
     r"scale: buffer 0 is written by an earlier launch \(scale\) for which it does not wait, "
     "as MLX was not told of it as input and output"
 )
@@ -799,15 +848,129 @@ def test_a_command_encoder_ends(script, toy, simulator, launches):
     with mx.stream(mx.cpu):
         x = mx.ones(N)
         mx.eval(x, script([x]))
-        overwriting = toy.Script(1, [([N], mx.float32)])
-        overwriting.allocate(Y)
-        overwriting.library("hostmetal_test", TEXT)
+        overwriting = new_script(toy)
         scale(overwriting, Y, X)
+        y = overwriting([x])
+        del x
         if launches == 50:
             with pytest.raises(RuntimeError, match="buffer 1 is read by an earlier launch"):
-                mx.eval(overwriting([x]))
+                mx.eval(y)
         else:
-            mx.eval(overwriting([x]))
+            mx.eval(y)
+
+
+# --- Command buffers, of which each eval_gpu has one ---------------------------------------------
+
+
+@pytest.fixture
+def keep(toy, run):
+    """Runs a script that writes an array and keeps it for later ones, which can `take` it."""
+
+    def keep(script, handed_over=False):
+        kept = temporary(script, handed_over)
+        script.keep(kept)
+        scale(script, X, kept)
+        scale(script, kept, Y)
+        run(script)
+
+    yield keep
+    toy.release()
+
+
+def test_view_of_what_an_earlier_one_writes(script, toy, run, simulator):
+    """The view is a temporary, so nothing waits for the writer."""
+    scale(script, X, Y)
+    after = new_script(toy)
+    view = after.array([N], mx.float32)
+    after.share(X, view)
+    after.add_temporary(view)
+    scale(after, view, Y)
+    with mx.stream(mx.cpu):
+        y = script([mx.ones(N)])
+        with pytest.raises(RuntimeError) as raised:
+            mx.eval(after(y))
+    message = (
+        "scale: buffer 0 is written in an earlier command buffer (by scale) for which it does not "
+        "wait, as it was handed to add_temporary"
+    )
+    assert str(raised.value) == f"[hostmetal] {message}"
+    simulator.wait()
+    assert simulator.faults == [message]
+    assert len(simulator.launches) == 1
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("reads", [False, True])
+def test_memory_kept_between_two(keep, toy, run, simulator, before, after, reads):
+    """The later one reads or overwrites it, and is ordered if neither calls it a temporary."""
+    keep(new_script(toy), before)
+    script = new_script(toy)
+    kept = script.take()
+    if after:
+        script.add_temporary(kept)
+    scale(script, *((kept, Y) if reads else (X, kept)))
+    scale(script, X, Y)
+    if before or after:
+        ending = "add_temporary" if after else "add_temporary there"
+        written = rf"scale: buffer {0 if reads else 1} is written in an earlier command buffer"
+        with pytest.raises(RuntimeError, match=rf"{written} .* handed to {ending}$"):
+            run(script)
+    else:
+        run(script)
+        assert simulator.faults == []
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_memory_read_by_an_earlier_one(keep, toy, run, simulator, chained):
+    """What overwrites it waits for the reader only by what the reader has written."""
+    keep(new_script(toy))
+    reading, overwriting = new_script(toy), new_script(toy)
+    scale(reading, reading.take(), Y)
+    scale(overwriting, X, Y)
+    scale(overwriting, X, overwriting.take())
+    with mx.stream(mx.cpu):
+        x = mx.ones(N)
+        y = reading([x])
+        if chained:
+            mx.eval(overwriting(y))
+            assert simulator.faults == []
+        else:
+            mx.async_eval(y)
+            with pytest.raises(RuntimeError) as raised:
+                mx.eval(overwriting([x]))
+            assert str(raised.value) == (
+                "[hostmetal] scale: buffer 1 is read in an earlier command buffer (by scale), and "
+                "MLX only waits for those that write"
+            )
+
+
+@pytest.mark.parametrize("held", [None, "x", "view"])
+def test_input_overwritten(toy, simulator, held):
+    """Only if it was donated have its readers run."""
+    with mx.stream(mx.cpu):
+        script = toy.Script(1, [([N], mx.float32)])
+        script.share(X, Y)
+        script.library("hostmetal_test", TEXT)
+        script.kernel("increment")
+        script.set_output(Y, 0)
+        script.dispatch_threads((N, 1, 1), (N, 1, 1))
+        arrays = {"x": mx.ones(N)}
+        arrays["view"] = arrays["x"][2:]
+        mx.eval(arrays)
+        y = script([arrays["x"]])
+        for name in {"x", "view"} - {held}:
+            del arrays[name]
+        if held:
+            with pytest.raises(RuntimeError) as raised:
+                mx.eval(y)
+            assert str(raised.value) == (
+                "[hostmetal] increment: buffer 0 is written, the memory of input 0, which was not "
+                "donated: earlier command buffers may still read it"
+            )
+        else:
+            mx.eval(y)
+            assert simulator.faults == []
 
 
 def test_thread_limit_is_the_simulators(script, run, simulator):

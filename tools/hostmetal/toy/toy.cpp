@@ -101,7 +101,12 @@ class Script {
 
   // Adds an array of the script's own; returns its number.
   size_t array(std::vector<int> shape, mx::Dtype dtype) {
-    add([=](State& s) { s.arrays.push_back(empty(shape, dtype)); });
+    return add_array([=] { return empty(shape, dtype); });
+  }
+
+  template <typename F>
+  size_t add_array(F make) {
+    add([=](State& s) { s.arrays.push_back(make()); });
     return n_arrays_++;
   }
 
@@ -211,6 +216,12 @@ NB_MODULE(_toy, m) {
           [](Script& script, size_t array) {
             script.add([=](State& s) { kept().push_back(s.arrays[array]); });
           })
+      .def(
+          "take",
+          [](Script& script) {
+            return script.add_array([] { return kept().back(); });
+          },
+          "Adds the array that was kept last; returns its number.")
       .def(
           "library",
           [](Script& script, std::string name, std::string text) {

@@ -51,6 +51,13 @@ MUTANTS = [
         "tests/norm/test_gradients.py::test_long_rows_with_a_tail",
     ),
     Mutant(
+        "views of inputs handed over as temporaries",
+        PLAN_ROWS,
+        "auto& view = plan.views.emplace_back(",
+        "auto& view = plan.temporaries.emplace_back(",
+        "tests/norm/test_pending_operands.py",
+    ),
+    Mutant(
         "temporaries freed before the launches ran",
         ENCODE,
         "  encoder.add_temporaries({plan.temporaries.begin(), plan.temporaries.end()});\n",

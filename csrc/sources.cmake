@@ -13,6 +13,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/gpu/interface.cpp
     csrc/gpu/launch_plan.cpp
     csrc/gpu/rows.cpp
+    csrc/gpu/run.cpp
     csrc/gpu/specialization.cpp
     csrc/group_norm/eval_gpu.cpp
     csrc/group_norm/fallback.cpp

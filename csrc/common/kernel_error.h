@@ -11,4 +11,9 @@ struct KernelError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// One that cannot be built. Nothing of its plan has been encoded.
+struct UnbuiltKernel : KernelError {
+  using KernelError::KernelError;
+};
+
 } // namespace mlx_norms

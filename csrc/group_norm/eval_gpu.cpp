@@ -2,6 +2,7 @@
 
 #include "csrc/common/outputs.h"
 #include "csrc/gpu/memory.h"
+#include "csrc/gpu/run.h"
 #include "csrc/group_norm/plan.h"
 #include "csrc/group_norm/primitive.h"
 
@@ -14,7 +15,9 @@ void GroupNorm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   for (size_t i = 1; i < outputs.size(); ++i) {
     gpu::allocate(outputs[i], stream());
   }
-  encode(plan_group_norm(spec_, inputs, outputs, stream()));
+  run(inputs, outputs, stream(), [&](const Arrays& in) {
+    return plan_group_norm(spec_, in, outputs, stream());
+  });
 }
 
 void GroupNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
@@ -26,7 +29,9 @@ void GroupNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   for (size_t i = spec_.input; i < outputs.size(); ++i) {
     gpu::allocate(outputs[i], stream());
   }
-  encode(plan_group_norm_vjp(spec_, inputs, outputs, stream()));
+  run(inputs, outputs, stream(), [&](const Arrays& in) {
+    return plan_group_norm_vjp(spec_, in, outputs, stream());
+  });
 }
 
 } // namespace mlx_norms

@@ -9,6 +9,7 @@
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/memory.h"
 #include "csrc/gpu/rows.h"
+#include "csrc/gpu/run.h"
 #include "csrc/ladders/layer_norm.h"
 #include "kernels/interface.h"
 
@@ -153,14 +154,17 @@ void LayerNormRung::eval_gpu(const Arrays& inputs, Arrays& outputs) {
     return;
   }
   auto by = launch_of(rung_.name, y.shape(-1), y.itemsize());
-  bool aligned =
-      in_fours(y) && std::all_of(inputs.begin(), inputs.end(), in_fours);
-  LaunchPlan plan(stream());
-  auto& launch = plan.launch(by.kernel);
-  by.fill(launch, {in, y, aligned, by.looped, spec_.eps});
-  launch.groups[0] = ceil_div(row_count(y), by.rows);
-  launch.group[0] = by.threads;
-  encode(std::move(plan));
+  run(inputs, outputs, stream(), [&](const Arrays& given) {
+    bool aligned =
+        in_fours(y) && std::all_of(given.begin(), given.end(), in_fours);
+    LaunchPlan plan(stream());
+    auto& launch = plan.launch(by.kernel);
+    NormInputs of(spec_, given.data());
+    by.fill(launch, {of, y, aligned, by.looped, spec_.eps});
+    launch.groups[0] = ceil_div(row_count(y), by.rows);
+    launch.group[0] = by.threads;
+    return plan;
+  });
 }
 
 } // namespace mlx_norms

@@ -2,6 +2,7 @@
 
 #include "csrc/common/outputs.h"
 #include "csrc/gpu/memory.h"
+#include "csrc/gpu/run.h"
 #include "csrc/linear/plan.h"
 #include "csrc/linear/primitive.h"
 
@@ -13,7 +14,9 @@ void NormLinear::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   for (auto& out : outputs) {
     gpu::allocate(out, stream()); // no donation: all threadgroups read all rows
   }
-  encode(plan_norm_linear(spec_, inputs, outputs, stream()));
+  run(inputs, outputs, stream(), [&](const Arrays& in) {
+    return plan_norm_linear(spec_, in, outputs, stream());
+  });
 }
 
 } // namespace mlx_norms

@@ -2,6 +2,7 @@
 
 #include "csrc/common/outputs.h"
 #include "csrc/gpu/memory.h"
+#include "csrc/gpu/run.h"
 #include "csrc/norm/plan.h"
 #include "csrc/norm/primitive.h"
 
@@ -19,7 +20,9 @@ void Norm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
     }
     out += spec_.n_outputs();
   }
-  encode(plan_norm(spec_, inputs, outputs, stream()));
+  run(inputs, outputs, stream(), [&](const Arrays& in) {
+    return plan_norm(spec_, in, outputs, stream());
+  });
 }
 
 void NormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
@@ -38,7 +41,9 @@ void NormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
       gpu::allocate(out, stream());
     }
   }
-  encode(plan_norm_vjp(spec_, inputs, outputs, stream()));
+  run(inputs, outputs, stream(), [&](const Arrays& given) {
+    return plan_norm_vjp(spec_, given, outputs, stream());
+  });
 }
 
 } // namespace mlx_norms

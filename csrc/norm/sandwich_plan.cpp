@@ -5,6 +5,7 @@
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/memory.h"
 #include "csrc/gpu/rows.h"
+#include "csrc/gpu/run.h"
 #include "csrc/norm/sandwich.h"
 #include "kernels/interface.h"
 
@@ -84,10 +85,12 @@ LaunchPlan plan_norm_add_norm(
 void NormAddNorm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   check_shapes(inputs);
   release_inputs(inputs, outputs);
-  SandwichInputs in(spec_, inputs.data());
-  gpu::allocate(outputs[0], stream(), {&in.x, &in.residual});
-  gpu::allocate(outputs[1], stream(), {&in.residual, &in.x});
-  encode(plan_norm_add_norm(spec_, inputs, outputs, stream()));
+  SandwichInputs of(spec_, inputs.data());
+  gpu::allocate(outputs[0], stream(), {&of.x, &of.residual});
+  gpu::allocate(outputs[1], stream(), {&of.residual, &of.x});
+  run(inputs, outputs, stream(), [&](const Arrays& in) {
+    return plan_norm_add_norm(spec_, in, outputs, stream());
+  });
 }
 
 } // namespace mlx_norms

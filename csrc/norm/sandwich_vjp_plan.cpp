@@ -5,6 +5,7 @@
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/memory.h"
 #include "csrc/gpu/rows.h"
+#include "csrc/gpu/run.h"
 #include "csrc/norm/persistent_loops.h"
 #include "csrc/norm/plan.h"
 #include "csrc/norm/sandwich_vjp.h"
@@ -169,8 +170,12 @@ void NormAddNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
     }
     NormVJPInputs of_sum(in.sum, in.weight, in.cotangent, &in.sum_cotangent);
     NormVJPInputs of_x(in.x, in.post_weight, outputs[1]);
-    encode(plan_norm_vjp(spec_.of_sum(), of_sum.arrays(), to_sum, stream()));
-    encode(plan_norm_vjp(spec_.of_x(), of_x.arrays(), to_x, stream()));
+    run(of_sum.arrays(), to_sum, stream(), [&](const Arrays& given) {
+      return plan_norm_vjp(spec_.of_sum(), given, to_sum, stream());
+    });
+    run(of_x.arrays(), to_x, stream(), [&](const Arrays& given) {
+      return plan_norm_vjp(spec_.of_x(), given, to_x, stream());
+    });
     return;
   }
   gpu::allocate(
@@ -180,7 +185,9 @@ void NormAddNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   for (size_t i = 2; i < outputs.size(); ++i) {
     gpu::allocate(outputs[i], stream());
   }
-  encode(plan_norm_add_norm_vjp(spec_, inputs, outputs, stream()));
+  run(inputs, outputs, stream(), [&](const Arrays& given) {
+    return plan_norm_add_norm_vjp(spec_, given, outputs, stream());
+  });
 }
 
 } // namespace mlx_norms

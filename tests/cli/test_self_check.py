@@ -601,3 +601,90 @@ def test_group_norms(run):
     assert close(outputs[0], y * mx.sigmoid(y))
     """
         )
+
+
+# Each op, as a function of arrays, and their shapes; what is read in place may have any layout.
+LAYOUTS = """
+packed = mx.quantize(mx.random.normal((64, 96)), 32, 4)
+scale = mx.random.normal((96,))
+loss = lambda f: lambda *args: mx.sin(f(*args)).sum()
+first = lambda f: lambda *args: f(*args)[0]
+rows, d = (5, 96), (96,)
+OPS = {
+    "rms_norm": (mlx_norms.rms_norm, rows, d),
+    "layer_norm": (mlx_norms.layer_norm, rows, d, d),
+    "rms_norm scale": (lambda x, w, s: mlx_norms.rms_norm(x, w, scale=s), rows, d, d),
+    "rms_norm gate": (lambda x, g: mlx_norms.rms_norm(x, None, gate=g), rows, rows),
+    "rms_norm axis": (lambda x, w: mlx_norms.rms_norm(x, w, axis=1), (2, 8, 96), (8,)),
+    "add_rms_norm": (first(mlx_norms.add_rms_norm), rows, rows, d),
+    "norm_add_norm": (first(mlx_norms.norm_add_norm), rows, rows, d, d),
+    "group_norm": (lambda x, w: mlx_norms.group_norm(x, 4, w), (2, 8, 96), d),
+    "rms_norm_linear": (mlx_norms.rms_norm_linear, rows, d, (64, 96)),
+    "quantized_matmul": (lambda x: mlx_norms.quantized_matmul(x, *packed, group_size=32), (2, 96)),
+    "matmul": (lambda a, b: mlx_norms.matmul(a, b, kernel="gemv"), (2, 96), (96, 64)),
+}
+for name in ("rms_norm", "layer_norm", "norm_add_norm", "group_norm", "rms_norm axis"):
+    f, *shapes = OPS[name]
+    OPS[name + " gradient"] = (mx.grad(loss(f), 0), *shapes)
+    OPS[name + " gradient of the weight"] = (mx.grad(loss(f), len(shapes) - 1), *shapes)
+
+def as_it_is(a):
+    return a
+
+def strided(a):
+    both = mx.contiguous(mx.stack([a, a], -1))
+    mx.eval(both)
+    return both[..., 0]
+
+def unaligned(a):
+    longer = mx.concatenate([mx.zeros(1), a.flatten()])
+    mx.eval(longer)
+    return longer[1:].reshape(a.shape)
+"""
+
+
+def test_a_kernel_that_is_refused_for_a_layout(run):
+    """The self-check has seen dense, aligned arrays: what it has not seen is refused here."""
+    run(
+        textwrap.indent(LAYOUTS, "        ")
+        + """
+        seen, constant_values = set(), module.constant_values
+
+        def key_of(pipeline):
+            return pipeline.kernel, tuple((c.index, c.value) for c in pipeline.constants)
+
+        def see(pipeline, declared):
+            seen.add(key_of(pipeline))
+            return constant_values(pipeline, declared)
+
+        module.constant_values = see
+        for name, (f, *shapes) in OPS.items():
+            arrays = [mx.random.normal(shape) for shape in shapes]
+            expected, said = record(lambda: mx.eval(y := f(*arrays)) or y)
+            assert not said, (name, said)
+            asked, warned, known = [], 0, set(seen)
+
+            def refuse(pipeline, declared):
+                key = key_of(pipeline)
+                if key not in known and not pipeline.kernel.startswith("gather_rows"):
+                    asked.append(pipeline.kernel)
+                    raise module.Refused(f"{pipeline.kernel}: planted, {name}, {layout}")
+                return constant_values(pipeline, declared)
+
+            module.constant_values = refuse
+            for layout in (strided, unaligned, as_it_is):
+                for again in (False, True):
+                    asked.clear()
+                    given = [layout(a) for a in arrays]
+                    got, said = record(lambda: mx.eval(y := f(*given)) or y)
+                    assert close(got, expected), (name, layout)
+                    assert all("are copied instead" in text for text in said), said
+                    assert bool(asked) == bool(said), (name, asked, said)
+                    assert not (asked and (again or layout is as_it_is)), (name, layout, asked)
+                    warned += len(said)
+            # Both gradients may have a kernel in common, for which the compiler is asked once.
+            assert warned > 0 or name.endswith("of the weight"), name
+            module.constant_values = see
+        simulator.clear()  # the device has noted what it refused
+        """
+    )

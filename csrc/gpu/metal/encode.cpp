@@ -53,15 +53,19 @@ DeviceLimits device_limits(mx::Stream) {
 }
 
 void encode(LaunchPlan plan) {
+  // Before anything is encoded, which would run anyway: these can throw.
+  mx::SmallVector<const Pipeline*, 4> pipelines;
+  for (const auto& launch : plan.launches) {
+    pipelines.push_back(&pipeline_for(launch));
+    check_group_size(launch, *pipelines.back());
+  }
   auto& encoder = mx::metal::get_command_encoder(plan.stream);
-  // Before anything can throw: launches that were encoded will run anyway.
   if (!plan.temporaries.empty()) {
     encoder.add_temporaries({plan.temporaries.begin(), plan.temporaries.end()});
   }
-  for (auto& launch : plan.launches) {
-    const auto& pipeline = pipeline_for(launch);
-    check_group_size(launch, pipeline);
-    encoder.set_compute_pipeline_state(pipeline.state);
+  for (size_t i = 0; i < plan.launches.size(); ++i) {
+    auto& launch = plan.launches[i];
+    encoder.set_compute_pipeline_state(pipelines[i]->state);
     for (const auto& in : launch.inputs) {
       encoder.set_input_array(in.array, in.index, in.offset);
     }

@@ -31,7 +31,7 @@ Pipeline build(const Launch& launch) {
     auto most = state->maxTotalThreadsPerThreadgroup();
     return {std::move(name), state, static_cast<uint32_t>(most)};
   } catch (const std::exception& e) {
-    throw KernelError(
+    throw UnbuiltKernel(
         "[mlx_norms] Kernel " + kernel + " cannot be built: " + e.what());
   }
 }
@@ -45,6 +45,13 @@ auto& built() {
   return *map;
 }
 
+// Why those that cannot be built cannot: the compiler is asked once.
+auto& refused() {
+  static auto* map =
+      new std::unordered_map<Specialization, std::string, SpecializationHash>();
+  return *map;
+}
+
 } // namespace
 
 const Pipeline& pipeline_for(const Launch& launch) {
@@ -54,11 +61,20 @@ const Pipeline& pipeline_for(const Launch& launch) {
     if (auto it = built().find(key); it != built().end()) {
       return it->second;
     }
+    if (auto it = refused().find(key); it != refused().end()) {
+      throw UnbuiltKernel(it->second);
+    }
   }
   // Outside the lock, so that threads compile in parallel.
-  auto pipeline = build(launch);
-  std::lock_guard lock(mutex);
-  return built().emplace(key, std::move(pipeline)).first->second;
+  try {
+    auto pipeline = build(launch);
+    std::lock_guard lock(mutex);
+    return built().emplace(key, std::move(pipeline)).first->second;
+  } catch (const UnbuiltKernel& e) {
+    std::lock_guard lock(mutex);
+    refused().emplace(key, e.what());
+    throw;
+  }
 }
 
 std::vector<Pipeline> pipelines() {

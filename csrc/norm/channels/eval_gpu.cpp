@@ -2,6 +2,7 @@
 
 #include "csrc/common/outputs.h"
 #include "csrc/gpu/memory.h"
+#include "csrc/gpu/run.h"
 #include "csrc/norm/channels/plan.h"
 #include "csrc/norm/channels/primitive.h"
 
@@ -11,7 +12,9 @@ void ChannelNorm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   check_shapes(inputs);
   release_inputs(inputs, outputs);
   gpu::allocate(outputs[0], stream(), {&inputs[0]});
-  encode(plan_channel_norm(spec_, axis_, inputs, outputs[0], stream()));
+  run(inputs, outputs, stream(), [&](const Arrays& in) {
+    return plan_channel_norm(spec_, axis_, in, outputs[0], stream());
+  });
 }
 
 void ChannelNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
@@ -24,7 +27,9 @@ void ChannelNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
       gpu::allocate(out, stream());
     }
   }
-  encode(plan_channel_norm_vjp(spec_, axis_, inputs, outputs, stream()));
+  run(inputs, outputs, stream(), [&](const Arrays& in) {
+    return plan_channel_norm_vjp(spec_, axis_, in, outputs, stream());
+  });
 }
 
 } // namespace mlx_norms

@@ -102,6 +102,26 @@ def test_composed_layer_norm_is_mlx_s(length):
         composed(mx.fast.layer_norm)(x, mx.zeros(length + 1), None, 1e-5)
 
 
+BAD_LAYER_NORMS = {
+    "an unknown keyword": (dict(eps=1e-5, axis=0), (None, None)),
+    "no eps": ({}, (None, None)),
+    "a weight that is none": (dict(bias=None, eps=1e-5), ("w",)),
+}
+
+
+@pytest.mark.parametrize("options, arguments", BAD_LAYER_NORMS.values(), ids=BAD_LAYER_NORMS)
+@pytest.mark.parametrize("of", [composed, lambda norm: jittered(norm, 0)], ids=["composed", "jitter"])
+def test_exceptions_are_mlx_s(of, options, arguments):
+    """Their texts tell which arguments are passed by name."""
+
+    def text(norm):
+        with pytest.raises(TypeError) as caught:
+            norm(mx.ones((2, 4)), *arguments, **options)
+        return str(caught.value)
+
+    assert text(of(mx.fast.layer_norm)) == text(mx.fast.layer_norm)
+
+
 def lost_gradient(x, y, fusion):
     return mx.stop_gradient(y)
 

@@ -19,8 +19,8 @@ def jittered(norm, seed, times=1):
     calls = itertools.count()
 
     def jitter(x, *arguments, **options):
+        dtype = norm(x, *arguments, **options).dtype  # or MLX's exception, as MLX words it
         arguments = in_order(arguments, options)
-        dtype = norm(x, *arguments, **options).dtype  # or MLX's exception
         weight, *bias, eps = [wide(a) for a in arguments]
         amount = ARITHMETIC
         if dtype != mx.float32:
@@ -43,8 +43,8 @@ def jittered(norm, seed, times=1):
 
 
 def in_order(arguments, options):
-    """The arguments of a norm after x, where some may be taken out of ``options`` by name."""
-    return (*arguments, *(options.pop(n) for n in ("weight", "bias", "eps") if n in options))
+    """The arguments of a norm after x, some of which may be in ``options`` by name."""
+    return (*arguments, *(options[n] for n in ("weight", "bias", "eps") if n in options))
 
 
 class Signs:

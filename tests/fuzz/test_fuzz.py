@@ -362,6 +362,17 @@ def test_errors_of_second_derivatives_are_known():
     assert max(off) > 8 * unit_roundoff(mx.float32)
 
 
+def test_squares_that_overflow_are_known():
+    """As docs/accuracy.md says: then our layer norm is NaN, while MLX's is 0."""
+    x = mx.array([[1e25, -1e25, 1.0], [1e18, -1e18, 1.0]])
+    right = mx.array([[False] * 3, [True] * 3])
+    for norm in (mlx_norms.layer_norm, jittered(mx.fast.layer_norm, 0)):
+        y, dx = mx.vjp(lambda x, norm=norm: norm(x, None, None, 1e-5), [x], [mx.ones((2, 3))])
+        assert mx.array_equal(mx.isfinite(y[0]), right) and mx.array_equal(
+            mx.isfinite(dx[0]), right
+        )
+
+
 def test_larger_errors_are_as_much_larger():
     """With them the judge sees what a sum may round away of small ones."""
     x = mx.array([[3.66]])

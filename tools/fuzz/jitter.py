@@ -37,6 +37,7 @@ def jittered(norm, seed, times=1):
         if bias:  # the terms of a layer norm may cancel
             size = size if bias[0] is None else size + mx.abs(bias[0])
             y = y + amount * signs() * mx.stop_gradient(size)
+            y = y * of_squares(x)
         return y.astype(dtype)
 
     return jitter
@@ -64,6 +65,12 @@ def slope(x, eps, bias):
     if bias:
         x = x - x.mean(-1, keepdims=True)
     return mx.rsqrt((x * x).mean(-1, keepdims=True) + eps)
+
+
+def of_squares(x):
+    """One or, where a row's squared deviations overflow and ours are NaN while MLX's are 0, NaN."""
+    d = mx.stop_gradient(x - x.mean(-1, keepdims=True))
+    return mx.where(mx.isfinite((d * d).sum(-1, keepdims=True)), 1.0, float("nan"))
 
 
 def of_no_value(x, gradient):

@@ -2,8 +2,9 @@
 
 An op is correct if |got - truth| <= k * u * S + half an ulp of the output:
 
-* float32 arithmetic: u = 2**-24, k = 8 (rms) or 16 (layer); a cast of the normalized value to the
-  output dtype T before the weight adds k = 2 with u of T;
+* float32 arithmetic: u = 2**-24, k = 8 (rms) or 16 (layer), and 12 for the gradient of what an rms
+  norm normalizes; a cast of the normalized value to the output dtype T before the weight adds k = 2
+  with u of T, and half of T's smallest subnormal times all that multiplies the value after it;
 * S is the sum of the absolute values of the terms that are summed: |y| for rms, |n w| + |w| + |b|
   for layer (n is a difference that may cancel to zero, of terms of about 1), and for a gradient
   the sum that defines it, with absolute values inside.
@@ -18,7 +19,7 @@ import mlx.core as mx
 import numpy as np
 
 from . import gated_oracle
-from .norm_case import describe
+from .norm_case import describe, result_type
 
 F16_MAX = 65504.0
 # Bits of the significand, exponent of the smallest normal, largest finite value.
@@ -185,7 +186,7 @@ def forward(norm, arrays):
         casts = early_steps(norm, arrays)
     size *= arithmetic(norm, arrays) + casts
     if norm.casts_early(arrays):
-        size += underflow(dtype) * (scale + is_modulated(arrays))
+        size += underflow(dtype) * early_underflows(norm, arrays, scale)
     truths = [Truth(y, size, dtype, config + " norm")]
     if norm.adds:
         truths.append(Truth(s, 0.0, norm.sum_dtype(arrays), config + " sum"))
@@ -215,9 +216,13 @@ def to_shape(a, shape):
     return a.sum(axes, keepdims=True)
 
 
-def arithmetic(norm, arrays):
-    """k u of float32, with 4 more for 1 + scale and its product."""
-    k = (16 if norm.layer else 8) + 4 * is_modulated(arrays)
+def arithmetic(norm, arrays, of_input=False):
+    """k u of float32, with 4 more for 1 + scale and its product.
+
+    The gradient of the input is r (gw - n mean(gw n)): 2 roundings of gw, 13 of what is subtracted,
+    with n twice, and 5 after that are 12.5 of S if the two are alike, even without those of sums.
+    """
+    k = (16 if norm.layer else 12 if of_input else 8) + 4 * is_modulated(arrays)
     return k * unit_roundoff(mx.float32)
 
 
@@ -235,6 +240,19 @@ def early_steps(norm, arrays):
     steps = 6 * unit_roundoff(norm.out_dtype(arrays)) if norm.casts_early(arrays) else 0.0
     scale = arrays.get("scale")
     return steps + (0.0 if scale is None else unit_roundoff(scale.dtype))
+
+
+def early_underflows(norm, arrays, scale):
+    """What multiplies the loss of each early rounding before the last: of n, of n w + b, and of
+    the product with 1 + scale, unless a wider scale makes that float32."""
+    times = scale
+    if is_modulated(arrays):
+        if arrays.get("weight") is not None or arrays.get("bias") is not None:
+            times = times + np.abs(factor(arrays))
+        by = arrays.get("scale")
+        if by is not None and result_type(norm.out_dtype(arrays), by.dtype) != mx.float32:
+            times = times + 1.0
+    return times
 
 
 def underflow(dtype):
@@ -265,7 +283,7 @@ def gradients(norm, arrays, cotangent=None, sum_cotangent=None):
             continue
         key = "s" if name in ("x", "residual") and name not in values else name
         value, size = values[key], sizes[key]
-        slack = arithmetic(norm, arrays) * size
+        slack = arithmetic(norm, arrays, of_input=name in ("x", "residual", "factor")) * size
         if name == "weight":
             slack = slack + early_cast(norm, arrays) * size
             if norm.casts_early(arrays) and g is not None:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from support import oracle
+from support.inputs import normal
 from support.norm_case import OPS, Norm
 
 
@@ -62,3 +63,43 @@ def test_overflow_is_right_only_past_the_largest_value():
     ]:
         with pytest.raises(AssertionError, match="values are wrong"):
             check(got, truth)
+
+
+def used(truth, got):
+    """The largest part of its bound that a result needs."""
+    bound = truth.slack + 0.5 * oracle.ulp(truth.value, truth.dtype)
+    return np.max(np.abs(oracle.exact(got) - truth.value) / bound)
+
+
+def bounds_are_of_use(truth, got):
+    """A result is within its bound, needs more than half of it, and could not be twice as wrong."""
+    truth.check(got)
+    assert used(truth, got) > 0.5
+    twice = truth.value + 2.2 * (oracle.exact(got) - truth.value)
+    with pytest.raises(AssertionError, match="values are wrong"):
+        truth.check(mx.array(twice.astype(np.float32)).astype(got.dtype))
+
+
+@pytest.mark.parametrize("scale", [mx.float32, mx.float16])
+def test_what_a_subnormal_has_lost_is_multiplied_by_the_scale(scale):
+    row = np.zeros((1, 331), np.float32)
+    row[0, 0] = -(2.0**-23)
+    arrays = dict(
+        x=mx.array(row).astype(mx.float16),
+        weight=mx.full((331,), -0.030775945633649826),
+        scale=mx.full((331,), 77.10556030273438).astype(scale),
+    )
+    norm = Norm("rms_norm", eps=1e-6)
+    bounds_are_of_use(oracle.forward(norm, arrays)[0], norm(arrays, stream=mx.cpu)[0])
+
+
+def test_bound_of_the_gradients_of_short_rows():
+    """Their errors do not average out; those of long rows do."""
+    norm, shape = Norm("rms_norm"), (40000, 5)
+    x, weight, cotangent = (
+        normal(s, mx.float32, seed=(4, i)) for i, s in enumerate([shape, shape[1:], shape])
+    )
+    arrays = dict(x=x, weight=weight)
+    with mx.stream(mx.cpu):
+        _, (dx, _) = norm.vjp(arrays, [cotangent])
+    bounds_are_of_use(oracle.gradients(norm, arrays, cotangent)["x"], dx)

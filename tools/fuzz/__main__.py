@@ -1,6 +1,6 @@
 """Runs random programs, or random numerics, and prints what is wrong.
 
-    python tools fuzz programs|numerics --backend cpu|metal-sim|cuda --programs N --seed S
+    python tools fuzz programs|numerics|shapeless --backend cpu|metal-sim|cuda --programs N --seed S
         [--jobs J] [--only SEED]
 
 The cases are those of the seeds S to S + N - 1; a seed's case does not depend on the others. A line
@@ -12,6 +12,9 @@ patched, without fusion, with projections in a block and in the process, and wit
 are pure.
 numerics: calls of the ops with arguments of any magnitude, length and layout, and their gradients,
 against float64.
+shapeless: derivatives and maps of the ops over axes of 0, 1, 2 and more elements, many of them in
+graphs of mx.compile(shapeless=True) that were traced at other sizes, each in processes of its own,
+against the same functions of MLX's.
 """
 
 import argparse
@@ -50,7 +53,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("kind", choices=["programs", "numerics"])
+    parser.add_argument("kind", choices=["programs", "numerics", "shapeless"])
     parser.add_argument("--backend", choices=BACKENDS, default="cpu")
     parser.add_argument("--programs", type=int, default=1000, metavar="N", help="how many cases")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first one's")

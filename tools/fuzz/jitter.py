@@ -19,8 +19,8 @@ def jittered(norm, seed, times=1):
     calls = itertools.count()
 
     def jitter(x, *arguments, **options):
+        dtype = norm(x, *arguments, **options).dtype  # or MLX's exception, as MLX words it
         arguments = in_order(arguments, options)
-        dtype = norm(x, *arguments, **options).dtype  # or MLX's exception
         weight, *bias, eps = [wide(a) for a in arguments]
         amount = ARITHMETIC
         if dtype != mx.float32:
@@ -37,14 +37,15 @@ def jittered(norm, seed, times=1):
         if bias:  # the terms of a layer norm may cancel
             size = size if bias[0] is None else size + mx.abs(bias[0])
             y = y + amount * signs() * mx.stop_gradient(size)
+            y = y * of_squares(x)
         return y.astype(dtype)
 
     return jitter
 
 
 def in_order(arguments, options):
-    """The arguments of a norm after x, where some may be taken out of ``options`` by name."""
-    return (*arguments, *(options.pop(n) for n in ("weight", "bias", "eps") if n in options))
+    """The arguments of a norm after x, some of which may be in ``options`` by name."""
+    return (*arguments, *(options[n] for n in ("weight", "bias", "eps") if n in options))
 
 
 class Signs:
@@ -64,6 +65,12 @@ def slope(x, eps, bias):
     if bias:
         x = x - x.mean(-1, keepdims=True)
     return mx.rsqrt((x * x).mean(-1, keepdims=True) + eps)
+
+
+def of_squares(x):
+    """One or, where a row's squared deviations overflow and ours are NaN while MLX's are 0, NaN."""
+    d = mx.stop_gradient(x - x.mean(-1, keepdims=True))
+    return mx.where(mx.isfinite((d * d).sum(-1, keepdims=True)), 1.0, float("nan"))
 
 
 def of_no_value(x, gradient):

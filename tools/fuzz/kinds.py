@@ -1,6 +1,6 @@
 """The kinds of cases: how a seed is run, and how its case is shown."""
 
-from . import numerics, programs
+from . import numerics, programs, shapeless
 from .program_check import Void, check
 from .shrink import shrink
 
@@ -44,5 +44,20 @@ def shown_numerics(seed, backend):
     return str(numerics.generate(seed, backend))
 
 
-FAILURES = {"programs": program_failures, "numerics": numeric_failures}
-SHOWN = {"programs": shown_program, "numerics": shown_numerics}
+def shapeless_failures(seed, backend):
+    return shapeless.check(shapeless.generate(seed), backend)
+
+
+def shown_shapeless(seed, backend):
+    return str(shapeless.generate(seed))
+
+
+FAILURES = {
+    "programs": program_failures,
+    "numerics": numeric_failures,
+    "shapeless": shapeless_failures,
+}
+SHOWN = {"programs": shown_program, "numerics": shown_numerics, "shapeless": shown_shapeless}
+# Kinds whose cases start processes of their own, which cannot share a device's threads; they get
+# the backend's name.
+FORKING = {"shapeless"}

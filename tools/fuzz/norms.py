@@ -223,9 +223,9 @@ def composed(layer_norm):
     """
 
     def composed_layer_norm(x, *arguments, **options):
-        arguments = in_order(arguments, options)
-        dtype = layer_norm(x, *arguments, **options).dtype  # or MLX's exception
-        weight, bias, eps = arguments
+        # or MLX's exception, whose text tells how the arguments are passed
+        dtype = layer_norm(x, *arguments, **options).dtype
+        weight, bias, eps = in_order(arguments, options)
         s = x.astype(mx.float32)
         s = s - s.mean(-1, keepdims=True)
         y = (s * mx.rsqrt((s * s).mean(-1, keepdims=True) + eps)).astype(dtype)

@@ -1,6 +1,6 @@
 """A process that runs cases: it reads seeds from stdin and writes results to stdout, one per line.
 
-    python -m fuzz.worker programs|numerics --backend NAME
+    python -m fuzz.worker programs|numerics|shapeless --backend NAME
 
 A line with a string says whose norms run next, "stock" or "ours".
 """
@@ -12,7 +12,7 @@ import os
 import sys
 
 from .backends import DEVICES, Backend
-from .kinds import FAILURES
+from .kinds import FAILURES, FORKING
 
 
 def main():
@@ -27,7 +27,8 @@ def main():
     def tell(told):
         print(json.dumps(told), file=results, flush=True)
 
-    backend = Backend(arguments.backend, tell)
+    name = arguments.backend
+    backend = name if arguments.kind in FORKING else Backend(name, tell)
     tell("ready")
     for line in sys.stdin:
         failures = FAILURES[arguments.kind](int(line), backend)

@@ -114,8 +114,9 @@ array sum_over(const array& a, int axis, mx::Stream s) {
 }
 
 array mean_over(const array& a, int axis, mx::Stream s) {
-  auto over_count =
-      mx::number_of_elements(a, {axis}, /* inverted= */ true, a.dtype(), s);
+  // The count has no derivative, and MLX no rule for its derivative.
+  auto over_count = mx::number_of_elements(
+      mx::stop_gradient(a, s), {axis}, /* inverted= */ true, a.dtype(), s);
   return mx::multiply(sum_over(a, axis, s), over_count, s);
 }
 

@@ -159,13 +159,6 @@ Arrays GroupNorm::vjp(
     return vjp_of(f, primals, cotangents, argnums);
   }
   GroupNormInputs in(spec_, primals.data());
-  if (in.x.size() == 0) { // of which no sums are taken
-    Arrays zeros;
-    for (int i : argnums) {
-      zeros.push_back(mx::zeros_like(primals[i], s));
-    }
-    return zeros;
-  }
   GroupNormVJPSpec vjp{.norm = spec_};
   for (int i : argnums) {
     (i == 0 ? vjp.input : vjp.sums) = true;

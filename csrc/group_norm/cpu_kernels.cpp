@@ -96,19 +96,22 @@ void statistics_of(const GroupStatisticsJob& job) {
 template <typename T, typename Y, Activation kActivation>
 void normalize_rows(const GroupNormalizeJob& job) {
   auto channels = job.channels, stride = job.x.row_stride;
-  auto *means = job.mean, *scales = job.scale, *shifts = job.shift;
+  auto *means = job.mean, *rstds = job.rstd, *shifts = job.shift;
+  auto *weights = job.weight, *biases = job.bias;
   for_row_blocks<4>(job.rows, [&](int64_t row, auto n) {
     auto* x = row_of<T>(job.x, row);
     auto* y = static_cast<Y*>(job.y.data) + row * channels;
     for_vectors(channels, [=](int64_t c, auto extent) {
       Floats mean = load(means + c);
-      Floats scale = load(scales + c);
+      Floats rstd = load(rstds + c);
       Floats shift = load(shifts + c);
+      Floats weight = load(weights + c);
+      Floats bias = load(biases + c);
       prefetch_rows(x + c, stride, n);
       for (int i = 0; i < n; ++i) {
         Floats v = load(x + i * stride + c, extent);
-        v = activated<kActivation, float>((v - mean) * scale + shift);
-        store(y + i * channels + c, v, extent);
+        v = ((v - mean) * rstd + shift) * weight + bias;
+        store(y + i * channels + c, activated<kActivation, float>(v), extent);
       }
     });
   });
@@ -117,14 +120,14 @@ void normalize_rows(const GroupNormalizeJob& job) {
 // Of a vector of channels: what turns x into n, and the cotangent into g.
 template <Activation kActivation>
 struct Differentiated {
-  Floats mean, rstd, shift, weight = {}, bias = {};
+  Floats mean, rstd, shift, weight, bias = {};
 
   Differentiated(const GroupVJPJob& job, int64_t c)
       : mean(load(job.mean + c)),
         rstd(load(job.rstd + c)),
-        shift(load(job.shift + c)) {
+        shift(load(job.shift + c)),
+        weight(load(job.weight + c)) {
     if constexpr (kActivation != Activation::None) {
-      weight = load(job.weight + c);
       bias = load(job.bias + c);
     }
   }
@@ -177,7 +180,6 @@ void input_gradient(const GroupVJPJob& job) {
     auto* to = static_cast<T*>(job.input.data) + row * job.channels;
     for_vectors(job.channels, [&](int64_t c, auto extent) {
       Differentiated<kActivation> of(job, c);
-      Floats by = load(job.by + c);
       Floats along = job.along ? load(job.along + c) : Floats{};
       Floats less = job.along ? load(job.less + c) : Floats{};
       prefetch_rows(xs + c, x_stride, n);
@@ -185,11 +187,11 @@ void input_gradient(const GroupVJPJob& job) {
       for (int i = 0; i < n; ++i) {
         Floats normalized = of.normalized(load(xs + i * x_stride + c, extent));
         Floats d = of.sloped(load(gs + i * g_stride + c, extent), normalized);
-        d = d * by;
+        d = d * of.weight;
         if (job.along) {
           d = d - less - normalized * along;
         }
-        store(to + i * job.channels + c, d, extent);
+        store(to + i * job.channels + c, d * of.rstd, extent);
       }
     });
   });

@@ -23,15 +23,18 @@ struct GroupStatisticsJob {
   float* squares;
 };
 
-// y = act((x - mean) scale + shift)
+// y = act(n weight + bias), n = (x - mean) rstd + shift. In this order: rstd
+// times a large weight may overflow where n weight does not.
 struct GroupNormalizeJob {
   int64_t channels;
   int64_t rows;
   RowsIn x;
   RowsOut y; // of x's dtype or float32
   const float* mean;
-  const float* scale;
+  const float* rstd;
   const float* shift;
+  const float* weight;
+  const float* bias;
   Activation activation;
 };
 
@@ -46,16 +49,15 @@ struct GroupVJPJob {
   const float* mean;
   const float* rstd;
   const float* shift;
-  const float* weight; // read for an activation, as is bias
-  const float* bias;
+  const float* weight;
+  const float* bias; // read for an activation
   Activation activation;
   // The sums of g and of g n.
   float* bias_sums;
   float* weight_sums;
-  // x's gradient, of its dtype: g by - n along - less
+  // x's gradient, of its dtype: (g weight - less - n along) rstd
   RowsOut input;
-  const float* by;
-  const float* along; // null: g by alone
+  const float* along; // null: g weight rstd alone
   const float* less;
 };
 

@@ -45,6 +45,21 @@ struct GroupGeometry {
     return static_cast<double>(positions) * (channels / groups);
   }
 
+  int64_t first_channel(int64_t group) const {
+    return strided ? group : group * (channels / groups);
+  }
+  // Sets each channel of a row to f(group).
+  template <typename F>
+  void spread(float* row, F f) const {
+    auto of_group = channels / groups;
+    for (int64_t i = 0; i < groups; ++i) {
+      std::fill_n(row + first_channel(i), strided ? 1 : of_group, f(i));
+    }
+    for (int64_t i = groups; strided && i < channels; i += groups) {
+      std::copy_n(row, groups, row + i);
+    }
+  }
+
   // Calls f(channel, group) for each channel.
   template <typename F>
   void for_each_channel(F f) const {

@@ -20,36 +20,27 @@ namespace {
 
 using namespace cpu;
 
-// The statistics of a sample, of each channel: the mean in two parts, and the
-// factor.
-struct Statistics {
-  std::vector<float> mean, rest, rstd;
-
-  Statistics(
-      const GroupGeometry& of,
-      const float* means,
-      const float* rests,
-      const float* variances,
-      float eps)
-      : mean(of.channels),
-        rest(of.channels),
-        rstd(of.channels) {
-    std::vector<float> roots(of.groups);
-    for (int64_t i = 0; i < of.groups; ++i) {
-      roots[i] = 1.0f / std::sqrt(variances[i] + eps);
-    }
-    of.for_each_channel([&](int64_t c, int64_t group) {
-      mean[c] = means[group];
-      rest[c] = rests ? rests[group] : 0.0f;
-      rstd[c] = roots[group];
-    });
-  }
-};
-
 // The rows of a sample in a GroupWork's vectors: see GroupNormalizeJob and
 // GroupVJPJob.
-enum ForwardRow { kMean, kScale, kShift, kForwardRows };
-enum VJPRow { kVJPMean, kVJPRstd, kVJPShift, kBy, kAlong, kLess, kVJPRows };
+enum Row { kMean, kRstd, kShift, kAlong, kLess };
+constexpr int kForwardRows = kAlong, kVJPRows = kLess + 1;
+
+// Writes what a sample's statistics of each group make of each channel.
+void set_statistics(
+    const GroupGeometry& of,
+    const float* means,
+    const float* rests, // null: zeros
+    const float* variances,
+    float eps,
+    float* vectors) {
+  auto* rstd = of.row(vectors, kRstd);
+  of.spread(of.row(vectors, kMean), [&](int64_t i) { return means[i]; });
+  of.spread(
+      rstd, [&](int64_t i) { return 1.0f / std::sqrt(variances[i] + eps); });
+  of.spread(of.row(vectors, kShift), [&](int64_t i) {
+    return rests ? -rests[i] * rstd[of.first_channel(i)] : -0.0f;
+  });
+}
 
 // Of an x that is not empty.
 GroupGeometry geometry_of(const GroupNormSpec& spec, const mx::array& x) {
@@ -64,6 +55,11 @@ GroupGeometry geometry_of(const GroupNormSpec& spec, const mx::array& x) {
 
 Parameter parameter_of(const mx::array* a) {
   return a ? Parameter(*a, 0.0f) : Parameter();
+}
+
+// What stands for an absent bias: minus zeros, which change nothing.
+std::vector<float> absent_bias(const Parameter& bias, const GroupGeometry& of) {
+  return std::vector<float>(bias.n_rows ? 0 : of.pitch, -0.0f);
 }
 
 } // namespace
@@ -93,22 +89,15 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   auto given_mean = parameter_of(in.mean);
   auto given_variance = parameter_of(in.variance);
   mx::cpu::get_command_encoder(stream()).dispatch([=, spec = spec_]() {
-    FloatParameter w(weight), b(bias), mean(given_mean), var(given_variance);
-    auto fill = [&](const Statistics& s, float* vectors) {
-      auto* scale = of.row(vectors, kScale);
-      auto* shift = of.row(vectors, kShift);
-      std::copy(s.mean.begin(), s.mean.end(), of.row(vectors, kMean));
-      for (int64_t c = 0; c < of.channels; ++c) {
-        scale[c] = w.data() ? s.rstd[c] * w.data()[c] : s.rstd[c];
-        shift[c] = (b.data() ? b.data()[c] : 0.0f) - s.rest[c] * scale[c];
-      }
-    };
+    auto w = weight_or_ones(weight, of.channels);
+    FloatParameter b(bias), mean(given_mean), var(given_variance);
+    auto no_bias = absent_bias(bias, of);
     GroupWork work;
     work.vector_rows = kForwardRows;
     work.partial_rows = spec.running ? 0 : 3;
     work.prepare = [&](int64_t, float* vectors) {
       if (spec.running) {
-        fill({of, mean.data(), nullptr, var.data(), spec.eps}, vectors);
+        set_statistics(of, mean.data(), nullptr, var.data(), spec.eps, vectors);
       }
     };
     work.add_up =
@@ -134,7 +123,7 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
         at[i] = statistics[i] + sample * of.groups;
       }
       merge_statistics(of, partials, at[0], at[1], at[2]);
-      fill({of, at[0], at[1], at[2], spec.eps}, vectors);
+      set_statistics(of, at[0], at[1], at[2], spec.eps, vectors);
     };
     work.apply = [&](int64_t begin, int64_t end, const float* vectors) {
       auto scratch = normalized.scratch();
@@ -150,8 +139,10 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
                    rows[0],
                    to,
                    of.row(vectors, kMean),
-                   of.row(vectors, kScale),
+                   of.row(vectors, kRstd),
                    of.row(vectors, kShift),
+                   w.data(),
+                   b.data() ? b.data() : no_bias.data(),
                    spec.activation});
             });
           });
@@ -203,20 +194,20 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
                                                    variance = given[2]]() {
     const auto& spec = vjp.norm;
     bool of_sums = vjp.input && !spec.running;
-    FloatParameter w(weight), b(bias);
-    auto ones = weight_or_ones(weight, of.channels);
-    std::vector<float> zeros(b.data() ? 0 : of.pitch);
+    auto w = weight_or_ones(weight, of.channels);
+    FloatParameter b(bias);
+    auto no_bias = absent_bias(bias, of);
     auto job_of = [&](const auto& given, int64_t count, const float* vectors) {
       GroupVJPJob job{};
       job.channels = of.channels;
       job.rows = count;
       job.x = given[0];
       job.cotangent = given[1];
-      job.mean = of.row(vectors, kVJPMean);
-      job.rstd = of.row(vectors, kVJPRstd);
-      job.shift = of.row(vectors, kVJPShift);
-      job.weight = ones.data();
-      job.bias = b.data() ? b.data() : zeros.data();
+      job.mean = of.row(vectors, kMean);
+      job.rstd = of.row(vectors, kRstd);
+      job.shift = of.row(vectors, kShift);
+      job.weight = w.data();
+      job.bias = b.data() ? b.data() : no_bias.data();
       job.activation = spec.activation;
       return job;
     };
@@ -226,14 +217,8 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
     work.prepare = [&](int64_t sample, float* vectors) {
       FloatParameter means(mean.only(sample)), rests(rest.only(sample));
       FloatParameter variances(variance.only(sample));
-      Statistics s(of, means.data(), rests.data(), variances.data(), spec.eps);
-      std::copy(s.mean.begin(), s.mean.end(), of.row(vectors, kVJPMean));
-      std::copy(s.rstd.begin(), s.rstd.end(), of.row(vectors, kVJPRstd));
-      auto *shift = of.row(vectors, kVJPShift), *by = of.row(vectors, kBy);
-      for (int64_t c = 0; c < of.channels; ++c) {
-        shift[c] = -s.rest[c] * s.rstd[c];
-        by[c] = w.data() ? s.rstd[c] * w.data()[c] : s.rstd[c];
-      }
+      set_statistics(
+          of, means.data(), rests.data(), variances.data(), spec.eps, vectors);
     };
     work.add_up =
         [&](int64_t begin, int64_t end, const float* vectors, float* partials) {
@@ -259,17 +244,14 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
       merge_gradients(
           of,
           partials,
-          w.data(),
+          weight.n_rows ? w.data() : nullptr,
           at(0),
           at(1),
           of_sums ? means.data() : nullptr);
       if (of_sums) {
-        auto* rstd = of.row(vectors, kVJPRstd);
-        auto* along = of.row(vectors, kAlong);
-        auto* less = of.row(vectors, kLess);
-        of.for_each_channel([&](int64_t c, int64_t group) {
-          less[c] = means[group] * rstd[c];
-          along[c] = means[of.groups + group] * rstd[c];
+        of.spread(of.row(vectors, kLess), [&](int64_t i) { return means[i]; });
+        of.spread(of.row(vectors, kAlong), [&](int64_t i) {
+          return means[of.groups + i];
         });
       }
     };
@@ -284,7 +266,6 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
               rows.write(input, row, count, scratch, [&](const auto& to) {
                 auto job = job_of(given, count, vectors);
                 job.input = to;
-                job.by = of.row(vectors, kBy);
                 if (of_sums) {
                   job.along = of.row(vectors, kAlong);
                   job.less = of.row(vectors, kLess);

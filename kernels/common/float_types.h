@@ -26,9 +26,13 @@ inline int size_of(int type) {
   return type == kFloat32 ? 4 : 2;
 }
 
-// Tests the bits: a compiler may assume that no float is NaN.
+// These test the bits: a compiler may assume that no float is NaN or inf.
 inline bool is_nan(float v) {
   return (as_type<uint>(v) & 0x7fffffffu) > 0x7f800000u;
+}
+
+inline bool is_finite(float v) {
+  return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u;
 }
 
 inline float bfloat_to_float(ushort bits) {

@@ -172,18 +172,15 @@ add_exactly(float a, float b, thread float& sum, thread float& low) {
   low = (a - (sum - of_b)) + (b - of_b);
 }
 
-// (x - mean) * scale + offset times the weight.
+// Times the weight, (x - mean) * rstd + offset becomes (x - mean) * rstd * w +
+// offset. rstd * w may overflow where the result does not, as an infinite
+// weight's share of the offset does.
 template <int N>
-inline void multiply_by(
-    RowIn weight,
-    Span<N> span,
-    thread float* scale,
-    thread float* offset) {
-  float w[N];
+inline void
+multiply_by(RowIn weight, Span<N> span, thread float* w, thread float* offset) {
   read<N>(weight, span, w);
   for (int j = 0; j < N; ++j) {
-    scale[j] *= w[j];
-    offset[j] *= w[j];
+    offset[j] = is_finite(w[j]) ? offset[j] * w[j] : 0.0f;
   }
 }
 

@@ -281,7 +281,7 @@ template <int N>
   Span<N> span = span_at<N>(t.channel, channels);
   uint first_row = t.sample * uint(positions);
   Positions<N> of{span, channels, first_row, t.position, rows, positions};
-  float means[N], scale[N], offset[N];
+  float means[N], rstd[N], w[N], offset[N];
   load_statistics<N>(
       t,
       mean,
@@ -293,13 +293,16 @@ template <int N>
       groups,
       eps,
       means,
-      scale,
+      rstd,
       offset);
+  for (int j = 0; j < N; ++j) {
+    w[j] = 1.0f;
+  }
   if (has_weight) {
     multiply_by<N>(
         row_in(weight, weight_flags, weight_layout, 0, channels),
         span,
-        scale,
+        w,
         offset);
   }
   if (has_bias) {
@@ -313,7 +316,8 @@ template <int N>
       int position = t.position + (step + k) * rows;
       if (position < positions) {
         for (int j = 0; j < N; ++j) {
-          v[k * N + j] = fma(v[k * N + j] - means[j], scale[j], offset[j]);
+          float n = (v[k * N + j] - means[j]) * rstd[j];
+          v[k * N + j] = fma(n, w[j], offset[j]);
         }
         activate_result<N>(float_type(group_y_flags), v + k * N);
         uint row = first_row + uint(position);

@@ -24,10 +24,6 @@ struct Statistics {
   }
 };
 
-inline bool is_finite(float v) {
-  return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u;
-}
-
 // Whether `variance`, a mean square less `square`, the square of a mean, is
 // mostly rounding error or beyond float32.
 inline bool is_lost(float variance, float square) {

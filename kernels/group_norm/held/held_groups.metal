@@ -240,16 +240,17 @@ template <int N, int V>
       }
     }
   }
-  float scale[N], offset[N];
+  float rstd[N], w[N], offset[N];
   for (int j = 0; j < N; ++j) {
-    scale[j] = precise::rsqrt(square[j] + eps);
-    offset[j] = -low[j] * scale[j];
+    rstd[j] = precise::rsqrt(square[j] + eps);
+    offset[j] = -low[j] * rstd[j];
+    w[j] = 1.0f;
   }
   if (has_weight) {
     multiply_by<N>(
         row_in(weight, weight_flags, weight_layout, 0, channels),
         span,
-        scale,
+        w,
         offset);
   }
   if (has_bias) {
@@ -260,7 +261,7 @@ template <int N, int V>
     if (k < there) {
       held.get_vector(type, k, v);
       for (int j = 0; j < N; ++j) {
-        v[j] = fma(v[j] - high[j], scale[j], offset[j]);
+        v[j] = fma((v[j] - high[j]) * rstd[j], w[j], offset[j]);
       }
       activate_result<N>(float_type(group_y_flags), v);
       uint of_y = first_row + uint(k * rows);

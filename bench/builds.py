@@ -30,7 +30,7 @@ import mlx_norms
 # The benchmark code is this checkout's, whichever build it measures.
 mlx_norms.__path__.insert(0, str(Path(__file__).parents[1] / "mlx_norms"))
 
-from mlx_norms._bench import builds, graph_pass, ladder, llama  # noqa: E402
+from mlx_norms._bench import builds, graph_pass, images, ladder, llama  # noqa: E402
 from mlx_norms._bench.configs import DTYPES, HEAD_OPS, LENGTHS, OPS, Config  # noqa: E402
 from mlx_norms._bench.providers import Calls  # noqa: E402
 from mlx_norms._bench.timing import Timed  # noqa: E402
@@ -46,6 +46,7 @@ PRODUCTS = {
     "gemv_columns": ((1, 4096, 4096), (8, 4096, 4096)),
     "simdgroup_blocked": ((1024, 1024, 1024),),
 }
+IMAGES = ((4, 128, 128, 320), (32, 8, 8, 2560), (1, 64, 64, 320))
 DECODED = llama.Shapes(16, 512, 2048, 4, 4, 1000)  # so small that decoding waits for the host
 PROJECTED = ((1, 4096, 4096, 0), (4, 4096, 4096, 0), (1, 4096, 14336, 4), (8, 1024, 4096, 8))
 SLOWER = 0.98
@@ -53,7 +54,7 @@ SLOWER = 0.98
 Make = Callable[[], Calls | Timed]
 
 
-def of_config(config: Config | ladder.Product, function: Callable) -> Calls:
+def of_config(config: Config | images.ImageConfig | ladder.Product, function: Callable) -> Calls:
     cotangents = [config.cotangents()] if config.backward else None
     return Calls(function, [config.inputs()], cotangents)
 
@@ -92,6 +93,13 @@ def of_norm(config: Config) -> tuple[str, Make]:
     return name, partial(of_config, config, OPS[config.op].ours)
 
 
+def of_images(dtype: str) -> Iterator[tuple[str, Make]]:
+    for op, backward, sizes in itertools.product(images.OPS, (False, True), IMAGES):
+        config = images.ImageConfig(op, dtype, sizes, backward=backward)
+        ours, _ = config.functions()
+        yield f"{config.name} {dtype} {config.shape}", partial(of_config, config, ours)
+
+
 def lengths() -> Iterator[tuple[str, Make]]:
     """Norms of 64 Mi elements; of queries and keys, whose heads are short, a quarter."""
     for op, backward, dtype in itertools.product(
@@ -128,6 +136,7 @@ def configs(device: str, calls: bool) -> Iterator[tuple[str, Make]]:
             name = f"{op}_linear {dtype} {'x'.join(map(str, shape))}"
             yield name, partial(projection, op, dtype, *shape)
         yield f"gathered_rms {dtype} 4096x512", partial(gathered, dtype, 4096, 512)
+        yield from of_images(dtype)
         layers = [Config("layer", dtype, 512, 4096)]
         for config in layers + [ladder.Product(512)] * (dtype == "float32"):
             for rung in ladder.rungs(config):

@@ -105,6 +105,12 @@ def test_composed_layer_norm_is_mlx_s(length):
         composed(mx.fast.layer_norm)(x, mx.zeros(length + 1), None, 1e-5)
 
 
+def test_programs_that_are_not_wrong(cpu):
+    """One with a zero cotangent of what is not finite, and one whose fused sum reaches a slice."""
+    for seed in (4003916, 6000712):
+        assert not check(programs.generate(seed, cpu), cpu)
+
+
 BAD_LAYER_NORMS = {
     "an unknown keyword": (dict(eps=1e-5, axis=0), (None, None)),
     "no eps": ({}, (None, None)),

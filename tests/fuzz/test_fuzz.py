@@ -106,8 +106,9 @@ def test_composed_layer_norm_is_mlx_s(length):
 
 
 def test_programs_that_are_not_wrong(cpu):
-    """One with a zero cotangent of what is not finite, and one whose fused sum reaches a slice."""
-    for seed in (4003916, 6000712):
+    """Of a zero cotangent of what is not finite, of a slice that a fused sum reaches, and of
+    infinities that cancel in MLX's gradient alone, whose tanh is 1 in ours."""
+    for seed in (4003916, 6000712, 7000495):
         assert not check(programs.generate(seed, cpu), cpu)
 
 

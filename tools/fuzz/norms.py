@@ -205,9 +205,7 @@ def tied(op):
 def of_all(i, out):
     result = out[i]
     for other in (*out[:i], *out[i + 1 :]):
-        if other.size:
-            unused = other.reshape(-1)[0].astype(result.dtype)
-            result = mx.where(mx.array(False), unused, result)
+        result = mx.where(mx.array(False), other.sum().astype(result.dtype), result)
     return result
 
 

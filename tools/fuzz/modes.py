@@ -9,7 +9,7 @@ import mlx.core as mx
 import mlx_norms
 
 from .jitter import jittered
-from .norms import Ours, Stock, composed
+from .norms import Ours, Stock, TiedStock, composed
 from .program import evaluate, inputs_of, run_steps, start
 
 UNFUSED = "patched(fuse=False)"
@@ -65,7 +65,8 @@ def run_stock(program, backend, jitter=None, times=1):
                 stack.enter_context(
                     replaced(name, functools.partial(jittered, seed=jitter, times=times))
                 )
-        return _run(program, backend, Stock, inputs_of(program))
+        norms = Stock if jitter is None else TiedStock
+        return _run(program, backend, norms, inputs_of(program))
 
 
 @contextlib.contextmanager

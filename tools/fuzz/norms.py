@@ -192,6 +192,37 @@ class Stock:
         )
 
 
+def tied(op):
+    """An op whose results each get a cotangent, of zeros, if any of them has one."""
+
+    def tied_op(*arguments):
+        out = op(*arguments)
+        return tuple(of_all(i, out) for i in range(len(out)))
+
+    return staticmethod(tied_op)
+
+
+def of_all(i, out):
+    result = out[i]
+    for other in (*out[:i], *out[i + 1 :]):
+        result = mx.where(mx.array(False), other.sum().astype(result.dtype), result)
+    return result
+
+
+class TiedStock(Stock):
+    """The same, with the gradients that ops of ours with two results may have.
+
+    One that is not used has zeros for a cotangent, which are NaN where what is before the op is not
+    finite. Of MLX's two ops one would take no part.
+    """
+
+    add_rms_norm = tied(Stock.add_rms_norm)
+    add_layer_norm = tied(Stock.add_layer_norm)
+    gated_norm = tied(Stock.gated_norm)
+    norm_add_norm = tied(Stock.norm_add_norm)
+    qk_norm = tied(Stock.qk_norm)
+
+
 def activated(activation, a):
     if activation == "gelu":
         return a * (1 + mx.erf(a / math.sqrt(2))) / 2

@@ -99,6 +99,7 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/group_norm/cpu_statistics.cpp
     csrc/group_norm/cpu_work.cpp
     csrc/group_norm/eval_cpu.cpp
+    csrc/group_norm/small_groups.cpp
     csrc/ladders/eval_cpu.cpp
     csrc/linear/eval_cpu.cpp
     csrc/matmul/eval_cpu.cpp
@@ -109,6 +110,7 @@ set(MLX_NORMS_CPU_SOURCES
 # Compiled once per instruction set.
 set(MLX_NORMS_CPU_KERNELS
     csrc/group_norm/cpu_kernels.cpp
+    csrc/group_norm/cpu_small_groups.cpp
     csrc/norm/channels/cpu_norm.cpp
     csrc/norm/channels/cpu_vjp.cpp
     csrc/norm/cpu/factored_row.cpp

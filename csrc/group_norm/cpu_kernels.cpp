@@ -9,23 +9,24 @@
 
 #include <type_traits>
 
-#include "csrc/cpu/activations.h"
-#include "csrc/cpu/simd.h"
+#include "csrc/group_norm/cpu_vectors.h"
 #include "csrc/norm/cpu_types.h"
 
 namespace {
 
 using namespace mlx_norms::cpu;
 
-// Calls f(row, count) for blocks of kRows rows, whose count is a constant, and
-// for the rows left.
+// Calls f(row, count) for blocks of kRows rows and for one that is left, whose
+// count is a constant, or for the rows left.
 template <int kRows, typename F>
 inline void for_row_blocks(int64_t rows, F f) {
   int64_t row = 0;
   for (; row + kRows <= rows; row += kRows) {
     f(row, std::integral_constant<int, kRows>{});
   }
-  if (row < rows) {
+  if (row + 1 == rows) {
+    f(row, std::integral_constant<int, 1>{});
+  } else if (row < rows) {
     f(row, static_cast<int>(rows - row));
   }
 }
@@ -33,16 +34,6 @@ inline void for_row_blocks(int64_t rows, F f) {
 template <typename T>
 inline const T* row_of(const RowsIn& rows, int64_t row) {
   return static_cast<const T*>(rows.data) + row * rows.row_stride;
-}
-
-// The sum of term(i) for each i below n, in four parts.
-template <typename Count, typename F>
-[[gnu::always_inline]] inline Floats sum_of(Count n, F term) {
-  Floats parts[4] = {};
-  for (int i = 0; i < n; ++i) {
-    parts[i % 4] += term(i);
-  }
-  return (parts[0] + parts[1]) + (parts[2] + parts[3]);
 }
 
 constexpr int kSummedRows = 16;
@@ -95,53 +86,40 @@ void statistics_of(const GroupStatisticsJob& job) {
 
 template <typename T, typename Y, Activation kActivation>
 void normalize_rows(const GroupNormalizeJob& job) {
-  auto channels = job.channels, stride = job.x.row_stride;
+  auto stride = job.x.row_stride, y_stride = job.y_stride;
   auto *means = job.mean, *rstds = job.rstd, *shifts = job.shift;
   auto *weights = job.weight, *biases = job.bias;
   for_row_blocks<4>(job.rows, [&](int64_t row, auto n) {
     auto* x = row_of<T>(job.x, row);
-    auto* y = static_cast<Y*>(job.y.data) + row * channels;
-    for_vectors(channels, [=](int64_t c, auto extent) {
-      Floats mean = load(means + c);
-      Floats rstd = load(rstds + c);
-      Floats shift = load(shifts + c);
-      Floats weight = load(weights + c);
-      Floats bias = load(biases + c);
+    auto* y = static_cast<Y*>(job.y.data) + row * y_stride;
+    for_vectors(job.channels, [=](int64_t c, auto extent) {
+      Differentiated<kActivation> of{
+          load(means + c),
+          load(rstds + c),
+          load(shifts + c),
+          load(weights + c),
+          load(biases + c)};
       prefetch_rows(x + c, stride, n);
       for (int i = 0; i < n; ++i) {
-        Floats v = load(x + i * stride + c, extent);
-        v = ((v - mean) * rstd + shift) * weight + bias;
-        store(y + i * channels + c, activated<kActivation, float>(v), extent);
+        Floats v = of.result(load(x + i * stride + c, extent));
+        store(y + i * y_stride + c, v, extent);
       }
     });
   });
 }
 
-// Of a vector of channels: what turns x into n, and the cotangent into g.
 template <Activation kActivation>
-struct Differentiated {
-  Floats mean, rstd, shift, weight, bias = {};
-
-  Differentiated(const GroupVJPJob& job, int64_t c)
-      : mean(load(job.mean + c)),
-        rstd(load(job.rstd + c)),
-        shift(load(job.shift + c)),
-        weight(load(job.weight + c)) {
-    if constexpr (kActivation != Activation::None) {
-      bias = load(job.bias + c);
-    }
-  }
-
-  Floats normalized(Floats x) const {
-    return (x - mean) * rstd + shift;
-  }
-  Floats sloped(Floats g, Floats n) const {
-    if constexpr (kActivation != Activation::None) {
-      g = g * slope<kActivation>(n * weight + bias);
-    }
-    return g;
-  }
-};
+inline Differentiated<kActivation> differentiated(
+    const GroupVJPJob& job,
+    int64_t c) {
+  bool biased = kActivation != Activation::None;
+  return {
+      load(job.mean + c),
+      load(job.rstd + c),
+      load(job.shift + c),
+      load(job.weight + c),
+      biased ? load(job.bias + c) : Floats{}};
+}
 
 template <typename T, Activation kActivation>
 void sums_of(const GroupVJPJob& job) {
@@ -151,22 +129,25 @@ void sums_of(const GroupVJPJob& job) {
     auto* gs = row_of<T>(job.cotangent, row);
     bool first = job.before + row == 0;
     for_vectors(job.channels, [&](int64_t c, auto extent) {
-      Differentiated<kActivation> of(job, c);
-      Floats of_bias[4] = {}, of_weight[4] = {};
+      auto of = differentiated<kActivation>(job, c);
+      struct Sums {
+        Floats of_bias, of_weight;
+      } parts[4] = {};
       prefetch_rows(xs + c, x_stride, n);
       prefetch_rows(gs + c, g_stride, n);
-      for (int i = 0; i < n; ++i) {
+      in_four_parts(n, parts, [&](int64_t i, Sums& sums) {
         Floats normalized = of.normalized(load(xs + i * x_stride + c, extent));
         Floats g = of.sloped(load(gs + i * g_stride + c, extent), normalized);
-        of_bias[i % 4] += g;
-        of_weight[i % 4] += g * normalized;
-      }
-      auto add = [&](float* sums, const Floats(&v)[4]) {
-        Floats sum = (v[0] + v[1]) + (v[2] + v[3]);
+        sums.of_bias += g;
+        sums.of_weight += g * normalized;
+      });
+      auto add = [&](float* sums, Floats Sums::* of) {
+        Floats sum =
+            (parts[0].*of + parts[1].*of) + (parts[2].*of + parts[3].*of);
         store(sums + c, first ? sum : load(sums + c) + sum);
       };
-      add(job.bias_sums, of_bias);
-      add(job.weight_sums, of_weight);
+      add(job.bias_sums, &Sums::of_bias);
+      add(job.weight_sums, &Sums::of_weight);
     });
   });
 }
@@ -177,9 +158,9 @@ void input_gradient(const GroupVJPJob& job) {
   for_row_blocks<4>(job.rows, [&](int64_t row, auto n) {
     auto* xs = row_of<T>(job.x, row);
     auto* gs = row_of<T>(job.cotangent, row);
-    auto* to = static_cast<T*>(job.input.data) + row * job.channels;
+    auto* to = static_cast<T*>(job.input.data) + row * job.input_stride;
     for_vectors(job.channels, [&](int64_t c, auto extent) {
-      Differentiated<kActivation> of(job, c);
+      auto of = differentiated<kActivation>(job, c);
       Floats along = job.along ? load(job.along + c) : Floats{};
       Floats less = job.along ? load(job.less + c) : Floats{};
       prefetch_rows(xs + c, x_stride, n);
@@ -191,19 +172,9 @@ void input_gradient(const GroupVJPJob& job) {
         if (job.along) {
           d = d - less - normalized * along;
         }
-        store(to + i * job.channels + c, d * of.rstd, extent);
+        store(to + i * job.input_stride + c, d * of.rstd, extent);
       }
     });
-  });
-}
-
-// Calls f with a type, as with_activation; group norms have no sigmoid.
-template <typename F>
-inline void with_result_activation(Activation activation, F f) {
-  with_activation(activation, [&](auto flag) {
-    if constexpr (flag.value != Activation::Sigmoid) {
-      f(flag);
-    }
   });
 }
 
@@ -246,11 +217,18 @@ void group_vjp_input(const GroupVJPJob& job) {
 
 namespace mlx_norms::cpu::group_norm {
 
+namespace MLX_NORMS_LEVEL { // of cpu_small_groups.cpp
+void norm_small_groups(const SmallGroupsJob& job);
+void vjp_of_small_groups(const SmallGroupsVJPJob& job);
+} // namespace MLX_NORMS_LEVEL
+
 extern const GroupKernels MLX_NORMS_KERNELS;
 const GroupKernels MLX_NORMS_KERNELS = {
     group_statistics,
     group_normalize,
     group_vjp_sums,
-    group_vjp_input};
+    group_vjp_input,
+    MLX_NORMS_LEVEL::norm_small_groups,
+    MLX_NORMS_LEVEL::vjp_of_small_groups};
 
 } // namespace mlx_norms::cpu::group_norm

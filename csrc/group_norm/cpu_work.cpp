@@ -13,14 +13,17 @@ namespace {
 // Elements that stay in a core's cache from one pass to the next.
 constexpr int64_t kCached = 256 * 1024;
 
-// Rows of each channel of several samples or chunks, which begin as zeros: the
-// padding takes part in the arithmetic, where NaN and subnormals are slow.
+// Rows of each channel of several samples or chunks, whose padding is zeros: it
+// takes part in the arithmetic, where NaN and subnormals are slow.
 class ChannelRows {
  public:
   ChannelRows(const GroupGeometry& of, int64_t count, int rows)
       : size_(rows * of.pitch),
         rows_(of.pitch, count * rows) {
-    std::fill_n(rows_.data(), count * size_, 0.0f);
+    for (int64_t row = 0; row < count * rows; ++row) {
+      auto* end = rows_.data() + (row + 1) * of.pitch;
+      std::fill(end - (of.pitch - of.channels), end, 0.0f);
+    }
   }
   float* at(int64_t i) const {
     return rows_.data() + i * size_;

@@ -12,6 +12,7 @@
 #include "csrc/group_norm/cpu_statistics.h"
 #include "csrc/group_norm/cpu_work.h"
 #include "csrc/group_norm/primitive.h"
+#include "csrc/group_norm/small_groups.h"
 #include "mlx/backend/cpu/encoder.h"
 
 namespace mlx_norms {
@@ -34,12 +35,48 @@ void set_statistics(
     float eps,
     float* vectors) {
   auto* rstd = of.row(vectors, kRstd);
-  of.spread(of.row(vectors, kMean), [&](int64_t i) { return means[i]; });
-  of.spread(
-      rstd, [&](int64_t i) { return 1.0f / std::sqrt(variances[i] + eps); });
-  of.spread(of.row(vectors, kShift), [&](int64_t i) {
-    return rests ? -rests[i] * rstd[of.first_channel(i)] : -0.0f;
+  of.set(of.row(vectors, kMean), [&](int64_t i) { return means[i]; });
+  of.set(rstd, [&](int64_t i) { return 1.0f / std::sqrt(variances[i] + eps); });
+  of.set(of.row(vectors, kShift), [&](int64_t i) {
+    return rests ? -rests[i] * rstd[of.place(i)] : -0.0f;
   });
+}
+
+// Some channels, and their values in a row of a sample's vectors.
+struct ChannelVectors {
+  int64_t first;
+  int64_t count;
+  const float* rows;
+  int64_t pitch;
+
+  const float* row(int i) const {
+    return rows + i * pitch;
+  }
+};
+
+// Calls f(channels) for all channels at once or, along them, for some that a
+// core's cache holds.
+template <typename F>
+void for_channels(
+    const GroupGeometry& of,
+    const float* vectors,
+    int n_rows,
+    F f) {
+  constexpr int64_t kAtOnce = 2048;
+  if (!of.along_channels()) {
+    return f(ChannelVectors{0, of.channels, vectors, of.pitch});
+  }
+  auto pitch = std::min(of.pitch, kAtOnce);
+  Scratch spread(pitch, n_rows);
+  for (int64_t first = 0; first < of.channels; first += pitch) {
+    auto count = std::min(pitch, of.channels - first);
+    for (int i = 0; i < n_rows; ++i) {
+      auto* row = spread.data() + i * pitch;
+      of.spread(of.row(vectors, i), first, count, row);
+      std::fill(row + count, row + padded(count), 0.0f);
+    }
+    f(ChannelVectors{first, count, spread.data(), pitch});
+  }
 }
 
 // Of an x that is not empty.
@@ -55,6 +92,15 @@ GroupGeometry geometry_of(const GroupNormSpec& spec, const mx::array& x) {
 
 Parameter parameter_of(const mx::array* a) {
   return a ? Parameter(*a, 0.0f) : Parameter();
+}
+
+// The partial sums of a sample whose statistics are taken along its channels:
+// no small groups, so there is room.
+double* as_doubles(float* partials) {
+  return reinterpret_cast<double*>(partials);
+}
+const double* as_doubles(const float* partials) {
+  return reinterpret_cast<const double*>(partials);
 }
 
 // What stands for an absent bias: minus zeros, which change nothing.
@@ -84,6 +130,9 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
     return;
   }
   auto of = geometry_of(spec_, in.x);
+  if (!spec_.running && are_small_groups(of)) {
+    return norm_small_groups(spec_, of, inputs, outputs, stream());
+  }
   GroupRows summed({&in.x}, nullptr), normalized({&in.x}, &outputs[0]);
   auto weight = parameter_of(in.weight), bias = parameter_of(in.bias);
   auto given_mean = parameter_of(in.mean);
@@ -107,6 +156,10 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
               end,
               summed.scratch(),
               [&](int64_t row, int64_t count, const auto& rows) {
+                if (of.along_channels()) {
+                  return add_along_channels(
+                      of, rows[0], count, row - begin, as_doubles(partials));
+                }
                 group_kernels().statistics(
                     {of.channels,
                      count,
@@ -122,7 +175,11 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
       for (int i = 0; i < 3; ++i) {
         at[i] = statistics[i] + sample * of.groups;
       }
-      merge_statistics(of, partials, at[0], at[1], at[2]);
+      if (of.along_channels()) {
+        finish_along_channels(of, as_doubles(partials), at[0], at[1], at[2]);
+      } else {
+        merge_statistics(of, partials, at[0], at[1], at[2]);
+      }
       set_statistics(of, at[0], at[1], at[2], spec.eps, vectors);
     };
     work.apply = [&](int64_t begin, int64_t end, const float* vectors) {
@@ -133,17 +190,20 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
           scratch,
           [&](int64_t row, int64_t count, const auto& rows) {
             normalized.write(y, row, count, scratch, [&](const auto& to) {
-              group_kernels().normalize(
-                  {of.channels,
-                   count,
-                   rows[0],
-                   to,
-                   of.row(vectors, kMean),
-                   of.row(vectors, kRstd),
-                   of.row(vectors, kShift),
-                   w.data(),
-                   b.data() ? b.data() : no_bias.data(),
-                   spec.activation});
+              for_channels(of, vectors, kForwardRows, [&](const auto& some) {
+                group_kernels().normalize(
+                    {some.count,
+                     count,
+                     from(rows[0], some.first),
+                     from(to, some.first),
+                     of.channels,
+                     some.row(kMean),
+                     some.row(kRstd),
+                     some.row(kShift),
+                     w.data() + some.first,
+                     (b.data() ? b.data() : no_bias.data()) + some.first,
+                     spec.activation});
+              });
             });
           });
     };
@@ -176,6 +236,9 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
     return;
   }
   auto of = geometry_of(spec, in.x);
+  if (!spec.running && are_small_groups(of)) {
+    return vjp_of_small_groups(spec_, of, inputs, outputs, stream());
+  }
   GroupRows rows({&in.x, &inputs.back()}, spec_.input ? &outputs[0] : nullptr);
   auto weight = parameter_of(in.weight), bias = parameter_of(in.bias);
   Parameter given[3]; // mean, rest and variance
@@ -197,19 +260,57 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
     auto w = weight_or_ones(weight, of.channels);
     FloatParameter b(bias);
     auto no_bias = absent_bias(bias, of);
-    auto job_of = [&](const auto& given, int64_t count, const float* vectors) {
+    auto job_of = [&](const auto& given, int64_t count, const auto& some) {
       GroupVJPJob job{};
-      job.channels = of.channels;
+      job.channels = some.count;
       job.rows = count;
-      job.x = given[0];
-      job.cotangent = given[1];
-      job.mean = of.row(vectors, kMean);
-      job.rstd = of.row(vectors, kRstd);
-      job.shift = of.row(vectors, kShift);
-      job.weight = w.data();
-      job.bias = b.data() ? b.data() : no_bias.data();
+      job.x = from(given[0], some.first);
+      job.cotangent = from(given[1], some.first);
+      job.mean = some.row(kMean);
+      job.rstd = some.row(kRstd);
+      job.shift = some.row(kShift);
+      job.weight = w.data() + some.first;
+      job.bias = (b.data() ? b.data() : no_bias.data()) + some.first;
       job.activation = spec.activation;
       return job;
+    };
+    // Along the channels: adds rows to the sums of a sample and, in double, to
+    // two of each group.
+    auto add_sums = [&](int64_t row,
+                        int64_t count,
+                        bool first,
+                        const auto& given,
+                        const float* vectors,
+                        float* partials) {
+      auto* groups = as_doubles(partials);
+      if (first && of_sums) {
+        std::fill_n(groups, 2 * of.groups, 0.0);
+      }
+      for_channels(of, vectors, kForwardRows, [&](const auto& some) {
+        Scratch own(some.count, 2);
+        auto job = job_of(given, count, some);
+        job.bias_sums = own.data();
+        job.weight_sums = own.data() + padded(some.count);
+        group_kernels().vjp_sums(job);
+        for (int i = 0; i < 2; ++i) {
+          auto* sum = i == 0 ? job.bias_sums : job.weight_sums;
+          if (of_sums) {
+            add_weighted(
+                of,
+                sum,
+                job.weight,
+                some.first,
+                some.count,
+                groups + i * of.groups);
+          }
+          if (vjp.sums) {
+            auto* to = sums[i] + row / of.positions * of.channels + some.first;
+            for (int64_t c = 0; c < some.count; ++c) {
+              to[c] = first ? sum[c] : to[c] + sum[c];
+            }
+          }
+        }
+      });
     };
     GroupWork work;
     work.vector_rows = kVJPRows;
@@ -227,7 +328,12 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
               end,
               rows.scratch(),
               [&](int64_t row, int64_t count, const auto& given) {
-                auto job = job_of(given, count, vectors);
+                if (of.along_channels()) {
+                  return add_sums(
+                      row, count, row == begin, given, vectors, partials);
+                }
+                ChannelVectors all{0, of.channels, vectors, of.pitch};
+                auto job = job_of(given, count, all);
                 job.before = row - begin;
                 job.bias_sums = of.row(partials, 0);
                 job.weight_sums = of.row(partials, 1);
@@ -235,22 +341,26 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
               });
         };
     work.merge = [&](int64_t sample, const float* partials, float* vectors) {
-      std::vector<float> own(vjp.sums ? 0 : 2 * of.channels);
       std::vector<float> means(of_sums ? 2 * of.groups : 0);
       auto at = [&](int i) {
-        return vjp.sums ? sums[i] + sample * of.channels
-                        : own.data() + i * of.channels;
+        return vjp.sums ? sums[i] + sample * of.channels : nullptr;
       };
-      merge_gradients(
-          of,
-          partials,
-          weight.n_rows ? w.data() : nullptr,
-          at(0),
-          at(1),
-          of_sums ? means.data() : nullptr);
+      if (of.along_channels()) {
+        for (size_t i = 0; i < means.size(); ++i) {
+          means[i] = as_doubles(partials)[i] / of.values();
+        }
+      } else {
+        merge_gradients(
+            of,
+            partials,
+            w.data(),
+            at(0),
+            at(1),
+            of_sums ? means.data() : nullptr);
+      }
       if (of_sums) {
-        of.spread(of.row(vectors, kLess), [&](int64_t i) { return means[i]; });
-        of.spread(of.row(vectors, kAlong), [&](int64_t i) {
+        of.set(of.row(vectors, kLess), [&](int64_t i) { return means[i]; });
+        of.set(of.row(vectors, kAlong), [&](int64_t i) {
           return means[of.groups + i];
         });
       }
@@ -264,13 +374,16 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
             scratch,
             [&](int64_t row, int64_t count, const auto& given) {
               rows.write(input, row, count, scratch, [&](const auto& to) {
-                auto job = job_of(given, count, vectors);
-                job.input = to;
-                if (of_sums) {
-                  job.along = of.row(vectors, kAlong);
-                  job.less = of.row(vectors, kLess);
-                }
-                group_kernels().vjp_input(job);
+                for_channels(of, vectors, kVJPRows, [&](const auto& some) {
+                  auto job = job_of(given, count, some);
+                  job.input = from(to, some.first);
+                  job.input_stride = of.channels;
+                  if (of_sums) {
+                    job.along = some.row(kAlong);
+                    job.less = some.row(kLess);
+                  }
+                  group_kernels().vjp_input(job);
+                });
               });
             });
       };

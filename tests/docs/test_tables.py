@@ -10,6 +10,7 @@ import pytest
 BENCH = Path(__file__).parents[2] / "bench"
 TABLES = ("gains", "gpu_tables", "gpu_model_tables", "cpu_tables", "ladder_tables")
 TABLES += ("projection_table", "quantized_table", "chains_table", "group_norm_table", "vae_table")
+TABLES += ("group_norm_cpu_table",)
 
 
 @pytest.fixture

@@ -172,14 +172,38 @@ add_exactly(float a, float b, thread float& sum, thread float& low) {
   low = (a - (sum - of_b)) + (b - of_b);
 }
 
-// Times the weight, (x - mean) * rstd + offset becomes (x - mean) * rstd * w +
-// offset. rstd * w may overflow where the result does not, as an infinite
-// weight's share of the offset does.
+// Divides the factors rstd by a power of two that is larger than all of them,
+// and returns it. Times a weight they cannot overflow then; x - mean is
+// multiplied by the power first, which rounds nothing.
 template <int N>
-inline void
-multiply_by(RowIn weight, Span<N> span, thread float* w, thread float* offset) {
+inline float take_power(thread float* rstd) {
+  float most = rstd[0];
+  for (int j = 1; j < N; ++j) {
+    most = max(most, rstd[j]);
+  }
+  uint exponent = (as_type<uint>(most) >> 23) + 1;
+  if (exponent > 250) {
+    return 1.0f;
+  }
+  float inverse = as_type<float>((254 - exponent) << 23);
+  for (int j = 0; j < N; ++j) {
+    rstd[j] *= inverse;
+  }
+  return as_type<float>(exponent << 23);
+}
+
+// (x - mean) * scale + offset times the weight, of which an infinite one leaves
+// no offset.
+template <int N>
+inline void multiply_by(
+    RowIn weight,
+    Span<N> span,
+    thread float* scale,
+    thread float* offset) {
+  float w[N];
   read<N>(weight, span, w);
   for (int j = 0; j < N; ++j) {
+    scale[j] *= w[j];
     offset[j] = is_finite(w[j]) ? offset[j] * w[j] : 0.0f;
   }
 }

@@ -281,7 +281,7 @@ template <int N>
   Span<N> span = span_at<N>(t.channel, channels);
   uint first_row = t.sample * uint(positions);
   Positions<N> of{span, channels, first_row, t.position, rows, positions};
-  float means[N], rstd[N], w[N], offset[N];
+  float means[N], scale[N], offset[N];
   load_statistics<N>(
       t,
       mean,
@@ -293,16 +293,15 @@ template <int N>
       groups,
       eps,
       means,
-      rstd,
+      scale,
       offset);
-  for (int j = 0; j < N; ++j) {
-    w[j] = 1.0f;
-  }
+  float power = 1.0f;
   if (has_weight) {
+    power = take_power<N>(scale);
     multiply_by<N>(
         row_in(weight, weight_flags, weight_layout, 0, channels),
         span,
-        w,
+        scale,
         offset);
   }
   if (has_bias) {
@@ -316,8 +315,8 @@ template <int N>
       int position = t.position + (step + k) * rows;
       if (position < positions) {
         for (int j = 0; j < N; ++j) {
-          float n = (v[k * N + j] - means[j]) * rstd[j];
-          v[k * N + j] = fma(n, w[j], offset[j]);
+          float d = (v[k * N + j] - means[j]) * power;
+          v[k * N + j] = fma(d, scale[j], offset[j]);
         }
         activate_result<N>(float_type(group_y_flags), v + k * N);
         uint row = first_row + uint(position);

@@ -240,17 +240,18 @@ template <int N, int V>
       }
     }
   }
-  float rstd[N], w[N], offset[N];
+  float scale[N], offset[N];
   for (int j = 0; j < N; ++j) {
-    rstd[j] = precise::rsqrt(square[j] + eps);
-    offset[j] = -low[j] * rstd[j];
-    w[j] = 1.0f;
+    scale[j] = precise::rsqrt(square[j] + eps);
+    offset[j] = -low[j] * scale[j];
   }
+  float power = 1.0f;
   if (has_weight) {
+    power = take_power<N>(scale);
     multiply_by<N>(
         row_in(weight, weight_flags, weight_layout, 0, channels),
         span,
-        w,
+        scale,
         offset);
   }
   if (has_bias) {
@@ -261,7 +262,7 @@ template <int N, int V>
     if (k < there) {
       held.get_vector(type, k, v);
       for (int j = 0; j < N; ++j) {
-        v[j] = fma((v[j] - high[j]) * rstd[j], w[j], offset[j]);
+        v[j] = fma((v[j] - high[j]) * power, scale[j], offset[j]);
       }
       activate_result<N>(float_type(group_y_flags), v);
       uint of_y = first_row + uint(k * rows);

@@ -295,9 +295,16 @@ MUTANTS = [
     Mutant(
         "any two pairs of norms are the same",
         "csrc/norm/sandwich.cpp",
-        "return spec_ == o.spec_ && dtype_ == o.dtype_;",
-        "return dtype_ == o.dtype_;",
+        "return spec_ == o.spec_ && dtype_ == o.dtype_ && merging_",
+        "return dtype_ == o.dtype_ && merging_",
         f"{SANDWICH_TEST}::test_those_that_differ_are_not_merged",
+    ),
+    Mutant(
+        "nodes of several outputs are merged again and again",
+        "csrc/common/merging.h",
+        "        !merged_.exchange(true, std::memory_order_relaxed);",
+        "        true;",
+        "tests/norm/test_compiled_twice.py::test_compiled_as_uncompiled",
     ),
     Mutant(
         "product with a factor not rounded",
@@ -699,7 +706,7 @@ MUTANTS = [
     Mutant(
         "weight missing in the means of a group's cotangents",
         GROUP_SUMS,
-        "        sums[c] *= weight[c];",
+        "      sums[c] *= weight[c];",
         "",
         f"{GROUP_TEST}::test_group_norm",
     ),
@@ -734,8 +741,8 @@ MUTANTS = [
     Mutant(
         "rows past the last block lost",
         GROUP_KERNELS,
-        "  if (row < rows) {",
-        "  if (false) {",
+        "  } else if (row < rows) {",
+        "  } else if (false) {",
         GROUP_SIZES,
     ),
     Mutant(

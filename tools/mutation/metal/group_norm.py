@@ -170,8 +170,8 @@ MUTANTS = [
     Mutant(
         "group norm: any two are the same",
         PRIMITIVE,
-        "return spec_ == o.spec_ && dtype_ == o.dtype_;",
-        "return dtype_ == o.dtype_;",
+        "return spec_ == o.spec_ && dtype_ == o.dtype_ && merging_",
+        "return dtype_ == o.dtype_ && merging_",
         f"{TRANSFORMS}::test_compile_tells_norms_apart",
     ),
     Mutant(

@@ -4,7 +4,6 @@ import gc
 import math
 from pathlib import Path
 
-import mlx.core as mx
 import mlx.nn
 import pytest
 
@@ -12,18 +11,8 @@ import mlx_norms
 from mlx_norms import patching
 from mlx_norms.patching.scope import current
 from support import interrupts
+from support.patched_runs import REPLACED
 
-REPLACED = [
-    (mx.fast, "rms_norm"),
-    (mx.fast, "layer_norm"),
-    (mx, "export_function"),
-    (mx, "exporter"),
-    (mx, "eval"),
-    (mx, "async_eval"),
-    (mlx.nn.GroupNorm, "__call__"),
-    (mlx.nn.InstanceNorm, "__call__"),
-    (mlx.nn.BatchNorm, "__call__"),
-]
 STOCK = [getattr(owner, name) for owner, name in REPLACED]
 FILES = {__file__, *map(str, Path(patching.__file__).parent.glob("*.py"))}
 

@@ -15,21 +15,10 @@ import pytest
 import mlx_norms
 from support import hangs
 from support.inputs import normal
-from support.patched_runs import DIMS, EPS, ROWS, operations
+from support.patched_runs import DIMS, EPS, REPLACED, ROWS, operations
 
 pytestmark = pytest.mark.usefixtures("backend")
 
-REPLACED = [
-    (mx.fast, "rms_norm"),
-    (mx.fast, "layer_norm"),
-    (mx, "export_function"),
-    (mx, "exporter"),
-    (mx, "eval"),
-    (mx, "async_eval"),
-    (mlx.nn.GroupNorm, "__call__"),
-    (mlx.nn.InstanceNorm, "__call__"),
-    (mlx.nn.BatchNorm, "__call__"),
-]
 STOCK = [getattr(module, name) for module, name in REPLACED]
 
 # What the norm of a pending sum is made of.

@@ -20,7 +20,8 @@ from support.variant import ROOT, Variant
 
 OTHERS = ("tests/build/", "tests/cli/", "tests/docs/")
 MODELS = ("tests/patching/test_models.py", "tests/patching/test_generation.py")
-OTHER_TEST = "test_a_tree_in_itself_ends_as_of_stock"  # by a stack overflow in MLX
+# By a stack overflow in MLX, and by its sums in shapeless graphs.
+ENDED_BY_MLX = "test_a_tree_in_itself_ends_as_of_stock or (test_nothing_fails and shapeless)"
 
 
 def runtime() -> str:
@@ -66,7 +67,7 @@ def main() -> int:
         }
         arguments = given or [
             *("-n", "2", "--dist", "worksteal", "-q", "--slow"),
-            *("-k", f"not {OTHER_TEST}", *suite(args.quarter)),
+            *("-k", f"not ({ENDED_BY_MLX})", *suite(args.quarter)),
         ]
         done = variant.pytest(*arguments, variables=variables)
         reports = list(Path(directory).glob("report*"))

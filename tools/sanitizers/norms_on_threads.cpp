@@ -108,10 +108,12 @@ std::vector<float> group_norm(uint32_t seed, int64_t samples, bool on_threads) {
   auto x = values(24000 * kChannels, seed);
   std::vector<float> y(x.size());
   GroupWork work;
-  work.vector_rows = 3;
+  work.vector_rows = 5;
   work.partial_rows = 3;
   work.prepare = [&](int64_t, float* vectors) {
     std::fill_n(of.row(vectors, 1), of.pitch, 1.0f);
+    std::fill_n(of.row(vectors, 3), of.pitch, 1.0f);
+    std::fill_n(of.row(vectors, 4), of.pitch, 0.0f);
   };
   work.add_up = [&](int64_t row, int64_t end, const float*, float* partials) {
     group_kernels().statistics(
@@ -137,9 +139,12 @@ std::vector<float> group_norm(uint32_t seed, int64_t samples, bool on_threads) {
          end - row,
          {&x[row * kChannels], Float::f32, kChannels, 1},
          {&y[row * kChannels], Float::f32},
+         kChannels,
          of.row(vectors, 0),
          of.row(vectors, 1),
          of.row(vectors, 2),
+         of.row(vectors, 3),
+         of.row(vectors, 4),
          mlx_norms::Activation::None});
   };
   if (on_threads) {
@@ -147,7 +152,7 @@ std::vector<float> group_norm(uint32_t seed, int64_t samples, bool on_threads) {
     return y;
   }
   for (int64_t sample = 0; sample < samples; ++sample) {
-    std::vector<float> vectors(3 * of.pitch);
+    std::vector<float> vectors(work.vector_rows * of.pitch);
     std::vector<float> partials(3 * of.pitch * of.chunks);
     work.prepare(sample, vectors.data());
     for (int64_t i = 0; i < of.chunks; ++i) {

@@ -197,7 +197,15 @@ void launch_held(
   launch.group[0] = geometry.threads();
   launch.groups[0] = sizes.samples * blocks;
   int words = geometry.vectors * geometry.width * in.x.itemsize() / 4;
-  launch.threads_per_core = words <= 16 ? 1024 : words <= 32 ? 768 : 512;
+  // As many as without spills: statistics of each channel and some activations
+  // take more registers.
+  bool few_registers = !geometry.differ &&
+      (spec.activation == Activation::None ||
+       spec.activation == Activation::Silu);
+  launch.threads_per_core = words > 32 ? 512
+      : words > 16                     ? 768
+      : few_registers                  ? 1280
+                                       : 1024;
 }
 
 // Partial statistics: of each chunk and channel.

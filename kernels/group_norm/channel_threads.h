@@ -174,17 +174,14 @@ add_exactly(float a, float b, thread float& sum, thread float& low) {
 
 // Divides the factors rstd by a power of two that is larger than all of them,
 // and returns it. Times a weight they cannot overflow then; x - mean is
-// multiplied by the power first, which rounds nothing.
+// multiplied by the power first, which rounds nothing. Infinite ones stay.
 template <int N>
 inline float take_power(thread float* rstd) {
   float most = rstd[0];
   for (int j = 1; j < N; ++j) {
     most = max(most, rstd[j]);
   }
-  uint exponent = (as_type<uint>(most) >> 23) + 1;
-  if (exponent > 250) {
-    return 1.0f;
-  }
+  uint exponent = min((as_type<uint>(most) >> 23) + 1, 250u);
   float inverse = as_type<float>((254 - exponent) << 23);
   for (int j = 0; j < N; ++j) {
     rstd[j] *= inverse;

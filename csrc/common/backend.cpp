@@ -2,17 +2,66 @@
 
 #include "csrc/common/backend.h"
 
+#include <cstring>
+
+#include "csrc/common/checks.h"
+#ifndef MLX_NORMS_METAL
+#include "csrc/gpu/cuda/imports.h"
+#endif
+
 namespace mlx_norms {
 
-Backend backend_of(mlx::core::Stream stream) {
-  if (stream.device == mlx::core::Device::cpu) {
-    return Backend::Cpu;
-  }
+namespace {
+
 #ifdef MLX_NORMS_METAL
-  return Backend::Metal;
+constexpr Backend kGpu = Backend::Metal;
 #else
-  return Backend::Cuda;
+// A weak function's address, which compilers think is never null.
+template <typename F>
+bool exists(F function) {
+  void* address;
+  std::memcpy(&address, &function, sizeof(address));
+  return address != nullptr;
+}
+
+// MLX before 0.32.4 does not export all of these.
+Backend gpu() {
+  using Encoder = mlx::core::cu::CommandEncoder;
+  bool exported = exists(&mlx::core::cu::get_command_encoder) &&
+      exists(&Encoder::set_input_array) && exists(&Encoder::set_output_array) &&
+      exists(&Encoder::add_kernel_node_raw) &&
+      exists(&Encoder::add_graph_node) &&
+      exists(&Encoder::add_completed_handler);
+  return exported ? Backend::Cuda : Backend::None;
+}
+const Backend kGpu = gpu();
 #endif
+
+} // namespace
+
+Backend backend_of(mlx::core::Stream stream) {
+  return stream.device == mlx::core::Device::cpu ? Backend::Cpu : kGpu;
+}
+
+bool has_gpu_kernels(mlx::core::Stream stream) {
+  auto backend = backend_of(stream);
+  return backend == Backend::Metal || backend == Backend::Cuda;
+}
+
+void require_gpu_kernels(
+    const char* op,
+    const std::string& what,
+    mlx::core::Stream stream) {
+  switch (backend_of(stream)) {
+    case Backend::Cpu:
+      refuse(op, what + " is a GPU kernel, and the stream is the CPU's.");
+    case Backend::None:
+      refuse(
+          op,
+          what + " is a GPU kernel, which on CUDA needs MLX 0.32.4 or newer.");
+    default:
+      break;
+  }
 }
 
 } // namespace mlx_norms

@@ -2,13 +2,32 @@
 
 #pragma once
 
+#include <string>
+
 #include "mlx/stream.h"
 
 namespace mlx_norms {
 
-// The backend whose kernels run on a stream.
-enum class Backend { Cpu, Metal, Cuda };
+// The backend whose kernels run on a stream. None: a GPU whose library of MLX
+// does not export what CUDA kernels are launched by; MLX's ops run there.
+enum class Backend { Cpu, Metal, Cuda, None };
 
 Backend backend_of(mlx::core::Stream stream);
+
+// Whether a GPU's kernels run on a stream, if they agree on Metal.
+bool has_gpu_kernels(mlx::core::Stream stream);
+
+// Refuses `what`, as in "rung \"simd\"", if not.
+void require_gpu_kernels(
+    const char* op,
+    const std::string& what,
+    mlx::core::Stream stream);
+
+// Whether kernels run on a stream: on Metal if `agrees` says so.
+template <typename F>
+bool runs_kernels(mlx::core::Stream stream, F agrees) {
+  auto backend = backend_of(stream);
+  return backend == Backend::Metal ? agrees() : backend != Backend::None;
+}
 
 } // namespace mlx_norms

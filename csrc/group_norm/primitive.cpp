@@ -119,8 +119,8 @@ Arrays make_group_norm(
     mx::Dtype dtype,
     Arrays inputs,
     mx::Stream stream) {
-  if (backend_of(stream) == Backend::Metal &&
-      !agrees(spec, dtype, inputs, stream)) {
+  auto kernel_agrees = [&] { return agrees(spec, dtype, inputs, stream); };
+  if (!runs_kernels(stream, kernel_agrees)) {
     return fallback_group_norm(spec, dtype, inputs, stream);
   }
   return group_norm_node(spec, dtype, std::move(inputs), stream);
@@ -130,7 +130,8 @@ Arrays make_group_norm_vjp(
     const GroupNormVJPSpec& spec,
     Arrays inputs,
     mx::Stream stream) {
-  if (backend_of(stream) == Backend::Metal && !agrees(spec, inputs, stream)) {
+  auto kernel_agrees = [&] { return agrees(spec, inputs, stream); };
+  if (!runs_kernels(stream, kernel_agrees)) {
     return fallback_group_norm_vjp(spec, inputs, stream);
   }
   return group_norm_vjp_node(spec, std::move(inputs), stream);

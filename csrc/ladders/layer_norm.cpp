@@ -138,12 +138,7 @@ mx::array layer_norm_by_rung(
   add("weight", weight);
   add("bias", bias);
   auto stream = mx::to_stream(s);
-  if (backend_of(stream) == Backend::Cpu) {
-    refuse_for(
-        rung,
-        "is a GPU kernel, for study, and the stream is the CPU's: call "
-        "mlx_norms.layer_norm.");
-  }
+  require_gpu_kernels(kOp, "rung \"" + name + "\"", stream);
   NormSpec spec{
       .center = true,
       .weight = weight != nullptr,

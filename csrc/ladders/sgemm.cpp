@@ -56,11 +56,7 @@ mx::array sgemm_by_rung(
   check_dtype(rung, "a", a);
   check_dtype(rung, "b", b);
   auto stream = mx::to_stream(s);
-  if (backend_of(stream) == Backend::Cpu) {
-    refuse(
-        kOp,
-        "rung \"" + name + "\" is a GPU kernel, and the stream is the CPU's.");
-  }
+  require_gpu_kernels(kOp, "rung \"" + name + "\"", stream);
   return product_by(rung, a, b, stream);
 }
 

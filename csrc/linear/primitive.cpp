@@ -289,7 +289,7 @@ bool has_linear_kernel(
     mx::Stream stream) {
   auto backend = backend_of(stream);
   const auto& x = inputs[0];
-  return backend != Backend::Cpu && x.size() > 0 &&
+  return has_gpu_kernels(stream) && x.size() > 0 &&
       (spec.normed || backend == Backend::Metal ||
        multiplies_by_tiles(stream)) &&
       x.size() / x.shape(-1) <= most_rows(spec, backend) &&

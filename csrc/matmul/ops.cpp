@@ -61,12 +61,7 @@ mx::array matmul(
         "a and b must be of one dtype for kernel \"" + name + "\" but are " +
             text(a.dtype()) + " and " + text(b.dtype()) + ".");
   }
-  if (backend_of(stream) == Backend::Cpu) {
-    refuse(
-        kOp,
-        "kernel \"" + name +
-            "\" is a GPU kernel, and the stream is the CPU's.");
-  }
+  require_gpu_kernels(kOp, "kernel \"" + name + "\"", stream);
   return product(kernel, a, b, stream);
 }
 

@@ -22,6 +22,8 @@ bool has_kernel(
       return agrees(spec, dtype, inputs, stream);
     case Backend::Cuda:
       return true;
+    case Backend::None:
+      return false;
   }
   return false;
 }
@@ -96,8 +98,8 @@ Arrays make_norm_vjp(
     const std::vector<mx::Dtype>& dtypes,
     Arrays inputs,
     mx::Stream stream) {
-  if (backend_of(stream) == Backend::Metal &&
-      !agrees(spec, dtypes, inputs, stream)) {
+  auto kernel_agrees = [&] { return agrees(spec, dtypes, inputs, stream); };
+  if (!runs_kernels(stream, kernel_agrees)) {
     NormVJPInputs in(spec.norm, inputs.data());
     return fallback_norm_vjp(spec, dtypes, in, stream);
   }

@@ -111,7 +111,7 @@ Arrays Norm::jvp(
     }
     outputs.push_back(
         dy ? mx::astype(*dy, dtype_, stream())
-           : mx::zeros_like(s, dtype_, stream()));
+           : mx::astype(mx::zeros_like(s, stream()), dtype_, stream()));
     if (spec_.residual) {
       outputs.push_back(ds ? *ds : mx::zeros_like(s, stream()));
     }

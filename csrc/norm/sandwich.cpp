@@ -132,7 +132,8 @@ Arrays make_norm_add_norm(
   } else if (!sums_alike(spec, SandwichInputs(spec, inputs.data()))) {
     return two_norms(spec, dtype, stream)(inputs);
   }
-  if (backend == Backend::Metal && !agrees(spec, dtype, inputs, stream)) {
+  auto kernel_agrees = [&] { return agrees(spec, dtype, inputs, stream); };
+  if (!runs_kernels(stream, kernel_agrees)) {
     return fallback_norm_add_norm(spec, dtype, inputs, stream);
   }
   return norm_add_norm_node(spec, dtype, std::move(inputs), stream);

@@ -122,13 +122,12 @@ bool has_kernel(
     const std::vector<mx::Dtype>& dtypes,
     const Arrays& inputs,
     mx::Stream stream) {
-  auto backend = backend_of(stream);
-  if (backend == Backend::Cpu) {
+  if (!has_gpu_kernels(stream)) {
     return false;
   }
   SandwichVJPInputs in(spec.norms, inputs.data());
-  return holds_rows(in, stream) &&
-      (backend == Backend::Cuda || agrees(spec, dtypes, inputs, stream));
+  auto kernel_agrees = [&] { return agrees(spec, dtypes, inputs, stream); };
+  return holds_rows(in, stream) && runs_kernels(stream, kernel_agrees);
 }
 
 Arrays norm_add_norm_vjp_node(

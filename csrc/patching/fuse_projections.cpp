@@ -163,7 +163,7 @@ class ProjectionPass {
       products.push_back(*product);
     }
 
-    if (backend_of(norm->stream()) == Backend::Cpu ||
+    if (!has_gpu_kernels(norm->stream()) ||
         are_faster_apart(a, products, norm->stream())) {
       return false;
     }

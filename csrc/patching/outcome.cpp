@@ -46,6 +46,8 @@ const char* text(Outcome outcome) {
       return "passed on: not float32, float16 or bfloat16";
     case Outcome::ArgumentsNotTaken:
       return "passed on: shapes or eps that no kernel takes";
+    case Outcome::MlxTooOld:
+      return "passed on: kernels on CUDA need MLX 0.32.4 or newer";
     case Outcome::NoKernel:
       return "passed on: its kernel has failed its check";
   }

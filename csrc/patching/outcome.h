@@ -30,6 +30,7 @@ enum class Outcome {
   // Passed on to mx.fast.
   DtypeNotTaken,
   ArgumentsNotTaken,
+  MlxTooOld,
   NoKernel,
 };
 

@@ -49,13 +49,15 @@ mx::Dtype output_dtype(const Request& request) {
               : mx::result_type(x, *weight);
 }
 
-// Whether the gradient of mx.fast's norm is wrong: MLX 0.32.4 reads past a
-// thread's vectors if rows on CUDA are not whole vectors of 16 bytes
+// Whether the gradient of mx.fast's norm is wrong: MLX up to 0.32.4 reads past
+// a thread's vectors if rows on CUDA are not whole vectors of 16 bytes
 // (docs/mlx_layer_norm_gradient.md). Such calls are handled here, with any eps.
 bool stock_gradient_is_wrong(const Request& request, bool center) {
   constexpr int kVectorBytes = 16;
   auto& x = request.x;
-  if (!center || backend_of(request.stream) != Backend::Cuda || x.ndim() == 0) {
+  auto backend = backend_of(request.stream);
+  bool on_cuda = backend == Backend::Cuda || backend == Backend::None;
+  if (!center || !on_cuda || x.ndim() == 0) {
     return false;
   }
   int vector = kVectorBytes / output_dtype(request).size();
@@ -69,9 +71,13 @@ not_taken(const Request& request, bool center, float eps) {
   if (!takes_dtype(x.dtype()) || !takes(weight) || !takes(bias)) {
     return Outcome::DtypeNotTaken;
   }
+  bool stock_is_wrong = stock_gradient_is_wrong(request, center);
   if (x.ndim() == 0 || !fits_rows(weight, x) || !fits_rows(bias, x) ||
-      !(eps >= 0 || stock_gradient_is_wrong(request, center))) {
+      !(eps >= 0 || stock_is_wrong)) {
     return Outcome::ArgumentsNotTaken;
+  }
+  if (backend_of(stream) == Backend::None && !stock_is_wrong) {
+    return Outcome::MlxTooOld;
   }
   return std::nullopt;
 }
@@ -154,6 +160,11 @@ alone(const Request& request, const Plan& plan, Outcome not_fused) {
   auto stream = request.stream;
   Arrays inputs{plan.x};
   inputs.insert(inputs.end(), plan.parameters.begin(), plan.parameters.end());
+  if (backend_of(stream) == Backend::None) { // of MLX's operations
+    return {
+        make_norm(plan.spec, plan.dtype, std::move(inputs), stream)[0],
+        not_fused};
+  }
   if (!has_kernel(plan.spec, plan.dtype, inputs, stream)) {
     return {std::nullopt, Outcome::NoKernel};
   }

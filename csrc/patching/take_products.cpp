@@ -92,7 +92,7 @@ bool is_faster(
   auto elements = static_cast<int64_t>(weight.size()) * 32 / form.bits;
   int most_rows = form.bits == 4 ? 16 : 8;
   return elements >= kFewestElements && rows <= most_rows &&
-      backend_of(stream) != Backend::Cpu && multiplies_by_tiles(stream);
+      has_gpu_kernels(stream) && multiplies_by_tiles(stream);
 }
 
 int take_products(PendingGraph& graph) {

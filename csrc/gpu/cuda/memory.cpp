@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/gpu/memory.h"
 #include "mlx/allocator.h"
@@ -13,17 +14,12 @@ namespace mlx_norms::gpu {
 
 namespace {
 
-// No memory, and nothing for MLX to free.
-mx::allocator::Data none() {
-  return mx::allocator::Data(mx::allocator::Buffer{nullptr}, nullptr);
-}
-
 mx::array without_memory(
     mx::Shape shape,
     mx::Dtype dtype,
     std::shared_ptr<mx::Primitive> primitive) {
   mx::array a(std::move(shape), dtype, std::move(primitive), {});
-  a.set_data(none());
+  set_no_memory(a);
   return a;
 }
 

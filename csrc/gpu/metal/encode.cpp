@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/common/kernel_error.h"
+#include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/memory.h"
@@ -34,7 +35,7 @@ void gpu::allocate(
     array& out,
     mx::Stream,
     std::initializer_list<const array*> from) {
-  if (!take_buffer(out, from)) {
+  if (!kMetalWaitsForReads || !take_buffer(out, from)) {
     out.set_data(mx::allocator::malloc(out.nbytes()));
   }
 }

@@ -80,12 +80,13 @@ array make_channel_norm(
     mx::Dtype dtype,
     Arrays inputs,
     mx::Stream stream) {
-  auto backend = backend_of(stream);
-  if (backend == Backend::Cpu) {
+  if (backend_of(stream) == Backend::Cpu) {
     cpu::isa(); // throws if this machine lacks the instruction set
   }
-  if (backend == Backend::Metal &&
-      !channels_agree(spec, axis, dtype, inputs, stream)) {
+  auto kernel_agrees = [&] {
+    return channels_agree(spec, axis, dtype, inputs, stream);
+  };
+  if (!runs_kernels(stream, kernel_agrees)) {
     return fallback_channel_norm(spec, axis, dtype, inputs, stream);
   }
   return channel_norm_node(spec, axis, dtype, std::move(inputs), stream);
@@ -97,8 +98,10 @@ Arrays make_channel_norm_vjp(
     const std::vector<mx::Dtype>& dtypes,
     Arrays inputs,
     mx::Stream stream) {
-  if (backend_of(stream) == Backend::Metal &&
-      !channels_agree(spec, axis, dtypes, inputs, stream)) {
+  auto kernel_agrees = [&] {
+    return channels_agree(spec, axis, dtypes, inputs, stream);
+  };
+  if (!runs_kernels(stream, kernel_agrees)) {
     return fallback_channel_norm_vjp(spec, axis, dtypes, inputs, stream);
   }
   return channel_norm_vjp_node(spec, axis, dtypes, std::move(inputs), stream);

@@ -54,9 +54,9 @@ def run(program, backend, mode):
         return _run(program, backend, Ours, arrays)
 
 
-def run_stock(program, backend, jitter=None, times=1):
+def run_stock(program, backend, jitter=None, times=1, dtype=None):
     """Runs a program with MLX's own norms. ``jitter``, if not None, is the seed of errors that are
-    added to them, and ``times`` is their size."""
+    added to them, and ``times`` is their size; ``dtype``, if not None, is that of all inputs."""
     with contextlib.ExitStack() as stack:
         if backend.name == "cuda":
             stack.enter_context(replaced("layer_norm", composed))
@@ -66,7 +66,10 @@ def run_stock(program, backend, jitter=None, times=1):
                     replaced(name, functools.partial(jittered, seed=jitter, times=times))
                 )
         norms = Stock if jitter is None else TiedStock
-        return _run(program, backend, norms, inputs_of(program))
+        arrays = inputs_of(program)
+        if dtype:
+            arrays = [a.astype(dtype) for a in arrays]
+        return _run(program, backend, norms, arrays)
 
 
 @contextlib.contextmanager

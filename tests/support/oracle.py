@@ -220,9 +220,10 @@ def arithmetic(norm, arrays, of_input=False):
     """k u of float32, with 4 more for 1 + scale and its product.
 
     The gradient of the input is r (gw - n mean(gw n)): 2 roundings of gw, 13 of what is subtracted,
-    with n twice, and 5 after that are 12.5 of S if the two are alike, even without those of sums.
+    with n twice, and 5 after that are 12.5 of S if the two are alike, even without those of sums,
+    of which a row of some hundreds has about 2.
     """
-    k = (16 if norm.layer else 12 if of_input else 8) + 4 * is_modulated(arrays)
+    k = (18 if norm.layer else 14 if of_input else 10) + 4 * is_modulated(arrays)
     return k * unit_roundoff(mx.float32)
 
 
@@ -288,6 +289,8 @@ def gradients(norm, arrays, cotangent=None, sum_cotangent=None):
             slack = slack + early_cast(norm, arrays) * size
             if norm.casts_early(arrays) and g is not None:
                 slack = slack + underflow(norm.out_dtype(arrays)) * over_rows(np.abs(g), w.ndim)
+        if name == "shift":  # MLX adds these up, one after another
+            slack = slack + s.size // a.size * unit_roundoff(mx.float32) * size
         if is_factored(norm, arrays) and name in ("x", "factor"):
             # They are of the sum's gradient in the sum's dtype.
             dtype = norm.sum_dtype(arrays)

@@ -2,7 +2,7 @@
 
 An op is correct if |got - truth| <= k * u * S + half an ulp of the output:
 
-* float32 arithmetic: u = 2**-24, k = 8 (rms) or 16 (layer), and 12 for the gradient of what an rms
+* float32 arithmetic: u = 2**-24, k = 10 (rms) or 18 (layer), and 14 for the gradient of what an rms
   norm normalizes; a cast of the normalized value to the output dtype T before the weight adds k = 2
   with u of T, and half of T's smallest subnormal times all that multiplies the value after it;
 * S is the sum of the absolute values of the terms that are summed: |y| for rms, |n w| + |w| + |b|

@@ -90,7 +90,7 @@ def failure(truth, got, note=""):
     return []
 
 
-def check_rows(truth, got, fit, fast, subnormal):
+def check_rows(truth, got, fit, fast, subnormal=False):
     """Checks the rows that fit, and the others where mx.fast has values that are not finite, unless
     their squares are subnormal."""
     if got.dtype != truth.dtype or got.shape != truth.value.shape:

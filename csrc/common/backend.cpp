@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "csrc/common/checks.h"
 #ifndef MLX_NORMS_METAL
 #include "csrc/gpu/cuda/imports.h"
 #endif
@@ -41,27 +40,6 @@ const Backend kGpu = gpu();
 
 Backend backend_of(mlx::core::Stream stream) {
   return stream.device == mlx::core::Device::cpu ? Backend::Cpu : kGpu;
-}
-
-bool has_gpu_kernels(mlx::core::Stream stream) {
-  auto backend = backend_of(stream);
-  return backend == Backend::Metal || backend == Backend::Cuda;
-}
-
-void require_gpu_kernels(
-    const char* op,
-    const std::string& what,
-    mlx::core::Stream stream) {
-  switch (backend_of(stream)) {
-    case Backend::Cpu:
-      refuse(op, what + " is a GPU kernel, and the stream is the CPU's.");
-    case Backend::None:
-      refuse(
-          op,
-          what + " is a GPU kernel, which on CUDA needs MLX 0.32.4 or newer.");
-    default:
-      break;
-  }
 }
 
 } // namespace mlx_norms

@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include <string>
-
 #include "mlx/stream.h"
 
 namespace mlx_norms {
@@ -15,13 +13,10 @@ enum class Backend { Cpu, Metal, Cuda, None };
 Backend backend_of(mlx::core::Stream stream);
 
 // Whether a GPU's kernels run on a stream, if they agree on Metal.
-bool has_gpu_kernels(mlx::core::Stream stream);
-
-// Refuses `what`, as in "rung \"simd\"", if not.
-void require_gpu_kernels(
-    const char* op,
-    const std::string& what,
-    mlx::core::Stream stream);
+inline bool has_gpu_kernels(mlx::core::Stream stream) {
+  auto backend = backend_of(stream);
+  return backend == Backend::Metal || backend == Backend::Cuda;
+}
 
 // Whether kernels run on a stream: on Metal if `agrees` says so.
 template <typename F>

@@ -6,6 +6,8 @@
 #include <sstream>
 #include <utility>
 
+#include "csrc/common/backend.h"
+
 namespace mlx_norms {
 
 // Numbers are not written to a stream: that crashes if the toolchain gives the
@@ -159,6 +161,22 @@ void check_head_weight(
         std::string(argument) + " must have shape " + text(shared) + " or " +
             text(per_head) + ", the last axes of " + x_name + ", but has " +
             text(weight.shape()) + ".");
+  }
+}
+
+void require_gpu_kernels(
+    const char* op,
+    const std::string& what,
+    mx::Stream stream) {
+  switch (backend_of(stream)) {
+    case Backend::Cpu:
+      refuse(op, what + " is a GPU kernel, and the stream is the CPU's.");
+    case Backend::None:
+      refuse(
+          op,
+          what + " is a GPU kernel, which on CUDA needs MLX 0.32.4 or newer.");
+    default:
+      break;
   }
 }
 

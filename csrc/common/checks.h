@@ -55,6 +55,13 @@ void check_one_element(
 
 [[noreturn]] void refuse(const char* op, const std::string& message);
 
+// Refuses `what`, as in "rung \"simd\"", on a stream that no GPU kernel runs
+// on.
+void require_gpu_kernels(
+    const char* op,
+    const std::string& what,
+    mx::Stream stream);
+
 // Values in messages.
 std::string text(mx::Dtype dtype);
 std::string text(const mx::Shape& shape);

@@ -10,6 +10,7 @@
 #include "csrc/common/checks.h"
 #include "csrc/common/derivatives.h"
 #include "csrc/common/sum.h"
+#include "csrc/cpu/settings.h"
 #include "csrc/group_norm/fallback.h"
 #include "csrc/group_norm/nodes.h"
 #include "csrc/group_norm/self_check.h"
@@ -119,6 +120,9 @@ Arrays make_group_norm(
     mx::Dtype dtype,
     Arrays inputs,
     mx::Stream stream) {
+  if (backend_of(stream) == Backend::Cpu) {
+    cpu::check_settings();
+  }
   auto kernel_agrees = [&] { return agrees(spec, dtype, inputs, stream); };
   if (!runs_kernels(stream, kernel_agrees)) {
     return fallback_group_norm(spec, dtype, inputs, stream);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "csrc/common/backend.h"
 #include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
 #include "csrc/norm/fallback.h"

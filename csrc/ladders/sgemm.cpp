@@ -2,7 +2,6 @@
 
 #include "csrc/ladders/sgemm.h"
 
-#include "csrc/common/backend.h"
 #include "csrc/common/checks.h"
 
 namespace mlx_norms {

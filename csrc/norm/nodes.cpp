@@ -3,7 +3,7 @@
 #include "csrc/norm/nodes.h"
 
 #include "csrc/common/backend.h"
-#include "csrc/cpu/isa.h"
+#include "csrc/cpu/settings.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/self_check.h"
 
@@ -16,7 +16,7 @@ bool has_kernel(
     mx::Stream stream) {
   switch (backend_of(stream)) {
     case Backend::Cpu:
-      cpu::isa(); // throws if this machine lacks the instruction set
+      cpu::check_settings();
       return true;
     case Backend::Metal:
       return agrees(spec, dtype, inputs, stream);

@@ -9,7 +9,7 @@
 #include "csrc/common/checks.h"
 #include "csrc/common/derivatives.h"
 #include "csrc/common/float16.h"
-#include "csrc/cpu/isa.h"
+#include "csrc/cpu/settings.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/nodes.h"
 
@@ -128,7 +128,7 @@ Arrays make_norm_add_norm(
     mx::Stream stream) {
   auto backend = backend_of(stream);
   if (backend == Backend::Cpu) {
-    cpu::isa(); // throws if this machine lacks the instruction set
+    cpu::check_settings();
   } else if (!sums_alike(spec, SandwichInputs(spec, inputs.data()))) {
     return two_norms(spec, dtype, stream)(inputs);
   }

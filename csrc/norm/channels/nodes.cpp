@@ -3,7 +3,7 @@
 #include "csrc/norm/channels/nodes.h"
 
 #include "csrc/common/backend.h"
-#include "csrc/cpu/isa.h"
+#include "csrc/cpu/settings.h"
 #include "csrc/norm/channels/self_check.h"
 #include "csrc/norm/fallback.h"
 
@@ -81,7 +81,7 @@ array make_channel_norm(
     Arrays inputs,
     mx::Stream stream) {
   if (backend_of(stream) == Backend::Cpu) {
-    cpu::isa(); // throws if this machine lacks the instruction set
+    cpu::check_settings();
   }
   auto kernel_agrees = [&] {
     return channels_agree(spec, axis, dtype, inputs, stream);

@@ -10,6 +10,8 @@ import mlx_norms
 
 from .layers import output_dtype
 
+# Whether the running variance of mlx.nn's batch norm is the unbiased one, as that of our op.
+_UNBIASED = "ddof" in mlx.nn.BatchNorm._calc_stats.__code__.co_varnames
 _OPTIONS = {"num_groups", "eps", "pytorch_compatible", "momentum", "track_running_stats"}
 
 
@@ -153,17 +155,31 @@ class BatchNorm(mlx.nn.BatchNorm):
             *running,
             self.eps,
             training=self.training,
-            momentum=self.momentum,
+            momentum=self.momentum if _UNBIASED else 1.0,
             dtype=dtype,
         )
         if self.training and self.track_running_stats:
-            y, self.running_mean, self.running_var = y
+            y, *new = y
+            if not _UNBIASED:
+                new = _biased(self, x.size // x.shape[-1], *new)
+            self.running_mean, self.running_var = new
         return y
 
 
 def has_array_options(layer: mlx.nn.Module) -> bool:
     """Whether an option is an array: a parameter for ``mlx.nn``, and no number for our ops."""
     return not _OPTIONS.isdisjoint(layer)  # a module's items are arrays and containers
+
+
+def _biased(
+    layer: mlx.nn.BatchNorm, n: int, mean: mx.array, var: mx.array
+) -> tuple[mx.array, mx.array]:
+    """The running statistics as before MLX 0.32.1, from those of n values a channel."""
+    mu = layer.momentum
+    return (
+        (1 - mu) * layer.running_mean + mu * mean,
+        (1 - mu) * layer.running_var + mu * (n - 1) / n * var,
+    )
 
 
 def _affine(layer: mlx.nn.Module) -> tuple[mx.array | None, mx.array | None]:

@@ -74,5 +74,6 @@ class LayerNorm(mlx.nn.LayerNorm):
 
 def output_dtype(x: mx.array, *parameters: mx.array | None) -> mx.Dtype | None:
     """The dtype that ``mlx.nn`` returns, or ``None`` if it is x's, the default of our ops."""
-    dtype = mx.result_type(x, *(p for p in parameters if p is not None))
-    return None if dtype == x.dtype else dtype
+    dtypes = {x.dtype, *(p.dtype for p in parameters if p is not None)}
+    # Of float32, float16 and bfloat16 each two give float32.
+    return None if len(dtypes) == 1 or x.dtype == mx.float32 else mx.float32

@@ -270,8 +270,8 @@ PATCHING_MUTANTS = [
     Mutant(
         "running statistics exchanged",
         OWN_LAYERS,
-        "y, self.running_mean, self.running_var = y",
-        "y, self.running_var, self.running_mean = y",
+        "self.running_mean, self.running_var = new",
+        "self.running_var, self.running_mean = new",
         "tests/group_norm/test_layers.py::TestLayers",
     ),
     Mutant(

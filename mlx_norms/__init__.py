@@ -7,7 +7,11 @@ __path__ = extend_path(__path__, __name__)
 
 from mlx_norms import _guard  # noqa: E402
 
-_guard.load()
+try:
+    _guard.load()
+except ImportError as error:
+    _guard.explain(error)
+    raise
 
 from mlx_norms import _built, ladders, nn  # noqa: E402
 from mlx_norms._ext import (  # noqa: E402
@@ -27,12 +31,14 @@ from mlx_norms._ext import (  # noqa: E402
     rms_norm,
     rms_norm_linear,
 )
+from mlx_norms._guard import UnsupportedMLX  # noqa: E402
 from mlx_norms.patching import Report, fuse, patch, patched, report, unpatch  # noqa: E402
 
 __version__ = _built.VERSION
 
 __all__ = [
     "Report",
+    "UnsupportedMLX",
     "add_layer_norm",
     "add_rms_norm",
     "batch_norm",

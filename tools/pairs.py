@@ -1,10 +1,12 @@
-"""Tries this checkout with pairs of MLX and nanobind: does it build, import and pass its tests?
+"""Tries this checkout with releases of MLX: does it build, import and pass its tests?
 
-    python tools pairs [MLX,NANOBIND ...]
+    python tools pairs [--quick] [MLX[,NANOBIND] ...]
 
-The pair that pyproject.toml pins comes first, and it alone decides the exit status. Each pair gets
-a virtual environment of its own, with packages from an index, and a build without the CPU kernels
-for newer instruction sets. Needs Python 3.11 and a C++ compiler.
+By default these are all of tools/mlx_versions.py, whose nanobind goes with a release if none is
+given; they decide the exit status. Each pair gets a virtual environment of its own, with packages
+from an index, and a build without the CPU kernels for newer instruction sets. --quick builds
+without optimization, with what build/ has of those kernels, and runs the smallest tests. Needs a
+C++ compiler.
 """
 
 import argparse
@@ -16,14 +18,17 @@ import venv
 from pathlib import Path
 from typing import NamedTuple
 
-import tomllib
+from mlx_versions import NANOBIND, NEWEST
 
 ROOT = Path(__file__).parent.parent
-# Files that cover every op, its derivatives, MLX's transforms and patching, and take seconds.
-NORM = ("compile", "derivatives", "forward", "layouts", "nn", "threads", "vmap")
-TESTS = [f"tests/norm/test_{name}.py" for name in NORM] + ["tests/linear/test_linear.py"]
-TESTS += [f"tests/patching/test_{name}.py" for name in ("export", "fusion", "patching")]
-TOOLS = ("cmake", "hypothesis", "ninja", "numpy", "pytest", "typing_extensions")
+# Those of ops, transforms and patching, and of them files that take seconds.
+FOLDERS = ("norm", "linear", "matmul", "group_norm", "ladders", "patching")
+TESTS = [f"tests/{name}" for name in FOLDERS]
+QUICK = ("compile", "derivatives", "layouts", "nn", "threads")
+QUICK_TESTS = [f"tests/norm/test_{name}.py" for name in QUICK] + ["tests/linear/test_linear.py"]
+QUICK_TESTS += [f"tests/patching/test_{name}.py" for name in ("export", "fusion", "patching")]
+TOOLS = ("cmake", "hypothesis", "ninja", "numpy", "pytest", "pytest-xdist", "rich")
+TOOLS += ("scikit-build-core>=1.1", "typing_extensions")
 # Matches the first line of the output of pip, CMake or the compiler that says what is wrong.
 REASON = re.compile(
     r"^ *(?:ERROR: )?(No matching distribution.*|Cannot install.*)$"
@@ -46,18 +51,13 @@ class Failed(Exception):
 
 
 def parse_pair(text: str) -> Pair:
-    match = re.fullmatch(r"([\w.]+),([\w.]+)", text)
-    if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is not MLX,NANOBIND, as in 0.32.4,3.1.0")
-    return Pair(*match.groups())
-
-
-def pinned() -> tuple[Pair, list[str]]:
-    """The pair that pyproject.toml pins, and the other requirements of the build."""
-    with open(ROOT / "pyproject.toml", "rb") as file:
-        requires = tomllib.load(file)["build-system"]["requires"]
-    versions = dict(re.findall(r"^(mlx|nanobind)==([\w.]+)$", "\n".join(requires), re.M))
-    return Pair(**versions), [name for name in requires if "==" not in name]
+    match = re.fullmatch(r"([\w.]+)(?:,([\w.]+))?", text)
+    if not match or not (match[2] or match[1] in NANOBIND):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not MLX,NANOBIND, as in {NEWEST},{NANOBIND[NEWEST]}, nor one of "
+            f"{', '.join(NANOBIND)}"
+        )
+    return Pair(match[1], match[2] or NANOBIND[match[1]])
 
 
 def run(*command, **options) -> str:
@@ -83,7 +83,17 @@ def reason(output: str, status: int) -> str:
     return found[found.lastindex] if found else lines[-1] if lines else f"exit status {status}"
 
 
-def attempt(pair: Pair, directory: Path, requires: list[str]) -> str:
+def kernels() -> Path | None:
+    """A build of this checkout whose kernels of the CPU are newer than their sources."""
+    (newest,) = sorted((f.stat().st_mtime for f in ROOT.glob("csrc/**/*.*")), reverse=True)[:1]
+    for folder in ROOT.glob("build/cp3*"):
+        objects = [*folder.glob("CMakeFiles/mlx_norms_kernels_*.dir/**/*.o")]
+        if objects and min(file.stat().st_mtime for file in objects) > newest:
+            return folder
+    return None
+
+
+def attempt(pair: Pair, directory: Path, quick: bool) -> str:
     """Builds, imports and tests; returns pytest's summary.
 
     Raises:
@@ -93,16 +103,22 @@ def attempt(pair: Pair, directory: Path, requires: list[str]) -> str:
     python = directory / "venv" / "bin" / "python"
     pip = (python, "-m", "pip", "--disable-pip-version-check", "install")
     mlx = f"mlx[cpu]=={pair.mlx}" if sys.platform == "linux" else f"mlx=={pair.mlx}"
-    settings = (
-        f"--config-settings=build-dir={directory / 'build'}",
-        "--config-settings=cmake.define.MLX_NORMS_CPU_LEVELS=baseline",
-    )
+    settings = {"build-dir": directory / "build"}
+    built = kernels() if quick else None
+    if built:
+        settings["cmake.define.MLX_NORMS_CPU_OBJECTS"] = built
+    else:
+        settings["cmake.define.MLX_NORMS_CPU_LEVELS"] = "baseline"
+    if quick:
+        settings["cmake.define.CMAKE_CXX_FLAGS_RELEASE"] = "-O0"
+    options = [f"--config-settings={name}={value}" for name, value in settings.items()]
+    tests = QUICK_TESTS if quick else TESTS
     steps = {
-        "cannot be installed": (*pip, mlx, f"nanobind=={pair.nanobind}", *TOOLS, *requires),
-        "does not build": (*pip, "--no-build-isolation", "--no-deps", *settings, ROOT),
+        "cannot be installed": (*pip, mlx, f"nanobind=={pair.nanobind}", *TOOLS),
+        "does not build": (*pip, "--no-build-isolation", "--no-deps", *options, ROOT),
         "builds, does not import": (python, "-P", "-c", "import mlx_norms"),
         "builds, imports, does not pass": (
-            *(python, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS),
+            *(python, "-P", "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *tests),
         ),
     }
     for verdict, command in steps.items():
@@ -115,16 +131,17 @@ def attempt(pair: Pair, directory: Path, requires: list[str]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pairs", type=parse_pair, nargs="*", metavar="MLX,NANOBIND")
-    must, requires = pinned()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("pairs", type=parse_pair, nargs="*", metavar="MLX[,NANOBIND]")
+    args = parser.parse_args()
     status = 0
-    for pair in dict.fromkeys([must, *parser.parse_args().pairs]):
+    for pair in args.pairs or [Pair(*item) for item in NANOBIND.items()]:
         with tempfile.TemporaryDirectory() as directory:
             try:
-                verdict = attempt(pair, Path(directory), requires)
+                verdict = attempt(pair, Path(directory), args.quick)
             except Failed as error:
                 verdict = str(error)
-                status |= pair == must
+                status |= pair in NANOBIND.items()
         print(f"mlx {pair.mlx}, nanobind {pair.nanobind}: {verdict}", flush=True)
     return status
 

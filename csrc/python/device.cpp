@@ -8,7 +8,9 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "csrc/common/backend.h"
 #include "csrc/common/interpreter.h"
+#include "csrc/common/types.h"
 #include "csrc/cpu/isa.h"
 #include "csrc/cpu/threads.h"
 #include "csrc/gpu/built_kernels.h"
@@ -19,6 +21,10 @@ using namespace nb::literals;
 namespace mlx_norms {
 
 void bind_device(nb::module_& m) {
+  m.def(
+      "has_gpu_kernels",
+      [] { return has_gpu_kernels(mx::default_stream(mx::Device::gpu)); },
+      "Whether the default GPU runs this package's kernels. There must be one.");
   m.def(
       "cpu_isa",
       &cpu::isa,

@@ -148,5 +148,7 @@ def _gpu_streams() -> str:
     if mx.metal.is_available():
         return _norms_on("metal")
     if mx.cuda.is_available():
-        return _norms_on("cuda")
+        if _ext.has_gpu_kernels():
+            return _norms_on("cuda")
+        return f"{_COMPOSED}: kernels on CUDA need MLX 0.32.4 or newer"
     return "none (MLX has no GPU here)"

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import site
 import subprocess
 import sys
 import venv
@@ -19,7 +20,8 @@ from mlx_norms import _built
 from support import known_objects
 from support.variant import ROOT
 
-OTHER_MLX = "0.32.3"
+FOLDER = "_mlx_" + _built.MLX_VERSION.replace(".", "_")
+OTHER_MLX = "0.32.3" if _built.MLX_VERSION != "0.32.3" else "0.32.4"
 OTHER_NANOBIND = "2.15.0"
 
 
@@ -67,7 +69,7 @@ def is_one_sentence(text):
 
 def test_without_extension(tmp_path):
     """As in a checkout that nothing was built in."""
-    built = shutil.ignore_patterns("_ext*", "_built.py")
+    built = shutil.ignore_patterns("_ext*", "_mlx_*")
     shutil.copytree(ROOT / "mlx_norms", tmp_path / "mlx_norms", ignore=built)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     # -S: without site-packages, where mlx_norms is installed.
@@ -89,11 +91,11 @@ def installed(tmp_path):
     return package
 
 
-def error_of(package):
+def error_of(package, path=None, code="import mlx_norms"):
     """The last line that importing this package ends with."""
-    environment = os.environ | {"PYTHONPATH": str(package.parent)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or [str(package.parent)])}
     # -S: without site-packages, where mlx_norms is installed.
-    command = [sys.executable, "-S", "-c", "import mlx_norms"]
+    command = [sys.executable, "-S", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=package, env=environment)
     assert done.returncode == 1
     return done.stderr.strip().splitlines()[-1]
@@ -101,20 +103,36 @@ def error_of(package):
 
 def test_an_installation_that_is_not_whole(installed):
     """Where nothing speaks of a checkout: there is none."""
-    (installed / "_built.py").unlink()
+    (installed / FOLDER).rename(installed / "other")
     error = error_of(installed)
-    assert error.startswith(f"ImportError: mlx_norms is not whole: {installed / '_built.py'} is")
+    assert error.startswith(f"ImportError: mlx_norms is not whole: {installed}/_mlx_* is")
     assert "--force-reinstall" in error and "checkout" not in error
+
+
+@pytest.mark.parametrize("text", [None, "VERSION = ("])
+def test_a_file_that_is_not_whole(installed, text):
+    built = installed / FOLDER / "_built.py"
+    built.unlink() if text is None else built.write_text(text)
+    path = [str(installed.parent), *site.getsitepackages()]
+    error = error_of(installed, path)
+    assert error.startswith(f"ImportError: mlx_norms is not whole: {built} is missing or damaged")
 
 
 def test_for_another_python(installed):
     """As where the site-packages of one Python are on the path of another."""
-    for extension in installed.glob("_ext.*.so"):
-        extension.rename(installed / "_ext.cpython-30-other.so")
+    for extension in (installed / FOLDER).glob("_ext.*.so"):
+        extension.rename(extension.with_name("_ext.cpython-30-other.so"))
     error = error_of(installed)
     python = f"Python {sys.version_info.major}.{sys.version_info.minor}"
     assert f"mlx_norms in {installed} has no extension for {python}" in error
     assert f"{sys.executable} -m pip" in error
+
+
+def test_without_a_gil(installed):
+    """Where sysconfig says so: MLX has no such wheel."""
+    code = "import sysconfig; sysconfig.get_config_vars()['Py_GIL_DISABLED'] = 1; import mlx_norms"
+    error = error_of(installed, code=code)
+    assert error.startswith("ImportError: mlx_norms has no extension for a free-threaded Python")
 
 
 @pytest.mark.applies(sys.platform == "linux")  # where MLX's library is a package of its own
@@ -125,7 +143,7 @@ def test_without_libmlx(tmp_path):
     env.pip("install", f"mlx=={_built.MLX_VERSION}")
     assert message == env.import_error()
     assert is_one_sentence(message)
-    assert f"built against mlx {_built.MLX_VERSION}" in message and "libmlx.so" in message
+    assert "needs mlx's library libmlx.so" in message
     assert "[cuda12]" in message and "[cuda13]" in message
     command = re.search("pip (install '.*?')", message)[1]
     env.pip(*command.replace("'", "").split())
@@ -138,23 +156,49 @@ def test_without_libmlx(tmp_path):
     assert f"pip install 'mlx[cpu]=={_built.MLX_VERSION}'" in message
 
 
-def test_against_another_mlx(tmp_path):
-    """Then against the right one, as the sentence says it."""
+def test_with_another_mlx(tmp_path):
+    """A newer one than any that was known, as far as the wheel can tell."""
     env = Environment(tmp_path / "venv", f"mlx[cpu]=={OTHER_MLX}")
     message = env.import_error()
     assert is_one_sentence(message)
-    assert f"built against mlx {_built.MLX_VERSION}" in message
-    assert f"mlx {OTHER_MLX} is installed" in message
-    _, command = message.split("pip ")
-    env.pip(*command.rstrip(".").replace("'", "").split())
+    assert message.startswith(
+        f"mlx {OTHER_MLX} is installed, and this mlx_norms is for {_built.MLX_VERSION}: "
+    )
+    assert f"MLX_NORMS_MLX={OTHER_MLX} pip install --force-reinstall --no-deps" in message
+    code = "try: import mlx_norms\nexcept ImportError as e:\n"
+    code += " print(type(e).__name__, e.installed, e.supported)"
+    assert run(env.python, "-c", code, cwd="/").split() == [
+        "UnsupportedMLX",
+        OTHER_MLX,
+        f"['{_built.MLX_VERSION}']",
+    ]
+
+    def command(*arguments):
+        done = [env.python, "-m", "mlx_norms", *arguments]
+        return subprocess.run(done, capture_output=True, text=True, cwd="/")
+
+    info = command("info")
+    assert info.returncode == 1 and info.stderr == ""
+    assert info.stdout.rstrip().endswith(message)
+    facts = dict(re.split("  +", line, maxsplit=1) for line in info.stdout.splitlines()[:-2])
+    assert facts["mlx"] == facts["mlx-cpu"] == OTHER_MLX
+    assert facts[f"for mlx {_built.MLX_VERSION}"].endswith(f"/{FOLDER} (for this Python)")
+    demo = command("demo")
+    assert (demo.returncode, demo.stdout, demo.stderr.strip()) == (1, "", message)
+    # Then one that there is an extension for, and back.
+    env.pip("install", f"mlx[cpu]=={_built.MLX_VERSION}")
     assert env.use() == "[1.0, 1.0]"
 
 
 def test_with_another_backend_version(tmp_path):
+    """As where mlx was upgraded, and mlx-cpu was not."""
     env = Environment(tmp_path / "venv", f"mlx=={_built.MLX_VERSION}", f"mlx-cpu=={OTHER_MLX}")
     message = env.import_error()
     assert is_one_sentence(message)
-    assert f"mlx-cpu {OTHER_MLX} is installed" in message
+    assert f"mlx {_built.MLX_VERSION} and mlx-cpu {OTHER_MLX} are installed" in message
+    _, command = message.split("pip ")
+    env.pip(*command.rstrip(".").replace("'", "").split())
+    assert env.use() == "[1.0, 1.0]"
 
 
 @pytest.mark.build

@@ -63,7 +63,7 @@ def test_another_abi_of_nanobind_is_told(extension, tmp_path):
 
 def test_all_that_is_linked_to_is_there(extension):
     """But for the stub that stands for Python in this build."""
-    problems = [*check_wheel.symbols(extension, [NEWEST])]
+    problems = [*check_wheel.symbols(extension, systems=[NEWEST])]
     assert problems
     assert all(line.endswith(" of @rpath/libpython.dylib") for line in problems)
 
@@ -71,6 +71,6 @@ def test_all_that_is_linked_to_is_there(extension):
 def test_what_is_not_there_is_told(extension, monkeypatch):
     symbols = check_wheel.symbols
     monkeypatch.setitem(symbols.__globals__, "libsystem", lambda: {"_free"})
-    problems = [*symbols(extension, [NEWEST])]
+    problems = [*symbols(extension, systems=[NEWEST])]
     assert f"macOS {NEWEST} has no _malloc of /usr/lib/libSystem.B.dylib" in problems
     assert f"macOS {NEWEST} has no _free of /usr/lib/libSystem.B.dylib" not in problems

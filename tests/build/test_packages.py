@@ -1,6 +1,7 @@
 """What the packages have beside the code, and what the README says of them."""
 
 import email
+import importlib.metadata
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import zipfile
 
 import pytest
 
+import mlx_versions
+from mlx_versions import NANOBIND, NEWEST
 from support.variant import ROOT
 
 LICENSES = ("LICENSE", "csrc/vendor/BS_thread_pool.LICENSE.txt")
@@ -56,9 +59,9 @@ STRAY = (
     "csrc/__pycache__/x.cpython-311.pyc",
     "dist/mlx_norms-0.1.0.tar.gz",
     "kernels/to_cuda/__pycache__/loops.cpython-311.pyc",
-    "mlx_norms/_built.py",
-    "mlx_norms/_ext.cpython-311-x86_64-linux-gnu.so",
     "mlx_norms/_ext.pyi",
+    "mlx_norms/_mlx_0_32_4/_built.py",
+    "mlx_norms/_mlx_0_32_4/_ext.cpython-311-x86_64-linux-gnu.so",
     "notes.md",
     "scratch.py",
     "tests/new.py",
@@ -72,11 +75,12 @@ def test_sdist_has_what_the_build_reads_and_nothing_else(tmp_path):
     copy.mkdir()
     for name in ("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, copy)
-    ignored = shutil.ignore_patterns("__pycache__", "_ext*", "_built.py")
+    ignored = shutil.ignore_patterns("__pycache__", "_ext*", "_mlx_*")
     reader = "tools/metalsim/metalsim"
     for name in ("csrc", "kernels", "mlx_norms", f"{reader}/msl"):
         shutil.copytree(ROOT / name, copy / name, ignore=ignored)
     shutil.copy(ROOT / reader / "__init__.py", copy / reader)
+    shutil.copy(ROOT / "tools" / "mlx_versions.py", copy / "tools")
     wanted = {str(p.relative_to(copy)) for p in copy.rglob("*") if p.is_file()} | {"PKG-INFO"}
     for name in STRAY:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -92,6 +96,27 @@ def test_sdist_has_what_the_build_reads_and_nothing_else(tmp_path):
 
 def test_readme_says_which_versions(metadata):
     text = (ROOT / "README.md").read_text()
-    mlx = metadata.get_all("Requires-Dist")[0].removeprefix("mlx==")
-    assert f"| MLX | {mlx} exactly" in text
+    *older, newest = NANOBIND
+    assert f"| MLX | {newest}; builds for {older[0]} to {older[-1]} (" in text
     assert f"| Python | {metadata['Requires-Python'].removeprefix('>=')} or newer" in text
+
+
+def test_metadata_is_the_same_before_and_after_the_build(tmp_path, metadata):
+    """And requires the MLX that the build found."""
+    code = "import sys; from scikit_build_core import build\n"
+    code += "build.prepare_metadata_for_build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, tmp_path], check=True, cwd=ROOT)
+    (file,) = tmp_path.glob("*.dist-info/METADATA")
+    required = [f"mlx=={importlib.metadata.version('mlx')}"]
+    for read in (metadata, email.message_from_string(file.read_text())):
+        assert [r for r in read.get_all("Requires-Dist") if "extra" not in r] == required
+
+
+def test_a_build_can_be_for_another_mlx(monkeypatch):
+    assert f"mlx=={NEWEST}" in mlx_versions.get_requires_for_dynamic_metadata({})
+    monkeypatch.setenv("MLX_NORMS_MLX", "0.32.2")
+    needed = mlx_versions.get_requires_for_dynamic_metadata({})
+    assert {"mlx==0.32.2", f"nanobind=={NANOBIND['0.32.2']}"} < {*needed}
+    monkeypatch.setenv("MLX_NORMS_MLX", "0.33.0")  # of which nothing is known here
+    needed = mlx_versions.get_requires_for_dynamic_metadata({})
+    assert {"mlx==0.33.0", f"nanobind=={NANOBIND[NEWEST]}"} < {*needed}

@@ -12,6 +12,7 @@ import zipfile
 
 import pytest
 
+from mlx_versions import NEWEST
 from support import known_objects
 from support.documented import OPS
 from support.variant import ROOT
@@ -66,7 +67,7 @@ LOADED = """
 import ctypes, importlib.util
 from pathlib import Path
 (root,) = importlib.util.find_spec("mlx_norms").submodule_search_locations
-(extension,) = Path(root).glob("_ext.*.so")
+(extension,) = Path(root).glob("_mlx_*/_ext.*.so")
 ctypes.CDLL(str(extension))
 print([line.split()[-1] for line in open("/proc/self/maps") if "libmlx" in line][0])
 """
@@ -101,17 +102,17 @@ class Installed:
 def packages(tmp_path_factory):
     """Sdist and wheel of tools/linux_wheel.py, and what it printed of each."""
     directory = tmp_path_factory.mktemp("packages")
-    outdir, unpacked = directory / "dist", directory / "unpacked"
+    outdir, build = directory / "dist", directory / "build"
     code = "import sys; from scikit_build_core import build; build.build_sdist(sys.argv[1])"
     subprocess.run([sys.executable, "-c", code, directory], check=True, cwd=ROOT)
     (sdist,) = directory.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        archive.extractall(unpacked)
-    (copy,) = unpacked.iterdir()
+        archive.extractall(build / "source")
+    (copy,) = (build / "source").iterdir()
     # What this checkout has built is not compiled again.
     known = known_objects.environment(ROOT, copy, directory / "objects")
     command = [sys.executable, ROOT / "tools", "linux_wheel"]
-    command += ["--outdir", outdir, "--sdist-extract-dir", unpacked]
+    command += ["--mlx", NEWEST, "--outdir", outdir, "--build-dir", build]
     done = subprocess.run(command, env=os.environ | known, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     printed = {match["name"]: match for match in LINE.finditer(done.stdout)}
@@ -134,7 +135,7 @@ def test_wheel_has_no_library_of_mlx(packages):
     with zipfile.ZipFile(wheel) as archive:
         libraries = [name for name in archive.namelist() if ".so" in name]
     (extension,) = libraries
-    assert extension.startswith("mlx_norms/_ext.")
+    assert extension.startswith(f"mlx_norms/_mlx_{NEWEST.replace('.', '_')}/_ext.")
 
 
 def test_in_a_clean_environment_without_a_compiler(packages, tmp_path):

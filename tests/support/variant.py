@@ -69,5 +69,5 @@ class Variant(Staged):
         if done.returncode != 0:
             raise RuntimeError(done.stdout + done.stderr)
         shutil.copytree(self.source / "mlx_norms", self.package, dirs_exist_ok=True)
-        for file in [*self.build.glob("_ext*.so"), self.build / "_built.py"]:
-            shutil.copy(file, self.package)
+        for folder in self.build.glob("_mlx_*"):
+            shutil.copytree(folder, self.package / folder.name, dirs_exist_ok=True)

@@ -22,6 +22,7 @@ from pathlib import Path
 import join
 from macos import mlx_wheel
 from mlx_norms._bench import page_part
+from mlx_versions import NEWEST
 
 from . import air, stored
 from .calls import DEPTHS, DTYPES, OUTPUTS
@@ -82,7 +83,7 @@ def metallib() -> Metallib:
     Raises:
         Unavailable: they cannot be downloaded.
     """
-    version, macos = mlx_wheel.mlx_version(), mlx_wheel.MACOS[-1]
+    version, macos = NEWEST, mlx_wheel.MACOS[-1]
     path = cache() / f"mlx-{version}-macos-{macos}.metallib"
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=cache()) as folder:

@@ -107,12 +107,12 @@ class HostBuild(Staged):
     def _stage_package(self) -> None:
         for staged in _files_of_package(self.package):
             source = self.source / staged.relative_to(self.site)
-            if staged.name != "_built.py" and not source.exists():
+            if not staged.parent.name.startswith("_mlx_") and not source.exists():
                 staged.unlink()
         for file in _files_of_package(self.source / "mlx_norms"):
             _stage(self.site / file.relative_to(self.source), file.read_bytes())
-        for file in [*self.build.glob("_ext*.so"), self.build / "_built.py"]:
-            _stage(self.package / file.name, file.read_bytes())
+        for file in self.build.glob("_mlx_*/*.*"):
+            _stage(self.package / file.relative_to(self.build), file.read_bytes())
 
     def _lock(self):
         """Held during a build, since test processes that run in parallel share it."""

@@ -28,6 +28,7 @@ from macholib.MachO import MachO
 from packaging.utils import parse_wheel_filename
 
 import join
+from mlx_versions import NANOBIND, NEWEST
 
 from . import mlx_wheel
 from . import symbols as mach_o_symbols
@@ -40,9 +41,21 @@ LIBMLX, LIBSYSTEM = "@rpath/libmlx.dylib", "/usr/lib/libSystem.B.dylib"
 LIBOBJC = "/usr/lib/libobjc.A.dylib"  # which Foundation re-exports
 ARM64, PLATFORM_MACOS = 0x0100000C, 1
 NANOBIND_ABI = re.compile(rb"\0(nanobind_\w+_v\d+\w*)\0")
-RPATHS = ["@loader_path", "@loader_path/../mlx/lib"]
+RPATHS = ["@loader_path", "@loader_path/../../mlx/lib"]
 PYTHON = f"cp3{sys.version_info.minor}"
-EXTENSION = f"mlx_norms/_ext.cpython-3{sys.version_info.minor}-darwin.so"
+EXTENSION = f"_ext.cpython-3{sys.version_info.minor}-darwin.so"
+
+
+def folder(mlx: str) -> str:
+    """Of the extension for a release of MLX, in the wheel."""
+    return f"mlx_norms/_mlx_{mlx.replace('.', '_')}"
+
+
+def releases(wheel: Path) -> list[str]:
+    """The releases of MLX that the wheel has an extension for."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    return [mlx for mlx in NANOBIND if f"{folder(mlx)}/{EXTENSION}" in names]
 
 
 def package(wheel: Path) -> Iterator[str]:
@@ -54,26 +67,32 @@ def package(wheel: Path) -> Iterator[str]:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         info = email.message_from_bytes(archive.read(f"mlx_norms-{version}.dist-info/WHEEL"))
-        built = ast.parse(archive.read("mlx_norms/_built.py"))
+        built = {
+            mlx: ast.parse(archive.read(f"{folder(mlx)}/_built.py")) for mlx in releases(wheel)
+        }
     if info.get_all("Tag") != [tag]:
         yield f"its WHEEL file says {info.get_all('Tag')}"
-    if binaries := {n for n in names if n.endswith((".so", ".dylib", ".metallib"))} - {EXTENSION}:
+    extensions = {f"{folder(mlx)}/{EXTENSION}" for mlx in built}
+    if binaries := {n for n in names if n.endswith((".so", ".dylib", ".metallib"))} - extensions:
         yield f"it has {', '.join(sorted(binaries))}"
-    for needed in (EXTENSION, "mlx_norms/_ext.pyi", "mlx_norms/py.typed"):
+    if not extensions:
+        yield f"it lacks {folder(NEWEST)}/{EXTENSION}"
+    for needed in ("mlx_norms/_ext.pyi", "mlx_norms/py.typed"):
         if needed not in names:
             yield f"it lacks {needed}"
-    values = {
-        node.targets[0].id: ast.literal_eval(node.value)
-        for node in built.body
-        if isinstance(node, ast.Assign)
-    }
-    wanted = dict(VERSION=str(version), MLX_VERSION=mlx_wheel.mlx_version())
-    wanted |= dict(BACKENDS=("cpu", "metal"), NANOBIND_VERSION=values["NANOBIND_VERSION"])
-    if values != wanted:
-        yield f"its _built.py has {values}"
+    for mlx, module in built.items():
+        values = {
+            node.targets[0].id: ast.literal_eval(node.value)
+            for node in module.body
+            if isinstance(node, ast.Assign)
+        }
+        wanted = dict(VERSION=str(version), MLX_VERSION=mlx, FLOAT_TYPES=values["FLOAT_TYPES"])
+        wanted |= dict(BACKENDS=("cpu", "metal"), NANOBIND_VERSION=values["NANOBIND_VERSION"])
+        if values != wanted:
+            yield f"{folder(mlx)}/_built.py has {values}"
 
 
-def commands(file: Path) -> Iterator[str]:
+def commands(file: Path, mlx: str = NEWEST) -> Iterator[str]:
     """What is wrong with the processor, the oldest system, and where libraries are looked for."""
     (header,) = MachO(str(file)).headers
     if header.header.cputype != ARM64:
@@ -96,7 +115,7 @@ def commands(file: Path) -> Iterator[str]:
             yield f"it loads {name}"
 
 
-def signature(file: Path) -> Iterator[str]:
+def signature(file: Path, mlx: str = NEWEST) -> Iterator[str]:
     """What is wrong with the code signature, without which arm64 loads nothing."""
     (header,) = MachO(str(file)).headers
     found = [c for load, c, _ in header.commands if load.cmd == mach_o.LC_CODE_SIGNATURE]
@@ -126,7 +145,7 @@ def signature(file: Path) -> Iterator[str]:
         yield "its code signature is not of all of it"
 
 
-def texts(file: Path) -> Iterator[str]:
+def texts(file: Path, mlx: str = NEWEST) -> Iterator[str]:
     """Which kernels' texts are not in it."""
     content = file.read_bytes()
     for name, text in join.texts().items():
@@ -134,12 +153,12 @@ def texts(file: Path) -> Iterator[str]:
             yield f"it has not the text of {name}"
 
 
-def bindings(file: Path) -> Iterator[str]:
+def bindings(file: Path, mlx: str = NEWEST) -> Iterator[str]:
     """Whether it would take MLX's arrays: whether nanobind's ABI is that of MLX's extension."""
-    theirs = mlx_wheel.fetch_bindings(OLDEST[0])
-    ours, mlx = (set(NANOBIND_ABI.findall(path.read_bytes())) for path in (file, theirs))
-    if not ours or ours != mlx:
-        yield f"its ABI of nanobind is {ours}, that of MLX {mlx}"
+    files = (file, mlx_wheel.fetch_bindings(OLDEST[0], mlx))
+    ours, theirs = (set(NANOBIND_ABI.findall(path.read_bytes())) for path in files)
+    if not ours or ours != theirs:
+        yield f"its ABI of nanobind is {ours}, that of MLX {theirs}"
 
 
 def libsystem() -> set[str]:
@@ -161,11 +180,13 @@ def libsystem() -> set[str]:
     }
 
 
-def symbols(file: Path, systems: Iterable[int] = mlx_wheel.MACOS) -> Iterator[str]:
+def symbols(
+    file: Path, mlx: str = NEWEST, systems: Iterable[int] = mlx_wheel.MACOS
+) -> Iterator[str]:
     """What it imports that one of these systems has not."""
     system = libsystem()
     for macos in systems:
-        libmlx = mlx_wheel.fetch(macos) / "lib" / "libmlx.dylib"
+        libmlx = mlx_wheel.fetch(macos, mlx) / "lib" / "libmlx.dylib"
         known = {LIBMLX: mach_o_symbols.exports(libmlx), LIBSYSTEM: system}
         known[mach_o_symbols.LIBCXX] = mach_o_symbols.libcxx(macos)
         of_mlx = mach_o_symbols.imports(libmlx)
@@ -184,10 +205,10 @@ def main() -> int:
     (wheel,) = map(Path, sys.argv[1:])
     problems = [*package(wheel)]
     with tempfile.TemporaryDirectory() as directory, zipfile.ZipFile(wheel) as archive:
-        if EXTENSION in archive.namelist():
-            file = Path(archive.extract(EXTENSION, directory))
+        for mlx in releases(wheel):
+            file = Path(archive.extract(f"{folder(mlx)}/{EXTENSION}", directory))
             for check in (commands, signature, texts, bindings, symbols):
-                problems += check(file)
+                problems += [f"for mlx {mlx}: {problem}" for problem in check(file, mlx)]
     print(f"{wheel.name}: {len(problems)} problems", *problems, sep="\n  ")
     return bool(problems)
 

@@ -1,12 +1,14 @@
 """Builds the extension for macOS and links it to MLX's own libmlx.dylib, on any machine.
 
-    python tools macos.link [MACOS ...]
+    python tools macos.link [--mlx RELEASE] [MACOS ...]
 
-MLX has one for each of macOS 14, 15 and 26; by default it is the last. The compiler is PyPI's
+MLX has one for each of macOS 14, 15 and 26; by default it is the last, of the newest MLX that there
+are extensions for. The compiler is PyPI's
 ziglang. A symbol that libmlx.dylib does not export fails the link. What the link needs of Apple's
 frameworks and of Python stands in stub libraries that only list symbols.
 """
 
+import argparse
 import fcntl
 import hashlib
 import importlib.util
@@ -14,6 +16,8 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+
+from mlx_versions import NEWEST
 
 from . import mlx_wheel, toolchain
 
@@ -27,16 +31,22 @@ class MacBuild:
         directory: Where build files go; reused by the next build there. None: build/macos in
             the checkout.
         macos: The oldest system that it is for, and that whose MLX it is linked to.
+        mlx: The release of MLX.
 
     Raises:
         RuntimeError: If ziglang is not installed.
     """
 
-    def __init__(self, directory: Path | None = None, macos: int = mlx_wheel.MACOS[-1]):
+    def __init__(
+        self,
+        directory: Path | None = None,
+        macos: int = mlx_wheel.MACOS[-1],
+        mlx: str = NEWEST,
+    ):
         if importlib.util.find_spec("ziglang") is None:
             raise RuntimeError("the macOS build needs zig as a compiler: pip install ziglang")
-        mlx = mlx_wheel.fetch(macos)
-        key = hashlib.sha256(f"{sys.executable} {mlx}".encode()).hexdigest()[:12]
+        root = mlx_wheel.fetch(macos, mlx)
+        key = hashlib.sha256(f"{sys.executable} {root}".encode()).hexdigest()[:12]
         self.build = (directory or ROOT / "build" / "macos") / key
         self.build.mkdir(parents=True, exist_ok=True)
         with self._lock():
@@ -47,8 +57,8 @@ class MacBuild:
                     f"-DCMAKE_TOOLCHAIN_FILE={file}",
                     f"-DPython_EXECUTABLE={sys.executable}",
                     f"-DPython_INCLUDE_DIR={toolchain.python_headers(self.build)}",
-                    f"-DMLX_ROOT={mlx}",
-                    f"-DMLX_DIR={mlx}/share/cmake/MLX",
+                    f"-DMLX_ROOT={root}",
+                    f"-DMLX_DIR={root}/share/cmake/MLX",
                     # What is asked is whether it links, which takes no optimizer. Zig sanitizes
                     # where there is none.
                     "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -g0 -DNDEBUG -fno-sanitize=undefined",
@@ -63,11 +73,11 @@ class MacBuild:
         """
         with self._lock():
             _run(["cmake", "--build", self.build, "--target", "_ext"])
-        return next(self.build.glob("_ext*.so"))
+        return next(self.build.glob("_mlx_*/_ext*.so"))
 
     def link_with(self, source: str, output: Path) -> None:
         """Links the extension once more, with one more C++ source, to `output`; raises as link."""
-        module = self.link().name
+        module = self.link().relative_to(self.build)
         added, compiled = output.with_suffix(".cpp"), output.with_suffix(".o")
         added.write_text(source)
         ninja = ["ninja", "-C", self.build, "-t", "commands", "_ext"]
@@ -94,8 +104,16 @@ def _run(command, **options) -> None:
         raise RuntimeError(done.stdout + done.stderr)
 
 
-if __name__ == "__main__":
-    for macos in map(int, sys.argv[1:] or mlx_wheel.MACOS[-1:]):
-        file = MacBuild(macos=macos).link()
-        mlx = mlx_wheel.fetch(macos) / "lib" / "libmlx.dylib"
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mlx", default=NEWEST, metavar="RELEASE")
+    parser.add_argument("macos", type=int, nargs="*", default=mlx_wheel.MACOS[-1:])
+    args = parser.parse_args()
+    for macos in args.macos:
+        file = MacBuild(macos=macos, mlx=args.mlx).link()
+        mlx = mlx_wheel.fetch(macos, args.mlx) / "lib" / "libmlx.dylib"
         print(f"macOS {macos}: {file}: {file.stat().st_size} bytes, linked to {mlx}")
+
+
+if __name__ == "__main__":
+    main()

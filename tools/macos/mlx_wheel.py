@@ -1,28 +1,24 @@
 """MLX's macOS wheels: their Metal headers and libmlx.dylib, fetched by pip once."""
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
 
+from mlx_versions import NEWEST
+
 CACHE = Path.home() / ".cache" / "mlx_norms"
 MACOS = (14, 15, 26)  # there is a wheel for each; their headers are the same
 
 
-def mlx_version() -> str:
-    """The version of MLX that pyproject.toml pins."""
-    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
-    return re.search(r'^dependencies = \["mlx==([^"]+)"\]', text, re.M)[1]
-
-
-def fetch(macos: int = MACOS[-1]) -> Path:
+def fetch(macos: int = MACOS[-1], mlx: str = NEWEST) -> Path:
     """Downloads and unpacks the wheel mlx-metal, unless the cache has it.
 
     Args:
         macos: The system that it is for, of MACOS.
+        mlx: The release of MLX.
 
     Returns:
         Its folder `mlx`, with `include`, `include/metal_cpp` and `lib/libmlx.dylib`.
@@ -30,13 +26,13 @@ def fetch(macos: int = MACOS[-1]) -> Path:
     Raises:
         RuntimeError: If pip cannot download it; the text is pip's.
     """
-    return _unpacked(f"mlx-metal=={mlx_version()}", macos, "")
+    return _unpacked(f"mlx-metal=={mlx}", macos, "")
 
 
-def fetch_bindings(macos: int = MACOS[-1]) -> Path:
+def fetch_bindings(macos: int = MACOS[-1], mlx: str = NEWEST) -> Path:
     """Likewise the wheel mlx for this version of Python; returns the extension mlx.core."""
     python = f"-cp3{sys.version_info.minor}"
-    (core,) = _unpacked(f"mlx=={mlx_version()}", macos, python).glob("core.*.so")
+    (core,) = _unpacked(f"mlx=={mlx}", macos, python).glob("core.*.so")
     return core
 
 

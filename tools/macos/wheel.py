@@ -1,13 +1,15 @@
 """Builds the wheel for Apple silicon on any machine, by zig, for the Python that runs it.
 
-    PYTHON tools macos.wheel [--outdir DIR] [--stub FILE]
+    PYTHON tools macos.wheel [--mlx RELEASE] [--outdir DIR] [--stub FILE]
 
 The build is that of a Mac without Xcode: it has the text of the kernels. It is for macOS 14 and
 newer, as MLX's wheels are. tools/macos/check_wheel.py checks it; nobody has loaded one on a Mac.
 
-Needs cmake, macholib, nanobind, ninja, scikit-build-core and ziglang. The headers are those of this
-Python, with pyconfig.h mended and checked for an arm64 Mac (tools/macos/toolchain.py). The stub
-file is that of a build for this machine, of any Python: it is written by importing the extension.
+It is for one release of MLX, whose nanobind this Python has; tools/merge_wheels.py makes one of
+several. Needs cmake, macholib, nanobind, ninja, scikit-build-core and ziglang. The headers are
+those of this Python, with pyconfig.h mended and checked for an arm64 Mac
+(tools/macos/toolchain.py). The stub file is that of a build for this machine, of any Python: it is
+written by importing the extension.
 """
 
 import argparse
@@ -19,19 +21,22 @@ import sys
 import tempfile
 from pathlib import Path
 
+from mlx_versions import NEWEST
+
 from . import mlx_wheel, symbols, toolchain
 
 ROOT = Path(__file__).parents[2]
 OLDEST = mlx_wheel.MACOS[0]
 
 
-def build(outdir: Path, stub: Path, directory: Path) -> None:
+def build(outdir: Path, stub: Path, directory: Path, mlx: str) -> None:
     """Builds the wheel.
 
     Args:
         outdir: Where it goes.
         stub: The extension's stub file.
         directory: Where build files go.
+        mlx: The release of MLX.
 
     Raises:
         subprocess.CalledProcessError: If it does not build, or Python's headers are wrong on a Mac.
@@ -39,15 +44,15 @@ def build(outdir: Path, stub: Path, directory: Path) -> None:
     cmake = directory / "cmake"
     cmake.mkdir()
     cmake.joinpath("_ext.pyi").write_text(stub.read_text())
-    mlx = mlx_wheel.fetch(OLDEST)
+    root = mlx_wheel.fetch(OLDEST, mlx)
     file = toolchain.write(directory, OLDEST, symbols.libcxx(OLDEST))
     headers = toolchain.python_headers(directory)
     toolchain.check_python_headers(headers, directory)
     defines = {
         "CMAKE_TOOLCHAIN_FILE": file,
         "CMAKE_BUILD_WITH_INSTALL_RPATH": "ON",  # there is no install_name_tool
-        "MLX_DIR": mlx / "share" / "cmake" / "MLX",
-        "MLX_ROOT": mlx,
+        "MLX_DIR": root / "share" / "cmake" / "MLX",
+        "MLX_ROOT": root,
         "Python_INCLUDE_DIR": headers,
     }
     settings = {f"cmake.define.{name}": str(value) for name, value in defines.items()}
@@ -56,6 +61,7 @@ def build(outdir: Path, stub: Path, directory: Path) -> None:
     code += "build.build_wheel(sys.argv[1], json.loads(sys.argv[2]))"
     command = [sys.executable, "-c", code, outdir, json.dumps(settings)]
     environment = os.environ | {
+        "MLX_NORMS_MLX": mlx,
         "_PYTHON_HOST_PLATFORM": f"macosx-{OLDEST}.0-arm64",
         "SETUPTOOLS_EXT_SUFFIX": f".cpython-3{sys.version_info.minor}-darwin.so",
     }
@@ -78,11 +84,12 @@ def stub_file() -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mlx", default=NEWEST, metavar="RELEASE")
     parser.add_argument("--outdir", type=Path, default=ROOT / "dist", help="default: dist")
     parser.add_argument("--stub", type=Path, help="_ext.pyi; by default that of this Python")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        build(args.outdir.resolve(), args.stub or stub_file(), Path(directory))
+        build(args.outdir.resolve(), args.stub or stub_file(), Path(directory), args.mlx)
 
 
 if __name__ == "__main__":

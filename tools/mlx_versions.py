@@ -1,0 +1,49 @@
+"""The releases of MLX that there are extensions for, and which of them a build is for.
+
+A build is for one: the MLX that it finds, which pip, where it makes an environment for the build,
+takes from $MLX_NORMS_MLX, or else the newest. scikit-build-core calls the functions at the end, as
+pyproject.toml says.
+"""
+
+import importlib.metadata
+import os
+
+# A nanobind with the internals of that which MLX's own extension was built with.
+NANOBIND = {
+    "0.31.2": "2.12.0",
+    "0.32.0": "2.13.0",
+    "0.32.1": "2.13.0",
+    "0.32.2": "2.15.0",
+    "0.32.3": "3.0.1",
+    "0.32.4": "3.1.0",
+}
+NEWEST = [*NANOBIND][-1]
+WANTED = "MLX_NORMS_MLX"  # which CMakeLists.txt compares with the MLX that it finds
+
+
+def build_requires(mlx: str) -> list[str]:
+    """What an extension for this release of MLX is built with."""
+    return [
+        f"mlx=={mlx}",
+        f"mlx-cpu=={mlx}; platform_system == 'Linux'",
+        f"nanobind=={NANOBIND.get(mlx, NANOBIND[NEWEST])}",
+    ]
+
+
+def get_requires_for_dynamic_metadata(settings) -> list[str]:
+    """What an environment for a build needs besides what pyproject.toml lists."""
+    return build_requires(os.environ.get(WANTED) or NEWEST)
+
+
+def dynamic_wheel(settings) -> dict[str, bool]:
+    """A wheel's dependency is not that of the sdist."""
+    return {"dependencies": True}
+
+
+def dynamic_metadata(settings, project) -> dict[str, list[str]]:
+    """The dependency of a wheel for one release of MLX."""
+    try:
+        found = importlib.metadata.version("mlx")
+    except importlib.metadata.PackageNotFoundError:
+        found = NEWEST
+    return {"dependencies": [f"mlx=={os.environ.get(WANTED) or found}"]}

@@ -14,6 +14,7 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import json
+import re
 import shlex
 import sys
 import sysconfig
@@ -51,6 +52,11 @@ def extensions() -> dict[str, Path]:
             release = folder.name.removeprefix("_mlx_").replace("_", ".")
             found.setdefault(release, folder)
     return dict(sorted(found.items(), key=lambda item: _order(item[0])))
+
+
+def _dotted(release: str) -> str:
+    """A release as `extensions` names it: "0.33.0.dev1.g12" of "0.33.0.dev1+g12"."""
+    return re.sub("[^0-9A-Za-z]", ".", release)
 
 
 def _order(release: str) -> list[tuple[int, str]]:
@@ -135,7 +141,7 @@ def installed_mlx(newest: str) -> str:
         ) from None
     for name, version in installed_backends().items():
         if version != release:
-            wanted = release if release in extensions() else newest
+            wanted = release if _dotted(release) in extensions() else newest
             raise ImportError(
                 f"mlx {release} and {name} {version} are installed, which do not go together: "
                 f"{_install_mlx(wanted)}."
@@ -228,7 +234,8 @@ def load() -> None:
     newest = [*found][-1]
     _check_library(newest)
     release = installed_mlx(newest)
-    file = _binary(found[release]) if release in found else None
+    folder = found.get(_dotted(release))
+    file = _binary(folder) if folder else None
     if not file:
         supported = [each for each, folder in found.items() if _binary(folder)]
         raise UnsupportedMLX(

@@ -7,6 +7,7 @@ import importlib.metadata
 import platform
 import sys
 import textwrap
+from pathlib import Path
 
 import mlx.core as mx
 
@@ -72,6 +73,8 @@ def facts() -> list[tuple[str, str]]:
         ("backend wheel", _backend_wheels()),
         ("built against", f"mlx {_built.MLX_VERSION}, nanobind {_built.NANOBIND_VERSION}"),
         ("extension", _ext.__file__),
+        ("extensions for", f"mlx {', '.join(_guard.extensions())}"),
+        *_copies(),
         ("python", f"{platform.python_version()} ({sys.executable})"),
         ("platform", platform.platform()),
         ("default device", _device_name(mx.default_device())),
@@ -80,6 +83,18 @@ def facts() -> list[tuple[str, str]]:
         ("CPU threads", _threads()),
         ("GPU streams", _gpu_streams()),
     ]
+
+
+def _copies() -> list[tuple[str, str]]:
+    """What there is of this package besides the folder of the extension."""
+    used = Path(_ext.__file__).parents[1]
+    rows = []
+    if _guard.PACKAGE != used:
+        rows.append(("code", f"{_guard.PACKAGE}, which hides that in {used}"))
+    for folder in map(Path, sys.modules["mlx_norms"].__path__):
+        if folder != used and any(folder.glob("_mlx_*")):
+            rows.append(("not used", str(folder)))
+    return rows
 
 
 def kernels(built: list[tuple[str, dict[int, str], int | None]]) -> list[str]:

@@ -135,6 +135,32 @@ def test_without_a_gil(installed):
     assert error.startswith("ImportError: mlx_norms has no extension for a free-threaded Python")
 
 
+def test_a_release_that_is_no_plain_version(installed):
+    """As of MLX built from a checkout."""
+    (installed / FOLDER).rename(installed / "_mlx_0_33_0_dev1_g12")
+    code = (
+        "import importlib.metadata as m\n"
+        "m.version = lambda name: '0.33.0.dev1+g12'\n"
+        "import mlx_norms; print(mlx_norms._ext.__file__)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(installed.parent)}
+    done = run(sys.executable, "-P", "-c", code, env=environment)
+    assert done.startswith(f"{installed}/_mlx_0_33_0_dev1_g12/")
+
+
+def test_info_names_a_copy_that_is_not_used(installed):
+    other = installed.parent / "other"
+    shutil.copytree(installed, other / "mlx_norms")
+    path = os.pathsep.join(map(str, (installed.parent, other)))
+    done = run(
+        *(sys.executable, "-P", "-m", "mlx_norms", "info"),
+        env=os.environ | {"PYTHONPATH": path},
+        cwd="/",
+    )
+    assert re.search(rf"^extension +{installed}/{FOLDER}/", done, re.M)
+    assert re.search(rf"^not used +{other}/mlx_norms$", done, re.M)
+
+
 @pytest.mark.applies(sys.platform == "linux")  # where MLX's library is a package of its own
 def test_without_libmlx(tmp_path):
     """Without MLX or with it alone; then with both, as the sentence says it."""

@@ -16,6 +16,7 @@ from support.inputs import normal
 from support.linear_case import OPS, Quantized, case, matrix, most_rows, truths
 from support.norm_case import DTYPES
 from support.oracle import Truth, exact, unit_roundoff
+from support.releases import since
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -506,6 +507,7 @@ def test_shapeless_in_16_bits_and_with_another_length(check, one_launch):
         check(other, compiled(*other.flat()), one=one_launch(2))
 
 
+@since("0.32.2")
 def test_shapeless_vmap(check):
     call = case("rms_norm_linear", (2, 3, 33), (5,), mx.float32)
     mapped = mx.compile(mx.vmap(call, in_axes=(0, None, None)), shapeless=True)

@@ -12,6 +12,7 @@ from support import inputs, oracle
 from support.bits import assert_same_bits
 from support.inputs import normal
 from support.norm_case import DTYPES, Norm
+from support.releases import since
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -297,6 +298,7 @@ def test_options_are_those_of_rows(activation, rounding):
         assert mx.all(mx.abs(ours - rows) <= within).item(), (dtype, to, offset)
 
 
+@since("0.32.2")
 @pytest.mark.backends("cpu", "cuda")
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_activation_is_bit_identical_to_ops(activation):

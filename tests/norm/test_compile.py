@@ -10,6 +10,7 @@ import mlx_norms
 from support.bits import assert_same_bits
 from support.inputs import arguments, cotangents, normal
 from support.norm_case import DTYPES, OPS, Norm
+from support.releases import since
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -123,6 +124,7 @@ def test_shapeless_tangents():
         assert_same_bits(g, expected, "along q")
 
 
+@since("0.32.1")
 @pytest.mark.parametrize(
     "shapes, name",
     [

@@ -12,6 +12,7 @@ from mlx.utils import tree_flatten, tree_map
 import mlx_norms
 from mlx_norms import nn
 from support.patched_runs import run_stock
+from support.releases import since
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -115,6 +116,7 @@ class TestLayers:
         assert mx.array_equal(twin(x), own(x))
 
 
+@since("0.32.2")
 @pytest.mark.parametrize("layer", [nn.RMSNorm, nn.LayerNorm])
 def test_eps_is_checked(layer):
     with pytest.raises(ValueError, match="'eps' must be positive"):

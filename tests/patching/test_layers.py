@@ -34,6 +34,7 @@ from support.patched_runs import (
     run_patched,
     run_stock,
 )
+from support.releases import since
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -153,6 +154,7 @@ def test_what_no_op_takes_goes_to_mlx_nn(what, training):
     assert report.passed_on == len(report.reasons)
 
 
+@since("0.32.1")
 def test_one_value_in_training_is_mlx_nns_error():
     layer = mlx.nn.BatchNorm(C)
     with mlx_norms.patched():
@@ -197,6 +199,7 @@ class TestSubclasses:
         assert report.reasons == {GROUPS: 1}
         assert_close((y, layer.state), (other(x_of()), other.state))
 
+    @since("0.32.1")
     def test_that_compute_something_else(self):
         layer, other = OtherStatistics(C), OtherStatistics(C)
         y, report = run_patched(lambda: layer(x_of()))

@@ -1,6 +1,7 @@
 """Interrupts, as Ctrl-C causes them, at chosen instructions and whatever the machine's speed."""
 
 import _thread
+import gc
 import signal
 import sys
 from collections.abc import Callable
@@ -44,6 +45,8 @@ def call(function: Callable, files: set[str], first: int, times: float) -> None:
             raise KeyboardInterrupt(after)
 
     hook, sys.unraisablehook = sys.unraisablehook, lost.append
+    collects = gc.isenabled()
+    gc.disable()  # whose callbacks are others' code, where an interrupt would be lost
     handler = signal.signal(signal.SIGINT, handle)
     outer = sys.gettrace()
     try:
@@ -53,5 +56,7 @@ def call(function: Callable, files: set[str], first: int, times: float) -> None:
         sys.settrace(outer)
         signal.signal(signal.SIGINT, handler)
         sys.unraisablehook = hook
+        if collects:
+            gc.enable()
         assert not lost, lost
     assert not raised, "an interrupt was swallowed"

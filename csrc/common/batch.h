@@ -17,6 +17,16 @@ inline array with_leading_axis(const array& a, int axis, mx::Stream s) {
   return axis == 0 ? a : mx::moveaxis(a, axis, 0, s);
 }
 
+// mx::expand_dims of several axes in ascending order, whose vmap in MLX 0.32.4
+// is right for one axis alone.
+inline array
+expand_in_turn(array a, const std::vector<int>& axes, mx::Stream s) {
+  for (int axis : axes) {
+    a = mx::expand_dims(a, axis, s);
+  }
+  return a;
+}
+
 // Moves the batch axis of these arrays of rows to the front, and broadcasts
 // arrays without one. Apart from the batch, they have one shape.
 inline Arrays with_leading_batch(

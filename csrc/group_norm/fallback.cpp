@@ -2,6 +2,7 @@
 
 #include "csrc/group_norm/fallback.h"
 
+#include "csrc/common/batch.h"
 #include "csrc/common/sum.h"
 #include "csrc/norm/gating.h"
 
@@ -125,7 +126,7 @@ Arrays fallback_group_norm_vjp(
   } else {
     const auto* statistics = &inputs[inputs.size() - 4];
     auto statistic = [&](int i) {
-      return mx::expand_dims(statistics[i], axes, s);
+      return expand_in_turn(statistics[i], axes, s);
     };
     auto d = mx::subtract(split(spec, x, s), statistic(0), s);
     rstd = root(spec, statistic(2), s);

@@ -293,7 +293,7 @@ std::pair<Arrays, std::vector<int>> Norm::vmap(
       batch[j] = with_leading_axis(inputs[j], axes[j], stream());
       std::vector<int> missing(batch[i].ndim() - batch[j].ndim());
       std::iota(missing.begin(), missing.end(), 1);
-      batch[j] = mx::expand_dims(batch[j], missing, stream());
+      batch[j] = expand_in_turn(batch[j], missing, stream());
       for (int row = i; no_rows_batched && row < i + n_rows; ++row) {
         batch[row] = broadcast_batch(batch[row], batch[j], stream());
       }

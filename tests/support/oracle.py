@@ -290,7 +290,7 @@ def gradients(norm, arrays, cotangent=None, sum_cotangent=None):
             if norm.casts_early(arrays) and g is not None:
                 slack = slack + underflow(norm.out_dtype(arrays)) * over_rows(np.abs(g), w.ndim)
         if name == "shift":  # MLX adds these up, one after another
-            slack = slack + s.size // a.size * unit_roundoff(mx.float32) * size
+            slack = slack + s.size // max(a.size, 1) * unit_roundoff(mx.float32) * size
         if is_factored(norm, arrays) and name in ("x", "factor"):
             # They are of the sum's gradient in the sum's dtype.
             dtype = norm.sum_dtype(arrays)

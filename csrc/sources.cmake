@@ -123,11 +123,13 @@ set(MLX_NORMS_CPU_KERNELS
     csrc/norm/cpu/vjp.cpp
     csrc/norm/cpu/whole_rows.cpp)
 set(MLX_NORMS_METAL_SOURCES
+    csrc/gpu/metal/backend.cpp
     csrc/gpu/metal/built_kernels.cpp
     csrc/gpu/metal/encode.cpp
     csrc/gpu/metal/library.cpp
     csrc/gpu/metal/pipeline.cpp)
 set(MLX_NORMS_CUDA_SOURCES
+    csrc/gpu/cuda/backend.cpp
     csrc/gpu/cuda/built_kernels.cpp
     csrc/gpu/cuda/cluster_graph.cpp
     csrc/gpu/cuda/cubin.cpp

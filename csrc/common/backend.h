@@ -12,6 +12,9 @@ enum class Backend { Cpu, Metal, Cuda, None };
 
 Backend backend_of(mlx::core::Stream stream);
 
+// That of GPU streams. Defined by each GPU's folder.
+Backend gpu_backend();
+
 // Whether a GPU's kernels run on a stream, if they agree on Metal.
 inline bool has_gpu_kernels(mlx::core::Stream stream) {
   auto backend = backend_of(stream);

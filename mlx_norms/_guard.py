@@ -64,15 +64,20 @@ def _order(release: str) -> list[tuple[int, str]]:
     return [(int(n), "") if n.isdigit() else (-1, n) for n in release.split(".")]
 
 
-def installed_backends() -> dict[str, str]:
-    """The versions of the installed packages that contain libmlx, by name."""
+def installed(*names: str) -> dict[str, str]:
+    """The versions of those of these packages that are installed, by name."""
     versions = {}
-    for name in BACKENDS:
+    for name in names:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def installed_backends() -> dict[str, str]:
+    """The versions of the installed packages that contain libmlx, by name."""
+    return installed(*BACKENDS)
 
 
 def _install_mlx(release: str, *options: str, extras: str = "") -> str:
@@ -132,13 +137,10 @@ def installed_mlx(newest: str) -> str:
     Raises:
         ImportError: If there is none, or its backend is of another one.
     """
-    try:
-        release = importlib.metadata.version("mlx")
-    except importlib.metadata.PackageNotFoundError:
+    release = installed("mlx").get("mlx")
+    if release is None:
         command = _install_mlx(newest)
-        raise ImportError(
-            f"mlx_norms needs mlx, and no package mlx is installed: {command}."
-        ) from None
+        raise ImportError(f"mlx_norms needs mlx, and no package mlx is installed: {command}.")
     for name, version in installed_backends().items():
         if version != release:
             wanted = release if _dotted(release) in extensions() else newest
@@ -272,11 +274,7 @@ def explain(error: ImportError) -> None:
         return
     if arguments[at + 2 : at + 3] == ["info"]:
         rows = [("python", f"{sys.version.split()[0]} ({sys.executable})")]
-        for name in ("mlx", *BACKENDS):
-            try:
-                rows.append((name, importlib.metadata.version(name)))
-            except importlib.metadata.PackageNotFoundError:
-                continue
+        rows += installed("mlx", *BACKENDS).items()
         for release, folder in extensions().items():
             usable = "for this Python" if _binary(folder) else "for another Python"
             rows.append((f"for mlx {release}", f"{folder} ({usable})"))

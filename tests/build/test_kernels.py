@@ -234,7 +234,7 @@ def test_no_argument_that_constants_leave_out_is_named(name, with_cuda):
         values = [NUMBERS.get(name, (False, True)) for name in names]
         sets = [dict(zip(names, v)) | always for v in itertools.product(*values)]
         sets = [constants for constants in sets if not any(never(constants) for never in NEVER)]
-        # Whether an argument is named depends on few of the constants: these have every three.
+        # Whether an argument is named depends on few of the constants: nearly each three.
         for constants in random.Random(kernel).sample(sets, min(len(sets), 48)):
             assert library.absent_named(kernel, constants) == []
 

@@ -12,7 +12,7 @@ import zipfile
 
 import pytest
 
-from mlx_versions import NEWEST
+from mlx_versions import NEWEST, folder
 from support import known_objects
 from support.documented import OPS
 from support.variant import ROOT
@@ -135,7 +135,7 @@ def test_wheel_has_no_library_of_mlx(packages):
     with zipfile.ZipFile(wheel) as archive:
         libraries = [name for name in archive.namelist() if ".so" in name]
     (extension,) = libraries
-    assert extension.startswith(f"mlx_norms/_mlx_{NEWEST.replace('.', '_')}/_ext.")
+    assert extension.startswith(f"mlx_norms/{folder(NEWEST)}/_ext.")
 
 
 def test_in_a_clean_environment_without_a_compiler(packages, tmp_path):

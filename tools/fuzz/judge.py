@@ -1,5 +1,7 @@
 """Decides whether two runs of a program agree as well as promised."""
 
+from functools import cached_property
+
 import mlx.core as mx
 import numpy as np
 
@@ -24,7 +26,6 @@ class Judge:
     def __init__(self, program, backend, stock):
         self.program, self.backend = program, backend
         self._runs = {}  # runs by the size of their errors
-        self._in_float32 = None
         self.stock = {number: numpy32(a) for number, a in stock.values.items()}
         self.dtypes = {number: a.dtype for number, a in stock.values.items()}
         dtypes = {*program.dtypes, *self.dtypes.values()}
@@ -60,19 +61,18 @@ class Judge:
                 if right.all():
                     return None
             if self.roundoff > unit_roundoff(mx.float32):
-                off = finite(np.abs(self._wide()[number] - expected)).max()
+                off = finite(np.abs(self._wide[number] - expected)).max()
                 bound = np.maximum(bound, least + OWN * off)
                 right |= agree(got, expected, bound)
                 if right.all():
                     return None
         return describe(~right, got, expected) + f", allowed {first(~right, bound):.3g}"
 
+    @cached_property
     def _wide(self):
         """The stock run of the same inputs in float32."""
-        if self._in_float32 is None:
-            run = run_stock(self.program, self.backend, dtype=mx.float32)
-            self._in_float32 = {number: numpy32(a) for number, a in run.values.items()}
-        return self._in_float32
+        run = run_stock(self.program, self.backend, dtype=mx.float32)
+        return {number: numpy32(a) for number, a in run.values.items()}
 
     def _jittered(self, times):
         if times not in self._runs:

@@ -28,7 +28,7 @@ from macholib.MachO import MachO
 from packaging.utils import parse_wheel_filename
 
 import join
-from mlx_versions import NANOBIND, NEWEST
+from mlx_versions import NANOBIND, NEWEST, folder
 
 from . import mlx_wheel
 from . import symbols as mach_o_symbols
@@ -46,16 +46,11 @@ PYTHON = f"cp3{sys.version_info.minor}"
 EXTENSION = f"_ext.cpython-3{sys.version_info.minor}-darwin.so"
 
 
-def folder(mlx: str) -> str:
-    """Of the extension for a release of MLX, in the wheel."""
-    return f"mlx_norms/_mlx_{mlx.replace('.', '_')}"
-
-
 def releases(wheel: Path) -> list[str]:
     """The releases of MLX that the wheel has an extension for."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    return [mlx for mlx in NANOBIND if f"{folder(mlx)}/{EXTENSION}" in names]
+    return [mlx for mlx in NANOBIND if f"mlx_norms/{folder(mlx)}/{EXTENSION}" in names]
 
 
 def package(wheel: Path) -> Iterator[str]:
@@ -68,15 +63,16 @@ def package(wheel: Path) -> Iterator[str]:
         names = archive.namelist()
         info = email.message_from_bytes(archive.read(f"mlx_norms-{version}.dist-info/WHEEL"))
         built = {
-            mlx: ast.parse(archive.read(f"{folder(mlx)}/_built.py")) for mlx in releases(wheel)
+            mlx: ast.parse(archive.read(f"mlx_norms/{folder(mlx)}/_built.py"))
+            for mlx in releases(wheel)
         }
     if info.get_all("Tag") != [tag]:
         yield f"its WHEEL file says {info.get_all('Tag')}"
-    extensions = {f"{folder(mlx)}/{EXTENSION}" for mlx in built}
+    extensions = {f"mlx_norms/{folder(mlx)}/{EXTENSION}" for mlx in built}
     if binaries := {n for n in names if n.endswith((".so", ".dylib", ".metallib"))} - extensions:
         yield f"it has {', '.join(sorted(binaries))}"
     if not extensions:
-        yield f"it lacks {folder(NEWEST)}/{EXTENSION}"
+        yield f"it lacks mlx_norms/{folder(NEWEST)}/{EXTENSION}"
     for needed in ("mlx_norms/_ext.pyi", "mlx_norms/py.typed"):
         if needed not in names:
             yield f"it lacks {needed}"
@@ -89,7 +85,7 @@ def package(wheel: Path) -> Iterator[str]:
         wanted = dict(VERSION=str(version), MLX_VERSION=mlx, FLOAT_TYPES=values["FLOAT_TYPES"])
         wanted |= dict(BACKENDS=("cpu", "metal"), NANOBIND_VERSION=values["NANOBIND_VERSION"])
         if values != wanted:
-            yield f"{folder(mlx)}/_built.py has {values}"
+            yield f"mlx_norms/{folder(mlx)}/_built.py has {values}"
 
 
 def commands(file: Path, mlx: str = NEWEST) -> Iterator[str]:
@@ -206,7 +202,7 @@ def main() -> int:
     problems = [*package(wheel)]
     with tempfile.TemporaryDirectory() as directory, zipfile.ZipFile(wheel) as archive:
         for mlx in releases(wheel):
-            file = Path(archive.extract(f"{folder(mlx)}/{EXTENSION}", directory))
+            file = Path(archive.extract(f"mlx_norms/{folder(mlx)}/{EXTENSION}", directory))
             for check in (commands, signature, texts, bindings, symbols):
                 problems += [f"for mlx {mlx}: {problem}" for problem in check(file, mlx)]
     print(f"{wheel.name}: {len(problems)} problems", *problems, sep="\n  ")

@@ -55,3 +55,8 @@ def test_each_folder_includes_those_below_it():
 
 def test_few_files_in_the_root():
     assert len([path for path in CSRC.iterdir() if path.is_file()]) <= 3
+
+
+def test_one_file_asks_for_mlxs_version():
+    asking = [path.name for path in sources() if "MLX_VERSION" in path.read_text()]
+    assert asking == ["mlx_version.h"]

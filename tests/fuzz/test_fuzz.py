@@ -410,3 +410,17 @@ def test_larger_errors_are_as_much_larger():
         for size in times
     ]
     assert off[1] > 4 * off[0] > 0
+
+
+def test_what_mlx_alone_does_not_map():
+    """Why all arrays are mapped where a shapeless graph maps a derivative."""
+
+    def f(x, y):
+        slope = mx.vjp(lambda x: x.sum(1), [x], [y])[1][0]  # y, not mapped, as large as x
+        return mx.expand_dims(slope.sum(1), 1) * x
+
+    x, y = mx.random.normal((2, 5, 3, 4)), mx.random.normal((5, 4))
+    mapped = mx.vmap(f, in_axes=(0, None))
+    assert mx.allclose(mapped(x, y), mx.stack([f(a, y) for a in x]))
+    with pytest.raises(ValueError, match="squeeze"):
+        mx.compile(mapped, shapeless=True)(x, y)

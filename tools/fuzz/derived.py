@@ -1,6 +1,7 @@
 """Functions made of a function by MLX's transforms, and the shapes of their arguments."""
 
 from dataclasses import dataclass
+from itertools import dropwhile
 
 import mlx.core as mx
 
@@ -29,6 +30,11 @@ class Derived:
     wrt: tuple[int, ...]
     pattern: str
     last: bool
+
+    @property
+    def maps_derivative(self):
+        """Whether mx.vmap maps a derivative."""
+        return "vmap" in dropwhile(lambda step: step == "vmap", self.chain)
 
     def of(self, f, arrays, size):
         """The function made of f, and arguments for it: zeros.

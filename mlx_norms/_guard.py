@@ -195,9 +195,8 @@ def _built_from() -> str | None:
 
 def _mend_abi(release: str) -> str:
     """The command that gives the extension and MLX the same nanobind ABI."""
-    folder = _built_from()
-    if folder:
-        return f"pip install --force-reinstall --no-deps {shlex.quote(folder)}"
+    if _built_from():
+        return _build_command(release)
     # Wheels are built for PyPI's MLX.
     return (
         f"{_install_mlx(release, '--force-reinstall')}, or, if that is the mlx installed, another "

@@ -14,18 +14,11 @@ bool has_kernel(
     mx::Dtype dtype,
     const Arrays& inputs,
     mx::Stream stream) {
-  switch (backend_of(stream)) {
-    case Backend::Cpu:
-      cpu::check_settings();
-      return true;
-    case Backend::Metal:
-      return agrees(spec, dtype, inputs, stream);
-    case Backend::Cuda:
-      return true;
-    case Backend::None:
-      return false;
+  if (backend_of(stream) == Backend::Cpu) {
+    cpu::check_settings();
   }
-  return false;
+  return runs_kernels(
+      stream, [&] { return agrees(spec, dtype, inputs, stream); });
 }
 
 void make_siblings(Arrays& outputs) {

@@ -102,7 +102,7 @@ def odds():
 
 
 def draw_sizes(rng, op, empty, traced=None, least=0):
-    """Sizes of the op's axes, and of a mapped one; ``empty`` is how often one is 0, if it may be."""
+    """Sizes of the op's axes, and of a mapped one; ``empty`` is how often one may be 0."""
     sizes = {}
     for letter in (*op.letters, "v"):
         n = int(rng.choice([0, 1, 2, rng.integers(3, 12)], p=[empty, 0.4, 0.2, 0.4 - empty]))

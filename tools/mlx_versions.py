@@ -18,6 +18,9 @@ NANOBIND = {
     "0.32.4": "3.1.0",
 }
 NEWEST = [*NANOBIND][-1]
+
+# The newest mlx_lm that goes with each; 0.32.2 needs MLX 0.32.2.
+MLX_LM = {mlx: "0.32.2" if mlx >= "0.32.2" else "0.31.3" for mlx in NANOBIND}
 WANTED = "MLX_NORMS_MLX"  # which CMakeLists.txt compares with the MLX that it finds
 
 

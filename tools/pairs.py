@@ -18,7 +18,7 @@ import venv
 from pathlib import Path
 from typing import NamedTuple
 
-from mlx_versions import BUILD_TOOLS, NANOBIND, NEWEST
+from mlx_versions import BUILD_TOOLS, MLX_LM, NANOBIND, NEWEST
 
 ROOT = Path(__file__).parent.parent
 # Those of ops, transforms and patching, and of them files that take seconds.
@@ -112,8 +112,9 @@ def attempt(pair: Pair, directory: Path, quick: bool) -> str:
         settings["cmake.define.CMAKE_CXX_FLAGS_RELEASE"] = "-O0"
     options = [f"--config-settings={name}={value}" for name, value in settings.items()]
     tests = QUICK_TESTS if quick else TESTS
+    models = () if quick else (f"mlx-lm=={MLX_LM.get(pair.mlx, MLX_LM[NEWEST])}",)
     steps = {
-        "cannot be installed": (*pip, mlx, f"nanobind=={pair.nanobind}", *TOOLS),
+        "cannot be installed": (*pip, mlx, f"nanobind=={pair.nanobind}", *TOOLS, *models),
         "does not build": (*pip, "--no-build-isolation", "--no-deps", *options, ROOT),
         "builds, does not import": (python, "-P", "-c", "import mlx_norms"),
         "builds, imports, does not pass": (

@@ -1,0 +1,147 @@
+"""Installs a wheel beside packages that need MLX, and runs a tiny model of each patched.
+
+    python tools compatibility WHEEL [--write] [PACKAGE ...]
+
+Each package gets a new environment that has its MLX already. pip solves for the package and the
+wheel together, and must leave MLX as it is; what it chose is installed but for a few large packages
+that no norm needs. With no compiler on PATH, a tiny model of the package must then give the same
+outputs as without the patch. --write puts the table into docs/compatibility.md.
+"""
+
+import argparse
+import datetime
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+from typing import NamedTuple
+
+from mlx_norms._bench import page_part
+from mlx_versions import MLX_LM, NEWEST
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "compatibility.md"
+MARKS = (
+    "<!-- packages: python tools compatibility WHEEL --write -->\n",
+    "<!-- end of packages -->\n",
+)
+LARGE = re.compile("torch|triton|cuda-.*|nvidia-.*|mlx-cuda-.*|opencv-python")
+# Of the largest value: outputs of float32.
+TOLERANCE = 1e-4
+
+
+class Package(NamedTuple):
+    """A package, and the MLX that is installed before it.
+
+    Attributes:
+        requirement: What pip installs; without a version, the newest.
+        mlx: The release of MLX.
+    """
+
+    requirement: str
+    mlx: str
+
+    @property
+    def name(self) -> str:
+        return re.match("[a-z-]+", self.requirement)[0]
+
+
+PACKAGES = (
+    Package("mlx-lm", NEWEST),
+    Package(f"mlx-lm=={MLX_LM['0.31.2']}", "0.31.2"),
+    Package("mlx-vlm", NEWEST),
+    Package("mlx-audio", NEWEST),
+    Package("mflux==0.24", "0.32.2"),
+)
+
+
+class Failed(Exception):
+    """A step failed; the text says why."""
+
+
+def run(*command, **options) -> str:
+    """Runs a command and returns what it wrote to its output.
+
+    Raises:
+        Failed: If its exit status is not 0.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    if done.returncode != 0:
+        raise Failed((done.stderr.strip() or done.stdout.strip()).splitlines()[-1])
+    return done.stdout
+
+
+def solution(pip: list, wheel: Path, requirement: str) -> dict[str, str]:
+    """The packages that pip would install for both, each with its version."""
+    options = ["install", "--quiet", "--dry-run", "--report", "-"]
+    report = json.loads(run(*pip, *options, f"{wheel}", requirement))
+    chosen = (item["metadata"] for item in report["install"])
+    return {item["name"].lower().replace("_", "-"): item["version"] for item in chosen}
+
+
+def verdict(found: dict) -> str:
+    """What the table says of a run, given what tiny_run.py prints.
+
+    Raises:
+        Failed: If no call was ours, or the outputs differ.
+    """
+    ours = found["calls"] - found["passed_on"]
+    if not ours or not found["difference"] <= TOLERANCE:
+        raise Failed(f"{ours} calls are ours, outputs differ by {found['difference']:.1e}")
+    return f"to {found['difference']:.0e}, {ours} of {found['calls']} norms ours"
+
+
+def attempt(package: Package, wheel: Path, directory: Path) -> list[str]:
+    """Installs and runs; returns the cells of the table.
+
+    Raises:
+        Failed: If pip finds no solution or changes MLX, or the outputs differ.
+    """
+    venv.create(directory, with_pip=True)
+    python = directory / "bin" / "python"
+    pip = [python, "-m", "pip", "--disable-pip-version-check"]
+    run(*pip, "install", f"mlx[cpu]=={package.mlx}")
+    chosen = solution(pip, wheel, package.requirement)
+    for name in ("mlx", "mlx-cpu"):
+        if name in chosen:
+            raise Failed(f"pip changes {name} to {chosen[name]}")
+    version = chosen[package.name]
+    del chosen["mlx-norms"]
+    left_out = sorted(name for name in chosen if LARGE.fullmatch(name))
+    pinned = [f"{name}=={chosen[name]}" for name in chosen if name not in left_out]
+    run(*pip, "install", "--no-deps", wheel, *pinned)
+    path = {"PATH": str(python.parent), "HF_HUB_OFFLINE": "1"}
+    output = run(python, "-P", HERE / "tiny_run.py", package.name, env=path, cwd=directory)
+    agrees = verdict(json.loads(output.splitlines()[-1]))
+    return [package.name, version, package.mlx, agrees, str(datetime.date.today())]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.name}")
+    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="default: all")
+    args = parser.parse_args()
+    lines, status = [], 0
+    for package in PACKAGES:
+        if args.packages and package.name not in args.packages:
+            continue
+        with tempfile.TemporaryDirectory() as directory:
+            try:
+                cells = attempt(package, args.wheel.resolve(), Path(directory))
+            except Failed as error:
+                cells = [package.requirement, "", package.mlx, str(error), ""]
+                status = 1
+        print(*cells, sep="  ", flush=True)
+        lines.append(cells)
+    if args.write and status == 0:
+        table = page_part.markdown(["package", "version", "MLX", "agrees", "on"], lines)
+        page_part.put(table, PAGE, MARKS, "the run", write=True, check=False)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

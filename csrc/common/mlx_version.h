@@ -7,6 +7,7 @@
 
 #include "csrc/common/types.h"
 #include "mlx/allocator.h"
+#include "mlx/stream.h"
 #include "mlx/version.h"
 
 namespace mlx_norms {
@@ -21,6 +22,22 @@ inline void set_no_memory(array& a) {
   a.set_data(mx::allocator::Data(mx::allocator::Buffer{nullptr}, nullptr));
 #else
   a.set_data(mx::allocator::Buffer{nullptr}, [](mx::allocator::Buffer) {});
+#endif
+}
+
+// Runs a check of a primitive's eval. If eval throws, MLX before 0.32.2 frees
+// arrays that its tasks still write, so these end first.
+template <typename F>
+void check_in_eval(mx::Stream stream, F check) {
+#if MLX_VERSION_NUMERIC >= 32002
+  check();
+#else
+  try {
+    check();
+  } catch (...) {
+    mx::synchronize(stream);
+    throw;
+  }
 #endif
 }
 

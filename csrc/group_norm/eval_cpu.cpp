@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/cpu/memory.h"
 #include "csrc/group_norm/cpu_kernels.h"
@@ -111,7 +112,7 @@ std::vector<float> absent_bias(const Parameter& bias, const GroupGeometry& of) {
 } // namespace
 
 void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  check_shapes(inputs);
+  check_in_eval(stream(), [&] { check_shapes(inputs); });
   thread_count(); // may throw, so before any work is dispatched
   release_inputs(inputs, outputs);
   GroupNormInputs in(spec_, inputs.data());
@@ -212,7 +213,7 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  check_shapes(inputs);
+  check_in_eval(stream(), [&] { check_shapes(inputs); });
   thread_count(); // as above
   release_inputs(inputs, outputs);
   const auto& spec = spec_.norm;

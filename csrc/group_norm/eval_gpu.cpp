@@ -1,5 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/gpu/memory.h"
 #include "csrc/gpu/run.h"
@@ -9,7 +10,7 @@
 namespace mlx_norms {
 
 void GroupNorm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
-  check_shapes(inputs);
+  check_in_eval(stream(), [&] { check_shapes(inputs); });
   release_inputs(inputs, outputs);
   gpu::allocate(outputs[0], stream(), {&inputs[0]});
   for (size_t i = 1; i < outputs.size(); ++i) {
@@ -21,7 +22,7 @@ void GroupNorm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void GroupNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
-  check_shapes(inputs);
+  check_in_eval(stream(), [&] { check_shapes(inputs); });
   release_inputs(inputs, outputs);
   if (spec_.input) {
     gpu::allocate(outputs[0], stream(), {&inputs.back(), &inputs[0]});

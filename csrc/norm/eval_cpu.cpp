@@ -1,5 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/cpu/memory.h"
 #include "csrc/cpu/row_blocks.h"
@@ -137,7 +138,7 @@ void eval_group(
 } // namespace
 
 void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  check_shapes(inputs);
+  check_in_eval(stream(), [&] { check_shapes(inputs); });
   thread_count(); // may throw, so before any work is dispatched
   release_inputs(inputs, outputs);
   auto* out = outputs.data();
@@ -148,7 +149,7 @@ void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  check_shapes(inputs);
+  check_in_eval(stream(), [&] { check_shapes(inputs); });
   thread_count(); // as above
   release_inputs(inputs, outputs);
   NormVJPInputs in(spec_.norm, inputs.data());

@@ -1,5 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/gpu/memory.h"
 #include "csrc/gpu/run.h"
@@ -9,7 +10,7 @@
 namespace mlx_norms {
 
 void Norm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
-  check_shapes(inputs);
+  check_in_eval(stream(), [&] { check_shapes(inputs); });
   release_inputs(inputs, outputs);
   auto* out = outputs.data();
   for (size_t i = 0; i < inputs.size(); i += spec_.n_inputs()) {
@@ -26,7 +27,7 @@ void Norm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void NormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
-  check_shapes(inputs);
+  check_in_eval(stream(), [&] { check_shapes(inputs); });
   release_inputs(inputs, outputs);
   NormVJPInputs in(spec_.norm, inputs.data());
   bool once = !reads_rows_again(spec_, in.s, stream());

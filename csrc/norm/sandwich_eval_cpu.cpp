@@ -3,6 +3,7 @@
 // The two norms of a few rows at a time: what is between them stays in the
 // cache.
 
+#include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/cpu/memory.h"
 #include "csrc/cpu/row_blocks.h"
@@ -26,7 +27,7 @@ int64_t rows_at_once(int64_t width) {
 } // namespace
 
 void NormAddNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  check_shapes(inputs);
+  check_in_eval(stream(), [&] { check_shapes(inputs); });
   thread_count(); // may throw, so before any work is dispatched
   release_inputs(inputs, outputs);
   SandwichInputs in(spec_, inputs.data());

@@ -1,5 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
@@ -83,7 +84,7 @@ LaunchPlan plan_norm_add_norm(
 }
 
 void NormAddNorm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
-  check_shapes(inputs);
+  check_in_eval(stream(), [&] { check_shapes(inputs); });
   release_inputs(inputs, outputs);
   SandwichInputs of(spec_, inputs.data());
   gpu::allocate(outputs[0], stream(), {&of.x, &of.residual});

@@ -1,5 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
@@ -151,7 +152,7 @@ LaunchPlan plan_norm_add_norm_vjp(
 }
 
 void NormAddNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
-  check_shapes(inputs);
+  check_in_eval(stream(), [&] { check_shapes(inputs); });
   release_inputs(inputs, outputs);
   const auto& norms = spec_.norms;
   SandwichVJPInputs in(norms, inputs.data());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/cpu/memory.h"
 #include "csrc/cpu/row_blocks.h"
@@ -145,7 +146,7 @@ struct ColumnRuns {
 } // namespace
 
 void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  check_shapes(inputs);
+  check_in_eval(stream(), [&] { check_shapes(inputs); });
   thread_count(); // may throw, so before any work is dispatched
   release_inputs(inputs, outputs);
   NormInputs in(spec_, inputs.data());
@@ -192,7 +193,7 @@ void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void ChannelNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  check_shapes(inputs);
+  check_in_eval(stream(), [&] { check_shapes(inputs); });
   thread_count(); // as above
   release_inputs(inputs, outputs);
   NormVJPInputs in(spec_.norm, inputs.data());

@@ -1,5 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/gpu/memory.h"
 #include "csrc/gpu/run.h"
@@ -9,7 +10,7 @@
 namespace mlx_norms {
 
 void ChannelNorm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
-  check_shapes(inputs);
+  check_in_eval(stream(), [&] { check_shapes(inputs); });
   release_inputs(inputs, outputs);
   gpu::allocate(outputs[0], stream(), {&inputs[0]});
   run(inputs, outputs, stream(), [&](const Arrays& in) {
@@ -18,7 +19,7 @@ void ChannelNorm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void ChannelNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
-  check_shapes(inputs);
+  check_in_eval(stream(), [&] { check_shapes(inputs); });
   release_inputs(inputs, outputs);
   for (auto& out : outputs) {
     if (spec_.input && &out == &outputs[0]) {

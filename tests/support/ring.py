@@ -13,11 +13,27 @@ from . import hangs
 from .variant import environment
 
 
+# A process of MLX reads a library that another one is still compiling. The next run finds it.
+UNFINISHED = "Could not load C++ shared library"
+
+
 def run(script, size, folder):
     """Runs ``size`` members. Raises, with all of their output, if one fails or does not end.
 
     A member calls :func:`meet` before it joins the group.
     """
+    for attempt in range(3):
+        at = folder / f"{attempt}"
+        at.mkdir()
+        failure = run_once(script, size, at)
+        if UNFINISHED not in failure:
+            break
+    if failure:
+        raise RuntimeError(failure)
+
+
+def run_once(script, size, folder):
+    """The failure with all members' output, or ""."""
     hosts = folder / "hosts.json"
     hosts.write_text(json.dumps([[f"127.0.0.1:{port}"] for port in free_ports(size)]))
     logs = [folder / f"{rank}.log" for rank in range(size)]
@@ -34,9 +50,10 @@ def run(script, size, folder):
             stack.callback(process.wait)
             stack.callback(process.kill)  # runs before the other callbacks
         failure = wait(members)
-    if failure:
-        printed = (f"-- member {rank}:\n{log.read_text()}" for rank, log in enumerate(logs))
-        raise RuntimeError("\n".join((failure, *printed)))
+    if not failure:
+        return ""
+    printed = (f"-- member {rank}:\n{log.read_text()}" for rank, log in enumerate(logs))
+    return "\n".join((failure, *printed))
 
 
 def meet():

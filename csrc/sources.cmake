@@ -43,13 +43,10 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/matmul/plan.cpp
     csrc/matmul/primitive.cpp
     csrc/matmul/self_check.cpp
+    csrc/norm/channels/channel_norm.cpp
     csrc/norm/channels/checks.cpp
-    csrc/norm/channels/eval_gpu.cpp
     csrc/norm/channels/geometry.cpp
-    csrc/norm/channels/nodes.cpp
     csrc/norm/channels/plan.cpp
-    csrc/norm/channels/primitive.cpp
-    csrc/norm/channels/self_check.cpp
     csrc/norm/checks.cpp
     csrc/norm/eval_gpu.cpp
     csrc/norm/fallback.cpp
@@ -57,15 +54,14 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/modulation.cpp
     csrc/norm/nodes.cpp
     csrc/norm/ops.cpp
+    csrc/norm/norm_add_norm/norm_add_norm.cpp
+    csrc/norm/norm_add_norm/plan.cpp
+    csrc/norm/norm_add_norm/vjp.cpp
+    csrc/norm/norm_add_norm/vjp_plan.cpp
     csrc/norm/persistent_loops.cpp
     csrc/norm/plan.cpp
     csrc/norm/primitive.cpp
     csrc/norm/row_groups.cpp
-    csrc/norm/sandwich.cpp
-    csrc/norm/sandwich_check.cpp
-    csrc/norm/sandwich_plan.cpp
-    csrc/norm/sandwich_vjp.cpp
-    csrc/norm/sandwich_vjp_plan.cpp
     csrc/norm/self_check.cpp
     csrc/norm/sharded.cpp
     csrc/norm/split.cpp
@@ -106,7 +102,7 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/norm/channels/eval_cpu.cpp
     csrc/norm/cpu_dispatch.cpp
     csrc/norm/eval_cpu.cpp
-    csrc/norm/sandwich_eval_cpu.cpp)
+    csrc/norm/norm_add_norm/eval_cpu.cpp)
 # Compiled once per instruction set.
 set(MLX_NORMS_CPU_KERNELS
     csrc/group_norm/cpu_kernels.cpp

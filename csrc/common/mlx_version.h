@@ -28,7 +28,7 @@ inline void set_no_memory(array& a) {
 // Runs a check of a primitive's eval. If eval throws, MLX before 0.32.2 frees
 // arrays that its tasks still write, so these end first.
 template <typename F>
-void check_in_eval(mx::Stream stream, F check) {
+void check_in_eval([[maybe_unused]] mx::Stream stream, F check) {
 #if MLX_VERSION_NUMERIC >= 32002
   check();
 #else

@@ -158,13 +158,13 @@ array values(
   return mx::astype(a, dtype, stream);
 }
 
-std::string described(const Arrays& inputs, mx::Dtype output) {
+std::string described(const char* op, const Arrays& inputs, mx::Dtype output) {
   std::string dtypes;
   for (const auto& a : inputs) {
     dtypes += text(a.dtype()) + ", ";
   }
-  return "(" + dtypes + "to " + text(output) + ", rows of " +
-      std::to_string(inputs[0].shape(-1)) + ")";
+  return std::string("of ") + op + " (" + dtypes + "to " + text(output) +
+      ", rows of " + std::to_string(inputs[0].shape(-1)) + ")";
 }
 
 std::optional<bool> known(const Key& key) {

@@ -35,8 +35,8 @@ array values(
     bool large,
     mx::Stream stream);
 
-// "(float32, float32, to float16, rows of 64)"
-std::string described(const Arrays& inputs, mx::Dtype output);
+// "of mlx_norms::RMSNorm (float32, float32, to float16, rows of 64)"
+std::string described(const char* op, const Arrays& inputs, mx::Dtype output);
 
 // The key of a specialization: its op, and numbers that the op chooses.
 struct Key {

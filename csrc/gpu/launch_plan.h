@@ -123,6 +123,15 @@ struct LaunchPlan {
     return launches.back();
   }
 
+  // Adds another plan's launches after these.
+  void append(LaunchPlan plan) {
+    for (auto& launch : plan.launches) {
+      launches.push_back(std::move(launch));
+    }
+    temporaries.splice(temporaries.end(), plan.temporaries);
+    views.splice(views.end(), plan.views);
+  }
+
   // An uninitialized array that lives as long as the launches.
   const mx::array& temporary(mx::Shape shape, mx::Dtype dtype);
 };

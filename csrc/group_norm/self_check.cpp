@@ -105,8 +105,7 @@ bool agrees(
   };
   return self_check::agrees(
       {"group_norm", std::move(numbers)}, stream.device, sample, [&] {
-        return "of mlx_norms::GroupNorm " +
-            self_check::described(inputs, dtype);
+        return self_check::described("mlx_norms::GroupNorm", inputs, dtype);
       });
 }
 
@@ -147,8 +146,8 @@ bool agrees(
   };
   return self_check::agrees(
       {"group_norm_vjp", std::move(numbers)}, stream.device, sample, [&] {
-        return "of mlx_norms::GroupNormVJP " +
-            self_check::described(inputs, inputs[0].dtype());
+        return self_check::described(
+            "mlx_norms::GroupNormVJP", inputs, inputs[0].dtype());
       });
 }
 

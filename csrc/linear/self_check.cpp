@@ -114,8 +114,8 @@ bool agrees(
         /* donates= */ false};
   };
   return self_check::agrees(key_of(spec, inputs), stream.device, sample, [&] {
-    return std::string("of ") + NormLinear(stream, spec).name() + " " +
-        self_check::described(inputs, inputs[0].dtype());
+    return self_check::described(
+        NormLinear(stream, spec).name(), inputs, inputs[0].dtype());
   });
 }
 

@@ -2,10 +2,11 @@
 
 #include "csrc/norm/ops.h"
 #include "csrc/common/checks.h"
-#include "csrc/norm/channels/nodes.h"
+#include "csrc/norm/channels/channel_norm.h"
+#include "csrc/norm/channels/checks.h"
 #include "csrc/norm/checks.h"
 #include "csrc/norm/nodes.h"
-#include "csrc/norm/sandwich.h"
+#include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/norm/sharded.h"
 
 namespace mlx_norms {
@@ -182,7 +183,7 @@ mx::array normalize_channels(
   auto dtype = options.dtype.value_or(in.x.dtype());
   Arrays inputs;
   in.append_to(inputs);
-  return make_channel_norm(spec, axis, dtype, std::move(inputs), stream);
+  return make(ChannelNorm{spec, axis, dtype}, std::move(inputs), stream);
 }
 
 std::pair<mx::array, mx::array> as_pair(Arrays outputs) {
@@ -366,14 +367,14 @@ std::pair<mx::array, mx::array> norm_add_norm(
             " but there is no post_weight to add it to.");
   }
   auto norm = make_spec(op, /* center= */ false, of_sum, options);
-  SandwichSpec spec{
+  NormAddNormSpec spec{
       .post_weight = post_weight != nullptr,
       .weight = norm.weight,
       .clamp = norm.clamp,
       .rounding = norm.rounding,
       .weight_offset = norm.weight_offset,
       .eps = norm.eps};
-  SandwichInputs in(x, residual, post_weight, weight);
+  NormAddNormInputs in(x, residual, post_weight, weight);
   return as_pair(make_norm_add_norm(
       spec,
       dtype.value_or(in.sum_dtype()),

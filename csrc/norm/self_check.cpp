@@ -133,8 +133,8 @@ bool agrees(
         /* donates= */ true};
   };
   return self_check::agrees(std::move(key), stream.device, sample, [&] {
-    return std::string("of ") + Norm(stream, spec, dtype).name() + " " +
-        self_check::described(inputs, dtype);
+    return self_check::described(
+        Norm(stream, spec, dtype).name(), inputs, dtype);
   });
 }
 
@@ -172,8 +172,8 @@ bool agrees(
         /* donates= */ true};
   };
   return self_check::agrees(std::move(key), stream.device, sample, [&] {
-    return std::string("of ") + NormVJP(stream, spec, dtypes).name() + " " +
-        self_check::described(inputs, dtypes[0]);
+    return self_check::described(
+        NormVJP(stream, spec, dtypes).name(), inputs, dtypes[0]);
   });
 }
 

@@ -34,9 +34,9 @@ for_architectures = pytest.mark.parametrize(
     [pytest.param(a, marks=() if a == "compute_90" else pytest.mark.build) for a in ARCHITECTURES],
 )
 # Elsewhere products are rounded before they are added, in every specialization.
-WITH_FMA = {"norm/norm", "norm/sandwich/norm_add_norm"}
+WITH_FMA = {"norm/norm", "norm/norm_add_norm/norm_add_norm"}
 WITH_FMA |= {"norm/vjp/norm_vjp", "norm/vjp/parameter_gradients"}
-WITH_FMA.add("norm/sandwich/vjp/norm_add_norm_vjp")
+WITH_FMA.add("norm/norm_add_norm/vjp/norm_add_norm_vjp")
 WITH_FMA |= {"group_norm/group_norm", "group_norm/vjp/group_norm_vjp"}
 WITH_FMA |= {"linear/norm_linear", "linear/cuda/quantized_tiles"}
 WITH_FMA |= {"norm/channels/channel_norm", "norm/channels/channel_norm_vjp"}
@@ -126,11 +126,11 @@ VJPS = {
     "add": ({"has_weight": True, "has_sum_cotangent": True, "want_input": True}, 4, 1),
     "weight only": ({"want_weight": True}, 2, 0),
 }
-SANDWICHES = {
+NORM_ADD_NORMS = {
     "both weights": ({"has_post_weight": True, "has_weight": True, "round_early": True}, 4, 2),
     "clamp": ({"clamp_sum": True}, 2, 2),
 }
-SANDWICH_VJPS = {
+NORM_ADD_NORM_VJPS = {
     "both weights": (
         {"has_post_weight": True, "has_weight": True}
         | {"want_post_weight": True, "want_weight": True},
@@ -139,13 +139,13 @@ SANDWICH_VJPS = {
     ),
     "clamp": ({"clamped_sum": True}, 4, 2),
 }
-OF_STEM = {"norm/norm": NORMS, "norm/sandwich/norm_add_norm": SANDWICHES}
+OF_STEM = {"norm/norm": NORMS, "norm/norm_add_norm/norm_add_norm": NORM_ADD_NORMS}
 OF_STEM["norm/vjp/norm_vjp"] = VJPS
-OF_STEM["norm/sandwich/vjp/norm_add_norm_vjp"] = SANDWICH_VJPS
+OF_STEM["norm/norm_add_norm/vjp/norm_add_norm_vjp"] = NORM_ADD_NORM_VJPS
 # Whose persistent loops stage rows: launches, with the arrays of rows and weights that each has.
 OF_LOOPS = {
     "norm/vjp/norm_vjp": {"layer": (2, 1), "add": (3, 1)},
-    "norm/sandwich/vjp/norm_add_norm_vjp": {"both weights": (4, 2)},
+    "norm/norm_add_norm/vjp/norm_add_norm_vjp": {"both weights": (4, 2)},
 }
 LAUNCHES = [(name, norm) for name in KERNELS for norm in OF_STEM.get(KERNELS[name][0], ())]
 

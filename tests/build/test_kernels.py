@@ -24,8 +24,8 @@ FAMILIES = {
     "group_norm",
     "group_norm_held",
     "group_norm_vjp",
-    "norm_sandwich",
-    "norm_sandwich_vjp",
+    "norm_norm_add_norm",
+    "norm_norm_add_norm_vjp",
     "norm_channels",
     "norm_vjp",
     "linear",
@@ -39,8 +39,8 @@ FAMILIES = {
 UNQUALIFIED = {
     "ladders_layer_norm": "read_from",
     "norm": "fetch_all",
-    "norm_sandwich": "fetch_all",
-    "norm_sandwich_vjp": "arrive",
+    "norm_norm_add_norm": "fetch_all",
+    "norm_norm_add_norm_vjp": "arrive",
     "norm_vjp": "set_row",
 }
 

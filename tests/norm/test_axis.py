@@ -298,7 +298,7 @@ def test_options_are_those_of_rows(activation, rounding):
         assert mx.all(mx.abs(ours - rows) <= within).item(), (dtype, to, offset)
 
 
-@since("0.32.2")
+@since("0.32.3")
 @pytest.mark.backends("cpu", "cuda")
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_activation_is_bit_identical_to_ops(activation):

@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from support import oracle, sandwich
+from support import norm_add_norm, oracle
 from support.checks import check_outputs, check_with_gradients
 from support.group_norm import GroupCase, parameters_of
 from support.inputs import arguments, normal
@@ -120,12 +120,12 @@ def test_norm_add_norm(parameter, size):
     x, by, g = SIZES[size]
     for dtype in WIDE:
         for length in LENGTHS:
-            arrays = sandwich.arrays_of((3, length), dtype, std=x)
+            arrays = norm_add_norm.arrays_of((3, length), dtype, std=x)
             of_sum = by if parameter == "post_weight" else 1.0
             arrays["residual"] = normal((3, length), dtype, seed=3, std=of_sum)
             arrays[parameter] = sized(arrays[parameter], by, dtype)
-            cots = [sized(c, g, dtype) for c in sandwich.cotangents_of(arrays)]
-            sandwich.Case(arrays, eps=EPS).check(cots)
+            cots = [sized(c, g, dtype) for c in norm_add_norm.cotangents_of(arrays)]
+            norm_add_norm.Case(arrays, eps=EPS).check(cots)
 
 
 @pytest.mark.parametrize("size", SIZES)

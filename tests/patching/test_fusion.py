@@ -91,7 +91,7 @@ class TestOperands:
         check(lambda: of(norm, x - r), {NOT_A_SUM: 1})
 
     def test_norm_among_the_operands(self, norm):
-        """A sandwich: the branch is normalized before it is added, and the sum after."""
+        """The branch is normalized before it is added, and the sum after."""
         check(lambda: of(norm, x + norm(r, *norm.parameters)), {NOT_A_SUM: 1, FUSED: 1})
 
     def test_row_for_all_rows(self, norm):

@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerFast
 import mlx_norms
 from mlx_norms.commands import _tiny_models
 from support.model_fusions import tokens
+from support.releases import EXPERTS
 
 MAX_TOKENS = 16
 # One with RMS norms, one with Gemma's 1 + w and norms on both sides of a block, one with layer
@@ -183,7 +184,9 @@ def test_batches(name):
     assert patched(run) == stock
 
 
-@pytest.mark.parametrize("name, group_size", [("llama", 64), ("gemma2", 32), ("mixtral", 32)])
+@pytest.mark.parametrize(
+    "name, group_size", [("llama", 64), ("gemma2", 32), pytest.param("mixtral", 32, marks=EXPERTS)]
+)
 def test_quantized_models(name, group_size):
     model = _tiny_models.build(name)
     mlx.nn.quantize(model, group_size=group_size, bits=4)

@@ -15,6 +15,7 @@ from support.inputs import normal
 from support.model_fusions import tokens
 from support.norm_case import DTYPES
 from support.patched_runs import operations
+from support.releases import EXPERTS
 
 DEPTH, OUTPUTS, GROUP = 64, 40, 32
 
@@ -203,7 +204,9 @@ def test_gradients_and_compiled_functions(takes):
         assert mx.allclose(got, expected, rtol=1e-4, atol=1e-2)
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "mixtral"])
+@pytest.mark.parametrize(
+    "name", ["llama", "qwen3", "gemma2", pytest.param("mixtral", marks=EXPERTS)]
+)
 def test_generated_tokens(name, backend):
     """Of mixtral the experts' products are others."""
     model, prompt = _tiny_models.build(name), tokens(name, 8)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -12,9 +13,8 @@ from pathlib import Path
 from . import hangs
 from .variant import environment
 
-
 # A process of MLX reads a library that another one is still compiling. The next run finds it.
-UNFINISHED = "Could not load C++ shared library"
+UNFINISHED = re.compile(r"Could not load C\+\+ shared library|Failed to load compiled function")
 
 
 def run(script, size, folder):
@@ -22,11 +22,11 @@ def run(script, size, folder):
 
     A member calls :func:`meet` before it joins the group.
     """
-    for attempt in range(3):
+    for attempt in range(5):
         at = folder / f"{attempt}"
         at.mkdir()
         failure = run_once(script, size, at)
-        if UNFINISHED not in failure:
+        if not UNFINISHED.search(failure):
             break
     if failure:
         raise RuntimeError(failure)

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 
 import mlx_norms
-from support import linear_case, sandwich
+from support import linear_case, norm_add_norm
 from support.norm_case import DTYPES, OPS, Norm, describe
 from support.quantized_case import Product
 
@@ -19,7 +19,7 @@ HEADS = ("head_rms_norm", "qk_norm")
 LINEAR = linear_case.OPS
 QUANTIZED = "quantized_matmul"
 L2 = "l2_norm"
-SANDWICH = "norm_add_norm"
+NORM_ADD_NORM = "norm_add_norm"
 GROUP = "group, instance or batch norm"
 EPS = (1e-5, 1e-6, 1e-12, 0.5, 0.0)
 
@@ -38,7 +38,7 @@ class Call:
     axis: int = -1
 
     def __str__(self):
-        if self.op in (*LINEAR, QUANTIZED, SANDWICH, GROUP):
+        if self.op in (*LINEAR, QUANTIZED, NORM_ADD_NORM, GROUP):
             return str(self.cases[0])
         over = "" if self.axis == -1 else f" over axis {self.axis}"
         return f"{self.op}{over}: " + " and ".join(
@@ -53,7 +53,7 @@ def generate(seed, backend):
     length, rows = size(rng, backend.simulated)
     later = np.random.default_rng([seed, 66])  # likewise
     if later.random() < 0.08:
-        return Call(SANDWICH, [sandwich_call(later, (*lead(later, rows), length))])
+        return Call(NORM_ADD_NORM, [norm_add_norm_call(later, (*lead(later, rows), length))])
     latest = np.random.default_rng([seed, 67])  # likewise
     if latest.random() < 0.12:
         return Call(GROUP, [group_numerics.generate(latest, rows * length)])
@@ -192,16 +192,16 @@ def linear_call(rng, op, rows, length):
     return linear_case.Case(op, {n: arrays[n] for n in names}, weights, biases, options)
 
 
-def sandwich_call(rng, shape):
+def norm_add_norm_call(rng, shape):
     """Two norms with a sum between them, of values of any dtypes and about any size."""
     arrays = {}
-    for name in sandwich.NAMES:
+    for name in norm_add_norm.NAMES:
         weight = "weight" in name
         values = rng.standard_normal(shape[-1:] if weight else shape, dtype=np.float32)
         if not weight:
             values *= np.float32(10.0 ** rng.uniform(-2, 2))
         arrays[name] = laid_out(rng, values, DTYPES[rng.integers(3)])
-    return sandwich.Case(
+    return norm_add_norm.Case(
         arrays,
         eps=float(rng.choice(EPS[:4])),
         weight_offset=float(rng.choice([0.0, 1.0])),
@@ -232,8 +232,8 @@ def check(call, backend):
         if call.op == QUANTIZED:
             product = call.cases[0]
             return failure(product.truth(backend.name), product()) + backend.faults()
-        if call.op == SANDWICH:
-            return sandwich_failures(call.cases[0]) + backend.faults()
+        if call.op == NORM_ADD_NORM:
+            return norm_add_norm_failures(call.cases[0]) + backend.faults()
         if call.op == GROUP:
             return group_numerics.failures(call.cases[0]) + backend.faults()
         if call.op in LINEAR:
@@ -253,7 +253,7 @@ def check(call, backend):
     return failures + backend.faults()
 
 
-def sandwich_failures(case):
+def norm_add_norm_failures(case):
     try:
         case.check()
     except AssertionError as wrong:

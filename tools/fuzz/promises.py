@@ -95,7 +95,7 @@ NORMS = (
     "norm",
     "residual",
     "prologue",
-    "sandwich",
+    "norm_then_add_norm",
     "two_norms",
     "projections",
     "gated",

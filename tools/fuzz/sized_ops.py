@@ -213,7 +213,7 @@ for weight in ("D", "HD"):
     )
 
 
-def sandwich(x, residual, post_weight=None, weight=None):
+def norm_add_norm(x, residual, post_weight=None, weight=None):
     h = residual + rms(x, post_weight)
     return rms(h, weight), h
 
@@ -222,7 +222,7 @@ for parameters in ({}, dict(post_weight="D", weight="D")):
     op(
         f"norm_add_norm{'' if parameters else ' bare'}",
         partial(mlx_norms.norm_add_norm, eps=EPS),
-        sandwich,
+        norm_add_norm,
         dict(x="BND", residual="BND") | parameters,
     )
 

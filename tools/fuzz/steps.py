@@ -174,7 +174,7 @@ class prologue:
 
 
 @kind(2)
-class sandwich:
+class norm_then_add_norm:
     """A norm of a branch, and one of the sum to which the branch is added."""
 
     @staticmethod

@@ -135,7 +135,7 @@ class batched:
 # and concatenation and matmuls with a bias read the wrong memory.
 SHAPELESS = (
     *("add", "number", "elementwise", "product", "cast", "stop_gradient", "norm", "residual"),
-    *("sandwich", "two_norms", "our_add_norm", "our_offset_norm"),
+    *("norm_then_add_norm", "two_norms", "our_add_norm", "our_offset_norm"),
 )
 
 

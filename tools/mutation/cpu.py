@@ -19,8 +19,8 @@ WHOLE_ROWS = "csrc/norm/cpu/whole_rows.cpp"
 EVAL = "csrc/norm/eval_cpu.cpp"
 MODULATED = "tests/norm/test_modulated.py"
 FACTOR = "tests/norm/test_factor.py"
-SANDWICH = "csrc/norm/sandwich_eval_cpu.cpp"
-SANDWICH_TEST = "tests/norm/test_sandwich.py"
+NORM_ADD_NORM = "csrc/norm/norm_add_norm/eval_cpu.cpp"
+NORM_ADD_NORM_TEST = "tests/norm/test_norm_add_norm.py"
 GATED = "tests/norm/test_gated.py"
 ACTIVATIONS = "csrc/cpu/activations.h"
 SIMD = "csrc/cpu/simd.h"
@@ -266,38 +266,38 @@ MUTANTS = [
     ),
     Mutant(
         "another row's residual between two norms",
-        SANDWICH,
+        NORM_ADD_NORM,
         "from(residual, row * residual.row_stride)",
         "residual",
-        f"{SANDWICH_TEST}::test_many_rows",
+        f"{NORM_ADD_NORM_TEST}::test_many_rows",
     ),
     Mutant(
         "no offset of the post weight",
-        SANDWICH,
-        "Parameter(*in.post_weight, spec_.weight_offset)",
+        NORM_ADD_NORM,
+        "Parameter(*in.post_weight, spec.weight_offset)",
         "Parameter(*in.post_weight, 0.0f)",
-        f"{SANDWICH_TEST}::test_early_is_the_chain",
+        f"{NORM_ADD_NORM_TEST}::test_early_is_the_chain",
     ),
     Mutant(
         "x's norm rounded late",
-        SANDWICH,
-        "spec_.late() ? Float::f32 : of_x.x.type",
+        NORM_ADD_NORM,
+        "spec.late() ? Float::f32 : of_x.x.type",
         "of_x.x.type",
-        f"{SANDWICH_TEST}::test_late_rounds_once",
+        f"{NORM_ADD_NORM_TEST}::test_late_rounds_once",
     ),
     Mutant(
         "the sum's cotangent not passed to x's norm",
-        "csrc/norm/sandwich_vjp.cpp",
+        "csrc/norm/norm_add_norm/vjp.cpp",
         "      of_sum = *found.input;\n",
         "",
-        f"{SANDWICH_TEST}::test_every_length",
+        f"{NORM_ADD_NORM_TEST}::test_every_length",
     ),
     Mutant(
         "any two pairs of norms are the same",
-        "csrc/norm/sandwich.cpp",
-        "return spec_ == o.spec_ && dtype_ == o.dtype_ && merging_",
-        "return dtype_ == o.dtype_ && merging_",
-        f"{SANDWICH_TEST}::test_those_that_differ_are_not_merged",
+        "csrc/op/node.h",
+        "return op_ == node.op_ &&",
+        "return",
+        f"{NORM_ADD_NORM_TEST}::test_those_that_differ_are_not_merged",
     ),
     Mutant(
         "nodes of several outputs are merged again and again",

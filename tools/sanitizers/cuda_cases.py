@@ -18,9 +18,9 @@ from group_norm import test_transforms as group_transforms
 from linear import test_linear_kernel
 from matmul import test_matmul
 from mlx_norms.ladders import LAYER_NORM
-from norm import test_axis, test_factor, test_gated, test_modulated, test_sandwich
+from norm import test_axis, test_factor, test_gated, test_modulated, test_norm_add_norm
 from sanitizers import parts, quantized_cases
-from support import sandwich
+from support import norm_add_norm
 from support.bits import assert_same_bits
 from support.checks import check, check_gradients, check_outputs, check_with_gradients
 from support.inputs import arguments, cotangents, normal
@@ -69,12 +69,12 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
         yield f"{op}, factor, {form}", lambda: test_factor.test_forms(op, form)
     for length, dtype in LENGTHS:
         yield f"sum times one element, {length}", lambda: factor_of_sum(length, dtype)
-        case = sandwich.Case(sandwich.arrays_of((5, length), dtype))
+        case = norm_add_norm.Case(norm_add_norm.arrays_of((5, length), dtype))
         yield f"norm_add_norm, {length}", case.check
-    yield "norm_add_norm, donated", test_sandwich.test_donated
-    yield "its gradients, donated", test_sandwich.test_gradients_in_donated_buffers
+    yield "norm_add_norm, donated", test_norm_add_norm.test_donated
+    yield "its gradients, donated", test_norm_add_norm.test_gradients_in_donated_buffers
     for layout in LAYOUTS:
-        yield f"norm_add_norm, {layout.__name__}", lambda: test_sandwich.test_layouts(layout)
+        yield f"norm_add_norm, {layout.__name__}", lambda: test_norm_add_norm.test_layouts(layout)
     for shape in group_norms.SHAPES:
         yield f"group_norm, {shape}", lambda: group_norms.test_group_norm(shape)
         yield f"batch_norm, {shape}", lambda: group_norms.test_batch_norm(shape)

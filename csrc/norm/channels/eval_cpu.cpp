@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <memory>
 
-#include "csrc/common/mlx_version.h"
-#include "csrc/common/outputs.h"
-#include "csrc/cpu/memory.h"
 #include "csrc/cpu/row_blocks.h"
+#include "csrc/norm/channels/channel_norm.h"
 #include "csrc/norm/channels/geometry.h"
-#include "csrc/norm/channels/primitive.h"
 #include "csrc/norm/cpu_parameters.h"
+#include "csrc/op/eval_cpu.h"
 #include "mlx/backend/cpu/encoder.h"
 
 namespace mlx_norms {
@@ -145,28 +143,27 @@ struct ColumnRuns {
 
 } // namespace
 
-void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  check_in_eval(stream(), [&] { check_shapes(inputs); });
-  thread_count(); // may throw, so before any work is dispatched
-  release_inputs(inputs, outputs);
-  NormInputs in(spec_, inputs.data());
-  ChannelArray x(in.x, axis_);
-  ColumnRuns of(in.x, axis_);
+void ChannelNorm::eval_cpu(
+    const Arrays& inputs,
+    Arrays& outputs,
+    mx::Stream stream) const {
+  NormInputs in(spec, inputs.data());
+  ChannelArray x(in.x, axis);
+  ColumnRuns of(in.x, axis);
   Parameter weight, bias;
   if (in.weight) {
-    weight = Parameter(*in.weight, spec_.weight_offset);
+    weight = Parameter(*in.weight, spec.weight_offset);
   }
   if (in.bias) {
     bias = Parameter(*in.bias, 0.0f);
   }
-  allocate(outputs[0], {&in.x});
   auto out = rows_out(outputs[0]);
   if (outputs[0].size() == 0) {
     return;
   }
   auto blocks = of.by_threads(of.count);
-  mx::cpu::get_command_encoder(stream()).dispatch(
-      [=, x = std::move(x), spec = spec_]() mutable {
+  mx::cpu::get_command_encoder(stream).dispatch(
+      [=, x = std::move(x), spec = spec]() mutable {
         FloatParameter w(weight), b(bias);
         auto copy = x.make_dense();
         blocks.for_each([&](int, int64_t begin, int64_t end) {
@@ -192,29 +189,26 @@ void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
       });
 }
 
-void ChannelNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  check_in_eval(stream(), [&] { check_shapes(inputs); });
-  thread_count(); // as above
-  release_inputs(inputs, outputs);
-  NormVJPInputs in(spec_.norm, inputs.data());
-  ChannelArray s(in.s, axis_), cotangent(in.cotangent, axis_);
-  ColumnRuns of(in.s, axis_);
+void ChannelNormVJP::eval_cpu(
+    const Arrays& inputs,
+    Arrays& outputs,
+    mx::Stream stream) const {
+  NormVJPInputs in(spec.norm, inputs.data());
+  ChannelArray s(in.s, axis), cotangent(in.cotangent, axis);
+  ColumnRuns of(in.s, axis);
   Parameter weight;
   if (in.weight) {
-    weight = Parameter(*in.weight, spec_.norm.weight_offset);
+    weight = Parameter(*in.weight, spec.norm.weight_offset);
   }
   auto next = outputs.begin();
   RowsOut input, weight_to, bias_to;
-  if (spec_.input) {
-    allocate(*next, {&in.cotangent, &in.s});
+  if (spec.input) {
     input = rows_out(*next++);
   }
-  if (spec_.weight) {
-    allocate(*next);
+  if (spec.weight) {
     weight_to = rows_out(*next++);
   }
-  if (spec_.bias) {
-    allocate(*next);
+  if (spec.bias) {
     bias_to = rows_out(*next++);
   }
   if (of.channels == 0) {
@@ -222,11 +216,11 @@ void ChannelNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   }
   auto sums = of.of_sums();
   auto blocks = of.by_threads(sums.count());
-  mx::cpu::get_command_encoder(stream()).dispatch(
+  mx::cpu::get_command_encoder(stream).dispatch(
       [=,
        s = std::move(s),
        cotangent = std::move(cotangent),
-       spec = spec_]() mutable {
+       spec = spec]() mutable {
         FloatParameter w(weight);
         auto copy = s.make_dense();
         auto other_copy = cotangent.make_dense();
@@ -265,5 +259,8 @@ void ChannelNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
         of_bias.store(bias_to);
       });
 }
+
+template void Node<ChannelNorm>::eval_cpu(const Arrays&, Arrays&);
+template void Node<ChannelNormVJP>::eval_cpu(const Arrays&, Arrays&);
 
 } // namespace mlx_norms

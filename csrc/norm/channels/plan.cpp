@@ -1,13 +1,12 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/norm/channels/plan.h"
-
 #include <algorithm>
 
 #include "csrc/common/axes.h"
 #include "csrc/common/backend.h"
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
+#include "csrc/norm/channels/channel_norm.h"
 #include "csrc/norm/channels/geometry.h"
 #include "csrc/norm/plan.h"
 #include "kernels/interface.h"
@@ -143,15 +142,14 @@ void bind_channels(
 
 } // namespace
 
-LaunchPlan plan_channel_norm(
-    const NormSpec& spec,
-    int axis,
-    const std::vector<mx::array>& inputs,
-    const mx::array& out,
-    mx::Stream stream) {
+LaunchPlan ChannelNorm::plan(
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) const {
   using K = kernels::channel_norm;
   LaunchPlan plan(stream);
   NormInputs in(spec, inputs.data());
+  const auto& out = outputs[0];
   if (out.size() == 0) {
     return plan;
   }
@@ -192,12 +190,10 @@ LaunchPlan plan_channel_norm(
   return plan;
 }
 
-LaunchPlan plan_channel_norm_vjp(
-    const NormVJPSpec& spec,
-    int axis,
-    const std::vector<mx::array>& inputs,
-    const std::vector<mx::array>& outputs,
-    mx::Stream stream) {
+LaunchPlan ChannelNormVJP::plan(
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) const {
   using K = kernels::channel_norm_vjp;
   constexpr uint32_t kMostIterations = 32; // they are added up one by one
   LaunchPlan plan(stream);

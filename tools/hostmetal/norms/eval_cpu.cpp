@@ -5,12 +5,22 @@
 #include "csrc/ladders/sgemm.h"
 #include "csrc/linear/primitive.h"
 #include "csrc/matmul/primitive.h"
-#include "csrc/norm/channels/primitive.h"
+#include "csrc/norm/channels/channel_norm.h"
+#include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/norm/primitive.h"
-#include "csrc/norm/sandwich_vjp.h"
 #include "eval.h"
 
 namespace mlx_norms {
+
+template <typename Op>
+void Node<Op>::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  hostmetal::eval(*this, inputs, outputs);
+}
+
+template void Node<ChannelNorm>::eval_cpu(const Arrays&, Arrays&);
+template void Node<ChannelNormVJP>::eval_cpu(const Arrays&, Arrays&);
+template void Node<NormAddNorm>::eval_cpu(const Arrays&, Arrays&);
+template void Node<NormAddNormVJP>::eval_cpu(const Arrays&, Arrays&);
 
 void Matmul::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);
@@ -21,22 +31,6 @@ void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  hostmetal::eval(*this, inputs, outputs);
-}
-
-void NormAddNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  hostmetal::eval(*this, inputs, outputs);
-}
-
-void NormAddNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  hostmetal::eval(*this, inputs, outputs);
-}
-
-void ChannelNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  hostmetal::eval(*this, inputs, outputs);
-}
-
-void ChannelNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);
 }
 

@@ -7,7 +7,7 @@ STATISTICS = "kernels/norm/channels/column_statistics.h"
 FORWARD = "kernels/norm/channels/channel_norm.metal"
 BACKWARD = "kernels/norm/channels/channel_norm_vjp.metal"
 PLAN = "csrc/norm/channels/plan.cpp"
-PRIMITIVE = "csrc/norm/channels/primitive.cpp"
+NODE = "csrc/op/node.h"
 TESTS = "tests/norm/test_axis.py"
 
 MUTANTS = [
@@ -70,9 +70,9 @@ MUTANTS = [
     ),
     Mutant(
         "channels: any two axes are the same",
-        PRIMITIVE,
-        "return spec_ == o.spec_ && axis_ == o.axis_ && dtype_ == o.dtype_;",
-        "return spec_ == o.spec_ && dtype_ == o.dtype_;",
+        NODE,
+        "return op_ == node.op_ &&",
+        "return",
         f"{TESTS}::test_compiled_axes_are_told_apart",
     ),
 ]

@@ -13,7 +13,7 @@ GATED = "tests/norm/test_gated.py"
 FACTOR = "tests/norm/test_factor.py"
 PROLOGUES = "tests/patching/test_prologues.py"
 PARAMETERS = "kernels/common/parameters.h"
-SANDWICH = "kernels/norm/sandwich/norm_add_norm.metal"
+NORM_ADD_NORM = "kernels/norm/norm_add_norm/norm_add_norm.metal"
 FETCHED = "kernels/norm/fetched_row.h"
 
 MUTANTS = [
@@ -197,52 +197,52 @@ MUTANTS = [
     ),
     Mutant(
         "x's norm not rounded before it is added",
-        SANDWICH,
+        NORM_ADD_NORM,
         "    if (round_early) {\n      round_vector<N>(type, v);",
         "    if (round_early && false) {\n      round_vector<N>(type, v);",
-        "tests/norm/test_sandwich.py::test_early_is_the_chain",
+        "tests/norm/test_norm_add_norm.py::test_early_is_the_chain",
     ),
     Mutant(
         "x's norm not rounded before its weight",
-        SANDWICH,
+        NORM_ADD_NORM,
         "  if (round_early) {\n    round_vector<N>(type, v);",
         "  if (round_early && false) {\n    round_vector<N>(type, v);",
-        "tests/norm/test_sandwich.py::test_early_is_the_chain",
+        "tests/norm/test_norm_add_norm.py::test_early_is_the_chain",
     ),
     Mutant(
         "no offset of the post weight",
-        SANDWICH,
+        NORM_ADD_NORM,
         "        post.values(k, of, w);\n        add_offset<N>(weight_offset, w);\n",
         "        post.values(k, of, w);\n",
-        "tests/norm/test_sandwich.py::test_early_is_the_chain",
+        "tests/norm/test_norm_add_norm.py::test_early_is_the_chain",
     ),
     Mutant(
         "the sum's norm with x's root",
-        SANDWICH,
+        NORM_ADD_NORM,
         "normalize_and_weigh<N>(of_s,",
         "normalize_and_weigh<N>(length > 0 ? of_x : of_s,",
-        "tests/norm/test_sandwich.py::test_every_length",
+        "tests/norm/test_norm_add_norm.py::test_every_length",
     ),
     Mutant(
         "x held for the sum",
-        SANDWICH,
+        NORM_ADD_NORM,
         "      held.put_vector(k, s.type, v);\n",
         "",
-        "tests/norm/test_sandwich.py::test_every_length",
+        "tests/norm/test_norm_add_norm.py::test_every_length",
     ),
     Mutant(
         "a residual of the first chunk for all",
         FETCHED,
         "(ALWAYS && !looped)",
         "ALWAYS",
-        "tests/norm/test_sandwich.py::test_long_rows[metal-sim-20000]",
+        "tests/norm/test_norm_add_norm.py::test_long_rows[metal-sim-20000]",
     ),
     Mutant(
         "a long row of x for that of the sum",
-        SANDWICH,
+        NORM_ADD_NORM,
         "  in = as_input(s); // written by the thread that reads it\n",
         "",
-        "tests/norm/test_sandwich.py::test_long_rows[metal-sim-20000]",
+        "tests/norm/test_norm_add_norm.py::test_long_rows[metal-sim-20000]",
     ),
     Mutant(
         "product with a factor not rounded",

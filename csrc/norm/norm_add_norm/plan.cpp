@@ -1,25 +1,20 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/common/mlx_version.h"
-#include "csrc/common/outputs.h"
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
-#include "csrc/gpu/memory.h"
 #include "csrc/gpu/rows.h"
-#include "csrc/gpu/run.h"
-#include "csrc/norm/sandwich.h"
+#include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "kernels/interface.h"
 
 namespace mlx_norms {
 
-LaunchPlan plan_norm_add_norm(
-    const SandwichSpec& spec,
+LaunchPlan NormAddNorm::plan(
     const Arrays& inputs,
     const Arrays& outputs,
-    mx::Stream stream) {
+    mx::Stream stream) const {
   using K = kernels::norm_add_norm;
   LaunchPlan plan(stream);
-  SandwichInputs in(spec, inputs.data());
+  NormAddNormInputs in(spec, inputs.data());
   if (in.x.size() == 0) {
     return plan;
   }
@@ -81,17 +76,6 @@ LaunchPlan plan_norm_add_norm(
     launch.threads_per_core = width == 8 && geometry.vectors <= 2 ? 1536 : 1024;
   }
   return plan;
-}
-
-void NormAddNorm::eval_gpu(const Arrays& inputs, Arrays& outputs) {
-  check_in_eval(stream(), [&] { check_shapes(inputs); });
-  release_inputs(inputs, outputs);
-  SandwichInputs of(spec_, inputs.data());
-  gpu::allocate(outputs[0], stream(), {&of.x, &of.residual});
-  gpu::allocate(outputs[1], stream(), {&of.residual, &of.x});
-  run(inputs, outputs, stream(), [&](const Arrays& in) {
-    return plan_norm_add_norm(spec_, in, outputs, stream());
-  });
 }
 
 } // namespace mlx_norms

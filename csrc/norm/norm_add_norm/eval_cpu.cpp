@@ -3,13 +3,11 @@
 // The two norms of a few rows at a time: what is between them stays in the
 // cache.
 
-#include "csrc/common/mlx_version.h"
-#include "csrc/common/outputs.h"
-#include "csrc/cpu/memory.h"
+#include "csrc/op/eval_cpu.h"
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/cpu/row_runs.h"
 #include "csrc/norm/cpu_parameters.h"
-#include "csrc/norm/sandwich_vjp.h"
+#include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "mlx/backend/cpu/encoder.h"
 
 namespace mlx_norms {
@@ -26,34 +24,32 @@ int64_t rows_at_once(int64_t width) {
 
 } // namespace
 
-void NormAddNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  check_in_eval(stream(), [&] { check_shapes(inputs); });
-  thread_count(); // may throw, so before any work is dispatched
-  release_inputs(inputs, outputs);
-  SandwichInputs in(spec_, inputs.data());
+void NormAddNorm::eval_cpu(
+    const Arrays& inputs,
+    Arrays& outputs,
+    mx::Stream stream) const {
+  NormAddNormInputs in(spec, inputs.data());
   RowRuns runs({&in.x, &in.residual});
 
   NormJob of_x{};
   of_x.width = in.x.shape(-1);
   of_x.x = rows_in(in.x, runs.row_stride(0));
-  of_x.late = spec_.late();
-  of_x.root = {.eps = spec_.eps};
+  of_x.late = spec.late();
+  of_x.root = {.eps = spec.eps};
   auto of_sum = of_x;
-  of_sum.clamp = spec_.clamp;
+  of_sum.clamp = spec.clamp;
   of_sum.residual = rows_in(in.residual, runs.row_stride(1));
   Parameter post_weight, weight;
   if (in.post_weight) {
-    post_weight = Parameter(*in.post_weight, spec_.weight_offset);
+    post_weight = Parameter(*in.post_weight, spec.weight_offset);
   }
   if (in.weight) {
-    weight = Parameter(*in.weight, spec_.weight_offset);
+    weight = Parameter(*in.weight, spec.weight_offset);
   }
   // The type of x's norm.
-  auto between = spec_.late() ? Float::f32 : of_x.x.type;
+  auto between = spec.late() ? Float::f32 : of_x.x.type;
 
-  allocate(outputs[0], {&in.x, &in.residual});
   of_sum.normalized = rows_out(outputs[0]);
-  allocate(outputs[1], {&in.residual, &in.x});
   of_sum.sum = rows_out(outputs[1]);
   if (outputs[0].size() == 0) {
     return;
@@ -61,7 +57,7 @@ void NormAddNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 
   auto width = of_x.width;
   auto blocks = blocks_by_threads(in.x.size() / width, width);
-  mx::cpu::get_command_encoder(stream()).dispatch([=]() {
+  mx::cpu::get_command_encoder(stream).dispatch([=]() {
     auto w_of_x = weight_or_ones(post_weight, width);
     auto w_of_sum = weight_or_ones(weight, width);
     blocks.for_each([&](int, int64_t begin, int64_t end) {
@@ -113,9 +109,7 @@ void NormAddNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   });
 }
 
-void NormAddNormVJP::eval_cpu(const Arrays&, Arrays&) {
-  // Gradients on the CPU are those of two norms.
-  throw std::logic_error("[mlx_norms] A GPU's gradient is on the CPU.");
-}
+template void Node<NormAddNorm>::eval_cpu(const Arrays&, Arrays&);
+template void Node<NormAddNormVJP>::eval_cpu(const Arrays&, Arrays&);
 
 } // namespace mlx_norms

@@ -1,15 +1,11 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/common/mlx_version.h"
-#include "csrc/common/outputs.h"
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
-#include "csrc/gpu/memory.h"
 #include "csrc/gpu/rows.h"
-#include "csrc/gpu/run.h"
+#include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/norm/persistent_loops.h"
 #include "csrc/norm/plan.h"
-#include "csrc/norm/sandwich_vjp.h"
 #include "kernels/interface.h"
 
 namespace mlx_norms {
@@ -24,9 +20,32 @@ Geometry geometry_of(const mx::array& sum, mx::Stream stream) {
       kKernel, sum.shape(-1), sum.itemsize(), backend_of(stream));
 }
 
+// The gradients of one norm after another.
+LaunchPlan plan_of_two(
+    const NormAddNormVJPSpec& spec,
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) {
+  NormAddNormVJPInputs in(spec.norms, inputs.data());
+  auto next = outputs.begin() + 2;
+  Arrays to_x{outputs[0]}, to_sum{outputs[1]};
+  if (spec.post_weight) {
+    to_x.push_back(*next++);
+  }
+  if (spec.weight) {
+    to_sum.push_back(*next++);
+  }
+  NormVJPInputs of_sum(in.sum, in.weight, in.cotangent, &in.sum_cotangent);
+  NormVJPInputs of_x(in.x, in.post_weight, outputs[1]);
+  auto plan = plan_norm_vjp(spec.of_sum(), of_sum.arrays(), to_sum, stream);
+  plan.append(plan_norm_vjp(spec.of_x(), of_x.arrays(), to_x, stream));
+  return plan;
+}
+
 } // namespace
 
-bool holds_rows(const SandwichVJPInputs& in, mx::Stream stream) {
+bool NormAddNormVJP::suits(const Arrays& inputs, mx::Stream stream) const {
+  NormAddNormVJPInputs in(spec.norms, inputs.data());
   auto geometry = geometry_of(in.sum, stream);
   int most = backend_of(stream) == Backend::Cuda ? 24 : 8; // elements
   // One geometry is for rows of one type.
@@ -34,15 +53,18 @@ bool holds_rows(const SandwichVJPInputs& in, mx::Stream stream) {
       in.x.itemsize() == in.sum.itemsize();
 }
 
-LaunchPlan plan_norm_add_norm_vjp(
-    const SandwichVJPSpec& spec,
+LaunchPlan NormAddNormVJP::plan(
     const Arrays& inputs,
     const Arrays& outputs,
-    mx::Stream stream) {
+    mx::Stream stream) const {
   using K = kernels::norm_add_norm_vjp;
+  if (!suits(inputs, stream)) {
+    // Longer rows than those for which a shapeless function was compiled.
+    return plan_of_two(spec, inputs, outputs, stream);
+  }
   LaunchPlan plan(stream);
   const auto& norms = spec.norms;
-  SandwichVJPInputs in(norms, inputs.data());
+  NormAddNormVJPInputs in(norms, inputs.data());
   auto next = outputs.begin();
   const auto& x_gradient = *next++;
   const auto& sum_gradient = *next++;
@@ -149,46 +171,6 @@ LaunchPlan plan_norm_add_norm_vjp(
         of_post_weight));
   }
   return plan;
-}
-
-void NormAddNormVJP::eval_gpu(const Arrays& inputs, Arrays& outputs) {
-  check_in_eval(stream(), [&] { check_shapes(inputs); });
-  release_inputs(inputs, outputs);
-  const auto& norms = spec_.norms;
-  SandwichVJPInputs in(norms, inputs.data());
-  if (!holds_rows(in, stream())) {
-    // Longer rows than those for which a shapeless function was compiled.
-    for (auto& out : outputs) {
-      gpu::allocate(out, stream());
-    }
-    auto next = outputs.begin() + 2;
-    Arrays to_x{outputs[0]}, to_sum{outputs[1]};
-    if (spec_.post_weight) {
-      to_x.push_back(*next++);
-    }
-    if (spec_.weight) {
-      to_sum.push_back(*next++);
-    }
-    NormVJPInputs of_sum(in.sum, in.weight, in.cotangent, &in.sum_cotangent);
-    NormVJPInputs of_x(in.x, in.post_weight, outputs[1]);
-    run(of_sum.arrays(), to_sum, stream(), [&](const Arrays& given) {
-      return plan_norm_vjp(spec_.of_sum(), given, to_sum, stream());
-    });
-    run(of_x.arrays(), to_x, stream(), [&](const Arrays& given) {
-      return plan_norm_vjp(spec_.of_x(), given, to_x, stream());
-    });
-    return;
-  }
-  gpu::allocate(
-      outputs[1], stream(), {&in.sum_cotangent, &in.cotangent, &in.sum});
-  gpu::allocate(
-      outputs[0], stream(), {&in.x, &in.cotangent, &in.sum_cotangent, &in.sum});
-  for (size_t i = 2; i < outputs.size(); ++i) {
-    gpu::allocate(outputs[i], stream());
-  }
-  run(inputs, outputs, stream(), [&](const Arrays& given) {
-    return plan_norm_add_norm_vjp(spec_, given, outputs, stream());
-  });
 }
 
 } // namespace mlx_norms

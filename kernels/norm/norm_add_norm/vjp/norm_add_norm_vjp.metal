@@ -262,7 +262,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   decltype(norm_add_norm_vjp<N, V, THREADS>) norm_add_norm_vjp<N, V, THREADS>;
 
 // Of the combinations that csrc/gpu/geometry.cpp chooses, those that hold so
-// much (csrc/norm/sandwich_vjp_plan.cpp).
+// much (csrc/norm/norm_add_norm/vjp_plan.cpp).
 #ifdef __CUDACC__
 INSTANTIATE_NORM_ADD_NORM_VJP(4, 1, 1024)
 INSTANTIATE_NORM_ADD_NORM_VJP(4, 2, 1024)

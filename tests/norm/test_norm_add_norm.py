@@ -11,8 +11,7 @@ from support import inputs
 from support.bits import assert_same_bits
 from support.inputs import normal, unless_slow
 from support.layouts import LAYOUTS
-from support.norm_case import DTYPES
-from support.sandwich import (
+from support.norm_add_norm import (
     Case,
     all_mixes,
     arrays_of,
@@ -21,6 +20,7 @@ from support.sandwich import (
     chain,
     cotangents_of,
 )
+from support.norm_case import DTYPES
 
 pytestmark = pytest.mark.usefixtures("backend")
 

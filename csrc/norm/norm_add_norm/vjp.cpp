@@ -1,15 +1,11 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/norm/sandwich_vjp.h"
-
 #include <algorithm>
 
-#include "csrc/common/backend.h"
-#include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
-#include "csrc/common/derivatives.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/nodes.h"
+#include "csrc/norm/norm_add_norm/norm_add_norm.h"
 
 namespace mlx_norms {
 
@@ -21,8 +17,8 @@ ParameterDtypes dtype_of(const array* weight) {
 
 // The outputs' dtypes, if each gradient has its array's.
 std::vector<mx::Dtype> dtypes_of(
-    const SandwichVJPSpec& spec,
-    const SandwichVJPInputs& in) {
+    const NormAddNormVJPSpec& spec,
+    const NormAddNormVJPInputs& in) {
   std::vector<mx::Dtype> dtypes{in.x.dtype(), in.sum.dtype()};
   if (spec.post_weight) {
     dtypes.push_back(in.post_weight->dtype());
@@ -48,42 +44,15 @@ Arrays in_order(
   return gradients;
 }
 
-// By the gradients of one norm after another.
-Function two_gradients(const SandwichVJPSpec& spec, mx::Stream stream) {
-  return [=](const Arrays& inputs) {
-    SandwichVJPInputs in(spec.norms, inputs.data());
-    auto of_sum = norm_gradients(
-        spec.of_sum(),
-        {in.sum, in.weight, in.cotangent, &in.sum_cotangent},
-        dtype_of(in.weight),
-        stream);
-    auto of_x = norm_gradients(
-        spec.of_x(),
-        {in.x, in.post_weight, *of_sum.input},
-        dtype_of(in.post_weight),
-        stream);
-    return in_order(*of_x.input, *of_sum.input, of_x.weight, of_sum.weight);
-  };
-}
-
-Function fallback_of(
-    const SandwichVJPSpec& spec,
-    const std::vector<mx::Dtype>& dtypes,
-    mx::Stream stream) {
-  return [=](const Arrays& inputs) {
-    return fallback_norm_add_norm_vjp(spec, dtypes, inputs, stream);
-  };
-}
-
 } // namespace
 
-NormVJPSpec SandwichVJPSpec::of_x() const {
+NormVJPSpec NormAddNormVJPSpec::of_x() const {
   NormVJPSpec of{.norm = norms.norm_of_x(), .input = true};
   of.weight = post_weight;
   return of;
 }
 
-NormVJPSpec SandwichVJPSpec::of_sum() const {
+NormVJPSpec NormAddNormVJPSpec::of_sum() const {
   NormVJPSpec of{.norm = norms.norm_of_sum(), .input = true};
   of.norm.residual = true; // the sum's cotangent
   of.norm.clamp = norms.clamp;
@@ -91,12 +60,8 @@ NormVJPSpec SandwichVJPSpec::of_sum() const {
   return of;
 }
 
-Arrays fallback_norm_add_norm_vjp(
-    const SandwichVJPSpec& spec,
-    const std::vector<mx::Dtype>& dtypes,
-    const Arrays& inputs,
-    mx::Stream stream) {
-  SandwichVJPInputs in(spec.norms, inputs.data());
+Arrays NormAddNormVJP::fallback(const Arrays& inputs, mx::Stream stream) const {
+  NormAddNormVJPInputs in(spec.norms, inputs.data());
   auto of_sum = fallback_norm_vjp(
       spec.of_sum(),
       {dtypes[1], dtypes.back()},
@@ -117,66 +82,86 @@ Arrays fallback_norm_add_norm_vjp(
       last(spec.weight, of_sum));
 }
 
-bool has_kernel(
-    const SandwichVJPSpec& spec,
-    const std::vector<mx::Dtype>& dtypes,
-    const Arrays& inputs,
-    mx::Stream stream) {
-  if (!has_gpu_kernels(stream)) {
-    return false;
-  }
-  SandwichVJPInputs in(spec.norms, inputs.data());
-  auto kernel_agrees = [&] { return agrees(spec, dtypes, inputs, stream); };
-  return holds_rows(in, stream) && runs_kernels(stream, kernel_agrees);
+// The gradients of one norm after another.
+Arrays NormAddNormVJP::steps(const Arrays& inputs, mx::Stream stream) const {
+  NormAddNormVJPInputs in(spec.norms, inputs.data());
+  auto of_sum = norm_gradients(
+      spec.of_sum(),
+      {in.sum, in.weight, in.cotangent, &in.sum_cotangent},
+      dtype_of(in.weight),
+      stream);
+  auto of_x = norm_gradients(
+      spec.of_x(),
+      {in.x, in.post_weight, *of_sum.input},
+      dtype_of(in.post_weight),
+      stream);
+  return in_order(*of_x.input, *of_sum.input, of_x.weight, of_sum.weight);
 }
 
-Arrays norm_add_norm_vjp_node(
-    const SandwichVJPSpec& spec,
-    const std::vector<mx::Dtype>& dtypes,
-    Arrays inputs,
-    mx::Stream stream) {
-  auto node = std::make_shared<NormAddNormVJP>(stream, spec, dtypes);
-  auto shapes = node->output_shapes(inputs);
-  return array::make_arrays(
-      std::move(shapes), dtypes, std::move(node), std::move(inputs));
+void NormAddNormVJP::append_key(
+    const Arrays& inputs,
+    std::vector<int64_t>& numbers) const {
+  spec.norms.append_key(inputs, numbers);
+  numbers.push_back(spec.post_weight);
+  numbers.push_back(spec.weight);
+}
+
+NormAddNormVJP NormAddNormVJP::sampled() const {
+  auto flags = spec;
+  flags.norms = spec.norms.flags();
+  return {flags, dtypes};
+}
+
+// Of so many rows that weights' gradients add up several partial sums.
+Arrays NormAddNormVJP::sample(const Arrays& inputs, mx::Stream s) const {
+  return spec.norms.few_rows(inputs, 20, /* large= */ false, s);
+}
+
+Donors NormAddNormVJP::donors(const Arrays& inputs, size_t i, mx::Stream s)
+    const {
+  if (i > 1 || !suits(inputs, s)) {
+    return {};
+  }
+  NormAddNormVJPInputs in(spec.norms, inputs.data());
+  return i == 0 ? Donors{&in.x, &in.cotangent, &in.sum_cotangent, &in.sum}
+                : Donors{&in.sum_cotangent, &in.cotangent, &in.sum};
 }
 
 Arrays NormAddNorm::vjp(
     const Arrays& primals,
     const Arrays& cotangents,
     const std::vector<int>& argnums,
-    const Arrays& outputs) {
-  SandwichInputs in(spec_, primals.data());
+    const Arrays& outputs,
+    mx::Stream s) const {
+  NormAddNormInputs in(spec, primals.data());
   const auto& h = outputs[1];
-  auto s = stream();
   int post_at = 2;
-  int weight_at = 2 + spec_.post_weight;
+  int weight_at = 2 + spec.post_weight;
   auto wanted = [&](bool given, int i) {
     return given &&
         std::find(argnums.begin(), argnums.end(), i) != argnums.end();
   };
-  SandwichVJPSpec spec{
-      spec_,
-      wanted(spec_.post_weight, post_at),
-      wanted(spec_.weight, weight_at)};
+  NormAddNormVJPSpec of{
+      spec, wanted(spec.post_weight, post_at), wanted(spec.weight, weight_at)};
   Arrays gradients(primals.size(), array(0.0f)); // those that are wanted
   auto of_sum = mx::astype(cotangents[1], h.dtype(), s);
-  auto cotangent = mx::astype(cotangents[0], dtype_, s);
+  auto cotangent = mx::astype(cotangents[0], dtypes[0], s);
   bool takes_part = !is_made_of_zeros(cotangents[0]);
 
   if (takes_part && wanted(true, 0)) {
     auto inputs = primals;
     inputs[1] = h;
     inputs.insert(inputs.end(), {cotangent, of_sum});
-    auto dtypes = dtypes_of(spec, {spec_, inputs.data()});
-    if (has_kernel(spec, dtypes, inputs, s)) {
-      auto found = norm_add_norm_vjp_node(spec, dtypes, std::move(inputs), s);
+    NormAddNormVJP gradient{of, dtypes_of(of, {spec, inputs.data()})};
+    if (has_gpu_kernels(s) && gradient.suits(inputs, s) &&
+        runs_kernel(gradient, inputs, s)) {
+      auto found = node(std::move(gradient), std::move(inputs), s);
       gradients[0] = found[0];
       gradients[1] = mx::astype(found[1], in.residual.dtype(), s);
-      if (spec.post_weight) {
+      if (of.post_weight) {
         gradients[post_at] = found[2];
       }
-      if (spec.weight) {
+      if (of.weight) {
         gradients[weight_at] = found.back();
       }
       return select(gradients, argnums);
@@ -184,8 +169,8 @@ Arrays NormAddNorm::vjp(
   }
 
   // Of the sum: of its norm, and its own cotangent.
-  auto first = spec.of_sum();
-  first.input = wanted(true, 0) || wanted(true, 1) || spec.post_weight;
+  auto first = of.of_sum();
+  first.input = wanted(true, 0) || wanted(true, 1) || of.post_weight;
   if (takes_part && (first.input || first.weight)) {
     auto found = norm_gradients(
         first, {h, in.weight, cotangent, &of_sum}, dtype_of(in.weight), s);
@@ -196,7 +181,7 @@ Arrays NormAddNorm::vjp(
       of_sum = *found.input;
     }
   } else {
-    if (spec_.clamp && h.dtype() == mx::float16) {
+    if (spec.clamp && h.dtype() == mx::float16) {
       of_sum = zero_where_saturated(of_sum, h, s);
     }
     if (first.weight) {
@@ -205,7 +190,7 @@ Arrays NormAddNorm::vjp(
   }
   gradients[1] = mx::astype(of_sum, in.residual.dtype(), s);
 
-  auto second = spec.of_x();
+  auto second = of.of_x();
   second.input = wanted(true, 0);
   auto found = norm_gradients(
       second, {in.x, in.post_weight, of_sum}, dtype_of(in.post_weight), s);
@@ -218,37 +203,8 @@ Arrays NormAddNorm::vjp(
   return select(gradients, argnums);
 }
 
-Arrays NormAddNormVJP::jvp(
-    const Arrays& primals,
-    const Arrays& tangents,
-    const std::vector<int>& argnums) {
-  auto f = fallback_of(spec_, dtypes_, stream());
-  return jvp_of(f, primals, tangents, argnums);
-}
-
-Arrays NormAddNormVJP::vjp(
-    const Arrays& primals,
-    const Arrays& cotangents,
-    const std::vector<int>& argnums,
-    const Arrays&) {
-  auto f = fallback_of(spec_, dtypes_, stream());
-  return vjp_of(f, primals, cotangents, argnums);
-}
-
-std::pair<Arrays, std::vector<int>> NormAddNormVJP::vmap(
-    const Arrays& inputs,
-    const std::vector<int>& axes) {
-  auto f = two_gradients(spec_, stream());
-  return with_leading_axes(mx::vmap(f, axes)(inputs));
-}
-
-bool NormAddNormVJP::is_equivalent(const Primitive& other) const {
-  const auto& o = static_cast<const NormAddNormVJP&>(other);
-  return spec_ == o.spec_ && dtypes_ == o.dtypes_ && merging_.into(o.merging_);
-}
-
-void NormAddNormVJP::check_shapes(const Arrays& inputs) const {
-  SandwichVJPInputs in(spec_.norms, inputs.data());
+void NormAddNormVJP::check(const Arrays& inputs) const {
+  NormAddNormVJPInputs in(spec.norms, inputs.data());
   check_same_shape(name(), "sum", in.sum, in.x);
   check_same_shape(name(), "cotangent", in.cotangent, in.x);
   check_same_shape(name(), "sum's cotangent", in.sum_cotangent, in.x);
@@ -260,13 +216,13 @@ void NormAddNormVJP::check_shapes(const Arrays& inputs) const {
   }
 }
 
-std::vector<mx::Shape> NormAddNormVJP::output_shapes(const Arrays& inputs) {
-  SandwichVJPInputs in(spec_.norms, inputs.data());
+std::vector<mx::Shape> NormAddNormVJP::shapes(const Arrays& inputs) const {
+  NormAddNormVJPInputs in(spec.norms, inputs.data());
   std::vector<mx::Shape> shapes{in.x.shape(), in.x.shape()};
-  if (spec_.post_weight) {
+  if (spec.post_weight) {
     shapes.push_back(in.post_weight->shape());
   }
-  if (spec_.weight) {
+  if (spec.weight) {
     shapes.push_back(in.weight->shape());
   }
   return shapes;

@@ -1,0 +1,186 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm/norm_add_norm/norm_add_norm.h"
+
+#include <algorithm>
+
+#include "csrc/common/checks.h"
+#include "csrc/common/float16.h"
+#include "csrc/norm/fallback.h"
+#include "csrc/norm/nodes.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// A float16 sum within its range; the derivative of what saturates is zero.
+array saturate(const array& sum, mx::Stream s) {
+  auto max = array(kFloat16Max, mx::float16);
+  auto bounded = mx::clip(sum, mx::negative(max, s), max, s);
+  auto saturated = mx::greater_equal(mx::abs(sum, s), max, s);
+  return mx::where(saturated, mx::stop_gradient(bounded, s), sum, s);
+}
+
+// {normalized, sum} as two norms, each made by norm(spec, dtype, inputs,
+// stream).
+template <typename F>
+Arrays in_two_norms(
+    const NormAddNormSpec& spec,
+    mx::Dtype dtype,
+    const Arrays& inputs,
+    mx::Stream s,
+    F norm) {
+  NormAddNormInputs in(spec, inputs.data());
+  auto sum_dtype = in.sum_dtype();
+  auto then = [&](NormSpec of, NormInputs inputs) {
+    Arrays arrays;
+    inputs.append_to(arrays);
+    return norm(of, dtype, std::move(arrays), s);
+  };
+  auto n_dtype = spec.late() ? mx::float32 : in.x.dtype();
+  Arrays of_x;
+  NormInputs(in.x, nullptr, in.post_weight, nullptr).append_to(of_x);
+  auto n = norm(spec.norm_of_x(), n_dtype, std::move(of_x), s)[0];
+  auto next = spec.norm_of_sum();
+  if (mx::result_type(n, in.residual) == sum_dtype) {
+    next.residual = true;
+    next.clamp = spec.clamp;
+    return then(next, {n, &in.residual, in.weight, nullptr});
+  }
+  auto h = mx::astype(mx::add(in.residual, n, s), sum_dtype, s);
+  if (spec.clamp && sum_dtype == mx::float16) {
+    h = saturate(h, s);
+  }
+  return {then(next, {h, nullptr, in.weight, nullptr})[0], h};
+}
+
+} // namespace
+
+NormSpec NormAddNormSpec::norm_of_x() const {
+  return {
+      .weight = post_weight,
+      .rounding = rounding,
+      .weight_offset = post_weight ? weight_offset : 0.0f,
+      .eps = eps};
+}
+
+NormSpec NormAddNormSpec::norm_of_sum() const {
+  return {
+      .weight = weight,
+      .rounding = rounding,
+      .weight_offset = weight ? weight_offset : 0.0f,
+      .eps = eps};
+}
+
+Arrays NormAddNormInputs::arrays() const {
+  Arrays all{x, residual};
+  for (auto* a : {post_weight, weight}) {
+    if (a) {
+      all.push_back(*a);
+    }
+  }
+  return all;
+}
+
+void NormAddNormSpec::append_key(
+    const Arrays& inputs,
+    std::vector<int64_t>& numbers) const {
+  for (int64_t number :
+       {int64_t{inputs[0].shape(-1)},
+        int64_t{post_weight},
+        int64_t{weight},
+        int64_t{clamp},
+        int64_t{late()},
+        int64_t{weight_offset != 0}}) {
+    numbers.push_back(number);
+  }
+}
+
+NormAddNormSpec NormAddNormSpec::flags() const {
+  auto spec = *this;
+  spec.eps = 1e-5f;
+  spec.weight_offset = weight_offset != 0 ? 1.0f : 0.0f;
+  return spec;
+}
+
+// The weights come after two arrays of rows.
+Arrays NormAddNormSpec::few_rows(
+    const Arrays& inputs,
+    int rows,
+    bool large,
+    mx::Stream s) const {
+  Arrays few;
+  int weights = post_weight + weight;
+  for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
+    bool has_rows = i < 2 || i >= 2 + weights;
+    int length = inputs[i].shape(-1);
+    auto shape = has_rows ? mx::Shape{rows, length} : mx::Shape{length};
+    few.push_back(
+        self_check::values(
+            shape, inputs[i].dtype(), 17 * i + 1, large && has_rows, s));
+  }
+  return few;
+}
+
+void NormAddNorm::check(const Arrays& inputs) const {
+  NormAddNormInputs in(spec, inputs.data());
+  check_same_shape(name(), "residual", in.residual, in.x);
+  if (in.post_weight) {
+    check_vector(name(), "post_weight", *in.post_weight, in.x);
+  }
+  if (in.weight) {
+    check_vector(name(), "weight", *in.weight, in.x);
+  }
+}
+
+Arrays NormAddNorm::fallback(const Arrays& inputs, mx::Stream s) const {
+  return in_two_norms(spec, dtypes[0], inputs, s, fallback_norms);
+}
+
+Arrays NormAddNorm::steps(const Arrays& inputs, mx::Stream s) const {
+  return in_two_norms(spec, dtypes[0], inputs, s, make_norm);
+}
+
+bool NormAddNorm::suits(const Arrays& inputs, mx::Stream s) const {
+  return backend_of(s) == Backend::Cpu || spec.late() ||
+      inputs[0].itemsize() == mx::size_of(dtypes[1]);
+}
+
+void NormAddNorm::append_key(
+    const Arrays& inputs,
+    std::vector<int64_t>& numbers) const {
+  spec.append_key(inputs, numbers);
+}
+
+NormAddNorm NormAddNorm::sampled() const {
+  return {spec.flags(), dtypes};
+}
+
+Arrays NormAddNorm::sample(const Arrays& inputs, mx::Stream s) const {
+  return spec.few_rows(inputs, 4, /* large= */ spec.clamp, s);
+}
+
+// The kernel accepts one weight of each norm.
+std::optional<Arrays> NormAddNorm::batched(
+    const Arrays& inputs,
+    const std::vector<int>& axes,
+    mx::Stream s) const {
+  if (std::any_of(axes.begin() + 2, axes.end(), [](int a) { return a >= 0; })) {
+    return std::nullopt;
+  }
+  auto batch =
+      with_leading_batch({inputs[0], inputs[1]}, {axes[0], axes[1]}, s);
+  batch.insert(batch.end(), inputs.begin() + 2, inputs.end());
+  return batch;
+}
+
+Arrays make_norm_add_norm(
+    const NormAddNormSpec& spec,
+    mx::Dtype dtype,
+    Arrays inputs,
+    mx::Stream stream) {
+  auto sum_dtype = NormAddNormInputs(spec, inputs.data()).sum_dtype();
+  return make(NormAddNorm{spec, {dtype, sum_dtype}}, std::move(inputs), stream);
+}
+
+} // namespace mlx_norms

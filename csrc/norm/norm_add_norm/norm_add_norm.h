@@ -1,0 +1,175 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// norm_add_norm: the norm of residual + norm(x), and that sum, as in models
+// with a norm after and before each layer; and its gradients in one launch:
+// that of the sum is the cotangent of x's norm, and is read by nobody else.
+
+#pragma once
+
+#include "csrc/gpu/launch_plan.h"
+#include "csrc/norm/spec.h"
+#include "csrc/op/node.h"
+
+namespace mlx_norms {
+
+// Both are RMSNorms, and have these options in common.
+struct NormAddNormSpec {
+  bool post_weight = false; // of x's norm
+  bool weight = false;      // of the sum's
+  bool clamp = false;       // a float16 sum saturates instead of reaching inf
+  Rounding rounding = Rounding::Early;
+  float weight_offset = 0.0f; // of both weights
+  float eps = 1e-5f;
+
+  bool operator==(const NormAddNormSpec&) const = default;
+
+  bool late() const {
+    return rounding == Rounding::Late;
+  }
+  NormSpec norm_of_x() const;
+  // Of the sum, which is its input.
+  NormSpec norm_of_sum() const;
+
+  // For the self-checks: what kernels depend on, the spec that stands for all
+  // that share one, and such inputs with few rows.
+  void append_key(const Arrays& inputs, std::vector<int64_t>& numbers) const;
+  NormAddNormSpec flags() const;
+  Arrays few_rows(const Arrays& inputs, int rows, bool large, mx::Stream s)
+      const;
+};
+
+// x, residual, [post_weight], [weight]
+struct NormAddNormInputs {
+  const mx::array& x;
+  const mx::array& residual;
+  const mx::array* post_weight;
+  const mx::array* weight;
+
+  NormAddNormInputs(
+      const mx::array& x,
+      const mx::array& residual,
+      const mx::array* post_weight,
+      const mx::array* weight)
+      : x(x),
+        residual(residual),
+        post_weight(post_weight),
+        weight(weight) {}
+  NormAddNormInputs(const NormAddNormSpec& spec, const mx::array* first)
+      : x(*first++),
+        residual(*first++),
+        post_weight(spec.post_weight ? first++ : nullptr),
+        weight(spec.weight ? first++ : nullptr) {}
+
+  mx::Dtype sum_dtype() const {
+    return mx::result_type(x, residual);
+  }
+  Arrays arrays() const;
+};
+
+// {normalized, sum}
+struct NormAddNorm {
+  NormAddNormSpec spec;
+  std::vector<mx::Dtype> dtypes;
+
+  bool operator==(const NormAddNorm&) const = default;
+  const char* name() const {
+    return "mlx_norms::NormAddNorm";
+  }
+  std::vector<mx::Shape> shapes(const Arrays& inputs) const {
+    return {inputs[0].shape(), inputs[0].shape()};
+  }
+  Donors donors(const Arrays& inputs, size_t i, mx::Stream) const {
+    return {&inputs[i == 0 ? 0 : 1], &inputs[i == 0 ? 1 : 0]};
+  }
+  void check(const Arrays& inputs) const;
+  Arrays fallback(const Arrays& inputs, mx::Stream s) const;
+  LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
+      const;
+  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const;
+
+  void append_key(const Arrays& inputs, std::vector<int64_t>& numbers) const;
+  NormAddNorm sampled() const;
+  Arrays sample(const Arrays& inputs, mx::Stream s) const;
+
+  // Whether one launch adds up as two do. A GPU sums a row of 16 bits in
+  // another order than one of 32, of which there may be one of each; rounding
+  // early, the result would not be that of two norms.
+  bool suits(const Arrays& inputs, mx::Stream s) const;
+  Arrays steps(const Arrays& inputs, mx::Stream s) const; // two norms
+
+  Arrays vjp(
+      const Arrays& primals,
+      const Arrays& cotangents,
+      const std::vector<int>& argnums,
+      const Arrays& outputs,
+      mx::Stream s) const;
+  std::optional<Arrays> batched(
+      const Arrays& inputs,
+      const std::vector<int>& axes,
+      mx::Stream s) const;
+};
+
+// Which gradients are wanted besides those of x and of the sum, which is the
+// residual's.
+struct NormAddNormVJPSpec {
+  NormAddNormSpec norms;
+  bool post_weight = false;
+  bool weight = false;
+
+  bool operator==(const NormAddNormVJPSpec&) const = default;
+
+  NormVJPSpec of_x() const;
+  NormVJPSpec of_sum() const;
+};
+
+// x, sum, [post_weight], [weight], cotangent, sum_cotangent
+struct NormAddNormVJPInputs {
+  const mx::array& x;
+  const mx::array& sum;
+  const mx::array* post_weight;
+  const mx::array* weight;
+  const mx::array& cotangent;
+  const mx::array& sum_cotangent;
+
+  NormAddNormVJPInputs(const NormAddNormSpec& spec, const mx::array* first)
+      : x(*first++),
+        sum(*first++),
+        post_weight(spec.post_weight ? first++ : nullptr),
+        weight(spec.weight ? first++ : nullptr),
+        cotangent(*first++),
+        sum_cotangent(*first++) {}
+};
+
+// {x, sum, [post_weight], [weight]}
+struct NormAddNormVJP {
+  NormAddNormVJPSpec spec;
+  std::vector<mx::Dtype> dtypes;
+
+  bool operator==(const NormAddNormVJP&) const = default;
+  const char* name() const {
+    return "mlx_norms::NormAddNormVJP";
+  }
+  std::vector<mx::Shape> shapes(const Arrays& inputs) const;
+  Donors donors(const Arrays& inputs, size_t i, mx::Stream s) const;
+  void check(const Arrays& inputs) const;
+  Arrays fallback(const Arrays& inputs, mx::Stream s) const;
+  LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
+      const;
+
+  void append_key(const Arrays& inputs, std::vector<int64_t>& numbers) const;
+  NormAddNormVJP sampled() const;
+  Arrays sample(const Arrays& inputs, mx::Stream s) const;
+
+  // Whether a GPU's threads hold what the kernel needs of such rows.
+  bool suits(const Arrays& inputs, mx::Stream s) const;
+  Arrays steps(const Arrays& inputs, mx::Stream s) const; // of two norms
+};
+
+// {normalized, sum}; the inputs have been checked.
+Arrays make_norm_add_norm(
+    const NormAddNormSpec& spec,
+    mx::Dtype dtype,
+    Arrays inputs,
+    mx::Stream stream);
+
+} // namespace mlx_norms

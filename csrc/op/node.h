@@ -1,0 +1,250 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// An op is a plain value, and Node the primitive that MLX sees. What an op
+// lacks (vjp, jvp, vmap) follows from its fallback in MLX's ops.
+//
+// An op is a struct with
+//   bool operator==, const char* name() const
+//   mx::Dtype dtype and mx::Shape shape(inputs) const, of its output; or, of
+//     several, std::vector<mx::Dtype> dtypes and
+//     std::vector<mx::Shape> shapes(inputs) const
+//   void check(inputs) const, which throws if the inputs do not fit
+//   Donors donors(inputs, i, stream) const, whose buffers output i may take
+//   Arrays fallback(inputs, stream) const, in MLX's ops
+//   LaunchPlan plan(inputs, outputs, stream) const
+//   void eval_cpu(inputs, outputs, stream) const, of allocated outputs, unless
+//     its kernel is a GPU's alone
+// for its self-check on Metal
+//   void append_key(inputs, numbers) const: what kernels depend on besides name
+//     and dtypes
+//   Op sampled() const and Arrays sample(inputs, stream) const: a call of the
+//     same kernel with few rows
+// if its kernel does not suit all inputs, or other ops have better transforms,
+//   bool suits(inputs, stream) const
+//   Arrays steps(inputs, stream) const, the same by other ops
+// and, only if those of the steps or the fallback are too slow,
+//   Arrays vjp(primals, cotangents, argnums, outputs, stream) const
+//   std::optional<Arrays> batched(inputs, axes, stream) const: the inputs with
+//     the mapped axis among the rows; std::nullopt: it is mapped step by step
+
+#pragma once
+
+#include <algorithm>
+#include <array>
+
+#include "csrc/common/backend.h"
+#include "csrc/common/batch.h"
+#include "csrc/common/derivatives.h"
+#include "csrc/common/merging.h"
+#include "csrc/common/mlx_version.h"
+#include "csrc/common/outputs.h"
+#include "csrc/common/self_check.h"
+#include "csrc/cpu/settings.h"
+#include "csrc/gpu/memory.h"
+#include "csrc/gpu/run.h"
+#include "mlx/primitives.h"
+
+namespace mlx_norms {
+
+using Donors = std::array<const array*, 4>; // nullptr: none
+
+template <typename Op>
+constexpr bool kHasSeveralOutputs = requires(Op op) { op.dtypes; };
+
+template <typename Op>
+Arrays in_steps(const Op& op, const Arrays& inputs, mx::Stream stream) {
+  if constexpr (requires { &Op::steps; }) {
+    return op.steps(inputs, stream);
+  } else {
+    return op.fallback(inputs, stream);
+  }
+}
+
+inline Arrays as_arrays(array a) {
+  return {std::move(a)};
+}
+inline Arrays as_arrays(Arrays arrays) {
+  return arrays;
+}
+
+template <typename Op>
+class Node final : public mx::Primitive {
+ public:
+  Node(mx::Stream stream, Op op) : Primitive(stream), op_(std::move(op)) {}
+
+  // csrc/op/eval_cpu.h defines it.
+  void eval_cpu(const Arrays& inputs, Arrays& outputs) override;
+
+  void eval_gpu(const Arrays& inputs, Arrays& outputs) override {
+    prepare(inputs, outputs, [&](array& out, const Donors& from) {
+      gpu::allocate(out, stream(), {from[0], from[1], from[2], from[3]});
+    });
+    run(inputs, outputs, stream(), [&](const Arrays& in) {
+      return op_.plan(in, outputs, stream());
+    });
+  }
+
+  Arrays jvp(
+      const Arrays& primals,
+      const Arrays& tangents,
+      const std::vector<int>& argnums) override {
+    return jvp_of(steps(), primals, tangents, argnums);
+  }
+
+  Arrays vjp(
+      const Arrays& primals,
+      const Arrays& cotangents,
+      const std::vector<int>& argnums,
+      const Arrays& outputs) override {
+    if constexpr (requires { &Op::vjp; }) {
+      return op_.vjp(primals, cotangents, argnums, outputs, stream());
+    } else {
+      return vjp_of(steps(), primals, cotangents, argnums);
+    }
+  }
+
+  std::pair<Arrays, std::vector<int>> vmap(
+      const Arrays& inputs,
+      const std::vector<int>& axes) override {
+    if constexpr (requires { &Op::batched; }) {
+      if (auto batch = op_.batched(inputs, axes, stream())) {
+        return with_leading_axes(
+            as_arrays(node(op_, std::move(*batch), stream())));
+      }
+    }
+    return with_leading_axes(mx::vmap(steps(), axes)(inputs));
+  }
+
+  const Op& op() const {
+    return op_;
+  }
+  const char* name() const override {
+    return op_.name();
+  }
+
+  bool is_equivalent(const Primitive& other) const override {
+    const auto& node = static_cast<const Node&>(other);
+    return op_ == node.op_ &&
+        (!kHasSeveralOutputs<Op> || merging_.into(node.merging_));
+  }
+
+  std::vector<mx::Shape> output_shapes(const Arrays& inputs) override {
+    if constexpr (kHasSeveralOutputs<Op>) {
+      return op_.shapes(inputs);
+    } else {
+      return {op_.shape(inputs)};
+    }
+  }
+
+ private:
+  Function steps() {
+    return [op = op_, s = stream()](const Arrays& inputs) {
+      return in_steps(op, inputs, s);
+    };
+  }
+
+  template <typename F>
+  void prepare(const Arrays& inputs, Arrays& outputs, F allocate) {
+    check_in_eval(stream(), [&] { op_.check(inputs); });
+    release_inputs(inputs, outputs);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      allocate(outputs[i], op_.donors(inputs, i, stream()));
+    }
+  }
+
+  Op op_;
+  Merging merging_;
+};
+
+// The op's output, or outputs, by its kernel. The inputs have been checked.
+template <typename Op>
+auto node(Op op, Arrays inputs, mx::Stream stream) {
+  if constexpr (kHasSeveralOutputs<Op>) {
+    auto shapes = op.shapes(inputs);
+    auto primitive = std::make_shared<Node<Op>>(stream, std::move(op));
+    const auto& dtypes = primitive->op().dtypes;
+    return array::make_arrays(std::move(shapes), dtypes, primitive, inputs);
+  } else {
+    auto shape = op.shape(inputs);
+    auto dtype = op.dtype;
+    auto primitive = std::make_shared<Node<Op>>(stream, std::move(op));
+    return array(
+        std::move(shape), dtype, std::move(primitive), std::move(inputs));
+  }
+}
+
+// Whether the op's kernel for these inputs agrees with its fallback on a sample
+// (common/self_check.h).
+template <typename Op>
+bool passes_self_check(const Op& op, const Arrays& inputs, mx::Stream stream) {
+  if (inputs[0].size() == 0) {
+    return true;
+  }
+  self_check::Key key{op.name(), {}};
+  op.append_key(inputs, key.numbers);
+  auto append = [&](mx::Dtype dtype) {
+    key.numbers.push_back(static_cast<int64_t>(dtype.val()));
+  };
+  for (const auto& input : inputs) {
+    append(input.dtype());
+  }
+  std::vector<mx::Dtype> dtypes;
+  if constexpr (kHasSeveralOutputs<Op>) {
+    dtypes = op.dtypes;
+  } else {
+    dtypes = {op.dtype};
+  }
+  std::for_each(dtypes.begin(), dtypes.end(), append);
+  auto sample = [&] {
+    return self_check::Sample{
+        [&](mx::Stream s) { return op.sample(inputs, s); },
+        [&](Arrays few, mx::Stream s) {
+          return as_arrays(node(op.sampled(), std::move(few), s));
+        },
+        [&](const Arrays& few, mx::Stream s) {
+          return op.sampled().fallback(few, s);
+        },
+        /* donates= */ true};
+  };
+  return self_check::agrees(std::move(key), stream.device, sample, [&] {
+    return self_check::described(op.name(), inputs, dtypes[0]);
+  });
+}
+
+template <typename Op>
+bool suits(const Op& op, const Arrays& inputs, mx::Stream stream) {
+  if constexpr (requires { &Op::suits; }) {
+    return op.suits(inputs, stream);
+  } else {
+    return true;
+  }
+}
+
+// Whether the op's kernel, if it suits, runs on the stream.
+template <typename Op>
+bool runs_kernel(const Op& op, const Arrays& inputs, mx::Stream stream) {
+  if (backend_of(stream) == Backend::Cpu) {
+    cpu::check_settings();
+  }
+  return runs_kernels(
+      stream, [&] { return passes_self_check(op, inputs, stream); });
+}
+
+// The op's output, or outputs, by its kernel, by other ops if it does not suit,
+// or by MLX's ops if it does not run. The inputs have been checked.
+template <typename Op>
+auto make(Op op, Arrays inputs, mx::Stream stream) {
+  bool suited = suits(op, inputs, stream);
+  if (suited && runs_kernel(op, inputs, stream)) {
+    return node(std::move(op), std::move(inputs), stream);
+  }
+  auto outputs =
+      suited ? op.fallback(inputs, stream) : in_steps(op, inputs, stream);
+  if constexpr (kHasSeveralOutputs<Op>) {
+    return outputs;
+  } else {
+    return std::move(outputs[0]);
+  }
+}
+
+} // namespace mlx_norms

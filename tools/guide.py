@@ -4,7 +4,7 @@
 
 In the guide, a line before a block of code says what to do with it:
 
-    `csrc/scale/ops.h`, new:
+    `csrc/scale/scale.h`, new:
     `csrc/sources.cmake`, changed:
 
 The block of a changed file has lines of the file, each after a space, or after a minus sign if it

@@ -163,8 +163,9 @@ std::string described(const char* op, const Arrays& inputs, mx::Dtype output) {
   for (const auto& a : inputs) {
     dtypes += text(a.dtype()) + ", ";
   }
+  int length = inputs[0].ndim() == 0 ? 1 : inputs[0].shape(-1);
   return std::string("of ") + op + " (" + dtypes + "to " + text(output) +
-      ", rows of " + std::to_string(inputs[0].shape(-1)) + ")";
+      ", rows of " + std::to_string(length) + ")";
 }
 
 std::optional<bool> known(const Key& key) {

@@ -110,8 +110,8 @@ class TestWhatDoesNotFit:
 
     def test_a_file_that_is_not_new(self, root):
         (root / "csrc" / "scale").mkdir()
-        (root / "csrc" / "scale" / "ops.cpp").touch()
-        message = "csrc/scale/ops.cpp is new in the guide, and the checkout has it"
+        (root / "csrc" / "scale" / "scale.cpp").touch()
+        message = "csrc/scale/scale.cpp is new in the guide, and the checkout has it"
         with pytest.raises(guide.CannotApply, match=message):
             guide.apply(root)
 

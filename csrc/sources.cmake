@@ -15,13 +15,11 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/gpu/rows.cpp
     csrc/gpu/run.cpp
     csrc/gpu/specialization.cpp
-    csrc/group_norm/eval_gpu.cpp
     csrc/group_norm/fallback.cpp
     csrc/group_norm/geometry.cpp
+    csrc/group_norm/group_norm.cpp
     csrc/group_norm/ops.cpp
     csrc/group_norm/plan.cpp
-    csrc/group_norm/primitive.cpp
-    csrc/group_norm/self_check.cpp
     csrc/ladders/layer_norm.cpp
     csrc/ladders/layer_norm_eval.cpp
     csrc/ladders/layer_norm_rungs.cpp

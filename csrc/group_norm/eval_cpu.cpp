@@ -5,15 +5,13 @@
 
 #include <cmath>
 
-#include "csrc/common/mlx_version.h"
-#include "csrc/common/outputs.h"
-#include "csrc/cpu/memory.h"
 #include "csrc/group_norm/cpu_kernels.h"
 #include "csrc/group_norm/cpu_rows.h"
 #include "csrc/group_norm/cpu_statistics.h"
 #include "csrc/group_norm/cpu_work.h"
-#include "csrc/group_norm/primitive.h"
+#include "csrc/group_norm/group_norm.h"
 #include "csrc/group_norm/small_groups.h"
+#include "csrc/op/eval_cpu.h"
 #include "mlx/backend/cpu/encoder.h"
 
 namespace mlx_norms {
@@ -111,17 +109,15 @@ std::vector<float> absent_bias(const Parameter& bias, const GroupGeometry& of) {
 
 } // namespace
 
-void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  check_in_eval(stream(), [&] { check_shapes(inputs); });
-  thread_count(); // may throw, so before any work is dispatched
-  release_inputs(inputs, outputs);
-  GroupNormInputs in(spec_, inputs.data());
+void GroupNorm::eval_cpu(
+    const Arrays& inputs,
+    Arrays& outputs,
+    mx::Stream stream) const {
+  GroupNormInputs in(spec, inputs.data());
   bool empty = in.x.size() == 0;
-  allocate(outputs[0], {&in.x});
   auto y = rows_out(outputs[0]);
   float* statistics[3] = {};
   for (size_t i = 1; i < outputs.size(); ++i) {
-    allocate(outputs[i]);
     statistics[i - 1] = outputs[i].data<float>();
     if (empty) {
       std::fill_n(statistics[i - 1], outputs[i].size(), NAN);
@@ -130,15 +126,15 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   if (empty) {
     return;
   }
-  auto of = geometry_of(spec_, in.x);
-  if (!spec_.running && are_small_groups(of)) {
-    return norm_small_groups(spec_, of, inputs, outputs, stream());
+  auto of = geometry_of(spec, in.x);
+  if (!spec.running && are_small_groups(of)) {
+    return norm_small_groups(spec, of, inputs, outputs, stream);
   }
   GroupRows summed({&in.x}, nullptr), normalized({&in.x}, &outputs[0]);
   auto weight = parameter_of(in.weight), bias = parameter_of(in.bias);
   auto given_mean = parameter_of(in.mean);
   auto given_variance = parameter_of(in.variance);
-  mx::cpu::get_command_encoder(stream()).dispatch([=, spec = spec_]() {
+  mx::cpu::get_command_encoder(stream).dispatch([=, spec = spec]() {
     auto w = weight_or_ones(weight, of.channels);
     FloatParameter b(bias), mean(given_mean), var(given_variance);
     auto no_bias = absent_bias(bias, of);
@@ -212,22 +208,21 @@ void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   });
 }
 
-void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  check_in_eval(stream(), [&] { check_shapes(inputs); });
-  thread_count(); // as above
-  release_inputs(inputs, outputs);
-  const auto& spec = spec_.norm;
+void GroupNormVJP::eval_cpu(
+    const Arrays& inputs,
+    Arrays& outputs,
+    mx::Stream stream) const {
+  const auto& vjp = this->spec;
+  const auto& spec = vjp.norm;
   GroupNormInputs in(spec, inputs.data());
   bool empty = in.x.size() == 0;
   RowsOut input;
-  if (spec_.input) {
-    allocate(outputs[0], {&inputs.back(), &in.x});
+  if (vjp.input) {
     input = rows_out(outputs[0]);
   }
   float* sums[2] = {};
-  for (int i = 0; spec_.sums && i < 2; ++i) {
-    auto& out = outputs[spec_.input + i];
-    allocate(out);
+  for (int i = 0; vjp.sums && i < 2; ++i) {
+    auto& out = outputs[vjp.input + i];
     sums[i] = out.data<float>();
     if (empty) {
       std::fill_n(sums[i], out.size(), 0.0f);
@@ -238,9 +233,9 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   }
   auto of = geometry_of(spec, in.x);
   if (!spec.running && are_small_groups(of)) {
-    return vjp_of_small_groups(spec_, of, inputs, outputs, stream());
+    return vjp_of_small_groups(vjp, of, inputs, outputs, stream);
   }
-  GroupRows rows({&in.x, &inputs.back()}, spec_.input ? &outputs[0] : nullptr);
+  GroupRows rows({&in.x, &inputs.back()}, vjp.input ? &outputs[0] : nullptr);
   auto weight = parameter_of(in.weight), bias = parameter_of(in.bias);
   Parameter given[3]; // mean, rest and variance
   if (spec.running) {
@@ -251,11 +246,11 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
       given[i] = parameter_of(&inputs[inputs.size() - 4 + i]);
     }
   }
-  mx::cpu::get_command_encoder(stream()).dispatch([=,
-                                                   vjp = spec_,
-                                                   mean = given[0],
-                                                   rest = given[1],
-                                                   variance = given[2]]() {
+  mx::cpu::get_command_encoder(stream).dispatch([=,
+                                                 vjp = vjp,
+                                                 mean = given[0],
+                                                 rest = given[1],
+                                                 variance = given[2]]() {
     const auto& spec = vjp.norm;
     bool of_sums = vjp.input && !spec.running;
     auto w = weight_or_ones(weight, of.channels);
@@ -392,5 +387,8 @@ void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
     work.run(of);
   });
 }
+
+template void Node<GroupNorm>::eval_cpu(const Arrays&, Arrays&);
+template void Node<GroupNormVJP>::eval_cpu(const Arrays&, Arrays&);
 
 } // namespace mlx_norms

@@ -3,7 +3,7 @@
 #include "csrc/group_norm/ops.h"
 
 #include "csrc/common/checks.h"
-#include "csrc/group_norm/nodes.h"
+#include "csrc/group_norm/group_norm.h"
 
 namespace mlx_norms {
 
@@ -38,7 +38,7 @@ Arrays normalize(
   spec.bias = bias;
   spec.running = !running.empty();
   inputs.insert(inputs.end(), running.begin(), running.end());
-  return make_group_norm(spec, dtype.value_or(x.dtype()), std::move(inputs), s);
+  return make(GroupNorm(spec, dtype.value_or(x.dtype())), std::move(inputs), s);
 }
 
 void check_axes(

@@ -1,12 +1,11 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/group_norm/plan.h"
-
 #include <algorithm>
 #include <optional>
 
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
+#include "csrc/group_norm/group_norm.h"
 #include "kernels/interface.h"
 
 namespace mlx_norms {
@@ -309,11 +308,10 @@ std::optional<HeldGeometry> held_geometry(
   return held_geometry(spec, Sizes(spec, x), x, stream);
 }
 
-LaunchPlan plan_group_norm(
-    const GroupNormSpec& spec,
+LaunchPlan GroupNorm::plan(
     const Arrays& inputs,
     const Arrays& outputs,
-    mx::Stream stream) {
+    mx::Stream stream) const {
   LaunchPlan plan(stream);
   GroupNormInputs in(spec, inputs.data());
   if (outputs[0].size() == 0 && outputs.back().size() == 0) {
@@ -355,12 +353,12 @@ LaunchPlan plan_group_norm(
   return plan;
 }
 
-LaunchPlan plan_group_norm_vjp(
-    const GroupNormVJPSpec& vjp,
+LaunchPlan GroupNormVJP::plan(
     const Arrays& inputs,
     const Arrays& outputs,
-    mx::Stream stream) {
+    mx::Stream stream) const {
   LaunchPlan plan(stream);
+  const auto& vjp = this->spec;
   const auto& spec = vjp.norm;
   GroupNormInputs in(spec, inputs.data());
   if (in.x.size() == 0 && outputs.back().size() == 0) {

@@ -15,17 +15,19 @@
 //   void eval_cpu(inputs, outputs, stream) const, of allocated outputs, unless
 //     its kernel is a GPU's alone
 // for its self-check on Metal
-//   void append_key(inputs, numbers) const: what kernels depend on besides name
-//     and dtypes
-//   Op sampled() const and Arrays sample(inputs, stream) const: a call of the
-//     same kernel with few rows
+//   void append_key(inputs, stream, numbers) const: what kernels depend on
+//     besides name and dtypes
+//   Op sampled(inputs, stream) const, Arrays sample(inputs, stream) const: a
+//     call of the same kernel with few rows
+//   static constexpr int kCompared, the first outputs, if not all are compared
 // if its kernel does not suit all inputs, or other ops have better transforms,
 //   bool suits(inputs, stream) const
 //   Arrays steps(inputs, stream) const, the same by other ops
 // and, only if those of the steps or the fallback are too slow,
 //   Arrays vjp(primals, cotangents, argnums, outputs, stream) const
-//   std::optional<Arrays> batched(inputs, axes, stream) const: the inputs with
-//     the mapped axis among the rows; std::nullopt: it is mapped step by step
+//   std::optional<Call<Op>> batched(inputs, axes, stream) const: a call with
+//   the
+//     mapped axis among the rows; std::nullopt: it is mapped step by step
 
 #pragma once
 
@@ -47,6 +49,12 @@
 namespace mlx_norms {
 
 using Donors = std::array<const array*, 4>; // nullptr: none
+
+template <typename Op>
+struct Call {
+  Op op;
+  Arrays inputs;
+};
 
 template <typename Op>
 constexpr bool kHasSeveralOutputs = requires(Op op) { op.dtypes; };
@@ -107,9 +115,10 @@ class Node final : public mx::Primitive {
       const Arrays& inputs,
       const std::vector<int>& axes) override {
     if constexpr (requires { &Op::batched; }) {
-      if (auto batch = op_.batched(inputs, axes, stream())) {
+      if (auto call = op_.batched(inputs, axes, stream())) {
+        auto& [op, batch] = *call;
         return with_leading_axes(
-            as_arrays(node(op_, std::move(*batch), stream())));
+            as_arrays(make(std::move(op), std::move(batch), stream())));
       }
     }
     return with_leading_axes(mx::vmap(steps(), axes)(inputs));
@@ -173,6 +182,15 @@ auto node(Op op, Arrays inputs, mx::Stream stream) {
   }
 }
 
+// The outputs that a self-check compares.
+template <typename Op>
+Arrays compared(Arrays outputs) {
+  if constexpr (requires { Op::kCompared; }) {
+    outputs.erase(outputs.begin() + Op::kCompared, outputs.end());
+  }
+  return outputs;
+}
+
 // Whether the op's kernel for these inputs agrees with its fallback on a sample
 // (common/self_check.h).
 template <typename Op>
@@ -181,7 +199,7 @@ bool passes_self_check(const Op& op, const Arrays& inputs, mx::Stream stream) {
     return true;
   }
   self_check::Key key{op.name(), {}};
-  op.append_key(inputs, key.numbers);
+  op.append_key(inputs, stream, key.numbers);
   auto append = [&](mx::Dtype dtype) {
     key.numbers.push_back(static_cast<int64_t>(dtype.val()));
   };
@@ -196,13 +214,14 @@ bool passes_self_check(const Op& op, const Arrays& inputs, mx::Stream stream) {
   }
   std::for_each(dtypes.begin(), dtypes.end(), append);
   auto sample = [&] {
+    auto few = op.sampled(inputs, stream);
     return self_check::Sample{
         [&](mx::Stream s) { return op.sample(inputs, s); },
-        [&](Arrays few, mx::Stream s) {
-          return as_arrays(node(op.sampled(), std::move(few), s));
+        [few](Arrays rows, mx::Stream s) {
+          return compared<Op>(as_arrays(node(few, std::move(rows), s)));
         },
-        [&](const Arrays& few, mx::Stream s) {
-          return op.sampled().fallback(few, s);
+        [few](const Arrays& rows, mx::Stream s) {
+          return compared<Op>(few.fallback(rows, s));
         },
         /* donates= */ true};
   };

@@ -155,7 +155,7 @@ class BatchNorm(mlx.nn.BatchNorm):
             *running,
             self.eps,
             training=self.training,
-            momentum=self.momentum if _UNBIASED else 1.0,
+            momentum=self.momentum if _UNBIASED or not self.training else 1.0,
             dtype=dtype,
         )
         if self.training and self.track_running_stats:

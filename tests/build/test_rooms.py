@@ -12,7 +12,7 @@ BELOW = {
     "gpu": {"common"},
     "op": {"common", "cpu", "gpu"},
     "norm": {"common", "cpu", "gpu", "op"},
-    "group_norm": {"common", "cpu", "gpu", "norm"},
+    "group_norm": {"common", "cpu", "gpu", "op", "norm"},
     "matmul": {"common", "gpu"},
     "linear": {"common", "gpu", "norm"},
     "ladders": {"common", "gpu", "norm", "matmul"},

@@ -63,12 +63,13 @@ Arrays ChannelNorm::fallback(const Arrays& inputs, mx::Stream s) const {
 
 void ChannelNorm::append_key(
     const Arrays& inputs,
+    mx::Stream,
     std::vector<int64_t>& numbers) const {
   append_columns(inputs, axis, numbers);
   append_flags(spec, numbers);
 }
 
-ChannelNorm ChannelNorm::sampled() const {
+ChannelNorm ChannelNorm::sampled(const Arrays&, mx::Stream) const {
   return {flags_of(spec), -2, dtype};
 }
 
@@ -124,7 +125,7 @@ Arrays ChannelNorm::vjp(
 }
 
 // The kernel accepts one weight.
-std::optional<Arrays> ChannelNorm::batched(
+std::optional<Call<ChannelNorm>> ChannelNorm::batched(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) const {
@@ -134,7 +135,7 @@ std::optional<Arrays> ChannelNorm::batched(
   }
   auto batch = inputs;
   batch[0] = with_leading_axis(inputs[0], axes[0], s);
-  return batch;
+  return {{*this, std::move(batch)}};
 }
 
 void ChannelNormVJP::check(const Arrays& inputs) const {
@@ -167,6 +168,7 @@ Arrays ChannelNormVJP::fallback(const Arrays& inputs, mx::Stream s) const {
 
 void ChannelNormVJP::append_key(
     const Arrays& inputs,
+    mx::Stream,
     std::vector<int64_t>& numbers) const {
   append_columns(inputs, axis, numbers);
   append_flags(spec.norm, numbers);
@@ -175,7 +177,7 @@ void ChannelNormVJP::append_key(
   }
 }
 
-ChannelNormVJP ChannelNormVJP::sampled() const {
+ChannelNormVJP ChannelNormVJP::sampled(const Arrays&, mx::Stream) const {
   auto flags = spec;
   flags.norm = flags_of(spec.norm);
   return {flags, -2, dtypes};
@@ -187,7 +189,7 @@ Arrays ChannelNormVJP::sample(const Arrays& inputs, mx::Stream s) const {
 }
 
 // The kernel accepts one weight, and sums over all of a batch.
-std::optional<Arrays> ChannelNormVJP::batched(
+std::optional<Call<ChannelNormVJP>> ChannelNormVJP::batched(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) const {
@@ -199,7 +201,7 @@ std::optional<Arrays> ChannelNormVJP::batched(
       {inputs.front(), inputs.back()}, {axes.front(), axes.back()}, s);
   batch.front() = std::move(mapped[0]);
   batch.back() = std::move(mapped[1]);
-  return batch;
+  return {{*this, std::move(batch)}};
 }
 
 } // namespace mlx_norms

@@ -34,8 +34,11 @@ struct ChannelNorm {
       const;
   void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const;
 
-  void append_key(const Arrays& inputs, std::vector<int64_t>& numbers) const;
-  ChannelNorm sampled() const;
+  void append_key(
+      const Arrays& inputs,
+      mx::Stream s,
+      std::vector<int64_t>& numbers) const;
+  ChannelNorm sampled(const Arrays& inputs, mx::Stream s) const;
   Arrays sample(const Arrays& inputs, mx::Stream s) const;
 
   Arrays vjp(
@@ -44,7 +47,7 @@ struct ChannelNorm {
       const std::vector<int>& argnums,
       const Arrays& outputs,
       mx::Stream s) const;
-  std::optional<Arrays> batched(
+  std::optional<Call<ChannelNorm>> batched(
       const Arrays& inputs,
       const std::vector<int>& axes,
       mx::Stream s) const;
@@ -72,11 +75,14 @@ struct ChannelNormVJP {
       const;
   void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const;
 
-  void append_key(const Arrays& inputs, std::vector<int64_t>& numbers) const;
-  ChannelNormVJP sampled() const;
+  void append_key(
+      const Arrays& inputs,
+      mx::Stream s,
+      std::vector<int64_t>& numbers) const;
+  ChannelNormVJP sampled(const Arrays& inputs, mx::Stream s) const;
   Arrays sample(const Arrays& inputs, mx::Stream s) const;
 
-  std::optional<Arrays> batched(
+  std::optional<Call<ChannelNormVJP>> batched(
       const Arrays& inputs,
       const std::vector<int>& axes,
       mx::Stream s) const;

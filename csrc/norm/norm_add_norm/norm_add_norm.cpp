@@ -148,11 +148,12 @@ bool NormAddNorm::suits(const Arrays& inputs, mx::Stream s) const {
 
 void NormAddNorm::append_key(
     const Arrays& inputs,
+    mx::Stream,
     std::vector<int64_t>& numbers) const {
   spec.append_key(inputs, numbers);
 }
 
-NormAddNorm NormAddNorm::sampled() const {
+NormAddNorm NormAddNorm::sampled(const Arrays&, mx::Stream) const {
   return {spec.flags(), dtypes};
 }
 
@@ -161,7 +162,7 @@ Arrays NormAddNorm::sample(const Arrays& inputs, mx::Stream s) const {
 }
 
 // The kernel accepts one weight of each norm.
-std::optional<Arrays> NormAddNorm::batched(
+std::optional<Call<NormAddNorm>> NormAddNorm::batched(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) const {
@@ -171,7 +172,7 @@ std::optional<Arrays> NormAddNorm::batched(
   auto batch =
       with_leading_batch({inputs[0], inputs[1]}, {axes[0], axes[1]}, s);
   batch.insert(batch.end(), inputs.begin() + 2, inputs.end());
-  return batch;
+  return {{*this, std::move(batch)}};
 }
 
 Arrays make_norm_add_norm(

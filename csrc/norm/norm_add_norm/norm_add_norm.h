@@ -87,8 +87,11 @@ struct NormAddNorm {
       const;
   void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const;
 
-  void append_key(const Arrays& inputs, std::vector<int64_t>& numbers) const;
-  NormAddNorm sampled() const;
+  void append_key(
+      const Arrays& inputs,
+      mx::Stream s,
+      std::vector<int64_t>& numbers) const;
+  NormAddNorm sampled(const Arrays& inputs, mx::Stream s) const;
   Arrays sample(const Arrays& inputs, mx::Stream s) const;
 
   // Whether one launch adds up as two do. A GPU sums a row of 16 bits in
@@ -103,7 +106,7 @@ struct NormAddNorm {
       const std::vector<int>& argnums,
       const Arrays& outputs,
       mx::Stream s) const;
-  std::optional<Arrays> batched(
+  std::optional<Call<NormAddNorm>> batched(
       const Arrays& inputs,
       const std::vector<int>& axes,
       mx::Stream s) const;
@@ -156,8 +159,11 @@ struct NormAddNormVJP {
   LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
       const;
 
-  void append_key(const Arrays& inputs, std::vector<int64_t>& numbers) const;
-  NormAddNormVJP sampled() const;
+  void append_key(
+      const Arrays& inputs,
+      mx::Stream s,
+      std::vector<int64_t>& numbers) const;
+  NormAddNormVJP sampled(const Arrays& inputs, mx::Stream s) const;
   Arrays sample(const Arrays& inputs, mx::Stream s) const;
 
   // Whether a GPU's threads hold what the kernel needs of such rows.

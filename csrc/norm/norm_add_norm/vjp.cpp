@@ -100,13 +100,14 @@ Arrays NormAddNormVJP::steps(const Arrays& inputs, mx::Stream stream) const {
 
 void NormAddNormVJP::append_key(
     const Arrays& inputs,
+    mx::Stream,
     std::vector<int64_t>& numbers) const {
   spec.norms.append_key(inputs, numbers);
   numbers.push_back(spec.post_weight);
   numbers.push_back(spec.weight);
 }
 
-NormAddNormVJP NormAddNormVJP::sampled() const {
+NormAddNormVJP NormAddNormVJP::sampled(const Arrays&, mx::Stream) const {
   auto flags = spec;
   flags.norms = spec.norms.flags();
   return {flags, dtypes};

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/group_norm/primitive.h"
+#include "csrc/group_norm/group_norm.h"
 #include "csrc/ladders/layer_norm.h"
 #include "csrc/ladders/sgemm.h"
 #include "csrc/linear/primitive.h"
@@ -21,6 +21,8 @@ template void Node<ChannelNorm>::eval_cpu(const Arrays&, Arrays&);
 template void Node<ChannelNormVJP>::eval_cpu(const Arrays&, Arrays&);
 template void Node<NormAddNorm>::eval_cpu(const Arrays&, Arrays&);
 template void Node<NormAddNormVJP>::eval_cpu(const Arrays&, Arrays&);
+template void Node<GroupNorm>::eval_cpu(const Arrays&, Arrays&);
+template void Node<GroupNormVJP>::eval_cpu(const Arrays&, Arrays&);
 
 void Matmul::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);
@@ -35,14 +37,6 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void NormLinear::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  hostmetal::eval(*this, inputs, outputs);
-}
-
-void GroupNorm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  hostmetal::eval(*this, inputs, outputs);
-}
-
-void GroupNormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);
 }
 

@@ -6,7 +6,8 @@ THREADS = "kernels/group_norm/channel_threads.h"
 FORWARD = "kernels/group_norm/group_norm.metal"
 HELD = "kernels/group_norm/held/held_groups.metal"
 BACKWARD = "kernels/group_norm/vjp/group_norm_vjp.metal"
-PRIMITIVE = "csrc/group_norm/primitive.cpp"
+OP = "csrc/group_norm/group_norm.cpp"
+NODE = "csrc/op/node.h"
 PLAN = "csrc/group_norm/plan.cpp"
 GEOMETRY = "csrc/group_norm/geometry.cpp"
 VALUES = "tests/group_norm/test_forward.py"
@@ -169,14 +170,14 @@ MUTANTS = [
     ),
     Mutant(
         "group norm: any two are the same",
-        PRIMITIVE,
-        "return spec_ == o.spec_ && dtype_ == o.dtype_ && merging_",
-        "return dtype_ == o.dtype_ && merging_",
+        NODE,
+        "return op_ == node.op_ &&",
+        "return",
         f"{TRANSFORMS}::test_compile_tells_norms_apart",
     ),
     Mutant(
         "group norm: the new statistics have no gradient",
-        PRIMITIVE,
+        OP,
         "if (of_statistics) {",
         "if (false) {",
         f"{VALUES}::test_gradients_of_the_new_statistics",

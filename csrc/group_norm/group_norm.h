@@ -1,0 +1,100 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// Group, instance and batch norm, and their gradients (csrc/op/node.h says what
+// an op has).
+
+#pragma once
+
+#include "csrc/gpu/launch_plan.h"
+#include "csrc/group_norm/geometry.h"
+#include "csrc/group_norm/spec.h"
+#include "csrc/op/node.h"
+
+namespace mlx_norms {
+
+// {normalized, [mean, rest, variance]}
+struct GroupNorm {
+  GroupNormSpec spec;
+  std::vector<mx::Dtype> dtypes;
+
+  GroupNorm(GroupNormSpec spec, mx::Dtype dtype) : spec(spec), dtypes{dtype} {
+    dtypes.resize(spec.n_outputs(), mx::float32);
+  }
+
+  bool operator==(const GroupNorm&) const = default;
+  const char* name() const {
+    return "mlx_norms::GroupNorm";
+  }
+  std::vector<mx::Shape> shapes(const Arrays& inputs) const;
+  Donors donors(const Arrays& inputs, size_t i, mx::Stream) const {
+    return {i == 0 ? &inputs[0] : nullptr};
+  }
+  void check(const Arrays& inputs) const;
+  Arrays fallback(const Arrays& inputs, mx::Stream s) const;
+  LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
+      const;
+  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const;
+
+  // The mean's parts are another GPU's or sum's.
+  static constexpr int kCompared = 1;
+  void append_key(
+      const Arrays& inputs,
+      mx::Stream s,
+      std::vector<int64_t>& numbers) const;
+  GroupNorm sampled(const Arrays& inputs, mx::Stream s) const;
+  Arrays sample(const Arrays& inputs, mx::Stream s) const;
+
+  Arrays vjp(
+      const Arrays& primals,
+      const Arrays& cotangents,
+      const std::vector<int>& argnums,
+      const Arrays& outputs,
+      mx::Stream s) const;
+  std::optional<Call<GroupNorm>> batched(
+      const Arrays& inputs,
+      const std::vector<int>& axes,
+      mx::Stream s) const;
+};
+
+// {[gradient of x], [bias sums, weight sums]}
+struct GroupNormVJP {
+  GroupNormVJPSpec spec;
+  std::vector<mx::Dtype> dtypes;
+
+  GroupNormVJP(GroupNormVJPSpec spec, mx::Dtype dtype) : spec(spec) {
+    dtypes.resize(spec.input, dtype);
+    dtypes.resize(spec.input + 2 * spec.sums, spec.sums_dtype);
+  }
+
+  bool operator==(const GroupNormVJP&) const = default;
+  const char* name() const {
+    return "mlx_norms::GroupNormVJP";
+  }
+  std::vector<mx::Shape> shapes(const Arrays& inputs) const;
+  Donors donors(const Arrays& inputs, size_t i, mx::Stream) const {
+    return spec.input && i == 0 ? Donors{&inputs.back(), &inputs[0]} : Donors{};
+  }
+  void check(const Arrays& inputs) const;
+  Arrays fallback(const Arrays& inputs, mx::Stream s) const;
+  LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
+      const;
+  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const;
+
+  void append_key(
+      const Arrays& inputs,
+      mx::Stream s,
+      std::vector<int64_t>& numbers) const;
+  GroupNormVJP sampled(const Arrays& inputs, mx::Stream s) const;
+  Arrays sample(const Arrays& inputs, mx::Stream s) const;
+
+  std::optional<Call<GroupNormVJP>> batched(
+      const Arrays& inputs,
+      const std::vector<int>& axes,
+      mx::Stream s) const;
+};
+
+// How a norm of x takes a single launch; none if it takes several.
+std::optional<HeldGeometry>
+held_geometry(const GroupNormSpec& spec, const array& x, mx::Stream stream);
+
+} // namespace mlx_norms

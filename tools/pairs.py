@@ -1,12 +1,12 @@
 """Tries this checkout with releases of MLX: does it build, import and pass its tests?
 
-    python tools pairs [--quick] [MLX[,NANOBIND] ...]
+    python tools pairs [--quick] [--metal] [MLX[,NANOBIND] ...]
 
 By default these are all of tools/mlx_versions.py, whose nanobind goes with a release if none is
 given; they decide the exit status. Each pair gets a virtual environment of its own, with packages
 from an index, and a build without the CPU kernels for newer instruction sets. --quick builds
-without optimization, with what build/ has of those kernels, and runs the smallest tests. Needs a
-C++ compiler.
+without optimization, with what build/ has of those kernels, and runs the smallest tests. --metal
+also runs some on the simulated Metal device. Needs a C++ compiler, and clang 16 for Metal.
 """
 
 import argparse
@@ -27,6 +27,7 @@ TESTS = [f"tests/{name}" for name in FOLDERS]
 QUICK = ("compile", "derivatives", "layouts", "nn", "threads")
 QUICK_TESTS = [f"tests/norm/test_{name}.py" for name in QUICK] + ["tests/linear/test_linear.py"]
 QUICK_TESTS += [f"tests/patching/test_{name}.py" for name in ("export", "fusion", "patching")]
+METAL_TESTS = [f"tests/norm/test_{name}.py" for name in ("axis", "norm_add_norm")]
 TOOLS = (*BUILD_TOOLS, "hypothesis", "numpy", "pytest", "pytest-xdist", "rich")
 # Matches the first line of the output of pip, CMake or the compiler that says what is wrong.
 REASON = re.compile(
@@ -92,8 +93,8 @@ def kernels() -> Path | None:
     return None
 
 
-def attempt(pair: Pair, directory: Path, quick: bool) -> str:
-    """Builds, imports and tests; returns pytest's summary.
+def attempt(pair: Pair, directory: Path, quick: bool, metal: bool) -> str:
+    """Builds, imports and tests; returns pytest's summary, or summaries.
 
     Raises:
         Failed: If one of these steps fails.
@@ -121,24 +122,30 @@ def attempt(pair: Pair, directory: Path, quick: bool) -> str:
             *(python, "-P", "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *tests),
         ),
     }
+    if metal:
+        command = (python, "-P", "tools", "hostmetal", "2:0", "--", "-q", "-n", "2", *METAL_TESTS)
+        steps["does not pass on simulated Metal"] = command
+    passed = []
     for verdict, command in steps.items():
         try:
             output = run(*command, cwd=ROOT)
         except Failed as error:
             raise Failed(f"{verdict}: {error}") from None
-    return f"builds, imports, passes: {output.splitlines()[-1]}"
+        passed += re.findall(r"^\d+ passed.*$", output, re.M)
+    return f"builds, imports, passes: {'; on simulated Metal: '.join(passed)}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--metal", action="store_true")
     parser.add_argument("pairs", type=parse_pair, nargs="*", metavar="MLX[,NANOBIND]")
     args = parser.parse_args()
     status = 0
     for pair in args.pairs or [Pair(*item) for item in NANOBIND.items()]:
         with tempfile.TemporaryDirectory() as directory:
             try:
-                verdict = attempt(pair, Path(directory), args.quick)
+                verdict = attempt(pair, Path(directory), args.quick, args.metal)
             except Failed as error:
                 verdict = str(error)
                 status |= pair in NANOBIND.items()

@@ -60,7 +60,7 @@ class HostBuild(Staged):
 
     def __init__(self, directory: Path | None = None, source: Path = ROOT, named: bool = False):
         directory = directory or ROOT / "build" / "hostmetal"
-        macos_mlx = mlx_wheel.fetch()
+        macos_mlx = mlx_wheel.fetch(mlx=_built.MLX_VERSION)
         self.source = source
         options = [
             f"-DCMAKE_CXX_COMPILER={compiler()}",

@@ -13,6 +13,20 @@ namespace hostmetal {
 
 namespace {
 
+// A member before MLX 0.32.4, then a function.
+template <typename Data>
+mx::allocator::Buffer buffer_of(const Data& data) {
+  if constexpr (requires { data.buffer(); }) {
+    return data.buffer();
+  } else {
+    return data.buffer;
+  }
+}
+
+const char* address_of(mx::allocator::Buffer buffer) {
+  return static_cast<const char*>(buffer.raw_ptr());
+}
+
 // Metal's limits.
 constexpr int64_t kMaxBufferIndex = 30;
 constexpr size_t kMaxBytes = 4096;
@@ -81,7 +95,7 @@ void Encoder::begin(
   arrays_[0] = &inputs;
   arrays_[1] = &outputs;
   for (auto& input : inputs) {
-    inputs_.insert(static_cast<const char*>(input.buffer().raw_ptr()));
+    inputs_.insert(address_of(input.buffer()));
   }
 }
 
@@ -205,8 +219,8 @@ std::weak_ptr<mx::array::Data> Encoder::owner_of(const char* address) const {
   for (auto* arrays : arrays_) {
     for (auto& array : *arrays) {
       auto& data = array.data_shared_ptr();
-      if (data && data->buffer().ptr() &&
-          mx::allocator::Buffer(data->buffer()).raw_ptr() == address) {
+      if (data && buffer_of(*data).ptr() &&
+          address_of(buffer_of(*data)) == address) {
         return data;
       }
     }
@@ -217,7 +231,7 @@ std::weak_ptr<mx::array::Data> Encoder::owner_of(const char* address) const {
 }
 
 void Encoder::declare_output(const mx::array& array) {
-  outputs_.insert(static_cast<const char*>(array.buffer().raw_ptr()));
+  outputs_.insert(address_of(array.buffer()));
 }
 
 void Encoder::add_temporary(const mx::array& array) {

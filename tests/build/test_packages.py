@@ -96,8 +96,8 @@ def test_sdist_has_what_the_build_reads_and_nothing_else(tmp_path):
 
 def test_readme_says_which_versions(metadata):
     text = (ROOT / "README.md").read_text()
-    *older, newest = NANOBIND
-    assert f"| MLX | {newest}; builds for {older[0]} to {older[-1]} (" in text
+    oldest, *_, newest = NANOBIND
+    assert f"| MLX | {oldest} to {newest}; CUDA: {newest} (" in text
     assert f"| Python | {metadata['Requires-Python'].removeprefix('>=')} or newer" in text
 
 

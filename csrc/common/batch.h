@@ -5,9 +5,18 @@
 
 #pragma once
 
+#include <algorithm>
+
 #include "csrc/common/types.h"
 
 namespace mlx_norms {
+
+// Whether any of the inputs from `begin` on, before `end`, has a batch axis.
+inline bool any_batched(const std::vector<int>& axes, int begin, int end) {
+  return std::any_of(axes.begin() + begin, axes.begin() + end, [](int axis) {
+    return axis >= 0;
+  });
+}
 
 // Moves its batch axis to the front, or adds one of size 1 if it has none.
 inline array with_leading_axis(const array& a, int axis, mx::Stream s) {

@@ -37,12 +37,6 @@ mx::Shape per_sample(const GroupNormSpec& spec, const array& x, int last) {
   return shape;
 }
 
-bool any_batched(const std::vector<int>& axes, int begin, int end) {
-  return std::any_of(axes.begin() + begin, axes.begin() + end, [](int axis) {
-    return axis >= 0;
-  });
-}
-
 // The dtype of the parameters' sums: the parameters', if they are gradients as
 // they are.
 mx::Dtype sums_dtype_of(
@@ -180,8 +174,7 @@ Arrays GroupNorm::vjp(
         return !is_made_of_zeros(a);
       });
   if (of_statistics) {
-    auto f = [op = *this, s](const Arrays& in) { return op.fallback(in, s); };
-    return vjp_of(f, primals, cotangents, argnums);
+    return vjp_of(steps_of(*this, s), primals, cotangents, argnums);
   }
   GroupNormInputs in(spec, primals.data());
   GroupNormVJPSpec vjp{.norm = spec};

@@ -25,14 +25,14 @@
 //   Arrays steps(inputs, stream) const, the same by other ops
 // and, only if those of the steps or the fallback are too slow,
 //   Arrays vjp(primals, cotangents, argnums, outputs, stream) const
-//   std::optional<Call<Op>> batched(inputs, axes, stream) const: a call with
-//   the
-//     mapped axis among the rows; std::nullopt: it is mapped step by step
+//   std::optional<Call<Op>> batched(inputs, axes, stream) const: a call whose
+//     rows have the mapped axis; std::nullopt: it is mapped step by step
 
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "csrc/common/backend.h"
 #include "csrc/common/batch.h"
@@ -60,12 +60,28 @@ template <typename Op>
 constexpr bool kHasSeveralOutputs = requires(Op op) { op.dtypes; };
 
 template <typename Op>
+std::span<const mx::Dtype> dtypes_of(const Op& op) {
+  if constexpr (kHasSeveralOutputs<Op>) {
+    return op.dtypes;
+  } else {
+    return {&op.dtype, 1};
+  }
+}
+
+template <typename Op>
 Arrays in_steps(const Op& op, const Arrays& inputs, mx::Stream stream) {
   if constexpr (requires { &Op::steps; }) {
     return op.steps(inputs, stream);
   } else {
     return op.fallback(inputs, stream);
   }
+}
+
+template <typename Op>
+Function steps_of(Op op, mx::Stream stream) {
+  return [op = std::move(op), stream](const Arrays& inputs) {
+    return in_steps(op, inputs, stream);
+  };
 }
 
 inline Arrays as_arrays(array a) {
@@ -147,9 +163,7 @@ class Node final : public mx::Primitive {
 
  private:
   Function steps() {
-    return [op = op_, s = stream()](const Arrays& inputs) {
-      return in_steps(op, inputs, s);
-    };
+    return steps_of(op_, stream());
   }
 
   template <typename F>
@@ -206,12 +220,7 @@ bool passes_self_check(const Op& op, const Arrays& inputs, mx::Stream stream) {
   for (const auto& input : inputs) {
     append(input.dtype());
   }
-  std::vector<mx::Dtype> dtypes;
-  if constexpr (kHasSeveralOutputs<Op>) {
-    dtypes = op.dtypes;
-  } else {
-    dtypes = {op.dtype};
-  }
+  auto dtypes = dtypes_of(op);
   std::for_each(dtypes.begin(), dtypes.end(), append);
   auto sample = [&] {
     auto few = op.sampled(inputs, stream);

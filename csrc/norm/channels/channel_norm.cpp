@@ -129,8 +129,7 @@ std::optional<Call<ChannelNorm>> ChannelNorm::batched(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) const {
-  if (std::any_of(
-          axes.begin() + 1, axes.end(), [](int axis) { return axis >= 0; })) {
+  if (any_batched(axes, 1, axes.size())) {
     return std::nullopt;
   }
   auto batch = inputs;

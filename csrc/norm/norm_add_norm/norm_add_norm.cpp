@@ -166,7 +166,7 @@ std::optional<Call<NormAddNorm>> NormAddNorm::batched(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) const {
-  if (std::any_of(axes.begin() + 2, axes.end(), [](int a) { return a >= 0; })) {
+  if (any_batched(axes, 2, axes.size())) {
     return std::nullopt;
   }
   auto batch =

@@ -12,7 +12,6 @@ import argparse
 import datetime
 import json
 import re
-import subprocess
 import sys
 import tempfile
 import venv
@@ -21,6 +20,7 @@ from typing import NamedTuple
 
 from mlx_norms._bench import page_part
 from mlx_versions import MLX_LM, NEWEST
+from pairs import Failed, run
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "compatibility.md"
@@ -58,26 +58,10 @@ PACKAGES = (
 )
 
 
-class Failed(Exception):
-    """A step failed; the text says why."""
-
-
-def run(*command, **options) -> str:
-    """Runs a command and returns what it wrote to its output.
-
-    Raises:
-        Failed: If its exit status is not 0.
-    """
-    done = subprocess.run(command, capture_output=True, text=True, **options)
-    if done.returncode != 0:
-        raise Failed((done.stderr.strip() or done.stdout.strip()).splitlines()[-1])
-    return done.stdout
-
-
-def solution(pip: list, wheel: Path, requirement: str) -> dict[str, str]:
+def solution(pip: list, wheel: Path, requirement: str, file: Path) -> dict[str, str]:
     """The packages that pip would install for both, each with its version."""
-    options = ["install", "--quiet", "--dry-run", "--report", "-"]
-    report = json.loads(run(*pip, *options, f"{wheel}", requirement))
+    run(*pip, "install", "--quiet", "--dry-run", "--report", file, wheel, requirement)
+    report = json.loads(file.read_text())
     chosen = (item["metadata"] for item in report["install"])
     return {item["name"].lower().replace("_", "-"): item["version"] for item in chosen}
 
@@ -104,7 +88,7 @@ def attempt(package: Package, wheel: Path, directory: Path) -> list[str]:
     python = directory / "bin" / "python"
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
     run(*pip, "install", f"mlx[cpu]=={package.mlx}")
-    chosen = solution(pip, wheel, package.requirement)
+    chosen = solution(pip, wheel, package.requirement, directory / "report.json")
     for name in ("mlx", "mlx-cpu"):
         if name in chosen:
             raise Failed(f"pip changes {name} to {chosen[name]}")

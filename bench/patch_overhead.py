@@ -1,15 +1,14 @@
 """Times what patching adds to a call of a norm on the host: building the graph, evaluating nothing.
 
 A patched call of mx.fast is compared with the same call of mlx_norms' own functions, which never
-fuse. "extra" is the difference in microseconds, round by round. The exit status is 1 if one is
-above its target. mx.fast itself is listed last, for scale: on the CPU it composes a norm of several
-ops, and builds a node for each.
+fuse. "extra" is the difference in microseconds, round by round; each above its target is named.
+mx.fast itself is listed last, for scale: on the CPU it composes a norm of several ops, and builds a
+node for each.
 """
 
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -73,7 +72,7 @@ def builds(call: Callable, norms: object, **options) -> Runs:
     return Runs(lambda count: [call(norms) for _ in range(count)], **options)
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, device="default")
     script.begin()
     mx.eval(X, R, W, B)  # except DEEP
@@ -104,8 +103,7 @@ def main() -> int:
         found.add_row(f"mx.fast.{row.name} itself", its)
     script.console.print(found)
     script.say(f"Above the target: {', '.join(missed)}." if missed else "All within the targets.")
-    return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -46,24 +46,23 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/channels/geometry.cpp
     csrc/norm/channels/plan.cpp
     csrc/norm/checks.cpp
-    csrc/norm/eval_gpu.cpp
+    csrc/norm/derivatives.cpp
     csrc/norm/fallback.cpp
     csrc/norm/gating.cpp
     csrc/norm/modulation.cpp
-    csrc/norm/nodes.cpp
+    csrc/norm/norm_vjp.cpp
     csrc/norm/ops.cpp
+    csrc/norm/norm.cpp
     csrc/norm/norm_add_norm/norm_add_norm.cpp
     csrc/norm/norm_add_norm/plan.cpp
     csrc/norm/norm_add_norm/vjp.cpp
     csrc/norm/norm_add_norm/vjp_plan.cpp
     csrc/norm/persistent_loops.cpp
     csrc/norm/plan.cpp
-    csrc/norm/primitive.cpp
     csrc/norm/row_groups.cpp
-    csrc/norm/self_check.cpp
     csrc/norm/sharded.cpp
     csrc/norm/split.cpp
-    csrc/norm/vjp.cpp
+    csrc/norm/spec.cpp
     csrc/norm/vjp_plan.cpp
     csrc/patching/fuse_graph.cpp
     csrc/patching/fuse_projections.cpp

@@ -43,17 +43,18 @@ int64_t size_of(const Axes& axes) {
   return size;
 }
 
-Axes row_axes(std::initializer_list<const array*> arrays) {
+Axes row_axes(std::span<const array* const> arrays) {
   Axes axes;
-  const auto& shape = (*arrays.begin())->shape();
-  for (size_t i = 0; i + 1 < shape.size(); ++i) {
+  const auto& shape = arrays[0]->shape();
+  int ndim = shape.size();
+  for (int i = 0; i + 1 < ndim; ++i) {
     Axis axis{shape[i], {}};
-    size_t n = 0;
-    for (auto* a : arrays) {
-      if (a) {
-        axis.strides[n] = a->strides()[i];
+    for (size_t n = 0; n < arrays.size(); ++n) {
+      auto* a = arrays[n];
+      int own = a ? i - ndim + static_cast<int>(a->ndim()) : -1;
+      if (own >= 0 && a->shape()[own] == shape[i]) {
+        axis.strides[n] = a->strides()[own];
       }
-      ++n;
     }
     append(axes, axis);
   }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 
 #include "csrc/common/types.h"
 
@@ -33,8 +34,13 @@ Steps offsets_at(const Axes& axes, int64_t index);
 // How many indices there are.
 int64_t size_of(const Axes& axes);
 
-// The axes of the rows of arrays of one shape; at least one.
-Axes row_axes(std::initializer_list<const array*> arrays);
+// The axes of the rows of arrays that broadcast to the first one's shape; at
+// least one. A null array is absent.
+Axes row_axes(std::span<const array* const> arrays);
+inline Axes row_axes(const array& a) {
+  const array* only = &a;
+  return row_axes({&only, 1});
+}
 
 // An evaluated array that broadcasts to this shape, as one of it in the same
 // memory.

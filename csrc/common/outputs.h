@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The outputs of a primitive during its evaluation.
+// The outputs of a primitive.
 
 #pragma once
 
@@ -8,9 +8,12 @@
 
 namespace mlx_norms {
 
-// Every output of a primitive holds a copy of its inputs, which would keep them
-// from being donated. The vector passed to eval is in use and left alone.
+// Every output holds a copy of the inputs, which would keep them from being
+// donated in eval. The vector passed to eval is in use and left alone.
 void release_inputs(const Arrays& inputs, Arrays& outputs);
+
+// Makes each output a sibling of the others, as array::make_arrays does.
+void make_siblings(Arrays& outputs);
 
 // Gives `out` the buffer of the first candidate that can be donated, for
 // kernels that store an element only after its last read. Returns false if

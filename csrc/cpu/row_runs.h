@@ -8,13 +8,15 @@
 
 namespace mlx_norms::cpu {
 
-// The rows of some arrays of one shape, in order, as runs: within a run each
+// The rows of some arrays, in order, as runs: within a run each
 // array's rows have a constant stride.
 class RowRuns {
  public:
-  // A null array is absent.
+  // See row_axes.
   explicit RowRuns(std::initializer_list<const array*> arrays)
-      : axes_(row_axes(arrays)) {}
+      : axes_(row_axes({arrays.begin(), arrays.size()})) {}
+  explicit RowRuns(const mx::SmallVector<const array*>& arrays)
+      : axes_(row_axes({arrays.data(), arrays.size()})) {}
 
   // The stride of an array's rows within a run.
   int64_t row_stride(size_t array) const {

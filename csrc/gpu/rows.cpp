@@ -138,7 +138,7 @@ RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan) {
   if (a.flags().row_contiguous) {
     return {&a, output_flags(a, width), {}};
   }
-  auto axes = row_axes({&a});
+  auto axes = row_axes(a);
   auto rows = operand(a, width, axes);
   auto length = a.shape(-1);
   bool dense = step_of(a) == 1 && axes.size() == 1 &&
@@ -155,17 +155,17 @@ RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan) {
 }
 
 const mx::array& make_dense(const mx::array& a, LaunchPlan& plan) {
-  return gather(a, row_axes({&a}), plan);
+  return gather(a, row_axes(a), plan);
 }
 
 RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
   auto parameter = a.flags().row_contiguous
       ? RowOperand{&a, output_flags(a, width), {}}
-      : operand(a, width, row_axes({&a}));
+      : operand(a, width, row_axes(a));
   auto heads = a.ndim() == 2 ? a.shape(0) : 1;
   auto stride = a.ndim() == 2 ? a.strides(0) : 0;
   if (!fits_int32(stride) || !fits_int32(step_of(a))) {
-    const auto& copy = gather(a, row_axes({&a}), plan);
+    const auto& copy = gather(a, row_axes(a), plan);
     return read_parameter(copy, width, plan);
   }
   if (heads == 1 && step_of(a) == 1) {

@@ -29,7 +29,7 @@ bool spreads(const array& a, const array& x) {
     }
   }
   auto view = broadcast_view(a, x.shape());
-  return row_axes({&view}).size() > 2;
+  return row_axes(view).size() > 2;
 }
 
 } // namespace

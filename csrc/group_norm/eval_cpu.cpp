@@ -22,7 +22,7 @@ using namespace cpu;
 
 // The rows of a sample in a GroupWork's vectors: see GroupNormalizeJob and
 // GroupVJPJob.
-enum Row { kMean, kRstd, kShift, kAlong, kLess };
+enum Row { kMean, kRstd, kOffset, kAlong, kLess };
 constexpr int kForwardRows = kAlong, kVJPRows = kLess + 1;
 
 // Writes what a sample's statistics of each group make of each channel.
@@ -36,7 +36,7 @@ void set_statistics(
   auto* rstd = of.row(vectors, kRstd);
   of.set(of.row(vectors, kMean), [&](int64_t i) { return means[i]; });
   of.set(rstd, [&](int64_t i) { return 1.0f / std::sqrt(variances[i] + eps); });
-  of.set(of.row(vectors, kShift), [&](int64_t i) {
+  of.set(of.row(vectors, kOffset), [&](int64_t i) {
     return rests ? -rests[i] * rstd[of.place(i)] : -0.0f;
   });
 }
@@ -89,10 +89,6 @@ GroupGeometry geometry_of(const GroupNormSpec& spec, const mx::array& x) {
   return {samples, positions, channels, spec.groups_of(x), spec.strided};
 }
 
-Parameter parameter_of(const mx::array* a) {
-  return a ? Parameter(*a, 0.0f) : Parameter();
-}
-
 // The partial sums of a sample whose statistics are taken along its channels:
 // no small groups, so there is room.
 double* as_doubles(float* partials) {
@@ -131,9 +127,9 @@ void GroupNorm::eval_cpu(
     return norm_small_groups(spec, of, inputs, outputs, stream);
   }
   GroupRows summed({&in.x}, nullptr), normalized({&in.x}, &outputs[0]);
-  auto weight = parameter_of(in.weight), bias = parameter_of(in.bias);
-  auto given_mean = parameter_of(in.mean);
-  auto given_variance = parameter_of(in.variance);
+  Parameter weight(in.weight), bias(in.bias);
+  auto given_mean = Parameter(in.mean);
+  auto given_variance = Parameter(in.variance);
   mx::cpu::get_command_encoder(stream).dispatch([=, spec = spec]() {
     auto w = weight_or_ones(weight, of.channels);
     FloatParameter b(bias), mean(given_mean), var(given_variance);
@@ -196,7 +192,7 @@ void GroupNorm::eval_cpu(
                      of.channels,
                      some.row(kMean),
                      some.row(kRstd),
-                     some.row(kShift),
+                     some.row(kOffset),
                      w.data() + some.first,
                      (b.data() ? b.data() : no_bias.data()) + some.first,
                      spec.activation});
@@ -236,14 +232,14 @@ void GroupNormVJP::eval_cpu(
     return vjp_of_small_groups(vjp, of, inputs, outputs, stream);
   }
   GroupRows rows({&in.x, &inputs.back()}, vjp.input ? &outputs[0] : nullptr);
-  auto weight = parameter_of(in.weight), bias = parameter_of(in.bias);
+  Parameter weight(in.weight), bias(in.bias);
   Parameter given[3]; // mean, rest and variance
   if (spec.running) {
-    given[0] = parameter_of(in.mean);
-    given[2] = parameter_of(in.variance);
+    given[0] = Parameter(in.mean);
+    given[2] = Parameter(in.variance);
   } else {
     for (int i = 0; i < 3; ++i) {
-      given[i] = parameter_of(&inputs[inputs.size() - 4 + i]);
+      given[i] = Parameter(&inputs[inputs.size() - 4 + i]);
     }
   }
   mx::cpu::get_command_encoder(stream).dispatch([=,
@@ -264,7 +260,7 @@ void GroupNormVJP::eval_cpu(
       job.cotangent = from(given[1], some.first);
       job.mean = some.row(kMean);
       job.rstd = some.row(kRstd);
-      job.shift = some.row(kShift);
+      job.shift = some.row(kOffset);
       job.weight = w.data() + some.first;
       job.bias = (b.data() ? b.data() : no_bias.data()) + some.first;
       job.activation = spec.activation;

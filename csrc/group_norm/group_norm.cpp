@@ -119,13 +119,9 @@ Arrays samples_of(
 
 } // namespace
 
-std::vector<mx::Shape> GroupNorm::shapes(const Arrays& inputs) const {
+mx::Shape GroupNorm::shape(const Arrays& inputs, size_t i) const {
   const auto& x = inputs[0];
-  std::vector<mx::Shape> shapes{x.shape()};
-  if (!spec.running) {
-    shapes.resize(4, per_sample(spec, x, spec.groups_of(x)));
-  }
-  return shapes;
+  return i == 0 ? x.shape() : per_sample(spec, x, spec.groups_of(x));
 }
 
 void GroupNorm::check(const Arrays& inputs) const {
@@ -234,16 +230,10 @@ std::optional<Call<GroupNorm>> GroupNorm::batched(
   return call;
 }
 
-std::vector<mx::Shape> GroupNormVJP::shapes(const Arrays& inputs) const {
+mx::Shape GroupNormVJP::shape(const Arrays& inputs, size_t i) const {
   const auto& x = inputs[0];
-  std::vector<mx::Shape> shapes;
-  if (spec.input) {
-    shapes.push_back(x.shape());
-  }
-  if (spec.sums) {
-    shapes.resize(2 + spec.input, per_sample(spec.norm, x, x.shape(-1)));
-  }
-  return shapes;
+  return spec.input && i == 0 ? x.shape()
+                              : per_sample(spec.norm, x, x.shape(-1));
 }
 
 void GroupNormVJP::check(const Arrays& inputs) const {

@@ -15,17 +15,17 @@ namespace mlx_norms {
 // {normalized, [mean, rest, variance]}
 struct GroupNorm {
   GroupNormSpec spec;
-  std::vector<mx::Dtype> dtypes;
+  Dtypes dtypes;
 
   GroupNorm(GroupNormSpec spec, mx::Dtype dtype) : spec(spec), dtypes{dtype} {
-    dtypes.resize(spec.n_outputs(), mx::float32);
+    dtypes.insert(dtypes.end(), spec.n_outputs() - 1, mx::float32);
   }
 
   bool operator==(const GroupNorm&) const = default;
   const char* name() const {
     return "mlx_norms::GroupNorm";
   }
-  std::vector<mx::Shape> shapes(const Arrays& inputs) const;
+  mx::Shape shape(const Arrays& inputs, size_t i) const;
   Donors donors(const Arrays& inputs, size_t i, mx::Stream) const {
     return {i == 0 ? &inputs[0] : nullptr};
   }
@@ -59,18 +59,18 @@ struct GroupNorm {
 // {[gradient of x], [bias sums, weight sums]}
 struct GroupNormVJP {
   GroupNormVJPSpec spec;
-  std::vector<mx::Dtype> dtypes;
+  Dtypes dtypes;
 
   GroupNormVJP(GroupNormVJPSpec spec, mx::Dtype dtype) : spec(spec) {
-    dtypes.resize(spec.input, dtype);
-    dtypes.resize(spec.input + 2 * spec.sums, spec.sums_dtype);
+    dtypes.insert(dtypes.end(), spec.input, dtype);
+    dtypes.insert(dtypes.end(), 2 * spec.sums, spec.sums_dtype);
   }
 
   bool operator==(const GroupNormVJP&) const = default;
   const char* name() const {
     return "mlx_norms::GroupNormVJP";
   }
-  std::vector<mx::Shape> shapes(const Arrays& inputs) const;
+  mx::Shape shape(const Arrays& inputs, size_t i) const;
   Donors donors(const Arrays& inputs, size_t i, mx::Stream) const {
     return spec.input && i == 0 ? Donors{&inputs.back(), &inputs[0]} : Donors{};
   }

@@ -226,10 +226,6 @@ void for_batches(const SmallBlocks& blocks, int copies, F f) {
       });
 }
 
-Parameter parameter_of(const array* a) {
-  return a ? Parameter(*a, 0.0f) : Parameter();
-}
-
 } // namespace
 
 bool are_small_groups(const GroupGeometry& of) {
@@ -253,7 +249,7 @@ void norm_small_groups(
   DenseRows x(in.x);
   DenseRowsOut y{rows_out(outputs[0]), of.channels};
   int copies = x.in_place() && y.in_place() ? 0 : 2;
-  auto weight = parameter_of(in.weight), bias = parameter_of(in.bias);
+  Parameter weight(in.weight), bias(in.bias);
   float* statistics[3];
   for (int i = 0; i < 3; ++i) {
     statistics[i] = outputs[1 + i].data<float>();
@@ -312,7 +308,7 @@ void vjp_of_small_groups(
   for (int i = 0; spec.sums && i < 2; ++i) {
     sums[i] = outputs[spec.input + i].data<float>();
   }
-  auto weight = parameter_of(in.weight), bias = parameter_of(in.bias);
+  Parameter weight(in.weight), bias(in.bias);
   std::vector<DenseRows> given; // mean, rest and variance of each group
   for (int i = 0; i < 3; ++i) {
     given.emplace_back(inputs[inputs.size() - 4 + i]);

@@ -7,6 +7,7 @@
 #include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
 #include "csrc/norm/fallback.h"
+#include "csrc/norm/norm.h"
 #include "csrc/norm/ops.h"
 
 namespace mlx_norms {
@@ -53,8 +54,8 @@ Arrays LayerNormRung::jvp(
     const Arrays& primals,
     const Arrays& tangents,
     const std::vector<int>& argnums) {
-  Norm formula(stream(), spec_, primals[0].dtype());
-  return formula.jvp(primals, tangents, argnums);
+  Norm formula(spec_, primals[0].dtype(), primals);
+  return formula.jvp(primals, tangents, argnums, stream());
 }
 
 Arrays LayerNormRung::vjp(
@@ -62,8 +63,8 @@ Arrays LayerNormRung::vjp(
     const Arrays& cotangents,
     const std::vector<int>& argnums,
     const Arrays& outputs) {
-  Norm formula(stream(), spec_, primals[0].dtype());
-  return formula.vjp(primals, cotangents, argnums, outputs);
+  Norm formula(spec_, primals[0].dtype(), primals);
+  return formula.vjp(primals, cotangents, argnums, outputs, stream());
 }
 
 std::pair<Arrays, std::vector<int>> LayerNormRung::vmap(
@@ -73,11 +74,11 @@ std::pair<Arrays, std::vector<int>> LayerNormRung::vmap(
     // The kernel accepts one weight, so each example's is applied after it.
     auto split = [this](const Arrays& in) -> Arrays {
       auto bare = spec_;
-      bare.weight = bare.bias = false;
+      bare.operands = {kX};
       auto x = mx::astype(in[0], mx::float32, stream()); // every rung takes it
       auto n = rung_node(rung_, bare, {x}, stream());
-      auto y =
-          apply_parameters(spec_, n, NormInputs(spec_, in.data()), stream());
+      NormInputs of(spec_.operands, in.data());
+      auto y = apply_parameters(spec_, n, of, stream());
       return {mx::astype(y, in[0].dtype(), stream())};
     };
     return with_leading_axes(mx::vmap(Function(split), axes)(inputs));
@@ -94,14 +95,12 @@ bool LayerNormRung::is_equivalent(const Primitive& other) const {
 
 std::vector<mx::Shape> LayerNormRung::output_shapes(const Arrays& inputs) {
   // Shapeless compile asks again at every call, whose shapes may not fit.
-  NormInputs in(spec_, inputs.data());
-  if (in.weight) {
-    check_vector(kOp, "weight", *in.weight, in.x);
+  NormInputs in(spec_.operands, inputs.data());
+  for (auto operand : spec_.operands.without({kX})) {
+    auto* argument = kOperandTraits[operand].name;
+    check_vector(kOp, argument, *in[operand], in.x());
   }
-  if (in.bias) {
-    check_vector(kOp, "bias", *in.bias, in.x);
-  }
-  return {in.x.shape()};
+  return {in.x().shape()};
 }
 
 mx::array layer_norm_by_rung(
@@ -138,12 +137,9 @@ mx::array layer_norm_by_rung(
   add("bias", bias);
   auto stream = mx::to_stream(s);
   require_gpu_kernels(kOp, "rung \"" + name + "\"", stream);
-  NormSpec spec{
-      .center = true,
-      .weight = weight != nullptr,
-      .bias = bias != nullptr,
-      .rounding = Rounding::Late,
-      .eps = eps};
+  NormSpec spec{.center = true, .rounding = Rounding::Late, .eps = eps};
+  spec.operands.set(kWeight, weight);
+  spec.operands.set(kBias, bias);
   return rung_node(rung, spec, inputs, stream);
 }
 

@@ -3,7 +3,8 @@
 #pragma once
 
 #include "csrc/ladders/rung.h"
-#include "csrc/norm/primitive.h"
+#include "csrc/norm/spec.h"
+#include "mlx/primitives.h"
 
 namespace mlx_norms {
 

@@ -34,20 +34,20 @@ struct Rows {
 template <typename K>
 void fill(Launch& launch, const Rows& rows) {
   const auto& [in, y, aligned, looped, eps] = rows;
-  launch.set(K::rung_has_weight, in.weight != nullptr);
-  launch.set(K::rung_has_bias, in.bias != nullptr);
+  launch.set(K::rung_has_weight, in[kWeight] != nullptr);
+  launch.set(K::rung_has_bias, in[kBias] != nullptr);
   if constexpr (requires { K::rung_aligned; }) {
     launch.set(K::rung_aligned, aligned);
   }
   if constexpr (requires { K::rung_looped; }) {
     launch.set(K::rung_looped, looped);
   }
-  launch.set(K::x, in.x);
-  if (in.weight) {
-    launch.set(K::weight, *in.weight);
+  launch.set(K::x, in.x());
+  if (in[kWeight]) {
+    launch.set(K::weight, *in[kWeight]);
   }
-  if (in.bias) {
-    launch.set(K::bias, *in.bias);
+  if (in[kBias]) {
+    launch.set(K::bias, *in[kBias]);
   }
   launch.set(K::y, y);
   if constexpr (requires { K::rows; }) {
@@ -147,9 +147,9 @@ bool in_fours(const array& a) {
 
 void LayerNormRung::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   release_inputs(inputs, outputs);
-  NormInputs in(spec_, inputs.data());
+  NormInputs in(spec_.operands, inputs.data());
   auto& y = outputs[0];
-  gpu::allocate(y, stream(), {&in.x});
+  gpu::allocate(y, stream(), {&in.x()});
   if (y.size() == 0) {
     return;
   }
@@ -159,7 +159,7 @@ void LayerNormRung::eval_gpu(const Arrays& inputs, Arrays& outputs) {
         in_fours(y) && std::all_of(given.begin(), given.end(), in_fours);
     LaunchPlan plan(stream());
     auto& launch = plan.launch(by.kernel);
-    NormInputs of(spec_, given.data());
+    NormInputs of(spec_.operands, given.data());
     by.fill(launch, {of, y, aligned, by.looped, spec_.eps});
     launch.groups[0] = ceil_div(row_count(y), by.rows);
     launch.group[0] = by.threads;

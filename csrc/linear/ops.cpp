@@ -13,8 +13,6 @@ namespace {
 
 constexpr size_t kMostWeights = 4;
 
-constexpr ParameterNames kNormParameters{"norm_weight", "norm_bias"};
-
 // Checks the arrays of the projections and appends them to `inputs`.
 std::vector<Projection> take_projections(
     const char* op,
@@ -64,13 +62,12 @@ Arrays norm_linear(
     float eps,
     float weight_offset,
     mx::StreamOrDevice stream) {
-  check_inputs(op, in, kNormParameters);
+  check_inputs(op, in, "norm_");
   // Late rounding: one launch does not round the normalized row, two steps
   // round it once.
-  auto norm = spec_of(op, center, in, eps, weight_offset, kNormParameters);
-  Arrays inputs;
-  in.append_to(inputs);
-  auto projections = take_projections(op, projected, in.x.shape(-1), inputs);
+  auto norm = spec_of(op, center, in, eps, weight_offset, "norm_");
+  auto inputs = in.arrays();
+  auto projections = take_projections(op, projected, in.x().shape(-1), inputs);
   NormLinearSpec spec{norm, std::move(projections), projected.gated};
   return make_norm_linear(spec, std::move(inputs), mx::to_stream(stream));
 }
@@ -88,7 +85,7 @@ Arrays rms_norm_linear(
   return norm_linear(
       "rms_norm_linear",
       /* center= */ false,
-      {x, residual, norm_weight, nullptr},
+      {{kX, &x}, {kResidual, residual}, {kWeight, norm_weight}},
       projected,
       eps,
       weight_offset,
@@ -106,7 +103,10 @@ Arrays layer_norm_linear(
   return norm_linear(
       "layer_norm_linear",
       /* center= */ true,
-      {x, residual, norm_weight, norm_bias},
+      {{kX, &x},
+       {kResidual, residual},
+       {kWeight, norm_weight},
+       {kBias, norm_bias}},
       projected,
       eps,
       /* weight_offset= */ 0.0f,

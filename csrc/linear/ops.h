@@ -7,7 +7,7 @@
 #pragma once
 
 #include "csrc/linear/mlx_product.h"
-#include "csrc/norm/primitive.h"
+#include "csrc/norm/spec.h"
 
 namespace mlx_norms {
 

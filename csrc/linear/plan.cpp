@@ -97,8 +97,8 @@ bool is_known_not_to_be_dense(const mx::array& a) {
 } // namespace
 
 bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
-  NormInputs in(spec.norm, inputs.data());
-  auto dtype = in.x.dtype();
+  NormInputs in(spec.norm.operands, inputs.data());
+  auto dtype = in.x().dtype();
   auto is_float = [](mx::Dtype d) {
     return d == mx::float32 || d == mx::float16 || d == mx::bfloat16;
   };
@@ -106,11 +106,11 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
     return !a || (a->ndim() == 1 && is_float(a->dtype()));
   };
   constexpr int kLongestRow = 1 << 30;
-  bool takes_norm = in.x.ndim() > 0 && in.x.shape(-1) > 0 &&
-      in.x.shape(-1) <= kLongestRow && is_float(dtype) &&
-      (!in.residual || in.residual->dtype() == dtype) &&
-      is_parameter(in.weight) && is_parameter(in.bias) &&
-      (spec.norm.center || !spec.norm.bias) && !spec.norm.clamp;
+  bool takes_norm = in.x().ndim() > 0 && in.x().shape(-1) > 0 &&
+      in.x().shape(-1) <= kLongestRow && is_float(dtype) &&
+      (!in[kResidual] || in[kResidual]->dtype() == dtype) &&
+      is_parameter(in[kWeight]) && is_parameter(in[kBias]) &&
+      (spec.norm.center || !spec.norm.has(kBias)) && !spec.norm.clamp;
   auto n = spec.projections.size();
   if (!takes_norm || n < 1 || n > kMaxProjections || (spec.gated && n != 2) ||
       (!spec.normed && spec.projections[0].bits == 0)) {
@@ -145,8 +145,8 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
   }
   // Their vectors of four elements, or more, are indexed by 32 bits.
   constexpr int64_t kMostElements = int64_t{4} << 32;
-  return outputs * in.x.shape(-1) <= kMostElements &&
-      static_cast<int64_t>(in.x.size()) <= kMostElements;
+  return outputs * in.x().shape(-1) <= kMostElements &&
+      static_cast<int64_t>(in.x().size()) <= kMostElements;
 }
 
 LaunchPlan plan_norm_linear(
@@ -158,22 +158,22 @@ LaunchPlan plan_norm_linear(
     return plan_tiles(spec, inputs, outputs[0], stream);
   }
   LaunchPlan plan(stream);
-  NormInputs in(spec.norm, inputs.data());
-  if (in.x.size() == 0) {
+  NormInputs in(spec.norm.operands, inputs.data());
+  if (in.x().size() == 0) {
     return plan;
   }
   const auto& form = spec.projections[0];
-  int length = in.x.shape(-1);
-  int width = form.bits ? kQuantizedWidth : kVectorBytes / in.x.itemsize();
+  int length = in.x().shape(-1);
+  int width = form.bits ? kQuantizedWidth : kVectorBytes / in.x().itemsize();
   int piece = std::min(width, 8);
-  auto rows = row_count(in.x);
+  auto rows = row_count(in.x());
   const auto& shape = shape_for(width, rows, spec.normed ? 8 : kProductRows);
 
   auto read_row = [&](const mx::array* a) -> std::optional<RowOperand> {
     return a ? std::optional(read_rows(*a, piece, plan)) : std::nullopt;
   };
-  auto x = read_row(&in.x);
-  auto residual = read_row(in.residual);
+  auto x = read_row(&in.x());
+  auto residual = read_row(in[kResidual]);
   auto projections = projection_inputs(spec, inputs);
   bool aligned = true;
   int biases = 0;
@@ -204,8 +204,8 @@ LaunchPlan plan_norm_linear(
   launch.set(K::whole, length % chunk == 0);
   launch.set(K::no_tail, length % piece == 0);
   launch.set(K::scattered, false);
-  launch.set(K::has_weight, spec.norm.weight);
-  launch.set(K::has_bias, spec.norm.bias);
+  launch.set(K::has_weight, spec.norm.has(kWeight));
+  launch.set(K::has_bias, spec.norm.has(kBias));
   launch.set(K::has_weight_offset, spec.norm.weight_offset != 0);
   auto read_parameter =
       [&](Input to, Constant<int32_t> flags, const mx::array* a) {
@@ -214,15 +214,15 @@ LaunchPlan plan_norm_linear(
           launch.set(to, *a);
         }
       };
-  read_parameter(K::norm_weight, K::weight_flags, in.weight);
-  read_parameter(K::norm_bias, K::bias_flags, in.bias);
+  read_parameter(K::norm_weight, K::weight_flags, in[kWeight]);
+  read_parameter(K::norm_bias, K::bias_flags, in[kBias]);
   launch.set(K::linear_projections, static_cast<int32_t>(projections.size()));
   launch.set(K::linear_biases, biases);
   launch.set(K::linear_bits, form.bits);
   launch.set(K::linear_group_size, form.group_size);
   launch.set(K::linear_aligned, aligned);
   launch.set(K::linear_normed, spec.normed);
-  launch.set(K::linear_has_residual, spec.norm.residual);
+  launch.set(K::linear_has_residual, spec.norm.has(kResidual));
   bind_rows(launch, K::x, K::linear_x_layout, K::linear_x_flags, x);
   bind_rows(
       launch,

@@ -13,7 +13,7 @@
 #include "csrc/linear/mlx_product.h"
 #include "csrc/linear/plan.h"
 #include "csrc/linear/self_check.h"
-#include "csrc/norm/nodes.h"
+#include "csrc/norm/norm.h"
 
 namespace mlx_norms {
 
@@ -27,10 +27,6 @@ size_t most_rows(const NormLinearSpec& spec, Backend backend) {
   }
   bool packed = spec.projections[0].bits != 0;
   return backend == Backend::Cuda && !packed ? 4 : 8;
-}
-
-mx::Dtype sum_dtype(const NormInputs& in) {
-  return in.residual ? mx::result_type(in.x, *in.residual) : in.x.dtype();
 }
 
 // The dtype that project() returns.
@@ -119,16 +115,16 @@ array project(
 std::vector<mx::Dtype> output_dtypes(
     const NormLinearSpec& spec,
     const Arrays& inputs) {
-  NormInputs in(spec.norm, inputs.data());
+  NormInputs in(spec.norm.operands, inputs.data());
   std::vector<mx::Dtype> dtypes;
   for (const auto& projection : projection_inputs(spec, inputs)) {
-    dtypes.push_back(projected_dtype(projection, sum_dtype(in)));
+    dtypes.push_back(projected_dtype(projection, in.sum_dtype()));
   }
   if (spec.gated) {
     dtypes = {mx::promote_types(dtypes[0], dtypes[1])};
   }
   if (spec.returns_sum()) {
-    dtypes.push_back(sum_dtype(in));
+    dtypes.push_back(in.sum_dtype());
   }
   return dtypes;
 }
@@ -190,7 +186,7 @@ std::pair<Arrays, std::vector<int>> mapped_product(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) {
-  bool has_residual = spec.norm.residual;
+  bool has_residual = spec.norm.has(kResidual);
   check_unmapped(axes, 1 + has_residual);
   auto in = inputs;
   for (int i = 0; i < 1 + has_residual; ++i) {
@@ -201,7 +197,7 @@ std::pair<Arrays, std::vector<int>> mapped_product(
   }
   auto residual = in[1];
   in.erase(in.begin() + 1);
-  spec.norm.residual = false;
+  spec.norm.operands.set(kResidual, false);
   auto y = make_norm_linear(spec, std::move(in), s)[0];
   return with_leading_axes({mx::add(y, residual, s)});
 }
@@ -245,7 +241,7 @@ Arrays NormLinear::vjp(
 std::pair<Arrays, std::vector<int>> NormLinear::vmap(
     const Arrays& inputs,
     const std::vector<int>& axes) {
-  int n_rows = 1 + spec_.norm.residual;
+  int n_rows = 1 + spec_.norm.has(kResidual);
   auto parameters = axes.begin() + n_rows;
   if (!spec_.normed) {
     return mapped_product(spec_, inputs, axes, stream());
@@ -269,12 +265,12 @@ bool NormLinear::is_equivalent(const Primitive& other) const {
 }
 
 void NormLinear::check_shapes(const Arrays& inputs) {
-  auto end = inputs.begin() + spec_.norm.n_inputs();
+  Arrays of_norm(inputs.begin(), inputs.begin() + spec_.norm.n_inputs());
   if (spec_.normed) {
-    Norm(stream(), spec_.norm, mx::float32).check_shapes({inputs.begin(), end});
+    Norm(spec_.norm, mx::float32, of_norm).check(of_norm);
   }
   check_projections(name(), spec_, inputs);
-  if (!spec_.normed && spec_.norm.residual) {
+  if (!spec_.normed && spec_.norm.has(kResidual)) {
     check_added(name(), inputs[1], shapes_of(spec_, inputs)[0]);
   }
 }
@@ -302,7 +298,7 @@ norm_linear_node(const NormLinearSpec& spec, Arrays inputs, mx::Stream stream) {
   auto shapes = shapes_of(spec, inputs);
   auto dtypes = output_dtypes(spec, inputs);
   // Rows are read in place, with any layout.
-  for (size_t i = 1 + spec.norm.residual; i < inputs.size(); ++i) {
+  for (size_t i = 1 + spec.norm.has(kResidual); i < inputs.size(); ++i) {
     inputs[i] = dense(inputs[i], stream);
   }
   return array::make_arrays(
@@ -323,13 +319,13 @@ Arrays fallback_norm_linear(
     const NormLinearSpec& spec,
     const Arrays& inputs,
     mx::Stream stream) {
-  NormInputs in(spec.norm, inputs.data());
+  NormInputs in(spec.norm.operands, inputs.data());
   if (!spec.normed) {
     auto product = projection_inputs(spec, inputs)[0];
-    auto y = project(spec.projections[0], product, in.x, stream);
-    return {in.residual ? mx::add(y, *in.residual, stream) : y};
+    auto y = project(spec.projections[0], product, in.x(), stream);
+    return {in[kResidual] ? mx::add(y, *in[kResidual], stream) : y};
   }
-  auto dtype = sum_dtype(in);
+  auto dtype = in.sum_dtype();
   auto normalized = make_norm(
       spec.norm,
       dtype,
@@ -346,7 +342,7 @@ Arrays fallback_norm_linear(
     auto silu = mx::multiply(gate, mx::sigmoid(gate, stream), stream);
     outputs = {mx::multiply(silu, outputs[1], stream)};
   }
-  if (spec.norm.residual) {
+  if (spec.norm.has(kResidual)) {
     outputs.push_back(normalized[1]);
   }
   return outputs;

@@ -3,7 +3,8 @@
 #pragma once
 
 #include "csrc/common/merging.h"
-#include "csrc/norm/primitive.h"
+#include "csrc/norm/spec.h"
+#include "mlx/primitives.h"
 
 namespace mlx_norms {
 
@@ -35,7 +36,7 @@ struct NormLinearSpec {
     return gated ? 1 : static_cast<int>(projections.size());
   }
   bool returns_sum() const {
-    return normed && norm.residual;
+    return normed && norm.has(kResidual);
   }
 };
 
@@ -52,7 +53,7 @@ struct QuantizedProduct {
       const Arrays& weight)
       : spec{.projections = {form}, .normed = false},
         inputs{x} {
-    spec.norm.residual = residual != nullptr;
+    spec.norm.operands.set(kResidual, residual != nullptr);
     if (residual) {
       inputs.push_back(*residual);
     }

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
+#include "csrc/common/self_check.h"
 #include "csrc/linear/plan.h"
-#include "csrc/norm/self_check.h"
 
 namespace mlx_norms {
 
@@ -16,7 +16,7 @@ self_check::Key key_of(const NormLinearSpec& spec, const Arrays& inputs) {
   int length = x.shape(-1);
   std::vector<int64_t> numbers{
       length, static_cast<int64_t>(x.size() / length), spec.gated, spec.normed};
-  append_flags(spec.norm, numbers);
+  spec.norm.append_key(numbers);
   for (const auto& a : inputs) {
     numbers.push_back(static_cast<int64_t>(a.dtype().val()));
   }
@@ -63,7 +63,7 @@ arrays_like(const NormLinearSpec& spec, const Arrays& inputs, mx::Stream s) {
   int outputs = inputs[spec.norm.n_inputs()].shape(0);
   mx::Shape products{n_rows, std::min(outputs, kManyOutputs)};
   for (int i = 0; i < spec.norm.n_inputs(); ++i) {
-    bool parameter = i > spec.norm.residual;
+    bool parameter = i > spec.norm.has(kResidual);
     bool is_added = i == 1 && !spec.normed;
     like.push_back(
         self_check::values(
@@ -95,7 +95,7 @@ bool agrees(
     const Arrays& inputs,
     mx::Stream stream) {
   auto flags = spec;
-  flags.norm = flags_of(spec.norm);
+  flags.norm = spec.norm.flags();
   auto sample = [&] {
     return self_check::Sample{
         [&](mx::Stream s) { return arrays_like(flags, inputs, s); },

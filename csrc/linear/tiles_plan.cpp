@@ -42,27 +42,27 @@ LaunchPlan plan_tiles(
     const array& y,
     mx::Stream stream) {
   LaunchPlan plan(stream);
-  NormInputs in(spec.norm, inputs.data());
+  NormInputs in(spec.norm.operands, inputs.data());
   if (y.size() == 0) {
     return plan;
   }
   const auto& form = spec.projections[0];
   auto of_weight = projection_inputs(spec, inputs)[0];
   const auto& [w, scales, zeros, _] = of_weight;
-  int length = in.x.shape(-1);
+  int length = in.x().shape(-1);
   int lines = w.shape(0);
-  auto rows = row_count(in.x);
+  auto rows = row_count(in.x());
   constexpr int kVector = 8, kStepBytes = 128;
   int step = kStepBytes * 8 / form.bits;
-  bool float32 = in.x.dtype() == mx::float32;
+  bool float32 = in.x().dtype() == mx::float32;
   auto is_aligned = [](const array& a) { return a.offset() % 16 == 0; };
   bool aligned = is_aligned(w) && w.shape(1) % 4 == 0 && is_aligned(*scales) &&
       is_aligned(*zeros);
 
-  auto x = read_rows(in.x, kVector, plan);
+  auto x = read_rows(in.x(), kVector, plan);
   std::optional<RowOperand> residual;
-  if (in.residual) {
-    residual = read_rows(*in.residual, kVector, plan);
+  if (in[kResidual]) {
+    residual = read_rows(*in[kResidual], kVector, plan);
   }
   bool one_tile = rows <= 8;
   bool staged = aligned && backend_of(stream) == Backend::Cuda;
@@ -82,7 +82,7 @@ LaunchPlan plan_tiles(
   launch.set(K::linear_bits, form.bits);
   launch.set(K::linear_group_size, form.group_size);
   launch.set(K::linear_aligned, aligned);
-  launch.set(K::linear_has_residual, in.residual != nullptr);
+  launch.set(K::linear_has_residual, in[kResidual] != nullptr);
   bind_rows(launch, K::x, K::linear_x_layout, K::linear_x_flags, x);
   bind_rows(
       launch,

@@ -9,29 +9,18 @@ namespace mlx_norms {
 void check_inputs(
     const char* op,
     const NormInputs& in,
-    const ParameterNames& names) {
-  const auto& [x, residual, weight, bias, scale, shift, factor, gate] = in;
+    const std::string& prefix) {
+  const auto& x = in.x();
   check_rows(op, "x", x);
-  if (residual) {
-    check_same_shape(op, "residual", *residual, x);
-  }
-  if (weight) {
-    check_vector(op, names.weight, *weight, x);
-  }
-  if (bias) {
-    check_vector(op, names.bias, *bias, x);
-  }
-  if (scale) {
-    check_broadcasts(op, "scale", *scale, x);
-  }
-  if (shift) {
-    check_broadcasts(op, "shift", *shift, x);
-  }
-  if (factor) {
-    check_broadcasts(op, "factor", *factor, x);
-  }
-  if (gate) {
-    check_same_shape(op, "gate", *gate, x);
+  for (auto operand : in.present().without({kX})) {
+    const auto& [name, kind] = kOperandTraits[operand];
+    if (kind == OperandKind::Vector) {
+      check_vector(op, (prefix + name).c_str(), *in[operand], x);
+    } else if (kind == OperandKind::Rows || operand == kGate) {
+      check_same_shape(op, name, *in[operand], x);
+    } else {
+      check_broadcasts(op, name, *in[operand], x);
+    }
   }
 }
 
@@ -41,25 +30,19 @@ NormSpec spec_of(
     const NormInputs& in,
     float eps,
     float weight_offset,
-    const ParameterNames& names) {
+    const std::string& prefix) {
   if (!(eps >= 0)) {
     refuse(op, "eps must not be negative but is " + text(eps) + ".");
   }
-  if (weight_offset != 0 && !in.weight) {
+  if (weight_offset != 0 && !in[kWeight]) {
     refuse(
         op,
         "weight_offset is " + text(weight_offset) + " but there is no " +
-            names.weight + " to add it to.");
+            prefix + "weight to add it to.");
   }
   return NormSpec{
+      .operands = in.present(),
       .center = center,
-      .residual = in.residual != nullptr,
-      .weight = in.weight != nullptr,
-      .bias = in.bias != nullptr,
-      .scale = in.scale != nullptr,
-      .shift = in.shift != nullptr,
-      .factor = in.factor != nullptr,
-      .gate = in.gate != nullptr,
       .rounding = Rounding::Late,
       .weight_offset = weight_offset,
       .eps = eps};

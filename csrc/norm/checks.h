@@ -2,22 +2,19 @@
 
 #pragma once
 
+#include <string>
+
 #include "csrc/norm/spec.h"
 
 namespace mlx_norms {
 
-// An op's names for its parameters, for error messages.
-struct ParameterNames {
-  const char* weight = "weight";
-  const char* bias = "bias";
-};
-
 // Throws std::invalid_argument if x has no axes, if a dtype is not supported,
-// or if the other arrays do not fit x.
+// or if the other arrays do not fit x. `prefix` is before the names of weight
+// and bias among the op's arguments.
 void check_inputs(
     const char* op,
     const NormInputs& in,
-    const ParameterNames& names = {});
+    const std::string& prefix = "");
 
 // The spec of a norm of these inputs, with late rounding. Throws
 // std::invalid_argument if eps or weight_offset is not allowed.
@@ -27,6 +24,6 @@ NormSpec spec_of(
     const NormInputs& in,
     float eps,
     float weight_offset,
-    const ParameterNames& names = {});
+    const std::string& prefix = "");
 
 } // namespace mlx_norms

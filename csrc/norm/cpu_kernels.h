@@ -8,8 +8,11 @@
 
 #include "csrc/common/activation.h"
 #include "csrc/cpu/rows.h"
+#include "csrc/norm/operand.h"
 
 namespace mlx_norms::cpu {
+
+using enum Operand;
 
 // Padded rows in float32 with the offset added; row i uses weight row i % rows.
 struct Weight {
@@ -37,16 +40,11 @@ struct NormJob {
   int64_t rows;
   int64_t rows_after; // rows of x and of the residual that are needed next
   int64_t width;
-  RowsIn x;
-  RowsIn residual; // no data: none
+  RowsIn in[kOperands]; // no data: absent, or one of those below
   RowsOut normalized;
   RowsOut sum; // of x and residual
   Weight weight;
   const float* bias; // a padded row, or null
-  RowsIn scale;      // no data: none
-  RowsIn shift;      // likewise
-  RowsIn factor;     // of x; no data: the number
-  RowsIn gate;       // no data: none
   float number = 1.0f;
   bool round_factored; // to x's dtype
   bool factor_of_sum;  // which is rounded before and after
@@ -66,10 +64,7 @@ struct NormVJPJob {
   int64_t first_row;
   int64_t rows;
   int64_t width;
-  RowsIn s;
-  RowsIn cotangent;
-  RowsIn sum_cotangent;  // no data: none
-  RowsIn gate;           // likewise
+  RowsIn in[kOperands];  // no data: absent, or one of those below
   RowsOut input;         // no data: not wanted
   RowsOut gate_gradient; // likewise
   Weight weight;

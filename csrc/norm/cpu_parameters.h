@@ -9,9 +9,10 @@
 #include <memory>
 
 #include "csrc/common/axes.h"
-#include "csrc/common/types.h"
+#include "csrc/cpu/row_runs.h"
 #include "csrc/cpu/scratch.h"
 #include "csrc/norm/cpu_kernels.h"
+#include "csrc/norm/spec.h"
 
 namespace mlx_norms::cpu {
 
@@ -27,7 +28,7 @@ inline Float float_type(mx::Dtype dtype) {
 }
 
 inline RowsIn rows_in(const mx::array& a, int64_t row_stride) {
-  auto step = a.shape(-1) == 1 ? 1 : a.strides(-1);
+  auto step = a.size() == 1 || a.shape(-1) == 1 ? 1 : a.strides(-1);
   return {a.data<char>(), float_type(a.dtype()), row_stride, step};
 }
 
@@ -50,6 +51,52 @@ inline RowsOut from(RowsOut rows, int64_t element) {
   return rows;
 }
 
+// The operands that have a row for each of x's, in runs.
+class OperandRows {
+ public:
+  OperandRows(const NormInputs& in, Operands operands)
+      : operands_(operands),
+        runs_(arrays_of(in, operands)) {
+    int i = 0;
+    for (auto operand : operands) {
+      const auto& a = *in[operand];
+      rows_[operand] = rows_in(a, runs_.row_stride(i++));
+      if (a.ndim() == 0 || a.shape(-1) != in.x().shape(-1)) {
+        rows_[operand].step = 0; // one element for all
+      }
+    }
+  }
+
+  // Calls f(first_row, rows, offsets) for each run (see RowRuns).
+  template <typename F>
+  void for_each(int64_t begin, int64_t end, F f) const {
+    runs_.for_each(begin, end, f);
+  }
+
+  // The rows of a run, for a job.
+  void find(const Steps& offsets, RowsIn (&in)[kOperands]) const {
+    int i = 0;
+    for (auto operand : operands_) {
+      in[operand] = from(rows_[operand], offsets[i++]);
+    }
+  }
+
+ private:
+  static mx::SmallVector<const mx::array*> arrays_of(
+      const NormInputs& in,
+      Operands operands) {
+    mx::SmallVector<const mx::array*> arrays;
+    for (auto operand : operands) {
+      arrays.push_back(in[operand]);
+    }
+    return arrays;
+  }
+
+  Operands operands_;
+  RowRuns runs_;
+  RowsIn rows_[kOperands];
+};
+
 // A weight or bias, whose rows are read in float32 when the task runs.
 struct Parameter {
   RowsIn rows; // the first
@@ -59,12 +106,16 @@ struct Parameter {
   float offset = 0.0f;
 
   Parameter() = default;
-  Parameter(const mx::array& a, float offset)
-      : rows(rows_in(a, 0)),
-        axes(row_axes({&a})),
-        n_rows(size_of(axes)),
-        width(a.shape(-1)),
-        offset(offset) {}
+  // Null: absent.
+  explicit Parameter(const mx::array* a, float offset = 0.0f) {
+    if (a) {
+      rows = rows_in(*a, 0);
+      axes = row_axes(*a);
+      n_rows = size_of(axes);
+      width = a->shape(-1);
+      this->offset = offset;
+    }
+  }
 
   RowsIn row(int64_t i) const {
     return from(rows, offsets_at(axes, i)[0]);

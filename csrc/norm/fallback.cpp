@@ -62,21 +62,21 @@ Normalized normalize(const NormSpec& spec, const array& x, mx::Stream s) {
 
 array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
   if (!spec.is_factored()) {
-    return mx::add(in.x, *in.residual, s);
+    return mx::add(in.x(), *in[kResidual], s);
   }
   if (spec.factor_of_sum) {
-    auto sum = mx::add(in.x, *in.residual, s);
-    auto factor = mx::reshape(*in.factor, {}, s);
+    auto sum = mx::add(in.x(), *in[kResidual], s);
+    auto factor = mx::reshape(*in[kFactor], {}, s);
     return mx::astype(mx::multiply(sum, factor, s), sum.dtype(), s);
   }
-  auto factor = in.factor ? *in.factor : array(spec.number, in.x.dtype());
-  auto x = in.x;
+  auto x = in.x();
+  auto factor = in[kFactor] ? *in[kFactor] : array(spec.number, x.dtype());
   if (spec.rounding == Rounding::Late) {
     factor = as_float(factor, s);
     x = as_float(x, s);
   }
-  auto sum = mx::add(*in.residual, mx::multiply(x, factor, s), s);
-  return mx::astype(sum, mx::result_type(in.x, *in.residual), s);
+  auto sum = mx::add(*in[kResidual], mx::multiply(x, factor, s), s);
+  return mx::astype(sum, in.sum_dtype(), s);
 }
 
 array shifted_weight(const NormSpec& spec, const array& weight, mx::Stream s) {
@@ -89,11 +89,11 @@ array apply_parameters(
     const NormInputs& in,
     mx::Stream s) {
   auto y = as_float(normalized, s);
-  if (spec.weight) {
-    y = mx::multiply(y, shifted_weight(spec, *in.weight, s), s);
+  if (spec.has(kWeight)) {
+    y = mx::multiply(y, shifted_weight(spec, *in[kWeight], s), s);
   }
-  if (spec.bias) {
-    y = mx::add(y, as_float(*in.bias, s), s);
+  if (spec.has(kBias)) {
+    y = mx::add(y, as_float(*in[kBias], s), s);
   }
   return y;
 }
@@ -126,13 +126,13 @@ array zero_where_saturated(const array& a, const array& s, mx::Stream stream) {
   return mx::where(saturated, array(0, a.dtype()), a, stream);
 }
 
-std::vector<array> fallback_norm(
+Arrays fallback_norm(
     const NormSpec& spec,
     mx::Dtype dtype,
     const NormInputs& in,
     mx::Stream s) {
-  auto x = spec.gate_first ? gated_input(spec, in, s) : in.x;
-  if (spec.residual) {
+  auto x = spec.gate_first ? gated_input(spec, in, s) : in.x();
+  if (spec.has(kResidual)) {
     x = sum_of(spec, in, s);
     if (spec.clamp && x.dtype() == mx::float16) {
       auto max = array(kFloat16Max, mx::float16);
@@ -144,86 +144,82 @@ std::vector<array> fallback_norm(
     y = mx::astype(y, dtype, s);
   }
   y = finish(spec, dtype, y, in, s);
-  return spec.residual ? std::vector<array>{y, x} : std::vector<array>{y};
+  return spec.has(kResidual) ? Arrays{y, x} : Arrays{y};
 }
 
-std::vector<array> fallback_norms(
+Arrays fallback_norms(
     const NormSpec& spec,
     mx::Dtype dtype,
-    const std::vector<array>& inputs,
+    const Arrays& inputs,
     mx::Stream s) {
-  std::vector<array> outputs;
+  Arrays outputs;
   for (size_t i = 0; i < inputs.size(); i += spec.n_inputs()) {
-    auto group = fallback_norm(spec, dtype, NormInputs(spec, &inputs[i]), s);
+    auto group =
+        fallback_norm(spec, dtype, NormInputs(spec.operands, &inputs[i]), s);
     outputs.insert(outputs.end(), group.begin(), group.end());
   }
   return outputs;
 }
 
-std::vector<array> fallback_norm_vjp(
-    const NormVJPSpec& spec,
-    const std::vector<mx::Dtype>& dtypes,
-    const NormVJPInputs& in,
+Gradients fallback_gradients(
+    const NormSpec& spec,
+    const NormInputs& in,
+    Operands wanted,
     mx::Stream s) {
-  auto x = as_float(in.s, s);
-  auto g = as_float(in.cotangent, s);
+  const auto& x_or_sum = in.x();
+  auto* weight = in[kWeight];
+  auto x = as_float(x_or_sum, s);
+  auto g = as_float(*in[kCotangent], s);
   // The activated gate and what it multiplies: the input, or the result.
-  bool first = spec.norm.gate_first;
-  auto gate = in.gate ? as_float(*in.gate, s) : x;
-  auto by = in.gate ? activated(spec.norm.activation, gate, s) : x;
-  auto [n, rstd] = normalize(spec.norm, first ? mx::multiply(x, by, s) : x, s);
+  bool gated = spec.has(kGate), first = spec.gate_first;
+  auto gate = gated ? as_float(*in[kGate], s) : x;
+  auto by = gated ? activated(spec.activation, gate, s) : x;
+  auto [n, rstd] = normalize(spec, first ? mx::multiply(x, by, s) : x, s);
   auto cotangent = g;
-  if (in.gate && !first) {
+  if (gated && !first) {
     g = mx::multiply(g, by, s);
   }
   auto weighted = [&](const array& a) {
-    return in.weight
-        ? mx::multiply(a, shifted_weight(spec.norm, *in.weight, s), s)
-        : a;
+    return weight ? mx::multiply(a, shifted_weight(spec, *weight, s), s) : a;
   };
 
-  std::vector<array> gradients;
+  Gradients gradients;
   auto of_product = g; // of the gate's
-  if (spec.input || (spec.gate && first)) {
+  if (wanted.has(kX) || (wanted.has(kGate) && first)) {
     auto wg = weighted(g);
-    auto of_root = spec.norm.identity
-        ? array(0.0f)
-        : row_measure(spec.norm, mx::multiply(wg, n, s), s);
-    if (spec.norm.eps_bounds) {
-      auto squares = sum_over(mx::square(as_float(in.s, s), s), -1, s);
-      auto constant = mx::less_equal(squares, least_square(spec.norm), s);
+    auto of_root = spec.identity ? array(0.0f)
+                                 : row_measure(spec, mx::multiply(wg, n, s), s);
+    if (spec.eps_bounds) {
+      auto squares = sum_over(mx::square(x, s), -1, s);
+      auto constant = mx::less_equal(squares, least_square(spec), s);
       of_root = mx::where(constant, array(0.0f), of_root, s);
     }
     auto dx = mx::subtract(wg, mx::multiply(n, of_root, s), s);
-    if (spec.norm.center) {
+    if (spec.center) {
       dx = mx::subtract(dx, row_mean(wg, s), s);
     }
     dx = mx::multiply(dx, rstd, s);
-    if (in.sum_cotangent) {
-      dx = mx::add(dx, as_float(*in.sum_cotangent, s), s);
+    if (spec.has(kSumCotangent)) {
+      dx = mx::add(dx, as_float(*in[kSumCotangent], s), s);
     }
-    if (spec.norm.clamp && in.s.dtype() == mx::float16) {
-      dx = zero_where_saturated(dx, in.s, s);
+    if (spec.clamp && x_or_sum.dtype() == mx::float16) {
+      dx = zero_where_saturated(dx, x_or_sum, s);
     }
     of_product = dx;
-    if (spec.input) {
-      gradients.push_back(first ? mx::multiply(dx, by, s) : dx);
+    if (wanted.has(kX)) {
+      gradients[kX] = first ? mx::multiply(dx, by, s) : dx;
     }
   }
-  if (spec.gate) {
+  if (wanted.has(kWeight)) {
+    gradients[kWeight] = sum_to(mx::multiply(g, n, s), weight->shape(), s);
+  }
+  if (wanted.has(kBias)) {
+    gradients[kBias] = sum_of_bias(g, weight, s);
+  }
+  if (wanted.has(kGate)) {
     auto dz = first ? mx::multiply(of_product, x, s)
                     : mx::multiply(cotangent, weighted(n), s);
-    gradients.push_back(
-        mx::multiply(dz, slope(spec.norm.activation, gate, s), s));
-  }
-  if (spec.weight) {
-    gradients.push_back(sum_to(mx::multiply(g, n, s), in.weight->shape(), s));
-  }
-  if (spec.bias) {
-    gradients.push_back(sum_of_bias(g, in.weight, s));
-  }
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    gradients[i] = mx::astype(gradients[i], dtypes[i], s);
+    gradients[kGate] = mx::multiply(dz, slope(spec.activation, gate, s), s);
   }
   return gradients;
 }

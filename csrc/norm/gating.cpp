@@ -5,9 +5,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "csrc/norm/nodes.h"
+#include "csrc/norm/norm.h"
 #include "csrc/norm/row_groups.h"
-#include "csrc/norm/split.h"
 
 namespace mlx_norms {
 
@@ -17,29 +16,25 @@ array as_float(const array& a, mx::Stream s) {
   return mx::astype(a, mx::float32, s);
 }
 
-ParameterDtypes dtypes_of(const NormInputs& in) {
-  return {.weight = in.weight ? in.weight->dtype() : mx::float32};
-}
-
 // The gradients of a norm whose result is activated without a gate, by those of
 // the norm: its cotangent is multiplied by the slope at its result.
-NormGradients activated_vjp(
+Gradients activated_vjp(
     const NormSpec& spec,
     const NormInputs& in,
     const array& cotangent,
-    const GatedFlags& wanted,
+    Operands wanted,
+    const PerOperand<std::optional<mx::Dtype>>& dtypes,
     mx::Stream stream) {
-  auto plain = without_gate(spec);
-  Arrays given{in.x};
-  if (in.weight) {
-    given.push_back(*in.weight);
-  }
-  auto y = make_norm(plain, mx::float32, given, stream)[0];
+  auto plain = spec.without_gate();
+  auto y = make_norm(plain, mx::float32, in.arrays(), stream)[0];
   auto g = mx::multiply(
       as_float(cotangent, stream), slope(spec.activation, y, stream), stream);
-  NormVJPSpec vjp{
-      .norm = plain, .input = wanted.input, .weight = wanted.weight};
-  return norm_gradients(vjp, {in.x, in.weight, g}, dtypes_of(in), stream);
+  return norm_gradients(
+      plain,
+      {{kX, &in.x()}, {kWeight, in[kWeight]}, {kCotangent, &g}},
+      wanted,
+      dtypes,
+      stream);
 }
 
 } // namespace
@@ -90,50 +85,52 @@ array gate_result(
     const array& y,
     const NormInputs& in,
     mx::Stream s) {
-  if (!in.gate) {
+  if (!in[kGate]) {
     return activated(spec.activation, y, s);
   }
   bool early = spec.rounding == Rounding::Early;
-  auto gate = early ? *in.gate : as_float(*in.gate, s);
+  auto gate = early ? *in[kGate] : as_float(*in[kGate], s);
   return mx::multiply(y, activated(spec.activation, gate, s), s);
 }
 
 array gated_input(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
   bool early = spec.rounding == Rounding::Early;
-  auto gate = early ? *in.gate : as_float(*in.gate, s);
-  auto x = early ? in.x : as_float(in.x, s);
+  auto gate = early ? *in[kGate] : as_float(*in[kGate], s);
+  auto x = early ? in.x() : as_float(in.x(), s);
   return mx::multiply(x, activated(spec.activation, gate, s), s);
 }
 
-NormGradients gated_vjp(
+Gradients gated_vjp(
     const NormSpec& spec,
     const NormInputs& in,
     const array& cotangent,
-    const GatedFlags& wanted,
+    Operands wanted,
     mx::Stream stream) {
-  if (!wanted.input && !wanted.weight && !wanted.gate) {
-    return {};
+  PerOperand<std::optional<mx::Dtype>> dtypes;
+  if (wanted.has(kWeight)) {
+    dtypes[kWeight] = in[kWeight]->dtype();
   }
-  if (!in.gate) {
-    return activated_vjp(spec, in, cotangent, wanted, stream);
+  if (!in[kGate]) {
+    return activated_vjp(spec, in, cotangent, wanted, dtypes, stream);
   }
-  NormVJPSpec vjp{
-      .norm = spec,
-      .input = wanted.input,
-      .gate = wanted.gate,
-      .weight = wanted.weight};
+  const auto& own = *in[kGate];
   // Of a batch of examples it may be the same for each.
-  bool whole = in.gate->shape() == in.x.shape();
-  auto gate =
-      whole ? *in.gate : mx::broadcast_to(*in.gate, in.x.shape(), stream);
-  auto dtypes = dtypes_of(in);
+  bool whole = own.shape() == in.x().shape();
+  auto gate = whole ? own : mx::broadcast_to(own, in.x().shape(), stream);
   if (whole) {
-    dtypes.gate = gate.dtype();
+    dtypes[kGate] = gate.dtype();
   }
   auto gradients = norm_gradients(
-      vjp, {in.x, in.weight, cotangent, nullptr, &gate}, dtypes, stream);
-  if (gradients.gate) {
-    gradients.gate = sum_to(*gradients.gate, in.gate->shape(), stream);
+      spec,
+      {{kX, &in.x()},
+       {kWeight, in[kWeight]},
+       {kGate, &gate},
+       {kCotangent, &cotangent}},
+      wanted,
+      dtypes,
+      stream);
+  if (gradients[kGate]) {
+    gradients[kGate] = sum_to(*gradients[kGate], own.shape(), stream);
   }
   return gradients;
 }

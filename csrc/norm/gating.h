@@ -5,7 +5,7 @@
 
 #pragma once
 
-#include "csrc/norm/nodes.h"
+#include "csrc/norm/spec.h"
 
 namespace mlx_norms {
 
@@ -29,16 +29,12 @@ array gated_input(
     const NormInputs& in,
     mx::Stream stream);
 
-struct GatedFlags {
-  bool input, weight, gate;
-};
-
 // The gradients that are wanted, in the inputs' dtypes or float32.
-NormGradients gated_vjp(
+Gradients gated_vjp(
     const NormSpec& spec,
     const NormInputs& in,
     const array& cotangent,
-    const GatedFlags& wanted,
+    Operands wanted,
     mx::Stream stream);
 
 } // namespace mlx_norms

@@ -3,9 +3,8 @@
 #include "csrc/norm/modulation.h"
 
 #include "csrc/norm/fallback.h"
-#include "csrc/norm/nodes.h"
+#include "csrc/norm/norm.h"
 #include "csrc/norm/row_groups.h"
-#include "csrc/norm/split.h"
 
 namespace mlx_norms {
 
@@ -25,24 +24,25 @@ struct GroupWeight {
   GroupWeight(
       const NormSpec& spec,
       const NormInputs& in,
-      const array& s,
-      const NormFlags& wanted,
+      const array& x_or_sum,
+      Operands wanted,
       mx::Stream stream)
-      : weight(in.scale ? *in.scale : *in.shift),
+      : weight(in[kScale] ? *in[kScale] : *in[kShift]),
         offset(1.0f) {
-    if (in.weight) {
-      weight = shifted_weight(spec, *in.weight, stream);
+    if (in[kWeight]) {
+      weight = shifted_weight(spec, *in[kWeight], stream);
       offset = 0.0f;
-      if (in.scale) {
-        weight = mx::multiply(weight, scale_factor(*in.scale, stream), stream);
+      if (in[kScale]) {
+        auto factor = scale_factor(*in[kScale], stream);
+        weight = mx::multiply(weight, factor, stream);
       }
-    } else if (!in.scale) {
-      weight = mx::zeros_like(*in.shift, stream);
+    } else if (!in[kScale]) {
+      weight = mx::zeros_like(*in[kShift], stream);
     }
-    if (wanted.shift && in.shift->shape() != weight.shape()) {
-      weight = mx::broadcast_arrays({weight, *in.shift}, stream)[0];
+    if (wanted.has(kShift) && in[kShift]->shape() != weight.shape()) {
+      weight = mx::broadcast_arrays({weight, *in[kShift]}, stream)[0];
     }
-    auto shape = grouped_shape(weight.shape(), s.shape());
+    auto shape = grouped_shape(weight.shape(), x_or_sum.shape());
     if (shape != weight.shape()) {
       weight = mx::broadcast_to(weight, shape, stream);
     }
@@ -66,73 +66,87 @@ array modulate(
     mx::Stream s) {
   auto y = normalized;
   bool early = spec.rounding == Rounding::Early;
-  if (in.scale) {
-    auto factor = early ? mx::add(array(1.0f, in.scale->dtype()), *in.scale, s)
-                        : scale_factor(*in.scale, s);
+  if (auto* scale = in[kScale]) {
+    auto factor = early ? mx::add(array(1.0f, scale->dtype()), *scale, s)
+                        : scale_factor(*scale, s);
     y = mx::multiply(y, factor, s);
   }
-  if (in.shift) {
-    y = mx::add(y, early ? *in.shift : as_float(*in.shift, s), s);
+  if (auto* shift = in[kShift]) {
+    y = mx::add(y, early ? *shift : as_float(*shift, s), s);
   }
   return y;
 }
 
-ModulatedGradients modulated_vjp(
+Gradients modulated_vjp(
     const NormSpec& spec,
     const NormInputs& in,
-    const array& s,
+    const array& x_or_sum,
     const array& cotangent,
     const array* sum_cotangent,
-    const NormFlags& wanted,
+    Operands wanted,
     mx::Stream stream) {
-  GroupWeight groups(spec, in, s, wanted, stream);
+  GroupWeight groups(spec, in, x_or_sum, wanted, stream);
   // Of each group: the sums of g * n and of g, where g is the cotangent.
-  bool of_gn = wanted.scale || wanted.weight;
-  bool of_g = wanted.shift || wanted.bias || (wanted.scale && in.bias);
-  NormVJPSpec vjp{.norm = without_sum(spec), .input = wanted.x};
-  vjp.norm.residual = sum_cotangent != nullptr;
-  vjp.norm.scale = vjp.norm.shift = false;
-  vjp.norm.weight = true;
-  vjp.norm.weight_offset = groups.offset;
-  vjp.weight = of_gn;
-  vjp.bias = of_g;
+  bool bias_of_scale = wanted.has(kScale) && in[kBias];
+  Operands of_groups;
+  of_groups.set(kX, wanted.has(kX));
+  of_groups.set(kWeight, wanted.has_any({kScale, kWeight}));
+  of_groups.set(kBias, wanted.has_any({kShift, kBias}) || bias_of_scale);
+  auto norm = spec.without_sum();
+  norm.weight_offset = groups.offset;
 
-  auto dtype_of = [&](const array* gradient, bool is_it) {
-    is_it &= gradient && gradient->shape() == groups.weight.shape();
-    return is_it ? gradient->dtype() : mx::float32;
+  PerOperand<std::optional<mx::Dtype>> dtypes;
+  auto is_sum = [&](const array* a) {
+    return a && a->shape() == groups.weight.shape();
   };
-  ParameterDtypes dtypes{
-      .weight = dtype_of(in.scale, !in.weight && !in.bias),
-      .bias = dtype_of(in.shift, !wanted.bias && !(wanted.scale && in.bias))};
+  if (!in[kWeight] && !in[kBias] && is_sum(in[kScale])) {
+    dtypes[kWeight] = in[kScale]->dtype();
+  }
+  if (!wanted.has(kBias) && !bias_of_scale && is_sum(in[kShift])) {
+    dtypes[kBias] = in[kShift]->dtype();
+  }
   auto found = norm_gradients(
-      vjp, {s, &groups.weight, cotangent, sum_cotangent}, dtypes, stream);
-  ModulatedGradients gradients{.input = found.input};
-  const auto& gn = found.weight;
-  const auto& g = found.bias;
-  auto scaled = [&](const array& sum) {
-    return in.scale ? mx::multiply(sum, scale_factor(*in.scale, stream), stream)
-                    : sum;
+      norm,
+      {{kX, &x_or_sum},
+       {kWeight, &groups.weight},
+       {kCotangent, &cotangent},
+       {kSumCotangent, sum_cotangent}},
+      of_groups,
+      dtypes,
+      stream);
+  Gradients gradients;
+  gradients[kX] = found[kX];
+  const auto& gn = found[kWeight];
+  const auto& g = found[kBias];
+  auto give = [&](Operand operand, const array& sum) {
+    gradients[operand] = sum_to(sum, in[operand]->shape(), stream);
   };
-  if (wanted.scale) {
+  auto scaled = [&](const array& sum) {
+    return in[kScale]
+        ? mx::multiply(sum, scale_factor(*in[kScale], stream), stream)
+        : sum;
+  };
+  if (wanted.has(kScale)) {
     // Of (n * w + b) * (1 + scale)
     auto sum = *gn;
-    if (in.weight) {
-      sum = mx::multiply(sum, shifted_weight(spec, *in.weight, stream), stream);
+    if (in[kWeight]) {
+      auto weight = shifted_weight(spec, *in[kWeight], stream);
+      sum = mx::multiply(sum, weight, stream);
     }
-    if (in.bias) {
-      auto of_bias = mx::multiply(*g, as_float(*in.bias, stream), stream);
+    if (in[kBias]) {
+      auto of_bias = mx::multiply(*g, as_float(*in[kBias], stream), stream);
       sum = mx::add(sum, of_bias, stream);
     }
-    gradients.scale = sum_to(sum, in.scale->shape(), stream);
+    give(kScale, sum);
   }
-  if (wanted.shift) {
-    gradients.shift = sum_to(*g, in.shift->shape(), stream);
+  if (wanted.has(kShift)) {
+    give(kShift, *g);
   }
-  if (wanted.weight) {
-    gradients.weight = sum_to(scaled(*gn), in.weight->shape(), stream);
+  if (wanted.has(kWeight)) {
+    give(kWeight, scaled(*gn));
   }
-  if (wanted.bias) {
-    gradients.bias = sum_to(scaled(*g), in.bias->shape(), stream);
+  if (wanted.has(kBias)) {
+    give(kBias, scaled(*g));
   }
   return gradients;
 }
@@ -140,107 +154,132 @@ ModulatedGradients modulated_vjp(
 OptionalArray sum_tangent(
     const NormSpec& spec,
     const NormInputs& in,
-    const array* of_x,
-    const array* of_residual,
-    const array* of_factor,
+    const PerOperand<const array*>& tangent,
     mx::Stream stream) {
   OptionalArray total;
-  auto dtype = mx::result_type(in.x, *in.residual);
   auto add = [&](const array& term) {
     auto t = mx::astype(term, mx::float32, stream);
     total = total ? mx::add(*total, t, stream) : t;
   };
+  auto* factor = in[kFactor];
+  auto* of_factor = tangent[kFactor];
   if (spec.factor_of_sum) {
-    auto factor = mx::reshape(as_float(*in.factor, stream), {}, stream);
-    for (auto* t : {of_residual, of_x}) {
-      if (t) {
-        add(mx::multiply(factor, as_float(*t, stream), stream));
+    auto number = mx::reshape(as_float(*factor, stream), {}, stream);
+    for (auto operand : {kResidual, kX}) {
+      if (auto* t = tangent[operand]) {
+        add(mx::multiply(number, as_float(*t, stream), stream));
       }
     }
     if (of_factor) {
-      auto sum = mx::add(in.x, *in.residual, stream);
+      auto sum = mx::add(in.x(), *in[kResidual], stream);
       auto t = mx::reshape(as_float(*of_factor, stream), {}, stream);
       add(mx::multiply(as_float(sum, stream), t, stream));
     }
-    return total ? OptionalArray(mx::astype(*total, dtype, stream))
-                 : std::nullopt;
+  } else {
+    if (auto* t = tangent[kResidual]) {
+      add(*t);
+    }
+    if (auto* t = tangent[kX]) {
+      auto by = factor ? as_float(*factor, stream) : array(spec.number);
+      add(mx::multiply(by, as_float(*t, stream), stream));
+    }
+    if (of_factor) {
+      add(mx::multiply(
+          as_float(in.x(), stream), as_float(*of_factor, stream), stream));
+    }
   }
-  if (of_residual) {
-    add(*of_residual);
-  }
-  if (of_x) {
-    auto factor = in.factor ? as_float(*in.factor, stream) : array(spec.number);
-    add(mx::multiply(factor, as_float(*of_x, stream), stream));
-  }
-  if (of_factor) {
-    add(mx::multiply(
-        as_float(in.x, stream), as_float(*of_factor, stream), stream));
-  }
-  return total ? OptionalArray(mx::astype(*total, dtype, stream))
+  return total ? OptionalArray(mx::astype(*total, in.sum_dtype(), stream))
                : std::nullopt;
 }
 
 namespace {
 
-FactorGradients factor_of_sum_vjp(
+// The gradients of a product of rows with a factor, which are those of a norm
+// that normalizes nothing.
+Gradients product_gradients(
+    const array& x,
+    const array& factor,
+    const array& cotangent,
+    Operands wanted,
+    mx::Dtype factor_dtype,
+    mx::Stream stream) {
+  NormSpec norm;
+  norm.identity = true;
+  PerOperand<std::optional<mx::Dtype>> dtypes;
+  dtypes[kWeight] = factor_dtype;
+  return norm_gradients(
+      norm,
+      {{kX, &x}, {kWeight, &factor}, {kCotangent, &cotangent}},
+      wanted,
+      dtypes,
+      stream);
+}
+
+Gradients factor_of_sum_vjp(
     const NormInputs& in,
     const array& sum_gradient,
     bool of_x,
     bool of_factor,
     mx::Stream stream) {
-  FactorGradients gradients;
-  auto factor = mx::reshape(*in.factor, {1}, stream);
+  Gradients gradients;
+  const auto& own = *in[kFactor];
+  auto factor = mx::reshape(own, {1}, stream);
   if (of_x) {
-    gradients.x = mx::multiply(sum_gradient, factor, stream);
+    gradients[kX] = mx::multiply(sum_gradient, factor, stream);
   }
   if (of_factor) {
     // The sums over rows of a product with a weight, then over their elements.
-    auto sum = mx::add(in.x, *in.residual, stream);
+    auto sum = mx::add(in.x(), *in[kResidual], stream);
     auto weight = mx::broadcast_to(factor, {sum.shape(-1)}, stream);
-    NormVJPSpec vjp{.weight = true};
-    vjp.norm.identity = vjp.norm.weight = true;
-    auto of_columns =
-        make_norm_vjp(vjp, {mx::float32}, {sum, weight, sum_gradient}, stream);
-    gradients.factor =
-        mx::reshape(mx::sum(of_columns[0], stream), in.factor->shape(), stream);
+    auto of_columns = product_gradients(
+        sum, weight, sum_gradient, {kWeight}, mx::float32, stream);
+    gradients[kFactor] =
+        mx::reshape(mx::sum(*of_columns[kWeight], stream), own.shape(), stream);
   }
   return gradients;
 }
 
 } // namespace
 
-FactorGradients factor_vjp(
+Gradients factor_vjp(
     const NormSpec& spec,
     const NormInputs& in,
     const array& sum_gradient,
     bool of_x,
     bool of_factor,
     mx::Stream stream) {
-  if (!in.factor) {
-    auto number = array(spec.number, sum_gradient.dtype());
-    auto g = mx::multiply(sum_gradient, number, stream);
-    return {of_x ? OptionalArray(g) : std::nullopt, std::nullopt};
+  Gradients gradients;
+  if (!in[kFactor]) {
+    if (of_x) {
+      auto number = array(spec.number, sum_gradient.dtype());
+      gradients[kX] = mx::multiply(sum_gradient, number, stream);
+    }
+    return gradients;
   }
   if (spec.factor_of_sum) {
     return factor_of_sum_vjp(in, sum_gradient, of_x, of_factor, stream);
   }
-  auto factor = *in.factor;
-  auto shape = grouped_shape(factor.shape(), in.x.shape());
+  auto factor = *in[kFactor];
+  auto shape = grouped_shape(factor.shape(), in.x().shape());
   bool grouped = shape == factor.shape();
   if (!grouped) {
     factor = mx::broadcast_to(factor, shape, stream);
   }
-  NormVJPSpec vjp{.input = of_x, .weight = of_factor};
-  vjp.norm.identity = vjp.norm.weight = true;
-  auto found = norm_gradients(
-      vjp,
-      {in.x, &factor, sum_gradient},
-      {.weight = grouped ? factor.dtype() : mx::float32},
+  Operands wanted;
+  wanted.set(kX, of_x);
+  wanted.set(kWeight, of_factor);
+  auto found = product_gradients(
+      in.x(),
+      factor,
+      sum_gradient,
+      wanted,
+      grouped ? factor.dtype() : mx::float32,
       stream);
-  if (found.weight) {
-    found.weight = sum_to(*found.weight, in.factor->shape(), stream);
+  gradients[kX] = found[kX];
+  if (of_factor) {
+    gradients[kFactor] = sum_to(*found[kWeight], in[kFactor]->shape(), stream);
   }
-  return {found.input, found.weight};
+  return gradients;
 }
 
 } // namespace mlx_norms

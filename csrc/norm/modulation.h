@@ -22,21 +22,14 @@ array scale_factor(const array& scale, mx::Stream stream);
 // Whether the product of y, of this dtype, and 1 + scale has it, too.
 bool product_keeps(mx::Dtype dtype, const array& scale);
 
-// Gradients of a modulated norm's inputs.
-struct ModulatedGradients {
-  OptionalArray input; // of x, and of residual
-  OptionalArray weight, bias, scale, shift;
-};
-
-// The gradients for which `wanted` has true: s is x, or the rounded sum, and
-// `in` names the norm's inputs. They have the inputs' dtypes or float32.
-ModulatedGradients modulated_vjp(
+// The gradients that are wanted, in the inputs' dtypes or float32.
+Gradients modulated_vjp(
     const NormSpec& spec,
     const NormInputs& in,
-    const array& s,
+    const array& x_or_sum,
     const array& cotangent,
     const array* sum_cotangent,
-    const NormFlags& wanted,
+    Operands wanted,
     mx::Stream stream);
 
 // The derivative of the sum in the direction of these tangents, each of which
@@ -44,17 +37,12 @@ ModulatedGradients modulated_vjp(
 OptionalArray sum_tangent(
     const NormSpec& spec,
     const NormInputs& in,
-    const array* of_x,
-    const array* of_residual,
-    const array* of_factor,
+    const PerOperand<const array*>& tangent,
     mx::Stream stream);
 
 // The gradients of x and, if that is wanted, of the factor, for the sum's. For
 // a factor of the sum that of x is the residual's, too.
-struct FactorGradients {
-  OptionalArray x, factor;
-};
-FactorGradients factor_vjp(
+Gradients factor_vjp(
     const NormSpec& spec,
     const NormInputs& in,
     const array& sum_gradient,

@@ -5,7 +5,7 @@
 #include "csrc/norm/channels/channel_norm.h"
 #include "csrc/norm/channels/checks.h"
 #include "csrc/norm/checks.h"
-#include "csrc/norm/nodes.h"
+#include "csrc/norm/norm.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/norm/sharded.h"
 
@@ -90,26 +90,24 @@ NormSpec make_spec(
   return spec;
 }
 
-// The outputs for these tensors, of one spec and dtype: of one node, or of
-// MLX's ops (see make_norm).
+// The outputs for these tensors, of one spec and dtype.
 Arrays normalize(
     const char* op,
     bool center,
     std::initializer_list<NormInputs> tensors,
     const Options& options) {
-  auto spec = make_spec(op, center, *tensors.begin(), options);
-  auto dtype = mx::float32;
+  const auto& first = *tensors.begin();
+  auto spec = make_spec(op, center, first, options);
   Arrays inputs;
   inputs.reserve(spec.n_inputs() * tensors.size());
   for (const auto& tensor : tensors) {
-    auto sum_dtype = tensor.residual
-        ? mx::result_type(tensor.x, *tensor.residual)
-        : tensor.x.dtype();
-    dtype = options.dtype.value_or(sum_dtype);
     tensor.append_to(inputs);
   }
   return make_norm(
-      spec, dtype, std::move(inputs), mx::to_stream(options.stream));
+      spec,
+      options.dtype.value_or(first.sum_dtype()),
+      std::move(inputs),
+      mx::to_stream(options.stream));
 }
 
 Arrays normalize_rows(
@@ -128,7 +126,7 @@ mx::array normalize_groups(
     const Options& options,
     int groups) {
   check_inputs(op, in);
-  auto length = in.x.shape(-1);
+  auto length = in.x().shape(-1);
   if (groups < 1 || length % groups != 0) {
     refuse(
         op,
@@ -136,17 +134,13 @@ mx::array normalize_groups(
             std::to_string(length) + " but is " + std::to_string(groups) + ".");
   }
   auto stream = mx::to_stream(options.stream);
-  auto split = [&](const mx::array* a) -> OptionalArray {
-    if (!a) {
-      return std::nullopt;
-    }
-    return mx::unflatten(*a, -1, {groups, length / groups}, stream);
-  };
-  auto x = *split(&in.x);
-  auto weight = split(in.weight);
-  auto gate = split(in.gate);
-  NormInputs parts{x, nullptr, weight ? &*weight : nullptr, nullptr};
-  parts.gate = gate ? &*gate : nullptr;
+  PerOperand<OptionalArray> split;
+  NormInputs parts = in;
+  for (auto operand : in.present()) {
+    split[operand] =
+        mx::unflatten(*in[operand], -1, {groups, length / groups}, stream);
+    parts[operand] = &*split[operand];
+  }
   auto y = std::move(normalize(op, /* center= */ false, {parts}, options)[0]);
   return mx::flatten(y, -2, -1, stream);
 }
@@ -160,7 +154,7 @@ mx::array normalize_parts_of_rows(
   auto spec = make_spec(op, /* center= */ false, in, options);
   return sharded_rms_norm(
       spec,
-      options.dtype.value_or(in.x.dtype()),
+      options.dtype.value_or(in.x().dtype()),
       in,
       group,
       mx::to_stream(options.stream));
@@ -180,10 +174,8 @@ mx::array normalize_channels(
   check_channels(op, axis, in);
   auto spec = make_spec(op, center, in, options);
   auto stream = mx::to_stream(options.stream);
-  auto dtype = options.dtype.value_or(in.x.dtype());
-  Arrays inputs;
-  in.append_to(inputs);
-  return make(ChannelNorm{spec, axis, dtype}, std::move(inputs), stream);
+  auto dtype = options.dtype.value_or(in.x().dtype());
+  return make(ChannelNorm{spec, axis, dtype}, in.arrays(), stream);
 }
 
 std::pair<mx::array, mx::array> as_pair(Arrays outputs) {
@@ -197,8 +189,8 @@ std::pair<mx::array, mx::array> normalize_sum(
     NormInputs in,
     Options options,
     const OptionalFactor& factor) {
-  in.factor = factor ? std::get_if<mx::array>(&*factor) : nullptr;
-  options.number = number_of(factor, in.x.dtype());
+  in[kFactor] = factor ? std::get_if<mx::array>(&*factor) : nullptr;
+  options.number = number_of(factor, in.x().dtype());
   return as_pair(normalize_rows(op, center, in, options));
 }
 
@@ -221,8 +213,12 @@ mx::array rms_norm(
     int axis,
     mx::StreamOrDevice stream) {
   const char* op = "rms_norm";
-  NormInputs in{x, nullptr, weight, nullptr, scale, shift};
-  in.gate = gate;
+  NormInputs in{
+      {kX, &x},
+      {kWeight, weight},
+      {kScale, scale},
+      {kShift, shift},
+      {kGate, gate}};
   Options options{eps, weight_offset, false, rounding, dtype, stream};
   options.activation = parse_activation(op, activation);
   options.gate_first = gate && !norm_before_gate;
@@ -267,7 +263,7 @@ mx::array l2_norm(
     OptionalDtype dtype,
     mx::StreamOrDevice stream) {
   const char* op = "l2_norm";
-  NormInputs in{x, nullptr, nullptr, nullptr};
+  NormInputs in{{kX, &x}};
   check_inputs(op, in);
   auto spec = make_spec(
       op, /* center= */ false, in, {eps, 0.0f, false, {}, dtype, stream});
@@ -290,7 +286,12 @@ mx::array layer_norm(
     int axis,
     mx::StreamOrDevice stream) {
   const char* op = "layer_norm";
-  NormInputs in{x, nullptr, weight, bias, scale, shift};
+  NormInputs in{
+      {kX, &x},
+      {kWeight, weight},
+      {kBias, bias},
+      {kScale, scale},
+      {kShift, shift}};
   Options options{eps, weight_offset, false, rounding, dtype, stream};
   if (auto channels = channel_axis(op, x, axis)) {
     refuse_beside_axis(op, {{"scale", scale}, {"shift", shift}});
@@ -315,7 +316,11 @@ std::pair<mx::array, mx::array> add_rms_norm(
   return normalize_sum(
       "add_rms_norm",
       /* center= */ false,
-      {x, &residual, weight, nullptr, scale, shift},
+      {{kX, &x},
+       {kResidual, &residual},
+       {kWeight, weight},
+       {kScale, scale},
+       {kShift, shift}},
       {eps, weight_offset, clamp, rounding, dtype, stream},
       factor);
 }
@@ -337,7 +342,12 @@ std::pair<mx::array, mx::array> add_layer_norm(
   return normalize_sum(
       "add_layer_norm",
       /* center= */ true,
-      {x, &residual, weight, bias, scale, shift},
+      {{kX, &x},
+       {kResidual, &residual},
+       {kWeight, weight},
+       {kBias, bias},
+       {kScale, scale},
+       {kShift, shift}},
       {eps, weight_offset, clamp, rounding, dtype, stream},
       factor);
 }
@@ -355,7 +365,7 @@ std::pair<mx::array, mx::array> norm_add_norm(
     mx::StreamOrDevice stream) {
   const char* op = "norm_add_norm";
   Options options{eps, weight_offset, clamp, rounding, dtype, stream};
-  NormInputs of_sum{x, &residual, weight, nullptr};
+  NormInputs of_sum{{kX, &x}, {kResidual, &residual}, {kWeight, weight}};
   check_inputs(op, of_sum);
   if (post_weight) {
     check_vector(op, "post_weight", *post_weight, x);
@@ -369,7 +379,7 @@ std::pair<mx::array, mx::array> norm_add_norm(
   auto norm = make_spec(op, /* center= */ false, of_sum, options);
   NormAddNormSpec spec{
       .post_weight = post_weight != nullptr,
-      .weight = norm.weight,
+      .weight = norm.has(kWeight),
       .clamp = norm.clamp,
       .rounding = norm.rounding,
       .weight_offset = norm.weight_offset,
@@ -398,7 +408,7 @@ mx::array head_rms_norm(
   return only(normalize(
       op,
       /* center= */ false,
-      {{x, nullptr, weight, nullptr}},
+      {{{kX, &x}, {kWeight, weight}}},
       {eps, weight_offset, false, rounding, dtype, stream}));
 }
 
@@ -440,7 +450,7 @@ std::pair<mx::array, mx::array> qk_norm(
   return as_pair(normalize(
       op,
       /* center= */ false,
-      {{q, nullptr, q_weight, nullptr}, {k, nullptr, k_weight, nullptr}},
+      {{{kX, &q}, {kWeight, q_weight}}, {{kX, &k}, {kWeight, k_weight}}},
       {eps, weight_offset, false, rounding, dtype, stream}));
 }
 

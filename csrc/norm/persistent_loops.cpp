@@ -2,6 +2,8 @@
 
 #include "csrc/norm/persistent_loops.h"
 
+#include "kernels/interface.h"
+
 #include <algorithm>
 
 #include "csrc/gpu/integers.h"
@@ -94,6 +96,42 @@ Stages::Stages(
     bytes += row;
     ++weights;
   }
+}
+
+Launch sum_partials(
+    int heads,
+    int count, // rows of partial sums per head
+    int length,
+    const std::optional<array>& weight_partials,
+    const array* weight_gradient,
+    const std::optional<array>& bias_partials,
+    const array* bias_gradient) {
+  using K = kernels::sum_partials;
+  constexpr int kColumnsPerGroup = 32;
+  constexpr int kMany = 256; // rows, for which a few threads take long
+  Launch launch(KernelName("sum_partials"));
+  launch.set(K::sums_weight, weight_gradient != nullptr);
+  launch.set(K::sums_bias, bias_gradient != nullptr);
+  auto type = [](const array* a) { return a ? float_type(a->dtype()) : 0; };
+  launch.set(K::weight_gradient_type, type(weight_gradient));
+  launch.set(K::bias_gradient_type, type(bias_gradient));
+  if (weight_gradient) {
+    launch.set(K::weight_partials, *weight_partials);
+    launch.set(K::weight_gradient, *weight_gradient);
+  }
+  if (bias_gradient) {
+    launch.set(K::bias_partials, *bias_partials);
+    launch.set(K::bias_gradient, *bias_gradient);
+  }
+  int columns = heads * length;
+  launch.set(K::count, count);
+  launch.set(K::columns, columns);
+  launch.groups[0] = ceil_div(columns, kColumnsPerGroup);
+  launch.groups[1] = (weight_gradient != nullptr) + (bias_gradient != nullptr);
+  int simds = count > kMany ? 32 : 8;
+  launch.set(K::sum_simds, simds);
+  launch.group[0] = simds * Geometry::kSimdSize;
+  return launch;
 }
 
 } // namespace mlx_norms

@@ -87,4 +87,14 @@ void bind_loops(
   launch.group[0] = geometry.group_size();
 }
 
+// The launch that adds up the rows of partial sums to parameters' gradients.
+Launch sum_partials(
+    int heads,
+    int count, // rows of partial sums per head
+    int length,
+    const std::optional<array>& weight_partials,
+    const array* weight_gradient,
+    const std::optional<array>& bias_partials,
+    const array* bias_gradient);
+
 } // namespace mlx_norms

@@ -1,40 +1,54 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/norm/plan.h"
-
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/norm/modulation.h"
+#include "csrc/norm/norm.h"
 #include "kernels/interface.h"
 
 namespace mlx_norms {
 
 namespace {
 
-std::optional<RowOperand> one_element(const mx::array& a) {
-  return RowOperand{&a, float_type(a.dtype()), {}};
+using RowOperands = PerOperand<std::optional<RowOperand>>;
+
+RowOperands read_operands(
+    const NormSpec& spec,
+    const NormInputs& in,
+    int width,
+    LaunchPlan& plan) {
+  RowOperands read;
+  for (auto operand : spec.operands) {
+    const auto& a = *in[operand];
+    auto kind = kOperandTraits[operand].kind;
+    read[operand] = kind == OperandKind::Rows ? read_rows(a, width, plan)
+        : kind == OperandKind::Vector         ? read_parameter(a, width, plan)
+        : operand == kFactor && spec.factor_of_sum
+        ? RowOperand{&a, float_type(a.dtype()), {}} // one element
+        : read_broadcast(a, in.x(), width, plan);
+  }
+  return read;
 }
 
 } // namespace
 
-LaunchPlan plan_norm(
-    const NormSpec& spec,
-    const std::vector<mx::array>& inputs,
-    const std::vector<mx::array>& outputs,
-    mx::Stream stream) {
+LaunchPlan Norm::plan(
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) const {
   using K = kernels::norm;
   LaunchPlan plan(stream);
   // The tensors that are not empty: where their inputs and outputs begin.
   struct Tensor {
     NormInputs in;
-    const mx::array* out;
+    const array* out;
   };
   mx::SmallVector<Tensor, 2> tensors;
   for (size_t i = 0, o = 0; i < inputs.size();
        i += spec.n_inputs(), o += spec.n_outputs()) {
     if (inputs[i].size() > 0) {
-      tensors.push_back({NormInputs(spec, &inputs[i]), &outputs[o]});
+      tensors.push_back({NormInputs(spec.operands, &inputs[i]), &outputs[o]});
     }
   }
   if (tensors.empty()) {
@@ -42,34 +56,20 @@ LaunchPlan plan_norm(
   }
   const auto& [in, out] = tensors[0];
   auto* second = tensors.size() > 1 ? &tensors[1] : nullptr;
-  int length = in.x.shape(-1);
-  const auto& s = spec.residual ? out[1] : in.x;
+  const auto& x = in.x();
+  int length = x.shape(-1);
+  bool has_sum = spec.has(kResidual);
+  const auto& s = has_sum ? out[1] : x;
   auto backend = backend_of(stream);
   auto geometry =
       geometry_for(RowKernel::Forward, length, s.itemsize(), backend);
   int width = geometry.width;
 
-  auto rows = [&](const mx::array* a) -> std::optional<RowOperand> {
-    return a ? std::optional(read_rows(*a, width, plan)) : std::nullopt;
-  };
-  auto x = rows(&in.x);
-  auto residual = rows(in.residual);
-  auto weight = read_optional(in.weight, width, plan);
-  auto bias = read_optional(in.bias, width, plan);
-  auto broadcast = [&](const mx::array* a) -> std::optional<RowOperand> {
-    return a ? std::optional(read_broadcast(*a, in.x, width, plan))
-             : std::nullopt;
-  };
-  auto scale = broadcast(in.scale);
-  auto shift = broadcast(in.shift);
-  auto factor =
-      spec.factor_of_sum ? one_element(*in.factor) : broadcast(in.factor);
-  auto gate = broadcast(in.gate);
-  auto x2 = rows(second ? &second->in.x : nullptr);
-  auto weight2 =
-      read_optional(second ? second->in.weight : nullptr, width, plan);
-  auto rows1 = row_count(in.x);
-  auto rows2 = second ? row_count(second->in.x) : 0;
+  auto read = read_operands(spec, in, width, plan);
+  auto read2 =
+      second ? read_operands(spec, second->in, width, plan) : RowOperands{};
+  auto rows1 = row_count(x);
+  auto rows2 = second ? row_count(second->in.x()) : 0;
 
   bool early = spec.rounding == Rounding::Early;
   int most_threads = most_threads_of(RowKernel::Forward, geometry, backend);
@@ -78,52 +78,59 @@ LaunchPlan plan_norm(
   launch.set(K::l2, spec.l2);
   launch.set(K::eps_bounds, spec.eps_bounds);
   bind_geometry<K>(launch, geometry, length);
-  launch.set(K::has_residual, spec.residual);
-  launch.set(K::has_weight, spec.weight);
-  launch.set(K::has_bias, spec.bias);
+  launch.set(K::has_residual, has_sum);
+  launch.set(K::has_weight, spec.has(kWeight));
+  launch.set(K::has_bias, spec.has(kBias));
   launch.set(K::has_weight_offset, spec.weight_offset != 0);
   launch.set(K::clamp_sum, spec.clamp && s.dtype() == mx::float16);
   launch.set(K::round_early, early);
-  launch.set(K::has_scale, spec.scale);
-  launch.set(K::has_shift, spec.shift);
+  launch.set(K::has_scale, spec.has(kScale));
+  launch.set(K::has_shift, spec.has(kShift));
   launch.set(
       K::round_product,
-      early && spec.scale && spec.shift &&
-          product_keeps(out[0].dtype(), *in.scale));
-  launch.set(K::has_factor, spec.factor);
+      early && spec.has(kScale) && spec.has(kShift) &&
+          product_keeps(out[0].dtype(), *in[kScale]));
+  launch.set(K::has_factor, spec.has(kFactor));
   launch.set(K::factor_of_sum, spec.factor_of_sum);
   launch.set(K::has_number, spec.number != 1);
   launch.set(
       K::round_factored,
       early && spec.is_factored() &&
-          (!in.factor || product_keeps(in.x.dtype(), *in.factor)));
-  launch.set(K::has_gate, spec.gate);
+          (!in[kFactor] || product_keeps(x.dtype(), *in[kFactor])));
+  launch.set(K::has_gate, spec.has(kGate));
   launch.set(K::gate_first, spec.gate_first);
   launch.set(K::activation, static_cast<int32_t>(spec.activation));
   launch.set(
       K::round_gated,
-      early && spec.gate_first && product_keeps(in.x.dtype(), *in.gate));
+      early && spec.gate_first && product_keeps(x.dtype(), *in[kGate]));
   launch.set(K::paired, second != nullptr);
-  launch.set(K::has_weight2, weight2.has_value());
-  bind_rows(launch, K::x, K::x_layout, K::x_flags, x);
+  launch.set(K::has_weight2, read2[kWeight].has_value());
+  bind_rows(launch, K::x, K::x_layout, K::x_flags, read[kX]);
   bind_rows(
-      launch, K::residual, K::residual_layout, K::residual_flags, residual);
-  bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
-  bind_rows(launch, K::bias, K::bias_layout, K::bias_flags, bias);
-  bind_rows(launch, K::scale, K::scale_layout, K::scale_flags, scale);
-  bind_rows(launch, K::shift, K::shift_layout, K::shift_flags, shift);
-  bind_rows(launch, K::factor, K::factor_layout, K::factor_flags, factor);
-  bind_rows(launch, K::gate, K::gate_layout, K::gate_flags, gate);
-  bind_rows(launch, K::x2, K::x2_layout, K::x2_flags, x2);
-  bind_rows(launch, K::weight2, K::weight2_layout, K::weight2_flags, weight2);
-  auto write = [&](Output to, Constant<int32_t> flags, const mx::array* a) {
+      launch,
+      K::residual,
+      K::residual_layout,
+      K::residual_flags,
+      read[kResidual]);
+  bind_rows(
+      launch, K::weight, K::weight_layout, K::weight_flags, read[kWeight]);
+  bind_rows(launch, K::bias, K::bias_layout, K::bias_flags, read[kBias]);
+  bind_rows(launch, K::scale, K::scale_layout, K::scale_flags, read[kScale]);
+  bind_rows(launch, K::shift, K::shift_layout, K::shift_flags, read[kShift]);
+  bind_rows(
+      launch, K::factor, K::factor_layout, K::factor_flags, read[kFactor]);
+  bind_rows(launch, K::gate, K::gate_layout, K::gate_flags, read[kGate]);
+  bind_rows(launch, K::x2, K::x2_layout, K::x2_flags, read2[kX]);
+  bind_rows(
+      launch, K::weight2, K::weight2_layout, K::weight2_flags, read2[kWeight]);
+  auto write = [&](Output to, Constant<int32_t> flags, const array* a) {
     launch.set(flags, a ? output_flags(*a, width) : 0);
     if (a) {
       launch.set(to, *a);
     }
   };
   write(K::normalized, K::normalized_flags, &out[0]);
-  write(K::sum, K::sum_flags, spec.residual ? &out[1] : nullptr);
+  write(K::sum, K::sum_flags, has_sum ? &out[1] : nullptr);
   write(K::normalized2, K::normalized2_flags, second ? second->out : nullptr);
 
   launch.set(K::rows, rows1);
@@ -145,7 +152,7 @@ LaunchPlan plan_norm(
     // Packed rows need few registers (kernels/norm/held_row.h), unless a row
     // with a factor is not whole: then its vectors are not fetched alike.
     bool uneven =
-        spec.factor && geometry.vectors > 2 && !geometry.is_whole(length);
+        spec.has(kFactor) && geometry.vectors > 2 && !geometry.is_whole(length);
     launch.threads_per_core = width == 8 && !uneven ? 1536 : 1024;
   }
   return plan;

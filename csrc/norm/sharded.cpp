@@ -49,9 +49,9 @@ array sharded_rms_norm(
     const NormInputs& in,
     const Group& group,
     mx::Stream s) {
-  auto x = mx::astype(in.x, mx::float32, s);
+  auto x = mx::astype(in.x(), mx::float32, s);
   auto squares = sum_over(mx::square(x, s), -1, s);
-  auto length = array(static_cast<float>(in.x.shape(-1)) * group.size());
+  auto length = array(static_cast<float>(in.x().shape(-1)) * group.size());
   auto variance = mx::divide(sum_over_group(squares, group), length, s);
   auto root = mx::sqrt(mx::add(variance, array(spec.eps), s), s);
   // Not rsqrt, whose derivative has a cube that leaves float32's range.

@@ -3,78 +3,47 @@
 #include "csrc/norm/split.h"
 
 #include "csrc/norm/fallback.h"
-#include "csrc/norm/nodes.h"
 #include "csrc/norm/row_groups.h"
 
 namespace mlx_norms {
-
-namespace {
-
-NormSpec bare(NormSpec spec) {
-  spec.weight = spec.bias = spec.scale = spec.shift = false;
-  spec.weight_offset = 0.0f;
-  if (!spec.gate_first) {
-    spec.gate = false;
-    spec.activation = Activation::None;
-  }
-  return spec;
-}
-
-} // namespace
-
-NormSpec without_sum(NormSpec spec) {
-  spec.residual = spec.factor = spec.factor_of_sum = false;
-  spec.number = 1.0f;
-  return spec;
-}
-
-NormSpec without_gate(NormSpec spec) {
-  spec.gate = spec.gate_first = false;
-  spec.activation = Activation::None;
-  return spec;
-}
 
 Arrays bare_norm(
     const NormSpec& spec,
     mx::Dtype dtype,
     const NormInputs& in,
     mx::Stream stream) {
-  Arrays inputs{in.x};
-  if (in.residual) {
-    inputs.push_back(*in.residual);
+  auto bare = spec.bare();
+  Arrays inputs;
+  for (auto operand : bare.operands) {
+    inputs.push_back(*in[operand]);
   }
-  if (in.factor) {
-    inputs.push_back(*in.factor);
-  }
-  if (in.gate && spec.gate_first) {
-    inputs.push_back(*in.gate);
-  }
-  return make_norm(bare(spec), dtype, std::move(inputs), stream);
+  return make_norm(bare, dtype, std::move(inputs), stream);
 }
 
-array bare_norm(NormSpec spec, const array& s, mx::Stream stream) {
+array bare_norm(const NormSpec& spec, const array& x, mx::Stream stream) {
   if (spec.identity) {
-    return mx::astype(s, mx::float32, stream);
+    return mx::astype(x, mx::float32, stream);
   }
-  spec = without_gate(without_sum(spec));
-  NormInputs in(bare(spec), &s);
-  return bare_norm(spec, mx::float32, in, stream)[0];
+  auto of_x = spec.without_sum().without_gate();
+  return bare_norm(of_x, mx::float32, {{kX, &x}}, stream)[0];
 }
 
 array bare_norm_vjp(
     const NormSpec& spec,
     mx::Dtype dtype,
-    const array& s,
+    const array& x,
     const array& a,
     const array* sum_cotangent,
     mx::Stream stream) {
-  NormVJPSpec vjp{.norm = without_sum(bare(spec)), .input = true};
-  vjp.norm.residual = sum_cotangent != nullptr;
-  Arrays inputs{s, a};
-  if (sum_cotangent) {
-    inputs.push_back(*sum_cotangent);
-  }
-  return make_norm_vjp(vjp, {dtype}, std::move(inputs), stream)[0];
+  PerOperand<std::optional<mx::Dtype>> dtypes;
+  dtypes[kX] = dtype;
+  auto found = norm_gradients(
+      spec.bare().without_sum(),
+      {{kX, &x}, {kCotangent, &a}, {kSumCotangent, sum_cotangent}},
+      {kX},
+      dtypes,
+      stream);
+  return *found[kX];
 }
 
 Arrays split_norm(
@@ -88,31 +57,28 @@ Arrays split_norm(
   return outputs;
 }
 
-Arrays split_norm_vjp(
-    const NormVJPSpec& spec,
-    const std::vector<mx::Dtype>& dtypes,
-    const NormVJPInputs& in,
-    mx::Stream stream) {
-  auto g = mx::astype(in.cotangent, mx::float32, stream);
-  auto dtype = dtypes.begin();
-  Arrays gradients;
-  if (spec.input) {
-    auto wg = in.weight
-        ? mx::multiply(g, shifted_weight(spec.norm, *in.weight, stream), stream)
+Arrays
+split_norm_vjp(const NormVJP& op, const Arrays& inputs, mx::Stream stream) {
+  const auto& norm = op.norm;
+  NormInputs in(norm.operands, inputs.data());
+  auto* weight = in[kWeight];
+  auto g = mx::astype(*in[kCotangent], mx::float32, stream);
+  Gradients found;
+  if (op.wanted.has(kX)) {
+    auto wg = weight
+        ? mx::multiply(g, shifted_weight(norm, *weight, stream), stream)
         : g;
-    gradients.push_back(
-        bare_norm_vjp(spec.norm, *dtype++, in.s, wg, in.sum_cotangent, stream));
+    found[kX] = bare_norm_vjp(
+        norm, op.dtypes[0], in.x(), wg, in[kSumCotangent], stream);
   }
-  if (spec.weight) {
-    auto gn = mx::multiply(g, bare_norm(spec.norm, in.s, stream), stream);
-    auto sum = sum_to(gn, in.weight->shape(), stream);
-    gradients.push_back(mx::astype(sum, *dtype++, stream));
+  if (op.wanted.has(kWeight)) {
+    auto gn = mx::multiply(g, bare_norm(norm, in.x(), stream), stream);
+    found[kWeight] = sum_to(gn, weight->shape(), stream);
   }
-  if (spec.bias) {
-    auto sum = sum_of_bias(g, in.weight, stream);
-    gradients.push_back(mx::astype(sum, *dtype++, stream));
+  if (op.wanted.has(kBias)) {
+    found[kBias] = sum_of_bias(g, weight, stream);
   }
-  return gradients;
+  return in_order(found, op.wanted, op.dtypes, stream);
 }
 
 } // namespace mlx_norms

@@ -5,15 +5,9 @@
 
 #pragma once
 
-#include "csrc/norm/primitive.h"
+#include "csrc/norm/norm.h"
 
 namespace mlx_norms {
-
-// The norm of a sum that has been computed.
-NormSpec without_sum(NormSpec spec);
-
-// The norm without its gate and activation.
-NormSpec without_gate(NormSpec spec);
 
 // {normalized in dtype, [sum]}
 Arrays bare_norm(
@@ -22,15 +16,15 @@ Arrays bare_norm(
     const NormInputs& in,
     mx::Stream stream);
 
-// The normalized rows of s, in float32.
-array bare_norm(NormSpec spec, const array& s, mx::Stream stream);
+// The normalized rows of x, or of the sum, in float32.
+array bare_norm(const NormSpec& spec, const array& x, mx::Stream stream);
 
-// The Jacobian of the normalized rows of s, which is symmetric, times a, plus
+// The Jacobian of the normalized rows of x, which is symmetric, times a, plus
 // the sum's cotangent unless that is null.
 array bare_norm_vjp(
     const NormSpec& spec,
     mx::Dtype dtype,
-    const array& s,
+    const array& x,
     const array& a,
     const array* sum_cotangent,
     mx::Stream stream);
@@ -42,11 +36,8 @@ Arrays split_norm(
     const NormInputs& in,
     mx::Stream stream);
 
-// NormVJP with weights applied and sums over rows taken by MLX's ops.
-Arrays split_norm_vjp(
-    const NormVJPSpec& spec,
-    const std::vector<mx::Dtype>& dtypes,
-    const NormVJPInputs& in,
-    mx::Stream stream);
+// The gradients with weights applied and sums over rows taken by MLX's ops.
+Arrays
+split_norm_vjp(const NormVJP& op, const Arrays& inputs, mx::Stream stream);
 
 } // namespace mlx_norms

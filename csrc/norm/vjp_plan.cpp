@@ -5,8 +5,8 @@
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
+#include "csrc/norm/norm.h"
 #include "csrc/norm/persistent_loops.h"
-#include "csrc/norm/plan.h"
 #include "csrc/norm/row_groups.h"
 #include "kernels/interface.h"
 
@@ -14,30 +14,29 @@ namespace mlx_norms {
 
 namespace {
 
-RowKernel kernel_of(const NormVJPSpec& spec) {
-  return spec.norm.center ? RowKernel::CenteredBackward : RowKernel::Backward;
+RowKernel kernel_of(const NormSpec& norm) {
+  return norm.center ? RowKernel::CenteredBackward : RowKernel::Backward;
 }
 
-Geometry
-geometry_of(const NormVJPSpec& spec, const mx::array& s, mx::Stream stream) {
+Geometry geometry_of(const NormSpec& norm, const array& x, mx::Stream stream) {
   return geometry_for(
-      kernel_of(spec), s.shape(-1), s.itemsize(), backend_of(stream));
+      kernel_of(norm), x.shape(-1), x.itemsize(), backend_of(stream));
 }
 
 // On Metal registers are few, by tools/agx. Whether they hold the row that is
 // fetched while another one is computed.
 bool fetches_next(
     const Geometry& geometry,
-    const NormVJPSpec& spec,
+    const NormSpec& norm,
     Backend backend) {
   if (backend == Backend::Cuda) {
     return true;
   }
-  if (spec.norm.gate) {
+  if (norm.has(kGate)) {
     return geometry.simds == 1;
   }
-  return spec.norm.center ? geometry.rows_per_simd() == 1 && geometry.simds <= 8
-                          : geometry.simds == 1 || geometry.vectors == 1;
+  return norm.center ? geometry.rows_per_simd() == 1 && geometry.simds <= 8
+                     : geometry.simds == 1 || geometry.vectors == 1;
 }
 
 // Whether threads hold so many elements that sums of the parameters' gradients
@@ -48,18 +47,18 @@ bool holds_much(const Geometry& geometry, Backend backend) {
 
 // What the launches have in common.
 struct Backward {
-  const NormVJPSpec& spec;
+  const NormSpec& norm;
+  Operands wanted;
   Geometry geometry;
   Backend backend;
   PersistentLoops loops;
   Cluster cluster;
   int rows;
   int length;
-  RowOperand s, cotangent;
-  std::optional<RowOperand> gate;
+  PerOperand<std::optional<RowOperand>> read;
   bool adjoining; // rows that use one row of the weight
   bool direct;    // partial sums are gradients
-  std::optional<mx::array> weight_partials, bias_partials, statistics;
+  std::optional<array> weight_partials, bias_partials, statistics;
 };
 
 // Binds the arrays to which a kernel stores its partial sums.
@@ -73,73 +72,78 @@ void set_partials(Launch& launch, const Backward& b) {
   }
 }
 
-// The launch for the input's gradient and, unless by_columns, the partial sums.
+// The launch for the gradients of x and the gate and, unless by_columns, the
+// partial sums.
 Launch rows_launch(
     const Backward& b,
-    const std::optional<RowOperand>& weight,
-    const std::optional<RowOperand>& sum_cotangent,
-    const mx::array* input,
-    const mx::array* gate_gradient,
+    const array* x_gradient,
+    const array* gate_gradient,
     bool by_columns,
     int staged_bytes) {
   using K = kernels::norm_vjp;
-  const auto& norm = b.spec.norm;
+  const auto& norm = b.norm;
+  const auto& read = b.read;
   int width = b.geometry.width;
-  int most_threads = most_threads_of(kernel_of(b.spec), b.geometry, b.backend);
+  int most_threads = most_threads_of(kernel_of(norm), b.geometry, b.backend);
   Launch launch({"norm_vjp", width, b.geometry.vectors, most_threads});
   launch.set(K::center, norm.center);
   launch.set(K::l2, norm.l2);
   launch.set(K::eps_bounds, norm.eps_bounds);
   bind_geometry<K>(launch, b.geometry, b.length);
-  launch.set(K::has_weight, weight.has_value());
+  launch.set(K::has_weight, norm.has(kWeight));
   launch.set(K::has_weight_offset, norm.weight_offset != 0);
-  launch.set(K::has_sum_cotangent, sum_cotangent.has_value());
-  launch.set(K::clamped_sum, norm.clamp && b.s.array->dtype() == mx::float16);
-  launch.set(K::want_input, b.spec.input);
-  launch.set(K::has_gate, norm.gate);
+  launch.set(K::has_sum_cotangent, norm.has(kSumCotangent));
+  launch.set(
+      K::clamped_sum, norm.clamp && read[kX]->array->dtype() == mx::float16);
+  launch.set(K::want_input, b.wanted.has(kX));
+  launch.set(K::has_gate, norm.has(kGate));
   launch.set(K::gate_first, norm.gate_first);
   launch.set(K::activation, static_cast<int32_t>(norm.activation));
-  launch.set(K::want_gate, b.spec.gate);
-  launch.set(K::want_weight, b.spec.weight && !by_columns);
-  launch.set(K::want_bias, b.spec.bias && !by_columns);
+  launch.set(K::want_gate, b.wanted.has(kGate));
+  launch.set(K::want_weight, b.wanted.has(kWeight) && !by_columns);
+  launch.set(K::want_bias, b.wanted.has(kBias) && !by_columns);
   launch.set(K::keep_statistics, b.statistics.has_value());
   Stages staged(
       b.geometry,
       b.length,
-      {&b.s, &b.cotangent, pointer_to(sum_cotangent), pointer_to(b.gate)},
-      {pointer_to(weight)},
+      {pointer_to(read[kX]),
+       pointer_to(read[kCotangent]),
+       pointer_to(read[kSumCotangent]),
+       pointer_to(read[kGate])},
+      {pointer_to(read[kWeight])},
       staged_bytes);
   bind_loops<K>(launch, b.geometry, b.loops, b.cluster, staged);
   launch.set(K::identity, norm.identity);
   launch.set(K::adjoining, b.adjoining);
-  launch.set(K::fetch_next, fetches_next(b.geometry, b.spec, b.backend));
+  launch.set(K::fetch_next, fetches_next(b.geometry, norm, b.backend));
   // Beside LayerNorm's sums, of which there are more.
   bool fits =
       staged.weights > 0 || !norm.center || staged.leaves_registers(b.geometry);
   launch.set(K::hold_weight, fits && !holds_much(b.geometry, b.backend));
 
-  bind_rows(launch, K::s, K::s_layout, K::s_flags, b.s);
-  bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
+  bind_rows(launch, K::s, K::s_layout, K::s_flags, read[kX]);
+  bind_rows(
+      launch, K::weight, K::weight_layout, K::weight_flags, read[kWeight]);
   bind_rows(
       launch,
       K::cotangent,
       K::cotangent_layout,
       K::cotangent_flags,
-      b.cotangent);
+      read[kCotangent]);
   bind_rows(
       launch,
       K::sum_cotangent,
       K::sum_cotangent_layout,
       K::sum_cotangent_flags,
-      sum_cotangent);
-  bind_rows(launch, K::gate, K::gate_layout, K::gate_flags, b.gate);
-  auto store = [&](Output to, Constant<int32_t> flags, const mx::array* a) {
+      read[kSumCotangent]);
+  bind_rows(launch, K::gate, K::gate_layout, K::gate_flags, read[kGate]);
+  auto store = [&](Output to, Constant<int32_t> flags, const array* a) {
     launch.set(flags, a ? output_flags(*a, width) : 0);
     if (a) {
       launch.set(to, *a);
     }
   };
-  store(K::input_gradient, K::input_flags, input);
+  store(K::input_gradient, K::input_flags, x_gradient);
   store(K::gate_gradient, K::gate_gradient_flags, gate_gradient);
   if (!by_columns) {
     set_partials<K>(launch, b);
@@ -172,19 +176,20 @@ Launch columns_launch(const Backward& b) {
   launch.set(K::no_tail, b.length % width == 0);
   launch.set(K::scattered, false);
   launch.set(K::adjoining, b.adjoining);
-  launch.set(K::sums_weight, b.spec.weight);
-  launch.set(K::sums_bias, b.spec.bias);
-  launch.set(K::has_gate, b.spec.norm.gate);
-  launch.set(K::gate_first, b.spec.norm.gate_first);
-  launch.set(K::activation, static_cast<int32_t>(b.spec.norm.activation));
-  bind_rows(launch, K::gate, K::gate_layout, K::columns_gate_flags, b.gate);
-  bind_rows(launch, K::s, K::s_layout, K::columns_s_flags, b.s);
+  launch.set(K::sums_weight, b.wanted.has(kWeight));
+  launch.set(K::sums_bias, b.wanted.has(kBias));
+  launch.set(K::has_gate, b.norm.has(kGate));
+  launch.set(K::gate_first, b.norm.gate_first);
+  launch.set(K::activation, static_cast<int32_t>(b.norm.activation));
+  bind_rows(
+      launch, K::gate, K::gate_layout, K::columns_gate_flags, b.read[kGate]);
+  bind_rows(launch, K::s, K::s_layout, K::columns_s_flags, b.read[kX]);
   bind_rows(
       launch,
       K::cotangent,
       K::cotangent_layout,
       K::columns_cotangent_flags,
-      b.cotangent);
+      b.read[kCotangent]);
   if (b.statistics) {
     launch.set(K::kept_statistics, *b.statistics);
   }
@@ -201,85 +206,52 @@ Launch columns_launch(const Backward& b) {
 
 } // namespace
 
-Launch sum_partials(
-    int heads,
-    int count, // rows of partial sums per head
-    int length,
-    const std::optional<mx::array>& weight_partials,
-    const mx::array* weight_gradient,
-    const std::optional<mx::array>& bias_partials,
-    const mx::array* bias_gradient) {
-  using K = kernels::sum_partials;
-  constexpr int kColumnsPerGroup = 32;
-  constexpr int kMany = 256; // rows, for which a few threads take long
-  Launch launch(KernelName("sum_partials"));
-  launch.set(K::sums_weight, weight_gradient != nullptr);
-  launch.set(K::sums_bias, bias_gradient != nullptr);
-  auto type = [](const mx::array* a) { return a ? float_type(a->dtype()) : 0; };
-  launch.set(K::weight_gradient_type, type(weight_gradient));
-  launch.set(K::bias_gradient_type, type(bias_gradient));
-  if (weight_gradient) {
-    launch.set(K::weight_partials, *weight_partials);
-    launch.set(K::weight_gradient, *weight_gradient);
+bool NormVJP::reads_rows_again(const array& x, mx::Stream stream) const {
+  if (backend_of(stream) == Backend::Cpu || !wanted.has_any({kWeight, kBias})) {
+    return false;
   }
-  if (bias_gradient) {
-    launch.set(K::bias_partials, *bias_partials);
-    launch.set(K::bias_gradient, *bias_gradient);
-  }
-  int columns = heads * length;
-  launch.set(K::count, count);
-  launch.set(K::columns, columns);
-  launch.groups[0] = ceil_div(columns, kColumnsPerGroup);
-  launch.groups[1] = (weight_gradient != nullptr) + (bias_gradient != nullptr);
-  int simds = count > kMany ? 32 : 8;
-  launch.set(K::sum_simds, simds);
-  launch.group[0] = simds * Geometry::kSimdSize;
-  return launch;
+  auto geometry = geometry_of(norm, x, stream);
+  return geometry.looped || holds_much(geometry, backend_of(stream));
 }
 
-bool reads_rows_again(
-    const NormVJPSpec& spec,
-    const mx::array& s,
-    mx::Stream stream) {
-  auto geometry = geometry_of(spec, s, stream);
-  return (spec.weight || spec.bias) &&
-      (geometry.looped || holds_much(geometry, backend_of(stream)));
-}
-
-LaunchPlan plan_norm_vjp(
-    const NormVJPSpec& spec,
-    const std::vector<mx::array>& inputs,
-    const std::vector<mx::array>& outputs,
-    mx::Stream stream) {
+LaunchPlan NormVJP::plan(
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) const {
   LaunchPlan plan(stream);
-  NormVJPInputs in(spec.norm, inputs.data());
-  auto next = outputs.begin();
-  auto* input = spec.input ? &*next++ : nullptr;
-  auto* gate_gradient = spec.gate ? &*next++ : nullptr;
-  auto* weight_gradient = spec.weight ? &*next++ : nullptr;
-  auto* bias_gradient = spec.bias ? &*next++ : nullptr;
+  NormInputs in(norm.operands, inputs.data());
+  const auto& x = in.x();
+  auto gradient = [&](Operand operand) {
+    return output_of(operand, wanted, outputs.data());
+  };
+  auto* weight_gradient = gradient(kWeight);
+  auto* bias_gradient = gradient(kBias);
 
-  int length = in.s.shape(-1);
-  int rows = row_count(in.s);
-  auto groups = in.weight ? *row_groups(in.weight->shape(), in.s.shape())
-                          : RowGroups{1, false};
+  int length = x.shape(-1);
+  int rows = row_count(x);
+  auto groups = in[kWeight] ? *row_groups(in[kWeight]->shape(), x.shape())
+                            : RowGroups{1, false};
   int heads = groups.count;
   if (length == 0 || heads == 0) {
     return plan;
   }
-  auto geometry = geometry_of(spec, in.s, stream);
+  auto geometry = geometry_of(norm, x, stream);
   int width = geometry.width;
   auto limits = device_limits(stream);
   PersistentLoops loops(rows, heads, geometry, limits, backend_of(stream));
   Cluster cluster(
-      in.s.size(), spec.weight + spec.bias, geometry, loops, limits);
+      x.size(),
+      wanted.has(kWeight) + wanted.has(kBias),
+      geometry,
+      loops,
+      limits);
   int rows_of_partials = ceil_div(loops.count, cluster.size);
-  bool by_columns = reads_rows_again(spec, in.s, stream);
+  bool by_columns = reads_rows_again(x, stream);
 
   // Where one loop has all rows of a group, its sums are the gradients.
   bool direct =
       rows > 0 && heads > 1 && !by_columns && rows_of_partials == heads;
-  auto partials = [&](const mx::array* gradient) -> std::optional<mx::array> {
+  auto partials = [&](const array* gradient) -> OptionalArray {
     if (!gradient || direct) {
       return gradient ? std::optional(*gradient) : std::nullopt;
     }
@@ -290,43 +262,34 @@ LaunchPlan plan_norm_vjp(
 
   if (rows > 0) {
     Backward b{
-        spec,
+        norm,
+        wanted,
         geometry,
         backend_of(stream),
         loops,
         cluster,
         rows,
         length,
-        read_rows(in.s, width, plan),
-        read_rows(in.cotangent, width, plan),
-        in.gate ? std::optional(read_rows(*in.gate, width, plan))
-                : std::nullopt,
+        {},
         groups.adjoin,
         direct,
         weight_partials,
         bias_partials,
         std::nullopt};
-    if (by_columns && spec.weight) {
+    for (auto operand : norm.operands.without({kWeight})) {
+      b.read[operand] = read_rows(*in[operand], width, plan);
+    }
+    if (by_columns && wanted.has(kWeight)) {
       b.statistics = plan.temporary({rows, 3}, mx::float32);
     }
-    if (spec.input || spec.gate || spec.weight || !by_columns) {
-      std::optional<RowOperand> weight, sum_cotangent;
-      if (in.weight) {
-        weight = in.weight->ndim() > 2
-            ? read_broadcast(*in.weight, in.s, width, plan)
-            : read_parameter(*in.weight, width, plan);
-      }
-      if (in.sum_cotangent) {
-        sum_cotangent = read_rows(*in.sum_cotangent, width, plan);
+    if (wanted.has_any({kX, kGate, kWeight}) || !by_columns) {
+      if (auto* weight = in[kWeight]) {
+        b.read[kWeight] = weight->ndim() > 2
+            ? read_broadcast(*weight, x, width, plan)
+            : read_parameter(*weight, width, plan);
       }
       plan.launches.push_back(rows_launch(
-          b,
-          weight,
-          sum_cotangent,
-          input,
-          gate_gradient,
-          by_columns,
-          limits.staged_bytes));
+          b, gradient(kX), gradient(kGate), by_columns, limits.staged_bytes));
     }
     if (by_columns) {
       plan.launches.push_back(columns_launch(b));

@@ -5,9 +5,8 @@
 //
 // An op is a struct with
 //   bool operator==, const char* name() const
-//   mx::Dtype dtype and mx::Shape shape(inputs) const, of its output; or, of
-//     several, std::vector<mx::Dtype> dtypes and
-//     std::vector<mx::Shape> shapes(inputs) const
+//   mx::Dtype dtype and mx::Shape shape(inputs) const, of its output; or, if
+//     there may be several, Dtypes dtypes and mx::Shape shape(inputs, i) const
 //   void check(inputs) const, which throws if the inputs do not fit
 //   Donors donors(inputs, i, stream) const, whose buffers output i may take
 //   Arrays fallback(inputs, stream) const, in MLX's ops
@@ -20,13 +19,19 @@
 //   Op sampled(inputs, stream) const, Arrays sample(inputs, stream) const: a
 //     call of the same kernel with few rows
 //   static constexpr int kCompared, the first outputs, if not all are compared
+//   bool is_empty(inputs) const, of what has no sample, if not of an empty
+//   first
+//     input
 // if its kernel does not suit all inputs, or other ops have better transforms,
 //   bool suits(inputs, stream) const
 //   Arrays steps(inputs, stream) const, the same by other ops
 // and, only if those of the steps or the fallback are too slow,
+//   Arrays jvp(primals, tangents, argnums, stream) const
 //   Arrays vjp(primals, cotangents, argnums, outputs, stream) const
 //   std::optional<Call<Op>> batched(inputs, axes, stream) const: a call whose
 //     rows have the mapped axis; std::nullopt: it is mapped step by step
+//   Arrays mapped(inputs, axes, stream) const, in place of batched: the outputs
+//     with the mapped axis first
 
 #pragma once
 
@@ -49,6 +54,7 @@
 namespace mlx_norms {
 
 using Donors = std::array<const array*, 4>; // nullptr: none
+using Dtypes = mx::SmallVector<mx::Dtype, 4>;
 
 template <typename Op>
 struct Call {
@@ -62,7 +68,7 @@ constexpr bool kHasSeveralOutputs = requires(Op op) { op.dtypes; };
 template <typename Op>
 std::span<const mx::Dtype> dtypes_of(const Op& op) {
   if constexpr (kHasSeveralOutputs<Op>) {
-    return op.dtypes;
+    return {op.dtypes.data(), op.dtypes.size()};
   } else {
     return {&op.dtype, 1};
   }
@@ -112,7 +118,11 @@ class Node final : public mx::Primitive {
       const Arrays& primals,
       const Arrays& tangents,
       const std::vector<int>& argnums) override {
-    return jvp_of(steps(), primals, tangents, argnums);
+    if constexpr (requires { &Op::jvp; }) {
+      return op_.jvp(primals, tangents, argnums, stream());
+    } else {
+      return jvp_of(steps(), primals, tangents, argnums);
+    }
   }
 
   Arrays vjp(
@@ -130,6 +140,9 @@ class Node final : public mx::Primitive {
   std::pair<Arrays, std::vector<int>> vmap(
       const Arrays& inputs,
       const std::vector<int>& axes) override {
+    if constexpr (requires { &Op::mapped; }) {
+      return with_leading_axes(op_.mapped(inputs, axes, stream()));
+    }
     if constexpr (requires { &Op::batched; }) {
       if (auto call = op_.batched(inputs, axes, stream())) {
         auto& [op, batch] = *call;
@@ -155,7 +168,12 @@ class Node final : public mx::Primitive {
 
   std::vector<mx::Shape> output_shapes(const Arrays& inputs) override {
     if constexpr (kHasSeveralOutputs<Op>) {
-      return op_.shapes(inputs);
+      std::vector<mx::Shape> shapes;
+      shapes.reserve(op_.dtypes.size());
+      for (size_t i = 0; i < op_.dtypes.size(); ++i) {
+        shapes.push_back(op_.shape(inputs, i));
+      }
+      return shapes;
     } else {
       return {op_.shape(inputs)};
     }
@@ -179,14 +197,32 @@ class Node final : public mx::Primitive {
   Merging merging_;
 };
 
+// As array::make_arrays, with fewer allocations.
+template <typename Op>
+Arrays outputs_of(std::shared_ptr<Node<Op>> node, Arrays inputs) {
+  const auto& op = node->op();
+  auto n = op.dtypes.size();
+  Arrays outputs;
+  outputs.reserve(n);
+  for (size_t i = 0; i < n; ++i) {
+    auto shape = op.shape(inputs, i);
+    bool last = i + 1 == n;
+    outputs.emplace_back(
+        std::move(shape),
+        op.dtypes[i],
+        node,
+        last ? std::move(inputs) : inputs);
+  }
+  make_siblings(outputs);
+  return outputs;
+}
+
 // The op's output, or outputs, by its kernel. The inputs have been checked.
 template <typename Op>
 auto node(Op op, Arrays inputs, mx::Stream stream) {
   if constexpr (kHasSeveralOutputs<Op>) {
-    auto shapes = op.shapes(inputs);
     auto primitive = std::make_shared<Node<Op>>(stream, std::move(op));
-    const auto& dtypes = primitive->op().dtypes;
-    return array::make_arrays(std::move(shapes), dtypes, primitive, inputs);
+    return outputs_of(std::move(primitive), std::move(inputs));
   } else {
     auto shape = op.shape(inputs);
     auto dtype = op.dtype;
@@ -205,11 +241,20 @@ Arrays compared(Arrays outputs) {
   return outputs;
 }
 
+template <typename Op>
+bool is_empty(const Op& op, const Arrays& inputs) {
+  if constexpr (requires { &Op::is_empty; }) {
+    return op.is_empty(inputs);
+  } else {
+    return inputs[0].size() == 0;
+  }
+}
+
 // Whether the op's kernel for these inputs agrees with its fallback on a sample
 // (common/self_check.h).
 template <typename Op>
 bool passes_self_check(const Op& op, const Arrays& inputs, mx::Stream stream) {
-  if (inputs[0].size() == 0) {
+  if (is_empty(op, inputs)) {
     return true;
   }
   self_check::Key key{op.name(), {}};

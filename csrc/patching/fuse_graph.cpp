@@ -101,9 +101,12 @@ class Pass {
 
   // If `a` is a norm of this package, plans to fuse it with its sum.
   void plan(const array& a) {
-    auto* norm = dynamic_cast<Norm*>(&a.primitive());
-    if (!norm || !norm->spec().is_basic() || norm->spec().residual ||
-        !a.siblings().empty()) {
+    auto* node = dynamic_cast<Node<Norm>*>(&a.primitive());
+    if (!node || !a.siblings().empty()) {
+      return;
+    }
+    const auto& [spec, dtypes] = node->op();
+    if (!spec.is_basic() || spec.has(kResidual)) {
       return;
     }
     const auto& sum = a.inputs()[0];
@@ -115,11 +118,11 @@ class Pass {
       return;
     }
     auto fused = fused_norm(
-                     norm->spec(),
-                     norm->dtype(),
+                     spec,
+                     dtypes[0],
                      sum,
                      parameters,
-                     norm->stream(),
+                     node->stream(),
                      inputs_after,
                      [this](const array& in) {
                        return is_inner(in) && uses_.at(in.id()) == 1;

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "csrc/norm/primitive.h"
+#include "csrc/common/types.h"
 
 namespace mlx_norms {
 

@@ -11,7 +11,7 @@
 #include "csrc/linear/plan.h"
 #include "csrc/linear/primitive.h"
 #include "csrc/norm/modulation.h"
-#include "csrc/norm/nodes.h"
+#include "csrc/norm/norm.h"
 #include "csrc/norm/split.h"
 #include "csrc/patching/outcome.h"
 #include "csrc/patching/prologue.h"
@@ -68,12 +68,12 @@ struct NormCall {
 };
 
 // Whether MLX's ops can compute what the norm's prologue has beside a sum.
-bool is_separable(const Norm& norm, const Arrays& inputs) {
-  const auto& spec = norm.spec();
-  NormInputs in(spec, inputs.data());
+bool is_separable(const NormSpec& spec, const Arrays& inputs) {
+  NormInputs in(spec.operands, inputs.data());
+  auto* residual = in[kResidual];
   if (spec.clamp &&
-      (!in.residual || in.x.dtype() != mx::float16 ||
-       in.residual->dtype() != mx::float16 || spec.is_factored())) {
+      (!residual || in.x().dtype() != mx::float16 ||
+       residual->dtype() != mx::float16 || spec.is_factored())) {
     return false;
   }
   if (spec.is_basic() || !spec.is_factored()) {
@@ -81,34 +81,34 @@ bool is_separable(const Norm& norm, const Arrays& inputs) {
   }
   return !spec.is_modulated() && !spec.l2 &&
       (spec.rounding == Rounding::Early || spec.factor_of_sum) &&
-      (!in.factor || product_keeps(in.x.dtype(), *in.factor));
+      (!in[kFactor] || product_keeps(in.x().dtype(), *in[kFactor]));
 }
 
 // The same norm, of what MLX's ops compute of the prologue.
-NormCall separated(Norm& norm, const Arrays& inputs) {
-  NormCall plain{norm.spec(), {}, std::nullopt};
-  auto& spec = plain.spec;
-  NormInputs in(spec, inputs.data());
-  auto x = in.x;
-  auto* residual = in.residual;
+NormCall separated(NormSpec spec, const Arrays& inputs, mx::Stream s) {
+  NormInputs in(spec.operands, inputs.data());
+  auto x = in.x();
+  auto* residual = in[kResidual];
+  OptionalArray of_ops; // the sum
   if (spec.factor_of_sum) {
-    auto factor = mx::reshape(*in.factor, {1}, norm.stream());
-    auto sum = mx::add(x, *residual, norm.stream());
-    plain.sum = x = mx::multiply(sum, factor, norm.stream());
+    auto factor = mx::reshape(*in[kFactor], {1}, s);
+    of_ops = x = mx::multiply(mx::add(x, *residual, s), factor, s);
     residual = nullptr;
-    spec = without_sum(spec);
+    spec = spec.without_sum();
   } else if (spec.clamp) {
-    plain.sum = x = clamped_sum(x, *residual, norm.stream());
+    of_ops = x = clamped_sum(x, *residual, s);
     residual = nullptr;
-    spec.clamp = spec.residual = false;
+    spec.clamp = false;
   } else if (spec.is_factored()) {
-    auto factor = in.factor ? *in.factor : array(spec.number, x.dtype());
-    x = mx::multiply(x, factor, norm.stream());
-    spec.factor = false;
+    auto factor = in[kFactor] ? *in[kFactor] : array(spec.number, x.dtype());
+    x = mx::multiply(x, factor, s);
     spec.number = 1.0f;
   }
-  NormInputs(x, residual, in.weight, in.bias).append_to(plain.inputs);
-  return plain;
+  in[kX] = &x;
+  in[kResidual] = residual;
+  in[kFactor] = nullptr;
+  spec.operands = in.present();
+  return {spec, in.arrays(), of_ops};
 }
 
 // A matmul of the norm's rows with a weight.
@@ -135,22 +135,24 @@ class ProjectionPass {
   // Fuses `a` if it is a norm whose rows are used only by matmuls.
   bool fuse(const array& a) {
     auto& primitive = a.primitive();
-    auto* norm = typeid(primitive) == typeid(Norm)
-        ? static_cast<Norm*>(&primitive)
+    auto* norm = typeid(primitive) == typeid(Node<Norm>)
+        ? static_cast<Node<Norm>*>(&primitive)
         : nullptr;
     if (!norm || a.sibling_position() != 0 || a.is_tracer() ||
-        !is_separable(*norm, a.inputs()) || graph_.is_root(a) ||
-        static_cast<int>(a.siblings().size()) + 1 != norm->spec().n_outputs()) {
+        !is_separable(norm->op().spec, a.inputs()) || graph_.is_root(a) ||
+        static_cast<int>(a.siblings().size()) + 1 !=
+            norm->op().spec.n_outputs()) {
       return false;
     }
     auto takers = takers_of_rows(a);
     if (takers.empty() || takers.size() > kMostProjections) {
       return false;
     }
-    NormInputs in(norm->spec(), a.inputs().data());
-    if ((in.weight && !is_there(*in.weight)) ||
-        (in.bias && !is_there(*in.bias))) {
-      return false;
+    NormInputs in(norm->op().spec.operands, a.inputs().data());
+    for (auto operand : {kWeight, kBias}) {
+      if (in[operand] && !is_there(*in[operand])) {
+        return false;
+      }
     }
     std::vector<Product> products;
     products.reserve(takers.size());
@@ -167,7 +169,8 @@ class ProjectionPass {
         are_faster_apart(a, products, norm->stream())) {
       return false;
     }
-    auto [plain, inputs, sum] = separated(*norm, a.inputs());
+    auto [plain, inputs, sum] =
+        separated(norm->op().spec, a.inputs(), norm->stream());
     NormLinearSpec spec;
     spec.norm = plain;
     auto* gated = gated_pair(products);
@@ -188,7 +191,7 @@ class ProjectionPass {
     if (gated) {
       outputs.push_back(*gated);
     } else {
-      outputs.reserve(products.size() + spec.norm.residual);
+      outputs.reserve(products.size() + spec.norm.has(kResidual));
       for (auto& product : products) {
         outputs.push_back(*product.output);
       }
@@ -366,20 +369,31 @@ class ProjectionPass {
   // uses the norm any more; for whoever holds it, it becomes one of the sum.
   array take_sum(array normalized, const array& computed) {
     auto sum = normalized.siblings()[0];
-    auto& norm = static_cast<Norm&>(normalized.primitive());
-    NormInputs in(norm.spec(), normalized.inputs().data());
-    Arrays inputs;
-    NormInputs(sum, nullptr, in.weight, in.bias).append_to(inputs);
-    auto of_sum = without_sum(norm.spec());
+    const auto& spec = node_of(normalized).op().spec;
+    NormInputs in(spec.operands, normalized.inputs().data());
+    in[kX] = &sum;
+    in[kResidual] = in[kFactor] = nullptr;
+    auto of_sum = spec.without_sum();
     of_sum.clamp = false;
-    normalized.primitive_ptr() =
-        std::make_shared<Norm>(norm.stream(), of_sum, norm.dtype());
-    graph_.set_inputs(normalized, std::move(inputs));
-    normalized.set_siblings({}, 0);
+    make_norm_of_sum(normalized, of_sum, in.arrays());
     sum.primitive_ptr() = computed.primitive_ptr();
     graph_.set_inputs(sum, computed.inputs());
     sum.set_siblings({}, 0);
     return sum;
+  }
+
+  static const Node<Norm>& node_of(const array& normalized) {
+    return static_cast<const Node<Norm>&>(normalized.primitive());
+  }
+
+  // Makes it the output of a norm whose x is the sum.
+  void make_norm_of_sum(array normalized, const NormSpec& spec, Arrays inputs) {
+    Norm norm(spec, node_of(normalized).op().dtypes[0], inputs);
+    auto stream = normalized.primitive().stream();
+    normalized.primitive_ptr() =
+        std::make_shared<Node<Norm>>(stream, std::move(norm));
+    graph_.set_inputs(normalized, std::move(inputs));
+    normalized.set_siblings({}, 0);
   }
 
   // Makes these arrays, and the norm's sum, outputs of one node.
@@ -388,25 +402,20 @@ class ProjectionPass {
       NormLinearSpec spec,
       Arrays inputs,
       Arrays outputs) {
-    auto& norm = static_cast<Norm&>(normalized.primitive());
-    auto stream = norm.stream();
-    if (spec.norm.residual) {
+    auto stream = normalized.primitive().stream();
+    if (spec.norm.has(kResidual)) {
       auto sum = normalized.siblings()[0];
       outputs.push_back(sum);
       // Nothing pending uses it any more; for whoever holds it, it becomes the
       // norm of the sum.
       auto of_sum = spec.norm;
-      of_sum.residual = false;
+      of_sum.operands.set(kResidual, false);
       Arrays taken{sum};
       taken.insert(
           taken.end(),
           inputs.begin() + 2,
           inputs.begin() + spec.norm.n_inputs());
-      auto dtype = norm.dtype();
-      normalized.primitive_ptr() =
-          std::make_shared<Norm>(stream, of_sum, dtype);
-      graph_.set_inputs(normalized, std::move(taken));
-      normalized.set_siblings({}, 0);
+      make_norm_of_sum(normalized, of_sum, std::move(taken));
     }
     auto node = std::make_shared<NormLinear>(stream, std::move(spec));
     for (auto& output : outputs) {

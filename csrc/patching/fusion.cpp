@@ -2,8 +2,6 @@
 
 #include "csrc/patching/fusion.h"
 
-#include "csrc/norm/nodes.h"
-
 namespace mlx_norms {
 
 namespace {
@@ -62,15 +60,17 @@ std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
   if (prologue->factor) {
     inputs.push_back(*prologue->factor);
   }
-  if (!has_kernel(spec, dtype, inputs, stream)) {
+  Norm norm(spec, dtype, inputs);
+  if (!runs_kernel(norm, inputs, stream)) {
     return {std::nullopt, Outcome::FusedNoKernel};
   }
-  auto node = std::make_shared<Norm>(stream, spec, dtype);
+  auto node = std::make_shared<Node<Norm>>(stream, std::move(norm));
   return {FusedNorm{std::move(node), std::move(inputs)}, outcome};
 }
 
 array fuse_in_place(FusedNorm norm, array sum) {
-  array normalized(sum.shape(), norm.node->dtype(), norm.node, norm.inputs);
+  auto dtype = norm.node->op().dtypes[0];
+  array normalized(sum.shape(), dtype, norm.node, norm.inputs);
   sum.primitive_ptr() = norm.node;
   sum.inputs() = std::move(norm.inputs);
   normalized.set_siblings({sum}, 0);

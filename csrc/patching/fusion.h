@@ -12,7 +12,7 @@ namespace mlx_norms {
 
 // A norm that also computes its sum.
 struct FusedNorm {
-  std::shared_ptr<Norm> node;
+  std::shared_ptr<Node<Norm>> node;
   Arrays inputs;
 };
 

@@ -7,7 +7,7 @@
 #include "csrc/common/backend.h"
 #include "csrc/common/checks.h"
 #include "csrc/common/pending.h"
-#include "csrc/norm/nodes.h"
+#include "csrc/norm/norm.h"
 #include "csrc/patching/fusion.h"
 #include "mlx/fast.h"
 
@@ -104,7 +104,7 @@ Plan make_plan(const Request& request, bool center, float eps, Fusion fusion) {
         (fusion == Fusion::Never || !does_nothing(*a, nothing, request.x));
   };
   if (auto& weight = request.weight; is_applied(weight, 1.0f)) {
-    plan.spec.weight = true;
+    plan.spec.operands.set(kWeight);
     auto shifted = fusion == Fusion::Never ? std::nullopt : as_shifted(*weight);
     if (shifted) {
       plan.spec.weight_offset = shifted->offset;
@@ -115,7 +115,7 @@ Plan make_plan(const Request& request, bool center, float eps, Fusion fusion) {
     }
   }
   if (is_applied(request.bias, 0.0f)) {
-    plan.spec.bias = true;
+    plan.spec.operands.set(kBias);
     plan.parameters.push_back(*request.bias);
   }
   return plan;
@@ -165,12 +165,12 @@ alone(const Request& request, const Plan& plan, Outcome not_fused) {
         make_norm(plan.spec, plan.dtype, std::move(inputs), stream)[0],
         not_fused};
   }
-  if (!has_kernel(plan.spec, plan.dtype, inputs, stream)) {
+  Norm norm(plan.spec, plan.dtype, inputs);
+  if (!runs_kernel(norm, inputs, stream)) {
     return {std::nullopt, Outcome::NoKernel};
   }
-  return {
-      norm_node(plan.spec, plan.dtype, std::move(inputs), stream)[0],
-      not_fused};
+  norm.check(inputs);
+  return {node(std::move(norm), std::move(inputs), stream)[0], not_fused};
 }
 
 template <typename F>

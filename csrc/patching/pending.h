@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "csrc/common/pending.h"
-#include "csrc/norm/primitive.h"
+#include "csrc/norm/norm.h"
 
 namespace mlx_norms {
 

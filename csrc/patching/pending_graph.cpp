@@ -37,7 +37,7 @@ class Kinds {
   static Kind kind_of(
       const mx::Primitive& primitive,
       const std::type_info& type) {
-    if (type == typeid(Norm)) {
+    if (type == typeid(Node<Norm>)) {
       return Kind::Norm;
     }
     bool product = std::strcmp(primitive.name(), "QuantizedMatmul") == 0;

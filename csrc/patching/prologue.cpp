@@ -149,8 +149,8 @@ bool is_held_once(const array& a) {
 }
 
 void Prologue::set(NormSpec& spec) const {
-  spec.residual = true;
-  spec.factor = factor.has_value();
+  spec.operands.set(kResidual);
+  spec.operands.set(kFactor, factor.has_value());
   spec.number = number;
   spec.clamp = clamp;
   spec.factor_of_sum = factor_of_sum;

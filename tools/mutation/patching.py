@@ -80,7 +80,7 @@ PATCHING_MUTANTS = [
     ),
     Mutant(
         "zero cotangents of outputs that are not used taken",
-        "csrc/norm/primitive.cpp",
+        "csrc/norm/derivatives.cpp",
         "if (outputs.size() > 1 && is_made_of_zeros(cotangents[out])) {",
         "if (false) {",
         "tests/patching/test_unused_outputs.py",

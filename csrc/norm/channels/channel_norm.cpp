@@ -7,8 +7,7 @@
 #include "csrc/norm/channels/geometry.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/gating.h"
-#include "csrc/norm/self_check.h"
-#include "csrc/norm/split.h"
+#include "csrc/norm/norm.h"
 
 namespace mlx_norms {
 
@@ -51,13 +50,14 @@ Arrays few_places(const Arrays& inputs, int axis, int samples, mx::Stream s) {
 } // namespace
 
 void ChannelNorm::check(const Arrays& inputs) const {
-  check_channels(name(), axis, NormInputs(spec, inputs.data()));
+  check_channels(name(), axis, NormInputs(spec.operands, inputs.data()));
 }
 
 Arrays ChannelNorm::fallback(const Arrays& inputs, mx::Stream s) const {
   auto rows = inputs;
   rows[0] = as_rows(inputs[0], axis, s);
-  auto y = fallback_norm(spec, dtype, NormInputs(spec, rows.data()), s)[0];
+  auto y =
+      fallback_norm(spec, dtype, NormInputs(spec.operands, rows.data()), s)[0];
   return {as_channels(y, axis, s)};
 }
 
@@ -66,11 +66,11 @@ void ChannelNorm::append_key(
     mx::Stream,
     std::vector<int64_t>& numbers) const {
   append_columns(inputs, axis, numbers);
-  append_flags(spec, numbers);
+  spec.append_key(numbers);
 }
 
 ChannelNorm ChannelNorm::sampled(const Arrays&, mx::Stream) const {
-  return {flags_of(spec), -2, dtype};
+  return {spec.flags(), -2, dtype};
 }
 
 Arrays ChannelNorm::sample(const Arrays& inputs, mx::Stream s) const {
@@ -83,11 +83,11 @@ Arrays ChannelNorm::vjp(
     const std::vector<int>& argnums,
     const Arrays&,
     mx::Stream s) const {
-  NormPositions at(spec, 0);
-  auto wanted = [&](int i) {
-    return std::find(argnums.begin(), argnums.end(), i) != argnums.end();
-  };
-  auto plain = without_gate(spec);
+  Operands wanted;
+  for (int i : argnums) {
+    wanted.set(spec.operands.at(i));
+  }
+  auto plain = spec.without_gate();
   auto cotangent = mx::astype(cotangents[0], dtype, s);
   if (spec.is_gated()) {
     // That of the norm is multiplied by the activation's slope at its result.
@@ -95,31 +95,18 @@ Arrays ChannelNorm::vjp(
     cotangent = mx::multiply(
         mx::astype(cotangent, mx::float32, s), slope(spec.activation, y, s), s);
   }
-  ChannelNormVJP gradient{
-      {.norm = plain,
-       .input = wanted(at.x),
-       .weight = wanted(at.weight),
-       .bias = wanted(at.bias)},
-      axis,
-      {}};
-  gradient.spec.norm.bias = false;
-  Arrays inputs{primals[at.x]};
-  if (spec.weight) {
-    inputs.push_back(primals[at.weight]);
+  NormInputs in(spec.operands, primals.data());
+  ChannelNormVJP gradient{plain, wanted, axis, {}};
+  for (auto operand : wanted) {
+    gradient.dtypes.push_back(in[operand]->dtype());
   }
-  inputs.push_back(std::move(cotangent));
-  std::vector<int> order; // of the gradients
-  for (int i : {at.x, at.weight, at.bias}) {
-    if (wanted(i)) {
-      order.push_back(i);
-      gradient.dtypes.push_back(primals[i].dtype());
-    }
-  }
-  auto found = make(std::move(gradient), std::move(inputs), s);
+  in[kBias] = nullptr;
+  in[kCotangent] = &cotangent;
+  gradient.norm.operands = in.present();
+  auto found = make(std::move(gradient), in.arrays(), s);
   Arrays gradients;
   for (int i : argnums) {
-    auto place = std::find(order.begin(), order.end(), i) - order.begin();
-    gradients.push_back(found[place]);
+    gradients.push_back(found[wanted.index_of(spec.operands.at(i))]);
   }
   return gradients;
 }
@@ -138,31 +125,21 @@ std::optional<Call<ChannelNorm>> ChannelNorm::batched(
 }
 
 void ChannelNormVJP::check(const Arrays& inputs) const {
-  NormVJPInputs in(spec.norm, inputs.data());
-  check_same_shape(name(), "cotangent", in.cotangent, in.s);
-  check_channels(name(), axis, {in.s, nullptr, in.weight, nullptr});
-}
-
-std::vector<mx::Shape> ChannelNormVJP::shapes(const Arrays& inputs) const {
-  const auto& x = inputs[0];
-  std::vector<mx::Shape> shapes;
-  if (spec.input) {
-    shapes.push_back(x.shape());
-  }
-  shapes.insert(shapes.end(), spec.weight + spec.bias, {x.shape(axis)});
-  return shapes;
+  NormInputs in(norm.operands, inputs.data());
+  check_same_shape(name(), "cotangent", *in[kCotangent], in.x());
+  check_channels(name(), axis, in);
 }
 
 Arrays ChannelNormVJP::fallback(const Arrays& inputs, mx::Stream s) const {
   auto rows = inputs;
   rows.front() = as_rows(inputs.front(), axis, s);
   rows.back() = as_rows(inputs.back(), axis, s);
-  NormVJPInputs in(spec.norm, rows.data());
-  auto gradients = fallback_norm_vjp(spec, dtypes, in, s);
-  if (spec.input) {
-    gradients[0] = as_channels(gradients[0], axis, s);
+  NormInputs in(norm.operands, rows.data());
+  auto gradients = fallback_gradients(norm, in, wanted, s);
+  if (auto& x = gradients[kX]) {
+    x = as_channels(*x, axis, s);
   }
-  return gradients;
+  return in_order(gradients, wanted, dtypes, s);
 }
 
 void ChannelNormVJP::append_key(
@@ -170,16 +147,12 @@ void ChannelNormVJP::append_key(
     mx::Stream,
     std::vector<int64_t>& numbers) const {
   append_columns(inputs, axis, numbers);
-  append_flags(spec.norm, numbers);
-  for (auto flag : {spec.input, spec.weight, spec.bias}) {
-    numbers.push_back(flag);
-  }
+  norm.append_key(numbers);
+  numbers.push_back(wanted.bits());
 }
 
 ChannelNormVJP ChannelNormVJP::sampled(const Arrays&, mx::Stream) const {
-  auto flags = spec;
-  flags.norm = flags_of(spec.norm);
-  return {flags, -2, dtypes};
+  return {norm.flags(), wanted, -2, dtypes};
 }
 
 // Of so many samples that several partial sums are added up.
@@ -192,7 +165,7 @@ std::optional<Call<ChannelNormVJP>> ChannelNormVJP::batched(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) const {
-  if ((spec.norm.weight && axes[1] >= 0) || spec.weight || spec.bias) {
+  if ((norm.has(kWeight) && axes[1] >= 0) || wanted.has_any({kWeight, kBias})) {
     return std::nullopt;
   }
   auto batch = inputs;

@@ -53,21 +53,24 @@ struct ChannelNorm {
       mx::Stream s) const;
 };
 
-// Inputs are x, [weight] and the cotangent, outputs those that the spec wants:
-// the gradients of x, weight and bias.
+// Those gradients that are wanted, of kX, kWeight and kBias.
 struct ChannelNormVJP {
-  NormVJPSpec spec;
+  NormSpec norm;
+  Operands wanted;
   int axis;
-  std::vector<mx::Dtype> dtypes;
+  Dtypes dtypes;
 
   bool operator==(const ChannelNormVJP&) const = default;
   const char* name() const {
     return "mlx_norms::ChannelNormVJP";
   }
-  std::vector<mx::Shape> shapes(const Arrays& inputs) const;
+  mx::Shape shape(const Arrays& inputs, size_t i) const {
+    const auto& x = inputs[0];
+    return wanted.at(i) == kX ? x.shape() : mx::Shape{x.shape(axis)};
+  }
   Donors donors(const Arrays& inputs, size_t i, mx::Stream) const {
-    return spec.input && i == 0 ? Donors{&inputs.back(), &inputs.front()}
-                                : Donors{};
+    return wanted.at(i) == kX ? Donors{&inputs.back(), &inputs.front()}
+                              : Donors{};
   }
   void check(const Arrays& inputs) const;
   Arrays fallback(const Arrays& inputs, mx::Stream s) const;

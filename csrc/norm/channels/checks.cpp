@@ -34,13 +34,13 @@ void refuse_beside_axis(
 }
 
 void check_channels(const char* op, int axis, const NormInputs& in) {
-  check_dtype(op, "x", in.x.dtype());
+  check_dtype(op, "x", in.x().dtype());
   auto check = [&](const char* name, const mx::array* a) {
     if (!a) {
       return;
     }
     check_dtype(op, name, a->dtype());
-    mx::Shape channels{in.x.shape(axis)};
+    mx::Shape channels{in.x().shape(axis)};
     if (a->shape() != channels) {
       refuse(
           op,
@@ -48,8 +48,8 @@ void check_channels(const char* op, int axis, const NormInputs& in) {
               ", the normalized axis of x, but has " + text(a->shape()) + ".");
     }
   };
-  check("weight", in.weight);
-  check("bias", in.bias);
+  check("weight", in[kWeight]);
+  check("bias", in[kBias]);
 }
 
 } // namespace mlx_norms

@@ -7,6 +7,7 @@
 #include "csrc/norm/channels/channel_norm.h"
 #include "csrc/norm/channels/geometry.h"
 #include "csrc/norm/cpu_parameters.h"
+#include "csrc/norm/norm.h"
 #include "csrc/op/eval_cpu.h"
 #include "mlx/backend/cpu/encoder.h"
 
@@ -147,16 +148,10 @@ void ChannelNorm::eval_cpu(
     const Arrays& inputs,
     Arrays& outputs,
     mx::Stream stream) const {
-  NormInputs in(spec, inputs.data());
-  ChannelArray x(in.x, axis);
-  ColumnRuns of(in.x, axis);
-  Parameter weight, bias;
-  if (in.weight) {
-    weight = Parameter(*in.weight, spec.weight_offset);
-  }
-  if (in.bias) {
-    bias = Parameter(*in.bias, 0.0f);
-  }
+  NormInputs in(spec.operands, inputs.data());
+  ChannelArray x(in.x(), axis);
+  ColumnRuns of(in.x(), axis);
+  Parameter weight(in[kWeight], spec.weight_offset), bias(in[kBias], 0.0f);
   auto out = rows_out(outputs[0]);
   if (outputs[0].size() == 0) {
     return;
@@ -193,71 +188,65 @@ void ChannelNormVJP::eval_cpu(
     const Arrays& inputs,
     Arrays& outputs,
     mx::Stream stream) const {
-  NormVJPInputs in(spec.norm, inputs.data());
-  ChannelArray s(in.s, axis), cotangent(in.cotangent, axis);
-  ColumnRuns of(in.s, axis);
-  Parameter weight;
-  if (in.weight) {
-    weight = Parameter(*in.weight, spec.norm.weight_offset);
-  }
-  auto next = outputs.begin();
-  RowsOut input, weight_to, bias_to;
-  if (spec.input) {
-    input = rows_out(*next++);
-  }
-  if (spec.weight) {
-    weight_to = rows_out(*next++);
-  }
-  if (spec.bias) {
-    bias_to = rows_out(*next++);
-  }
+  NormInputs in(norm.operands, inputs.data());
+  ChannelArray s(in.x(), axis), cotangent(*in[kCotangent], axis);
+  ColumnRuns of(in.x(), axis);
+  Parameter weight(in[kWeight], norm.weight_offset);
+  auto gradient = [&](Operand operand) {
+    auto* out = NormVJP::output_of(operand, wanted, outputs.data());
+    return out ? rows_out(*out) : RowsOut{};
+  };
+  auto input = gradient(kX);
+  auto weight_to = gradient(kWeight), bias_to = gradient(kBias);
   if (of.channels == 0) {
     return;
   }
   auto sums = of.of_sums();
   auto blocks = of.by_threads(sums.count());
-  mx::cpu::get_command_encoder(stream).dispatch(
-      [=,
-       s = std::move(s),
-       cotangent = std::move(cotangent),
-       spec = spec]() mutable {
-        FloatParameter w(weight);
-        auto copy = s.make_dense();
-        auto other_copy = cotangent.make_dense();
-        ParameterGradient of_weight(spec.weight, 1, of.channels, sums.count());
-        ParameterGradient of_bias(spec.bias, 1, of.channels, sums.count());
-        blocks.for_each([&](int, int64_t first_sum, int64_t end_sum) {
-          auto begin = sums.rows(first_sum).first;
-          auto end = sums.rows(end_sum - 1).second;
-          auto sum = first_sum;
-          of.for_each(
-              begin,
-              end,
-              [&](int64_t run, int64_t sample, int64_t first, int64_t columns) {
-                auto to = sample * of.channels * of.inner + first;
-                ChannelNormVJPJob job{
-                    of.channels,
-                    columns,
-                    s.at(sample, first),
-                    cotangent.at(sample, first),
-                    input.data ? from(input, to) : RowsOut{},
-                    of.inner,
-                    w.data(),
-                    {},
-                    {},
-                    spec.norm.center,
-                    spec.norm.eps};
-                for (int64_t i = 0; i * kSumColumns < columns; ++i, ++run) {
-                  sum += run == sums.rows(sum).second;
-                  job.weight_gradients[i] = of_weight.block(sum);
-                  job.bias_gradients[i] = of_bias.block(sum);
-                }
-                kernels().channel_norm_vjp(job);
-              });
-        });
-        of_weight.store(weight_to);
-        of_bias.store(bias_to);
-      });
+  mx::cpu::get_command_encoder(stream).dispatch([=,
+                                                 s = std::move(s),
+                                                 cotangent =
+                                                     std::move(cotangent),
+                                                 norm = norm,
+                                                 wanted = wanted]() mutable {
+    FloatParameter w(weight);
+    auto copy = s.make_dense();
+    auto other_copy = cotangent.make_dense();
+    ParameterGradient of_weight(
+        wanted.has(kWeight), 1, of.channels, sums.count());
+    ParameterGradient of_bias(wanted.has(kBias), 1, of.channels, sums.count());
+    blocks.for_each([&](int, int64_t first_sum, int64_t end_sum) {
+      auto begin = sums.rows(first_sum).first;
+      auto end = sums.rows(end_sum - 1).second;
+      auto sum = first_sum;
+      of.for_each(
+          begin,
+          end,
+          [&](int64_t run, int64_t sample, int64_t first, int64_t columns) {
+            auto to = sample * of.channels * of.inner + first;
+            ChannelNormVJPJob job{
+                of.channels,
+                columns,
+                s.at(sample, first),
+                cotangent.at(sample, first),
+                input.data ? from(input, to) : RowsOut{},
+                of.inner,
+                w.data(),
+                {},
+                {},
+                norm.center,
+                norm.eps};
+            for (int64_t i = 0; i * kSumColumns < columns; ++i, ++run) {
+              sum += run == sums.rows(sum).second;
+              job.weight_gradients[i] = of_weight.block(sum);
+              job.bias_gradients[i] = of_bias.block(sum);
+            }
+            kernels().channel_norm_vjp(job);
+          });
+    });
+    of_weight.store(weight_to);
+    of_bias.store(bias_to);
+  });
 }
 
 template void Node<ChannelNorm>::eval_cpu(const Arrays&, Arrays&);

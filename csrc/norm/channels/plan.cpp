@@ -8,7 +8,8 @@
 #include "csrc/gpu/rows.h"
 #include "csrc/norm/channels/channel_norm.h"
 #include "csrc/norm/channels/geometry.h"
-#include "csrc/norm/plan.h"
+#include "csrc/norm/norm.h"
+#include "csrc/norm/persistent_loops.h"
 #include "kernels/interface.h"
 
 namespace mlx_norms {
@@ -130,7 +131,7 @@ void bind_channels(
   launch.set(K::column_count, geometry.count);
   launch.set(K::column_full, geometry.full);
   launch.set(K::columns_whole, geometry.whole);
-  launch.set(K::has_weight, spec.weight);
+  launch.set(K::has_weight, spec.has(kWeight));
   launch.set(K::has_weight_offset, spec.weight_offset != 0);
   launch.set(K::channels, channels);
   launch.set(K::inner, static_cast<uint32_t>(inner));
@@ -148,41 +149,42 @@ LaunchPlan ChannelNorm::plan(
     mx::Stream stream) const {
   using K = kernels::channel_norm;
   LaunchPlan plan(stream);
-  NormInputs in(spec, inputs.data());
+  NormInputs in(spec.operands, inputs.data());
+  const auto &given = in.x(), *weight = in[kWeight], *bias = in[kBias];
   const auto& out = outputs[0];
   if (out.size() == 0) {
     return plan;
   }
-  int channels = in.x.shape(axis);
-  auto inner = inner_size(in.x, axis);
+  int channels = given.shape(axis);
+  auto inner = inner_size(given, axis);
   ChannelGeometry geometry(
       channels,
       inner,
-      in.x.itemsize(),
+      given.itemsize(),
       kForwardVectors,
       few_registers(stream, !spec.center));
-  auto places = count_places(in.x, channels, geometry.width);
-  auto x = read_channels(in.x, axis, geometry.width, plan);
+  auto places = count_places(given, channels, geometry.width);
+  auto x = read_channels(given, axis, geometry.width, plan);
 
   auto& launch =
       plan.launch({"channel_norm", geometry.width, geometry.vectors});
   bind_channels<K>(launch, spec, geometry, channels, inner, places);
-  launch.set(K::has_bias, spec.bias);
-  launch.set(K::weight_flags, spec.weight ? float_type(in.weight->dtype()) : 0);
-  launch.set(K::bias_flags, spec.bias ? float_type(in.bias->dtype()) : 0);
+  launch.set(K::has_bias, spec.has(kBias));
+  launch.set(K::weight_flags, weight ? float_type(weight->dtype()) : 0);
+  launch.set(K::bias_flags, bias ? float_type(bias->dtype()) : 0);
   launch.set(K::channels_round_early, spec.rounding == Rounding::Early);
   launch.set(K::activation, static_cast<int32_t>(spec.activation));
   launch.set(K::channels_x_flags, x.flags);
   launch.set(K::channels_normalized_flags, channel_flags(out, geometry.width));
   launch.set(K::x, *x.array);
   launch.set(K::x_layout, x.layout);
-  launch.set(K::weight_step, spec.weight ? step_of(*in.weight) : 0);
-  launch.set(K::bias_step, spec.bias ? step_of(*in.bias) : 0);
-  if (spec.weight) {
-    launch.set(K::weight, *in.weight);
+  launch.set(K::weight_step, weight ? step_of(*weight) : 0);
+  launch.set(K::bias_step, bias ? step_of(*bias) : 0);
+  if (weight) {
+    launch.set(K::weight, *weight);
   }
-  if (spec.bias) {
-    launch.set(K::bias, *in.bias);
+  if (bias) {
+    launch.set(K::bias, *bias);
   }
   launch.set(K::normalized, out);
   launch.groups[0] = ceil_div<uint32_t>(places, geometry.lanes);
@@ -197,29 +199,33 @@ LaunchPlan ChannelNormVJP::plan(
   using K = kernels::channel_norm_vjp;
   constexpr uint32_t kMostIterations = 32; // they are added up one by one
   LaunchPlan plan(stream);
-  NormVJPInputs in(spec.norm, inputs.data());
-  auto next = outputs.begin();
-  auto* input = spec.input ? &*next++ : nullptr;
-  auto* weight_gradient = spec.weight ? &*next++ : nullptr;
-  auto* bias_gradient = spec.bias ? &*next++ : nullptr;
-  int channels = in.s.shape(axis);
+  NormInputs in(norm.operands, inputs.data());
+  const auto &given = in.x(), *weight = in[kWeight];
+  const auto& of_result = *in[kCotangent];
+  auto gradient = [&](Operand operand) {
+    return NormVJP::output_of(operand, wanted, outputs.data());
+  };
+  auto* input = gradient(kX);
+  auto* weight_gradient = gradient(kWeight);
+  auto* bias_gradient = gradient(kBias);
+  int channels = given.shape(axis);
   if (channels == 0) {
     return plan;
   }
-  auto inner = inner_size(in.s, axis);
+  auto inner = inner_size(given, axis);
   // Eight columns of a thread are of 16-bit values in both.
-  auto item_size = std::max(in.s.itemsize(), in.cotangent.itemsize());
+  auto item_size = std::max(given.itemsize(), of_result.itemsize());
   ChannelGeometry geometry(
       channels,
       inner,
       item_size,
       kBackwardVectors,
       few_registers(stream, false));
-  auto places = count_places(in.s, channels, geometry.width);
+  auto places = count_places(given, channels, geometry.width);
   auto blocks = ceil_div<uint32_t>(places, geometry.lanes);
   auto at_once =
       static_cast<uint32_t>(device_limits(stream).loops(geometry.simds));
-  bool sums = spec.weight || spec.bias;
+  bool sums = weight_gradient || bias_gradient;
   // Fewer partial sums, unless that would leave cores without threadgroups.
   uint32_t fewest = blocks > at_once / 2 ? 2 : 1;
   auto iterations =
@@ -235,15 +241,15 @@ LaunchPlan ChannelNormVJP::plan(
   auto bias_partials = partials(bias_gradient);
 
   if (places > 0) {
-    auto s = read_channels(in.s, axis, geometry.width, plan);
-    auto cotangent = read_channels(in.cotangent, axis, geometry.width, plan);
+    auto s = read_channels(given, axis, geometry.width, plan);
+    auto cotangent = read_channels(of_result, axis, geometry.width, plan);
     auto& launch =
         plan.launch({"channel_norm_vjp", geometry.width, geometry.vectors});
-    bind_channels<K>(launch, spec.norm, geometry, channels, inner, places);
-    launch.set(K::weight_flags, in.weight ? float_type(in.weight->dtype()) : 0);
-    launch.set(K::channels_want_input, spec.input);
-    launch.set(K::channels_want_weight, spec.weight);
-    launch.set(K::channels_want_bias, spec.bias);
+    bind_channels<K>(launch, norm, geometry, channels, inner, places);
+    launch.set(K::weight_flags, weight ? float_type(weight->dtype()) : 0);
+    launch.set(K::channels_want_input, input != nullptr);
+    launch.set(K::channels_want_weight, weight_gradient != nullptr);
+    launch.set(K::channels_want_bias, bias_gradient != nullptr);
     launch.set(K::channels_s_flags, s.flags);
     launch.set(K::channels_cotangent_flags, cotangent.flags);
     launch.set(
@@ -253,9 +259,9 @@ LaunchPlan ChannelNormVJP::plan(
     launch.set(K::s_layout, s.layout);
     launch.set(K::cotangent, *cotangent.array);
     launch.set(K::cotangent_layout, cotangent.layout);
-    launch.set(K::weight_step, in.weight ? step_of(*in.weight) : 0);
-    if (in.weight) {
-      launch.set(K::weight, *in.weight);
+    launch.set(K::weight_step, weight ? step_of(*weight) : 0);
+    if (weight) {
+      launch.set(K::weight, *weight);
     }
     if (input) {
       launch.set(K::input_gradient, *input);
@@ -268,8 +274,7 @@ LaunchPlan ChannelNormVJP::plan(
     }
     launch.set(K::iterations, iterations);
     launch.groups[0] = groups;
-    launch.threads_per_core =
-        spec.norm.center || geometry.held > 16 ? 512 : 768;
+    launch.threads_per_core = norm.center || geometry.held > 16 ? 512 : 768;
   }
   if (sums) {
     plan.launches.push_back(sum_partials(

@@ -37,8 +37,8 @@ struct AddedRow {
   bool clamp;
 
   AddedRow(const NormJob& job, int64_t row)
-      : x(job.x, row),
-        residual(job.residual, row),
+      : x(job.in[kX], row),
+        residual(job.in[kResidual], row),
         sum(static_cast<S*>(job.sum.data) + row * job.width),
         clamp(job.clamp && job.sum.type == Float::f16) {}
 
@@ -64,10 +64,10 @@ struct AddedRow {
 // than the one both promote to if x was normalized in float32.
 template <typename F>
 void with_added_row(const NormJob& job, F f) {
-  with_type(job.x.type, [&]<typename X>(Type<X>) {
-    with_type(job.residual.type, [&]<typename R>(Type<R>) {
+  with_type(job.in[kX].type, [&]<typename X>(Type<X>) {
+    with_type(job.in[kResidual].type, [&]<typename R>(Type<R>) {
       if constexpr (std::is_same_v<X, float> && !std::is_same_v<R, float>) {
-        if (job.sum.type == job.residual.type) {
+        if (job.sum.type == job.in[kResidual].type) {
           return f(Type<AddedRow<X, R, R>>{});
         }
       }

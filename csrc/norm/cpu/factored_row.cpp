@@ -9,9 +9,9 @@ namespace mlx_norms::cpu::MLX_NORMS_LEVEL {
 // Stores the sum of a row and its factor's products, or the product of both.
 void add_factored_row(const NormJob& job, int64_t row) {
   auto* factor = factor_of(job);
-  with_type(job.x.type, [&](auto x) {
+  with_type(job.in[kX].type, [&](auto x) {
     using X = typename decltype(x)::type;
-    with_type(job.residual.type, [&](auto residual) {
+    with_type(job.in[kResidual].type, [&](auto residual) {
       AddedRow<X, typename decltype(residual)::type> to(job, row);
       bool rounds = job.round_factored;
       if (job.factor_of_sum) {

@@ -37,10 +37,10 @@ struct FloatGate {
 };
 
 FloatGate load_gate(const NormJob& job, int64_t row, float* to) {
-  with_type(job.gate.type, [&](auto type) {
+  with_type(job.in[kGate].type, [&](auto type) {
     using T = typename decltype(type)::type;
     with_gate_activation<T>(job, [&]<typename F>(F) {
-      GateRow<T, F> gate{{job.gate, row}, gate_table<T, F>(job)};
+      GateRow<T, F> gate{{job.in[kGate], row}, gate_table<T, F>(job)};
       for_vectors(job.width, [=](int64_t i, auto extent) {
         store(to + i, gate(i, extent));
       });
@@ -87,7 +87,7 @@ struct GatedInput {
 // The first sums of a row of x times its gate.
 template <typename X>
 SummedRow<false> sum_gated(const NormJob& job, int64_t row, FloatGate gate) {
-  GatedInput<X> input{{job.x, row}, gate, job.round_gated};
+  GatedInput<X> input{{job.in[kX], row}, gate, job.round_gated};
   return sum_source<false>(input, job.width, job.scratch);
 }
 
@@ -118,10 +118,11 @@ struct Activated {
 template <typename T, typename Gate, typename S>
 SummedRow<false, WholeRow<S>>
 sum_whole_gated_row(const NormJob& job, int64_t row, Gate gate, S* to) {
-  auto* x = static_cast<const T*>(job.x.data) + row * job.x.row_stride;
+  auto* x =
+      static_cast<const T*>(job.in[kX].data) + row * job.in[kX].row_stride;
   int64_t rows_ahead = row + 1 < job.rows;
-  auto* coming_x = x + rows_ahead * job.x.row_stride;
-  auto* coming_gate = gate.data + rows_ahead * job.gate.row_stride;
+  auto* coming_x = x + rows_ahead * job.in[kX].row_stride;
+  auto* coming_gate = gate.data + rows_ahead * job.in[kGate].row_stride;
   auto* coming =
       static_cast<T*>(job.normalized.data) + (row + rows_ahead) * job.width;
   auto sums = pairwise_sums<1>(job.width, [=](int64_t i) {
@@ -141,8 +142,8 @@ void norm_whole_gated_rows(
     const typename F::Result* table) {
   auto rounds = !job.late;
   auto gate = [&](int64_t row) {
-    auto* data = static_cast<const T*>(job.gate.data);
-    return WholeGate<T, F>{data + row * job.gate.row_stride, table};
+    auto* data = static_cast<const T*>(job.in[kGate].data);
+    return WholeGate<T, F>{data + row * job.in[kGate].row_stride, table};
   };
   if (!job.gate_first) {
     norm_rows<T, false, true>(
@@ -169,9 +170,10 @@ void norm_whole_gated_rows(
 }
 
 bool are_whole_gated_rows(const NormJob& job) {
-  return job.gate.data && job.x.type == job.normalized.type &&
-      job.gate.type == job.normalized.type &&
-      are_whole_rows(job.x, job.width) && are_whole_rows(job.gate, job.width);
+  return job.in[kGate].data && job.in[kX].type == job.normalized.type &&
+      job.in[kGate].type == job.normalized.type &&
+      are_whole_rows(job.in[kX], job.width) &&
+      are_whole_rows(job.in[kGate], job.width);
 }
 
 // For any rows, in float32.
@@ -180,16 +182,16 @@ void norm_other_gated_rows(const NormJob& job) {
   auto rounds = !job.late;
   for (int64_t row = 0; row < job.rows; ++row) {
     FloatGate gate{};
-    if (job.gate.data) {
+    if (job.in[kGate].data) {
       gate = load_gate(job, row, job.scratch + padded(job.width));
     }
     SummedRow<false> summed;
     if (job.gate_first) {
-      with_type(job.x.type, [&](auto type) {
+      with_type(job.in[kX].type, [&](auto type) {
         summed = sum_gated<typename decltype(type)::type>(job, row, gate);
       });
     } else {
-      summed = sum_row<false>(job.x, row, job.width, job.scratch);
+      summed = sum_row<false>(job.in[kX], row, job.width, job.scratch);
     }
     auto statistics = row_statistics(summed, job.root);
     auto store = [&](auto after) {
@@ -206,7 +208,7 @@ void norm_other_gated_rows(const NormJob& job) {
     };
     if (job.gate_first) {
       store(Unchanged{});
-    } else if (job.gate.data) {
+    } else if (job.in[kGate].data) {
       store(Gated<T, FloatGate>{gate, rounds});
     } else {
       with_activation(job.activation, [&](auto activation) {

@@ -169,7 +169,7 @@ void for_each_gated_row(const NormVJPJob& job, F row_of) {
 }
 
 bool are_whole_gated_rows(const NormVJPJob& job) {
-  auto type = job.s.type;
+  auto type = job.in[kX].type;
   auto whole = [&](const RowsIn& rows) {
     return rows.type == type && are_whole_rows(rows, job.width);
   };
@@ -178,8 +178,8 @@ bool are_whole_gated_rows(const NormVJPJob& job) {
   };
   bool fast = type == Float::f32 || job.activation == Activation::None ||
       is_worth_a_table(job);
-  return fast && whole(job.s) && whole(job.cotangent) && whole(job.gate) &&
-      wanted(job.input) && wanted(job.gate_gradient);
+  return fast && whole(job.in[kX]) && whole(job.in[kCotangent]) &&
+      whole(job.in[kGate]) && wanted(job.input) && wanted(job.gate_gradient);
 }
 
 // For rows that are read in place.
@@ -194,9 +194,9 @@ void vjp_of_whole_gated_rows(const NormVJPJob& job) {
       return data ? data + row * job.width : nullptr;
     };
     vjp(
-        {in(job.s),
-         in(job.cotangent),
-         in(job.gate),
+        {in(job.in[kX]),
+         in(job.in[kCotangent]),
+         in(job.in[kGate]),
          out(job.input),
          out(job.gate_gradient),
          row + 1 < job.rows ? job.width : 0});
@@ -220,9 +220,9 @@ void vjp_of_other_gated_rows(const NormVJPJob& job) {
     auto* input = job.input.data ? s_row : nullptr;
     auto* gate_gradient = job.gate_gradient.data ? gate_row : nullptr;
     vjp(
-        {load_row(job.s, row, width, s_row).data,
-         load_row(job.cotangent, row, width, g_row).data,
-         load_row(job.gate, row, width, gate_row).data,
+        {load_row(job.in[kX], row, width, s_row).data,
+         load_row(job.in[kCotangent], row, width, g_row).data,
+         load_row(job.in[kGate], row, width, gate_row).data,
          input,
          gate_gradient,
          0});
@@ -246,7 +246,7 @@ void vjp_of_gated_rows(const NormVJPJob& job) {
   if (!are_whole_gated_rows(job)) {
     return vjp_of_other_gated_rows(job);
   }
-  with_whole_type(job.s.type, [&](auto type) {
+  with_whole_type(job.in[kX].type, [&](auto type) {
     vjp_of_whole_gated_rows<typename decltype(type)::type>(job);
   });
 }

@@ -128,7 +128,7 @@ inline void gradients_of_rows(
   auto bias_sum = job.bias_gradient;
   float* weight_partial = weight_sum.partial + (wants_weight ? at : 0);
   float* bias_partial = bias_sum.partial + (wants_bias ? at : 0);
-  bool clamp = job.clamp && job.s.type == Float::f16;
+  bool clamp = job.clamp && job.in[kX].type == Float::f16;
   bool identity = job.identity;
   auto width = job.width;
   auto* to = static_cast<O*>(job.input.data);
@@ -136,8 +136,8 @@ inline void gradients_of_rows(
   constexpr bool kAll = kRows == kPartialRows;
   // The number of rows to the next ones; 0 if there are none.
   int64_t ahead = row + 2 * kRows <= job.rows ? kRows : 0;
-  auto ahead_s = ahead * job.s.row_stride;
-  auto ahead_cotangent = ahead * job.cotangent.row_stride;
+  auto ahead_s = ahead * job.in[kX].row_stride;
+  auto ahead_cotangent = ahead * job.in[kCotangent].row_stride;
 
   auto vectors = [=](int64_t i, auto extent) {
     Floats w = load(weight + i);

@@ -35,11 +35,11 @@ struct Modulated {
 };
 
 inline bool is_factored(const NormJob& job) {
-  return job.factor.data || job.number != 1.0f;
+  return job.in[kFactor].data || job.number != 1.0f;
 }
 
 inline bool is_modulated(const NormJob& job) {
-  return job.scale.data || job.shift.data;
+  return job.in[kScale].data || job.in[kShift].data;
 }
 
 // The rows that add_factored_row() stored.
@@ -63,9 +63,9 @@ class Modulation {
 
   // Before a row is read.
   void load_factor(int64_t row) {
-    if (job_.factor.data) {
+    if (job_.in[kFactor].data) {
       load_once(
-          job_.factor, row, factor_row_, factor_of_x_, [](auto, Floats v) {
+          job_.in[kFactor], row, factor_row_, factor_of_x_, [](auto, Floats v) {
             return v;
           });
     }
@@ -73,15 +73,16 @@ class Modulation {
 
   template <typename T>
   Modulated<T> of_row(int64_t row) {
-    if (job_.scale.data) {
-      load_once(job_.scale, row, scale_row_, factor_, [&](auto type, Floats v) {
-        using S = typename decltype(type)::type;
-        v = v + splat(1.0f);
-        return job_.late ? v : round_to<S>(v);
-      });
+    if (job_.in[kScale].data) {
+      load_once(
+          job_.in[kScale], row, scale_row_, factor_, [&](auto type, Floats v) {
+            using S = typename decltype(type)::type;
+            v = v + splat(1.0f);
+            return job_.late ? v : round_to<S>(v);
+          });
     }
-    if (job_.shift.data) {
-      load_once(job_.shift, row, shift_row_, shift_, [](auto, Floats v) {
+    if (job_.in[kShift].data) {
+      load_once(job_.in[kShift], row, shift_row_, shift_, [](auto, Floats v) {
         return v;
       });
     }

@@ -9,7 +9,7 @@
 namespace {
 
 bool is_gated(const NormJob& job) {
-  return job.gate.data || job.activation != mlx_norms::Activation::None;
+  return job.in[kGate].data || job.activation != mlx_norms::Activation::None;
 }
 
 } // namespace

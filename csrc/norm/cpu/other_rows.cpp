@@ -13,8 +13,8 @@ namespace {
 // Sums the norm's input: x, or x + residual.
 template <bool kCenter>
 SummedRow<kCenter> sum_input(const NormJob& job, int64_t row, float* scratch) {
-  if (!job.residual.data) {
-    return sum_row<kCenter>(job.x, row, job.width, scratch);
+  if (!job.in[kResidual].data) {
+    return sum_row<kCenter>(job.in[kX], row, job.width, scratch);
   }
   SummedRow<kCenter> summed;
   with_added_row(job, [&]<typename Added>(Type<Added>) {
@@ -47,7 +47,7 @@ void norm_other_rows(const NormJob& job) {
 // For rows with a scale, shift or factor: in place, or in float32.
 void norm_modulated_rows(const NormJob& job) {
   Modulation modulation(job);
-  if (!is_factored(job) && !job.residual.data && are_whole_rows(job)) {
+  if (!is_factored(job) && !job.in[kResidual].data && are_whole_rows(job)) {
     return with_whole_type(job.normalized.type, [&](auto type) {
       using T = typename decltype(type)::type;
       with_flag(job.center, [&](auto center) {

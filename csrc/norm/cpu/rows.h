@@ -144,7 +144,8 @@ inline bool are_whole_rows(const NormJob& job) {
   auto whole = [&](const RowsIn& rows) {
     return rows.type == job.normalized.type && are_whole_rows(rows, job.width);
   };
-  return whole(job.x) && (!job.residual.data || whole(job.residual));
+  return whole(job.in[kX]) &&
+      (!job.in[kResidual].data || whole(job.in[kResidual]));
 }
 
 // Calls f(type), with the type of rows that are read in place.

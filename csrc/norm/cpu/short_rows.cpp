@@ -54,8 +54,8 @@ void load_short_rows(
 
 // Loads n rows of the norm's input.
 void load_short_input(const NormJob& job, int64_t first, int n, Floats* v) {
-  if (!job.residual.data) {
-    return load_short_rows(job.x, job.width, first, n, v);
+  if (!job.in[kResidual].data) {
+    return load_short_rows(job.in[kX], job.width, first, n, v);
   }
   with_added_row(job, [&]<typename Added>(Type<Added>) {
     for (int i = 0; i < n; ++i) {

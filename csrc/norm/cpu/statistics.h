@@ -110,7 +110,8 @@ template <bool kCenter, typename T>
 inline SummedRow<kCenter, WholeRow<T>> sum_whole_row(
     const NormJob& job,
     int64_t row) {
-  auto* data = static_cast<const T*>(job.x.data) + row * job.x.row_stride;
+  auto* data =
+      static_cast<const T*>(job.in[kX].data) + row * job.in[kX].row_stride;
   WholeRow<T> whole{data, job.width};
   float shift = load(data)[0];
   return {whole, shift, first_sums<kCenter>(whole, shift)};

@@ -49,10 +49,10 @@ inline void store_row(
   // The row that is stored `ahead` rows later.
   auto next = row + ahead < job.rows ? ahead * job.width : 0;
   auto end = job.rows + job.rows_after;
-  auto* x = coming_row(job.x, row, ahead, end);
+  auto* x = coming_row(job.in[kX], row, ahead, end);
   // A norm with a gate has no residual.
-  auto* other =
-      coming_row(job.gate.data ? job.gate : job.residual, row, ahead, end);
+  auto* other = coming_row(
+      job.in[kGate].data ? job.in[kGate] : job.in[kResidual], row, ahead, end);
   for_vectors(job.width, [=](int64_t i, auto extent) {
     if (kFetch) {
       __builtin_prefetch(x + i * sizeof(T));

@@ -42,11 +42,11 @@ inline void norm_vjp_rows(
 
 bool are_whole_rows(const NormVJPJob& job) {
   auto whole = [&](const RowsIn& rows) {
-    return rows.type == job.s.type && are_whole_rows(rows, job.width);
+    return rows.type == job.in[kX].type && are_whole_rows(rows, job.width);
   };
-  return whole(job.s) && whole(job.cotangent) &&
-      (!job.sum_cotangent.data || whole(job.sum_cotangent)) &&
-      (!job.input.data || job.input.type == job.s.type);
+  return whole(job.in[kX]) && whole(job.in[kCotangent]) &&
+      (!job.in[kSumCotangent].data || whole(job.in[kSumCotangent])) &&
+      (!job.input.data || job.input.type == job.in[kX].type);
 }
 
 // Not inlined: one for all gradients that are wanted.
@@ -57,9 +57,10 @@ template <typename T, bool kCenter>
   auto at = [row](const RowsIn& rows) {
     return static_cast<const T*>(rows.data) + row * rows.row_stride;
   };
-  VJPRow<kCenter, T, T> to{at(job.s), at(job.cotangent), nullptr, {}, 0, 0};
-  if (job.sum_cotangent.data) {
-    to.sum_cotangent = at(job.sum_cotangent);
+  VJPRow<kCenter, T, T> to{
+      at(job.in[kX]), at(job.in[kCotangent]), nullptr, {}, 0, 0};
+  if (job.in[kSumCotangent].data) {
+    to.sum_cotangent = at(job.in[kSumCotangent]);
   }
   WholeRow<T> s{to.s, job.width};
   measure<kCenter>(to, s, job, row);
@@ -86,13 +87,14 @@ void vjp_of_other_rows(const NormVJPJob& job) {
   norm_vjp_rows<O, kCenter, false>(
       job, wants_weight, wants_bias, [&](int64_t row) {
         auto* scratch = job.scratch;
-        auto s = load_row(job.s, row, width, scratch);
-        auto g = load_row(job.cotangent, row, width, scratch += padded(width));
+        auto s = load_row(job.in[kX], row, width, scratch);
+        auto g =
+            load_row(job.in[kCotangent], row, width, scratch += padded(width));
         VJPRow<kCenter, float, float> to{s.data, g.data, nullptr, {}, 0, 0};
-        if (job.sum_cotangent.data) {
+        if (job.in[kSumCotangent].data) {
           scratch += padded(width);
           to.sum_cotangent =
-              load_row(job.sum_cotangent, row, width, scratch).data;
+              load_row(job.in[kSumCotangent], row, width, scratch).data;
         }
         if (kCenter) {
           s.pad(load(s.data)[0]); // no deviation past the row's end
@@ -107,7 +109,7 @@ void vjp_of_other_rows(const NormVJPJob& job) {
 namespace mlx_norms::cpu::MLX_NORMS_LEVEL {
 
 void norm_vjp(const NormVJPJob& job) {
-  if (job.gate.data) {
+  if (job.in[kGate].data) {
     return vjp_of_gated_rows(job);
   }
   with_flag(job.center, [&](auto center) {
@@ -116,7 +118,7 @@ void norm_vjp(const NormVJPJob& job) {
         vjp_of_other_rows<typename decltype(type)::type, center.value>(job);
       });
     }
-    with_whole_type(job.s.type, [&](auto type) {
+    with_whole_type(job.in[kX].type, [&](auto type) {
       using T = typename decltype(type)::type;
       bool bias = job.bias_gradient.sum;
       if (!job.weight_gradient.sum) {

@@ -69,7 +69,7 @@ void norm_whole_rows(const NormJob& job) {
   with_output(job, [&](auto type, auto early, auto bias, auto center) {
     using T = typename decltype(type)::type;
     constexpr bool kCenter = center.value;
-    if (job.residual.data) {
+    if (job.in[kResidual].data) {
       // One row at a time: more than four memory streams are slower.
       norm_rows<T, kCenter, true>(
           job, 1, early, bias, [&](int64_t row, float*) {

@@ -33,21 +33,16 @@ void NormAddNorm::eval_cpu(
 
   NormJob of_x{};
   of_x.width = in.x.shape(-1);
-  of_x.x = rows_in(in.x, runs.row_stride(0));
+  of_x.in[kX] = rows_in(in.x, runs.row_stride(0));
   of_x.late = spec.late();
   of_x.root = {.eps = spec.eps};
   auto of_sum = of_x;
   of_sum.clamp = spec.clamp;
-  of_sum.residual = rows_in(in.residual, runs.row_stride(1));
-  Parameter post_weight, weight;
-  if (in.post_weight) {
-    post_weight = Parameter(*in.post_weight, spec.weight_offset);
-  }
-  if (in.weight) {
-    weight = Parameter(*in.weight, spec.weight_offset);
-  }
+  of_sum.in[kResidual] = rows_in(in.residual, runs.row_stride(1));
+  Parameter post_weight(in.post_weight, spec.weight_offset);
+  Parameter weight(in.weight, spec.weight_offset);
   // The type of x's norm.
-  auto between = spec.late() ? Float::f32 : of_x.x.type;
+  auto between = spec.late() ? Float::f32 : of_x.in[kX].type;
 
   of_sum.normalized = rows_out(outputs[0]);
   of_sum.sum = rows_out(outputs[1]);
@@ -73,7 +68,7 @@ void NormAddNorm::eval_cpu(
         auto first = of_x;
         first.rows = rows;
         first.rows_after = after;
-        first.x = x;
+        first.in[kX] = x;
         first.normalized = {normalized.data(), between};
         first.weight = {w_of_x.data(), 1};
         first.scratch = scratch.data();
@@ -81,8 +76,8 @@ void NormAddNorm::eval_cpu(
         auto second = of_sum;
         second.rows = rows;
         second.rows_after = after;
-        second.x = {normalized.data(), between, width, 1};
-        second.residual = residual;
+        second.in[kX] = {normalized.data(), between, width, 1};
+        second.in[kResidual] = residual;
         second.normalized = from(of_sum.normalized, row * width);
         second.sum = from(of_sum.sum, row * width);
         second.weight = {w_of_sum.data(), 1};
@@ -93,8 +88,8 @@ void NormAddNorm::eval_cpu(
           begin,
           end,
           [&](int64_t first_row, int64_t n_rows, const auto& offsets) {
-            auto x = from(of_x.x, offsets[0]);
-            auto residual = from(of_sum.residual, offsets[1]);
+            auto x = from(of_x.in[kX], offsets[0]);
+            auto residual = from(of_sum.in[kResidual], offsets[1]);
             for (int64_t row = 0; row < n_rows; row += most) {
               auto rows = std::min(most, n_rows - row);
               compute(

@@ -7,7 +7,6 @@
 #include "csrc/common/checks.h"
 #include "csrc/common/float16.h"
 #include "csrc/norm/fallback.h"
-#include "csrc/norm/nodes.h"
 
 namespace mlx_norms {
 
@@ -32,44 +31,39 @@ Arrays in_two_norms(
     F norm) {
   NormAddNormInputs in(spec, inputs.data());
   auto sum_dtype = in.sum_dtype();
-  auto then = [&](NormSpec of, NormInputs inputs) {
-    Arrays arrays;
-    inputs.append_to(arrays);
-    return norm(of, dtype, std::move(arrays), s);
-  };
   auto n_dtype = spec.late() ? mx::float32 : in.x.dtype();
-  Arrays of_x;
-  NormInputs(in.x, nullptr, in.post_weight, nullptr).append_to(of_x);
-  auto n = norm(spec.norm_of_x(), n_dtype, std::move(of_x), s)[0];
+  NormInputs of_x{{kX, &in.x}, {kWeight, in.post_weight}};
+  auto n = norm(spec.norm_of_x(), n_dtype, of_x.arrays(), s)[0];
   auto next = spec.norm_of_sum();
+  NormInputs of_sum{{kX, &n}, {kResidual, &in.residual}, {kWeight, in.weight}};
   if (mx::result_type(n, in.residual) == sum_dtype) {
-    next.residual = true;
+    next.operands = of_sum.present();
     next.clamp = spec.clamp;
-    return then(next, {n, &in.residual, in.weight, nullptr});
+    return norm(next, dtype, of_sum.arrays(), s);
   }
   auto h = mx::astype(mx::add(in.residual, n, s), sum_dtype, s);
   if (spec.clamp && sum_dtype == mx::float16) {
     h = saturate(h, s);
   }
-  return {then(next, {h, nullptr, in.weight, nullptr})[0], h};
+  of_sum[kX] = &h;
+  of_sum[kResidual] = nullptr;
+  return {norm(next, dtype, of_sum.arrays(), s)[0], h};
 }
 
 } // namespace
 
 NormSpec NormAddNormSpec::norm_of_x() const {
-  return {
-      .weight = post_weight,
-      .rounding = rounding,
-      .weight_offset = post_weight ? weight_offset : 0.0f,
-      .eps = eps};
+  NormSpec norm{.rounding = rounding, .eps = eps};
+  norm.operands.set(kWeight, post_weight);
+  norm.weight_offset = post_weight ? weight_offset : 0.0f;
+  return norm;
 }
 
 NormSpec NormAddNormSpec::norm_of_sum() const {
-  return {
-      .weight = weight,
-      .rounding = rounding,
-      .weight_offset = weight ? weight_offset : 0.0f,
-      .eps = eps};
+  NormSpec norm{.rounding = rounding, .eps = eps};
+  norm.operands.set(kWeight, weight);
+  norm.weight_offset = weight ? weight_offset : 0.0f;
+  return norm;
 }
 
 Arrays NormAddNormInputs::arrays() const {

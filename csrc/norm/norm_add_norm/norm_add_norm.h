@@ -7,8 +7,7 @@
 #pragma once
 
 #include "csrc/gpu/launch_plan.h"
-#include "csrc/norm/spec.h"
-#include "csrc/op/node.h"
+#include "csrc/norm/norm.h"
 
 namespace mlx_norms {
 
@@ -69,14 +68,14 @@ struct NormAddNormInputs {
 // {normalized, sum}
 struct NormAddNorm {
   NormAddNormSpec spec;
-  std::vector<mx::Dtype> dtypes;
+  Dtypes dtypes;
 
   bool operator==(const NormAddNorm&) const = default;
   const char* name() const {
     return "mlx_norms::NormAddNorm";
   }
-  std::vector<mx::Shape> shapes(const Arrays& inputs) const {
-    return {inputs[0].shape(), inputs[0].shape()};
+  mx::Shape shape(const Arrays& inputs, size_t) const {
+    return inputs[0].shape();
   }
   Donors donors(const Arrays& inputs, size_t i, mx::Stream) const {
     return {&inputs[i == 0 ? 0 : 1], &inputs[i == 0 ? 1 : 0]};
@@ -112,19 +111,6 @@ struct NormAddNorm {
       mx::Stream s) const;
 };
 
-// Which gradients are wanted besides those of x and of the sum, which is the
-// residual's.
-struct NormAddNormVJPSpec {
-  NormAddNormSpec norms;
-  bool post_weight = false;
-  bool weight = false;
-
-  bool operator==(const NormAddNormVJPSpec&) const = default;
-
-  NormVJPSpec of_x() const;
-  NormVJPSpec of_sum() const;
-};
-
 // x, sum, [post_weight], [weight], cotangent, sum_cotangent
 struct NormAddNormVJPInputs {
   const mx::array& x;
@@ -141,18 +127,32 @@ struct NormAddNormVJPInputs {
         weight(spec.weight ? first++ : nullptr),
         cotangent(*first++),
         sum_cotangent(*first++) {}
+
+  // Of the sum's norm and, given the sum's gradient, of x's.
+  NormInputs of_sum() const {
+    return {
+        {kX, &sum},
+        {kWeight, weight},
+        {kCotangent, &cotangent},
+        {kSumCotangent, &sum_cotangent}};
+  }
+  NormInputs of_x(const array& sum_gradient) const {
+    return {{kX, &x}, {kWeight, post_weight}, {kCotangent, &sum_gradient}};
+  }
 };
 
 // {x, sum, [post_weight], [weight]}
 struct NormAddNormVJP {
-  NormAddNormVJPSpec spec;
-  std::vector<mx::Dtype> dtypes;
+  NormAddNormSpec norms;
+  bool post_weight; // whether it is wanted
+  bool weight;      // likewise
+  Dtypes dtypes;
 
   bool operator==(const NormAddNormVJP&) const = default;
   const char* name() const {
     return "mlx_norms::NormAddNormVJP";
   }
-  std::vector<mx::Shape> shapes(const Arrays& inputs) const;
+  mx::Shape shape(const Arrays& inputs, size_t i) const;
   Donors donors(const Arrays& inputs, size_t i, mx::Stream s) const;
   void check(const Arrays& inputs) const;
   Arrays fallback(const Arrays& inputs, mx::Stream s) const;
@@ -169,6 +169,8 @@ struct NormAddNormVJP {
   // Whether a GPU's threads hold what the kernel needs of such rows.
   bool suits(const Arrays& inputs, mx::Stream s) const;
   Arrays steps(const Arrays& inputs, mx::Stream s) const; // of two norms
+  NormVJP of_x() const;
+  NormVJP of_sum() const;
 };
 
 // {normalized, sum}; the inputs have been checked.

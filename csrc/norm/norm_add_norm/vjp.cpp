@@ -4,118 +4,75 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/norm/fallback.h"
-#include "csrc/norm/nodes.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
 
 namespace mlx_norms {
 
 namespace {
 
-ParameterDtypes dtype_of(const array* weight) {
-  return {.weight = weight ? weight->dtype() : mx::float32};
-}
-
-// The outputs' dtypes, if each gradient has its array's.
-std::vector<mx::Dtype> dtypes_of(
-    const NormAddNormVJPSpec& spec,
-    const NormAddNormVJPInputs& in) {
-  std::vector<mx::Dtype> dtypes{in.x.dtype(), in.sum.dtype()};
-  if (spec.post_weight) {
-    dtypes.push_back(in.post_weight->dtype());
-  }
-  if (spec.weight) {
-    dtypes.push_back(in.weight->dtype());
-  }
-  return dtypes;
-}
-
-// In the order of the outputs.
-Arrays in_order(
-    const array& x,
-    const array& sum,
-    const OptionalArray& post_weight,
-    const OptionalArray& weight) {
-  Arrays gradients{x, sum};
-  for (const auto& of : {post_weight, weight}) {
-    if (of) {
-      gradients.push_back(*of);
-    }
-  }
+// {x, sum, [post_weight], [weight]} of the gradients of x's norm and the sum's.
+Arrays in_order(const Arrays& of_x, const Arrays& of_sum) {
+  Arrays gradients{of_x[0], of_sum[0]};
+  gradients.insert(gradients.end(), of_x.begin() + 1, of_x.end());
+  gradients.insert(gradients.end(), of_sum.begin() + 1, of_sum.end());
   return gradients;
 }
 
 } // namespace
 
-NormVJPSpec NormAddNormVJPSpec::of_x() const {
-  NormVJPSpec of{.norm = norms.norm_of_x(), .input = true};
-  of.weight = post_weight;
+NormVJP NormAddNormVJP::of_x() const {
+  NormVJP of{norms.norm_of_x(), {kX}, {dtypes[0]}};
+  of.norm.operands.set(kCotangent);
+  if (post_weight) {
+    of.wanted.set(kWeight);
+    of.dtypes.push_back(dtypes[2]);
+  }
   return of;
 }
 
-NormVJPSpec NormAddNormVJPSpec::of_sum() const {
-  NormVJPSpec of{.norm = norms.norm_of_sum(), .input = true};
-  of.norm.residual = true; // the sum's cotangent
+NormVJP NormAddNormVJP::of_sum() const {
+  NormVJP of{norms.norm_of_sum(), {kX}, {dtypes[1]}};
+  of.norm.operands.set(kCotangent);
+  of.norm.operands.set(kSumCotangent);
   of.norm.clamp = norms.clamp;
-  of.weight = weight;
+  if (weight) {
+    of.wanted.set(kWeight);
+    of.dtypes.push_back(dtypes.back());
+  }
   return of;
 }
 
-Arrays NormAddNormVJP::fallback(const Arrays& inputs, mx::Stream stream) const {
-  NormAddNormVJPInputs in(spec.norms, inputs.data());
-  auto of_sum = fallback_norm_vjp(
-      spec.of_sum(),
-      {dtypes[1], dtypes.back()},
-      {in.sum, in.weight, in.cotangent, &in.sum_cotangent},
-      stream);
-  auto of_x = fallback_norm_vjp(
-      spec.of_x(),
-      {dtypes[0], dtypes[spec.post_weight ? 2 : 0]},
-      {in.x, in.post_weight, of_sum[0]},
-      stream);
-  auto last = [](bool wanted, const Arrays& of) {
-    return wanted ? OptionalArray(of.back()) : std::nullopt;
-  };
-  return in_order(
-      of_x[0],
-      of_sum[0],
-      last(spec.post_weight, of_x),
-      last(spec.weight, of_sum));
+Arrays NormAddNormVJP::fallback(const Arrays& inputs, mx::Stream s) const {
+  NormAddNormVJPInputs in(norms, inputs.data());
+  auto of_sums = of_sum().fallback(in.of_sum().arrays(), s);
+  auto of_xs = of_x().fallback(in.of_x(of_sums[0]).arrays(), s);
+  return in_order(of_xs, of_sums);
 }
 
 // The gradients of one norm after another.
-Arrays NormAddNormVJP::steps(const Arrays& inputs, mx::Stream stream) const {
-  NormAddNormVJPInputs in(spec.norms, inputs.data());
-  auto of_sum = norm_gradients(
-      spec.of_sum(),
-      {in.sum, in.weight, in.cotangent, &in.sum_cotangent},
-      dtype_of(in.weight),
-      stream);
-  auto of_x = norm_gradients(
-      spec.of_x(),
-      {in.x, in.post_weight, *of_sum.input},
-      dtype_of(in.post_weight),
-      stream);
-  return in_order(*of_x.input, *of_sum.input, of_x.weight, of_sum.weight);
+Arrays NormAddNormVJP::steps(const Arrays& inputs, mx::Stream s) const {
+  NormAddNormVJPInputs in(norms, inputs.data());
+  auto of_sums = make(of_sum(), in.of_sum().arrays(), s);
+  auto of_xs = make(of_x(), in.of_x(of_sums[0]).arrays(), s);
+  return in_order(of_xs, of_sums);
 }
 
 void NormAddNormVJP::append_key(
     const Arrays& inputs,
     mx::Stream,
     std::vector<int64_t>& numbers) const {
-  spec.norms.append_key(inputs, numbers);
-  numbers.push_back(spec.post_weight);
-  numbers.push_back(spec.weight);
+  norms.append_key(inputs, numbers);
+  numbers.push_back(post_weight);
+  numbers.push_back(weight);
 }
 
 NormAddNormVJP NormAddNormVJP::sampled(const Arrays&, mx::Stream) const {
-  auto flags = spec;
-  flags.norms = spec.norms.flags();
-  return {flags, dtypes};
+  return {norms.flags(), post_weight, weight, dtypes};
 }
 
 // Of so many rows that weights' gradients add up several partial sums.
 Arrays NormAddNormVJP::sample(const Arrays& inputs, mx::Stream s) const {
-  return spec.norms.few_rows(inputs, 20, /* large= */ false, s);
+  return norms.few_rows(inputs, 20, /* large= */ false, s);
 }
 
 Donors NormAddNormVJP::donors(const Arrays& inputs, size_t i, mx::Stream s)
@@ -123,7 +80,7 @@ Donors NormAddNormVJP::donors(const Arrays& inputs, size_t i, mx::Stream s)
   if (i > 1 || !suits(inputs, s)) {
     return {};
   }
-  NormAddNormVJPInputs in(spec.norms, inputs.data());
+  NormAddNormVJPInputs in(norms, inputs.data());
   return i == 0 ? Donors{&in.x, &in.cotangent, &in.sum_cotangent, &in.sum}
                 : Donors{&in.sum_cotangent, &in.cotangent, &in.sum};
 }
@@ -142,8 +99,17 @@ Arrays NormAddNorm::vjp(
     return given &&
         std::find(argnums.begin(), argnums.end(), i) != argnums.end();
   };
-  NormAddNormVJPSpec of{
-      spec, wanted(spec.post_weight, post_at), wanted(spec.weight, weight_at)};
+  NormAddNormVJP both{
+      spec,
+      wanted(spec.post_weight, post_at),
+      wanted(spec.weight, weight_at),
+      {in.x.dtype(), h.dtype()}};
+  if (both.post_weight) {
+    both.dtypes.push_back(in.post_weight->dtype());
+  }
+  if (both.weight) {
+    both.dtypes.push_back(in.weight->dtype());
+  }
   Arrays gradients(primals.size(), array(0.0f)); // those that are wanted
   auto of_sum = mx::astype(cotangents[1], h.dtype(), s);
   auto cotangent = mx::astype(cotangents[0], dtypes[0], s);
@@ -153,59 +119,70 @@ Arrays NormAddNorm::vjp(
     auto inputs = primals;
     inputs[1] = h;
     inputs.insert(inputs.end(), {cotangent, of_sum});
-    NormAddNormVJP gradient{of, dtypes_of(of, {spec, inputs.data()})};
-    if (has_gpu_kernels(s) && gradient.suits(inputs, s) &&
-        runs_kernel(gradient, inputs, s)) {
-      auto found = node(std::move(gradient), std::move(inputs), s);
+    if (both.suits(inputs, s) && runs_kernel(both, inputs, s)) {
+      auto found = node(both, std::move(inputs), s);
       gradients[0] = found[0];
       gradients[1] = mx::astype(found[1], in.residual.dtype(), s);
-      if (of.post_weight) {
+      if (both.post_weight) {
         gradients[post_at] = found[2];
       }
-      if (of.weight) {
+      if (both.weight) {
         gradients[weight_at] = found.back();
       }
       return select(gradients, argnums);
     }
   }
 
-  // Of the sum: of its norm, and its own cotangent.
-  auto first = of.of_sum();
-  first.input = wanted(true, 0) || wanted(true, 1) || of.post_weight;
-  if (takes_part && (first.input || first.weight)) {
-    auto found = norm_gradients(
-        first, {h, in.weight, cotangent, &of_sum}, dtype_of(in.weight), s);
-    if (found.weight) {
-      gradients[weight_at] = *found.weight;
+  auto gradients_of = [&](const NormVJP& of, const NormInputs& inputs, bool x) {
+    auto some = of.wanted;
+    some.set(kX, x);
+    PerOperand<std::optional<mx::Dtype>> given;
+    if (auto* weight = inputs[kWeight]) {
+      given[kWeight] = weight->dtype();
     }
-    if (found.input) {
-      of_sum = *found.input;
+    return norm_gradients(of.norm, inputs, some, given, s);
+  };
+  // Of the sum: of its norm, and its own cotangent.
+  bool needs_sum = wanted(true, 0) || wanted(true, 1) || both.post_weight;
+  if (takes_part) {
+    auto found = gradients_of(
+        both.of_sum(),
+        {{kX, &h},
+         {kWeight, in.weight},
+         {kCotangent, &cotangent},
+         {kSumCotangent, &of_sum}},
+        needs_sum);
+    if (found[kWeight]) {
+      gradients[weight_at] = *found[kWeight];
+    }
+    if (found[kX]) {
+      of_sum = *found[kX];
     }
   } else {
     if (spec.clamp && h.dtype() == mx::float16) {
       of_sum = zero_where_saturated(of_sum, h, s);
     }
-    if (first.weight) {
+    if (both.weight) {
       gradients[weight_at] = mx::zeros_like(*in.weight, s);
     }
   }
   gradients[1] = mx::astype(of_sum, in.residual.dtype(), s);
 
-  auto second = of.of_x();
-  second.input = wanted(true, 0);
-  auto found = norm_gradients(
-      second, {in.x, in.post_weight, of_sum}, dtype_of(in.post_weight), s);
-  if (found.input) {
-    gradients[0] = *found.input;
+  auto found = gradients_of(
+      both.of_x(),
+      {{kX, &in.x}, {kWeight, in.post_weight}, {kCotangent, &of_sum}},
+      wanted(true, 0));
+  if (found[kX]) {
+    gradients[0] = *found[kX];
   }
-  if (found.weight) {
-    gradients[post_at] = *found.weight;
+  if (found[kWeight]) {
+    gradients[post_at] = *found[kWeight];
   }
   return select(gradients, argnums);
 }
 
 void NormAddNormVJP::check(const Arrays& inputs) const {
-  NormAddNormVJPInputs in(spec.norms, inputs.data());
+  NormAddNormVJPInputs in(norms, inputs.data());
   check_same_shape(name(), "sum", in.sum, in.x);
   check_same_shape(name(), "cotangent", in.cotangent, in.x);
   check_same_shape(name(), "sum's cotangent", in.sum_cotangent, in.x);
@@ -217,16 +194,9 @@ void NormAddNormVJP::check(const Arrays& inputs) const {
   }
 }
 
-std::vector<mx::Shape> NormAddNormVJP::shapes(const Arrays& inputs) const {
-  NormAddNormVJPInputs in(spec.norms, inputs.data());
-  std::vector<mx::Shape> shapes{in.x.shape(), in.x.shape()};
-  if (spec.post_weight) {
-    shapes.push_back(in.post_weight->shape());
-  }
-  if (spec.weight) {
-    shapes.push_back(in.weight->shape());
-  }
-  return shapes;
+mx::Shape NormAddNormVJP::shape(const Arrays& inputs, size_t i) const {
+  const auto& x = inputs[0];
+  return i < 2 ? x.shape() : mx::Shape{x.shape(-1)};
 }
 
 } // namespace mlx_norms

@@ -5,7 +5,6 @@
 #include "csrc/gpu/rows.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/norm/persistent_loops.h"
-#include "csrc/norm/plan.h"
 #include "kernels/interface.h"
 
 namespace mlx_norms {
@@ -22,30 +21,32 @@ Geometry geometry_of(const mx::array& sum, mx::Stream stream) {
 
 // The gradients of one norm after another.
 LaunchPlan plan_of_two(
-    const NormAddNormVJPSpec& spec,
+    const NormAddNormVJP& op,
     const Arrays& inputs,
     const Arrays& outputs,
     mx::Stream stream) {
-  NormAddNormVJPInputs in(spec.norms, inputs.data());
+  NormAddNormVJPInputs in(op.norms, inputs.data());
   auto next = outputs.begin() + 2;
   Arrays to_x{outputs[0]}, to_sum{outputs[1]};
-  if (spec.post_weight) {
+  if (op.post_weight) {
     to_x.push_back(*next++);
   }
-  if (spec.weight) {
+  if (op.weight) {
     to_sum.push_back(*next++);
   }
-  NormVJPInputs of_sum(in.sum, in.weight, in.cotangent, &in.sum_cotangent);
-  NormVJPInputs of_x(in.x, in.post_weight, outputs[1]);
-  auto plan = plan_norm_vjp(spec.of_sum(), of_sum.arrays(), to_sum, stream);
-  plan.append(plan_norm_vjp(spec.of_x(), of_x.arrays(), to_x, stream));
+  auto plan = op.of_sum().plan(in.of_sum().arrays(), to_sum, stream);
+  auto of_x = in.of_x(outputs[1]).arrays();
+  plan.append(op.of_x().plan(of_x, to_x, stream));
   return plan;
 }
 
 } // namespace
 
 bool NormAddNormVJP::suits(const Arrays& inputs, mx::Stream stream) const {
-  NormAddNormVJPInputs in(spec.norms, inputs.data());
+  if (!has_gpu_kernels(stream)) {
+    return false;
+  }
+  NormAddNormVJPInputs in(norms, inputs.data());
   auto geometry = geometry_of(in.sum, stream);
   int most = backend_of(stream) == Backend::Cuda ? 24 : 8; // elements
   // One geometry is for rows of one type.
@@ -60,16 +61,15 @@ LaunchPlan NormAddNormVJP::plan(
   using K = kernels::norm_add_norm_vjp;
   if (!suits(inputs, stream)) {
     // Longer rows than those for which a shapeless function was compiled.
-    return plan_of_two(spec, inputs, outputs, stream);
+    return plan_of_two(*this, inputs, outputs, stream);
   }
   LaunchPlan plan(stream);
-  const auto& norms = spec.norms;
   NormAddNormVJPInputs in(norms, inputs.data());
   auto next = outputs.begin();
   const auto& x_gradient = *next++;
   const auto& sum_gradient = *next++;
-  auto* of_post_weight = spec.post_weight ? &*next++ : nullptr;
-  auto* of_weight = spec.weight ? &*next++ : nullptr;
+  auto* of_post_weight = post_weight ? &*next++ : nullptr;
+  auto* of_weight = weight ? &*next++ : nullptr;
 
   int length = in.x.shape(-1);
   if (length == 0) {
@@ -81,8 +81,7 @@ LaunchPlan NormAddNormVJP::plan(
   int width = geometry.width;
   auto limits = device_limits(stream);
   PersistentLoops loops(rows, 1, geometry, limits, backend);
-  Cluster cluster(
-      in.x.size(), spec.post_weight + spec.weight, geometry, loops, limits);
+  Cluster cluster(in.x.size(), post_weight + weight, geometry, loops, limits);
   int rows_of_partials = ceil_div(loops.count, cluster.size);
   auto partials = [&](const mx::array* gradient) -> OptionalArray {
     return gradient ? std::optional(plan.temporary(
@@ -95,15 +94,15 @@ LaunchPlan NormAddNormVJP::plan(
   if (rows > 0) {
     auto x = read_rows(in.x, width, plan);
     auto sum = read_rows(in.sum, width, plan);
-    auto post_weight = read_optional(in.post_weight, width, plan);
-    auto weight = read_optional(in.weight, width, plan);
+    auto post_w = read_optional(in.post_weight, width, plan);
+    auto w = read_optional(in.weight, width, plan);
     auto cotangent = read_rows(in.cotangent, width, plan);
     auto sum_cotangent = read_rows(in.sum_cotangent, width, plan);
     Stages staged(
         geometry,
         length,
         {&sum, &cotangent, &sum_cotangent, &x},
-        {pointer_to(weight), pointer_to(post_weight)},
+        {pointer_to(w), pointer_to(post_w)},
         limits.staged_bytes);
 
     auto& launch = plan.launch(
@@ -117,8 +116,8 @@ LaunchPlan NormAddNormVJP::plan(
     launch.set(K::has_weight, norms.weight);
     launch.set(K::has_weight_offset, norms.weight_offset != 0);
     launch.set(K::clamped_sum, norms.clamp && in.sum.dtype() == mx::float16);
-    launch.set(K::want_post_weight, spec.post_weight);
-    launch.set(K::want_weight, spec.weight);
+    launch.set(K::want_post_weight, post_weight);
+    launch.set(K::want_weight, weight);
     launch.set(K::adjoining, true);
     launch.set(K::fetch_next, false); // the kernel fetches to stages only
     bool holds = backend == Backend::Cuda ? staged.leaves_registers(geometry)
@@ -131,8 +130,8 @@ LaunchPlan NormAddNormVJP::plan(
         K::post_weight,
         K::post_weight_layout,
         K::post_weight_flags,
-        post_weight);
-    bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
+        post_w);
+    bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, w);
     bind_rows(
         launch,
         K::cotangent,

@@ -7,7 +7,7 @@
 #include "csrc/matmul/primitive.h"
 #include "csrc/norm/channels/channel_norm.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
-#include "csrc/norm/primitive.h"
+#include "csrc/norm/norm.h"
 #include "eval.h"
 
 namespace mlx_norms {
@@ -17,6 +17,8 @@ void Node<Op>::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);
 }
 
+template void Node<Norm>::eval_cpu(const Arrays&, Arrays&);
+template void Node<NormVJP>::eval_cpu(const Arrays&, Arrays&);
 template void Node<ChannelNorm>::eval_cpu(const Arrays&, Arrays&);
 template void Node<ChannelNormVJP>::eval_cpu(const Arrays&, Arrays&);
 template void Node<NormAddNorm>::eval_cpu(const Arrays&, Arrays&);
@@ -25,14 +27,6 @@ template void Node<GroupNorm>::eval_cpu(const Arrays&, Arrays&);
 template void Node<GroupNormVJP>::eval_cpu(const Arrays&, Arrays&);
 
 void Matmul::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  hostmetal::eval(*this, inputs, outputs);
-}
-
-void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  hostmetal::eval(*this, inputs, outputs);
-}
-
-void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);
 }
 

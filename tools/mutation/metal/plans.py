@@ -5,7 +5,7 @@ from .texts import GRADIENT, ONE, PLAN_MATMUL, PLAN_VJP
 
 PLAN_ROWS = "csrc/gpu/rows.cpp"
 PLAN_NORM = "csrc/norm/plan.cpp"
-EVAL = "csrc/norm/eval_gpu.cpp"
+EVAL = "csrc/norm/norm_vjp.cpp"
 ENCODE = "csrc/gpu/metal/encode.cpp"
 LIBRARY = "csrc/gpu/metal/library.cpp"
 SPECIALIZATION = "csrc/gpu/specialization.cpp"
@@ -46,8 +46,8 @@ MUTANTS = [
     Mutant(
         "a gradient in the memory of rows still to be read",
         EVAL,
-        "bool once = !reads_rows_again(spec_, in.s, stream());",
-        "bool once = true;",
+        "operand == kBias || reads_rows_again(in.x(), s)",
+        "operand == kBias",
         "tests/norm/test_gradients.py::test_long_rows_with_a_tail",
     ),
     Mutant(
@@ -81,7 +81,7 @@ MUTANTS = [
     Mutant(
         "a launch without a function constant",
         PLAN_VJP,
-        "  launch.set(K::clamped_sum, norm.clamp && b.s.array->dtype() == mx::float16);\n",
+        "  launch.set(\n      K::clamped_sum, norm.clamp && read[kX]->array->dtype() == mx::float16);\n",
         "",
         f"{GRADIENT}[metal-sim-rms_norm-33]",
     ),

@@ -418,7 +418,7 @@ MUTANTS = [
     ),
     Mutant(
         "the weight's gradient summed alone",
-        PLAN_VJP,
+        LOOPS,
         "(weight_gradient != nullptr) + (bias_gradient != nullptr)",
         "1",
         f"{GRADIENT}[metal-sim-layer_norm-33]",

@@ -1,0 +1,239 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/common/derivatives.h"
+
+#include <algorithm>
+
+#include "csrc/norm/fallback.h"
+#include "csrc/norm/gating.h"
+#include "csrc/norm/modulation.h"
+#include "csrc/norm/norm.h"
+#include "csrc/norm/split.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// The index of i in argnums; -1: absent.
+int place_of(int i, const std::vector<int>& argnums) {
+  auto it = std::find(argnums.begin(), argnums.end(), i);
+  return it == argnums.end() ? -1 : it - argnums.begin();
+}
+
+// What one tensor's outputs change by, of these tangents: {[of the normalized
+// one, in float32], [of the sum]}.
+std::pair<OptionalArray, OptionalArray> tangents_of(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array& x_or_sum,
+    const PerOperand<const array*>& tangent,
+    mx::Stream s) {
+  OptionalArray ds, dy;
+  auto add = [&](OptionalArray& total, const array& term) {
+    total = total ? mx::add(*total, term, s) : term;
+  };
+  auto normalized = [&] { return bare_norm(spec, x_or_sum, s); };
+  if (spec.is_factored()) {
+    ds = sum_tangent(spec, in, tangent, s);
+  } else {
+    for (auto operand : {kX, kResidual}) {
+      if (auto* t = tangent[operand]) {
+        add(ds, mx::astype(*t, x_or_sum.dtype(), s));
+      }
+    }
+  }
+  if (ds && spec.clamp && x_or_sum.dtype() == mx::float16) {
+    ds = zero_where_saturated(*ds, x_or_sum, s);
+  }
+  if (ds) {
+    auto unclamped = spec; // ds is zero where the sum is saturated, not dn
+    unclamped.clamp = false;
+    auto dn = bare_norm_vjp(unclamped, mx::float32, x_or_sum, *ds, nullptr, s);
+    auto no_bias = spec;
+    no_bias.operands.set(kBias, false);
+    add(dy, apply_parameters(no_bias, dn, in, s));
+  }
+  auto add_broadcast = [&](Operand operand) {
+    if (auto* t = tangent[operand]) {
+      add(dy, mx::broadcast_arrays({*t, x_or_sum}, s)[0]);
+    }
+  };
+  if (auto* dw = tangent[kWeight]) {
+    add(dy, mx::multiply(normalized(), *dw, s));
+  }
+  add_broadcast(kBias);
+  if (dy && in[kScale]) {
+    dy = mx::multiply(*dy, scale_factor(*in[kScale], s), s);
+  }
+  if (auto* d_scale = tangent[kScale]) {
+    auto y = apply_parameters(spec, normalized(), in, s);
+    add(dy, mx::multiply(y, *d_scale, s));
+  }
+  add_broadcast(kShift);
+  return {dy, ds};
+}
+
+// Replaces the gradient of the sum by those of what is added up to it.
+void spread_over_sum(
+    const NormSpec& spec,
+    const NormInputs& in,
+    Operands wanted,
+    Gradients& gradients,
+    mx::Stream s) {
+  if (!gradients[kX]) {
+    return;
+  }
+  gradients[kResidual] = gradients[kX];
+  if (!spec.is_factored()) {
+    return;
+  }
+  bool of_x = wanted.has(kX) || (spec.factor_of_sum && wanted.has(kResidual));
+  auto found =
+      factor_vjp(spec, in, *gradients[kX], of_x, wanted.has(kFactor), s);
+  gradients[kX] = found[kX];
+  gradients[kFactor] = found[kFactor];
+  if (spec.factor_of_sum) {
+    gradients[kResidual] = found[kX];
+  }
+}
+
+// Of one tensor. The cotangents are in the outputs' dtypes.
+Gradients gradients_of(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array& x_or_sum,
+    const array& cotangent,
+    const array* sum_cotangent,
+    Operands wanted,
+    mx::Stream s) {
+  Operands of_sum{kX, kResidual, kFactor};
+  auto of_norm = wanted.without(of_sum);
+  of_norm.set(kX, wanted.has_any(of_sum));
+  if (spec.is_gated()) {
+    return gated_vjp(spec, in, cotangent, of_norm, s);
+  }
+  Gradients gradients;
+  if (spec.is_modulated()) {
+    gradients =
+        modulated_vjp(spec, in, x_or_sum, cotangent, sum_cotangent, of_norm, s);
+  } else {
+    PerOperand<std::optional<mx::Dtype>> dtypes;
+    for (auto operand : of_norm.without({kX})) {
+      dtypes[operand] = in[operand]->dtype();
+    }
+    gradients = norm_gradients(
+        spec.without_sum(),
+        {{kX, &x_or_sum},
+         {kWeight, in[kWeight]},
+         {kCotangent, &cotangent},
+         {kSumCotangent, sum_cotangent}},
+        of_norm,
+        dtypes,
+        s);
+  }
+  spread_over_sum(spec, in, wanted, gradients, s);
+  return gradients;
+}
+
+// Those of one tensor whose normalized output has a cotangent of zeros, which
+// times a value that is not finite would make NaN. A norm that is its own node
+// would take no part in this gradient.
+Gradients gradients_of_sum_alone(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array& x_or_sum,
+    const array* sum_cotangent,
+    Operands wanted,
+    mx::Stream s) {
+  auto ds = sum_cotangent ? *sum_cotangent : mx::zeros_like(x_or_sum, s);
+  if (spec.clamp && x_or_sum.dtype() == mx::float16) {
+    ds = zero_where_saturated(ds, x_or_sum, s);
+  }
+  Gradients gradients;
+  gradients[kX] = ds;
+  spread_over_sum(spec, in, wanted, gradients, s);
+  for (auto operand : wanted.without({kX, kResidual, kFactor})) {
+    gradients[operand] = mx::zeros_like(*in[operand], s);
+  }
+  return gradients;
+}
+
+} // namespace
+
+Arrays Norm::jvp(
+    const Arrays& primals,
+    const Arrays& tangents,
+    const std::vector<int>& argnums,
+    mx::Stream s) const {
+  if (spec.is_gated()) {
+    auto f = [&](const Arrays& inputs) { return fallback(inputs, s); };
+    return jvp_of(f, primals, tangents, argnums);
+  }
+  Arrays outputs;
+  for (size_t i = 0; i < primals.size(); i += spec.n_inputs()) {
+    NormInputs in(spec.operands, &primals[i]);
+    PerOperand<const array*> tangent;
+    for (auto operand : spec.operands) {
+      auto place = place_of(i + spec.operands.index_of(operand), argnums);
+      tangent[operand] = place < 0 ? nullptr : &tangents[place];
+    }
+    auto x_or_sum =
+        spec.has(kResidual) ? bare_norm(spec, mx::float32, in, s)[1] : in.x();
+    auto [dy, ds] = tangents_of(spec, in, x_or_sum, tangent, s);
+    outputs.push_back(
+        mx::astype(dy ? *dy : mx::zeros_like(x_or_sum, s), dtypes[0], s));
+    if (spec.has(kResidual)) {
+      outputs.push_back(ds ? *ds : mx::zeros_like(x_or_sum, s));
+    }
+  }
+  return outputs;
+}
+
+Arrays Norm::vjp(
+    const Arrays& primals,
+    const Arrays& cotangents,
+    const std::vector<int>& argnums,
+    const Arrays& outputs,
+    mx::Stream s) const {
+  Arrays gradients(argnums.size(), array(0.0f));
+  bool has_sum = spec.has(kResidual);
+  for (size_t i = 0, out = 0; i < primals.size();
+       i += spec.n_inputs(), out += spec.n_outputs()) {
+    auto place = [&](Operand operand) {
+      return place_of(i + spec.operands.index_of(operand), argnums);
+    };
+    Operands wanted;
+    for (auto operand : spec.operands) {
+      wanted.set(operand, place(operand) >= 0);
+    }
+    NormInputs in(spec.operands, &primals[i]);
+    const auto& x_or_sum = has_sum ? outputs[out + 1] : primals[i];
+    Gradients found;
+    if (outputs.size() > 1 && is_made_of_zeros(cotangents[out])) {
+      auto* sum_cotangent = has_sum ? &cotangents[out + 1] : nullptr;
+      found =
+          gradients_of_sum_alone(spec, in, x_or_sum, sum_cotangent, wanted, s);
+    } else {
+      auto cotangent = mx::astype(cotangents[out], dtypes[0], s);
+      OptionalArray sum_cotangent;
+      if (has_sum) {
+        sum_cotangent = mx::astype(cotangents[out + 1], x_or_sum.dtype(), s);
+      }
+      found = gradients_of(
+          spec,
+          in,
+          x_or_sum,
+          cotangent,
+          sum_cotangent ? &*sum_cotangent : nullptr,
+          wanted,
+          s);
+    }
+    for (auto operand : wanted) {
+      gradients[place(operand)] =
+          mx::astype(*found[operand], in[operand]->dtype(), s);
+    }
+  }
+  return gradients;
+}
+
+} // namespace mlx_norms

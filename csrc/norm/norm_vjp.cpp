@@ -1,0 +1,142 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include <algorithm>
+
+#include "csrc/common/checks.h"
+#include "csrc/norm/fallback.h"
+#include "csrc/norm/few_rows.h"
+#include "csrc/norm/norm.h"
+#include "csrc/norm/row_groups.h"
+#include "csrc/norm/split.h"
+
+namespace mlx_norms {
+
+mx::Shape NormVJP::shape(const Arrays& inputs, size_t i) const {
+  NormInputs in(norm.operands, inputs.data());
+  auto operand = wanted.at(i);
+  auto* weight = in[kWeight];
+  if (operand == kX || operand == kGate) {
+    return in.x().shape();
+  }
+  return operand == kWeight || (weight && weight->ndim() > 1)
+      ? weight->shape()
+      : mx::Shape{in.x().shape(-1)};
+}
+
+Donors NormVJP::donors(const Arrays& inputs, size_t i, mx::Stream s) const {
+  auto operand = wanted.at(i);
+  NormInputs in(norm.operands, inputs.data());
+  if (operand == kWeight || operand == kBias || reads_rows_again(in.x(), s)) {
+    return {};
+  }
+  return operand == kX ? Donors{in[kCotangent], in[kSumCotangent], &in.x()}
+                       : Donors{in[kGate]};
+}
+
+void NormVJP::check(const Arrays& inputs) const {
+  NormInputs in(norm.operands, inputs.data());
+  for (auto operand : norm.operands.without({kX, kWeight})) {
+    auto* argument = kOperandTraits[operand].name;
+    check_same_shape(name(), argument, *in[operand], in.x());
+  }
+  if (auto* weight = in[kWeight]) {
+    check_broadcasts(name(), "weight", *weight, in.x());
+    if (!row_groups(weight->shape(), in.x().shape())) {
+      refuse(
+          name(),
+          "weight has no row for each group of x's rows: its shape is " +
+              text(weight->shape()) + ", x's " + text(in.x().shape()) + ".");
+    }
+  }
+}
+
+Arrays NormVJP::fallback(const Arrays& inputs, mx::Stream s) const {
+  NormInputs in(norm.operands, inputs.data());
+  return in_order(fallback_gradients(norm, in, wanted, s), wanted, dtypes, s);
+}
+
+void NormVJP::append_key(
+    const Arrays& inputs,
+    mx::Stream,
+    std::vector<int64_t>& numbers) const {
+  norm.append_key(numbers);
+  numbers.push_back(wanted.bits());
+  append_layouts(
+      inputs, numbers, [&](size_t i) { return norm.operands.at(i); });
+}
+
+NormVJP NormVJP::sampled(const Arrays&, mx::Stream) const {
+  return {norm.flags(), wanted, dtypes};
+}
+
+// Of so many rows that parameters' gradients add up several partial sums.
+Arrays NormVJP::sample(const Arrays& inputs, mx::Stream s) const {
+  return few_rows(inputs, 20, /* large= */ false, s, [&](size_t i) {
+    return norm.operands.at(i);
+  });
+}
+
+Arrays NormVJP::mapped(
+    const Arrays& inputs,
+    const std::vector<int>& axes,
+    mx::Stream s) const {
+  // The kernel sums a parameter's gradient over all rows, not per example, and
+  // accepts one weight, of which a batch may have other groups of rows.
+  bool has_weight = norm.has(kWeight);
+  bool weight_batched = has_weight && (axes[1] >= 0 || inputs[1].ndim() > 2);
+  if (weight_batched || wanted.has_any({kWeight, kBias})) {
+    auto split = [&](const Arrays& in) {
+      return norm.has(kGate) ? fallback(in, s) : split_norm_vjp(*this, in, s);
+    };
+    return mx::vmap(Function(split), axes)(inputs);
+  }
+  // All inputs but the weight are rows.
+  auto rows = inputs;
+  auto row_axes = axes;
+  if (has_weight) {
+    rows.erase(rows.begin() + 1);
+    row_axes.erase(row_axes.begin() + 1);
+  }
+  auto batch = with_leading_batch(rows, row_axes, s);
+  if (has_weight) {
+    batch.insert(batch.begin() + 1, inputs[1]);
+  }
+  return node(*this, std::move(batch), s);
+}
+
+Gradients norm_gradients(
+    NormSpec norm,
+    const NormInputs& in,
+    Operands wanted,
+    const PerOperand<std::optional<mx::Dtype>>& given,
+    mx::Stream stream) {
+  if (wanted == Operands{}) {
+    return {};
+  }
+  norm.operands = in.present();
+  Dtypes dtypes;
+  for (auto operand : wanted) {
+    auto of_its_own = operand == kX ? in.x().dtype() : mx::float32;
+    dtypes.push_back(given[operand].value_or(of_its_own));
+  }
+  auto found = make(NormVJP{norm, wanted, dtypes}, in.arrays(), stream);
+  Gradients gradients;
+  for (auto operand : wanted) {
+    gradients[operand] = std::move(found[wanted.index_of(operand)]);
+  }
+  return gradients;
+}
+
+Arrays in_order(
+    const Gradients& gradients,
+    Operands wanted,
+    const Dtypes& dtypes,
+    mx::Stream stream) {
+  Arrays all;
+  for (auto operand : wanted) {
+    all.push_back(mx::astype(*gradients[operand], dtypes[all.size()], stream));
+  }
+  return all;
+}
+
+} // namespace mlx_norms

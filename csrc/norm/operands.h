@@ -1,0 +1,172 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// The one table of a norm's operands. What has one of each is a loop over it.
+
+#pragma once
+
+#include <array>
+#include <bit>
+#include <initializer_list>
+#include <utility>
+
+#include "csrc/common/types.h"
+#include "csrc/norm/operand.h"
+
+namespace mlx_norms {
+
+// How an operand's shape fits x's.
+enum class OperandKind {
+  Rows,     // it is x's
+  Vector,   // [D], or [heads, D], with D the last axis of x
+  Broadcast // it broadcasts to x's, with the last axis
+};
+
+struct OperandTraits {
+  const char* name; // as in an op's arguments
+  OperandKind kind;
+};
+
+constexpr OperandTraits kOperandTraits[kOperands] = {
+    {"x", OperandKind::Rows},
+    {"residual", OperandKind::Rows},
+    {"weight", OperandKind::Vector},
+    {"bias", OperandKind::Vector},
+    {"scale", OperandKind::Broadcast},
+    {"shift", OperandKind::Broadcast},
+    {"factor", OperandKind::Broadcast},
+    {"gate", OperandKind::Broadcast},
+    {"cotangent", OperandKind::Rows},
+    {"sum's cotangent", OperandKind::Rows}};
+
+// Some of them, in order.
+class Operands {
+ public:
+  class Iterator {
+   public:
+    explicit constexpr Iterator(unsigned bits) : bits_(bits) {}
+    constexpr Operand operator*() const {
+      return static_cast<Operand>(std::countr_zero(bits_));
+    }
+    constexpr Iterator& operator++() {
+      bits_ &= bits_ - 1;
+      return *this;
+    }
+    constexpr bool operator==(const Iterator&) const = default;
+
+   private:
+    unsigned bits_;
+  };
+
+  constexpr Operands() = default;
+  constexpr Operands(std::initializer_list<Operand> all) {
+    for (auto operand : all) {
+      set(operand);
+    }
+  }
+
+  constexpr bool has(Operand operand) const {
+    return bits_ >> operand & 1;
+  }
+  constexpr bool has_any(Operands others) const {
+    return bits_ & others.bits_;
+  }
+  constexpr void set(Operand operand, bool has = true) {
+    bits_ = (bits_ & ~(1u << operand)) | unsigned{has} << operand;
+  }
+  constexpr Operands without(Operands others) const {
+    auto rest = *this;
+    rest.bits_ &= ~others.bits_;
+    return rest;
+  }
+  constexpr int count() const {
+    return std::popcount(bits_);
+  }
+  // The place of one that is there.
+  constexpr int index_of(Operand operand) const {
+    return std::popcount(bits_ & ((1u << operand) - 1));
+  }
+  // The one in this place.
+  constexpr Operand at(int index) const {
+    auto it = begin();
+    while (index-- > 0) {
+      ++it;
+    }
+    return *it;
+  }
+  constexpr int64_t bits() const {
+    return bits_;
+  }
+
+  constexpr Iterator begin() const {
+    return Iterator(bits_);
+  }
+  constexpr Iterator end() const {
+    return Iterator(0);
+  }
+  constexpr bool operator==(const Operands&) const = default;
+
+ private:
+  unsigned bits_ = 0;
+};
+
+template <typename T>
+struct PerOperand {
+  std::array<T, kOperands> of{};
+
+  T& operator[](Operand operand) {
+    return of[operand];
+  }
+  const T& operator[](Operand operand) const {
+    return of[operand];
+  }
+};
+
+// The arrays of one normalized tensor; null: absent.
+struct NormInputs : PerOperand<const array*> {
+  NormInputs(std::initializer_list<std::pair<Operand, const array*>> arrays) {
+    for (auto [operand, a] : arrays) {
+      (*this)[operand] = a;
+    }
+  }
+  // A node's, which start at `first`.
+  NormInputs(Operands operands, const array* first) {
+    for (auto operand : operands) {
+      (*this)[operand] = first++;
+    }
+  }
+
+  const array& x() const {
+    return *(*this)[kX];
+  }
+  Operands present() const {
+    Operands present;
+    for (int i = 0; i < kOperands; ++i) {
+      present.set(static_cast<Operand>(i), of[i] != nullptr);
+    }
+    return present;
+  }
+  // Of the sum, or x's.
+  mx::Dtype sum_dtype() const {
+    auto* residual = (*this)[kResidual];
+    return residual ? mx::result_type(x(), *residual) : x().dtype();
+  }
+
+  void append_to(Arrays& inputs) const {
+    for (auto* a : of) {
+      if (a) {
+        inputs.push_back(*a);
+      }
+    }
+  }
+  Arrays arrays() const {
+    Arrays inputs;
+    inputs.reserve(present().count());
+    append_to(inputs);
+    return inputs;
+  }
+};
+
+// Of the operands for which they are wanted.
+using Gradients = PerOperand<OptionalArray>;
+
+} // namespace mlx_norms

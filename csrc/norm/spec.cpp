@@ -1,0 +1,56 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm/spec.h"
+
+namespace mlx_norms {
+
+NormSpec NormSpec::without_sum() const {
+  auto spec = *this;
+  spec.operands = operands.without({kResidual, kFactor});
+  spec.factor_of_sum = false;
+  spec.number = 1.0f;
+  return spec;
+}
+
+NormSpec NormSpec::without_gate() const {
+  auto spec = *this;
+  spec.operands = operands.without({kGate});
+  spec.gate_first = false;
+  spec.activation = Activation::None;
+  return spec;
+}
+
+NormSpec NormSpec::bare() const {
+  auto spec = gate_first ? *this : without_gate();
+  spec.operands = spec.operands.without(
+      {kWeight, kBias, kScale, kShift, kCotangent, kSumCotangent});
+  spec.weight_offset = 0.0f;
+  return spec;
+}
+
+void NormSpec::append_key(std::vector<int64_t>& numbers) const {
+  numbers.insert(
+      numbers.end(),
+      {operands.bits(),
+       center,
+       l2,
+       eps_bounds,
+       number != 1,
+       factor_of_sum,
+       gate_first,
+       static_cast<int64_t>(activation),
+       identity,
+       clamp,
+       static_cast<int64_t>(rounding),
+       weight_offset != 0});
+}
+
+NormSpec NormSpec::flags() const {
+  auto spec = *this;
+  spec.eps = 1e-5f;
+  spec.weight_offset = weight_offset != 0 ? 1.0f : 0.0f;
+  spec.number = number != 1 ? 0.75f : 1.0f;
+  return spec;
+}
+
+} // namespace mlx_norms

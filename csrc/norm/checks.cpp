@@ -9,13 +9,14 @@ namespace mlx_norms {
 void check_inputs(
     const char* op,
     const NormInputs& in,
-    const std::string& prefix) {
+    std::string_view prefix) {
   const auto& x = in.x();
   check_rows(op, "x", x);
   for (auto operand : in.present().without({kX})) {
     const auto& [name, kind] = kOperandTraits[operand];
     if (kind == OperandKind::Vector) {
-      check_vector(op, (prefix + name).c_str(), *in[operand], x);
+      auto argument = std::string(prefix) + name;
+      check_vector(op, argument.c_str(), *in[operand], x);
     } else if (kind == OperandKind::Rows || operand == kGate) {
       check_same_shape(op, name, *in[operand], x);
     } else {
@@ -30,7 +31,7 @@ NormSpec spec_of(
     const NormInputs& in,
     float eps,
     float weight_offset,
-    const std::string& prefix) {
+    std::string_view prefix) {
   if (!(eps >= 0)) {
     refuse(op, "eps must not be negative but is " + text(eps) + ".");
   }
@@ -38,7 +39,7 @@ NormSpec spec_of(
     refuse(
         op,
         "weight_offset is " + text(weight_offset) + " but there is no " +
-            prefix + "weight to add it to.");
+            std::string(prefix) + "weight to add it to.");
   }
   return NormSpec{
       .operands = in.present(),

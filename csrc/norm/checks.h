@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include <string>
+#include <string_view>
 
 #include "csrc/norm/spec.h"
 
@@ -14,7 +14,7 @@ namespace mlx_norms {
 void check_inputs(
     const char* op,
     const NormInputs& in,
-    const std::string& prefix = "");
+    std::string_view prefix = {});
 
 // The spec of a norm of these inputs, with late rounding. Throws
 // std::invalid_argument if eps or weight_offset is not allowed.
@@ -24,6 +24,6 @@ NormSpec spec_of(
     const NormInputs& in,
     float eps,
     float weight_offset,
-    const std::string& prefix = "");
+    std::string_view prefix = {});
 
 } // namespace mlx_norms

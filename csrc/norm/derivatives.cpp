@@ -97,6 +97,30 @@ void spread_over_sum(
   }
 }
 
+// The gradients of a norm with at most a weight and a bias.
+Gradients plain_vjp(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array& x_or_sum,
+    const array& cotangent,
+    const array* sum_cotangent,
+    Operands wanted,
+    mx::Stream s) {
+  PerOperand<std::optional<mx::Dtype>> dtypes;
+  for (auto operand : wanted.without({kX})) {
+    dtypes[operand] = in[operand]->dtype();
+  }
+  return norm_gradients(
+      spec.without_sum(),
+      {{kX, &x_or_sum},
+       {kWeight, in[kWeight]},
+       {kCotangent, &cotangent},
+       {kSumCotangent, sum_cotangent}},
+      wanted,
+      dtypes,
+      s);
+}
+
 // Of one tensor. The cotangents are in the outputs' dtypes.
 Gradients gradients_of(
     const NormSpec& spec,
@@ -112,26 +136,12 @@ Gradients gradients_of(
   if (spec.is_gated()) {
     return gated_vjp(spec, in, cotangent, of_norm, s);
   }
-  Gradients gradients;
-  if (spec.is_modulated()) {
-    gradients =
-        modulated_vjp(spec, in, x_or_sum, cotangent, sum_cotangent, of_norm, s);
-  } else {
-    PerOperand<std::optional<mx::Dtype>> dtypes;
-    for (auto operand : of_norm.without({kX})) {
-      dtypes[operand] = in[operand]->dtype();
-    }
-    gradients = norm_gradients(
-        spec.without_sum(),
-        {{kX, &x_or_sum},
-         {kWeight, in[kWeight]},
-         {kCotangent, &cotangent},
-         {kSumCotangent, sum_cotangent}},
-        of_norm,
-        dtypes,
-        s);
+  auto vjp = spec.is_modulated() ? modulated_vjp : plain_vjp;
+  auto gradients =
+      vjp(spec, in, x_or_sum, cotangent, sum_cotangent, of_norm, s);
+  if (spec.has(kResidual)) {
+    spread_over_sum(spec, in, wanted, gradients, s);
   }
-  spread_over_sum(spec, in, wanted, gradients, s);
   return gradients;
 }
 
@@ -151,7 +161,9 @@ Gradients gradients_of_sum_alone(
   }
   Gradients gradients;
   gradients[kX] = ds;
-  spread_over_sum(spec, in, wanted, gradients, s);
+  if (spec.has(kResidual)) {
+    spread_over_sum(spec, in, wanted, gradients, s);
+  }
   for (auto operand : wanted.without({kX, kResidual, kFactor})) {
     gradients[operand] = mx::zeros_like(*in[operand], s);
   }
@@ -208,26 +220,16 @@ Arrays Norm::vjp(
     }
     NormInputs in(spec.operands, &primals[i]);
     const auto& x_or_sum = has_sum ? outputs[out + 1] : primals[i];
-    Gradients found;
-    if (outputs.size() > 1 && is_made_of_zeros(cotangents[out])) {
-      auto* sum_cotangent = has_sum ? &cotangents[out + 1] : nullptr;
-      found =
-          gradients_of_sum_alone(spec, in, x_or_sum, sum_cotangent, wanted, s);
-    } else {
-      auto cotangent = mx::astype(cotangents[out], dtypes[0], s);
-      OptionalArray sum_cotangent;
-      if (has_sum) {
-        sum_cotangent = mx::astype(cotangents[out + 1], x_or_sum.dtype(), s);
-      }
-      found = gradients_of(
-          spec,
-          in,
-          x_or_sum,
-          cotangent,
-          sum_cotangent ? &*sum_cotangent : nullptr,
-          wanted,
-          s);
+    auto no_part = outputs.size() > 1 && is_made_of_zeros(cotangents[out]);
+    auto cotangent = mx::astype(cotangents[out], dtypes[0], s);
+    OptionalArray of_sum;
+    if (has_sum) {
+      of_sum = mx::astype(cotangents[out + 1], x_or_sum.dtype(), s);
     }
+    auto* sum_cotangent = of_sum ? &*of_sum : nullptr;
+    auto found = no_part
+        ? gradients_of_sum_alone(spec, in, x_or_sum, sum_cotangent, wanted, s)
+        : gradients_of(spec, in, x_or_sum, cotangent, sum_cotangent, wanted, s);
     for (auto operand : wanted) {
       gradients[place(operand)] =
           mx::astype(*found[operand], in[operand]->dtype(), s);

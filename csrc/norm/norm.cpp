@@ -61,21 +61,22 @@ Donors Norm::donors(const Arrays& inputs, size_t i, mx::Stream) const {
 }
 
 void Norm::check(const Arrays& inputs) const {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto& x = inputs[i - i % spec.n_inputs()];
-    auto operand = operand_at(spec, i);
-    auto* argument = kOperandTraits[operand].name;
-    if (operand == kFactor && spec.factor_of_sum) {
-      check_one_element(name(), argument, inputs[i]);
-    } else if (operand == kWeight) {
-      check_head_weight(name(), argument, inputs[i], "x", x);
-    } else if (operand == kBias) {
-      check_vector(name(), argument, inputs[i], x);
-    } else if (operand == kResidual) {
-      check_same_shape(name(), argument, inputs[i], x);
-    } else if (operand != kX) {
-      // A gate, too: of a batch of examples it may be the same for each.
-      check_broadcasts(name(), argument, inputs[i], x);
+  for (auto* a = inputs.data(); a != inputs.data() + inputs.size();) {
+    const auto& x = *a++;
+    for (auto operand : spec.operands.without({kX})) {
+      auto* argument = kOperandTraits[operand].name;
+      if (operand == kFactor && spec.factor_of_sum) {
+        check_one_element(name(), argument, *a++);
+      } else if (operand == kWeight) {
+        check_head_weight(name(), argument, *a++, "x", x);
+      } else if (operand == kBias) {
+        check_vector(name(), argument, *a++, x);
+      } else if (operand == kResidual) {
+        check_same_shape(name(), argument, *a++, x);
+      } else {
+        // A gate, too: of a batch of examples it may be the same for each.
+        check_broadcasts(name(), argument, *a++, x);
+      }
     }
   }
 }

@@ -64,6 +64,12 @@ class Operands {
     }
   }
 
+  static constexpr Operands of_bits(unsigned bits) {
+    Operands operands;
+    operands.bits_ = bits;
+    return operands;
+  }
+
   constexpr bool has(Operand operand) const {
     return bits_ >> operand & 1;
   }
@@ -139,11 +145,11 @@ struct NormInputs : PerOperand<const array*> {
     return *(*this)[kX];
   }
   Operands present() const {
-    Operands present;
+    unsigned bits = 0;
     for (int i = 0; i < kOperands; ++i) {
-      present.set(static_cast<Operand>(i), of[i] != nullptr);
+      bits |= unsigned{of[i] != nullptr} << i;
     }
-    return present;
+    return Operands::of_bits(bits);
   }
   // Of the sum, or x's.
   mx::Dtype sum_dtype() const {

@@ -21,25 +21,24 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/group_norm/ops.cpp
     csrc/group_norm/plan.cpp
     csrc/ladders/layer_norm.cpp
-    csrc/ladders/layer_norm_eval.cpp
+    csrc/ladders/layer_norm_plan.cpp
     csrc/ladders/layer_norm_rungs.cpp
     csrc/ladders/rung.cpp
     csrc/ladders/sgemm.cpp
-    csrc/ladders/sgemm_eval.cpp
+    csrc/ladders/sgemm_plan.cpp
     csrc/ladders/sgemm_rungs.cpp
     csrc/linear/checks.cpp
-    csrc/linear/eval_gpu.cpp
     csrc/linear/mlx_product.cpp
+    csrc/linear/norm_linear.cpp
     csrc/linear/ops.cpp
     csrc/linear/plan.cpp
-    csrc/linear/primitive.cpp
+    csrc/linear/projection.cpp
     csrc/linear/quantized_matmul.cpp
-    csrc/linear/self_check.cpp
     csrc/linear/tiles_plan.cpp
-    csrc/matmul/eval_gpu.cpp
+    csrc/matmul/matmul.cpp
     csrc/matmul/ops.cpp
     csrc/matmul/plan.cpp
-    csrc/matmul/primitive.cpp
+    csrc/matmul/product.cpp
     csrc/matmul/self_check.cpp
     csrc/norm/channels/channel_norm.cpp
     csrc/norm/channels/checks.cpp

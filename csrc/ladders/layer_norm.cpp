@@ -2,12 +2,8 @@
 
 #include "csrc/ladders/layer_norm.h"
 
-#include <algorithm>
-
-#include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
 #include "csrc/norm/fallback.h"
-#include "csrc/norm/norm.h"
 #include "csrc/norm/ops.h"
 
 namespace mlx_norms {
@@ -16,23 +12,13 @@ namespace {
 
 constexpr const char* kOp = "layer_norm";
 
-// Makes a node. The kernels read contiguous rows.
-array rung_node(
-    const Rung& rung,
-    const NormSpec& spec,
-    const Arrays& inputs,
-    mx::Stream stream) {
+// The kernels read contiguous rows.
+array normalize_by(LayerNormRung op, const Arrays& inputs, mx::Stream s) {
   Arrays dense;
   for (const auto& a : inputs) {
-    dense.push_back(mx::contiguous(a, /* allow_col_major= */ false, stream));
+    dense.push_back(mx::contiguous(a, /* allow_col_major= */ false, s));
   }
-  auto shape = inputs[0].shape();
-  auto dtype = inputs[0].dtype();
-  return array(
-      std::move(shape),
-      dtype,
-      std::make_shared<LayerNormRung>(stream, rung, spec),
-      std::move(dense));
+  return node(std::move(op), std::move(dense), s);
 }
 
 [[noreturn]] void refuse_for(const Rung& rung, const std::string& message) {
@@ -50,57 +36,55 @@ void check_dtype(const Rung& rung, const char* argument, const array& a) {
 
 } // namespace
 
+// Shapeless compile asks again at every call, whose shapes may not fit.
+mx::Shape LayerNormRung::shape(const Arrays& inputs) const {
+  check(inputs);
+  return inputs[0].shape();
+}
+
+void LayerNormRung::check(const Arrays& inputs) const {
+  NormInputs in(spec.operands, inputs.data());
+  for (auto operand : spec.operands.without({kX})) {
+    auto* argument = kOperandTraits[operand].name;
+    check_vector(kOp, argument, *in[operand], in.x());
+  }
+}
+
 Arrays LayerNormRung::jvp(
     const Arrays& primals,
     const Arrays& tangents,
-    const std::vector<int>& argnums) {
-  Norm formula(spec_, primals[0].dtype(), primals);
-  return formula.jvp(primals, tangents, argnums, stream());
+    const std::vector<int>& argnums,
+    mx::Stream s) const {
+  return Norm(spec, dtype, primals).jvp(primals, tangents, argnums, s);
 }
 
 Arrays LayerNormRung::vjp(
     const Arrays& primals,
     const Arrays& cotangents,
     const std::vector<int>& argnums,
-    const Arrays& outputs) {
-  Norm formula(spec_, primals[0].dtype(), primals);
-  return formula.vjp(primals, cotangents, argnums, outputs, stream());
+    const Arrays& outputs,
+    mx::Stream s) const {
+  Norm formula(spec, dtype, primals);
+  return formula.vjp(primals, cotangents, argnums, outputs, s);
 }
 
-std::pair<Arrays, std::vector<int>> LayerNormRung::vmap(
+Arrays LayerNormRung::mapped(
     const Arrays& inputs,
-    const std::vector<int>& axes) {
-  if (std::any_of(axes.begin() + 1, axes.end(), [](int a) { return a >= 0; })) {
+    const std::vector<int>& axes,
+    mx::Stream s) const {
+  if (any_batched(axes, 1, axes.size())) {
     // The kernel accepts one weight, so each example's is applied after it.
-    auto split = [this](const Arrays& in) -> Arrays {
-      auto bare = spec_;
-      bare.operands = {kX};
-      auto x = mx::astype(in[0], mx::float32, stream()); // every rung takes it
-      auto n = rung_node(rung_, bare, {x}, stream());
-      NormInputs of(spec_.operands, in.data());
-      auto y = apply_parameters(spec_, n, of, stream());
-      return {mx::astype(y, in[0].dtype(), stream())};
+    auto split = [&](const Arrays& in) -> Arrays {
+      LayerNormRung bare{rung, spec.bare(), mx::float32}; // every rung takes it
+      auto n = normalize_by(bare, {mx::astype(in[0], mx::float32, s)}, s);
+      NormInputs of(spec.operands, in.data());
+      return {mx::astype(apply_parameters(spec, n, of, s), dtype, s)};
     };
-    return with_leading_axes(mx::vmap(Function(split), axes)(inputs));
+    return mx::vmap(Function(split), axes)(inputs);
   }
   auto batch = inputs;
-  batch[0] = mx::moveaxis(inputs[0], axes[0], 0, stream());
-  return with_leading_axes({rung_node(rung_, spec_, batch, stream())});
-}
-
-bool LayerNormRung::is_equivalent(const Primitive& other) const {
-  const auto& o = static_cast<const LayerNormRung&>(other);
-  return &rung_ == &o.rung_ && spec_ == o.spec_;
-}
-
-std::vector<mx::Shape> LayerNormRung::output_shapes(const Arrays& inputs) {
-  // Shapeless compile asks again at every call, whose shapes may not fit.
-  NormInputs in(spec_.operands, inputs.data());
-  for (auto operand : spec_.operands.without({kX})) {
-    auto* argument = kOperandTraits[operand].name;
-    check_vector(kOp, argument, *in[operand], in.x());
-  }
-  return {in.x().shape()};
+  batch[0] = mx::moveaxis(inputs[0], axes[0], 0, s);
+  return {normalize_by(*this, batch, s)};
 }
 
 mx::array layer_norm_by_rung(
@@ -140,7 +124,7 @@ mx::array layer_norm_by_rung(
   NormSpec spec{.center = true, .rounding = Rounding::Late, .eps = eps};
   spec.operands.set(kWeight, weight);
   spec.operands.set(kBias, bias);
-  return rung_node(rung, spec, inputs, stream);
+  return normalize_by({&rung, spec, x.dtype()}, inputs, stream);
 }
 
 } // namespace mlx_norms

@@ -3,33 +3,44 @@
 #pragma once
 
 #include "csrc/ladders/rung.h"
-#include "csrc/norm/spec.h"
-#include "mlx/primitives.h"
+#include "csrc/norm/norm.h"
 
 namespace mlx_norms {
 
-// layer_norm by a kernel of the ladder.
-class LayerNormRung : public mx::Primitive {
- public:
-  // The rung is one of layer_norm_rungs(), but not ours.
-  LayerNormRung(mx::Stream stream, const Rung& rung, NormSpec spec)
-      : Primitive(stream),
-        rung_(rung),
-        spec_(spec) {}
+// layer_norm by one of layer_norm_rungs(), but not ours.
+struct LayerNormRung {
+  const Rung* rung;
+  NormSpec spec;
+  mx::Dtype dtype;
 
-  void eval_cpu(const Arrays& inputs, Arrays& outputs) override;
-  void eval_gpu(const Arrays& inputs, Arrays& outputs) override;
-  DEFINE_GRADS()
-  DEFINE_VMAP()
-  const char* name() const override {
+  bool operator==(const LayerNormRung&) const = default;
+  const char* name() const {
     return "mlx_norms::LayerNormRung";
   }
-  bool is_equivalent(const Primitive& other) const override;
-  std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
+  mx::Shape shape(const Arrays& inputs) const;
+  Donors donors(const Arrays& inputs, size_t, mx::Stream) const {
+    return {&inputs[0]};
+  }
+  void check(const Arrays& inputs) const;
+  LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
+      const;
 
- private:
-  const Rung& rung_;
-  NormSpec spec_;
+  // Those of layer_norm.
+  Arrays jvp(
+      const Arrays& primals,
+      const Arrays& tangents,
+      const std::vector<int>& argnums,
+      mx::Stream s) const;
+  Arrays vjp(
+      const Arrays& primals,
+      const Arrays& cotangents,
+      const std::vector<int>& argnums,
+      const Arrays& outputs,
+      mx::Stream s) const;
+  Arrays mapped(
+      const Arrays& inputs,
+      const std::vector<int>& axes,
+      mx::Stream s) const;
 };
 
 // Throws std::invalid_argument if the rung does not accept the arguments.

@@ -3,30 +3,42 @@
 #pragma once
 
 #include "csrc/ladders/rung.h"
-#include "csrc/matmul/primitive.h"
+#include "csrc/matmul/product.h"
 
 namespace mlx_norms {
 
-// The matmul of dense float32 arrays by a rung.
-class SgemmRung : public Product {
- public:
-  // The rung is one of sgemm_rungs().
-  SgemmRung(mx::Stream stream, const Rung& rung)
-      : Product(stream),
-        rung_(rung) {}
+// The matmul of dense float32 arrays by one of sgemm_rungs().
+struct SgemmRung {
+  const Rung* rung;
+  mx::Dtype dtype = mx::float32;
 
-  void eval_cpu(const Arrays& inputs, Arrays& outputs) override;
-  void eval_gpu(const Arrays& inputs, Arrays& outputs) override;
-  const char* name() const override {
+  bool operator==(const SgemmRung&) const = default;
+  const char* name() const {
     return "mlx_norms::SgemmRung";
   }
-  bool is_equivalent(const Primitive& other) const override;
+  mx::Shape shape(const Arrays& inputs) const;
+  Donors donors(const Arrays&, size_t, mx::Stream) const {
+    return {};
+  }
+  void check(const Arrays& inputs) const;
+  LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
+      const;
 
- private:
-  array times(const array& a, const array& b) override;
-  void check(const array& a, const array& b) const override;
-
-  const Rung& rung_;
+  Arrays jvp(
+      const Arrays& primals,
+      const Arrays& tangents,
+      const std::vector<int>& argnums,
+      mx::Stream s) const;
+  Arrays vjp(
+      const Arrays& primals,
+      const Arrays& cotangents,
+      const std::vector<int>& argnums,
+      const Arrays& outputs,
+      mx::Stream s) const;
+  Arrays mapped(
+      const Arrays& inputs,
+      const std::vector<int>& axes,
+      mx::Stream s) const;
 };
 
 // Throws std::invalid_argument if the rung does not accept the arguments.

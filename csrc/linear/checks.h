@@ -5,7 +5,7 @@
 
 #pragma once
 
-#include "csrc/linear/primitive.h"
+#include "csrc/linear/projection.h"
 
 namespace mlx_norms {
 

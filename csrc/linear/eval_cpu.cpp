@@ -1,13 +1,10 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/linear/primitive.h"
+#include "csrc/op/eval_cpu.h"
+#include "csrc/linear/norm_linear.h"
 
 namespace mlx_norms {
 
-void NormLinear::eval_cpu(const Arrays&, Arrays&) {
-  throw std::logic_error(
-      "[mlx_norms] A norm with its projections is on the CPU, which takes two "
-      "steps.");
-}
+template void Node<NormLinear>::eval_cpu(const Arrays&, Arrays&);
 
 } // namespace mlx_norms

@@ -4,7 +4,7 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/linear/checks.h"
-#include "csrc/linear/primitive.h"
+#include "csrc/linear/norm_linear.h"
 #include "csrc/norm/checks.h"
 
 namespace mlx_norms {

@@ -149,11 +149,12 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
       static_cast<int64_t>(in.x().size()) <= kMostElements;
 }
 
-LaunchPlan plan_norm_linear(
-    const NormLinearSpec& spec,
+// For any number of rows. Inputs other than x and the residual are
+// row-contiguous.
+LaunchPlan NormLinear::plan(
     const Arrays& inputs,
     const Arrays& outputs,
-    mx::Stream stream) {
+    mx::Stream stream) const {
   if (!spec.normed && multiplies_by_tiles(stream)) {
     return plan_tiles(spec, inputs, outputs[0], stream);
   }

@@ -1,11 +1,11 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The launch of a norm and the projections of its output.
+// What the launches of a norm and the projections of its output depend on.
 
 #pragma once
 
 #include "csrc/gpu/launch_plan.h"
-#include "csrc/linear/primitive.h"
+#include "csrc/linear/norm_linear.h"
 
 namespace mlx_norms {
 
@@ -28,14 +28,6 @@ void set_product_simds(int simds);
 
 // Launches on Metal with more outputs than this differ only in size.
 constexpr int kManyOutputs = 2048;
-
-// For any number of rows. Inputs other than x and the residual are
-// row-contiguous, and outputs have been allocated.
-LaunchPlan plan_norm_linear(
-    const NormLinearSpec& spec,
-    const Arrays& inputs,
-    const Arrays& outputs,
-    mx::Stream stream);
 
 // The launch for a product without a norm, by tiles.
 LaunchPlan plan_tiles(

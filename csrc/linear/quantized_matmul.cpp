@@ -2,8 +2,8 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/linear/checks.h"
+#include "csrc/linear/norm_linear.h"
 #include "csrc/linear/ops.h"
-#include "csrc/linear/primitive.h"
 
 namespace mlx_norms {
 

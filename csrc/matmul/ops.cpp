@@ -4,7 +4,7 @@
 
 #include "csrc/common/backend.h"
 #include "csrc/common/checks.h"
-#include "csrc/matmul/primitive.h"
+#include "csrc/matmul/matmul.h"
 
 namespace mlx_norms {
 

@@ -19,6 +19,9 @@
 //   Op sampled(inputs, stream) const, Arrays sample(inputs, stream) const: a
 //     call of the same kernel with few rows
 //   static constexpr int kCompared, the first outputs, if not all are compared
+//   Arrays reference(sample, stream) const, what it is compared with, if that
+//   is
+//     not the fallback
 //   bool is_empty(inputs) const, of what has no sample, if not of an empty
 //   first
 //     input
@@ -142,15 +145,16 @@ class Node final : public mx::Primitive {
       const std::vector<int>& axes) override {
     if constexpr (requires { &Op::mapped; }) {
       return with_leading_axes(op_.mapped(inputs, axes, stream()));
-    }
-    if constexpr (requires { &Op::batched; }) {
-      if (auto call = op_.batched(inputs, axes, stream())) {
-        auto& [op, batch] = *call;
-        return with_leading_axes(
-            as_arrays(make(std::move(op), std::move(batch), stream())));
+    } else {
+      if constexpr (requires { &Op::batched; }) {
+        if (auto call = op_.batched(inputs, axes, stream())) {
+          auto& [op, batch] = *call;
+          return with_leading_axes(
+              as_arrays(make(std::move(op), std::move(batch), stream())));
+        }
       }
+      return with_leading_axes(mx::vmap(steps(), axes)(inputs));
     }
-    return with_leading_axes(mx::vmap(steps(), axes)(inputs));
   }
 
   const Op& op() const {
@@ -242,6 +246,15 @@ Arrays compared(Arrays outputs) {
 }
 
 template <typename Op>
+Arrays reference_of(const Op& op, const Arrays& rows, mx::Stream stream) {
+  if constexpr (requires { &Op::reference; }) {
+    return op.reference(rows, stream);
+  } else {
+    return op.fallback(rows, stream);
+  }
+}
+
+template <typename Op>
 bool is_empty(const Op& op, const Arrays& inputs) {
   if constexpr (requires { &Op::is_empty; }) {
     return op.is_empty(inputs);
@@ -275,7 +288,7 @@ bool passes_self_check(const Op& op, const Arrays& inputs, mx::Stream stream) {
           return compared<Op>(as_arrays(node(few, std::move(rows), s)));
         },
         [few](const Arrays& rows, mx::Stream s) {
-          return compared<Op>(few.fallback(rows, s));
+          return compared<Op>(reference_of(few, rows, s));
         },
         /* donates= */ true};
   };
@@ -301,6 +314,11 @@ bool runs_kernel(const Op& op, const Arrays& inputs, mx::Stream stream) {
   }
   return runs_kernels(
       stream, [&] { return passes_self_check(op, inputs, stream); });
+}
+
+template <typename Op>
+bool has_kernel(const Op& op, const Arrays& inputs, mx::Stream stream) {
+  return suits(op, inputs, stream) && runs_kernel(op, inputs, stream);
 }
 
 // The op's output, or outputs, by its kernel, by other ops if it does not suit,

@@ -8,8 +8,8 @@
 #include <typeinfo>
 
 #include "csrc/common/backend.h"
+#include "csrc/linear/norm_linear.h"
 #include "csrc/linear/plan.h"
-#include "csrc/linear/primitive.h"
 #include "csrc/norm/modulation.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/split.h"
@@ -184,14 +184,15 @@ class ProjectionPass {
         inputs.push_back(*bias);
       }
     }
-    if (!has_linear_kernel(spec, inputs, norm->stream())) {
+    NormLinear op(std::move(spec), inputs);
+    if (!has_kernel(op, inputs, norm->stream())) {
       return false;
     }
     Arrays outputs;
     if (gated) {
       outputs.push_back(*gated);
     } else {
-      outputs.reserve(products.size() + spec.norm.has(kResidual));
+      outputs.reserve(products.size() + op.spec.norm.has(kResidual));
       for (auto& product : products) {
         outputs.push_back(*product.output);
       }
@@ -199,7 +200,7 @@ class ProjectionPass {
     if (sum) {
       inputs[0] = take_sum(a, *sum);
     }
-    replace(a, std::move(spec), std::move(inputs), std::move(outputs));
+    replace(a, std::move(op), std::move(inputs), std::move(outputs));
     return true;
   }
 
@@ -397,27 +398,23 @@ class ProjectionPass {
   }
 
   // Makes these arrays, and the norm's sum, outputs of one node.
-  void replace(
-      array normalized,
-      NormLinearSpec spec,
-      Arrays inputs,
-      Arrays outputs) {
+  void replace(array normalized, NormLinear op, Arrays inputs, Arrays outputs) {
     auto stream = normalized.primitive().stream();
-    if (spec.norm.has(kResidual)) {
+    if (op.spec.norm.has(kResidual)) {
       auto sum = normalized.siblings()[0];
       outputs.push_back(sum);
       // Nothing pending uses it any more; for whoever holds it, it becomes the
       // norm of the sum.
-      auto of_sum = spec.norm;
+      auto of_sum = op.spec.norm;
       of_sum.operands.set(kResidual, false);
       Arrays taken{sum};
       taken.insert(
           taken.end(),
           inputs.begin() + 2,
-          inputs.begin() + spec.norm.n_inputs());
+          inputs.begin() + op.spec.norm.n_inputs());
       make_norm_of_sum(normalized, of_sum, std::move(taken));
     }
-    auto node = std::make_shared<NormLinear>(stream, std::move(spec));
+    auto node = std::make_shared<Node<NormLinear>>(stream, std::move(op));
     for (auto& output : outputs) {
       output.primitive_ptr() = node;
       graph_.set_inputs(output, inputs);

@@ -56,12 +56,13 @@ bool take(const array& product, PendingGraph& graph) {
   auto added = added_to(product, graph);
   QuantizedProduct ours(
       *form, in[0], added.residual, Arrays(in.begin() + 1, in.end()));
-  if (!has_linear_kernel(ours.spec, ours.inputs, stream)) {
+  NormLinear op(std::move(ours.spec), ours.inputs);
+  if (!has_kernel(op, ours.inputs, stream)) {
     return false;
   }
   array output = added.sum ? *added.sum : product; // whoever holds it, too
   output.primitive_ptr() =
-      std::make_shared<NormLinear>(stream, std::move(ours.spec));
+      std::make_shared<Node<NormLinear>>(stream, std::move(op));
   graph.set_inputs(output, std::move(ours.inputs));
   return true;
 }

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "csrc/linear/primitive.h"
+#include "csrc/linear/norm_linear.h"
 #include "csrc/patching/pending_graph.h"
 
 namespace mlx_norms {

@@ -39,7 +39,8 @@ GROUP_ROWS = "csrc/group_norm/cpu_rows.h"
 GROUP_TEST = "tests/group_norm/test_forward.py"
 GROUP_SIZES = f"{GROUP_TEST}::test_every_size_on_the_cpu"
 GROUP_VIEWS = "tests/group_norm/test_transforms.py::test_views"
-LINEAR = "csrc/linear/primitive.cpp"
+LINEAR = "csrc/linear/norm_linear.cpp"
+PROJECTION = "csrc/linear/projection.cpp"
 LINEAR_CHECKS = "csrc/linear/checks.cpp"
 
 MUTANTS = [
@@ -762,7 +763,7 @@ MUTANTS = [
     # --- Norm and projections
     Mutant(
         "bias of a quantized projection lost",
-        LINEAR,
+        PROJECTION,
         "return in.bias ? mx::add(y, *in.bias, s) : y;",
         "return y;",
         "tests/linear/test_linear.py::test_options",
@@ -771,7 +772,7 @@ MUTANTS = [
         "x in place of x + residual",
         LINEAR,
         "outputs.push_back(normalized[1]);",
-        "outputs.push_back(in.x);",
+        "outputs.push_back(in.x());",
         "tests/linear/test_linear.py::test_options",
     ),
     Mutant(
@@ -783,7 +784,7 @@ MUTANTS = [
     ),
     Mutant(
         "shape of a bias written into the graph",
-        LINEAR,
+        PROJECTION,
         "if (!x.is_tracer()) {",
         "if (true) {",
         "tests/linear/test_linear.py::test_shapeless",

@@ -119,7 +119,7 @@ Arrays NormAddNorm::vjp(
     auto inputs = primals;
     inputs[1] = h;
     inputs.insert(inputs.end(), {cotangent, of_sum});
-    if (both.suits(inputs, s) && runs_kernel(both, inputs, s)) {
+    if (has_kernel(both, inputs, s)) {
       auto found = node(both, std::move(inputs), s);
       gradients[0] = found[0];
       gradients[1] = mx::astype(found[1], in.residual.dtype(), s);

@@ -3,8 +3,8 @@
 #include "csrc/group_norm/group_norm.h"
 #include "csrc/ladders/layer_norm.h"
 #include "csrc/ladders/sgemm.h"
-#include "csrc/linear/primitive.h"
-#include "csrc/matmul/primitive.h"
+#include "csrc/linear/norm_linear.h"
+#include "csrc/matmul/matmul.h"
 #include "csrc/norm/channels/channel_norm.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/norm/norm.h"
@@ -17,6 +17,7 @@ void Node<Op>::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);
 }
 
+template void Node<NormLinear>::eval_cpu(const Arrays&, Arrays&);
 template void Node<Norm>::eval_cpu(const Arrays&, Arrays&);
 template void Node<NormVJP>::eval_cpu(const Arrays&, Arrays&);
 template void Node<ChannelNorm>::eval_cpu(const Arrays&, Arrays&);
@@ -25,21 +26,8 @@ template void Node<NormAddNorm>::eval_cpu(const Arrays&, Arrays&);
 template void Node<NormAddNormVJP>::eval_cpu(const Arrays&, Arrays&);
 template void Node<GroupNorm>::eval_cpu(const Arrays&, Arrays&);
 template void Node<GroupNormVJP>::eval_cpu(const Arrays&, Arrays&);
-
-void Matmul::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  hostmetal::eval(*this, inputs, outputs);
-}
-
-void NormLinear::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  hostmetal::eval(*this, inputs, outputs);
-}
-
-void LayerNormRung::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  hostmetal::eval(*this, inputs, outputs);
-}
-
-void SgemmRung::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  hostmetal::eval(*this, inputs, outputs);
-}
+template void Node<Matmul>::eval_cpu(const Arrays&, Arrays&);
+template void Node<LayerNormRung>::eval_cpu(const Arrays&, Arrays&);
+template void Node<SgemmRung>::eval_cpu(const Arrays&, Arrays&);
 
 } // namespace mlx_norms

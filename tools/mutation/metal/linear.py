@@ -9,7 +9,8 @@ PROJECTIONS = "csrc/patching/fuse_projections.cpp"
 PRODUCTS = "csrc/patching/take_products.cpp"
 PENDING_GRAPH = "csrc/patching/pending_graph.cpp"
 PLAN_LINEAR = "csrc/linear/plan.cpp"
-LINEAR = "csrc/linear/primitive.cpp"
+LINEAR = "csrc/linear/norm_linear.cpp"
+PROJECTION = "csrc/linear/projection.cpp"
 MLX_PRODUCT = "csrc/linear/mlx_product.cpp"
 TILES = "kernels/linear/cuda/quantized_tiles.metal"
 PACKED_TILES = "kernels/linear/cuda/packed_tiles.h"
@@ -19,7 +20,7 @@ MUTANTS = [
     # --- Norm and projections as one node
     Mutant(
         "weights that are pending taken for dense",
-        LINEAR,
+        PROJECTION,
         "bool is_dense = a.is_available() && a.flags().row_contiguous;",
         "bool is_dense = true;",
         "tests/linear/test_linear.py::test_layouts",
@@ -27,15 +28,15 @@ MUTANTS = [
     Mutant(
         "shapes of projections unchecked",
         LINEAR,
-        "  check_projections(name(), spec_, inputs);\n",
+        "  check_projections(name(), spec, inputs);\n",
         "",
         "tests/linear/test_linear.py::test_shapeless_call_with_shapes_that_do_not_fit",
     ),
     Mutant(
         "batched parameters taken for rows",
         LINEAR,
-        "[](int a) { return a >= 0; }",
-        "[](int) { return false; }",
+        "any_batched(axes, n_rows, axes.size())",
+        "false",
         "tests/linear/test_linear.py::test_vmap_of_parameters",
     ),
     # --- Quantized products without a norm

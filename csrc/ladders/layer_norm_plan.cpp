@@ -4,12 +4,8 @@
 #include <bit>
 #include <string_view>
 
-#include "csrc/common/outputs.h"
 #include "csrc/gpu/integers.h"
-#include "csrc/gpu/launch_plan.h"
-#include "csrc/gpu/memory.h"
 #include "csrc/gpu/rows.h"
-#include "csrc/gpu/run.h"
 #include "csrc/ladders/layer_norm.h"
 #include "kernels/interface.h"
 
@@ -145,26 +141,24 @@ bool in_fours(const array& a) {
 
 } // namespace
 
-void LayerNormRung::eval_gpu(const Arrays& inputs, Arrays& outputs) {
-  release_inputs(inputs, outputs);
-  NormInputs in(spec_.operands, inputs.data());
-  auto& y = outputs[0];
-  gpu::allocate(y, stream(), {&in.x()});
+LaunchPlan LayerNormRung::plan(
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) const {
+  LaunchPlan plan(stream);
+  const auto& y = outputs[0];
   if (y.size() == 0) {
-    return;
-  }
-  auto by = launch_of(rung_.name, y.shape(-1), y.itemsize());
-  run(inputs, outputs, stream(), [&](const Arrays& given) {
-    bool aligned =
-        in_fours(y) && std::all_of(given.begin(), given.end(), in_fours);
-    LaunchPlan plan(stream());
-    auto& launch = plan.launch(by.kernel);
-    NormInputs of(spec_.operands, given.data());
-    by.fill(launch, {of, y, aligned, by.looped, spec_.eps});
-    launch.groups[0] = ceil_div(row_count(y), by.rows);
-    launch.group[0] = by.threads;
     return plan;
-  });
+  }
+  auto by = launch_of(rung->name, y.shape(-1), y.itemsize());
+  bool aligned =
+      in_fours(y) && std::all_of(inputs.begin(), inputs.end(), in_fours);
+  auto& launch = plan.launch(by.kernel);
+  NormInputs in(spec.operands, inputs.data());
+  by.fill(launch, {in, y, aligned, by.looped, spec.eps});
+  launch.groups[0] = ceil_div(row_count(y), by.rows);
+  launch.group[0] = by.threads;
+  return plan;
 }
 
 } // namespace mlx_norms

@@ -2,11 +2,8 @@
 
 #include <string_view>
 
-#include "csrc/common/outputs.h"
 #include "csrc/gpu/batch_axes.h"
 #include "csrc/gpu/integers.h"
-#include "csrc/gpu/launch_plan.h"
-#include "csrc/gpu/memory.h"
 #include "csrc/ladders/sgemm.h"
 #include "kernels/interface.h"
 
@@ -72,14 +69,16 @@ const Tiles& tiles_of(std::string_view rung) {
 
 } // namespace
 
-void SgemmRung::eval_gpu(const Arrays& inputs, Arrays& outputs) {
-  const auto &a = inputs[0], &b = inputs[1];
-  auto& c = outputs[0];
-  gpu::allocate(c, stream());
+LaunchPlan SgemmRung::plan(
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) const {
+  const auto &a = inputs[0], &b = inputs[1], &c = outputs[0];
+  LaunchPlan plan(stream);
   if (c.size() == 0) {
-    return;
+    return plan;
   }
-  const auto& tiles = tiles_of(rung_.name);
+  const auto& tiles = tiles_of(rung->name);
   int64_t rows = c.shape(-2), columns = c.shape(-1);
   // One launch covers the innermost axis, along which A and B have a matrix
   // each or one for all.
@@ -92,7 +91,6 @@ void SgemmRung::eval_gpu(const Arrays& inputs, Arrays& outputs) {
         "[mlx_norms] A product by a rung of the ladder takes at most 2^31 - 1 "
         "threadgroups.");
   }
-  LaunchPlan plan(stream());
   // With a depth of 0 nothing is read, but something must be bound.
   int depth = a.shape(-1);
   const auto* none = depth == 0 ? &plan.temporary({1}, mx::float32) : nullptr;
@@ -104,7 +102,7 @@ void SgemmRung::eval_gpu(const Arrays& inputs, Arrays& outputs) {
     launch.groups[0] = groups;
     launch.group = tiles.group;
   });
-  encode(std::move(plan));
+  return plan;
 }
 
 } // namespace mlx_norms

@@ -1,0 +1,101 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// A norm and projections of its output in one launch, and a quantized product
+// alone (csrc/op/node.h says what an op has).
+
+#pragma once
+
+#include "csrc/linear/projection.h"
+#include "csrc/norm/spec.h"
+#include "csrc/op/node.h"
+
+namespace mlx_norms {
+
+// A norm and the projections of its output or, without a norm, one projection,
+// to which the residual is then added.
+struct NormLinearSpec {
+  NormSpec norm;
+  std::vector<Projection> projections; // 1 to 4
+  bool gated = false; // two, of one shape: silu(first) * second
+  bool normed = true;
+
+  bool operator==(const NormLinearSpec&) const = default;
+
+  int n_projected() const {
+    return gated ? 1 : static_cast<int>(projections.size());
+  }
+  bool returns_sum() const {
+    return normed && norm.has(kResidual);
+  }
+};
+
+// A quantized product without a norm, and its inputs. `weight` is what is
+// packed, its scales and its biases.
+struct QuantizedProduct {
+  NormLinearSpec spec;
+  Arrays inputs;
+
+  QuantizedProduct(
+      const Projection& form,
+      const array& x,
+      const array* residual,
+      const Arrays& weight)
+      : spec{.projections = {form}, .normed = false},
+        inputs{x} {
+    spec.norm.operands.set(kResidual, residual != nullptr);
+    if (residual) {
+      inputs.push_back(*residual);
+    }
+    inputs.insert(inputs.end(), weight.begin(), weight.end());
+  }
+};
+
+// The inputs of each projection.
+std::vector<ProjectionInputs> projection_inputs(
+    const NormLinearSpec& spec,
+    const Arrays& inputs);
+
+// For few rows. Inputs: those of the norm (see NormSpec), then those of each
+// projection. Outputs: one per projection, or the gated one; [sum].
+struct NormLinear {
+  NormLinearSpec spec;
+  Dtypes dtypes;
+
+  NormLinear(NormLinearSpec spec, const Arrays& inputs);
+
+  bool operator==(const NormLinear&) const = default;
+  const char* name() const {
+    return spec.normed ? "mlx_norms::NormLinear" : "mlx_norms::QuantizedMatmul";
+  }
+  mx::Shape shape(const Arrays& inputs, size_t i) const;
+  Donors donors(const Arrays&, size_t, mx::Stream) const {
+    return {}; // all threadgroups read all rows
+  }
+  void check(const Arrays& inputs) const;
+  Arrays fallback(const Arrays& inputs, mx::Stream s) const;
+  LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
+      const;
+
+  void append_key(
+      const Arrays& inputs,
+      mx::Stream s,
+      std::vector<int64_t>& numbers) const;
+  NormLinear sampled(const Arrays& inputs, mx::Stream s) const;
+  Arrays sample(const Arrays& inputs, mx::Stream s) const;
+  Arrays reference(const Arrays& sample, mx::Stream s) const;
+
+  // Whether one launch computes it: on a GPU's stream, for few rows, with
+  // dtypes and sizes that the kernel supports.
+  bool suits(const Arrays& inputs, mx::Stream s) const;
+
+  Arrays mapped(
+      const Arrays& inputs,
+      const std::vector<int>& axes,
+      mx::Stream s) const;
+};
+
+// The outputs by one launch, or by the norm and MLX's matmuls. The inputs have
+// been checked.
+Arrays make_norm_linear(NormLinearSpec spec, Arrays inputs, mx::Stream stream);
+
+} // namespace mlx_norms

@@ -1,0 +1,94 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/linear/projection.h"
+
+#include "csrc/common/sum.h"
+#include "csrc/linear/mlx_product.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// The bias of each row of x. In a trace its shape comes from a sum: addmm would
+// make its result's shape part of the graph.
+array bias_of_rows(const array& bias, const array& x, mx::Stream s) {
+  if (!x.is_tracer()) {
+    return bias;
+  }
+  auto column = sum_over(x, -1, s);
+  return mx::broadcast_arrays({bias, column}, s)[0];
+}
+
+array project_dense(
+    const array& weight,
+    const array* bias,
+    const array& x,
+    mx::Stream s) {
+  auto columns = mx::transpose(weight, s);
+  if (!bias) {
+    return mx::matmul(x, columns, s);
+  }
+  return mx::addmm(bias_of_rows(*bias, x, s), x, columns, 1.0f, 1.0f, s);
+}
+
+} // namespace
+
+mx::Dtype projected_dtype(const ProjectionInputs& in, mx::Dtype x) {
+  auto dtype =
+      mx::promote_types(x, in.scales ? in.scales->dtype() : in.weight.dtype());
+  for (auto* other : {in.biases, in.bias}) {
+    if (other) {
+      dtype = mx::promote_types(dtype, other->dtype());
+    }
+  }
+  return dtype;
+}
+
+array dense(const array& a, mx::Stream s) {
+  bool is_dense = a.is_available() && a.flags().row_contiguous;
+  return is_dense ? a : mx::contiguous(a, /* allow_col_major= */ false, s);
+}
+
+array project(
+    const Projection& p,
+    const ProjectionInputs& in,
+    const array& x,
+    mx::Stream s) {
+  auto shape = x.shape();
+  shape.back() = in.weight.shape(0);
+  bool empty = x.shape(-1) > 0 && (x.size() == 0 || shape.back() == 0);
+  if (empty && !x.is_tracer()) {
+    // On a GPU MLX's matmuls divide by the result's size.
+    return mx::zeros(shape, projected_dtype(in, x.dtype()), s);
+  }
+  if (!p.bits) {
+    return project_dense(in.weight, in.bias, x, s);
+  }
+  const auto& [w, scales, biases] = std::tie(in.weight, *in.scales, *in.biases);
+  if (x.size() == 0) {
+    // MLX's quantized_matmul divides by the number of rows.
+    auto weight = mx::dequantize(
+        w,
+        scales,
+        biases,
+        p.group_size,
+        p.bits,
+        "affine",
+        std::nullopt,
+        std::nullopt,
+        s);
+    return project_dense(weight, in.bias, x, s);
+  }
+  // MLX's CUDA kernels accept only dense arrays.
+  auto of_groups = dense(biases, s);
+  auto y = mlx_product(
+      x,
+      dense(w, s),
+      dense(scales, s),
+      &of_groups,
+      {.group_size = p.group_size, .bits = p.bits},
+      s);
+  return in.bias ? mx::add(y, *in.bias, s) : y;
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,120 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/matmul/matmul.h"
+
+#include <algorithm>
+
+#include "csrc/common/checks.h"
+#include "csrc/matmul/plan.h"
+#include "csrc/matmul/self_check.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// Whether gemv supports these shapes.
+bool is_gemv(const array& a, const array& b) {
+  int rows = a.ndim() == 1 ? 1 : a.shape(-2);
+  int columns = b.ndim() == 1 ? 1 : b.shape(-1);
+  return std::min(rows, columns) <= kGemvRows;
+}
+
+// Whether the kernels that may be chosen can be used.
+bool may_choose(const array& a, const array& b, mx::Stream s) {
+  if (backend_of(s) != Backend::Metal) {
+    return true;
+  }
+  bool few = is_gemv(a, b);
+  bool many = !few || a.ndim() > 2; // a batch may become rows
+  return (!few || agrees(a.dtype(), /* gemv= */ true, s)) &&
+      (!many || agrees(a.dtype(), /* gemv= */ false, s));
+}
+
+auto times_by(ProductKernel kernel, mx::Stream s) {
+  return
+      [=](const array& a, const array& b) { return product(kernel, a, b, s); };
+}
+
+} // namespace
+
+const char* text(ProductKernel kernel) {
+  switch (kernel) {
+    case ProductKernel::ByShape:
+      return "auto";
+    case ProductKernel::Gemv:
+      return "gemv";
+    case ProductKernel::Blocked:
+      return "simdgroup_blocked";
+  }
+  return "";
+}
+
+array product(
+    ProductKernel kernel,
+    const array& a,
+    const array& b,
+    mx::Stream s) {
+  if (kernel == ProductKernel::ByShape && !may_choose(a, b, s)) {
+    return mx::matmul(a, b, s);
+  }
+  return product_by(Matmul{kernel, a.dtype()}, a, b, s);
+}
+
+void check_product(const array& a, const array& b, ProductKernel kernel) {
+  const char* op = "matmul";
+  check_factors(op, a, b);
+  if (kernel == ProductKernel::Gemv && !is_gemv(a, b)) {
+    refuse(
+        op,
+        "kernel \"gemv\" takes at most " + std::to_string(kGemvRows) +
+            " rows of a, or columns of b, but a has shape " + text(a.shape()) +
+            " and b " + text(b.shape()) + ".");
+  }
+}
+
+// Shapeless compile asks again at every call, whose shapes may not fit.
+mx::Shape Matmul::shape(const Arrays& inputs) const {
+  check(inputs);
+  return product_shape(inputs[0], inputs[1]);
+}
+
+void Matmul::check(const Arrays& inputs) const {
+  check_product(inputs[0], inputs[1], kernel);
+}
+
+LaunchPlan
+Matmul::plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s) const {
+  auto plan = kernel == ProductKernel::Gemv ? plan_gemv
+      : kernel == ProductKernel::Blocked    ? plan_blocked
+                                            : plan_matmul;
+  return plan(inputs[0], inputs[1], outputs[0], s);
+}
+
+Arrays Matmul::jvp(
+    const Arrays& primals,
+    const Arrays& tangents,
+    const std::vector<int>& argnums,
+    mx::Stream s) const {
+  return product_jvp(times_by(kernel, s), primals, tangents, argnums, s);
+}
+
+Arrays Matmul::vjp(
+    const Arrays& primals,
+    const Arrays& cotangents,
+    const std::vector<int>& argnums,
+    const Arrays&,
+    mx::Stream s) const {
+  // The factors of a gradient may have too many rows for gemv.
+  auto by = kernel == ProductKernel::Gemv ? ProductKernel::ByShape : kernel;
+  return product_vjp(times_by(by, s), primals, cotangents[0], argnums, s);
+}
+
+Arrays Matmul::mapped(
+    const Arrays& inputs,
+    const std::vector<int>& axes,
+    mx::Stream s) const {
+  auto factors = mapped_factors(inputs, axes, s);
+  return {product(kernel, factors[0], factors[1], s)};
+}
+
+} // namespace mlx_norms

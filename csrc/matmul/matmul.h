@@ -1,0 +1,63 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// C = A B by a kernel of ours on a GPU (csrc/op/node.h says what an op has).
+
+#pragma once
+
+#include "csrc/matmul/product.h"
+
+namespace mlx_norms {
+
+// The kernels of kernels/matmul, or the one of them that suits the shapes. On
+// Metal a kernel is checked before its first use.
+enum class ProductKernel { ByShape, Gemv, Blocked };
+
+// The name that matmul accepts.
+const char* text(ProductKernel kernel);
+
+struct Matmul {
+  ProductKernel kernel;
+  mx::Dtype dtype;
+
+  bool operator==(const Matmul&) const = default;
+  const char* name() const {
+    return "mlx_norms::Matmul";
+  }
+  mx::Shape shape(const Arrays& inputs) const;
+  Donors donors(const Arrays&, size_t, mx::Stream) const {
+    return {};
+  }
+  void check(const Arrays& inputs) const;
+  LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
+      const;
+
+  Arrays jvp(
+      const Arrays& primals,
+      const Arrays& tangents,
+      const std::vector<int>& argnums,
+      mx::Stream s) const;
+  Arrays vjp(
+      const Arrays& primals,
+      const Arrays& cotangents,
+      const std::vector<int>& argnums,
+      const Arrays& outputs,
+      mx::Stream s) const;
+  Arrays mapped(
+      const Arrays& inputs,
+      const std::vector<int>& axes,
+      mx::Stream s) const;
+};
+
+// The matmul of any two arrays of one dtype, float32, float16 or bfloat16, that
+// pass check_product().
+array product(
+    ProductKernel kernel,
+    const array& a,
+    const array& b,
+    mx::Stream stream);
+
+// Throws std::invalid_argument if a and b cannot be multiplied, or not by this
+// kernel.
+void check_product(const array& a, const array& b, ProductKernel kernel);
+
+} // namespace mlx_norms

@@ -2,6 +2,8 @@
 
 #include "csrc/common/checks.h"
 
+#include <algorithm>
+
 #include <cstdio>
 #include <sstream>
 #include <utility>
@@ -94,6 +96,34 @@ bool is_matrix(const mx::array& a, int rows, int columns) {
 }
 
 } // namespace
+
+Activation parse_activation(
+    const char* op,
+    const std::optional<std::string>& name,
+    std::initializer_list<std::string_view> allowed) {
+  if (!name) {
+    return Activation::None;
+  }
+  constexpr std::pair<std::string_view, Activation> kActivations[] = {
+      {"silu", Activation::Silu},
+      {"sigmoid", Activation::Sigmoid},
+      {"gelu", Activation::Gelu},
+      {"relu2", Activation::Relu2}};
+  std::string names;
+  for (auto known : allowed) {
+    auto* found = std::ranges::find(
+        kActivations, known, &std::pair<std::string_view, Activation>::first);
+    if (*name == known) {
+      return found->second;
+    }
+    bool last = known == *(allowed.end() - 1);
+    names += (names.empty() ? "\""
+                  : last    ? " or \""
+                            : ", \"") +
+        std::string(known) + "\"";
+  }
+  refuse(op, "activation must be " + names + " but is \"" + *name + "\".");
+}
 
 void check_vector(
     const char* op,

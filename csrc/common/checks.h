@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include "csrc/common/activation.h"
 #include "csrc/common/types.h"
 #include "mlx/mlx.h"
 
@@ -52,6 +53,12 @@ void check_one_element(
     const char* op,
     const char* argument,
     const mx::array& a);
+
+// The activation of this name, if it is one of those allowed; none: None.
+Activation parse_activation(
+    const char* op,
+    const std::optional<std::string>& name,
+    std::initializer_list<std::string_view> allowed);
 
 [[noreturn]] void refuse(const char* op, const std::string& message);
 

@@ -15,7 +15,9 @@ constexpr int64_t kElementsForTable = 32 * 1024;
 template <Activation kActivation, typename R>
 struct ActivationOf {
   using Result = R; // that it is rounded to
-  static constexpr bool kNone = kActivation == Activation::None;
+  static constexpr bool kCheap = is_cheap(kActivation);
+  // Its rows of 16 bits take no loop of their own: code is what it costs.
+  static constexpr bool kSmall = kActivation == Activation::Relu2;
 
   Floats operator()(Floats v) const {
     return activated<kActivation, R>(v);

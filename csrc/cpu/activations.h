@@ -94,9 +94,17 @@ inline Floats activated(Floats v) {
     return round_to<T>(v * sigmoid<T>(v));
   } else if constexpr (kActivation == Activation::Gelu) {
     return gelu<T>(v);
+  } else if constexpr (kActivation == Activation::Relu2) {
+    Floats r = v < 0.0f ? Floats{} : v; // NaN stays
+    return round_to<T>(r * r);
   } else {
     return v;
   }
+}
+
+// Whether it takes less time than to look it up, or to load what was kept.
+constexpr bool is_cheap(Activation activation) {
+  return activation == Activation::None || activation == Activation::Relu2;
 }
 
 struct ValueAndSlope {
@@ -119,7 +127,7 @@ inline ValueAndSlope value_and_slope(Floats v, Floats sigmoid) {
   return {y, sigmoid + y * rest};
 }
 
-// In float32, from one sigmoid or error function.
+// In float32, from at most one sigmoid or error function.
 template <Activation kActivation>
 inline ValueAndSlope value_and_slope(Floats v) {
   if constexpr (kNeedsSigmoid<kActivation>) {
@@ -130,6 +138,9 @@ inline ValueAndSlope value_and_slope(Floats v) {
     Floats below = 0.5f + 0.5f * error_function(v * kRoot);
     Floats density = kDensity * exponential(v * v * -0.5f);
     return {v * below, below + v * density};
+  } else if constexpr (kActivation == Activation::Relu2) {
+    Floats r = v < 0.0f ? Floats{} : v;
+    return {r * r, 2.0f * r};
   } else {
     return {v, splat(1.0f)};
   }
@@ -155,7 +166,9 @@ inline void with_activation(Activation activation, F f) {
       return f(ActivationFlag<Activation::Silu>{});
     case Activation::Gelu:
       return f(ActivationFlag<Activation::Gelu>{});
-    default:
+    case Activation::Relu2:
+      return f(ActivationFlag<Activation::Relu2>{});
+    case Activation::None:
       return f(ActivationFlag<Activation::None>{});
   }
 }

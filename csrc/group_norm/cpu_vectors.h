@@ -60,11 +60,14 @@ struct Differentiated {
   }
 };
 
-// Calls f with a type, as with_activation; group norms have no sigmoid.
+// Calls f with a type, as with_activation, of those that group norms have.
 template <typename F>
 inline void with_result_activation(Activation activation, F f) {
   with_activation(activation, [&](auto flag) {
-    if constexpr (flag.value != Activation::Sigmoid) {
+    constexpr auto kActivation = decltype(flag)::value;
+    if constexpr (
+        kActivation != Activation::Sigmoid &&
+        kActivation != Activation::Relu2) {
       f(flag);
     }
   });

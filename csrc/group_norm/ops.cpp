@@ -55,20 +55,6 @@ void check_axes(
   }
 }
 
-Activation parse_activation(
-    const char* op,
-    const std::optional<std::string>& name) {
-  if (!name) {
-    return Activation::None;
-  }
-  if (*name != "silu" && *name != "gelu") {
-    refuse(
-        op,
-        "activation must be \"silu\" or \"gelu\" but is \"" + *name + "\".");
-  }
-  return *name == "silu" ? Activation::Silu : Activation::Gelu;
-}
-
 // kept * old + momentum * now, in the dtype that old and x promote to.
 array updated(
     const array& old,
@@ -133,7 +119,7 @@ array group_norm(
   GroupNormSpec spec{.eps = eps};
   spec.groups = num_groups;
   spec.strided = !pytorch_compatible;
-  spec.activation = parse_activation(op, activation);
+  spec.activation = parse_activation(op, activation, {"silu", "gelu"});
   return normalize(op, spec, x, weight, bias, dtype, mx::to_stream(stream))[0];
 }
 

@@ -44,7 +44,7 @@ struct NormJob {
   RowsOut normalized;
   RowsOut sum; // of x and residual
   Weight weight;
-  const float* bias; // a padded row, or null
+  Weight bias; // no data: none
   float number = 1.0f;
   bool round_factored; // to x's dtype
   bool factor_of_sum;  // which is rounded before and after

@@ -8,6 +8,7 @@
 #include "csrc/norm/gating.h"
 #include "csrc/norm/modulation.h"
 #include "csrc/norm/norm.h"
+#include "csrc/norm/row_groups.h"
 #include "csrc/norm/split.h"
 
 namespace mlx_norms {
@@ -97,7 +98,8 @@ void spread_over_sum(
   }
 }
 
-// The gradients of a norm with at most a weight and a bias.
+// The gradients of a norm with at most a weight and a bias. A node has one
+// shape for both: the bias of each head and one weight are summed by head.
 Gradients plain_vjp(
     const NormSpec& spec,
     const NormInputs& in,
@@ -106,19 +108,39 @@ Gradients plain_vjp(
     const array* sum_cotangent,
     Operands wanted,
     mx::Stream s) {
-  PerOperand<std::optional<mx::Dtype>> dtypes;
-  for (auto operand : wanted.without({kX})) {
-    dtypes[operand] = in[operand]->dtype();
+  auto norm = spec.without_sum();
+  auto *weight = in[kWeight], *bias = in[kBias];
+  OptionalArray by_head;
+  if (wanted.has(kBias) && bias->ndim() > 1 &&
+      (!weight || weight->ndim() == 1)) {
+    auto all = weight ? shifted_weight(spec, *weight, s) : array(1.0f);
+    by_head = mx::broadcast_arrays({all, *bias}, s)[0];
+    weight = &*by_head;
+    norm.weight_offset = 0.0f;
   }
-  return norm_gradients(
-      spec.without_sum(),
+  bool of_heads = weight && weight->ndim() > 1;
+  PerOperand<std::optional<mx::Dtype>> dtypes;
+  Operands summed; // over heads
+  for (auto operand : wanted.without({kX})) {
+    if (of_heads && in[operand]->ndim() == 1) {
+      summed.set(operand);
+    } else {
+      dtypes[operand] = in[operand]->dtype();
+    }
+  }
+  auto gradients = norm_gradients(
+      norm,
       {{kX, &x_or_sum},
-       {kWeight, in[kWeight]},
+       {kWeight, weight},
        {kCotangent, &cotangent},
        {kSumCotangent, sum_cotangent}},
       wanted,
       dtypes,
       s);
+  for (auto operand : summed) {
+    gradients[operand] = sum_to(*gradients[operand], in[operand]->shape(), s);
+  }
+  return gradients;
 }
 
 // Of one tensor. The cotangents are in the outputs' dtypes.

@@ -76,7 +76,7 @@ void eval_tensor(
               run.sum = from(job.sum, first_row * job.width);
             }
             run.weight = {w.data(), weight.row_count()};
-            run.bias = b.data();
+            run.bias = {b.data(), bias.row_count()};
             run.scratch = scratch.data();
             kernels().norm(run);
           });

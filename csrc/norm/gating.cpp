@@ -53,9 +53,12 @@ array activated(Activation activation, const array& a, mx::Stream s) {
       auto y = mx::multiply(a, mx::add(number(1), e, s), s);
       return mx::divide(y, number(2), s);
     }
-    default:
+    case Activation::Relu2:
+      return mx::square(mx::maximum(a, number(0), s), s);
+    case Activation::None:
       return a;
   }
+  return a;
 }
 
 array slope(Activation activation, const array& a, mx::Stream s) {
@@ -64,6 +67,9 @@ array slope(Activation activation, const array& a, mx::Stream s) {
   };
   if (activation == Activation::None) {
     return mx::ones_like(a, s);
+  }
+  if (activation == Activation::Relu2) {
+    return mx::multiply(number(2), mx::maximum(a, number(0), s), s);
   }
   if (activation == Activation::Gelu) {
     auto e = mx::erf(mx::divide(a, number(std::numbers::sqrt2), s), s);

@@ -67,10 +67,8 @@ void Norm::check(const Arrays& inputs) const {
       auto* argument = kOperandTraits[operand].name;
       if (operand == kFactor && spec.factor_of_sum) {
         check_one_element(name(), argument, *a++);
-      } else if (operand == kWeight) {
+      } else if (kOperandTraits[operand].kind == OperandKind::Vector) {
         check_head_weight(name(), argument, *a++, "x", x);
-      } else if (operand == kBias) {
-        check_vector(name(), argument, *a++, x);
       } else if (operand == kResidual) {
         check_same_shape(name(), argument, *a++, x);
       } else {

@@ -54,25 +54,6 @@ Rounding parse_rounding(const char* op, const Options& options) {
           "\".");
 }
 
-Activation parse_activation(const char* op, const OptionalString& name) {
-  if (!name) {
-    return Activation::None;
-  }
-  if (*name == "sigmoid") {
-    return Activation::Sigmoid;
-  }
-  if (*name == "silu") {
-    return Activation::Silu;
-  }
-  if (*name == "gelu") {
-    return Activation::Gelu;
-  }
-  refuse(
-      op,
-      "activation must be \"silu\", \"sigmoid\" or \"gelu\" but is \"" + *name +
-          "\".");
-}
-
 NormSpec make_spec(
     const char* op,
     bool center,
@@ -164,6 +145,20 @@ mx::array only(Arrays outputs) {
   return std::move(outputs[0]);
 }
 
+// Each head, with parameters for all or one each.
+mx::array normalize_heads(
+    const char* op,
+    bool center,
+    const NormInputs& in,
+    const Options& options) {
+  check_heads(op, "x", in.x());
+  for (auto operand : in.present().without({kX})) {
+    auto* argument = kOperandTraits[operand].name;
+    check_head_weight(op, argument, *in[operand], "x", in.x());
+  }
+  return only(normalize(op, center, {in}, options));
+}
+
 // Over an axis that is not the last one (see channel_axis).
 mx::array normalize_channels(
     const char* op,
@@ -220,7 +215,8 @@ mx::array rms_norm(
       {kShift, shift},
       {kGate, gate}};
   Options options{eps, weight_offset, false, rounding, dtype, stream};
-  options.activation = parse_activation(op, activation);
+  options.activation = parse_activation(
+      op, activation, {"silu", "sigmoid", "gelu", "relu2"});
   options.gate_first = gate && !norm_before_gate;
   const char* gated = gate ? "gate"
       : activation         ? "activation"
@@ -400,16 +396,27 @@ mx::array head_rms_norm(
     const OptionalString& rounding,
     OptionalDtype dtype,
     mx::StreamOrDevice stream) {
-  const char* op = "head_rms_norm";
-  check_heads(op, "x", x);
-  if (weight) {
-    check_head_weight(op, "weight", *weight, "x", x);
-  }
-  return only(normalize(
-      op,
+  return normalize_heads(
+      "head_rms_norm",
       /* center= */ false,
-      {{{kX, &x}, {kWeight, weight}}},
-      {eps, weight_offset, false, rounding, dtype, stream}));
+      {{kX, &x}, {kWeight, weight}},
+      {eps, weight_offset, false, rounding, dtype, stream});
+}
+
+mx::array head_layer_norm(
+    const mx::array& x,
+    const mx::array* weight,
+    const mx::array* bias,
+    float eps,
+    float weight_offset,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
+  return normalize_heads(
+      "head_layer_norm",
+      /* center= */ true,
+      {{kX, &x}, {kWeight, weight}, {kBias, bias}},
+      {eps, weight_offset, false, rounding, dtype, stream});
 }
 
 std::pair<mx::array, mx::array> qk_norm(

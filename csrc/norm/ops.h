@@ -112,6 +112,16 @@ mx::array head_rms_norm(
     OptionalDtype dtype,
     mx::StreamOrDevice stream);
 
+mx::array head_layer_norm(
+    const mx::array& x,
+    const mx::array* weight,
+    const mx::array* bias,
+    float eps,
+    float weight_offset,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream);
+
 // {normalized q, normalized k}
 std::pair<mx::array, mx::array> qk_norm(
     const mx::array& q,

@@ -92,9 +92,9 @@ void bind_norm(nb::module_& m) {
               ``None``.
             gate (array, optional): Of ``x``'s shape and any of the three dtypes.
               Default: ``None``.
-            activation (str, optional): ``"silu"``, ``"sigmoid"`` or ``"gelu"``,
-              of the gate or, without one, of the result. Default: ``None``, the
-              gate itself.
+            activation (str, optional): ``"silu"``, ``"sigmoid"``, ``"gelu"`` or
+              ``"relu2"``, of the gate or, without one, of the result. Default:
+              ``None``, the gate itself.
             norm_before_gate (bool): Whether the gate multiplies the result, else
               ``x``; nothing without a gate. Default: ``True``.
             num_groups (int): Into how many parts the last axis is split, each of
@@ -299,6 +299,51 @@ void bind_norm(nb::module_& m) {
             weight (array, optional): A weight of shape ``[head_dim]`` or
               ``[heads, head_dim]``, of any of the three dtypes.
             eps (float): Added to the mean square. Not negative.
+            weight_offset (float): Added to ``weight`` in float32. Default:
+              ``0.0``.
+            rounding (str, optional): ``"early"`` or ``"late"``, as in
+              :func:`rms_norm`.
+            dtype (Dtype, optional): The output's dtype, one of the three.
+              Default: that of ``x``.
+            stream (StreamOrDevice): Stream or device.
+
+        Returns:
+            array: The normalized input, of ``x``'s shape.
+
+        Raises:
+            ValueError: If an argument's dtype or shape is not as above, ``eps``
+              is negative, or there is a ``weight_offset`` and no ``weight``.
+      )pbdoc");
+
+  m.def(
+      "head_layer_norm",
+      &head_layer_norm,
+      "x"_a,
+      "weight"_a = nb::none(),
+      "bias"_a = nb::none(),
+      "eps"_a = 1e-5f,
+      nb::kw_only(),
+      "weight_offset"_a = 0.0f,
+      "rounding"_a = nb::none(),
+      "dtype"_a = nb::none(),
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def head_layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+      R"pbdoc(
+        Layer norm of each attention head, with parameters for all or one each.
+
+        The formula is that of :func:`layer_norm`, over the last axis, of length
+        ``head_dim``.
+
+        Args:
+            x (array): Input of shape ``[..., heads, head_dim]``, float32,
+              float16 or bfloat16.
+            weight (array, optional): A weight of shape ``[head_dim]`` or
+              ``[heads, head_dim]``, of any of the three dtypes. Default:
+              ``None``, the result is not scaled.
+            bias (array, optional): A bias, likewise; one for each head also
+              beside one weight for all. Default: ``None``.
+            eps (float): Added to the variance. Not negative. Default: ``1e-5``.
             weight_offset (float): Added to ``weight`` in float32. Default:
               ``0.0``.
             rounding (str, optional): ``"early"`` or ``"late"``, as in

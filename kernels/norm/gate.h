@@ -12,7 +12,13 @@ constant bool gate_first [[function_constant(71)]]; // of x, else of the result
 // As in csrc/common/activation.h: of the gate or, without one, of the result.
 constant int activation [[function_constant(72)]];
 
-enum ActivationKind { kNoActivation = 0, kSigmoid = 1, kSilu = 2, kGelu = 3 };
+enum ActivationKind {
+  kNoActivation = 0,
+  kSigmoid = 1,
+  kSilu = 2,
+  kGelu = 3,
+  kRelu2 = 4
+};
 
 // exp(v) of v >= 0, to be rounded to this type.
 inline float exp_for(float v, int type) {
@@ -125,11 +131,20 @@ inline void gelu_vector(bool rounds, int type, thread float* v) {
   round_step<N>(rounds, type, v);
 }
 
+inline float relu(float v) {
+  return v < 0.0f ? 0.0f : v; // NaN stays
+}
+
 // If it rounds, each step to this type.
 template <int N>
 inline void activate(bool rounds, int type, thread float* v) {
   if (activation == kGelu) {
     gelu_vector<N>(rounds, type, v);
+  } else if (activation == kRelu2) {
+    for (int j = 0; j < N; ++j) {
+      v[j] = relu(v[j]) * relu(v[j]);
+    }
+    round_step<N>(rounds, type, v);
   } else if (activation != kNoActivation) {
     float s[N];
     sigmoid_vector<N>(rounds, type, v, s);
@@ -172,6 +187,10 @@ inline void activation_slope(thread const float* v, thread float* to) {
       float below = 0.5f + 0.5f * error_function(v[j] * 0.707106781186547524f);
       float density = precise::exp(v[j] * v[j] * -0.5f);
       to[j] = below + v[j] * 0.398942280401432678f * density;
+    }
+  } else if (activation == kRelu2) {
+    for (int j = 0; j < N; ++j) {
+      to[j] = 2.0f * relu(v[j]);
     }
   } else if (activation != kNoActivation) {
     float s[N];

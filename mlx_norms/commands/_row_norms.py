@@ -130,7 +130,8 @@ class Op:
         rows = (40 if length <= 512 else 3, _HEADS)
         shapes = {name: (rows[0], 1, length) for name in ("factor", "scale", "shift")}
         shapes |= {name: (length,) for name in ("weight", "post_weight")}
-        shapes |= {"bias": (length,), "head_weight": (_HEADS, length)}
+        shapes |= {"bias": (length,)}
+        shapes |= {name: (_HEADS, length) for name in ("head_weight", "head_bias")}
         if self.mixed and name == "weight":
             dtype = mx.float16 if dtype == mx.float32 else mx.float32
         shape = shapes.get(name, (*rows, length + int(self.strided)))
@@ -162,6 +163,7 @@ OPS = (
     Op("rms_norm", ("x", "weight"), mixed=True),
     Op("layer_norm", ("x", "weight", "bias"), center=True, strided=True),
     Op("head_rms_norm", ("x", "head_weight")),
+    Op("head_layer_norm", ("x", "head_weight", "head_bias"), center=True),
     Op("qk_norm", ("x", "x", "head_weight", "weight")),
     Op("layer_norm", ("x", "scale", "shift"), center=True),
     Op("rms_norm", ("x", "weight", "scale", "shift")),
@@ -172,6 +174,7 @@ OPS = (
     Op("rms_norm", ("x", "weight", "gate"), activation="silu"),
     Op("rms_norm", ("x", "weight", "gate"), activation="sigmoid", norm_before_gate=False),
     Op("rms_norm", ("x", "weight"), activation="gelu"),
+    Op("rms_norm", ("x", "weight", "gate"), activation="relu2", norm_before_gate=False),
     Op("rms_norm", ("x", "weight"), channels=True),
     Op("layer_norm", ("x", "weight", "bias"), center=True, channels=True),
     Op("l2_norm", ("x",)),
@@ -187,5 +190,7 @@ def activated(activation: str, z: mx.array) -> tuple[mx.array, mx.array | float]
     """The value in float64, and what the errors of its steps scale with."""
     if activation == "gelu":
         return z * (1 + mx.erf(z / mx.array(2.0, mx.float64).sqrt())) / 2, mx.abs(z)
+    if activation == "relu2":
+        return mx.maximum(z, 0) ** 2, z * z
     s = 1 / (1 + mx.exp(-z))
     return (s, mx.ones_like(s)) if activation == "sigmoid" else (z * s, mx.abs(z))

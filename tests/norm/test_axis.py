@@ -271,6 +271,7 @@ ACTIVATIONS = {
     "silu": lambda y: y * mx.sigmoid(y),
     "sigmoid": mx.sigmoid,
     "gelu": mlx.nn.gelu,
+    "relu2": mlx.nn.relu2,
 }
 PAIRS = list(itertools.product((mx.float32, mx.float16, mx.bfloat16), repeat=2))
 

@@ -41,6 +41,7 @@ OPS = {
     "layer_norm": lambda x: mlx_norms.layer_norm(x, W, B),
     "layer_norm, axis": lambda x: mlx_norms.layer_norm(x, W[:3], B[:3], axis=1),
     "head_rms_norm": lambda x: mlx_norms.head_rms_norm(x, mx.stack([W, W, B]), 1e-5),
+    "head_layer_norm": lambda x: mlx_norms.head_layer_norm(x, W, mx.stack([W, W, B])),
     "rms_norm_linear": lambda x: both(mlx_norms.rms_norm_linear(x, W, [SQUARE, SQUARE])),
 }
 

@@ -21,6 +21,8 @@ def arrays_for(op, shape=(2, 4)):
         )
     if op == "head_rms_norm":
         return dict(x=mx.ones((3, 2, 4)), weight=mx.ones((2, 4)))
+    if op == "head_layer_norm":
+        return dict(x=mx.ones((3, 2, 4)), weight=mx.ones((2, 4)), bias=mx.ones(4))
     return {n: row if n in ("weight", "bias") else mx.ones(shape) for n in Norm(op).arguments}
 
 
@@ -29,7 +31,7 @@ def call(op, arrays, **options):
     return getattr(mlx_norms, op)(**arrays, **options)
 
 
-WEIGHTED = (*OPS, "head_rms_norm", "qk_norm")
+WEIGHTED = (*OPS, "head_rms_norm", "head_layer_norm", "qk_norm")
 ALL = (*WEIGHTED, "l2_norm")
 ARGUMENTS = [(op, name) for op in ALL for name in arrays_for(op)]
 
@@ -74,7 +76,13 @@ def test_parameter_shape(op, name):
 
 @pytest.mark.parametrize(
     ("op", "name", "heads"),
-    [("head_rms_norm", "weight", 2), ("qk_norm", "q_weight", 2), ("qk_norm", "k_weight", 1)],
+    [
+        ("head_rms_norm", "weight", 2),
+        ("head_layer_norm", "weight", 2),
+        ("head_layer_norm", "bias", 2),
+        ("qk_norm", "q_weight", 2),
+        ("qk_norm", "k_weight", 1),
+    ],
 )
 def test_head_weight_shape(op, name, heads):
     for shape in [(), (3,), (1,), (3, 4), (4, 2), (heads, 3), (1, 2, 4), (3, heads, 4)]:
@@ -98,7 +106,8 @@ def test_no_axis(op):
 
 
 @pytest.mark.parametrize(
-    ("op", "name"), [("head_rms_norm", "x"), ("qk_norm", "q"), ("qk_norm", "k")]
+    ("op", "name"),
+    [("head_rms_norm", "x"), ("head_layer_norm", "x"), ("qk_norm", "q"), ("qk_norm", "k")],
 )
 def test_heads_need_two_axes(op, name):
     for shape in [(), (4,)]:

@@ -16,7 +16,7 @@ from support.norm_case import DTYPES, Norm
 
 pytestmark = pytest.mark.usefixtures("backend")
 
-ACTIVATIONS = (None, "sigmoid", "silu", "gelu")
+ACTIVATIONS = (None, "sigmoid", "silu", "gelu", "relu2")
 # A gate after the norm, before it, and an activation alone.
 FORMS = {"after": dict(), "before": dict(norm_before_gate=False), "alone": dict()}
 OF_FORM = pytest.mark.parametrize("form", FORMS)
@@ -137,6 +137,8 @@ def activated(name, a, sigmoid=mx.sigmoid):
     """As mlx.nn's functions without compile."""
     if name == "gelu":
         return a * (1 + mx.erf(a / math.sqrt(2))) / 2
+    if name == "relu2":
+        return mx.square(mx.maximum(a, 0))
     return {None: lambda: a, "sigmoid": lambda: sigmoid(a), "silu": lambda: a * sigmoid(a)}[name]()
 
 

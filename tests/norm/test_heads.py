@@ -1,4 +1,4 @@
-"""head_rms_norm and qk_norm: a row is a head, and a weight may have a row for each head."""
+"""head_rms_norm, head_layer_norm and qk_norm: a row is a head, and a weight may have one each."""
 
 import itertools
 
@@ -16,12 +16,13 @@ pytestmark = pytest.mark.usefixtures("backend")
 HEAD_DIMS = (1, 33, 64, 80, 128, 256)
 
 
-def heads(shape, dtype, weight, weight_dtype, seed=0):
-    """x, and a weight shared by all heads, one for each, or none."""
+def heads(shape, dtype, weight, weight_dtype, seed=0, *, bias=None):
+    """x, and a weight shared by all heads, one for each, or none; likewise a bias."""
     arrays = {"x": normal(shape, dtype, seed=(seed, 0))}
-    if weight is not None:
-        of = shape[-1:] if weight == "shared" else shape[-2:]
-        arrays["weight"] = normal(of, weight_dtype, seed=(seed, 1))
+    for i, (name, of) in enumerate({"weight": weight, "bias": bias}.items()):
+        if of is not None:
+            own = shape[-1:] if of == "shared" else shape[-2:]
+            arrays[name] = normal(own, weight_dtype, seed=(seed, 1 + i))
     return arrays
 
 
@@ -36,6 +37,75 @@ def test_head_rms_norm(weight):
         check_with_gradients(Norm("head_rms_norm"), heads((*shape, dim), dtype, weight, dtype))
     for x, w in itertools.permutations(DTYPES, 2):
         check_with_gradients(Norm("head_rms_norm"), heads((3, 4, 65), x, weight, w))
+
+
+KINDS = [None, "shared", "each"]
+
+
+@pytest.mark.parametrize("bias", KINDS)
+@pytest.mark.parametrize("weight", KINDS)
+def test_head_layer_norm(weight, bias):
+    norm = Norm("head_layer_norm")
+    for shape, dim, dtype in itertools.product(
+        [(2, 5, 4), (4,), (0, 4), (2, 0)], HEAD_DIMS, DTYPES
+    ):
+        check_with_gradients(norm, heads((*shape, dim), dtype, weight, dtype, bias=bias))
+    for x, w in itertools.permutations(DTYPES, 2):
+        check_with_gradients(norm, heads((3, 4, 65), x, weight, w, bias=bias))
+    options = [dict(rounding="early"), dict(rounding="late"), dict(dtype=mx.float16)]
+    options += [dict(weight_offset=1.0)] if weight else []
+    for option in options:
+        check_with_gradients(
+            Norm("head_layer_norm", **option),
+            heads((17, 3, 33), mx.float32, weight, mx.bfloat16, bias=bias),
+        )
+
+
+@pytest.mark.parametrize("bias", ["shared", "each"])
+@pytest.mark.parametrize("weight", ["shared", "each"])
+def test_parameters_for_each_head_are_layer_norm_head_by_head(weight, bias):
+    for dtype in DTYPES:
+        x, w, b = heads((2, 5, 4, 65), dtype, weight, mx.float32, bias=bias).values()
+        y = mlx_norms.head_layer_norm(x, w, b)
+        for h in range(4):
+            of = (a[h] if a.ndim > 1 else a for a in (w, b))
+            assert_same_bits(y[:, :, h], mlx_norms.layer_norm(x[:, :, h], *of), f"{dtype}, {h}")
+
+
+@pytest.mark.parametrize("kinds", [("shared", "each"), ("each", "shared"), ("each", "each")])
+def test_head_layer_norm_mapped_and_differentiated(kinds):
+    """By jvp, a derivative of derivatives, and vmap of each array, as layer_norm head by head."""
+    weight, bias = kinds
+    arrays = list(heads((3, 5, 4, 33), mx.float32, weight, mx.float32, bias=bias).values())
+
+    def by_head(x, w, b):
+        of = [[a[h] if a.ndim > 1 else a for a in (w, b)] for h in range(4)]
+        norms = [mlx_norms.layer_norm(x[..., h, :], *of[h]) for h in range(4)]
+        return mx.stack(norms, axis=-2)
+
+    def close(got, want, what):
+        scale = mx.max(mx.abs(want))
+        assert mx.max(mx.abs(got - want)) <= 2e-6 * scale + 1e-30, what
+
+    ours = mlx_norms.head_layer_norm
+    tangents = [mx.cos(7 * a) for a in arrays]
+    close(mx.jvp(ours, arrays, tangents)[1][0], mx.jvp(by_head, arrays, tangents)[1][0], "jvp")
+
+    def curvature(norm):
+        first = mx.grad(lambda *a: (norm(*a) ** 3).sum(), argnums=[0, 1, 2])
+        return mx.grad(lambda *a: sum((g * g).sum() for g in first(*a)), argnums=[0, 1, 2])
+
+    pairs = zip(curvature(ours)(*arrays), curvature(by_head)(*arrays), strict=True)
+    for i, (got, want) in enumerate(pairs):
+        assert mx.max(mx.abs(got - want)) <= 2e-5 * mx.max(mx.abs(want)), i
+    many = [arrays[0], *(mx.stack([a, 2 * a, 3 * a]) for a in arrays[1:])]
+    for axes in itertools.product((0, None), repeat=3):
+        if axes != (None,) * 3:
+            given = [a if axis == 0 else a[0] for a, axis in zip(many, axes, strict=True)]
+            got = mx.vmap(ours, in_axes=axes)(*given)
+            for i in range(3):
+                one = [a[i] if axis == 0 else a for a, axis in zip(given, axes, strict=True)]
+                close(got[i], by_head(*one), f"vmap {axes}")
 
 
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 129])

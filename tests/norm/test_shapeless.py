@@ -35,6 +35,7 @@ OPERANDS = {
     "add_layer_norm": {"residual": "24D", "weight": "D", "bias": "D"},
     "norm_add_norm": {"residual": "24D", "post_weight": "D", "weight": "D"},
     "head_rms_norm": {"weight": "4D"},
+    "head_layer_norm": {"weight": "D", "bias": "4D"},
     "group_norm": {"weight": "D", "bias": "D"},
     "instance_norm": {"weight": "D", "bias": "D"},
     "batch_norm": {"weight": "D", "bias": "D", "mean": "D", "var": "D"},

@@ -89,7 +89,7 @@ def test_two_outputs_are_a_tuple():
         assert type(out) is tuple and [type(o) for o in out] == [mx.array, mx.array]
 
 
-@pytest.mark.parametrize("name", [*OPS, "head_rms_norm", "qk_norm"])
+@pytest.mark.parametrize("name", [*OPS, "head_rms_norm", "head_layer_norm", "qk_norm"])
 def test_docstring(name):
     text = inspect.getdoc(getattr(mlx_norms, name))
     assert text.startswith(f"{name}(")

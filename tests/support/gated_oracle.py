@@ -31,6 +31,8 @@ def activation(name, z):
     if name == "gelu":
         e = erf(z / math.sqrt(2.0))
         return 0.5 * z * (1.0 + e), np.abs(z) * (1.0 + np.abs(e))
+    if name == "relu2":
+        return np.maximum(z, 0.0) ** 2, z * z
     s = sigmoid(z)
     size = s * (1.0 + np.abs(z)) + (z > 0)
     return (s, size) if name == "sigmoid" else (z * s, np.abs(z) * size)
@@ -53,6 +55,8 @@ def slope(name, z):
         density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
         size = 0.5 * (1.0 + np.abs(e)) + np.abs(z) * density * (1.0 + z * z)
         return 0.5 * (1.0 + e) + z * density, size
+    if name == "relu2":
+        return 2.0 * np.maximum(z, 0.0), 2.0 * np.abs(z)
     s = sigmoid(z)
     of, size = s * (1.0 - s), s * (1.0 + np.abs(z))
     return (of, size) if name == "sigmoid" else (s + z * of, size * (1.0 + np.abs(z)))

@@ -270,8 +270,9 @@ def gradients(norm, arrays, cotangent=None, sum_cotangent=None):
     w = exact(arrays["weight"]) if arrays.get("weight") is not None else None
     g = None if cotangent is None else exact(cotangent)
     gs = None if sum_cotangent is None else exact(sum_cotangent)
-    f = factor(arrays)
-    values, sizes = gradient_values(norm, s, w, None if g is None else g * f, gs)
+    g_weighted = None if g is None else g * factor(arrays)
+    bias_axes = arrays["bias"].ndim if arrays.get("bias") is not None else 1
+    values, sizes = gradient_values(norm, s, w, g_weighted, gs, bias_axes)
     if is_modulated(arrays):
         add_modulation(norm, arrays, s, np.zeros_like(s) if g is None else g, values, sizes)
     if norm.clamp and norm.sum_dtype(arrays) == mx.float16:
@@ -332,14 +333,14 @@ def add_modulation(norm, arrays, s, g, values, sizes):
             sizes[name] = to_shape(np.abs(g) * of_size, arrays[name].shape)
 
 
-def gradient_values(norm, s, w, g, gs=None):
+def gradient_values(norm, s, w, g, gs=None, bias_axes=1):
     """Gradients of s, weight and bias in float64, and the same sums with absolute values."""
     values = {"s": np.zeros_like(s)}
     sizes = {"s": np.zeros_like(s)}
     axes = 1 if w is None else w.ndim
-    tail = s.shape[s.ndim - axes :]
     for name in ("weight", "bias"):
-        values[name] = np.zeros(tail if name == "weight" else s.shape[-1:])
+        of = axes if name == "weight" else bias_axes
+        values[name] = np.zeros(s.shape[s.ndim - of :])
         sizes[name] = values[name]
     if g is not None:
         n, rstd = statistics(norm, s)
@@ -347,8 +348,8 @@ def gradient_values(norm, s, w, g, gs=None):
         n_size = np.abs(n) + 1.0 if norm.layer else np.abs(n)
         values["weight"] = over_rows(gn, axes)
         sizes["weight"] = over_rows(np.abs(g) * n_size, axes)
-        values["bias"] = over_rows(g, 1)
-        sizes["bias"] = over_rows(np.abs(g), 1)
+        values["bias"] = over_rows(g, bias_axes)
+        sizes["bias"] = over_rows(np.abs(g), bias_axes)
         gw = g
         if w is not None:
             gw = g * (w + norm.weight_offset)

@@ -226,6 +226,8 @@ class TiedStock(Stock):
 def activated(activation, a):
     if activation == "gelu":
         return a * (1 + mx.erf(a / math.sqrt(2))) / 2
+    if activation == "relu2":
+        return mx.square(mx.maximum(a, 0))
     if activation is None:
         return a
     s = mx.sigmoid(a)

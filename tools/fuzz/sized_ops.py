@@ -14,6 +14,7 @@ ACTIVATIONS = {
     "silu": nn.silu,
     "sigmoid": mx.sigmoid,
     "gelu": nn.gelu,
+    "relu2": nn.relu2,
     None: lambda z: z,
 }
 
@@ -170,7 +171,12 @@ def gated(x, weight=None, gate=None, activation=None, first=False, groups=1):
 
 for activation, first, groups, gate in (
     *(("silu", False, 1, True), ("silu", True, 1, True), (None, False, 1, True)),
-    *(("sigmoid", False, 2, True), ("gelu", True, 2, True), ("silu", False, 1, False)),
+    *(
+        ("sigmoid", False, 2, True),
+        ("gelu", True, 2, True),
+        ("silu", False, 1, False),
+        ("relu2", True, 1, False),
+    ),
     *((None, False, 2, False),),
 ):
     parts = [f" groups {groups}"] if groups > 1 else []

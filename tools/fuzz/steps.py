@@ -338,7 +338,7 @@ class our_activated_norm:
     def choose(draw):
         x = draw.rows()
         gated = draw.chance(0.7)
-        names = [None] * gated + ["silu", "sigmoid", "gelu"]
+        names = [None] * gated + ["silu", "sigmoid", "gelu", "relu2"]
         options = dict(activation=draw.one_of(names), first=draw.chance(0.5))
         options["groups"] = 2 if draw.values[x].shape[-1] % 2 == 0 and draw.chance(0.5) else 1
         return (x, *([draw.like(x)] if gated else [])), options | dict(eps=draw.one_of(EPS))

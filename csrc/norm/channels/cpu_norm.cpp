@@ -19,6 +19,7 @@ void normalize_columns(const ChannelNormJob& job) {
   sum_deviations<kCenter>(x, columns, stats, totals);
   set_statistics<kCenter>(x, columns, job.eps, totals, stats);
   bool late = job.late, has_bias = job.bias;
+  bool squares = job.activation == Activation::Relu2;
   auto count = channels_ahead<T>(columns);
   for (int64_t c = 0; c < job.channels; ++c) {
     auto* from = x.data + c * x.step;
@@ -42,6 +43,8 @@ void normalize_columns(const ChannelNormJob& job) {
       if constexpr (kActivation != Activation::None) {
         y = late ? activated<kActivation, float>(y)
                  : activated<kActivation, Y>(round_to<Y>(y));
+      } else if (squares) {
+        y = activated<Activation::Relu2, float>(late ? y : round_to<Y>(y));
       }
       store(to + i, y, extent);
     });
@@ -53,15 +56,17 @@ void normalize_columns(const ChannelNormJob& job) {
 namespace mlx_norms::cpu::MLX_NORMS_LEVEL {
 
 void channel_norm(const ChannelNormJob& job) {
+  // What is cheap is none: it takes no loop of its own.
+  auto own = is_cheap(job.activation) ? Activation::None : job.activation;
   with_type(job.x.type, [&](auto x) {
+    using T = typename decltype(x)::type;
     with_type(job.normalized.type, [&](auto y) {
+      using Y = typename decltype(y)::type;
       with_flag(job.center, [&](auto center) {
-        with_activation(job.activation, [&](auto activation) {
-          normalize_columns<
-              typename decltype(x)::type,
-              typename decltype(y)::type,
-              center.value,
-              activation.value>(job);
+        with_activation(own, [&]<Activation kOwn>(ActivationFlag<kOwn>) {
+          if constexpr (kOwn != Activation::Relu2) {
+            normalize_columns<T, Y, center.value, kOwn>(job);
+          }
         });
       });
     });

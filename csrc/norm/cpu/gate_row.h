@@ -9,7 +9,7 @@ namespace {
 
 template <typename Job>
 bool is_worth_a_table(const Job& job) {
-  return job.activation != Activation::None && job.in[kGate].step == 1 &&
+  return !is_cheap(job.activation) && job.in[kGate].step == 1 &&
       job.rows * job.width >= kElementsForTable;
 }
 

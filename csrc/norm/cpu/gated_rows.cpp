@@ -53,7 +53,7 @@ FloatGate load_gate(const NormJob& job, int64_t row, float* to) {
 // table.
 template <typename T, typename F>
 struct WholeGate {
-  static constexpr bool kLooksUp = sizeof(T) == 2 && !F::kNone;
+  static constexpr bool kLooksUp = sizeof(T) == 2 && !F::kCheap;
 
   const T* data;
   const typename F::Result* table;
@@ -230,10 +230,13 @@ void norm_gated_rows(const NormJob& job) {
     }
     with_gate_activation<T>(job, [&]<typename F>(F) {
       auto* table = gate_table<T, F>(job);
-      if (WholeGate<T, F>::kLooksUp && !table) {
-        return norm_other_gated_rows<T>(job);
+      if constexpr (F::kSmall && sizeof(T) == 2) {
+        norm_other_gated_rows<T>(job);
+      } else if (WholeGate<T, F>::kLooksUp && !table) {
+        norm_other_gated_rows<T>(job);
+      } else {
+        norm_whole_gated_rows<T, F>(job, table);
       }
-      norm_whole_gated_rows<T, F>(job, table);
     });
   });
 }

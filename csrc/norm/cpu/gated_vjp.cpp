@@ -13,7 +13,7 @@ namespace {
 template <typename T, Activation kActivation>
 struct SlopedGate {
   static constexpr bool kSigmoid = kNeedsSigmoid<kActivation>;
-  static constexpr bool kKeeps = kActivation != Activation::None;
+  static constexpr bool kKeeps = !is_cheap(kActivation);
   static constexpr bool kLooksUp = kKeeps && sizeof(T) == 2;
   using Looked = std::conditional_t<
       kSigmoid,
@@ -103,7 +103,7 @@ void vjp_of_gated_row(
     int64_t row,
     const GatedRow<T>& of) {
   auto pitch = padded(job.width);
-  const float* weight = job.weight.data + weight_offset(job, row);
+  const float* weight = row_of(job.weight, job, row);
   SlopedGate<T, kActivation> gate(of.gate, job.scratch, job.scratch + pitch);
 
   auto sums = pairwise_sums<2>(pitch, [=](int64_t i) {
@@ -157,14 +157,16 @@ void vjp_of_gated_row(
 template <typename T, typename F>
 void for_each_gated_row(const NormVJPJob& job, F row_of) {
   with_activation(job.activation, [&](auto activation) {
-    with_flag(job.gate_first, [&](auto first) {
-      for (int64_t row = 0; row < job.rows; ++row) {
-        row_of(row, [&](const GatedRow<T>& of) {
-          vjp_of_gated_row<T, decltype(activation)::value, first.value>(
-              job, row, of);
-        });
-      }
-    });
+    constexpr auto kActivation = decltype(activation)::value;
+    if constexpr (sizeof(T) == 4 || kActivation != Activation::Relu2) {
+      with_flag(job.gate_first, [&](auto first) {
+        for (int64_t row = 0; row < job.rows; ++row) {
+          row_of(row, [&](const GatedRow<T>& of) {
+            vjp_of_gated_row<T, kActivation, first.value>(job, row, of);
+          });
+        }
+      });
+    }
   });
 }
 

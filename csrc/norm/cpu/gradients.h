@@ -98,7 +98,7 @@ inline void measure(To& to, AnyRow s, const NormVJPJob& job, int64_t row) {
   if (job.identity) {
     return;
   }
-  auto* weight = job.weight.data + weight_offset(job, row);
+  auto* weight = row_of(job.weight, job, row);
   measure_vjp_row<kCenter>(to, s, weight, job.root);
 }
 

@@ -36,7 +36,7 @@ void norm_other_rows(const NormJob& job) {
           job,
           1,
           !job.late,
-          job.bias != nullptr,
+          job.bias.data != nullptr,
           [&](int64_t row, float* scratch) {
             return sum_input<center.value>(job, row, scratch);
           });
@@ -55,7 +55,7 @@ void norm_modulated_rows(const NormJob& job) {
             job,
             1,
             !job.late,
-            job.bias != nullptr,
+            job.bias.data != nullptr,
             [&](int64_t row, float*) {
               return sum_whole_row<center.value, T>(job, row);
             },
@@ -82,7 +82,7 @@ void norm_modulated_rows(const NormJob& job) {
             row,
             0,
             !job.late,
-            job.bias != nullptr,
+            job.bias.data != nullptr,
             [v = summed.row.data, statistics](int64_t i) {
               return statistics.normalize(load(v + i));
             },

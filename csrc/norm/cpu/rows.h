@@ -158,11 +158,20 @@ inline void with_whole_type(Float type, F f) {
   }
 }
 
-// The offset of the weight for a job's row, or of its gradient.
+// The row of a weight that this row of the array uses, or of its gradient, as
+// an offset.
+inline int64_t weight_offset(int64_t rows, int64_t row, int64_t width) {
+  return (rows == 1 ? 0 : row % rows) * padded(width);
+}
+
 template <typename Job>
 int64_t weight_offset(const Job& job, int64_t row) {
-  auto rows = job.weight.rows;
-  return (rows == 1 ? 0 : (job.first_row + row) % rows) * padded(job.width);
+  return weight_offset(job.weight.rows, job.first_row + row, job.width);
+}
+
+template <typename Job>
+const float* row_of(const Weight& of, const Job& job, int64_t row) {
+  return of.data + weight_offset(of.rows, job.first_row + row, job.width);
 }
 
 } // namespace

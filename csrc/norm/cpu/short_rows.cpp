@@ -108,7 +108,7 @@ void norm_short_rows(const NormJob& job) {
               first + i,
               0,
               !job.late,
-              job.bias != nullptr,
+              job.bias.data != nullptr,
               [n = v[i]](int64_t) { return n; },
               after);
         };

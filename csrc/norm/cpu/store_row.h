@@ -43,8 +43,8 @@ inline void store_row(
     Bias bias,
     F n,
     After after = {}) {
-  const float* weight = job.weight.data + weight_offset(job, row);
-  const float* row_bias = job.bias;
+  const float* weight = row_of(job.weight, job, row);
+  const float* row_bias = row_of(job.bias, job, row);
   auto* to = static_cast<T*>(job.normalized.data) + row * job.width;
   // The row that is stored `ahead` rows later.
   auto next = row + ahead < job.rows ? ahead * job.width : 0;

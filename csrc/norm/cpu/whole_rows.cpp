@@ -48,7 +48,7 @@ template <typename F>
 void with_output(const NormJob& job, F f) {
   with_whole_type(job.normalized.type, [&](auto type) {
     auto with_early = [&](auto early) {
-      with_flag(job.bias != nullptr, [&](auto bias) {
+      with_flag(job.bias.data != nullptr, [&](auto bias) {
         with_flag(
             job.center, [&](auto center) { f(type, early, bias, center); });
       });

@@ -81,7 +81,8 @@ MUTANTS = [
     Mutant(
         "a launch without a function constant",
         PLAN_VJP,
-        "  launch.set(\n      K::clamped_sum, norm.clamp && read[kX]->array->dtype() == mx::float16);\n",
+        "  launch.set(\n      K::clamped_sum, "
+        "norm.clamp && read[kX]->array->dtype() == mx::float16);\n",
         "",
         f"{GRADIENT}[metal-sim-rms_norm-33]",
     ),

@@ -1,7 +1,7 @@
 """The backward kernels and their plan."""
 
 from ..mutant import Mutant
-from .texts import BESIDE, CHUNKS, EVERY_LENGTH, GRADIENT, ONE_CHUNK, PLAN_VJP, ROWS
+from .texts import BESIDE, CHUNKS, EVERY_LENGTH, GRADIENT, ONE_CHUNK, ROWS
 
 LOOP = "kernels/norm/persistent_loop.h"
 AHEAD = "kernels/norm/rows_ahead.h"

@@ -1,5 +1,6 @@
 # The sources of the extension by what they need.
 set(MLX_NORMS_CORE_SOURCES
+    csrc/common/activations.cpp
     csrc/common/axes.cpp
     csrc/common/backend.cpp
     csrc/common/check_stream.cpp
@@ -40,6 +41,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/matmul/plan.cpp
     csrc/matmul/product.cpp
     csrc/matmul/self_check.cpp
+    csrc/norm/batched.cpp
     csrc/norm/channels/channel_norm.cpp
     csrc/norm/channels/checks.cpp
     csrc/norm/channels/geometry.cpp
@@ -47,8 +49,8 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/checks.cpp
     csrc/norm/derivatives.cpp
     csrc/norm/fallback.cpp
-    csrc/norm/gating.cpp
-    csrc/norm/modulation.cpp
+    csrc/norm/gated_vjp.cpp
+    csrc/norm/modulated_vjp.cpp
     csrc/norm/norm_vjp.cpp
     csrc/norm/ops.cpp
     csrc/norm/norm.cpp

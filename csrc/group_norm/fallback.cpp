@@ -4,7 +4,7 @@
 
 #include "csrc/common/batch.h"
 #include "csrc/common/sum.h"
-#include "csrc/norm/gating.h"
+#include "csrc/common/activations.h"
 
 namespace mlx_norms {
 

@@ -1,12 +1,11 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/common/derivatives.h"
+#include "csrc/norm/gradients.h"
 
 #include <algorithm>
 
+#include "csrc/common/derivatives.h"
 #include "csrc/norm/fallback.h"
-#include "csrc/norm/gating.h"
-#include "csrc/norm/modulation.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/row_groups.h"
 #include "csrc/norm/split.h"

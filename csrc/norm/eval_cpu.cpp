@@ -3,7 +3,7 @@
 #include "csrc/op/eval_cpu.h"
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/norm/cpu_parameters.h"
-#include "csrc/norm/modulation.h"
+#include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/row_groups.h"
 #include "mlx/backend/cpu/encoder.h"

@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "csrc/common/activations.h"
 #include "csrc/common/float16.h"
 #include "csrc/common/sum.h"
-#include "csrc/norm/gating.h"
-#include "csrc/norm/modulation.h"
 #include "csrc/norm/row_groups.h"
 
 namespace mlx_norms {
@@ -58,6 +57,48 @@ Normalized normalize(const NormSpec& spec, const array& x, mx::Stream s) {
   return {mx::multiply(d, rstd, s), rstd};
 }
 
+// y * (1 + scale) + shift, each step in MLX's result_type.
+array modulate(
+    const NormSpec& spec,
+    const array& normalized,
+    const NormInputs& in,
+    mx::Stream s) {
+  auto y = normalized;
+  bool early = spec.rounding == Rounding::Early;
+  if (auto* scale = in[kScale]) {
+    auto factor = early ? mx::add(array(1.0f, scale->dtype()), *scale, s)
+                        : scale_factor(*scale, s);
+    y = mx::multiply(y, factor, s);
+  }
+  if (auto* shift = in[kShift]) {
+    y = mx::add(y, early ? *shift : as_float(*shift, s), s);
+  }
+  return y;
+}
+
+// The result y, gated or activated: early in MLX's result_type, late in
+// float32.
+array gate_result(
+    const NormSpec& spec,
+    const array& y,
+    const NormInputs& in,
+    mx::Stream s) {
+  if (!in[kGate]) {
+    return activated(spec.activation, y, s);
+  }
+  bool early = spec.rounding == Rounding::Early;
+  auto gate = early ? *in[kGate] : as_float(*in[kGate], s);
+  return mx::multiply(y, activated(spec.activation, gate, s), s);
+}
+
+// What is normalized if the gate comes first: likewise.
+array gated_input(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
+  bool early = spec.rounding == Rounding::Early;
+  auto gate = early ? *in[kGate] : as_float(*in[kGate], s);
+  auto x = early ? in.x() : as_float(in.x(), s);
+  return mx::multiply(x, activated(spec.activation, gate, s), s);
+}
+
 } // namespace
 
 array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
@@ -77,6 +118,14 @@ array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
   }
   auto sum = mx::add(*in[kResidual], mx::multiply(x, factor, s), s);
   return mx::astype(sum, in.sum_dtype(), s);
+}
+
+array scale_factor(const array& scale, mx::Stream s) {
+  return mx::add(array(1.0f), as_float(scale, s), s);
+}
+
+bool product_keeps(mx::Dtype dtype, const array& scale) {
+  return mx::promote_types(dtype, scale.dtype()) == dtype;
 }
 
 array shifted_weight(const NormSpec& spec, const array& weight, mx::Stream s) {

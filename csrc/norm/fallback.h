@@ -40,6 +40,12 @@ array shifted_weight(
     const array& weight,
     mx::Stream stream);
 
+// 1 + scale in float32.
+array scale_factor(const array& scale, mx::Stream stream);
+
+// Whether the product of an array of this dtype and another has it, too.
+bool product_keeps(mx::Dtype dtype, const array& factor);
+
 // Applies the weight and the bias, if there are any, in float32.
 array apply_parameters(
     const NormSpec& spec,

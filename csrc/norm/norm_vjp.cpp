@@ -1,13 +1,10 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include <algorithm>
-
 #include "csrc/common/checks.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/few_rows.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/row_groups.h"
-#include "csrc/norm/split.h"
 
 namespace mlx_norms {
 
@@ -74,34 +71,6 @@ Arrays NormVJP::sample(const Arrays& inputs, mx::Stream s) const {
   return few_rows(inputs, 20, /* large= */ false, s, [&](size_t i) {
     return norm.operands.at(i);
   });
-}
-
-Arrays NormVJP::mapped(
-    const Arrays& inputs,
-    const std::vector<int>& axes,
-    mx::Stream s) const {
-  // The kernel sums a parameter's gradient over all rows, not per example, and
-  // accepts one weight, of which a batch may have other groups of rows.
-  bool has_weight = norm.has(kWeight);
-  bool weight_batched = has_weight && (axes[1] >= 0 || inputs[1].ndim() > 2);
-  if (weight_batched || wanted.has_any({kWeight, kBias})) {
-    auto split = [&](const Arrays& in) {
-      return norm.has(kGate) ? fallback(in, s) : split_norm_vjp(*this, in, s);
-    };
-    return mx::vmap(Function(split), axes)(inputs);
-  }
-  // All inputs but the weight are rows.
-  auto rows = inputs;
-  auto row_axes = axes;
-  if (has_weight) {
-    rows.erase(rows.begin() + 1);
-    row_axes.erase(row_axes.begin() + 1);
-  }
-  auto batch = with_leading_batch(rows, row_axes, s);
-  if (has_weight) {
-    batch.insert(batch.begin() + 1, inputs[1]);
-  }
-  return node(*this, std::move(batch), s);
 }
 
 Gradients norm_gradients(

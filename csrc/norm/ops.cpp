@@ -215,8 +215,8 @@ mx::array rms_norm(
       {kShift, shift},
       {kGate, gate}};
   Options options{eps, weight_offset, false, rounding, dtype, stream};
-  options.activation = parse_activation(
-      op, activation, {"silu", "sigmoid", "gelu", "relu2"});
+  options.activation =
+      parse_activation(op, activation, {"silu", "sigmoid", "gelu", "relu2"});
   options.gate_first = gate && !norm_before_gate;
   const char* gated = gate ? "gate"
       : activation         ? "activation"

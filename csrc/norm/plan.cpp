@@ -3,7 +3,7 @@
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
-#include "csrc/norm/modulation.h"
+#include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
 #include "kernels/interface.h"
 

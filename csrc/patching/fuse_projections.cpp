@@ -10,7 +10,7 @@
 #include "csrc/common/backend.h"
 #include "csrc/linear/norm_linear.h"
 #include "csrc/linear/plan.h"
-#include "csrc/norm/modulation.h"
+#include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/split.h"
 #include "csrc/patching/outcome.h"

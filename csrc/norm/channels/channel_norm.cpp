@@ -2,11 +2,11 @@
 
 #include "csrc/norm/channels/channel_norm.h"
 
+#include "csrc/common/activations.h"
 #include "csrc/common/checks.h"
 #include "csrc/norm/channels/checks.h"
 #include "csrc/norm/channels/geometry.h"
 #include "csrc/norm/fallback.h"
-#include "csrc/norm/gating.h"
 #include "csrc/norm/norm.h"
 
 namespace mlx_norms {

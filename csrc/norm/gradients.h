@@ -1,7 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// y * (1 + scale) + shift, of a norm's result, and residual + factor * x, its
-// input.
+// The derivatives of what norms have besides a weight and a bias, by the
+// kernels of plain ones. Gradients that are wanted have the inputs' dtypes or
+// float32.
 
 #pragma once
 
@@ -9,20 +10,15 @@
 
 namespace mlx_norms {
 
-// In MLX's ops, each of which has MLX's result_type.
-array modulate(
+// Of a gate or an activation.
+Gradients gated_vjp(
     const NormSpec& spec,
-    const array& y,
     const NormInputs& in,
+    const array& cotangent,
+    Operands wanted,
     mx::Stream stream);
 
-// 1 + scale in float32.
-array scale_factor(const array& scale, mx::Stream stream);
-
-// Whether the product of y, of this dtype, and 1 + scale has it, too.
-bool product_keeps(mx::Dtype dtype, const array& scale);
-
-// The gradients that are wanted, in the inputs' dtypes or float32.
+// Of a scale or a shift.
 Gradients modulated_vjp(
     const NormSpec& spec,
     const NormInputs& in,

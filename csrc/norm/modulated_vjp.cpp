@@ -1,8 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/norm/modulation.h"
-
 #include "csrc/norm/fallback.h"
+#include "csrc/norm/gradients.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/row_groups.h"
 
@@ -50,32 +49,6 @@ struct GroupWeight {
 };
 
 } // namespace
-
-array scale_factor(const array& scale, mx::Stream s) {
-  return mx::add(array(1.0f), as_float(scale, s), s);
-}
-
-bool product_keeps(mx::Dtype dtype, const array& scale) {
-  return mx::promote_types(dtype, scale.dtype()) == dtype;
-}
-
-array modulate(
-    const NormSpec& spec,
-    const array& normalized,
-    const NormInputs& in,
-    mx::Stream s) {
-  auto y = normalized;
-  bool early = spec.rounding == Rounding::Early;
-  if (auto* scale = in[kScale]) {
-    auto factor = early ? mx::add(array(1.0f, scale->dtype()), *scale, s)
-                        : scale_factor(*scale, s);
-    y = mx::multiply(y, factor, s);
-  }
-  if (auto* shift = in[kShift]) {
-    y = mx::add(y, early ? *shift : as_float(*shift, s), s);
-  }
-  return y;
-}
 
 Gradients modulated_vjp(
     const NormSpec& spec,

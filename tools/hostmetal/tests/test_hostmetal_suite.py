@@ -15,7 +15,9 @@ def test_all_run_in_each_schedule():
 
 
 @pytest.mark.parametrize("schedule", [1, 2])
-def test_quarters_are_all_files(schedule):
-    quarters = [suite(schedule, quarter) for quarter in range(4)]
-    assert sorted(sum(quarters, [])) == suite(schedule, None)
+def test_eighths_are_all_files(schedule):
+    eighths = [suite(schedule, eighth) for eighth in range(8)]
+    assert sorted(sum(eighths, [])) == suite(schedule, None)
+    first = [suite(0, eighth) for eighth in range(4)]
+    assert sorted(sum(first, [])) == sorted(FILES)
     assert not set(suite(1, 0)) & set(suite(2, 0))

@@ -34,10 +34,10 @@ Verdict compare(const Arrays& ours, const Arrays& theirs, mx::Stream stream) {
         mx::abs(mx::subtract(a, b, stream), stream),
         mx::add(mx::abs(b, stream), array(1.0f), stream),
         stream);
-    float most = mx::max(error, stream).item<float>();
+    float max_error = mx::max(error, stream).item<float>();
     float allowed = tolerance(ours[i].dtype());
-    if (!(most <= allowed)) {
-      return "output " + std::to_string(i) + " is off by " + text(most) +
+    if (!(max_error <= allowed)) {
+      return "output " + std::to_string(i) + " is off by " + text(max_error) +
           " where " + text(allowed) + " is allowed";
     }
   }
@@ -102,7 +102,7 @@ Outcome judge(mx::Device device, const Sample& sample) {
 }
 
 // The number of checks without a verdict after which the verdict is bad.
-constexpr int kMostMisses = 3;
+constexpr int kMaxMisses = 3;
 
 std::mutex mutex;
 auto& verdicts = *new std::map<Key, Verdict>();
@@ -113,10 +113,10 @@ auto& told = *new std::set<Verdict>(); // each reason is reported once
 Verdict keep(Key key, std::optional<Verdict> verdict, const std::string& why) {
   std::lock_guard lock(mutex);
   if (!verdict) {
-    if (++misses[key] < kMostMisses) {
+    if (++misses[key] < kMaxMisses) {
       return {};
     }
-    verdict = "no verdict in " + std::to_string(kMostMisses) +
+    verdict = "no verdict in " + std::to_string(kMaxMisses) +
         " checks; the last ended with: " + why;
   }
   bool is_new = verdicts.emplace(std::move(key), *verdict).second &&

@@ -55,9 +55,9 @@ class RowBlocks {
 // rest.
 inline RowBlocks blocks_by_threads(int64_t rows, int64_t width) {
   constexpr int kBlocksOfThread = 4;
-  auto most = std::min(rows, blocks_worth(rows * width));
+  auto max = std::min(rows, blocks_worth(rows * width));
   int64_t wanted = thread_count() == 1 ? 1 : kBlocksOfThread * thread_count();
-  return {rows, static_cast<int>(std::min(most, wanted))};
+  return {rows, static_cast<int>(std::min(max, wanted))};
 }
 
 // The same blocks for any number of threads, since sums over rows are taken
@@ -65,10 +65,9 @@ inline RowBlocks blocks_by_threads(int64_t rows, int64_t width) {
 inline RowBlocks
 blocks_of_sums(int64_t rows, int64_t width, int64_t weight_rows) {
   constexpr int64_t kRows = 64;
-  constexpr int64_t kMost = 32;
-  auto most =
-      std::min(rows / (kRows * weight_rows), blocks_worth(rows * width));
-  return {rows, static_cast<int>(std::min(most, kMost))};
+  constexpr int64_t kMax = 32;
+  auto max = std::min(rows / (kRows * weight_rows), blocks_worth(rows * width));
+  return {rows, static_cast<int>(std::min(max, kMax))};
 }
 
 } // namespace mlx_norms::cpu

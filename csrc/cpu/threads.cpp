@@ -32,7 +32,7 @@ namespace mlx_norms::cpu {
 
 namespace {
 
-constexpr int kMostThreads = 1024;
+constexpr int kMaxThreads = 1024;
 
 int choose_count() {
   const char* text = std::getenv("MLX_NORMS_CPU_THREADS");
@@ -42,11 +42,10 @@ int choose_count() {
   int count = 0;
   auto* end = text + std::strlen(text);
   auto [rest, error] = std::from_chars(text, end, count);
-  if (error != std::errc() || rest != end || count < 1 ||
-      count > kMostThreads) {
+  if (error != std::errc() || rest != end || count < 1 || count > kMaxThreads) {
     throw std::invalid_argument(
         "[mlx_norms] MLX_NORMS_CPU_THREADS must be a number from 1 to " +
-        std::to_string(kMostThreads) + " but is " + text + ".");
+        std::to_string(kMaxThreads) + " but is " + text + ".");
   }
   return count;
 }

@@ -30,7 +30,7 @@ struct BuiltLibrary {
 // A kernel compiled for one set of function constants, on Metal.
 struct BuiltPipeline {
   std::string name;       // and index_value of each constant
-  uint32_t most_threads;  // per threadgroup
+  uint32_t max_threads;   // per threadgroup
   uint32_t static_memory; // per threadgroup, in bytes
 };
 

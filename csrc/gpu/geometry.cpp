@@ -38,11 +38,11 @@ Geometry in_lanes(int width, int row_vectors, int vectors) {
 }
 
 // SIMD-groups that share a row, `in_one` vectors per lane if it were one, or at
-// most `most_simds` of them with a row of several chunks.
-Geometry in_simds(int width, int in_one, int vectors, int most_simds) {
+// most `max_simds` of them with a row of several chunks.
+Geometry in_simds(int width, int in_one, int vectors, int max_simds) {
   int simds = ceil_div(in_one, vectors);
-  bool looped = simds > most_simds;
-  return {width, vectors, looped ? most_simds : simds, looped};
+  bool looped = simds > max_simds;
+  return {width, vectors, looped ? max_simds : simds, looped};
 }
 
 // The geometry with the fewest vectors past the row's end of those in which one
@@ -50,12 +50,12 @@ Geometry in_simds(int width, int in_one, int vectors, int most_simds) {
 // thread, a short one the most that leave it some lanes: sums over lanes are
 // most of its time. The shortest gradients want more threads.
 std::optional<Geometry>
-in_simd(bool backward, int width, int row_vectors, int most, Backend backend) {
-  constexpr int kMostOfShort = 3;
+in_simd(bool backward, int width, int row_vectors, int max, Backend backend) {
+  constexpr int kMaxOfShort = 3;
   bool is_short = row_vectors <= Geometry::kSimdSize;
-  int fewest_lanes = backward ? 4 : 2;
+  int min_lanes = backward ? 4 : 2;
   std::optional<Geometry> best;
-  for (int v = 1; v <= (is_short ? std::min(most, kMostOfShort) : most); ++v) {
+  for (int v = 1; v <= (is_short ? std::min(max, kMaxOfShort) : max); ++v) {
     auto next = in_lanes(width, row_vectors, v);
     if (next.lanes > Geometry::kSimdSize ||
         !is_built(backward, width, v, backend)) {
@@ -63,7 +63,7 @@ in_simd(bool backward, int width, int row_vectors, int most, Backend backend) {
     }
     bool wanted = is_short && (!backward || row_vectors > 8);
     bool better = !best ||
-        (next.lanes >= std::min(fewest_lanes, best->lanes) &&
+        (next.lanes >= std::min(min_lanes, best->lanes) &&
          (next.chunk() < best->chunk() ||
           (wanted && next.chunk() == best->chunk())));
     if (better) {
@@ -89,27 +89,27 @@ constexpr Budget kCenteredBackward{8, 8};
 Geometry few_vectors(bool backward, int length, int width, Budget budget) {
   int row_vectors = ceil_div(length, width);
   bool one_each = backward && row_vectors <= Geometry::kSimdSize;
-  int most_alone = one_each ? 1 : budget.alone / width;
+  int max_alone = one_each ? 1 : budget.alone / width;
   if (auto alone =
-          in_simd(backward, width, row_vectors, most_alone, Backend::Metal)) {
+          in_simd(backward, width, row_vectors, max_alone, Backend::Metal)) {
     return *alone;
   }
   int in_one = ceil_div(row_vectors, Geometry::kSimdSize);
-  int most = budget.together / width;
+  int max = budget.together / width;
   // Half of the largest threadgroup first: two of them can share a core.
   int half = Geometry::kMaxSimds / 2;
-  for (int v = 1; v <= most; ++v) {
+  for (int v = 1; v <= max; ++v) {
     if (is_built(backward, width, v, Backend::Metal) && in_one <= half * v) {
       return in_simds(width, in_one, v, half);
     }
   }
-  return in_simds(width, in_one, most, backward ? half : Geometry::kMaxSimds);
+  return in_simds(width, in_one, max, backward ? half : Geometry::kMaxSimds);
 }
 
 // The most vectors per thread, by bench/gpu_geometry.py on an H200
 // (bench/results/h200_geometry.csv). With four, an RMSNorm of 4096 elements of
 // 16 bits sums in the order of mx.fast, and is bit-identical to it.
-int most_cuda_vectors(bool backward, int width, int row_vectors) {
+int max_cuda_vectors(bool backward, int width, int row_vectors) {
   bool wide = width == 8;
   if (backward) {
     return row_vectors <= 64          ? 3
@@ -127,7 +127,7 @@ Geometry few_simds(bool backward, int length, int width, int forced) {
   int row_vectors = ceil_div(length, width);
   int in_one = ceil_div(row_vectors, Geometry::kSimdSize);
   int vectors =
-      forced > 0 ? forced : most_cuda_vectors(backward, width, row_vectors);
+      forced > 0 ? forced : max_cuda_vectors(backward, width, row_vectors);
   if (in_one <= vectors) {
     return forced > 0
         ? in_lanes(width, row_vectors, forced)
@@ -164,7 +164,7 @@ geometry_for(RowKernel kernel, int length, int item_size, Backend backend) {
   return few_vectors(backward, length, width, budget);
 }
 
-int most_threads_of(RowKernel kernel, Geometry geometry, Backend backend) {
+int max_threads_of(RowKernel kernel, Geometry geometry, Backend backend) {
   if (backend == Backend::Cuda) {
     return 1024;
   }

@@ -59,7 +59,7 @@ geometry_for(RowKernel kernel, int length, int item_size, Backend backend);
 
 // The most threads per threadgroup of the kernel's instantiation. On Metal they
 // divide a core's registers.
-int most_threads_of(RowKernel kernel, Geometry geometry, Backend backend);
+int max_threads_of(RowKernel kernel, Geometry geometry, Backend backend);
 
 // Forces the number of vectors per thread on CUDA, forward or backward; 0: the
 // number measured as best. For measurements.

@@ -40,7 +40,7 @@ void check_complete(const Launch& launch) {
   };
   const auto* needs = needs_of(kernel);
   if (!needs) {
-    return refuse("is of none that there is");
+    return refuse("names no kernel of this build");
   }
   for (const auto& constant : needs->constants) {
     if (!given(launch.constants, constant.index)) {

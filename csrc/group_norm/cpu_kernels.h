@@ -64,7 +64,7 @@ struct GroupVJPJob {
 };
 
 // Groups of few elements: each lane of the vectors has one.
-static constexpr int64_t kMostLanes = 256;
+static constexpr int64_t kMaxLanes = 256;
 
 struct SmallGroups {
   int64_t count;

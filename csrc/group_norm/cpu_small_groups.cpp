@@ -139,7 +139,7 @@ template <typename F>
 
 // One of each lane.
 struct alignas(64) Lanes {
-  float v[kMostLanes];
+  float v[kMaxLanes];
 
   void load_from(const float* from, int64_t count) {
     std::memcpy(v, from, count * sizeof(float));

@@ -85,9 +85,8 @@ GroupGeometry::GroupGeometry(
       pitch(padded(channels)) {
   // A chunk stays in a core's cache, and its sums in float32 are short.
   constexpr int64_t kElements = 64 * 1024;
-  constexpr int64_t kFewestRows = 64, kMostRows = 2048;
-  chunk_rows =
-      std::clamp(kElements / channels / 16 * 16, kFewestRows, kMostRows);
+  constexpr int64_t kMinRows = 64, kMaxRows = 2048;
+  chunk_rows = std::clamp(kElements / channels / 16 * 16, kMinRows, kMaxRows);
   chunks = (positions + chunk_rows - 1) / chunk_rows;
 }
 

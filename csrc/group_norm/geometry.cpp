@@ -10,10 +10,10 @@ namespace mlx_norms {
 
 namespace {
 
-constexpr int kMostLanes = 64;
+constexpr int kMaxLanes = 64;
 // Of small samples, which are one chunk then: no launch merges sums.
 constexpr int kFewLanes = 32;
-constexpr int kFewestSteps = 8, kMostSteps = 64;
+constexpr int kMinSteps = 8, kMaxSteps = 64;
 constexpr int kAtOnce = 4; // the kernels'; it divides steps
 // A thread's start costs as much as some steps do, and each chunk's sums are
 // merged: chunks of fewer than kWorthAStart steps are only made to have
@@ -33,8 +33,8 @@ constexpr int kHeldGroups = 64;
 // threads are best; 80 where no others fit. Where a position's channels end
 // within a sector, few are better than many.
 constexpr int kWords[] = {64, 40, 32, 16, 8, 4, 2, 80};
-constexpr int kMostCudaWords = 80, kFewCudaWords = 32, kMetalWords = 16;
-constexpr int kMostVectors = 32;
+constexpr int kMaxCudaWords = 80, kFewCudaWords = 32, kMetalWords = 16;
+constexpr int kMaxVectors = 32;
 // A thread's registers beside those of x, and the fewest that do.
 constexpr int kOtherWords = 40, kFewOtherWords = 22;
 constexpr int kCoreWords = 1 << 16, kCoreThreads = 480;
@@ -109,10 +109,10 @@ bool fill_core(int threads, int words) {
 bool spread(HeldGeometry& geometry, int item_size, bool cuda) {
   int of_vector = geometry.width * item_size / 4;
   bool whole = geometry.adjoining * geometry.width * item_size % kSector == 0;
-  int most = !cuda ? kMetalWords : whole ? kMostCudaWords : kFewCudaWords;
+  int max = !cuda ? kMetalWords : whole ? kMaxCudaWords : kFewCudaWords;
   for (int words : kWords) {
     int vectors = words / of_vector;
-    if (words > most || words % of_vector != 0 || vectors > kMostVectors) {
+    if (words > max || words % of_vector != 0 || vectors > kMaxVectors) {
       continue;
     }
     geometry.vectors = vectors;
@@ -135,17 +135,16 @@ SampleGeometry::SampleGeometry(int channels, int positions, int item_size)
       positions(positions),
       width(item_size == 2 && channels % 8 == 0 ? 8 : 4) {
   int vectors = ceil_div(channels, width);
-  bool is_small = positions <= kThreads / kFewLanes * kFewestSteps;
-  int most = is_small ? kFewLanes : kMostLanes;
-  lanes = ceil_div(vectors, ceil_div(vectors, most));
+  bool is_small = positions <= kThreads / kFewLanes * kMinSteps;
+  int max = is_small ? kFewLanes : kMaxLanes;
+  lanes = ceil_div(vectors, ceil_div(vectors, max));
   blocks = ceil_div(vectors, lanes);
   rows = kThreads / lanes;
   int few = ceil_div(kFewThreadgroups, blocks);
   int wanted = std::max(
       ceil_div(positions, rows * kChunks),
       std::min(kWorthAStart, ceil_div(positions, rows * few)));
-  steps =
-      std::clamp(ceil_div(wanted, kAtOnce) * kAtOnce, kFewestSteps, kMostSteps);
+  steps = std::clamp(ceil_div(wanted, kAtOnce) * kAtOnce, kMinSteps, kMaxSteps);
   chunks = ceil_div(positions, chunk_size());
 }
 

@@ -44,13 +44,13 @@ Arrays normalize(
 void check_axes(
     const char* op,
     const array& x,
-    size_t least,
+    size_t min_axes,
     const char* what) {
   check_dtype(op, "x", x.dtype());
-  if (x.ndim() < least) {
+  if (x.ndim() < min_axes) {
     refuse(
         op,
-        "x must have at least " + std::to_string(least) + " axes " + what +
+        "x must have at least " + std::to_string(min_axes) + " axes " + what +
             " but has shape " + text(x.shape()) + ".");
   }
 }

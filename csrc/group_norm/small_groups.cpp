@@ -27,7 +27,7 @@ struct SmallBlocks {
   explicit SmallBlocks(const GroupGeometry& of)
       : of(of),
         of_group(of.channels / of.groups),
-        lanes(of.positions * of_group <= 8 ? kMostLanes : kRowMultiple),
+        lanes(of.positions * of_group <= 8 ? kMaxLanes : kRowMultiple),
         at_once(of.groups < lanes ? lanes / of.groups * of.groups : lanes),
         of_batch(std::max<int64_t>(at_once / of.groups, 1)),
         batches((of.samples + of_batch - 1) / of_batch) {}
@@ -173,7 +173,7 @@ class SmallScratch {
 template <typename F>
 void for_groups(const SmallBlocks& blocks, int64_t batch, F f) {
   const auto& of = blocks.of;
-  std::array<int64_t, kMostLanes> elements, channels;
+  std::array<int64_t, kMaxLanes> elements, channels;
   auto begin = batch * blocks.of_batch;
   auto end = std::min(begin + blocks.of_batch, of.samples);
   auto last = end * of.groups;

@@ -99,11 +99,11 @@ RungLaunch launch_of(std::string_view rung, int length, int item_size) {
         32};
   }
   if (rung == "shared") {
-    auto most = static_cast<uint32_t>(std::min(length, kMaxThreads));
+    auto threads = static_cast<uint32_t>(std::min(length, kMaxThreads));
     return {
         {"layer_norm_shared", item_size},
         fill<kernels::layer_norm_shared_4>,
-        static_cast<int>(std::bit_floor(most))};
+        static_cast<int>(std::bit_floor(threads))};
   }
   if (rung == "simd") {
     return {

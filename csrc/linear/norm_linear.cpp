@@ -17,7 +17,7 @@ namespace {
 
 // With more rows than this, two steps are faster: a matmul shares each weight
 // among all rows. On an H200, with its matrix units, fewer rows are enough.
-size_t most_rows(const NormLinearSpec& spec, Backend backend) {
+size_t max_rows(const NormLinearSpec& spec, Backend backend) {
   if (!spec.normed) {
     return kProductRows;
   }
@@ -69,10 +69,10 @@ Arrays weight_like(
     uint64_t seed,
     mx::Stream s) {
   int length = x.shape(-1);
-  float most = 1.0f / std::sqrt(static_cast<float>(length));
+  float bound = 1.0f / std::sqrt(static_cast<float>(length));
   auto w = mx::random::uniform(
-      -most,
-      most,
+      -bound,
+      bound,
       {std::min(weight.shape(0), kManyOutputs), length},
       x.dtype(),
       mx::random::key(seed),
@@ -159,7 +159,7 @@ bool NormLinear::suits(const Arrays& inputs, mx::Stream s) const {
   const auto& x = inputs[0];
   return has_gpu_kernels(s) && x.size() > 0 &&
       (spec.normed || backend == Backend::Metal || multiplies_by_tiles(s)) &&
-      x.size() / x.shape(-1) <= most_rows(spec, backend) &&
+      x.size() / x.shape(-1) <= max_rows(spec, backend) &&
       kernel_takes(spec, inputs);
 }
 

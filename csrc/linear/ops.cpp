@@ -11,7 +11,7 @@ namespace mlx_norms {
 
 namespace {
 
-constexpr size_t kMostWeights = 4;
+constexpr size_t kMaxWeights = 4;
 
 // Checks the arrays of the projections and appends them to `inputs`.
 std::vector<Projection> take_projections(
@@ -20,10 +20,10 @@ std::vector<Projection> take_projections(
     int length,
     Arrays& inputs) {
   auto n = projected.weights.size();
-  if (n < 1 || n > kMostWeights) {
+  if (n < 1 || n > kMaxWeights) {
     refuse(
         op,
-        "weights must be of 1 to " + std::to_string(kMostWeights) +
+        "weights must be of 1 to " + std::to_string(kMaxWeights) +
             " projections but has " + std::to_string(n) + ".");
   }
   if (projected.biases.size() != n) {

@@ -22,7 +22,7 @@ constexpr Input kZeros[] = {K::zeros1, K::zeros2, K::zeros3, K::zeros4};
 constexpr Input kBiases[] = {K::bias1, K::bias2, K::bias3, K::bias4};
 constexpr Output kOutputs[] = {K::y1, K::y2, K::y3, K::y4};
 constexpr int kMaxProjections = 4;
-constexpr uint32_t kMostGroups = 65535; // along y, on CUDA
+constexpr uint32_t kMaxGroups = 65535; // along y, on CUDA
 constexpr int kVectorBytes = 16;
 constexpr int kQuantizedWidth = 16; // weights per vector
 
@@ -53,10 +53,10 @@ constexpr Shape kShapes[] = {
 
 // The smallest shape of at most `most` rows that holds all rows at once, or
 // else the largest.
-const Shape& shape_for(int width, int rows, int most) {
+const Shape& shape_for(int width, int rows, int max) {
   const Shape* best = nullptr;
   for (const auto& shape : kShapes) {
-    if (shape.width == width && shape.rows <= most &&
+    if (shape.width == width && shape.rows <= max &&
         (!best || best->rows < rows)) {
       best = &shape;
     }
@@ -68,7 +68,7 @@ const Shape& shape_for(int width, int rows, int most) {
 // GPU's memory busy, as long as each thread has enough elements of a row. This
 // depends only on the weights, so rows are batch-invariant.
 int simds_for(int64_t outputs, int length, int width, mx::Stream stream) {
-  constexpr int kMostSimds = 8;
+  constexpr int kMaxSimds = 8;
   // On CUDA, as the layers of an 8B Llama run fastest on an H200; on Metal a
   // guess.
   bool cuda = backend_of(stream) == Backend::Cuda;
@@ -76,7 +76,7 @@ int simds_for(int64_t outputs, int length, int width, mx::Stream stream) {
       cuda ? int64_t{256} * device_limits(stream).cores : kManyOutputs;
   int elements = cuda ? 64 : 4 * width;
   int simds = 1;
-  while (simds < kMostSimds && outputs * simds < many &&
+  while (simds < kMaxSimds && outputs * simds < many &&
          length >= 2 * simds * Geometry::kSimdSize * elements) {
     simds *= 2;
   }
@@ -144,9 +144,9 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
     outputs += weight.shape(0);
   }
   // Their vectors of four elements, or more, are indexed by 32 bits.
-  constexpr int64_t kMostElements = int64_t{4} << 32;
-  return outputs * in.x().shape(-1) <= kMostElements &&
-      static_cast<int64_t>(in.x().size()) <= kMostElements;
+  constexpr int64_t kMaxElements = int64_t{4} << 32;
+  return outputs * in.x().shape(-1) <= kMaxElements &&
+      static_cast<int64_t>(in.x().size()) <= kMaxElements;
 }
 
 // For any number of rows. Inputs other than x and the residual are
@@ -258,10 +258,10 @@ LaunchPlan NormLinear::plan(
 
   launch.groups[0] = blocks + spec.returns_sum();
   launch.groups[1] = ceil_div(rows, shape.rows);
-  if (launch.groups[1] > kMostGroups) {
+  if (launch.groups[1] > kMaxGroups) {
     throw std::runtime_error(
         "[mlx_norms] A norm and its projections in one launch take at most " +
-        std::to_string(kMostGroups * shape.rows) + " rows.");
+        std::to_string(kMaxGroups * shape.rows) + " rows.");
   }
   launch.group[0] = Geometry::kSimdSize * simds;
   launch.threads_per_core = spec.norm.center ? shape.layer_threads_per_core

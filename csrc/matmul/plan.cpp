@@ -83,12 +83,12 @@ struct Factors {
   }
 
   // Turns batch axes that share one B into rows of A, up to `most` rows.
-  void take_rows(int64_t most) {
+  void take_rows(int64_t max) {
     while (!axes.empty()) {
       const auto& inner = axes.back();
       bool are_rows = inner.strides[1] == 0 &&
           (a.rows == 1 || inner.strides[0] == a.rows * a.row_stride);
-      if (!are_rows || a.rows * inner.size > most) {
+      if (!are_rows || a.rows * inner.size > max) {
         return;
       }
       auto more = a;
@@ -254,9 +254,9 @@ void fill_gemv(
 
 // How many SIMD-groups share the depth: their number is doubled as long as each
 // has at least `each` of it.
-int depth_simds(int64_t depth, int each, int most) {
+int depth_simds(int64_t depth, int each, int max) {
   int simds = 1;
-  while (simds < most && depth >= int64_t{each} * simds) {
+  while (simds < max && depth >= int64_t{each} * simds) {
     simds *= 2;
   }
   return simds;
@@ -318,8 +318,8 @@ GemvGroups column_tiles(
   if (by.cluster > 1) {
     by.simds = by.cluster == 2 && elements == 8 ? 12 : 8;
   } else {
-    int most = groups > limits.cores ? 8 : 16;
-    by.simds = std::max(4, depth_simds(depth, 128, most)); // four store
+    int max = groups > limits.cores ? 8 : 16;
+    by.simds = std::max(4, depth_simds(depth, 128, max)); // four store
   }
   by.kernel.second = by.simds;
   by.threads_per_core = elements == 8 ? 768 : 512;

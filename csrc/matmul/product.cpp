@@ -64,11 +64,11 @@ Arrays
 mapped_factors(Arrays factors, const std::vector<int>& axes, mx::Stream s) {
   auto ndim = [&](int i) -> int { return factors[i].ndim() - (axes[i] >= 0); };
   int own[] = {ndim(0), ndim(1)};
-  int most = std::max(own[0], own[1]);
+  int max = std::max(own[0], own[1]);
   for (int i = 0; i < 2; ++i) {
     if (axes[i] >= 0) {
       factors[i] = mx::moveaxis(factors[i], axes[i], 0, s);
-      for (int n = own[i]; n < most; ++n) {
+      for (int n = own[i]; n < max; ++n) {
         factors[i] = mx::expand_dims(factors[i], 1, s);
       }
     }

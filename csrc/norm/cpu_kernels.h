@@ -87,13 +87,13 @@ struct ChannelsIn {
   int64_t step = 0;
 };
 
-static constexpr int64_t kMostColumns = 1024;
+static constexpr int64_t kMaxColumns = 1024;
 // Sums over columns are taken over so many.
 static constexpr int64_t kSumColumns = 256;
 
 struct ChannelNormJob {
   int64_t channels;
-  int64_t columns; // at most kMostColumns
+  int64_t columns; // at most kMaxColumns
   ChannelsIn x;
   RowsOut normalized;
   int64_t normalized_step;
@@ -114,8 +114,8 @@ struct ChannelNormVJPJob {
   int64_t input_step;
   const float* weight; // null: none
   // To which those over each kSumColumns columns are added; null: not wanted.
-  CompensatedSum weight_gradients[kMostColumns / kSumColumns];
-  CompensatedSum bias_gradients[kMostColumns / kSumColumns];
+  CompensatedSum weight_gradients[kMaxColumns / kSumColumns];
+  CompensatedSum bias_gradients[kMaxColumns / kSumColumns];
   bool center;
   float eps;
 };

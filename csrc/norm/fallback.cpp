@@ -29,9 +29,9 @@ array row_measure(const NormSpec& spec, const array& a, mx::Stream s) {
 
 // The square of a root that eps bounds, in float32's normal range: the
 // derivative of rsqrt at 0 is not finite.
-array least_square(const NormSpec& spec) {
-  auto least = std::numeric_limits<float>::min();
-  return array(spec.eps > 0 ? std::max(spec.eps * spec.eps, least) : 0.0f);
+array min_square(const NormSpec& spec) {
+  auto min = std::numeric_limits<float>::min();
+  return array(spec.eps > 0 ? std::max(spec.eps * spec.eps, min) : 0.0f);
 }
 
 struct Normalized {
@@ -52,7 +52,7 @@ Normalized normalize(const NormSpec& spec, const array& x, mx::Stream s) {
   }
   auto variance = row_measure(spec, mx::square(d, s), s);
   auto rstd = spec.eps_bounds
-      ? mx::rsqrt(mx::maximum(variance, least_square(spec), s), s)
+      ? mx::rsqrt(mx::maximum(variance, min_square(spec), s), s)
       : mx::rsqrt(mx::add(variance, array(spec.eps), s), s);
   return {mx::multiply(d, rstd, s), rstd};
 }
@@ -240,7 +240,7 @@ Gradients fallback_gradients(
                                  : row_measure(spec, mx::multiply(wg, n, s), s);
     if (spec.eps_bounds) {
       auto squares = sum_over(mx::square(x, s), -1, s);
-      auto constant = mx::less_equal(squares, least_square(spec), s);
+      auto constant = mx::less_equal(squares, min_square(spec), s);
       of_root = mx::where(constant, array(0.0f), of_root, s);
     }
     auto dx = mx::subtract(wg, mx::multiply(n, of_root, s), s);

@@ -14,16 +14,16 @@ namespace {
 
 // Enough rows per persistent loop that its row of partial sums is small
 // compared to what it reads.
-constexpr int kLeastRowsPerLoop = 16;
-constexpr int kMostRowsPerLoop = 128; // they are added up one by one
+constexpr int kMinRowsPerLoop = 16;
+constexpr int kMaxRowsPerLoop = 128; // they are added up one by one
 
 // Fewer where an NVIDIA GPU would have cores without a loop: then the time is
 // that of a loop's rows, one after another.
-int least_rows_per_loop(int rows, const DeviceLimits& limits, Backend backend) {
-  constexpr int kFewest = 2;
+int min_rows_per_loop(int rows, const DeviceLimits& limits, Backend backend) {
+  constexpr int kMin = 2;
   return backend == Backend::Cuda
-      ? std::clamp(ceil_div(rows, limits.cores), kFewest, kLeastRowsPerLoop)
-      : kLeastRowsPerLoop;
+      ? std::clamp(ceil_div(rows, limits.cores), kMin, kMinRowsPerLoop)
+      : kMinRowsPerLoop;
 }
 
 } // namespace
@@ -38,10 +38,10 @@ PersistentLoops::PersistentLoops(
   int rows_of_head = rows / heads;
   int rows_at_once = geometry.rows_per_simd();
   int at_once = std::max(limits.loops(geometry.simds) / heads, 1);
-  int least = least_rows_per_loop(rows, limits, backend);
+  int min = min_rows_per_loop(rows, limits, backend);
   int iterations = ceil_div(rows_of_head, at_once * rows_at_once);
   rows_per_loop = rows_at_once *
-      std::clamp(iterations, ceil_div(least, rows_at_once), kMostRowsPerLoop);
+      std::clamp(iterations, ceil_div(min, rows_at_once), kMaxRowsPerLoop);
   count = heads * ceil_div(rows_of_head, rows_per_loop);
 }
 
@@ -51,16 +51,16 @@ Cluster::Cluster(
     const Geometry& geometry,
     const PersistentLoops& loops,
     const DeviceLimits& limits) {
-  constexpr int64_t kLeastElements = 1 << 22;
-  constexpr int kMost = 2; // with four, fewer groups run at once
+  constexpr int64_t kMinElements = 1 << 22;
+  constexpr int kMax = 2; // with four, fewer groups run at once
   int vectors = geometry.vectors * sums;
   int needed =
       vectors * geometry.width * int{sizeof(float)} * geometry.group_size();
-  bool alone = elements < kLeastElements || vectors == 0 || geometry.looped ||
+  bool alone = elements < kMinElements || vectors == 0 || geometry.looped ||
       geometry.simds == 1 || loops.heads > 1 ||
       loops.count < limits.cores / 2 || needed > limits.staged_bytes;
   if (!alone && limits.cluster > 1) {
-    size = std::min(limits.cluster, kMost);
+    size = std::min(limits.cluster, kMax);
     bytes = needed;
   }
 }
@@ -70,8 +70,8 @@ Stages::Stages(
     int length,
     std::initializer_list<const RowOperand*> rows,
     std::initializer_list<const RowOperand*> of_weights,
-    int most_bytes) {
-  constexpr int kMostStages = 2;
+    int max_bytes) {
+  constexpr int kMaxStages = 2;
   int width = geometry.width;
   if (geometry.looped || length % width != 0) {
     return;
@@ -84,13 +84,13 @@ Stages::Stages(
     }
     stage += of ? row : 0;
   }
-  count = std::min(most_bytes / stage, kMostStages);
+  count = std::min(max_bytes / stage, kMaxStages);
   bytes = count * stage;
   for (auto* weight : of_weights) {
     if (!weight) {
       continue;
     }
-    if (count == 0 || !can_fetch(*weight, width) || bytes + row > most_bytes) {
+    if (count == 0 || !can_fetch(*weight, width) || bytes + row > max_bytes) {
       break; // those that are staged come first
     }
     bytes += row;

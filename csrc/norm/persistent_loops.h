@@ -58,7 +58,7 @@ struct Stages {
       int length,
       std::initializer_list<const RowOperand*> rows,
       std::initializer_list<const RowOperand*> weights,
-      int most_bytes);
+      int max_bytes);
 
   // Whether weights that are not staged fit in registers beside sums: with
   // stages only if each thread has 128.

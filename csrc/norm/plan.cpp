@@ -72,8 +72,8 @@ LaunchPlan Norm::plan(
   auto rows2 = second ? row_count(second->in.x()) : 0;
 
   bool early = spec.rounding == Rounding::Early;
-  int most_threads = most_threads_of(RowKernel::Forward, geometry, backend);
-  auto& launch = plan.launch({"norm", width, geometry.vectors, most_threads});
+  int max_threads = max_threads_of(RowKernel::Forward, geometry, backend);
+  auto& launch = plan.launch({"norm", width, geometry.vectors, max_threads});
   launch.set(K::center, spec.center);
   launch.set(K::l2, spec.l2);
   launch.set(K::eps_bounds, spec.eps_bounds);

@@ -84,8 +84,8 @@ Launch rows_launch(
   const auto& norm = b.norm;
   const auto& read = b.read;
   int width = b.geometry.width;
-  int most_threads = most_threads_of(kernel_of(norm), b.geometry, b.backend);
-  Launch launch({"norm_vjp", width, b.geometry.vectors, most_threads});
+  int max_threads = max_threads_of(kernel_of(norm), b.geometry, b.backend);
+  Launch launch({"norm_vjp", width, b.geometry.vectors, max_threads});
   launch.set(K::center, norm.center);
   launch.set(K::l2, norm.l2);
   launch.set(K::eps_bounds, norm.eps_bounds);

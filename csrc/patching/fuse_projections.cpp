@@ -21,7 +21,7 @@ namespace mlx_norms {
 
 namespace {
 
-constexpr size_t kMostProjections = 4;
+constexpr size_t kMaxProjections = 4;
 
 // Flatten, Unflatten or Reshape, which MLX's matmuls of rows use.
 bool is_reshaped(const array& a) {
@@ -145,7 +145,7 @@ class ProjectionPass {
       return false;
     }
     auto takers = takers_of_rows(a);
-    if (takers.empty() || takers.size() > kMostProjections) {
+    if (takers.empty() || takers.size() > kMaxProjections) {
       return false;
     }
     NormInputs in(norm->op().spec.operands, a.inputs().data());
@@ -210,9 +210,9 @@ class ProjectionPass {
       const array& normalized,
       const std::vector<Product>& products,
       mx::Stream stream) {
-    constexpr int64_t kMostRows = 2; // on an H200, in an 8B llama
+    constexpr int64_t kMaxRows = 2; // on an H200, in an 8B llama
     int64_t rows = normalized.size() / normalized.shape(-1);
-    return rows > kMostRows && multiplies_by_tiles(stream) &&
+    return rows > kMaxRows && multiplies_by_tiles(stream) &&
         std::ranges::all_of(products, [&](const Product& p) {
              return p.projection.bits &&
                  is_faster(p.projection, p.weight[0], rows, stream);
@@ -229,7 +229,7 @@ class ProjectionPass {
   // of PendingGraph::for_takers.
   std::vector<Taker> takers_of_rows(const array& a) const {
     std::vector<Taker> found;
-    found.reserve(kMostProjections);
+    found.reserve(kMaxProjections);
     graph_.for_takers(a, [&](const array& taker) {
       if (returns(taker, a)) {
         graph_.for_takers(taker, [&](const array& behind) {

@@ -89,10 +89,10 @@ bool is_faster(
   if (products_anywhere) {
     return true;
   }
-  constexpr int64_t kFewestElements = 1024 * 4096;
+  constexpr int64_t kMinElements = 1024 * 4096;
   auto elements = static_cast<int64_t>(weight.size()) * 32 / form.bits;
-  int most_rows = form.bits == 4 ? 16 : 8;
-  return elements >= kFewestElements && rows <= most_rows &&
+  int max_rows = form.bits == 4 ? 16 : 8;
+  return elements >= kMinElements && rows <= max_rows &&
       has_gpu_kernels(stream) && multiplies_by_tiles(stream);
 }
 

@@ -92,7 +92,7 @@ void bind_device(nb::module_& m) {
       [] {
         std::vector<std::tuple<std::string, uint32_t, uint32_t>> all;
         for (const auto& p : built_pipelines()) {
-          all.emplace_back(p.name, p.most_threads, p.static_memory);
+          all.emplace_back(p.name, p.max_threads, p.static_memory);
         }
         return all;
       },

@@ -7,7 +7,7 @@
 #include "kernels/common/simds_sum.h"
 #include "kernels/group_norm/channel_threads.h"
 
-constant constexpr int kMostAcross = 8; // of 4 bytes: what memory reads by
+constant constexpr int kMaxAcross = 8; // of 4 bytes: what memory reads by
 
 // Merges one more position into a thread's sums, by Welford's recurrence.
 template <int N>
@@ -194,7 +194,7 @@ template <int SIMDS>
     uint index [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float partial[2 * kMostAcross * SIMDS];
+  threadgroup float partial[2 * kMaxAcross * SIMDS];
   uint sample = quotient(index, uint(blocks));
   int block = int(index - sample * uint(blocks));
   int wanted = block * across + int(lane) % across;
@@ -234,7 +234,7 @@ template <int SIMDS>
     add_compensated(sum, error, fma(count * off, off, squares[at]));
   }
   float square = sum_of_lanes<SIMDS>(
-      sum, int(simd), int(lane), across, partial + kMostAcross * SIMDS);
+      sum, int(simd), int(lane), across, partial + kMaxAcross * SIMDS);
   if (simd == 0 && int(lane) < across && wanted < groups) {
     uint to = sample * uint(groups) + uint(group);
     mean[to] = high;

@@ -541,8 +541,8 @@ MUTANTS = [
     Mutant(
         "blocks of sums by threads",
         BLOCKS,
-        "constexpr int64_t kMost = 32;",
-        "int64_t kMost = 2 * thread_count();",
+        "constexpr int64_t kMax = 32;",
+        "int64_t kMax = 2 * thread_count();",
         "tests/norm/test_threads.py::test_threads_have_the_bits_of_one",
     ),
     Mutant(

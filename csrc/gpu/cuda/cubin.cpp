@@ -128,8 +128,8 @@ bool put(std::FILE* file, const std::string& part) {
 
 bool get(std::FILE* file, std::string& part) {
   uint64_t size = 0;
-  constexpr uint64_t kMost = 1 << 28;
-  if (std::fread(&size, sizeof(size), 1, file) != 1 || size > kMost) {
+  constexpr uint64_t kMax = 1 << 28;
+  if (std::fread(&size, sizeof(size), 1, file) != 1 || size > kMax) {
     return false;
   }
   part.resize(size);

@@ -63,9 +63,9 @@ bool reads(const Launch& launch, const mx::array& array) {
       });
 }
 
-// MLX orders a launch after those that wrote what it takes, not after those
-// that read what it overwrites, as in a buffer that was donated. What these
-// wrote stands for them.
+// MLX orders a launch after those that wrote its inputs, not after those that
+// read a buffer that it overwrites, such as a donated one. So it also waits for
+// an output of each such reader.
 void order_after_readers(
     const LaunchPlan& plan,
     size_t index,

@@ -64,7 +64,7 @@ std::vector<BuiltPipeline> built_pipelines() {
   for (const auto& pipeline : pipelines()) {
     auto memory = pipeline.state->staticThreadgroupMemoryLength();
     found.push_back(
-        {pipeline.name, pipeline.most_threads, static_cast<uint32_t>(memory)});
+        {pipeline.name, pipeline.max_threads, static_cast<uint32_t>(memory)});
   }
   std::ranges::sort(found, {}, &BuiltPipeline::name);
   return found;

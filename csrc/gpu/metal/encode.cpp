@@ -20,12 +20,12 @@ MTL::Size size(const std::array<uint32_t, 3>& n) {
 // MLX only asserts this, and a launch beyond the limit is silently dropped.
 void check_group_size(const Launch& launch, const Pipeline& pipeline) {
   auto threads = launch.group[0] * launch.group[1] * launch.group[2];
-  if (threads > pipeline.most_threads) {
+  if (threads > pipeline.max_threads) {
     throw KernelError(
         "[mlx_norms] Kernel " + launch.kernel.text() +
         " needs threadgroups of " + std::to_string(threads) +
         " threads, and this GPU runs it with " +
-        std::to_string(pipeline.most_threads) + " at most.");
+        std::to_string(pipeline.max_threads) + " at most.");
   }
 }
 

@@ -28,8 +28,8 @@ Pipeline build(const Launch& launch) {
   try {
     auto& device = mx::metal::device(mx::Device::gpu);
     auto* state = device.get_kernel(kernel, library, name, constants);
-    auto most = state->maxTotalThreadsPerThreadgroup();
-    return {std::move(name), state, static_cast<uint32_t>(most)};
+    auto max = state->maxTotalThreadsPerThreadgroup();
+    return {std::move(name), state, static_cast<uint32_t>(max)};
   } catch (const std::exception& e) {
     throw UnbuiltKernel(
         "[mlx_norms] Kernel " + kernel + " cannot be built: " + e.what());

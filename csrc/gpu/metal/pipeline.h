@@ -14,7 +14,7 @@ namespace mlx_norms {
 struct Pipeline {
   std::string name; // of the kernel and its constants, as MLX stores it
   MTL::ComputePipelineState* state;
-  uint32_t most_threads; // per threadgroup
+  uint32_t max_threads; // per threadgroup
 };
 
 // Built at first use. Throws KernelError if it cannot be built.

@@ -14,7 +14,7 @@
 namespace {
 
 using mlx_norms::cpu::ChannelsIn;
-using mlx_norms::cpu::kMostColumns;
+using mlx_norms::cpu::kMaxColumns;
 
 constexpr int64_t kChannelsAtOnce = 16; // of which sums are taken at once
 
@@ -74,7 +74,7 @@ struct Columns {
 struct alignas(64) ColumnSums {
   static constexpr int kLevels = 4;
 
-  float level[kLevels][kMostColumns];
+  float level[kLevels][kMaxColumns];
 
   // Adds a vector of columns' sums of the kChannelsAtOnce channels from
   // `first`.
@@ -102,7 +102,7 @@ struct alignas(64) ColumnSums {
 // K sums over the channels, by column.
 template <int K>
 struct ColumnTotals {
-  alignas(64) float of[K][kMostColumns];
+  alignas(64) float of[K][kMaxColumns];
 };
 
 // Sums terms(first, i, extent)(c) of channel c of the columns at i, a term of K
@@ -146,10 +146,10 @@ inline void sum_channels(
 // Of each column: what is subtracted first (one of its channels), then the mean
 // of what is left, and the factor, which is zero past the last column.
 struct alignas(64) ColumnStatistics {
-  float shift[kMostColumns];
-  float mean[kMostColumns];
-  float rstd[kMostColumns];
-  bool lost[kMostColumns]; // whether the shift was far from the other channels
+  float shift[kMaxColumns];
+  float mean[kMaxColumns];
+  float rstd[kMaxColumns];
+  bool lost[kMaxColumns]; // whether the shift was far from the other channels
 };
 
 // Precision is lost where the square of the mean deviation is more variances
@@ -225,7 +225,7 @@ inline void set_statistics(
     const ColumnTotals<K>& totals,
     ColumnStatistics& stats) {
   auto count = static_cast<float>(x.channels);
-  float variance[kMostColumns];
+  float variance[kMaxColumns];
   bool any_lost = false;
   for (int64_t i = 0; i < columns; ++i) {
     float mean = kCenter ? totals.of[kCenter][i] / count : 0.0f;

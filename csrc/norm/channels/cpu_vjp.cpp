@@ -10,8 +10,8 @@ namespace {
 
 // The means over each column's channels of wg * n and, with center, of wg.
 struct alignas(64) GradientMeans {
-  float of_wgn[kMostColumns];
-  float of_wg[kMostColumns];
+  float of_wgn[kMaxColumns];
+  float of_wg[kMaxColumns];
 };
 
 template <typename T, typename G>
@@ -132,7 +132,7 @@ inline void columns_gradients(
     VJPColumns<T, G> in,
     const ColumnStatistics& stats,
     const GradientMeans& means) {
-  constexpr int64_t kParts = kMostColumns / kSumColumns;
+  constexpr int64_t kParts = kMaxColumns / kSumColumns;
   PendingSums of_weights[kParts] = {}, of_biases[kParts] = {};
   auto columns = job.columns, channels = job.channels;
   auto count = channels_ahead<T>(columns);

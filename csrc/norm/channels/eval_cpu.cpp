@@ -102,8 +102,8 @@ struct ColumnRuns {
   // Sums over all columns are taken over these blocks of runs, the same for any
   // number of threads.
   RowBlocks of_sums() const {
-    constexpr int64_t kMost = 32;
-    return {count, static_cast<int>(std::min({count, worth(), kMost}))};
+    constexpr int64_t kMax = 32;
+    return {count, static_cast<int>(std::min({count, worth(), kMax}))};
   }
 
   // Threads take blocks of parts, which are runs or blocks of them: as many
@@ -135,7 +135,7 @@ struct ColumnRuns {
   }
 
  private:
-  static constexpr int64_t kTogether = kMostColumns / kSumColumns;
+  static constexpr int64_t kTogether = kMaxColumns / kSumColumns;
 
   int64_t worth() const {
     return blocks_worth(count * channels * std::min(kSumColumns, inner));

@@ -25,13 +25,13 @@ struct ChannelGeometry {
   int held;    // registers of an array's columns
   bool whole;  // each lane has columns, however many samples there are
 
-  // `most_vectors` is the kernel's largest V. Threads with few registers have
+  // `max_vectors` is the kernel's largest V. Threads with few registers have
   // at most four columns, and two channels of a loop.
   ChannelGeometry(
       int channels,
       int64_t inner,
       int item_size,
-      int most_vectors,
+      int max_vectors,
       bool few_registers);
 };
 

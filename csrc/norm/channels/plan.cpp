@@ -197,7 +197,7 @@ LaunchPlan ChannelNormVJP::plan(
     const Arrays& outputs,
     mx::Stream stream) const {
   using K = kernels::channel_norm_vjp;
-  constexpr uint32_t kMostIterations = 32; // they are added up one by one
+  constexpr uint32_t kMaxIterations = 32; // they are added up one by one
   LaunchPlan plan(stream);
   NormInputs in(norm.operands, inputs.data());
   const auto &given = in.x(), *weight = in[kWeight];
@@ -227,9 +227,9 @@ LaunchPlan ChannelNormVJP::plan(
       static_cast<uint32_t>(device_limits(stream).loops(geometry.simds));
   bool sums = weight_gradient || bias_gradient;
   // Fewer partial sums, unless that would leave cores without threadgroups.
-  uint32_t fewest = blocks > at_once / 2 ? 2 : 1;
+  uint32_t min = blocks > at_once / 2 ? 2 : 1;
   auto iterations =
-      sums ? std::clamp(ceil_div(blocks, at_once), fewest, kMostIterations) : 1;
+      sums ? std::clamp(ceil_div(blocks, at_once), min, kMaxIterations) : 1;
   auto groups = ceil_div(blocks, iterations);
   auto partials = [&](const mx::array* gradient) -> std::optional<mx::array> {
     if (!gradient) {

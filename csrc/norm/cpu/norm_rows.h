@@ -8,7 +8,7 @@
 namespace {
 
 // As many rows are computed together as fit in the L1 cache.
-constexpr int kMostRows = 4;
+constexpr int kMaxRows = 4;
 
 struct UnchangedRows {
   Unchanged operator()(int64_t) const {
@@ -34,8 +34,8 @@ inline void norm_rows(
     Bias bias,
     F sum,
     AfterOf after_of = {}) {
-  decltype(sum(0, nullptr)) summed[kMostRows];
-  Statistics<kCenter> statistics[kMostRows];
+  decltype(sum(0, nullptr)) summed[kMaxRows];
+  Statistics<kCenter> statistics[kMaxRows];
   for (int64_t first = 0; first < job.rows; first += together) {
     int64_t left = job.rows - first;
     int n = left < together ? left : together;

@@ -40,7 +40,7 @@ inline SummedRow<kCenter, WholeRow<T>> sum_whole_added_row(
 int rows_together(int64_t width) {
   constexpr int64_t kElements = 4096;
   auto fit = kElements / width;
-  return fit < 1 ? 1 : fit < kMostRows ? fit : kMostRows;
+  return fit < 1 ? 1 : fit < kMaxRows ? fit : kMaxRows;
 }
 
 // Calls f(type, early, bias, center) with types, for which a loop is compiled.

@@ -56,9 +56,9 @@ void NormAddNorm::eval_cpu(
     auto w_of_x = weight_or_ones(post_weight, width);
     auto w_of_sum = weight_or_ones(weight, width);
     blocks.for_each([&](int, int64_t begin, int64_t end) {
-      auto most = rows_at_once(width);
+      auto max = rows_at_once(width);
       Scratch scratch(width, 1);
-      Scratch normalized(width, most);
+      Scratch normalized(width, max);
       // So many rows after them are next.
       auto compute = [&](int64_t row,
                          int64_t rows,
@@ -90,8 +90,8 @@ void NormAddNorm::eval_cpu(
           [&](int64_t first_row, int64_t n_rows, const auto& offsets) {
             auto x = from(of_x.in[kX], offsets[0]);
             auto residual = from(of_sum.in[kResidual], offsets[1]);
-            for (int64_t row = 0; row < n_rows; row += most) {
-              auto rows = std::min(most, n_rows - row);
+            for (int64_t row = 0; row < n_rows; row += max) {
+              auto rows = std::min(max, n_rows - row);
               compute(
                   first_row + row,
                   rows,

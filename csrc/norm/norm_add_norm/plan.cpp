@@ -31,9 +31,9 @@ LaunchPlan NormAddNorm::plan(
   auto weight = read_optional(in.weight, width, plan);
   int rows = row_count(in.x);
 
-  int most_threads = most_threads_of(RowKernel::Forward, geometry, backend);
+  int max_threads = max_threads_of(RowKernel::Forward, geometry, backend);
   auto& launch =
-      plan.launch({"norm_add_norm", width, geometry.vectors, most_threads});
+      plan.launch({"norm_add_norm", width, geometry.vectors, max_threads});
   launch.set(K::center, false);
   launch.set(K::l2, false);
   launch.set(K::eps_bounds, false);
@@ -66,7 +66,7 @@ LaunchPlan NormAddNorm::plan(
 
   // Four rows of many floats do not fit in Metal's registers.
   bool fits = backend == Backend::Cuda || width == 8 ||
-      (geometry.vectors <= 4 && most_threads <= 512);
+      (geometry.vectors <= 4 && max_threads <= 512);
   bool few = fits && !geometry.looped &&
       int64_t{launch.groups[0]} * launch.group[0] <=
           device_limits(stream).few_threads;

@@ -48,9 +48,9 @@ bool NormAddNormVJP::suits(const Arrays& inputs, mx::Stream stream) const {
   }
   NormAddNormVJPInputs in(norms, inputs.data());
   auto geometry = geometry_of(in.sum, stream);
-  int most = backend_of(stream) == Backend::Cuda ? 24 : 8; // elements
+  int max = backend_of(stream) == Backend::Cuda ? 24 : 8; // elements
   // One geometry is for rows of one type.
-  return !geometry.looped && geometry.width * geometry.vectors <= most &&
+  return !geometry.looped && geometry.width * geometry.vectors <= max &&
       in.x.itemsize() == in.sum.itemsize();
 }
 
@@ -109,7 +109,7 @@ LaunchPlan NormAddNormVJP::plan(
         {"norm_add_norm_vjp",
          width,
          geometry.vectors,
-         most_threads_of(kKernel, geometry, backend)});
+         max_threads_of(kKernel, geometry, backend)});
     bind_geometry<K>(launch, geometry, length);
     bind_loops<K>(launch, geometry, loops, cluster, staged);
     launch.set(K::has_post_weight, norms.post_weight);

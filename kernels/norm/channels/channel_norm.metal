@@ -28,8 +28,8 @@ template <int N, int V>
     uint group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float4 partials[kMostPartials / 4];
-  threadgroup float4 totals[kMostTotals / 4];
+  threadgroup float4 partials[kMaxPartials / 4];
+  threadgroup float4 totals[kMaxTotals / 4];
   uint place = group * column_lanes + lane % column_lanes;
   ColumnThread threads =
       make_column_thread<N>(place, places, inner, simd, lane, partials, totals);

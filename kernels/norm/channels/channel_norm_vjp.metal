@@ -51,8 +51,8 @@ template <int N, int V>
     uint group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float4 partials[kMostPartials / 4];
-  threadgroup float4 totals[kMostTotals / 4];
+  threadgroup float4 partials[kMaxPartials / 4];
+  threadgroup float4 totals[kMaxTotals / 4];
   const bool sums = channels_want_weight || channels_want_bias;
   int type = float_type(channels_input_flags);
   bool vectors = channels_input_flags & kVectors;

@@ -21,8 +21,8 @@ constant int column_count [[function_constant(88)]];
 constant int column_full [[function_constant(89)]];
 constant bool columns_whole [[function_constant(90)]]; // no SIMD-group has less
 
-constant constexpr int kMostPartials = 2048;
-constant constexpr int kMostTotals = 256;
+constant constexpr int kMaxPartials = 2048;
+constant constexpr int kMaxTotals = 256;
 
 inline int channel_lanes() {
   return column_simds * kSimdSize / column_lanes;
@@ -110,8 +110,8 @@ struct ColumnThread {
   bool there;  // or past the last place, where columns are of zeros
   uint outer;  // of the array's axes before the channels
   uint within; // the first column, of those that follow the channels
-  threadgroup float4* partials; // kMostPartials floats
-  threadgroup float4* totals;   // kMostTotals floats
+  threadgroup float4* partials; // kMaxPartials floats
+  threadgroup float4* totals;   // kMaxTotals floats
 
   int index() const thread {
     return simd * kSimdSize + lane;

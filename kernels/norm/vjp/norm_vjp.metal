@@ -201,10 +201,10 @@ inline float4 weighted_deviation_means(
       0.0f);
 }
 
-// wg is multiplied by kLess if the sum of wg * d is beyond float32. As the sum
-// of d * d is not, the scaled sum is within float32.
-constant constexpr float kLess = 5.421010862427522e-20f; // 2^-64
-constant constexpr float kMore = 18446744073709551616.0f;
+// wg is multiplied by kScaleDown if the sum of wg * d is beyond float32. As the
+// sum of d * d is not, the scaled sum is within float32.
+constant constexpr float kScaleDown = 5.421010862427522e-20f; // 2^-64
+constant constexpr float kScaleUp = 18446744073709551616.0f;
 
 template <int N, int V>
 inline RowSums row_sums(
@@ -251,8 +251,8 @@ inline RowSums row_sums(
   bool lost = is_lost(variance, mean * mean);
   bool again = lost || !is_finite(wgd);
   if (for_any_row(again)) {
-    float by = is_finite(wgd) ? 1.0f : kLess;
-    more = is_finite(wgd) ? 1.0f : kMore;
+    float by = is_finite(wgd) ? 1.0f : kScaleDown;
+    more = is_finite(wgd) ? 1.0f : kScaleUp;
     float4 of_d = weighted_deviation_means<N, V>(
         operands, threads, length, scale, mean, 0.0f, by);
     wgd = again ? of_d.z - of_d.x * (by * means.z) : wgd;

@@ -125,7 +125,7 @@ MUTANTS = [
     Mutant(
         "checks without a verdict for ever",
         SELF_CHECK,
-        "++misses[key] < kMostMisses",
+        "++misses[key] < kMaxMisses",
         "true",
         f"{CHECKED}test_without_a_verdict",
     ),

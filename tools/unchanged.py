@@ -94,7 +94,7 @@ def print_bits(backend: str):
             s, f = sample(5, n, seed=4, dtype=dtype), sample(5, n, seed=5, dtype=dtype)
             both(f"scale {at}", modulated, *(x, w, b, s, f))
             both(f"factor {at}", factored, *(x, r, w, b, s, f))
-            for activation in (None, "silu", "sigmoid", "gelu"):
+            for activation in (None, "silu", "sigmoid", "gelu", "relu2"):
                 for before in (True, False):
                     both(
                         f"gate {activation} {before} {at}",

@@ -2,9 +2,9 @@
 
 #include "csrc/group_norm/fallback.h"
 
+#include "csrc/common/activations.h"
 #include "csrc/common/batch.h"
 #include "csrc/common/sum.h"
-#include "csrc/common/activations.h"
 
 namespace mlx_norms {
 

@@ -13,9 +13,9 @@ BELOW = {
     "op": {"common", "cpu", "gpu"},
     "norm": {"common", "cpu", "gpu", "op"},
     "group_norm": {"common", "cpu", "gpu", "op", "norm"},
-    "matmul": {"common", "gpu"},
-    "linear": {"common", "gpu", "norm"},
-    "ladders": {"common", "gpu", "norm", "matmul"},
+    "matmul": {"common", "gpu", "op"},
+    "linear": {"common", "gpu", "op", "norm"},
+    "ladders": {"common", "gpu", "op", "norm", "matmul"},
     "patching": {"common", "norm", "linear"},
     "python": {
         "common",

@@ -6,8 +6,8 @@
 #include "csrc/linear/norm_linear.h"
 #include "csrc/matmul/matmul.h"
 #include "csrc/norm/channels/channel_norm.h"
-#include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/norm/norm.h"
+#include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "eval.h"
 
 namespace mlx_norms {

@@ -30,11 +30,6 @@ bool may_choose(const array& a, const array& b, mx::Stream s) {
       (!many || agrees(a.dtype(), /* gemv= */ false, s));
 }
 
-auto times_by(ProductKernel kernel, mx::Stream s) {
-  return
-      [=](const array& a, const array& b) { return product(kernel, a, b, s); };
-}
-
 } // namespace
 
 const char* text(ProductKernel kernel) {
@@ -57,7 +52,7 @@ array product(
   if (kernel == ProductKernel::ByShape && !may_choose(a, b, s)) {
     return mx::matmul(a, b, s);
   }
-  return product_by(Matmul{kernel, a.dtype()}, a, b, s);
+  return product_by(Matmul(kernel, a.dtype()), a, b, s);
 }
 
 void check_product(const array& a, const array& b, ProductKernel kernel) {
@@ -72,12 +67,6 @@ void check_product(const array& a, const array& b, ProductKernel kernel) {
   }
 }
 
-// Shapeless compile asks again at every call, whose shapes may not fit.
-mx::Shape Matmul::shape(const Arrays& inputs) const {
-  check(inputs);
-  return product_shape(inputs[0], inputs[1]);
-}
-
 void Matmul::check(const Arrays& inputs) const {
   check_product(inputs[0], inputs[1], kernel);
 }
@@ -90,31 +79,20 @@ Matmul::plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s) const {
   return plan(inputs[0], inputs[1], outputs[0], s);
 }
 
-Arrays Matmul::jvp(
-    const Arrays& primals,
-    const Arrays& tangents,
-    const std::vector<int>& argnums,
-    mx::Stream s) const {
-  return product_jvp(times_by(kernel, s), primals, tangents, argnums, s);
+array Matmul::times(const array& a, const array& b, mx::Stream s) const {
+  return product(kernel, a, b, s);
 }
 
 Arrays Matmul::vjp(
     const Arrays& primals,
     const Arrays& cotangents,
     const std::vector<int>& argnums,
-    const Arrays&,
+    const Arrays& outputs,
     mx::Stream s) const {
   // The factors of a gradient may have too many rows for gemv.
   auto by = kernel == ProductKernel::Gemv ? ProductKernel::ByShape : kernel;
-  return product_vjp(times_by(by, s), primals, cotangents[0], argnums, s);
-}
-
-Arrays Matmul::mapped(
-    const Arrays& inputs,
-    const std::vector<int>& axes,
-    mx::Stream s) const {
-  auto factors = mapped_factors(inputs, axes, s);
-  return {product(kernel, factors[0], factors[1], s)};
+  Matmul op(by, dtype);
+  return op.Product::vjp(primals, cotangents, argnums, outputs, s);
 }
 
 } // namespace mlx_norms

@@ -15,36 +15,28 @@ enum class ProductKernel { ByShape, Gemv, Blocked };
 // The name that matmul accepts.
 const char* text(ProductKernel kernel);
 
-struct Matmul {
+struct Matmul : Product<Matmul> {
   ProductKernel kernel;
   mx::Dtype dtype;
+
+  Matmul(ProductKernel kernel, mx::Dtype dtype)
+      : kernel(kernel),
+        dtype(dtype) {}
 
   bool operator==(const Matmul&) const = default;
   const char* name() const {
     return "mlx_norms::Matmul";
   }
-  mx::Shape shape(const Arrays& inputs) const;
-  Donors donors(const Arrays&, size_t, mx::Stream) const {
-    return {};
-  }
   void check(const Arrays& inputs) const;
   LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
       const;
 
-  Arrays jvp(
-      const Arrays& primals,
-      const Arrays& tangents,
-      const std::vector<int>& argnums,
-      mx::Stream s) const;
+  array times(const array& a, const array& b, mx::Stream s) const;
   Arrays vjp(
       const Arrays& primals,
       const Arrays& cotangents,
       const std::vector<int>& argnums,
       const Arrays& outputs,
-      mx::Stream s) const;
-  Arrays mapped(
-      const Arrays& inputs,
-      const std::vector<int>& axes,
       mx::Stream s) const;
 };
 

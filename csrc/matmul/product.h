@@ -2,8 +2,7 @@
 //
 // What ops that compute C = A B have in common: their derivatives are products
 // by the same op. The inputs are arrays [..., M, K] and [..., K, N] of one
-// dtype, whose batch axes broadcast. times(a, b) multiplies any two arrays,
-// either of which may have a single axis.
+// dtype, whose batch axes broadcast.
 
 #pragma once
 
@@ -41,37 +40,69 @@ array product_by(Op op, array a, array b, mx::Stream s) {
   return vectors.empty() ? c : mx::squeeze(c, vectors, s);
 }
 
-template <typename F>
-Arrays product_jvp(
-    F times,
-    const Arrays& primals,
-    const Arrays& tangents,
-    const std::vector<int>& argnums,
-    mx::Stream s) {
-  Arrays terms;
-  for (size_t i = 0; i < argnums.size(); ++i) {
-    auto factors = primals;
-    factors[argnums[i]] = tangents[i];
-    terms.push_back(times(factors[0], factors[1]));
-  }
-  return {terms.size() == 1 ? terms[0] : mx::add(terms[0], terms[1], s)};
-}
+// A struct Op that derives from this has
+//   void check(inputs) const
+//   array times(a, b, stream) const, of any two arrays, either of which may
+//   have
+//     a single axis
+template <typename Op>
+struct Product {
+  bool operator==(const Product&) const = default;
 
-template <typename F>
-Arrays product_vjp(
-    F times,
-    const Arrays& primals,
-    const array& cotangent,
-    const std::vector<int>& argnums,
-    mx::Stream s) {
-  auto transposed = [&](const array& a) { return mx::swapaxes(a, -2, -1, s); };
-  Arrays gradients;
-  for (int i : argnums) {
-    auto gradient = i == 0 ? times(cotangent, transposed(primals[1]))
-                           : times(transposed(primals[0]), cotangent);
-    gradients.push_back(sum_over_batch(gradient, primals[i], s));
+  // Shapeless compile asks again at every call, whose shapes may not fit.
+  mx::Shape shape(const Arrays& inputs) const {
+    op().check(inputs);
+    return product_shape(inputs[0], inputs[1]);
   }
-  return gradients;
-}
+  Donors donors(const Arrays&, size_t, mx::Stream) const {
+    return {};
+  }
+
+  Arrays jvp(
+      const Arrays& primals,
+      const Arrays& tangents,
+      const std::vector<int>& argnums,
+      mx::Stream s) const {
+    Arrays terms;
+    for (size_t i = 0; i < argnums.size(); ++i) {
+      auto factors = primals;
+      factors[argnums[i]] = tangents[i];
+      terms.push_back(op().times(factors[0], factors[1], s));
+    }
+    return {terms.size() == 1 ? terms[0] : mx::add(terms[0], terms[1], s)};
+  }
+
+  Arrays vjp(
+      const Arrays& primals,
+      const Arrays& cotangents,
+      const std::vector<int>& argnums,
+      const Arrays&,
+      mx::Stream s) const {
+    const auto& [a, b, dc] = std::tie(primals[0], primals[1], cotangents[0]);
+    auto transposed = [&](const array& of) {
+      return mx::swapaxes(of, -2, -1, s);
+    };
+    Arrays gradients;
+    for (int i : argnums) {
+      auto gradient = i == 0 ? op().times(dc, transposed(b), s)
+                             : op().times(transposed(a), dc, s);
+      gradients.push_back(sum_over_batch(gradient, primals[i], s));
+    }
+    return gradients;
+  }
+
+  Arrays mapped(
+      const Arrays& inputs,
+      const std::vector<int>& axes,
+      mx::Stream s) const {
+    auto factors = mapped_factors(inputs, axes, s);
+    return {op().times(factors[0], factors[1], s)};
+  }
+
+ private:
+  const Op& op() const {
+    return static_cast<const Op&>(*this);
+  }
+};
 
 } // namespace mlx_norms

@@ -112,7 +112,7 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream stream)
 
   // No data: not wanted.
   auto gradient = [&](Operand operand) {
-    auto* out = output_of(operand, wanted, outputs.data());
+    auto* out = wanted.find(operand, outputs.data());
     return out && out->size() > 0 ? rows_out(*out) : RowsOut{};
   };
   job.input = gradient(kX);

@@ -22,19 +22,19 @@ inline int kind_of_parameter(const array& parameter) {
   return std::clamp<int>(parameter.ndim(), 1, 3);
 }
 
-// Arrays like these inputs, of which the i-th is the operand operand_at(i).
-template <typename F>
-Arrays few_rows(
+// Arrays like these inputs, which are these operands of one tensor or of each
+// of several.
+inline Arrays few_rows(
     const Arrays& inputs,
+    Operands operands,
     int rows,
     bool large,
-    mx::Stream s,
-    F operand_at) {
+    mx::Stream s) {
   constexpr int kHeads = 2;
   Arrays few;
   int length = inputs[0].shape(-1);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    bool parameter = is_parameter(operand_at(i));
+  for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
+    bool parameter = is_parameter(operands.at(i % operands.count()));
     int kind = parameter ? kind_of_parameter(inputs[i]) : 0;
     auto shape = kind == 0 ? mx::Shape{rows, kHeads, length}
         : kind == 1        ? mx::Shape{length}
@@ -48,14 +48,13 @@ Arrays few_rows(
 }
 
 // Appends what kernels depend on: the row length and the kind of each input.
-template <typename F>
-void append_layouts(
+inline void append_layouts(
     const Arrays& inputs,
-    std::vector<int64_t>& numbers,
-    F operand_at) {
+    Operands operands,
+    std::vector<int64_t>& numbers) {
   numbers.push_back(inputs[0].shape(-1));
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    bool parameter = is_parameter(operand_at(i));
+  for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
+    bool parameter = is_parameter(operands.at(i % operands.count()));
     numbers.push_back(parameter ? kind_of_parameter(inputs[i]) : 0);
   }
 }

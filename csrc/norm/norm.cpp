@@ -8,14 +8,6 @@
 
 namespace mlx_norms {
 
-namespace {
-
-Operand operand_at(const NormSpec& spec, size_t i) {
-  return spec.operands.at(static_cast<int>(i) % spec.n_inputs());
-}
-
-} // namespace
-
 Norm::Norm(const NormSpec& spec, mx::Dtype dtype, const Arrays& inputs)
     : spec(spec) {
   for (size_t i = 0; i < inputs.size(); i += spec.n_inputs()) {
@@ -72,8 +64,7 @@ void Norm::append_key(
     mx::Stream,
     std::vector<int64_t>& numbers) const {
   spec.append_key(numbers);
-  append_layouts(
-      inputs, numbers, [&](size_t i) { return operand_at(spec, i); });
+  append_layouts(inputs, spec.operands, numbers);
 }
 
 Norm Norm::sampled(const Arrays&, mx::Stream) const {
@@ -83,9 +74,7 @@ Norm Norm::sampled(const Arrays&, mx::Stream) const {
 }
 
 Arrays Norm::sample(const Arrays& inputs, mx::Stream s) const {
-  auto few = few_rows(inputs, 2, /* large= */ spec.clamp, s, [&](size_t i) {
-    return operand_at(spec, i);
-  });
+  auto few = few_rows(inputs, spec.operands, 2, /* large= */ spec.clamp, s);
   if (spec.factor_of_sum) {
     auto at = spec.operands.index_of(kFactor);
     few[at] =

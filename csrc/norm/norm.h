@@ -94,11 +94,6 @@ struct NormVJP {
       const std::vector<int>& axes,
       mx::Stream s) const;
 
-  // The output that is wanted of this operand; null: none is.
-  template <typename T>
-  static T* output_of(Operand operand, Operands wanted, T* outputs) {
-    return wanted.has(operand) ? outputs + wanted.index_of(operand) : nullptr;
-  }
   // Whether x and its cotangent are read after x's gradient is stored, which
   // then cannot take their memory.
   bool reads_rows_again(const array& x, mx::Stream s) const;

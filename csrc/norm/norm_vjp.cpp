@@ -58,8 +58,7 @@ void NormVJP::append_key(
     std::vector<int64_t>& numbers) const {
   norm.append_key(numbers);
   numbers.push_back(wanted.bits());
-  append_layouts(
-      inputs, numbers, [&](size_t i) { return norm.operands.at(i); });
+  append_layouts(inputs, norm.operands, numbers);
 }
 
 NormVJP NormVJP::sampled(const Arrays&, mx::Stream) const {
@@ -68,9 +67,7 @@ NormVJP NormVJP::sampled(const Arrays&, mx::Stream) const {
 
 // Of so many rows that parameters' gradients add up several partial sums.
 Arrays NormVJP::sample(const Arrays& inputs, mx::Stream s) const {
-  return few_rows(inputs, 20, /* large= */ false, s, [&](size_t i) {
-    return norm.operands.at(i);
-  });
+  return few_rows(inputs, norm.operands, 20, /* large= */ false, s);
 }
 
 Gradients norm_gradients(

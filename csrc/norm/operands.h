@@ -91,6 +91,11 @@ class Operands {
   constexpr int index_of(Operand operand) const {
     return std::popcount(bits_ & ((1u << operand) - 1));
   }
+  // What is one's among those of all, which start at `first`; null: absent.
+  template <typename T>
+  T* find(Operand operand, T* first) const {
+    return has(operand) ? first + index_of(operand) : nullptr;
+  }
   // The one in this place.
   constexpr Operand at(int index) const {
     auto it = begin();

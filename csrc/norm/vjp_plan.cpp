@@ -222,7 +222,7 @@ LaunchPlan NormVJP::plan(
   NormInputs in(norm.operands, inputs.data());
   const auto& x = in.x();
   auto gradient = [&](Operand operand) {
-    return output_of(operand, wanted, outputs.data());
+    return wanted.find(operand, outputs.data());
   };
   auto* weight_gradient = gradient(kWeight);
   auto* bias_gradient = gradient(kBias);

@@ -193,7 +193,7 @@ void ChannelNormVJP::eval_cpu(
   ColumnRuns of(in.x(), axis);
   Parameter weight(in[kWeight], norm.weight_offset);
   auto gradient = [&](Operand operand) {
-    auto* out = NormVJP::output_of(operand, wanted, outputs.data());
+    auto* out = wanted.find(operand, outputs.data());
     return out ? rows_out(*out) : RowsOut{};
   };
   auto input = gradient(kX);

@@ -203,7 +203,7 @@ LaunchPlan ChannelNormVJP::plan(
   const auto &given = in.x(), *weight = in[kWeight];
   const auto& of_result = *in[kCotangent];
   auto gradient = [&](Operand operand) {
-    return NormVJP::output_of(operand, wanted, outputs.data());
+    return wanted.find(operand, outputs.data());
   };
   auto* input = gradient(kX);
   auto* weight_gradient = gradient(kWeight);

@@ -33,8 +33,8 @@ Arrays in_two_norms(
   auto sum_dtype = in.sum_dtype();
   auto n_dtype = spec.late() ? mx::float32 : in.x.dtype();
   NormInputs of_x{{kX, &in.x}, {kWeight, in.post_weight}};
-  auto n = norm(spec.norm_of_x(), n_dtype, of_x.arrays(), s)[0];
-  auto next = spec.norm_of_sum();
+  auto n = norm(spec.norm(spec.post_weight), n_dtype, of_x.arrays(), s)[0];
+  auto next = spec.norm(spec.weight);
   NormInputs of_sum{{kX, &n}, {kResidual, &in.residual}, {kWeight, in.weight}};
   if (mx::result_type(n, in.residual) == sum_dtype) {
     next.operands = of_sum.present();
@@ -52,17 +52,10 @@ Arrays in_two_norms(
 
 } // namespace
 
-NormSpec NormAddNormSpec::norm_of_x() const {
+NormSpec NormAddNormSpec::norm(bool has_weight) const {
   NormSpec norm{.rounding = rounding, .eps = eps};
-  norm.operands.set(kWeight, post_weight);
-  norm.weight_offset = post_weight ? weight_offset : 0.0f;
-  return norm;
-}
-
-NormSpec NormAddNormSpec::norm_of_sum() const {
-  NormSpec norm{.rounding = rounding, .eps = eps};
-  norm.operands.set(kWeight, weight);
-  norm.weight_offset = weight ? weight_offset : 0.0f;
+  norm.operands.set(kWeight, has_weight);
+  norm.weight_offset = has_weight ? weight_offset : 0.0f;
   return norm;
 }
 

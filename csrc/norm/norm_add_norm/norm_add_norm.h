@@ -25,9 +25,8 @@ struct NormAddNormSpec {
   bool late() const {
     return rounding == Rounding::Late;
   }
-  NormSpec norm_of_x() const;
-  // Of the sum, which is its input.
-  NormSpec norm_of_sum() const;
+  // That of x or of the sum, which is its input.
+  NormSpec norm(bool has_weight) const;
 
   // For the self-checks: what kernels depend on, the spec that stands for all
   // that share one, and such inputs with few rows.

@@ -21,7 +21,7 @@ Arrays in_order(const Arrays& of_x, const Arrays& of_sum) {
 } // namespace
 
 NormVJP NormAddNormVJP::of_x() const {
-  NormVJP of{norms.norm_of_x(), {kX}, {dtypes[0]}};
+  NormVJP of{norms.norm(norms.post_weight), {kX}, {dtypes[0]}};
   of.norm.operands.set(kCotangent);
   if (post_weight) {
     of.wanted.set(kWeight);
@@ -31,7 +31,7 @@ NormVJP NormAddNormVJP::of_x() const {
 }
 
 NormVJP NormAddNormVJP::of_sum() const {
-  NormVJP of{norms.norm_of_sum(), {kX}, {dtypes[1]}};
+  NormVJP of{norms.norm(norms.weight), {kX}, {dtypes[1]}};
   of.norm.operands.set(kCotangent);
   of.norm.operands.set(kSumCotangent);
   of.norm.clamp = norms.clamp;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "csrc/common/types.h"
+#include "mlx/utils.h"
 #include "csrc/norm/operand.h"
 
 namespace mlx_norms {

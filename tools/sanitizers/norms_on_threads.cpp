@@ -61,7 +61,7 @@ Results norm_and_gradients(uint32_t seed, F for_blocks) {
     job.first_row = begin;
     job.rows = end - begin;
     job.width = kWidth;
-    job.x = {&x[begin * kWidth], Float::f32, kWidth, 1};
+    job.in[mlx_norms::kX] = {&x[begin * kWidth], Float::f32, kWidth, 1};
     job.normalized = {&results.normalized[begin * kWidth], Float::f32};
     job.weight = {weight.data(), 1};
     job.center = true;
@@ -82,8 +82,8 @@ Results norm_and_gradients(uint32_t seed, F for_blocks) {
     job.first_row = begin;
     job.rows = end - begin;
     job.width = kWidth;
-    job.s = {&x[begin * kWidth], Float::f32, kWidth, 1};
-    job.cotangent = {&cotangent[begin * kWidth], Float::f32, kWidth, 1};
+    job.in[mlx_norms::kX] = {&x[begin * kWidth], Float::f32, kWidth, 1};
+    job.in[mlx_norms::kCotangent] = {&cotangent[begin * kWidth], Float::f32, kWidth, 1};
     job.input = {&results.input[begin * kWidth], Float::f32};
     job.weight = {weight.data(), 1};
     job.weight_gradient = sum(block);

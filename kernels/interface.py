@@ -3,9 +3,10 @@
 python kernels/interface.py COMPILER HEADER SOURCE
 
 HEADER gets the kernels' enumerations, and a structure per kernel, whose members are its function
-constants and buffers by name: launch plans set them (csrc/gpu/interface.h). SOURCE gets what a
-launch must set. COMPILER is a C++ compiler, which preprocesses the kernels for Metal and for CUDA;
-the structures have what either of them has.
+constants and buffers by name: launch plans set them (csrc/gpu/interface.h). An array x that has a
+constant x_flags, or group_x_flags, stands for both. SOURCE gets what a launch must set. COMPILER is
+a C++ compiler, which preprocesses the kernels for Metal and for CUDA; the structures have what
+either of them has.
 """
 
 import sys
@@ -21,6 +22,7 @@ from metalsim.msl.tokens import SourceError, Tokens
 ROOT = Path(__file__).parent.parent
 SCALARS = {"int": "int32_t", "uint": "uint32_t", "float": "float"}
 CONSTANTS = {"bool": "bool", "int": "int32_t"}
+LAYOUTS = "layouts"  # the buffer with those of a launch's rows
 
 
 @dataclass
@@ -39,6 +41,24 @@ class Interface:
     names: set[str] = field(default_factory=set)
     constants: set[str] = field(default_factory=set)
     arguments: dict[str, str | None] = field(default_factory=dict)
+
+    def flags_of(self, buffer: str) -> str | None:
+        """The function constant that describes the buffer's rows, if there is one."""
+        ends = [name for name in self.constants if f"_{name}".endswith(f"_{buffer}_flags")]
+        exact = f"{buffer}_flags"
+        return exact if exact in ends else ends[0] if len(ends) == 1 else None
+
+    def member(self, name: str) -> str:
+        """The declaration of a member."""
+        type, *values = self.members[name]
+        flags = self.flags_of(name)
+        if flags and type == "Output":
+            type = "RowsWritten"
+            values.append(self.members[flags][1])
+        elif flags and type == "Input" and LAYOUTS in self.members:
+            type = "Rows"
+            values += [self.members[flags][1], self.members[LAYOUTS][1]]
+        return f"  static constexpr {type} {name}{{{', '.join(map(str, values))}}};\n"
 
     def add(self, kernel: Kernel, name: str, type: str, index: int):
         if self.members.setdefault(name, (type, index)) != (type, index):
@@ -128,8 +148,8 @@ def header(found: dict[str, Interface], enums: Iterable[str]) -> str:
     text += "\n".join(enums) + "\n"
     for name, interface in found.items():
         text += f"\nstruct {name} {{\n"
-        for member, (type, index) in sorted(interface.members.items(), key=lambda m: m[1]):
-            text += f"  static constexpr {type} {member}{{{index}}};\n"
+        for member in sorted(interface.members, key=interface.members.get):
+            text += interface.member(member)
         text += "};\n"
     return text + "\n} // namespace mlx_norms::kernels\n"
 

@@ -27,7 +27,7 @@ const auto* given(const List& list, int index) {
 
 bool has_argument(const Launch& launch, int index) {
   return given(launch.inputs, index) || given(launch.outputs, index) ||
-      given(launch.scalars, index);
+      given(launch.scalars, index) || launch.layouts_index == index;
 }
 
 } // namespace

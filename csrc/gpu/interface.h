@@ -33,6 +33,17 @@ struct Words { // six of 32 bits
   int index;
 };
 
+// An array's rows, which the function constant `flags` describes and a layout
+// of those in the buffer `layouts` may find (kernels/common/rows.h).
+struct Rows : Input {
+  int flags;
+  int layouts;
+};
+// Rows that are written, which are dense.
+struct RowsWritten : Output {
+  int flags;
+};
+
 // What a launch of a kernel must set.
 struct KernelNeeds {
   struct Argument {

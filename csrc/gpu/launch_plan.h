@@ -63,6 +63,7 @@ struct Launch {
           array(array),
           offset(offset) {}
   };
+  using Layout = std::array<int32_t, 6>; // the kernels' RowLayout
   struct Scalars { // one, or several that are bound together
     int index;
     int count;
@@ -75,6 +76,8 @@ struct Launch {
   mx::SmallVector<Array, 6> inputs;
   mx::SmallVector<Array, 4> outputs;
   mx::SmallVector<Scalars, 16> scalars;
+  mx::SmallVector<Layout, 4> layouts;         // bound together
+  int layouts_index = -1;                     // -1: the kernel takes none
   std::array<uint32_t, 3> groups = {1, 1, 1}; // threadgroups in the grid
   std::array<uint32_t, 3> group = {1, 1, 1};  // threads in each
   uint32_t staged_bytes = 0; // of threadgroup memory besides the kernel's own

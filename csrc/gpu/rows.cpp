@@ -42,29 +42,25 @@ bool aligned(const mx::array& a, int width, const Axes& axes) {
          });
 }
 
-// Makes the layout of these row axes. Returns false if a layout cannot hold
-// them.
-bool make_layout(
-    const Axes& axes,
-    int64_t step,
-    std::array<int32_t, 6>& layout) {
+// The layout of these row axes, if one can hold them.
+std::optional<Launch::Layout> make_layout(const Axes& axes, int64_t step) {
   if (axes.size() > kRowAxes || !fits_int32(step)) {
-    return false;
+    return std::nullopt;
   }
-  layout = {};
+  Launch::Layout layout{};
   layout[kStep] = step;
   layout[kSize0] = layout[kSize1] = 1;
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto& axis = axes[axes.size() - 1 - i];
     if (!fits_int32(axis.strides[0]) || !fits_int32(axis.size)) {
-      return false;
+      return std::nullopt;
     }
     if (i < kRowAxes - 1) {
       layout[kSize0 + i] = axis.size;
     }
     layout[kStride0 + i] = axis.strides[0];
   }
-  return true;
+  return layout;
 }
 
 // Adds launches that copy a's rows to a row-contiguous array, one per index of
@@ -82,9 +78,9 @@ gather(const mx::array& a, const Axes& axes, LaunchPlan& plan) {
          fits_int32(rows * axes[outer - 1].size)) {
     rows *= axes[--outer].size;
   }
-  std::array<int32_t, 6> layout;
   Axes inner(axes.begin() + outer, axes.end());
-  if (!make_layout(inner, step_of(a), layout)) {
+  auto layout = make_layout(inner, step_of(a));
+  if (!layout) {
     throw std::runtime_error(
         "[mlx_norms] The elements of a row lie too far apart for a GPU kernel.");
   }
@@ -95,7 +91,7 @@ gather(const mx::array& a, const Axes& axes, LaunchPlan& plan) {
     auto& launch = plan.launch({"gather_rows", static_cast<int>(a.itemsize())});
     launch.set(K::from, a, offset * a.itemsize());
     launch.set(K::to, dense, n * rows * a.shape(-1) * a.itemsize());
-    launch.set(K::layout, layout);
+    launch.set(K::layout, *layout);
     launch.set(K::length, a.shape(-1));
     // Rows are along x, where CUDA grids are not limited to 65535.
     launch.group = {1, kGatherThreads, 1};
@@ -146,8 +142,8 @@ RowOperand read_rows(const mx::array& a, int width, LaunchPlan& plan) {
   if (dense) {
     return rows;
   }
-  if (make_layout(axes, step_of(a), rows.layout)) {
-    rows.flags |= kStrided | (axes.size() <= 2 ? kTwoAxes : 0);
+  if ((rows.layout = make_layout(axes, step_of(a)))) {
+    rows.flags |= axes.size() <= 2 ? kTwoAxes : 0;
     return rows;
   }
   const auto& copy = gather(a, axes, plan);
@@ -172,12 +168,12 @@ RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
     parameter.flags |= kOneRow;
     return parameter;
   }
-  parameter.flags |= kStrided | kTwoAxes;
-  parameter.layout = {};
-  parameter.layout[kStep] = step_of(a);
-  parameter.layout[kSize0] = heads;
-  parameter.layout[kSize1] = 1;
-  parameter.layout[kStride0] = stride;
+  parameter.flags |= kTwoAxes;
+  auto& layout = parameter.layout.emplace();
+  layout[kStep] = step_of(a);
+  layout[kSize0] = heads;
+  layout[kSize1] = 1;
+  layout[kStride0] = stride;
   return parameter;
 }
 
@@ -211,14 +207,28 @@ int32_t output_flags(const mx::array& a, int width) {
 
 void bind_rows(
     Launch& launch,
-    Input rows,
-    Words layout,
-    Constant<int32_t> flags,
+    Rows rows,
     const std::optional<RowOperand>& operand) {
-  launch.set(flags, operand ? operand->flags : 0);
+  auto flags = operand ? operand->flags : 0;
+  if (operand && operand->layout) {
+    launch.layouts.push_back(*operand->layout);
+    flags |= kLayout * static_cast<int32_t>(launch.layouts.size());
+  }
+  launch.layouts_index = rows.layouts;
+  launch.set(Constant<int32_t>{rows.flags}, flags);
   if (operand) {
     launch.set(rows, *operand->array);
-    launch.set(layout, operand->layout);
+  }
+}
+
+void bind_rows(
+    Launch& launch,
+    RowsWritten rows,
+    const mx::array* a,
+    int width) {
+  launch.set(Constant<int32_t>{rows.flags}, a ? output_flags(*a, width) : 0);
+  if (a) {
+    launch.set(rows, *a);
   }
 }
 

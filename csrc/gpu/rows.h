@@ -13,9 +13,9 @@ namespace mlx_norms {
 
 // How a kernel finds an array's rows.
 struct RowOperand {
-  const mx::array* array;        // of the primitive or of the plan
-  int32_t flags;                 // the kernels' FloatType and RowFlags
-  std::array<int32_t, 6> layout; // the kernels' RowLayout
+  const mx::array* array; // of the primitive or of the plan
+  int32_t flags;          // the kernels' FloatType and RowFlags, but a layout's
+  std::optional<Launch::Layout> layout;
 };
 
 // Null if there is none.
@@ -68,13 +68,14 @@ void bind_geometry(Launch& launch, const Geometry& geometry, int length) {
   launch.set(K::full_count, geometry.full_count(length));
 }
 
-// Binds an operand and its layout, if there is one. The flags constant is
-// always set.
+// Binds an operand with its flags and its layout. The flags are always set.
 void bind_rows(
     Launch& launch,
-    Input rows,
-    Words layout,
-    Constant<int32_t> flags,
+    Rows rows,
     const std::optional<RowOperand>& operand);
+
+// The same of an output, read or written in vectors of `width` elements; null:
+// absent.
+void bind_rows(Launch& launch, RowsWritten rows, const mx::array* a, int width);
 
 } // namespace mlx_norms

@@ -90,7 +90,7 @@ Launch& launch_chunks(
   launch.set(K::steps, geometry.steps);
   launch.set(K::blocks, geometry.blocks);
   launch.set(K::chunks, geometry.chunks);
-  bind_rows(launch, K::x, K::x_layout, K::group_x_flags, x);
+  bind_rows(launch, K::x, x);
   launch.groups[0] = samples * geometry.chunks * geometry.blocks;
   launch.group[0] = geometry.lanes;
   launch.group[1] = geometry.rows;
@@ -119,19 +119,14 @@ void bind_parameters(
   launch.set(K::group_strided, spec.strided);
   launch.set(K::groups, sizes.groups);
   launch.set(K::group_has_rest, of.rest != nullptr);
-  bind_rows(launch, K::mean, K::mean_layout, K::group_mean_flags, of.mean);
-  bind_rows(
-      launch,
-      K::variance,
-      K::variance_layout,
-      K::group_variance_flags,
-      of.variance);
+  bind_rows(launch, K::mean, of.mean);
+  bind_rows(launch, K::variance, of.variance);
   if (of.rest) {
     launch.set(K::rest, *of.rest);
   }
   launch.set(K::has_weight, of.weight.has_value());
-  bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, of.weight);
-  bind_rows(launch, K::bias, K::bias_layout, K::bias_flags, of.bias);
+  bind_rows(launch, K::weight, of.weight);
+  bind_rows(launch, K::bias, of.bias);
   launch.set(K::activation, static_cast<int>(spec.activation));
   launch.set(K::eps, spec.eps);
 }
@@ -175,11 +170,10 @@ void launch_held(
   launch.set(K::activation, static_cast<int>(spec.activation));
   launch.set(K::has_weight, spec.weight);
   launch.set(K::has_bias, spec.bias);
-  launch.set(K::group_y_flags, output_flags(outputs[0], geometry.width));
-  bind_rows(launch, K::x, K::x_layout, K::group_x_flags, x);
-  bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
-  bind_rows(launch, K::bias, K::bias_layout, K::bias_flags, bias);
-  launch.set(K::y, outputs[0]);
+  bind_rows(launch, K::y, &outputs[0], geometry.width);
+  bind_rows(launch, K::x, x);
+  bind_rows(launch, K::weight, weight);
+  bind_rows(launch, K::bias, bias);
   launch.set(K::mean, outputs[1]);
   launch.set(K::rest, outputs[2]);
   launch.set(K::variance, outputs[3]);
@@ -277,7 +271,7 @@ void launch_sums(
   launch.set(K::scattered, false);
   launch.set(K::group_strided, spec.strided);
   launch.set(K::has_weight, weight.has_value());
-  bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
+  bind_rows(launch, K::weight, weight);
   launch.set(K::group_means_wanted, means != nullptr);
   launch.set(K::group_is_channel, geometry.group_is_channel);
   launch.set(K::bias_partials, partials.bias);
@@ -348,8 +342,7 @@ LaunchPlan GroupNorm::plan(
   launch.threads_per_core = kForwardThreads;
   bind_parameters<K>(launch, spec, sizes, parameters);
   launch.set(K::has_bias, spec.bias);
-  launch.set(K::group_y_flags, output_flags(outputs[0], geometry.width));
-  launch.set(K::y, outputs[0]);
+  bind_rows(launch, K::y, &outputs[0], geometry.width);
   return plan;
 }
 
@@ -408,12 +401,7 @@ LaunchPlan GroupNormVJP::plan(
           plan, "group_gradient_partials", sizes.samples, geometry, x);
       bind_parameters<K>(launch, spec, sizes, parameters);
       launch.set(K::group_bias_read, parameters.bias.has_value());
-      bind_rows(
-          launch,
-          K::cotangent,
-          K::cotangent_layout,
-          K::group_cotangent_flags,
-          g);
+      bind_rows(launch, K::cotangent, g);
       launch.set(K::bias_partials, partials.bias);
       launch.set(K::weight_partials, partials.weight);
       launch.set(K::group_sums_type, float_type(partials.bias.dtype()));
@@ -424,12 +412,8 @@ LaunchPlan GroupNormVJP::plan(
         launch.set(K::samples, sizes.samples);
       }
       launch.set(K::group_writes_input, at_once);
-      launch.set(
-          K::group_gradient_flags,
-          at_once ? output_flags(outputs[0], geometry.width) : 0);
-      if (at_once) {
-        launch.set(K::gradient, outputs[0]);
-      }
+      bind_rows(
+          launch, K::gradient, at_once ? &outputs[0] : nullptr, geometry.width);
     }
     if (!one_chunk) {
       ParameterSums whole{sums(0, false), sums(1, false)};
@@ -443,14 +427,11 @@ LaunchPlan GroupNormVJP::plan(
     bind_parameters<K>(launch, spec, sizes, parameters);
     launch.set(K::group_bias_read, parameters.bias.has_value());
     launch.set(K::group_of_sums, of_sums);
-    bind_rows(
-        launch, K::cotangent, K::cotangent_layout, K::group_cotangent_flags, g);
+    bind_rows(launch, K::cotangent, g);
     if (of_sums) {
       launch.set(K::group_means, *group_means);
     }
-    launch.set(
-        K::group_gradient_flags, output_flags(outputs[0], geometry.width));
-    launch.set(K::gradient, outputs[0]);
+    bind_rows(launch, K::gradient, &outputs[0], geometry.width);
     launch.set(K::samples, sizes.samples);
   }
   return plan;

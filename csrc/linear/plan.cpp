@@ -224,15 +224,10 @@ LaunchPlan NormLinear::plan(
   launch.set(K::linear_aligned, aligned);
   launch.set(K::linear_normed, spec.normed);
   launch.set(K::linear_has_residual, spec.norm.has(kResidual));
-  bind_rows(launch, K::x, K::linear_x_layout, K::linear_x_flags, x);
-  bind_rows(
-      launch,
-      K::residual,
-      K::linear_residual_layout,
-      K::linear_residual_flags,
-      residual);
+  bind_rows(launch, K::x, x);
+  bind_rows(launch, K::residual, residual);
   const auto* sum = spec.returns_sum() ? &outputs.back() : nullptr;
-  launch.set(K::linear_sum_flags, sum ? output_flags(*sum, piece) : 0);
+  bind_rows(launch, K::sum, sum, piece);
   launch.set(K::linear_gated, spec.gated);
 
   for (size_t i = 0; i < projections.size(); ++i) {
@@ -249,10 +244,7 @@ LaunchPlan NormLinear::plan(
   for (int i = 0; i < spec.n_projected(); ++i) {
     launch.set(kOutputs[i], outputs[i]);
   }
-  if (sum) {
-    launch.set(K::sum, *sum);
-  }
-  launch.set(K::sizes_layout, sizes);
+  launch.set(K::sizes, sizes);
   launch.set(K::eps, spec.norm.eps);
   launch.set(K::weight_offset, spec.norm.weight_offset);
 

@@ -83,13 +83,8 @@ LaunchPlan plan_tiles(
   launch.set(K::linear_group_size, form.group_size);
   launch.set(K::linear_aligned, aligned);
   launch.set(K::linear_has_residual, in[kResidual] != nullptr);
-  bind_rows(launch, K::x, K::linear_x_layout, K::linear_x_flags, x);
-  bind_rows(
-      launch,
-      K::residual,
-      K::linear_residual_layout,
-      K::linear_residual_flags,
-      residual);
+  bind_rows(launch, K::x, x);
+  bind_rows(launch, K::residual, residual);
   launch.set(K::w, w);
   launch.set(K::scales, *scales);
   launch.set(K::zeros, *zeros);

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "csrc/common/types.h"
-#include "mlx/utils.h"
 #include "csrc/norm/operand.h"
+#include "mlx/utils.h"
 
 namespace mlx_norms {
 

@@ -105,33 +105,19 @@ LaunchPlan Norm::plan(
       early && spec.gate_first && product_keeps(x.dtype(), *in[kGate]));
   launch.set(K::paired, second != nullptr);
   launch.set(K::has_weight2, read2[kWeight].has_value());
-  bind_rows(launch, K::x, K::x_layout, K::x_flags, read[kX]);
-  bind_rows(
-      launch,
-      K::residual,
-      K::residual_layout,
-      K::residual_flags,
-      read[kResidual]);
-  bind_rows(
-      launch, K::weight, K::weight_layout, K::weight_flags, read[kWeight]);
-  bind_rows(launch, K::bias, K::bias_layout, K::bias_flags, read[kBias]);
-  bind_rows(launch, K::scale, K::scale_layout, K::scale_flags, read[kScale]);
-  bind_rows(launch, K::shift, K::shift_layout, K::shift_flags, read[kShift]);
-  bind_rows(
-      launch, K::factor, K::factor_layout, K::factor_flags, read[kFactor]);
-  bind_rows(launch, K::gate, K::gate_layout, K::gate_flags, read[kGate]);
-  bind_rows(launch, K::x2, K::x2_layout, K::x2_flags, read2[kX]);
-  bind_rows(
-      launch, K::weight2, K::weight2_layout, K::weight2_flags, read2[kWeight]);
-  auto write = [&](Output to, Constant<int32_t> flags, const array* a) {
-    launch.set(flags, a ? output_flags(*a, width) : 0);
-    if (a) {
-      launch.set(to, *a);
-    }
-  };
-  write(K::normalized, K::normalized_flags, &out[0]);
-  write(K::sum, K::sum_flags, has_sum ? &out[1] : nullptr);
-  write(K::normalized2, K::normalized2_flags, second ? second->out : nullptr);
+  bind_rows(launch, K::x, read[kX]);
+  bind_rows(launch, K::residual, read[kResidual]);
+  bind_rows(launch, K::weight, read[kWeight]);
+  bind_rows(launch, K::bias, read[kBias]);
+  bind_rows(launch, K::scale, read[kScale]);
+  bind_rows(launch, K::shift, read[kShift]);
+  bind_rows(launch, K::factor, read[kFactor]);
+  bind_rows(launch, K::gate, read[kGate]);
+  bind_rows(launch, K::x2, read2[kX]);
+  bind_rows(launch, K::weight2, read2[kWeight]);
+  bind_rows(launch, K::normalized, &out[0], width);
+  bind_rows(launch, K::sum, has_sum ? &out[1] : nullptr, width);
+  bind_rows(launch, K::normalized2, second ? second->out : nullptr, width);
 
   launch.set(K::rows, rows1);
   launch.set(K::rows2, rows2);

@@ -121,30 +121,13 @@ Launch rows_launch(
       staged.weights > 0 || !norm.center || staged.leaves_registers(b.geometry);
   launch.set(K::hold_weight, fits && !holds_much(b.geometry, b.backend));
 
-  bind_rows(launch, K::s, K::s_layout, K::s_flags, read[kX]);
-  bind_rows(
-      launch, K::weight, K::weight_layout, K::weight_flags, read[kWeight]);
-  bind_rows(
-      launch,
-      K::cotangent,
-      K::cotangent_layout,
-      K::cotangent_flags,
-      read[kCotangent]);
-  bind_rows(
-      launch,
-      K::sum_cotangent,
-      K::sum_cotangent_layout,
-      K::sum_cotangent_flags,
-      read[kSumCotangent]);
-  bind_rows(launch, K::gate, K::gate_layout, K::gate_flags, read[kGate]);
-  auto store = [&](Output to, Constant<int32_t> flags, const array* a) {
-    launch.set(flags, a ? output_flags(*a, width) : 0);
-    if (a) {
-      launch.set(to, *a);
-    }
-  };
-  store(K::input_gradient, K::input_flags, x_gradient);
-  store(K::gate_gradient, K::gate_gradient_flags, gate_gradient);
+  bind_rows(launch, K::s, read[kX]);
+  bind_rows(launch, K::weight, read[kWeight]);
+  bind_rows(launch, K::cotangent, read[kCotangent]);
+  bind_rows(launch, K::sum_cotangent, read[kSumCotangent]);
+  bind_rows(launch, K::gate, read[kGate]);
+  bind_rows(launch, K::input_gradient, x_gradient, width);
+  bind_rows(launch, K::gate_gradient, gate_gradient, width);
   if (!by_columns) {
     set_partials<K>(launch, b);
   }
@@ -181,15 +164,9 @@ Launch columns_launch(const Backward& b) {
   launch.set(K::has_gate, b.norm.has(kGate));
   launch.set(K::gate_first, b.norm.gate_first);
   launch.set(K::activation, static_cast<int32_t>(b.norm.activation));
-  bind_rows(
-      launch, K::gate, K::gate_layout, K::columns_gate_flags, b.read[kGate]);
-  bind_rows(launch, K::s, K::s_layout, K::columns_s_flags, b.read[kX]);
-  bind_rows(
-      launch,
-      K::cotangent,
-      K::cotangent_layout,
-      K::columns_cotangent_flags,
-      b.read[kCotangent]);
+  bind_rows(launch, K::gate, b.read[kGate]);
+  bind_rows(launch, K::s, b.read[kX]);
+  bind_rows(launch, K::cotangent, b.read[kCotangent]);
   if (b.statistics) {
     launch.set(K::kept_statistics, *b.statistics);
   }

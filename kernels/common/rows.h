@@ -18,12 +18,14 @@ enum RowLayout {
   kStride2 = 5
 };
 
-// An array's flags, a function constant: its FloatType plus these.
+// An array's flags, a function constant of a byte: its FloatType plus these.
+// Rows are dense unless they are found by one of the launch's layouts.
 enum RowFlags {
-  kStrided = 4, // rows are found by a layout, else dense
-  kVectors = 8, // elements are contiguous and whole vectors aligned
-  kOneRow = 16, // one row stands for all
-  kTwoAxes = 32 // a layout's second size is not needed
+  kVectors = 4, // elements are contiguous and whole vectors aligned
+  kOneRow = 8,  // without a layout: one row stands for all
+  kTwoAxes = 8, // with one: its second size is not needed
+  kLayout = 16, // times the place of its layout, from 1 on
+  kLayoutWords = 6
 };
 
 constant bool whole [[function_constant(3)]]; // no vector passes the row's end
@@ -77,6 +79,10 @@ inline int float_type(int flags) {
   return flags & 3;
 }
 
+inline constant const int* layout_of(constant const int* layouts, int flags) {
+  return layouts + kLayoutWords * (flags / kLayout - 1);
+}
+
 // The element at which a row begins.
 inline long row_begin(constant const int* layout, uint row) {
   uint outer = row / uint(layout[kSize0]);
@@ -95,10 +101,11 @@ inline long row_begin_of_two(constant const int* layout, uint row) {
 inline RowIn row_in(
     device const uchar* data,
     int flags,
-    constant const int* layout,
+    constant const int* layouts,
     uint row,
     int length) {
-  bool strided = flags & kStrided;
+  bool strided = flags >= kLayout;
+  constant const int* layout = layout_of(layouts, flags);
   long at = !strided     ? (flags & kOneRow ? 0 : long(row) * length)
       : flags & kTwoAxes ? row_begin_of_two(layout, row)
                          : row_begin(layout, row);

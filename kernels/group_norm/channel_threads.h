@@ -84,7 +84,7 @@ inline void read_positions(
     int step,
     device const uchar* data,
     int flags,
-    constant const int* layout,
+    constant const int* layouts,
     thread float* v) {
   for (int k = 0; k < COUNT; ++k) {
     int position = of.first + (step + k) * of.rows;
@@ -92,7 +92,7 @@ inline void read_positions(
     if (position < of.count) {
       uint row = of.first_row + uint(position);
       read<N>(
-          row_in(data, flags, layout, row, of.channels), of.span, v + k * N);
+          row_in(data, flags, layouts, row, of.channels), of.span, v + k * N);
     }
   }
 }
@@ -130,8 +130,7 @@ inline void load_statistics(
     device const uchar* means,
     device const uchar* rests,
     device const uchar* variances,
-    constant const int* mean_layout,
-    constant const int* variance_layout,
+    constant const int* layouts,
     int channels,
     int groups,
     float eps,
@@ -150,10 +149,9 @@ inline void load_statistics(
     }
   } else {
     Span<N> span = span_at<N>(t.channel, channels);
+    read<N>(row_in(means, group_mean_flags, layouts, 0, channels), span, mean);
     read<N>(
-        row_in(means, group_mean_flags, mean_layout, 0, channels), span, mean);
-    read<N>(
-        row_in(variances, group_variance_flags, variance_layout, 0, channels),
+        row_in(variances, group_variance_flags, layouts, 0, channels),
         span,
         variance);
     clear<N>(rest);

@@ -59,7 +59,7 @@ template <int N>
     device float* highs [[buffer(1)]],
     device float* lows [[buffer(2)]],
     device float* squares [[buffer(3)]],
-    constant const int* x_layout [[buffer(4)]],
+    constant const int* layouts [[buffer(4)]],
     constant const int& channels [[buffer(5)]],
     constant const int& positions [[buffer(6)]],
     constant const int& lanes [[buffer(7)]],
@@ -82,11 +82,11 @@ template <int N>
     Span<N> span = span_at<N>(t.channel, channels);
     Positions<N> of{span, channels, first_row, t.position, rows, positions};
     float shift[N], mean[N]; // mean: of deviations
-    read_positions<N, 1>(of, 0, x, group_x_flags, x_layout, shift);
+    read_positions<N, 1>(of, 0, x, group_x_flags, layouts, shift);
     clear<N>(mean);
     for (int step = 0; step < steps; step += kAtOnce) {
       float v[kAtOnce * N];
-      read_positions<N, kAtOnce>(of, step, x, group_x_flags, x_layout, v);
+      read_positions<N, kAtOnce>(of, step, x, group_x_flags, layouts, v);
       for (int k = 0; k < kAtOnce * N; ++k) {
         v[k] -= shift[k % N];
       }
@@ -252,7 +252,7 @@ template <int N>
     device const uchar* rest [[buffer(4), function_constant(group_has_rest)]],
     device const uchar* variance [[buffer(5)]],
     device uchar* y [[buffer(6)]],
-    constant const int* x_layout [[buffer(7)]],
+    constant const int* layouts [[buffer(7)]],
     constant const int& channels [[buffer(8)]],
     constant const int& positions [[buffer(9)]],
     constant const int& groups [[buffer(10)]],
@@ -261,12 +261,7 @@ template <int N>
     constant const int& steps [[buffer(13)]],
     constant const int& blocks [[buffer(14)]],
     constant const int& chunks [[buffer(15)]],
-    constant const int* weight_layout
-    [[buffer(16), function_constant(has_weight)]],
-    constant const int* bias_layout [[buffer(17), function_constant(has_bias)]],
-    constant const int* mean_layout [[buffer(18)]],
-    constant const int* variance_layout [[buffer(19)]],
-    constant const float& eps [[buffer(20)]],
+    constant const float& eps [[buffer(16)]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]]) {
   ChannelThread t = make_channel_thread<N>(
@@ -287,8 +282,7 @@ template <int N>
       mean,
       rests,
       variance,
-      mean_layout,
-      variance_layout,
+      layouts,
       channels,
       groups,
       eps,
@@ -299,18 +293,17 @@ template <int N>
   if (has_weight) {
     power = take_power<N>(scale);
     multiply_by<N>(
-        row_in(weight, weight_flags, weight_layout, 0, channels),
+        row_in(weight, weight_flags, layouts, 0, channels),
         span,
         scale,
         offset);
   }
   if (has_bias) {
-    add_bias<N>(
-        row_in(bias, bias_flags, bias_layout, 0, channels), span, offset);
+    add_bias<N>(row_in(bias, bias_flags, layouts, 0, channels), span, offset);
   }
   for (int step = 0; step < steps; step += kAtOnce) {
     float v[kAtOnce * N];
-    read_positions<N, kAtOnce>(of, step, x, group_x_flags, x_layout, v);
+    read_positions<N, kAtOnce>(of, step, x, group_x_flags, layouts, v);
     for (int k = 0; k < kAtOnce; ++k) {
       int position = t.position + (step + k) * rows;
       if (position < positions) {

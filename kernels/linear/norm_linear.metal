@@ -180,12 +180,10 @@ template <int N, int P, int ROWS, int R, int V, int G>
     device uchar* y3 [[buffer(22), function_constant(linear_has_3)]],
     device uchar* y4 [[buffer(23), function_constant(linear_has_4)]],
     device uchar* sum [[buffer(24), function_constant(linear_adds_first)]],
-    constant const int* linear_x_layout [[buffer(25)]],
-    constant const int* linear_residual_layout
-    [[buffer(26), function_constant(linear_has_residual)]],
-    constant const int* sizes_layout [[buffer(27)]], // outputs, rows, length
-    constant const float& eps [[buffer(28)]],
-    constant const float& weight_offset [[buffer(29)]],
+    constant const int* layouts [[buffer(25)]],
+    constant const int* sizes [[buffer(26)]], // outputs, rows, length
+    constant const float& eps [[buffer(27)]],
+    constant const float& weight_offset [[buffer(28)]],
     uint2 group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
@@ -193,22 +191,17 @@ template <int N, int P, int ROWS, int R, int V, int G>
   RowThreads threads = make_row_threads(simd, lane, partial);
   uint block = group.x; // uniform over the threadgroup, as are its pointers
   uint first_row = group.y * ROWS;
-  int count = min(sizes_layout[4] - int(first_row), ROWS);
-  int length = sizes_layout[5];
+  int count = min(sizes[4] - int(first_row), ROWS);
+  int length = sizes[5];
 
   NormedRow rows[ROWS];
   for (int r = 0; r < ROWS; ++r) {
     uint row = first_row + uint(min(r, count - 1));
-    assign(rows[r].x, row_in(x, linear_x_flags, linear_x_layout, row, length));
+    assign(rows[r].x, row_in(x, linear_x_flags, layouts, row, length));
     if (linear_adds_first) {
       assign(
           rows[r].residual,
-          row_in(
-              residual,
-              linear_residual_flags,
-              linear_residual_layout,
-              row,
-              length));
+          row_in(residual, linear_residual_flags, layouts, row, length));
     }
   }
 
@@ -221,7 +214,7 @@ template <int N, int P, int ROWS, int R, int V, int G>
       linear_quantized ? zeros1 : w1,
       linear_bias_1 ? bias1 : w1,
       y1,
-      sizes_layout[0],
+      sizes[0],
       linear_bias_1};
   if (linear_out_2 && passes(block, of.size, outputs)) {
     of.weights = w2;
@@ -229,7 +222,7 @@ template <int N, int P, int ROWS, int R, int V, int G>
     of.zeros = linear_quantized ? zeros2 : w2;
     of.bias = linear_bias_2 ? bias2 : w2;
     of.y = y2;
-    of.size = sizes_layout[1];
+    of.size = sizes[1];
     of.has_bias = linear_bias_2;
     if (linear_has_3 && passes(block, of.size, outputs)) {
       of.weights = w3;
@@ -237,7 +230,7 @@ template <int N, int P, int ROWS, int R, int V, int G>
       of.zeros = linear_quantized ? zeros3 : w3;
       of.bias = linear_bias_3 ? bias3 : w3;
       of.y = y3;
-      of.size = sizes_layout[2];
+      of.size = sizes[2];
       of.has_bias = linear_bias_3;
       if (linear_has_4 && passes(block, of.size, outputs)) {
         of.weights = w4;
@@ -245,7 +238,7 @@ template <int N, int P, int ROWS, int R, int V, int G>
         of.zeros = linear_quantized ? zeros4 : w4;
         of.bias = linear_bias_4 ? bias4 : w4;
         of.y = y4;
-        of.size = sizes_layout[3];
+        of.size = sizes[3];
         of.has_bias = linear_bias_4;
       }
     }
@@ -449,11 +442,7 @@ template <int N, int P, int ROWS, int R, int V, int G>
         float out = linear_gated ? silu(y[o]) * y[(o + R / 2) % R] : y[o];
         if (linear_adds_last) {
           RowIn row = row_in(
-              residual,
-              linear_residual_flags,
-              linear_residual_layout,
-              first_row + r,
-              of.size);
+              residual, linear_residual_flags, layouts, first_row + r, of.size);
           float4 rounded = round_to(float4(out, out, out, out), type);
           out = rounded.x + load_element(row, j);
         }

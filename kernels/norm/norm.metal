@@ -99,32 +99,17 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     device uchar* normalized [[buffer(6)]],
     device uchar* sum [[buffer(7), function_constant(has_residual)]],
     device uchar* normalized2 [[buffer(8), function_constant(paired)]],
-    constant const int* x_layout [[buffer(9)]],
-    constant const int* residual_layout
-    [[buffer(10), function_constant(has_residual)]],
-    constant const int* weight_layout
-    [[buffer(11), function_constant(has_weight)]],
-    constant const int* bias_layout [[buffer(12), function_constant(has_bias)]],
-    constant const int* x2_layout [[buffer(13), function_constant(paired)]],
-    constant const int* weight2_layout
-    [[buffer(14), function_constant(has_weight2)]],
-    constant const int& rows [[buffer(15)]],
-    constant const int& rows2 [[buffer(16)]],
-    constant const int& length [[buffer(17)]],
-    constant const float& eps [[buffer(18)]],
-    constant const float& weight_offset [[buffer(19)]],
-    device const uchar* scale [[buffer(20), function_constant(has_scale)]],
-    device const uchar* shift [[buffer(21), function_constant(has_shift)]],
-    constant const int* scale_layout
-    [[buffer(22), function_constant(has_scale)]],
-    constant const int* shift_layout
-    [[buffer(23), function_constant(has_shift)]],
-    device const uchar* factor [[buffer(24), function_constant(has_factor)]],
-    constant const int* factor_layout
-    [[buffer(25), function_constant(has_factor)]],
-    constant const float& number [[buffer(26)]],
-    device const uchar* gate [[buffer(27), function_constant(has_gate)]],
-    constant const int* gate_layout [[buffer(28), function_constant(has_gate)]],
+    constant const int* layouts [[buffer(9)]],
+    constant const int& rows [[buffer(10)]],
+    constant const int& rows2 [[buffer(11)]],
+    constant const int& length [[buffer(12)]],
+    constant const float& eps [[buffer(13)]],
+    constant const float& weight_offset [[buffer(14)]],
+    device const uchar* scale [[buffer(15), function_constant(has_scale)]],
+    device const uchar* shift [[buffer(16), function_constant(has_shift)]],
+    device const uchar* factor [[buffer(17), function_constant(has_factor)]],
+    constant const float& number [[buffer(18)]],
+    device const uchar* gate [[buffer(19), function_constant(has_gate)]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
@@ -141,16 +126,16 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   RowOut out;
   if (paired && row >= uint(rows)) {
     row -= uint(rows);
-    assign(in, row_in(x2, x2_flags, x2_layout, row, length));
+    assign(in, row_in(x2, x2_flags, layouts, row, length));
     assign(out, row_out(normalized2, normalized2_flags, row, length));
     if (has_weight2) {
-      assign(w, row_in(weight2, weight2_flags, weight2_layout, row, length));
+      assign(w, row_in(weight2, weight2_flags, layouts, row, length));
     }
   } else {
-    assign(in, row_in(x, x_flags, x_layout, row, length));
+    assign(in, row_in(x, x_flags, layouts, row, length));
     assign(out, row_out(normalized, normalized_flags, row, length));
     if (has_weight) {
-      assign(w, row_in(weight, weight_flags, weight_layout, row, length));
+      assign(w, row_in(weight, weight_flags, layouts, row, length));
     }
   }
   FetchedRow<N, V> x_row, r, w_row, b, f;
@@ -158,7 +143,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   x_row.fetch_all(in, threads, length);
   if (has_residual) {
     r.fetch_all(
-        row_in(residual, residual_flags, residual_layout, row, length),
+        row_in(residual, residual_flags, layouts, row, length),
         threads,
         length);
     s = row_out(sum, sum_flags, row, length);
@@ -169,31 +154,29 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   }
   if (has_factor && !factor_of_sum) {
     f.fetch_all(
-        row_in(factor, factor_flags, factor_layout, row, length),
-        threads,
-        length);
+        row_in(factor, factor_flags, layouts, row, length), threads, length);
   }
   if (has_weight) {
     w_row.fetch_all(w, threads, length);
   }
   if (has_bias) {
     b.fetch_all(
-        row_in(bias, bias_flags, bias_layout, row, length), threads, length);
+        row_in(bias, bias_flags, layouts, row, length), threads, length);
   }
 
   FetchedRow<N, V> z_row;
   if (has_gate) {
     z_row.fetch_all(
-        row_in(gate, gate_flags, gate_layout, row, length), threads, length);
+        row_in(gate, gate_flags, layouts, row, length), threads, length);
   }
   Modulation<N, V> modulation;
   if (has_scale) {
     modulation.scale.fetch_all(
-        row_in(scale, scale_flags, scale_layout, row, length), threads, length);
+        row_in(scale, scale_flags, layouts, row, length), threads, length);
   }
   if (has_shift) {
     modulation.shift.fetch_all(
-        row_in(shift, shift_flags, shift_layout, row, length), threads, length);
+        row_in(shift, shift_flags, layouts, row, length), threads, length);
   }
 
   HeldRow<N, V> held;
@@ -224,6 +207,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         }
         if ((has_factor && !factor_of_sum) || has_number) {
           float of_f[N];
+          clear<N>(of_f);
           if (has_factor) {
             f.values(k, of, of_f);
           }

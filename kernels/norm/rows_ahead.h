@@ -39,7 +39,7 @@ template <int N, int V>
 struct RowsAhead {
   device const uchar* data;
   int flags;
-  constant const int* layout;
+  constant const int* layouts;
   int place; // index among the staged arrays
 
   RowIn row;        // the current row
@@ -50,11 +50,11 @@ struct RowsAhead {
   void begin(
       device const uchar* rows,
       int flags_of_rows,
-      constant const int* layout_of_rows,
+      constant const int* all_layouts,
       int place_of_rows) thread {
     data = rows;
     flags = flags_of_rows;
-    layout = layout_of_rows;
+    layouts = all_layouts;
     place = place_of_rows;
   }
 
@@ -68,7 +68,7 @@ struct RowsAhead {
     if (!loop.has(iteration)) {
       return;
     }
-    RowIn from = row_in(data, flags, layout, loop.at(iteration), length);
+    RowIn from = row_in(data, flags, layouts, loop.at(iteration), length);
     Span<N> of = span_of<N>(threads, 0, k, length);
 #ifdef __CUDACC__
     if (stages > 0) {
@@ -85,7 +85,7 @@ struct RowsAhead {
   }
 
   void set_row(PersistentLoop loop, uint iteration, int length) thread {
-    assign(row, row_in(data, flags, layout, loop.at(iteration), length));
+    assign(row, row_in(data, flags, layouts, loop.at(iteration), length));
     stage = stages > 0 ? iteration % uint(stages) : 0;
   }
 

@@ -13,7 +13,8 @@ from metalsim.msl.tokens import SourceError, Tokens
 
 from .vectors import cuda_name
 
-LAYOUT_WORDS = 6  # of a row layout: kernels/common/rows.h
+LAYOUT_WORDS = 6  # kLayoutWords of kernels/common/rows.h
+LAYOUTS = "layouts"
 _POINTER_BYTES, _WORD_BYTES = 8, 4
 _WORDS = {"int": "int({0})", "uint": "{0}", "float": "__uint_as_float({0})"}
 
@@ -40,8 +41,8 @@ class Parameters:
     """The offsets of the buffers' values among a launch's arguments, in bytes.
 
     Attributes:
-        offsets: by buffer index: pointers, then 32-bit scalars, then layouts.
-        layouts: where the layouts begin, which are a structure of their own.
+        offsets: by buffer index: pointers, then 32-bit scalars, then words, the layouts' last.
+        layouts: where the words begin, which are a structure of their own.
         end: where they end.
     """
 
@@ -50,12 +51,12 @@ class Parameters:
     end: int
 
 
-def rewrite_parameters(tokens: Tokens, kernel: Kernel, constants: set[str]) -> Parameters:
+def rewrite_parameters(tokens: Tokens, kernel: Kernel, flags: list[str]) -> Parameters:
     """Rewrites a kernel's parameters; returns where their values are passed.
 
     Args:
-        constants: names of the function constants. Layouts take no space in launches where no
-            `x_layout` is read, as its `x_flags` says.
+        flags: names of the function constants that describe its arrays' rows. In a launch there is
+            space for as many layouts as they have places.
 
     Raises:
         SourceError: If one has no translation.
@@ -77,27 +78,30 @@ def rewrite_parameters(tokens: Tokens, kernel: Kernel, constants: set[str]) -> P
         else:
             raise SourceError(f"{where.format(p.name)}: '{p.text}' has no translation")
     variables = [of[index].format(n) for of in (pointers, words) for n, index in enumerate(of)]
+    layouts = dict(sorted(layouts.items(), key=lambda layout: layout[1] == LAYOUTS))
     variables += [f" const int* {name} = layouts_[{n}];" for n, name in enumerate(layouts.values())]
-    are_read = [_is_read(name, constants) for name in layouts.values()]
+    count, most = str(len(layouts)), 0
+    if LAYOUTS in layouts.values():
+        most = len(flags)
+        count = " + ".join([str(len(layouts) - 1), f"metal::most_layouts({', '.join(flags)})"])
     parameters = (
         f"const __grid_constant__ metal::Arguments<{len(pointers)}, {len(words)}> arguments_,"
-        f" const __grid_constant__ metal::Layouts<{' || '.join(are_read) or 'false'} ?"
-        f" {len(layouts)} : 0> layouts_"
+        f" const __grid_constant__ metal::Layouts<{count}> layouts_"
     )
     _replace(tokens, kernel, parameters, "".join([*variables, *positions]))
-    return _places(pointers, words, layouts)
+    return _places(pointers, words, layouts, most)
 
 
-def _places(pointers, words, layouts):
+def _places(pointers, words, layouts, most):
     offsets, end = {}, 0
     for indices, size in ((pointers, _POINTER_BYTES), (words, _WORD_BYTES)):
         for index in indices:
             offsets[index] = end
             end += size
     begin = end
-    for index in layouts:
+    for index, name in layouts.items():
         offsets[index] = end
-        end += LAYOUT_WORDS * _WORD_BYTES
+        end += LAYOUT_WORDS * _WORD_BYTES * (most if name == LAYOUTS else 1)
     return Parameters(offsets, begin, end)
 
 
@@ -133,13 +137,7 @@ def _word(p):
 
 
 def _is_layout(p):
-    is_constant = p.address_space == "constant"
-    return is_constant and _words(p) == ["int", "*", p.name] and "layout" in p.name
-
-
-def _is_read(layout, constants):
-    flags = layout.replace("layout", "flags")
-    return f"({flags} & kStrided) != 0" if flags in constants else "true"
+    return p.address_space == "constant" and _words(p) == ["int", "*", p.name]
 
 
 def _words(p):

@@ -269,6 +269,16 @@ struct Layouts<0> { // where none is read
   }
 };
 
+// The last place of a layout in these flags (kernels/common/rows.h).
+constexpr int most_layouts() {
+  return 0;
+}
+template <typename... Flags>
+constexpr int most_layouts(int flags, Flags... others) {
+  int most = most_layouts(others...);
+  return flags / 16 > most ? flags / 16 : most;
+}
+
 template <typename T, typename U>
 __forceinline__ T as_type(U value) {
   static_assert(sizeof(T) == sizeof(U), "as_type");

@@ -10,6 +10,7 @@ from metalsim.msl.declarations import Declarations, FunctionConstant, declaratio
 from metalsim.msl.literals import cpp_literal
 from metalsim.msl.loops import unroll_loops
 from metalsim.msl.preprocess import preprocess
+from metalsim.msl.reach import reached
 from metalsim.msl.spaces import erase_address_spaces
 from metalsim.msl.tokens import SourceError, Tokens
 
@@ -71,10 +72,14 @@ def translate(path: Path, root: Path, compiler: str) -> Translation:
         entries[host] = (entry.kernel, f"{entry.kernel.name}{arguments}".replace(" ", ""))
     for start, stop in declared.instantiations:
         tokens.erase(start, stop)
+    flags = {
+        k.name: [c.name for c in declared.constants if c.name.endswith("_flags") and c.name in read]
+        for k in declared.kernels.values()
+        for read in [reached(tokens, k)]
+    }
     _rewrite_constants(tokens, declared)
-    constants = {c.name for c in declared.constants}
     parameters = {
-        k.name: rewrite_parameters(tokens, k, constants) for k in declared.kernels.values()
+        k.name: rewrite_parameters(tokens, k, flags[k.name]) for k in declared.kernels.values()
     }
     _rewrite_attributes(tokens, declared)
     _rewrite_words(tokens)

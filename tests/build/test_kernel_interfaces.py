@@ -89,6 +89,25 @@ def test_a_constant_by_way_of(read, text, expression, type, cpp):
     assert not found["other"].constants
 
 
+def test_arrays_with_flags(read):
+    """An array is bound with the flags of its name, of which one may have a kernel's prefix."""
+    found = read("""
+        constant int x_flags [[function_constant(1)]];
+        constant int max_x_flags [[function_constant(2)]];
+        constant int k_y_flags [[function_constant(3)]];
+        constant int z_flags [[function_constant(4)]];
+        constant int a_w_flags [[function_constant(5)]];
+        constant int b_w_flags [[function_constant(6)]];
+        kernel void k(device int* z, device int* w, device const int* x, device const int* y,
+                      constant const int* layouts) {
+          z[0] = x_flags + max_x_flags + k_y_flags + z_flags + a_w_flags + b_w_flags; }
+        kernel void dense(device const int* x, device int* z) { z[0] = x_flags; }""")
+    members = interface.header(found, [])
+    for member in ("RowsWritten z{0, 4}", "Output w{1}", "Rows x{2, 1, 4}", "Rows y{3, 3, 4}"):
+        assert f"constexpr {member};" in members
+    assert "constexpr Input x{0};" in members and "constexpr Output z{1};" in members
+
+
 def test_words_that_are_no_constants(read):
     """A comment's are none; a variable's name is taken for the constant, which asks for more."""
     found = read("""
@@ -200,11 +219,12 @@ void plan(Launch& launch, const mx::array& a, const RowOperand& rows) {
   launch.set(K::has_residual, true);
   launch.set(K::has_residual, a); // refused
   launch.set(K::eps, a); // refused
-  bind_rows(launch, K::x, K::x_layout, K::x_flags, rows);
-  bind_rows(launch, K::normalized, K::x_layout, K::x_flags, rows); // refused
-  bind_rows(launch, K::has_residual, K::x_layout, K::x_flags, rows); // refused
-  bind_rows(launch, K::x, K::x_layout, K::has_residual, rows); // refused
-  bind_rows(launch, K::x, K::rows, K::x_flags, rows); // refused
+  bind_rows(launch, K::x, rows);
+  bind_rows(launch, K::normalized, rows); // refused
+  bind_rows(launch, K::has_residual, rows); // refused
+  bind_rows(launch, K::rows, rows); // refused
+  bind_rows(launch, K::normalized, &a, 4);
+  bind_rows(launch, K::x, &a, 4); // refused
 }
 """
 
@@ -227,7 +247,7 @@ def test_a_plan_that_names_what_its_kernel_lacks_does_not_compile(tmp_path):
 
 def renumber(root):
     """Gives the buffers of two kernels, and function constants of theirs, other indices."""
-    for name, buffers in (("norm/norm.metal", 29), ("matmul/gemv_lines.metal", 13)):
+    for name, buffers in (("norm/norm.metal", 20), ("matmul/gemv_lines.metal", 13)):
         edit(root, name, "buffer", lambda index: buffers - 1 - index)
     for name in ("norm/norm.metal", "matmul/gemv.h"):
         edit(root, name, "function_constant", lambda index: 200 - index)
@@ -246,7 +266,7 @@ def test_other_indices_take_no_other_edit(tmp_path):
     for_tests("_ext")
     copy = Copy(tmp_path, renumber)
     changed = (copy.root / "kernels/norm/norm.metal").read_text()
-    assert "x [[buffer(28)]]" in changed and "has_residual [[function_constant(190)]]" in changed
+    assert "x [[buffer(19)]]" in changed and "has_residual [[function_constant(190)]]" in changed
     norms = "norm-33 or norm-4097 or options"
     products = "test_plain_and_transposed and gemv"
     output = copy.on_metal(FORWARD, MATMUL, "-k", f"{norms} or {products}")

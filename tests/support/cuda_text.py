@@ -3,6 +3,7 @@
 import functools
 import os
 import random
+import re
 
 from to_cuda import OPTIONS, translate
 
@@ -12,7 +13,7 @@ from .variant import ROOT
 COMPILER = os.environ.get("CXX", "c++")
 ARCHITECTURES = ("compute_75", "compute_80", "compute_90", "compute_100")
 FLOAT32, FLOAT16, BFLOAT16 = 0, 1, 2
-STRIDED, VECTORS, ONE_ROW, TWO_AXES = 4, 8, 16, 32
+VECTORS, ONE_ROW, TWO_AXES, LAYOUT = 4, 8, 8, 16
 
 
 @functools.cache
@@ -47,8 +48,11 @@ def values(constant, kernel):
     """The possible values of a kernel's function constant."""
     if constant.type == "bool":
         return (False, True)
+    if re.fullmatch("channels_(x|s|cotangent)_flags", constant.name):  # always by a layout
+        how = (LAYOUT, LAYOUT | VECTORS, LAYOUT | TWO_AXES, LAYOUT | VECTORS | TWO_AXES)
+        return [type | of for type in (FLOAT32, FLOAT16, BFLOAT16) for of in how]
     if constant.name.endswith("_flags"):
-        how = (0, STRIDED, VECTORS, STRIDED | VECTORS | TWO_AXES, ONE_ROW | VECTORS)
+        how = (0, LAYOUT, VECTORS, LAYOUT | VECTORS | TWO_AXES, ONE_ROW | VECTORS)
         return [type | of for type in (FLOAT32, FLOAT16, BFLOAT16) for of in how]
     if constant.name.endswith("_type"):
         return (FLOAT32, FLOAT16, BFLOAT16)

@@ -83,7 +83,8 @@ Results norm_and_gradients(uint32_t seed, F for_blocks) {
     job.rows = end - begin;
     job.width = kWidth;
     job.in[mlx_norms::kX] = {&x[begin * kWidth], Float::f32, kWidth, 1};
-    job.in[mlx_norms::kCotangent] = {&cotangent[begin * kWidth], Float::f32, kWidth, 1};
+    job.in[mlx_norms::kCotangent] = {
+        &cotangent[begin * kWidth], Float::f32, kWidth, 1};
     job.input = {&results.input[begin * kWidth], Float::f32};
     job.weight = {weight.data(), 1};
     job.weight_gradient = sum(block);

@@ -32,6 +32,10 @@ class Arguments {
     for (const auto& s : launch.scalars) {
       put(s.index, s.words.data(), s.count * sizeof(uint32_t));
     }
+    if (!launch.layouts.empty()) {
+      auto bytes = launch.layouts.size() * sizeof(Launch::Layout);
+      put(launch.layouts_index, launch.layouts.data(), bytes);
+    }
   }
 
   void** addresses() {

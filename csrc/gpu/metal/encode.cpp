@@ -76,6 +76,13 @@ void encode(LaunchPlan plan) {
     for (const auto& s : launch.scalars) {
       encoder.set_bytes(s.words.data(), s.count, s.index);
     }
+    if (launch.layouts_index >= 0) {
+      static constexpr Launch::Layout kNone{};
+      bool none = launch.layouts.empty();
+      auto* words = none ? kNone.data() : launch.layouts.data()->data();
+      int count = kNone.size() * (none ? 1 : launch.layouts.size());
+      encoder.set_bytes(words, count, launch.layouts_index);
+    }
     encoder.dispatch_threadgroups(size(launch.groups), size(launch.group));
   }
 }

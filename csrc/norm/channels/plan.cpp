@@ -16,8 +16,8 @@ namespace mlx_norms {
 
 namespace {
 
-using kernels::kSize0, kernels::kSize1, kernels::kStep, kernels::kStride0,
-    kernels::kStrided, kernels::kVectors;
+using kernels::kOneAxis, kernels::kSize0, kernels::kSize1, kernels::kStep,
+    kernels::kStride0, kernels::kVectors;
 
 constexpr int kForwardVectors = 8;
 constexpr int kBackwardVectors = 5;
@@ -28,21 +28,14 @@ bool few_registers(mx::Stream stream, bool rms_statistics) {
   return backend_of(stream) == Backend::Metal && !rms_statistics;
 }
 
-// An array as [outer, channels, inner]: a layout with the outer axes as its row
-// axes and the channels' stride as its step.
-struct ChannelOperand {
-  const mx::array* array;
-  int32_t flags;
-  std::array<int32_t, 6> layout;
-};
-
 bool is_aligned(int64_t elements, const mx::array& a, int width) {
   auto bytes = std::min<int64_t>(16, width * a.itemsize());
   return elements * a.itemsize() % bytes == 0;
 }
 
-// Null layout: not readable in place.
-std::optional<ChannelOperand>
+// An array as [outer, channels, inner]: a layout with the outer axes as its row
+// axes and the channels' stride as its step. Null: not readable in place.
+std::optional<RowOperand>
 channels_in_place(const mx::array& a, int axis, int width) {
   int channels_axis = a.ndim() + axis;
   Axes outer, inner;
@@ -57,8 +50,8 @@ channels_in_place(const mx::array& a, int axis, int width) {
   if (!adjoin || outer.size() > 3 || !fits_int32(step)) {
     return std::nullopt;
   }
-  ChannelOperand operand{&a, float_type(a.dtype()), {}};
-  auto& layout = operand.layout;
+  RowOperand operand{&a, float_type(a.dtype()), {}};
+  auto& layout = operand.layout.emplace();
   layout[kStep] = step;
   layout[kSize0] = layout[kSize1] = 1;
   bool aligned =
@@ -77,12 +70,12 @@ channels_in_place(const mx::array& a, int axis, int width) {
     aligned = aligned && is_aligned(stride, a, width);
   }
   operand.flags |= aligned && width > 1 ? kVectors : 0;
-  operand.flags |= outer.size() > 1 ? kStrided : 0;
+  operand.flags |= outer.size() > 1 ? 0 : kOneAxis;
   return operand;
 }
 
 // A copy is made of what is strided within its channels.
-ChannelOperand
+RowOperand
 read_channels(const mx::array& a, int axis, int width, LaunchPlan& plan) {
   if (auto operand = channels_in_place(a, axis, width)) {
     return *operand;
@@ -174,10 +167,8 @@ LaunchPlan ChannelNorm::plan(
   launch.set(K::bias_flags, bias ? float_type(bias->dtype()) : 0);
   launch.set(K::channels_round_early, spec.rounding == Rounding::Early);
   launch.set(K::activation, static_cast<int32_t>(spec.activation));
-  launch.set(K::channels_x_flags, x.flags);
+  bind_rows(launch, K::x, x);
   launch.set(K::channels_normalized_flags, channel_flags(out, geometry.width));
-  launch.set(K::x, *x.array);
-  launch.set(K::x_layout, x.layout);
   launch.set(K::weight_step, weight ? step_of(*weight) : 0);
   launch.set(K::bias_step, bias ? step_of(*bias) : 0);
   if (weight) {
@@ -250,15 +241,11 @@ LaunchPlan ChannelNormVJP::plan(
     launch.set(K::channels_want_input, input != nullptr);
     launch.set(K::channels_want_weight, weight_gradient != nullptr);
     launch.set(K::channels_want_bias, bias_gradient != nullptr);
-    launch.set(K::channels_s_flags, s.flags);
-    launch.set(K::channels_cotangent_flags, cotangent.flags);
+    bind_rows(launch, K::s, s);
+    bind_rows(launch, K::cotangent, cotangent);
     launch.set(
         K::channels_input_flags,
         input ? channel_flags(*input, geometry.width) : 0);
-    launch.set(K::s, *s.array);
-    launch.set(K::s_layout, s.layout);
-    launch.set(K::cotangent, *cotangent.array);
-    launch.set(K::cotangent_layout, cotangent.layout);
     launch.set(K::weight_step, weight ? step_of(*weight) : 0);
     if (weight) {
       launch.set(K::weight, *weight);

@@ -43,20 +43,12 @@ LaunchPlan NormAddNorm::plan(
   launch.set(K::has_weight_offset, spec.weight_offset != 0);
   launch.set(K::clamp_sum, spec.clamp && sum.dtype() == mx::float16);
   launch.set(K::round_early, !spec.late());
-  bind_rows(launch, K::x, K::x_layout, K::x_flags, x);
-  bind_rows(
-      launch, K::residual, K::residual_layout, K::residual_flags, residual);
-  bind_rows(
-      launch,
-      K::post_weight,
-      K::post_weight_layout,
-      K::post_weight_flags,
-      post_weight);
-  bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, weight);
-  launch.set(K::normalized_flags, output_flags(normalized, width));
-  launch.set(K::normalized, normalized);
-  launch.set(K::sum_flags, output_flags(sum, width));
-  launch.set(K::sum, sum);
+  bind_rows(launch, K::x, x);
+  bind_rows(launch, K::residual, residual);
+  bind_rows(launch, K::post_weight, post_weight);
+  bind_rows(launch, K::weight, weight);
+  bind_rows(launch, K::normalized, &normalized, width);
+  bind_rows(launch, K::sum, &sum, width);
   launch.set(K::rows, rows);
   launch.set(K::length, length);
   launch.set(K::eps, spec.eps);

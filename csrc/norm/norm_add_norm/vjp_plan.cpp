@@ -123,31 +123,14 @@ LaunchPlan NormAddNormVJP::plan(
     bool holds = backend == Backend::Cuda ? staged.leaves_registers(geometry)
                                           : geometry.vectors == 1; // tools/agx
     launch.set(K::hold_weight, holds);
-    bind_rows(launch, K::x, K::x_layout, K::x_flags, x);
-    bind_rows(launch, K::sum, K::sum_layout, K::sum_flags, sum);
-    bind_rows(
-        launch,
-        K::post_weight,
-        K::post_weight_layout,
-        K::post_weight_flags,
-        post_w);
-    bind_rows(launch, K::weight, K::weight_layout, K::weight_flags, w);
-    bind_rows(
-        launch,
-        K::cotangent,
-        K::cotangent_layout,
-        K::cotangent_flags,
-        cotangent);
-    bind_rows(
-        launch,
-        K::sum_cotangent,
-        K::sum_cotangent_layout,
-        K::sum_cotangent_flags,
-        sum_cotangent);
-    launch.set(K::x_gradient_flags, output_flags(x_gradient, width));
-    launch.set(K::x_gradient, x_gradient);
-    launch.set(K::sum_gradient_flags, output_flags(sum_gradient, width));
-    launch.set(K::sum_gradient, sum_gradient);
+    bind_rows(launch, K::x, x);
+    bind_rows(launch, K::sum, sum);
+    bind_rows(launch, K::post_weight, post_w);
+    bind_rows(launch, K::weight, w);
+    bind_rows(launch, K::cotangent, cotangent);
+    bind_rows(launch, K::sum_cotangent, sum_cotangent);
+    bind_rows(launch, K::x_gradient, &x_gradient, width);
+    bind_rows(launch, K::sum_gradient, &sum_gradient, width);
     if (post_weight_partials) {
       launch.set(K::post_weight_partials, *post_weight_partials);
     }

@@ -123,7 +123,7 @@ template <int N, int V>
     device float* mean [[buffer(4)]],
     device float* rest [[buffer(5)]],
     device float* variance [[buffer(6)]],
-    constant const int* x_layout [[buffer(7)]],
+    constant const int* layouts [[buffer(7)]],
     constant const int& channels [[buffer(8)]],
     constant const int& positions [[buffer(9)]],
     constant const int& groups [[buffer(10)]],
@@ -133,10 +133,7 @@ template <int N, int V>
     constant const int& rows [[buffer(14)]],
     constant const int& groups_held [[buffer(15)]],
     constant const int& blocks [[buffer(16)]],
-    constant const int* weight_layout
-    [[buffer(17), function_constant(has_weight)]],
-    constant const int* bias_layout [[buffer(18), function_constant(has_bias)]],
-    constant const float& eps [[buffer(19)]],
+    constant const float& eps [[buffer(17)]],
     uint index [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint simds [[simdgroups_per_threadgroup]],
@@ -184,7 +181,7 @@ template <int N, int V>
     if (row < rows && row + k * rows < positions) {
       uint of_x = first_row + uint(k * rows);
       held.read_vector(
-          row_in(x, group_x_flags, x_layout, of_x, channels), k, span);
+          row_in(x, group_x_flags, layouts, of_x, channels), k, span);
       there = k + 1;
     }
   }
@@ -249,14 +246,13 @@ template <int N, int V>
   if (has_weight) {
     power = take_power<N>(scale);
     multiply_by<N>(
-        row_in(weight, weight_flags, weight_layout, 0, channels),
+        row_in(weight, weight_flags, layouts, 0, channels),
         span,
         scale,
         offset);
   }
   if (has_bias) {
-    add_bias<N>(
-        row_in(bias, bias_flags, bias_layout, 0, channels), span, offset);
+    add_bias<N>(row_in(bias, bias_flags, layouts, 0, channels), span, offset);
   }
   for (int k = 0; k < V; ++k) {
     if (k < there) {

@@ -41,9 +41,8 @@ inline void read_both(
     Positions<N> of,
     int step,
     device const uchar* x,
-    constant const int* x_layout,
     device const uchar* cotangent,
-    constant const int* cotangent_layout,
+    constant const int* layouts,
     thread float* v,
     thread float* g) {
   for (int k = 0; k < kAtOnce / 2; ++k) {
@@ -53,16 +52,11 @@ inline void read_both(
     if (position < of.count) {
       uint row = of.first_row + uint(position);
       read<N>(
-          row_in(x, group_x_flags, x_layout, row, of.channels),
+          row_in(x, group_x_flags, layouts, row, of.channels),
           of.span,
           v + k * N);
       read<N>(
-          row_in(
-              cotangent,
-              group_cotangent_flags,
-              cotangent_layout,
-              row,
-              of.channels),
+          row_in(cotangent, group_cotangent_flags, layouts, row, of.channels),
           of.span,
           g + k * N);
     }
@@ -107,9 +101,8 @@ template <int N>
     device uchar* weight_partials [[buffer(8)]],
     device uchar* gradient [[buffer(9), function_constant(group_writes_input)]],
     device float* group_means
-    [[buffer(25), function_constant(group_means_wanted)]],
-    constant const int* x_layout [[buffer(10)]],
-    constant const int* cotangent_layout [[buffer(11)]],
+    [[buffer(10), function_constant(group_means_wanted)]],
+    constant const int* layouts [[buffer(11)]],
     constant const int& channels [[buffer(12)]],
     constant const int& positions [[buffer(13)]],
     constant const int& groups [[buffer(14)]],
@@ -118,15 +111,9 @@ template <int N>
     constant const int& steps [[buffer(17)]],
     constant const int& blocks [[buffer(18)]],
     constant const int& chunks [[buffer(19)]],
-    constant const int* weight_layout
-    [[buffer(20), function_constant(has_weight)]],
-    constant const int* bias_layout
-    [[buffer(21), function_constant(group_bias_read)]],
-    constant const int* mean_layout [[buffer(22)]],
-    constant const int* variance_layout [[buffer(23)]],
-    constant const float& eps [[buffer(24)]],
+    constant const float& eps [[buffer(20)]],
     constant const int& samples
-    [[buffer(26), function_constant(group_means_wanted)]],
+    [[buffer(21), function_constant(group_means_wanted)]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]]) {
   threadgroup float shared[2 * N * kGroupThreads];
@@ -148,8 +135,7 @@ template <int N>
         mean,
         rests,
         variance,
-        mean_layout,
-        variance_layout,
+        layouts,
         channels,
         groups,
         eps,
@@ -159,14 +145,14 @@ template <int N>
     clear<N>(b);
     if (has_weight) {
       read<N>(
-          row_in(weight, weight_flags, weight_layout, 0, channels),
+          row_in(weight, weight_flags, layouts, 0, channels),
           t.channel,
           channels,
           w);
     }
     if (group_bias_read) {
       read<N>(
-          row_in(bias, bias_flags, bias_layout, 0, channels),
+          row_in(bias, bias_flags, layouts, 0, channels),
           t.channel,
           channels,
           b);
@@ -176,7 +162,7 @@ template <int N>
     Positions<N> of{span, channels, first_row, t.position, rows, positions};
     for (int step = 0; step < steps; step += kAtOnce / 2) {
       float v[kAtOnce / 2 * N], g[kAtOnce / 2 * N];
-      read_both<N>(of, step, x, x_layout, cotangent, cotangent_layout, v, g);
+      read_both<N>(of, step, x, cotangent, layouts, v, g);
       for (int k = 0; k < kAtOnce / 2; ++k) {
         if (t.position + (step + k) * rows < positions) {
           differentiate<N>(means, rstd, offset, w, b, v + k * N, g + k * N);
@@ -242,8 +228,7 @@ template <int THREADS>
     constant const int& chunks [[buffer(9)]],
     constant const int& width [[buffer(10)]],
     constant const int& samples [[buffer(11)]],
-    constant const int* weight_layout
-    [[buffer(12), function_constant(has_weight)]],
+    constant const int* layouts [[buffer(12)]],
     constant const int& blocks [[buffer(13)]],
     uint index [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]]) {
@@ -288,7 +273,7 @@ template <int THREADS>
       store_sum(weight_sums, at, v[1]);
       float w = 1.0f;
       if (has_weight) {
-        RowIn in = row_in(weight, weight_flags, weight_layout, 0, channels);
+        RowIn in = row_in(weight, weight_flags, layouts, 0, channels);
         w = load(in.data + long(channel) * in.step * size_of(in.type), in.type);
       }
       total[0] = fma(w, v[0], total[0]);
@@ -346,24 +331,17 @@ template <int N>
     device const float* group_means
     [[buffer(7), function_constant(group_of_sums)]],
     device uchar* gradient [[buffer(8)]],
-    constant const int* x_layout [[buffer(9)]],
-    constant const int* cotangent_layout [[buffer(10)]],
-    constant const int& channels [[buffer(11)]],
-    constant const int& positions [[buffer(12)]],
-    constant const int& groups [[buffer(13)]],
-    constant const int& lanes [[buffer(14)]],
-    constant const int& rows [[buffer(15)]],
-    constant const int& steps [[buffer(16)]],
-    constant const int& blocks [[buffer(17)]],
-    constant const int& chunks [[buffer(18)]],
-    constant const int* weight_layout
-    [[buffer(19), function_constant(has_weight)]],
-    constant const int* bias_layout
-    [[buffer(20), function_constant(group_bias_read)]],
-    constant const int* mean_layout [[buffer(21)]],
-    constant const int* variance_layout [[buffer(22)]],
-    constant const float& eps [[buffer(23)]],
-    constant const int& samples [[buffer(24)]],
+    constant const int* layouts [[buffer(9)]],
+    constant const int& channels [[buffer(10)]],
+    constant const int& positions [[buffer(11)]],
+    constant const int& groups [[buffer(12)]],
+    constant const int& lanes [[buffer(13)]],
+    constant const int& rows [[buffer(14)]],
+    constant const int& steps [[buffer(15)]],
+    constant const int& blocks [[buffer(16)]],
+    constant const int& chunks [[buffer(17)]],
+    constant const float& eps [[buffer(18)]],
+    constant const int& samples [[buffer(19)]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]]) {
   ChannelThread t = make_channel_thread<N>(
@@ -381,8 +359,7 @@ template <int N>
       mean,
       rests,
       variance,
-      mean_layout,
-      variance_layout,
+      layouts,
       channels,
       groups,
       eps,
@@ -395,17 +372,14 @@ template <int N>
   }
   if (has_weight) {
     read<N>(
-        row_in(weight, weight_flags, weight_layout, 0, channels),
+        row_in(weight, weight_flags, layouts, 0, channels),
         t.channel,
         channels,
         w);
   }
   if (group_bias_read) {
     read<N>(
-        row_in(bias, bias_flags, bias_layout, 0, channels),
-        t.channel,
-        channels,
-        b);
+        row_in(bias, bias_flags, layouts, 0, channels), t.channel, channels, b);
   }
   if (group_of_sums) {
     int of_channel[N];
@@ -421,7 +395,7 @@ template <int N>
   Positions<N> of{span, channels, first_row, t.position, rows, positions};
   for (int step = 0; step < steps; step += kAtOnce / 2) {
     float v[kAtOnce / 2 * N], g[kAtOnce / 2 * N];
-    read_both<N>(of, step, x, x_layout, cotangent, cotangent_layout, v, g);
+    read_both<N>(of, step, x, cotangent, layouts, v, g);
     for (int k = 0; k < kAtOnce / 2; ++k) {
       int position = t.position + (step + k) * rows;
       if (position < positions) {

@@ -83,12 +83,10 @@ template <int C, int S> // tiles of 8 rows; SIMD-groups
     device const uchar* scales [[buffer(3)]],
     device const uchar* zeros [[buffer(4)]], // MLX's biases, one per group
     device uchar* y [[buffer(5)]],
-    constant const int* linear_x_layout [[buffer(6)]],
-    constant const int* linear_residual_layout
-    [[buffer(7), function_constant(linear_has_residual)]],
-    constant const uint& lines [[buffer(8)]],
-    constant const uint& rows [[buffer(9)]],
-    constant const uint& length [[buffer(10)]],
+    constant const int* layouts [[buffer(6)]],
+    constant const uint& lines [[buffer(7)]],
+    constant const uint& rows [[buffer(8)]],
+    constant const uint& length [[buffer(9)]],
     uint2 group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
@@ -99,7 +97,7 @@ template <int C, int S> // tiles of 8 rows; SIMD-groups
   RowIn of_x[C];
   for (int c = 0; c < C; ++c) {
     uint r = min(first_row + c * 8 + row, rows - 1);
-    assign(of_x[c], row_in(x, linear_x_flags, linear_x_layout, r, int(length)));
+    assign(of_x[c], row_in(x, linear_x_flags, layouts, r, int(length)));
   }
   uint steps = (length / uint(word_elements) + 31) / 32;
   StagedLines<S> staged;
@@ -175,12 +173,8 @@ template <int C, int S> // tiles of 8 rows; SIMD-groups
         float v = total[e] * levels;
         long size = size_of(quantized_type);
         if (linear_has_residual) {
-          RowIn of_row = row_in(
-              residual,
-              linear_residual_flags,
-              linear_residual_layout,
-              r,
-              int(lines));
+          RowIn of_row =
+              row_in(residual, linear_residual_flags, layouts, r, int(lines));
           v = round_to(float4(v, v, v, v), quantized_type).x +
               load_element(of_row, int(line));
         }

@@ -17,7 +17,7 @@ template <int N, int V>
     device const uchar* weight [[buffer(1), function_constant(has_weight)]],
     device const uchar* bias [[buffer(2), function_constant(has_bias)]],
     device uchar* normalized [[buffer(3)]],
-    constant const int* x_layout [[buffer(4)]],
+    constant const int* layouts [[buffer(4)]],
     constant const int& channels [[buffer(5)]],
     constant const uint& inner [[buffer(6)]],
     constant const uint& places [[buffer(7)]],
@@ -34,7 +34,7 @@ template <int N, int V>
   ColumnThread threads =
       make_column_thread<N>(place, places, inner, simd, lane, partials, totals);
   Columns<N, V> columns;
-  columns.begin(x, channels_x_flags, x_layout, threads);
+  columns.begin(x, channels_x_flags, layouts, threads);
   int type = float_type(channels_normalized_flags);
   bool rounded = columns.type != kFloat32 && type != kFloat32;
   ColumnStatistics<N> stats =

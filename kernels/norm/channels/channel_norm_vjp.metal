@@ -39,15 +39,14 @@ template <int N, int V>
     [[buffer(4), function_constant(channels_want_weight)]],
     device float* bias_partials
     [[buffer(5), function_constant(channels_want_bias)]],
-    constant const int* s_layout [[buffer(6)]],
-    constant const int* cotangent_layout [[buffer(7)]],
-    constant const int& channels [[buffer(8)]],
-    constant const uint& inner [[buffer(9)]],
-    constant const uint& places [[buffer(10)]],
-    constant const uint& iterations [[buffer(11)]],
-    constant const int& weight_step [[buffer(12)]],
-    constant const float& eps [[buffer(13)]],
-    constant const float& weight_offset [[buffer(14)]],
+    constant const int* layouts [[buffer(6)]],
+    constant const int& channels [[buffer(7)]],
+    constant const uint& inner [[buffer(8)]],
+    constant const uint& places [[buffer(9)]],
+    constant const uint& iterations [[buffer(10)]],
+    constant const int& weight_step [[buffer(11)]],
+    constant const float& eps [[buffer(12)]],
+    constant const float& weight_offset [[buffer(13)]],
     uint group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
@@ -82,8 +81,8 @@ template <int N, int V>
         partials,
         totals);
     Columns<N, V> columns, gs;
-    columns.begin(s, channels_s_flags, s_layout, threads);
-    gs.begin(cotangent, channels_cotangent_flags, cotangent_layout, threads);
+    columns.begin(s, channels_s_flags, layouts, threads);
+    gs.begin(cotangent, channels_cotangent_flags, layouts, threads);
     if (!looped) {
       gs.hold_all(threads, channels);
     }

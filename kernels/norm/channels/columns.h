@@ -232,7 +232,12 @@ inline ColumnThread make_column_thread(
       simd, lane, there, outer, column - outer * inner, partials, totals};
 }
 
-// N columns of an array; those that fit are held in registers.
+enum ChannelFlags {
+  kOneAxis = kTwoAxes // in its place: no size of the layout is needed
+};
+
+// N columns of an array, which has a layout; those that fit are held in
+// registers.
 template <int N, int V>
 struct Columns {
   device const uchar* first; // of the thread's first channel
@@ -245,13 +250,14 @@ struct Columns {
   void begin(
       device const uchar* data,
       int flags,
-      constant const int* layout,
+      constant const int* layouts,
       thread const ColumnThread& threads) thread {
     type = float_type(flags);
     vectors = flags & kVectors;
+    constant const int* layout = layout_of(layouts, flags);
     step = long(layout[kStep]) * size_of(type);
-    long at = flags & kStrided ? row_begin(layout, threads.outer)
-                               : long(threads.outer) * layout[kStride0];
+    long at = flags & kOneAxis ? long(threads.outer) * layout[kStride0]
+                               : row_begin(layout, threads.outer);
     first = data + (at + long(threads.within)) * size_of(type) +
         threads.channel_lane() * step;
   }

@@ -49,16 +49,11 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     device const uchar* weight [[buffer(3), function_constant(has_weight)]],
     device uchar* normalized [[buffer(4)]],
     device uchar* sum [[buffer(5)]],
-    constant const int* x_layout [[buffer(6)]],
-    constant const int* residual_layout [[buffer(7)]],
-    constant const int* post_weight_layout
-    [[buffer(8), function_constant(has_post_weight)]],
-    constant const int* weight_layout
-    [[buffer(9), function_constant(has_weight)]],
-    constant const int& rows [[buffer(10)]],
-    constant const int& length [[buffer(11)]],
-    constant const float& eps [[buffer(12)]],
-    constant const float& weight_offset [[buffer(13)]],
+    constant const int* layouts [[buffer(6)]],
+    constant const int& rows [[buffer(7)]],
+    constant const int& length [[buffer(8)]],
+    constant const float& eps [[buffer(9)]],
+    constant const float& weight_offset [[buffer(10)]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
@@ -71,7 +66,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     return; // all lanes of a row, in a launch without barriers
   }
 
-  RowIn in = row_in(x, x_flags, x_layout, row, length);
+  RowIn in = row_in(x, x_flags, layouts, row, length);
   RowOut s = row_out(sum, sum_flags, row, length);
   RowOut out = row_out(normalized, normalized_flags, row, length);
   FetchedRow<N, V> x_row, post, w_row;
@@ -82,20 +77,16 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
 #endif
   x_row.fetch_all(in, threads, length);
   r.fetch_all(
-      row_in(residual, residual_flags, residual_layout, row, length),
-      threads,
-      length);
+      row_in(residual, residual_flags, layouts, row, length), threads, length);
   if (has_post_weight) {
     post.fetch_all(
-        row_in(post_weight, post_weight_flags, post_weight_layout, row, length),
+        row_in(post_weight, post_weight_flags, layouts, row, length),
         threads,
         length);
   }
   if (has_weight) {
     w_row.fetch_all(
-        row_in(weight, weight_flags, weight_layout, row, length),
-        threads,
-        length);
+        row_in(weight, weight_flags, layouts, row, length), threads, length);
   }
 
   HeldRow<N, V> held;

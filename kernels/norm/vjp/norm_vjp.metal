@@ -35,7 +35,7 @@ constant bool want_gate [[function_constant(75)]];
 constant int s_flags [[function_constant(40)]];
 constant int cotangent_flags [[function_constant(41)]];
 constant int sum_cotangent_flags [[function_constant(42)]];
-constant int input_flags [[function_constant(43)]];
+constant int input_gradient_flags [[function_constant(43)]];
 constant int gate_flags [[function_constant(73)]];
 constant int gate_gradient_flags [[function_constant(76)]];
 // Partial sums are gradients: one loop has all rows that use one of the weight.
@@ -288,22 +288,16 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     device uchar* bias_partials [[buffer(6), function_constant(want_bias)]],
     device float* kept_statistics
     [[buffer(7), function_constant(keep_statistics)]],
-    constant const int* s_layout [[buffer(8)]],
-    constant const int* weight_layout
-    [[buffer(9), function_constant(has_weight)]],
-    constant const int* cotangent_layout [[buffer(10)]],
-    constant const int* sum_cotangent_layout
-    [[buffer(11), function_constant(has_sum_cotangent)]],
-    constant const int& rows [[buffer(12)]],
-    constant const int& length [[buffer(13)]],
-    constant const int& heads [[buffer(14)]],
-    constant const int& rows_per_loop [[buffer(15)]],
-    constant const int& loops [[buffer(16)]],
-    constant const float& eps [[buffer(17)]],
-    constant const float& weight_offset [[buffer(18)]],
-    device const uchar* gate [[buffer(19), function_constant(has_gate)]],
-    constant const int* gate_layout [[buffer(20), function_constant(has_gate)]],
-    device uchar* gate_gradient [[buffer(21), function_constant(want_gate)]],
+    constant const int* layouts [[buffer(8)]],
+    constant const int& rows [[buffer(9)]],
+    constant const int& length [[buffer(10)]],
+    constant const int& heads [[buffer(11)]],
+    constant const int& rows_per_loop [[buffer(12)]],
+    constant const int& loops [[buffer(13)]],
+    constant const float& eps [[buffer(14)]],
+    constant const float& weight_offset [[buffer(15)]],
+    device const uchar* gate [[buffer(16), function_constant(has_gate)]],
+    device uchar* gate_gradient [[buffer(17), function_constant(want_gate)]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
@@ -323,18 +317,18 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
       row_in_simd(lane));
 
   Operands<N, V> operands;
-  operands.s.begin(s, s_flags, s_layout, 0);
-  operands.cotangent.begin(cotangent, cotangent_flags, cotangent_layout, 1);
+  operands.s.begin(s, s_flags, layouts, 0);
+  operands.cotangent.begin(cotangent, cotangent_flags, layouts, 1);
   if (has_sum_cotangent) {
     operands.sum_cotangent.begin(
-        sum_cotangent, sum_cotangent_flags, sum_cotangent_layout, 2);
+        sum_cotangent, sum_cotangent_flags, layouts, 2);
   }
   if (has_gate) { // in the place of the sum's, which no gated norm has
-    operands.gate.begin(gate, gate_flags, gate_layout, 2);
+    operands.gate.begin(gate, gate_flags, layouts, 2);
   }
   if (has_weight) {
     operands.weight.hold(
-        row_in(weight, weight_flags, weight_layout, loop.row, length),
+        row_in(weight, weight_flags, layouts, loop.row, length),
         weight_offset,
         0,
         threads,
@@ -390,7 +384,11 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     if (want_input) {
       assign(
           out,
-          row_out(input_gradient, input_flags, loop.at(iteration), length));
+          row_out(
+              input_gradient,
+              input_gradient_flags,
+              loop.at(iteration),
+              length));
     }
     for (int chunk = 0; next_chunk(chunk, length);
          chunk += chunk_length<N, V>()) {

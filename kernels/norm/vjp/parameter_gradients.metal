@@ -26,14 +26,12 @@ template <int N>
     [[buffer(2), function_constant(sums_weight)]],
     device float* weight_partials [[buffer(3), function_constant(sums_weight)]],
     device float* bias_partials [[buffer(4), function_constant(sums_bias)]],
-    constant const int* s_layout [[buffer(5)]],
-    constant const int* cotangent_layout [[buffer(6)]],
-    constant const int& rows [[buffer(7)]],
-    constant const int& length [[buffer(8)]],
-    constant const int& heads [[buffer(9)]],
-    constant const int& rows_per_loop [[buffer(10)]],
-    device const uchar* gate [[buffer(11), function_constant(has_gate)]],
-    constant const int* gate_layout [[buffer(12), function_constant(has_gate)]],
+    constant const int* layouts [[buffer(5)]],
+    constant const int& rows [[buffer(6)]],
+    constant const int& length [[buffer(7)]],
+    constant const int& heads [[buffer(8)]],
+    constant const int& rows_per_loop [[buffer(9)]],
+    device const uchar* gate [[buffer(10), function_constant(has_gate)]],
     uint2 at [[thread_position_in_grid]]) {
   int i = int(at.x) * N;
   if (i >= length) {
@@ -47,16 +45,15 @@ template <int N>
   for (uint iteration = 0; iteration < loop.count; ++iteration) {
     uint row = loop.at(iteration);
     float g[N];
-    RowIn g_row = row_in(
-        cotangent, columns_cotangent_flags, cotangent_layout, row, length);
+    RowIn g_row =
+        row_in(cotangent, columns_cotangent_flags, layouts, row, length);
     read<N>(g_row, i, length, g);
     if (sums_weight) {
       float v[N];
-      read<N>(row_in(s, columns_s_flags, s_layout, row, length), i, length, v);
+      read<N>(row_in(s, columns_s_flags, layouts, row, length), i, length, v);
       if (has_gate) {
         float a[N];
-        RowIn gate_row =
-            row_in(gate, columns_gate_flags, gate_layout, row, length);
+        RowIn gate_row = row_in(gate, columns_gate_flags, layouts, row, length);
         read<N>(gate_row, i, length, a);
         activate<N>(false, kFloat32, a);
         for (int j = 0; j < N; ++j) {

@@ -338,8 +338,8 @@ MUTANTS = [
     Mutant(
         "q's weight for k",
         NORM,
-        "row_in(weight2, weight2_flags, weight2_layout, row, length)",
-        "row_in(weight, weight2_flags, weight_layout, row, length)",
+        "row_in(weight2, weight2_flags, layouts, row, length)",
+        "row_in(weight, weight2_flags, layouts, row, length)",
         "tests/norm/test_heads.py::test_qk_norm_is_head_rms_norm_of_each",
     ),
 ]

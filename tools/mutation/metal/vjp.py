@@ -176,8 +176,8 @@ MUTANTS = [
     Mutant(
         "the first head's weight for all",
         VJP,
-        "weight_layout, loop.row, length)",
-        "weight_layout, 0, length)",
+        "weight_flags, layouts, loop.row, length)",
+        "weight_flags, layouts, 0, length)",
         "tests/norm/test_heads.py::test_head_rms_norm",
     ),
     Mutant(

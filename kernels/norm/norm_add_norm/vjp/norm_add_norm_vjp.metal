@@ -75,20 +75,13 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     device uchar* post_weight_partials
     [[buffer(8), function_constant(want_post_weight)]],
     device uchar* weight_partials [[buffer(9), function_constant(want_weight)]],
-    constant const int* x_layout [[buffer(10)]],
-    constant const int* sum_layout [[buffer(11)]],
-    constant const int* post_weight_layout
-    [[buffer(12), function_constant(has_post_weight)]],
-    constant const int* weight_layout
-    [[buffer(13), function_constant(has_weight)]],
-    constant const int* cotangent_layout [[buffer(14)]],
-    constant const int* sum_cotangent_layout [[buffer(15)]],
-    constant const int& rows [[buffer(16)]],
-    constant const int& length [[buffer(17)]],
-    constant const int& rows_per_loop [[buffer(18)]],
-    constant const int& loops [[buffer(19)]],
-    constant const float& eps [[buffer(20)]],
-    constant const float& weight_offset [[buffer(21)]],
+    constant const int* layouts [[buffer(10)]],
+    constant const int& rows [[buffer(11)]],
+    constant const int& length [[buffer(12)]],
+    constant const int& rows_per_loop [[buffer(13)]],
+    constant const int& loops [[buffer(14)]],
+    constant const float& eps [[buffer(15)]],
+    constant const float& weight_offset [[buffer(16)]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
@@ -104,15 +97,15 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
 
   NormOperands<N, V> of_h, of_x;
   RowsAhead<N, V> of_y, of_sum; // cotangents
-  of_h.input.begin(sum, sum_flags, sum_layout, 0);
-  of_y.begin(cotangent, cotangent_flags, cotangent_layout, 1);
-  of_sum.begin(sum_cotangent, sum_cotangent_flags, sum_cotangent_layout, 2);
-  of_x.input.begin(x, x_flags, x_layout, 3);
+  of_h.input.begin(sum, sum_flags, layouts, 0);
+  of_y.begin(cotangent, cotangent_flags, layouts, 1);
+  of_sum.begin(sum_cotangent, sum_cotangent_flags, layouts, 2);
+  of_x.input.begin(x, x_flags, layouts, 3);
   of_h.weighted = has_weight;
   of_x.weighted = has_post_weight;
   if (has_weight) {
     of_h.weight.hold(
-        row_in(weight, weight_flags, weight_layout, 0, length),
+        row_in(weight, weight_flags, layouts, 0, length),
         weight_offset,
         0,
         threads,
@@ -120,7 +113,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   }
   if (has_post_weight) {
     of_x.weight.hold(
-        row_in(post_weight, post_weight_flags, post_weight_layout, 0, length),
+        row_in(post_weight, post_weight_flags, layouts, 0, length),
         weight_offset,
         int(has_weight),
         threads,

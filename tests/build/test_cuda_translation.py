@@ -177,6 +177,7 @@ def parts_of(name):
     return int(width), int(vectors)
 
 
+@pytest.mark.build
 @for_architectures
 @pytest.mark.parametrize("name, norm", LAUNCHES)
 def test_rows_are_read_and_written_in_whole_vectors(name, norm, architecture):
@@ -323,6 +324,7 @@ def test_packed_tiles_are_multiplied_by_matrix_units(tiles, kind, dtype):
 LOOP_KERNELS = [name for name, (stem, _) in KERNELS.items() if stem in OF_LOOPS]
 
 
+@pytest.mark.build
 @for_architectures
 @pytest.mark.parametrize("stages, stages_weights", [(1, True), (2, False), (2, True)])
 @pytest.mark.parametrize("name", LOOP_KERNELS)
@@ -381,6 +383,7 @@ def test_held_groups_leave_registers_enough(name, activation):
     assert nvrtc.spilled_bytes(source, kernel.expression, "sm_90", OPTIONS) == 0
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("name", LOOP_KERNELS)
 def test_groups_of_a_cluster_add_up_their_partial_sums(name, size):
@@ -458,6 +461,7 @@ def test_weights_are_fetched_before_any_is_used(shape):
         assert sum(at < ptx.index("fma.rn") for at in weights) >= vectors * outputs
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("norm", ["rms", "layer", "gated"])
 @pytest.mark.parametrize("shape", LINEAR_SHAPES, ids=lambda shape: "_".join(map(str, shape[:2])))
 def test_projections_leave_registers_enough(shape, norm):

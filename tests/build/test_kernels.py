@@ -217,6 +217,7 @@ def template(name):
     return (stem, kernel.expression.partition("<")[0]) if kernel else re.sub(r"(_\d+)+$", "", name)
 
 
+@pytest.mark.build
 @pytest.mark.instrument
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_no_argument_that_constants_leave_out_is_named(name, with_cuda):

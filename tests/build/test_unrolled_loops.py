@@ -130,6 +130,7 @@ def ends(names):
     return sorted({end(of)[1] for of in of_template.values() for end in (min, max)})
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("name", ends(LIBRARIES))
 def test_metals_pragmas_leave_no_local_memory(name):
     assert not has_local_memory(name)

@@ -13,6 +13,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/gpu/geometry.cpp
     csrc/gpu/interface.cpp
     csrc/gpu/launch_plan.cpp
+    csrc/gpu/recorded.cpp
     csrc/gpu/rows.cpp
     csrc/gpu/run.cpp
     csrc/gpu/specialization.cpp
@@ -74,6 +75,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/pending_graph.cpp
     csrc/patching/prologue.cpp
     csrc/patching/take_products.cpp
+    csrc/patching/vain_passes.cpp
     csrc/python/add_norm.cpp
     csrc/python/device.cpp
     csrc/python/group_norm.cpp

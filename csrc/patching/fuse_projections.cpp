@@ -16,6 +16,7 @@
 #include "csrc/patching/outcome.h"
 #include "csrc/patching/prologue.h"
 #include "csrc/patching/take_products.h"
+#include "csrc/patching/vain_passes.h"
 
 namespace mlx_norms {
 
@@ -100,7 +101,8 @@ NormCall separated(NormSpec spec, const Arrays& inputs, mx::Stream s) {
     residual = nullptr;
     spec.clamp = false;
   } else if (spec.is_factored()) {
-    auto factor = in[kFactor] ? *in[kFactor] : array(spec.number, x.dtype());
+    auto factor =
+        in[kFactor] ? *in[kFactor] : array(float{spec.number}, x.dtype());
     x = mx::multiply(x, factor, s);
     spec.number = 1.0f;
   }
@@ -428,10 +430,16 @@ class ProjectionPass {
 } // namespace
 
 int fuse_projections(const Arrays& roots) {
+  static thread_local VainPasses vain;
+  if (!vain.looks_now()) {
+    return 0;
+  }
   PendingGraph graph(roots);
   auto fused = ProjectionPass(graph).run();
+  auto taken = take_products(graph);
+  vain.found(fused + taken > 0);
   count_projections(fused);
-  count_products(take_products(graph));
+  count_products(taken);
   return fused;
 }
 

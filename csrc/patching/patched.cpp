@@ -9,6 +9,7 @@
 #include "csrc/common/pending.h"
 #include "csrc/norm/norm.h"
 #include "csrc/patching/fusion.h"
+#include "csrc/patching/vain_passes.h"
 #include "mlx/fast.h"
 
 namespace mlx_norms {
@@ -184,6 +185,7 @@ PatchedNorm patched_norm(
     count(*why);
     return {pass_on(), *why};
   }
+  note_norm(request.x);
   auto plan = make_plan(request, center, eps, fusion);
   auto [normalized, outcome] = fused(request, plan, fusion);
   if (!normalized) {
@@ -193,7 +195,7 @@ PatchedNorm patched_norm(
   if (!normalized) {
     return {pass_on(), outcome};
   }
-  if (plan.spec.weight_offset != 0) {
+  if (plan.spec.weight_offset != 0.0f) {
     count_offset();
   }
   return {*normalized, outcome};

@@ -105,6 +105,10 @@ int take_products(PendingGraph& graph) {
   return taken;
 }
 
+bool takes_products_anywhere() {
+  return products_anywhere;
+}
+
 void set_products_anywhere(bool anywhere) {
   products_anywhere = anywhere;
 }

@@ -36,5 +36,6 @@ int take_products(PendingGraph& graph);
 
 // For tests: wherever the kernel takes them.
 void set_products_anywhere(bool anywhere);
+bool takes_products_anywhere();
 
 } // namespace mlx_norms

@@ -50,15 +50,15 @@ class Interface:
 
     def member(self, name: str) -> str:
         """The declaration of a member."""
-        type, *values = self.members[name]
+        type, index = self.members[name]
+        values = str(index)
         flags = self.flags_of(name)
         if flags and type == "Output":
-            type = "RowsWritten"
-            values.append(self.members[flags][1])
+            type, values = "RowsWritten", f"{{{index}}}, {self.members[flags][1]}"
         elif flags and type == "Input" and LAYOUTS in self.members:
             type = "Rows"
-            values += [self.members[flags][1], self.members[LAYOUTS][1]]
-        return f"  static constexpr {type} {name}{{{', '.join(map(str, values))}}};\n"
+            values = f"{{{index}}}, {self.members[flags][1]}, {self.members[LAYOUTS][1]}"
+        return f"  static constexpr {type} {name}{{{values}}};\n"
 
     def add(self, kernel: Kernel, name: str, type: str, index: int):
         if self.members.setdefault(name, (type, index)) != (type, index):

@@ -207,7 +207,7 @@ LaunchPlan NormLinear::plan(
   launch.set(K::scattered, false);
   launch.set(K::has_weight, spec.norm.has(kWeight));
   launch.set(K::has_bias, spec.norm.has(kBias));
-  launch.set(K::has_weight_offset, spec.norm.weight_offset != 0);
+  launch.set(K::has_weight_offset, spec.norm.weight_offset != 0.0f);
   auto read_parameter =
       [&](Input to, Constant<int32_t> flags, const mx::array* a) {
         launch.set(flags, a ? output_flags(*a, piece) : 0);

@@ -35,7 +35,7 @@ NormSpec spec_of(
   if (!(eps >= 0)) {
     refuse(op, "eps must not be negative but is " + text(eps) + ".");
   }
-  if (weight_offset != 0 && !in[kWeight]) {
+  if (weight_offset != 0.0f && !in[kWeight]) {
     refuse(
         op,
         "weight_offset is " + text(weight_offset) + " but there is no " +

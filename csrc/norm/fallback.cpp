@@ -111,7 +111,8 @@ array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
     return mx::astype(mx::multiply(sum, factor, s), sum.dtype(), s);
   }
   auto x = in.x();
-  auto factor = in[kFactor] ? *in[kFactor] : array(spec.number, x.dtype());
+  auto factor =
+      in[kFactor] ? *in[kFactor] : array(float{spec.number}, x.dtype());
   if (spec.rounding == Rounding::Late) {
     factor = as_float(factor, s);
     x = as_float(x, s);
@@ -129,7 +130,7 @@ bool product_keeps(mx::Dtype dtype, const array& scale) {
 }
 
 array shifted_weight(const NormSpec& spec, const array& weight, mx::Stream s) {
-  return mx::add(as_float(weight, s), array(spec.weight_offset), s);
+  return mx::add(as_float(weight, s), array(float{spec.weight_offset}), s);
 }
 
 array apply_parameters(

@@ -40,7 +40,7 @@ float number_of(const OptionalFactor& factor, mx::Dtype dtype) {
 Rounding parse_rounding(const char* op, const Options& options) {
   if (!options.rounding) {
     // Gemma stores its weight less one and computes in float32 to the end.
-    return options.weight_offset == 0 ? Rounding::Early : Rounding::Late;
+    return options.weight_offset == 0.0f ? Rounding::Early : Rounding::Late;
   }
   if (*options.rounding == "early") {
     return Rounding::Early;
@@ -366,7 +366,7 @@ std::pair<mx::array, mx::array> norm_add_norm(
   if (post_weight) {
     check_vector(op, "post_weight", *post_weight, x);
   }
-  if (weight_offset != 0 && !post_weight) {
+  if (weight_offset != 0.0f && !post_weight) {
     refuse(
         op,
         "weight_offset is " + text(weight_offset) +

@@ -81,7 +81,7 @@ LaunchPlan Norm::plan(
   launch.set(K::has_residual, has_sum);
   launch.set(K::has_weight, spec.has(kWeight));
   launch.set(K::has_bias, spec.has(kBias));
-  launch.set(K::has_weight_offset, spec.weight_offset != 0);
+  launch.set(K::has_weight_offset, spec.weight_offset != 0.0f);
   launch.set(K::clamp_sum, spec.clamp && s.dtype() == mx::float16);
   launch.set(K::round_early, early);
   launch.set(K::has_scale, spec.has(kScale));
@@ -92,7 +92,7 @@ LaunchPlan Norm::plan(
           product_keeps(out[0].dtype(), *in[kScale]));
   launch.set(K::has_factor, spec.has(kFactor));
   launch.set(K::factor_of_sum, spec.factor_of_sum);
-  launch.set(K::has_number, spec.number != 1);
+  launch.set(K::has_number, spec.number != 1.0f);
   launch.set(
       K::round_factored,
       early && spec.is_factored() &&

@@ -35,21 +35,21 @@ void NormSpec::append_key(std::vector<int64_t>& numbers) const {
        center,
        l2,
        eps_bounds,
-       number != 1,
+       number != 1.0f,
        factor_of_sum,
        gate_first,
        static_cast<int64_t>(activation),
        identity,
        clamp,
        static_cast<int64_t>(rounding),
-       weight_offset != 0});
+       weight_offset != 0.0f});
 }
 
 NormSpec NormSpec::flags() const {
   auto spec = *this;
   spec.eps = 1e-5f;
-  spec.weight_offset = weight_offset != 0 ? 1.0f : 0.0f;
-  spec.number = number != 1 ? 0.75f : 1.0f;
+  spec.weight_offset = weight_offset != 0.0f ? 1.0f : 0.0f;
+  spec.number = number != 1.0f ? 0.75f : 1.0f;
   return spec;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "csrc/common/activation.h"
+#include "csrc/common/number.h"
 #include "csrc/norm/operands.h"
 #include "mlx/mlx.h"
 
@@ -21,7 +22,7 @@ struct NormSpec {
   bool center = false;     // subtract the mean: LayerNorm, else RMSNorm
   bool l2 = false;         // the sum of squares instead of their mean
   bool eps_bounds = false; // of l2's root, instead of being added under it
-  float number = 1.0f;     // in place of a factor, in x's dtype
+  Number number = 1.0f;    // in place of a factor, in x's dtype
   // (residual + x) * factor, an array of one element, rounded at both steps.
   bool factor_of_sum = false;
   bool gate_first = false;                  // x times the gate is normalized
@@ -29,7 +30,7 @@ struct NormSpec {
   bool identity = false; // not normalized: gradients of products with a weight
   bool clamp = false;    // a float16 sum saturates instead of reaching inf
   Rounding rounding = Rounding::Early;
-  float weight_offset = 0.0f;
+  Number weight_offset = 0.0f;
   float eps = 1e-5f;
 
   bool operator==(const NormSpec&) const = default;

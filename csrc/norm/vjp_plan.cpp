@@ -91,7 +91,7 @@ Launch rows_launch(
   launch.set(K::eps_bounds, norm.eps_bounds);
   bind_geometry<K>(launch, b.geometry, b.length);
   launch.set(K::has_weight, norm.has(kWeight));
-  launch.set(K::has_weight_offset, norm.weight_offset != 0);
+  launch.set(K::has_weight_offset, norm.weight_offset != 0.0f);
   launch.set(K::has_sum_cotangent, norm.has(kSumCotangent));
   launch.set(
       K::clamped_sum, norm.clamp && read[kX]->array->dtype() == mx::float16);

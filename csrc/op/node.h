@@ -112,9 +112,7 @@ class Node final : public mx::Primitive {
     prepare(inputs, outputs, [&](array& out, const Donors& from) {
       gpu::allocate(out, stream(), {from[0], from[1], from[2], from[3]});
     });
-    run(inputs, outputs, stream(), [&](const Arrays& in) {
-      return op_.plan(in, outputs, stream());
-    });
+    run(op_, inputs, outputs, stream());
   }
 
   Arrays jvp(

@@ -3,6 +3,7 @@
 #include "csrc/python/bindings.h"
 
 #include "csrc/gpu/geometry.h"
+#include "csrc/gpu/recorded.h"
 #include "csrc/linear/plan.h"
 #include "csrc/matmul/plan.h"
 #include "csrc/patching/take_products.h"
@@ -13,6 +14,11 @@ using namespace nb::literals;
 namespace mlx_norms {
 
 void bind_switches(nb::module_& m) {
+  m.def(
+      "launches_encoded_again",
+      [] { return launches_encoded_again(); },
+      "How many launches this thread has encoded by a plan that was recorded, "
+      "for tests.");
   m.def(
       "set_vectors",
       &set_vectors,

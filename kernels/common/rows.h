@@ -79,8 +79,9 @@ inline int float_type(int flags) {
   return flags & 3;
 }
 
-inline constant const int* layout_of(constant const int* layouts, int flags) {
-  return layouts + kLayoutWords * (flags / kLayout - 1);
+// Where in all layouts an array's begins.
+inline int layout_begin(int flags) {
+  return kLayoutWords * (flags / kLayout - 1);
 }
 
 // The element at which a row begins.
@@ -105,7 +106,7 @@ inline RowIn row_in(
     uint row,
     int length) {
   bool strided = flags >= kLayout;
-  constant const int* layout = layout_of(layouts, flags);
+  constant const int* layout = layouts + layout_begin(flags);
   long at = !strided     ? (flags & kOneRow ? 0 : long(row) * length)
       : flags & kTwoAxes ? row_begin_of_two(layout, row)
                          : row_begin(layout, row);

@@ -103,7 +103,12 @@ def test_arrays_with_flags(read):
           z[0] = x_flags + max_x_flags + k_y_flags + z_flags + a_w_flags + b_w_flags; }
         kernel void dense(device const int* x, device int* z) { z[0] = x_flags; }""")
     members = interface.header(found, [])
-    for member in ("RowsWritten z{0, 4}", "Output w{1}", "Rows x{2, 1, 4}", "Rows y{3, 3, 4}"):
+    for member in (
+        "RowsWritten z{{0}, 4}",
+        "Output w{1}",
+        "Rows x{{2}, 1, 4}",
+        "Rows y{{3}, 3, 4}",
+    ):
         assert f"constexpr {member};" in members
     assert "constexpr Input x{0};" in members and "constexpr Output z{1};" in members
 

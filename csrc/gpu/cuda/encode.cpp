@@ -9,6 +9,7 @@
 #include "csrc/gpu/cuda/imports.h"
 #include "csrc/gpu/cuda/module.h"
 #include "csrc/gpu/launch_plan.h"
+#include "csrc/gpu/recorded.h"
 
 namespace mlx_norms {
 
@@ -23,12 +24,6 @@ class Arguments {
   Arguments(const Launch& launch, const cuda::Kernel& kernel)
       : kernel_(kernel),
         addresses_{values_, values_ + kernel.layouts} {
-    for (const auto& in : launch.inputs) {
-      put(in);
-    }
-    for (const auto& out : launch.outputs) {
-      put(out);
-    }
     for (const auto& s : launch.scalars) {
       put(s.index, s.words.data(), s.count * sizeof(uint32_t));
     }
@@ -38,17 +33,17 @@ class Arguments {
     }
   }
 
+  void put(int index, const array& a, int64_t offset) {
+    auto* buffer = static_cast<const cu::CudaBuffer*>(a.buffer().ptr());
+    auto* data = static_cast<char*>(buffer->data) + a.offset() + offset;
+    put(index, &data, sizeof(data));
+  }
+
   void** addresses() {
     return addresses_;
   }
 
  private:
-  void put(const Launch::Array& a) {
-    auto* buffer = static_cast<const cu::CudaBuffer*>(a.array.buffer().ptr());
-    auto* data = static_cast<char*>(buffer->data) + a.array.offset() + a.offset;
-    put(a.index, &data, sizeof(data));
-  }
-
   void put(int index, const void* value, size_t size) {
     if (int offset = kernel_.offsets[index]; offset >= 0) {
       std::memcpy(values_ + offset, value, size);
@@ -84,15 +79,12 @@ void order_after_readers(
   }
 }
 
-void add_launch(const Launch& launch, int device, cu::CommandEncoder& encoder) {
-  const auto& kernel = cuda::kernel_for(launch, device);
-  for (const auto& in : launch.inputs) {
-    encoder.set_input_array(in.array);
-  }
-  for (const auto& out : launch.outputs) {
-    encoder.set_output_array(out.array);
-  }
-  Arguments arguments(launch, kernel);
+// Its arrays have been given to the encoder.
+void add_kernel(
+    const Launch& launch,
+    const cuda::Kernel& kernel,
+    Arguments& arguments,
+    cu::CommandEncoder& encoder) {
   const auto& [groups_x, groups_y, groups_z] = launch.groups;
   const auto& [x, y, z] = launch.group;
   try {
@@ -115,6 +107,20 @@ void add_launch(const Launch& launch, int device, cu::CommandEncoder& encoder) {
   }
 }
 
+void add_launch(const Launch& launch, int device, cu::CommandEncoder& encoder) {
+  const auto& kernel = cuda::kernel_for(launch, device);
+  Arguments arguments(launch, kernel);
+  for (const auto& in : launch.inputs) {
+    encoder.set_input_array(in.array);
+    arguments.put(in.index, in.array, in.offset);
+  }
+  for (const auto& out : launch.outputs) {
+    encoder.set_output_array(out.array);
+    arguments.put(out.index, out.array, out.offset);
+  }
+  add_kernel(launch, kernel, arguments, encoder);
+}
+
 } // namespace
 
 DeviceLimits device_limits(mx::Stream stream) {
@@ -132,6 +138,31 @@ void encode(LaunchPlan plan) {
     order_after_readers(plan, i, encoder);
     add_launch(plan.launches[i], plan.stream.device.index, encoder);
   }
+}
+
+const void* kernel_of(const Launch& launch, mx::Stream stream) {
+  return &cuda::kernel_for(launch, stream.device.index);
+}
+
+void encode(
+    const RecordedLaunch& recorded,
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) {
+  auto& encoder = cu::get_command_encoder(stream);
+  const auto& kernel = *static_cast<const cuda::Kernel*>(recorded.kernel);
+  Arguments arguments(recorded.launch, kernel);
+  for (const auto& in : recorded.inputs) {
+    const auto& a = recorded.array_of(in, inputs, outputs);
+    encoder.set_input_array(a);
+    arguments.put(in.index, a, in.offset);
+  }
+  for (const auto& out : recorded.outputs) {
+    const auto& a = recorded.array_of(out, inputs, outputs);
+    encoder.set_output_array(a);
+    arguments.put(out.index, a, out.offset);
+  }
+  add_kernel(recorded.launch, kernel, arguments, encoder);
 }
 
 } // namespace mlx_norms

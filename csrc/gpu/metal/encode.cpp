@@ -6,6 +6,7 @@
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/memory.h"
 #include "csrc/gpu/metal/pipeline.h"
+#include "csrc/gpu/recorded.h"
 #include "mlx/allocator.h"
 #include "mlx/backend/metal/device.h"
 
@@ -27,6 +28,21 @@ void check_group_size(const Launch& launch, const Pipeline& pipeline) {
         " threads, and this GPU runs it with " +
         std::to_string(pipeline.max_threads) + " at most.");
   }
+}
+
+// Its arrays have been bound.
+void dispatch(const Launch& launch, mx::metal::CommandEncoder& encoder) {
+  for (const auto& s : launch.scalars) {
+    encoder.set_bytes(s.words.data(), s.count, s.index);
+  }
+  if (launch.layouts_index >= 0) {
+    static constexpr Launch::Layout kNone{};
+    bool none = launch.layouts.empty();
+    auto* words = none ? kNone.data() : launch.layouts.data()->data();
+    int count = kNone.size() * (none ? 1 : launch.layouts.size());
+    encoder.set_bytes(words, count, launch.layouts_index);
+  }
+  encoder.dispatch_threadgroups(size(launch.groups), size(launch.group));
 }
 
 } // namespace
@@ -73,18 +89,31 @@ void encode(LaunchPlan plan) {
     for (auto& out : launch.outputs) {
       encoder.set_output_array(out.array, out.index, out.offset);
     }
-    for (const auto& s : launch.scalars) {
-      encoder.set_bytes(s.words.data(), s.count, s.index);
-    }
-    if (launch.layouts_index >= 0) {
-      static constexpr Launch::Layout kNone{};
-      bool none = launch.layouts.empty();
-      auto* words = none ? kNone.data() : launch.layouts.data()->data();
-      int count = kNone.size() * (none ? 1 : launch.layouts.size());
-      encoder.set_bytes(words, count, launch.layouts_index);
-    }
-    encoder.dispatch_threadgroups(size(launch.groups), size(launch.group));
+    dispatch(launch, encoder);
   }
+}
+
+const void* kernel_of(const Launch& launch, mx::Stream) {
+  return &pipeline_for(launch);
+}
+
+void encode(
+    const RecordedLaunch& recorded,
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) {
+  auto& encoder = mx::metal::get_command_encoder(stream);
+  auto* pipeline = static_cast<const Pipeline*>(recorded.kernel);
+  encoder.set_compute_pipeline_state(pipeline->state);
+  for (const auto& in : recorded.inputs) {
+    encoder.set_input_array(
+        recorded.array_of(in, inputs, outputs), in.index, in.offset);
+  }
+  for (const auto& out : recorded.outputs) {
+    auto a = recorded.array_of(out, inputs, outputs); // it takes no const one
+    encoder.set_output_array(a, out.index, out.offset);
+  }
+  dispatch(recorded.launch, encoder);
 }
 
 } // namespace mlx_norms

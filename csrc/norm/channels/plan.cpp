@@ -125,7 +125,7 @@ void bind_channels(
   launch.set(K::column_full, geometry.full);
   launch.set(K::columns_whole, geometry.whole);
   launch.set(K::has_weight, spec.has(kWeight));
-  launch.set(K::has_weight_offset, spec.weight_offset != 0);
+  launch.set(K::has_weight_offset, spec.weight_offset != 0.0f);
   launch.set(K::channels, channels);
   launch.set(K::inner, static_cast<uint32_t>(inner));
   launch.set(K::places, places);

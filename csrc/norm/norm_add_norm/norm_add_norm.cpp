@@ -55,7 +55,7 @@ Arrays in_two_norms(
 NormSpec NormAddNormSpec::norm(bool has_weight) const {
   NormSpec norm{.rounding = rounding, .eps = eps};
   norm.operands.set(kWeight, has_weight);
-  norm.weight_offset = has_weight ? weight_offset : 0.0f;
+  norm.weight_offset = has_weight ? weight_offset : Number(0.0f);
   return norm;
 }
 
@@ -78,7 +78,7 @@ void NormAddNormSpec::append_key(
         int64_t{weight},
         int64_t{clamp},
         int64_t{late()},
-        int64_t{weight_offset != 0}}) {
+        int64_t{weight_offset != 0.0f}}) {
     numbers.push_back(number);
   }
 }
@@ -86,7 +86,7 @@ void NormAddNormSpec::append_key(
 NormAddNormSpec NormAddNormSpec::flags() const {
   auto spec = *this;
   spec.eps = 1e-5f;
-  spec.weight_offset = weight_offset != 0 ? 1.0f : 0.0f;
+  spec.weight_offset = weight_offset != 0.0f ? 1.0f : 0.0f;
   return spec;
 }
 

@@ -17,7 +17,7 @@ struct NormAddNormSpec {
   bool weight = false;      // of the sum's
   bool clamp = false;       // a float16 sum saturates instead of reaching inf
   Rounding rounding = Rounding::Early;
-  float weight_offset = 0.0f; // of both weights
+  Number weight_offset = 0.0f; // of both weights
   float eps = 1e-5f;
 
   bool operator==(const NormAddNormSpec&) const = default;

@@ -40,7 +40,7 @@ LaunchPlan NormAddNorm::plan(
   bind_geometry<K>(launch, geometry, length);
   launch.set(K::has_post_weight, spec.post_weight);
   launch.set(K::has_weight, spec.weight);
-  launch.set(K::has_weight_offset, spec.weight_offset != 0);
+  launch.set(K::has_weight_offset, spec.weight_offset != 0.0f);
   launch.set(K::clamp_sum, spec.clamp && sum.dtype() == mx::float16);
   launch.set(K::round_early, !spec.late());
   bind_rows(launch, K::x, x);

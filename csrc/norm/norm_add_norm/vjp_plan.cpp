@@ -114,7 +114,7 @@ LaunchPlan NormAddNormVJP::plan(
     bind_loops<K>(launch, geometry, loops, cluster, staged);
     launch.set(K::has_post_weight, norms.post_weight);
     launch.set(K::has_weight, norms.weight);
-    launch.set(K::has_weight_offset, norms.weight_offset != 0);
+    launch.set(K::has_weight_offset, norms.weight_offset != 0.0f);
     launch.set(K::clamped_sum, norms.clamp && in.sum.dtype() == mx::float16);
     launch.set(K::want_post_weight, post_weight);
     launch.set(K::want_weight, weight);

@@ -254,7 +254,7 @@ struct Columns {
       thread const ColumnThread& threads) thread {
     type = float_type(flags);
     vectors = flags & kVectors;
-    constant const int* layout = layout_of(layouts, flags);
+    constant const int* layout = layouts + layout_begin(flags);
     step = long(layout[kStep]) * size_of(type);
     long at = flags & kOneAxis ? long(threads.outer) * layout[kStride0]
                                : row_begin(layout, threads.outer);

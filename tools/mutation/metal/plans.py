@@ -5,15 +5,67 @@ from .texts import GRADIENT, ONE, PLAN_MATMUL, PLAN_VJP
 
 PLAN_ROWS = "csrc/gpu/rows.cpp"
 PLAN_NORM = "csrc/norm/plan.cpp"
+RECORDED = "csrc/gpu/recorded.cpp"
 EVAL = "csrc/norm/norm_vjp.cpp"
 ENCODE = "csrc/gpu/metal/encode.cpp"
 LIBRARY = "csrc/gpu/metal/library.cpp"
+AGAIN = "tests/norm/test_recorded_calls.py"
 SPECIALIZATION = "csrc/gpu/specialization.cpp"
 SELF_CHECK = "csrc/common/self_check.cpp"
 CHECK_STREAM = "csrc/common/check_stream.cpp"
 CHECKED = "-m build tests/cli/test_self_check.py::"
 
 MUTANTS = [
+    # --- Plans that are encoded again
+    Mutant(
+        "strides left out of a call's key",
+        RECORDED,
+        "      add(stride);\n",
+        "",
+        AGAIN,
+    ),
+    Mutant(
+        "sizes left out of a call's key",
+        RECORDED,
+        "      add(size);\n",
+        "",
+        AGAIN,
+    ),
+    Mutant(
+        "dtypes left out of a call's key",
+        RECORDED,
+        "add(static_cast<int64_t>(a.dtype().val()) |",
+        "add(",
+        AGAIN,
+    ),
+    Mutant(
+        "alignment left out of a call's key",
+        RECORDED,
+        "a.offset() % kMaxAlignment << 8 | int64_t{flags",
+        "int64_t{flags",
+        AGAIN,
+    ),
+    Mutant(
+        "switches of geometries left out of a call's key",
+        RECORDED,
+        "switches_set.fetch_add(1,",
+        "switches_set.fetch_add(0,",
+        AGAIN,
+    ),
+    Mutant(
+        "an op's options left out of a call's key",
+        "csrc/gpu/recorded.h",
+        "call->key == key && call->op == op",
+        "call->key == key",
+        AGAIN,
+    ),
+    Mutant(
+        "a number's sign left out of a call's key",
+        "csrc/common/number.h",
+        "std::bit_cast<uint32_t>(a.value_) ==\n        std::bit_cast<uint32_t>(b.value_)",
+        "a.value_ == b.value_",
+        AGAIN,
+    ),
     # --- Plans
     Mutant(
         "every row is said to be aligned",

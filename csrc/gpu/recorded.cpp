@@ -44,7 +44,7 @@ CallKey::CallKey(
     const Arrays& inputs,
     const Arrays& outputs,
     mx::Stream stream) {
-  add(switches_set.load(std::memory_order_relaxed) << 8 | stream.device.index);
+  add_device(stream);
   auto add_array = [&](const array& a) {
     constexpr int64_t kMaxAlignment = 16; // that a kernel asks for
     auto flags = a.flags();
@@ -68,10 +68,19 @@ CallKey::CallKey(
   }
 }
 
-void CallKey::add(int64_t word) {
-  words_.push_back(word);
-  hash_ = (hash_ ^ static_cast<uint64_t>(word)) * 0x9e3779b97f4a7c15u;
-  hash_ ^= hash_ >> 32;
+CallKey::CallKey(const Arrays& inputs, mx::Stream stream) {
+  add_device(stream);
+  for (const auto& a : inputs) {
+    add(static_cast<int64_t>(a.dtype().val()) |
+        static_cast<int64_t>(a.ndim()) << 8);
+    for (auto size : a.shape()) {
+      add(size);
+    }
+  }
+}
+
+void CallKey::add_device(mx::Stream stream) {
+  add(switches_set.load(std::memory_order_relaxed) << 8 | stream.device.index);
 }
 
 std::unique_ptr<RecordedLaunch> RecordedLaunch::of(

@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <utility>
@@ -14,23 +15,39 @@
 
 namespace mlx_norms {
 
-// All that a plan depends on besides the op and the device's limits.
+// What a call has besides its op.
 class CallKey {
  public:
+  // All that a plan depends on, beside the device's limits.
   CallKey(const Arrays& inputs, const Arrays& outputs, mx::Stream stream);
+  // The same but how arrays lie in memory, which pending ones do not know.
+  CallKey(const Arrays& inputs, mx::Stream stream);
 
   uint64_t hash() const {
-    return hash_;
+    return hash_ >> 32;
   }
   bool operator==(const CallKey& other) const {
-    return hash_ == other.hash_ && words_ == other.words_;
+    return hash_ == other.hash_ && n_ == other.n_ && n_ <= kMaxWords &&
+        std::equal(words_, words_ + n_, other.words_);
   }
 
  private:
-  void add(int64_t word);
+  static constexpr int kMaxWords = 96; // a call with more is like no other
 
-  mx::SmallVector<int64_t, 48> words_;
+  // The products are independent, and so taken at once.
+  void add(int64_t word) {
+    constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
+    if (n_ < kMaxWords) {
+      words_[n_] = word;
+    }
+    n_ += 1;
+    hash_ += (static_cast<uint64_t>(word) + n_) * (kGolden * (2 * n_ + 1));
+  }
+  void add_device(mx::Stream stream);
+
+  int n_ = 0;
   uint64_t hash_ = 0;
+  int64_t words_[kMaxWords];
 };
 
 // A plan of one launch that has no arrays besides a node's inputs and outputs.
@@ -69,49 +86,45 @@ void encode(
 // The kernel of a launch that has been encoded. Defined by each backend.
 const void* kernel_of(const Launch& launch, mx::Stream stream);
 
-// Those of one op's calls, a fixed number. A call is recorded when it is made
-// again, as many are not.
-template <typename Op>
-class RecordedCalls {
+// What is known of one op's calls: of a fixed number, the latest ones.
+template <typename Op, typename Value>
+class CallTable {
  public:
-  // Null: there is none.
-  const RecordedLaunch* find(const Op& op, const CallKey& key) const {
+  // Null: nothing.
+  const Value* find(const Op& op, const CallKey& key) const {
     for (const auto& call : set_of(key).calls) {
       if (call && call->key == key && call->op == op) {
-        return call->launch.get();
+        return &call->value;
       }
     }
     return nullptr;
   }
 
-  // Whether to record the call, which was not found.
+  // In place of the oldest of its set, if that is full.
+  void add(const Op& op, const CallKey& key, Value value) {
+    auto& set = set_of(key);
+    set.calls[set.next++ % kWays] =
+        std::make_unique<Call>(key, op, std::move(value));
+  }
+
+  // Whether such a call is the latest of its set that was not found, too.
   bool is_made_again(const CallKey& key) {
     auto& set = set_of(key);
     return std::exchange(set.not_found, key.hash()) == key.hash();
   }
 
-  // In place of the oldest of its set, if that is full.
-  void add(
-      const Op& op,
-      const CallKey& key,
-      std::unique_ptr<RecordedLaunch> launch) {
-    auto& set = set_of(key);
-    set.calls[set.next++ % kWays] =
-        std::make_unique<RecordedCall>(key, op, std::move(launch));
-  }
-
  private:
-  struct RecordedCall {
+  struct Call {
     CallKey key;
     Op op;
-    std::unique_ptr<RecordedLaunch> launch;
+    Value value;
   };
   static constexpr size_t kSets = 32;
   static constexpr size_t kWays = 4; // also of ops that differ in options alone
   struct Set {
-    std::array<std::unique_ptr<RecordedCall>, kWays> calls;
+    std::array<std::unique_ptr<Call>, kWays> calls;
     size_t next = 0;
-    uint64_t not_found = 0; // hash of the latest call that was not found
+    uint64_t not_found = 0; // a hash
   };
 
   const Set& set_of(const CallKey& key) const {

@@ -24,11 +24,11 @@ void run_op(
     const Arrays& inputs,
     Arrays& outputs,
     mx::Stream stream) {
-  static thread_local RecordedCalls<Op> calls;
+  static thread_local CallTable<Op, std::unique_ptr<RecordedLaunch>> calls;
   CallKey key(inputs, outputs, stream);
   if (auto* recorded = calls.find(op, key)) {
     ++launches_encoded_again();
-    return encode(*recorded, inputs, outputs, stream);
+    return encode(**recorded, inputs, outputs, stream);
   }
   auto plan = op.plan(inputs, outputs, stream);
   if (!calls.is_made_again(key)) {

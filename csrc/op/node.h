@@ -265,7 +265,9 @@ bool is_empty(const Op& op, const Arrays& inputs) {
 // (common/self_check.h).
 template <typename Op>
 bool passes_self_check(const Op& op, const Arrays& inputs, mx::Stream stream) {
-  if (is_empty(op, inputs)) {
+  static thread_local CallTable<Op, bool> passed; // a verdict takes a lock
+  CallKey call(inputs, stream);
+  if (is_empty(op, inputs) || passed.find(op, call)) {
     return true;
   }
   self_check::Key key{op.name(), {}};
@@ -296,9 +298,13 @@ bool passes_self_check(const Op& op, const Arrays& inputs, mx::Stream stream) {
         },
         donates};
   };
-  return self_check::agrees(std::move(key), stream.device, sample, [&] {
+  bool agrees = self_check::agrees(std::move(key), stream.device, sample, [&] {
     return self_check::described(op.name(), inputs, dtypes[0]);
   });
+  if (agrees) {
+    passed.add(op, call, true);
+  }
+  return agrees;
 }
 
 template <typename Op>

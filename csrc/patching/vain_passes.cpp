@@ -37,7 +37,7 @@ void note_norm(const array& x) {
 
 bool VainPasses::looks_now() {
   auto [norms, count] = std::exchange(noted, {});
-  step_ = &steps_[norms >> 61];
+  step_ = &steps_[norms >> 58];
   if (step_->norms != norms) {
     *step_ = {norms};
   }

@@ -37,7 +37,7 @@ class VainPasses {
     int vain = 0;
     int left_out = 0;
   };
-  std::array<Step, 8> steps_; // as in decoding, a prompt and training
+  std::array<Step, 64> steps_; // by the upper bits of the hash
   Step* step_ = nullptr;
 };
 

@@ -462,7 +462,8 @@ def test_large_steps_in_which_nothing_was_fused(fuses):
     layer = linear(40)
 
     def step(then, norms=8):
-        return [then(norm(row(seed=seed))) for seed in range(norms)]
+        rows = [row(seed=seed) for seed in range(norms)]  # which evaluates, too
+        return [then(norm(x)) for x in rows]
 
     def run(steps, then, norms=8):
         """The number of norms fused by each step, whose results are as without the pass."""

@@ -27,15 +27,15 @@ MUTANTS = [
     Mutant(
         "sizes left out of a call's key",
         RECORDED,
-        "      add(size);\n",
-        "",
+        "      add(size);\n    }\n    for (auto stride",
+        "    }\n    for (auto stride",
         AGAIN,
     ),
     Mutant(
         "dtypes left out of a call's key",
         RECORDED,
-        "add(static_cast<int64_t>(a.dtype().val()) |",
-        "add(",
+        "add(static_cast<int64_t>(a.dtype().val()) |\n        a.offset()",
+        "add(a.offset()",
         AGAIN,
     ),
     Mutant(

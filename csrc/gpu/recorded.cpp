@@ -2,6 +2,7 @@
 
 #include "csrc/gpu/recorded.h"
 
+#include <algorithm>
 #include <atomic>
 
 namespace mlx_norms {
@@ -10,21 +11,14 @@ namespace {
 
 std::atomic<int64_t> switches_set = 0;
 
-// The place of one of these arrays, if there is one of that name only.
+// The place of an array among these, if it is one of them.
 std::optional<int> place_of(const array& a, const Arrays& among) {
-  std::optional<int> place;
-  for (size_t i = 0; i < among.size(); ++i) {
-    if (among[i].id() == a.id()) {
-      if (place) {
-        return std::nullopt;
-      }
-      place = i;
-    }
-  }
-  return place;
+  auto it = std::ranges::find(among, a.id(), &array::id);
+  return it == among.end() ? std::nullopt
+                           : std::optional<int>(it - among.begin());
 }
 
-// The same of the array that a plan's view is of.
+// That of the array that a plan's view is of, if no other has its buffer.
 std::optional<int> viewed_place(const array& view, const Arrays& inputs) {
   std::optional<int> place;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -81,6 +75,20 @@ CallKey::CallKey(const Arrays& inputs, mx::Stream stream) {
 
 void CallKey::add_device(mx::Stream stream) {
   add(switches_set.load(std::memory_order_relaxed) << 8 | stream.device.index);
+}
+
+Arrays with_names_of_their_own(const Arrays& inputs) {
+  auto named = inputs;
+  for (size_t i = 1; i < named.size(); ++i) {
+    if (std::any_of(named.begin(), named.begin() + i, [&](const array& a) {
+          return a.id() == named[i].id();
+        })) {
+      array other(named[i].shape(), named[i].dtype(), nullptr, {});
+      other.copy_shared_buffer(named[i]);
+      named[i] = std::move(other);
+    }
+  }
+  return named;
 }
 
 std::unique_ptr<RecordedLaunch> RecordedLaunch::of(

@@ -76,6 +76,10 @@ struct RecordedLaunch {
   of(const LaunchPlan& plan, const Arrays& inputs, const Arrays& outputs);
 };
 
+// The arrays, of which one that is there twice has two names: a launch tells by
+// its name which one it reads.
+Arrays with_names_of_their_own(const Arrays& inputs);
+
 // Adds the launch to the stream, for these arrays. Defined by each backend.
 void encode(
     const RecordedLaunch& recorded,

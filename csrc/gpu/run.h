@@ -30,11 +30,12 @@ void run_op(
     ++launches_encoded_again();
     return encode(**recorded, inputs, outputs, stream);
   }
-  auto plan = op.plan(inputs, outputs, stream);
   if (!calls.is_made_again(key)) {
-    return encode(std::move(plan));
+    return encode(op.plan(inputs, outputs, stream));
   }
-  auto recorded = RecordedLaunch::of(plan, inputs, outputs);
+  auto named = with_names_of_their_own(inputs);
+  auto plan = op.plan(named, outputs, stream);
+  auto recorded = RecordedLaunch::of(plan, named, outputs);
   encode(std::move(plan));
   if (recorded) {
     calls.add(op, key, std::move(recorded));

@@ -36,6 +36,9 @@ CALLS = {
     "layer_norm": lambda i: mlx_norms.layer_norm(x(i), W, B),
     "of one array twice": lambda i: mlx_norms.add_rms_norm(*[x(i)] * 2, W)[0],
     "add_rms_norm": lambda i: mlx_norms.add_rms_norm(x(i), x(i + 50), W),
+    "one weight for both": lambda i: mlx_norms.qk_norm(
+        x(i, 1, 2, 64), x(i + 50, 1, 3, 64), W, W, 1e-5
+    ),
     "qk_norm": lambda i: mlx_norms.qk_norm(x(i, 1, 2, 64), x(i + 50, 1, 3, 64), W, B, 1e-5),
     "scale of a sample": lambda i: mlx_norms.layer_norm(x(i), scale=x(i + 50, 2, 1, 64)),
     "scale of all rows": lambda i: mlx_norms.layer_norm(x(i), scale=x(i + 50, 1, 1, 64)),
@@ -55,8 +58,6 @@ CALLS = {
     ),
     "rms_norm_linear": lambda i: mlx_norms.rms_norm_linear(x(i, 1, 64), W, MATRIX),
 }
-# One array at two places tells not which of them a launch reads.
-NEVER_RECORDED = {"of one array twice"}
 
 
 def bits(results):
@@ -86,7 +87,17 @@ def test_a_call_made_again(name):
     before = _ext.launches_encoded_again()
     assert first + [bits(call(seed)) for seed in range(2, 5)] == expected
     if name != "matmul":  # which is more than one launch on some GPUs
-        assert _ext.launches_encoded_again() - before == (0 if name in NEVER_RECORDED else 3)
+        assert _ext.launches_encoded_again() - before == 3
+
+
+def test_arrays_that_were_one_and_are_two():
+    for seed in range(3):
+        bits(CALLS["of one array twice"](seed))
+    before = _ext.launches_encoded_again()
+    a, b = x(7), x(8)
+    again = bits(mlx_norms.add_rms_norm(a, b, W))
+    assert _ext.launches_encoded_again() == before + 1
+    assert again == unrecorded(mlx_norms.add_rms_norm, a, b, W)
 
 
 def test_arrays_that_were_two_and_are_one():

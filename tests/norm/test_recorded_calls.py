@@ -8,6 +8,7 @@ import pytest
 import mlx_norms
 from mlx_norms import _ext
 from support.inputs import normal
+from support.layouts import odd_offset
 
 pytestmark = [pytest.mark.usefixtures("backend"), pytest.mark.gpu]
 
@@ -120,12 +121,14 @@ OTHERS = {
     "0": lambda: mlx_norms.add_rms_norm(A, -0.0 * R, W, factor=0.0),
     "-0": lambda: mlx_norms.add_rms_norm(A, -0.0 * R, W, factor=-0.0),
     "dtype of x": lambda: mlx_norms.add_rms_norm(A.astype(mx.float16), R, W),
+    "dtype of the residual": lambda: mlx_norms.add_rms_norm(A, R.astype(mx.float16), W),
+    "dtype of the weight": lambda: mlx_norms.add_rms_norm(A, R, W.astype(mx.bfloat16)),
     "dtype of the result": lambda: mlx_norms.add_rms_norm(A, R, W, dtype=mx.float16),
     "every second": lambda: mlx_norms.add_rms_norm(x(3, 2, 3, 128)[..., ::2], R, W),
     "rows apart": lambda: mlx_norms.add_rms_norm(x(4, 2, 3, 128)[..., :64], R, W),
     "rows further apart": lambda: mlx_norms.add_rms_norm(x(5, 2, 3, 192)[..., :64], R, W),
     "other order": lambda: mlx_norms.add_rms_norm(x(6, 3, 2, 64).swapaxes(0, 1), R, W),
-    "not aligned": lambda: mlx_norms.add_rms_norm(x(7, 385)[1:].reshape(2, 3, 64), R, W),
+    "not aligned": lambda: mlx_norms.add_rms_norm(odd_offset(A), R, W),
     "fewer rows": lambda: mlx_norms.add_rms_norm(A[:1], R[:1], W),
     "as many elements": lambda: mlx_norms.add_rms_norm(
         A.reshape(12, 32), R.reshape(12, 32), W[:32]

@@ -25,24 +25,10 @@ MUTANTS = [
         AGAIN,
     ),
     Mutant(
-        "sizes left out of a call's key",
-        RECORDED,
-        "      add(size);\n    }\n    for (auto stride",
-        "    }\n    for (auto stride",
-        AGAIN,
-    ),
-    Mutant(
         "dtypes left out of a call's key",
         RECORDED,
         "add(static_cast<int64_t>(a.dtype().val()) |\n        a.offset()",
         "add(a.offset()",
-        AGAIN,
-    ),
-    Mutant(
-        "alignment left out of a call's key",
-        RECORDED,
-        "a.offset() % kMaxAlignment << 8 | int64_t{flags",
-        "int64_t{flags",
         AGAIN,
     ),
     Mutant(

@@ -87,7 +87,7 @@ void encode(
     const Arrays& outputs,
     mx::Stream stream);
 
-// The kernel of a launch that has been encoded. Defined by each backend.
+// The kernel of a launch, built at first use. Defined by each backend.
 const void* kernel_of(const Launch& launch, mx::Stream stream);
 
 // What is known of one op's calls: of a fixed number, the latest ones.

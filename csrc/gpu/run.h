@@ -17,7 +17,8 @@ void align_outputs(Arrays& outputs, mx::Stream stream);
 // Warns, once for each text, that a kernel was refused for a layout.
 void warn_of_layout(const std::string& refused);
 
-// Encodes the op's plan, or one that was recorded.
+// Encodes the op's plan, or one that was recorded. A plan that cannot be is
+// remembered as null, so that this is found out once.
 template <typename Op>
 void run_op(
     const Op& op,
@@ -26,20 +27,19 @@ void run_op(
     mx::Stream stream) {
   static thread_local CallTable<Op, std::unique_ptr<RecordedLaunch>> calls;
   CallKey key(inputs, outputs, stream);
-  if (auto* recorded = calls.find(op, key)) {
+  auto* known = calls.find(op, key);
+  if (known && *known) {
     ++launches_encoded_again();
-    return encode(**recorded, inputs, outputs, stream);
+    return encode(**known, inputs, outputs, stream);
   }
-  if (!calls.is_made_again(key)) {
+  if (known || !calls.is_made_again(key)) {
     return encode(op.plan(inputs, outputs, stream));
   }
   auto named = with_names_of_their_own(inputs);
   auto plan = op.plan(named, outputs, stream);
   auto recorded = RecordedLaunch::of(plan, named, outputs);
   encode(std::move(plan));
-  if (recorded) {
-    calls.add(op, key, std::move(recorded));
-  }
+  calls.add(op, key, std::move(recorded));
 }
 
 // Metal compiles a kernel for a layout only now, long after the self-check; if

@@ -43,8 +43,7 @@ array product_by(Op op, array a, array b, mx::Stream s) {
 // A struct Op that derives from this has
 //   void check(inputs) const
 //   array times(a, b, stream) const, of any two arrays, either of which may
-//   have
-//     a single axis
+//     have a single axis
 template <typename Op>
 struct Product {
   bool operator==(const Product&) const = default;

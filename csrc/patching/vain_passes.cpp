@@ -37,12 +37,12 @@ void note_norm(const array& x) {
 
 bool VainPasses::looks_now() {
   auto [norms, count] = std::exchange(noted, {});
+  if (!has_gpu() && !takes_products_anywhere()) {
+    return false;
+  }
   step_ = &steps_[norms >> 58];
   if (step_->norms != norms) {
     *step_ = {norms};
-  }
-  if (!has_gpu() && !takes_products_anywhere()) {
-    return false;
   }
   bool looks =
       count < kMinNorms || step_->vain < kVain || ++step_->left_out == kAgain;

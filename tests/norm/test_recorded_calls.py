@@ -91,6 +91,17 @@ def test_a_call_made_again(name):
         assert _ext.launches_encoded_again() - before == 3
 
 
+def test_a_call_of_several_launches_is_planned_each_time():
+    def gradients(seed):
+        return mx.vjp(mlx_norms.rms_norm, [x(seed), W], [x(seed + 50)])[1]
+
+    expected = [unrecorded(gradients, seed) for seed in range(5)]
+    forget()
+    before = _ext.launches_encoded_again()
+    assert [bits(gradients(seed)) for seed in range(5)] == expected
+    assert _ext.launches_encoded_again() == before
+
+
 def test_arrays_that_were_one_and_are_two():
     for seed in range(3):
         bits(CALLS["of one array twice"](seed))

@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "csrc/gpu/integers.h"
-#include "csrc/gpu/recorded.h"
 
 namespace mlx_norms {
 
@@ -179,7 +178,6 @@ int max_threads_of(RowKernel kernel, Geometry geometry, Backend backend) {
 
 void set_vectors(bool backward, int vectors) {
   forced_vectors[backward] = vectors;
-  forget_recorded_calls();
 }
 
 } // namespace mlx_norms

@@ -7,7 +7,6 @@
 
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
-#include "csrc/gpu/recorded.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/linear/plan.h"
 #include "kernels/interface.h"
@@ -27,12 +26,10 @@ std::atomic<int> forced_simds = 0;
 
 void set_product_tiles_anywhere(bool anywhere) {
   tiles_anywhere = anywhere;
-  forget_recorded_calls();
 }
 
 void set_product_simds(int simds) {
   forced_simds = simds;
-  forget_recorded_calls();
 }
 
 bool multiplies_by_tiles(mx::Stream stream) {

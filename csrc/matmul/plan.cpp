@@ -7,7 +7,6 @@
 
 #include "csrc/gpu/batch_axes.h"
 #include "csrc/gpu/integers.h"
-#include "csrc/gpu/recorded.h"
 #include "csrc/gpu/rows.h"
 #include "kernels/interface.h"
 
@@ -385,7 +384,6 @@ LaunchPlan plan_blocked(
 
 void set_tiles_anywhere(bool anywhere) {
   tiles_anywhere = anywhere;
-  forget_recorded_calls();
 }
 
 LaunchPlan plan_gemv(

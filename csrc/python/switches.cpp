@@ -13,6 +13,19 @@ using namespace nb::literals;
 
 namespace mlx_norms {
 
+namespace {
+
+// A switch that plans depend on: recorded ones were made before.
+template <typename... Args>
+auto of_plans(void (*set)(Args...)) {
+  return [set](Args... args) {
+    set(args...);
+    forget_recorded_calls();
+  };
+}
+
+} // namespace
+
 void bind_switches(nb::module_& m) {
   m.def(
       "launches_encoded_again",
@@ -21,23 +34,23 @@ void bind_switches(nb::module_& m) {
       "for tests.");
   m.def(
       "set_vectors",
-      &set_vectors,
+      of_plans(set_vectors),
       "backward"_a,
       "vectors"_a,
       "Forces the vectors per thread of CUDA kernels, for benchmarks; 0: none.");
   m.def(
       "set_tiles_anywhere",
-      &set_tiles_anywhere,
+      of_plans(set_tiles_anywhere),
       "anywhere"_a,
       "Makes gemv multiply by tiles even without matrix units, for tests.");
   m.def(
       "set_product_tiles_anywhere",
-      &set_product_tiles_anywhere,
+      of_plans(set_product_tiles_anywhere),
       "anywhere"_a,
       "Likewise quantized_matmul.");
   m.def(
       "set_product_simds",
-      &set_product_simds,
+      of_plans(set_product_simds),
       "simds"_a,
       "Forces the SIMD-groups of a quantized product's threadgroups, for "
       "benchmarks; 0: as measured.");

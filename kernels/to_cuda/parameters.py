@@ -83,7 +83,7 @@ def rewrite_parameters(tokens: Tokens, kernel: Kernel, flags: list[str]) -> Para
     count, most = str(len(layouts)), 0
     if LAYOUTS in layouts.values():
         most = len(flags)
-        count = " + ".join([str(len(layouts) - 1), f"metal::most_layouts({', '.join(flags)})"])
+        count = f"{len(layouts) - 1} + metal::most_layouts({', '.join(flags)})"
     parameters = (
         f"const __grid_constant__ metal::Arguments<{len(pointers)}, {len(words)}> arguments_,"
         f" const __grid_constant__ metal::Layouts<{count}> layouts_"

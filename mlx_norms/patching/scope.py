@@ -48,9 +48,7 @@ _innermost: ContextVar[_Entry | None] = ContextVar("mlx_norms_scope", default=No
 
 def current() -> Scope:
     """The scope of the running code: that of its context, or else that of the process."""
-    entry = _innermost.get()
-    while entry and not entry.is_open:  # as _innermost_open(), without a call: each norm asks
-        entry = entry.outer
+    entry = _innermost_open()
     return entry.scope if entry else process
 
 

@@ -86,6 +86,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/python/norm.cpp
     csrc/python/patching.cpp
     csrc/python/quantized_matmul.cpp
+    csrc/python/replacement.cpp
     csrc/python/switches.cpp)
 set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp

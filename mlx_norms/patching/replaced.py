@@ -11,26 +11,14 @@ from collections.abc import Callable, Iterator
 import mlx.core as mx
 
 from .. import _ext
-from . import call_sites, layers, scope, trees
+from . import layers, scope, trees
 from .blocks import block
 from .scope import EXPORT, current, entered
 
 
 def _norm(name: str, original: Callable) -> Callable:
     """``original``, or ours of this name with the same arguments if the scope says so."""
-
-    @functools.wraps(original)
-    def norm(*args, **kwargs):
-        scope = current()
-        if not scope.acts:
-            return original(*args, **kwargs)
-        tell = call_sites.recorder() if scope.trace else None
-        try:
-            return getattr(_ext, name)(scope.fusion, tell, *args, **kwargs)
-        except TypeError:
-            return original(*args, **kwargs)  # whose error message fits the caller's arguments
-
-    return norm
+    return functools.wraps(original)(_ext.replacement(original, name, scope))
 
 
 def _eval(original: Callable) -> Callable:

@@ -10,7 +10,7 @@ from .._ext import Fusion
 from .blocks import block
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Scope:
     """How the replaced functions behave in some context.
 

@@ -1,0 +1,222 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// What mx.fast's norms are while something is patched: a callable in C, since
+// the frames of one in Python take as long as the rest of a call.
+
+#include "csrc/python/bindings.h"
+
+#include <structmember.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace mlx_norms {
+
+namespace {
+
+struct Replacement {
+  PyObject_HEAD vectorcallfunc vectorcall;
+  PyObject* attributes; // __name__, __doc__, __wrapped__ ...
+  PyObject* weak_references;
+  PyObject* original;
+  PyObject* ours;   // a function's name in this module
+  PyObject* module; // of this extension
+  PyObject* scope;  // the module mlx_norms.patching.scope
+};
+
+constexpr PyObject* Replacement::* kReferences[] = {
+    &Replacement::attributes,
+    &Replacement::original,
+    &Replacement::ours,
+    &Replacement::module,
+    &Replacement::scope,
+};
+
+// Ours takes these besides the arguments of MLX's function, of at most six.
+constexpr size_t kGiven = 2;
+constexpr size_t kMaxArguments = 6;
+
+// Attributes' names, as Python looks them up.
+struct Names {
+  PyObject* innermost = PyUnicode_InternFromString("_innermost");
+  PyObject* process = PyUnicode_InternFromString("process");
+  PyObject* current = PyUnicode_InternFromString("current");
+  PyObject* acts = PyUnicode_InternFromString("acts");
+  PyObject* fusion = PyUnicode_InternFromString("fusion");
+  PyObject* trace = PyUnicode_InternFromString("trace");
+};
+
+const Names& names() {
+  static Names names;
+  return names;
+}
+
+// Python's function `current`, without a call where no block was entered.
+nb::object current_scope(nb::handle module) {
+  PyObject* entry = nullptr;
+  auto variable = nb::getattr(module, names().innermost);
+  if (PyContextVar_Get(variable.ptr(), Py_None, &entry) < 0) {
+    throw nb::python_error();
+  }
+  return nb::steal(entry).is_none() ? nb::getattr(module, names().process)
+                                    : nb::getattr(module, names().current)();
+}
+
+bool has(nb::handle scope, PyObject* name) {
+  return nb::getattr(scope, name).is(Py_True);
+}
+
+// The result of ours; null, with Python's error set, if it fails.
+PyObject* call_ours(
+    const Replacement& of,
+    const nb::object& scope,
+    PyObject* const* arguments,
+    size_t positional,
+    PyObject* keywords) {
+  auto ours = nb::getattr(of.module, of.ours);
+  auto fusion = nb::getattr(scope, names().fusion);
+  nb::object tell = nb::none();
+  if (has(scope, names().trace)) {
+    auto sites = nb::module_::import_("mlx_norms.patching.call_sites");
+    tell = sites.attr("recorder")();
+  }
+  std::array<PyObject*, kGiven + kMaxArguments> given{fusion.ptr(), tell.ptr()};
+  size_t all = positional + (keywords ? PyTuple_GET_SIZE(keywords) : 0);
+  std::copy_n(arguments, all, given.begin() + kGiven);
+  return PyObject_Vectorcall(
+      ours.ptr(), given.data(), kGiven + positional, keywords);
+}
+
+PyObject* call(
+    PyObject* self,
+    PyObject* const* arguments,
+    size_t flags,
+    PyObject* keywords) {
+  auto& of = *reinterpret_cast<Replacement*>(self);
+  size_t positional = PyVectorcall_NARGS(flags);
+  size_t all = positional + (keywords ? PyTuple_GET_SIZE(keywords) : 0);
+  try {
+    auto scope = current_scope(of.scope);
+    if (all <= kMaxArguments && has(scope, names().acts)) {
+      auto* result = call_ours(of, scope, arguments, positional, keywords);
+      if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) {
+        return result;
+      }
+      PyErr_Clear(); // the original's message fits the caller's arguments
+    }
+  } catch (nb::python_error& error) {
+    error.restore();
+    return nullptr;
+  }
+  return PyObject_Vectorcall(of.original, arguments, flags, keywords);
+}
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  auto* of = reinterpret_cast<Replacement*>(self);
+  Py_VISIT(Py_TYPE(self));
+  for (auto member : kReferences) {
+    Py_VISIT(of->*member);
+  }
+  return 0;
+}
+
+int clear(PyObject* self) {
+  auto* of = reinterpret_cast<Replacement*>(self);
+  for (auto member : kReferences) {
+    Py_CLEAR(of->*member);
+  }
+  return 0;
+}
+
+void deallocate(PyObject* self) {
+  auto* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  PyObject_ClearWeakRefs(self);
+  clear(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+// Copied and pickled by name, as functions are.
+PyObject* reduce(PyObject* self, PyObject*) {
+  return PyObject_GetAttrString(self, "__qualname__");
+}
+
+PyMemberDef members[] = {
+    {"__vectorcalloffset__",
+     T_PYSSIZET,
+     offsetof(Replacement, vectorcall),
+     READONLY,
+     nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(Replacement, attributes), READONLY},
+    {"__weaklistoffset__",
+     T_PYSSIZET,
+     offsetof(Replacement, weak_references),
+     READONLY,
+     nullptr},
+    PyMemberDef()};
+PyMethodDef methods[] = {
+    {"__reduce__", reduce, METH_NOARGS, nullptr},
+    PyMethodDef()};
+PyGetSetDef properties[] = {
+    {"__dict__",
+     PyObject_GenericGetDict,
+     PyObject_GenericSetDict,
+     nullptr,
+     nullptr},
+    PyGetSetDef()};
+PyType_Slot slots[] = {
+    {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
+    {Py_tp_members, members},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, properties},
+    {}};
+PyType_Spec spec = {
+    "mlx_norms._ext.Replacement",
+    sizeof(Replacement),
+    0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    slots};
+
+nb::object replacement(
+    const nb::object& original,
+    const nb::str& ours,
+    const nb::module_& scope) {
+  static auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  auto made = nb::steal(type ? type->tp_alloc(type, 0) : nullptr);
+  if (!made.is_valid()) {
+    throw nb::python_error();
+  }
+  auto& of = *reinterpret_cast<Replacement*>(made.ptr());
+  of.vectorcall = call;
+  of.original = original.inc_ref().ptr();
+  of.ours = ours.inc_ref().ptr();
+  of.module = nb::module_::import_("mlx_norms._ext").release().ptr();
+  of.scope = scope.inc_ref().ptr();
+  return made;
+}
+
+} // namespace
+
+void bind_replacement(nb::module_& m) {
+  m.def(
+      "replacement",
+      &replacement,
+      "original"_a,
+      "ours"_a,
+      "scope"_a,
+      nb::sig(
+          "def replacement(original: Callable, ours: str, scope: types.ModuleType) -> Callable"),
+      "A function that calls ours of this module, with the scope's fusion and "
+      "a function to tell the outcome before the arguments, if the scope acts "
+      "and ours takes the arguments, and else the original.");
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,105 @@
+"""What stands in the place of mx.fast's norms behaves as the function that it replaces."""
+
+import copy
+import gc
+import pickle
+import weakref
+
+import mlx.core as mx
+import pytest
+
+import mlx_norms
+from mlx_norms import _ext
+from mlx_norms.patching import scope
+
+NAMES = ("rms_norm", "layer_norm")
+X, W = mx.ones((2, 8)), mx.ones(8)
+
+
+@pytest.fixture(params=NAMES)
+def norms(request):
+    """MLX's function, and what replaces it."""
+    original = getattr(mx.fast, request.param)
+    with mlx_norms.patched():
+        yield original, getattr(mx.fast, request.param)
+
+
+def test_it_tells_what_mlx_s_tells(norms):
+    original, replacement = norms
+    assert replacement is not original and replacement.__wrapped__ is original
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        assert getattr(replacement, name) == getattr(original, name)
+
+
+def test_copies_and_pickles_are_itself(norms):
+    _, replacement = norms
+    assert copy.copy(replacement) is copy.deepcopy(replacement) is replacement
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(replacement, protocol)) is replacement
+    assert weakref.ref(replacement)() is replacement
+
+
+WRONG = [
+    ((), {}),
+    ((X,), {}),
+    ((X, W, 1e-5, None, 3), {}),
+    ((X,) * 9, {}),
+    ((X, W), dict(epsilon=1e-5)),
+    ((X, W), dict(eps="small")),
+    (("x", W, None, 1e-5), {}),
+    ((X, W), {f"k{i}": i for i in range(40)}),
+]
+
+
+@pytest.mark.parametrize("arguments, options", WRONG)
+def test_errors_are_mlx_s(norms, arguments, options):
+    told = []
+    for norm in norms:
+        with pytest.raises(TypeError) as caught:
+            norm(*arguments, **options)
+        told.append(str(caught.value))
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("options", [{}, dict(stream=mx.cpu)])
+def test_arguments_by_name_and_position(options):
+    """Each is taken by ours."""
+    with mlx_norms.patched():
+        calls = [
+            mx.fast.rms_norm(X, W, 1e-5, **options),
+            mx.fast.rms_norm(X, W, eps=1e-5, **options),
+            mx.fast.rms_norm(eps=1e-5, weight=W, x=X, **options),
+            mx.fast.layer_norm(X, W, None, 1e-5, **options),
+            mx.fast.layer_norm(eps=1e-5, bias=W, x=X, weight=None, **options),
+        ]
+        report = mlx_norms.report()
+    assert report.calls == len(calls) and report.passed_on == 0
+    assert all(y.shape == X.shape for y in calls)
+
+
+def test_other_exceptions_of_ours_are_not_hidden(monkeypatch):
+    def failing(*arguments, **options):
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(_ext, "patched_rms_norm", failing)
+    with mlx_norms.patched(), pytest.raises(RuntimeError, match="planted"):
+        mx.fast.rms_norm(X, W, 1e-5)
+
+
+def test_an_error_of_the_scope_is_not_hidden(monkeypatch):
+    def failing():
+        raise RuntimeError("planted")
+
+    with mlx_norms.patched():
+        monkeypatch.setattr(scope, "current", failing)
+        with pytest.raises(RuntimeError, match="planted"):
+            mx.fast.rms_norm(X, W, 1e-5)
+        monkeypatch.undo()
+
+
+def test_a_circle_of_references_is_freed():
+    made = _ext.replacement(mx.fast.rms_norm, "patched_rms_norm", scope)
+    made.itself, seen = made, weakref.ref(made)
+    del made
+    gc.collect()
+    assert seen() is None

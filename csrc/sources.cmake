@@ -78,6 +78,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/vain_passes.cpp
     csrc/python/add_norm.cpp
     csrc/python/device.cpp
+    csrc/python/function.cpp
     csrc/python/group_norm.cpp
     csrc/python/ladders.cpp
     csrc/python/linear.cpp
@@ -86,7 +87,6 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/python/norm.cpp
     csrc/python/patching.cpp
     csrc/python/quantized_matmul.cpp
-    csrc/python/replacement.cpp
     csrc/python/switches.cpp)
 set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp

@@ -13,7 +13,7 @@ except ImportError as error:
     _guard.explain(error)
     raise
 
-from mlx_norms import _built, ladders, nn  # noqa: E402
+from mlx_norms import _built, _functions, ladders, nn  # noqa: E402
 from mlx_norms._ext import (  # noqa: E402
     add_layer_norm,
     add_rms_norm,
@@ -36,6 +36,8 @@ from mlx_norms._guard import UnsupportedMLX  # noqa: E402
 from mlx_norms.patching import Report, fuse, patch, patched, report, unpatch  # noqa: E402
 
 __version__ = _built.VERSION
+
+_functions.expose(globals())
 
 __all__ = [
     "Report",

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from . import _ext
+from . import _ext, _functions
 from ._ext import layer_norm_by_rung as layer_norm
 from ._ext import sgemm_by_rung as sgemm
 
 __all__ = ["LAYER_NORM", "SGEMM", "Rung", "layer_norm", "sgemm"]
+
+_functions.expose(globals())
 
 
 @dataclass(frozen=True)

@@ -151,13 +151,21 @@ void check_broadcasts(
   for (int i = 0; fits && i < static_cast<int>(a.ndim()); ++i) {
     fits = a.shape(i) == 1 || a.shape(i) == x.shape(missing + i);
   }
-  if (!fits) {
-    refuse(
-        op,
-        std::string(argument) + " must broadcast to x's shape " +
-            text(x.shape()) + " and have its last axis, but has shape " +
-            text(a.shape()) + ".");
+  if (fits) {
+    return;
   }
+  std::string hint;
+  if (a.ndim() == 2 && missing > 0 && a.shape(0) == x.shape(0)) {
+    mx::Shape of_samples(x.ndim(), 1);
+    of_samples.front() = x.shape(0);
+    of_samples.back() = x.shape(-1);
+    hint = " One for each sample has shape " + text(of_samples) + ".";
+  }
+  refuse(
+      op,
+      std::string(argument) + " must broadcast to x's shape " +
+          text(x.shape()) + " and have its last axis, but has shape " +
+          text(a.shape()) + "." + hint);
 }
 
 void check_one_element(

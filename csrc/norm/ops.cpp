@@ -27,7 +27,7 @@ struct Options {
 };
 
 // As MLX takes a number beside x: rounded to its dtype.
-float number_of(const OptionalFactor& factor, mx::Dtype dtype) {
+float number_of(const OptionalTerm& factor, mx::Dtype dtype) {
   auto* number = factor ? std::get_if<float>(&*factor) : nullptr;
   if (!number) {
     return 1.0f;
@@ -35,6 +35,30 @@ float number_of(const OptionalFactor& factor, mx::Dtype dtype) {
   return dtype == mx::float16 ? static_cast<float>(mx::float16_t(*number))
       : dtype == mx::bfloat16 ? static_cast<float>(mx::bfloat16_t(*number))
                               : *number;
+}
+
+// Of a number, in the output's dtype, a view of a row of it.
+OptionalArray as_array(
+    const OptionalTerm& term,
+    const NormInputs& in,
+    const Options& options) {
+  auto* number = term ? std::get_if<float>(&*term) : nullptr;
+  if (!number) {
+    return term ? OptionalArray(std::get<mx::array>(*term)) : std::nullopt;
+  }
+  const auto& x = in.x();
+  auto dtype = options.dtype.value_or(in.sum_dtype());
+  mx::array one(*number, takes_dtype(dtype) ? dtype : x.dtype());
+  if (x.ndim() == 0) {
+    return one; // the error is x's
+  }
+  // A shapeless x has rows of another length when it is computed.
+  return x.is_tracer() ? mx::broadcast_arrays({one, x}, options.stream)[0]
+                       : mx::broadcast_to(one, {x.shape(-1)}, options.stream);
+}
+
+const mx::array* pointer_to(const OptionalArray& a) {
+  return a ? &*a : nullptr;
 }
 
 Rounding parse_rounding(const char* op, const Options& options) {
@@ -98,6 +122,21 @@ Arrays normalize_rows(
     const Options& options) {
   check_inputs(op, in);
   return normalize(op, center, {in}, options);
+}
+
+// Of adaptive norms.
+Arrays normalize_modulated(
+    const char* op,
+    bool center,
+    NormInputs in,
+    const Options& options,
+    const OptionalTerm& scale,
+    const OptionalTerm& shift) {
+  auto scales = as_array(scale, in, options);
+  auto shifts = as_array(shift, in, options);
+  in[kScale] = pointer_to(scales);
+  in[kShift] = pointer_to(shifts);
+  return normalize_rows(op, center, in, options);
 }
 
 // Each of so many parts of each row by itself.
@@ -183,10 +222,12 @@ std::pair<mx::array, mx::array> normalize_sum(
     bool center,
     NormInputs in,
     Options options,
-    const OptionalFactor& factor) {
+    const OptionalTerm& factor,
+    const OptionalTerm& scale,
+    const OptionalTerm& shift) {
   in[kFactor] = factor ? std::get_if<mx::array>(&*factor) : nullptr;
   options.number = number_of(factor, in.x().dtype());
-  return as_pair(normalize_rows(op, center, in, options));
+  return as_pair(normalize_modulated(op, center, in, options, scale, shift));
 }
 
 } // namespace
@@ -197,8 +238,8 @@ mx::array rms_norm(
     float eps,
     float weight_offset,
     const OptionalString& rounding,
-    const mx::array* scale,
-    const mx::array* shift,
+    const OptionalTerm& scale,
+    const OptionalTerm& shift,
     const mx::array* gate,
     const OptionalString& activation,
     bool norm_before_gate,
@@ -208,12 +249,7 @@ mx::array rms_norm(
     int axis,
     mx::StreamOrDevice stream) {
   const char* op = "rms_norm";
-  NormInputs in{
-      {kX, &x},
-      {kWeight, weight},
-      {kScale, scale},
-      {kShift, shift},
-      {kGate, gate}};
+  NormInputs in{{kX, &x}, {kWeight, weight}, {kGate, gate}};
   Options options{eps, weight_offset, false, rounding, dtype, stream};
   options.activation =
       parse_activation(op, activation, {"silu", "sigmoid", "gelu", "relu2"});
@@ -236,8 +272,8 @@ mx::array rms_norm(
   if (auto channels = channel_axis(op, x, axis)) {
     refuse_beside_axis(
         op,
-        {{"scale", scale},
-         {"shift", shift},
+        {{"scale", scale.has_value()},
+         {"shift", shift.has_value()},
          {"gate", gate},
          {"num_groups", num_groups != 1},
          {"group", group.has_value()}});
@@ -249,7 +285,8 @@ mx::array rms_norm(
   if (group && group->size() > 1) {
     return normalize_parts_of_rows(op, in, options, *group);
   }
-  return only(normalize_rows(op, /* center= */ false, in, options));
+  return only(
+      normalize_modulated(op, /* center= */ false, in, options, scale, shift));
 }
 
 mx::array l2_norm(
@@ -276,24 +313,21 @@ mx::array layer_norm(
     float eps,
     float weight_offset,
     const OptionalString& rounding,
-    const mx::array* scale,
-    const mx::array* shift,
+    const OptionalTerm& scale,
+    const OptionalTerm& shift,
     OptionalDtype dtype,
     int axis,
     mx::StreamOrDevice stream) {
   const char* op = "layer_norm";
-  NormInputs in{
-      {kX, &x},
-      {kWeight, weight},
-      {kBias, bias},
-      {kScale, scale},
-      {kShift, shift}};
+  NormInputs in{{kX, &x}, {kWeight, weight}, {kBias, bias}};
   Options options{eps, weight_offset, false, rounding, dtype, stream};
   if (auto channels = channel_axis(op, x, axis)) {
-    refuse_beside_axis(op, {{"scale", scale}, {"shift", shift}});
+    refuse_beside_axis(
+        op, {{"scale", scale.has_value()}, {"shift", shift.has_value()}});
     return normalize_channels(op, /* center= */ true, channels, in, options);
   }
-  return only(normalize_rows(op, /* center= */ true, in, options));
+  return only(
+      normalize_modulated(op, /* center= */ true, in, options, scale, shift));
 }
 
 std::pair<mx::array, mx::array> add_rms_norm(
@@ -304,21 +338,19 @@ std::pair<mx::array, mx::array> add_rms_norm(
     float weight_offset,
     bool clamp,
     const OptionalString& rounding,
-    const OptionalFactor& factor,
-    const mx::array* scale,
-    const mx::array* shift,
+    const OptionalTerm& factor,
+    const OptionalTerm& scale,
+    const OptionalTerm& shift,
     OptionalDtype dtype,
     mx::StreamOrDevice stream) {
   return normalize_sum(
       "add_rms_norm",
       /* center= */ false,
-      {{kX, &x},
-       {kResidual, &residual},
-       {kWeight, weight},
-       {kScale, scale},
-       {kShift, shift}},
+      {{kX, &x}, {kResidual, &residual}, {kWeight, weight}},
       {eps, weight_offset, clamp, rounding, dtype, stream},
-      factor);
+      factor,
+      scale,
+      shift);
 }
 
 std::pair<mx::array, mx::array> add_layer_norm(
@@ -330,22 +362,19 @@ std::pair<mx::array, mx::array> add_layer_norm(
     float weight_offset,
     bool clamp,
     const OptionalString& rounding,
-    const OptionalFactor& factor,
-    const mx::array* scale,
-    const mx::array* shift,
+    const OptionalTerm& factor,
+    const OptionalTerm& scale,
+    const OptionalTerm& shift,
     OptionalDtype dtype,
     mx::StreamOrDevice stream) {
   return normalize_sum(
       "add_layer_norm",
       /* center= */ true,
-      {{kX, &x},
-       {kResidual, &residual},
-       {kWeight, weight},
-       {kBias, bias},
-       {kScale, scale},
-       {kShift, shift}},
+      {{kX, &x}, {kResidual, &residual}, {kWeight, weight}, {kBias, bias}},
       {eps, weight_offset, clamp, rounding, dtype, stream},
-      factor);
+      factor,
+      scale,
+      shift);
 }
 
 std::pair<mx::array, mx::array> norm_add_norm(

@@ -18,8 +18,8 @@ namespace mx = mlx::core;
 
 using OptionalDtype = std::optional<mx::Dtype>;
 using OptionalString = std::optional<std::string>;
-// An array or a number.
-using OptionalFactor = std::optional<std::variant<mx::array, float>>;
+// An array or a number, or neither.
+using OptionalTerm = std::optional<std::variant<mx::array, float>>;
 using OptionalGroup = std::optional<mx::distributed::Group>;
 
 mx::array rms_norm(
@@ -28,8 +28,8 @@ mx::array rms_norm(
     float eps,
     float weight_offset,
     const OptionalString& rounding,
-    const mx::array* scale,
-    const mx::array* shift,
+    const OptionalTerm& scale,
+    const OptionalTerm& shift,
     const mx::array* gate,
     const OptionalString& activation,
     bool norm_before_gate,
@@ -53,8 +53,8 @@ mx::array layer_norm(
     float eps,
     float weight_offset,
     const OptionalString& rounding,
-    const mx::array* scale,
-    const mx::array* shift,
+    const OptionalTerm& scale,
+    const OptionalTerm& shift,
     OptionalDtype dtype,
     int axis,
     mx::StreamOrDevice stream);
@@ -68,9 +68,9 @@ std::pair<mx::array, mx::array> add_rms_norm(
     float weight_offset,
     bool clamp,
     const OptionalString& rounding,
-    const OptionalFactor& factor,
-    const mx::array* scale,
-    const mx::array* shift,
+    const OptionalTerm& factor,
+    const OptionalTerm& scale,
+    const OptionalTerm& shift,
     OptionalDtype dtype,
     mx::StreamOrDevice stream);
 
@@ -84,9 +84,9 @@ std::pair<mx::array, mx::array> add_layer_norm(
     float weight_offset,
     bool clamp,
     const OptionalString& rounding,
-    const OptionalFactor& factor,
-    const mx::array* scale,
-    const mx::array* shift,
+    const OptionalTerm& factor,
+    const OptionalTerm& scale,
+    const OptionalTerm& shift,
     OptionalDtype dtype,
     mx::StreamOrDevice stream);
 

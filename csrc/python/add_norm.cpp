@@ -27,12 +27,12 @@ void bind_add_norm(nb::module_& m) {
       "clamp"_a = false,
       "rounding"_a = nb::none(),
       "factor"_a.none() = nb::none(),
-      "scale"_a.none() = nb::none(),
-      "shift"_a.none() = nb::none(),
+      "scale"_a = nb::none(),
+      "shift"_a = nb::none(),
       "dtype"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def add_rms_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: str | None = None, factor: mlx.core.array | float | None = None, scale: mlx.core.array | None = None, shift: mlx.core.array | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
+          "def add_rms_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: typing.Literal[\"early\", \"late\"] | None = None, factor: mlx.core.array | float | None = None, scale: mlx.core.array | float | None = None, shift: mlx.core.array | float | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
       R"pbdoc(
         Residual add and RMS norm: the norm of ``x + residual``, and the sum.
 
@@ -43,7 +43,7 @@ void bind_add_norm(nb::module_& m) {
         The sum is rounded to its dtype before the norm, so the result is
         bit-identical to ``rms_norm(x + residual)``.
 
-        With a ``factor`` it is :math:`s = r + f x`, as of a gated residual.
+        With a ``factor`` it is :math:`s = r + f x`, as of a layer scale.
         Rounding early, that is bit-identical to MLX's ops, cast to the sum's
         dtype. ``scale`` and ``shift`` are those of :func:`rms_norm`.
 
@@ -66,11 +66,12 @@ void bind_add_norm(nb::module_& m) {
               :func:`rms_norm`.
             factor (array or float, optional): ``x`` is multiplied by it before it
               is added: a number, in ``x``'s dtype, or an array that broadcasts
-              to ``x`` and has its last axis, such as a layer scale ``[D]`` or a
-              gate ``[B, 1, D]``. Rounding early, the product is rounded, too.
+              to ``x`` and has its last axis, such as a layer scale ``[D]`` or
+              one for each sample ``[B, 1, D]``. Rounding early, the product is
+              rounded, too.
               Default: ``None``.
-            scale (array, optional): As in :func:`rms_norm`.
-            shift (array, optional): As in :func:`rms_norm`.
+            scale (array or float, optional): As in :func:`rms_norm`.
+            shift (array or float, optional): As in :func:`rms_norm`.
             dtype (Dtype, optional): The normalized output's dtype, one of the
               three. Default: that of the sum.
             stream (StreamOrDevice): Stream or device.
@@ -107,12 +108,12 @@ void bind_add_norm(nb::module_& m) {
       "clamp"_a = false,
       "rounding"_a = nb::none(),
       "factor"_a.none() = nb::none(),
-      "scale"_a.none() = nb::none(),
-      "shift"_a.none() = nb::none(),
+      "scale"_a = nb::none(),
+      "shift"_a = nb::none(),
       "dtype"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def add_layer_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: str | None = None, factor: mlx.core.array | float | None = None, scale: mlx.core.array | None = None, shift: mlx.core.array | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
+          "def add_layer_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: typing.Literal[\"early\", \"late\"] | None = None, factor: mlx.core.array | float | None = None, scale: mlx.core.array | float | None = None, shift: mlx.core.array | float | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
       R"pbdoc(
         Residual add and layer norm: the norm of ``x + residual``, and the sum.
 
@@ -124,7 +125,7 @@ void bind_add_norm(nb::module_& m) {
         The sum is rounded to its dtype before the norm, so the result is
         bit-identical to ``layer_norm(x + residual)``.
 
-        With a ``factor`` it is :math:`s = r + f x`, as of a gated residual.
+        With a ``factor`` it is :math:`s = r + f x`, as of a layer scale.
         Rounding early, that is bit-identical to MLX's ops, cast to the sum's
         dtype. ``scale`` and ``shift`` are those of :func:`layer_norm`.
 
@@ -147,11 +148,12 @@ void bind_add_norm(nb::module_& m) {
               :func:`layer_norm`.
             factor (array or float, optional): ``x`` is multiplied by it before it
               is added: a number, in ``x``'s dtype, or an array that broadcasts
-              to ``x`` and has its last axis, such as a layer scale ``[D]`` or a
-              gate ``[B, 1, D]``. Rounding early, the product is rounded, too.
+              to ``x`` and has its last axis, such as a layer scale ``[D]`` or
+              one for each sample ``[B, 1, D]``. Rounding early, the product is
+              rounded, too.
               Default: ``None``.
-            scale (array, optional): As in :func:`layer_norm`.
-            shift (array, optional): As in :func:`layer_norm`.
+            scale (array or float, optional): As in :func:`layer_norm`.
+            shift (array or float, optional): As in :func:`layer_norm`.
             dtype (Dtype, optional): The normalized output's dtype, one of the
               three. Default: that of the sum.
             stream (StreamOrDevice): Stream or device.
@@ -181,7 +183,7 @@ void bind_add_norm(nb::module_& m) {
       "dtype"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def norm_add_norm(x: mlx.core.array, residual: mlx.core.array, post_weight: mlx.core.array | None = None, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
+          "def norm_add_norm(x: mlx.core.array, residual: mlx.core.array, post_weight: mlx.core.array | None = None, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: typing.Literal[\"early\", \"late\"] | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
       R"pbdoc(
         RMS norm, residual add and RMS norm: the norm after a layer, the sum, and
         the norm before the next layer.

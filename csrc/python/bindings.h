@@ -15,7 +15,7 @@ void bind_quantized_matmul(nanobind::module_& m);
 void bind_matmul(nanobind::module_& m);
 void bind_ladders(nanobind::module_& m);
 void bind_patching(nanobind::module_& m);
-void bind_replacement(nanobind::module_& m); // of mx.fast's functions
+void bind_functions(nanobind::module_& m); // with attributes
 
 // What the machine and the build support.
 void bind_device(nanobind::module_& m);

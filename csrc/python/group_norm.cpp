@@ -14,6 +14,58 @@ using namespace nb::literals;
 
 namespace mlx_norms {
 
+namespace {
+
+using ArrayOrNumber = std::variant<float, array>;
+
+[[noreturn]] void refuse_batch_norm_s_arguments() {
+  throw nb::type_error(
+      "[batch_norm] mean and var are taken by keyword only, both arrays or "
+      "both None: batch_norm(x, weight, bias, eps, mean=..., var=...).");
+}
+
+// Null for None.
+const array* statistic(const nb::object& given) {
+  const array* a = nullptr;
+  if (!given.is_none() && !nb::try_cast(given, a)) {
+    refuse_batch_norm_s_arguments();
+  }
+  return a;
+}
+
+// In PyTorch's order x is followed by the statistics: an error, not another
+// result.
+auto batch_norm_by_keyword(
+    const array& x,
+    const array* weight,
+    const array* bias,
+    const ArrayOrNumber& eps,
+    const nb::args& more,
+    const nb::object& mean,
+    const nb::object& var,
+    bool training,
+    float momentum,
+    const std::optional<mx::Dtype>& dtype,
+    mx::StreamOrDevice stream) {
+  auto* number = std::get_if<float>(&eps);
+  if (!number || more.size() > 0) {
+    refuse_batch_norm_s_arguments();
+  }
+  return batch_norm(
+      x,
+      weight,
+      bias,
+      statistic(mean),
+      statistic(var),
+      *number,
+      training,
+      momentum,
+      dtype,
+      stream);
+}
+
+} // namespace
+
 void bind_group_norm(nb::module_& m) {
   m.def(
       "group_norm",
@@ -29,7 +81,7 @@ void bind_group_norm(nb::module_& m) {
       "dtype"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def group_norm(x: mlx.core.array, num_groups: int, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, pytorch_compatible: bool = False, activation: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def group_norm(x: mlx.core.array, num_groups: int, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, pytorch_compatible: bool = False, activation: typing.Literal[\"silu\", \"gelu\"] | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
         Group normalization: over all positions of a group of channels of a
         sample.
@@ -112,23 +164,7 @@ void bind_group_norm(nb::module_& m) {
               has less than three axes, or ``eps`` is negative.
       )pbdoc");
 
-  m.def(
-      "batch_norm",
-      &batch_norm,
-      "x"_a,
-      "weight"_a.none(),
-      "bias"_a.none(),
-      "mean"_a.none(),
-      "var"_a.none(),
-      "eps"_a = 1e-5f,
-      nb::kw_only(),
-      "training"_a = false,
-      "momentum"_a = 0.1f,
-      "dtype"_a = nb::none(),
-      "stream"_a = nb::none(),
-      nb::sig(
-          "def batch_norm(x: mlx.core.array, weight: mlx.core.array | None, bias: mlx.core.array | None, mean: mlx.core.array | None, var: mlx.core.array | None, eps: float = 1e-5, *, training: bool = False, momentum: float = 0.1, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | tuple[mlx.core.array, mlx.core.array, mlx.core.array]"),
-      R"pbdoc(
+  const char* batch_norm_doc = R"pbdoc(
         Batch normalization: over all samples and positions of a channel.
 
         In training ``x`` is normalized by its own mean and (biased) variance,
@@ -149,13 +185,13 @@ void bind_group_norm(nb::module_& m) {
             x (array): Input of shape ``[N, ..., C]``, float32, float16 or
               bfloat16.
             weight (array, optional): A weight of shape ``[C]``, of any of the
-              three dtypes. If ``None`` the result is not scaled.
-            bias (array, optional): A bias, likewise.
-            mean (array, optional): The running mean, likewise. ``None``, with
-              ``var``: no statistics are kept, as with
-              ``track_running_stats=False``.
-            var (array, optional): The running variance, likewise.
+              three dtypes. Default: ``None``, the result is not scaled.
+            bias (array, optional): A bias, likewise. Default: ``None``.
             eps (float): Added to the variance. Not negative. Default: ``1e-5``.
+            mean (array or None): The running mean, likewise, by keyword.
+              ``None``, with ``var``: no statistics are kept, as with
+              ``track_running_stats=False``.
+            var (array or None): The running variance, likewise.
             training (bool): Whether the batch's statistics are used, and update
               the running ones. Default: ``False``.
             momentum (float): How much of the new statistics is the batch's.
@@ -174,7 +210,32 @@ void bind_group_norm(nb::module_& m) {
               has less than two axes or, in training, one value per channel,
               only one of ``mean`` and ``var`` is ``None``, or ``eps`` is
               negative.
-      )pbdoc");
+            TypeError: If ``mean`` and ``var`` are not given by keyword.)pbdoc";
+  // Whose result depends on the arguments; the last header is of any.
+  for (
+      auto* header :
+      {"def batch_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, mean: None, var: None, training: bool = False, momentum: float = 0.1, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array",
+       "def batch_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, mean: mlx.core.array, var: mlx.core.array, training: typing.Literal[False] = False, momentum: float = 0.1, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array",
+       "def batch_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, mean: mlx.core.array, var: mlx.core.array, training: typing.Literal[True], momentum: float = 0.1, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array, mlx.core.array]",
+       "def batch_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, mean: mlx.core.array | None, var: mlx.core.array | None, training: bool = False, momentum: float = 0.1, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | tuple[mlx.core.array, mlx.core.array, mlx.core.array]"}) {
+    m.def(
+        "batch_norm",
+        &batch_norm_by_keyword,
+        "x"_a,
+        "weight"_a.none() = nb::none(),
+        "bias"_a.none() = nb::none(),
+        "eps"_a = 1e-5f,
+        "more"_a,
+        "mean"_a.none() = nb::ellipsis(), // not given
+        "var"_a.none() = nb::ellipsis(),
+        "training"_a = false,
+        "momentum"_a = 0.1f,
+        "dtype"_a = nb::none(),
+        "stream"_a = nb::none(),
+        nb::sig(header),
+        batch_norm_doc);
+    batch_norm_doc = "";
+  }
 }
 
 } // namespace mlx_norms

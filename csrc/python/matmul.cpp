@@ -24,7 +24,7 @@ void bind_matmul(nb::module_& m) {
       "kernel"_a = "auto",
       "stream"_a = nb::none(),
       nb::sig(
-          "def matmul(a: mlx.core.array, b: mlx.core.array, *, kernel: str = 'auto', stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def matmul(a: mlx.core.array, b: mlx.core.array, *, kernel: typing.Literal[\"auto\", \"gemv\", \"simdgroup_blocked\"] = \"auto\", stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
         Matrix multiplication, with our kernels on Metal and MLX's elsewhere.
 

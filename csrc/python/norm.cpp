@@ -24,8 +24,8 @@ void bind_norm(nb::module_& m) {
       nb::kw_only(),
       "weight_offset"_a = 0.0f,
       "rounding"_a = nb::none(),
-      "scale"_a.none() = nb::none(),
-      "shift"_a.none() = nb::none(),
+      "scale"_a = nb::none(),
+      "shift"_a = nb::none(),
       "gate"_a.none() = nb::none(),
       "activation"_a = nb::none(),
       "norm_before_gate"_a = true,
@@ -35,7 +35,7 @@ void bind_norm(nb::module_& m) {
       "axis"_a = -1,
       "stream"_a = nb::none(),
       nb::sig(
-          "def rms_norm(x: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, scale: mlx.core.array | None = None, shift: mlx.core.array | None = None, gate: mlx.core.array | None = None, activation: str | None = None, norm_before_gate: bool = True, num_groups: int = 1, dtype: mlx.core.Dtype | None = None, group: mlx.core.distributed.Group | None = None, axis: int = -1, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def rms_norm(x: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: typing.Literal[\"early\", \"late\"] | None = None, scale: mlx.core.array | float | None = None, shift: mlx.core.array | float | None = None, gate: mlx.core.array | None = None, activation: typing.Literal[\"silu\", \"sigmoid\", \"gelu\", \"relu2\"] | None = None, norm_before_gate: bool = True, num_groups: int = 1, dtype: mlx.core.Dtype | None = None, group: mlx.core.distributed.Group | None = None, axis: int = -1, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
         Root Mean Square normalization (RMS norm) over the last axis, or over
         ``axis``.
@@ -84,11 +84,12 @@ void bind_norm(nb::module_& m) {
               the output's dtype: ``"early"``, before the weight is applied and
               again after it, or ``"late"``, only at the end. Default:
               ``"early"``, or ``"late"`` if ``weight_offset`` is not zero.
-            scale (array, optional): The result is multiplied by ``1 + scale``,
-              which broadcasts to ``x`` and has its last axis: of all rows, of a
-              sample ``[B, 1, D]`` or of a token, for instance. Of any of the
-              three dtypes. Default: ``None``.
-            shift (array, optional): Added after that; like ``scale``. Default:
+            scale (array or float, optional): The result is multiplied by
+              ``1 + scale``: a number, in the output's dtype, or an array of any
+              of the three dtypes that broadcasts to ``x``, as MLX broadcasts,
+              and has its last axis. One for each sample of ``[B, L, D]`` is
+              ``[B, 1, D]``. Default: ``None``.
+            shift (array or float, optional): Added after that; like ``scale``. Default:
               ``None``.
             gate (array, optional): Of ``x``'s shape and any of the three dtypes.
               Default: ``None``.
@@ -196,13 +197,13 @@ void bind_norm(nb::module_& m) {
       nb::kw_only(),
       "weight_offset"_a = 0.0f,
       "rounding"_a = nb::none(),
-      "scale"_a.none() = nb::none(),
-      "shift"_a.none() = nb::none(),
+      "scale"_a = nb::none(),
+      "shift"_a = nb::none(),
       "dtype"_a = nb::none(),
       "axis"_a = -1,
       "stream"_a = nb::none(),
       nb::sig(
-          "def layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, scale: mlx.core.array | None = None, shift: mlx.core.array | None = None, dtype: mlx.core.Dtype | None = None, axis: int = -1, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: typing.Literal[\"early\", \"late\"] | None = None, scale: mlx.core.array | float | None = None, shift: mlx.core.array | float | None = None, dtype: mlx.core.Dtype | None = None, axis: int = -1, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
         Layer normalization over the last axis, or over ``axis``.
 
@@ -236,11 +237,12 @@ void bind_norm(nb::module_& m) {
               applied and again after them, or ``"late"``, only at the end.
               Default: ``"early"``, or ``"late"`` if ``weight_offset`` is not
               zero.
-            scale (array, optional): The result is multiplied by ``1 + scale``,
-              which broadcasts to ``x`` and has its last axis: of all rows, of a
-              sample ``[B, 1, D]`` or of a token, for instance. Of any of the
-              three dtypes. Default: ``None``.
-            shift (array, optional): Added after that; like ``scale``. Default:
+            scale (array or float, optional): The result is multiplied by
+              ``1 + scale``: a number, in the output's dtype, or an array of any
+              of the three dtypes that broadcasts to ``x``, as MLX broadcasts,
+              and has its last axis. One for each sample of ``[B, L, D]`` is
+              ``[B, 1, D]``. Default: ``None``.
+            shift (array or float, optional): Added after that; like ``scale``. Default:
               ``None``.
             dtype (Dtype, optional): The output's dtype, one of the three.
               Default: that of ``x``.
@@ -278,15 +280,15 @@ void bind_norm(nb::module_& m) {
       "head_rms_norm",
       &head_rms_norm,
       "x"_a,
-      "weight"_a.none(),
-      "eps"_a,
+      "weight"_a.none() = nb::none(),
+      "eps"_a = 1e-5f,
       nb::kw_only(),
       "weight_offset"_a = 0.0f,
       "rounding"_a = nb::none(),
       "dtype"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def head_rms_norm(x: mlx.core.array, weight: mlx.core.array | None, eps: float, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def head_rms_norm(x: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: typing.Literal[\"early\", \"late\"] | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
         RMS norm of each attention head, with one weight for all or one each.
 
@@ -297,8 +299,10 @@ void bind_norm(nb::module_& m) {
             x (array): Input of shape ``[..., heads, head_dim]``, float32,
               float16 or bfloat16.
             weight (array, optional): A weight of shape ``[head_dim]`` or
-              ``[heads, head_dim]``, of any of the three dtypes.
-            eps (float): Added to the mean square. Not negative.
+              ``[heads, head_dim]``, of any of the three dtypes. Default:
+              ``None``, the result is not scaled.
+            eps (float): Added to the mean square. Not negative. Default:
+              ``1e-5``.
             weight_offset (float): Added to ``weight`` in float32. Default:
               ``0.0``.
             rounding (str, optional): ``"early"`` or ``"late"``, as in
@@ -328,7 +332,7 @@ void bind_norm(nb::module_& m) {
       "dtype"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def head_layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def head_layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: typing.Literal[\"early\", \"late\"] | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
         Layer norm of each attention head, with parameters for all or one each.
 
@@ -365,16 +369,16 @@ void bind_norm(nb::module_& m) {
       &qk_norm,
       "q"_a,
       "k"_a,
-      "q_weight"_a.none(),
-      "k_weight"_a.none(),
-      "eps"_a,
+      "q_weight"_a.none() = nb::none(),
+      "k_weight"_a.none() = nb::none(),
+      "eps"_a = 1e-5f,
       nb::kw_only(),
       "weight_offset"_a = 0.0f,
       "rounding"_a = nb::none(),
       "dtype"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def qk_norm(q: mlx.core.array, k: mlx.core.array, q_weight: mlx.core.array | None, k_weight: mlx.core.array | None, eps: float, *, weight_offset: float = 0.0, rounding: str | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
+          "def qk_norm(q: mlx.core.array, k: mlx.core.array, q_weight: mlx.core.array | None = None, k_weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: typing.Literal[\"early\", \"late\"] | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
       R"pbdoc(
         RMS norm of each query head and each key head, in one launch.
 
@@ -389,8 +393,9 @@ void bind_norm(nb::module_& m) {
             q_weight (array, optional): A weight of shape ``[head_dim]`` or
               ``[q_heads, head_dim]``, of any of the three dtypes.
             k_weight (array, optional): Likewise for ``k``. Both weights must be
-              given, or neither.
-            eps (float): Added to the mean square. Not negative.
+              given, or neither. Default: ``None``.
+            eps (float): Added to the mean square. Not negative. Default:
+              ``1e-5``.
             weight_offset (float): Added to both weights in float32. Default:
               ``0.0``.
             rounding (str, optional): ``"early"`` or ``"late"``, as in

@@ -40,7 +40,7 @@ void bind_quantized_matmul(nb::module_& m) {
       "residual"_a.none() = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def quantized_matmul(x: mlx.core.array, w: mlx.core.array, scales: mlx.core.array, biases: mlx.core.array | None = None, transpose: bool = True, group_size: int | None = None, bits: int | None = None, mode: str = 'affine', *, residual: mlx.core.array | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def quantized_matmul(x: mlx.core.array, w: mlx.core.array, scales: mlx.core.array, biases: mlx.core.array | None = None, transpose: bool = True, group_size: int | None = None, bits: int | None = None, mode: typing.Literal[\"affine\", \"mxfp4\", \"mxfp8\", \"nvfp4\"] = \"affine\", *, residual: mlx.core.array | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
         Matrix multiplication with a quantized matrix, plus a residual.
 

@@ -43,7 +43,7 @@ def mlx_instance(x):
 
 def batch(x, weight, bias, mean=None, var=None, *, training=False):
     """y, and in training with running statistics the new ones."""
-    return mlx_norms.batch_norm(x, weight, bias, mean, var, EPS, training=training)
+    return mlx_norms.batch_norm(x, weight, bias, EPS, mean=mean, var=var, training=training)
 
 
 def mlx_batch(x, weight, bias, mean=None, var=None, *, training=False):

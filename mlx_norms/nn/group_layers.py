@@ -144,16 +144,17 @@ class BatchNorm(mlx.nn.BatchNorm):
         if not 2 <= x.ndim <= 4:
             raise ValueError(f"[BatchNorm] x must have 2, 3 or 4 axes but has shape {x.shape}.")
         weight, bias = _affine(self)
-        running = (None, None)
+        mean = var = None
         if self.track_running_stats:
-            running = (self.running_mean, self.running_var)
-        dtype = output_dtype(x, weight, bias, *(() if self.training else running))
+            mean, var = self.running_mean, self.running_var
+        dtype = output_dtype(x, weight, bias, *(() if self.training else (mean, var)))
         y = mlx_norms.batch_norm(
             x,
             weight,
             bias,
-            *running,
             self.eps,
+            mean=mean,
+            var=var,
             training=self.training,
             momentum=self.momentum if _UNBIASED or not self.training else 1.0,
             dtype=dtype,

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from .. import _ext
 from .._ext import Fusion
 from . import replaced, trees
 from .scope import EXPORT, Scope, current, entered
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _SCOPE = Scope(fusion=Fusion.BY_GRAPH_PASS)
 
 
-def fuse(fn: Callable) -> Callable:
+def fuse(fn: Callable[P, T]) -> Callable[P, T]:
     """Compute a function's norms with this package, fused with the residual adds before them.
 
     :func:`mlx_norms.patch` fuses an add when its norm is called, in place. This function instead
@@ -40,7 +44,7 @@ def fuse(fn: Callable) -> Callable:
     """
 
     @functools.wraps(fn)
-    def fused(*args, **kwargs):
+    def fused(*args: P.args, **kwargs: P.kwargs) -> T:
         if current() is EXPORT:
             return fn(*args, **kwargs)
         with replaced.used(), entered(_SCOPE):

@@ -572,7 +572,7 @@ GROUP_NORMS = """
             yield lambda x, w: mlx_norms.group_norm(
                 x, 4, w, v, pytorch_compatible=torch, activation="silu")
         yield lambda x, w: mlx_norms.instance_norm(x, w)
-        yield lambda x, w: mlx_norms.batch_norm(x, w, None, v, v)
+        yield lambda x, w: mlx_norms.batch_norm(x, w, None, mean=v, var=v)
 """
 
 

@@ -123,7 +123,7 @@ def test_large_means():
             GroupCase("group_norm", x, **options).check_result(mlx_norms.group_norm(x, **options))
         GroupCase("instance_norm", x).check_result(mlx_norms.instance_norm(x))
         GroupCase("batch_norm", x, training=True).check_result(
-            mlx_norms.batch_norm(x, None, None, None, None, training=True)
+            mlx_norms.batch_norm(x, mean=None, var=None, training=True)
         )
 
 
@@ -228,7 +228,7 @@ def test_gradients_of_the_new_statistics():
     p = list(parameters_of(8, mx.float32, running=True).values())
 
     def ours(x, mean, var):
-        y, m, v = mlx_norms.batch_norm(x, *p[:2], mean, var, training=True)
+        y, m, v = mlx_norms.batch_norm(x, *p[:2], mean=mean, var=var, training=True)
         return mx.sum(mx.sin(y)) + mx.sum(mx.sin(3 * m)) + mx.sum(mx.sin(2 * v))
 
     def theirs(x, mean, var):

@@ -33,7 +33,7 @@ OPS = {
     "qk_norm": lambda x: both(mlx_norms.qk_norm(x, x * x, W, B, 1e-5)),
     "group_norm": lambda x: mlx_norms.group_norm(x, 4, W, B),
     "instance_norm": lambda x: mlx_norms.instance_norm(x, W, B),
-    "batch_norm": lambda x: both(mlx_norms.batch_norm(x, W, B, W, B * B, training=True)),
+    "batch_norm": lambda x: both(mlx_norms.batch_norm(x, W, B, mean=W, var=B * B, training=True)),
     "rms_norm": lambda x: mlx_norms.rms_norm(x, W),
     "rms_norm, scale": lambda x: mlx_norms.rms_norm(x, W, scale=SCALE),
     "rms_norm, gate": lambda x: mlx_norms.rms_norm(x, W, gate=R),

@@ -1,6 +1,9 @@
 """The ops can be called as mx.fast's are, and have the defaults that are documented."""
 
+import copy
 import inspect
+import pickle
+import pydoc
 
 import mlx.core as mx
 import pytest
@@ -92,7 +95,7 @@ def test_two_outputs_are_a_tuple():
 @pytest.mark.parametrize("name", [*OPS, "head_rms_norm", "head_layer_norm", "qk_norm"])
 def test_docstring(name):
     text = inspect.getdoc(getattr(mlx_norms, name))
-    assert text.startswith(f"{name}(")
+    assert text.startswith(f"{name}(\n    ")
     for part in (
         "Args:",
         "Returns:",
@@ -109,6 +112,108 @@ def test_docstring(name):
 @pytest.mark.parametrize("name", ["layer_norm", "sgemm"])
 def test_docstring_of_a_ladder(name):
     text = inspect.getdoc(getattr(mlx_norms.ladders, name))
-    assert text.startswith(f"{name}_by_rung(")
+    assert text.startswith(f"{name}(\n    ")
     for part in (f"ladders.{name.upper()}", "Args:", "Returns:", "Raises:", "rung", "stream"):
         assert part in text, f"{name}: {part}"
+
+
+FUNCTIONS = [getattr(mlx_norms, name) for name in mlx_norms.__all__]
+FUNCTIONS = [f for f in FUNCTIONS if callable(f) and not inspect.isclass(f)]
+FUNCTIONS += [mlx_norms.ladders.layer_norm, mlx_norms.ladders.sgemm]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_python_can_ask_for_a_signature(function):
+    """With the defaults of the docstring's first lines, and help() on lines that are not long."""
+    signature = inspect.signature(function)
+    for name, parameter in signature.parameters.items():
+        if isinstance(parameter.default, int | float) and function.__module__ != "mlx_norms":
+            continue
+        assert name in (function.__doc__ or ""), name
+    header = pydoc.render_doc(function, renderer=pydoc.plaintext).partition("Args:")[0]
+    assert function.__name__ in header
+    assert max(map(len, inspect.getdoc(function).splitlines())) < 200
+
+
+def test_signature_of_an_op():
+    signature = inspect.signature(mlx_norms.rms_norm)
+    assert [*signature.parameters][:3] == ["x", "weight", "eps"]
+    assert signature.parameters["eps"].default == 1e-5
+    assert signature.parameters["scale"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert signature.bind(1, eps=2).arguments == {"x": 1, "eps": 2}
+    assert [*inspect.signature(mlx_norms.batch_norm).parameters][3:6] == ["eps", "mean", "var"]
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "batch_norm", "rms_norm_linear", "matmul"])
+def test_an_op_is_copied_and_pickled_by_name(name):
+    op = getattr(mlx_norms, name)
+    assert repr(op) == f"<function mlx_norms.{name}>"
+    assert pickle.loads(pickle.dumps(op)) is copy.deepcopy(op) is op
+
+
+@pytest.mark.parametrize("op", [mlx_norms.rms_norm, mlx_norms.layer_norm])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_for_scale_and_shift(op, dtype):
+    """As arrays of the output's dtype."""
+    x, w, _ = arrays(dtype)
+    for scale, shift in ((0.3, None), (None, -0.7), (2, w), (w, 1.5)):
+        given = [mx.array(n, dtype) if isinstance(n, int | float) else n for n in (scale, shift)]
+        rows = [mx.broadcast_to(n, (64,)) if n is not None else None for n in given]
+        got = op(x, w, scale=scale, shift=shift)
+        assert_same_bits(got, op(x, w, scale=rows[0], shift=rows[1]))
+    wide = op(x, w, scale=1 / 3, dtype=mx.float32)
+    row = mx.broadcast_to(mx.array(1 / 3), (64,))
+    assert_same_bits(wide, op(x, w, scale=row, dtype=mx.float32))
+
+
+def test_numbers_for_scale_and_shift_of_a_sum():
+    x, w, b = arrays(mx.bfloat16)
+    row = mx.broadcast_to(mx.array(0.3, mx.bfloat16), (64,))
+    for op, parameters in ((mlx_norms.add_rms_norm, (w,)), (mlx_norms.add_layer_norm, (w, b))):
+        got = op(x, x, *parameters, scale=0.3, shift=0.3)
+        for a, expected in zip(got, op(x, x, *parameters, scale=row, shift=row), strict=True):
+            assert_same_bits(a, expected)
+
+
+def test_a_number_beside_rows_of_another_length():
+    """In a shapeless graph, and under transforms."""
+
+    def f(x):
+        return mlx_norms.layer_norm(x, scale=0.3, shift=0.1)
+
+    shapeless = mx.compile(f, shapeless=True)
+    for shape in ((3, 64), (2, 5, 7), (1, 1)):
+        x = normal(shape, mx.float32, seed=3)
+        assert_same_bits(shapeless(x), f(x))
+        assert_same_bits(mx.vmap(f)(x), f(x))
+        slope = mx.grad(lambda x: (f(x) * x).sum())(x)
+        row = mx.full(shape[-1:], 0.3)
+        stock = mx.grad(
+            lambda x, row=row: (mlx_norms.layer_norm(x, scale=row, shift=0.1) * x).sum()
+        )
+        assert mx.allclose(slope, stock(x), atol=1e-5)
+
+
+def test_head_and_qk_norm_have_mlx_s_eps():
+    x = normal((2, 3, 4, 16), mx.float32, seed=1) * 1e-3
+    assert_same_bits(mlx_norms.head_rms_norm(x), mx.fast.rms_norm(x, None, 1e-5))
+    for got in mlx_norms.qk_norm(x, x):
+        assert_same_bits(got, mlx_norms.head_rms_norm(x, None, 1e-5))
+
+
+@pytest.mark.parametrize("positional", [0, 4, 5, 6, 7], ids=lambda n: f"{n} more")
+def test_statistics_of_batch_norm_are_taken_by_keyword(positional):
+    """PyTorch has them right after x."""
+    x, w, b = arrays(mx.float32)
+    with pytest.raises(TypeError, match="mean and var are taken by keyword only"):
+        mlx_norms.batch_norm(x, *[w] * positional)
+    with pytest.raises(TypeError, match="mean and var are taken by keyword only"):
+        mlx_norms.batch_norm(x, w, b, mean=None)
+
+
+def test_a_scale_for_each_sample_is_told_its_shape():
+    x = normal((2, 3, 64), mx.float32, seed=1)
+    with pytest.raises(ValueError, match=r"One for each sample has shape \(2,1,64\)"):
+        mlx_norms.layer_norm(x, scale=mx.zeros((2, 64)))
+    with pytest.raises(ValueError, match=r"has shape \(64,2\)\.$"):
+        mlx_norms.layer_norm(x, scale=mx.zeros((64, 2)))

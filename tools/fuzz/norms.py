@@ -79,7 +79,7 @@ class Ours:
     @staticmethod
     def batch_norm(x, parameters, eps):
         weight, bias = parameters or (None, None)
-        return mlx_norms.batch_norm(x, weight, bias, None, None, eps, training=True)
+        return mlx_norms.batch_norm(x, weight, bias, eps, mean=None, var=None, training=True)
 
     @staticmethod
     def l2_norm(x, eps, eps_inside):

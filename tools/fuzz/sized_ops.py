@@ -204,12 +204,24 @@ op(
     lambda x: x / mx.maximum(mx.sqrt((x * x).sum(-1, keepdims=True)), EPS),
     dict(x="BND"),
 )
+op(
+    "layer_norm by numbers",
+    partial(mlx_norms.layer_norm, eps=EPS, scale=0.3, shift=0.1),
+    lambda x, weight: modulated(layer(x, weight), 0.3, 0.1),
+    dict(x="BLD", weight="D"),
+)
 for weight in ("D", "HD"):
     op(
         f"head_rms_norm {weight}",
         partial(mlx_norms.head_rms_norm, eps=EPS),
         lambda x, weight: rms(x) * weight,
         dict(x="BHD", weight=weight),
+    )
+    op(
+        f"head_layer_norm {weight}",
+        partial(mlx_norms.head_layer_norm, eps=EPS),
+        lambda x, weight, bias: layer(x) * weight + bias,
+        dict(x="BHD", weight=weight, bias="HD"),
     )
     op(
         f"qk_norm {weight}",
@@ -297,7 +309,7 @@ def stock_batch(x, weight=None, bias=None, mean=None, var=None, training=False):
 
 def our_batch(x, weight=None, bias=None, mean=None, var=None, training=False):
     var = None if var is None else var * var
-    return mlx_norms.batch_norm(x, weight, bias, mean, var, EPS, training=training)
+    return mlx_norms.batch_norm(x, weight, bias, EPS, mean=mean, var=var, training=training)
 
 
 for axes in ("BC", "BNC"):

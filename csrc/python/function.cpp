@@ -1,7 +1,9 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What mx.fast's norms are while something is patched: a callable in C, since
-// the frames of one in Python take as long as the rest of a call.
+// Callables in C with a function's attributes: the ops, whose signature Python
+// can then ask for, and what mx.fast's norms are while something is patched,
+// where the frames of a callable in Python would take as long as the rest of a
+// call.
 
 #include "csrc/python/bindings.h"
 
@@ -18,22 +20,24 @@ namespace mlx_norms {
 
 namespace {
 
-struct Replacement {
-  PyObject_HEAD vectorcallfunc vectorcall;
+struct Function {
+  PyObject base;
+  vectorcallfunc vectorcall;
   PyObject* attributes; // __name__, __doc__, __wrapped__ ...
   PyObject* weak_references;
   PyObject* original;
+  // Of a replacement.
   PyObject* ours;   // a function's name in this module
   PyObject* module; // of this extension
   PyObject* scope;  // the module mlx_norms.patching.scope
 };
 
-constexpr PyObject* Replacement::* kReferences[] = {
-    &Replacement::attributes,
-    &Replacement::original,
-    &Replacement::ours,
-    &Replacement::module,
-    &Replacement::scope,
+constexpr PyObject* Function::* kReferences[] = {
+    &Function::attributes,
+    &Function::original,
+    &Function::ours,
+    &Function::module,
+    &Function::scope,
 };
 
 // Ours takes these besides the arguments of MLX's function, of at most six.
@@ -72,7 +76,7 @@ bool has(nb::handle scope, PyObject* name) {
 
 // The result of ours; null, with Python's error set, if it fails.
 PyObject* call_ours(
-    const Replacement& of,
+    const Function& of,
     const nb::object& scope,
     PyObject* const* arguments,
     size_t positional,
@@ -91,12 +95,13 @@ PyObject* call_ours(
       ours.ptr(), given.data(), kGiven + positional, keywords);
 }
 
-PyObject* call(
+// Calls ours, or MLX's.
+PyObject* call_replacement(
     PyObject* self,
     PyObject* const* arguments,
     size_t flags,
     PyObject* keywords) {
-  auto& of = *reinterpret_cast<Replacement*>(self);
+  auto& of = *reinterpret_cast<Function*>(self);
   size_t positional = PyVectorcall_NARGS(flags);
   size_t all = positional + (keywords ? PyTuple_GET_SIZE(keywords) : 0);
   try {
@@ -115,8 +120,17 @@ PyObject* call(
   return PyObject_Vectorcall(of.original, arguments, flags, keywords);
 }
 
+PyObject* call_original(
+    PyObject* self,
+    PyObject* const* arguments,
+    size_t flags,
+    PyObject* keywords) {
+  auto& of = *reinterpret_cast<Function*>(self);
+  return PyObject_Vectorcall(of.original, arguments, flags, keywords);
+}
+
 int traverse(PyObject* self, visitproc visit, void* arg) {
-  auto* of = reinterpret_cast<Replacement*>(self);
+  auto* of = reinterpret_cast<Function*>(self);
   Py_VISIT(Py_TYPE(self));
   for (auto member : kReferences) {
     Py_VISIT(of->*member);
@@ -125,7 +139,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 }
 
 int clear(PyObject* self) {
-  auto* of = reinterpret_cast<Replacement*>(self);
+  auto* of = reinterpret_cast<Function*>(self);
   for (auto member : kReferences) {
     Py_CLEAR(of->*member);
   }
@@ -141,6 +155,34 @@ void deallocate(PyObject* self) {
   Py_DECREF(type);
 }
 
+PyObject* repr(PyObject* self) {
+  auto attribute = [self](const char* name) {
+    return nb::steal(PyObject_GetAttrString(self, name));
+  };
+  auto module = attribute("__module__"), name = attribute("__qualname__");
+  return module.is_valid() && name.is_valid()
+      ? PyUnicode_FromFormat("<function %S.%S>", module.ptr(), name.ptr())
+      : nullptr;
+}
+
+// Of an op; a replacement has that of what it wraps.
+PyObject* signature(PyObject* self, void*) {
+  auto* of = reinterpret_cast<Function*>(self);
+  if (of->ours) {
+    PyErr_SetString(PyExc_AttributeError, "__signature__");
+    return nullptr;
+  }
+  try {
+    auto functions = nb::module_::import_("mlx_norms._functions");
+    return functions.attr("signature")(nb::handle(of->original))
+        .release()
+        .ptr();
+  } catch (nb::python_error& error) {
+    error.restore();
+    return nullptr;
+  }
+}
+
 // Copied and pickled by name, as functions are.
 PyObject* reduce(PyObject* self, PyObject*) {
   return PyObject_GetAttrString(self, "__qualname__");
@@ -149,13 +191,13 @@ PyObject* reduce(PyObject* self, PyObject*) {
 PyMemberDef members[] = {
     {"__vectorcalloffset__",
      T_PYSSIZET,
-     offsetof(Replacement, vectorcall),
+     offsetof(Function, vectorcall),
      READONLY,
      nullptr},
-    {"__dictoffset__", T_PYSSIZET, offsetof(Replacement, attributes), READONLY},
+    {"__dictoffset__", T_PYSSIZET, offsetof(Function, attributes), READONLY},
     {"__weaklistoffset__",
      T_PYSSIZET,
-     offsetof(Replacement, weak_references),
+     offsetof(Function, weak_references),
      READONLY,
      nullptr},
     PyMemberDef()};
@@ -168,9 +210,11 @@ PyGetSetDef properties[] = {
      PyObject_GenericSetDict,
      nullptr,
      nullptr},
+    {"__signature__", signature, nullptr, nullptr, nullptr},
     PyGetSetDef()};
 PyType_Slot slots[] = {
     {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_repr, reinterpret_cast<void*>(repr)},
     {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
     {Py_tp_clear, reinterpret_cast<void*>(clear)},
     {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
@@ -179,33 +223,53 @@ PyType_Slot slots[] = {
     {Py_tp_getset, properties},
     {}};
 PyType_Spec spec = {
-    "mlx_norms._ext.Replacement",
-    sizeof(Replacement),
+    "mlx_norms._ext.Function",
+    sizeof(Function),
     0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     slots};
+
+Function& make(nb::object& made, const nb::object& original) {
+  static auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  made = nb::steal(type ? type->tp_alloc(type, 0) : nullptr);
+  if (!made.is_valid()) {
+    throw nb::python_error();
+  }
+  auto& function = *reinterpret_cast<Function*>(made.ptr());
+  function.vectorcall = call_original;
+  function.original = original.inc_ref().ptr();
+  return function;
+}
+
+nb::object function(const nb::object& original) {
+  nb::object made;
+  make(made, original);
+  return made;
+}
 
 nb::object replacement(
     const nb::object& original,
     const nb::str& ours,
     const nb::module_& scope) {
-  static auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  auto made = nb::steal(type ? type->tp_alloc(type, 0) : nullptr);
-  if (!made.is_valid()) {
-    throw nb::python_error();
-  }
-  auto& of = *reinterpret_cast<Replacement*>(made.ptr());
-  of.vectorcall = call;
-  of.original = original.inc_ref().ptr();
-  of.ours = ours.inc_ref().ptr();
-  of.module = nb::module_::import_("mlx_norms._ext").release().ptr();
-  of.scope = scope.inc_ref().ptr();
+  nb::object made;
+  auto& function = make(made, original);
+  function.vectorcall = call_replacement;
+  function.ours = ours.inc_ref().ptr();
+  function.module = nb::module_::import_("mlx_norms._ext").release().ptr();
+  function.scope = scope.inc_ref().ptr();
   return made;
 }
 
 } // namespace
 
-void bind_replacement(nb::module_& m) {
+void bind_functions(nb::module_& m) {
+  m.def(
+      "function",
+      &function,
+      "original"_a,
+      nb::sig(
+          "def function(original: collections.abc.Callable) -> collections.abc.Callable"),
+      "A function that calls this one, and can have attributes.");
   m.def(
       "replacement",
       &replacement,
@@ -213,7 +277,7 @@ void bind_replacement(nb::module_& m) {
       "ours"_a,
       "scope"_a,
       nb::sig(
-          "def replacement(original: Callable, ours: str, scope: types.ModuleType) -> Callable"),
+          "def replacement(original: collections.abc.Callable, ours: str, scope: types.ModuleType) -> collections.abc.Callable"),
       "A function that calls ours of this module, with the scope's fusion and "
       "a function to tell the outcome before the arguments, if the scope acts "
       "and ours takes the arguments, and else the original.");

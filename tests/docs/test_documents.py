@@ -12,6 +12,7 @@ from support.variant import ROOT, environment
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.M | re.S)
+FOLDED = re.compile(r"^<details><summary>[^\n]+</summary>\n\n.*?\n\n</details>$", re.M | re.S)
 # What a Python example needs that not every machine has: a word behind "python", and what shows it.
 NEEDS = {"network": "mlx_lm.load(", "gpu": "mx.gpu"}
 COMMANDS = ("python -m mlx_norms", "python tools/fuzz")  # that run here, without an installation
@@ -75,6 +76,15 @@ def test_commands(command, tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout
+
+
+@for_pages
+def test_folded_parts_are_rendered(page):
+    """GitHub takes them for Markdown between empty lines."""
+    text = page.read_text()
+    rest, count = FOLDED.subn("", text)
+    assert count == text.count("<details>") == text.count("</details>")
+    assert page.name != "performance.md" or "| --- |" not in rest, "its tables are folded"
 
 
 def anchors(page):

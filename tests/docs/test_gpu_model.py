@@ -147,4 +147,9 @@ def test_tables_show_what_was_measured(traced, monkeypatch, tmp_path):
         ["bf16", "decode, 3 rows"],
     ]
     decoding = script("gains", monkeypatch).decode
-    assert decoding([row for row in rows if row["phase"] == "decode"], "4-bit").count(" / ") == 1
+    steps = [row for row in rows if row["phase"] == "decode"]
+    of_sides = {
+        row["side"]: float(row["stock_over_side"]) for row in steps if row["format"] == "4-bit"
+    }
+    for side in ("patched", "projections"):
+        assert float(decoding(steps, "4-bit", side)) == pytest.approx(of_sides[side], abs=0.051)

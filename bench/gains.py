@@ -25,76 +25,55 @@ BEGIN = "<!-- gains: python bench/gains.py --write -->\n"
 END = "<!-- end of gains -->\n"
 
 FAST, TWO_STEPS, STOCK = "`mx.fast`", "add, `mx.fast`", "stock mlx_lm"
-SIDES = "`patch()` / with projections"
+PROJECTED = "projections"
 
 
 def table(lengths: Rows, speed: Rows, calls: Rows, model: Rows, pair: Rows, cpu: Rows) -> str:
-    """At most ten rows in Markdown. The factor is stock's time over ours."""
-    kernels = "H200, kernel time"
-    lengths = matching(lengths, section="lengths")
-    of_rows = [int(row["length"]) for row in lengths]
-    of_lengths = f"{kernels}, rows of {min(of_rows)} to {max(of_rows)}"
-    gradients = kernel_ratios(speed, section="backward", op="layer", length="8192")
-    rms = kernel_ratios(speed, section="kernels", op="rms", rows="32768", length="4096")
-    together = call(calls, "add+rms", "512", "8192")
-    at_once = f"H200, {together['calls_per_eval']} per `mx.eval`, 512×8192"
+    """A figure a row in Markdown: stock's time over ours."""
+    rows = dict(section="lengths", rows="16384", length="4096")
+    layer, sums = (kernel_ratio(lengths, op=op, **rows) for op in ("layer", "add+rms"))
+    gradients = kernel_ratio(speed, section="backward", op="layer", rows="8192", length="8192")
+    rms = kernel_ratio(speed, section="kernels", op="rms", rows="32768", length="4096")
+    grid = matching(calls, section="calls, grid", op="add+rms", rows="512", length="8192")
+    together = one(grid, provider="ours", dtype="bf16")
+    at_once = f"H200, {together['calls_per_eval']} calls per `mx.eval`, 512×8192"
     decoding = matching(model, phase="decode")
     (several,) = each(matching(model, format="4-bit"), "phase")[2:]
-    steps = (decoding, matching(model, phase=several))
-    tokens = steps[1][0]["rows"]
-    bits = "; ".join(decode(rows, "4-bit") for rows in steps)
-    sharded = "; ".join(decode(pair, weights) for weights in ("bf16", "4-bit"))
-    on_cpu = f"CPU, {cpu[0]['cores']} threads, 512×4096, malloc keeps its pages"
+    steps = matching(model, phase=several)
+    tokens = f"the same, {steps[0]['rows']} tokens a step"
+    on_cpu = f"CPU, {cpu[0]['cores']} threads, 512×4096"
     lines = [
-        ("layer norm", of_lengths, FAST, span(kernel_ratios(lengths, op="layer"))),
-        ("its gradients", f"{kernels}, 8192×8192", FAST, factor(*gradients)),
-        ("add + rms norm", of_lengths, TWO_STEPS, span(kernel_ratios(lengths, op="add+rms"))),
-        ("rms norm", f"{kernels}, 32768×4096", FAST, factor(*rms)),
-        ("rms norm", "H200, through `mx.eval`, 1×4096", FAST, one_row(calls)),
+        ("layer norm", "H200, kernel time, 16384×4096", FAST, layer),
+        ("its gradients", "H200, kernel time, 8192×8192", FAST, gradients),
+        ("add + rms norm", "H200, kernel time, 16384×4096", TWO_STEPS, sums),
+        ("rms norm", "H200, kernel time, 32768×4096", FAST, rms),
         ("add + rms norm", at_once, TWO_STEPS, factor(1 / float(together["over_best_peer"]))),
-        ("decoding, llama of 8B shapes", f"H200, {SIDES}", STOCK, decode(decoding, "bf16")),
-        (f"the same, 4-bit; {tokens} tokens a step", f"H200, {SIDES}", STOCK, bits),
-        ("the same, sharded, bfloat16; 4-bit", f"2 H200s, NCCL, {SIDES}", STOCK, sharded),
-        ("rms norm, float32 / bfloat16", on_cpu, FAST, " / ".join(map(factor, cpu_ratios(cpu)))),
+        ("decoding, llama of 8B shapes", "H200, `patch()`", STOCK, decode(decoding, "bf16")),
+        ("the same", "H200, with projections", STOCK, decode(decoding, "bf16", PROJECTED)),
+        ("the same, 4-bit", "H200, with projections", STOCK, decode(decoding, "4-bit", PROJECTED)),
+        (tokens, "H200, with projections", STOCK, decode(steps, "4-bit", PROJECTED)),
+        ("decoding, 4-bit, sharded", "2 H200s, `patch()`", STOCK, decode(pair, "4-bit")),
+        ("rms norm, float32", on_cpu, FAST, cpu_ratio(cpu, "float32")),
+        ("rms norm", on_cpu, FAST, cpu_ratio(cpu, "bfloat16")),
     ]
-    heading = ("what", "where, bfloat16 unless named", "peer", "times as fast")
+    heading = ("what, bfloat16 unless named", "where", "peer", "times as fast")
     return page_part.markdown(heading, lines)
 
 
-def kernel_ratios(rows: Rows, /, **values: str) -> list[float]:
-    """The time of mx.fast over ours in each of these configs."""
-    ours = matching(rows, provider="ours", dtype="bf16", **values)
-    config = ("section", "op", "dtype", "rows", "length")
-    peers = [one(rows, provider="mx.fast", **{name: row[name] for name in config}) for row in ours]
-    return [float(peer["us"]) / float(row["us"]) for row, peer in zip(ours, peers, strict=True)]
+def kernel_ratio(rows: Rows, /, **values: str) -> str:
+    """The time of mx.fast over ours in this config."""
+    of = [one(rows, dtype="bf16", provider=name, **values) for name in ("mx.fast", "ours")]
+    peer, ours = (float(row["us"]) for row in of)
+    return factor(peer / ours)
 
 
-def call(rows: Rows, op: str, count: str, length: str, section: str = "calls, grid"):
-    config = dict(section=section, op=op, dtype="bf16", rows=count, length=length)
-    return one(rows, provider="ours", **config)
+def decode(rows: Rows, weights: str, side: str = "patched") -> str:
+    return factor(float(one(rows, format=weights, side=side)["stock_over_side"]))
 
 
-def one_row(rows: Rows) -> str:
-    ours = call(rows, "rms", "1", "4096", "calls, one row")
-    names = ("over_best_peer", "over_upper", "over_lower")
-    median, lower, upper = (1 / float(ours[name]) for name in names)
-    if lower < 1 < upper:
-        return f"too noisy to tell ({factor(lower)} to {factor(upper)})"
-    return factor(median)
-
-
-def decode(rows: Rows, weights: str) -> str:
-    sides = [one(rows, format=weights, side=side) for side in ("patched", "projections")]
-    return " / ".join(factor(float(row["stock_over_side"])) for row in sides)
-
-
-def cpu_ratios(rows: Rows) -> list[float]:
-    rows = matching(rows, op="rms", rows="512", length="4096", ratio="mx.fast/ours")
-    return [float(one(rows, dtype=dtype)["median"]) for dtype in ("float32", "bfloat16")]
-
-
-def span(ratios: list[float]) -> str:
-    return f"{factor(min(ratios))} to {factor(max(ratios))}"
+def cpu_ratio(rows: Rows, dtype: str) -> str:
+    config = dict(op="rms", rows="512", length="4096", ratio="mx.fast/ours", dtype=dtype)
+    return factor(float(one(rows, **config)["median"]))
 
 
 def factor(ratio: float) -> str:

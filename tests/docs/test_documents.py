@@ -1,5 +1,6 @@
 """README and docs: their examples run, their links lead somewhere, and the front page is short."""
 
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -7,62 +8,56 @@ import sys
 
 import pytest
 
-from support.variant import ROOT
+from support.variant import ROOT, environment
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.M | re.S)
+FOLDED = re.compile(r"^<details><summary>[^\n]+</summary>\n\n.*?\n\n</details>$", re.M | re.S)
+# What a Python example needs that not every machine has: a word behind "python", and what shows it.
+NEEDS = {"network": "mlx_lm.load(", "gpu": "mx.gpu"}
 COMMANDS = ("python -m mlx_norms", "python tools/fuzz")  # that run here, without an installation
 LONG = ("mlx_norms selftest", "norms.csv")  # test_selftest.py and test_bench.py have these
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)|(?:src|srcset)=\"([^\"]*)\"")
-# Needs an NVIDIA GPU; test_cuda.py has its example.
-ON_CUDA = "mlx_layer_norm_gradient.md"
+READ_ON = ["patching.md"]  # whose examples are one script, in parts
 for_pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 def blocks(page, language):
-    return [text for found, text in BLOCK.findall(page.read_text()) if found == language]
+    return [text for found, _, text in BLOCK.findall(page.read_text()) if found == language]
 
 
-@pytest.fixture
-def tiny_model(monkeypatch):
-    """What mlx_lm.load gives, whatever it is asked for: weights cannot be downloaded here."""
-    mlx_lm = pytest.importorskip("mlx_lm")
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    from mlx_norms.commands import _tiny_models
-
-    words = ["<unk>", "<eos>", "Once", "upon", "a", "time"]
-    vocabulary = {word: index for index, word in enumerate(words)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="<eos>")
-    model = _tiny_models.build("llama")
-    monkeypatch.setattr(mlx_lm, "load", lambda name: (model, fast))
-    return model
+def examples(*needs):
+    """The Python examples with these needs, one by one."""
+    for page in PAGES:
+        if page.name in READ_ON:
+            if "network" in needs:
+                script = "".join(blocks(page, "python"))
+                yield pytest.param("network", script, id=page.name)
+            continue
+        for found in BLOCK.finditer(page.read_text()):
+            language, need, script = found.groups(default="")
+            line = page.read_text()[: found.start()].count("\n") + 1
+            if language == "python" and need in needs:
+                yield pytest.param(need, script, id=f"{page.name}:{line}")
 
 
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if blocks(page, "python") and page.name != ON_CUDA],
-    ids=lambda page: page.name,
-)
-def test_examples(page, tiny_model, capsys):
-    """Those of a page run one after another, as they are read."""
-    import mlx.core as mx
+@pytest.mark.parametrize("need, script", [*examples("", *NEEDS)])
+def test_examples_say_what_they_need(need, script):
+    compile(script, "example", "exec")
+    assert need == next((name for name, sign in NEEDS.items() if sign in script), "")
 
-    import mlx_norms
 
-    names = {}
-    stock = mx.fast.rms_norm
-    try:
-        for text in blocks(page, "python"):
-            exec(compile(text, page.name, "exec"), names)
-        assert mx.fast.rms_norm is stock, "what a page patches it unpatches"
-    finally:
-        mlx_norms.unpatch()
-    if "report()" in page.read_text() and "mlx_lm.generate" in page.read_text():
-        assert re.search(r"[1-9]\d* calls, [1-9]\d* fused", capsys.readouterr().out)
+@pytest.mark.parametrize("need, script", [*examples("", "network")])
+def test_examples(need, script, tmp_path):
+    """Each by itself. One needs a GPU and is not run: test_cuda.py has the same."""
+    if need == "network" and not importlib.util.find_spec("mlx_lm"):
+        pytest.skip("mlx_lm needs Python 3.11")
+    file = tmp_path / "example.py"
+    file.write_text(script)
+    command = [sys.executable, "-m", "support.example", file, *filter(None, [need])]
+    env = environment(HF_HUB_OFFLINE="1")
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def commands(page):
@@ -81,6 +76,15 @@ def test_commands(command, tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout
+
+
+@for_pages
+def test_folded_parts_are_rendered(page):
+    """GitHub takes them for Markdown between empty lines."""
+    text = page.read_text()
+    rest, count = FOLDED.subn("", text)
+    assert count == text.count("<details>") == text.count("</details>")
+    assert page.name != "performance.md" or "| --- |" not in rest, "its tables are folded"
 
 
 def anchors(page):

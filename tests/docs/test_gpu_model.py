@@ -146,5 +146,9 @@ def test_tables_show_what_was_measured(traced, monkeypatch, tmp_path):
         ["bf16", "decode"],
         ["bf16", "decode, 3 rows"],
     ]
-    decoding = script("gains", monkeypatch).decode
-    assert decoding([row for row in rows if row["phase"] == "decode"], "4-bit").count(" / ") == 1
+    gains = script("gains", monkeypatch)
+    for row in rows:
+        if (row["phase"], row["format"]) == ("decode", "4-bit"):
+            steps = [other for other in rows if other["phase"] == "decode"]
+            shown = gains.decode(steps, "4-bit", row["side"])
+            assert shown == gains.factor(float(row["stock_over_side"]))

@@ -62,7 +62,8 @@ def test_examples(page, tiny_model, capsys):
     finally:
         mlx_norms.unpatch()
     if "report()" in page.read_text() and "mlx_lm.generate" in page.read_text():
-        assert re.search(r"[1-9]\d* calls, [1-9]\d* fused", capsys.readouterr().out)
+        shown = r"[1-9]\d* by mlx_norms, 0 left to MLX\n[1-9]\d* fused"
+        assert re.search(shown, capsys.readouterr().out)
 
 
 def commands(page):

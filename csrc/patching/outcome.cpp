@@ -19,37 +19,37 @@ std::atomic<int64_t> products;
 const char* text(Outcome outcome) {
   switch (outcome) {
     case Outcome::Fused:
-      return "fused: the sum is computed by its norm";
+      return "fused with the addition before it";
     case Outcome::FusionOff:
-      return "not fused: fusion is off";
+      return "norm alone: fuse=False";
     case Outcome::LeftToGraphPass:
-      return "not fused: left to the graph pass of fuse()";
+      return "norm alone when called: fuse() may fuse it later";
     case Outcome::NotASum:
-      return "not fused: the input is no pending sum";
+      return "norm alone: no addition is pending before it";
     case Outcome::OtherStream:
-      return "not fused: the sum is on another stream";
+      return "norm alone: the addition before it is on another stream";
     case Outcome::OperandRepeated:
-      return "not fused: one element of an operand is repeated along the row";
+      return "norm alone: the addition before it broadcasts along the row";
     case Outcome::ParameterOfSum:
-      return "not fused: weight or bias is computed from the sum";
+      return "norm alone: its weight or bias is computed from the addition";
     case Outcome::ParameterGraphLong:
-      return "not fused: weight or bias is pending itself, by many operations";
+      return "norm alone: its weight or bias is pending, by many operations";
     case Outcome::ParameterTraced:
-      return "not fused: weight or bias is traced and the sum is not";
+      return "norm alone: its weight or bias is traced, the addition is not";
     case Outcome::ParameterOfTransform:
-      return "not fused: weight or bias is an argument of vmap or compile";
+      return "norm alone: its weight or bias is an argument of vmap or compile";
     case Outcome::FusedNoKernel:
-      return "not fused: the kernel that adds has failed its check";
+      return "norm alone: the kernel that adds has failed its check";
     case Outcome::Groups:
-      return "not fused: group, instance and batch norms take no sum";
+      return "norm alone: group, instance and batch norms take no addition";
     case Outcome::DtypeNotTaken:
-      return "passed on: not float32, float16 or bfloat16";
+      return "left to MLX: not float32, float16 or bfloat16";
     case Outcome::ArgumentsNotTaken:
-      return "passed on: shapes or eps that no kernel takes";
+      return "left to MLX: shapes or options that no kernel takes";
     case Outcome::MlxTooOld:
-      return "passed on: kernels on CUDA need MLX 0.32.4 or newer";
+      return "left to MLX: kernels on CUDA need MLX 0.32.4 or newer";
     case Outcome::NoKernel:
-      return "passed on: its kernel has failed its check";
+      return "left to MLX: its kernel has failed its check";
   }
   return "";
 }

@@ -42,7 +42,10 @@ def report_table(side: str, reports: list[mlx_norms.Report]):
 
     found = table(f"Calls of mx.fast's norms, {side}", ("",), ("prefill", "a decode step"))
     labels = {
-        label: label.replace("_", " ") for label in ("calls", "fused", "offsets", "passed_on")
+        "calls": "calls",
+        "passed_on": "left to MLX",
+        "fused": "fused",
+        "offsets": "offsets",
     }
     if side == "projections":
         labels["projections"] = "with the products that take them"

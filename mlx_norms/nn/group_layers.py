@@ -12,7 +12,7 @@ from .layers import output_dtype
 
 # Whether the running variance of mlx.nn's batch norm is the unbiased one, as that of our op.
 _UNBIASED = "ddof" in mlx.nn.BatchNorm._calc_stats.__code__.co_varnames
-_OPTIONS = {"num_groups", "eps", "pytorch_compatible", "momentum", "track_running_stats"}
+OPTIONS = {"num_groups", "eps", "pytorch_compatible", "momentum", "track_running_stats"}
 
 
 class GroupNorm(mlx.nn.GroupNorm):
@@ -169,7 +169,7 @@ class BatchNorm(mlx.nn.BatchNorm):
 
 def has_array_options(layer: mlx.nn.Module) -> bool:
     """Whether an option is an array: a parameter for ``mlx.nn``, and no number for our ops."""
-    return not _OPTIONS.isdisjoint(layer)  # a module's items are arrays and containers
+    return not OPTIONS.isdisjoint(layer)  # a module's items are arrays and containers
 
 
 def _biased(

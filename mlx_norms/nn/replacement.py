@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 
 import mlx.nn
 
-from .group_layers import BatchNorm, GroupNorm, InstanceNorm, has_array_options
+from .group_layers import OPTIONS, BatchNorm, GroupNorm, InstanceNorm, has_array_options
 from .layers import LayerNorm, RMSNorm
 
 _REPLACEMENTS = {
@@ -34,8 +35,9 @@ class Replaced(dict):
     The copy of this then undoes the copy of the model.
 
     Attributes:
-        left (dict): The norms that were left alone, ``{path: module}``: subclasses of ``mlx.nn``'s,
-            and norms with an array as an option.
+        left (dict): The norms that were left alone, and why, ``{path: reason}``: subclasses of
+            ``mlx.nn``'s, norms with an array as an option, and modules without submodules that are
+            norms by their name or a base's (``"RMSNorm"``).
     """
 
     def __init__(
@@ -43,13 +45,23 @@ class Replaced(dict):
         model: mlx.nn.Module,
         mark: str,
         swaps: list[tuple[str, mlx.nn.Module, mlx.nn.Module]],
-        left: dict[str, mlx.nn.Module],
+        left: dict[str, str],
     ):
         super().__init__((path, original) for path, original, _ in swaps)
         self.left = left
         self._model = model
         self._mark = mark
         self._swaps = [(new, original) for _, original, new in swaps]
+
+    def __repr__(self) -> str:
+        return f"<Replaced: {self._counts()}>"
+
+    def __str__(self) -> str:
+        reasons = Counter(self.left.values())
+        return "\n".join([self._counts(), *(f"{n:8}  {reason}" for reason, n in reasons.items())])
+
+    def _counts(self) -> str:
+        return f"{len(self)} norms replaced, {len(self.left)} left as they are"
 
     def undo(self) -> None:
         """Put the original modules back, wherever the model holds their replacements now.
@@ -88,10 +100,10 @@ def replace(model: mlx.nn.Module) -> Replaced:
     or ``BatchNorm`` of :mod:`mlx.nn` is replaced with that of this package, wherever
     :meth:`mlx.nn.Module.children` finds modules: in attributes, and in nested lists and dicts
     (MLX does not look into tuples). Subclasses are left alone, since they may compute something
-    else, and so are norms with an array as ``eps`` or another option, which is a parameter then;
-    both are named in the result's ``left``. The replacement has the same parameters, running
-    statistics, frozen parameters and training mode. A module held under several paths is replaced
-    with one shared module.
+    else, and so are norms with an array as ``eps`` or another option, which is a parameter then,
+    and a model's own classes of norms. The result's ``left`` names them, with the reason. The
+    replacement has the same parameters, running statistics, frozen parameters and training mode. A
+    module held under several paths is replaced with one shared module.
 
     Functions compiled before keep the norms they were traced with. A model whose norms were
     replaced cannot be exported with :func:`mx.export_function`: undo the replacement first.
@@ -130,8 +142,8 @@ def replace(model: mlx.nn.Module) -> Replaced:
     left = {}
     for path, container, key, original in list(_modules(model)):
         if type(original) not in _REPLACEMENTS or has_array_options(original):
-            if isinstance(original, tuple(_REPLACEMENTS)) and not isinstance(original, _OURS):
-                left[path] = original
+            if _is_norm(original) and not isinstance(original, _OURS):
+                left[path] = _why_left(original)
             continue
         if id(original) not in new_modules:
             new = _new(_REPLACEMENTS[type(original)])
@@ -155,13 +167,39 @@ def _modules(container, prefix: str = "") -> Iterator[tuple[str, dict | list, ob
         yield from _modules(value, f"{path}.")
 
 
+def _is_norm(module: mlx.nn.Module) -> bool:
+    """Whether it is one of ``mlx.nn``'s, or holds no module and is named as a norm."""
+    if _stock_type(module):
+        return True
+    names = [cls.__name__ for cls in type(module).__mro__]
+    named = any("Norm" in name or name.lower().endswith("norm") for name in names)
+    return named and not [*_modules(module)]
+
+
+def _why_left(module: mlx.nn.Module) -> str:
+    from ..patching.modules import class_before_patch  # patching imports this package
+
+    cls, stock = class_before_patch(module), _stock_type(module)
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    if stock is None:
+        return f"{name} is no subclass of mlx.nn's norms: use patch()"
+    if cls.__call__ is not stock.__call__:
+        return f"{name} overrides __call__ of mlx.nn.{stock.__name__}: use patch()"
+    if cls is not stock:
+        return f"{name} is a subclass of mlx.nn.{stock.__name__}: use patch()"
+    if has_array_options(module):
+        options = ", ".join(sorted(OPTIONS.intersection(module)))
+        return f"{name} has an array as {options}, which our kernels take as a number"
+    return f"{name} is patched, by patch(model): call unpatch(model) before"
+
+
 def _new(cls: type) -> mlx.nn.Module:
     """A module without state."""
     return cls.__new__(cls)
 
 
-def _stock_type(module: mlx.nn.Module) -> type:
-    return next(stock for stock, ours in _REPLACEMENTS.items() if isinstance(module, ours))
+def _stock_type(module: mlx.nn.Module) -> type | None:
+    return next((stock for stock in _REPLACEMENTS if isinstance(module, stock)), None)
 
 
 def _copy_state(source: mlx.nn.Module, target: mlx.nn.Module) -> None:

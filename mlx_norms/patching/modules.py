@@ -63,6 +63,11 @@ def unpatch(model: mlx.nn.Module) -> None:
         use.close()
 
 
+def class_before_patch(module: mlx.nn.Module) -> type:
+    """The class that the module has when no model is patched."""
+    return vars(type(module)).get(_ORIGINAL, type(module))
+
+
 def _check(model: mlx.nn.Module) -> None:
     if not isinstance(model, mlx.nn.Module):
         raise TypeError(f"model must be an mlx.nn.Module but is {type(model).__name__}.")
@@ -71,7 +76,7 @@ def _check(model: mlx.nn.Module) -> None:
 def _exchanging(model: mlx.nn.Module, of: Callable) -> Iterator[None]:
     """Gives modules the class ``of(module, original class)``, in C when it is iterated over."""
     modules = model.modules()
-    classes = [of(m, vars(type(m)).get(_ORIGINAL, type(m))) for m in modules]
+    classes = [of(m, class_before_patch(m)) for m in modules]
     changes = [(m, "__class__", cls) for m, cls in zip(modules, classes, strict=True)]
     return itertools.starmap(object.__setattr__, changes)
 

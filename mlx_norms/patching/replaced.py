@@ -106,6 +106,21 @@ def used() -> Iterator[bool]:
                 _warn_of(others)
 
 
+def is_used() -> bool:
+    """Whether anything is patched."""
+    return bool(_users) or scope.process.acts
+
+
+def originals() -> list[Callable]:
+    """The functions of ``mx.fast`` that are replaced now, and of evaluation if that has a pass."""
+    projections = current().projections
+    return [
+        _originals[function]
+        for owner, function, make in zip(_OWNERS, _functions(), _MAKERS, strict=True)
+        if function in _originals and (owner is mx.fast or (projections and make is _eval))
+    ]
+
+
 def _functions() -> Iterator[Callable]:
     return map(getattr, _OWNERS, _NAMES)
 

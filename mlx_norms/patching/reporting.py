@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import _ext
-from . import call_sites
+from . import call_sites, replaced, taken
+
+_CAUSES = """\
+- the model has not run since, or is not the one patched, or ran in another thread than patched()
+- it was compiled (mx.compile) before: what is compiled before patch() stays as it was
+- it writes its own norms, and calls neither mx.fast nor the norm layers of mlx.nn
+- it took a function of mx.fast by name before; those that modules hold are named below"""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,12 @@ class Report:
         projections (int): The norms that were computed with the matmuls that read them, counted
           once per evaluation, with ``projections=True``.
         products (int): The other quantized products that our kernel computed, counted likewise.
+        missed (tuple): The names in loaded modules, as ``"module.rms_norm"``, that have held a
+          function of ``mx.fast`` since before the patch, as by ``from mlx.core.fast import
+          rms_norm``, so that its calls are not seen; with ``projections=True`` also those that hold
+          ``mx.eval`` or ``mx.async_eval``. They are looked for by :func:`mlx_norms.report`. It is
+          empty if nothing is patched then.
+        is_patched (bool): Whether anything was patched when the report was made.
     """
 
     calls: int
@@ -39,29 +51,59 @@ class Report:
     sites: dict[tuple[str, str], int]
     projections: int
     products: int
+    missed: tuple[str, ...]
+    is_patched: bool
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.calls} calls, {self.fused} fused, {self.passed_on} passed on to MLX, "
-            f"{self.offsets} with an offset of the weight"
-        ]
+        lines = self._of_calls() if self.calls else self._of_no_calls()
         if self.projections:
             lines.append(f"{self.projections} computed with the products that take them")
         if self.products:
             lines.append(f"{self.products} other quantized products")
         lines += [f"{count:8}  {reason}" for reason, count in self.reasons.items()]
         lines += [f"{count:8}  {site}  {reason}" for (site, reason), count in self.sites.items()]
+        lines += [
+            f"{name} is MLX's own, taken before patch(): its calls are not seen. Call patch() "
+            "before that import."
+            for name in self.missed
+        ]
         return "\n".join(lines)
+
+    def _of_calls(self) -> list[str]:
+        ours = self.calls - self.passed_on
+        lines = [
+            f"{self.calls} calls: {ours} by mlx_norms, {self.passed_on} left to MLX",
+            f"{self.fused} fused with the addition before them",
+        ]
+        if self.offsets:
+            lines.append(f"{self.offsets} with a weight 1 + w taken as w and an offset")
+        return lines
+
+    def _of_no_calls(self) -> list[str]:
+        if self.is_patched:
+            return ["0 calls: no patched norm was called since patch(). It may be that", _CAUSES]
+        return [
+            "0 calls: nothing is patched. Call mlx_norms.patch() before the model runs, or run it",
+            "within mlx_norms.patched(). If it did run patched, it may be that",
+            _CAUSES,
+        ]
 
 
 def report() -> Report:
     """The counts since :func:`mlx_norms.patch`, or the outermost :func:`mlx_norms.patched`.
 
     Returns:
-        Report: The counts, which print as a table of the reasons.
+        Report: The counts. It prints what ran here and what was left to MLX, and why; without
+        a call, what may be the cause.
     """
     counts = _ext.patch_counts()
-    return Report(calls=sum(counts["reasons"].values()), sites=call_sites.counts(), **counts)
+    return Report(
+        calls=sum(counts["reasons"].values()),
+        sites=call_sites.counts(),
+        missed=taken.names(),
+        is_patched=replaced.is_used(),
+        **counts,
+    )
 
 
 def reset() -> None:

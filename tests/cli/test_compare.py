@@ -365,6 +365,7 @@ class TestRun:
             "8 random tokens in, 4 out",
             "Its weights are random",
             "patched / stock",
+            "left to MLX │ 0 │ 0",
             "fused │ 6 │ 6",
             "over the largest stock logit",
             "Tokens generated: all 4 the same",

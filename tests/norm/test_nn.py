@@ -3,6 +3,7 @@
 import copy
 import itertools
 import pickle
+import sys
 
 import mlx.core as mx
 import mlx.nn
@@ -179,6 +180,12 @@ PATHS = {
 }
 
 
+def named(name, *bases):
+    """A module of a class of this name, which a model may have for a norm of its own."""
+    bases = [type(base) for base in bases] or [mlx.nn.Module]
+    return type(name, (*bases,), {"__module__": "models"})()
+
+
 def norms(model):
     """The norms in ``model`` by path, ours or mlx.nn's."""
     kinds = (mlx.nn.RMSNorm, mlx.nn.LayerNorm)
@@ -244,6 +251,62 @@ class TestReplace:
         assert nn.replace(model) == {}
         assert model.special is special
         assert model.pair[0] is inside
+
+    def test_names_the_norms_that_it_left_and_why(self):
+        class Own(mlx.nn.Module):
+            pass
+
+        class Special(mlx.nn.RMSNorm):
+            pass
+
+        class Shifted(mlx.nn.LayerNorm):
+            def __call__(self, x):
+                return super().__call__(x) + 1
+
+        model = Model()
+        model.deep = [{"own": named("RMSNormGated")}, named("rmsnorm"), named("Own", named("Norm"))]
+        model.special, model.shifted = Special(DIMS), Shifted(DIMS)
+        model.array = mlx.nn.LayerNorm(DIMS)
+        model.array.eps = mx.array(1e-5)
+        model.ours, model.fine = nn.RMSNorm(DIMS), [Own(), mlx.nn.Linear(1, 1)]
+        holder = named("NormAndLinear")  # what it holds is listed, not itself
+        holder.linear, holder.norm = mlx.nn.Linear(1, 1), named("Norm")
+        model.holder = holder
+        replaced = nn.replace(model)
+        local = f"{__name__}.{TestReplace.__qualname__}.{sys._getframe().f_code.co_name}.<locals>."
+        left = {
+            "deep.0.own": "models.RMSNormGated is no subclass of mlx.nn's norms: use patch()",
+            "deep.1": "models.rmsnorm is no subclass of mlx.nn's norms: use patch()",
+            "deep.2": "models.Own is no subclass of mlx.nn's norms: use patch()",
+            "special": f"{local}Special is a subclass of mlx.nn.RMSNorm: use patch()",
+            "shifted": f"{local}Shifted overrides __call__ of mlx.nn.LayerNorm: use patch()",
+            "array": "mlx.nn.layers.normalization.LayerNorm has an array as eps, which our kernels "
+            "take as a number",
+            "holder.norm": "models.Norm is no subclass of mlx.nn's norms: use patch()",
+        }
+        assert replaced.left == left
+        assert replaced.keys() == PATHS
+
+    def test_of_a_patched_model(self):
+        model = Model()
+        mlx_norms.patch(model)
+        replaced = nn.replace(model)
+        assert replaced == {} and replaced.left.keys() == PATHS
+        reason = "RMSNorm is patched, by patch(model): call unpatch(model) before"
+        assert replaced.left["_private"] == f"mlx.nn.layers.normalization.{reason}"
+        mlx_norms.unpatch(model)
+        assert nn.replace(model).keys() == PATHS
+
+    def test_prints_counts(self):
+        model = Model()
+        model.deep = [named("RMSNorm"), named("RMSNorm"), named("LayerNorm")]
+        replaced = nn.replace(model)
+        assert repr(replaced) == "<Replaced: 6 norms replaced, 3 left as they are>"
+        assert str(replaced).splitlines() == [
+            "6 norms replaced, 3 left as they are",
+            "       2  models.RMSNorm is no subclass of mlx.nn's norms: use patch()",
+            "       1  models.LayerNorm is no subclass of mlx.nn's norms: use patch()",
+        ]
 
     def test_nothing_left_for_a_second_replace(self):
         model = Model()

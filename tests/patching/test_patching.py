@@ -304,14 +304,45 @@ class TestReport:
             mx.fast.rms_norm(rows(), mx.arange(DIMS), EPS)
         report = mlx_norms.report()
         lines = str(report).splitlines()
-        for number in (report.calls, report.fused, report.passed_on, report.offsets):
-            assert str(number) in lines[0]
+        assert lines[:3] == [
+            "4 calls: 2 by mlx_norms, 2 left to MLX",
+            "1 fused with the addition before them",
+            "1 with a weight 1 + w taken as w and an offset",
+        ]
         for reason, count in report.reasons.items():
             assert [line.split(maxsplit=1) for line in lines].count([str(count), reason]) == 1
         for (site, reason), count in report.sites.items():
             assert any(
                 site in line and reason in line and line.split()[0] == str(count) for line in lines
             )
+
+    def test_printed_names_what_there_is(self):
+        _, report = run_patched(lambda: mx.fast.rms_norm(rows(), row(), EPS))
+        assert str(report).splitlines()[:3] == [
+            "1 calls: 1 by mlx_norms, 0 left to MLX",
+            "0 fused with the addition before them",
+            f"       1  {NOT_A_SUM}",
+        ]
+
+    def test_printed_without_a_call(self):
+        with mlx_norms.patched():
+            patched = mlx_norms.report()
+        after = mlx_norms.report()
+        assert (patched.is_patched, after.is_patched) == (True, False)
+        assert str(patched).startswith("0 calls: no patched norm was called since patch().")
+        assert str(after).startswith("0 calls: nothing is patched. Call mlx_norms.patch()")
+        for cause in ("mx.compile", "its own norms", "by name before"):
+            assert cause in str(patched) and cause in str(after)
+
+    @pytest.mark.parametrize("model", [None, mlx.nn.RMSNorm(DIMS)], ids=["process", "model"])
+    def test_tells_whether_anything_is_patched(self, model):
+        assert not mlx_norms.report().is_patched
+        try:
+            mlx_norms.patch(model)
+            assert mlx_norms.report().is_patched
+        finally:
+            mlx_norms.unpatch(model)
+        assert not mlx_norms.report().is_patched
 
     def test_is_a_snapshot(self):
         with mlx_norms.patched():
@@ -328,7 +359,8 @@ class TestReport:
             assert mlx_norms.report().calls == 6
         assert mlx_norms.report().calls == 6
         with mlx_norms.patched():
-            assert mlx_norms.report() == mlx_norms.Report(0, 0, 0, 0, {}, {}, 0, 0)
+            report = mlx_norms.report()
+            assert report == mlx_norms.Report(0, 0, 0, 0, {}, {}, 0, 0, report.missed, True)
 
     def test_starts_anew_with_a_patch(self):
         try:

@@ -32,19 +32,19 @@ ROWS, DIMS = 4, 32
 EPS = 1e-5
 
 # The outcomes of a norm, as a report names them.
-FUSED = "fused: the sum is computed by its norm"
-FUSION_OFF = "not fused: fusion is off"
-GRAPH_PASS = "not fused: left to the graph pass of fuse()"
-NOT_A_SUM = "not fused: the input is no pending sum"
-OTHER_STREAM = "not fused: the sum is on another stream"
-REPEATED = "not fused: one element of an operand is repeated along the row"
-OF_SUM = "not fused: weight or bias is computed from the sum"
-LONG_GRAPH = "not fused: weight or bias is pending itself, by many operations"
-TRACED = "not fused: weight or bias is traced and the sum is not"
-OF_TRANSFORM = "not fused: weight or bias is an argument of vmap or compile"
-GROUPS = "not fused: group, instance and batch norms take no sum"
-DTYPE = "passed on: not float32, float16 or bfloat16"
-ARGUMENTS = "passed on: shapes or eps that no kernel takes"
+FUSED = "fused with the addition before it"
+FUSION_OFF = "norm alone: fuse=False"
+GRAPH_PASS = "norm alone when called: fuse() may fuse it later"
+NOT_A_SUM = "norm alone: no addition is pending before it"
+OTHER_STREAM = "norm alone: the addition before it is on another stream"
+REPEATED = "norm alone: the addition before it broadcasts along the row"
+OF_SUM = "norm alone: its weight or bias is computed from the addition"
+LONG_GRAPH = "norm alone: its weight or bias is pending, by many operations"
+TRACED = "norm alone: its weight or bias is traced, the addition is not"
+OF_TRANSFORM = "norm alone: its weight or bias is an argument of vmap or compile"
+GROUPS = "norm alone: group, instance and batch norms take no addition"
+DTYPE = "left to MLX: not float32, float16 or bfloat16"
+ARGUMENTS = "left to MLX: shapes or options that no kernel takes"
 
 # Two float32 results of one function agree within this many roundings of the largest value. A norm
 # of 32 elements is off by at most 16. At most four norms follow, and sums of 32 to 128 products,

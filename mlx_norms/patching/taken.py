@@ -1,0 +1,28 @@
+"""Names in loaded modules that have held a function of MLX since before it was replaced."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+from . import replaced
+
+_OWN = ("mlx", "mlx_norms")
+
+# Not vars(), nor getattr(): a module that loads when it is first used would load here.
+_names_of = vars(types.ModuleType)["__dict__"].__get__
+
+
+def names() -> tuple[str, ...]:
+    """The names, as ``"module.rms_norm"``. Nothing of the modules runs, and none is imported."""
+    originals = {id(function) for function in replaced.originals()}
+    modules = {}  # by id: one module may be loaded under several names
+    for path, module in sys.modules.copy().items():
+        if path.partition(".")[0] not in _OWN and issubclass(type(module), types.ModuleType):
+            modules.setdefault(id(module), (path, module))
+    return tuple(
+        f"{path}.{name}"
+        for path, module in modules.values()
+        for name, value in _names_of(module).copy().items()
+        if id(value) in originals
+    )

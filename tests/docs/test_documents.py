@@ -18,7 +18,6 @@ NEEDS = {"network": "mlx_lm.load(", "gpu": "mx.gpu"}
 COMMANDS = ("python -m mlx_norms", "python tools/fuzz")  # that run here, without an installation
 LONG = ("mlx_norms selftest", "norms.csv")  # test_selftest.py and test_bench.py have these
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)|(?:src|srcset)=\"([^\"]*)\"")
-READ_ON = ["patching.md"]  # whose examples are one script, in parts
 for_pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -29,11 +28,6 @@ def blocks(page, language):
 def examples(*needs):
     """The Python examples with these needs, one by one."""
     for page in PAGES:
-        if page.name in READ_ON:
-            if "network" in needs:
-                script = "".join(blocks(page, "python"))
-                yield pytest.param("network", script, id=page.name)
-            continue
         for found in BLOCK.finditer(page.read_text()):
             language, need, script = found.groups(default="")
             line = page.read_text()[: found.start()].count("\n") + 1

@@ -5,9 +5,23 @@ from __future__ import annotations
 import inspect
 import re
 
+import mlx.core as mx
+
 from . import _ext
 
 _NATIVE = type(_ext.mlx_version)  # of nanobind
+
+# What an argument of an annotation may be; of any other, anything.
+_TYPES = {
+    "mlx.core.array": mx.array,
+    "mlx.core.Dtype": mx.Dtype,
+    "mlx.core.StreamOrDevice": (type(None), mx.Stream, mx.Device, mx.DeviceType),
+    "mlx.core.distributed.Group": mx.distributed.Group,
+    "float": (float, int),
+    "int": int,
+    "bool": bool,
+    "None": type(None),
+}
 
 
 def expose(namespace: dict[str, object]) -> None:
@@ -40,3 +54,25 @@ def signature(native) -> inspect.Signature:
     exec(f"from __future__ import annotations\n{native.__nb_signature__[-1][0]}: ...", scope)
     (function,) = filter(inspect.isfunction, scope.values())
     return inspect.signature(function)
+
+
+def explain(function, native, args: tuple, kwargs: dict) -> str | None:
+    """Which argument is why the extension's function does not take a call, if that can be told."""
+    op = f"[{function.__name__}]"
+    try:
+        given = signature(native).bind(*args, **kwargs)
+    except TypeError as error:
+        return f"{op} {error}."
+    for name, value in given.arguments.items():
+        annotation = given.signature.parameters[name].annotation
+        if not _fits(value, annotation):
+            wanted = " or ".join(annotation.replace("mlx.core", "mx").split(" | "))
+            return f"{op} {name} must be {wanted} but is {type(value).__name__}."
+    return None
+
+
+def _fits(value, annotation: str) -> bool:
+    if "[" in annotation:
+        choices = annotation.startswith("typing.Literal[")
+        return not choices or isinstance(value, str) or value is None
+    return any(isinstance(value, _TYPES.get(part, object)) for part in annotation.split(" | "))

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <string_view>
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -120,13 +121,53 @@ PyObject* call_replacement(
   return PyObject_Vectorcall(of.original, arguments, flags, keywords);
 }
 
-PyObject* call_original(
+// Puts a sentence that names the argument in the place of nanobind's error.
+void explain(
+    Function* function,
+    PyObject* const* arguments,
+    size_t positional,
+    PyObject* keywords) {
+  nb::python_error refused;
+  std::string_view what = refused.what();
+  if (what.find("incompatible function arguments") == what.npos) {
+    return refused.restore();
+  }
+  try {
+    nb::list args;
+    for (size_t i = 0; i < positional; ++i) {
+      args.append(nb::handle(arguments[i]));
+    }
+    nb::dict named;
+    for (size_t i = 0; keywords && i < nb::len(keywords); ++i) {
+      named[nb::handle(PyTuple_GET_ITEM(keywords, i))] =
+          nb::handle(arguments[positional + i]);
+    }
+    auto functions = nb::module_::import_("mlx_norms._functions");
+    auto sentence = functions.attr("explain")(
+        nb::handle(&function->base),
+        nb::handle(function->original),
+        nb::tuple(args),
+        named);
+    if (sentence.is_none()) {
+      return refused.restore();
+    }
+    PyErr_SetObject(PyExc_TypeError, sentence.ptr());
+  } catch (nb::python_error& error) {
+    error.restore();
+  }
+}
+
+PyObject* call_op(
     PyObject* self,
     PyObject* const* arguments,
     size_t flags,
     PyObject* keywords) {
-  auto& of = *reinterpret_cast<Function*>(self);
-  return PyObject_Vectorcall(of.original, arguments, flags, keywords);
+  auto* of = reinterpret_cast<Function*>(self);
+  auto* result = PyObject_Vectorcall(of->original, arguments, flags, keywords);
+  if (!result && PyErr_ExceptionMatches(PyExc_TypeError)) {
+    explain(of, arguments, PyVectorcall_NARGS(flags), keywords);
+  }
+  return result;
 }
 
 int traverse(PyObject* self, visitproc visit, void* arg) {
@@ -236,7 +277,7 @@ Function& make(nb::object& made, const nb::object& original) {
     throw nb::python_error();
   }
   auto& function = *reinterpret_cast<Function*>(made.ptr());
-  function.vectorcall = call_original;
+  function.vectorcall = call_op;
   function.original = original.inc_ref().ptr();
   return function;
 }

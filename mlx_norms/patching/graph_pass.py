@@ -39,9 +39,15 @@ def fuse(fn: Callable[P, T]) -> Callable[P, T]:
         dicts and other objects, with the new arrays set in them, and new tuples of the same class.
         It can be passed to :func:`mx.compile` and to MLX's transforms.
 
+    Raises:
+        TypeError: If ``fn`` cannot be called.
+
     Example:
         >>> block = mlx_norms.fuse(lambda x, r, w: mx.fast.rms_norm(x + r, w, 1e-5))
     """
+
+    if not callable(fn):
+        raise TypeError(f"[fuse] fn must be a function or a module but is {type(fn).__name__}.")
 
     @functools.wraps(fn)
     def fused(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -162,6 +162,22 @@ def test_another_call_is_not_taken_for_it(name):
     assert _ext.launches_encoded_again() == before + 1
 
 
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_call_has_its_own_launch(name, launches):
+    """Also where the launch of another would have the same result on this device."""
+
+    def launched(call):
+        return [(a.kernel, a.constants, a.grid, a.group) for a in launches(*call())]
+
+    calls = [lambda: mlx_norms.add_rms_norm(A, R, W), *OTHERS.values()]
+    forget()
+    expected = launched(OTHERS[name])
+    for call in [*calls, OTHERS[name]]:
+        for _ in range(3):
+            bits(call())
+    assert launched(OTHERS[name]) == expected
+
+
 def test_threads_record_for_themselves():
     call = CALLS["add_rms_norm"]
     expected = [unrecorded(call, seed) for seed in range(4)]

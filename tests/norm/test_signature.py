@@ -217,3 +217,45 @@ def test_a_scale_for_each_sample_is_told_its_shape():
         mlx_norms.layer_norm(x, scale=mx.zeros((2, 64)))
     with pytest.raises(ValueError, match=r"has shape \(64,2\)\.$"):
         mlx_norms.layer_norm(x, scale=mx.zeros((64, 2)))
+
+
+X, V = mx.ones((2, 8)), mx.ones(8)
+NOT_TAKEN = {
+    "[rms_norm] x must be mx.array but is list": lambda: mlx_norms.rms_norm([[1.0]]),
+    "[rms_norm] missing a required argument: 'x'": lambda: mlx_norms.rms_norm(),
+    "[rms_norm] eps must be float but is str": lambda: mlx_norms.rms_norm(X, V, "1e-5"),
+    "[rms_norm] eps must be float but is NoneType": lambda: mlx_norms.rms_norm(X, V, None),
+    "[layer_norm] weight must be mx.array or None but is float": lambda: mlx_norms.layer_norm(
+        X, 1.0
+    ),
+    "[layer_norm] scale must be mx.array or float or None but is str": lambda: mlx_norms.layer_norm(
+        X, scale="1"
+    ),
+    "[rms_norm] dtype must be mx.Dtype or None but is str": lambda: mlx_norms.rms_norm(
+        X, dtype="float16"
+    ),
+    "[rms_norm] stream must be mx.StreamOrDevice but is str": lambda: mlx_norms.rms_norm(
+        X, stream="cpu"
+    ),
+    "[rms_norm] got an unexpected keyword argument 'epsilon'": lambda: mlx_norms.rms_norm(
+        X, epsilon=1e-5
+    ),
+    "[l2_norm] too many positional arguments": lambda: mlx_norms.l2_norm(X, 1e-5, 3),
+    "[layer_norm] x must be mx.array but is str": lambda: mlx_norms.ladders.layer_norm("x"),
+    "[group_norm] num_groups must be int but is float": lambda: mlx_norms.group_norm(X, 2.0),
+}
+
+
+@pytest.mark.parametrize("text", NOT_TAKEN)
+def test_an_argument_of_another_type_is_named(text):
+    with pytest.raises(TypeError) as caught:
+        NOT_TAKEN[text]()
+    assert str(caught.value) == f"{text}."
+
+
+def test_what_the_types_do_not_tell():
+    """The extension's own error, with all headers."""
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        mlx_norms.rms_norm_linear(X, V, [3])
+    with pytest.raises(TypeError, match="fn must be a function or a module but is int"):
+        mlx_norms.fuse(3)

@@ -106,8 +106,26 @@ class TestCommandLine:
 
 
 SMALL_BENCH = ["--rows", "1", "--lengths", "64", "--ops", "rms", "--rounds", "1"]
+PROGRESS = r"configurations: 2, .* in all\.\n1 of 2: rms 1x64 .*\n2 of 2: rms 1x64 .*\n"
 SMALL_RUN = ["--prompt", "4", "--tokens", "2", "--rounds", "1", "--projections"]
 SMALL_MODEL = ["--prompts", "4", "--tokens", "2", "--rounds", "1"]
+
+
+class TestVersion:
+    def test_ours_and_that_of_mlx(self):
+        result = run("--version")
+        versions = (importlib.metadata.version(name) for name in ("mlx_norms", "mlx"))
+        assert (result.returncode, result.stderr) == (0, "")
+        assert result.stdout == "mlx_norms {}, mlx {}\n".format(*versions)
+
+
+def leaves(value):
+    """All values in a document, without its lists and objects."""
+    if isinstance(value, (dict, list)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from leaves(each)
+    else:
+        yield value
 
 
 class TestJson:
@@ -125,6 +143,10 @@ class TestJson:
         assert document["command"] == "info"
         assert document["facts"]["mlx"] == importlib.metadata.version("mlx")
         assert document["facts"]["cpu_streams"] == "native kernels"
+        assert document["facts"]["cpu_threads"] == _ext.cpu_threads()
+        texts = [text for text in leaves(document) if isinstance(text, str)]
+        typed = r"[-+]?\d*\.?\d+|true|false|yes|no|none|null"
+        assert [text for text in texts if re.fullmatch(typed, text, re.IGNORECASE)] == []
         (one,) = (each for each in document["kernels"] if each["name"].startswith("norm_4_1_"))
         assert one["function_constants"]["simds_per_row"] == 0
 

@@ -15,8 +15,9 @@ BASELINES = ("mx.fast", "mlx")
 _CALL = "call"
 _PEAK_SIZE = {"cpu": 1024, "cuda": 8192, "metal": 4096}
 # For estimates: samples besides those of the rounds, by how much a sample is longer than it must
-# be, a config's seconds besides, and bytes per second of a chain of ops and of filling memory.
-_WARM_UPS, _LONGER, _AROUND, _CHAIN = 3, 1.2, 0.1, 1e9
+# be, a config's seconds besides, bytes per second of a chain of ops and of filling memory, and how
+# many times as long a gradient takes with its forward and its graph, which are not timed.
+_WARM_UPS, _LONGER, _AROUND, _CHAIN, _WITH_FORWARD = 3, 1.2, 0.1, 1e9, 3
 
 
 @dataclass
@@ -61,7 +62,8 @@ class Measuring:
         copied = 3 if machine.backend() == "cpu" else 0
         least = _LONGER * clocks.kind().sample_seconds
         call = config.moved / _CHAIN if machine.backend() == "cpu" else 0
-        samples = (1 + copied) * least + peer_count * max(least, call)
+        around = _WITH_FORWARD if config.backward else 1
+        samples = copied * least + around * (least + peer_count * max(least, call))
         filled = sets_needed(config.input_bytes, self.hot) * config.set_bytes + 2 * config.moved
         return _AROUND + filled / _CHAIN + (self.rounds + _WARM_UPS) * samples
 

@@ -284,6 +284,12 @@ class TestPlan:
         found.lines("norm", config, {"ours": None, "mx.fast": None})
         assert 0.5 * found.estimate(config, 1) < Simulated.took < found.estimate(config, 1)
 
+    def test_a_gradient_takes_its_forward_besides(self, monkeypatch):
+        monkeypatch.setattr(clocks.HostClock, "sample_seconds", 1.0)
+        found = measuring.Measuring(5, False, print)
+        forward, backward = (Config("rms", "float32", 1, 64, way) for way in (False, True))
+        assert found.estimate(backward, 1) > 1.5 * found.estimate(forward, 1)
+
     def test_it_is_told_in_time(self, monkeypatch):
         """And a line of each configuration before it is measured."""
         log = []

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import commands
+import mlx.core as mx
+
+from . import _built, commands
 from .commands import _json, _output
 
 
@@ -21,6 +23,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m mlx_norms", description="Normalization kernels for MLX."
     )
+    version = f"mlx_norms {_built.VERSION}, mlx {mx.__version__}"
+    parser.add_argument("--version", action="version", version=version)
     parser.set_defaults(run=None)
     subparsers = parser.add_subparsers(metavar="COMMAND")
     for name, command in commands.load().items():

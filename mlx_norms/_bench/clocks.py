@@ -111,6 +111,10 @@ class DeviceClock:
             self._plugs *= 2
 
 
-def clock(provider) -> HostClock | DeviceClock:
+def kind() -> type[HostClock | DeviceClock]:
     """The device's clock on CUDA; on other devices MLX has none for Python, so the host's."""
-    return (DeviceClock if machine.backend() == "cuda" else HostClock)(provider)
+    return DeviceClock if machine.backend() == "cuda" else HostClock
+
+
+def clock(provider) -> HostClock | DeviceClock:
+    return kind()(provider)

@@ -14,6 +14,10 @@ from .results import Line
 BASELINES = ("mx.fast", "mlx")
 _CALL = "call"
 _PEAK_SIZE = {"cpu": 1024, "cuda": 8192, "metal": 4096}
+# For estimates: samples besides those of the rounds, by how much a sample is longer than it must
+# be, a config's seconds besides, bytes per second of a chain of ops and of filling memory, and how
+# many times as long a gradient takes with its forward and its graph, which are not timed.
+_WARM_UPS, _LONGER, _AROUND, _CHAIN, _WITH_FORWARD = 3, 1.2, 0.1, 1e9, 3
 
 
 @dataclass
@@ -40,19 +44,32 @@ class Measuring:
 
     @property
     def peak(self) -> float:
-        """Operations per second of MLX's own float32 matmul at a large size."""
+        """Operations per second of a float32 matmul at a large size, by ``peak_of``."""
         if "peak" not in self._pace:
             size = _PEAK_SIZE[machine.backend()]
-            matrices = [mx.random.normal((size, size)) for _ in range(2)]
-            own = Calls(mx.matmul, copies(matrices, 1), output_bytes=4 * size**2)
-            seconds = self.times({"mlx": clocks.clock(own)})["mlx"]
+            seconds = self.times({self.peak_of: _matmul(size)})[self.peak_of]
             self._pace["peak"] = rate = 2 * size**3 / seconds.median
-            self.say(f"MLX's matmul of {size}x{size} float32: {rate / 1e9:.4g} GFLOP/s.")
+            self.say(f"{self.peak_of} of {size}x{size} float32: {rate / 1e9:.4g} GFLOP/s.")
         return self._pace["peak"]
+
+    @property
+    def peak_of(self) -> str:
+        """Whose matmul that is. On the CPU MLX's is slower than some norms."""
+        return "NumPy's matmul" if machine.backend() == "cpu" else "MLX's matmul"
+
+    def estimate(self, config, peer_count: int) -> float:
+        """About how many seconds :meth:`lines` takes at a config, without compiling kernels."""
+        copied = 3 if machine.backend() == "cpu" else 0
+        least = _LONGER * clocks.kind().sample_seconds
+        call = config.moved / _CHAIN if machine.backend() == "cpu" else 0
+        around = _WITH_FORWARD if config.backward else 1
+        samples = copied * least + around * (least + peer_count * max(least, call))
+        filled = sets_needed(config.input_bytes, self.hot) * config.set_bytes + 2 * config.moved
+        return _AROUND + filled / _CHAIN + (self.rounds + _WARM_UPS) * samples
 
     def times(self, clocked: dict[str, object]) -> dict[str, timing.Samples]:
         """Seconds per call of providers that have a clock."""
-        seconds = next(iter(clocked.values())).sample_seconds
+        seconds = clocks.kind().sample_seconds
         return timing.measure(clocked, rounds=self.rounds, sample_seconds=seconds)
 
     def lines(
@@ -89,12 +106,23 @@ class Measuring:
                 copy=copy,
                 copy_is_bytes=is_bytes,
                 peak=self.peak if peak else None,
+                peak_of=self.peak_of,
                 calls=clocked[name].calls,
                 baseline=baseline.over(seconds) if baseline else None,
                 fixes=(fixes or {}).get(name, ""),
             )
             for name, seconds in times.items()
         ]
+
+
+def _matmul(size: int) -> timing.Timed:
+    matrices = [mx.random.normal((size, size)) for _ in range(2)]
+    if machine.backend() != "cpu":
+        return clocks.clock(Calls(mx.matmul, copies(matrices, 1), output_bytes=4 * size**2))
+    import numpy as np
+
+    a, b = map(np.array, matrices)
+    return timing.Runs(lambda count: [a @ b for _ in range(count)])
 
 
 def _copies(moved: int) -> dict[str, object]:

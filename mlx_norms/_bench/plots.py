@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .results import Line
@@ -79,6 +80,8 @@ class _Styles:
         rows = sorted({line.rows for line in lines if line.op in self._lengths}, reverse=True)
         self._dashes = dict(zip(rows, itertools.cycle(_DASHES)))
         self._held_against = {line.multiplies for line in lines}
+        self._peak_of = lines[0].peak_of
+        self.roof = Roof.of(lines)
 
     def along(self, op: str) -> str:
         """An op's x axis: the row length, or the number of rows if there is only one length."""
@@ -97,15 +100,44 @@ class _Styles:
         if False in self._held_against:
             found.append(entry("a copy", color="black", linestyle="-"))
         if True in self._held_against:
-            found.append(entry("MLX's matmul, large", color="black", linestyle=":"))
+            found.append(entry(f"{self._peak_of}, large", color="black", linestyle=":"))
         found += [entry(dtype, marker="o", fillstyle=fill) for dtype, fill in self.fill.items()]
         if len(self._dashes) > 1:
             found += [
                 entry(f"{rows} row{'s' * (rows > 1)}", linestyle=dashes)
                 for rows, dashes in self._dashes.items()
             ]
+        found += [entry(f"roofline: {op}", marker=marker) for op, marker in self.marker.items()]
         return found + [
-            entry(f"roofline: {op}", marker=marker) for op, marker in self.marker.items()
+            entry(f"roof of {text}", color="black", linestyle="-") for text in self.roof.texts()
+        ]
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The largest rates that were measured, and of what: no point is above.
+
+    A copy and a matmul are usually the fastest, but a norm may find its inputs in the cache.
+    """
+
+    bytes: tuple[float, str]  # a second
+    flops: tuple[float, str]
+
+    @classmethod
+    def of(cls, lines: Iterable[Line]) -> Roof:
+        lines = list(lines)
+        copies = [(line.copy, "a copy") for line in lines]
+        peaks = [(line.peak, line.peak_of) for line in lines if line.peak]
+        named = [(line, f"{line.provider}, {line.op} {line.rows}x{line.length}") for line in lines]
+        return cls(
+            max(*copies, *((line.rate, name) for line, name in named)),
+            max(*peaks, *((line.flop_rate, name) for line, name in named)),
+        )
+
+    def texts(self) -> list[str]:
+        return [
+            f"bytes: {self.bytes[1]}, {number(self.bytes[0] / 1e9)} GB/s",
+            f"operations: {self.flops[1]}, {number(self.flops[0] / 1e9)} GFLOP/s",
         ]
 
 
@@ -185,7 +217,7 @@ def _roofline(axes: Axes, lines: Iterable[Line], styles: _Styles) -> None:
         if key not in largest or line.moved > largest[key].moved:
             largest[key] = line
     found = list(largest.values())
-    copy, peak = max(line.copy for line in found), found[0].peak
+    (copy, _), (peak, _) = styles.roof.bytes, styles.roof.flops
     intensities = [line.flops / line.moved for line in found]
     edges = [min(*intensities, peak / copy) / 4, peak / copy, max(*intensities, peak / copy) * 4]
     axes.set(xscale="log", yscale="log")
@@ -202,7 +234,6 @@ def _roofline(axes: Axes, lines: Iterable[Line], styles: _Styles) -> None:
             linestyle="",
             label=f"{line.provider}, {line.op} {line.dtype}",
         )
-    roof = f"copy {number(copy / 1e9)} GB/s, MLX's matmul {number(peak / 1e9)} GFLOP/s"
-    axes.set_title(f"roofline, each at its largest shape\n{roof}", fontsize="medium")
+    axes.set_title("roofline, each at its largest shape", fontsize="medium")
     axes.set(xlabel="operations a byte (each tensor once)", ylabel="GFLOP/s")
     axes.grid(alpha=0.3)

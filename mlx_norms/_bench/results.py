@@ -30,7 +30,8 @@ class Line:
         elements: Elements of the op's input or of the matmul's result, for bytes per element.
         copy: Bytes per second of a copy in the same run.
         copy_is_bytes: Whether the copy's time is mostly spent on bytes, not on making a call.
-        peak: Operations per second of MLX's own matmul in the same run, if it was measured.
+        peak: Operations per second of a large matmul in the same run, if it was measured.
+        peak_of: Whose matmul that is.
         baseline: The time of mx.fast, or of MLX's matmul, over this one, round by round.
         fixes: What a rung of a ladder fixes.
     """
@@ -54,6 +55,7 @@ class Line:
     calls: int
     baseline: timing.Ratio | None = None
     fixes: str = ""
+    peak_of: str = "MLX's matmul"
 
     @property
     def rate(self) -> float:

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from . import timing
+from .measuring import BASELINES
 from .results import Line
 
 
@@ -61,6 +62,38 @@ def tables(lines: Iterable[Line], title: str) -> Iterator[Table]:
         yield found
 
 
+def over_ours(lines: Iterable[Line]) -> Iterator[tuple[Line, timing.Ratio]]:
+    """The line of each peer, and the ratio of its time to ours."""
+    for _, group in itertools.groupby(lines, key=lambda line: (line.op, line.dtype, *_shape(line))):
+        by_name = {line.provider: line for line in group}
+        if ours := by_name.pop("ours", None):
+            for line in by_name.values():
+                yield line, line.seconds.over(ours.seconds)
+
+
+def summary(lines: Iterable[Line], title: str) -> Table:
+    """A row per op and shape of the times of peers over ours, by dtype."""
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for line, ratio in over_ours(lines):
+        column = f"{line.provider} / ours,\n{line.dtype}"
+        row = cells.setdefault((line.op, "x".join(map(str, _shape(line)))), {})
+        row[column] = ratio.text(2, quartiles=True)
+    columns = dict.fromkeys(column for row in cells.values() for column in row)
+    found = table(f"{title}: times of peers over ours", ("op", "shape"), columns, lines=False)
+    for about, row in cells.items():
+        found.add_row(*about, *(row.get(column, "") for column in columns))
+    return found
+
+
+def summary_figures(lines: Iterable[Line]) -> list[dict[str, object]]:
+    """The same figures for ``--json``."""
+    names = ("op", "dtype", "rows", "length")
+    return [
+        {name: getattr(line, name) for name in names} | {"peer": line.provider, "over_ours": ratio}
+        for line, ratio in over_ours(lines)
+    ]
+
+
 def _table(lines: list[Line], title: str) -> Table:
     multiplies, ladder = lines[0].multiplies, any(line.fixes for line in lines)
     headings = ["µs", "quartiles"]
@@ -110,5 +143,5 @@ def _texts(line: Line) -> list[str]:
         spread(line.seconds, 1e6),
         *rate,
         f"{line.bytes_an_element:.3g}",
-        line.baseline.text(2) if line.baseline else "",
+        line.baseline.text(2) if line.baseline and line.provider not in BASELINES else "",
     ]

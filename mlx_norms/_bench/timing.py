@@ -23,6 +23,8 @@ from mlx.utils import tree_flatten
 _BATCH_BYTES = 32 << 20
 _BATCH_CALLS = 256
 
+LEAST_ROUNDS = 5  # of fewer, quartiles say too little
+
 _Name = TypeVar("_Name")
 
 
@@ -61,37 +63,32 @@ class Ratio(Samples):
 
     Attributes:
         of_medians: The ratio of their medians, each over all rounds.
+        same: Whether both did the same, so that any difference is chance.
     """
 
     of_medians: float
+    same: bool = False
 
     @property
     def is_noise(self) -> bool:
-        """Whether the rounds leave open which provider is faster.
-
-        That is so if the quartiles lie on both sides of 1, and the quartile on the far side is
-        further from 1 than the median of the ratios or the ratio of the medians is.
-        """
+        """Whether this is neither a gain nor a loss."""
         lower, upper = self.quartiles
-        if not lower < 1 < upper:
-            return False
-        if self.median > 1:
-            return min(self.median, self.of_medians) * lower < 1
-        return max(self.median, self.of_medians) * upper > 1
+        few = len(self.values) < LEAST_ROUNDS
+        # Written so that a NaN is noise.
+        return self.same or few or not (lower > 1 or upper < 1)
 
     def text(self, decimals: int, *, quartiles: bool = False) -> str:
         """The median, unless the ratio is noise."""
         spread = self.spread(f".{decimals}f")
         median, around = spread.split(" ", 1)
-        return ("too noisy to tell" if self.is_noise else median) + f" {around}" * quartiles
+        return ("noise" if self.is_noise else median) + f" {around}" * quartiles
 
 
 # For readers who see ratios beside medians.
 PAIRING = (
     "A ratio is taken in each round, where providers follow one another; shown is the median of "
-    "these, which is not the ratio of the medians. Too noisy to tell: its quartiles lie on both "
-    "sides of 1, and further from 1 on the other side than that median does, or the ratio of the "
-    "medians."
+    "these, which is not the ratio of the medians. It is noise if 1 is between its quartiles, if "
+    f"there were fewer than {LEAST_ROUNDS} rounds, or if both sides did the same."
 )
 
 

@@ -38,10 +38,10 @@ def check_environment() -> None:
 
 
 def load() -> dict[str, ModuleType]:
-    """The command modules by name."""
+    """The command modules by name, with dashes for underscores."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__))
     return {
-        name: importlib.import_module(f"{__name__}.{name}")
+        name.replace("_", "-"): importlib.import_module(f"{__name__}.{name}")
         for name in names
         if not name.startswith("_")
     }

@@ -7,23 +7,26 @@ import mlx.core as mx
 import mlx_norms
 
 from .._bench import timing
-from . import CommandError, _output
+from . import CommandError, _output, _sides
 
 Rates = dict[str, dict[str, timing.Samples]]  # tokens per second by phase and side
+Ratios = dict[str, dict[str, timing.Ratio]]  # how many times as fast as stock, by side and phase
 
 _COLORS = {"stock": "0.7", "patched": "tab:blue", "projections": "tab:green"}
 
 
-def over_stock(rates: Rates, side: str) -> dict[str, timing.Ratio]:
-    """How many times as fast as stock a side is, by phase."""
-    return {phase: by_side[side].over(by_side["stock"]) for phase, by_side in rates.items()}
+def over_stock(rates: Rates, side: str, reports: list[mlx_norms.Report]) -> dict[str, timing.Ratio]:
+    """How many times as fast as stock a side is, by phase, with a report of each."""
+    return {
+        phase: _sides.marked(by_side[side].over(by_side["stock"]), report)
+        for (phase, by_side), report in zip(rates.items(), reports, strict=True)
+    }
 
 
-def rate_table(rates: Rates):
+def rate_table(rates: Rates, ratios: Ratios):
     from .._bench.tables import table
 
     sides = list(rates["decode"])
-    ratios = {side: over_stock(rates, side) for side in sides[1:]}
     numbers = (*sides, *(f"{side} / stock" for side in ratios))
     found = table("Tokens a second: median (quartiles)", ("",), numbers)
     for phase, by_side in rates.items():
@@ -57,7 +60,7 @@ def report_table(side: str, reports: list[mlx_norms.Report]):
     return found
 
 
-def plot(path: str, model: str, rates: Rates) -> None:
+def plot(path: str, model: str, rates: Rates, ratios: Ratios) -> None:
     """Plot the speeds into an image file.
 
     Raises:
@@ -76,8 +79,8 @@ def plot(path: str, model: str, rates: Rates) -> None:
         ]
         colors = [_COLORS[side] for side in by_side]
         labels = [
-            side if side == "stock" else f"{side}\n/ stock {samples.over(by_side['stock']).text(3)}"
-            for side, samples in by_side.items()
+            side if side == "stock" else f"{side}\n/ stock {ratios[side][phase].text(3)}"
+            for side in by_side
         ]
         axes.bar(labels, medians, yerr=whiskers, capsize=6, color=colors)
         axes.set_title(phase)

@@ -47,7 +47,7 @@ def _plain(value: object) -> object:
         lower, upper = value.quartiles
         about = {"median": value.median, "lower": lower, "upper": upper}
         if isinstance(value, timing.Ratio):
-            about |= {"of_medians": value.of_medians, "too_noisy_to_tell": value.is_noise}
+            about |= {"of_medians": value.of_medians, "noise": value.is_noise}
         return _plain({**about, "rounds": len(value.values)})
     if isinstance(value, Mapping):
         return {key: _plain(of_key) for key, of_key in value.items()}

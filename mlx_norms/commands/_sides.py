@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterable, Mapping
 
 import mlx.core as mx
+
+import mlx_norms
 
 from .._bench import timing
 from .._bench.sides import CONTEXTS
@@ -33,11 +36,26 @@ def context(side: str) -> contextlib.AbstractContextManager:
     return CONTEXTS[side]()
 
 
+def judged(sides: Iterable[str]) -> list[str]:
+    """The sides of the verdict: not stock, nor one that is another side on this device."""
+    alike = ("stock", "projections") if mx.default_device() == mx.cpu else ("stock",)
+    return [side for side in sides if side not in alike]
+
+
 def note(sides: tuple[str, ...]) -> str | None:
-    """A note on a side that changes nothing on this device."""
-    if "projections" in sides and mx.default_device() == mx.cpu:
-        return "Projections do nothing on the CPU: that side computes there what patched does."
-    return None
+    """A note on a side that is left out of the verdict."""
+    if set(sides) == {"stock", *judged(sides)}:
+        return None
+    return (
+        "Projections do nothing on the CPU: that side computes there what patched does, and is "
+        "left out of the verdict."
+    )
+
+
+def marked(ratio: timing.Ratio, report: mlx_norms.Report) -> timing.Ratio:
+    """The ratio of a side and stock: they are the same if no norm was ours by ``report``."""
+    ours = report.calls - report.passed_on + report.projections + report.products
+    return dataclasses.replace(ratio, same=not ours)
 
 
 def pace(side: str, over_stock: Mapping[str, timing.Ratio]) -> str:
@@ -47,9 +65,10 @@ def pace(side: str, over_stock: Mapping[str, timing.Ratio]) -> str:
 
 
 def _times(ratio: timing.Ratio) -> str:
-    if ratio.is_noise:
-        return "too noisy to tell"
     lower, upper = ratio.quartiles
-    one = len(ratio.values) == 1
-    spread = "one round only" if one else f"{lower:.3f} to {upper:.3f}"
-    return f"{ratio.median:.3f} times as fast ({spread})"
+    about = f"{lower:.3f} to {upper:.3f}"
+    if (rounds := len(ratio.values)) < timing.LEAST_ROUNDS:
+        about = f"{rounds} round{'s' * (rounds > 1)}"
+    if ratio.same:
+        about = "the same, as no norm was ours"
+    return f"noise ({about})" if ratio.is_noise else f"{ratio.median:.3f} times as fast ({about})"

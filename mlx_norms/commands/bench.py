@@ -8,7 +8,7 @@ import sys
 
 import mlx.core as mx
 
-from .._bench import peers
+from .._bench import peers, timing
 from .._bench.configs import DTYPES, LADDER_OPS, OPS
 from . import CommandError, _json, _output, _sides, check_environment
 from ._bench import grid
@@ -37,6 +37,7 @@ _HELP = {
     "ladder": "the kernels of the LayerNorm and the matmul ladder, on a GPU",
     "model": "a language model of mlx_lm, stock against patched",
 }
+_NORMS = ("norm", "backward")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,14 +49,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=summary,
             description=f"Time {summary}. {_MODEL if what == 'model' else _CALLS}",
         )
-        _add_output(subparser)
+        # Of a norm, so few that the default ends soon.
+        _add_output(subparser, timing.LEAST_ROUNDS if what in _NORMS else 9)
         if what == "model":
             _add_model(subparser)
         else:
             _add_grid(subparser, what)
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
+def _add_output(parser: argparse.ArgumentParser, rounds: int) -> None:
     parser.add_argument("--csv", metavar="FILE", help="write the figures, with device and versions")
     parser.add_argument(
         "--plot",
@@ -63,7 +65,13 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help="draw GB/s against the length of rows, with the copy, and a roofline; against their "
         "number where there is one length (of a model: time against the prompt's length)",
     )
-    parser.add_argument("--rounds", metavar="N", type=int, default=9, help="samples of each (9)")
+    parser.add_argument(
+        "--rounds",
+        metavar="N",
+        type=int,
+        default=rounds,
+        help=f"samples of each ({rounds}); ratios of fewer than {timing.LEAST_ROUNDS} are noise",
+    )
     parser.add_argument(
         "--trace",
         action="store_true",
@@ -96,6 +104,12 @@ def _add_grid(parser: argparse.ArgumentParser, what: str) -> None:
     )
     parser.add_argument("--lengths", metavar="NUMBERS", help="lengths of rows")
     parser.add_argument("--dtypes", metavar="NAMES", help=f"some of {','.join(DTYPES)}")
+    if what in _NORMS:
+        parser.add_argument(
+            "--full",
+            action="store_true",
+            help="all numbers of rows and lengths, where none are given: takes several minutes",
+        )
     if what == "ladder":
         parser.add_argument("--sizes", metavar="NUMBERS", help="rows and columns of the matrices")
     parser.add_argument(
@@ -164,6 +178,8 @@ def _check(args: argparse.Namespace, simulated: bool) -> None:
         raise CommandError(f"{ways[0]} and {ways[1]} exclude each other.")
     if args.plot and ways:
         raise CommandError(f"--plot draws times, and {ways[0]} takes none.")
+    if ways and getattr(args, "full", False):
+        raise CommandError(f"--full is about times, and {ways[0]} takes none.")
     if args.csv and args.capture:
         raise CommandError("--csv has nothing to write with --capture.")
     if simulated and args.hot:

@@ -92,22 +92,29 @@ def run(args: argparse.Namespace) -> int:
                 findings[side] = Finding(drift, reports, parting)
     rates = measure_rates(model, prompt, args.tokens, args.rounds, sides)
 
-    for side, finding in findings.items():
-        console.print(_verdict(side, finding, rates), highlight=False, soft_wrap=True)
+    ratios = {
+        side: _compare_tables.over_stock(rates, side, finding.reports)
+        for side, finding in findings.items()
+    }
+    verdicts = [_verdict(side, findings[side], ratios[side]) for side in _sides.judged(sides)]
+    for verdict in verdicts:
+        console.print(verdict, highlight=False, soft_wrap=True)
     for line in _introduction(args, sides):
         console.print(line, highlight=False)
-    console.print(_compare_tables.rate_table(rates))
+    console.print(_compare_tables.rate_table(rates, ratios))
     console.print(timing.PAIRING, highlight=False)
     for side, finding in findings.items():
         console.print(_compare_tables.report_table(side, finding.reports))
     for side, finding in findings.items():
         for line in _details(side, finding, args.tokens, len(findings) > 1):
             console.print(line, highlight=False)
-    args.figures |= _figures(args, findings, rates)
+    good = all(findings[side].drift.explained for side in _sides.judged(sides))
+    args.figures |= {"verdict": {"agrees": good, "text": verdicts}}
+    args.figures |= _figures(args, findings, rates, ratios)
     if args.plot:
-        _compare_tables.plot(args.plot, args.model, rates)
+        _compare_tables.plot(args.plot, args.model, rates, ratios)
         console.print(f"The plot is in {args.plot}.", highlight=False)
-    return 0 if all(finding.drift.explained for finding in findings.values()) else 1
+    return 0 if good else 1
 
 
 def _first_tokens(
@@ -403,9 +410,9 @@ def _tf32() -> bool:
     return os.environ.get("MLX_ENABLE_TF32", "1") != "0"
 
 
-def _verdict(side: str, finding: Finding, rates: _compare_tables.Rates) -> str:
+def _verdict(side: str, finding: Finding, over_stock: dict[str, timing.Ratio]) -> str:
     """A side's speed, and whether it agrees, in one line."""
-    pace = _sides.pace(side, _compare_tables.over_stock(rates, side))
+    pace = _sides.pace(side, over_stock)
     return f"{pace}; the logits {'agree' if finding.drift.explained else 'DISAGREE'}."
 
 
@@ -426,13 +433,17 @@ def _details(side: str, finding: Finding, count: int, several: bool) -> Iterator
         f"all {count} the same" if same else f"they part at number {finding.parting + 1} of {count}"
     )
     yield f"Tokens generated{of_side}: {parted}."
-    yield f"Stock and {side} {'agree' if drift.explained else 'DISAGREE'}."
+    if _sides.judged([side]):
+        yield f"Stock and {side} {'agree' if drift.explained else 'DISAGREE'}."
 
 
 def _figures(
-    args: argparse.Namespace, findings: dict[str, Finding], rates: _compare_tables.Rates
+    args: argparse.Namespace,
+    findings: dict[str, Finding],
+    rates: _compare_tables.Rates,
+    ratios: _compare_tables.Ratios,
 ) -> dict:
-    """The printed figures, for ``--json``."""
+    """The printed figures but for the verdict, for ``--json``."""
     sides = {
         side: {"tokens_a_second": {phase: by_side[side] for phase, by_side in rates.items()}}
         for side in rates["decode"]
@@ -440,7 +451,7 @@ def _figures(
     for side, finding in findings.items():
         drift = finding.drift
         sides[side] |= {
-            "over_stock": _compare_tables.over_stock(rates, side),
+            "over_stock": ratios[side],
             "largest_difference": {"prefill": drift.prefill, "decode": drift.decode},
             "of_an_ulp": drift.rounding,
             "explained_by_rounding": _ROUNDING_MARGIN * drift.rounding,
@@ -451,10 +462,6 @@ def _figures(
             },
         }
     return {
-        "verdict": {
-            "agrees": all(finding.drift.explained for finding in findings.values()),
-            "text": [_verdict(side, finding, rates) for side, finding in findings.items()],
-        },
         "model": args.model,
         "device": {"type": mx.default_device().type.name, "chip": machine.chip()},
         "prompt": args.prompt,

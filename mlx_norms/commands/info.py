@@ -11,12 +11,14 @@ from pathlib import Path
 import mlx.core as mx
 
 from .. import _built, _ext, _guard
-from . import _json
+from . import _json, _kernel_cache
 
 SUMMARY = "Show versions, the backend, and what runs natively here."
 
 _NATIVE = "native kernels"
 _COMPOSED = "composed of MLX's operations"
+
+Facts = list[tuple[str, object]]  # a label, and what is printed by str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     rows = facts()
     width = max(len(label) for label, _ in rows)
-    for label, text in rows:
-        print(f"{label:{width}}  {text}")
+    for label, value in rows:
+        print(f"{label:{width}}  {value}")
     args.figures["facts"] = by_key(rows)
     if args.kernels:
         built, libraries = _ext.built_kernels(), _ext.built_libraries()
@@ -59,13 +61,16 @@ def library_line(library: dict) -> str:
     return "\n".join([line, *(f"    {said}" for said in library["failure"].splitlines())])
 
 
-def by_key(facts: list[tuple[str, str]]) -> dict[str, str]:
-    """The facts with keys such as ``default_device`` instead of labels."""
-    return {label.lower().replace(" ", "_"): text for label, text in facts}
+def by_key(facts: Facts) -> dict[str, object]:
+    """The facts with keys such as ``default_device`` instead of labels, for ``--json``."""
+    return {
+        label.lower().replace(" ", "_"): value.figures() if hasattr(value, "figures") else value
+        for label, value in facts
+    }
 
 
-def facts() -> list[tuple[str, str]]:
-    """The printed facts, as (label, text)."""
+def facts() -> Facts:
+    """The printed facts."""
     return [
         ("mlx_norms", _built.VERSION),
         ("mlx", _guard.installed("mlx").get("mlx", "not installed as a package")),
@@ -81,6 +86,7 @@ def facts() -> list[tuple[str, str]]:
         ("CPU instructions", _instruction_levels()),
         ("CPU threads", _threads()),
         ("GPU streams", _gpu_streams()),
+        ("kernel cache", _kernel_cache_here()),
     ]
 
 
@@ -144,9 +150,9 @@ def _instruction_levels() -> str:
     return f"{level} (this machine can run {', '.join(_ext.cpu_isas())})"
 
 
-def _threads() -> str:
+def _threads() -> int | str:
     try:
-        return str(_ext.cpu_threads())
+        return _ext.cpu_threads()
     except ValueError as error:  # MLX_NORMS_CPU_THREADS is not a valid number
         return str(error)
 
@@ -159,3 +165,10 @@ def _gpu_streams() -> str:
             return _norms_on("cuda")
         return f"{_COMPOSED}: kernels on CUDA need MLX 0.32.4 or newer"
     return "none (MLX has no GPU here)"
+
+
+def _kernel_cache_here() -> _kernel_cache.KernelCache | str:
+    try:
+        return _kernel_cache.find()
+    except OSError as error:  # the folder may not be read
+        return str(error)

@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
     facts, left_out = _facts(), _LEFT_OUT if mx.default_device() == mx.cpu else None
     results, measured = [], []
     with _progress.Progress(len(found) + 1) as progress:
-        for label, text in facts:
-            progress.print(f"{label}: {text}")
+        for label, value in facts:
+            progress.print(f"{label}: {value}")
         for library in libraries:
             progress.print(info.library_line(library))
         progress.print()
@@ -383,7 +383,7 @@ def times() -> Iterator[tuple[int, int, str, dict[str, timing.Ratio]]]:
         yield rows, length, name, ratios
 
 
-def _facts() -> list[tuple[str, str]]:
+def _facts() -> info.Facts:
     return [("chip", machine.chip()), *info.facts()]
 
 

@@ -1,6 +1,8 @@
 """The bench command: what it measures, and what it writes and draws."""
 
+import argparse
 import csv
+import dataclasses
 import importlib.util
 import io
 import itertools
@@ -33,7 +35,7 @@ from mlx_norms._bench import (
 from mlx_norms._bench.configs import OPS, Config
 from mlx_norms._bench.results import Line
 from mlx_norms.commands import bench
-from mlx_norms.commands._bench import capture, command, metal_sim, tracing
+from mlx_norms.commands._bench import capture, command, grid, metal_sim, tracing
 from mlx_norms.commands._bench.model import Line as ModelLine
 from mlx_norms.commands._bench.model import table as model_table
 from support.variant import ROOT
@@ -146,22 +148,44 @@ class TestTimes:
         assert float(ours["gbps"]) == pytest.approx(0.52429)
         assert float(ours["of_copy"]) == pytest.approx(500 / 512, rel=1e-4)
         assert (ours["method"], ours["calls"], ours["over_baseline"]) == ("known", "7", "1")
-        (line,) = (line for line in output.splitlines() if " ours " in line)
-        assert line.split() == "256x512 ours 2000 2000-2000 0.524 97.7% 8 1.00".split()
+        (line,) = re.findall("^.* ours .*2000-.*$", output, re.M)
+        assert line.split() == "256x512 ours 2000 2000-2000 0.524 97.7% 8 noise".split()
 
     def test_plot(self, tmp_path, capsys):
         file = tmp_path / "figure.png"
         grid = ["--rows", "1,8", "--lengths", "16", "--dtypes", "float32"]
         output = run(capsys, "norm", "--ops", "rms,add_layer", *grid, "--plot", str(file))
         assert file.read_bytes().startswith(PNG)
-        assert "MLX's matmul of 64x64 float32:" in output
+        assert "NumPy's matmul of 64x64 float32:" in output
 
-    def test_peers(self, capsys, monkeypatch):
+    @pytest.mark.parametrize("how", [[], ["--trace"]], ids=str)
+    @pytest.mark.parametrize("asked", ["torch", "mx.fast,torch", "torch,liger"])
+    def test_a_peer_that_is_missing(self, asked, how, capsys, monkeypatch):
+        """It is named, in one line, before anything is measured."""
+        for name in ("torch", "liger_kernel"):
+            monkeypatch.setitem(sys.modules, name, None)
+        for name, function in bench.peers.FUNCTIONS.items():
+            monkeypatch.setitem(bench.peers.FUNCTIONS, name, function.__wrapped__)
+        monkeypatch.setattr(command.Bench, "_providers", None)
+        assert main(["bench", "norm", *GRID, "--ops", "rms", "--peers", asked, *how]) == 2
+        output = capsys.readouterr()
+        assert (output.out, output.err.count("\n")) == ("", 1)
+        assert f"--peers {asked}: no torch here: " in output.err
+        assert ("no liger here" in output.err) == ("liger" in asked)
+
+    def test_a_peer_whose_error_has_many_lines(self, capsys, monkeypatch):
+        def fail():
+            raise RuntimeError("not\n" * 1000)
+
+        monkeypatch.setitem(bench.peers.FUNCTIONS, "torch", fail)
+        assert main(["bench", "norm", *GRID, "--ops", "rms", "--peers", "torch"]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("--peers torch: no torch here: not not") and len(error) < 500
+
+    def test_other_peers_are_not_asked_for(self, capsys, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", None)
-        output = run(capsys, "norm", *GRID, "--ops", "rms", "--peers", "torch")
-        assert "no torch here: " in output
-        assert re.search("^ *3x40 +ours ", output, re.M)
-        assert not re.search("^ *3x40 +mx.fast ", output, re.M)
+        output = run(capsys, "norm", *GRID, "--ops", "rms", "--peers", "mx.fast")
+        assert re.search("^ *3x40 +mx.fast ", output, re.M)
 
     def test_a_peer_that_does_not_do_it(self, capsys, monkeypatch):
         class Refuses(providers.TorchCalls):
@@ -192,6 +216,159 @@ class TestTimes:
         times = timing.measure(clocked, rounds=5, sample_seconds=0.01)
         # Its part of the host's time, however busy the host is.
         assert 0 < times["device"].over(times["host"]).median < 1.2
+
+
+class Simulated:
+    """A provider of calls that take a time each, and a clock that knows how long all took."""
+
+    method, sample_seconds, most, calls, overlap = "known", 0.02, 1 << 62, 1, False
+    took = 0.0
+
+    def __init__(self, provider, seconds=1e-4):
+        self._seconds = seconds
+
+    def seconds(self, count):
+        type(self).took += count * self._seconds
+        return count * self._seconds
+
+
+class TestPlan:
+    """How long a run takes, which is told at its start, and how far it is."""
+
+    def args(self, *arguments):
+        parser = argparse.ArgumentParser()
+        bench.add_arguments(parser)
+        return parser.parse_args(arguments)
+
+    def seconds(self, *arguments):
+        """By the estimate, of the default or full configs of a subcommand."""
+        args = self.args(*arguments)
+        configs = grid.configs(args, "full" if args.full else "times")
+        found = measuring.Measuring(args.rounds, args.hot, print)
+        return sum(found.estimate(config, 1) for config in configs)
+
+    @pytest.mark.parametrize("cache", [1 << 20, 32 << 20, 64 << 20])
+    def test_the_default_ends_within_two_minutes(self, cache, monkeypatch):
+        monkeypatch.undo()
+        monkeypatch.setattr(machine, "cache_bytes", lambda: cache)
+        assert 30 < self.seconds("norm") < 120
+        assert self.seconds("norm", "--full") > 120
+
+    def test_the_default_has_all_ops_and_enough_rounds(self):
+        for what in ("norm", "backward"):
+            args = self.args(what)
+            assert args.rounds == timing.LEAST_ROUNDS
+            some, every = (grid.configs(args, purpose) for purpose in ("times", "full"))
+            assert {config.op for config in some} == {config.op for config in every} == {*OPS}
+            assert {config.dtype for config in some} == {config.dtype for config in every}
+            assert len(some) < len(every) / 2
+
+    @pytest.mark.parametrize("full, rows", [([], "1 512"), (["--full"], "1 32 512 4096")])
+    def test_full(self, full, rows, monkeypatch, tmp_path, capsys):
+        monkeypatch.setattr(providers, "MOST_SETS", 1)
+        file = tmp_path / "figures.csv"
+        options = ["--ops", "head", "--dtypes", "float32", "--csv", str(file), *full]
+        run(capsys, "norm", *options)
+        assert [row["rows"] for row in rows_of(file)[::2]] == rows.split()
+
+    @pytest.mark.parametrize("rounds", [1, 5, 20])
+    def test_the_estimate_is_of_the_samples(self, rounds, monkeypatch):
+        """With copies, as on any CPU, and no less than they take."""
+        monkeypatch.undo()
+        monkeypatch.setattr(machine, "cache_bytes", lambda: CACHE)
+        monkeypatch.setattr(clocks, "clock", Simulated)
+        monkeypatch.setattr(Simulated, "took", 0.0)
+        monkeypatch.setattr(providers, "able", lambda config, of_config, say: of_config)
+        found = measuring.Measuring(rounds, False, print)
+        config = Config("rms", "float32", 512, 128)
+        found.lines("norm", config, {"ours": None, "mx.fast": None})
+        assert 0.5 * found.estimate(config, 1) < Simulated.took < found.estimate(config, 1)
+
+    def test_a_gradient_takes_its_forward_besides(self, monkeypatch):
+        monkeypatch.setattr(clocks.HostClock, "sample_seconds", 1.0)
+        found = measuring.Measuring(5, False, print)
+        forward, backward = (Config("rms", "float32", 1, 64, way) for way in (False, True))
+        assert found.estimate(backward, 1) > 1.5 * found.estimate(forward, 1)
+
+    def test_it_is_told_in_time(self, monkeypatch):
+        """And a line of each configuration before it is measured."""
+        log = []
+        monkeypatch.setattr(command._output, "tell", log.append)
+        monkeypatch.setattr(measuring.Measuring, "estimate", lambda *arguments: 21.0)
+        monkeypatch.setattr(measuring.Measuring, "lines", lambda *a, **o: log.append("lines") or [])
+        grid = ["--rows", "3,4", "--lengths", "40", "--dtypes", "float32", "--ops", "rms"]
+        assert main(["bench", "norm", *grid]) == 0
+        about, *lines = log
+        assert about == "configurations: 2, rounds of each: 5, about 42 s in all."
+        assert lines == ["1 of 2: rms 3x40 float32", "lines", "2 of 2: rms 4x40 float32", "lines"]
+
+    @pytest.mark.parametrize("how", [[], ["--json"]], ids=str)
+    def test_it_is_told_where_errors_are(self, how, capsys):
+        assert main(["bench", "norm", *GRID, "--ops", "rms", "--rounds", "1", *how]) == 0
+        output = capsys.readouterr()
+        assert re.fullmatch(
+            r"configurations: 1, rounds of each: 1, about \d+ s in all\.\n"
+            r"1 of 1: rms 3x40 float32\n",
+            output.err,
+        )
+        assert "1 of 1" not in output.out
+
+    def test_no_lines_on_a_terminal(self, monkeypatch):
+        terminal = io.StringIO()
+        terminal.isatty = lambda: True
+        monkeypatch.setattr(sys, "stderr", terminal)
+        assert main(["bench", "norm", *GRID, "--ops", "rms", "--rounds", "1"]) == 0
+        assert "about" in terminal.getvalue() and "1 of 1: " not in terminal.getvalue()
+
+    def test_no_standard_error(self, monkeypatch, capsys):
+        monkeypatch.setattr(sys, "stderr", None)
+        assert main(["bench", "norm", *GRID, "--ops", "rms", "--rounds", "1"]) == 0
+        assert "1 of 1" not in capsys.readouterr().out
+
+
+class TestSummary:
+    """One table of ratios, before anything else."""
+
+    def test_it_is_first(self, capsys):
+        grid = ["--rows", "3,4", "--lengths", "40", "--dtypes", "float32,bfloat16"]
+        output = run(capsys, "norm", *grid, "--ops", "rms,layer")
+        assert output.startswith("norm: times of peers over ours")
+        summary, details = output.split("device cpu, ")
+        rows = re.findall(r"^ *(\w+) +(\d+x\d+) +noise \(.*\) +noise \(.*\) *$", summary, re.M)
+        assert rows == list(itertools.product(("rms", "layer"), ("3x40", "4x40")))
+        assert output.count("times of peers over ours") == 1
+        assert "norm: rms, float32" in details
+
+    def test_ratios_are_peers_over_ours(self):
+        def line(dtype, name, seconds):
+            about = ("norm", "rms", dtype, 1, 8, name, "evals", "memory", 1)
+            return Line(*about, timing.Samples(seconds), 1, 1, 1, 1.0, True, None, 1)
+
+        times = {"ours": (2.0,) * 5, "mx.fast": (3.0,) * 5, "torch": (1.0, 1.0, 2.0, 3.0, 3.0)}
+        lines = [line("float32", *each) for each in times.items()]
+        lines += [line("float16", name, times[name]) for name in ("ours", "mx.fast")]
+        console = Console(width=120, file=io.StringIO())
+        console.print(tables.summary(lines, "norm"))
+        heading, dtypes, _, row = filter(str.strip, console.file.getvalue().splitlines()[1:])
+        assert re.findall(r"\S+ / ours", heading) == ["mx.fast / ours", "torch / ours"] + [
+            "mx.fast / ours"
+        ]
+        assert dtypes.split()[2:] == ["float32", "float32", "float16"]
+        clear = "1.50 (1.50 to 1.50)"
+        assert " ".join(row.split()) == f"rms 1x8 {clear} noise (0.50 to 1.50) {clear}"
+
+    def test_json(self, capsys):
+        found = json.loads(run(capsys, "norm", *GRID, "--ops", "rms,layer", "--json"))
+        for op, each in zip(("rms", "layer"), found["summary"], strict=True):
+            about = [each[name] for name in ("op", "dtype", "rows", "length", "peer")]
+            assert about == [op, "float32", 3, 40, "mx.fast"]
+            (ours,) = (x for x in found["lines"] if (x["op"], x["provider"]) == (op, "ours"))
+            assert each["over_ours"] == ours["over_baseline"]
+            assert each["over_ours"]["noise"] is True  # of two rounds
+
+    def test_ladders_have_none(self, rungs_anywhere, capsys):
+        output = run(capsys, "ladder", "--rows", "2", "--lengths", "48", "--sizes", "8")
+        assert output.startswith("device ") and "peers over ours" not in output
 
 
 class Plugged:
@@ -392,10 +569,11 @@ class TestNoise:
         console.print(table)
         return console.file.getvalue()
 
-    NOISY = timing.Samples((1.0, 1.0, 5.0)), timing.Samples((0.9, 2.0, 2.0))
-    CLEAR = timing.Samples((3.0, 3.0, 3.0)), timing.Samples((1.0, 1.0, 1.0))
+    NOISY = timing.Samples((1.0, 1.0, 1.0, 5.0, 5.0)), timing.Samples((0.9, 2.0, 2.0, 2.0, 2.0))
+    CLEAR = timing.Samples((3.0,) * 5), timing.Samples((1.0,) * 5)
+    FEW = timing.Samples((3.0,) * 4), timing.Samples((1.0,) * 4)
 
-    @pytest.mark.parametrize("pair, said", [(NOISY, "too noisy to tell"), (CLEAR, "3.00")])
+    @pytest.mark.parametrize("pair, said", [(NOISY, "noise"), (CLEAR, "3.00"), (FEW, "noise")])
     def test_norms(self, pair, said):
         ratio = pair[0].over(pair[1])
         about = ("norm", "rms", "float32", 1, 8, "ours", "evals", "memory", 1)
@@ -403,7 +581,7 @@ class TestNoise:
         (table,) = tables.tables([line], "norm")
         assert said in self.printed(table)
 
-    @pytest.mark.parametrize("pair, said", [(NOISY, "too noisy to tell"), (CLEAR, "3.000")])
+    @pytest.mark.parametrize("pair, said", [(NOISY, "noise"), (CLEAR, "3.00"), (FEW, "noise")])
     def test_rungs(self, pair, said):
         about = ("ladder", "layer", "float32", 1, 8)
         lines = [
@@ -411,9 +589,9 @@ class TestNoise:
             for name, s in zip(("naive", "simd"), pair, strict=True)
         ]
         table, _ = tables.tables(lines, "ladder")
-        assert said[:4] in self.printed(table)
+        assert said in self.printed(table)
 
-    @pytest.mark.parametrize("pair, said", [(NOISY, "too noisy to tell"), (CLEAR, "3.000")])
+    @pytest.mark.parametrize("pair, said", [(NOISY, "noise"), (CLEAR, "3.000"), (FEW, "noise")])
     def test_models(self, pair, said):
         report = mlx_norms.report()
         line = ModelLine(8, "decode", "patched", pair[1], 1, 1.0, pair[0].over(pair[1]), report)
@@ -723,6 +901,7 @@ class TestModel:
         file, plot = tmp_path / "model.csv", tmp_path / "model.png"
         options = ["--prompts", "3", "--tokens", "3", "--csv", str(file), "--plot", str(plot)]
         output = run(capsys, "model", "tiny:llama", "--projections", *options)
+        assert "projections against stock" not in output
         assert plot.read_bytes().startswith(PNG)
         rows = {(row["phase"], row["side"]): row for row in rows_of(file)}
         assert [side for _, side in rows] == ["stock", "patched", "projections"] * 2
@@ -740,7 +919,8 @@ class TestModel:
         options = ["--prompts", "3", "--tokens", "3", "--projections", "--json"]
         found = json.loads(run(capsys, "model", "tiny:llama", *options))
         assert (found["what"], found["model"], found["tokens"]) == ("model", "tiny:llama", 3)
-        assert len(found["verdict"]["text"]) == 2
+        (verdict,) = found["verdict"]["text"]
+        assert verdict.startswith("patched against stock")
         assert len(found["lines"]) == 6
         for line in found["lines"]:
             stock = line["side"] == "stock"
@@ -813,7 +993,7 @@ class TestJson:
         assert main(["bench", "norm", *GRID, "--ops", "rms", "--plot", file, "--json"]) == 2
         output = capsys.readouterr()
         assert len(json.loads(output.out)["lines"]) == 2
-        assert output.err == f"--plot {file} cannot be written: the disk is full\n"
+        assert output.err.endswith(f"\n--plot {file} cannot be written: the disk is full\n")
 
 
 class TestPlots:
@@ -897,6 +1077,45 @@ class TestPlots:
         *_, roofline = self.panels([self.line(config), slow])
         assert roofline.get_ylim()[0] < slow.flop_rate / 1e9 < roofline.get_ylim()[1]
 
+    @pytest.mark.parametrize("copy, peak", [(1e12, 1e13), (1e8, 1e13), (1e12, 1e8), (1e8, 1e8)])
+    def test_no_point_is_above_the_roof(self, copy, peak):
+        """Whatever the copy and the matmul are, and the legend says what the roof is of."""
+        configs = [Config(op, "float32", 8, n) for op in ("rms", "layer") for n in (64, 4096)]
+        lines = [
+            dataclasses.replace(self.line(config), copy=copy, peak=peak, peak_of="NumPy's matmul")
+            for config in configs
+        ]
+        *_, roofline = self.panels(lines)
+        roof, *points = roofline.lines
+        assert len(points) == 2
+        for point in points:
+            ((x,), (y,)) = point.get_data()
+            logs = np.interp(np.log(x), *map(np.log, roof.get_data()))
+            assert y <= np.exp(logs) * (1 + 1e-9)
+        bytes_, operations = (
+            text.get_text()
+            for text in self.figure.legends[0].get_texts()
+            if text.get_text().startswith("roof of")
+        )
+        ours = {"bytes": "262 GB/s", "operations": "229 GFLOP/s"}
+        of_bytes = "a copy, 1000 GB/s" if copy == 1e12 else f"ours, rms 8x4096, {ours['bytes']}"
+        assert bytes_ in (
+            f"roof of bytes: {of_bytes}",
+            f"roof of bytes: {of_bytes.replace('rms', 'layer')}",
+        )
+        of_operations = f"ours, layer 8x4096, {ours['operations']}"
+        if peak == 1e13:
+            of_operations = "NumPy's matmul, 10000 GFLOP/s"
+        assert operations == f"roof of operations: {of_operations}"
+
+    def test_what_the_roofs_are_on_the_cpu(self, monkeypatch):
+        """NumPy's matmul, as MLX's is below some norms."""
+        used = []
+        monkeypatch.setattr(measuring.timing.Runs, "seconds", lambda run, n: used.append(n) or n)
+        found = measuring.Measuring(3, False, print)
+        assert found.peak_of == "NumPy's matmul"
+        assert found.peak == 2 * 64**3 and used
+
     @pytest.mark.parametrize("ops", [["rms"], list(OPS)])
     def test_size_and_legend(self, ops, tmp_path):
         """At least 1200 pixels, and the one legend lies on no axes."""
@@ -966,6 +1185,8 @@ class TestArguments:
             (["norm", "--trace", "--plot", "x.png"], "--plot draws times, and --trace takes none"),
             (["norm", "--trace", "--capture", "x"], "--trace and --capture exclude each other"),
             (["norm", "--hot", "--backend", "metal-sim"], "--hot is about time"),
+            (["norm", "--full", "--backend", "metal-sim"], "--full is about times"),
+            (["backward", "--full", "--trace"], "--full is about times, and --trace takes none"),
             (["norm", "--capture", "x", "--csv", "x"], "--csv has nothing to write"),
         ],
     )
@@ -1006,7 +1227,7 @@ class TestArguments:
         file = str(tmp_path / "figure.png")
         assert main(["bench", "norm", *GRID, "--ops", "rms", "--plot", file]) == 2
         output = capsys.readouterr()
-        assert output.err == f"--plot {file} cannot be written: the disk is full\n"
+        assert output.err.endswith(f"\n--plot {file} cannot be written: the disk is full\n")
         assert " 3x40 " in output.out  # what was measured is not lost
 
     @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ import mlx.nn
 import pytest
 from mlx.utils import tree_flatten
 
+import mlx_norms
 from mlx_norms import _ext
 from mlx_norms.__main__ import main
 from mlx_norms._bench import timing
-from mlx_norms.commands import _tiny_models, compare
+from mlx_norms.commands import _compare_tables, _sides, _tiny_models, compare
 
 STOCK = mx.fast.rms_norm
 SMALL = ["--prompt", "8", "--tokens", "4", "--rounds", "1"]
@@ -222,25 +223,60 @@ class TestNoise:
         stock, patched = (200.0, 100.0, 101.0), (100.0, 150.0, 102.0)
         stock, patched = stock + (100.0, 300.0), patched + (150.0, 101.0)
         output = self.printed(capsys, monkeypatch, stock, patched)
-        assert output.count("too noisy to tell") == 2
+        assert output.count("noise (0.500 to 1.500)") == 2
         assert timing.PAIRING in output
         assert self.verdict == (
-            "patched against stock: decode too noisy to tell, prefill too noisy to tell; the "
-            "logits agree."
+            "patched against stock: decode noise (0.500 to 1.500), prefill noise (0.500 to 1.500); "
+            "the logits agree."
         )
 
     def test_a_ratio_that_tells(self, monkeypatch, capsys):
-        output = self.printed(capsys, monkeypatch, (100.0, 101.0, 90.0), (150.0, 151.5, 180.0))
-        assert "too noisy to tell" not in output
+        stock, patched = (100.0, 101.0, 90.0, 90.0, 100.0), (150.0, 151.5, 180.0, 157.5, 150.0)
+        output = self.printed(capsys, monkeypatch, stock, patched)
+        assert "noise (" not in output
         assert "1.500 (1.500 to 1.750)" in output
         fast = "1.500 times as fast (1.500 to 1.750)"
         assert self.verdict == (
             f"patched against stock: decode {fast}, prefill {fast}; the logits agree."
         )
 
-    def test_one_round_has_no_quartiles(self, monkeypatch, capsys):
-        self.printed(capsys, monkeypatch, (100.0,), (80.0,))
-        assert "decode 0.800 times as fast (one round only), prefill 0.800" in self.verdict
+    @pytest.mark.parametrize("rounds, said", [(1, "1 round"), (4, "4 rounds")])
+    def test_few_rounds_tell_nothing(self, rounds, said, monkeypatch, capsys):
+        self.printed(capsys, monkeypatch, (100.0,) * rounds, (80.0,) * rounds)
+        assert f"decode noise ({said}), prefill noise ({said}); " in self.verdict
+
+    @pytest.mark.parametrize("calls", [[], ["mx.fast"]], ids=str)
+    def test_sides_without_a_call_of_ours_are_the_same(self, calls, monkeypatch, capsys):
+        """Whether there is no norm, or each was passed on, however far the times are apart."""
+
+        def measured(model, prompt, tokens, side):
+            counts = dict.fromkeys(("fused", "offsets", "projections", "products"), 0)
+            about = {"calls": len(calls), "passed_on": len(calls), "reasons": {}, "sites": {}}
+            report = mlx_norms.Report(**counts, **about)
+            return compare.Drift(0.0, 0.0, 0.0), [report, report]
+
+        monkeypatch.setattr(compare, "measure_drift", measured)
+        output = self.printed(capsys, monkeypatch, (100.0,) * 5, (150.0,) * 5)
+        assert self.verdict == (
+            "patched against stock: decode noise (the same, as no norm was ours), prefill noise "
+            "(the same, as no norm was ours); the logits agree."
+        )
+        assert output.count("noise (1.500 to 1.500)") == 2
+
+    def test_one_phase_may_be_the_same(self):
+        counts = dict.fromkeys(("fused", "offsets", "projections", "products"), 0)
+        counts |= {"reasons": {}, "sites": {}, "calls": 3}
+        reports = [mlx_norms.Report(passed_on=n, **counts) for n in (2, 3)]
+        pair = {"stock": timing.Samples((2.0,) * 5), "patched": timing.Samples((1.0,) * 5)}
+        rates = {"prefill": pair, "decode": pair}
+        found = _compare_tables.over_stock(rates, "patched", reports)
+        assert [found[phase].is_noise for phase in rates] == [False, True]
+
+    @pytest.mark.parametrize("name", ["projections", "products"])
+    def test_products_are_calls_of_ours(self, name):
+        counts = dict.fromkeys(("fused", "offsets", "projections", "products"), 0) | {name: 1}
+        report = mlx_norms.Report(calls=2, passed_on=2, reasons={}, sites={}, **counts)
+        assert not _sides.marked(timing.Ratio((2.0,) * 5, 2.0), report).is_noise
 
 
 class TestProjections:
@@ -288,19 +324,56 @@ class TestProjections:
 
     def test_a_wrong_norm_is_noticed(self, larger_eps, capsys):
         assert main(["compare", "tiny:llama", *SMALL, "--projections"]) == 1
-        verdicts = capsys.readouterr().out.splitlines()[:2]
-        assert all("the logits DISAGREE" in verdict for verdict in verdicts)
+        assert "the logits DISAGREE" in capsys.readouterr().out.splitlines()[0]
+
+    @pytest.fixture
+    def wrong_projections(self, monkeypatch):
+        """Of the sides, only projections differ from stock by more than rounding."""
+        measure = compare.measure_drift
+
+        def drift(model, prompt, tokens, side):
+            found, reports = measure(model, prompt, tokens, side)
+            wrong = compare.Drift(1.0, 1.0, found.rounding)
+            return wrong if side == "projections" else found, reports
+
+        monkeypatch.setattr(compare, "measure_drift", drift)
+
+    def test_they_are_left_out_of_the_verdict_on_the_cpu(self, wrong_projections, capsys):
+        assert main(["compare", "tiny:llama", *SMALL, "--projections"]) == 0
+        verdict, *lines = capsys.readouterr().out.splitlines()
+        assert verdict.startswith("patched against stock: ")
+        output = " ".join(" ".join(lines).split())
+        assert "projections against stock" not in output
+        assert "patched does, and is left out of the verdict." in output
+        assert "Stock and patched agree." in output and "Stock and projections" not in output
+        assert main(["compare", "tiny:llama", *SMALL, "--projections", "--json"]) == 0
+        (text,) = (found := json.loads(capsys.readouterr().out)["verdict"])["text"]
+        assert found["agrees"] is True and text.startswith("patched against stock")
+
+    def test_they_are_part_of_it_elsewhere(self, wrong_projections, monkeypatch, capsys):
+        monkeypatch.setattr(_sides, "judged", lambda sides: [s for s in sides if s != "stock"])
+        assert main(["compare", "tiny:llama", *SMALL, "--projections"]) == 1
+        first, second, *lines = capsys.readouterr().out.splitlines()
+        assert first.startswith("patched against") and first.endswith("logits agree.")
+        assert second.startswith("projections against") and second.endswith("logits DISAGREE.")
+        assert "left out of the verdict" not in " ".join(lines)
+
+    @pytest.mark.parametrize("device, judged", [("cpu", 1), ("gpu", 2)])
+    def test_where_they_are_judged(self, device, judged, monkeypatch):
+        monkeypatch.setattr(mx, "default_device", lambda: getattr(mx, device))
+        sides = ("stock", "patched", "projections")
+        assert _sides.judged(sides) == list(sides[1 : 1 + judged])
+        assert (_sides.note(sides) is None) == (device == "gpu")
+        assert _sides.note(sides[:2]) is None
 
     def test_it_is_said_and_drawn(self, tmp_path, capsys):
         file = tmp_path / "speeds.png"
         assert main(["compare", "tiny:llama", *SMALL, "--projections", "--plot", str(file)]) == 0
         lines = capsys.readouterr().out.splitlines()
-        assert [line.split()[0] for line in lines[:2]] == ["patched", "projections"]
         output = " ".join(" ".join(lines).replace("│", "").split())
         assert "Projections do nothing on the CPU: " in output
         assert "with the products that take them 0 0" in output
         assert "mx.fast's norms and the products that take them moved by an ulp" in output
-        assert "Stock and patched agree." in output and "Stock and projections agree." in output
         assert file.read_bytes().startswith(b"\x89PNG")
 
     def test_nothing_is_said_of_them_otherwise(self, capsys):
@@ -320,14 +393,14 @@ class TestJson:
         found, status = self.document(capsys, "--projections")
         assert status == 0
         assert found["command"] == "compare" and found["model"] == "tiny:qwen3"
-        assert found["verdict"]["agrees"] is True and len(found["verdict"]["text"]) == 2
+        assert found["verdict"]["agrees"] is True and len(found["verdict"]["text"]) == 1
         assert list(found["sides"]) == ["stock", "patched", "projections"]
         for of_side in found["sides"].values():
             for phase in ("prefill", "decode"):
                 assert of_side["tokens_a_second"][phase]["median"] > 0
         patched = found["sides"]["patched"]
         assert patched["norms"]["decode"]["fused"] == 6
-        assert patched["over_stock"]["decode"]["too_noisy_to_tell"] in (True, False)
+        assert patched["over_stock"]["decode"]["noise"] is True  # of one round
         assert 0 < patched["largest_difference"]["prefill"] <= patched["explained_by_rounding"]
         assert patched["first_other_token"] is None
 

@@ -7,6 +7,7 @@ tests fail rather than skip, since then nothing has been shown.
 import importlib.util
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -182,9 +183,38 @@ class TestRun:
         assert found["nearest"]["mlx_nn"] == [2, 1, 4, 3, 6, 5, 8, 7, 10, 9]
         assert len(found["cosine_similarity"]) == len(found["sentences"]) == 10
         assert found["seconds"]["mlx_norms"]["all_sentences"]["median"] == 2
-        assert found["seconds"]["mlx_nn"]["share"]["median"] == 1
+        assert found["seconds"]["mlx_nn"]["share"] == {
+            "median": 1,
+            "lower": 1,
+            "upper": 1,
+            "rounds": 3,
+        }
         assert found["smallest_cosine"] >= found["least_cosine"]
         assert found["replaced_norms"] == 13
+
+    def test_one_share(self, monkeypatch, capsys):
+        """It is that of each round, the same in the table and in JSON, and its sentence is once."""
+        times = {
+            "mlx.nn": (10.0, 20.0, 40.0, 50.0, 100.0),
+            "mlx_norms": (10.0,) * 5,
+            "mlx.nn norms": (5.0, 4.0, 4.0, 20.0, 30.0),
+            "mlx_norms norms": (1.0,) * 5,
+        }
+        samples = {name: timing.Samples(of) for name, of in times.items()}
+        monkeypatch.setattr(timing, "measure", lambda calls, **_: samples)
+        shares = {"mlx.nn": (0.3, 0.2, 0.4), "mlx_norms": (0.1, 0.1, 0.1)}
+        assert main(["demo"]) == 0
+        output = " ".join(capsys.readouterr().out.replace("│", "").split())
+        assert output.count(demo.SHARE) == output.count("Share") == 1
+        for name, (median, lower, upper) in shares.items():
+            found = demo.share(samples, name)
+            assert (found.median, *found.quartiles) == (median, lower, upper)
+        assert re.search(r"mlx\.nn .* 30\.00% \(20\.00% to", output)
+        assert main(["demo", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["seconds"]
+        for name, (median, lower, upper) in shares.items():
+            share = {"median": median, "lower": lower, "upper": upper, "rounds": 5}
+            assert found[name.replace(".", "_")]["share"] == share
 
     @pytest.mark.parametrize("package", ["rich", "tokenizers"])
     def test_without_the_extra(self, package):

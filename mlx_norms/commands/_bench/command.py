@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 
 import mlx.core as mx
@@ -52,10 +53,15 @@ class Bench:
             self._counts(configs)
         else:
             measures = not (args.capture or args.trace)
-            configs = grid.configs(args, "times" if measures else "few")
+            full = args.what != "ladder" and args.full
+            purpose = ("full" if full else "times") if measures else "few"
+            configs = grid.configs(args, purpose)
             asked = grid.names(args.peers, "--peers", peers.NAMES)
             grid.check_memory(configs, asked, args.hot)
-            self._peers = peers.available(asked, self._say)
+            missing: list[str] = []
+            self._peers = peers.available(asked, missing.append)
+            if missing:
+                raise CommandError(f"--peers {args.peers}: {_output.short('; '.join(missing))}")
             (self._times if measures else self._trace if args.trace else self._capture)(configs)
 
     def _say(self, line: str) -> None:
@@ -107,10 +113,23 @@ class Bench:
         make = ladder.providers if self._args.what == "ladder" else providers
         return make(config, self._peers, hot=self._args.hot)
 
-    def _tracked(self, configs: list, what: str) -> Iterable:
-        """Iterate over the configs, with a progress bar on a terminal."""
+    def _tracked(self, configs: list, what: str) -> Iterator:
+        """Iterate over the configs, with a progress bar on a terminal, or else a line of each."""
         hidden = not self._progress.is_terminal
-        return track(configs, what, console=self._progress, disable=hidden)
+        tracked = track(configs, what, console=self._progress, disable=hidden)
+        for i, config in enumerate(tracked, start=1):
+            if not _output.on_terminal(sys.stderr):
+                shape = f"{config.rows}x{config.length}"
+                _output.tell(f"{i} of {len(configs)}: {config.op} {shape} {config.dtype}")
+            yield config
+
+    def _tell_estimate(self, measuring: Measuring, configs: list) -> None:
+        seconds = sum(measuring.estimate(config, len(self._peers)) for config in configs)
+        compiling = ", and what kernels take to compile" * (machine.backend() != "cpu")
+        _output.tell(
+            f"configurations: {len(configs)}, rounds of each: {measuring.rounds}, about "
+            f"{seconds:.0f} s in all{compiling}."
+        )
 
     def _times(self, configs: list) -> None:
         what = self._args.what
@@ -118,9 +137,11 @@ class Bench:
             # The peak is float32's, not TF32's, which MLX's matmul uses by default.
             os.environ.setdefault("MLX_ENABLE_TF32", "0")
         facts = self._facts()
-        self._say_facts(facts)
         write = self._csv(COLUMNS, facts)
-        measuring = Measuring(self._args.rounds, self._args.hot, self._say)
+        later: list[str] = []  # printed after the summary
+        measuring = Measuring(self._args.rounds, self._args.hot, later.append)
+        if what != "ladder":  # whose rungs are as slow as they like
+            self._tell_estimate(measuring, configs)
         lines = []
         for config in self._tracked(configs, "measuring"):
             found = measuring.lines(
@@ -133,13 +154,19 @@ class Bench:
             for line in found:
                 write(line.values())
             lines += found
+        summary = tables.summary_figures(lines) if what != "ladder" else []
+        if summary:
+            self._console.print(tables.summary(lines, what))
+        self._say_facts(facts)
+        for text in later:
+            self._say(text)
         for table in tables.tables(lines, what):
             self._console.print(table)
         if any(line.baseline or line.fixes for line in lines):
             self._say(timing.PAIRING)
         self._say_where(lines)
         self._say_shares(lines)
-        self._figures(facts=facts, lines=tables.figures(lines))
+        self._figures(facts=facts, summary=summary, lines=tables.figures(lines))
         self._plot(plots.draw, lines, f"bench {what}, {facts['device']}")
 
     def _say_where(self, lines: list) -> None:

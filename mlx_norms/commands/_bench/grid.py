@@ -15,19 +15,20 @@ from .. import CommandError
 
 MOST = 2**31 - 1  # the most elements that an axis of MLX can have
 
-# Defaults for times, for --trace and --capture ("few"), and for counts, which run on a slow
-# simulator.
-_ROWS = {"times": (1, 32, 512, 4096), "few": (512,), "counts": (64,)}
-_LENGTHS = {"times": (768, 4096), "few": (4096,), "counts": (128, 4096)}
+# Defaults for times, of norms also with --full, for --trace and --capture ("few"), and for counts,
+# which run on a slow simulator.
+_ROWS = {"times": (1, 512), "full": (1, 32, 512, 4096), "few": (512,), "counts": (64,)}
+_LENGTHS = {"times": (4096,), "full": (768, 4096), "few": (4096,), "counts": (128, 4096)}
 _HEAD_LENGTHS = (128,)
-_DTYPES = {"times": ("float32", "bfloat16"), "few": ("float32",), "counts": ("float32",)}
+_DTYPES = {name: ("float32", "bfloat16") for name in ("times", "full")}
+_DTYPES |= {name: ("float32",) for name in ("few", "counts")}
 _LADDER_ROWS = {"times": (32, 128, 512, 1024, 2048, 4096, 8192), "few": (1024,), "counts": (64,)}
 _LADDER_LENGTHS = (768,)
 _SIZES = {"times": (256, 512, 1024, 2048, 4096), "few": (1024,), "counts": (64, 128)}
 
 
 def configs(args: argparse.Namespace, purpose: str) -> list[Config | Product]:
-    """The requested configs, or the defaults for "times", "few" or "counts".
+    """The requested configs, or the defaults for "times", "full", "few" or "counts".
 
     Raises:
         CommandError: If an argument is not a list of valid values.

@@ -110,8 +110,9 @@ def lines(
         }
         for side, samples in milliseconds.items():
             other = milliseconds["patched"] if side == "stock" else samples
-            ratio = milliseconds["stock"].over(other)
-            about = (samples, weights, copy, ratio, reports[side][phase])
+            report = reports[side][phase]
+            ratio = _sides.marked(milliseconds["stock"].over(other), report)
+            about = (samples, weights, copy, ratio, report)
             yield Line(prompt.size, phase, side, *about)
 
 
@@ -161,10 +162,11 @@ def fused(line: Line) -> str:
 
 
 def verdicts(found: list[Line]) -> Iterator[str]:
-    """How fast each side is, one line per side and prompt."""
+    """How fast each side of the verdict is, one line per side and prompt."""
     ratios: dict[tuple[str, int], dict[str, timing.Ratio]] = {}
+    judged = _sides.judged(dict.fromkeys(line.side for line in found))
     for line in found:
-        if line.side != "stock":
+        if line.side in judged:
             ratios.setdefault((line.side, line.prompt), {})[line.phase] = line.ratio
     several = len({prompt for _, prompt in ratios}) > 1
     for (side, prompt), by_phase in ratios.items():

@@ -33,7 +33,15 @@ from mlx_norms._ext import (  # noqa: E402
     rms_norm_linear,
 )
 from mlx_norms._guard import UnsupportedMLX  # noqa: E402
-from mlx_norms.patching import Report, fuse, patch, patched, report, unpatch  # noqa: E402
+from mlx_norms.patching import (  # noqa: E402
+    Report,
+    fuse,
+    is_patched,
+    patch,
+    patched,
+    report,
+    unpatch,
+)
 
 __version__ = _built.VERSION
 
@@ -48,6 +56,7 @@ __all__ = [
     "head_layer_norm",
     "head_rms_norm",
     "instance_norm",
+    "is_patched",
     "l2_norm",
     "ladders",
     "layer_norm",

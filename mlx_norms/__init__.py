@@ -35,6 +35,7 @@ from mlx_norms._ext import (  # noqa: E402
 from mlx_norms._guard import UnsupportedMLX  # noqa: E402
 from mlx_norms.patching import (  # noqa: E402
     Report,
+    environment,
     fuse,
     is_patched,
     patch,
@@ -77,3 +78,10 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return [name for name in globals() if name in __all__ or name.startswith("__")]
+
+
+try:
+    environment.patch_as_asked()
+except ValueError as error:
+    _guard.explain(error)
+    raise

@@ -33,7 +33,16 @@ from mlx_norms._ext import (  # noqa: E402
     rms_norm_linear,
 )
 from mlx_norms._guard import UnsupportedMLX  # noqa: E402
-from mlx_norms.patching import Report, fuse, patch, patched, report, unpatch  # noqa: E402
+from mlx_norms.patching import (  # noqa: E402
+    Report,
+    environment,
+    fuse,
+    is_patched,
+    patch,
+    patched,
+    report,
+    unpatch,
+)
 
 __version__ = _built.VERSION
 
@@ -50,6 +59,7 @@ __all__ = [
     "head_layer_norm",
     "head_rms_norm",
     "instance_norm",
+    "is_patched",
     "l2_norm",
     "ladders",
     "layer_norm",
@@ -70,3 +80,10 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return [name for name in globals() if name in __all__ or name.startswith("__")]
+
+
+try:
+    environment.patch_as_asked()
+except ValueError as error:
+    _guard.explain(error)
+    raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 
 import mlx.core as mx
 
@@ -11,14 +12,15 @@ from . import _built, commands
 from .commands import _json, _output
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int | Callable[[], int]:
     """Run the command line and return its exit status.
 
     Args:
         argv: The arguments, those of the process by default.
 
     Returns:
-        int: 0 if the command succeeded, 1 if a check failed, 2 if the command could not run.
+        int: 0 if the command succeeded, 1 if a check failed, 2 if the command could not run. Or
+        a function that the process is to end with, and that returns its exit status.
     """
     parser = argparse.ArgumentParser(
         prog="python -m mlx_norms", description="Normalization kernels for MLX."

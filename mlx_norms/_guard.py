@@ -262,7 +262,7 @@ def load() -> None:
         )
 
 
-def explain(error: ImportError) -> None:
+def explain(error: Exception) -> None:
     """Ends ``python -m mlx_norms COMMAND`` by a sentence, where the import has failed.
 
     ``info`` has a table, too, of what is installed and what there is of mlx_norms.

@@ -7,13 +7,13 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from .._bench import timing
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
-    """Declares ``--json``, which every command has."""
+    """Declares ``--json``, which every command has that writes its own standard output."""
     parser.add_argument(
         "--json",
         action="store_true",
@@ -22,7 +22,7 @@ def add_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int | Callable[[], int]:
     """Run the command of ``args``, and return its exit status.
 
     With ``--json``, only ``args.figures`` is printed to the standard output, nothing else. A

@@ -18,19 +18,20 @@ _ASCII = {"µ": "u", "≥": ">=", "·": "*", "×": "x", "…": "..."}
 _ERRORS = "mlx_norms.spell_out"
 
 
-def run_as_process(main: Callable[[], int]) -> int:
+def run_as_process(main: Callable[[], int | Callable[[], int]]) -> int:
     """Run ``main`` on the standard streams of a process, and return its exit status.
 
     Characters that a stream's encoding lacks are replaced with ASCII. If the reader closes a
-    stream, the process ends silently, as by SIGPIPE.
+    stream, the process ends silently, as by SIGPIPE. Neither holds of what ``main`` may return, a
+    function that is called last.
     """
     codecs.register_error(_ERRORS, _spell_out)
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.reconfigure(errors=_ERRORS)
+    streams = [(each, each.errors) for each in (sys.stdout, sys.stderr) if each is not None]
+    for stream, _ in streams:
+        stream.reconfigure(errors=_ERRORS)
     try:
         try:
-            return main()
+            result = main()
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
@@ -39,6 +40,11 @@ def run_as_process(main: Callable[[], int]) -> int:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGPIPE)
         raise
+    if not callable(result):
+        return result
+    for stream, errors in streams:
+        stream.reconfigure(errors=errors)
+    return result()
 
 
 def console(**options):

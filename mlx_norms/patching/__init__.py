@@ -1,7 +1,7 @@
 """Our norms in models that call ``mx.fast``, fused with the residual adds before them."""
 
-from .apply import patch, patched, unpatch
+from .apply import is_patched, patch, patched, unpatch
 from .graph_pass import fuse
 from .reporting import Report, report
 
-__all__ = ["Report", "fuse", "patch", "patched", "report", "unpatch"]
+__all__ = ["Report", "fuse", "is_patched", "patch", "patched", "report", "unpatch"]

@@ -10,11 +10,15 @@ import mlx.nn
 from .._ext import Fusion
 from . import modules, replaced, reporting
 from .blocks import block
-from .scope import STOCK, Scope, entered, set_process
+from .scope import STOCK, Scope, current, entered, set_process
 
 
 def patch(
-    model: mlx.nn.Module | None = None, *, fuse: bool = True, projections: bool = False
+    model: mlx.nn.Module | None = None,
+    *,
+    fuse: bool = True,
+    trace: bool = False,
+    projections: bool = False,
 ) -> None:
     """Compute the norms of models that call ``mx.fast`` with the kernels of this package.
 
@@ -54,6 +58,8 @@ def patch(
           ``None``.
         fuse (bool): Whether to fuse residual adds into norms and turn ``1 + w`` into a
           ``weight_offset``. Default: ``True``.
+        trace (bool): Whether the report names the calling lines, at about a microsecond per call.
+          Default: ``False``.
         projections (bool): Whether to compute norms of up to eight rows, as in decoding, together
           with the matmuls that read them, as by :func:`mlx_norms.rms_norm_linear`: the norm and q,
           k and v of an attention layer in one launch, and likewise the norm, gate and up
@@ -74,15 +80,8 @@ def patch(
         >>> mlx_norms.patch()
         >>> mlx_lm.generate(model, tokenizer, "Once upon a time")
     """
-    scope = Scope(fusion=_fusion(fuse), projections=projections)
+    scope = _scope("patch", model, fuse, trace, projections)
     if model is not None:
-        if projections:
-            raise ValueError(
-                "[patch] projections cannot be set with a model: they are looked for in what "
-                "mx.eval is given, which is outside of the model's calls. Use "
-                "patch(projections=True) for the process, or patched(projections=True) around "
-                "the model and the evaluation."
-            )
         modules.patch(model, scope)
     else:
         with replaced.used():
@@ -92,6 +91,8 @@ def patch(
 
 def unpatch(model: mlx.nn.Module | None = None) -> None:
     """Undo :func:`patch`. Does nothing if nothing is patched.
+
+    Within a block of :func:`patched` the block decides, and this holds after it.
 
     Args:
         model (mlx.nn.Module, optional): The model that was patched. If ``None``, the process.
@@ -107,32 +108,78 @@ def unpatch(model: mlx.nn.Module | None = None) -> None:
 
 
 def patched(
-    *, fuse: bool = True, trace: bool = False, projections: bool = False
+    model: mlx.nn.Module | None = None,
+    *,
+    fuse: bool = True,
+    trace: bool = False,
+    projections: bool = False,
 ) -> AbstractContextManager[None]:
-    """Do what :func:`patch` does, within a ``with`` block.
+    """Do what :func:`patch` does with the same arguments, within a ``with`` block.
 
-    It applies to the context of the block only: other threads and asyncio tasks are not affected.
-    What was compiled in the block stays patched after it. Blocks nest, and the innermost decides.
+    Without a model it applies to the context of the block only: other threads and asyncio tasks are
+    not affected. With one, it applies to the model's calls, in any thread, and the modules that it
+    had as the block began are afterwards what they were before, patched or not. What was compiled
+    in the block stays patched after it. Blocks nest, and the innermost decides, also over what
+    :func:`patch` and :func:`unpatch` of the same do meanwhile, which holds after it.
 
     Args:
+        model (mlx.nn.Module, optional): Patch the calls of this model and of the modules it has as
+          the block begins. If ``None``, patch the code of the block. Default: ``None``.
         fuse (bool): Whether to fuse residual adds into norms and turn ``1 + w`` into a
           ``weight_offset``. Default: ``True``.
         trace (bool): Whether the report names the calling lines, at about a microsecond per call.
           Default: ``False``.
         projections (bool): Whether evaluation in the block computes norms together with the
-          matmuls that read them, as :func:`patch` says. Default: ``False``.
+          matmuls that read them, as :func:`patch` says. Cannot be combined with ``model``.
+          Default: ``False``.
+
+    Raises:
+        TypeError: If ``model`` is not an :class:`mlx.nn.Module`, or, as the block begins, has a
+          module whose class cannot be subclassed.
+        ValueError: If both ``projections`` and ``model`` are given.
     """
-    return _patched(Scope(fusion=_fusion(fuse), trace=trace, projections=projections))
+    return _patched(model, _scope("patched", model, fuse, trace, projections))
+
+
+def is_patched(model: mlx.nn.Module | None = None) -> bool:
+    """Whether code that runs here and now is patched, or whether a model is.
+
+    Args:
+        model (mlx.nn.Module, optional): Whether :func:`patch` or :func:`patched` of this model, or
+          of one that shares modules with it, patches the calls of any of its modules. If ``None``,
+          whether code of this context is patched: by the process, a block of :func:`patched`, or
+          the model whose call this is. Default: ``None``.
+
+    Returns:
+        bool: True if so. It does not tell whether norms are computed by this package: see
+        :func:`mlx_norms.report`.
+
+    Raises:
+        TypeError: If ``model`` is not an :class:`mlx.nn.Module`.
+    """
+    return current().acts if model is None else modules.is_patched(model)
 
 
 @block
-def _patched(scope: Scope) -> Iterator[None]:
+def _patched(model: mlx.nn.Module | None, scope: Scope) -> Iterator[None]:
     with replaced.used() as is_first:
         if is_first:
             reporting.reset()
-        with entered(scope):
+        with entered(scope) if model is None else modules.patched(model, scope):
             yield
 
 
-def _fusion(fuse: bool) -> Fusion:
-    return Fusion.NOW if fuse else Fusion.NEVER
+def _scope(
+    caller: str, model: mlx.nn.Module | None, fuse: bool, trace: bool, projections: bool
+) -> Scope:
+    """The scope that the arguments of ``caller`` ask for."""
+    if model is not None:
+        modules.check(model)
+        if projections:
+            raise ValueError(
+                f"[{caller}] projections cannot be set with a model: they are looked for in what "
+                "mx.eval is given, which is outside of the model's calls. Use "
+                "patch(projections=True) for the process, or patched(projections=True) around "
+                "the model and the evaluation."
+            )
+    return Scope(fusion=Fusion.NOW if fuse else Fusion.NEVER, trace=trace, projections=projections)

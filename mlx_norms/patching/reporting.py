@@ -30,8 +30,7 @@ class Report:
         offsets (int): The calls whose weight was a pending ``1 + w`` and became a
           ``weight_offset``.
         reasons (dict): The number of calls by outcome and reason.
-        sites (dict): The number of calls by ``("file:line", reason)``, with
-          ``mlx_norms.patched(trace=True)``.
+        sites (dict): The number of calls by ``("file:line", reason)``, with ``trace=True``.
         projections (int): The norms that were computed with the matmuls that read them, counted
           once per evaluation, with ``projections=True``.
         products (int): The other quantized products that our kernel computed, counted likewise.

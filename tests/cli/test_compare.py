@@ -10,13 +10,13 @@ import sys
 import mlx.core as mx
 import mlx.nn
 import pytest
-from mlx.utils import tree_flatten
 
 import mlx_norms
 from mlx_norms import _ext
 from mlx_norms.__main__ import main
 from mlx_norms._bench import timing
 from mlx_norms.commands import _compare_tables, _sides, _tiny_models, compare
+from support.saved_models import save
 
 STOCK = mx.fast.rms_norm
 SMALL = ["--prompt", "8", "--tokens", "4", "--rounds", "1"]
@@ -487,20 +487,6 @@ class TestRun:
         file = tmp_path / "speeds.png"
         assert main(["compare", "tiny:llama", *SMALL, "--plot", str(file)]) == 0
         assert file.read_bytes().startswith(b"\x89PNG")
-
-
-def save(name, folder):
-    """Write a tiny model as mlx_lm loads it, with a tokenizer of two words."""
-    from tokenizers import Tokenizer, models
-
-    model = _tiny_models.build(name)
-    mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.parameters())))
-    config = _tiny_models._configuration(name)["config"]
-    (folder / "config.json").write_text(json.dumps(config))
-    words = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
-    words.save(str(folder / "tokenizer.json"))
-    kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(kind))
 
 
 class TestErrors:

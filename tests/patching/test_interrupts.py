@@ -9,6 +9,7 @@ import pytest
 
 import mlx_norms
 from mlx_norms import patching
+from mlx_norms.patching import modules
 from mlx_norms.patching.scope import current
 from support import interrupts
 from support.patched_runs import REPLACED
@@ -187,6 +188,39 @@ class TestModel:
 
     def test_unpatch(self):
         each(mlx_norms.unpatch, self.check, self.patched)
+
+    @pytest.mark.parametrize("before", [None, {"fuse": False}], ids=["stock", "patched"])
+    @pytest.mark.parametrize("blocks", ["one", "nested", "overlapping", "patch", "unpatch"])
+    def test_blocks(self, blocks, before):
+        """What the model was before it is afterwards, wherever a block was interrupted."""
+
+        def prepare():
+            model = Model()
+            if before:
+                mlx_norms.patch(model, **before)
+            return (model, [type(m) for m in model.modules()])
+
+        def run(model, classes):
+            first, second = mlx_norms.patched(model), mlx_norms.patched(model, trace=True)
+            with first:
+                if blocks == "nested":
+                    with second:
+                        pass
+                elif blocks == "overlapping":
+                    with second:
+                        first.close()
+                elif blocks == "patch":
+                    mlx_norms.patch(model, trace=True)
+                elif blocks == "unpatch":
+                    mlx_norms.unpatch(model)
+
+        def check(model, classes):
+            assert not modules._states
+            if blocks not in ("patch", "unpatch"):
+                assert [type(m) for m in model.modules()] == classes
+            self.check(model)
+
+        each(run, check, prepare)
 
     def test_calls(self):
         def check(model):

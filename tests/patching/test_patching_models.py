@@ -4,6 +4,7 @@ import copy
 import gc
 import inspect
 import pickle
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import mlx.core as mx
@@ -279,10 +280,197 @@ class TestPatching:
 
     @pytest.mark.parametrize("what", [[mlx.nn.RMSNorm(DIMS)], Model, "model", len], ids=repr)
     def test_other_types_are_an_error(self, what):
-        for function in (mlx_norms.patch, mlx_norms.unpatch):
+        functions = (mlx_norms.patch, mlx_norms.unpatch, mlx_norms.patched, mlx_norms.is_patched)
+        for function in functions:
             with pytest.raises(TypeError, match="must be an mlx.nn.Module"):
                 function(what)
         assert mx.fast.rms_norm is STOCK
+
+
+class TestBlocks:
+    """patched(model)"""
+
+    def test_acts_within(self, model, x):
+        before = types(model)
+        with mlx_norms.patched(model) as nothing:
+            assert nothing is None
+            assert ours(model(x)) == FUSED
+            assert ours(mx.fast.rms_norm(x, None, EPS)) == set()
+            assert mlx_norms.report().calls == 4
+        assert types(model) == before
+        assert ours(model(x)) == set()
+        assert mx.fast.rms_norm is STOCK
+
+    def test_in_any_thread(self, model, x):
+        with mlx_norms.patched(model), ThreadPoolExecutor(1) as pool:
+            assert pool.submit(lambda: ours(model(x))).result() == FUSED
+
+    def test_nested(self, model, x):
+        with mlx_norms.patched(model):
+            with mlx_norms.patched(model, fuse=False):
+                assert ours(model(x)) == UNFUSED
+                with mlx_norms.patched(model):
+                    assert ours(model(x)) == FUSED
+                assert ours(model(x)) == UNFUSED
+            assert ours(model(x)) == FUSED
+        assert ours(model(x)) == set()
+
+    def test_of_a_part(self, model, x):
+        with mlx_norms.patched(model):
+            with mlx_norms.patched(model.first, fuse=False):
+                assert ours(model.first(x)) == {"RMSNorm"}
+                assert ours(model(x)) == FUSED | UNFUSED
+            assert ours(model.first(x)) == {"AddRMSNorm"}
+        assert types(model) == types(make())
+
+    @pytest.mark.parametrize("first", [0, 1])
+    def test_left_in_any_order(self, model, x, first):
+        blocks = [mlx_norms.patched(model), mlx_norms.patched(model, fuse=False)]
+        for block in blocks:
+            block.__enter__()
+        blocks.pop(first).close()
+        assert ours(model(x)) == (UNFUSED if first == 0 else FUSED)
+        blocks.pop().close()
+        assert types(model) == types(make())
+        assert mx.fast.rms_norm is STOCK
+
+    def test_of_a_patched_model(self, model, x):
+        mlx_norms.patch(model, fuse=False)
+        before = types(model)
+        with mlx_norms.patched(model):
+            assert ours(model(x)) == FUSED
+        assert types(model) == before
+        assert ours(model(x)) == UNFUSED
+
+    def test_holds_over_what_happens_to_the_model_inside(self, model, x):
+        with mlx_norms.patched(model):
+            mlx_norms.patch(model, fuse=False)
+            assert ours(model(x)) == FUSED
+            mlx_norms.unpatch(model)
+            assert ours(model(x)) == FUSED
+        assert ours(model(x)) == set()
+        assert mx.fast.rms_norm is STOCK
+        with mlx_norms.patched(model):
+            mlx_norms.patch(model, fuse=False)
+        assert ours(model(x)) == UNFUSED
+        with mlx_norms.patched(model):
+            mlx_norms.unpatch(model)
+        assert types(model) == types(make())
+        assert mx.fast.rms_norm is STOCK
+
+    def test_exceptions(self, model):
+        with pytest.raises(KeyError), mlx_norms.patched(model):
+            raise KeyError
+        assert types(model) == types(make())
+        assert mx.fast.rms_norm is STOCK
+
+    def test_as_decorator(self, model, x):
+        @mlx_norms.patched(model)
+        def call():
+            return ours(model(x))
+
+        for _ in range(2):
+            assert call() == FUSED
+            assert ours(model(x)) == set()
+
+    def test_replaced_modules(self, model, x):
+        """Those that come in the block are left as they are, and those that go get theirs back."""
+        gone = model.first.linear, model.first.norm
+        with mlx_norms.patched(model):
+            model.first.norm = mlx.nn.LayerNorm(DIMS)
+        assert type(model.first.norm) is mlx.nn.LayerNorm
+        assert [type(module) for module in gone] == [mlx.nn.Linear, mlx.nn.RMSNorm]
+
+    def test_a_model_that_is_gone(self):
+        model = make()
+        reference = weakref.ref(model)
+        with mlx_norms.patched(model):
+            pass
+        del model
+        gc.collect()
+        assert reference() is None
+
+
+class Sealed(mlx.nn.Module):
+    def __init_subclass__(cls):
+        raise ValueError("sealed")
+
+    def __call__(self, x):
+        return x
+
+
+class TestOptions:
+    """patch and patched take the same, and refuse the same."""
+
+    def test_have_one_signature(self):
+        parameters = [inspect.signature(f).parameters for f in (mlx_norms.patch, mlx_norms.patched)]
+        assert parameters[0] == parameters[1]
+
+    def test_projections(self, model):
+        for function in (mlx_norms.patch, mlx_norms.patched):
+            with pytest.raises(ValueError, match=rf"^\[{function.__name__}\] projections cannot"):
+                function(model, projections=True)
+        assert types(model) == types(make())
+        assert mx.fast.rms_norm is STOCK
+
+    def test_classes_without_subclasses(self, x):
+        model = mlx.nn.Sequential(mlx.nn.RMSNorm(DIMS), Sealed())
+
+        def enter():
+            with mlx_norms.patched(model):
+                pass
+
+        for name, call in (("patch", lambda: mlx_norms.patch(model)), ("patched", enter)):
+            with pytest.raises(TypeError, match=rf"^\[{name}\] model has a module of .*Sealed"):
+                call()
+        assert [type(m) for m in model.layers] == [mlx.nn.RMSNorm, Sealed]
+        assert mx.fast.rms_norm is STOCK
+
+    def test_trace(self, model, x):
+        def sites():
+            mx.eval(model(x))
+            return sum(mlx_norms.report().sites.values())
+
+        mlx_norms.patch(model, trace=True)
+        assert sites() == 4
+        mlx_norms.patch(model)
+        assert sites() == 0
+        with mlx_norms.patched(model, trace=True):
+            assert sites() == 4
+
+
+class TestIsPatched:
+    def test_what_patch_does(self, model):
+        assert not mlx_norms.is_patched(model)
+        mlx_norms.patch(model)
+        assert mlx_norms.is_patched(model)
+        assert not mlx_norms.is_patched(make())
+        assert not mlx_norms.is_patched()
+        mlx_norms.unpatch(model)
+        assert not mlx_norms.is_patched(model)
+
+    def test_what_a_block_does(self, model):
+        with mlx_norms.patched(model):
+            assert mlx_norms.is_patched(model)
+            assert not mlx_norms.is_patched()
+        assert not mlx_norms.is_patched(model)
+
+    def test_parts(self, model):
+        """Of which a module is patched; a module that nobody calls is, by its modules."""
+        with mlx_norms.patched(model.first):
+            assert mlx_norms.is_patched(model) and mlx_norms.is_patched(model.holder)
+            assert not mlx_norms.is_patched(model.holder.blocks[1])
+
+    def test_calls(self):
+        class Asks(mlx.nn.Module):
+            def __call__(self):
+                return mlx_norms.is_patched()
+
+        model = Asks()
+        mlx_norms.patch(model)
+        assert model()
+        mlx_norms.unpatch(model)
+        assert not model()
 
 
 @pytest.fixture

@@ -77,6 +77,28 @@ class TestProcess:
         mlx_norms.patch()
         assert [(f.__name__, f.__doc__) for f in attributes()] == names
 
+    def test_is_patched(self):
+        def of_another_thread():
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(mlx_norms.is_patched).result()
+
+        assert not mlx_norms.is_patched()
+        mlx_norms.patch()
+        assert mlx_norms.is_patched() and of_another_thread()
+        mlx_norms.unpatch()
+        assert not mlx_norms.is_patched()
+        with mlx_norms.patched():
+            assert mlx_norms.is_patched() and not of_another_thread()
+        assert not mlx_norms.is_patched()
+
+    def test_trace(self):
+        mlx_norms.patch(trace=True)
+        norm_of_sum()
+        assert sum(mlx_norms.report().sites.values()) == 1
+        mlx_norms.patch()
+        norm_of_sum()
+        assert mlx_norms.report().sites == {}
+
     def test_twice(self):
         mlx_norms.patch()
         once = attributes()

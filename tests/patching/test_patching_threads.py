@@ -1,4 +1,4 @@
-"""Patched with fuse=False, a process may evaluate an array in one thread and use it in another."""
+"""What threads of a patched process may share: evaluated arrays, and others with fuse=False."""
 
 import subprocess
 import sys
@@ -57,3 +57,57 @@ def test_no_argument_is_looked_into():
         report = mlx_norms.report()
     assert report.offsets == 0 and report.fused == 0
     assert mx.allclose(y, expected)
+
+
+# Threads that answer requests with one model, each with a copy of a prompt's evaluated cache.
+REQUESTS = """
+import copy, os, sys, threading
+import mlx.core as mx
+import mlx_norms
+from mlx_norms._bench.models import new_cache
+from mlx_norms.commands import _tiny_models
+
+device = mx.Device(getattr(mx, sys.argv[1]))
+mx.set_default_device(device)
+sys.setswitchinterval(1e-5)
+model = _tiny_models.build("gemma2")
+prefix = new_cache(model)
+mx.eval(model.parameters(), model(mx.array([[1, 2, 3]]), cache=prefix))
+mx.eval([layer.state for layer in prefix])
+
+def answer(seed):
+    cache, token, tokens = copy.deepcopy(prefix), mx.array([[seed]]), []
+    for _ in range(12):
+        token = mx.argmax(model(token, cache=cache)[:, -1:], axis=-1)
+        mx.async_eval(token)
+        tokens.append(token.item())
+    return tokens
+
+expected = [answer(seed) for seed in range(4)]
+mlx_norms.patch(fuse=sys.argv[2] == "fuse", projections=sys.argv[3] == "projections")
+wrong = []
+
+def serve(seed):
+    mx.set_default_device(device)
+    for _ in range(6):
+        if answer(seed) != expected[seed]:
+            wrong.append(seed)
+
+threads = [threading.Thread(target=serve, args=[seed]) for seed in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(expected), wrong, mlx_norms.report().calls > 0, mlx_norms.report().fused > 0, flush=True)
+os._exit(0)  # MLX itself may abort as such a process exits
+"""
+
+
+@pytest.mark.parametrize("projections", ["", "projections"])
+@pytest.mark.parametrize("fuse", ["", "fuse"])
+def test_requests_of_several_threads(backend, fuse, projections):
+    device = "cpu" if mx.default_device() == mx.Device(mx.cpu) else "gpu"
+    done = subprocess.run(
+        [sys.executable, "-c", REQUESTS, device, fuse, projections], capture_output=True, text=True
+    )
+    assert (done.stdout, done.returncode) == (f"4 [] True {bool(fuse)}\n", 0), done.stderr

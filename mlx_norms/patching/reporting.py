@@ -71,7 +71,7 @@ class Report:
     def _of_calls(self) -> list[str]:
         ours = self.calls - self.passed_on
         lines = [
-            f"{self.calls} calls: {ours} by mlx_norms, {self.passed_on} left to MLX",
+            f"{self.calls} call{'s' * (self.calls != 1)}: {ours} by mlx_norms, {self.passed_on} left to MLX",
             f"{self.fused} fused with the addition before them",
         ]
         if self.offsets:

@@ -319,7 +319,7 @@ class TestReport:
     def test_printed_names_what_there_is(self):
         _, report = run_patched(lambda: mx.fast.rms_norm(rows(), row(), EPS))
         assert str(report).splitlines()[:3] == [
-            "1 calls: 1 by mlx_norms, 0 left to MLX",
+            "1 call: 1 by mlx_norms, 0 left to MLX",
             "0 fused with the addition before them",
             f"       1  {NOT_A_SUM}",
         ]

@@ -86,7 +86,7 @@ def instructions(site: Path, name: str, calls: int, *, encode: bool) -> int:
     with tempfile.TemporaryDirectory() as folder:
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out"]
         command += [f"--toggle-collect={function}" for function in toggles]
-        command += [sys.executable, "-c", script]
+        command += [sys.executable, "-P", "-c", script]
         path = os.pathsep.join(map(str, [site, *PATHS]))
         environment = os.environ | {"PYTHONPATH": path, "MLX_NORMS_SELF_CHECK": "0"}
         environment["PYTHONHASHSEED"] = "0"  # or Python's start takes other instructions

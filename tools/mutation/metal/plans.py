@@ -58,6 +58,7 @@ MUTANTS = [
         "int64_t{flags.contiguous} << 17 | int64_t{flags.col_contiguous} << 18 |",
         "",
         AGAIN,
+        redundant="what a plan reads of them follows from sizes and strides",
     ),
     Mutant(
         "the outputs' places left out of a call's key",

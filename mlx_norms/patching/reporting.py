@@ -70,8 +70,9 @@ class Report:
 
     def _of_calls(self) -> list[str]:
         ours = self.calls - self.passed_on
+        calls = "1 call" if self.calls == 1 else f"{self.calls} calls"
         lines = [
-            f"{self.calls} call{'s' * (self.calls != 1)}: {ours} by mlx_norms, {self.passed_on} left to MLX",
+            f"{calls}: {ours} by mlx_norms, {self.passed_on} left to MLX",
             f"{self.fused} fused with the addition before them",
         ]
         if self.offsets:

@@ -271,7 +271,7 @@ class TestOptions:
     def test_trace(self, script):
         name = script(ONE_NORM)
         said = same(name, options=["--trace"])
-        assert re.search(rf"^ +1  {Path(name).resolve()}:2  not fused", said, re.M)
+        assert re.search(rf"^ +1  {Path(name).resolve()}:2  norm alone", said, re.M)
         assert ".py:" not in same(name)
 
     def test_projections(self, script):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
-from merge_wheels import merge
+from merge_wheels import CPU_LIBRARY, merge
 from mlx_versions import BUILD_TOOLS, NANOBIND, build_requires
 
 ROOT = Path(__file__).parent.parent
@@ -41,7 +41,7 @@ def build_wheel(source: Path, mlx: str, directory: Path, kernels: Path | None) -
         source: The root of the source tree.
         mlx: The release.
         directory: Where its environment, its build and the wheel go.
-        kernels: The folder `build` of a build whose kernels of the CPU are linked.
+        kernels: Another build's library of the kernels of the CPU, if there is one.
 
     Returns:
         The path of the wheel, whose tag is still that of this system.
@@ -52,7 +52,7 @@ def build_wheel(source: Path, mlx: str, directory: Path, kernels: Path | None) -
     subprocess.run([*pip, "install", *build_requires(mlx), *BUILD_TOOLS], check=True)
     settings = {"build-dir": directory / "build"}
     if kernels:
-        settings["cmake.define.MLX_NORMS_CPU_OBJECTS"] = kernels
+        settings["cmake.define.MLX_NORMS_CPU_LIBRARY"] = kernels
     options = [f"--config-settings={name}={value}" for name, value in settings.items()]
     options += ["--no-build-isolation", "--no-deps", "--wheel-dir", directory / "wheel"]
     # CMake and ninja of the environment, not others.
@@ -77,10 +77,10 @@ def build(releases: list[str], outdir: Path, directory: Path) -> tuple[Path, Pat
     with tarfile.open(sdist) as archive:
         archive.extractall(directory / "source", filter="data")
     (source,) = (directory / "source").iterdir()
-    wheels = []
+    wheels, kernels = [], None
     for mlx in releases:
-        kernels = directory / releases[0] / "build" if wheels else None
         wheels.append(build_wheel(source, mlx, directory / mlx, kernels))
+        (kernels,) = (directory / releases[0]).glob(f"build/_mlx_*/{CPU_LIBRARY}")
     return sdist, merge(wheels, outdir)
 
 

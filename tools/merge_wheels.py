@@ -3,7 +3,8 @@
     python tools merge_wheels --outdir DIR WHEEL ...
 
 They are of one version, Python and system. The code and the metadata are those of the wheel for the
-newest MLX; each gives its folder with an extension. The merged one requires any of these releases.
+newest MLX; each gives its folder with an extension, and all have the kernels of the CPU in common.
+The merged one requires any of these releases.
 Needs wheel, which the extra `test` installs.
 """
 
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
+CPU_LIBRARY = "libmlx_norms_cpu.so"  # in a wheel for Linux
 REQUIRED = re.compile(r"^Requires-Dist: mlx==(\S+)$", re.M)
 
 
@@ -58,12 +60,25 @@ def requirement(releases: list[Version]) -> str:
     return ",".join([f"mlx>={releases[0]}", f"<={releases[-1]}", *lacking])
 
 
+def share_kernels(package: Path) -> None:
+    """Keeps one of the extensions' equal libraries of kernels, where all look for it.
+
+    Raises:
+        ValueError: If they are not equal.
+    """
+    libraries = [*package.glob(f"_mlx_*/{CPU_LIBRARY}")]
+    if len({library.read_bytes() for library in libraries}) > 1:
+        raise ValueError(f"{CPU_LIBRARY} is not the same in all: see MLX_NORMS_CPU_LIBRARY")
+    for library in libraries:
+        library.replace(package / CPU_LIBRARY)
+
+
 def merge(wheels: list[Path], outdir: Path) -> Path:
     """Merges wheels; returns the path of the new one.
 
     Raises:
         ValueError: If they are of several versions, Pythons or systems, if two are for one MLX, or
-            one is not for one release.
+            one is not for one release, or their kernels of the CPU differ.
     """
     if len({wheel.name for wheel in wheels}) != 1:
         raise ValueError(f"not of one version, Python and system: {', '.join(map(str, wheels))}")
@@ -77,6 +92,7 @@ def merge(wheels: list[Path], outdir: Path) -> Path:
         for part in parts[:-1]:
             for folder in part.root.glob("mlx_norms/_mlx_*"):
                 shutil.copytree(folder, base.root / "mlx_norms" / folder.name)
+        share_kernels(base.root / "mlx_norms")
         text = base.metadata.read_text()
         required = f"Requires-Dist: {requirement(releases)}"
         base.metadata.write_text(REQUIRED.sub(required, text))

@@ -18,6 +18,7 @@ import venv
 from pathlib import Path
 from typing import NamedTuple
 
+from merge_wheels import CPU_LIBRARY
 from mlx_versions import BUILD_TOOLS, MLX_LM, NANOBIND, NEWEST
 
 ROOT = Path(__file__).parent.parent
@@ -84,12 +85,12 @@ def reason(output: str, status: int) -> str:
 
 
 def kernels() -> Path | None:
-    """A build of this checkout whose kernels of the CPU are newer than their sources."""
+    """The kernels of the CPU of a build of this checkout, if newer than their sources."""
     newest = max(file.stat().st_mtime for file in ROOT.glob("csrc/**/*.*"))
-    for folder in ROOT.glob("build/cp3*"):
-        objects = [*folder.glob("CMakeFiles/mlx_norms_kernels_*.dir/**/*.o")]
-        if objects and min(file.stat().st_mtime for file in objects) > newest:
-            return folder
+    for library in ROOT.glob(f"build/cp3*/_mlx_*/{CPU_LIBRARY}"):
+        objects = library.parents[1].glob("CMakeFiles/mlx_norms_kernels_*.dir/**/*.o")
+        if min(file.stat().st_mtime for file in (library, *objects)) > newest:
+            return library
     return None
 
 
@@ -106,7 +107,7 @@ def attempt(pair: Pair, directory: Path, quick: bool, metal: bool) -> str:
     settings = {"build-dir": directory / "build"}
     built = kernels() if quick else None
     if built:
-        settings["cmake.define.MLX_NORMS_CPU_OBJECTS"] = built
+        settings["cmake.define.MLX_NORMS_CPU_LIBRARY"] = built
     else:
         settings["cmake.define.MLX_NORMS_CPU_LEVELS"] = "baseline"
     if quick:

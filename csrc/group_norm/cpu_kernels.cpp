@@ -222,7 +222,7 @@ void norm_small_groups(const SmallGroupsJob& job);
 void vjp_of_small_groups(const SmallGroupsVJPJob& job);
 } // namespace MLX_NORMS_LEVEL
 
-extern const GroupKernels MLX_NORMS_KERNELS;
+[[gnu::visibility("default")]] extern const GroupKernels MLX_NORMS_KERNELS;
 const GroupKernels MLX_NORMS_KERNELS = {
     group_statistics,
     group_normalize,

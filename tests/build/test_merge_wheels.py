@@ -21,13 +21,14 @@ def test_requirement(releases, text):
     assert requirement([*map(Version, releases)]) == text
 
 
-def wheel(directory, mlx, tag="cp311-cp311-linux_x86_64"):
-    """A wheel for this release of MLX, whose extension is a text."""
+def wheel(directory, mlx, tag="cp311-cp311-linux_x86_64", kernels="kernels"):
+    """A wheel for this release of MLX, whose extension and kernels are texts."""
     name = "mlx_norms-0.1.0"
     folder = f"mlx_norms/_mlx_{mlx.replace('.', '_')}"
     files = {
         "mlx_norms/__init__.py": "",
         f"{folder}/_ext.so": mlx,
+        f"{folder}/libmlx_norms_cpu.so": kernels,
         f"{name}.dist-info/METADATA": (
             "Metadata-Version: 2.2\nName: mlx_norms\nVersion: 0.1.0\n"
             f"Requires-Dist: mlx=={mlx}\nRequires-Dist: rich; extra == 'demo'\n"
@@ -54,6 +55,7 @@ def test_merged(tmp_path):
         folders = ("_mlx_0_31_2", "_mlx_0_32_9", "_mlx_0_32_10")
         assert names == {f"mlx_norms/{folder}/_ext.so" for folder in folders}
         assert archive.read("mlx_norms/_mlx_0_32_9/_ext.so") == b"0.32.9"
+        assert archive.read("mlx_norms/libmlx_norms_cpu.so") == b"kernels"
         metadata = archive.read("mlx_norms-0.1.0.dist-info/METADATA").decode()
         record = archive.read("mlx_norms-0.1.0.dist-info/RECORD").decode()
     assert "\nRequires-Dist: mlx>=0.31.2,<=0.32.10\nRequires-Dist: rich" in metadata
@@ -66,6 +68,9 @@ def test_what_cannot_be_merged(tmp_path):
         merge([first, again], tmp_path)
     other = wheel(tmp_path / "c", "0.32.3", "cp312-cp312-linux_x86_64")
     with pytest.raises(ValueError, match="not of one version, Python and system"):
+        merge([first, other], tmp_path)
+    other = wheel(tmp_path / "e", "0.32.3", kernels="others")
+    with pytest.raises(ValueError, match="libmlx_norms_cpu.so is not the same in all"):
         merge([first, other], tmp_path)
     both = merge([first, wheel(tmp_path / "d", "0.32.3")], tmp_path / "dist")
     with pytest.raises(ValueError, match="is not for one release of MLX"):

@@ -62,6 +62,7 @@ STRAY = (
     "mlx_norms/_ext.pyi",
     "mlx_norms/_mlx_0_32_4/_built.py",
     "mlx_norms/_mlx_0_32_4/_ext.cpython-311-x86_64-linux-gnu.so",
+    "mlx_norms/_mlx_0_32_4/libmlx_norms_cpu.so",
     "notes.md",
     "scratch.py",
     "tests/new.py",

@@ -69,7 +69,7 @@ from pathlib import Path
 (root,) = importlib.util.find_spec("mlx_norms").submodule_search_locations
 (extension,) = Path(root).glob("_mlx_*/_ext.*.so")
 ctypes.CDLL(str(extension))
-print([line.split()[-1] for line in open("/proc/self/maps") if "libmlx" in line][0])
+print([line.split()[-1] for line in open("/proc/self/maps") if "libmlx.so" in line][0])
 """
 
 
@@ -134,8 +134,9 @@ def test_wheel_has_no_library_of_mlx(packages):
     _, wheel = packages
     with zipfile.ZipFile(wheel) as archive:
         libraries = [name for name in archive.namelist() if ".so" in name]
-    (extension,) = libraries
+    extension, kernels = sorted(libraries)
     assert extension.startswith(f"mlx_norms/{folder(NEWEST)}/_ext.")
+    assert kernels == "mlx_norms/libmlx_norms_cpu.so"
 
 
 def test_in_a_clean_environment_without_a_compiler(packages, tmp_path):

@@ -24,7 +24,7 @@ void load_to(const RowsIn& rows, int64_t row, int64_t width, float* to) {
 
 namespace mlx_norms::cpu {
 
-extern const Kernels MLX_NORMS_KERNELS;
+[[gnu::visibility("default")]] extern const Kernels MLX_NORMS_KERNELS;
 const Kernels MLX_NORMS_KERNELS = {
     MLX_NORMS_LEVEL::norm,
     MLX_NORMS_LEVEL::norm_vjp,

@@ -107,7 +107,7 @@ constexpr int kMaxMisses = 3;
 std::mutex mutex;
 auto& verdicts = *new std::map<Key, Verdict>();
 auto& misses = *new std::map<Key, int>();
-auto& told = *new std::set<Verdict>(); // each reason is reported once
+auto& warned = *new std::set<Verdict>(); // each reason is reported once
 
 // The verdict to warn of, if it is bad and new.
 Verdict keep(Key key, std::optional<Verdict> verdict, const std::string& why) {
@@ -120,7 +120,7 @@ Verdict keep(Key key, std::optional<Verdict> verdict, const std::string& why) {
         " checks; the last ended with: " + why;
   }
   bool is_new = verdicts.emplace(std::move(key), *verdict).second &&
-      told.insert(*verdict).second;
+      warned.insert(*verdict).second;
   return is_new ? *verdict : Verdict();
 }
 

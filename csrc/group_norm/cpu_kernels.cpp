@@ -161,16 +161,16 @@ void input_gradient(const GroupVJPJob& job) {
     auto* to = static_cast<T*>(job.input.data) + row * job.input_stride;
     for_vectors(job.channels, [&](int64_t c, auto extent) {
       auto of = differentiated<kActivation>(job, c);
-      Floats along = job.along ? load(job.along + c) : Floats{};
-      Floats less = job.along ? load(job.less + c) : Floats{};
+      Floats mean_wgn = job.mean_wgn ? load(job.mean_wgn + c) : Floats{};
+      Floats mean_wg = job.mean_wgn ? load(job.mean_wg + c) : Floats{};
       prefetch_rows(xs + c, x_stride, n);
       prefetch_rows(gs + c, g_stride, n);
       for (int i = 0; i < n; ++i) {
         Floats normalized = of.normalized(load(xs + i * x_stride + c, extent));
         Floats d = of.sloped(load(gs + i * g_stride + c, extent), normalized);
         d = d * of.weight;
-        if (job.along) {
-          d = d - less - normalized * along;
+        if (job.mean_wgn) {
+          d = d - mean_wg - normalized * mean_wgn;
         }
         store(to + i * job.input_stride + c, d * of.rstd, extent);
       }

@@ -56,11 +56,11 @@ struct GroupVJPJob {
   // The sums of g and of g n.
   float* bias_sums;
   float* weight_sums;
-  // x's gradient, of its dtype: (g weight - less - n along) rstd
+  // x's gradient, of its dtype: (g w - mean_wg - n mean_wgn) rstd
   RowsOut input;
   int64_t input_stride;
-  const float* along; // null: g weight rstd alone
-  const float* less;
+  const float* mean_wgn; // null: g weight rstd alone
+  const float* mean_wg;
 };
 
 // Groups of few elements: each lane of the vectors has one.

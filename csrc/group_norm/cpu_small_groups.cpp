@@ -257,8 +257,8 @@ void differentiate(const SmallGroupsVJPJob& job) {
         of_wg = of_wgn = Floats{};
       }
     });
-    Floats less = (all_wg + of_wg) / count;
-    Floats along = (all_wgn + of_wgn) / count;
+    Floats mean_wg = (all_wg + of_wg) / count;
+    Floats mean_wgn = (all_wgn + of_wgn) / count;
     for_elements(groups, [&](int64_t element, int64_t j) {
       Floats weight = load(job.weight + j * job.weight_stride + g);
       auto at = element * groups.lanes + g;
@@ -269,7 +269,7 @@ void differentiate(const SmallGroupsVJPJob& job) {
       Floats dn = d * n;
       store(bias_sums + sum_at, first ? d : load(bias_sums + sum_at) + d);
       store(weight_sums + sum_at, first ? dn : load(weight_sums + sum_at) + dn);
-      store(x + at, (d * weight - less - n * along) * by.rstd);
+      store(x + at, (d * weight - mean_wg - n * mean_wgn) * by.rstd);
     });
   }
   if (job.input) {

@@ -22,8 +22,8 @@ using namespace cpu;
 
 // The rows of a sample in a GroupWork's vectors: see GroupNormalizeJob and
 // GroupVJPJob.
-enum Row { kMean, kRstd, kOffset, kAlong, kLess };
-constexpr int kForwardRows = kAlong, kVJPRows = kLess + 1;
+enum Row { kMean, kRstd, kOffset, kMeanWgn, kMeanWg };
+constexpr int kForwardRows = kMeanWgn, kVJPRows = kMeanWg + 1;
 
 // Writes what a sample's statistics of each group make of each channel.
 void set_statistics(
@@ -351,8 +351,8 @@ void GroupNormVJP::eval_cpu(
             of_sums ? means.data() : nullptr);
       }
       if (of_sums) {
-        of.set(of.row(vectors, kLess), [&](int64_t i) { return means[i]; });
-        of.set(of.row(vectors, kAlong), [&](int64_t i) {
+        of.set(of.row(vectors, kMeanWg), [&](int64_t i) { return means[i]; });
+        of.set(of.row(vectors, kMeanWgn), [&](int64_t i) {
           return means[of.groups + i];
         });
       }
@@ -371,8 +371,8 @@ void GroupNormVJP::eval_cpu(
                   job.input = from(to, some.first);
                   job.input_stride = of.channels;
                   if (of_sums) {
-                    job.along = some.row(kAlong);
-                    job.less = some.row(kLess);
+                    job.mean_wgn = some.row(kMeanWgn);
+                    job.mean_wg = some.row(kMeanWg);
                   }
                   group_kernels().vjp_input(job);
                 });

@@ -35,7 +35,7 @@ struct GroupNorm {
       const;
   void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const;
 
-  // The mean's parts are another GPU's or sum's.
+  // The result alone: GPUs add up the statistics in other orders.
   static constexpr int kCompared = 1;
   void append_key(
       const Arrays& inputs,

@@ -13,9 +13,9 @@ array as_float(const array& a, mx::Stream s) {
   return mx::astype(a, mx::float32, s);
 }
 
-// The weight of a norm without modulation that has this one's input gradient,
-// and what is added to it. It has a row for each group of rows for which sums
-// are wanted.
+// The weight, and the offset added to it, with which a norm without scale and
+// shift has this norm's input gradient: a row for each group of rows that are
+// added up.
 struct GroupWeight {
   array weight;
   float offset;

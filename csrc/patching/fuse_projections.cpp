@@ -152,7 +152,7 @@ class ProjectionPass {
     }
     NormInputs in(norm->op().spec.operands, a.inputs().data());
     for (auto operand : {kWeight, kBias}) {
-      if (in[operand] && !is_there(*in[operand])) {
+      if (in[operand] && !is_readable(*in[operand])) {
         return false;
       }
     }
@@ -293,8 +293,8 @@ class ProjectionPass {
     bool fits = found->output->dtype() == rows.dtype() &&
         product->primitive().stream() == stream &&
         found->output->primitive().stream() == stream &&
-        std::ranges::all_of(found->weight, is_there) &&
-        (!found->bias || is_there(*found->bias));
+        std::ranges::all_of(found->weight, is_readable) &&
+        (!found->bias || is_readable(*found->bias));
     return fits ? found : std::nullopt;
   }
 

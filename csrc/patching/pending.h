@@ -46,8 +46,8 @@ inline const Arrays& present_inputs(const array& a) {
 Ancestry
 look_above(const array& a, const array& looked_for, const InputsOf& inputs_of);
 
-// Whether a short walk above `a` meets an argument of vmap or compile, which
-// has no value, that a walk above `other` does not meet.
+// Whether a short walk above `a`, but none above `other`, meets an argument of
+// vmap or compile, which has no value.
 bool takes_argument_unknown_to(const array& a, const array& other);
 
 } // namespace mlx_norms

@@ -49,7 +49,7 @@ bool take(const array& product, PendingGraph& graph) {
   auto stream = product.primitive().stream();
   if (!form || product.is_tracer() ||
       !is_faster(*form, in[1], in[0].size() / in[0].shape(-1), stream) ||
-      !std::all_of(in.begin() + 1, in.end(), is_there) ||
+      !std::all_of(in.begin() + 1, in.end(), is_readable) ||
       !is_used(product, graph)) {
     return false;
   }
@@ -69,7 +69,7 @@ bool take(const array& product, PendingGraph& graph) {
 
 } // namespace
 
-bool is_there(const array& a) {
+bool is_readable(const array& a) {
   return !is_pending(a) && !a.is_tracer() && a.flags().row_contiguous;
 }
 

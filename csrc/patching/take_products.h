@@ -15,7 +15,7 @@ __attribute__((no_sanitize("vptr"))) auto state_of(const array& a) {
 }
 
 // Whether a weight has been evaluated and can be read in place.
-bool is_there(const array& a);
+bool is_readable(const array& a);
 
 // How the weight of a pending QuantizedMatmul is stored, if our kernels may
 // read it. Its arrays are the node's inputs after x.

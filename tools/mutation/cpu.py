@@ -749,8 +749,8 @@ MUTANTS = [
     Mutant(
         "mean of a group's cotangents dropped",
         GROUP_KERNELS,
-        "d = d - less - normalized * along;",
-        "d = d - normalized * along;",
+        "d = d - mean_wg - normalized * mean_wgn;",
+        "d = d - normalized * mean_wgn;",
         f"{GROUP_TEST}::test_group_norm",
     ),
     Mutant(

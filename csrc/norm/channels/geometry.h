@@ -20,8 +20,8 @@ struct ChannelGeometry {
   int lanes;   // of a SIMD-group along the columns, a power of two
   int simds;   // per threadgroup
   bool looped; // the columns have several chunks
-  int count;   // of a chunk's channels of a thread, those that any thread has
-  int full;    // and those that each thread has
+  int count;   // a thread's channels of a chunk, of the thread with the most
+  int full;    // and of the one with the fewest
   int held;    // registers of an array's columns
   bool whole;  // each lane has columns, however many samples there are
 

@@ -38,7 +38,7 @@ constant int sum_cotangent_flags [[function_constant(42)]];
 constant int input_gradient_flags [[function_constant(43)]];
 constant int gate_flags [[function_constant(73)]];
 constant int gate_gradient_flags [[function_constant(76)]];
-// Partial sums are gradients: one loop has all rows that use one of the weight.
+// One loop has all rows of a row of the weight: its sums are the gradients.
 constant bool stores_gradients [[function_constant(48)]];
 constant int weight_gradient_flags [[function_constant(57)]];
 constant int bias_gradient_flags [[function_constant(58)]];

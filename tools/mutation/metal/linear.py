@@ -135,7 +135,7 @@ MUTANTS = [
     Mutant(
         "a product by weights that are pending",
         PRODUCTS,
-        "!std::all_of(in.begin() + 1, in.end(), is_there)",
+        "!std::all_of(in.begin() + 1, in.end(), is_readable)",
         "false",
         "tests/patching/test_products.py::test_what_is_not_taken",
     ),

@@ -97,6 +97,7 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/group_norm/cpu_work.cpp
     csrc/group_norm/eval_cpu.cpp
     csrc/group_norm/small_groups.cpp
+    csrc/group_norm/vjp_eval_cpu.cpp
     csrc/ladders/eval_cpu.cpp
     csrc/linear/eval_cpu.cpp
     csrc/matmul/eval_cpu.cpp

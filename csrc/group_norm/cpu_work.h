@@ -4,33 +4,52 @@
 
 #pragma once
 
-#include <functional>
-
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/group_norm/cpu_statistics.h"
 
 namespace mlx_norms::cpu {
 
-// What is computed, in this order. `vectors` are a sample's rows of each
-// channel, `partials` those of a chunk or, for merge, of all chunks of a
-// sample. Rows of x are counted over all samples.
-struct GroupWork {
-  int vector_rows;
-  int partial_rows; // 0: nothing is added up and merged
-  std::function<void(int64_t sample, float* vectors)> prepare;
-  std::function<
-      void(int64_t row, int64_t end, const float* vectors, float* partials)>
-      add_up;
-  std::function<void(int64_t sample, const float* partials, float* vectors)>
-      merge;
-  std::function<void(int64_t row, int64_t end, const float* vectors)>
-      apply; // may be absent
+// What is computed, in the order of the functions, which all threads call.
+// `vectors` are a sample's rows of each channel, `partials` those of a chunk
+// or, for merge, of all chunks of a sample. Rows of x are counted over all
+// samples.
+class GroupWork {
+ public:
+  virtual ~GroupWork() = default;
 
-  void run(const GroupGeometry& of) const;
+  void run() const;
+
+ protected:
+  // Without rows of partials nothing is added up and merged.
+  GroupWork(
+      const GroupGeometry& of,
+      int vector_rows,
+      int partial_rows,
+      bool applies = true)
+      : of(of),
+        vector_rows_(vector_rows),
+        partial_rows_(partial_rows),
+        applies_(applies) {}
+
+  virtual void prepare(int64_t sample, float* vectors) const = 0;
+  virtual void add_up(
+      int64_t row,
+      int64_t end,
+      const float* vectors,
+      float* partials) const = 0;
+  virtual void merge(int64_t sample, const float* partials, float* vectors)
+      const = 0;
+  virtual void apply(int64_t row, int64_t end, const float* vectors) const = 0;
+
+  const GroupGeometry of;
 
  private:
-  void run_samples(const GroupGeometry& of) const;
-  void share_samples(const GroupGeometry& of, int64_t first, int64_t n) const;
+  void run_samples() const;
+  void share_samples(int64_t first, int64_t n) const;
+
+  int vector_rows_;
+  int partial_rows_;
+  bool applies_;
 };
 
 } // namespace mlx_norms::cpu

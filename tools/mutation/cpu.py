@@ -34,7 +34,7 @@ THREADS = "csrc/cpu/threads.cpp"
 PAGES = "csrc/cpu/memory.cpp"
 GROUP_KERNELS = "csrc/group_norm/cpu_kernels.cpp"
 GROUP_SUMS = "csrc/group_norm/cpu_statistics.cpp"
-GROUP_EVAL = "csrc/group_norm/eval_cpu.cpp"
+GROUP_CHANNELS = "csrc/group_norm/cpu_channels.h"
 GROUP_ROWS = "csrc/group_norm/cpu_rows.h"
 GROUP_TEST = "tests/group_norm/test_forward.py"
 GROUP_SIZES = f"{GROUP_TEST}::test_every_size_on_the_cpu"
@@ -678,7 +678,7 @@ MUTANTS = [
     # --- Group norms
     Mutant(
         "drop eps of groups",
-        GROUP_EVAL,
+        GROUP_CHANNELS,
         "std::sqrt(variances[i] + eps)",
         "std::sqrt(variances[i])",
         f"{GROUP_TEST}::test_instance_norm",

@@ -101,6 +101,74 @@ Results norm_and_gradients(uint32_t seed, F for_blocks) {
   return results;
 }
 
+constexpr int kVectorRows = 5;
+
+// Normalizes x to y.
+struct GroupNorms : GroupWork {
+  GroupNorms(const GroupGeometry& of, const float* x, float* y)
+      : GroupWork(of, kVectorRows, 3),
+        x(x),
+        y(y) {}
+
+  void prepare(int64_t, float* vectors) const override {
+    std::fill_n(of.row(vectors, 1), of.pitch, 1.0f);
+    std::fill_n(of.row(vectors, 3), of.pitch, 1.0f);
+    std::fill_n(of.row(vectors, 4), of.pitch, 0.0f);
+  }
+  void add_up(int64_t row, int64_t end, const float*, float* partials)
+      const override {
+    group_kernels().statistics(
+        {of.channels,
+         end - row,
+         0,
+         {x + row * of.channels, Float::f32, of.channels, 1},
+         of.row(partials, 0),
+         of.row(partials, 1),
+         of.row(partials, 2)});
+  }
+  void merge(int64_t, const float* partials, float* vectors) const override {
+    std::vector<float> mean(of.groups), rest(of.groups), variance(of.groups);
+    merge_statistics(of, partials, mean.data(), rest.data(), variance.data());
+    of.for_each_channel([&](int64_t c, int64_t group) {
+      vectors[c] = mean[group];
+      of.row(vectors, 2)[c] = variance[group];
+    });
+  }
+  void apply(int64_t row, int64_t end, const float* vectors) const override {
+    group_kernels().normalize(
+        {of.channels,
+         end - row,
+         {x + row * of.channels, Float::f32, of.channels, 1},
+         {y + row * of.channels, Float::f32},
+         of.channels,
+         of.row(vectors, 0),
+         of.row(vectors, 1),
+         of.row(vectors, 2),
+         of.row(vectors, 3),
+         of.row(vectors, 4),
+         mlx_norms::Activation::None});
+  }
+  // All samples one after another.
+  void run_in_turn() const {
+    for (int64_t sample = 0; sample < of.samples; ++sample) {
+      std::vector<float> vectors(kVectorRows * of.pitch);
+      std::vector<float> partials(3 * of.pitch * of.chunks);
+      prepare(sample, vectors.data());
+      for (int64_t i = 0; i < of.chunks; ++i) {
+        auto row = of.first_row(sample, i);
+        auto* to = of.row(partials.data(), 3 * i);
+        add_up(row, row + of.rows_of(i), vectors.data(), to);
+      }
+      merge(sample, partials.data(), vectors.data());
+      auto row = of.first_row(sample, 0);
+      apply(row, row + of.positions, vectors.data());
+    }
+  }
+
+  const float* x;
+  float* y;
+};
+
 // Of two samples, which threads share, and of many; adjoining groups of four.
 std::vector<float> group_norm(uint32_t seed, int64_t samples, bool on_threads) {
   constexpr int64_t kChannels = 36;
@@ -108,62 +176,11 @@ std::vector<float> group_norm(uint32_t seed, int64_t samples, bool on_threads) {
       samples, 24000 / samples, kChannels, kChannels / 4, /* strided= */ false);
   auto x = values(24000 * kChannels, seed);
   std::vector<float> y(x.size());
-  GroupWork work;
-  work.vector_rows = 5;
-  work.partial_rows = 3;
-  work.prepare = [&](int64_t, float* vectors) {
-    std::fill_n(of.row(vectors, 1), of.pitch, 1.0f);
-    std::fill_n(of.row(vectors, 3), of.pitch, 1.0f);
-    std::fill_n(of.row(vectors, 4), of.pitch, 0.0f);
-  };
-  work.add_up = [&](int64_t row, int64_t end, const float*, float* partials) {
-    group_kernels().statistics(
-        {of.channels,
-         end - row,
-         0,
-         {&x[row * kChannels], Float::f32, kChannels, 1},
-         of.row(partials, 0),
-         of.row(partials, 1),
-         of.row(partials, 2)});
-  };
-  work.merge = [&](int64_t, const float* partials, float* vectors) {
-    std::vector<float> mean(of.groups), rest(of.groups), variance(of.groups);
-    merge_statistics(of, partials, mean.data(), rest.data(), variance.data());
-    of.for_each_channel([&](int64_t c, int64_t group) {
-      vectors[c] = mean[group];
-      of.row(vectors, 2)[c] = variance[group];
-    });
-  };
-  work.apply = [&](int64_t row, int64_t end, const float* vectors) {
-    group_kernels().normalize(
-        {of.channels,
-         end - row,
-         {&x[row * kChannels], Float::f32, kChannels, 1},
-         {&y[row * kChannels], Float::f32},
-         kChannels,
-         of.row(vectors, 0),
-         of.row(vectors, 1),
-         of.row(vectors, 2),
-         of.row(vectors, 3),
-         of.row(vectors, 4),
-         mlx_norms::Activation::None});
-  };
+  GroupNorms norms(of, x.data(), y.data());
   if (on_threads) {
-    work.run(of);
-    return y;
-  }
-  for (int64_t sample = 0; sample < samples; ++sample) {
-    std::vector<float> vectors(work.vector_rows * of.pitch);
-    std::vector<float> partials(3 * of.pitch * of.chunks);
-    work.prepare(sample, vectors.data());
-    for (int64_t i = 0; i < of.chunks; ++i) {
-      auto row = of.first_row(sample, i);
-      auto* to = of.row(partials.data(), 3 * i);
-      work.add_up(row, row + of.rows_of(i), vectors.data(), to);
-    }
-    work.merge(sample, partials.data(), vectors.data());
-    auto row = of.first_row(sample, 0);
-    work.apply(row, row + of.positions, vectors.data());
+    norms.run();
+  } else {
+    norms.run_in_turn();
   }
   return y;
 }

@@ -208,6 +208,13 @@ class TestGeneration:
         assert rates["decode"]["patched"].values == (20, 30, 60)
 
 
+def counted(**counts):
+    """A report of these counts and no others."""
+    names = ("calls", "fused", "passed_on", "offsets", "projections", "products")
+    counts = dict.fromkeys(names, 0) | counts
+    return mlx_norms.Report(**counts, reasons={}, sites={}, missed=(), is_patched=True)
+
+
 class TestNoise:
     def printed(self, capsys, monkeypatch, stock, patched):
         """The table of prefill and decode, of these tokens per second in each round."""
@@ -250,9 +257,7 @@ class TestNoise:
         """Whether there is no norm, or each was passed on, however far the times are apart."""
 
         def measured(model, prompt, tokens, side):
-            counts = dict.fromkeys(("fused", "offsets", "projections", "products"), 0)
-            about = {"calls": len(calls), "passed_on": len(calls), "reasons": {}, "sites": {}}
-            report = mlx_norms.Report(**counts, **about)
+            report = counted(calls=len(calls), passed_on=len(calls))
             return compare.Drift(0.0, 0.0, 0.0), [report, report]
 
         monkeypatch.setattr(compare, "measure_drift", measured)
@@ -264,9 +269,7 @@ class TestNoise:
         assert output.count("noise (1.500 to 1.500)") == 2
 
     def test_one_phase_may_be_the_same(self):
-        counts = dict.fromkeys(("fused", "offsets", "projections", "products"), 0)
-        counts |= {"reasons": {}, "sites": {}, "calls": 3}
-        reports = [mlx_norms.Report(passed_on=n, **counts) for n in (2, 3)]
+        reports = [counted(calls=3, passed_on=n) for n in (2, 3)]
         pair = {"stock": timing.Samples((2.0,) * 5), "patched": timing.Samples((1.0,) * 5)}
         rates = {"prefill": pair, "decode": pair}
         found = _compare_tables.over_stock(rates, "patched", reports)
@@ -274,8 +277,7 @@ class TestNoise:
 
     @pytest.mark.parametrize("name", ["projections", "products"])
     def test_products_are_calls_of_ours(self, name):
-        counts = dict.fromkeys(("fused", "offsets", "projections", "products"), 0) | {name: 1}
-        report = mlx_norms.Report(calls=2, passed_on=2, reasons={}, sites={}, **counts)
+        report = counted(calls=2, passed_on=2, **{name: 1})
         assert not _sides.marked(timing.Ratio((2.0,) * 5, 2.0), report).is_noise
 
 

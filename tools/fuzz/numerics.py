@@ -48,7 +48,7 @@ class Call:
 
 def generate(seed, backend):
     rng = np.random.default_rng([seed, 64])
-    more = np.random.default_rng([seed, 65])  # for options added later: a seed's other draws do not change
+    more = np.random.default_rng([seed, 65])  # of later options: other draws stay
     op = str(rng.choice([*OPS, *OPS, *HEADS, *LINEAR, QUANTIZED]))
     length, rows = size(rng, backend.simulated)
     later = np.random.default_rng([seed, 66])  # likewise

@@ -1,17 +1,17 @@
 """Runs the test suite on the software Metal device.
 
-    python tools hostmetal [--eighth 0|...|7] [check:order ...] [-- pytest arguments]
+    python tools hostmetal [--part K/N] [check:order ...] [-- pytest arguments]
 
 A schedule is metalsim's check level and order of threads. The suite runs once per schedule, except
 that tests of graphs only run in the first, since they launch kernels that other tests cover. With
---eighth, the first schedule runs a quarter of the files, and each later one an eighth of the
-others; the next eighth, the next ones.
+--part, the first schedule runs every Nth file, from the Kth on, and each later one those after.
 """
 
 import argparse
 import sys
 import time
 
+from parts import ALL, Part, part
 from support.variant import ROOT
 
 from .build import HostBuild
@@ -20,22 +20,19 @@ SCHEDULES = ("2:0", "1:1", "1:2")
 GRAPHS = "tests/patching/"
 
 
-def suite(schedule: int, eighth: int | None) -> list[str]:
+def suite(schedule: int, part: Part) -> list[str]:
     """The files that run in a schedule, given its index among all schedules."""
-    if schedule == 0 and eighth is None:
-        return ["tests"]
     files = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py"))
-    if schedule == 0:
-        return files[eighth % 4 :: 4]
-    files = [file for file in files if not file.startswith(GRAPHS)]
-    return files if eighth is None else files[(eighth + schedule) % 8 :: 8]
+    if schedule > 0:
+        files = [file for file in files if not file.startswith(GRAPHS)]
+    return Part((part.number - 1 + schedule) % part.count + 1, part.count).of(files)
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--eighth", type=int, choices=range(8))
+    parser.add_argument("--part", type=part, default=ALL, metavar="K/N")
     parser.add_argument("schedules", nargs="*", metavar="check:order", default=SCHEDULES)
     split = arguments.index("--") if "--" in arguments else len(arguments)
     args, given = parser.parse_args(arguments[:split]), arguments[split + 1 :]
@@ -47,7 +44,7 @@ def main(arguments: list[str]) -> int:
         started = time.monotonic()
         done = build.pytest(
             *("-p", "hostmetal.plugin", "--backend", "metal-sim"),
-            *(given or ["-n", "2", "--dist", "worksteal", "-q", *suite(i, args.eighth)]),
+            *(given or ["-n", "2", "--dist", "worksteal", "-q", *suite(i, args.part)]),
             variables={"METALSIM_CHECK": check, "METALSIM_ORDER": order},
         )
         print(f"check {check}, order {order}: {time.monotonic() - started:.0f} s", flush=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from hostmetal.build import HostBuild
 from mlx_norms import _ext
+from parts import ALL, part
 from support.variant import ROOT, Variant
 
 from .cpu import MUTANTS
@@ -116,15 +117,13 @@ def main() -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="a defect; all, if none is named")
     parser.add_argument("--metal", action="store_true", help="those in the Metal kernels")
-    parser.add_argument("--part", action="append", metavar="K/N", help="every Nth from the Kth on")
+    parser.add_argument(
+        "--part", type=part, action="append", metavar="K/N", help="every Nth from the Kth on"
+    )
     args = parser.parse_args()
     all_mutants = METAL_MUTANTS if args.metal else MUTANTS + PATCHING_MUTANTS
-    parts = [tuple(map(int, part.split("/"))) for part in args.part or ["1/1"]]
-    mutants = [
-        m
-        for i, m in enumerate(all_mutants)
-        if (m.name in args.names if args.names else any(i % n == k - 1 for k, n in parts))
-    ]
+    drawn = [m for each in args.part or [ALL] for m in each.of(all_mutants)]
+    mutants = [m for m in all_mutants if (m.name in args.names if args.names else m in drawn)]
     unknown = set(args.names) - {m.name for m in mutants}
     if unknown or not mutants:
         raise SystemExit(f"no mutant is called {', '.join(sorted(unknown))}")

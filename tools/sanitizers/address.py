@@ -1,11 +1,11 @@
 """Runs the suite with the extension built with AddressSanitizer and UBSan.
 
-    python tools sanitizers.address [--quarter 0|1|2|3] [pytest arguments]
+    python tools sanitizers.address [--part K/N] [pytest arguments]
 
 Many rows only run where they are short. Left out are tests that build extensions of their own, test
 commands, pages or the tools, end MLX's own process, or run all models of mlx_lm, whose graphs other
-tests have smaller. With --quarter, one of four of the other files, and the CPU's kernels for one
-instruction set besides the baseline.
+tests have smaller. With --part, every Nth of the other files, from the Kth on, and the kernels of
+the CPU for one instruction set besides the baseline.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from parts import ALL, Part, part
 from sanitizers.threads import LEVELS
 from support.variant import ROOT, Variant
 
@@ -39,24 +40,23 @@ def runtime() -> str:
     return " ".join(libraries)
 
 
-def suite(quarter: int | None) -> list[str]:
+def suite(part: Part) -> list[str]:
     """The files that run."""
     files = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py"))
-    files = [file for file in files if not file.startswith(OTHERS + MODELS)]
-    return files if quarter is None else files[quarter::4]
+    return part.of([file for file in files if not file.startswith(OTHERS + MODELS)])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quarter", type=int, choices=range(4))
+    parser.add_argument("--part", type=part, default=ALL, metavar="K/N")
     args, given = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as directory:
         options = ["-DMLX_NORMS_SANITIZE=ON"]
-        if args.quarter is not None and os.uname().machine == "x86_64":
+        if args.part != ALL and os.uname().machine == "x86_64":
             others = [level for level in LEVELS if level != "baseline"]
-            level = others[args.quarter % len(others)]
+            level = others[args.part.number % len(others)]
             options.append(f"-DMLX_NORMS_CPU_LEVELS=baseline;{level}")
         variant = Variant(Path(directory), options=tuple(options))
         variant.compile()
@@ -70,7 +70,7 @@ def main() -> int:
         }
         arguments = given or [
             *("-n", "2", "--dist", "worksteal", "-q", "--slow"),
-            *("-k", f"not ({ENDED_BY_MLX})", *suite(args.quarter)),
+            *("-k", f"not ({ENDED_BY_MLX})", *suite(args.part)),
         ]
         done = variant.pytest(*arguments, variables=variables)
         reports = list(Path(directory).glob("report*"))

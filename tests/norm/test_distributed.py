@@ -39,5 +39,5 @@ def nodes(a):
 
 def test_group_of_another_type(backend):
     for group in (2, "ring", mx.distributed):
-        with pytest.raises(TypeError, match=r"Invoked with types: .* kwargs = \{ group: "):
+        with pytest.raises(TypeError, match=r"group must be mx.distributed.Group or None but is "):
             mlx_norms.rms_norm(mx.ones((2, 4)), group=group)

@@ -30,6 +30,7 @@ class SizedOp:
         multiple: What the sizes of some axes are multiples of.
         kept: Axes whose sizes a compiled function keeps.
         fixed: The only sizes of some axes.
+        backends: Where it is ours, elsewhere MLX's own function; None: everywhere.
     """
 
     name: str
@@ -39,6 +40,7 @@ class SizedOp:
     multiple: dict[str, int] = field(default_factory=dict)
     kept: str = ""
     fixed: dict[str, int] = field(default_factory=dict)
+    backends: tuple[str, ...] | None = None
 
     @property
     def letters(self):
@@ -370,7 +372,8 @@ for norm, weights in (
             axes | weights,
         )
 for text, a, b in (("", "BNK", "KM"), (" batched", "BNK", "BKM"), (" of a vector", "K", "KM")):
-    op(f"matmul{text}", mlx_norms.matmul, lambda a, b: a @ b, dict(a=a, b=b))
+    on_metal = ("metal", "metal-sim")
+    op(f"matmul{text}", mlx_norms.matmul, lambda a, b: a @ b, dict(a=a, b=b), backends=on_metal)
 
 
 def quantized():

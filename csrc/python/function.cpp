@@ -48,6 +48,7 @@ constexpr size_t kMaxArguments = 6;
 // Attributes' names, as Python looks them up.
 struct Names {
   PyObject* innermost = PyUnicode_InternFromString("_innermost");
+  PyObject* get = PyUnicode_InternFromString("get");
   PyObject* process = PyUnicode_InternFromString("process");
   PyObject* current = PyUnicode_InternFromString("current");
   PyObject* acts = PyUnicode_InternFromString("acts");
@@ -62,13 +63,11 @@ const Names& names() {
 
 // Python's function `current`, without a call where no block was entered.
 nb::object current_scope(nb::handle module) {
-  PyObject* entry = nullptr;
   auto variable = nb::getattr(module, names().innermost);
-  if (PyContextVar_Get(variable.ptr(), Py_None, &entry) < 0) {
-    throw nb::python_error();
-  }
-  return nb::steal(entry).is_none() ? nb::getattr(module, names().process)
-                                    : nb::getattr(module, names().current)();
+  // Not PyContextVar_Get, which nanobind's list for Mac linkers lacks.
+  auto entry = variable.attr(nb::handle(names().get))(nb::none());
+  return entry.is_none() ? nb::getattr(module, names().process)
+                         : nb::getattr(module, names().current)();
 }
 
 bool has(nb::handle scope, PyObject* name) {

@@ -4,7 +4,30 @@
 
 #include <nanobind/nanobind.h>
 
+#include <initializer_list>
+#include <utility>
+
 namespace mlx_norms {
+
+// Defines a function whose result depends on its arguments: a header for each
+// form, of which the last is of any. All are the same function.
+template <typename F, typename... Extra>
+void def_forms(
+    nanobind::module_& m,
+    const char* name,
+    std::initializer_list<const char*> headers,
+    const char* doc,
+    F function,
+    const Extra&... extra) {
+  for (auto* header : headers) {
+    m.def(
+        name,
+        function,
+        extra...,
+        nanobind::sig(header),
+        std::exchange(doc, ""));
+  }
+}
 
 // The functions of each folder of csrc, with their docstrings.
 void bind_norm(nanobind::module_& m);

@@ -164,7 +164,14 @@ void bind_group_norm(nb::module_& m) {
               has less than three axes, or ``eps`` is negative.
       )pbdoc");
 
-  const char* batch_norm_doc = R"pbdoc(
+  def_forms(
+      m,
+      "batch_norm",
+      {"def batch_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, mean: None, var: None, training: bool = False, momentum: float = 0.1, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array",
+       "def batch_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, mean: mlx.core.array, var: mlx.core.array, training: typing.Literal[False] = False, momentum: float = 0.1, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array",
+       "def batch_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, mean: mlx.core.array, var: mlx.core.array, training: typing.Literal[True], momentum: float = 0.1, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array, mlx.core.array]",
+       "def batch_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, mean: mlx.core.array | None, var: mlx.core.array | None, training: bool = False, momentum: float = 0.1, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | tuple[mlx.core.array, mlx.core.array, mlx.core.array]"},
+      R"pbdoc(
         Batch normalization: over all samples and positions of a channel.
 
         In training ``x`` is normalized by its own mean and (biased) variance,
@@ -210,32 +217,19 @@ void bind_group_norm(nb::module_& m) {
               has less than two axes or, in training, one value per channel,
               only one of ``mean`` and ``var`` is ``None``, or ``eps`` is
               negative.
-            TypeError: If ``mean`` and ``var`` are not given by keyword.)pbdoc";
-  // Whose result depends on the arguments; the last header is of any.
-  for (
-      auto* header :
-      {"def batch_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, mean: None, var: None, training: bool = False, momentum: float = 0.1, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array",
-       "def batch_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, mean: mlx.core.array, var: mlx.core.array, training: typing.Literal[False] = False, momentum: float = 0.1, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array",
-       "def batch_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, mean: mlx.core.array, var: mlx.core.array, training: typing.Literal[True], momentum: float = 0.1, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array, mlx.core.array]",
-       "def batch_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, mean: mlx.core.array | None, var: mlx.core.array | None, training: bool = False, momentum: float = 0.1, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | tuple[mlx.core.array, mlx.core.array, mlx.core.array]"}) {
-    m.def(
-        "batch_norm",
-        &batch_norm_by_keyword,
-        "x"_a,
-        "weight"_a.none() = nb::none(),
-        "bias"_a.none() = nb::none(),
-        "eps"_a = 1e-5f,
-        "more"_a,
-        "mean"_a.none() = nb::ellipsis(), // not given
-        "var"_a.none() = nb::ellipsis(),
-        "training"_a = false,
-        "momentum"_a = 0.1f,
-        "dtype"_a = nb::none(),
-        "stream"_a = nb::none(),
-        nb::sig(header),
-        batch_norm_doc);
-    batch_norm_doc = "";
-  }
+            TypeError: If ``mean`` and ``var`` are not given by keyword.)pbdoc",
+      &batch_norm_by_keyword,
+      "x"_a,
+      "weight"_a.none() = nb::none(),
+      "bias"_a.none() = nb::none(),
+      "eps"_a = 1e-5f,
+      "more"_a,
+      "mean"_a.none() = nb::ellipsis(), // not given
+      "var"_a.none() = nb::ellipsis(),
+      "training"_a = false,
+      "momentum"_a = 0.1f,
+      "dtype"_a = nb::none(),
+      "stream"_a = nb::none());
 }
 
 } // namespace mlx_norms

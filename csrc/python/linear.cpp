@@ -106,8 +106,15 @@ class Call {
 } // namespace
 
 void bind_linear(nb::module_& m) {
-  // A result depends on the arguments; the last header is of any.
-  const char* rms_norm_linear_doc = R"pbdoc(
+  def_forms(
+      m,
+      "rms_norm_linear",
+      {"def rms_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, weights: mlx.core.array, eps: float = 1e-5, *, biases: mlx.core.array | None = None, residual: None = None, gated: bool = False, weight_offset: float = 0.0, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array",
+       "def rms_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, weights: mlx.core.array, eps: float = 1e-5, *, biases: mlx.core.array | None = None, residual: mlx.core.array, gated: bool = False, weight_offset: float = 0.0, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]",
+       "def rms_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, weights: collections.abc.Sequence[mlx.core.array | collections.abc.Sequence[mlx.core.array]], eps: float = 1e-5, *, biases: collections.abc.Sequence[mlx.core.array | None] | None = None, residual: None = None, gated: typing.Literal[True], weight_offset: float = 0.0, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array",
+       "def rms_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, weights: collections.abc.Sequence[mlx.core.array | collections.abc.Sequence[mlx.core.array]], eps: float = 1e-5, *, biases: collections.abc.Sequence[mlx.core.array | None] | None = None, residual: mlx.core.array, gated: typing.Literal[True], weight_offset: float = 0.0, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]",
+       "def rms_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, weights: mlx.core.array | collections.abc.Sequence[mlx.core.array | collections.abc.Sequence[mlx.core.array]], eps: float = 1e-5, *, biases: mlx.core.array | collections.abc.Sequence[mlx.core.array | None] | None = None, residual: mlx.core.array | None = None, gated: bool = False, weight_offset: float = 0.0, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | list[mlx.core.array] | tuple[mlx.core.array | list[mlx.core.array], mlx.core.array]"},
+      R"pbdoc(
         RMS norm over the last axis, and linear projections of the result.
 
         .. math::
@@ -178,47 +185,46 @@ void bind_linear(nb::module_& m) {
             array([[0.848528, 1.13137, 1.9799]], dtype=float32)
             >>> y, h = mlx_norms.rms_norm_linear(x, w, [W, W[:1]], residual=x)
             >>> y[1], h
-            (array([[0.848528]], dtype=float32), array([[6, 8]], dtype=float32)))pbdoc";
-  for (
-      auto* header :
-      {"def rms_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, weights: mlx.core.array, eps: float = 1e-5, *, biases: mlx.core.array | None = None, residual: None = None, gated: bool = False, weight_offset: float = 0.0, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array", "def rms_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, weights: mlx.core.array, eps: float = 1e-5, *, biases: mlx.core.array | None = None, residual: mlx.core.array, gated: bool = False, weight_offset: float = 0.0, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]", "def rms_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, weights: collections.abc.Sequence[mlx.core.array | collections.abc.Sequence[mlx.core.array]], eps: float = 1e-5, *, biases: collections.abc.Sequence[mlx.core.array | None] | None = None, residual: None = None, gated: typing.Literal[True], weight_offset: float = 0.0, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array", "def rms_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, weights: collections.abc.Sequence[mlx.core.array | collections.abc.Sequence[mlx.core.array]], eps: float = 1e-5, *, biases: collections.abc.Sequence[mlx.core.array | None] | None = None, residual: mlx.core.array, gated: typing.Literal[True], weight_offset: float = 0.0, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]", "def rms_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, weights: mlx.core.array | collections.abc.Sequence[mlx.core.array | collections.abc.Sequence[mlx.core.array]], eps: float = 1e-5, *, biases: mlx.core.array | collections.abc.Sequence[mlx.core.array | None] | None = None, residual: mlx.core.array | None = None, gated: bool = False, weight_offset: float = 0.0, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | list[mlx.core.array] | tuple[mlx.core.array | list[mlx.core.array], mlx.core.array]"}) {
-    m.def(
-        "rms_norm_linear",
-        [](const array& x,
-           const array* norm_weight,
-           const Weights& weights,
-           float eps,
-           const Biases& biases,
-           const array* residual,
-           bool gated,
-           float weight_offset,
-           mx::StreamOrDevice stream) {
-          Call call("rms_norm_linear", weights, biases, gated, residual);
-          return call.results(rms_norm_linear(
-              x,
-              norm_weight,
-              call.projected(),
-              eps,
-              residual,
-              weight_offset,
-              stream));
-        },
-        "x"_a,
-        "norm_weight"_a.none(),
-        "weights"_a,
-        "eps"_a = 1e-5f,
-        nb::kw_only(),
-        "biases"_a = nb::none(),
-        "residual"_a.none() = nb::none(),
-        "gated"_a = false,
-        "weight_offset"_a = 0.0f,
-        "stream"_a = nb::none(),
-        nb::sig(header),
-        rms_norm_linear_doc);
-    rms_norm_linear_doc = "";
-  }
+            (array([[0.848528]], dtype=float32), array([[6, 8]], dtype=float32)))pbdoc",
+      [](const array& x,
+         const array* norm_weight,
+         const Weights& weights,
+         float eps,
+         const Biases& biases,
+         const array* residual,
+         bool gated,
+         float weight_offset,
+         mx::StreamOrDevice stream) {
+        Call call("rms_norm_linear", weights, biases, gated, residual);
+        return call.results(rms_norm_linear(
+            x,
+            norm_weight,
+            call.projected(),
+            eps,
+            residual,
+            weight_offset,
+            stream));
+      },
+      "x"_a,
+      "norm_weight"_a.none(),
+      "weights"_a,
+      "eps"_a = 1e-5f,
+      nb::kw_only(),
+      "biases"_a = nb::none(),
+      "residual"_a.none() = nb::none(),
+      "gated"_a = false,
+      "weight_offset"_a = 0.0f,
+      "stream"_a = nb::none());
 
-  const char* layer_norm_linear_doc = R"pbdoc(
+  def_forms(
+      m,
+      "layer_norm_linear",
+      {"def layer_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, norm_bias: mlx.core.array | None, weights: mlx.core.array, eps: float = 1e-5, *, biases: mlx.core.array | None = None, residual: None = None, gated: bool = False, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array",
+       "def layer_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, norm_bias: mlx.core.array | None, weights: mlx.core.array, eps: float = 1e-5, *, biases: mlx.core.array | None = None, residual: mlx.core.array, gated: bool = False, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]",
+       "def layer_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, norm_bias: mlx.core.array | None, weights: collections.abc.Sequence[mlx.core.array | collections.abc.Sequence[mlx.core.array]], eps: float = 1e-5, *, biases: collections.abc.Sequence[mlx.core.array | None] | None = None, residual: None = None, gated: typing.Literal[True], stream: mlx.core.StreamOrDevice = None) -> mlx.core.array",
+       "def layer_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, norm_bias: mlx.core.array | None, weights: collections.abc.Sequence[mlx.core.array | collections.abc.Sequence[mlx.core.array]], eps: float = 1e-5, *, biases: collections.abc.Sequence[mlx.core.array | None] | None = None, residual: mlx.core.array, gated: typing.Literal[True], stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]",
+       "def layer_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, norm_bias: mlx.core.array | None, weights: mlx.core.array | collections.abc.Sequence[mlx.core.array | collections.abc.Sequence[mlx.core.array]], eps: float = 1e-5, *, biases: mlx.core.array | collections.abc.Sequence[mlx.core.array | None] | None = None, residual: mlx.core.array | None = None, gated: bool = False, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | list[mlx.core.array] | tuple[mlx.core.array | list[mlx.core.array], mlx.core.array]"},
+      R"pbdoc(
         Layer norm over the last axis, and linear projections of the result.
 
         .. math::
@@ -269,50 +275,36 @@ void bind_linear(nb::module_& m) {
             >>> x, w, b = mx.array([[1.0, 3.0]]), mx.ones(2), mx.zeros(2)
             >>> W = mx.array([[1.0, 0.0], [0.0, 2.0]])
             >>> mlx_norms.layer_norm_linear(x, w, b, W, biases=w / 2)
-            array([[-0.499995, 2.49999]], dtype=float32))pbdoc";
-  for (
-      auto*
-          header : {
-              "def layer_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, norm_bias: mlx.core.array | None, weights: mlx.core.array, eps: float = 1e-5, *, biases: mlx.core.array | None = None, residual: None = None, gated: bool = False, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array",
-              "def layer_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, norm_bias: mlx.core.array | None, weights: mlx.core.array, eps: float = 1e-5, *, biases: mlx.core.array | None = None, residual: mlx.core.array, gated: bool = False, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]",
-              "def layer_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, norm_bias: mlx.core.array | None, weights: collections.abc.Sequence[mlx.core.array | collections.abc.Sequence[mlx.core.array]], eps: float = 1e-5, *, biases: collections.abc.Sequence[mlx.core.array | None] | None = None, residual: None = None, gated: typing.Literal[True], stream: mlx.core.StreamOrDevice = None) -> mlx.core.array",
-              "def layer_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, norm_bias: mlx.core.array | None, weights: collections.abc.Sequence[mlx.core.array | collections.abc.Sequence[mlx.core.array]], eps: float = 1e-5, *, biases: collections.abc.Sequence[mlx.core.array | None] | None = None, residual: mlx.core.array, gated: typing.Literal[True], stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]",
-              "def layer_norm_linear(x: mlx.core.array, norm_weight: mlx.core.array | None, norm_bias: mlx.core.array | None, weights: mlx.core.array | collections.abc.Sequence[mlx.core.array | collections.abc.Sequence[mlx.core.array]], eps: float = 1e-5, *, biases: mlx.core.array | collections.abc.Sequence[mlx.core.array | None] | None = None, residual: mlx.core.array | None = None, gated: bool = False, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | list[mlx.core.array] | tuple[mlx.core.array | list[mlx.core.array], mlx.core.array]"}) {
-    m.def(
-        "layer_norm_linear",
-        [](const array& x,
-           const array* norm_weight,
-           const array* norm_bias,
-           const Weights& weights,
-           float eps,
-           const Biases& biases,
-           const array* residual,
-           bool gated,
-           mx::StreamOrDevice stream) {
-          Call call("layer_norm_linear", weights, biases, gated, residual);
-          return call.results(layer_norm_linear(
-              x,
-              norm_weight,
-              norm_bias,
-              call.projected(),
-              eps,
-              residual,
-              stream));
-        },
-        "x"_a,
-        "norm_weight"_a.none(),
-        "norm_bias"_a.none(),
-        "weights"_a,
-        "eps"_a = 1e-5f,
-        nb::kw_only(),
-        "biases"_a = nb::none(),
-        "residual"_a.none() = nb::none(),
-        "gated"_a = false,
-        "stream"_a = nb::none(),
-        nb::sig(header),
-        layer_norm_linear_doc);
-    layer_norm_linear_doc = "";
-  }
+            array([[-0.499995, 2.49999]], dtype=float32))pbdoc",
+      [](const array& x,
+         const array* norm_weight,
+         const array* norm_bias,
+         const Weights& weights,
+         float eps,
+         const Biases& biases,
+         const array* residual,
+         bool gated,
+         mx::StreamOrDevice stream) {
+        Call call("layer_norm_linear", weights, biases, gated, residual);
+        return call.results(layer_norm_linear(
+            x,
+            norm_weight,
+            norm_bias,
+            call.projected(),
+            eps,
+            residual,
+            stream));
+      },
+      "x"_a,
+      "norm_weight"_a.none(),
+      "norm_bias"_a.none(),
+      "weights"_a,
+      "eps"_a = 1e-5f,
+      nb::kw_only(),
+      "biases"_a = nb::none(),
+      "residual"_a.none() = nb::none(),
+      "gated"_a = false,
+      "stream"_a = nb::none());
 }
 
 } // namespace mlx_norms

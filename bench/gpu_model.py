@@ -1,4 +1,4 @@
-"""Times a llama with random weights of 8B shapes, stock against patched, on a GPU.
+"""Times a language model with random weights, stock against patched, on a GPU.
 
 Stock, patched (residual adds fused into norms) and projections (norms of few rows fused with the
 matmuls that read them, and quantized products by our kernel, too) take turns at the prefill of a
@@ -11,7 +11,7 @@ bit, given the same tokens.
 which at least one kernel runs, by CUPTI, if torch is installed. Where the first is not well below
 the second, the host limits.
 
-The model is mlx_lm's. --device cpu tries the script with a tiny one.
+The models are mlx_lm's, by default a llama of 8B shapes. --device cpu tries the script with a tiny one.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ COLUMNS += ["model", "layers", "prompt"]
 def main() -> int:
     script = Script(__doc__, COLUMNS, rounds=21)
     add = script.parser.add_argument
+    add("--model", choices=llama.MODELS, default="llama-8B", help="(default: %(default)s)")
     add("--layers", type=int, help="fewer layers")
     add("--prompt", type=int, default=128, help="tokens to prefill")
     add("--rows", default="1,4", help="numbers of rows of a decode step")
@@ -46,7 +47,9 @@ def main() -> int:
     args = script.begin()
     rows = [int(n) for n in args.rows.split(",")]
     samples_of = dict(prefills=args.prefills, steps=args.steps)
-    shapes = llama.TINY if script.tiny else llama.Shapes()
+    shapes = llama.MODELS[args.model]
+    if script.tiny:
+        shapes = dataclasses.replace(llama.TINY, model_type=shapes.model_type)
     shapes = dataclasses.replace(shapes, num_hidden_layers=args.layers or shapes.num_hidden_layers)
     numbers = ("ms", "tokens/s", "host µs", "kernels µs", "stock over it", "logits")
     found = table("median (quartiles)", ("", "side"), numbers)
@@ -54,7 +57,8 @@ def main() -> int:
         bits = llama.FORMATS[name]
         on_device = step_costs.device_times(shapes, bits, args.prompt, rows, args.steps)
         mx.random.seed(0)
-        model, source = llama.build(shapes, bits)
+        model, package = llama.build(shapes, bits)
+        source = f"{args.model} of {package}"
         prompt = mx.random.randint(0, shapes.vocab_size, (args.prompt,))
         mx.eval(prompt)
         for phase in phases.of(model, prompt, rows, **samples_of):

@@ -28,9 +28,10 @@ struct Function {
   PyObject* weak_references;
   PyObject* original;
   // Of a replacement.
-  PyObject* ours;   // a function's name in this module
-  PyObject* module; // of this extension
-  PyObject* scope;  // the module mlx_norms.patching.scope
+  PyObject* ours;      // a function's name in this module
+  PyObject* module;    // of this extension
+  PyObject* scope;     // the module mlx_norms.patching.scope
+  PyObject* innermost; // its variable
 };
 
 constexpr PyObject* Function::* kReferences[] = {
@@ -39,6 +40,7 @@ constexpr PyObject* Function::* kReferences[] = {
     &Function::ours,
     &Function::module,
     &Function::scope,
+    &Function::innermost,
 };
 
 // Ours takes these besides the arguments of MLX's function, of at most six.
@@ -47,10 +49,11 @@ constexpr size_t kMaxArguments = 6;
 
 // Attributes' names, as Python looks them up.
 struct Names {
-  PyObject* innermost = PyUnicode_InternFromString("_innermost");
   PyObject* get = PyUnicode_InternFromString("get");
+  PyObject* is_open = PyUnicode_InternFromString("is_open");
+  PyObject* outer = PyUnicode_InternFromString("outer");
+  PyObject* scope = PyUnicode_InternFromString("scope");
   PyObject* process = PyUnicode_InternFromString("process");
-  PyObject* current = PyUnicode_InternFromString("current");
   PyObject* acts = PyUnicode_InternFromString("acts");
   PyObject* fusion = PyUnicode_InternFromString("fusion");
   PyObject* trace = PyUnicode_InternFromString("trace");
@@ -61,17 +64,20 @@ const Names& names() {
   return names;
 }
 
-// Python's function `current`, without a call where no block was entered.
-nb::object current_scope(nb::handle module) {
-  auto variable = nb::getattr(module, names().innermost);
-  // Not PyContextVar_Get, which nanobind's list for Mac linkers lacks.
-  auto entry = variable.attr(nb::handle(names().get))(nb::none());
-  return entry.is_none() ? nb::getattr(module, names().process)
-                         : nb::getattr(module, names().current)();
+bool has(nb::handle of, PyObject* name) {
+  return nb::getattr(of, name).is(Py_True);
 }
 
-bool has(nb::handle scope, PyObject* name) {
-  return nb::getattr(scope, name).is(Py_True);
+// The module's function `current`, without its frames.
+nb::object current_scope(const Function& of) {
+  nb::handle innermost(of.innermost);
+  // Not PyContextVar_Get, which nanobind's list for Mac linkers lacks.
+  auto entry = innermost.attr(nb::handle(names().get))(nb::none());
+  while (!entry.is_none() && !has(entry, names().is_open)) {
+    entry = nb::getattr(entry, names().outer);
+  }
+  return entry.is_none() ? nb::getattr(of.scope, names().process)
+                         : nb::getattr(entry, names().scope);
 }
 
 // The result of ours; null, with Python's error set, if it fails.
@@ -105,7 +111,7 @@ PyObject* call_replacement(
   size_t positional = PyVectorcall_NARGS(flags);
   size_t all = positional + (keywords ? PyTuple_GET_SIZE(keywords) : 0);
   try {
-    auto scope = current_scope(of.scope);
+    auto scope = current_scope(of);
     if (all <= kMaxArguments && has(scope, names().acts)) {
       auto* result = call_ours(of, scope, arguments, positional, keywords);
       if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) {
@@ -297,6 +303,7 @@ nb::object replacement(
   function.ours = ours.inc_ref().ptr();
   function.module = nb::module_::import_("mlx_norms._ext").release().ptr();
   function.scope = scope.inc_ref().ptr();
+  function.innermost = nb::getattr(scope, "_innermost").release().ptr();
   return made;
 }
 

@@ -1,9 +1,10 @@
-"""mlx_lm's llama with random weights."""
+"""mlx_lm's llama and qwen3 with random weights."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -15,7 +16,7 @@ _DEVIATION = 0.02
 
 @dataclass(frozen=True)
 class Shapes:
-    """Sizes of a llama, by default those of the 8B model."""
+    """Sizes of a model, by default those of the llama of 8B."""
 
     num_hidden_layers: int = 32
     hidden_size: int = 4096
@@ -25,17 +26,25 @@ class Shapes:
     vocab_size: int = 128256
     rms_norm_eps: float = 1e-5
     rope_theta: float = 500000.0
+    head_dim: int = 128
+    max_position_embeddings: int = 8192
+    tie_word_embeddings: bool = False
+    model_type: str = "llama"
 
 
-TINY = Shapes(2, 128, 256, 4, 2, 512)
+TINY = Shapes(2, 128, 256, 4, 2, 512, head_dim=32)
+_SMALL = Shapes(28, 1024, 3072, 16, 8, 151936, tie_word_embeddings=True)
+MODELS = {
+    "llama-8B": Shapes(),
+    "llama-0.6B": _SMALL,
+    "qwen3-0.6B": replace(_SMALL, model_type="qwen3"),
+}
 
 
 def build(shapes: Shapes, bits: int | None) -> tuple[nn.Module, str]:
     """A model with bfloat16 weights, or weights of ``bits`` bits, and where its code is from."""
-    from mlx_lm.models import llama
-
-    args = llama.ModelArgs(model_type="llama", tie_word_embeddings=False, **asdict(shapes))
-    model = llama.Model(args)
+    module = importlib.import_module(f"mlx_lm.models.{shapes.model_type}")
+    model = module.Model(module.ModelArgs(**asdict(shapes)))
     model.update(tree_map_with_path(_random_weight, model.parameters()))
     if bits:
         nn.quantize(model, group_size=64, bits=bits)

@@ -11,7 +11,8 @@ bit, given the same tokens.
 which at least one kernel runs, by CUPTI, if torch is installed. Where the first is not well below
 the second, the host limits.
 
-The models are mlx_lm's, by default a llama of 8B shapes. --device cpu tries the script with a tiny one.
+The models are mlx_lm's, by default a llama of 8B shapes. --device cpu tries the script with a tiny
+one.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Many independent calls are built and evaluated together, so the kernels run meanwhile; a sample is
 taken after the same calls have been made once, as the first ones after others cost either side half
 as much again. Each call is compared with what does the same in MLX, one right after the other:
-stock's time over ours, the median over the rounds (quartiles). "launches" says whether MLX takes more of them: against one
-launch a call of ours should cost no more, against several it saves some.
+stock's time over ours, the median over the rounds (quartiles). "launches" says whether MLX takes
+more of them: against one launch a call of ours should cost no more, against several it saves some.
 """
 
 from __future__ import annotations

@@ -26,18 +26,18 @@ mx::array rms_norm(
     const mx::array& x,
     const mx::array* weight,
     float eps,
-    float weight_offset,
-    const OptionalString& rounding,
-    const OptionalTerm& scale,
-    const OptionalTerm& shift,
-    const mx::array* gate,
-    const OptionalString& activation,
-    bool norm_before_gate,
-    int num_groups,
-    OptionalDtype dtype,
-    const OptionalGroup& group,
-    int axis,
-    mx::StreamOrDevice stream);
+    float weight_offset = 0.0f,
+    const OptionalString& rounding = {},
+    const OptionalTerm& scale = {},
+    const OptionalTerm& shift = {},
+    const mx::array* gate = nullptr,
+    const OptionalString& activation = {},
+    bool norm_before_gate = true,
+    int num_groups = 1,
+    OptionalDtype dtype = {},
+    const OptionalGroup& group = {},
+    int axis = -1,
+    mx::StreamOrDevice stream = {});
 
 mx::array l2_norm(
     const mx::array& x,
@@ -51,13 +51,13 @@ mx::array layer_norm(
     const mx::array* weight,
     const mx::array* bias,
     float eps,
-    float weight_offset,
-    const OptionalString& rounding,
-    const OptionalTerm& scale,
-    const OptionalTerm& shift,
-    OptionalDtype dtype,
-    int axis,
-    mx::StreamOrDevice stream);
+    float weight_offset = 0.0f,
+    const OptionalString& rounding = {},
+    const OptionalTerm& scale = {},
+    const OptionalTerm& shift = {},
+    OptionalDtype dtype = {},
+    int axis = -1,
+    mx::StreamOrDevice stream = {});
 
 // {normalized, sum}
 std::pair<mx::array, mx::array> add_rms_norm(

@@ -55,10 +55,13 @@ std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
     return {std::nullopt, outcome};
   }
   prologue->set(spec);
-  Arrays inputs{prologue->x, prologue->residual};
+  Arrays inputs;
+  inputs.reserve(3 + parameters.size());
+  inputs.push_back(std::move(prologue->x));
+  inputs.push_back(std::move(prologue->residual));
   inputs.insert(inputs.end(), parameters.begin(), parameters.end());
   if (prologue->factor) {
-    inputs.push_back(*prologue->factor);
+    inputs.push_back(std::move(*prologue->factor));
   }
   Norm norm(spec, dtype, inputs);
   if (!runs_kernel(norm, inputs, stream)) {
@@ -68,13 +71,14 @@ std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
   return {FusedNorm{std::move(node), std::move(inputs)}, outcome};
 }
 
-array fuse_in_place(FusedNorm norm, array sum) {
+array fuse_in_place(FusedNorm norm, const array& sum) {
   auto dtype = norm.node->op().dtypes[0];
   array normalized(sum.shape(), dtype, norm.node, norm.inputs);
-  sum.primitive_ptr() = norm.node;
-  sum.inputs() = std::move(norm.inputs);
-  normalized.set_siblings({sum}, 0);
-  sum.set_siblings({normalized}, 1);
+  auto fused = sum;
+  fused.inputs() = std::move(norm.inputs);
+  fused.primitive_ptr() = std::move(norm.node);
+  normalized.set_siblings(Arrays(1, fused), 0);
+  fused.set_siblings(Arrays(1, normalized), 1);
   return normalized;
 }
 

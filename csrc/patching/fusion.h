@@ -29,6 +29,6 @@ std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
 
 // Returns the norm's output. The descriptor of `sum` becomes the node's second
 // output, so that all who hold the sum have the fused one.
-array fuse_in_place(FusedNorm norm, array sum);
+array fuse_in_place(FusedNorm norm, const array& sum);
 
 } // namespace mlx_norms

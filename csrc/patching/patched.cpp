@@ -19,8 +19,8 @@ namespace {
 // A call of one of mx.fast's norms.
 struct Request {
   const array& x;
-  const OptionalArray& weight;
-  const OptionalArray& bias;
+  const array* weight; // null: none
+  const array* bias;
   mx::Stream stream;
 };
 
@@ -32,11 +32,15 @@ struct Plan {
   Arrays parameters;
 };
 
-bool takes(const OptionalArray& a) {
+OptionalArray optional(const array* a) {
+  return a ? OptionalArray(*a) : std::nullopt;
+}
+
+bool takes(const array* a) {
   return !a || takes_dtype(a->dtype());
 }
 
-bool fits_rows(const OptionalArray& v, const array& x) {
+bool fits_rows(const array* v, const array& x) {
   return !v || (v->ndim() == 1 && v->shape(0) == x.shape(-1));
 }
 
@@ -100,11 +104,12 @@ Plan make_plan(const Request& request, bool center, float eps, Fusion fusion) {
   plan.spec.center = center;
   plan.spec.eps = eps;
   plan.dtype = output_dtype(request);
-  auto is_applied = [&](const OptionalArray& a, float nothing) {
+  plan.parameters.reserve(3); // x comes before them
+  auto is_applied = [&](const array* a, float nothing) {
     return a &&
         (fusion == Fusion::Never || !does_nothing(*a, nothing, request.x));
   };
-  if (auto& weight = request.weight; is_applied(weight, 1.0f)) {
+  if (auto* weight = request.weight; is_applied(weight, 1.0f)) {
     plan.spec.operands.set(kWeight);
     auto shifted = fusion == Fusion::Never ? std::nullopt : as_shifted(*weight);
     if (shifted) {
@@ -157,10 +162,10 @@ fused(const Request& request, const Plan& plan, Fusion fusion) {
 
 // The norm alone, or why mx.fast has to compute it.
 std::pair<OptionalArray, Outcome>
-alone(const Request& request, const Plan& plan, Outcome not_fused) {
+alone(const Request& request, Plan plan, Outcome not_fused) {
   auto stream = request.stream;
-  Arrays inputs{plan.x};
-  inputs.insert(inputs.end(), plan.parameters.begin(), plan.parameters.end());
+  auto inputs = std::move(plan.parameters);
+  inputs.insert(inputs.begin(), plan.x);
   if (backend_of(stream) == Backend::None) { // of MLX's operations
     return {
         make_norm(plan.spec, plan.dtype, std::move(inputs), stream)[0],
@@ -170,8 +175,8 @@ alone(const Request& request, const Plan& plan, Outcome not_fused) {
   if (!runs_kernel(norm, inputs, stream)) {
     return {std::nullopt, Outcome::NoKernel};
   }
-  norm.check(inputs);
-  return {node(std::move(norm), std::move(inputs), stream)[0], not_fused};
+  auto outputs = node(std::move(norm), std::move(inputs), stream);
+  return {std::move(outputs[0]), not_fused};
 }
 
 template <typename F>
@@ -187,45 +192,46 @@ PatchedNorm patched_norm(
   }
   note_norm(request.x);
   auto plan = make_plan(request, center, eps, fusion);
+  bool is_offset = plan.spec.weight_offset != 0.0f;
   auto [normalized, outcome] = fused(request, plan, fusion);
   if (!normalized) {
-    std::tie(normalized, outcome) = alone(request, plan, outcome);
+    std::tie(normalized, outcome) = alone(request, std::move(plan), outcome);
   }
   count(outcome);
   if (!normalized) {
     return {pass_on(), outcome};
   }
-  if (plan.spec.weight_offset != 0.0f) {
+  if (is_offset) {
     count_offset();
   }
-  return {*normalized, outcome};
+  return {std::move(*normalized), outcome};
 }
 
 } // namespace
 
 PatchedNorm patched_rms_norm(
     const array& x,
-    const OptionalArray& weight,
+    const array* weight,
     float eps,
     mx::StreamOrDevice stream,
     Fusion fusion) {
-  OptionalArray no_bias;
-  Request request{x, weight, no_bias, mx::to_stream(stream)};
+  Request request{x, weight, nullptr, mx::to_stream(stream)};
   return patched_norm(request, /* center= */ false, eps, fusion, [&] {
-    return mx::fast::rms_norm(x, weight, eps, stream);
+    return mx::fast::rms_norm(x, optional(weight), eps, stream);
   });
 }
 
 PatchedNorm patched_layer_norm(
     const array& x,
-    const OptionalArray& weight,
-    const OptionalArray& bias,
+    const array* weight,
+    const array* bias,
     float eps,
     mx::StreamOrDevice stream,
     Fusion fusion) {
   Request request{x, weight, bias, mx::to_stream(stream)};
   return patched_norm(request, /* center= */ true, eps, fusion, [&] {
-    return mx::fast::layer_norm(x, weight, bias, eps, stream);
+    return mx::fast::layer_norm(
+        x, optional(weight), optional(bias), eps, stream);
   });
 }
 

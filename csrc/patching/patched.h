@@ -19,17 +19,18 @@ struct PatchedNorm {
   Outcome outcome;
 };
 
+// Without a weight or a bias, null.
 PatchedNorm patched_rms_norm(
     const mx::array& x,
-    const OptionalArray& weight,
+    const mx::array* weight,
     float eps,
     mx::StreamOrDevice stream,
     Fusion fusion);
 
 PatchedNorm patched_layer_norm(
     const mx::array& x,
-    const OptionalArray& weight,
-    const OptionalArray& bias,
+    const mx::array* weight,
+    const mx::array* bias,
     float eps,
     mx::StreamOrDevice stream,
     Fusion fusion);

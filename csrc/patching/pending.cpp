@@ -70,8 +70,12 @@ namespace {
 // more than kWalk; then only the first kWalk are visited.
 template <typename F>
 bool walk_above(const array& a, const InputsOf& inputs_of, F visit) {
-  Arrays stack{a};
-  for (int seen = 0; !stack.empty(); ++seen) {
+  visit(a);
+  if (!is_pending(a)) { // as nearly all parameters
+    return true;
+  }
+  Arrays stack = inputs_of(a);
+  for (int seen = 1; !stack.empty(); ++seen) {
     if (seen == kWalk) {
       return false;
     }

@@ -6,6 +6,7 @@
 // call.
 
 #include "csrc/python/bindings.h"
+#include "csrc/python/quick_call.h"
 
 #include <structmember.h>
 
@@ -13,6 +14,7 @@
 #include <array>
 #include <cstddef>
 #include <string_view>
+#include <utility>
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -21,17 +23,20 @@ namespace mlx_norms {
 
 namespace {
 
+PyTypeObject* native_type; // of nanobind's functions
+
 struct Function {
   PyObject base;
   vectorcallfunc vectorcall;
   PyObject* attributes; // __name__, __doc__, __wrapped__ ...
   PyObject* weak_references;
   PyObject* original;
+  const QuickCall* quick; // may be null
   // Of a replacement.
   PyObject* ours;      // a function's name in this module
   PyObject* module;    // of this extension
   PyObject* scope;     // the module mlx_norms.patching.scope
-  PyObject* innermost; // its variable
+  PyObject* innermost; // its variable's method `get`
 };
 
 constexpr PyObject* Function::* kReferences[] = {
@@ -49,7 +54,6 @@ constexpr size_t kMaxArguments = 6;
 
 // Attributes' names, as Python looks them up.
 struct Names {
-  PyObject* get = PyUnicode_InternFromString("get");
   PyObject* is_open = PyUnicode_InternFromString("is_open");
   PyObject* outer = PyUnicode_InternFromString("outer");
   PyObject* scope = PyUnicode_InternFromString("scope");
@@ -70,9 +74,12 @@ bool has(nb::handle of, PyObject* name) {
 
 // The module's function `current`, without its frames.
 nb::object current_scope(const Function& of) {
-  nb::handle innermost(of.innermost);
   // Not PyContextVar_Get, which nanobind's list for Mac linkers lacks.
-  auto entry = innermost.attr(nb::handle(names().get))(nb::none());
+  auto entry =
+      nb::steal(PyObject_Vectorcall(of.innermost, nullptr, 0, nullptr));
+  if (!entry.is_valid()) {
+    throw nb::python_error();
+  }
   while (!entry.is_none() && !has(entry, names().is_open)) {
     entry = nb::getattr(entry, names().outer);
   }
@@ -80,17 +87,67 @@ nb::object current_scope(const Function& of) {
                          : nb::getattr(entry, names().scope);
 }
 
+// What the attributes of a scope say, which never change.
+struct Behavior {
+  nb::object scope;
+  bool acts = false;
+  bool trace = false;
+  Fusion fusion;
+
+  explicit Behavior(nb::object of)
+      : scope(std::move(of)),
+        acts(has(scope, names().acts)),
+        trace(has(scope, names().trace)),
+        fusion(nb::cast<Fusion>(nb::getattr(scope, names().fusion))) {}
+};
+
+// That of the scope at hand. The one before's is kept, and never freed.
+const Behavior& current_behavior(const Function& of) {
+  static Behavior* latest = nullptr;
+  auto scope = current_scope(of);
+  if (!latest || !latest->scope.is(scope)) {
+    auto* behavior = new Behavior(std::move(scope));
+    delete std::exchange(latest, behavior);
+  }
+  return *latest;
+}
+
+// Nullopt: the result has to come from call_ours.
+std::optional<PyObject*> call_ours_at_once(
+    const Function& of,
+    const Behavior& behavior,
+    PyObject* const* arguments,
+    size_t positional) {
+  auto* ours = PyDict_GetItem(PyModule_GetDict(of.module), of.ours);
+  bool is_replaced = !ours || Py_TYPE(ours) != native_type; // by a test
+  if (behavior.trace || is_replaced) {
+    return std::nullopt;
+  }
+  try {
+    return call_at_once(*of.quick, arguments, positional, behavior.fusion);
+  } catch (const std::invalid_argument&) { // MLX's, of a call that is its own
+    return PyObject_Vectorcall(of.original, arguments, positional, nullptr);
+  } catch (const std::exception&) { // raised again, as Python's
+    return std::nullopt;
+  }
+}
+
 // The result of ours; null, with Python's error set, if it fails.
 PyObject* call_ours(
     const Function& of,
-    const nb::object& scope,
+    const Behavior& behavior,
     PyObject* const* arguments,
     size_t positional,
     PyObject* keywords) {
+  if (!keywords) {
+    if (auto y = call_ours_at_once(of, behavior, arguments, positional)) {
+      return *y;
+    }
+  }
   auto ours = nb::getattr(of.module, of.ours);
-  auto fusion = nb::getattr(scope, names().fusion);
+  auto fusion = nb::getattr(behavior.scope, names().fusion);
   nb::object tell = nb::none();
-  if (has(scope, names().trace)) {
+  if (behavior.trace) {
     auto sites = nb::module_::import_("mlx_norms.patching.call_sites");
     tell = sites.attr("recorder")();
   }
@@ -111,9 +168,9 @@ PyObject* call_replacement(
   size_t positional = PyVectorcall_NARGS(flags);
   size_t all = positional + (keywords ? PyTuple_GET_SIZE(keywords) : 0);
   try {
-    auto scope = current_scope(of);
-    if (all <= kMaxArguments && has(scope, names().acts)) {
-      auto* result = call_ours(of, scope, arguments, positional, keywords);
+    const auto& behavior = current_behavior(of);
+    if (all <= kMaxArguments && behavior.acts) {
+      auto* result = call_ours(of, behavior, arguments, positional, keywords);
       if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) {
         return result;
       }
@@ -168,9 +225,19 @@ PyObject* call_op(
     size_t flags,
     PyObject* keywords) {
   auto* of = reinterpret_cast<Function*>(self);
+  auto positional = PyVectorcall_NARGS(flags);
+  if (of->quick && !keywords) {
+    try {
+      auto y = call_at_once(*of->quick, arguments, positional, Fusion::Never);
+      if (y) {
+        return *y;
+      }
+    } catch (const std::exception&) { // raised again, as Python's
+    }
+  }
   auto* result = PyObject_Vectorcall(of->original, arguments, flags, keywords);
   if (!result && PyErr_ExceptionMatches(PyExc_TypeError)) {
-    explain(of, arguments, PyVectorcall_NARGS(flags), keywords);
+    explain(of, arguments, positional, keywords);
   }
   return result;
 }
@@ -289,7 +356,8 @@ Function& make(nb::object& made, const nb::object& original) {
 
 nb::object function(const nb::object& original) {
   nb::object made;
-  make(made, original);
+  auto name = nb::borrow<nb::str>(nb::getattr(original, "__name__"));
+  make(made, original).quick = find_quick_call(name.c_str());
   return made;
 }
 
@@ -300,16 +368,19 @@ nb::object replacement(
   nb::object made;
   auto& function = make(made, original);
   function.vectorcall = call_replacement;
+  function.quick = find_quick_call(ours.c_str());
   function.ours = ours.inc_ref().ptr();
   function.module = nb::module_::import_("mlx_norms._ext").release().ptr();
   function.scope = scope.inc_ref().ptr();
-  function.innermost = nb::getattr(scope, "_innermost").release().ptr();
+  auto innermost = nb::getattr(scope, "_innermost");
+  function.innermost = nb::getattr(innermost, "get").release().ptr();
   return made;
 }
 
 } // namespace
 
 void bind_functions(nb::module_& m) {
+  native_type = Py_TYPE(nb::getattr(m, "rms_norm").ptr());
   m.def(
       "function",
       &function,

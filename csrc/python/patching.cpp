@@ -17,11 +17,11 @@ namespace mlx_norms {
 
 namespace {
 
-mx::array told(const PatchedNorm& norm, const nb::object& tell) {
+mx::array told(PatchedNorm norm, const nb::object& tell) {
   if (!tell.is_none()) {
     tell(text(norm.outcome));
   }
-  return norm.normalized;
+  return std::move(norm.normalized);
 }
 
 // An unchanged output is the object that was passed.
@@ -87,7 +87,7 @@ void bind_patching(nb::module_& m) {
       [](Fusion fusion,
          const nb::object& tell,
          const mx::array& x,
-         const OptionalArray& weight,
+         const mx::array* weight,
          float eps,
          mx::StreamOrDevice stream) {
         return told(patched_rms_norm(x, weight, eps, stream, fusion), tell);
@@ -107,8 +107,8 @@ void bind_patching(nb::module_& m) {
       [](Fusion fusion,
          const nb::object& tell,
          const mx::array& x,
-         const OptionalArray& weight,
-         const OptionalArray& bias,
+         const mx::array* weight,
+         const mx::array* bias,
          float eps,
          mx::StreamOrDevice stream) {
         return told(

@@ -6,6 +6,7 @@ import pickle
 import weakref
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 import mlx_norms
@@ -101,3 +102,30 @@ def test_a_circle_of_references_is_freed():
     del made
     gc.collect()
     assert seen() is None
+
+
+@pytest.mark.filterwarnings("ignore:nanobind. attempted to access an uninitialized")
+@pytest.mark.parametrize("name, parameters", [("rms_norm", (W,)), ("layer_norm", (W, None))])
+def test_calls_that_nanobind_does_not_dispatch(name, parameters):
+    """They give what the same call by keywords does, and the same errors."""
+    ours, fast = getattr(mlx_norms, name), getattr(mx.fast, name)
+    with mlx_norms.patched():
+        patched = getattr(mx.fast, name)
+        for function in (ours, patched):
+            quick = function(X, *parameters, 1e-5)
+            assert mx.array_equal(quick, function(X, *parameters, eps=1e-5))
+            assert mx.array_equal(quick, function(X, *parameters, np.float64(1e-5)))
+            assert mx.array_equal(function(X, *parameters, 1), function(X, *parameters, eps=1.0))
+        assert mlx_norms.report().calls == 5
+    others = [(None, *parameters, 1e-5), (X, "w", *parameters[1:], 1e-5), (X, W[1:], 1e-5)]
+    others += [(X, *parameters, "eps"), (mx.array.__new__(mx.array), *parameters, 1e-5)]
+    for arguments in others:
+        for function, like in ((patched, fast), (ours, None)):
+            with pytest.raises((TypeError, ValueError)) as error, mlx_norms.patched():
+                function(*arguments)
+            if like:
+                with pytest.raises(error.type) as expected:
+                    like(*arguments)
+                assert str(error.value) == str(expected.value)
+            else:
+                assert str(error.value).startswith((f"[{name}]", "__call__", f"{name}()"))

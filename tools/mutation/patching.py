@@ -117,14 +117,14 @@ PATCHING_MUTANTS = [
     Mutant(
         "sum and norm change places",
         FUSION,
-        "normalized.set_siblings({sum}, 0);\n  sum.set_siblings({normalized}, 1);",
-        "normalized.set_siblings({sum}, 1);\n  sum.set_siblings({normalized}, 0);",
+        "set_siblings(Arrays(1, fused), 0);\n  fused.set_siblings(Arrays(1, normalized), 1);",
+        "set_siblings(Arrays(1, fused), 1);\n  fused.set_siblings(Arrays(1, normalized), 0);",
         "tests/patching/test_fusion.py::TestOperands",
     ),
     Mutant(
         "the sum keeps its inputs",
         FUSION,
-        "  sum.inputs() = std::move(norm.inputs);\n",
+        "  fused.inputs() = std::move(norm.inputs);\n",
         "",
         "tests/patching/test_fusion.py tests/patching/test_fusion_transforms.py",
     ),

@@ -17,7 +17,9 @@ from fuzz import modes, numerics, programs, shapeless, workers
 from fuzz.backends import Backend, fuse_compiled
 from fuzz.jitter import jittered
 from fuzz.norms import Stock, TiedStock, composed
+from fuzz.program import Step
 from fuzz.program_check import Void, check
+from fuzz.promises import Promise, Walk
 from fuzz.shrink import shrink
 from mlx_norms import _ext
 from support import inputs, patched_runs
@@ -110,6 +112,19 @@ def test_programs_that_are_not_wrong(cpu):
     infinities that cancel in MLX's gradient alone, whose tanh is 1 in ours."""
     for seed in (4003916, 6000712, 7000495):
         assert not check(programs.generate(seed, cpu), cpu)
+
+
+def test_a_held_sum_that_is_a_cast_promises_no_bits_to_its_norm():
+    """Which adds it up as 16 bits on a GPU, in another order."""
+    options = dict(form="cast", held=True, has=(False, False))
+    steps = [
+        Step("prologue", (0, 1), (2, 3), options),
+        Step("norm", (2,), (4,), dict(has=(False, False))),
+        Step("norm", (0,), (5,), dict(has=(False, False))),
+    ]
+    walk = Walk(dict.fromkeys((0, 1), Promise.SAME_BITS), {0, 1})
+    walk.all(steps)
+    assert [walk.of(n) for n in (4, 5)] == [Promise.CLOSE, Promise.SAME_NORMS]
 
 
 BAD_LAYER_NORMS = {

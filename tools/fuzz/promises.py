@@ -58,6 +58,8 @@ class Walk:
         else:
             if step.kind == "cast" and step.options["dtype"] == mx.float32:
                 self.casts |= set(step.outputs)
+            if step.kind == "prologue" and step.options["form"] == "cast":
+                self.casts |= set(step.outputs[:-1])  # the sum, if it is held
             if step.kind in NORMS and not self.casts.isdisjoint(step.inputs):
                 promise = Promise.CLOSE
             results = [max(promise, own(step, i, self.leaves)) for i in range(len(step.outputs))]

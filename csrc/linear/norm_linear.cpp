@@ -286,7 +286,7 @@ Arrays make_norm_linear(NormLinearSpec spec, Arrays inputs, mx::Stream stream) {
   }
   // Rows are read in place, with any layout.
   for (size_t i = 1 + op.spec.norm.has(kResidual); i < inputs.size(); ++i) {
-    inputs[i] = dense(inputs[i], stream);
+    inputs[i] = dense(std::move(inputs[i]), stream);
   }
   return node(std::move(op), std::move(inputs), stream);
 }

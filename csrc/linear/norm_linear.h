@@ -29,8 +29,7 @@ struct NormLinearSpec {
   }
 };
 
-// A quantized product without a norm, and its inputs. `weight` is what is
-// packed, its scales and its biases.
+// A quantized product without a norm, and its inputs.
 struct QuantizedProduct {
   NormLinearSpec spec;
   Arrays inputs;
@@ -38,15 +37,18 @@ struct QuantizedProduct {
   QuantizedProduct(
       const Projection& form,
       const array& x,
-      const array* residual,
-      const Arrays& weight)
-      : spec{.projections = {form}, .normed = false},
-        inputs{x} {
+      const array* residual, // null: none
+      const array& weight,
+      const array& scales,
+      const array& biases)
+      : spec{.projections = {form}, .normed = false} {
     spec.norm.operands.set(kResidual, residual != nullptr);
-    if (residual) {
-      inputs.push_back(*residual);
+    inputs.reserve(5);
+    for (auto* a : {&x, residual, &weight, &scales, &biases}) {
+      if (a) {
+        inputs.push_back(*a);
+      }
     }
-    inputs.insert(inputs.end(), weight.begin(), weight.end());
   }
 };
 

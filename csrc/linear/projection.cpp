@@ -44,9 +44,11 @@ mx::Dtype projected_dtype(const ProjectionInputs& in, mx::Dtype x) {
   return dtype;
 }
 
-array dense(const array& a, mx::Stream s) {
-  bool is_dense = a.is_available() && a.flags().row_contiguous;
-  return is_dense ? a : mx::contiguous(a, /* allow_col_major= */ false, s);
+array dense(array a, mx::Stream s) {
+  if (a.is_available() && a.flags().row_contiguous) {
+    return a;
+  }
+  return mx::contiguous(a, /* allow_col_major= */ false, s);
 }
 
 array project(

@@ -45,6 +45,6 @@ array project(
 mx::Dtype projected_dtype(const ProjectionInputs& in, mx::Dtype x);
 
 // a, row-contiguous by the time a kernel reads it.
-array dense(const array& a, mx::Stream s);
+array dense(array a, mx::Stream s);
 
 } // namespace mlx_norms

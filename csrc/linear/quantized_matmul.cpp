@@ -61,7 +61,7 @@ array quantized_matmul(
     shape.back() = w.shape(0);
     check_added(kOp, *residual, shape);
   }
-  QuantizedProduct product(*form, x, residual, {w, scales, *biases});
+  QuantizedProduct product(*form, x, residual, w, scales, *biases);
   return make_norm_linear(product.spec, std::move(product.inputs), s)[0];
 }
 

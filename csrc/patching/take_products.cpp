@@ -54,8 +54,7 @@ bool take(const array& product, PendingGraph& graph) {
     return false;
   }
   auto added = added_to(product, graph);
-  QuantizedProduct ours(
-      *form, in[0], added.residual, Arrays(in.begin() + 1, in.end()));
+  QuantizedProduct ours(*form, in[0], added.residual, in[1], in[2], in[3]);
   NormLinear op(std::move(ours.spec), ours.inputs);
   if (!has_kernel(op, ours.inputs, stream)) {
     return false;

@@ -88,6 +88,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/python/patching.cpp
     csrc/python/quantized_matmul.cpp
     csrc/python/quick_call.cpp
+    csrc/python/replacement.cpp
     csrc/python/switches.cpp)
 set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp

@@ -1,0 +1,189 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// What stands in the place of mx.fast's norms: in C, since the frames of a
+// callable in Python would take as long as the rest of a call.
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "csrc/python/function.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace mlx_norms {
+
+namespace {
+
+PyTypeObject* native_type; // of nanobind's functions
+
+// Ours takes these besides the arguments of MLX's function, of at most six.
+constexpr size_t kGiven = 2;
+constexpr size_t kMaxArguments = 6;
+
+// Attributes' names, as Python looks them up.
+struct Names {
+  PyObject* is_open = PyUnicode_InternFromString("is_open");
+  PyObject* outer = PyUnicode_InternFromString("outer");
+  PyObject* scope = PyUnicode_InternFromString("scope");
+  PyObject* process = PyUnicode_InternFromString("process");
+  PyObject* acts = PyUnicode_InternFromString("acts");
+  PyObject* fusion = PyUnicode_InternFromString("fusion");
+  PyObject* trace = PyUnicode_InternFromString("trace");
+};
+
+const Names& names() {
+  static Names names;
+  return names;
+}
+
+bool has(nb::handle of, PyObject* name) {
+  return nb::getattr(of, name).is(Py_True);
+}
+
+// The module's function `current`, without its frames.
+nb::object current_scope(const Callable& of) {
+  // Not PyContextVar_Get, which nanobind's list for Mac linkers lacks.
+  auto entry =
+      nb::steal(PyObject_Vectorcall(of.innermost, nullptr, 0, nullptr));
+  if (!entry.is_valid()) {
+    throw nb::python_error();
+  }
+  while (!entry.is_none() && !has(entry, names().is_open)) {
+    entry = nb::getattr(entry, names().outer);
+  }
+  return entry.is_none() ? nb::getattr(of.scope, names().process)
+                         : nb::getattr(entry, names().scope);
+}
+
+// What the attributes of a scope say, which never change.
+struct Behavior {
+  nb::object scope;
+  bool acts = false;
+  bool trace = false;
+  Fusion fusion;
+
+  explicit Behavior(nb::object of)
+      : scope(std::move(of)),
+        acts(has(scope, names().acts)),
+        trace(has(scope, names().trace)),
+        fusion(nb::cast<Fusion>(nb::getattr(scope, names().fusion))) {}
+};
+
+// That of the scope at hand. The one before's is kept, and never freed.
+const Behavior& current_behavior(const Callable& of) {
+  static Behavior* latest = nullptr;
+  auto scope = current_scope(of);
+  if (!latest || !latest->scope.is(scope)) {
+    auto* behavior = new Behavior(std::move(scope));
+    delete std::exchange(latest, behavior);
+  }
+  return *latest;
+}
+
+// Nullopt: the result has to come from call_ours.
+std::optional<PyObject*> call_ours_at_once(
+    const Callable& of,
+    const Behavior& behavior,
+    PyObject* const* arguments,
+    size_t positional) {
+  auto* ours = PyDict_GetItem(PyModule_GetDict(of.module), of.ours);
+  bool is_replaced = !ours || Py_TYPE(ours) != native_type; // by a test
+  if (!of.quick || behavior.trace || is_replaced) {
+    return std::nullopt;
+  }
+  try {
+    return call_at_once(*of.quick, arguments, positional, behavior.fusion);
+  } catch (const std::invalid_argument&) { // MLX's, of a call that is its own
+    return PyObject_Vectorcall(of.original, arguments, positional, nullptr);
+  } catch (const std::exception&) { // raised again, as Python's
+    return std::nullopt;
+  }
+}
+
+// The result of ours; null, with Python's error set, if it fails.
+PyObject* call_ours(
+    const Callable& of,
+    const Behavior& behavior,
+    PyObject* const* arguments,
+    size_t positional,
+    PyObject* keywords) {
+  if (!keywords) {
+    if (auto y = call_ours_at_once(of, behavior, arguments, positional)) {
+      return *y;
+    }
+  }
+  auto ours = nb::getattr(of.module, of.ours);
+  auto fusion = nb::getattr(behavior.scope, names().fusion);
+  nb::object tell = nb::none();
+  if (behavior.trace) {
+    auto sites = nb::module_::import_("mlx_norms.patching.call_sites");
+    tell = sites.attr("recorder")();
+  }
+  std::array<PyObject*, kGiven + kMaxArguments> given{fusion.ptr(), tell.ptr()};
+  size_t all = positional + (keywords ? PyTuple_GET_SIZE(keywords) : 0);
+  std::copy_n(arguments, all, given.begin() + kGiven);
+  return PyObject_Vectorcall(
+      ours.ptr(), given.data(), kGiven + positional, keywords);
+}
+
+// Calls ours, or MLX's.
+PyObject* call_replacement(
+    PyObject* self,
+    PyObject* const* arguments,
+    size_t flags,
+    PyObject* keywords) {
+  auto& of = *reinterpret_cast<Callable*>(self);
+  size_t positional = PyVectorcall_NARGS(flags);
+  size_t all = positional + (keywords ? PyTuple_GET_SIZE(keywords) : 0);
+  try {
+    const auto& behavior = current_behavior(of);
+    if (all <= kMaxArguments && behavior.acts) {
+      auto* result = call_ours(of, behavior, arguments, positional, keywords);
+      if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) {
+        return result;
+      }
+      PyErr_Clear(); // the original's message fits the caller's arguments
+    }
+  } catch (nb::python_error& error) {
+    error.restore();
+    return nullptr;
+  }
+  return PyObject_Vectorcall(of.original, arguments, flags, keywords);
+}
+
+nb::object replacement(
+    const nb::object& original,
+    const nb::str& ours,
+    const nb::module_& scope) {
+  nb::object made;
+  auto& function = make_function(made, original);
+  function.vectorcall = call_replacement;
+  function.quick = find_quick_call(ours.c_str());
+  function.ours = ours.inc_ref().ptr();
+  function.module = nb::module_::import_("mlx_norms._ext").release().ptr();
+  function.scope = scope.inc_ref().ptr();
+  auto innermost = nb::getattr(scope, "_innermost");
+  function.innermost = nb::getattr(innermost, "get").release().ptr();
+  return made;
+}
+
+} // namespace
+
+void bind_replacement(nb::module_& m) {
+  native_type = Py_TYPE(nb::getattr(m, "rms_norm").ptr());
+  m.def(
+      "replacement",
+      &replacement,
+      "original"_a,
+      "ours"_a,
+      "scope"_a,
+      nb::sig(
+          "def replacement(original: collections.abc.Callable, ours: str, scope: types.ModuleType) -> collections.abc.Callable"),
+      "A function that calls ours of this module, with the scope's fusion and "
+      "a function to tell the outcome before the arguments, if the scope acts "
+      "and ours takes the arguments, and else the original.");
+}
+
+} // namespace mlx_norms

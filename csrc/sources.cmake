@@ -10,8 +10,8 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/common/self_check.cpp
     csrc/common/sum.cpp
     csrc/gpu/batch_axes.cpp
+    csrc/gpu/check_complete.cpp
     csrc/gpu/geometry.cpp
-    csrc/gpu/interface.cpp
     csrc/gpu/launch_plan.cpp
     csrc/gpu/recorded.cpp
     csrc/gpu/rows.cpp

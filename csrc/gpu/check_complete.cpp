@@ -1,9 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/gpu/interface.h"
+#include "csrc/gpu/check_complete.h"
 
 #include "csrc/common/kernel_error.h"
-#include "csrc/gpu/launch_plan.h"
 
 namespace mlx_norms {
 

@@ -59,9 +59,4 @@ struct KernelNeeds {
 // Of all kernels. Arguments whose conditions are computed are left out.
 const std::vector<KernelNeeds>& kernel_needs();
 
-struct Launch;
-
-// Throws KernelError if the launch leaves out what its kernel needs.
-void check_complete(const Launch& launch);
-
 } // namespace mlx_norms

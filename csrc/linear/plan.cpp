@@ -8,6 +8,7 @@
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
+#include "csrc/linear/norm_linear.h"
 #include "kernels/interface.h"
 
 namespace mlx_norms {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "csrc/gpu/launch_plan.h"
-#include "csrc/linear/norm_linear.h"
+#include "csrc/linear/spec.h"
 
 namespace mlx_norms {
 

@@ -26,8 +26,18 @@ bool may_choose(const array& a, const array& b, mx::Stream s) {
   }
   bool few = is_gemv(a, b);
   bool many = !few || a.ndim() > 2; // a batch may become rows
-  return (!few || agrees(a.dtype(), /* gemv= */ true, s)) &&
-      (!many || agrees(a.dtype(), /* gemv= */ false, s));
+  auto passes = [&](ProductKernel kernel) {
+    return agrees(
+        text(kernel),
+        kernel == ProductKernel::Gemv,
+        a.dtype(),
+        [kernel](const array& left, const array& right, mx::Stream stream) {
+          return product(kernel, left, right, stream);
+        },
+        s);
+  };
+  return (!few || passes(ProductKernel::Gemv)) &&
+      (!many || passes(ProductKernel::Blocked));
 }
 
 } // namespace

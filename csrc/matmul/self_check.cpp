@@ -4,7 +4,6 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/common/self_check.h"
-#include "csrc/matmul/matmul.h"
 
 namespace mlx_norms {
 
@@ -22,8 +21,12 @@ Arrays products(const Arrays& pairs, F product) {
 
 } // namespace
 
-bool agrees(mx::Dtype dtype, bool gemv, mx::Stream stream) {
-  auto kernel = gemv ? ProductKernel::Gemv : ProductKernel::Blocked;
+bool agrees(
+    const char* kernel,
+    bool gemv,
+    mx::Dtype dtype,
+    const KernelProduct& product,
+    mx::Stream stream) {
   auto sample = [&] {
     return self_check::Sample{
         [&](mx::Stream s) {
@@ -49,7 +52,7 @@ bool agrees(mx::Dtype dtype, bool gemv, mx::Stream stream) {
         },
         [&](Arrays pairs, mx::Stream s) {
           return products(pairs, [&](const array& left, const array& right) {
-            return product(kernel, left, right, s);
+            return product(left, right, s);
           });
         },
         [&](const Arrays& pairs, mx::Stream s) {
@@ -63,7 +66,7 @@ bool agrees(mx::Dtype dtype, bool gemv, mx::Stream stream) {
       {"product", {gemv, static_cast<int64_t>(dtype.val())}},
       stream.device,
       sample,
-      [&] { return text(kernel) + (" (" + text(dtype) + ")"); });
+      [&] { return kernel + (" (" + text(dtype) + ")"); });
 }
 
 } // namespace mlx_norms

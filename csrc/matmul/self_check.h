@@ -2,12 +2,22 @@
 
 #pragma once
 
+#include <functional>
+
 #include "csrc/common/types.h"
 
 namespace mlx_norms {
 
-// Whether gemv, or else the blocked kernel, can be used for this dtype (see
-// common/self_check.h).
-bool agrees(mx::Dtype dtype, bool gemv, mx::Stream stream);
+using KernelProduct =
+    std::function<array(const array&, const array&, mx::Stream)>;
+
+// Whether this kernel, gemv or else the blocked one, can be used for this dtype
+// (see common/self_check.h).
+bool agrees(
+    const char* kernel,
+    bool gemv,
+    mx::Dtype dtype,
+    const KernelProduct& product,
+    mx::Stream stream);
 
 } // namespace mlx_norms

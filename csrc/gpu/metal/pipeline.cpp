@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "csrc/common/kernel_error.h"
+#include "csrc/gpu/check_complete.h"
 #include "csrc/gpu/metal/library.h"
 #include "csrc/gpu/specialization.h"
 

@@ -48,9 +48,7 @@ def main() -> int:
     args = script.begin()
     rows = [int(n) for n in args.rows.split(",")]
     samples_of = dict(prefills=args.prefills, steps=args.steps)
-    shapes = llama.MODELS[args.model]
-    if script.tiny:
-        shapes = dataclasses.replace(llama.TINY, model_type=shapes.model_type)
+    shapes = llama.shapes_of(args.model, tiny=script.tiny)
     shapes = dataclasses.replace(shapes, num_hidden_layers=args.layers or shapes.num_hidden_layers)
     numbers = ("ms", "tokens/s", "host µs", "kernels µs", "stock over it", "logits")
     found = table("median (quartiles)", ("", "side"), numbers)

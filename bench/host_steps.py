@@ -10,29 +10,20 @@ The models are mlx_lm's with random weights. --device cpu tries the script with 
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import functools
 import sys
 import time
 
 import mlx.core as mx
 import mlx.nn as nn
 
-import mlx_norms
 from mlx_norms._bench import llama, models, timing
 from mlx_norms._bench.script import Script
+from mlx_norms._bench.sides import BESIDE_STOCK, CONTEXTS
 from mlx_norms._bench.tables import red_if, table
 
 MODELS = ("llama-0.6B", "qwen3-0.6B")
 PROMPT, BEFORE, STEPS = 64, 4, 6
-SIDES = {
-    "stock": contextlib.nullcontext,
-    "stock again": contextlib.nullcontext,
-    "patched": mlx_norms.patched,
-    "fuse=False": functools.partial(mlx_norms.patched, fuse=False),
-    "projections": functools.partial(mlx_norms.patched, projections=True),
-}
+SIDES = BESIDE_STOCK | {"projections": CONTEXTS["projections"]}
 PARTS = ("build", "eval", "wall")
 COLUMNS = ("model", "format", "rows", "side", "part", "us", "lower", "upper")
 COLUMNS += ("stock_over_side", "ratio_lower", "ratio_upper", "source")
@@ -87,9 +78,7 @@ def main() -> int:
     headings = ("build", "eval", "wall, µs", "stock over it: wall")
     found = table("median (quartiles)", ("step", "side"), headings)
     for name in MODELS:
-        shapes = llama.MODELS[name]
-        if script.tiny:
-            shapes = dataclasses.replace(llama.TINY, model_type=shapes.model_type)
+        shapes = llama.shapes_of(name, tiny=script.tiny)
         for form in ("bf16", "4-bit"):
             mx.random.seed(0)
             model, source = llama.build(shapes, llama.FORMATS[form])

@@ -9,9 +9,7 @@ The models are mlx_lm's. --device cpu tries the script with tiny ones.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import sys
 from collections.abc import Callable
 
@@ -19,20 +17,14 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 
-import mlx_norms
 from mlx_norms._bench import llama, timing
 from mlx_norms._bench.script import Script
+from mlx_norms._bench.sides import BESIDE_STOCK as SIDES
 from mlx_norms._bench.tables import red_if, table
 
 SHAPES = llama.Shapes(16, 2048, 8192, 16, 8, 32000)
 MODELS = ("llama", "qwen3")
 BATCH, TOKENS = 4, 2048
-SIDES = {
-    "stock": contextlib.nullcontext,
-    "stock again": contextlib.nullcontext,
-    "patched": mlx_norms.patched,
-    "fuse=False": functools.partial(mlx_norms.patched, fuse=False),
-}
 COLUMNS = ("model", "mode", "side", "ms", "lower", "upper", "stock_over_side")
 COLUMNS += ("ratio_lower", "ratio_upper", "source")
 

@@ -71,7 +71,7 @@ struct Behavior {
         fusion(nb::cast<Fusion>(nb::getattr(scope, names().fusion))) {}
 };
 
-// That of the scope at hand. The one before's is kept, and never freed.
+// That of the scope at hand, kept until another scope is.
 const Behavior& current_behavior(const Callable& of) {
   static Behavior* latest = nullptr;
   auto scope = current_scope(of);
@@ -108,6 +108,7 @@ PyObject* call_ours(
     const Behavior& behavior,
     PyObject* const* arguments,
     size_t positional,
+    size_t all,
     PyObject* keywords) {
   if (!keywords) {
     if (auto y = call_ours_at_once(of, behavior, arguments, positional)) {
@@ -122,7 +123,6 @@ PyObject* call_ours(
     tell = sites.attr("recorder")();
   }
   std::array<PyObject*, kGiven + kMaxArguments> given{fusion.ptr(), tell.ptr()};
-  size_t all = positional + (keywords ? PyTuple_GET_SIZE(keywords) : 0);
   std::copy_n(arguments, all, given.begin() + kGiven);
   return PyObject_Vectorcall(
       ours.ptr(), given.data(), kGiven + positional, keywords);
@@ -140,7 +140,8 @@ PyObject* call_replacement(
   try {
     const auto& behavior = current_behavior(of);
     if (all <= kMaxArguments && behavior.acts) {
-      auto* result = call_ours(of, behavior, arguments, positional, keywords);
+      auto* result =
+          call_ours(of, behavior, arguments, positional, all, keywords);
       if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) {
         return result;
       }

@@ -41,6 +41,12 @@ MODELS = {
 }
 
 
+def shapes_of(name: str, *, tiny: bool) -> Shapes:
+    """Those of one of the models, or tiny ones with its architecture."""
+    shapes = MODELS[name]
+    return replace(TINY, model_type=shapes.model_type) if tiny else shapes
+
+
 def build(shapes: Shapes, bits: int | None) -> tuple[nn.Module, str]:
     """A model with bfloat16 weights, or weights of ``bits`` bits, and where its code is from."""
     module = importlib.import_module(f"mlx_lm.models.{shapes.model_type}")

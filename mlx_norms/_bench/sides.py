@@ -14,6 +14,13 @@ CONTEXTS = {
     "patched": mlx_norms.patched,
     "projections": functools.partial(mlx_norms.patched, projections=True),
 }
+# Stock a second time tells what a difference is worth.
+BESIDE_STOCK = {
+    "stock": CONTEXTS["stock"],
+    "stock again": CONTEXTS["stock"],
+    "patched": CONTEXTS["patched"],
+    "fuse=False": functools.partial(mlx_norms.patched, fuse=False),
+}
 
 
 def relative_difference(stock: mx.array, other: mx.array) -> float:

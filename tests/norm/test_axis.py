@@ -173,6 +173,23 @@ def test_samples_do_not_affect_each_other(op):
             assert_same_bits(one, y[i : i + 1])
 
 
+@OF_OP
+@pytest.mark.parametrize("shape", [(1, 5), (5, 18), (513, 42)], ids=str)
+def test_columns_that_are_not_there_add_nothing_without_eps(op, shape):
+    """Theirs is a root of zero, whose inverse is infinite."""
+    check(op, arrays_of(op, shape, mx.float32, axis=0, mean=1.0), axis=0, eps=0.0)
+
+
+def test_channels_that_are_not_there_add_nothing_to_huge_columns():
+    """Zero less the mean times rstd is infinite, though no channel's is."""
+    x = mx.full((2, 5, 3), 5e37)
+    g = normal(x.shape, mx.float32, seed=1)
+    _, (of_x,) = mx.vjp(lambda x: mlx_norms.layer_norm(x, axis=1), [x], [g])
+    rstd = np.float64(1e-5) ** -0.5
+    expected = (np.array(g) - np.array(g).mean(1, keepdims=True)) * rstd
+    np.testing.assert_allclose(np.array(of_x), expected, rtol=1e-4, atol=1e-3)
+
+
 def test_nan_stays_in_its_column():
     for bad in (float("nan"), float("inf")):
         x = normal((2, 8, 40), mx.float32, seed=1)

@@ -105,9 +105,11 @@ template <int N, int V>
         if (has_weight && looped && channel < channels) {
           w[k] = channel_weight(weight, weight_step, weight_offset, channel);
         }
+        // What is not there can be infinite, of which 0 times is NaN.
+        bool within = threads.has_channel(chunk, k, channels);
         float of_weight = 0.0f, of_bias = 0.0f;
         for (int j = 0; j < N; ++j) {
-          float n = stats.normalized_value(j, v[j]);
+          float n = within ? stats.normalized_value(j, v[j]) : 0.0f;
           float wg = has_weight ? g[j] * w[k] : g[j];
           means[j] = fma(wg, n, means[j]);
           means[N + j] += wg;

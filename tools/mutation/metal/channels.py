@@ -26,6 +26,13 @@ MUTANTS = [
         f"{TESTS}::test_every_size",
     ),
     Mutant(
+        "channels: what is past the last one counts",
+        BACKWARD,
+        "within ? stats.normalized_value(j, v[j]) : 0.0f",
+        "stats.normalized_value(j, v[j])",
+        f"{TESTS}::test_channels_that_are_not_there_add_nothing_to_huge_columns",
+    ),
+    Mutant(
         "channels: a column's first SIMD-group alone",
         COLUMNS,
         "for (int other = 0; other < column_simds; ++other) {",

@@ -230,7 +230,36 @@ std::pair<mx::array, mx::array> normalize_sum(
   return as_pair(normalize_modulated(op, center, in, options, scale, shift));
 }
 
+bool is_parameter_of(const mx::array& x, const mx::array& v) {
+  return takes_dtype(v.dtype()) && v.ndim() == 1 && v.shape(0) == x.shape(-1);
+}
+
 } // namespace
+
+OptionalArray plain_norm(
+    bool center,
+    const mx::array& x,
+    const mx::array* weight,
+    const mx::array* bias,
+    float eps) {
+  if (!takes_dtype(x.dtype()) || x.ndim() == 0 || !(eps >= 0)) {
+    return {};
+  }
+  NormSpec spec{.center = center, .eps = eps};
+  Arrays inputs;
+  inputs.reserve(3);
+  inputs.push_back(x);
+  for (auto [operand, v] : {std::pair(kWeight, weight), {kBias, bias}}) {
+    if (v) {
+      if (!is_parameter_of(x, *v)) {
+        return {};
+      }
+      spec.operands.set(operand);
+      inputs.push_back(*v);
+    }
+  }
+  return only(make_norm(spec, x.dtype(), std::move(inputs), mx::to_stream({})));
+}
 
 mx::array rms_norm(
     const mx::array& x,

@@ -39,6 +39,15 @@ mx::array rms_norm(
     int axis = -1,
     mx::StreamOrDevice stream = {});
 
+// rms_norm, or layer_norm with `center`, without the options of either, which
+// take as long as the node. Nullopt: refused, and the op says why.
+std::optional<mx::array> plain_norm(
+    bool center,
+    const mx::array& x,
+    const mx::array* weight,
+    const mx::array* bias,
+    float eps);
+
 mx::array l2_norm(
     const mx::array& x,
     float eps,

@@ -16,22 +16,24 @@ constexpr QuickCall kQuickCalls[] = {
     {"rms_norm",
      2,
      [](const auto& a, float eps, Fusion) {
-       return rms_norm(*a[0], a[1], eps);
+       return plain_norm(/* center= */ false, *a[0], a[1], nullptr, eps);
      }},
     {"layer_norm",
      3,
      [](const auto& a, float eps, Fusion) {
-       return layer_norm(*a[0], a[1], a[2], eps);
+       return plain_norm(/* center= */ true, *a[0], a[1], a[2], eps);
      }},
     {"patched_rms_norm",
      2,
      [](const auto& a, float eps, Fusion fusion) {
-       return patched_rms_norm(*a[0], a[1], eps, {}, fusion).normalized;
+       auto y = patched_rms_norm(*a[0], a[1], eps, {}, fusion);
+       return std::optional(std::move(y.normalized));
      }},
     {"patched_layer_norm",
      3,
      [](const auto& a, float eps, Fusion fusion) {
-       return patched_layer_norm(*a[0], a[1], a[2], eps, {}, fusion).normalized;
+       auto y = patched_layer_norm(*a[0], a[1], a[2], eps, {}, fusion);
+       return std::optional(std::move(y.normalized));
      }},
 };
 
@@ -74,7 +76,11 @@ std::optional<PyObject*> call_at_once(
     arrays[i] = *array;
   }
   float eps = PyFloat_AS_DOUBLE(arguments[quick.n_arrays]);
-  return nb::cast(quick.call(arrays, eps, fusion)).release().ptr();
+  auto y = quick.call(arrays, eps, fusion);
+  if (!y) {
+    return std::nullopt;
+  }
+  return nb::cast(std::move(*y)).release().ptr();
 }
 
 } // namespace mlx_norms

@@ -20,7 +20,8 @@ struct QuickCall {
 
   const char* name; // of a function of this module
   size_t n_arrays;
-  mx::array (*call)(const Arrays& arrays, float eps, Fusion fusion);
+  std::optional<mx::array> (
+      *call)(const Arrays& arrays, float eps, Fusion fusion);
 };
 
 // Null if there is none of this function.

@@ -13,7 +13,7 @@ import mlx.core as mx
 import pytest
 
 import mlx_norms
-from fuzz import modes, numerics, programs, shapeless, workers
+from fuzz import judge, modes, numerics, programs, shapeless, workers
 from fuzz.backends import Backend, fuse_compiled
 from fuzz.jitter import jittered
 from fuzz.norms import Stock, TiedStock, composed
@@ -22,7 +22,7 @@ from fuzz.program_check import Void, check
 from fuzz.promises import Promise, Walk
 from fuzz.shrink import shrink
 from mlx_norms import _ext
-from support import inputs, patched_runs
+from support import inputs, patched_runs, quantized_case
 from support.inputs import normal
 from support.oracle import unit_roundoff
 from support.patched_runs import assert_close
@@ -340,6 +340,37 @@ def crashing(seed, backend):
 worker.FAILURES["programs"] = crashing
 worker.main()
 """
+
+
+def test_the_cpu_decides_where_mlx_is_wrong_on_cuda(cpu, monkeypatch):
+    program = programs.generate(3, cpu)
+    right = modes.run_stock(program, cpu)
+    number, a = next((n, a) for n, a in right.values.items() if a.size and a.dtype == mx.float32)
+
+    def run_stock(program, backend, **options):
+        run = modes.run_stock(program, cpu, **options)
+        wrong = run.values | {number: run.values[number] + 100}
+        return modes.Run(wrong if backend.name == "cuda" else run.values, [])
+
+    monkeypatch.setattr(judge, "run_stock", run_stock)
+    cpu.name = "cuda"  # and still the CPU
+    of_cuda = judge.Judge(program, cpu, run_stock(program, cpu))
+    assert not of_cuda.wrong(number, a, Promise.CLOSE)
+    assert of_cuda.wrong(number, a + 10, Promise.CLOSE)
+
+
+def test_products_that_mlx_does_not_compute_are_left_out(cpu, monkeypatch):
+    seed = next(s for s in itertools.count() if numerics.generate(s, cpu).op == numerics.QUANTIZED)
+    call = numerics.generate(seed, cpu)
+
+    def fail(*args, **kwargs):
+        raise RuntimeError("not compiled")
+
+    monkeypatch.setattr(mlx_norms, "quantized_matmul", fail)
+    with pytest.raises(RuntimeError, match="not compiled"):
+        numerics.check(call, cpu)
+    monkeypatch.setattr(quantized_case.Product, "stock", fail)
+    assert numerics.check(call, cpu) is None
 
 
 def test_a_crash_loses_no_other_program(tmp_path):

@@ -28,6 +28,12 @@ class Product:
             self.x, *w.parts, group_size=w.group_size, bits=w.bits, residual=self.residual
         )
 
+    def stock(self):
+        """The same by MLX."""
+        w = self.weight
+        y = mx.quantized_matmul(self.x, *w.parts, group_size=w.group_size, bits=w.bits)
+        return y if self.residual is None else self.residual + y
+
     @property
     def is_launch(self):
         """Whether it is one launch on a GPU, else MLX's product."""

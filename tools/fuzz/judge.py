@@ -7,6 +7,7 @@ import numpy as np
 
 from support.oracle import numpy32, unit_roundoff
 
+from .backends import Backend
 from .modes import run_stock
 from .promises import Promise
 
@@ -66,6 +67,11 @@ class Judge:
                 right |= agree(got, expected, bound)
                 if right.all():
                     return None
+            if self.backend.name == "cuda":
+                # MLX's own results there are no oracle: those on the CPU are of other code.
+                right |= agree(got, self._on_cpu[number], bound)
+                if right.all():
+                    return None
         return describe(~right, got, expected) + f", allowed {first(~right, bound):.3g}"
 
     @cached_property
@@ -73,6 +79,16 @@ class Judge:
         """The stock run of the same inputs in float32."""
         run = run_stock(self.program, self.backend, dtype=mx.float32)
         return {number: numpy32(a) for number, a in run.values.items()}
+
+    @cached_property
+    def _on_cpu(self):
+        """The stock run on the CPU."""
+        device = mx.default_device()
+        try:
+            run = run_stock(self.program, Backend("cpu"))
+            return {number: numpy32(a) for number, a in run.values.items()}
+        finally:
+            mx.set_default_device(device)
 
     def _jittered(self, times):
         if times not in self._runs:

@@ -43,15 +43,18 @@ class Product:
         return len(dtypes) == 1 and self.x.size // self.x.shape[-1] <= MOST_ROWS
 
     def truth(self, backend, note=""):
-        """A launch adds up floats, in fewer steps than elements.
+        """A launch adds up floats, in fewer steps than elements, with 1 + q / 2^bits for q.
 
         MLX's product may do so in the output's dtype. What a residual is added to is rounded.
         """
         x = exact(self.x)
         values, sizes = matrix(self.weight)
-        value, size = x @ values.T, np.abs(x) @ sizes.T
         dtype = result_type(self.x.dtype, self.weight.parts[1].dtype)
         launched = backend != "cpu" and self.is_launch
+        if launched:
+            _, scale, _ = self.weight.levels()
+            sizes = sizes + 2 * np.abs(scale) * 2**self.weight.bits
+        value, size = x @ values.T, np.abs(x) @ sizes.T
         terms, unit = (16, mx.float32) if launched else (x.shape[-1] + 2, dtype)
         slack = terms * unit_roundoff(unit) * size
         if self.residual is not None:

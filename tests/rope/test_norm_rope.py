@@ -227,10 +227,13 @@ def test_empty():
 
 def test_many_tokens(case):
     """Past a block of rows, and a thread's heads."""
-    for heads, tokens in ((1, 700), (5, 130), (40, 33)):
+    for heads, tokens in ((1, 700), (5, 130), (40, 33), (9, 920)):
         for dtype in inputs.in_turn(DTYPES, tokens):
-            x, weight = one((2, tokens, heads, 64), dtype)
-            case(offset=mx.array([0, -tokens // 2])).check(x, weight)
+            q, k, q_weight, k_weight = tensors((2, tokens, heads, 64), dtype, kv_heads=3)
+            of = case(offset=mx.array([0, -tokens // 2]))
+            y = mlx_norms.qk_norm_rope(q, k, q_weight, k_weight, **of.options)
+            of.truth(q, q_weight).check(y[0])
+            of.truth(k, k_weight).check(y[1])
 
 
 def test_rows_do_not_affect_each_other():

@@ -42,7 +42,8 @@ struct Angles {
   float sines[V * N];
 };
 
-// The index of an element's angle, and whether it is the first of its pair.
+// The index of an element's pair, whether it is the pair's first, and the other
+// one.
 inline int pair_of(int e, int half_dims) {
   return traditional ? e / 2 : e < half_dims ? e : e - half_dims;
 }
@@ -58,12 +59,9 @@ inline int element_of(Span<N> of, int j) {
   return of.begin + j * of.step;
 }
 
-inline float
-inverse_frequency(device const float* freqs, int i, int half_dims, float base) {
-  if (has_freqs) {
-    return 1.0f / freqs[i];
-  }
-  return precise::exp2(-(float(i) / float(half_dims)) * base);
+// base^(-i / half_dims), as MLX's kernels compute it.
+inline float inverse_power(float log2_base, int i, int half_dims) {
+  return precise::exp2(-(float(i) / float(half_dims)) * log2_base);
 }
 
 // Normalizes the elements v of a row, whose weight is w.
@@ -225,9 +223,10 @@ template <int N, int V>
       angles.cosines[at] = same == at ? 1.0f : angles.cosines[same];
       angles.sines[at] = same == at ? 0.0f : -angles.sines[same];
       if (same == at && rotated && of.has(j) && e < dims) {
+        int pair = pair_of(e, half_dims);
         float theta = position *
-            inverse_frequency(
-                          freqs, pair_of(e, half_dims), half_dims, log2_base);
+            (has_freqs ? 1.0f / freqs[pair]
+                       : inverse_power(log2_base, pair, half_dims));
         float sine = precise::sin(theta);
         angles.cosines[at] = precise::cos(theta);
         angles.sines[at] = is_first(e, half_dims) ? -sine : sine;

@@ -139,8 +139,40 @@ void bind_rope(nb::module_& m) {
               ``offset`` or ``freqs``.
       )pbdoc");
 
-  m.def(
+  def_forms(
+      m,
       "qk_norm_rope",
+      {"def qk_norm_rope(q: mlx.core.array, k: mlx.core.array, q_weight: mlx.core.array | None, k_weight: mlx.core.array | None, eps: float = 1e-5, dims: int | None = None, *, traditional: bool = False, base: float | None = 10000.0, scale: float = 1.0, offset: int | mlx.core.array = 0, freqs: mlx.core.array | None = None, v: None = None, q_scale: float = 1.0, weight_offset: float = 0.0, rope_first: bool = False, head_major: bool = True, rounding: typing.Literal[\"early\", \"late\"] | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]",
+       "def qk_norm_rope(q: mlx.core.array, k: mlx.core.array, q_weight: mlx.core.array | None, k_weight: mlx.core.array | None, eps: float = 1e-5, dims: int | None = None, *, traditional: bool = False, base: float | None = 10000.0, scale: float = 1.0, offset: int | mlx.core.array = 0, freqs: mlx.core.array | None = None, v: mlx.core.array, q_scale: float = 1.0, weight_offset: float = 0.0, rope_first: bool = False, head_major: bool = True, rounding: typing.Literal[\"early\", \"late\"] | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array, mlx.core.array]",
+       "def qk_norm_rope(q: mlx.core.array, k: mlx.core.array, q_weight: mlx.core.array | None, k_weight: mlx.core.array | None, eps: float = 1e-5, dims: int | None = None, *, traditional: bool = False, base: float | None = 10000.0, scale: float = 1.0, offset: int | mlx.core.array = 0, freqs: mlx.core.array | None = None, v: mlx.core.array | None = None, q_scale: float = 1.0, weight_offset: float = 0.0, rope_first: bool = False, head_major: bool = True, rounding: typing.Literal[\"early\", \"late\"] | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array] | tuple[mlx.core.array, mlx.core.array, mlx.core.array]"},
+      R"pbdoc(
+        :func:`norm_rope` of queries and of keys, in one launch.
+
+        The numbers of heads may differ, as in grouped-query attention. All
+        options but these are those of :func:`norm_rope`.
+
+        Args:
+            q (array): Queries of shape ``[B, L, q_heads, D]``, float32, float16
+              or bfloat16.
+            k (array): Keys of shape ``[B, L, k_heads, D]``, of the same dtype.
+            q_weight (array, optional): A weight of shape ``[D]`` or
+              ``[q_heads, D]``, of any of the three dtypes.
+            k_weight (array, optional): Likewise for ``k``. Both weights must be
+              given, or neither.
+            v (array, optional): Values of shape ``[B, L, v_heads, D]``, of the
+              same dtype: normalized without a weight and not rotated. Default:
+              ``None``.
+            q_scale (float): Multiplies the norm of ``q``; rounding early it is
+              rounded to the dtype, and the product, too. Default: ``1.0``.
+
+        Returns:
+            tuple(array, array) or tuple(array, array, array): The results of
+            ``q``, ``k`` and, if it is given, ``v``, of their dtype.
+
+        Raises:
+            ValueError: As :func:`norm_rope`, or if one weight is given without
+              the other.
+      )pbdoc",
       [](const array& q,
          const array& k,
          const array* q_weight,
@@ -199,37 +231,7 @@ void bind_rope(nb::module_& m) {
       "rope_first"_a = false,
       "head_major"_a = true,
       "rounding"_a = nb::none(),
-      "stream"_a = nb::none(),
-      nb::sig(
-          "def qk_norm_rope(q: mlx.core.array, k: mlx.core.array, q_weight: mlx.core.array | None, k_weight: mlx.core.array | None, eps: float = 1e-5, dims: int | None = None, *, traditional: bool = False, base: float | None = 10000.0, scale: float = 1.0, offset: int | mlx.core.array = 0, freqs: mlx.core.array | None = None, v: mlx.core.array | None = None, q_scale: float = 1.0, weight_offset: float = 0.0, rope_first: bool = False, head_major: bool = True, rounding: typing.Literal[\"early\", \"late\"] | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, ...]"),
-      R"pbdoc(
-        :func:`norm_rope` of queries and of keys, in one launch.
-
-        The numbers of heads may differ, as in grouped-query attention. All
-        options but these are those of :func:`norm_rope`.
-
-        Args:
-            q (array): Queries of shape ``[B, L, q_heads, D]``, float32, float16
-              or bfloat16.
-            k (array): Keys of shape ``[B, L, k_heads, D]``, of the same dtype.
-            q_weight (array, optional): A weight of shape ``[D]`` or
-              ``[q_heads, D]``, of any of the three dtypes.
-            k_weight (array, optional): Likewise for ``k``. Both weights must be
-              given, or neither.
-            v (array, optional): Values of shape ``[B, L, v_heads, D]``, of the
-              same dtype: normalized without a weight and not rotated. Default:
-              ``None``.
-            q_scale (float): Multiplies the norm of ``q``; rounding early it is
-              rounded to the dtype, and the product, too. Default: ``1.0``.
-
-        Returns:
-            tuple(array, array) or tuple(array, array, array): The results of
-            ``q``, ``k`` and, if it is given, ``v``, of their dtype.
-
-        Raises:
-            ValueError: As :func:`norm_rope`, or if one weight is given without
-              the other.
-      )pbdoc");
+      "stream"_a = nb::none());
 }
 
 } // namespace mlx_norms

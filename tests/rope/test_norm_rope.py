@@ -249,10 +249,13 @@ def test_rows_do_not_affect_each_other():
             keep[1, 3, 2] = False
             same = np.array(mx.equal(y, clean).all(-1))
             assert same[keep].all()
-    # A tail is not rotated, and no angle is of it.
+    # Nor do the elements of a tail, which have no angle.
     x, _ = one((1, 3, 2, 64), mx.float32)
-    y = mlx_norms.norm_rope(x, mx.where(mx.arange(64) == 40, mx.inf, mx.ones(64)), dims=32)
-    assert mx.all(mx.isinf(y[..., 40])) and mx.all(mx.isfinite(y[..., :40]))
+    weight = mx.where(mx.arange(64) == 40, mx.inf, mx.ones(64))
+    for traditional in (False, True):
+        y = mlx_norms.norm_rope(x, weight, dims=32, traditional=traditional)
+        assert mx.array_equal(mx.isinf(y), mx.broadcast_to(mx.arange(64) == 40, y.shape))
+        assert not mx.any(mx.isnan(y))
 
 
 def test_alone_or_among_others():

@@ -6,6 +6,7 @@
 
 #include "kernels/common/parameters.h"
 #include "kernels/norm/statistics.h"
+#include "kernels/rope/angles.h"
 
 constant bool has_x2 [[function_constant(10)]];
 constant bool has_x3 [[function_constant(11)]]; // neither weighted nor rotated
@@ -227,9 +228,10 @@ template <int N, int V>
         float theta = position *
             (has_freqs ? 1.0f / freqs[pair]
                        : inverse_power(log2_base, pair, half_dims));
-        float sine = precise::sin(theta);
-        angles.cosines[at] = precise::cos(theta);
-        angles.sines[at] = is_first(e, half_dims) ? -sine : sine;
+        SineAndCosine of_theta = sine_and_cosine(theta);
+        angles.cosines[at] = of_theta.cosine;
+        angles.sines[at] =
+            is_first(e, half_dims) ? -of_theta.sine : of_theta.sine;
       }
     }
   }

@@ -642,7 +642,7 @@ for call in calls():
     run(
         ROPES
         + """
-plant("is_first(e, half_dims) ? -sine : sine", "sine")
+plant("is_first(e, half_dims) ? -of_theta.sine : of_theta.sine", "of_theta.sine")
 y, said = record(lambda: mlx_norms.norm_rope(heads, w, offset=3))
 assert len(said) == 1 and "NormRope" in said[0], said
 n = mx.fast.rms_norm(heads, w, 1e-5).transpose(0, 2, 1, 3)

@@ -10,8 +10,8 @@ MUTANTS = [
     Mutant(
         "rope: a sine's sign",
         KERNEL,
-        "is_first(e, half_dims) ? -sine : sine",
-        "sine",
+        "is_first(e, half_dims) ? -of_theta.sine : of_theta.sine",
+        "of_theta.sine",
         f"{TESTS}::test_part_of_a_head",
     ),
     Mutant(
@@ -71,17 +71,17 @@ MUTANTS = [
         f"{TESTS}::test_queries_keys_and_values",
     ),
     Mutant(
-        "rope: what is rotated first is rounded late",
-        KERNEL,
-        "if (rope_first && !round_early) {",
-        "if (rope_first && round_early) {",
-        f"{TESTS}::test_head_dims",
-    ),
-    Mutant(
         "rope: partners of odd halves in whole vectors",
         PLAN,
         "half % geometry.width == 0 ? kInRow : kScattered",
         "half % 2 == 0 ? kInRow : kScattered",
         f"{TESTS}::test_part_of_a_head",
+    ),
+    Mutant(
+        "rope: an angle's last part",
+        "kernels/rope/angles.h",
+        "x = fma(quarters, -7.549789948768648e-8f, x);",
+        "",
+        f"{TESTS}::test_far_positions",
     ),
 ]

@@ -89,7 +89,12 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/python/quantized_matmul.cpp
     csrc/python/quick_call.cpp
     csrc/python/replacement.cpp
-    csrc/python/switches.cpp)
+    csrc/python/rope.cpp
+    csrc/python/switches.cpp
+    csrc/rope/norm_rope.cpp
+    csrc/rope/ops.cpp
+    csrc/rope/plan.cpp
+    csrc/rope/transforms.cpp)
 set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
     csrc/cpu/memory.cpp
@@ -106,7 +111,9 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/norm/channels/eval_cpu.cpp
     csrc/norm/cpu_dispatch.cpp
     csrc/norm/eval_cpu.cpp
-    csrc/norm/norm_add_norm/eval_cpu.cpp)
+    csrc/norm/norm_add_norm/eval_cpu.cpp
+    csrc/rope/cpu_dispatch.cpp
+    csrc/rope/eval_cpu.cpp)
 # Compiled once per instruction set.
 set(MLX_NORMS_CPU_KERNELS
     csrc/group_norm/cpu_kernels.cpp
@@ -121,7 +128,8 @@ set(MLX_NORMS_CPU_KERNELS
     csrc/norm/cpu/other_rows.cpp
     csrc/norm/cpu/short_rows.cpp
     csrc/norm/cpu/vjp.cpp
-    csrc/norm/cpu/whole_rows.cpp)
+    csrc/norm/cpu/whole_rows.cpp
+    csrc/rope/cpu_kernels.cpp)
 set(MLX_NORMS_METAL_SOURCES
     csrc/gpu/metal/backend.cpp
     csrc/gpu/metal/built_kernels.cpp

@@ -33,6 +33,7 @@ SAFE = {
     "call half4 of 1": _VECTORS,
     "call packed_float4 of 1": _PACKED,
     "call packed_half4 of 1": _PACKED,
+    "call precise::exp2 of 1": "of <metal_math>, as precise::exp, MSL 6.5",
     "call rsqrt of 1": "of <metal_math>, of which MLX takes precise::rsqrt; in a ladder alone",
     "call simdgroup_load of 3": _MATRICES,
     "call simdgroup_store of 3": _MATRICES,

@@ -38,7 +38,9 @@ Arrays plain_inputs(const Arrays& inputs, mx::Stream stream) {
   LaunchPlan copies(stream);
   Arrays plain;
   for (const auto& a : inputs) {
-    if (spreads(a, inputs[0])) {
+    if (a.ndim() == 0) { // one element has no layout
+      plain.push_back(a);
+    } else if (spreads(a, inputs[0])) {
       auto view = broadcast_view(a, inputs[0].shape());
       plain.push_back(make_dense(view, copies));
     } else if (!a.flags().row_contiguous || !is_aligned(a)) {

@@ -49,4 +49,28 @@ NormSpec spec_of(
       .eps = eps};
 }
 
+Rounding parse_rounding(
+    const char* op,
+    const std::optional<std::string>& rounding,
+    float weight_offset) {
+  if (!rounding) {
+    return weight_offset == 0.0f ? Rounding::Early : Rounding::Late;
+  }
+  if (*rounding == "early") {
+    return Rounding::Early;
+  }
+  if (*rounding == "late") {
+    return Rounding::Late;
+  }
+  refuse(
+      op,
+      "rounding must be \"early\" or \"late\" but is \"" + *rounding + "\".");
+}
+
+float rounded_to(mx::Dtype dtype, float number) {
+  return dtype == mx::float16 ? static_cast<float>(mx::float16_t(number))
+      : dtype == mx::bfloat16 ? static_cast<float>(mx::bfloat16_t(number))
+                              : number;
+}
+
 } // namespace mlx_norms

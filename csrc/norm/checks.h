@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "csrc/norm/spec.h"
@@ -25,5 +27,15 @@ NormSpec spec_of(
     float eps,
     float weight_offset,
     std::string_view prefix = {});
+
+// "early" or "late"; none: early, or late if there is an offset, as Gemma
+// stores its weight less one and computes in float32 to the end.
+Rounding parse_rounding(
+    const char* op,
+    const std::optional<std::string>& rounding,
+    float weight_offset);
+
+// A number as an array of this dtype has it.
+float rounded_to(mx::Dtype dtype, float number);
 
 } // namespace mlx_norms

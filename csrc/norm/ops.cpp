@@ -29,12 +29,7 @@ struct Options {
 // As MLX takes a number beside x: rounded to its dtype.
 float number_of(const OptionalTerm& factor, mx::Dtype dtype) {
   auto* number = factor ? std::get_if<float>(&*factor) : nullptr;
-  if (!number) {
-    return 1.0f;
-  }
-  return dtype == mx::float16 ? static_cast<float>(mx::float16_t(*number))
-      : dtype == mx::bfloat16 ? static_cast<float>(mx::bfloat16_t(*number))
-                              : *number;
+  return number ? rounded_to(dtype, *number) : 1.0f;
 }
 
 // Of a number, in the output's dtype, a view of a row of it.
@@ -61,23 +56,6 @@ const mx::array* pointer_to(const OptionalArray& a) {
   return a ? &*a : nullptr;
 }
 
-Rounding parse_rounding(const char* op, const Options& options) {
-  if (!options.rounding) {
-    // Gemma stores its weight less one and computes in float32 to the end.
-    return options.weight_offset == 0.0f ? Rounding::Early : Rounding::Late;
-  }
-  if (*options.rounding == "early") {
-    return Rounding::Early;
-  }
-  if (*options.rounding == "late") {
-    return Rounding::Late;
-  }
-  refuse(
-      op,
-      "rounding must be \"early\" or \"late\" but is \"" + *options.rounding +
-          "\".");
-}
-
 NormSpec make_spec(
     const char* op,
     bool center,
@@ -91,7 +69,7 @@ NormSpec make_spec(
   spec.number = options.number;
   spec.activation = options.activation;
   spec.gate_first = options.gate_first;
-  spec.rounding = parse_rounding(op, options);
+  spec.rounding = parse_rounding(op, options.rounding, options.weight_offset);
   return spec;
 }
 

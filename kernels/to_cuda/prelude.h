@@ -589,6 +589,18 @@ __forceinline__ float sqrt(float v) {
   return ::sqrtf(v);
 }
 
+__forceinline__ float exp2(float v) {
+  return ::exp2f(v);
+}
+
+__forceinline__ float sin(float v) {
+  return ::sinf(v);
+}
+
+__forceinline__ float cos(float v) {
+  return ::cosf(v);
+}
+
 } // namespace precise
 
 namespace fast {

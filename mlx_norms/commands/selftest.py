@@ -24,11 +24,12 @@ from .._bench import machine, providers, timing
 from .._bench.configs import Config
 from . import _bfloat, _json, _progress, check_environment, info
 from ._group_norms import GROUP_OPS, GroupOp
+from ._rope_norms import ROPE_OPS, RopeOp
 from ._row_norms import EPS, OPS, Op, exact_of
 
 SUMMARY = "Check every kernel on this machine and time it against mx.fast."
 
-NORMS = (*OPS, *GROUP_OPS)
+NORMS = (*OPS, *GROUP_OPS, *ROPE_OPS)
 
 _DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 _HALF_ULP = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -222,11 +223,11 @@ def checks() -> list[tuple[str, Callable[[], list[str]]]]:
     ]
 
 
-def _check_sizes(op: Op | GroupOp, name: str) -> list[str]:
+def _check_sizes(op: Op | GroupOp | RopeOp, name: str) -> list[str]:
     return [problem for size in op.sizes for problem in check(op, name, size)]
 
 
-def check(op: Op | GroupOp, name: str, size: int | tuple[int, ...]) -> list[str]:
+def check(op: Op | GroupOp | RopeOp, name: str, size: int | tuple[int, ...]) -> list[str]:
     """What is wrong with an op and its gradients at one dtype and row length or image's size."""
     dtype = _DTYPES[name]
     arrays = [op.values(array, dtype, size, i) for i, array in enumerate(op.inputs)]

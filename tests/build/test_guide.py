@@ -96,7 +96,7 @@ class TestWhatDoesNotFit:
         return tmp_path / "checkout"
 
     def test_a_line_that_is_gone(self, root):
-        sources, line = root / "csrc" / "sources.cmake", "csrc/norm/norm_add_norm/eval_cpu.cpp"
+        sources, line = root / "csrc" / "sources.cmake", "csrc/rope/eval_cpu.cpp"
         sources.write_text(sources.read_text().replace(line, "csrc/gone.cpp"))
         message = rf"csrc/sources.cmake has the line `{line}\)`, .* 0 times, not once"
         with pytest.raises(guide.CannotApply, match=message):
@@ -104,7 +104,7 @@ class TestWhatDoesNotFit:
 
     def test_a_line_that_is_there_twice(self, root):
         with (root / "csrc" / "sources.cmake").open("a") as file:
-            file.write("    csrc/norm/norm_add_norm/eval_cpu.cpp)\n")
+            file.write("    csrc/rope/eval_cpu.cpp)\n")
         with pytest.raises(guide.CannotApply, match="2 times, not once"):
             guide.apply(root)
 

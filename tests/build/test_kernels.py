@@ -32,6 +32,7 @@ FAMILIES = {
     "matmul",
     "ladders_layer_norm",
     "ladders_sgemm",
+    "rope",
 }
 
 
@@ -168,6 +169,8 @@ def test_every_kernel_is_in_one(texts, with_cuda):
     }
     names |= {"parameter_gradients_4", "parameter_gradients_8", "sum_partials"}
     names |= {"gather_rows_2", "gather_rows_4"}
+    names |= {f"norm_rope_4_{v}" for v in (1, 2, 3, 4, 6, 8)}
+    names |= {f"norm_rope_8_{v}" for v in (1, 2, 3, 4)}
     names |= {f"channel_norm_{n}_{v}" for n in (1, 4, 8) for v in (1, 2, 4, 8)}
     names |= {f"channel_norm_vjp_{n}_{v}" for n in (1, 4, 8) for v in (1, 2, 4, 8)}
     parts = ("partials", "normalize", "gradient_partials", "input_gradient")

@@ -14,6 +14,7 @@ BELOW = {
     "norm": {"common", "cpu", "gpu", "op"},
     "group_norm": {"common", "cpu", "gpu", "op", "norm"},
     "matmul": {"common", "gpu", "op"},
+    "rope": {"common", "cpu", "gpu", "op", "norm"},
     "linear": {"common", "gpu", "op", "norm"},
     "ladders": {"common", "gpu", "op", "norm", "matmul"},
     "patching": {"common", "norm", "linear"},
@@ -28,6 +29,7 @@ BELOW = {
         "linear",
         "ladders",
         "patching",
+        "rope",
     },
 }
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)

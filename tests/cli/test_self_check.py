@@ -607,6 +607,50 @@ def test_group_norms(run):
         )
 
 
+ROPES = """
+heads, kv = (mx.random.normal((2, 5, n, 96)) for n in (4, 2))
+v = mx.random.normal((2, 5, 2, 96))
+
+def calls():
+    for options in (
+        dict(),
+        dict(traditional=True),
+        dict(dims=34, rope_first=True),
+        dict(base=None, freqs=mx.arange(1.0, 49.0)),
+        dict(weight_offset=1.0, head_major=False),
+    ):
+        for dtype in (mx.float32, mx.bfloat16):
+            q, k, w2 = (a.astype(dtype) for a in (heads, kv, w))
+            yield lambda: mlx_norms.norm_rope(q, w2, offset=3, **options)
+            more = dict(v=v.astype(dtype), q_scale=0.5)
+            yield lambda: mlx_norms.qk_norm_rope(q, k, w2, w2, offset=mx.array([1, 2]), **more)
+    yield lambda: mx.grad(lambda x: mlx_norms.norm_rope(x, w).sum())(heads)
+"""
+
+
+def test_rotary_embeddings(run):
+    """A good kernel is used without a word, a bad one is not."""
+    run(
+        ROPES
+        + """
+for call in calls():
+    y, said = record(call)
+    assert not said, said
+    assert launched("norm_rope", lambda: y) == 1
+"""
+    )
+    run(
+        ROPES
+        + """
+plant("is_first(e, half_dims) ? -of_theta.sine : of_theta.sine", "of_theta.sine")
+y, said = record(lambda: mlx_norms.norm_rope(heads, w, offset=3))
+assert len(said) == 1 and "NormRope" in said[0], said
+n = mx.fast.rms_norm(heads, w, 1e-5).transpose(0, 2, 1, 3)
+assert close(y, mx.fast.rope(n, 96, traditional=False, base=1e4, scale=1.0, offset=3))
+"""
+    )
+
+
 # Each op, as a function of arrays, and their shapes; what is read in place may have any layout.
 LAYOUTS = """
 packed = mx.quantize(mx.random.normal((64, 96)), 32, 4)
@@ -622,6 +666,7 @@ OPS = {
     "rms_norm axis": (lambda x, w: mlx_norms.rms_norm(x, w, axis=1), (2, 8, 96), (8,)),
     "add_rms_norm": (first(mlx_norms.add_rms_norm), rows, rows, d),
     "norm_add_norm": (first(mlx_norms.norm_add_norm), rows, rows, d, d),
+    "norm_rope": (lambda x, w: mlx_norms.norm_rope(x, w, dims=64, offset=3), (2, 3, 4, 96), d),
     "group_norm": (lambda x, w: mlx_norms.group_norm(x, 4, w), (2, 8, 96), d),
     "rms_norm_linear": (mlx_norms.rms_norm_linear, rows, d, (64, 96)),
     "quantized_matmul": (lambda x: mlx_norms.quantized_matmul(x, *packed, group_size=32), (2, 96)),

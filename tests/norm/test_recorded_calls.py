@@ -41,6 +41,10 @@ CALLS = {
         x(i, 1, 2, 64), x(i + 50, 1, 3, 64), W, W, 1e-5
     ),
     "qk_norm": lambda i: mlx_norms.qk_norm(x(i, 1, 2, 64), x(i + 50, 1, 3, 64), W, B, 1e-5),
+    "norm_rope": lambda i: mlx_norms.norm_rope(x(i, 2, 3, 4, 64), W, offset=i),
+    "qk_norm_rope, packed": lambda i: mlx_norms.qk_norm_rope(
+        *mx.split(x(i, 2, 3, 4, 64), 2, axis=2), W, B, offset=mx.array([i, 7 * i])
+    ),
     "scale of a sample": lambda i: mlx_norms.layer_norm(x(i), scale=x(i + 50, 2, 1, 64)),
     "scale of all rows": lambda i: mlx_norms.layer_norm(x(i), scale=x(i + 50, 1, 1, 64)),
     "gate": lambda i: mlx_norms.rms_norm(x(i), W, gate=x(i + 50), activation="silu"),

@@ -92,7 +92,10 @@ def test_two_outputs_are_a_tuple():
         assert type(out) is tuple and [type(o) for o in out] == [mx.array, mx.array]
 
 
-@pytest.mark.parametrize("name", [*OPS, "head_rms_norm", "head_layer_norm", "qk_norm"])
+WITH_HEADS = ["head_rms_norm", "head_layer_norm", "qk_norm", "norm_rope", "qk_norm_rope"]
+
+
+@pytest.mark.parametrize("name", [*OPS, *WITH_HEADS])
 def test_docstring(name):
     text = inspect.getdoc(getattr(mlx_norms, name))
     assert text.startswith(f"{name}(\n    ")

@@ -63,6 +63,9 @@ def values(constant, kernel):
     numbers |= {"column_lanes": (1, 4, 8, 32), "column_simds": (1, 4, 8)}
     numbers |= {"column_count": (1, 5, 8), "column_full": (0, 1, 4)}
     numbers |= {"linear_projections": (1, 2, 3, 4), "linear_biases": (0, 1, 10, 15)}
+    numbers["partner"] = (0, 1, 2, 3)
+    if kernel.startswith("norm_rope"):
+        numbers["simds_per_row"] = (1,)
     if kernel.startswith("norm_linear"):
         numbers["simds_per_row"] = (1, 2, 4, 8)
     numbers |= {"linear_bits": (0, 4, 8), "linear_group_size": (32, 64, 128)}
@@ -73,7 +76,7 @@ def values(constant, kernel):
 
 GROUPS = {"sgemm_tile_32": 1024, "sgemm_tile_threads": 64, "sgemm_tile_simdgroup": 32}
 GROUPS |= {"simdgroup_blocked_32": 128, "simdgroup_blocked_64": 128, "layer_norm_naive_32_4": 32}
-GROUPS |= {name: 256 for name in KERNELS if name.startswith("channel_norm")}
+GROUPS |= {name: 256 for name in KERNELS if name.startswith(("channel_norm", "norm_rope"))}
 GROUPS |= {name: 256 for name in KERNELS if name.startswith("group_")}
 GROUPS |= {name: 512 for name in KERNELS if name.startswith("held_groups")}
 GROUPS |= {f"group_statistics_{simds}": 32 * simds for simds in (1, 4, 8, 16)}

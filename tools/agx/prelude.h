@@ -74,6 +74,15 @@ INLINE float sqrt(float v) {
 INLINE float exp(float v) {
   return ::exp(v);
 }
+INLINE float exp2(float v) {
+  return ::exp2(v);
+}
+INLINE float sin(float v) {
+  return ::sin(v);
+}
+INLINE float cos(float v) {
+  return ::cos(v);
+}
 } // namespace precise
 
 namespace fast {

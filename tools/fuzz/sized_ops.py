@@ -233,6 +233,35 @@ for weight in ("D", "HD"):
     )
 
 
+def roped(x, weight=1.0, offset=0, first=False):
+    def rope(x):
+        x = x.transpose(0, 2, 1, 3)
+        return mx.fast.rope(x, 8, traditional=False, base=100.0, scale=1.0, offset=offset)
+
+    return rms(rope(x)) * weight if first else rope(rms(x) * weight)
+
+
+for first in (False, True):
+    op(
+        f"norm_rope{' first' if first else ''}",
+        partial(mlx_norms.norm_rope, eps=EPS, dims=8, base=100.0, offset=3, rope_first=first),
+        partial(roped, offset=3, first=first),
+        dict(x="BLHD", weight="D"),
+        fixed=dict(D=10),
+    )
+op(
+    "qk_norm_rope",
+    partial(mlx_norms.qk_norm_rope, eps=EPS, dims=8, base=100.0),
+    lambda q, k, q_weight, k_weight, v: [
+        roped(q, q_weight),
+        roped(k, k_weight),
+        rms(v).transpose(0, 2, 1, 3),
+    ],
+    dict(q="BLHD", k="BLKD", q_weight="D", k_weight="D", v="BLKD"),
+    fixed=dict(D=10),
+)
+
+
 def norm_add_norm(x, residual, post_weight=None, weight=None):
     h = residual + rms(x, post_weight)
     return rms(h, weight), h

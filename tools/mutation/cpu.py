@@ -39,6 +39,11 @@ GROUP_ROWS = "csrc/group_norm/cpu_rows.h"
 GROUP_TEST = "tests/group_norm/test_forward.py"
 GROUP_SIZES = f"{GROUP_TEST}::test_every_size_on_the_cpu"
 GROUP_VIEWS = "tests/group_norm/test_transforms.py::test_views"
+ROPE = "csrc/rope/cpu_kernels.cpp"
+ROPE_ANGLES = "csrc/rope/cpu_angles.h"
+ROPE_EVAL = "csrc/rope/eval_cpu.cpp"
+ROPE_OP = "csrc/rope/transforms.cpp"
+ROPE_TEST = "tests/rope/test_norm_rope.py"
 LINEAR = "csrc/linear/norm_linear.cpp"
 PROJECTION = "csrc/linear/projection.cpp"
 LINEAR_CHECKS = "csrc/linear/checks.cpp"
@@ -795,5 +800,62 @@ MUTANTS = [
         "      (p.group_size == 32 || p.group_size == 64 || p.group_size == 128);",
         "      p.group_size > 0;",
         "tests/linear/test_linear.py::test_quantized_weights_that_do_not_fit",
+    ),
+    # --- Rotary embeddings
+    Mutant(
+        "a cosine's sign",
+        ROPE_ANGLES,
+        "Words turned = (~(eighths - 2) & 4) << 29;",
+        "Words turned = (~eighths & 4) << 29;",
+        f"{ROPE_TEST}::test_early_is_the_chain",
+    ),
+    Mutant(
+        "an angle's last part",
+        ROPE_ANGLES,
+        "x = fused(y, splat(-3.77489497744594108e-8f), x);",
+        "",
+        f"{ROPE_TEST}::test_far_positions",
+    ),
+    Mutant(
+        "a rotation rounded once",
+        ROPE,
+        "round_to<T>(round_to<T>(a) + round_to<T>(b))",
+        "round_to<T>(a + b)",
+        f"{ROPE_TEST}::test_early_is_the_chain",
+    ),
+    Mutant(
+        "the other pair's angle",
+        ROPE,
+        "to[2 * i] = to[2 * i + 1] = from[i];",
+        "to[2 * i] = to[2 * i + 1] = from[n - 1 - i];",
+        f"{ROPE_TEST}::test_early_is_the_chain",
+    ),
+    Mutant(
+        "a head's weight for all",
+        ROPE,
+        "weight += head * padded(job.width);",
+        "",
+        f"{ROPE_TEST}::test_other_options",
+    ),
+    Mutant(
+        "positions of another sequence",
+        ROPE_EVAL,
+        "auto index = token % positions;",
+        "auto index = token;",
+        f"{ROPE_TEST}::test_early_is_the_chain",
+    ),
+    Mutant(
+        "one offset for all sequences",
+        ROPE_EVAL,
+        "offsets[batch / batches_per_offset]",
+        "offsets[0]",
+        f"{ROPE_TEST}::test_offsets",
+    ),
+    Mutant(
+        "the gradient rotated forward",
+        ROPE_OP,
+        "back.scale = -float{scale};",
+        "",
+        f"{ROPE_TEST}::test_gradients",
     ),
 ]

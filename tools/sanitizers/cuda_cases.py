@@ -19,8 +19,9 @@ from linear import test_linear_kernel
 from matmul import test_matmul
 from mlx_norms.ladders import LAYER_NORM
 from norm import test_axis, test_factor, test_gated, test_modulated, test_norm_add_norm
+from rope import test_norm_rope
 from sanitizers import parts, quantized_cases
-from support import norm_add_norm
+from support import norm_add_norm, rope_case
 from support.bits import assert_same_bits
 from support.checks import check, check_gradients, check_outputs, check_with_gradients
 from support.inputs import arguments, cotangents, normal
@@ -100,6 +101,11 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
     for weight, dtype in itertools.product((None, "shared", "each"), (F32, BF16)):
         yield f"head_rms_norm, {weight}", lambda: heads(weight, dtype)
         yield f"qk_norm, {weight}", lambda: pair(weight, dtype)
+    for traditional, first in itertools.product((False, True), repeat=2):
+        for d, dims in ((64, 64), (96, 96), (80, 32), (33, 18)):
+            options = dict(dims=dims, traditional=traditional, rope_first=first)
+            yield f"norm_rope, {d}, {options}", lambda: rope(d, options)
+    yield "qk_norm_rope, packed", test_norm_rope.test_strided
     for rung in LAYER_NORM[:-1] if mx.default_device() == mx.gpu else ():
         # A thread that adds up a long row alone loses digits.
         for length in (33, 768) if rung.name.startswith("naive") else (33, 768, 8193, 65536):
@@ -248,6 +254,16 @@ def pair(weight, dtype):
     for i, arrays in enumerate((q, k)):
         check_outputs(norm, arrays, outputs[i : i + 1])
         check_gradients(norm, arrays, cots[i : i + 1], gradients[i::2])
+
+
+def rope(d, options):
+    q, k, q_weight, k_weight = rope_case.tensors((2, 5, 6, d), BF16, kv_heads=2)
+    case = rope_case.Case(options, gpu=mx.default_device() == mx.gpu)
+    v = normal((2, 5, 2, d), BF16, seed=5)
+    y = mlx_norms.qk_norm_rope(q, k, q_weight, k_weight, v=v, **options)
+    case.truth(q, q_weight).check(y[0])
+    case.truth(k, k_weight).check(y[1])
+    case.truth(v, rotates=False).check(y[2])
 
 
 def main():

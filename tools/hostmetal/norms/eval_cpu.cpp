@@ -8,6 +8,7 @@
 #include "csrc/norm/channels/channel_norm.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
+#include "csrc/rope/norm_rope.h"
 #include "eval.h"
 
 namespace mlx_norms {
@@ -29,5 +30,6 @@ template void Node<GroupNormVJP>::eval_cpu(const Arrays&, Arrays&);
 template void Node<Matmul>::eval_cpu(const Arrays&, Arrays&);
 template void Node<LayerNormRung>::eval_cpu(const Arrays&, Arrays&);
 template void Node<SgemmRung>::eval_cpu(const Arrays&, Arrays&);
+template void Node<NormRope>::eval_cpu(const Arrays&, Arrays&);
 
 } // namespace mlx_norms

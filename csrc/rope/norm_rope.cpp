@@ -1,0 +1,290 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/rope/norm_rope.h"
+
+#include "csrc/common/checks.h"
+#include "csrc/gpu/geometry.h"
+#include "csrc/norm/fallback.h"
+#include "csrc/norm/norm.h"
+#include "mlx/fast.h"
+
+namespace mlx_norms {
+
+namespace {
+
+array swap_heads(const array& x, bool swaps, mx::Stream s) {
+  return swaps ? mx::swapaxes(x, -3, -2, s) : x;
+}
+
+// The norm of one tensor: norm(spec, dtype, inputs, stream) makes it.
+template <typename F>
+array normalized_tensor(
+    const NormRope& op,
+    const array& x,
+    const array* weight,
+    float factor,
+    mx::Dtype dtype,
+    mx::Stream s,
+    F norm) {
+  NormInputs in{{kX, &x}, {kWeight, weight}};
+  NormSpec spec{
+      .operands = in.present(),
+      .rounding = op.rounding,
+      .weight_offset = weight ? op.weight_offset : Number(0.0f),
+      .eps = op.eps};
+  bool scales = factor != 1.0f;
+  auto n_dtype = scales && op.late() ? mx::float32 : dtype;
+  auto y = norm(spec, n_dtype, in.arrays(), s)[0];
+  if (scales) {
+    y = mx::multiply(y, array(factor, y.dtype()), s);
+  }
+  return mx::astype(y, dtype, s);
+}
+
+// The results by norms and rotations, each of one tensor: rotate(op, x) makes
+// one.
+template <typename Norm, typename Rotate>
+Arrays in_order(
+    const NormRope& op,
+    const Arrays& inputs,
+    mx::Stream s,
+    Norm norm,
+    Rotate rotate) {
+  Arrays outputs;
+  for (int i = 0; i < op.tensors(); ++i) {
+    auto x = inputs[op.tensor_at(i)];
+    auto* weight = op.weight_of(inputs, i);
+    auto dtype = op.dtypes[i];
+    float factor = i == 0 ? float{op.q_scale} : 1.0f;
+    auto between = op.late() ? mx::float32 : dtype;
+    auto normalize = [&](const array& x, mx::Dtype to) {
+      return op.normalized
+          ? normalized_tensor(op, x, weight, factor, to, s, norm)
+          : mx::astype(x, to, s);
+    };
+    if (i >= op.rotated) {
+      x = swap_heads(normalize(x, dtype), op.head_major, s);
+    } else if (op.rope_first) {
+      x = rotate(op.rotation(between, false), x);
+      x = swap_heads(normalize(x, dtype), op.head_major, s);
+    } else {
+      x = rotate(op.rotation(dtype, op.head_major), normalize(x, between));
+    }
+    outputs.push_back(x);
+  }
+  return outputs;
+}
+
+// The offset and the frequencies.
+Arrays angles_of(const NormRope& op, const Arrays& inputs) {
+  return {inputs.begin() + op.offset_at(), inputs.end()};
+}
+
+// By MLX's op, which takes [B, H, L, D] and one offset for all or for each B.
+array rotate_by_mlx(
+    const NormRope& op,
+    const array& x,
+    const Arrays& angles,
+    mx::Stream s) {
+  auto rows = mx::swapaxes(x, -3, -2, s);
+  auto shape = rows.shape();
+  auto batch_axes = static_cast<int>(x.ndim()) - 3;
+  auto offset = angles[0];
+  if (batch_axes > 1) {
+    if (offset.size() > 1) { // of so many indices each
+      auto each = static_cast<int>(offset.size());
+      mx::Shape leading(shape.begin(), shape.end() - 3);
+      int batches = 1;
+      for (auto size : leading) {
+        batches *= size;
+      }
+      offset = mx::repeat(
+          mx::reshape(offset, {each}, s), batches / std::max(each, 1), 0, s);
+    }
+    rows = mx::flatten(rows, 0, batch_axes - 1, s);
+  }
+  auto y = mx::fast::rope(
+      rows,
+      op.rotated_dims(x),
+      op.traditional,
+      op.has_freqs ? std::nullopt : std::optional(float{op.base}),
+      op.scale,
+      offset,
+      op.has_freqs ? std::optional(angles[1]) : std::nullopt,
+      s);
+  if (batch_axes > 1) {
+    y = mx::reshape(y, shape, s);
+  }
+  y = mx::astype(y, op.dtypes[0], s);
+  return swap_heads(y, !op.head_major, s);
+}
+
+} // namespace
+
+mx::Shape NormRope::shape(const Arrays& inputs, size_t i) const {
+  auto shape = inputs[tensor_at(i)].shape();
+  if (head_major) {
+    std::swap(shape[shape.size() - 3], shape[shape.size() - 2]);
+  }
+  return shape;
+}
+
+NormRope NormRope::rotation(mx::Dtype dtype, bool to_head_major) const {
+  auto op = *this;
+  op.rotated = 1;
+  op.has_v = false;
+  op.has_weight = false;
+  op.normalized = false;
+  op.rope_first = false;
+  op.head_major = to_head_major;
+  op.q_scale = 1.0f;
+  op.weight_offset = 0.0f;
+  op.eps = 0.0f;
+  op.dtypes = {dtype};
+  return op;
+}
+
+void NormRope::check(const Arrays& inputs) const {
+  const auto& x = inputs[0];
+  auto tokens = [](const array& a) {
+    return mx::Shape(a.shape().begin(), a.shape().end() - 2);
+  };
+  for (int i = 0; i < tensors(); ++i) {
+    const auto& a = inputs[tensor_at(i)];
+    if (tokens(a) != tokens(x) || a.shape(-1) != x.shape(-1)) {
+      refuse(
+          name(),
+          "tensors must have one shape but for their heads, and have " +
+              text(x.shape()) + " and " + text(a.shape()) + ".");
+    }
+    if (auto* weight = weight_of(inputs, i)) {
+      check_head_weight(name(), "weight", *weight, "x", a);
+    }
+  }
+  int n = rotated_dims(x);
+  if (n <= 0 || n % 2 != 0 || n > x.shape(-1)) {
+    refuse(
+        name(),
+        "dims must be positive, even and at most " +
+            std::to_string(x.shape(-1)) + " but is " + std::to_string(n) + ".");
+  }
+  const auto& offset = inputs[offset_at()];
+  auto shape = tokens(x);
+  shape.pop_back();
+  size_t batches = 1;
+  for (auto size : shape) {
+    batches *= size;
+  }
+  auto offsets = offset.size();
+  if (offsets != batches && (offsets == 0 || batches % offsets != 0)) {
+    refuse(
+        name(),
+        "offset must have one element or one for each of " +
+            std::to_string(batches) + " sequences but has shape " +
+            text(offset.shape()) + ".");
+  }
+  if (has_freqs && inputs[offset_at() + 1].shape() != mx::Shape{n / 2}) {
+    refuse(
+        name(),
+        "freqs must have shape " + text(mx::Shape{n / 2}) + " but has " +
+            text(inputs[offset_at() + 1].shape()) + ".");
+  }
+}
+
+Arrays NormRope::fallback(const Arrays& inputs, mx::Stream s) const {
+  auto angles = angles_of(*this, inputs);
+  if (!normalized) {
+    return {rotate_by_mlx(*this, inputs[0], angles, s)};
+  }
+  return in_order(
+      *this, inputs, s, fallback_norms, [&](NormRope op, const array& x) {
+        return rotate_by_mlx(op, x, angles, s);
+      });
+}
+
+Arrays NormRope::steps(const Arrays& inputs, mx::Stream s) const {
+  if (!normalized) {
+    return fallback(inputs, s);
+  }
+  auto angles = angles_of(*this, inputs);
+  return in_order(
+      *this, inputs, s, make_norm, [&](NormRope op, const array& x) {
+        Arrays of{x};
+        of.insert(of.end(), angles.begin(), angles.end());
+        return make(std::move(op), std::move(of), s)[0];
+      });
+}
+
+bool NormRope::suits(const Arrays& inputs, mx::Stream s) const {
+  if (!has_gpu_kernels(s)) {
+    return true;
+  }
+  const auto& x = inputs[0];
+  auto geometry = geometry_for(
+      RowKernel::Forward, x.shape(-1), x.itemsize(), backend_of(s));
+  return geometry.simds == 1 && !geometry.looped;
+}
+
+void NormRope::append_key(
+    const Arrays& inputs,
+    mx::Stream,
+    std::vector<int64_t>& numbers) const {
+  for (int64_t number :
+       {int64_t{inputs[0].shape(-1)},
+        int64_t{rotated_dims(inputs[0])},
+        int64_t{rotated},
+        int64_t{has_v},
+        int64_t{has_weight},
+        int64_t{has_freqs},
+        int64_t{normalized},
+        int64_t{rope_first},
+        int64_t{head_major},
+        int64_t{traditional},
+        int64_t{late()},
+        int64_t{q_scale != 1.0f},
+        int64_t{weight_offset != 0.0f}}) {
+    numbers.push_back(number);
+  }
+  for (int i = 0; i < rotated; ++i) {
+    auto* weight = weight_of(inputs, i);
+    numbers.push_back(weight ? weight->ndim() : 0);
+  }
+}
+
+NormRope NormRope::sampled(const Arrays&, mx::Stream) const {
+  auto op = *this;
+  op.eps = 1e-5f;
+  op.base = 10000.0f;
+  op.scale = 1.0f;
+  op.q_scale = q_scale != 1.0f ? 0.75f : 1.0f;
+  op.weight_offset = weight_offset != 0.0f ? 1.0f : 0.0f;
+  return op;
+}
+
+// Three tokens of two heads.
+Arrays NormRope::sample(const Arrays& inputs, mx::Stream s) const {
+  constexpr int kTokens = 3, kHeads = 2, kOffset = 5;
+  int length = inputs[0].shape(-1);
+  auto values = [&](mx::Shape shape, const array& like, uint32_t seed) {
+    return self_check::values(
+        std::move(shape), like.dtype(), seed, /* large= */ false, s);
+  };
+  Arrays few;
+  for (int i = 0; i < tensors(); ++i) {
+    const auto& x = inputs[tensor_at(i)];
+    few.push_back(values({1, kTokens, kHeads, length}, x, 17 * i + 1));
+    if (auto* weight = weight_of(inputs, i)) {
+      auto shape =
+          weight->ndim() == 1 ? mx::Shape{length} : mx::Shape{kHeads, length};
+      few.push_back(values(std::move(shape), *weight, 17 * i + 2));
+    }
+  }
+  few.push_back(array({kOffset}, mx::int32));
+  if (has_freqs) {
+    auto freqs = values({rotated_dims(inputs[0]) / 2}, inputs.back(), 3);
+    few.push_back(mx::add(array(1.0f), mx::abs(freqs, s), s));
+  }
+  return few;
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,101 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// norm_rope and qk_norm_rope: RMSNorm of each head, and a rotary embedding.
+
+#pragma once
+
+#include <optional>
+
+#include "csrc/gpu/launch_plan.h"
+#include "csrc/norm/spec.h"
+#include "csrc/op/node.h"
+
+namespace mlx_norms {
+
+// Inputs: x, or q and k, each with its weight if there is one; v, which is not
+// rotated; the offset, in int32; the frequencies. Tensors are [..., L, H, D] of
+// one dtype. The offset has one element, or one for each index of the leading
+// axes or for so many that adjoin.
+struct NormRope {
+  int rotated = 1; // tensors
+  bool has_v = false;
+  bool has_weight = false;
+  bool has_freqs = false;
+  bool normalized = true; // else x is only rotated
+  bool rope_first = false;
+  bool head_major = true; // the results are [..., H, L, D]
+  bool traditional = false;
+  Rounding rounding = Rounding::Early;
+  std::optional<int> dims; // none: all of D
+  Number base = 10000.0f;
+  Number scale = 1.0f; // of positions
+  Number q_scale = 1.0f;
+  Number weight_offset = 0.0f;
+  float eps = 1e-5f;
+  Dtypes dtypes;
+
+  bool operator==(const NormRope&) const = default;
+  const char* name() const {
+    return normalized ? "mlx_norms::NormRope" : "mlx_norms::Rope";
+  }
+  mx::Shape shape(const Arrays& inputs, size_t i) const;
+  Donors donors(const Arrays&, size_t, mx::Stream) const {
+    return {};
+  }
+  void check(const Arrays& inputs) const;
+  Arrays fallback(const Arrays& inputs, mx::Stream s) const;
+  LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
+      const;
+  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const;
+
+  void append_key(
+      const Arrays& inputs,
+      mx::Stream s,
+      std::vector<int64_t>& numbers) const;
+  NormRope sampled(const Arrays& inputs, mx::Stream s) const;
+  Arrays sample(const Arrays& inputs, mx::Stream s) const;
+
+  // Whether a GPU's SIMD-group holds a row.
+  bool suits(const Arrays& inputs, mx::Stream s) const;
+  Arrays steps(const Arrays& inputs, mx::Stream s) const; // norms, rotations
+
+  Arrays jvp(
+      const Arrays& primals,
+      const Arrays& tangents,
+      const std::vector<int>& argnums,
+      mx::Stream s) const;
+  Arrays vjp(
+      const Arrays& primals,
+      const Arrays& cotangents,
+      const std::vector<int>& argnums,
+      const Arrays& outputs,
+      mx::Stream s) const;
+  std::optional<Call<NormRope>> batched(
+      const Arrays& inputs,
+      const std::vector<int>& axes,
+      mx::Stream s) const;
+
+  bool late() const {
+    return rounding == Rounding::Late;
+  }
+  int tensors() const {
+    return rotated + has_v;
+  }
+  // Where the inputs have tensor i, the offset and the frequencies.
+  int tensor_at(int i) const {
+    return i < rotated ? i * (1 + has_weight) : rotated * (1 + has_weight);
+  }
+  int offset_at() const {
+    return rotated * (1 + has_weight) + has_v;
+  }
+  const array* weight_of(const Arrays& inputs, int i) const {
+    return has_weight && i < rotated ? &inputs[tensor_at(i) + 1] : nullptr;
+  }
+  int rotated_dims(const array& x) const {
+    return dims.value_or(x.shape(-1));
+  }
+  // A rotation of one tensor by the same angles.
+  NormRope rotation(mx::Dtype dtype, bool to_head_major) const;
+};
+
+} // namespace mlx_norms

@@ -1,0 +1,390 @@
+// Copyright (c) 2026 mlx_norms contributors
+//
+// RMSNorm of heads and a rotary embedding, of up to three tensors in one
+// launch. The threads of a row take one after another some heads of a token,
+// whose angles they compute once. No barrier: one SIMD-group has a row.
+
+#include "kernels/common/parameters.h"
+#include "kernels/norm/statistics.h"
+#include "kernels/rope/angles.h"
+
+constant bool has_x2 [[function_constant(10)]];
+constant bool has_x3 [[function_constant(11)]]; // neither weighted nor rotated
+constant bool has_weight2 [[function_constant(12)]];
+constant bool has_freqs [[function_constant(13)]];
+constant bool normalized [[function_constant(14)]]; // else x is only rotated
+constant bool rope_first [[function_constant(15)]];
+constant bool head_major [[function_constant(20)]]; // of the results
+constant bool traditional [[function_constant(21)]];
+constant bool round_early [[function_constant(22)]];
+constant bool has_factor [[function_constant(23)]]; // of x's norm
+constant int partner [[function_constant(24)]];     // a Partner
+
+constant int x_flags [[function_constant(28)]];
+constant int x2_flags [[function_constant(29)]];
+constant int x3_flags [[function_constant(30)]];
+constant int weight2_flags [[function_constant(31)]];
+constant int y_flags [[function_constant(32)]];
+constant int y2_flags [[function_constant(33)]];
+constant int y3_flags [[function_constant(34)]];
+
+// Where the elements are that a vector's are rotated with.
+enum Partner {
+  kInVector = 0, // beside each other
+  kInHalf = 1,   // in the same thread's vector V / 2 further or before
+  kInRow = 2,    // in one vector of the row, which is read again
+  kScattered = 3 // anywhere
+};
+
+// A row's elements as they are rotated: cosines, and sines with their signs.
+template <int N, int V>
+struct Angles {
+  float cosines[V * N];
+  float sines[V * N];
+};
+
+// The index of an element's pair, whether it is the pair's first, and the other
+// one.
+inline int pair_of(int e, int half_dims) {
+  return traditional ? e / 2 : e < half_dims ? e : e - half_dims;
+}
+inline bool is_first(int e, int half_dims) {
+  return traditional ? (e & 1) == 0 : e < half_dims;
+}
+inline int partner_of(int e, int half_dims) {
+  return traditional ? e ^ 1 : e < half_dims ? e + half_dims : e - half_dims;
+}
+
+template <int N>
+inline int element_of(Span<N> of, int j) {
+  return of.begin + j * of.step;
+}
+
+// base^(-i / half_dims), as MLX's kernels compute it.
+inline float inverse_power(float log2_base, int i, int half_dims) {
+  return precise::exp2(-(float(i) / float(half_dims)) * log2_base);
+}
+
+// Normalizes the elements v of a row, whose weight is w.
+template <int N>
+inline void finish(
+    Statistics stats,
+    float offset,
+    bool weighted,
+    float factor,
+    int type,
+    thread float* w,
+    thread float* v) {
+  if (!normalized) {
+    return;
+  }
+  for (int j = 0; j < N; ++j) {
+    v[j] = stats.normalize(v[j]);
+  }
+  if (round_early) {
+    round_vector<N>(type, v);
+  }
+  if (has_weight) {
+    add_offset<N>(offset, w);
+    for (int j = 0; j < N; ++j) {
+      v[j] = weighted ? v[j] * w[j] : v[j];
+    }
+    if (round_early) {
+      round_vector<N>(type, v);
+    }
+  }
+  if (has_factor) {
+    for (int j = 0; j < N; ++j) {
+      v[j] = v[j] * factor;
+    }
+    if (round_early) {
+      round_vector<N>(type, v);
+    }
+  }
+}
+
+// Those elements of a row with which the vector `of` is rotated; the others are
+// zeros.
+template <int N>
+inline void read_partners(RowIn row, Span<N> of, int dims, thread float* v) {
+  int half_dims = dims / 2;
+  clear<N>(v);
+  if (partner == kInHalf || partner == kInRow) {
+    if (of.is_full() && of.begin < dims) {
+      read<N>(row, Span<N>{partner_of(of.begin, half_dims), N, 1}, v);
+    }
+    return;
+  }
+  for (int j = 0; j < N; ++j) {
+    int e = element_of<N>(of, j);
+    if (of.has(j) && e < dims) {
+      long at = long(partner_of(e, half_dims)) * row.step;
+      v[j] = load(row.data + at * size_of(row.type), row.type);
+    }
+  }
+}
+
+// Elements that adjoin, exchanged.
+template <int N>
+inline void swap_pairs(thread const float* v, thread float* partners) {
+  for (int j = 0; j < N; ++j) {
+    partners[j] = v[j ^ 1];
+  }
+}
+
+// Rotates the elements v, which are `of`, with their partners. Sums and
+// products are those that MLX's kernel has on CUDA.
+template <int N>
+inline void rotate(
+    thread const float* cosines,
+    thread const float* sines,
+    thread const float* partners,
+    Span<N> of,
+    int dims,
+    thread float* v) {
+  for (int j = 0; j < N; ++j) {
+    int e = element_of<N>(of, j);
+    float turned = is_first(e, dims / 2)
+        ? fma(v[j], cosines[j], partners[j] * sines[j])
+        : fma(partners[j], sines[j], v[j] * cosines[j]);
+    v[j] = e < dims ? turned : v[j];
+  }
+}
+
+template <int N, int V>
+[[kernel, max_total_threads_per_threadgroup(256)]] void norm_rope(
+    device const uchar* x [[buffer(0)]],
+    device const uchar* x2 [[buffer(1), function_constant(has_x2)]],
+    device const uchar* x3 [[buffer(2), function_constant(has_x3)]],
+    device const uchar* weight [[buffer(3), function_constant(has_weight)]],
+    device const uchar* weight2 [[buffer(4), function_constant(has_weight2)]],
+    device const int* offsets [[buffer(5)]],
+    device const float* freqs [[buffer(6), function_constant(has_freqs)]],
+    device uchar* y [[buffer(7)]],
+    device uchar* y2 [[buffer(8), function_constant(has_x2)]],
+    device uchar* y3 [[buffer(9), function_constant(has_x3)]],
+    constant const int* layouts [[buffer(10)]],
+    constant const int& tokens [[buffer(11)]],    // of all sequences
+    constant const int& positions [[buffer(12)]], // tokens of a sequence
+    constant const int& heads [[buffer(13)]],
+    constant const int& heads2 [[buffer(14)]],
+    constant const int& heads3 [[buffer(15)]],
+    constant const int& heads_at_once [[buffer(16)]],
+    constant const int& sequences_per_offset [[buffer(17)]],
+    constant const int& length [[buffer(18)]],
+    constant const int& dims [[buffer(19)]],
+    constant const float& eps [[buffer(20)]],
+    constant const float& weight_offset [[buffer(21)]],
+    constant const float& log2_base [[buffer(22)]],
+    constant const float& position_scale [[buffer(23)]],
+    constant const float& factor [[buffer(24)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint simds_per_group [[simdgroups_per_threadgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float4 partial[2 * kMaxSimds];
+  RowThreads threads = make_row_threads(simd, lane, partial);
+  // Some heads of one token of one tensor.
+  uint item =
+      row_threads_index(group, simds_per_group, simd) * rows_per_simd() +
+      row_in_simd(lane);
+  uint most = uint(heads_at_once);
+  uint shares1 = (uint(heads) + most - 1) / most;
+  uint shares2 = (uint(heads2) + most - 1) / most;
+  uint shares3 = (uint(heads3) + most - 1) / most;
+  uint end1 = uint(tokens) * shares1;
+  uint end2 = end1 + uint(tokens) * shares2;
+  if (item >= end2 + uint(tokens) * shares3) {
+    return; // all lanes of a row
+  }
+  bool is_first_tensor = item < end1;
+  bool rotated = item < end2;
+  uint begin = is_first_tensor ? 0 : rotated ? end1 : end2;
+  uint shares = is_first_tensor ? shares1 : rotated ? shares2 : shares3;
+  uint own_heads = uint(is_first_tensor ? heads : rotated ? heads2 : heads3);
+  uint token = (item - begin) / shares;
+  uint first_head = (item - begin - token * shares) * most;
+  uint sequence = token / uint(positions);
+  uint index = token - sequence * uint(positions);
+  float factor_of_x = is_first_tensor ? factor : 1.0f;
+
+  int offset = offsets[sequence / uint(sequences_per_offset)];
+  float position = position_scale * float(int(index) + offset);
+  int half_dims = dims / 2;
+  Angles<N, V> angles;
+  for (int k = 0; k < V; ++k) {
+    Span<N> of = span_of<N>(threads, 0, k, length);
+    for (int j = 0; j < N; ++j) {
+      int at = k * N + j;
+      int e = element_of<N>(of, j);
+      // The other half's angles are those of the first.
+      int same = partner == kInVector && (j & 1) == 1 ? at - 1
+          : partner == kInHalf && k >= V / 2          ? at - V / 2 * N
+                                                      : at;
+      angles.cosines[at] = same == at ? 1.0f : angles.cosines[same];
+      angles.sines[at] = same == at ? 0.0f : -angles.sines[same];
+      if (same == at && rotated && of.has(j) && e < dims) {
+        int pair = pair_of(e, half_dims);
+        float theta = position *
+            (has_freqs ? 1.0f / freqs[pair]
+                       : inverse_power(log2_base, pair, half_dims));
+        SineAndCosine of_theta = sine_and_cosine(theta);
+        angles.cosines[at] = of_theta.cosine;
+        angles.sines[at] =
+            is_first(e, half_dims) ? -of_theta.sine : of_theta.sine;
+      }
+    }
+  }
+
+  for (int i = 0; i < heads_at_once; ++i) {
+    // All threads go on, since others of the SIMD-group may need them.
+    bool has_head = first_head + uint(i) < own_heads;
+    uint head = has_head ? first_head + uint(i) : own_heads - 1;
+    uint row = token * own_heads + head;
+    uint row_of_y = head_major
+        ? (sequence * own_heads + head) * uint(positions) + index
+        : row;
+    RowIn in, w;
+    RowOut out;
+    if (is_first_tensor) {
+      assign(in, row_in(x, x_flags, layouts, row, length));
+      assign(out, row_out(y, y_flags, row_of_y, length));
+    }
+    if (has_weight) {
+      assign(w, row_in(weight, weight_flags, layouts, row, length));
+    }
+    if (has_x2 && !is_first_tensor && rotated) {
+      assign(in, row_in(x2, x2_flags, layouts, row, length));
+      assign(out, row_out(y2, y2_flags, row_of_y, length));
+      if (has_weight2) {
+        assign(w, row_in(weight2, weight2_flags, layouts, row, length));
+      }
+    }
+    if (has_x3 && !rotated) {
+      assign(in, row_in(x3, x3_flags, layouts, row, length));
+      assign(out, row_out(y3, y3_flags, row_of_y, length));
+    }
+
+    HeldRow<N, V> held;
+    float2 squares = float2(0.0f);
+    RowIn summed = in;
+    if (rope_first && !round_early) {
+      summed.type = kFloat32; // as it is held
+    }
+    for (int k = 0; k < V; ++k) {
+      Span<N> of = span_of<N>(threads, 0, k, length);
+      float v[N];
+      if (rope_first) {
+        read<N>(in, of, v);
+        if (rotated) {
+          float partners[N];
+          if (partner == kInVector) {
+            swap_pairs<N>(v, partners);
+          } else {
+            read_partners<N>(in, of, dims, partners);
+          }
+          rotate<N>(
+              angles.cosines + k * N,
+              angles.sines + k * N,
+              partners,
+              of,
+              dims,
+              v);
+          if (round_early) {
+            round_vector<N>(in.type, v);
+          }
+        }
+        held.put_vector(k, summed.type, v);
+      } else {
+        held.read_vector(in, k, of, v);
+      }
+      for (int j = 0; j < N; ++j) {
+        squares = add_first(squares, v[j]);
+      }
+    }
+    Statistics stats = Statistics{0.0f, 0.0f, 1.0f};
+    if (normalized) {
+      stats = statistics<N, V>(squares, summed, threads, length, eps, held);
+    }
+
+    float of_row[V * N];
+    for (int k = 0; k < V; ++k) {
+      Span<N> of = span_of<N>(threads, 0, k, length);
+      float w_of[N];
+      clear<N>(w_of);
+      held.get_vector(summed, k, of, of_row + k * N);
+      if (has_weight && rotated) {
+        read<N>(w, of, w_of);
+      }
+      finish<N>(
+          stats,
+          weight_offset,
+          rotated,
+          factor_of_x,
+          out.type,
+          w_of,
+          of_row + k * N);
+    }
+    for (int k = 0; k < V; ++k) {
+      Span<N> of = span_of<N>(threads, 0, k, length);
+      float v[N], partners[N];
+      for (int j = 0; j < N; ++j) {
+        v[j] = of_row[k * N + j];
+      }
+      if (!rope_first && rotated) {
+        if (partner == kInVector) {
+          swap_pairs<N>(v, partners);
+        } else if (partner == kInHalf) {
+          for (int j = 0; j < N; ++j) {
+            partners[j] = of_row[(k < V / 2 ? k + V / 2 : k - V / 2) * N + j];
+          }
+        } else {
+          float w_of[N];
+          clear<N>(w_of);
+          read_partners<N>(in, of, dims, partners);
+          if (has_weight) {
+            read_partners<N>(w, of, dims, w_of);
+          }
+          finish<N>(
+              stats,
+              weight_offset,
+              rotated,
+              factor_of_x,
+              out.type,
+              w_of,
+              partners);
+        }
+        rotate<N>(
+            angles.cosines + k * N,
+            angles.sines + k * N,
+            partners,
+            of,
+            dims,
+            v);
+      }
+      if (has_head) {
+        write<N>(out, of, v);
+      }
+    }
+  }
+}
+
+#define INSTANTIATE_NORM_ROPE(N, V)                         \
+  template [[host_name("norm_rope_" #N "_" #V)]] [[kernel]] \
+  decltype(norm_rope<N, V>) norm_rope<N, V>;
+
+// The combinations of csrc/gpu/geometry.cpp in which one SIMD-group has a row.
+INSTANTIATE_NORM_ROPE(4, 1)
+INSTANTIATE_NORM_ROPE(4, 2)
+INSTANTIATE_NORM_ROPE(4, 3)
+INSTANTIATE_NORM_ROPE(4, 4)
+INSTANTIATE_NORM_ROPE(8, 1)
+INSTANTIATE_NORM_ROPE(8, 2)
+INSTANTIATE_NORM_ROPE(8, 3)
+INSTANTIATE_NORM_ROPE(8, 4)
+#ifdef __CUDACC__
+INSTANTIATE_NORM_ROPE(8, 5)
+#else
+INSTANTIATE_NORM_ROPE(4, 6)
+INSTANTIATE_NORM_ROPE(4, 8)
+#endif

@@ -76,6 +76,9 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/prologue.cpp
     csrc/patching/take_products.cpp
     csrc/patching/vain_passes.cpp
+    csrc/patching/written_norm.cpp
+    csrc/patching/written_op.cpp
+    csrc/patching/written_values.cpp
     csrc/python/add_norm.cpp
     csrc/python/device.cpp
     csrc/python/function.cpp
@@ -89,7 +92,8 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/python/quantized_matmul.cpp
     csrc/python/quick_call.cpp
     csrc/python/replacement.cpp
-    csrc/python/switches.cpp)
+    csrc/python/switches.cpp
+    csrc/python/written_norm.cpp)
 set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
     csrc/cpu/memory.cpp

@@ -38,6 +38,7 @@ void bind_quantized_matmul(nanobind::module_& m);
 void bind_matmul(nanobind::module_& m);
 void bind_ladders(nanobind::module_& m);
 void bind_patching(nanobind::module_& m);
+void bind_written_norm(nanobind::module_& m);
 void bind_functions(nanobind::module_& m); // with attributes
 void bind_replacement(nanobind::module_& m);
 

@@ -19,6 +19,7 @@ def patch(
     fuse: bool = True,
     trace: bool = False,
     projections: bool = False,
+    written: bool = True,
 ) -> None:
     """Compute the norms of models that call ``mx.fast`` with the kernels of this package.
 
@@ -80,11 +81,11 @@ def patch(
         >>> mlx_norms.patch()
         >>> mlx_lm.generate(model, tokenizer, "Once upon a time")
     """
-    scope = _scope("patch", model, fuse, trace, projections)
+    scope = _scope("patch", model, fuse, trace, projections, written)
     if model is not None:
         modules.patch(model, scope)
     else:
-        with replaced.used():
+        with replaced.used(written):
             set_process(scope)
     reporting.reset()
 
@@ -113,6 +114,7 @@ def patched(
     fuse: bool = True,
     trace: bool = False,
     projections: bool = False,
+    written: bool = True,
 ) -> AbstractContextManager[None]:
     """Do what :func:`patch` does with the same arguments, within a ``with`` block.
 
@@ -138,7 +140,7 @@ def patched(
           module whose class cannot be subclassed.
         ValueError: If both ``projections`` and ``model`` are given.
     """
-    return _patched(model, _scope("patched", model, fuse, trace, projections))
+    return _patched(model, _scope("patched", model, fuse, trace, projections, written))
 
 
 def is_patched(model: mlx.nn.Module | None = None) -> bool:
@@ -162,7 +164,7 @@ def is_patched(model: mlx.nn.Module | None = None) -> bool:
 
 @block
 def _patched(model: mlx.nn.Module | None, scope: Scope) -> Iterator[None]:
-    with replaced.used() as is_first:
+    with replaced.used(model is None and scope.written) as is_first:
         if is_first:
             reporting.reset()
         with entered(scope) if model is None else modules.patched(model, scope):
@@ -170,7 +172,12 @@ def _patched(model: mlx.nn.Module | None, scope: Scope) -> Iterator[None]:
 
 
 def _scope(
-    caller: str, model: mlx.nn.Module | None, fuse: bool, trace: bool, projections: bool
+    caller: str,
+    model: mlx.nn.Module | None,
+    fuse: bool,
+    trace: bool,
+    projections: bool,
+    written: bool,
 ) -> Scope:
     """The scope that the arguments of ``caller`` ask for."""
     if model is not None:
@@ -182,4 +189,5 @@ def _scope(
                 "patch(projections=True) for the process, or patched(projections=True) around "
                 "the model and the evaluation."
             )
-    return Scope(fusion=Fusion.NOW if fuse else Fusion.NEVER, trace=trace, projections=projections)
+    fusion = Fusion.NOW if fuse else Fusion.NEVER
+    return Scope(fusion=fusion, trace=trace, projections=projections, written=written)

@@ -1,0 +1,214 @@
+"""What the code of a model's layer refers to, read without running it.
+
+A layer whose code is all known to compute, and to do nothing else, can be called on arrays without
+values, and need not be called again where its result is known.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import mlx.core as mx
+import mlx.nn
+
+from ..copies import ORIGINAL
+
+# Of MLX, of its arrays and of Python: they have no effect, and depend on their arguments alone.
+_STATISTICS = {"mean", "sum", "var", "std", "linalg"}
+_ROOTS = {"rsqrt", "sqrt", "power", "reciprocal", "std", "linalg"}
+_KNOWN = _STATISTICS | _ROOTS
+_KNOWN |= {"norm", "square", "multiply", "divide", "add", "subtract", "maximum", "minimum", "abs"}
+_KNOWN |= {"astype", "reshape", "squeeze", "expand_dims", "flatten", "unflatten", "broadcast_to"}
+_KNOWN |= {"array", "dtype", "shape", "ndim", "size", "float32", "float16", "bfloat16", "float64"}
+_KNOWN |= {"result_type", "issubdtype", "floating", "finfo", "get", "core", "nn", "Module", "eps"}
+_BUILTINS = {"float", "int", "bool", "len", "range", "tuple", "list", "isinstance", "super", "min"}
+_BUILTINS |= {"max", "abs", "sum", "pow", "round", "type"}
+_SHAPES = {"shape", "size", "len"}
+
+_EFFECTS = ("STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "STORE_GLOBAL", "STORE_NAME")
+_EFFECTS += ("STORE_DEREF", "DELETE_ATTR", "DELETE_SUBSCR", "DELETE_GLOBAL", "DELETE_DEREF")
+_OTHERS = ("IMPORT_", "YIELD_", "GET_AWAITABLE", "SETUP_WITH", "BEFORE_WITH", "LOAD_BUILD_CLASS")
+
+_SIMPLE = (int, float, str, type(None), mx.Dtype)
+_MODULES = ("mlx.core", "mlx.nn", "mlx.core.linalg", "math", "mlx")
+
+
+@dataclass(frozen=True)
+class Code:
+    """Of a layer's call and the functions that it calls.
+
+    Args:
+        problem: Why it may do something else than compute, as the end of a sentence, if so.
+        attributes: The names of attributes that are none of the layer's class.
+        watched: Functions that return a value of the class or of a module, and that value: the code
+            is what it was while they return it.
+        depends_on_shape: Whether it reads a shape.
+        writes_norm: Whether it may compute a norm: it takes a mean, or a sum, and a root.
+    """
+
+    problem: str | None
+    attributes: tuple[str, ...]
+    watched: tuple[tuple[Callable[[], object], object], ...]
+    depends_on_shape: bool
+    writes_norm: bool
+
+    def unknown(self, module: mlx.nn.Module) -> str | None:
+        """The problem, or why what it refers to in this module may be more than numbers."""
+        if self.problem:
+            return self.problem
+        values = vars(module)
+        for name in self.attributes:
+            if name in values:
+                if not is_simple(values[name]):
+                    return f"its attribute {name} is a {type(values[name]).__name__}"
+            elif name not in _KNOWN and name not in module:
+                return f"it uses {name}, which is no operation of a norm"
+        return None
+
+
+def is_simple(value: object) -> bool:
+    """Whether it is a constant that compares by its value."""
+    if isinstance(value, tuple):
+        return all(map(is_simple, value))
+    return type(value) is bool or isinstance(value, _SIMPLE)
+
+
+def writes_norm(cls: type) -> bool:
+    """Whether calls of this class of layers may compute a norm in MLX's operations."""
+    call = vars(cls).get("__call__")
+    return isinstance(call, types.FunctionType) and code_of(call, cls).writes_norm
+
+
+def code_of(function: types.FunctionType, cls: type) -> Code:
+    """The code of ``function``, a method of ``cls``."""
+    reader = _Reader(cls)
+    reader.read(function)
+    names = reader.names
+    statistics, roots = (bool(s & names) for s in (_STATISTICS, _ROOTS))
+    return Code(
+        problem=reader.problem,
+        attributes=tuple(sorted(names - reader.own)),
+        watched=tuple(reader.watched),
+        depends_on_shape=bool(_SHAPES & (names | reader.builtins)),
+        writes_norm=statistics and (roots or reader.has_power),
+    )
+
+
+class _Reader:
+    """Reads functions, and those that they refer to."""
+
+    def __init__(self, cls: type):
+        self.classes = [c for c in cls.__mro__ if not _is_base(c) and ORIGINAL not in vars(c)]
+        self.functions: set[types.FunctionType] = set()
+        self.names: set[str] = set()  # of attributes
+        self.own: set[str] = set()  # those that are a class's
+        self.builtins: set[str] = set()
+        self.watched: list[tuple[Callable[[], object], object]] = []
+        self.has_power = False
+        self.problem: str | None = None
+        for name in ("__getattr__", "__getattribute__"):
+            if getattr(cls, name) is not getattr(mlx.nn.Module, name):
+                self.refuse(f"its class has a {name} of its own")
+
+    def refuse(self, why: str) -> None:
+        self.problem = self.problem or why
+
+    def read(self, function: types.FunctionType) -> None:
+        from .. import replaced  # which imports this package
+
+        function = replaced.original_of(function)
+        if function in self.functions:
+            return
+        self.functions.add(function)
+        scope = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        for code in _codes(function.__code__):
+            for instruction in dis.get_instructions(code):
+                self.instruction(function, scope, instruction)
+
+    def instruction(self, function, cells, instruction) -> None:
+        name, value = instruction.opname, instruction.argval
+        if name in ("LOAD_GLOBAL", "LOAD_NAME"):
+            self.global_name(function.__globals__, value)
+        elif name in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
+            self.attribute(value)
+        elif name in ("LOAD_DEREF", "LOAD_CLASSDEREF") and value in cells:
+            cell = cells[value]
+            self.value(value, cell.cell_contents, functools.partial(getattr, cell, "cell_contents"))
+        elif name.startswith(_EFFECTS):
+            self.refuse(f"it changes more than its own variables ({value})")
+        elif name.startswith(_OTHERS):
+            self.refuse("it does more than compute")
+        elif name == "BINARY_POWER" or (name == "BINARY_OP" and instruction.argrepr == "**"):
+            self.has_power = True
+
+    def global_name(self, names: dict, name: str) -> None:
+        if name in names:
+            self.value(name, names[name], functools.partial(names.get, name))
+        elif name in _BUILTINS:
+            self.builtins.add(name)
+        elif not _is_error(vars(builtins).get(name)):
+            self.refuse(f"it uses {name}, which is no operation of a norm")
+
+    def attribute(self, name: str) -> None:
+        self.names.add(name)
+        if name == "training":  # a property of mlx.nn's
+            self.names.add("_training")
+            self.own.add(name)
+        for cls in self.classes:
+            if name in vars(cls):
+                self.own.add(name)
+                self.value(name, vars(cls)[name], functools.partial(_member, cls, name))
+
+    def value(self, name: str, value: object, get: Callable[[], object]) -> None:
+        """Of a module, a class or a function around the code."""
+        if isinstance(value, (staticmethod, classmethod)):
+            value = value.__func__
+        if isinstance(value, property):
+            value = value.fget
+        if isinstance(value, types.ModuleType) and value.__name__ in _MODULES:
+            return
+        if isinstance(value, types.FunctionType):
+            self.watched.append((get, get()))
+            self.read(value)
+        elif isinstance(value, type) and issubclass(value, mlx.nn.Module):
+            if not _is_base(value) and value not in self.classes:
+                self.classes.append(value)
+        elif is_simple(value):
+            self.watched.append((get, value))
+        elif _is_of_mlx(value):
+            self.names.add(value.__name__)
+        else:
+            self.refuse(f"it uses {name}, which is no operation of a norm")
+
+
+def _member(cls: type, name: str) -> object:
+    """That of a class, or what a replacement of ours stands for."""
+    from .. import replaced
+
+    return replaced.original_of(vars(cls).get(name))
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _is_base(cls: type) -> bool:
+    return cls in mlx.nn.Module.__mro__
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
+
+
+def _is_of_mlx(value: object) -> bool:
+    """Whether it is one of the functions of MLX that have no effect."""
+    path = getattr(value, "__module__", None)
+    return path in ("mlx.core", "mlx.core.linalg") and getattr(value, "__name__", "") in _KNOWN

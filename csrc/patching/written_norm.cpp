@@ -238,10 +238,14 @@ bool is_taken(mx::Dtype dtype) {
   return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16;
 }
 
-// Whether sqrt(length) makes the mean of a sum of squares.
+// Whether the number is sqrt(length), as an array of some dtype has it, which
+// makes the mean of a sum of squares.
 bool is_root_of(int length, float number) {
+  constexpr float kFloat32Error = 1e-6f; // of a root that Python computes
   auto root = std::sqrt(static_cast<float>(length));
-  return std::abs(number - root) <= 1e-6f * root;
+  return std::abs(number - root) <= kFloat32Error * root ||
+      number == rounded_to(root, mx::float16) ||
+      number == rounded_to(root, mx::bfloat16);
 }
 
 // The norm that a value is, or why it is none of ours.

@@ -128,7 +128,7 @@ class _Norms:
             cls,
             x.dtype,
             shape if self._by_shape else (len(shape), shape[-1]),
-            tuple(map(vars(module).get, code.attributes)),
+            tuple(map(vars(module).get, code.read)),
             arrays,
         )
         try:

@@ -27,7 +27,7 @@ _KNOWN |= {"astype", "reshape", "squeeze", "expand_dims", "flatten", "unflatten"
 _KNOWN |= {"array", "dtype", "shape", "ndim", "size", "float32", "float16", "bfloat16", "float64"}
 _KNOWN |= {"result_type", "issubdtype", "floating", "finfo", "get", "core", "nn", "Module", "eps"}
 _BUILTINS = {"float", "int", "bool", "len", "range", "tuple", "list", "isinstance", "super", "min"}
-_BUILTINS |= {"max", "abs", "sum", "pow", "round", "type"}
+_BUILTINS |= {"max", "abs", "sum", "pow", "round", "type", "getattr", "hasattr"}
 _SHAPES = {"shape", "size", "len"}
 
 _EFFECTS = ("STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "STORE_GLOBAL", "STORE_NAME")
@@ -45,6 +45,7 @@ class Code:
     Args:
         problem: Why it may do something else than compute, as the end of a sentence, if so.
         attributes: The names of attributes that are none of the layer's class.
+        read: These and those that it may look up by a string.
         watched: Functions that return a value of the class or of a module, and that value: the code
             is what it was while they return it.
         depends_on_shape: Whether it reads a shape.
@@ -53,6 +54,7 @@ class Code:
 
     problem: str | None
     attributes: tuple[str, ...]
+    read: tuple[str, ...]
     watched: tuple[tuple[Callable[[], object], object], ...]
     depends_on_shape: bool
     writes_norm: bool
@@ -62,11 +64,11 @@ class Code:
         if self.problem:
             return self.problem
         values = vars(module)
+        for name in self.read:
+            if name in values and not is_simple(values[name]):
+                return f"its attribute {name} is a {type(values[name]).__name__}"
         for name in self.attributes:
-            if name in values:
-                if not is_simple(values[name]):
-                    return f"its attribute {name} is a {type(values[name]).__name__}"
-            elif name not in _KNOWN and name not in module:
+            if not (name in values or name in module or name in _KNOWN):
                 return f"it uses {name}, which is no operation of a norm"
         return None
 
@@ -89,10 +91,12 @@ def code_of(function: types.FunctionType, cls: type) -> Code:
     reader = _Reader(cls)
     reader.read(function)
     names = reader.names
+    attributes = names - reader.own
     statistics, roots = (bool(s & names) for s in (_STATISTICS, _ROOTS))
     return Code(
         problem=reader.problem,
-        attributes=tuple(sorted(names - reader.own)),
+        attributes=tuple(sorted(attributes)),
+        read=tuple(sorted(attributes | reader.strings)),
         watched=tuple(reader.watched),
         depends_on_shape=bool(_SHAPES & (names | reader.builtins)),
         writes_norm=statistics and (roots or reader.has_power),
@@ -108,6 +112,7 @@ class _Reader:
         self.names: set[str] = set()  # of attributes
         self.own: set[str] = set()  # those that are a class's
         self.builtins: set[str] = set()
+        self.strings: set[str] = set()
         self.watched: list[tuple[Callable[[], object], object]] = []
         self.has_power = False
         self.problem: str | None = None
@@ -127,6 +132,7 @@ class _Reader:
         self.functions.add(function)
         scope = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         for code in _codes(function.__code__):
+            self.strings.update(c for c in code.co_consts if isinstance(c, str) and c.isidentifier())
             for instruction in dis.get_instructions(code):
                 self.instruction(function, scope, instruction)
 

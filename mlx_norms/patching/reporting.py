@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .. import _ext
 from . import call_sites, replaced, taken, written
@@ -35,18 +35,18 @@ class Report:
         projections (int): The norms that were computed with the matmuls that read them, counted
           once per evaluation, with ``projections=True``.
         products (int): The other quantized products that our kernel computed, counted likewise.
-        written (dict): The number of calls of layers that write their norm in MLX's operations and
-          were computed by ours, by op and class, as ``"rms_norm: my_model.RMSNorm"``. They are
-          among the calls.
-        left (dict): The classes of layers that seem to write a norm and were left as they are, with
-          the reason, as ``{"my_model.RMSNorm": "it adds a bias to an RMS norm"}``. They are not
-          among the calls.
         missed (tuple): The names in loaded modules, as ``"module.rms_norm"``, that have held a
           function of ``mx.fast`` since before the patch, as by ``from mlx.core.fast import
           rms_norm``, so that its calls are not seen; with ``projections=True`` also those that hold
           ``mx.eval`` or ``mx.async_eval``. They are looked for by :func:`mlx_norms.report`. It is
           empty if nothing is patched then.
         is_patched (bool): Whether anything was patched when the report was made.
+        written (dict): The number of calls of layers that write their norm in MLX's operations and
+          were computed by ours, by op and class, as ``"rms_norm: my_model.RMSNorm"``. They are
+          among the calls.
+        left (dict): The classes of layers that seem to write a norm and were left as they are, with
+          the reason, as ``{"my_model.RMSNorm": "it adds a bias to an RMS norm"}``. They are not
+          among the calls.
     """
 
     calls: int
@@ -57,10 +57,10 @@ class Report:
     sites: dict[tuple[str, str], int]
     projections: int
     products: int
-    written: dict[str, int]
-    left: dict[str, str]
     missed: tuple[str, ...]
     is_patched: bool
+    written: dict[str, int] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = self._of_calls() if self.calls else self._of_no_calls()

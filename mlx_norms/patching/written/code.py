@@ -45,7 +45,7 @@ class Code:
     Args:
         problem: Why it may do something else than compute, as the end of a sentence, if so.
         attributes: The names of attributes that are none of the layer's class.
-        read: These and those that it may look up by a string.
+        read: These, and those of the class and by a string, which a layer may have of its own.
         watched: Functions that return a value of the class or of a module, and that value: the code
             is what it was while they return it.
         depends_on_shape: Whether it reads a shape.
@@ -96,7 +96,7 @@ def code_of(function: types.FunctionType, cls: type) -> Code:
     return Code(
         problem=reader.problem,
         attributes=tuple(sorted(attributes)),
-        read=tuple(sorted(attributes | reader.strings)),
+        read=tuple(sorted(names | reader.strings)),
         watched=tuple(reader.watched),
         depends_on_shape=bool(_SHAPES & (names | reader.builtins)),
         writes_norm=statistics and (roots or reader.has_power),
@@ -132,7 +132,9 @@ class _Reader:
         self.functions.add(function)
         scope = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         for code in _codes(function.__code__):
-            self.strings.update(c for c in code.co_consts if isinstance(c, str) and c.isidentifier())
+            self.strings.update(
+                c for c in code.co_consts if isinstance(c, str) and c.isidentifier()
+            )
             for instruction in dis.get_instructions(code):
                 self.instruction(function, scope, instruction)
 
@@ -189,6 +191,7 @@ class _Reader:
         elif _is_of_mlx(value):
             self.names.add(value.__name__)
         else:
+            self.watched.append((get, get()))
             self.refuse(f"it uses {name}, which is no operation of a norm")
 
 

@@ -115,14 +115,14 @@ class _Norms:
 
     def _plan(self, module: mlx.nn.Module, x: mx.array) -> _Plan | None:
         cls = type(module)
-        code = self._codes.get(cls)
-        if code is None:
-            code = self._codes[cls] = code_of(self._function, cls)
-            self._by_shape |= code.depends_on_shape
         try:
             arrays = tuple([(name, a.dtype, a.shape) for name, a in dict.items(module)])
         except AttributeError:  # another module, or a list
             return None
+        code = self._codes.get(cls)
+        if code is None:
+            code = self._codes[cls] = code_of(self._function, cls)
+            self._by_shape |= code.depends_on_shape
         shape = x.shape
         key = (
             cls,

@@ -35,6 +35,7 @@ _EFFECTS += ("STORE_DEREF", "DELETE_ATTR", "DELETE_SUBSCR", "DELETE_GLOBAL", "DE
 _OTHERS = ("IMPORT_", "YIELD_", "GET_AWAITABLE", "SETUP_WITH", "BEFORE_WITH", "LOAD_BUILD_CLASS")
 
 _SIMPLE = (int, float, str, type(None), mx.Dtype)
+_MOST_FUNCTIONS = 8
 _MODULES = ("mlx.core", "mlx.nn", "mlx.core.linalg", "math", "mlx")
 
 
@@ -49,7 +50,6 @@ class Code:
         watched: Functions that return a value of the class or of a module, and that value: the code
             is what it was while they return it.
         depends_on_shape: Whether it reads a shape.
-        writes_norm: Whether it may compute a norm: it takes a mean, or a sum, and a root.
     """
 
     problem: str | None
@@ -57,7 +57,6 @@ class Code:
     read: tuple[str, ...]
     watched: tuple[tuple[Callable[[], object], object], ...]
     depends_on_shape: bool
-    writes_norm: bool
 
     def unknown(self, module: mlx.nn.Module) -> str | None:
         """The problem, or why what it refers to in this module may be more than numbers."""
@@ -81,9 +80,25 @@ def is_simple(value: object) -> bool:
 
 
 def writes_norm(cls: type) -> bool:
-    """Whether calls of this class of layers may compute a norm in MLX's operations."""
+    """Whether the ``__call__`` of this class of layers may compute a norm in MLX's operations.
+
+    It has one input, besides options, and takes a mean or a sum, and a root, itself or in few
+    functions that it calls.
+    """
     call = vars(cls).get("__call__")
-    return isinstance(call, types.FunctionType) and code_of(call, cls).writes_norm
+    if not isinstance(call, types.FunctionType) or not _has_one_input(call):
+        return False
+    names: set[str] = set()
+    functions = [call]
+    for function in functions:  # which grows
+        for code in _codes(function.__code__):
+            names.update(code.co_names)
+            for value in _values(code.co_names, function, _own_classes(cls)):
+                if isinstance(value, types.FunctionType) and value not in functions:
+                    functions.append(value)
+        if len(functions) > _MOST_FUNCTIONS:
+            return False
+    return bool(_STATISTICS & names) and (bool(_ROOTS & names) or any(map(_has_power, functions)))
 
 
 def code_of(function: types.FunctionType, cls: type) -> Code:
@@ -91,15 +106,12 @@ def code_of(function: types.FunctionType, cls: type) -> Code:
     reader = _Reader(cls)
     reader.read(function)
     names = reader.names
-    attributes = names - reader.own
-    statistics, roots = (bool(s & names) for s in (_STATISTICS, _ROOTS))
     return Code(
         problem=reader.problem,
-        attributes=tuple(sorted(attributes)),
+        attributes=tuple(sorted(names - reader.own)),
         read=tuple(sorted(names | reader.strings)),
         watched=tuple(reader.watched),
         depends_on_shape=bool(_SHAPES & (names | reader.builtins)),
-        writes_norm=statistics and (roots or reader.has_power),
     )
 
 
@@ -107,14 +119,13 @@ class _Reader:
     """Reads functions, and those that they refer to."""
 
     def __init__(self, cls: type):
-        self.classes = [c for c in cls.__mro__ if not _is_base(c) and ORIGINAL not in vars(c)]
+        self.classes = _own_classes(cls)
         self.functions: set[types.FunctionType] = set()
         self.names: set[str] = set()  # of attributes
         self.own: set[str] = set()  # those that are a class's
         self.builtins: set[str] = set()
         self.strings: set[str] = set()
         self.watched: list[tuple[Callable[[], object], object]] = []
-        self.has_power = False
         self.problem: str | None = None
         for name in ("__getattr__", "__getattribute__"):
             if getattr(cls, name) is not getattr(mlx.nn.Module, name):
@@ -124,12 +135,12 @@ class _Reader:
         self.problem = self.problem or why
 
     def read(self, function: types.FunctionType) -> None:
-        from .. import replaced  # which imports this package
-
-        function = replaced.original_of(function)
+        function = _original(function)
         if function in self.functions:
             return
         self.functions.add(function)
+        if len(self.functions) > _MOST_FUNCTIONS:
+            return self.refuse("it calls many functions")
         scope = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         for code in _codes(function.__code__):
             self.strings.update(
@@ -151,8 +162,6 @@ class _Reader:
             self.refuse(f"it changes more than its own variables ({value})")
         elif name.startswith(_OTHERS):
             self.refuse("it does more than compute")
-        elif name == "BINARY_POWER" or (name == "BINARY_OP" and instruction.argrepr == "**"):
-            self.has_power = True
 
     def global_name(self, names: dict, name: str) -> None:
         if name in names:
@@ -174,10 +183,7 @@ class _Reader:
 
     def value(self, name: str, value: object, get: Callable[[], object]) -> None:
         """Of a module, a class or a function around the code."""
-        if isinstance(value, (staticmethod, classmethod)):
-            value = value.__func__
-        if isinstance(value, property):
-            value = value.fget
+        value = _function_of(value)
         if isinstance(value, types.ModuleType) and value.__name__ in _MODULES:
             return
         if isinstance(value, types.FunctionType):
@@ -197,9 +203,7 @@ class _Reader:
 
 def _member(cls: type, name: str) -> object:
     """That of a class, or what a replacement of ours stands for."""
-    from .. import replaced
-
-    return replaced.original_of(vars(cls).get(name))
+    return _original(vars(cls).get(name))
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -207,6 +211,44 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _codes(constant)
+
+
+def _own_classes(cls: type) -> list[type]:
+    """The class and its bases that are a model's."""
+    return [c for c in cls.__mro__ if not _is_base(c) and ORIGINAL not in vars(c)]
+
+
+def _has_one_input(call: types.FunctionType) -> bool:
+    given = call.__code__.co_argcount - len(call.__defaults__ or ())
+    return given <= 2 <= call.__code__.co_argcount  # self and x
+
+
+def _values(names: tuple[str, ...], function: Callable, classes: list[type]) -> Iterator[object]:
+    """What names stand for in a function of these classes."""
+    for scope in (function.__globals__, *map(vars, classes)):
+        for name in names:
+            if name in scope:
+                yield _original(_function_of(scope[name]))
+
+
+def _function_of(value: object) -> object:
+    """That of a static method, a class method or a property."""
+    value = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
+    return value.fget if isinstance(value, property) else value
+
+
+def _original(value: object) -> object:
+    from .. import replaced  # which imports this package
+
+    return replaced.original_of(value)
+
+
+def _has_power(function: types.FunctionType) -> bool:
+    return any(
+        each.opname == "BINARY_POWER" or (each.opname == "BINARY_OP" and each.argrepr == "**")
+        for code in _codes(function.__code__)
+        for each in dis.get_instructions(code)
+    )
 
 
 def _is_base(cls: type) -> bool:

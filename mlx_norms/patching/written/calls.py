@@ -8,7 +8,7 @@ import types
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn
@@ -16,8 +16,8 @@ import mlx.nn
 from ... import _ext
 from .. import call_sites
 from ..scope import Scope, current
-from .code import Code, code_of
-from .recognition import recognize
+from .code import Code, code_of, is_simple
+from .recognition import CannotCheck, recognize
 
 _DTYPES = (mx.float32, mx.float16, mx.bfloat16)
 _MOST_PLANS = 512  # of one function
@@ -74,7 +74,8 @@ class _Plan:
     why_not: str = ""
     weight: str | None = None
     bias: str | None = None
-    watched: tuple = field(default=())
+    watched: tuple = ()
+    is_final: bool = True  # else it may be found out later
 
     def is_current(self) -> bool:
         return all(get() is value for get, value in self.watched)
@@ -100,13 +101,16 @@ class _Norms:
 
     def compute(self, scope: Scope, module: mlx.nn.Module, args, kwargs) -> mx.array | None:
         """Our norm's result, or none if the function has to be called."""
-        x = args[0] if len(args) == 1 and not kwargs else None
-        if type(x) is not mx.array or x.ndim == 0 or x.dtype not in _DTYPES:
+        if len(args) != 1 or kwargs:
+            return _leave(module, "it is called with more than x")
+        [x] = args
+        if type(x) is not mx.array or x.size == 0 or x.ndim == 0 or x.dtype not in _DTYPES:
             return None
         plan = self._plan(module, x)
-        if plan is None or plan.norm is None:
-            if plan:
-                _left[plan.name] = f"{plan.why_not}"
+        if plan is None:
+            return _leave(module, "it holds other layers")
+        if plan.norm is None:
+            _left[plan.name] = plan.why_not
             return None
         weight = None if plan.weight is None else module[plan.weight]
         bias = None if plan.bias is None else module[plan.bias]
@@ -116,8 +120,10 @@ class _Norms:
     def _plan(self, module: mlx.nn.Module, x: mx.array) -> _Plan | None:
         cls = type(module)
         try:
-            arrays = tuple([(name, a.dtype, a.shape) for name, a in dict.items(module)])
-        except AttributeError:  # another module, or a list
+            items = tuple([(name, a.dtype, a.shape) for name, a in dict.items(module)])
+        except AttributeError:
+            items = _with_constants(module)
+        if items is None:
             return None
         code = self._codes.get(cls)
         if code is None:
@@ -129,7 +135,7 @@ class _Norms:
             x.dtype,
             shape if self._by_shape else (len(shape), shape[-1]),
             tuple(map(vars(module).get, code.read)),
-            arrays,
+            items,
         )
         try:
             plan = self._plans.get(key)
@@ -144,20 +150,43 @@ class _Norms:
             elif len(self._plans) >= _MOST_PLANS:
                 return _Plan(_name(cls), why_not="it is called in too many ways")
             plan = self._make(code, module, x)
+            if plan.is_final:
+                self._plans[key] = plan
             if plan.norm and plan.norm.axis != len(shape) - 1:
                 self._by_shape = True
-            self._plans[key] = plan
         return plan
 
     def _make(self, code: Code, module: mlx.nn.Module, x: mx.array) -> _Plan:
         name = _name(type(module))
         why_not = code.unknown(module)
-        found = why_not or recognize(self._function, module, x)
+        try:
+            found = why_not or recognize(self._function, module, x)
+        except CannotCheck as error:
+            return _Plan(name, why_not=str(error), is_final=False)
         if isinstance(found, str):
             return _Plan(name, why_not=found, watched=code.watched)
-        names = list(module)
-        weight, bias = (None if i is None else names[i] for i in (found.weight, found.bias))
-        return _Plan(name, found, "", weight, bias, code.watched)
+        norm, weight, bias = found
+        return _Plan(name, norm, "", weight, bias, code.watched)
+
+
+def _with_constants(module: mlx.nn.Module) -> tuple | None:
+    """The arrays and the numbers of a module as a key, or none if there are others."""
+    items = []
+    for name, value in module.items():
+        if type(value) is mx.array:
+            items.append((name, value.dtype, value.shape))
+        elif isinstance(value, (tuple, list)) and is_simple(tuple(value)):
+            items.append((name, tuple(value)))
+        else:
+            return None
+    return tuple(items)
+
+
+def _leave(module: mlx.nn.Module, why: str) -> None:
+    """Notes why a call is left, if the class is named as a norm: else it is none."""
+    name = type(module).__name__
+    if "norm" in name.lower():
+        _left[_name(type(module))] = why
 
 
 def _name(cls: type) -> str:

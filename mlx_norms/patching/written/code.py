@@ -82,11 +82,12 @@ def is_simple(value: object) -> bool:
 def writes_norm(cls: type) -> bool:
     """Whether the ``__call__`` of this class of layers may compute a norm in MLX's operations.
 
-    It has one input, besides options, and takes a mean or a sum, and a root, itself or in few
-    functions that it calls.
+    It has one input, besides options, or a norm's name, and takes a mean or a sum, and a root,
+    itself or in few functions that it calls.
     """
     call = vars(cls).get("__call__")
-    if not isinstance(call, types.FunctionType) or not _has_one_input(call):
+    named = "norm" in cls.__name__.lower()
+    if not isinstance(call, types.FunctionType) or not (named or _has_one_input(call)):
         return False
     names: set[str] = set()
     functions = [call]
@@ -179,7 +180,10 @@ class _Reader:
         for cls in self.classes:
             if name in vars(cls):
                 self.own.add(name)
-                self.value(name, vars(cls)[name], functools.partial(_member, cls, name))
+                self.value(name, vars(cls)[name], functools.partial(_member, [cls], name))
+        if name in self.own:
+            which = functools.partial(_member, self.classes, name)
+            self.watched.append((which, which()))
 
     def value(self, name: str, value: object, get: Callable[[], object]) -> None:
         """Of a module, a class or a function around the code."""
@@ -201,9 +205,9 @@ class _Reader:
             self.refuse(f"it uses {name}, which is no operation of a norm")
 
 
-def _member(cls: type, name: str) -> object:
-    """That of a class, or what a replacement of ours stands for."""
-    return _original(vars(cls).get(name))
+def _member(classes: list[type], name: str) -> object:
+    """That of the first class that has it, or what a replacement of ours stands for."""
+    return _original(next((vars(cls)[name] for cls in classes if name in vars(cls)), None))
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-written",
         action="store_false",
         dest="written",
-        help="leave the norms that the program's layers write in MLX's operations",
+        help="leave the norms that the program writes in MLX's operations",
     )
     parser.add_argument(
         "--no-report", action="store_true", help="do not write the report to the standard error"

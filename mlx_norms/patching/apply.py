@@ -27,9 +27,10 @@ def patch(
     So are the calls of ``mlx.nn``'s ``GroupNorm``, ``InstanceNorm`` and ``BatchNorm``, unless a
     subclass computes their statistics itself or an option, as ``eps``, is an array.
     So are the calls of a model's own layers that write an rms, layer or l2 norm in MLX's
-    operations, as ``x * mx.rsqrt(x.square().mean(-1, keepdims=True) + eps)``, in any of many forms.
-    Such a layer is recognized from the graph of one call, once for each kind of input, and again
-    when what its code reads has changed. It is left as it is if it may do anything else.
+    operations, as ``x * mx.rsqrt(x.square().mean(-1, keepdims=True) + eps)``, in any of many forms,
+    and, without a model, functions with ``norm`` in their name that do.
+    Such code is recognized from the graph of one call, once for each kind of input, and again when
+    what it reads has changed. It is left as it is if it may do anything else.
     Output dtypes do not change. A call goes to MLX as before if we do not support its arguments;
     see :func:`mlx_norms.report`.
 
@@ -74,7 +75,7 @@ def patch(
           ``nn.Linear`` and ``nn.QuantizedLinear`` use them, on a GPU, if nothing else reads the
           norm. Results differ by rounding, since the normalized row is not rounded in between.
           Cannot be combined with ``model``, whose calls evaluate nothing. Default: ``False``.
-        written (bool): Whether to compute the norms that a model's layers write in MLX's
+        written (bool): Whether to compute the norms that models write in MLX's
           operations. What their code computes in float32 is as accurate as before, and rounded
           where it is there. Norms written in 16 bits throughout come out closer to the exact
           result. :func:`mlx_norms.report` names those taken and those left. Default: ``True``.
@@ -142,7 +143,7 @@ def patched(
         projections (bool): Whether evaluation in the block computes norms together with the
           matmuls that read them, as :func:`patch` says. Cannot be combined with ``model``.
           Default: ``False``.
-        written (bool): Whether to compute the norms that a model's layers write in MLX's
+        written (bool): Whether to compute the norms that models write in MLX's
           operations, as :func:`patch` says. Default: ``True``.
 
     Raises:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 
 import mlx.nn
 
-from . import replaced, written
+from . import replaced
 from .blocks import Block, block
 from .copies import ORIGINAL, copy_as
 from .scope import Scope, current, entered
-from .written import classes
+from .written import classes, layers
 
 # The layers of mlx.nn that compute a norm, or call a function that may.
 _CALL_NORMS = (
@@ -159,7 +159,7 @@ def _scoped(cls: type, scope: Scope, caller: str) -> type:
 
     traced = dataclasses.replace(scope, trace=True)
     function = replaced.original_of(cls.__call__)
-    norm = written.replacement(function) if scope.written and classes.writes_norm(cls) else function
+    norm = layers.replacement(function) if scope.written and classes.writes_norm(cls) else function
 
     def call(self, *args, **kwargs):
         now = cls.__call__  # of a class that may have been changed since

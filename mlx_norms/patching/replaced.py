@@ -12,10 +12,11 @@ import mlx.core as mx
 import mlx.nn
 
 from .. import _ext
-from . import layers, scope, trees, written
+from . import layers, scope, trees
 from .blocks import block
 from .scope import EXPORT, current, entered
-from .written import classes
+from .written import classes, functions
+from .written import layers as written_layers
 
 
 def _norm(name: str, original: Callable) -> Callable:
@@ -90,8 +91,9 @@ _OWNERS, _NAMES, _MAKERS = zip(*_REPLACEMENTS, strict=True)
 _replacements: dict[Callable, Callable] = {}
 _originals: dict[Callable, Callable] = {}
 
-# Classes of models whose calls are replaced, too, once it is asked for, until nothing is patched.
-_classes: list[type] = []
+# What models may write norms in, and is replaced, too, once it is asked for, until nothing is
+# patched: calls of classes, and functions of modules.
+_places: list[classes.Place] = []
 _has_calls_replaced = False
 
 _users: dict[object, None] = {}
@@ -102,7 +104,7 @@ def used(calls: bool = False) -> Iterator[bool]:
     """Has the functions replaced within the block; true if they were not before.
 
     They are replaced if, and only if, there is such a block or a patched process. With ``calls``,
-    so are those of the classes of layers that may write a norm.
+    so are the calls and functions of models that may write a norm.
     """
     global _has_calls_replaced
     if calls:
@@ -161,16 +163,17 @@ def original_of(function: object) -> object:
         return function
 
 
-def _add(found: list[type]) -> None:
-    """Makes the replacements of these classes' calls."""
-    for cls in found:
-        function = vars(cls)["__call__"]
+def _add(found: list[classes.Place]) -> None:
+    """Makes the replacements of these calls and functions."""
+    for owner, name in found:
+        function = vars(owner)[name]
         if function not in _replacements and function not in _originals:
-            replacement = written.replacement(function)
+            make = written_layers if isinstance(owner, type) else functions
+            replacement = make.replacement(function)
             _originals[replacement] = function
             _replacements[function] = replacement
-        if cls not in _classes:
-            _classes.append(cls)
+        if (owner, name) not in _places:
+            _places.append((owner, name))
 
 
 def _functions() -> Iterator[Callable]:
@@ -186,12 +189,12 @@ def _exchanging(by: dict[Callable, Callable]) -> Iterator[None]:
 
 
 def _calls() -> Iterator[Callable]:
-    return map(getattr, _classes, itertools.repeat("__call__"))
+    return itertools.starmap(getattr, _places)
 
 
 def _exchanging_calls(by: dict[Callable, Callable]) -> Iterator[None]:
-    names = itertools.repeat("__call__")
-    return map(setattr, _classes, names, map(by.get, _calls(), _calls()))
+    owners, names = (map(operator.itemgetter(i), _places) for i in (0, 1))
+    return map(setattr, owners, names, map(by.get, _calls(), _calls()))
 
 
 def _replaced_by_others() -> Iterator[tuple[object, str]]:

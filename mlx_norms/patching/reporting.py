@@ -20,7 +20,7 @@ class Report:
     acted on.
 
     These are ``mx.fast.rms_norm`` and ``layer_norm``, the layers ``GroupNorm``, ``InstanceNorm``
-    and ``BatchNorm``, which take no residual add, and the layers of ``written``. They cover the
+    and ``BatchNorm``, which take no residual add, and those of ``written``. They cover the
     whole process. A compiled function makes these calls only while it is traced.
 
     Args:
@@ -41,12 +41,12 @@ class Report:
           ``mx.eval`` or ``mx.async_eval``. They are looked for by :func:`mlx_norms.report`. It is
           empty if nothing is patched then.
         is_patched (bool): Whether anything was patched when the report was made.
-        written (dict): The number of calls of layers that write their norm in MLX's operations and
-          were computed by ours, by op and class, as ``"rms_norm: my_model.RMSNorm"``. They are
-          among the calls.
-        left (dict): The classes of layers that seem to write a norm and were left as they are, with
-          the reason, as ``{"my_model.RMSNorm": "it adds a bias to an RMS norm"}``. They are not
-          among the calls.
+        written (dict): The number of calls of layers and functions that write a norm in MLX's
+          operations and were computed by ours, by op and class or function, as ``"rms_norm:
+          my_model.RMSNorm"``. They are among the calls.
+        left (dict): The classes and functions that seem to write a norm and were left as they are,
+          with the reason, as ``{"my_model.RMSNorm": "it adds a bias to an RMS norm"}``. They are
+          not among the calls.
     """
 
     calls: int

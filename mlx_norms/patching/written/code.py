@@ -41,7 +41,7 @@ _MODULES = ("mlx.core", "mlx.nn", "mlx.core.linalg", "math", "mlx")
 
 @dataclass(frozen=True)
 class Code:
-    """Of a layer's call and the functions that it calls.
+    """Of a layer's call, or of a function, and of the functions that it calls.
 
     Args:
         problem: Why it may do something else than compute, as the end of a sentence, if so.
@@ -58,16 +58,16 @@ class Code:
     watched: tuple[tuple[Callable[[], object], object], ...]
     depends_on_shape: bool
 
-    def unknown(self, module: mlx.nn.Module) -> str | None:
-        """The problem, or why what it refers to in this module may be more than numbers."""
+    def unknown(self, module: mlx.nn.Module | None) -> str | None:
+        """The problem, or why what it refers to, in this module, may be more than numbers."""
         if self.problem:
             return self.problem
-        values = vars(module)
+        values = {} if module is None else vars(module)
         for name in self.read:
             if name in values and not is_simple(values[name]):
                 return f"its attribute {name} is a {type(values[name]).__name__}"
         for name in self.attributes:
-            if not (name in values or name in module or name in _KNOWN):
+            if not (name in values or name in (module or ()) or name in _KNOWN):
                 return f"it uses {name}, which is no operation of a norm"
         return None
 
@@ -82,19 +82,24 @@ def is_simple(value: object) -> bool:
 def writes_norm(cls: type) -> bool:
     """Whether the ``__call__`` of this class of layers may compute a norm in MLX's operations.
 
-    It has one input, besides options, or a norm's name, and takes a mean or a sum, and a root,
-    itself or in few functions that it calls.
+    It has one input, besides options, or the class a norm's name.
     """
     call = vars(cls).get("__call__")
-    named = "norm" in cls.__name__.lower()
-    if not isinstance(call, types.FunctionType) or not (named or _has_one_input(call)):
-        return False
+    return (
+        isinstance(call, types.FunctionType)
+        and ("norm" in cls.__name__.lower() or _has_one_input(call))
+        and calls_norm(call, cls)
+    )
+
+
+def calls_norm(function: types.FunctionType, cls: type) -> bool:
+    """Whether a function takes a mean or a sum, and a root, itself or in few that it calls."""
     names: set[str] = set()
-    functions = [call]
-    for function in functions:  # which grows
-        for code in _codes(function.__code__):
+    functions = [function]
+    for each in functions:  # which grows
+        for code in _codes(each.__code__):
             names.update(code.co_names)
-            for value in _values(code.co_names, function, _own_classes(cls)):
+            for value in _values(code.co_names, each, _own_classes(cls)):
                 if isinstance(value, types.FunctionType) and value not in functions:
                     functions.append(value)
         if len(functions) > _MOST_FUNCTIONS:
@@ -129,7 +134,7 @@ class _Reader:
         self.watched: list[tuple[Callable[[], object], object]] = []
         self.problem: str | None = None
         for name in ("__getattr__", "__getattribute__"):
-            if getattr(cls, name) is not getattr(mlx.nn.Module, name):
+            if any(name in vars(c) for c in self.classes):
                 self.refuse(f"its class has a {name} of its own")
 
     def refuse(self, why: str) -> None:
@@ -166,7 +171,7 @@ class _Reader:
 
     def global_name(self, names: dict, name: str) -> None:
         if name in names:
-            self.value(name, names[name], functools.partial(names.get, name))
+            self.value(name, names[name], functools.partial(_named, names, name))
         elif name in _BUILTINS:
             self.builtins.add(name)
         elif not _is_error(vars(builtins).get(name)):
@@ -203,6 +208,10 @@ class _Reader:
         else:
             self.watched.append((get, get()))
             self.refuse(f"it uses {name}, which is no operation of a norm")
+
+
+def _named(names: dict, name: str) -> object:
+    return _original(names.get(name))
 
 
 def _member(classes: list[type], name: str) -> object:

@@ -1,11 +1,10 @@
-"""Which norm of this package a layer's call computes, if any."""
+"""Which norm of this package a call of a model's code computes, if any."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import mlx.core as mx
-import mlx.nn
 
 from ... import _ext
 from ..scope import STOCK, entered
@@ -16,54 +15,50 @@ _TOLERANCE = {mx.float32: 1e-4, mx.float16: 2e-2, mx.bfloat16: 8e-2}
 _ROWS = 3
 
 
+# A call of a model's code on arrays, of which the first is x.
+Call = Callable[[list[mx.array]], object]
+
+
 class CannotCheck(Exception):
     """Nothing could be evaluated."""
 
 
-def recognize(
-    function: Callable, module: mlx.nn.Module, x: mx.array
-) -> tuple[_ext.WrittenNorm, str | None, str | None] | str:
-    """The norm that ``function(module, x)`` computes, and the names of its weight and bias.
+def recognize(call: Call, arrays: list[mx.array]) -> _ext.WrittenNorm | str:
+    """The norm that ``call(arrays)`` computes, or why it is none, as the end of a sentence.
 
-    Or why it is none, as the end of a sentence. The function's code has been found to compute and
-    do nothing else, and all of the module's items are arrays and constants. It is called on
-    stand-ins that have no values. Then it is compared with our norm on a few random rows and
-    parameters, which belong to no transform that may be tracing x.
+    The code has been found to compute and do nothing else. It is called on stand-ins that have no
+    values. Then it is compared with our norm on a few random rows and parameters, which belong to
+    no transform that may be tracing the arrays.
 
     Raises:
         CannotCheck: If the rows could not be evaluated, here and now.
     """
-    names = [name for name, value in module.items() if type(value) is mx.array]
-    stand_ins = [_ext.stand_in(a) for a in (x, *map(module.get, names))]
+    x, *parameters = map(_ext.stand_in, arrays)
     try:
-        y = _called(function, module, names, stand_ins)
+        with entered(STOCK):
+            y = call([x, *parameters])
     except Exception as error:
         return f"it cannot be called on an array without values ({error})"
     if type(y) is not mx.array:
         return f"it returns a {type(y).__name__}, not an array"
-    found = _ext.read_norm(y, stand_ins[0], stand_ins[1:])
-    if isinstance(found, str):
+    found = _ext.read_norm(y, x, parameters)
+    if isinstance(found, str) or _agrees(found, call, arrays):
         return found
-    if _agrees(found, function, module, names, x):
-        return found, *(None if i is None else names[i] for i in (found.weight, found.bias))
     return f"it differs from {found.op} on random rows"
 
 
-def _agrees(
-    norm: _ext.WrittenNorm,
-    function: Callable,
-    module: mlx.nn.Module,
-    names: list[str],
-    x: mx.array,
-) -> bool:
-    shape = [n if i == norm.axis else min(n, _ROWS) for i, n in enumerate(x.shape)]
-    like = [(shape, x.dtype), *((module[name].shape, module[name].dtype) for name in names)]
-    inputs = [_random(seed, *each) for seed, each in enumerate(like)]
+def _agrees(norm: _ext.WrittenNorm, call: Call, arrays: list[mx.array]) -> bool:
+    shapes = [a.shape for a in arrays]
+    shapes[0] = [n if i == norm.axis else min(n, _ROWS) for i, n in enumerate(shapes[0])]
+    row, *parameters = inputs = [
+        _random(seed, shape, a.dtype)
+        for seed, (shape, a) in enumerate(zip(shapes, arrays, strict=True))
+    ]
     try:
-        theirs = _called(function, module, names, inputs)
+        with entered(STOCK):
+            theirs = call(inputs)
     except Exception:
         return False  # of fewer rows it is something else
-    row, *parameters = inputs
     weight, bias = (None if i is None else parameters[i] for i in (norm.weight, norm.bias))
     ours = norm.alone(row, weight, bias)
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
@@ -76,19 +71,7 @@ def _agrees(
         raise CannotCheck(f"it could not be compared with {norm.op} ({error})") from error
 
 
-def _called(
-    function: Callable, module: mlx.nn.Module, names: list[str], arrays: list[mx.array]
-) -> object:
-    """What a module with these arrays computes of the first; the code cannot change the module."""
-    x, *parameters = arrays
-    twin = dict.__new__(type(module))
-    dict.update(twin, {**module, **dict(zip(names, parameters, strict=True))})
-    vars(twin).update(vars(module))
-    with entered(STOCK):
-        return function(twin, x)
-
-
 def _random(seed: int, shape: list[int], dtype: mx.Dtype) -> mx.array:
-    """Arrays with a mean, whose rows differ in scale."""
+    """Values with a mean other than zero."""
     values = mx.random.normal(shape, key=mx.random.key(seed)) + 0.25
     return values.astype(dtype)

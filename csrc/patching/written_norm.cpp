@@ -6,6 +6,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "csrc/common/checks.h"
 #include "csrc/patching/written_values.h"
 
 namespace mlx_norms {
@@ -234,10 +235,6 @@ class Reader {
 
 using Result = std::variant<WrittenNorm, std::string>;
 
-bool is_taken(mx::Dtype dtype) {
-  return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16;
-}
-
 // Whether the number is sqrt(length), as an array of some dtype has it, which
 // makes the mean of a sum of squares.
 bool is_root_of(int length, float number) {
@@ -248,6 +245,75 @@ bool is_root_of(int length, float number) {
       number == rounded_to(root, mx::bfloat16);
 }
 
+using Reason = std::optional<std::string>;
+
+// Takes the sum or mean of squares, or says why no kernel of ours has it.
+Reason take_moment(WrittenNorm& norm, const Product& product, const array& x) {
+  const auto& over = *product.over;
+  if (product.centered != over.centered ||
+      (over.centered && *over.centered != over.axis)) {
+    return product.centered ? "its mean and variance are not of the same rows"
+                            : "it divides by a deviation of x, not of its mean";
+  }
+  if (over.mean) {
+    return over.eps_bounds
+        ? Reason("its eps bounds the mean instead of being added to it")
+        : std::nullopt;
+  }
+  if (over.centered) {
+    return "it divides by a sum of squares, not by their mean";
+  }
+  int length = x.shape(over.axis);
+  if (!over.eps_bounds && is_root_of(length, norm.number)) {
+    norm.eps = over.eps / length;
+    norm.number = 1.0f;
+    return std::nullopt;
+  }
+  norm.kind = WrittenNorm::Kind::L2;
+  norm.eps_bounds = over.eps_bounds;
+  if (over.axis != x.ndim() - 1) {
+    return "it is an l2 norm over another axis than the last one";
+  }
+  return product.weight ? Reason("it is an l2 norm with a weight")
+                        : std::nullopt;
+}
+
+// Why the number cannot be applied to our result, which has been rounded.
+Reason
+why_not_number(const WrittenNorm& norm, const Product& product, bool has_bias) {
+  if (norm.number == 1.0f) {
+    return std::nullopt;
+  }
+  if (has_bias) {
+    return "it multiplies by a number besides its bias";
+  }
+  if (norm.dtype == mx::float32) {
+    return std::nullopt;
+  }
+  if (product.weight) {
+    return "it multiplies by a number besides its weight";
+  }
+  return product.rounded == 1.0f
+      ? std::nullopt
+      : Reason("it multiplies by a number before it rounds to 16 bits");
+}
+
+Reason why_not_parameter(
+    const Weight& weight,
+    const Product& product,
+    const array& x,
+    const Arrays& parameters) {
+  const auto& parameter = parameters[weight.parameter];
+  int axis = product.over->axis;
+  if (weight.axis_from_end != x.ndim() - axis ||
+      parameter.size() != x.shape(axis)) {
+    return "its weight or bias is along another axis";
+  }
+  return takes_dtype(parameter.dtype())
+      ? std::nullopt
+      : Reason("its weight or bias is not float32, float16 or bfloat16");
+}
+
 // The norm that a value is, or why it is none of ours.
 Result as_norm(
     const Product& product,
@@ -256,50 +322,20 @@ Result as_norm(
     const array& x,
     const Arrays& parameters) {
   const auto& over = *product.over;
-  int last = x.ndim() - 1;
-  if (product.centered != over.centered ||
-      (over.centered && *over.centered != over.axis)) {
-    return product.centered ? "its mean and variance are not of the same rows"
-                            : "it divides by a deviation of x, not of its mean";
-  }
   WrittenNorm norm{
       .kind = over.centered ? WrittenNorm::Kind::Layer : WrittenNorm::Kind::Rms,
       .axis = over.axis,
       .eps = over.eps,
       .dtype = output.dtype(),
       .number = product.number};
-  auto& number = norm.number;
-  int length = x.shape(over.axis);
-  if (!over.mean) {
-    if (over.centered) {
-      return "it divides by a sum of squares, not by their mean";
-    }
-    if (!over.eps_bounds && is_root_of(length, number)) {
-      norm.eps = over.eps / length;
-      number = 1.0f;
-    } else if (over.axis != last || product.weight) {
-      return over.axis != last
-          ? "it is an l2 norm over another axis than the last one"
-          : "it is an l2 norm with a weight";
-    } else {
-      norm.kind = WrittenNorm::Kind::L2;
-      norm.eps_bounds = over.eps_bounds;
-    }
-  } else if (over.eps_bounds) {
-    return "its eps bounds the mean instead of being added to it";
+  if (auto why = take_moment(norm, product, x)) {
+    return *why;
+  }
+  if (auto why = why_not_number(norm, product, bias.has_value())) {
+    return *why;
   }
   if (!(norm.eps >= 0.0f) || !std::isfinite(norm.eps)) {
     return "its eps is no number that our kernels take";
-  }
-  // A factor is applied to our result, as rounded as the code's.
-  if (number != 1.0f && product.weight && norm.dtype != mx::float32) {
-    return "it multiplies by a number besides its weight";
-  }
-  if (number != 1.0f && norm.dtype != mx::float32 && product.rounded != 1.0f) {
-    return "it multiplies by a number before it rounds to 16 bits";
-  }
-  if (number != 1.0f && bias) {
-    return "it multiplies by a number besides its bias";
   }
   if (bias && norm.kind != WrittenNorm::Kind::Layer) {
     return "it adds a bias to an RMS norm";
@@ -308,18 +344,13 @@ Result as_norm(
     if (!*each) {
       continue;
     }
-    const auto& [parameter, offset, from_end] = **each;
-    const auto& array = parameters[parameter];
-    if (from_end != x.ndim() - over.axis || array.size() != length) {
-      return "its weight or bias is along another axis";
-    }
-    if (!is_taken(array.dtype())) {
-      return "its weight or bias is not float32, float16 or bfloat16";
+    if (auto why = why_not_parameter(**each, product, x, parameters)) {
+      return *why;
     }
   }
-  if (product.weight) {
-    norm.weight = product.weight->parameter;
-    norm.weight_offset = product.weight->offset;
+  if (const auto& weight = product.weight) {
+    norm.weight = weight->parameter;
+    norm.weight_offset = weight->offset;
     norm.rounding = product.rounded || norm.dtype == mx::float32
         ? Rounding::Early
         : Rounding::Late;
@@ -350,7 +381,7 @@ written_norm(const array& output, const array& x, const Arrays& parameters) {
   if (!is_stand_in(x) || !std::ranges::all_of(parameters, is_stand_in)) {
     return "it changes its argument or a parameter in place";
   }
-  if (output.shape() != x.shape() || !is_taken(output.dtype())) {
+  if (output.shape() != x.shape() || !takes_dtype(output.dtype())) {
     return "it returns an array of another shape or dtype than a norm's";
   }
   for (auto length : x.shape()) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "csrc/common/checks.h"
+
 namespace mlx_norms {
 
 namespace {
@@ -285,12 +287,9 @@ Value cast(const Value& a, mx::Dtype from, mx::Dtype to, mx::Dtype of_x) {
   if (as<Refused>(a)) {
     return a;
   }
-  auto is_taken = [](mx::Dtype dtype) {
-    return dtype == mx::float32 || dtype == mx::float16 ||
-        dtype == mx::bfloat16;
-  };
   bool narrows = to != mx::float32;
-  if (!is_taken(to) || !is_taken(from) || (narrows && from != mx::float32)) {
+  if (!takes_dtype(to) || !takes_dtype(from) ||
+      (narrows && from != mx::float32)) {
     return refused("it casts to a dtype that our kernels do not take");
   }
   if (auto* x = as_x(a)) {

@@ -135,7 +135,9 @@ def test_rounded_as_written(module, dtype):
 
 
 def test_called_by_layers_and_imported_by_name(module, monkeypatch):
-    source = "import mlx.nn\nclass Other(mlx.nn.Module):\n def __call__(self, x, y):\n  return norm(x)"
+    source = (
+        "import mlx.nn\nclass Other(mlx.nn.Module):\n def __call__(self, x, y):\n  return norm(x)"
+    )
     other = module_of("another_file", source, norm=module.l2norm)
     monkeypatch.setitem(sys.modules, "another_file", other)
     layer, x, w = module.Layer(), x_of(), weight()

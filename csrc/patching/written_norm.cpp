@@ -160,7 +160,10 @@ class Reader {
   }
 
   Value unknown(const std::string& name) {
-    return Refused{"it takes " + name + ", which is no part of a norm"};
+    return Refused{
+        name.starts_with("Compiled")
+            ? "it calls a compiled function"
+            : "it takes " + name + ", which is no part of a norm"};
   }
 
   // In a shapeless trace.
@@ -370,7 +373,9 @@ const char* WrittenNorm::op() const {
 }
 
 array stand_in(const array& x) {
-  return array(x.shape(), x.dtype(), nullptr, {});
+  array like(x.shape(), x.dtype(), nullptr, {});
+  like.set_tracer(true);
+  return like;
 }
 
 Result

@@ -31,7 +31,8 @@ struct WrittenNorm {
 };
 
 // An array to call code on, in place of one like `x`: it has no value, so that
-// code which evaluates it raises.
+// code which evaluates it raises. In a trace it is traced, so that compiled
+// functions are called as if they were not.
 array stand_in(const array& x);
 
 // What the pending `output` is as a norm of the stand-in `x`, of which nothing

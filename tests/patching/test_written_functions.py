@@ -39,6 +39,18 @@ def norm_and_root(x):
     return x * root, root
 
 
+@mx.compile
+def compiled_norm(x, weight):
+    return weight * (x * mx.rsqrt((x * x).mean(-1, keepdims=True) + 1e-3))
+
+
+def norm_by_compiled(x, weight):
+    return compiled_norm(x, 1 + weight)
+
+
+mapped_norm = mx.vmap(rms_norm, in_axes=-1, out_axes=-1)
+
+
 def scaled(x):
     return x * mx.rsqrt((x * x).mean(-1, keepdims=True) + 1e-3)
 
@@ -89,6 +101,8 @@ CALLS = [
     ("rms_norm", lambda f, x, w: f(x, w, 0.5), lambda x, w: norm(x, eps=0.5) * w),
     ("rms_norm", lambda f, x, w: f(x, eps=0.25, weight=w), lambda x, w: norm(x, eps=0.25) * w),
     ("rms_norm", lambda f, x, w: f(x, None, 0.5), lambda x, w: norm(x, eps=0.5)),
+    ("compiled_norm", lambda f, x, w: f(x, w), lambda x, w: norm(x) * w),
+    ("norm_by_compiled", lambda f, x, w: f(x, w), lambda x, w: norm(x) * (1 + w)),
     ("l2norm", lambda f, x, w: f(x), lambda x, w: l2(x)),
     ("l2norm", lambda f, x, w: f(x, -1, 0.5), lambda x, w: l2(x, 0.5)),
     ("l2norm", lambda f, x, w: f(x, dim=-1), lambda x, w: l2(x)),
@@ -122,6 +136,16 @@ def test_values_and_gradients(module, name, call, expected, transform):
     assert close(y, expected(x, w))
     for a, b in zip(gradients, mx.grad(loss(expected), argnums=(0, 1))(x, w), strict=True):
         assert mx.allclose(a, b, rtol=1e-4, atol=1e-4, stream=mx.cpu)
+
+
+def test_transformed_functions_are_left(module):
+    """They claim to be the functions that they were made of."""
+    x = mx.swapaxes(x_of(), 0, -1)
+    stock = module.mapped_norm(x)
+    with mlx_norms.patched():
+        y = module.mapped_norm(x)
+        assert mlx_norms.report().written == {}
+    assert mx.array_equal(y, stock, stream=mx.cpu)
 
 
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=str)

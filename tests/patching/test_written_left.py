@@ -313,6 +313,18 @@ def test_submodules():
     assert mx.allclose(y, stock, rtol=1e-5, atol=1e-5, stream=mx.cpu)
 
 
+def test_a_call_that_binds_no_layer():
+    """What mx.compile returns claims to be a function, but a class does not bind it."""
+
+    class Norm(Layer):
+        __call__ = mx.compile(lambda x: x * root(x))
+
+    layer, x = Norm(), x_of()
+    stock = layer(x)
+    with mlx_norms.patched():
+        assert same(layer(x), stock)
+
+
 class TestChanges:
     """What a layer reads besides its parameters is looked at in every call."""
 

@@ -30,9 +30,13 @@ _BUILTINS = {"float", "int", "bool", "len", "range", "tuple", "list", "isinstanc
 _BUILTINS |= {"max", "abs", "sum", "pow", "round", "type", "getattr", "hasattr"}
 _SHAPES = {"shape", "size", "len"}
 
-_EFFECTS = ("STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "STORE_GLOBAL", "STORE_NAME")
-_EFFECTS += ("STORE_DEREF", "DELETE_ATTR", "DELETE_SUBSCR", "DELETE_GLOBAL", "DELETE_DEREF")
-_OTHERS = ("IMPORT_", "YIELD_", "GET_AWAITABLE", "SETUP_WITH", "BEFORE_WITH", "LOAD_BUILD_CLASS")
+# Instructions that change what others may see, of items or of names; and others that a norm's code
+# has no use for. One that catches errors would take that of a stand-in for its own.
+_OF_ITEMS = ("STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR")
+_OF_NAMES = ("STORE_ATTR", "STORE_GLOBAL", "STORE_NAME", "STORE_DEREF", "DELETE_ATTR")
+_OF_NAMES += ("DELETE_GLOBAL", "DELETE_NAME", "DELETE_DEREF")
+_OTHERS = ("IMPORT_", "YIELD_", "GET_AWAITABLE", "SETUP_", "PUSH_EXC_INFO", "POP_EXCEPT")
+_OTHERS += ("BEFORE_WITH", "WITH_", "LOAD_SPECIAL", "LOAD_BUILD_CLASS")
 
 _SIMPLE = (int, float, str, type(None), mx.Dtype)
 _MOST_FUNCTIONS = 8
@@ -164,10 +168,14 @@ class _Reader:
         elif name in ("LOAD_DEREF", "LOAD_CLASSDEREF") and value in cells:
             cell = cells[value]
             self.value(value, cell.cell_contents, functools.partial(getattr, cell, "cell_contents"))
-        elif name.startswith(_EFFECTS):
-            self.refuse(f"it changes more than its own variables ({value})")
+        elif name.startswith(_OF_ITEMS):
+            self.refuse("it sets items of an array or a list")
+        elif name.startswith(_OF_NAMES):
+            self.refuse(f"it sets {value}, which is no variable of its own")
         elif name.startswith(_OTHERS):
-            self.refuse("it does more than compute")
+            self.refuse(
+                "it does more than compute: it imports, yields, catches errors, or the like"
+            )
 
     def global_name(self, names: dict, name: str) -> None:
         if name in names:

@@ -8,21 +8,9 @@ import pytest
 
 import mlx_norms
 from support.inputs import normal
-from support.written_norms import WIDTH, Layer
+from support.written_norms import WIDTH, Layer, root, same
 
 pytestmark = pytest.mark.usefixtures("backend")
-
-
-def root(x):
-    return mx.rsqrt((x * x).mean(-1, keepdims=True) + 1e-3)
-
-
-def same(a, b):
-    a, b = (y if isinstance(y, tuple) else (y,) for y in (a, b))
-    return all(
-        p.dtype == q.dtype and mx.array_equal(p, q, stream=mx.cpu)
-        for p, q in zip(a, b, strict=True)
-    )
 
 
 class Rms(Layer):

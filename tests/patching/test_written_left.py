@@ -6,7 +6,7 @@ import pytest
 import mlx_norms
 from support.inputs import normal
 from support.norm_case import DTYPES
-from support.written_norms import WIDTH, Layer
+from support.written_norms import WIDTH, Layer, root, same
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -20,10 +20,6 @@ def left(why, **options):
         return call
 
     return added
-
-
-def root(x, eps=1e-3, axis=-1):
-    return mx.rsqrt((x * x).mean(axis, keepdims=True) + eps)
 
 
 @left("it returns a tuple, not an array")
@@ -232,14 +228,6 @@ def layer_of(call, parameters=None):
     if call is hooked:
         layer.hook = lambda y: y
     return layer
-
-
-def same(a, b):
-    a, b = (y if isinstance(y, tuple) else (y,) for y in (a, b))
-    return all(
-        p.dtype == q.dtype and mx.array_equal(p, q, stream=mx.cpu)
-        for p, q in zip(a, b, strict=True)
-    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -69,6 +69,19 @@ def layer_norm(x, weight=1.0, bias=0.0):
     return norm(x, center=True) * weight + bias
 
 
+def root(x, eps=EPS, axis=-1):
+    return mx.rsqrt((x * x).mean(axis, keepdims=True) + eps)
+
+
+def same(a, b):
+    """Whether arrays, or tuples of them, are the same to the bit."""
+    a, b = (y if isinstance(y, tuple) else (y,) for y in (a, b))
+    return all(
+        p.dtype == q.dtype and mx.array_equal(p, q, stream=mx.cpu)
+        for p, q in zip(a, b, strict=True)
+    )
+
+
 WEIGHT = {"weight": (WIDTH,)}
 FORMS = []
 

@@ -160,8 +160,13 @@ def parameter_in_place(self, x):
 
 @left("it sets calls, which is no variable of its own")
 def counter(self, x):
-    self.calls = getattr(self, "calls", 0) + 1
+    self.calls += 1
     return x * root(x)
+
+
+@left("it uses getattr, which is no operation of a norm")
+def attribute_by_a_name(self, x):
+    return x * root(x, getattr(self, self.which))
 
 
 @left("it uses LOG, which is no operation of a norm")
@@ -225,6 +230,8 @@ def layer_of(call, parameters=None):
     cls = type("Norm", (Layer,), {"__call__": call, "__module__": "a_model"})
     layer = cls(**(parameters or {"weight": (WIDTH,), "bias": (WIDTH,)}))
     layer.hook = abs
+    layer.calls = 0
+    layer.which = "eps"
     if call is hooked:
         layer.hook = lambda y: y
     return layer

@@ -27,7 +27,7 @@ _KNOWN |= {"astype", "reshape", "squeeze", "expand_dims", "flatten", "unflatten"
 _KNOWN |= {"array", "dtype", "shape", "ndim", "size", "float32", "float16", "bfloat16", "float64"}
 _KNOWN |= {"result_type", "issubdtype", "floating", "finfo", "get", "core", "nn", "Module", "eps"}
 _BUILTINS = {"float", "int", "bool", "len", "range", "tuple", "list", "isinstance", "super", "min"}
-_BUILTINS |= {"max", "abs", "sum", "pow", "round", "type", "getattr", "hasattr"}
+_BUILTINS |= {"max", "abs", "sum", "pow", "round", "type"}
 _SHAPES = {"shape", "size", "len"}
 
 # Instructions that change what others may see, of items or of names; and others that a norm's code
@@ -50,7 +50,7 @@ class Code:
     Args:
         problem: Why it may do something else than compute, as the end of a sentence, if so.
         attributes: The names of attributes that are none of the layer's class.
-        read: These, and those of the class and by a string, which a layer may have of its own.
+        read: These and those of the class, which a layer may have of its own.
         watched: Functions that return a value of the class or of a module, and that value: the code
             is what it was while they return it.
         depends_on_shape: Whether it reads a shape.
@@ -119,7 +119,7 @@ def code_of(function: types.FunctionType, cls: type) -> Code:
     return Code(
         problem=reader.problem,
         attributes=tuple(sorted(names - reader.own)),
-        read=tuple(sorted(names | reader.strings)),
+        read=tuple(sorted(names)),
         watched=tuple(reader.watched),
         depends_on_shape=bool(_SHAPES & (names | reader.builtins)),
     )
@@ -134,7 +134,6 @@ class _Reader:
         self.names: set[str] = set()  # of attributes
         self.own: set[str] = set()  # those that are a class's
         self.builtins: set[str] = set()
-        self.strings: set[str] = set()
         self.watched: list[tuple[Callable[[], object], object]] = []
         self.problem: str | None = None
         for name in ("__getattr__", "__getattribute__"):
@@ -153,9 +152,6 @@ class _Reader:
             return self.refuse("it calls many functions")
         scope = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         for code in _codes(function.__code__):
-            self.strings.update(
-                c for c in code.co_consts if isinstance(c, str) and c.isidentifier()
-            )
             for instruction in dis.get_instructions(code):
                 self.instruction(function, scope, instruction)
 

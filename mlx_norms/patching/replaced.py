@@ -92,7 +92,7 @@ _replacements: dict[Callable, Callable] = {}
 _originals: dict[Callable, Callable] = {}
 
 # What models may write norms in, and is replaced, too, once it is asked for, until nothing is
-# patched: calls of classes, and functions of modules.
+# patched: calls and static methods of classes, and functions of modules.
 _places: list[classes.Place] = []
 _has_calls_replaced = False
 
@@ -166,14 +166,22 @@ def original_of(function: object) -> object:
 def _add(found: list[classes.Place]) -> None:
     """Makes the replacements of these calls and functions."""
     for owner, name in found:
-        function = vars(owner)[name]
-        if function not in _replacements and function not in _originals:
-            make = written_layers if isinstance(owner, type) else functions
-            replacement = make.replacement(function)
-            _originals[replacement] = function
-            _replacements[function] = replacement
+        original = vars(owner)[name]
+        if original not in _replacements and original not in _originals:
+            replacement = _written(name, original)
+            _originals[replacement] = original
+            _replacements[original] = replacement
         if (owner, name) not in _places:
             _places.append((owner, name))
+
+
+def _written(name: str, original: Callable | staticmethod) -> Callable | staticmethod:
+    """What replaces a call of layers, or a function or static method that is named as a norm."""
+    if isinstance(original, staticmethod):
+        replacement = functions.replacement(original.__func__)
+        _originals[replacement] = original.__func__
+        return staticmethod(replacement)
+    return (written_layers if name == "__call__" else functions).replacement(original)
 
 
 def _functions() -> Iterator[Callable]:
@@ -188,13 +196,17 @@ def _exchanging(by: dict[Callable, Callable]) -> Iterator[None]:
     return map(setattr, _OWNERS, _NAMES, map(by.get, _functions(), _functions()))
 
 
-def _calls() -> Iterator[Callable]:
-    return itertools.starmap(getattr, _places)
+def _owners_and_names() -> Iterator[Iterator]:
+    return (map(operator.itemgetter(i), _places) for i in (0, 1))
+
+
+def _calls() -> Iterator[Callable | staticmethod]:
+    owners, names = _owners_and_names()
+    return map(operator.getitem, map(vars, owners), names)
 
 
 def _exchanging_calls(by: dict[Callable, Callable]) -> Iterator[None]:
-    owners, names = (map(operator.itemgetter(i), _places) for i in (0, 1))
-    return map(setattr, owners, names, map(by.get, _calls(), _calls()))
+    return map(setattr, *_owners_and_names(), map(by.get, _calls(), _calls()))
 
 
 def _replaced_by_others() -> Iterator[tuple[object, str]]:

@@ -60,6 +60,10 @@ class Layer(nn.Module):
         super().__init__()
         self.weight = mx.ones((96,))
 
+    @staticmethod
+    def l2_normalize(x, eps=1e-3):
+        return x * mx.rsqrt(mx.sum(x * x, axis=-1, keepdims=True) + eps)
+
     def __call__(self, x, w):
         return l2norm(rms_norm(x, self.weight * w))
 """
@@ -175,6 +179,16 @@ def test_called_by_layers_and_imported_by_name(module, monkeypatch):
         "rms_norm: a_model_file.rms_norm": 1,
     }
     assert other.norm is module.l2norm
+
+
+def test_static_methods(module):
+    x, before = x_of(), vars(module.Layer)["l2_normalize"]
+    with mlx_norms.patched():
+        ours = module.Layer.l2_normalize(x), module.Layer().l2_normalize(x, eps=0.5)
+        assert mlx_norms.report().written == {"l2_norm: a_model_file.Layer.l2_normalize": 2}
+    assert vars(module.Layer)["l2_normalize"] is before
+    assert close(ours[0], l2(x))
+    assert close(ours[1], l2(x, 0.5))
 
 
 def test_files_loaded_while_patched(monkeypatch):

@@ -76,6 +76,9 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/prologue.cpp
     csrc/patching/take_products.cpp
     csrc/patching/vain_passes.cpp
+    csrc/patching/written_norm.cpp
+    csrc/patching/written_op.cpp
+    csrc/patching/written_values.cpp
     csrc/python/add_norm.cpp
     csrc/python/device.cpp
     csrc/python/function.cpp
@@ -91,6 +94,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/python/replacement.cpp
     csrc/python/rope.cpp
     csrc/python/switches.cpp
+    csrc/python/written_norm.cpp
     csrc/rope/norm_rope.cpp
     csrc/rope/ops.cpp
     csrc/rope/plan.cpp

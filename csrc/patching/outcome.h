@@ -26,7 +26,8 @@ enum class Outcome {
   ParameterTraced,
   ParameterOfTransform,
   FusedNoKernel,
-  Groups, // a group, instance or batch norm
+  Groups,    // a group, instance or batch norm
+  OtherNorm, // an l2 norm, or one over another axis than the last
   // Passed on to mx.fast.
   DtypeNotTaken,
   ArgumentsNotTaken,

@@ -10,6 +10,7 @@
 #include "csrc/norm/norm.h"
 #include "csrc/patching/fusion.h"
 #include "csrc/patching/vain_passes.h"
+#include "csrc/patching/written_op.h"
 #include "mlx/fast.h"
 
 namespace mlx_norms {
@@ -233,6 +234,48 @@ PatchedNorm patched_layer_norm(
     return mx::fast::layer_norm(
         x, optional(weight), optional(bias), eps, stream);
   });
+}
+
+std::optional<PatchedNorm> patched_written_norm(
+    const WrittenNorm& norm,
+    const array& x,
+    const array* weight,
+    const array* bias,
+    Fusion fusion) {
+  auto stream = mx::to_stream({});
+  if (backend_of(stream) == Backend::None) {
+    count(Outcome::MlxTooOld);
+    return std::nullopt;
+  }
+  if (norm.kind == WrittenNorm::Kind::L2 || norm.axis != x.ndim() - 1) {
+    count(Outcome::OtherNorm);
+    return PatchedNorm{compute(norm, x, weight, bias), Outcome::OtherNorm};
+  }
+  note_norm(x);
+  auto weights = as_vector(weight), biases = as_vector(bias);
+  Request request{x, nullptr, nullptr, stream};
+  Plan plan{fusion == Fusion::Never ? x : before_cast(x, stream)};
+  plan.spec.center = norm.kind == WrittenNorm::Kind::Layer;
+  plan.spec.eps = norm.eps;
+  plan.spec.weight_offset = norm.weight_offset;
+  plan.spec.rounding = norm.rounding;
+  plan.spec.operands.set(kWeight, weight);
+  plan.spec.operands.set(kBias, bias);
+  plan.dtype = norm.dtype;
+  for (auto& parameter : {weights, biases}) {
+    if (parameter) {
+      plan.parameters.push_back(*parameter);
+    }
+  }
+  auto [y, outcome] = fused(request, plan, fusion);
+  if (!y) {
+    std::tie(y, outcome) = alone(request, std::move(plan), outcome);
+  }
+  count(outcome);
+  if (!y) {
+    return std::nullopt;
+  }
+  return PatchedNorm{times_number(norm, std::move(*y)), outcome};
 }
 
 } // namespace mlx_norms

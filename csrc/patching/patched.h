@@ -7,6 +7,7 @@
 
 #include "csrc/common/types.h"
 #include "csrc/patching/outcome.h"
+#include "csrc/patching/written_norm.h"
 #include "mlx/utils.h"
 
 namespace mlx_norms {
@@ -33,6 +34,15 @@ PatchedNorm patched_layer_norm(
     const mx::array* bias,
     float eps,
     mx::StreamOrDevice stream,
+    Fusion fusion);
+
+// The norm that a model writes in operations, of these arguments; nullopt if
+// the model's own code has to compute it.
+std::optional<PatchedNorm> patched_written_norm(
+    const WrittenNorm& norm,
+    const mx::array& x,
+    const mx::array* weight,
+    const mx::array* bias,
     Fusion fusion);
 
 } // namespace mlx_norms

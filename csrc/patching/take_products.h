@@ -7,13 +7,6 @@
 
 namespace mlx_norms {
 
-// The state of a primitive whose type is known by its name. UBSan would look up
-// the type's name, which MLX does not export.
-template <typename P>
-__attribute__((no_sanitize("vptr"))) auto state_of(const array& a) {
-  return static_cast<P&>(a.primitive()).state();
-}
-
 // Whether a weight has been evaluated and can be read in place.
 bool is_readable(const array& a);
 

@@ -39,6 +39,7 @@ void bind_matmul(nanobind::module_& m);
 void bind_ladders(nanobind::module_& m);
 void bind_patching(nanobind::module_& m);
 void bind_rope(nanobind::module_& m);
+void bind_written_norm(nanobind::module_& m);
 void bind_functions(nanobind::module_& m); // with attributes
 void bind_replacement(nanobind::module_& m);
 

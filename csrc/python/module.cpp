@@ -26,6 +26,7 @@ NB_MODULE(_ext, m) {
   mlx_norms::bind_ladders(m);
   mlx_norms::bind_patching(m);
   mlx_norms::bind_rope(m);
+  mlx_norms::bind_written_norm(m);
   mlx_norms::bind_functions(m);
   mlx_norms::bind_replacement(m);
   mlx_norms::bind_device(m);

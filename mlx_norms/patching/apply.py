@@ -19,12 +19,18 @@ def patch(
     fuse: bool = True,
     trace: bool = False,
     projections: bool = False,
+    written: bool = True,
 ) -> None:
-    """Compute the norms of models that call ``mx.fast`` with the kernels of this package.
+    """Compute the norms of models with the kernels of this package.
 
     ``mx.fast.rms_norm`` and ``mx.fast.layer_norm``, which ``mlx.nn`` and mlx_lm call, are replaced.
     So are the calls of ``mlx.nn``'s ``GroupNorm``, ``InstanceNorm`` and ``BatchNorm``, unless a
     subclass computes their statistics itself or an option, as ``eps``, is an array.
+    So are the calls of a model's own layers that write an rms, layer or l2 norm in MLX's
+    operations, as ``x * mx.rsqrt(x.square().mean(-1, keepdims=True) + eps)``, in any of many forms,
+    and, without a model, functions with ``norm`` in their name that do.
+    Such code is recognized from the graph of one call, once for each kind of input, and again when
+    what it reads has changed. It is left as it is if it may do anything else.
     Output dtypes do not change. A call goes to MLX as before if we do not support its arguments;
     see :func:`mlx_norms.report`.
 
@@ -69,6 +75,10 @@ def patch(
           ``nn.Linear`` and ``nn.QuantizedLinear`` use them, on a GPU, if nothing else reads the
           norm. Results differ by rounding, since the normalized row is not rounded in between.
           Cannot be combined with ``model``, whose calls evaluate nothing. Default: ``False``.
+        written (bool): Whether to compute the norms that models write in MLX's
+          operations. What their code computes in float32 is as accurate as before, and rounded
+          where it is there. Norms written in 16 bits throughout come out closer to the exact
+          result. :func:`mlx_norms.report` names those taken and those left. Default: ``True``.
 
     Raises:
         TypeError: If ``model`` is not an :class:`mlx.nn.Module`, or has a module whose class
@@ -80,11 +90,11 @@ def patch(
         >>> mlx_norms.patch()
         >>> mlx_lm.generate(model, tokenizer, "Once upon a time")
     """
-    scope = _scope("patch", model, fuse, trace, projections)
+    scope = _scope("patch", model, fuse, trace, projections, written)
     if model is not None:
         modules.patch(model, scope)
     else:
-        with replaced.used():
+        with replaced.used(written):
             set_process(scope)
     reporting.reset()
 
@@ -113,6 +123,7 @@ def patched(
     fuse: bool = True,
     trace: bool = False,
     projections: bool = False,
+    written: bool = True,
 ) -> AbstractContextManager[None]:
     """Do what :func:`patch` does with the same arguments, within a ``with`` block.
 
@@ -132,13 +143,15 @@ def patched(
         projections (bool): Whether evaluation in the block computes norms together with the
           matmuls that read them, as :func:`patch` says. Cannot be combined with ``model``.
           Default: ``False``.
+        written (bool): Whether to compute the norms that models write in MLX's
+          operations, as :func:`patch` says. Default: ``True``.
 
     Raises:
         TypeError: If ``model`` is not an :class:`mlx.nn.Module`, or, as the block begins, has a
           module whose class cannot be subclassed.
         ValueError: If both ``projections`` and ``model`` are given.
     """
-    return _patched(model, _scope("patched", model, fuse, trace, projections))
+    return _patched(model, _scope("patched", model, fuse, trace, projections, written))
 
 
 def is_patched(model: mlx.nn.Module | None = None) -> bool:
@@ -162,7 +175,7 @@ def is_patched(model: mlx.nn.Module | None = None) -> bool:
 
 @block
 def _patched(model: mlx.nn.Module | None, scope: Scope) -> Iterator[None]:
-    with replaced.used() as is_first:
+    with replaced.used(model is None and scope.written) as is_first:
         if is_first:
             reporting.reset()
         with entered(scope) if model is None else modules.patched(model, scope):
@@ -170,7 +183,12 @@ def _patched(model: mlx.nn.Module | None, scope: Scope) -> Iterator[None]:
 
 
 def _scope(
-    caller: str, model: mlx.nn.Module | None, fuse: bool, trace: bool, projections: bool
+    caller: str,
+    model: mlx.nn.Module | None,
+    fuse: bool,
+    trace: bool,
+    projections: bool,
+    written: bool,
 ) -> Scope:
     """The scope that the arguments of ``caller`` ask for."""
     if model is not None:
@@ -182,4 +200,5 @@ def _scope(
                 "patch(projections=True) for the process, or patched(projections=True) around "
                 "the model and the evaluation."
             )
-    return Scope(fusion=Fusion.NOW if fuse else Fusion.NEVER, trace=trace, projections=projections)
+    fusion = Fusion.NOW if fuse else Fusion.NEVER
+    return Scope(fusion=fusion, trace=trace, projections=projections, written=written)

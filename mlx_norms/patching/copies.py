@@ -6,6 +6,8 @@ import copyreg
 import functools
 import types
 
+ORIGINAL = "_class_before_patch"  # of a class that a patched model's modules have
+
 
 def copy_as(cls: type, scoped: type) -> None:
     """Make copies and pickles of ``scoped``, a subclass of ``cls``, as ``cls`` makes its own."""

@@ -12,10 +12,9 @@ import mlx.nn
 
 from . import replaced
 from .blocks import Block, block
-from .copies import copy_as
+from .copies import ORIGINAL, copy_as
 from .scope import Scope, current, entered
-
-_ORIGINAL = "_class_before_patch"
+from .written import classes, layers
 
 # The layers of mlx.nn that compute a norm, or call a function that may.
 _CALL_NORMS = (
@@ -106,7 +105,7 @@ def patched(model: mlx.nn.Module, scope: Scope) -> Iterator[None]:
 def is_patched(model: mlx.nn.Module) -> bool:
     """Whether any module of ``model`` enters a scope when called."""
     check(model)
-    return any(_ORIGINAL in vars(type(module)) for module in model.modules())
+    return any(ORIGINAL in vars(type(module)) for module in model.modules())
 
 
 def check(model: mlx.nn.Module) -> None:
@@ -131,7 +130,7 @@ def _scoped_classes(model: mlx.nn.Module, scope: Scope, caller: str) -> _Classes
 
 def class_before_patch(module: mlx.nn.Module) -> type:
     """The class that the module has when no model is patched."""
-    return vars(type(module)).get(_ORIGINAL, type(module))
+    return vars(type(module)).get(ORIGINAL, type(module))
 
 
 def _setting(classes: _Classes) -> Iterator[None]:
@@ -159,21 +158,27 @@ def _scoped(cls: type, scope: Scope, caller: str) -> type:
     """A subclass of ``cls`` whose calls enter ``scope``; Python looks ``__call__`` up by class."""
 
     traced = dataclasses.replace(scope, trace=True)
+    function = replaced.original_of(cls.__call__)
+    norm = layers.replacement(function) if scope.written and classes.writes_norm(cls) else function
+
+    def call(self, *args, **kwargs):
+        now = cls.__call__  # of a class that may have been changed since
+        return (norm if now is function else now)(self, *args, **kwargs)
 
     @functools.wraps(cls.__call__)
     def __call__(self, *args, **kwargs):
         around = current()
         if around in (scope, traced):  # the caller is a module of this model
-            return cls.__call__(self, *args, **kwargs)
+            return call(self, *args, **kwargs)
         with entered(traced if around.trace else scope):
-            return cls.__call__(self, *args, **kwargs)
+            return call(self, *args, **kwargs)
 
     members = {
         "__call__": __call__,
         "__doc__": cls.__doc__,
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
-        _ORIGINAL: cls,
+        ORIGINAL: cls,
     }
     try:
         scoped = type(cls.__name__, (cls,), members)

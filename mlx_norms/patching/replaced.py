@@ -9,11 +9,14 @@ import warnings
 from collections.abc import Callable, Iterator
 
 import mlx.core as mx
+import mlx.nn
 
 from .. import _ext
 from . import layers, scope, trees
 from .blocks import block
 from .scope import EXPORT, current, entered
+from .written import classes, functions
+from .written import layers as written_layers
 
 
 def _norm(name: str, original: Callable) -> Callable:
@@ -57,6 +60,19 @@ def _exporter(original: Callable) -> Callable:
     return exporter
 
 
+def _module_init(original: Callable) -> Callable:
+    """That of ``mlx.nn.Module``, which has the calls of classes defined later replaced."""
+
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        if _has_calls_replaced and not classes.is_known(type(self)):
+            _add(classes.found_among(type(self)))
+            [*_exchanging_calls(_replacements)]
+
+    return __init__
+
+
 # MLX can only export its own primitives, so exported functions are traced with mx.fast.
 _REPLACEMENTS = [
     (mx.fast, "rms_norm", functools.partial(_norm, "patched_rms_norm")),
@@ -65,6 +81,7 @@ _REPLACEMENTS = [
     (mx, "exporter", _exporter),
     (mx, "eval", _eval),
     (mx, "async_eval", _eval),
+    (mlx.nn.Module, "__init__", _module_init),
     *layers.replacements(),
 ]
 
@@ -74,15 +91,24 @@ _OWNERS, _NAMES, _MAKERS = zip(*_REPLACEMENTS, strict=True)
 _replacements: dict[Callable, Callable] = {}
 _originals: dict[Callable, Callable] = {}
 
+# What models may write norms in, and is replaced, too, once it is asked for, until nothing is
+# patched: calls and static methods of classes, and functions of modules.
+_places: list[classes.Place] = []
+_has_calls_replaced = False
+
 _users: dict[object, None] = {}
 
 
 @block
-def used() -> Iterator[bool]:
+def used(calls: bool = False) -> Iterator[bool]:
     """Has the functions replaced within the block; true if they were not before.
 
-    They are replaced if, and only if, there is such a block or a patched process.
+    They are replaced if, and only if, there is such a block or a patched process. With ``calls``,
+    so are the calls and functions of models that may write a norm.
     """
+    global _has_calls_replaced
+    if calls:
+        _add(classes.found())
     for function, make in zip(_functions(), _MAKERS, strict=True):
         if function not in _replacements and function not in _originals:
             replacement = make(function)
@@ -90,18 +116,26 @@ def used() -> Iterator[bool]:
             _replacements[function] = replacement
     user, others = object(), _replaced_by_others()
     replacing, restoring = _exchanging(_replacements), _exchanging(_originals)
+    replacing_calls = _exchanging_calls(_replacements)
+    restoring_calls = _exchanging_calls(_originals)
     try:
         # No call and no loop, here and below: in one go, as Block says.
         is_first = not _users and not scope.process.acts
         _users[user] = None
         if is_first:
             [*replacing]
+        if calls:
+            _has_calls_replaced = True
+            [*replacing_calls]
         yield is_first
     finally:
         del _users[user]
         if not _users and not scope.process.acts:
             others = [*others]
             [*restoring]
+            if _has_calls_replaced:
+                [*restoring_calls]
+                _has_calls_replaced = False
             if others:
                 _warn_of(others)
 
@@ -121,6 +155,35 @@ def originals() -> list[Callable]:
     ]
 
 
+def original_of(function: object) -> object:
+    """What a replacement of ours stands for, or else the function."""
+    try:
+        return _originals.get(function, function)
+    except TypeError:  # not hashable
+        return function
+
+
+def _add(found: list[classes.Place]) -> None:
+    """Makes the replacements of these calls and functions."""
+    for owner, name in found:
+        original = vars(owner)[name]
+        if original not in _replacements and original not in _originals:
+            replacement = _written(name, original)
+            _originals[replacement] = original
+            _replacements[original] = replacement
+        if (owner, name) not in _places:
+            _places.append((owner, name))
+
+
+def _written(name: str, original: Callable | staticmethod) -> Callable | staticmethod:
+    """What replaces a call of layers, or a function or static method that is named as a norm."""
+    if isinstance(original, staticmethod):
+        replacement = functions.replacement(original.__func__)
+        _originals[replacement] = original.__func__
+        return staticmethod(replacement)
+    return (written_layers if name == "__call__" else functions).replacement(original)
+
+
 def _functions() -> Iterator[Callable]:
     return map(getattr, _OWNERS, _NAMES)
 
@@ -131,6 +194,19 @@ def _functions() -> Iterator[Callable]:
 def _exchanging(by: dict[Callable, Callable]) -> Iterator[None]:
     """Exchanges the functions that ``by`` has."""
     return map(setattr, _OWNERS, _NAMES, map(by.get, _functions(), _functions()))
+
+
+def _owners_and_names() -> Iterator[Iterator]:
+    return (map(operator.itemgetter(i), _places) for i in (0, 1))
+
+
+def _calls() -> Iterator[Callable | staticmethod]:
+    owners, names = _owners_and_names()
+    return map(operator.getitem, map(vars, owners), names)
+
+
+def _exchanging_calls(by: dict[Callable, Callable]) -> Iterator[None]:
+    return map(setattr, *_owners_and_names(), map(by.get, _calls(), _calls()))
 
 
 def _replaced_by_others() -> Iterator[tuple[object, str]]:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .. import _ext
-from . import call_sites, replaced, taken
+from . import call_sites, replaced, taken, written
 
 _CAUSES = """\
 - the model has not run since, or is not the one patched, or ran in another thread than patched()
 - it was compiled (mx.compile) before: what is compiled before patch() stays as it was
-- it writes its own norms, and calls neither mx.fast nor the norm layers of mlx.nn
+- it writes its own norms in a way that is not recognized; those seen are named below
 - it took a function of mx.fast by name before; those that modules hold are named below"""
 
 
 @dataclass(frozen=True)
 class Report:
-    """Counts of the calls of ``mx.fast``'s norms, and of ``mlx.nn``'s, that a patch acted on.
+    """Counts of the calls of ``mx.fast``'s norms, of ``mlx.nn``'s and of models' own that a patch
+    acted on.
 
-    These are ``mx.fast.rms_norm`` and ``layer_norm``, and the layers ``GroupNorm``,
-    ``InstanceNorm`` and ``BatchNorm``, which take no residual add. They cover the whole process. A
-    compiled function makes these calls only while it is traced.
+    These are ``mx.fast.rms_norm`` and ``layer_norm``, the layers ``GroupNorm``, ``InstanceNorm``
+    and ``BatchNorm``, which take no residual add, and those of ``written``. They cover the
+    whole process. A compiled function makes these calls only while it is traced.
 
     Args:
         calls (int): The calls.
@@ -40,6 +41,12 @@ class Report:
           ``mx.eval`` or ``mx.async_eval``. They are looked for by :func:`mlx_norms.report`. It is
           empty if nothing is patched then.
         is_patched (bool): Whether anything was patched when the report was made.
+        written (dict): The number of calls of layers and functions that write a norm in MLX's
+          operations and were computed by ours, by op and class or function, as ``"rms_norm:
+          my_model.RMSNorm"``. They are among the calls.
+        left (dict): The classes and functions that seem to write a norm and were left as they are,
+          with the reason, as ``{"my_model.RMSNorm": "it adds a bias to an RMS norm"}``. They are
+          not among the calls.
     """
 
     calls: int
@@ -52,6 +59,8 @@ class Report:
     products: int
     missed: tuple[str, ...]
     is_patched: bool
+    written: dict[str, int] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = self._of_calls() if self.calls else self._of_no_calls()
@@ -60,7 +69,9 @@ class Report:
         if self.products:
             lines.append(f"{self.products} other quantized products")
         lines += [f"{count:8}  {reason}" for reason, count in self.reasons.items()]
+        lines += [f"{count:8}  written as {norm}" for norm, count in self.written.items()]
         lines += [f"{count:8}  {site}  {reason}" for (site, reason), count in self.sites.items()]
+        lines += [f"{name} is left as it is: {why}" for name, why in self.left.items()]
         lines += [
             f"{name} is MLX's own, taken before patch(): its calls are not seen. Call patch() "
             "before that import."
@@ -100,6 +111,8 @@ def report() -> Report:
     return Report(
         calls=sum(counts["reasons"].values()),
         sites=call_sites.counts(),
+        written=written.taken(),
+        left=written.left(),
         missed=taken.names(),
         is_patched=replaced.is_used(),
         **counts,
@@ -110,3 +123,4 @@ def reset() -> None:
     """Reset the counts."""
     _ext.reset_patch_counts()
     call_sites.reset()
+    written.reset()

@@ -19,12 +19,14 @@ class Scope:
         fusion: How to fuse a pending residual add.
         trace: Whether to record call sites.
         projections: Whether evaluation computes norms together with the matmuls that read them.
+        written: Whether to compute the norms that models write in MLX's operations.
     """
 
     acts: bool = True
     fusion: Fusion = Fusion.NOW
     trace: bool = False
     projections: bool = False
+    written: bool = False
 
 
 STOCK = Scope(acts=False)  # a process that is not patched

@@ -276,6 +276,20 @@ class TestOptions:
         assert re.search(rf"^ +1  {Path(name).resolve()}:2  norm alone", said, re.M)
         assert ".py:" not in same(name)
 
+    def test_written_norms(self, script):
+        """Of a class of the program itself."""
+        name = script(
+            "import mlx.core as mx, mlx.nn as nn\n"
+            "class Norm(nn.Module):\n"
+            "    def __call__(self, x):\n"
+            "        return x * mx.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5)\n"
+            "print(Norm()(mx.ones((1, 4))))"
+        )
+        said = same(name)
+        assert said.startswith(ONE_CALL)
+        assert "\n       1  written as rms_norm: __main__.Norm" in said
+        assert same(name, options=["--no-written"]).startswith("mlx_norms: 0 calls")
+
     def test_projections(self, script):
         name = script("from mlx_norms.patching.scope import current\nprint(current().projections)")
         for options in ([], ["--projections"]):

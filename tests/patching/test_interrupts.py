@@ -4,6 +4,7 @@ import gc
 import math
 from pathlib import Path
 
+import mlx.core as mx
 import mlx.nn
 import pytest
 
@@ -14,7 +15,6 @@ from mlx_norms.patching.scope import current
 from support import interrupts
 from support.patched_runs import REPLACED
 
-STOCK = [getattr(owner, name) for owner, name in REPLACED]
 FILES = {__file__, *map(str, Path(patching.__file__).parent.glob("*.py"))}
 
 # How many interrupts there are one after the other.
@@ -24,6 +24,16 @@ TIMES = [1, 2, 3, math.inf]
 class Layer(mlx.nn.Module):
     def __call__(self):
         return None
+
+
+class Norm(mlx.nn.Module):
+    def __call__(self, x):
+        return x * mx.rsqrt((x * x).mean(-1, keepdims=True))
+
+
+FUNCTIONS = [*REPLACED, (mlx.nn.Module, "__init__")]
+STOCK = [getattr(owner, name) for owner, name in FUNCTIONS]
+STOCK_CALL = Norm.__call__
 
 
 class Model(mlx.nn.Module):
@@ -40,8 +50,10 @@ class Model(mlx.nn.Module):
 
 def is_replaced() -> bool:
     """Whether the functions are; all or none."""
-    stock = [getattr(o, n) is f for (o, n), f in zip(REPLACED, STOCK, strict=True)]
+    stock = [getattr(o, n) is f for (o, n), f in zip(FUNCTIONS, STOCK, strict=True)]
     assert all(stock) or not any(stock)
+    # That of a model's class is not, where models are patched by themselves.
+    assert Norm.__call__ is STOCK_CALL or not any(stock)
     return not any(stock)
 
 
@@ -75,7 +87,7 @@ def everything_is_put_back():
     mlx_norms.unpatch()
     gc.collect()
     left = is_replaced()
-    for (owner, name), function in zip(REPLACED, STOCK, strict=True):
+    for (owner, name), function in zip(FUNCTIONS, STOCK, strict=True):
         setattr(owner, name, function)
     assert not left
 

@@ -1,0 +1,22 @@
+// Copyright © 2026 mlx_norms contributors
+
+#pragma once
+
+#include "csrc/patching/written_norm.h"
+
+namespace mlx_norms {
+
+// The norm by this package's op, with parameters of any number of axes.
+array compute(
+    const WrittenNorm& norm,
+    const array& x,
+    const array* weight,
+    const array* bias);
+
+// As a vector: a model may keep its parameters as [C, 1, 1].
+OptionalArray as_vector(const array* parameter);
+
+// The result times the norm's number.
+array times_number(const WrittenNorm& norm, array y);
+
+} // namespace mlx_norms

@@ -1,0 +1,316 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/patching/written_values.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "csrc/common/checks.h"
+
+namespace mlx_norms {
+
+namespace {
+
+Refused refused(std::string why) {
+  return {std::move(why)};
+}
+
+const Refused kUnknown{"it combines x in a way that is no norm's"};
+
+template <typename T>
+const T* as(const Value& value) {
+  return std::get_if<T>(&value);
+}
+
+std::optional<float> as_number(const Value& value) {
+  auto* product = as<Product>(value);
+  return product && product->is_number() ? std::optional(product->number)
+                                         : std::nullopt;
+}
+
+const Product* as_x(const Value& value) {
+  auto* product = as<Product>(value);
+  return product && product->is_x() ? product : nullptr;
+}
+
+const Product* as_weight(const Value& value) {
+  auto* product = as<Product>(value);
+  return product && product->is_weight() ? product : nullptr;
+}
+
+// The sum over the row's length, of which the factor is known in the dtype of
+// the operation alone.
+Value scaled(Moment moment, bool is_mean) {
+  if (moment.mean || moment.has_eps || !is_mean) {
+    return refused(
+        "it divides a sum by another number than the length of the axis");
+  }
+  moment.mean = true;
+  return moment;
+}
+
+Value product_of(const Product& a, const Product& b) {
+  if ((a.has_x && b.has_x) || (a.over && b.over)) {
+    return kUnknown;
+  }
+  if (a.weight && b.weight) {
+    return refused("it has more than one weight");
+  }
+  Product both = a.has_x ? a : b;
+  const auto& other = a.has_x ? b : a;
+  both.number = a.number * b.number;
+  both.over = a.over ? a.over : b.over;
+  both.weight = a.weight ? a.weight : b.weight;
+  both.rounded = both.rounded ? both.rounded : other.rounded;
+  both.widened = false;
+  return both;
+}
+
+Value over_root(Product product, const Moment& moment) {
+  if (product.over) {
+    return kUnknown;
+  }
+  product.over = moment;
+  product.widened = false;
+  return product;
+}
+
+Value with_offset(const Product& weight, float offset) {
+  auto sum = weight;
+  sum.weight->offset += offset;
+  return sum;
+}
+
+Value constant(float number) {
+  Product product;
+  product.number = number;
+  return product;
+}
+
+const std::string kOutside =
+    "it adds eps to the root, which no kernel of ours does";
+
+} // namespace
+
+float rounded_to(float number, mx::Dtype dtype) {
+  return dtype == mx::float16 ? static_cast<float>(mx::float16_t(number))
+      : dtype == mx::bfloat16 ? static_cast<float>(mx::bfloat16_t(number))
+                              : number;
+}
+
+Value multiply(const Value& a, const Value& b, int length, mx::Dtype dtype) {
+  auto* x = as_x(a);
+  auto* y = as_x(b);
+  if (x && y) {
+    return x->centered == y->centered ? Value(Squares{x->centered}) : kUnknown;
+  }
+  auto* p = as<Product>(a);
+  auto* q = as<Product>(b);
+  if (p && q) {
+    return product_of(*p, *q);
+  }
+  if (auto* moment = as<Moment>(b); moment && p) {
+    return multiply(b, a, length, dtype);
+  }
+  auto number = as_number(b);
+  if (auto* moment = as<Moment>(a); moment && number) {
+    return scaled(*moment, *number == rounded_to(1.0 / length, dtype));
+  }
+  auto* first = as<Moment>(a);
+  auto* second = as<Moment>(b);
+  if (first && second && !first->squares && !second->squares) {
+    return square(a);
+  }
+  return kUnknown;
+}
+
+Value divide(const Value& a, const Value& b, int length, mx::Dtype dtype) {
+  auto number = as_number(b);
+  if (auto* moment = as<Moment>(a); moment && number) {
+    return scaled(*moment, *number == rounded_to(length, dtype));
+  }
+  auto* product = as<Product>(a);
+  if (product && number) {
+    Product quotient = *product;
+    quotient.number /= *number;
+    quotient.widened = false;
+    return quotient;
+  }
+  if (auto* root = as<Root>(b); root && product) {
+    return over_root(*product, root->of);
+  }
+  return kUnknown;
+}
+
+Value add(const Value& a, const Value& b) {
+  auto number = as_number(b);
+  if (auto other = as_number(a)) {
+    return number ? constant(*other + *number) : add(b, a);
+  }
+  if (auto* moment = as<Moment>(a); moment && number) {
+    if (!moment->squares || moment->has_eps) {
+      return kUnknown;
+    }
+    Moment sum = *moment;
+    sum.eps = *number;
+    sum.has_eps = true;
+    return sum;
+  }
+  if (as<Root>(a) && number) {
+    return refused(kOutside);
+  }
+  if (auto* weight = as_weight(a); weight && number) {
+    return with_offset(*weight, *number);
+  }
+  auto* bias = as_weight(b);
+  auto* product = as<Product>(a);
+  if (!bias && as_weight(a)) {
+    return add(b, a);
+  }
+  if (bias && product && product->is_normalized()) {
+    return bias->weight->offset == 0.0f
+        ? Value(Shifted{*product, *bias->weight})
+        : refused("it adds a number to its bias");
+  }
+  return product && product->is_normalized() && number
+      ? refused("it adds a number to the result")
+      : kUnknown;
+}
+
+Value subtract(const Value& a, const Value& b) {
+  auto* x = as_x(a);
+  auto* mean = as<Moment>(b);
+  if (x && !x->centered && mean && !mean->squares && mean->mean) {
+    Product centered = *x;
+    centered.centered = mean->axis;
+    return centered;
+  }
+  auto* moment = as<Moment>(a);
+  auto* squared = as<SquaredMean>(b);
+  if (moment && squared && moment->squares && moment->mean &&
+      !moment->centered && !moment->has_eps && moment->axis == squared->axis) {
+    Moment variance = *moment;
+    variance.centered = squared->axis;
+    return variance;
+  }
+  if (auto number = as_number(b)) {
+    if (auto other = as_number(a)) {
+      return constant(*other - *number);
+    }
+    if (auto* weight = as_weight(a)) {
+      return with_offset(*weight, -*number);
+    }
+  }
+  return kUnknown;
+}
+
+Value maximum(const Value& a, const Value& b) {
+  auto number = as_number(b);
+  if (auto other = as_number(a)) {
+    return number ? constant(std::max(*other, *number)) : maximum(b, a);
+  }
+  if (!number || *number < 0.0f) {
+    return kUnknown;
+  }
+  if (auto* root = as<Root>(a)) {
+    if (root->of.has_eps) {
+      return kUnknown;
+    }
+    Root bounded = *root;
+    bounded.of.eps = *number;
+    bounded.of.has_eps = bounded.of.eps_bounds = true;
+    return bounded;
+  }
+  auto* moment = as<Moment>(a);
+  if (!moment || !moment->squares || moment->has_eps) {
+    return kUnknown;
+  }
+  Moment bounded = *moment;
+  if (*number > 0.0f) { // else nothing is: no moment is negative
+    bounded.eps = std::sqrt(*number);
+    bounded.has_eps = bounded.eps_bounds = true;
+  }
+  return bounded;
+}
+
+Value power(const Value& base, const Value& exponent) {
+  auto number = as_number(exponent);
+  if (!number) {
+    return kUnknown;
+  }
+  if (*number == 2.0f) {
+    return square(base);
+  }
+  if (*number == 0.5f) {
+    return square_root(base);
+  }
+  if (*number == -0.5f) {
+    return one_over_root(base);
+  }
+  if (auto* root = as<Root>(base); root && *number == -1.0f) {
+    return over_root({}, root->of);
+  }
+  return kUnknown;
+}
+
+Value square(const Value& a) {
+  if (auto* x = as_x(a)) {
+    return Squares{x->centered};
+  }
+  auto* moment = as<Moment>(a);
+  return moment && !moment->squares && moment->mean
+      ? Value(SquaredMean{moment->axis})
+      : refused("its statistics are not of x alone");
+}
+
+Value sum(const Value& a, int axis) {
+  if (auto* x = as_x(a); x && !x->centered) {
+    return Moment{.squares = false, .centered = {}, .axis = axis};
+  }
+  if (auto* squares = as<Squares>(a)) {
+    return Moment{.squares = true, .centered = squares->centered, .axis = axis};
+  }
+  return refused("its statistics are not of x alone");
+}
+
+Value square_root(const Value& a) {
+  auto* moment = as<Moment>(a);
+  return moment && moment->squares ? Value(Root{*moment}) : kUnknown;
+}
+
+Value one_over_root(const Value& a) {
+  auto* moment = as<Moment>(a);
+  return moment && moment->squares ? over_root({}, *moment) : kUnknown;
+}
+
+Value cast(const Value& a, mx::Dtype from, mx::Dtype to, mx::Dtype of_x) {
+  if (as<Refused>(a)) {
+    return a;
+  }
+  bool narrows = to != mx::float32;
+  if (!takes_dtype(to) || !takes_dtype(from) ||
+      (narrows && from != mx::float32)) {
+    return refused("it casts to a dtype that our kernels do not take");
+  }
+  if (auto* x = as_x(a)) {
+    return !narrows || (to == of_x && !x->centered)
+        ? a
+        : refused("it rounds x to 16 bits before it is normalized");
+  }
+  if (auto* product = as<Product>(a)) {
+    Product same = *product;
+    same.widened = !narrows && same.is_normalized();
+    if (same.is_number()) {
+      same.number = rounded_to(same.number, to);
+    }
+    return same;
+  }
+  if (auto* shifted = as<Shifted>(a)) {
+    Shifted same = *shifted;
+    same.product.widened = !narrows;
+    return same;
+  }
+  return a;
+}
+
+} // namespace mlx_norms

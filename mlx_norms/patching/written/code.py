@@ -1,0 +1,282 @@
+"""What the code of a model's layer refers to, read without running it.
+
+A layer whose code is all known to compute, and to do nothing else, can be called on arrays without
+values, and need not be called again where its result is known.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import mlx.core as mx
+import mlx.nn
+
+from ..copies import ORIGINAL
+
+# Of MLX, of its arrays and of Python: they have no effect, and depend on their arguments alone.
+_STATISTICS = {"mean", "sum", "var", "std", "linalg"}
+_ROOTS = {"rsqrt", "sqrt", "power", "reciprocal", "std", "linalg"}
+_KNOWN = _STATISTICS | _ROOTS
+_KNOWN |= {"norm", "square", "multiply", "divide", "add", "subtract", "maximum", "minimum", "abs"}
+_KNOWN |= {"astype", "reshape", "squeeze", "expand_dims", "flatten", "unflatten", "broadcast_to"}
+_KNOWN |= {"array", "dtype", "shape", "ndim", "size", "float32", "float16", "bfloat16", "float64"}
+_KNOWN |= {"result_type", "issubdtype", "floating", "finfo", "get", "core", "nn", "Module", "eps"}
+_BUILTINS = {"float", "int", "bool", "len", "range", "tuple", "list", "isinstance", "super", "min"}
+_BUILTINS |= {"max", "abs", "sum", "pow", "round", "type"}
+_SHAPES = {"shape", "size", "len"}
+
+# Instructions that change what others may see, of items or of names; and others that a norm's code
+# has no use for. One that catches errors would take that of a stand-in for its own.
+_OF_ITEMS = ("STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR")
+_OF_NAMES = ("STORE_ATTR", "STORE_GLOBAL", "STORE_NAME", "STORE_DEREF", "DELETE_ATTR")
+_OF_NAMES += ("DELETE_GLOBAL", "DELETE_NAME", "DELETE_DEREF")
+_OTHERS = ("IMPORT_", "YIELD_", "GET_AWAITABLE", "SETUP_", "PUSH_EXC_INFO", "POP_EXCEPT")
+_OTHERS += ("BEFORE_WITH", "WITH_", "LOAD_SPECIAL", "LOAD_BUILD_CLASS")
+
+_SIMPLE = (int, float, str, type(None), mx.Dtype)
+_MOST_FUNCTIONS = 8
+_MODULES = ("mlx.core", "mlx.nn", "mlx.core.linalg", "math", "mlx")
+
+
+@dataclass(frozen=True)
+class Code:
+    """Of a layer's call, or of a function, and of the functions that it calls.
+
+    Args:
+        problem: Why it may do something else than compute, as the end of a sentence, if so.
+        attributes: The names of attributes that are none of the layer's class.
+        read: These and those of the class, which a layer may have of its own.
+        watched: Functions that return a value of the class or of a module, and that value: the code
+            is what it was while they return it.
+        depends_on_shape: Whether it reads a shape.
+    """
+
+    problem: str | None
+    attributes: tuple[str, ...]
+    read: tuple[str, ...]
+    watched: tuple[tuple[Callable[[], object], object], ...]
+    depends_on_shape: bool
+
+    def unknown(self, module: mlx.nn.Module | None) -> str | None:
+        """The problem, or why what it refers to, in this module, may be more than numbers."""
+        if self.problem:
+            return self.problem
+        values = {} if module is None else vars(module)
+        for name in self.read:
+            if name in values and not is_simple(values[name]):
+                return f"its attribute {name} is a {type(values[name]).__name__}"
+        for name in self.attributes:
+            if not (name in values or name in (module or ()) or name in _KNOWN):
+                return f"it uses {name}, which is no operation of a norm"
+        return None
+
+
+def is_simple(value: object) -> bool:
+    """Whether it is a constant that compares by its value."""
+    if isinstance(value, tuple):
+        return all(map(is_simple, value))
+    return type(value) is bool or isinstance(value, _SIMPLE)
+
+
+def writes_norm(cls: type) -> bool:
+    """Whether the ``__call__`` of this class of layers may compute a norm in MLX's operations.
+
+    It has one input, besides options, or the class a norm's name.
+    """
+    call = vars(cls).get("__call__")
+    return (
+        type(call) is types.FunctionType  # what mx.compile returns claims to be one
+        and ("norm" in cls.__name__.lower() or _has_one_input(call))
+        and calls_norm(call, cls)
+    )
+
+
+def calls_norm(function: types.FunctionType, cls: type) -> bool:
+    """Whether a function takes a mean or a sum, and a root, itself or in few that it calls."""
+    names: set[str] = set()
+    functions = [function]
+    for each in functions:  # which grows
+        for code in _codes(each.__code__):
+            names.update(code.co_names)
+            for value in _values(code.co_names, each, _own_classes(cls)):
+                if isinstance(value, types.FunctionType) and value not in functions:
+                    functions.append(value)
+        if len(functions) > _MOST_FUNCTIONS:
+            return False
+    return bool(_STATISTICS & names) and (bool(_ROOTS & names) or any(map(_has_power, functions)))
+
+
+def code_of(function: types.FunctionType, cls: type) -> Code:
+    """The code of ``function``, a method of ``cls``."""
+    reader = _Reader(cls)
+    reader.read(function)
+    names = reader.names
+    return Code(
+        problem=reader.problem,
+        attributes=tuple(sorted(names - reader.own)),
+        read=tuple(sorted(names)),
+        watched=tuple(reader.watched),
+        depends_on_shape=bool(_SHAPES & (names | reader.builtins)),
+    )
+
+
+class _Reader:
+    """Reads functions, and those that they refer to."""
+
+    def __init__(self, cls: type):
+        self.classes = _own_classes(cls)
+        self.functions: set[types.FunctionType] = set()
+        self.names: set[str] = set()  # of attributes
+        self.own: set[str] = set()  # those that are a class's
+        self.builtins: set[str] = set()
+        self.watched: list[tuple[Callable[[], object], object]] = []
+        self.problem: str | None = None
+        for name in ("__getattr__", "__getattribute__"):
+            if any(name in vars(c) for c in self.classes):
+                self.refuse(f"its class has a {name} of its own")
+
+    def refuse(self, why: str) -> None:
+        self.problem = self.problem or why
+
+    def read(self, function: types.FunctionType) -> None:
+        function = _original(function)
+        if function in self.functions:
+            return
+        self.functions.add(function)
+        if len(self.functions) > _MOST_FUNCTIONS:
+            return self.refuse("it calls many functions")
+        scope = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        for code in _codes(function.__code__):
+            for instruction in dis.get_instructions(code):
+                self.instruction(function, scope, instruction)
+
+    def instruction(self, function, cells, instruction) -> None:
+        name, value = instruction.opname, instruction.argval
+        if name in ("LOAD_GLOBAL", "LOAD_NAME"):
+            self.global_name(function.__globals__, value)
+        elif name in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
+            self.attribute(value)
+        elif name in ("LOAD_DEREF", "LOAD_CLASSDEREF") and value in cells:
+            cell = cells[value]
+            self.value(value, cell.cell_contents, functools.partial(getattr, cell, "cell_contents"))
+        elif name.startswith(_OF_ITEMS):
+            self.refuse("it sets items of an array or a list")
+        elif name.startswith(_OF_NAMES):
+            self.refuse(f"it sets {value}, which is no variable of its own")
+        elif name.startswith(_OTHERS):
+            self.refuse(
+                "it does more than compute: it imports, yields, catches errors, or the like"
+            )
+
+    def global_name(self, names: dict, name: str) -> None:
+        if name in names:
+            self.value(name, names[name], functools.partial(_named, names, name))
+        elif name in _BUILTINS:
+            self.builtins.add(name)
+        elif not _is_error(vars(builtins).get(name)):
+            self.refuse(f"it uses {name}, which is no operation of a norm")
+
+    def attribute(self, name: str) -> None:
+        self.names.add(name)
+        if name == "training":  # a property of mlx.nn's
+            self.names.add("_training")
+            self.own.add(name)
+        for cls in self.classes:
+            if name in vars(cls):
+                self.own.add(name)
+                self.value(name, vars(cls)[name], functools.partial(_member, [cls], name))
+        if name in self.own:
+            which = functools.partial(_member, self.classes, name)
+            self.watched.append((which, which()))
+
+    def value(self, name: str, value: object, get: Callable[[], object]) -> None:
+        """Of a module, a class or a function around the code."""
+        value = _function_of(value)
+        if isinstance(value, types.ModuleType) and value.__name__ in _MODULES:
+            return
+        if isinstance(value, types.FunctionType):
+            self.watched.append((get, get()))
+            self.read(value)
+        elif isinstance(value, type) and issubclass(value, mlx.nn.Module):
+            if not _is_base(value) and value not in self.classes:
+                self.classes.append(value)
+        elif is_simple(value):
+            self.watched.append((get, value))
+        elif _is_of_mlx(value):
+            self.names.add(value.__name__)
+        else:
+            self.watched.append((get, get()))
+            self.refuse(f"it uses {name}, which is no operation of a norm")
+
+
+def _named(names: dict, name: str) -> object:
+    return _original(names.get(name))
+
+
+def _member(classes: list[type], name: str) -> object:
+    """That of the first class that has it, or what a replacement of ours stands for."""
+    return _original(next((vars(cls)[name] for cls in classes if name in vars(cls)), None))
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _own_classes(cls: type) -> list[type]:
+    """The class and its bases that are a model's."""
+    return [c for c in cls.__mro__ if not _is_base(c) and ORIGINAL not in vars(c)]
+
+
+def _has_one_input(call: types.FunctionType) -> bool:
+    given = call.__code__.co_argcount - len(call.__defaults__ or ())
+    return given <= 2 <= call.__code__.co_argcount  # self and x
+
+
+def _values(names: tuple[str, ...], function: Callable, classes: list[type]) -> Iterator[object]:
+    """What names stand for in a function of these classes."""
+    for scope in (function.__globals__, *map(vars, classes)):
+        for name in names:
+            if name in scope:
+                yield _original(_function_of(scope[name]))
+
+
+def _function_of(value: object) -> object:
+    """That of a static method, a class method or a property."""
+    value = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
+    return value.fget if isinstance(value, property) else value
+
+
+def _original(value: object) -> object:
+    from .. import replaced  # which imports this package
+
+    return replaced.original_of(value)
+
+
+def _has_power(function: types.FunctionType) -> bool:
+    return any(
+        each.opname == "BINARY_POWER" or (each.opname == "BINARY_OP" and each.argrepr == "**")
+        for code in _codes(function.__code__)
+        for each in dis.get_instructions(code)
+    )
+
+
+def _is_base(cls: type) -> bool:
+    return cls in mlx.nn.Module.__mro__
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
+
+
+def _is_of_mlx(value: object) -> bool:
+    """Whether it is one of the functions of MLX that have no effect."""
+    path = getattr(value, "__module__", None)
+    return path in ("mlx.core", "mlx.core.linalg") and getattr(value, "__name__", "") in _KNOWN

@@ -1,0 +1,73 @@
+"""Calls of functions of a model's modules that are named as norms."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+
+import mlx.core as mx
+
+from ..scope import Scope, current
+from .code import is_simple
+from .plans import Plan, Plans, takes
+
+
+def replacement(function: types.FunctionType) -> Callable:
+    """``function``, or our norm if the scope says so."""
+    calls = _Functions(function)
+
+    @functools.wraps(function)
+    def replaced(*args, **kwargs):
+        scope = current()
+        if scope.acts and scope.written:
+            y = calls.compute(scope, args, kwargs)
+            if y is not None:
+                return y
+        return function(*args, **kwargs)
+
+    return replaced
+
+
+class _Functions(Plans):
+    def compute(self, scope: Scope, args: tuple, kwargs: dict) -> mx.array | None:
+        """Our norm's result, or none if the function has to be called."""
+        if not args or not takes(args[0]):
+            return None
+        values = (*args, *kwargs.values())
+        plan = self._plan(values, kwargs)
+        arrays = [value for value in values[1:] if type(value) is mx.array]
+        weight, bias = (None if i is None else arrays[i] for i in (plan.weight, plan.bias))
+        return plan.compute(scope, values[0], weight, bias)
+
+    def _plan(self, values: tuple, kwargs: dict) -> Plan:
+        name = f"{self.function.__module__}.{self.function.__qualname__}"
+        x, *others = values
+        given = []
+        for value in others:
+            if type(value) is mx.array:
+                given.append((value.dtype, value.shape))
+            elif is_simple(value):
+                given.append((type(value), value))
+            else:
+                return Plan(name, why_not=f"it is called with a {type(value).__name__}")
+        kind = (self.kind_of(x), tuple(kwargs), tuple(given))
+        plan = self.get(kind)
+        if plan is None:
+            code = self.code(object)
+            kind = (self.kind_of(x), *kind[1:])  # as the code has been read
+            call = functools.partial(_called, self.function, values, kwargs)
+            arrays = [value for value in values if type(value) is mx.array]
+            return self.make(kind, code, code.unknown(None), name, call, arrays)
+        if not plan.is_current():
+            self.forget()
+            return self._plan(values, kwargs)
+        return plan
+
+
+def _called(function: Callable, values: tuple, kwargs: dict, arrays: list) -> object:
+    """What the function returns with these arrays in place of those it was given."""
+    left = iter(arrays)
+    new = [next(left) if type(value) is mx.array else value for value in values]
+    positional = len(values) - len(kwargs)
+    return function(*new[:positional], **dict(zip(kwargs, new[positional:], strict=True)))

@@ -1,0 +1,162 @@
+"""Norms that models write themselves: recognized however they are written, and computed by ours."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import mlx_norms
+from support.inputs import normal
+from support.norm_case import DTYPES
+from support.written_norms import FORMS
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+# Relative to the largest value, of results that are rounded at most twice.
+BOUNDS = {mx.float32: 2e-6, mx.float16: 1.2e-3, mx.bfloat16: 9e-3}
+forms = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+
+
+def exact(a):
+    return np.array(a.astype(mx.float32)).astype(np.float64)
+
+
+def in_float64(form, arrays, function=None):
+    """What the form, or a function of it and its arrays, is in float64."""
+    with mx.stream(mx.cpu):
+        wide = [a.astype(mx.float64) for a in arrays]
+        names = list(form.parameters)
+
+        def compute(x, *parameters):
+            return form.exact(x, **dict(zip(names, parameters, strict=True)))
+
+        result = function(compute)(*wide) if function else compute(*wide)
+        return [np.array(a) for a in (result if isinstance(result, (list, tuple)) else [result])]
+
+
+def arrays_of(form, layer, x):
+    return [x, *(layer[name] for name in form.parameters)]
+
+
+def error(got, expected):
+    assert got.shape == expected.shape
+    return np.max(np.abs(exact(got) - expected)) / np.max(np.abs(expected))
+
+
+def written(form):
+    report = mlx_norms.report()
+    assert report.left == {}
+    return report.written.get(f"{form.op}: a_model.Norm", 0)
+
+
+@forms
+@dtypes
+def test_a_call(form, dtype):
+    layer, x = form.layer(dtype), form.x(dtype)
+    stock = layer(x)
+    with mlx_norms.patched():
+        y = layer(x)
+        assert written(form) == 1
+        assert mlx_norms.report().calls == 1
+    assert (y.dtype, y.shape) == (stock.dtype, stock.shape)
+    [expected] = in_float64(form, arrays_of(form, layer, x))
+    ours = error(y, expected)
+    assert ours <= BOUNDS[dtype]
+    # As accurate as the code, up to one rounding of the other operations.
+    assert ours <= error(stock, expected) + BOUNDS[dtype] / 8
+
+
+@forms
+@dtypes
+def test_casts_are_where_the_code_has_them(form, dtype):
+    """16 bits that the code rounds once or twice, of what it computes in float32, are the same."""
+    if not form.wide or dtype == mx.float32:
+        return
+    layer, x = form.layer(dtype), form.x(dtype)
+    stock = layer(x)
+    with mlx_norms.patched():
+        y = layer(x)
+    different = np.mean(exact(y) != exact(stock))
+    # The few are of float32 results between two values of 16 bits.
+    assert different <= 0.01
+
+
+@forms
+@dtypes
+@pytest.mark.parametrize("transform", ["plain", "compile", "shapeless", "checkpoint", "vmap"])
+def test_gradients(form, dtype, transform):
+    layer, x = form.layer(dtype), form.x(dtype)
+    cotangent = normal(x.shape, dtype, seed="cotangent")
+    names = list(form.parameters)
+
+    def call(x, *parameters):
+        dict.update(layer, zip(names, parameters, strict=True))
+        return layer(x)
+
+    transforms = {
+        "plain": lambda f: f,
+        "compile": mx.compile,
+        "shapeless": lambda f: mx.compile(f, shapeless=True),
+        "checkpoint": mx.checkpoint,
+        "vmap": lambda f: lambda x, *ps: mx.vmap(lambda x: f(x, *ps))(mx.stack([x, x]))[0],
+    }
+    arrays = arrays_of(form, layer, x)
+    with mlx_norms.patched():
+        [y], gradients = mx.vjp(lambda *a: [transforms[transform](call)(*a)], arrays, [cotangent])
+        assert written(form) >= 1
+    [expected] = in_float64(form, arrays)
+    assert error(y, expected) <= BOUNDS[dtype]
+
+    def gradients_of(compute):
+        return lambda *a: mx.vjp(compute, list(a), [cotangent.astype(mx.float64)])[1]
+
+    for ours, theirs in zip(gradients, in_float64(form, arrays, gradients_of), strict=True):
+        assert error(ours, theirs) <= 2 * BOUNDS[dtype]
+
+
+@forms
+def test_a_trained_layer(form):
+    """Parameters are read at every call."""
+    layer, x = form.layer(), form.x()
+    with mlx_norms.patched():
+        layer(x)
+        for name, shape in form.parameters.items():
+            setattr(layer, name, normal(shape, mx.float32, seed=f"new {name}"))
+        y = layer(x)
+        assert written(form) == 2
+    [expected] = in_float64(form, arrays_of(form, layer, x))
+    assert error(y, expected) <= BOUNDS[mx.float32]
+
+
+@forms
+def test_weights_of_another_dtype(form):
+    layer, x = form.layer(mx.float32), form.x(mx.bfloat16)
+    stock = layer(x)
+    with mlx_norms.patched():
+        y = layer(x)
+    assert y.dtype == stock.dtype
+    [expected] = in_float64(form, arrays_of(form, layer, x))
+    assert error(y, expected) <= BOUNDS[mx.bfloat16]
+
+
+def test_nothing_is_evaluated_by_a_call():
+    form = FORMS[0]
+    layer = form.layer()
+    with mlx_norms.patched():
+        layer(form.x())
+        x = form.x() + mx.inf  # of which an evaluation would show
+        y = layer(x)
+        assert written(form) == 2
+    mx.eval(y)
+
+
+def test_a_pending_sum_is_fused():
+    form = FORMS[0]
+    layer, x, r = form.layer(), form.x(), normal(form.shape, mx.float32, seed="residual")
+    with mlx_norms.patched():
+        h = x + r
+        y = layer(h)
+        assert mlx_norms.report().fused == written(form) == 1
+    assert mx.array_equal(h, x + r, stream=mx.cpu)
+    [expected] = in_float64(form, arrays_of(form, layer, x + r))
+    assert error(y, expected) <= BOUNDS[mx.float32]

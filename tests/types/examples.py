@@ -54,8 +54,10 @@ class Model(nn.Module):
 model = Model()
 mlx_norms.patch(model)
 mlx_norms.unpatch(model)
-assert_type(mlx_norms.patched(fuse=False), AbstractContextManager[None])
+assert_type(mlx_norms.patched(fuse=False, written=False), AbstractContextManager[None])
 assert_type(mlx_norms.report(), mlx_norms.Report)
 assert_type(mlx_norms.report().calls, int)
 assert_type(mlx_norms.report().reasons, dict[str, int])
+assert_type(mlx_norms.report().written, dict[str, int])
+assert_type(mlx_norms.report().left, dict[str, str])
 norm: Callable[..., mx.array] = mlx_norms.ladders.layer_norm

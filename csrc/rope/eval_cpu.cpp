@@ -16,6 +16,8 @@ using namespace cpu;
 namespace {
 
 constexpr int kMaxTensors = 3;
+// So many at once, as the results of a head adjoin.
+constexpr int64_t kTokens = 16;
 
 // The tokens of some tensors [..., L, H, D].
 Axes token_axes(const std::vector<const array*>& tensors) {
@@ -107,34 +109,58 @@ void NormRope::eval_cpu(
           weights.emplace_back(all[n].weight);
         }
         blocks.for_each([&](int, int64_t begin, int64_t end) {
-          Scratch scratch(width, 4);
-          auto row = [&](int i) { return scratch.data() + i * padded(width); };
+          Scratch tables(width, 2 * kTokens);
+          Scratch scratch(width, 2);
           auto at = angles;
           at.inverse_frequencies = frequencies.data();
-          at.cosines = row(0);
-          at.sines = row(1);
           auto run = job;
-          run.cosines = at.cosines;
-          run.sines = at.sines;
-          run.scratch = row(2);
-          for (auto token = begin; token < end; ++token) {
-            auto batch = token / positions;
-            auto index = token % positions;
+          run.scratch = scratch.data();
+          auto take = [&](int i) {
+            at.cosines = tables.data() + 2 * i * padded(width);
+            at.sines = at.cosines + padded(width);
+            run.cosines = at.cosines;
+            run.sines = at.sines;
+          };
+          for (auto first = begin; first < end;) {
+            // Of one sequence.
+            auto batch = first / positions;
+            auto index = first % positions;
+            auto some = static_cast<int>(
+                std::min({kTokens, end - first, positions - index}));
             auto start = offsets[batch / batches_per_offset];
-            at.position =
-                scale * (static_cast<float>(index) + static_cast<float>(start));
-            rope_kernels().angles(at);
-            auto steps = offsets_at(axes, token);
-            for (int n = 0; n < count; ++n) {
-              auto heads = all[n].heads;
-              auto to = major ? batch * heads.heads * positions + index
-                              : token * heads.heads;
-              heads.x = from(heads.x, steps[n]);
-              heads.y = from(heads.y, to * width);
-              heads.weight = weights[n].data();
-              heads.weight_rows = all[n].weight.row_count();
-              rope_kernels().heads(run, heads);
+            Steps steps[kTokens];
+            for (int i = 0; i < some; ++i) {
+              at.position = scale *
+                  (static_cast<float>(index + i) + static_cast<float>(start));
+              take(i);
+              rope_kernels().angles(at);
+              steps[i] = offsets_at(axes, first + i);
             }
+            for (int n = 0; n < count; ++n) {
+              auto n_heads = all[n].heads.heads;
+              auto weight_rows = all[n].weight.row_count();
+              auto one = all[n].heads;
+              one.heads = 1;
+              one.weight_rows = 1;
+              for (int64_t head = 0; head < n_heads; ++head) {
+                auto* weight = weights[n].data();
+                one.weight = weight && weight_rows > 1
+                    ? weight + head * padded(width)
+                    : weight;
+                for (int i = 0; i < some; ++i) {
+                  auto to = major
+                      ? (batch * n_heads + head) * positions + index + i
+                      : (first + i) * n_heads + head;
+                  one.x = from(
+                      all[n].heads.x,
+                      steps[i][n] + head * all[n].heads.x.row_stride);
+                  one.y = from(all[n].heads.y, to * width);
+                  take(i);
+                  rope_kernels().heads(run, one);
+                }
+              }
+            }
+            first += some;
           }
         });
       });

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// One token after another: its angles, and then all heads of all tensors.
+// Some tokens at a time: their angles, and then all heads of all tensors.
 
 #include "csrc/op/eval_cpu.h"
 #include "csrc/cpu/row_blocks.h"
@@ -39,7 +39,9 @@ void NormRope::eval_cpu(
     Arrays& outputs,
     mx::Stream stream) const {
   struct Tensor {
-    RopeHeads heads{};
+    RopeRow row{}; // the first
+    int64_t heads = 0;
+    int64_t head_stride = 0;
     Parameter weight;
   };
   std::array<Tensor, kMaxTensors> all;
@@ -54,17 +56,16 @@ void NormRope::eval_cpu(
     if (x.size() == 0) {
       continue;
     }
-    auto& [heads, weight] = all[count++];
-    heads.heads = x.shape(-2);
-    heads.x = rows_in(x, x.strides(-2));
-    heads.y = rows_out(outputs[i]);
-    heads.y_stride = head_major ? positions * width : width;
-    heads.factor = i == 0 ? float{q_scale} : 1.0f;
-    heads.rotated = i < rotated;
-    auto* of = weight_of(inputs, i);
-    weight = Parameter(of, weight_offset);
+    auto& tensor = all[count++];
+    tensor.heads = x.shape(-2);
+    tensor.head_stride = x.strides(-2);
+    tensor.row.x = rows_in(x, 0);
+    tensor.row.y = rows_out(outputs[i]);
+    tensor.row.factor = i == 0 ? float{q_scale} : 1.0f;
+    tensor.row.rotated = i < rotated;
+    tensor.weight = Parameter(weight_of(inputs, i), weight_offset);
     read.push_back(&x);
-    elements += heads.heads * width;
+    elements += tensor.heads * width;
   }
   if (count == 0) {
     return;
@@ -137,26 +138,23 @@ void NormRope::eval_cpu(
               steps[i] = offsets_at(axes, first + i);
             }
             for (int n = 0; n < count; ++n) {
-              auto n_heads = all[n].heads.heads;
-              auto weight_rows = all[n].weight.row_count();
-              auto one = all[n].heads;
-              one.heads = 1;
-              one.weight_rows = 1;
-              for (int64_t head = 0; head < n_heads; ++head) {
-                auto* weight = weights[n].data();
-                one.weight = weight && weight_rows > 1
-                    ? weight + head * padded(width)
-                    : weight;
+              const auto& tensor = all[n];
+              bool one_weight = tensor.weight.row_count() == 1;
+              auto row = tensor.row;
+              for (int64_t head = 0; head < tensor.heads; ++head) {
+                row.weight = weights[n].data();
+                if (!one_weight) {
+                  row.weight += head * padded(width);
+                }
                 for (int i = 0; i < some; ++i) {
                   auto to = major
-                      ? (batch * n_heads + head) * positions + index + i
-                      : (first + i) * n_heads + head;
-                  one.x = from(
-                      all[n].heads.x,
-                      steps[i][n] + head * all[n].heads.x.row_stride);
-                  one.y = from(all[n].heads.y, to * width);
+                      ? (batch * tensor.heads + head) * positions + index + i
+                      : (first + i) * tensor.heads + head;
+                  row.x = from(
+                      tensor.row.x, steps[i][n] + head * tensor.head_stride);
+                  row.y = from(tensor.row.y, to * width);
                   take(i);
-                  rope_kernels().heads(run, one);
+                  rope_kernels().row(run, row);
                 }
               }
             }

@@ -93,27 +93,19 @@ inline void rotate(const RopeJob& job, const float* row, F put) {
 
 // Normalizes a row, with its weight and factor.
 template <typename T, bool kEarly>
-inline void normalize(
-    const RopeJob& job,
-    const RopeHeads& heads,
-    int64_t head,
-    FloatRow row,
-    float* to) {
+inline void
+normalize(const RopeJob& job, const RopeRow& of, FloatRow row, float* to) {
   SummedRow<false> summed{row, 0.0f, first_sums<false>(row, 0.0f)};
   auto statistics = row_statistics(summed, {job.eps, false, false});
   auto step = [](Floats v) { return kEarly ? round_to<T>(v) : v; };
-  const float* weight = heads.weight;
-  if (weight && heads.weight_rows > 1) {
-    weight += head * padded(job.width);
-  }
-  bool scales = heads.factor != 1.0f;
+  bool scales = of.factor != 1.0f;
   for (int64_t i = 0; i < padded(job.width); i += kWidth) {
     Floats v = step(statistics.normalize(load(row.data + i)));
-    if (weight) {
-      v = step(v * load(weight + i));
+    if (of.weight) {
+      v = step(v * load(of.weight + i));
     }
     if (scales) {
-      v = step(v * heads.factor);
+      v = step(v * of.factor);
     }
     store(to + i, v);
   }
@@ -121,43 +113,39 @@ inline void normalize(
 
 // T is the result's dtype.
 template <typename T, bool kEarly>
-void rope_heads(const RopeJob& job, const RopeHeads& heads) {
+void rope_row(const RopeJob& job, const RopeRow& of) {
   float* between = job.scratch + padded(job.width);
-  for (int64_t head = 0; head < heads.heads; ++head) {
-    auto row = load_row(heads.x, head, job.width, job.scratch);
-    auto* y = static_cast<T*>(heads.y.data) + head * heads.y_stride;
-    auto put = [=](int64_t i, auto extent, Floats v) {
-      store(y + i, v, extent);
-    };
-    bool before = heads.rotated && job.rope_first;
-    if (before) {
-      rotate<T, kEarly>(job, row.data, [=](int64_t i, auto extent, Floats v) {
-        store(between + i, v, extent);
-      });
-      row = padded_row(between, job.width);
-    }
-    const float* result = row.data;
-    if (job.normalized) {
-      normalize<T, kEarly>(job, heads, head, row, between);
-      result = between;
-    }
-    if (heads.rotated && !before) {
-      rotate<T, kEarly>(job, result, put);
-    } else {
-      for_vectors(job.width, [&](int64_t i, auto extent) {
-        put(i, extent, load(result + i, extent));
-      });
-    }
+  auto row = load_row(of.x, 0, job.width, job.scratch);
+  auto* y = static_cast<T*>(of.y.data);
+  auto put = [=](int64_t i, auto extent, Floats v) { store(y + i, v, extent); };
+  bool before = of.rotated && job.rope_first;
+  if (before) {
+    rotate<T, kEarly>(job, row.data, [=](int64_t i, auto extent, Floats v) {
+      store(between + i, v, extent);
+    });
+    row = padded_row(between, job.width);
+  }
+  const float* result = row.data;
+  if (job.normalized) {
+    normalize<T, kEarly>(job, of, row, between);
+    result = between;
+  }
+  if (of.rotated && !before) {
+    rotate<T, kEarly>(job, result, put);
+  } else {
+    for_vectors(job.width, [&](int64_t i, auto extent) {
+      put(i, extent, load(result + i, extent));
+    });
   }
 }
 
-void heads(const RopeJob& job, const RopeHeads& heads) {
-  with_type(heads.y.type, [&](auto type) {
+void row(const RopeJob& job, const RopeRow& of) {
+  with_type(of.y.type, [&](auto type) {
     using T = typename decltype(type)::type;
-    if (job.late || heads.y.type == Float::f32) {
-      rope_heads<T, false>(job, heads);
+    if (job.late || of.y.type == Float::f32) {
+      rope_row<T, false>(job, of);
     } else {
-      rope_heads<T, true>(job, heads);
+      rope_row<T, true>(job, of);
     }
   });
 }
@@ -167,6 +155,6 @@ void heads(const RopeJob& job, const RopeHeads& heads) {
 namespace mlx_norms::cpu::rope {
 
 [[gnu::visibility("default")]] extern const RopeKernels MLX_NORMS_KERNELS;
-const RopeKernels MLX_NORMS_KERNELS = {inverse_frequencies, angles, heads};
+const RopeKernels MLX_NORMS_KERNELS = {inverse_frequencies, angles, row};
 
 } // namespace mlx_norms::cpu::rope

@@ -21,14 +21,11 @@ struct AnglesJob {
   float* sines;
 };
 
-// The heads of one tensor of one token.
-struct RopeHeads {
-  RowsIn x; // strides from head to head
+// A head of one token.
+struct RopeRow {
+  RowsIn x;
   RowsOut y;
-  int64_t y_stride; // from head to head
-  int64_t heads;
   const float* weight; // with its offset; null: none
-  int64_t weight_rows; // one, or one for each head
   float factor = 1.0f; // of the normalized row
   bool rotated;
 };
@@ -50,7 +47,7 @@ struct RopeKernels {
   // base^(-i / n) for i < n, as MLX's ops compute it.
   void (*inverse_frequencies)(float base, int64_t n, float* to);
   void (*angles)(const AnglesJob&);
-  void (*heads)(const RopeJob&, const RopeHeads&);
+  void (*row)(const RopeJob&, const RopeRow&);
 };
 
 // The kernels for the instruction set in use.

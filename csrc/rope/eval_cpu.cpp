@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// One token after another: its angles, and then all heads of all tensors.
+// Some tokens at a time: their angles, and then all heads of all tensors.
 
 #include "csrc/op/eval_cpu.h"
 #include "csrc/cpu/row_blocks.h"
@@ -16,6 +16,8 @@ using namespace cpu;
 namespace {
 
 constexpr int kMaxTensors = 3;
+// So many at once, as the results of a head adjoin.
+constexpr int64_t kTokens = 16;
 
 // The tokens of some tensors [..., L, H, D].
 Axes token_axes(const std::vector<const array*>& tensors) {
@@ -37,7 +39,9 @@ void NormRope::eval_cpu(
     Arrays& outputs,
     mx::Stream stream) const {
   struct Tensor {
-    RopeHeads heads{};
+    RopeRow row{}; // the first
+    int64_t heads = 0;
+    int64_t head_stride = 0;
     Parameter weight;
   };
   std::array<Tensor, kMaxTensors> all;
@@ -52,17 +56,16 @@ void NormRope::eval_cpu(
     if (x.size() == 0) {
       continue;
     }
-    auto& [heads, weight] = all[count++];
-    heads.heads = x.shape(-2);
-    heads.x = rows_in(x, x.strides(-2));
-    heads.y = rows_out(outputs[i]);
-    heads.y_stride = head_major ? positions * width : width;
-    heads.factor = i == 0 ? float{q_scale} : 1.0f;
-    heads.rotated = i < rotated;
-    auto* of = weight_of(inputs, i);
-    weight = Parameter(of, weight_offset);
+    auto& tensor = all[count++];
+    tensor.heads = x.shape(-2);
+    tensor.head_stride = x.strides(-2);
+    tensor.row.x = rows_in(x, 0);
+    tensor.row.y = rows_out(outputs[i]);
+    tensor.row.factor = i == 0 ? float{q_scale} : 1.0f;
+    tensor.row.rotated = i < rotated;
+    tensor.weight = Parameter(weight_of(inputs, i), weight_offset);
     read.push_back(&x);
-    elements += heads.heads * width;
+    elements += tensor.heads * width;
   }
   if (count == 0) {
     return;
@@ -107,34 +110,55 @@ void NormRope::eval_cpu(
           weights.emplace_back(all[n].weight);
         }
         blocks.for_each([&](int, int64_t begin, int64_t end) {
-          Scratch scratch(width, 4);
-          auto row = [&](int i) { return scratch.data() + i * padded(width); };
+          Scratch tables(width, 2 * kTokens);
+          Scratch scratch(width, 2);
           auto at = angles;
           at.inverse_frequencies = frequencies.data();
-          at.cosines = row(0);
-          at.sines = row(1);
           auto run = job;
-          run.cosines = at.cosines;
-          run.sines = at.sines;
-          run.scratch = row(2);
-          for (auto token = begin; token < end; ++token) {
-            auto batch = token / positions;
-            auto index = token % positions;
+          run.scratch = scratch.data();
+          auto take = [&](int i) {
+            at.cosines = tables.data() + 2 * i * padded(width);
+            at.sines = at.cosines + padded(width);
+            run.cosines = at.cosines;
+            run.sines = at.sines;
+          };
+          for (auto first = begin; first < end;) {
+            // Of one sequence.
+            auto batch = first / positions;
+            auto index = first % positions;
+            auto some = static_cast<int>(
+                std::min({kTokens, end - first, positions - index}));
             auto start = offsets[batch / batches_per_offset];
-            at.position =
-                scale * (static_cast<float>(index) + static_cast<float>(start));
-            rope_kernels().angles(at);
-            auto steps = offsets_at(axes, token);
-            for (int n = 0; n < count; ++n) {
-              auto heads = all[n].heads;
-              auto to = major ? batch * heads.heads * positions + index
-                              : token * heads.heads;
-              heads.x = from(heads.x, steps[n]);
-              heads.y = from(heads.y, to * width);
-              heads.weight = weights[n].data();
-              heads.weight_rows = all[n].weight.row_count();
-              rope_kernels().heads(run, heads);
+            Steps steps[kTokens];
+            for (int i = 0; i < some; ++i) {
+              at.position = scale *
+                  (static_cast<float>(index + i) + static_cast<float>(start));
+              take(i);
+              rope_kernels().angles(at);
+              steps[i] = offsets_at(axes, first + i);
             }
+            for (int n = 0; n < count; ++n) {
+              const auto& tensor = all[n];
+              bool one_weight = tensor.weight.row_count() == 1;
+              auto row = tensor.row;
+              for (int64_t head = 0; head < tensor.heads; ++head) {
+                row.weight = weights[n].data();
+                if (!one_weight) {
+                  row.weight += head * padded(width);
+                }
+                for (int i = 0; i < some; ++i) {
+                  auto to = major
+                      ? (batch * tensor.heads + head) * positions + index + i
+                      : (first + i) * tensor.heads + head;
+                  row.x = from(
+                      tensor.row.x, steps[i][n] + head * tensor.head_stride);
+                  row.y = from(tensor.row.y, to * width);
+                  take(i);
+                  rope_kernels().row(run, row);
+                }
+              }
+            }
+            first += some;
           }
         });
       });

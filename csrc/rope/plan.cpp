@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "csrc/gpu/geometry.h"
@@ -12,6 +13,22 @@
 namespace mlx_norms {
 
 namespace {
+
+// The norms' geometry, in which results have their bits; but on Metal with at
+// most 16 elements per thread if a SIMD-group then holds the row, as angles are
+// in registers, too (tools/agx).
+Geometry geometry_of(const array& x, Backend backend) {
+  constexpr int kElements = 16;
+  int length = x.shape(-1);
+  auto of_norm =
+      geometry_for(RowKernel::Forward, length, x.itemsize(), backend);
+  int width = of_norm.width;
+  int vectors = std::min(of_norm.vectors, kElements / width);
+  unsigned each = ceil_div(ceil_div(length, width), vectors);
+  int lanes = std::bit_ceil(each);
+  bool fits = backend == Backend::Metal && lanes <= Geometry::kSimdSize;
+  return fits ? Geometry{width, vectors, 1, false, lanes} : of_norm;
+}
 
 // Where the elements are that a vector's are rotated with.
 int32_t
@@ -87,8 +104,7 @@ LaunchPlan NormRope::plan(
   auto tokens =
       static_cast<int32_t>(of[0].x->size() / length / of[0].x->shape(-2));
   auto backend = backend_of(stream);
-  auto geometry =
-      geometry_for(RowKernel::Forward, length, x.itemsize(), backend);
+  auto geometry = geometry_of(x, backend);
   int width = geometry.width;
   auto read = [&](const array* a) {
     return a ? std::optional(read_rows(*a, width, plan)) : std::nullopt;

@@ -65,42 +65,63 @@ inline float inverse_power(float log2_base, int i, int half_dims) {
   return precise::exp2(-(float(i) / float(half_dims)) * log2_base);
 }
 
+// What is done to the elements of a row.
+struct Normalizing {
+  Statistics stats;
+  float weight_offset;
+  bool weighted;
+  float factor;
+  int type; // that each step is rounded to
+};
+
 // Normalizes the elements v of a row, whose weight is w.
 template <int N>
-inline void finish(
-    Statistics stats,
-    float offset,
-    bool weighted,
-    float factor,
-    int type,
-    thread float* w,
-    thread float* v) {
+inline void normalize(Normalizing by, thread float* w, thread float* v) {
   if (!normalized) {
     return;
   }
   for (int j = 0; j < N; ++j) {
-    v[j] = stats.normalize(v[j]);
+    v[j] = by.stats.normalize(v[j]);
   }
   if (round_early) {
-    round_vector<N>(type, v);
+    round_vector<N>(by.type, v);
   }
   if (has_weight) {
-    add_offset<N>(offset, w);
+    add_offset<N>(by.weight_offset, w);
     for (int j = 0; j < N; ++j) {
-      v[j] = weighted ? v[j] * w[j] : v[j];
+      v[j] = by.weighted ? v[j] * w[j] : v[j];
     }
     if (round_early) {
-      round_vector<N>(type, v);
+      round_vector<N>(by.type, v);
     }
   }
   if (has_factor) {
     for (int j = 0; j < N; ++j) {
-      v[j] = v[j] * factor;
+      v[j] = v[j] * by.factor;
     }
     if (round_early) {
-      round_vector<N>(type, v);
+      round_vector<N>(by.type, v);
     }
   }
+}
+
+// Vector k of a row that is held, which is `of`, normalized.
+template <int N, int V>
+inline void normalized_vector(
+    Normalizing by,
+    RowIn row,
+    RowIn weight_row,
+    int k,
+    Span<N> of,
+    thread HeldRow<N, V>& held,
+    thread float* v) {
+  float w[N];
+  clear<N>(w);
+  if (has_weight && by.weighted) {
+    read<N>(weight_row, of, w);
+  }
+  held.get_vector(row, k, of, v);
+  normalize<N>(by, w, v);
 }
 
 // Those elements of a row with which the vector `of` is rotated; the others are
@@ -307,63 +328,58 @@ template <int N, int V>
       stats = statistics<N, V>(squares, summed, threads, length, eps, held);
     }
 
-    float of_row[V * N];
+    Normalizing by =
+        Normalizing{stats, weight_offset, rotated, factor_of_x, out.type};
+    bool rotates = rotated && !rope_first;
     for (int k = 0; k < V; ++k) {
       Span<N> of = span_of<N>(threads, 0, k, length);
-      float w_of[N];
-      clear<N>(w_of);
-      held.get_vector(summed, k, of, of_row + k * N);
-      if (has_weight && rotated) {
-        read<N>(w, of, w_of);
-      }
-      finish<N>(
-          stats,
-          weight_offset,
-          rotated,
-          factor_of_x,
-          out.type,
-          w_of,
-          of_row + k * N);
-    }
-    for (int k = 0; k < V; ++k) {
-      Span<N> of = span_of<N>(threads, 0, k, length);
+      thread const float* cosines = angles.cosines + k * N;
+      thread const float* sines = angles.sines + k * N;
       float v[N], partners[N];
-      for (int j = 0; j < N; ++j) {
-        v[j] = of_row[k * N + j];
-      }
-      if (!rope_first && rotated) {
-        if (partner == kInVector) {
-          swap_pairs<N>(v, partners);
-        } else if (partner == kInHalf) {
-          for (int j = 0; j < N; ++j) {
-            partners[j] = of_row[(k < V / 2 ? k + V / 2 : k - V / 2) * N + j];
+      if (partner == kInHalf) {
+        if (k < V / 2) {
+          int other = k + V / 2;
+          Span<N> of_other = span_of<N>(threads, 0, other, length);
+          float u[N];
+          normalized_vector<N, V>(by, summed, w, k, of, held, v);
+          normalized_vector<N, V>(by, summed, w, other, of_other, held, u);
+          if (rotates) {
+            for (int j = 0; j < N; ++j) {
+              partners[j] = v[j];
+            }
+            rotate<N>(cosines, sines, u, of, dims, v);
+            rotate<N>(
+                angles.cosines + other * N,
+                angles.sines + other * N,
+                partners,
+                of_other,
+                dims,
+                u);
           }
-        } else {
-          float w_of[N];
-          clear<N>(w_of);
-          read_partners<N>(in, of, dims, partners);
-          if (has_weight) {
-            read_partners<N>(w, of, dims, w_of);
+          if (has_head) {
+            write<N>(out, of, v);
+            write<N>(out, of_other, u);
           }
-          finish<N>(
-              stats,
-              weight_offset,
-              rotated,
-              factor_of_x,
-              out.type,
-              w_of,
-              partners);
         }
-        rotate<N>(
-            angles.cosines + k * N,
-            angles.sines + k * N,
-            partners,
-            of,
-            dims,
-            v);
-      }
-      if (has_head) {
-        write<N>(out, of, v);
+      } else {
+        normalized_vector<N, V>(by, summed, w, k, of, held, v);
+        if (rotates) {
+          if (partner == kInVector) {
+            swap_pairs<N>(v, partners);
+          } else {
+            float of_w[N];
+            clear<N>(of_w);
+            read_partners<N>(in, of, dims, partners);
+            if (has_weight) {
+              read_partners<N>(w, of, dims, of_w);
+            }
+            normalize<N>(by, of_w, partners);
+          }
+          rotate<N>(cosines, sines, partners, of, dims, v);
+        }
+        if (has_head) {
+          write<N>(out, of, v);
+        }
       }
     }
   }

@@ -44,7 +44,8 @@ def test_head_dims(case, traditional):
 @pytest.mark.parametrize("traditional", [False, True])
 def test_part_of_a_head(case, traditional):
     """Also of odd length."""
-    for d, dims in ((3, 2), (7, 4), (33, 32), (64, 2), (64, 36), (65, 34), (96, 64), (128, 32), (256, 192)):
+    sizes = ((3, 2), (7, 4), (33, 32), (64, 2), (64, 36), (65, 34), (96, 64), (128, 32), (256, 192))
+    for d, dims in sizes:
         for dtype in inputs.in_turn(DTYPES, d):
             x, weight = one((1, 5, 3, d), dtype)
             for first in (False, True):

@@ -62,7 +62,8 @@ class Case:
         positions = (np.arange(shape[1]) + offset).astype(np.float32)
         positions = positions * np.float32(self.get("scale", 1.0))
         theta = positions[:, :, None, None] * self.inverse_frequencies(half)
-        off = 2 * U if self.gpu else 0.0
+        off = np.full(half, 2 * U if self.gpu else 0.0)
+        off[0] = 0.0 if self.get("freqs", None) is None else off[0]  # base^0 is exact
         return theta.astype(np.float64), off * np.abs(theta).astype(np.float64)
 
     def pairs(self, dims):

@@ -832,16 +832,16 @@ MUTANTS = [
     ),
     Mutant(
         "a head's weight for all",
-        ROPE,
-        "weight += head * padded(job.width);",
+        ROPE_EVAL,
+        "row.weight += head * padded(width);",
         "",
         f"{ROPE_TEST}::test_other_options",
     ),
     Mutant(
         "positions of another sequence",
         ROPE_EVAL,
-        "auto index = token % positions;",
-        "auto index = token;",
+        "auto index = first % positions;",
+        "auto index = first;",
         f"{ROPE_TEST}::test_early_is_the_chain",
     ),
     Mutant(

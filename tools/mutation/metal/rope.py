@@ -31,8 +31,8 @@ MUTANTS = [
     Mutant(
         "rope: partners without their weight",
         KERNEL,
-        "read_partners<N>(w, of, dims, w_of);",
-        "read<N>(w, of, w_of);",
+        "read_partners<N>(w, of, dims, of_w);",
+        "read<N>(w, of, of_w);",
         f"{TESTS}::test_part_of_a_head",
     ),
     Mutant(

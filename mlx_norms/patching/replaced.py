@@ -166,7 +166,9 @@ def original_of(function: object) -> object:
 def _add(found: list[classes.Place]) -> None:
     """Makes the replacements of these calls and functions."""
     for owner, name in found:
-        original = vars(owner)[name]
+        original = vars(owner).get(name)
+        if original is None:  # deleted since it was found
+            continue
         if original not in _replacements and original not in _originals:
             replacement = _written(name, original)
             _originals[replacement] = original
@@ -197,7 +199,12 @@ def _exchanging(by: dict[Callable, Callable]) -> Iterator[None]:
 
 
 def _owners_and_names() -> Iterator[Iterator]:
-    return (map(operator.itemgetter(i), _places) for i in (0, 1))
+    """Of those places that still are: somebody may have deleted a name."""
+    owners, names = (functools.partial(map, operator.itemgetter(i), _places) for i in (0, 1))
+    return (
+        itertools.compress(of(), map(operator.contains, map(vars, owners()), names()))
+        for of in (owners, names)
+    )
 
 
 def _calls() -> Iterator[Callable | staticmethod]:

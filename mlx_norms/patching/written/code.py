@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import dis
 import functools
+import itertools
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,7 +29,13 @@ _KNOWN |= {"array", "dtype", "shape", "ndim", "size", "float32", "float16", "bfl
 _KNOWN |= {"result_type", "issubdtype", "floating", "finfo", "get", "core", "nn", "Module", "eps"}
 _BUILTINS = {"float", "int", "bool", "len", "range", "tuple", "list", "isinstance", "super", "min"}
 _BUILTINS |= {"max", "abs", "sum", "pow", "round", "type"}
-_SHAPES = {"shape", "size", "len"}
+# What depends on a shape: names, and functions and instructions that take an array apart.
+_SHAPES = {"shape", "size"}
+_TAKING_APART = {"len", "list", "tuple", "sum", "min", "max"}
+_OF_SHAPES = ("UNPACK_", "GET_ITER", "FOR_ITER")
+# The methods by which Python itself may call a layer that do not matter to what it computes.
+_HARMLESS = {"__init__", "__call__", "__repr__", "__str__", "__init_subclass__", "__annotate__"}
+_HARMLESS |= {"__annotate_func__"}
 
 # Instructions that change what others may see, of items or of names; and others that a norm's code
 # has no use for. One that catches errors would take that of a stand-in for its own.
@@ -121,7 +128,8 @@ def code_of(function: types.FunctionType, cls: type) -> Code:
         attributes=tuple(sorted(names - reader.own)),
         read=tuple(sorted(names)),
         watched=tuple(reader.watched),
-        depends_on_shape=bool(_SHAPES & (names | reader.builtins)),
+        depends_on_shape=reader.by_shape
+        or bool(_SHAPES & names or _TAKING_APART & reader.builtins),
     )
 
 
@@ -136,8 +144,9 @@ class _Reader:
         self.builtins: set[str] = set()
         self.watched: list[tuple[Callable[[], object], object]] = []
         self.problem: str | None = None
-        for name in ("__getattr__", "__getattribute__"):
-            if any(name in vars(c) for c in self.classes):
+        self.by_shape = False
+        for name, value in itertools.chain(*(vars(c).items() for c in self.classes)):
+            if name.startswith("__") and callable(value) and name not in _HARMLESS:
                 self.refuse(f"its class has a {name} of its own")
 
     def refuse(self, why: str) -> None:
@@ -150,6 +159,12 @@ class _Reader:
         self.functions.add(function)
         if len(self.functions) > _MOST_FUNCTIONS:
             return self.refuse("it calls many functions")
+        for name in ("__defaults__", "__kwdefaults__"):
+            defaults = getattr(function, name)
+            self.watched.append((functools.partial(getattr, function, name), defaults))
+            values = defaults.values() if isinstance(defaults, dict) else defaults or ()
+            if not all(map(is_simple, values)):
+                self.refuse("an argument's default is more than a number")
         scope = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         for code in _codes(function.__code__):
             for instruction in dis.get_instructions(code):
@@ -162,8 +177,9 @@ class _Reader:
         elif name in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
             self.attribute(value)
         elif name in ("LOAD_DEREF", "LOAD_CLASSDEREF") and value in cells:
-            cell = cells[value]
-            self.value(value, cell.cell_contents, functools.partial(getattr, cell, "cell_contents"))
+            self.cell(value, cells[value])
+        elif name.startswith(_OF_SHAPES):
+            self.by_shape = True
         elif name.startswith(_OF_ITEMS):
             self.refuse("it sets items of an array or a list")
         elif name.startswith(_OF_NAMES):
@@ -172,6 +188,13 @@ class _Reader:
             self.refuse(
                 "it does more than compute: it imports, yields, catches errors, or the like"
             )
+
+    def cell(self, name: str, cell: types.CellType) -> None:
+        get = functools.partial(getattr, cell, "cell_contents")
+        try:
+            self.value(name, get(), get)
+        except ValueError:
+            self.refuse(f"it uses {name}, which has no value yet")
 
     def global_name(self, names: dict, name: str) -> None:
         if name in names:
@@ -204,7 +227,7 @@ class _Reader:
             self.read(value)
         elif isinstance(value, type) and issubclass(value, mlx.nn.Module):
             if not _is_base(value) and value not in self.classes:
-                self.classes.append(value)
+                self.refuse(f"it uses {name}, which is another layer's class")
         elif is_simple(value):
             self.watched.append((get, value))
         elif _is_of_mlx(value):

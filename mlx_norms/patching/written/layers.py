@@ -13,6 +13,8 @@ from ..scope import Scope, current
 from .code import is_simple
 from .plans import Plan, Plans, leave, takes
 
+_ABSENT = object()
+
 
 def replacement(function: types.FunctionType) -> Callable:
     """``function``, the ``__call__`` of a class of layers, or our norm if the scope says so."""
@@ -54,7 +56,9 @@ class _Layers(Plans):
         if items is None:
             return None
         code = self.code(cls)
-        kind = (cls, self.kind_of(x), tuple(map(vars(module).get, code.read)), items)
+        own = vars(module)
+        read = [(type(value), value) for value in [own.get(name, _ABSENT) for name in code.read]]
+        kind = (cls, self.kind_of(x), tuple(read), items)
         try:
             plan = self.get(kind)
         except TypeError:  # an attribute that cannot be hashed
@@ -90,7 +94,7 @@ def _with_constants(module: mlx.nn.Module) -> tuple | None:
         if type(value) is mx.array:
             items.append((name, value.dtype, value.shape))
         elif isinstance(value, (tuple, list)) and is_simple(tuple(value)):
-            items.append((name, tuple(value)))
+            items.append((name, type(value), tuple(map(type, value)), tuple(value)))
         else:
             return None
     return tuple(items)

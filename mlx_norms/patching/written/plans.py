@@ -25,9 +25,8 @@ _left: dict[str, str] = {}
 def taken() -> dict[str, int]:
     """The number of calls taken, by op and the name of the class or function."""
     counts: Counter[str] = Counter()
-    for plan in _plans():
-        if plan.norm and plan.norm.calls:
-            counts[f"{plan.norm.op}: {plan.name}"] += plan.norm.calls
+    for plans in list(_all):
+        counts += plans.outdated + _counts(plans.all())
     return dict(sorted(counts.items()))
 
 
@@ -44,8 +43,9 @@ def leave(name: str, why: str) -> None:
 def reset() -> None:
     """Reset the counts."""
     _left.clear()
-    for plan in _plans():
-        if plan.norm:
+    for plans in list(_all):
+        plans.outdated.clear()
+        for plan in plans.all():
             plan.norm.calls = 0
 
 
@@ -67,7 +67,10 @@ class Plan:
     is_final: bool = True  # else it may be found out later
 
     def is_current(self) -> bool:
-        return all(get() is value for get, value in self.watched)
+        try:
+            return all(get() is value for get, value in self.watched)
+        except ValueError:  # a variable that has no value any more
+            return False
 
     def compute(
         self, scope: Scope, x: mx.array, weight: mx.array | None, bias: mx.array | None
@@ -91,12 +94,12 @@ class Plans:
         self.function = function
         self._codes: dict[type, Code] = {}
         self._by_kind: dict[tuple, Plan] = {}
-        self._outdated: list[Plan] = []
+        self.outdated: Counter[str] = Counter()  # calls taken by plans that are no more
         self._by_shape = False
         _all.add(self)
 
     def all(self) -> list[Plan]:
-        return [*self._by_kind.copy().values(), *self._outdated]
+        return [plan for plan in self._by_kind.copy().values() if plan.norm]
 
     def code(self, cls: type) -> Code:
         """The function's code, as a method of this class."""
@@ -108,14 +111,14 @@ class Plans:
 
     def kind_of(self, x: mx.array) -> tuple:
         shape = x.shape
-        return (x.dtype, shape if self._by_shape else (len(shape), shape[-1]))
+        return (x.dtype, shape) if self._by_shape else (x.dtype, len(shape), shape[-1])
 
     def get(self, kind: tuple) -> Plan | None:
         return self._by_kind.get(kind)
 
     def forget(self) -> None:
         """Of a function that reads other values now, as kinds are by what it did read."""
-        self._outdated += self._by_kind.values()
+        self.outdated += _counts(self.all())
         self._by_kind.clear()
         self._codes.clear()
 
@@ -126,7 +129,7 @@ class Plans:
         if len(self._by_kind) >= _MOST_PLANS:
             return Plan(name, why_not="it is called in too many ways")
         try:
-            found = why_not or recognize(call, arrays)
+            found = why_not or recognize(call, arrays, any_shape=not self._by_shape)
         except CannotCheck as error:
             return Plan(name, why_not=str(error), is_final=False)
         if isinstance(found, str):
@@ -138,5 +141,8 @@ class Plans:
         return plan
 
 
-def _plans() -> list[Plan]:
-    return [plan for plans in list(_all) for plan in plans.all()]
+def _counts(plans: list[Plan]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for plan in plans:
+        counts[f"{plan.norm.op}: {plan.name}"] += plan.norm.calls
+    return counts

@@ -23,8 +23,11 @@ class CannotCheck(Exception):
     """Nothing could be evaluated."""
 
 
-def recognize(call: Call, arrays: list[mx.array]) -> _ext.WrittenNorm | str:
+def recognize(call: Call, arrays: list[mx.array], any_shape: bool) -> _ext.WrittenNorm | str:
     """The norm that ``call(arrays)`` computes, or why it is none, as the end of a sentence.
+
+    With ``any_shape`` it is that of x with any other axes before the last one, too: MLX leaves out
+    a sum over one element, so such axes are read as longer ones.
 
     The code has been found to compute and do nothing else. It is called on stand-ins that have no
     values. Then it is compared with our norm on a few random rows and parameters, which belong to
@@ -33,6 +36,10 @@ def recognize(call: Call, arrays: list[mx.array]) -> _ext.WrittenNorm | str:
     Raises:
         CannotCheck: If the rows could not be evaluated, here and now.
     """
+    if any_shape:
+        x, *parameters = arrays
+        shape = [_ROWS if n == 1 else n for n in x.shape[:-1]]
+        arrays = [mx.zeros([*shape, x.shape[-1]], x.dtype), *parameters]
     x, *parameters = map(_ext.stand_in, arrays)
     try:
         y = _traced(call, [x, *parameters])
@@ -71,11 +78,14 @@ def _agrees(norm: _ext.WrittenNorm, call: Call, arrays: list[mx.array]) -> bool:
             theirs = call(inputs)
     except Exception:
         return False  # of fewer rows it is something else
+    if type(theirs) is not mx.array:
+        return False
     weight, bias = (None if i is None else parameters[i] for i in (norm.weight, norm.bias))
     ours = norm.alone(row, weight, bias)
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
         return False
-    tolerance = max(_TOLERANCE[each.dtype] for each in inputs)
+    used = [row, *(a for a in (weight, bias) if a is not None)]
+    tolerance = max(_TOLERANCE[each.dtype] for each in used)
     ours, theirs = (y.astype(mx.float32) for y in (ours, theirs))
     try:
         return (mx.abs(ours - theirs).max() <= tolerance * mx.abs(ours).max()).item()

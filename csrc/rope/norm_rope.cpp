@@ -87,6 +87,9 @@ array rotate_by_mlx(
     const Arrays& angles,
     mx::Stream s) {
   auto rows = mx::swapaxes(x, -3, -2, s);
+  if (op.dtypes[0] == mx::float32) { // MLX's result has its input's dtype
+    rows = mx::astype(rows, mx::float32, s);
+  }
   auto shape = rows.shape();
   auto batch_axes = static_cast<int>(x.ndim()) - 3;
   auto offset = angles[0];

@@ -63,7 +63,10 @@ class Case:
         positions = positions * np.float32(self.get("scale", 1.0))
         theta = positions[:, :, None, None] * self.inverse_frequencies(half)
         off = np.full(half, 2 * U if self.gpu else 0.0)
-        off[0] = 0.0 if self.get("freqs", None) is None else off[0]  # base^0 is exact
+        if self.gpu and self.get("freqs", None) is None:
+            # The exponent of two is rounded three times; base^0 is exact.
+            off += 3 * U * np.log(self.get("base", 10000.0)) * np.arange(half) / half
+            off[0] = 0.0
         return theta.astype(np.float64), off * np.abs(theta).astype(np.float64)
 
     def pairs(self, dims):

@@ -327,8 +327,8 @@ def test_gradients_of_both_and_of_higher_order():
         return mx.grad(lambda *a: sum((g * g).sum() for g in first(of)(*a)), argnums=range(5))
 
     close(second(ours)(*arrays), second(chain)(*arrays), 1e-4)
-    # One output takes no part.
-    only = [mx.grad(lambda q: of(q, *arrays[1:])[0].sum())(q) for of in (ours, chain)]
+    # One output takes no part. (Of a sum MLX's rope on CUDA misreads the cotangent.)
+    only = [mx.grad(lambda q: (of(q, *arrays[1:])[0] ** 3).sum())(q) for of in (ours, chain)]
     close(only[:1], only[1:])
 
 

@@ -85,11 +85,11 @@ void check_same_shape(
   }
 }
 
-namespace {
-
 bool is_vector(const mx::array& a, int length) {
   return a.ndim() == 1 && a.shape(0) == length;
 }
+
+namespace {
 
 bool is_matrix(const mx::array& a, int rows, int columns) {
   return a.ndim() == 2 && a.shape(0) == rows && a.shape(1) == columns;

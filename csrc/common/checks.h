@@ -27,6 +27,9 @@ void check_same_shape(
     const mx::array& a,
     const mx::array& x);
 
+// [length]
+bool is_vector(const mx::array& a, int length);
+
 // [D], with D the last axis of x.
 void check_vector(
     const char* op,

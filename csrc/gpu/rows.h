@@ -18,11 +18,6 @@ struct RowOperand {
   std::optional<Launch::Layout> layout;
 };
 
-// Null if there is none.
-inline const RowOperand* pointer_to(const std::optional<RowOperand>& operand) {
-  return operand ? &*operand : nullptr;
-}
-
 // The kernels' FloatType.
 int32_t float_type(mx::Dtype dtype);
 

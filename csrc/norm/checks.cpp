@@ -67,10 +67,4 @@ Rounding parse_rounding(
       "rounding must be \"early\" or \"late\" but is \"" + *rounding + "\".");
 }
 
-float rounded_to(mx::Dtype dtype, float number) {
-  return dtype == mx::float16 ? static_cast<float>(mx::float16_t(number))
-      : dtype == mx::bfloat16 ? static_cast<float>(mx::bfloat16_t(number))
-                              : number;
-}
-
 } // namespace mlx_norms

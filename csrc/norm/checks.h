@@ -35,7 +35,4 @@ Rounding parse_rounding(
     const std::optional<std::string>& rounding,
     float weight_offset);
 
-// A number as an array of this dtype has it.
-float rounded_to(mx::Dtype dtype, float number);
-
 } // namespace mlx_norms

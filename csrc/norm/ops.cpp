@@ -29,7 +29,7 @@ struct Options {
 // As MLX takes a number beside x: rounded to its dtype.
 float number_of(const OptionalTerm& factor, mx::Dtype dtype) {
   auto* number = factor ? std::get_if<float>(&*factor) : nullptr;
-  return number ? rounded_to(dtype, *number) : 1.0f;
+  return number ? rounded_to(*number, dtype) : 1.0f;
 }
 
 // Of a number, in the output's dtype, a view of a row of it.
@@ -50,10 +50,6 @@ OptionalArray as_array(
   // A shapeless x has rows of another length when it is computed.
   return x.is_tracer() ? mx::broadcast_arrays({one, x}, options.stream)[0]
                        : mx::broadcast_to(one, {x.shape(-1)}, options.stream);
-}
-
-const mx::array* pointer_to(const OptionalArray& a) {
-  return a ? &*a : nullptr;
 }
 
 NormSpec make_spec(
@@ -208,10 +204,6 @@ std::pair<mx::array, mx::array> normalize_sum(
   return as_pair(normalize_modulated(op, center, in, options, scale, shift));
 }
 
-bool is_parameter_of(const mx::array& x, const mx::array& v) {
-  return takes_dtype(v.dtype()) && v.ndim() == 1 && v.shape(0) == x.shape(-1);
-}
-
 } // namespace
 
 OptionalArray plain_norm(
@@ -229,7 +221,7 @@ OptionalArray plain_norm(
   inputs.push_back(x);
   for (auto [operand, v] : {std::pair(kWeight, weight), {kBias, bias}}) {
     if (v) {
-      if (!is_parameter_of(x, *v)) {
+      if (!takes_dtype(v->dtype()) || !is_vector(*v, x.shape(-1))) {
         return {};
       }
       spec.operands.set(operand);

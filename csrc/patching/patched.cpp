@@ -42,7 +42,7 @@ bool takes(const array* a) {
 }
 
 bool fits_rows(const array* v, const array& x) {
-  return !v || (v->ndim() == 1 && v->shape(0) == x.shape(-1));
+  return !v || is_vector(*v, x.shape(-1));
 }
 
 // As in mx.fast: parameters may widen x, but a bias alone does not.
@@ -180,6 +180,17 @@ alone(const Request& request, Plan plan, Outcome not_fused) {
   return {std::move(outputs[0]), not_fused};
 }
 
+// The norm, fused if it can be; none if mx.fast has to compute it.
+std::pair<OptionalArray, Outcome>
+counted(const Request& request, Plan plan, Fusion fusion) {
+  auto [norm, outcome] = fused(request, plan, fusion);
+  if (!norm) {
+    std::tie(norm, outcome) = alone(request, std::move(plan), outcome);
+  }
+  count(outcome);
+  return {std::move(norm), outcome};
+}
+
 template <typename F>
 PatchedNorm patched_norm(
     const Request& request,
@@ -194,11 +205,7 @@ PatchedNorm patched_norm(
   note_norm(request.x);
   auto plan = make_plan(request, center, eps, fusion);
   bool is_offset = plan.spec.weight_offset != 0.0f;
-  auto [normalized, outcome] = fused(request, plan, fusion);
-  if (!normalized) {
-    std::tie(normalized, outcome) = alone(request, std::move(plan), outcome);
-  }
-  count(outcome);
+  auto [normalized, outcome] = counted(request, std::move(plan), fusion);
   if (!normalized) {
     return {pass_on(), outcome};
   }
@@ -267,11 +274,7 @@ std::optional<PatchedNorm> patched_written_norm(
       plan.parameters.push_back(*parameter);
     }
   }
-  auto [y, outcome] = fused(request, plan, fusion);
-  if (!y) {
-    std::tie(y, outcome) = alone(request, std::move(plan), outcome);
-  }
-  count(outcome);
+  auto [y, outcome] = counted(request, std::move(plan), fusion);
   if (!y) {
     return std::nullopt;
   }

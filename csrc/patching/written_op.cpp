@@ -48,10 +48,6 @@ array bare(
       norm.axis);
 }
 
-const array* pointer_to(const OptionalArray& a) {
-  return a ? &*a : nullptr;
-}
-
 } // namespace
 
 array compute(

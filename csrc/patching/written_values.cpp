@@ -92,12 +92,6 @@ const std::string kOutside =
 
 } // namespace
 
-float rounded_to(float number, mx::Dtype dtype) {
-  return dtype == mx::float16 ? static_cast<float>(mx::float16_t(number))
-      : dtype == mx::bfloat16 ? static_cast<float>(mx::bfloat16_t(number))
-                              : number;
-}
-
 Value multiply(const Value& a, const Value& b, int length, mx::Dtype dtype) {
   auto* x = as_x(a);
   auto* y = as_x(b);

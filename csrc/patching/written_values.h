@@ -97,7 +97,4 @@ Value square_root(const Value& a);
 Value one_over_root(const Value& a);
 Value cast(const Value& a, mx::Dtype from, mx::Dtype to, mx::Dtype of_x);
 
-// A number as an array of this dtype has it.
-float rounded_to(float number, mx::Dtype dtype);
-
 } // namespace mlx_norms

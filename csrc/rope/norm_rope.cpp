@@ -124,6 +124,26 @@ array rotate_by_mlx(
 
 } // namespace
 
+void check_dims(const char* op, const array& x, int dims) {
+  if (dims <= 0 || dims % 2 != 0 || dims > x.shape(-1)) {
+    refuse(
+        op,
+        "dims must be positive, even and at most the head_dim " +
+            std::to_string(x.shape(-1)) + " but is " + std::to_string(dims) +
+            ".");
+  }
+}
+
+void check_freqs(const char* op, const array& freqs, int dims) {
+  mx::Shape shape{dims / 2};
+  if (freqs.shape() != shape) {
+    refuse(
+        op,
+        "freqs must have shape " + text(shape) + " but has " +
+            text(freqs.shape()) + ".");
+  }
+}
+
 mx::Shape NormRope::shape(const Arrays& inputs, size_t i) const {
   auto shape = inputs[tensor_at(i)].shape();
   if (head_major) {
@@ -164,13 +184,7 @@ void NormRope::check(const Arrays& inputs) const {
       check_head_weight(name(), "weight", *weight, "x", a);
     }
   }
-  int n = rotated_dims(x);
-  if (n <= 0 || n % 2 != 0 || n > x.shape(-1)) {
-    refuse(
-        name(),
-        "dims must be positive, even and at most " +
-            std::to_string(x.shape(-1)) + " but is " + std::to_string(n) + ".");
-  }
+  check_dims(name(), x, rotated_dims(x));
   const auto& offset = inputs[offset_at()];
   auto shape = tokens(x);
   shape.pop_back();
@@ -186,11 +200,8 @@ void NormRope::check(const Arrays& inputs) const {
             std::to_string(batches) + " sequences but has shape " +
             text(offset.shape()) + ".");
   }
-  if (has_freqs && inputs[offset_at() + 1].shape() != mx::Shape{n / 2}) {
-    refuse(
-        name(),
-        "freqs must have shape " + text(mx::Shape{n / 2}) + " but has " +
-            text(inputs[offset_at() + 1].shape()) + ".");
+  if (has_freqs) {
+    check_freqs(name(), inputs[offset_at() + 1], rotated_dims(x));
   }
 }
 

@@ -98,4 +98,8 @@ struct NormRope {
   NormRope rotation(mx::Dtype dtype, bool to_head_major) const;
 };
 
+// Throw std::invalid_argument if what is rotated does not fit x's heads.
+void check_dims(const char* op, const array& x, int dims);
+void check_freqs(const char* op, const array& freqs, int dims);
+
 } // namespace mlx_norms

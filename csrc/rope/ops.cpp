@@ -47,18 +47,6 @@ void check_tensor(const char* op, const Tensor& tensor, const Tensor& first) {
   }
 }
 
-int checked_dims(const char* op, const array& x, std::optional<int> given) {
-  int dims = given.value_or(x.shape(-1));
-  if (dims <= 0 || dims % 2 != 0 || dims > x.shape(-1)) {
-    refuse(
-        op,
-        "dims must be positive, even and at most the head_dim " +
-            std::to_string(x.shape(-1)) + " but is " + std::to_string(dims) +
-            ".");
-  }
-  return dims;
-}
-
 // In int32, contiguous.
 array make_offset(
     const char* op,
@@ -90,12 +78,7 @@ array make_offset(
 
 array make_freqs(const char* op, const array& freqs, int dims, mx::Stream s) {
   check_dtype(op, "freqs", freqs.dtype());
-  if (freqs.shape() != mx::Shape{dims / 2}) {
-    refuse(
-        op,
-        "freqs must have shape " + text(mx::Shape{dims / 2}) + " but has " +
-            text(freqs.shape()) + ".");
-  }
+  check_freqs(op, freqs, dims);
   return mx::contiguous(mx::astype(freqs, mx::float32, s), false, s);
 }
 
@@ -118,7 +101,8 @@ Arrays make_norm_rope(
   if (!options.freqs && !options.base) {
     refuse(op, "Neither base nor freqs has a value.");
   }
-  int dims = checked_dims(op, x, options.dims);
+  int dims = options.dims.value_or(x.shape(-1));
+  check_dims(op, x, dims);
   NormInputs in{{kX, &x}, {kWeight, first.weight}};
   auto* prefix = rotated.size() > 1 ? "q_" : "";
   auto spec =
@@ -139,7 +123,7 @@ Arrays make_norm_rope(
       .base = options.base.value_or(1.0f),
       .scale = options.scale,
       .q_scale = rounding == Rounding::Early
-          ? rounded_to(x.dtype(), options.q_scale)
+          ? rounded_to(options.q_scale, x.dtype())
           : options.q_scale,
       .weight_offset = spec.weight_offset,
       .eps = spec.eps,

@@ -37,8 +37,7 @@ class _Functions(Plans):
         values = (*args, *kwargs.values())
         plan = self._plan(values, kwargs)
         arrays = [value for value in values[1:] if type(value) is mx.array]
-        weight, bias = (None if i is None else arrays[i] for i in (plan.weight, plan.bias))
-        return plan.compute(scope, values[0], weight, bias)
+        return plan.compute(scope, values[0], arrays)
 
     def _plan(self, values: tuple, kwargs: dict) -> Plan:
         name = f"{self.function.__module__}.{self.function.__qualname__}"

@@ -43,9 +43,7 @@ class _Layers(Plans):
         plan = self._plan(module, x)
         if plan is None:
             return _leave_norm(module, "it holds other layers")
-        arrays = _arrays(module) if plan.weight is not None or plan.bias is not None else ()
-        weight, bias = (None if i is None else arrays[i] for i in (plan.weight, plan.bias))
-        return plan.compute(scope, x, weight, bias)
+        return plan.compute(scope, x, _arrays(module))
 
     def _plan(self, module: mlx.nn.Module, x: mx.array) -> Plan | None:
         cls = type(module)

@@ -72,13 +72,12 @@ class Plan:
         except ValueError:  # a variable that has no value any more
             return False
 
-    def compute(
-        self, scope: Scope, x: mx.array, weight: mx.array | None, bias: mx.array | None
-    ) -> mx.array | None:
+    def compute(self, scope: Scope, x: mx.array, arrays: list[mx.array]) -> mx.array | None:
         """Our norm's result, or none if the model's own code has to be called."""
         if self.norm is None:
             leave(self.name, self.why_not)
             return None
+        weight, bias = (None if i is None else arrays[i] for i in (self.weight, self.bias))
         tell = call_sites.recorder() if scope.trace else None
         return self.norm(scope.fusion, tell, x, weight, bias)
 

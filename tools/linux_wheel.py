@@ -50,7 +50,7 @@ def build_wheel(source: Path, mlx: str, directory: Path, kernels: Path | None) -
     python = directory / "venv" / "bin" / "python"
     pip = [python, "-m", "pip", "-q", "--disable-pip-version-check"]
     subprocess.run([*pip, "install", *build_requires(mlx), *BUILD_TOOLS], check=True)
-    settings = {"build-dir": directory / "build"}
+    settings = {"build-dir": directory / "build", "cmake.define.MLX_NORMS_CPU_LEVELS": "all"}
     if kernels:
         settings["cmake.define.MLX_NORMS_CPU_LIBRARY"] = kernels
     options = [f"--config-settings={name}={value}" for name, value in settings.items()]

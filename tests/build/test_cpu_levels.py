@@ -7,11 +7,14 @@ import sys
 
 import pytest
 
+from mlx_norms import _ext
 from support.variant import ROOT
 
 LEVELS = {"baseline"}
 if platform.machine() in ("x86_64", "AMD64"):
     LEVELS |= {"avx2", "avx512", "avx512bf16"}
+ALL = "-DMLX_NORMS_CPU_LEVELS=all"
+BASELINE = "-DMLX_NORMS_CPU_LEVELS=baseline"
 
 
 def configure(directory, *options):
@@ -26,10 +29,12 @@ def configure(directory, *options):
 
 
 @pytest.mark.parametrize(
-    "options, levels", [([], LEVELS), (["-DMLX_NORMS_CPU_LEVELS=baseline"], {"baseline"})]
+    "options, levels",
+    [([], {"baseline", _ext.cpu_isas()[0]}), ([ALL], LEVELS), ([BASELINE], {"baseline"})],
+    ids=["by default", "all", "baseline"],
 )
 def test_levels(options, levels, tmp_path):
-    """Without the option all of them; isa.cpp knows of those that are built, and no other."""
+    """isa.cpp knows of those that are built, and of no other."""
     error, commands = configure(tmp_path, *options)
     assert not error
     assert set(re.findall(r"-DMLX_NORMS_KERNELS=kernels_(\w+)", commands)) == levels

@@ -45,6 +45,7 @@ TEXT = """
 NATIVE = "MLX_NORMS_NATIVE_BFLOAT"
 
 
+@pytest.mark.slow
 @pytest.mark.instrument
 @pytest.mark.parametrize("defines", [(), (NATIVE, "__HAVE_BFLOAT__")], ids=["by bits", "native"])
 def test_every_float_is_rounded(defines, tmp_path):

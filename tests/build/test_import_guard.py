@@ -162,6 +162,7 @@ def test_info_names_a_copy_that_is_not_used(installed):
     assert re.search(rf"^not used +{other}/mlx_norms$", done, re.M)
 
 
+@pytest.mark.slow
 @pytest.mark.applies(sys.platform == "linux")  # where MLX's library is a package of its own
 def test_without_libmlx(tmp_path):
     """Without MLX or with it alone; then with both, as the sentence says it."""
@@ -183,6 +184,7 @@ def test_without_libmlx(tmp_path):
     assert f"pip install 'mlx[cpu]=={_built.MLX_VERSION}'" in message
 
 
+@pytest.mark.slow
 def test_with_another_mlx(tmp_path):
     """A newer one than any that was known, as far as the wheel can tell."""
     env = Environment(tmp_path / "venv", f"mlx[cpu]=={OTHER_MLX}")
@@ -217,6 +219,7 @@ def test_with_another_mlx(tmp_path):
     assert env.use() == "[1.0, 1.0]"
 
 
+@pytest.mark.slow
 def test_with_another_backend_version(tmp_path):
     """As where mlx was upgraded, and mlx-cpu was not."""
     env = Environment(tmp_path / "venv", f"mlx=={_built.MLX_VERSION}", f"mlx-cpu=={OTHER_MLX}")

@@ -110,6 +110,7 @@ def test_constructs_are_told_from_the_text(name, text):
     assert found == {f"construct {name}"}
 
 
+@pytest.mark.slow
 def test_the_command_names_what_is_foreign_and_what_is_needless(monkeypatch, capsys):
     monkeypatch.setattr(metal_dialect, "SAFE", SAFE | {"keyword if": "needless"})
     texts = metal_dialect.ours() | {"planted": PLANTED[0][1]}

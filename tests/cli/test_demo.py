@@ -153,6 +153,7 @@ class TestChecks:
 
 
 class TestRun:
+    @pytest.mark.slow
     def test_on_the_installed_model(self):
         result = subprocess.run(
             [sys.executable, "-m", "mlx_norms", "demo"], capture_output=True, text=True

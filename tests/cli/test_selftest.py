@@ -275,6 +275,7 @@ def test_json(monkeypatch, capsys):
     assert found["facts"]["mlx_norms"] == mlx_norms.__version__
 
 
+@pytest.mark.slow
 def test_output():
     result = run("import mlx_norms")
     assert result.returncode == 0, result.stdout + result.stderr

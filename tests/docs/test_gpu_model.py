@@ -112,6 +112,7 @@ def test_there_are_no_kernels_without_a_gpu():
     assert step_costs.device_times(llama.TINY, None, 5, ROWS, 2) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("traced", [False, True])
 def test_tables_show_what_was_measured(traced, monkeypatch, tmp_path):
     gpu_model = script("gpu_model", monkeypatch)

@@ -73,6 +73,7 @@ def test_a_seed_is_a_program(cpu):
     assert len({str(programs.generate(seed, cpu)) for seed in range(20)}) == 20
 
 
+@pytest.mark.slow
 def test_programs_reach_what_may_become_of_a_norm(cpu, monkeypatch):
     reasons = Counter()
     for name in ("_run", "_fused"):
@@ -238,6 +239,7 @@ def test_numerics_find_what_is_planted(cpu, monkeypatch, op, defect):
     assert any(numerics.check(numerics.generate(seed, cpu), cpu) for seed in range(300))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["group_norm", "instance_norm", "batch_norm"])
 def test_a_wrong_group_norm_is_found(cpu, monkeypatch, op):
     right = getattr(mlx_norms, op)

@@ -15,6 +15,7 @@ from support.inputs import normal
 MEMBER = Path(__file__).parent / "member.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 4])
 def test_members(size, tmp_path):
     """Every case of member.py, in every member."""

@@ -108,6 +108,7 @@ def assert_as_good(got, stock, true):
         assert largest(a - t) <= bound, f"output {i} is off by {largest(a - t):.3g} of {scale:.3g}"
 
 
+@pytest.mark.slow
 @given(graph=graphs())
 def test_forward(arguments, graph):
     results, report = run_patched(lambda: graph(*arguments))
@@ -119,6 +120,7 @@ def test_forward(arguments, graph):
         assert_same_bits(a, b, str(graph))
 
 
+@pytest.mark.slow
 @given(graph=graphs())
 def test_gradients(arguments, graph):
     f = mx.value_and_grad(graph.loss, argnums=range(len(arguments)))

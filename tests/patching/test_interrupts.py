@@ -128,6 +128,7 @@ def fused():
 BLOCKS = [block, nested, block_that_raises, decorated, in_a_loop, fused]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", BLOCKS, ids=lambda f: f.__name__)
 class TestBlocks:
     def test_are_left(self, function):
@@ -201,6 +202,7 @@ class TestModel:
     def test_unpatch(self):
         each(mlx_norms.unpatch, self.check, self.patched)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("before", [None, {"fuse": False}], ids=["stock", "patched"])
     @pytest.mark.parametrize("blocks", ["one", "nested", "overlapping", "patch", "unpatch"])
     def test_blocks(self, blocks, before):

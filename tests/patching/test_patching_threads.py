@@ -40,6 +40,7 @@ builder.join()
 """
 
 
+@pytest.mark.slow
 def test_weight_that_another_thread_evaluates(backend):
     device = "cpu" if mx.default_device() == mx.Device(mx.cpu) else "gpu"
     done = subprocess.run(

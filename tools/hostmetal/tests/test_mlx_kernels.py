@@ -291,6 +291,7 @@ def test_rules_are_silent(include):
         assert rules.check(path.read_text()) == [], path
 
 
+@pytest.mark.slow
 def test_address_spaces_are_clean(include):
     if address_spaces.compiler() is None:
         pytest.skip("instrument missing: clang++, for the address spaces of MSL")

@@ -402,6 +402,9 @@ def test_many_channels_of_one_value():
         x[0, ::2] *= -1.0 if op == "layer_norm" else 1.0
         weight = normal((4099,), mx.float32, seed=1, mean=1.0)
         check(op, {"x": x, "weight": weight})
+    for value in (1.1, 1.34765625):  # float16 has their squares' roundings in float32 alone
+        x = mx.full((1, 9410, 10), value, mx.float16)
+        check("rms_norm", {"x": x}, rounding="late", dtype=mx.float32)
 
 
 @FIRST

@@ -90,8 +90,8 @@ template <int N, int V>
     ColumnStatistics<N> stats =
         column_statistics<N, V>(threads, columns, channels, rounded, eps);
 
-    float means[2 * N]; // of wg * n, then of wg
-    clear<2 * N>(means);
+    ChunkedSums<2 * N> chunked; // of wg * n, then of wg
+    chunked.begin();
     for (int chunk = 0; next_channels(chunk, channels);
          chunk += V * channel_lanes()) {
       for (int k = 0; k < V; ++k) {
@@ -111,8 +111,8 @@ template <int N, int V>
         for (int j = 0; j < N; ++j) {
           float n = within ? stats.normalized_value(j, v[j]) : 0.0f;
           float wg = has_weight ? g[j] * w[k] : g[j];
-          means[j] = fma(wg, n, means[j]);
-          means[N + j] += wg;
+          chunked.chunk[j] = fma(wg, n, chunked.chunk[j]);
+          chunked.chunk[N + j] += wg;
           of_weight = fma(g[j], n, of_weight);
           of_bias += g[j];
         }
@@ -136,10 +136,12 @@ template <int N, int V>
           }
         }
       }
+      chunked.end_chunk();
     }
     if (!channels_want_input) {
       continue;
     }
+    thread float* means = chunked.end();
     if (center) {
       threads.average<2 * N>(channels, means);
     } else {

@@ -70,6 +70,48 @@ inline void share_statistics(
   threads.load_totals<M>(sums);
 }
 
+template <int M>
+inline void move_into(thread float* from, thread float* to) {
+  for (int i = 0; i < M; ++i) {
+    to[i] += from[i];
+    from[i] = 0.0f;
+  }
+}
+
+// Sums over a thread's channels: of a chunk, of 16 chunks, and of all. One sum
+// of hundreds of equal values would be rounded in one direction each time. To
+// center takes twice as many sums, for whose third kind registers are few.
+template <int M>
+struct ChunkedSums {
+  float chunk[M];
+  float chunks[M];
+  float all[M];
+  int ended;
+
+  void begin() thread {
+    clear<M>(chunk);
+    clear<M>(chunks);
+    clear<M>(all);
+    ended = 0;
+  }
+
+  void end_chunk() thread {
+    if (center) {
+      move_into<M>(chunk, all);
+      return;
+    }
+    move_into<M>(chunk, chunks);
+    if (++ended % 16 == 0) {
+      move_into<M>(chunks, all);
+    }
+  }
+
+  thread float* end() thread {
+    move_into<M>(chunks, all);
+    return all;
+  }
+};
+
 // The means over the channels of the deviations from mean + correction and of
 // their squares.
 template <int N, int V>
@@ -80,7 +122,8 @@ inline void deviation_means(
     thread const ColumnStatistics<N>& stats,
     thread const float* correction,
     thread float* means) {
-  clear<2 * N>(means);
+  ChunkedSums<2 * N> sums;
+  sums.begin();
   for (int chunk = 0; next_channels(chunk, channels);
        chunk += V * channel_lanes()) {
     for (int k = 0; k < V; ++k) {
@@ -93,10 +136,15 @@ inline void deviation_means(
       for (int j = 0; j < N; ++j) {
         float d = v[j] - stats.mean[j] - correction[j];
         d = within ? d : 0.0f;
-        means[j] += d;
-        means[N + j] = fma(d, d, means[N + j]);
+        sums.chunk[j] += d;
+        sums.chunk[N + j] = fma(d, d, sums.chunk[N + j]);
       }
     }
+    sums.end_chunk();
+  }
+  thread float* all = sums.end();
+  for (int i = 0; i < 2 * N; ++i) {
+    means[i] = all[i];
   }
   threads.average<2 * N>(channels, means);
 }
@@ -148,8 +196,8 @@ inline ColumnStatistics<N> column_statistics(
     int channels,
     bool rounded,
     float eps) {
-  float sums[2 * N]; // of squares, then of values
-  clear<2 * N>(sums);
+  ChunkedSums<2 * N> chunked; // of squares, then of values
+  chunked.begin();
   for (int chunk = 0; next_channels(chunk, channels);
        chunk += V * channel_lanes()) {
     for (int k = 0; k < V; ++k) {
@@ -159,11 +207,13 @@ inline ColumnStatistics<N> column_statistics(
       float v[N];
       columns.read_channel(threads, chunk, k, channels, v);
       for (int j = 0; j < N; ++j) {
-        sums[j] = fma(v[j], v[j], sums[j]);
-        sums[N + j] += v[j];
+        chunked.chunk[j] = fma(v[j], v[j], chunked.chunk[j]);
+        chunked.chunk[N + j] += v[j];
       }
     }
+    chunked.end_chunk();
   }
+  thread float* sums = chunked.end();
   ColumnStatistics<N> stats;
   clear<N>(stats.mean);
   clear<N>(stats.shift);

@@ -3,8 +3,9 @@
 The graph is that of one decoding step of a llama of 32 layers, whose size decides, not that of its
 weights. The pass runs on the host. On the CPU there is none;
 `python tools hostmetal.build` prints the folder of a build, for PYTHONPATH, in which it replaces
-what it would on a GPU. Building the graph in Python is listed for scale. Two builds are compared by
-bench/builds.py --pass.
+what it would on a GPU. Building the graph in Python is listed for scale, with the pass's share.
+After steps in which it found nothing, only each eighth is looked at, so a sample has eight. Two
+builds are compared by bench/builds.py --pass.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import table
 from mlx_norms._bench.timing import Runs, measure
 
-STEPS = 5  # a sample
-HEADINGS = ("nodes", "norms replaced", "products replaced", "pass, µs", "building, µs")
+STEPS = 8  # a sample
+HEADINGS = ("nodes", "norms replaced", "products replaced", "pass, µs", "building, µs", "share, %")
 
 
 def main() -> int:
@@ -35,7 +36,8 @@ def main() -> int:
     found = table("Host time of a decoding step, median (quartiles)", ("llama",), HEADINGS)
     for name, each in passes.items():
         us = (samples[name, what].spread(".0f", 1e6) for what in ("pass", "building"))
-        found.add_row(name, *map(str, each.found()), *us)
+        share = samples[name, "pass"].over(samples[name, "building"])
+        found.add_row(name, *map(str, each.found()), *us, f"{100 * share.median:.1f}")
     script.console.print(found)
     return 0
 

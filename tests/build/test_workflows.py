@@ -27,7 +27,7 @@ def test_there_are_jobs_on_both_systems():
 
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 def test_job(job):
-    """It takes no stranger's action, ends by itself, and runs tests, or scripts and steps that are there."""
+    """No stranger's action; it ends by itself, and runs tests, or scripts and steps that exist."""
     assert job["timeout-minutes"] > 0
     assert {step["uses"].partition("@")[0] for step in job["steps"] if "uses" in step} <= ACTIONS
     scripts = [found for step in job["steps"] for found in SCRIPT.findall(step.get("run", ""))]

@@ -24,7 +24,13 @@ CONTENTS = {
     "Reference": [f"reference/{name}" for name in ("ops", "nn", "patching", "ladders", "errors")],
     "Measured": ["docs/performance.md", "docs/accuracy.md", "docs/mlx_layer_norm_gradient.md"],
     "Understand": ["docs/how_it_works.md", "docs/ladders.md", "kernels/README.md"],
-    "Project": ["CONTRIBUTING.md", "SECURITY.md", "THIRD_PARTY.md", "CHANGELOG.md"],
+    "Project": [
+        "docs/stability.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "THIRD_PARTY.md",
+        "CHANGELOG.md",
+    ],
 }
 BESIDE = ["LICENSE", "docs/speed_dark.svg", "docs/speed_light.svg"]
 
@@ -36,10 +42,10 @@ PICTURE = re.compile(r'<picture>.*?<img alt="([^"]*)".*?</picture>', re.S)
 PLOT = "![{0}](docs/speed_light.svg){{.only-light}}\n![{0}](docs/speed_dark.svg){{.only-dark}}"
 
 
-def pages() -> list[str]:
+def pages() -> set[str]:
     """The repository's Markdown pages besides its README."""
-    docs = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md"))]
-    return [*docs, "kernels/README.md", *CONTENTS["Project"]]
+    docs = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
+    return docs | {name for names in CONTENTS.values() for name in names if name.endswith(".md")}
 
 
 def toctree(names: list[str], caption: str = "") -> str:

@@ -42,7 +42,7 @@ WIDTH = """() => {
   const width = document.documentElement.clientWidth;
   const scrolls = each => {
     for (let at = each.parentElement; at; at = at.parentElement)
-      if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(at).overflowX)) return true;
+      if (['auto', 'scroll'].includes(getComputedStyle(at).overflowX)) return true;
     return false;
   };
   const out = [...document.querySelectorAll('article *')].filter(each =>

@@ -50,7 +50,8 @@ def math(display):
 
     def visit(self, node):
         text = re.sub(r"\s+", " ", node.astext())
-        self.body.append(latex2mathml.converter.convert(text, display=display))
+        formula = latex2mathml.converter.convert(text, display=display)
+        self.body.append(f'<div class="formula">{formula}</div>' if display == "block" else formula)
         raise SkipNode
 
     return visit

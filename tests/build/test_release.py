@@ -159,6 +159,39 @@ def test_a_wheel_is_merged_from_parts_that_are_built_once(tmp_path, monkeypatch)
     assert release.linux() == made and built == ["0.32.3", "0.32.4", "0.32.3"]
 
 
+MACOS_TOOLS = """
+import pathlib, sys
+sys.path.insert(0, {tests!r})
+from support.stub_wheel import wheel
+name, *given = sys.argv[1:]
+if name == "macos.wheel":
+    mlx, outdir, stub = given[1::2]
+    assert pathlib.Path(stub).read_text() == "stub"
+    made = wheel(pathlib.Path({folder!r}), mlx, {tag!r})
+    made.replace(pathlib.Path(outdir) / made.name)
+print(name, *given)
+"""
+
+
+def test_a_macos_wheel_is_merged_and_checked(tmp_path, monkeypatch, capfd):
+    """By tools that make wheels without code, with the stub file of a wheel for Linux."""
+    tag = f"{wheels.PYTHON}-{wheels.PYTHON}-macosx_14_0_arm64"
+    root, outdir = tmp_path / "root", tmp_path / "dist"
+    (root / "tools").mkdir(parents=True)
+    outdir.mkdir()
+    text = MACOS_TOOLS.format(tests=str(ROOT / "tests"), folder=str(tmp_path / "made"), tag=tag)
+    (root / "tools" / "__main__.py").write_text(text)
+    with zipfile.ZipFile(outdir / "mlx_norms-0.1.0-cp39-cp39-linux_x86_64.whl", "w") as archive:
+        archive.writestr("mlx_norms/_ext.pyi", "stub")
+    monkeypatch.setattr(wheels, "environment", lambda *_: sys.executable)
+    release = wheels.Release(root, outdir, ["0.32.3", "0.32.4"])
+    made = release.macos()
+    assert made.name == f"mlx_norms-0.1.0-{tag}.whl" and release.macos() == made
+    printed = capfd.readouterr().out
+    assert printed.count("macos.wheel --mlx") == 2
+    assert printed.count("macos.check_wheel") == 1
+
+
 def test_what_fits_no_machine_here_is_not_tried(tmp_path, monkeypatch, capsys):
     other = tmp_path / "mlx_norms-1.2.3-cp27-cp27-macosx_14_0_arm64.whl"
     fitting = tmp_path / "mlx_norms-1.2.3-py3-none-any.whl"

@@ -77,7 +77,7 @@ class Release:
                 )
                 tool = [python, self.root / "tools", "macos.wheel", "--mlx", mlx]
                 subprocess.run([*tool, "--outdir", outdir, "--stub", stub], check=True)
-                shutil.rmtree(folder / "venv")
+                shutil.rmtree(folder / "venv", ignore_errors=True)
 
             wheels.append(self.part(folder / "made", mlx, build))
         merged = merge(wheels, outdir)

@@ -49,6 +49,14 @@ def test_job(job):
         assert path != ".ci/mac" or STEPS.issuperset(steps.split())
 
 
+def test_commits_are_formatted_by_the_same_versions():
+    pinned = re.findall(
+        r"(?:ruff|clang-format|check-jsonschema)==(\S+)", (ROOT / ".ci/run").read_text()
+    )
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert [repo["rev"].removeprefix("v") for repo in config["repos"]] == pinned
+
+
 def test_only_what_publishes_may_write():
     for name, job in JOBS.items():
         assert ("permissions" in job) == (name == PUBLISHES)

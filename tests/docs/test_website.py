@@ -42,6 +42,10 @@ def test_every_public_name_is_in_the_reference(staged):
     text = "".join(path.read_text() for path in (staged / "reference").glob("*.rst"))
     shown = set(re.findall(r"^\.\. auto\w+:: mlx_norms\.(\w+)$", text, re.M))
     assert shown == set(mlx_norms.__all__)
+    for name in mlx_norms.ladders.__all__:
+        assert f":: mlx_norms.ladders.{name}\n" in text
+    # Of nn Sphinx finds the classes and functions by itself.
+    assert ".. automodule:: mlx_norms.nn\n   :members:" in text
 
 
 def test_the_front_is_the_readme(staged):

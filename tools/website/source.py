@@ -85,7 +85,7 @@ def ops() -> str:
     rows = [
         line
         for name in OPS
-        for line in (f"   * - :func:`mlx_norms.{name}`", f"     - {summary(name)}")
+        for line in (f"   * - :func:`~mlx_norms.{name}`", f"     - {summary(name)}")
     ]
     table = [".. list-table::", "   :widths: 30 70", "", *rows]
     tree = ["", ".. toctree::", "   :hidden:", "", *(f"   {name}" for name in OPS)]
@@ -101,7 +101,6 @@ def named(title: str, names: list[str]) -> str:
         name: "class" if isinstance(getattr(mlx_norms, name), type) else "function"
         for name in names
     }
-    kinds |= {name: "exception" for name in names if name in ERRORS}
     lines = [
         f".. auto{kind}:: mlx_norms.{name}" + MEMBERS * (kind == "class")
         for name, kind in kinds.items()
@@ -109,17 +108,34 @@ def named(title: str, names: list[str]) -> str:
     return titled(title, *lines)
 
 
-def module(name: str) -> str:
-    """Of a module all that it names."""
-    return titled(f"mlx_norms.{name}", f".. automodule:: mlx_norms.{name}{MEMBERS}")
+def nn() -> str:
+    return titled("mlx_norms.nn", f".. automodule:: mlx_norms.nn{MEMBERS}")
+
+
+def ladders() -> str:
+    """Sphinx takes the two ops for no functions; each has a table of its rungs."""
+    module = mlx_norms.ladders
+    lines = [".. automodule:: mlx_norms.ladders", "", ".. autoclass:: mlx_norms.ladders.Rung", ""]
+    for name in ("layer_norm", "sgemm"):
+        lines += [f".. autofunction:: mlx_norms.ladders.{name}", ""]
+        lines += [f".. py:data:: mlx_norms.ladders.{name.upper()}", "", "   .. list-table::", ""]
+        for rung in getattr(module, name.upper()):
+            lines += [f"      * - ``{rung.name}``", f"        - {rung.fixes}"]
+        lines += [""]
+    return titled("mlx_norms.ladders", *lines)
+
+
+def errors() -> str:
+    text = "Bad arguments are a ``ValueError`` or ``TypeError`` that names them: see each op."
+    return titled("Errors", text, "", *(f".. autoexception:: mlx_norms.{name}" for name in ERRORS))
 
 
 MEMBERS = "\n   :members:\n"
 OTHERS = {
     "patching": lambda: named("Patching", PATCHING),
-    "nn": lambda: module("nn"),
-    "ladders": lambda: module("ladders"),
-    "errors": lambda: named("Errors", ERRORS),
+    "nn": nn,
+    "ladders": ladders,
+    "errors": errors,
 }
 
 

@@ -3,7 +3,7 @@
 python bench/chains.py --csv bench/results/h200_chains.csv    measures
 python bench/chains_table.py            prints the table
 python bench/chains_table.py --check    exits with 1 if the page differs
-python bench/chains_table.py --write    writes it into docs/performance.md
+python bench/chains_table.py --write    writes it into docs/performance/chains_on_cuda.md
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mlx_norms._bench.beside_mlx import SLOWER, gains
 from mlx_norms._bench.page_part import Rows, each, markdown, matching, on_gpu, one
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "performance" / "chains_on_cuda.md"
 RESULTS = ROOT / "bench" / "results" / "h200_chains.csv"
 BEGIN = "<!-- chains on CUDA: python bench/chains_table.py --write -->\n"
 END = "<!-- end of chains on CUDA -->\n"

@@ -1,4 +1,4 @@
-"""The tables of the norms on the CPU in docs/performance.md, from what cpu_copy.py measured.
+"""The tables of the norms on the CPU, from what cpu_copy.py measured.
 
 python bench/cpu_copy.py --csv bench/results/cpu_copy.csv    measures
 python bench/cpu_copy.py --default-malloc --csv bench/results/cpu_copy_default_malloc.csv
@@ -6,7 +6,7 @@ python bench/cpu_copy.py --only images --csv bench/results/cpu_copy_images.csv
 python bench/cpu_copy.py --only around --csv bench/results/cpu_copy_around.csv
 python bench/cpu_tables.py            prints the table
 python bench/cpu_tables.py --check    exits with 1 if the page differs
-python bench/cpu_tables.py --write    writes it into the page
+python bench/cpu_tables.py --write    writes it into docs/performance/on_the_cpu.md
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from mlx_norms._bench import page_part
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "performance" / "on_the_cpu.md"
 RESULTS = ROOT / "bench" / "results" / "cpu_copy.csv"
 DEFAULT_MALLOC = ROOT / "bench" / "results" / "cpu_copy_default_malloc.csv"
 IMAGES = ROOT / "bench" / "results" / "cpu_copy_images.csv"

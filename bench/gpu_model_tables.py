@@ -1,8 +1,8 @@
-"""The tables of models and matmuls on CUDA in docs/performance.md, from stored measurements.
+"""The tables of models and matmuls on CUDA, from stored measurements.
 
 python bench/gpu_model_tables.py            prints the tables
 python bench/gpu_model_tables.py --check    exits with 1 if the page differs
-python bench/gpu_model_tables.py --write    writes them into the page
+python bench/gpu_model_tables.py --write    writes them into docs/performance/models_on_cuda.md
 
 The figures come from gpu_model.py (h200_model.csv), tensor_parallel.py (h200_x2.csv), gemv.py
 (h200_gemv.csv) and tools/counts/launches.py (h200_launches.csv).
@@ -18,7 +18,7 @@ from mlx_norms._bench import page_part
 from mlx_norms._bench.page_part import Rows, each, markdown, one, spread
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "performance" / "models_on_cuda.md"
 NAMES = ("model", "x2", "gemv", "launches")
 RESULTS = [ROOT / "bench" / "results" / f"h200_{name}.csv" for name in NAMES]
 BEGIN = "<!-- models on CUDA: python bench/gpu_model_tables.py --write -->\n"

@@ -1,8 +1,8 @@
-"""The tables of the norms on CUDA in docs/performance.md, from stored measurements.
+"""The tables of the norms on CUDA, from stored measurements.
 
 python bench/gpu_tables.py            prints the tables
 python bench/gpu_tables.py --check    exits with 1 if the page differs
-python bench/gpu_tables.py --write    writes them into the page
+python bench/gpu_tables.py --write    writes them into docs/performance/norms_on_cuda.md
 
 The figures come from gpu_speed.py (h200_lengths.csv, h200_speed.csv), gpu_calls.py
 (h200_calls.csv) and outputs_at_once.py (h200_outputs.csv).
@@ -18,7 +18,7 @@ from mlx_norms._bench import page_part
 from mlx_norms._bench.page_part import Rows, each, markdown, matching, on_gpu, one, spread
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "performance" / "norms_on_cuda.md"
 NAMES = ("lengths", "speed", "calls", "outputs")
 RESULTS = [ROOT / "bench" / "results" / f"h200_{name}.csv" for name in NAMES]
 BEGIN = "<!-- norms on CUDA: python bench/gpu_tables.py --write -->\n"
@@ -35,7 +35,7 @@ def tables(lengths: Rows, speed: Rows, calls: Rows, outputs: Rows) -> str:
         "parentheses, 64 Mi elements:\n",
         markdown(length_heading(lengths), length_lines(lengths, "lengths")),
         "Their gradients, of every input (`mx.fast`'s of layer norm is "
-        "[wrong](mlx_layer_norm_gradient.md) where a row is no multiple of 16 bytes):\n",
+        "[wrong](../mlx_layer_norm_gradient.md) where a row is no multiple of 16 bytes):\n",
         markdown(length_heading(lengths), length_lines(lengths, "lengths_backward")),
         "The same at large shapes, forward and backward:\n",
         markdown(["op", "dtype", *shapes_of(speed)], speed_lines(speed)),

@@ -3,7 +3,7 @@
 python bench/group_norm_cpu.py --csv bench/results/cpu_group_norm.csv    measures
 python bench/group_norm_cpu_table.py            prints the table
 python bench/group_norm_cpu_table.py --check    exits with 1 if the page differs
-python bench/group_norm_cpu_table.py --write    writes it into docs/performance.md
+python bench/group_norm_cpu_table.py --write    writes it into docs/performance/on_the_cpu.md
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mlx_norms._bench import page_part
 from mlx_norms._bench.page_part import Rows, each, markdown, matching
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "performance" / "on_the_cpu.md"
 RESULTS = ROOT / "bench" / "results" / "cpu_group_norm.csv"
 BEGIN = "<!-- group norms on the CPU: python bench/group_norm_cpu_table.py --write -->\n"
 END = "<!-- end of group norms on the CPU -->\n"

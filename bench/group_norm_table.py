@@ -3,7 +3,7 @@
 python bench/group_norm.py --csv bench/results/h200_group_norm.csv    measures
 python bench/group_norm_table.py            prints the table
 python bench/group_norm_table.py --check    exits with 1 if the page differs
-python bench/group_norm_table.py --write    writes it into docs/performance.md
+python bench/group_norm_table.py --write    writes it into docs/performance/group_norms_on_cuda.md
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mlx_norms._bench.images import HELD, OPS
 from mlx_norms._bench.page_part import Rows, each, markdown, matching, on_gpu
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "performance" / "group_norms_on_cuda.md"
 RESULTS = ROOT / "bench" / "results" / "h200_group_norm.csv"
 BEGIN = "<!-- group norms on CUDA: python bench/group_norm_table.py --write -->\n"
 END = "<!-- end of group norms on CUDA -->\n"

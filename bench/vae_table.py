@@ -3,7 +3,7 @@
 python bench/vae_block.py --csv bench/results/h200_vae_block.csv    measures
 python bench/vae_table.py            prints the table
 python bench/vae_table.py --check    exits with 1 if the page differs
-python bench/vae_table.py --write    writes it into docs/performance.md
+python bench/vae_table.py --write    writes it into docs/performance/group_norms_on_cuda.md
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mlx_norms._bench import page_part
 from mlx_norms._bench.page_part import Rows, each, markdown, on_gpu, one, spread
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "performance" / "group_norms_on_cuda.md"
 RESULTS = ROOT / "bench" / "results" / "h200_vae_block.csv"
 BEGIN = "<!-- an image decoder on CUDA: python bench/vae_table.py --write -->\n"
 END = "<!-- end of an image decoder on CUDA -->\n"

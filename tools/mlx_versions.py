@@ -52,10 +52,23 @@ def dynamic_wheel(settings) -> dict[str, bool]:
     return {"dependencies": True}
 
 
-def dynamic_metadata(settings, project) -> dict[str, list[str]]:
-    """The dependency of a wheel for one release of MLX."""
+def urls() -> dict[str, str]:
+    """The project's addresses, where GitHub builds it; nothing in a checkout says them."""
+    if "GITHUB_REPOSITORY" not in os.environ:
+        return {}
+    root = f"{os.environ['GITHUB_SERVER_URL']}/{os.environ['GITHUB_REPOSITORY']}"
+    return {
+        "Source": root,
+        "Issues": f"{root}/issues",
+        "Changelog": f"{root}/blob/main/CHANGELOG.md",
+        "Documentation": f"{root}/tree/main/docs",
+    }
+
+
+def dynamic_metadata(settings, project) -> dict[str, list[str] | dict[str, str]]:
+    """The dependency of a wheel for one release of MLX, and addresses."""
     try:
         found = importlib.metadata.version("mlx")
     except importlib.metadata.PackageNotFoundError:
         found = NEWEST
-    return {"dependencies": [f"mlx=={os.environ.get(WANTED) or found}"]}
+    return {"dependencies": [f"mlx=={os.environ.get(WANTED) or found}"], "urls": urls()}

@@ -106,9 +106,10 @@ Geometry few_vectors(bool backward, int length, int width, Budget budget) {
   return in_simds(width, in_one, max, backward ? half : Geometry::kMaxSimds);
 }
 
-// The most vectors per thread, by bench/gpu_geometry.py on an H200
-// (bench/results/h200_geometry.csv). With four, an RMSNorm of 4096 elements of
-// 16 bits sums in the order of mx.fast, and is bit-identical to it.
+// The most vectors per thread, written by hand after bench/gpu_geometry.py on
+// an H200; no build reads what that stored, bench/results/h200_geometry.csv.
+// With four, an RMSNorm of 4096 elements of 16 bits sums in the order of
+// mx.fast, and is bit-identical to it.
 int max_cuda_vectors(bool backward, int width, int row_vectors) {
   bool wide = width == 8;
   if (backward) {

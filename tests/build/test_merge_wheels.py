@@ -1,13 +1,12 @@
 """Wheels for one release of MLX each, merged into one."""
 
-import subprocess
-import sys
 import zipfile
 
 import pytest
 from packaging.version import Version
 
 from merge_wheels import merge, requirement
+from support.stub_wheel import wheel
 
 REQUIREMENTS = {
     ("0.32.4",): "mlx==0.32.4",
@@ -19,31 +18,6 @@ REQUIREMENTS = {
 @pytest.mark.parametrize("releases, text", REQUIREMENTS.items())
 def test_requirement(releases, text):
     assert requirement([*map(Version, releases)]) == text
-
-
-def wheel(directory, mlx, tag="cp311-cp311-linux_x86_64", kernels="kernels"):
-    """A wheel for this release of MLX, whose extension and kernels are texts."""
-    name = "mlx_norms-0.1.0"
-    folder = f"mlx_norms/_mlx_{mlx.replace('.', '_')}"
-    files = {
-        "mlx_norms/__init__.py": "",
-        f"{folder}/_ext.so": mlx,
-        f"{folder}/libmlx_norms_cpu.so": kernels,
-        f"{name}.dist-info/METADATA": (
-            "Metadata-Version: 2.2\nName: mlx_norms\nVersion: 0.1.0\n"
-            f"Requires-Dist: mlx=={mlx}\nRequires-Dist: rich; extra == 'demo'\n"
-        ),
-        f"{name}.dist-info/WHEEL": (
-            f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: {tag}\n"
-        ),
-    }
-    root = directory / mlx / name
-    for path, text in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
-    command = [sys.executable, "-m", "wheel", "pack", "--dest-dir", directory / mlx, root]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return directory / mlx / f"{name}-{tag}.whl"
 
 
 def test_merged(tmp_path):

@@ -2,6 +2,7 @@
 
 import email
 import importlib.metadata
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import mlx_versions
 from mlx_versions import NANOBIND, NEWEST
 from support.variant import ROOT
 
-LICENSES = ("LICENSE", "csrc/vendor/BS_thread_pool.LICENSE.txt")
+VENDORED = ("BS_thread_pool", "nanobind", "robin_map")
+LICENSES = ("LICENSE", *(f"csrc/vendor/{name}.LICENSE.txt" for name in VENDORED))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def metadata(packages):
 def test_licenses_are_in_the_packages(license, packages, metadata):
     sdist, wheel = packages
     text = (ROOT / license).read_bytes()
-    assert text.startswith(b"MIT License\n\nCopyright ")
+    assert re.match(rb"(MIT License\n\n)?Copyright ", text)
     name = f"{metadata['Name']}-{metadata['Version']}"
     assert sdist.extractfile(f"{name}/{license}").read() == text
     assert wheel.read(f"{name}.dist-info/licenses/{license}") == text
@@ -111,6 +113,20 @@ def test_metadata_is_the_same_before_and_after_the_build(tmp_path, metadata):
     required = [f"mlx=={importlib.metadata.version('mlx')}"]
     for read in (metadata, email.message_from_string(file.read_text())):
         assert [r for r in read.get_all("Requires-Dist") if "extra" not in r] == required
+
+
+def test_addresses_are_those_of_where_it_is_built(monkeypatch):
+    """A checkout does not say where it is hosted."""
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    assert mlx_versions.urls() == {}
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://github.com")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "a/b")
+    assert mlx_versions.urls()["Issues"] == "https://github.com/a/b/issues"
+
+
+def test_notices_name_what_is_vendored():
+    text = (ROOT / "THIRD_PARTY.md").read_text()
+    assert all(f"`{path}`" in text for path in LICENSES[1:])
 
 
 def test_a_build_can_be_for_another_mlx(monkeypatch):

@@ -16,7 +16,15 @@ JOBS = {
     for path in WORKFLOWS
     for name, job in yaml.safe_load(path.read_text())["jobs"].items()
 }
-ACTIONS = {"actions/checkout", "actions/setup-python", "actions/upload-artifact"}
+ACTIONS = {
+    "actions/attest-build-provenance",
+    "actions/checkout",
+    "actions/download-artifact",
+    "actions/setup-python",
+    "actions/upload-artifact",
+    "pypa/gh-action-pypi-publish",
+}
+PUBLISHES = "release, publish"  # what others have built, and alone may do so
 SCRIPT = re.compile(r"(?:^|\s)(\.ci/\S+|python tools \S+)((?: \w+)*)")
 STEPS = set(re.findall(r"^(\w+)\(\)", (ROOT / ".ci" / "mac").read_text(), re.M))
 
@@ -27,15 +35,34 @@ def test_there_are_jobs_on_both_systems():
 
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 def test_job(job):
-    """It takes no stranger's action, ends by itself, and runs scripts and steps that are there."""
+    """No stranger's action; it ends by itself, and runs tests, or scripts and steps that exist."""
     assert job["timeout-minutes"] > 0
     assert {step["uses"].partition("@")[0] for step in job["steps"] if "uses" in step} <= ACTIONS
     scripts = [found for step in job["steps"] for found in SCRIPT.findall(step.get("run", ""))]
-    assert scripts
+    assert (
+        scripts or job is JOBS[PUBLISHES] or any("pytest" in s.get("run", "") for s in job["steps"])
+    )
     for path, steps in scripts:
-        tool = "tools/" + path.removeprefix("python tools ").replace(".", "/") + ".py"
-        assert (ROOT / (path if path.startswith(".ci") else tool)).exists()
+        tool = "tools/" + path.removeprefix("python tools ").replace(".", "/")
+        names = [path] if path.startswith(".ci") else [f"{tool}.py", f"{tool}/__main__.py"]
+        assert any((ROOT / name).exists() for name in names)
         assert path != ".ci/mac" or STEPS.issuperset(steps.split())
+
+
+def test_commits_are_formatted_by_the_same_versions():
+    pinned = re.findall(
+        r"(?:ruff|clang-format|check-jsonschema)==(\S+)", (ROOT / ".ci/run").read_text()
+    )
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert [repo["rev"].removeprefix("v") for repo in config["repos"]] == pinned
+
+
+def test_only_what_publishes_may_write():
+    for name, job in JOBS.items():
+        assert ("permissions" in job) == (name == PUBLISHES)
+    needed = JOBS[PUBLISHES]["needs"]
+    assert {"packages", "mac"} == {*needed}
+    assert all("python tools release" in str(JOBS[f"release, {name}"]) for name in needed)
 
 
 # In place of what the steps call. Metal is checked where its variables say so.

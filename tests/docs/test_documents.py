@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
+from support.documented import OPS
 from support.variant import ROOT, environment
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.M | re.S)
 FOLDED = re.compile(r"^<details><summary>[^\n]+</summary>\n\n.*?\n\n</details>$", re.M | re.S)
 # What a Python example needs that not every machine has: a word behind "python", and what shows it.
@@ -78,12 +79,32 @@ def test_folded_parts_are_rendered(page):
     text = page.read_text()
     rest, count = FOLDED.subn("", text)
     assert count == text.count("<details>") == text.count("</details>")
-    assert page.name != "performance.md" or "| --- |" not in rest, "its tables are folded"
+    tables = re.findall(r"(?:^\|.*\n)+", rest, re.M)
+    assert all(table.count("\n") <= 42 for table in tables), "long tables are folded"
+
+
+@for_pages
+def test_pages_are_short(page):
+    """None takes a reader more than twelve minutes, folded tables and code left out."""
+    text = BLOCK.sub("", FOLDED.sub("", page.read_text()))
+    assert len(text.split()) <= 2800
+
+
+def slug(heading):
+    """A heading's anchor, on GitHub as on the site."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def anchors(page):
-    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {slug(heading) for heading in re.findall(r"^#+ (.*)$", page.read_text(), re.M)}
+
+
+def linked(page):
+    """The Markdown files that a page links to."""
+    if page.suffix != ".md":
+        return set()
+    paths = [path for path, _, _ in LINK.findall(page.read_text()) if path.endswith(".md")]
+    return {(page.parent / path).resolve() for path in paths if "://" not in path}
 
 
 @for_pages
@@ -97,9 +118,22 @@ def test_links(page):
 
 
 @for_pages
-def test_every_page_is_reached_from_the_front(page):
-    front = (ROOT / "README.md").read_text()
-    assert page.name == "README.md" or page.name in front
+def test_every_page_is_two_clicks_from_the_front(page):
+    front = ROOT / "README.md"
+    near = {front, *linked(front)}
+    assert page in near.union(*map(linked, near))
+
+
+def test_what_a_model_writes_is_found_in_two_clicks():
+    """From the front to the gallery, whose first table has each section and each op."""
+    gallery = ROOT / "docs" / "gallery.md"
+    assert gallery in linked(ROOT / "README.md")
+    head, *sections = gallery.read_text().split("\n## ")
+    assert re.findall(r"\]\(#([^)]*)\)", head) == [slug(text.splitlines()[0]) for text in sections]
+    assert sections[0].startswith("adaLN")
+    shown = set(re.findall(r"`(\w+)`(?:, | \|$)", head, re.M))
+    assert shown >= {*OPS, "quantized_matmul"}
+    assert all("**Gain:**" in text for text in sections)
 
 
 def test_front_page_is_short():

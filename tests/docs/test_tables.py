@@ -11,6 +11,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 TABLES = ("gains", "gpu_tables", "gpu_model_tables", "cpu_tables", "ladder_tables")
 TABLES += ("projection_table", "quantized_table", "chains_table", "group_norm_table", "vae_table")
 TABLES += ("group_norm_cpu_table",)
+BESIDE = ("gallery",)  # whose figures stand in several places of a page
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def script(monkeypatch):
     return load
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", TABLES + BESIDE)
 def test_stored_figures_are_in_the_page(name, script):
     _, main = script(name)
     assert main("--check") == 0
@@ -48,6 +49,17 @@ def test_table_is_written(name, script, tmp_path):
     assert main("--check") == 0
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("after\n")
+
+
+def test_gains_are_written(script, tmp_path):
+    module, main = script("gallery")
+    page = tmp_path / "page.md"
+    names = [name for name, _ in module.gains()]
+    page.write_text("".join("".join(module.marks(name)) for name in names))
+    assert main("--check", PAGE=page) == 1
+    assert main("--write") == 0
+    assert main("--check") == 0
+    assert page.read_text().count("**Gain:**") == len(names)
 
 
 def test_cells_on_the_cpu(script, tmp_path):

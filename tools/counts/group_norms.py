@@ -1,6 +1,6 @@
 """Counts what group, instance and batch norms ask of the memory and of a threadgroup.
 
-    python tools counts.group_norms            prints the table of docs/performance.md
+    python tools counts.group_norms            prints the table of docs/performance/on_metal.md
     python tools counts.group_norms --check    exits with 1 if the page has another
     python tools counts.group_norms --write    writes it into the page
 
@@ -20,7 +20,7 @@ from support.variant import ROOT
 from . import page
 from .simulated import attached, forward_and_backward
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "performance" / "on_metal.md"
 BEGIN = "<!-- counts of group norms: python tools counts.group_norms --write -->\n"
 END = "<!-- end of counts of group norms -->\n"
 

@@ -1,6 +1,6 @@
 """Counts what the Metal kernels ask of the memory and of a threadgroup, on the software device.
 
-    python tools counts.norms            prints the table of docs/performance.md
+    python tools counts.norms            prints the table of docs/performance/on_metal.md
     python tools counts.norms --check    exits with 1 if the page has another
     python tools counts.norms --write    writes it into the page
 
@@ -17,7 +17,7 @@ from support.variant import ROOT
 from . import page
 from .simulated import attached, forward_and_backward
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "performance" / "on_metal.md"
 BEGIN, END = "<!-- counts: python tools counts.norms --write -->\n", "<!-- end of counts -->\n"
 
 ROWS, HEADS = 64, 4

@@ -1,0 +1,152 @@
+"""The gains in the gallery, one for each thing that a model writes, from stored measurements.
+
+python bench/gallery.py            prints them
+python bench/gallery.py --check    exits with 1 if docs/gallery.md differs
+python bench/gallery.py --write    writes them into docs/gallery.md
+
+The figures come from the files that the other tables show, each with its condition.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlx_norms._bench import page_part
+from mlx_norms._bench.page_part import Rows, on_gpu, one
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "gallery.md"
+RESULTS = ROOT / "bench" / "results"
+
+
+def stored(name: str) -> Rows:
+    with (RESULTS / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def times(ratio: str | float) -> str:
+    """How many times as long the peer takes, in words."""
+    return f"{float(ratio):.1f}" if float(ratio) >= 9.95 else f"{float(ratio):.2f}"
+
+
+def beside_mlx(file: str, where: str, /, **values: str) -> str:
+    """A norm with what is written around it, beside MLX's ops, on a GPU."""
+    rows = stored(file)
+    ours = {way: one(rows, dtype="bfloat16", backward=way, **values) for way in ("False", "True")}
+    (eager, compiled), (gradient, compiled_gradient) = (
+        [times(row[f"{side}_over"]) for side in ("eager", "compiled")] for row in ours.values()
+    )
+    return (
+        f"{on_gpu(ours['False'])}, bfloat16, {where}, kernel time: {eager} times as fast as MLX's "
+        f"ops, {compiled} as the same under `mx.compile`; gradients {gradient} and "
+        f"{compiled_gradient}."
+    )
+
+
+def chain(op: str, rows: int, length: int) -> str:
+    shape = f"{rows}×{length}"
+    return beside_mlx("h200_chains", shape, op=op, rows=str(rows), length=str(length))
+
+
+def images(op: str, shape: str = "4x128x128x320") -> str:
+    return beside_mlx("h200_group_norm", shape.replace("x", "×"), op=op, shape=shape)
+
+
+def kernel(op: str, peer: str) -> str:
+    """A norm of 16384 rows of 4096 on a GPU."""
+    rows = stored("h200_lengths")
+    config = dict(section="lengths", op=op, dtype="bf16", rows="16384", length="4096")
+    theirs, ours = (one(rows, provider=name, **config) for name in ("mx.fast", "ours"))
+    ratio = times(float(theirs["us"]) / float(ours["us"]))
+    return f"{on_gpu(ours)}, bfloat16, 16384×4096, kernel time: {ratio} times as fast as {peer}."
+
+
+def on_the_cpu(file: str, op: str, rows: int, length: int, peer: str) -> str:
+    config = dict(op=op, rows=str(rows), length=str(length), ratio="mx.fast/ours")
+    found = {name: one(stored(file), dtype=name, **config) for name in ("float32", "bfloat16")}
+    wide, narrow = (times(row["median"]) for row in found.values())
+    row = found["float32"]
+    return (
+        f"{row['device'].removeprefix('cpu, ')}, {row['cores']} cores, MLX {row['mlx']}, "
+        f"{rows}×{length}: {wide} times as fast as {peer} in float32, {narrow} in bfloat16."
+    )
+
+
+def decoding(side: str) -> str:
+    rows = stored("h200_model")
+    found = [one(rows, phase="decode", format=name, side=side) for name in ("bf16", "4-bit")]
+    wide, narrow = (times(row["stock_over_side"]) for row in found)
+    return (
+        f"{on_gpu(found[0])}, a llama of 8B shapes, decoding one token at a time: {wide} times "
+        f"as fast as stock in bfloat16, {narrow} in 4 bits."
+    )
+
+
+def product() -> str:
+    row = one(
+        stored("h200_quantized"),
+        bits="4",
+        outputs="4096",
+        depth="14336",
+        rows="4",
+        residual="False",
+    )
+    return (
+        f"{on_gpu(row)}, bfloat16, 4 rows, a 4-bit matrix of 4096×14336, without a residual, "
+        f"kernel time of a call alone: {times(row['mlx_over_ours'])} times as fast as MLX's."
+    )
+
+
+def gains() -> Iterator[tuple[str, str]]:
+    """The gain of each section, by its name in the page."""
+    ops, fast = "MLX's chain of ops", "`mx.fast`"
+    yield "adaLN", f"{chain('ada', 16384, 3072)} {chain('ada', 32, 3072)}"
+    yield "gated residual", f"{chain('add_ada', 16384, 3072)}"
+    yield "residual", f"{kernel('add+rms', 'an add and `mx.fast`')} {decoding('patched')}"
+    yield (
+        "layer norm",
+        f"{kernel('layer', fast)} {on_the_cpu('cpu_copy', 'layer', 512, 4096, fast)}",
+    )
+    yield "rms norm", f"{kernel('rms', fast)} {on_the_cpu('cpu_copy', 'rms', 512, 4096, fast)}"
+    yield (
+        "layer scale",
+        on_the_cpu("cpu_copy_around", "add+factor+rms", 4096, 3072, ops),
+    )
+    yield "two norms", chain("norm_add_norm", 8192, 4096)
+    yield "gate", chain("gated_rms", 8192, 4096)
+    yield "groups", on_the_cpu("cpu_copy_around", "groups", 4096, 3072, ops)
+    yield "group norm", f"{images('group_pytorch_silu')} In MLX's order: {images('group_silu')}"
+    yield "instance norm", images("instance")
+    yield "batch norm", images("batch_training")
+    yield "channels first", images("layer_axis1")
+    yield "l2 norm", on_the_cpu("cpu_copy_around", "l2", 4096, 3072, ops)
+    yield "projections", decoding("projections")
+    yield "quantized product", product()
+
+
+def marks(name: str) -> tuple[str, str]:
+    return (
+        f"<!-- gain of {name}: python bench/gallery.py --write -->\n",
+        f"<!-- end of {name} -->\n",
+    )
+
+
+def main() -> int:
+    given = sys.argv[1:]
+    if given not in ([], ["--check"], ["--write"]):
+        print(__doc__)
+        return 2
+    write, check = given == ["--write"], given == ["--check"]
+    return max(
+        page_part.put(
+            f"**Gain:** {gain}\n", PAGE, marks(name), "bench/results", write=write, check=check
+        )
+        for name, gain in gains()
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""The site has all pages and all names, and its links are looked at; .ci/extra builds it."""
+
+import re
+
+import pytest
+
+import mlx_norms
+from support.variant import ROOT
+from website import links, source
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("website") / "source"
+    source.write(folder)
+    return folder
+
+
+def contents(folder, name="index"):
+    """The pages that a page's tables of contents lead to, and it."""
+    (file,) = (path for end in ("md", "rst") if (path := folder / f"{name}.{end}").exists())
+    blocks = re.findall(r"```{toctree}\n(?::[^\n]*\n)*\n(.*?)```", file.read_text(), re.S)
+    blocks += re.findall(r"toctree::\n.*\n\n((?: .*\n)+)", file.read_text())
+    names = [line.strip().removesuffix(".md") for block in blocks for line in block.splitlines()]
+    found = [
+        each
+        for line in names
+        for each in contents(folder, str((file.parent / line).relative_to(folder)))
+    ]
+    return [name, *found]
+
+
+def test_every_page_is_in_the_contents_once(staged):
+    files = [path for path in staged.rglob("*") if path.suffix in (".md", ".rst")]
+    names = [str(path.relative_to(staged).with_suffix("")) for path in files]
+    assert sorted(contents(staged)) == sorted(names)
+    for path in (ROOT / "docs").rglob("*.md"):
+        assert (staged / path.relative_to(ROOT)).exists()
+
+
+def test_every_public_name_is_in_the_reference(staged):
+    text = "".join(path.read_text() for path in (staged / "reference").glob("*.rst"))
+    shown = set(re.findall(r"^\.\. auto\w+:: mlx_norms\.(\w+)$", text, re.M))
+    assert shown == set(mlx_norms.__all__)
+    for name in mlx_norms.ladders.__all__:
+        assert f":: mlx_norms.ladders.{name}\n" in text
+    # Of nn Sphinx finds the classes and functions by itself.
+    assert ".. automodule:: mlx_norms.nn\n   :members:" in text
+
+
+def test_the_front_is_the_readme(staged):
+    text = (staged / "index.md").read_text()
+    assert "<picture>" not in text and "speed_dark.svg" in text
+    assert "(docs/gallery.md)" in text
+
+
+def test_broken_links_are_found(tmp_path):
+    (tmp_path / "a.html").write_text(
+        """<p id="here"><a href="b.html#there">1</a><a href="#here">2</a><a href="c.html">3</a>
+        <a href="b.html#nowhere">4</a><a href="https://example.org">5</a><img src="d.svg">"""
+    )
+    (tmp_path / "b.html").write_text("""<p id="there">""")
+    broken, elsewhere = links.found(tmp_path)
+    assert [line.split()[-1] for line in broken] == ["c.html", "b.html#nowhere", "d.svg"]
+    assert elsewhere == {"https://example.org"}
+    assert links.report(tmp_path) == 1

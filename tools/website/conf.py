@@ -1,0 +1,63 @@
+"""Sphinx's configuration: furo's theme, Markdown by MyST, the reference from the docstrings."""
+
+import re
+
+import latex2mathml.converter
+from docutils.nodes import SkipNode
+from pygments.lexers import CppLexer
+
+import mlx_norms
+
+project = "mlx_norms"
+copyright = "mlx_norms contributors, MIT license"
+release = mlx_norms.__version__
+root_doc = "index"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+
+myst_heading_anchors = 4  # as GitHub's
+myst_enable_extensions = ["attrs_inline"]  # classes of images
+
+autodoc_member_order = "groupwise"
+autodoc_typehints = "none"  # the docstrings have shapes and dtypes, too
+napoleon_custom_sections = ["Shape"]
+napoleon_use_rtype = False
+python_maximum_signature_line_length = 60
+add_module_names = False
+toc_object_entries = False
+highlight_language = "text"
+
+# A name of ours that leads nowhere is an error. Names of others have no target here.
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", r"(?!mlx_norms\b).*")]
+
+html_theme = "furo"
+html_title = f"mlx_norms {release}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_math_renderer = "mathml"
+
+
+def without_headers(app, kind, name, obj, options, lines):
+    """An op's docstring begins with a header for each of its signatures, which stand above it."""
+    if type(obj).__name__ == "Function" and "" in lines:
+        del lines[: lines.index("") + 1]
+
+
+def math(display):
+    """MathML, which needs neither a script nor a network."""
+
+    def visit(self, node):
+        text = re.sub(r"\s+", " ", node.astext())
+        formula = latex2mathml.converter.convert(text, display=display)
+        self.body.append(f'<div class="formula">{formula}</div>' if display == "block" else formula)
+        raise SkipNode
+
+    return visit
+
+
+def setup(app):
+    app.add_lexer("metal", CppLexer)
+    app.connect("autodoc-process-docstring", without_headers, priority=100)  # before napoleon
+    app.add_html_math_renderer("mathml", (math("inline"), None), (math("block"), None))

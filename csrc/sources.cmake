@@ -3,7 +3,6 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/common/activations.cpp
     csrc/common/axes.cpp
     csrc/common/backend.cpp
-    csrc/common/check_stream.cpp
     csrc/common/checks.cpp
     csrc/common/interpreter.cpp
     csrc/common/outputs.cpp
@@ -12,7 +11,6 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/gpu/batch_axes.cpp
     csrc/gpu/check_complete.cpp
     csrc/gpu/geometry.cpp
-    csrc/gpu/launch_plan.cpp
     csrc/gpu/recorded.cpp
     csrc/gpu/rows.cpp
     csrc/gpu/run.cpp

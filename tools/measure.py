@@ -53,7 +53,6 @@ PATHS = {
         "kernels/group_norm/group_norm.metal",
     ),
     "norm_add_norm on Metal": (
-        NORM + "ops.cpp",
         ADD + "norm_add_norm.cpp",
         ADD + "plan.cpp",
         *ON_METAL,

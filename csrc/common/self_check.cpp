@@ -8,10 +8,10 @@
 #include <mutex>
 #include <set>
 
-#include "csrc/common/check_stream.h"
 #include "csrc/common/checks.h"
 #include "csrc/common/interpreter.h"
 #include "csrc/common/kernel_error.h"
+#include "csrc/vendor/BS_thread_pool.hpp"
 
 namespace mlx_norms::self_check {
 
@@ -72,6 +72,29 @@ Verdict try_out(const Sample& sample, mx::Stream stream, const Arrays& theirs) {
   auto donated = sample.ours(sample.inputs(stream), stream);
   verdict = compare(donated, theirs, stream);
   return verdict.empty() ? verdict : verdict + " (in the inputs' buffers)";
+}
+
+// Runs f, which must not throw, on its own thread and stream, and waits without
+// the interpreter's lock. Errors of the caller's stream and of f do not reach
+// each other, and a transformation that the caller is in does not keep f's
+// graph alive. One f runs at a time; f may call this function.
+void on_check_stream(
+    mx::Device device,
+    const std::function<void(mx::Stream)>& f) {
+  static thread_local std::optional<mx::Stream> own;
+  if (own) {
+    f(*own);
+    return;
+  }
+  // Never destroyed: the interpreter may be gone by then.
+  static auto* thread = new BS::light_thread_pool(1);
+  auto done = thread->submit_task([&] {
+    static const auto stream = mx::new_stream(device);
+    own = stream;
+    f(stream);
+    own.reset();
+  });
+  without_interpreter([&] { done.get(); });
 }
 
 Outcome judge(mx::Device device, const Sample& sample) {

@@ -109,6 +109,15 @@ struct Launch {
   }
 };
 
+// Gives `out` one of these buffers (see take_buffer), or else new memory of the
+// stream's device. Defined by each backend.
+namespace gpu {
+void allocate(
+    array& out,
+    mx::Stream stream,
+    std::initializer_list<const array*> from = {});
+} // namespace gpu
+
 struct LaunchPlan {
   mx::Stream stream;
   mx::SmallVector<Launch, 1> launches;
@@ -136,7 +145,11 @@ struct LaunchPlan {
   }
 
   // An uninitialized array that lives as long as the launches.
-  const mx::array& temporary(mx::Shape shape, mx::Dtype dtype);
+  const mx::array& temporary(mx::Shape shape, mx::Dtype dtype) {
+    mx::array a(std::move(shape), dtype, nullptr, {});
+    gpu::allocate(a, stream);
+    return temporaries.emplace_back(std::move(a));
+  }
 };
 
 // Adds the plan's launches to its stream. Defined by each backend.

@@ -7,7 +7,6 @@
 
 #include "csrc/common/axes.h"
 #include "csrc/common/interpreter.h"
-#include "csrc/gpu/memory.h"
 #include "csrc/gpu/rows.h"
 
 namespace mlx_norms {

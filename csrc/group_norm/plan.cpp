@@ -83,13 +83,15 @@ Launch& launch_chunks(
   launch.set(K::whole, whole);
   launch.set(K::no_tail, whole);
   launch.set(K::scattered, false);
-  launch.set(K::channels, geometry.channels);
+  launch.set( // in the order of kernels/group_norm/channel_threads.h
+      K::spread,
+      {geometry.channels,
+       geometry.lanes,
+       geometry.rows,
+       geometry.steps,
+       geometry.blocks,
+       geometry.chunks});
   launch.set(K::positions, geometry.positions);
-  launch.set(K::lanes, geometry.lanes);
-  launch.set(K::rows, geometry.rows);
-  launch.set(K::steps, geometry.steps);
-  launch.set(K::blocks, geometry.blocks);
-  launch.set(K::chunks, geometry.chunks);
   bind_rows(launch, K::x, x);
   launch.groups[0] = samples * geometry.chunks * geometry.blocks;
   launch.group[0] = geometry.lanes;

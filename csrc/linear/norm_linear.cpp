@@ -108,19 +108,6 @@ Arrays mapped_product(
 
 } // namespace
 
-std::vector<ProjectionInputs> projection_inputs(
-    const NormLinearSpec& spec,
-    const Arrays& inputs) {
-  std::vector<ProjectionInputs> all;
-  all.reserve(spec.projections.size());
-  auto* first = inputs.data() + spec.norm.n_inputs();
-  for (const auto& p : spec.projections) {
-    all.emplace_back(p, first);
-    first += p.n_inputs();
-  }
-  return all;
-}
-
 NormLinear::NormLinear(NormLinearSpec given, const Arrays& inputs)
     : spec(std::move(given)) {
   auto x = NormInputs(spec.norm.operands, inputs.data()).sum_dtype();
@@ -191,6 +178,15 @@ Arrays NormLinear::fallback(const Arrays& inputs, mx::Stream stream) const {
     outputs.push_back(normalized[1]);
   }
   return outputs;
+}
+
+LaunchPlan NormLinear::plan(
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream s) const {
+  return !spec.normed && multiplies_by_tiles(s)
+      ? plan_tiles(spec, inputs, outputs[0], s)
+      : plan_norm_linear(spec, inputs, outputs, s);
 }
 
 void NormLinear::append_key(

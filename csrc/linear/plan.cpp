@@ -8,7 +8,6 @@
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
-#include "csrc/linear/norm_linear.h"
 #include "kernels/interface.h"
 
 namespace mlx_norms {
@@ -150,15 +149,11 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
       static_cast<int64_t>(in.x().size()) <= kMaxElements;
 }
 
-// For any number of rows. Inputs other than x and the residual are
-// row-contiguous.
-LaunchPlan NormLinear::plan(
+LaunchPlan plan_norm_linear(
+    const NormLinearSpec& spec,
     const Arrays& inputs,
     const Arrays& outputs,
-    mx::Stream stream) const {
-  if (!spec.normed && multiplies_by_tiles(stream)) {
-    return plan_tiles(spec, inputs, outputs[0], stream);
-  }
+    mx::Stream stream) {
   LaunchPlan plan(stream);
   NormInputs in(spec.norm.operands, inputs.data());
   if (in.x().size() == 0) {

@@ -29,6 +29,14 @@ void set_product_simds(int simds);
 // Launches on Metal with more outputs than this differ only in size.
 constexpr int kManyOutputs = 2048;
 
+// The launch for any number of rows. Inputs other than x and the residual are
+// row-contiguous.
+LaunchPlan plan_norm_linear(
+    const NormLinearSpec& spec,
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream);
+
 // The launch for a product without a norm, by tiles.
 LaunchPlan plan_tiles(
     const NormLinearSpec& spec,

@@ -49,8 +49,17 @@ struct QuantizedProduct {
 };
 
 // The inputs of each projection.
-std::vector<ProjectionInputs> projection_inputs(
+inline std::vector<ProjectionInputs> projection_inputs(
     const NormLinearSpec& spec,
-    const Arrays& inputs);
+    const Arrays& inputs) {
+  std::vector<ProjectionInputs> all;
+  all.reserve(spec.projections.size());
+  auto* first = inputs.data() + spec.norm.n_inputs();
+  for (const auto& p : spec.projections) {
+    all.emplace_back(p, first);
+    first += p.n_inputs();
+  }
+  return all;
+}
 
 } // namespace mlx_norms

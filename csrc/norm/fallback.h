@@ -64,6 +64,15 @@ array finish(
 // The gradient of a bias: the sum of its cotangents.
 array sum_of_bias(const array& a, const array* weight, mx::Stream stream);
 
+// This member's part of rows whose last axis is split over those of a group. No
+// residual, no bias.
+array sharded_rms_norm(
+    const NormSpec& spec,
+    mx::Dtype dtype,
+    const NormInputs& in,
+    const mx::distributed::Group& group,
+    mx::Stream stream);
+
 // a with zeros where a clamped float16 sum s is saturated.
 array zero_where_saturated(const array& a, const array& s, mx::Stream stream);
 

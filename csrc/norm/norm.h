@@ -107,6 +107,14 @@ Arrays make_norm(
     Arrays inputs,
     mx::Stream stream);
 
+// The same over an axis that is not the last one, counted from the end.
+array make_channel_norm(
+    const NormSpec& spec,
+    int axis,
+    mx::Dtype dtype,
+    Arrays inputs,
+    mx::Stream stream);
+
 // The gradients of a norm with these options and inputs, likewise. They have
 // these dtypes or, where there is none, x's for x and float32.
 Gradients norm_gradients(

@@ -2,12 +2,10 @@
 
 #include "csrc/norm/ops.h"
 #include "csrc/common/checks.h"
-#include "csrc/norm/channels/channel_norm.h"
 #include "csrc/norm/channels/checks.h"
 #include "csrc/norm/checks.h"
+#include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
-#include "csrc/norm/norm_add_norm/norm_add_norm.h"
-#include "csrc/norm/sharded.h"
 
 namespace mlx_norms {
 
@@ -181,9 +179,12 @@ mx::array normalize_channels(
     const Options& options) {
   check_channels(op, axis, in);
   auto spec = make_spec(op, center, in, options);
-  auto stream = mx::to_stream(options.stream);
-  auto dtype = options.dtype.value_or(in.x().dtype());
-  return make(ChannelNorm{spec, axis, dtype}, in.arrays(), stream);
+  return make_channel_norm(
+      spec,
+      axis,
+      options.dtype.value_or(in.x().dtype()),
+      in.arrays(),
+      mx::to_stream(options.stream));
 }
 
 std::pair<mx::array, mx::array> as_pair(Arrays outputs) {
@@ -374,46 +375,6 @@ std::pair<mx::array, mx::array> add_layer_norm(
       factor,
       scale,
       shift);
-}
-
-std::pair<mx::array, mx::array> norm_add_norm(
-    const mx::array& x,
-    const mx::array& residual,
-    const mx::array* post_weight,
-    const mx::array* weight,
-    float eps,
-    float weight_offset,
-    bool clamp,
-    const OptionalString& rounding,
-    OptionalDtype dtype,
-    mx::StreamOrDevice stream) {
-  const char* op = "norm_add_norm";
-  Options options{eps, weight_offset, clamp, rounding, dtype, stream};
-  NormInputs of_sum{{kX, &x}, {kResidual, &residual}, {kWeight, weight}};
-  check_inputs(op, of_sum);
-  if (post_weight) {
-    check_vector(op, "post_weight", *post_weight, x);
-  }
-  if (weight_offset != 0.0f && !post_weight) {
-    refuse(
-        op,
-        "weight_offset is " + text(weight_offset) +
-            " but there is no post_weight to add it to.");
-  }
-  auto norm = make_spec(op, /* center= */ false, of_sum, options);
-  NormAddNormSpec spec{
-      .post_weight = post_weight != nullptr,
-      .weight = norm.has(kWeight),
-      .clamp = norm.clamp,
-      .rounding = norm.rounding,
-      .weight_offset = norm.weight_offset,
-      .eps = norm.eps};
-  NormAddNormInputs in(x, residual, post_weight, weight);
-  return as_pair(make_norm_add_norm(
-      spec,
-      dtype.value_or(in.sum_dtype()),
-      in.arrays(),
-      mx::to_stream(stream)));
 }
 
 mx::array head_rms_norm(

@@ -99,19 +99,6 @@ std::pair<mx::array, mx::array> add_layer_norm(
     OptionalDtype dtype,
     mx::StreamOrDevice stream);
 
-// {normalized, sum}
-std::pair<mx::array, mx::array> norm_add_norm(
-    const mx::array& x,
-    const mx::array& residual,
-    const mx::array* post_weight,
-    const mx::array* weight,
-    float eps,
-    float weight_offset,
-    bool clamp,
-    const OptionalString& rounding,
-    OptionalDtype dtype,
-    mx::StreamOrDevice stream);
-
 mx::array head_rms_norm(
     const mx::array& x,
     const mx::array* weight,

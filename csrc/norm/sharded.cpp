@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
-
-#include "csrc/norm/sharded.h"
+//
+// Norms of rows whose last axis is split over the members of a group: MLX's ops
+// and one all-reduce of a scalar per row.
 
 #include "csrc/common/sum.h"
 #include "csrc/norm/fallback.h"

@@ -2,12 +2,32 @@
 
 #pragma once
 
+#include <bit>
+
 #include "csrc/common/activation.h"
-#include "csrc/common/number.h"
 #include "csrc/norm/operands.h"
 #include "mlx/mlx.h"
 
 namespace mlx_norms {
+
+// An op's number. Ops are equal if theirs have the same bits: -0 is not 0.
+class Number {
+ public:
+  constexpr Number(float value) : value_(value) {}
+  constexpr operator float() const {
+    return value_;
+  }
+  friend constexpr bool operator==(Number a, Number b) {
+    return std::bit_cast<uint32_t>(a.value_) ==
+        std::bit_cast<uint32_t>(b.value_);
+  }
+  friend constexpr bool operator==(Number a, float b) {
+    return a.value_ == b;
+  }
+
+ private:
+  float value_;
+};
 
 // When the normalized value is rounded to the output dtype: before the weight
 // is applied (Early), or only at the end (Late).

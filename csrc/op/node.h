@@ -38,17 +38,16 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <span>
 
 #include "csrc/common/backend.h"
 #include "csrc/common/batch.h"
 #include "csrc/common/derivatives.h"
-#include "csrc/common/merging.h"
 #include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/common/self_check.h"
 #include "csrc/cpu/settings.h"
-#include "csrc/gpu/memory.h"
 #include "csrc/gpu/run.h"
 #include "mlx/primitives.h"
 
@@ -97,6 +96,23 @@ inline Arrays as_arrays(array a) {
 inline Arrays as_arrays(Arrays arrays) {
   return arrays;
 }
+
+// A node's part in merging equivalent nodes, as mx.compile does. It compares
+// each pair of their outputs, but only in the first comparison of two nodes
+// does it know which of them comes first. Later ones may merge the first into
+// the second and fail with an IndexError. So a node that was found equivalent
+// to one before it is not compared again.
+class Merging {
+ public:
+  // Whether this node may be merged into the other, to which it is equal.
+  bool into(const Merging& other) const {
+    return !other.merged_.load(std::memory_order_relaxed) &&
+        !merged_.exchange(true, std::memory_order_relaxed);
+  }
+
+ private:
+  mutable std::atomic<bool> merged_ = false;
+};
 
 template <typename Op>
 class Node final : public mx::Primitive {

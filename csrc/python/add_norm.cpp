@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
 
+#include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/norm/ops.h"
 
 namespace nb = nanobind;

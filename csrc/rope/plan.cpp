@@ -145,12 +145,9 @@ LaunchPlan NormRope::plan(
   if (has_freqs) {
     launch.set(K::freqs, inputs[offset_at() + 1]);
   }
-  launch.set(K::tokens, tokens);
-  launch.set(K::positions, positions);
-  launch.set(K::heads, of[0].heads);
-  launch.set(K::heads2, of[1].heads);
-  launch.set(K::heads3, of[2].heads);
-  launch.set(K::heads_at_once, at_once);
+  launch.set(
+      K::counts,
+      {tokens, positions, of[0].heads, of[1].heads, of[2].heads, at_once});
   launch.set(
       K::sequences_per_offset,
       tokens / positions / static_cast<int32_t>(offset.size()));

@@ -32,6 +32,11 @@ inline uint quotient(uint a, uint b) {
 }
 
 struct ChannelThread {
+  int channels; // of a position
+  int lanes;
+  int rows;
+  int steps; // positions of a thread
+  int chunks;
   uint sample;
   uint chunk;
   int position; // its first one
@@ -41,22 +46,29 @@ struct ChannelThread {
   bool there;  // it has channels
 };
 
+// `spread` has, in this order: channels, lanes, rows, steps, blocks, chunks.
 template <int N>
 inline ChannelThread make_channel_thread(
     uint group,
     uint2 at, // lane and row
-    int channels,
-    int lanes,
-    int rows,
-    int steps,
-    int blocks,
-    int chunks) {
+    constant const int* spread) {
+  int channels = spread[0];
+  int lanes = spread[1];
+  int rows = spread[2];
+  int steps = spread[3];
+  int blocks = spread[4];
+  int chunks = spread[5];
   uint of_blocks = quotient(group, uint(blocks));
   uint block = group - of_blocks * uint(blocks);
   uint sample = quotient(of_blocks, uint(chunks));
   uint chunk = of_blocks - sample * uint(chunks);
   int channel = (int(block) * lanes + int(at.x)) * N;
   return ChannelThread{
+      channels,
+      lanes,
+      rows,
+      steps,
+      chunks,
       sample,
       chunk,
       int(chunk) * rows * steps + int(at.y),
@@ -75,7 +87,28 @@ struct Positions {
   int first;
   int rows;
   int count; // of the sample
+
+  int at(int step) const thread {
+    return first + step * rows;
+  }
+  bool has(int step) const thread {
+    return at(step) < count;
+  }
+  uint row_at(int step) const thread {
+    return first_row + uint(at(step));
+  }
 };
+
+template <int N>
+inline Positions<N> positions_of(ChannelThread t, int positions) {
+  return Positions<N>{
+      span_at<N>(t.channel, t.channels),
+      t.channels,
+      t.sample * uint(positions),
+      t.position,
+      t.rows,
+      positions};
+}
 
 // The values at COUNT of them from `step` on; zeros past the end.
 template <int N, int COUNT>
@@ -87,10 +120,9 @@ inline void read_positions(
     constant const int* layouts,
     thread float* v) {
   for (int k = 0; k < COUNT; ++k) {
-    int position = of.first + (step + k) * of.rows;
     clear<N>(v + k * N);
-    if (position < of.count) {
-      uint row = of.first_row + uint(position);
+    if (of.has(step + k)) {
+      uint row = of.row_at(step + k);
       read<N>(
           row_in(data, flags, layouts, row, of.channels), of.span, v + k * N);
     }
@@ -131,12 +163,12 @@ inline void load_statistics(
     device const uchar* rests,
     device const uchar* variances,
     constant const int* layouts,
-    int channels,
     int groups,
     float eps,
     thread float* mean,
     thread float* rstd,
     thread float* offset) {
+  int channels = t.channels;
   float variance[N], rest[N];
   if (group_has_rest) {
     long first = long(t.sample) * groups;
@@ -227,20 +259,17 @@ inline int half_of_rows(int rows) {
 template <int M>
 inline void add_rows(
     thread float* v,
-    int index,
-    int row,
-    int lanes,
-    int rows,
+    ChannelThread t,
     threadgroup float* shared) { // M * kGroupThreads
   for (int m = 0; m < M; ++m) {
-    shared[m * kGroupThreads + index] = v[m];
+    shared[m * kGroupThreads + t.index] = v[m];
   }
-  for (int half_of = half_of_rows(rows); half_of > 0; half_of /= 2) {
+  for (int half_of = half_of_rows(t.rows); half_of > 0; half_of /= 2) {
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (row < half_of && row + half_of < rows) {
+    if (t.row < half_of && t.row + half_of < t.rows) {
       for (int m = 0; m < M; ++m) {
-        v[m] += shared[m * kGroupThreads + index + half_of * lanes];
-        shared[m * kGroupThreads + index] = v[m];
+        v[m] += shared[m * kGroupThreads + t.index + half_of * t.lanes];
+        shared[m * kGroupThreads + t.index] = v[m];
       }
     }
   }

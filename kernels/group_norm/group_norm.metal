@@ -60,41 +60,33 @@ template <int N>
     device float* lows [[buffer(2)]],
     device float* squares [[buffer(3)]],
     constant const int* layouts [[buffer(4)]],
-    constant const int& channels [[buffer(5)]],
+    constant const int* spread [[buffer(5)]],
     constant const int& positions [[buffer(6)]],
-    constant const int& lanes [[buffer(7)]],
-    constant const int& rows [[buffer(8)]],
-    constant const int& steps [[buffer(9)]],
-    constant const int& blocks [[buffer(10)]],
-    constant const int& chunks [[buffer(11)]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]]) {
   threadgroup float shared[(3 * N + 1) * kGroupThreads];
-  ChannelThread t = make_channel_thread<N>(
-      group.x, at, channels, lanes, rows, steps, blocks, chunks);
-  uint first_row = t.sample * uint(positions);
+  ChannelThread t = make_channel_thread<N>(group.x, at, spread);
+  Positions<N> of = positions_of<N>(t, positions);
   float count = 0.0f;
   float high[N], low[N], square[N]; // square: of deviations
   clear<N>(high);
   clear<N>(low);
   clear<N>(square);
-  if (t.there && t.position < positions) {
-    Span<N> span = span_at<N>(t.channel, channels);
-    Positions<N> of{span, channels, first_row, t.position, rows, positions};
+  if (t.there && of.has(0)) {
     float shift[N], mean[N]; // mean: of deviations
     read_positions<N, 1>(of, 0, x, group_x_flags, layouts, shift);
     clear<N>(mean);
-    for (int step = 0; step < steps; step += kAtOnce) {
+    for (int step = 0; step < t.steps; step += kAtOnce) {
       float v[kAtOnce * N];
       read_positions<N, kAtOnce>(of, step, x, group_x_flags, layouts, v);
       for (int k = 0; k < kAtOnce * N; ++k) {
         v[k] -= shift[k % N];
       }
-      if (t.position + (step + kAtOnce - 1) * rows < positions) {
+      if (of.has(step + kAtOnce - 1)) {
         merge_positions<N>(v, count, mean, square);
       } else {
         for (int k = 0; k < kAtOnce; ++k) {
-          if (t.position + (step + k) * rows < positions) {
+          if (of.has(step + k)) {
             merge_position<N>(v + k * N, count, mean, square);
           }
         }
@@ -111,10 +103,10 @@ template <int N>
     shared[(1 + N + j) * kGroupThreads + t.index] = low[j];
     shared[(1 + 2 * N + j) * kGroupThreads + t.index] = square[j];
   }
-  for (int half_of = half_of_rows(rows); half_of > 0; half_of /= 2) {
+  for (int half_of = half_of_rows(t.rows); half_of > 0; half_of /= 2) {
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (t.row < half_of && t.row + half_of < rows) {
-      threadgroup const float* other = shared + t.index + half_of * lanes;
+    if (t.row < half_of && t.row + half_of < t.rows) {
+      threadgroup const float* other = shared + t.index + half_of * t.lanes;
       float more = other[0];
       if (more > 0.0f) {
         float share = more / (count + more);
@@ -138,9 +130,9 @@ template <int N>
     }
   }
   if (t.there && t.row == 0) {
-    long to = (long(t.sample) * chunks + t.chunk) * channels;
+    long to = (long(t.sample) * t.chunks + t.chunk) * t.channels;
     for (int j = 0; j < N; ++j) {
-      if (t.channel + j < channels) {
+      if (t.channel + j < t.channels) {
         highs[to + t.channel + j] = high[j];
         lows[to + t.channel + j] = low[j];
         squares[to + t.channel + j] = square[j];
@@ -253,19 +245,13 @@ template <int N>
     device const uchar* variance [[buffer(5)]],
     device uchar* y [[buffer(6)]],
     constant const int* layouts [[buffer(7)]],
-    constant const int& channels [[buffer(8)]],
+    constant const int* spread [[buffer(8)]],
     constant const int& positions [[buffer(9)]],
     constant const int& groups [[buffer(10)]],
-    constant const int& lanes [[buffer(11)]],
-    constant const int& rows [[buffer(12)]],
-    constant const int& steps [[buffer(13)]],
-    constant const int& blocks [[buffer(14)]],
-    constant const int& chunks [[buffer(15)]],
-    constant const float& eps [[buffer(16)]],
+    constant const float& eps [[buffer(11)]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]]) {
-  ChannelThread t = make_channel_thread<N>(
-      group.x, at, channels, lanes, rows, steps, blocks, chunks);
+  ChannelThread t = make_channel_thread<N>(group.x, at, spread);
   if (!t.there) {
     return;
   }
@@ -273,47 +259,36 @@ template <int N>
   if (group_has_rest) {
     rests = rest;
   }
-  Span<N> span = span_at<N>(t.channel, channels);
-  uint first_row = t.sample * uint(positions);
-  Positions<N> of{span, channels, first_row, t.position, rows, positions};
+  Positions<N> of = positions_of<N>(t, positions);
   float means[N], scale[N], offset[N];
   load_statistics<N>(
-      t,
-      mean,
-      rests,
-      variance,
-      layouts,
-      channels,
-      groups,
-      eps,
-      means,
-      scale,
-      offset);
+      t, mean, rests, variance, layouts, groups, eps, means, scale, offset);
   float power = 1.0f;
   if (has_weight) {
     power = take_power<N>(scale);
     multiply_by<N>(
-        row_in(weight, weight_flags, layouts, 0, channels),
-        span,
+        row_in(weight, weight_flags, layouts, 0, t.channels),
+        of.span,
         scale,
         offset);
   }
   if (has_bias) {
-    add_bias<N>(row_in(bias, bias_flags, layouts, 0, channels), span, offset);
+    add_bias<N>(
+        row_in(bias, bias_flags, layouts, 0, t.channels), of.span, offset);
   }
-  for (int step = 0; step < steps; step += kAtOnce) {
+  for (int step = 0; step < t.steps; step += kAtOnce) {
     float v[kAtOnce * N];
     read_positions<N, kAtOnce>(of, step, x, group_x_flags, layouts, v);
     for (int k = 0; k < kAtOnce; ++k) {
-      int position = t.position + (step + k) * rows;
-      if (position < positions) {
+      if (of.has(step + k)) {
         for (int j = 0; j < N; ++j) {
           float d = (v[k * N + j] - means[j]) * power;
           v[k * N + j] = fma(d, scale[j], offset[j]);
         }
         activate_result<N>(float_type(group_y_flags), v + k * N);
-        uint row = first_row + uint(position);
-        write<N>(row_out(y, group_y_flags, row, channels), span, v + k * N);
+        uint row = of.row_at(step + k);
+        write<N>(
+            row_out(y, group_y_flags, row, t.channels), of.span, v + k * N);
       }
     }
   }

@@ -15,8 +15,7 @@
 // time. They hold G of the rows, with LayerNorm's two, at once: on CUDA all, on
 // Metal, where registers are fewer, one. Their sums have the same order.
 
-#include "kernels/linear/normed_rows.h"
-#include "kernels/linear/weights.h"
+#include "kernels/linear/products.h"
 
 constant int linear_projections [[function_constant(70)]];
 constant int linear_biases [[function_constant(71)]]; // one bit per projection
@@ -34,15 +33,13 @@ constant bool linear_bias_3 = (linear_biases & 4) != 0;
 constant bool linear_bias_4 = (linear_biases & 8) != 0;
 constant bool linear_out_2 = linear_has_2 && !linear_gated;
 
-struct Projected {
-  device const uchar* weights;
-  device const uchar* scales;
-  device const uchar* zeros; // MLX's biases, one per group
-  device const uchar* bias;
-  device uchar* y;
-  int size;
-  bool has_bias;
-};
+// Arguments that function constants leave out must not be named. The weights
+// stand in for them and are not read.
+#define PROJECTED(W, SCALES, ZEROS, BIAS, SIZE, HAS_BIAS)           \
+  Projected {                                                       \
+    W, linear_quantized ? SCALES : W, linear_quantized ? ZEROS : W, \
+        HAS_BIAS ? BIAS : W, SIZE, HAS_BIAS                         \
+  }
 
 inline uint blocks_of(int size, int outputs) {
   return uint((size + outputs - 1) / outputs);
@@ -61,7 +58,7 @@ inline float silu(float v) {
   return v / (1.0f + precise::exp(-v));
 }
 
-// Stores x + residual of ROWS rows.
+// Stores x + residual of the rows.
 template <int P, int ROWS>
 inline void write_sums(
     thread const NormedRow* rows,
@@ -83,64 +80,6 @@ inline void write_sums(
       }
     }
   }
-}
-
-// Takes the row's sums of P values starting at i, and multiplies them by the
-// norm's weight.
-template <int P>
-inline void weigh(
-    int i,
-    int length,
-    float shift,
-    thread const float* w,
-    thread float* in,
-    thread float& first,
-    thread float& square) {
-  if (!linear_normed) {
-    return;
-  }
-  for (int j = 0; j < P; ++j) {
-    float v = in[j];
-    if (center) {
-      v = in_row(i + j, 1, length) ? v - shift : 0.0f;
-      first += v;
-    }
-    square = fma(v, v, square);
-    in[j] = has_weight ? v * w[j] : v;
-  }
-}
-
-template <int P>
-inline float sum_of(thread const float* v) {
-  float total = 0.0f;
-  for (int j = 0; j < P; ++j) {
-    total += v[j];
-  }
-  return total;
-}
-
-// A dot product of which P more weights are there, unpacked.
-template <int P>
-inline float with_dot(
-    thread const float* weights,
-    thread const float* in,
-    float total,
-    Affine affine,
-    float of_all) {
-  float dot = 0.0f;
-  for (int j = 0; j < P; ++j) {
-    dot = fma(weights[j], in[j], dot);
-  }
-  float levels = float(1 << linear_bits);
-  return linear_quantized
-      ? fma(affine.scale, dot - total, fma(affine.bias, total / levels, of_all))
-      : of_all + dot;
-}
-
-// Whether a block multiplies its weights by `row`: by one of its rows or, for
-// LayerNorm, by the norm's weight or bias, which come after them.
-inline bool is_multiplied(int row, int rows) {
-  return row < rows || (center && (row == rows || has_bias));
 }
 
 template <int N, int P, int ROWS, int R, int V, int G>
@@ -206,40 +145,19 @@ template <int N, int P, int ROWS, int R, int V, int G>
   }
 
   int outputs = linear_gated ? R / 2 : R; // per projection in a block
-  // Arguments that function constants leave out must not be named. The weights
-  // stand in for them and are not read.
-  Projected of{
-      w1,
-      linear_quantized ? scales1 : w1,
-      linear_quantized ? zeros1 : w1,
-      linear_bias_1 ? bias1 : w1,
-      y1,
-      sizes[0],
-      linear_bias_1};
+  Projected of = PROJECTED(w1, scales1, zeros1, bias1, sizes[0], linear_bias_1);
+  device uchar* y_of = y1;
   if (linear_out_2 && passes(block, of.size, outputs)) {
-    of.weights = w2;
-    of.scales = linear_quantized ? scales2 : w2;
-    of.zeros = linear_quantized ? zeros2 : w2;
-    of.bias = linear_bias_2 ? bias2 : w2;
-    of.y = y2;
-    of.size = sizes[1];
-    of.has_bias = linear_bias_2;
+    assign(of, PROJECTED(w2, scales2, zeros2, bias2, sizes[1], linear_bias_2));
+    y_of = y2;
     if (linear_has_3 && passes(block, of.size, outputs)) {
-      of.weights = w3;
-      of.scales = linear_quantized ? scales3 : w3;
-      of.zeros = linear_quantized ? zeros3 : w3;
-      of.bias = linear_bias_3 ? bias3 : w3;
-      of.y = y3;
-      of.size = sizes[2];
-      of.has_bias = linear_bias_3;
+      assign(
+          of, PROJECTED(w3, scales3, zeros3, bias3, sizes[2], linear_bias_3));
+      y_of = y3;
       if (linear_has_4 && passes(block, of.size, outputs)) {
-        of.weights = w4;
-        of.scales = linear_quantized ? scales4 : w4;
-        of.zeros = linear_quantized ? zeros4 : w4;
-        of.bias = linear_bias_4 ? bias4 : w4;
-        of.y = y4;
-        of.size = sizes[3];
-        of.has_bias = linear_bias_4;
+        assign(
+            of, PROJECTED(w4, scales4, zeros4, bias4, sizes[3], linear_bias_4));
+        y_of = y4;
       }
     }
   }
@@ -249,26 +167,18 @@ template <int N, int P, int ROWS, int R, int V, int G>
     }
     return;
   }
-
-  int type = float_type(linear_x_flags);
-  int first_output = int(block) * outputs;
-  // Packed rows are found by index, as all are of one length.
-  int group_size = linear_quantized ? linear_group_size : 1;
-  uint row_vectors = uint(length) / 16u;
-  uint row_groups = uint(length) / uint(group_size);
   Projected other = of; // for the second half of the block's outputs
   if (linear_gated) {
-    other.weights = w2;
-    other.scales = linear_quantized ? scales2 : w2;
-    other.zeros = linear_quantized ? zeros2 : w2;
-    other.bias = linear_bias_2 ? bias2 : w2;
-    other.has_bias = linear_bias_2;
+    assign(
+        other, PROJECTED(w2, scales2, zeros2, bias2, sizes[1], linear_bias_2));
   }
+  int type = float_type(linear_x_flags);
+  int first_output = int(block) * outputs;
   uint row_of[R];
   float bias[R];
   for (int o = 0; o < R; ++o) {
     thread const Projected& from = o < R / 2 ? of : other;
-    int j = min(first_output + o % outputs, of.size - 1);
+    int j = min(first_output + o % outputs, from.size - 1);
     row_of[o] = uint(j);
     bias[o] =
         from.has_bias ? load(from.bias + long(j) * size_of(type), type) : 0.0f;
@@ -278,34 +188,22 @@ template <int N, int P, int ROWS, int R, int V, int G>
   for (int r = 0; r < ROWS; ++r) {
     shift[r] = center ? shift_of(rows[r], threads.lane, length, partial) : 0.0f;
   }
-  RowIn weight_row, bias_row;
+  Multiplied by;
+  by.weight_offset = weight_offset;
+  by.first = first_row;
+  by.count = count;
+  by.length = length;
   if (has_weight) {
-    assign(
-        weight_row,
-        RowIn{
-            norm_weight,
-            float_type(weight_flags),
-            bool(weight_flags & kVectors),
-            1});
+    assign(by.weight, whole_array(norm_weight, weight_flags));
   }
   if (has_bias) {
-    assign(
-        bias_row,
-        RowIn{
-            norm_bias, float_type(bias_flags), bool(bias_flags & kVectors), 1});
+    assign(by.bias, whole_array(norm_bias, bias_flags));
   }
-
-  NormedRow all_rows; // from the first on
-  assign(all_rows.x, RowIn{x, type, bool(linear_x_flags & kVectors), 1});
+  assign(by.all.x, whole_array(x, linear_x_flags));
   if (linear_adds_first) {
-    bool vectors = linear_residual_flags & kVectors;
-    assign(all_rows.residual, RowIn{residual, type, vectors, 1});
+    assign(by.all.residual, whole_array(residual, linear_residual_flags));
   }
-  uint pieces = uint(length) / P; // of a row
 
-  // Dot products with the rows and, for LayerNorm, with the norm's weight and
-  // bias. Those of packed weights are divided by the number of values of q.
-  float levels = float(1 << linear_bits);
   float dots[(ROWS + 2) * R];
   float first[(ROWS + 3) / 4 * 4], square[(ROWS + 3) / 4 * 4];
   bool again = true; // a constant bound would copy the loop, which is slower
@@ -319,93 +217,26 @@ template <int N, int P, int ROWS, int R, int V, int G>
     for (int chunk = 0; chunk < length; chunk += chunk_length<N, V>()) {
       uint4 fetched[V * R];
       Affine affine[V * R];
-      for (int k = 0; k < V; ++k) {
-        int i = element<N>(threads, chunk, k);
-        for (int o = 0; o < R; ++o) {
-          thread const Projected& from = o < R / 2 ? of : other;
-          if (N < 16) {
-            fetched[k * R + o] =
-                fetch_dense<N>(from.weights, row_of[o], i, length);
-          } else if (in_row(i, N, length)) {
-            fetched[k * R + o] = fetch_packed(
-                from.weights, row_of[o] * row_vectors + uint(i) / 16u);
-            affine[k * R + o] = load_affine(
-                from.scales,
-                from.zeros,
-                type,
-                row_of[o] * row_groups + uint(i) / uint(group_size));
-          } else {
-            fetched[k * R + o] = uint4(0, 0, 0, 0);
-            affine[k * R + o] = Affine{0.0f, 0.0f};
-          }
-        }
-      }
+      fetch_weights<N, R, V>(
+          of, other, row_of, threads, chunk, length, type, fetched, affine);
       for (int k = 0; k < V; ++k) {
         for (int h = 0; h < N / P; ++h) {
-          int i = element<N>(threads, chunk, k) + h * P;
-          float w[P];
-          if (has_weight) {
-            read_at<P>(weight_row, uint(i) / P, length - i, w);
-            add_offset<P>(weight_offset, w);
-          }
-          uint at = first_row * pieces + uint(i) / P;
-          uint last = at + uint(count - 1) * pieces;
-          for (int begin = 0; begin < ROWS + 2; begin += G) {
-            float in[G * P];
-            float total[G];
-            for (int g = 0; g < G; ++g) {
-              int r = begin + g;
-              if (r < ROWS) {
-                if (linear_indexed) {
-                  read_normed_at<P>(all_rows, at, length - i, in + g * P);
-                  at = min(at + pieces, last);
-                } else {
-                  read_normed<P>(rows[r], i, length, in + g * P);
-                }
-                weigh<P>(
-                    i, length, shift[r], w, in + g * P, first[r], square[r]);
-              } else if (r == ROWS) {
-                for (int j = 0; j < P; ++j) {
-                  in[g * P + j] = has_weight ? w[j] : 1.0f;
-                }
-              } else if (has_bias) {
-                read_at<P>(bias_row, uint(i) / P, length - i, in + g * P);
-              }
-              if (is_multiplied(r, ROWS)) {
-                total[g] = sum_of<P>(in + g * P);
-              }
-            }
-            for (int o = 0; o < R; ++o) {
-              float v[P];
-              unpack_weights<N, P>(fetched[k * R + o], type, h * P, v);
-              for (int g = 0; g < G; ++g) {
-                int at_dot = (begin + g) * R + o;
-                if (is_multiplied(begin + g, ROWS)) {
-                  dots[at_dot] = with_dot<P>(
-                      v, in + g * P, total[g], affine[k * R + o], dots[at_dot]);
-                }
-              }
-            }
-          }
+          add_products<N, P, ROWS, R, G>(
+              by,
+              rows,
+              shift,
+              element<N>(threads, chunk, k) + h * P,
+              h * P,
+              fetched + k * R,
+              affine + k * R,
+              type,
+              dots,
+              first,
+              square);
         }
       }
     }
-    for (int r = 0; r < ROWS + 2; ++r) {
-      if (r < ROWS || (center && (r == ROWS || has_bias))) {
-        for (int q = 0; q < R / 4; ++q) {
-          float4 sums = threads.reduce(take(dots + r * R + 4 * q));
-          put(dots + r * R + 4 * q, linear_quantized ? sums * levels : sums);
-        }
-      }
-    }
-    for (int q = 0; q < (ROWS + 3) / 4; ++q) {
-      if (linear_normed) {
-        put(square + 4 * q, threads.reduce(take(square + 4 * q)));
-      }
-      if (center) {
-        put(first + 4 * q, threads.reduce(take(first + 4 * q)));
-      }
-    }
+    reduce_sums<ROWS, R>(threads, dots, first, square);
     // All of the block's threads take the same branch: they have the same sums.
     again = false;
     for (int r = 0; r < ROWS; ++r) {
@@ -446,7 +277,7 @@ template <int N, int P, int ROWS, int R, int V, int G>
           float4 rounded = round_to(float4(out, out, out, out), type);
           out = rounded.x + load_element(row, j);
         }
-        store(of.y + at * size_of(type), type, out);
+        store(y_of + at * size_of(type), type, out);
       }
     }
   }

@@ -54,6 +54,11 @@ constant bool linear_indexed = (linear_x_flags & ~3) == kVectors &&
     (!linear_adds_first || (linear_residual_flags & ~3) == kVectors);
 #endif
 
+// An array from its first row on.
+inline RowIn whole_array(device const uchar* data, int flags) {
+  return RowIn{data, float_type(flags), bool(flags & kVectors), 1};
+}
+
 // P elements of an array that starts with `row`: those of vector `at`, of which
 // `left` are in its row; zeros past them. Apple's GPUs add an index of 32 bits
 // to an address as they load, so that no row's address takes registers.

@@ -185,26 +185,25 @@ template <int N, int V>
     device uchar* y2 [[buffer(8), function_constant(has_x2)]],
     device uchar* y3 [[buffer(9), function_constant(has_x3)]],
     constant const int* layouts [[buffer(10)]],
-    constant const int& tokens [[buffer(11)]],    // of all sequences
-    constant const int& positions [[buffer(12)]], // tokens of a sequence
-    constant const int& heads [[buffer(13)]],
-    constant const int& heads2 [[buffer(14)]],
-    constant const int& heads3 [[buffer(15)]],
-    constant const int& heads_at_once [[buffer(16)]],
-    constant const int& sequences_per_offset [[buffer(17)]],
-    constant const int& length [[buffer(18)]],
-    constant const int& dims [[buffer(19)]],
-    constant const float& eps [[buffer(20)]],
-    constant const float& weight_offset [[buffer(21)]],
-    constant const float& log2_base [[buffer(22)]],
-    constant const float& position_scale [[buffer(23)]],
-    constant const float& factor [[buffer(24)]],
+    constant const int* counts [[buffer(11)]], // the six below
+    constant const int& sequences_per_offset [[buffer(12)]],
+    constant const int& length [[buffer(13)]],
+    constant const int& dims [[buffer(14)]],
+    constant const float& eps [[buffer(15)]],
+    constant const float& weight_offset [[buffer(16)]],
+    constant const float& log2_base [[buffer(17)]],
+    constant const float& position_scale [[buffer(18)]],
+    constant const float& factor [[buffer(19)]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float4 partial[2 * kMaxSimds];
   RowThreads threads = make_row_threads(simd, lane, partial);
+  int tokens = counts[0];    // of all sequences
+  int positions = counts[1]; // tokens of a sequence
+  int heads = counts[2], heads2 = counts[3], heads3 = counts[4];
+  int heads_at_once = counts[5];
   // Some heads of one token of one tensor.
   uint item =
       row_threads_index(group, simds_per_group, simd) * rows_per_simd() +

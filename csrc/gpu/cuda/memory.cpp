@@ -5,7 +5,7 @@
 
 #include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
-#include "csrc/gpu/memory.h"
+#include "csrc/gpu/launch_plan.h"
 #include "mlx/allocator.h"
 #include "mlx/mlx.h"
 #include "mlx/primitives.h"

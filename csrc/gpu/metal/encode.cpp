@@ -4,7 +4,6 @@
 #include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/gpu/launch_plan.h"
-#include "csrc/gpu/memory.h"
 #include "csrc/gpu/metal/pipeline.h"
 #include "csrc/gpu/recorded.h"
 #include "mlx/allocator.h"

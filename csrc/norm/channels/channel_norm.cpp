@@ -176,4 +176,13 @@ std::optional<Call<ChannelNormVJP>> ChannelNormVJP::batched(
   return {{*this, std::move(batch)}};
 }
 
+array make_channel_norm(
+    const NormSpec& spec,
+    int axis,
+    mx::Dtype dtype,
+    Arrays inputs,
+    mx::Stream s) {
+  return make(ChannelNorm{spec, axis, dtype}, std::move(inputs), s);
+}
+
 } // namespace mlx_norms

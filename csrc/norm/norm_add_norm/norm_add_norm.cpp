@@ -6,6 +6,7 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/common/float16.h"
+#include "csrc/norm/checks.h"
 #include "csrc/norm/fallback.h"
 
 namespace mlx_norms {
@@ -162,13 +163,47 @@ std::optional<Call<NormAddNorm>> NormAddNorm::batched(
   return {{*this, std::move(batch)}};
 }
 
-Arrays make_norm_add_norm(
-    const NormAddNormSpec& spec,
-    mx::Dtype dtype,
-    Arrays inputs,
-    mx::Stream stream) {
-  auto sum_dtype = NormAddNormInputs(spec, inputs.data()).sum_dtype();
-  return make(NormAddNorm{spec, {dtype, sum_dtype}}, std::move(inputs), stream);
+std::pair<mx::array, mx::array> norm_add_norm(
+    const mx::array& x,
+    const mx::array& residual,
+    const mx::array* post_weight,
+    const mx::array* weight,
+    float eps,
+    float weight_offset,
+    bool clamp,
+    const std::optional<std::string>& rounding,
+    std::optional<mx::Dtype> dtype,
+    mx::StreamOrDevice stream) {
+  const char* op = "norm_add_norm";
+  NormInputs of_sum{{kX, &x}, {kResidual, &residual}, {kWeight, weight}};
+  check_inputs(op, of_sum);
+  if (post_weight) {
+    check_vector(op, "post_weight", *post_weight, x);
+  }
+  if (weight_offset != 0.0f && !post_weight) {
+    refuse(
+        op,
+        "weight_offset is " + text(weight_offset) +
+            " but there is no post_weight to add it to.");
+  }
+  auto norm = spec_of(op, /* center= */ false, of_sum, eps, weight_offset);
+  if (dtype) {
+    check_dtype(op, "dtype", *dtype);
+  }
+  NormAddNormSpec spec{
+      .post_weight = post_weight != nullptr,
+      .weight = weight != nullptr,
+      .clamp = clamp,
+      .rounding = parse_rounding(op, rounding, weight_offset),
+      .weight_offset = norm.weight_offset,
+      .eps = norm.eps};
+  NormAddNormInputs in(x, residual, post_weight, weight);
+  auto sum_dtype = in.sum_dtype();
+  auto outputs = make(
+      NormAddNorm{spec, {dtype.value_or(sum_dtype), sum_dtype}},
+      in.arrays(),
+      mx::to_stream(stream));
+  return {std::move(outputs[0]), std::move(outputs[1])};
 }
 
 } // namespace mlx_norms

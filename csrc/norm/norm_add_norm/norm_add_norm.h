@@ -6,6 +6,10 @@
 
 #pragma once
 
+#include <optional>
+#include <string>
+#include <utility>
+
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/norm/norm.h"
 
@@ -172,11 +176,18 @@ struct NormAddNormVJP {
   NormVJP of_sum() const;
 };
 
-// {normalized, sum}; the inputs have been checked.
-Arrays make_norm_add_norm(
-    const NormAddNormSpec& spec,
-    mx::Dtype dtype,
-    Arrays inputs,
-    mx::Stream stream);
+// The op as a C++ function; the Python docstring in csrc/python says what the
+// arguments are.
+std::pair<mx::array, mx::array> norm_add_norm(
+    const mx::array& x,
+    const mx::array& residual,
+    const mx::array* post_weight,
+    const mx::array* weight,
+    float eps,
+    float weight_offset,
+    bool clamp,
+    const std::optional<std::string>& rounding,
+    std::optional<mx::Dtype> dtype,
+    mx::StreamOrDevice stream);
 
 } // namespace mlx_norms

@@ -46,11 +46,10 @@ inline void read_both(
     thread float* v,
     thread float* g) {
   for (int k = 0; k < kAtOnce / 2; ++k) {
-    int position = of.first + (step + k) * of.rows;
     clear<N>(v + k * N);
     clear<N>(g + k * N);
-    if (position < of.count) {
-      uint row = of.first_row + uint(position);
+    if (of.has(step + k)) {
+      uint row = of.row_at(step + k);
       read<N>(
           row_in(x, group_x_flags, layouts, row, of.channels),
           of.span,
@@ -103,22 +102,16 @@ template <int N>
     device float* group_means
     [[buffer(10), function_constant(group_means_wanted)]],
     constant const int* layouts [[buffer(11)]],
-    constant const int& channels [[buffer(12)]],
+    constant const int* spread [[buffer(12)]],
     constant const int& positions [[buffer(13)]],
     constant const int& groups [[buffer(14)]],
-    constant const int& lanes [[buffer(15)]],
-    constant const int& rows [[buffer(16)]],
-    constant const int& steps [[buffer(17)]],
-    constant const int& blocks [[buffer(18)]],
-    constant const int& chunks [[buffer(19)]],
-    constant const float& eps [[buffer(20)]],
+    constant const float& eps [[buffer(15)]],
     constant const int& samples
-    [[buffer(21), function_constant(group_means_wanted)]],
+    [[buffer(16), function_constant(group_means_wanted)]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]]) {
   threadgroup float shared[2 * N * kGroupThreads];
-  ChannelThread t = make_channel_thread<N>(
-      group.x, at, channels, lanes, rows, steps, blocks, chunks);
+  ChannelThread t = make_channel_thread<N>(group.x, at, spread);
   float sums[2 * N], w[N];
   clear<2 * N>(sums);
   for (int j = 0; j < N; ++j) {
@@ -131,40 +124,20 @@ template <int N>
     }
     float means[N], rstd[N], offset[N], b[N];
     load_statistics<N>(
-        t,
-        mean,
-        rests,
-        variance,
-        layouts,
-        channels,
-        groups,
-        eps,
-        means,
-        rstd,
-        offset);
+        t, mean, rests, variance, layouts, groups, eps, means, rstd, offset);
     clear<N>(b);
+    Positions<N> of = positions_of<N>(t, positions);
     if (has_weight) {
-      read<N>(
-          row_in(weight, weight_flags, layouts, 0, channels),
-          t.channel,
-          channels,
-          w);
+      read<N>(row_in(weight, weight_flags, layouts, 0, t.channels), of.span, w);
     }
     if (group_bias_read) {
-      read<N>(
-          row_in(bias, bias_flags, layouts, 0, channels),
-          t.channel,
-          channels,
-          b);
+      read<N>(row_in(bias, bias_flags, layouts, 0, t.channels), of.span, b);
     }
-    Span<N> span = span_at<N>(t.channel, channels);
-    uint first_row = t.sample * uint(positions);
-    Positions<N> of{span, channels, first_row, t.position, rows, positions};
-    for (int step = 0; step < steps; step += kAtOnce / 2) {
+    for (int step = 0; step < t.steps; step += kAtOnce / 2) {
       float v[kAtOnce / 2 * N], g[kAtOnce / 2 * N];
       read_both<N>(of, step, x, cotangent, layouts, v, g);
       for (int k = 0; k < kAtOnce / 2; ++k) {
-        if (t.position + (step + k) * rows < positions) {
+        if (of.has(step + k)) {
           differentiate<N>(means, rstd, offset, w, b, v + k * N, g + k * N);
           for (int j = 0; j < N; ++j) {
             sums[j] += g[k * N + j];
@@ -174,28 +147,28 @@ template <int N>
             for (int j = 0; j < N; ++j) {
               v[k * N + j] = g[k * N + j] * w[j] * rstd[j];
             }
-            uint row = first_row + uint(t.position + (step + k) * rows);
+            uint row = of.row_at(step + k);
             write<N>(
-                row_out(gradient, group_gradient_flags, row, channels),
-                span,
+                row_out(gradient, group_gradient_flags, row, t.channels),
+                of.span,
                 v + k * N);
           }
         }
       }
     }
   }
-  add_rows<2 * N>(sums, t.index, t.row, lanes, rows, shared);
+  add_rows<2 * N>(sums, t, shared);
   if (t.there && t.row == 0) {
-    long to = (long(t.sample) * chunks + t.chunk) * channels;
+    long to = (long(t.sample) * t.chunks + t.chunk) * t.channels;
     for (int j = 0; j < N; ++j) {
-      if (t.channel + j < channels) {
+      if (t.channel + j < t.channels) {
         store_sum(bias_partials, to + t.channel + j, sums[j]);
         store_sum(weight_partials, to + t.channel + j, sums[N + j]);
       }
     }
     if (group_means_wanted) { // of groups of one channel, and one chunk
       for (int j = 0; j < N; ++j) {
-        if (t.channel + j < channels) {
+        if (t.channel + j < t.channels) {
           float by = w[j] / float(positions);
           store_means(
               group_means,
@@ -332,20 +305,14 @@ template <int N>
     [[buffer(7), function_constant(group_of_sums)]],
     device uchar* gradient [[buffer(8)]],
     constant const int* layouts [[buffer(9)]],
-    constant const int& channels [[buffer(10)]],
+    constant const int* spread [[buffer(10)]],
     constant const int& positions [[buffer(11)]],
     constant const int& groups [[buffer(12)]],
-    constant const int& lanes [[buffer(13)]],
-    constant const int& rows [[buffer(14)]],
-    constant const int& steps [[buffer(15)]],
-    constant const int& blocks [[buffer(16)]],
-    constant const int& chunks [[buffer(17)]],
-    constant const float& eps [[buffer(18)]],
-    constant const int& samples [[buffer(19)]],
+    constant const float& eps [[buffer(13)]],
+    constant const int& samples [[buffer(14)]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]]) {
-  ChannelThread t = make_channel_thread<N>(
-      group.x, at, channels, lanes, rows, steps, blocks, chunks);
+  ChannelThread t = make_channel_thread<N>(group.x, at, spread);
   if (!t.there) {
     return;
   }
@@ -355,50 +322,32 @@ template <int N>
   }
   float means[N], rstd[N], offset[N], w[N], b[N], of_bias[N], of_weight[N];
   load_statistics<N>(
-      t,
-      mean,
-      rests,
-      variance,
-      layouts,
-      channels,
-      groups,
-      eps,
-      means,
-      rstd,
-      offset);
+      t, mean, rests, variance, layouts, groups, eps, means, rstd, offset);
   for (int j = 0; j < N; ++j) {
     w[j] = 1.0f;
     b[j] = of_bias[j] = of_weight[j] = 0.0f;
   }
+  Positions<N> of = positions_of<N>(t, positions);
   if (has_weight) {
-    read<N>(
-        row_in(weight, weight_flags, layouts, 0, channels),
-        t.channel,
-        channels,
-        w);
+    read<N>(row_in(weight, weight_flags, layouts, 0, t.channels), of.span, w);
   }
   if (group_bias_read) {
-    read<N>(
-        row_in(bias, bias_flags, layouts, 0, channels), t.channel, channels, b);
+    read<N>(row_in(bias, bias_flags, layouts, 0, t.channels), of.span, b);
   }
   if (group_of_sums) {
     int of_channel[N];
-    groups_of<N>(t.channel, channels, groups, of_channel);
+    groups_of<N>(t.channel, t.channels, groups, of_channel);
     for (int j = 0; j < N; ++j) {
-      long of = long(t.sample) * groups + of_channel[j];
-      of_bias[j] = group_means[of];
-      of_weight[j] = group_means[long(samples) * groups + of];
+      long from = long(t.sample) * groups + of_channel[j];
+      of_bias[j] = group_means[from];
+      of_weight[j] = group_means[long(samples) * groups + from];
     }
   }
-  Span<N> span = span_at<N>(t.channel, channels);
-  uint first_row = t.sample * uint(positions);
-  Positions<N> of{span, channels, first_row, t.position, rows, positions};
-  for (int step = 0; step < steps; step += kAtOnce / 2) {
+  for (int step = 0; step < t.steps; step += kAtOnce / 2) {
     float v[kAtOnce / 2 * N], g[kAtOnce / 2 * N];
     read_both<N>(of, step, x, cotangent, layouts, v, g);
     for (int k = 0; k < kAtOnce / 2; ++k) {
-      int position = t.position + (step + k) * rows;
-      if (position < positions) {
+      if (of.has(step + k)) {
         differentiate<N>(means, rstd, offset, w, b, v + k * N, g + k * N);
         for (int j = 0; j < N; ++j) {
           float d = g[k * N + j] * w[j];
@@ -407,10 +356,10 @@ template <int N>
           }
           v[k * N + j] = d * rstd[j];
         }
-        uint row = first_row + uint(position);
+        uint row = of.row_at(step + k);
         write<N>(
-            row_out(gradient, group_gradient_flags, row, channels),
-            span,
+            row_out(gradient, group_gradient_flags, row, t.channels),
+            of.span,
             v + k * N);
       }
     }

@@ -5,6 +5,8 @@
 
 #pragma once
 
+#include <span>
+
 #include "csrc/linear/projection.h"
 
 namespace mlx_norms {
@@ -15,7 +17,7 @@ namespace mlx_norms {
 Projection check_weight(
     const char* op,
     const std::string& argument,
-    const Arrays& weight,
+    std::span<const array> weight,
     int length);
 
 // [N], with the weight's N.

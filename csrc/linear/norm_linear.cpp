@@ -33,13 +33,13 @@ void check_projections(
   int length = inputs[0].shape(-1);
   auto n = spec.projections.size();
   auto* first = inputs.data() + spec.norm.n_inputs();
-  Arrays weights;
+  Arrays gated;
   for (size_t i = 0; i < n; ++i) {
     auto p = spec.projections[i];
     auto* bias = p.bias ? first + p.n_inputs() - 1 : nullptr;
     auto argument = nth("weights", i, n);
-    auto stored =
-        check_weight(op, argument, {first, first + (p.bits ? 3 : 1)}, length);
+    std::span<const array> weight(first, p.bits ? 3 : 1);
+    auto stored = check_weight(op, argument, weight, length);
     stored.bias = p.bias;
     if (stored != p) {
       refuse(
@@ -52,11 +52,13 @@ void check_projections(
     if (bias) {
       check_projection_bias(op, nth("biases", i, n), *bias, *first);
     }
-    weights.push_back(*first);
+    if (spec.gated) {
+      gated.push_back(*first);
+    }
     first += p.n_inputs();
   }
   if (spec.gated) {
-    check_gated(op, weights);
+    check_gated(op, gated);
   }
 }
 
@@ -131,9 +133,9 @@ mx::Shape NormLinear::shape(const Arrays& inputs, size_t i) const {
 }
 
 void NormLinear::check(const Arrays& inputs) const {
-  Arrays of_norm(inputs.begin(), inputs.begin() + spec.norm.n_inputs());
   if (spec.normed) {
-    Norm(spec.norm, mx::float32, of_norm).check(of_norm);
+    std::span of_norm(inputs.data(), spec.norm.n_inputs());
+    Norm(spec.norm, mx::float32, {}).check(of_norm);
   }
   check_projections(name(), spec, inputs);
   if (!spec.normed && spec.norm.has(kResidual)) {

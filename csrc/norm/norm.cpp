@@ -36,7 +36,7 @@ Donors Norm::donors(const Arrays& inputs, size_t i, mx::Stream) const {
                 : Donors{&in.x(), in[kResidual], in[kGate]};
 }
 
-void Norm::check(const Arrays& inputs) const {
+void Norm::check(std::span<const array> inputs) const {
   for (auto* a = inputs.data(); a != inputs.data() + inputs.size();) {
     const auto& x = *a++;
     for (auto operand : spec.operands.without({kX})) {

@@ -5,6 +5,8 @@
 
 #pragma once
 
+#include <span>
+
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/norm/spec.h"
 #include "csrc/op/node.h"
@@ -26,7 +28,7 @@ struct Norm {
     return inputs[i / spec.n_outputs() * spec.n_inputs()].shape();
   }
   Donors donors(const Arrays& inputs, size_t i, mx::Stream) const;
-  void check(const Arrays& inputs) const;
+  void check(std::span<const array> inputs) const;
   Arrays fallback(const Arrays& inputs, mx::Stream s) const;
   LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
       const;

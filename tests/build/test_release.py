@@ -89,6 +89,14 @@ def test_a_tag_that_disagrees_ends_the_tool(checkout, monkeypatch, capsys):
     assert "This commit has v9.9.9" in printed and "== sdist" not in printed
 
 
+@pytest.mark.parametrize("given", [["--mlx", "0.32.4", "check"], ["chek"], ["--mlx", "0.1.0"]])
+def test_unknown_words_are_refused(given, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["release", *given])
+    with pytest.raises(SystemExit):
+        tool.main()
+    assert given[-1] in capsys.readouterr().err
+
+
 def test_this_checkout_names_one_version():
     """Its own changelog, but for the tag, which a release has."""
     version = agreement.version(ROOT)

@@ -38,11 +38,15 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=", ".join(STAGES))
-    parser.add_argument("--mlx", nargs="+", default=[*NANOBIND], metavar="RELEASE")
+    parser.add_argument(
+        "--mlx", nargs="+", default=[*NANOBIND], metavar="RELEASE", help="default: all"
+    )
     parser.add_argument("--outdir", type=Path, help="default: dist/VERSION")
     args = parser.parse_args()
     if unknown := set(args.stages) - STAGES.keys():
         parser.error(f"there is no stage {', '.join(sorted(unknown))}: {', '.join(STAGES)}")
+    if unknown := set(args.mlx) - NANOBIND.keys():
+        parser.error(f"--mlx, which ends the line, takes {', '.join(NANOBIND)}, not {unknown}")
     outdir = args.outdir or ROOT / "dist" / agreement.version(ROOT)
     outdir.mkdir(parents=True, exist_ok=True)
     release = wheels.Release(ROOT, outdir.resolve(), args.mlx)

@@ -1,10 +1,11 @@
 // Copyright © 2026 mlx_norms contributors
-
-#include "csrc/group_norm/fallback.h"
+//
+// In MLX's ops, which compute in float32 and round once.
 
 #include "csrc/common/activations.h"
 #include "csrc/common/batch.h"
 #include "csrc/common/sum.h"
+#include "csrc/group_norm/group_norm.h"
 
 namespace mlx_norms {
 
@@ -71,11 +72,7 @@ array standardized(
 
 } // namespace
 
-Arrays fallback_group_norm(
-    const GroupNormSpec& spec,
-    mx::Dtype dtype,
-    const Arrays& inputs,
-    mx::Stream s) {
+Arrays GroupNorm::fallback(const Arrays& inputs, mx::Stream s) const {
   GroupNormInputs in(spec, inputs.data());
   auto y = as_float(in.x, s);
   Arrays statistics;
@@ -105,15 +102,13 @@ Arrays fallback_group_norm(
   if (spec.activation != Activation::None) {
     y = activated(spec.activation, y, s);
   }
-  Arrays outputs{mx::astype(y, dtype, s)};
+  Arrays outputs{mx::astype(y, dtypes[0], s)};
   outputs.insert(outputs.end(), statistics.begin(), statistics.end());
   return outputs;
 }
 
-Arrays fallback_group_norm_vjp(
-    const GroupNormVJPSpec& vjp,
-    const Arrays& inputs,
-    mx::Stream s) {
+Arrays GroupNormVJP::fallback(const Arrays& inputs, mx::Stream s) const {
+  const auto& vjp = this->spec;
   const auto& spec = vjp.norm;
   GroupNormInputs in(spec, inputs.data());
   auto x = as_float(in.x, s);

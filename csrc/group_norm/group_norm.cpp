@@ -6,7 +6,6 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/common/sum.h"
-#include "csrc/group_norm/fallback.h"
 
 namespace mlx_norms {
 
@@ -128,10 +127,6 @@ void GroupNorm::check(const Arrays& inputs) const {
   check_parameters(spec, inputs);
 }
 
-Arrays GroupNorm::fallback(const Arrays& inputs, mx::Stream s) const {
-  return fallback_group_norm(spec, dtypes[0], inputs, s);
-}
-
 void GroupNorm::append_key(
     const Arrays& inputs,
     mx::Stream s,
@@ -241,10 +236,6 @@ void GroupNormVJP::check(const Arrays& inputs) const {
   check_same_shape(name(), "cotangent", inputs.back(), inputs[0]);
 }
 
-Arrays GroupNormVJP::fallback(const Arrays& inputs, mx::Stream s) const {
-  return fallback_group_norm_vjp(spec, inputs, s);
-}
-
 void GroupNormVJP::append_key(
     const Arrays& inputs,
     mx::Stream,
@@ -265,7 +256,7 @@ Arrays GroupNormVJP::sample(const Arrays& inputs, mx::Stream s) const {
   auto arrays = samples_of(norm, shape_like(inputs[0]), inputs, s);
   auto x = arrays[0];
   if (!norm.running) {
-    auto outputs = fallback_group_norm(norm, x.dtype(), arrays, s);
+    auto outputs = GroupNorm(norm, x.dtype()).fallback(arrays, s);
     arrays.insert(arrays.end(), outputs.begin() + 1, outputs.end());
   }
   arrays.push_back(

@@ -181,7 +181,7 @@ template <int N, int P, int ROWS, int R, int V, int G>
     int j = min(first_output + o % outputs, from.size - 1);
     row_of[o] = uint(j);
     bias[o] =
-        from.has_bias ? load(from.bias + long(j) * size_of(type), type) : 0.0f;
+        from.biased ? load(from.bias + long(j) * size_of(type), type) : 0.0f;
   }
 
   float shift[ROWS];

@@ -13,7 +13,7 @@ struct Projected {
   device const uchar* zeros; // MLX's biases, one per group
   device const uchar* bias;
   int size;
-  bool has_bias;
+  bool biased;
 };
 
 // Field by field, as rows are (kernels/common/rows.h).
@@ -23,7 +23,7 @@ inline void assign(thread Projected& to, Projected from) {
   to.zeros = from.zeros;
   to.bias = from.bias;
   to.size = from.size;
-  to.has_bias = from.has_bias;
+  to.biased = from.biased;
 }
 
 // Vectors of N weights of a chunk, V of each output. Packed rows are found by

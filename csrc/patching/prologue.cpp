@@ -10,17 +10,6 @@ namespace mlx_norms {
 
 namespace {
 
-long holders_of(const array& a);
-
-template <auto kDescriptor>
-struct Holders {
-  friend long holders_of(const array& a) {
-    return (a.*kDescriptor).use_count();
-  }
-};
-// Access is not checked for the arguments of an explicit instantiation.
-template struct Holders<&array::array_desc_>;
-
 // A product of an array and a number, or another that broadcasts to it.
 struct Product {
   const array& x;
@@ -142,10 +131,6 @@ const array& before_cast(const array& x, mx::Stream stream) {
 array clamped_sum(const array& x, const array& residual, mx::Stream stream) {
   mx::StreamContext context(stream);
   return mx::compile(clip_residual, /* shapeless= */ true)({x, residual})[0];
-}
-
-bool is_held_once(const array& a) {
-  return holders_of(a) == 1;
 }
 
 void Prologue::set(NormSpec& spec) const {

@@ -14,10 +14,12 @@ namespace mlx_norms {
 using HeldOnce = std::function<bool(const array&)>;
 
 // The sum of a residual and x, of which a factor multiplies x or, if it is an
-// array of one element, the sum. A float16 sum may be clamped.
+// array of one element, the sum; or that of both and a second residual. A
+// float16 sum may be clamped.
 struct Prologue {
   array x;
   array residual;
+  OptionalArray residual2 = std::nullopt;
   OptionalArray factor = std::nullopt;
   float number = 1.0f;
   bool clamp = false;

@@ -36,9 +36,9 @@ def patch(
 
     A norm of a pending residual add, as in ``h = x + r; norm(h)``, computes the add as well, in one
     launch instead of two. ``h`` becomes the second output of that node, for everyone who holds it.
-    So does a product that is added (a layer scale, a gate, a number), a sum times an array of one
-    element, and the clipped float16 sum of mlx_lm's gemma3. A norm of a pending cast to float32
-    reads the 16 bits.
+    So does a product that is added (a layer scale, a gate, a number), a sum that is added, a sum
+    times an array of one element, and the clipped float16 sum of mlx_lm's gemma3. A norm of a
+    pending cast to float32 reads the 16 bits.
     A weight that is a pending ``1 + w`` is not computed but becomes a ``weight_offset``, which is
     added in float32, as in Gemma's definition.
 

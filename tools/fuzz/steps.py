@@ -147,10 +147,11 @@ class prologue:
     @staticmethod
     def choose(draw):
         x = draw.rows()
-        form = draw.one_of(["number", "factor", "factor of sum", "cast"])
+        form = draw.one_of(["number", "factor", "factor of sum", "cast", "sum"])
         fits = {
             "factor": fits_rows(draw.values[x].shape),
             "factor of sum": lambda a: a.size == 1 and a.ndim <= draw.values[x].ndim,
+            "sum": lambda a: a.shape == draw.values[x].shape,
         }
         more = [draw.value(fits[form])] if form in fits else []
         parameters, options = choose_norm(draw, x)
@@ -163,6 +164,9 @@ class prologue:
             factor, *others = others
         if form == "factor of sum":
             h = (r + x) * factor
+        elif form == "sum":
+            second, *others = others
+            h = (x + r) + second if before else second + (x + r)
         elif form == "cast":
             h = (r + x).astype(mx.float32)
         elif before:

@@ -67,11 +67,13 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/fuse_graph.cpp
     csrc/patching/fuse_projections.cpp
     csrc/patching/fusion.cpp
+    csrc/patching/holders.cpp
     csrc/patching/outcome.cpp
     csrc/patching/patched.cpp
     csrc/patching/pending.cpp
     csrc/patching/pending_graph.cpp
     csrc/patching/prologue.cpp
+    csrc/patching/rope_of_norm.cpp
     csrc/patching/take_products.cpp
     csrc/patching/vain_passes.cpp
     csrc/patching/written_norm.cpp

@@ -66,7 +66,7 @@ Arrays Norm::mapped(
   }
 
   auto batch = inputs;
-  int n_rows = 1 + spec.has(kResidual);
+  int n_rows = 1 + spec.has(kResidual) + spec.has(kResidual2);
   std::vector<int> without_batch; // tensors, by their first input
   for (int i = 0; i < n_inputs; i += spec.n_inputs()) {
     auto rows = with_leading_batch(
@@ -75,7 +75,8 @@ Arrays Norm::mapped(
         s);
     std::copy(rows.begin(), rows.end(), batch.begin() + i);
     bool no_rows_batched = !any_batched(axes, i, i + n_rows);
-    for (auto operand : operands.without({kX, kResidual, kWeight, kBias})) {
+    for (auto operand :
+         operands.without({kX, kResidual, kResidual2, kWeight, kBias})) {
       if (!is_mapped(operand, i)) {
         continue;
       }

@@ -42,7 +42,7 @@ struct NormJob {
   int64_t width;
   RowsIn in[kOperands]; // no data: absent, or one of those below
   RowsOut normalized;
-  RowsOut sum; // of x and residual
+  RowsOut sum; // of x and the residuals
   Weight weight;
   Weight bias; // no data: none
   float number = 1.0f;
@@ -57,7 +57,8 @@ struct NormJob {
   bool clamp;
   bool late;
   Root root;
-  float* scratch; // a padded row, or four with a scale, shift, factor or gate
+  // A padded row, or four with a scale, shift, factor, gate or second residual.
+  float* scratch;
 };
 
 struct NormVJPJob {

@@ -36,7 +36,7 @@ std::pair<OptionalArray, OptionalArray> tangents_of(
   if (spec.is_factored()) {
     ds = sum_tangent(spec, in, tangent, s);
   } else {
-    for (auto operand : {kX, kResidual}) {
+    for (auto operand : {kX, kResidual, kResidual2}) {
       if (auto* t = tangent[operand]) {
         add(ds, mx::astype(*t, x_or_sum.dtype(), s));
       }
@@ -83,7 +83,7 @@ void spread_over_sum(
   if (!gradients[kX]) {
     return;
   }
-  gradients[kResidual] = gradients[kX];
+  gradients[kResidual] = gradients[kResidual2] = gradients[kX];
   if (!spec.is_factored()) {
     return;
   }
@@ -151,7 +151,7 @@ Gradients gradients_of(
     const array* sum_cotangent,
     Operands wanted,
     mx::Stream s) {
-  Operands of_sum{kX, kResidual, kFactor};
+  Operands of_sum{kX, kResidual, kResidual2, kFactor};
   auto of_norm = wanted.without(of_sum);
   of_norm.set(kX, wanted.has_any(of_sum));
   if (spec.is_gated()) {
@@ -185,7 +185,7 @@ Gradients gradients_of_sum_alone(
   if (spec.has(kResidual)) {
     spread_over_sum(spec, in, wanted, gradients, s);
   }
-  for (auto operand : wanted.without({kX, kResidual, kFactor})) {
+  for (auto operand : wanted.without({kX, kResidual, kResidual2, kFactor})) {
     gradients[operand] = mx::zeros_like(*in[operand], s);
   }
   return gradients;

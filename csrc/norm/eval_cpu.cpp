@@ -57,7 +57,8 @@ void eval_tensor(
   Parameter bias(in[kBias], 0.0f);
 
   auto blocks = blocks_by_threads(x.size() / job.width, job.width);
-  bool many = spec.is_modulated() || spec.is_factored() || spec.is_gated();
+  bool many = spec.is_modulated() || spec.is_factored() || spec.is_gated() ||
+      spec.has(kResidual2);
   mx::cpu::get_command_encoder(stream).dispatch([=]() {
     auto w = weight_or_ones(weight, job.width);
     FloatParameter b(bias);

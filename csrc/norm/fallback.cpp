@@ -101,7 +101,10 @@ array gated_input(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
 
 } // namespace
 
-array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
+namespace {
+
+// Of x and the residual.
+array first_sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
   if (!spec.is_factored()) {
     return mx::add(in.x(), *in[kResidual], s);
   }
@@ -118,7 +121,14 @@ array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
     x = as_float(x, s);
   }
   auto sum = mx::add(*in[kResidual], mx::multiply(x, factor, s), s);
-  return mx::astype(sum, in.sum_dtype(), s);
+  return mx::astype(sum, in.first_sum_dtype(), s);
+}
+
+} // namespace
+
+array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
+  auto sum = first_sum_of(spec, in, s);
+  return in[kResidual2] ? mx::add(sum, *in[kResidual2], s) : sum;
 }
 
 array scale_factor(const array& scale, mx::Stream s) {

@@ -149,8 +149,10 @@ OptionalArray sum_tangent(
       add(mx::multiply(as_float(sum, stream), t, stream));
     }
   } else {
-    if (auto* t = tangent[kResidual]) {
-      add(*t);
+    for (auto operand : {kResidual, kResidual2}) {
+      if (auto* t = tangent[operand]) {
+        add(*t);
+      }
     }
     if (auto* t = tangent[kX]) {
       auto by = factor ? as_float(*factor, stream) : array(float{spec.number});

@@ -13,7 +13,7 @@ Norm::Norm(const NormSpec& spec, mx::Dtype dtype, const Arrays& inputs)
   for (size_t i = 0; i < inputs.size(); i += spec.n_inputs()) {
     dtypes.push_back(dtype);
     if (spec.has(kResidual)) {
-      dtypes.push_back(mx::result_type(inputs[i], inputs[i + 1]));
+      dtypes.push_back(NormInputs(spec.operands, &inputs[i]).sum_dtype());
     }
   }
 }
@@ -32,8 +32,8 @@ Donors Norm::donors(const Arrays& inputs, size_t i, mx::Stream) const {
   auto tensor = i / spec.n_outputs();
   NormInputs in(spec.operands, &inputs[tensor * spec.n_inputs()]);
   bool is_sum = i % spec.n_outputs() != 0;
-  return is_sum ? Donors{in[kResidual], &in.x()}
-                : Donors{&in.x(), in[kResidual], in[kGate]};
+  return is_sum ? Donors{in[kResidual], &in.x(), in[kResidual2]}
+                : Donors{&in.x(), in[kResidual], in[kGate], in[kResidual2]};
 }
 
 void Norm::check(std::span<const array> inputs) const {
@@ -45,7 +45,7 @@ void Norm::check(std::span<const array> inputs) const {
         check_one_element(name(), argument, *a++);
       } else if (kOperandTraits[operand].kind == OperandKind::Vector) {
         check_head_weight(name(), argument, *a++, "x", x);
-      } else if (operand == kResidual) {
+      } else if (operand == kResidual || operand == kResidual2) {
         check_same_shape(name(), argument, *a++, x);
       } else {
         // A gate, too: of a batch of examples it may be the same for each.

@@ -11,6 +11,7 @@ namespace mlx_norms {
 enum Operand {
   kX, // of a gradient: what was normalized, x or the rounded sum
   kResidual,
+  kResidual2,
   kWeight,
   kBias,
   kScale,
@@ -20,6 +21,6 @@ enum Operand {
   kCotangent,
   kSumCotangent
 };
-static constexpr int kOperands = 10;
+static constexpr int kOperands = 11;
 
 } // namespace mlx_norms

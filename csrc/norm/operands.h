@@ -30,6 +30,7 @@ struct OperandTraits {
 constexpr OperandTraits kOperandTraits[kOperands] = {
     {"x", OperandKind::Rows},
     {"residual", OperandKind::Rows},
+    {"residual2", OperandKind::Rows},
     {"weight", OperandKind::Vector},
     {"bias", OperandKind::Vector},
     {"scale", OperandKind::Broadcast},
@@ -157,10 +158,16 @@ struct NormInputs : PerOperand<const array*> {
     }
     return Operands::of_bits(bits);
   }
-  // Of the sum, or x's.
-  mx::Dtype sum_dtype() const {
+  // Of the sum of x and the residual, or x's.
+  mx::Dtype first_sum_dtype() const {
     auto* residual = (*this)[kResidual];
     return residual ? mx::result_type(x(), *residual) : x().dtype();
+  }
+  // Of the whole sum.
+  mx::Dtype sum_dtype() const {
+    auto* residual2 = (*this)[kResidual2];
+    auto dtype = first_sum_dtype();
+    return residual2 ? mx::promote_types(dtype, residual2->dtype()) : dtype;
   }
 
   void append_to(Arrays& inputs) const {

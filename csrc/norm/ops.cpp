@@ -191,7 +191,7 @@ std::pair<mx::array, mx::array> as_pair(Arrays outputs) {
   return {std::move(outputs[0]), std::move(outputs[1])};
 }
 
-// Of residual + factor * x.
+// Of residual + factor * x, plus residual2.
 std::pair<mx::array, mx::array> normalize_sum(
     const char* op,
     bool center,
@@ -200,6 +200,9 @@ std::pair<mx::array, mx::array> normalize_sum(
     const OptionalTerm& factor,
     const OptionalTerm& scale,
     const OptionalTerm& shift) {
+  if (in[kResidual2] && options.clamp) {
+    refuse(op, "clamp must be False with a residual2.");
+  }
   in[kFactor] = factor ? std::get_if<mx::array>(&*factor) : nullptr;
   options.number = number_of(factor, in.x().dtype());
   return as_pair(normalize_modulated(op, center, in, options, scale, shift));
@@ -338,6 +341,7 @@ std::pair<mx::array, mx::array> add_rms_norm(
     float weight_offset,
     bool clamp,
     const OptionalString& rounding,
+    const mx::array* residual2,
     const OptionalTerm& factor,
     const OptionalTerm& scale,
     const OptionalTerm& shift,
@@ -346,7 +350,10 @@ std::pair<mx::array, mx::array> add_rms_norm(
   return normalize_sum(
       "add_rms_norm",
       /* center= */ false,
-      {{kX, &x}, {kResidual, &residual}, {kWeight, weight}},
+      {{kX, &x},
+       {kResidual, &residual},
+       {kResidual2, residual2},
+       {kWeight, weight}},
       {eps, weight_offset, clamp, rounding, dtype, stream},
       factor,
       scale,
@@ -362,6 +369,7 @@ std::pair<mx::array, mx::array> add_layer_norm(
     float weight_offset,
     bool clamp,
     const OptionalString& rounding,
+    const mx::array* residual2,
     const OptionalTerm& factor,
     const OptionalTerm& scale,
     const OptionalTerm& shift,
@@ -370,7 +378,11 @@ std::pair<mx::array, mx::array> add_layer_norm(
   return normalize_sum(
       "add_layer_norm",
       /* center= */ true,
-      {{kX, &x}, {kResidual, &residual}, {kWeight, weight}, {kBias, bias}},
+      {{kX, &x},
+       {kResidual, &residual},
+       {kResidual2, residual2},
+       {kWeight, weight},
+       {kBias, bias}},
       {eps, weight_offset, clamp, rounding, dtype, stream},
       factor,
       scale,

@@ -79,6 +79,8 @@ LaunchPlan Norm::plan(
   launch.set(K::eps_bounds, spec.eps_bounds);
   bind_geometry<K>(launch, geometry, length);
   launch.set(K::has_residual, has_sum);
+  launch.set(K::has_residual2, spec.has(kResidual2));
+  launch.set(K::first_sum_type, int32_t{float_type(in.first_sum_dtype())});
   launch.set(K::has_weight, spec.has(kWeight));
   launch.set(K::has_bias, spec.has(kBias));
   launch.set(K::has_weight_offset, spec.weight_offset != 0.0f);
@@ -107,6 +109,7 @@ LaunchPlan Norm::plan(
   launch.set(K::has_weight2, read2[kWeight].has_value());
   bind_rows(launch, K::x, read[kX]);
   bind_rows(launch, K::residual, read[kResidual]);
+  bind_rows(launch, K::residual2, read[kResidual2]);
   bind_rows(launch, K::weight, read[kWeight]);
   bind_rows(launch, K::bias, read[kBias]);
   bind_rows(launch, K::scale, read[kScale]);
@@ -136,9 +139,10 @@ LaunchPlan Norm::plan(
   launch.set(K::fetch_first, few);
   if (!few) {
     // Packed rows need few registers (kernels/norm/held_row.h), unless a row
-    // with a factor is not whole: then its vectors are not fetched alike.
-    bool uneven =
-        spec.has(kFactor) && geometry.vectors > 2 && !geometry.is_whole(length);
+    // with a factor, or of three arrays, is not whole: then its vectors are not
+    // fetched alike.
+    bool uneven = spec.operands.has_any({kFactor, kResidual2}) &&
+        geometry.vectors > 2 && !geometry.is_whole(length);
     launch.threads_per_core = width == 8 && !uneven ? 1536 : 1024;
   }
   return plan;

@@ -6,7 +6,7 @@ namespace mlx_norms {
 
 NormSpec NormSpec::without_sum() const {
   auto spec = *this;
-  spec.operands = operands.without({kResidual, kFactor});
+  spec.operands = operands.without({kResidual, kResidual2, kFactor});
   spec.factor_of_sum = false;
   spec.number = 1.0f;
   return spec;

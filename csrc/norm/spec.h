@@ -34,9 +34,10 @@ class Number {
 enum class Rounding { Early, Late };
 
 // What a norm reads and its options, by which kernels are specialized:
-// residual + factor * x, or x times the activated gate, is normalized, and the
-// result times the weight, plus the bias, times 1 + scale, plus shift, times
-// the activated gate. With a residual the sum is an output, too.
+// residual + factor * x, plus residual2, or x times the activated gate, is
+// normalized, and the result times the weight, plus the bias, times 1 + scale,
+// plus shift, times the activated gate. With a residual the sum is an output,
+// too.
 struct NormSpec {
   Operands operands{kX};
   bool center = false;     // subtract the mean: LayerNorm, else RMSNorm

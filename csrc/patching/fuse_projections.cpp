@@ -106,9 +106,13 @@ NormCall separated(NormSpec spec, const Arrays& inputs, mx::Stream s) {
     x = mx::multiply(x, factor, s);
     spec.number = 1.0f;
   }
+  if (auto* residual2 = in[kResidual2]) {
+    x = mx::add(x, *residual, s);
+    residual = residual2;
+  }
   in[kX] = &x;
   in[kResidual] = residual;
-  in[kFactor] = nullptr;
+  in[kResidual2] = in[kFactor] = nullptr;
   spec.operands = in.present();
   return {spec, in.arrays(), of_ops};
 }

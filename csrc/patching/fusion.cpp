@@ -20,7 +20,9 @@ Outcome fusible(
   if (sum.primitive().stream() != stream) {
     return Outcome::OtherStream;
   }
-  if (repeats_along_row(prologue->x) || repeats_along_row(prologue->residual)) {
+  const auto& residual2 = prologue->residual2;
+  if (repeats_along_row(prologue->x) || repeats_along_row(prologue->residual) ||
+      (residual2 && repeats_along_row(*residual2))) {
     return Outcome::OperandRepeated;
   }
   for (const auto& parameter : parameters) {
@@ -56,9 +58,12 @@ std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
   }
   prologue->set(spec);
   Arrays inputs;
-  inputs.reserve(3 + parameters.size());
+  inputs.reserve(4 + parameters.size());
   inputs.push_back(std::move(prologue->x));
   inputs.push_back(std::move(prologue->residual));
+  if (prologue->residual2) {
+    inputs.push_back(std::move(*prologue->residual2));
+  }
   inputs.insert(inputs.end(), parameters.begin(), parameters.end());
   if (prologue->factor) {
     inputs.push_back(std::move(*prologue->factor));

@@ -13,6 +13,8 @@ std::atomic<int64_t> offsets;
 std::atomic<int64_t> graph_pass;
 std::atomic<int64_t> projections;
 std::atomic<int64_t> products;
+std::atomic<int64_t> ropes;
+std::atomic<int64_t> rope_pairs;
 
 } // namespace
 
@@ -80,6 +82,11 @@ void count_products(int number) {
   products.fetch_add(number, std::memory_order_relaxed);
 }
 
+void count_rope(bool joins_another) {
+  ropes.fetch_add(1, std::memory_order_relaxed);
+  rope_pairs.fetch_add(joins_another, std::memory_order_relaxed);
+}
+
 PatchCounts patch_counts() {
   PatchCounts counts;
   for (int i = 0; i < kOutcomes; ++i) {
@@ -89,6 +96,8 @@ PatchCounts patch_counts() {
   counts.graph_pass = graph_pass;
   counts.projections = projections;
   counts.products = products;
+  counts.ropes = ropes;
+  counts.rope_pairs = rope_pairs;
   return counts;
 }
 
@@ -100,6 +109,8 @@ void reset_patch_counts() {
   graph_pass = 0;
   projections = 0;
   products = 0;
+  ropes = 0;
+  rope_pairs = 0;
 }
 
 } // namespace mlx_norms

@@ -49,6 +49,8 @@ struct PatchCounts {
   int64_t graph_pass;  // sums fused by a graph pass
   int64_t projections; // norms fused with the matmuls that use them
   int64_t products;    // other quantized products by our kernel
+  int64_t ropes;       // norms computed with the rope after them
+  int64_t rope_pairs;  // pairs of these in one launch
 };
 
 void count(Outcome outcome);
@@ -56,6 +58,7 @@ void count_offset();
 void count_graph_pass(int sums);
 void count_projections(int norms);
 void count_products(int products);
+void count_rope(bool joins_another);
 PatchCounts patch_counts();
 void reset_patch_counts();
 

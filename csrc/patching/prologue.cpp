@@ -10,17 +10,6 @@ namespace mlx_norms {
 
 namespace {
 
-long holders_of(const array& a);
-
-template <auto kDescriptor>
-struct Holders {
-  friend long holders_of(const array& a) {
-    return (a.*kDescriptor).use_count();
-  }
-};
-// Access is not checked for the arguments of an explicit instantiation.
-template struct Holders<&array::array_desc_>;
-
 // A product of an array and a number, or another that broadcasts to it.
 struct Product {
   const array& x;
@@ -144,12 +133,9 @@ array clamped_sum(const array& x, const array& residual, mx::Stream stream) {
   return mx::compile(clip_residual, /* shapeless= */ true)({x, residual})[0];
 }
 
-bool is_held_once(const array& a) {
-  return holders_of(a) == 1;
-}
-
 void Prologue::set(NormSpec& spec) const {
   spec.operands.set(kResidual);
+  spec.operands.set(kResidual2, residual2.has_value());
   spec.operands.set(kFactor, factor.has_value());
   spec.number = number;
   spec.clamp = clamp;
@@ -186,10 +172,19 @@ std::optional<Prologue> prologue_of(
     if (auto product = as_product(operands[i], stream)) {
       auto& [x, factor, number] = *product;
       return Prologue{
-          x,
-          operands[1 - i],
-          factor ? OptionalArray(*factor) : std::nullopt,
-          number};
+          .x = x,
+          .residual = operands[1 - i],
+          .factor = factor ? OptionalArray(*factor) : std::nullopt,
+          .number = number};
+    }
+  }
+  for (int i : {1, 0}) {
+    const auto& first = operands[i];
+    if (is_pending_sum(first) && first.primitive().stream() == stream &&
+        held_once(first)) {
+      const auto& in = first.inputs();
+      return Prologue{
+          .x = in[0], .residual = in[1], .residual2 = operands[1 - i]};
     }
   }
   return Prologue{operands[0], operands[1]};

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include "csrc/patching/holders.h"
 #include "csrc/patching/pending.h"
 
 namespace mlx_norms {
@@ -12,14 +13,13 @@ namespace mlx_norms {
 // Whether nothing but the node that uses it holds a pending array.
 using HeldOnce = std::function<bool(const array&)>;
 
-// The same outside of a graph pass, which holds arrays itself.
-bool is_held_once(const array& a);
-
 // The sum of a residual and x, of which a factor multiplies x or, if it is an
-// array of one element, the sum. A float16 sum may be clamped.
+// array of one element, the sum; or that of both and a second residual. A
+// float16 sum may be clamped.
 struct Prologue {
   array x;
   array residual;
+  OptionalArray residual2 = std::nullopt;
   OptionalArray factor = std::nullopt;
   float number = 1.0f;
   bool clamp = false;

@@ -27,13 +27,14 @@ void bind_add_norm(nb::module_& m) {
       "weight_offset"_a = 0.0f,
       "clamp"_a = false,
       "rounding"_a = nb::none(),
+      "residual2"_a.none() = nb::none(),
       "factor"_a.none() = nb::none(),
       "scale"_a = nb::none(),
       "shift"_a = nb::none(),
       "dtype"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def add_rms_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: typing.Literal[\"early\", \"late\"] | None = None, factor: mlx.core.array | float | None = None, scale: mlx.core.array | float | None = None, shift: mlx.core.array | float | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
+          "def add_rms_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: typing.Literal[\"early\", \"late\"] | None = None, residual2: mlx.core.array | None = None, factor: mlx.core.array | float | None = None, scale: mlx.core.array | float | None = None, shift: mlx.core.array | float | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
       R"pbdoc(
         Residual add and RMS norm: the norm of ``x + residual``, and the sum.
 
@@ -47,6 +48,12 @@ void bind_add_norm(nb::module_& m) {
         With a ``factor`` it is :math:`s = r + f x`, as of a layer scale.
         Rounding early, that is bit-identical to MLX's ops, cast to the sum's
         dtype. ``scale`` and ``shift`` are those of :func:`rms_norm`.
+
+        With a ``residual2`` it is :math:`s = (x + r) + r_2`, of which the first
+        sum is rounded to its own dtype: bit-identical to two of MLX's
+        additions, which commute. Of :math:`h + (a + b)`, as of a layer of
+        experts and a shared one, ``x`` and ``residual`` are ``a`` and ``b``,
+        and ``residual2`` is ``h``.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or
@@ -65,6 +72,9 @@ void bind_add_norm(nb::module_& m) {
               ``False``.
             rounding (str, optional): ``"early"`` or ``"late"``, as in
               :func:`rms_norm`.
+            residual2 (array, optional): Added to the sum of ``x`` and
+              ``residual``, of the same shape and any of the three dtypes.
+              Default: ``None``.
             factor (array or float, optional): ``x`` is multiplied by it before it
               is added: a number, in ``x``'s dtype, or an array that broadcasts
               to ``x`` and has its last axis, such as a layer scale ``[D]`` or
@@ -84,7 +94,8 @@ void bind_add_norm(nb::module_& m) {
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``x``
               has no axis, ``eps`` is negative, or there is a
-              ``weight_offset`` and no ``weight``.
+              ``weight_offset`` and no ``weight``, or ``clamp`` and a
+              ``residual2``.
 
         Example:
             >>> x = mx.array([60000.0, 3.0], mx.float16)
@@ -108,13 +119,14 @@ void bind_add_norm(nb::module_& m) {
       "weight_offset"_a = 0.0f,
       "clamp"_a = false,
       "rounding"_a = nb::none(),
+      "residual2"_a.none() = nb::none(),
       "factor"_a.none() = nb::none(),
       "scale"_a = nb::none(),
       "shift"_a = nb::none(),
       "dtype"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def add_layer_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: typing.Literal[\"early\", \"late\"] | None = None, factor: mlx.core.array | float | None = None, scale: mlx.core.array | float | None = None, shift: mlx.core.array | float | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
+          "def add_layer_norm(x: mlx.core.array, residual: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: typing.Literal[\"early\", \"late\"] | None = None, residual2: mlx.core.array | None = None, factor: mlx.core.array | float | None = None, scale: mlx.core.array | float | None = None, shift: mlx.core.array | float | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
       R"pbdoc(
         Residual add and layer norm: the norm of ``x + residual``, and the sum.
 
@@ -129,6 +141,12 @@ void bind_add_norm(nb::module_& m) {
         With a ``factor`` it is :math:`s = r + f x`, as of a layer scale.
         Rounding early, that is bit-identical to MLX's ops, cast to the sum's
         dtype. ``scale`` and ``shift`` are those of :func:`layer_norm`.
+
+        With a ``residual2`` it is :math:`s = (x + r) + r_2`, of which the first
+        sum is rounded to its own dtype: bit-identical to two of MLX's
+        additions, which commute. Of :math:`h + (a + b)`, as of a layer of
+        experts and a shared one, ``x`` and ``residual`` are ``a`` and ``b``,
+        and ``residual2`` is ``h``.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or
@@ -147,6 +165,9 @@ void bind_add_norm(nb::module_& m) {
               Default: ``False``.
             rounding (str, optional): ``"early"`` or ``"late"``, as in
               :func:`layer_norm`.
+            residual2 (array, optional): Added to the sum of ``x`` and
+              ``residual``, of the same shape and any of the three dtypes.
+              Default: ``None``.
             factor (array or float, optional): ``x`` is multiplied by it before it
               is added: a number, in ``x``'s dtype, or an array that broadcasts
               to ``x`` and has its last axis, such as a layer scale ``[D]`` or
@@ -166,7 +187,8 @@ void bind_add_norm(nb::module_& m) {
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``x``
               has no axis, ``eps`` is negative, or there is a
-              ``weight_offset`` and no ``weight``.
+              ``weight_offset`` and no ``weight``, or ``clamp`` and a
+              ``residual2``.
       )pbdoc");
 
   m.def(

@@ -9,6 +9,7 @@
 #include "csrc/patching/fuse_graph.h"
 #include "csrc/patching/fuse_projections.h"
 #include "csrc/patching/patched.h"
+#include "csrc/patching/rope_of_norm.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -55,6 +56,8 @@ nb::dict counts() {
   all["offsets"] = counts.offsets;
   all["projections"] = counts.projections;
   all["products"] = counts.products;
+  all["ropes"] = counts.ropes;
+  all["rope_pairs"] = counts.rope_pairs;
   return all;
 }
 
@@ -125,6 +128,45 @@ void bind_patching(nb::module_& m) {
       nb::sig(
           "def patched_layer_norm(fusion: Fusion, tell: object, x: mlx.core.array, weight: mlx.core.array | None, bias: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       "Replaces ``mx.fast.layer_norm``; calls ``tell`` with the outcome.");
+  m.def(
+      "patched_rope",
+      [](Fusion fusion,
+         const nb::object&,
+         const mx::array& a,
+         int dims,
+         bool traditional,
+         std::optional<float> base,
+         float scale,
+         std::variant<int, mx::array> offset,
+         const mx::array* freqs,
+         mx::StreamOrDevice stream) {
+        return fusion != Fusion::Now ? std::nullopt
+                                     : patched_rope(
+                                           a,
+                                           {.dims = dims,
+                                            .traditional = traditional,
+                                            .base = base,
+                                            .scale = scale,
+                                            .offset = std::move(offset),
+                                            .freqs = freqs,
+                                            .rounding = std::nullopt,
+                                            .stream = stream});
+      },
+      "fusion"_a,
+      "tell"_a.none(),
+      "a"_a,
+      "dims"_a,
+      nb::kw_only(),
+      "traditional"_a,
+      "base"_a.none(),
+      "scale"_a,
+      "offset"_a,
+      "freqs"_a.none() = nb::none(),
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def patched_rope(fusion: Fusion, tell: object, a: mlx.core.array, dims: int, *, traditional: bool, base: float | None, scale: float, offset: int | mlx.core.array, freqs: mlx.core.array | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | None"),
+      "Replaces ``mx.fast.rope`` of a pending norm; None: MLX has to compute "
+      "it.");
   m.def(
       "fuse_graph",
       &fuse_outputs,

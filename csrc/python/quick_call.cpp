@@ -37,7 +37,8 @@ constexpr QuickCall kQuickCalls[] = {
      }},
 };
 
-// The array, or null of None; nullopt of anything else.
+} // namespace
+
 std::optional<const mx::array*> as_array(PyObject* given) {
   static auto* type =
       reinterpret_cast<PyTypeObject*>(nb::type<mx::array>().ptr());
@@ -49,8 +50,6 @@ std::optional<const mx::array*> as_array(PyObject* given) {
   }
   return nb::inst_ptr<mx::array>(given);
 }
-
-} // namespace
 
 const QuickCall* find_quick_call(std::string_view function) {
   auto* found = std::ranges::find_if(

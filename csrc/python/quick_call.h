@@ -27,6 +27,9 @@ struct QuickCall {
 // Null if there is none of this function.
 const QuickCall* find_quick_call(std::string_view function);
 
+// The array, or null of None; nullopt of anything else.
+std::optional<const mx::array*> as_array(PyObject* given);
+
 // The result; nullopt if the arguments are others, which nanobind has to take.
 std::optional<PyObject*> call_at_once(
     const QuickCall& quick,

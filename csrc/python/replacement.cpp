@@ -1,12 +1,14 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What stands in the place of mx.fast's norms: in C, since the frames of a
-// callable in Python would take as long as the rest of a call.
+// What stands in the place of mx.fast's norms and rope: in C, since the frames
+// of a callable in Python would take as long as the rest of a call.
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 #include <utility>
 
+#include "csrc/patching/rope_of_norm.h"
 #include "csrc/python/function.h"
 
 namespace nb = nanobind;
@@ -18,9 +20,9 @@ namespace {
 
 PyTypeObject* native_type; // of nanobind's functions
 
-// Ours takes these besides the arguments of MLX's function, of at most six.
+// Ours takes these besides the arguments of MLX's function, of at most eight.
 constexpr size_t kGiven = 2;
-constexpr size_t kMaxArguments = 6;
+constexpr size_t kMaxArguments = 8;
 
 // Attributes' names, as Python looks them up.
 struct Names {
@@ -142,15 +144,32 @@ PyObject* call_replacement(
     if (all <= kMaxArguments && behavior.acts) {
       auto* result =
           call_ours(of, behavior, arguments, positional, all, keywords);
-      if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) {
+      if (result == Py_None) {
+        Py_DECREF(result); // left to MLX
+      } else if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) {
         return result;
+      } else {
+        PyErr_Clear(); // the original's message fits the caller's arguments
       }
-      PyErr_Clear(); // the original's message fits the caller's arguments
     }
   } catch (nb::python_error& error) {
     error.restore();
     return nullptr;
   }
+  return PyObject_Vectorcall(of.original, arguments, flags, keywords);
+}
+
+// The same of a rope, of which few are ours.
+PyObject* call_rope(
+    PyObject* self,
+    PyObject* const* arguments,
+    size_t flags,
+    PyObject* keywords) {
+  auto x = PyVectorcall_NARGS(flags) > 0 ? as_array(arguments[0]) : nullptr;
+  if (x && *x && is_norm_of_heads(**x)) {
+    return call_replacement(self, arguments, flags, keywords);
+  }
+  auto& of = *reinterpret_cast<Callable*>(self);
   return PyObject_Vectorcall(of.original, arguments, flags, keywords);
 }
 
@@ -160,7 +179,8 @@ nb::object replacement(
     const nb::module_& scope) {
   nb::object made;
   auto& function = make_function(made, original);
-  function.vectorcall = call_replacement;
+  bool is_rope = std::string_view(ours.c_str()) == "patched_rope";
+  function.vectorcall = is_rope ? call_rope : call_replacement;
   function.quick = find_quick_call(ours.c_str());
   function.ours = ours.inc_ref().ptr();
   function.module = nb::module_::import_("mlx_norms._ext").release().ptr();
@@ -184,7 +204,8 @@ void bind_replacement(nb::module_& m) {
           "def replacement(original: collections.abc.Callable, ours: str, scope: types.ModuleType) -> collections.abc.Callable"),
       "A function that calls ours of this module, with the scope's fusion and "
       "a function to tell the outcome before the arguments, if the scope acts "
-      "and ours takes the arguments, and else the original.");
+      "and ours takes the arguments, and else, or if ours returns None, the "
+      "original.");
 }
 
 } // namespace mlx_norms

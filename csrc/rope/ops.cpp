@@ -4,7 +4,6 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/norm/checks.h"
-#include "csrc/rope/norm_rope.h"
 
 namespace mlx_norms {
 
@@ -47,6 +46,12 @@ void check_tensor(const char* op, const Tensor& tensor, const Tensor& first) {
   }
 }
 
+array as_contiguous(const array& a, mx::Stream s) {
+  bool is_seen_to_be =
+      a.status() == array::Status::available && a.flags().row_contiguous;
+  return is_seen_to_be ? a : mx::contiguous(a, false, s);
+}
+
 // In int32, contiguous.
 array make_offset(
     const char* op,
@@ -73,20 +78,21 @@ array make_offset(
   if (offset.dtype() != mx::int32) {
     return mx::astype(offset, mx::int32, s); // it is contiguous then
   }
-  return offset.size() == 1 ? offset : mx::contiguous(offset, false, s);
+  return offset.size() == 1 ? offset : as_contiguous(offset, s);
 }
 
 array make_freqs(const char* op, const array& freqs, int dims, mx::Stream s) {
   check_dtype(op, "freqs", freqs.dtype());
   check_freqs(op, freqs, dims);
-  return mx::contiguous(mx::astype(freqs, mx::float32, s), false, s);
+  return as_contiguous(mx::astype(freqs, mx::float32, s), s);
 }
 
-Arrays make_norm_rope(
+Call<NormRope> checked_call(
     const char* op,
     const std::vector<Tensor>& rotated,
     const array* v,
-    const RopeOptions& options) {
+    const RopeOptions& options,
+    mx::Stream s) {
   const auto& first = rotated[0];
   for (const auto& tensor : rotated) {
     check_tensor(op, tensor, first);
@@ -108,7 +114,6 @@ Arrays make_norm_rope(
   auto spec =
       spec_of(op, false, in, options.eps, options.weight_offset, prefix);
   auto rounding = parse_rounding(op, options.rounding, options.weight_offset);
-  auto s = mx::to_stream(options.stream);
 
   NormRope rope{
       .rotated = static_cast<int>(rotated.size()),
@@ -145,17 +150,30 @@ Arrays make_norm_rope(
   for (int i = 0; i < rope.tensors(); ++i) {
     rope.dtypes.push_back(x.dtype());
   }
-  return make(std::move(rope), std::move(inputs), s);
+  return {std::move(rope), std::move(inputs)};
 }
 
 } // namespace
+
+Call<NormRope> norm_rope_call(
+    const array& x,
+    const array* weight,
+    const RopeOptions& options) {
+  return checked_call(
+      "norm_rope",
+      {{"x", &x, "weight", weight}},
+      nullptr,
+      options,
+      mx::to_stream(options.stream));
+}
 
 array norm_rope(
     const array& x,
     const array* weight,
     const RopeOptions& options) {
-  return make_norm_rope(
-      "norm_rope", {{"x", &x, "weight", weight}}, nullptr, options)[0];
+  auto [op, inputs] = norm_rope_call(x, weight, options);
+  return make(
+      std::move(op), std::move(inputs), mx::to_stream(options.stream))[0];
 }
 
 Arrays qk_norm_rope(
@@ -172,11 +190,14 @@ Arrays qk_norm_rope(
         std::string(q_weight ? "k_weight" : "q_weight") +
             " must be given too: q and k are normalized alike.");
   }
-  return make_norm_rope(
+  auto s = mx::to_stream(options.stream);
+  auto [rope, inputs] = checked_call(
       op,
       {{"q", &q, "q_weight", q_weight}, {"k", &k, "k_weight", k_weight}},
       v,
-      options);
+      options,
+      s);
+  return make(std::move(rope), std::move(inputs), s);
 }
 
 } // namespace mlx_norms

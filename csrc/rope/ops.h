@@ -9,7 +9,7 @@
 #include <string>
 #include <variant>
 
-#include "csrc/common/types.h"
+#include "csrc/rope/norm_rope.h"
 
 namespace mlx_norms {
 
@@ -29,6 +29,10 @@ struct RopeOptions {
   std::optional<std::string> rounding;
   mx::StreamOrDevice stream;
 };
+
+// norm_rope with these arguments, which are checked.
+Call<NormRope>
+norm_rope_call(const array& x, const array* weight, const RopeOptions& options);
 
 array norm_rope(
     const array& x,

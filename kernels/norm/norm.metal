@@ -10,12 +10,16 @@
 #include "kernels/norm/statistics.h"
 
 constant bool has_residual [[function_constant(10)]];
+constant bool has_residual2 [[function_constant(94)]];
 constant bool round_early [[function_constant(12)]]; // before the weight
 constant bool paired [[function_constant(13)]];      // x2's rows follow x's
 constant bool has_weight2 [[function_constant(14)]];
 
 constant int x_flags [[function_constant(20)]];
 constant int residual_flags [[function_constant(21)]];
+constant int residual2_flags [[function_constant(95)]];
+// To which the sum of x and the residual is rounded before a second one.
+constant int first_sum_type [[function_constant(96)]];
 constant int x2_flags [[function_constant(22)]];
 constant int weight2_flags [[function_constant(23)]];
 constant int normalized_flags [[function_constant(24)]];
@@ -78,11 +82,18 @@ inline void gate_input(
 // Whether a sum's values all have the same 16 bits, to which each step rounds:
 // then two are added or multiplied by one instruction.
 template <int N>
-inline bool
-sums_packed(RowIn x, RowIn residual, RowIn factor, RowOut sum, Span<N> of) {
+inline bool sums_packed(
+    RowIn x,
+    RowIn residual,
+    RowIn residual2,
+    RowIn factor,
+    RowOut sum,
+    Span<N> of) {
   return !clamp_sum && !has_number && !factor_of_sum && sum.type != kFloat32 &&
       can_store<N>(sum, of) && x.type == sum.type && can_fetch<N>(x, of) &&
       residual.type == sum.type && can_fetch<N>(residual, of) &&
+      (!has_residual2 ||
+       (residual2.type == sum.type && can_fetch<N>(residual2, of))) &&
       (!has_factor ||
        (round_factored && factor.type == sum.type && can_fetch<N>(factor, of)));
 }
@@ -110,6 +121,8 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     device const uchar* factor [[buffer(17), function_constant(has_factor)]],
     constant const float& number [[buffer(18)]],
     device const uchar* gate [[buffer(19), function_constant(has_gate)]],
+    device const uchar* residual2
+    [[buffer(20), function_constant(has_residual2)]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
@@ -138,7 +151,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
       assign(w, row_in(weight, weight_flags, layouts, row, length));
     }
   }
-  FetchedRow<N, V> x_row, r, w_row, b, f;
+  FetchedRow<N, V> x_row, r, r2, w_row, b, f;
   RowOut s;
   x_row.fetch_all(in, threads, length);
   if (has_residual) {
@@ -147,6 +160,12 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         threads,
         length);
     s = row_out(sum, sum_flags, row, length);
+  }
+  if (has_residual2) {
+    r2.fetch_all(
+        row_in(residual2, residual2_flags, layouts, row, length),
+        threads,
+        length);
   }
   float sum_factor = 1.0f;
   if (factor_of_sum) {
@@ -189,13 +208,16 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
       float v[N];
       bool packed = false;
 #ifdef __CUDACC__
-      packed = has_residual && sums_packed<N>(in, r.row, f.row, s, of);
+      packed = has_residual && sums_packed<N>(in, r.row, r2.row, f.row, s, of);
       if (packed) {
         uint4 bits = x_row.packed(k, of);
         if (has_factor) {
           bits = multiply_packed(bits, f.packed(k, of), s.type);
         }
         bits = add_packed(bits, r.packed(k, of), s.type);
+        if (has_residual2) {
+          bits = add_packed(bits, r2.packed(k, of), s.type);
+        }
         store_bits<N>(s, of, bits);
         held.put_packed(k, s.type, bits, v);
       }
@@ -216,7 +238,11 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         if (has_residual) {
           float of_r[N];
           r.values(k, of, of_r);
-          add_residual<N>(of_r, s.type, v);
+          add_residual<N>(of_r, has_residual2 ? first_sum_type : s.type, v);
+          if (has_residual2) {
+            r2.values(k, of, of_r);
+            add_residual<N>(of_r, s.type, v);
+          }
           if (factor_of_sum) {
             for (int j = 0; j < N; ++j) {
               v[j] = v[j] * sum_factor;

@@ -47,7 +47,7 @@ def vocabulary(name: str) -> int:
     return fields["num_vocab"] if "num_vocab" in fields else fields["vocab_size"]
 
 
-def build(name: str, seed: int = 0) -> mlx.nn.Module:
+def build(name: str, seed: int = 0, **fields: int) -> mlx.nn.Module:
     """Make a model with random weights.
 
     They are float32, the only dtype in which mixtures of experts run on the CPU. Parameters that
@@ -57,6 +57,7 @@ def build(name: str, seed: int = 0) -> mlx.nn.Module:
     Args:
         name (str): One of :func:`names`.
         seed (int): The seed of the weights.
+        **fields (int): Fields of ``ModelArgs`` in place of the tiny model's.
 
     Returns:
         mlx.nn.Module: mlx_lm's model, in evaluation mode, with its parameters evaluated.
@@ -69,7 +70,8 @@ def build(name: str, seed: int = 0) -> mlx.nn.Module:
     module = _import(configuration["module"])
     mx.random.seed(seed)
     # A copy, since some of mlx_lm's classes modify their configuration.
-    model = module.Model(module.ModelArgs.from_dict(copy.deepcopy(configuration["config"])))
+    config = copy.deepcopy(configuration["config"]) | fields
+    model = module.Model(module.ModelArgs.from_dict(config))
     model.update(tree_map(_drawn_around_constant, model.parameters()))
     model.eval()
     mx.eval(model.parameters())

@@ -36,11 +36,15 @@ def patch(
 
     A norm of a pending residual add, as in ``h = x + r; norm(h)``, computes the add as well, in one
     launch instead of two. ``h`` becomes the second output of that node, for everyone who holds it.
-    So does a product that is added (a layer scale, a gate, a number), a sum times an array of one
-    element, and the clipped float16 sum of mlx_lm's gemma3. A norm of a pending cast to float32
-    reads the 16 bits.
+    So does a product that is added (a layer scale, a gate, a number), a sum that is added, a sum
+    times an array of one element, and the clipped float16 sum of mlx_lm's gemma3. A norm of a
+    pending cast to float32 reads the 16 bits.
     A weight that is a pending ``1 + w`` is not computed but becomes a ``weight_offset``, which is
     added in float32, as in Gemma's definition.
+
+    ``mx.fast.rope`` of a pending RMS norm of heads, transposed from ``[B, L, H, D]`` to
+    ``[B, H, L, D]``, is computed with it in one launch, and so are the next such keys with these
+    queries, if neither depends on the other.
 
     A function that is compiled while patched stays patched, and one compiled before stays as it
     was.
@@ -62,7 +66,7 @@ def patch(
           copies and pickles have the original classes. If models share modules, the last call that
           patches or unpatches one of them decides. If ``None``, patch the whole process. Default:
           ``None``.
-        fuse (bool): Whether to fuse residual adds into norms and turn ``1 + w`` into a
+        fuse (bool): Whether to fuse residual adds and ropes into norms and turn ``1 + w`` into a
           ``weight_offset``. Default: ``True``.
         trace (bool): Whether the report names the calling lines, at about a microsecond per call.
           Default: ``False``.
@@ -136,7 +140,7 @@ def patched(
     Args:
         model (mlx.nn.Module, optional): Patch the calls of this model and of the modules it has as
           the block begins. If ``None``, patch the code of the block. Default: ``None``.
-        fuse (bool): Whether to fuse residual adds into norms and turn ``1 + w`` into a
+        fuse (bool): Whether to fuse residual adds and ropes into norms and turn ``1 + w`` into a
           ``weight_offset``. Default: ``True``.
         trace (bool): Whether the report names the calling lines, at about a microsecond per call.
           Default: ``False``.

@@ -19,7 +19,7 @@ from .written import classes, functions
 from .written import layers as written_layers
 
 
-def _norm(name: str, original: Callable) -> Callable:
+def _fast(name: str, original: Callable) -> Callable:
     """``original``, or ours of this name with the same arguments if the scope says so."""
     return functools.wraps(original)(_ext.replacement(original, name, scope))
 
@@ -75,8 +75,9 @@ def _module_init(original: Callable) -> Callable:
 
 # MLX can only export its own primitives, so exported functions are traced with mx.fast.
 _REPLACEMENTS = [
-    (mx.fast, "rms_norm", functools.partial(_norm, "patched_rms_norm")),
-    (mx.fast, "layer_norm", functools.partial(_norm, "patched_layer_norm")),
+    (mx.fast, "rms_norm", functools.partial(_fast, "patched_rms_norm")),
+    (mx.fast, "layer_norm", functools.partial(_fast, "patched_layer_norm")),
+    (mx.fast, "rope", functools.partial(_fast, "patched_rope")),
     (mx, "export_function", _export_function),
     (mx, "exporter", _exporter),
     (mx, "eval", _eval),

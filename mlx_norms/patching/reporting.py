@@ -47,6 +47,9 @@ class Report:
         left (dict): The classes and functions that seem to write a norm and were left as they are,
           with the reason, as ``{"my_model.RMSNorm": "it adds a bias to an RMS norm"}``. They are
           not among the calls.
+        ropes (int): The norms of heads, among the calls, that were computed with the transpose and
+          the ``mx.fast.rope`` after them.
+        rope_pairs (int): The pairs of these, of queries and keys, that are one launch.
     """
 
     calls: int
@@ -61,6 +64,8 @@ class Report:
     is_patched: bool
     written: dict[str, int] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
+    ropes: int = 0
+    rope_pairs: int = 0
 
     def __str__(self) -> str:
         lines = self._of_calls() if self.calls else self._of_no_calls()
@@ -68,6 +73,10 @@ class Report:
             lines.append(f"{self.projections} computed with the products that take them")
         if self.products:
             lines.append(f"{self.products} other quantized products")
+        if self.ropes:
+            lines.append(
+                f"{self.ropes} computed with the rope after them, {self.rope_pairs} pairs at once"
+            )
         lines += [f"{count:8}  {reason}" for reason, count in self.reasons.items()]
         lines += [f"{count:8}  written as {norm}" for norm, count in self.written.items()]
         lines += [f"{count:8}  {site}  {reason}" for (site, reason), count in self.sites.items()]

@@ -16,7 +16,7 @@ class Scope:
 
     Args:
         acts: Whether to call ours; if not, the original functions.
-        fusion: How to fuse a pending residual add.
+        fusion: How to fuse a pending residual add, or a norm with its rope.
         trace: Whether to record call sites.
         projections: Whether evaluation computes norms together with the matmuls that read them.
         written: Whether to compute the norms that models write in MLX's operations.

@@ -25,6 +25,8 @@ MAX_TOKENS = 16
 # One with RMS norms, one with Gemma's 1 + w and norms on both sides of a block, one with layer
 # norms.
 FEW = ["llama", "gemma2", "gpt2"]
+# With norms of queries and keys: before a transpose, after it, and of other layers than all.
+ROPED = ["qwen3", "gemma3_text", "lfm2"]
 
 
 def prompt(name, count=8, seed=0):
@@ -158,7 +160,7 @@ class TestPromptCache:
         assert patched(run) == stock
 
 
-@pytest.mark.parametrize("name", [*FEW, "qwen3", "mixtral"])
+@pytest.mark.parametrize("name", [*FEW, *ROPED, "mixtral"])
 def test_batches(name):
     """Prompts of several lengths together, the last of which joins when another is done."""
     model = _tiny_models.build(name)
@@ -182,6 +184,7 @@ def test_batches(name):
     stock = run()
     assert [len(tokens) for tokens in stock] == [4, MAX_TOKENS, 9, 7]
     assert patched(run) == stock
+    assert (mlx_norms.report().rope_pairs > 0) == (name in ROPED)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Every architecture of mlx_lm, tiny: logits stock and patched, and how many norms are fused."""
+"""Every architecture of mlx_lm, tiny: logits stock and patched, and how many norms are fused, with
+residual adds and ropes."""
 
 import importlib.metadata
 import importlib.util
@@ -20,6 +21,7 @@ TOLERANCE = 1e-4
 WITHOUT_NORM_WEIGHTS = {"nanochat", "talkie"}  # all of their norms are called without one
 
 FUSIONS = model_fusions.stored()
+ROPES = model_fusions.stored_ropes()
 
 # The models are those of one mlx_lm; an older one, which goes with an older MLX, lacks some.
 DESCRIBED = f"mlx-lm=={importlib.metadata.version('mlx-lm')}" == _tiny_models._MLX_LM
@@ -70,7 +72,9 @@ def test_patched_logits(name):
     stock = model_fusions.logits(model, tokens)
     with mlx_norms.patched():
         patched = model_fusions.logits(model, tokens)
-    assert mlx_norms.report().fused == FUSIONS[name]
+    report = mlx_norms.report()
+    assert report.fused == FUSIONS[name]
+    assert (report.ropes, report.rope_pairs) == ROPES.get(name, (0, 0))
     assert agree(patched, stock)
 
     weights = norm_weights(model)
@@ -88,6 +92,11 @@ def test_patched_logits(name):
 def test_fusions_over_all_models():
     assert sum(FUSIONS.values()) >= 1500
     assert sum(count > 0 for count in FUSIONS.values()) >= 115
+
+
+def test_ropes_over_all_models():
+    assert len(ROPES) >= 30
+    assert sum(pairs for _, pairs in ROPES.values()) >= 200
 
 
 def test_counts_are_of_all_models_that_run():

@@ -800,3 +800,72 @@ def test_a_chain_of_blocks(norm):
         assert operations(*f())["Multiply"] == 0
     assert_close(results, run_stock(f))
     assert len(arrays_of(results)) == 2
+
+
+class TestSumsOfThree:
+    """Of which the first sum is rounded, too."""
+
+    ORDERS = {
+        "left": lambda a, b, c: (a + b) + c,
+        "right": lambda a, b, c: a + (b + c),
+    }
+
+    @pytest.mark.parametrize("order", ORDERS)
+    def test_each_order(self, norm, order):
+        for dtype in DTYPES:
+            a, b, c = (v.astype(dtype) for v in (x, r, x * 2 + r))
+            mx.eval(a, b, c)
+            check(norm, lambda a=a, b=b, c=c: self.ORDERS[order](a, b, c))
+
+    def test_late_rounding(self, norm):
+        """With a weight 1 + w the sum is MLX's, too."""
+        a, b, c = (v.astype(mx.bfloat16) for v in (x, r, x * 2 + r))
+
+        def f():
+            h = a + (b + c)
+            weight, *bias = (p.astype(mx.bfloat16) for p in norm.parameters)
+            return norm(h, 1 + weight, *bias), h
+
+        (_, h), report = run_patched(f)
+        assert report.reasons == {FUSED: 1} and report.offsets == 1
+        assert_same_bits(h, f()[1])
+
+    def test_a_first_sum_that_others_hold(self, norm):
+        kept, y = [], x * 2 + r
+        mx.eval(y)
+
+        def make():
+            kept.append(x + r)
+            return kept[-1] + y
+
+        check(norm, make, left={"Add": 1})
+
+    def test_sums_of_four(self, norm):
+        y, z = x * 2, r * 3
+        mx.eval(y, z)
+        check(norm, lambda: (x + y) + (r + z), left={"Add": 1})
+
+    def test_a_row_for_all(self, norm):
+        row = factor((32,))
+        check(norm, lambda: (x + r) + row)
+
+    def test_one_element_for_a_row(self, norm):
+        one = factor((1,))
+        check(norm, lambda: (x + r) + one, reasons={REPEATED: 1})
+        check(norm, lambda: x + (r + one), reasons={REPEATED: 1})
+
+    def test_on_another_stream(self, norm):
+        s = mx.new_stream(mx.default_device())
+        check(norm, lambda: x + mx.add(r, 2 * x, stream=s), left={"Add": 1, "Multiply": 1})
+
+    def test_gradients(self, norm):
+        def loss(a, b, c):
+            n, h = of(norm, a + (b + c))
+            return (mx.tanh(n) * h).sum()
+
+        def f():
+            return mx.grad(loss, argnums=(0, 1, 2))(x, r, 2 * x)
+
+        results, report = run_patched(f)
+        assert report.reasons == {FUSED: 1}
+        assert_close(results, run_stock(f))

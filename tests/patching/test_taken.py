@@ -34,9 +34,9 @@ def missed_within(**options):
         return missed()
 
 
-@pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])
+@pytest.mark.parametrize("name", ["rms_norm", "layer_norm", "rope"])
 def test_a_function_taken_by_name(load, name):
-    load("a_model.blocks", norm=getattr(mx.fast, name), other=mx.fast.rope)
+    load("a_model.blocks", norm=getattr(mx.fast, name), other=mx.fast.scaled_dot_product_attention)
     with mlx_norms.patched():
         load("a_model.later", norm=getattr(mx.fast, name))  # ours
         assert missed() == ("a_model.blocks.norm",)

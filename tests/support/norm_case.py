@@ -80,6 +80,12 @@ class Norm:
         return lambda *arrays: self(dict(zip(names, arrays, strict=True)))
 
     def sum_dtype(self, arrays):
+        dtype = self.first_sum_dtype(arrays)
+        residual2 = arrays.get("residual2")
+        return dtype if residual2 is None else result_type(dtype, residual2.dtype)
+
+    def first_sum_dtype(self, arrays):
+        """Of x and the residual."""
         if not self.adds:
             return arrays["x"].dtype
         return result_type(arrays["x"].dtype, arrays["residual"].dtype)

@@ -19,6 +19,7 @@ from .norm_case import result_type
 REPLACED = [
     (mx.fast, "rms_norm"),
     (mx.fast, "layer_norm"),
+    (mx.fast, "rope"),
     (mx, "export_function"),
     (mx, "exporter"),
     (mx, "eval"),

@@ -4,9 +4,10 @@
 
 Nodes of a decoding step's graph are counted, as MLX is about to run them: those that launch
 something, not those that look at memory in another way. Of two graphs, one of which has a layer
-less, the difference is a layer's. The models are mlx_lm's, tiny; their sizes do not matter here.
+less, the difference is a layer's. The models are mlx_lm's, tiny but for heads of 128 elements: MLX
+composes an attention of heads of other sizes of several operations.
 
-A GPU has one node for a rope and one for an attention. On the CPU MLX composes both of many
+A GPU then has one node for a rope and one for an attention. On the CPU MLX composes both of many
 operations, and ours of norm and projections of several: --device cpu tries the script.
 """
 
@@ -31,6 +32,7 @@ from mlx_norms._bench.results import CsvFile
 from mlx_norms.commands import _tiny_models
 
 MODELS = {"llama": None, "qwen3": None, "gemma2": None, "llama, 4-bit": 4}
+HEAD_DIM = 128
 SIDES = {"stock": None, "patched": {}, "projections": {"projections": True}}
 PROMPT = 4
 # Their outputs are their inputs' memory, at one token.
@@ -40,7 +42,7 @@ COLUMNS = ["model", "side", "launches", "by_name"]
 
 
 def build(name: str, bits: int | None, dtype: mx.Dtype) -> mlx.nn.Module:
-    model = _tiny_models.build(name.split(",")[0])
+    model = _tiny_models.build(name.split(",")[0], head_dim=HEAD_DIM)
     model.set_dtype(dtype)
     if bits:
         mlx.nn.quantize(model, group_size=32, bits=bits)

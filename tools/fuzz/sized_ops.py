@@ -94,9 +94,19 @@ def modulated_norm(norm):
 
 
 def added(norm, multiplied=None):
-    def f(x, residual, weight=None, bias=None, factor=None, scale=None, shift=None):
+    def f(
+        x,
+        residual,
+        weight=None,
+        bias=None,
+        residual2=None,
+        factor=None,
+        scale=None,
+        shift=None,
+    ):
         factor = multiplied if factor is None else factor
         s = residual + (x if factor is None else x * factor)
+        s = s if residual2 is None else s + residual2
         given = {} if bias is None else dict(bias=bias)
         return modulated(norm(s, weight, **given), scale, shift), s
 
@@ -138,6 +148,12 @@ for norm, of_rows in STOCK.items():
         partial(adding, eps=EPS, factor=0.5),
         added(of_rows, 0.5),
         dict(x="BND", residual="BND") | PARAMETERS[norm],
+    )
+    op(
+        f"add_{norm} residual2",
+        partial(adding, eps=EPS),
+        added(of_rows),
+        dict(x="BND", residual="BND", residual2="BND") | PARAMETERS[norm],
     )
     op(f"{norm} of a vector", partial(ours, eps=EPS), of_rows, dict(x="D") | PARAMETERS[norm])
 

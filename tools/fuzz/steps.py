@@ -147,10 +147,11 @@ class prologue:
     @staticmethod
     def choose(draw):
         x = draw.rows()
-        form = draw.one_of(["number", "factor", "factor of sum", "cast"])
+        form = draw.one_of(["number", "factor", "factor of sum", "cast", "sum"])
         fits = {
             "factor": fits_rows(draw.values[x].shape),
             "factor of sum": lambda a: a.size == 1 and a.ndim <= draw.values[x].ndim,
+            "sum": lambda a: a.shape == draw.values[x].shape,
         }
         more = [draw.value(fits[form])] if form in fits else []
         parameters, options = choose_norm(draw, x)
@@ -163,6 +164,9 @@ class prologue:
             factor, *others = others
         if form == "factor of sum":
             h = (r + x) * factor
+        elif form == "sum":
+            second, *others = others
+            h = (x + r) + second if before else second + (x + r)
         elif form == "cast":
             h = (r + x).astype(mx.float32)
         elif before:
@@ -188,6 +192,50 @@ class norm_then_add_norm:
     def run(context, x, r, *parameters, **options):
         h = x + norm_of(mx.tanh(r), parameters, **options)
         return [h, norm_of(h, parameters, **options)]
+
+
+@kind(4)
+class roped:
+    """Norms of queries and keys, then a rope; the norms may be held."""
+
+    @staticmethod
+    def choose(draw):
+        q = draw.value(lambda a: a.ndim >= 1 and a.size > 0 and a.shape[-1] % 2 == 0)
+        k = draw.like(q)
+        weights = [draw.row_of(x) for x in (q, k)] if draw.chance(0.8) else []
+        rows = draw.values[q].size // draw.values[q].shape[-1]
+        heads = draw.one_of([n for n in (1, 2, 3, 4) if rows % n == 0])
+        return (q, k, *weights), dict(
+            has=[bool(weights)] * 2,
+            eps=draw.one_of(EPS),
+            heads=heads,
+            held=draw.chance(0.2),
+            before=draw.chance(0.3),
+            same=draw.chance(0.8),
+            traditional=draw.chance(0.3),
+            offset=draw.integer(-3, 40),
+        )
+
+    @staticmethod
+    def run(context, q, k, *weights, has, eps, heads, held, before, same, traditional, offset):
+        norms = []
+        for x, weight in zip((q, k), weights or (None, None), strict=True):
+            x = x.reshape(1, -1, heads, x.shape[-1])
+            x = x.transpose(0, 2, 1, 3) if before else x
+            x = mx.fast.rms_norm(x, weight, eps)
+            norms.append(x if before else x.transpose(0, 2, 1, 3))
+        ropes = [
+            mx.fast.rope(
+                norms[i] if held else norms.pop(0),
+                q.shape[-1],
+                traditional=traditional,
+                base=10000.0,
+                scale=1.0,
+                offset=offset if same else offset + i,
+            )
+            for i in range(2)
+        ]
+        return ropes + norms
 
 
 @kind(2)

@@ -38,6 +38,11 @@ inline bool is_factored(const NormJob& job) {
   return job.in[kFactor].data || job.number != 1.0f;
 }
 
+// Whether add_factored_row() stores the sum of a row before it is normalized.
+inline bool is_summed_before(const NormJob& job) {
+  return is_factored(job) || job.in[kResidual2].data;
+}
+
 inline bool is_modulated(const NormJob& job) {
   return job.in[kScale].data || job.in[kShift].data;
 }

@@ -44,7 +44,8 @@ void norm_other_rows(const NormJob& job) {
   });
 }
 
-// For rows with a scale, shift or factor: in place, or in float32.
+// For rows with a scale, shift, factor or second residual: in place, or in
+// float32.
 void norm_modulated_rows(const NormJob& job) {
   Modulation modulation(job);
   if (!is_factored(job) && !job.in[kResidual].data && are_whole_rows(job)) {
@@ -68,7 +69,7 @@ void norm_modulated_rows(const NormJob& job) {
     with_flag(job.center, [&](auto center) {
       for (int64_t row = 0; row < job.rows; ++row) {
         SummedRow<center.value> summed;
-        if (is_factored(job)) {
+        if (is_summed_before(job)) {
           modulation.load_factor(row);
           add_factored_row(job, row);
           summed = sum_row<center.value>(

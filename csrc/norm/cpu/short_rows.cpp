@@ -73,13 +73,13 @@ namespace mlx_norms::cpu::MLX_NORMS_LEVEL {
 void norm_short_rows(const NormJob& job) {
   Floats v[kShortRows];
   std::optional<Modulation> modulation;
-  if (is_modulated(job) || is_factored(job)) {
+  if (is_modulated(job) || is_summed_before(job)) {
     modulation.emplace(job);
   }
   for (int64_t first = 0; first < job.rows; first += kShortRows) {
     int64_t left = job.rows - first;
     int n = left < kShortRows ? left : kShortRows;
-    if (is_factored(job)) {
+    if (is_summed_before(job)) {
       for (int i = 0; i < n; ++i) {
         modulation->load_factor(first + i);
         add_factored_row(job, first + i);

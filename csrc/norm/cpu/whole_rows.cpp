@@ -26,14 +26,37 @@ struct SourceRow {
   }
 };
 
-// Sums x + residual, which is stored and read from there later.
-template <bool kCenter, typename T>
+// The vectors of (x + residual) + residual2, likewise.
+template <typename T>
+struct TwiceAddedRow : AddedRow<T, T> {
+  Row<T> residual2;
+
+  TwiceAddedRow(const NormJob& job, int64_t row)
+      : AddedRow<T, T>(job, row),
+        residual2(job.in[kResidual2], row) {}
+
+  template <typename Extent>
+  [[gnu::always_inline]] Floats operator()(int64_t i, Extent extent) const {
+    Floats v = value(i, extent);
+    store(this->sum + i, v, extent);
+    return v;
+  }
+
+  template <typename Extent>
+  [[gnu::always_inline]] Floats value(int64_t i, Extent extent) const {
+    Floats first = AddedRow<T, T>::value(i, extent);
+    return round_to<T>(first + residual2(i, extent));
+  }
+};
+
+// Sums the vectors of an added row, which is stored and read from there later.
+template <bool kCenter, typename T, typename Added>
 inline SummedRow<kCenter, WholeRow<T>> sum_whole_added_row(
     const NormJob& job,
     int64_t row) {
-  AddedRow<T, T> added(job, row);
+  Added added(job, row);
   float shift = added.value(0, Whole{})[0];
-  SourceRow<AddedRow<T, T>> source{added, job.width};
+  SourceRow<Added> source{added, job.width};
   return {{added.sum, job.width}, shift, first_sums<kCenter>(source, shift)};
 }
 
@@ -69,12 +92,17 @@ void norm_whole_rows(const NormJob& job) {
   with_output(job, [&](auto type, auto early, auto bias, auto center) {
     using T = typename decltype(type)::type;
     constexpr bool kCenter = center.value;
-    if (job.in[kResidual].data) {
+    auto norm_added_rows = [&]<typename Added>(Type<Added>) {
       // One row at a time: more than four memory streams are slower.
       norm_rows<T, kCenter, true>(
           job, 1, early, bias, [&](int64_t row, float*) {
-            return sum_whole_added_row<kCenter, T>(job, row);
+            return sum_whole_added_row<kCenter, T, Added>(job, row);
           });
+    };
+    if (job.in[kResidual2].data) {
+      norm_added_rows(Type<TwiceAddedRow<T>>{});
+    } else if (job.in[kResidual].data) {
+      norm_added_rows(Type<AddedRow<T, T>>{});
     } else {
       norm_rows<T, kCenter, true>(
           job, rows_together(job.width), early, bias, [&](int64_t row, float*) {

@@ -1,0 +1,201 @@
+"""add_rms_norm and add_layer_norm of three arrays: (x + residual) + residual2."""
+
+import itertools
+
+import mlx.core as mx
+import pytest
+
+import mlx_norms
+from support import inputs
+from support.bits import assert_same_bits
+from support.checks import check_outputs, check_with_gradients
+from support.inputs import arguments, cotangents, normal
+from support.layouts import LAYOUTS
+from support.norm_case import DTYPES, Norm
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+OPS = ("add_rms_norm", "add_layer_norm")
+OF_OP = pytest.mark.parametrize("op", OPS)
+SHAPE = (2, 3, 5)
+
+
+def arrays_of(op, length, dtype, *, more=(), others=None, shape=SHAPE, plain=True):
+    """x, residual and residual2; ``more`` names factor, scale and shift, of a sample."""
+    others = others or {}
+    without = ("weight", "bias") if plain else ()
+    arrays = arguments(Norm(op), (*shape, length), dtype, without=without, others=others)
+    arrays["residual2"] = normal((*shape, length), others.get("residual2", dtype), seed=7)
+    for i, name in enumerate(more):
+        one = (shape[0], *(1,) * (len(shape) - 1), length)
+        arrays[name] = normal(one, others.get(name, dtype), seed=(i, 8), std=0.5)
+    return arrays
+
+
+# To either side of a vector and a SIMD-group, and rows that are looped over.
+LENGTHS = (1, 7, 16, 33, 64, 130, 1000, *inputs.unless_slow(4097, 8192, 20000))
+
+
+@OF_OP
+def test_lengths(op):
+    for length, plain in itertools.product(LENGTHS, (True, False)):
+        for dtype in inputs.in_turn(DTYPES, length):
+            check_with_gradients(Norm(op), arrays_of(op, length, dtype, plain=plain))
+
+
+@OF_OP
+def test_dtypes_and_options(op):
+    for x, residual, residual2 in itertools.product(DTYPES, repeat=3):
+        others = dict(residual=residual, residual2=residual2)
+        for length, more in ((9, ()), (48, ("factor",)), (48, ("scale", "shift"))):
+            arrays = arrays_of(op, length, x, others=others, more=more)
+            for rounding in ("early", "late"):
+                check_with_gradients(Norm(op, rounding=rounding), arrays)
+        check_with_gradients(Norm(op, factor=0.7), arrays_of(op, 48, x, others=others))
+    for option in (dict(weight_offset=1.0), *(dict(dtype=t) for t in DTYPES)):
+        for dtype in DTYPES:
+            arrays = arrays_of(op, 33, dtype, more=("scale", "shift"), plain=False)
+            check_with_gradients(Norm(op, **option), arrays)
+
+
+def chain(norm, arrays, outer_first=False):
+    """What MLX's ops and our norm make of it, in either order of the operands."""
+    x, residual, residual2 = (arrays[name] for name in ("x", "residual", "residual2"))
+    factor = arrays.get("factor")
+    first = x + residual
+    if factor is not None:
+        first = (residual + factor * x).astype(norm.first_sum_dtype(arrays))
+    h = residual2 + first if outer_first else first + residual2
+    one = Norm(norm.op.removeprefix("add_"), dtype=norm.dtype, rounding=norm.rounding)
+    ours = ("x", "residual", "residual2", "factor")
+    return [*one({"x": h, **{n: a for n, a in arrays.items() if n not in ours}}), h]
+
+
+@OF_OP
+def test_it_is_the_chain_of_ops(op):
+    for x, residual, residual2 in itertools.product(DTYPES, repeat=3):
+        others = dict(residual=residual, residual2=residual2)
+        for length, more in ((7, ()), (64, ("factor",)), (130, ("scale", "shift"))):
+            arrays = arrays_of(op, length, x, more=more, others=others, plain=False)
+            norm = Norm(op, rounding="early")
+            for outer_first in (False, True):
+                for got, want in zip(norm(arrays), chain(norm, arrays, outer_first), strict=True):
+                    assert_same_bits(got, want, f"{op}, {x}, {residual}, {residual2}, {more}")
+
+
+@OF_OP
+def test_the_order_counts(op):
+    """Each sum is rounded, so that another order gives another one."""
+    x, a, b = (mx.array([value] * 8, mx.bfloat16) for value in (256.0, 1.0, 1.0))
+    f = getattr(mlx_norms, op)
+    assert f(x, a, residual2=b)[1].tolist() == [256.0] * 8
+    assert f(a, b, residual2=x)[1].tolist() == [258.0] * 8
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(layout):
+    for length, dtype in itertools.product((33, 64), DTYPES):
+        x, *residuals = (layout(normal((6, length), dtype, seed=i)) for i in range(3))
+        arrays = dict(zip(("x", "residual", "residual2"), (x, *residuals), strict=True))
+        check_with_gradients(Norm("add_rms_norm"), arrays)
+        row = mx.broadcast_to(residuals[0][:1], x.shape)
+        check_with_gradients(Norm("add_rms_norm"), arrays | dict(residual2=row))
+
+
+@OF_OP
+def test_one_array_thrice_and_memory_that_is_taken(op):
+    for dtype in DTYPES:
+        x = normal((64, 96), dtype, seed=0)
+        for got, want in zip(
+            Norm(op)(dict(x=x + 0, residual=x + 0, residual2=x + 0)),
+            Norm(op)(dict(x=x, residual=x, residual2=x)),
+            strict=True,
+        ):
+            assert_same_bits(got, want, op)
+        check_outputs(
+            Norm(op),
+            dict(x=x, residual=x, residual2=x),
+            Norm(op)(dict(x=x, residual=x, residual2=x)),
+            op,
+        )
+
+
+@OF_OP
+def test_empty(op):
+    for shape in ((0, 3, 5), (2, 0, 5)):
+        check_with_gradients(Norm(op), arrays_of(op, 8, mx.float32, shape=shape))
+
+
+@OF_OP
+def test_transforms(op):
+    arrays = arrays_of(op, 16, mx.float32, more=("factor", "scale"), plain=False)
+    given = list(arrays.values())
+    f = Norm(op).function(list(arrays))
+    tangents = [normal(a.shape, a.dtype, seed=(i, 3)) for i, a in enumerate(given)]
+    cots = cotangents(Norm(op), arrays)
+    forth = sum((d * c).sum() for d, c in zip(mx.jvp(f, given, tangents)[1], cots, strict=True))
+    gradients = mx.vjp(f, given, cots)[1]
+    back = sum((g * t).sum() for g, t in zip(gradients, tangents, strict=True))
+    assert mx.allclose(forth, back, 1e-4, 1e-3)
+
+    def both(*a):
+        return [*f(*a), *mx.vjp(f, a, f(*a))[1]]
+
+    for shapeless in (False, True):
+        for got, want in zip(mx.compile(both, shapeless=shapeless)(*given), both(*given)):
+            assert_same_bits(got, want, f"compiled, {shapeless}")
+
+
+@OF_OP
+def test_gradients_of_one_output(op):
+    arrays = arrays_of(op, 40, mx.float32)
+    cots = cotangents(Norm(op), arrays)
+    f = Norm(op).function(list(arrays))
+    for used in (0, 1):
+        zeroed = [c if i == used else mx.zeros_like(c) for i, c in enumerate(cots)]
+        _, wanted = Norm(op).vjp(arrays, zeroed)
+        for i, want in enumerate(wanted):
+            got = mx.grad(lambda *a: (f(*a)[used] * cots[used]).sum(), argnums=i)(*arrays.values())
+            assert mx.allclose(got, want, 1e-5, 1e-5)
+
+
+@OF_OP
+def test_vmap(op):
+    f = getattr(mlx_norms, op)
+    given = [normal((3, 4, 5, 16), mx.float32, seed=i) for i in range(3)]
+    for axes in itertools.product((0, None), repeat=3):
+        if axes == (None,) * 3:
+            continue
+        args = [a if axis == 0 else a[0] for a, axis in zip(given, axes, strict=True)]
+        got = mx.vmap(lambda x, r, r2: f(x, r, residual2=r2), in_axes=axes)(*args)
+        for i in range(3):
+            one = [a[i] if axis == 0 else a for a, axis in zip(args, axes, strict=True)]
+            arrays = dict(zip(("x", "residual", "residual2"), one, strict=True))
+            check_outputs(Norm(op), arrays, [o[i] for o in got], f"vmap {axes}")
+
+
+@OF_OP
+def test_one_launch(op, launches):
+    arrays = arrays_of(op, 64, mx.float32, more=("scale", "shift"))
+    mx.eval(list(arrays.values()))
+    assert len(launches(*Norm(op)(arrays))) == 1
+    arrays = arrays_of(op, 64, mx.float32)
+    cots = cotangents(Norm(op), arrays)
+    mx.eval(cots, list(arrays.values()))
+    outputs, gradients = Norm(op).vjp(arrays, cots)
+    mx.eval(outputs)
+    assert len(launches(*gradients)) == 1
+
+
+@OF_OP
+def test_what_is_refused(op):
+    f = getattr(mlx_norms, op)
+    x = mx.ones((2, 3, 4))
+    with pytest.raises(ValueError, match=rf"^\[{op}\] residual2\b.*\(2,3,4\)"):
+        f(x, x, residual2=x[0])
+    with pytest.raises(ValueError, match=rf"^\[{op}\] residual2\b.*float32, float16 or bfloat16"):
+        f(x, x, residual2=x.astype(mx.int32))
+    with pytest.raises(ValueError, match=rf"^\[{op}\] clamp must be False with a residual2"):
+        f(x, x, residual2=x, clamp=True)
+    with pytest.raises(TypeError):
+        f(x, x, residual2=1.0)

@@ -13,6 +13,7 @@ std::atomic<int64_t> offsets;
 std::atomic<int64_t> graph_pass;
 std::atomic<int64_t> projections;
 std::atomic<int64_t> products;
+std::array<std::atomic<int64_t>, kTaken> takens;
 
 } // namespace
 
@@ -56,6 +57,36 @@ const char* text(Outcome outcome) {
   return "";
 }
 
+const char* text(Taken taken) {
+  switch (taken) {
+    case Taken::RmsNorm:
+      return "rms_norm";
+    case Taken::LayerNorm:
+      return "layer_norm";
+    case Taken::L2Norm:
+      return "l2_norm";
+    case Taken::Cast:
+      return "a cast after a norm";
+    case Taken::ScaleAndShift:
+      return "1 + scale and shift after a norm";
+    case Taken::Gate:
+      return "an activated gate after a norm";
+    case Taken::GateFirst:
+      return "an activated gate before a norm";
+    case Taken::Activation:
+      return "an activation after a norm";
+    case Taken::NormBefore:
+      return "a norm before the addition";
+    case Taken::GroupParameters:
+      return "weight and bias after a group norm";
+  }
+  return "";
+}
+
+bool is_written(Taken taken) {
+  return taken <= Taken::L2Norm;
+}
+
 bool is_passed_on(Outcome outcome) {
   return outcome >= Outcome::DtypeNotTaken;
 }
@@ -70,6 +101,10 @@ void count_offset() {
 
 void count_graph_pass(int sums) {
   graph_pass.fetch_add(sums, std::memory_order_relaxed);
+}
+
+void count(Taken taken) {
+  takens[static_cast<int>(taken)].fetch_add(1, std::memory_order_relaxed);
 }
 
 void count_projections(int norms) {
@@ -89,6 +124,9 @@ PatchCounts patch_counts() {
   counts.graph_pass = graph_pass;
   counts.projections = projections;
   counts.products = products;
+  for (int i = 0; i < kTaken; ++i) {
+    counts.taken[i] = takens[i];
+  }
   return counts;
 }
 
@@ -100,6 +138,9 @@ void reset_patch_counts() {
   graph_pass = 0;
   projections = 0;
   products = 0;
+  for (auto& taken : takens) {
+    taken = 0;
+  }
 }
 
 } // namespace mlx_norms

@@ -3,6 +3,7 @@
 #include "csrc/patching/fuse_graph.h"
 
 #include <algorithm>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -23,8 +24,8 @@ namespace {
 
 using Id = std::uintptr_t;
 
-constexpr size_t kNodes = 64; // about as many as a small function has
-constexpr int kFarWalk = 256; // above a scale, as from a model's timestep
+constexpr size_t kNodes = 512; // about as many as a few layers have
+constexpr int kFarWalk = 256;  // above a scale, as from a model's timestep
 
 // A node that takes the place of others, and the arrays that its outputs
 // replace.
@@ -40,6 +41,47 @@ bool is_shapeless(const array& a) {
   return mx::number_of_elements(a, {}, false).has_primitive();
 }
 
+bool is_one_of(const array& a, std::initializer_list<std::string_view> names) {
+  return is_pending(a) &&
+      std::ranges::find(names, a.primitive().name()) != names.end();
+}
+
+bool is_compiled(const array& a) {
+  return is_pending(a) && dynamic_cast<mx::Compiled*>(&a.primitive());
+}
+
+bool is_norm_alone(const array& a) {
+  auto* node =
+      is_pending(a) ? dynamic_cast<Node<Norm>*>(&a.primitive()) : nullptr;
+  return node && !node->op().spec.has(kResidual);
+}
+
+// Whether anything beside this norm of ours may become part of it, by the
+// operations next to it: nearly all that a patched call has fused have none.
+bool may_take_more(const array& norm, const PendingGraph& graph) {
+  auto& spec = static_cast<Node<Norm>&>(norm.primitive()).op().spec;
+  const auto& in = norm.inputs();
+  bool before = spec.has(kResidual)
+      ? is_norm_alone(in[0]) || is_norm_alone(in[1])
+      : is_one_of(in[0], {"Add", "Multiply"}) || is_compiled(in[0]);
+  bool after = false;
+  graph.for_takers(norm, [&](const array& taker) {
+    after |= is_one_of(
+        taker, {"AsType", "Multiply", "Add", "Sigmoid", "Divide", "Maximum"});
+  });
+  return before || after;
+}
+
+bool may_find(const PendingGraph& graph, bool written) {
+  auto any = [](const std::vector<const array*>& nodes, auto test) {
+    return std::ranges::any_of(nodes, [&](const array* a) { return test(*a); });
+  };
+  return !graph.group_norms().empty() ||
+      (written && any(graph.powers(), may_be_root)) ||
+      any(graph.norms(),
+          [&](const array& a) { return may_take_more(a, graph); });
+}
+
 class Pass {
  public:
   Pass(const Arrays& outputs, const Arrays& boundary, bool written)
@@ -48,10 +90,6 @@ class Pass {
         written_(written) {}
 
   Arrays run() {
-    if (graph_.norms().empty() && graph_.group_norms().empty() &&
-        (graph_.powers().empty() || !written_)) {
-      return outputs_;
-    }
     is_looking_around_ = !is_shapeless(outputs_[0]);
     if (written_ && is_looking_around_) {
       for_far_first(graph_.powers(), [&](const array& a) { find_inline(a); });
@@ -60,9 +98,12 @@ class Pass {
       plan(output, call, kind);
     }
     for_far_first(graph_.norms(), [&](const array& a) {
-      auto call = NormCall::of(a);
       bool is_first = a.siblings().empty() || a.outputs()[0].id() == a.id();
-      if (call && is_first && !rewrite_of(a)) {
+      if (!is_first || rewrite_of(a) ||
+          (inline_.empty() && !may_take_more(a, graph_))) {
+        return;
+      }
+      if (auto call = NormCall::of(a)) {
         plan(a, std::move(*call), std::nullopt);
       }
     });
@@ -655,8 +696,13 @@ class Pass {
 
 } // namespace
 
-Arrays fuse_graph(const Arrays& outputs, const Arrays& boundary, bool written) {
-  return Pass(outputs, boundary, written).run();
+Arrays fuse_graph(
+    const Arrays& outputs,
+    const std::function<Arrays()>& boundary,
+    bool written) {
+  // What is given is asked for only then: it may be a model's parameters.
+  bool looks = may_find(PendingGraph(outputs, kNodes), written);
+  return looks ? Pass(outputs, boundary(), written).run() : outputs;
 }
 
 } // namespace mlx_norms

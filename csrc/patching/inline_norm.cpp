@@ -93,15 +93,6 @@ const array* input_of(const array& power) {
   return x;
 }
 
-// Whether the root or power may be of a norm's statistic.
-bool may_be_root(const array& power) {
-  if (name_of(power) != "Power") {
-    return true;
-  }
-  auto exponent = as_constant(power.inputs()[1]);
-  return exponent == 0.5f || exponent == -0.5f;
-}
-
 // Whether a value is the norm's alone, so that others that take it would have
 // it computed again.
 bool is_part(const Value* value) {
@@ -135,6 +126,14 @@ bool is_alone(
 }
 
 } // namespace
+
+bool may_be_root(const array& power) {
+  if (name_of(power) != "Power") {
+    return true;
+  }
+  auto exponent = as_constant(power.inputs()[1]);
+  return exponent == 0.5f || exponent == -0.5f;
+}
 
 std::optional<InlineNorm> inline_norm(
     const array& power,

@@ -17,6 +17,9 @@ struct InlineNorm {
   mx::Stream stream;
 };
 
+// Whether a root or power may be that of a norm, by its own operands.
+bool may_be_root(const array& power);
+
 // The largest norm that takes this root or power, and of which nothing else
 // takes a part.
 std::optional<InlineNorm> inline_norm(

@@ -38,7 +38,8 @@ const char* text(Outcome outcome) {
     case Outcome::ParameterTraced:
       return "norm alone: its weight or bias is traced, the addition is not";
     case Outcome::ParameterOfTransform:
-      return "norm alone: its weight or bias is an argument of vmap or compile";
+      return "norm alone when called: its weight or bias is an argument of vmap or "
+             "compile";
     case Outcome::FusedNoKernel:
       return "norm alone: the kernel that adds has failed its check";
     case Outcome::Groups:

@@ -46,7 +46,8 @@ nb::list tree_arrays(nb::handle tree) {
 nb::dict fuse_outputs(nb::handle outputs, nb::handle boundary, bool written) {
   auto objects = arrays_in(outputs);
   auto old = as_arrays(objects);
-  auto fused = fuse_graph(old, as_arrays(arrays_in(boundary)), written);
+  auto given = [&] { return as_arrays(arrays_in(boundary)); };
+  auto fused = fuse_graph(old, given, written);
   nb::dict changed;
   for (size_t i = 0; i < old.size(); ++i) {
     if (fused[i].id() != old[i].id()) {

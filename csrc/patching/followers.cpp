@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numbers>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "csrc/common/activations.h"
 #include "csrc/common/checks.h"
 #include "mlx/mlx.h"
 
@@ -48,6 +52,52 @@ const array* as_gelu(const array& a) {
     }
   }
   return nullptr;
+}
+
+// MLX's names for mlx.nn's activations, compiled, of this dtype: they tell the
+// structure and the constants. None within a trace, where nothing is compiled.
+using Names = std::vector<std::pair<std::string, Activation>>;
+
+Names compiled_names(mx::Dtype dtype) {
+  Names names;
+  auto like = mx::zeros({1, 1}, dtype);
+  for (auto activation :
+       {Activation::Silu, Activation::Gelu, Activation::Relu2}) {
+    auto traced_anew = [activation](const Arrays& in) {
+      auto stream = mx::default_stream(mx::default_device());
+      return Arrays{activated(activation, in[0], stream)};
+    };
+    std::function<Arrays(const Arrays&)> f = traced_anew;
+    auto y = mx::compile(f, /* shapeless= */ true)({like})[0];
+    auto* compiled = dynamic_cast<mx::Compiled*>(&y.primitive());
+    if (compiled) {
+      names.emplace_back(compiled->lib_name(), activation);
+    }
+  }
+  return names;
+}
+
+// What a node of mx.compile computes of its first input; the others are
+// constants.
+std::optional<Activated> as_compiled_activation(const array& a) {
+  auto* compiled = is_pending(a) && a.siblings().empty()
+      ? dynamic_cast<mx::Compiled*>(&a.primitive())
+      : nullptr;
+  if (!compiled || !takes_dtype(a.dtype()) || !is_like(a.inputs()[0], a)) {
+    return std::nullopt;
+  }
+  thread_local std::map<mx::Dtype::Val, Names> by_dtype;
+  auto& names = by_dtype[a.dtype().val()];
+  if (names.empty()) {
+    names = compiled_names(a.dtype());
+  }
+  auto name = compiled->lib_name();
+  for (const auto& [of, activation] : names) {
+    if (of == name) {
+      return Activated{activation, a.inputs()[0], 1};
+    }
+  }
+  return std::nullopt;
 }
 
 // Operations that move a vector's axes.
@@ -92,6 +142,9 @@ std::optional<Activated> as_activation(const array& a) {
         return Activated{Activation::Silu, x, 2};
       }
     }
+  }
+  if (auto compiled = as_compiled_activation(a)) {
+    return compiled;
   }
   auto* of = as_gelu(a);
   return of ? std::optional(Activated{Activation::Gelu, *of, 2}) : std::nullopt;

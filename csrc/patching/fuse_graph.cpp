@@ -66,8 +66,11 @@ bool may_take_more(const array& norm, const PendingGraph& graph) {
       : is_one_of(in[0], {"Add", "Multiply"}) || is_compiled(in[0]);
   bool after = false;
   graph.for_takers(norm, [&](const array& taker) {
-    after |= is_one_of(
-        taker, {"AsType", "Multiply", "Add", "Sigmoid", "Divide", "Maximum"});
+    after |=
+        is_one_of(
+            taker,
+            {"AsType", "Multiply", "Add", "Sigmoid", "Divide", "Maximum"}) ||
+        is_compiled(taker);
   });
   return before || after;
 }

@@ -170,6 +170,21 @@ def cast_after(x, w):
     return rms(x.astype(mx.float32), w.astype(mx.float32)).astype(x.dtype)
 
 
+@case(ROWS, ROWS, VECTOR, ops={RMS: 1}, around={GATE: 1})
+def silu_of_mlx_nn(x, z, w):
+    return rms(x, w) * nn.silu(z)
+
+
+@case(ROWS, VECTOR, ops={RMS: 1}, around={ACTIVATION: 1})
+def gelu_of_mlx_nn(x, w):
+    return nn.gelu(rms(x, w))
+
+
+@case(ROWS, ROWS, VECTOR, ops={RMS: 1}, around={FIRST: 1})
+def relu_squared_of_mlx_nn_before(x, z, w):
+    return rms(x * nn.relu2(z), w)
+
+
 GROUPS = nn.GroupNorm(8, D, pytorch_compatible=True, affine=False)
 
 
@@ -180,7 +195,7 @@ def group_norm_outside(x, w, b):
 
 @case((B, 4, 4, D), ops={GROUPED: 1}, around={ACTIVATION: 1})
 def group_norm_and_silu(x):
-    return silu(GROUPS(x))
+    return nn.silu(GROUPS(x))
 
 
 cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.code.__name__)
@@ -330,6 +345,11 @@ def gate_of_a_layer_norm(x, z):
 @left(ROWS, ROWS, ops={RMS: 1})
 def another_activation(x, z):
     return rms(x) * mx.tanh(z)
+
+
+@left(ROWS, ops={RMS: 1})
+def another_activation_of_mlx_nn(x):
+    return nn.gelu_approx(rms(x))
 
 
 @left(ROWS, ops={RMS: 1})

@@ -82,10 +82,10 @@ _REPLACEMENTS = [
     (mx, "eval", _eval),
     (mx, "async_eval", _eval),
     (mx, "compile", transforms.compiling),
-    *[
-        (mx, name, transforms.transforming)
-        for name in ("grad", "value_and_grad", "vjp", "checkpoint")
-    ],
+    (mx, "grad", transforms.transforming),
+    (mx, "value_and_grad", transforms.transforming),
+    (mx, "vjp", transforms.transforming),
+    (mx, "checkpoint", functools.partial(transforms.transforming, traces=False)),
     (mlx.nn.Module, "__init__", _module_init),
     *layers.replacements(),
 ]

@@ -15,7 +15,7 @@ from .._ext import Fusion
 from . import trees
 from .scope import current
 
-_thread = threading.local()
+_thread = threading.local()  # how many traces with a pass there are around
 
 
 def over(results: object, boundary: object, written: bool) -> object:
@@ -24,13 +24,16 @@ def over(results: object, boundary: object, written: bool) -> object:
     return trees.exchange(results, changed) if changed else results
 
 
-def transforming(original: Callable) -> Callable:
-    """``mx.grad``, ``value_and_grad``, ``vjp`` or ``checkpoint``: the function is given first."""
+def transforming(original: Callable, *, traces: bool = True) -> Callable:
+    """``mx.grad``, ``value_and_grad``, ``vjp`` or ``checkpoint``: the function is given first.
+
+    All but ``checkpoint`` trace it: a function that is compiled in a trace is part of its graph.
+    """
 
     @functools.wraps(original)
     def transform(*args, **kwargs):
         fun, *others = args or [kwargs.pop("fun", None)]
-        return original(_with_pass(fun), *others, **kwargs)
+        return original(_with_pass(fun, traces=traces), *others, **kwargs)
 
     return transform
 
@@ -46,22 +49,24 @@ def compiling(original: Callable) -> Callable:
     return compile
 
 
-def _with_pass(fun: Callable, outputs: object = None, is_compiled: bool = False) -> Callable:
+def _with_pass(
+    fun: Callable, outputs: object = None, *, is_compiled: bool = False, traces: bool = True
+) -> Callable:
     if not callable(fun):
         return fun  # MLX says so
 
     @functools.wraps(fun)
     def passed(*args, **kwargs):
         scope = current()
-        # A function that is compiled in another is part of the other's graph.
-        is_inner = is_compiled and getattr(_thread, "depth", 0)
-        if not scope.acts or scope.fusion is Fusion.NEVER or is_inner:
+        depth = getattr(_thread, "traces", 0)
+        is_seen_later = is_compiled and depth > 0
+        if not scope.acts or scope.fusion is Fusion.NEVER or is_seen_later:
             return fun(*args, **kwargs)
-        _thread.depth = getattr(_thread, "depth", 0) + 1
+        _thread.traces = depth + traces
         try:
             results = fun(*args, **kwargs)
         finally:
-            _thread.depth -= 1
+            _thread.traces = depth
         written = scope.written or scope.fusion is Fusion.BY_GRAPH_PASS
         return over((results, outputs), (args, kwargs), written)[0]
 

@@ -258,6 +258,21 @@ class TestAmidOtherCode:
         assert error(state["h"], expected) <= 2e-6
         assert error(y, np.exp(expected)) <= 4e-6
 
+    def test_a_compiled_function_in_a_checkpointed_one(self):
+        """It is compiled there, and has a pass of its own; in a trace it is part of the trace's."""
+        [x] = given("x")
+
+        def run():
+            inner = mx.compile(lambda x: mx.exp(x * root(x)))
+            return mx.checkpoint(lambda x: inner(x) + 1)(x), mx.vjp(inner, [x], [x])[1][0]
+
+        stock = run()
+        with mlx_norms.patched():
+            ys = run()
+            assert mlx_norms.report().inline == {"rms_norm": 2}
+        for y, expected in zip(ys, stock, strict=True):
+            assert error(y, exact(expected)) <= 4e-6
+
     def test_nested_transforms(self):
         """Of second derivatives, of a gradient in a compiled function, and of vmap in it."""
         [x] = given("x")

@@ -64,10 +64,13 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/split.cpp
     csrc/norm/spec.cpp
     csrc/norm/vjp_plan.cpp
+    csrc/patching/followers.cpp
     csrc/patching/fuse_graph.cpp
     csrc/patching/fuse_projections.cpp
     csrc/patching/fusion.cpp
     csrc/patching/holders.cpp
+    csrc/patching/inline_norm.cpp
+    csrc/patching/norm_call.cpp
     csrc/patching/outcome.cpp
     csrc/patching/patched.cpp
     csrc/patching/pending.cpp
@@ -78,6 +81,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/vain_passes.cpp
     csrc/patching/written_norm.cpp
     csrc/patching/written_op.cpp
+    csrc/patching/written_reader.cpp
     csrc/patching/written_values.cpp
     csrc/python/add_norm.cpp
     csrc/python/device.cpp
@@ -94,6 +98,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/python/replacement.cpp
     csrc/python/rope.cpp
     csrc/python/switches.cpp
+    csrc/python/trees.cpp
     csrc/python/written_norm.cpp
     csrc/rope/norm_rope.cpp
     csrc/rope/ops.cpp

@@ -19,8 +19,9 @@ array activated(Activation activation, const array& a, mx::Stream s) {
     case Activation::Silu:
       return mx::multiply(a, mx::sigmoid(a, s), s);
     case Activation::Gelu: {
+      // In the order in which Python has 1 + e: MLX's compile names it.
       auto e = mx::erf(mx::divide(a, number(std::numbers::sqrt2), s), s);
-      auto y = mx::multiply(a, mx::add(number(1), e, s), s);
+      auto y = mx::multiply(a, mx::add(e, number(1), s), s);
       return mx::divide(y, number(2), s);
     }
     case Activation::Relu2:

@@ -13,7 +13,8 @@ Outcome fusible(
     const std::optional<Prologue>& prologue,
     const Arrays& parameters,
     mx::Stream stream,
-    const InputsOf& inputs_of) {
+    const InputsOf& inputs_of,
+    int walk) {
   if (!prologue) {
     return Outcome::NotASum;
   }
@@ -26,7 +27,7 @@ Outcome fusible(
     return Outcome::OperandRepeated;
   }
   for (const auto& parameter : parameters) {
-    auto above = look_above(parameter, sum, inputs_of);
+    auto above = look_above(parameter, sum, inputs_of, walk);
     if (above.meets) {
       return Outcome::ParameterOfSum;
     }
@@ -50,9 +51,10 @@ std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
     const Arrays& parameters,
     mx::Stream stream,
     const InputsOf& inputs_of,
-    const HeldOnce& held_once) {
+    const HeldOnce& held_once,
+    int walk) {
   auto prologue = prologue_of(sum, spec.rounding, stream, held_once);
-  auto outcome = fusible(sum, prologue, parameters, stream, inputs_of);
+  auto outcome = fusible(sum, prologue, parameters, stream, inputs_of, walk);
   if (outcome != Outcome::Fused) {
     return {std::nullopt, outcome};
   }

@@ -17,7 +17,8 @@ struct FusedNorm {
 };
 
 // The fused norm of `sum`, if the sum can be fused and there is a kernel; else
-// nullopt and the reason.
+// nullopt and the reason. What its parameters depend on is looked for in `walk`
+// nodes.
 std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
     NormSpec spec,
     mx::Dtype dtype,
@@ -25,7 +26,8 @@ std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
     const Arrays& parameters,
     mx::Stream stream,
     const InputsOf& inputs_of,
-    const HeldOnce& held_once);
+    const HeldOnce& held_once,
+    int walk = kWalk);
 
 // Returns the norm's output. The descriptor of `sum` becomes the node's second
 // output, so that all who hold the sum have the fused one.

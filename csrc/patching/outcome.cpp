@@ -15,6 +15,7 @@ std::atomic<int64_t> projections;
 std::atomic<int64_t> products;
 std::atomic<int64_t> ropes;
 std::atomic<int64_t> rope_pairs;
+std::array<std::atomic<int64_t>, kTaken> takens;
 
 } // namespace
 
@@ -39,7 +40,8 @@ const char* text(Outcome outcome) {
     case Outcome::ParameterTraced:
       return "norm alone: its weight or bias is traced, the addition is not";
     case Outcome::ParameterOfTransform:
-      return "norm alone: its weight or bias is an argument of vmap or compile";
+      return "norm alone when called: its weight or bias is an argument of vmap or "
+             "compile";
     case Outcome::FusedNoKernel:
       return "norm alone: the kernel that adds has failed its check";
     case Outcome::Groups:
@@ -58,6 +60,36 @@ const char* text(Outcome outcome) {
   return "";
 }
 
+const char* text(Taken taken) {
+  switch (taken) {
+    case Taken::RmsNorm:
+      return "rms_norm";
+    case Taken::LayerNorm:
+      return "layer_norm";
+    case Taken::L2Norm:
+      return "l2_norm";
+    case Taken::Cast:
+      return "a cast after a norm";
+    case Taken::ScaleAndShift:
+      return "1 + scale and shift after a norm";
+    case Taken::Gate:
+      return "an activated gate after a norm";
+    case Taken::GateFirst:
+      return "an activated gate before a norm";
+    case Taken::Activation:
+      return "an activation after a norm";
+    case Taken::NormBefore:
+      return "a norm before the addition";
+    case Taken::GroupParameters:
+      return "weight and bias after a group norm";
+  }
+  return "";
+}
+
+bool is_written(Taken taken) {
+  return taken <= Taken::L2Norm;
+}
+
 bool is_passed_on(Outcome outcome) {
   return outcome >= Outcome::DtypeNotTaken;
 }
@@ -72,6 +104,10 @@ void count_offset() {
 
 void count_graph_pass(int sums) {
   graph_pass.fetch_add(sums, std::memory_order_relaxed);
+}
+
+void count(Taken taken) {
+  takens[static_cast<int>(taken)].fetch_add(1, std::memory_order_relaxed);
 }
 
 void count_projections(int norms) {
@@ -98,6 +134,9 @@ PatchCounts patch_counts() {
   counts.products = products;
   counts.ropes = ropes;
   counts.rope_pairs = rope_pairs;
+  for (int i = 0; i < kTaken; ++i) {
+    counts.taken[i] = takens[i];
+  }
   return counts;
 }
 
@@ -111,6 +150,9 @@ void reset_patch_counts() {
   products = 0;
   ropes = 0;
   rope_pairs = 0;
+  for (auto& taken : takens) {
+    taken = 0;
+  }
 }
 
 } // namespace mlx_norms

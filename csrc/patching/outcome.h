@@ -35,6 +35,29 @@ enum class Outcome {
   NoKernel,
 };
 
+// What a graph pass took besides sums.
+enum class Taken {
+  // Norms written in operations.
+  RmsNorm,
+  LayerNorm,
+  L2Norm,
+  // What stands before or after a norm.
+  Cast,
+  ScaleAndShift,
+  Gate,
+  GateFirst,
+  Activation,
+  NormBefore,
+  GroupParameters,
+};
+
+constexpr int kTaken = static_cast<int>(Taken::GroupParameters) + 1;
+
+// The kind's text in the report.
+const char* text(Taken taken);
+
+bool is_written(Taken taken);
+
 constexpr int kOutcomes = static_cast<int>(Outcome::NoKernel) + 1;
 
 // The outcome's text in the report.
@@ -51,11 +74,13 @@ struct PatchCounts {
   int64_t products;    // other quantized products by our kernel
   int64_t ropes;       // norms computed with the rope after them
   int64_t rope_pairs;  // pairs of these in one launch
+  std::array<int64_t, kTaken> taken; // by Taken
 };
 
 void count(Outcome outcome);
 void count_offset();
 void count_graph_pass(int sums);
+void count(Taken taken);
 void count_projections(int norms);
 void count_products(int products);
 void count_rope(bool joins_another);

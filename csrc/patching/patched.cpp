@@ -28,9 +28,9 @@ struct Request {
 // The same in this package's terms.
 struct Plan {
   const array& x; // of 16 bits, where the request's is cast
-  NormSpec spec;
+  NormSpec spec{};
   mx::Dtype dtype = mx::float32;
-  Arrays parameters;
+  Arrays parameters{};
 };
 
 OptionalArray optional(const array* a) {
@@ -100,8 +100,8 @@ bool does_nothing(const array& parameter, float number, const array& x) {
 // evaluation does not change may be read.
 Plan make_plan(const Request& request, bool center, float eps, Fusion fusion) {
   Plan plan{
-      fusion == Fusion::Never ? request.x
-                              : before_cast(request.x, request.stream)};
+      .x = fusion == Fusion::Never ? request.x
+                                   : before_cast(request.x, request.stream)};
   plan.spec.center = center;
   plan.spec.eps = eps;
   plan.dtype = output_dtype(request);
@@ -254,20 +254,16 @@ std::optional<PatchedNorm> patched_written_norm(
     count(Outcome::MlxTooOld);
     return std::nullopt;
   }
-  if (norm.kind == WrittenNorm::Kind::L2 || norm.axis != x.ndim() - 1) {
+  if (norm.kind == WrittenNorm::Kind::L2 ||
+      norm.axis != static_cast<int>(x.ndim()) - 1) {
     count(Outcome::OtherNorm);
     return PatchedNorm{compute(norm, x, weight, bias), Outcome::OtherNorm};
   }
   note_norm(x);
   auto weights = as_vector(weight), biases = as_vector(bias);
   Request request{x, nullptr, nullptr, stream};
-  Plan plan{fusion == Fusion::Never ? x : before_cast(x, stream)};
-  plan.spec.center = norm.kind == WrittenNorm::Kind::Layer;
-  plan.spec.eps = norm.eps;
-  plan.spec.weight_offset = norm.weight_offset;
-  plan.spec.rounding = norm.rounding;
-  plan.spec.operands.set(kWeight, weight);
-  plan.spec.operands.set(kBias, bias);
+  Plan plan{.x = fusion == Fusion::Never ? x : before_cast(x, stream)};
+  plan.spec = spec_of(norm);
   plan.dtype = norm.dtype;
   for (auto& parameter : {weights, biases}) {
     if (parameter) {

@@ -67,16 +67,16 @@ std::optional<ShiftedWeight> as_shifted(const array& weight) {
 namespace {
 
 // Calls visit(node) for `a` and the nodes above it. Returns false if there are
-// more than kWalk; then only the first kWalk are visited.
+// more than `walk`; then only the first ones are visited.
 template <typename F>
-bool walk_above(const array& a, const InputsOf& inputs_of, F visit) {
+bool walk_above(const array& a, const InputsOf& inputs_of, int walk, F visit) {
   visit(a);
   if (!is_pending(a)) { // as nearly all parameters
     return true;
   }
   Arrays stack = inputs_of(a);
   for (int seen = 1; !stack.empty(); ++seen) {
-    if (seen == kWalk) {
+    if (seen == walk) {
       return false;
     }
     auto node = std::move(stack.back());
@@ -96,10 +96,13 @@ bool is_argument_of_transform(const array& a) {
 
 } // namespace
 
-Ancestry
-look_above(const array& a, const array& looked_for, const InputsOf& inputs_of) {
+Ancestry look_above(
+    const array& a,
+    const array& looked_for,
+    const InputsOf& inputs_of,
+    int walk) {
   Ancestry found;
-  found.ends = walk_above(a, inputs_of, [&](const array& node) {
+  found.ends = walk_above(a, inputs_of, walk, [&](const array& node) {
     found.meets |= node.id() == looked_for.id();
     // An argument of vmap or compile may have lost its flag to a gradient.
     found.traced |= node.is_tracer() || is_argument_of_transform(node);
@@ -109,7 +112,7 @@ look_above(const array& a, const array& looked_for, const InputsOf& inputs_of) {
 
 bool takes_argument_unknown_to(const array& a, const array& other) {
   bool unknown = false;
-  walk_above(a, present_inputs, [&](const array& node) {
+  walk_above(a, present_inputs, kWalk, [&](const array& node) {
     unknown |= is_argument_of_transform(node) &&
         !look_above(other, node, present_inputs).meets;
   });

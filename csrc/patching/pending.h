@@ -37,10 +37,10 @@ std::optional<ShiftedWeight> as_shifted(const array& weight);
 // What a short walk through the graph above an array found.
 struct Ancestry {
   bool meets = false;  // the array looked for
-  bool ends = true;    // at arrays without inputs, within kWalk nodes
+  bool ends = true;    // at arrays without inputs, within the walk
   bool traced = false; // a tracer of a transform
 };
-constexpr int kWalk = 8;
+constexpr int kWalk = 8; // nodes
 
 // Returns the inputs of a node, which a graph pass may be about to change.
 using InputsOf = std::function<const Arrays&(const array&)>;
@@ -50,8 +50,11 @@ inline const Arrays& present_inputs(const array& a) {
   return a.inputs();
 }
 
-Ancestry
-look_above(const array& a, const array& looked_for, const InputsOf& inputs_of);
+Ancestry look_above(
+    const array& a,
+    const array& looked_for,
+    const InputsOf& inputs_of,
+    int walk = kWalk);
 
 // Whether a short walk above `a`, but none above `other`, meets an argument of
 // vmap or compile, which has no value.

@@ -3,22 +3,25 @@
 #include "csrc/patching/pending_graph.h"
 
 #include <array>
+#include <bit>
+#include <string_view>
 #include <typeinfo>
 #include <utility>
+
+#include "csrc/group_norm/group_norm.h"
 
 namespace mlx_norms {
 
 namespace {
 
-constexpr size_t kNodes = 4096; // about as many as in a decoding step
-constexpr size_t kAhead = 2;    // nodes until one whose inputs are asked for
+constexpr size_t kAhead = 2; // nodes until one whose inputs are asked for
 
 size_t hash_of(std::uintptr_t address) {
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
   return address * kGolden >> 32;
 }
 
-enum class Kind { Other, Norm, Product };
+enum class Kind { Other, Norm, GroupNorm, Product, Power };
 
 // The kinds of primitives, each of whose types is asked for its name only once.
 class Kinds {
@@ -40,8 +43,15 @@ class Kinds {
     if (type == typeid(Node<Norm>)) {
       return Kind::Norm;
     }
-    bool product = std::strcmp(primitive.name(), "QuantizedMatmul") == 0;
-    return product ? Kind::Product : Kind::Other;
+    if (type == typeid(Node<GroupNorm>)) {
+      return Kind::GroupNorm;
+    }
+    std::string_view name = primitive.name();
+    if (name == "QuantizedMatmul") {
+      return Kind::Product;
+    }
+    bool power = name == "Sqrt" || name == "Rsqrt" || name == "Power";
+    return power ? Kind::Power : Kind::Other;
   }
 
   struct Entry {
@@ -67,9 +77,16 @@ void prefetch_inputs(const array& node) {
 
 } // namespace
 
-PendingGraph::PendingGraph(const Arrays& roots) : slots_(4 * kNodes, -1) {
-  nodes_.reserve(kNodes);
-  uses_.reserve(2 * kNodes);
+PendingGraph::PendingGraph(
+    const Arrays& roots,
+    size_t nodes,
+    const Arrays& boundary)
+    : slots_(std::bit_ceil(4 * nodes), -1) {
+  nodes_.reserve(nodes);
+  uses_.reserve(2 * nodes);
+  for (const auto& a : boundary) {
+    visit(a).boundary = true;
+  }
   for (const auto& root : roots) {
     if (is_pending(root)) {
       visit(root).root = true;
@@ -84,10 +101,25 @@ PendingGraph::PendingGraph(const Arrays& roots) : slots_(4 * kNodes, -1) {
     if (i + kAhead < nodes_.size()) {
       prefetch_inputs(*nodes_[i + kAhead].held);
     }
+    if (nodes_[i].boundary) {
+      continue;
+    }
     const auto& node = *nodes_[i].held;
-    auto kind = kinds.of(node.primitive());
-    if (kind != Kind::Other) {
-      (kind == Kind::Norm ? norms_ : products_).push_back(&node);
+    switch (kinds.of(node.primitive())) {
+      case Kind::Norm:
+        norms_.push_back(&node);
+        break;
+      case Kind::GroupNorm:
+        group_norms_.push_back(&node);
+        break;
+      case Kind::Product:
+        products_.push_back(&node);
+        break;
+      case Kind::Power:
+        powers_.push_back(&node);
+        break;
+      case Kind::Other:
+        break;
     }
     for (const auto& in : node.inputs()) {
       if (is_pending(in)) {
@@ -116,7 +148,7 @@ PendingGraph::Node& PendingGraph::visit(const array& a) {
   }
   place = nodes_.size();
   nodes_.push_back({a.id(), &a});
-  prefetch(&a.primitive());
+  prefetch(a.primitive_ptr().get());
   if (2 * nodes_.size() > slots_.size()) {
     grow();
   }
@@ -147,6 +179,16 @@ const array* PendingGraph::only_taker(const array& a) const {
 bool PendingGraph::is_root(const array& a) const {
   auto* node = find(a);
   return node && node->root;
+}
+
+bool PendingGraph::is_inner(const array& a) const {
+  auto* node = find(a);
+  return node && !node->boundary;
+}
+
+bool PendingGraph::is_boundary(const array& a) const {
+  auto* node = find(a);
+  return node && node->boundary;
 }
 
 void PendingGraph::set_inputs(array& node, Arrays inputs) {

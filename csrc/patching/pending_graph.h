@@ -16,7 +16,12 @@ namespace mlx_norms {
 // roots must outlive the graph, and inputs are changed by set_inputs().
 class PendingGraph {
  public:
-  explicit PendingGraph(const Arrays& roots);
+  // `nodes` is about how many there may be. What is above the boundary is not
+  // looked at, nor are its arrays' own operations.
+  explicit PendingGraph(
+      const Arrays& roots,
+      size_t nodes = 4096, // of a decoding step
+      const Arrays& boundary = {});
   PendingGraph(const PendingGraph&) = delete;
 
   // Norms of this package and MLX's quantized products, those nearest to the
@@ -26,6 +31,14 @@ class PendingGraph {
   }
   const std::vector<const array*>& products() const {
     return products_;
+  }
+  // Likewise group norms of this package, and MLX's roots and powers, one of
+  // which every norm that is written in operations takes.
+  const std::vector<const array*>& group_norms() const {
+    return group_norms_;
+  }
+  const std::vector<const array*>& powers() const {
+    return powers_;
   }
 
   // Calls visit(node) for the nodes that used `a` at first, once per use; the
@@ -45,6 +58,10 @@ class PendingGraph {
 
   bool is_root(const array& a) const;
 
+  // Whether it is a node that was looked at.
+  bool is_inner(const array& a) const;
+  bool is_boundary(const array& a) const;
+
   void set_inputs(array& node, Arrays inputs);
 
  private:
@@ -53,6 +70,7 @@ class PendingGraph {
     const array* held;
     int last_use = -1; // in uses_
     bool root = false;
+    bool boundary = false;
   };
   struct Use {
     int taker;    // in nodes_
@@ -68,6 +86,8 @@ class PendingGraph {
   std::vector<Use> uses_;
   std::vector<const array*> norms_;
   std::vector<const array*> products_;
+  std::vector<const array*> group_norms_;
+  std::vector<const array*> powers_;
   std::vector<Arrays> replaced_; // inputs, which hold nodes
   // A hash table of indices into nodes_, with open addressing. Its size is a
   // power of two, and at most half is used.

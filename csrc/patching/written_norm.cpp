@@ -4,237 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_map>
 
 #include "csrc/common/checks.h"
-#include "csrc/patching/written_values.h"
+#include "csrc/patching/written_reader.h"
 
 namespace mlx_norms {
 
 namespace {
-
-constexpr int kMaxNodes = 64;
-
-// Where the axis is, if it is the only one that is longer than one.
-std::optional<int> only_axis_from_end(const array& a) {
-  std::optional<int> found;
-  for (int i = 0; i < a.ndim(); ++i) {
-    if (a.shape(i) > 1) {
-      if (found) {
-        return std::nullopt;
-      }
-      found = a.ndim() - i;
-    }
-  }
-  return found;
-}
-
-// Reads the graph between the stand-ins and an array.
-class Reader {
- public:
-  Reader(const array& x, const Arrays& parameters) : x_(x) {
-    Product itself;
-    itself.has_x = true;
-    values_.emplace(x.id(), itself);
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      values_.emplace(parameters[i].id(), parameter(parameters[i], i));
-    }
-  }
-
-  const Value& value_of(const array& a) {
-    auto known = values_.find(a.id());
-    if (known != values_.end()) {
-      return known->second;
-    }
-    Value value = Refused{"its graph is long"};
-    if (++nodes_ <= kMaxNodes) {
-      value = read(a);
-      note(a, value);
-    }
-    return values_.emplace(a.id(), std::move(value)).first->second;
-  }
-
- private:
-  Value parameter(const array& a, int i) {
-    auto from_end = only_axis_from_end(a);
-    if (!from_end) {
-      return Refused{
-          a.size() == 1 ? "it uses an array of one element as a number"
-                        : "its parameter is no vector"};
-    }
-    Product weight;
-    weight.weight = Weight{i, 0.0f, *from_end};
-    return weight;
-  }
-
-  Value read(const array& a) {
-    if (!is_pending(a)) {
-      if (auto number = as_number(a)) {
-        Product constant;
-        constant.number = *number;
-        return constant;
-      }
-      return Refused{"it uses an array that is neither x nor its own"};
-    }
-    if (!a.siblings().empty()) {
-      return Refused{"it takes an operation with several results"};
-    }
-    const std::string name = a.primitive().name();
-    if (name == "NumberOfElements") {
-      return number_of_elements(a);
-    }
-    std::vector<Value> in;
-    for (const auto& input : a.inputs()) {
-      in.push_back(value_of(input));
-      // A broadcast within a shapeless trace has inputs that give it a shape.
-      if (name == "Broadcast" || name == "BroadcastAxes") {
-        break;
-      }
-    }
-    for (const auto& value : in) {
-      if (std::holds_alternative<Refused>(value)) {
-        return value;
-      }
-    }
-    return in.size() == 1 ? unary(name, a, in[0])
-        : in.size() == 2  ? binary(name, a, in[0], in[1])
-                          : unknown(name);
-  }
-
-  Value unary(const std::string& name, const array& a, const Value& value) {
-    const auto& input = a.inputs()[0];
-    if (name == "AsType") {
-      return cast(value, input.dtype(), a.dtype(), x_.dtype());
-    }
-    if (name == "Broadcast" || name == "BroadcastAxes") {
-      return broadcast(input, value);
-    }
-    if (name == "Square") {
-      return square(value);
-    }
-    if (name == "Sum") {
-      auto axes = state_of<mx::Reduce>(a).second;
-      return axes.size() == 1 ? sum(value, axes[0])
-                              : Refused{"its statistics are over several axes"};
-    }
-    if (name == "Sqrt") {
-      return square_root(value);
-    }
-    if (name == "Rsqrt") {
-      return one_over_root(value);
-    }
-    auto* product = std::get_if<Product>(&value);
-    if (product && product->is_weight() &&
-        (name == "Reshape" || name == "Flatten" || name == "Unflatten" ||
-         name == "Squeeze" || name == "ExpandDims")) {
-      return value; // note() says where its axis is now
-    }
-    if (auto* axis = axis_of(value)) {
-      if (name == "Squeeze" &&
-          state_of<mx::Squeeze>(a) == std::vector<int>{*axis}) {
-        return value;
-      }
-      if (name == "ExpandDims" &&
-          state_of<mx::ExpandDims>(a) == std::vector<int>{*axis}) {
-        return value;
-      }
-    }
-    return unknown(name);
-  }
-
-  Value binary(
-      const std::string& name,
-      const array& a,
-      const Value& left,
-      const Value& right) {
-    auto* moment = std::get_if<Moment>(&left);
-    moment = moment ? moment : std::get_if<Moment>(&right);
-    int length = moment ? x_.shape(moment->axis) : 0;
-    return name == "Multiply" ? multiply(left, right, length, a.dtype())
-        : name == "Divide"    ? divide(left, right, length, a.dtype())
-        : name == "Add"       ? add(left, right)
-        : name == "Subtract"  ? subtract(left, right)
-        : name == "Maximum"   ? maximum(left, right)
-        : name == "Power"     ? power(left, right)
-                              : unknown(name);
-  }
-
-  Value unknown(const std::string& name) {
-    return Refused{
-        name.starts_with("Compiled")
-            ? "it calls a compiled function"
-            : "it takes " + name + ", which is no part of a norm"};
-  }
-
-  // In a shapeless trace.
-  Value number_of_elements(const array& a) {
-    auto [axes, inverted, dtype] = state_of<mx::NumberOfElements>(a);
-    float number = 1.0f;
-    for (auto axis : axes) {
-      number *= a.inputs()[0].shape(axis);
-    }
-    Product constant;
-    constant.number = rounded_to(inverted ? 1.0 / number : number, dtype);
-    return constant;
-  }
-
-  // The axis of a statistic of each row.
-  static const int* axis_of(const Value& value) {
-    if (auto* moment = std::get_if<Moment>(&value)) {
-      return &moment->axis;
-    }
-    if (auto* root = std::get_if<Root>(&value)) {
-      return &root->of.axis;
-    }
-    if (auto* squared = std::get_if<SquaredMean>(&value)) {
-      return &squared->axis;
-    }
-    auto* product = std::get_if<Product>(&value);
-    return product && product->over && !product->has_x && !product->weight
-        ? &product->over->axis
-        : nullptr;
-  }
-
-  // A statistic keeps its axis, as one element; else another axis would be
-  // taken for it.
-  Value broadcast(const array& whole, const Value& value) {
-    if (auto* axis = axis_of(value)) {
-      auto shape = x_.shape();
-      shape[*axis] = 1;
-      bool fits = whole.shape() == shape || whole.ndim() == 0;
-      return fits ? value
-                  : Refused{"its statistics broadcast along another axis"};
-    }
-    auto* product = std::get_if<Product>(&value);
-    bool is_small = product && !product->has_x && !product->over;
-    return is_small || whole.shape() == x_.shape() ? value
-                                                   : Refused{"it broadcasts x"};
-  }
-
-  // What the value's array tells besides.
-  void note(const array& a, Value& value) {
-    auto* product = std::get_if<Product>(&value);
-    if (!product) {
-      return;
-    }
-    if (product->is_normalized() && !product->weight && !product->rounded &&
-        a.dtype() != mx::float32) {
-      product->rounded = product->number;
-    }
-    if (product->weight && !product->has_x && !product->over &&
-        !is_pending(a, "Broadcast") && !is_pending(a, "BroadcastAxes")) {
-      if (auto from_end = only_axis_from_end(a)) {
-        product->weight->axis_from_end = *from_end;
-      } else {
-        value = Refused{"its parameter is no vector"};
-      }
-    }
-  }
-
-  const array& x_;
-  int nodes_ = 0;
-  std::unordered_map<std::uintptr_t, Value> values_;
-};
 
 using Result = std::variant<WrittenNorm, std::string>;
 
@@ -274,7 +50,7 @@ Reason take_moment(WrittenNorm& norm, const Product& product, const array& x) {
   }
   norm.kind = WrittenNorm::Kind::L2;
   norm.eps_bounds = over.eps_bounds;
-  if (over.axis != x.ndim() - 1) {
+  if (over.axis != static_cast<int>(x.ndim()) - 1) {
     return "it is an l2 norm over another axis than the last one";
   }
   return product.weight ? Reason("it is an l2 norm with a weight")
@@ -308,8 +84,8 @@ Reason why_not_parameter(
     const Arrays& parameters) {
   const auto& parameter = parameters[weight.parameter];
   int axis = product.over->axis;
-  if (weight.axis_from_end != x.ndim() - axis ||
-      parameter.size() != x.shape(axis)) {
+  if (weight.axis_from_end != static_cast<int>(x.ndim()) - axis ||
+      static_cast<int>(parameter.size()) != x.shape(axis)) {
     return "its weight or bias is along another axis";
   }
   return takes_dtype(parameter.dtype())
@@ -329,6 +105,8 @@ Result as_norm(
       .kind = over.centered ? WrittenNorm::Kind::Layer : WrittenNorm::Kind::Rms,
       .axis = over.axis,
       .eps = over.eps,
+      .weight = {},
+      .bias = {},
       .dtype = output.dtype(),
       .number = product.number};
   if (auto why = take_moment(norm, product, x)) {
@@ -394,8 +172,15 @@ written_norm(const array& output, const array& x, const Arrays& parameters) {
       return "it was called with an empty array";
     }
   }
-  Reader reader(x, parameters);
-  const auto& value = reader.value_of(output);
+  WrittenReader reader(x, parameters);
+  return norm_of(reader.value_of(output), output, x, parameters);
+}
+
+std::variant<WrittenNorm, std::string> norm_of(
+    const Value& value,
+    const array& output,
+    const array& x,
+    const Arrays& parameters) {
   if (auto* refused = std::get_if<Refused>(&value)) {
     return refused->why;
   }

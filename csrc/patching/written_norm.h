@@ -8,7 +8,7 @@
 #include <string>
 #include <variant>
 
-#include "csrc/patching/pending.h"
+#include "csrc/patching/written_values.h"
 
 namespace mlx_norms {
 
@@ -40,5 +40,12 @@ array stand_in(const array& x);
 // none, as the end of a sentence. Nothing is evaluated.
 std::variant<WrittenNorm, std::string>
 written_norm(const array& output, const array& x, const Arrays& parameters);
+
+// The same of a value that has been read (written_reader.h).
+std::variant<WrittenNorm, std::string> norm_of(
+    const Value& value,
+    const array& output,
+    const array& x,
+    const Arrays& parameters);
 
 } // namespace mlx_norms

@@ -2,68 +2,48 @@
 
 #include "csrc/patching/written_op.h"
 
-#include "csrc/norm/ops.h"
+#include "csrc/norm/channels/channel_norm.h"
+#include "csrc/norm/norm.h"
 
 namespace mlx_norms {
 
-namespace {
-
-array bare(
-    const WrittenNorm& norm,
-    const array& x,
-    const array* weight,
-    const array* bias) {
-  const OptionalString rounding =
-      norm.rounding == Rounding::Early ? "early" : "late";
-  if (norm.kind == WrittenNorm::Kind::L2) {
-    return l2_norm(x, norm.eps, !norm.eps_bounds, norm.dtype, {});
-  }
-  if (norm.kind == WrittenNorm::Kind::Layer) {
-    return layer_norm(
-        x,
-        weight,
-        bias,
-        norm.eps,
-        norm.weight_offset,
-        rounding,
-        /* scale= */ {},
-        /* shift= */ {},
-        norm.dtype,
-        norm.axis);
-  }
-  return rms_norm(
-      x,
-      weight,
-      norm.eps,
-      norm.weight_offset,
-      rounding,
-      /* scale= */ {},
-      /* shift= */ {},
-      /* gate= */ nullptr,
-      /* activation= */ {},
-      /* norm_before_gate= */ true,
-      /* num_groups= */ 1,
-      norm.dtype,
-      /* group= */ {},
-      norm.axis);
+NormSpec spec_of(const WrittenNorm& norm) {
+  NormSpec spec{
+      .center = norm.kind == WrittenNorm::Kind::Layer,
+      .l2 = norm.kind == WrittenNorm::Kind::L2,
+      .eps_bounds = norm.eps_bounds,
+      .rounding = norm.rounding,
+      .weight_offset = norm.weight_offset,
+      .eps = norm.eps};
+  spec.operands.set(kWeight, norm.weight.has_value());
+  spec.operands.set(kBias, norm.bias.has_value());
+  return spec;
 }
-
-} // namespace
 
 array compute(
     const WrittenNorm& norm,
     const array& x,
     const array* weight,
     const array* bias) {
-  auto weights = as_vector(weight), biases = as_vector(bias);
-  return times_number(
-      norm, bare(norm, x, pointer_to(weights), pointer_to(biases)));
+  Arrays inputs{x};
+  for (auto* parameter : {weight, bias}) {
+    if (auto vector = as_vector(parameter)) {
+      inputs.push_back(std::move(*vector));
+    }
+  }
+  auto stream = mx::to_stream({});
+  auto spec = spec_of(norm);
+  int from_end = norm.axis - static_cast<int>(x.ndim());
+  auto y = from_end == -1
+      ? make_norm(spec, norm.dtype, std::move(inputs), stream)[0]
+      : make(ChannelNorm{spec, from_end, norm.dtype}, inputs, stream);
+  return times_number(norm, std::move(y));
 }
 
-OptionalArray as_vector(const array* parameter) {
+OptionalArray as_vector(const array* parameter, mx::StreamOrDevice stream) {
   return !parameter            ? std::nullopt
       : parameter->ndim() == 1 ? OptionalArray(*parameter)
-                               : OptionalArray(mx::flatten(*parameter));
+                               : OptionalArray(mx::flatten(*parameter, stream));
 }
 
 array times_number(const WrittenNorm& norm, array y) {

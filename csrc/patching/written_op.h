@@ -3,8 +3,12 @@
 #pragma once
 
 #include "csrc/patching/written_norm.h"
+#include "mlx/utils.h"
 
 namespace mlx_norms {
+
+// The spec of our norm, over whichever axis.
+NormSpec spec_of(const WrittenNorm& norm);
 
 // The norm by this package's op, with parameters of any number of axes.
 array compute(
@@ -14,7 +18,7 @@ array compute(
     const array* bias);
 
 // As a vector: a model may keep its parameters as [C, 1, 1].
-OptionalArray as_vector(const array* parameter);
+OptionalArray as_vector(const array* parameter, mx::StreamOrDevice stream = {});
 
 // The result times the norm's number.
 array times_number(const WrittenNorm& norm, array y);

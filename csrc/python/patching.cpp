@@ -10,6 +10,7 @@
 #include "csrc/patching/fuse_projections.h"
 #include "csrc/patching/patched.h"
 #include "csrc/patching/rope_of_norm.h"
+#include "csrc/python/trees.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -25,16 +26,37 @@ mx::array told(PatchedNorm norm, const nb::object& tell) {
   return std::move(norm.normalized);
 }
 
-// An unchanged output is the object that was passed.
-nb::list fuse_outputs(const nb::list& outputs, const Arrays& boundary) {
-  auto old = nb::cast<Arrays>(outputs);
-  auto fused = fuse_graph(old, boundary);
-  nb::list results;
-  for (size_t i = 0; i < old.size(); ++i) {
-    bool same = fused[i].id() == old[i].id();
-    results.append(same ? nb::object(outputs[i]) : nb::cast(fused[i]));
+Arrays as_arrays(const std::vector<nb::handle>& objects) {
+  Arrays arrays;
+  arrays.reserve(objects.size());
+  for (auto object : objects) {
+    arrays.push_back(nb::cast<mx::array>(object));
   }
-  return results;
+  return arrays;
+}
+
+nb::list tree_arrays(nb::handle tree) {
+  nb::list list;
+  for (auto a : arrays_in(tree)) {
+    list.append(a);
+  }
+  return list;
+}
+
+// By the address of the object that an array replaces, its id in Python.
+nb::dict fuse_outputs(nb::handle outputs, nb::handle boundary, bool written) {
+  auto objects = arrays_in(outputs);
+  auto old = as_arrays(objects);
+  auto given = [&] { return as_arrays(arrays_in(boundary)); };
+  auto fused = fuse_graph(old, given, written);
+  nb::dict changed;
+  for (size_t i = 0; i < old.size(); ++i) {
+    if (fused[i].id() != old[i].id()) {
+      auto id = reinterpret_cast<std::uintptr_t>(objects[i].ptr());
+      changed[nb::cast(id)] = nb::cast(fused[i]);
+    }
+  }
+  return changed;
 }
 
 nb::dict counts() {
@@ -58,6 +80,16 @@ nb::dict counts() {
   all["products"] = counts.products;
   all["ropes"] = counts.ropes;
   all["rope_pairs"] = counts.rope_pairs;
+  nb::dict around, inline_norms;
+  for (int i = 0; i < kTaken; ++i) {
+    auto taken = static_cast<Taken>(i);
+    if (counts.taken[i] > 0) {
+      (is_written(taken) ? inline_norms : around)[text(taken)] =
+          counts.taken[i];
+    }
+  }
+  all["around"] = around;
+  all["inline"] = inline_norms;
   return all;
 }
 
@@ -170,12 +202,19 @@ void bind_patching(nb::module_& m) {
   m.def(
       "fuse_graph",
       &fuse_outputs,
-      "outputs"_a,
-      "boundary"_a,
+      "outputs"_a.none(),
+      "boundary"_a.none(),
+      "written"_a,
       nb::sig(
-          "def fuse_graph(outputs: list[mlx.core.array], boundary: list[mlx.core.array]) -> list[mlx.core.array]"),
-      "The outputs, with residual adds fused into norms; outputs that do not "
-      "change are the same objects.");
+          "def fuse_graph(outputs: object, boundary: object, written: bool) -> dict[int, mlx.core.array]"),
+      "Those of the trees' arrays that change, by the id of the old one, as "
+      "norms compute what stands around them in the graph.");
+  m.def(
+      "tree_arrays",
+      &tree_arrays,
+      "tree"_a.none(),
+      nb::sig("def tree_arrays(tree: object) -> list[mlx.core.array]"),
+      "The arrays in nested lists, tuples and dicts.");
   m.def(
       "fuse_projections",
       &fuse_projections,

@@ -49,14 +49,17 @@ def patch(
     A function that is compiled while patched stays patched, and one compiled before stays as it
     was.
 
+    ``mx.compile``, ``mx.grad``, ``mx.value_and_grad``, ``mx.vjp`` and ``mx.checkpoint`` look at the
+    graph of what their function returns, as :func:`mlx_norms.fuse` does: norms written amid other
+    code are computed by ours, and norms compute scales, shifts, gates and activations around them.
+
     With fusion or projections, one thread must not build a graph with an array that another thread
     is evaluating. Recognizing adds, ``1 + w``, matmuls and what depends on them means reading the
     pending graph and changing its nodes, while evaluation takes it apart. With ``fuse=False`` and
     without ``projections`` neither happens, and threads may share arrays as with stock MLX.
 
-    An add is not fused into a norm whose weight or bias is an argument of ``mx.vmap`` or
-    ``mx.compile``, as all parameters of a compiled training step are, unless the add is seen to
-    depend on that argument within a few operations.
+    An add is not fused into a norm whose weight or bias is an argument of ``mx.vmap``, unless the
+    add is seen to depend on that argument within a few operations.
     ``mx.export_function`` and ``mx.exporter`` trace with ``mx.fast``, patched or not.
 
     Args:

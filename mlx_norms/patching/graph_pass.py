@@ -6,9 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from .. import _ext
 from .._ext import Fusion
-from . import replaced, trees
+from . import replaced, transforms
 from .scope import EXPORT, Scope, current, entered
 
 P = ParamSpec("P")
@@ -18,12 +17,15 @@ _SCOPE = Scope(fusion=Fusion.BY_GRAPH_PASS)
 
 
 def fuse(fn: Callable[P, T]) -> Callable[P, T]:
-    """Compute a function's norms with this package, fused with the residual adds before them.
+    """Compute a function's norms with this package, fused with what stands around them.
 
     :func:`mlx_norms.patch` fuses an add when its norm is called, in place. This function instead
     looks at the graph of what ``fn`` returned and rebuilds it from the fused norms on; no array
-    changes. So ``fn`` should be pure: an array that it stores but does not return, such as a cache,
-    keeps its old graph and is computed separately.
+    changes. Norms may be those of ``mx.fast`` or be written in MLX's operations. A norm takes
+    residual adds, products and norms before it, and after it ``1 + scale``, ``shift``, an activated
+    gate, an activation and a cast, as far as our norm has an option for it. So ``fn`` should be
+    pure: an array that it stores but does not return, such as a cache, keeps its old graph and is
+    computed separately.
 
     Arguments may be pending, and stay as they are. Pending arrays that ``fn`` finds elsewhere are
     looked at too, and what a fused norm needs of them is computed a second time. The results of a
@@ -55,8 +57,6 @@ def fuse(fn: Callable[P, T]) -> Callable[P, T]:
             return fn(*args, **kwargs)
         with replaced.used(), entered(_SCOPE):
             results = fn(*args, **kwargs)
-        old = trees.arrays(results)
-        new = _ext.fuse_graph(old, trees.arrays((args, kwargs)))
-        return trees.exchange(results, {id(a): b for a, b in zip(old, new, strict=True)})
+        return transforms.over(results, (args, kwargs), written=True)
 
     return fused

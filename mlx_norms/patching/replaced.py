@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.nn
 
 from .. import _ext
-from . import layers, scope, trees
+from . import layers, scope, transforms, trees
 from .blocks import block
 from .scope import EXPORT, current, entered
 from .written import classes, functions
@@ -82,6 +82,11 @@ _REPLACEMENTS = [
     (mx, "exporter", _exporter),
     (mx, "eval", _eval),
     (mx, "async_eval", _eval),
+    (mx, "compile", transforms.compiling),
+    (mx, "grad", transforms.transforming),
+    (mx, "value_and_grad", transforms.transforming),
+    (mx, "vjp", transforms.transforming),
+    (mx, "checkpoint", functools.partial(transforms.transforming, traces=False)),
     (mlx.nn.Module, "__init__", _module_init),
     *layers.replacements(),
 ]

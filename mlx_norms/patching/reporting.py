@@ -44,6 +44,12 @@ class Report:
         written (dict): The number of calls of layers and functions that write a norm in MLX's
           operations and were computed by ours, by op and class or function, as ``"rms_norm:
           my_model.RMSNorm"``. They are among the calls.
+        inline (dict): The norms that are written in MLX's operations amid other code, which the
+          passes over graphs replaced, by op. They are not among the calls.
+        around (dict): What those passes made part of a norm, besides additions, by kind.
+        compiled (tuple): The functions in loaded modules, as ``"module.function"``, that seem to
+          compute a norm and were compiled before the patch, so that they stay as they were. They
+          are looked for as those of ``missed``.
         left (dict): The classes and functions that seem to write a norm and were left as they are,
           with the reason, as ``{"my_model.RMSNorm": "it adds a bias to an RMS norm"}``. They are
           not among the calls.
@@ -63,6 +69,9 @@ class Report:
     missed: tuple[str, ...]
     is_patched: bool
     written: dict[str, int] = field(default_factory=dict)
+    inline: dict[str, int] = field(default_factory=dict)
+    around: dict[str, int] = field(default_factory=dict)
+    compiled: tuple[str, ...] = ()
     left: dict[str, str] = field(default_factory=dict)
     ropes: int = 0
     rope_pairs: int = 0
@@ -79,12 +88,19 @@ class Report:
             )
         lines += [f"{count:8}  {reason}" for reason, count in self.reasons.items()]
         lines += [f"{count:8}  written as {norm}" for norm, count in self.written.items()]
+        lines += [f"{count:8}  written inline, as {norm}" for norm, count in self.inline.items()]
+        lines += [f"{count:8}  with {kind}" for kind, count in self.around.items()]
         lines += [f"{count:8}  {site}  {reason}" for (site, reason), count in self.sites.items()]
         lines += [f"{name} is left as it is: {why}" for name, why in self.left.items()]
         lines += [
             f"{name} is MLX's own, taken before patch(): its calls are not seen. Call patch() "
             "before that import."
             for name in self.missed
+        ]
+        lines += [
+            f"{name} was compiled before patch() and stays as it was. Call patch() before that "
+            "import."
+            for name in self.compiled
         ]
         return "\n".join(lines)
 
@@ -123,6 +139,7 @@ def report() -> Report:
         written=written.taken(),
         left=written.left(),
         missed=taken.names(),
+        compiled=taken.compiled(),
         is_patched=replaced.is_used(),
         **counts,
     )

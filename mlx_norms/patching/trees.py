@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import mlx.core as mx
+from .._ext import tree_arrays as arrays
 
-
-def arrays(tree: object) -> list[mx.array]:
-    """The arrays of ``tree``, as ``mx.eval`` finds them."""
-    items = (item for node in _containers([tree]) for item in _items(node))
-    return [item for item in items if _is(item, mx.array)]
+__all__ = ["arrays", "exchange"]
 
 
 def exchange(tree: object, by_id: dict[int, object]) -> object:

@@ -1,10 +1,15 @@
-"""Drawn graphs, most of which are nearly a norm: one that is recognized has the norm's values."""
+"""Drawn graphs, most of which are nearly a norm: one that is recognized has the norm's values.
+
+So do graphs in which other code stands around it, after a pass.
+"""
 
 import random
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
+import mlx_norms
 from mlx_norms import _ext
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -21,6 +26,7 @@ class Drawn:
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.choices = []
+        self.wide = mx.float32  # what the code computes in, if not in x's dtype
 
     def one(self, *options, rarely=()):
         """One of the options; of ten times, one of those rarely taken."""
@@ -35,10 +41,13 @@ class Drawn:
 
     def __call__(self, x, w, b):
         self.at = 0
+        return self.norm(x, w, b)
+
+    def norm(self, x, w, b):
         dtype = x.dtype
         axis = self.one(-1, -1, -1, 0, 1)
         wide = self.one(True, False)
-        x = x.astype(mx.float32) if wide else x
+        x = x.astype(self.wide) if wide else x
         x = x * self.one(1, rarely=(w, 2.0))
         centered = self.one(True, False)
         of = x - self.mean(x, axis) if centered else x
@@ -148,3 +157,106 @@ def test_what_is_recognized_is_a_norm(dtype, part):
             other = (5,) * norm.axis + shape[norm.axis :]
             check(norm, code, arrays(other, 4, dtype, seed + 1), dtype)
     assert len(taken) >= 6
+
+
+class DrawnBlock(Drawn):
+    """A norm, of MLX or drawn as above, and what code does around it."""
+
+    def __call__(self, x, w, b, r, z, g, s, t):
+        self.at = 0
+        h = self.one(
+            lambda: x,
+            lambda: x + r,
+            lambda: x + g * r,
+            lambda: r * 0.5 + x,
+            lambda: x * self.activation(z),
+            lambda: r + self.mlx_norm(x, w, b),
+        )()
+        y = self.one(self.mlx_norm, self.norm)(h, w, b)
+        y = self.one(
+            lambda: y * (1 + s) + t,
+            lambda: (1 + s) * y,
+            lambda: t + y,
+            lambda: y * self.activation(z),
+            lambda: self.activation(y),
+            lambda: y.astype(self.one(x.dtype, self.wide)),
+            lambda: y,
+            rarely=(
+                lambda: y * s + t,
+                lambda: y * (1 + s) + y,
+                lambda: y * (1 + mx.tanh(h.mean(0, keepdims=True))),
+                lambda: y * mx.sigmoid(h),
+                lambda: (y + r) * (1 + s),
+            ),
+        )()
+        return self.one(lambda: (y, h), lambda: (y,), lambda: (h + y, h), lambda: (mx.tanh(y), y))()
+
+    def mlx_norm(self, x, w, b):
+        w, b = self.one(w, None), self.one(b, None)
+        layer = self.one(False, True)
+        if x.dtype != mx.float64:  # of which mx.fast has none
+            return mx.fast.layer_norm(x, w, b, EPS) if layer else mx.fast.rms_norm(x, w, EPS)
+        x = x - x.mean(-1, keepdims=True) if layer else x
+        y = x * mx.rsqrt((x * x).mean(-1, keepdims=True) + EPS)
+        y = y if w is None else y * w
+        return y + b if layer and b is not None else y
+
+    def activation(self, z):
+        return self.one(
+            lambda: z * mx.sigmoid(z),
+            lambda: mx.sigmoid(z),
+            lambda: mx.square(mx.maximum(z, 0)),
+            rarely=(lambda: mx.tanh(z), lambda: z * mx.sigmoid(z + 1)),
+        )()
+
+
+BLOCK_SHAPES = [(2, 3, 4), (2, 4, 4), (4, 4), (1, 1, 4), (2, 1, 4)]
+
+
+def block_arrays(shape, dtype, seed):
+    x, w, b = arrays(shape, 4, dtype, seed)
+    r, z = (arrays(shape, 4, dtype, seed + i)[0] for i in (7000, 8000))
+    row = (*shape[:-2], 1, 4) if seed % 2 else (1, *shape[1:])
+    g, s, t = (arrays(row, 4, dtype, seed + i)[0] for i in (9000, 9500, 9900))
+    return [x, w, b, r, z, g, s, t]
+
+
+def exact(results):
+    return [np.array(y.astype(mx.float32)).astype(np.float64) for y in results]
+
+
+def in_float64(code, given):
+    code.wide = mx.float64
+    with mx.stream(mx.cpu):
+        results = code(*(a.astype(mx.float64) for a in given))
+        results = [np.array(y) for y in results]
+    code.wide = mx.float32
+    return results
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("part", range(2))
+def test_blocks_have_their_values(dtype, part):
+    slack = {mx.float32: 2e-6, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}[dtype]
+    seen = set()
+    for seed in range(part * 150, (part + 1) * 150):
+        code = DrawnBlock(seed)
+        given = block_arrays(BLOCK_SHAPES[seed % len(BLOCK_SHAPES)], dtype, seed)
+        stock = computed(code, given)
+        if stock is None:
+            continue
+        with mlx_norms.patched():
+            make = mlx_norms.fuse if seed % 2 else mx.checkpoint
+            ours = make(lambda *a, code=code: code(*a))(*given)
+            report = mlx_norms.report()
+            seen |= set(report.inline) | set(report.around)
+        truth = in_float64(code, given)
+        if not all(np.isfinite(a).all() for a in truth + exact(stock)):
+            continue  # a row without a deviation, or a sum in 16 bits that overflows
+        for y, s, e in zip(ours, stock, truth, strict=True):
+            assert (y.shape, y.dtype) == (s.shape, s.dtype), seed
+            largest = max(np.abs(e).max(), 1.0)
+            [y], [s] = exact([y]), exact([s])
+            error, of_stock = np.abs(y - e).max(), np.abs(s - e).max()
+            assert error <= 2 * of_stock + slack * largest, (seed, error, of_stock, largest)
+    assert len(seen) >= 5

@@ -1,4 +1,7 @@
-"""Layers that nearly write a norm, or that may do more, and stay as they are, to the bit."""
+"""Layers that nearly write a norm, or that may do more, and stay as they are, to the bit.
+
+In transforms the norm amid what they do is taken from the graph: only rounding differs.
+"""
 
 import mlx.core as mx
 import pytest
@@ -6,6 +9,7 @@ import pytest
 import mlx_norms
 from support.inputs import normal
 from support.norm_case import DTYPES
+from support.patched_runs import assert_close
 from support.written_norms import WIDTH, Layer, root, same
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -265,6 +269,10 @@ def test_is_left(call, why, options, transform, dtype):
     assert set(report.left) == {"a_model.Norm"}
     given = report.left["a_model.Norm"]
     assert given == why or (options.get("exact_why") is False and given.startswith(why))
-    assert same(y, stock)
+    if report.inline:
+        assert transform in ("compile", "checkpoint", "grad")
+        assert_close(y.astype(dtype), stock.astype(dtype), roundings=16)
+    else:
+        assert same(y, stock)
     assert same(x, x_after)
     assert all(same(parameters[name], p) for name, p in parameters_after.items())

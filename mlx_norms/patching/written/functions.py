@@ -35,7 +35,7 @@ class _Functions(Plans):
         if not args or not takes(args[0]):
             return None
         values = (*args, *kwargs.values())
-        plan = self._plan(values, kwargs)
+        plan = self.plan(values, kwargs)
         arrays = [value for value in values[1:] if type(value) is mx.array]
         return plan.compute(scope, values[0], arrays)
 
@@ -58,9 +58,6 @@ class _Functions(Plans):
             call = functools.partial(_called, self.function, values, kwargs)
             arrays = [value for value in values if type(value) is mx.array]
             return self.make(kind, code, code.unknown(None), name, call, arrays)
-        if not plan.is_current():
-            self.forget()
-            return self._plan(values, kwargs)
         return plan
 
 

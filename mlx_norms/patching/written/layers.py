@@ -40,7 +40,7 @@ class _Layers(Plans):
         [x] = args
         if not takes(x) or not isinstance(module, mlx.nn.Module):
             return None
-        plan = self._plan(module, x)
+        plan = self.plan(module, x)
         if plan is None:
             return _leave_norm(module, "it holds other layers")
         return plan.compute(scope, x, _arrays(module))
@@ -66,9 +66,6 @@ class _Layers(Plans):
             call = functools.partial(_called, self.function, module, names)
             arrays = [x, *_arrays(module)]
             return self.make(kind, code, code.unknown(module), _name(cls), call, arrays)
-        if not plan.is_current():
-            self.forget()
-            return self._plan(module, x)
         return plan
 
 

@@ -115,6 +115,14 @@ class Plans:
     def get(self, kind: tuple) -> Plan | None:
         return self._by_kind.get(kind)
 
+    def plan(self, *call) -> Plan | None:
+        """That of a call, as ``_plan`` finds it for what the code reads now."""
+        plan = self._plan(*call)
+        if plan is None or plan.is_current():
+            return plan
+        self.forget()
+        return self._plan(*call)
+
     def forget(self) -> None:
         """Of a function that reads other values now, as kinds are by what it did read."""
         self.outdated += _counts(self.all())

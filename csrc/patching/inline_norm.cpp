@@ -1,0 +1,166 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/patching/inline_norm.h"
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_set>
+
+#include "csrc/common/checks.h"
+#include "csrc/patching/written_reader.h"
+
+namespace mlx_norms {
+
+namespace {
+
+// Nodes between the squares' sum and the root, or the root and the result.
+constexpr int kMostNodes = 12;
+
+std::string_view name_of(const array& a) {
+  return is_pending(a) ? a.primitive().name() : "";
+}
+
+bool is_view(std::string_view name) {
+  return name == "Broadcast" || name == "AsType" || name == "Squeeze" ||
+      name == "ExpandDims";
+}
+
+// The array without the views that MLX puts in between.
+const array& without_views(const array& a) {
+  auto* of = &a;
+  while (is_view(name_of(*of))) {
+    of = &of->inputs()[0];
+  }
+  return *of;
+}
+
+std::optional<float> as_constant(const array& a) {
+  return as_number(without_views(a));
+}
+
+// The sum that a statistic is of; null: it is none.
+const array* sum_of(const array& statistic) {
+  auto* a = &statistic;
+  for (int i = 0; i < kMostNodes; ++i) {
+    auto name = name_of(*a);
+    if (name == "Sum") {
+      return a;
+    }
+    if (is_view(name) || name == "Sqrt" || name == "Divide" ||
+        name == "Subtract") {
+      a = &a->inputs()[0];
+    } else if (name == "Multiply" || name == "Add" || name == "Maximum") {
+      a = &a->inputs()[as_constant(a->inputs()[0]) ? 1 : 0];
+    } else {
+      return nullptr;
+    }
+  }
+  return nullptr;
+}
+
+bool is_mean(const array& a) {
+  const auto& of = without_views(a);
+  auto name = name_of(of);
+  return (name == "Multiply" || name == "Divide") &&
+      std::ranges::any_of(of.inputs(), [](const array& in) {
+           return name_of(without_views(in)) == "Sum";
+         });
+}
+
+const array& narrow(const array& a) {
+  bool is_wide = a.dtype() == mx::float32 && name_of(a) == "AsType";
+  return is_wide && takes_dtype(a.inputs()[0].dtype()) ? a.inputs()[0] : a;
+}
+
+// What the squares under a root are of.
+const array* input_of(const array& power) {
+  auto* sum = sum_of(power.inputs()[0]);
+  if (!sum) {
+    return nullptr;
+  }
+  const auto& squares = narrow(sum->inputs()[0]);
+  auto name = name_of(squares);
+  bool is_square = name == "Square" || name == "Power" ||
+      (name == "Multiply" &&
+       squares.inputs()[0].id() == squares.inputs()[1].id());
+  if (!is_square) {
+    return nullptr;
+  }
+  auto* x = &narrow(squares.inputs()[0]);
+  if (name_of(*x) == "Subtract" && is_mean(x->inputs()[1])) {
+    x = &narrow(x->inputs()[0]);
+  }
+  return x;
+}
+
+// Whether a value is the norm's alone, so that others that take it would have
+// it computed again.
+bool is_part(const Value* value) {
+  if (!value || std::holds_alternative<Refused>(*value)) {
+    return false;
+  }
+  auto* product = std::get_if<Product>(value);
+  return !product || product->over || (product->has_x && product->centered);
+}
+
+bool is_alone(
+    const array& output,
+    const WrittenReader& reader,
+    const PendingGraph& graph) {
+  std::unordered_set<std::uintptr_t> parts{output.id()};
+  Arrays order{output};
+  for (size_t i = 0; i < order.size(); ++i) {
+    auto part = order[i]; // the vector grows
+    for (const auto& in : part.inputs()) {
+      if (is_part(reader.find(in)) && parts.insert(in.id()).second) {
+        order.push_back(in);
+      }
+    }
+  }
+  return std::all_of(order.begin() + 1, order.end(), [&](const array& part) {
+    bool alone = !graph.is_root(part);
+    graph.for_takers(
+        part, [&](const array& taker) { alone &= parts.contains(taker.id()); });
+    return alone;
+  });
+}
+
+} // namespace
+
+bool may_be_root(const array& power) {
+  if (name_of(power) != "Power") {
+    return true;
+  }
+  auto exponent = as_constant(power.inputs()[1]);
+  return exponent == 0.5f || exponent == -0.5f;
+}
+
+std::optional<InlineNorm> inline_norm(
+    const array& power,
+    const PendingGraph& graph) {
+  auto* x = may_be_root(power) ? input_of(power) : nullptr;
+  if (!x || x->ndim() == 0 || x->size() == 0 || !takes_dtype(x->dtype())) {
+    return std::nullopt;
+  }
+  auto stream = power.primitive().stream();
+  WrittenReader reader(*x, stream, graph);
+  std::optional<InlineNorm> found;
+  auto* a = &power;
+  for (int i = 0; i < kMostNodes && is_part(&reader.value_of(*a)); ++i) {
+    const auto& value = reader.value_of(*a);
+    if (a->shape() == x->shape() && takes_dtype(a->dtype())) {
+      auto norm = norm_of(value, *a, *x, reader.parameters());
+      auto* written = std::get_if<WrittenNorm>(&norm);
+      if (written && written->number == 1.0f) {
+        found = {*a, *written, *x, reader.parameters(), stream};
+      }
+    }
+    a = graph.only_taker(*a);
+    if (!a) {
+      break;
+    }
+  }
+  return found && is_alone(found->output, reader, graph) ? found : std::nullopt;
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,268 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/patching/written_reader.h"
+
+#include "csrc/common/checks.h"
+
+namespace mlx_norms {
+
+namespace {
+
+constexpr int kMaxNodes = 64;
+
+// Where the axis is, if it is the only one that is longer than one.
+std::optional<int> only_axis_from_end(const array& a) {
+  std::optional<int> found;
+  for (int i = 0; i < static_cast<int>(a.ndim()); ++i) {
+    if (a.shape(i) > 1) {
+      if (found) {
+        return std::nullopt;
+      }
+      found = a.ndim() - i;
+    }
+  }
+  return found;
+}
+
+bool is_broadcast(const std::string& name) {
+  return name == "Broadcast" || name == "BroadcastAxes";
+}
+
+Value as_constant(float number) {
+  Product constant;
+  constant.number = number;
+  return constant;
+}
+
+Value unknown(const std::string& name) {
+  return Refused{
+      name.starts_with("Compiled")
+          ? "it calls a compiled function"
+          : "it takes " + name + ", which is no part of a norm"};
+}
+
+// In a shapeless trace.
+Value number_of_elements(const array& a) {
+  auto [axes, inverted, dtype] = state_of<mx::NumberOfElements>(a);
+  float number = 1.0f;
+  for (auto axis : axes) {
+    number *= a.inputs()[0].shape(axis);
+  }
+  return as_constant(rounded_to(inverted ? 1.0 / number : number, dtype));
+}
+
+// The axis of a statistic of each row.
+const int* axis_of(const Value& value) {
+  if (auto* moment = std::get_if<Moment>(&value)) {
+    return &moment->axis;
+  }
+  if (auto* root = std::get_if<Root>(&value)) {
+    return &root->of.axis;
+  }
+  if (auto* squared = std::get_if<SquaredMean>(&value)) {
+    return &squared->axis;
+  }
+  auto* product = std::get_if<Product>(&value);
+  return product && product->over && !product->has_x && !product->weight
+      ? &product->over->axis
+      : nullptr;
+}
+
+// What the value's array tells besides.
+void note(const array& a, Value& value) {
+  auto* product = std::get_if<Product>(&value);
+  if (!product) {
+    return;
+  }
+  if (product->is_normalized() && !product->weight && !product->rounded &&
+      a.dtype() != mx::float32) {
+    product->rounded = product->number;
+  }
+  if (product->weight && !product->has_x && !product->over &&
+      !is_pending(a, "Broadcast") && !is_pending(a, "BroadcastAxes")) {
+    if (auto from_end = only_axis_from_end(a)) {
+      product->weight->axis_from_end = *from_end;
+    } else {
+      value = Refused{"its parameter is no vector"};
+    }
+  }
+}
+
+} // namespace
+
+WrittenReader::WrittenReader(const array& x, const Arrays& parameters)
+    : x_(x),
+      parameters_(parameters) {
+  Product itself;
+  itself.has_x = true;
+  values_.emplace(x.id(), itself);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    values_.emplace(parameters[i].id(), as_parameter(parameters[i], i));
+  }
+}
+
+WrittenReader::WrittenReader(
+    const array& x,
+    mx::Stream stream,
+    const PendingGraph& graph)
+    : WrittenReader(x, Arrays{}) {
+  stream_ = stream;
+  graph_ = &graph;
+}
+
+const Value* WrittenReader::find(const array& a) const {
+  auto known = values_.find(a.id());
+  return known == values_.end() ? nullptr : &known->second;
+}
+
+const Value& WrittenReader::value_of(const array& a) {
+  if (auto* known = find(a)) {
+    return *known;
+  }
+  Value value = Refused{"its graph is long"};
+  if (++nodes_ <= kMaxNodes) {
+    value = read(a);
+    note(a, value);
+    if (graph_ && may_be_parameter(a, value)) {
+      value = as_parameter(a, parameters_.size());
+      parameters_.push_back(a);
+    }
+  }
+  return values_.emplace(a.id(), std::move(value)).first->second;
+}
+
+Value WrittenReader::as_parameter(const array& a, int i) const {
+  auto from_end = only_axis_from_end(a);
+  if (!from_end) {
+    return Refused{
+        a.size() == 1 ? "it uses an array of one element as a number"
+                      : "its parameter is no vector"};
+  }
+  Product weight;
+  weight.weight = Weight{i, 0.0f, *from_end};
+  return weight;
+}
+
+// A product of a vector is one, too: only `number + vector` is an option.
+bool WrittenReader::may_be_parameter(const array& a, const Value& value) const {
+  auto* product = std::get_if<Product>(&value);
+  bool is_multiple = product && product->weight && !product->has_x &&
+      !product->over && product->number != 1.0f;
+  return (is_multiple || std::holds_alternative<Refused>(value)) &&
+      takes_dtype(a.dtype()) && only_axis_from_end(a);
+}
+
+Value WrittenReader::read(const array& a) {
+  if (!(graph_ ? graph_->is_inner(a) : is_pending(a))) {
+    auto number = as_number(a);
+    bool is_given = graph_ && (a.ndim() > 0 || graph_->is_boundary(a));
+    return number && !is_given
+        ? as_constant(*number)
+        : Refused{"it uses an array that is neither x nor its own"};
+  }
+  if (!a.siblings().empty()) {
+    return Refused{"it takes an operation with several results"};
+  }
+  if (graph_ && a.primitive().stream() != *stream_) {
+    return Refused{"it is computed on several streams"};
+  }
+  const std::string name = a.primitive().name();
+  if (name == "NumberOfElements") {
+    return number_of_elements(a);
+  }
+  std::vector<Value> in;
+  for (const auto& input : a.inputs()) {
+    in.push_back(value_of(input));
+    // A broadcast within a shapeless trace has inputs that give it a shape.
+    if (is_broadcast(name)) {
+      break;
+    }
+  }
+  for (const auto& value : in) {
+    if (std::holds_alternative<Refused>(value)) {
+      return value;
+    }
+  }
+  return in.size() == 1 ? unary(name, a, in[0])
+      : in.size() == 2  ? binary(name, a, in[0], in[1])
+                        : unknown(name);
+}
+
+Value WrittenReader::unary(
+    const std::string& name,
+    const array& a,
+    const Value& value) {
+  const auto& input = a.inputs()[0];
+  if (name == "AsType") {
+    return cast(value, input.dtype(), a.dtype(), x_.dtype());
+  }
+  if (is_broadcast(name)) {
+    return broadcast(input, value);
+  }
+  if (name == "Square") {
+    return square(value);
+  }
+  if (name == "Sum") {
+    auto axes = state_of<mx::Reduce>(a).second;
+    return axes.size() == 1 ? sum(value, axes[0])
+                            : Refused{"its statistics are over several axes"};
+  }
+  if (name == "Sqrt") {
+    return square_root(value);
+  }
+  if (name == "Rsqrt") {
+    return one_over_root(value);
+  }
+  auto* product = std::get_if<Product>(&value);
+  if (product && product->is_weight() &&
+      (name == "Reshape" || name == "Flatten" || name == "Unflatten" ||
+       name == "Squeeze" || name == "ExpandDims")) {
+    return value; // note() says where its axis is now
+  }
+  if (auto* axis = axis_of(value)) {
+    if (name == "Squeeze" &&
+        state_of<mx::Squeeze>(a) == std::vector<int>{*axis}) {
+      return value;
+    }
+    if (name == "ExpandDims" &&
+        state_of<mx::ExpandDims>(a) == std::vector<int>{*axis}) {
+      return value;
+    }
+  }
+  return unknown(name);
+}
+
+Value WrittenReader::binary(
+    const std::string& name,
+    const array& a,
+    const Value& left,
+    const Value& right) const {
+  auto* moment = std::get_if<Moment>(&left);
+  moment = moment ? moment : std::get_if<Moment>(&right);
+  int length = moment ? x_.shape(moment->axis) : 0;
+  return name == "Multiply" ? multiply(left, right, length, a.dtype())
+      : name == "Divide"    ? divide(left, right, length, a.dtype())
+      : name == "Add"       ? add(left, right)
+      : name == "Subtract"  ? subtract(left, right)
+      : name == "Maximum"   ? maximum(left, right)
+      : name == "Power"     ? power(left, right)
+                            : unknown(name);
+}
+
+// A statistic keeps its axis, as one element; else another axis would be
+// taken for it.
+Value WrittenReader::broadcast(const array& whole, const Value& value) const {
+  if (auto* axis = axis_of(value)) {
+    auto shape = x_.shape();
+    shape[*axis] = 1;
+    bool fits = whole.shape() == shape || whole.ndim() == 0;
+    return fits ? value
+                : Refused{"its statistics broadcast along another axis"};
+  }
+  auto* product = std::get_if<Product>(&value);
+  bool is_small = product && !product->has_x && !product->over;
+  return is_small || whole.shape() == x_.shape() ? value
+                                                 : Refused{"it broadcasts x"};
+}
+
+} // namespace mlx_norms

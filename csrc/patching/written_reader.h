@@ -1,0 +1,56 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// Reads what arrays are from the graph between a norm's input and its result.
+
+#pragma once
+
+#include <unordered_map>
+
+#include "csrc/patching/pending_graph.h"
+#include "csrc/patching/written_values.h"
+
+namespace mlx_norms {
+
+class WrittenReader {
+ public:
+  // Of code that was called on stand-ins: nothing but them and constants may be
+  // part of what it computes.
+  WrittenReader(const array& x, const Arrays& parameters);
+
+  // Of a norm within a graph, on one stream: a vector that is no part of the
+  // norm is a parameter, wherever it comes from.
+  WrittenReader(const array& x, mx::Stream stream, const PendingGraph& graph);
+
+  const Value& value_of(const array& a);
+
+  // The value, if it has been asked for; else null.
+  const Value* find(const array& a) const;
+
+  const array& x() const {
+    return x_;
+  }
+  const Arrays& parameters() const {
+    return parameters_;
+  }
+
+ private:
+  Value as_parameter(const array& a, int i) const;
+  bool may_be_parameter(const array& a, const Value& value) const;
+  Value read(const array& a);
+  Value unary(const std::string& name, const array& a, const Value& value);
+  Value binary(
+      const std::string& name,
+      const array& a,
+      const Value& left,
+      const Value& right) const;
+  Value broadcast(const array& whole, const Value& value) const;
+
+  array x_;
+  Arrays parameters_;
+  std::optional<mx::Stream> stream_;    // within a graph
+  const PendingGraph* graph_ = nullptr; // likewise
+  int nodes_ = 0;
+  std::unordered_map<std::uintptr_t, Value> values_;
+};
+
+} // namespace mlx_norms

@@ -1,0 +1,578 @@
+"""Norms that are written in MLX's operations amid other code: found in the graph, by each pass."""
+
+from types import SimpleNamespace
+
+import mlx.core as mx
+import mlx.nn
+import numpy as np
+import pytest
+
+import mlx_norms
+from support.inputs import normal
+from support.norm_case import DTYPES
+from support.patched_runs import operations
+from support.written_norms import EPS, FORMS, WIDTH, root
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+# Relative to the largest value, of results that are rounded at most twice.
+BOUNDS = {mx.float32: 2e-6, mx.float16: 1.2e-3, mx.bfloat16: 9e-3}
+forms = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+
+
+def vjp_of(transform):
+    """What a transform of gradients makes of code: the results, and the gradients."""
+
+    def run(code, arrays, cotangent):
+        def loss(*arrays):
+            y = code(*arrays)
+            return (y.astype(mx.float32) * cotangent.astype(mx.float32)).sum(), y
+
+        return transform(loss, arrays)
+
+    return run
+
+
+def value_and_grad(loss, arrays):
+    (_, y), gradients = mx.value_and_grad(loss, list(range(len(arrays))))(*arrays)
+    return y, gradients
+
+
+def grad(loss, arrays):
+    return loss(*arrays)[1], mx.grad(lambda *a: loss(*a)[0], list(range(len(arrays))))(*arrays)
+
+
+def checkpoint(loss, arrays):
+    return value_and_grad(mx.checkpoint(loss), arrays)
+
+
+def compiled(loss, arrays):
+    return mx.compile(lambda *a: value_and_grad(loss, a))(*arrays)
+
+
+def layers(loss, arrays):
+    """As mlx.nn.value_and_grad, of the parameters of a layer."""
+    layer = mlx.nn.Module()
+    names = [f"p{i}" for i in range(len(arrays))]
+    dict.update(layer, zip(names, arrays, strict=True))
+    call = mlx.nn.value_and_grad(layer, lambda: loss(*(layer[name] for name in names)))
+    (_, y), gradients = call()
+    return y, [gradients[name] for name in names]
+
+
+GRADIENTS = [value_and_grad, grad, checkpoint, compiled, layers]
+
+
+def code_of(form):
+    def code(x, *parameters):
+        layer = SimpleNamespace(eps=EPS, **dict(zip(form.parameters, parameters, strict=True)))
+        return form.call(layer, x)
+
+    return code
+
+
+def arrays_of(form, dtype):
+    layer = form.layer(dtype)
+    return [form.x(dtype), *(layer[name] for name in form.parameters)]
+
+
+def exact(a):
+    return np.array(a.astype(mx.float32)).astype(np.float64)
+
+
+def in_float64(code, arrays):
+    with mx.stream(mx.cpu):
+        results = code(*(a.astype(mx.float64) for a in arrays))
+        return [np.array(a) for a in (results if isinstance(results, (list, tuple)) else [results])]
+
+
+def error(got, expected):
+    assert got.shape == expected.shape
+    return np.max(np.abs(exact(got) - expected)) / np.max(np.abs(expected))
+
+
+def check_gradients(run, form, dtype):
+    arrays = arrays_of(form, dtype)
+    cotangent = normal(form.shape, dtype, seed="cotangent")
+    with mlx_norms.patched():
+        y, gradients = run(code_of(form), arrays, cotangent)
+        assert mlx_norms.report().inline[form.op] >= 1
+    names = list(form.parameters)
+
+    def exact_code(x, *parameters):
+        return form.exact(x, **dict(zip(names, parameters, strict=True)))
+
+    [expected] = in_float64(exact_code, arrays)
+    assert error(y, expected) <= BOUNDS[dtype]
+    theirs = in_float64(
+        lambda *a: mx.vjp(exact_code, list(a), [cotangent.astype(mx.float64)])[1], arrays
+    )
+    gradients = [gradients] if isinstance(gradients, mx.array) else gradients
+    for ours, expected in zip(gradients, theirs, strict=True):
+        assert error(ours, expected) <= 2 * BOUNDS[dtype]
+
+
+@forms
+@pytest.mark.parametrize(
+    "how, dtype", [*(("fuse", dtype) for dtype in DTYPES), ("compile", mx.bfloat16)], ids=str
+)
+def test_results(form, dtype, how):
+    arrays = arrays_of(form, dtype)
+    stock = code_of(form)(*arrays)
+    with mlx_norms.patched():
+        make = mx.compile if how == "compile" else mlx_norms.fuse
+        y = make(code_of(form))(*arrays)
+        assert mlx_norms.report().inline == {form.op: 1}
+        assert mlx_norms.report().calls == 0
+    seen = operations(y)
+    assert sum("norms::" in name for name in seen) == 1
+    assert not {"Sum", "Rsqrt", "Sqrt"} & set(seen)
+    assert (y.dtype, y.shape) == (stock.dtype, stock.shape)
+    names = list(form.parameters)
+    [expected] = in_float64(lambda x, *p: form.exact(x, **dict(zip(names, p, strict=True))), arrays)
+    ours = error(y, expected)
+    assert ours <= BOUNDS[dtype]
+    # As accurate as the code, up to one rounding of the other operations.
+    assert ours <= error(stock, expected) + BOUNDS[dtype] / 8
+
+
+@forms
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=str)
+def test_gradients(form, dtype):
+    check_gradients(vjp_of(value_and_grad), form, dtype)
+
+
+@pytest.mark.parametrize("form", FORMS[::6], ids=lambda form: form.name)
+@pytest.mark.parametrize("transform", GRADIENTS[1:])
+def test_gradients_of_each_transform(form, transform):
+    check_gradients(vjp_of(transform), form, mx.float32)
+
+
+@pytest.mark.parametrize("form", FORMS[::6], ids=lambda form: form.name)
+def test_vjp(form):
+    arrays = arrays_of(form, mx.float32)
+    cotangent = normal(form.shape, mx.float32, seed="cotangent")
+    stock = mx.vjp(code_of(form), arrays, [cotangent])
+    with mlx_norms.patched():
+        ours = mx.vjp(code_of(form), arrays, [cotangent])
+        assert mlx_norms.report().inline == {form.op: 1}
+    for a, b in zip(ours[0] + ours[1], stock[0] + stock[1], strict=True):
+        assert error(a, exact(b)) <= 4e-6
+
+
+def given(*seeds, shape=(2, 5, WIDTH), dtype=mx.float32):
+    arrays = [normal(shape, dtype, seed=seed, mean=0.25) for seed in seeds]
+    mx.eval(arrays)
+    return arrays
+
+
+class TestAmidOtherCode:
+    def test_between_operations(self):
+        def block(x, w):
+            h = mx.tanh(x) + 1
+            return mx.exp(h * root(h) * w).sum(-1)
+
+        [x], w = given("x"), normal((WIDTH,), mx.float32, seed="w")
+        with mlx_norms.patched():
+            y = mx.compile(block)(x, w)
+            assert mlx_norms.report().inline == {"rms_norm": 1}
+        assert error(y, in_float64(block, [x, w])[0]) <= 2e-6
+
+    def test_several(self):
+        def block(x, w):
+            for _ in range(3):
+                x = x + mx.tanh(x * root(x) * w)
+            return x
+
+        [x], w = given("x"), normal((WIDTH,), mx.float32, seed="w")
+        with mlx_norms.patched():
+            y = mlx_norms.fuse(block)(x, w)
+            report = mlx_norms.report()
+        assert report.inline == {"rms_norm": 3}
+        assert report.fused == 2  # x itself is no sum
+        assert error(y, in_float64(block, [x, w])[0]) <= 2e-6
+
+    def test_two_of_one_input(self):
+        def block(x, v, w):
+            return x * root(x) * v, x * root(x) * w
+
+        [x], (v, w) = given("x"), given("v", "w", shape=(WIDTH,))
+        with mlx_norms.patched():
+            ys = mx.compile(block)(x, v, w)
+            assert mlx_norms.report().inline == {"rms_norm": 2}
+        for y, expected in zip(ys, in_float64(block, [x, v, w]), strict=True):
+            assert error(y, expected) <= 2e-6
+
+    def test_a_weight_that_is_computed(self):
+        def block(x, w):
+            return x * root(x) * mx.tanh(w)
+
+        [x], w = given("x"), normal((WIDTH,), mx.float32, seed="w")
+        with mlx_norms.patched():
+            y = mx.compile(block)(x, w)
+            assert mlx_norms.report().inline == {"rms_norm": 1}
+        assert operations(y)["Multiply"] == 0
+        assert error(y, in_float64(block, [x, w])[0]) <= 2e-6
+
+    def test_a_captured_pending_input(self):
+        [x] = given("x")
+        h = mx.tanh(x)
+        with mlx_norms.patched():
+            y = mlx_norms.fuse(lambda: h * root(h))()
+            assert mlx_norms.report().inline == {"rms_norm": 1}
+        assert mx.array_equal(h, mx.tanh(x), stream=mx.cpu)
+        assert error(y, in_float64(lambda x: mx.tanh(x) * root(mx.tanh(x)), [x])[0]) <= 2e-6
+
+    def test_what_is_stored_has_its_values(self):
+        """A function with an effect: what it keeps is computed by its own graph."""
+        [x] = given("x")
+        kept = []
+
+        def block(x):
+            y = x * root(x)
+            kept.append(y)
+            return mx.exp(y)
+
+        with mlx_norms.patched():
+            y = mlx_norms.fuse(block)(x)
+        [expected] = in_float64(lambda x: x * root(x), [x])
+        assert error(kept[0], expected) <= 2e-6
+        assert error(y, np.exp(expected)) <= 4e-6
+
+    def test_state_of_a_compiled_function(self):
+        """Its outputs are of one graph with what it returns."""
+        [x] = given("x")
+        state = {"h": mx.zeros_like(x)}
+
+        def step(x):
+            h = x * root(x)
+            state["h"] = h
+            return mx.exp(h)
+
+        with mlx_norms.patched():
+            compiled = mx.compile(step, inputs=state, outputs=state)
+            y = compiled(x)
+            assert mlx_norms.report().inline == {"rms_norm": 1}
+        assert operations(y, state["h"])["mlx_norms::RMSNorm"] == 1
+        [expected] = in_float64(lambda x: x * root(x), [x])
+        assert error(state["h"], expected) <= 2e-6
+        assert error(y, np.exp(expected)) <= 4e-6
+
+    def test_a_compiled_function_in_a_checkpointed_one(self):
+        """It is compiled there, and has a pass of its own; in a trace it is part of the trace's."""
+        [x] = given("x")
+
+        def run():
+            inner = mx.compile(lambda x: mx.exp(x * root(x)))
+            return mx.checkpoint(lambda x: inner(x) + 1)(x), mx.vjp(inner, [x], [x])[1][0]
+
+        stock = run()
+        with mlx_norms.patched():
+            ys = run()
+            assert mlx_norms.report().inline == {"rms_norm": 2}
+        for y, expected in zip(ys, stock, strict=True):
+            assert error(y, exact(expected)) <= 4e-6
+
+    def test_nested_transforms(self):
+        """Of second derivatives, of a gradient in a compiled function, and of vmap in it."""
+        [x] = given("x")
+
+        def loss(x):
+            return mx.sin(x * root(x)).sum()
+
+        def second(x):
+            return mx.grad(lambda x: mx.sin(mx.grad(loss)(x)).sum())(x)
+
+        def mapped(x):
+            return mx.vmap(mx.grad(loss))(x)
+
+        for run in (second, mx.compile(second), mapped, mx.compile(mapped)):
+            stock = run(x)
+            with mlx_norms.patched():
+                y = run(x)
+            assert error(y, exact(stock)) <= 2e-5
+        with mlx_norms.patched():
+            y = mx.compile(mapped)(x)
+            assert mlx_norms.report().inline["rms_norm"] >= 1
+        assert error(y, exact(mapped(x))) <= 4e-6
+
+
+LEFT = []
+
+
+def left(*shapes):
+    def added(code):
+        LEFT.append(pytest.param(code, shapes or ((2, 5, WIDTH),), id=code.__name__))
+        return code
+
+    return added
+
+
+@left()
+def variance_used_again(x):
+    scale = root(x)
+    return x * scale + scale
+
+
+@left()
+def variance_returned(x):
+    scale = root(x)
+    return x * scale, scale
+
+
+@left()
+def centered_returned(x):
+    centered = x - x.mean(-1, keepdims=True)
+    return centered * root(centered), centered
+
+
+@left()
+def unbiased_variance(x):
+    return (x - x.mean(-1, keepdims=True)) * mx.rsqrt(x.var(-1, keepdims=True, ddof=1) + EPS)
+
+
+@left((2, 5, WIDTH), (2, 5, WIDTH))
+def statistics_of_another_array(x, y):
+    return x * root(y)
+
+
+@left((2, 5, WIDTH), (1,))
+def eps_an_argument(x, eps):
+    return x * mx.rsqrt((x * x).mean(-1, keepdims=True) + eps)
+
+
+@left((2, 5, WIDTH), ())
+def eps_an_argument_without_axes(x, eps):
+    return x * mx.rsqrt((x * x).mean(-1, keepdims=True) + eps)
+
+
+@left()
+def masked(x):
+    kept = mx.where(x > 0, x, 0)
+    return x * mx.rsqrt((kept * kept).mean(-1, keepdims=True) + EPS)
+
+
+@left()
+def padded_row(x):
+    return x * mx.rsqrt((x * x).sum(-1, keepdims=True) / 90 + EPS)
+
+
+@left()
+def part_of_a_row(x):
+    return x * root(x[..., :48])
+
+
+@left()
+def eps_beside_the_root(x):
+    return x / (mx.sqrt((x * x).mean(-1, keepdims=True)) + EPS)
+
+
+@left()
+def several_axes(x):
+    return x * root(x, axis=(-1, -2))
+
+
+@left((WIDTH, WIDTH))
+def axis_lost(x):
+    return x * mx.rsqrt((x * x).mean(-1) + EPS)
+
+
+@left()
+def constant_root(x):
+    return x * mx.stop_gradient(root(x))
+
+
+@left()
+def on_two_streams(x):
+    with mx.stream(mx.new_stream(mx.default_device())):
+        scale = root(x)
+    return x * scale
+
+
+@left()
+def negative_eps(x):
+    return x * mx.rsqrt((x * x).mean(-1, keepdims=True) - 1e-3)
+
+
+@left()
+def another_power(x):
+    return x * mx.power((x * x).mean(-1, keepdims=True) + EPS, -0.25)
+
+
+@left((2, 5, WIDTH), ())
+def number_of_an_array(x, y):
+    return (x * y) * mx.rsqrt((x * x).mean(-1, keepdims=True) + EPS)
+
+
+def same(a, b):
+    a, b = ([y] if isinstance(y, mx.array) else y for y in (a, b))
+    return all(mx.array_equal(p, q, stream=mx.cpu) for p, q in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("code, shapes", LEFT)
+@pytest.mark.parametrize("how", ["fuse", "compile", "grad", "shapeless"])
+def test_is_left(code, shapes, how):
+    arrays = [normal(s, mx.float32, seed=i, mean=1.0) for i, s in enumerate(shapes)]
+    mx.eval(arrays)
+
+    def run():
+        if how == "fuse":
+            return mlx_norms.fuse(code)(*arrays) if mlx_norms.is_patched() else code(*arrays)
+        if how == "grad":
+            loss = lambda *a: sum(y.sum() for y in [code(*a)][0])  # noqa: E731
+            return mx.grad(loss, list(range(len(arrays))))(*arrays)
+        if how == "shapeless" and code.__name__ in ("part_of_a_row", "axis_lost"):
+            return code(*arrays)  # MLX cannot compile it
+        return mx.compile(code, shapeless=how == "shapeless")(*arrays)
+
+    stock = run()
+    with mlx_norms.patched():
+        ours = run()
+        report = mlx_norms.report()
+    assert report.inline == {}
+    assert same(ours, stock)
+
+
+def test_a_weight_of_x_is_left():
+    """The norm without it is taken."""
+
+    def code(x):
+        return x * root(x) * mx.tanh(x.mean((0, 1)))
+
+    [x] = given("x")
+    with mlx_norms.patched():
+        y = mx.compile(code)(x)
+    assert error(y, in_float64(code, [x])[0]) <= 4e-6
+
+
+def test_shapeless_graphs_are_left():
+    def code(x):
+        return x * root(x)
+
+    [x] = given("x")
+    with mlx_norms.patched():
+        compiled = mx.compile(code, shapeless=True)
+        ys = [compiled(x), compiled(x[:1])]
+        assert mlx_norms.report().inline == {}
+    for y, x in zip(ys, (x, x[:1]), strict=True):
+        assert error(y, in_float64(code, [x])[0]) <= 2e-6
+
+
+class TestScopes:
+    def code(self, x):
+        return mx.exp(x * root(x))
+
+    @pytest.fixture(params=["patch", "patched"])
+    def way(self, request):
+        def run(function, **options):
+            if request.param == "patched":
+                with mlx_norms.patched(**options):
+                    return function(), mlx_norms.report()
+            mlx_norms.patch(**options)
+            try:
+                return function(), mlx_norms.report()
+            finally:
+                mlx_norms.unpatch()
+
+        return run
+
+    def test_options(self, way):
+        [x] = given("x")
+        run = lambda: mx.compile(self.code)(x)  # noqa: E731
+        for options, inline in [
+            ({}, {"rms_norm": 1}),
+            ({"written": False}, {}),
+            ({"fuse": False}, {}),
+        ]:
+            y, report = way(run, **options)
+            assert report.inline == inline
+            assert error(y, in_float64(self.code, [x])[0]) <= 4e-6
+
+    def test_written_false_takes_what_stands_around(self, way):
+        [x] = given("x")
+        scale = normal((2, 1, WIDTH), mx.float32, seed="s")
+
+        def code(x, s):
+            return mx.fast.rms_norm(x * root(x), None, EPS) * (1 + s)
+
+        y, report = way(lambda: mx.compile(code)(x, scale), written=False)
+        assert report.inline == {}
+        assert report.around == {"1 + scale and shift after a norm": 1}
+        assert error(y, exact(code(x, scale))) <= 4e-6
+
+    def test_undone(self):
+        names = ("compile", "grad", "value_and_grad", "vjp", "checkpoint")
+        stock = [getattr(mx, name) for name in names]
+        with mlx_norms.patched():
+            assert not any(getattr(mx, name) is f for name, f in zip(names, stock, strict=True))
+        assert [getattr(mx, name) for name in names] == stock
+
+    def test_a_function_stays_as_it_was_compiled(self):
+        [x] = given("x")
+        before = mx.compile(self.code)
+        mx.eval(before(x))
+        with mlx_norms.patched():
+            during = mx.compile(self.code)
+            assert same(before(x), self.code(x))
+            assert mlx_norms.report().inline == {}
+            y = during(x)
+            assert mlx_norms.report().inline == {"rms_norm": 1}
+        # A shape that it has not been compiled for is stock.
+        assert operations(during(x))["mlx_norms::RMSNorm"] == 1
+        assert operations(during(x[:1]))["mlx_norms::RMSNorm"] == 0
+        assert error(y, in_float64(self.code, [x])[0]) <= 4e-6
+
+    def test_a_model(self):
+        """Transforms in a patched model's code."""
+        test = self
+
+        class Model(mlx.nn.Module):
+            def __call__(self, x):
+                return mx.compile(test.code)(x)
+
+        [x], model = given("x"), Model()
+        with mlx_norms.patched(model):
+            model(x)
+            assert mlx_norms.report().inline == {"rms_norm": 1}
+            mx.compile(self.code)(x)
+            assert mlx_norms.report().inline == {"rms_norm": 1}
+
+    def test_compiled_before(self, monkeypatch):
+        import types
+
+        module = types.ModuleType("a_compiled_module")
+        module.block = mx.compile(self.code_of_a_module)
+        module.other = mx.compile(lambda x: mx.exp(x))
+        monkeypatch.setitem(__import__("sys").modules, module.__name__, module)
+        with mlx_norms.patched():
+            module.later = mx.compile(self.code_of_a_module)
+            report = mlx_norms.report()
+        assert report.compiled == ("a_compiled_module.block",)
+        assert "a_compiled_module.block was compiled before patch()" in str(report)
+        assert mlx_norms.report().compiled == ()
+
+    @staticmethod
+    def code_of_a_module(x):
+        return x * mx.rsqrt(x.square().mean(-1, keepdims=True) + 1e-3)
+
+    def test_what_mlx_refuses(self):
+        with mlx_norms.patched():
+            for transform in (mx.compile, mx.grad, mx.value_and_grad, mx.checkpoint):
+                with pytest.raises(TypeError):
+                    transform(5)(1.0)
+
+    def test_attributes_and_arguments(self):
+        def loss(x, *, scale=1.0):
+            """Of x."""
+            return (x * root(x) * scale).sum()
+
+        [x] = given("x")
+        with mlx_norms.patched():
+            compiled = mx.compile(loss)
+            assert (compiled.__name__, compiled.__doc__) == ("loss", "Of x.")
+            value, gradient = mx.value_and_grad(loss, argnums=0)(x, scale=2.0)
+            _, by_name = mx.value_and_grad(fun=loss, argnums=[], argnames="scale")(
+                x, scale=mx.array(2.0)
+            )
+        assert error(gradient, exact(mx.grad(loss)(x, scale=2.0))) <= 4e-6
+        assert abs(by_name[1]["scale"].item() * 2 - value.item()) <= 1e-3 * abs(value.item())

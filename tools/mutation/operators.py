@@ -81,17 +81,6 @@ def part_of_condition(s: Source):
 
 
 @operator
-def no_bits(s: Source):
-    """A part of a key, or a mask, forgotten."""
-    for i in s.find("|", "&"):
-        if s.is_binary(i):
-            first, last = s.left(i), s.right(i)
-            yield Edit(first, last, s.of(first, i - 1))
-            if s.words[i] == "|":
-                yield Edit(first, last, s.of(i + 1, last))
-
-
-@operator
 def verdict(s: Source):
     """A question that always has the same answer."""
     for i in s.find("bool"):
@@ -127,27 +116,36 @@ def no_statement(s: Source):
                 yield Edit(first, last, ";")
 
 
-def _is_text(s: Source, first: int, last: int) -> bool:
-    return "string" in s.kinds[first : last + 1]
+def _dropped(s: Source, *signs: str) -> Iterator[Edit]:
+    """Each operand of these signs left out, but the first of a chain before - / or %."""
+    chains = set()
+    for i in s.find(*signs):
+        if not s.is_binary(i):
+            continue
+        first, last = s.left(i), s.right(i)
+        if "string" not in s.kinds[first : last + 1]:
+            yield Edit(first, last, s.of(first, i - 1))
+            if first not in chains and s.words[i] in ("+", "*", "|"):
+                yield Edit(first, last, s.of(i + 1, last))
+            chains.add(first)
 
 
 @operator
 def no_term(s: Source):
     """A term of a sum forgotten: eps, an offset, a correction, a mean, one more."""
-    for i in s.find("+", "-"):
-        if s.is_binary(i):
-            first, last = s.left(i), s.right(i)
-            if not _is_text(s, first, last):
-                yield Edit(first, last, s.of(first, i - 1))
+    yield from _dropped(s, "+", "-")
 
 
 @operator
 def no_factor(s: Source):
     """A factor or a divisor forgotten: a stride, a weight, a count, a remainder."""
-    for i in s.find("*", "/", "%"):
-        if s.is_binary(i):
-            first, last = s.left(i), s.right(i)
-            yield Edit(first, last, s.of(first, i - 1))
+    yield from _dropped(s, "*", "/", "%")
+
+
+@operator
+def no_bits(s: Source):
+    """A part of a key, or a mask, forgotten."""
+    yield from _dropped(s, "|", "&")
 
 
 @operator
@@ -199,7 +197,7 @@ def first_index(s: Source):
     """The first of many for all: a stride, a row, an axis of an index dropped."""
     for i in s.find("["):
         last = s.close[i] - 1
-        if last > i + 1 and s.kinds[i - 1] == "word":
+        if last > i + 1 and (s.kinds[i - 1] == "word" or s.words[i - 1] in (")", "]")):
             yield Edit(i + 1, last, "0")
 
 

@@ -35,7 +35,7 @@ MADE = {
         ["auto a = b; ; x[i] += g(a);", "auto a = b; f(a); ;"],
     ),
     "no term": ("x = a - b * c + eps;", ["x = a + eps;", "x = a - b * c;"]),
-    "no factor": ("x = a + (i - 1) * step;", ["x = a + (i - 1);"]),
+    "no factor": ("x = a + (i - 1) * step;", ["x = a + (i - 1);", "x = a + step;"]),
     "one choice": ("x = a < b ? c : d + e;", ["x = c;", "x = d + e;"]),
     "unwrapped": (
         "x = min(a, round_to<T>(b));",

@@ -203,11 +203,12 @@ def main() -> int:
         for site, _ in all_sites(args.metal):
             print(f"{site.name}: {' '.join(site.new.split())}")
         return 0
-    mutants = chosen(args)
-    for mutant in mutants:
-        if mutant.isa not in _ext.cpu_isas():
+    mutants = []
+    for mutant in chosen(args):
+        if mutant.isa in _ext.cpu_isas():
+            mutants.append(mutant)
+        else:
             print(f"{mutant.name:50} NOT RUN: this machine has no {mutant.isa}")
-    mutants = [m for m in mutants if m.isa in _ext.cpu_isas()]
     if args.draw:  # with some to spare for those that do not compile
         mutants = mutants[: 3 * args.draw]
     survivors, planted = [], 0

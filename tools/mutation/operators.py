@@ -67,17 +67,27 @@ def always(s: Source):
         yield Edit(first, last, "true")
 
 
+def _dropped(s: Source, *signs: str) -> Iterator[Edit]:
+    """Each operand of these signs left out, but the first of a chain before - / or %."""
+    chains = set()
+    for i in s.find(*signs):
+        if not s.is_binary(i):
+            continue
+        first, last, sign = s.left(i), s.right(i), s.words[i]
+        if sign == "+" and "string" in s.kinds[first : last + 1]:
+            continue
+        yield Edit(first, last, s.of(first, i - 1))
+        chain = (first, {"-": "+", "/": "*", "%": "*"}.get(sign, sign))
+        is_first = chain not in chains and sign in ("+", "*", "|", "&&", "||")
+        if is_first and not _SPARES.fullmatch(s.of(first, i - 1)):
+            yield Edit(first, last, s.of(i + 1, last))
+        chains.add(chain)
+
+
 @operator
 def part_of_condition(s: Source):
     """One of several conditions forgotten."""
-    chains = set()
-    for i in s.find("&&", "||"):
-        if s.is_binary(i):
-            first, last = s.left(i), s.right(i)
-            yield Edit(first, last, s.of(first, i - 1))
-            if (first, s.words[i]) not in chains and not _SPARES.fullmatch(s.of(first, i - 1)):
-                yield Edit(first, last, s.of(i + 1, last))
-            chains.add((first, s.words[i]))
+    yield from _dropped(s, "&&", "||")
 
 
 @operator
@@ -114,20 +124,6 @@ def no_statement(s: Source):
         elif at == last and s.words[last - 1] == ")" or words[0] in ("++", "--"):
             if s.kinds[first] == "word" or words[0] in ("++", "--"):
                 yield Edit(first, last, ";")
-
-
-def _dropped(s: Source, *signs: str) -> Iterator[Edit]:
-    """Each operand of these signs left out, but the first of a chain before - / or %."""
-    chains = set()
-    for i in s.find(*signs):
-        if not s.is_binary(i):
-            continue
-        first, last = s.left(i), s.right(i)
-        if "string" not in s.kinds[first : last + 1]:
-            yield Edit(first, last, s.of(first, i - 1))
-            if first not in chains and s.words[i] in ("+", "*", "|"):
-                yield Edit(first, last, s.of(i + 1, last))
-            chains.add(first)
 
 
 @operator

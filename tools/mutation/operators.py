@@ -48,8 +48,8 @@ def no_barrier(s: Source):
 
 def _conditions(s: Source) -> Iterator[tuple[int, int]]:
     for i in s.find("if"):
-        opened = i + 1 + (s.words[i + 1] == "constexpr")
-        yield opened + 1, s.close[opened] - 1
+        if s.words[i + 1] == "(":
+            yield i + 2, s.close[i + 1] - 1
 
 
 @operator
@@ -94,8 +94,10 @@ def part_of_condition(s: Source):
 def verdict(s: Source):
     """A question that always has the same answer."""
     for i in s.find("bool"):
-        if s.words[i + 2] == "=":
-            last = s.words.index(";", i)
+        last = i + 3
+        while s.words[i + 2] == "=" and s.words[last] not in (";", ","):
+            last = s.close.get(last, last) + 1
+        if last > i + 4:
             for value in ("true", "false"):
                 yield Edit(i + 3, last - 1, value)
     for first, last in s.statements:
@@ -183,7 +185,9 @@ def unwrapped(s: Source):
 def bound(s: Source):
     """One past the last, or the last one left out."""
     for i in s.find("<", "<=", ">", ">="):
-        if s.is_binary(i) and not re.search(r"\d\.|inf|eps|f$", s.of(s.left(i), s.right(i))):
+        # Not of floats, nor of arrays that no device checks.
+        kept = r"\d\.|inf|eps|f$|\.size\(\)|[<>]=? (\d+|[A-Z]|k[A-Z]\w*)$"
+        if s.is_binary(i) and not re.search(kept, s.of(s.left(i), s.right(i))):
             new = s.words[i].removesuffix("=") if "=" in s.words[i] else s.words[i] + "="
             yield Edit(i, i, new)
 
@@ -193,7 +197,11 @@ def first_index(s: Source):
     """The first of many for all: a stride, a row, an axis of an index dropped."""
     for i in s.find("["):
         last = s.close[i] - 1
-        if last > i + 1 and (s.kinds[i - 1] == "word" or s.words[i - 1] in (")", "]")):
+        if (
+            last > i + 1
+            and (s.kinds[i - 1] == "word" or s.words[i - 1] in (")", "]"))
+            and s.words[i - 1] != "auto"
+        ):
             yield Edit(i + 1, last, "0")
 
 

@@ -167,7 +167,7 @@ class Source:
         opened = max(o for o in self._functions if o < i < self.close[o])
         ends = (j for j in range(opened - 1, -1, -1) if self.words[j] in (";", "}", "{"))
         signature = next(ends, 0)
-        return "bool" in self.words[signature:opened]
+        return "bool" in self.words[signature : self.words.index("(", signature)]
 
     @cached_property
     def statements(self) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from .operators import Site, sites
 
 
 class Target(NamedTuple):
-    """Files by a pattern of their paths, without those that an earlier target has.
+    """Files by patterns of their paths, without those that an earlier target has.
 
     Attributes:
         tests: pytest's arguments: at best what is quick and sees most first.
@@ -45,75 +45,50 @@ PRODUCTS = _of("patching", "products", "projections")
 GRAPH = _of("norm", "compile", "compiled_twice", "vmap", "shapeless", "derivatives", "donation")
 
 CPU = [
-    Target("csrc/cpu/activations.h", GATED),
+    Target("csrc/cpu/activations.h csrc/norm/cpu/gate*", GATED),
     Target("csrc/cpu/row_*.h", _of("norm", "layouts", "threads", "gradients::test_one_dtype")),
     Target("csrc/cpu/[sp]*.h", f"{ROWS} {GRADIENTS}"),
-    Target("csrc/norm/cpu/gate*", GATED),
-    Target("csrc/norm/cpu/*", f"{ROWS} {GRADIENTS} {OPTIONS}"),
-    Target("csrc/norm/cpu_parameters.h", f"{ROWS} {GRADIENTS} {OPTIONS}"),
+    Target("csrc/norm/cpu/* csrc/norm/cpu_parameters.h", f"{ROWS} {GRADIENTS} {OPTIONS}"),
     Target("csrc/norm/eval_cpu.cpp", f"{ROWS} {GRADIENTS} {OPTIONS} {GATED}"),
-    Target("csrc/norm/channels/c[op][lu]*", AXIS),
-    Target("csrc/norm/channels/eval_cpu.cpp", AXIS),
-    Target("csrc/norm/norm_add_norm/eval_cpu.cpp", NORM_ADD_NORM),
-    Target("csrc/norm/norm_add_norm/vjp.cpp", NORM_ADD_NORM),
-    Target("csrc/group_norm/cpu_[cks]*", GROUPS),
-    Target("csrc/group_norm/*eval_cpu.cpp", GROUPS),
-    Target("csrc/rope/cpu_[ak]*", ROPE),
-    Target("csrc/rope/eval_cpu.cpp", ROPE),
-    Target("csrc/rope/transforms.cpp", ROPE),
-    Target("csrc/linear/projection.cpp", LINEAR),
-    Target("csrc/linear/checks.cpp", LINEAR),
+    Target("csrc/norm/channels/c[op][lu]* csrc/norm/channels/eval_cpu.cpp", AXIS),
+    Target("csrc/norm/norm_add_norm/eval_cpu.cpp csrc/norm/norm_add_norm/vjp.cpp", NORM_ADD_NORM),
+    Target("csrc/group_norm/cpu_[cks]* csrc/group_norm/*eval_cpu.cpp", GROUPS),
+    Target("csrc/rope/cpu_[ak]* csrc/rope/eval_cpu.cpp csrc/rope/transforms.cpp", ROPE),
+    Target("csrc/linear/projection.cpp csrc/linear/checks.cpp", LINEAR),
     Target("csrc/common/axes.cpp", _of("norm", "layouts", "batches", "axis")),
     Target("csrc/common/outputs.cpp", _of("norm", "donation", "layouts")),
-    Target("csrc/common/merging.h", GRAPH),
-    Target("csrc/op/node.h", f"{GRAPH} {NORM_ADD_NORM} {AXIS}"),
+    Target("csrc/common/merging.h csrc/op/node.h", f"{GRAPH} {NORM_ADD_NORM} {AXIS}"),
     Target("csrc/norm/derivatives.cpp", f"{GRAPH} " + _of("patching", "unused_outputs")),
     Target("csrc/patching/written_*.cpp", WRITTEN),
-    Target("csrc/patching/fusion.cpp", FUSION),
-    Target("csrc/patching/fuse_graph.cpp", FUSION),
-    Target("csrc/patching/p*ed.cpp", FUSION),
-    Target("csrc/patching/pending.cpp", FUSION),
-    Target("csrc/patching/prologue.cpp", FUSION),
+    Target("csrc/patching/fusion.cpp csrc/patching/fuse_graph.cpp", FUSION),
+    Target("csrc/patching/p*ed.cpp csrc/patching/pending.cpp csrc/patching/prologue.cpp", FUSION),
 ]
 METAL = [
-    Target("kernels/common/matrix_units.h", MATMUL),
     Target("kernels/common/gather_rows.metal", _of("norm", "layouts")),
-    Target("kernels/common/*", f"{ROWS} {GRADIENTS}"),
-    Target("kernels/norm/channels/*", AXIS),
-    Target("kernels/norm/norm_add_norm/*", NORM_ADD_NORM),
+    Target("kernels/common/[!m]*", f"{ROWS} {GRADIENTS}"),
+    Target("kernels/norm/channels/* csrc/norm/channels/plan.cpp", AXIS),
+    Target("kernels/norm/norm_add_norm/* csrc/norm/norm_add_norm/*plan.cpp", NORM_ADD_NORM),
     Target("kernels/norm/gate.h", GATED),
     Target("kernels/norm/modulate.h", _of("norm", "modulated")),
     Target("kernels/norm/vjp/*", f"{GRADIENTS} {OPTIONS} {GATED} " + _of("norm", "probes")),
     Target("kernels/norm/[lpr]*", f"{GRADIENTS} {OPTIONS} {NORM_ADD_NORM}"),
     Target("kernels/norm/*", f"{ROWS} {OPTIONS} {GATED} {NORM_ADD_NORM}"),
-    Target("kernels/group_norm/*", GROUPS),
-    Target("kernels/rope/*", ROPE),
-    Target("kernels/linear/*", LINEAR_KERNEL),
-    Target("kernels/matmul/*", MATMUL),
-    Target("kernels/ladders/sgemm/*", MATMUL),
+    Target("kernels/group_norm/* csrc/group_norm/*plan.cpp csrc/group_norm/g*.cpp", GROUPS),
+    Target("kernels/rope/* csrc/rope/plan.cpp", ROPE),
+    Target("kernels/linear/* csrc/linear/*plan.cpp", LINEAR_KERNEL),
+    Target("csrc/linear/norm_linear.cpp csrc/linear/mlx_product.cpp", LINEAR_KERNEL),
+    Target("kernels/matmul/* kernels/ladders/sgemm/* kernels/common/matrix_units.h", MATMUL),
+    Target("csrc/matmul/plan.cpp csrc/gpu/batch_axes.cpp", MATMUL),
     Target("kernels/ladders/layer_norm/*", _of("ladders", "layer_norm_ladder")),
-    Target("csrc/gpu/recorded.*", _of("norm", "recorded_calls")),
-    Target("csrc/gpu/batch_axes.cpp", MATMUL),
+    Target("csrc/gpu/recorded.* csrc/common/number.h", _of("norm", "recorded_calls")),
     Target("csrc/gpu/geometry.h", f"{ROWS} {GRADIENTS}"),
     Target("csrc/gpu/rows.*", f"{ROWS} " + _of("norm", "short_rows", "pending_operands")),
     Target("csrc/gpu/specialization.cpp", ROWS),
-    Target("csrc/common/number.h", _of("norm", "recorded_calls")),
     Target("csrc/norm/plan.cpp", f"{ROWS} {OPTIONS} {GATED}"),
     Target("csrc/norm/vjp_plan.cpp", f"{GRADIENTS} {OPTIONS} {GATED}"),
     Target("csrc/norm/norm_vjp.cpp", f"{GRADIENTS} {GRAPH}"),
     Target("csrc/norm/persistent_loops.cpp", f"{GRADIENTS} {OPTIONS}"),
-    Target("csrc/norm/channels/plan.cpp", AXIS),
-    Target("csrc/norm/norm_add_norm/*plan.cpp", NORM_ADD_NORM),
-    Target("csrc/group_norm/*plan.cpp", GROUPS),
-    Target("csrc/group_norm/geometry.cpp", GROUPS),
-    Target("csrc/group_norm/group_norm.cpp", GROUPS),
-    Target("csrc/rope/plan.cpp", ROPE),
-    Target("csrc/linear/*plan.cpp", LINEAR_KERNEL),
-    Target("csrc/linear/norm_linear.cpp", LINEAR_KERNEL),
-    Target("csrc/linear/mlx_product.cpp", LINEAR_KERNEL),
-    Target("csrc/matmul/plan.cpp", MATMUL),
-    Target("csrc/patching/fuse_projections.cpp", PRODUCTS),
-    Target("csrc/patching/take_products.cpp", PRODUCTS),
+    Target("csrc/patching/fuse_projections.cpp csrc/patching/take_products.cpp", PRODUCTS),
     Target("csrc/patching/pending_graph.cpp", PRODUCTS),
 ]
 
@@ -124,7 +99,7 @@ def files(targets: list[Target]) -> dict[str, Target]:
     for folder in ("csrc", "kernels"):
         for path in sorted((ROOT / folder).rglob("*.*")):
             name = path.relative_to(ROOT).as_posix()
-            of = next((t for t in targets if fnmatch(name, t.files)), None)
+            of = next((t for t in targets if any(fnmatch(name, p) for p in t.files.split())), None)
             if of and path.suffix in (".h", ".cpp", ".metal"):
                 found[name] = of
     return found

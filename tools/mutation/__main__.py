@@ -45,7 +45,7 @@ ALL_LEVELS = "-DMLX_NORMS_CPU_LEVELS="
 COPIED = ("CMakeLists.txt", "pyproject.toml", "csrc", "kernels", "mlx_norms", "tools/metalsim")
 ON_METAL = ["-p", "hostmetal.plugin", "--backend", "metal-sim"]
 # What the device's compiler says of a kernel that is none.
-NO_KERNEL = re.compile(r"\.(?:metal|h):\d+:\d+: error: |: error: ")
+NO_KERNEL = re.compile(r":\d+:\d+: error: ")
 
 
 class Verdict(NamedTuple):

@@ -186,7 +186,7 @@ def bound(s: Source):
     """One past the last, or the last one left out."""
     for i in s.find("<", "<=", ">", ">="):
         # Not of floats, nor of arrays that no device checks.
-        kept = r"\d\.|inf|eps|f$|\.size\(\)|[<>]=? (\d+|[A-Z]|k[A-Z]\w*)$"
+        kept = r"\d\.|inf|eps|f$|\.size\(\)|[<>]=? ([1-9]\d*|[A-Z]|k[A-Z]\w*)$"
         if s.is_binary(i) and not re.search(kept, s.of(s.left(i), s.right(i))):
             new = s.words[i].removesuffix("=") if "=" in s.words[i] else s.words[i] + "="
             yield Edit(i, i, new)

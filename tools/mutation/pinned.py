@@ -151,6 +151,27 @@ MUTANTS = [
 # In the Metal kernels and their plans.
 METAL_MUTANTS = [
     Mutant(
+        "group norm in one launch: a thread's channels all of its first one's group",
+        "csrc/group_norm/geometry.cpp",
+        "strided || of_group % width != 0",
+        "strided",
+        "tests/group_norm/test_forward.py::test_group_norm",
+    ),
+    Mutant(
+        "group norm: as many chunks of fewer steps",
+        "csrc/group_norm/geometry.cpp",
+        "  finer.chunks = ceil_div(positions, finer.chunk_size());\n",
+        "",
+        "tests/group_norm/test_forward.py::test_group_norm",
+    ),
+    Mutant(
+        "group norm: chunks that overlap",
+        "csrc/group_norm/geometry.cpp",
+        "ceil_div(wanted, kAtOnce) * kAtOnce, kMinSteps",
+        "wanted, kMinSteps + 1",
+        "tests/group_norm/test_forward.py::test_group_norm",
+    ),
+    Mutant(
         "half of the elements counted in a merge",
         "kernels/ladders/layer_norm/moments.h",
         "* a.count, count};",
@@ -191,13 +212,6 @@ METAL_MUTANTS = [
         "high_halves(words[2][q], words[3][q])",
         "high_halves(words[0][q], words[1][q])",
         "tests/matmul/test_matmul.py::test_tiles[metal-sim-columns-dtype1]",
-    ),
-    Mutant(
-        "a tile has the same rows of columns of floats twice",
-        "kernels/matmul/cuda/gemv_column_tiles.metal",
-        "words[1][2 * q + 1]",
-        "words[0][2 * q + 1]",
-        "tests/matmul/test_matmul.py::test_tiles[metal-sim-columns-dtype0]",
     ),
     Mutant(
         "q's weight for k",

@@ -81,15 +81,13 @@ METAL = [
     Target("csrc/matmul/plan.cpp csrc/gpu/batch_axes.cpp", MATMUL),
     Target("kernels/ladders/layer_norm/*", _of("ladders", "layer_norm_ladder")),
     Target("csrc/gpu/recorded.* csrc/common/number.h", _of("norm", "recorded_calls")),
-    Target("csrc/gpu/geometry.h", f"{ROWS} {GRADIENTS}"),
+    Target("csrc/gpu/geometry.h csrc/gpu/specialization.cpp", f"{ROWS} {GRADIENTS}"),
     Target("csrc/gpu/rows.*", f"{ROWS} " + _of("norm", "short_rows", "pending_operands")),
-    Target("csrc/gpu/specialization.cpp", ROWS),
     Target("csrc/norm/plan.cpp", f"{ROWS} {OPTIONS} {GATED}"),
     Target("csrc/norm/vjp_plan.cpp", f"{GRADIENTS} {OPTIONS} {GATED}"),
     Target("csrc/norm/norm_vjp.cpp", f"{GRADIENTS} {GRAPH}"),
     Target("csrc/norm/persistent_loops.cpp", f"{GRADIENTS} {OPTIONS}"),
-    Target("csrc/patching/fuse_projections.cpp csrc/patching/take_products.cpp", PRODUCTS),
-    Target("csrc/patching/pending_graph.cpp", PRODUCTS),
+    Target("csrc/patching/fuse_pr*.cpp csrc/patching/t*.cpp csrc/patching/pe*_graph.cpp", PRODUCTS),
 ]
 
 

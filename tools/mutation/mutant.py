@@ -26,11 +26,8 @@ class Mutant:
             ValueError: If the text to replace does not occur exactly once in the file.
         """
         text = (ROOT / self.file).read_text()
-        if text.count(self.old) != 1:
-            raise ValueError(
-                f"{self.name}: {self.old!r} occurs {text.count(self.old)} times in {self.file}, "
-                "not once"
-            )
+        if (count := text.count(self.old)) != 1:
+            raise ValueError(f"{self.name}: {self.old!r} is {count} times in {self.file}, not once")
         return text.replace(self.old, self.new)
 
 

@@ -266,6 +266,6 @@ def sites(file: str, text: str) -> list[Site]:
             if function and old != edit.new:
                 key = f"{file}:{function}:{name}"
                 counts[key] += 1
-                start, stop = source.start(edit.first), source.end(edit.last)
+                start, stop = source.starts[edit.first], source.end(edit.last)
                 found.append(Site(f"{key}:{counts[key]}", start, stop, old, edit.new))
     return found

@@ -67,22 +67,19 @@ class Source:
                 self.close[number] = numbers[tokens.close(i)]
         self.open = {close: opened for opened, close in self.close.items()}
 
-    def start(self, i: int) -> int:
-        return self.starts[i]
-
     def end(self, i: int) -> int:
         return self.starts[i] + len(self.words[i])
 
     def of(self, first: int, last: int) -> str:
         """The text from one token up to another, which is part of it."""
-        return self.text[self.start(first) : self.end(last)]
+        return self.text[self.starts[first] : self.end(last)]
 
     def find(self, *words: str) -> list[int]:
         return [i for i, word in enumerate(self.words) if word in words and self.function_of[i]]
 
     def is_binary(self, i: int) -> bool:
         """Whether an operator has two operands: clang-format sets it between spaces then."""
-        return self.end(i - 1) < self.start(i) and self.end(i) < self.start(i + 1)
+        return self.end(i - 1) < self.starts[i] and self.end(i) < self.starts[i + 1]
 
     def left(self, i: int) -> int:
         """The first token of the left operand of the operator at i."""
@@ -167,7 +164,8 @@ class Source:
         opened = max(o for o in self._functions if o < i < self.close[o])
         ends = (j for j in range(opened - 1, -1, -1) if self.words[j] in (";", "}", "{"))
         signature = next(ends, 0)
-        return "bool" in self.words[signature : self.words.index("(", signature)]
+        words = self.words[signature : self.words.index("(", signature)]
+        return any(w == "bool" and words[i - 1] not in ("<", ",") for i, w in enumerate(words))
 
     @cached_property
     def statements(self) -> list[tuple[int, int]]:

@@ -99,7 +99,7 @@ def test_pinned_ones_fit_the_sources(mutant):
 
 def test_a_text_that_is_not_there_once():
     mutant = Mutant("none", "LICENSE", "MIT License twice", "", "")
-    with pytest.raises(ValueError, match="occurs 0 times in LICENSE, not once"):
+    with pytest.raises(ValueError, match="is 0 times in LICENSE, not once"):
         mutant.planted()
 
 

@@ -70,9 +70,9 @@ def verdict(variant: Variant, tests: str, options: list[str]) -> Verdict:
     """
     arguments = ["-x", "-v", "--tb=short", *options, *tests.split()]
     variables = {"METALSIM_CHECK": "2", "MLX_NORMS_HANG_SECONDS": str(HANG_SECONDS)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "timeout": TIMEOUT_SECONDS}
+    limits = {"capture_output": True, "timeout": TIMEOUT_SECONDS}
     try:
-        done = variant.pytest(*arguments, variables=variables, **pipes)
+        done = variant.pytest(*arguments, variables=variables, **limits)
         output, status = done.stdout.decode(errors="replace"), done.returncode
     except subprocess.TimeoutExpired as expired:
         output, status = (expired.stdout or b"").decode(errors="replace"), None
@@ -87,7 +87,7 @@ def verdict(variant: Variant, tests: str, options: list[str]) -> Verdict:
     if status < 0:
         return Verdict(f"a crash, {signal.Signals(-status).name}", last)
     if status != 1:
-        raise RuntimeError(output)
+        raise RuntimeError(output + done.stderr.decode(errors="replace"))
     test = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", output, re.M)[1]
     return Verdict(test, test, compiled=not NO_KERNEL.search(output))
 

@@ -158,7 +158,7 @@ def test_how_tests_ended(status, output, told):
 
 
 def test_an_error_of_pytest_is_no_catch():
-    done = SimpleNamespace(returncode=4, stdout=b"no such test")
+    done = SimpleNamespace(returncode=4, stdout=b"", stderr=b"no such test")
     variant = SimpleNamespace(pytest=lambda *arguments, **options: done)
     with pytest.raises(RuntimeError, match="no such test"):
         runner.verdict(variant, A_TEST, [])

@@ -133,13 +133,6 @@ def chosen(args: argparse.Namespace) -> list[Mutant | Operated]:
     return [m for each in args.part or [ALL] for m in each.of(every)]
 
 
-def groups(mutants: list) -> list[tuple[str, list]]:
-    """The mutants, grouped by the levels of the CPU kernels that must be built for them."""
-    at_one = [m for m in mutants if not m.at_levels]
-    at_some = [m for m in mutants if m.at_levels]
-    return [group for group in ((ONE_LEVEL, at_one), (ALL_LEVELS, at_some)) if group[1]]
-
-
 class Run:
     """Plants mutants in a build, and counts what became of them."""
 
@@ -214,9 +207,10 @@ def main() -> int:
     survivors, planted = [], 0
     with tempfile.TemporaryDirectory() as directory:
         source = Source(Path(directory, "source"))
-        for levels, group in groups(mutants):
-            if args.draw and planted >= args.draw:
-                break
+        for levels, some in ((ONE_LEVEL, False), (ALL_LEVELS, True)):
+            group = [mutant for mutant in mutants if mutant.at_levels == some]
+            if not group or args.draw and planted >= args.draw:
+                continue
             if args.metal:
                 variant = HostBuild(Path(directory), source.root)
             else:

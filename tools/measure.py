@@ -149,7 +149,7 @@ def main() -> None:
     print("buffers: " + ", ".join(f"{name} {buffers[name]}" for name in most))
     pinned = [p.relative_to(ROOT).as_posix() for p in (ROOT / "tools/mutation").rglob("*.py")]
     count = sum(text_of(path).count("    Mutant(\n") for path in pinned)
-    print(f"planted defects: {count}, {lines(pinned):,} lines")
+    print(f"planted defects: {count} pinned to a text, {lines(pinned):,} lines")
 
 
 if __name__ == "__main__":

@@ -23,13 +23,16 @@ def test_on_metal(tmp_path):
     copy = Copy(tmp_path, guide.apply)
     assert_passed(copy.on_metal("tests/scale", "tests/norm/test_group_sizes.py"))
 
-    defects = copy.python("-c", PLANTED)
-    assert len(defects.splitlines()) == 2
-    for defect in map(json.loads, defects.splitlines()):
-        copy.replace(defect["file"], defect["old"], defect["new"])
+    (names,) = re.findall(r"^python tools mutation --metal (.*:.*)$", GUIDE, re.M)
+    defects = copy.python("-c", PLANTED, *shlex.split(names)).splitlines()
+    assert len(defects) == 2
+    for defect in map(json.loads, defects):
+        file = copy.root / defect["file"]
+        text = file.read_text()
+        file.write_text(defect["text"])
         output = copy.on_metal(*defect["tests"].split(), status=1)
         assert re.search("^(FAILED|ERROR) ", output, re.M)
-        copy.replace(defect["file"], defect["new"], defect["old"])
+        file.write_text(text)
 
     (line,) = re.findall(r"^python tools metalsim .*?-o y$", GUIDE, re.M | re.S)
     command = shlex.split(line.replace("\\\n", ""))[1:]
@@ -39,13 +42,15 @@ def test_on_metal(tmp_path):
     assert "dump = [2. 2.]" in output and "1: 2\n" in output
 
 
-# The defects that the guide plants, a line each.
+# The defects with these names, a line each.
 PLANTED = """
-import dataclasses, json
-from mutation.metal import METAL_MUTANTS
-for mutant in METAL_MUTANTS:
-    if mutant.name.startswith("scale: "):
-        print(json.dumps(dataclasses.asdict(mutant)))
+import json, sys
+from mutation.mutant import Operated
+from mutation.pinned import METAL_MUTANTS
+from mutation.targets import all_sites
+for mutant in [*METAL_MUTANTS, *(Operated(*each) for each in all_sites(metal=True))]:
+    if mutant.name in sys.argv[1:]:
+        print(json.dumps({"file": mutant.file, "text": mutant.planted(), "tests": mutant.tests}))
 """
 
 

@@ -483,6 +483,10 @@ class Pass {
   }
 
   static bool is_rms(const NormCall& call, mx::Dtype dtype) {
+    const auto& weight = call.in[kWeight];
+    if (weight && !is_vector(*weight, call.x().shape(-1))) {
+      return false;
+    }
     return call.spec.is_basic() && !call.spec.center && !call.spec.clamp &&
         !call.spec.has(kBias) && call.dtype == dtype &&
         call.x().dtype() == dtype;

@@ -386,6 +386,20 @@ def test_is_left(case, dtype):
         assert error(y, expected) <= BOUNDS[dtype]
 
 
+def test_weights_of_tokens_are_none_of_norm_add_norm():
+    def code(x, r, v, w):
+        h = r + written(x) * v
+        return h, written(h) * w
+
+    case = Case(code, (ROWS, ROWS, (T, D), (T, D)), {})
+    arrays = arrays_of(case, mx.float32)
+    with mlx_norms.patched():
+        ys = mlx_norms.fuse(code)(*arrays)
+    assert TWO not in ours_of(ys)
+    for y, expected in zip(ys, in_float32(code, arrays), strict=True):
+        assert error(y, expected) <= BOUNDS[mx.float32]
+
+
 class TestOrder:
     """A sum is no part of a norm whose other operands depend on it."""
 

@@ -480,7 +480,7 @@ class TestTrees:
             mlx.nn.Linear(DIMS, DIMS), lambda a: a + x, mlx.nn.RMSNorm(DIMS), mlx.nn.GELU()
         )
         got = mlx_norms.fuse(model)(x)
-        assert nodes(got) == (1, 0)
+        assert sum(nodes(got)) == 1  # with the sum before or, as on a GPU, with the activation
         assert_close(got, model(x))
 
 

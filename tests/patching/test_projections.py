@@ -679,10 +679,13 @@ def test_generated_tokens(name, bits, fuses):
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     "name, bits, norms",
-    [("llama", None, 0), ("qwen3", None, 2), ("gemma2", None, 2), ("llama", 4, 0)],
+    [("llama", None, 0), ("qwen3", None, 0), ("gemma2", None, 2), ("llama", 4, 0)],
 )
 def test_launches_of_a_layer(name, bits, norms):
-    """One for q, k, v and the norm before them; one for gate, up, that norm and their product."""
+    """One for q, k, v and the norm before them; one for gate, up, that norm and their product.
+
+    qwen3's norms of queries and keys are one launch with their ropes.
+    """
     model = launches.build(name, bits, mx.float32)
     patched, projections = (
         launches.of_a_layer(model, launches.SIDES[side]) for side in ("patched", "projections")
@@ -691,6 +694,7 @@ def test_launches_of_a_layer(name, bits, norms):
     assert projections["mlx_norms::NormLinear"] == 2
     assert patched[product] - projections[product] == 5
     assert projections["mlx_norms::AddRMSNorm"] + projections["mlx_norms::RMSNorm"] == norms
+    assert projections["mlx_norms::NormRope"] == (name == "qwen3")
     gelu = name == "gemma2"  # whose gate is a launch of its own
     assert patched.total() - projections.total() == 6 - gelu
 

@@ -86,6 +86,8 @@ _REPLACEMENTS = [
     (mx, "grad", transforms.transforming),
     (mx, "value_and_grad", transforms.transforming),
     (mx, "vjp", transforms.transforming),
+    (mx, "jvp", functools.partial(transforms.transforming, passes=False)),
+    (mx, "vmap", functools.partial(transforms.transforming, passes=False)),
     (mx, "checkpoint", functools.partial(transforms.transforming, traces=False)),
     (mlx.nn.Module, "__init__", _module_init),
     *layers.replacements(),

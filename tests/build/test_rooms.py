@@ -17,7 +17,7 @@ BELOW = {
     "rope": {"common", "cpu", "gpu", "op", "norm"},
     "linear": {"common", "gpu", "op", "norm"},
     "ladders": {"common", "gpu", "op", "norm", "matmul"},
-    "patching": {"common", "norm", "linear"},
+    "patching": {"common", "norm", "group_norm", "linear", "rope"},
     "python": {
         "common",
         "cpu",

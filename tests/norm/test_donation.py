@@ -129,8 +129,9 @@ def test_backward_needs_no_array_of_rows_beside_its_gradient(op):
         _, grads = norm.vjp(arrays, cots)
         return grads
 
-    # Forward outputs where there is a sum (the backward starts from it), and one gradient.
-    assert peak(make) < 1 + 2 * norm.adds + 0.25
+    # Forward outputs where there is a sum (the backward starts from it), and one gradient; besides,
+    # partial sums of the weight's and the bias's, of 128 of the 512 rows each on a large GPU.
+    assert peak(make) < 1 + 2 * norm.adds + 0.75
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -292,8 +292,8 @@ class TestAmidOtherCode:
                 y = run(x)
             assert error(y, exact(stock)) <= 2e-5
         with mlx_norms.patched():
-            y = mx.compile(mapped)(x)
-            assert mlx_norms.report().inline["rms_norm"] >= 1
+            y = mx.compile(mapped)(x)  # of whose inner function no graph is looked at
+            assert mlx_norms.report().inline == {}
         assert error(y, exact(mapped(x))) <= 4e-6
 
 

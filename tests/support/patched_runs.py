@@ -28,6 +28,8 @@ REPLACED = [
     (mx, "grad"),
     (mx, "value_and_grad"),
     (mx, "vjp"),
+    (mx, "jvp"),
+    (mx, "vmap"),
     (mx, "checkpoint"),
     (mlx.nn.GroupNorm, "__call__"),
     (mlx.nn.InstanceNorm, "__call__"),

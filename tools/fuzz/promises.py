@@ -4,8 +4,8 @@ SAME_BITS: no norm is in it, so it is bit-identical to the stock run's.
 SAME_NORMS: norms are in it, each within its bounds of mx.fast's; fused or not, it is bit-identical.
 CLOSE: within the effect of such bounds. Gradients of a fused norm and its residual add are rounded
 once, those of the two ops twice; a weight 1 + w stays in float32 where it is recognized; rows of 16
-bits that are cast for a norm are spread over threads as 16 bits; and a norm's rope rounds once on a
-GPU.
+bits that are cast for a norm are spread over threads as 16 bits; a norm's rope rounds once on a
+GPU; and what a pass over the graph makes the weight or bias of a group norm is rounded with it.
 """
 
 from enum import IntEnum
@@ -122,7 +122,7 @@ def own(step, output, leaves):
         return Promise.SAME_BITS
     if step.kind == "prologue" and step.options["form"] == "cast":
         return Promise.CLOSE
-    if step.kind == "roped":
+    if step.kind in ("roped", "our_group_norm", "image_layer"):
         return Promise.CLOSE  # a GPU's angles, and roundings in between
     if step.kind in NORMS:
         parameters = step.inputs[len(step.inputs) - sum(step.options["has"]) :]

@@ -3,6 +3,7 @@
 #include "csrc/common/sum.h"
 
 #include <cstring>
+#include <numeric>
 
 #include "csrc/common/batch.h"
 #include "mlx/allocator.h"
@@ -87,7 +88,68 @@ class Sum : public mx::Primitive {
   std::vector<int> axes_; // none is negative
 };
 
+// MLX's primitive for a broadcast to axes that the trace does not know.
+class LeadingAxes : public mx::Primitive {
+ public:
+  LeadingAxes(mx::Stream stream, std::shared_ptr<Primitive> of_mlx)
+      : Primitive(stream),
+        of_mlx_(std::move(of_mlx)) {}
+
+  void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
+    of_mlx_->eval_cpu(inputs, outputs);
+  }
+  void eval_gpu(const Arrays& inputs, Arrays& outputs) override {
+    of_mlx_->eval_gpu(inputs, outputs);
+  }
+
+  // What it is like has no derivative: MLX stops its gradient.
+  Arrays jvp(
+      const Arrays& primals,
+      const Arrays& tangents,
+      const std::vector<int>&) override {
+    return {with_axes_of(tangents[0], primals[1], stream())};
+  }
+  Arrays vjp(
+      const Arrays& primals,
+      const Arrays& cotangents,
+      const std::vector<int>&,
+      const Arrays&) override {
+    const auto& cotangent = cotangents[0];
+    std::vector<int> leading(cotangent.ndim() - primals[0].ndim());
+    std::iota(leading.begin(), leading.end(), 0);
+    return {
+        leading.empty()
+            ? cotangent
+            : sum_over(cotangent, leading, /* keepdims= */ false, stream())};
+  }
+  std::pair<Arrays, std::vector<int>> vmap(
+      const Arrays& inputs,
+      const std::vector<int>& axes) override {
+    return of_mlx_->vmap(inputs, axes);
+  }
+
+  DEFINE_NAME(mlx_norms::LeadingAxes)
+  bool is_equivalent(const Primitive&) const override {
+    return true;
+  }
+  std::vector<mx::Shape> output_shapes(const Arrays& inputs) override {
+    return of_mlx_->output_shapes(inputs);
+  }
+
+ private:
+  std::shared_ptr<Primitive> of_mlx_;
+};
+
 } // namespace
+
+array with_axes_of(const array& a, const array& like, mx::Stream s) {
+  auto wide = mx::broadcast_arrays({a, like}, s)[0];
+  if (wide.id() == a.id() || wide.inputs().size() == 1) {
+    return wide; // the trace knows the shape
+  }
+  auto node = std::make_shared<LeadingAxes>(s, wide.primitive_ptr());
+  return array(wide.shape(), wide.dtype(), std::move(node), wide.inputs());
+}
 
 array sum_over(
     const array& a,

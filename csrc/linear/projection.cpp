@@ -15,8 +15,19 @@ array bias_of_rows(const array& bias, const array& x, mx::Stream s) {
   if (!x.is_tracer()) {
     return bias;
   }
-  auto column = sum_over(x, -1, s);
-  return mx::broadcast_arrays({bias, column}, s)[0];
+  return with_axes_of(bias, sum_over(x, -1, s), s);
+}
+
+// The columns for each matrix of x. In a trace that does not know how many
+// there are, MLX's matmul would add up the gradients of each by a sum of its
+// own.
+array columns_of_matrices(const array& columns, const array& x, mx::Stream s) {
+  if (!x.is_tracer() || x.ndim() < 3) {
+    return columns;
+  }
+  auto one = sum_over(x, {-2, -1}, /* keepdims= */ true, s);
+  auto wide = with_axes_of(columns, one, s);
+  return wide.inputs().size() == 1 ? columns : wide;
 }
 
 array project_dense(
@@ -24,7 +35,7 @@ array project_dense(
     const array* bias,
     const array& x,
     mx::Stream s) {
-  auto columns = mx::transpose(weight, s);
+  auto columns = columns_of_matrices(mx::transpose(weight, s), x, s);
   if (!bias) {
     return mx::matmul(x, columns, s);
   }

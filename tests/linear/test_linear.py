@@ -508,6 +508,26 @@ def test_shapeless_in_16_bits_and_with_another_length(check, one_launch):
 
 
 @since("0.32.2")
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("biased", [False, True], ids=["", "bias"])
+def test_shapeless_gradients_of_one_matrix(biased, outputs):
+    """MLX's own sum over the matrices of x, as in its matmul's gradient, would end the process."""
+    w, matrix, bias = (normal(s, mx.float32, seed=9) for s in ((70,), (outputs, 70), (outputs,)))
+
+    def f(x, w, matrix, bias):
+        return [mlx_norms.rms_norm_linear(x, w, matrix, biases=bias if biased else None)]
+
+    def gradients(x, cotangent):
+        return mx.vjp(f, [x, w, matrix, bias], [cotangent])[1]
+
+    compiled = mx.compile(gradients, shapeless=True)
+    for batch, tokens in ((1, 2), (2, 3), (1, 1), (3, 1)):
+        x = normal((batch, tokens, 70), mx.float32, seed=1)
+        cotangent = normal((batch, tokens, outputs), mx.float32, seed=2)
+        for got, expected in zip(compiled(x, cotangent), gradients(x, cotangent), strict=True):
+            assert mx.allclose(got, expected, 1e-4, 1e-4), (batch, tokens)
+
+
 def test_shapeless_vmap(check):
     call = case("rms_norm_linear", (2, 3, 33), (5,), mx.float32)
     mapped = mx.compile(mx.vmap(call, in_axes=(0, None, None)), shapeless=True)

@@ -80,7 +80,7 @@ inline void move_into(thread float* from, thread float* to) {
 
 // Sums over a thread's channels: of a chunk, of 16 chunks, and of all. One sum
 // of hundreds of equal values would be rounded in one direction each time. To
-// center takes twice as many sums, for whose third kind registers are few.
+// center takes twice as many sums, for which registers are few: they are one.
 template <int M>
 struct ChunkedSums {
   float chunk[M];
@@ -96,9 +96,8 @@ struct ChunkedSums {
   }
 
   void end_chunk() thread {
-    if (center) {
-      move_into<M>(chunk, all);
-      return;
+    if (center || !looped) {
+      return; // one sum
     }
     move_into<M>(chunk, chunks);
     if (++ended % 16 == 0) {
@@ -107,7 +106,9 @@ struct ChunkedSums {
   }
 
   thread float* end() thread {
-    move_into<M>(chunks, all);
+    for (int i = 0; i < M; ++i) {
+      all[i] = center || !looped ? chunk[i] : all[i] + chunks[i];
+    }
     return all;
   }
 };

@@ -203,7 +203,7 @@ NUMBERS = {
 }
 NEVER = [  # no plan has these
     lambda c: c.get("linear_gated") and c["linear_projections"] != 2,
-    lambda c: c.get("has_weight2") and not c["paired"],
+    lambda c: c.get("has_weight2") and not c.get("paired", True),
     lambda c: (
         not c.get("linear_normed", True)
         and (

@@ -80,4 +80,11 @@ array broadcast_view(const array& a, const mx::Shape& shape) {
   return view;
 }
 
+array dense(array a, mx::Stream s) {
+  if (a.is_available() && a.flags().row_contiguous) {
+    return a;
+  }
+  return mx::contiguous(a, /* allow_col_major= */ false, s);
+}
+
 } // namespace mlx_norms

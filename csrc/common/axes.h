@@ -46,4 +46,7 @@ inline Axes row_axes(const array& a) {
 // memory.
 array broadcast_view(const array& a, const mx::Shape& shape);
 
+// a, row-contiguous by the time a kernel reads it.
+array dense(array a, mx::Stream s);
+
 } // namespace mlx_norms

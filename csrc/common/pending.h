@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 
+#include "mlx/ops.h"
 #include "mlx/primitives.h"
 
 namespace mlx_norms {
@@ -46,6 +47,12 @@ inline std::optional<float> as_number_throughout(mx::array a) {
     a = mx::array(a.inputs()[0]);
   }
   return as_number(a);
+}
+
+// Whether this is a trace of shapeless compile, where shapes are not those of
+// the results. MLX tells by what it makes of `a`, any array.
+inline bool in_shapeless_trace(const mx::array& a) {
+  return mx::number_of_elements(a, {}, false).has_primitive();
 }
 
 } // namespace mlx_norms

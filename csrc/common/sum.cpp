@@ -6,9 +6,9 @@
 #include <numeric>
 
 #include "csrc/common/batch.h"
+#include "csrc/common/of_mlx.h"
 #include "mlx/allocator.h"
 #include "mlx/ops.h"
-#include "mlx/primitives.h"
 
 namespace mlx_norms {
 
@@ -16,13 +16,12 @@ namespace {
 
 // MLX's primitive for a sum whose axes stay, of shapes that the trace does not
 // know.
-class Sum : public mx::Primitive {
+class Sum : public OfMlx {
  public:
   Sum(mx::Stream stream,
       std::shared_ptr<Primitive> of_mlx,
       std::vector<int> axes)
-      : Primitive(stream),
-        of_mlx_(std::move(of_mlx)),
+      : OfMlx(stream, std::move(of_mlx)),
         axes_(std::move(axes)) {}
 
   void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
@@ -35,11 +34,11 @@ class Sum : public mx::Primitive {
       std::memset(out.data<char>(), 0, out.nbytes());
       return;
     }
-    of_mlx_->eval_cpu(inputs, outputs);
+    OfMlx::eval_cpu(inputs, outputs);
   }
   void eval_gpu(const Arrays& inputs, Arrays& outputs) override {
     if (!take_input(inputs, outputs)) {
-      of_mlx_->eval_gpu(inputs, outputs);
+      OfMlx::eval_gpu(inputs, outputs);
     }
   }
 
@@ -70,9 +69,6 @@ class Sum : public mx::Primitive {
   bool is_equivalent(const Primitive& other) const override {
     return axes_ == static_cast<const Sum&>(other).axes_;
   }
-  std::vector<mx::Shape> output_shapes(const Arrays& inputs) override {
-    return of_mlx_->output_shapes(inputs);
-  }
 
  private:
   // If there is nothing to add up.
@@ -84,23 +80,13 @@ class Sum : public mx::Primitive {
     return is_input;
   }
 
-  std::shared_ptr<Primitive> of_mlx_;
   std::vector<int> axes_; // none is negative
 };
 
 // MLX's primitive for a broadcast to axes that the trace does not know.
-class LeadingAxes : public mx::Primitive {
+class LeadingAxes : public OfMlx {
  public:
-  LeadingAxes(mx::Stream stream, std::shared_ptr<Primitive> of_mlx)
-      : Primitive(stream),
-        of_mlx_(std::move(of_mlx)) {}
-
-  void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
-    of_mlx_->eval_cpu(inputs, outputs);
-  }
-  void eval_gpu(const Arrays& inputs, Arrays& outputs) override {
-    of_mlx_->eval_gpu(inputs, outputs);
-  }
+  using OfMlx::OfMlx;
 
   // What it is like has no derivative: MLX stops its gradient.
   Arrays jvp(
@@ -132,12 +118,6 @@ class LeadingAxes : public mx::Primitive {
   bool is_equivalent(const Primitive&) const override {
     return true;
   }
-  std::vector<mx::Shape> output_shapes(const Arrays& inputs) override {
-    return of_mlx_->output_shapes(inputs);
-  }
-
- private:
-  std::shared_ptr<Primitive> of_mlx_;
 };
 
 } // namespace

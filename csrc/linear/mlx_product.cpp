@@ -6,7 +6,7 @@
 
 #include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
-#include "mlx/primitives.h"
+#include "csrc/common/of_mlx.h"
 
 namespace mlx_norms {
 
@@ -17,22 +17,14 @@ const array* biases_of(const Arrays& inputs) {
 }
 
 // MLX's primitive, whose vmap is missing. Inputs: x, w, scales, [biases].
-class MappedProduct : public mx::Primitive {
+class MappedProduct : public OfMlx {
  public:
   MappedProduct(
       mx::Stream stream,
       std::shared_ptr<Primitive> of_mlx,
       Quantization by)
-      : Primitive(stream),
-        of_mlx_(std::move(of_mlx)),
+      : OfMlx(stream, std::move(of_mlx)),
         by_(std::move(by)) {}
-
-  void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
-    of_mlx_->eval_cpu(inputs, outputs);
-  }
-  void eval_gpu(const Arrays& inputs, Arrays& outputs) override {
-    of_mlx_->eval_gpu(inputs, outputs);
-  }
 
   Arrays jvp(
       const Arrays& primals,
@@ -72,9 +64,6 @@ class MappedProduct : public mx::Primitive {
     return of_mlx_->is_equivalent(
         *static_cast<const MappedProduct&>(other).of_mlx_);
   }
-  std::vector<mx::Shape> output_shapes(const Arrays& inputs) override {
-    return of_mlx_->output_shapes(inputs);
-  }
 
  private:
   array times(const array& x, const Arrays& inputs, const Quantization& by) {
@@ -82,7 +71,6 @@ class MappedProduct : public mx::Primitive {
         x, inputs[1], inputs[2], biases_of(inputs), by, stream());
   }
 
-  std::shared_ptr<Primitive> of_mlx_;
   Quantization by_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "csrc/common/axes.h"
 #include "csrc/common/checks.h"
 #include "csrc/linear/checks.h"
 #include "csrc/linear/mlx_product.h"

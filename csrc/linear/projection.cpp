@@ -2,6 +2,8 @@
 
 #include "csrc/linear/projection.h"
 
+#include "csrc/common/axes.h"
+#include "csrc/common/pending.h"
 #include "csrc/common/sum.h"
 #include "csrc/linear/mlx_product.h"
 
@@ -9,25 +11,21 @@ namespace mlx_norms {
 
 namespace {
 
-// The bias of each row of x. In a trace its shape comes from a sum: addmm would
-// make its result's shape part of the graph.
+// The bias of each row of x. Where a trace does not know shapes, addmm would
+// make its result's part of the graph.
 array bias_of_rows(const array& bias, const array& x, mx::Stream s) {
-  if (!x.is_tracer()) {
-    return bias;
-  }
-  return with_axes_of(bias, sum_over(x, -1, s), s);
+  return in_shapeless_trace(x) ? with_axes_of(bias, sum_over(x, -1, s), s)
+                               : bias;
 }
 
-// The columns for each matrix of x. In a trace that does not know how many
-// there are, MLX's matmul would add up the gradients of each by a sum of its
-// own.
+// The columns for each matrix of x. Where a trace does not know how many there
+// are, MLX's matmul would add up the gradients of each by a sum of its own.
 array columns_of_matrices(const array& columns, const array& x, mx::Stream s) {
-  if (!x.is_tracer() || x.ndim() < 3) {
+  if (x.ndim() < 3 || !in_shapeless_trace(x)) {
     return columns;
   }
   auto one = sum_over(x, {-2, -1}, /* keepdims= */ true, s);
-  auto wide = with_axes_of(columns, one, s);
-  return wide.inputs().size() == 1 ? columns : wide;
+  return with_axes_of(columns, one, s);
 }
 
 array project_dense(
@@ -53,13 +51,6 @@ mx::Dtype projected_dtype(const ProjectionInputs& in, mx::Dtype x) {
     }
   }
   return dtype;
-}
-
-array dense(array a, mx::Stream s) {
-  if (a.is_available() && a.flags().row_contiguous) {
-    return a;
-  }
-  return mx::contiguous(a, /* allow_col_major= */ false, s);
 }
 
 array project(

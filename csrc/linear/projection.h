@@ -44,7 +44,4 @@ array project(
     mx::Stream s);
 mx::Dtype projected_dtype(const ProjectionInputs& in, mx::Dtype x);
 
-// a, row-contiguous by the time a kernel reads it.
-array dense(array a, mx::Stream s);
-
 } // namespace mlx_norms

@@ -3,7 +3,6 @@
 #include "csrc/patching/followers.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <numbers>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include "csrc/common/activations.h"
 #include "csrc/common/checks.h"
+#include "csrc/patching/written_op.h"
 #include "mlx/mlx.h"
 
 namespace mlx_norms {
@@ -100,14 +100,6 @@ std::optional<Activated> as_compiled_activation(const array& a) {
   return std::nullopt;
 }
 
-// Operations that move a vector's axes.
-bool is_reshape(const array& a) {
-  constexpr std::array<std::string_view, 5> kNames{
-      "ExpandDims", "Squeeze", "Reshape", "Flatten", "Unflatten"};
-  std::string_view name = is_pending(a) ? a.primitive().name() : "";
-  return std::ranges::find(kNames, name) != kNames.end();
-}
-
 } // namespace
 
 const array& before_broadcast(const array& a) {
@@ -151,7 +143,7 @@ std::optional<Activated> as_activation(const array& a) {
 }
 
 OptionalArray as_scale(const array& factor) {
-  if (is_reshape(factor)) {
+  if (is_pending(factor) && is_reshape(factor.primitive().name())) {
     auto before = as_scale(factor.inputs()[0]);
     if (!before) {
       return std::nullopt;
@@ -169,8 +161,7 @@ OptionalArray as_vector_of(int length, const array& a, mx::Stream stream) {
       a.shape(-1) != length) {
     return std::nullopt;
   }
-  return a.ndim() == 1 ? OptionalArray(a)
-                       : OptionalArray(mx::flatten(a, stream));
+  return as_vector(&a, stream);
 }
 
 } // namespace mlx_norms

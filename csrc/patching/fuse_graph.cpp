@@ -35,12 +35,6 @@ struct Rewrite {
   Arrays inputs; // of the graph as it was
 };
 
-// Whether this is a trace of shapeless compile, where shapes are not those of
-// the results.
-bool is_shapeless(const array& a) {
-  return mx::number_of_elements(a, {}, false).has_primitive();
-}
-
 bool is_one_of(const array& a, std::initializer_list<std::string_view> names) {
   return is_pending(a) &&
       std::ranges::find(names, a.primitive().name()) != names.end();
@@ -93,7 +87,7 @@ class Pass {
         written_(written) {}
 
   Arrays run() {
-    is_looking_around_ = !is_shapeless(outputs_[0]);
+    is_looking_around_ = !in_shapeless_trace(outputs_[0]);
     if (written_ && is_looking_around_) {
       for_far_first(graph_.powers(), [&](const array& a) { find_inline(a); });
     }
@@ -420,9 +414,8 @@ class Pass {
   // x * act(z), which is normalized.
   bool take_gate_first(NormCall& call) const {
     const auto x = call.x();
-    if (call.spec.center || call.spec.l2 || call.spec.has(kResidual) ||
-        call.spec.is_gated() || call.spec.is_modulated() || !sole_taker(x) ||
-        !is_pending(x, "Multiply") || x.primitive().stream() != call.stream) {
+    if (!may_be_gated(call) || !sole_taker(x) || !is_pending(x, "Multiply") ||
+        x.primitive().stream() != call.stream) {
       return false;
     }
     for (int i : {1, 0}) {

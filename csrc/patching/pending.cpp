@@ -27,6 +27,12 @@ bool is_compiled_sum(const array& a) {
 
 } // namespace
 
+bool is_reshape(std::string_view primitive) {
+  return primitive == "Reshape" || primitive == "Flatten" ||
+      primitive == "Unflatten" || primitive == "Squeeze" ||
+      primitive == "ExpandDims";
+}
+
 bool is_like(const array& a, const array& b) {
   return a.shape() == b.shape() && a.dtype() == b.dtype();
 }

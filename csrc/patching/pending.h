@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "csrc/common/pending.h"
 #include "csrc/norm/norm.h"
@@ -17,6 +18,9 @@ template <typename P>
 __attribute__((no_sanitize("vptr"))) auto state_of(const array& a) {
   return static_cast<P&>(a.primitive()).state();
 }
+
+// Whether it is an operation that moves a vector's axes.
+bool is_reshape(std::string_view primitive);
 
 // Whether they have one shape and one dtype.
 bool is_like(const array& a, const array& b);

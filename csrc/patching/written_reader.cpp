@@ -214,9 +214,7 @@ Value WrittenReader::unary(
     return one_over_root(value);
   }
   auto* product = std::get_if<Product>(&value);
-  if (product && product->is_weight() &&
-      (name == "Reshape" || name == "Flatten" || name == "Unflatten" ||
-       name == "Squeeze" || name == "ExpandDims")) {
+  if (product && product->is_weight() && is_reshape(name)) {
     return value; // note() says where its axis is now
   }
   if (auto* axis = axis_of(value)) {

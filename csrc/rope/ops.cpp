@@ -2,6 +2,7 @@
 
 #include "csrc/rope/ops.h"
 
+#include "csrc/common/axes.h"
 #include "csrc/common/checks.h"
 #include "csrc/norm/checks.h"
 
@@ -46,12 +47,6 @@ void check_tensor(const char* op, const Tensor& tensor, const Tensor& first) {
   }
 }
 
-array as_contiguous(const array& a, mx::Stream s) {
-  bool is_seen_to_be =
-      a.status() == array::Status::available && a.flags().row_contiguous;
-  return is_seen_to_be ? a : mx::contiguous(a, false, s);
-}
-
 // In int32, contiguous.
 array make_offset(
     const char* op,
@@ -78,13 +73,13 @@ array make_offset(
   if (offset.dtype() != mx::int32) {
     return mx::astype(offset, mx::int32, s); // it is contiguous then
   }
-  return offset.size() == 1 ? offset : as_contiguous(offset, s);
+  return offset.size() == 1 ? offset : dense(offset, s);
 }
 
 array make_freqs(const char* op, const array& freqs, int dims, mx::Stream s) {
   check_dtype(op, "freqs", freqs.dtype());
   check_freqs(op, freqs, dims);
-  return as_contiguous(mx::astype(freqs, mx::float32, s), s);
+  return dense(mx::astype(freqs, mx::float32, s), s);
 }
 
 Call<NormRope> checked_call(

@@ -15,6 +15,7 @@ from .. import _ext
 from . import layers, scope, transforms, trees
 from .blocks import block
 from .scope import EXPORT, current, entered
+from .transforms import Kind
 from .written import classes, functions
 from .written import layers as written_layers
 
@@ -86,9 +87,9 @@ _REPLACEMENTS = [
     (mx, "grad", transforms.transforming),
     (mx, "value_and_grad", transforms.transforming),
     (mx, "vjp", transforms.transforming),
-    (mx, "jvp", functools.partial(transforms.transforming, passes=False)),
-    (mx, "vmap", functools.partial(transforms.transforming, passes=False)),
-    (mx, "checkpoint", functools.partial(transforms.transforming, traces=False)),
+    (mx, "jvp", functools.partial(transforms.transforming, kind=Kind.KEPT)),
+    (mx, "vmap", functools.partial(transforms.transforming, kind=Kind.KEPT)),
+    (mx, "checkpoint", functools.partial(transforms.transforming, kind=Kind.CHECKPOINTED)),
     (mlx.nn.Module, "__init__", _module_init),
     *layers.replacements(),
 ]

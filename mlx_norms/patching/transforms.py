@@ -6,6 +6,7 @@ before MLX differentiates or compiles it.
 
 from __future__ import annotations
 
+import enum
 import functools
 import threading
 from collections.abc import Callable
@@ -15,7 +16,17 @@ from .._ext import Fusion
 from . import trees
 from .scope import current
 
-_thread = threading.local()  # how many traces there are around, and of these derivatives
+
+class Kind(enum.Enum):
+    """A transform, by what it does with its function's graph."""
+
+    COMPILED = enum.auto()
+    DERIVED = enum.auto()  # grad, value_and_grad, vjp
+    KEPT = enum.auto()  # jvp and vmap: no pass is made
+    CHECKPOINTED = enum.auto()  # part of the graph around; there is no trace
+
+
+_thread = threading.local()  # the kinds of the traces around
 
 
 def over(results: object, boundary: object, written: bool) -> object:
@@ -24,17 +35,13 @@ def over(results: object, boundary: object, written: bool) -> object:
     return trees.exchange(results, changed) if changed else results
 
 
-def transforming(original: Callable, *, traces: bool = True, passes: bool = True) -> Callable:
-    """A transform that is given a function first.
-
-    All but ``checkpoint`` trace it: a function that is compiled in a trace is part of its graph.
-    ``mx.jvp`` and ``mx.vmap`` make no pass; functions within know that they are around.
-    """
+def transforming(original: Callable, kind: Kind = Kind.DERIVED) -> Callable:
+    """A transform that is given a function first."""
 
     @functools.wraps(original)
     def transform(*args, **kwargs):
         fun, *others = args or [kwargs.pop("fun", None)]
-        return original(_with_pass(fun, traces=traces, passes=passes), *others, **kwargs)
+        return original(_with_pass(fun, kind), *others, **kwargs)
 
     return transform
 
@@ -44,40 +51,32 @@ def compiling(original: Callable) -> Callable:
 
     @functools.wraps(original)
     def compile(fun, inputs=None, outputs=None, shapeless=False):
-        fun = _with_pass(fun, outputs, is_compiled=True)
+        fun = _with_pass(fun, Kind.COMPILED, outputs)
         return original(fun, inputs=inputs, outputs=outputs, shapeless=shapeless)
 
     return compile
 
 
-def _with_pass(
-    fun: Callable,
-    outputs: object = None,
-    *,
-    is_compiled: bool = False,
-    traces: bool = True,
-    passes: bool = True,
-) -> Callable:
+def _with_pass(fun: Callable, kind: Kind, outputs: object = None) -> Callable:
     if not callable(fun):
         return fun  # MLX says so
 
     @functools.wraps(fun)
     def passed(*args, **kwargs):
-        scope = current()
-        depth, derivatives = getattr(_thread, "traces", 0), getattr(_thread, "derivatives", 0)
-        is_seen_later = is_compiled and depth > 0
-        # Within a derivative the arrays of the outer function are tracers, too: those stay as they
-        # are, until the outer function's pass.
-        is_inner = traces and not is_compiled and derivatives > 0
+        scope, around = current(), getattr(_thread, "around", ())
+        # What is compiled in a trace is part of its graph.
+        is_seen_later = kind is Kind.COMPILED and around
         if not scope.acts or scope.fusion is Fusion.NEVER or is_seen_later:
             return fun(*args, **kwargs)
-        _thread.traces = depth + traces
-        _thread.derivatives = derivatives + (traces and not is_compiled)
+        _thread.around = around if kind is Kind.CHECKPOINTED else (*around, kind)
         try:
             results = fun(*args, **kwargs)
         finally:
-            _thread.traces, _thread.derivatives = depth, derivatives
-        if is_inner or not passes:
+            _thread.around = around
+        # Within another derivative the arrays of the outer function are tracers, too: those stay as
+        # they are, until the outer function's pass.
+        is_inner = kind is Kind.DERIVED and {Kind.DERIVED, Kind.KEPT} & {*around}
+        if kind is Kind.KEPT or is_inner:
             return results
         written = scope.written or scope.fusion is Fusion.BY_GRAPH_PASS
         return over((results, outputs), (args, kwargs), written)[0]
@@ -86,4 +85,4 @@ def _with_pass(
 
 
 # Of every function that ends with a pass.
-CODE = _with_pass(lambda: None).__code__
+CODE = _with_pass(lambda: None, Kind.COMPILED).__code__

@@ -8,7 +8,7 @@ import pytest
 import mlx_norms
 from support import inputs
 from support.bits import assert_same_bits
-from support.checks import check_outputs, check_with_gradients
+from support.checks import check_jvp_beside_vjp, check_outputs, check_with_gradients
 from support.inputs import arguments, cotangents, normal
 from support.layouts import LAYOUTS
 from support.norm_case import DTYPES, Norm
@@ -172,12 +172,7 @@ def test_transforms(op):
     arrays = arrays_of(op, 16, mx.float32, "sample", more=("scale", "shift"))
     given = list(arrays.values())
     f = Norm(op).function(list(arrays))
-    tangents = [normal(a.shape, a.dtype, seed=(i, 3)) for i, a in enumerate(given)]
-    cots = cotangents(Norm(op), arrays)
-    forth = sum((d * c).sum() for d, c in zip(mx.jvp(f, given, tangents)[1], cots, strict=True))
-    gradients = mx.vjp(f, given, cots)[1]
-    back = sum((g * t).sum() for g, t in zip(gradients, tangents, strict=True))
-    assert mx.allclose(forth, back, 1e-4, 1e-3)
+    check_jvp_beside_vjp(f, given, cotangents(Norm(op), arrays))
 
     def both(*a):
         return [*f(*a), *mx.vjp(f, a, f(*a))[1]]

@@ -9,6 +9,7 @@ import pytest
 import mlx_norms
 from support import inputs
 from support.bits import assert_same_bits
+from support.checks import check_jvp_beside_vjp
 from support.inputs import normal, unless_slow
 from support.layouts import LAYOUTS
 from support.norm_add_norm import (
@@ -222,13 +223,7 @@ def test_transforms():
     cots = cotangents_of(arrays)
     for late in (False, True):
         of = Case(arrays, rounding="late" if late else "early").function
-        tangents = [normal(a.shape, a.dtype, seed=(i, 3)) for i, a in enumerate(given)]
-        forth = sum(
-            (d * c).sum() for d, c in zip(mx.jvp(of, given, tangents)[1], cots, strict=True)
-        )
-        gradients = mx.vjp(of, given, cots)[1]
-        back = sum((g * t).sum() for g, t in zip(gradients, tangents, strict=True))
-        assert mx.allclose(forth, back, 1e-4, 1e-3)
+        check_jvp_beside_vjp(of, given, cots)
 
     def curvature(of):
         argnums = list(range(len(given)))

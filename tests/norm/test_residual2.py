@@ -8,7 +8,7 @@ import pytest
 import mlx_norms
 from support import inputs
 from support.bits import assert_same_bits
-from support.checks import check_outputs, check_with_gradients
+from support.checks import check_jvp_beside_vjp, check_outputs, check_with_gradients
 from support.inputs import arguments, cotangents, normal
 from support.layouts import LAYOUTS
 from support.norm_case import DTYPES, Norm
@@ -127,23 +127,21 @@ def test_empty(op):
 
 
 @OF_OP
-def test_transforms(op):
+def test_transforms(op, backend):
     arrays = arrays_of(op, 16, mx.float32, more=("factor", "scale"), plain=False)
     given = list(arrays.values())
     f = Norm(op).function(list(arrays))
-    tangents = [normal(a.shape, a.dtype, seed=(i, 3)) for i, a in enumerate(given)]
-    cots = cotangents(Norm(op), arrays)
-    forth = sum((d * c).sum() for d, c in zip(mx.jvp(f, given, tangents)[1], cots, strict=True))
-    gradients = mx.vjp(f, given, cots)[1]
-    back = sum((g * t).sum() for g, t in zip(gradients, tangents, strict=True))
-    assert mx.allclose(forth, back, 1e-4, 1e-3)
+    check_jvp_beside_vjp(f, given, cotangents(Norm(op), arrays))
 
     def both(*a):
         return [*f(*a), *mx.vjp(f, a, f(*a))[1]]
 
     for shapeless in (False, True):
         for got, want in zip(mx.compile(both, shapeless=shapeless)(*given), both(*given)):
-            assert mx.allclose(got, want, 1e-6, 1e-6), f"compiled, {shapeless}"
+            if backend == "cuda":  # where a compiled chain of MLX's rounds otherwise
+                assert mx.allclose(got, want, 1e-6, 1e-6), f"compiled, {shapeless}"
+            else:
+                assert_same_bits(got, want, f"compiled, {shapeless}")
 
 
 @OF_OP

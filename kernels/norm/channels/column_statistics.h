@@ -123,8 +123,7 @@ inline void deviation_means(
     thread const ColumnStatistics<N>& stats,
     thread const float* correction,
     thread float* means) {
-  ChunkedSums<2 * N> sums;
-  sums.begin();
+  clear<2 * N>(means);
   for (int chunk = 0; next_channels(chunk, channels);
        chunk += V * channel_lanes()) {
     for (int k = 0; k < V; ++k) {
@@ -137,15 +136,10 @@ inline void deviation_means(
       for (int j = 0; j < N; ++j) {
         float d = v[j] - stats.mean[j] - correction[j];
         d = within ? d : 0.0f;
-        sums.chunk[j] += d;
-        sums.chunk[N + j] = fma(d, d, sums.chunk[N + j]);
+        means[j] += d;
+        means[N + j] = fma(d, d, means[N + j]);
       }
     }
-    sums.end_chunk();
-  }
-  thread float* all = sums.end();
-  for (int i = 0; i < 2 * N; ++i) {
-    means[i] = all[i];
   }
   threads.average<2 * N>(channels, means);
 }

@@ -1,5 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include "csrc/common/sum.h"
 #include "csrc/norm/gradients.h"
 
 #include <algorithm>
@@ -7,7 +8,6 @@
 #include "csrc/common/derivatives.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
-#include "csrc/norm/row_groups.h"
 #include "csrc/norm/split.h"
 
 namespace mlx_norms {
@@ -137,7 +137,7 @@ Gradients plain_vjp(
       dtypes,
       s);
   for (auto operand : summed) {
-    gradients[operand] = sum_to(*gradients[operand], in[operand]->shape(), s);
+    gradients[operand] = sum_to(*gradients[operand], *in[operand], s);
   }
   return gradients;
 }

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "csrc/common/activations.h"
 #include "csrc/common/float16.h"
 #include "csrc/common/sum.h"
-#include "csrc/norm/row_groups.h"
 
 namespace mlx_norms {
 
@@ -177,7 +177,12 @@ array finish(
 
 array sum_of_bias(const array& a, const array* weight, mx::Stream s) {
   bool of_groups = weight && weight->ndim() > 1;
-  return sum_to(a, of_groups ? weight->shape() : mx::Shape{a.shape(-1)}, s);
+  if (of_groups) {
+    return sum_to(a, *weight, s);
+  }
+  std::vector<int> rows(a.ndim() - 1);
+  std::iota(rows.begin(), rows.end(), 0);
+  return sum_over(a, rows, /* keepdims= */ false, s);
 }
 
 array zero_where_saturated(const array& a, const array& s, mx::Stream stream) {
@@ -271,7 +276,7 @@ Gradients fallback_gradients(
     }
   }
   if (wanted.has(kWeight)) {
-    gradients[kWeight] = sum_to(mx::multiply(g, n, s), weight->shape(), s);
+    gradients[kWeight] = sum_to(mx::multiply(g, n, s), *weight, s);
   }
   if (wanted.has(kBias)) {
     gradients[kBias] = sum_of_bias(g, weight, s);

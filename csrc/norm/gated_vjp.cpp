@@ -1,10 +1,10 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/common/activations.h"
+#include "csrc/common/sum.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/gradients.h"
 #include "csrc/norm/norm.h"
-#include "csrc/norm/row_groups.h"
 
 namespace mlx_norms {
 
@@ -65,7 +65,7 @@ Gradients gated_vjp(
       dtypes,
       stream);
   if (gradients[kGate]) {
-    gradients[kGate] = sum_to(*gradients[kGate], own.shape(), stream);
+    gradients[kGate] = sum_to(*gradients[kGate], own, stream);
   }
   return gradients;
 }

@@ -1,5 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include "csrc/common/sum.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/gradients.h"
 #include "csrc/norm/norm.h"
@@ -92,7 +93,7 @@ Gradients modulated_vjp(
   const auto& gn = found[kWeight];
   const auto& g = found[kBias];
   auto give = [&](Operand operand, const array& sum) {
-    gradients[operand] = sum_to(sum, in[operand]->shape(), stream);
+    gradients[operand] = sum_to(sum, *in[operand], stream);
   };
   auto scaled = [&](const array& sum) {
     return in[kScale]
@@ -252,7 +253,7 @@ Gradients factor_vjp(
       stream);
   gradients[kX] = found[kX];
   if (of_factor) {
-    gradients[kFactor] = sum_to(*found[kWeight], in[kFactor]->shape(), stream);
+    gradients[kFactor] = sum_to(*found[kWeight], *in[kFactor], stream);
   }
   return gradients;
 }

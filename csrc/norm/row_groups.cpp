@@ -4,8 +4,6 @@
 
 #include <numeric>
 
-#include "csrc/common/sum.h"
-
 namespace mlx_norms {
 
 namespace {
@@ -70,20 +68,6 @@ mx::Shape grouped_shape(const mx::Shape& parameter, const mx::Shape& x) {
     shape[i] = x[i];
   }
   return shape;
-}
-
-array sum_to(const array& a, const mx::Shape& parameter, mx::Stream s) {
-  int missing = static_cast<int>(a.ndim() - parameter.size());
-  std::vector<int> kept;
-  for (int i = 0; i + 1 < static_cast<int>(parameter.size()); ++i) {
-    if (parameter[i] == 1 && a.shape(missing + i) != 1) {
-      kept.push_back(missing + i);
-    }
-  }
-  auto sums = sum_over(a, kept, /* keepdims= */ true, s);
-  std::vector<int> leading(missing);
-  std::iota(leading.begin(), leading.end(), 0);
-  return sum_over(sums, leading, /* keepdims= */ false, s);
 }
 
 } // namespace mlx_norms

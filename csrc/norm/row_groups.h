@@ -24,7 +24,4 @@ std::optional<RowGroups> row_groups(
 // The smallest shape with groups that the parameter broadcasts to.
 mx::Shape grouped_shape(const mx::Shape& parameter, const mx::Shape& x);
 
-// The sum of an array of x's shape over what a parameter is broadcast to.
-array sum_to(const array& a, const mx::Shape& parameter, mx::Stream s);
-
 } // namespace mlx_norms

@@ -1,9 +1,9 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/norm/split.h"
+#include "csrc/common/sum.h"
 
 #include "csrc/norm/fallback.h"
-#include "csrc/norm/row_groups.h"
 
 namespace mlx_norms {
 
@@ -73,7 +73,7 @@ split_norm_vjp(const NormVJP& op, const Arrays& inputs, mx::Stream stream) {
   }
   if (op.wanted.has(kWeight)) {
     auto gn = mx::multiply(g, bare_norm(norm, in.x(), stream), stream);
-    found[kWeight] = sum_to(gn, weight->shape(), stream);
+    found[kWeight] = sum_to(gn, *weight, stream);
   }
   if (op.wanted.has(kBias)) {
     found[kBias] = sum_of_bias(g, weight, stream);

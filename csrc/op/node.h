@@ -47,6 +47,7 @@
 #include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/common/self_check.h"
+#include "csrc/common/sum.h"
 #include "csrc/cpu/settings.h"
 #include "csrc/gpu/run.h"
 #include "mlx/primitives.h"
@@ -86,7 +87,7 @@ Arrays in_steps(const Op& op, const Arrays& inputs, mx::Stream stream) {
 template <typename Op>
 Function steps_of(Op op, mx::Stream stream) {
   return [op = std::move(op), stream](const Arrays& inputs) {
-    return in_steps(op, inputs, stream);
+    return for_any_size(in_steps(op, inputs, stream), {&inputs}, stream);
   };
 }
 
@@ -134,7 +135,10 @@ class Node final : public mx::Primitive {
       const Arrays& tangents,
       const std::vector<int>& argnums) override {
     if constexpr (requires { &Op::jvp; }) {
-      return op_.jvp(primals, tangents, argnums, stream());
+      return for_any_size(
+          op_.jvp(primals, tangents, argnums, stream()),
+          {&primals, &tangents},
+          stream());
     } else {
       return jvp_of(steps(), primals, tangents, argnums);
     }
@@ -146,7 +150,10 @@ class Node final : public mx::Primitive {
       const std::vector<int>& argnums,
       const Arrays& outputs) override {
     if constexpr (requires { &Op::vjp; }) {
-      return op_.vjp(primals, cotangents, argnums, outputs, stream());
+      return for_any_size(
+          op_.vjp(primals, cotangents, argnums, outputs, stream()),
+          {&primals, &cotangents, &outputs},
+          stream());
     } else {
       return vjp_of(steps(), primals, cotangents, argnums);
     }
@@ -155,18 +162,8 @@ class Node final : public mx::Primitive {
   std::pair<Arrays, std::vector<int>> vmap(
       const Arrays& inputs,
       const std::vector<int>& axes) override {
-    if constexpr (requires { &Op::mapped; }) {
-      return with_leading_axes(op_.mapped(inputs, axes, stream()));
-    } else {
-      if constexpr (requires { &Op::batched; }) {
-        if (auto call = op_.batched(inputs, axes, stream())) {
-          auto& [op, batch] = *call;
-          return with_leading_axes(
-              as_arrays(make(std::move(op), std::move(batch), stream())));
-        }
-      }
-      return with_leading_axes(mx::vmap(steps(), axes)(inputs));
-    }
+    return with_leading_axes(
+        for_any_size(mapped(inputs, axes), {&inputs}, stream()));
   }
 
   const Op& op() const {
@@ -198,6 +195,20 @@ class Node final : public mx::Primitive {
  private:
   Function steps() {
     return steps_of(op_, stream());
+  }
+
+  Arrays mapped(const Arrays& inputs, const std::vector<int>& axes) {
+    if constexpr (requires { &Op::mapped; }) {
+      return op_.mapped(inputs, axes, stream());
+    } else {
+      if constexpr (requires { &Op::batched; }) {
+        if (auto call = op_.batched(inputs, axes, stream())) {
+          auto& [op, batch] = *call;
+          return as_arrays(make(std::move(op), std::move(batch), stream()));
+        }
+      }
+      return mx::vmap(steps(), axes)(inputs);
+    }
   }
 
   template <typename F>
@@ -356,8 +367,10 @@ auto make(Op op, Arrays inputs, mx::Stream stream) {
   if (suited && runs_kernel(op, inputs, stream)) {
     return node(std::move(op), std::move(inputs), stream);
   }
-  auto outputs =
-      suited ? op.fallback(inputs, stream) : in_steps(op, inputs, stream);
+  auto outputs = for_any_size(
+      suited ? op.fallback(inputs, stream) : in_steps(op, inputs, stream),
+      {&inputs},
+      stream);
   if constexpr (kHasSeveralOutputs<Op>) {
     return outputs;
   } else {

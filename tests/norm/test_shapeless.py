@@ -167,3 +167,39 @@ def test_gradient_of_what_broadcasts(operand, shape):
     for args in ((array(1, 1, 16), array(*like_x)),) * 2:
         for got, expected in zip(one(*args), gradient(*args), strict=True):
             close(got, expected)
+
+
+@since("0.32.2")
+@pytest.mark.parametrize("op", OPERANDS)
+def test_second_derivatives_traced_with_one_row(op):
+    """MLX's own leave out the sums over axes of one element, or corrupt memory by them."""
+    wrt = tuple(range(1 + len(OPERANDS[op])))
+
+    def second(*args):
+        gradient = mx.grad(lambda *args: mx.sin(function(op)(*args)).sum(), wrt)
+        return mx.grad(lambda *args: sum(g.square().sum() for g in gradient(*args)), wrt)(*args)
+
+    def arguments(batch, rows):
+        sizes = {"2": batch, "4": rows, "1": 1, "D": 64}
+        shapes = [[sizes[axis] for axis in axes] for axes in OPERANDS[op].values()]
+        return [mx.abs(array(*shape)) + 0.1 for shape in ([batch, rows, 64], *shapes)]
+
+    compiled = mx.compile(second, shapeless=True)
+    for sizes in ((1, 1), (2, 4), (1, 3), (3, 1)):
+        args = arguments(*sizes)
+        for got, expected in zip(compiled(*args), second(*args), strict=True):
+            got, expected = np.array(got), np.array(expected)
+            atol = 1e-5 * np.abs(expected).max()
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=atol)
+
+
+def test_gradient_of_statistics_traced_with_one_position():
+    def running(x):
+        mean, var = mx.zeros(8), mx.ones(8)
+        y, mean, var = mlx_norms.batch_norm(x, mean=mean, var=var, training=True)
+        return (y.sin() + mean.sin() * var).sum()
+
+    gradient = mx.grad(running)
+    compiled = mx.compile(gradient, shapeless=True)
+    for shape in ((4, 1, 8), (4, 5, 8), (2, 1, 8)):
+        close(compiled(array(*shape)), gradient(array(*shape)))

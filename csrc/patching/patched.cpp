@@ -137,6 +137,9 @@ fused(const Request& request, const Plan& plan, Fusion fusion) {
     return {std::nullopt, why};
   }
   auto& x = plan.x;
+  if (!is_pending(x)) {
+    return {std::nullopt, Outcome::NotASum};
+  }
   auto stream = request.stream;
   auto [norm, outcome] = fused_norm(
       plan.spec,

@@ -40,6 +40,11 @@ const Names& names() {
   return names;
 }
 
+// Of a module, by an interned name; null if it has none.
+PyObject* attribute_of(PyObject* module, PyObject* name) {
+  return PyDict_GetItemWithError(PyModule_GetDict(module), name);
+}
+
 bool has(nb::handle of, PyObject* name) {
   return nb::getattr(of, name).is(Py_True);
 }
@@ -55,7 +60,7 @@ nb::object current_scope(const Callable& of) {
   while (!entry.is_none() && !has(entry, names().is_open)) {
     entry = nb::getattr(entry, names().outer);
   }
-  return entry.is_none() ? nb::getattr(of.scope, names().process)
+  return entry.is_none() ? nb::borrow(attribute_of(of.scope, names().process))
                          : nb::getattr(entry, names().scope);
 }
 
@@ -90,7 +95,7 @@ std::optional<PyObject*> call_ours_at_once(
     const Behavior& behavior,
     PyObject* const* arguments,
     size_t positional) {
-  auto* ours = PyDict_GetItem(PyModule_GetDict(of.module), of.ours);
+  auto* ours = attribute_of(of.module, of.ours);
   bool is_replaced = !ours || Py_TYPE(ours) != native_type; // by a test
   if (!of.quick || behavior.trace || is_replaced) {
     return std::nullopt;
@@ -182,7 +187,7 @@ nb::object replacement(
   bool is_rope = std::string_view(ours.c_str()) == "patched_rope";
   function.vectorcall = is_rope ? call_rope : call_replacement;
   function.quick = find_quick_call(ours.c_str());
-  function.ours = ours.inc_ref().ptr();
+  function.ours = PyUnicode_InternFromString(ours.c_str());
   function.module = nb::module_::import_("mlx_norms._ext").release().ptr();
   function.scope = scope.inc_ref().ptr();
   auto innermost = nb::getattr(scope, "_innermost");

@@ -64,18 +64,22 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/split.cpp
     csrc/norm/spec.cpp
     csrc/norm/vjp_plan.cpp
+    csrc/patching/beside_norm.cpp
     csrc/patching/followers.cpp
     csrc/patching/fuse_graph.cpp
     csrc/patching/fuse_projections.cpp
     csrc/patching/fusion.cpp
+    csrc/patching/group_norm_plan.cpp
     csrc/patching/holders.cpp
     csrc/patching/inline_norm.cpp
+    csrc/patching/norm_before.cpp
     csrc/patching/norm_call.cpp
     csrc/patching/outcome.cpp
     csrc/patching/patched.cpp
     csrc/patching/pending.cpp
     csrc/patching/pending_graph.cpp
     csrc/patching/prologue.cpp
+    csrc/patching/rewritten_graph.cpp
     csrc/patching/rope_of_norm.cpp
     csrc/patching/take_products.cpp
     csrc/patching/vain_passes.cpp

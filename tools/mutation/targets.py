@@ -40,6 +40,7 @@ LINEAR_KERNEL = _of("linear", "linear", "linear_kernel", "quantized_matmul")
 MATMUL = _of("matmul", "matmul")
 FUSION = _of("patching", "fusion", "prologues", "fusion_transforms", "patching", "fuse")
 FUSION += " " + _of("patching", "unused_outputs", "patching_threads", "taken", "models")
+AROUND = FUSION + " " + _of("patching", "around_norms", "inline_norms")
 WRITTEN = _of("patching", "written_norms", "written_left", "written_states", "written_changes")
 PRODUCTS = _of("patching", "products", "projections")
 GRAPH = _of("norm", "compile", "compiled_twice", "vmap", "shapeless", "derivatives", "donation")
@@ -60,7 +61,8 @@ CPU = [
     Target("csrc/op/node.h", f"{GRAPH} {NORM_ADD_NORM} {AXIS}"),
     Target("csrc/norm/derivatives.cpp", f"{GRAPH} " + _of("patching", "unused_outputs")),
     Target("csrc/patching/written_*.cpp", WRITTEN),
-    Target("csrc/patching/fusion.cpp csrc/patching/fuse_graph.cpp", FUSION),
+    Target("csrc/patching/fusion.cpp", FUSION),
+    Target("csrc/patching/[fr]*_graph.cpp csrc/patching/[bgin]*norm*.cpp", AROUND),
     Target("csrc/patching/p*ed.cpp csrc/patching/pending.cpp csrc/patching/prologue.cpp", FUSION),
 ]
 METAL = [

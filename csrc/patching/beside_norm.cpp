@@ -1,0 +1,219 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/patching/beside_norm.h"
+
+#include <algorithm>
+
+#include "csrc/common/checks.h"
+#include "csrc/patching/followers.h"
+
+namespace mlx_norms {
+
+namespace {
+
+std::optional<Taken> take_cast(
+    const RewrittenGraph&,
+    NormCall& call,
+    const array&,
+    const array& next) {
+  bool narrows = call.dtype == mx::float32 && next.dtype() != mx::float32;
+  if (!is_pending(next, "AsType") || !narrows ||
+      (call.has_parameters() && call.spec.is_factored()) ||
+      call.spec.gate_first) {
+    return std::nullopt;
+  }
+  call.dtype = next.dtype();
+  if (call.has_parameters()) {
+    call.spec.rounding = Rounding::Late;
+  }
+  return Taken::Cast;
+}
+
+// In place of the cast that MLX's operation has.
+void widen(NormCall& call, const array& next) {
+  call.dtype = next.dtype();
+}
+
+bool may_be_modulated(const NormCall& call) {
+  return !call.spec.l2 && !call.spec.is_gated();
+}
+
+bool broadcasts(const array& a, const array& x) {
+  int missing = static_cast<int>(x.ndim()) - static_cast<int>(a.ndim());
+  bool fits = missing >= 0 && a.ndim() > 0 && a.shape(-1) == x.shape(-1) &&
+      takes_dtype(a.dtype());
+  for (int i = 0; fits && i < static_cast<int>(a.ndim()); ++i) {
+    fits = a.shape(i) == 1 || a.shape(i) == x.shape(missing + i);
+  }
+  return fits;
+}
+
+std::optional<Taken> take_scale(
+    const RewrittenGraph&,
+    NormCall& call,
+    const array& y,
+    const array& next) {
+  auto* factor = beside(y, next, "Multiply");
+  if (!factor || !may_be_modulated(call) || call.spec.is_modulated()) {
+    return std::nullopt;
+  }
+  auto scale = as_scale(before_broadcast(*factor));
+  if (!scale || !broadcasts(*scale, call.x())) {
+    return std::nullopt;
+  }
+  call.set(kScale, before_broadcast(*scale));
+  if (!broadcasts(*call.in[kScale], call.x())) {
+    return std::nullopt;
+  }
+  widen(call, next);
+  return Taken::ScaleAndShift;
+}
+
+std::optional<Taken> take_shift(
+    const RewrittenGraph&,
+    NormCall& call,
+    const array& y,
+    const array& next) {
+  auto* term = beside(y, next, "Add");
+  if (!term || !may_be_modulated(call) || call.spec.has(kShift)) {
+    return std::nullopt;
+  }
+  const auto& shift = before_broadcast(*term);
+  // Without a scale, a sum of rows is a residual's.
+  bool is_row = shift.id() != term->id();
+  if ((!call.spec.has(kScale) && !is_row) || !broadcasts(shift, call.x())) {
+    return std::nullopt;
+  }
+  call.set(kShift, shift);
+  widen(call, next);
+  return Taken::ScaleAndShift;
+}
+
+bool may_be_gated(const NormCall& call) {
+  return !call.spec.center && !call.spec.l2 && !call.spec.has(kResidual) &&
+      !call.spec.is_gated() && !call.spec.is_modulated();
+}
+
+std::optional<Taken> take_gate(
+    const RewrittenGraph& graph,
+    NormCall& call,
+    const array& y,
+    const array& next) {
+  auto* gate = beside(y, next, "Multiply");
+  if (!gate || !may_be_gated(call) || !graph.sole_taker(*gate)) {
+    return std::nullopt;
+  }
+  auto activated = as_activation(*gate);
+  if (!activated || activated->of.shape() != call.x().shape() ||
+      !takes_dtype(activated->of.dtype())) {
+    return std::nullopt;
+  }
+  call.set(kGate, activated->of);
+  call.spec.activation = activated->activation;
+  widen(call, next);
+  return Taken::Gate;
+}
+
+const array*
+take_activation(const RewrittenGraph& graph, NormCall& call, const array& y) {
+  auto* top = may_be_gated(call) ? activation_of(graph, y, call.spec.activation)
+                                 : nullptr;
+  bool fits = top && top->dtype() == call.dtype &&
+      top->primitive().stream() == call.stream;
+  return fits ? top : nullptr;
+}
+
+// Whether the sum that the norm computes, too, is not above its operands.
+bool is_acyclic(
+    const RewrittenGraph& graph,
+    const NormCall& call,
+    const Arrays& old) {
+  return old.size() == 1 ||
+      std::ranges::all_of(
+             call.inputs(call.spec.operands.without(
+                 {kX, kResidual, kFactor, kWeight, kBias})),
+             [&](const array& a) { return graph.is_independent(a, old[1]); });
+}
+
+} // namespace
+
+std::optional<Taken>
+take_follower(const RewrittenGraph& graph, NormCall& call, Arrays& old) {
+  const auto y = old[0];
+  if (!graph.before().is_inner(y) || graph.before().is_root(y)) {
+    return std::nullopt;
+  }
+  if (auto* next = graph.sole_taker(y)) {
+    if (next->primitive().stream() != call.stream ||
+        next->shape() != y.shape() || !takes_dtype(next->dtype())) {
+      return std::nullopt;
+    }
+    for (auto take : {take_cast, take_scale, take_shift, take_gate}) {
+      auto trial = call;
+      auto taken = take(graph, trial, y, *next);
+      if (taken && is_acyclic(graph, trial, old) && trial.runs()) {
+        call = std::move(trial);
+        old[0] = *next;
+        return taken;
+      }
+    }
+  }
+  auto trial = call;
+  if (auto* top = take_activation(graph, trial, y); top && trial.runs()) {
+    call = std::move(trial);
+    old[0] = *top;
+    return Taken::Activation;
+  }
+  return std::nullopt;
+}
+
+bool take_gate_first(const RewrittenGraph& graph, NormCall& call) {
+  const auto x = call.x();
+  if (!may_be_gated(call) || !graph.sole_taker(x) ||
+      !is_pending(x, "Multiply") || x.primitive().stream() != call.stream) {
+    return false;
+  }
+  for (int i : {1, 0}) {
+    const auto& gate = x.inputs()[i];
+    const auto& of = x.inputs()[1 - i];
+    auto activated =
+        graph.sole_taker(gate) ? as_activation(gate) : std::nullopt;
+    if (!activated || !is_like(of, x) || !is_like(activated->of, x)) {
+      continue;
+    }
+    auto trial = call;
+    trial.set(kX, of);
+    trial.set(kGate, activated->of);
+    trial.spec.activation = activated->activation;
+    trial.spec.gate_first = true;
+    if (trial.runs()) {
+      call = std::move(trial);
+      return true;
+    }
+  }
+  return false;
+}
+
+const array* activation_of(
+    const RewrittenGraph& graph,
+    const array& y,
+    Activation& activation) {
+  constexpr int kMostNodes = 6;
+  int uses = 0;
+  const array* last = nullptr;
+  graph.before().for_takers(y, [&](const array& taker) {
+    ++uses;
+    last = &taker;
+  });
+  for (int i = 0; last && i < kMostNodes; ++i) {
+    auto found = as_activation(*last);
+    if (found && found->of.id() == y.id() && found->uses == uses) {
+      activation = found->activation;
+      return last;
+    }
+    last = graph.sole_taker(*last);
+  }
+  return nullptr;
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,30 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// Operations beside a norm of this package that it has options for, and that it
+// can compute, too.
+
+#pragma once
+
+#include "csrc/patching/norm_call.h"
+#include "csrc/patching/outcome.h"
+#include "csrc/patching/rewritten_graph.h"
+
+namespace mlx_norms {
+
+// Makes the operation that takes the norm's result, old[0], part of the norm,
+// if it can be, and old[0] its result. old[1] is the sum of a norm that
+// computes one.
+std::optional<Taken>
+take_follower(const RewrittenGraph& graph, NormCall& call, Arrays& old);
+
+// Likewise x * act(z), which is normalized.
+bool take_gate_first(const RewrittenGraph& graph, NormCall& call);
+
+// The activation of `y` alone, to which all that takes it belongs; null:
+// there is none.
+const array* activation_of(
+    const RewrittenGraph& graph,
+    const array& y,
+    Activation& activation);
+
+} // namespace mlx_norms

@@ -1,0 +1,141 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/patching/rewritten_graph.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace mlx_norms {
+
+namespace {
+
+int times_taken(const array& a, const array& taker) {
+  return std::ranges::count_if(
+      taker.inputs(), [&](const array& in) { return in.id() == a.id(); });
+}
+
+} // namespace
+
+const Rewrite* RewrittenGraph::rewrite_of(const array& a) const {
+  auto it = rewrite_by_array_.find(a.id());
+  return it == rewrite_by_array_.end() ? nullptr : &rewrites_[it->second];
+}
+
+const Arrays& RewrittenGraph::inputs_of(const array& a) const {
+  static const Arrays none;
+  auto* rewrite = rewrite_of(a);
+  return rewrite ? rewrite->inputs : before_.is_boundary(a) ? none : a.inputs();
+}
+
+const array* RewrittenGraph::sole_taker(const array& a) const {
+  if (!before_.is_inner(a) || before_.is_root(a)) {
+    return nullptr;
+  }
+  const array* found = nullptr;
+  bool others = false;
+  before_.for_takers(a, [&](const array& taker) {
+    found = found ? found : &taker;
+    others |= taker.primitive_id() != found->primitive_id();
+  });
+  return found && !others && times_taken(a, *found) == 1 ? found : nullptr;
+}
+
+bool RewrittenGraph::is_independent(const array& operand, const array& a)
+    const {
+  auto above = look_above(operand, a, inputs_after(), kFarWalk);
+  return above.ends && !above.meets;
+}
+
+void RewrittenGraph::add(Rewrite rewrite) {
+  for (const auto& a : rewrite.old) {
+    rewrite_by_array_[a.id()] = rewrites_.size();
+  }
+  rewrites_.push_back(std::move(rewrite));
+}
+
+Arrays RewrittenGraph::build() {
+  if (rewrites_.empty()) {
+    return outputs_;
+  }
+  for (auto& a : in_order()) {
+    build(a);
+  }
+  return present(outputs_);
+}
+
+// The inner nodes above the outputs, each after its inputs.
+Arrays RewrittenGraph::in_order() const {
+  struct Visit {
+    array node;
+    bool inputs_done;
+  };
+  Arrays order;
+  std::unordered_set<std::uintptr_t> seen;
+  std::vector<Visit> stack;
+  for (auto& a : outputs_) {
+    stack.push_back({a, false});
+  }
+  while (!stack.empty()) {
+    auto [node, inputs_done] = std::move(stack.back());
+    stack.pop_back();
+    if (inputs_done) {
+      order.push_back(std::move(node));
+    } else if (
+        is_pending(node) && !before_.is_boundary(node) &&
+        seen.insert(node.id()).second) {
+      stack.push_back({node, true});
+      for (auto& in : inputs_of(node)) {
+        stack.push_back({in, false});
+      }
+    }
+  }
+  return order;
+}
+
+// The arrays, or what was rebuilt in their place.
+Arrays RewrittenGraph::present(const Arrays& arrays) const {
+  Arrays present;
+  for (auto& a : arrays) {
+    auto it = built_.find(a.id());
+    present.push_back(it == built_.end() ? a : it->second);
+  }
+  return present;
+}
+
+void RewrittenGraph::build(const array& a) {
+  if (built_.count(a.id())) {
+    return; // built with a sibling
+  }
+  if (auto* rewrite = rewrite_of(a)) {
+    make(rewrite->old, rewrite->node, present(rewrite->inputs));
+    return;
+  }
+  auto inputs = present(a.inputs());
+  bool changed = false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    changed |= inputs[i].id() != a.inputs()[i].id();
+  }
+  if (changed) {
+    make(a.outputs(), a.primitive_ptr(), std::move(inputs));
+  }
+}
+
+// Makes outputs of `node` that replace `old`.
+void RewrittenGraph::make(
+    const Arrays& old,
+    const std::shared_ptr<mx::Primitive>& node,
+    Arrays inputs) {
+  std::vector<mx::Shape> shapes;
+  std::vector<mx::Dtype> dtypes;
+  for (auto& a : old) {
+    shapes.push_back(a.shape());
+    dtypes.push_back(a.dtype());
+  }
+  auto arrays =
+      array::make_arrays(std::move(shapes), dtypes, node, std::move(inputs));
+  for (size_t i = 0; i < old.size(); ++i) {
+    built_.emplace(old[i].id(), arrays[i]);
+  }
+}
+
+} // namespace mlx_norms

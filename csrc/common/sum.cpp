@@ -158,8 +158,8 @@ class SumTo : public Reduction {
   int kept_;
 };
 
-// MLX's primitive for a broadcast to the shape of arrays that have no
-// derivative: its own gradient adds up the axes that differ in the trace.
+// MLX's primitive for a broadcast, to the shape of other inputs, which have no
+// derivative, if there are any: its own gradient is MLX's sum.
 class Broadcast : public OfMlx {
  public:
   using OfMlx::OfMlx;
@@ -167,7 +167,10 @@ class Broadcast : public OfMlx {
   Arrays jvp(
       const Arrays& primals,
       const Arrays& tangents,
-      const std::vector<int>&) override {
+      const std::vector<int>& argnums) override {
+    if (primals.size() == 1) {
+      return of_mlx_->jvp(primals, tangents, argnums);
+    }
     auto inputs = primals;
     inputs[0] = tangents[0];
     return {broadcast(inputs, stream())};
@@ -182,15 +185,23 @@ class Broadcast : public OfMlx {
   std::pair<Arrays, std::vector<int>> vmap(
       const Arrays& inputs,
       const std::vector<int>& axes) override {
+    if (inputs.size() == 1) {
+      auto [outputs, at] = of_mlx_->vmap(inputs, axes);
+      bool is_wide = outputs[0].id() != inputs[0].id();
+      return {{is_wide ? as_ours(outputs[0], stream()) : outputs[0]}, at};
+    }
     size_t ndim = 0;
     for (size_t i = 0; i < inputs.size(); ++i) {
       ndim = std::max(ndim, inputs[i].ndim() - (axes[i] >= 0));
     }
     Arrays aligned;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      auto a = with_leading_axis(inputs[i], axes[i], stream());
-      while (a.ndim() <= ndim) {
-        a = mx::expand_dims(a, 1, stream());
+      auto a = inputs[i];
+      if (axes[i] >= 0) {
+        a = with_leading_axis(a, axes[i], stream());
+        while (a.ndim() <= ndim) {
+          a = mx::expand_dims(a, 1, stream());
+        }
       }
       aligned.push_back(a);
     }
@@ -234,7 +245,7 @@ array with_our_nodes(
   if (is_pending(a, "Sum")) {
     auto axes = static_cast<mx::Reduce&>(a.primitive()).state().second;
     ours = sum_over(a.inputs()[0], axes, /* keepdims= */ true, s);
-  } else if (is_pending(a, "Broadcast") && a.inputs().size() > 1) {
+  } else if (is_pending(a, "Broadcast")) {
     ours = Broadcast::as_ours(a, s);
   }
   done.insert({a.id(), ours});
@@ -269,7 +280,11 @@ Arrays for_any_size(
     Arrays outputs,
     std::initializer_list<const Arrays*> inputs,
     mx::Stream s) {
-  if (!in_shapeless_trace((*inputs.begin())->front())) {
+  bool empty = std::ranges::any_of(inputs, [](auto* arrays) {
+    return std::ranges::any_of(
+        *arrays, [](const array& a) { return a.size() == 0; });
+  });
+  if (!empty && !in_shapeless_trace((*inputs.begin())->front())) {
     return outputs;
   }
   std::unordered_map<std::uintptr_t, array> done;

@@ -29,9 +29,10 @@ array with_axes_of(const array& a, const array& like, mx::Stream stream);
 // has with one element: in its shape.
 array sum_to(const array& a, const array& like, mx::Stream stream);
 
-// Outputs that were just computed from these inputs in MLX's ops; in a
-// shapeless trace with nodes whose derivatives are right for other sizes, too:
-// those of MLX leave out sums over axes that have one element in the trace.
+// Outputs that were just computed from these inputs in MLX's ops; of empty
+// ones, and in a shapeless trace, with nodes whose derivatives are right for
+// any size. MLX's leave out sums over axes that have one element in the trace,
+// and those of what is empty are not initialized.
 Arrays for_any_size(
     Arrays outputs,
     std::initializer_list<const Arrays*> inputs,

@@ -134,14 +134,14 @@ class Node final : public mx::Primitive {
       const Arrays& primals,
       const Arrays& tangents,
       const std::vector<int>& argnums) override {
-    if constexpr (requires { &Op::jvp; }) {
-      return for_any_size(
-          op_.jvp(primals, tangents, argnums, stream()),
-          {&primals, &tangents},
-          stream());
-    } else {
-      return jvp_of(steps(), primals, tangents, argnums);
-    }
+    auto derivatives = [&] {
+      if constexpr (requires { &Op::jvp; }) {
+        return op_.jvp(primals, tangents, argnums, stream());
+      } else {
+        return jvp_of(steps(), primals, tangents, argnums);
+      }
+    };
+    return for_any_size(derivatives(), {&primals, &tangents}, stream());
   }
 
   Arrays vjp(
@@ -149,14 +149,15 @@ class Node final : public mx::Primitive {
       const Arrays& cotangents,
       const std::vector<int>& argnums,
       const Arrays& outputs) override {
-    if constexpr (requires { &Op::vjp; }) {
-      return for_any_size(
-          op_.vjp(primals, cotangents, argnums, outputs, stream()),
-          {&primals, &cotangents, &outputs},
-          stream());
-    } else {
-      return vjp_of(steps(), primals, cotangents, argnums);
-    }
+    auto gradients = [&] {
+      if constexpr (requires { &Op::vjp; }) {
+        return op_.vjp(primals, cotangents, argnums, outputs, stream());
+      } else {
+        return vjp_of(steps(), primals, cotangents, argnums);
+      }
+    };
+    return for_any_size(
+        gradients(), {&primals, &cotangents, &outputs}, stream());
   }
 
   std::pair<Arrays, std::vector<int>> vmap(

@@ -31,7 +31,7 @@ from mlx_norms._bench import machine
 from mlx_norms._bench.results import CsvFile
 from mlx_norms.commands import _tiny_models
 
-MODELS = {"llama": None, "qwen3": None, "gemma2": None, "llama, 4-bit": 4}
+MODELS = {"llama": None, "qwen3": None, "gemma2": None, "olmo2": None, "llama, 4-bit": 4}
 HEAD_DIM = 128
 SIDES = {"stock": None, "patched": {}, "projections": {"projections": True}}
 PROMPT = 4

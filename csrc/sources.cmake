@@ -63,6 +63,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/sharded.cpp
     csrc/norm/split.cpp
     csrc/norm/spec.cpp
+    csrc/norm/together.cpp
     csrc/norm/vjp_plan.cpp
     csrc/patching/beside_norm.cpp
     csrc/patching/followers.cpp

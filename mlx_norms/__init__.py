@@ -23,6 +23,7 @@ from mlx_norms._ext import (  # noqa: E402
     head_rms_norm,
     instance_norm,
     l2_norm,
+    l2_norms,
     layer_norm,
     layer_norm_linear,
     matmul,
@@ -33,6 +34,7 @@ from mlx_norms._ext import (  # noqa: E402
     quantized_matmul,
     rms_norm,
     rms_norm_linear,
+    rms_norms,
 )
 from mlx_norms._guard import UnsupportedMLX  # noqa: E402
 from mlx_norms.patching import (  # noqa: E402
@@ -63,6 +65,7 @@ __all__ = [
     "instance_norm",
     "is_patched",
     "l2_norm",
+    "l2_norms",
     "ladders",
     "layer_norm",
     "layer_norm_linear",
@@ -78,6 +81,7 @@ __all__ = [
     "report",
     "rms_norm",
     "rms_norm_linear",
+    "rms_norms",
     "unpatch",
 ]
 

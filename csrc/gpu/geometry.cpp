@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <optional>
 
 #include "csrc/gpu/integers.h"
 
@@ -175,6 +174,24 @@ int max_threads_of(RowKernel kernel, Geometry geometry, Backend backend) {
   }
   bool alone = geometry.width * geometry.vectors > kForward.together;
   return alone ? 256 : threads <= 512 ? 512 : 1024;
+}
+
+std::optional<Geometry>
+common_geometry(const Geometry& a, const Geometry& b, Backend backend) {
+  Geometry both{
+      a.width,
+      std::max(a.vectors, b.vectors),
+      std::max(a.simds, b.simds),
+      /* looped= */ false};
+  int threads = max_threads_of(RowKernel::Forward, both, backend);
+  // Threadgroups of 1024 are built for as much as their threads may hold.
+  bool is_built = threads >= both.group_size() &&
+      (backend == Backend::Cuda || threads < 1024 ||
+       both.width * both.vectors == kForward.together);
+  if (a.width != b.width || a.looped || b.looped || !is_built) {
+    return std::nullopt;
+  }
+  return both;
 }
 
 void set_vectors(bool backward, int vectors) {

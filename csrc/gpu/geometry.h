@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <optional>
+
 #include "csrc/common/backend.h"
 
 namespace mlx_norms {
@@ -60,6 +62,12 @@ geometry_for(RowKernel kernel, int length, int item_size, Backend backend);
 // The most threads per threadgroup of the kernel's instantiation. On Metal they
 // divide a core's registers.
 int max_threads_of(RowKernel kernel, Geometry geometry, Backend backend);
+
+// What an instance has, that all rows of these two geometries can share if each
+// keeps its own lanes and SIMD-groups: as many of both as either. None, if
+// there is no such instance, or if either is read in chunks.
+std::optional<Geometry>
+common_geometry(const Geometry& a, const Geometry& b, Backend backend);
 
 // Forces the number of vectors per thread on CUDA, forward or backward; 0: the
 // number measured as best. For measurements.

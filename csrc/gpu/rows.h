@@ -51,16 +51,21 @@ RowOperand read_broadcast(
 // The flags of an output, which is row-contiguous.
 int32_t output_flags(const mx::array& a, int width);
 
-// Sets how a row of this length is spread over threads, for a kernel K.
+// Sets how a row of this length, or of any if lengths are mixed, is spread over
+// threads, for a kernel K.
 template <typename K>
-void bind_geometry(Launch& launch, const Geometry& geometry, int length) {
+void bind_geometry(
+    Launch& launch,
+    const Geometry& geometry,
+    int length,
+    bool mixed = false) {
   launch.set(K::simds_per_row, geometry.simds);
   launch.set(K::lanes_per_row, geometry.lanes);
   launch.set(K::looped, geometry.looped);
-  launch.set(K::whole, geometry.is_whole(length));
+  launch.set(K::whole, !mixed && geometry.is_whole(length));
   launch.set(K::no_tail, !geometry.is_scattered(length));
   launch.set(K::scattered, geometry.is_scattered(length));
-  launch.set(K::full_count, geometry.full_count(length));
+  launch.set(K::full_count, mixed ? 0 : geometry.full_count(length));
 }
 
 // Binds an operand with its flags and its layout. The flags are always set.

@@ -30,16 +30,15 @@ Arrays Norm::mapped(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) const {
-  auto operands = spec.operands;
-  auto n_inputs = static_cast<int>(inputs.size());
-  auto is_mapped = [&](Operand operand, int tensor = 0) {
+  auto is_mapped = [&](const Tensor& tensor, Operand operand) {
+    auto operands = tensor.spec.operands;
     return operands.has(operand) &&
-        axes[tensor + operands.index_of(operand)] >= 0;
+        axes[tensor.input + operands.index_of(operand)] >= 0;
   };
-  if (spec.factor_of_sum && is_mapped(kFactor)) {
+  if (spec.factor_of_sum && is_mapped(tensor_of(0), kFactor)) {
     // The kernel accepts one element, so each example's sum is made before it.
     auto apart = [&](const Arrays& in) {
-      NormInputs of(operands, in.data());
+      NormInputs of(spec.operands, in.data());
       auto sum = sum_of(spec, of, s);
       of[kX] = &sum;
       of[kResidual] = of[kFactor] = nullptr;
@@ -48,18 +47,19 @@ Arrays Norm::mapped(
     };
     return mx::vmap(Function(apart), axes)(inputs);
   }
-  for (int i = 0; i < n_inputs; i += spec.n_inputs()) {
-    if (!is_mapped(kWeight, i) && !is_mapped(kBias, i)) {
-      continue;
-    }
+  bool mapped_parameters = false;
+  for_each_tensor([&](const Tensor& tensor) {
+    mapped_parameters |= is_mapped(tensor, kWeight) || is_mapped(tensor, kBias);
+  });
+  if (mapped_parameters) {
     // The kernel accepts one weight, so each example's is applied after it.
     auto split = [&](const Arrays& in) {
       Arrays outputs;
-      for (int j = 0; j < n_inputs; j += spec.n_inputs()) {
-        NormInputs of(operands, &in[j]);
-        auto tensor = split_norm(spec, dtypes[0], of, s);
-        outputs.insert(outputs.end(), tensor.begin(), tensor.end());
-      }
+      for_each_tensor([&](const Tensor& tensor) {
+        auto dtype = dtypes[tensor.output];
+        auto of = split_norm(tensor.spec, dtype, tensor.in(in), s);
+        outputs.insert(outputs.end(), of.begin(), of.end());
+      });
       return outputs;
     };
     return mx::vmap(Function(split), axes)(inputs);
@@ -67,8 +67,11 @@ Arrays Norm::mapped(
 
   auto batch = inputs;
   int n_rows = 1 + spec.has(kResidual) + spec.has(kResidual2);
-  std::vector<int> without_batch; // tensors, by their first input
-  for (int i = 0; i < n_inputs; i += spec.n_inputs()) {
+  std::vector<size_t> without_batch; // outputs
+  const array* with_batch = nullptr;
+  for_each_tensor([&](const Tensor& tensor) {
+    auto i = static_cast<int>(tensor.input);
+    auto operands = tensor.spec.operands;
     auto rows = with_leading_batch(
         Arrays(&inputs[i], &inputs[i] + n_rows),
         std::vector<int>(&axes[i], &axes[i] + n_rows),
@@ -77,7 +80,7 @@ Arrays Norm::mapped(
     bool no_rows_batched = !any_batched(axes, i, i + n_rows);
     for (auto operand :
          operands.without({kX, kResidual, kResidual2, kWeight, kBias})) {
-      if (!is_mapped(operand, i)) {
+      if (!is_mapped(tensor, operand)) {
         continue;
       }
       int j = i + operands.index_of(operand);
@@ -90,19 +93,18 @@ Arrays Norm::mapped(
       }
       no_rows_batched = false;
     }
-    if (no_rows_batched) {
-      without_batch.push_back(i);
+    if (!no_rows_batched) {
+      with_batch = &batch[i];
+      return;
     }
-  }
+    for (int j = 0; j < tensor.spec.n_outputs(); ++j) {
+      without_batch.push_back(tensor.output + j);
+    }
+  });
   auto outputs = node(*this, batch, s);
   for (auto i : without_batch) {
-    // It was normalized once, as a batch of one; the other tensor has the
-    // batch.
-    auto out = i / spec.n_inputs() * spec.n_outputs();
-    auto other = i == 0 ? spec.n_inputs() : 0;
-    for (int j = out; j < out + spec.n_outputs(); ++j) {
-      outputs[j] = broadcast_batch(outputs[j], batch[other], s);
-    }
+    // It was normalized once, as a batch of one; another tensor has the batch.
+    outputs[i] = broadcast_batch(outputs[i], *with_batch, s);
   }
   return outputs;
 }

@@ -46,18 +46,20 @@ struct NormJob {
   Weight weight;
   Weight bias; // no data: none
   float number = 1.0f;
-  bool round_factored; // to x's dtype
-  bool factor_of_sum;  // which is rounded before and after
-  bool round_result;   // y, before it is modulated: a weight or bias changed it
-  bool round_product;  // of y and 1 + scale, to the output's dtype
-  bool gate_first;     // of x, before it is normalized
-  bool round_gated;    // x times the activated gate, to x's dtype
+  bool round_factored;     // to x's dtype
+  bool factor_of_sum;      // which is rounded before and after
+  float multiplier = 1.0f; // of y
+  bool round_result;  // y, before it is modulated: a weight or bias changed it
+  bool round_product; // of y and 1 + scale, to the output's dtype
+  bool gate_first;    // of x, before it is normalized
+  bool round_gated;   // x times the activated gate, to x's dtype
   Activation activation = Activation::None;
   bool center;
   bool clamp;
   bool late;
   Root root;
-  // A padded row, or four with a scale, shift, factor, gate or second residual.
+  // A padded row, or four with a scale, shift, factor, multiplier, gate or
+  // second residual.
   float* scratch;
 };
 

@@ -203,22 +203,28 @@ Arrays Norm::jvp(
     return jvp_of(f, primals, tangents, argnums);
   }
   Arrays outputs;
-  for (size_t i = 0; i < primals.size(); i += spec.n_inputs()) {
-    NormInputs in(spec.operands, &primals[i]);
+  for_each_tensor([&](const Tensor& tensor) {
+    const auto& spec = tensor.spec;
+    auto in = tensor.in(primals);
     PerOperand<const array*> tangent;
     for (auto operand : spec.operands) {
-      auto place = place_of(i + spec.operands.index_of(operand), argnums);
+      auto place =
+          place_of(tensor.input + spec.operands.index_of(operand), argnums);
       tangent[operand] = place < 0 ? nullptr : &tangents[place];
     }
     auto x_or_sum =
         spec.has(kResidual) ? bare_norm(spec, mx::float32, in, s)[1] : in.x();
     auto [dy, ds] = tangents_of(spec, in, x_or_sum, tangent, s);
+    if (dy && spec.is_multiplied()) {
+      dy = mx::multiply(*dy, array(float{spec.multiplier}), s);
+    }
+    auto dtype = dtypes[tensor.output];
     outputs.push_back(
-        mx::astype(dy ? *dy : mx::zeros_like(x_or_sum, s), dtypes[0], s));
+        mx::astype(dy ? *dy : mx::zeros_like(x_or_sum, s), dtype, s));
     if (spec.has(kResidual)) {
       outputs.push_back(ds ? *ds : mx::zeros_like(x_or_sum, s));
     }
-  }
+  });
   return outputs;
 }
 
@@ -230,19 +236,26 @@ Arrays Norm::vjp(
     mx::Stream s) const {
   Arrays gradients(argnums.size(), array(0.0f));
   bool has_sum = spec.has(kResidual);
-  for (size_t i = 0, out = 0; i < primals.size();
-       i += spec.n_inputs(), out += spec.n_outputs()) {
+  for_each_tensor([&](const Tensor& tensor) {
+    auto spec = tensor.spec;
+    auto out = tensor.output;
     auto place = [&](Operand operand) {
-      return place_of(i + spec.operands.index_of(operand), argnums);
+      return place_of(tensor.input + spec.operands.index_of(operand), argnums);
     };
     Operands wanted;
     for (auto operand : spec.operands) {
       wanted.set(operand, place(operand) >= 0);
     }
-    NormInputs in(spec.operands, &primals[i]);
-    const auto& x_or_sum = has_sum ? outputs[out + 1] : primals[i];
+    auto in = tensor.in(primals);
+    const auto& x_or_sum = has_sum ? outputs[out + 1] : in.x();
     auto no_part = outputs.size() > 1 && is_made_of_zeros(cotangents[out]);
-    auto cotangent = mx::astype(cotangents[out], dtypes[0], s);
+    auto cotangent = mx::astype(cotangents[out], dtypes[out], s);
+    if (spec.is_multiplied()) {
+      bool early = spec.rounding == Rounding::Early;
+      array by(float{spec.multiplier}, early ? cotangent.dtype() : mx::float32);
+      cotangent = mx::multiply(cotangent, by, s);
+      spec.multiplier = 1.0f;
+    }
     OptionalArray of_sum;
     if (has_sum) {
       of_sum = mx::astype(cotangents[out + 1], x_or_sum.dtype(), s);
@@ -255,7 +268,7 @@ Arrays Norm::vjp(
       gradients[place(operand)] =
           mx::astype(*found[operand], in[operand]->dtype(), s);
     }
-  }
+  });
   return gradients;
 }
 

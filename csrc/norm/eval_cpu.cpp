@@ -44,6 +44,7 @@ void eval_tensor(
   job.gate_first = spec.gate_first;
   job.round_gated = rounds(x.dtype(), kGate);
   job.number = spec.number;
+  job.multiplier = spec.multiplier;
   job.factor_of_sum = spec.factor_of_sum;
   job.round_factored = rounds(x.dtype(), kFactor) ||
       (early && spec.is_factored() && !in[kFactor]);
@@ -58,7 +59,7 @@ void eval_tensor(
 
   auto blocks = blocks_by_threads(x.size() / job.width, job.width);
   bool many = spec.is_modulated() || spec.is_factored() || spec.is_gated() ||
-      spec.has(kResidual2);
+      spec.has(kResidual2) || spec.is_multiplied();
   mx::cpu::get_command_encoder(stream).dispatch([=]() {
     auto w = weight_or_ones(weight, job.width);
     FloatParameter b(bias);
@@ -88,11 +89,9 @@ void eval_tensor(
 } // namespace
 
 void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const {
-  auto* out = outputs.data();
-  for (size_t i = 0; i < inputs.size(); i += spec.n_inputs()) {
-    eval_tensor(spec, NormInputs(spec.operands, &inputs[i]), out, s);
-    out += spec.n_outputs();
-  }
+  for_each_tensor([&](const Tensor& tensor) {
+    eval_tensor(tensor.spec, tensor.in(inputs), &outputs[tensor.output], s);
+  });
 }
 
 void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream stream)

@@ -172,6 +172,10 @@ array finish(
   if (spec.gates_result()) {
     y = gate_result(spec, early ? mx::astype(y, dtype, s) : y, in, s);
   }
+  if (spec.is_multiplied()) {
+    y = early ? mx::astype(y, dtype, s) : y;
+    y = mx::multiply(y, array(float{spec.multiplier}, y.dtype()), s);
+  }
   return mx::astype(y, dtype, s);
 }
 
@@ -212,18 +216,12 @@ Arrays fallback_norm(
   return spec.has(kResidual) ? Arrays{y, x} : Arrays{y};
 }
 
-Arrays fallback_norms(
+Arrays fallback_of_inputs(
     const NormSpec& spec,
     mx::Dtype dtype,
     const Arrays& inputs,
     mx::Stream s) {
-  Arrays outputs;
-  for (size_t i = 0; i < inputs.size(); i += spec.n_inputs()) {
-    auto group =
-        fallback_norm(spec, dtype, NormInputs(spec.operands, &inputs[i]), s);
-    outputs.insert(outputs.end(), group.begin(), group.end());
-  }
-  return outputs;
+  return fallback_norm(spec, dtype, {spec.operands, inputs.data()}, s);
 }
 
 Gradients fallback_gradients(

@@ -20,8 +20,8 @@ Arrays fallback_norm(
     const NormInputs& in,
     mx::Stream stream);
 
-// The same for each of several tensors.
-Arrays fallback_norms(
+// The same of a node's inputs.
+Arrays fallback_of_inputs(
     const NormSpec& spec,
     mx::Dtype dtype,
     const Arrays& inputs,

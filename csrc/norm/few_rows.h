@@ -22,19 +22,19 @@ inline int kind_of_parameter(const array& parameter) {
   return std::clamp<int>(parameter.ndim(), 1, 3);
 }
 
-// Arrays like these inputs, which are these operands of one tensor or of each
-// of several.
+// Arrays like these inputs, which are these operands of one tensor.
 inline Arrays few_rows(
     const Arrays& inputs,
     Operands operands,
     int rows,
     bool large,
-    mx::Stream s) {
+    mx::Stream s,
+    int seed = 0) {
   constexpr int kHeads = 2;
   Arrays few;
   int length = inputs[0].shape(-1);
   for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
-    bool parameter = is_parameter(operands.at(i % operands.count()));
+    bool parameter = is_parameter(operands.at(i));
     int kind = parameter ? kind_of_parameter(inputs[i]) : 0;
     auto shape = kind == 0 ? mx::Shape{rows, kHeads, length}
         : kind == 1        ? mx::Shape{length}
@@ -42,7 +42,11 @@ inline Arrays few_rows(
                            : mx::Shape{rows, 1, length};
     few.push_back(
         self_check::values(
-            shape, inputs[i].dtype(), 17 * i + 1, large && !parameter, s));
+            shape,
+            inputs[i].dtype(),
+            17 * (seed + i) + 1,
+            large && !parameter,
+            s));
   }
   return few;
 }
@@ -54,7 +58,7 @@ inline void append_layouts(
     std::vector<int64_t>& numbers) {
   numbers.push_back(inputs[0].shape(-1));
   for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
-    bool parameter = is_parameter(operands.at(i % operands.count()));
+    bool parameter = is_parameter(operands.at(i));
     numbers.push_back(parameter ? kind_of_parameter(inputs[i]) : 0);
   }
 }

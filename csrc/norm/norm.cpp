@@ -9,13 +9,23 @@
 namespace mlx_norms {
 
 Norm::Norm(const NormSpec& spec, mx::Dtype dtype, const Arrays& inputs)
-    : spec(spec) {
-  for (size_t i = 0; i < inputs.size(); i += spec.n_inputs()) {
-    dtypes.push_back(dtype);
-    if (spec.has(kResidual)) {
-      dtypes.push_back(NormInputs(spec.operands, &inputs[i]).sum_dtype());
-    }
+    : spec(spec),
+      dtypes{dtype} {
+  if (spec.has(kResidual)) {
+    dtypes.push_back(NormInputs(spec.operands, inputs.data()).sum_dtype());
   }
+}
+
+Norm::Tensor Norm::tensor_of(size_t output) const {
+  size_t input = spec.n_inputs(), first = spec.n_outputs();
+  if (output < first) {
+    return {spec, 0, 0};
+  }
+  auto of = others.begin();
+  for (; first < output; ++first, ++of) { // each has one
+    input += of->n_inputs();
+  }
+  return {*of, input, output};
 }
 
 const char* Norm::name() const {
@@ -29,17 +39,18 @@ const char* Norm::name() const {
 }
 
 Donors Norm::donors(const Arrays& inputs, size_t i, mx::Stream) const {
-  auto tensor = i / spec.n_outputs();
-  NormInputs in(spec.operands, &inputs[tensor * spec.n_inputs()]);
-  bool is_sum = i % spec.n_outputs() != 0;
+  auto tensor = tensor_of(i);
+  auto in = tensor.in(inputs);
+  bool is_sum = i != tensor.output;
   return is_sum ? Donors{in[kResidual], &in.x(), in[kResidual2]}
                 : Donors{&in.x(), in[kResidual], in[kGate], in[kResidual2]};
 }
 
 void Norm::check(std::span<const array> inputs) const {
-  for (auto* a = inputs.data(); a != inputs.data() + inputs.size();) {
+  for_each_tensor([&](const Tensor& tensor) {
+    auto* a = &inputs[tensor.input];
     const auto& x = *a++;
-    for (auto operand : spec.operands.without({kX})) {
+    for (auto operand : tensor.spec.operands.without({kX})) {
       auto* argument = kOperandTraits[operand].name;
       if (operand == kFactor && spec.factor_of_sum) {
         check_one_element(name(), argument, *a++);
@@ -52,29 +63,58 @@ void Norm::check(std::span<const array> inputs) const {
         check_broadcasts(name(), argument, *a++, x);
       }
     }
-  }
+  });
+}
+
+bool Norm::is_empty(const Arrays& inputs) const {
+  bool empty = true; // all of them
+  for_each_tensor([&](const Tensor& tensor) {
+    empty &= inputs[tensor.input].shape(-1) == 0;
+  });
+  return empty;
 }
 
 Arrays Norm::fallback(const Arrays& inputs, mx::Stream s) const {
-  return fallback_norms(spec, dtypes[0], inputs, s);
+  Arrays outputs;
+  for_each_tensor([&](const Tensor& tensor) {
+    auto dtype = dtypes[tensor.output];
+    auto of = fallback_norm(tensor.spec, dtype, tensor.in(inputs), s);
+    outputs.insert(outputs.end(), of.begin(), of.end());
+  });
+  return outputs;
 }
 
 void Norm::append_key(
     const Arrays& inputs,
     mx::Stream,
     std::vector<int64_t>& numbers) const {
-  spec.append_key(numbers);
-  append_layouts(inputs, spec.operands, numbers);
+  for_each_tensor([&](const Tensor& tensor) {
+    tensor.spec.append_key(numbers);
+    append_layouts(tensor.inputs_of(inputs), tensor.spec.operands, numbers);
+  });
 }
 
 Norm Norm::sampled(const Arrays&, mx::Stream) const {
   auto few = *this;
   few.spec = spec.flags();
+  for (auto& other : few.others) {
+    other = other.flags();
+  }
   return few;
 }
 
 Arrays Norm::sample(const Arrays& inputs, mx::Stream s) const {
-  auto few = few_rows(inputs, spec.operands, 2, /* large= */ spec.clamp, s);
+  Arrays few;
+  for_each_tensor([&](const Tensor& tensor) {
+    auto of = few_rows(
+        tensor.inputs_of(inputs),
+        tensor.spec.operands,
+        2,
+        /* large= */ spec.clamp,
+        s,
+        /* seed= */ static_cast<int>(tensor.input));
+    few.insert(few.end(), of.begin(), of.end());
+  });
   if (spec.factor_of_sum) {
     auto at = spec.operands.index_of(kFactor);
     few[at] =

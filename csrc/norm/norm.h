@@ -13,19 +13,26 @@
 
 namespace mlx_norms {
 
-// Inputs and outputs are one group per tensor (see NormSpec); two tensors of
-// one row length and dtype, as in qk_norm, are normalized in one launch.
+// Inputs and outputs are one group per tensor (see NormSpec). Several RMSNorms
+// have the same options but for a weight and a multiplier; plan() has those in
+// one launch whose rows a kernel's instance can share.
 struct Norm {
-  NormSpec spec;
+  NormSpec spec; // of the first tensor
   Dtypes dtypes;
+  mx::SmallVector<NormSpec, 1> others = {}; // of those after it
 
-  // `dtype` is that of the normalized outputs.
+  // One tensor; `dtype` is that of the normalized output.
   Norm(const NormSpec& spec, mx::Dtype dtype, const Arrays& inputs);
+  // Several without sums.
+  Norm(const std::vector<NormSpec>& specs, const Dtypes& dtypes)
+      : spec(specs[0]),
+        dtypes(dtypes),
+        others(specs.begin() + 1, specs.end()) {}
 
   bool operator==(const Norm&) const = default;
   const char* name() const;
   mx::Shape shape(const Arrays& inputs, size_t i) const {
-    return inputs[i / spec.n_outputs() * spec.n_inputs()].shape();
+    return inputs[tensor_of(i).input].shape();
   }
   Donors donors(const Arrays& inputs, size_t i, mx::Stream) const;
   void check(std::span<const array> inputs) const;
@@ -34,9 +41,7 @@ struct Norm {
       const;
   void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const;
 
-  bool is_empty(const Arrays& inputs) const {
-    return inputs[0].shape(-1) == 0;
-  }
+  bool is_empty(const Arrays& inputs) const;
   void append_key(
       const Arrays& inputs,
       mx::Stream s,
@@ -59,6 +64,34 @@ struct Norm {
       const Arrays& inputs,
       const std::vector<int>& axes,
       mx::Stream s) const;
+
+  // A tensor's spec, and where its inputs and outputs begin.
+  struct Tensor {
+    const NormSpec& spec;
+    size_t input;
+    size_t output;
+
+    NormInputs in(const Arrays& inputs) const {
+      return {spec.operands, &inputs[input]};
+    }
+    Arrays inputs_of(const Arrays& inputs) const {
+      auto first = inputs.begin() + input;
+      return {first, first + spec.n_inputs()};
+    }
+  };
+  template <typename F>
+  void for_each_tensor(F f) const {
+    Tensor first{spec, 0, 0};
+    f(first);
+    size_t input = spec.n_inputs(), output = spec.n_outputs();
+    for (const auto& of : others) {
+      f(Tensor{of, input, output});
+      input += of.n_inputs();
+      output += of.n_outputs();
+    }
+  }
+  // That of this output.
+  Tensor tensor_of(size_t output) const;
 };
 
 // Those gradients of one tensor that are wanted, of kX, kWeight, kBias and
@@ -101,8 +134,8 @@ struct NormVJP {
   bool reads_rows_again(const array& x, mx::Stream s) const;
 };
 
-// {normalized, [sum]} of each tensor, by a kernel that can be trusted or else
-// by MLX's ops. The inputs have been checked.
+// {normalized, [sum]}, by a kernel that can be trusted or else by MLX's ops.
+// The inputs have been checked.
 Arrays make_norm(
     const NormSpec& spec,
     mx::Dtype dtype,

@@ -1,6 +1,9 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/norm/ops.h"
+
+#include <span>
+
 #include "csrc/common/checks.h"
 #include "csrc/norm/channels/checks.h"
 #include "csrc/norm/checks.h"
@@ -67,24 +70,79 @@ NormSpec make_spec(
   return spec;
 }
 
-// The outputs for these tensors, of one spec and dtype.
 Arrays normalize(
     const char* op,
     bool center,
-    std::initializer_list<NormInputs> tensors,
+    const NormInputs& in,
     const Options& options) {
-  const auto& first = *tensors.begin();
-  auto spec = make_spec(op, center, first, options);
-  Arrays inputs;
-  inputs.reserve(spec.n_inputs() * tensors.size());
-  for (const auto& tensor : tensors) {
-    tensor.append_to(inputs);
-  }
   return make_norm(
-      spec,
-      options.dtype.value_or(first.sum_dtype()),
-      std::move(inputs),
+      make_spec(op, center, in, options),
+      options.dtype.value_or(in.sum_dtype()),
+      in.arrays(),
       mx::to_stream(options.stream));
+}
+
+// RMSNorms with these options, each with its weight or none and, unless there
+// are none, its multiplier.
+Arrays normalize_together(
+    NormSpec spec,
+    std::span<const NormInputs> tensors,
+    const Multipliers& multipliers,
+    const Options& options) {
+  std::vector<NormSpec> specs;
+  Dtypes dtypes;
+  Arrays inputs;
+  for (const auto& in : tensors) {
+    auto dtype = options.dtype.value_or(in.x().dtype());
+    spec.operands = in.present();
+    if (multipliers) {
+      auto by = (*multipliers)[specs.size()];
+      bool early = spec.rounding == Rounding::Early;
+      spec.multiplier = early ? rounded_to(by, dtype) : by;
+    }
+    specs.push_back(spec);
+    dtypes.push_back(dtype);
+    in.append_to(inputs);
+  }
+  auto stream = mx::to_stream(options.stream);
+  return make(Norm(specs, dtypes), std::move(inputs), stream);
+}
+
+std::string item(const char* argument, size_t i) {
+  return argument + ("[" + std::to_string(i) + "]");
+}
+
+void check_lengths(
+    const char* op,
+    const Arrays& xs,
+    const char* argument,
+    size_t length) {
+  if (length != xs.size()) {
+    refuse(
+        op,
+        std::string(argument) + " must have as many items as xs, " +
+            std::to_string(xs.size()) + ", but has " + std::to_string(length) +
+            ".");
+  }
+}
+
+void check_tensors(
+    const char* op,
+    const Arrays& xs,
+    const Multipliers& scales) {
+  constexpr size_t kMost = 4;
+  if (xs.empty() || xs.size() > kMost) {
+    refuse(
+        op,
+        "xs must have 1 to 4 arrays but has " + std::to_string(xs.size()) +
+            ".");
+  }
+  for (size_t i = 0; i < xs.size(); ++i) {
+    check_rows(op, item("xs", i).c_str(), xs[i]);
+  }
+  if (scales) {
+    check_lengths(op, xs, "scales", scales->size());
+  }
 }
 
 Arrays normalize_rows(
@@ -93,7 +151,7 @@ Arrays normalize_rows(
     const NormInputs& in,
     const Options& options) {
   check_inputs(op, in);
-  return normalize(op, center, {in}, options);
+  return normalize(op, center, in, options);
 }
 
 // Of adaptive norms.
@@ -109,6 +167,10 @@ Arrays normalize_modulated(
   in[kScale] = pointer_to(scales);
   in[kShift] = pointer_to(shifts);
   return normalize_rows(op, center, in, options);
+}
+
+mx::array only(Arrays outputs) {
+  return std::move(outputs[0]);
 }
 
 // Each of so many parts of each row by itself.
@@ -133,7 +195,7 @@ mx::array normalize_groups(
         mx::unflatten(*in[operand], -1, {groups, length / groups}, stream);
     parts[operand] = &*split[operand];
   }
-  auto y = std::move(normalize(op, /* center= */ false, {parts}, options)[0]);
+  auto y = only(normalize(op, /* center= */ false, parts, options));
   return mx::flatten(y, -2, -1, stream);
 }
 
@@ -152,10 +214,6 @@ mx::array normalize_parts_of_rows(
       mx::to_stream(options.stream));
 }
 
-mx::array only(Arrays outputs) {
-  return std::move(outputs[0]);
-}
-
 // Each head, with parameters for all or one each.
 mx::array normalize_heads(
     const char* op,
@@ -167,7 +225,7 @@ mx::array normalize_heads(
     auto* argument = kOperandTraits[operand].name;
     check_head_weight(op, argument, *in[operand], "x", in.x());
   }
-  return only(normalize(op, center, {in}, options));
+  return only(normalize(op, center, in, options));
 }
 
 // Over an axis that is not the last one (see channel_axis).
@@ -292,6 +350,62 @@ mx::array rms_norm(
       normalize_modulated(op, /* center= */ false, in, options, scale, shift));
 }
 
+std::vector<mx::array> rms_norms(
+    const std::vector<mx::array>& xs,
+    const Weights& weights,
+    float eps,
+    float weight_offset,
+    const Multipliers& scales,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
+  const char* op = "rms_norms";
+  check_tensors(op, xs, scales);
+  if (weights) {
+    check_lengths(op, xs, "weights", weights->size());
+  }
+  std::vector<NormInputs> tensors;
+  const NormInputs* weighted = nullptr;
+  tensors.reserve(xs.size());
+  for (size_t i = 0; i < xs.size(); ++i) {
+    auto* weight = weights ? pointer_to((*weights)[i]) : nullptr;
+    const auto& in =
+        tensors.emplace_back(NormInputs{{kX, &xs[i]}, {kWeight, weight}});
+    if (weight) {
+      check_vector(op, item("weights", i).c_str(), *weight, xs[i]);
+      weighted = &in;
+    }
+  }
+  Options options{eps, weight_offset, false, rounding, dtype, stream};
+  const auto& any = weighted ? *weighted : tensors[0];
+  auto spec = make_spec(op, /* center= */ false, any, options);
+  return normalize_together(spec, tensors, scales, options);
+}
+
+namespace {
+
+// Of l2 norms.
+std::vector<mx::array> divide_by_norms(
+    const char* op,
+    const Arrays& xs,
+    const Multipliers& scales,
+    float eps,
+    bool eps_inside,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
+  std::vector<NormInputs> tensors;
+  for (const auto& x : xs) {
+    tensors.push_back({{kX, &x}});
+  }
+  Options options{eps, 0.0f, false, {}, dtype, stream};
+  auto spec = make_spec(op, /* center= */ false, tensors[0], options);
+  spec.l2 = true;
+  spec.eps_bounds = !eps_inside;
+  return normalize_together(spec, tensors, scales, options);
+}
+
+} // namespace
+
 mx::array l2_norm(
     const mx::array& x,
     float eps,
@@ -299,14 +413,20 @@ mx::array l2_norm(
     OptionalDtype dtype,
     mx::StreamOrDevice stream) {
   const char* op = "l2_norm";
-  NormInputs in{{kX, &x}};
-  check_inputs(op, in);
-  auto spec = make_spec(
-      op, /* center= */ false, in, {eps, 0.0f, false, {}, dtype, stream});
-  spec.l2 = true;
-  spec.eps_bounds = !eps_inside;
-  return only(
-      make_norm(spec, dtype.value_or(x.dtype()), {x}, mx::to_stream(stream)));
+  check_inputs(op, {{kX, &x}});
+  return only(divide_by_norms(op, {x}, {}, eps, eps_inside, dtype, stream));
+}
+
+std::vector<mx::array> l2_norms(
+    const std::vector<mx::array>& xs,
+    const Multipliers& scales,
+    float eps,
+    bool eps_inside,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream) {
+  const char* op = "l2_norms";
+  check_tensors(op, xs, scales);
+  return divide_by_norms(op, xs, scales, eps, eps_inside, dtype, stream);
 }
 
 mx::array layer_norm(
@@ -455,11 +575,11 @@ std::pair<mx::array, mx::array> qk_norm(
     check_head_weight(op, "q_weight", *q_weight, "q", q);
     check_head_weight(op, "k_weight", *k_weight, "k", k);
   }
-  return as_pair(normalize(
-      op,
-      /* center= */ false,
-      {{{kX, &q}, {kWeight, q_weight}}, {{kX, &k}, {kWeight, k_weight}}},
-      {eps, weight_offset, false, rounding, dtype, stream}));
+  Options options{eps, weight_offset, false, rounding, dtype, stream};
+  NormInputs tensors[] = {
+      {{kX, &q}, {kWeight, q_weight}}, {{kX, &k}, {kWeight, k_weight}}};
+  auto spec = make_spec(op, /* center= */ false, tensors[0], options);
+  return as_pair(normalize_together(spec, tensors, {}, options));
 }
 
 } // namespace mlx_norms

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "mlx/mlx.h"
 
@@ -38,6 +39,28 @@ mx::array rms_norm(
     const OptionalGroup& group = {},
     int axis = -1,
     mx::StreamOrDevice stream = {});
+
+// One for each array, or none.
+using Weights = std::optional<std::vector<std::optional<mx::array>>>;
+using Multipliers = std::optional<std::vector<float>>;
+
+std::vector<mx::array> rms_norms(
+    const std::vector<mx::array>& xs,
+    const Weights& weights,
+    float eps,
+    float weight_offset,
+    const Multipliers& scales,
+    const OptionalString& rounding,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream);
+
+std::vector<mx::array> l2_norms(
+    const std::vector<mx::array>& xs,
+    const Multipliers& scales,
+    float eps,
+    bool eps_inside,
+    OptionalDtype dtype,
+    mx::StreamOrDevice stream);
 
 // rms_norm, or layer_norm with `center`, without the options of either, which
 // take as long as the node. Nullopt: refused, and the op says why.

@@ -1,10 +1,13 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include <algorithm>
+
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
+#include "csrc/norm/together.h"
 #include "kernels/interface.h"
 
 namespace mlx_norms {
@@ -31,31 +34,14 @@ RowOperands read_operands(
   return read;
 }
 
-} // namespace
-
-LaunchPlan Norm::plan(
-    const Arrays& inputs,
-    const Arrays& outputs,
-    mx::Stream stream) const {
+// Adds the launch that normalizes a tensor.
+void plan_tensor(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array* out,
+    LaunchPlan& plan) {
   using K = kernels::norm;
-  LaunchPlan plan(stream);
-  // The tensors that are not empty: where their inputs and outputs begin.
-  struct Tensor {
-    NormInputs in;
-    const array* out;
-  };
-  mx::SmallVector<Tensor, 2> tensors;
-  for (size_t i = 0, o = 0; i < inputs.size();
-       i += spec.n_inputs(), o += spec.n_outputs()) {
-    if (inputs[i].size() > 0) {
-      tensors.push_back({NormInputs(spec.operands, &inputs[i]), &outputs[o]});
-    }
-  }
-  if (tensors.empty()) {
-    return plan;
-  }
-  const auto& [in, out] = tensors[0];
-  auto* second = tensors.size() > 1 ? &tensors[1] : nullptr;
+  auto stream = plan.stream;
   const auto& x = in.x();
   int length = x.shape(-1);
   bool has_sum = spec.has(kResidual);
@@ -66,10 +52,7 @@ LaunchPlan Norm::plan(
   int width = geometry.width;
 
   auto read = read_operands(spec, in, width, plan);
-  auto read2 =
-      second ? read_operands(spec, second->in, width, plan) : RowOperands{};
-  auto rows1 = row_count(x);
-  auto rows2 = second ? row_count(second->in.x()) : 0;
+  auto rows = row_count(x);
 
   bool early = spec.rounding == Rounding::Early;
   int max_threads = max_threads_of(RowKernel::Forward, geometry, backend);
@@ -105,8 +88,6 @@ LaunchPlan Norm::plan(
   launch.set(
       K::round_gated,
       early && spec.gate_first && product_keeps(x.dtype(), *in[kGate]));
-  launch.set(K::paired, second != nullptr);
-  launch.set(K::has_weight2, read2[kWeight].has_value());
   bind_rows(launch, K::x, read[kX]);
   bind_rows(launch, K::residual, read[kResidual]);
   bind_rows(launch, K::residual2, read[kResidual2]);
@@ -116,21 +97,16 @@ LaunchPlan Norm::plan(
   bind_rows(launch, K::shift, read[kShift]);
   bind_rows(launch, K::factor, read[kFactor]);
   bind_rows(launch, K::gate, read[kGate]);
-  bind_rows(launch, K::x2, read2[kX]);
-  bind_rows(launch, K::weight2, read2[kWeight]);
   bind_rows(launch, K::normalized, &out[0], width);
   bind_rows(launch, K::sum, has_sum ? &out[1] : nullptr, width);
-  bind_rows(launch, K::normalized2, second ? second->out : nullptr, width);
 
-  launch.set(K::rows, rows1);
-  launch.set(K::rows2, rows2);
+  launch.set(K::rows, rows);
   launch.set(K::length, length);
   launch.set(K::eps, spec.eps);
   launch.set(K::weight_offset, spec.weight_offset);
   launch.set(K::number, spec.number);
 
-  auto all_rows = static_cast<uint32_t>(rows1) + static_cast<uint32_t>(rows2);
-  launch.groups[0] = ceil_div<uint32_t>(all_rows, geometry.rows_per_group());
+  launch.groups[0] = ceil_div<uint32_t>(rows, geometry.rows_per_group());
   launch.group[0] = geometry.group_size();
 
   bool few = !geometry.looped &&
@@ -144,6 +120,43 @@ LaunchPlan Norm::plan(
     bool uneven = spec.operands.has_any({kFactor, kResidual2}) &&
         geometry.vectors > 2 && !geometry.is_whole(length);
     launch.threads_per_core = width == 8 && !uneven ? 1536 : 1024;
+  }
+}
+
+} // namespace
+
+LaunchPlan Norm::plan(
+    const Arrays& inputs,
+    const Arrays& outputs,
+    mx::Stream stream) const {
+  LaunchPlan plan(stream);
+  if (others.empty()) {
+    if (inputs[0].size() > 0) {
+      plan_tensor(spec, {spec.operands, inputs.data()}, outputs.data(), plan);
+    }
+    return plan;
+  }
+  auto backend = backend_of(stream);
+  std::vector<NormsTogether> launches;
+  for_each_tensor([&](const Tensor& tensor) {
+    const auto& x = inputs[tensor.input];
+    NormedTensor of{
+        tensor.spec,
+        tensor.in(inputs),
+        outputs[tensor.output],
+        geometry_for(RowKernel::Forward, x.shape(-1), x.itemsize(), backend)};
+    auto joins = [&](NormsTogether& norms) { return norms.add(of, backend); };
+    if (x.size() > 0 && std::ranges::none_of(launches, joins)) {
+      launches.emplace_back(of);
+    }
+  });
+  for (const auto& norms : launches) {
+    if (norms.tensors.size() > 1) {
+      norms.plan(plan);
+    } else {
+      const auto& [spec, in, out, _] = norms.tensors[0];
+      plan_tensor(spec, in, &out, plan);
+    }
   }
   return plan;
 }

@@ -25,6 +25,7 @@ NormSpec NormSpec::bare() const {
   spec.operands = spec.operands.without(
       {kWeight, kBias, kScale, kShift, kCotangent, kSumCotangent});
   spec.weight_offset = 0.0f;
+  spec.multiplier = 1.0f;
   return spec;
 }
 
@@ -42,6 +43,7 @@ void NormSpec::append_key(std::vector<int64_t>& numbers) const {
        identity,
        clamp,
        static_cast<int64_t>(rounding),
+       is_multiplied(),
        weight_offset != 0.0f});
 }
 
@@ -50,6 +52,7 @@ NormSpec NormSpec::flags() const {
   spec.eps = 1e-5f;
   spec.weight_offset = weight_offset != 0.0f ? 1.0f : 0.0f;
   spec.number = number != 1.0f ? 0.75f : 1.0f;
+  spec.multiplier = is_multiplied() ? 0.375f : 1.0f;
   return spec;
 }
 

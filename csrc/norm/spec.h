@@ -36,8 +36,8 @@ enum class Rounding { Early, Late };
 // What a norm reads and its options, by which kernels are specialized:
 // residual + factor * x, plus residual2, or x times the activated gate, is
 // normalized, and the result times the weight, plus the bias, times 1 + scale,
-// plus shift, times the activated gate. With a residual the sum is an output,
-// too.
+// plus shift, times the activated gate, times the multiplier. With a residual
+// the sum is an output, too.
 struct NormSpec {
   Operands operands{kX};
   bool center = false;     // subtract the mean: LayerNorm, else RMSNorm
@@ -51,6 +51,7 @@ struct NormSpec {
   bool identity = false; // not normalized: gradients of products with a weight
   bool clamp = false;    // a float16 sum saturates instead of reaching inf
   Rounding rounding = Rounding::Early;
+  Number multiplier = 1.0f; // of the result, rounding early in its dtype
   Number weight_offset = 0.0f;
   float eps = 1e-5f;
 
@@ -62,10 +63,14 @@ struct NormSpec {
   // Whether it is one of RMSNorm and LayerNorm with no more than the options
   // that mx.fast, a sum and a float16 clamp have.
   bool is_basic() const {
-    return !l2 && !is_modulated() && !is_factored() && !is_gated();
+    return !l2 && !is_modulated() && !is_factored() && !is_gated() &&
+        !is_multiplied();
   }
   bool is_modulated() const {
     return operands.has_any({kScale, kShift});
+  }
+  bool is_multiplied() const {
+    return multiplier != 1.0f;
   }
   bool is_factored() const {
     return has(kFactor) || number != 1.0f;

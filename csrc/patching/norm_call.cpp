@@ -13,9 +13,9 @@ std::optional<NormCall> NormCall::of(const array& output) {
   if (!node) {
     return std::nullopt;
   }
-  const auto& [spec, dtypes] = node->op();
+  const auto& [spec, dtypes, others] = node->op();
   const auto& inputs = output.inputs();
-  if (static_cast<int>(inputs.size()) != spec.n_inputs()) {
+  if (!others.empty() || spec.is_multiplied()) {
     return std::nullopt;
   }
   NormCall call{spec, dtypes[0], {}, node->stream()};

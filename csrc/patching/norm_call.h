@@ -15,7 +15,8 @@ struct NormCall {
   PerOperand<OptionalArray> in;
   mx::Stream stream;
 
-  // Of a pending node; nullopt: it is none, or normalizes several tensors.
+  // Of a pending node; nullopt: it is none, or has a multiplier or several
+  // tensors.
   static std::optional<NormCall> of(const array& output);
 
   // Of rows.

@@ -6,6 +6,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
 
 #include "csrc/norm/ops.h"
 
@@ -185,6 +186,108 @@ void bind_norm(nb::module_& m) {
         Example:
             >>> mlx_norms.l2_norm(mx.array([3.0, 4.0]))
             array([0.6, 0.8], dtype=float32)
+      )pbdoc");
+
+  m.def(
+      "rms_norms",
+      &rms_norms,
+      "xs"_a,
+      "weights"_a = nb::none(),
+      "eps"_a = 1e-5f,
+      nb::kw_only(),
+      "weight_offset"_a = 0.0f,
+      "scales"_a = nb::none(),
+      "rounding"_a = nb::none(),
+      "dtype"_a = nb::none(),
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def rms_norms(xs: collections.abc.Sequence[mlx.core.array], weights: collections.abc.Sequence[mlx.core.array | None] | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, scales: collections.abc.Sequence[float] | None = None, rounding: typing.Literal[\"early\", \"late\"] | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> list[mlx.core.array]"),
+      R"pbdoc(
+        :func:`rms_norm` of one to four arrays, in one launch if they allow it.
+
+        Each result has the bits of :func:`rms_norm`, whatever is beside it.
+        Arrays of any shapes, dtypes and strides may be given: parts of one
+        array, too, which are read in place.
+
+        On a GPU, arrays whose threads read vectors of one size share a launch:
+        16-bit rows of multiples of 8 elements; 16-bit rows of other multiples
+        of 4 and float32 rows of multiples of 4; other rows. Others have their
+        own launches, as have rows of different lengths, one of which is too
+        long to be held by its threads (more than 16384 elements on Metal, or
+        32768 on CUDA), and on Metal some with one of more than 4096.
+
+        Args:
+            xs (sequence of arrays): Inputs of shapes ``[..., D]``, float32,
+              float16 or bfloat16.
+            weights (sequence, optional): For each input a weight of shape
+              ``[D]``, of any of the three dtypes, or ``None``. Default:
+              ``None``, no result is scaled.
+            eps (float): Added to the mean squares. Not negative. Default:
+              ``1e-5``.
+            weight_offset (float): Added to each weight in float32. Default:
+              ``0.0``.
+            scales (sequence of floats, optional): For each input a number that
+              multiplies its result; rounding early it is rounded to the
+              result's dtype, and the product, too, as by MLX. Default: ``None``.
+            rounding (str, optional): ``"early"`` or ``"late"``, as in
+              :func:`rms_norm`, of all.
+            dtype (Dtype, optional): The outputs' dtype, one of the three.
+              Default: that of each input.
+            stream (StreamOrDevice): Stream or device.
+
+        Returns:
+            list(array): The normalized inputs, in order, of their shapes.
+
+        Raises:
+            ValueError: If there are no arrays or more than four, ``weights`` or
+              ``scales`` are not as many, an argument's dtype or shape is not as
+              above, ``eps`` is negative, or there is a ``weight_offset`` and no
+              weight.
+
+        Example:
+            >>> x = mx.array([1.0, 2.0, 3.0, 4.0])
+            >>> mlx_norms.rms_norms([x, x[:2]], [None, mx.ones(2)], scales=[1, 2])
+            [array([0.365148, 0.730296, 1.09544, 1.46059], dtype=float32),
+             array([1.26491, 2.52982], dtype=float32)]
+      )pbdoc");
+
+  m.def(
+      "l2_norms",
+      &l2_norms,
+      "xs"_a,
+      "scales"_a = nb::none(),
+      "eps"_a = 1e-6f,
+      nb::kw_only(),
+      "eps_inside"_a = false,
+      "dtype"_a = nb::none(),
+      "stream"_a = nb::none(),
+      nb::sig(
+          "def l2_norms(xs: collections.abc.Sequence[mlx.core.array], scales: collections.abc.Sequence[float] | None = None, eps: float = 1e-6, *, eps_inside: bool = False, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> list[mlx.core.array]"),
+      R"pbdoc(
+        :func:`l2_norm` of one to four arrays, in one launch if they allow it.
+
+        Each result has the bits of :func:`l2_norm`, whatever is beside it, and
+        :func:`rms_norms` says which share a launch.
+
+        Args:
+            xs (sequence of arrays): Inputs of shapes ``[..., D]``, float32,
+              float16 or bfloat16.
+            scales (sequence of floats, optional): For each input a number that
+              multiplies its result, both of which are rounded to the result's
+              dtype, as by MLX. Default: ``None``.
+            eps (float): As in :func:`l2_norm`. Default: ``1e-6``.
+            eps_inside (bool): As in :func:`l2_norm`. Default: ``False``.
+            dtype (Dtype, optional): The outputs' dtype, one of the three.
+              Default: that of each input.
+            stream (StreamOrDevice): Stream or device.
+
+        Returns:
+            list(array): The normalized inputs, in order, of their shapes.
+
+        Raises:
+            ValueError: If there are no arrays or more than four, ``scales`` are
+              not as many, an argument's dtype or shape is not as above, or
+              ``eps`` is negative.
       )pbdoc");
 
   m.def(

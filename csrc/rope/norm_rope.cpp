@@ -211,7 +211,7 @@ Arrays NormRope::fallback(const Arrays& inputs, mx::Stream s) const {
     return {rotate_by_mlx(*this, inputs[0], angles, s)};
   }
   return in_order(
-      *this, inputs, s, fallback_norms, [&](NormRope op, const array& x) {
+      *this, inputs, s, fallback_of_inputs, [&](NormRope op, const array& x) {
         return rotate_by_mlx(op, x, angles, s);
       });
 }

@@ -32,6 +32,10 @@ struct RowThreads {
   int lane;                    // index among the row's lanes
   int parity;                  // which half of `partial` is next
   threadgroup float4* partial; // 2 * kMaxSimds
+  // The constants, unless a launch has rows of several lengths.
+  int simds;
+  int lanes;
+  int full_count;
 
   int thread_index() const thread {
     return simd * kSimdSize + lane;
@@ -41,12 +45,12 @@ struct RowThreads {
   // use different halves of `partial`, so one barrier per sum is enough.
   template <typename T> // float or a vector of them
   T reduce(T v) thread {
-    if (lanes_per_row < kSimdSize) {
-      return lanes_sum(v, lanes_per_row);
+    if (lanes < kSimdSize) {
+      return lanes_sum(v, lanes);
     }
     threadgroup float4* half_of_it = partial + parity * kMaxSimds;
     parity = 1 - parity;
-    return simds_sum(v, simd, lane, simds_per_row, half_of_it);
+    return simds_sum(v, simd, lane, simds, half_of_it);
   }
 };
 
@@ -54,7 +58,13 @@ struct RowThreads {
 inline RowThreads
 make_row_threads(int simd, int lane, threadgroup float4* partial) {
   return RowThreads{
-      simds_per_row == 1 ? 0 : simd, lane % lanes_per_row, 0, partial};
+      simds_per_row == 1 ? 0 : simd,
+      lane % lanes_per_row,
+      0,
+      partial,
+      simds_per_row,
+      lanes_per_row,
+      full_count};
 }
 
 // The index among all SIMD-groups or, if several share a row, threadgroups.
@@ -94,7 +104,7 @@ inline int chunk_length() {
 // The element at which this thread's vector k begins.
 template <int N>
 inline int element(thread const RowThreads& threads, int chunk, int k) {
-  int count = simds_per_row * lanes_per_row;
+  int count = threads.simds * threads.lanes;
   return chunk + (k * count + threads.thread_index()) * N;
 }
 
@@ -104,13 +114,13 @@ inline Span<N>
 span_of(thread const RowThreads& threads, int chunk, int k, int length) {
   int begin = element<N>(threads, chunk, k);
   if (!scattered) {
-    int count = k < full_count ? N : span_at<N>(begin, length).count;
+    int count = k < threads.full_count ? N : span_at<N>(begin, length).count;
     return Span<N>{begin, count, 1};
   }
-  int step = simds_per_row * lanes_per_row;
+  int step = threads.simds * threads.lanes;
   begin = chunk + k * step * N + threads.thread_index();
-  int full = full_count - k * N;
-  bool one_more = full_count * step + threads.thread_index() < length;
+  int full = threads.full_count - k * N;
+  bool one_more = threads.full_count * step + threads.thread_index() < length;
   int count = full >= N ? N : full < 0 ? 0 : full + int(one_more);
   if (looped) {
     count = max(min((length - begin + step - 1) / step, N), 0);

@@ -1,7 +1,7 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// RMSNorm and LayerNorm of x or of x + residual, also of two arrays in one
-// launch. A row that fits in registers is read once and stored once.
+// RMSNorm and LayerNorm of x or of x + residual. A row that fits in registers
+// is read once and stored once.
 
 #include "kernels/common/parameters.h"
 #include "kernels/norm/add_residual.h"
@@ -12,19 +12,14 @@
 constant bool has_residual [[function_constant(10)]];
 constant bool has_residual2 [[function_constant(94)]];
 constant bool round_early [[function_constant(12)]]; // before the weight
-constant bool paired [[function_constant(13)]];      // x2's rows follow x's
-constant bool has_weight2 [[function_constant(14)]];
 
 constant int x_flags [[function_constant(20)]];
 constant int residual_flags [[function_constant(21)]];
 constant int residual2_flags [[function_constant(95)]];
 // To which the sum of x and the residual is rounded before a second one.
 constant int first_sum_type [[function_constant(96)]];
-constant int x2_flags [[function_constant(22)]];
-constant int weight2_flags [[function_constant(23)]];
 constant int normalized_flags [[function_constant(24)]];
 constant int sum_flags [[function_constant(25)]];
-constant int normalized2_flags [[function_constant(26)]];
 // The sum of residual and factor * x, with a row or a number as the factor.
 constant bool has_factor [[function_constant(49)]];
 constant bool has_number [[function_constant(57)]];
@@ -105,24 +100,20 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     device const uchar* residual [[buffer(1), function_constant(has_residual)]],
     device const uchar* weight [[buffer(2), function_constant(has_weight)]],
     device const uchar* bias [[buffer(3), function_constant(has_bias)]],
-    device const uchar* x2 [[buffer(4), function_constant(paired)]],
-    device const uchar* weight2 [[buffer(5), function_constant(has_weight2)]],
-    device uchar* normalized [[buffer(6)]],
-    device uchar* sum [[buffer(7), function_constant(has_residual)]],
-    device uchar* normalized2 [[buffer(8), function_constant(paired)]],
-    constant const int* layouts [[buffer(9)]],
-    constant const int& rows [[buffer(10)]],
-    constant const int& rows2 [[buffer(11)]],
-    constant const int& length [[buffer(12)]],
-    constant const float& eps [[buffer(13)]],
-    constant const float& weight_offset [[buffer(14)]],
-    device const uchar* scale [[buffer(15), function_constant(has_scale)]],
-    device const uchar* shift [[buffer(16), function_constant(has_shift)]],
-    device const uchar* factor [[buffer(17), function_constant(has_factor)]],
-    constant const float& number [[buffer(18)]],
-    device const uchar* gate [[buffer(19), function_constant(has_gate)]],
+    device uchar* normalized [[buffer(4)]],
+    device uchar* sum [[buffer(5), function_constant(has_residual)]],
+    constant const int* layouts [[buffer(6)]],
+    constant const int& rows [[buffer(7)]],
+    constant const int& length [[buffer(8)]],
+    constant const float& eps [[buffer(9)]],
+    constant const float& weight_offset [[buffer(10)]],
+    device const uchar* scale [[buffer(11), function_constant(has_scale)]],
+    device const uchar* shift [[buffer(12), function_constant(has_shift)]],
+    device const uchar* factor [[buffer(13), function_constant(has_factor)]],
+    constant const float& number [[buffer(14)]],
+    device const uchar* gate [[buffer(15), function_constant(has_gate)]],
     device const uchar* residual2
-    [[buffer(20), function_constant(has_residual2)]],
+    [[buffer(16), function_constant(has_residual2)]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
@@ -131,26 +122,12 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   RowThreads threads = make_row_threads(simd, lane, partial);
   uint row = row_threads_index(group, simds_per_group, simd) * rows_per_simd() +
       row_in_simd(lane);
-  if (row >= uint(rows) + uint(rows2)) {
+  if (row >= uint(rows)) {
     return; // all lanes of a row, in a launch without barriers
   }
 
-  RowIn in, w;
-  RowOut out;
-  if (paired && row >= uint(rows)) {
-    row -= uint(rows);
-    assign(in, row_in(x2, x2_flags, layouts, row, length));
-    assign(out, row_out(normalized2, normalized2_flags, row, length));
-    if (has_weight2) {
-      assign(w, row_in(weight2, weight2_flags, layouts, row, length));
-    }
-  } else {
-    assign(in, row_in(x, x_flags, layouts, row, length));
-    assign(out, row_out(normalized, normalized_flags, row, length));
-    if (has_weight) {
-      assign(w, row_in(weight, weight_flags, layouts, row, length));
-    }
-  }
+  RowIn in = row_in(x, x_flags, layouts, row, length);
+  RowOut out = row_out(normalized, normalized_flags, row, length);
   FetchedRow<N, V> x_row, r, r2, w_row, b, f;
   RowOut s;
   x_row.fetch_all(in, threads, length);
@@ -176,7 +153,8 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         row_in(factor, factor_flags, layouts, row, length), threads, length);
   }
   if (has_weight) {
-    w_row.fetch_all(w, threads, length);
+    w_row.fetch_all(
+        row_in(weight, weight_flags, layouts, row, length), threads, length);
   }
   if (has_bias) {
     b.fetch_all(

@@ -55,6 +55,9 @@ class Op:
         if self.name == "qk_norm":
             q, k, q_weight, k_weight = arrays
             return list(mlx_norms.qk_norm(q, k, q_weight, k_weight, EPS))
+        if self.name == "rms_norms":
+            x, other, weight = arrays
+            return mlx_norms.rms_norms([x, other, weight], [weight, None, None], EPS)
         options = {"weight_offset": self.weight_offset} if self.weight_offset else {}
         options |= {"eps_inside": True} if self.eps_inside else {}
         options |= {"activation": self.activation} if self.activation else {}
@@ -79,6 +82,8 @@ class Op:
             q, k, q_weight, k_weight = arrays
             return [self.norm(q, q_weight), self.norm(k, k_weight)]
         x, *rest = arrays
+        if self.name == "rms_norms":
+            return [self.norm(x, rest[1]), *map(self.norm, rest)]
         if self.name == "l2_norm":
             squares = mx.sum(exact_of(x) ** 2, axis=-1, keepdims=True)
             y = exact_of(x) * mx.rsqrt(squares + EPS if self.eps_inside else squares)
@@ -165,6 +170,7 @@ OPS = (
     Op("head_rms_norm", ("x", "head_weight")),
     Op("head_layer_norm", ("x", "head_weight", "head_bias"), center=True),
     Op("qk_norm", ("x", "x", "head_weight", "weight")),
+    Op("rms_norms", ("x", "residual", "weight")),
     Op("layer_norm", ("x", "scale", "shift"), center=True),
     Op("rms_norm", ("x", "weight", "scale", "shift")),
     Op("add_layer_norm", ("x", "residual", "factor", "scale", "shift"), center=True),

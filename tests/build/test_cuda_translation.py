@@ -120,7 +120,10 @@ NORMS = {
     "add rms": ({"has_weight": True, "has_residual": True, "round_early": True}, 3, 2),
     "offset": ({"has_weight": True, "has_weight_offset": True}, 2, 1),
     "clamp": ({"has_residual": True, "clamp_sum": True}, 2, 2),
-    "paired": ({"has_weight": True, "has_weight2": True, "paired": True}, 2, 1),
+}
+OF_SEVERAL = {
+    "two": ({"has_weight": True, "has_weight2": True}, 2, 1),
+    "four": ({"has_x3": True, "has_x4": True}, 1, 1),
 }
 VJPS = {
     "rms": ({"has_weight": True, "want_input": True, "want_weight": True}, 3, 1),
@@ -147,6 +150,7 @@ NORM_ADD_NORM_VJPS = {
     "clamp": ({"clamped_sum": True}, 4, 2),
 }
 OF_STEM = {"norm/norm": NORMS, "norm/norm_add_norm/norm_add_norm": NORM_ADD_NORMS}
+OF_STEM["norm/several/rms_norms"] = OF_SEVERAL
 OF_STEM["norm/vjp/norm_vjp"] = VJPS
 OF_STEM["norm/norm_add_norm/vjp/norm_add_norm_vjp"] = NORM_ADD_NORM_VJPS
 # Whose persistent loops stage rows: launches, with the arrays of rows and weights that each has.

@@ -158,7 +158,7 @@ def test_every_kernel_is_in_one(texts, with_cuda):
         | {(8, 256): (3, 4), (8, 512): (1, 2), (8, 1024): (2,)},
         "norm_vjp": {(4, 256): (1, 2), (4, 512): (1, 2, 4), (8, 256): (1,), (8, 512): (1, 2)},
     }
-    vectors["norm_add_norm"] = vectors["norm"]
+    vectors["norm_add_norm"] = vectors["rms_norms"] = vectors["norm"]
     of_few = {(4, 256): (1, 2), (4, 512): (1, 2), (8, 256): (1,), (8, 512): (1,)}
     vectors["norm_add_norm_vjp"] = of_few
     names = {
@@ -203,7 +203,9 @@ NUMBERS = {
 }
 NEVER = [  # no plan has these
     lambda c: c.get("linear_gated") and c["linear_projections"] != 2,
-    lambda c: c.get("has_weight2") and not c.get("paired", True),
+    lambda c: c.get("has_x4") and not c["has_x3"],
+    lambda c: c.get("has_weight3") and not c["has_x3"],
+    lambda c: c.get("has_weight4") and not c["has_x4"],
     lambda c: (
         not c.get("linear_normed", True)
         and (

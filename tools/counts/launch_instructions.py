@@ -34,6 +34,7 @@ OPS = {
     "l2_norm": "mlx_norms.l2_norm(x)",
     "head_layer_norm": "mlx_norms.head_layer_norm(v, w, b)",
     "qk_norm": "mlx_norms.qk_norm(v, v, w, w)",
+    "rms_norms of two": "mlx_norms.rms_norms([v, x], [w, None])",
     "group_norm": "mlx_norms.group_norm(v, 32, w, b)",
     "batch_norm": "mlx_norms.batch_norm(v, w, b, mean=w, var=b)",
     "rms_norm_linear": "mlx_norms.rms_norm_linear(x, w, v)",

@@ -23,7 +23,7 @@ BEGIN, END = "<!-- counts: python tools counts.norms --write -->\n", "<!-- end o
 ROWS, HEADS = 64, 4
 LENGTHS = (128, 4096, 65536)
 OF_ROWS = {
-    *("x", "residual", "gate", "x2", "normalized", "sum", "normalized2"),
+    *("x", "residual", "gate", "x2", "normalized", "sum", "y", "y2"),
     *("s", "cotangent", "sum_cotangent", "input_gradient", "gate_gradient"),
     *("x_gradient", "sum_gradient"),
 }

@@ -89,6 +89,10 @@ class Ours:
     def qk_norm(q, k, q_weight, k_weight, eps):
         return mlx_norms.qk_norm(q, k, q_weight, k_weight, eps)
 
+    @staticmethod
+    def rms_norms(xs, weights, eps, scales):
+        return mlx_norms.rms_norms(xs, weights, eps, scales=scales)
+
 
 class Stock:
     """The same ops as a model computes them without this package."""
@@ -191,6 +195,13 @@ class Stock:
             for x, w in ((q, q_weight), (k, k_weight))
         )
 
+    @staticmethod
+    def rms_norms(xs, weights, eps, scales):
+        norms = [
+            mx.fast.rms_norm(x, w, eps).astype(x.dtype) for x, w in zip(xs, weights, strict=True)
+        ]
+        return tuple(y * s for y, s in zip(norms, scales or [1] * len(xs), strict=True))
+
 
 def tied(op):
     """An op whose results each get a cotangent, of zeros, if any of them has one."""
@@ -221,6 +232,7 @@ class TiedStock(Stock):
     gated_norm = tied(Stock.gated_norm)
     norm_add_norm = tied(Stock.norm_add_norm)
     qk_norm = tied(Stock.qk_norm)
+    rms_norms = tied(Stock.rms_norms)
 
 
 def activated(activation, a):

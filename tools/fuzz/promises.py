@@ -107,7 +107,7 @@ NORMS = (
 )
 OURS = ("our_add_norm", "our_offset_norm", "our_head_norm", "our_qk_norm", "our_l2_norm")
 OURS += ("our_modulated_norm", "our_gated_norm", "our_activated_norm", "our_norm_add_norm")
-OURS += ("our_channel_norm", "our_group_norm", "image_layer")
+OURS += ("our_norms_together", "our_channel_norm", "our_group_norm", "image_layer")
 
 
 def has_norm(step):

@@ -223,6 +223,18 @@ op(
     dict(x="BND"),
 )
 op(
+    "rms_norms",
+    lambda x, z, weight: mlx_norms.rms_norms([x, z], [weight, None], EPS, scales=[0.3, 2.0]),
+    lambda x, z, weight: [rms(x) * weight * 0.3, rms(z) * 2],
+    dict(x="BLD", z="BKH", weight="D"),
+)
+op(
+    "l2_norms",
+    lambda x, z: mlx_norms.l2_norms([x, z], [0.3, 2.0], EPS, eps_inside=True),
+    lambda x, z: [l2(x) * 0.3, l2(z) * 2],
+    dict(x="BLD", z="BKD"),
+)
+op(
     "layer_norm by numbers",
     partial(mlx_norms.layer_norm, eps=EPS, scale=0.3, shift=0.1),
     lambda x, weight: modulated(layer(x, weight), 0.3, 0.1),

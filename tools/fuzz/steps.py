@@ -413,6 +413,26 @@ class our_channel_norm:
 
 
 @kind(1)
+class our_norms_together:
+    @staticmethod
+    def choose(draw):
+        xs = [draw.rows() for _ in range(draw.integer(2, 4))]
+        weights = [draw.row_of(x) if draw.chance(0.5) else None for x in xs]
+        given = [i for i, w in enumerate(weights) if w is not None]
+        scales = [draw.one_of((1.0, 0.3, -2.0)) for _ in xs] if draw.chance(0.5) else None
+        weighted = [weights[i] for i in given]
+        return (*xs, *weighted), dict(given=given, eps=draw.one_of(EPS), scales=scales)
+
+    @staticmethod
+    def run(context, *arrays, given, eps, scales):
+        xs = arrays[: len(arrays) - len(given)]
+        weights = dict(zip(given, arrays[len(xs) :], strict=True))
+        return list(
+            context.norms.rms_norms(xs, [weights.get(i) for i in range(len(xs))], eps, scales)
+        )
+
+
+@kind(1)
 class our_l2_norm:
     @staticmethod
     def choose(draw):

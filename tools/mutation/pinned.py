@@ -215,7 +215,7 @@ METAL_MUTANTS = [
     ),
     Mutant(
         "q's weight for k",
-        "kernels/norm/norm.metal",
+        "kernels/norm/several/rms_norms.metal",
         "row_in(weight2, weight2_flags, layouts, row, length)",
         "row_in(weight, weight2_flags, layouts, row, length)",
         "tests/norm/test_heads.py::test_qk_norm_is_head_rms_norm_of_each",

@@ -70,6 +70,7 @@ METAL = [
     Target("kernels/common/[!m]*", f"{ROWS} {GRADIENTS}"),
     Target("kernels/norm/channels/* csrc/norm/channels/plan.cpp", AXIS),
     Target("kernels/norm/norm_add_norm/* csrc/norm/norm_add_norm/*plan.cpp", NORM_ADD_NORM),
+    Target("kernels/norm/several/* csrc/norm/together.cpp", _of("norm", "rms_norms", "heads")),
     Target("kernels/norm/gate.h", GATED),
     Target("kernels/norm/modulate.h", _of("norm", "modulated")),
     Target("kernels/norm/vjp/*", f"{GRADIENTS} {OPTIONS} {GATED} " + _of("norm", "probes")),

@@ -13,8 +13,8 @@ inline const float* factor_of(const NormJob& job) {
   return job.scratch + 3 * padded(job.width);
 }
 
-// y * (1 + scale) + shift. Rounding early, each step rounds where one of MLX's
-// ops would.
+// y * (1 + scale) + shift, or y times a multiplier. Rounding early, each step
+// rounds where one of MLX's ops would.
 template <typename T>
 struct Modulated {
   const float* factor; // padded rows
@@ -44,7 +44,7 @@ inline bool is_summed_before(const NormJob& job) {
 }
 
 inline bool is_modulated(const NormJob& job) {
-  return job.in[kScale].data || job.in[kShift].data;
+  return job.in[kScale].data || job.in[kShift].data || job.multiplier != 1.0f;
 }
 
 // The rows that add_factored_row() stored.
@@ -61,7 +61,7 @@ class Modulation {
         factor_(job.scratch + padded(job.width)),
         shift_(factor_ + padded(job.width)),
         factor_of_x_(shift_ + padded(job.width)) {
-    fill(factor_, splat(1.0f));
+    fill(factor_, splat(job.multiplier));
     fill(shift_, -Floats{}); // minus zeros, which change nothing
     fill(factor_of_x_, splat(job.number));
   }

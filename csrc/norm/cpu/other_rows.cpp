@@ -44,8 +44,8 @@ void norm_other_rows(const NormJob& job) {
   });
 }
 
-// For rows with a scale, shift, factor or second residual: in place, or in
-// float32.
+// For rows with a scale, shift, multiplier, factor or second residual: in
+// place, or in float32.
 void norm_modulated_rows(const NormJob& job) {
   Modulation modulation(job);
   if (!is_factored(job) && !job.in[kResidual].data && are_whole_rows(job)) {

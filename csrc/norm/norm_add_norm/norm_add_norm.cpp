@@ -122,7 +122,7 @@ void NormAddNorm::check(const Arrays& inputs) const {
 }
 
 Arrays NormAddNorm::fallback(const Arrays& inputs, mx::Stream s) const {
-  return in_two_norms(spec, dtypes[0], inputs, s, fallback_norms);
+  return in_two_norms(spec, dtypes[0], inputs, s, fallback_of_inputs);
 }
 
 Arrays NormAddNorm::steps(const Arrays& inputs, mx::Stream s) const {

@@ -1,0 +1,107 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/norm/together.h"
+
+#include "csrc/gpu/integers.h"
+#include "csrc/gpu/rows.h"
+#include "kernels/interface.h"
+
+namespace mlx_norms {
+
+bool NormsTogether::add(const NormedTensor& tensor, Backend backend) {
+  const auto& first = tensors[0];
+  auto width = tensor.geometry.width;
+  if (width != geometry.width) {
+    return false;
+  }
+  if (mixed || tensor.length() != first.length()) {
+    auto both = common_geometry(geometry, tensor.geometry, backend);
+    if (!both ||
+        first.geometry.is_scattered(first.length()) !=
+            tensor.geometry.is_scattered(tensor.length())) {
+      return false;
+    }
+    geometry = *both;
+    mixed = true;
+  }
+  tensors.push_back(tensor);
+  return true;
+}
+
+void NormsTogether::plan(LaunchPlan& plan) const {
+  using K = kernels::rms_norms;
+  constexpr Rows kX_[] = {K::x, K::x2, K::x3, K::x4};
+  constexpr Rows kWeights[] = {K::weight, K::weight2, K::weight3, K::weight4};
+  constexpr RowsWritten kY[] = {K::y, K::y2, K::y3, K::y4};
+  constexpr Words kArrays[] = {K::array1, K::array2, K::array3, K::array4};
+  constexpr Constant<bool> kHasWeight[] = {
+      K::has_weight, K::has_weight2, K::has_weight3, K::has_weight4};
+  constexpr int kMost = 4;
+
+  const auto& spec = tensors[0].spec;
+  auto backend = backend_of(plan.stream);
+  int n = tensors.size();
+  int width = geometry.width;
+  int length = tensors[0].length();
+  std::optional<RowOperand> x[kMost], weight[kMost];
+  bool multiplied = false, offset = false;
+  for (int i = 0; i < n; ++i) {
+    const auto& of = tensors[i];
+    x[i] = read_rows(of.in.x(), width, plan);
+    weight[i] = read_optional(of.in[kWeight], width, plan);
+    multiplied |= of.spec.is_multiplied();
+    offset |= of.spec.weight_offset != 0.0f;
+  }
+
+  int max_threads = max_threads_of(RowKernel::Forward, geometry, backend);
+  auto& launch =
+      plan.launch({"rms_norms", width, geometry.vectors, max_threads});
+  launch.set(K::center, false);
+  launch.set(K::l2, spec.l2);
+  launch.set(K::eps_bounds, spec.eps_bounds);
+  bind_geometry<K>(launch, geometry, length, mixed);
+  launch.set(K::mixed_lengths, mixed);
+  launch.set(K::round_early, spec.rounding == Rounding::Early);
+  launch.set(K::has_weight_offset, offset);
+  launch.set(K::has_multipliers, multiplied);
+  launch.set(K::has_x3, n > 2);
+  launch.set(K::has_x4, n > 3);
+  int simds = geometry.group_size() / Geometry::kSimdSize;
+  uint32_t groups = 0;
+  for (int i = 0; i < kMost; ++i) {
+    launch.set(kHasWeight[i], weight[i].has_value());
+    bind_rows(launch, kX_[i], x[i]);
+    bind_rows(launch, kWeights[i], weight[i]);
+    bind_rows(launch, kY[i], i < n ? &tensors[i].out : nullptr, width);
+    if (i >= n) {
+      continue;
+    }
+    const auto& of = tensors[i];
+    auto rows = row_count(of.in.x());
+    launch.set(
+        kArrays[i],
+        {static_cast<int32_t>(groups),
+         rows,
+         of.length(),
+         of.geometry.simds * of.geometry.lanes,
+         of.geometry.full_count(of.length()),
+         std::bit_cast<int32_t>(float{of.spec.multiplier})});
+    int at_once =
+        of.geometry.simds > 1 ? 1 : simds * of.geometry.rows_per_simd();
+    groups += ceil_div<uint32_t>(rows, at_once);
+  }
+  launch.set(K::eps, spec.eps);
+  launch.set(K::weight_offset, tensors[0].spec.weight_offset);
+  launch.groups[0] = groups;
+  launch.group[0] = geometry.group_size();
+
+  bool few = !geometry.looped &&
+      int64_t{groups} * launch.group[0] <=
+          device_limits(plan.stream).few_threads;
+  launch.set(K::fetch_first, few);
+  if (!few) {
+    launch.threads_per_core = width == 8 ? 1536 : 1024; // as a norm alone
+  }
+}
+
+} // namespace mlx_norms

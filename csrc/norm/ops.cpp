@@ -27,12 +27,6 @@ struct Options {
   bool gate_first = false;
 };
 
-// As MLX takes a number beside x: rounded to its dtype.
-float number_of(const OptionalTerm& factor, mx::Dtype dtype) {
-  auto* number = factor ? std::get_if<float>(&*factor) : nullptr;
-  return number ? rounded_to(*number, dtype) : 1.0f;
-}
-
 // Of a number, in the output's dtype, a view of a row of it.
 OptionalArray as_array(
     const OptionalTerm& term,
@@ -267,6 +261,11 @@ std::pair<mx::array, mx::array> normalize_sum(
 }
 
 } // namespace
+
+float number_of(const OptionalTerm& factor, mx::Dtype dtype) {
+  auto* number = factor ? std::get_if<float>(&*factor) : nullptr;
+  return number ? rounded_to(*number, dtype) : 1.0f;
+}
 
 OptionalArray plain_norm(
     bool center,

@@ -23,6 +23,9 @@ using OptionalString = std::optional<std::string>;
 using OptionalTerm = std::optional<std::variant<mx::array, float>>;
 using OptionalGroup = std::optional<mx::distributed::Group>;
 
+// As MLX takes a number beside x: rounded to its dtype. Without one, 1.
+float number_of(const OptionalTerm& factor, mx::Dtype dtype);
+
 mx::array rms_norm(
     const mx::array& x,
     const mx::array* weight,

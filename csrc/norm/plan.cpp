@@ -130,7 +130,7 @@ LaunchPlan Norm::plan(
     const Arrays& outputs,
     mx::Stream stream) const {
   LaunchPlan plan(stream);
-  if (others.empty()) {
+  if (others.empty() && !spec.is_multiplied()) {
     if (inputs[0].size() > 0) {
       plan_tensor(spec, {spec.operands, inputs.data()}, outputs.data(), plan);
     }
@@ -151,10 +151,10 @@ LaunchPlan Norm::plan(
     }
   });
   for (const auto& norms : launches) {
-    if (norms.tensors.size() > 1) {
+    const auto& [spec, in, out, _] = norms.tensors[0];
+    if (norms.tensors.size() > 1 || spec.is_multiplied()) {
       norms.plan(plan);
     } else {
-      const auto& [spec, in, out, _] = norms.tensors[0];
       plan_tensor(spec, in, &out, plan);
     }
   }

@@ -52,6 +52,9 @@ void NormsTogether::plan(LaunchPlan& plan) const {
     multiplied |= of.spec.is_multiplied();
     offset |= of.spec.weight_offset != 0.0f;
   }
+  if (n == 1) {
+    x[1] = x[0]; // bound, but no threadgroup's
+  }
 
   int max_threads = max_threads_of(RowKernel::Forward, geometry, backend);
   auto& launch =
@@ -72,11 +75,12 @@ void NormsTogether::plan(LaunchPlan& plan) const {
     launch.set(kHasWeight[i], weight[i].has_value());
     bind_rows(launch, kX_[i], x[i]);
     bind_rows(launch, kWeights[i], weight[i]);
-    bind_rows(launch, kY[i], i < n ? &tensors[i].out : nullptr, width);
-    if (i >= n) {
+    bool bound = x[i].has_value();
+    const auto& of = tensors[i < n ? i : 0];
+    bind_rows(launch, kY[i], bound ? &of.out : nullptr, width);
+    if (!bound) {
       continue;
     }
-    const auto& of = tensors[i];
     auto rows = row_count(of.in.x());
     launch.set(
         kArrays[i],
@@ -88,7 +92,7 @@ void NormsTogether::plan(LaunchPlan& plan) const {
          std::bit_cast<int32_t>(float{of.spec.multiplier})});
     int at_once =
         of.geometry.simds > 1 ? 1 : simds * of.geometry.rows_per_simd();
-    groups += ceil_div<uint32_t>(rows, at_once);
+    groups += i < n ? ceil_div<uint32_t>(rows, at_once) : 0;
   }
   launch.set(K::eps, spec.eps);
   launch.set(K::weight_offset, tensors[0].spec.weight_offset);

@@ -34,7 +34,7 @@ struct NormsTogether {
 
   // Whether it could be added.
   bool add(const NormedTensor& tensor, Backend backend);
-  // Adds the launch of more than one.
+  // Adds the launch: of several, or of one with a multiplier.
   void plan(LaunchPlan& plan) const;
 };
 

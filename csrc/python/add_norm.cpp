@@ -203,10 +203,11 @@ void bind_add_norm(nb::module_& m) {
       "weight_offset"_a = 0.0f,
       "clamp"_a = false,
       "rounding"_a = nb::none(),
+      "factor"_a.none() = nb::none(),
       "dtype"_a = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def norm_add_norm(x: mlx.core.array, residual: mlx.core.array, post_weight: mlx.core.array | None = None, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: typing.Literal[\"early\", \"late\"] | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
+          "def norm_add_norm(x: mlx.core.array, residual: mlx.core.array, post_weight: mlx.core.array | None = None, weight: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, clamp: bool = False, rounding: typing.Literal[\"early\", \"late\"] | None = None, factor: mlx.core.array | float | None = None, dtype: mlx.core.Dtype | None = None, stream: mlx.core.StreamOrDevice = None) -> tuple[mlx.core.array, mlx.core.array]"),
       R"pbdoc(
         RMS norm, residual add and RMS norm: the norm after a layer, the sum, and
         the norm before the next layer.
@@ -221,6 +222,10 @@ void bind_add_norm(nb::module_& m) {
         ``rms_norm(h, weight)``; late, only ``h`` and ``y`` are rounded. One
         launch, but two on a GPU for a 16-bit ``x`` and a sum in float32, rounded
         early. Gemma 2 and 3, OLMo 2 and GLM-4 have such norms.
+
+        With a ``factor`` it is :math:`h = r + f\,n`, where :math:`n` is the norm of
+        ``x``, as of a gate or a layer scale. Rounding early that is
+        bit-identical to :func:`add_rms_norm` of :math:`n` with it.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or
@@ -239,6 +244,10 @@ void bind_add_norm(nb::module_& m) {
             rounding (str, optional): ``"early"`` or ``"late"``, as in
               :func:`rms_norm`, of both norms. Late, the norm of ``x`` is not
               rounded before it is added.
+            factor (array or float, optional): The norm of ``x`` is multiplied by
+              it before it is added: a number or an array, as ``x`` of
+              :func:`add_rms_norm` is. Its gradients take more than one launch.
+              Default: ``None``.
             dtype (Dtype, optional): The normalized output's dtype, one of the
               three. Default: that of the sum.
             stream (StreamOrDevice): Stream or device.

@@ -5,6 +5,7 @@
 
 #include "kernels/common/parameters.h"
 #include "kernels/norm/add_residual.h"
+#include "kernels/norm/factor.h"
 #include "kernels/norm/gate.h"
 #include "kernels/norm/modulate.h"
 #include "kernels/norm/statistics.h"
@@ -20,11 +21,6 @@ constant int residual2_flags [[function_constant(95)]];
 constant int first_sum_type [[function_constant(96)]];
 constant int normalized_flags [[function_constant(24)]];
 constant int sum_flags [[function_constant(25)]];
-// The sum of residual and factor * x, with a row or a number as the factor.
-constant bool has_factor [[function_constant(49)]];
-constant bool has_number [[function_constant(57)]];
-constant int factor_flags [[function_constant(58)]];
-constant bool round_factored [[function_constant(60)]]; // to x's dtype
 // The factor has one element, for the rounded sum of x and the residual.
 constant bool factor_of_sum [[function_constant(80)]];
 constant int gate_flags [[function_constant(73)]];
@@ -33,18 +29,6 @@ constant bool round_gated [[function_constant(74)]]; // x's products, likewise
 // Whether what is normalized is x times its gate, not rounded to x's dtype.
 inline bool holds_floats() {
   return gate_first && !round_gated;
-}
-
-// Multiplies the elements v of x by those of a factor.
-template <int N>
-inline void
-multiply(thread const float* factor, float number, int type, thread float* v) {
-  for (int j = 0; j < N; ++j) {
-    v[j] = v[j] * (has_number ? number : factor[j]);
-  }
-  if (round_factored) {
-    round_vector<N>(type, v);
-  }
 }
 
 // Multiplies the elements v of x, or of the result, by those of its gate, which

@@ -92,7 +92,10 @@ class Op:
         if "post_weight" in named:
             n, size = self.norm(x, named["post_weight"])
             # As the kernel rounds it, or up to an ulp from that.
-            total = named["residual"] + n.astype(x.dtype)
+            n = n.astype(x.dtype)
+            if "factor" in named:
+                n, size = n * named["factor"], size * mx.abs(exact_of(named["factor"]))
+            total = named["residual"] + n
             y, y_size = self.norm(total, named["weight"])
             total = exact_of(total)
             apart = mx.abs(total) + 2 * size
@@ -177,6 +180,7 @@ OPS = (
     Op("add_rms_norm", ("x", "residual", "weight", "factor")),
     Op("norm_add_norm", ("x", "residual", "post_weight", "weight")),
     Op("norm_add_norm", ("x", "residual", "post_weight", "weight"), weight_offset=1.0),
+    Op("norm_add_norm", ("x", "residual", "post_weight", "weight", "factor")),
     Op("rms_norm", ("x", "weight", "gate"), activation="silu"),
     Op("rms_norm", ("x", "weight", "gate"), activation="sigmoid", norm_before_gate=False),
     Op("rms_norm", ("x", "weight"), activation="gelu"),

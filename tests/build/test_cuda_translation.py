@@ -36,7 +36,7 @@ for_architectures = pytest.mark.parametrize(
 # Elsewhere products are rounded before they are added, in every specialization.
 WITH_FMA = {"norm/norm", "norm/norm_add_norm/norm_add_norm"}
 WITH_FMA |= {"norm/vjp/norm_vjp", "norm/vjp/parameter_gradients"}
-WITH_FMA.add("norm/norm_add_norm/vjp/norm_add_norm_vjp")
+WITH_FMA |= {"norm/norm_add_norm/vjp/norm_add_norm_vjp", "norm/several/rms_norms"}
 WITH_FMA |= {"group_norm/group_norm", "group_norm/vjp/group_norm_vjp"}
 WITH_FMA |= {"linear/norm_linear", "linear/cuda/quantized_tiles"}
 WITH_FMA |= {"norm/channels/channel_norm", "norm/channels/channel_norm_vjp"}

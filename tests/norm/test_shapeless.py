@@ -34,6 +34,7 @@ OPERANDS = {
     "add_rms_norm factor": {"residual": "24D", "weight": "D", "factor": "21D"},
     "add_layer_norm": {"residual": "24D", "weight": "D", "bias": "D"},
     "norm_add_norm": {"residual": "24D", "post_weight": "D", "weight": "D"},
+    "norm_add_norm factor": {"residual": "24D", "weight": "D", "factor": "21D"},
     "head_rms_norm": {"weight": "4D"},
     "head_layer_norm": {"weight": "D", "bias": "4D"},
     "group_norm": {"weight": "D", "bias": "D"},

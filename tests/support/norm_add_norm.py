@@ -45,8 +45,10 @@ def call(arrays, **options):
 def chain(arrays, *, clamp=False, rounding=None, dtype=None, **options):
     """The same as our norms and MLX's addition, each rounding in its turn."""
     options |= {"rounding": "early"}
+    factor = arrays.get("factor", options.pop("factor", None))
     n = mlx_norms.rms_norm(arrays["x"], arrays.get("post_weight"), **options)
-    h = arrays["residual"] + n
+    h = arrays["residual"] + (n if factor is None else n * factor)
+    h = h.astype(dtypes_of(arrays)[1])
     if clamp and h.dtype == mx.float16:
         h = mx.where(mx.isnan(h), h, mx.clip(h, -oracle.F16_MAX, oracle.F16_MAX).astype(h.dtype))
     return [mlx_norms.rms_norm(h, arrays.get("weight"), dtype=dtype, **options), h]
@@ -66,9 +68,17 @@ class Case:
     """A call and the truth of its results, with the bounds of two norms one after another."""
 
     def __init__(
-        self, arrays, *, eps=1e-5, weight_offset=0.0, clamp=False, rounding=None, dtype=None
+        self,
+        arrays,
+        *,
+        eps=1e-5,
+        weight_offset=0.0,
+        clamp=False,
+        rounding=None,
+        factor=None,
+        dtype=None,
     ):
-        self.arrays = arrays
+        self.arrays, self.number = arrays, factor
         self.options = dict(eps=eps, weight_offset=weight_offset, rounding=rounding)
         self.dtype, self.clamp = dtype, clamp
         self.norm = Norm("rms_norm", **self.options)
@@ -79,7 +89,16 @@ class Case:
 
     def function(self, *arrays):
         named = dict(zip(self.arrays, arrays, strict=True))
-        return call(named, **self.options, clamp=self.clamp, dtype=self.dtype)
+        options = {} if self.number is None else dict(factor=self.number)
+        return call(named, **self.options, **options, clamp=self.clamp, dtype=self.dtype)
+
+    @property
+    def factor(self):
+        """In float64; a number as x's dtype has it."""
+        factor = self.arrays.get("factor")
+        if factor is None:
+            factor = mx.array(1.0 if self.number is None else self.number, self.arrays["x"].dtype)
+        return exact(factor)
 
     def check(self, cots=None):
         """Checks outputs and all gradients."""
@@ -96,8 +115,12 @@ class Case:
         x, pw = self.arrays["x"], self.arrays.get("post_weight")
         (n,) = oracle.forward(self.norm, {"x": x, "weight": pw})
         rounds = 0.5 * ulp(n.value, x.dtype) if self.norm.is_early else 0.0
-        s = n.value + exact(self.arrays["residual"])
-        slack = n.slack + rounds + 4 * unit_roundoff(mx.float32) * np.abs(s)
+        factor = self.factor
+        product = n.value * factor
+        s = product + exact(self.arrays["residual"])
+        slack = (n.slack + rounds) * np.abs(factor) + 4 * unit_roundoff(mx.float32) * np.abs(s)
+        if self.norm.is_early and not np.all(factor == 1):
+            slack = slack + 0.51 * ulp(product, x.dtype)
         if self.clamp and self.total == mx.float16:
             s = np.clip(s, -oracle.F16_MAX, oracle.F16_MAX)
         Truth(s, slack, self.total, f"{config} sum").check(h)
@@ -118,8 +141,11 @@ class Case:
         # The sum's gradient has the sum's dtype or, as the cotangent of x's norm, that of x.
         narrow = [self.total] + [self.arrays["x"].dtype] * self.norm.is_early
         rounded = u + max(map(unit_roundoff, narrow))
-        of_x, _ = oracle.gradient_values(self.norm, x, post, dh)
-        _, sizes_of_x = oracle.gradient_values(self.norm, x, post, size)
+        factor = self.factor
+        of_x, _ = oracle.gradient_values(self.norm, x, post, dh * factor)
+        _, sizes_of_x = oracle.gradient_values(self.norm, x, post, size * np.abs(factor))
+        if not np.all(factor == 1):  # the product is rounded, too
+            rounded *= 2
         least = max(map(oracle.underflow, narrow))
         _, lost = oracle.gradient_values(self.norm, x, post, np.full_like(x, least))
         values = {
@@ -129,11 +155,26 @@ class Case:
             "weight": (of_sum["weight"], u * sizes["weight"]),
         }
         early = 2 * unit_roundoff(min(self.total, self.out, key=lambda d: d.size))
+        if "factor" in self.arrays:
+            named = {"x": self.arrays["x"], "weight": self.arrays.get("post_weight")}
+            (n,) = oracle.forward(self.norm, named)
+            off = rounded + early * self.norm.is_early
+            values["factor"] = [
+                sum_to(a, self.arrays["factor"].shape)
+                for a in (dh * n.value, off * size * np.abs(n.value) + np.abs(dh) * n.slack)
+            ]
         for name, a in self.arrays.items():
             value, slack = values[name]
             if "weight" in name and self.norm.is_early:
                 slack = slack + early * (sizes_of_x if "post" in name else sizes)["weight"]
             yield Truth(value, slack, a.dtype, f"{describe(self.arrays)} gradient of {name}")
+
+
+def sum_to(a, shape):
+    """The sum over the axes along which an array of this shape broadcasts."""
+    full = (1,) * (a.ndim - len(shape)) + tuple(shape)
+    axes = tuple(i for i, n in enumerate(full) if n == 1 and a.shape[i] != 1)
+    return a.sum(axis=axes).reshape(shape)
 
 
 def all_mixes(dtypes):

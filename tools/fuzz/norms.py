@@ -47,8 +47,8 @@ class Ours:
         return norm(x, eps=eps, scale=scale, shift=shift)
 
     @staticmethod
-    def norm_add_norm(x, residual, post_weight, weight, eps):
-        return mlx_norms.norm_add_norm(x, residual, post_weight, weight, eps)
+    def norm_add_norm(x, residual, post_weight, weight, eps, factor):
+        return mlx_norms.norm_add_norm(x, residual, post_weight, weight, eps, factor=factor)
 
     @staticmethod
     def activated_norm(x, gate, activation, first, groups, eps):
@@ -128,8 +128,9 @@ class Stock:
         return (y * (1 + scale) + shift).astype(x.dtype)
 
     @staticmethod
-    def norm_add_norm(x, residual, post_weight, weight, eps):
-        s = add(mx.fast.rms_norm(x, post_weight, eps).astype(x.dtype), residual)
+    def norm_add_norm(x, residual, post_weight, weight, eps, factor):
+        n = mx.fast.rms_norm(x, post_weight, eps).astype(x.dtype)
+        s = add(n if factor is None else n * factor, residual)
         return mx.fast.rms_norm(s, weight, eps).astype(s.dtype), s
 
     @staticmethod

@@ -201,8 +201,14 @@ def norm_add_norm_call(rng, shape):
         if not weight:
             values *= np.float32(10.0 ** rng.uniform(-2, 2))
         arrays[name] = laid_out(rng, values, DTYPES[rng.integers(3)])
+    factor = [None, None, -0.7][rng.integers(3)]
+    if factor is None and rng.random() < 0.5:
+        row = shape[-1:] if rng.random() < 0.5 else shape
+        values = rng.standard_normal(row, dtype=np.float32)
+        arrays["factor"] = laid_out(rng, values, DTYPES[rng.integers(3)])
     return norm_add_norm.Case(
         arrays,
+        factor=factor,
         eps=float(rng.choice(EPS[:4])),
         weight_offset=float(rng.choice([0.0, 1.0])),
         clamp=bool(rng.integers(2)),

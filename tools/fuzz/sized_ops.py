@@ -290,14 +290,18 @@ op(
 )
 
 
-def norm_add_norm(x, residual, post_weight=None, weight=None):
-    h = residual + rms(x, post_weight)
+def norm_add_norm(x, residual, post_weight=None, weight=None, factor=1.0):
+    h = residual + factor * rms(x, post_weight)
     return rms(h, weight), h
 
 
-for parameters in ({}, dict(post_weight="D", weight="D")):
+for parameters in (
+    {},
+    dict(post_weight="D", weight="D"),
+    dict(post_weight="D", weight="D", factor="BND"),
+):
     op(
-        f"norm_add_norm{'' if parameters else ' bare'}",
+        f"norm_add_norm {' '.join(parameters)}",
         partial(mlx_norms.norm_add_norm, eps=EPS),
         norm_add_norm,
         dict(x="BND", residual="BND") | parameters,

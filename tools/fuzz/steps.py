@@ -366,11 +366,12 @@ class our_norm_add_norm:
     def choose(draw):
         x = draw.rows()
         weights = [draw.row_of(x), draw.row_of(x)] if draw.chance(0.7) else []
-        return (x, draw.like(x), *weights), dict(eps=draw.one_of(EPS))
+        factor = draw.one_of((None, None, 0.3, -2.0))
+        return (x, draw.like(x), *weights), dict(eps=draw.one_of(EPS), factor=factor)
 
     @staticmethod
-    def run(context, x, residual, post_weight=None, weight=None, *, eps):
-        return list(context.norms.norm_add_norm(x, residual, post_weight, weight, eps))
+    def run(context, x, residual, post_weight=None, weight=None, *, eps, factor):
+        return list(context.norms.norm_add_norm(x, residual, post_weight, weight, eps, factor))
 
 
 def broadcasts(shape, to):

@@ -6,6 +6,9 @@
 
 namespace {
 
+template <typename T>
+T element_of(const Row<T>&);
+
 // Adds the second residual to a row's first sum, and stores.
 void add_second_residual(const NormJob& job, int64_t row, const float* first) {
   with_type(job.sum.type, [&](auto sum) {
@@ -28,32 +31,30 @@ namespace mlx_norms::cpu::MLX_NORMS_LEVEL {
 // with a second residual, the sum of that and of the rounded first one.
 void add_factored_row(const NormJob& job, int64_t row) {
   auto* factor = factor_of(job);
-  with_type(job.in[kX].type, [&](auto x) {
-    using X = typename decltype(x)::type;
-    with_type(job.in[kResidual].type, [&](auto residual) {
-      AddedRow<X, typename decltype(residual)::type> to(job, row);
-      bool rounds = job.round_factored;
-      if (job.in[kResidual2].data) {
-        float* first = job.scratch;
-        for_vectors(job.width, [=](int64_t i, auto extent) {
-          Floats v = to.x(i, extent) * load(factor + i);
-          v = (rounds ? round_to<X>(v) : v) + to.residual(i, extent);
-          store(first + i, to.rounded(v));
-        });
-        return add_second_residual(job, row, first);
-      }
-      if (job.factor_of_sum) {
-        for_vectors(job.width, [=](int64_t i, auto extent) {
-          Floats v = to.value(i, extent) * load(factor + i);
-          store(to.sum + i, to.rounded(v), extent);
-        });
-        return;
-      }
+  with_added_row(job, [&]<typename Added>(Type<Added>) {
+    Added to(job, row);
+    using X = decltype(element_of(to.x));
+    bool rounds = job.round_factored;
+    if (job.in[kResidual2].data) {
+      float* first = job.scratch;
       for_vectors(job.width, [=](int64_t i, auto extent) {
         Floats v = to.x(i, extent) * load(factor + i);
         v = (rounds ? round_to<X>(v) : v) + to.residual(i, extent);
+        store(first + i, to.rounded(v));
+      });
+      return add_second_residual(job, row, first);
+    }
+    if (job.factor_of_sum) {
+      for_vectors(job.width, [=](int64_t i, auto extent) {
+        Floats v = to.value(i, extent) * load(factor + i);
         store(to.sum + i, to.rounded(v), extent);
       });
+      return;
+    }
+    for_vectors(job.width, [=](int64_t i, auto extent) {
+      Floats v = to.x(i, extent) * load(factor + i);
+      v = (rounds ? round_to<X>(v) : v) + to.residual(i, extent);
+      store(to.sum + i, to.rounded(v), extent);
     });
   });
 }

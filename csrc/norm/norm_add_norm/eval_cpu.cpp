@@ -7,6 +7,7 @@
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/cpu/row_runs.h"
 #include "csrc/norm/cpu_parameters.h"
+#include "csrc/norm/fallback.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "mlx/backend/cpu/encoder.h"
 
@@ -29,7 +30,8 @@ void NormAddNorm::eval_cpu(
     Arrays& outputs,
     mx::Stream stream) const {
   NormAddNormInputs in(spec, inputs.data());
-  RowRuns runs({&in.x, &in.residual});
+  // Rows of x where there is no factor.
+  RowRuns runs({&in.x, &in.residual, in.factor ? in.factor : &in.x});
 
   NormJob of_x{};
   of_x.width = in.x.shape(-1);
@@ -39,6 +41,12 @@ void NormAddNorm::eval_cpu(
   auto of_sum = of_x;
   of_sum.clamp = spec.clamp;
   of_sum.in[kResidual] = rows_in(in.residual, runs.row_stride(1));
+  of_sum.number = spec.number;
+  of_sum.round_factored = !spec.late() && spec.is_factored() &&
+      (!in.factor || product_keeps(in.x.dtype(), *in.factor));
+  if (in.factor) {
+    of_sum.in[kFactor] = rows_in(*in.factor, runs.row_stride(2));
+  }
   Parameter post_weight(in.post_weight, spec.weight_offset);
   Parameter weight(in.weight, spec.weight_offset);
   // The type of x's norm.
@@ -52,19 +60,21 @@ void NormAddNorm::eval_cpu(
 
   auto width = of_x.width;
   auto blocks = blocks_by_threads(in.x.size() / width, width);
+  bool factored = spec.is_factored();
   mx::cpu::get_command_encoder(stream).dispatch([=]() {
     auto w_of_x = weight_or_ones(post_weight, width);
     auto w_of_sum = weight_or_ones(weight, width);
     blocks.for_each([&](int, int64_t begin, int64_t end) {
       auto max = rows_at_once(width);
-      Scratch scratch(width, 1);
+      Scratch scratch(width, factored ? 4 : 1);
       Scratch normalized(width, max);
       // So many rows after them are next.
       auto compute = [&](int64_t row,
                          int64_t rows,
                          int64_t after,
                          RowsIn x,
-                         RowsIn residual) {
+                         RowsIn residual,
+                         RowsIn factor) {
         auto first = of_x;
         first.rows = rows;
         first.rows_after = after;
@@ -78,6 +88,7 @@ void NormAddNorm::eval_cpu(
         second.rows_after = after;
         second.in[kX] = {normalized.data(), between, width, 1};
         second.in[kResidual] = residual;
+        second.in[kFactor] = factor;
         second.normalized = from(of_sum.normalized, row * width);
         second.sum = from(of_sum.sum, row * width);
         second.weight = {w_of_sum.data(), 1};
@@ -90,6 +101,10 @@ void NormAddNorm::eval_cpu(
           [&](int64_t first_row, int64_t n_rows, const auto& offsets) {
             auto x = from(of_x.in[kX], offsets[0]);
             auto residual = from(of_sum.in[kResidual], offsets[1]);
+            auto factor = of_sum.in[kFactor];
+            if (factor.data) {
+              factor = from(factor, offsets[2]);
+            }
             for (int64_t row = 0; row < n_rows; row += max) {
               auto rows = std::min(max, n_rows - row);
               compute(
@@ -97,7 +112,8 @@ void NormAddNorm::eval_cpu(
                   rows,
                   n_rows - row - rows,
                   from(x, row * x.row_stride),
-                  from(residual, row * residual.row_stride));
+                  from(residual, row * residual.row_stride),
+                  factor.data ? from(factor, row * factor.row_stride) : factor);
             }
           });
     });

@@ -33,21 +33,25 @@ Arrays in_two_norms(
   NormAddNormInputs in(spec, inputs.data());
   auto sum_dtype = in.sum_dtype();
   auto n_dtype = spec.late() ? mx::float32 : in.x.dtype();
-  NormInputs of_x{{kX, &in.x}, {kWeight, in.post_weight}};
-  auto n = norm(spec.norm(spec.post_weight), n_dtype, of_x.arrays(), s)[0];
+  auto n = norm(spec.norm(spec.post_weight), n_dtype, in.of_x().arrays(), s)[0];
   auto next = spec.norm(spec.weight);
-  NormInputs of_sum{{kX, &n}, {kResidual, &in.residual}, {kWeight, in.weight}};
+  auto of_sum = in.of_sum(n);
   if (mx::result_type(n, in.residual) == sum_dtype) {
     next.operands = of_sum.present();
+    next.number = spec.number;
     next.clamp = spec.clamp;
     return norm(next, dtype, of_sum.arrays(), s);
+  }
+  if (spec.is_factored()) {
+    auto factor = in.factor ? *in.factor : array(float{spec.number});
+    n = mx::multiply(n, mx::astype(factor, mx::float32, s), s);
   }
   auto h = mx::astype(mx::add(in.residual, n, s), sum_dtype, s);
   if (spec.clamp && sum_dtype == mx::float16) {
     h = saturate(h, s);
   }
   of_sum[kX] = &h;
-  of_sum[kResidual] = nullptr;
+  of_sum[kResidual] = of_sum[kFactor] = nullptr;
   return {norm(next, dtype, of_sum.arrays(), s)[0], h};
 }
 
@@ -62,7 +66,7 @@ NormSpec NormAddNormSpec::norm(bool has_weight) const {
 
 Arrays NormAddNormInputs::arrays() const {
   Arrays all{x, residual};
-  for (auto* a : {post_weight, weight}) {
+  for (auto* a : {post_weight, weight, factor}) {
     if (a) {
       all.push_back(*a);
     }
@@ -77,6 +81,9 @@ void NormAddNormSpec::append_key(
        {int64_t{inputs[0].shape(-1)},
         int64_t{post_weight},
         int64_t{weight},
+        int64_t{factor},
+        int64_t{factor && inputs.back().ndim() > 1},
+        int64_t{number != 1.0f},
         int64_t{clamp},
         int64_t{late()},
         int64_t{weight_offset != 0.0f}}) {
@@ -88,10 +95,11 @@ NormAddNormSpec NormAddNormSpec::flags() const {
   auto spec = *this;
   spec.eps = 1e-5f;
   spec.weight_offset = weight_offset != 0.0f ? 1.0f : 0.0f;
+  spec.number = number != 1.0f ? 0.75f : 1.0f;
   return spec;
 }
 
-// The weights come after two arrays of rows.
+// The weights come after two arrays of rows, and then a factor.
 Arrays NormAddNormSpec::few_rows(
     const Arrays& inputs,
     int rows,
@@ -100,12 +108,13 @@ Arrays NormAddNormSpec::few_rows(
   Arrays few;
   int weights = post_weight + weight;
   for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
-    bool has_rows = i < 2 || i >= 2 + weights;
+    bool has_rows =
+        i < 2 || (i >= 2 + weights && !(factor && inputs[i].ndim() == 1));
     int length = inputs[i].shape(-1);
     auto shape = has_rows ? mx::Shape{rows, length} : mx::Shape{length};
     few.push_back(
         self_check::values(
-            shape, inputs[i].dtype(), 17 * i + 1, large && has_rows, s));
+            shape, inputs[i].dtype(), 17 * i + 1, large && i < 2, s));
   }
   return few;
 }
@@ -118,6 +127,9 @@ void NormAddNorm::check(const Arrays& inputs) const {
   }
   if (in.weight) {
     check_vector(name(), "weight", *in.weight, in.x);
+  }
+  if (in.factor) {
+    check_broadcasts(name(), "factor", *in.factor, in.x);
   }
 }
 
@@ -149,7 +161,7 @@ Arrays NormAddNorm::sample(const Arrays& inputs, mx::Stream s) const {
   return spec.few_rows(inputs, 4, /* large= */ spec.clamp, s);
 }
 
-// The kernel accepts one weight of each norm.
+// The kernel accepts one weight of each norm, and a factor that broadcasts.
 std::optional<Call<NormAddNorm>> NormAddNorm::batched(
     const Arrays& inputs,
     const std::vector<int>& axes,
@@ -172,10 +184,13 @@ std::pair<mx::array, mx::array> norm_add_norm(
     float weight_offset,
     bool clamp,
     const std::optional<std::string>& rounding,
+    const OptionalTerm& factor,
     std::optional<mx::Dtype> dtype,
     mx::StreamOrDevice stream) {
   const char* op = "norm_add_norm";
-  NormInputs of_sum{{kX, &x}, {kResidual, &residual}, {kWeight, weight}};
+  auto* by = factor ? std::get_if<mx::array>(&*factor) : nullptr;
+  NormInputs of_sum{
+      {kX, &x}, {kResidual, &residual}, {kWeight, weight}, {kFactor, by}};
   check_inputs(op, of_sum);
   if (post_weight) {
     check_vector(op, "post_weight", *post_weight, x);
@@ -193,11 +208,13 @@ std::pair<mx::array, mx::array> norm_add_norm(
   NormAddNormSpec spec{
       .post_weight = post_weight != nullptr,
       .weight = weight != nullptr,
+      .factor = by != nullptr,
+      .number = number_of(factor, x.dtype()),
       .clamp = clamp,
       .rounding = parse_rounding(op, rounding, weight_offset),
       .weight_offset = norm.weight_offset,
       .eps = norm.eps};
-  NormAddNormInputs in(x, residual, post_weight, weight);
+  NormAddNormInputs in(x, residual, post_weight, weight, by);
   auto sum_dtype = in.sum_dtype();
   auto outputs = make(
       NormAddNorm{spec, {dtype.value_or(sum_dtype), sum_dtype}},

@@ -3,6 +3,7 @@
 // norm_add_norm: the norm of residual + norm(x), and that sum, as in models
 // with a norm after and before each layer; and its gradients in one launch:
 // that of the sum is the cotangent of x's norm, and is read by nobody else.
+// With a factor of x's norm they take several.
 
 #pragma once
 
@@ -12,6 +13,7 @@
 
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/norm/norm.h"
+#include "csrc/norm/ops.h"
 
 namespace mlx_norms {
 
@@ -19,6 +21,8 @@ namespace mlx_norms {
 struct NormAddNormSpec {
   bool post_weight = false; // of x's norm
   bool weight = false;      // of the sum's
+  bool factor = false;      // of x's norm
+  Number number = 1.0f;     // in place of a factor, in x's dtype
   bool clamp = false;       // a float16 sum saturates instead of reaching inf
   Rounding rounding = Rounding::Early;
   Number weight_offset = 0.0f; // of both weights
@@ -28,6 +32,9 @@ struct NormAddNormSpec {
 
   bool late() const {
     return rounding == Rounding::Late;
+  }
+  bool is_factored() const {
+    return factor || number != 1.0f;
   }
   // That of x or of the sum, which is its input.
   NormSpec norm(bool has_weight) const;
@@ -40,30 +47,42 @@ struct NormAddNormSpec {
       const;
 };
 
-// x, residual, [post_weight], [weight]
+// x, residual, [post_weight], [weight], [factor]
 struct NormAddNormInputs {
   const mx::array& x;
   const mx::array& residual;
   const mx::array* post_weight;
   const mx::array* weight;
+  const mx::array* factor;
 
   NormAddNormInputs(
       const mx::array& x,
       const mx::array& residual,
       const mx::array* post_weight,
-      const mx::array* weight)
+      const mx::array* weight,
+      const mx::array* factor = nullptr)
       : x(x),
         residual(residual),
         post_weight(post_weight),
-        weight(weight) {}
+        weight(weight),
+        factor(factor) {}
   NormAddNormInputs(const NormAddNormSpec& spec, const mx::array* first)
       : x(*first++),
         residual(*first++),
         post_weight(spec.post_weight ? first++ : nullptr),
-        weight(spec.weight ? first++ : nullptr) {}
+        weight(spec.weight ? first++ : nullptr),
+        factor(spec.factor ? first++ : nullptr) {}
 
   mx::Dtype sum_dtype() const {
     return mx::result_type(x, residual);
+  }
+  // Of the norm of x, and of a sum with it.
+  NormInputs of_x() const {
+    return {{kX, &x}, {kWeight, post_weight}};
+  }
+  NormInputs of_sum(const mx::array& n) const {
+    return {
+        {kX, &n}, {kResidual, &residual}, {kWeight, weight}, {kFactor, factor}};
   }
   Arrays arrays() const;
 };
@@ -187,6 +206,7 @@ std::pair<mx::array, mx::array> norm_add_norm(
     float weight_offset,
     bool clamp,
     const std::optional<std::string>& rounding,
+    const OptionalTerm& factor,
     std::optional<mx::Dtype> dtype,
     mx::StreamOrDevice stream);
 

@@ -3,6 +3,7 @@
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
+#include "csrc/norm/fallback.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "kernels/interface.h"
 
@@ -29,6 +30,10 @@ LaunchPlan NormAddNorm::plan(
   auto residual = std::optional(read_rows(in.residual, width, plan));
   auto post_weight = read_optional(in.post_weight, width, plan);
   auto weight = read_optional(in.weight, width, plan);
+  std::optional<RowOperand> factor;
+  if (in.factor) {
+    factor = read_broadcast(*in.factor, in.x, width, plan);
+  }
   int rows = row_count(in.x);
 
   int max_threads = max_threads_of(RowKernel::Forward, geometry, backend);
@@ -43,16 +48,24 @@ LaunchPlan NormAddNorm::plan(
   launch.set(K::has_weight_offset, spec.weight_offset != 0.0f);
   launch.set(K::clamp_sum, spec.clamp && sum.dtype() == mx::float16);
   launch.set(K::round_early, !spec.late());
+  launch.set(K::has_factor, spec.factor);
+  launch.set(K::has_number, spec.number != 1.0f);
+  launch.set(
+      K::round_factored,
+      !spec.late() && spec.is_factored() &&
+          (!in.factor || product_keeps(in.x.dtype(), *in.factor)));
   bind_rows(launch, K::x, x);
   bind_rows(launch, K::residual, residual);
   bind_rows(launch, K::post_weight, post_weight);
   bind_rows(launch, K::weight, weight);
+  bind_rows(launch, K::factor, factor);
   bind_rows(launch, K::normalized, &normalized, width);
   bind_rows(launch, K::sum, &sum, width);
   launch.set(K::rows, rows);
   launch.set(K::length, length);
   launch.set(K::eps, spec.eps);
   launch.set(K::weight_offset, spec.weight_offset);
+  launch.set(K::number, spec.number);
   launch.groups[0] = ceil_div(rows, geometry.rows_per_group());
   launch.group[0] = geometry.group_size();
 

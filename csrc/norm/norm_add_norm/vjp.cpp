@@ -4,6 +4,7 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/norm/fallback.h"
+#include "csrc/norm/gradients.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
 
 namespace mlx_norms {
@@ -95,6 +96,7 @@ Arrays NormAddNorm::vjp(
   const auto& h = outputs[1];
   int post_at = 2;
   int weight_at = 2 + spec.post_weight;
+  int factor_at = weight_at + spec.weight;
   auto wanted = [&](bool given, int i) {
     return given &&
         std::find(argnums.begin(), argnums.end(), i) != argnums.end();
@@ -115,7 +117,7 @@ Arrays NormAddNorm::vjp(
   auto cotangent = mx::astype(cotangents[0], dtypes[0], s);
   bool takes_part = !is_made_of_zeros(cotangents[0]);
 
-  if (takes_part && wanted(true, 0)) {
+  if (takes_part && wanted(true, 0) && !spec.is_factored()) {
     auto inputs = primals;
     inputs[1] = h;
     inputs.insert(inputs.end(), {cotangent, of_sum});
@@ -143,7 +145,9 @@ Arrays NormAddNorm::vjp(
     return norm_gradients(of.norm, inputs, some, given, s);
   };
   // Of the sum: of its norm, and its own cotangent.
-  bool needs_sum = wanted(true, 0) || wanted(true, 1) || both.post_weight;
+  bool of_factor = wanted(spec.factor, factor_at);
+  bool needs_sum =
+      wanted(true, 0) || wanted(true, 1) || both.post_weight || of_factor;
   if (takes_part) {
     auto found = gradients_of(
         both.of_sum(),
@@ -167,6 +171,19 @@ Arrays NormAddNorm::vjp(
     }
   }
   gradients[1] = mx::astype(of_sum, in.residual.dtype(), s);
+  if (spec.is_factored()) {
+    auto n_dtype = spec.late() ? mx::float32 : in.x.dtype();
+    auto post = spec.norm(spec.post_weight);
+    auto n = make_norm(post, n_dtype, in.of_x().arrays(), s)[0];
+    NormSpec product;
+    product.number = spec.number;
+    auto found = factor_vjp(
+        product, in.of_sum(n), of_sum, /* of_x= */ true, of_factor, s);
+    of_sum = *found[kX];
+    if (of_factor) {
+      gradients[factor_at] = mx::astype(*found[kFactor], in.factor->dtype(), s);
+    }
+  }
 
   auto found = gradients_of(
       both.of_x(),

@@ -1,10 +1,11 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// RMSNorm of residual + RMSNorm(x), and that sum. A row that fits in registers
-// is read once and stored once.
+// RMSNorm of residual + RMSNorm(x), or of residual + factor * RMSNorm(x), and
+// that sum. A row that fits in registers is read once and stored once.
 
 #include "kernels/common/parameters.h"
 #include "kernels/norm/add_residual.h"
+#include "kernels/norm/factor.h"
 #include "kernels/norm/fetched_row.h"
 #include "kernels/norm/statistics.h"
 
@@ -54,6 +55,8 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     constant const int& length [[buffer(8)]],
     constant const float& eps [[buffer(9)]],
     constant const float& weight_offset [[buffer(10)]],
+    device const uchar* factor [[buffer(11), function_constant(has_factor)]],
+    constant const float& number [[buffer(12)]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
@@ -69,7 +72,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   RowIn in = row_in(x, x_flags, layouts, row, length);
   RowOut s = row_out(sum, sum_flags, row, length);
   RowOut out = row_out(normalized, normalized_flags, row, length);
-  FetchedRow<N, V> x_row, post, w_row;
+  FetchedRow<N, V> x_row, post, w_row, f;
 #ifdef __CUDACC__
   FetchedRow<N, V, true> r;
 #else
@@ -83,6 +86,10 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         row_in(post_weight, post_weight_flags, layouts, row, length),
         threads,
         length);
+  }
+  if (has_factor) {
+    f.fetch_all(
+        row_in(factor, factor_flags, layouts, row, length), threads, length);
   }
   if (has_weight) {
     w_row.fetch_all(
@@ -124,6 +131,14 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         add_offset<N>(weight_offset, w);
       }
       normalize_and_weigh<N>(of_x, has_post_weight, w, in.type, v);
+      if (has_factor || has_number) {
+        float of_f[N];
+        clear<N>(of_f);
+        if (has_factor) {
+          f.values(k, of, of_f);
+        }
+        multiply<N>(of_f, number, in.type, v);
+      }
       r.values(k, of, of_r);
       add_residual<N>(of_r, s.type, v);
       write_rounded<N>(s, of, v);

@@ -1,0 +1,222 @@
+"""norm_add_norm with a factor of x's norm: h = residual + factor * norm(x), and the norm of h."""
+
+import itertools
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import mlx_norms
+from support import inputs
+from support.bits import assert_same_bits
+from support.checks import check_jvp_beside_vjp
+from support.inputs import normal
+from support.layouts import LAYOUTS
+from support.norm_add_norm import (
+    Case,
+    arrays_of,
+    assert_is_the_chain,
+    call,
+    chain,
+    cotangents_of,
+)
+from support.norm_case import DTYPES
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+SHAPE = (2, 3, 5)
+FORMS = {
+    "all": (),
+    "sample": (2, 1, 1),
+    "frame": (2, 3, 1),
+    "token": (2, 3, 5),
+    "place": (5,),
+    "between": (2, 1, 5),
+}
+
+
+def factored(shape, dtype, form="all", *, factor=None, **options):
+    """Arrays with a factor of a form, which is theirs in float32 too."""
+    arrays = arrays_of(shape, dtype, **options)
+    leading = FORMS[form]
+    return arrays | {
+        "factor": normal((*leading, shape[-1]), factor or dtype, seed=(form, 7), std=0.5)
+    }
+
+
+def test_every_length():
+    for length in (*range(1, 301, 37 if inputs.SLOW else 5), 768, 1152, 3072):
+        for dtype in inputs.in_turn(DTYPES, length):
+            Case(factored((3, length), dtype)).check()
+            Case(arrays_of((3, length), dtype), factor=-0.3).check()
+
+
+@pytest.mark.parametrize("length", [4097, 8192, 20000])
+def test_long_rows(length):
+    for dtype in inputs.in_turn(DTYPES, length):
+        Case(factored((2, length), dtype)).check()
+        assert_is_the_chain(factored((2, length), dtype))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms(form):
+    for length, dtype in itertools.product((7, 64) if inputs.SLOW else (1, 7, 33, 64, 130), DTYPES):
+        for without in ((), ("post_weight",), ("weight",)):
+            arrays = factored((*SHAPE, length), dtype, form, without=without)
+            Case(arrays).check()
+            assert_is_the_chain(arrays)
+
+
+def test_dtypes_and_options():
+    for x, residual, factor in itertools.product(DTYPES, repeat=3):
+        arrays = factored((3, 48), x, factor=factor, others=dict(residual=residual))
+        assert_is_the_chain(arrays)
+        for rounding in ("early", "late"):
+            Case(arrays, rounding=rounding).check()
+        plain = arrays_of((3, 48), x, others=dict(residual=residual))
+        assert_is_the_chain(plain, factor=0.3)
+        Case(plain, rounding="late", factor=0.3).check()
+    for dtype, to in itertools.product(DTYPES, DTYPES):
+        Case(factored((3, 33), dtype), dtype=to, weight_offset=1.0).check()
+        Case(factored((3, 33), dtype), clamp=True).check()
+
+
+def test_is_add_rms_norm_of_the_norm():
+    for dtype in DTYPES:
+        arrays = factored((3, 130), dtype)
+        n = mlx_norms.rms_norm(arrays["x"], arrays["post_weight"])
+        want = mlx_norms.add_rms_norm(
+            n, arrays["residual"], arrays["weight"], factor=arrays["factor"]
+        )
+        for a, b in zip(call(arrays), want, strict=True):
+            assert_same_bits(a, b, str(dtype))
+
+
+def test_number_that_is_one_is_none():
+    arrays = arrays_of((3, 64), mx.bfloat16)
+    for got, want in zip(call(arrays, factor=1.0), call(arrays), strict=True):
+        assert_same_bits(got, want)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(layout):
+    for length, dtype in itertools.product((33, 128), DTYPES):
+        arrays = factored((5, length), dtype)
+        arrays["factor"] = normal((5, length), dtype, seed=3)
+        views = {n: a if "weight" in n else layout(a) for n, a in arrays.items()}
+        for got, want in zip(call(views), call(arrays), strict=True):
+            assert_same_bits(got, want, str(layout))
+        assert_is_the_chain(arrays | {"factor": layout(arrays["factor"])})
+
+
+def test_empty():
+    for shape in ((0, 33), (2, 0)):
+        y, h = call(factored(shape, mx.float32))
+        assert y.shape == h.shape == shape
+
+
+def test_transforms():
+    arrays = factored((2, 3, 5, 33), mx.float32, "sample")
+    f = Case(arrays).function
+    check_jvp_beside_vjp(f, list(arrays.values()), cotangents_of(arrays))
+
+    def curvature(of):
+        argnums = list(range(len(arrays)))
+
+        def loss(*given):
+            return sum(mx.tanh(o).sum() for o in of(*given))
+
+        first = mx.grad(loss, argnums=argnums)
+        return mx.grad(lambda *a: sum((g * g).sum() for g in first(*a)), argnums=argnums)
+
+    def apart(*given):
+        return chain(dict(zip(arrays, given, strict=True)))
+
+    given = list(arrays.values())
+    for a, b in zip(curvature(f)(*given), curvature(apart)(*given), strict=True):
+        assert np.allclose(a, b, 1e-3, 1e-4)
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_one_output_or_some_gradients(used):
+    arrays = factored((2, 3, 5, 33), mx.float32, "sample")
+    given = list(arrays.values())
+    for argnums in ((0,), (1,), (2,), (3,), (4,), (0, 4), (2, 4)):
+
+        def gradients(f, argnums=argnums):
+            return mx.grad(lambda *a: mx.tanh(f(*a)[used]).sum(), argnums=argnums)(*given)
+
+        got = gradients(Case(arrays).function)
+        want = gradients(lambda *a: chain(dict(zip(arrays, a, strict=True))))
+        for a, b in zip(got, want, strict=True):
+            assert mx.allclose(a, b, 1e-4, 1e-5), f"{argnums} of output {used}"
+
+
+@pytest.mark.parametrize("shapeless", [False, True])
+def test_compiled(shapeless):
+    def f(x, residual, weight, factor):
+        of = mlx_norms.norm_add_norm
+        return [
+            *of(x, residual, weight, weight, factor=factor),
+            *of(x, residual, weight, weight, factor=0.3),
+            *of(x, residual, weight, weight, factor=0.4),
+            *of(x, residual, weight, weight),
+        ]
+
+    compiled = mx.compile(f, shapeless=shapeless)
+    gradient = mx.grad(lambda *a: sum(mx.sin(y).sum() for y in f(*a)), argnums=(0, 1, 2, 3))
+    compiled_gradient = mx.compile(gradient, shapeless=shapeless)
+    for length in (64, 33, 5000):
+        arrays = factored((2, 3, 5, length), mx.float32, "sample", without=("weight",))
+        given = list(arrays.values())
+        for got, want in zip(compiled(*given), f(*given), strict=True):
+            assert_same_bits(got, want, str(length))
+        for got, want in zip(compiled_gradient(*given), gradient(*given), strict=True):
+            assert mx.allclose(got, want, 1e-4, 1e-4), length
+
+
+def test_vmap():
+    x, residual, gate = (normal((3, 4, 5, 16), mx.float32, seed=i) for i in range(3))
+    gate = gate[:, :, :1]
+
+    def f(x, residual, factor):
+        return mlx_norms.norm_add_norm(x, residual, factor=factor)
+
+    def gradient(*args):
+        return mx.grad(lambda *a: sum(mx.tanh(o).sum() for o in f(*a)), argnums=[0, 1, 2])(*args)
+
+    for axes in itertools.product((0, None), repeat=3):
+        if axes == (None,) * 3:
+            continue
+        args = [a if at == 0 else a[0] for a, at in zip((x, residual, gate), axes, strict=True)]
+        got = mx.vmap(f, in_axes=axes)(*args)
+        gradients = mx.vmap(gradient, in_axes=axes)(*args)
+        for i in range(3):
+            one = [a[i] if at == 0 else a for a, at in zip(args, axes, strict=True)]
+            for a, b in zip(got, f(*one), strict=True):
+                assert mx.allclose(a[i], b, 1e-5, 1e-5), f"vmap {axes}"
+            for a, b in zip(gradients, gradient(*one), strict=True):
+                assert mx.allclose(a[i], b, 1e-4, 1e-4), f"vmap {axes}"
+
+
+def test_one_launch(launches):
+    for form in ("all", "sample", "token"):
+        arrays = factored((2, 3, 5, 64), mx.bfloat16, form)
+        mx.eval(list(arrays.values()))
+        assert len(launches(*call(arrays))) == 1, form
+    arrays = arrays_of((2, 20000), mx.float32)
+    mx.eval(list(arrays.values()))
+    assert len(launches(*call(arrays, factor=0.5))) == 1
+
+
+def test_what_is_refused():
+    x = mx.ones((2, 3, 4))
+    f = mlx_norms.norm_add_norm
+    for shape in [(), (1,), (3,), (3, 1, 4), (2, 3, 1), (1, 2, 3, 4)]:
+        with pytest.raises(ValueError, match=r"^\[norm_add_norm\] factor\b.*\(2,3,4\)"):
+            f(x, x, factor=mx.ones(shape))
+    with pytest.raises(ValueError, match=r"^\[norm_add_norm\] factor\b.*float32, float16"):
+        f(x, x, factor=mx.ones(4, mx.int32))
+    for bad in ("half", [1.0]):
+        with pytest.raises(TypeError):
+            f(x, x, factor=bad)

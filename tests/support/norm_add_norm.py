@@ -147,7 +147,10 @@ class Case:
         if not np.all(factor == 1):  # the product is rounded, too
             rounded *= 2
         least = max(map(oracle.underflow, narrow))
-        _, lost = oracle.gradient_values(self.norm, x, post, np.full_like(x, least))
+        lost = np.full_like(x, least)
+        if not np.all(factor == 1):
+            lost = lost * (1 + np.abs(factor))
+        _, lost = oracle.gradient_values(self.norm, x, post, lost)
         values = {
             "x": (of_x["s"], (u + rounded) * sizes_of_x["s"] + lost["s"]),
             "residual": (dh, u * size + (rounded - u) * np.abs(dh) + least),
@@ -161,7 +164,10 @@ class Case:
             off = rounded + early * self.norm.is_early
             values["factor"] = [
                 sum_to(a, self.arrays["factor"].shape)
-                for a in (dh * n.value, off * size * np.abs(n.value) + np.abs(dh) * n.slack)
+                for a in (
+                    dh * n.value,
+                    (off * size + least) * np.abs(n.value) + np.abs(dh) * (n.slack + least),
+                )
             ]
         for name, a in self.arrays.items():
             value, slack = values[name]

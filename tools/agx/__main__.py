@@ -11,8 +11,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from metalsim.msl.loops import unrolled
+from metalsim.compiler import find_compiler, preprocess
 from support.variant import ROOT
+
+from metalsim.msl.loops import unrolled  # isort: skip
 
 from .measure import Specialization, measure
 from .mesa import CHIPS
@@ -40,11 +42,13 @@ def main() -> int:
     given = parser.parse_args()
     group = tuple([*given.group, 1, 1][:3]) if given.group else None
     of = Specialization(given.file.name, given.kernel, tuple(given.constants), group, True)
-    # Loops as join.py unrolls them in the texts that run.
-    texts = {of.library: unrolled(given.file.read_text(), of.library)}
+    include = (given.file.parent, *given.include, ROOT)
+    text = preprocess(given.file.read_text(), of.library, find_compiler(), include)
+    # Loops as join.py unrolls them in the texts that run, also those of headers.
+    texts = {of.library: unrolled(text, of.library)}
     chips = given.chip or CHIPS
     try:
-        (measured,) = measure(tree(), texts, [of], chips, (given.file.parent, *given.include, ROOT))
+        (measured,) = measure(tree(), texts, [of], chips)
     except Unavailable as error:
         print(f"NOT RUN: {error}")
         return 75

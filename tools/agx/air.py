@@ -62,7 +62,7 @@ def to_spirv(
                 "-passes=internalize,default<O2>,default<O2>",
                 f"-internalize-public-api-list={kernel}",
             ),
-            *("-unroll-threshold=4000", "-inline-threshold=1000000", "-disable-loop-idiom-all"),
+            *("-inline-threshold=1000000", "-disable-loop-idiom-all"),
             *(linked, "-S", "-o", optimized),
         )
     except RuntimeError as error:
@@ -105,7 +105,15 @@ def translate(
     )
     air = re.sub(r"^(define [^\n]*)\{$", r"\1alwaysinline {", air, flags=re.M)
     air = air.replace('"no-builtins"', "").replace('"frame-pointer"="all"', "")
-    return kernel, without_bfloat(air) + _wrapper(kernel, kinds, types, group)
+    return kernel, without_bfloat(_unrolled(air)) + _wrapper(kernel, kinds, types, group)
+
+
+def _unrolled(air: str) -> str:
+    """Loops to a number are unrolled, as pragmas unroll those of this repository."""
+    to_number = r"= icmp \w+ i32 %\d+, \d+\n  br i1 [^\n]*!llvm\.loop (!\d+)$"
+    for loop in re.findall(to_number, air, re.M):
+        air = re.sub(rf"^({loop} = distinct .*)\}}$", r"\1, !899999}", air, flags=re.M)
+    return air + '!899999 = !{!"llvm.loop.unroll.full"}\n'
 
 
 def _types(air: str, kernel: str) -> list[str]:

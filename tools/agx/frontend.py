@@ -32,7 +32,7 @@ def to_spirv(tree: Tree, source: Path) -> Path:
     # -O1 gives SPIR-V that Mesa refuses; -O3 leaves vectors of 16-bit elements in memory.
     options += ["-O2", "-finclude-default-header", "-fdeclare-opencl-builtins"]
     options += ["-resource-dir", str(resources), "-internal-isystem", f"{resources}/include"]
-    options += ["-mllvm", "-inline-threshold=1000000", "-mllvm", "-unroll-threshold=4000"]
+    options += ["-mllvm", "-inline-threshold=1000000"]
     try:
         tree.run(CLANG, *options, "-emit-llvm", "-o", assembly, source)
     except RuntimeError as error:

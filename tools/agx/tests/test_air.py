@@ -53,6 +53,24 @@ def test_function_constants_have_values(text):
     assert "static_init" not in text and "global_ctors" not in text
 
 
+@pytest.mark.parametrize("end, marked", [("8", True), ("%2", False)])
+def test_loops_to_a_number_are_unrolled(end, marked):
+    loop = f"""  br label %8
+8:
+  %9 = phi i32 [ 0, %3 ], [ %10, %8 ]
+  %10 = add nuw nsw i32 %9, 1
+  %11 = icmp eq i32 %10, {end}
+  br i1 %11, label %12, label %8, !llvm.loop !40
+12:
+  ret void
+}}
+
+declare"""
+    with_it = AIR.replace("  ret void\n}\n\ndeclare", loop) + "!40 = distinct !{!40, !41}\n"
+    _, text = air.translate(with_it, {}, (64, 1, 1))
+    assert ("!40 = distinct !{!40, !41, !899999}" in text) == marked
+
+
 def test_bfloat_is_its_bits(text):
     assert "%4 = load i16, ptr addrspace(1) %0" in text
     assert "%5 = call spir_func i16 @bfloat_fmul(i16 %4, i16 16256)" in text

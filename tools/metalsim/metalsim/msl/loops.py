@@ -30,8 +30,10 @@ def unrolled(text: str, name: str) -> str:
 
 
 def unroll_loops(tokens: Tokens, pragma: str):
-    """Marks the loops from a number to an expression of numbers and template parameters."""
+    """Marks the loops from a number to an expression of numbers, the text's constants and the
+    parameters of the templates around them."""
     templates = _templates(tokens)
+    constants = _constants(tokens)
     for i in range(len(tokens)):
         if not tokens.is_word(i, "for"):
             continue
@@ -40,9 +42,17 @@ def unroll_loops(tokens: Tokens, pragma: str):
         head = _HEAD.match(" ".join(tokens[k] for k in inside))
         if not head:
             continue
-        constants = set().union(*(names for start, stop, names in templates if start < i < stop))
-        if constants.issuperset(re.findall(r"[A-Za-z_]\w*", head[2])):
+        known = constants.union(*(names for start, stop, names in templates if start < i < stop))
+        if known.issuperset(re.findall(r"[A-Za-z_]\w*", head[2])):
             tokens[i] = f'_Pragma("{pragma}") for'
+
+
+def _constants(tokens: Tokens) -> set[str]:
+    """The names of the text's `constant constexpr int`."""
+    words = tokens.significant(0, len(tokens))
+    declared = ("constant", "constexpr", "int")
+    starts = zip(words, words[1:], words[2:], words[3:])
+    return {tokens[name] for *of, name in starts if tuple(tokens[i] for i in of) == declared}
 
 
 def _templates(tokens: Tokens) -> list[tuple[int, int, set[str]]]:

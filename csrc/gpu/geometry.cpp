@@ -79,15 +79,34 @@ struct Budget {
   int together;
 };
 
-constexpr Budget kForward{32, 16};
+// A SIMD-group on its own issues an instruction in several cycles, so forward
+// rows are shared as soon as a thread would hold more than 8 elements.
+constexpr Budget kForward{8, 16};
+constexpr Budget kHeads{32, 16};
 constexpr Budget kBackward{8, 16};
 constexpr Budget kCenteredBackward{8, 8};
 
+Budget budget_of(RowKernel kernel) {
+  switch (kernel) {
+    case RowKernel::Forward:
+      return kForward;
+    case RowKernel::Heads:
+      return kHeads;
+    case RowKernel::Backward:
+      return kBackward;
+    default:
+      return kCenteredBackward;
+  }
+}
+
 // Apple's GPUs: as few vectors per thread as possible, since the size of a
 // core's register file is not known.
-Geometry few_vectors(bool backward, int length, int width, Budget budget) {
+Geometry few_vectors(RowKernel kernel, int length, int width) {
+  bool backward = is_backward(kernel);
+  auto budget = budget_of(kernel);
   int row_vectors = ceil_div(length, width);
-  bool one_each = backward && row_vectors <= Geometry::kSimdSize;
+  bool one_each =
+      kernel != RowKernel::Heads && row_vectors <= Geometry::kSimdSize;
   int max_alone = one_each ? 1 : budget.alone / width;
   if (auto alone =
           in_simd(backward, width, row_vectors, max_alone, Backend::Metal)) {
@@ -153,15 +172,12 @@ std::atomic<int> forced_vectors[2] = {0, 0}; // forward, backward
 
 Geometry
 geometry_for(RowKernel kernel, int length, int item_size, Backend backend) {
-  bool backward = kernel != RowKernel::Forward;
   int width = width_for(length, item_size);
   if (backend == Backend::Cuda) {
+    bool backward = is_backward(kernel);
     return few_simds(backward, length, width, forced_vectors[backward]);
   }
-  auto budget = kernel == RowKernel::Forward ? kForward
-      : kernel == RowKernel::Backward        ? kBackward
-                                             : kCenteredBackward;
-  return few_vectors(backward, length, width, budget);
+  return few_vectors(kernel, length, width);
 }
 
 int max_threads_of(RowKernel kernel, Geometry geometry, Backend backend) {
@@ -169,11 +185,10 @@ int max_threads_of(RowKernel kernel, Geometry geometry, Backend backend) {
     return 1024;
   }
   int threads = geometry.group_size();
-  if (kernel != RowKernel::Forward) {
+  if (is_backward(kernel)) {
     return threads <= 256 ? 256 : 512;
   }
-  bool alone = geometry.width * geometry.vectors > kForward.together;
-  return alone ? 256 : threads <= 512 ? 512 : 1024;
+  return threads <= 512 ? 512 : 1024;
 }
 
 std::optional<Geometry>

@@ -53,8 +53,13 @@ struct Geometry {
 };
 
 // The forward kernel holds a row of one array, the backward kernel a row of two
-// arrays and sums; for LayerNorm it takes more sums.
-enum class RowKernel { Forward, Backward, CenteredBackward };
+// arrays and sums; for LayerNorm it takes more sums. That of heads sums them
+// without barriers: one SIMD-group has a row.
+enum class RowKernel { Forward, Heads, Backward, CenteredBackward };
+
+inline bool is_backward(RowKernel kernel) {
+  return kernel == RowKernel::Backward || kernel == RowKernel::CenteredBackward;
+}
 
 Geometry
 geometry_for(RowKernel kernel, int length, int item_size, Backend backend);

@@ -234,8 +234,8 @@ bool NormRope::suits(const Arrays& inputs, mx::Stream s) const {
     return true;
   }
   const auto& x = inputs[0];
-  auto geometry = geometry_for(
-      RowKernel::Forward, x.shape(-1), x.itemsize(), backend_of(s));
+  auto geometry =
+      geometry_for(RowKernel::Heads, x.shape(-1), x.itemsize(), backend_of(s));
   return geometry.simds == 1 && !geometry.looped;
 }
 

@@ -14,14 +14,13 @@ namespace mlx_norms {
 
 namespace {
 
-// The norms' geometry, in which results have their bits; but on Metal with at
-// most 16 elements per thread if a SIMD-group then holds the row, as angles are
-// in registers, too (tools/agx).
+// On CUDA the norms' geometry, in which results have their bits. On Metal one
+// SIMD-group has a row, with at most 16 elements per thread if it then holds
+// the row, as angles are in registers, too (tools/agx).
 Geometry geometry_of(const array& x, Backend backend) {
   constexpr int kElements = 16;
   int length = x.shape(-1);
-  auto of_norm =
-      geometry_for(RowKernel::Forward, length, x.itemsize(), backend);
+  auto of_norm = geometry_for(RowKernel::Heads, length, x.itemsize(), backend);
   int width = of_norm.width;
   int vectors = std::min(of_norm.vectors, kElements / width);
   unsigned each = ceil_div(ceil_div(length, width), vectors);

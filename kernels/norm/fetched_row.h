@@ -40,7 +40,7 @@ struct FetchedRow {
     if (has(of)) {
       unpack<N>(bits[k], row.type, v);
     } else {
-      read<N>(row, of, v);
+      read_own<N>(row, of, v);
     }
   }
 };

@@ -23,7 +23,7 @@ struct HeldRow {
       return;
     }
 #endif
-    read<N>(row, of, to);
+    read_own<N>(row, of, to);
     put_vector(k, row.type, to);
   }
 
@@ -49,7 +49,7 @@ struct HeldRow {
   // Vector k again, as it was read or put.
   void get_vector(RowIn row, int k, Span<N> of, thread float* to) thread {
     if (looped) {
-      read<N>(row, of, to);
+      read_own<N>(row, of, to);
       return;
     }
 #ifdef __CUDACC__

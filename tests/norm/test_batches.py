@@ -12,6 +12,7 @@ from support.checks import check_outputs
 from support.inputs import arguments
 from support.norm_case import DTYPES, OPS, Norm
 
+MANY = 4096
 SIMDS = {"cuda": 2200}  # more than few
 FEW = 7
 
@@ -30,3 +31,18 @@ def test_rows_of_a_large_batch(op, length, simds, backend):
             for all_rows, alone in zip(got, norm(few), strict=True):
                 part = mx.contiguous(all_rows[first : first + FEW])
                 assert_same_bits(part, alone, f"{op}, {dtype}, rows from {first} on")
+
+
+@pytest.mark.parametrize("length, dtype", [(257, mx.float32), (1000, mx.bfloat16)])
+@pytest.mark.parametrize("op", ["rms_norm", "layer_norm"])
+def test_one_row_two_and_thousands(op, length, dtype):
+    """Of rows that one SIMD-group could have, however many there are."""
+    norm = Norm(op)
+    arrays = arguments(norm, (MANY, length), dtype)
+    (got,) = norm(arrays)
+    for count in (1, 2):
+        for first in (0, MANY - count):
+            few = {n: a[first : first + count] if a.ndim > 1 else a for n, a in arrays.items()}
+            (alone,) = norm(few)
+            part = mx.contiguous(got[first : first + count])
+            assert_same_bits(part, alone, f"{count} rows from {first} on")

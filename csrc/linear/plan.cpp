@@ -244,7 +244,9 @@ LaunchPlan plan_norm_linear(
   launch.set(K::eps, spec.norm.eps);
   launch.set(K::weight_offset, spec.norm.weight_offset);
 
-  launch.groups[0] = blocks + spec.returns_sum();
+  // On Metal each threadgroup stores a piece of the sum.
+  bool sum_apart = spec.returns_sum() && backend_of(stream) == Backend::Cuda;
+  launch.groups[0] = blocks + sum_apart;
   launch.groups[1] = ceil_div(rows, shape.rows);
   if (launch.groups[1] > kMaxGroups) {
     throw std::runtime_error(

@@ -33,6 +33,14 @@ constant bool linear_bias_3 = (linear_biases & 4) != 0;
 constant bool linear_bias_4 = (linear_biases & 8) != 0;
 constant bool linear_out_2 = linear_has_2 && !linear_gated;
 
+// Whether one more threadgroup stores the sums, on CUDA, where the others have
+// no registers for that. Otherwise each stores a piece.
+#ifdef __CUDACC__
+constant constexpr bool kSumsApart = true;
+#else
+constant constexpr bool kSumsApart = false;
+#endif
+
 // Arguments that function constants leave out must not be named. The weights
 // stand in for them and are not read.
 #define PROJECTED(W, SCALES, ZEROS, BIAS, SIZE, HAS_BIAS)           \
@@ -58,7 +66,8 @@ inline float silu(float v) {
   return v / (1.0f + precise::exp(-v));
 }
 
-// Stores x + residual of the rows.
+// Stores a threadgroup's pieces of x + residual of the rows: every `groups`-th
+// chunk from that of its own index on.
 template <int P, int ROWS>
 inline void write_sums(
     thread const NormedRow* rows,
@@ -66,9 +75,13 @@ inline void write_sums(
     uint first_row,
     int count,
     thread RowThreads& threads,
+    uint group,
+    uint groups,
     int length) {
-  for (int chunk = 0; chunk < length; chunk += chunk_length<P, 1>()) {
-    int i = element<P>(threads, chunk, 0);
+  int chunk_of = chunk_length<P, 1>();
+  uint chunks = uint((length + chunk_of - 1) / chunk_of);
+  for (uint piece = group; piece < chunks; piece += groups) {
+    int i = element<P>(threads, int(piece) * chunk_of, 0);
     for (int r = 0; r < ROWS; ++r) {
       if (r < count) {
         float v[P];
@@ -124,6 +137,7 @@ template <int N, int P, int ROWS, int R, int V, int G>
     constant const float& eps [[buffer(27)]],
     constant const float& weight_offset [[buffer(28)]],
     uint2 group [[threadgroup_position_in_grid]],
+    uint2 groups [[threadgroups_per_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float4 partial[2 * kMaxSimds];
@@ -144,6 +158,11 @@ template <int N, int P, int ROWS, int R, int V, int G>
     }
   }
 
+  if (linear_adds_first && !kSumsApart) {
+    write_sums<P, ROWS>(
+        rows, sum, first_row, count, threads, group.x, groups.x, length);
+  }
+
   int outputs = linear_gated ? R / 2 : R; // per projection in a block
   Projected of = PROJECTED(w1, scales1, zeros1, bias1, sizes[0], linear_bias_1);
   device uchar* y_of = y1;
@@ -161,9 +180,9 @@ template <int N, int P, int ROWS, int R, int V, int G>
       }
     }
   }
-  if (passes(block, of.size, outputs)) { // for the whole threadgroup
+  if (kSumsApart && passes(block, of.size, outputs)) { // the whole threadgroup
     if (linear_adds_first && block == 0) {
-      write_sums<P, ROWS>(rows, sum, first_row, count, threads, length);
+      write_sums<P, ROWS>(rows, sum, first_row, count, threads, 0, 1, length);
     }
     return;
   }

@@ -16,7 +16,7 @@ using namespace kernels;
 
 constexpr int64_t kLongestRow = 1 << 30; // adding a chunk does not overflow
 constexpr int kRowAxes = 3;              // of a layout
-constexpr uint32_t kGatherThreads = 256;
+constexpr int kGatherThreads = 256;
 
 int64_t step_of(const mx::array& a) {
   return a.shape(-1) == 1 ? 1 : a.strides(-1);
@@ -94,10 +94,13 @@ gather(const mx::array& a, const Axes& axes, LaunchPlan& plan) {
     launch.set(K::layout, *layout);
     launch.set(K::length, a.shape(-1));
     // Rows are along x, where CUDA grids are not limited to 65535.
-    launch.group = {1, kGatherThreads, 1};
+    constexpr int kSimdSize = Geometry::kSimdSize;
+    int simds = ceil_div(a.shape(-1), kGathered * kSimdSize);
+    uint32_t threads = std::min(simds * kSimdSize, kGatherThreads);
+    launch.group = {1, threads, 1};
     launch.groups = {
         static_cast<uint32_t>(rows),
-        ceil_div<uint32_t>(a.shape(-1), kGatherThreads),
+        ceil_div<uint32_t>(a.shape(-1), threads * kGathered),
         1};
   }
   return dense;

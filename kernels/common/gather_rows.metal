@@ -5,17 +5,28 @@
 
 #include "kernels/common/rows.h"
 
+enum Gather {
+  kGathered = 8 // elements of a thread, which finds its row once for them
+};
+
 template <typename T>
 [[kernel, max_total_threads_per_threadgroup(256)]] void gather_rows(
     device const T* from [[buffer(0)]],
     device T* to [[buffer(1)]],
     constant const int* layout [[buffer(2)]],
     constant const int& length [[buffer(3)]],
-    uint2 at [[thread_position_in_grid]]) {
-  uint row = at.x;
-  if (at.y < uint(length)) {
-    long source = row_begin(layout, row) + long(at.y) * layout[kStep];
-    to[long(row) * length + at.y] = from[source];
+    uint2 group [[threadgroup_position_in_grid]],
+    uint2 at [[thread_position_in_threadgroup]],
+    uint2 threads [[threads_per_threadgroup]]) {
+  uint row = group.x;
+  device const T* in = from + row_begin(layout, row);
+  device T* out = to + long(row) * length;
+  uint first = group.y * uint(kGathered) * threads.y + at.y;
+  for (int k = 0; k < kGathered; ++k) {
+    uint i = first + uint(k) * threads.y;
+    if (i < uint(length)) {
+      out[i] = in[long(i) * layout[kStep]];
+    }
   }
 }
 

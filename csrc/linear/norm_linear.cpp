@@ -18,12 +18,14 @@ namespace {
 
 // With more rows than this, two steps are faster: a matmul shares each weight
 // among all rows. On an H200, with its matrix units, fewer rows are enough.
-size_t max_rows(const NormLinearSpec& spec, Backend backend) {
-  if (!spec.normed) {
+size_t max_rows(const NormLinearSpec& spec, mx::Stream stream) {
+  if (!spec.normed && multiplies_by_tiles(stream)) {
     return kProductRows;
   }
-  bool packed = spec.projections[0].bits != 0;
-  return backend == Backend::Cuda && !packed ? 4 : 8;
+  if (backend_of(stream) == Backend::Metal) {
+    return device_limits(stream).product_rows;
+  }
+  return spec.projections[0].bits ? 8 : 4;
 }
 
 // Throws std::invalid_argument if shapes do not fit each other or the spec.
@@ -149,8 +151,7 @@ bool NormLinear::suits(const Arrays& inputs, mx::Stream s) const {
   const auto& x = inputs[0];
   return has_gpu_kernels(s) && x.size() > 0 &&
       (spec.normed || backend == Backend::Metal || multiplies_by_tiles(s)) &&
-      x.size() / x.shape(-1) <= max_rows(spec, backend) &&
-      kernel_takes(spec, inputs);
+      x.size() / x.shape(-1) <= max_rows(spec, s) && kernel_takes(spec, inputs);
 }
 
 Arrays NormLinear::fallback(const Arrays& inputs, mx::Stream stream) const {

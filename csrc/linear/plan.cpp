@@ -48,16 +48,13 @@ constexpr Shape kShapes[] = {
     {16, 1, 8, 1, 512, 512},
     {16, 2, 4, 2, 384, 384},
     {16, 4, 4, 1, 384, 384},
-    {16, 8, 4, 1, 256, 256},
-    {16, kProductRows, 4, 1, 256, 256}}; // on Metal
+    {16, 8, 4, 1, 256, 256}};
 
-// The smallest shape of at most `most` rows that holds all rows at once, or
-// else the largest.
-const Shape& shape_for(int width, int rows, int max) {
+// The smallest shape that holds all rows at once, or else the largest.
+const Shape& shape_for(int width, int rows) {
   const Shape* best = nullptr;
   for (const auto& shape : kShapes) {
-    if (shape.width == width && shape.rows <= max &&
-        (!best || best->rows < rows)) {
+    if (shape.width == width && (!best || best->rows < rows)) {
       best = &shape;
     }
   }
@@ -164,7 +161,7 @@ LaunchPlan plan_norm_linear(
   int width = form.bits ? kQuantizedWidth : kVectorBytes / in.x().itemsize();
   int piece = std::min(width, 8);
   auto rows = row_count(in.x());
-  const auto& shape = shape_for(width, rows, spec.normed ? 8 : kProductRows);
+  const auto& shape = shape_for(width, rows);
 
   auto read_row = [&](const mx::array* a) -> std::optional<RowOperand> {
     return a ? std::optional(read_rows(*a, piece, plan)) : std::nullopt;

@@ -14,7 +14,7 @@ namespace mlx_norms {
 // form, and none that is known not to be row-contiguous.
 bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs);
 
-// The most rows of a product without a norm that one launch reads at once.
+// The most rows of a product without a norm, by tiles.
 constexpr int kProductRows = 16;
 
 // Whether such a product is multiplied by CUDA's matrix units.

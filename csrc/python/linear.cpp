@@ -127,7 +127,8 @@ void bind_linear(nb::module_& m) {
         ``gated``, the result is :math:`y_1 \sigma(y_1) \, y_2`, which is
         ``mlx.nn.silu(y_1) * y_2``.
 
-        On a GPU, up to 8 rows are computed in one launch for all weights.
+        On a GPU, up to 8 rows are computed in one launch for all weights (on
+        Metal from Apple's generation 15 on up to 4, on CUDA of dense ones 4).
         :math:`1 / \sqrt{E[x^2] + \epsilon}` is one factor per row, so the
         kernel sums :math:`x^2` beside the dot products and needs no separate
         launch for the norm, as in `FlashNorm

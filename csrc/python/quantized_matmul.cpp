@@ -50,9 +50,10 @@ void bind_quantized_matmul(nb::module_& m) {
             W_{nk} = s_{ng} q_{nk} + b_{ng} \text{ for } k \text{ in group } g
 
         As :func:`mlx.core.quantized_matmul`. On a GPU, up to 16 rows of ``x``
-        and a matrix of 4 or 8 bits in groups of 32, 64 or 128 take one launch,
-        which reads the matrix once, whatever the number of rows: on CUDA from
-        compute capability 8.0 on, if ``x``, ``scales``, ``biases`` and
+        (on Metal 8, from Apple's generation 15 on 4) and a matrix of 4 or 8
+        bits in groups of 32, 64 or 128 take one launch, which reads the matrix
+        once, whatever the number of rows: on CUDA from compute capability 8.0
+        on, if ``x``, ``scales``, ``biases`` and
         ``residual`` have one dtype, ``w`` two axes, and ``transpose`` is true.
         Sums are in float32, and a row's bits do not depend on the rows beside
         it. Everything else is MLX's product. In either case the product is

@@ -11,7 +11,7 @@ from mlx_norms import _ext
 from support import inputs
 from support.bits import assert_same_bits
 from support.inputs import normal
-from support.linear_case import Quantized
+from support.linear_case import Quantized, metal_rows
 from support.norm_case import DTYPES
 from support.quantized_case import MOST_ROWS, Product
 
@@ -25,6 +25,17 @@ def way(request, backend):
     _ext.set_product_tiles_anywhere(request.param == "by tiles")
     yield request.param
     _ext.set_product_tiles_anywhere(False)
+
+
+@pytest.fixture
+def tiles(way, backend):
+    return way == "by tiles" or backend == "cuda"
+
+
+@pytest.fixture
+def most_rows(tiles):
+    """Of one launch."""
+    return MOST_ROWS if tiles else metal_rows()
 
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -47,12 +58,12 @@ def composed(x, w, residual=None):
 
 
 @pytest.fixture
-def check(backend):
+def check(backend, tiles):
     """A product's values, and those of a residual's sum."""
 
     def check(x, w, residual=None, note=""):
         __tracebackhide__ = True
-        product = Product(x, w, residual)
+        product = Product(x, w, residual, tiles)
         product.truth(backend, note).check(product())
 
     return check
@@ -185,19 +196,21 @@ def test_no_rows_and_no_lines(backend):
     [*zip(DTYPES, ((4, 64), (8, 32), (8, 128)), strict=True), (mx.bfloat16, (4, 32))],
     ids=str,
 )
-def test_a_row_has_the_same_bits_in_any_batch(dtype, kind):
-    x, w = normal((MOST_ROWS, 640), dtype, seed=1), weight(19, 640, dtype, kind)
+def test_a_row_has_the_same_bits_in_any_batch(dtype, kind, most_rows):
+    x, w = normal((most_rows, 640), dtype, seed=1), weight(19, 640, dtype, kind)
     all_rows = multiply(x, w)
     for rows in (1, 2, 3, 7, 8, 9, 15):
-        for first in (0, MOST_ROWS - rows):
+        if rows >= most_rows:
+            continue
+        for first in (0, most_rows - rows):
             part = multiply(x[first : first + rows], w)
             assert_same_bits(part, all_rows[first : first + rows], f"{rows} rows from {first}")
     compiled = mx.compile(lambda x: multiply(x, w), shapeless=True)
     mx.eval(compiled(x[:2]))  # whose graph takes any number of rows
     assert_same_bits(compiled(x), all_rows)
     more = compiled(mx.concatenate([x, x[:3]]))
-    assert_same_bits(more[:MOST_ROWS], all_rows)
-    assert_same_bits(more[MOST_ROWS:], all_rows[:3])
+    assert_same_bits(more[:most_rows], all_rows)
+    assert_same_bits(more[most_rows:], all_rows[:3])
 
 
 # --- Beside MLX
@@ -245,20 +258,21 @@ def test_defaults_are_mlxs():
 # --- Launches
 
 
-def test_few_rows_take_one_launch(launches):
-    for rows, dtype, kind in itertools.product((1, 5, 16), DTYPES, KINDS):
+def test_few_rows_take_one_launch(launches, most_rows):
+    for rows, dtype, kind in itertools.product((1, 3, most_rows), DTYPES, KINDS):
         x, w = normal((rows, 128), dtype, seed=rows), weight(20, 128, dtype, kind)
         r = normal((rows, 20), dtype, seed="r")
         mx.eval(x, w.parts, r)
         assert len(launches(multiply(x, w))) == 1
         assert len(launches(multiply(x, w, residual=r))) == 1
-    assert not launches(multiply(mx.zeros((17, 128)), weight(20, 128, mx.float32, (4, 64))))
+    more = mx.zeros((most_rows + 1, 128))
+    assert not launches(multiply(more, weight(20, 128, mx.float32, (4, 64))))
 
 
-def test_each_weight_is_read_once(launches, way):
+def test_each_weight_is_read_once(launches, way, most_rows):
     """Whatever the number of rows."""
     names = ("w", "scales", "zeros") if way == "by tiles" else ("w1", "scales1", "zeros1")
-    for rows, kind in itertools.product(range(1, MOST_ROWS + 1), ((4, 64), (8, 32))):
+    for rows, kind in itertools.product(range(1, most_rows + 1), ((4, 64), (8, 32))):
         x, w = normal((rows, 512), mx.bfloat16, seed=rows), weight(32, 512, mx.bfloat16, kind)
         mx.eval(x, w.parts)
         (launch,) = launches(multiply(x, w))

@@ -50,8 +50,9 @@ def projections():
             for rows in range(1, most_rows(kind) + 1):
                 for length in (128, 1 << 14):
                     yield case("rms_norm_linear", (rows, length), (5,), dtype, kinds=(kind,))()
-    x, w = mx.ones((16, 1 << 14)), mx.quantize(mx.ones((5, 1 << 14)))
-    yield [mlx_norms.quantized_matmul(x, *w)]
+    w = mx.quantize(mx.ones((5, 1 << 14)))
+    for rows in (1, most_rows((4, 64)), 16):
+        yield [mlx_norms.quantized_matmul(mx.ones((rows, 1 << 14)), *w)]
 
 
 def products():

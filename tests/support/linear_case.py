@@ -5,6 +5,8 @@ the summed terms, through the norm and the projection, plus half an ulp of the o
 the normalized row is rounded to its dtype, and MLX's matmul again before its bias or gate.
 """
 
+import os
+import re
 from dataclasses import dataclass, field
 
 import mlx.core as mx
@@ -196,9 +198,19 @@ class Sum:
     dtype: mx.Dtype
 
 
+def metal_rows():
+    """The most rows of a product on Metal, by the GPU's generation, which hostmetal is told."""
+    generation = os.environ.get("HOSTMETAL_GENERATION", "13")
+    if mx.metal.is_available():
+        generation = re.search(r"_g(\d+)", mx.device_info()["architecture"])[1]
+    return 8 if int(generation) < 15 else 4
+
+
 def most_rows(kind):
     """The most rows of one launch, beyond which two steps are faster."""
-    return 4 if kind is None and mx.cuda.is_available() else 8
+    if mx.cuda.is_available():
+        return 4 if kind is None else 8
+    return metal_rows()
 
 
 def truths(case, one_launch):

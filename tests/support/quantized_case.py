@@ -7,20 +7,21 @@ import numpy as np
 
 import mlx_norms
 
-from .linear_case import Quantized, matrix
+from .linear_case import Quantized, matrix, metal_rows
 from .norm_case import result_type, short
 from .oracle import Truth, exact, unit_roundoff
 
-MOST_ROWS = 16  # of one launch
+MOST_ROWS = 16  # of one launch, by tiles
 
 
 @dataclass
 class Product:
-    """x times a quantized matrix, plus a residual."""
+    """x times a quantized matrix, plus a residual; by tiles or by lanes."""
 
     x: mx.array
     weight: Quantized
     residual: mx.array | None = None
+    tiles: bool = mx.cuda.is_available()
 
     def __call__(self):
         w = self.weight
@@ -40,7 +41,8 @@ class Product:
         dtypes = {a.dtype for a in (self.x, *self.weight.parts[1:])}
         if self.residual is not None:
             dtypes.add(self.residual.dtype)
-        return len(dtypes) == 1 and self.x.size // self.x.shape[-1] <= MOST_ROWS
+        most = MOST_ROWS if self.tiles else metal_rows()
+        return len(dtypes) == 1 and self.x.size // self.x.shape[-1] <= most
 
     def truth(self, backend, note=""):
         """A launch adds up floats, in fewer steps than elements, with 1 + q / 2^bits for q.

@@ -115,11 +115,21 @@ using hostmetal::refuse;
 ResidencySets::ResidencySets(MTL::Device*) {}
 ResidencySets::~ResidencySets() = default;
 
+namespace {
+
+// A setting, as an M1's if none is given: what ours launches depends on it.
+int generation() {
+  const char* given = std::getenv("HOSTMETAL_GENERATION");
+  return given ? std::atoi(given) : 13;
+}
+
+} // namespace
+
 Device::Device()
     : device_(NS::TransferPtr((new hostmetal::Gpu)->as<MTL::Device>())),
       residency_sets_(nullptr),
-      arch_("applegpu_g16s"),
-      arch_gen_(16),
+      arch_("applegpu_g" + std::to_string(generation()) + "g"),
+      arch_gen_(generation()),
       max_ops_per_buffer_(50),
       max_mb_per_buffer_(50) {}
 

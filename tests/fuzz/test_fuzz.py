@@ -275,29 +275,30 @@ def test_all_ops_are_called_at_all_sizes():
 OF_SIZES = """
 import mlx.core as mx
 
-from fuzz import shapeless, sized_ops, worker
+from fuzz import worker
+from mlx_norms import _table
 
 
-def sum_of_one(x, row):
+def sum_of_one(x, row, eps):
     return mx.sum(x * row[:, None], 0)
 
 
-def traced_size(x, row):
+def traced_size(x, row, eps):
     return row @ (x + mx.zeros(x.shape))
 
 
-def no_empty_rows(x, row):
+def no_empty_rows(x, row, eps):
     if x.size == 0:
         raise ValueError("empty")
     return row @ x
 
 
-def wrong_row(x, row):
+def wrong_row(x, row, eps):
     return 1.01 * (row @ x)
 
 
-sized_ops.OPS.clear()
-sized_ops.op("planted", PLANTED, lambda x, row: row @ x, dict(x="BD", row="B"))
+_table.OPS.clear()
+_table.op("planted", PLANTED, lambda m, x, row, eps: row @ x, dict(x="BD", row="B"))
 worker.main()
 """
 
@@ -309,7 +310,7 @@ worker.main()
         ("traced_size", "raises"),
         ("no_empty_rows", "raises"),
         ("wrong_row", "result 0 at"),
-        ("lambda x, row: row @ x", None),
+        ("lambda x, row, eps: row @ x", None),
     ],
     ids=lambda value: (value or "").split("(")[0],
 )

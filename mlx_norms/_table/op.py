@@ -1,0 +1,114 @@
+"""What the table says of an op."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+
+import mlx.core as mx
+
+import mlx_norms
+
+from . import exact, stock
+
+EPS = 1e-5
+
+
+@dataclass(frozen=True)
+class Op:
+    """An op with some of its operands and options, and MLX's chain of ops that computes the same.
+
+    Attributes:
+        name: The op's, and what tells it from the others of the op.
+        function: The name of a function of this package; or one of arrays by name.
+        chain: A function of ``stock`` or ``exact``, which have the steps, and of the same arrays
+            and options by name; it returns an array or several.
+        axes: The axes of each array, a letter each, "1" for one of size 1.
+        options: Those that the function and the chain take.
+        multiple: What the sizes of some axes are multiples of.
+        kept: Axes whose sizes a compiled function keeps.
+        fixed: The only sizes of some axes.
+        backends: Where it is ours, elsewhere MLX's own function; None: everywhere.
+    """
+
+    name: str
+    function: str | Callable
+    chain: Callable
+    axes: dict[str, str]
+    options: dict = field(default_factory=dict)
+    multiple: dict[str, int] = field(default_factory=dict)
+    kept: str = ""
+    fixed: dict[str, int] = field(default_factory=dict)
+    backends: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the arrays, in order."""
+        return tuple(self.axes)
+
+    @property
+    def letters(self) -> list[str]:
+        return sorted({c for axes in self.axes.values() for c in axes if c.isalpha()})
+
+    @property
+    def adds(self) -> bool:
+        return "residual" in self.axes
+
+    def shape(self, name: str, sizes: dict[str, int]) -> tuple[int, ...]:
+        """Of one of its arrays, for sizes of the axes by letter."""
+        sizes = sizes | self.fixed
+        return tuple(1 if c == "1" else sizes[c] for c in self.axes[name])
+
+    def ours(self, **options) -> Callable[..., list[mx.array]]:
+        """The op as a function of its arrays in order; ``options`` replace the table's."""
+        return functools.partial(self._ours, options)
+
+    def stock(self, **options) -> Callable[..., list[mx.array]]:
+        """The same by MLX's ops."""
+        return functools.partial(self._chain, stock, options)
+
+    def exact(self, **options) -> Callable[..., list[exact.Exact]]:
+        """The same in float64, with what the errors of a result are relative to, on the CPU.
+
+        Arrays of float64 are taken as they are; of others, sums that an op rounds are rounded.
+        """
+
+        def of(*arrays: mx.array) -> list[exact.Exact]:
+            return self._chain(exact, options, *map(exact.given, arrays))
+
+        return of
+
+    def values(self, **options) -> Callable[..., list[mx.array]]:
+        """The values of `exact` alone, which MLX's transforms take derivatives of."""
+        return lambda *arrays: [result.value for result in self.exact(**options)(*arrays)]
+
+    def _ours(self, options: dict, *arrays: mx.array) -> list[mx.array]:
+        f = getattr(mlx_norms, self.function) if isinstance(self.function, str) else self.function
+        return flat(f(**self._named(arrays), **self.options | {"eps": EPS} | options))
+
+    def _chain(self, steps: ModuleType, options: dict, *arrays):
+        named = self._named(arrays)
+        return flat(self.chain(steps, **named, **self.options | {"eps": EPS} | options))
+
+    def _named(self, arrays):
+        return dict(zip(self.axes, arrays, strict=True))
+
+
+def flat(out: object) -> list:
+    """The results of an op in one list."""
+    if isinstance(out, tuple | list):
+        return [a for part in out for a in flat(part)]
+    return [out]
+
+
+OPS: dict[str, Op] = {}
+
+
+def op(name: str, function: str | Callable, chain: Callable, axes: dict[str, str], **more) -> None:
+    """Adds an op to the table."""
+    OPS[name] = Op(name, function, chain, axes, **more)

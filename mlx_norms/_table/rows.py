@@ -1,0 +1,190 @@
+"""Norms of rows, of columns and of heads."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import mlx.core as mx
+
+from .op import op
+
+ROWS = dict(x="BND")
+SUMS = ROWS | dict(residual="BND")
+PARAMETERS = {"rms": dict(weight="D"), "layer": dict(weight="D", bias="D")}
+MODULATIONS = {
+    "": {},
+    " scale BND": dict(scale="BND", shift="BND"),
+    " scale B1D": dict(scale="B1D", shift="B1D"),
+    " scale 1ND": dict(scale="1ND", shift="ND"),
+    " scale D": dict(scale="D", shift="D"),
+    " scale B1D, shift 1D": dict(scale="B1D", shift="1D"),
+    " shift 1ND": dict(shift="1ND"),
+    " scale ND": dict(scale="ND"),
+}
+
+
+def norm(m, x, weight=None, bias=None, *, of, eps, scale=None, shift=None, **options):
+    """``of`` is rms or layer; the options are a weight's, those of gates and groups, an axis."""
+    offset = options.get("weight_offset", 0.0)
+    weight = weight if not offset else 1.0 * offset + weight
+    if "axis" in options:
+        x = m.moved(lambda a: mx.moveaxis(a, options["axis"], -1), x)
+    parameters = [weight] if of == "rms" else [weight, bias]
+    y = getattr(m, of)(x, *parameters, eps=eps)
+    y = y if scale is None else y * (1 + scale)
+    y = y if shift is None else y + shift
+    y = m.activated(options.get("activation"), y)
+    if "axis" in options:
+        y = m.moved(lambda a: mx.moveaxis(a, -1, options["axis"]), y)
+    return y
+
+
+def gated(m, x, weight=None, gate=None, *, eps, activation, norm_before_gate, num_groups):
+    by = None if gate is None else m.activated(activation, gate)
+    first = gate is not None and not norm_before_gate
+    x = x * by if first else x
+    if num_groups > 1:
+        groups = m.moved(lambda a: mx.unflatten(a, -1, (num_groups, -1)), x)
+        y = m.moved(lambda a: mx.flatten(a, -2, -1), m.rms(groups, eps=eps))
+        y = y if weight is None else y * weight
+    else:
+        y = m.rms(x, weight, eps=eps)
+    if gate is None:
+        return m.activated(activation, y)
+    return y if first else y * by
+
+
+def add_norm(m, x, residual, *parameters, residual2=None, factor=None, **named):
+    x = x if factor is None else m.scaled(x, factor)
+    s = m.total(residual, x) if residual2 is None else m.total(residual, x, residual2)
+    return norm(m, s, *parameters, **named), s
+
+
+def norm_add_norm(m, x, residual, post_weight=None, weight=None, *, eps, weight_offset=0.0):
+    of = partial(norm, m, of="rms", eps=eps, weight_offset=weight_offset)
+    h = m.total(residual, of(x, post_weight))
+    return of(h, weight), h
+
+
+for of, parameters in PARAMETERS.items():
+    name, add = f"{of}_norm", f"add_{of}_norm"
+    alone, added = partial(norm, of=of), partial(add_norm, of=of)
+    for given in ({}, parameters):
+        bare = "" if given else " bare"
+        for text, modulation in MODULATIONS.items():
+            op(name + bare + text, name, alone, ROWS | given | modulation)
+        for text in ("", " scale B1D"):
+            op(add + bare + text, add, added, SUMS | given | MODULATIONS[text])
+        op(f"{name} axis 1{bare}", name, alone, dict(x="BDN") | given, options=dict(axis=1))
+    for axes in ("D", "B1D", "1ND", "BND"):
+        op(f"{add} factor {axes}", add, added, SUMS | dict(factor=axes) | parameters)
+    gates = dict(factor="B1D") | MODULATIONS[" scale B1D"]
+    op(f"{add} bare factor B1D scale B1D", add, added, SUMS | gates)
+    op(f"{add} factor 0.5", add, added, SUMS | parameters, options=dict(factor=0.5))
+    op(f"{add} residual2", add, added, SUMS | dict(residual2="BND") | parameters)
+    op(f"{name} of a vector", name, alone, dict(x="D") | parameters)
+    offset = dict(weight_offset=1.0)
+    op(f"{name} weight_offset", name, alone, ROWS | parameters, options=offset)
+
+for activation, first, groups, gate in (
+    *(("silu", False, 1, True), ("silu", True, 1, True), (None, False, 1, True)),
+    *(("sigmoid", False, 2, True), ("sigmoid", True, 1, True), ("gelu", True, 2, True)),
+    *(("relu2", True, 1, True), ("silu", False, 1, False), ("relu2", True, 1, False)),
+    *(("gelu", False, 1, False), (None, False, 2, False)),
+):
+    parts = [f" groups {groups}"] if groups > 1 else []
+    parts += [" gate"] * gate + [f" {activation}"] * bool(activation) + [" first"] * first
+    op(
+        "rms_norm" + "".join(parts),
+        "rms_norm",
+        gated,
+        dict(x="BND", weight="D") | (dict(gate="BND") if gate else {}),
+        options=dict(activation=activation, norm_before_gate=not first, num_groups=groups),
+        multiple=dict(D=groups),
+        kept="D" if groups > 1 else "",
+    )
+op(
+    "rms_norm axis 1 silu",
+    "rms_norm",
+    partial(norm, of="rms"),
+    dict(x="BDN", weight="D"),
+    options=dict(axis=1, activation="silu"),
+)
+op(
+    "layer_norm by numbers",
+    "layer_norm",
+    partial(norm, of="layer"),
+    dict(x="BLD", weight="D"),
+    options=dict(scale=0.3, shift=0.1),
+)
+for text, inside in {"l2_norm": True, "l2_norm bounded": False}.items():
+    unit = lambda m, x, **options: m.unit(x, **options)  # noqa: E731
+    op(text, "l2_norm", unit, ROWS, options=dict(eps_inside=inside))
+for text, given in {"": dict(post_weight="D", weight="D"), " bare": {}}.items():
+    op("norm_add_norm" + text, "norm_add_norm", norm_add_norm, SUMS | given)
+op(
+    "norm_add_norm weight_offset",
+    "norm_add_norm",
+    norm_add_norm,
+    SUMS | dict(post_weight="D", weight="D"),
+    options=dict(weight_offset=1.0),
+)
+
+
+def head(m, x, weight, bias=None, *, of, eps):
+    y = getattr(m, of)(x, eps=eps) * weight
+    return y if bias is None else y + bias
+
+
+def qk(m, q, k, q_weight, k_weight, *, eps):
+    """A weight of all heads is that of one norm, as models have it."""
+    return [
+        m.rms(x, w, eps=eps) if w.ndim == 1 else head(m, x, w, of="rms", eps=eps)
+        for x, w in ((q, q_weight), (k, k_weight))
+    ]
+
+
+for weight in ("D", "HD"):
+    axes = dict(x="BHD", weight=weight)
+    op(f"head_rms_norm {weight}", "head_rms_norm", partial(head, of="rms"), axes)
+    biased = axes | dict(bias="HD")
+    op(f"head_layer_norm {weight}", "head_layer_norm", partial(head, of="layer"), biased)
+    heads = dict(q="BHD", k="BKD", q_weight=weight)
+    op(f"qk_norm {weight}", "qk_norm", qk, heads | dict(k_weight=weight.replace("H", "K")))
+op("qk_norm HD and D", "qk_norm", qk, dict(q="BHD", k="BKD", q_weight="HD", k_weight="D"))
+
+
+def roped(m, x, weight=None, *, eps, dims, rope_first=False, **options):
+    def rotated(x):
+        x = m.moved(lambda a: a.transpose(0, 2, 1, 3), x)
+        return m.rope(x, dims, **options)
+
+    if rope_first:
+        return m.rms(rotated(x), weight, eps=eps)
+    return rotated(m.rms(x, weight, eps=eps))
+
+
+def qk_roped(m, q, k, q_weight, k_weight, v, *, eps, **options):
+    rows = m.moved(lambda a: a.transpose(0, 2, 1, 3), m.rms(v, eps=eps))
+    of = partial(roped, m, eps=eps, **options)
+    return [of(q, q_weight), of(k, k_weight), rows]
+
+
+ANGLES, OF_10 = dict(dims=8, base=100.0, offset=3), dict(D=10)
+for text, more in {
+    "": {},
+    " first": dict(rope_first=True),
+    " traditional": dict(traditional=True),
+}.items():
+    axes = dict(x="BLHD", weight="D")
+    op(f"norm_rope{text}", "norm_rope", roped, axes, options=ANGLES | more, fixed=OF_10)
+for text, more in {"": {}, " traditional": dict(traditional=True)}.items():
+    axes = dict(q="BLHD", k="BLKD", q_weight="D", k_weight="D", v="BLKD")
+    op(
+        f"qk_norm_rope{text}",
+        "qk_norm_rope",
+        qk_roped,
+        axes,
+        options=ANGLES | more,
+        fixed=dict(D=10),
+    )

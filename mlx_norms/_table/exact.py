@@ -114,7 +114,7 @@ def activated(name, z):
         return z
     value, size = _activated(name, z.value)
     slope = 2 * mx.abs(z.value) if name == "relu2" else 1.13  # at most
-    return Exact(value, size + slope * z.size, slope * z.wrong + 4 * size)
+    return Exact(value, size + slope * z.size, slope * z.wrong + 2 * size)
 
 
 def _activated(name, z):
@@ -173,8 +173,10 @@ def batch(x, *parameters, mean=None, var=None, training, momentum, eps):
         y = _affine(_grouped(x, 1, x.shape[-1], True, eps), *parameters)
     else:
         root = mx.rsqrt(var.value + eps)
+        n = (x.value - mean.value) * root
         size = (mx.abs(x.value) + mx.abs(mean.value)) * root
-        y = _affine(rounded((x.value - mean.value) * root, size, size), *parameters)
+        wrong = size + mx.abs(n) * var.wrong / (2 * (var.value + eps))
+        y = _affine(rounded(n, size, wrong), *parameters)
     if mean is None or not training:
         return y
     rows = tuple(range(x.ndim - 1))
@@ -212,7 +214,7 @@ def _normalized(x, centered, root):
 
     def off(by):
         by = by * root
-        return by + n * mx.sqrt(mx.mean(by * by, axis=-1, keepdims=True))
+        return by + n * mx.mean(n * by, axis=-1, keepdims=True)
 
     if x.given is not None:
         return rounded(value, n, 0.0)

@@ -61,7 +61,7 @@ class Op:
 
     def shape(self, name: str, sizes: dict[str, int]) -> tuple[int, ...]:
         """Of one of its arrays, for sizes of the axes by letter."""
-        sizes = sizes | self.fixed
+        sizes = self.fixed | sizes
         return tuple(1 if c == "1" else sizes[c] for c in self.axes[name])
 
     def ours(self, **options) -> Callable[..., list[mx.array]]:

@@ -22,18 +22,18 @@ import mlx_norms
 from .. import _ext
 from .._bench import machine, providers, timing
 from .._bench.configs import Config
+from .._table import EPS, exact
+from .._table.exact import ROUNDOFF
 from . import _bfloat, _json, _progress, check_environment, info
-from ._group_norms import GROUP_OPS, GroupOp
-from ._rope_norms import ROPE_OPS, RopeOp
-from ._row_norms import EPS, OPS, Op, exact_of
+from ._checked import HEADS, IMAGES, ROWS, Checked
 
 SUMMARY = "Check every kernel on this machine and time it against mx.fast."
 
-NORMS = (*OPS, *GROUP_OPS, *ROPE_OPS)
+NORMS = (*ROWS, *IMAGES, *HEADS)
 
 _DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
-_HALF_ULP = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-_SUBNORMAL = {"float32": 0.0, "float16": 2.0**-22, "bfloat16": 0.0}  # a few steps of its subnormals
+_HALF_ULP = {name: ROUNDOFF[dtype] for name, dtype in _DTYPES.items()}
+_SUBNORMAL = {name: exact.LEAST[dtype] for name, dtype in _DTYPES.items()}
 # Rows, columns and depth of matmuls: for gemv each number of rows, for the other kernel whole tiles
 # and edges of both sizes.
 _PRODUCTS = {
@@ -223,29 +223,33 @@ def checks() -> list[tuple[str, Callable[[], list[str]]]]:
     ]
 
 
-def _check_sizes(op: Op | GroupOp | RopeOp, name: str) -> list[str]:
+def _check_sizes(op: Checked, name: str) -> list[str]:
     return [problem for size in op.sizes for problem in check(op, name, size)]
 
 
-def check(op: Op | GroupOp | RopeOp, name: str, size: int | tuple[int, ...]) -> list[str]:
+def check(op: Checked, name: str, size: int | tuple[int, ...]) -> list[str]:
     """What is wrong with an op and its gradients at one dtype and row length or image's size."""
     dtype = _DTYPES[name]
-    arrays = [op.values(array, dtype, size, i) for i, array in enumerate(op.inputs)]
+    arrays = op.arrays(dtype, size)
     relative = 16 * 2.0**-24 + 2 * _HALF_ULP[name]
     try:
-        outputs = op(*arrays)
-        cotangents = op.cotangents(outputs, size)
-        _, gradients = mx.vjp(op, arrays, cotangents)
-        mx.eval(outputs, gradients)
+        outputs = op.ours(size)(*arrays)
+        keys = mx.random.split(mx.random.key(50), len(outputs))
+        cotangents = [
+            mx.random.normal(o.shape, key=key).astype(o.dtype) for o, key in zip(outputs, keys)
+        ]
+        _, gradients = mx.vjp(op.ours(size), arrays, cotangents)
+        mx.eval(outputs, cotangents, gradients)
     except Exception as error:  # whatever the GPU's driver raises is reported
         return [f"{op.where(size)}: {_said(error)}"]
     problems = []
     with mx.stream(mx.cpu):  # a GPU has no float64
-        for i, (got, (truth, scale)) in enumerate(zip(outputs, op.exact(*arrays), strict=True)):
-            problem = _compare(got, truth, relative * scale + _SUBNORMAL[name])
+        for i, (got, truth) in enumerate(zip(outputs, op.exact(size)(*arrays), strict=True)):
+            problem = _compare(got, truth.value, truth.allowed(dtype))
             problems += [f"output {i} {problem}"] if problem else []
-        truths = _exact_gradients(op, arrays, cotangents)
-        for argument, got, truth in zip(op.inputs, gradients, truths, strict=True):
+        of_float64 = [[exact_of(a) for a in given] for given in (arrays, cotangents)]
+        truths = mx.vjp(op.values(size), *of_float64)[1]
+        for argument, got, truth in zip(op.op.inputs, gradients, truths, strict=True):
             rounding = relative + (2 * _HALF_ULP["float16"] if got.dtype == mx.float16 else 0)
             problem = _compare(got, truth, 4 * rounding * mx.max(mx.abs(truth)))
             problems += [f"gradient of {argument} {problem}"] if problem else []
@@ -352,12 +356,13 @@ def check_projections(op: str, bits: int, name: str) -> list[str]:
 
 def _exact_projections(center, x, norm, weights, biases, name):
     """Each projection in float64, and its error bound."""
-    normed = Op("", (), center=center).norm(x, *norm)
+    of = exact.layer if center else exact.rms
+    normed = of(*map(exact.given, (x, *norm)), eps=EPS)
     found = []
     for weight, bias in zip(weights, biases, strict=True):
         truth, sizes = (
             of @ part(exact_of(weight)).T + part(exact_of(bias))
-            for of, part in zip(normed, (lambda a: a, mx.abs))
+            for of, part in ((normed.value, lambda a: a), (normed.size, mx.abs))
         )
         # In two steps, the normalized row is rounded, and then the result of the matmul.
         slack = (16 * 2.0**-24 + 2 * _HALF_ULP[name]) * sizes
@@ -388,13 +393,8 @@ def _facts() -> info.Facts:
     return [("chip", machine.chip()), *info.facts()]
 
 
-def _exact_gradients(op, arrays, cotangents):
-    exact = [exact_of(a) for a in arrays]
-
-    def outputs(*arrays):
-        return [truth for truth, _ in op.exact(*arrays)]
-
-    return mx.vjp(outputs, exact, [exact_of(cotangent) for cotangent in cotangents])[1]
+def exact_of(a: mx.array) -> mx.array:
+    return a.astype(mx.float64)
 
 
 def _compare(got: mx.array, truth: mx.array, allowed: mx.array) -> str | None:

@@ -356,7 +356,7 @@ def test_selftest_goes_on_with_the_other_libraries(run):
 
         break_library("norm_vjp")
         good = selftest.checks()
-        selftest.Op.sizes = (33, 256)
+        selftest.Checked.sizes = (33, 256)
         selftest.checks = lambda: [
             *good[:2],
             ("forward", lambda: mx.eval(mlx_norms.rms_norm(x, w)) or []),

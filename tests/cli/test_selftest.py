@@ -26,7 +26,7 @@ from support.variant import ROOT
 @pytest.mark.parametrize("op", selftest.NORMS, ids=lambda op: op.label)
 def test_good_kernels_pass(op):
     for name in selftest._DTYPES:
-        for size in (33, 768) if op in selftest.OPS else op.sizes[:2]:
+        for size in (33, 768) if op in selftest.ROWS else op.sizes[:2]:
             assert selftest.check(op, name, size) == []
 
 
@@ -76,19 +76,20 @@ def test_good_quantized_products_pass(bits, name, monkeypatch):
 
 class TestBadKernels:
     def problems(self, name="float32"):
-        op = next(op for op in selftest.OPS if op.name == "layer_norm")
+        op = next(op for op in selftest.ROWS if op.name == "layer_norm")
         return selftest.check(op, name, 128)
 
     @pytest.mark.parametrize("name", selftest._DTYPES)
     def test_wrong_values(self, monkeypatch, name):
         good = mlx_norms.layer_norm
-        monkeypatch.setattr(mlx_norms, "layer_norm", lambda *a, eps: good(*a, eps=eps + 0.1))
+        monkeypatch.setattr(mlx_norms, "layer_norm", lambda eps, **a: good(eps=eps + 0.1, **a))
         problems = self.problems(name)
         assert any("output 0 is off by" in problem for problem in problems), problems
         assert any("gradient of x is off by" in problem for problem in problems), problems
 
     def test_nan(self, monkeypatch):
-        monkeypatch.setattr(mlx_norms, "layer_norm", lambda x, w, b, eps: x + w + b + mx.nan)
+        wrong = lambda x, weight, bias, eps: x + weight + bias + mx.nan  # noqa: E731
+        monkeypatch.setattr(mlx_norms, "layer_norm", wrong)
         assert any("output 0 is off by nan" in problem for problem in self.problems())
 
     def test_a_gradient_alone(self, monkeypatch):
@@ -103,12 +104,13 @@ class TestBadKernels:
             gradients = mx.vjp(good, list(primals), [cotangent])[1]
             return tuple(1.001 * gradient for gradient in gradients)
 
-        monkeypatch.setattr(mlx_norms, "layer_norm", lambda x, w, b, eps: wrong(x, w, b))
+        of_arrays = lambda x, weight, bias, eps: wrong(x, weight, bias)  # noqa: E731
+        monkeypatch.setattr(mlx_norms, "layer_norm", of_arrays)
         problems = self.problems()
         assert len(problems) == 3 and all("gradient of" in problem for problem in problems)
 
     def test_a_launch_that_throws(self, monkeypatch):
-        def throw(*arrays, eps):
+        def throw(**named):
             raise RuntimeError("no such kernel")
 
         monkeypatch.setattr(mlx_norms, "layer_norm", throw)
@@ -116,18 +118,19 @@ class TestBadKernels:
 
 
 class TestBadGroupNorms:
-    @pytest.mark.parametrize("op", selftest.GROUP_OPS, ids=lambda op: op.label)
+    @pytest.mark.parametrize("op", selftest.IMAGES, ids=lambda op: op.label)
     def test_other_eps(self, monkeypatch, op):
-        good = getattr(mlx_norms, op.name)
-        wrong = lambda eps, **options: good(eps=eps + 0.1, **options)  # noqa: E731
-        monkeypatch.setattr(mlx_norms, op.name, wrong)
+        name = op.name.split()[0]
+        good = getattr(mlx_norms, name)
+        wrong = lambda x, eps, **options: good(x, eps=eps + 0.1, **options)  # noqa: E731
+        monkeypatch.setattr(mlx_norms, name, wrong)
         for name in selftest._DTYPES:
             problems = selftest.check(op, name, op.sizes[0])
             assert any("output 0 is off by" in problem for problem in problems), problems
             assert any("gradient of x is off by" in problem for problem in problems), problems
 
     def test_other_order(self, monkeypatch):
-        good, op = mlx_norms.group_norm, selftest.GROUP_OPS[0]
+        good, op = mlx_norms.group_norm, selftest.IMAGES[0]
         other = lambda pytorch_compatible, **options: good(pytorch_compatible=True, **options)  # noqa: E731
         monkeypatch.setattr(mlx_norms, "group_norm", other)
         assert (
@@ -136,7 +139,7 @@ class TestBadGroupNorms:
         )
 
     def test_biased_variance_is_kept(self, monkeypatch):
-        good, op = mlx_norms.batch_norm, selftest.GROUP_OPS[-1]
+        good, op = mlx_norms.batch_norm, selftest.IMAGES[-1]
 
         def wrong(x, var, **options):
             y, mean, new = good(x=x, var=var, **options)
@@ -178,7 +181,7 @@ def test_no_float64_where_a_gpu_would_be_asked(monkeypatch):
     monkeypatch.setattr(mx, "stream", lambda device: Inside())
     for name in ("mean", "rsqrt", "abs", "max", "maximum", "sum"):
         monkeypatch.setattr(mx, name, guarded(getattr(mx, name)))
-    op = selftest.OPS[1]
+    op = selftest.ROWS[1]
     assert selftest.check(op, "float32", 128) == []
     assert len(seen) > 5
 
@@ -294,9 +297,9 @@ def test_output():
 def test_output_with_a_bad_kernel():
     result = run(
         "import mlx_norms; good = mlx_norms.rms_norm;"
-        "mlx_norms.rms_norm = lambda x, w, eps, **k: good(x, w, eps=eps, **k) * 1.02;"
-        "from mlx_norms.commands import selftest; selftest.Op.sizes = (33, 256);"
-        "selftest.GroupOp.sizes = ((2, 5, 7, 12),);"
+        "mlx_norms.rms_norm = lambda **k: good(**k) * 1.02;"
+        "from mlx_norms.commands import selftest; selftest.Checked.sizes = (33, 256);"
+        "type(selftest.IMAGES[0]).sizes = ((2, 5, 7, 12),);"
         "selftest.times = lambda: ()"
     )
     assert result.returncode == 1
@@ -395,7 +398,7 @@ class Dies:
 
 def test_process_that_dies():
     """Its check fails, and no other."""
-    good = functools.partial(selftest.check, selftest.OPS[0], "float32", 33)
+    good = functools.partial(selftest.check, selftest.ROWS[0], "float32", 33)
     assert not any(list(selftest._by_processes([good, good], 2)))
     first, died, last = selftest._by_processes([good, Dies(), good], 2)
     assert first == last == [] and died

@@ -9,7 +9,6 @@ import mlx_norms
 from support.bits import assert_same_bits
 from support.group_norm import GroupCase, parameters_of
 from support.inputs import normal
-from support.norm_case import DTYPES
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -44,69 +43,6 @@ def close(got, expected, tolerance=2e-5):
     assert mx.allclose(got, expected, rtol=tolerance, atol=tolerance)
 
 
-def gradients(norm):
-    return lambda *arrays: mx.grad(lambda *a: mx.sum(mx.sin(norm(*a))), (0, 1, 2))(*arrays)
-
-
-@pytest.mark.parametrize("norm", NORMS)
-def test_vmap(norm):
-    x, w, b = arrays((4, *SHAPE))
-    many = mx.vmap(norm, in_axes=(0, None, None))(x, w, b)
-    other = mx.vmap(norm, in_axes=(3, None, None))(mx.moveaxis(x, 0, 3), w, b)
-    inner = mx.vmap(mx.vmap(norm, in_axes=(0, None, None)), in_axes=(0, None, None))
-    twice = inner(x.reshape(2, 2, *SHAPE), w, b).reshape(x.shape)
-    for i in range(4):
-        for got in (many, other, twice):
-            close(got[i], norm(x[i], w, b))
-    ws, bs = normal((4, 16), mx.float32, seed=5), normal((4, 16), mx.float32, seed=6)
-    each = mx.vmap(norm)(x, ws, bs)
-    close(each[2], norm(x[2], ws[2], bs[2]))
-
-
-@pytest.mark.parametrize("norm", NORMS)
-def test_vmap_of_gradients(norm):
-    x, w, b = arrays((4, *SHAPE))
-    many = mx.vmap(gradients(norm), in_axes=(0, None, None))(x, w, b)
-    for i in range(4):
-        for got, expected in zip(many, gradients(norm)(x[i], w, b), strict=True):
-            close(got[i], expected, 1e-4)
-    # One x and many cotangents.
-    cotangents = normal((3, *SHAPE), mx.float32, seed=7)
-
-    def pull(c):
-        return mx.vjp(norm, [x[0], w, b], [c])[1]
-
-    for got, expected in zip(mx.vmap(pull)(cotangents), pull(cotangents[1]), strict=True):
-        close(got[1], expected, 1e-4)
-
-
-@pytest.mark.parametrize("norm", NORMS)
-def test_jvp_and_second_order(norm):
-    primals = arrays()
-    tangents = [normal(a.shape, a.dtype, seed=(3, i)) for i, a in enumerate(primals)]
-    cotangent = normal(SHAPE, mx.float32, seed=4)
-    _, (along,) = mx.jvp(norm, primals, tangents)
-    _, back = mx.vjp(norm, primals, [cotangent])
-    total = sum(mx.sum(g * t) for g, t in zip(back, tangents, strict=True))
-    close(mx.sum(along * cotangent), total, 1e-3)
-
-    # The derivative of a gradient, along and against.
-    def gradient(*arrays):
-        return gradients(norm)(*arrays)[0]
-
-    _, (along,) = mx.jvp(gradient, primals, tangents)
-    _, back = mx.vjp(gradient, primals, [cotangent])
-    total = sum(mx.sum(g * t) for g, t in zip(back, tangents, strict=True))
-    close(mx.sum(along * cotangent), total, 1e-2)
-    step = 1e-2
-    ahead, behind = (
-        gradient(*(a + s * t for a, t in zip(primals, tangents))) for s in (step, -step)
-    )
-    assert (
-        mx.max(mx.abs(along - (ahead - behind) / (2 * step))) < 0.02 * mx.max(mx.abs(along)) + 0.02
-    )
-
-
 def views():
     x = normal((3, 12, 10, 24), mx.float16, seed=8)
     yield x[:, 1::2]  # every other position
@@ -129,42 +65,6 @@ def test_views():
         GroupCase("batch_norm", x, **p, mean=p["bias"], var=mx.square(p["weight"])[::1]).check()
         cotangent = mx.contiguous(normal(x.shape[::-1], x.dtype, seed=3)).transpose(3, 2, 1, 0)
         GroupCase("batch_norm", x, **p, training=True).check(cotangent)
-
-
-@pytest.mark.parametrize("norm", NORMS)
-def test_donated_or_not(norm):
-    for dtype in DTYPES:
-        x, w, b = arrays(dtype=dtype)
-        before = mx.array(x)
-        expected = norm(x + 1, w, b)
-        one = x + 1
-        mx.eval(one)
-        assert_same_bits(norm(one, w, b), expected)
-        cotangent = normal(SHAPE, dtype, seed=3)
-        mx.eval(cotangent)
-        expected = mx.vjp(norm, [one, w, b], [cotangent])[1]
-        got = mx.vjp(norm, [x + 1, w, b], [cotangent * 1])[1]
-        for a, c in zip(got, expected, strict=True):
-            assert_same_bits(a, c)
-        assert_same_bits(x, before)
-
-
-@pytest.mark.parametrize("norm", NORMS)
-def test_compiled(norm):
-    compiled, shapeless = mx.compile(norm), mx.compile(norm, shapeless=True)
-
-    def pull(c, *arrays):
-        return mx.vjp(norm, list(arrays), [c])[1]
-
-    pulled = mx.compile(pull, shapeless=True)
-    # One sample after several would end the process: MLX's own sum, replayed for one element.
-    for shape in (SHAPE, (2, 5, 16), (2, 300, 16)):
-        given = arrays(shape)
-        assert_same_bits(compiled(*given), norm(*given))
-        assert_same_bits(shapeless(*given), norm(*given))
-        c = normal(shape, mx.float32, seed=2)
-        for got, expected in zip(pulled(c, *given), pull(c, *given), strict=True):
-            close(got, expected)
 
 
 def test_compile_tells_norms_apart():

@@ -410,21 +410,6 @@ def test_jvp(check, op, kind):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_second_derivative(op):
-    call = case(op, (3, 33), (5,), mx.float32)
-    flat = call.flat()
-
-    def curvature(f):
-        def loss(x):
-            return mx.sum(mx.square(f(x, *flat[1:])[0]))
-
-        return mx.jvp(mx.grad(loss), [flat[0]], [flat[0]])[1][0]
-
-    got, expected = exact(curvature(call)), exact(curvature(call.two_steps))
-    assert np.all(np.abs(got - expected) <= 1e-5 * np.abs(expected).max())
-
-
-@pytest.mark.parametrize("op", OPS)
 def test_vmap_of_rows(backend, check, op):
     for kind, residual in ((None, False), (None, True), ((4, 32), True)):
         if kind and backend == "cpu":
@@ -439,35 +424,6 @@ def test_vmap_of_rows(backend, check, op):
             moved = [mx.moveaxis(a, 0, 1) for a in flat[:n]] + flat[n:]
             axes = (*[1] * n, *[None] * (len(flat) - n))
             check(call, mx.vmap(call, in_axes=axes)(*moved))
-
-
-@pytest.mark.parametrize("alone", ["x", "residual"])
-def test_vmap_with_rows_for_all(check, alone):
-    call = case("rms_norm_linear", (3, 2, 33), (5,), mx.float32, residual=True)
-    one = call.arrays[alone][0]
-    call.arrays[alone] = mx.broadcast_to(one, (3, 2, 33))
-    flat = call.flat()
-    flat[list(call.arrays).index(alone)] = one
-    axes = [0 if name != alone else None for name in ("x", "residual")]
-    check(call, mx.vmap(call, in_axes=(*axes, *[None] * (len(flat) - 2)))(*flat))
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_vmap_of_parameters(check, op):
-    """Of each array in turn, and of all."""
-    each = [case(op, (2, 33), (5, 2), mx.float32, biases=(True,), seed=i) for i in range(3)]
-    stacked = [mx.stack(a) for a in zip(*(c.flat() for c in each), strict=True)]
-    first = each[0].flat()
-    n = len(first)
-    # MLX's addmm has no vmap of its bias alone.
-    of_biases = range(n - 2, n)
-    for batched in [*({i} for i in range(n) if i not in of_biases), set(range(n))]:
-        flat = [stacked[i] if i in batched else a for i, a in enumerate(first)]
-        axes = tuple(0 if i in batched else None for i in range(n))
-        outputs = mx.vmap(each[0], in_axes=axes)(*flat)
-        for j in range(3):
-            mine = [stacked[i][j] if i in batched else a for i, a in enumerate(first)]
-            check(each[0].of_flat(mine), [o[j] for o in outputs], f"{batched}", one=False)
 
 
 @pytest.mark.parametrize("kind", [None, (4, 32)])

@@ -324,31 +324,6 @@ def test_packed_weights_have_no_derivative():
         mx.grad(loss)(w.parts[0])
 
 
-def test_vmap():
-    for rows in (2, 9):
-        w = weight(9, 64, mx.float32, (4, 32))
-        x, r = normal((3, rows, 64), mx.float32, seed=1), normal((3, rows, 9), mx.float32, seed=2)
-        plain, added = lambda x: multiply(x, w), lambda x, r: multiply(x, w, residual=r)
-        expected = mx.stack([plain(a) for a in x])
-        assert mx.allclose(mx.vmap(plain)(x), expected, rtol=1e-4, atol=1e-4)
-        assert mx.allclose(
-            mx.vmap(plain, 1, 1)(x.swapaxes(0, 1)), expected.swapaxes(0, 1), rtol=1e-4, atol=1e-4
-        )
-        for axes, args in (((0, 0), (x, r)), ((0, None), (x, r[0])), ((None, 0), (x[0], r))):
-            rows_of = [
-                [a[i] if axis == 0 else a for a, axis in zip(args, axes, strict=True)]
-                for i in range(3)
-            ]
-            expected = mx.stack([added(*of) for of in rows_of])
-            got = mx.vmap(added, axes)(*args)
-            assert got.shape == expected.shape and mx.allclose(got, expected, rtol=1e-4, atol=1e-4)
-    gradient = mx.grad(lambda x: multiply(x, w).square().sum())
-    expected = mx.stack([gradient(a) for a in x])
-    assert mx.allclose(mx.vmap(gradient)(x), expected, rtol=1e-4, atol=1e-3)
-    twice = mx.vmap(mx.vmap(plain))(mx.stack([x, x]))
-    assert twice.shape == (2, 3, rows, 9)
-
-
 @pytest.mark.parametrize("which", [1, 2])
 def test_weights_are_not_mapped(which):
     x, w = normal((2, 64), mx.float32, seed=1), weight(9, 64, mx.float32, (4, 32))
@@ -360,17 +335,6 @@ def test_weights_are_not_mapped(which):
 
     with pytest.raises(ValueError, match="none of w, scales and biases"):
         mx.eval(mx.vmap(f)(mx.stack([w.parts[which]] * 2)))
-
-
-def test_compiled():
-    x, w = normal((2, 64), mx.float32, seed=1), weight(9, 64, mx.float32, (4, 32))
-    r = normal((2, 9), mx.float32, seed=2)
-    for shapeless in (False, True):
-        compiled = mx.compile(lambda x, r: multiply(x, w, residual=r), shapeless=shapeless)
-        assert_same_bits(compiled(x, r), multiply(x, w, residual=r))
-        for rows in (1, 3):
-            a, b = mx.broadcast_to(x[:1], (rows, 64)), mx.broadcast_to(r[:1], (rows, 9))
-            assert mx.allclose(compiled(a, b), multiply(a, w, residual=b), rtol=1e-5)
 
 
 # --- Bad input

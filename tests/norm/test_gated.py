@@ -47,17 +47,6 @@ def test_lengths(form, activation):
 
 
 @OF_FORM
-@pytest.mark.parametrize("length", [2884, 4097, 8192, 20000, 40000])
-def test_long_rows(form, length):
-    """Of as many rows as one loop has, more, and beyond registers."""
-    for dtype in inputs.in_turn(DTYPES, length):
-        for rows in (3, 37):
-            if rows == 3 or not inputs.SLOW:
-                arrays = arrays_of(form, (rows, length), dtype)
-                check_with_gradients(norm_of(form, "silu"), arrays)
-
-
-@OF_FORM
 def test_dtypes_and_options(form):
     for x, weight, gate in itertools.product(DTYPES, repeat=3):
         arrays = arrays_of(form, (3, 2, 48), x, others=dict(weight=weight, gate=gate))
@@ -116,15 +105,6 @@ def test_rows_have_the_same_bits_alone(form, activation):
                 for i, got in enumerate((alone[0], of_alone[0], of_alone[2])):
                     want = (outputs[0], gradients[0], gradients[2])[i]
                     assert_same_bits(got, want[row], f"{note}, {i}")
-
-
-@OF_FORM
-def test_empty(form):
-    for shape in ((0, 8), (2, 0, 8), (3, 0)):
-        check_with_gradients(norm_of(form, "silu"), arrays_of(form, shape, mx.float32))
-        check_with_gradients(
-            norm_of(form, "silu", num_groups=2), arrays_of(form, shape, mx.float32)
-        )
 
 
 def rounded_sigmoid(a):
@@ -212,24 +192,6 @@ def test_late_rounds_once(form):
         assert_same_bits(late, wide.astype(dtype), f"{form}, {activation}, {dtype}")
 
 
-@OF_FORM
-def test_layouts(form):
-    """Parts of a projection, transposed rows, reversed elements, one row for all."""
-    length = 40
-    for dtype in DTYPES:
-        both = normal((3, 4, 2 * length), dtype, seed=5)
-        views = [mx.split(both, 2, axis=-1)]
-        views.append([mx.swapaxes(a.reshape(4, 3, length), 0, 1) for a in views[0]])
-        views.append([a[..., ::-1] for a in views[0]])
-        views.append([mx.broadcast_to(a[:, :1], a.shape) for a in views[0]])
-        for x, gate in itertools.product(*zip(*views, strict=True)):
-            arrays = {"x": x, "weight": normal((length,), dtype, seed=2), "gate": gate}
-            if form == "alone":
-                del arrays["gate"]
-            check_with_gradients(norm_of(form, "silu"), arrays)
-            check_with_gradients(norm_of(form, "silu", num_groups=4), arrays)
-
-
 def test_a_gate_that_is_x():
     for form, dtype in itertools.product(("after", "before"), DTYPES):
         x = normal((3, 64), dtype, seed=1)
@@ -253,97 +215,6 @@ def test_some_gradients(form):
             got = [got] if count == 1 else got
             for i, gradient in zip(argnums, got, strict=True):
                 assert mx.allclose(gradient, wanted[i], 1e-5, 1e-5), f"{argnums}, {i}"
-
-
-@OF_FORM
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_jvp_is_the_transpose_of_vjp(form, activation):
-    arrays = arrays_of(form, (3, 2, 24), mx.float32)
-    norm = norm_of(form, activation, num_groups=2)
-    given = list(arrays.values())
-    tangents = [normal(a.shape, a.dtype, seed=(i, 3)) for i, a in enumerate(given)]
-    (cot,) = cotangents(norm, arrays)
-    f = norm.function(list(arrays))
-    (dy,) = mx.jvp(f, given, tangents)[1]
-    gradients = mx.vjp(f, given, [cot])[1]
-    forth = (dy * cot).sum()
-    back = sum((g * t).sum() for g, t in zip(gradients, tangents, strict=True))
-    assert mx.allclose(forth, back, 1e-4, 1e-3), f"{form}, {activation}"
-
-
-@OF_FORM
-def test_second_derivatives(form):
-    arrays = arrays_of(form, (2, 3, 12), mx.float32)
-    norm = norm_of(form, "silu")
-
-    def curvature(of):
-        def loss(*given):
-            return mx.tanh(of(dict(zip(arrays, given, strict=True)))).sum()
-
-        argnums = list(range(len(arrays)))
-        first = mx.grad(loss, argnums=argnums)
-        return mx.grad(lambda *a: sum((g * g).sum() for g in first(*a)), argnums=argnums)(
-            *arrays.values()
-        )
-
-    ours = curvature(lambda a: norm(a)[0])
-    for a, b in zip(ours, curvature(lambda a: chain(norm, a)), strict=True):
-        assert mx.max(mx.abs(a - b)) <= 1e-4 * (1 + mx.max(mx.abs(b)))
-
-
-@pytest.mark.parametrize("groups", [1, 4])
-def test_vmap(groups):
-    x, gate = (normal((3, 4, 5, 16), mx.float32, seed=i) for i in range(2))
-    weight = normal((3, 16), mx.float32, seed=2)
-    for form in ("after", "before"):
-        norm = norm_of(form, "silu", num_groups=groups)
-        names = ("x", "weight", "gate")
-        f = norm.function(names)
-
-        def gradient(*args, f=f):
-            return mx.grad(lambda *a: mx.tanh(f(*a)[0]).sum(), argnums=[0, 1, 2])(*args)
-
-        for axes in itertools.product((0, None), repeat=3):
-            if axes == (None,) * 3:
-                continue
-            args = [a if i == 0 else a[0] for a, i in zip((x, weight, gate), axes, strict=True)]
-            (got,) = mx.vmap(f, in_axes=axes)(*args)
-            gradients = mx.vmap(gradient, in_axes=axes)(*args)
-            outside = mx.grad(
-                lambda *a, f=f, axes=axes: mx.tanh(mx.vmap(f, in_axes=axes)(*a)[0]).sum(),
-                argnums=[0, 1, 2],
-            )(*args)
-            for i in range(3):
-                one = [a[i] if axis == 0 else a for a, axis in zip(args, axes, strict=True)]
-                check_outputs(norm, dict(zip(names, one, strict=True)), [got[i]], f"vmap {axes}")
-                for a, b in zip(gradients, gradient(*one), strict=True):
-                    assert mx.allclose(a[i], b, 1e-4, 1e-4), f"vmap {form}, {axes}"
-            for a, b, axis in zip(outside, gradients, axes, strict=True):
-                want = b if axis == 0 else b.sum(0)
-                assert mx.allclose(a, want, 1e-4, 1e-4), f"gradient of vmap {form}, {axes}"
-
-
-@OF_FORM
-def test_compiled(form, backend):
-    """Without a gate the gradient has MLX's ops, which CUDA's compiler contracts."""
-
-    def both(*given):
-        names = ("x", "weight", "gate")[: len(given)]
-        norm = norm_of(form, "silu", num_groups=2)
-        f = norm.function(names)
-        (y,) = f(*given)
-        return [y, *mx.vjp(f, list(given), [y])[1]]
-
-    for shapeless in (False, True):
-        compiled = mx.compile(both, shapeless=shapeless)
-        for shape in ((2, 6, 16), (2, 9, 16), (3, 6, 16), (1, 1, 16)):
-            arrays = list(arrays_of(form, shape, mx.float32).values())
-            note = f"{shapeless}, {shape}"
-            for i, (got, want) in enumerate(zip(compiled(*arrays), both(*arrays), strict=True)):
-                if form == "alone" and i > 0 and backend == "cuda":
-                    assert mx.allclose(got, want, 1e-5, 1e-6), note
-                else:
-                    assert_same_bits(got, want, note)
 
 
 def test_two_nodes_of_one_graph():

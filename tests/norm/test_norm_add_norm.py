@@ -9,9 +9,6 @@ import pytest
 import mlx_norms
 from support import inputs
 from support.bits import assert_same_bits
-from support.checks import check_jvp_beside_vjp
-from support.inputs import normal, unless_slow
-from support.layouts import LAYOUTS
 from support.norm_add_norm import (
     Case,
     all_mixes,
@@ -31,14 +28,6 @@ def test_every_length():
         for dtype in inputs.in_turn(DTYPES, length):
             rows = (1, 3, 17)[length % 3]
             Case(arrays_of((rows, length), dtype)).check()
-
-
-@pytest.mark.parametrize("length", [4097, 8192, 20000, *unless_slow(65536)])
-def test_long_rows(length):
-    for dtype in inputs.in_turn(DTYPES, length):
-        arrays = arrays_of((2, length), dtype)
-        Case(arrays).check()
-        assert_is_the_chain(arrays)
 
 
 def test_mixed_dtypes_and_options():
@@ -62,7 +51,7 @@ def test_without_a_weight(without):
 
 
 def test_early_is_the_chain():
-    for length in (1, 7, 64, 130, 1000, 4096):
+    for length in (1, 7, 64, 130, 1000, 4096, 8192, 20000):
         for x, others in inputs.in_turn(all_mixes(DTYPES), length):
             arrays = arrays_of((3, length), x, others=others)
             assert_is_the_chain(arrays, rounding="early")
@@ -116,45 +105,6 @@ def test_many_rows():
                 Case(arrays_of((rows, length), dtype)).check()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_layouts(layout):
-    for length, dtype in itertools.product((33, 64), DTYPES):
-        arrays = arrays_of((6, length), dtype)
-        arrays["x"], arrays["residual"] = layout(arrays["x"]), layout(arrays["residual"])
-        Case(arrays).check([layout(c) for c in cotangents_of(arrays)])
-        assert_is_the_chain(arrays)
-
-
-def test_rows_do_not_affect_each_other():
-    for length, dtype in itertools.product((33, 64, 1000), DTYPES):
-        arrays = arrays_of((37, length), dtype)
-        cots = cotangents_of(arrays)
-
-        def results(rows, arrays=arrays, cots=cots):
-            some = arrays | {n: arrays[n][rows] for n in ("x", "residual")}
-            outputs, gradients = mx.vjp(
-                Case(some).function, list(some.values()), [c[rows] for c in cots]
-            )
-            return [*outputs, *gradients[:2]]
-
-        for all_rows, some in zip(results(slice(None)), results(slice(5, 8)), strict=True):
-            assert_same_bits(some, all_rows[5:8], f"{length} {dtype}")
-
-
-def test_donated():
-    """In the buffers of its inputs, it computes the same."""
-    for length, dtype in itertools.product((33, 64, 4097, 20000), DTYPES):
-        arrays = arrays_of((3, length), dtype)
-        want = call(arrays)
-        mx.eval(want)
-        for donated in (("x",), ("residual",), ("x", "residual")):
-            temporary = arrays | {n: arrays[n] + 0 for n in donated}
-            got = call(temporary)
-            temporary.clear()
-            for a, b in zip(got, want, strict=True):
-                assert_same_bits(a, b, f"{length} {dtype} {donated}")
-
-
 def test_gradients_are_those_of_one_norm_after_another():
     """The sum's rounded gradient is the cotangent of x's norm."""
     for length, dtype in itertools.product((1, 7, 33, 64, 200, 1000, 4096), DTYPES):
@@ -167,26 +117,6 @@ def test_gradients_are_those_of_one_norm_after_another():
         of_x = mx.vjp(mlx_norms.rms_norm, [x, post_weight], [of_sum])[1][0]
         assert_same_bits(got[1], of_sum, f"{length} {dtype}")
         assert_same_bits(got[0], of_x, f"{length} {dtype}")
-
-
-def test_gradients_in_donated_buffers():
-    for length, dtype in itertools.product((33, 64, 4096, 20000), DTYPES):
-        arrays = arrays_of((3, length), dtype)
-        cots = cotangents_of(arrays)
-        f = Case(arrays).function
-        want = mx.vjp(f, list(arrays.values()), cots)[1]
-        mx.eval(want)
-        for donated in ((0,), (1,), (0, 1), ()):
-
-            def of_temporary(x, *others, f=f):
-                return f(x + 0, *others)
-
-            of = [c + 0 if i in donated else c for i, c in enumerate(cots)]
-            outputs, got = mx.vjp(of_temporary, list(arrays.values()), of)
-            mx.eval(outputs)  # which holds x until then
-            del of, outputs
-            for a, b in zip(got, want, strict=True):
-                assert_same_bits(a, b, f"{length} {dtype} {donated}")
 
 
 def test_one_cotangent_or_some_gradients():
@@ -214,43 +144,6 @@ def test_unused_norm_of_what_is_not_finite():
     arrays["residual"] = mx.full((2, 8), mx.inf)
     gradient = mx.grad(lambda x: call(arrays | {"x": x})[1].sum())(arrays["x"])
     assert mx.all(mx.isfinite(gradient))
-
-
-def test_transforms():
-    arrays = arrays_of((3, 16), mx.float32)
-    given = list(arrays.values())
-    f = Case(arrays).function
-    cots = cotangents_of(arrays)
-    for late in (False, True):
-        of = Case(arrays, rounding="late" if late else "early").function
-        check_jvp_beside_vjp(of, given, cots)
-
-    def curvature(of):
-        argnums = list(range(len(given)))
-        first = mx.grad(lambda *a: sum(mx.tanh(o).sum() for o in of(*a)), argnums=argnums)
-        return mx.grad(lambda *a: sum((g * g).sum() for g in first(*a)), argnums=argnums)(*given)
-
-    def composed(*a):
-        return chain(dict(zip(arrays, a, strict=True)))
-
-    for a, b in zip(curvature(f), curvature(composed), strict=True):
-        assert mx.max(mx.abs(a - b)) <= 1e-4 * (1 + mx.max(mx.abs(b)))
-
-
-def test_compiled():
-    for dtype, late in itertools.product(DTYPES, (False, True)):
-        arrays = arrays_of((3, 64), dtype)
-        f = Case(arrays, rounding="late" if late else "early").function
-
-        def both(*a, f=f):
-            return [*f(*a), *mx.vjp(f, a, f(*a))[1]]
-
-        for shapeless in (False, True):
-            compiled = mx.compile(both, shapeless=shapeless)
-            for rows in (3, 5):
-                given = list(arrays_of((rows, 64), dtype, seed=rows).values())
-                for got, want in zip(compiled(*given), both(*given), strict=True):
-                    assert_same_bits(got, want, f"compiled, {shapeless}")
 
 
 def test_compiled_for_shorter_rows():
@@ -288,28 +181,6 @@ def test_those_that_differ_are_not_merged(one, other):
     given = list(arrays.values())
     for got, want in zip(mx.compile(both)(*given), both(*given), strict=True):
         assert_same_bits(got, want, f"{one} and {other}")
-
-
-def test_vmap():
-    f = mlx_norms.norm_add_norm
-    x, residual = (normal((3, 4, 16), mx.float32, seed=i) for i in range(2))
-    weights = [normal((3, 16), mx.float32, seed=i) for i in (2, 3)]
-
-    def gradient(*args):
-        return mx.grad(lambda *a: sum(mx.tanh(o).sum() for o in f(*a)), argnums=[0, 1, 2, 3])(*args)
-
-    for axes in itertools.product((0, None), repeat=4):
-        if axes == (None,) * 4:
-            continue
-        args = [a if i == 0 else a[0] for a, i in zip((x, residual, *weights), axes, strict=True)]
-        got = mx.vmap(f, in_axes=axes)(*args)
-        gradients = mx.vmap(gradient, in_axes=axes)(*args)
-        for i in range(3):
-            one = [a[i] if axis == 0 else a for a, axis in zip(args, axes, strict=True)]
-            for a, b in zip(got, f(*one), strict=True):
-                assert mx.allclose(a[i], b, 1e-5, 1e-5), f"vmap {axes}"
-            for a, b in zip(gradients, gradient(*one), strict=True):
-                assert mx.allclose(a[i], b, 1e-4, 1e-4), f"vmap {axes}"
 
 
 def test_one_launch(launches):

@@ -384,18 +384,6 @@ def test_vmap():
             assert mx.abs(got[i] - wanted).max() <= 3e-5, name
 
 
-def test_vmap_of_queries_and_keys():
-    q, k, q_weight, k_weight = tensors((1, 5, 4, 32), mx.float32, kv_heads=2)
-    many = mx.concatenate([q, q + 1, -q])[:, None]
-    for of_k, axis in ((mx.concatenate([k, 2 * k, -k])[:, None], 0), (k, None)):
-        f = lambda q, k: mlx_norms.qk_norm_rope(q, k, q_weight, k_weight, offset=7)  # noqa: E731
-        got = mx.vmap(f, in_axes=(0, axis))(many, of_k)
-        for i in range(3):
-            wanted = f(many[i], of_k[i] if axis == 0 else of_k)
-            for a, b in zip(got, wanted, strict=True):
-                assert mx.abs(a[i] - b).max() <= 3e-5
-
-
 def test_compiled():
     """Also without shapes, and with an offset that is an input."""
     x, weight = one((2, 3, 4, 64), mx.float16)

@@ -3,13 +3,23 @@
 import mlx.core as mx
 
 
+def part_of(shape, part, x):
+    """x as a part of an array of NaN."""
+    big = mx.full(shape, float("nan"), x.dtype)
+    big[part] = x
+    mx.eval(big)
+    return big[part]
+
+
 def padded_rows(x):
     """Every second row and the middle columns of a larger array of NaN."""
-    rows, length = x.shape
-    big = mx.full((2 * rows + 3, length + 7), float("nan"), x.dtype)
-    big[1 : 2 * rows + 1 : 2, 3 : length + 3] = x
-    mx.eval(big)
-    return big[1 : 2 * rows + 1 : 2, 3 : length + 3]
+    *axes, length = x.shape
+    columns = slice(3, length + 3)
+    if not axes:
+        return part_of((length + 7,), columns, x)
+    rows, *axes = axes
+    shape, second = (2 * rows + 3, *axes, length + 7), slice(1, 2 * rows + 1, 2)
+    return part_of(shape, (second, ..., columns), x)
 
 
 def odd_offset(x):
@@ -25,18 +35,14 @@ def transposed(x):
 
 
 def every_third(x):
-    big = mx.full((x.shape[0], 3 * x.shape[1] + 1), float("nan"), x.dtype)
-    big[:, 1::3] = x
-    mx.eval(big)
-    return big[:, 1::3]
+    *axes, length = x.shape
+    return part_of((*axes, 3 * length + 1), (..., slice(1, None, 3)), x)
 
 
 def every_second(x):
     """Every second element of rows that are aligned as vectors require."""
-    big = mx.full((x.shape[0], 16 * (-(-x.shape[1] // 8))), float("nan"), x.dtype)
-    big[:, : 2 * x.shape[1] : 2] = x
-    mx.eval(big)
-    return big[:, : 2 * x.shape[1] : 2]
+    *axes, length = x.shape
+    return part_of((*axes, 16 * -(-length // 8)), (..., slice(0, 2 * length, 2)), x)
 
 
 def reversed_rows(x):
@@ -46,9 +52,9 @@ def reversed_rows(x):
 
 
 def reversed_elements(x):
-    stored = mx.contiguous(x[:, ::-1])
+    stored = mx.contiguous(x[..., ::-1])
     mx.eval(stored)
-    return stored[:, ::-1]
+    return stored[..., ::-1]
 
 
 LAYOUTS = (
@@ -59,11 +65,5 @@ LAYOUTS = (
 
 def strided_parameters(arrays):
     """Weight and bias as columns of arrays of NaN."""
-    strided = {}
-    for name in arrays.keys() & {"weight", "bias"}:
-        a = arrays[name]
-        big = mx.full((a.shape[0], 5), float("nan"), a.dtype)
-        big[:, 2] = a
-        mx.eval(big)
-        strided[name] = big[:, 2]
-    return strided
+    given = {name: arrays[name] for name in arrays.keys() & {"weight", "bias"}}
+    return {n: part_of((a.shape[0], 5), (slice(None), 2), a) for n, a in given.items()}

@@ -29,10 +29,12 @@ def _of(folder: str, *names: str) -> str:
 
 ROWS = _of("norm", "forward::test_one_dtype", "probes", "rounding", "fused", "layouts")
 GRADIENTS = _of("norm", "gradients", "magnitudes", "threads", "short_rows")
+LONG_ROWS = " " + _of("battery", "battery::test_long_rows")
 OPTIONS = _of("norm", "l2", "clamp", "heads", "forward::test_options", "factor", "modulated")
-GATED = _of("norm", "gated")
+OPTIONS += LONG_ROWS
+GATED = _of("norm", "gated") + LONG_ROWS
 AXIS = _of("norm", "axis")
-NORM_ADD_NORM = _of("norm", "norm_add_norm")
+NORM_ADD_NORM = _of("norm", "norm_add_norm") + LONG_ROWS
 GROUPS = _of("group_norm", "forward", "transforms", "array_options", "small_samples", "layers")
 ROPE = _of("rope", "norm_rope")
 LINEAR = _of("linear", "linear", "quantized_matmul")
@@ -45,7 +47,7 @@ WRITTEN = _of("patching", "written_norms", "written_left", "written_states", "wr
 PRODUCTS = _of("patching", "products", "projections")
 GRAPH = _of("norm", "compile", "compiled_twice", "vmap", "shapeless", "derivatives", "donation")
 
-CPU = [
+_CPU = [
     Target("csrc/cpu/activations.h csrc/norm/cpu/gate*", GATED),
     Target("csrc/cpu/row_*.h", _of("norm", "layouts", "threads", "gradients::test_one_dtype")),
     Target("csrc/cpu/[sp]*.h", f"{ROWS} {GRADIENTS}"),
@@ -65,6 +67,9 @@ CPU = [
     Target("csrc/patching/[fr]*_graph.cpp csrc/patching/[bgin]*norm*.cpp", AROUND),
     Target("csrc/patching/p*ed.cpp csrc/patching/pending.cpp csrc/patching/prologue.cpp", FUSION),
 ]
+# What sees most of how the ops are called comes last: it takes a minute.
+CPU = [target._replace(tests=f"{target.tests} tests/battery") for target in _CPU]
+
 METAL = [
     Target("kernels/common/gather_rows.metal", _of("norm", "layouts")),
     Target("kernels/common/[!m]*", f"{ROWS} {GRADIENTS}"),

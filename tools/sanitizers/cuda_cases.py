@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator
 import mlx.core as mx
 
 import mlx_norms
+from battery import test_battery
 from group_norm import test_forward as group_norms
 from group_norm import test_transforms as group_transforms
 from linear import test_linear_kernel
 from matmul import test_matmul
+from mlx_norms._table import OPS
 from mlx_norms.ladders import LAYER_NORM
-from norm import test_axis, test_factor, test_gated, test_modulated, test_norm_add_norm
+from norm import test_axis, test_factor, test_gated, test_modulated
 from rope import test_norm_rope
 from sanitizers import parts, quantized_cases
 from support import norm_add_norm, rope_case
@@ -27,7 +29,8 @@ from support.checks import check, check_gradients, check_outputs, check_with_gra
 from support.inputs import arguments, cotangents, normal
 from support.layouts import LAYOUTS, strided_parameters
 from support.linear_case import OPS as LINEAR_OPS
-from support.norm_case import DTYPES, OPS, Norm
+from support.norm_case import DTYPES, Norm
+from support.norm_case import OPS as NORMS
 
 F32, F16, BF16 = DTYPES
 # Shorter than a vector, with and without tails, of one SIMD-group and of several, and looped.
@@ -39,10 +42,10 @@ LENGTHS = (
 
 def cases() -> Iterator[tuple[str, Callable[[], None]]]:
     """Names, and what to run."""
-    for op, (length, dtype) in itertools.product(OPS, LENGTHS):
+    for op, (length, dtype) in itertools.product(NORMS, LENGTHS):
         rows = 5 if length < 8192 else 3
         yield f"{op}, {rows} rows of {length}", lambda: both_ways(Norm(op), (rows, length), dtype)
-    for op in OPS:
+    for op in NORMS:
         yield f"{op}, many rows", lambda: both_ways(Norm(op), (517, 65), BF16)
         yield f"{op}, more rows than run at once", lambda: both_ways(Norm(op), (2200, 256), F16)
         yield f"{op}, a tail in each of many rows", lambda: both_ways(Norm(op), (2200, 65), F32)
@@ -72,10 +75,10 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
         yield f"sum times one element, {length}", lambda: factor_of_sum(length, dtype)
         case = norm_add_norm.Case(norm_add_norm.arrays_of((5, length), dtype))
         yield f"norm_add_norm, {length}", case.check
-    yield "norm_add_norm, donated", test_norm_add_norm.test_donated
-    yield "its gradients, donated", test_norm_add_norm.test_gradients_in_donated_buffers
+    of = OPS["norm_add_norm"]
+    yield f"{of}, donated", lambda: test_battery.test_donation(of)
     for layout in LAYOUTS:
-        yield f"norm_add_norm, {layout.__name__}", lambda: test_norm_add_norm.test_layouts(layout)
+        yield f"{of}, {layout.__name__}", lambda: test_battery.test_layouts(of, layout)
     for shape in group_norms.SHAPES:
         yield f"group_norm, {shape}", lambda: group_norms.test_group_norm(shape)
         yield f"batch_norm, {shape}", lambda: group_norms.test_batch_norm(shape)

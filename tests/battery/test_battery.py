@@ -1,0 +1,313 @@
+"""What holds of every op of the table: a new op has all of it by its entry."""
+
+import itertools
+import subprocess
+import sys
+
+import mlx.core as mx
+import pytest
+
+from fuzz.backends import fuse_compiled
+from mlx_norms._table import OPS
+from support import inputs, variant
+from support.bits import assert_same_bits
+from support.layouts import LAYOUTS, every_third
+from support.norm_case import DTYPES
+from support.table import (
+    are_rows,
+    arrays_of,
+    assert_close,
+    assert_same,
+    both_ways,
+    check,
+    check_both_ways,
+    cotangents_of,
+)
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+OF_OP = pytest.mark.parametrize("op", OPS.values(), ids=str)
+F32 = mx.float32
+
+
+@OF_OP
+def test_dtypes(op):
+    """Values and gradients, to either side of vectors and SIMD-groups."""
+    for length, dtype in itertools.product((7, 33, 64, 130), DTYPES):
+        check_both_ways(op, arrays_of(op, dtype, D=length, C=length), f"{length} {dtype}")
+
+
+@OF_OP
+def test_mixed_dtypes(op):
+    for x, others in itertools.permutations(DTYPES, 2):
+        check_both_ways(op, arrays_of(op, x, others=others), f"{x} {others}")
+
+
+@OF_OP
+def test_long_rows(op):
+    """Which several SIMD-groups share, and beyond registers."""
+    # The errors of MLX's own products grow with the length.
+    lengths = (2884, 4097) if "matrix" in op.inputs else (2884, 4097, 8192, 20000)
+    for length in lengths:
+        for dtype in inputs.in_turn(DTYPES, length):
+            # 2884 of more rows than one loop has.
+            few = dict(B=2, H=2, K=1, L=1, N=19 if length == 2884 and not inputs.SLOW else 1)
+            check_both_ways(op, arrays_of(op, dtype, **few, D=length, C=length), length)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@OF_OP
+def test_layouts(op, layout):
+    """Of all arrays of rows and cotangents, and of all others: with the bits of contiguous ones."""
+    f, rows = op.ours(), are_rows(op)
+    for length, dtype in itertools.product((33, 64), DTYPES):
+        arrays = arrays_of(op, dtype, D=length, C=length)
+        cots = cotangents_of(f(*arrays))
+        plain = both_ways(f, arrays, cots)
+        note = f"{length} {dtype}"
+        views = [layout(a) if row else a for a, row in zip(arrays, rows, strict=True)]
+        assert_same(op, both_ways(f, views, list(map(layout, cots))), plain, note)
+        if layout is every_third and not all(rows):
+            views = [a if row else layout(a) for a, row in zip(arrays, rows, strict=True)]
+            assert_same(op, both_ways(f, views, cots), plain, f"parameters, {note}")
+
+
+@OF_OP
+def test_broadcast(op):
+    """One row for all, one element for a row: with the bits of copies."""
+    f, rows = op.ours(), are_rows(op)
+    for part, dtype in itertools.product((slice(0, 1), (..., slice(0, 1))), DTYPES):
+
+        def repeated(a, part=part):
+            return mx.broadcast_to(a[part], a.shape)
+
+        arrays = arrays_of(op, dtype)
+        views = [repeated(a) if row else a for a, row in zip(arrays, rows, strict=True)]
+        cots = list(map(repeated, cotangents_of(f(*arrays))))
+        copies = [[mx.contiguous(a) for a in of] for of in (views, cots)]
+        assert_same(op, both_ways(f, views, cots), both_ways(f, *copies), f"{part} {dtype}")
+
+
+def subsets(count):
+    """Axes for vmap: of any of a few arrays; of one, of all but one, and of all."""
+    if count <= 4:
+        return list(itertools.product((0, None), repeat=count))[:-1]
+    one = [tuple(0 if i == j else None for j in range(count)) for i in range(count)]
+    return [*one, *(tuple(None if i == 0 else 0 for i in axes) for axes in one), (0,) * count]
+
+
+def gradient_of(f):
+    """The gradients of all arguments of a nonlinear function of the results, as a list."""
+
+    def loss(*arrays):
+        return sum(mx.tanh(o).sum() for o in f(*arrays))
+
+    return lambda *arrays: mx.vjp(lambda *a: [loss(*a)], list(arrays), [mx.array(1.0)])[1]
+
+
+@OF_OP
+def test_vmap(op):
+    """Values and gradients are those of the op called on each."""
+    f, gradient = op.ours(), gradient_of(op.ours())
+    each = [arrays_of(op, F32, seed=i, N=2) for i in range(3)]
+    of_all = list(zip(*each, strict=True))
+    for axes in subsets(len(of_all)):
+        named = dict(zip(op.inputs, axes, strict=True))
+        if named.get("offset") == 0 and None in axes:
+            continue  # MLX's addmm has no vmap of its bias alone
+        args = [a[0] if axis is None else mx.stack(a) for a, axis in zip(of_all, axes, strict=True)]
+        got, gradients = (mx.vmap(g, in_axes=axes)(*args) for g in (f, gradient))
+        note = f"vmap {axes}"
+        for i in range(3):
+            one = [a[0 if axis is None else i] for a, axis in zip(of_all, axes, strict=True)]
+            check(op, one, note, [o[i] for o in got])
+            assert_close([g[i] for g in gradients], gradient(*one), 1e-4, f"{op} {note}", least=0.1)
+        outside = gradient_of(mx.vmap(f, in_axes=axes))(*args)
+        sums = [g if axis == 0 else g.sum(0) for g, axis in zip(gradients, axes, strict=True)]
+        assert_close(outside, sums, 1e-4, f"{op} gradient of {note}", least=0.1)
+
+
+@OF_OP
+def test_vmap_of_the_last_axis_twice_and_of_cotangents(op):
+    f = op.ours()
+    each = [arrays_of(op, F32, seed=i, N=2) for i in range(3)]
+    of_all = list(zip(*each, strict=True))
+    last = mx.vmap(f, in_axes=-1, out_axes=-1)(*(mx.stack(a, axis=-1) for a in of_all))
+    twice = mx.vmap(mx.vmap(f))(*(mx.stack([mx.stack(a)] * 2) for a in of_all))
+    for i in range(3):
+        check(op, each[i], "of the last axis", [o[..., i] for o in last])
+        check(op, each[i], "twice", [o[1, i] for o in twice])
+    cots = [cotangents_of(f(*each[0]), seed=i) for i in range(3)]
+
+    def pull(*cotangents):
+        return mx.vjp(f, each[0], list(cotangents))[1]
+
+    got = mx.vmap(pull)(*map(mx.stack, zip(*cots, strict=True)))
+    for i in range(3):
+        assert_close([g[i] for g in got], pull(*cots[i]), 1e-4, f"{op} cotangents", least=0.1)
+
+
+def of_float64(arrays):
+    return [a.astype(mx.float64) for a in arrays]
+
+
+@OF_OP
+def test_derivatives(op):
+    """Tangents, and the gradient of a gradient, are those of the chain in float64."""
+    arrays, tangents = (arrays_of(op, F32, seed=seed, N=2) for seed in (0, 7))
+    got = mx.jvp(op.ours(), arrays, tangents)[1]
+    with mx.stream(mx.cpu):
+        expected = mx.jvp(op.values(), of_float64(arrays), of_float64(tangents))[1]
+    assert_close(got, expected, 1e-5, f"jvp of {op}")
+
+    def second(f, arrays):
+        def first(*arrays):
+            return mx.vjp(f, arrays, [mx.sin(o) for o in f(*arrays)])[1]
+
+        squares = lambda *arrays: sum((g * g).sum() for g in first(*arrays))  # noqa: E731
+        return mx.grad(squares, argnums=tuple(range(len(arrays))))(*arrays)
+
+    got = second(op.ours(), arrays)
+    with mx.stream(mx.cpu):
+        expected = second(op.values(), of_float64(arrays))
+    assert_close(got, expected, 1e-4, f"second derivative of {op}")
+
+
+@pytest.fixture
+def no_fusion():
+    """Of elementwise ops by mx.compile, each of whose kernels takes seconds to compile."""
+    fuse_compiled(False)
+    yield
+    fuse_compiled(True)
+
+
+@pytest.mark.usefixtures("no_fusion")
+@pytest.mark.parametrize("shapeless", [False, True])
+@OF_OP
+def test_compile(op, shapeless):
+    """Values and gradients, of other sizes as well."""
+
+    def f(*arrays):
+        return both_ways(op.ours(), arrays, [mx.sin(o) for o in op.ours()(*arrays)])
+
+    compiled = mx.compile(f, shapeless=shapeless)
+    others = dict(B=2), dict(B=7, N=4, L=3, C=24), {} if "D" in op.kept else dict(D=130)
+    # A pass over a patched graph may round a sum of 16 bits otherwise.
+    dtypes = [F32] if op.name.startswith("patched") else DTYPES
+    for dtype, sizes in itertools.product(dtypes, ({}, *others)):
+        arrays = arrays_of(op, dtype, **sizes)
+        assert_same(op, compiled(*arrays), f(*arrays), sizes)
+
+
+@OF_OP
+def test_donation(op):
+    """In the memory of any of its arrays, or of all, it computes the same."""
+    f = op.ours()
+    for dtype in DTYPES:
+        for sizes in (dict(D=33, C=33), dict(D=4096, B=2, N=2, C=64)):
+            arrays = arrays_of(op, dtype, **sizes)
+            expected = f(*arrays)
+            cots = cotangents_of(expected)
+            gradients = mx.vjp(f, arrays, cots)[1]
+            mx.eval(arrays, expected, cots, gradients)
+            for dead in (*range(len(arrays)), None):
+                given = [a + 0 if dead in (i, None) else a for i, a in enumerate(arrays)]
+                got = f(*given)
+                del given
+                assert_same(op, got, expected, f"{dead} dead, {dtype}")
+            given = [c + 0 for c in cots]
+            got = mx.vjp(lambda *arrays: f(*(a + 0 for a in arrays)), arrays, given)[1]
+            del given
+            assert_same(op, got, gradients, f"dead cotangents, {dtype}")
+
+
+@OF_OP
+def test_nan_stays_where_it_is_normalized(op):
+    """What one element has no part in keeps its bits; beside a NaN all else is one."""
+    for dtype, bad in itertools.product(DTYPES, (mx.nan, mx.inf)):
+        arrays = arrays_of(op, dtype)
+        flat = arrays[0].reshape(-1)
+        one = mx.arange(flat.size) == flat.size // 2
+        broken = mx.where(one, mx.array(bad, dtype), flat).reshape(arrays[0].shape)
+        broken = [broken, *arrays[1:]]
+        mx.eval(broken)
+        both = op.ours()(*broken), op.ours()(*arrays)
+        mx.eval(both)
+        with mx.stream(mx.cpu):
+            exact = (op.values()(*of) for of in (broken, arrays))
+            touched = [~(of_broken == of_clean) for of_broken, of_clean in zip(*exact)]
+            assert any(map(mx.any, touched))
+            for at, *results in zip(touched, *both, strict=True):
+                got, clean = (mx.where(at, 0, a) for a in results)
+                assert_same_bits(got, clean, f"{op} {dtype}, {bad}")
+            if bad != bad:
+                for got, of_broken in zip(both[0], op.values()(*broken), strict=True):
+                    assert mx.array_equal(mx.isnan(got), mx.isnan(of_broken)), f"{op} {dtype}"
+
+
+@OF_OP
+def test_empty(op):
+    """With no samples, rows or elements: shapes, and gradients of what is left, which are 0."""
+    letters = [c for c in op.letters if c not in op.fixed and c not in op.kept]
+    if "matrix" in op.inputs:
+        letters = ["B", "N"]  # MLX's gradients of empty products raise
+    for letter in letters:
+        many, arrays = (arrays_of(op, F32, **{letter: n}) for n in (30, 0))
+        outputs = op.ours()(*arrays)
+        for got, of_many in zip(outputs, op.ours()(*many), strict=True):
+            assert got.shape == tuple(0 if n == 30 else n for n in of_many.shape), letter
+        gradients = mx.vjp(op.ours(), arrays, cotangents_of(outputs))[1]
+        mx.eval(outputs, gradients)
+        assert [g.shape for g in gradients] == [a.shape for a in arrays], letter
+        if not any(o.size for o in outputs):
+            assert all(mx.all(g == 0) for g in gradients), letter
+
+
+ALONE = [
+    op
+    for op in OPS.values()
+    if "batch_norm" not in op.name and op.axes[op.inputs[0]].startswith("B")
+]
+
+
+@pytest.mark.parametrize("op", ALONE, ids=str)
+def test_samples_have_the_same_bits_alone(op):
+    for dtype, length in itertools.product(DTYPES, (33, 64, 1000)):
+        arrays = arrays_of(op, dtype, D=length, C=length)
+        cots = cotangents_of(op.ours()(*arrays))
+        whole = both_ways(op.ours(), arrays, cots)
+        of_samples = [axes.startswith("B") for axes in op.axes.values()]
+        some = [a[1:3] if of else a for a, of in zip(arrays, of_samples, strict=True)]
+        part = both_ways(op.ours(), some, [c[1:3] for c in cots])
+        # Not the gradients that are sums over samples.
+        chosen = [True] * len(cots) + of_samples
+        pairs = [(a, b[1:3]) for a, b, of in zip(part, whole, chosen, strict=True) if of]
+        assert_same(op, *zip(*pairs, strict=True), f"{dtype} {length}")
+
+
+DIGEST = """
+import hashlib
+import mlx.core as mx
+from mlx_norms._table import OPS
+from support.bits import bits
+from support.table import arrays_of, both_ways, is_partly_mlx
+
+mx.set_default_device(mx.cpu)
+for op in OPS.values():
+    if not is_partly_mlx(op):
+        digest = hashlib.sha256()
+        for dtype, sizes in ((mx.float32, dict(B=70, N=60)), (mx.bfloat16, dict(B=2, N=1500))):
+            for a in both_ways(op.ours(), arrays_of(op, dtype, **sizes)):
+                digest.update(bits(a).tobytes())
+        print(op, digest.hexdigest())
+"""
+
+
+@pytest.mark.backends("cpu")
+def test_threads_have_the_bits_of_one():
+    def digests(threads):
+        env = variant.environment(MLX_NORMS_CPU_THREADS=threads)
+        command = [sys.executable, "-c", DIGEST]
+        return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+
+    assert digests("3") == digests("1")

@@ -1,0 +1,119 @@
+"""Calls of the table's ops on random arrays, held against its values in float64."""
+
+import math
+
+import mlx.core as mx
+
+from mlx_norms._table.exact import FLOAT32, LEAST, ROUNDOFF
+
+from .bits import assert_same_bits
+from .inputs import normal
+
+SIZES = dict(B=5, N=3, L=5, H=4, K=2, D=48, C=16, P=2, M=6)
+OF_PRODUCTS = dict(K=20)
+QKV = ("x", "q", "k", "v")
+
+
+def sizes_of(op, **more):
+    """Sizes of the axes by letter; ``more`` are rounded up to what they have to be multiples of."""
+    sizes = SIZES | (OF_PRODUCTS if op.name.startswith("matmul") else {}) | more | op.fixed
+    return {c: -(-n // op.multiple.get(c, 1)) * op.multiple.get(c, 1) for c, n in sizes.items()}
+
+
+def arrays_of(op, dtype, *, seed=0, others=None, **more):
+    """The op's arrays; ``others`` is the dtype of all but x, or q, k and v."""
+    arrays = []
+    for i, name in enumerate(op.inputs):
+        shape = op.shape(name, sizes_of(op, **more))
+        std = 1 / math.sqrt(max(shape[-1], 1)) if name in ("matrix", "more") else 1.0
+        mean = 0.0
+        if name == "var":  # by which others are divided
+            mean, std = 2.0, 0.3
+        to = dtype if name in QKV or not others else others
+        arrays.append(normal(shape, to, seed=(seed, i), mean=mean, std=std))
+    return arrays
+
+
+def are_rows(op):
+    """Of each array, whether it is one of rows, such as x and a gate."""
+    first = op.axes[op.inputs[0]]
+    return [axes == first or name in ("k", "v") for name, axes in op.axes.items()]
+
+
+def cotangents_of(outputs, seed=9):
+    return [normal(o.shape, o.dtype, seed=(seed, i)) for i, o in enumerate(outputs)]
+
+
+def both_ways(f, arrays, cotangents=None):
+    """Results and gradients."""
+    cotangents = cotangents_of(f(*arrays)) if cotangents is None else cotangents
+    outputs, gradients = mx.vjp(f, list(arrays), cotangents)
+    return [*outputs, *gradients]
+
+
+def assert_same(op, got, wanted, note=""):
+    """Bit by bit; what MLX's sums and products take part in may add up in another order."""
+    __tracebackhide__ = True
+    for i, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        if is_partly_mlx(op):
+            assert a.dtype == b.dtype, f"{op} {note}, {i}"
+            assert_close([a], [b], 16 * ROUNDOFF[a.dtype], f"{op} {note}, {i}")
+        else:
+            assert_same_bits(a, b, f"{op} {note}, {i}")
+
+
+def is_partly_mlx(op):
+    return "running" in op.name or "matmul" in op.name or "linear" in op.name
+
+
+def assert_close(got, wanted, tolerance, note="", least=1e-30):
+    """Relative to the largest of a result, or to ``least``."""
+    __tracebackhide__ = True
+    for i, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        assert a.shape == b.shape, f"{note}, {i}"
+        with mx.stream(mx.cpu):
+            a, b = (v.astype(mx.float64) for v in (a, b))
+            if b.size:
+                most = mx.max(mx.abs(b)).item()
+                off = mx.max(mx.abs(a - b)).item()
+                assert off <= tolerance * max(most, least), f"{note}, {i}: {off} of {most}"
+
+
+def check(op, arrays, note="", outputs=None, **options):
+    """Results within the table's bounds, which are those of the narrowest dtype."""
+    __tracebackhide__ = True
+    outputs = op.ours(**options)(*arrays) if outputs is None else outputs
+    mx.eval(outputs)
+    dtype = narrowest(*arrays, *outputs)
+    least = max(LEAST[a.dtype] for a in (*arrays, *outputs))
+    with mx.stream(mx.cpu):
+        for i, (got, truth) in enumerate(zip(outputs, op.exact()(*arrays), strict=True)):
+            assert got.shape == truth.shape, f"{op} {note}, {i}"
+            if got.size:
+                off = mx.abs(got.astype(mx.float64) - truth.value)
+                allowed = mx.maximum(truth.allowed(dtype) + least, 1e-30)
+                worst = mx.max(off / allowed).item()
+                assert worst <= 1, f"{op} {note}, result {i}: {worst:.3g} times the bound"
+    return outputs
+
+
+def check_both_ways(op, arrays, note="", cotangents=None):
+    """And gradients, whose errors are a few of their largest's."""
+    __tracebackhide__ = True
+    outputs = check(op, arrays, note)
+    cotangents = cotangents_of(outputs) if cotangents is None else cotangents
+    gradients = mx.vjp(op.ours(), list(arrays), cotangents)[1]
+    mx.eval(gradients)
+    assert [g.dtype for g in gradients] == [a.dtype for a in arrays], f"{op} {note}"
+    tolerance = 4 * (FLOAT32 + 2 * ROUNDOFF[narrowest(*arrays, *outputs)])
+    assert_close(gradients, exact_gradients(op, arrays, cotangents), tolerance, f"{op} {note}")
+
+
+def exact_gradients(op, arrays, cotangents):
+    with mx.stream(mx.cpu):
+        given, cots = ([a.astype(mx.float64) for a in of] for of in (arrays, cotangents))
+        return mx.vjp(op.values(), given, cots)[1]
+
+
+def narrowest(*arrays):
+    return max((a.dtype for a in arrays), key=ROUNDOFF.get)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import mlx.core as mx
@@ -81,16 +82,16 @@ for of, parameters in PARAMETERS.items():
     gates = dict(factor="B1D") | MODULATIONS[" scale B1D"]
     op(f"{add} bare factor B1D scale B1D", add, added, SUMS | gates)
     op(f"{add} factor 0.5", add, added, SUMS | parameters, options=dict(factor=0.5))
+    op(f"{add} clamp", add, added, SUMS | parameters, options=dict(clamp=True))
     op(f"{add} residual2", add, added, SUMS | dict(residual2="BND") | parameters)
     op(f"{name} of a vector", name, alone, dict(x="D") | parameters)
     offset = dict(weight_offset=1.0)
     op(f"{name} weight_offset", name, alone, ROWS | parameters, options=offset)
 
 for activation, first, groups, gate in (
-    *(("silu", False, 1, True), ("silu", True, 1, True), (None, False, 1, True)),
-    *(("sigmoid", False, 2, True), ("sigmoid", True, 1, True), ("gelu", True, 2, True)),
-    *(("relu2", True, 1, True), ("silu", False, 1, False), ("relu2", True, 1, False)),
-    *(("gelu", False, 1, False), (None, False, 2, False)),
+    *itertools.product((None, "silu", "sigmoid", "gelu", "relu2"), (False, True), (1,), (True,)),
+    *(("sigmoid", False, 2, True), ("gelu", True, 2, True), (None, False, 2, False)),
+    *(("silu", False, 1, False), ("gelu", False, 1, False), ("relu2", True, 1, False)),
 ):
     parts = [f" groups {groups}"] if groups > 1 else []
     parts += [" gate"] * gate + [f" {activation}"] * bool(activation) + [" first"] * first

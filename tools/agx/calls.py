@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -76,31 +77,24 @@ def calls() -> Iterator[Call]:
         yield Call(name, dtype == "bfloat16", partial(_quantized, dtype, rows, DEPTHS[0], bits))
 
 
+# Names in tables of figures, and those of the table of ops.
 _NORMS = {
-    "rms_norm": ("x", "weight"),
-    "layer_norm": ("x", "weight", "bias"),
-    "add_rms_norm": ("x", "x", "weight"),
-    "add_layer_norm": ("x", "x", "weight", "bias"),
-    "head_rms_norm": ("heads", "weights"),
-    "qk_norm": ("heads", "heads", "weights", "weights"),
-    "l2_norm": ("x",),
-    "norm_add_norm": ("x", "x", "weight", "weight"),
-    "modulated_layer_norm": ("samples", "sample", "sample"),
-    "silu_gated_rms_norm": ("x", "weight", "x"),
-    "gated_rms_norm_first": ("x", "weight", "x"),
-    "gated_layer_norm": ("samples", "samples", "sample", "sample", "sample"),
+    **dict.fromkeys(("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm")),
+    "head_rms_norm": "head_rms_norm HD",
+    "qk_norm": "qk_norm HD",
+    "l2_norm": "l2_norm bounded",
+    "norm_add_norm": None,
+    "modulated_layer_norm": "layer_norm bare scale B1D",
+    "silu_gated_rms_norm": "rms_norm gate silu",
+    "gated_rms_norm_first": "rms_norm gate silu first",
+    "gated_layer_norm": "add_layer_norm bare factor B1D scale B1D",
 }
-
-
 _IMAGE_NORMS = {
-    "group_norm": ("group_norm", {"num_groups": GROUPS}),
-    "group_norm adjoining silu": (
-        "group_norm",
-        {"num_groups": GROUPS, "pytorch_compatible": True, "activation": "silu"},
-    ),
-    "instance_norm": ("instance_norm", {}),
-    "batch_norm training": ("batch_norm", {"mean": None, "var": None, "training": True}),
-    "batch_norm": ("batch_norm", {}),
+    "group_norm": None,
+    "group_norm adjoining silu": "group_norm pytorch_compatible silu",
+    "instance_norm": "instance_norm bare",
+    "batch_norm training": "batch_norm BNC training",
+    "batch_norm": "batch_norm BNC running",
 }
 
 
@@ -110,94 +104,43 @@ def _array(shape, dtype, aligned=True):
 
     if aligned:
         return mx.zeros(shape, getattr(mx, dtype))
-    size = 1
-    for n in shape:
-        size *= n
-    return mx.zeros(size + 1, getattr(mx, dtype))[1:].reshape(shape)
+    return mx.zeros(math.prod(shape) + 1, getattr(mx, dtype))[1:].reshape(shape)
 
 
 def _norm(op, dtype, length, aligned, backward):
-    import mlx.core as mx
-
-    import mlx_norms
-
-    shapes = {
-        "x": (ROWS, length),
-        "heads": (ROWS // HEADS, HEADS, length),
-        "samples": (SAMPLES, ROWS // SAMPLES, length),
-        "sample": (SAMPLES, 1, length),
-        "weight": (length,),
-        "bias": (length,),
-        "weights": (HEADS, length),
-    }
-    arrays = [_array(shapes[name], dtype, aligned) for name in _NORMS[op]]
-    mx.eval(arrays)
-
-    def modulated(x, scale, shift, eps):
-        return mlx_norms.layer_norm(x, eps=eps, scale=scale, shift=shift)
-
-    def gated(x, residual, factor, scale, shift, eps):
-        options = dict(factor=factor, scale=scale, shift=shift)
-        return mlx_norms.add_layer_norm(x, residual, eps=eps, **options)
-
-    def silu_gated(x, weight, gate, eps):
-        return mlx_norms.rms_norm(x, weight, eps, gate=gate, activation="silu")
-
-    def gated_first(x, weight, gate, eps):
-        return mlx_norms.rms_norm(
-            x, weight, eps, gate=gate, activation="silu", norm_before_gate=False
-        )
-
-    def function(*arrays):
-        functions = {"modulated_layer_norm": modulated, "gated_layer_norm": gated}
-        functions |= {"silu_gated_rms_norm": silu_gated, "gated_rms_norm_first": gated_first}
-        return (functions.get(op) or getattr(mlx_norms, op))(*arrays, 1e-5)
-
-    _evaluate(function, arrays, dtype, backward, aligned)
+    sizes = {"B": SAMPLES, "N": ROWS // SAMPLES, "D": length}
+    if op in ("head_rms_norm", "qk_norm"):
+        sizes |= {"B": ROWS // HEADS, "H": HEADS, "K": HEADS}
+    _evaluate(_NORMS[op] or op, sizes, dtype, backward, aligned)
 
 
 def _image_norm(op, dtype, channels, backward):
-    import mlx.core as mx
-
-    import mlx_norms
-
-    name, options = _IMAGE_NORMS[op]
-    arrays = [_array((*IMAGES, channels), dtype)]
-    if op != "instance_norm":
-        arrays += [_array((channels,), dtype)] * (4 if op == "batch_norm" else 2)
-    mx.eval(arrays)
-    names = ("x", "weight", "bias", "mean", "var")
-
-    def function(*arrays):
-        return getattr(mlx_norms, name)(**dict(zip(names, arrays)), **options)
-
-    _evaluate(function, arrays, dtype, backward)
+    samples, *positions = IMAGES
+    sizes = {"B": samples, "N": math.prod(positions), "C": channels}
+    options = {"num_groups": GROUPS} if op.startswith("group") else {}
+    _evaluate(_IMAGE_NORMS[op] or op, sizes, dtype, backward, **options)
 
 
 def _axis1_norm(op, dtype, channels, backward):
-    import mlx.core as mx
-
-    import mlx_norms
-
     samples, *positions = IMAGES
-    arrays = [_array((samples, channels, *positions), dtype)]
-    arrays += [_array((channels,), dtype)] * (2 if op == "layer_norm" else 1)
-    mx.eval(arrays)
-    _evaluate(partial(getattr(mlx_norms, op), axis=1), arrays, dtype, backward)
+    sizes = {"B": samples, "N": math.prod(positions), "D": channels}
+    _evaluate(f"{op} axis 1", sizes, dtype, backward)
 
 
-def _evaluate(function, arrays, dtype, backward, aligned=True):
-    """Evaluates a function's results, or, with zeros as cotangents, its gradients."""
+def _evaluate(name, sizes, dtype, backward, aligned=True, **options):
+    """Evaluates an op's results, or, with zeros as cotangents, its gradients."""
     import mlx.core as mx
 
-    def results(*arrays):
-        outputs = function(*arrays)
-        return list(outputs) if isinstance(outputs, tuple) else [outputs]
+    from mlx_norms._table import OPS
 
+    results = OPS[name].ours(**options)
+    arrays = [_array(OPS[name].shape(of, sizes), dtype, aligned) for of in OPS[name].inputs]
+    mx.eval(arrays)
+    outputs = results(*arrays)
     if not backward:
-        mx.eval(results(*arrays))
+        mx.eval(outputs)
         return
-    cotangents = [_array(output.shape, dtype, aligned) for output in results(*arrays)]
+    cotangents = [_array(output.shape, dtype, aligned) for output in outputs]
     mx.eval(cotangents)
     mx.eval(mx.vjp(results, arrays, cotangents)[1])
 

@@ -32,6 +32,30 @@ OF_PARAMETERS = {
     *("weight_partials", "bias_partials", "post_weight_partials"),
     *("kept_statistics", "partials", "gradient"),
 }
+# Names in the page, and those of the table of ops.
+NORMS = {
+    **dict.fromkeys(("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm")),
+    "head_rms_norm": "head_rms_norm HD",
+    "qk_norm": "qk_norm HD",
+    "rms_norm, axis 1": "rms_norm axis 1",
+    "layer_norm, axis 1": "layer_norm axis 1",
+    "l2_norm": "l2_norm bounded",
+    "norm_add_norm": None,
+    "rms_norm, gate": "rms_norm gate silu",
+    "layer_norm, scale and shift": "layer_norm bare scale B1D",
+    "add_layer_norm, factor, scale and shift": "add_layer_norm bare factor B1D scale B1D",
+}
+
+
+def arrays_of(op, length):
+    """About a mean of 0: one beyond a quarter of a row's spread takes LayerNorm more steps."""
+    import mlx.core as mx
+
+    sizes = dict.fromkeys("NHK", HEADS) | {"B": ROWS // HEADS, "D": length}
+    first = op.axes[op.inputs[0]]
+    for axes, name in zip(op.axes.values(), op.inputs, strict=True):
+        a = mx.random.normal(op.shape(name, sizes))
+        yield a - mx.mean(a, first.index("D"), keepdims=True) if len(axes) == 3 else a
 
 
 def measure() -> str:
@@ -40,47 +64,20 @@ def measure() -> str:
 
     import mlx.core as mx
 
-    import mlx_norms as norms
-
-    def modulated(x, scale, shift):
-        return norms.layer_norm(x, scale=scale, shift=shift)
-
-    def gated(x, residual, factor, scale, shift):
-        return norms.add_layer_norm(x, residual, factor=factor, scale=scale, shift=shift)
-
-    def silu_gated(x, w, gate):
-        return norms.rms_norm(x, w, gate=gate, activation="silu")
-
-    def ops(length):
-        shape, heads = (ROWS // HEADS, HEADS, length), (HEADS, length)
-        # About a mean of 0: one beyond a quarter of a row's spread takes LayerNorm more steps.
-        x, r = (n - mx.mean(n, -1, keepdims=True) for n in map(mx.random.normal, 2 * [shape]))
-        w, b, w1, w2 = (mx.random.normal(s) for s in ((length,), (length,), heads, heads))
-        f, s, t = (mx.random.normal((ROWS // HEADS, 1, length)) for _ in range(3))
-        c = mx.contiguous(mx.swapaxes(x, 1, 2))
-        mx.eval(c, x, r, w, b, w1, w2, f, s, t)
-        yield "rms_norm", norms.rms_norm, (x, w)
-        yield "layer_norm", norms.layer_norm, (x, w, b)
-        yield "add_rms_norm", norms.add_rms_norm, (x, r, w)
-        yield "add_layer_norm", norms.add_layer_norm, (x, r, w, b)
-        yield "head_rms_norm", lambda x, w: norms.head_rms_norm(x, w, 1e-5), (x, w1)
-        yield "qk_norm", lambda *a: norms.qk_norm(*a, 1e-5), (x, r, w1, w2)
-        yield "rms_norm, axis 1", lambda x, w: norms.rms_norm(x, w, axis=1), (c, w)
-        yield "layer_norm, axis 1", lambda *a: norms.layer_norm(*a, axis=1), (c, w, b)
-        yield "l2_norm", norms.l2_norm, (x,)
-        yield "norm_add_norm", norms.norm_add_norm, (x, r, b, w)
-        yield "rms_norm, gate", silu_gated, (x, w, r)
-        yield "layer_norm, scale and shift", modulated, (x, s, t)
-        yield "add_layer_norm, factor, scale and shift", gated, (x, r, f, s, t)
+    from mlx_norms._table import OPS
 
     cells: dict[str, list[str]] = {}
     for length in LENGTHS:
-        for op, function, arrays in ops(length):
-            rows = ROWS * (2 if op == "qk_norm" else 1)
-            forward, backward = forward_and_backward(simulator, function, arrays)
-            for label, part in ((op, forward), (f"{op}, backward", backward)):
+        for label, name in NORMS.items():
+            op = OPS[name or label]
+            arrays = list(arrays_of(op, length))
+            mx.eval(arrays)
+            rows = ROWS * (2 if label == "qk_norm" else 1)
+            for of, part in zip(
+                (label, f"{label}, backward"), forward_and_backward(simulator, op.ours(), arrays)
+            ):
                 results = [launch.result for launch in part]
-                cells.setdefault(label, []).append(_cell(results, rows, length))
+                cells.setdefault(of, []).append(_cell(results, rows, length))
     heading = ["op", *(f"rows of {length}" for length in LENGTHS)]
     return page_part.markdown(heading, ([label, *row] for label, row in cells.items()))
 

@@ -32,7 +32,7 @@ def forward_and_backward(simulator, function, arrays):
 
     def listed(*arrays):
         outputs = function(*arrays)
-        return list(outputs) if isinstance(outputs, tuple) else [outputs]
+        return list(outputs) if isinstance(outputs, tuple | list) else [outputs]
 
     outputs = listed(*arrays)
     forward = launches(simulator, *outputs)

@@ -7,6 +7,8 @@ from functools import partial
 
 import mlx.core as mx
 
+import mlx_norms
+
 from .op import op
 
 ROWS = dict(x="BND")
@@ -61,9 +63,10 @@ def add_norm(m, x, residual, *parameters, residual2=None, factor=None, **named):
     return norm(m, s, *parameters, **named), s
 
 
-def norm_add_norm(m, x, residual, post_weight=None, weight=None, *, eps, weight_offset=0.0):
-    of = partial(norm, m, of="rms", eps=eps, weight_offset=weight_offset)
-    h = m.total(residual, of(x, post_weight))
+def norm_add_norm(m, x, residual, post_weight=None, weight=None, factor=None, **options):
+    of = partial(norm, m, of="rms", **options)
+    n = of(x, post_weight)
+    h = m.total(residual, n if factor is None else n * factor)
     return of(h, weight), h
 
 
@@ -121,15 +124,37 @@ op(
 for text, inside in {"l2_norm": True, "l2_norm bounded": False}.items():
     unit = lambda m, x, **options: m.unit(x, **options)  # noqa: E731
     op(text, "l2_norm", unit, ROWS, options=dict(eps_inside=inside))
-for text, given in {"": dict(post_weight="D", weight="D"), " bare": {}}.items():
+POST = dict(post_weight="D", weight="D")
+for text, given in {"": POST, " bare": {}, " factor BND": POST | dict(factor="BND")}.items():
     op("norm_add_norm" + text, "norm_add_norm", norm_add_norm, SUMS | given)
 op(
     "norm_add_norm weight_offset",
     "norm_add_norm",
     norm_add_norm,
-    SUMS | dict(post_weight="D", weight="D"),
+    SUMS | POST,
     options=dict(weight_offset=1.0),
 )
+
+
+def ours_of_two(x, z, weight=None, *, norms, **options):
+    weights = () if weight is None else ([weight, None],)
+    return getattr(mlx_norms, norms)([x, z], *weights, **options)
+
+
+def two(m, x, z, weight=None, *, norms, scales, **options):
+    if norms == "l2_norms":
+        results = [m.unit(a, **options) for a in (x, z)]
+    else:
+        results = [m.rms(x, weight, **options), m.rms(z, **options)]
+    return [y * scale for y, scale in zip(results, scales, strict=True)]
+
+
+for name, given, more in (
+    ("rms_norms", dict(weight="D"), {}),
+    ("l2_norms", {}, dict(eps_inside=True)),
+):
+    options = dict(norms=name, scales=[0.5, 2.0]) | more
+    op(name, ours_of_two, two, dict(x="BLD", z="BKD") | given, options=options)
 
 
 def head(m, x, weight, bias=None, *, of, eps):

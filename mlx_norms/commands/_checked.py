@@ -48,7 +48,7 @@ class Checked:
 
     def shape(self, name: str, size) -> tuple[int, ...]:
         # Enough short rows that the parameters' gradients are sums of several partial ones.
-        others = dict.fromkeys("NHK", _HEADS)
+        others = dict.fromkeys("NHKL", _HEADS)
         return self.op.shape(name, {"B": 40 if size <= 512 else 3, "D": size} | others)
 
     def ours(self, size):
@@ -119,7 +119,8 @@ ROWS = (
     *map(Checked, ("head_rms_norm HD", "head_layer_norm HD", "qk_norm HD and D")),
     *map(Checked, ("layer_norm bare scale B1D", "rms_norm scale B1D")),
     *map(Checked, ("add_layer_norm bare factor B1D scale B1D", "add_rms_norm factor B1D")),
-    *map(Checked, ("norm_add_norm", "norm_add_norm weight_offset")),
+    *map(Checked, ("norm_add_norm", "norm_add_norm weight_offset", "norm_add_norm factor BND")),
+    Checked("rms_norms"),
     *map(Checked, ("rms_norm gate silu", "rms_norm gate sigmoid first", "rms_norm gelu")),
     *map(Checked, ("rms_norm gate relu2 first", "rms_norm axis 1", "layer_norm axis 1")),
     *map(Checked, ("l2_norm", "l2_norm bounded")),

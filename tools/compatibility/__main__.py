@@ -4,8 +4,9 @@
 
 Each package gets a new environment that has its MLX already. pip solves for the package and the
 wheel together, and must leave MLX as it is; what it chose is installed but for a few large packages
-that no norm needs. With no compiler on PATH, a tiny model of the package must then give the same
-outputs as without the patch. --write puts the table into docs/compatibility.md.
+that no norm needs. With no compiler on PATH, tiny models of the package, those of
+models/PACKAGE.py, must then give the same outputs and gradients as without the patch. --write puts
+the table into docs/compatibility.md.
 """
 
 import argparse
@@ -29,7 +30,7 @@ MARKS = (
     "<!-- end of packages -->\n",
 )
 LARGE = re.compile("torch|triton|cuda-.*|nvidia-.*|mlx-cuda-.*|opencv-python")
-# Of the largest value: outputs of float32.
+# Of the largest value: outputs and gradients of float32.
 TOLERANCE = 1e-4
 
 
@@ -46,7 +47,7 @@ class Package(NamedTuple):
 
     @property
     def name(self) -> str:
-        return re.match("[a-z-]+", self.requirement)[0]
+        return re.match("[a-z0-9-]+", self.requirement)[0]
 
 
 PACKAGES = (
@@ -55,7 +56,10 @@ PACKAGES = (
     Package("mlx-vlm", NEWEST),
     Package("mlx-audio", NEWEST),
     Package("mflux==0.24", "0.32.2"),
+    *(Package(name, NEWEST) for name in ("mlx-embeddings", "mlx-transformers", "mlx-whisper")),
+    *(Package(name, NEWEST) for name in ("f5-tts-mlx", "parakeet-mlx")),
 )
+COLUMNS = "package version MLX families outputs gradients ours written left on".split()
 
 
 def solution(pip: list, wheel: Path, requirement: str, file: Path) -> dict[str, str]:
@@ -66,16 +70,29 @@ def solution(pip: list, wheel: Path, requirement: str, file: Path) -> dict[str, 
     return {item["name"].lower().replace("_", "-"): item["version"] for item in chosen}
 
 
-def verdict(found: dict) -> str:
-    """What the table says of a run, given what tiny_run.py prints.
+def verdict(found: dict[str, dict]) -> list[str]:
+    """What the table says of a run, given what tiny_run.py prints of each family.
+
+    Returns:
+        list: The families, the largest differences of outputs and of gradients, how many of the
+        norms' calls were ours, and the written norms that were taken, and left, by class.
 
     Raises:
-        Failed: If no call was ours, or the outputs differ.
+        Failed: If no call was ours, or outputs or gradients differ.
     """
-    ours = found["calls"] - found["passed_on"]
-    if not ours or not found["difference"] <= TOLERANCE:
-        raise Failed(f"{ours} calls are ours, outputs differ by {found['difference']:.1e}")
-    return f"to {found['difference']:.0e}, {ours} of {found['calls']} norms ours"
+    runs = found.values()
+    calls = sum(run["calls"] for run in runs)
+    ours = calls - sum(run["passed_on"] for run in runs)
+    largest = []
+    for key in ("difference", "gradient"):
+        wrong = {name: run[key] for name, run in found.items() if not run[key] <= TOLERANCE}
+        if wrong or not ours:
+            raise Failed(f"{ours} calls are ours, {key}s: {wrong}")
+        largest.append(f"{max(run[key] for run in runs):.0e}")
+    taken = {norm.split(": ")[1] for run in runs for norm in run["written"]}
+    left = {name for run in runs for name in run["left"]} - taken
+    named = [", ".join(sorted({name.split(".")[-1] for name in names})) for names in (taken, left)]
+    return [", ".join(found), *largest, f"{ours} of {calls}", *(names or "-" for names in named)]
 
 
 def attempt(package: Package, wheel: Path, directory: Path) -> list[str]:
@@ -99,8 +116,8 @@ def attempt(package: Package, wheel: Path, directory: Path) -> list[str]:
     run(*pip, "install", "--no-deps", wheel, *pinned)
     path = {"PATH": str(python.parent), "HF_HUB_OFFLINE": "1"}
     output = run(python, "-P", HERE / "tiny_run.py", package.name, env=path, cwd=directory)
-    agrees = verdict(json.loads(output.splitlines()[-1]))
-    return [package.name, version, package.mlx, agrees, str(datetime.date.today())]
+    cells = verdict(json.loads(output.splitlines()[-1]))
+    return [package.name, version, package.mlx, *cells, str(datetime.date.today())]
 
 
 def main() -> int:
@@ -122,7 +139,7 @@ def main() -> int:
         print(*cells, sep="  ", flush=True)
         lines.append(cells)
     if args.write and status == 0:
-        table = page_part.markdown(["package", "version", "MLX", "agrees", "on"], lines)
+        table = page_part.markdown(COLUMNS, lines)
         page_part.put(table, PAGE, MARKS, "the run", write=True, check=False)
     return status
 

@@ -1,107 +1,112 @@
-"""Runs a tiny model of a package with MLX's norms and patched, in the package's environment.
+"""Runs tiny models of a package with MLX's norms and patched, in the package's environment.
 
     python tiny_run.py PACKAGE
 
-Prints JSON: the largest difference, as a share of the largest value, and the patch's counts.
-The weights are random, float32; nothing is downloaded.
+Prints JSON, for each family of models/PACKAGE.py: the largest differences of its outputs and of its
+gradients, each as a share of the largest value, and what the patch's report counts. The weights are
+random, float32; nothing is downloaded. Each is computed patched twice, as the first call of a norm
+that a model writes is where it is recognized.
 """
 
 import json
+import runpy
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import mlx.core as mx
-from mlx.utils import tree_map
+import mlx.nn as nn
+from mlx.utils import tree_flatten, tree_map
 
 import mlx_norms
 
-
-def of_mlx_lm():
-    """A prompt through a Llama and a Gemma."""
-    from mlx_lm.models import gemma2, llama
-
-    sizes = dict(hidden_size=64, num_hidden_layers=2, intermediate_size=96, vocab_size=50)
-    sizes |= dict(num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5)
-    models = [
-        module.Model(module.ModelArgs.from_dict(dict(model_type="tiny", head_dim=16) | sizes))
-        for module in (llama, gemma2)
-    ]
-    return models, lambda: [model(mx.array([[3, 1, 4, 1, 5]])) for model in models]
+MODELS = {path.stem: path for path in (Path(__file__).parent / "models").glob("*.py")}
+COUNTS = ("calls", "fused", "passed_on", "written", "left", "inline", "around")
 
 
-def of_mlx_vlm():
-    """Two tiles of an image and a prompt through Qwen2-VL."""
-    from mlx_vlm.models.qwen2_vl import ModelConfig, TextConfig, VisionConfig
-    from mlx_vlm.models.qwen2_vl.qwen2_vl import Model
-
-    vision = VisionConfig(depth=2, embed_dim=32, hidden_size=64, num_heads=2, patch_size=4)
-    text = TextConfig(
-        model_type="qwen2_vl",
-        hidden_size=64,
-        num_hidden_layers=2,
-        intermediate_size=96,
-        num_attention_heads=4,
-        rms_norm_eps=1e-6,
-        vocab_size=50,
-        num_key_value_heads=2,
-        rope_scaling={"type": "mrope", "mrope_section": [2, 3, 3]},
-    )
-    ids = dict(image_token_id=40, video_token_id=41, vision_start_token_id=42, vocab_size=50)
-    model = Model(ModelConfig(text, vision, "qwen2_vl", **ids))
-    pixels = mx.random.normal((16, 3 * 2 * 4 * 4))
-    grid = mx.array([[1, 4, 4]])
-    prompt = mx.array([[7, 42, 40, 40, 40, 40, 9, 3]])
-    return [model], lambda: [model(prompt, pixels, image_grid_thw=grid).logits]
-
-
-def of_mlx_audio():
-    """A second of sound and a prompt through Whisper."""
-    from mlx_audio.stt.models.whisper.whisper import Model, ModelDimensions
-
-    model = Model(ModelDimensions(8, 50, 64, 4, 2, 60, 20, 64, 4, 2), dtype=mx.float32)
-    sound = mx.random.normal((1, 100, 8))
-    return [model], lambda: [model(sound, mx.array([[3, 1, 4, 1]]))]
-
-
-def of_mflux():
-    """A block of Qwen-Image's transformer."""
-    from mlx_norms._bench import diffusion
-
-    block, _ = diffusion.build(diffusion.TINY, mx.float32)
-    inputs = diffusion.inputs(diffusion.TINY, mx.float32)
-    return [block], lambda: list(diffusion.stock(block, *inputs))
-
-
-MODELS: dict[str, Callable] = {
-    "mlx-lm": of_mlx_lm,
-    "mlx-vlm": of_mlx_vlm,
-    "mlx-audio": of_mlx_audio,
-    "mflux": of_mflux,
-}
+def is_floating(value: object) -> bool:
+    return isinstance(value, mx.array) and mx.issubdtype(value.dtype, mx.floating)
 
 
 def without_constants(parameter: mx.array) -> mx.array:
     """Norms' weights that are all 1 would hide that one is left out."""
-    return parameter + 0.1 * mx.random.normal(parameter.shape)
+    return (
+        parameter + 0.1 * mx.random.normal(parameter.shape) if is_floating(parameter) else parameter
+    )
+
+
+def floating(outputs: object) -> list[mx.array]:
+    """The arrays in nested lists, tuples, dicts and objects such as dataclasses."""
+    if isinstance(outputs, mx.array):
+        return [outputs] if is_floating(outputs) else []
+    if isinstance(outputs, dict):
+        outputs = [*outputs.values()]
+    elif hasattr(outputs, "__dict__"):
+        outputs = [*vars(outputs).values()]
+    elif not isinstance(outputs, (list, tuple)):
+        return []
+    return [array for each in outputs for array in floating(each)]
+
+
+def results(model: nn.Module, run: Callable) -> tuple[list[mx.array], list[mx.array]]:
+    """The outputs, and the gradients of the sum of their squares."""
+
+    def loss(model: nn.Module) -> mx.array:
+        return sum(mx.square(y).sum() for y in floating(run(model)))
+
+    outputs = floating(run(model))
+    gradients = [g for _, g in tree_flatten(nn.value_and_grad(model, loss)(model)[1])]
+    mx.eval(outputs, gradients)
+    return outputs, gradients
+
+
+def difference(expected: list[mx.array], got: list[mx.array], least: float = 0.0) -> float:
+    """The largest, as a share of an array's largest value, and at least of ``least``."""
+    shares = [mx.array(0.0)]
+    for a, b in zip(expected, got, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return float("inf")
+        shares.append(mx.abs(a - b).max() / mx.maximum(mx.abs(a).max(), max(least, 1e-30)))
+    return mx.stack(shares).max().item()  # NaN if one is
+
+
+def largest(arrays: list[mx.array]) -> float:
+    return max((mx.abs(a).max().item() for a in arrays), default=0.0)
+
+
+def compare(model: nn.Module, run: Callable) -> dict:
+    """The differences and counts of a model."""
+    model.update(tree_map(without_constants, model.parameters()))
+    model.eval()
+    for module in model.modules():
+        module.freeze(
+            recurse=False,
+            keys=[k for k, v in module.items() if isinstance(v, mx.array) and not is_floating(v)],
+        )
+    outputs, gradients = results(model, run)
+    # That of a bias before a norm is nothing but rounding.
+    least = 1e-2 * largest(gradients)
+    found = dict(difference=0.0, gradient=0.0)
+    mlx_norms.patch()
+    try:
+        for _ in range(2):
+            got, slopes = results(model, run)
+            shares = difference(outputs, got), difference(gradients, slopes, least)
+            for key, share in zip(found, shares, strict=True):
+                found[key] = share if share != share else max(found[key], share)
+        report = mlx_norms.report()
+    finally:
+        mlx_norms.unpatch()
+    return found | {name: getattr(report, name) for name in COUNTS}
 
 
 def main() -> None:
     mx.random.seed(0)
-    models, run = MODELS[sys.argv[1]]()
-    for model in models:
-        model.update(tree_map(without_constants, model.parameters()))
-        model.eval()
-    expected = run()
-    mx.eval(expected)
-    mlx_norms.patch()
-    got = run()
-    mx.eval(got)
-    report = mlx_norms.report()
-    differences = [
-        (mx.abs(a - b).max() / mx.abs(a).max()).item() for a, b in zip(expected, got, strict=True)
-    ]
-    counts = {name: getattr(report, name) for name in ("calls", "fused", "passed_on")}
-    print(json.dumps({"difference": max(differences)} | counts))
+    found = {}
+    for name, model, run in runpy.run_path(str(MODELS[sys.argv[1]]))["families"]():
+        found[name] = compare(model, run)
+        print(name, found[name], file=sys.stderr, flush=True)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def test_rows_of_a_large_batch(op, length, simds, backend):
 
 @pytest.mark.parametrize("length, dtype", [(257, mx.float32), (1000, mx.bfloat16)])
 @pytest.mark.parametrize("op", ["rms_norm", "layer_norm"])
-def test_one_row_two_and_thousands(op, length, dtype):
+def test_one_row_two_and_thousands(op, length, dtype, backend):
     """Of rows that one SIMD-group could have, however many there are."""
     norm = Norm(op)
     arrays = arguments(norm, (MANY, length), dtype)

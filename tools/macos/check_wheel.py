@@ -40,8 +40,9 @@ OLDEST = (mlx_wheel.MACOS[0], 0)
 LIBMLX, LIBSYSTEM = "@rpath/libmlx.dylib", "/usr/lib/libSystem.B.dylib"
 LIBOBJC = "/usr/lib/libobjc.A.dylib"  # which Foundation re-exports
 ARM64, PLATFORM_MACOS = 0x0100000C, 1
-NANOBIND_ABI = re.compile(rb"\0(nanobind_\w+_v\d+\w*)\0")
-RPATHS = ["@loader_path", "@loader_path/../../mlx/lib"]
+# "v19_system_libcpp_abi1"; from nanobind 3 on, "nanobind_system_libcpp_abi1_a1_v22".
+NANOBIND_ABI = re.compile(rb"\0((?:nanobind|v\d+)_\w*libcpp\w*)\0")
+RPATHS = ["@loader_path", "@loader_path/..", "@loader_path/../../mlx/lib"]
 PYTHON = f"cp3{sys.version_info.minor}"
 EXTENSION = f"_ext.cpython-3{sys.version_info.minor}-darwin.so"
 

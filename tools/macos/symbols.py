@@ -12,6 +12,8 @@ LIBCXX = "/usr/lib/libc++.1.dylib"
 # It has these too, by LLVM's list of its exports on arm64-apple-darwin (libcxx/lib/abi).
 LISTED = """
 __ZNSt11logic_errorC1EPKc __ZNSt11logic_errorD1Ev __ZNSt8bad_castC1Ev __ZNSt8bad_castD1Ev
+__ZNSt11logic_errorC1ERKNSt3__112basic_stringIcNS0_11char_traitsIcEENS0_9allocatorIcEEEE
+__ZNSt13runtime_errorC2ERKS_
 __ZTISt11logic_error __ZTISt11range_error __ZTISt12domain_error __ZTISt8bad_cast
 __ZTVN10__cxxabiv116__enum_type_infoE ___cxa_demangle ___dynamic_cast
 __ZNSt3__112basic_stringIcNS_11char_traitsIcEENS_9allocatorIcEEE6insertENS_11__wrap_iterIPKcEEc

@@ -146,9 +146,11 @@ class Source:
             if self.words[opened] != "{":
                 continue
             at = opened - 1
-            while self.kinds[at] == "word" or self.words[at] in ("->", "::", "*", "&", ">", "<"):
+            while at >= 0 and (
+                self.kinds[at] == "word" or self.words[at] in ("->", "::", "*", "&", ">", "<")
+            ):
                 at -= 1
-            if self.words[at] != ")":
+            if at < 0 or self.words[at] != ")":
                 continue
             at = self.open[at] - 1
             if self.words[at] == "]":

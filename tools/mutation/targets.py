@@ -68,7 +68,7 @@ _CPU = [
     Target("csrc/patching/p*ed.cpp csrc/patching/pending.cpp csrc/patching/prologue.cpp", FUSION),
 ]
 # What sees most of how the ops are called comes last: it takes a minute.
-CPU = [target._replace(tests=f"{target.tests} tests/battery") for target in _CPU]
+CPU = [target._replace(tests=f"{target.tests} tests/battery/test_battery.py") for target in _CPU]
 
 METAL = [
     Target("kernels/common/gather_rows.metal", _of("norm", "layouts")),

@@ -198,6 +198,7 @@ LaunchPlan plan_norm_linear(
   launch.set(K::whole, length % chunk == 0);
   launch.set(K::no_tail, length % piece == 0);
   launch.set(K::scattered, false);
+  launch.set(K::full_count, 0);
   launch.set(K::has_weight, spec.norm.has(kWeight));
   launch.set(K::has_bias, spec.norm.has(kBias));
   launch.set(K::has_weight_offset, spec.norm.weight_offset != 0.0f);

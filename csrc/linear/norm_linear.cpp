@@ -138,7 +138,7 @@ mx::Shape NormLinear::shape(const Arrays& inputs, size_t i) const {
 void NormLinear::check(const Arrays& inputs) const {
   if (spec.normed) {
     std::span of_norm(inputs.data(), spec.norm.n_inputs());
-    Norm(spec.norm, mx::float32, {}).check(of_norm);
+    Norm(spec.norm, mx::float32, inputs).check(of_norm);
   }
   check_projections(name(), spec, inputs);
   if (!spec.normed && spec.norm.has(kResidual)) {

@@ -167,13 +167,13 @@ class Broadcast : public OfMlx {
   Arrays jvp(
       const Arrays& primals,
       const Arrays& tangents,
-      const std::vector<int>& argnums) override {
-    if (primals.size() == 1) {
-      return of_mlx_->jvp(primals, tangents, argnums);
-    }
+      const std::vector<int>&) override {
     auto inputs = primals;
     inputs[0] = tangents[0];
-    return {broadcast(inputs, stream())};
+    auto shape = output_shapes(inputs)[0];
+    auto node = std::make_shared<Broadcast>(stream(), of_mlx_);
+    auto dtype = tangents[0].dtype();
+    return {array(shape, dtype, std::move(node), std::move(inputs))};
   }
   Arrays vjp(
       const Arrays& primals,

@@ -173,4 +173,10 @@ struct DeviceLimits {
 // Defined by each backend.
 DeviceLimits device_limits(mx::Stream stream);
 
+// Whether a launch takes as long as one of its threads.
+inline bool has_few_threads(const Launch& launch, mx::Stream stream) {
+  return int64_t{launch.groups[0]} * launch.group[0] <=
+      device_limits(stream).few_threads;
+}
+
 } // namespace mlx_norms

@@ -1,11 +1,11 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/common/sum.h"
 #include "csrc/norm/gradients.h"
 
 #include <algorithm>
 
 #include "csrc/common/derivatives.h"
+#include "csrc/common/sum.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/split.h"

@@ -13,6 +13,9 @@
 
 namespace mlx_norms {
 
+// How many arrays an op normalizes in one launch, at most.
+constexpr size_t kMaxTogether = 4;
+
 // Inputs and outputs are one group per tensor (see NormSpec). Several RMSNorms
 // have the same options but for a weight and a multiplier; plan() has those in
 // one launch whose rows a kernel's instance can share.

@@ -124,12 +124,11 @@ void check_tensors(
     const char* op,
     const Arrays& xs,
     const Multipliers& scales) {
-  constexpr size_t kMost = 4;
-  if (xs.empty() || xs.size() > kMost) {
+  if (xs.empty() || xs.size() > kMaxTogether) {
     refuse(
         op,
-        "xs must have 1 to 4 arrays but has " + std::to_string(xs.size()) +
-            ".");
+        "xs must have 1 to " + std::to_string(kMaxTogether) +
+            " arrays but has " + std::to_string(xs.size()) + ".");
   }
   for (size_t i = 0; i < xs.size(); ++i) {
     check_rows(op, item("xs", i).c_str(), xs[i]);
@@ -383,24 +382,15 @@ std::vector<mx::array> rms_norms(
 
 namespace {
 
-// Of l2 norms.
-std::vector<mx::array> divide_by_norms(
+NormSpec make_l2_spec(
     const char* op,
-    const Arrays& xs,
-    const Multipliers& scales,
-    float eps,
-    bool eps_inside,
-    OptionalDtype dtype,
-    mx::StreamOrDevice stream) {
-  std::vector<NormInputs> tensors;
-  for (const auto& x : xs) {
-    tensors.push_back({{kX, &x}});
-  }
-  Options options{eps, 0.0f, false, {}, dtype, stream};
-  auto spec = make_spec(op, /* center= */ false, tensors[0], options);
+    const NormInputs& in,
+    const Options& options,
+    bool eps_inside) {
+  auto spec = make_spec(op, /* center= */ false, in, options);
   spec.l2 = true;
   spec.eps_bounds = !eps_inside;
-  return normalize_together(spec, tensors, scales, options);
+  return spec;
 }
 
 } // namespace
@@ -412,8 +402,12 @@ mx::array l2_norm(
     OptionalDtype dtype,
     mx::StreamOrDevice stream) {
   const char* op = "l2_norm";
-  check_inputs(op, {{kX, &x}});
-  return only(divide_by_norms(op, {x}, {}, eps, eps_inside, dtype, stream));
+  NormInputs in{{kX, &x}};
+  check_inputs(op, in);
+  auto spec =
+      make_l2_spec(op, in, {eps, 0.0f, false, {}, dtype, stream}, eps_inside);
+  return only(
+      make_norm(spec, dtype.value_or(x.dtype()), {x}, mx::to_stream(stream)));
 }
 
 std::vector<mx::array> l2_norms(
@@ -425,7 +419,13 @@ std::vector<mx::array> l2_norms(
     mx::StreamOrDevice stream) {
   const char* op = "l2_norms";
   check_tensors(op, xs, scales);
-  return divide_by_norms(op, xs, scales, eps, eps_inside, dtype, stream);
+  std::vector<NormInputs> tensors;
+  for (const auto& x : xs) {
+    tensors.push_back({{kX, &x}});
+  }
+  Options options{eps, 0.0f, false, {}, dtype, stream};
+  auto spec = make_l2_spec(op, tensors[0], options, eps_inside);
+  return normalize_together(spec, tensors, scales, options);
 }
 
 mx::array layer_norm(

@@ -109,9 +109,7 @@ void plan_tensor(
   launch.groups[0] = ceil_div<uint32_t>(rows, geometry.rows_per_group());
   launch.group[0] = geometry.group_size();
 
-  bool few = !geometry.looped &&
-      int64_t{launch.groups[0]} * launch.group[0] <=
-          device_limits(stream).few_threads;
+  bool few = !geometry.looped && has_few_threads(launch, stream);
   launch.set(K::fetch_first, few);
   if (!few) {
     // Packed rows need few registers (kernels/norm/held_row.h), unless a row

@@ -1,8 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/norm/split.h"
-#include "csrc/common/sum.h"
 
+#include "csrc/common/sum.h"
 #include "csrc/norm/fallback.h"
 
 namespace mlx_norms {

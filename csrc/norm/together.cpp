@@ -4,6 +4,7 @@
 
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/rows.h"
+#include "csrc/norm/norm.h"
 #include "kernels/interface.h"
 
 namespace mlx_norms {
@@ -36,7 +37,7 @@ void NormsTogether::plan(LaunchPlan& plan) const {
   constexpr Words kArrays[] = {K::array1, K::array2, K::array3, K::array4};
   constexpr Constant<bool> kHasWeight[] = {
       K::has_weight, K::has_weight2, K::has_weight3, K::has_weight4};
-  constexpr int kMost = 4;
+  constexpr int kMost = kMaxTogether;
 
   const auto& spec = tensors[0].spec;
   auto backend = backend_of(plan.stream);
@@ -99,9 +100,7 @@ void NormsTogether::plan(LaunchPlan& plan) const {
   launch.groups[0] = groups;
   launch.group[0] = geometry.group_size();
 
-  bool few = !geometry.looped &&
-      int64_t{groups} * launch.group[0] <=
-          device_limits(plan.stream).few_threads;
+  bool few = !geometry.looped && has_few_threads(launch, plan.stream);
   launch.set(K::fetch_first, few);
   if (!few) {
     launch.threads_per_core = width == 8 ? 1536 : 1024; // as a norm alone

@@ -121,8 +121,13 @@ op(
     dict(x="BLD", weight="D"),
     options=dict(scale=0.3, shift=0.1),
 )
+
+
+def unit(m, x, **options):
+    return m.unit(x, **options)
+
+
 for text, inside in {"l2_norm": True, "l2_norm bounded": False}.items():
-    unit = lambda m, x, **options: m.unit(x, **options)  # noqa: E731
     op(text, "l2_norm", unit, ROWS, options=dict(eps_inside=inside))
 POST = dict(post_weight="D", weight="D")
 for text, given in {"": POST, " bare": {}, " factor BND": POST | dict(factor="BND")}.items():

@@ -155,7 +155,7 @@ def test_every_kernel_is_in_one(texts, with_cuda):
     # By elements of a vector and threads of a group: vectors of a thread.
     vectors = {
         "norm": {(4, 512): (1, 2, 3, 4), (4, 1024): (4,)} | {(8, 512): (1, 2), (8, 1024): (2,)},
-            "norm_vjp": {(4, 256): (1, 2), (4, 512): (1, 2, 4), (8, 256): (1,), (8, 512): (1, 2)},
+        "norm_vjp": {(4, 256): (1, 2), (4, 512): (1, 2, 4), (8, 256): (1,), (8, 512): (1, 2)},
     }
     vectors["norm_add_norm"] = vectors["rms_norms"] = vectors["norm"]
     of_few = {(4, 256): (1, 2), (4, 512): (1, 2), (8, 256): (1,), (8, 512): (1,)}

@@ -9,7 +9,7 @@ import pytest
 import mlx_norms
 from support import inputs
 from support.bits import assert_same_bits
-from support.checks import check_jvp_beside_vjp
+from support.checks import check_jvp_beside_vjp, check_refused_factors
 from support.inputs import normal
 from support.layouts import LAYOUTS
 from support.norm_add_norm import (
@@ -210,13 +210,4 @@ def test_one_launch(launches):
 
 
 def test_what_is_refused():
-    x = mx.ones((2, 3, 4))
-    f = mlx_norms.norm_add_norm
-    for shape in [(), (1,), (3,), (3, 1, 4), (2, 3, 1), (1, 2, 3, 4)]:
-        with pytest.raises(ValueError, match=r"^\[norm_add_norm\] factor\b.*\(2,3,4\)"):
-            f(x, x, factor=mx.ones(shape))
-    with pytest.raises(ValueError, match=r"^\[norm_add_norm\] factor\b.*float32, float16"):
-        f(x, x, factor=mx.ones(4, mx.int32))
-    for bad in ("half", [1.0]):
-        with pytest.raises(TypeError):
-            f(x, x, factor=bad)
+    check_refused_factors("norm_add_norm")

@@ -1,6 +1,9 @@
 """Compares a call, and its gradients, with the oracle."""
 
 import mlx.core as mx
+import pytest
+
+import mlx_norms
 
 from . import oracle
 from .inputs import cotangents, normal
@@ -51,3 +54,18 @@ def check_gradients(norm, arrays, cots, gradients, note=""):
     truths = oracle.gradients(norm, arrays, *cots)
     for truth, got in zip(truths.values(), gradients, strict=True):
         truth.check(got, note)
+
+
+def check_refused_factors(op):
+    """Those of an op of x and a residual that are no number, or no array that broadcasts to x."""
+    __tracebackhide__ = True
+    f = getattr(mlx_norms, op)
+    x = mx.ones((2, 3, 4))
+    for shape in [(), (1,), (3,), (3, 1, 4), (2, 3, 1), (1, 2, 3, 4)]:
+        with pytest.raises(ValueError, match=rf"^\[{op}\] factor\b.*\(2,3,4\)"):
+            f(x, x, factor=mx.ones(shape))
+    with pytest.raises(ValueError, match=rf"^\[{op}\] factor\b.*float32, float16 or bfloat16"):
+        f(x, x, factor=mx.ones(4, mx.int32))
+    for bad in ("half", [1.0]):
+        with pytest.raises(TypeError):
+            f(x, x, factor=bad)

@@ -72,9 +72,7 @@ LaunchPlan NormAddNorm::plan(
   // Four rows of many floats do not fit in Metal's registers.
   bool fits = backend == Backend::Cuda || width == 8 ||
       (geometry.vectors <= 4 && max_threads <= 512);
-  bool few = fits && !geometry.looped &&
-      int64_t{launch.groups[0]} * launch.group[0] <=
-          device_limits(stream).few_threads;
+  bool few = fits && !geometry.looped && has_few_threads(launch, stream);
   launch.set(K::fetch_first, few);
   if (!few) {
     // Two rows are held, packed if they can be (kernels/norm/held_row.h).

@@ -6,6 +6,7 @@ one element, and all arrays are mapped, since MLX loses axes of what is broadcas
 array (tests/fuzz/test_fuzz.py).
 """
 
+import copyreg
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,15 +18,24 @@ from support.oracle import numpy32
 
 from .backends import Backend, fuse_compiled
 from .derived import CHAINS, PATTERNS, Derived
-from .forked import forked
+from .own_process import in_own_process
 
 EPS = 0.1  # keeps rows of one element, whose differences cancel, well conditioned
 # The terms of higher derivatives cancel too much for 16 bits.
 DTYPES = (mx.float32, mx.float16, mx.bfloat16)
 # Beyond any case's: MLX's sums of what is empty may spin.
 SECONDS = {"cpu": 3, "metal-sim": 300, "cuda": 60, "metal": 60}
+# How a case's process starts: importing MLX with CUDA starts the driver, which no fork can use.
+START = {"cuda": "spawn"}
 # Of the largest value.
 TOLERANCE = {mx.float32: 1e-3, mx.float16: 0.03, mx.bfloat16: 0.2}
+
+
+def dtype_named(name):
+    return getattr(mx, name)
+
+
+copyreg.pickle(mx.Dtype, lambda d: (dtype_named, (str(d).removeprefix("mlx.core."),)))
 
 
 @dataclass(frozen=True)
@@ -190,10 +200,13 @@ def difference(got, expected, empty=False):
 
 def findings(case, backend_name, ours=True):
     """What is wrong with calls, by number."""
-    told, end = forked(partial(run, case, backend_name, ours), SECONDS[backend_name])
+    calls = partial(run, case, backend_name, ours)
+    told, end = in_own_process(calls, SECONDS[backend_name], START.get(backend_name, "fork"))
     found = {call: text[0] for what, call, *text in told if what == "wrong"}
     if end:
-        step, call = told[-1][:2] if told else ("begins", 0)
+        if not told:
+            raise RuntimeError(f"{case} does not begin: {end}")
+        step, call = told[-1][:2]
         if step != "stock":
             found[call] = f"{step}: {end}"
     return found

@@ -185,6 +185,9 @@ LaunchPlan plan_norm_linear(
   if (spec.gated) {
     blocks = ceil_div(sizes[0], shape.outputs / 2);
   }
+  if (blocks == 0 && !spec.returns_sum()) { // so in a shapeless graph alone
+    return LaunchPlan(stream);
+  }
   sizes[4] = rows;
   sizes[5] = length;
   int simds = simds_for(n_outputs, length, width, stream);
@@ -211,8 +214,9 @@ LaunchPlan plan_norm_linear(
       };
   read_parameter(K::norm_weight, K::weight_flags, in[kWeight]);
   read_parameter(K::norm_bias, K::bias_flags, in[kBias]);
-  launch.set(K::linear_projections, static_cast<int32_t>(projections.size()));
-  launch.set(K::linear_biases, biases);
+  int n_bound = blocks > 0 ? projections.size() : 1;
+  launch.set(K::linear_projections, blocks > 0 ? n_bound : 0);
+  launch.set(K::linear_biases, biases & ((1 << n_bound) - 1));
   launch.set(K::linear_bits, form.bits);
   launch.set(K::linear_group_size, form.group_size);
   launch.set(K::linear_aligned, aligned);
@@ -224,7 +228,7 @@ LaunchPlan plan_norm_linear(
   bind_rows(launch, K::sum, sum, piece);
   launch.set(K::linear_gated, spec.gated);
 
-  for (size_t i = 0; i < projections.size(); ++i) {
+  for (int i = 0; i < n_bound; ++i) {
     auto read = [&](Input to, const mx::array* a) {
       if (a) {
         launch.set(to, *a);
@@ -235,7 +239,7 @@ LaunchPlan plan_norm_linear(
     read(kZeros[i], projections[i].biases);
     read(kBiases[i], projections[i].bias);
   }
-  for (int i = 0; i < spec.n_projected(); ++i) {
+  for (int i = 0; i < std::min(spec.n_projected(), n_bound); ++i) {
     launch.set(kOutputs[i], outputs[i]);
   }
   launch.set(K::sizes, sizes);
@@ -244,7 +248,7 @@ LaunchPlan plan_norm_linear(
 
   // On Metal each threadgroup stores a piece of the sum.
   bool sum_apart = spec.returns_sum() && backend_of(stream) == Backend::Cuda;
-  launch.groups[0] = blocks + sum_apart;
+  launch.groups[0] = std::max<int64_t>(blocks + sum_apart, 1);
   launch.groups[1] = ceil_div(rows, shape.rows);
   if (launch.groups[1] > kMaxGroups) {
     throw std::runtime_error(

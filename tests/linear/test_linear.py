@@ -463,6 +463,15 @@ def test_shapeless_in_16_bits_and_with_another_length(check, one_launch):
         check(other, compiled(*other.flat()), one=one_launch(2))
 
 
+@pytest.mark.parametrize("options", [{}, {"residual": True}, {"gated": True}], ids=str)
+def test_shapeless_of_no_width(check, one_launch, options):
+    call = case("rms_norm_linear", (2, 64), (6, 6), mx.float32, **options)
+    compiled = mx.compile(call, shapeless=True)
+    for widths in ((6, 6), (0, 0), *[(0, 3)] * ("gated" not in options), (6, 6)):
+        other = case("rms_norm_linear", (3, 64), widths, mx.float32, **options)
+        check(other, compiled(*other.flat()), one=one_launch(2))
+
+
 @since("0.32.2")
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("biased", [False, True], ids=["", "bias"])

@@ -148,6 +148,7 @@ def evaluated(f, arrays):
 def run(case, backend_name, ours, tell):
     """Runs the calls in a process of its own; tells each step before it, and what is wrong."""
     backend = Backend(backend_name)
+    tell("begins", 0)
     fuse_compiled(False)
     compiled = None
     if case.traced:
@@ -219,8 +220,11 @@ def check(case, backend_name):
         return None
     found = findings(case, backend_name)
     failures = []
+    # Where a shapeless graph maps a derivative, ours is MLX's ops, as its own norms are on the CPU.
+    maps = case.traced and case.derived.maps_derivative
+    stock_backend = "cpu" if maps else backend_name
     for call, text in found.items():
         alone = replace(case, sizes=(case.sizes[call],))
-        if not findings(alone, backend_name, ours=False):
+        if not findings(alone, stock_backend, ours=False):
             failures.append(f"{case}; at {shown(case.sizes[call])}: {text}")
     return failures if failures or not found else None

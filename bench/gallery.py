@@ -20,6 +20,7 @@ from mlx_norms._bench.page_part import Rows, on_gpu, one
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "gallery.md"
 RESULTS = ROOT / "bench" / "results"
+CALLS = ("many", "one")
 
 
 def stored(name: str) -> Rows:
@@ -100,6 +101,32 @@ def product() -> str:
     )
 
 
+def together_and_alone(rows: Rows, /, **values: str) -> list[str]:
+    """MLX's time over ours, of many calls in an mx.eval and of one."""
+    return [times(one(rows, provider="ours", calls=n, **values)["stock_over_ours"]) for n in CALLS]
+
+
+def ropes() -> str:
+    rows = stored("h200_qk_norm_rope")
+    many, _ = together_and_alone(rows, batch="1", tokens="4096", head_dim="128")
+    _, token = together_and_alone(rows, batch="1", tokens="1", head_dim="128")
+    _, worst = together_and_alone(rows, batch="1", tokens="1", head_dim="96")
+    return (
+        f"{on_gpu(rows[0])}, bfloat16, heads of 128, 4096 tokens evaluated together: {many} times "
+        f"as fast as MLX's; one token alone: {token}, heads of 96 {worst}."
+    )
+
+
+def several() -> str:
+    rows = stored("h200_several_norms")
+    case = dict(case="latents 1536 + 512", tokens="1024")
+    many, alone = together_and_alone(rows, **case)
+    return (
+        f"{on_gpu(rows[0])}, bfloat16, 1024 tokens, evaluated together: {many} times as fast as "
+        f"`mx.fast`; alone: {alone}."
+    )
+
+
 def gains() -> Iterator[tuple[str, str]]:
     """The gain of each section, by its name in the page."""
     ops, fast = "MLX's chain of ops", "`mx.fast`"
@@ -118,6 +145,8 @@ def gains() -> Iterator[tuple[str, str]]:
     yield "two norms", chain("norm_add_norm", 8192, 4096)
     yield "gate", chain("gated_rms", 8192, 4096)
     yield "groups", on_the_cpu("cpu_copy_around", "groups", 4096, 3072, ops)
+    yield "several norms", several()
+    yield "ropes", ropes()
     yield "group norm", f"{images('group_pytorch_silu')} In MLX's order: {images('group_silu')}"
     yield "instance norm", images("instance")
     yield "batch norm", images("batch_training")

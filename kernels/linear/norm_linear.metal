@@ -162,10 +162,6 @@ template <int N, int P, int ROWS, int R, int V, int G>
     write_sums<P, ROWS>(
         rows, sum, first_row, count, threads, group.x, groups.x, length);
   }
-  if (linear_projections == 0) {
-    return; // all are empty
-  }
-
   int outputs = linear_gated ? R / 2 : R; // per projection in a block
   Projected of = PROJECTED(w1, scales1, zeros1, bias1, sizes[0], linear_bias_1);
   device uchar* y_of = y1;
@@ -188,6 +184,9 @@ template <int N, int P, int ROWS, int R, int V, int G>
       write_sums<P, ROWS>(rows, sum, first_row, count, threads, 0, 1, length);
     }
     return;
+  }
+  if (linear_projections == 0) {
+    return; // all are empty
   }
   Projected other = of; // for the second half of the block's outputs
   if (linear_gated) {

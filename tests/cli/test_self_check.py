@@ -96,6 +96,7 @@ def test_a_good_kernel_is_used_and_checked_once(run):
         # Another dtype, length or flag is another specialization.
         for call in (
             lambda: mlx_norms.layer_norm(x.astype(mx.float16), w, b),
+            lambda: mlx_norms.layer_norm(x, w.astype(mx.float16), b),
             lambda: mlx_norms.layer_norm(x[:, :95], w[:95], b[:95]),
             lambda: mlx_norms.layer_norm(x, w, b, rounding="late"),
             lambda: mlx_norms.layer_norm(x, w),

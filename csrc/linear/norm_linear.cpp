@@ -3,6 +3,7 @@
 #include "csrc/linear/norm_linear.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "csrc/common/axes.h"
@@ -16,9 +17,14 @@ namespace mlx_norms {
 
 namespace {
 
+std::atomic<int> forced_rows = 0;
+
 // With more rows than this, two steps are faster: a matmul shares each weight
 // among all rows. On an H200, with its matrix units, fewer rows are enough.
 size_t max_rows(const NormLinearSpec& spec, mx::Stream stream) {
+  if (int forced = forced_rows) {
+    return forced;
+  }
   if (!spec.normed && multiplies_by_tiles(stream)) {
     return kProductRows;
   }
@@ -112,6 +118,10 @@ Arrays mapped_product(
 }
 
 } // namespace
+
+void set_product_rows(int rows) {
+  forced_rows = rows;
+}
 
 NormLinear::NormLinear(NormLinearSpec given, const Arrays& inputs)
     : spec(std::move(given)) {

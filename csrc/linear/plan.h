@@ -26,6 +26,9 @@ void set_product_tiles_anywhere(bool anywhere);
 // For benchmarks: a threadgroup's SIMD-groups; 0: as measured.
 void set_product_simds(int simds);
 
+// Likewise: the most rows that one launch takes.
+void set_product_rows(int rows);
+
 // Launches on Metal with more outputs than this differ only in size.
 constexpr int kManyOutputs = 2048;
 

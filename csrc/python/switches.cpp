@@ -55,6 +55,12 @@ void bind_switches(nb::module_& m) {
       "Forces the SIMD-groups of a quantized product's threadgroups, for "
       "benchmarks; 0: as measured.");
   m.def(
+      "set_product_rows",
+      of_plans(set_product_rows),
+      "rows"_a,
+      "Forces the most rows of a product in one launch, for benchmarks; 0: as "
+      "chosen.");
+  m.def(
       "set_products_anywhere",
       &set_products_anywhere,
       "anywhere"_a,

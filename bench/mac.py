@@ -1,0 +1,225 @@
+"""Times what only a Mac can decide, beside MLX, in about ten minutes and one file to send back.
+
+    python bench/mac.py --csv mac.csv
+
+On Apple silicon geometries and limits are chosen by counts of instructions, not by times. Here are
+calls that show whether they are right: norms of few and of many rows, in each dtype; sums, scales
+and shifts, group norms, ropes; products in one launch, with more rows, too, than are taken
+otherwise. "many" is a call's time among many in an mx.eval, "one" in an mx.eval of its own, from
+building the graph to the result, by the host's clock; sides take turns in each round. "first" is
+the time of the first call of a new process, in which kernels are loaded or compiled, and "checked"
+with the check before their first use. --device cpu tries the script with tiny shapes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import mlx.core as mx
+import mlx.nn as nn
+from qk_norm_rope import Shape, alone
+from qk_norm_rope import functions as rope_functions
+
+import mlx_norms
+from mlx_norms import _ext
+from mlx_norms._bench import clocks, timing
+from mlx_norms._bench.providers import Calls, copies, make_room, sets_needed
+from mlx_norms._bench.script import Script
+from mlx_norms._bench.tables import red_if, table
+
+EPS = 1e-5
+BF16 = mx.bfloat16
+DTYPES = (BF16, mx.float16, mx.float32)
+PRODUCT_ROWS = (1, 4, 8, 16)
+QUANTIZED = dict(group_size=64, bits=4)
+FIRST = {
+    "rms_norm": ("mlx_norms.rms_norm(x, w)", "mx.fast.rms_norm(x, w, 1e-5)"),
+    "gradient of rms_norm": (
+        "mx.grad(lambda x: mlx_norms.rms_norm(x, w).sum())(x)",
+        "mx.grad(lambda x: mx.fast.rms_norm(x, w, 1e-5).sum())(x)",
+    ),
+    "rms_norm_linear": ("mlx_norms.rms_norm_linear(x, w, m)", "mx.fast.rms_norm(x, w, 1e-5) @ m.T"),
+}
+PROCESS = """
+import sys, time
+import mlx.core as mx, mlx_norms
+mx.set_default_device(getattr(mx, sys.argv[1]))
+x, w, m = mx.ones((1, 1024)), mx.ones(1024), mx.ones((64, 1024))
+mx.eval(x * w, m)
+begin = time.perf_counter()
+mx.eval({call})
+print(time.perf_counter() - begin)
+"""
+COLUMNS = ("call", "how", "provider", "us", "us_lower", "us_upper")
+COLUMNS += ("stock_over_ours", "lower", "upper")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Functions of the same arrays, of ours and of MLX's ops."""
+
+    name: str
+    arrays: list[mx.array]
+    ours: Callable[..., object]
+    stock: Callable[..., object]
+
+
+def normal(*shape: int, dtype: mx.Dtype = BF16) -> mx.array:
+    return mx.random.normal(shape).astype(dtype)
+
+
+def norms(shapes: list[tuple[int, int]]) -> Iterator[Row]:
+    fast = mx.fast
+    for (rows, length), dtype in ((s, d) for s in shapes for d in DTYPES):
+        w, b = normal(length, dtype=dtype), normal(length, dtype=dtype)
+        x, r = normal(rows, length, dtype=dtype), normal(rows, length, dtype=dtype)
+        where = f"{rows}×{length} {str(dtype).removeprefix('mlx.core.')}"
+        yield Row(
+            f"rms_norm {where}",
+            [x],
+            lambda x, w=w: mlx_norms.rms_norm(x, w, EPS),
+            lambda x, w=w: fast.rms_norm(x, w, EPS),
+        )
+        yield Row(
+            f"layer_norm {where}",
+            [x],
+            lambda x, w=w, b=b: mlx_norms.layer_norm(x, w, b, EPS),
+            lambda x, w=w, b=b: fast.layer_norm(x, w, b, EPS),
+        )
+        if dtype == BF16:
+            yield Row(
+                f"add_rms_norm {where}",
+                [x, r],
+                lambda x, r, w=w: mlx_norms.add_rms_norm(x, r, w, EPS),
+                lambda x, r, w=w: [fast.rms_norm(x + r, w, EPS), x + r],
+            )
+
+
+def around_norms(tokens: int, length: int, images: list[tuple[int, ...]]) -> Iterator[Row]:
+    x, scale, shift = normal(1, tokens, length), normal(1, 1, length), normal(1, 1, length)
+    yield Row(
+        f"scale and shift {tokens}×{length}",
+        [x],
+        lambda x: mlx_norms.layer_norm(x, None, None, EPS, scale=scale, shift=shift),
+        lambda x: mx.fast.layer_norm(x, None, None, EPS) * (1 + scale) + shift,
+    )
+    for shape in images:
+        layer = nn.GroupNorm(min(32, shape[-1]), shape[-1], pytorch_compatible=True)
+        layer.set_dtype(BF16)
+        yield Row(
+            f"group_norm {'×'.join(map(str, shape))}",
+            [normal(*shape)],
+            lambda x, of=layer: mlx_norms.group_norm(
+                x, of.num_groups, of.weight, of.bias, of.eps, pytorch_compatible=True
+            ),
+            layer,
+        )
+
+
+def products(length: int, width: int) -> Iterator[Row]:
+    """In one launch, to be compared at numbers of rows at which MLX's would be taken."""
+    w, matrix = normal(length), normal(width, length) / length**0.5
+    parts = mx.quantize(matrix, **QUANTIZED)
+    mx.eval(w, matrix, parts)
+
+    def quantized(x):
+        return mx.quantized_matmul(x, *parts, transpose=True, **QUANTIZED)
+
+    for rows in PRODUCT_ROWS:
+        x, where = [normal(rows, length)], f"{rows} rows, {length} to {width}"
+        yield Row(
+            f"quantized_matmul {where}",
+            x,
+            lambda x: mlx_norms.quantized_matmul(x, *parts, **QUANTIZED),
+            quantized,
+        )
+        yield Row(
+            f"rms_norm and 4 bits {where}",
+            x,
+            lambda x: mlx_norms.rms_norm_linear(x, w, [parts], EPS),
+            lambda x: quantized(mx.fast.rms_norm(x, w, EPS)),
+        )
+        yield Row(
+            f"rms_norm and product {where}",
+            x,
+            lambda x: mlx_norms.rms_norm_linear(x, w, matrix, EPS),
+            lambda x: mx.fast.rms_norm(x, w, EPS) @ matrix.T,
+        )
+
+
+def ropes(tokens: tuple[int, ...]) -> Iterator[Row]:
+    for n in tokens:
+        shape = Shape(1, n, 128)
+        functions = rope_functions(shape)
+        yield Row(
+            f"qk_norm_rope {shape.label}", shape.inputs(), functions["ours"], functions["stock"]
+        )
+
+
+def calls(tiny: bool) -> Iterator[Row]:
+    if tiny:
+        yield from norms([(2, 64)])
+        yield from around_norms(3, 64, [(1, 4, 4, 64)])
+        yield from products(128, 8)
+        yield from ropes((1,))
+        return
+    yield from norms([(1, 1024), (1, 4096), (512, 4096)])
+    yield from around_norms(4096, 3072, [(1, 64, 64, 512), (1, 512, 512, 128)])
+    yield from products(4096, 4096)
+    yield from ropes((1, 512))
+
+
+def measure(script: Script, row: Row, how: str, rounds: int) -> dict[str, timing.Samples]:
+    make_room()
+    sets = copies(row.arrays, sets_needed(sum(a.nbytes for a in row.arrays)))
+    clocked = {}
+    for name, function in (("ours", row.ours), ("stock", row.stock)):
+        of = Calls(function, sets, output_bytes=row.arrays[0].nbytes)
+        clocked[name] = alone(of) if how == "one" else clocks.HostClock(of, building=True)
+    return timing.measure(clocked, rounds=rounds, sample_seconds=1e-3 if script.tiny else 0.02)
+
+
+def first_use(script: Script, name: str, rounds: int, checked: bool) -> dict[str, timing.Samples]:
+    found: dict[str, list[float]] = {"ours": [], "stock": []}
+    environment = os.environ | {"MLX_NORMS_SELF_CHECK": "1" if checked else "0"}
+    device = "cpu" if script.tiny else "gpu"
+    for side in timing.turns(found, rounds):
+        call = FIRST[name][side == "stock"]
+        command = [sys.executable, "-c", PROCESS.format(call=call), device]
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        found[side].append(float(done.stdout))
+    return {side: timing.Samples(tuple(seconds)) for side, seconds in found.items()}
+
+
+def main() -> int:
+    script = Script(__doc__, COLUMNS, rounds=9)
+    args = script.begin()
+    found = table("µs (quartiles)", ("call", "how"), ("ours", "stock", "stock/ours"))
+
+    def add(name: str, how: str, seconds: dict[str, timing.Samples]) -> None:
+        gain = seconds["stock"].over(seconds["ours"])
+        for side, samples in seconds.items():
+            us = [1e6 * value for value in (samples.median, *samples.quartiles)]
+            ratio = [gain.median, *gain.quartiles] if side == "ours" else ["", "", ""]
+            script.write(name, how, side, *us, *ratio)
+        times = (seconds[side].spread(".4g", 1e6) for side in ("ours", "stock"))
+        found.add_row(name, how, *times, red_if(gain.median < 1, gain.spread(".2f")))
+
+    _ext.set_product_rows(max(PRODUCT_ROWS))
+    for row in script.tracked(calls(script.tiny)):
+        for how in ("many", "one"):
+            add(row.name, how, measure(script, row, how, args.rounds))
+    _ext.set_product_rows(0)
+    for name in script.tracked([*FIRST][: 1 if script.tiny else None]):
+        for how in ("first", "checked"):
+            add(name, how, first_use(script, name, min(args.rounds, 3), how == "checked"))
+    script.console.print(found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

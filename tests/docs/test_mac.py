@@ -1,0 +1,57 @@
+"""bench/mac.py times calls that compute the same, and each in one launch."""
+
+import csv
+import subprocess
+import sys
+
+import mlx.core as mx
+import pytest
+
+from support.table import assert_close
+from support.variant import ROOT
+
+sys.path.insert(0, str(ROOT / "bench"))
+import mac
+
+_ext = mac._ext
+
+
+def arrays_in(results):
+    return list(results) if isinstance(results, list | tuple) else [results]
+
+
+@pytest.mark.usefixtures("backend")
+def test_sides_agree():
+    _ext.set_product_rows(max(mac.PRODUCT_ROWS))
+    try:
+        for row in mac.calls(tiny=True):
+            both = [arrays_in(f(*row.arrays)) for f in (row.ours, row.stock)]
+            mx.eval(both)
+            # MLX's products round weights to 16 bits, and its chains each step.
+            tolerance = 1e-5 if "float32" in row.name else 0.03
+            assert_close(*both, tolerance, row.name)
+    finally:
+        _ext.set_product_rows(0)
+
+
+@pytest.mark.gpu
+def test_products_of_more_rows_are_one_launch(launches):
+    _ext.set_product_rows(16)
+    try:
+        for row in mac.products(128, 8):
+            mx.eval(row.arrays)
+            (launch,) = launches(*arrays_in(row.ours(*row.arrays)))
+            assert launch.kernel.startswith("norm_linear"), row.name
+    finally:
+        _ext.set_product_rows(0)
+
+
+def test_script(tmp_path):
+    file = tmp_path / "mac.csv"
+    command = [sys.executable, "bench/mac.py", "--device", "cpu", "--rounds", "1", "--csv", file]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    with file.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert {row["how"] for row in rows} == {"many", "one", "first", "checked"}
+    assert all(float(row["us"]) > 0 for row in rows)
+    assert [row["provider"] for row in rows] == ["ours", "stock"] * (len(rows) // 2)

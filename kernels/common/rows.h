@@ -197,23 +197,16 @@ inline uint4 fetch(RowIn row, Span<N> span) {
   return *(device const uint4*)(row.data + at);
 }
 
-// As read(), of a row of this thread's. On Metal a vector past its end is the
-// first one, which is dropped: that takes less than a branch.
+// As read(), of a row of this thread's. On Metal a whole vector past its end is
+// the first one, which is dropped: that takes less than a branch.
 template <int N>
 inline void read_own(RowIn row, Span<N> span, thread float* v) {
 #ifndef __CUDACC__
-  if (row.vectors && no_tail && !whole) {
+  if (can_fetch<N>(row) && no_tail && !whole) {
     bool full = span.is_full();
     Span<N> there = Span<N>{full ? span.begin : 0, N, 1};
-    if (can_fetch<N>(row)) {
-      uint4 bits = fetch<N>(row, there);
-      unpack<N>(full ? bits : uint4(0, 0, 0, 0), row.type, v);
-      return;
-    }
-    read<N>(row, there, v);
-    for (int j = 0; j < N; ++j) {
-      v[j] = full ? v[j] : 0.0f;
-    }
+    uint4 bits = fetch<N>(row, there);
+    unpack<N>(full ? bits : uint4(0, 0, 0, 0), row.type, v);
     return;
   }
 #endif

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn as nn
-from qk_norm_rope import Shape, alone
+from qk_norm_rope import Shape
 from qk_norm_rope import functions as rope_functions
 
 import mlx_norms
 from mlx_norms import _ext
-from mlx_norms._bench import clocks, timing
+from mlx_norms._bench import beside_stock, timing
 from mlx_norms._bench.providers import Calls, copies, make_room, sets_needed
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import red_if, table
@@ -54,8 +54,7 @@ begin = time.perf_counter()
 mx.eval({call})
 print(time.perf_counter() - begin)
 """
-COLUMNS = ("call", "how", "provider", "us", "us_lower", "us_upper")
-COLUMNS += ("stock_over_ours", "lower", "upper")
+COLUMNS = ("call", "how", *beside_stock.COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -176,11 +175,10 @@ def calls(tiny: bool) -> Iterator[Row]:
 def measure(script: Script, row: Row, how: str, rounds: int) -> dict[str, timing.Samples]:
     make_room()
     sets = copies(row.arrays, sets_needed(sum(a.nbytes for a in row.arrays)))
-    clocked = {}
-    for name, function in (("ours", row.ours), ("stock", row.stock)):
-        of = Calls(function, sets, output_bytes=row.arrays[0].nbytes)
-        clocked[name] = alone(of) if how == "one" else clocks.HostClock(of, building=True)
-    return timing.measure(clocked, rounds=rounds, sample_seconds=1e-3 if script.tiny else 0.02)
+    sides = {"ours": row.ours, "stock": row.stock}
+    size = row.arrays[0].nbytes
+    calls = {name: Calls(f, sets, output_bytes=size) for name, f in sides.items()}
+    return beside_stock.measure(script, calls, how, rounds)
 
 
 def first_use(script: Script, name: str, rounds: int, checked: bool) -> dict[str, timing.Samples]:
@@ -202,10 +200,7 @@ def main() -> int:
 
     def add(name: str, how: str, seconds: dict[str, timing.Samples]) -> None:
         gain = seconds["stock"].over(seconds["ours"])
-        for side, samples in seconds.items():
-            us = [1e6 * value for value in (samples.median, *samples.quartiles)]
-            ratio = [gain.median, *gain.quartiles] if side == "ours" else ["", "", ""]
-            script.write(name, how, side, *us, *ratio)
+        beside_stock.write(script, seconds, name, how)
         times = (seconds[side].spread(".4g", 1e6) for side in ("ours", "stock"))
         found.add_row(name, how, *times, red_if(gain.median < 1, gain.spread(".2f")))
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 import mlx_norms
-from mlx_norms._bench import clocks, timing
+from mlx_norms._bench import beside_stock, timing
 from mlx_norms._bench.providers import Calls, copies, make_room, sets_needed
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import red_if, table
@@ -30,10 +30,7 @@ DTYPE = mx.bfloat16
 EPS, BASE, OFFSET = 1e-6, 1e6, 1000
 OF_COPY, OF_STOCK = 0.75, 0.6  # the least share of a copy, the most of stock's time for one token
 SIDES = ("ours", "qk_norm", "stock", "copy")
-COLUMNS = [
-    *("batch", "tokens", "head_dim", "calls", "provider", "us", "us_lower", "us_upper"),
-    *("stock_over_ours", "lower", "upper"),
-]
+COLUMNS = ("batch", "tokens", "head_dim", "calls", *beside_stock.COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -97,32 +94,10 @@ def providers(shape: Shape) -> dict[str, Calls]:
     return found
 
 
-def alone(calls: Calls) -> timing.Runs:
-    """Calls that are evaluated one by one."""
-
-    def run(count: int) -> None:
-        for _ in range(count):
-            mx.eval(calls.prepare(1))
-        mx.synchronize()
-
-    run(1)  # what is compiled first would make for samples of one call
-    return timing.Runs(run)
-
-
 def measure(script: Script, shape: Shape, how: str, rounds: int) -> dict[str, timing.Samples]:
     make_room()
-    of = providers(shape)
-    clocked = {
-        name: alone(calls) if how == "one" else clocks.HostClock(calls, building=True)
-        for name, calls in of.items()
-    }
-    goal = 1e-3 if script.tiny else 0.02
-    seconds = timing.measure(clocked, rounds=rounds, sample_seconds=goal)
-    gain = seconds["stock"].over(seconds["ours"])
-    for name, samples in seconds.items():
-        us = [1e6 * value for value in (samples.median, *samples.quartiles)]
-        ratio = [gain.median, *gain.quartiles] if name == "ours" else ["", "", ""]
-        script.write(shape.batch, shape.tokens, shape.head_dim, how, name, *us, *ratio)
+    seconds = beside_stock.measure(script, providers(shape), how, rounds)
+    beside_stock.write(script, seconds, shape.batch, shape.tokens, shape.head_dim, how)
     return seconds
 
 

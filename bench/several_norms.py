@@ -14,10 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import mlx.core as mx
-from qk_norm_rope import alone
 
 import mlx_norms
-from mlx_norms._bench import clocks, timing
+from mlx_norms._bench import beside_stock
 from mlx_norms._bench.providers import Calls, copies, make_room, sets_needed
 from mlx_norms._bench.script import Script
 from mlx_norms._bench.tables import red_if, table
@@ -26,10 +25,7 @@ TOKENS = (1, 16, 128, 1024, 4096)
 DTYPE = mx.bfloat16
 EPS = 1e-6
 SIDES = ("ours", "apart", "stock")
-COLUMNS = [
-    *("case", "tokens", "calls", "provider", "us", "us_lower", "us_upper"),
-    *("stock_over_ours", "lower", "upper"),
-]
+COLUMNS = ("case", "tokens", "calls", *beside_stock.COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -88,17 +84,12 @@ def measure(script: Script, case: Case, tokens: int, how: str, rounds: int) -> d
     make_room()
     packed = case.packed(tokens)
     packed = copies(packed, sets_needed(packed[0].nbytes))
-    clocked = {}
-    for name, function in case.functions().items():
-        calls = Calls(function, packed, output_bytes=packed[0][0].nbytes)
-        clocked[name] = alone(calls) if how == "one" else clocks.HostClock(calls, building=True)
-    goal = 1e-3 if script.tiny else 0.02
-    seconds = timing.measure(clocked, rounds=rounds, sample_seconds=goal)
-    gain = seconds["stock"].over(seconds["ours"])
-    for name, samples in seconds.items():
-        us = [1e6 * value for value in (samples.median, *samples.quartiles)]
-        ratio = [gain.median, *gain.quartiles] if name == "ours" else ["", "", ""]
-        script.write(case.name, tokens, how, name, *us, *ratio)
+    calls = {
+        name: Calls(function, packed, output_bytes=packed[0][0].nbytes)
+        for name, function in case.functions().items()
+    }
+    seconds = beside_stock.measure(script, calls, how, rounds)
+    beside_stock.write(script, seconds, case.name, tokens, how)
     return seconds
 
 

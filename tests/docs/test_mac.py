@@ -1,49 +1,52 @@
 """bench/mac.py times calls that compute the same, and each in one launch."""
 
 import csv
+import importlib
 import subprocess
 import sys
 
 import mlx.core as mx
 import pytest
 
+from mlx_norms import _ext
 from support.table import assert_close
 from support.variant import ROOT
 
-sys.path.insert(0, str(ROOT / "bench"))
-import mac
 
-_ext = mac._ext
+@pytest.fixture
+def mac(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    return importlib.import_module("mac")
+
+
+@pytest.fixture
+def products_of_more_rows(mac):
+    _ext.set_product_rows(max(mac.PRODUCT_ROWS))
+    yield
+    _ext.set_product_rows(0)
 
 
 def arrays_in(results):
     return list(results) if isinstance(results, list | tuple) else [results]
 
 
-@pytest.mark.usefixtures("backend")
-def test_sides_agree():
-    _ext.set_product_rows(max(mac.PRODUCT_ROWS))
-    try:
-        for row in mac.calls(tiny=True):
-            both = [arrays_in(f(*row.arrays)) for f in (row.ours, row.stock)]
-            mx.eval(both)
-            # MLX's products round weights to 16 bits, and its chains each step.
-            tolerance = 1e-5 if "float32" in row.name else 0.03
-            assert_close(*both, tolerance, row.name)
-    finally:
-        _ext.set_product_rows(0)
+@pytest.mark.usefixtures("backend", "products_of_more_rows")
+def test_sides_agree(mac):
+    for row in mac.calls(tiny=True):
+        both = [arrays_in(f(*row.arrays)) for f in (row.ours, row.stock)]
+        mx.eval(both)
+        # MLX's products round weights to 16 bits, and its chains each step.
+        tolerance = 1e-5 if "float32" in row.name else 0.03
+        assert_close(*both, tolerance, row.name)
 
 
 @pytest.mark.gpu
-def test_products_of_more_rows_are_one_launch(launches):
-    _ext.set_product_rows(16)
-    try:
-        for row in mac.products(128, 8):
-            mx.eval(row.arrays)
-            (launch,) = launches(*arrays_in(row.ours(*row.arrays)))
-            assert launch.kernel.startswith("norm_linear"), row.name
-    finally:
-        _ext.set_product_rows(0)
+@pytest.mark.usefixtures("products_of_more_rows")
+def test_products_of_more_rows_are_one_launch(mac, launches):
+    for row in mac.products(128, 8):
+        mx.eval(row.arrays)
+        (launch,) = launches(*arrays_in(row.ours(*row.arrays)))
+        assert launch.kernel.startswith("norm_linear"), row.name
 
 
 def test_script(tmp_path):

@@ -162,6 +162,7 @@ template <int N, int P, int ROWS, int R, int V, int G>
     write_sums<P, ROWS>(
         rows, sum, first_row, count, threads, group.x, groups.x, length);
   }
+
   int outputs = linear_gated ? R / 2 : R; // per projection in a block
   Projected of = PROJECTED(w1, scales1, zeros1, bias1, sizes[0], linear_bias_1);
   device uchar* y_of = y1;

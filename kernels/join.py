@@ -3,10 +3,10 @@
 python kernels/join.py metal FOLDER     FOLDER/NAME.metal, the text of each library
 python kernels/join.py cpp OUT          all of them as C++, for csrc/gpu/metal/kernel_text.h
 
-The kernels of a folder are a library, which its path names: norm/vjp is norm_vjp. Each is compiled
-when one of its kernels is first launched: what a compiler refuses takes only its library along.
-Files in a folder cuda/, which only CUDA launches, are left out but for --cuda, with which a
-simulated GPU runs them, too: they are of the folder above.
+The kernels of a folder are a library, which its path names: norm/vjp is norm_vjp. Files in a folder
+cuda/, which only CUDA launches, are left out but for --cuda, with which a simulated GPU runs them,
+too: they are of the folder above. In C++ the instantiations of templates stand apart from a text,
+so that a kernel is compiled when it is first launched: what Metal refuses takes no other along.
 """
 
 import argparse
@@ -18,9 +18,14 @@ from metalsim.msl.loops import unrolled
 
 ROOT = Path(__file__).parent.parent
 INCLUDE = re.compile(r'^#include "(.*)"$')
-# A kernel's name up to what its template's instantiations add, such as _8_4.
-HOST_NAME = re.compile(r'host_name\("([a-z_]*[a-z])')
-FUNCTION = re.compile(r"\[\[kernel\b[^]]*\]\]\s+void\s+(\w+)\(")
+# What instantiates a template as one kernel, and a call of it.
+MACRO = re.compile(r"^#define (INSTANTIATE_\w+)\(([^)]*)\)((?:.*\\\n)*.*)", re.M)
+CALL = re.compile(r"^(INSTANTIATE_\w+)\((.*)\)$")
+CUDA, METAL = "#ifdef __CUDACC__", "#ifndef __CUDACC__"
+HOST_NAME = re.compile(r"host_name\(([^)]*)\)")
+# Kernels of which there is one, whether templates or not.
+ONE = re.compile(r'^template \[\[host_name\("(\w+)"\)\]\] \[\[kernel\]\]$', re.M)
+FUNCTION = re.compile(r"^(template <.*>.*\n)?\[\[kernel\b[^]]*\]\]\s+void\s+(\w+)\(", re.M)
 
 
 def libraries(cuda: bool = False) -> dict[str, list[Path]]:
@@ -70,18 +75,47 @@ def file_name(name: str, text: str) -> str:
     return f"mlx_norms_{name}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def families(text: str) -> list[str]:
-    """The families of a text's kernel names, as launches name them."""
-    return sorted({*HOST_NAME.findall(text), *FUNCTION.findall(text)})
+def by_kernel(text: str) -> tuple[str, dict[str, str]]:
+    """A text without its instantiations, and for each kernel its own: a line, or nothing.
+
+    Raises:
+        ValueError: If a macro does not instantiate exactly one kernel.
+    """
+    macros = {name: (parameters, body) for name, parameters, body in MACRO.findall(text)}
+    lines, enclosing = [], []  # of the conditions that a line stands under
+    kernels = dict.fromkeys(
+        [*ONE.findall(text), *(name for of, name in FUNCTION.findall(text) if not of)], ""
+    )
+    for line in text.splitlines():
+        if line.startswith("#if"):
+            enclosing.append(line)
+        elif line == "#else":
+            enclosing[-1] = {CUDA: METAL, METAL: CUDA}.get(enclosing[-1], "")
+        elif line == "#endif":
+            enclosing.pop()
+        if not (call := CALL.match(line)):
+            lines.append(line)
+        elif CUDA not in enclosing:
+            kernels[_instantiated(*macros[call[1]], call[2])] = line
+    return "\n".join(lines) + "\n", kernels
+
+
+def _instantiated(parameters: str, body: str, arguments: str) -> str:
+    """The name of the kernel that a macro instantiates."""
+    values = dict(zip(parameters.split(", "), arguments.split(", "), strict=True))
+    (name,) = HOST_NAME.findall(body)
+    words = re.findall(r'"(\w+)"|#(\w+)', name)
+    return "".join(literal or values[parameter] for literal, parameter in words)
 
 
 def as_cpp(joined: dict[str, str]) -> str:
     entries = ""
     for name, text in joined.items():
+        rest, of_kernels = by_kernel(text)
         # Compilers accept string literals of at most 64 KB, but join adjacent ones.
-        pieces = [text[i : i + 8192] for i in range(0, len(text), 8192)]
+        pieces = [rest[i : i + 8192] for i in range(0, len(rest), 8192)]
         literals = "\n".join(f'R"MSL({piece})MSL"' for piece in pieces)
-        kernels = ", ".join(f'"{family}"' for family in families(text))
+        kernels = ", ".join(f'{{"{kernel}", "{line}"}}' for kernel, line in of_kernels.items())
         entries += f'      {{"{name}", "{file_name(name, text)}", {{{kernels}}},\n{literals}}},\n'
     return (
         '#include "csrc/gpu/metal/kernel_text.h"\n\n'

@@ -18,13 +18,13 @@ struct BuiltKernel {
   std::optional<int> on_disk;
 };
 
-// What Metal compiles together; CUDA's kernels are compiled one by one.
+// Kernels that share a text on Metal. CUDA's have one each.
 struct BuiltLibrary {
   std::string name;
-  bool from_metallib;  // else from text
+  bool from_metallib;  // else each kernel from text
   double seconds;      // build time
   std::string failure; // the compiler's messages
-  bool usable;
+  bool usable;         // with all of its kernels
 };
 
 // A kernel compiled for one set of function constants, on Metal.
@@ -34,8 +34,8 @@ struct BuiltPipeline {
   uint32_t static_memory; // per threadgroup, in bytes
 };
 
-// The kernels of usable libraries, by name; on Metal this builds those that are
-// not built yet. Each backend defines these three functions.
+// The usable kernels, by name; on Metal this builds those that are not built
+// yet. Each backend defines these three functions.
 std::vector<BuiltKernel> built_kernels();
 std::vector<BuiltLibrary> built_libraries();
 std::vector<BuiltPipeline> built_pipelines(); // that were launched so far

@@ -63,8 +63,8 @@ void bind_device(nb::module_& m) {
         The GPU kernels of the extension: name, function constants by index
         and, on CUDA, the number of compiled specializations on disk.
 
-        On Metal this builds the libraries that are not built yet, and omits
-        the kernels of libraries that cannot be built.
+        On Metal this builds those that are not built yet, and omits those that
+        cannot be built.
       )pbdoc");
   m.def(
       "built_libraries",
@@ -84,8 +84,8 @@ void bind_device(nb::module_& m) {
       nb::sig("def built_libraries() -> list[dict]"),
       R"pbdoc(
         The libraries of Metal kernels, each built if it is not built yet: name,
-        form ("metallib" or "text"), seconds that the build took, whether the
-        library is usable, and the compiler's message if it was refused.
+        form ("metallib" or "text"), seconds that the build took, whether all of
+        its kernels are usable, and the compiler's messages if not.
       )pbdoc");
   m.def(
       "built_pipelines",

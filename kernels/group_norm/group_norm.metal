@@ -294,14 +294,19 @@ template <int N>
   }
 }
 
-#define INSTANTIATE_GROUP_NORM(N)                          \
-  template [[host_name("group_partials_" #N)]] [[kernel]]  \
-  decltype(group_partials<N>) group_partials<N>;           \
+#define INSTANTIATE_GROUP_PARTIALS(N)                     \
+  template [[host_name("group_partials_" #N)]] [[kernel]] \
+  decltype(group_partials<N>) group_partials<N>;
+
+INSTANTIATE_GROUP_PARTIALS(4)
+INSTANTIATE_GROUP_PARTIALS(8)
+
+#define INSTANTIATE_GROUP_NORMALIZE(N)                     \
   template [[host_name("group_normalize_" #N)]] [[kernel]] \
   decltype(group_normalize<N>) group_normalize<N>;
 
-INSTANTIATE_GROUP_NORM(4)
-INSTANTIATE_GROUP_NORM(8)
+INSTANTIATE_GROUP_NORMALIZE(4)
+INSTANTIATE_GROUP_NORMALIZE(8)
 
 #define INSTANTIATE_GROUP_STATISTICS(SIMDS)                     \
   template [[host_name("group_statistics_" #SIMDS)]] [[kernel]] \

@@ -161,7 +161,7 @@ def _said(error: Exception) -> str:
     """
     text = f"{type(error).__name__}: {error}"
     for library in _ext.built_libraries():
-        if not library["usable"] and library["failure"] in text:
+        if not library["usable"] and f"of library {library['name']} cannot be built" in text:
             raise _Unusable(f"library {library['name']} is not usable, as said above") from error
     return text
 

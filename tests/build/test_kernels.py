@@ -150,6 +150,16 @@ def kernels(texts):
     ]
 
 
+def test_each_is_compiled_by_itself(text):
+    """What the build embeds is a library's text, and what it lacks of each kernel."""
+    rest, lacks = join.by_kernel(text)
+    assert lacks.keys() == set(Library.from_source(text).kernels())
+    whole = {name for name, line in lacks.items() if not line}
+    assert set(Library.from_source(rest).kernels()) == whole
+    for name, line in lacks.items():
+        assert set(Library.from_source(rest + line + "\n").kernels()) == whole | {name}
+
+
 def test_every_kernel_is_in_one(texts, with_cuda):
     """What the launch plans ask for by name."""
     # By elements of a vector and threads of a group: vectors of a thread.

@@ -13,6 +13,18 @@ namespace mlx_norms {
 
 namespace {
 
+// A kernel of the library.
+MTL::Function* find(MTL::Library* library, const std::string& kernel) {
+  auto* names = library->functionNames();
+  for (NS::UInteger i = 0; i < names->count(); ++i) {
+    auto* name = names->object<NS::String>(i);
+    if (kernel == name->utf8String()) {
+      return library->newFunction(name);
+    }
+  }
+  return nullptr;
+}
+
 std::map<int, std::string> constants_of(MTL::Function* function) {
   std::map<int, std::string> constants;
   auto* found = function->functionConstantsDictionary();
@@ -30,15 +42,11 @@ std::vector<BuiltKernel> built_kernels() {
   auto pool = NS::TransferPtr(NS::AutoreleasePool::alloc()->init());
   std::vector<BuiltKernel> kernels;
   for (const auto& built : kernel_libraries()) {
-    if (!built.library) {
-      continue;
-    }
-    auto* names = built.library->functionNames();
-    for (NS::UInteger i = 0; i < names->count(); ++i) {
-      auto* name = names->object<NS::String>(i);
-      auto function = NS::TransferPtr(built.library->newFunction(name));
-      kernels.push_back(
-          {name->utf8String(), constants_of(function.get()), std::nullopt});
+    for (const auto& [name, library] : built.kernels) {
+      if (library) {
+        auto function = NS::TransferPtr(find(library, name));
+        kernels.push_back({name, constants_of(function.get()), std::nullopt});
+      }
     }
   }
   std::ranges::sort(kernels, {}, &BuiltKernel::name);
@@ -54,7 +62,7 @@ std::vector<BuiltLibrary> built_libraries() {
          built.from_metallib,
          built.seconds,
          built.failure,
-         built.library != nullptr});
+         built.is_usable()});
   }
   return libraries;
 }

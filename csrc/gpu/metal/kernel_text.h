@@ -8,10 +8,17 @@
 
 namespace mlx_norms {
 
+struct KernelText {
+  const char* name;
+  // What the library's text lacks of it: a line, or nothing if it lacks
+  // nothing.
+  const char* instantiation;
+};
+
 struct LibraryText {
   const char* name;
-  const char* file;                 // ends in a hash of the text
-  std::vector<const char*> kernels; // the families of their names
+  const char* file; // ends in a hash of the text
+  std::vector<KernelText> kernels;
   const char* text;
 };
 

@@ -5,7 +5,9 @@
 #include <dlfcn.h>
 
 #include <chrono>
+#include <deque>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <string_view>
 
@@ -20,96 +22,132 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The metallib that the build puts beside the extension, if it can.
-fs::path metallib_of(const LibraryText& text) {
-  Dl_info info;
-  if (!dladdr(reinterpret_cast<void*>(&kernel_libraries), &info)) {
-    return {};
-  }
-  auto folder = fs::path(info.dli_fname).parent_path();
-  return folder / (std::string(text.file) + ".metallib");
-}
+// What is compiled or loaded at once.
+struct Part {
+  std::once_flag once;
+  MTL::Library* library = nullptr; // null if it cannot be built
+  double seconds = 0;
+  std::string failure;
 
-// MLX keeps libraries by name for the process.
-KernelLibrary build(const LibraryText& text) {
-  auto pool = NS::TransferPtr(NS::AutoreleasePool::alloc()->init());
-  auto& device = mx::metal::device(mx::Device::gpu);
-  KernelLibrary built{.name = text.name};
-  auto load = [&](const char* from, auto get) {
-    try {
-      built.library = get();
-    } catch (const std::exception& e) {
-      built.failure += std::string(from) + ": " + e.what() + "\n";
-    }
-  };
-  auto started = std::chrono::steady_clock::now();
-  auto metallib = metallib_of(text);
-  std::error_code none;
-  if (fs::exists(metallib, none)) {
-    load("metallib", [&] {
-      return device.get_library(text.file, metallib.string());
-    });
-    built.from_metallib = built.library;
-  }
-  if (!built.library) {
-    load("text", [&] {
-      return device.get_library(
-          text.file, [&] { return std::string(text.text); });
-    });
-  }
-  std::chrono::duration<double> took =
-      std::chrono::steady_clock::now() - started;
-  built.seconds = took.count();
-  return built;
-}
-
-const KernelLibrary& built_library(size_t index) {
-  struct Entry {
-    std::once_flag once;
-    KernelLibrary built;
-  };
-  static auto* entries = new std::vector<Entry>(library_texts().size());
-  auto& entry = (*entries)[index];
-  std::call_once(
-      entry.once, [&] { entry.built = build(library_texts()[index]); });
-  return entry.built;
-}
-
-// The library whose family is the longest prefix of the kernel's name.
-size_t index_of(const KernelName& kernel) {
-  const auto& texts = library_texts();
-  auto name = kernel.text();
-  size_t found = texts.size(), longest = 0;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    for (std::string_view family : texts[i].kernels) {
-      if (name.starts_with(family) && family.size() > longest) {
-        found = i;
-        longest = family.size();
+  // MLX keeps libraries by name for the process.
+  template <typename Get>
+  const Part& build(const char* from, Get get) {
+    std::call_once(once, [&] {
+      auto pool = NS::TransferPtr(NS::AutoreleasePool::alloc()->init());
+      auto started = std::chrono::steady_clock::now();
+      try {
+        library = get(mx::metal::device(mx::Device::gpu));
+      } catch (const std::exception& e) {
+        failure = std::string(from) + ": " + e.what() + "\n";
       }
-    }
+      std::chrono::duration<double> took =
+          std::chrono::steady_clock::now() - started;
+      seconds = took.count();
+    });
+    return *this;
   }
-  if (found == texts.size()) {
-    throw KernelError("[mlx_norms] No library has a kernel " + name + ".");
+};
+
+struct Parts {
+  const LibraryText& text;
+  Part metallib;
+  Part rest; // kernels that need no instantiation
+  std::deque<Part> instances;
+
+  explicit Parts(const LibraryText& text)
+      : text(text),
+        instances(text.kernels.size()) {}
+
+  // What the build puts beside the extension, if it can. Its library is null if
+  // it is not there or does not load.
+  const Part& loaded() {
+    return metallib.build("metallib", [&](auto& device) -> MTL::Library* {
+      Dl_info info;
+      if (!dladdr(reinterpret_cast<void*>(&kernel_libraries), &info)) {
+        return nullptr;
+      }
+      auto file = fs::path(info.dli_fname).parent_path() /
+          (std::string(text.file) + ".metallib");
+      std::error_code none;
+      return fs::exists(file, none)
+          ? device.get_library(text.file, file.string())
+          : nullptr;
+    });
   }
-  return found;
+
+  const Part& compiled(size_t i) {
+    const auto& kernel = text.kernels[i];
+    std::string_view instantiation = kernel.instantiation;
+    bool instance = !instantiation.empty();
+    auto name = std::string(text.file) +
+        (instance ? std::string("_") + kernel.name : "");
+    return (instance ? instances[i] : rest).build("text", [&](auto& device) {
+      return device.get_library(name, [&] {
+        return std::string(text.text).append(instantiation) + "\n";
+      });
+    });
+  }
+};
+
+std::deque<Parts>& all_parts() {
+  static auto* all =
+      new std::deque<Parts>(library_texts().begin(), library_texts().end());
+  return *all;
 }
 
 } // namespace
 
 MTL::Library* library_of(const KernelName& kernel) {
-  const auto& built = built_library(index_of(kernel));
+  using Place = std::pair<Parts*, size_t>;
+  static const auto* places = [] {
+    auto* places = new std::map<std::string_view, Place>();
+    for (auto& parts : all_parts()) {
+      for (size_t i = 0; i < parts.text.kernels.size(); ++i) {
+        places->emplace(parts.text.kernels[i].name, Place(&parts, i));
+      }
+    }
+    return places;
+  }();
+  auto name = kernel.text();
+  auto place = places->find(name);
+  if (place == places->end()) {
+    throw KernelError("[mlx_norms] No library has a kernel " + name + ".");
+  }
+  auto [parts, i] = place->second;
+  const auto& metallib = parts->loaded();
+  if (metallib.library) {
+    return metallib.library;
+  }
+  const auto& built = parts->compiled(i);
   if (!built.library) {
     throw KernelError(
-        "[mlx_norms] The library " + built.name +
-        " of kernels cannot be built: " + built.failure);
+        "[mlx_norms] Kernel " + name + " of library " + parts->text.name +
+        " cannot be built: " + metallib.failure + built.failure);
   }
   return built.library;
 }
 
 std::vector<KernelLibrary> kernel_libraries() {
   std::vector<KernelLibrary> all;
-  for (size_t i = 0; i < library_texts().size(); ++i) {
-    all.push_back(built_library(i));
+  for (auto& parts : all_parts()) {
+    KernelLibrary found{.name = parts.text.name};
+    const Part* last = nullptr; // kernels of one part follow each other
+    auto add = [&](const Part& part) {
+      if (&part != std::exchange(last, &part)) {
+        found.seconds += part.seconds;
+        bool said = found.failure.find(part.failure) != std::string::npos;
+        found.failure += said ? "" : part.failure;
+      }
+    };
+    const auto& metallib = parts.loaded();
+    add(metallib);
+    found.from_metallib = metallib.library;
+    for (size_t i = 0; i < parts.text.kernels.size(); ++i) {
+      const auto& part = found.from_metallib ? metallib : parts.compiled(i);
+      add(part);
+      found.kernels.emplace_back(parts.text.kernels[i].name, part.library);
+    }
+    all.push_back(std::move(found));
   }
   return all;
 }

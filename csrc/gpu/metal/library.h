@@ -2,7 +2,9 @@
 
 #pragma once
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "csrc/gpu/launch_plan.h"
@@ -10,22 +12,26 @@
 
 namespace mlx_norms {
 
-// A library of kernels as this machine built it.
+// A library of kernels as this machine built it: from the metallib beside the
+// extension if there is one that loads, else each kernel from its text.
 struct KernelLibrary {
   std::string name;
-  MTL::Library* library = nullptr; // null if it cannot be built
   bool from_metallib = false;
   double seconds = 0;  // build time
-  std::string failure; // of the metallib, of the text, or of both
+  std::string failure; // of the metallib, of kernels' texts, or of both
+  // By name. Null: it cannot be built.
+  std::vector<std::pair<std::string, MTL::Library*>> kernels;
+
+  bool is_usable() const {
+    return std::ranges::all_of(kernels, [](auto& k) { return k.second; });
+  }
 };
 
-// The library of a kernel: the metallib beside the extension if the build made
-// one that loads, else compiled from its text. It is built at first use and a
-// failure is not retried, as building takes long. Throws KernelError if it
-// cannot be built.
+// Where a kernel is, built at first use. A failure is not retried, as building
+// takes long. Throws KernelError if it cannot be built.
 MTL::Library* library_of(const KernelName& kernel);
 
-// All libraries; those not built yet are built now.
+// All libraries; what is not built yet is built now.
 std::vector<KernelLibrary> kernel_libraries();
 
 } // namespace mlx_norms

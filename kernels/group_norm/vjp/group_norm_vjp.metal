@@ -366,14 +366,19 @@ template <int N>
   }
 }
 
-#define INSTANTIATE_GROUP_NORM_VJP(N)                              \
+#define INSTANTIATE_GROUP_GRADIENT_PARTIALS(N)                     \
   template [[host_name("group_gradient_partials_" #N)]] [[kernel]] \
-  decltype(group_gradient_partials<N>) group_gradient_partials<N>; \
-  template [[host_name("group_input_gradient_" #N)]] [[kernel]]    \
+  decltype(group_gradient_partials<N>) group_gradient_partials<N>;
+
+INSTANTIATE_GROUP_GRADIENT_PARTIALS(4)
+INSTANTIATE_GROUP_GRADIENT_PARTIALS(8)
+
+#define INSTANTIATE_GROUP_INPUT_GRADIENT(N)                     \
+  template [[host_name("group_input_gradient_" #N)]] [[kernel]] \
   decltype(group_input_gradient<N>) group_input_gradient<N>;
 
-INSTANTIATE_GROUP_NORM_VJP(4)
-INSTANTIATE_GROUP_NORM_VJP(8)
+INSTANTIATE_GROUP_INPUT_GRADIENT(4)
+INSTANTIATE_GROUP_INPUT_GRADIENT(8)
 
 #define INSTANTIATE_GROUP_GRADIENT_SUMS(THREADS)                     \
   template [[host_name("group_gradient_sums_" #THREADS)]] [[kernel]] \

@@ -13,8 +13,8 @@ NB_MODULE(_libraries, m) {
   m.def("load", [] {
     std::vector<std::tuple<std::string, bool, bool, std::string>> all;
     for (const auto& built : mlx_norms::kernel_libraries()) {
-      bool usable = built.library;
-      all.emplace_back(built.name, usable, built.from_metallib, built.failure);
+      all.emplace_back(
+          built.name, built.is_usable(), built.from_metallib, built.failure);
     }
     return all;
   });

@@ -8,7 +8,9 @@ and shifts, group norms, ropes; products in one launch, with more rows, too, tha
 otherwise. "many" is a call's time among many in an mx.eval, "one" in an mx.eval of its own, from
 building the graph to the result, by the host's clock; sides take turns in each round. "first" is
 the time of the first call of a new process, in which kernels are loaded or compiled, and "checked"
-with the check before their first use. --device cpu tries the script with tiny shapes.
+with the check before their first use. With MLX_NORMS_NATIVE_BFLOAT=1 in the environment, calls of
+bfloat16 alone, by Metal's own conversions, and first calls with kernels from text. --device cpu
+tries the script with tiny shapes.
 """
 
 from __future__ import annotations
@@ -204,8 +206,10 @@ def main() -> int:
         times = (seconds[side].spread(".4g", 1e6) for side in ("ours", "stock"))
         found.add_row(name, how, *times, red_if(gain.median < 1, gain.spread(".2f")))
 
+    native = os.environ.get("MLX_NORMS_NATIVE_BFLOAT") == "1"
+    rows = (row for row in calls(script.tiny) if not native or row.arrays[0].dtype == BF16)
     _ext.set_product_rows(max(PRODUCT_ROWS))
-    for row in script.tracked(calls(script.tiny)):
+    for row in script.tracked(rows):
         for how in ("many", "one"):
             add(row.name, how, measure(script, row, how, args.rounds))
     _ext.set_product_rows(0)

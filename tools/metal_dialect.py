@@ -45,7 +45,7 @@ SAFE = {
     "keyword continue": _CPP,
     "keyword enum": _CPP,
     "keywords inline device": "a function of MLX's is `constexpr device`, for what it returns, too",
-    "macro MLX_NORMS_NATIVE_BFLOAT": "is asked for, and defined by hand alone",
+    "macro MLX_NORMS_NATIVE_BFLOAT": "is asked for, and defined where a user asks",
     "macro __CUDACC__": "is asked for, and defined for NVIDIA's compiler alone",
     "macro __HAVE_BFLOAT__": "is asked for, and Metal's own, as of 3.1",
     "name half4": _VECTORS,

@@ -67,7 +67,8 @@ def test_only_what_publishes_may_write():
 
 # In place of what the steps call. Metal is checked where its variables say so.
 STANDINS = {
-    "python": 'echo "python $* validated=${MTL_SHADER_VALIDATION:-0}"',
+    "python": "echo python $* validated=${MTL_SHADER_VALIDATION:-0}"
+    " ${MLX_NORMS_NATIVE_BFLOAT:+native}",
     "pytest": 'echo "pytest $* validated=${METAL_DEVICE_WRAPPER_TYPE:-0}"; exit 1',
     "pip": 'echo "pip $* for macOS $MACOSX_DEPLOYMENT_TARGET"',
     "xcrun": "exit 1",
@@ -123,5 +124,6 @@ def test_figures_of_a_virtual_gpu_say_so(mac, tmp_path, virtual, gpu):
     assert printed == label * virtual + (
         f"python -m mlx_norms bench norm --csv build/bench/norm_{gpu}.csv validated=0\n"
         f"python bench/mac.py --csv build/bench/mac_{gpu}.csv validated=0\n"
+        f"python bench/mac.py --csv build/bench/mac_native_{gpu}.csv validated=0 native\n"
     )
     assert printed in done.stdout

@@ -349,6 +349,25 @@ def test_a_library_that_cannot_be_built(run):
     """)
 
 
+def test_native_bfloat(run):
+    """Where it is asked for; on this device its conversions have the bits of the kernels'."""
+    script = """
+        texts = []
+        def seen(text, name, check):
+            texts.append(text)
+            return compiled(text, name, check)
+        module._compile = seen
+        x, w = x.astype(mx.bfloat16), w.astype(mx.bfloat16)
+        y, said = record(lambda: mlx_norms.rms_norm(x, w))
+        assert not said and mx.array_equal(y, mx.fast.rms_norm(x, w, 1e-5))
+        assert launched("norm_", lambda: mlx_norms.rms_norm(x + 1, w)) == 1
+        define = "#define MLX_NORMS_NATIVE_BFLOAT\\n"
+        assert {text.startswith(define) for text in texts} == {ASKED}
+    """
+    run(script.replace("ASKED", "False"))
+    run(script.replace("ASKED", "True"), MLX_NORMS_NATIVE_BFLOAT="1")
+
+
 def test_a_kernel_that_cannot_be_built(run):
     """It takes no other of its library along."""
     run("""

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <map>
@@ -21,6 +22,16 @@ namespace mlx_norms {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Whether texts are compiled with Metal's own conversions of bfloat16, which
+// nobody has timed.
+bool native_bfloat() {
+  static const bool asked = [] {
+    auto* value = std::getenv("MLX_NORMS_NATIVE_BFLOAT");
+    return value && std::string_view(value) == "1";
+  }();
+  return asked;
+}
 
 // What is compiled or loaded at once.
 struct Part {
@@ -63,7 +74,8 @@ struct Parts {
   const Part& loaded() {
     return metallib.build("metallib", [&](auto& device) -> MTL::Library* {
       Dl_info info;
-      if (!dladdr(reinterpret_cast<void*>(&kernel_libraries), &info)) {
+      if (native_bfloat() ||
+          !dladdr(reinterpret_cast<void*>(&kernel_libraries), &info)) {
         return nullptr;
       }
       auto file = fs::path(info.dli_fname).parent_path() /
@@ -81,9 +93,11 @@ struct Parts {
     bool instance = !instantiation.empty();
     auto name = std::string(text.file) +
         (instance ? std::string("_") + kernel.name : "");
+    std::string define =
+        native_bfloat() ? "#define MLX_NORMS_NATIVE_BFLOAT\n" : "";
     return (instance ? instances[i] : rest).build("text", [&](auto& device) {
       return device.get_library(name, [&] {
-        return std::string(text.text).append(instantiation) + "\n";
+        return define + text.text + std::string(instantiation) + "\n";
       });
     });
   }

@@ -123,9 +123,9 @@ def around_norms(tokens: int, length: int, images: list[tuple[int, ...]]) -> Ite
 
 def products(length: int, width: int) -> Iterator[Row]:
     """In one launch, to be compared at numbers of rows at which MLX's would be taken."""
-    w, matrix = normal(length), normal(width, length) / length**0.5
+    w, b, matrix = normal(length), normal(length), normal(width, length) / length**0.5
     parts = mx.quantize(matrix, **QUANTIZED)
-    mx.eval(w, matrix, parts)
+    mx.eval(w, b, matrix, parts)
 
     def quantized(x):
         return mx.quantized_matmul(x, *parts, transpose=True, **QUANTIZED)
@@ -143,6 +143,12 @@ def products(length: int, width: int) -> Iterator[Row]:
             x,
             lambda x: mlx_norms.rms_norm_linear(x, w, [parts], EPS),
             lambda x: quantized(mx.fast.rms_norm(x, w, EPS)),
+        )
+        yield Row(
+            f"layer_norm and 4 bits {where}",
+            x,
+            lambda x: mlx_norms.layer_norm_linear(x, w, b, [parts], EPS),
+            lambda x: quantized(mx.fast.layer_norm(x, w, b, EPS)),
         )
         yield Row(
             f"rms_norm and product {where}",

@@ -157,10 +157,14 @@ void NormLinear::check(const Arrays& inputs) const {
 }
 
 bool NormLinear::suits(const Arrays& inputs, mx::Stream s) const {
-  auto backend = backend_of(s);
+  bool metal = backend_of(s) == Backend::Metal;
   const auto& x = inputs[0];
-  return has_gpu_kernels(s) && x.size() > 0 &&
-      (spec.normed || backend == Backend::Metal || multiplies_by_tiles(s)) &&
+  // A centered row with weights of few bits takes twice the instructions of
+  // MLX's product there.
+  bool apart =
+      metal && spec.norm.center && spec.projections[0].bits && forced_rows == 0;
+  return has_gpu_kernels(s) && x.size() > 0 && !apart &&
+      (spec.normed || metal || multiplies_by_tiles(s)) &&
       x.size() / x.shape(-1) <= max_rows(spec, s) && kernel_takes(spec, inputs);
 }
 

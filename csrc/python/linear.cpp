@@ -234,7 +234,7 @@ void bind_linear(nb::module_& m) {
             y_i = n W_i^\top + b_i
 
         The number of launches, the rounding, ``residual`` and ``gated`` are as
-        in :func:`rms_norm_linear`.
+        in :func:`rms_norm_linear`; quantized weights are two steps on Metal.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or

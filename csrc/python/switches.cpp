@@ -58,8 +58,8 @@ void bind_switches(nb::module_& m) {
       "set_product_rows",
       of_plans(set_product_rows),
       "rows"_a,
-      "Forces the most rows of a product in one launch, for benchmarks; 0: as "
-      "chosen.");
+      "Forces products of up to so many rows to be one launch, for benchmarks; "
+      "0: as chosen.");
   m.def(
       "set_products_anywhere",
       &set_products_anywhere,

@@ -13,7 +13,15 @@ import mlx_norms
 from support import oracle
 from support.bits import assert_same_bits
 from support.inputs import normal
-from support.linear_case import OPS, Quantized, case, matrix, most_rows, truths
+from support.linear_case import (
+    OPS,
+    Quantized,
+    case,
+    is_apart_on_metal,
+    matrix,
+    most_rows,
+    truths,
+)
 from support.norm_case import DTYPES
 from support.oracle import Truth, exact, unit_roundoff
 from support.releases import since
@@ -27,8 +35,13 @@ KINDS = list(itertools.product((4, 8), (32, 64, 128)))
 @pytest.fixture
 def one_launch(backend):
     """Whether a call of so many rows, all arrays of one dtype, is one launch."""
-    most = 0 if backend == "cpu" else most_rows(None)
-    return lambda rows: 0 < rows <= most
+
+    def one_launch(rows, op="rms_norm_linear", kind=None):
+        if backend == "cpu" or (backend.startswith("metal") and is_apart_on_metal(op, kind)):
+            return False
+        return 0 < rows <= most_rows(None)
+
+    return one_launch
 
 
 @pytest.fixture
@@ -38,7 +51,9 @@ def check(one_launch):
     def check(call, outputs=None, note="", one=None):
         __tracebackhide__ = True
         x = call.arrays["x"]
-        one = one_launch(x.size // max(x.shape[-1], 1)) if one is None else one
+        if one is None:
+            kind = isinstance(call.weights[0], Quantized) or None
+            one = one_launch(x.size // max(x.shape[-1], 1), call.op, kind)
         outputs = call() if outputs is None else outputs
         for truth, got in zip(truths(call, one), outputs, strict=True):
             truth.check(got, note)
@@ -190,7 +205,7 @@ def test_what_is_not_finite_stays_in_its_row(backend, kind):
 @pytest.mark.parametrize("op", OPS)
 def test_two_steps_have_the_bits_of_the_norm_and_the_product(one_launch, op):
     for dtype, kind, rows in itertools.product(DTYPES, (None, (4, 32), (8, 64)), (1, 9)):
-        if one_launch(rows):
+        if one_launch(rows, op, kind):
             continue
         for options in (dict(), dict(gated=True, residual=True)):
             call = case(
@@ -264,8 +279,17 @@ def test_defaults():
 # --- Launches
 
 
-@pytest.mark.parametrize("kind", [None, (4, 32), (8, 64)])
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("kind", [(4, 32), (8, 64)])
+def test_layer_norms_of_few_bits_are_apart_on_metal(launches, kind):
+    call = case("layer_norm_linear", (1, 64), (5, 3), mx.float16, kinds=(kind,))
+    (launch,) = launches(*call())  # MLX's products are not the device's
+    assert not launch.kernel.startswith("norm_linear")
+
+
+@pytest.mark.parametrize(
+    "op, kind",
+    [of for of in itertools.product(OPS, (None, (4, 32), (8, 64))) if not is_apart_on_metal(*of)],
+)
 def test_few_rows_take_one_launch(launches, op, kind):
     for dtype, widths in itertools.product(DTYPES, ((5,), (5, 3), (9, 4, 1), (1, 2, 3, 4))):
         for rows, residual in ((1, True), (8, False)):
@@ -446,12 +470,13 @@ def test_shapeless(check, one_launch, backend, op, kind):
         compiled = mx.compile(call, shapeless=True)
         check(call, compiled(*call.flat()))
         for rows, widths in ((1, (6, 3)), (8, (6, 3)), (11, (6, 3)), (33, (5, 9)), (0, (6, 3))):
-            if rows == 0 and not one_launch(first) and (kind or backend == "cuda"):
+            one = one_launch(first, op, kind)
+            if rows == 0 and not one and (kind or backend == "cuda"):
                 continue  # MLX's products divide by the number of rows
             other = case(
                 op, (rows, 64), widths, mx.float32, kinds=(kind,), biases=(True, False), seed=rows
             )
-            check(other, compiled(*other.flat()), one=one_launch(first))
+            check(other, compiled(*other.flat()), one=one)
         check(call, compiled(*call.flat()))
 
 

@@ -213,6 +213,11 @@ def most_rows(kind):
     return metal_rows()
 
 
+def is_apart_on_metal(op, kind):
+    """Whether a norm and products of few rows are several launches there."""
+    return op == "layer_norm_linear" and kind is not None
+
+
 def truths(case, one_launch):
     """The truth of each output, for one launch or for two steps."""
     norm, arrays = case.norm, case.norm_arrays

@@ -65,7 +65,8 @@ def calls() -> Iterator[Call]:
             name = f"matmul {dtype} {rows}x{depth} {way}"
             yield Call(name, small, partial(_matmul, dtype, rows, depth, way == "lines"))
         for bits, op in itertools.product(BITS, ("rms_norm_linear", "layer_norm_linear")):
-            if bits == 16 or depth % 64 == 0:  # groups of 64
+            quantized = op == "rms_norm_linear" and depth % 64 == 0  # in groups of 64
+            if bits == 16 or quantized:
                 name = f"{op} {dtype} {rows}x{depth}{f' {bits} bits' if bits < 16 else ''}"
                 yield Call(
                     name,

@@ -63,17 +63,30 @@ inline uint4 fetch_packed(device const uchar* weights, uint i) {
       : uint4(((device const uint2*)weights)[i], uint2(0, 0));
 }
 
-// The float 0x3f000000 with byte k of `word` as its second-highest byte.
-inline float float_of_byte(uint word, int k) {
+// Value `at` of q in packed words, as 1 + q / 2^bits: in a float's highest
+// digits it needs no conversion.
+inline float level(thread const uint* words, int at) {
+  if (linear_bits == 8) {
+    uint q = (words[at / 4] >> (8 * (at % 4))) & 0xffu;
+    return as_type<float>(0x3f800000u | q << 15);
+  }
+  uint word = words[at / 8];
 #ifdef __CUDACC__
-  return as_type<float>(permute_bytes(word, 0x3fu, 0x4055u | uint(k) << 8));
+  // The second-highest byte of 0x3f000000 is replaced by one of these.
+  uint bytes = (at % 2 == 1 ? word >> 1 : word << 3) & 0x78787878u;
+  uint selected = 0x4055u | uint(at % 8 / 2) << 8;
+  return as_type<float>(permute_bytes(bytes | 0x80808080u, 0x3fu, selected));
 #else
-  return as_type<float>(0x3f000000u | ((word >> (8 * k)) & 0xffu) << 16);
+  // A half takes half a register, and a multiply-add reads it as a float.
+  int up = 6 - 4 * (at % 4);
+  uint digits = (up > 0 ? word << up : word >> -up) & 0x03c003c0u;
+  half2 both = as_type<half2>(digits | 0x3c003c00u);
+  return float(at % 8 < 4 ? both.x : both.y);
 #endif
 }
 
 // P values of a fetched vector, starting at `first`: weights of an array, or q
-// as 1 + q / 2^bits, since q in a float's highest digits needs no conversion.
+// of packed ones.
 template <int N, int P>
 inline void unpack_weights(uint4 bits, int type, int first, thread float* v) {
   if (N < 16) {
@@ -82,16 +95,7 @@ inline void unpack_weights(uint4 bits, int type, int first, thread float* v) {
   }
   uint words[4] = {bits.x, bits.y, bits.z, bits.w};
   for (int j = 0; j < P; ++j) {
-    int at = first + j;
-    if (linear_bits == 8) {
-      uint q = (words[at / 4] >> (8 * (at % 4))) & 0xffu;
-      v[j] = as_type<float>(0x3f800000u | q << 15);
-    } else {
-      uint word = words[at / 8];
-      uint every_other = at % 2 == 1 ? word >> 1 : word << 3;
-      v[j] =
-          float_of_byte((every_other & 0x78787878u) | 0x80808080u, at % 8 / 2);
-    }
+    v[j] = level(words, first + j);
   }
 }
 

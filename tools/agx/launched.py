@@ -18,7 +18,8 @@ from metalsim.msl.tokens import Tokens  # isort: skip
 
 from .measure import Specialization
 
-_LIBRARY = re.compile(r"mlx_norms_(\w+)_[0-9a-f]{16}")
+# The library in the name that MLX keeps a kernel's text by.
+_LIBRARY = re.compile(r"mlx_norms_(\w+)_[0-9a-f]{16}(?:_|$)")
 
 
 def launched(texts: dict[str, str], small: bool) -> dict[Specialization, list[str]]:
@@ -74,7 +75,7 @@ def run(small: bool) -> None:
             for c in pipeline.constants:
                 form = "?" if len(c.value) == 1 else "i"
                 constants[c.index] = int(struct.unpack(form, c.value)[0])
-            library = _LIBRARY.fullmatch(pipeline.library.name)[1]
+            library = _LIBRARY.match(pipeline.library.name)[1]
             seen.append([library, pipeline.kernel, constants, list(launch.group)])
 
     import _hostmetal
@@ -96,3 +97,4 @@ def run(small: bool) -> None:
         for launch in seen:
             print(json.dumps([call.name, *launch]))
         mx.clear_cache()
+    recorder.exit()  # fails if one of the methods above did

@@ -77,7 +77,6 @@ class Simulator:
         self.launches: list[Launch] = []
         self.faults: list[str] = []
         self._memory: dict[str, int] = {}  # the threadgroup memory that each kernel has used so far
-        self._libraries: dict[str, metalsim.Library] = {}
 
     def clear(self) -> None:
         """Waits for pending launches, then forgets launches and faults."""
@@ -108,17 +107,9 @@ class Simulator:
             for kernel in compiled.kernels()
         }
 
-    def limits(self, library: str) -> dict[str, int | None]:
-        """max_total_threads_per_threadgroup of each kernel of a library that has a pipeline, None
-        for kernels that do not declare it.
-        """
-        of = self._libraries[library]
-        return {kernel: of.max_threads(kernel) for kernel in of.kernels()}
-
     def pipeline(self, pipeline) -> None:
         """Checks a new pipeline; called by the device."""
         library, declared = self._compiled(pipeline)
-        self._libraries[pipeline.library.name] = library
         if pipeline.kernel not in library.kernels():
             raise Refused(
                 f"{pipeline.kernel}: library {pipeline.library.name} has no kernel of this name"

@@ -73,9 +73,17 @@ def ladders():
                 yield [layer_norm(mx.ones((1, length), dtype), rung=rung.name)]
 
 
+def copies_of_rows():
+    """Of arrays with more axes of rows than a layout holds."""
+    for dtype in WIDTHS:
+        x = mx.ones((2, 2, 2, 2, 2, 2048), dtype).transpose(3, 1, 4, 2, 0, 5)
+        yield [mlx_norms.rms_norm(x)]
+
+
 def test_the_largest_groups_are_declared(launches):
     used = {}
-    for arrays in itertools.chain(norms(), group_norms(), projections(), products(), ladders()):
+    calls = (norms(), group_norms(), copies_of_rows(), projections(), products(), ladders())
+    for arrays in itertools.chain(*calls):
         for launch in launches(*arrays):
             used[launch.kernel] = max(used.get(launch.kernel, 0), prod(launch.group))
     limits = {}

@@ -22,7 +22,6 @@ def alone(calls: Calls) -> timing.Runs:
             mx.eval(calls.prepare(1))
         mx.synchronize()
 
-    run(1)  # what is compiled first would make for samples of one call
     return timing.Runs(run)
 
 

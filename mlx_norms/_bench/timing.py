@@ -209,6 +209,7 @@ def evals(call: Callable[[], object]) -> Runs:
 
 def calibrate(timed: Timed, sample_seconds: float) -> int:
     """The number of calls in a sample."""
+    timed.seconds(1)  # which may compile
     count = 1
     while (seconds := timed.seconds(count)) < sample_seconds and count < timed.most:
         # The first guess is often far too low, so grow tenfold at most.

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import io
+import itertools
 import json
 import math
 import os
@@ -444,9 +445,17 @@ class TestTiming:
         clock = Clock(monkeypatch)
         calls = {"a": clock.call("a", 1.0), "b": clock.call("b", 1.0)}
         timing.measure(calls, rounds=4, sample_seconds=0.5)
-        # One call each to see the size of the outputs, one each to find the number of calls.
-        assert clock.log[:4] == ["a", "b", "a", "b"]
-        assert clock.log[4:] == ["a", "b", "b", "a", "a", "b", "b", "a"]
+        # One call each to see the size of the outputs, two each to find the number of calls.
+        assert clock.log[:6] == ["a", "b", "a", "a", "b", "b"]
+        assert clock.log[6:] == ["a", "b", "b", "a", "a", "b", "b", "a"]
+
+    def test_a_first_call_that_compiles_does_not_size_samples(self, monkeypatch):
+        clock = Clock(monkeypatch)
+        slow, fast = clock.call("compiles", 1.0), clock.call("runs", 1e-3)
+        calls = itertools.chain([slow], itertools.repeat(fast))
+        runs = timing.Runs(lambda count: [next(calls)() for _ in range(count)])
+        timing.measure({"a": runs}, rounds=1, sample_seconds=0.02)
+        assert clock.log.count("compiles") == 1 and clock.log.count("runs") >= 40
 
     def test_a_sample_is_long_enough(self, monkeypatch):
         clock = Clock(monkeypatch)

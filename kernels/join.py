@@ -96,15 +96,17 @@ def by_kernel(text: str) -> tuple[str, dict[str, str]]:
         if not (call := CALL.match(line)):
             lines.append(line)
         elif CUDA not in enclosing:
-            kernels[_instantiated(*macros[call[1]], call[2])] = line
+            kernels[_instantiated(call[1], *macros[call[1]], call[2])] = line
     return "\n".join(lines) + "\n", kernels
 
 
-def _instantiated(parameters: str, body: str, arguments: str) -> str:
+def _instantiated(macro: str, parameters: str, body: str, arguments: str) -> str:
     """The name of the kernel that a macro instantiates."""
+    names = HOST_NAME.findall(body)
+    if len(names) != 1:
+        raise ValueError(f"{macro} instantiates {len(names)} kernels: a macro for each, please")
     values = dict(zip(parameters.split(", "), arguments.split(", "), strict=True))
-    (name,) = HOST_NAME.findall(body)
-    words = re.findall(r'"(\w+)"|#(\w+)', name)
+    words = re.findall(r'"(\w+)"|#(\w+)', names[0])
     return "".join(literal or values[parameter] for literal, parameter in words)
 
 

@@ -40,10 +40,12 @@ class Package(NamedTuple):
     Attributes:
         requirement: What pip installs; without a version, the newest.
         mlx: The release of MLX.
+        also: What its models import, and it does not require.
     """
 
     requirement: str
     mlx: str
+    also: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -56,15 +58,16 @@ PACKAGES = (
     Package("mlx-vlm", NEWEST),
     Package("mlx-audio", NEWEST),
     Package("mflux==0.24", "0.32.2"),
-    *(Package(name, NEWEST) for name in ("mlx-embeddings", "mlx-transformers", "mlx-whisper")),
+    Package("mlx-embeddings", NEWEST, ("mlx-lm",)),
+    *(Package(name, NEWEST) for name in ("mlx-transformers", "mlx-whisper")),
     *(Package(name, NEWEST) for name in ("f5-tts-mlx", "parakeet-mlx")),
 )
 COLUMNS = "package version MLX families outputs gradients ours written left on".split()
 
 
-def solution(pip: list, wheel: Path, requirement: str, file: Path) -> dict[str, str]:
-    """The packages that pip would install for both, each with its version."""
-    run(*pip, "install", "--quiet", "--dry-run", "--report", file, wheel, requirement)
+def solution(pip: list, wheel: Path, requirements: list[str], file: Path) -> dict[str, str]:
+    """The packages that pip would install for all, each with its version."""
+    run(*pip, "install", "--quiet", "--dry-run", "--report", file, wheel, *requirements)
     report = json.loads(file.read_text())
     chosen = (item["metadata"] for item in report["install"])
     return {item["name"].lower().replace("_", "-"): item["version"] for item in chosen}
@@ -105,7 +108,8 @@ def attempt(package: Package, wheel: Path, directory: Path) -> list[str]:
     python = directory / "bin" / "python"
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
     run(*pip, "install", f"mlx[cpu]=={package.mlx}")
-    chosen = solution(pip, wheel, package.requirement, directory / "report.json")
+    requirements = [package.requirement, *package.also]
+    chosen = solution(pip, wheel, requirements, directory / "report.json")
     for name in ("mlx", "mlx-cpu"):
         if name in chosen:
             raise Failed(f"pip changes {name} to {chosen[name]}")
@@ -114,8 +118,9 @@ def attempt(package: Package, wheel: Path, directory: Path) -> list[str]:
     left_out = sorted(name for name in chosen if LARGE.fullmatch(name))
     pinned = [f"{name}=={chosen[name]}" for name in chosen if name not in left_out]
     run(*pip, "install", "--no-deps", wheel, *pinned)
-    path = {"PATH": str(python.parent), "HF_HUB_OFFLINE": "1"}
-    output = run(python, "-P", HERE / "tiny_run.py", package.name, env=path, cwd=directory)
+    # MLX itself compiles fused functions of the CPU by g++, if it is not told to leave that.
+    variables = {"PATH": str(python.parent), "HF_HUB_OFFLINE": "1", "MLX_DISABLE_COMPILE": "1"}
+    output = run(python, "-P", HERE / "tiny_run.py", package.name, env=variables, cwd=directory)
     cells = verdict(json.loads(output.splitlines()[-1]))
     return [package.name, version, package.mlx, *cells, str(datetime.date.today())]
 

@@ -58,7 +58,8 @@ def transformers():
         rope_dim=24,
     )
     video = normal((1, 4, 1, 8, 8))
-    yield "seedvr2", model, lambda m: m(video, text, half)
+    if mx.__version__ != "0.32.2":  # which ends the process in it on the CPU, without us, too
+        yield "seedvr2", model, lambda m: m(video, text, half)
 
     model = Ideogram4Transformer(Ideogram4Config(64, 2, 4, 96, 32, 8, 24, 10000, (4, 2, 2)))
     weights = [(k, w) for k, w in tree_flatten(model.parameters()) if w.dtype == mx.uint8]

@@ -48,6 +48,7 @@ SAFE = {
     "macro MLX_NORMS_NATIVE_BFLOAT": "is asked for, and defined where a user asks",
     "macro __CUDACC__": "is asked for, and defined for NVIDIA's compiler alone",
     "macro __HAVE_BFLOAT__": "is asked for, and Metal's own, as of 3.1",
+    "name half2": _VECTORS,
     "name half4": _VECTORS,
     "name packed_float4": _PACKED,
     "name packed_half4": _PACKED,

@@ -295,7 +295,9 @@ class TestProjections:
         prompt = prompt_for(name, 4)  # of more rows dense products stay two steps on CUDA
         drift, reports = compare.measure_drift(model, prompt, [3, 1], "projections")
         assert drift.explained and drift.rounding > 0
-        assert all((report.projections > 0) == (backend != "cpu") for report in reports)
+        apart = backend.startswith("metal") and (name, dtype) == ("gpt2", 4)  # layer norms
+        taken = backend != "cpu" and not apart
+        assert all((report.projections > 0) == taken for report in reports)
 
     def test_products_of_norms_move(self):
         """Of few rows, and no other's."""

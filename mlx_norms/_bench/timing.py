@@ -209,8 +209,8 @@ def evals(call: Callable[[], object]) -> Runs:
 
 def calibrate(timed: Timed, sample_seconds: float) -> int:
     """The number of calls in a sample."""
-    timed.seconds(1)  # which may compile
     count = 1
+    timed.seconds(count)  # what is loaded or compiled first would make a sample too short
     while (seconds := timed.seconds(count)) < sample_seconds and count < timed.most:
         # The first guess is often far too low, so grow tenfold at most.
         growth = 1.2 * sample_seconds / seconds

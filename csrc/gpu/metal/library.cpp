@@ -101,6 +101,11 @@ struct Parts {
       });
     });
   }
+
+  // Where kernel i is.
+  const Part& of(size_t i) {
+    return loaded().library ? metallib : compiled(i);
+  }
 };
 
 std::deque<Parts>& all_parts() {
@@ -128,15 +133,11 @@ MTL::Library* library_of(const KernelName& kernel) {
     throw KernelError("[mlx_norms] No library has a kernel " + name + ".");
   }
   auto [parts, i] = place->second;
-  const auto& metallib = parts->loaded();
-  if (metallib.library) {
-    return metallib.library;
-  }
-  const auto& built = parts->compiled(i);
+  const auto& built = parts->of(i);
   if (!built.library) {
     throw KernelError(
         "[mlx_norms] Kernel " + name + " of library " + parts->text.name +
-        " cannot be built: " + metallib.failure + built.failure);
+        " cannot be built: " + parts->metallib.failure + built.failure);
   }
   return built.library;
 }
@@ -153,11 +154,10 @@ std::vector<KernelLibrary> kernel_libraries() {
         found.failure += said ? "" : part.failure;
       }
     };
-    const auto& metallib = parts.loaded();
-    add(metallib);
-    found.from_metallib = metallib.library;
+    add(parts.loaded());
+    found.from_metallib = parts.metallib.library;
     for (size_t i = 0; i < parts.text.kernels.size(); ++i) {
-      const auto& part = found.from_metallib ? metallib : parts.compiled(i);
+      const auto& part = parts.of(i);
       add(part);
       found.kernels.emplace_back(parts.text.kernels[i].name, part.library);
     }

@@ -183,8 +183,8 @@ def test_derivatives(op):
         def first(*arrays):
             return mx.vjp(f, arrays, [mx.sin(o) for o in f(*arrays)])[1]
 
-        squares = lambda *arrays: sum((g * g).sum() for g in first(*arrays))  # noqa: E731
-        return mx.grad(squares, argnums=tuple(range(len(arrays))))(*arrays)
+        squares = lambda *arrays: [sum((g * g).sum() for g in first(*arrays))]  # noqa: E731
+        return mx.vjp(squares, arrays, [mx.array(1.0, arrays[0].dtype)])[1]
 
     got = second(op.ours(), arrays)
     with mx.stream(mx.cpu):

@@ -40,9 +40,14 @@ partner_of(const Geometry& geometry, int length, int dims, bool traditional) {
   if (traditional) {
     return kInVector;
   }
-  bool in_half = geometry.vectors % 2 == 0 && half == geometry.chunk() / 2 &&
-      dims == length;
-  return in_half ? kInHalf : half % geometry.width == 0 ? kInRow : kScattered;
+  bool is_half = half == geometry.chunk() / 2 && dims == length;
+  if (is_half && geometry.vectors % 2 == 0) {
+    return kInHalf;
+  }
+  if (is_half && geometry.lanes > 1) {
+    return kInLane;
+  }
+  return half % geometry.width == 0 ? kInRow : kScattered;
 }
 
 // So many that the threads of a row compute angles for several heads, if there

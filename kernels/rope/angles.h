@@ -13,10 +13,36 @@ struct SineAndCosine {
   float cosine;
 };
 
+// Of `quarters` quarter turns and x more, at most an eighth of a turn.
+inline SineAndCosine sine_and_cosine(int quarters, float x) {
+  float z = x * x;
+  float odd = fma(z, -0.00019574659f, 0.008332703f);
+  odd = fma(odd, z, -0.16666663f);
+  odd = fma(odd, z * x, x);
+  float even = fma(z, 2.427958e-05f, -0.001388786f);
+  even = fma(even, z, 0.041666728f);
+  even = fma(even, z, -0.49999997f);
+  even = fma(even, z, 1.0f);
+  float sine = (quarters & 1) != 0 ? even : odd;
+  float cosine = (quarters & 1) != 0 ? odd : even;
+  return SineAndCosine{
+      (quarters & 2) != 0 ? -sine : sine,
+      ((quarters + 1) & 2) != 0 ? -cosine : cosine};
+}
+
 #ifdef __CUDACC__
-// Those of MLX's kernel.
-inline SineAndCosine sine_and_cosine(float angle) {
-  return SineAndCosine{precise::sin(angle), precise::cos(angle)};
+// Those of MLX's kernel, which takes the same steps for near angles. Apart:
+// inlined for each of a thread's angles it would be most of a kernel, and a few
+// rows would wait for its text.
+__noinline__ SineAndCosine sine_and_cosine(float angle) {
+  if (!(fabs(angle) < 105615.0f)) {
+    return SineAndCosine{precise::sin(angle), precise::cos(angle)};
+  }
+  int quarters = int(rint(angle * 0.63661975f));
+  float x = fma(float(quarters), -1.5707963f, angle);
+  x = fma(float(quarters), -7.5497894e-08f, x);
+  x = fma(float(quarters), -5.390303e-15f, x);
+  return sine_and_cosine(quarters, x);
 }
 #else
 // Within 1e-7 up to 2^23. Metal's are exact beyond that, and ten times as long.
@@ -27,18 +53,6 @@ inline SineAndCosine sine_and_cosine(float angle) {
   float x = fma(quarters, -1.5703125f, angle);
   x = fma(quarters, -4.837512969970703e-4f, x);
   x = fma(quarters, -7.549789948768648e-8f, x);
-  float z = x * x;
-  float odd = fma(z, -1.9515295891e-4f, 8.3321608736e-3f);
-  odd = fma(odd, z, -1.6666654611e-1f);
-  odd = fma(odd * z, x, x);
-  float even = fma(z, 2.443315711809948e-5f, -1.388731625493765e-3f);
-  even = fma(even, z, 4.166664568298827e-2f);
-  even = fma(even * z, z, fma(z, -0.5f, 1.0f));
-  int quarter = int(quarters) & 3;
-  float sine = (quarter & 1) != 0 ? even : odd;
-  float cosine = (quarter & 1) != 0 ? odd : even;
-  return SineAndCosine{
-      (quarter & 2) != 0 ? -sine : sine,
-      ((quarter + 1) & 2) != 0 ? -cosine : cosine};
+  return sine_and_cosine(int(quarters), x);
 }
 #endif

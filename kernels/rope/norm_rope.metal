@@ -30,10 +30,11 @@ constant int y3_flags [[function_constant(34)]];
 
 // Where the elements are that a vector's are rotated with.
 enum Partner {
-  kInVector = 0, // beside each other
-  kInHalf = 1,   // in the same thread's vector V / 2 further or before
-  kInRow = 2,    // in one vector of the row, which is read again
-  kScattered = 3 // anywhere
+  kInVector = 0,  // beside each other
+  kInHalf = 1,    // in the same thread's vector V / 2 further or before
+  kInRow = 2,     // in one vector of the row, which is read again
+  kScattered = 3, // anywhere
+  kInLane = 4     // in a vector of the thread half of the row's threads away
 };
 
 // A row's elements as they are rotated: cosines, and sines with their signs.
@@ -130,7 +131,7 @@ template <int N>
 inline void read_partners(RowIn row, Span<N> of, int dims, thread float* v) {
   int half_dims = dims / 2;
   clear<N>(v);
-  if (partner == kInHalf || partner == kInRow) {
+  if (partner != kScattered) {
     if (of.is_full() && of.begin < dims) {
       read<N>(row, Span<N>{partner_of(of.begin, half_dims), N, 1}, v);
     }
@@ -150,6 +151,25 @@ template <int N>
 inline void swap_pairs(thread const float* v, thread float* partners) {
   for (int j = 0; j < N; ++j) {
     partners[j] = v[j ^ 1];
+  }
+}
+
+// Of the V vectors of the thread half of the row's threads away, the one that
+// vector k is rotated with. V is odd: half a row is half of the threads'
+// vectors and some whole ones of each.
+template <int N, int V>
+inline void partners_in_lane(
+    thread const RowThreads& threads,
+    int k,
+    thread const float* v,
+    thread float* partners) {
+  int half_lanes = threads.lanes / 2;
+  bool lower = threads.lane < half_lanes;
+  for (int j = 0; j < N; ++j) {
+    // Each sends what the other one needs.
+    float of_lower = v[(k + (V + 1) / 2) % V * N + j];
+    float of_upper = v[(k + V / 2) % V * N + j];
+    partners[j] = simd_shuffle_xor(lower ? of_lower : of_upper, half_lanes);
   }
 }
 
@@ -243,7 +263,9 @@ template <int N, int V>
                                                       : at;
       angles.cosines[at] = same == at ? 1.0f : angles.cosines[same];
       angles.sines[at] = same == at ? 0.0f : -angles.sines[same];
-      if (same == at && rotated && of.has(j) && e < dims) {
+      bool of_other =
+          partner == kInLane && (k > V / 2 || !is_first(e, half_dims));
+      if (same == at && !of_other && rotated && of.has(j) && e < dims) {
         int pair = pair_of(e, half_dims);
         float theta = position *
             (has_freqs ? 1.0f / freqs[pair]
@@ -252,6 +274,23 @@ template <int N, int V>
         angles.cosines[at] = of_theta.cosine;
         angles.sines[at] =
             is_first(e, half_dims) ? -of_theta.sine : of_theta.sine;
+      }
+    }
+  }
+
+  if (partner == kInLane) {
+    float cosines[V * N], sines[V * N];
+    for (int k = 0; k < V; ++k) {
+      partners_in_lane<N, V>(threads, k, angles.cosines, cosines + k * N);
+      partners_in_lane<N, V>(threads, k, angles.sines, sines + k * N);
+    }
+    for (int k = 0; k < V; ++k) {
+      Span<N> of = span_of<N>(threads, 0, k, length);
+      for (int j = 0; j < N; ++j) {
+        int at = k * N + j;
+        bool own = is_first(element_of<N>(of, j), half_dims);
+        angles.cosines[at] = own ? angles.cosines[at] : cosines[at];
+        angles.sines[at] = own ? angles.sines[at] : -sines[at];
       }
     }
   }
@@ -330,6 +369,13 @@ template <int N, int V>
     Normalizing by =
         Normalizing{stats, weight_offset, rotated, factor_of_x, out.type};
     bool rotates = rotated && !rope_first;
+    float all[V * N]; // normalized, where threads exchange them
+    if (partner == kInLane) {
+      for (int k = 0; k < V; ++k) {
+        Span<N> of = span_of<N>(threads, 0, k, length);
+        normalized_vector<N, V>(by, summed, w, k, of, held, all + k * N);
+      }
+    }
     for (int k = 0; k < V; ++k) {
       Span<N> of = span_of<N>(threads, 0, k, length);
       thread const float* cosines = angles.cosines + k * N;
@@ -359,6 +405,17 @@ template <int N, int V>
             write<N>(out, of, v);
             write<N>(out, of_other, u);
           }
+        }
+      } else if (partner == kInLane) {
+        partners_in_lane<N, V>(threads, k, all, partners);
+        for (int j = 0; j < N; ++j) {
+          v[j] = all[k * N + j];
+        }
+        if (rotates) {
+          rotate<N>(cosines, sines, partners, of, dims, v);
+        }
+        if (has_head) {
+          write<N>(out, of, v);
         }
       } else {
         normalized_vector<N, V>(by, summed, w, k, of, held, v);

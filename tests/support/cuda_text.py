@@ -46,6 +46,10 @@ def compile(translated, kernel, architecture, group_size=256, **constants):
 
 def values(constant, kernel):
     """The possible values of a kernel's function constant."""
+    if kernel.startswith("norm_rope") and constant.name in ("looped", "center"):
+        return (False,)
+    if kernel.startswith("rms_norms") and constant.name == "looped":
+        return (False,)
     if constant.type == "bool":
         return (False, True)
     if re.fullmatch("channels_(x|s|cotangent)_flags", constant.name):  # always by a layout
@@ -66,6 +70,7 @@ def values(constant, kernel):
     numbers["partner"] = (0, 1, 2, 3)
     if kernel.startswith("norm_rope"):
         numbers["simds_per_row"] = (1,)
+        numbers["partner"] += (4,) if int(kernel[-1]) % 2 else ()
     if kernel.startswith("norm_linear"):
         numbers["simds_per_row"] = (1, 2, 4, 8)
     numbers |= {"linear_bits": (0, 4, 8), "linear_group_size": (32, 64, 128)}

@@ -180,6 +180,12 @@ geometry_for(RowKernel kernel, int length, int item_size, Backend backend) {
   return few_vectors(kernel, length, width);
 }
 
+Geometry in_chunks(const Geometry& held) {
+  constexpr int kMaxVectors = 4;
+  int vectors = std::min(held.vectors, kMaxVectors);
+  return {held.width, vectors, Geometry::kMaxSimds, /* looped= */ true};
+}
+
 int max_threads_of(RowKernel kernel, Geometry geometry, Backend backend) {
   if (backend == Backend::Cuda) {
     return 1024;

@@ -34,6 +34,9 @@ struct Geometry {
   int group_size() const {
     return kSimdSize * simds * loops_per_group();
   }
+  int row_bytes() const { // of its vectors, as in threadgroup memory
+    return 16 * vectors * kSimdSize * simds;
+  }
   int chunk() const { // elements
     return width * vectors * lanes * simds;
   }
@@ -63,6 +66,9 @@ inline bool is_backward(RowKernel kernel) {
 
 Geometry
 geometry_for(RowKernel kernel, int length, int item_size, Backend backend);
+
+// Of rows that are read in chunks instead of being held.
+Geometry in_chunks(const Geometry& held);
 
 // The most threads per threadgroup of the kernel's instantiation. On Metal they
 // divide a core's registers.

@@ -17,13 +17,12 @@ namespace {
 constexpr int kMinRowsPerLoop = 16;
 constexpr int kMaxRowsPerLoop = 128; // they are added up one by one
 
-// Fewer where an NVIDIA GPU would have cores without a loop: then the time is
-// that of a loop's rows, one after another.
+// Fewer where a GPU would have cores without a loop: then the time is that of a
+// loop's rows, one after another. Apple's GPUs have fewer cores, and a row of
+// partial sums for two of x is much of what they read.
 int min_rows_per_loop(int rows, const DeviceLimits& limits, Backend backend) {
-  constexpr int kMin = 2;
-  return backend == Backend::Cuda
-      ? std::clamp(ceil_div(rows, limits.cores), kMin, kMinRowsPerLoop)
-      : kMinRowsPerLoop;
+  int min = backend == Backend::Cuda ? 2 : 4;
+  return std::clamp(ceil_div(rows, limits.cores), min, kMinRowsPerLoop);
 }
 
 } // namespace
@@ -76,7 +75,7 @@ Stages::Stages(
   if (geometry.looped || length % width != 0) {
     return;
   }
-  int row = 16 * geometry.vectors * geometry.group_size();
+  int row = geometry.row_bytes() * geometry.loops_per_group();
   int stage = 0;
   for (auto* of : rows) {
     if (of && !can_fetch(*of, width)) {

@@ -18,9 +18,18 @@ RowKernel kernel_of(const NormSpec& norm) {
   return norm.center ? RowKernel::CenteredBackward : RowKernel::Backward;
 }
 
+// A long row of so many arrays is read in chunks on CUDA, if it fits neither in
+// threadgroup memory nor, beside sums, in registers.
 Geometry geometry_of(const NormSpec& norm, const array& x, mx::Stream stream) {
-  return geometry_for(
-      kernel_of(norm), x.shape(-1), x.itemsize(), backend_of(stream));
+  auto backend = backend_of(stream);
+  int length = x.shape(-1);
+  auto geometry = geometry_for(kernel_of(norm), length, x.itemsize(), backend);
+  int arrays = 2 + norm.has(kSumCotangent) + norm.has(kGate);
+  bool fits = geometry.group_size() <= 512 ||
+      arrays * geometry.row_bytes() <= device_limits(stream).staged_bytes;
+  return backend == Backend::Cuda && !geometry.looped && !fits
+      ? in_chunks(geometry)
+      : geometry;
 }
 
 // On Metal registers are few, by tools/agx. Whether they hold the row that is

@@ -31,13 +31,16 @@ inline SineAndCosine sine_and_cosine(int quarters, float x) {
 }
 
 #ifdef __CUDACC__
-// Those of MLX's kernel, which takes the same steps for near angles. Apart:
-// inlined for each of a thread's angles it would be most of a kernel, and a few
-// rows would wait for its text.
-__noinline__ SineAndCosine sine_and_cosine(float angle) {
-  if (!(fabs(angle) < 105615.0f)) {
-    return SineAndCosine{precise::sin(angle), precise::cos(angle)};
-  }
+// Apart: inlined for each of a thread's angles it would be most of a kernel,
+// and a few rows would wait for its text.
+__noinline__ SineAndCosine far_sine_and_cosine(float angle) {
+  return SineAndCosine{precise::sin(angle), precise::cos(angle)};
+}
+
+constant constexpr float kFar = 105615.0f;
+
+// As CUDA's, and so MLX's, for angles that are not far.
+inline SineAndCosine sine_and_cosine(float angle) {
   int quarters = int(rint(angle * 0.63661975f));
   float x = fma(float(quarters), -1.5707963f, angle);
   x = fma(float(quarters), -7.5497894e-08f, x);
@@ -56,3 +59,32 @@ inline SineAndCosine sine_and_cosine(float angle) {
   return sine_and_cosine(int(quarters), x);
 }
 #endif
+
+// Of each step-th of N angles.
+template <int N>
+inline void sines_and_cosines(
+    thread const float* angles,
+    int step,
+    thread float* sines,
+    thread float* cosines) {
+#ifdef __CUDACC__
+  bool is_near = true;
+  for (int j = 0; j < N; j += step) {
+    is_near = is_near && fabs(angles[j]) < kFar;
+  }
+  if (!is_near) {
+    for (int j = 0; j < N; j += step) {
+      SineAndCosine of = far_sine_and_cosine(angles[j]);
+      sines[j] = of.sine;
+      cosines[j] = of.cosine;
+    }
+    return;
+  }
+#endif
+  // All at once: none waits for another.
+  for (int j = 0; j < N; j += step) {
+    SineAndCosine of = sine_and_cosine(angles[j]);
+    sines[j] = of.sine;
+    cosines[j] = of.cosine;
+  }
+}

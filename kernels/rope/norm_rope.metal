@@ -61,9 +61,14 @@ inline int element_of(Span<N> of, int j) {
   return of.begin + j * of.step;
 }
 
-// base^(-i / half_dims), as MLX's kernels compute it.
+// base^(-i / half_dims), as MLX's kernels compute it: the quotient is the
+// nearest one, by a step that all of a thread's quotients take at once.
 inline float inverse_power(float log2_base, int i, int half_dims) {
-  return precise::exp2(-(float(i) / float(half_dims)) * log2_base);
+  float of = float(half_dims);
+  float inverse = 1.0f / of;
+  float near = float(i) * inverse;
+  float quotient = fma(fma(-near, of, float(i)), inverse, near);
+  return precise::exp2(-quotient * log2_base);
 }
 
 // What is done to the elements of a row.
@@ -252,29 +257,41 @@ template <int N, int V>
   float position = position_scale * float(int(index) + offset);
   int half_dims = dims / 2;
   Angles<N, V> angles;
+  int each = partner == kInVector ? 2 : 1; // elements with the same angle
   for (int k = 0; k < V; ++k) {
     Span<N> of = span_of<N>(threads, 0, k, length);
+    float sines[N], cosines[N];
+    clear<N>(sines);
+    clear<N>(cosines);
+    bool of_others = partner == kInHalf ? k >= V / 2
+        : partner == kInLane            ? k > V / 2
+                                        : false;
+    if (!of_others) {
+      float theta[N];
+      for (int j = 0; j < N; j += each) {
+        int e = element_of<N>(of, j);
+        bool own = partner != kInLane || is_first(e, half_dims);
+        theta[j] = 0.0f;
+        if (rotated && own && of.has(j) && e < dims) {
+          int pair = pair_of(e, half_dims);
+          theta[j] = position *
+              (has_freqs ? 1.0f / freqs[pair]
+                         : inverse_power(log2_base, pair, half_dims));
+        }
+      }
+      sines_and_cosines<N>(theta, each, sines, cosines);
+    }
     for (int j = 0; j < N; ++j) {
       int at = k * N + j;
-      int e = element_of<N>(of, j);
       // The other half's angles are those of the first.
-      int same = partner == kInVector && (j & 1) == 1 ? at - 1
-          : partner == kInHalf && k >= V / 2          ? at - V / 2 * N
-                                                      : at;
-      angles.cosines[at] = same == at ? 1.0f : angles.cosines[same];
-      angles.sines[at] = same == at ? 0.0f : -angles.sines[same];
-      bool of_other =
-          partner == kInLane && (k > V / 2 || !is_first(e, half_dims));
-      if (same == at && !of_other && rotated && of.has(j) && e < dims) {
-        int pair = pair_of(e, half_dims);
-        float theta = position *
-            (has_freqs ? 1.0f / freqs[pair]
-                       : inverse_power(log2_base, pair, half_dims));
-        SineAndCosine of_theta = sine_and_cosine(theta);
-        angles.cosines[at] = of_theta.cosine;
-        angles.sines[at] =
-            is_first(e, half_dims) ? -of_theta.sine : of_theta.sine;
-      }
+      bool of_half = partner == kInHalf && k >= V / 2;
+      int half = of_half ? at - V / 2 * N : at;
+      int same = each == 2 ? j / 2 * 2 : j;
+      bool first = is_first(element_of<N>(of, j), half_dims);
+      angles.cosines[at] = of_half ? angles.cosines[half] : cosines[same];
+      angles.sines[at] = of_half ? -angles.sines[half]
+          : first                ? -sines[same]
+                                 : sines[same];
     }
   }
 

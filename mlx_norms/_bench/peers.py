@@ -1,4 +1,4 @@
-"""torch's and Liger's norms, if they are installed."""
+"""torch's norms, as they are and compiled, Liger's and quack's, if they are installed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from . import machine
 from .configs import EPS
 
-NAMES = ("mx.fast", "torch", "liger")
+NAMES = ("mx.fast", "torch", "torch.compile", "liger", "quack")
 _TORCH_DEVICES = {"cpu": "cpu", "cuda": "cuda", "metal": "mps"}
-_PACKAGES = {"torch": ("torch",), "liger": ("liger-kernel", "triton")}
+_PACKAGES = {name: ("torch",) for name in ("torch", "torch.compile")}
+_PACKAGES |= {"liger": ("liger-kernel", "triton"), "quack": ("quack-kernels",)}
 
 
 def torch_device() -> str:
@@ -45,13 +46,30 @@ def _torch() -> dict[str, Callable]:
         total = x + residual
         return F.layer_norm(total, weight.shape, weight, bias, EPS), total
 
+    def rms(x, weight):
+        return F.rms_norm(x, weight.shape, weight, EPS)
+
+    def norm_add_norm(x, residual, post_weight, weight):
+        total = residual + rms(x, post_weight)
+        return rms(total, weight), total
+
     return {
-        "rms": lambda x, w: F.rms_norm(x, w.shape, w, EPS),
+        "rms": rms,
+        "gated_rms": lambda x, gate, w: rms(x, w) * F.silu(gate),
+        "norm_add_norm": norm_add_norm,
         "layer": lambda x, w, b: F.layer_norm(x, w.shape, w, b, EPS),
         "add_rms": add_rms,
         "add_layer": add_layer,
         "matmul": torch.matmul,
     }
+
+
+def _compiled() -> dict[str, Callable]:
+    import torch
+
+    # Each shape by itself, as a user with one shape has it.
+    compiled = functools.partial(torch.compile, dynamic=False)
+    return {name: compiled(function) for name, function in FUNCTIONS["torch"]().items()}
 
 
 def _liger() -> dict[str, Callable]:
@@ -68,7 +86,21 @@ def _liger() -> dict[str, Callable]:
     }
 
 
-FUNCTIONS = {"torch": functools.cache(_torch), "liger": functools.cache(_liger)}
+def _quack() -> dict[str, Callable]:
+    from quack.rmsnorm import rmsnorm
+
+    return {
+        "rms": lambda x, w: rmsnorm(x, w, eps=EPS),
+        "add_rms": lambda x, r, w: rmsnorm(x, w, residual=r, eps=EPS, prenorm=True),
+    }
+
+
+FUNCTIONS = {
+    "torch": functools.cache(_torch),
+    "torch.compile": functools.cache(_compiled),
+    "liger": functools.cache(_liger),
+    "quack": functools.cache(_quack),
+}
 
 
 def available(names: Iterable[str], say: Callable[[str], None]) -> list[str]:

@@ -54,7 +54,10 @@ class Script:
             )
         if peers:
             parser.add_argument(
-                "--peers", default="", metavar="NAMES", help="also time torch, liger or torch,liger"
+                "--peers",
+                default="",
+                metavar="NAMES",
+                help="also time some of torch,torch.compile,liger,quack",
             )
         if device == "gpu":
             parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")

@@ -130,8 +130,11 @@ def unit(m, x, **options):
 for text, inside in {"l2_norm": True, "l2_norm bounded": False}.items():
     op(text, "l2_norm", unit, ROWS, options=dict(eps_inside=inside))
 POST = dict(post_weight="D", weight="D")
-for text, given in {"": POST, " bare": {}, " factor BND": POST | dict(factor="BND")}.items():
+for text, given in {"": POST, " bare": {}}.items():
     op("norm_add_norm" + text, "norm_add_norm", norm_add_norm, SUMS | given)
+for axes in ("D", "B1D", "BND"):
+    factored = SUMS | POST | dict(factor=axes)
+    op(f"norm_add_norm factor {axes}", "norm_add_norm", norm_add_norm, factored)
 op(
     "norm_add_norm weight_offset",
     "norm_add_norm",

@@ -9,7 +9,7 @@ import pytest
 import mlx_norms
 from support.bits import assert_same_bits
 from support.inputs import arguments, cotangents, normal
-from support.norm_case import DTYPES, OPS, Norm
+from support.norm_case import OPS, Norm
 from support.releases import since
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -25,33 +25,6 @@ def pullback(norm):
     n = len(norm.arguments)
     f = norm.function(norm.arguments)
     return lambda *args: mx.vjp(f, list(args[:n]), list(args[n:]))[1]
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_compile(op):
-    for dtype in DTYPES:
-        norm = Norm(op)
-        compiled = mx.compile(norm.function(norm.arguments))
-        for shape in ((3, 33), (3, 33), (5, 64), (2, 3, 33)):
-            arrays = arguments(norm, shape, dtype, seed=len(shape))
-            assert_all_same(compiled(*arrays.values()), norm(arrays), f"{op} {shape} {dtype}")
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_shapeless(op):
-    """One trace serves another number of rows, of axes' lengths, and another row length."""
-    for dtype in DTYPES:
-        norm = Norm(op)
-        compiled = mx.compile(norm.function(norm.arguments), shapeless=True)
-        gradient = mx.compile(pullback(norm), shapeless=True)
-        for shape in ((3, 33), (5, 33), (1, 33), (4, 64), (0, 33)):
-            arrays = arguments(norm, shape, dtype)
-            args = list(arrays.values())
-            cots = cotangents(norm, arrays)
-            assert_all_same(compiled(*args), norm(arrays), f"{op} {shape} {dtype}")
-            assert_all_same(
-                gradient(*args, *cots), pullback(norm)(*args, *cots), f"{op} grad {shape} {dtype}"
-            )
 
 
 def shapeless(f, first, then):
@@ -139,31 +112,6 @@ def test_shapeless_call_with_shapes_that_do_not_fit(shapes, name):
     mx.eval(compiled(mx.ones((4, 64)), mx.ones((4, 64)), mx.ones((64,)), mx.ones((64,))))
     with pytest.raises(ValueError, match=name):
         mx.eval(compiled(*(mx.ones(shape) for shape in shapes)))
-
-
-def test_shapeless_heads():
-    def f(q, k, wq, wk):
-        return mlx_norms.qk_norm(q, k, wq, wk, 1e-6)
-
-    compiled = mx.compile(f, shapeless=True)
-    for tokens, hq, hk, dim in [(5, 8, 2, 64), (1, 8, 2, 64), (3, 4, 4, 33)]:
-        q, k = (normal((tokens, h, dim), mx.float16, seed=h) for h in (hq, hk))
-        wq, wk = normal((hq, dim), mx.float16, seed=3), normal((hk, dim), mx.float16, seed=4)
-        assert_all_same(compiled(q, k, wq, wk), f(q, k, wq, wk), f"{tokens} tokens")
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_compiled_gradient_and_gradient_of_compiled(op):
-    for dtype in DTYPES:
-        norm = Norm(op)
-        arrays = arguments(norm, (5, 65), dtype)
-        args, cots = list(arrays.values()), cotangents(norm, arrays)
-        expected = pullback(norm)(*args, *cots)
-        assert_all_same(mx.compile(pullback(norm))(*args, *cots), expected, f"{op} {dtype}")
-        compiled = mx.compile(norm.function(norm.arguments))
-        outputs, got = mx.vjp(compiled, args, cots)
-        assert_all_same(got, expected, f"{op} {dtype} gradient of compiled")
-        assert_all_same(outputs, norm(arrays), f"{op} {dtype} beside its gradient")
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -276,25 +224,6 @@ def test_gradients_of_different_arguments_are_not_merged(op):
         return gradients
 
     assert_all_same(mx.compile(one_by_one)(*args), one_by_one(*args), op)
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_checkpoint(op):
-    for dtype in DTYPES:
-        norm = Norm(op)
-        arrays = arguments(norm, (5, 65), dtype)
-        args, cots = list(arrays.values()), cotangents(norm, arrays)
-
-        def loss(f, args, cots=cots):
-            return sum(
-                (o * c).astype(mx.float32).sum() for o, c in zip(f(*args), cots, strict=True)
-            )
-
-        f = norm.function(norm.arguments)
-        argnums = list(range(len(args)))
-        plain = mx.grad(lambda *a, f=f: loss(f, a), argnums=argnums)(*args)
-        again = mx.grad(lambda *a, f=f: loss(mx.checkpoint(f), a), argnums=argnums)(*args)
-        assert_all_same(again, plain, f"{op} {dtype}")
 
 
 def test_export_is_refused(tmp_path):

@@ -71,20 +71,6 @@ def operands_of(op, length, swapped=None):
     return [mx.abs(array(*shape(name, axes))) for name, axes in OPERANDS[op].items()]
 
 
-@pytest.mark.parametrize("op", OPERANDS)
-def test_another_length(op):
-    f = function(op)
-    wrt = tuple(range(1 + len(OPERANDS[op])))
-    gradient = mx.grad(lambda *args: mx.sin(f(*args)).sum(), wrt)
-    compiled = mx.compile(f, shapeless=True)
-    compiled_gradient = mx.compile(gradient, shapeless=True)
-    for length in (64, 128, 32):
-        args = [array(2, 4, length), *operands_of(op, length)]
-        close(compiled(*args), f(*args))
-        for got, expected in zip(compiled_gradient(*args), gradient(*args), strict=True):
-            close(got, expected)
-
-
 @pytest.mark.parametrize("op, operand", CASES)
 def test_operand_that_does_not_fit(op, operand):
     """The shape follows x; what does not fit it is an error when it runs."""

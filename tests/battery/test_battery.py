@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 
 from fuzz.backends import fuse_compiled
-from mlx_norms._table import OPS
+from mlx_norms._table import EPS, OPS
 from mlx_norms._table.exact import ROUNDOFF
 from support import inputs, variant
 from support.bits import assert_same_bits
@@ -39,7 +39,7 @@ def each(ops):
 
 
 OF_OP = each(OPS.values())
-F32 = mx.float32
+F32, BF16 = mx.float32, mx.bfloat16
 
 
 @OF_OP
@@ -167,7 +167,7 @@ def test_vmap(op):
 @OF_OP
 def test_vmap_of_the_last_axis_twice_and_of_cotangents(op):
     f = op.ours()
-    for dtype in (mx.bfloat16, mx.float16, F32):
+    for dtype in (BF16, mx.float16, F32):
         each = [arrays_of(op, dtype, seed=i, N=2) for i in range(3)]
         of_all = list(zip(*each, strict=True))
         last = mx.vmap(f, in_axes=-1, out_axes=-1)(*(mx.stack(a, axis=-1) for a in of_all))
@@ -242,6 +242,75 @@ def test_compile(op, shapeless):
             plain = both_ways(op.ours(), arrays, cots)
             for g in (inside, mx.checkpoint(op.ours())):
                 assert_same(op, both_ways(g, arrays, cots), plain, "gradient of compiled")
+
+
+# Functions that take rounding, and others that take dtype.
+ROUNDED = ("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm", "norm_add_norm", "qk_norm")
+ROUNDED += ("head_rms_norm", "head_layer_norm")
+# Numbers in place of arrays have the dtype of what they scale.
+OF_ROUNDED = [
+    op for op in OPS.values() if op.name.split()[0] in ROUNDED and "by numbers" not in op.name
+]
+
+
+def variants(op):
+    """The op with other options, and others of its function that take the same arrays."""
+    name, options = op.name.split()[0], [{}, dict(eps=1.0000001 * EPS), dict(eps=50.0)]
+    options += [dict(rounding="late"), dict(dtype=F32), dict(dtype=BF16)] * (name in ROUNDED)
+    options += [dict(dtype=F32)] * (name in ("l2_norm", "instance_norm", "rms_norms"))
+    options += [dict(num_groups=4), dict(dtype=F32)] * (name == "group_norm")
+    of_function = [o for o in OPS.values() if o.function == op.function and o.axes == op.axes]
+    return [*(op.ours(**more) for more in options), *(o.ours() for o in of_function)]
+
+
+@pytest.mark.usefixtures("no_fusion")
+@OF_OP
+def test_calls_that_differ_are_not_merged(op):
+    """In one graph, values and gradients."""
+    fs = variants(op)
+    # A pass over a patched graph may round a sum of 16 bits otherwise.
+    arrays = arrays_of(op, F32 if op.name.startswith("patched") else mx.float16)
+    cots = [cotangents_of(f(*arrays)) for f in fs]
+
+    def all_of_them(*arrays):
+        found = [both_ways(f, arrays, c) for f, c in zip(fs, cots, strict=True)]
+        return [mx.negative(a) for a in itertools.chain(*found)]  # MLX merges no outputs
+
+    expected = all_of_them(*arrays)
+    assert_same(op, mx.compile(all_of_them)(*arrays), expected)
+    if "matmul" not in op.name:  # which has no eps
+        assert not mx.array_equal(fs[0](*arrays)[0], fs[2](*arrays)[0])
+
+
+@each(OF_ROUNDED)
+def test_late_rounds_once(op):
+    for dtype, length in itertools.product((mx.float16, BF16), (33, 96, 1000)):
+        arrays = arrays_of(op, dtype, D=length)
+        late, wide = (op.ours(rounding="late", dtype=to)(*arrays) for to in (None, F32))
+        wide = [a.astype(dtype) for a in wide]
+        assert_same(op, late, wide, f"{dtype} {length}")
+
+
+@OF_OP
+def test_some_results_and_some_gradients(op):
+    """The gradient of one array, or by way of one result, is that beside the others."""
+    f = op.ours()
+    for turn, dtype in enumerate(DTYPES):
+        arrays = arrays_of(op, dtype, N=2)
+        cots = cotangents_of(f(*arrays))
+        results = range(len(cots))
+        for used in {(turn % len(cots),), tuple(results)}:
+            zeroed = [c if i in used else mx.zeros_like(c) for i, c in enumerate(cots)]
+            wanted = mx.vjp(f, arrays, zeroed)[1]
+            for i, want in enumerate(wanted):
+
+                def some(a, i=i, arrays=arrays, used=used):
+                    outputs = f(*arrays[:i], a, *arrays[i + 1 :])
+                    return [outputs[j] for j in used]
+
+                got = mx.vjp(some, [arrays[i]], [cots[j] for j in used])[1]
+                near = 16 * ROUNDOFF[dtype]
+                assert_close(got, [want], near, f"{op} {dtype} {used} {op.inputs[i]}", least=0.1)
 
 
 @OF_OP
@@ -333,7 +402,7 @@ def test_samples_have_the_same_bits_alone(op):
 DIGEST = """
 import hashlib
 import mlx.core as mx
-from mlx_norms._table import OPS
+from mlx_norms._table import EPS, OPS
 from support.bits import bits
 from support.table import arrays_of, both_ways, is_partly_mlx
 

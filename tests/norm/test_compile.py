@@ -20,13 +20,6 @@ def assert_all_same(got, expected, note):
         assert_same_bits(a, b, note)
 
 
-def pullback(norm):
-    """Gradients of all arguments, as a function of them and of the cotangents."""
-    n = len(norm.arguments)
-    f = norm.function(norm.arguments)
-    return lambda *args: mx.vjp(f, list(args[:n]), list(args[n:]))[1]
-
-
 def shapeless(f, first, then):
     """f compiled without shapes, traced with some arrays and called with others."""
     compiled = mx.compile(f, shapeless=True)
@@ -136,41 +129,6 @@ def test_amid_other_ops(op):
         return [mx.abs(o) * 2.0 for o in out]
 
     assert_all_same(mx.compile(f)(*arrays.values()), f(*arrays.values()), op)
-
-
-DIFFERENCES = [
-    (dict(eps=1e-5), dict(eps=1e-1)),
-    (dict(eps=1e-5), dict(eps=1.0000001e-5)),
-    (dict(dtype=None), dict(dtype=mx.float32)),
-    (dict(dtype=mx.bfloat16), dict(dtype=mx.float32)),
-    (dict(rounding="early"), dict(rounding="late")),
-    (dict(weight_offset=0.5, rounding="late"), dict(weight_offset=1.0, rounding="late")),
-]
-
-
-@pytest.mark.parametrize(("one", "other"), DIFFERENCES, ids=str)
-@pytest.mark.parametrize("op", OPS)
-def test_norms_that_differ_are_not_merged(op, one, other):
-    """Two norms of the same arrays in one graph, and two gradients."""
-    a, b = Norm(op, **one), Norm(op, **other)
-    arrays = arguments(a, (5, 65), mx.float16, others={"weight": mx.float32})
-    args = list(arrays.values())
-    n = len(args)
-
-    def both(*args):
-        return [*a.function(a.arguments)(*args), *b.function(b.arguments)(*args)]
-
-    assert_all_same(mx.compile(both)(*args), [*a(arrays), *b(arrays)], f"{op}: {one} and {other}")
-    if a.out_dtype(arrays) == b.out_dtype(arrays):
-        cots = cotangents(a, arrays)
-
-        def gradients(*args):
-            return [*pullback(a)(*args), *pullback(b)(*args)]
-
-        expected = [*pullback(a)(*args, *cots), *pullback(b)(*args, *cots)]
-        got = mx.compile(gradients)(*args, *cots)
-        assert len(got) == 2 * n
-        assert_all_same(got, expected, f"{op} gradients: {one} and {other}")
 
 
 def test_clamped_and_unclamped_are_not_merged():

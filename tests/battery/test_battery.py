@@ -14,6 +14,7 @@ from support import inputs, variant
 from support.bits import assert_same_bits
 from support.layouts import LAYOUTS, every_third, odd_offset
 from support.norm_case import DTYPES
+from support.releases import since
 from support.table import (
     are_rows,
     arrays_of,
@@ -23,6 +24,7 @@ from support.table import (
     check,
     check_both_ways,
     cotangents_of,
+    is_partly_mlx,
 )
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -242,6 +244,39 @@ def test_compile(op, shapeless):
             plain = both_ways(op.ours(), arrays, cots)
             for g in (inside, mx.checkpoint(op.ours())):
                 assert_same(op, both_ways(g, arrays, cots), plain, "gradient of compiled")
+
+
+OWN = [op for op in OPS.values() if not is_partly_mlx(op) and "patched" not in op.name]
+
+
+@each([op for op in OWN if not op.kept and not op.name.startswith(("rms_norms", "l2_norms", "qk"))])
+def test_shapeless_call_with_an_array_that_does_not_fit(op):
+    """Shapes follow the first array; what does not fit it is an error when it runs."""
+    arrays = arrays_of(op, F32)
+    compiled = mx.compile(op.ours(), shapeless=True)
+    shapes = [y.shape for y in compiled(*arrays)]
+    for i, name in enumerate(op.inputs[1:], 1):
+        wrong = [mx.concatenate([a, a], -1) if i == j else a for j, a in enumerate(arrays)]
+        outputs = compiled(*wrong)
+        assert outputs[0].shape == shapes[0], name
+        with pytest.raises(ValueError, match=rf"\b{name}\b"):
+            mx.eval(outputs)
+
+
+@since("0.32.2")
+@each([op for op in OWN if not op.options.get("training")])  # which takes more than one row
+def test_second_derivatives_traced_with_one_row(op):
+    """MLX's own leave out the sums over axes of one element, or corrupt memory by them."""
+
+    def second(*arrays):
+        squares = lambda *arrays: sum(g.square().sum() for g in gradient_of(op.ours())(*arrays))  # noqa: E731
+        return mx.grad(squares, tuple(range(len(arrays))))(*arrays)
+
+    compiled = mx.compile(second, shapeless=True)
+    for samples, rows in ((1, 1), (2, 4), (1, 3), (3, 1)):
+        arrays = arrays_of(op, F32, B=samples, N=rows, L=rows)
+        got, expected = compiled(*arrays), second(*arrays)
+        assert_close(got, expected, 1e-4, f"{op} {samples} {rows}", least=0.1)
 
 
 # Functions that take rounding, and others that take dtype.

@@ -29,7 +29,7 @@ from support.oracle import unit_roundoff
 from support.patched_runs import assert_close
 
 TOOLS = Path(__file__).parents[2] / "tools"
-CASES = {"programs": 300, "numerics": 400, "shapeless": 280}
+CASES = {"programs": 300, "numerics": 400, "shapeless": 300}
 SLOW_CASES = {"programs": 60, "numerics": 120, "shapeless": 40}
 
 

@@ -65,6 +65,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/spec.cpp
     csrc/norm/together.cpp
     csrc/norm/vjp_plan.cpp
+    csrc/op/launched.cpp
     csrc/patching/beside_norm.cpp
     csrc/patching/followers.cpp
     csrc/patching/fuse_graph.cpp
@@ -93,6 +94,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/python/function.cpp
     csrc/python/group_norm.cpp
     csrc/python/ladders.cpp
+    csrc/python/launch.cpp
     csrc/python/linear.cpp
     csrc/python/matmul.cpp
     csrc/python/module.cpp

@@ -23,6 +23,12 @@ ROOT = Path(__file__).parent.parent
 SCALARS = {"int": "int32_t", "uint": "uint32_t", "float": "float"}
 CONSTANTS = {"bool": "bool", "int": "int32_t"}
 LAYOUTS = "layouts"  # the buffer with those of a launch's rows
+ALWAYS, COMPUTED = -1, -2  # what an argument depends on, if on no constant
+KINDS = {
+    **{"Constant<bool>": "Flag", "Constant<int32_t>": "Number", "Input": "Read"},
+    **{"Output": "Written", "Words": "Words", "Scalar<int32_t>": "Int"},
+    **{"Scalar<uint32_t>": "UInt", "Scalar<float>": "Float"},
+}
 
 
 @dataclass
@@ -31,16 +37,16 @@ class Interface:
 
     Attributes:
         members: C++ type and index by name.
-        names: the kernel's instantiations.
+        names: the kernel's instantiations, each with its most threads per threadgroup, or None.
         constants: names of its function constants.
-        arguments: names of its buffers, each with the function constant that it depends on, or
-            None.
+        arguments: names of its buffers, each with the function constant that it depends on, with
+            None or, if that is computed, with COMPUTED.
     """
 
     members: dict[str, tuple[str, int]] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
+    names: dict[str, int | None] = field(default_factory=dict)
     constants: set[str] = field(default_factory=set)
-    arguments: dict[str, str | None] = field(default_factory=dict)
+    arguments: dict[str, str | int | None] = field(default_factory=dict)
 
     def flags_of(self, buffer: str) -> str | None:
         """The function constant that describes the buffer's rows, if there is one."""
@@ -86,7 +92,9 @@ def add_interfaces(found: dict[str, Interface], tokens: Tokens, declared: Declar
     for kernel in {entry.kernel.name: entry.kernel for entry in declared.entries.values()}.values():
         interface = found.setdefault(kernel.name, Interface())
         interface.names |= {
-            host for host, entry in declared.entries.items() if entry.kernel is kernel
+            host: entry.max_threads
+            for host, entry in declared.entries.items()
+            if entry.kernel is kernel
         }
         for name in reached(tokens, kernel) & constants.keys():
             constant = constants[name]
@@ -101,8 +109,8 @@ def add_interfaces(found: dict[str, Interface], tokens: Tokens, declared: Declar
         for buffer in kernel.parameters:
             if buffer.is_buffer:
                 interface.add(kernel, buffer.name, type_of(kernel, buffer), buffer.index)
-                if buffer.condition is None or buffer.condition in interface.constants:
-                    interface.arguments[buffer.name] = buffer.condition
+                known = buffer.condition is None or buffer.condition in interface.constants
+                interface.arguments[buffer.name] = buffer.condition if known else COMPUTED
 
 
 def sources(compiler: str, root: Path = ROOT) -> list[Tokens]:
@@ -158,20 +166,26 @@ def source(found: dict[str, Interface]) -> str:
     entries = ""
     for interface in found.values():
 
-        def listed(names: dict[str, str | None], of=interface) -> str:
-            def entry(name: str, condition: str | None) -> str:
-                index = of.members[condition][1] if condition else -1
-                return f'{{{of.members[name][1]}, "{name}", {index}}}'
+        def listed(names: dict[str, str | int | None], of=interface) -> str:
+            def entry(name: str, on: str | int | None) -> str:
+                type, index = of.members[name]
+                condition = (
+                    of.members[on][1] if isinstance(on, str) else ALWAYS if on is None else on
+                )
+                return f'{{{index}, "{name}", Kind::{KINDS[type]}, {condition}}}'
 
             return ", ".join(entry(name, names[name]) for name in sorted(names))
 
-        names = ", ".join(f'"{name}"' for name in sorted(interface.names))
+        names = ", ".join(
+            f'{{"{name}", {most or 0}}}' for name, most in sorted(interface.names.items())
+        )
         constants = listed(dict.fromkeys(interface.constants))
         entries += f"      {{{{{names}}},\n       {{{constants}}},\n"
         entries += f"       {{{listed(interface.arguments)}}}}},\n"
     return (
         '#include "csrc/gpu/interface.h"\n\nnamespace mlx_norms {\n\n'
         "const std::vector<KernelNeeds>& kernel_needs() {\n"
+        "  using Kind = KernelNeeds::Kind;\n"
         f"  static const std::vector<KernelNeeds> needs = {{\n{entries}  }};\n"
         "  return needs;\n}\n\n} // namespace mlx_norms\n"
     )

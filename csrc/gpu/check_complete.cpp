@@ -8,15 +8,6 @@ namespace mlx_norms {
 
 namespace {
 
-const KernelNeeds* needs_of(const std::string& kernel) {
-  for (const auto& needs : kernel_needs()) {
-    if (std::ranges::find(needs.names, kernel) != needs.names.end()) {
-      return &needs;
-    }
-  }
-  return nullptr;
-}
-
 template <typename List>
 const auto* given(const List& list, int index) {
   using Item = typename List::value_type;
@@ -30,6 +21,16 @@ bool has_argument(const Launch& launch, int index) {
 }
 
 } // namespace
+
+const KernelNeeds* needs_of(const std::string& kernel) {
+  for (const auto& needs : kernel_needs()) {
+    auto is_it = [&](const auto& name) { return name.text == kernel; };
+    if (std::ranges::any_of(needs.names, is_it)) {
+      return &needs;
+    }
+  }
+  return nullptr;
+}
 
 void check_complete(const Launch& launch) {
   auto kernel = launch.kernel.text();
@@ -47,8 +48,9 @@ void check_complete(const Launch& launch) {
     }
   }
   for (const auto& argument : needs->arguments) {
-    bool wanted = argument.condition < 0 ||
-        given(launch.constants, argument.condition)->value;
+    bool wanted = argument.condition == KernelNeeds::kAlways ||
+        (argument.condition != KernelNeeds::kComputed &&
+         given(launch.constants, argument.condition)->value);
     if (wanted && !has_argument(launch, argument.index)) {
       refuse(std::string("leaves out its argument ") + argument.name);
     }

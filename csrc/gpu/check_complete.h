@@ -6,6 +6,9 @@
 
 namespace mlx_norms {
 
+// Null: this build has no kernel of this name.
+const KernelNeeds* needs_of(const std::string& kernel);
+
 // Throws KernelError if the launch leaves out what its kernel needs.
 void check_complete(const Launch& launch);
 

@@ -46,17 +46,24 @@ struct RowsWritten : Output {
 
 // What a launch of a kernel must set.
 struct KernelNeeds {
+  static constexpr int kAlways = -1, kComputed = -2;
+  enum class Kind { Flag, Number, Read, Written, Int, UInt, Float, Words };
+  struct Name { // of an instantiation
+    std::string text;
+    int max_threads; // per threadgroup; 0: any
+  };
   struct Argument {
     int index;
     const char* name;
-    int condition; // function constant it depends on; -1: none
+    Kind kind;
+    int condition; // function constant it depends on, or one of those above
   };
-  std::vector<std::string> names; // of its instantiations
+  std::vector<Name> names;
   std::vector<Argument> constants;
   std::vector<Argument> arguments;
 };
 
-// Of all kernels. Arguments whose conditions are computed are left out.
+// Of all kernels.
 const std::vector<KernelNeeds>& kernel_needs();
 
 } // namespace mlx_norms

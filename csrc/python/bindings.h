@@ -37,6 +37,7 @@ void bind_linear(nanobind::module_& m);
 void bind_quantized_matmul(nanobind::module_& m);
 void bind_matmul(nanobind::module_& m);
 void bind_ladders(nanobind::module_& m);
+void bind_launch(nanobind::module_& m);
 void bind_patching(nanobind::module_& m);
 void bind_rope(nanobind::module_& m);
 void bind_written_norm(nanobind::module_& m);

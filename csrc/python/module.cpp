@@ -24,6 +24,7 @@ NB_MODULE(_ext, m) {
   mlx_norms::bind_quantized_matmul(m);
   mlx_norms::bind_matmul(m);
   mlx_norms::bind_ladders(m);
+  mlx_norms::bind_launch(m);
   mlx_norms::bind_patching(m);
   mlx_norms::bind_rope(m);
   mlx_norms::bind_written_norm(m);

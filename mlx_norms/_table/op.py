@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import ModuleType
 
 import mlx.core as mx
 
@@ -70,7 +69,11 @@ class Op:
 
     def stock(self, **options) -> Callable[..., list[mx.array]]:
         """The same by MLX's ops."""
-        return functools.partial(self._chain, stock, options)
+        return self.chain_of(stock, **options)
+
+    def chain_of(self, steps: object, **options) -> Callable[..., list]:
+        """The chain of other steps, which have the names of those of ``stock``."""
+        return functools.partial(self._chain, steps, options)
 
     def exact(self, **options) -> Callable[..., list[exact.Exact]]:
         """The same in float64, with what the errors of a result are relative to, on the CPU.
@@ -91,7 +94,7 @@ class Op:
         f = getattr(mlx_norms, self.function) if isinstance(self.function, str) else self.function
         return flat(f(**self._named(arrays), **self.options | {"eps": EPS} | options))
 
-    def _chain(self, steps: ModuleType, options: dict, *arrays):
+    def _chain(self, steps: object, options: dict, *arrays):
         named = self._named(arrays)
         return flat(self.chain(steps, **named, **self.options | {"eps": EPS} | options))
 

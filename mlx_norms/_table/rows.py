@@ -130,8 +130,11 @@ def unit(m, x, **options):
 for text, inside in {"l2_norm": True, "l2_norm bounded": False}.items():
     op(text, "l2_norm", unit, ROWS, options=dict(eps_inside=inside))
 POST = dict(post_weight="D", weight="D")
-for text, given in {"": POST, " bare": {}, " factor BND": POST | dict(factor="BND")}.items():
+for text, given in {"": POST, " bare": {}}.items():
     op("norm_add_norm" + text, "norm_add_norm", norm_add_norm, SUMS | given)
+for axes in ("D", "B1D", "BND"):
+    factored = SUMS | POST | dict(factor=axes)
+    op(f"norm_add_norm factor {axes}", "norm_add_norm", norm_add_norm, factored)
 op(
     "norm_add_norm weight_offset",
     "norm_add_norm",
@@ -162,15 +165,16 @@ for name, given, more in (
     op(name, ours_of_two, two, dict(x="BLD", z="BKD") | given, options=options)
 
 
-def head(m, x, weight, bias=None, *, of, eps):
-    y = getattr(m, of)(x, eps=eps) * weight
+def head(m, x, weight=None, bias=None, *, of, eps):
+    y = getattr(m, of)(x, eps=eps)
+    y = y if weight is None else y * weight
     return y if bias is None else y + bias
 
 
-def qk(m, q, k, q_weight, k_weight, *, eps):
+def qk(m, q, k, q_weight=None, k_weight=None, *, eps):
     """A weight of all heads is that of one norm, as models have it."""
     return [
-        m.rms(x, w, eps=eps) if w.ndim == 1 else head(m, x, w, of="rms", eps=eps)
+        head(m, x, w, of="rms", eps=eps) if w is None or w.ndim > 1 else m.rms(x, w, eps=eps)
         for x, w in ((q, q_weight), (k, k_weight))
     ]
 
@@ -183,6 +187,8 @@ for weight in ("D", "HD"):
     heads = dict(q="BHD", k="BKD", q_weight=weight)
     op(f"qk_norm {weight}", "qk_norm", qk, heads | dict(k_weight=weight.replace("H", "K")))
 op("qk_norm HD and D", "qk_norm", qk, dict(q="BHD", k="BKD", q_weight="HD", k_weight="D"))
+op("qk_norm bare", "qk_norm", qk, dict(q="BHD", k="BKD"))
+op("head_rms_norm bare", "head_rms_norm", partial(head, of="rms"), dict(x="BHD"))
 
 
 def roped(m, x, weight=None, *, eps, dims, rope_first=False, **options):
@@ -195,10 +201,11 @@ def roped(m, x, weight=None, *, eps, dims, rope_first=False, **options):
     return rotated(m.rms(x, weight, eps=eps))
 
 
-def qk_roped(m, q, k, q_weight, k_weight, v, *, eps, **options):
+def qk_roped(m, q, k, q_weight, k_weight, v, *, eps, q_scale=None, **options):
     rows = m.moved(lambda a: a.transpose(0, 2, 1, 3), m.rms(v, eps=eps))
     of = partial(roped, m, eps=eps, **options)
-    return [of(q, q_weight), of(k, k_weight), rows]
+    y = of(q, q_weight)
+    return [y if q_scale is None else y * q_scale, of(k, k_weight), rows]
 
 
 ANGLES, OF_10 = dict(dims=8, base=100.0, offset=3), dict(D=10)
@@ -209,7 +216,7 @@ for text, more in {
 }.items():
     axes = dict(x="BLHD", weight="D")
     op(f"norm_rope{text}", "norm_rope", roped, axes, options=ANGLES | more, fixed=OF_10)
-for text, more in {"": {}, " traditional": dict(traditional=True)}.items():
+for text, more in {"": {}, " traditional": dict(traditional=True, q_scale=0.5)}.items():
     axes = dict(q="BLHD", k="BLKD", q_weight="D", k_weight="D", v="BLKD")
     op(
         f"qk_norm_rope{text}",

@@ -8,11 +8,13 @@ import mlx.core as mx
 import pytest
 
 from fuzz.backends import fuse_compiled
-from mlx_norms._table import OPS
+from mlx_norms._table import EPS, OPS
+from mlx_norms._table.exact import ROUNDOFF
 from support import inputs, variant
 from support.bits import assert_same_bits
 from support.layouts import LAYOUTS, every_third, odd_offset
 from support.norm_case import DTYPES
+from support.releases import since
 from support.table import (
     are_rows,
     arrays_of,
@@ -22,6 +24,7 @@ from support.table import (
     check,
     check_both_ways,
     cotangents_of,
+    is_partly_mlx,
 )
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -38,7 +41,7 @@ def each(ops):
 
 
 OF_OP = each(OPS.values())
-F32 = mx.float32
+F32, BF16 = mx.float32, mx.bfloat16
 
 
 @OF_OP
@@ -79,7 +82,10 @@ def with_layouts():
 def test_layouts(op, layout):
     """Of all arrays of rows and cotangents, and of all others: with the bits of contiguous ones."""
     f, rows = op.ours(), are_rows(op)
-    for length, dtype in itertools.product((33, 64), DTYPES):
+    of_all = [*itertools.product((33, 64) if inputs.SLOW else (1, 33, 64), DTYPES)]
+    # The errors of MLX's own products grow with the length.
+    of_all += [] if "matrix" in op.inputs else [(1025, dtype) for dtype in DTYPES[inputs.SLOW :]]
+    for length, dtype in of_all:
         arrays = arrays_of(op, dtype, D=length, C=length)
         cots = cotangents_of(f(*arrays))
         plain = both_ways(f, arrays, cots)
@@ -124,38 +130,53 @@ def gradient_of(f):
     return lambda *arrays: mx.vjp(lambda *a: [loss(*a)], list(arrays), [mx.array(1.0)])[1]
 
 
+def axes_of_all(arrays):
+    """Dtypes, and axes of arrays for vmap: the first, and others in turn."""
+    for k, chosen in enumerate(subsets(len(arrays))):
+        some = [a.shape for a in arrays]
+        axes = [k % (1 + len(of)) if at == 0 else None for of, at in zip(some, chosen, strict=True)]
+        for dtype in DTYPES if k % 3 == 0 and not inputs.SLOW else (DTYPES[k % 3],):
+            yield dtype, tuple(axes)
+
+
+def stacked(a, axis):
+    """A batch of arrays along an axis, or the first one."""
+    return a[0] if axis is None else mx.stack(a, axis=axis)
+
+
 @OF_OP
 def test_vmap(op):
     """Values and gradients are those of the op called on each."""
     f, gradient = op.ours(), gradient_of(op.ours())
-    each = [arrays_of(op, F32, seed=i, N=2) for i in range(3)]
-    of_all = list(zip(*each, strict=True))
-    for axes in subsets(len(of_all)):
+    for dtype, axes in axes_of_all(arrays_of(op, F32, N=2)):
+        of_all = [*zip(*(arrays_of(op, dtype, seed=i, N=2) for i in range(3)), strict=True)]
         named = dict(zip(op.inputs, axes, strict=True))
-        if named.get("offset") == 0 and None in axes:
+        if named.get("offset") is not None and None in axes:
             continue  # MLX's addmm has no vmap of its bias alone
-        args = [a[0] if axis is None else mx.stack(a) for a, axis in zip(of_all, axes, strict=True)]
+        args = [*map(stacked, of_all, axes)]
         got, gradients = (mx.vmap(g, in_axes=axes)(*args) for g in (f, gradient))
-        note = f"vmap {axes}"
-        for i in range(3):
-            one = [a[0 if axis is None else i] for a, axis in zip(of_all, axes, strict=True)]
+        note, near = f"vmap {axes} of {dtype}", 1e-4 if dtype == F32 else 16 * ROUNDOFF[dtype]
+        each = [[a[0 if at is None else i] for a, at in zip(of_all, axes)] for i in range(3)]
+        for i, one in enumerate(each):
             check(op, one, note, [o[i] for o in got])
-            assert_close([g[i] for g in gradients], gradient(*one), 1e-4, f"{op} {note}", least=0.1)
+            assert_close([g[i] for g in gradients], gradient(*one), near, f"{op} {note}", least=0.1)
         outside = gradient_of(mx.vmap(f, in_axes=axes))(*args)
-        sums = [g if axis == 0 else g.sum(0) for g, axis in zip(gradients, axes, strict=True)]
-        assert_close(outside, sums, 1e-4, f"{op} gradient of {note}", least=0.1)
+        for g, of_one, at in zip(outside, zip(*map(gradient, *zip(*each))), axes, strict=True):
+            wanted = sum(of_one) if at is None else mx.stack(of_one, axis=at)
+            assert_close([g], [wanted], near, f"{op} gradient of {note}", least=0.1)
 
 
 @OF_OP
 def test_vmap_of_the_last_axis_twice_and_of_cotangents(op):
     f = op.ours()
-    each = [arrays_of(op, F32, seed=i, N=2) for i in range(3)]
-    of_all = list(zip(*each, strict=True))
-    last = mx.vmap(f, in_axes=-1, out_axes=-1)(*(mx.stack(a, axis=-1) for a in of_all))
-    twice = mx.vmap(mx.vmap(f))(*(mx.stack([mx.stack(a)] * 2) for a in of_all))
-    for i in range(3):
-        check(op, each[i], "of the last axis", [o[..., i] for o in last])
-        check(op, each[i], "twice", [o[1, i] for o in twice])
+    for dtype in (BF16, mx.float16, F32):
+        each = [arrays_of(op, dtype, seed=i, N=2) for i in range(3)]
+        of_all = list(zip(*each, strict=True))
+        last = mx.vmap(f, in_axes=-1, out_axes=-1)(*(mx.stack(a, axis=-1) for a in of_all))
+        twice = mx.vmap(mx.vmap(f))(*(mx.stack([mx.stack(a)] * 2) for a in of_all))
+        for i in range(3):
+            check(op, each[i], "of the last axis", [o[..., i] for o in last])
+            check(op, each[i], "twice", [o[1, i] for o in twice])
     cots = [cotangents_of(f(*each[0]), seed=i) for i in range(3)]
 
     def pull(*cotangents):
@@ -210,12 +231,121 @@ def test_compile(op, shapeless):
         return both_ways(op.ours(), arrays, [mx.sin(o) for o in op.ours()(*arrays)])
 
     compiled = mx.compile(f, shapeless=shapeless)
+    inside = mx.compile(op.ours(), shapeless=shapeless)
     others = dict(B=2), dict(B=7, N=4, L=3, C=24), {} if "D" in op.kept else dict(D=130)
+    others += (dict(H=6, K=3),) if "H" in op.letters else ()
     # A pass over a patched graph may round a sum of 16 bits otherwise.
     dtypes = [F32] if op.name.startswith("patched") else DTYPES
     for dtype, sizes in itertools.product(dtypes, ({}, *others)):
         arrays = arrays_of(op, dtype, **sizes)
         assert_same(op, compiled(*arrays), f(*arrays), sizes)
+        if not sizes:
+            cots = cotangents_of(op.ours()(*arrays))
+            plain = both_ways(op.ours(), arrays, cots)
+            for g in (inside, mx.checkpoint(op.ours())):
+                assert_same(op, both_ways(g, arrays, cots), plain, "gradient of compiled")
+
+
+OWN = [op for op in OPS.values() if not is_partly_mlx(op) and "patched" not in op.name]
+
+
+@each([op for op in OWN if not op.kept and not op.name.startswith(("rms_norms", "l2_norms", "qk"))])
+def test_shapeless_call_with_an_array_that_does_not_fit(op):
+    """Shapes follow the first array; what does not fit it is an error when it runs."""
+    arrays = arrays_of(op, F32)
+    compiled = mx.compile(op.ours(), shapeless=True)
+    shapes = [y.shape for y in compiled(*arrays)]
+    for i, name in enumerate(op.inputs[1:], 1):
+        wrong = [mx.concatenate([a, a], -1) if i == j else a for j, a in enumerate(arrays)]
+        outputs = compiled(*wrong)
+        assert outputs[0].shape == shapes[0], name
+        with pytest.raises(ValueError, match=rf"\b{name}\b"):
+            mx.eval(outputs)
+
+
+@since("0.32.2")
+@each([op for op in OWN if not op.options.get("training")])  # which takes more than one row
+def test_second_derivatives_traced_with_one_row(op):
+    """MLX's own leave out the sums over axes of one element, or corrupt memory by them."""
+
+    def second(*arrays):
+        squares = lambda *arrays: sum(g.square().sum() for g in gradient_of(op.ours())(*arrays))  # noqa: E731
+        return mx.grad(squares, tuple(range(len(arrays))))(*arrays)
+
+    compiled = mx.compile(second, shapeless=True)
+    for samples, rows in ((1, 1), (2, 4), (1, 3), (3, 1)):
+        arrays = arrays_of(op, F32, B=samples, N=rows, L=rows)
+        got, expected = compiled(*arrays), second(*arrays)
+        assert_close(got, expected, 1e-4, f"{op} {samples} {rows}", least=0.1)
+
+
+# Functions that take rounding, and others that take dtype.
+ROUNDED = ("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm", "norm_add_norm", "qk_norm")
+ROUNDED += ("head_rms_norm", "head_layer_norm")
+# Numbers in place of arrays have the dtype of what they scale.
+OF_ROUNDED = [
+    op for op in OPS.values() if op.name.split()[0] in ROUNDED and "by numbers" not in op.name
+]
+
+
+def variants(op):
+    """The op with other options, and others of its function that take the same arrays."""
+    name, options = op.name.split()[0], [{}, dict(eps=1.0000001 * EPS), dict(eps=50.0)]
+    options += [dict(rounding="late"), dict(dtype=F32), dict(dtype=BF16)] * (name in ROUNDED)
+    options += [dict(dtype=F32)] * (name in ("l2_norm", "instance_norm", "rms_norms"))
+    options += [dict(num_groups=4), dict(dtype=F32)] * (name == "group_norm")
+    of_function = [o for o in OPS.values() if o.function == op.function and o.axes == op.axes]
+    return [*(op.ours(**more) for more in options), *(o.ours() for o in of_function)]
+
+
+@pytest.mark.usefixtures("no_fusion")
+@OF_OP
+def test_calls_that_differ_are_not_merged(op):
+    """In one graph, values and gradients."""
+    fs = variants(op)
+    # A pass over a patched graph may round a sum of 16 bits otherwise.
+    arrays = arrays_of(op, F32 if op.name.startswith("patched") else mx.float16)
+    cots = [cotangents_of(f(*arrays)) for f in fs]
+
+    def all_of_them(*arrays):
+        found = [both_ways(f, arrays, c) for f, c in zip(fs, cots, strict=True)]
+        return [mx.negative(a) for a in itertools.chain(*found)]  # MLX merges no outputs
+
+    expected = all_of_them(*arrays)
+    assert_same(op, mx.compile(all_of_them)(*arrays), expected)
+    if "matmul" not in op.name:  # which has no eps
+        assert not mx.array_equal(fs[0](*arrays)[0], fs[2](*arrays)[0])
+
+
+@each(OF_ROUNDED)
+def test_late_rounds_once(op):
+    for dtype, length in itertools.product((mx.float16, BF16), (33, 96, 1000)):
+        arrays = arrays_of(op, dtype, D=length)
+        late, wide = (op.ours(rounding="late", dtype=to)(*arrays) for to in (None, F32))
+        wide = [a.astype(dtype) for a in wide]
+        assert_same(op, late, wide, f"{dtype} {length}")
+
+
+@OF_OP
+def test_some_results_and_some_gradients(op):
+    """The gradient of one array, or by way of one result, is that beside the others."""
+    f = op.ours()
+    for turn, dtype in enumerate(DTYPES):
+        arrays = arrays_of(op, dtype, N=2)
+        cots = cotangents_of(f(*arrays))
+        results = range(len(cots))
+        for used in {(turn % len(cots),), tuple(results)}:
+            zeroed = [c if i in used else mx.zeros_like(c) for i, c in enumerate(cots)]
+            wanted = mx.vjp(f, arrays, zeroed)[1]
+            for i, want in enumerate(wanted):
+
+                def some(a, i=i, arrays=arrays, used=used):
+                    outputs = f(*arrays[:i], a, *arrays[i + 1 :])
+                    return [outputs[j] for j in used]
+
+                got = mx.vjp(some, [arrays[i]], [cots[j] for j in used])[1]
+                near = 16 * ROUNDOFF[dtype]
+                assert_close(got, [want], near, f"{op} {dtype} {used} {op.inputs[i]}", least=0.1)
 
 
 @OF_OP
@@ -270,11 +400,13 @@ def test_empty(op):
     letters = [c for c in op.letters if c not in op.fixed and c not in op.kept]
     if "matrix" in op.inputs:
         letters = ["B", "N"]  # MLX's gradients of empty products raise
-    for letter in letters:
-        many, arrays = (arrays_of(op, F32, **{letter: n}) for n in (30, 0))
+    for letter, dtype in itertools.product(letters, DTYPES):
+        many, arrays = (arrays_of(op, dtype, **{letter: n}) for n in (30, 0))
         outputs = op.ours()(*arrays)
         for got, of_many in zip(outputs, op.ours()(*many), strict=True):
             assert got.shape == tuple(0 if n == 30 else n for n in of_many.shape), letter
+        if op.name.startswith(("qk_norm", "rms_norms", "l2_norms")):  # one beside it is not empty
+            check(op, arrays, f"no {letter}", outputs)
         gradients = mx.vjp(op.ours(), arrays, cotangents_of(outputs))[1]
         mx.eval(outputs, gradients)
         assert [g.shape for g in gradients] == [a.shape for a in arrays], letter
@@ -307,7 +439,7 @@ def test_samples_have_the_same_bits_alone(op):
 DIGEST = """
 import hashlib
 import mlx.core as mx
-from mlx_norms._table import OPS
+from mlx_norms._table import EPS, OPS
 from support.bits import bits
 from support.table import arrays_of, both_ways, is_partly_mlx
 

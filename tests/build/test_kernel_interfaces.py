@@ -141,7 +141,7 @@ def test_host_names(read):
         INSTANTIATE(3)
         template <int N> [[kernel]] void none(device int* x) {}
         [[kernel]] void one(device int* x) {}""")
-    assert {name: of.names for name, of in found.items()} == {
+    assert {name: set(of.names) for name, of in found.items()} == {
         "many": {"many_1", "many_2", "many_3"},
         "one": {"one"},
     }
@@ -152,13 +152,14 @@ def test_what_is_written(read):
         constant bool has_y [[function_constant(5)]];
         constant int kind [[function_constant(2)]];
         constant bool has_z = kind > 1;
-        kernel void k(
+        [[kernel, max_total_threads_per_threadgroup(256)]] void k(
             device const float* x [[buffer(1)]],
             device const float* y [[buffer(0), function_constant(has_y)]],
             device float* z [[buffer(2), function_constant(has_z)]],
             constant const float& eps [[buffer(3)]]) {}""")
     assert found["k"].members["z"] == ("Output", 2)
-    assert found["k"].arguments == {"x": None, "y": "has_y", "eps": None}
+    arguments = {"x": None, "y": "has_y", "z": interface.COMPUTED, "eps": None}
+    assert found["k"].arguments == arguments
     assert """
 struct k {
   static constexpr Constant<bool> has_y{5};
@@ -170,9 +171,10 @@ struct k {
 };
 """ in interface.header(found, ["enum Way { kUp = 1 };"])
     assert """
-      {{"k"},
-       {{5, "has_y", -1}, {2, "kind", -1}},
-       {{3, "eps", -1}, {1, "x", -1}, {0, "y", 5}}},
+      {{{"k", 256}},
+       {{5, "has_y", Kind::Flag, -1}, {2, "kind", Kind::Number, -1}},
+       {{3, "eps", Kind::Float, -1}, {1, "x", Kind::Read, -1}, {0, "y", Kind::Read, 5}, \
+{2, "z", Kind::Written, -2}}},
 """ in interface.source(found)
 
 
@@ -302,7 +304,7 @@ def test_every_constant_is_a_kernels(found):
 
 def test_every_kernel_has_an_entry(found):
     """Those of the libraries' texts and of CUDA's; else its launch is refused."""
-    entries = re.findall(r"^ {6}\{\{(.*)\},$", interface.source(found), re.M)
+    entries = re.findall(r"^ {6}\{\{(\{.*\})\},$", interface.source(found), re.M)
     names = [name for entry in entries for name in re.findall(r'"(\w+)"', entry)]
     assert len(set(names)) == len(names)
     kernels = set()

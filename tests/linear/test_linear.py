@@ -542,18 +542,6 @@ def test_shapeless_call_with_shapes_that_do_not_fit(kind):
                 mx.eval(compiled(*flat))
 
 
-def test_checkpoint():
-    call = case("rms_norm_linear", (3, 33), (5,), mx.float32)
-
-    def gradients(f):
-        return mx.grad(lambda *flat: mx.sum(mx.square(f(*flat)[0])), argnums=(0, 1, 2))(
-            *call.flat()
-        )
-
-    for a, b in zip(gradients(mx.checkpoint(call)), gradients(call), strict=True):
-        assert_same_bits(a, b)
-
-
 # --- Layouts and memory
 
 LAYOUTS = {
@@ -582,28 +570,6 @@ def test_layouts(check, layout, evaluated):
                 if evaluated:
                     mx.eval(b)
                 check(call, call(*flat[:i], b, *flat[i + 1 :]), f"{layout} {i}")
-
-
-def test_strided_parameters(check):
-    call = case("layer_norm_linear", (3, 33), (6, 3), mx.float32, biases=(True,))
-    flat = call.flat()
-    for i, a in enumerate(flat):
-        if a.ndim == 1:
-            for b in (mx.repeat(a, 2)[::2], mx.contiguous(a[::-1])[::-1]):
-                check(call, call(*flat[:i], b, *flat[i + 1 :]), f"{i}")
-            flat_one = mx.broadcast_to(a[:1], a.shape)
-            other = call.of_flat([*flat[:i], flat_one, *flat[i + 1 :]])
-            check(other, note=f"{i} broadcast")
-
-
-def test_broadcast_rows(check):
-    call = case("rms_norm_linear", (1, 33), (5,), mx.float32, residual=True)
-    for name in ("x", "residual"):
-        for rows in (3, 9):
-            x, residual, *rest = call.flat()
-            other = call.of_flat([*(mx.broadcast_to(a, (rows, 33)) for a in (x, residual)), *rest])
-            other.arrays[name] = normal((rows, 33), mx.float32, seed=rows)
-            check(other, note=name)
 
 
 def test_results_are_dense(backend):

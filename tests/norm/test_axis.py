@@ -150,17 +150,6 @@ def test_views(op):
 
 
 @OF_OP
-def test_samples_do_not_affect_each_other(op):
-    for shape in ((5, 30, 49), (5, 64, 32), (5, 700, 8)):
-        arrays = arrays_of(op, shape, mx.bfloat16)
-        norm = getattr(mlx_norms, op)
-        y = norm(**arrays, axis=1)
-        for i in range(shape[0]):
-            one = norm(**arrays | {"x": arrays["x"][i : i + 1]}, axis=1)
-            assert_same_bits(one, y[i : i + 1])
-
-
-@OF_OP
 @pytest.mark.parametrize("shape", [(1, 5), (5, 18), (513, 42)], ids=str)
 def test_columns_that_are_not_there_add_nothing_without_eps(op, shape):
     """Theirs is a root of zero, whose inverse is infinite."""
@@ -175,17 +164,6 @@ def test_channels_that_are_not_there_add_nothing_to_huge_columns():
     rstd = np.float64(1e-5) ** -0.5
     expected = (np.array(g) - np.array(g).mean(1, keepdims=True)) * rstd
     np.testing.assert_allclose(np.array(of_x), expected, rtol=1e-4, atol=1e-3)
-
-
-def test_nan_stays_in_its_column():
-    for bad in (float("nan"), float("inf")):
-        x = normal((2, 8, 40), mx.float32, seed=1)
-        good = mlx_norms.layer_norm(x, axis=1)
-        x[1, 3, 17] = bad
-        y = mlx_norms.layer_norm(x, axis=1)
-        assert mx.all(mx.isnan(y[1, :, 17]))
-        for part in (np.s_[0], np.s_[1, :, :17], np.s_[1, :, 18:]):
-            assert_same_bits(y[part], good[part])
 
 
 def test_gradients_are_deterministic():

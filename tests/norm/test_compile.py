@@ -9,7 +9,7 @@ import pytest
 import mlx_norms
 from support.bits import assert_same_bits
 from support.inputs import arguments, cotangents, normal
-from support.norm_case import DTYPES, OPS, Norm
+from support.norm_case import OPS, Norm
 from support.releases import since
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -18,40 +18,6 @@ pytestmark = pytest.mark.usefixtures("backend")
 def assert_all_same(got, expected, note):
     for a, b in zip(got, expected, strict=True):
         assert_same_bits(a, b, note)
-
-
-def pullback(norm):
-    """Gradients of all arguments, as a function of them and of the cotangents."""
-    n = len(norm.arguments)
-    f = norm.function(norm.arguments)
-    return lambda *args: mx.vjp(f, list(args[:n]), list(args[n:]))[1]
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_compile(op):
-    for dtype in DTYPES:
-        norm = Norm(op)
-        compiled = mx.compile(norm.function(norm.arguments))
-        for shape in ((3, 33), (3, 33), (5, 64), (2, 3, 33)):
-            arrays = arguments(norm, shape, dtype, seed=len(shape))
-            assert_all_same(compiled(*arrays.values()), norm(arrays), f"{op} {shape} {dtype}")
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_shapeless(op):
-    """One trace serves another number of rows, of axes' lengths, and another row length."""
-    for dtype in DTYPES:
-        norm = Norm(op)
-        compiled = mx.compile(norm.function(norm.arguments), shapeless=True)
-        gradient = mx.compile(pullback(norm), shapeless=True)
-        for shape in ((3, 33), (5, 33), (1, 33), (4, 64), (0, 33)):
-            arrays = arguments(norm, shape, dtype)
-            args = list(arrays.values())
-            cots = cotangents(norm, arrays)
-            assert_all_same(compiled(*args), norm(arrays), f"{op} {shape} {dtype}")
-            assert_all_same(
-                gradient(*args, *cots), pullback(norm)(*args, *cots), f"{op} grad {shape} {dtype}"
-            )
 
 
 def shapeless(f, first, then):
@@ -141,31 +107,6 @@ def test_shapeless_call_with_shapes_that_do_not_fit(shapes, name):
         mx.eval(compiled(*(mx.ones(shape) for shape in shapes)))
 
 
-def test_shapeless_heads():
-    def f(q, k, wq, wk):
-        return mlx_norms.qk_norm(q, k, wq, wk, 1e-6)
-
-    compiled = mx.compile(f, shapeless=True)
-    for tokens, hq, hk, dim in [(5, 8, 2, 64), (1, 8, 2, 64), (3, 4, 4, 33)]:
-        q, k = (normal((tokens, h, dim), mx.float16, seed=h) for h in (hq, hk))
-        wq, wk = normal((hq, dim), mx.float16, seed=3), normal((hk, dim), mx.float16, seed=4)
-        assert_all_same(compiled(q, k, wq, wk), f(q, k, wq, wk), f"{tokens} tokens")
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_compiled_gradient_and_gradient_of_compiled(op):
-    for dtype in DTYPES:
-        norm = Norm(op)
-        arrays = arguments(norm, (5, 65), dtype)
-        args, cots = list(arrays.values()), cotangents(norm, arrays)
-        expected = pullback(norm)(*args, *cots)
-        assert_all_same(mx.compile(pullback(norm))(*args, *cots), expected, f"{op} {dtype}")
-        compiled = mx.compile(norm.function(norm.arguments))
-        outputs, got = mx.vjp(compiled, args, cots)
-        assert_all_same(got, expected, f"{op} {dtype} gradient of compiled")
-        assert_all_same(outputs, norm(arrays), f"{op} {dtype} beside its gradient")
-
-
 @pytest.mark.parametrize("op", OPS)
 def test_vmap_of_compiled_and_compiled_vmap(op):
     norm = Norm(op)
@@ -188,41 +129,6 @@ def test_amid_other_ops(op):
         return [mx.abs(o) * 2.0 for o in out]
 
     assert_all_same(mx.compile(f)(*arrays.values()), f(*arrays.values()), op)
-
-
-DIFFERENCES = [
-    (dict(eps=1e-5), dict(eps=1e-1)),
-    (dict(eps=1e-5), dict(eps=1.0000001e-5)),
-    (dict(dtype=None), dict(dtype=mx.float32)),
-    (dict(dtype=mx.bfloat16), dict(dtype=mx.float32)),
-    (dict(rounding="early"), dict(rounding="late")),
-    (dict(weight_offset=0.5, rounding="late"), dict(weight_offset=1.0, rounding="late")),
-]
-
-
-@pytest.mark.parametrize(("one", "other"), DIFFERENCES, ids=str)
-@pytest.mark.parametrize("op", OPS)
-def test_norms_that_differ_are_not_merged(op, one, other):
-    """Two norms of the same arrays in one graph, and two gradients."""
-    a, b = Norm(op, **one), Norm(op, **other)
-    arrays = arguments(a, (5, 65), mx.float16, others={"weight": mx.float32})
-    args = list(arrays.values())
-    n = len(args)
-
-    def both(*args):
-        return [*a.function(a.arguments)(*args), *b.function(b.arguments)(*args)]
-
-    assert_all_same(mx.compile(both)(*args), [*a(arrays), *b(arrays)], f"{op}: {one} and {other}")
-    if a.out_dtype(arrays) == b.out_dtype(arrays):
-        cots = cotangents(a, arrays)
-
-        def gradients(*args):
-            return [*pullback(a)(*args), *pullback(b)(*args)]
-
-        expected = [*pullback(a)(*args, *cots), *pullback(b)(*args, *cots)]
-        got = mx.compile(gradients)(*args, *cots)
-        assert len(got) == 2 * n
-        assert_all_same(got, expected, f"{op} gradients: {one} and {other}")
 
 
 def test_clamped_and_unclamped_are_not_merged():
@@ -276,25 +182,6 @@ def test_gradients_of_different_arguments_are_not_merged(op):
         return gradients
 
     assert_all_same(mx.compile(one_by_one)(*args), one_by_one(*args), op)
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_checkpoint(op):
-    for dtype in DTYPES:
-        norm = Norm(op)
-        arrays = arguments(norm, (5, 65), dtype)
-        args, cots = list(arrays.values()), cotangents(norm, arrays)
-
-        def loss(f, args, cots=cots):
-            return sum(
-                (o * c).astype(mx.float32).sum() for o, c in zip(f(*args), cots, strict=True)
-            )
-
-        f = norm.function(norm.arguments)
-        argnums = list(range(len(args)))
-        plain = mx.grad(lambda *a, f=f: loss(f, a), argnums=argnums)(*args)
-        again = mx.grad(lambda *a, f=f: loss(mx.checkpoint(f), a), argnums=argnums)(*args)
-        assert_all_same(again, plain, f"{op} {dtype}")
 
 
 def test_export_is_refused(tmp_path):

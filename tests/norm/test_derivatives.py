@@ -130,21 +130,6 @@ def test_jvp_in_16_bits(op):
             assert_close(g, truth, narrow / 4, f"{op} {x} {weight} to {dtype}")
 
 
-@pytest.mark.parametrize("op", OPS)
-def test_jvp_is_the_transpose_of_vjp(op):
-    norm, arrays, _, tangents = float32_case(op)
-    f = norm.function(list(arrays))
-    cots = cotangents(norm, arrays)
-    _, forward = mx.jvp(f, list(arrays.values()), list(tangents.values()))
-    _, reverse = mx.vjp(f, list(arrays.values()), cots)
-    a = sum((oracle.exact(t) * oracle.exact(c)).sum() for t, c in zip(forward, cots, strict=True))
-    b = sum(
-        (oracle.exact(t) * oracle.exact(g)).sum()
-        for t, g in zip(tangents.values(), reverse, strict=True)
-    )
-    np.testing.assert_allclose(a, b, rtol=1e-5)
-
-
 def total(norm, weights, *args):
     return loss(norm.function(norm.arguments)(*args), weights).astype(mx.float32)
 
@@ -168,20 +153,6 @@ def hessian_products(norm, arrays, tangents, weights):
         {n: oracle.exact(a) for n, a in arrays.items()},
         {n: oracle.exact(t) for n, t in tangents.items()},
     )
-
-
-@pytest.mark.parametrize("options", [{}, dict(weight_offset=1.0), dict(eps=0.1)], ids=str)
-@pytest.mark.parametrize("op", OPS)
-def test_gradient_of_gradient(op, options):
-    """Hessian times per vector, over all arguments at once."""
-    for shape in ((3, 33), (2, 3, 64), (7,), (2, 5)):
-        norm, arrays, _, tangents = float32_case(op, shape, **options)
-        weights = cotangents(norm, arrays, seed=3)
-        f = partial(along, gradient_of(norm, weights), tangents.values())
-        got = mx.grad(f, argnums=list(range(len(arrays))))(*arrays.values())
-        truths = hessian_products(norm, arrays, tangents, weights)
-        for name, g, truth in zip(norm.arguments, got, truths, strict=True):
-            assert_close(g, truth, U32, f"{op} {shape} {name}")
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -58,9 +58,3 @@ def test_without_weight_or_bias(op, rounding):
 def test_any_number_of_axes(op):
     for shape in [(7,), (1,), (2, 3, 7), (2, 1, 3, 33), (1, 1, 1, 1, 5)]:
         check(Norm(op), arguments(Norm(op), shape, DTYPES[0]))
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_empty(op):
-    for shape, dtype in itertools.product([(0,), (3, 0), (0, 5), (0, 0), (2, 0, 4)], DTYPES):
-        check(Norm(op), arguments(Norm(op), shape, dtype))

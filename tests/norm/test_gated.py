@@ -183,54 +183,11 @@ def test_every_gate_of_16_bits(activation, backend):
             assert_same_bits(got, want, f"{activation}, {dtype}")
 
 
-@OF_FORM
-def test_late_rounds_once(form):
-    for dtype, activation in itertools.product((mx.float16, mx.bfloat16), ACTIVATIONS):
-        arrays = arrays_of(form, (4, 96), dtype)
-        late = norm_of(form, activation, rounding="late")(arrays)[0]
-        wide = norm_of(form, activation, rounding="late", dtype=mx.float32)(arrays)[0]
-        assert_same_bits(late, wide.astype(dtype), f"{form}, {activation}, {dtype}")
-
-
 def test_a_gate_that_is_x():
     for form, dtype in itertools.product(("after", "before"), DTYPES):
         x = normal((3, 64), dtype, seed=1)
         norm = norm_of(form, "silu")
         check_outputs(norm, {"x": x, "gate": x}, norm({"x": x, "gate": x}))
-
-
-@OF_FORM
-def test_some_gradients(form):
-    """Those that are asked for are the same as with the others."""
-    arrays = arrays_of(form, (6, 48), mx.float32)
-    norm = norm_of(form, "silu")
-    (cot,) = cotangents(norm, arrays)
-    _, wanted = norm.vjp(arrays, [cot])
-    f = norm.function(list(arrays))
-    for count in range(1, len(arrays)):
-        for argnums in itertools.combinations(range(len(arrays)), count):
-            got = mx.grad(lambda *a: (f(*a)[0] * cot).sum(), argnums=list(argnums))(
-                *arrays.values()
-            )
-            got = [got] if count == 1 else got
-            for i, gradient in zip(argnums, got, strict=True):
-                assert mx.allclose(gradient, wanted[i], 1e-5, 1e-5), f"{argnums}, {i}"
-
-
-def test_two_nodes_of_one_graph():
-    """Which compile must not take for one."""
-    x, z = (normal((4, 16), mx.float32, seed=i) for i in range(2))
-
-    def several(x, z):
-        f = mlx_norms.rms_norm
-        plain, gated, silu = f(x), f(x, gate=z), f(x, gate=z, activation="silu")
-        first = f(x, gate=z, activation="silu", norm_before_gate=False)
-        return [plain, gated, silu, first, f(x, activation="silu"), f(x, num_groups=2)]
-
-    outputs = several(x, z)
-    for got, want in zip(mx.compile(several)(x, z), outputs, strict=True):
-        assert_same_bits(got, want)
-    assert len({np.array(a).tobytes() for a in outputs}) == len(outputs)
 
 
 @pytest.mark.parametrize("form", ["after", "before"])

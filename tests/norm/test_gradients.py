@@ -67,28 +67,6 @@ def test_without_weight_or_bias(op):
             check_with_gradients(norm, arguments(norm, (3, length), dtype, without=without))
 
 
-@pytest.mark.parametrize("op", OPS)
-def test_empty(op):
-    for shape, dtype in itertools.product([(0,), (3, 0), (0, 5), (0, 0), (2, 0, 4)], DTYPES):
-        check_with_gradients(Norm(op), arguments(Norm(op), shape, dtype))
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_of_one_argument_alone(op):
-    """A gradient is the same whichever others are asked for."""
-    norm = Norm(op)
-    arrays = arguments(norm, (5, 65), mx.float16)
-    cots = cotangents(norm, arrays)
-    truths = oracle.gradients(norm, arrays, *cots)
-
-    def of(name, a):
-        return norm(arrays | {name: a})
-
-    for name, truth in truths.items():
-        _, (gradient,) = mx.vjp(partial(of, name), [arrays[name]], cots)
-        truth.check(gradient, "alone")
-
-
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 129, 1000])
 @pytest.mark.parametrize("op", OPS)
 def test_rows_of_persistent_loops(op, rows):

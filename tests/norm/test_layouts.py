@@ -5,10 +5,9 @@ import itertools
 import mlx.core as mx
 import pytest
 
-from support import oracle
 from support.bits import assert_same_bits
-from support.inputs import arguments, cotangents, in_turn, normal
-from support.layouts import LAYOUTS, strided_parameters, transposed
+from support.inputs import arguments, cotangents, normal
+from support.layouts import LAYOUTS
 from support.norm_case import DTYPES, OPS, Norm
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -23,41 +22,6 @@ def assert_same(norm, arrays, plain, cots, note):
     for a, b in zip(results(norm, arrays, cots), results(norm, plain, cots), strict=True):
         for got, expected in zip(a, b, strict=True):
             assert_same_bits(got, expected, f"{norm.op}, {note}")
-
-
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("op", OPS)
-def test_layout(op, layout):
-    norm = Norm(op)
-    shapes = itertools.product((1, 31, 64, 65, 1025), (1, 3, 8))
-    found = [(n, r, dtype) for i, (n, r) in enumerate(shapes) for dtype in in_turn(DTYPES, i)]
-    for length, rows, dtype in found:
-        plain = arguments(norm, (rows, length), dtype)
-        cots = cotangents(norm, plain)
-        arrays = plain | {"x": layout(plain["x"])}
-        oracle.forward(norm, plain)[0].check(norm(arrays)[0], layout.__name__)
-        note = f"{layout.__name__} ({rows}, {length}) {dtype}"
-        assert_same(norm, arrays, plain, cots, note)
-        assert_same(norm, arrays | strided_parameters(arrays), plain, cots, note + ", weight too")
-        if norm.adds:
-            other = plain | {"residual": layout(plain["residual"])}
-            assert_same(norm, other, plain, cots, f"residual {note}")
-            other["x"] = transposed(plain["x"])
-            assert_same(norm, other, plain, cots, f"x transposed, residual {note}")
-
-
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("op", OPS)
-def test_cotangent_layout(op, layout):
-    norm = Norm(op)
-    for length, dtype in itertools.product((1, 31, 65), DTYPES):
-        plain = arguments(norm, (3, length), dtype)
-        cots = cotangents(norm, plain)
-        expected = results(norm, plain, cots)[1]
-        for i in range(len(cots)):
-            given = [layout(c) if i == j else c for j, c in enumerate(cots)]
-            for got, e in zip(results(norm, plain, given)[1], expected, strict=True):
-                assert_same_bits(got, e, f"{op}, cotangent {i} {layout.__name__}, {dtype}")
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -15,7 +15,6 @@ from support.norm_add_norm import (
     arrays_of,
     assert_is_the_chain,
     call,
-    chain,
     cotangents_of,
 )
 from support.norm_case import DTYPES
@@ -119,25 +118,6 @@ def test_gradients_are_those_of_one_norm_after_another():
         assert_same_bits(got[0], of_x, f"{length} {dtype}")
 
 
-def test_one_cotangent_or_some_gradients():
-    """Of one argument at a time, with one of the outputs or both."""
-    arrays = arrays_of((4, 40), mx.float32)
-    given = list(arrays.values())
-    cots = cotangents_of(arrays)
-    f = Case(arrays).function
-    for used in ((0,), (1,), (0, 1)):
-
-        def loss(*a, used=used):
-            outputs = f(*a)
-            return sum((outputs[i] * cots[i]).sum() for i in used)
-
-        zeroed = [c if i in used else mx.zeros_like(c) for i, c in enumerate(cots)]
-        _, wanted = mx.vjp(lambda *a: chain(dict(zip(arrays, a, strict=True))), given, zeroed)
-        for i, want in enumerate(wanted):
-            got = mx.grad(loss, argnums=i)(*given)
-            assert mx.allclose(got, want, 1e-4, 1e-5), f"{list(arrays)[i]}, {used}"
-
-
 def test_unused_norm_of_what_is_not_finite():
     """Where only the sum is used, a norm of infinities takes no part in the gradient."""
     arrays = arrays_of((2, 8), mx.float32)
@@ -160,27 +140,6 @@ def test_compiled_for_shorter_rows():
             given = list(arrays_of((3, length), dtype, without=without, seed=length).values())
             for got, want in zip(compiled(*given), gradients(*given), strict=True):
                 assert_same_bits(got, want, f"{length} {dtype} {without}")
-
-
-DIFFERENCES = [
-    (dict(eps=1e-5), dict(eps=1e-1)),
-    (dict(rounding="early"), dict(rounding="late")),
-    (dict(dtype=mx.float16), dict(dtype=mx.float32)),
-    (dict(weight_offset=0.5, rounding="late"), dict(weight_offset=1.0, rounding="late")),
-]
-
-
-@pytest.mark.parametrize(("one", "other"), DIFFERENCES, ids=str)
-def test_those_that_differ_are_not_merged(one, other):
-    arrays = arrays_of((5, 65), mx.float16)
-
-    def both(*args):
-        named = dict(zip(arrays, args, strict=True))
-        return [mx.negative(o) for o in (*call(named, **one), *call(named, **other))]
-
-    given = list(arrays.values())
-    for got, want in zip(mx.compile(both)(*given), both(*given), strict=True):
-        assert_same_bits(got, want, f"{one} and {other}")
 
 
 def test_one_launch(launches):

@@ -3,22 +3,18 @@
 import itertools
 
 import mlx.core as mx
-import numpy as np
 import pytest
 
 import mlx_norms
 from support import inputs
 from support.bits import assert_same_bits
-from support.checks import check_jvp_beside_vjp, check_refused_factors
+from support.checks import check_refused_factors
 from support.inputs import normal
-from support.layouts import LAYOUTS
 from support.norm_add_norm import (
     Case,
     arrays_of,
     assert_is_the_chain,
     call,
-    chain,
-    cotangents_of,
 )
 from support.norm_case import DTYPES
 
@@ -98,60 +94,6 @@ def test_number_that_is_one_is_none():
         assert_same_bits(got, want)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_layouts(layout):
-    for length, dtype in itertools.product((33, 128), DTYPES):
-        arrays = factored((5, length), dtype)
-        arrays["factor"] = normal((5, length), dtype, seed=3)
-        views = {n: a if "weight" in n else layout(a) for n, a in arrays.items()}
-        for got, want in zip(call(views), call(arrays), strict=True):
-            assert_same_bits(got, want, str(layout))
-        assert_is_the_chain(arrays | {"factor": layout(arrays["factor"])})
-
-
-def test_empty():
-    for shape in ((0, 33), (2, 0)):
-        y, h = call(factored(shape, mx.float32))
-        assert y.shape == h.shape == shape
-
-
-def test_transforms():
-    arrays = factored((2, 3, 5, 33), mx.float32, "sample")
-    f = Case(arrays).function
-    check_jvp_beside_vjp(f, list(arrays.values()), cotangents_of(arrays))
-
-    def curvature(of):
-        argnums = list(range(len(arrays)))
-
-        def loss(*given):
-            return sum(mx.tanh(o).sum() for o in of(*given))
-
-        first = mx.grad(loss, argnums=argnums)
-        return mx.grad(lambda *a: sum((g * g).sum() for g in first(*a)), argnums=argnums)
-
-    def apart(*given):
-        return chain(dict(zip(arrays, given, strict=True)))
-
-    given = list(arrays.values())
-    for a, b in zip(curvature(f)(*given), curvature(apart)(*given), strict=True):
-        assert np.allclose(a, b, 1e-3, 1e-4)
-
-
-@pytest.mark.parametrize("used", [0, 1])
-def test_one_output_or_some_gradients(used):
-    arrays = factored((2, 3, 5, 33), mx.float32, "sample")
-    given = list(arrays.values())
-    for argnums in ((0,), (1,), (2,), (3,), (4,), (0, 4), (2, 4)):
-
-        def gradients(f, argnums=argnums):
-            return mx.grad(lambda *a: mx.tanh(f(*a)[used]).sum(), argnums=argnums)(*given)
-
-        got = gradients(Case(arrays).function)
-        want = gradients(lambda *a: chain(dict(zip(arrays, a, strict=True))))
-        for a, b in zip(got, want, strict=True):
-            assert mx.allclose(a, b, 1e-4, 1e-5), f"{argnums} of output {used}"
-
-
 @pytest.mark.parametrize("shapeless", [False, True])
 def test_compiled(shapeless):
     def f(x, residual, weight, factor):
@@ -173,30 +115,6 @@ def test_compiled(shapeless):
             assert_same_bits(got, want, str(length))
         for got, want in zip(compiled_gradient(*given), gradient(*given), strict=True):
             assert mx.allclose(got, want, 1e-4, 1e-4), length
-
-
-def test_vmap():
-    x, residual, gate = (normal((3, 4, 5, 16), mx.float32, seed=i) for i in range(3))
-    gate = gate[:, :, :1]
-
-    def f(x, residual, factor):
-        return mlx_norms.norm_add_norm(x, residual, factor=factor)
-
-    def gradient(*args):
-        return mx.grad(lambda *a: sum(mx.tanh(o).sum() for o in f(*a)), argnums=[0, 1, 2])(*args)
-
-    for axes in itertools.product((0, None), repeat=3):
-        if axes == (None,) * 3:
-            continue
-        args = [a if at == 0 else a[0] for a, at in zip((x, residual, gate), axes, strict=True)]
-        got = mx.vmap(f, in_axes=axes)(*args)
-        gradients = mx.vmap(gradient, in_axes=axes)(*args)
-        for i in range(3):
-            one = [a[i] if at == 0 else a for a, at in zip(args, axes, strict=True)]
-            for a, b in zip(got, f(*one), strict=True):
-                assert mx.allclose(a[i], b, 1e-5, 1e-5), f"vmap {axes}"
-            for a, b in zip(gradients, gradient(*one), strict=True):
-                assert mx.allclose(a[i], b, 1e-4, 1e-4), f"vmap {axes}"
 
 
 def test_one_launch(launches):

@@ -22,80 +22,6 @@ def close(got, expected):
     np.testing.assert_allclose(np.array(got), np.array(expected), rtol=1e-5, atol=1e-5)
 
 
-# Each op, and the shapes of its operands for x of shape (2, 4, D).
-OPERANDS = {
-    "rms_norm": {"weight": "D"},
-    "rms_norm scale": {"scale": "21D", "shift": "21D"},
-    "rms_norm gate": {"gate": "24D"},
-    "rms_norm axis": {"weight": "4"},
-    "layer_norm": {"weight": "D", "bias": "D"},
-    "layer_norm axis": {"weight": "4", "bias": "4"},
-    "add_rms_norm": {"residual": "24D", "weight": "D"},
-    "add_rms_norm factor": {"residual": "24D", "weight": "D", "factor": "21D"},
-    "add_layer_norm": {"residual": "24D", "weight": "D", "bias": "D"},
-    "norm_add_norm": {"residual": "24D", "post_weight": "D", "weight": "D"},
-    "norm_add_norm factor": {"residual": "24D", "weight": "D", "factor": "21D"},
-    "head_rms_norm": {"weight": "4D"},
-    "head_layer_norm": {"weight": "D", "bias": "4D"},
-    "group_norm": {"weight": "D", "bias": "D"},
-    "instance_norm": {"weight": "D", "bias": "D"},
-    "batch_norm": {"weight": "D", "bias": "D", "mean": "D", "var": "D"},
-}
-CASES = [(op, operand) for op, operands in OPERANDS.items() for operand in operands]
-
-
-def function(op):
-    """The op, as a function of x and its operands, in order."""
-    name, *options = op.split()
-    names = list(OPERANDS[op])
-    fixed = {"axis": 1} if "axis" in options else {}
-    fixed |= {"num_groups": 2} if name == "group_norm" else {}
-    fixed |= {"eps": 1e-5}
-    fixed |= {} if "weight" in names else {"weight": None}
-
-    def f(x, *operands):
-        y = getattr(mlx_norms, name)(x, **dict(zip(names, operands, strict=True)), **fixed)
-        return y[0] if isinstance(y, tuple) else y
-
-    return f
-
-
-def operands_of(op, length, swapped=None):
-    """Its operands for rows of a length; one has twice as many as it should."""
-
-    def shape(name, axes):
-        sizes = [length if axis == "D" else int(axis) for axis in axes]
-        sizes[-1] *= 2 if name == swapped else 1
-        return sizes
-
-    return [mx.abs(array(*shape(name, axes))) for name, axes in OPERANDS[op].items()]
-
-
-@pytest.mark.parametrize("op", OPERANDS)
-def test_another_length(op):
-    f = function(op)
-    wrt = tuple(range(1 + len(OPERANDS[op])))
-    gradient = mx.grad(lambda *args: mx.sin(f(*args)).sum(), wrt)
-    compiled = mx.compile(f, shapeless=True)
-    compiled_gradient = mx.compile(gradient, shapeless=True)
-    for length in (64, 128, 32):
-        args = [array(2, 4, length), *operands_of(op, length)]
-        close(compiled(*args), f(*args))
-        for got, expected in zip(compiled_gradient(*args), gradient(*args), strict=True):
-            close(got, expected)
-
-
-@pytest.mark.parametrize("op, operand", CASES)
-def test_operand_that_does_not_fit(op, operand):
-    """The shape follows x; what does not fit it is an error when it runs."""
-    compiled = mx.compile(function(op), shapeless=True)
-    mx.eval(compiled(array(2, 4, 64), *operands_of(op, 64)))
-    y = compiled(array(2, 4, 64), *operands_of(op, 64, swapped=operand))
-    assert y.shape == (2, 4, 64)
-    with pytest.raises(ValueError, match=operand):
-        mx.eval(y)
-
-
 def test_weight_of_ones_made_in_the_trace():
     """As in models without a weight; MLX compiles these without their length."""
 
@@ -168,30 +94,6 @@ def test_gradient_of_what_broadcasts(operand, shape):
     for args in ((array(1, 1, 16), array(*like_x)),) * 2:
         for got, expected in zip(one(*args), gradient(*args), strict=True):
             close(got, expected)
-
-
-@since("0.32.2")
-@pytest.mark.parametrize("op", OPERANDS)
-def test_second_derivatives_traced_with_one_row(op):
-    """MLX's own leave out the sums over axes of one element, or corrupt memory by them."""
-    wrt = tuple(range(1 + len(OPERANDS[op])))
-
-    def second(*args):
-        gradient = mx.grad(lambda *args: mx.sin(function(op)(*args)).sum(), wrt)
-        return mx.grad(lambda *args: sum(g.square().sum() for g in gradient(*args)), wrt)(*args)
-
-    def arguments(batch, rows):
-        sizes = {"2": batch, "4": rows, "1": 1, "D": 64}
-        shapes = [[sizes[axis] for axis in axes] for axes in OPERANDS[op].values()]
-        return [mx.abs(array(*shape)) + 0.1 for shape in ([batch, rows, 64], *shapes)]
-
-    compiled = mx.compile(second, shapeless=True)
-    for sizes in ((1, 1), (2, 4), (1, 3), (3, 1)):
-        args = arguments(*sizes)
-        for got, expected in zip(compiled(*args), second(*args), strict=True):
-            got, expected = np.array(got), np.array(expected)
-            atol = 1e-5 * np.abs(expected).max()
-            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=atol)
 
 
 def test_gradient_of_statistics_traced_with_one_position():

@@ -50,12 +50,6 @@ def check_forward(norm, examples, axes, note=""):
         check_outputs(norm, example(examples, axes, i), outputs, f"vmap over {axes}, {note}")
 
 
-@pytest.mark.parametrize("op", OPS)
-def test_forward(op):
-    for axes in choices(Norm(op).arguments):
-        check_forward(Norm(op), batch(Norm(op), mx.float32), axes)
-
-
 @pytest.mark.parametrize("batched", ["x", "weight", "both"])
 @pytest.mark.parametrize("op", OPS)
 def test_long_rows(op, batched):
@@ -94,15 +88,6 @@ def test_forward_with_other_dtypes_and_options(op):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_forward_without_weight(op):
-    norm = Norm(op)
-    for without in (("weight",), ("weight", "bias")):
-        examples = batch(norm, mx.float16, without=without)
-        for axes in choices(list(examples[0])):
-            check_forward(norm, examples, axes)
-
-
-@pytest.mark.parametrize("op", OPS)
 def test_rows_keep_their_bits(op):
     """Where the parameters are shared, vmap gives the bits of one call an example."""
     norm = Norm(op)
@@ -116,60 +101,6 @@ def test_rows_keep_their_bits(op):
                 alone = norm(example(examples, axes, i))
                 for a, b in zip(got, alone, strict=True):
                     assert_same_bits(a[i], b, f"{op}, {dtype}, vmap over {axes}")
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_out_axes_and_a_vmap_inside_another(op):
-    norm = Norm(op)
-    arrays = arguments(norm, (2, 3, 4, 33), mx.float16)
-    axes = tuple(0 if a.ndim > 1 else None for a in arrays.values())
-    f = norm.function(list(arrays))
-    expected = norm(arrays)
-    got = mx.vmap(mx.vmap(f, in_axes=axes), in_axes=axes)(*arrays.values())
-    for a, b in zip(got, expected, strict=True):
-        assert_same_bits(a, b, f"{op}, vmap of vmap")
-    got = mx.vmap(f, in_axes=tuple(1 if a == 0 else None for a in axes), out_axes=2)(
-        *arrays.values()
-    )
-    for a, b in zip(got, expected, strict=True):
-        assert_same_bits(a, b.transpose(0, 2, 1, 3), f"{op}, out_axes")
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_vector_of_rows(op):
-    """Each example is one row without an axis of rows."""
-    norm = Norm(op)
-    for dtype in DTYPES:
-        examples = batch(norm, dtype, shape=(33,))
-        for axes in choices(norm.arguments, ndim=1):
-            check_forward(norm, examples, axes, "one row each")
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_gradient_of_each_example(op):
-    """vmap of vjp: also the gradient of a shared weight is one for each example."""
-    norm = Norm(op)
-    for dtype in DTYPES:
-        examples = batch(norm, dtype)
-        cots = [cotangents(norm, e, seed=i) for i, e in enumerate(examples)]
-        n = len(norm.arguments)
-
-        def gradients(*args, n=n):
-            return mx.vjp(norm.function(norm.arguments), list(args[:n]), list(args[n:]))[1]
-
-        every = choices(norm.arguments)
-        for k, axes in enumerate(every if dtype == mx.float32 else every[::5]):
-            cot_axes = [None if (k >> j) % 3 == 0 else 0 for j in range(len(cots[0]))]
-            given = [
-                cots[0][j] if a is None else mx.stack([c[j] for c in cots])
-                for j, a in enumerate(cot_axes)
-            ]
-            got = mx.vmap(gradients, in_axes=(*axes, *cot_axes))(*stacked(examples, axes), *given)
-            for i in range(SIZE):
-                mine = [cots[0 if a is None else i][j] for j, a in enumerate(cot_axes)]
-                note = f"vmap over {axes}, cotangents {cot_axes}"
-                gradients_i = [g[i] for g in got]
-                check_gradients(norm, example(examples, axes, i), mine, gradients_i, note)
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -201,31 +132,6 @@ def test_gradient_of_each_example_for_some_arguments(op):
                 truths = oracle.gradients(norm, example(examples, by_name, i), *cots)
                 for n, g in zip(names, got, strict=True):
                     truths[n].check(g[i], f"vmap over {chosen}")
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_gradient_of_the_sum_over_examples(op):
-    """grad of vmap: an argument that all examples share gets the sum of their gradients."""
-    norm = Norm(op)
-    examples = batch(norm, mx.float32)
-    cots = [cotangents(norm, e, seed=i) for i, e in enumerate(examples)]
-    weights = [mx.stack(c) for c in zip(*cots, strict=True)]
-    for axes in choices(norm.arguments):
-        f = mx.vmap(norm.function(norm.arguments), in_axes=axes)
-        args = stacked(examples, axes)
-        _, got = mx.vjp(f, args, weights)
-        truths = [oracle.gradients(norm, example(examples, axes, i), *cots[i]) for i in range(SIZE)]
-        for n, axis, g in zip(norm.arguments, axes, got, strict=True):
-            if axis is None:
-                total = truths[0][n]
-                total.value = sum(t[n].value for t in truths)
-                # Each of the gradients is rounded before they are added.
-                total.slack = sum(t[n].slack for t in truths)
-                total.slack += 2 * SIZE * oracle.unit_roundoff(mx.float32) * abs(total.value)
-                total.check(g, f"grad of vmap over {axes}")
-            else:
-                for i in range(SIZE):
-                    truths[i][n].check(mx.take(g, i, axis=axis), f"grad of vmap over {axes}")
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -6,7 +6,7 @@ import pytest
 import mlx_norms
 
 from . import oracle
-from .inputs import cotangents, normal
+from .inputs import cotangents
 
 
 def check(norm, arrays, note=""):
@@ -22,16 +22,6 @@ def check_with_gradients(norm, arrays, cots=None, note=""):
     outputs, gradients = norm.vjp(arrays, cots)
     check_outputs(norm, arrays, outputs, note)
     check_gradients(norm, arrays, cots, gradients, note)
-
-
-def check_jvp_beside_vjp(f, given, cots):
-    """A derivative is one number forth and back: <jvp(tangents), cots>, <tangents, vjp(cots)>."""
-    __tracebackhide__ = True
-    tangents = [normal(a.shape, a.dtype, seed=(i, 3)) for i, a in enumerate(given)]
-    forth = sum((d * c).sum() for d, c in zip(mx.jvp(f, given, tangents)[1], cots, strict=True))
-    gradients = mx.vjp(f, given, cots)[1]
-    back = sum((g * t).sum() for g, t in zip(gradients, tangents, strict=True))
-    assert mx.allclose(forth, back, 1e-4, 1e-3)
 
 
 def rows_of(norm, arrays, cots, rows):

@@ -11,12 +11,14 @@ from .inputs import normal
 
 SIZES = dict(B=5, N=3, L=5, H=4, K=2, D=48, C=16, P=2, M=6)
 OF_PRODUCTS = dict(K=20)
+OF_LINEAR = dict(B=2, N=2)  # rows that a GPU takes in one launch
 QKV = ("x", "q", "k", "v")
 
 
 def sizes_of(op, **more):
     """Sizes of the axes by letter; ``more`` are rounded up to what they have to be multiples of."""
-    sizes = SIZES | (OF_PRODUCTS if op.name.startswith("matmul") else {}) | more | op.fixed
+    own = OF_PRODUCTS if op.name.startswith("matmul") else OF_LINEAR if "linear" in op.name else {}
+    sizes = SIZES | own | more | op.fixed
     return {c: -(-n // op.multiple.get(c, 1)) * op.multiple.get(c, 1) for c, n in sizes.items()}
 
 
@@ -57,7 +59,7 @@ def assert_same(op, got, wanted, note=""):
     for i, (a, b) in enumerate(zip(got, wanted, strict=True)):
         if is_partly_mlx(op):
             assert a.dtype == b.dtype, f"{op} {note}, {i}"
-            within = 16 * ROUNDOFF[a.dtype] + 64 * ROUNDOFF[mx.float32]
+            within = 32 * ROUNDOFF[a.dtype] + 64 * ROUNDOFF[mx.float32]
             assert_close([a], [b], within, f"{op} {note}, {i}")
         else:
             assert_same_bits(a, b, f"{op} {note}, {i}")

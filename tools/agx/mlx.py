@@ -1,7 +1,6 @@
 """Tells registers and spills of kernels beside those that MLX launches for the same calls.
 
-    python tools agx.mlx            prints a table, in Markdown
-    python tools agx.mlx --write    writes it to tools/agx/stored/mlx.md
+    python tools agx.mlx    prints a table, in Markdown
 
 MLX's come from mlx.metallib of its macOS wheel, where they are bitcode, for a Mac to finish.
 Exits with 75, and NOT RUN, where the wheel or the packages cannot be had.
@@ -32,7 +31,6 @@ from .measure import Measured, Specialization, back, measure
 from .metallib import Metallib
 from .packages import Tree, Unavailable, cache, tree
 
-STORED = Path(__file__).parent / "stored" / "mlx.md"
 CHIP = "g13g"
 LENGTHS = (128, 1024, 4096, 16384)
 # Of MLX's norms, by its sources: the elements that a thread reads, and the longest row that a
@@ -148,17 +146,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", action="store_true")
-    given = parser.parse_args()
+    parser.parse_args()
     try:
-        made = table(tree())
+        print(table(tree()), end="")
     except Unavailable as error:
         print(f"NOT RUN: {error}")
         return 75
-    if given.write:
-        STORED.write_text(made)
-    else:
-        print(made, end="")
     return 0
 
 

@@ -1,12 +1,13 @@
 """Tells registers, occupancy and spills of all kernels that launch plans of a list of calls take.
 
     python tools agx.plans            prints a table, as CSV
-    python tools agx.plans --write    writes it to tools/agx/stored/plans.csv
+    python tools agx.plans --write    writes its worst rows to tools/agx/stored/plans.csv
     python tools agx.plans --check    exits with 1 where a kernel is worse than in that file
 
-The calls are in calls.py. --small takes those that CI has time for; --chip one chip. Worse is a
-new spill, fewer threads per core, or 10 % more instructions. Exits with 75, and NOT RUN, where the
-packages cannot be had.
+The calls are in calls.py. --small takes those that CI has time for; --chip one chip. A row that
+is stored has the worst of a kernel that an op launches, whatever the sizes. Worse is a new spill,
+fewer threads per core, or 10 % more instructions. Exits with 75, and NOT RUN, where the packages
+cannot be had.
 
 A kernel is compiled to run with as many threads as it declares as most, whatever a launch has of
 them, as Metal has it. --as-launched compiles it for the launch's alone, with more registers.
@@ -52,7 +53,7 @@ def main() -> int:
     measured = measure(compilers, texts, calls, given.chip or CHIPS, jobs=given.jobs)
     table = stored.rows(measured, calls)
     if given.write:
-        STORED.write_text(stored.write(table))
+        STORED.write_text(stored.write(stored.worst(table)))
     elif given.check:
         found = stored.worse(stored.read(STORED.read_text()), table)
         for line in found:

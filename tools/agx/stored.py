@@ -64,20 +64,37 @@ def read(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def worse(old: Iterable[Row], new: Iterable[Row]) -> list[str]:
-    """A sentence for each row that is worse than the stored one, or that has none.
+def worst(table: Iterable[Row]) -> list[dict[str, str]]:
+    """The worst figures of each kernel that an op launches, in the row with most instructions."""
+    of_kernel: dict[tuple[str, ...], list[Row]] = {}
+    for row in table:
+        of_kernel.setdefault(_key(row), []).append(row)
+    found = []
+    for rows_ in of_kernel.values():
+        measured = [row for row in rows_ if not row["refused"]]
+        longest = max(measured or rows_, key=lambda row: int(row["instructions"] or 0))
+        figures = {}
+        for name in FIGURES if measured else ():
+            of_all = [int(row[name]) for row in measured]
+            figures[name] = str(min(of_all) if name == "threads_per_core" else max(of_all))
+        found.append({**longest, **figures})
+    return found
 
-    Stored is the row of the same specialization; of a call whose plan has changed, that of the
-    same family of kernels.
+
+def worse(old: Iterable[Row], new: Iterable[Row]) -> list[str]:
+    """A sentence for each of the worst rows that is worse than the stored one, or has none.
+
+    Stored is the row of the same kernel and op; of an op whose plans have changed, one of the same
+    family of kernels.
     """
     by_key: dict[tuple[str, ...], Row] = {}
-    by_call: dict[tuple[str, ...], Row] = {}
+    by_family: dict[tuple[str, ...], Row] = {}
     for row in _by_chip(old):
         by_key.setdefault(_key(row), row)
-        by_call.setdefault(_call(row), row)
+        by_family.setdefault(_family(row), row)
     found = []
-    for row in _by_chip(new):
-        before = by_key.get(_key(row)) or by_call.get(_call(row))
+    for row in worst(_by_chip(new)):
+        before = by_key.get(_key(row)) or by_family.get(_family(row))
         about = f"{row['kernel']} of {row['call']} on {row['chip']}"
         if before is None:
             found.append(f"{about}: no figures are stored")
@@ -91,11 +108,18 @@ def _by_chip(table: Iterable[Row]) -> list[Row]:
 
 
 def _key(row: Row) -> tuple[str, ...]:
-    return tuple(row[name] for name in ("library", "kernel", "constants", "compiled_for", "chip"))
+    names = ("library", "kernel", "compiled_for", "chip")
+    return *(row[name] for name in names), _op(row)
 
 
-def _call(row: Row) -> tuple[str, ...]:
-    return re.sub(r"[\d_]+$", "", row["kernel"]), row["call"], row["chip"]
+def _family(row: Row) -> tuple[str, ...]:
+    return re.sub(r"[\d_]+$", "", row["kernel"]), _op(row), row["chip"]
+
+
+def _op(row: Row) -> str:
+    """The call without its sizes and dtypes."""
+    words = row["call"].replace(" unaligned", "").split()
+    return " ".join(word for word in words if not re.search(r"^\d|float", word))
 
 
 def _reasons(old: Row, new: Row) -> list[str]:

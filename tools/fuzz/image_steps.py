@@ -2,6 +2,7 @@
 
 import mlx.nn as nn
 
+from .op_steps import divisors
 from .program import kind
 from .steps import EPS
 
@@ -10,32 +11,6 @@ def choose(draw, axes):
     """An image and perhaps numbers of a weight and a bias."""
     x = draw.value(lambda a: a.ndim >= axes and a.size > 0)
     return (x, *([draw.row_of(x), draw.row_of(x)] if draw.chance(0.6) else []))
-
-
-def divisors(n):
-    return [d for d in range(1, n + 1) if n % d == 0]
-
-
-@kind(2)
-class our_group_norm:
-    """Of groups, of each channel, or of the batch in training."""
-
-    @staticmethod
-    def choose(draw):
-        form = draw.one_of(["group", "group", "instance", "batch"])
-        x, *parameters = choose(draw, 3 if form == "instance" else 2)
-        shape = draw.values[x].shape
-        options = dict(form=form, eps=draw.one_of(EPS))
-        if form == "group":
-            options |= dict(groups=draw.one_of(divisors(shape[-1])), adjoining=draw.chance(0.5))
-            options |= dict(activation=draw.one_of([None, "silu", "gelu"]))
-        return (x, *parameters), options
-
-    @staticmethod
-    def run(context, x, *parameters, form, eps, **options):
-        if form == "batch" and x.size == x.shape[-1]:
-            raise ValueError("a batch norm takes more than one value per channel")
-        return [getattr(context.norms, f"{form}_norm")(x, parameters, eps=eps, **options)]
 
 
 @kind(2)

@@ -11,6 +11,7 @@ from . import (  # noqa: F401, whose kinds are drawn
     effects,
     image_steps,
     layer_steps,
+    op_steps,
     steps,
     transforms,
 )

@@ -12,6 +12,8 @@ from enum import IntEnum
 
 import mlx.core as mx
 
+from .op_steps import IMAGES
+
 
 class Promise(IntEnum):
     SAME_BITS = 0
@@ -105,9 +107,7 @@ NORMS = (
     "gated",
     "compiled_gated",
 )
-OURS = ("our_add_norm", "our_offset_norm", "our_head_norm", "our_qk_norm", "our_l2_norm")
-OURS += ("our_modulated_norm", "our_gated_norm", "our_activated_norm", "our_norm_add_norm")
-OURS += ("our_norms_together", "our_channel_norm", "our_group_norm", "image_layer")
+OURS = ("our_op", "image_layer")
 
 
 def has_norm(step):
@@ -122,7 +122,8 @@ def own(step, output, leaves):
         return Promise.SAME_BITS
     if step.kind == "prologue" and step.options["form"] == "cast":
         return Promise.CLOSE
-    if step.kind in ("roped", "our_group_norm", "image_layer"):
+    images = step.kind == "our_op" and step.options["op"].startswith(IMAGES)
+    if images or step.kind in ("roped", "image_layer"):
         return Promise.CLOSE  # a GPU's angles, and roundings in between
     if step.kind in NORMS:
         parameters = step.inputs[len(step.inputs) - sum(step.options["has"]) :]
@@ -135,7 +136,7 @@ def sum_of(step):
     """The index of a step's output that is the sum which its norm reads."""
     if step.kind in ("residual", "prologue") and step.options["held"]:
         return 0
-    if step.kind in ("our_add_norm", "our_gated_norm"):
+    if step.kind == "our_op" and step.options["op"].startswith("add_"):
         return 1
     if step.kind == "projections" and step.options["adds"]:
         return len(step.options["layers"])

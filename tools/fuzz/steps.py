@@ -140,6 +140,16 @@ class residual:
         return [h, n] if held else [n]
 
 
+def fits_rows(shape):
+    """Whether an array broadcasts to rows of this shape, and has their last axis."""
+    return lambda a: a.ndim >= 1 and a.shape[-1] == shape[-1] and broadcasts(a.shape, shape)
+
+
+def broadcasts(shape, to):
+    pairs = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(a in (1, b) for a, b in pairs)
+
+
 @kind(3)
 class prologue:
     """A norm of what else models leave pending before one; the sum may not be held otherwise."""
@@ -254,194 +264,6 @@ class two_norms:
         first = norm_of(h, parameters, **options)
         options["layer"], options["has"] = False, (False, False)
         return [first, norm_of(h, [], **options)]
-
-
-@kind(1)
-class our_add_norm:
-    @staticmethod
-    def choose(draw):
-        x = draw.rows()
-        parameters, options = choose_norm(draw, x)
-        return (x, draw.like(x), *parameters), options
-
-    @staticmethod
-    def run(context, x, r, *parameters, layer, has, eps):
-        given = iter(parameters)
-        weight, bias = (next(given) if there else None for there in has)
-        if layer:
-            return list(context.norms.add_layer_norm(x, r, weight, bias, eps))
-        return list(context.norms.add_rms_norm(x, r, weight, eps))
-
-
-@kind(1)
-class our_offset_norm:
-    @staticmethod
-    def choose(draw):
-        x = draw.rows()
-        return (x, draw.row_of(x)), dict(eps=draw.one_of(EPS))
-
-    @staticmethod
-    def run(context, x, w, eps):
-        return [context.norms.offset_rms_norm(x, w, eps)]
-
-
-def heads(a):
-    return a.ndim >= 2 and a.size > 0
-
-
-def head_weights(draw, x):
-    """None, or the number of a weight for all heads or of one per head."""
-    shape = draw.values[x].shape
-    wanted = draw.one_of([None, shape[-1:], shape[-2:]])
-    return [] if wanted is None else [draw.value(lambda a: a.shape == wanted)]
-
-
-@kind(1)
-class our_head_norm:
-    @staticmethod
-    def choose(draw):
-        x = draw.value(heads)
-        return (x, *head_weights(draw, x)), dict(eps=draw.one_of(EPS))
-
-    @staticmethod
-    def run(context, x, weight=None, *, eps):
-        return [context.norms.head_rms_norm(x, weight, eps)]
-
-
-@kind(1)
-class our_qk_norm:
-    @staticmethod
-    def choose(draw):
-        q = draw.value(heads)
-        dims, dtype = draw.values[q].shape[-1], draw.values[q].dtype
-        k = draw.value(lambda a: heads(a) and a.shape[-1] == dims and a.dtype == dtype)
-        weights = [draw.row_of(q), draw.row_of(k)] if draw.chance(0.7) else []
-        return (q, k, *weights), dict(eps=draw.one_of(EPS))
-
-    @staticmethod
-    def run(context, q, k, q_weight=None, k_weight=None, *, eps):
-        return list(context.norms.qk_norm(q, k, q_weight, k_weight, eps))
-
-
-def fits_rows(shape):
-    """Whether an array broadcasts to rows of this shape, and has their last axis."""
-    return lambda a: a.ndim >= 1 and a.shape[-1] == shape[-1] and broadcasts(a.shape, shape)
-
-
-@kind(1)
-class our_modulated_norm:
-    @staticmethod
-    def choose(draw):
-        x = draw.rows()
-        fits = fits_rows(draw.values[x].shape)
-        return (x, draw.value(fits), draw.value(fits)), dict(
-            eps=draw.one_of(EPS), layer=draw.chance(0.5)
-        )
-
-    @staticmethod
-    def run(context, x, scale, shift, eps, layer):
-        return [context.norms.modulated_norm(x, scale, shift, eps, layer)]
-
-
-@kind(1)
-class our_gated_norm:
-    @staticmethod
-    def choose(draw):
-        x = draw.rows()
-        fits = fits_rows(draw.values[x].shape)
-        factor = draw.value(fits) if draw.chance(0.6) else None
-        options = dict(eps=draw.one_of(EPS), number=draw.one_of([0.5, -1.0, 0.22]))
-        return (x, draw.like(x), *([] if factor is None else [factor])), options
-
-    @staticmethod
-    def run(context, x, residual, factor=None, *, eps, number):
-        return list(
-            context.norms.gated_norm(x, residual, number if factor is None else factor, eps)
-        )
-
-
-@kind(1)
-class our_norm_add_norm:
-    @staticmethod
-    def choose(draw):
-        x = draw.rows()
-        weights = [draw.row_of(x), draw.row_of(x)] if draw.chance(0.7) else []
-        factor = draw.one_of((None, None, 0.3, -2.0))
-        return (x, draw.like(x), *weights), dict(eps=draw.one_of(EPS), factor=factor)
-
-    @staticmethod
-    def run(context, x, residual, post_weight=None, weight=None, *, eps, factor):
-        return list(context.norms.norm_add_norm(x, residual, post_weight, weight, eps, factor))
-
-
-def broadcasts(shape, to):
-    pairs = zip(reversed(shape), reversed(to), strict=False)
-    return len(shape) <= len(to) and all(a in (1, b) for a, b in pairs)
-
-
-@kind(1)
-class our_activated_norm:
-    """With a gate of its rows or without, of whole rows or of two groups."""
-
-    @staticmethod
-    def choose(draw):
-        x = draw.rows()
-        gated = draw.chance(0.7)
-        names = [None] * gated + ["silu", "sigmoid", "gelu", "relu2"]
-        options = dict(activation=draw.one_of(names), first=draw.chance(0.5))
-        options["groups"] = 2 if draw.values[x].shape[-1] % 2 == 0 and draw.chance(0.5) else 1
-        return (x, *([draw.like(x)] if gated else [])), options | dict(eps=draw.one_of(EPS))
-
-    @staticmethod
-    def run(context, x, gate=None, **options):
-        return [context.norms.activated_norm(x, gate, **options)]
-
-
-@kind(1)
-class our_channel_norm:
-    @staticmethod
-    def choose(draw):
-        x = draw.value(lambda a: a.ndim >= 2 and a.size > 0)
-        shape = draw.values[x].shape
-        axis = draw.integer(0, len(shape) - 2)
-        weights = [i for i, a in draw.values.items() if a.shape == (shape[axis],)]
-        weight = [draw.one_of(weights)] if weights and draw.chance(0.5) else []
-        return (x, *weight), dict(eps=draw.one_of(EPS), layer=draw.chance(0.5), axis=axis)
-
-    @staticmethod
-    def run(context, x, weight=None, *, eps, layer, axis):
-        return [context.norms.channel_norm(x, weight, eps, layer, axis)]
-
-
-@kind(1)
-class our_norms_together:
-    @staticmethod
-    def choose(draw):
-        xs = [draw.rows() for _ in range(draw.integer(2, 4))]
-        weights = [draw.row_of(x) if draw.chance(0.5) else None for x in xs]
-        given = [i for i, w in enumerate(weights) if w is not None]
-        scales = [draw.one_of((1.0, 0.3, -2.0)) for _ in xs] if draw.chance(0.5) else None
-        weighted = [weights[i] for i in given]
-        return (*xs, *weighted), dict(given=given, eps=draw.one_of(EPS), scales=scales)
-
-    @staticmethod
-    def run(context, *arrays, given, eps, scales):
-        xs = arrays[: len(arrays) - len(given)]
-        weights = dict(zip(given, arrays[len(xs) :], strict=True))
-        return list(
-            context.norms.rms_norms(xs, [weights.get(i) for i in range(len(xs))], eps, scales)
-        )
-
-
-@kind(1)
-class our_l2_norm:
-    @staticmethod
-    def choose(draw):
-        return (draw.rows(),), dict(eps=draw.one_of(EPS[:2]), eps_inside=draw.chance(0.5))
-
-    @staticmethod
-    def run(context, x, eps, eps_inside):
-        return [context.norms.l2_norm(x, eps, eps_inside)]
 
 
 @kind(3)

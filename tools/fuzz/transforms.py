@@ -135,13 +135,17 @@ class batched:
 # and concatenation and matmuls with a bias read the wrong memory.
 SHAPELESS = (
     *("add", "number", "elementwise", "product", "cast", "stop_gradient", "norm", "residual"),
-    *("norm_then_add_norm", "two_norms", "our_add_norm", "our_offset_norm"),
+    *("norm_then_add_norm", "two_norms"),
 )
+SHAPELESS_OPS = ("rms_norm weight_offset", "add_rms_norm", "add_layer_norm")
 
 
 def may_be_shapeless(body):
     return all(
-        may_be_shapeless(step.body) if step.body else step.kind in SHAPELESS for step in body.steps
+        may_be_shapeless(step.body)
+        if step.body
+        else step.kind in SHAPELESS or step.options.get("op") in SHAPELESS_OPS
+        for step in body.steps
     )
 
 

@@ -28,6 +28,7 @@ def _of(folder: str, *names: str) -> str:
 
 
 ROWS = _of("norm", "forward::test_one_dtype", "probes", "rounding", "fused", "layouts")
+ROWS += " " + _of("battery", "battery::test_layouts")
 GRADIENTS = _of("norm", "gradients", "magnitudes", "threads", "short_rows")
 LONG_ROWS = " " + _of("battery", "battery::test_long_rows")
 OPTIONS = _of("norm", "l2", "clamp", "heads", "forward::test_options", "factor", "modulated")
@@ -46,6 +47,7 @@ AROUND = FUSION + " " + _of("patching", "around_norms", "inline_norms")
 WRITTEN = _of("patching", "written_norms", "written_left", "written_states", "written_changes")
 PRODUCTS = _of("patching", "products", "projections")
 GRAPH = _of("norm", "compile", "compiled_twice", "vmap", "shapeless", "derivatives", "donation")
+GRAPH += " " + _of("battery", "battery::test_vmap", "battery::test_compile")
 
 _CPU = [
     Target("csrc/cpu/activations.h csrc/norm/cpu/gate*", GATED),

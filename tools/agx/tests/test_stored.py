@@ -67,3 +67,12 @@ def test_another_plan_of_a_call_is_compared_with_the_one_before():
 def test_what_has_no_stored_figures_is_named():
     found = stored.worse([], table())
     assert found[0].endswith("no figures are stored")
+
+
+def test_a_row_has_the_worst_of_what_an_op_launches_of_a_kernel():
+    few, many = (table(call=f"rms_norm float32 {n} unaligned", instructions=n) for n in (64, 128))
+    few[0] |= {"spills": "2", "threads_per_core": "512"}
+    other = table(call="layer_norm float32 64")
+    (row, *others) = stored.worst([*few, *many, *other, *table(refused="clang: no")])
+    assert (row["instructions"], row["spills"], row["threads_per_core"]) == ("128", "2", "512")
+    assert others == other and stored.worse([row, *other], [*few, *many]) == []

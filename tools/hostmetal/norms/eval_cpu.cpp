@@ -8,6 +8,7 @@
 #include "csrc/norm/channels/channel_norm.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
+#include "csrc/op/launched.h"
 #include "csrc/rope/norm_rope.h"
 #include "eval.h"
 
@@ -30,6 +31,7 @@ template void Node<GroupNormVJP>::eval_cpu(const Arrays&, Arrays&);
 template void Node<Matmul>::eval_cpu(const Arrays&, Arrays&);
 template void Node<LayerNormRung>::eval_cpu(const Arrays&, Arrays&);
 template void Node<SgemmRung>::eval_cpu(const Arrays&, Arrays&);
+template void Node<Launched>::eval_cpu(const Arrays&, Arrays&);
 template void Node<NormRope>::eval_cpu(const Arrays&, Arrays&);
 
 } // namespace mlx_norms

@@ -1,0 +1,39 @@
+"""What tests of the bench command run on."""
+
+import mlx.core as mx
+import pytest
+
+from mlx_norms._bench import (
+    clocks,
+    device_copy,
+    ladder,
+    machine,
+    measuring,
+    timing,
+)
+from mlx_norms.commands import bench
+from support.bench_case import CACHE
+
+
+@pytest.fixture
+def small_machine(request, monkeypatch):
+    """A machine of little cache, and short samples."""
+    monkeypatch.setattr(machine, "cache_bytes", lambda: CACHE)
+    monkeypatch.setattr(device_copy, "size", lambda: 1 << 18)
+    monkeypatch.setattr(device_copy, "measure", lambda size: timing.Samples((size / (1 << 28),)))
+    monkeypatch.setattr(measuring, "_copies", lambda moved: {})
+    monkeypatch.setattr(clocks.HostClock, "sample_seconds", 1e-3)
+    monkeypatch.setattr(measuring, "_PEAK_SIZE", {"cpu": 64, "cuda": 1024, "metal": 64})
+    before = mx.default_device()
+    if "backend" not in request.fixturenames:
+        mx.set_default_device(mx.cpu)
+    yield
+    mx.set_default_device(before)
+
+
+@pytest.fixture
+def rungs_anywhere(monkeypatch):
+    """Rungs run on the CPU: each is MLX's own."""
+    own = {"layer": lambda x, w, b: mx.fast.layer_norm(x, w, b, 1e-5), "sgemm": mx.matmul}
+    monkeypatch.setattr(ladder, "function", lambda config, rung: own[config.op])
+    monkeypatch.setattr(bench, "_device", lambda args: mx.cpu)

@@ -386,6 +386,22 @@ def test_is_left(case, dtype):
         assert error(y, expected) <= BOUNDS[dtype]
 
 
+@pytest.mark.parametrize("make", [mlx_norms.fuse, mx.compile])
+def test_a_sum_of_three_is_none_of_norm_add_norm(make):
+    def code(x, y, r, w):
+        h = (x + rms(y, w)) + r
+        return h, rms(h)
+
+    case = Case(code, (ROWS, ROWS, ROWS, VECTOR), {})
+    arrays = arrays_of(case, mx.float32)
+    with mlx_norms.patched():
+        ys = make(code)(*arrays)
+        assert mlx_norms.report().around == {}
+        assert mlx_norms.report().fused == 1
+    for y, expected in zip(ys, in_float32(code, arrays), strict=True):
+        assert error(y, expected) <= BOUNDS[mx.float32]
+
+
 def test_weights_of_tokens_are_none_of_norm_add_norm():
     def code(x, r, v, w):
         h = r + written(x) * v

@@ -242,6 +242,15 @@ def ours_after_pass(arrays):
     return ours_of(arrays)
 
 
+# By what makes the pass; mx.compile is looked up when it is patched.
+WAYS = {
+    "fuse": mlx_norms.fuse,
+    "compile": lambda code: mx.compile(code),
+    "eval": lambda code: code,
+}
+ways = pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
+
+
 def ours_of(arrays):
     seen = operations(*arrays)
     return {name: n for name, n in seen.items() if name.startswith("mlx_norms::")}
@@ -431,7 +440,7 @@ def test_is_left_at_eval(case, dtype):
         assert error(y, expected) <= BOUNDS[dtype]
 
 
-@pytest.mark.parametrize("make", [mlx_norms.fuse, mx.compile, lambda code: code])
+@ways
 def test_a_sum_of_three_is_none_of_norm_add_norm(make):
     def code(x, y, r, w):
         h = (x + rms(y, w)) + r
@@ -480,6 +489,25 @@ class TestOrder:
                 assert mlx_norms.report().around == ({SHIFT: 1} if make is mlx_norms.fuse else {})
             for y, expected in zip(ys, in_float32(code, [x, r]), strict=True):
                 assert error(y, expected) <= 4e-6
+
+    @ways
+    def test_an_operation_between_two_norms(self, make):
+        """It becomes part of one: the written norm adds, and multiplies what it adds."""
+
+        def code(x, s, w):
+            h = x + layer(x) * (1 + s)
+            return written(h) * w, h
+
+        arrays = arrays_of(Case(code, (ROWS, (B, 1, D), VECTOR), {}), mx.float32)
+        with at_eval():
+            ys = make(code)(*arrays)
+            ours = ours_after_pass(ys)
+            mx.eval(ys)
+            report = mlx_norms.report()
+        assert (report.inline, report.around, report.fused) == ({"rms_norm": 1}, {}, 1)
+        assert ours == {LAYER: 1, ADD_RMS: 1}
+        for y, expected in zip(ys, in_float32(code, arrays), strict=True):
+            assert error(y, expected) <= 4e-6
 
     def test_two_streams(self):
         """Each one's scale is of the other one's sum: one of the two sums is fused at most."""

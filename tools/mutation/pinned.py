@@ -116,7 +116,7 @@ MUTANTS = [
         "csrc/patching/rewritten_graph.cpp",
         " || is_taken(a)) {",
         ") {",
-        "tests/patching/test_eager_drawn.py",
+        "tests/patching/test_around_norms.py::TestOrder",
     ),
     Mutant(
         "a third term lost in norm_add_norm",

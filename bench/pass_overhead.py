@@ -1,7 +1,7 @@
 """Times the pass that patched(projections=True) makes over the pending graph before evaluation.
 
 The graph is that of one decoding step of a llama of 32 layers, whose size decides, not that of its
-weights. The pass runs on the host. On the CPU there is none;
+weights. The pass runs on the host. On the CPU it replaces nothing here;
 `python tools hostmetal.build` prints the folder of a build, for PYTHONPATH, in which it replaces
 what it would on a GPU. Building the graph in Python is listed for scale, with the pass's share.
 After steps in which it found nothing, only each eighth is looked at, so a sample has eight. Two

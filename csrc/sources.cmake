@@ -68,6 +68,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/op/launched.cpp
     csrc/patching/beside_norm.cpp
     csrc/patching/followers.cpp
+    csrc/patching/fuse_at_eval.cpp
     csrc/patching/fuse_graph.cpp
     csrc/patching/fuse_projections.cpp
     csrc/patching/fusion.cpp
@@ -80,6 +81,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/patched.cpp
     csrc/patching/pending.cpp
     csrc/patching/pending_graph.cpp
+    csrc/patching/plan_around.cpp
     csrc/patching/prologue.cpp
     csrc/patching/rewritten_graph.cpp
     csrc/patching/rope_of_norm.cpp

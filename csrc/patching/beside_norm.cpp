@@ -3,6 +3,7 @@
 #include "csrc/patching/beside_norm.h"
 
 #include <algorithm>
+#include <array>
 
 #include "csrc/common/checks.h"
 #include "csrc/patching/followers.h"
@@ -94,16 +95,26 @@ bool may_be_gated(const NormCall& call) {
       !call.spec.is_gated() && !call.spec.is_modulated();
 }
 
+std::optional<Activated>
+gate_beside(const RewrittenGraph& graph, const array& y, const array& next) {
+  if (auto gated = as_gated(next)) {
+    return gated->of.id() == y.id()
+        ? std::optional(Activated{Activation::Silu, gated->gate, 1})
+        : std::nullopt;
+  }
+  auto* gate = beside(y, next, "Multiply");
+  return gate && graph.is_part(*gate) ? as_activation(*gate) : std::nullopt;
+}
+
 std::optional<Taken> take_gate(
     const RewrittenGraph& graph,
     NormCall& call,
     const array& y,
     const array& next) {
-  auto* gate = beside(y, next, "Multiply");
-  if (!gate || !may_be_gated(call) || !graph.sole_taker(*gate)) {
+  if (!may_be_gated(call)) {
     return std::nullopt;
   }
-  auto activated = as_activation(*gate);
+  auto activated = gate_beside(graph, y, next);
   if (!activated || activated->of.shape() != call.x().shape() ||
       !takes_dtype(activated->of.dtype())) {
     return std::nullopt;
@@ -140,7 +151,7 @@ bool is_acyclic(
 std::optional<Taken>
 take_follower(const RewrittenGraph& graph, NormCall& call, Arrays& old) {
   const auto y = old[0];
-  if (!graph.before().is_inner(y) || graph.before().is_root(y)) {
+  if (!graph.before().is_inner(y) || graph.before().is_kept(y)) {
     return std::nullopt;
   }
   if (auto* next = graph.sole_taker(y)) {
@@ -169,36 +180,67 @@ take_follower(const RewrittenGraph& graph, NormCall& call, Arrays& old) {
 
 bool take_gate_first(const RewrittenGraph& graph, NormCall& call) {
   const auto x = call.x();
-  if (!may_be_gated(call) || !graph.sole_taker(x) ||
-      !is_pending(x, "Multiply") || x.primitive().stream() != call.stream) {
+  if (!may_be_gated(call) || !graph.is_part(x) ||
+      x.primitive().stream() != call.stream) {
     return false;
   }
-  for (int i : {1, 0}) {
-    const auto& gate = x.inputs()[i];
-    const auto& of = x.inputs()[1 - i];
-    auto activated =
-        graph.sole_taker(gate) ? as_activation(gate) : std::nullopt;
-    if (!activated || !is_like(of, x) || !is_like(activated->of, x)) {
-      continue;
+  auto take = [&](const array& of, const Activated& gate) {
+    if (!is_like(of, x) || !is_like(gate.of, x)) {
+      return false;
     }
     auto trial = call;
     trial.set(kX, of);
-    trial.set(kGate, activated->of);
-    trial.spec.activation = activated->activation;
+    trial.set(kGate, gate.of);
+    trial.spec.activation = gate.activation;
     trial.spec.gate_first = true;
-    if (trial.runs()) {
+    bool runs = trial.runs();
+    if (runs) {
       call = std::move(trial);
-      return true;
     }
+    return runs;
+  };
+  if (auto gated = as_gated(x)) {
+    return take(gated->of, {Activation::Silu, gated->gate, 1});
   }
-  return false;
+  if (!is_pending(x, "Multiply")) {
+    return false;
+  }
+  return std::ranges::any_of(std::array{1, 0}, [&](int i) {
+    const auto& gate = x.inputs()[i];
+    auto activated = graph.is_part(gate) ? as_activation(gate) : std::nullopt;
+    return activated && take(x.inputs()[1 - i], *activated);
+  });
 }
+
+namespace {
+
+constexpr int kMostNodes = 6; // of an activation
+
+// Whether all that takes `y` has no other result than `top`.
+bool leads_only_to(
+    const RewrittenGraph& graph,
+    const array& y,
+    const array& top) {
+  bool only = true;
+  graph.before().for_takers(y, [&](const array& taker) {
+    auto* a = &taker;
+    for (int i = 0; a && a->id() != top.id(); ++i) {
+      a = i < kMostNodes && graph.is_part(*a) ? graph.sole_taker(*a) : nullptr;
+    }
+    only &= a != nullptr;
+  });
+  return only;
+}
+
+} // namespace
 
 const array* activation_of(
     const RewrittenGraph& graph,
     const array& y,
     Activation& activation) {
-  constexpr int kMostNodes = 6;
+  if (graph.is_taken(y)) {
+    return nullptr;
+  }
   int uses = 0;
   const array* last = nullptr;
   graph.before().for_takers(y, [&](const array& taker) {
@@ -208,6 +250,9 @@ const array* activation_of(
   for (int i = 0; last && i < kMostNodes; ++i) {
     auto found = as_activation(*last);
     if (found && found->of.id() == y.id() && found->uses == uses) {
+      if (graph.rewrite_of(*last) || !leads_only_to(graph, y, *last)) {
+        return nullptr;
+      }
       activation = found->activation;
       return last;
     }

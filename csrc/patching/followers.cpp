@@ -100,7 +100,37 @@ std::optional<Activated> as_compiled_activation(const array& a) {
   return std::nullopt;
 }
 
+// MLX's name for mx.compile(lambda a, b: silu(a) * b, shapeless=True), which
+// has its structure and dtypes.
+const std::string& gated_name(mx::Dtype dtype) {
+  thread_local std::map<mx::Dtype::Val, std::string> names;
+  auto& name = names[dtype.val()];
+  if (name.empty()) {
+    auto gated = [](const Arrays& in) -> Arrays {
+      auto silu = mx::multiply(in[0], mx::sigmoid(in[0]));
+      return {mx::multiply(silu, in[1])};
+    };
+    auto like = mx::zeros({1, 1}, dtype);
+    auto out =
+        mx::compile(gated, /* shapeless= */ true)({like, like + like})[0];
+    auto* compiled = dynamic_cast<mx::Compiled*>(&out.primitive());
+    name = compiled ? compiled->lib_name() : "compilation is off";
+  }
+  return name;
+}
+
 } // namespace
+
+std::optional<Gated> as_gated(const array& a) {
+  auto* compiled = is_pending(a) && a.siblings().empty()
+      ? dynamic_cast<mx::Compiled*>(&a.primitive())
+      : nullptr;
+  if (!compiled || a.inputs().size() != 2 || !takes_dtype(a.dtype()) ||
+      compiled->lib_name() != gated_name(a.dtype())) {
+    return std::nullopt;
+  }
+  return Gated{a.inputs()[0], a.inputs()[1]};
+}
 
 const array& before_broadcast(const array& a) {
   return is_pending(a, "Broadcast") ? a.inputs()[0] : a;

@@ -17,6 +17,13 @@ struct Activated {
 };
 std::optional<Activated> as_activation(const array& a);
 
+// silu(gate) * of in one node of mx.compile, as mlx_lm's swiglu.
+struct Gated {
+  const array& gate;
+  const array& of;
+};
+std::optional<Gated> as_gated(const array& a);
+
 // The other factor or term of a product or a sum; null: `a` is none with
 // `operand`, or one of it and itself.
 const array* beside(const array& operand, const array& a, const char* name);

@@ -3,7 +3,6 @@
 #include "csrc/patching/fuse_projections.h"
 
 #include <algorithm>
-#include <map>
 #include <span>
 #include <typeinfo>
 
@@ -13,10 +12,9 @@
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/split.h"
-#include "csrc/patching/outcome.h"
+#include "csrc/patching/followers.h"
 #include "csrc/patching/prologue.h"
 #include "csrc/patching/take_products.h"
-#include "csrc/patching/vain_passes.h"
 
 namespace mlx_norms {
 
@@ -41,24 +39,6 @@ const array* repeated_vector(const array& a) {
           a.inputs()[0].shape(0) == a.shape(-1)
       ? &a.inputs()[0]
       : nullptr;
-}
-
-// MLX's name for mx.compile(lambda a, b: silu(a) * b, shapeless=True), which
-// has its structure and dtypes.
-const std::string& gate_name(mx::Dtype dtype) {
-  thread_local std::map<mx::Dtype::Val, std::string> names;
-  auto& name = names[dtype.val()];
-  if (name.empty()) {
-    auto gate = [](const Arrays& in) -> Arrays {
-      auto silu = mx::multiply(in[0], mx::sigmoid(in[0]));
-      return {mx::multiply(silu, in[1])};
-    };
-    auto like = mx::zeros({1, 1}, dtype);
-    auto out = mx::compile(gate, /* shapeless= */ true)({like, like + like})[0];
-    auto* compiled = dynamic_cast<mx::Compiled*>(&out.primitive());
-    name = compiled ? compiled->lib_name() : "compilation is off";
-  }
-  return name;
 }
 
 // A norm's options and inputs.
@@ -357,16 +337,14 @@ class ProjectionPass {
     if (!pair || pair != graph_.only_taker(*products[1].output)) {
       return nullptr;
     }
-    auto* compiled = dynamic_cast<mx::Compiled*>(&pair->primitive());
-    if (!compiled || !pair->siblings().empty() ||
-        compiled->lib_name() != gate_name(pair->dtype()) ||
-        pair->shape() != products[0].output->shape() ||
+    auto gated = as_gated(*pair);
+    if (!gated || pair->shape() != products[0].output->shape() ||
         pair->shape() != products[1].output->shape() ||
         pair->primitive().stream() !=
             products[0].output->primitive().stream()) {
       return nullptr;
     }
-    if (pair->inputs()[0].id() != products[0].output->id()) {
+    if (gated->gate.id() != products[0].output->id()) {
       std::swap(products[0], products[1]);
     }
     return pair;
@@ -433,18 +411,8 @@ class ProjectionPass {
 
 } // namespace
 
-int fuse_projections(const Arrays& roots) {
-  static thread_local VainPasses vain;
-  if (!vain.looks_now()) {
-    return 0;
-  }
-  PendingGraph graph(roots);
-  auto fused = ProjectionPass(graph).run();
-  auto taken = take_products(graph);
-  vain.found(fused + taken > 0);
-  count_projections(fused);
-  count_products(taken);
-  return fused;
+int fuse_projections(PendingGraph& graph) {
+  return ProjectionPass(graph).run();
 }
 
 } // namespace mlx_norms

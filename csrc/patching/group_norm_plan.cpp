@@ -44,7 +44,7 @@ void plan_group_norm(RewrittenGraph& graph, const array& a) {
   }
   Activation activation = Activation::None;
   auto* top =
-      graph.before().is_root(y) ? nullptr : activation_of(graph, y, activation);
+      graph.before().is_kept(y) ? nullptr : activation_of(graph, y, activation);
   bool fits = activation == Activation::Silu || activation == Activation::Gelu;
   if (top && fits && is_like(*top, y) &&
       top->primitive().stream() == node->stream()) {

@@ -31,8 +31,12 @@ template struct Descriptor<&array::array_desc_>;
 
 } // namespace
 
+size_t count_holders(const array& a) {
+  return holders_of(a);
+}
+
 bool is_held_once(const array& a) {
-  return holders_of(a) == 1;
+  return count_holders(a) == 1;
 }
 
 WeakArray::WeakArray(const array& a) : descriptor_(descriptor_of(a)) {}

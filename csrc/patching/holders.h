@@ -10,6 +10,8 @@
 
 namespace mlx_norms {
 
+size_t count_holders(const array& a);
+
 // Whether there is one holder: of a pending array, in general the node that
 // uses it, or Python. A graph pass holds arrays itself.
 bool is_held_once(const array& a);

@@ -118,7 +118,7 @@ bool is_alone(
     }
   }
   return std::all_of(order.begin() + 1, order.end(), [&](const array& part) {
-    bool alone = !graph.is_root(part);
+    bool alone = !graph.is_kept(part);
     graph.for_takers(
         part, [&](const array& taker) { alone &= parts.contains(taker.id()); });
     return alone;

@@ -20,7 +20,8 @@ bool is_rms(const NormCall& call, mx::Dtype dtype) {
     return false;
   }
   return call.spec.is_basic() && !call.spec.center && !call.spec.clamp &&
-      !call.spec.has(kBias) && call.dtype == dtype && call.x().dtype() == dtype;
+      !call.spec.operands.has_any({kBias, kResidual2}) && call.dtype == dtype &&
+      call.x().dtype() == dtype;
 }
 
 } // namespace

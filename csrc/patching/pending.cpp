@@ -102,6 +102,15 @@ bool is_argument_of_transform(const array& a) {
 
 } // namespace
 
+bool in_transform() {
+  static thread_local const array tracer = [] {
+    array a(0.0f);
+    a.set_tracer(true);
+    return a;
+  }();
+  return tracer.is_tracer();
+}
+
 Ancestry look_above(
     const array& a,
     const array& looked_for,

@@ -46,6 +46,10 @@ struct Ancestry {
 };
 constexpr int kWalk = 8; // nodes
 
+// Whether a function is being transformed, other than by a gradient's passes
+// over what it has computed.
+bool in_transform();
+
 // Returns the inputs of a node, which a graph pass may be about to change.
 using InputsOf = std::function<const Arrays&(const array&)>;
 

@@ -2,6 +2,7 @@
 
 #include "csrc/patching/pending_graph.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "csrc/group_norm/group_norm.h"
+#include "csrc/patching/holders.h"
 
 namespace mlx_norms {
 
@@ -179,6 +181,51 @@ const array* PendingGraph::only_taker(const array& a) const {
 bool PendingGraph::is_root(const array& a) const {
   auto* node = find(a);
   return node && node->root;
+}
+
+bool PendingGraph::is_kept(const array& a) const {
+  auto* node = find(a);
+  return node && (node->root || node->shared);
+}
+
+// Calls visit(sibling) for the outputs of the node's operation that nothing in
+// the graph takes, of the first that something does.
+template <typename F>
+void PendingGraph::for_unseen_siblings(const array& node, F visit) const {
+  const auto& siblings = node.siblings();
+  auto before =
+      siblings.begin() + (siblings.empty() ? 0 : node.sibling_position());
+  auto is_seen = [this](const array& a) { return find(a) != nullptr; };
+  if (std::any_of(siblings.begin(), before, is_seen)) {
+    return;
+  }
+  for (const auto& sibling : siblings) {
+    if (!is_seen(sibling)) {
+      visit(sibling);
+    }
+  }
+}
+
+void PendingGraph::note_holders() {
+  // Who takes a node holds it, as do its siblings.
+  std::vector<size_t> known(nodes_.size());
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const auto& node = nodes_[i];
+    known[i] += node.held->siblings().size();
+    for (int use = node.last_use; use >= 0; use = uses_[use].previous) {
+      ++known[i];
+    }
+    for_unseen_siblings(*node.held, [&](const array& sibling) {
+      for (const auto& in : sibling.inputs()) {
+        if (auto* taken = find(in)) {
+          ++known[taken - nodes_.data()];
+        }
+      }
+    });
+  }
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    nodes_[i].shared = count_holders(*nodes_[i].held) > known[i];
+  }
 }
 
 bool PendingGraph::is_inner(const array& a) const {

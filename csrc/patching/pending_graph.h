@@ -20,7 +20,7 @@ class PendingGraph {
   // looked at, nor are its arrays' own operations.
   explicit PendingGraph(
       const Arrays& roots,
-      size_t nodes = 4096, // of a decoding step
+      size_t nodes,
       const Arrays& boundary = {});
   PendingGraph(const PendingGraph&) = delete;
 
@@ -58,6 +58,15 @@ class PendingGraph {
 
   bool is_root(const array& a) const;
 
+  // Whether it stays what it is: a root, or held by more than the graph, of
+  // which only a graph with holders knows.
+  bool is_kept(const array& a) const;
+  void note_holders(); // before anything of it is copied
+
+  size_t size() const {
+    return nodes_.size();
+  }
+
   // Whether it is a node that was looked at.
   bool is_inner(const array& a) const;
   bool is_boundary(const array& a) const;
@@ -71,6 +80,7 @@ class PendingGraph {
     int last_use = -1; // in uses_
     bool root = false;
     bool boundary = false;
+    bool shared = false; // held by more than the graph
   };
   struct Use {
     int taker;    // in nodes_
@@ -79,6 +89,8 @@ class PendingGraph {
 
   Node& visit(const array& a);
   const Node* find(const array& a) const;
+  template <typename F>
+  void for_unseen_siblings(const array& node, F visit) const;
   size_t slot_of(std::uintptr_t id) const;
   void grow();
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "csrc/common/outputs.h"
+
 namespace mlx_norms {
 
 namespace {
@@ -28,7 +30,7 @@ const Arrays& RewrittenGraph::inputs_of(const array& a) const {
 }
 
 const array* RewrittenGraph::sole_taker(const array& a) const {
-  if (!before_.is_inner(a) || before_.is_root(a)) {
+  if (!before_.is_inner(a) || before_.is_kept(a) || is_taken(a)) {
     return nullptr;
   }
   const array* found = nullptr;
@@ -37,7 +39,8 @@ const array* RewrittenGraph::sole_taker(const array& a) const {
     found = found ? found : &taker;
     others |= taker.primitive_id() != found->primitive_id();
   });
-  return found && !others && times_taken(a, *found) == 1 ? found : nullptr;
+  bool is_sole = found && !others && times_taken(a, *found) == 1;
+  return is_sole && !rewrite_of(*found) ? found : nullptr;
 }
 
 bool RewrittenGraph::is_independent(const array& operand, const array& a)
@@ -50,6 +53,9 @@ void RewrittenGraph::add(Rewrite rewrite) {
   for (const auto& a : rewrite.old) {
     rewrite_by_array_[a.id()] = rewrites_.size();
   }
+  for (const auto& a : rewrite.inputs) {
+    taken_.insert(a.id());
+  }
   rewrites_.push_back(std::move(rewrite));
 }
 
@@ -61,6 +67,18 @@ Arrays RewrittenGraph::build() {
     build(a);
   }
   return present(outputs_);
+}
+
+bool RewrittenGraph::apply() {
+  for (auto& [old, node, inputs] : rewrites_) {
+    for (auto& a : old) {
+      a.primitive_ptr() = node;
+      before_.set_inputs(a, inputs);
+      a.set_siblings({}, 0);
+    }
+    make_siblings(old);
+  }
+  return !rewrites_.empty();
 }
 
 // The inner nodes above the outputs, each after its inputs.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <unordered_map>
+#include <unordered_set>
 
 #include "csrc/patching/pending_graph.h"
 
@@ -21,10 +22,14 @@ struct Rewrite {
 
 class RewrittenGraph {
  public:
-  // Between the boundary and the outputs, which must outlive it.
-  RewrittenGraph(const Arrays& outputs, size_t nodes, const Arrays& boundary)
+  // Above the outputs, which must outlive it.
+  RewrittenGraph(const Arrays& outputs, PendingGraph& before)
       : outputs_(outputs),
-        before_(outputs, nodes, boundary) {}
+        before_(before) {}
+
+  const Arrays& outputs() const {
+    return outputs_;
+  }
 
   // As it was.
   const PendingGraph& before() const {
@@ -34,8 +39,20 @@ class RewrittenGraph {
   // That of which `a` is an output; null: none.
   const Rewrite* rewrite_of(const array& a) const;
 
-  // An output of the only operation that takes `a`, once; null: others do, too.
+  // An output of the only operation that takes `a`, once, if nothing is planned
+  // for it; null: others do, too, as what is planned, or `a` is kept.
   const array* sole_taker(const array& a) const;
+
+  // Whether `a`, for which nothing is planned, has a sole taker, of which it
+  // can become a part.
+  bool is_part(const array& a) const {
+    return sole_taker(a) && !rewrite_of(a);
+  }
+
+  // Whether a planned node takes it.
+  bool is_taken(const array& a) const {
+    return taken_.contains(a.id());
+  }
 
   // The inputs of a node after all that is planned.
   InputsOf inputs_after() const {
@@ -47,8 +64,12 @@ class RewrittenGraph {
 
   void add(Rewrite rewrite);
 
-  // The outputs, of what is planned and what it needs.
+  // The outputs, of what is planned and what it needs. No array is changed.
   Arrays build();
+
+  // Instead, makes the planned nodes those of the arrays that they replace, for
+  // all who hold these. Returns whether anything was planned.
+  bool apply();
 
  private:
   const Arrays& inputs_of(const array& a) const;
@@ -61,9 +82,10 @@ class RewrittenGraph {
       Arrays inputs);
 
   const Arrays& outputs_;
-  PendingGraph before_;
+  PendingGraph& before_;
   std::vector<Rewrite> rewrites_;
   std::unordered_map<std::uintptr_t, size_t> rewrite_by_array_;
+  std::unordered_set<std::uintptr_t> taken_; // by rewrites
   std::unordered_map<std::uintptr_t, array> built_;
 };
 

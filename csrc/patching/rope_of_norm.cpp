@@ -64,17 +64,6 @@ bool suits_rope(const Norm& norm, const array& x, const array* weight) {
       norm.dtypes[0] == x.dtype() && x.size() > 0;
 }
 
-// Whether a function is being transformed, other than by a gradient's passes
-// over what it has computed.
-bool in_transform() {
-  static thread_local const array tracer = [] {
-    array a(0.0f);
-    a.set_tracer(true);
-    return a;
-  }();
-  return tracer.is_tracer();
-}
-
 // What the latest node of this thread was made of, as long as it is pending.
 struct Latest {
   WeakArray y;

@@ -4,10 +4,6 @@
 
 #include <utility>
 
-#include "csrc/common/backend.h"
-#include "csrc/patching/take_products.h"
-#include "mlx/mlx.h"
-
 namespace mlx_norms {
 
 namespace {
@@ -17,13 +13,6 @@ struct Noted {
   int count = 0;
 };
 thread_local Noted noted;
-
-// Whether this process has a GPU whose kernels a pass could use.
-bool has_gpu() {
-  static const bool has = mx::is_available(mx::Device::gpu) ||
-      has_gpu_kernels(mx::default_stream(mx::default_device()));
-  return has;
-}
 
 } // namespace
 
@@ -37,23 +26,21 @@ void note_norm(const array& x) {
 
 bool VainPasses::looks_now() {
   auto [norms, count] = std::exchange(noted, {});
-  if (!has_gpu() && !takes_products_anywhere()) {
-    return false;
-  }
   step_ = &steps_[norms >> 58];
   if (step_->norms != norms) {
     *step_ = {norms};
   }
-  bool looks =
-      count < kMinNorms || step_->vain < kVain || ++step_->left_out == kAgain;
+  bool is_small = count < kMinNorms && step_->nodes < kMinNodes;
+  bool looks = is_small || step_->vain < kVain || ++step_->left_out == kAgain;
   if (looks) {
     step_->left_out = 0;
   }
   return looks;
 }
 
-void VainPasses::found(bool anything) {
+void VainPasses::found(bool anything, size_t nodes) {
   step_->vain = anything ? 0 : step_->vain + 1;
+  step_->nodes = nodes;
 }
 
 } // namespace mlx_norms

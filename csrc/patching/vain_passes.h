@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -25,17 +26,26 @@ class VainPasses {
   // is looked at, as weights may have been exchanged.
   bool looks_now();
 
-  // What the pass that did look has found.
-  void found(bool anything);
+  // About how many nodes this graph has: as many as that of the latest such
+  // step.
+  size_t nodes() const {
+    return std::max(step_->nodes, kMinNodes);
+  }
+
+  // What the pass that did look has found, in a graph of so many nodes.
+  void found(bool anything, size_t nodes);
 
  private:
-  static constexpr int kMinNorms = 8; // of a step whose graph is large
-  static constexpr int kVain = 4;     // passes, until some are left out
-  static constexpr int kAgain = 8;    // then one in so many is not
+  // Of a step whose graph is large, one or the other.
+  static constexpr int kMinNorms = 8;
+  static constexpr size_t kMinNodes = 256;
+  static constexpr int kVain = 4;  // passes, until some are left out
+  static constexpr int kAgain = 8; // then one in so many is not
   struct Step {
     uint64_t norms = 0; // a hash of them
     int vain = 0;
     int left_out = 0;
+    size_t nodes = 0; // of the latest graph
   };
   std::array<Step, 64> steps_; // by the upper bits of the hash
   Step* step_ = nullptr;

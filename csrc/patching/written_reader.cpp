@@ -143,12 +143,15 @@ Value WrittenReader::as_parameter(const array& a, int i) const {
   return weight;
 }
 
-// A product of a vector is one, too: only `number + vector` is an option.
+// A product of a vector is one, too, and a vector that is rounded: only
+// `number + vector` is an option.
 bool WrittenReader::may_be_parameter(const array& a, const Value& value) const {
   auto* product = std::get_if<Product>(&value);
   bool is_multiple = product && product->weight && !product->has_x &&
       !product->over && product->number != 1.0f;
-  return (is_multiple || std::holds_alternative<Refused>(value)) &&
+  bool rounds = product && product->is_weight() && is_pending(a, "AsType") &&
+      a.dtype() != mx::float32;
+  return (is_multiple || rounds || std::holds_alternative<Refused>(value)) &&
       takes_dtype(a.dtype()) && only_axis_from_end(a);
 }
 

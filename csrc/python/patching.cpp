@@ -6,8 +6,8 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include "csrc/patching/fuse_at_eval.h"
 #include "csrc/patching/fuse_graph.h"
-#include "csrc/patching/fuse_projections.h"
 #include "csrc/patching/patched.h"
 #include "csrc/patching/rope_of_norm.h"
 #include "csrc/python/trees.h"
@@ -216,12 +216,16 @@ void bind_patching(nb::module_& m) {
       nb::sig("def tree_arrays(tree: object) -> list[mlx.core.array]"),
       "The arrays in nested lists, tuples and dicts.");
   m.def(
-      "fuse_projections",
-      &fuse_projections,
+      "fuse_at_eval",
+      &fuse_at_eval,
       "roots"_a,
-      nb::sig("def fuse_projections(roots: list[mlx.core.array]) -> int"),
-      "Fuses norms with the matmuls that read them, in place, and takes other "
-      "quantized products; returns how many norms it fused.");
+      "around"_a = false,
+      "written"_a = false,
+      nb::sig(
+          "def fuse_at_eval(roots: list[mlx.core.array], around: bool = False, written: bool = False) -> int"),
+      "Fuses norms with what stands around them and with the matmuls that read "
+      "them, in place, and takes other quantized products; returns how many "
+      "norms it fused with matmuls.");
   m.def("patch_counts", &counts, "The outcomes of patched calls.");
   m.def("reset_patch_counts", &reset_patch_counts, "Resets the counts.");
 }

@@ -67,7 +67,7 @@ class Pass:
             for _ in range(count):
                 roots = self.step()
                 start = time.thread_time()
-                _ext.fuse_projections(roots)
+                _ext.fuse_at_eval(roots, True, True)
                 seconds += time.thread_time() - start
         return seconds
 
@@ -76,6 +76,6 @@ class Pass:
         with self.patched():
             roots, graph = self.step(), io.StringIO()
             mx.export_to_dot(graph, *roots)
-            _ext.fuse_projections(roots)
+            _ext.fuse_at_eval(roots, True, True)
             report = mlx_norms.report()
         return graph.getvalue().count("shape=rectangle"), report.projections, report.products

@@ -81,6 +81,10 @@ def patch(
           recognizes dense and affine quantized weights that are already evaluated, as
           ``nn.Linear`` and ``nn.QuantizedLinear`` use them, on a GPU, if nothing else reads the
           norm. Results differ by rounding, since the normalized row is not rounded in between.
+          The same pass, of any number of rows and on any device, makes scales, shifts, gates and
+          activations around a norm part of it where code is not compiled, as :func:`mlx_norms.fuse`
+          does, with ``fuse``, and takes norms amid other code, with ``written``. An array that
+          something besides the graph holds becomes part of none.
           Cannot be combined with ``model``, whose calls evaluate nothing. Default: ``False``.
         written (bool): Whether to compute the norms that models write in MLX's
           operations. What their code computes in float32 is as accurate as before, and rounded
@@ -148,8 +152,8 @@ def patched(
         trace (bool): Whether the report names the calling lines, at about a microsecond per call.
           Default: ``False``.
         projections (bool): Whether evaluation in the block computes norms together with the
-          matmuls that read them, as :func:`patch` says. Cannot be combined with ``model``.
-          Default: ``False``.
+          matmuls that read them, and what stands around norms, as :func:`patch` says. Cannot be
+          combined with ``model``. Default: ``False``.
         written (bool): Whether to compute the norms that models write in MLX's
           operations, as :func:`patch` says. Default: ``True``.
 

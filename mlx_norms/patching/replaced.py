@@ -12,6 +12,7 @@ import mlx.core as mx
 import mlx.nn
 
 from .. import _ext
+from .._ext import Fusion
 from . import layers, scope, transforms, trees
 from .blocks import block
 from .scope import EXPORT, current, entered
@@ -30,8 +31,10 @@ def _eval(original: Callable) -> Callable:
 
     @functools.wraps(original)
     def evaluate(*args):
-        if current().projections:
-            _ext.fuse_projections(trees.arrays(args))
+        scope = current()
+        if scope.projections:
+            around = scope.fusion is Fusion.NOW
+            _ext.fuse_at_eval(trees.arrays(args), around, around and scope.written)
         return original(*args)
 
     return evaluate

@@ -18,7 +18,8 @@ class Scope:
         acts: Whether to call ours; if not, the original functions.
         fusion: How to fuse a pending residual add, or a norm with its rope.
         trace: Whether to record call sites.
-        projections: Whether evaluation computes norms together with the matmuls that read them.
+        projections: Whether evaluation computes norms together with the matmuls that read them, and
+            with what else stands around them if ``fusion`` is now.
         written: Whether to compute the norms that models write in MLX's operations.
     """
 

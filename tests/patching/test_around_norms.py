@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mlx_norms
+from mlx_norms import _ext
 from support.inputs import normal
 from support.norm_case import DTYPES
 from support.patched_runs import operations
@@ -231,6 +232,25 @@ def error(got, expected):
     return np.max(np.abs(exact(got) - expected)) / np.max(np.abs(expected))
 
 
+def at_eval():
+    return mlx_norms.patched(projections=True)
+
+
+def ours_after_pass(arrays):
+    """Those of the graph that mx.eval evaluates."""
+    _ext.fuse_at_eval(arrays, True, True)
+    return ours_of(arrays)
+
+
+# By what makes the pass; mx.compile is looked up when it is patched.
+WAYS = {
+    "fuse": mlx_norms.fuse,
+    "compile": lambda code: mx.compile(code),
+    "eval": lambda code: code,
+}
+ways = pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
+
+
 def ours_of(arrays):
     seen = operations(*arrays)
     return {name: n for name, n in seen.items() if name.startswith("mlx_norms::")}
@@ -254,6 +274,27 @@ def test_by_fuse(case, dtype):
         ys = listed(mlx_norms.fuse(case.code)(*arrays))
         assert check_report(case).fused == case.fused
     assert ours_of(ys) == case.ops
+    for y, s, expected in zip(ys, stock, in_float32(case.code, arrays), strict=True):
+        assert (y.dtype, y.shape) == (s.dtype, s.shape)
+        assert error(y, expected) <= BOUNDS[dtype]
+        assert error(y, expected) <= 1.5 * error(s, expected) + BOUNDS[dtype] / 8
+
+
+@cases
+@dtypes
+def test_at_eval(case, dtype):
+    """Of code that no transform is given."""
+    if dtype not in case.dtypes:
+        return
+    arrays = arrays_of(case, dtype)
+    stock = listed(case.code(*arrays))
+    with at_eval():
+        ys = listed(case.code(*arrays))
+        graph = ours_after_pass(ys)
+        mx.eval(ys)
+        # A sum of a norm is taken when the next norm is called.
+        assert check_report(case).fused in (case.fused, case.around.get(BEFORE))
+    assert graph == case.ops
     for y, s, expected in zip(ys, stock, in_float32(case.code, arrays), strict=True):
         assert (y.dtype, y.shape) == (s.dtype, s.shape)
         assert error(y, expected) <= BOUNDS[dtype]
@@ -386,6 +427,36 @@ def test_is_left(case, dtype):
         assert error(y, expected) <= BOUNDS[dtype]
 
 
+@pytest.mark.parametrize("case", LEFT, ids=lambda case: case.code.__name__)
+@dtypes
+def test_is_left_at_eval(case, dtype):
+    arrays = arrays_of(case, dtype)
+    with at_eval():
+        ys = listed(case.code(*arrays))
+        assert ours_after_pass(ys) == case.ops
+        mx.eval(ys)
+        assert mlx_norms.report().around == {}
+    for y, expected in zip(ys, in_float32(case.code, arrays), strict=True):
+        assert error(y, expected) <= BOUNDS[dtype]
+
+
+@ways
+def test_a_sum_of_three_is_none_of_norm_add_norm(make):
+    def code(x, y, r, w):
+        h = (x + rms(y, w)) + r
+        return h, rms(h)
+
+    case = Case(code, (ROWS, ROWS, ROWS, VECTOR), {})
+    arrays = arrays_of(case, mx.float32)
+    with at_eval():
+        ys = make(code)(*arrays)
+        mx.eval(ys)
+        assert mlx_norms.report().around == {}
+        assert mlx_norms.report().fused == 1
+    for y, expected in zip(ys, in_float32(code, arrays), strict=True):
+        assert error(y, expected) <= BOUNDS[mx.float32]
+
+
 def test_weights_of_tokens_are_none_of_norm_add_norm():
     def code(x, r, v, w):
         h = r + written(x) * v
@@ -410,12 +481,33 @@ class TestOrder:
             return h, layer(h) * (1 + s)
 
         x, r = arrays_of(Case(code, (ROWS, ROWS), {}), mx.float32)
-        for make in (mlx_norms.fuse, None):
-            with mlx_norms.patched():
-                ys = (make or mx.compile)(code)(x, r)
-                assert mlx_norms.report().fused == (make is None)
+        for make in (mlx_norms.fuse, mx.compile, lambda code: code):
+            with at_eval():
+                ys = make(code)(x, r)
+                mx.eval(ys)
+                assert mlx_norms.report().fused == (make is not mlx_norms.fuse)
+                assert mlx_norms.report().around == ({SHIFT: 1} if make is mlx_norms.fuse else {})
             for y, expected in zip(ys, in_float32(code, [x, r]), strict=True):
                 assert error(y, expected) <= 4e-6
+
+    @ways
+    def test_an_operation_between_two_norms(self, make):
+        """It becomes part of one: the written norm adds, and multiplies what it adds."""
+
+        def code(x, s, w):
+            h = x + layer(x) * (1 + s)
+            return written(h) * w, h
+
+        arrays = arrays_of(Case(code, (ROWS, (B, 1, D), VECTOR), {}), mx.float32)
+        with at_eval():
+            ys = make(code)(*arrays)
+            ours = ours_after_pass(ys)
+            mx.eval(ys)
+            report = mlx_norms.report()
+        assert (report.inline, report.around, report.fused) == ({"rms_norm": 1}, {}, 1)
+        assert ours == {LAYER: 1, ADD_RMS: 1}
+        for y, expected in zip(ys, in_float32(code, arrays), strict=True):
+            assert error(y, expected) <= 4e-6
 
     def test_two_streams(self):
         """Each one's scale is of the other one's sum: one of the two sums is fused at most."""
@@ -426,7 +518,12 @@ class TestOrder:
             return layer(h) * (1 + s), layer(g) * (1 + t), h, g
 
         arrays = arrays_of(Case(code, (ROWS,) * 4, {}), mx.float32)
+        with at_eval():
+            eager = code(*arrays)
+            mx.eval(eager)
         ys = mlx_norms.fuse(code)(*arrays)
         assert ours_of(ys) == {ADD_LAYER: 1, LAYER: 1}
+        for y, expected in zip(eager, in_float32(code, arrays), strict=True):
+            assert error(y, expected) <= 4e-6
         for y, expected in zip(ys, in_float32(code, arrays), strict=True):
             assert error(y, expected) <= 4e-6

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mlx_norms
+from mlx_norms import _ext
 from support.inputs import normal
 from support.norm_case import DTYPES
 from support.patched_runs import operations
@@ -114,14 +115,18 @@ def check_gradients(run, form, dtype):
 
 @forms
 @pytest.mark.parametrize(
-    "how, dtype", [*(("fuse", dtype) for dtype in DTYPES), ("compile", mx.bfloat16)], ids=str
+    "how, dtype",
+    [*((how, dtype) for dtype in DTYPES for how in ("fuse", "eval")), ("compile", mx.bfloat16)],
+    ids=str,
 )
 def test_results(form, dtype, how):
     arrays = arrays_of(form, dtype)
     stock = code_of(form)(*arrays)
     with mlx_norms.patched():
-        make = mx.compile if how == "compile" else mlx_norms.fuse
+        make = {"compile": mx.compile, "fuse": mlx_norms.fuse, "eval": lambda code: code}[how]
         y = make(code_of(form))(*arrays)
+        if how == "eval":
+            _ext.fuse_at_eval([y], True, True)
         assert mlx_norms.report().inline == {form.op: 1}
         assert mlx_norms.report().calls == 0
     seen = operations(y)
@@ -410,7 +415,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("code, shapes", LEFT)
-@pytest.mark.parametrize("how", ["fuse", "compile", "grad", "shapeless"])
+@pytest.mark.parametrize("how", ["fuse", "compile", "grad", "shapeless", "eval"])
 def test_is_left(code, shapes, how):
     arrays = [normal(s, mx.float32, seed=i, mean=1.0) for i, s in enumerate(shapes)]
     mx.eval(arrays)
@@ -423,11 +428,16 @@ def test_is_left(code, shapes, how):
             return mx.grad(loss, list(range(len(arrays))))(*arrays)
         if how == "shapeless" and code.__name__ in ("part_of_a_row", "axis_lost"):
             return code(*arrays)  # MLX cannot compile it
+        if how == "eval":
+            return code(*arrays)
         return mx.compile(code, shapeless=how == "shapeless")(*arrays)
 
+    if how == "eval" and code.__name__ == "eps_an_argument_without_axes":
+        return  # at evaluation it is a number like others
     stock = run()
-    with mlx_norms.patched():
+    with mlx_norms.patched(projections=how == "eval"):
         ours = run()
+        mx.eval(ours)
         report = mlx_norms.report()
     assert report.inline == {}
     assert same(ours, stock)

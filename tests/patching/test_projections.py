@@ -253,7 +253,7 @@ def to_run(function):
     """What is to be run for a function's arrays after the pass, by name."""
     with mlx_norms.patched(projections=True):
         arrays = function()
-        _ext.fuse_projections(arrays)
+        _ext.fuse_at_eval(arrays)
         return launches.nodes(*arrays)
 
 
@@ -510,13 +510,13 @@ def test_only_within_the_block_and_its_context():
 def passes(monkeypatch):
     """A list of the threads that have made a pass, of any backend."""
     threads = []
-    fuse_projections = _ext.fuse_projections
+    fuse_at_eval = _ext.fuse_at_eval
 
-    def counted(arrays):
+    def counted(*args):
         threads.append(threading.get_ident())
-        return fuse_projections(arrays)
+        return fuse_at_eval(*args)
 
-    monkeypatch.setattr(_ext, "fuse_projections", counted)
+    monkeypatch.setattr(_ext, "fuse_at_eval", counted)
     return threads
 
 

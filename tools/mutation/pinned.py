@@ -105,6 +105,27 @@ MUTANTS = [
         "tests/linear/test_linear.py::test_options",
     ),
     Mutant(
+        "what Python holds made part of a norm",
+        "csrc/patching/pending_graph.cpp",
+        "return node && (node->root || node->shared);",
+        "return node && node->root;",
+        "tests/patching/test_eager_norms.py::TestHolders",
+    ),
+    Mutant(
+        "an array planned for two norms",
+        "csrc/patching/rewritten_graph.cpp",
+        " || is_taken(a)) {",
+        ") {",
+        "tests/patching/test_around_norms.py::TestOrder",
+    ),
+    Mutant(
+        "a third term lost in norm_add_norm",
+        "csrc/patching/norm_before.cpp",
+        "has_any({kBias, kResidual2})",
+        "has_any({kBias})",
+        "tests/patching/test_around_norms.py -k sum_of_three",
+    ),
+    Mutant(
         "statistics of a subclass not asked for",
         "mlx_norms/patching/layers.py",
         " or not _has(self, methods)",

@@ -1,0 +1,236 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/patching/plan_around.h"
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "csrc/norm/channels/channel_norm.h"
+#include "csrc/patching/beside_norm.h"
+#include "csrc/patching/fusion.h"
+#include "csrc/patching/group_norm_plan.h"
+#include "csrc/patching/norm_before.h"
+#include "csrc/patching/norm_call.h"
+#include "csrc/patching/written_op.h"
+#include "mlx/mlx.h"
+
+namespace mlx_norms {
+
+namespace {
+
+using Id = std::uintptr_t;
+
+bool is_one_of(const array& a, std::initializer_list<std::string_view> names) {
+  return is_pending(a) &&
+      std::ranges::find(names, a.primitive().name()) != names.end();
+}
+
+bool is_compiled(const array& a) {
+  return is_pending(a) && dynamic_cast<mx::Compiled*>(&a.primitive());
+}
+
+bool is_norm_alone(const array& a) {
+  auto* node =
+      is_pending(a) ? dynamic_cast<Node<Norm>*>(&a.primitive()) : nullptr;
+  return node && !node->op().spec.has(kResidual);
+}
+
+// Whether anything beside this norm of ours may become part of it, by the
+// operations next to it: nearly all that a patched call has fused have none.
+bool may_take_more(const array& norm, const PendingGraph& graph) {
+  auto& spec = static_cast<Node<Norm>&>(norm.primitive()).op().spec;
+  const auto& in = norm.inputs();
+  bool before = spec.has(kResidual)
+      ? is_norm_alone(in[0]) || is_norm_alone(in[1])
+      : is_one_of(in[0], {"Add", "Multiply"}) || is_compiled(in[0]);
+  bool after = false;
+  graph.for_takers(norm, [&](const array& taker) {
+    after |=
+        is_one_of(
+            taker,
+            {"AsType", "Multiply", "Add", "Sigmoid", "Divide", "Maximum"}) ||
+        is_compiled(taker);
+  });
+  return before || after;
+}
+
+class Pass {
+ public:
+  Pass(RewrittenGraph& graph, bool written)
+      : graph_(graph),
+        is_looking_around_(!in_shapeless_trace(graph.outputs()[0])),
+        written_(written) {}
+
+  void run() {
+    if (written_ && is_looking_around_) {
+      for_far_first(
+          graph_.before().powers(), [&](const array& a) { find_inline(a); });
+    }
+    for (auto& [output, call, kind] : inline_) {
+      plan(output, call, kind);
+    }
+    for_far_first(graph_.before().norms(), [&](const array& a) {
+      bool is_first = a.siblings().empty() || a.outputs()[0].id() == a.id();
+      if (!is_first || graph_.rewrite_of(a) ||
+          (inline_.empty() && !may_take_more(a, graph_.before()))) {
+        return;
+      }
+      if (auto call = NormCall::of(a)) {
+        plan(a, std::move(*call), std::nullopt);
+      }
+    });
+    if (is_looking_around_) {
+      for_far_first(graph_.before().group_norms(), [&](const array& a) {
+        plan_group_norm(graph_, a);
+      });
+    }
+    count_graph_pass(n_sums_);
+  }
+
+ private:
+  template <typename F>
+  static void for_far_first(const std::vector<const array*>& nodes, F visit) {
+    std::for_each(
+        nodes.rbegin(), nodes.rend(), [&](const array* a) { visit(*a); });
+  }
+
+  void find_inline(const array& power) {
+    auto found = inline_norm(power, graph_.before());
+    if (!found || calls_.contains(found->output.id()) ||
+        graph_.rewrite_of(found->output)) {
+      return;
+    }
+    for (const auto& parameter : found->parameters) {
+      if (!graph_.is_independent(parameter, found->x)) {
+        return;
+      }
+    }
+    auto kind = static_cast<Taken>(found->norm.kind);
+    auto call = NormCall::of(*found);
+    int axis = found->norm.axis - static_cast<int>(found->x.ndim());
+    if (axis == -1) {
+      if (call.runs()) {
+        calls_.emplace(found->output.id(), call);
+        inline_.push_back({found->output, std::move(call), kind});
+      }
+      return;
+    }
+    ChannelNorm op{call.spec, axis, call.dtype};
+    auto inputs = call.inputs();
+    if (has_kernel(op, inputs, call.stream)) {
+      count(kind);
+      auto node = std::make_shared<Node<ChannelNorm>>(call.stream, op);
+      graph_.add({{found->output}, std::move(node), std::move(inputs)});
+    }
+  }
+
+  // Plans to compute the norm `a` with what stands around it; it is a node of
+  // this package unless it is written in operations.
+  void plan(const array& a, NormCall call, std::optional<Taken> written) {
+    if (within_other_.contains(a.id())) {
+      if (written) {
+        count(*written);
+      }
+      return;
+    }
+    std::vector<Taken> taken;
+    if (written) {
+      taken.push_back(*written);
+    }
+    Rewrite rewrite{{a}, nullptr, {}};
+    for (const auto& sibling : written ? Arrays{} : a.siblings()) {
+      rewrite.old.push_back(sibling);
+    }
+    if (is_looking_around_) {
+      while (auto follower = take_follower(graph_, call, rewrite.old)) {
+        taken.push_back(*follower);
+      }
+      auto call_of = [this](const array& a) { return this->call_of(a); };
+      if (auto inner = take_norm_before(graph_, call_of, call, rewrite)) {
+        within_other_.insert(inner->id());
+        taken.push_back(Taken::NormBefore);
+      } else if (take_gate_first(graph_, call)) {
+        taken.push_back(Taken::GateFirst);
+      }
+    }
+    if (!rewrite.node && take_sum(call, rewrite)) {
+      ++n_sums_;
+    } else if (taken.empty()) {
+      return;
+    }
+    if (!rewrite.node) {
+      rewrite.node = call.node();
+      rewrite.inputs = call.inputs();
+    }
+    for (auto each : taken) {
+      count(each);
+    }
+    graph_.add(std::move(rewrite));
+  }
+
+  bool take_sum(const NormCall& call, Rewrite& rewrite) {
+    const auto& spec = call.spec;
+    const auto& sum = call.x();
+    if (spec.l2 || spec.is_gated() || spec.has(kResidual) ||
+        spec.is_factored() || !graph_.before().is_inner(sum) ||
+        graph_.rewrite_of(sum)) {
+      return false;
+    }
+    auto fused = fused_norm(
+                     spec,
+                     call.dtype,
+                     sum,
+                     call.inputs(spec.operands.without({kX})),
+                     call.stream,
+                     graph_.inputs_after(),
+                     [this](const array& in) { return graph_.is_part(in); },
+                     kFarWalk)
+                     .first;
+    if (!fused) {
+      return false;
+    }
+    rewrite.old.push_back(sum);
+    rewrite.node = std::move(fused->node);
+    rewrite.inputs = std::move(fused->inputs);
+    return true;
+  }
+
+  // The norm that `a` is, with what has been made part of it so far.
+  std::optional<NormCall> call_of(const array& a) const {
+    auto it = calls_.find(a.id());
+    return it == calls_.end() ? NormCall::of(a) : it->second;
+  }
+
+  RewrittenGraph& graph_;
+  bool is_looking_around_; // not at sums alone
+  bool written_;
+  int n_sums_ = 0;
+  struct Inline {
+    array output;
+    NormCall call;
+    Taken kind;
+  };
+  std::vector<Inline> inline_; // norms of rows written in operations
+  std::unordered_map<Id, NormCall> calls_; // the same by their outputs
+  std::unordered_set<Id> within_other_; // norms that are part of the next one
+};
+
+} // namespace
+
+bool may_plan_around(const PendingGraph& graph, bool written) {
+  auto any = [](const std::vector<const array*>& nodes, auto test) {
+    return std::ranges::any_of(nodes, [&](const array* a) { return test(*a); });
+  };
+  return !graph.group_norms().empty() ||
+      (written && any(graph.powers(), may_be_root)) ||
+      any(graph.norms(),
+          [&](const array& a) { return may_take_more(a, graph); });
+}
+
+void plan_around(RewrittenGraph& graph, bool written) {
+  Pass(graph, written).run();
+}
+
+} // namespace mlx_norms

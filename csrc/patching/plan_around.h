@@ -1,0 +1,20 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// The matcher of all graph passes: norms that compute what stands around them
+// as far as they have options for it, as pending sums before them, scales,
+// shifts, gates and activations; and norms that are written in operations.
+
+#pragma once
+
+#include "csrc/patching/rewritten_graph.h"
+
+namespace mlx_norms {
+
+// Whether there may be anything to plan, by the nodes next to norms. With
+// `written`, norms that are written in MLX's operations count, too.
+bool may_plan_around(const PendingGraph& graph, bool written);
+
+// Adds the rewrites of all norms that gain, and counts them.
+void plan_around(RewrittenGraph& graph, bool written);
+
+} // namespace mlx_norms

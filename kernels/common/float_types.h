@@ -230,6 +230,9 @@ inline void round_vector(int type, thread float* v) {
   for (int k = 0; k < N / 4; ++k) {
     put(v + 4 * k, round_to(take(v + 4 * k), type));
   }
+  for (int j = N / 4 * 4; j < N; ++j) {
+    v[j] = round_to(float4(v[j], 0.0f, 0.0f, 0.0f), type).x;
+  }
 }
 
 template <int N>

@@ -223,9 +223,15 @@ def test_options_are_those_of_rows(activation, rounding):
         assert mx.all(mx.abs(ours - rows) <= within).item(), (dtype, to, offset)
 
 
+# Metal's exponentials are not MLX's, which simulated Metal computes on the CPU.
 @since("0.32.3")
-@pytest.mark.backends("cpu", "cuda")
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(
+    "activation",
+    [
+        pytest.param(name, marks=() if name == "relu2" else pytest.mark.backends("cpu", "cuda"))
+        for name in ACTIVATIONS
+    ],
+)
 def test_activation_is_bit_identical_to_ops(activation):
     """Early, each step rounds to the result's dtype, which may be wider than x's."""
     w = normal((7,), mx.float32, seed="w")

@@ -62,7 +62,7 @@ template <int N, int V>
         v[j] = stats.normalized_value(j, v[j]);
       }
       if (channels_round_early) {
-        round_columns<N>(type, v);
+        round_vector<N>(type, v);
       }
       float w = 1.0f, b = 0.0f;
       if (has_weight) {

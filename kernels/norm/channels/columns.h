@@ -57,17 +57,6 @@ load_parameter(device const uchar* of, int type, int step, int channel) {
   return load(of + long(channel) * step * size_of(type), type);
 }
 
-template <int N>
-inline void round_columns(int type, thread float* v) {
-  if (N >= 4) {
-    round_vector<N>(type, v);
-  } else {
-    for (int j = 0; j < N; ++j) {
-      v[j] = round_to(float4(v[j], 0.0f, 0.0f, 0.0f), type).x;
-    }
-  }
-}
-
 // Adds up M values over the lanes that have one channel bit each and share
 // columns: lanes with the bit Step keep the upper half of the values.
 template <int M, int Step>

@@ -285,11 +285,11 @@ template <int N, int V>
       int at = k * N + j;
       // The other half's angles are those of the first.
       bool of_half = partner == kInHalf && k >= V / 2;
-      int half = of_half ? at - V / 2 * N : at;
+      int of_first = of_half ? at - V / 2 * N : at;
       int same = each == 2 ? j / 2 * 2 : j;
       bool first = is_first(element_of<N>(of, j), half_dims);
-      angles.cosines[at] = of_half ? angles.cosines[half] : cosines[same];
-      angles.sines[at] = of_half ? -angles.sines[half]
+      angles.cosines[at] = of_half ? angles.cosines[of_first] : cosines[same];
+      angles.sines[at] = of_half ? -angles.sines[of_first]
           : first                ? -sines[same]
                                  : sines[same];
     }

@@ -44,7 +44,6 @@ EXCLUDED = [
     Excluded("csrc/linear/tiles_plan.cpp:plan_tiles:*", _CHOICE, "cores"),
     Excluded("csrc/norm/persistent_loops.cpp:Cluster:*", _CHOICE),
     Excluded("csrc/patching/*:is_compiled_sum:*", "nothing else has this name", "!compiled"),
-    Excluded("csrc/patching/*:never", "passes are left out to save time", "looks_now"),
     Excluded("csrc/patching/pending_graph.cpp:of:first index", "where an entry is kept"),
     Excluded("csrc/group_norm/plan.cpp:launch_held:*", _CHOICE, "few_registers"),
     Excluded("csrc/group_norm/plan.cpp:launch_held:*", _CHOICE, "spec.activation =="),

@@ -3,6 +3,7 @@
 import mlx.core as mx
 import pytest
 
+import mlx_norms
 from mlx_norms import _ext
 from mlx_norms.ladders import layer_norm
 from support.bits import assert_same_bits

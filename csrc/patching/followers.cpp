@@ -63,15 +63,15 @@ Names compiled_names(mx::Dtype dtype) {
   auto like = mx::zeros({1, 1}, dtype);
   for (auto activation :
        {Activation::Silu, Activation::Gelu, Activation::Relu2}) {
-    auto traced_anew = [activation](const Arrays& in) {
-      auto stream = mx::default_stream(mx::default_device());
-      return Arrays{activated(activation, in[0], stream)};
-    };
-    std::function<Arrays(const Arrays&)> f = traced_anew;
-    auto y = mx::compile(f, /* shapeless= */ true)({like})[0];
-    auto* compiled = dynamic_cast<mx::Compiled*>(&y.primitive());
-    if (compiled) {
-      names.emplace_back(compiled->lib_name(), activation);
+    auto name = compiled_name(
+        [activation](const Arrays& in) {
+          auto stream = mx::default_stream(mx::default_device());
+          return Arrays{activated(activation, in[0], stream)};
+        },
+        {like},
+        /* shapeless= */ true);
+    if (!name.empty()) {
+      names.emplace_back(std::move(name), activation);
     }
   }
   return names;
@@ -80,9 +80,7 @@ Names compiled_names(mx::Dtype dtype) {
 // What a node of mx.compile computes of its first input; the others are
 // constants.
 std::optional<Activated> as_compiled_activation(const array& a) {
-  auto* compiled = is_pending(a) && a.siblings().empty()
-      ? dynamic_cast<mx::Compiled*>(&a.primitive())
-      : nullptr;
+  auto* compiled = as_compiled(a);
   if (!compiled || !takes_dtype(a.dtype()) || !is_like(a.inputs()[0], a)) {
     return std::nullopt;
   }
@@ -106,15 +104,14 @@ const std::string& gated_name(mx::Dtype dtype) {
   thread_local std::map<mx::Dtype::Val, std::string> names;
   auto& name = names[dtype.val()];
   if (name.empty()) {
-    auto gated = [](const Arrays& in) -> Arrays {
-      auto silu = mx::multiply(in[0], mx::sigmoid(in[0]));
-      return {mx::multiply(silu, in[1])};
-    };
     auto like = mx::zeros({1, 1}, dtype);
-    auto out =
-        mx::compile(gated, /* shapeless= */ true)({like, like + like})[0];
-    auto* compiled = dynamic_cast<mx::Compiled*>(&out.primitive());
-    name = compiled ? compiled->lib_name() : "compilation is off";
+    name = compiled_name(
+        [](const Arrays& in) -> Arrays {
+          auto silu = mx::multiply(in[0], mx::sigmoid(in[0]));
+          return {mx::multiply(silu, in[1])};
+        },
+        {like, like + like},
+        /* shapeless= */ true);
   }
   return name;
 }
@@ -122,9 +119,7 @@ const std::string& gated_name(mx::Dtype dtype) {
 } // namespace
 
 std::optional<Gated> as_gated(const array& a) {
-  auto* compiled = is_pending(a) && a.siblings().empty()
-      ? dynamic_cast<mx::Compiled*>(&a.primitive())
-      : nullptr;
+  auto* compiled = as_compiled(a);
   if (!compiled || a.inputs().size() != 2 || !takes_dtype(a.dtype()) ||
       compiled->lib_name() != gated_name(a.dtype())) {
     return std::nullopt;

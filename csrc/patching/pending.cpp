@@ -102,6 +102,25 @@ bool is_argument_of_transform(const array& a) {
 
 } // namespace
 
+const mx::Compiled* as_compiled(const array& a) {
+  return is_pending(a) && a.siblings().empty()
+      ? dynamic_cast<const mx::Compiled*>(&a.primitive())
+      : nullptr;
+}
+
+std::string compiled_name(
+    const std::function<Arrays(const Arrays&)>& f,
+    const Arrays& inputs,
+    bool shapeless) {
+  // No plain function, whose trace MLX would keep.
+  std::function<Arrays(const Arrays&)> traced_anew = [&f](const Arrays& in) {
+    return f(in);
+  };
+  auto out = mx::compile(traced_anew, shapeless)(inputs)[0];
+  auto* compiled = as_compiled(out);
+  return compiled ? compiled->lib_name() : "";
+}
+
 bool in_transform() {
   static thread_local const array tracer = [] {
     array a(0.0f);

@@ -4,7 +4,9 @@
 
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "csrc/common/pending.h"
@@ -45,6 +47,17 @@ struct Ancestry {
   bool traced = false; // a tracer of a transform
 };
 constexpr int kWalk = 8; // nodes
+
+// The node of mx.compile whose only output `a` is; or null. Its lib_name()
+// tells its structure, dtypes and constants.
+const mx::Compiled* as_compiled(const array& a);
+
+// The name of the node that mx.compile makes of a function, which is traced
+// anew; empty where it makes none, as within a trace.
+std::string compiled_name(
+    const std::function<Arrays(const Arrays&)>& f,
+    const Arrays& inputs,
+    bool shapeless);
 
 // Whether a function is being transformed, other than by a gradient's passes
 // over what it has computed.

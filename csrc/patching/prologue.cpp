@@ -71,11 +71,8 @@ const std::vector<std::string>& clip_residual_names() {
     names.clear();
     auto like = mx::zeros({1, 1}, mx::float16);
     for (bool shapeless : {true, false}) {
-      auto traced_anew = [&](const Arrays& in) { return clip_residual(in); };
-      std::function<Arrays(const Arrays&)> f = traced_anew;
-      auto out = mx::compile(f, shapeless)({like, like + like})[0];
-      auto* compiled = dynamic_cast<mx::Compiled*>(&out.primitive());
-      names.push_back(compiled ? compiled->lib_name() : "");
+      names.push_back(
+          compiled_name(clip_residual, {like, like + like}, shapeless));
     }
   }
   return names;
@@ -84,13 +81,9 @@ const std::vector<std::string>& clip_residual_names() {
 // Whether `a` is the float16 sum that mlx_lm's gemma3 clips in float32. The two
 // bounds are inputs, too.
 bool is_clamped_sum(const array& a) {
-  if (a.dtype() != mx::float16 || !is_pending(a) || !a.siblings().empty() ||
-      a.inputs().size() != 4 || !is_like(a.inputs()[0], a) ||
-      !is_like(a.inputs()[1], a)) {
-    return false;
-  }
-  auto* compiled = dynamic_cast<mx::Compiled*>(&a.primitive());
-  return compiled &&
+  auto* compiled = a.dtype() == mx::float16 ? as_compiled(a) : nullptr;
+  return compiled && a.inputs().size() == 4 && is_like(a.inputs()[0], a) &&
+      is_like(a.inputs()[1], a) &&
       std::ranges::count(clip_residual_names(), compiled->lib_name()) > 0;
 }
 

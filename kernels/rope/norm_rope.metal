@@ -259,14 +259,20 @@ template <int N, int V>
   Angles<N, V> angles;
   int each = partner == kInVector ? 2 : 1; // elements with the same angle
   for (int k = 0; k < V; ++k) {
+    if (partner == kInHalf && k >= V / 2) {
+      // The other half's angles are those of the first.
+      for (int j = 0; j < N; ++j) {
+        int at = k * N + j;
+        angles.cosines[at] = angles.cosines[at - V / 2 * N];
+        angles.sines[at] = -angles.sines[at - V / 2 * N];
+      }
+      continue;
+    }
     Span<N> of = span_of<N>(threads, 0, k, length);
     float sines[N], cosines[N];
     clear<N>(sines);
     clear<N>(cosines);
-    bool of_others = partner == kInHalf ? k >= V / 2
-        : partner == kInLane            ? k > V / 2
-                                        : false;
-    if (!of_others) {
+    if (partner != kInLane || k <= V / 2) { // beyond, all are another thread's
       float theta[N];
       for (int j = 0; j < N; j += each) {
         int e = element_of<N>(of, j);
@@ -283,15 +289,10 @@ template <int N, int V>
     }
     for (int j = 0; j < N; ++j) {
       int at = k * N + j;
-      // The other half's angles are those of the first.
-      bool of_half = partner == kInHalf && k >= V / 2;
-      int of_first = of_half ? at - V / 2 * N : at;
-      int same = each == 2 ? j / 2 * 2 : j;
+      int same = j - j % each;
       bool first = is_first(element_of<N>(of, j), half_dims);
-      angles.cosines[at] = of_half ? angles.cosines[of_first] : cosines[same];
-      angles.sines[at] = of_half ? -angles.sines[of_first]
-          : first                ? -sines[same]
-                                 : sines[same];
+      angles.cosines[at] = cosines[same];
+      angles.sines[at] = first ? -sines[same] : sines[same];
     }
   }
 

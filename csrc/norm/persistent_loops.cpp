@@ -19,10 +19,18 @@ constexpr int kMaxRowsPerLoop = 128; // they are added up one by one
 
 // Fewer where a GPU would have cores without a loop: then the time is that of a
 // loop's rows, one after another. Apple's GPUs have fewer cores, and a row of
-// partial sums for two of x is much of what they read.
-int min_rows_per_loop(int rows, const DeviceLimits& limits, Backend backend) {
+// partial sums for two of x is much of what they read; what one loop takes
+// needs no second launch there.
+int min_rows_per_loop(
+    int rows,
+    int rows_of_head,
+    const DeviceLimits& limits,
+    Backend backend) {
+  bool one_loop = backend == Backend::Metal && rows_of_head <= kMinRowsPerLoop;
   int min = backend == Backend::Cuda ? 2 : 4;
-  return std::clamp(ceil_div(rows, limits.cores), min, kMinRowsPerLoop);
+  return one_loop
+      ? kMinRowsPerLoop
+      : std::clamp(ceil_div(rows, limits.cores), min, kMinRowsPerLoop);
 }
 
 } // namespace
@@ -37,7 +45,7 @@ PersistentLoops::PersistentLoops(
   int rows_of_head = rows / heads;
   int rows_at_once = geometry.rows_per_simd();
   int at_once = std::max(limits.loops(geometry.simds) / heads, 1);
-  int min = min_rows_per_loop(rows, limits, backend);
+  int min = min_rows_per_loop(rows, rows_of_head, limits, backend);
   int iterations = ceil_div(rows_of_head, at_once * rows_at_once);
   rows_per_loop = rows_at_once *
       std::clamp(iterations, ceil_div(min, rows_at_once), kMaxRowsPerLoop);

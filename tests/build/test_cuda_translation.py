@@ -189,6 +189,7 @@ def parts_of(name):
     return int(width), int(vectors)
 
 
+@pytest.mark.slow
 @pytest.mark.build
 @for_architectures
 @pytest.mark.parametrize("name, norm", LAUNCHES)
@@ -216,6 +217,7 @@ WIDE_LOAD = r"\bld\.global\.(?:v4\.[bfu]32|v2\.[bfu]64)\b"
 OF_FEW = [(name, norm) for name, norm in LAUNCHES if KERNELS[name][0] not in OF_LOOPS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, norm", OF_FEW)
 def test_few_rows_are_all_fetched_before_any_is_used(name, norm):
     stem, kernel = KERNELS[name]
@@ -248,6 +250,7 @@ def sizes_of_parameters(translated, kernel, constants, group_size=128):
 GEMV = [(way, rows) for way in ("lines", "columns") for rows in (1, 4, 8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way, rows", GEMV)
 def test_gemv_reads_whole_vectors_before_it_uses_any(way, rows):
     """Of the matrix 8 in flight a lane, or 4 where more rows leave no registers for them."""
@@ -277,6 +280,7 @@ TILES = [(*way, dtype) for way in (*WAYS, ("column", 8, 4)) for dtype in TILE_TY
 TILES += [("column", 12, 2, dtype) for dtype in (FLOAT16, BFLOAT16)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way, simds, cluster, dtype", TILES)
 def test_tiles_are_multiplied_by_matrix_units(way, simds, cluster, dtype):
     """What is in flight comes before the first product; no lane hands on anything."""
@@ -301,6 +305,7 @@ QUANTIZED_TILES = ((1, 4), (1, 8), (1, 16), (2, 4), (2, 8), (2, 16))  # of rows;
 QUANTIZED = list(zip(QUANTIZED_TILES, itertools.cycle(((4, 64), (8, 32), (8, 64), (4, 32)))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TILE_TYPES)
 @pytest.mark.parametrize("tiles, kind", QUANTIZED)
 def test_packed_tiles_are_multiplied_by_matrix_units(tiles, kind, dtype):
@@ -371,6 +376,7 @@ def test_rows_ahead_are_copied_to_stages(name, stages, stages_weights, architect
         assert loads >= (arrays + again + staged_weights) * vectors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["rms", "add", "both weights", "clamp"])
 @pytest.mark.parametrize("name", LOOP_KERNELS)
 def test_staged_rows_leave_registers_enough(name, norm):
@@ -473,6 +479,7 @@ def test_weights_are_fetched_before_any_is_used(shape):
         assert sum(at < ptx.index("fma.rn") for at in weights) >= vectors * outputs
 
 
+@pytest.mark.slow
 @pytest.mark.build
 @pytest.mark.parametrize("norm", ["rms", "layer", "gated"])
 @pytest.mark.parametrize("shape", LINEAR_SHAPES, ids=lambda shape: "_".join(map(str, shape[:2])))

@@ -256,7 +256,7 @@ class TestStreams:
             ["info", "--kernels"],
             ["bench", "norm", *SMALL_BENCH],
             ["compare", "tiny:llama", "--prompt", "4", "--tokens", "2", "--rounds", "1"],
-            ["demo"],
+            pytest.param(["demo"], marks=pytest.mark.slow),
             ["selftest"],
         ],
         ids=lambda arguments: arguments[0],

@@ -19,7 +19,7 @@ constant constexpr int kTiles = kTileLines / 16; // of lines
 template <int C>
 inline void multiply_words(
     thread const uint* words, // of line i at 8 i
-    uint mask,
+    uint2 mask,
     thread const uint* pairs, // of tile c of rows at 12 c
     thread float* dots,
     thread float* of_ones,
@@ -52,6 +52,9 @@ inline void multiply_words(
 // second two of a lane's, to those of all groups over the digits' levels:
 //
 //   scale (dots - ones) + zero / levels ones
+//
+// where two digits' dots are those of the first and twice the second's, and
+// their ones are two.
 template <int C>
 inline void add_group(
     float scale,
@@ -61,13 +64,13 @@ inline void add_group(
     thread const float* of_ones,
     thread float* sums) {
   float levels = float(1 << digit_bits);
-  float digits = two_digits ? levels + 1.0f : 1.0f;
+  float digits = two_digits ? 2.0f : 1.0f;
   float of_one = fma(zero, 1.0f / levels, -scale * digits);
   for (int i = 0; i < C * 2; ++i) {
     int c = i / 2, e = half_of_tile * 2 + i % 2;
     float dot = dots[c * 8 + e];
     if (two_digits) {
-      dot = fma(levels, dots[c * 8 + 4 + e], dot);
+      dot = fma(2.0f, dots[c * 8 + 4 + e], dot);
     }
     float more = fma(of_one, of_ones[c * 4 + e], sums[c * 4 + e]);
     sums[c * 4 + e] = fma(scale, dot, more);
@@ -104,8 +107,7 @@ template <int C, int S> // tiles of 8 rows; SIMD-groups
   staged.start_lines(w, first, lines, length, simd, lane);
   GroupsAhead<S> groups_ahead;
   groups_ahead.start_groups(scales, zeros, first, lines, length, simd, row);
-  // The compiler does not know that it is constant, and keeps it in a register.
-  uint mask = digits_mask() | length >> 31;
+  uint2 mask = digits_mask(length >> 31);
 
   float sums[kTiles * C * 4];
   for (int i = 0; i < kTiles * C * 4; ++i) {
@@ -115,6 +117,7 @@ template <int C, int S> // tiles of 8 rows; SIMD-groups
     staged.arrive_words();
     groups_ahead.arrive_groups(step);
     uint words[kLaneLines * 8];
+    uint pairs[C * 12];
     float dots[kTiles * C * 8]; // of both digits
     float of_ones[C * 4];
     for (int j = 0; j < 8; ++j) {
@@ -131,17 +134,23 @@ template <int C, int S> // tiles of 8 rows; SIMD-groups
       }
       uint word = step * 32 + (uint(g) * 4 + pair) * uint(group_words) +
           uint(j % group_words);
-      uint pairs[C * 12];
-      for (int c = 0; c < C; ++c) {
-        load_pairs(
-            of_x[c],
-            there,
-            word * uint(word_elements),
-            int(length),
-            pairs + c * 12);
+      if (j % words_loaded == 0) {
+        for (int c = 0; c < C; ++c) {
+          load_pairs(
+              of_x[c],
+              there,
+              word * uint(word_elements),
+              int(length),
+              pairs + c * 12);
+        }
       }
       multiply_words<C>(
-          words + j % group_words, mask, pairs, dots, of_ones, lane);
+          words + j % group_words,
+          mask,
+          pairs + j % words_loaded * 2,
+          dots,
+          of_ones,
+          lane);
       if ((j + 1) % group_words == 0) {
         for (int i = 0; i < kLaneLines; ++i) {
           float2 v = groups_ahead.scale_and_zero(i, g);

@@ -85,6 +85,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/prologue.cpp
     csrc/patching/rewritten_graph.cpp
     csrc/patching/rope_of_norm.cpp
+    csrc/patching/side_by_side.cpp
     csrc/patching/take_products.cpp
     csrc/patching/vain_passes.cpp
     csrc/patching/written_norm.cpp

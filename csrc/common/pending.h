@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <optional>
 
@@ -21,6 +22,12 @@ inline bool is_pending(const mx::array& a) {
 
 inline bool is_pending(const mx::array& a, const char* primitive) {
   return is_pending(a) && std::strcmp(a.primitive().name(), primitive) == 0;
+}
+
+// The node of which `a` is an output: several may have one primitive, as those
+// that mx.compile has traced once.
+inline std::uintptr_t node_id(const mx::array& a) {
+  return a.siblings().empty() ? a.id() : a.outputs()[0].id();
 }
 
 // The value of a constant that needs no evaluation.

@@ -82,6 +82,8 @@ const char* text(Taken taken) {
       return "a norm before the addition";
     case Taken::GroupParameters:
       return "weight and bias after a group norm";
+    case Taken::SideBySide:
+      return "a norm beside another, in its launch";
   }
   return "";
 }

@@ -49,9 +49,10 @@ enum class Taken {
   Activation,
   NormBefore,
   GroupParameters,
+  SideBySide, // for each norm that joined another's launch
 };
 
-constexpr int kTaken = static_cast<int>(Taken::GroupParameters) + 1;
+constexpr int kTaken = static_cast<int>(Taken::SideBySide) + 1;
 
 // The kind's text in the report.
 const char* text(Taken taken);

@@ -13,6 +13,7 @@
 #include "csrc/patching/group_norm_plan.h"
 #include "csrc/patching/norm_before.h"
 #include "csrc/patching/norm_call.h"
+#include "csrc/patching/side_by_side.h"
 #include "csrc/patching/written_op.h"
 #include "mlx/mlx.h"
 
@@ -85,6 +86,7 @@ class Pass {
       for_far_first(graph_.before().group_norms(), [&](const array& a) {
         plan_group_norm(graph_, a);
       });
+      join_side_by_side(graph_);
     }
     count_graph_pass(n_sums_);
   }
@@ -223,7 +225,7 @@ bool may_plan_around(const PendingGraph& graph, bool written) {
   auto any = [](const std::vector<const array*>& nodes, auto test) {
     return std::ranges::any_of(nodes, [&](const array* a) { return test(*a); });
   };
-  return !graph.group_norms().empty() ||
+  return !graph.group_norms().empty() || may_stand_side_by_side(graph) ||
       (written && any(graph.powers(), may_be_root)) ||
       any(graph.norms(),
           [&](const array& a) { return may_take_more(a, graph); });

@@ -37,7 +37,7 @@ const array* RewrittenGraph::sole_taker(const array& a) const {
   bool others = false;
   before_.for_takers(a, [&](const array& taker) {
     found = found ? found : &taker;
-    others |= taker.primitive_id() != found->primitive_id();
+    others |= node_id(taker) != node_id(*found);
   });
   bool is_sole = found && !others && times_taken(a, *found) == 1;
   return is_sole && !rewrite_of(*found) ? found : nullptr;

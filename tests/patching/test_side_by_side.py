@@ -193,6 +193,7 @@ class TestLeft:
 
         self.check(code, normal((B, T, D), mx.float32, seed="x"))
 
+    @pytest.mark.backends("cpu", "metal", "metal-sim")
     def test_lengths_without_a_common_instance(self):
         def code(x):
             x = mx.exp(x)

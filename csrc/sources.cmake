@@ -75,6 +75,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/group_norm_plan.cpp
     csrc/patching/holders.cpp
     csrc/patching/inline_norm.cpp
+    csrc/patching/join_ropes.cpp
     csrc/patching/norm_before.cpp
     csrc/patching/norm_call.cpp
     csrc/patching/outcome.cpp
@@ -86,6 +87,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/rewritten_graph.cpp
     csrc/patching/rope_of_norm.cpp
     csrc/patching/side_by_side.cpp
+    csrc/patching/sources.cpp
     csrc/patching/take_products.cpp
     csrc/patching/vain_passes.cpp
     csrc/patching/written_norm.cpp

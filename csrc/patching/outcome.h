@@ -49,10 +49,12 @@ enum class Taken {
   Activation,
   NormBefore,
   GroupParameters,
-  SideBySide, // for each norm that joined another's launch
+  // A norm or rope that joined another's launch.
+  SideBySide,
+  RopeBeside,
 };
 
-constexpr int kTaken = static_cast<int>(Taken::SideBySide) + 1;
+constexpr int kTaken = static_cast<int>(Taken::RopeBeside) + 1;
 
 // The kind's text in the report.
 const char* text(Taken taken);

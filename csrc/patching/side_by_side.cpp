@@ -11,14 +11,14 @@
 #include "csrc/norm/together.h"
 #include "csrc/patching/followers.h"
 #include "csrc/patching/outcome.h"
+#include "csrc/patching/sources.h"
 
 namespace mlx_norms {
 
 namespace {
 
-// Norms of one layer follow each other where a graph is walked.
-constexpr size_t kWindow = 3;
-constexpr size_t kFarAbove = 6;
+// Between a layer's norms the graph has some of other layers.
+constexpr size_t kWindow = 6;
 
 const Norm* as_norm(const array& a) {
   return is_pending(a) && typeid(a.primitive()) == typeid(Node<Norm>)
@@ -49,48 +49,6 @@ bool are_alike(const array& a, const array& b) {
   };
   return a.primitive().stream() == b.primitive().stream() &&
       options(a) == options(b);
-}
-
-// Whether `a` has a value, or is computed from one alone without a norm, as by
-// a cast.
-bool is_given(const array& a, int walk = kWalk) {
-  return !is_pending(a) ||
-      (walk > 0 && a.inputs().size() == 1 && !as_norm(a) &&
-       is_given(a.inputs()[0], walk - 1));
-}
-
-// The nodes from which alone, besides what is given, a norm's x is computed one
-// after another, with no other norm between; the nearest first.
-std::vector<std::uintptr_t> sources_of(const array& norm) {
-  std::vector<std::uintptr_t> ids;
-  auto* a = &norm.inputs()[0];
-  while (ids.size() < kFarAbove) {
-    ids.push_back(node_id(*a));
-    if (!is_pending(*a) || as_norm(*a)) {
-      break;
-    }
-    const array* only = nullptr;
-    for (const auto& in : a->inputs()) {
-      bool another = !is_given(in);
-      if (another && only) {
-        return ids;
-      }
-      only = another ? &in : only;
-    }
-    if (!only && a->inputs().empty()) {
-      break;
-    }
-    a = only ? only : &a->inputs()[0];
-  }
-  return ids;
-}
-
-// Norms that are computed from one source do not need each other.
-bool share_source(const array& a, const array& b) {
-  auto of_a = sources_of(a), of_b = sources_of(b);
-  return std::ranges::any_of(of_a, [&](std::uintptr_t id) {
-    return std::ranges::find(of_b, id) != of_b.end();
-  });
 }
 
 bool has_given_weight(const array& norm) {
@@ -127,28 +85,37 @@ Member member_of(const RewrittenGraph& graph, const array& a) {
   return member;
 }
 
+// A norm in a graph.
+struct Candidate {
+  const array* norm;
+  std::vector<std::uintptr_t> sources;
+};
+
 class Group {
  public:
-  explicit Group(const array& first) : norms_{first} {}
+  explicit Group(Candidate first) : norms_{std::move(first)} {}
 
-  bool takes(const array& a) const {
-    return norms_.size() < kMaxTogether && are_alike(norms_[0], a) &&
-        has_given_weight(a) &&
+  bool takes(const Candidate& a) const {
+    return norms_.size() < kMaxTogether &&
+        are_alike(*norms_[0].norm, *a.norm) &&
         std::ranges::all_of(
-               norms_, [&](const array& b) { return share_source(a, b); });
+               norms_,
+               [&](const Candidate& b) {
+                 return share_source(a.sources, b.sources);
+               });
   }
 
-  void add(const array& a) {
-    norms_.push_back(a);
+  void add(Candidate a) {
+    norms_.push_back(std::move(a));
   }
 
   // Plans a launch of those whose rows one can compute.
   void plan(RewrittenGraph& graph) const {
     std::vector<Member> members;
     for (const auto& a : norms_) {
-      members.push_back(member_of(graph, a));
+      members.push_back(member_of(graph, *a.norm));
     }
-    auto stream = norms_[0].primitive().stream();
+    auto stream = norms_[0].norm->primitive().stream();
     auto backend = backend_of(stream);
     std::optional<NormsTogether> together;
     std::vector<NormSpec> specs;
@@ -183,7 +150,7 @@ class Group {
   }
 
  private:
-  std::vector<array> norms_;
+  std::vector<Candidate> norms_;
 };
 
 } // namespace
@@ -205,22 +172,20 @@ bool may_stand_side_by_side(const PendingGraph& graph) {
 
 void join_side_by_side(RewrittenGraph& graph) {
   std::vector<Group> groups;
-  std::vector<size_t> latest; // groups of the last norms
   for (const auto* a : graph.before().norms()) {
     if (!as_joinable(*a) || graph.rewrite_of(*a) || a->size() == 0 ||
-        backend_of(a->primitive().stream()) == Backend::Cpu) {
+        backend_of(a->primitive().stream()) == Backend::Cpu ||
+        !has_given_weight(*a)) {
       continue;
     }
-    auto first =
-        latest.size() > kWindow ? latest.end() - kWindow : latest.begin();
-    auto joined = std::find_if(
-        first, latest.end(), [&](size_t i) { return groups[i].takes(*a); });
-    if (joined != latest.end()) {
-      groups[*joined].add(*a);
-      latest.push_back(*joined);
-    } else if (has_given_weight(*a)) {
-      latest.push_back(groups.size());
-      groups.emplace_back(*a);
+    Candidate norm{a, sources_of(*a)};
+    auto first = groups.end() - std::min(groups.size(), kWindow);
+    auto group = std::find_if(
+        first, groups.end(), [&](const Group& of) { return of.takes(norm); });
+    if (group != groups.end()) {
+      group->add(std::move(norm));
+    } else {
+      groups.emplace_back(std::move(norm));
     }
   }
   for (const auto& group : groups) {

@@ -208,7 +208,11 @@ void NormRope::check(const Arrays& inputs) const {
 Arrays NormRope::fallback(const Arrays& inputs, mx::Stream s) const {
   auto angles = angles_of(*this, inputs);
   if (!normalized) {
-    return {rotate_by_mlx(*this, inputs[0], angles, s)};
+    Arrays outputs;
+    for (int i = 0; i < rotated; ++i) {
+      outputs.push_back(rotate_by_mlx(*this, inputs[tensor_at(i)], angles, s));
+    }
+    return outputs;
   }
   return in_order(
       *this, inputs, s, fallback_of_inputs, [&](NormRope op, const array& x) {

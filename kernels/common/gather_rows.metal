@@ -22,10 +22,17 @@ template <typename T>
   device const T* in = from + row_begin(layout, row);
   device T* out = to + long(row) * length;
   uint first = group.y * uint(kGathered) * threads.y + at.y;
+  // All are read before one is written: a compiler does not know that none of
+  // them is read there.
+  T held[kGathered];
+  for (int k = 0; k < kGathered; ++k) {
+    uint i = first + uint(k) * threads.y;
+    held[k] = i < uint(length) ? in[long(i) * layout[kStep]] : T(0);
+  }
   for (int k = 0; k < kGathered; ++k) {
     uint i = first + uint(k) * threads.y;
     if (i < uint(length)) {
-      out[i] = in[long(i) * layout[kStep]];
+      out[i] = held[k];
     }
   }
 }

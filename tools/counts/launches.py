@@ -60,7 +60,7 @@ def of_a_step(model: mlx.nn.Module, options: dict | None) -> Counter:
     with mlx_norms.patched(**options):
         logits = model(tokens[None, PROMPT:], cache=cache)
         if options.get("projections"):
-            _ext.fuse_at_eval([logits])
+            _ext.fuse_at_eval([logits], True, True)
         return nodes(logits)
 
 

@@ -86,7 +86,7 @@ class Pass {
       for_far_first(graph_.before().group_norms(), [&](const array& a) {
         plan_group_norm(graph_, a);
       });
-      join_side_by_side(graph_);
+      join_side_by_side(graph_, within_other_);
     }
     count_graph_pass(n_sums_);
   }

@@ -170,10 +170,13 @@ bool may_stand_side_by_side(const PendingGraph& graph) {
   return false;
 }
 
-void join_side_by_side(RewrittenGraph& graph) {
+void join_side_by_side(
+    RewrittenGraph& graph,
+    const std::unordered_set<std::uintptr_t>& left_out) {
   std::vector<Group> groups;
   for (const auto* a : graph.before().norms()) {
-    if (!as_joinable(*a) || graph.rewrite_of(*a) || a->size() == 0 ||
+    if (!as_joinable(*a) || graph.rewrite_of(*a) ||
+        left_out.contains(a->id()) || a->size() == 0 ||
         backend_of(a->primitive().stream()) == Backend::Cpu ||
         !has_given_weight(*a)) {
       continue;

@@ -13,7 +13,10 @@ namespace mlx_norms {
 bool may_stand_side_by_side(const PendingGraph& graph);
 
 // Plans to compute those in one launch that are known to need none of each
-// other, with the numbers that multiply their results. Changes no bits.
-void join_side_by_side(RewrittenGraph& graph);
+// other, with the numbers that multiply their results. Changes no bits. Not
+// those of these arrays, which are part of other norms by now.
+void join_side_by_side(
+    RewrittenGraph& graph,
+    const std::unordered_set<std::uintptr_t>& left_out);
 
 } // namespace mlx_norms

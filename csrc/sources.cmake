@@ -75,7 +75,6 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/group_norm_plan.cpp
     csrc/patching/holders.cpp
     csrc/patching/inline_norm.cpp
-    csrc/patching/join_ropes.cpp
     csrc/patching/norm_before.cpp
     csrc/patching/norm_call.cpp
     csrc/patching/outcome.cpp

@@ -48,12 +48,6 @@ inline std::optional<float> as_number(const mx::array& a) {
   }
 }
 
-inline std::optional<int> as_integer(const mx::array& a) {
-  bool is_known = a.size() == 1 && a.dtype() == mx::int32 &&
-      !a.has_primitive() && a.status() == mx::array::Status::available;
-  return is_known ? std::optional(*a.data<int>()) : std::nullopt;
-}
-
 // The number that all elements of a pending array are, as of mx.ones.
 inline std::optional<float> as_number_throughout(mx::array a) {
   while (is_pending(a, "Full") || is_pending(a, "Broadcast")) {

@@ -4,7 +4,6 @@
 
 #include "csrc/common/backend.h"
 #include "csrc/patching/fuse_projections.h"
-#include "csrc/patching/join_ropes.h"
 #include "csrc/patching/outcome.h"
 #include "csrc/patching/plan_around.h"
 #include "csrc/patching/take_products.h"
@@ -51,11 +50,6 @@ int fuse_at_eval(const Arrays& roots, bool around, bool written) {
     count_products(taken);
   }
   bool found = fused + taken > 0;
-  if (found && around && !in_transform()) {
-    RewrittenGraph rewritten(roots, *graph);
-    join_ropes(rewritten);
-    rewritten.apply();
-  }
   if (may_be_around) {
     if (found) {
       graph.emplace(roots, nodes); // as it is now

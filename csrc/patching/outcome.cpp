@@ -84,8 +84,6 @@ const char* text(Taken taken) {
       return "weight and bias after a group norm";
     case Taken::SideBySide:
       return "a norm beside another, in its launch";
-    case Taken::RopeBeside:
-      return "a rope beside another, in its launch";
   }
   return "";
 }

@@ -49,12 +49,10 @@ enum class Taken {
   Activation,
   NormBefore,
   GroupParameters,
-  // A norm or rope that joined another's launch.
-  SideBySide,
-  RopeBeside,
+  SideBySide, // for each norm that joined another's launch
 };
 
-constexpr int kTaken = static_cast<int>(Taken::RopeBeside) + 1;
+constexpr int kTaken = static_cast<int>(Taken::SideBySide) + 1;
 
 // The kind's text in the report.
 const char* text(Taken taken);

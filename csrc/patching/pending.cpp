@@ -33,12 +33,6 @@ bool is_reshape(std::string_view primitive) {
       primitive == "ExpandDims";
 }
 
-bool swaps_heads(const array& a) {
-  static const std::vector<int> axes{0, 2, 1, 3};
-  return a.ndim() == 4 && is_pending(a, "Transpose") &&
-      state_of<mx::Transpose>(a) == axes;
-}
-
 bool is_like(const array& a, const array& b) {
   return a.shape() == b.shape() && a.dtype() == b.dtype();
 }

@@ -24,9 +24,6 @@ __attribute__((no_sanitize("vptr"))) auto state_of(const array& a) {
 // Whether it is an operation that moves a vector's axes.
 bool is_reshape(std::string_view primitive);
 
-// Whether `a` has heads and tokens exchanged: transpose(0, 2, 1, 3).
-bool swaps_heads(const array& a);
-
 // Whether they have one shape and one dtype.
 bool is_like(const array& a, const array& b);
 

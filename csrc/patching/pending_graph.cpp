@@ -23,7 +23,7 @@ size_t hash_of(std::uintptr_t address) {
   return address * kGolden >> 32;
 }
 
-enum class Kind { Other, Norm, GroupNorm, Product, Power, Rope };
+enum class Kind { Other, Norm, GroupNorm, Product, Power };
 
 // The kinds of primitives, each of whose types is asked for its name only once.
 class Kinds {
@@ -51,9 +51,6 @@ class Kinds {
     std::string_view name = primitive.name();
     if (name == "QuantizedMatmul") {
       return Kind::Product;
-    }
-    if (name == "RoPE") {
-      return Kind::Rope;
     }
     bool power = name == "Sqrt" || name == "Rsqrt" || name == "Power";
     return power ? Kind::Power : Kind::Other;
@@ -122,9 +119,6 @@ PendingGraph::PendingGraph(
         break;
       case Kind::Power:
         powers_.push_back(&node);
-        break;
-      case Kind::Rope:
-        ropes_.push_back(&node);
         break;
       case Kind::Other:
         break;

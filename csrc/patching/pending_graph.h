@@ -40,9 +40,6 @@ class PendingGraph {
   const std::vector<const array*>& powers() const {
     return powers_;
   }
-  const std::vector<const array*>& ropes() const { // MLX's
-    return ropes_;
-  }
 
   // Calls visit(node) for the nodes that used `a` at first, once per use; the
   // furthest from the roots first.
@@ -103,7 +100,6 @@ class PendingGraph {
   std::vector<const array*> products_;
   std::vector<const array*> group_norms_;
   std::vector<const array*> powers_;
-  std::vector<const array*> ropes_;
   std::vector<Arrays> replaced_; // inputs, which hold nodes
   // A hash table of indices into nodes_, with open addressing. Its size is a
   // power of two, and at most half is used.

@@ -26,6 +26,13 @@ Node<Op>* node_of(const array& a) {
       : nullptr;
 }
 
+// Whether `a` has heads and tokens exchanged: transpose(0, 2, 1, 3).
+bool swaps_heads(const array& a) {
+  static const std::vector<int> axes{0, 2, 1, 3};
+  return a.ndim() == 4 && is_pending(a, "Transpose") &&
+      state_of<mx::Transpose>(a) == axes;
+}
+
 // A pending norm whose result is [B, H, L, D], by a transpose after it or
 // before.
 struct NormOfHeads {

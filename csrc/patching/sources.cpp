@@ -6,7 +6,7 @@
 #include <typeinfo>
 #include <vector>
 
-#include "csrc/rope/norm_rope.h"
+#include "csrc/norm/norm.h"
 
 namespace mlx_norms {
 
@@ -14,27 +14,25 @@ namespace {
 
 constexpr size_t kFarAbove = 6; // nodes
 
-bool is_norm_or_rope(const array& a) {
+bool is_norm(const array& a) {
   const auto& primitive = a.primitive();
-  const auto& type = typeid(primitive);
-  return type == typeid(Node<Norm>) || type == typeid(Node<NormRope>) ||
-      is_pending(a, "RoPE");
+  return typeid(primitive) == typeid(Node<Norm>);
 }
 
 } // namespace
 
 bool is_given(const array& a, int walk) {
   return !is_pending(a) ||
-      (walk > 0 && a.inputs().size() == 1 && !is_norm_or_rope(a) &&
+      (walk > 0 && a.inputs().size() == 1 && !is_norm(a) &&
        is_given(a.inputs()[0], walk - 1));
 }
 
-std::vector<std::uintptr_t> sources_of(const array& node) {
+std::vector<std::uintptr_t> sources_of(const array& norm) {
   std::vector<std::uintptr_t> ids;
-  auto* a = &node.inputs()[0];
+  auto* a = &norm.inputs()[0];
   while (ids.size() < kFarAbove) {
     ids.push_back(node_id(*a));
-    if (!is_pending(*a) || is_norm_or_rope(*a) || a->inputs().empty()) {
+    if (!is_pending(*a) || is_norm(*a) || a->inputs().empty()) {
       break;
     }
     const array* only = nullptr;

@@ -1,7 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What nodes are computed from: of two norms, or two ropes, from one source,
-// neither needs the other.
+// What norms are computed from: of two from one source neither needs the other.
 
 #pragma once
 
@@ -12,16 +11,15 @@
 
 namespace mlx_norms {
 
-// Whether `a` has a value, or is computed from one alone without a norm or a
-// rope, as by a cast.
+// Whether `a` has a value, or is computed from one alone without a norm, as by
+// a cast.
 bool is_given(const array& a, int walk = kWalk);
 
-// The nodes from which a node's first input is computed by one operation after
-// another, none of them a norm or a rope, whose other inputs are given; the
-// nearest first.
-std::vector<std::uintptr_t> sources_of(const array& node);
+// The nodes from which a norm's x is computed by one operation after another,
+// none of them a norm, whose other inputs are given; the nearest first.
+std::vector<std::uintptr_t> sources_of(const array& norm);
 
-// Whether two nodes have a source in common. Then neither needs the other.
+// Whether two norms have a source in common.
 bool share_source(
     const std::vector<std::uintptr_t>& a,
     const std::vector<std::uintptr_t>& b);

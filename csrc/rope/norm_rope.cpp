@@ -208,11 +208,7 @@ void NormRope::check(const Arrays& inputs) const {
 Arrays NormRope::fallback(const Arrays& inputs, mx::Stream s) const {
   auto angles = angles_of(*this, inputs);
   if (!normalized) {
-    Arrays outputs;
-    for (int i = 0; i < rotated; ++i) {
-      outputs.push_back(rotate_by_mlx(*this, inputs[tensor_at(i)], angles, s));
-    }
-    return outputs;
+    return {rotate_by_mlx(*this, inputs[0], angles, s)};
   }
   return in_order(
       *this, inputs, s, fallback_of_inputs, [&](NormRope op, const array& x) {

@@ -14,7 +14,7 @@ Arrays NormRope::jvp(
     const Arrays& tangents,
     const std::vector<int>& argnums,
     mx::Stream s) const {
-  if (normalized || rotated > 1 || argnums != std::vector{0}) {
+  if (normalized || argnums != std::vector{0}) {
     return jvp_of(steps_of(*this, s), primals, tangents, argnums);
   }
   auto inputs = primals;
@@ -33,7 +33,7 @@ Arrays NormRope::vjp(
       refuse(name(), "vjp for offset or freqs is not supported.");
     }
   }
-  if (normalized || rotated > 1) {
+  if (normalized) {
     return vjp_of(steps_of(*this, s), primals, cotangents, argnums);
   }
   auto back = rotation(primals[0].dtype(), /* to_head_major= */ false);

@@ -5,16 +5,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/set.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include "encoder.h"
 #include "handlers.h"
-#include "rope_node.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -59,17 +56,6 @@ nb::bytes to_bytes(const std::string& text) {
 } // namespace
 
 NB_MODULE(_hostmetal, m) {
-  m.def(
-      "rope",
-      &rope,
-      "a"_a,
-      "dims"_a,
-      "traditional"_a,
-      "base"_a.none(),
-      "scale"_a,
-      "offset"_a,
-      "freqs"_a.none() = nb::none());
-
   nb::enum_<BindingKind>(m, "BindingKind")
       .value("Input", BindingKind::Input)
       .value("Output", BindingKind::Output)

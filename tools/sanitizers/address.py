@@ -3,9 +3,9 @@
     python tools sanitizers.address [--part K/N] [pytest arguments]
 
 Many rows only run where they are short. Left out are tests that build extensions of their own, test
-commands, pages or the tools, end MLX's own process, or run all models of mlx_lm, whose graphs other
-tests have smaller. With --part, every Nth of the other files, from the Kth on, and the kernels of
-the CPU for one instruction set besides the baseline.
+commands, pages or the tools, end MLX's own process, count allocations, or run all models of mlx_lm,
+whose graphs other tests have smaller. With --part, every Nth of the other files, from the Kth on,
+and the kernels of the CPU for one instruction set besides the baseline.
 """
 
 import argparse
@@ -20,6 +20,8 @@ from sanitizers.threads import LEVELS
 from support.variant import ROOT, Variant
 
 OTHERS = ("tests/build/", "tests/cli/", "tests/docs/")
+# It counts allocations by a library of its own, which is loaded in place of the sanitizer's.
+COUNTED = ("tests/norm/test_allocations.py",)
 MODELS = ("tests/patching/test_models.py", "tests/patching/test_generation.py")
 # By a stack overflow in MLX, and by its sums in shapeless graphs, one of them planted.
 ENDED_BY_MLX = (
@@ -43,7 +45,7 @@ def runtime() -> str:
 def suite(part: Part) -> list[str]:
     """The files that run."""
     files = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py"))
-    return part.of([file for file in files if not file.startswith(OTHERS + MODELS)])
+    return part.of([file for file in files if not file.startswith(OTHERS + COUNTED + MODELS)])
 
 
 def main() -> int:

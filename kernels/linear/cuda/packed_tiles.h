@@ -13,8 +13,8 @@
 
 constant int quantized_type = linear_x_flags & 3;
 constant int tile_type = quantized_type == kFloat16 ? kFloat16 : kBFloat16;
-// bfloat16's fraction has no room for 8 bits: those are the sum of two digits,
-// of 7 bits and of one, the last of the exponent's.
+// bfloat16's fraction has no room for 8 bits: those are two digits, of 7 bits
+// and of one, the last of the exponent's.
 constant bool two_digits = linear_bits == 8 && tile_type == kBFloat16;
 constant int digit_bits = two_digits ? 7 : linear_bits;
 // A float is the sum of three bfloat16.
@@ -37,16 +37,14 @@ inline uint2 digits_mask(uint zero) {
   return uint2(mask | mask << 16 | zero, 0x00800080u | zero);
 }
 
-// Two elements of a word, `pair` and that plus half of the word's elements, as
-// 1 + q / 2^linear_bits; two digits add up to that, the second as (1 + q) / 2.
+// One digit each of two elements of a word, `pair` and that plus half of the
+// word's elements, as 1 + q / 2^digit_bits; the second digit as (1 + q) / 2.
 inline uint digits_of(uint word, int pair, int digit, uint2 mask) {
   int from = pair * linear_bits;
   uint moved = from < digit_place ? word << (digit_place - from)
                                   : word >> (from - digit_place);
-  uint one = tile_type == kFloat16 ? 0x3c003c00u
-      : two_digits                 ? 0x3f003f00u // a half
-                                   : 0x3f803f80u;
-  return (moved & (digit == 0 ? mask.x : mask.y)) | one;
+  uint one = tile_type == kFloat16 ? 0x3c003c00u : 0x3f803f80u;
+  return digit == 0 ? (moved & mask.x) | one : (moved & mask.y) | 0x3f003f00u;
 }
 
 // Words of a tile of lines: two pairs' digits of lines row and row + 8.

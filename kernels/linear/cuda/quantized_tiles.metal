@@ -15,7 +15,7 @@
 constant constexpr int kTiles = kTileLines / 16; // of lines
 
 // Adds a word of each line, times the elements of x that belong to it, to the
-// sums of a group, and of ones.
+// sums of a group: of each digit, and of ones.
 template <int C>
 inline void multiply_words(
     thread const uint* words, // of line i at 8 i
@@ -35,10 +35,12 @@ inline void multiply_words(
         multiply_tile(tile_type, ones, b, of_ones + c * 4, lane);
         for (int m = 0; m < kTiles; ++m) {
           uint low = words[m * 16], high = words[m * 16 + 8];
-          thread float* of_tile = dots + (m * C + c) * 4;
-          for (int digit = 0; digit < (two_digits ? 2 : 1); ++digit) {
-            uint4 a = digits_tile(low, high, t, digit, mask);
-            multiply_tile(tile_type, a, b, of_tile, lane);
+          thread float* of_tile = dots + (m * C + c) * 8;
+          uint4 a = digits_tile(low, high, t, 0, mask);
+          multiply_tile(tile_type, a, b, of_tile, lane);
+          if (two_digits) {
+            a = digits_tile(low, high, t, 1, mask);
+            multiply_tile(tile_type, a, b, of_tile + 4, lane);
           }
         }
       }
@@ -47,22 +49,31 @@ inline void multiply_words(
 }
 
 // Adds a group's sums for line row or row + 8 of a tile, the first or the
-// second two of a lane's, to those of all groups over the elements' levels:
+// second two of a lane's, to those of all groups over the digits' levels:
 //
 //   scale (dots - ones) + zero / levels ones
+//
+// where two digits' dots are those of the first and twice the second's, and
+// their ones are two.
 template <int C>
 inline void add_group(
     float scale,
     float zero,
     int half_of_tile,
-    thread const float* dots, // of tile c of rows at 4 c
+    thread const float* dots, // of tile c of rows at 8 c
     thread const float* of_ones,
     thread float* sums) {
-  float levels = float(1 << linear_bits);
-  float of_one = fma(zero, 1.0f / levels, -scale);
+  float levels = float(1 << digit_bits);
+  float digits = two_digits ? 2.0f : 1.0f;
+  float of_one = fma(zero, 1.0f / levels, -scale * digits);
   for (int i = 0; i < C * 2; ++i) {
-    int at = i / 2 * 4 + half_of_tile * 2 + i % 2;
-    sums[at] = fma(scale, dots[at], fma(of_one, of_ones[at], sums[at]));
+    int c = i / 2, e = half_of_tile * 2 + i % 2;
+    float dot = dots[c * 8 + e];
+    if (two_digits) {
+      dot = fma(2.0f, dots[c * 8 + 4 + e], dot);
+    }
+    float more = fma(of_one, of_ones[c * 4 + e], sums[c * 4 + e]);
+    sums[c * 4 + e] = fma(scale, dot, more);
   }
 }
 
@@ -107,14 +118,14 @@ template <int C, int S> // tiles of 8 rows; SIMD-groups
     groups_ahead.arrive_groups(step);
     uint words[kLaneLines * 8];
     uint pairs[C * 12];
-    float dots[kTiles * C * 4];
+    float dots[kTiles * C * 8]; // of both digits
     float of_ones[C * 4];
     for (int j = 0; j < 8; ++j) {
       int g = j / group_words;
       bool there = groups_ahead.has_group(g);
       if (j % group_words == 0) {
         staged.words_of_group(step, g, there, words);
-        for (int i = 0; i < kTiles * C * 4; ++i) {
+        for (int i = 0; i < kTiles * C * 8; ++i) {
           dots[i] = 0.0f;
         }
         for (int i = 0; i < C * 4; ++i) {
@@ -143,8 +154,9 @@ template <int C, int S> // tiles of 8 rows; SIMD-groups
       if ((j + 1) % group_words == 0) {
         for (int i = 0; i < kLaneLines; ++i) {
           float2 v = groups_ahead.scale_and_zero(i, g);
-          int at = i / 2 * C * 4;
-          add_group<C>(v.x, v.y, i % 2, dots + at, of_ones, sums + at);
+          int tile = i / 2 * C;
+          add_group<C>(
+              v.x, v.y, i % 2, dots + tile * 8, of_ones, sums + tile * 4);
         }
       }
     }
@@ -162,7 +174,7 @@ template <int C, int S> // tiles of 8 rows; SIMD-groups
     }
     float total[4];
     put(total, of_all);
-    float levels = float(1 << linear_bits);
+    float levels = float(1 << digit_bits);
     for (uint e = 0; e < 4; ++e) {
       uint line = first + simd / C * 16 + row + e / 2 * 8;
       uint r = first_row + simd % C * 8 + pair * 2 + e % 2;

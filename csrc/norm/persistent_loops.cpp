@@ -26,11 +26,10 @@ int min_rows_per_loop(
     int rows_of_head,
     const DeviceLimits& limits,
     Backend backend) {
-  bool one_loop = backend == Backend::Metal && rows_of_head <= kMinRowsPerLoop;
-  int min = backend == Backend::Cuda ? 2 : 4;
-  return one_loop
-      ? kMinRowsPerLoop
-      : std::clamp(ceil_div(rows, limits.cores), min, kMinRowsPerLoop);
+  int min = backend == Backend::Cuda    ? 2
+      : rows_of_head <= kMinRowsPerLoop ? kMinRowsPerLoop
+                                        : 4;
+  return std::clamp(ceil_div(rows, limits.cores), min, kMinRowsPerLoop);
 }
 
 } // namespace

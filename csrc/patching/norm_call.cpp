@@ -7,18 +7,16 @@
 namespace mlx_norms {
 
 std::optional<NormCall> NormCall::of(const array& output) {
-  auto* node = is_pending(output)
-      ? dynamic_cast<Node<Norm>*>(&output.primitive())
-      : nullptr;
-  if (!node) {
+  auto* norm = op_of<Norm>(output);
+  if (!norm) {
     return std::nullopt;
   }
-  const auto& [spec, dtypes, others] = node->op();
+  const auto& [spec, dtypes, others] = *norm;
   const auto& inputs = output.inputs();
   if (!others.empty() || spec.is_multiplied()) {
     return std::nullopt;
   }
-  NormCall call{spec, dtypes[0], {}, node->stream()};
+  NormCall call{spec, dtypes[0], {}, output.primitive().stream()};
   auto* input = inputs.data();
   for (auto operand : spec.operands) {
     call.in[operand] = *input++;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <typeinfo>
 
 #include "csrc/common/pending.h"
 #include "csrc/norm/norm.h"
@@ -19,6 +20,19 @@ namespace mlx_norms {
 template <typename P>
 __attribute__((no_sanitize("vptr"))) auto state_of(const array& a) {
   return static_cast<P&>(a.primitive()).state();
+}
+
+// The op of the node of which a pending array is an output, if it is one of
+// these; or null.
+template <typename Op>
+const Op* op_of(const array& a) {
+  if (!is_pending(a)) {
+    return nullptr;
+  }
+  auto& primitive = a.primitive();
+  return typeid(primitive) == typeid(Node<Op>)
+      ? &static_cast<Node<Op>&>(primitive).op()
+      : nullptr;
 }
 
 // Whether it is an operation that moves a vector's axes.

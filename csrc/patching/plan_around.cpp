@@ -33,9 +33,8 @@ bool is_compiled(const array& a) {
 }
 
 bool is_norm_alone(const array& a) {
-  auto* node =
-      is_pending(a) ? dynamic_cast<Node<Norm>*>(&a.primitive()) : nullptr;
-  return node && !node->op().spec.has(kResidual);
+  auto* norm = op_of<Norm>(a);
+  return norm && !norm->spec.has(kResidual);
 }
 
 // Whether anything beside this norm of ours may become part of it, by the

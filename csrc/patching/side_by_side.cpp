@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <typeinfo>
 
 #include "csrc/common/checks.h"
 #include "csrc/norm/norm.h"
@@ -20,29 +19,24 @@ namespace {
 // Between a layer's norms the graph has some of other layers.
 constexpr size_t kWindow = 6;
 
-const Norm* as_norm(const array& a) {
-  return is_pending(a) && typeid(a.primitive()) == typeid(Node<Norm>)
-      ? &static_cast<Node<Norm>&>(a.primitive()).op()
-      : nullptr;
-}
-
-// An RMS or l2 norm alone, as others may be joined to.
-const Norm* as_joinable(const array& a) {
-  auto* norm = as_norm(a);
-  if (!norm || !norm->others.empty()) {
-    return nullptr;
+// Whether it is an RMS or l2 norm alone, to which others may be joined on a
+// GPU.
+bool is_joinable(const array& a) {
+  auto* norm = op_of<Norm>(a);
+  if (!norm || !norm->others.empty() || a.size() == 0 ||
+      backend_of(a.primitive().stream()) == Backend::Cpu) {
+    return false;
   }
   const auto& spec = norm->spec;
-  bool bare = !spec.center && !spec.is_modulated() && !spec.is_factored() &&
+  return !spec.center && !spec.is_modulated() && !spec.is_factored() &&
       !spec.is_gated() && !spec.clamp && !spec.identity &&
       spec.operands.without({kX, kWeight}).count() == 0;
-  return bare ? norm : nullptr;
 }
 
 // Whether they have the same options but for a weight and a multiplier.
 bool are_alike(const array& a, const array& b) {
   auto options = [](const array& of) {
-    auto spec = as_norm(of)->spec;
+    auto spec = op_of<Norm>(of)->spec;
     spec.operands.set(kWeight, false);
     spec.multiplier = 1.0f;
     return spec;
@@ -66,7 +60,7 @@ struct Member {
 };
 
 Member member_of(const RewrittenGraph& graph, const array& a) {
-  const auto& norm = *as_norm(a);
+  const auto& norm = *op_of<Norm>(a);
   Member member{a, norm.spec, norm.dtypes[0], a.inputs()};
   auto* taker = graph.sole_taker(a);
   auto* other = taker && !norm.spec.is_multiplied()
@@ -103,6 +97,10 @@ class Group {
                [&](const Candidate& b) {
                  return share_source(a.sources, b.sources);
                });
+  }
+
+  bool has_several() const {
+    return norms_.size() > 1;
   }
 
   void add(Candidate a) {
@@ -153,32 +151,12 @@ class Group {
   std::vector<Candidate> norms_;
 };
 
-} // namespace
-
-bool may_stand_side_by_side(const PendingGraph& graph) {
-  const auto& norms = graph.norms();
-  for (size_t i = 0; i < norms.size(); ++i) {
-    if (!as_joinable(*norms[i])) {
-      continue;
-    }
-    for (size_t j = i + 1; j < std::min(i + 1 + kWindow, norms.size()); ++j) {
-      if (as_joinable(*norms[j]) && are_alike(*norms[i], *norms[j])) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-void join_side_by_side(
-    RewrittenGraph& graph,
-    const std::unordered_set<std::uintptr_t>& left_out) {
+// Of norms that are joinable and not left out.
+template <typename F>
+std::vector<Group> groups_of(const PendingGraph& graph, F is_left_out) {
   std::vector<Group> groups;
-  for (const auto* a : graph.before().norms()) {
-    if (!as_joinable(*a) || graph.rewrite_of(*a) ||
-        left_out.contains(a->id()) || a->size() == 0 ||
-        backend_of(a->primitive().stream()) == Backend::Cpu ||
-        !has_given_weight(*a)) {
+  for (const auto* a : graph.norms()) {
+    if (!is_joinable(*a) || !has_given_weight(*a) || is_left_out(*a)) {
       continue;
     }
     Candidate norm{a, sources_of(*a)};
@@ -191,6 +169,23 @@ void join_side_by_side(
       groups.emplace_back(std::move(norm));
     }
   }
+  return groups;
+}
+
+} // namespace
+
+bool may_stand_side_by_side(const PendingGraph& graph) {
+  auto groups = groups_of(graph, [](const array&) { return false; });
+  return std::ranges::any_of(
+      groups, [](const Group& of) { return of.has_several(); });
+}
+
+void join_side_by_side(
+    RewrittenGraph& graph,
+    const std::unordered_set<std::uintptr_t>& left_out) {
+  auto groups = groups_of(graph.before(), [&](const array& a) {
+    return graph.rewrite_of(a) || left_out.contains(a.id());
+  });
   for (const auto& group : groups) {
     group.plan(graph);
   }

@@ -9,7 +9,7 @@
 
 namespace mlx_norms {
 
-// Whether two norms of a graph have options alike, which is cheap to see.
+// Whether a graph has such norms.
 bool may_stand_side_by_side(const PendingGraph& graph);
 
 // Plans to compute those in one launch that are known to need none of each

@@ -3,7 +3,6 @@
 #include "csrc/patching/sources.h"
 
 #include <algorithm>
-#include <typeinfo>
 #include <vector>
 
 #include "csrc/norm/norm.h"
@@ -14,16 +13,11 @@ namespace {
 
 constexpr size_t kFarAbove = 6; // nodes
 
-bool is_norm(const array& a) {
-  const auto& primitive = a.primitive();
-  return typeid(primitive) == typeid(Node<Norm>);
-}
-
 } // namespace
 
 bool is_given(const array& a, int walk) {
   return !is_pending(a) ||
-      (walk > 0 && a.inputs().size() == 1 && !is_norm(a) &&
+      (walk > 0 && a.inputs().size() == 1 && !op_of<Norm>(a) &&
        is_given(a.inputs()[0], walk - 1));
 }
 
@@ -32,7 +26,7 @@ std::vector<std::uintptr_t> sources_of(const array& norm) {
   auto* a = &norm.inputs()[0];
   while (ids.size() < kFarAbove) {
     ids.push_back(node_id(*a));
-    if (!is_pending(*a) || is_norm(*a) || a->inputs().empty()) {
+    if (!is_pending(*a) || op_of<Norm>(*a) || a->inputs().empty()) {
       break;
     }
     const array* only = nullptr;

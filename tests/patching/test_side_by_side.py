@@ -88,7 +88,7 @@ CASES = [latents, whole_projections, numbers_after, three_slices, five]
 
 
 def both(code, *arrays):
-    """What a patched process computes, without a pass at eval and with one; the latter's graph."""
+    """The norms that joined others at eval; results have the bits of a run without that pass."""
     with mlx_norms.patched():
         alone = list(code(*arrays))
         mx.eval(alone)

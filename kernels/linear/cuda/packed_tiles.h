@@ -77,9 +77,7 @@ load_pairs(RowIn row, bool there, uint at, int length, thread uint* pairs) {
     }
   } else {
     clear<8>(v);
-    if (there && quantized_type != kFloat32) {
-      read<8>(row, int(at), length, v);
-    } else if (there && word_elements == 8) {
+    if (there && words_loaded * word_elements == 8) {
       read<8>(row, int(at), length, v);
     } else if (there) {
       read<4>(row, int(at), length, v);

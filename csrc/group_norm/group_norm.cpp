@@ -6,6 +6,7 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/common/sum.h"
+#include "csrc/op/define_node.h"
 
 namespace mlx_norms {
 
@@ -286,5 +287,8 @@ std::optional<Call<GroupNormVJP>> GroupNormVJP::batched(
   call.op.spec.norm.sample_axes += 1;
   return call;
 }
+
+MLX_NORMS_DEFINE_OP(GroupNorm)
+MLX_NORMS_DEFINE_OP(GroupNormVJP)
 
 } // namespace mlx_norms

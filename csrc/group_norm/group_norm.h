@@ -5,7 +5,6 @@
 
 #pragma once
 
-#include "csrc/gpu/launch_plan.h"
 #include "csrc/group_norm/geometry.h"
 #include "csrc/group_norm/spec.h"
 #include "csrc/op/node.h"

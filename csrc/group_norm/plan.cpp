@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "csrc/gpu/integers.h"
+#include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/group_norm/group_norm.h"
 #include "kernels/interface.h"

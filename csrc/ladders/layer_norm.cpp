@@ -5,6 +5,7 @@
 #include "csrc/common/checks.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/ops.h"
+#include "csrc/op/define_node.h"
 
 namespace mlx_norms {
 
@@ -126,5 +127,7 @@ mx::array layer_norm_by_rung(
   spec.operands.set(kBias, bias);
   return normalize_by({&rung, spec, x.dtype()}, inputs, stream);
 }
+
+MLX_NORMS_DEFINE_NODE(LayerNormRung)
 
 } // namespace mlx_norms

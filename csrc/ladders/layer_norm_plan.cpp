@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "csrc/gpu/integers.h"
+#include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/ladders/layer_norm.h"
 #include "kernels/interface.h"

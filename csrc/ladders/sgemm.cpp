@@ -3,6 +3,7 @@
 #include "csrc/ladders/sgemm.h"
 
 #include "csrc/common/checks.h"
+#include "csrc/op/define_node.h"
 
 namespace mlx_norms {
 
@@ -47,5 +48,7 @@ mx::array sgemm_by_rung(
   require_gpu_kernels(kOp, "rung \"" + name + "\"", stream);
   return SgemmRung(rung).times(a, b, stream);
 }
+
+MLX_NORMS_DEFINE_NODE(SgemmRung)
 
 } // namespace mlx_norms

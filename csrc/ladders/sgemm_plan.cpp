@@ -4,6 +4,7 @@
 
 #include "csrc/gpu/batch_axes.h"
 #include "csrc/gpu/integers.h"
+#include "csrc/gpu/launch_plan.h"
 #include "csrc/ladders/sgemm.h"
 #include "kernels/interface.h"
 

@@ -12,6 +12,7 @@
 #include "csrc/linear/mlx_product.h"
 #include "csrc/linear/plan.h"
 #include "csrc/norm/norm.h"
+#include "csrc/op/define_node.h"
 
 namespace mlx_norms {
 
@@ -304,5 +305,7 @@ Arrays make_norm_linear(NormLinearSpec spec, Arrays inputs, mx::Stream stream) {
   }
   return node(std::move(op), std::move(inputs), stream);
 }
+
+MLX_NORMS_DEFINE_OP(NormLinear)
 
 } // namespace mlx_norms

@@ -7,6 +7,7 @@
 #include "csrc/common/checks.h"
 #include "csrc/matmul/plan.h"
 #include "csrc/matmul/self_check.h"
+#include "csrc/op/define_node.h"
 
 namespace mlx_norms {
 
@@ -104,5 +105,7 @@ Arrays Matmul::vjp(
   Matmul op(by, dtype);
   return op.Product::vjp(primals, cotangents, argnums, outputs, s);
 }
+
+MLX_NORMS_DEFINE_NODE(Matmul)
 
 } // namespace mlx_norms

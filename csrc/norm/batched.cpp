@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "csrc/common/batch.h"
 #include "csrc/common/sum.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"

@@ -5,6 +5,7 @@
 #include "csrc/common/checks.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/few_rows.h"
+#include "csrc/op/define_node.h"
 
 namespace mlx_norms {
 
@@ -131,5 +132,7 @@ Arrays make_norm(
   Norm norm(spec, dtype, inputs);
   return make(std::move(norm), std::move(inputs), stream);
 }
+
+MLX_NORMS_DEFINE_OP(Norm)
 
 } // namespace mlx_norms

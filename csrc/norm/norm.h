@@ -7,7 +7,6 @@
 
 #include <span>
 
-#include "csrc/gpu/launch_plan.h"
 #include "csrc/norm/spec.h"
 #include "csrc/op/node.h"
 

@@ -5,6 +5,7 @@
 #include "csrc/norm/few_rows.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/row_groups.h"
+#include "csrc/op/define_node.h"
 
 namespace mlx_norms {
 
@@ -104,5 +105,7 @@ Arrays in_order(
   }
   return all;
 }
+
+MLX_NORMS_DEFINE_OP(NormVJP)
 
 } // namespace mlx_norms

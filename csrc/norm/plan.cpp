@@ -4,6 +4,7 @@
 
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
+#include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"

@@ -7,7 +7,7 @@
 
 #include "csrc/cpu/memory.h"
 #include "csrc/cpu/threads.h"
-#include "csrc/op/node.h"
+#include "csrc/op/define_node.h"
 
 namespace mlx_norms {
 

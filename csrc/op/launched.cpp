@@ -6,6 +6,7 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/gpu/check_complete.h"
+#include "csrc/op/define_node.h"
 
 namespace mlx_norms {
 
@@ -303,5 +304,7 @@ Arrays launch(const NamedLaunch& named, mx::StreamOrDevice stream) {
   }
   return node(std::move(op), std::move(inputs), s);
 }
+
+MLX_NORMS_DEFINE_NODE(Launched)
 
 } // namespace mlx_norms

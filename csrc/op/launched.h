@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "csrc/gpu/launch_plan.h"
 #include "csrc/op/node.h"
 
 namespace mlx_norms {

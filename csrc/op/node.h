@@ -36,23 +36,18 @@
 
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <span>
+#include <type_traits>
 
-#include "csrc/common/backend.h"
-#include "csrc/common/batch.h"
-#include "csrc/common/derivatives.h"
-#include "csrc/common/mlx_version.h"
-#include "csrc/common/outputs.h"
-#include "csrc/common/self_check.h"
-#include "csrc/common/sum.h"
-#include "csrc/cpu/settings.h"
-#include "csrc/gpu/run.h"
+#include "csrc/common/types.h"
 #include "mlx/primitives.h"
+#include "mlx/utils.h"
 
 namespace mlx_norms {
+
+struct LaunchPlan;
 
 using Donors = std::array<const array*, 4>; // nullptr: none
 using Dtypes = mx::SmallVector<mx::Dtype, 4>;
@@ -66,6 +61,10 @@ struct Call {
 template <typename Op>
 constexpr bool kHasSeveralOutputs = requires(Op op) { op.dtypes; };
 
+// An array, or several.
+template <typename Op>
+using Outputs = std::conditional_t<kHasSeveralOutputs<Op>, Arrays, array>;
+
 template <typename Op>
 std::span<const mx::Dtype> dtypes_of(const Op& op) {
   if constexpr (kHasSeveralOutputs<Op>) {
@@ -73,29 +72,6 @@ std::span<const mx::Dtype> dtypes_of(const Op& op) {
   } else {
     return {&op.dtype, 1};
   }
-}
-
-template <typename Op>
-Arrays in_steps(const Op& op, const Arrays& inputs, mx::Stream stream) {
-  if constexpr (requires { &Op::steps; }) {
-    return op.steps(inputs, stream);
-  } else {
-    return op.fallback(inputs, stream);
-  }
-}
-
-template <typename Op>
-Function steps_of(Op op, mx::Stream stream) {
-  return [op = std::move(op), stream](const Arrays& inputs) {
-    return for_any_size(in_steps(op, inputs, stream), {&inputs}, stream);
-  };
-}
-
-inline Arrays as_arrays(array a) {
-  return {std::move(a)};
-}
-inline Arrays as_arrays(Arrays arrays) {
-  return arrays;
 }
 
 // A node's part in merging equivalent nodes, as mx.compile does. It compares
@@ -115,57 +91,28 @@ class Merging {
   mutable std::atomic<bool> merged_ = false;
 };
 
+// csrc/op/define_node.h defines what is declared here, and eval_cpu.h the rest.
 template <typename Op>
 class Node final : public mx::Primitive {
  public:
   Node(mx::Stream stream, Op op) : Primitive(stream), op_(std::move(op)) {}
 
-  // csrc/op/eval_cpu.h defines it.
   void eval_cpu(const Arrays& inputs, Arrays& outputs) override;
-
-  void eval_gpu(const Arrays& inputs, Arrays& outputs) override {
-    prepare(inputs, outputs, [&](array& out, const Donors& from) {
-      gpu::allocate(out, stream(), {from[0], from[1], from[2], from[3]});
-    });
-    run(op_, inputs, outputs, stream());
-  }
-
+  void eval_gpu(const Arrays& inputs, Arrays& outputs) override;
   Arrays jvp(
       const Arrays& primals,
       const Arrays& tangents,
-      const std::vector<int>& argnums) override {
-    auto derivatives = [&] {
-      if constexpr (requires { &Op::jvp; }) {
-        return op_.jvp(primals, tangents, argnums, stream());
-      } else {
-        return jvp_of(steps(), primals, tangents, argnums);
-      }
-    };
-    return for_any_size(derivatives(), {&primals, &tangents}, stream());
-  }
-
+      const std::vector<int>& argnums) override;
   Arrays vjp(
       const Arrays& primals,
       const Arrays& cotangents,
       const std::vector<int>& argnums,
-      const Arrays& outputs) override {
-    auto gradients = [&] {
-      if constexpr (requires { &Op::vjp; }) {
-        return op_.vjp(primals, cotangents, argnums, outputs, stream());
-      } else {
-        return vjp_of(steps(), primals, cotangents, argnums);
-      }
-    };
-    return for_any_size(
-        gradients(), {&primals, &cotangents, &outputs}, stream());
-  }
-
+      const Arrays& outputs) override;
   std::pair<Arrays, std::vector<int>> vmap(
       const Arrays& inputs,
-      const std::vector<int>& axes) override {
-    return with_leading_axes(
-        for_any_size(mapped(inputs, axes), {&inputs}, stream()));
-  }
+      const std::vector<int>& axes) override;
+  bool is_equivalent(const Primitive& other) const override;
+  std::vector<mx::Shape> output_shapes(const Arrays& inputs) override;
 
   const Op& op() const {
     return op_;
@@ -174,209 +121,30 @@ class Node final : public mx::Primitive {
     return op_.name();
   }
 
-  bool is_equivalent(const Primitive& other) const override {
-    const auto& node = static_cast<const Node&>(other);
-    return op_ == node.op_ &&
-        (!kHasSeveralOutputs<Op> || merging_.into(node.merging_));
-  }
-
-  std::vector<mx::Shape> output_shapes(const Arrays& inputs) override {
-    if constexpr (kHasSeveralOutputs<Op>) {
-      std::vector<mx::Shape> shapes;
-      shapes.reserve(op_.dtypes.size());
-      for (size_t i = 0; i < op_.dtypes.size(); ++i) {
-        shapes.push_back(op_.shape(inputs, i));
-      }
-      return shapes;
-    } else {
-      return {op_.shape(inputs)};
-    }
-  }
-
  private:
-  Function steps() {
-    return steps_of(op_, stream());
-  }
-
-  Arrays mapped(const Arrays& inputs, const std::vector<int>& axes) {
-    if constexpr (requires { &Op::mapped; }) {
-      return op_.mapped(inputs, axes, stream());
-    } else {
-      if constexpr (requires { &Op::batched; }) {
-        if (auto call = op_.batched(inputs, axes, stream())) {
-          auto& [op, batch] = *call;
-          return as_arrays(make(std::move(op), std::move(batch), stream()));
-        }
-      }
-      return mx::vmap(steps(), axes)(inputs);
-    }
-  }
-
+  Arrays mapped(const Arrays& inputs, const std::vector<int>& axes);
   template <typename F>
-  void prepare(const Arrays& inputs, Arrays& outputs, F allocate) {
-    check_in_eval(stream(), [&] { op_.check(inputs); });
-    release_inputs(inputs, outputs);
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      allocate(outputs[i], op_.donors(inputs, i, stream()));
-    }
-  }
+  void prepare(const Arrays& inputs, Arrays& outputs, F allocate);
 
   Op op_;
   Merging merging_;
 };
 
-// As array::make_arrays, with fewer allocations.
-template <typename Op>
-Arrays outputs_of(std::shared_ptr<Node<Op>> node, Arrays inputs) {
-  const auto& op = node->op();
-  auto n = op.dtypes.size();
-  Arrays outputs;
-  outputs.reserve(n);
-  for (size_t i = 0; i < n; ++i) {
-    auto shape = op.shape(inputs, i);
-    bool last = i + 1 == n;
-    outputs.emplace_back(
-        std::move(shape),
-        op.dtypes[i],
-        node,
-        last ? std::move(inputs) : inputs);
-  }
-  make_siblings(outputs);
-  return outputs;
-}
-
 // The op's output, or outputs, by its kernel. The inputs have been checked.
 template <typename Op>
-auto node(Op op, Arrays inputs, mx::Stream stream) {
-  if constexpr (kHasSeveralOutputs<Op>) {
-    auto primitive = std::make_shared<Node<Op>>(stream, std::move(op));
-    return outputs_of(std::move(primitive), std::move(inputs));
-  } else {
-    auto shape = op.shape(inputs);
-    auto dtype = op.dtype;
-    auto primitive = std::make_shared<Node<Op>>(stream, std::move(op));
-    return array(
-        std::move(shape), dtype, std::move(primitive), std::move(inputs));
-  }
-}
-
-// The outputs that a self-check compares.
-template <typename Op>
-Arrays compared(Arrays outputs) {
-  if constexpr (requires { Op::kCompared; }) {
-    outputs.erase(outputs.begin() + Op::kCompared, outputs.end());
-  }
-  return outputs;
-}
-
-template <typename Op>
-Arrays reference_of(const Op& op, const Arrays& rows, mx::Stream stream) {
-  if constexpr (requires { &Op::reference; }) {
-    return op.reference(rows, stream);
-  } else {
-    return op.fallback(rows, stream);
-  }
-}
-
-template <typename Op>
-bool is_empty(const Op& op, const Arrays& inputs) {
-  if constexpr (requires { &Op::is_empty; }) {
-    return op.is_empty(inputs);
-  } else {
-    return inputs[0].size() == 0;
-  }
-}
-
-// Whether the op's kernel for these inputs agrees with its fallback on a sample
-// (common/self_check.h).
-template <typename Op>
-bool passes_self_check(const Op& op, const Arrays& inputs, mx::Stream stream) {
-  if (is_empty(op, inputs)) {
-    return true;
-  }
-  static thread_local CallTable<Op, bool> passed; // a verdict takes a lock
-  CallKey call(inputs, stream);
-  if (passed.find(op, call)) {
-    return true;
-  }
-  self_check::Key key{op.name(), {}};
-  op.append_key(inputs, stream, key.numbers);
-  auto append = [&](mx::Dtype dtype) {
-    key.numbers.push_back(static_cast<int64_t>(dtype.val()));
-  };
-  for (const auto& input : inputs) {
-    append(input.dtype());
-  }
-  auto dtypes = dtypes_of(op);
-  std::for_each(dtypes.begin(), dtypes.end(), append);
-  auto sample = [&] {
-    auto few = op.sampled(inputs, stream);
-    bool donates = false;
-    for (size_t i = 0; i < dtypes.size(); ++i) {
-      for (auto* donor : op.donors(inputs, i, stream)) {
-        donates |= donor != nullptr;
-      }
-    }
-    return self_check::Sample{
-        [&](mx::Stream s) { return op.sample(inputs, s); },
-        [few](Arrays rows, mx::Stream s) {
-          return compared<Op>(as_arrays(node(few, std::move(rows), s)));
-        },
-        [few](const Arrays& rows, mx::Stream s) {
-          return compared<Op>(reference_of(few, rows, s));
-        },
-        donates};
-  };
-  bool agrees = self_check::agrees(std::move(key), stream.device, sample, [&] {
-    return self_check::described(op.name(), inputs, dtypes[0]);
-  });
-  if (agrees) {
-    passed.add(op, call, true);
-  }
-  return agrees;
-}
-
-template <typename Op>
-bool suits(const Op& op, const Arrays& inputs, mx::Stream stream) {
-  if constexpr (requires { &Op::suits; }) {
-    return op.suits(inputs, stream);
-  } else {
-    return true;
-  }
-}
+Outputs<Op> node(Op op, Arrays inputs, mx::Stream stream);
 
 // Whether the op's kernel, if it suits, runs on the stream.
 template <typename Op>
-bool runs_kernel(const Op& op, const Arrays& inputs, mx::Stream stream) {
-  if (backend_of(stream) == Backend::Cpu) {
-    cpu::check_settings();
-  }
-  return runs_kernels(
-      stream, [&] { return passes_self_check(op, inputs, stream); });
-}
+bool runs_kernel(const Op& op, const Arrays& inputs, mx::Stream stream);
 
+// Whether it suits, too.
 template <typename Op>
-bool has_kernel(const Op& op, const Arrays& inputs, mx::Stream stream) {
-  return suits(op, inputs, stream) && runs_kernel(op, inputs, stream);
-}
+bool has_kernel(const Op& op, const Arrays& inputs, mx::Stream stream);
 
 // The op's output, or outputs, by its kernel, by other ops if it does not suit,
 // or by MLX's ops if it does not run. The inputs have been checked.
 template <typename Op>
-auto make(Op op, Arrays inputs, mx::Stream stream) {
-  bool suited = suits(op, inputs, stream);
-  if (suited && runs_kernel(op, inputs, stream)) {
-    return node(std::move(op), std::move(inputs), stream);
-  }
-  auto outputs = for_any_size(
-      suited ? op.fallback(inputs, stream) : in_steps(op, inputs, stream),
-      {&inputs},
-      stream);
-  if constexpr (kHasSeveralOutputs<Op>) {
-    return outputs;
-  } else {
-    return std::move(outputs[0]);
-  }
-}
+Outputs<Op> make(Op op, Arrays inputs, mx::Stream stream);
 
 } // namespace mlx_norms

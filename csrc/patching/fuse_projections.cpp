@@ -7,6 +7,7 @@
 #include <typeinfo>
 
 #include "csrc/common/backend.h"
+#include "csrc/common/outputs.h"
 #include "csrc/linear/norm_linear.h"
 #include "csrc/linear/plan.h"
 #include "csrc/norm/fallback.h"

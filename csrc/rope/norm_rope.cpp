@@ -6,6 +6,7 @@
 #include "csrc/gpu/geometry.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
+#include "csrc/op/define_node.h"
 #include "mlx/fast.h"
 
 namespace mlx_norms {
@@ -300,5 +301,7 @@ Arrays NormRope::sample(const Arrays& inputs, mx::Stream s) const {
   }
   return few;
 }
+
+MLX_NORMS_DEFINE_OP(NormRope)
 
 } // namespace mlx_norms

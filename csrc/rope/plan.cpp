@@ -6,6 +6,7 @@
 
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
+#include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/rope/norm_rope.h"
 #include "kernels/interface.h"

@@ -5,6 +5,7 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/norm/checks.h"
+#include "csrc/op/define_node.h"
 #include "csrc/rope/norm_rope.h"
 
 namespace mlx_norms {

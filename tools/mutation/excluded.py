@@ -53,7 +53,7 @@ EXCLUDED = [
     Excluded("csrc/norm/eval_cpu.cpp:*:one choice", _CHOICE, "blocks_of_sums"),
     Excluded("csrc/norm/cpu/gate_row.h:is_worth_a_table:*", _CHOICE),
     Excluded("csrc/norm/cpu/rows.h:*:unwrapped", _CHOICE, "padded(width)"),
-    Excluded("csrc/op/node.h:make:never", _CHOICE),
+    Excluded("csrc/op/define_node.h:make:never", _CHOICE),
     Excluded("csrc/rope/cpu_angles.h:sine_and_cosine:always", _CHOICE),
     Excluded("csrc/norm/channels/columns.h:ahead:*", "an address that is fetched ahead"),
     Excluded("*:prefetch*:*", "an address that is fetched ahead"),

@@ -62,7 +62,7 @@ _CPU = [
     Target("csrc/linear/projection.cpp csrc/linear/checks.cpp", LINEAR),
     Target("csrc/common/axes.cpp", _of("norm", "layouts", "batches", "axis")),
     Target("csrc/common/outputs.cpp", _of("norm", "donation", "layouts")),
-    Target("csrc/op/node.h", f"{GRAPH} {NORM_ADD_NORM} {AXIS}"),
+    Target("csrc/op/node.h csrc/op/define_node.h", f"{GRAPH} {NORM_ADD_NORM} {AXIS}"),
     Target("csrc/norm/derivatives.cpp", f"{GRAPH} " + _of("patching", "unused_outputs")),
     Target("csrc/patching/written_*.cpp", WRITTEN),
     Target("csrc/patching/fusion.cpp", FUSION),

@@ -8,6 +8,7 @@
 #include "csrc/norm/channels/geometry.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
+#include "csrc/op/define_node.h"
 
 namespace mlx_norms {
 
@@ -184,5 +185,8 @@ array make_channel_norm(
     mx::Stream s) {
   return make(ChannelNorm{spec, axis, dtype}, std::move(inputs), s);
 }
+
+MLX_NORMS_DEFINE_OP(ChannelNorm)
+MLX_NORMS_DEFINE_OP(ChannelNormVJP)
 
 } // namespace mlx_norms

@@ -5,7 +5,6 @@
 
 #pragma once
 
-#include "csrc/gpu/launch_plan.h"
 #include "csrc/norm/spec.h"
 #include "csrc/op/node.h"
 

@@ -5,6 +5,7 @@
 #include "csrc/common/axes.h"
 #include "csrc/common/backend.h"
 #include "csrc/gpu/integers.h"
+#include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/norm/channels/channel_norm.h"
 #include "csrc/norm/channels/geometry.h"

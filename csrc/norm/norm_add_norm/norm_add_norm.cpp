@@ -8,6 +8,7 @@
 #include "csrc/common/float16.h"
 #include "csrc/norm/checks.h"
 #include "csrc/norm/fallback.h"
+#include "csrc/op/define_node.h"
 
 namespace mlx_norms {
 
@@ -222,5 +223,7 @@ std::pair<mx::array, mx::array> norm_add_norm(
       mx::to_stream(stream));
   return {std::move(outputs[0]), std::move(outputs[1])};
 }
+
+MLX_NORMS_DEFINE_OP(NormAddNorm)
 
 } // namespace mlx_norms

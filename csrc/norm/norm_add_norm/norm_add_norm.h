@@ -11,7 +11,6 @@
 #include <string>
 #include <utility>
 
-#include "csrc/gpu/launch_plan.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/ops.h"
 

@@ -6,6 +6,7 @@
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/gradients.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
+#include "csrc/op/define_node.h"
 
 namespace mlx_norms {
 
@@ -215,5 +216,7 @@ mx::Shape NormAddNormVJP::shape(const Arrays& inputs, size_t i) const {
   const auto& x = inputs[0];
   return i < 2 ? x.shape() : mx::Shape{x.shape(-1)};
 }
+
+MLX_NORMS_DEFINE_OP(NormAddNormVJP)
 
 } // namespace mlx_norms

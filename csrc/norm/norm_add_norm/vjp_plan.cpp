@@ -2,6 +2,7 @@
 
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
+#include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/norm/persistent_loops.h"

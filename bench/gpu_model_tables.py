@@ -19,8 +19,8 @@ from mlx_norms._bench.page_part import Rows, each, markdown, one, spread
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance" / "models_on_cuda.md"
-NAMES = ("model", "x2", "gemv", "launches")
-RESULTS = [ROOT / "bench" / "results" / f"h200_{name}.csv" for name in NAMES]
+NAMES = ("h200_model", "h200_x2", "h200_gemv", "h200_launches")
+RESULTS = [ROOT / "bench" / "results" / f"{name}.csv" for name in NAMES]
 BEGIN = "<!-- models on CUDA: python bench/gpu_model_tables.py --write -->\n"
 END = "<!-- end of models on CUDA -->\n"
 SIDES = ("stock", "patched", "projections")

@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LIST = "bench/results/stored.csv"
 KINDS = ("bench/results/*.csv", "docs/speed_*.svg", "tools/agx/stored/*")
+CARD = re.compile(r"(h\d+)_")  # in a file's name
 NOT_RUN = 75
 
 
@@ -50,6 +51,14 @@ def write(root: Path, lines: list[Stored]) -> None:
         writer.writerows(map(asdict, sorted(lines, key=lambda line: line.file)))
 
 
+def devices_of(path: Path) -> set[str]:
+    """The devices that a file's lines name."""
+    if path.suffix != ".csv":
+        return set()
+    with path.open(newline="") as file:
+        return {row["device"] for row in csv.DictReader(file) if row.get("device")}
+
+
 def wrong(root: Path, lines: list[Stored]) -> list[str]:
     """What the list itself lacks."""
     files = {str(path.relative_to(root)) for kind in KINDS for path in root.glob(kind)} - {LIST}
@@ -59,6 +68,9 @@ def wrong(root: Path, lines: list[Stored]) -> list[str]:
     for name in sorted(files & listed.keys()):
         if digest(root / name) != listed[name].digest:
             found.append(f"{name} has changed: python tools results --stored {name}")
+        card, devices = CARD.match(Path(name).name), devices_of(root / name)
+        if card and devices and not all(card[1] in each.lower() for each in devices):
+            found.append(f"{name} is of {' and of '.join(sorted(devices))}")
         gone = [path for path in listed[name].sources.split() if not (root / path).exists()]
         found += [f"{name} measures {path}, which is not there" for path in gone]
     return found

@@ -38,6 +38,7 @@ MODELS = {
     "llama-8B": Shapes(),
     "llama-0.6B": _SMALL,
     "qwen3-0.6B": replace(_SMALL, model_type="qwen3"),
+    "qwen3-8B": Shapes(36, 4096, 12288, 32, 8, 151936, 1e-6, 1e6, model_type="qwen3"),
 }
 
 

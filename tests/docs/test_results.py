@@ -66,6 +66,16 @@ def test_what_changed_without_its_line_is_an_error(checkout, capsys):
     assert "a.csv has changed" in said and "b.csv is not listed" in said
 
 
+def test_a_file_is_of_the_card_that_its_name_says(tmp_path):
+    stored = results.Stored("bench/results/h200_a.csv", "", "1", "1.0", "")
+    path = tmp_path / stored.file
+    path.parent.mkdir(parents=True)
+    for device, said in ('"gpu, NVIDIA H200"', []), ('"gpu, NVIDIA H100"', ["NVIDIA H100"]):
+        path.write_text(f"us,device\n1,{device}\n")
+        found = results.wrong(tmp_path, [results.replace(stored, digest=results.digest(path))])
+        assert found == [f"{stored.file} is of gpu, {card}" for card in said]
+
+
 def test_without_history_nothing_is_told(checkout, capsys):
     root, git = checkout
     results.store(root, "bench/results/a.csv")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.machinery
 import importlib.util
 import sys
 import types
@@ -19,6 +20,8 @@ def bare_packages(name: str) -> Iterator[None]:
         path = f"{path}.{part}".lstrip(".")
         package = types.ModuleType(path)
         package.__path__ = [place + path.removeprefix(root).replace(".", "/")]
+        package.__spec__ = importlib.machinery.ModuleSpec(path, None, is_package=True)
+        package.__spec__.submodule_search_locations = package.__path__
         sys.modules.setdefault(path, package)
     try:
         yield

@@ -64,7 +64,7 @@ def _each_alone(call: Callable) -> timing.Runs:
     return timing.Runs(run)
 
 
-def _peak(call: Callable) -> float:
+def peak(call: Callable) -> float:
     """MB that a call takes at most beyond what is alive before it."""
     mx.synchronize()
     before = mx.get_active_memory()
@@ -110,7 +110,7 @@ def compare(
         for (name, is_compiled), samples in seconds.items():
             call = calls[name, is_compiled]
             ratio = seconds[against, is_compiled].over(samples)
-            most, error = _peak(call), distance(call(), truth)
+            most, error = peak(call), distance(call(), truth)
             found.add_row(
                 *(what, name, "yes" if is_compiled else "no", samples.spread(".3f", 1e3)),
                 *(ratio.spread(".3f"), f"{most:.0f}", f"{error:.2e}"),

@@ -14,8 +14,6 @@ operations, and ours of norm and projections of several: --device cpu tries the 
 from __future__ import annotations
 
 import argparse
-import io
-import re
 import sys
 from collections import Counter
 
@@ -28,6 +26,7 @@ from rich.table import Table
 import mlx_norms
 from mlx_norms import _ext
 from mlx_norms._bench import machine
+from mlx_norms._bench.graph_nodes import nodes
 from mlx_norms._bench.results import CsvFile
 from mlx_norms.commands import _tiny_models
 
@@ -35,9 +34,6 @@ MODELS = {"llama": None, "qwen3": None, "gemma2": None, "olmo2": None, "llama, 4
 HEAD_DIM = 128
 SIDES = {"stock": None, "patched": {}, "projections": {"projections": True}}
 PROMPT = 4
-# Their outputs are their inputs' memory, at one token.
-VIEWS = {"Broadcast", "ExpandDims", "Flatten", "Reshape", "Slice", "Split", "Squeeze"}
-VIEWS |= {"StopGradient", "Transpose", "Unflatten"}
 COLUMNS = ["model", "side", "launches", "by_name"]
 
 
@@ -62,14 +58,6 @@ def of_a_step(model: mlx.nn.Module, options: dict | None) -> Counter:
         if options.get("projections"):
             _ext.fuse_at_eval([logits], True, True)
         return nodes(logits)
-
-
-def nodes(*pending: mx.array) -> Counter:
-    """What is to be run for some arrays, by name."""
-    graph = io.StringIO()
-    mx.export_to_dot(graph, *pending)
-    found = re.findall(r'label ="([^"]+)", shape=rectangle', graph.getvalue())
-    return Counter(name for name in found if name not in VIEWS)
 
 
 def of_a_layer(model: mlx.nn.Module, options: dict | None) -> Counter:

@@ -105,7 +105,7 @@ struct ChannelNormJob {
   bool center;
   bool late;
   Activation activation; // of the result
-  float eps;
+  Root root;
 };
 
 struct ChannelNormVJPJob {
@@ -120,7 +120,7 @@ struct ChannelNormVJPJob {
   CompensatedSum weight_gradients[kMaxColumns / kSumColumns];
   CompensatedSum bias_gradients[kMaxColumns / kSumColumns];
   bool center;
-  float eps;
+  Root root;
 };
 
 struct Kernels {

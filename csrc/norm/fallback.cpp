@@ -253,7 +253,7 @@ Gradients fallback_gradients(
     auto of_root = spec.identity ? array(0.0f)
                                  : row_measure(spec, mx::multiply(wg, n, s), s);
     if (spec.eps_bounds) {
-      auto squares = sum_over(mx::square(x, s), -1, s);
+      auto squares = row_measure(spec, mx::square(x, s), s);
       auto constant = mx::less_equal(squares, min_square(spec), s);
       of_root = mx::where(constant, array(0.0f), of_root, s);
     }

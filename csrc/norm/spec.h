@@ -42,7 +42,7 @@ struct NormSpec {
   Operands operands{kX};
   bool center = false;     // subtract the mean: LayerNorm, else RMSNorm
   bool l2 = false;         // the sum of squares instead of their mean
-  bool eps_bounds = false; // of l2's root, instead of being added under it
+  bool eps_bounds = false; // of the root, instead of being added under it
   Number number = 1.0f;    // in place of a factor, in x's dtype
   // (residual + x) * factor, an array of one element, rounded at both steps.
   bool factor_of_sum = false;
@@ -63,7 +63,7 @@ struct NormSpec {
   // Whether it is one of RMSNorm and LayerNorm with no more than the options
   // that mx.fast, a sum and a float16 clamp have.
   bool is_basic() const {
-    return !l2 && !is_modulated() && !is_factored() && !is_gated() &&
+    return !l2 && !eps_bounds && !is_modulated() && !is_factored() && !is_gated() &&
         !is_multiplied();
   }
   bool is_modulated() const {

@@ -257,7 +257,7 @@ std::optional<PatchedNorm> patched_written_norm(
     count(Outcome::MlxTooOld);
     return std::nullopt;
   }
-  if (norm.kind == WrittenNorm::Kind::L2 ||
+  if (norm.kind == WrittenNorm::Kind::L2 || norm.eps_bounds ||
       norm.axis != static_cast<int>(x.ndim()) - 1) {
     count(Outcome::OtherNorm);
     return PatchedNorm{compute(norm, x, weight, bias), Outcome::OtherNorm};

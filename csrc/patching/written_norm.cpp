@@ -34,22 +34,24 @@ Reason take_moment(WrittenNorm& norm, const Product& product, const array& x) {
     return product.centered ? "its mean and variance are not of the same rows"
                             : "it divides by a deviation of x, not of its mean";
   }
+  norm.eps_bounds = over.eps_bounds;
   if (over.mean) {
-    return over.eps_bounds
-        ? Reason("its eps bounds the mean instead of being added to it")
+    return over.centered && over.eps_bounds
+        ? Reason("its eps bounds the variance instead of being added to it")
         : std::nullopt;
   }
   if (over.centered) {
     return "it divides by a sum of squares, not by their mean";
   }
   int length = x.shape(over.axis);
-  if (!over.eps_bounds && is_root_of(length, norm.number)) {
-    norm.eps = over.eps / length;
+  if (is_root_of(length, norm.number)) {
+    norm.eps = over.eps_bounds
+        ? over.eps / std::sqrt(static_cast<float>(length))
+        : over.eps / length;
     norm.number = 1.0f;
     return std::nullopt;
   }
   norm.kind = WrittenNorm::Kind::L2;
-  norm.eps_bounds = over.eps_bounds;
   if (over.axis != static_cast<int>(x.ndim()) - 1) {
     return "it is an l2 norm over another axis than the last one";
   }

@@ -18,7 +18,7 @@ struct WrittenNorm {
   Kind kind;
   int axis; // of x, not negative
   float eps;
-  bool eps_bounds = false;   // of an l2 norm's root, as in NormSpec
+  bool eps_bounds = false;   // of the root, as in NormSpec
   std::optional<int> weight; // which parameter
   float weight_offset = 0.0f;
   std::optional<int> bias;

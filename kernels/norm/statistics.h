@@ -11,7 +11,7 @@
 constant bool center [[function_constant(2)]]; // LayerNorm, else RMSNorm
 constant bool l2
     [[function_constant(19)]]; // the sum of squares, not their mean
-// Of l2: a root below eps is eps, which is else added under the root.
+// A root below eps is eps, which is else added under the root.
 constant bool eps_bounds [[function_constant(27)]];
 
 struct Statistics {
@@ -39,6 +39,11 @@ inline float finite_or_nan(float variance) {
 inline float root_factor(float square, float eps) {
   float factor = precise::rsqrt(eps_bounds ? square : square + eps);
   return eps_bounds && factor > 1.0f / eps ? 1.0f / eps : factor;
+}
+
+// Whether the factor is that of eps alone, so that it has no gradient.
+inline bool is_constant(float factor, float eps) {
+  return eps_bounds && factor >= 1.0f / eps;
 }
 
 // Adds v to the first sums over a row: of v and of v * v.

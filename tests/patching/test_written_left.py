@@ -88,9 +88,27 @@ def eps_beside_the_root(self, x):
     return x / (mx.sqrt((x * x).mean(-1, keepdims=True)) + 1e-3)
 
 
-@left("its eps bounds the mean instead of being added to it")
+@left("its eps bounds the variance instead of being added to it")
 def eps_as_a_bound(self, x):
-    return x * mx.rsqrt(mx.maximum((x * x).mean(-1, keepdims=True), 1e-3))
+    x = x - x.mean(-1, keepdims=True)
+    return x * mx.rsqrt(mx.maximum(x.square().mean(-1, keepdims=True), 1e-3))
+
+
+@left("it is an l2 norm over another axis than the last one", shape=(2, WIDTH, 7))
+def unit_length_of_channels(self, x):
+    return x / mx.maximum(mx.linalg.norm(x, axis=1, keepdims=True), 1e-3)
+
+
+@left("it is an l2 norm with a weight")
+def nearly_the_root_of_the_width(self, x):
+    length = mx.linalg.norm(x, axis=-1, keepdims=True)
+    return x / mx.maximum(length, 1e-3) * 95**0.5 * self.weight
+
+
+@left("it takes Minimum, which is no part of a norm")
+def clipped_on_both_sides(self, x):
+    mean = mx.clip((x * x).mean(-1, keepdims=True), 1e-3, 1e3)
+    return x * mx.rsqrt(mean)
 
 
 @left("it divides by a deviation of x, not of its mean")

@@ -9,6 +9,7 @@ import mlx.nn as nn
 from .inputs import normal
 
 WIDTH, EPS = 96, 1e-3  # so large an eps that its place shows in every result
+BOUND = 1.3e-2  # which is more than the mean of squares of some rows, and less than that of others
 
 
 class Layer(nn.Module):
@@ -189,6 +190,34 @@ def channels_with_a_weight(self, x):
 @form("rms_norm", lambda x, weight: norm(x, eps=EPS / WIDTH) * weight, WEIGHT)
 def root_of_the_width(self, x):
     return x * mx.rsqrt(mx.sum(x * x, -1, keepdims=True) + self.eps) * WIDTH**0.5 * self.weight
+
+
+def bounded(x, weight, axis=-1):
+    """The root is at least that of eps; all but few of the rows are longer."""
+    return x / mx.sqrt(mx.maximum((x * x).mean(axis, keepdims=True), BOUND)) * weight
+
+
+@form("rms_norm", bounded, WEIGHT, shape=(2, 40, WIDTH))
+def bounded_mean(self, x):
+    return x * mx.rsqrt(mx.maximum((x * x).mean(-1, keepdims=True), BOUND)) * self.weight
+
+
+@form("rms_norm", bounded, WEIGHT, shape=(2, 40, WIDTH))
+def bounded_length_and_the_root_of_the_width(self, x):
+    length = mx.maximum(mx.sqrt((x * x).sum(-1, keepdims=True)), (BOUND * WIDTH) ** 0.5)
+    return x / length * WIDTH**0.5 * self.weight
+
+
+@form(
+    "rms_norm",
+    lambda x, weight: bounded(x, weight, axis=1),
+    {"weight": (WIDTH, 1, 1)},
+    shape=(2, WIDTH, 5, 8),
+)
+def bounded_length_of_channels(self, x):
+    squares = mx.sum(x * x, axis=1, keepdims=True)
+    length = mx.sqrt(mx.clip(squares, a_min=BOUND * WIDTH, a_max=None))
+    return (x / length) * WIDTH**0.5 * self.weight
 
 
 @form("layer_norm", layer_norm, affine())

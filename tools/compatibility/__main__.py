@@ -6,7 +6,8 @@ Each package gets a new environment that has its MLX already. pip solves for the
 wheel together, and must leave MLX as it is; what it chose is installed but for a few large packages
 that no norm needs. With no compiler on PATH, tiny models of the package, those of
 models/PACKAGE.py, must then give the same outputs and gradients as without the patch. --write puts
-the table into docs/compatibility.md.
+the table into docs/compatibility.md. Before a package's line it prints, by file, the written norms
+that were taken and left, with the reasons, and what was found in graphs.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import re
 import sys
 import tempfile
 import venv
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,6 +61,7 @@ PACKAGES = (
     Package("mlx-audio", NEWEST),
     Package("mflux==0.24", "0.32.2"),
     Package("mlx-embeddings", NEWEST, ("mlx-lm",)),
+    Package("mlx-video-with-audio", NEWEST),
     *(Package(name, NEWEST) for name in ("mlx-transformers", "mlx-whisper")),
     *(Package(name, NEWEST) for name in ("f5-tts-mlx", "parakeet-mlx")),
 )
@@ -98,6 +101,34 @@ def verdict(found: dict[str, dict]) -> list[str]:
     return [", ".join(found), *largest, f"{ours} of {calls}", *(names or "-" for names in named)]
 
 
+def sites(found: dict[str, dict]) -> list[str]:
+    """The written norms by file, what else was found in graphs, and their numbers by op.
+
+    Args:
+        found: What tiny_run.py prints of each family.
+    """
+    by_file: dict[str, set[str]] = defaultdict(set)
+    numbers: Counter[str] = Counter()
+    taken = {norm for run in found.values() for norm in run["written"]}
+    left = {name: why for run in found.values() for name, why in run["left"].items()}
+    for op, name in sorted(norm.split(": ") for norm in taken):
+        by_file[name.rpartition(".")[0]].add(f"{name.rpartition('.')[2]}: {op}")
+        numbers[op] += 1
+    for name in left.keys() - {norm.split(": ")[1] for norm in taken}:
+        by_file[name.rpartition(".")[0]].add(f"{name.rpartition('.')[2]} is left: {left[name]}")
+        numbers["left"] += 1
+    lines = [
+        f"{file.replace('.', '/')}.py  {'; '.join(sorted(of))}" for file, of in by_file.items()
+    ]
+    for key in ("inline", "around"):
+        total = sum((Counter(run[key]) for run in found.values()), Counter())
+        if total:
+            lines.append(f"{key}: " + ", ".join(f"{n} {what}" for what, n in total.most_common()))
+    if numbers:
+        lines.append("classes and functions: " + ", ".join(f"{n} {k}" for k, n in numbers.items()))
+    return lines
+
+
 def attempt(package: Package, wheel: Path, directory: Path) -> list[str]:
     """Installs and runs; returns the cells of the table.
 
@@ -121,7 +152,9 @@ def attempt(package: Package, wheel: Path, directory: Path) -> list[str]:
     # MLX itself compiles fused functions of the CPU by g++, if it is not told to leave that.
     variables = {"PATH": str(python.parent), "HF_HUB_OFFLINE": "1", "MLX_DISABLE_COMPILE": "1"}
     output = run(python, "-P", HERE / "tiny_run.py", package.name, env=variables, cwd=directory)
-    cells = verdict(json.loads(output.splitlines()[-1]))
+    found = json.loads(output.splitlines()[-1])
+    print(*sites(found), sep="\n")
+    cells = verdict(found)
     return [package.name, version, package.mlx, *cells, str(datetime.date.today())]
 
 

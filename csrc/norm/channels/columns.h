@@ -9,6 +9,7 @@
 
 #include "csrc/cpu/pairwise_sum.h"
 #include "csrc/norm/cpu/level.h"
+#include "csrc/norm/cpu/root.h"
 #include "csrc/norm/cpu_types.h"
 
 namespace {
@@ -221,7 +222,7 @@ template <bool kCenter, typename T, int K>
 inline void set_statistics(
     Columns<T> x,
     int64_t columns,
-    float eps,
+    Root root,
     const ColumnTotals<K>& totals,
     ColumnStatistics& stats) {
   auto count = static_cast<float>(x.channels);
@@ -255,7 +256,7 @@ inline void set_statistics(
     }
   }
   for (int64_t i = 0; i < columns; ++i) {
-    stats.rstd[i] = 1.0f / __builtin_sqrtf(variance[i] + eps);
+    stats.rstd[i] = inverse_root(root, variance[i]);
   }
 }
 

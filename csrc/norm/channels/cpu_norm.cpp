@@ -17,7 +17,7 @@ void normalize_columns(const ChannelNormJob& job) {
   auto columns = job.columns;
   set_shifts<kCenter>(x, columns, stats);
   sum_deviations<kCenter>(x, columns, stats, totals);
-  set_statistics<kCenter>(x, columns, job.eps, totals, stats);
+  set_statistics<kCenter>(x, columns, job.root, totals, stats);
   bool late = job.late, has_bias = job.bias;
   bool squares = job.activation == Activation::Relu2;
   auto count = channels_ahead<T>(columns);

@@ -61,7 +61,7 @@ template <bool kCenter, typename T, typename G>
 inline void measure_columns(
     VJPColumns<T, G> in,
     int64_t columns,
-    float eps,
+    Root root,
     ColumnStatistics& stats,
     GradientMeans& means) {
   constexpr int kSums = kCenter ? 4 : 2;
@@ -90,7 +90,7 @@ inline void measure_columns(
           }
         };
       });
-  set_statistics<kCenter>(in.x, columns, eps, totals, stats);
+  set_statistics<kCenter>(in.x, columns, root, totals, stats);
   auto count = static_cast<float>(in.x.channels);
   bool any = false;
   for (int64_t i = 0; i < columns; ++i) {
@@ -102,6 +102,9 @@ inline void measure_columns(
   }
   if (any) {
     mend_means<kCenter>(in, columns, stats, means);
+  }
+  for (int64_t i = 0; i < columns; ++i) {
+    means.of_wgn[i] = is_constant(root, stats.rstd[i]) ? 0.0f : means.of_wgn[i];
   }
 }
 
@@ -206,7 +209,7 @@ void columns_vjp(const ChannelNormVJPJob& job) {
   GradientMeans means;
   VJPColumns<T, G> in{
       {job.x, job.channels}, {job.cotangent, job.channels}, job.weight};
-  measure_columns<kCenter>(in, job.columns, job.eps, stats, means);
+  measure_columns<kCenter>(in, job.columns, job.root, stats, means);
   bool sums = job.weight_gradients[0].sum || job.bias_gradients[0].sum;
   with_flag(sums, [&](auto flag) {
     columns_gradients<kCenter, flag.value>(job, in, stats, means);

@@ -119,6 +119,7 @@ void bind_channels(
     int64_t inner,
     uint32_t places) {
   launch.set(K::center, spec.center);
+  launch.set(K::eps_bounds, spec.eps_bounds);
   launch.set(K::looped, geometry.looped);
   launch.set(K::column_lanes, geometry.lanes);
   launch.set(K::column_simds, geometry.simds);

@@ -68,8 +68,8 @@ inline void finish_vjp_row(
     to.mean_wgn =
         sum_of_normalized(to.statistics, row, to.cotangent, weight) / width;
   }
-  if (root.eps_bounds && to.statistics.rstd >= 1.0f / root.eps) {
-    to.mean_wgn = 0.0f; // a constant factor
+  if (is_constant(root, to.statistics.rstd)) {
+    to.mean_wgn = 0.0f;
   }
 }
 

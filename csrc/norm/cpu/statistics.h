@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include "csrc/norm/cpu/root.h"
 #include "csrc/norm/cpu/rows.h"
 
 namespace {
@@ -56,15 +57,6 @@ inline bool is_finite(float v) {
 // What sums over a row are divided by.
 inline float divisor(Root root, int64_t width) {
   return root.l2 ? 1.0f : width;
-}
-
-// The factor of a row whose squares have this mean or, for l2, sum.
-inline float inverse_root(Root root, float square) {
-  if (!root.eps_bounds) {
-    return 1.0f / __builtin_sqrtf(square + root.eps);
-  }
-  float v = __builtin_sqrtf(square);
-  return 1.0f / (v < root.eps ? root.eps : v);
 }
 
 // Of deviations from `shift`, which is near the mean; `correction` becomes

@@ -146,6 +146,9 @@ template <int N, int V>
       threads.average<2 * N>(channels, means);
     } else {
       threads.average<N>(channels, means);
+      for (int j = 0; j < N; ++j) {
+        means[j] = is_constant(stats.rstd[j], eps) ? 0.0f : means[j];
+      }
     }
     // Of the thread's first channel.
     long at = (long(threads.outer) * channels + channel_lane) * inner;

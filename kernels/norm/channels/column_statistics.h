@@ -23,7 +23,7 @@ struct ColumnStatistics {
 // values are rounded to 16 bits, it may lose some digits.
 inline float rstd_of(float square_mean, float mean, bool rounded, float eps) {
   if (!center) {
-    return precise::rsqrt(square_mean + eps);
+    return root_factor(square_mean, eps);
   }
   float square = mean * mean;
   float variance = square_mean - square;

@@ -238,8 +238,7 @@ inline RowSums row_sums(
     float2 means = threads.reduce(float2(sums.y, sums.w));
     means = l2 ? means : means * scale;
     float rstd = root_factor(means.x, eps);
-    bool constant_root = eps_bounds && rstd >= 1.0f / eps;
-    float mean_wgn = constant_root ? 0.0f : means.y * rstd;
+    float mean_wgn = is_constant(rstd, eps) ? 0.0f : means.y * rstd;
     return RowSums{Statistics{0.0f, 0.0f, rstd}, 0.0f, mean_wgn};
   }
   float4 means = threads.reduce(sums) * scale;

@@ -263,6 +263,7 @@ def test_shapeless_call_with_an_array_that_does_not_fit(op):
             mx.eval(outputs)
 
 
+@pytest.mark.slow
 @since("0.32.2")
 @each([op for op in OWN if not op.options.get("training")])  # which takes more than one row
 def test_second_derivatives_traced_with_one_row(op):

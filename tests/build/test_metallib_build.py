@@ -125,7 +125,13 @@ def test_where_metallibs_are_required(project):
 
 @pytest.mark.parametrize(
     "target, used",
-    [(None, "14.0"), ("11.0", "14.0"), ("14", "14"), ("14.2", "14.2"), ("26.0", "26.0")],
+    [
+        ("11.0", "14.0"),
+        *(
+            pytest.param(*pair, marks=pytest.mark.slow)
+            for pair in [(None, "14.0"), ("14", "14"), ("14.2", "14.2"), ("26.0", "26.0")]
+        ),
+    ],
 )
 def test_kernels_are_compiled_for_macos_14_or_newer(project, target, used):
     """MLX runs on none older; conda sets 11.0, whose Metal is too old for the kernels."""

@@ -82,6 +82,7 @@ class TestModels:
         calls, fused = map(int, reports[1].groups())
         assert calls > fused > 0
 
+    @pytest.mark.slow
     def test_train(self, model, folder):
         (folder / "data").mkdir()
         lines = [" ".join(f"w{7 * i + j}" for j in range(16)) for i in range(2)]

@@ -50,6 +50,7 @@ def test_products_of_more_rows_are_one_launch(mac, launches):
         assert launch.kernel.startswith("norm_linear"), row.name
 
 
+@pytest.mark.slow
 def test_script(tmp_path):
     file = tmp_path / "mac.csv"
     command = [sys.executable, "bench/mac.py", "--device", "cpu", "--rounds", "1", "--csv", file]

@@ -81,6 +81,7 @@ def test_figures_must_be_there(script, tmp_path, capsys):
     assert "there is no" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_group_norms_are_measured_and_shown(script, tmp_path):
     file, page = tmp_path / "figures.csv", tmp_path / "page.md"
     _, measure = script("group_norm")

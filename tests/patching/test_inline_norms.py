@@ -278,6 +278,7 @@ class TestAmidOtherCode:
         for y, expected in zip(ys, stock, strict=True):
             assert error(y, exact(expected)) <= 4e-6
 
+    @pytest.mark.slow
     def test_nested_transforms(self):
         """Of second derivatives, of a gradient in a compiled function, and of vmap in it."""
         [x] = given("x")

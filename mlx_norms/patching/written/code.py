@@ -23,10 +23,11 @@ from ..copies import ORIGINAL
 _STATISTICS = {"mean", "sum", "var", "std", "linalg"}
 _ROOTS = {"rsqrt", "sqrt", "power", "reciprocal", "std", "linalg"}
 _KNOWN = _STATISTICS | _ROOTS
-_KNOWN |= {"norm", "square", "multiply", "divide", "add", "subtract", "maximum", "minimum", "abs", "clip"}
+_KNOWN |= {"norm", "square", "multiply", "divide", "add", "subtract", "maximum", "minimum", "abs"}
 _KNOWN |= {"astype", "reshape", "squeeze", "expand_dims", "flatten", "unflatten", "broadcast_to"}
 _KNOWN |= {"array", "dtype", "shape", "ndim", "size", "float32", "float16", "bfloat16", "float64"}
 _KNOWN |= {"result_type", "issubdtype", "floating", "finfo", "get", "core", "nn", "Module", "eps"}
+_KNOWN |= {"clip"}
 _BUILTINS = {"float", "int", "bool", "len", "range", "tuple", "list", "isinstance", "super", "min"}
 _BUILTINS |= {"max", "abs", "sum", "pow", "round", "type"}
 # What depends on a shape: names, and functions and instructions that take an array apart.

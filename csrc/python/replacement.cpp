@@ -99,8 +99,7 @@ const Behavior& current_behavior(const Callable& of) {
   };
   static Latest* latest = nullptr;
   auto entry = scopes_open == 0 ? nb::none() : innermost_entry(of);
-  if (!latest || latest->changes != scope_changes ||
-      !latest->entry.is(entry)) {
+  if (!latest || latest->changes != scope_changes || !latest->entry.is(entry)) {
     auto* found =
         new Latest{scope_changes, entry, Behavior(scope_of(of, entry))};
     delete std::exchange(latest, found);

@@ -25,8 +25,8 @@ MAX_TOKENS = 16
 # One with RMS norms, one with Gemma's 1 + w and norms on both sides of a block, one with layer
 # norms.
 FEW = ["llama", "gemma2", "gpt2"]
-# With norms of queries and keys: before a transpose, after it, of other layers than all, with a norm
-# of values, in an attention without a norm before it, and of a part of each head.
+# With norms of queries and keys: before a transpose, after it, of other layers than all, with a
+# norm of values, in an attention without a norm before it, and before a rope of half of each head.
 ROPED = ["qwen3", "gemma3_text", "lfm2", "gemma3n", "exaone4", "glm4_moe"]
 
 

@@ -23,6 +23,8 @@ struct Callable {
   PyObject* module;    // of this extension
   PyObject* scope;     // the module mlx_norms.patching.scope
   PyObject* innermost; // its variable's method `get`
+  size_t looked_at;    // the changes of scopes when `ours` was looked at
+  bool is_replaced;    // by another function
 };
 
 // A function that calls the original.

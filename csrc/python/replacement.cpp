@@ -49,14 +49,20 @@ bool has(nb::handle of, PyObject* name) {
   return nb::getattr(of, name).is(Py_True);
 }
 
-// The module's function `current`, without its frames.
-nb::object current_scope(const Callable& of) {
+// Of the context at hand.
+nb::object innermost_entry(const Callable& of) {
   // Not PyContextVar_Get, which nanobind's list for Mac linkers lacks.
   auto entry =
       nb::steal(PyObject_Vectorcall(of.innermost, nullptr, 0, nullptr));
   if (!entry.is_valid()) {
     throw nb::python_error();
   }
+  return entry;
+}
+
+// That of the innermost open entry, or else the process's: the module's
+// function `current`, without its frames.
+nb::object scope_of(const Callable& of, nb::object entry) {
   while (!entry.is_none() && !has(entry, names().is_open)) {
     entry = nb::getattr(entry, names().outer);
   }
@@ -78,26 +84,47 @@ struct Behavior {
         fusion(nb::cast<Fusion>(nb::getattr(scope, names().fusion))) {}
 };
 
-// That of the scope at hand, kept until another scope is.
+// How often a scope has been opened, closed or set, and how many are open, in
+// any thread. Python's code calls scopes_changed each time.
+size_t scope_changes = 1;
+int scopes_open = 0;
+
+// That of the scope at hand, kept until a scope changes or another context's
+// entry is the innermost one. While none is open there is no need to ask.
 const Behavior& current_behavior(const Callable& of) {
-  static Behavior* latest = nullptr;
-  auto scope = current_scope(of);
-  if (!latest || !latest->scope.is(scope)) {
-    auto* behavior = new Behavior(std::move(scope));
-    delete std::exchange(latest, behavior);
+  struct Latest {
+    size_t changes = 0;
+    nb::object entry;
+    Behavior behavior;
+  };
+  static Latest* latest = nullptr;
+  auto entry = scopes_open == 0 ? nb::none() : innermost_entry(of);
+  if (!latest || latest->changes != scope_changes || !latest->entry.is(entry)) {
+    auto* found =
+        new Latest{scope_changes, entry, Behavior(scope_of(of, entry))};
+    delete std::exchange(latest, found);
   }
-  return *latest;
+  return latest->behavior;
+}
+
+// Whether a test has put another function in the place of ours, before the
+// scope at hand.
+bool is_ours_replaced(Callable& of) {
+  if (of.looked_at != scope_changes) {
+    auto* ours = attribute_of(of.module, of.ours);
+    of.is_replaced = !ours || Py_TYPE(ours) != native_type;
+    of.looked_at = scope_changes;
+  }
+  return of.is_replaced;
 }
 
 // Nullopt: the result has to come from call_ours.
 std::optional<PyObject*> call_ours_at_once(
-    const Callable& of,
+    Callable& of,
     const Behavior& behavior,
     PyObject* const* arguments,
     size_t positional) {
-  auto* ours = attribute_of(of.module, of.ours);
-  bool is_replaced = !ours || Py_TYPE(ours) != native_type; // by a test
-  if (!of.quick || behavior.trace || is_replaced) {
+  if (!of.quick || behavior.trace || is_ours_replaced(of)) {
     return std::nullopt;
   }
   try {
@@ -111,7 +138,7 @@ std::optional<PyObject*> call_ours_at_once(
 
 // The result of ours; null, with Python's error set, if it fails.
 PyObject* call_ours(
-    const Callable& of,
+    Callable& of,
     const Behavior& behavior,
     PyObject* const* arguments,
     size_t positional,
@@ -211,6 +238,15 @@ void bind_replacement(nb::module_& m) {
       "a function to tell the outcome before the arguments, if the scope acts "
       "and ours takes the arguments, and else, or if ours returns None, the "
       "original.");
+  m.def(
+      "scopes_changed",
+      [](int opened) {
+        ++scope_changes;
+        return scopes_open += opened;
+      },
+      "opened"_a,
+      "Makes replacements look for their scope again, of which so many more are "
+      "open now; returns how many are.");
 }
 
 } // namespace mlx_norms

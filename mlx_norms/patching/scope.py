@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from .._ext import Fusion
+from .._ext import Fusion, scopes_changed
 from .blocks import block
 
 
@@ -59,6 +59,7 @@ def set_process(scope: Scope) -> None:
     """Set the scope of the process."""
     global process
     process = scope
+    scopes_changed(0)
 
 
 @block
@@ -70,10 +71,12 @@ def entered(scope: Scope) -> Iterator[None]:
     _innermost.set(entry)
     try:
         entry.is_open = True
+        scopes_changed(1)
         yield
     finally:
         # No ContextVar token: a generator may be closed out of order, and in another context.
         entry.is_open = False
+        scopes_changed(-1)
         _innermost.set(_innermost_open())
 
 

@@ -25,8 +25,9 @@ MAX_TOKENS = 16
 # One with RMS norms, one with Gemma's 1 + w and norms on both sides of a block, one with layer
 # norms.
 FEW = ["llama", "gemma2", "gpt2"]
-# With norms of queries and keys: before a transpose, after it, and of other layers than all.
-ROPED = ["qwen3", "gemma3_text", "lfm2"]
+# With norms of queries and keys: before a transpose, after it, of other layers than all, with a
+# norm of values, in an attention without a norm before it, and before a rope of half of each head.
+ROPED = ["qwen3", "gemma3_text", "lfm2", "gemma3n", "exaone4", "glm4_moe"]
 
 
 def prompt(name, count=8, seed=0):
@@ -161,7 +162,7 @@ class TestPromptCache:
 
 
 @pytest.mark.parametrize("name", [*FEW, *ROPED, "mixtral"])
-def test_batches(name):
+def test_batches(backend, name):
     """Prompts of several lengths together, the last of which joins when another is done."""
     model = _tiny_models.build(name)
     prompts = [prompt(name, count, seed=count).tolist() for count in (3, 8, 5, 6)]

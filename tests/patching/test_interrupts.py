@@ -9,7 +9,7 @@ import mlx.nn
 import pytest
 
 import mlx_norms
-from mlx_norms import patching
+from mlx_norms import _ext, patching
 from mlx_norms.patching import modules
 from mlx_norms.patching.scope import current
 from support import interrupts
@@ -83,6 +83,7 @@ def each(function, check, prepare=lambda: ()):
 
 @pytest.fixture(autouse=True)
 def everything_is_put_back():
+    scopes_open = _ext.scopes_changed(0)
     yield
     mlx_norms.unpatch()
     gc.collect()
@@ -90,6 +91,7 @@ def everything_is_put_back():
     for (owner, name), function in zip(FUNCTIONS, STOCK, strict=True):
         setattr(owner, name, function)
     assert not left
+    assert _ext.scopes_changed(0) == scopes_open  # or each call looks for its scope
 
 
 def block():

@@ -13,6 +13,7 @@ import mlx.nn
 import pytest
 
 import mlx_norms
+from mlx_norms import _ext
 from support import hangs
 from support.inputs import normal
 from support.patched_runs import DIMS, EPS, REPLACED, ROWS, operations
@@ -36,12 +37,14 @@ def same(attributes, others):
 
 @pytest.fixture(autouse=True)
 def everything_is_put_back():
+    scopes_open = _ext.scopes_changed(0)
     yield
     mlx_norms.unpatch()
     left = attributes()
     for (module, name), function in zip(REPLACED, STOCK, strict=True):
         setattr(module, name, function)
     assert same(left, STOCK)
+    assert _ext.scopes_changed(0) == scopes_open  # or each call looks for its scope
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -481,6 +484,19 @@ class TestGenerators:
             assert same(attributes(), STOCK)
             with held():
                 assert norm_of_sum() == stock_operations()
+
+        contextvars.copy_context().run(run)
+
+    def test_ends_between_calls_of_a_copy(self):
+        """A copied context has the block that the other one closes, and calls before and after."""
+
+        def run():
+            generator = self.generate()
+            next(generator)
+            copy, norm = contextvars.copy_context(), mx.fast.rms_norm
+            assert copy.run(norm_of_sum, norm) == FUSED
+            generator.close()
+            assert copy.run(norm_of_sum, norm) == stock_operations()
 
         contextvars.copy_context().run(run)
 

@@ -19,11 +19,15 @@ namespace {
 // Between a layer's norms the graph has some of other layers.
 constexpr size_t kWindow = 6;
 
-// Whether it is an RMS or l2 norm alone, to which others may be joined on a
-// GPU.
+// A launch is little beside what norms of more elements take.
+constexpr size_t kMaxElements = 1 << 20;
+
+// Whether it is a small RMS or l2 norm alone, to which others may be joined on
+// a GPU.
 bool is_joinable(const array& a) {
   auto* norm = op_of<Norm>(a);
   if (!norm || !norm->others.empty() || a.size() == 0 ||
+      a.size() > kMaxElements ||
       backend_of(a.primitive().stream()) == Backend::Cpu) {
     return false;
   }

@@ -559,7 +559,9 @@ class TestScopes:
         with mlx_norms.patched():
             module.later = mx.compile(self.code_of_a_module)
             report = mlx_norms.report()
-        assert report.compiled == ("a_compiled_module.block",)
+        # Other tests may have imported modules of mlx_lm with such functions.
+        ours = [name for name in report.compiled if name.startswith(module.__name__)]
+        assert ours == ["a_compiled_module.block"]
         assert "a_compiled_module.block was compiled before patch()" in str(report)
         assert mlx_norms.report().compiled == ()
 

@@ -27,6 +27,10 @@ inline Float float_type(mx::Dtype dtype) {
   }
 }
 
+inline Root root_of(const NormSpec& spec) {
+  return {spec.eps, spec.l2, spec.eps_bounds};
+}
+
 inline RowsIn rows_in(const mx::array& a, int64_t row_stride) {
   auto step = a.size() == 1 || a.shape(-1) == 1 ? 1 : a.strides(-1);
   return {a.data<char>(), float_type(a.dtype()), row_stride, step};

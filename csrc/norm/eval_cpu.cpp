@@ -14,10 +14,6 @@ namespace {
 
 using namespace cpu;
 
-Root root_of(const NormSpec& spec) {
-  return {spec.eps, spec.l2, spec.eps_bounds};
-}
-
 // Normalizes a tensor to the outputs that start here.
 void eval_tensor(
     const NormSpec& spec,

@@ -63,8 +63,12 @@ struct NormSpec {
   // Whether it is one of RMSNorm and LayerNorm with no more than the options
   // that mx.fast, a sum and a float16 clamp have.
   bool is_basic() const {
-    return !l2 && !eps_bounds && !is_modulated() && !is_factored() &&
+    return is_of_mean_and_eps() && !is_modulated() && !is_factored() &&
         !is_gated() && !is_multiplied();
+  }
+  // Whether the root is that of a mean with eps added.
+  bool is_of_mean_and_eps() const {
+    return !l2 && !eps_bounds;
   }
   bool is_modulated() const {
     return operands.has_any({kScale, kShift});

@@ -36,7 +36,7 @@ void widen(NormCall& call, const array& next) {
 }
 
 bool may_be_modulated(const NormCall& call) {
-  return !call.spec.l2 && !call.spec.eps_bounds && !call.spec.is_gated();
+  return call.spec.is_of_mean_and_eps() && !call.spec.is_gated();
 }
 
 bool broadcasts(const array& a, const array& x) {

@@ -61,7 +61,7 @@ bool is_separable(const NormSpec& spec, const Arrays& inputs) {
   if (spec.is_basic() || !spec.is_factored()) {
     return spec.is_basic();
   }
-  return !spec.is_modulated() && !spec.l2 && !spec.eps_bounds &&
+  return !spec.is_modulated() && spec.is_of_mean_and_eps() &&
       (spec.rounding == Rounding::Early || spec.factor_of_sum) &&
       (!in[kFactor] || product_keeps(in.x().dtype(), *in[kFactor]));
 }

@@ -174,7 +174,7 @@ class Pass {
   bool take_sum(const NormCall& call, Rewrite& rewrite) {
     const auto& spec = call.spec;
     const auto& sum = call.x();
-    if (spec.l2 || spec.eps_bounds || spec.is_gated() || spec.has(kResidual) ||
+    if (!spec.is_of_mean_and_eps() || spec.is_gated() || spec.has(kResidual) ||
         spec.is_factored() || !graph_.before().is_inner(sum) ||
         graph_.rewrite_of(sum)) {
       return false;

@@ -178,7 +178,7 @@ void ChannelNorm::eval_cpu(
                      spec.center,
                      spec.rounding == Rounding::Late,
                      spec.activation,
-                     {spec.eps, spec.l2, spec.eps_bounds}});
+                     root_of(spec)});
               });
         });
       });
@@ -235,7 +235,7 @@ void ChannelNormVJP::eval_cpu(
                 {},
                 {},
                 norm.center,
-                {norm.eps, norm.l2, norm.eps_bounds}};
+                root_of(norm)};
             for (int64_t i = 0; i * kSumColumns < columns; ++i, ++run) {
               sum += run == sums.rows(sum).second;
               job.weight_gradients[i] = of_weight.block(sum);

@@ -134,15 +134,16 @@ take_activation(const RewrittenGraph& graph, NormCall& call, const array& y) {
   return fits ? top : nullptr;
 }
 
-// Whether the sum that the norm computes, too, is not above its operands.
+// Whether the sum that the norm computes, too, is not above what it takes now;
+// it is not above what it had.
 bool is_acyclic(
     const RewrittenGraph& graph,
+    const NormCall& before,
     const NormCall& call,
     const Arrays& old) {
   return old.size() == 1 ||
       std::ranges::all_of(
-             call.inputs(call.spec.operands.without(
-                 {kX, kResidual, kFactor, kWeight, kBias})),
+             call.inputs(call.spec.operands.without(before.spec.operands)),
              [&](const array& a) { return graph.is_independent(a, old[1]); });
 }
 
@@ -162,7 +163,7 @@ take_follower(const RewrittenGraph& graph, NormCall& call, Arrays& old) {
     for (auto take : {take_cast, take_scale, take_shift, take_gate}) {
       auto trial = call;
       auto taken = take(graph, trial, y, *next);
-      if (taken && is_acyclic(graph, trial, old) && trial.runs()) {
+      if (taken && is_acyclic(graph, call, trial, old) && trial.runs()) {
         call = std::move(trial);
         old[0] = *next;
         return taken;

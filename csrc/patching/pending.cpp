@@ -80,17 +80,22 @@ bool walk_above(const array& a, const InputsOf& inputs_of, int walk, F visit) {
   if (!is_pending(a)) { // as nearly all parameters
     return true;
   }
-  Arrays stack = inputs_of(a);
+  std::vector<const array*> stack; // as nodes hold them
+  auto push_inputs = [&](const array& node) {
+    for (const auto& in : inputs_of(node)) {
+      stack.push_back(&in);
+    }
+  };
+  push_inputs(a);
   for (int seen = 1; !stack.empty(); ++seen) {
     if (seen == walk) {
       return false;
     }
-    auto node = std::move(stack.back());
+    const auto& node = *stack.back();
     stack.pop_back();
     visit(node);
     if (is_pending(node)) {
-      const auto& inputs = inputs_of(node);
-      stack.insert(stack.end(), inputs.begin(), inputs.end());
+      push_inputs(node);
     }
   }
   return true;

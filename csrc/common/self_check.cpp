@@ -3,15 +3,16 @@
 #include "csrc/common/self_check.h"
 
 #include <cmath>
+#include <condition_variable>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "csrc/common/checks.h"
 #include "csrc/common/interpreter.h"
 #include "csrc/common/kernel_error.h"
-#include "csrc/vendor/BS_thread_pool.hpp"
 
 namespace mlx_norms::self_check {
 
@@ -74,6 +75,38 @@ Verdict try_out(const Sample& sample, mx::Stream stream, const Arrays& theirs) {
   return verdict.empty() ? verdict : verdict + " (in the inputs' buffers)";
 }
 
+// A thread that runs one task after another. Never destroyed.
+class Worker {
+ public:
+  Worker() {
+    std::thread([this] { run_tasks(); }).detach();
+  }
+
+  // Waits until it has been run.
+  void run(const std::function<void()>& task) {
+    std::lock_guard one(callers_);
+    std::unique_lock lock(mutex_);
+    task_ = &task;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !task_; });
+  }
+
+ private:
+  void run_tasks() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return task_; });
+      (*task_)();
+      task_ = nullptr;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex callers_, mutex_;
+  std::condition_variable changed_;
+  const std::function<void()>* task_ = nullptr; // null: none, or it is done
+};
+
 // Runs f, which must not throw, on its own thread and stream, and waits without
 // the interpreter's lock. Errors of the caller's stream and of f do not reach
 // each other, and a transformation that the caller is in does not keep f's
@@ -87,14 +120,15 @@ void on_check_stream(
     return;
   }
   // Never destroyed: the interpreter may be gone by then.
-  static auto* thread = new BS::light_thread_pool(1);
-  auto done = thread->submit_task([&] {
-    static const auto stream = mx::new_stream(device);
-    own = stream;
-    f(stream);
-    own.reset();
+  static auto* thread = new Worker();
+  without_interpreter([&] {
+    thread->run([&] {
+      static const auto stream = mx::new_stream(device);
+      own = stream;
+      f(stream);
+      own.reset();
+    });
   });
-  without_interpreter([&] { done.get(); });
 }
 
 Outcome judge(mx::Device device, const Sample& sample) {

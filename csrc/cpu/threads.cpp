@@ -1,10 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The threads are BS::thread_pool's: it is maintained, tested on Linux and
-// macOS, a single header, so that the build needs no network, and uses plain
-// mutexes and condition variables, which ThreadSanitizer understands. Each call
-// is taken by the next free thread, which may be the caller, so that nobody
-// waits for a thread that is busy or gone.
+// Each call is taken by the next free thread, which may be the caller, so that
+// nobody waits for a thread that is busy or gone. Threads wait for a plain
+// mutex and condition variable, which ThreadSanitizer understands.
 
 #include "csrc/cpu/threads.h"
 
@@ -14,19 +12,20 @@
 #include <atomic>
 #include <charconv>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "csrc/cpu/cores.h"
-#include "csrc/vendor/BS_thread_pool.hpp"
 
 namespace mlx_norms::cpu {
 
@@ -112,55 +111,59 @@ class Calls {
   std::exception_ptr error_;
 };
 
-// The helper threads; the pool wakes those that sleep.
+// The threads that help with calls. Never destroyed once they have started.
 class Helpers {
  public:
-  explicit Helpers(int count) : pool_(count) {}
+  // Where the system has no more threads, fewer help.
+  void start(int count) {
+    try {
+      for (; count > 0; --count) {
+        std::thread([this] { run(); }).detach();
+      }
+    } catch (const std::system_error&) {
+    }
+  }
 
+  // Offers the calls to so many.
   void ask(int count, const std::shared_ptr<Calls>& calls) {
     std::lock_guard lock(mutex_);
-    for (; count > 0 && idle_ > 0; --count, --idle_) {
-      offers_.push_back(calls);
-      n_offers_ = offers_.size();
-    }
-    for (; count > 0; --count) {
-      pool_.detach_task([this, calls]() mutable { help(std::move(calls)); });
+    offers_.insert(offers_.end(), count, calls);
+    n_offers_ = offers_.size();
+    int asleep = std::min(count, static_cast<int>(offers_.size()) - awake_);
+    for (; asleep > 0; --asleep) {
+      offered_.notify_one();
     }
   }
 
  private:
-  void help(std::shared_ptr<Calls> calls) {
-    while (calls) {
+  void run() {
+    while (true) {
+      auto calls = next();
       leave_core(calls->core());
       calls->take();
-      calls = next();
     }
   }
 
   std::shared_ptr<Calls> next() {
-    {
-      std::lock_guard lock(mutex_);
-      if (pool_.get_tasks_queued() > 0) {
-        return nullptr;
-      }
-      ++idle_;
-    }
-    stay_awake([this] { return n_offers_.load() > 0; });
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (offers_.empty()) {
-      --idle_;
-      return nullptr;
+      ++awake_;
+      lock.unlock();
+      stay_awake([this] { return n_offers_.load() > 0; });
+      lock.lock();
+      --awake_;
+      offered_.wait(lock, [this] { return !offers_.empty(); });
     }
-    auto calls = std::move(offers_.back());
-    offers_.pop_back();
+    auto calls = std::move(offers_.front());
+    offers_.pop_front();
     n_offers_ = offers_.size();
     return calls;
   }
 
-  BS::light_thread_pool pool_;
   std::mutex mutex_;
-  int idle_ = 0; // threads that are awake without an offer
-  std::vector<std::shared_ptr<Calls>> offers_; // one per thread that is awake
+  std::condition_variable offered_;
+  int awake_ = 0; // threads that look for an offer and do not sleep
+  std::deque<std::shared_ptr<Calls>> offers_;
   std::atomic<size_t> n_offers_{0};
 };
 
@@ -174,9 +177,10 @@ Helpers& helpers() {
   (void)registered;
   auto* found = current_helpers.load();
   if (!found) {
-    auto made = std::make_unique<Helpers>(thread_count() - 1);
+    auto made = std::make_unique<Helpers>();
     if (current_helpers.compare_exchange_strong(found, made.get())) {
       found = made.release();
+      found->start(thread_count() - 1);
     }
   }
   return *found;

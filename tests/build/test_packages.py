@@ -15,7 +15,7 @@ import mlx_versions
 from mlx_versions import NANOBIND, NEWEST
 from support.variant import ROOT
 
-VENDORED = ("BS_thread_pool", "nanobind", "robin_map")
+VENDORED = ("nanobind", "robin_map")
 LICENSES = ("LICENSE", *(f"csrc/vendor/{name}.LICENSE.txt" for name in VENDORED))
 
 

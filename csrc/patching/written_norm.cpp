@@ -26,6 +26,9 @@ bool is_root_of(int length, float number) {
 
 using Reason = std::optional<std::string>;
 
+const std::string kL2OfAxis =
+    "it is an l2 norm over another axis than the last one";
+
 // Takes the sum or mean of squares, or says why no kernel of ours has it.
 Reason take_moment(WrittenNorm& norm, const Product& product, const array& x) {
   const auto& over = *product.over;
@@ -53,7 +56,7 @@ Reason take_moment(WrittenNorm& norm, const Product& product, const array& x) {
   }
   norm.kind = WrittenNorm::Kind::L2;
   if (over.axis != static_cast<int>(x.ndim()) - 1) {
-    return "it is an l2 norm over another axis than the last one";
+    return kL2OfAxis;
   }
   return product.weight ? Reason("it is an l2 norm with a weight")
                         : std::nullopt;
@@ -144,6 +147,53 @@ Result as_norm(
   return norm;
 }
 
+// A stand-in whose axes code moves before it normalizes it, and moves back.
+struct Moved {
+  array x;
+  std::vector<int> axes; // where each of its axes is in the stand-in
+};
+
+// That of `x` of which `output`, with its axes moved back, may be the norm.
+std::optional<Moved> moved_before(const array& output, const array& x) {
+  constexpr size_t kMaxNodes = 64;
+  if (!is_pending(output, "Transpose")) {
+    return std::nullopt;
+  }
+  auto back = state_of<mx::Transpose>(output);
+  std::vector<const array*> nodes{&output.inputs()[0]};
+  for (size_t i = 0; i < std::min(nodes.size(), kMaxNodes); ++i) {
+    const auto& node = *nodes[i];
+    if (is_pending(node, "Transpose") && node.inputs()[0].id() == x.id()) {
+      auto axes = state_of<mx::Transpose>(node);
+      for (size_t k = 0; k < axes.size(); ++k) {
+        if (axes[back[k]] != static_cast<int>(k)) {
+          return std::nullopt;
+        }
+      }
+      return Moved{node, std::move(axes)};
+    }
+    if (is_pending(node)) {
+      for (const auto& in : node.inputs()) {
+        nodes.push_back(&in);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+// What it is as a norm of the stand-in.
+Result moved_back(Result found, const Moved& moved) {
+  auto* norm = std::get_if<WrittenNorm>(&found);
+  if (!norm) {
+    return found;
+  }
+  norm->axis = moved.axes[norm->axis];
+  return norm->kind == WrittenNorm::Kind::L2 &&
+          norm->axis != static_cast<int>(moved.axes.size()) - 1
+      ? kL2OfAxis
+      : found;
+}
+
 } // namespace
 
 const char* WrittenNorm::op() const {
@@ -173,6 +223,13 @@ written_norm(const array& output, const array& x, const Arrays& parameters) {
     if (length == 0) {
       return "it was called with an empty array";
     }
+  }
+  if (auto moved = moved_before(output, x)) {
+    const auto& normalized = output.inputs()[0];
+    WrittenReader reader(moved->x, parameters);
+    return moved_back(
+        norm_of(reader.value_of(normalized), normalized, moved->x, parameters),
+        *moved);
   }
   WrittenReader reader(x, parameters);
   return norm_of(reader.value_of(output), output, x, parameters);

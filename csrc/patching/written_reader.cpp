@@ -205,6 +205,9 @@ Value WrittenReader::unary(
   if (name == "Square") {
     return square(value);
   }
+  if (name == "Abs") {
+    return magnitude(value);
+  }
   if (name == "Sum") {
     auto axes = state_of<mx::Reduce>(a).second;
     return axes.size() == 1 ? sum(value, axes[0])

@@ -251,10 +251,18 @@ Value square(const Value& a) {
   if (auto* x = as_x(a)) {
     return Squares{x->centered};
   }
+  if (auto* magnitudes = as<Magnitudes>(a)) {
+    return Squares{magnitudes->centered};
+  }
   auto* moment = as<Moment>(a);
   return moment && !moment->squares && moment->mean
       ? Value(SquaredMean{moment->axis})
       : refused("its statistics are not of x alone");
+}
+
+Value magnitude(const Value& a) {
+  auto* x = as_x(a);
+  return x ? Value(Magnitudes{x->centered}) : kUnknown;
 }
 
 Value sum(const Value& a, int axis) {
@@ -290,6 +298,9 @@ Value cast(const Value& a, mx::Dtype from, mx::Dtype to, mx::Dtype of_x) {
     return !narrows || (to == of_x && !x->centered)
         ? a
         : refused("it rounds x to 16 bits before it is normalized");
+  }
+  if (as<Magnitudes>(a)) {
+    return narrows ? kUnknown : a;
   }
   if (auto* product = as<Product>(a)) {
     Product same = *product;

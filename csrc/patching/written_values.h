@@ -37,6 +37,10 @@ struct Squares { // of x
   std::optional<int> centered;
 };
 
+struct Magnitudes { // of x, of which only squares are understood
+  std::optional<int> centered;
+};
+
 struct SquaredMean { // of x
   int axis;
 };
@@ -80,8 +84,15 @@ struct Shifted {
   Weight bias;
 };
 
-using Value =
-    std::variant<Refused, Product, Moment, Root, Squares, SquaredMean, Shifted>;
+using Value = std::variant<
+    Refused,
+    Product,
+    Moment,
+    Root,
+    Squares,
+    Magnitudes,
+    SquaredMean,
+    Shifted>;
 
 // The rules that depend on values alone. A number has the dtype of the
 // operation, `dtype`.
@@ -92,6 +103,7 @@ Value subtract(const Value& a, const Value& b);
 Value maximum(const Value& a, const Value& b);
 Value power(const Value& base, const Value& exponent);
 Value square(const Value& a);
+Value magnitude(const Value& a);
 Value sum(const Value& a, int axis);
 Value square_root(const Value& a);
 Value one_over_root(const Value& a);

@@ -99,6 +99,24 @@ def unit_length_of_channels(self, x):
     return x / mx.maximum(mx.linalg.norm(x, axis=1, keepdims=True), 1e-3)
 
 
+@left("it is an l2 norm over another axis than the last one", shape=(2, WIDTH, 7))
+def unit_length_of_channels_at_the_end(self, x):
+    x = x.swapaxes(1, 2)
+    y = x / mx.maximum(mx.linalg.norm(x, axis=-1, keepdims=True), 1e-3)
+    return y.swapaxes(1, 2)
+
+
+@left("it takes Transpose, which is no part of a norm", shape=(WIDTH, WIDTH, WIDTH))
+def not_moved_back(self, x):
+    x = x.transpose(1, 2, 0)
+    return (x * root(x)).transpose(1, 2, 0)
+
+
+@left("it combines x in a way that is no norm's")
+def magnitudes_over_the_root(self, x):
+    return mx.abs(x) * root(x)
+
+
 @left("it is an l2 norm with a weight")
 def nearly_the_root_of_the_width(self, x):
     length = mx.linalg.norm(x, axis=-1, keepdims=True)
@@ -195,6 +213,16 @@ def attribute_by_a_name(self, x):
 def log(self, x):
     LOG.append(x.shape)
     return x * root(x)
+
+
+@left("it uses freeze, which is no operation of a norm")
+def method_of_every_layer(self, x):
+    return x * root(x) if self.eps > 0 else self.freeze()
+
+
+@left("it uses helper, which is no operation of a norm")
+def attribute_of_another_object(self, x):
+    return x * root(x) if self.eps > 0 else x.helper
 
 
 @left("it uses print, which is no operation of a norm")

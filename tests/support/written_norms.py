@@ -220,6 +220,33 @@ def bounded_length_of_channels(self, x):
     return (x / length) * WIDTH**0.5 * self.weight
 
 
+@form(
+    "rms_norm",
+    lambda x, weight: norm(x, axis=1) * weight[:, None],
+    WEIGHT,
+    shape=(2, WIDTH, 7),
+    wide=True,
+)
+def channels_at_the_end(self, x):
+    x = mx.transpose(x, (0, 2, 1))
+    wide = x.astype(mx.float32)
+    y = (wide * mx.rsqrt(mx.mean(wide**2, axis=-1, keepdims=True) + self.eps)).astype(x.dtype)
+    return mx.transpose(y * self.weight, (0, 2, 1))
+
+
+@form("rms_norm", rms, WEIGHT, shape=(2, 3, 4, WIDTH))
+def other_axes_moved(self, x):
+    x = x.transpose(2, 0, 1, 3)
+    y = x * mx.rsqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.weight
+    return y.transpose(1, 2, 0, 3)
+
+
+@form("rms_norm", rms, WEIGHT)
+def bias_that_it_has_not(self, x):
+    y = x * mx.rsqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.weight
+    return y + self.bias if self.eps < 0 else y
+
+
 @form("layer_norm", layer_norm, affine())
 def mean_and_var(self, x):
     mean = mx.mean(x, axis=-1, keepdims=True)
@@ -264,9 +291,29 @@ def channels_of_audio(self, x):
     return x * self.weight[:, None] + self.bias.reshape(1, -1, 1)
 
 
+@form(
+    "layer_norm",
+    lambda x, weight, bias: (
+        norm(x, center=True, axis=1) * weight[:, None, None] + bias[:, None, None]
+    ),
+    affine(),
+    shape=(2, WIDTH, 3, 4),
+)
+def images_with_channels_at_the_end(self, x):
+    x = mx.moveaxis(x, 1, -1)
+    y = (x - x.mean(-1, keepdims=True)) * mx.rsqrt(x.var(-1, keepdims=True) + self.eps)
+    return mx.moveaxis(y * self.weight + self.bias, -1, 1)
+
+
 @form("l2_norm", lambda x: x / mx.sqrt((x * x).sum(-1, keepdims=True)), {})
 def unit_length(self, x):
     return x / mx.maximum(mx.linalg.norm(x, axis=-1, keepdims=True), self.eps)
+
+
+@form("l2_norm", lambda x: x / mx.sqrt((x * x).sum(-1, keepdims=True)), {})
+def powers_of_magnitudes(self, x):
+    length = mx.power(mx.sum(mx.power(mx.abs(x), 2.0), axis=-1, keepdims=True), 1 / 2.0)
+    return x / mx.maximum(length, self.eps)
 
 
 @form("l2_norm", lambda x: x / mx.sqrt((x * x).sum(-1, keepdims=True) + EPS), {})

@@ -27,7 +27,7 @@ _KNOWN |= {"norm", "square", "multiply", "divide", "add", "subtract", "maximum",
 _KNOWN |= {"astype", "reshape", "squeeze", "expand_dims", "flatten", "unflatten", "broadcast_to"}
 _KNOWN |= {"array", "dtype", "shape", "ndim", "size", "float32", "float16", "bfloat16", "float64"}
 _KNOWN |= {"result_type", "issubdtype", "floating", "finfo", "get", "core", "nn", "Module", "eps"}
-_KNOWN |= {"clip"}
+_KNOWN |= {"clip", "transpose", "swapaxes", "moveaxis"}
 _BUILTINS = {"float", "int", "bool", "len", "range", "tuple", "list", "isinstance", "super", "min"}
 _BUILTINS |= {"max", "abs", "sum", "pow", "round", "type"}
 # What depends on a shape: names, and functions and instructions that take an array apart.
@@ -46,6 +46,8 @@ _OF_NAMES += ("DELETE_GLOBAL", "DELETE_NAME", "DELETE_DEREF")
 _OTHERS = ("IMPORT_", "YIELD_", "GET_AWAITABLE", "SETUP_", "PUSH_EXC_INFO", "POP_EXCEPT")
 _OTHERS += ("BEFORE_WITH", "WITH_", "LOAD_SPECIAL", "LOAD_BUILD_CLASS")
 
+_OF_OBJECTS = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
+
 _SIMPLE = (int, float, str, type(None), mx.Dtype)
 _MOST_FUNCTIONS = 8
 _MODULES = ("mlx.core", "mlx.nn", "mlx.core.linalg", "math", "mlx")
@@ -59,6 +61,7 @@ class Code:
         problem: Why it may do something else than compute, as the end of a sentence, if so.
         attributes: The names of attributes that are none of the layer's class.
         read: These and those of the class, which a layer may have of its own.
+        of_layer: Those that are read of the layer alone, so that one that it has not raises.
         watched: Functions that return a value of the class or of a module, and that value: the code
             is what it was while they return it.
         depends_on_shape: Whether it reads a shape.
@@ -67,6 +70,7 @@ class Code:
     problem: str | None
     attributes: tuple[str, ...]
     read: tuple[str, ...]
+    of_layer: frozenset[str]
     watched: tuple[tuple[Callable[[], object], object], ...]
     depends_on_shape: bool
 
@@ -79,7 +83,9 @@ class Code:
             if name in values and not is_simple(values[name]):
                 return f"its attribute {name} is a {type(values[name]).__name__}"
         for name in self.attributes:
-            if not (name in values or name in (module or ()) or name in _KNOWN):
+            known = name in values or name in (module or ()) or name in _KNOWN
+            raises = name in self.of_layer and not hasattr(mlx.nn.Module, name)
+            if not (known or raises):
                 return f"it uses {name}, which is no operation of a norm"
         return None
 
@@ -128,6 +134,7 @@ def code_of(function: types.FunctionType, cls: type) -> Code:
         problem=reader.problem,
         attributes=tuple(sorted(names - reader.own)),
         read=tuple(sorted(names)),
+        of_layer=frozenset(reader.of_layer - reader.of_others),
         watched=tuple(reader.watched),
         depends_on_shape=reader.by_shape
         or bool(_SHAPES & names or _TAKING_APART & reader.builtins),
@@ -142,13 +149,18 @@ class _Reader:
         self.functions: set[types.FunctionType] = set()
         self.names: set[str] = set()  # of attributes
         self.own: set[str] = set()  # those that are a class's
+        self.of_layer: set[str] = set()  # those of what a method is called on
+        self.of_others: set[str] = set()
         self.builtins: set[str] = set()
         self.watched: list[tuple[Callable[[], object], object]] = []
         self.problem: str | None = None
         self.by_shape = False
+        self.methods: set[object] = set()
         for name, value in itertools.chain(*(vars(c).items() for c in self.classes)):
             if name.startswith("__") and callable(value) and name not in _HARMLESS:
                 self.refuse(f"its class has a {name} of its own")
+            if isinstance(value, types.FunctionType):
+                self.methods.add(_original(value))
 
     def refuse(self, why: str) -> None:
         self.problem = self.problem or why
@@ -167,15 +179,22 @@ class _Reader:
             if not all(map(is_simple, values)):
                 self.refuse("an argument's default is more than a number")
         scope = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        layer = _layer_of(function.__code__) if function in self.methods else None
         for code in _codes(function.__code__):
+            above = None
             for instruction in dis.get_instructions(code):
+                is_of_layer = layer and code is function.__code__ and _loads(above, layer)
+                found = self.of_layer if is_of_layer else self.of_others
+                if instruction.opname in _OF_OBJECTS:
+                    found.add(instruction.argval)
                 self.instruction(function, scope, instruction)
+                above = instruction
 
     def instruction(self, function, cells, instruction) -> None:
         name, value = instruction.opname, instruction.argval
         if name in ("LOAD_GLOBAL", "LOAD_NAME"):
             self.global_name(function.__globals__, value)
-        elif name in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
+        elif name in _OF_OBJECTS:
             self.attribute(value)
         elif name in ("LOAD_DEREF", "LOAD_CLASSDEREF") and value in cells:
             self.cell(value, cells[value])
@@ -257,6 +276,29 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 def _own_classes(cls: type) -> list[type]:
     """The class and its bases that are a model's."""
     return [c for c in cls.__mro__ if not _is_base(c) and ORIGINAL not in vars(c)]
+
+
+def _layer_of(method: types.CodeType) -> str | None:
+    """The name by which a method has the layer that it is called on, if it has no other value."""
+    name = method.co_varnames[0] if method.co_argcount else None
+    instructions = dis.get_instructions(method)
+    changes = any(
+        i.opname.startswith(("STORE_FAST", "DELETE_FAST")) and name in _names(i)
+        for i in instructions
+    )
+    return None if changes else name
+
+
+def _loads(instruction: dis.Instruction | None, name: str) -> bool:
+    """Whether it leaves this variable's value on the top."""
+    is_load = instruction is not None and instruction.opname.startswith("LOAD_FAST")
+    return is_load and _names(instruction)[-1] == name
+
+
+def _names(instruction: dis.Instruction) -> tuple:
+    """Of variables: some instructions have two."""
+    value = instruction.argval
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _has_one_input(call: types.FunctionType) -> bool:

@@ -37,14 +37,13 @@ void NormsTogether::plan(LaunchPlan& plan) const {
   constexpr Words kArrays[] = {K::array1, K::array2, K::array3, K::array4};
   constexpr Constant<bool> kHasWeight[] = {
       K::has_weight, K::has_weight2, K::has_weight3, K::has_weight4};
-  constexpr int kMost = kMaxTogether;
 
   const auto& spec = tensors[0].spec;
   auto backend = backend_of(plan.stream);
   int n = tensors.size();
   int width = geometry.width;
   int length = tensors[0].length();
-  std::optional<RowOperand> x[kMost], weight[kMost];
+  std::optional<RowOperand> x[kMaxTogether], weight[kMaxTogether];
   bool multiplied = false, offset = false;
   for (int i = 0; i < n; ++i) {
     const auto& of = tensors[i];
@@ -72,7 +71,7 @@ void NormsTogether::plan(LaunchPlan& plan) const {
   launch.set(K::has_x4, n > 3);
   int simds = geometry.group_size() / Geometry::kSimdSize;
   uint32_t groups = 0;
-  for (int i = 0; i < kMost; ++i) {
+  for (int i = 0; i < int{kMaxTogether}; ++i) {
     launch.set(kHasWeight[i], weight[i].has_value());
     bind_rows(launch, kX_[i], x[i]);
     bind_rows(launch, kWeights[i], weight[i]);

@@ -187,12 +187,12 @@ class Filling {
 
   void set_sizes() {
     // CUDA's grids have at most 65535 along y and z.
-    constexpr std::array<int64_t, 3> kMostGroups = {INT32_MAX, 65535, 65535};
+    constexpr std::array<int64_t, 3> kMaxGroups = {INT32_MAX, 65535, 65535};
     int64_t most = name_.max_threads ? name_.max_threads : 1024;
     int64_t left = most; // of a threadgroup's threads
     for (int i = 0; i < 3; ++i) {
       auto groups = named_.groups[i], threads = named_.group[i];
-      if (groups < 1 || groups > kMostGroups[i]) {
+      if (groups < 1 || groups > kMaxGroups[i]) {
         refuse_for("groups must be from 1 to 2147483647, 65535 and 65535");
       }
       if (threads < 1 || threads > left) {

@@ -215,7 +215,7 @@ bool take_gate_first(const RewrittenGraph& graph, NormCall& call) {
 
 namespace {
 
-constexpr int kMostNodes = 6; // of an activation
+constexpr int kMaxNodes = 6; // of an activation
 
 // Whether all that takes `y` has no other result than `top`.
 bool leads_only_to(
@@ -226,7 +226,7 @@ bool leads_only_to(
   graph.before().for_takers(y, [&](const array& taker) {
     auto* a = &taker;
     for (int i = 0; a && a->id() != top.id(); ++i) {
-      a = i < kMostNodes && graph.is_part(*a) ? graph.sole_taker(*a) : nullptr;
+      a = i < kMaxNodes && graph.is_part(*a) ? graph.sole_taker(*a) : nullptr;
     }
     only &= a != nullptr;
   });
@@ -248,7 +248,7 @@ const array* activation_of(
     ++uses;
     last = &taker;
   });
-  for (int i = 0; last && i < kMostNodes; ++i) {
+  for (int i = 0; last && i < kMaxNodes; ++i) {
     auto found = as_activation(*last);
     if (found && found->of.id() == y.id() && found->uses == uses) {
       if (graph.rewrite_of(*last) || !leads_only_to(graph, y, *last)) {

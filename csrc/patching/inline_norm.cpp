@@ -14,7 +14,7 @@ namespace mlx_norms {
 namespace {
 
 // Nodes between the squares' sum and the root, or the root and the result.
-constexpr int kMostNodes = 12;
+constexpr int kMaxNodes = 12;
 
 std::string_view name_of(const array& a) {
   return is_pending(a) ? a.primitive().name() : "";
@@ -41,7 +41,7 @@ std::optional<float> as_constant(const array& a) {
 // The sum that a statistic is of; null: it is none.
 const array* sum_of(const array& statistic) {
   auto* a = &statistic;
-  for (int i = 0; i < kMostNodes; ++i) {
+  for (int i = 0; i < kMaxNodes; ++i) {
     auto name = name_of(*a);
     if (name == "Sum") {
       return a;
@@ -146,7 +146,7 @@ std::optional<InlineNorm> inline_norm(
   WrittenReader reader(*x, stream, graph);
   std::optional<InlineNorm> found;
   auto* a = &power;
-  for (int i = 0; i < kMostNodes && is_part(&reader.value_of(*a)); ++i) {
+  for (int i = 0; i < kMaxNodes && is_part(&reader.value_of(*a)); ++i) {
     const auto& value = reader.value_of(*a);
     if (a->shape() == x->shape() && takes_dtype(a->dtype())) {
       auto norm = norm_of(value, *a, *x, reader.parameters());

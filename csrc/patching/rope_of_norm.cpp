@@ -90,10 +90,10 @@ Latest noted(const array& y, const RopeOptions& options) {
 // that y does not depend on: if within a short walk each branch ends at an
 // array that is evaluated, or above y.
 bool are_apart(const Arrays& arrays, const array& y) {
-  constexpr size_t kMost = 32;
+  constexpr size_t kMaxNodes = 32;
   std::vector<std::uintptr_t> above; // y
   Arrays nodes = y.inputs();
-  for (size_t i = 0; i < nodes.size() && above.size() < kMost; ++i) {
+  for (size_t i = 0; i < nodes.size() && above.size() < kMaxNodes; ++i) {
     auto node = nodes[i];
     if (node.status() != array::Status::unscheduled) {
       continue;
@@ -111,7 +111,7 @@ bool are_apart(const Arrays& arrays, const array& y) {
         std::ranges::find(above, node.id()) != above.end()) {
       continue;
     }
-    if (seen == kMost || !node.has_primitive() || node.id() == y.id()) {
+    if (seen == kMaxNodes || !node.has_primitive() || node.id() == y.id()) {
       return false;
     }
     stack.insert(stack.end(), node.inputs().begin(), node.inputs().end());

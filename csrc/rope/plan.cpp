@@ -54,10 +54,11 @@ partner_of(const Geometry& geometry, int length, int dims, bool traditional) {
 // So many that the threads of a row compute angles for several heads, if there
 // are enough rows to keep a GPU busy.
 int32_t heads_at_once(int64_t threads, mx::Stream stream) {
-  constexpr int64_t kMost = 8;
-  constexpr int kFew = 16384; // where a GPU does not say
+  constexpr int64_t kMaxHeads = 8;
+  constexpr int kFewThreads = 16384; // where a GPU does not say
   int few = device_limits(stream).few_threads;
-  return std::clamp<int64_t>(threads / (few > 0 ? few : kFew), 1, kMost);
+  return std::clamp<int64_t>(
+      threads / (few > 0 ? few : kFewThreads), 1, kMaxHeads);
 }
 
 } // namespace

@@ -30,15 +30,26 @@ from mlx_norms._bench.graph_nodes import nodes
 from mlx_norms._bench.results import CsvFile
 from mlx_norms.commands import _tiny_models
 
-MODELS = {"llama": None, "qwen3": None, "gemma2": None, "olmo2": None, "llama, 4-bit": 4}
-HEAD_DIM = 128
+HEAD_DIM = {"head_dim": 128}
+LATENTS = {"qk_nope_head_dim": 64, "qk_rope_head_dim": 64, "v_head_dim": 128}
+# The bits of the weights, the fields of the configuration, and the layers of a period.
+MODELS = {
+    "llama": (None, HEAD_DIM, 1),
+    "qwen3": (None, HEAD_DIM, 1),
+    "gemma2": (None, HEAD_DIM, 1),
+    "olmo2": (None, HEAD_DIM, 1),
+    "deepseek_v2": (None, LATENTS, 1),
+    "jamba": (None, {"hidden_size": 512}, 2),  # one of Mamba, one of attention with experts
+    "gemma3n": (None, {}, 1),
+    "llama, 4-bit": (4, HEAD_DIM, 1),
+}
 SIDES = {"stock": None, "patched": {}, "projections": {"projections": True}}
 PROMPT = 4
 COLUMNS = ["model", "side", "launches", "by_name"]
 
 
-def build(name: str, bits: int | None, dtype: mx.Dtype) -> mlx.nn.Module:
-    model = _tiny_models.build(name.split(",")[0], head_dim=HEAD_DIM)
+def build(name: str, bits: int | None, fields: dict, dtype: mx.Dtype) -> mlx.nn.Module:
+    model = _tiny_models.build(name.split(",")[0], **fields)
     model.set_dtype(dtype)
     if bits:
         mlx.nn.quantize(model, group_size=32, bits=bits)
@@ -60,12 +71,14 @@ def of_a_step(model: mlx.nn.Module, options: dict | None) -> Counter:
         return nodes(logits)
 
 
-def of_a_layer(model: mlx.nn.Module, options: dict | None) -> Counter:
-    layers = model.model.layers
+def of_layers(model: mlx.nn.Module, period: int, options: dict | None) -> Counter:
+    """Those of the last layers."""
+    holder = getattr(model.model, "language_model", model.model)
+    layers = holder.layers
     whole = of_a_step(model, options)
-    model.model.layers = layers[:-1]
+    holder.layers = layers[:-period]
     rest = of_a_step(model, options)
-    model.model.layers = layers
+    holder.layers = layers
     return whole - rest
 
 
@@ -86,9 +99,9 @@ def main() -> int:
     for heading in ("", *SIDES):
         table.add_column(heading, justify="right" if heading else "left")
     lines = []
-    for name, bits in MODELS.items():
-        model = build(name, bits, mx.float32 if on_cpu else mx.bfloat16)
-        counts = {side: of_a_layer(model, options) for side, options in SIDES.items()}
+    for name, (bits, fields, period) in MODELS.items():
+        model = build(name, bits, fields, mx.float32 if on_cpu else mx.bfloat16)
+        counts = {side: of_layers(model, period, options) for side, options in SIDES.items()}
         table.add_row(name, *(str(count.total()) for count in counts.values()))
         for side, count in counts.items():
             by_name = ", ".join(f"{n} {kind}" for kind, n in sorted(count.items()))

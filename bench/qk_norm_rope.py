@@ -4,7 +4,7 @@ The chain is a norm, a transposition and mx.fast.rope, of q and of k, which are 
 projection. Times are from building the graph to the result, by the host's clock: of many calls in
 one mx.eval, and of one call for each. The copy is of dense q and k, of as many bytes: it is the
 speed at which kernels can read and write. Providers take turns in each round. --device cpu tries
-the script with tiny shapes.
+the script with tiny shapes, or times those of --shapes.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def measure(script: Script, shape: Shape, how: str, rounds: int) -> dict[str, ti
     return seconds
 
 
-def shapes(tiny: bool) -> list[Shape]:
+def shapes(tiny: bool, given: str) -> list[Shape]:
+    if given:
+        return [Shape(*map(int, each.split("x"))) for each in given.split(",")]
     if tiny:
         return [Shape(2, 3, 64)]
     grid = itertools.product(HEAD_DIMS, BATCHES, TOKENS)
@@ -110,12 +112,14 @@ def shapes(tiny: bool) -> list[Shape]:
 
 def main() -> int:
     script = Script(__doc__, COLUMNS, rounds=9)
+    of = "batch x tokens x head_dim, as 1x512x128,1x512x64 (default: the grid)"
+    script.parser.add_argument("--shapes", default="", metavar="LIST", help=of)
     args = script.begin()
     for how in ("one", "many"):
         title = f"{how} in an mx.eval: µs (quartiles)"
         ratios = ("stock/ours", "qk_norm/ours", "of a copy")
         found = table(title, ("tokens, head_dim",), (*SIDES, *ratios))
-        for shape in script.tracked(shapes(script.tiny)):
+        for shape in script.tracked(shapes(script.tiny, args.shapes)):
             seconds = measure(script, shape, how, args.rounds)
             ours = seconds["ours"]
             gain = seconds["stock"].over(ours)

@@ -162,8 +162,19 @@ class SumTo : public Reduction {
 // derivative, if there are any: its own gradient is MLX's sum.
 class Broadcast : public OfMlx {
  public:
-  using OfMlx::OfMlx;
+  Broadcast(
+      mx::Stream stream,
+      std::shared_ptr<Primitive> of_mlx,
+      mx::Shape shape)
+      : OfMlx(stream, std::move(of_mlx)),
+        shape_(std::move(shape)) {}
 
+  std::vector<mx::Shape> output_shapes(const Arrays& inputs) override {
+    if (inputs.size() == 1) {
+      return {shape_};
+    }
+    return of_mlx_->output_shapes(inputs);
+  }
   Arrays jvp(
       const Arrays& primals,
       const Arrays& tangents,
@@ -171,7 +182,7 @@ class Broadcast : public OfMlx {
     auto inputs = primals;
     inputs[0] = tangents[0];
     auto shape = output_shapes(inputs)[0];
-    auto node = std::make_shared<Broadcast>(stream(), of_mlx_);
+    auto node = std::make_shared<Broadcast>(stream(), of_mlx_, shape);
     auto dtype = tangents[0].dtype();
     return {array(shape, dtype, std::move(node), std::move(inputs))};
   }
@@ -186,9 +197,16 @@ class Broadcast : public OfMlx {
       const Arrays& inputs,
       const std::vector<int>& axes) override {
     if (inputs.size() == 1) {
-      auto [outputs, at] = of_mlx_->vmap(inputs, axes);
-      bool is_wide = outputs[0].id() != inputs[0].id();
-      return {{is_wide ? as_ours(outputs[0], stream()) : outputs[0]}, at};
+      // MLX's own adds the axis to its shape, which other nodes may share.
+      auto a = with_leading_axis(inputs[0], axes[0], stream());
+      while (a.ndim() <= shape_.size()) {
+        a = mx::expand_dims(a, 1, stream());
+      }
+      auto shape = shape_;
+      shape.insert(shape.begin(), a.shape(0));
+      auto wide = mx::broadcast_to(a, shape, stream());
+      bool is_wide = wide.id() != a.id();
+      return with_leading_axes({is_wide ? as_ours(wide, stream()) : wide});
     }
     size_t ndim = 0;
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -210,8 +228,9 @@ class Broadcast : public OfMlx {
 
   DEFINE_NAME(mlx_norms::Broadcast)
   bool is_equivalent(const Primitive& other) const override {
-    return of_mlx_->is_equivalent(
-        *static_cast<const Broadcast&>(other).of_mlx_);
+    const auto& broadcast = static_cast<const Broadcast&>(other);
+    return shape_ == broadcast.shape_ &&
+        of_mlx_->is_equivalent(*broadcast.of_mlx_);
   }
 
   // The first array.
@@ -222,9 +241,13 @@ class Broadcast : public OfMlx {
         : as_ours(wide, s);
   }
   static array as_ours(const array& wide, mx::Stream s) {
-    auto node = std::make_shared<Broadcast>(s, wide.primitive_ptr());
+    auto node =
+        std::make_shared<Broadcast>(s, wide.primitive_ptr(), wide.shape());
     return array(wide.shape(), wide.dtype(), std::move(node), wide.inputs());
   }
+
+ private:
+  mx::Shape shape_;
 };
 
 // `a` and what it is computed from, up to what `done` has, with our nodes in

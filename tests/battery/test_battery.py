@@ -395,13 +395,17 @@ def test_nan_stays_where_it_is_normalized(op):
                     assert mx.array_equal(mx.isnan(got), mx.isnan(of_broken)), f"{op} {dtype}"
 
 
+def may_be_empty(op):
+    """The axes that may have no elements."""
+    if "matrix" in op.inputs:
+        return ["B", "N"]  # MLX's gradients of empty products raise
+    return [c for c in op.letters if c not in op.fixed and c not in op.kept]
+
+
 @OF_OP
 def test_empty(op):
     """With no samples, rows or elements: shapes, and gradients of what is left, which are 0."""
-    letters = [c for c in op.letters if c not in op.fixed and c not in op.kept]
-    if "matrix" in op.inputs:
-        letters = ["B", "N"]  # MLX's gradients of empty products raise
-    for letter, dtype in itertools.product(letters, DTYPES):
+    for letter, dtype in itertools.product(may_be_empty(op), DTYPES):
         many, arrays = (arrays_of(op, dtype, **{letter: n}) for n in (30, 0))
         outputs = op.ours()(*arrays)
         for got, of_many in zip(outputs, op.ours()(*many), strict=True):
@@ -413,6 +417,20 @@ def test_empty(op):
         assert [g.shape for g in gradients] == [a.shape for a in arrays], letter
         if not any(o.size for o in outputs):
             assert all(mx.all(g == 0) for g in gradients), letter
+
+
+@OF_OP
+def test_mapped_tangents_of_what_is_empty(op):
+    """Where x is mapped, and its tangent is not."""
+    for letter in may_be_empty(op):
+        x, *others = arrays = arrays_of(op, F32, **{letter: 0})
+
+        def tangents(x, others=others, arrays=arrays):
+            return mx.jvp(op.ours(), [x, *others], arrays)[1]
+
+        got = mx.vmap(tangents)(mx.stack([x, x]))
+        mx.eval(got)
+        assert [g.shape for g in got] == [(2, *y.shape) for y in op.ours()(*arrays)], letter
 
 
 ALONE = [

@@ -87,6 +87,9 @@ const array* input_of(const array& power) {
     return nullptr;
   }
   auto* x = &narrow(squares.inputs()[0]);
+  if (name_of(*x) == "Abs") {
+    x = &narrow(x->inputs()[0]);
+  }
   if (name_of(*x) == "Subtract" && is_mean(x->inputs()[1])) {
     x = &narrow(x->inputs()[0]);
   }

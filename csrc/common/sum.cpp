@@ -198,10 +198,7 @@ class Broadcast : public OfMlx {
       const std::vector<int>& axes) override {
     if (inputs.size() == 1) {
       // MLX's own adds the axis to its shape, which other nodes may share.
-      auto a = with_leading_axis(inputs[0], axes[0], stream());
-      while (a.ndim() <= shape_.size()) {
-        a = mx::expand_dims(a, 1, stream());
-      }
+      auto a = with_leading_of(inputs[0], axes[0], shape_.size());
       auto shape = shape_;
       shape.insert(shape.begin(), a.shape(0));
       auto wide = mx::broadcast_to(a, shape, stream());
@@ -214,14 +211,8 @@ class Broadcast : public OfMlx {
     }
     Arrays aligned;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      auto a = inputs[i];
-      if (axes[i] >= 0) {
-        a = with_leading_axis(a, axes[i], stream());
-        while (a.ndim() <= ndim) {
-          a = mx::expand_dims(a, 1, stream());
-        }
-      }
-      aligned.push_back(a);
+      aligned.push_back(
+          axes[i] < 0 ? inputs[i] : with_leading_of(inputs[i], axes[i], ndim));
     }
     return with_leading_axes({broadcast(aligned, stream())});
   }
@@ -247,6 +238,15 @@ class Broadcast : public OfMlx {
   }
 
  private:
+  // Its mapped axis before as many others as the result has.
+  array with_leading_of(array a, int axis, size_t ndim) {
+    a = with_leading_axis(a, axis, stream());
+    while (a.ndim() <= ndim) {
+      a = mx::expand_dims(a, 1, stream());
+    }
+    return a;
+  }
+
   mx::Shape shape_;
 };
 

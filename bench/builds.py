@@ -41,6 +41,7 @@ SHAPES = {
     "gpu": ((1, 4096), (512, 128), (8192, 768), (4096, 4097), (4096, 16384), (8, 65536)),
 }
 NORMS = ("rms", "layer", "add_rms", "add_layer")
+OTHERS = [op for op in OPS if op not in NORMS]
 PRODUCTS = {
     "gemv": ((1, 4096, 4096), (8, 4096, 4096)),  # also by tiles, with matrix units
     "gemv_columns": ((1, 4096, 4096), (8, 4096, 4096)),
@@ -120,8 +121,11 @@ def passes() -> Iterator[tuple[str, Make]]:
 def configs(device: str, calls: bool) -> Iterator[tuple[str, Make]]:
     """The names of what is timed, each with a function that makes its calls."""
     shapes = [shape for shape in SHAPES[device] if device == "cpu" or not calls or shape[0] == 1]
-    grid = itertools.product(NORMS, (False, True), DTYPES, shapes)
-    norms = [Config(op, dtype, *shape, backward) for op, backward, dtype, shape in grid]
+    grid = [(op, shape) for op in NORMS for shape in shapes]
+    if device == "cpu":
+        grid += [(op, (32768, 128) if op in HEAD_OPS else (512, 4096)) for op in OTHERS]
+    grid = itertools.product(grid, (False, True), DTYPES)
+    norms = [Config(op, dtype, *shape, backward) for (op, shape), backward, dtype in grid]
     traced = device == "gpu" and not calls
     norms += [Config("qk", dtype, 4096, 128) for dtype in DTYPES if traced]
     yield from map(of_norm, norms)

@@ -179,13 +179,12 @@ inline void columns_gradients(
           vector(i + j * kWidth, Whole{}, j, sums);
         }
       }
-#pragma GCC unroll 8
-      for (int j = 0; j < kVectors; ++j, i += kWidth) {
-        if (i + kWidth <= end) {
-          vector(i, Whole{}, j, sums);
-        } else if (i < end) {
-          vector(i, Part{static_cast<int>(end - i)}, j, sums);
-        }
+      if (i < end) { // apart, so that the loop's sums stay in registers
+        ChannelSums rest = sums;
+        for_vectors(end - i, [&, first = i](int64_t k, auto extent) {
+          vector(first + k, extent, static_cast<int>(k / kWidth), rest);
+        });
+        sums = rest;
       }
       i = end;
       if (kSums) {

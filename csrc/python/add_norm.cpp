@@ -5,7 +5,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/variant.h>
 
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/norm/ops.h"

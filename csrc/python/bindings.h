@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/variant.h> // without it no call has a stream that fits
 
 #include <initializer_list>
 #include <utility>

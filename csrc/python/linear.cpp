@@ -3,7 +3,6 @@
 #include "csrc/python/bindings.h"
 
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>

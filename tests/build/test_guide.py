@@ -34,7 +34,7 @@ def test_on_metal(tmp_path):
         assert re.search("^(FAILED|ERROR) ", output, re.M)
         file.write_text(text)
 
-    (line,) = re.findall(r"^python tools metalsim .*?-o y$", GUIDE, re.M | re.S)
+    line = re.search(r"^python tools metalsim .*?-o y$", GUIDE, re.M | re.S)[0]
     command = shlex.split(line.replace("\\\n", ""))[1:]
     assert "y = [0. 2. 4. 6. 8.]" in copy.python(*command)
     dump(copy)
@@ -74,9 +74,9 @@ def dump(copy):
 @pytest.mark.instrument
 def test_on_the_cpu_and_for_cuda(tmp_path):
     copy = Copy(tmp_path, guide.apply)
-    site = copy.python("-c", BUILD).strip()
+    copy.python("tools", "rebuild", "-q", "tests/scale", "tests/build/test_rooms.py")
+    site = str(copy.root / "build" / "rebuilt" / "site")
     pytest = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
-    copy.python(*pytest, "tests/scale", "tests/build/test_rooms.py", site=site)
     copy.python(*pytest, "tests/build/test_kernels.py", "-k", "not package", site=site)
     translated = "tests/build/test_cuda_translation.py"
     copy.python(*pytest, "-m", "", translated, "-k", "scale", site=site)
@@ -84,14 +84,20 @@ def test_on_the_cpu_and_for_cuda(tmp_path):
     assert re.search(r"^scale_4\nscale_8\n.*scale_flags\(90\), scale_by_array\(91\)$", listed, re.M)
 
 
-# The copy's extension, as the normal build has it.
-BUILD = """
-from support.variant import ROOT, Variant
-
-variant = Variant(ROOT / "build" / "cpu")
-variant.compile()
-print(variant.site)
-"""
+def test_the_kernel_of_rows(tmp_path):
+    """It is a file, and the command below it runs it."""
+    section = GUIDE.partition("\n## Rows and sums\n")[2]
+    (text,) = re.findall(r"^```metal\n(.*?)^```$", section, re.M | re.S)
+    (line,) = re.findall(r"^python tools metalsim .*?-o y$", section, re.M | re.S)
+    (tmp_path / "l1.metal").write_text(text)
+    command = shlex.split(line.replace("\\\n", "").replace(" l1.metal", f" {tmp_path}/l1.metal"))
+    done = subprocess.run(
+        [sys.executable, *command[1:]], cwd=variant.ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = re.search(r"^y = (.*)", done.stdout, re.M | re.S)[1]
+    values = [float(number) for number in re.findall(r"[\d.]+", written)]
+    assert values == pytest.approx([n / 10 for n in range(5)] + [n / 35 for n in range(5, 10)])
 
 
 class TestWhatDoesNotFit:

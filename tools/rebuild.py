@@ -1,0 +1,19 @@
+"""Builds what has changed of the extension, and runs tests with it, beside any installed package.
+
+    python tools rebuild [pytest argument ...]
+
+The build is in build/rebuilt: the first takes as long as pip install, later ones seconds.
+"""
+
+import sys
+
+from support.variant import ROOT, Variant
+
+if __name__ == "__main__":
+    variant = Variant(ROOT / "build" / "rebuilt")
+    print("Builds in build/rebuilt.", flush=True)
+    try:
+        variant.compile()
+    except RuntimeError as error:
+        sys.exit(str(error))
+    sys.exit(variant.pytest(*sys.argv[1:]).returncode)

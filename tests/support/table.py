@@ -79,7 +79,9 @@ def assert_close(got, wanted, tolerance, note="", least=1e-30):
             if b.size:
                 most = mx.max(mx.abs(b)).item()
                 off = mx.max(mx.abs(a - b)).item()
-                assert off <= tolerance * max(most, least), f"{note}, {i}: {off} of {most}"
+                most = max(most, least)
+                text = f"off by {off:.3g}, where {tolerance:.3g} of {most:.3g} is allowed"
+                assert off <= tolerance * most, f"{note}, result {i}: {text}"
 
 
 def check(op, arrays, note="", outputs=None, **options):
@@ -109,7 +111,8 @@ def check_both_ways(op, arrays, note="", cotangents=None):
     mx.eval(gradients)
     assert [g.dtype for g in gradients] == [a.dtype for a in arrays], f"{op} {note}"
     tolerance = 4 * (FLOAT32 + 2 * ROUNDOFF[narrowest(*arrays, *outputs)])
-    assert_close(gradients, exact_gradients(op, arrays, cotangents), tolerance, f"{op} {note}")
+    exact = exact_gradients(op, arrays, cotangents)
+    assert_close(gradients, exact, tolerance, f"{op} {note}, gradients")
 
 
 def exact_gradients(op, arrays, cotangents):

@@ -37,6 +37,7 @@ def main(arguments: list[str]) -> int:
     split = arguments.index("--") if "--" in arguments else len(arguments)
     args, given = parser.parse_args(arguments[:split]), arguments[split + 1 :]
     build = HostBuild()
+    print(f"Builds in {build.build.relative_to(ROOT)}: minutes at first, then seconds.", flush=True)
     build.compile()
     failed = 0
     for i, schedule in enumerate(args.schedules):

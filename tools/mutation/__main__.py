@@ -1,7 +1,7 @@
 """Plants defects in the kernels, one at a time, builds them and expects the suite to fail.
 
     python tools mutation [--metal] [--pinned] [--draw N] [--seed SEED] [--part K/N ...] [NAME ...]
-    python tools mutation [--metal] --list
+    python tools mutation [--metal] --list [NAME ...]
 
 The defects are those of operators.py at all of their places in the files of targets.py, and of
 pinned.py: in the CPU kernels, the patching code and the layers or, with --metal, in the Metal
@@ -185,7 +185,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="a defect, or how some begin")
     parser.add_argument("--metal", action="store_true", help="those in the Metal kernels")
     parser.add_argument("--pinned", action="store_true", help="only those of pinned.py")
-    parser.add_argument("--list", action="store_true", help="print all, and plant none")
+    parser.add_argument("--list", action="store_true", help="print them, and plant none")
     parser.add_argument("--draw", type=int, metavar="N", help="plant N that compile, drawn by SEED")
     parser.add_argument("--seed", default="0", help="what decides a draw; 0 by default")
     parser.add_argument(
@@ -193,10 +193,10 @@ def main() -> int:
     )
     args = parser.parse_args()
     if args.list:
-        for mutant in METAL_MUTANTS if args.metal else MUTANTS:
-            print(f"{mutant.name}: {mutant.file}")
-        for site, _ in all_sites(args.metal):
-            print(f"{site.name}: {' '.join(site.new.split())}")
+        lines = [f"{m.name}: {m.file}" for m in (METAL_MUTANTS if args.metal else MUTANTS)]
+        lines += [f"{s.name}: {' '.join(s.new.split())}" for s, _ in all_sites(args.metal)]
+        named = tuple(args.names or [""])
+        print(*(line for line in lines if line.startswith(named)), sep="\n")
         return 0
     mutants = []
     for mutant in chosen(args):

@@ -88,5 +88,9 @@ def _filled(dtype, shape, fill) -> np.ndarray:
     elif fill == "arange":
         values = np.arange(np.prod(sizes)).reshape(sizes)
     else:
-        values = np.full(sizes, 0 if fill == "empty" else number(fill))
+        try:
+            values = np.full(sizes, 0 if fill == "empty" else number(fill))
+        except ValueError:
+            fills = "normal, uniform, arange, empty or a number"
+            raise ValueError(f"'{fill}' is none of {fills}") from None
     return bfloat16(values.astype(np.float32)) if dtype == "bfloat16" else values.astype(dtype)

@@ -102,7 +102,7 @@ REVERSED = ["reversed", "--grid", "64", "-a", "x=float32:64", "-a", "y=float32:6
         ([*COPY, "-a", "z=1"], "no buffer 'z'; kernel 'copy' has x (0), y (1), by (2)"),
         ([*COPY, "-a", "x=double:1"], "argument 'x': 'double' is none of"),
         ([*COPY, "-a", "x=float32:8by8"], "argument 'x': '8by8' is no shape"),
-        ([*COPY, "-a", "x=float32:8:many"], "argument 'x': 'many' is no number"),
+        ([*COPY, "-a", "x=float32:8:many"], "argument 'x': 'many' is none of normal, uniform,"),
         ([*COPY, "-a", "x=float32:8:0:0"], "argument 'x': 'float32:8:0:0' has more than two"),
         ([*COPY, "-a", "x=int32:64"], "argument 'x' has dtype int32; the kernel takes float32"),
         ([*COPY, "-a", "x=missing.npy"], "argument 'x': [Errno 2]"),

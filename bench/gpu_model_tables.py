@@ -37,7 +37,7 @@ def tables(model: Rows, pair: Rows, gemv: Rows, launches: Rows) -> str:
             ("weights", "phase", "stock, ms", *sides), [*model_lines(model), *pair_lines(pair)]
         ),
         *step_text(model),
-        "Launches per layer when decoding one token:\n",
+        "Launches per layer when decoding one token (jamba: two, of Mamba and attention):\n",
         markdown(("model", "stock", *sides), launch_lines(launches)),
         gemv_text(gemv),
     ]

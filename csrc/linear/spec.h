@@ -10,7 +10,7 @@ namespace mlx_norms {
 // A norm and the projections of its output or, without a norm, one projection,
 // to which the residual is then added.
 struct NormLinearSpec {
-  NormSpec norm;
+  NormSpec norm = {};
   std::vector<Projection> projections; // 1 to 4
   bool gated = false; // two, of one shape: silu(first) * second
   bool normed = true;

@@ -22,22 +22,38 @@ Place = tuple[type | types.ModuleType, str]
 _names: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
 # The number of names in a module when it was looked at.
 _sizes: weakref.WeakKeyDictionary[types.ModuleType, int] = weakref.WeakKeyDictionary()
+# The number of modules when those without layers were looked for.
+_modules = 0
 
 
 def found() -> list[Place]:
     """The places in the classes that there are now, and in modules looked at for the first time."""
-    return _places(_subclasses(mlx.nn.Module))
+    return _places(_subclasses(mlx.nn.Module), _modules_of_mlx())
 
 
 def found_among(cls: type) -> list[Place]:
     """Those in this class, its bases and its module."""
-    return _places(cls.__mro__)
+    return _places(cls.__mro__, [])
 
 
-def _places(classes: Iterable[type]) -> list[Place]:
+def _modules_of_mlx() -> list[str]:
+    """If any was imported since the last time: the modules that have MLX by its usual name."""
+    global _modules
+    if len(sys.modules) == _modules:
+        return []
+    _modules = len(sys.modules)
+    # None of a class of its own: one that loads when it is first used would load here.
+    return [
+        path
+        for path, module in sys.modules.copy().items()
+        if type(module) is types.ModuleType and vars(module).get("mx") is mx
+    ]
+
+
+def _places(classes: Iterable[type], modules: list[str]) -> list[Place]:
     classes = list(classes)
     places: list[Place] = [(cls, name) for cls in classes for name in _names_in(cls)]
-    for path in {cls.__module__ for cls in classes}:
+    for path in {*modules, *(cls.__module__ for cls in classes)}:
         module = sys.modules.get(path)
         if isinstance(module, types.ModuleType) and not f"{path}.".startswith(_OWN):
             places += _functions(module)

@@ -111,13 +111,17 @@ def writes_norm(cls: type) -> bool:
 
 
 def calls_norm(function: types.FunctionType, cls: type) -> bool:
-    """Whether a function takes a mean or a sum, and a root, itself or in few that it calls."""
+    """Whether a function takes a mean or a sum, and a root, itself or in few that it calls.
+
+    Those of MLX's layers do not count: their calls are replaced by themselves.
+    """
     names: set[str] = set()
     functions = [function]
+    classes = [c for c in _own_classes(cls) if not c.__module__.startswith("mlx.nn.")]
     for each in functions:  # which grows
         for code in _codes(each.__code__):
             names.update(code.co_names)
-            for value in _values(code.co_names, each, _own_classes(cls)):
+            for value in _values(code.co_names, each, classes):
                 if isinstance(value, types.FunctionType) and value not in functions:
                     functions.append(value)
         if len(functions) > _MOST_FUNCTIONS:
@@ -204,7 +208,7 @@ class _Reader:
             self.refuse("it sets items of an array or a list")
         elif name.startswith(_OF_NAMES):
             self.refuse(f"it sets {value}, which is no variable of its own")
-        elif name.startswith(_OTHERS):
+        elif name.startswith(_OTHERS) and not (name == "IMPORT_NAME" and value == "math"):
             self.refuse(
                 "it does more than compute: it imports, yields, catches errors, or the like"
             )

@@ -32,20 +32,20 @@ def replacement(function: types.FunctionType) -> Callable:
 class _Functions(Plans):
     def compute(self, scope: Scope, args: tuple, kwargs: dict) -> mx.array | None:
         """Our norm's result, or none if the function has to be called."""
-        if not args or not takes(args[0]):
+        x = next((value for value in args if type(value) is mx.array), None)
+        if not takes(x):
             return None
         values = (*args, *kwargs.values())
         plan = self.plan(values, kwargs)
-        arrays = [value for value in values[1:] if type(value) is mx.array]
-        return plan.compute(scope, values[0], arrays)
+        return plan.compute(scope, x, _arrays(values)[1:])
 
     def _plan(self, values: tuple, kwargs: dict) -> Plan:
         name = f"{self.function.__module__}.{self.function.__qualname__}"
-        x, *others = values
-        given = []
-        for value in others:
+        x, *parameters = arrays = _arrays(values)
+        given = [(value.dtype, value.shape) for value in parameters]
+        for value in values:
             if type(value) is mx.array:
-                given.append((value.dtype, value.shape))
+                given.append(mx.array)
             elif is_simple(value):
                 given.append((type(value), value))
             else:
@@ -56,9 +56,12 @@ class _Functions(Plans):
             code = self.code(object)
             kind = (self.kind_of(x), *kind[1:])  # as the code has been read
             call = functools.partial(_called, self.function, values, kwargs)
-            arrays = [value for value in values if type(value) is mx.array]
             return self.make(kind, code, code.unknown(None), name, call, arrays)
         return plan
+
+
+def _arrays(values: tuple) -> list[mx.array]:
+    return [value for value in values if type(value) is mx.array]
 
 
 def _called(function: Callable, values: tuple, kwargs: dict, arrays: list) -> object:

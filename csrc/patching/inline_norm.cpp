@@ -128,6 +128,33 @@ bool is_alone(
   });
 }
 
+// That of an array under the root.
+std::optional<InlineNorm>
+norm_of(const array& x, const array& power, const PendingGraph& graph) {
+  if (x.ndim() == 0 || x.size() == 0 || !takes_dtype(x.dtype())) {
+    return std::nullopt;
+  }
+  auto stream = power.primitive().stream();
+  WrittenReader reader(x, stream, graph);
+  std::optional<InlineNorm> found;
+  auto* a = &power;
+  for (int i = 0; i < kMaxNodes && is_part(&reader.value_of(*a)); ++i) {
+    const auto& value = reader.value_of(*a);
+    if (a->shape() == x.shape() && takes_dtype(a->dtype())) {
+      auto norm = norm_of(value, *a, x, reader.parameters());
+      auto* written = std::get_if<WrittenNorm>(&norm);
+      if (written && written->number == 1.0f) {
+        found = {*a, *written, x, reader.parameters(), stream};
+      }
+    }
+    a = graph.only_taker(*a);
+    if (!a) {
+      break;
+    }
+  }
+  return found && is_alone(found->output, reader, graph) ? found : std::nullopt;
+}
+
 } // namespace
 
 bool may_be_root(const array& power) {
@@ -142,28 +169,14 @@ std::optional<InlineNorm> inline_norm(
     const array& power,
     const PendingGraph& graph) {
   auto* x = may_be_root(power) ? input_of(power) : nullptr;
-  if (!x || x->ndim() == 0 || x->size() == 0 || !takes_dtype(x->dtype())) {
+  if (!x) {
     return std::nullopt;
   }
-  auto stream = power.primitive().stream();
-  WrittenReader reader(*x, stream, graph);
-  std::optional<InlineNorm> found;
-  auto* a = &power;
-  for (int i = 0; i < kMaxNodes && is_part(&reader.value_of(*a)); ++i) {
-    const auto& value = reader.value_of(*a);
-    if (a->shape() == x->shape() && takes_dtype(a->dtype())) {
-      auto norm = norm_of(value, *a, *x, reader.parameters());
-      auto* written = std::get_if<WrittenNorm>(&norm);
-      if (written && written->number == 1.0f) {
-        found = {*a, *written, *x, reader.parameters(), stream};
-      }
-    }
-    a = graph.only_taker(*a);
-    if (!a) {
-      break;
-    }
-  }
-  return found && is_alone(found->output, reader, graph) ? found : std::nullopt;
+  auto found = norm_of(*x, power, graph);
+  // The squares of x times a number may be those of its mean.
+  return !found && name_of(*x) == "Multiply" && as_constant(x->inputs()[1])
+      ? norm_of(narrow(x->inputs()[0]), power, graph)
+      : found;
 }
 
 } // namespace mlx_norms

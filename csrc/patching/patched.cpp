@@ -251,6 +251,7 @@ std::optional<PatchedNorm> patched_written_norm(
     const array& x,
     const array* weight,
     const array* bias,
+    const array* factor,
     Fusion fusion) {
   auto stream = mx::to_stream({});
   if (backend_of(stream) == Backend::None) {
@@ -260,7 +261,8 @@ std::optional<PatchedNorm> patched_written_norm(
   if (norm.kind == WrittenNorm::Kind::L2 || norm.eps_bounds ||
       norm.axis != static_cast<int>(x.ndim()) - 1) {
     count(Outcome::OtherNorm);
-    return PatchedNorm{compute(norm, x, weight, bias), Outcome::OtherNorm};
+    return PatchedNorm{
+        compute(norm, x, weight, bias, factor), Outcome::OtherNorm};
   }
   note_norm(x);
   auto weights = as_vector(weight), biases = as_vector(bias);
@@ -277,7 +279,7 @@ std::optional<PatchedNorm> patched_written_norm(
   if (!y) {
     return std::nullopt;
   }
-  return PatchedNorm{times_number(norm, std::move(*y)), outcome};
+  return PatchedNorm{times_factors(norm, std::move(*y), factor), outcome};
 }
 
 } // namespace mlx_norms

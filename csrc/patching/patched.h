@@ -43,6 +43,7 @@ std::optional<PatchedNorm> patched_written_norm(
     const mx::array& x,
     const mx::array* weight,
     const mx::array* bias,
+    const mx::array* factor,
     Fusion fusion);
 
 } // namespace mlx_norms

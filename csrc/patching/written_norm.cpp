@@ -3,6 +3,7 @@
 #include "csrc/patching/written_norm.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "csrc/common/checks.h"
@@ -14,14 +15,20 @@ namespace {
 
 using Result = std::variant<WrittenNorm, std::string>;
 
-// Whether the number is sqrt(length), as an array of some dtype has it, which
-// makes the mean of a sum of squares.
+// Whether the number is sqrt(length), as an array of some dtype has it or its
+// reciprocal, which makes the mean of a sum of squares.
 bool is_root_of(int length, float number) {
   constexpr float kFloat32Error = 1e-6f; // of a root that Python computes
   auto root = std::sqrt(static_cast<float>(length));
-  return std::abs(number - root) <= kFloat32Error * root ||
-      number == rounded_to(root, mx::float16) ||
-      number == rounded_to(root, mx::bfloat16);
+  return std::ranges::any_of(
+      std::array{mx::float32, mx::float16, mx::bfloat16}, [&](auto dtype) {
+        return std::ranges::any_of(
+            std::array{
+                rounded_to(root, dtype), 1.0f / rounded_to(1.0f / root, dtype)},
+            [&](float each) {
+              return std::abs(number - each) <= kFloat32Error * root;
+            });
+      });
 }
 
 using Reason = std::optional<std::string>;
@@ -74,7 +81,7 @@ why_not_number(const WrittenNorm& norm, const Product& product, bool has_bias) {
   if (norm.dtype == mx::float32) {
     return std::nullopt;
   }
-  if (product.weight) {
+  if (product.has_parameter()) {
     return "it multiplies by a number besides its weight";
   }
   return product.rounded == 1.0f
@@ -113,7 +120,12 @@ Result as_norm(
       .weight = {},
       .bias = {},
       .dtype = output.dtype(),
-      .number = product.number};
+      .number = product.number,
+      .factor = product.factor,
+      .output = output.dtype()};
+  if (norm.factor && !product.rounded) {
+    norm.dtype = mx::float32;
+  }
   if (auto why = take_moment(norm, product, x)) {
     return *why;
   }
@@ -122,6 +134,9 @@ Result as_norm(
   }
   if (!(norm.eps >= 0.0f) || !std::isfinite(norm.eps)) {
     return "its eps is no number that our kernels take";
+  }
+  if (bias && norm.factor) {
+    return "its weight is no vector, besides its bias";
   }
   if (bias && norm.kind != WrittenNorm::Kind::Layer) {
     return "it adds a bias to an RMS norm";
@@ -186,6 +201,9 @@ Result moved_back(Result found, const Moved& moved) {
   auto* norm = std::get_if<WrittenNorm>(&found);
   if (!norm) {
     return found;
+  }
+  if (norm->factor) {
+    return "its weight is no vector, of axes that it moves";
   }
   norm->axis = moved.axes[norm->axis];
   return norm->kind == WrittenNorm::Kind::L2 &&

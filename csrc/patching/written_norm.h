@@ -24,7 +24,9 @@ struct WrittenNorm {
   std::optional<int> bias;
   Rounding rounding = Rounding::Early;
   mx::Dtype dtype;
-  float number = 1.0f; // by which the result is multiplied
+  float number = 1.0f;       // by which the result is multiplied
+  std::optional<int> factor; // the same: which parameter, of another shape
+  mx::Dtype output;          // the dtype of the product
 
   // The function of this package.
   const char* op() const;

@@ -24,7 +24,8 @@ array compute(
     const WrittenNorm& norm,
     const array& x,
     const array* weight,
-    const array* bias) {
+    const array* bias,
+    const array* factor) {
   Arrays inputs{x};
   for (auto* parameter : {weight, bias}) {
     if (auto vector = as_vector(parameter)) {
@@ -37,7 +38,7 @@ array compute(
   auto y = from_end == -1
       ? make_norm(spec, norm.dtype, std::move(inputs), stream)[0]
       : make(ChannelNorm{spec, from_end, norm.dtype}, inputs, stream);
-  return times_number(norm, std::move(y));
+  return times_factors(norm, std::move(y), factor);
 }
 
 OptionalArray as_vector(const array* parameter, mx::StreamOrDevice stream) {
@@ -46,9 +47,11 @@ OptionalArray as_vector(const array* parameter, mx::StreamOrDevice stream) {
                                : OptionalArray(mx::flatten(*parameter, stream));
 }
 
-array times_number(const WrittenNorm& norm, array y) {
-  return norm.number == 1.0f ? y
-                             : mx::multiply(y, array(norm.number, y.dtype()));
+array times_factors(const WrittenNorm& norm, array y, const array* factor) {
+  if (norm.number != 1.0f) {
+    y = mx::multiply(y, array(norm.number, y.dtype()));
+  }
+  return factor ? mx::astype(mx::multiply(y, *factor), norm.output) : y;
 }
 
 } // namespace mlx_norms

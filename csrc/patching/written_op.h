@@ -15,12 +15,13 @@ array compute(
     const WrittenNorm& norm,
     const array& x,
     const array* weight,
-    const array* bias);
+    const array* bias,
+    const array* factor = nullptr);
 
 // As a vector: a model may keep its parameters as [C, 1, 1].
 OptionalArray as_vector(const array* parameter, mx::StreamOrDevice stream = {});
 
-// The result times the norm's number.
-array times_number(const WrittenNorm& norm, array y);
+// The result times the norm's number and the factor.
+array times_factors(const WrittenNorm& norm, array y, const array* factor);
 
 } // namespace mlx_norms

@@ -63,7 +63,8 @@ const int* axis_of(const Value& value) {
     return &squared->axis;
   }
   auto* product = std::get_if<Product>(&value);
-  return product && product->over && !product->has_x && !product->weight
+  return product && product->over && !product->has_x &&
+          !product->has_parameter()
       ? &product->over->axis
       : nullptr;
 }
@@ -74,8 +75,8 @@ void note(const array& a, Value& value) {
   if (!product) {
     return;
   }
-  if (product->is_normalized() && !product->weight && !product->rounded &&
-      a.dtype() != mx::float32) {
+  if (product->is_normalized() && !product->has_parameter() &&
+      !product->rounded && a.dtype() != mx::float32) {
     product->rounded = product->number;
   }
   if (product->weight && !product->has_x && !product->over &&
@@ -132,15 +133,13 @@ const Value& WrittenReader::value_of(const array& a) {
 }
 
 Value WrittenReader::as_parameter(const array& a, int i) const {
-  auto from_end = only_axis_from_end(a);
-  if (!from_end) {
-    return Refused{
-        a.size() == 1 ? "it uses an array of one element as a number"
-                      : "its parameter is no vector"};
+  Product parameter;
+  if (auto from_end = only_axis_from_end(a)) {
+    parameter.weight = Weight{i, 0.0f, *from_end};
+  } else {
+    parameter.factor = i;
   }
-  Product weight;
-  weight.weight = Weight{i, 0.0f, *from_end};
-  return weight;
+  return parameter;
 }
 
 // A product of a vector is one, too, and a vector that is rounded: only
@@ -210,8 +209,9 @@ Value WrittenReader::unary(
   }
   if (name == "Sum") {
     auto axes = state_of<mx::Reduce>(a).second;
-    return axes.size() == 1 ? sum(value, axes[0])
-                            : Refused{"its statistics are over several axes"};
+    return axes.size() == 1
+        ? sum(value, axes[0], input.shape(axes[0]), a.dtype())
+        : Refused{"its statistics are over several axes"};
   }
   if (name == "Sqrt") {
     return square_root(value);
@@ -265,6 +265,11 @@ Value WrittenReader::broadcast(const array& whole, const Value& value) const {
   }
   auto* product = std::get_if<Product>(&value);
   bool is_small = product && !product->has_x && !product->over;
+  if (product && product->factor && !product->has_x && product->over) {
+    auto shape = x_.shape();
+    shape[product->over->axis] = 1;
+    is_small = whole.shape() == shape;
+  }
   return is_small || whole.shape() == x_.shape() ? value
                                                  : Refused{"it broadcasts x"};
 }

@@ -33,9 +33,19 @@ const Product* as_x(const Value& value) {
   return product && product->is_x() ? product : nullptr;
 }
 
+const Product* as_multiple_of_x(const Value& value) {
+  auto* product = as<Product>(value);
+  return product && product->is_multiple_of_x() ? product : nullptr;
+}
+
 const Product* as_weight(const Value& value) {
   auto* product = as<Product>(value);
   return product && product->is_weight() ? product : nullptr;
+}
+
+const Product* as_factor(const Value& value) {
+  auto* product = as<Product>(value);
+  return product && product->factor ? product : nullptr;
 }
 
 // The sum over the row's length, of which the factor is known in the dtype of
@@ -53,7 +63,7 @@ Value product_of(const Product& a, const Product& b) {
   if ((a.has_x && b.has_x) || (a.over && b.over)) {
     return kUnknown;
   }
-  if (a.weight && b.weight) {
+  if (a.has_parameter() && b.has_parameter()) {
     return refused("it has more than one weight");
   }
   Product both = a.has_x ? a : b;
@@ -61,18 +71,30 @@ Value product_of(const Product& a, const Product& b) {
   both.number = a.number * b.number;
   both.over = a.over ? a.over : b.over;
   both.weight = a.weight ? a.weight : b.weight;
+  both.factor = a.factor ? a.factor : b.factor;
   both.rounded = both.rounded ? both.rounded : other.rounded;
   both.widened = false;
   return both;
 }
 
-Value over_root(Product product, const Moment& moment) {
+Value over_root(Product product, const Root& root) {
   if (product.over) {
     return kUnknown;
   }
-  product.over = moment;
+  product.over = root.of;
+  product.number /= root.number;
   product.widened = false;
   return product;
+}
+
+// Whether the number is the square of one over the root of the length, as the
+// dtype has it.
+bool is_one_over(int length, float number, mx::Dtype dtype) {
+  constexpr float kFloat32Error = 1e-6f; // of a root that Python computes
+  auto root = std::sqrt(number);
+  auto exact = 1.0f / std::sqrt(static_cast<float>(length));
+  return std::abs(root - exact) <= kFloat32Error * exact ||
+      root == rounded_to(exact, dtype);
 }
 
 Value with_offset(const Product& weight, float offset) {
@@ -93,22 +115,27 @@ const std::string kOutside =
 } // namespace
 
 Value multiply(const Value& a, const Value& b, int length, mx::Dtype dtype) {
-  auto* x = as_x(a);
-  auto* y = as_x(b);
+  auto* x = as_multiple_of_x(a);
+  auto* y = as_multiple_of_x(b);
   if (x && y) {
-    return x->centered == y->centered ? Value(Squares{x->centered}) : kUnknown;
+    return x->centered == y->centered
+        ? Value(Squares{x->centered, x->number * y->number})
+        : kUnknown;
   }
   auto* p = as<Product>(a);
   auto* q = as<Product>(b);
   if (p && q) {
     return product_of(*p, *q);
   }
-  if (auto* moment = as<Moment>(b); moment && p) {
+  if (p && (as<Moment>(b) || as<Root>(b))) {
     return multiply(b, a, length, dtype);
   }
   auto number = as_number(b);
   if (auto* moment = as<Moment>(a); moment && number) {
     return scaled(*moment, *number == rounded_to(1.0 / length, dtype));
+  }
+  if (auto* root = as<Root>(a); root && number && *number > 0.0f) {
+    return Root{root->of, root->number * *number};
   }
   auto* first = as<Moment>(a);
   auto* second = as<Moment>(b);
@@ -131,7 +158,10 @@ Value divide(const Value& a, const Value& b, int length, mx::Dtype dtype) {
     return quotient;
   }
   if (auto* root = as<Root>(b); root && product) {
-    return over_root(*product, root->of);
+    return over_root(*product, *root);
+  }
+  if (auto* root = as<Root>(a); root && number && *number > 0.0f) {
+    return Root{root->of, root->number / *number};
   }
   return kUnknown;
 }
@@ -152,6 +182,12 @@ Value add(const Value& a, const Value& b) {
   }
   if (as<Root>(a) && number) {
     return refused(kOutside);
+  }
+  if (as<Moment>(a) && as_factor(b)) {
+    return refused("its eps is an array");
+  }
+  if (as_factor(a) && as<Moment>(b)) {
+    return add(b, a);
   }
   if (auto* weight = as_weight(a); weight && number) {
     return with_offset(*weight, *number);
@@ -211,7 +247,7 @@ Value maximum(const Value& a, const Value& b) {
       return kUnknown;
     }
     Root bounded = *root;
-    bounded.of.eps = *number;
+    bounded.of.eps = *number / root->number;
     bounded.of.has_eps = bounded.of.eps_bounds = true;
     return bounded;
   }
@@ -242,14 +278,14 @@ Value power(const Value& base, const Value& exponent) {
     return one_over_root(base);
   }
   if (auto* root = as<Root>(base); root && *number == -1.0f) {
-    return over_root({}, root->of);
+    return over_root({}, *root);
   }
   return kUnknown;
 }
 
 Value square(const Value& a) {
-  if (auto* x = as_x(a)) {
-    return Squares{x->centered};
+  if (auto* x = as_multiple_of_x(a)) {
+    return Squares{x->centered, x->number * x->number};
   }
   if (auto* magnitudes = as<Magnitudes>(a)) {
     return Squares{magnitudes->centered};
@@ -265,12 +301,15 @@ Value magnitude(const Value& a) {
   return x ? Value(Magnitudes{x->centered}) : kUnknown;
 }
 
-Value sum(const Value& a, int axis) {
+Value sum(const Value& a, int axis, int length, mx::Dtype dtype) {
   if (auto* x = as_x(a); x && !x->centered) {
     return Moment{.squares = false, .centered = {}, .axis = axis};
   }
   if (auto* squares = as<Squares>(a)) {
-    return Moment{.squares = true, .centered = squares->centered, .axis = axis};
+    Moment sum{.squares = true, .centered = squares->centered, .axis = axis};
+    return squares->number == 1.0f
+        ? Value(sum)
+        : scaled(sum, is_one_over(length, squares->number, dtype));
   }
   return refused("its statistics are not of x alone");
 }
@@ -282,7 +321,7 @@ Value square_root(const Value& a) {
 
 Value one_over_root(const Value& a) {
   auto* moment = as<Moment>(a);
-  return moment && moment->squares ? over_root({}, *moment) : kUnknown;
+  return moment && moment->squares ? over_root({}, Root{*moment}) : kUnknown;
 }
 
 Value cast(const Value& a, mx::Dtype from, mx::Dtype to, mx::Dtype of_x) {

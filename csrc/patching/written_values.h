@@ -28,13 +28,15 @@ struct Moment {
   bool eps_bounds = false; // of its root, instead of being added
 };
 
-// The square root of a moment.
+// The square root of a moment, times a positive number.
 struct Root {
   Moment of;
+  float number = 1.0f;
 };
 
 struct Squares { // of x
   std::optional<int> centered;
+  float number = 1.0f; // by which they are multiplied
 };
 
 struct Magnitudes { // of x, of which only squares are understood
@@ -53,25 +55,33 @@ struct Weight {
 };
 
 // A product of these factors, each of which may be absent: a number, x or x
-// less its mean, one over the root of a moment, a weight.
+// less its mean, one over the root of a moment, a weight, or a parameter of
+// another shape that broadcasts to x.
 struct Product {
   float number = 1.0f;
   bool has_x = false;
   std::optional<int> centered;
   std::optional<Moment> over;
   std::optional<Weight> weight;
+  std::optional<int> factor; // which parameter
   // The number so far when the normalized x, without a weight, has 16 bits.
   std::optional<float> rounded;
   bool widened = false; // the latest operation is a cast to float32
 
+  bool has_parameter() const {
+    return weight || factor;
+  }
   bool is_number() const {
-    return !has_x && !over && !weight;
+    return !has_x && !over && !has_parameter();
+  }
+  bool is_multiple_of_x() const {
+    return has_x && !over && !has_parameter();
   }
   bool is_x() const {
-    return has_x && !over && !weight && number == 1.0f;
+    return is_multiple_of_x() && number == 1.0f;
   }
   bool is_weight() const {
-    return weight && !has_x && !over && number == 1.0f;
+    return weight && !factor && !has_x && !over && number == 1.0f;
   }
   bool is_normalized() const {
     return has_x && over;
@@ -104,7 +114,7 @@ Value maximum(const Value& a, const Value& b);
 Value power(const Value& base, const Value& exponent);
 Value square(const Value& a);
 Value magnitude(const Value& a);
-Value sum(const Value& a, int axis);
+Value sum(const Value& a, int axis, int length, mx::Dtype dtype);
 Value square_root(const Value& a);
 Value one_over_root(const Value& a);
 Value cast(const Value& a, mx::Dtype from, mx::Dtype to, mx::Dtype of_x);

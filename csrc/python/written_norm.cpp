@@ -42,8 +42,9 @@ std::optional<mx::array> call(
     const nb::object& tell,
     const mx::array& x,
     const mx::array* weight,
-    const mx::array* bias) {
-  auto y = patched_written_norm(of.norm, x, weight, bias, fusion);
+    const mx::array* bias,
+    const mx::array* factor) {
+  auto y = patched_written_norm(of.norm, x, weight, bias, factor, fusion);
   if (!y) {
     return std::nullopt;
   }
@@ -69,6 +70,8 @@ void bind_written_norm(nb::module_& m) {
           [](const CountedNorm& of) { return of.norm.weight; },
           "Which of the parameters.")
       .def_prop_ro("bias", [](const CountedNorm& of) { return of.norm.bias; })
+      .def_prop_ro(
+          "factor", [](const CountedNorm& of) { return of.norm.factor; })
       .def_prop_rw(
           "calls",
           [](const CountedNorm& of) { return of.calls.load(); },
@@ -79,14 +82,16 @@ void bind_written_norm(nb::module_& m) {
           [](const CountedNorm& of,
              const mx::array& x,
              const mx::array* weight,
-             const mx::array* bias) {
-            return compute(of.norm, x, weight, bias);
+             const mx::array* bias,
+             const mx::array* factor) {
+            return compute(of.norm, x, weight, bias, factor);
           },
           "x"_a,
           "weight"_a.none(),
           "bias"_a.none(),
+          "factor"_a.none(),
           nb::sig(
-              "def alone(self, x: mlx.core.array, weight: mlx.core.array | None, bias: mlx.core.array | None) -> mlx.core.array"),
+              "def alone(self, x: mlx.core.array, weight: mlx.core.array | None, bias: mlx.core.array | None, factor: mlx.core.array | None) -> mlx.core.array"),
           "The norm by an op of this package, not counted.")
       .def(
           "__call__",
@@ -96,8 +101,9 @@ void bind_written_norm(nb::module_& m) {
           "x"_a,
           "weight"_a.none(),
           "bias"_a.none(),
+          "factor"_a.none(),
           nb::sig(
-              "def __call__(self, fusion: Fusion, tell: object, x: mlx.core.array, weight: mlx.core.array | None, bias: mlx.core.array | None) -> mlx.core.array | None"),
+              "def __call__(self, fusion: Fusion, tell: object, x: mlx.core.array, weight: mlx.core.array | None, bias: mlx.core.array | None, factor: mlx.core.array | None) -> mlx.core.array | None"),
           "The norm of ``x``; calls ``tell`` with the outcome. ``None``: the "
           "model's own code has to compute it.");
   m.def(

@@ -68,9 +68,46 @@ def masked(self, x):
     return x * root(mx.where(x > 0, x, 0))
 
 
-@left("it uses an array of one element as a number", parameters={"eps": (1,)})
+@left("its eps is an array", parameters={"eps": (1,)})
 def eps_an_array(self, x):
     return x * mx.rsqrt((x * x).mean(-1, keepdims=True) + self.eps)
+
+
+@left(
+    "its weight is no vector, besides its bias",
+    parameters={"weight": (5, WIDTH), "bias": (WIDTH,)},
+)
+def bias_after_a_weight_of_rows(self, x):
+    y = (x - x.mean(-1, keepdims=True)) * mx.rsqrt(x.var(-1, keepdims=True) + 1e-3)
+    return y * self.weight + self.bias
+
+
+@left("its weight is no vector, of axes that it moves", parameters={"weight": (2, WIDTH)})
+def weight_of_rows_of_moved_axes(self, x):
+    x = x.swapaxes(0, 1)
+    return (x * root(x) * self.weight).swapaxes(0, 1)
+
+
+@left("it combines x in a way that is no norm's", parameters={"weight": (5, WIDTH)})
+def offset_of_a_weight_of_rows(self, x):
+    return x * root(x) * (1 + self.weight)
+
+
+@left("it takes ExpandDims, which is no part of a norm", parameters={"weight": (2, WIDTH)})
+def weight_of_other_rows(self, x):
+    return x * root(x) * self.weight[:, None]
+
+
+@left("it divides a sum by another number than the length of the axis")
+def squares_of_halves(self, x):
+    half = x * 0.5
+    return x * mx.rsqrt(half.square().sum(-1, keepdims=True) + 1e-3)
+
+
+@left("it combines x in a way that is no norm's")
+def negative_root(self, x):
+    length = mx.sqrt((x * x).sum(-1, keepdims=True))
+    return x / mx.maximum(length * -1.0, 1.0)
 
 
 @left("it combines x in a way that is no norm's")

@@ -32,6 +32,7 @@ class Form:
 
     ``op`` is ours. ``exact`` computes it of float64 arrays, by ``norm`` below. ``wide`` says that
     the code computes in float32, so that what it returns of 16 bits is rounded at most twice.
+    ``inline`` says that the norm is found amid other code, too.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Form:
     parameters: dict
     shape: tuple = (2, 5, WIDTH)
     wide: bool = False
+    inline: bool = True
 
     def layer(self, dtype=mx.float32):
         cls = type("Norm", (Layer,), {"__call__": self.call, "__module__": "a_model"})
@@ -239,6 +241,50 @@ def other_axes_moved(self, x):
     x = x.transpose(2, 0, 1, 3)
     y = x * mx.rsqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.weight
     return y.transpose(1, 2, 0, 3)
+
+
+@form("rms_norm", rms, WEIGHT)
+def sum_of_squares_of_shares(self, x):
+    import math  # as code does that has few uses of it
+
+    share = x * (1.0 / math.sqrt(x.shape[-1]))
+    return x * mx.rsqrt(share.square().sum(-1, keepdims=True) + self.eps) * self.weight
+
+
+@form(
+    "rms_norm",
+    lambda x, weight: bounded(x, weight),
+    {"weight": (1,)},
+    shape=(2, 40, WIDTH),
+    inline=False,
+)
+def bounded_share_and_one_weight(self, x):
+    length = mx.sqrt(mx.sum(x * x, axis=-1, keepdims=True)) * WIDTH**-0.5
+    return x * (self.weight / mx.maximum(length, BOUND**0.5))
+
+
+HEADS = {"weight": (4, WIDTH)}
+
+
+@form("rms_norm", rms, HEADS, shape=(2, 5, 4, WIDTH), wide=True)
+def weights_of_heads(self, x):
+    wide = x.astype(mx.float32)
+    wide = wide * mx.rsqrt(mx.mean(mx.square(wide), axis=-1, keepdims=True) + self.eps)
+    return (wide * self.weight).astype(x.dtype)
+
+
+@form("rms_norm", rms, HEADS, shape=(2, 5, 4, WIDTH), wide=True)
+def weights_of_heads_after_rounding(self, x):
+    wide = x.astype(mx.float32)
+    wide = wide * mx.rsqrt(mx.mean(mx.square(wide), axis=-1, keepdims=True) + self.eps)
+    return wide.astype(x.dtype) * self.weight
+
+
+@form("layer_norm", layer_norm, {"weight": (5, WIDTH)})
+def weights_of_rows(self, x):
+    mean = mx.mean(x, axis=-1, keepdims=True)
+    var = mx.var(x, axis=-1, keepdims=True)
+    return (x - mean) / mx.sqrt(var + self.eps) * self.weight
 
 
 @form("rms_norm", rms, WEIGHT)

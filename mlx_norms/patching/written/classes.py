@@ -22,8 +22,8 @@ Place = tuple[type | types.ModuleType, str]
 _names: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
 # The number of names in a module when it was looked at.
 _sizes: weakref.WeakKeyDictionary[types.ModuleType, int] = weakref.WeakKeyDictionary()
-# The number of modules when those without layers were looked for.
-_modules = 0
+# The number of modules, and the latest, when those without layers were looked for.
+_modules = (0, "")
 
 
 def found() -> list[Place]:
@@ -32,16 +32,17 @@ def found() -> list[Place]:
 
 
 def found_among(cls: type) -> list[Place]:
-    """Those in this class, its bases and its module."""
-    return _places(cls.__mro__, [])
+    """Those in this class, its bases and its module, and in modules imported since the last time."""
+    return _places(cls.__mro__, _modules_of_mlx())
 
 
 def _modules_of_mlx() -> list[str]:
     """If any was imported since the last time: the modules that have MLX by its usual name."""
     global _modules
-    if len(sys.modules) == _modules:
+    modules = (len(sys.modules), next(reversed(sys.modules)))
+    if modules == _modules:
         return []
-    _modules = len(sys.modules)
+    _modules = modules
     # None of a class of its own: one that loads when it is first used would load here.
     return [
         path

@@ -63,6 +63,7 @@ class Plan:
     why_not: str = ""
     weight: int | None = None
     bias: int | None = None
+    factor: int | None = None
     watched: tuple = ()
     is_final: bool = True  # else it may be found out later
 
@@ -77,9 +78,10 @@ class Plan:
         if self.norm is None:
             leave(self.name, self.why_not)
             return None
-        weight, bias = (None if i is None else arrays[i] for i in (self.weight, self.bias))
+        which = (self.weight, self.bias, self.factor)
+        parameters = (None if i is None else arrays[i] for i in which)
         tell = call_sites.recorder() if scope.trace else None
-        return self.norm(scope.fusion, tell, x, weight, bias)
+        return self.norm(scope.fusion, tell, x, *parameters)
 
 
 class Plans:
@@ -142,7 +144,8 @@ class Plans:
         if isinstance(found, str):
             plan = Plan(name, why_not=found, watched=code.watched)
         else:
-            plan = Plan(name, found, "", found.weight, found.bias, code.watched)
+            which = (found.weight, found.bias, found.factor)
+            plan = Plan(name, found, "", *which, code.watched)
             self._by_shape |= found.axis != arrays[0].ndim - 1
         self._by_kind[kind] = plan
         return plan

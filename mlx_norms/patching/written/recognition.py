@@ -67,8 +67,11 @@ def _traced(call: Call, arrays: list[mx.array]) -> object:
 
 
 def _agrees(norm: _ext.WrittenNorm, call: Call, arrays: list[mx.array]) -> bool:
+    axis = norm.axis - arrays[0].ndim  # from the end, as axes of parameters are
     shapes = [a.shape for a in arrays]
-    shapes[0] = [n if i == norm.axis else min(n, _ROWS) for i, n in enumerate(shapes[0])]
+    for at in [0] if norm.factor is None else [0, 1 + norm.factor]:
+        ndim = len(shapes[at])
+        shapes[at] = [n if i - ndim == axis else min(n, _ROWS) for i, n in enumerate(shapes[at])]
     row, *parameters = inputs = [
         _random(seed, shape, a.dtype)
         for seed, (shape, a) in enumerate(zip(shapes, arrays, strict=True))
@@ -80,12 +83,12 @@ def _agrees(norm: _ext.WrittenNorm, call: Call, arrays: list[mx.array]) -> bool:
         return False  # of fewer rows it is something else
     if type(theirs) is not mx.array:
         return False
-    weight, bias = (None if i is None else parameters[i] for i in (norm.weight, norm.bias))
-    ours = norm.alone(row, weight, bias)
+    which = (norm.weight, norm.bias, norm.factor)
+    weight, bias, factor = used = [None if i is None else parameters[i] for i in which]
+    ours = norm.alone(row, weight, bias, factor)
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
         return False
-    used = [row, *(a for a in (weight, bias) if a is not None)]
-    tolerance = max(_TOLERANCE[each.dtype] for each in used)
+    tolerance = max(_TOLERANCE[a.dtype] for a in [row, *used] if a is not None)
     ours, theirs = (y.astype(mx.float32) for y in (ours, theirs))
     try:
         return (mx.abs(ours - theirs).max() <= tolerance * mx.abs(ours).max()).item()

@@ -62,11 +62,23 @@ Reason take_moment(WrittenNorm& norm, const Product& product, const array& x) {
     return std::nullopt;
   }
   norm.kind = WrittenNorm::Kind::L2;
-  if (over.axis != static_cast<int>(x.ndim()) - 1) {
-    return kL2OfAxis;
+  return over.axis != static_cast<int>(x.ndim()) - 1 ? Reason(kL2OfAxis)
+                                                     : std::nullopt;
+}
+
+// Which parameter the norm's result is multiplied by; no l2 norm of ours has a
+// weight.
+std::optional<int> factor_of(
+    const WrittenNorm& norm,
+    const Product& product,
+    const Arrays& parameters) {
+  const auto& weight = product.weight;
+  if (norm.kind != WrittenNorm::Kind::L2 || !weight || weight->offset != 0.0f) {
+    return product.factor;
   }
-  return product.weight ? Reason("it is an l2 norm with a weight")
-                        : std::nullopt;
+  const auto& parameter = parameters[weight->parameter];
+  bool is_row = parameter.shape(-1) == static_cast<int>(parameter.size());
+  return is_row ? std::optional(weight->parameter) : std::nullopt;
 }
 
 // Why the number cannot be applied to our result, which has been rounded.
@@ -121,13 +133,14 @@ Result as_norm(
       .bias = {},
       .dtype = output.dtype(),
       .number = product.number,
-      .factor = product.factor,
+      .factor = {},
       .output = output.dtype()};
-  if (norm.factor && !product.rounded) {
-    norm.dtype = mx::float32;
-  }
   if (auto why = take_moment(norm, product, x)) {
     return *why;
+  }
+  norm.factor = factor_of(norm, product, parameters);
+  if (norm.factor && !product.rounded) {
+    norm.dtype = mx::float32;
   }
   if (auto why = why_not_number(norm, product, bias.has_value())) {
     return *why;
@@ -149,7 +162,10 @@ Result as_norm(
       return *why;
     }
   }
-  if (const auto& weight = product.weight) {
+  if (const auto& weight = product.weight; weight && !norm.factor) {
+    if (norm.kind == WrittenNorm::Kind::L2) {
+      return "it is an l2 norm with a weight that is more than a vector";
+    }
     norm.weight = weight->parameter;
     norm.weight_offset = weight->offset;
     norm.rounding = product.rounded || norm.dtype == mx::float32

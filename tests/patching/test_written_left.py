@@ -154,10 +154,10 @@ def magnitudes_over_the_root(self, x):
     return mx.abs(x) * root(x)
 
 
-@left("it is an l2 norm with a weight")
-def nearly_the_root_of_the_width(self, x):
+@left("it is an l2 norm with a weight that is more than a vector")
+def length_and_an_offset(self, x):
     length = mx.linalg.norm(x, axis=-1, keepdims=True)
-    return x / mx.maximum(length, 1e-3) * 95**0.5 * self.weight
+    return x / mx.maximum(length, 1e-3) * (1 + self.weight)
 
 
 @left("it takes Minimum, which is no part of a norm")

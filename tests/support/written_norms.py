@@ -371,3 +371,13 @@ def eps_under_the_root(self, x):
 def unit_length_and_a_scale(self, x):
     wide = x * mx.rsqrt(mx.sum(x * x, axis=-1, keepdims=True) + self.eps)
     return 0.125 * wide
+
+
+@form("l2_norm", lambda x, weight: x / mx.sqrt((x * x).sum(-1, keepdims=True)) * weight, WEIGHT)
+def unit_length_and_a_weight(self, x):
+    return x / mx.maximum(mx.linalg.norm(x, axis=-1, keepdims=True), self.eps) * self.weight
+
+
+@form("l2_norm", lambda x: x / mx.sqrt((x * x).sum(-1, keepdims=True)) * 95**0.5, {})
+def nearly_the_root_of_the_width(self, x):
+    return x / mx.maximum(mx.linalg.norm(x, axis=-1, keepdims=True), self.eps) * 95**0.5

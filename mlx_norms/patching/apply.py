@@ -186,7 +186,7 @@ def is_patched(model: mlx.nn.Module | None = None) -> bool:
 
 @block
 def _patched(model: mlx.nn.Module | None, scope: Scope) -> Iterator[None]:
-    with replaced.used(model is None and scope.written) as is_first:
+    with replaced.used(scope.written) as is_first:
         if is_first:
             reporting.reset()
         with entered(scope) if model is None else modules.patched(model, scope):

@@ -54,7 +54,7 @@ def patch(model: mlx.nn.Module, scope: Scope) -> None:
         _uses.pop(key, None)
     key = id(model)
     before = _uses.get(key)
-    use = replaced.used()
+    use = replaced.used(scope.written)
     use.model = weakref.ref(model, use.__exit__)
     use.__enter__()
     # In one go, as Block says, what follows.

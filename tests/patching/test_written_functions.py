@@ -2,6 +2,7 @@
 
 import sys
 import types
+from contextlib import nullcontext
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -186,6 +187,20 @@ def test_called_by_layers_and_imported_by_name(module, monkeypatch):
         "rms_norm: a_model_file.rms_norm": 1,
     }
     assert other.norm is module.l2norm
+
+
+@pytest.mark.parametrize("in_block", [True, False])
+def test_called_by_a_patched_model(module, in_block):
+    model, other, x, w = module.Layer(), module.Layer(), x_of(), weight()
+    before, stock = dict(vars(module)), model(x, w)
+    written = {"l2_norm: a_model_file.l2norm": 1, "rms_norm: a_model_file.rms_norm": 1}
+    with mlx_norms.patched(model) if in_block else nullcontext(mlx_norms.patch(model)):
+        assert close(model(x, w), stock)
+        assert mlx_norms.report().written == written
+        other(x, w), module.rms_norm(x)
+        assert mlx_norms.report().written == written
+    mlx_norms.unpatch(model)
+    assert vars(module) == before
 
 
 def test_static_methods(module):

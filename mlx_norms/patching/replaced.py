@@ -182,20 +182,24 @@ def _add(found: list[classes.Place]) -> None:
         if original is None:  # deleted since it was found
             continue
         if original not in _replacements and original not in _originals:
-            replacement = _written(name, original)
+            replacement = _written(owner, name, original)
             _originals[replacement] = original
             _replacements[original] = replacement
         if (owner, name) not in _places:
             _places.append((owner, name))
 
 
-def _written(name: str, original: Callable | staticmethod) -> Callable | staticmethod:
-    """What replaces a call of layers, or a function or static method that is named as a norm."""
+def _written(
+    owner: object, name: str, original: Callable | staticmethod
+) -> Callable | staticmethod:
+    """What replaces a call of layers, or a function or method that is named as a norm."""
     if isinstance(original, staticmethod):
         replacement = functions.replacement(original.__func__)
         _originals[replacement] = original.__func__
         return staticmethod(replacement)
-    return (written_layers if name == "__call__" else functions).replacement(original)
+    if name == "__call__":
+        return written_layers.replacement(original)
+    return functions.replacement(original, is_method=isinstance(owner, type))
 
 
 def _functions() -> Iterator[Callable]:

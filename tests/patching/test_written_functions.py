@@ -70,6 +70,23 @@ class Layer(nn.Module):
     def l2_normalize(x, eps=1e-3):
         return x * mx.rsqrt(mx.sum(x * x, axis=-1, keepdims=True) + eps)
 
+    def pixel_norm(self, x, eps=1e-3):
+        return x / mx.sqrt(mx.mean(x * x, axis=-1, keepdims=True) + eps)
+
+    def weighted_norm(self, x):
+        return self.weight * self.pixel_norm(x)
+
+    def norm_of_a_closure(self, x):
+        eps = lambda: 1e-3 * self.weight[0]
+        return x * mx.rsqrt(mx.mean(x * x, axis=-1, keepdims=True) + eps())
+
+    def norm_of_a_base(self, x):
+        super().train()
+        return x * mx.rsqrt(mx.mean(x * x, axis=-1, keepdims=True) + 1e-3)
+
+    def norm_of_all(*given):
+        return given[1] * mx.rsqrt(mx.mean(given[1] ** 2, axis=-1, keepdims=True) + 1e-3)
+
     def __call__(self, x, w):
         return l2norm(rms_norm(x, self.weight * w))
 """
@@ -211,6 +228,28 @@ def test_static_methods(module):
     assert vars(module.Layer)["l2_normalize"] is before
     assert close(ours[0], l2(x))
     assert close(ours[1], l2(x, 0.5))
+
+
+def test_methods_that_do_not_use_their_layer(module):
+    x, layer, before = x_of(), module.Layer(), dict(vars(module.Layer))
+    expected = norm(x), norm(x, eps=0.5)
+    name = "rms_norm: a_model_file.Layer.pixel_norm"
+    with mlx_norms.patched():
+        ours = layer.pixel_norm(x), layer.pixel_norm(x=x, eps=0.5)
+        assert mlx_norms.report().written == {name: 2}
+        ours += (layer.weighted_norm(x), module.Layer.pixel_norm(layer, x))
+        assert mlx_norms.report().written == {name: 4}
+    assert all(map(close, ours, (*expected, expected[0], expected[0])))
+    assert dict(vars(module.Layer)) == before
+
+
+@pytest.mark.parametrize("name", ["norm_of_a_closure", "norm_of_a_base", "norm_of_all"])
+def test_methods_that_may_use_their_layer_are_left(module, name):
+    x, layer = x_of(), module.Layer()
+    with mlx_norms.patched():
+        assert close(getattr(layer, name)(x), norm(x))
+        assert mlx_norms.report().left == {}
+        assert mlx_norms.report().written.keys() <= {"rms_norm: support.written_norms.norm"}
 
 
 def test_files_loaded_while_patched(monkeypatch):

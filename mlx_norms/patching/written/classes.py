@@ -32,7 +32,7 @@ def found() -> list[Place]:
 
 
 def found_among(cls: type) -> list[Place]:
-    """Those in this class, its bases and its module, and in modules imported since the last time."""
+    """Those in this class, its bases and its module, and in modules imported since then."""
     return _places(cls.__mro__, _modules_of_mlx())
 
 
@@ -91,7 +91,7 @@ def is_known(cls: type) -> bool:
 
 
 def _names_in(cls: type) -> tuple[str, ...]:
-    """Those of a class's own call and static methods that may compute a norm."""
+    """Those of a class's own call and methods that may compute a norm."""
     names = _names.get(cls)
     if names is None:
         is_other = issubclass(cls, mlx.nn.Module) and not f"{cls.__module__}.".startswith(_OWN)
@@ -102,7 +102,9 @@ def _names_in(cls: type) -> tuple[str, ...]:
 def _look_at(cls: type) -> tuple[str, ...]:
     names = ["__call__"] if code.writes_norm(cls) else []
     for name, value in vars(cls).items():
-        if isinstance(value, staticmethod) and _is_norm(value.__func__, cls):
+        is_static = isinstance(value, staticmethod)
+        function = value.__func__ if is_static else value
+        if _is_norm(function, cls) and (is_static or code.ignores_self(function)):
             names.append(name)
     return tuple(names)
 

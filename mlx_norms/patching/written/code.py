@@ -129,6 +129,17 @@ def calls_norm(function: types.FunctionType, cls: type) -> bool:
     return bool(_STATISTICS & names) and (bool(_ROOTS & names) or any(map(_has_power, functions)))
 
 
+def ignores_self(method: types.FunctionType) -> bool:
+    """Whether a method does not use what it is called on: a function of its other arguments."""
+    code = method.__code__
+    if not code.co_argcount or "__class__" in code.co_freevars:  # which super() has
+        return False
+    name = code.co_varnames[0]
+    return name not in code.co_cellvars and not any(
+        "_FAST" in each.opname and name in _names(each) for each in dis.get_instructions(code)
+    )
+
+
 def code_of(function: types.FunctionType, cls: type) -> Code:
     """The code of ``function``, a method of ``cls``."""
     reader = _Reader(cls)

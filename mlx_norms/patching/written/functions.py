@@ -13,9 +13,9 @@ from .code import is_simple
 from .plans import Plan, Plans, takes
 
 
-def replacement(function: types.FunctionType) -> Callable:
-    """``function``, or our norm if the scope says so."""
-    calls = _Functions(function)
+def replacement(function: types.FunctionType, is_method: bool = False) -> Callable:
+    """``function``, or our norm if the scope says so; a method is one that ignores ``self``."""
+    calls = _Functions(function, int(is_method))
 
     @functools.wraps(function)
     def replaced(*args, **kwargs):
@@ -30,12 +30,17 @@ def replacement(function: types.FunctionType) -> Callable:
 
 
 class _Functions(Plans):
+    def __init__(self, function: types.FunctionType, ignored: int):
+        """Of a function that ignores so many of its first arguments."""
+        super().__init__(function)
+        self.ignored = ignored
+
     def compute(self, scope: Scope, args: tuple, kwargs: dict) -> mx.array | None:
         """Our norm's result, or none if the function has to be called."""
-        x = next((value for value in args if type(value) is mx.array), None)
-        if not takes(x):
+        values = (*args[self.ignored :], *kwargs.values())
+        x = next((value for value in values if type(value) is mx.array), None)
+        if len(args) < self.ignored or not takes(x):
             return None
-        values = (*args, *kwargs.values())
         plan = self.plan(values, kwargs)
         return plan.compute(scope, x, _arrays(values)[1:])
 
@@ -55,7 +60,8 @@ class _Functions(Plans):
         if plan is None:
             code = self.code(object)
             kind = (self.kind_of(x), *kind[1:])  # as the code has been read
-            call = functools.partial(_called, self.function, values, kwargs)
+            function = functools.partial(self.function, *[None] * self.ignored)
+            call = functools.partial(_called, function, values, kwargs)
             return self.make(kind, code, code.unknown(None), name, call, arrays)
         return plan
 

@@ -26,6 +26,7 @@ class Drawn:
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.choices = []
+        self.heads = None
         self.wide = mx.float32  # what the code computes in, if not in x's dtype
 
     def one(self, *options, rarely=()):
@@ -39,8 +40,9 @@ class Drawn:
         self.at += 1
         return (rarely if is_rare else options)[i]
 
-    def __call__(self, x, w, b):
+    def __call__(self, x, w, b, heads=None):
         self.at = 0
+        self.heads = heads
         there, back = self.moves(x.ndim)
         self.is_moved = there is not None
         y = self.norm(x.transpose(there), w, b) if there else self.norm(x, w, b)
@@ -71,7 +73,7 @@ class Drawn:
         if centered and self.one(False, True):
             moment = mx.var(x, axis, keepdims=True, ddof=self.one(0, rarely=(1,)))
         else:
-            moment = self.mean(square(self.one(of, rarely=(x, w))), axis)
+            moment = self.mean(square(self.one(of, rarely=(x, w, of * 0.5, of * 0.25))), axis)
         moment = self.one(
             lambda m: m + EPS, lambda m: m, rarely=(lambda m: mx.maximum(m, EPS), lambda m: m * 2)
         )(moment)
@@ -81,6 +83,7 @@ class Drawn:
             lambda a, m: mx.power(m, -0.5) * a,
             lambda a, m: a * (1 / mx.sqrt(m)),
             lambda a, m: a / mx.maximum(mx.sqrt(m), EPS),
+            lambda a, m: a / mx.maximum(mx.sqrt(m) * 0.5, EPS),
             rarely=(lambda a, m: a / (mx.sqrt(m) + EPS), lambda a, m: a * m, lambda a, m: a / m),
         )(self.one(of, rarely=(x, of + x)), moment)
         y = y.astype(self.one(dtype, y.dtype))
@@ -90,6 +93,7 @@ class Drawn:
             lambda y: y,
             lambda y: (1 + w) * y,
             lambda y: y * self.along(w),
+            lambda y: y * (w if self.heads is None else self.heads),
             rarely=(lambda y: y * w * b, lambda y: y + w * y),
         )(y)
         y = self.one(lambda y: y, lambda y: y + b, lambda y: y + self.along(b))(y)
@@ -140,13 +144,19 @@ def recognized(code, given):
     return None if isinstance(found, str) else found
 
 
+def heads_of(shape, dtype, seed):
+    """A weight of the rows along one axis, or of one element."""
+    shape = [shape[-2:], (1,), (1, 4)][seed % 3]
+    return arrays(shape, 4, dtype, seed + 50)[0]
+
+
 def check(norm, code, given, dtype):
     theirs = computed(code, given)
     if theirs is None:
         return
     x, *parameters = given
-    weight, bias = (None if i is None else parameters[i] for i in (norm.weight, norm.bias))
-    ours = norm.alone(x, weight, bias)
+    which = (norm.weight, norm.bias, norm.factor)
+    ours = norm.alone(x, *(None if i is None else parameters[i] for i in which))
     assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
     ours, theirs = (y.astype(mx.float32) for y in (ours, theirs))
     largest = mx.abs(theirs).max().item()
@@ -156,22 +166,24 @@ def check(norm, code, given, dtype):
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 @pytest.mark.parametrize("part", range(5))
 def test_what_is_recognized_is_a_norm(dtype, part):
-    taken, moved = set(), 0
-    for seed in range(part * 500, (part + 1) * 500):
+    taken, factors, moved = set(), set(), 0
+    for seed in range(part * 700, (part + 1) * 700):
         shape = SHAPES[seed % len(SHAPES)]
         code = Drawn(seed)
-        given = arrays(shape, 4, dtype, seed)
+        given = [*arrays(shape, 4, dtype, seed), heads_of(shape, dtype, seed)]
         norm = recognized(code, given)
         if norm is None:
             continue
         taken.add((norm.op, norm.weight, norm.bias))
+        factors.add(norm.factor)
         moved += code.is_moved
         check(norm, code, given, dtype)
         if norm.axis == len(shape) - 1:
             # It is taken to be the same for other lengths of the other axes.
             other = (5,) * norm.axis + shape[norm.axis :]
-            check(norm, code, arrays(other, 4, dtype, seed + 1), dtype)
+            check(norm, code, [*arrays(other, 4, dtype, seed + 1), given[-1]], dtype)
     assert len(taken) >= 6
+    assert {None, 2} <= factors
     assert moved >= 1
 
 

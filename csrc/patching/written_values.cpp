@@ -333,8 +333,8 @@ Value cast(const Value& a, mx::Dtype from, mx::Dtype to, mx::Dtype of_x) {
       (narrows && from != mx::float32)) {
     return refused("it casts to a dtype that our kernels do not take");
   }
-  if (auto* x = as_x(a)) {
-    return !narrows || (to == of_x && !x->centered)
+  if (auto* x = as_multiple_of_x(a)) {
+    return !narrows || (x->is_x() && to == of_x && !x->centered)
         ? a
         : refused("it rounds x to 16 bits before it is normalized");
   }

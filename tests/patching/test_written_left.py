@@ -104,6 +104,12 @@ def squares_of_halves(self, x):
     return x * mx.rsqrt(half.square().sum(-1, keepdims=True) + 1e-3)
 
 
+@left("it rounds x to 16 bits before it is normalized")
+def rounded_share(self, x):
+    share = (x.astype(mx.float32) * WIDTH**-0.5).astype(mx.bfloat16).astype(mx.float32)
+    return x * mx.rsqrt(share.square().sum(-1, keepdims=True) + 1e-3)
+
+
 @left("it combines x in a way that is no norm's")
 def negative_root(self, x):
     length = mx.sqrt((x * x).sum(-1, keepdims=True))

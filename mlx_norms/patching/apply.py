@@ -28,7 +28,7 @@ def patch(
     subclass computes their statistics itself or an option, as ``eps``, is an array.
     So are the calls of a model's own layers that write an rms, layer or l2 norm in MLX's
     operations, as ``x * mx.rsqrt(x.square().mean(-1, keepdims=True) + eps)``, in any of many forms,
-    and, without a model, functions with ``norm`` in their name that do.
+    and functions with ``norm`` in their name that do.
     Such code is recognized from the graph of one call, once for each kind of input, and again when
     what it reads has changed. It is left as it is if it may do anything else.
     Output dtypes do not change. A call goes to MLX as before if we do not support its arguments;

@@ -104,7 +104,7 @@ _replacements: dict[Callable, Callable] = {}
 _originals: dict[Callable, Callable] = {}
 
 # What models may write norms in, and is replaced, too, once it is asked for, until nothing is
-# patched: calls and static methods of classes, and functions of modules.
+# patched: calls and methods of classes, and functions of modules.
 _places: list[classes.Place] = []
 _has_calls_replaced = False
 

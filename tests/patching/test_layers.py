@@ -192,12 +192,23 @@ class OtherGroups(mlx.nn.GroupNorm):
         return mx.fast.layer_norm(x + x, None, None, self.eps)
 
 
+class NormOfTransposed(mlx.nn.GroupNorm):
+    def __call__(self, x):
+        return super().__call__(x.swapaxes(0, 1)).swapaxes(0, 1)
+
+
 class TestSubclasses:
     def test_that_call_mlx_nns(self):
         layer, other = Inherits(C), Inherits(C)
         y, report = run_patched(lambda: layer(x_of()))
         assert report.reasons == {GROUPS: 1}
         assert_close((y, layer.state), (other(x_of()), other.state))
+
+    def test_that_call_mlx_nns_write_no_norm(self):
+        layer = NormOfTransposed(4, C)
+        y, report = run_patched(lambda: layer(x_of()))
+        assert (report.reasons, report.left) == ({GROUPS: 1}, {})
+        assert_close(y, layer(x_of()))
 
     @since("0.32.1")
     def test_that_compute_something_else(self):

@@ -5,7 +5,8 @@ python bench/gpu_model_tables.py --check    exits with 1 if the page differs
 python bench/gpu_model_tables.py --write    writes them into docs/performance/models_on_cuda.md
 
 The figures come from gpu_model.py (h200_model.csv), tensor_parallel.py (h200_x2.csv), gemv.py
-(h200_gemv.csv) and tools/counts/launches.py (h200_launches.csv).
+(h200_gemv.csv), tools/counts/launches.py (h200_launches.csv) and package_blocks.py
+(h200_package_blocks.csv).
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mlx_norms._bench import page_part
-from mlx_norms._bench.page_part import Rows, each, markdown, one, spread
+from mlx_norms._bench.page_part import Rows, each, markdown, matching, on_gpu, one, spread
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance" / "models_on_cuda.md"
-NAMES = ("h200_model", "h200_x2", "h200_gemv", "h200_launches")
+NAMES = ("h200_model", "h200_x2", "h200_gemv", "h200_launches", "h200_package_blocks")
 RESULTS = [ROOT / "bench" / "results" / f"{name}.csv" for name in NAMES]
 BEGIN = "<!-- models on CUDA: python bench/gpu_model_tables.py --write -->\n"
 END = "<!-- end of models on CUDA -->\n"
@@ -27,7 +28,7 @@ SIDES = ("stock", "patched", "projections")
 NEAR = 0.97  # this share of MLX's speed, or more, counts as equally fast
 
 
-def tables(model: Rows, pair: Rows, gemv: Rows, launches: Rows) -> str:
+def tables(model: Rows, pair: Rows, gemv: Rows, launches: Rows, blocks: Rows) -> str:
     sides = ("`patch()`", "with projections")
     parts = [
         f"A llama of {model[0]['layers']} layers with the shapes of an 8B model, prompt of "
@@ -40,6 +41,13 @@ def tables(model: Rows, pair: Rows, gemv: Rows, launches: Rows) -> str:
         "Launches per layer when decoding one token (jamba: two, of Mamba and attention):\n",
         markdown(("model", "stock", *sides), launch_lines(launches)),
         gemv_text(gemv),
+        f"Blocks of packages, unchanged, at full width with random weights, {blocks[0]['dtype']}, "
+        f"on {on_gpu(blocks[0])}: the host's time of an evaluated call, stock's over each. "
+        "Launches and the most memory are stock's and those of `patch()`. What is not here is "
+        "unmeasured:\n",
+        markdown(
+            ("block", "what", "stock, ms", *sides, "launches", "most MB"), block_lines(blocks)
+        ),
     ]
     return "\n".join(parts)
 
@@ -82,6 +90,20 @@ def pair_lines(rows: Rows) -> Iterator[list[str]]:
 def launch_lines(rows: Rows) -> Iterator[list[str]]:
     for model in each(rows, "model"):
         yield [model, *(one(rows, model=model, side=side)["launches"] for side in SIDES)]
+
+
+def block_lines(rows: Rows) -> Iterator[list[str]]:
+    for block, what, compiled in each(rows, "block", "what", "compiled"):
+        of = matching(rows, block=block, what=what, compiled=compiled)
+        sides = {row["side"]: row for row in of}
+        stock, patched = sides["stock"], sides["patched"]
+        over = ("stock_over_side", "ratio_lower", "ratio_upper")
+        ratios = (spread(sides[s], over, ".2f") if s in sides else "" for s in SIDES[1:])
+        figures = [f"{float(stock['ms']):.2f}", *ratios]
+        figures.append(f"{stock['launches']}, {patched['launches']}")
+        figures.append(", ".join(f"{float(row['peak_mb']):.0f}" for row in (stock, patched)))
+        way = what + ", compiled" * (compiled == "True")
+        yield [f"{block}, {stock['source']}", way, *figures]
 
 
 def gemv_text(rows: Rows) -> str:

@@ -10,8 +10,9 @@ import pytest
 
 import mlx_norms
 from mlx_norms import _ext, patching
-from mlx_norms.patching import modules
+from mlx_norms.patching import modules, replaced
 from mlx_norms.patching.scope import current
+from mlx_norms.patching.written import classes
 from support import interrupts
 from support.patched_runs import REPLACED
 
@@ -81,8 +82,15 @@ def each(function, check, prepare=lambda: ()):
     assert number
 
 
+@pytest.fixture
+def few_classes(monkeypatch):
+    """A patch looks at all classes of layers, also of other tests: here at these alone."""
+    monkeypatch.setattr(classes, "_subclasses", lambda cls: [Layer, Norm, Model])
+    monkeypatch.setattr(replaced, "_places", [])
+
+
 @pytest.fixture(autouse=True)
-def everything_is_put_back():
+def everything_is_put_back(few_classes):
     scopes_open = _ext.scopes_changed(0)
     yield
     mlx_norms.unpatch()

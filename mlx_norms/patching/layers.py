@@ -13,6 +13,7 @@ from .._ext import Outcome, count_outcome
 from ..nn.group_layers import has_array_options
 from . import call_sites
 from .scope import STOCK, current, entered
+from .transforms import is_compiling_alone
 
 # By the layer: ours, and the methods with which mlx.nn's computes and a subclass may compute
 # something else.
@@ -36,7 +37,7 @@ def _call(layer: type, original: Callable) -> Callable:
     @functools.wraps(original)
     def __call__(self, *args, **kwargs):
         scope = current()
-        if not scope.acts or not _has(self, methods):
+        if not scope.acts or not _has(self, methods) or _is_part_of_a_kernel(self):
             return original(self, *args, **kwargs)
         tell = call_sites.recorder() if scope.trace else lambda reason: None
         try:
@@ -53,6 +54,16 @@ def _call(layer: type, original: Callable) -> Callable:
         return y
 
     return __call__
+
+
+def _is_part_of_a_kernel(module: mlx.nn.Module) -> bool:
+    """Whether MLX compiles a norm by given statistics into the kernel of what is around it."""
+    return (
+        isinstance(module, mlx.nn.BatchNorm)
+        and not module.training
+        and bool(module.track_running_stats)
+        and is_compiling_alone()
+    )
 
 
 def _has(module: mlx.nn.Module, methods: list[tuple[str, Callable]]) -> bool:

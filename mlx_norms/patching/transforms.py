@@ -29,6 +29,11 @@ class Kind(enum.Enum):
 _thread = threading.local()  # the kinds of the traces around
 
 
+def is_compiling_alone() -> bool:
+    """Whether a function is traced that ``mx.compile`` was given, and no transform besides."""
+    return {*getattr(_thread, "around", ())} == {Kind.COMPILED}
+
+
 def over(results: object, boundary: object, written: bool) -> object:
     """``results`` with new arrays where the pass changes their graph, above ``boundary``."""
     changed = _ext.fuse_graph(results, boundary, written)

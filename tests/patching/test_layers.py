@@ -8,6 +8,7 @@ import mlx.nn
 import pytest
 
 import mlx_norms
+from mlx_norms._bench.graph_nodes import nodes
 from support.group_layers import (
     BLOCKS,
     CALLS,
@@ -152,6 +153,26 @@ def test_what_no_op_takes_goes_to_mlx_nn(what, training):
     assert identical(got, expected)
     assert report.reasons == ({reason: 1} if reason else {})
     assert report.passed_on == len(report.reasons)
+
+
+def test_compiled_inference_by_given_statistics_is_part_of_mlx_kernels():
+    layer, x = stock_layer("BatchNorm", (C,), {}).train(False), x_of()
+    mx.eval(x, layer.state)
+
+    def step(x):
+        return mlx.nn.silu(layer(x + 1)) * 2
+
+    stock = nodes(mx.compile(step)(x))
+    for derived in (False, True):
+        with mlx_norms.patched():
+            step_or_gradient = mx.grad(lambda x: step(x).sum()) if derived else step
+            launched = nodes(mx.compile(step_or_gradient)(x))
+            assert mlx_norms.report().reasons == ({GROUPS: 1} if derived else {})
+        assert derived or launched == stock
+    layer.train()
+    with mlx_norms.patched():
+        mx.compile(step, inputs=layer.state, outputs=layer.state)(x)
+        assert mlx_norms.report().reasons == {GROUPS: 1}
 
 
 @since("0.32.1")

@@ -25,6 +25,7 @@ RESULTS = [ROOT / "bench" / "results" / f"{name}.csv" for name in NAMES]
 BEGIN = "<!-- models on CUDA: python bench/gpu_model_tables.py --write -->\n"
 END = "<!-- end of models on CUDA -->\n"
 SIDES = ("stock", "patched", "projections")
+OVER = ("stock_over_side", "ratio_lower", "ratio_upper")
 NEAR = 0.97  # this share of MLX's speed, or more, counts as equally fast
 
 
@@ -55,8 +56,7 @@ def tables(model: Rows, pair: Rows, gemv: Rows, launches: Rows, blocks: Rows) ->
 def model_lines(rows: Rows) -> Iterator[list[str]]:
     for weights, phase in each(rows, "format", "phase"):
         stock, *sides = (one(rows, format=weights, phase=phase, side=side) for side in SIDES)
-        over = ("stock_over_side", "ratio_lower", "ratio_upper")
-        ratios = (spread(row, over, ".3f") for row in sides)
+        ratios = (spread(row, OVER, ".3f") for row in sides)
         yield [weights, phase, f"{float(stock['ms']):.2f}", *ratios]
 
 
@@ -97,8 +97,7 @@ def block_lines(rows: Rows) -> Iterator[list[str]]:
         of = matching(rows, block=block, what=what, compiled=compiled)
         sides = {row["side"]: row for row in of}
         stock, patched = sides["stock"], sides["patched"]
-        over = ("stock_over_side", "ratio_lower", "ratio_upper")
-        ratios = (spread(sides[s], over, ".2f") if s in sides else "" for s in SIDES[1:])
+        ratios = (spread(sides[s], OVER, ".2f") if s in sides else "" for s in SIDES[1:])
         figures = [f"{float(stock['ms']):.2f}", *ratios]
         figures.append(f"{stock['launches']}, {patched['launches']}")
         figures.append(", ".join(f"{float(row['peak_mb']):.0f}" for row in (stock, patched)))

@@ -18,16 +18,14 @@ using Result = std::variant<WrittenNorm, std::string>;
 // Whether the number is sqrt(length), as an array of some dtype has it or its
 // reciprocal, which makes the mean of a sum of squares.
 bool is_root_of(int length, float number) {
-  constexpr float kFloat32Error = 1e-6f; // of a root that Python computes
   auto root = std::sqrt(static_cast<float>(length));
+  auto is_near = [&](float exact) {
+    return std::abs(number - exact) <= kRootError * root;
+  };
   return std::ranges::any_of(
       std::array{mx::float32, mx::float16, mx::bfloat16}, [&](auto dtype) {
-        return std::ranges::any_of(
-            std::array{
-                rounded_to(root, dtype), 1.0f / rounded_to(1.0f / root, dtype)},
-            [&](float each) {
-              return std::abs(number - each) <= kFloat32Error * root;
-            });
+        return is_near(rounded_to(root, dtype)) ||
+            is_near(1.0f / rounded_to(1.0f / root, dtype));
       });
 }
 

@@ -90,10 +90,9 @@ Value over_root(Product product, const Root& root) {
 // Whether the number is the square of one over the root of the length, as the
 // dtype has it.
 bool is_one_over(int length, float number, mx::Dtype dtype) {
-  constexpr float kFloat32Error = 1e-6f; // of a root that Python computes
   auto root = std::sqrt(number);
   auto exact = 1.0f / std::sqrt(static_cast<float>(length));
-  return std::abs(root - exact) <= kFloat32Error * exact ||
+  return std::abs(root - exact) <= kRootError * exact ||
       root == rounded_to(exact, dtype);
 }
 

@@ -12,6 +12,9 @@
 
 namespace mlx_norms {
 
+// Relative, of a length's root that Python computes and an array holds.
+constexpr float kRootError = 1e-6f;
+
 struct Refused {
   std::string why; // "it ..."
 };

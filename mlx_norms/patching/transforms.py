@@ -31,7 +31,11 @@ _thread = threading.local()  # the kinds of the traces around
 
 def is_compiling_alone() -> bool:
     """Whether a function is traced that ``mx.compile`` was given, and no transform besides."""
-    return {*getattr(_thread, "around", ())} == {Kind.COMPILED}
+    return {*_around()} == {Kind.COMPILED}
+
+
+def _around() -> tuple[Kind, ...]:
+    return getattr(_thread, "around", ())
 
 
 def over(results: object, boundary: object, written: bool) -> object:
@@ -68,7 +72,7 @@ def _with_pass(fun: Callable, kind: Kind, outputs: object = None) -> Callable:
 
     @functools.wraps(fun)
     def passed(*args, **kwargs):
-        scope, around = current(), getattr(_thread, "around", ())
+        scope, around = current(), _around()
         # What is compiled in a trace is part of its graph.
         is_seen_later = kind is Kind.COMPILED and around
         if not scope.acts or scope.fusion is Fusion.NEVER or is_seen_later:

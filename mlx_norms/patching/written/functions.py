@@ -38,15 +38,15 @@ class _Functions(Plans):
     def compute(self, scope: Scope, args: tuple, kwargs: dict) -> mx.array | None:
         """Our norm's result, or none if the function has to be called."""
         values = (*args[self.ignored :], *kwargs.values())
-        x = next((value for value in values if type(value) is mx.array), None)
-        if len(args) < self.ignored or not takes(x):
+        arrays = [value for value in values if type(value) is mx.array]
+        if len(args) < self.ignored or not arrays or not takes(arrays[0]):
             return None
-        plan = self.plan(values, kwargs)
-        return plan.compute(scope, x, _arrays(values)[1:])
+        plan = self.plan(values, arrays, kwargs)
+        return plan.compute(scope, arrays[0], arrays[1:])
 
-    def _plan(self, values: tuple, kwargs: dict) -> Plan:
+    def _plan(self, values: tuple, arrays: list[mx.array], kwargs: dict) -> Plan:
         name = f"{self.function.__module__}.{self.function.__qualname__}"
-        x, *parameters = arrays = _arrays(values)
+        x, *parameters = arrays
         given = [(value.dtype, value.shape) for value in parameters]
         for value in values:
             if type(value) is mx.array:
@@ -64,10 +64,6 @@ class _Functions(Plans):
             call = functools.partial(_called, function, values, kwargs)
             return self.make(kind, code, code.unknown(None), name, call, arrays)
         return plan
-
-
-def _arrays(values: tuple) -> list[mx.array]:
-    return [value for value in values if type(value) is mx.array]
 
 
 def _called(function: Callable, values: tuple, kwargs: dict, arrays: list) -> object:

@@ -13,7 +13,7 @@ from ... import _ext
 from .. import call_sites
 from ..scope import Scope
 from .code import Code, code_of
-from .recognition import Call, CannotCheck, recognize
+from .recognition import Call, CannotCheck, recognize, which
 
 _DTYPES = (mx.float32, mx.float16, mx.bfloat16)
 _MOST_PLANS = 512  # of one function
@@ -61,9 +61,7 @@ class Plan:
     name: str
     norm: _ext.WrittenNorm | None = None
     why_not: str = ""
-    weight: int | None = None
-    bias: int | None = None
-    factor: int | None = None
+    which: tuple[int | None, ...] = ()
     watched: tuple = ()
     is_final: bool = True  # else it may be found out later
 
@@ -78,8 +76,7 @@ class Plan:
         if self.norm is None:
             leave(self.name, self.why_not)
             return None
-        which = (self.weight, self.bias, self.factor)
-        parameters = (None if i is None else arrays[i] for i in which)
+        parameters = (None if i is None else arrays[i] for i in self.which)
         tell = call_sites.recorder() if scope.trace else None
         return self.norm(scope.fusion, tell, x, *parameters)
 
@@ -144,8 +141,7 @@ class Plans:
         if isinstance(found, str):
             plan = Plan(name, why_not=found, watched=code.watched)
         else:
-            which = (found.weight, found.bias, found.factor)
-            plan = Plan(name, found, "", *which, code.watched)
+            plan = Plan(name, found, which=which(found), watched=code.watched)
             self._by_shape |= found.axis != arrays[0].ndim - 1
         self._by_kind[kind] = plan
         return plan

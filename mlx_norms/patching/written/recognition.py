@@ -66,6 +66,11 @@ def _traced(call: Call, arrays: list[mx.array]) -> object:
     return results[0]
 
 
+def which(norm: _ext.WrittenNorm) -> tuple[int | None, ...]:
+    """Which of the parameters are its weight, bias and factor."""
+    return norm.weight, norm.bias, norm.factor
+
+
 def _agrees(norm: _ext.WrittenNorm, call: Call, arrays: list[mx.array]) -> bool:
     axis = norm.axis - arrays[0].ndim  # from the end, as axes of parameters are
     shapes = [a.shape for a in arrays]
@@ -83,9 +88,8 @@ def _agrees(norm: _ext.WrittenNorm, call: Call, arrays: list[mx.array]) -> bool:
         return False  # of fewer rows it is something else
     if type(theirs) is not mx.array:
         return False
-    which = (norm.weight, norm.bias, norm.factor)
-    weight, bias, factor = used = [None if i is None else parameters[i] for i in which]
-    ours = norm.alone(row, weight, bias, factor)
+    used = [None if i is None else parameters[i] for i in which(norm)]
+    ours = norm.alone(row, *used)
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
         return False
     tolerance = max(_TOLERANCE[a.dtype] for a in [row, *used] if a is not None)

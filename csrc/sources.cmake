@@ -72,7 +72,6 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/fuse_graph.cpp
     csrc/patching/fuse_projections.cpp
     csrc/patching/fusion.cpp
-    csrc/patching/group_norm_plan.cpp
     csrc/patching/holders.cpp
     csrc/patching/inline_norm.cpp
     csrc/patching/norm_before.cpp
@@ -82,6 +81,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/pending.cpp
     csrc/patching/pending_graph.cpp
     csrc/patching/plan_around.cpp
+    csrc/patching/plan_channels.cpp
     csrc/patching/prologue.cpp
     csrc/patching/rewritten_graph.cpp
     csrc/patching/rope_of_norm.cpp

@@ -57,11 +57,13 @@ void check_one_element(
     const char* argument,
     const mx::array& a);
 
-// The activation of this name, if it is one of those allowed; none: None.
+// The activation of this name, if it is one of those allowed, by default any;
+// none: None.
 Activation parse_activation(
     const char* op,
     const std::optional<std::string>& name,
-    std::initializer_list<std::string_view> allowed);
+    std::initializer_list<std::string_view> allowed =
+        {"silu", "sigmoid", "gelu", "relu2"});
 
 [[noreturn]] void refuse(const char* op, const std::string& message);
 

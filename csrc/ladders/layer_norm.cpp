@@ -97,7 +97,7 @@ mx::array layer_norm_by_rung(
     mx::StreamOrDevice s) {
   const auto& rung = find_rung(kOp, layer_norm_rungs(), name);
   if (name == "ours") {
-    return layer_norm(x, weight, bias, eps, 0, {}, {}, {}, {}, -1, s);
+    return layer_norm(x, weight, bias, eps, 0, {}, {}, {}, {}, {}, -1, s);
   }
   if (!(eps >= 0)) {
     refuse(kOp, "eps must not be negative but is " + text(eps) + ".");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "csrc/common/activations.h"
 #include "csrc/common/derivatives.h"
 #include "csrc/common/sum.h"
 #include "csrc/norm/fallback.h"
@@ -142,6 +143,21 @@ Gradients plain_vjp(
   return gradients;
 }
 
+// The same where the result is activated without a gate: the norm's cotangent
+// is multiplied by the slope at its result.
+Gradients activated_vjp(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array& cotangent,
+    Operands wanted,
+    mx::Stream s) {
+  auto plain = spec.without_gate();
+  auto y = make_norm(plain, mx::float32, in.arrays(), s)[0];
+  auto of_y = mx::multiply(
+      mx::astype(cotangent, mx::float32, s), slope(spec.activation, y, s), s);
+  return plain_vjp(plain, in, in.x(), of_y, nullptr, wanted, s);
+}
+
 // Of one tensor. The cotangents are in the outputs' dtypes.
 Gradients gradients_of(
     const NormSpec& spec,
@@ -155,7 +171,8 @@ Gradients gradients_of(
   auto of_norm = wanted.without(of_sum);
   of_norm.set(kX, wanted.has_any(of_sum));
   if (spec.is_gated()) {
-    return gated_vjp(spec, in, cotangent, of_norm, s);
+    return spec.has(kGate) ? gated_vjp(spec, in, cotangent, of_norm, s)
+                           : activated_vjp(spec, in, cotangent, of_norm, s);
   }
   auto vjp = spec.is_modulated() ? modulated_vjp : plain_vjp;
   auto gradients =

@@ -10,7 +10,7 @@
 
 namespace mlx_norms {
 
-// Of a gate or an activation.
+// Of a gate.
 Gradients gated_vjp(
     const NormSpec& spec,
     const NormInputs& in,

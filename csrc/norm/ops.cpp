@@ -147,6 +147,19 @@ Arrays normalize_rows(
   return normalize(op, center, in, options);
 }
 
+void refuse_modulation(
+    const char* op,
+    const OptionalTerm& scale,
+    const OptionalTerm& shift,
+    const char* beside) {
+  if (scale || shift) {
+    refuse(
+        op,
+        std::string(scale ? "scale" : "shift") + " must be None with " +
+            beside + ".");
+  }
+}
+
 // Of adaptive norms.
 Arrays normalize_modulated(
     const char* op,
@@ -310,19 +323,14 @@ mx::array rms_norm(
   const char* op = "rms_norm";
   NormInputs in{{kX, &x}, {kWeight, weight}, {kGate, gate}};
   Options options{eps, weight_offset, false, rounding, dtype, stream};
-  options.activation =
-      parse_activation(op, activation, {"silu", "sigmoid", "gelu", "relu2"});
+  options.activation = parse_activation(op, activation);
   options.gate_first = gate && !norm_before_gate;
   const char* gated = gate ? "gate"
       : activation         ? "activation"
       : num_groups != 1    ? "num_groups"
                            : nullptr;
-  if (gated && (scale || shift)) {
-    refuse(
-        op,
-        std::string(scale ? "scale" : "shift") + " must be None with " +
-            (num_groups != 1 && !gate && !activation ? "" : "a ") + gated +
-            ".");
+  if (gated) {
+    refuse_modulation(op, scale, shift, gated);
   }
   auto* other = scale ? "scale" : shift ? "shift" : gated;
   if (group && other) {
@@ -437,12 +445,17 @@ mx::array layer_norm(
     const OptionalString& rounding,
     const OptionalTerm& scale,
     const OptionalTerm& shift,
+    const OptionalString& activation,
     OptionalDtype dtype,
     int axis,
     mx::StreamOrDevice stream) {
   const char* op = "layer_norm";
   NormInputs in{{kX, &x}, {kWeight, weight}, {kBias, bias}};
   Options options{eps, weight_offset, false, rounding, dtype, stream};
+  options.activation = parse_activation(op, activation);
+  if (activation) {
+    refuse_modulation(op, scale, shift, "activation");
+  }
   if (auto channels = channel_axis(op, x, axis)) {
     refuse_beside_axis(
         op, {{"scale", scale.has_value()}, {"shift", shift.has_value()}});

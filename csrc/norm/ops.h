@@ -90,6 +90,7 @@ mx::array layer_norm(
     const OptionalString& rounding = {},
     const OptionalTerm& scale = {},
     const OptionalTerm& shift = {},
+    const OptionalString& activation = {},
     OptionalDtype dtype = {},
     int axis = -1,
     mx::StreamOrDevice stream = {});

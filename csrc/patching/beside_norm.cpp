@@ -90,9 +90,13 @@ std::optional<Taken> take_shift(
   return Taken::ScaleAndShift;
 }
 
+bool may_be_activated(const NormCall& call) {
+  return !call.spec.l2 && !call.spec.has(kResidual) && !call.spec.is_gated() &&
+      !call.spec.is_modulated();
+}
+
 bool may_be_gated(const NormCall& call) {
-  return !call.spec.center && !call.spec.l2 && !call.spec.has(kResidual) &&
-      !call.spec.is_gated() && !call.spec.is_modulated();
+  return may_be_activated(call) && !call.spec.center;
 }
 
 std::optional<Activated>
@@ -123,15 +127,6 @@ std::optional<Taken> take_gate(
   call.spec.activation = activated->activation;
   widen(call, next);
   return Taken::Gate;
-}
-
-const array*
-take_activation(const RewrittenGraph& graph, NormCall& call, const array& y) {
-  auto* top = may_be_gated(call) ? activation_of(graph, y, call.spec.activation)
-                                 : nullptr;
-  bool fits = top && top->dtype() == call.dtype &&
-      top->primitive().stream() == call.stream;
-  return fits ? top : nullptr;
 }
 
 // Whether the sum that the norm computes, too, is not above what it takes now;
@@ -171,7 +166,10 @@ take_follower(const RewrittenGraph& graph, NormCall& call, Arrays& old) {
     }
   }
   auto trial = call;
-  if (auto* top = take_activation(graph, trial, y); top && trial.runs()) {
+  auto* top = may_be_activated(call)
+      ? activation_after(graph, y, call.stream, trial.spec.activation)
+      : nullptr;
+  if (top && trial.runs()) {
     call = std::move(trial);
     old[0] = *top;
     return Taken::Activation;
@@ -180,18 +178,29 @@ take_follower(const RewrittenGraph& graph, NormCall& call, Arrays& old) {
 }
 
 bool take_gate_first(const RewrittenGraph& graph, NormCall& call) {
+  auto is_part = [&](const array& a) {
+    return graph.is_part(a) && a.primitive().stream() == call.stream;
+  };
   const auto x = call.x();
-  if (!may_be_gated(call) || !graph.is_part(x) ||
-      x.primitive().stream() != call.stream) {
+  if (!may_be_gated(call) || !is_part(x)) {
     return false;
   }
+  // A product may be split into groups: its operands are, then.
+  const auto product = before_reshape(x);
+  bool splits = product.id() != x.id();
+  if (splits && !is_part(product)) {
+    return false;
+  }
+  auto split = [&](const array& a) {
+    return splits ? array(x.shape(), a.dtype(), x.primitive_ptr(), {a}) : a;
+  };
   auto take = [&](const array& of, const Activated& gate) {
-    if (!is_like(of, x) || !is_like(gate.of, x)) {
+    if (!is_like(of, product) || !is_like(gate.of, product)) {
       return false;
     }
     auto trial = call;
-    trial.set(kX, of);
-    trial.set(kGate, gate.of);
+    trial.set(kX, split(of));
+    trial.set(kGate, split(gate.of));
     trial.spec.activation = gate.activation;
     trial.spec.gate_first = true;
     bool runs = trial.runs();
@@ -200,16 +209,16 @@ bool take_gate_first(const RewrittenGraph& graph, NormCall& call) {
     }
     return runs;
   };
-  if (auto gated = as_gated(x)) {
+  if (auto gated = as_gated(product)) {
     return take(gated->of, {Activation::Silu, gated->gate, 1});
   }
-  if (!is_pending(x, "Multiply")) {
+  if (!is_pending(product, "Multiply")) {
     return false;
   }
+  const auto& in = product.inputs();
   return std::ranges::any_of(std::array{1, 0}, [&](int i) {
-    const auto& gate = x.inputs()[i];
-    auto activated = graph.is_part(gate) ? as_activation(gate) : std::nullopt;
-    return activated && take(x.inputs()[1 - i], *activated);
+    auto activated = graph.is_part(in[i]) ? as_activation(in[i]) : std::nullopt;
+    return activated && take(in[1 - i], *activated);
   });
 }
 
@@ -233,8 +242,7 @@ bool leads_only_to(
   return only;
 }
 
-} // namespace
-
+// The activation of `y` alone, whatever its dtype.
 const array* activation_of(
     const RewrittenGraph& graph,
     const array& y,
@@ -260,6 +268,24 @@ const array* activation_of(
     last = graph.sole_taker(*last);
   }
   return nullptr;
+}
+
+} // namespace
+
+const array* activation_after(
+    const RewrittenGraph& graph,
+    const array& y,
+    mx::Stream stream,
+    Activation& activation) {
+  auto found = Activation::None;
+  auto* top =
+      graph.before().is_kept(y) ? nullptr : activation_of(graph, y, found);
+  if (!top || top->dtype() != y.dtype() ||
+      top->primitive().stream() != stream) {
+    return nullptr;
+  }
+  activation = found;
+  return top;
 }
 
 } // namespace mlx_norms

@@ -20,11 +20,12 @@ take_follower(const RewrittenGraph& graph, NormCall& call, Arrays& old);
 // Likewise x * act(z), which is normalized.
 bool take_gate_first(const RewrittenGraph& graph, NormCall& call);
 
-// The activation of `y` alone, to which all that takes it belongs; null:
-// there is none.
-const array* activation_of(
+// The activation of the norm's result `y`, of its dtype, to which all that
+// takes it belongs; null: there is none.
+const array* activation_after(
     const RewrittenGraph& graph,
     const array& y,
+    mx::Stream stream,
     Activation& activation);
 
 } // namespace mlx_norms

@@ -33,6 +33,11 @@ bool is_reshape(std::string_view primitive) {
       primitive == "ExpandDims";
 }
 
+const array& before_reshape(const array& a) {
+  bool moves = is_pending(a) && is_reshape(a.primitive().name());
+  return moves ? a.inputs()[0] : a;
+}
+
 bool is_like(const array& a, const array& b) {
   return a.shape() == b.shape() && a.dtype() == b.dtype();
 }

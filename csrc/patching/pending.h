@@ -38,6 +38,9 @@ const Op* op_of(const array& a) {
 // Whether it is an operation that moves a vector's axes.
 bool is_reshape(std::string_view primitive);
 
+// What a pending one of these moves, or else `a`.
+const array& before_reshape(const array& a);
+
 // Whether they have one shape and one dtype.
 bool is_like(const array& a, const array& b);
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "csrc/group_norm/group_norm.h"
+#include "csrc/norm/channels/channel_norm.h"
 #include "csrc/patching/holders.h"
 
 namespace mlx_norms {
@@ -23,7 +24,7 @@ size_t hash_of(std::uintptr_t address) {
   return address * kGolden >> 32;
 }
 
-enum class Kind { Other, Norm, GroupNorm, Product, Power };
+enum class Kind { Other, Norm, ChannelNorm, Product, Power };
 
 // The kinds of primitives, each of whose types is asked for its name only once.
 class Kinds {
@@ -45,8 +46,8 @@ class Kinds {
     if (type == typeid(Node<Norm>)) {
       return Kind::Norm;
     }
-    if (type == typeid(Node<GroupNorm>)) {
-      return Kind::GroupNorm;
+    if (type == typeid(Node<GroupNorm>) || type == typeid(Node<ChannelNorm>)) {
+      return Kind::ChannelNorm;
     }
     std::string_view name = primitive.name();
     if (name == "QuantizedMatmul") {
@@ -111,8 +112,8 @@ PendingGraph::PendingGraph(
       case Kind::Norm:
         norms_.push_back(&node);
         break;
-      case Kind::GroupNorm:
-        group_norms_.push_back(&node);
+      case Kind::ChannelNorm:
+        channel_norms_.push_back(&node);
         break;
       case Kind::Product:
         products_.push_back(&node);

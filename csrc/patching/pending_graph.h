@@ -32,10 +32,11 @@ class PendingGraph {
   const std::vector<const array*>& products() const {
     return products_;
   }
-  // Likewise group norms of this package, and MLX's roots and powers, one of
-  // which every norm that is written in operations takes.
-  const std::vector<const array*>& group_norms() const {
-    return group_norms_;
+  // Likewise this package's group norms and norms over another axis, and MLX's
+  // roots and powers, one of which every norm that is written in operations
+  // takes.
+  const std::vector<const array*>& channel_norms() const {
+    return channel_norms_;
   }
   const std::vector<const array*>& powers() const {
     return powers_;
@@ -98,7 +99,7 @@ class PendingGraph {
   std::vector<Use> uses_;
   std::vector<const array*> norms_;
   std::vector<const array*> products_;
-  std::vector<const array*> group_norms_;
+  std::vector<const array*> channel_norms_;
   std::vector<const array*> powers_;
   std::vector<Arrays> replaced_; // inputs, which hold nodes
   // A hash table of indices into nodes_, with open addressing. Its size is a

@@ -10,9 +10,9 @@
 #include "csrc/norm/channels/channel_norm.h"
 #include "csrc/patching/beside_norm.h"
 #include "csrc/patching/fusion.h"
-#include "csrc/patching/group_norm_plan.h"
 #include "csrc/patching/norm_before.h"
 #include "csrc/patching/norm_call.h"
+#include "csrc/patching/plan_channels.h"
 #include "csrc/patching/side_by_side.h"
 #include "csrc/patching/written_op.h"
 #include "mlx/mlx.h"
@@ -42,9 +42,10 @@ bool is_norm_alone(const array& a) {
 bool may_take_more(const array& norm, const PendingGraph& graph) {
   auto& spec = static_cast<Node<Norm>&>(norm.primitive()).op().spec;
   const auto& in = norm.inputs();
+  const auto& x = before_reshape(in[0]);
   bool before = spec.has(kResidual)
       ? is_norm_alone(in[0]) || is_norm_alone(in[1])
-      : is_one_of(in[0], {"Add", "Multiply"}) || is_compiled(in[0]);
+      : is_one_of(x, {"Add", "Multiply"}) || is_compiled(x);
   bool after = false;
   graph.for_takers(norm, [&](const array& taker) {
     after |=
@@ -82,8 +83,8 @@ class Pass {
       }
     });
     if (is_looking_around_) {
-      for_far_first(graph_.before().group_norms(), [&](const array& a) {
-        plan_group_norm(graph_, a);
+      for_far_first(graph_.before().channel_norms(), [&](const array& a) {
+        plan_channels(graph_, a);
       });
       join_side_by_side(graph_, within_other_);
     }
@@ -119,12 +120,8 @@ class Pass {
       return;
     }
     ChannelNorm op{call.spec, axis, call.dtype};
-    auto inputs = call.inputs();
-    if (has_kernel(op, inputs, call.stream)) {
-      count(kind);
-      auto node = std::make_shared<Node<ChannelNorm>>(call.stream, op);
-      graph_.add({{found->output}, std::move(node), std::move(inputs)});
-    }
+    plan_channel_norm(
+        graph_, found->output, op, call.inputs(), call.stream, kind);
   }
 
   // Plans to compute the norm `a` with what stands around it; it is a node of
@@ -224,7 +221,7 @@ bool may_plan_around(const PendingGraph& graph, bool written) {
   auto any = [](const std::vector<const array*>& nodes, auto test) {
     return std::ranges::any_of(nodes, [&](const array* a) { return test(*a); });
   };
-  return !graph.group_norms().empty() || may_stand_side_by_side(graph) ||
+  return !graph.channel_norms().empty() || may_stand_side_by_side(graph) ||
       (written && any(graph.powers(), may_be_root)) ||
       any(graph.norms(),
           [&](const array& a) { return may_take_more(a, graph); });

@@ -301,11 +301,12 @@ void bind_norm(nb::module_& m) {
       "rounding"_a = nb::none(),
       "scale"_a = nb::none(),
       "shift"_a = nb::none(),
+      "activation"_a = nb::none(),
       "dtype"_a = nb::none(),
       "axis"_a = -1,
       "stream"_a = nb::none(),
       nb::sig(
-          "def layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: typing.Literal[\"early\", \"late\"] | None = None, scale: mlx.core.array | float | None = None, shift: mlx.core.array | float | None = None, dtype: mlx.core.Dtype | None = None, axis: int = -1, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def layer_norm(x: mlx.core.array, weight: mlx.core.array | None = None, bias: mlx.core.array | None = None, eps: float = 1e-5, *, weight_offset: float = 0.0, rounding: typing.Literal[\"early\", \"late\"] | None = None, scale: mlx.core.array | float | None = None, shift: mlx.core.array | float | None = None, activation: typing.Literal[\"silu\", \"sigmoid\", \"gelu\", \"relu2\"] | None = None, dtype: mlx.core.Dtype | None = None, axis: int = -1, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       R"pbdoc(
         Layer normalization over the last axis, or over ``axis``.
 
@@ -321,7 +322,9 @@ void bind_norm(nb::module_& m) {
 
         With a ``scale`` or a ``shift`` the result is :math:`y (1 + s) + t`, as in
         an adaptive layer norm (adaLN). Rounding early it is bit-identical to
-        those ops of MLX after this norm; late, it is rounded once.
+        those ops of MLX after this norm; late, it is rounded once. With an
+        ``activation`` :math:`a` the result is :math:`a(y)`, likewise: those of
+        :func:`rms_norm`.
 
         Args:
             x (array): Input of shape ``[..., D]``, float32, float16 or
@@ -346,6 +349,9 @@ void bind_norm(nb::module_& m) {
               ``[B, 1, D]``. Default: ``None``.
             shift (array or float, optional): Added after that; like ``scale``. Default:
               ``None``.
+            activation (str, optional): ``"silu"``, ``"sigmoid"``, ``"gelu"`` or
+              ``"relu2"``, of the result, without a ``scale`` or ``shift``.
+              Default: ``None``.
             dtype (Dtype, optional): The output's dtype, one of the three.
               Default: that of ``x``.
             axis (int): The axis that is normalized: ``1`` for channels-first
@@ -360,8 +366,9 @@ void bind_norm(nb::module_& m) {
         Raises:
             ValueError: If an argument's dtype or shape is not as above, ``x``
               has no axis, ``eps`` is negative, ``axis`` is out of range, there
-              is a ``weight_offset`` and no ``weight``, or another ``axis`` than
-              the last one and a ``scale`` or ``shift``.
+              is a ``weight_offset`` and no ``weight``, or a ``scale`` or
+              ``shift`` and an ``activation`` or another ``axis`` than the last
+              one.
 
         Example:
             >>> x = mx.array([1.0, 2.0, 4.0], mx.float16)

@@ -107,13 +107,14 @@ for activation, first, groups, gate in (
         multiple=dict(D=groups),
         kept="D" if groups > 1 else "",
     )
-op(
-    "rms_norm axis 1 silu",
-    "rms_norm",
-    partial(norm, of="rms"),
-    dict(x="BDN", weight="D"),
-    options=dict(axis=1, activation="silu"),
-)
+for name, text, axes, options in (
+    ("rms_norm", "axis 1 silu", "BDN", dict(axis=1, activation="silu")),
+    ("layer_norm", "axis 1 gelu", "BDN", dict(axis=1, activation="gelu")),
+    ("layer_norm", "gelu", "BND", dict(activation="gelu")),
+    ("layer_norm", "silu", "BND", dict(activation="silu")),
+):
+    of = name.split("_")[0]
+    op(f"{name} {text}", name, partial(norm, of=of), dict(x=axes) | PARAMETERS[of], options=options)
 op(
     "layer_norm by numbers",
     "layer_norm",

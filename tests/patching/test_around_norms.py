@@ -6,6 +6,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
+from mlx_lm.models.activations import swiglu
 
 import mlx_norms
 from mlx_norms import _ext
@@ -45,7 +46,7 @@ def case(*shapes, ops, **options):
 
 RMS, LAYER = "mlx_norms::RMSNorm", "mlx_norms::LayerNorm"
 ADD_RMS, ADD_LAYER = "mlx_norms::AddRMSNorm", "mlx_norms::AddLayerNorm"
-GROUPED = "mlx_norms::GroupNorm"
+GROUPED, CHANNELS = "mlx_norms::GroupNorm", "mlx_norms::ChannelRMSNorm"
 TWO = "mlx_norms::NormAddNorm"
 SHIFT = "1 + scale and shift after a norm"
 GATE, FIRST = "an activated gate after a norm", "an activated gate before a norm"
@@ -181,9 +182,29 @@ def gelu_of_mlx_nn(x, w):
     return nn.gelu(rms(x, w))
 
 
+@case(ROWS, VECTOR, VECTOR, ops={LAYER: 1}, around={ACTIVATION: 1})
+def gelu_of_a_layer_norm(x, w, b):
+    return nn.gelu(layer(x, w, b))
+
+
+@case(ROWS, ops={LAYER: 1}, around={ACTIVATION: 1})
+def silu_of_a_layer_norm(x):
+    return silu(layer(x))
+
+
 @case(ROWS, ROWS, VECTOR, ops={RMS: 1}, around={FIRST: 1})
 def relu_squared_of_mlx_nn_before(x, z, w):
     return rms(x * nn.relu2(z), w)
+
+
+@case(ROWS, ROWS, VECTOR, ops={RMS: 1}, around={FIRST: 1})
+def gate_before_groups(x, z, w):
+    return w * rms(mx.unflatten(x * silu(z), -1, (4, -1))).flatten(-2)
+
+
+@case(ROWS, ROWS, ops={RMS: 1}, around={FIRST: 1})
+def swiglu_of_mlx_lm_before_groups(x, z):
+    return rms(swiglu(z, x).reshape(B, T, 3, -1))
 
 
 GROUPS = nn.GroupNorm(8, D, pytorch_compatible=True, affine=False)
@@ -197,6 +218,22 @@ def group_norm_outside(x, w, b):
 @case((B, 4, 4, D), ops={GROUPED: 1}, around={ACTIVATION: 1})
 def group_norm_and_silu(x):
     return nn.silu(GROUPS(x))
+
+
+def channels(x):
+    """A written rms norm of axis 1."""
+    wide = x.astype(mx.float32)
+    return (wide * mx.rsqrt((wide * wide).mean(1, keepdims=True) + EPS)).astype(x.dtype)
+
+
+@case((B, D, T), ops={CHANNELS: 1}, around={ACTIVATION: 1}, inline={"rms_norm": 1})
+def silu_of_channels(x):
+    return silu(channels(x))
+
+
+@case((B, D, T), VECTOR, ops={CHANNELS: 1}, around={ACTIVATION: 1})
+def gelu_of_channels_of_ours(x, w):
+    return nn.gelu(mlx_norms.rms_norm(x, w, EPS, axis=1))
 
 
 cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.code.__name__)
@@ -391,6 +428,34 @@ def another_activation(x, z):
 @left(ROWS, ops={RMS: 1})
 def another_activation_of_mlx_nn(x):
     return nn.gelu_approx(rms(x))
+
+
+@left(ROWS, ops={LAYER: 1})
+def another_activation_of_a_layer_norm(x):
+    return mx.tanh(layer(x))
+
+
+@left(ROWS, ops={LAYER: 1})
+def activation_of_a_layer_norm_used_twice(x):
+    y = layer(x)
+    return silu(y), y
+
+
+@left((B, D, T), ops={CHANNELS: 1})
+def activation_of_channels_used_twice(x):
+    y = mlx_norms.rms_norm(x, None, EPS, axis=1)
+    return silu(y), y
+
+
+@left((B, D, T), ops={CHANNELS: 1})
+def activation_of_channels_in_float32(x):
+    return silu(mlx_norms.rms_norm(x, None, EPS, axis=1).astype(mx.float32) + 1)
+
+
+@left(ROWS, ROWS, ops={RMS: 1})
+def gated_groups_used_twice(x, z):
+    product = x * silu(z)
+    return rms(mx.unflatten(product, -1, (4, -1))), product
 
 
 @left(ROWS, ops={RMS: 1})

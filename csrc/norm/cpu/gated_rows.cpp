@@ -170,22 +170,19 @@ void norm_whole_gated_rows(
 }
 
 bool are_whole_gated_rows(const NormJob& job) {
-  return job.in[kGate].data && job.in[kX].type == job.normalized.type &&
+  return job.in[kX].type == job.normalized.type &&
       job.in[kGate].type == job.normalized.type &&
       are_whole_rows(job.in[kX], job.width) &&
       are_whole_rows(job.in[kGate], job.width);
 }
 
-// For any rows, in float32.
+// For any rows of x and the gate, in float32.
 template <typename T>
 void norm_other_gated_rows(const NormJob& job) {
   auto rounds = !job.late;
   for (int64_t row = 0; row < job.rows; ++row) {
-    FloatGate gate{};
-    if (job.in[kGate].data) {
-      gate = load_gate(job, row, job.scratch + padded(job.width));
-    }
-    SummedRow<false> summed;
+    auto gate = load_gate(job, row, job.scratch + padded(job.width));
+    SummedRow<false> summed{};
     if (job.gate_first) {
       with_type(job.in[kX].type, [&](auto type) {
         summed = sum_gated<typename decltype(type)::type>(job, row, gate);
@@ -208,14 +205,29 @@ void norm_other_gated_rows(const NormJob& job) {
     };
     if (job.gate_first) {
       store(Unchanged{});
-    } else if (job.in[kGate].data) {
-      store(Gated<T, FloatGate>{gate, rounds});
     } else {
-      with_activation(job.activation, [&](auto activation) {
-        store(Activated<T, decltype(activation)::value>{rounds});
-      });
+      store(Gated<T, FloatGate>{gate, rounds});
     }
   }
+}
+
+// For any rows without a gate, in float32.
+template <typename T, bool kCenter>
+void norm_activated_rows(const NormJob& job) {
+  auto rounds = !job.late;
+  with_activation(job.activation, [&](auto activation) {
+    norm_rows<T, kCenter, false>(
+        job,
+        1,
+        rounds,
+        job.bias.data != nullptr,
+        [&](int64_t row, float* scratch) {
+          return sum_row<kCenter>(job.in[kX], row, job.width, scratch);
+        },
+        [&](int64_t) {
+          return Activated<T, decltype(activation)::value>{rounds};
+        });
+  });
 }
 
 } // namespace
@@ -225,6 +237,10 @@ namespace mlx_norms::cpu::MLX_NORMS_LEVEL {
 void norm_gated_rows(const NormJob& job) {
   with_type(job.normalized.type, [&](auto type) {
     using T = typename decltype(type)::type;
+    if (!job.in[kGate].data) {
+      return job.center ? norm_activated_rows<T, true>(job)
+                        : norm_activated_rows<T, false>(job);
+    }
     if (!are_whole_gated_rows(job)) {
       return norm_other_gated_rows<T>(job);
     }

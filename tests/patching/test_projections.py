@@ -686,9 +686,9 @@ def test_launches_of_a_layer(name, bits, norms):
 
     qwen3's norms of queries and keys are one launch with their ropes.
     """
-    model = launches.build(name, bits, mx.float32)
+    model = launches.build(name, bits, {}, mx.float32)
     patched, projections = (
-        launches.of_a_layer(model, launches.SIDES[side]) for side in ("patched", "projections")
+        launches.of_layers(model, 1, launches.SIDES[side]) for side in ("patched", "projections")
     )
     product = "QuantizedMatmul" if bits else "Matmul"
     assert projections["mlx_norms::NormLinear"] == 2

@@ -33,6 +33,7 @@ class Launch:
         constants: The values of the function constants, by name.
         grid: The grid's threadgroups, or its threads if `in_threads`.
         group: Threads per threadgroup.
+        max_threads: How many the kernel declares at most; 0: none.
         buffers: {index: "Input", "Output", "Buffer" or "Bytes"}, as bound.
         arrays: Names of the parameters in device memory.
         temporaries: Indices of the buffers that were handed to add_temporary.
@@ -46,6 +47,7 @@ class Launch:
     constants: dict[str, object]
     grid: tuple[int, int, int]
     group: tuple[int, int, int]
+    max_threads: int
     in_threads: bool
     buffers: dict[int, str]
     arrays: frozenset[str]
@@ -159,6 +161,7 @@ class Simulator:
                 constants,
                 tuple(launch.grid),
                 tuple(launch.group),
+                declared.max_threads(pipeline.kernel) or 0,
                 launch.in_threads,
                 {index: bound.kind.name for index, bound in launch.bindings.items()},
                 frozenset(p.name for p in parameters if p.space == "device"),

@@ -74,6 +74,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/fusion.cpp
     csrc/patching/holders.cpp
     csrc/patching/inline_norm.cpp
+    csrc/patching/joined_groups.cpp
     csrc/patching/norm_before.cpp
     csrc/patching/norm_call.cpp
     csrc/patching/outcome.cpp

@@ -7,6 +7,7 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/patching/followers.h"
+#include "csrc/patching/prologue.h"
 
 namespace mlx_norms {
 
@@ -17,16 +18,21 @@ std::optional<Taken> take_cast(
     NormCall& call,
     const array&,
     const array& next) {
-  bool narrows = call.dtype == mx::float32 && next.dtype() != mx::float32;
-  if (!is_pending(next, "AsType") || !narrows ||
-      (call.has_parameters() && call.spec.is_factored()) ||
-      call.spec.gate_first) {
+  bool was_wide = call.dtype == mx::float32;
+  bool is_wide = next.dtype() == mx::float32;
+  if (!is_pending(next, "AsType") || was_wide == is_wide) {
     return std::nullopt;
   }
-  call.dtype = next.dtype();
-  if (call.has_parameters()) {
-    call.spec.rounding = Rounding::Late;
+  if (was_wide) {
+    if ((call.has_parameters() && call.spec.is_factored()) ||
+        call.spec.gate_first) {
+      return std::nullopt;
+    }
+    if (call.has_parameters()) {
+      call.spec.rounding = Rounding::Late;
+    }
   }
+  call.dtype = next.dtype();
   return Taken::Cast;
 }
 
@@ -79,9 +85,10 @@ std::optional<Taken> take_shift(
   if (!term || !may_be_modulated(call) || call.spec.has(kShift)) {
     return std::nullopt;
   }
-  const auto& shift = before_broadcast(*term);
+  const auto& row = before_broadcast(*term);
+  const auto& shift = before_cast(row, call.stream);
   // Without a scale, a sum of rows is a residual's.
-  bool is_row = shift.id() != term->id();
+  bool is_row = row.id() != term->id();
   if ((!call.spec.has(kScale) && !is_row) || !broadcasts(shift, call.x())) {
     return std::nullopt;
   }
@@ -99,31 +106,20 @@ bool may_be_gated(const NormCall& call) {
   return may_be_activated(call) && !call.spec.center;
 }
 
-std::optional<Activated>
-gate_beside(const RewrittenGraph& graph, const array& y, const array& next) {
-  if (auto gated = as_gated(next)) {
-    return gated->of.id() == y.id()
-        ? std::optional(Activated{Activation::Silu, gated->gate, 1})
-        : std::nullopt;
-  }
-  auto* gate = beside(y, next, "Multiply");
-  return gate && graph.is_part(*gate) ? as_activation(*gate) : std::nullopt;
-}
-
 std::optional<Taken> take_gate(
     const RewrittenGraph& graph,
     NormCall& call,
     const array& y,
     const array& next) {
-  if (!may_be_gated(call)) {
+  auto activated = gate_beside(graph, call, y, next);
+  if (!activated || activated->of.shape() != call.x().shape()) {
     return std::nullopt;
   }
-  auto activated = gate_beside(graph, y, next);
-  if (!activated || activated->of.shape() != call.x().shape() ||
-      !takes_dtype(activated->of.dtype())) {
-    return std::nullopt;
+  const auto& gate = before_cast(activated->of, call.stream);
+  if (gate.id() != activated->of.id()) { // activated in float32
+    call.spec.rounding = Rounding::Late;
   }
-  call.set(kGate, activated->of);
+  call.set(kGate, gate);
   call.spec.activation = activated->activation;
   widen(call, next);
   return Taken::Gate;
@@ -143,6 +139,27 @@ bool is_acyclic(
 }
 
 } // namespace
+
+std::optional<Activated> gate_beside(
+    const RewrittenGraph& graph,
+    const NormCall& call,
+    const array& y,
+    const array& next) {
+  if (!may_be_gated(call)) {
+    return std::nullopt;
+  }
+  auto read = [](std::optional<Activated> gate) {
+    return gate && takes_dtype(gate->of.dtype()) ? gate : std::nullopt;
+  };
+  if (auto gated = as_gated(next)) {
+    return gated->of.id() == y.id()
+        ? read(Activated{Activation::Silu, gated->gate, 1})
+        : std::nullopt;
+  }
+  auto* gate = beside(y, next, "Multiply");
+  return gate && graph.is_part(*gate) ? read(as_activation(*gate))
+                                      : std::nullopt;
+}
 
 std::optional<Taken>
 take_follower(const RewrittenGraph& graph, NormCall& call, Arrays& old) {

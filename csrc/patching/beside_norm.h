@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include "csrc/patching/followers.h"
 #include "csrc/patching/norm_call.h"
 #include "csrc/patching/outcome.h"
 #include "csrc/patching/rewritten_graph.h"
@@ -16,6 +17,14 @@ namespace mlx_norms {
 // computes one.
 std::optional<Taken>
 take_follower(const RewrittenGraph& graph, NormCall& call, Arrays& old);
+
+// The gate in a product `next` with the norm's result `y`, if the norm may have
+// one.
+std::optional<Activated> gate_beside(
+    const RewrittenGraph& graph,
+    const NormCall& call,
+    const array& y,
+    const array& next);
 
 // Likewise x * act(z), which is normalized.
 bool take_gate_first(const RewrittenGraph& graph, NormCall& call);

@@ -11,6 +11,7 @@
 
 #include "csrc/common/activations.h"
 #include "csrc/common/checks.h"
+#include "csrc/patching/prologue.h"
 #include "csrc/patching/written_op.h"
 #include "mlx/mlx.h"
 
@@ -168,6 +169,10 @@ std::optional<Activated> as_activation(const array& a) {
 }
 
 OptionalArray as_scale(const array& factor) {
+  if (is_pending(factor, "AsType")) {
+    const auto& narrow = before_cast(factor, factor.primitive().stream());
+    return narrow.id() == factor.id() ? std::nullopt : as_scale(narrow);
+  }
   if (is_pending(factor) && is_reshape(factor.primitive().name())) {
     auto before = as_scale(factor.inputs()[0]);
     if (!before) {

@@ -10,6 +10,7 @@
 #include "csrc/norm/channels/channel_norm.h"
 #include "csrc/patching/beside_norm.h"
 #include "csrc/patching/fusion.h"
+#include "csrc/patching/joined_groups.h"
 #include "csrc/patching/norm_before.h"
 #include "csrc/patching/norm_call.h"
 #include "csrc/patching/plan_channels.h"
@@ -47,12 +48,16 @@ bool may_take_more(const array& norm, const PendingGraph& graph) {
       ? is_norm_alone(in[0]) || is_norm_alone(in[1])
       : is_one_of(x, {"Add", "Multiply"}) || is_compiled(x);
   bool after = false;
-  graph.for_takers(norm, [&](const array& taker) {
+  auto look = [&](const array& taker) {
     after |=
         is_one_of(
             taker,
             {"AsType", "Multiply", "Add", "Sigmoid", "Divide", "Maximum"}) ||
         is_compiled(taker);
+  };
+  graph.for_takers(norm, [&](const array& taker) {
+    is_reshape(taker.primitive().name()) ? graph.for_takers(taker, look)
+                                         : look(taker);
   });
   return before || after;
 }
@@ -141,6 +146,7 @@ class Pass {
     for (const auto& sibling : written ? Arrays{} : a.siblings()) {
       rewrite.old.push_back(sibling);
     }
+    std::optional<Rewrite> join;
     if (is_looking_around_) {
       while (auto follower = take_follower(graph_, call, rewrite.old)) {
         taken.push_back(*follower);
@@ -151,6 +157,9 @@ class Pass {
         taken.push_back(Taken::NormBefore);
       } else if (take_gate_first(graph_, call)) {
         taken.push_back(Taken::GateFirst);
+      }
+      if (!rewrite.node && rewrite.old.size() == 1) {
+        join = take_after_join(graph_, call, rewrite.old[0], taken);
       }
     }
     if (!rewrite.node && take_sum(call, rewrite)) {
@@ -166,6 +175,9 @@ class Pass {
       count(each);
     }
     graph_.add(std::move(rewrite));
+    if (join) {
+      graph_.add(std::move(*join));
+    }
   }
 
   bool take_sum(const NormCall& call, Rewrite& rewrite) {

@@ -3,6 +3,7 @@
 #include "csrc/patching/rewritten_graph.h"
 
 #include <algorithm>
+#include <cstring>
 #include <unordered_set>
 
 #include "csrc/common/outputs.h"
@@ -14,6 +15,20 @@ namespace {
 int times_taken(const array& a, const array& taker) {
   return std::ranges::count_if(
       taker.inputs(), [&](const array& in) { return in.id() == a.id(); });
+}
+
+// The outputs of `node` in place of these.
+Arrays outputs_like(
+    const Arrays& old,
+    const std::shared_ptr<mx::Primitive>& node,
+    Arrays inputs) {
+  std::vector<mx::Shape> shapes;
+  std::vector<mx::Dtype> dtypes;
+  for (auto& a : old) {
+    shapes.push_back(a.shape());
+    dtypes.push_back(a.dtype());
+  }
+  return array::make_arrays(std::move(shapes), dtypes, node, std::move(inputs));
 }
 
 } // namespace
@@ -63,6 +78,7 @@ Arrays RewrittenGraph::build() {
   if (rewrites_.empty()) {
     return outputs_;
   }
+  merges_ = in_transform();
   for (auto& a : in_order()) {
     build(a);
   }
@@ -124,36 +140,67 @@ void RewrittenGraph::build(const array& a) {
   if (built_.count(a.id())) {
     return; // built with a sibling
   }
-  if (auto* rewrite = rewrite_of(a)) {
-    make(rewrite->old, rewrite->node, present(rewrite->inputs));
-    return;
+  auto* rewrite = rewrite_of(a);
+  auto old = rewrite ? rewrite->old : a.outputs();
+  const auto& node = rewrite ? rewrite->node : a.primitive_ptr();
+  auto inputs = present(inputs_of(a));
+  auto now = old;
+  auto* equal = merges_ ? find_equal(*node, inputs, old) : nullptr;
+  if (equal) {
+    now = *equal;
+  } else {
+    bool changed = rewrite ||
+        !std::ranges::equal(inputs, a.inputs(), {}, &array::id, &array::id);
+    if (changed) {
+      now = outputs_like(old, node, std::move(inputs));
+    }
   }
-  auto inputs = present(a.inputs());
-  bool changed = false;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    changed |= inputs[i].id() != a.inputs()[i].id();
+  for (size_t i = 0; i < old.size(); ++i) {
+    built_.emplace(old[i].id(), now[i]);
   }
-  if (changed) {
-    make(a.outputs(), a.primitive_ptr(), std::move(inputs));
+  if (merges_ && !equal) {
+    nodes_[key_of(*node, now[0].inputs())].push_back(std::move(now));
   }
 }
 
-// Makes outputs of `node` that replace `old`.
-void RewrittenGraph::make(
-    const Arrays& old,
-    const std::shared_ptr<mx::Primitive>& node,
-    Arrays inputs) {
-  std::vector<mx::Shape> shapes;
-  std::vector<mx::Dtype> dtypes;
-  for (auto& a : old) {
-    shapes.push_back(a.shape());
-    dtypes.push_back(a.dtype());
+// What tells nodes apart, but for their state; constants by their value.
+RewrittenGraph::Key RewrittenGraph::key_of(
+    mx::Primitive& node,
+    const Arrays& inputs) {
+  Key key{typeid(node).hash_code()};
+  for (const auto& a : inputs) {
+    bool is_number = !a.has_primitive() && a.is_available() && a.ndim() == 0 &&
+        a.itemsize() <= sizeof(uint64_t);
+    if (is_number) {
+      uint64_t bits = 0;
+      std::memcpy(&bits, a.data<char>(), a.itemsize());
+      auto of = std::pair(bits, a.dtype().val());
+      key.push_back(numbers_.try_emplace(of, a.id()).first->second);
+    } else {
+      key.push_back(a.id());
+    }
   }
-  auto arrays =
-      array::make_arrays(std::move(shapes), dtypes, node, std::move(inputs));
-  for (size_t i = 0; i < old.size(); ++i) {
-    built_.emplace(old[i].id(), arrays[i]);
+  return key;
+}
+
+// The outputs of a node that has been built and computes the same; null: none.
+const Arrays* RewrittenGraph::find_equal(
+    mx::Primitive& node,
+    const Arrays& inputs,
+    const Arrays& old) {
+  auto is_root = [&](const array& a) { return before_.is_root(a); };
+  auto it = nodes_.find(key_of(node, inputs));
+  if (it == nodes_.end() || std::ranges::any_of(old, is_root)) {
+    return nullptr;
   }
+  for (const auto& outputs : it->second) {
+    if (std::ranges::equal(outputs, old, is_like) &&
+        outputs[0].primitive().stream() == node.stream() &&
+        outputs[0].primitive().is_equivalent(node)) {
+      return &outputs;
+    }
+  }
+  return nullptr;
 }
 
 } // namespace mlx_norms

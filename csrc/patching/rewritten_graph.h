@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -76,10 +77,11 @@ class RewrittenGraph {
   Arrays in_order() const;
   Arrays present(const Arrays& arrays) const;
   void build(const array& a);
-  void make(
-      const Arrays& old,
-      const std::shared_ptr<mx::Primitive>& node,
-      Arrays inputs);
+
+  using Key = std::vector<uint64_t>;
+  Key key_of(mx::Primitive& node, const Arrays& inputs);
+  const Arrays*
+  find_equal(mx::Primitive& node, const Arrays& inputs, const Arrays& old);
 
   const Arrays& outputs_;
   PendingGraph& before_;
@@ -87,6 +89,11 @@ class RewrittenGraph {
   std::unordered_map<std::uintptr_t, size_t> rewrite_by_array_;
   std::unordered_set<std::uintptr_t> taken_; // by rewrites
   std::unordered_map<std::uintptr_t, array> built_;
+  // Equal nodes are merged where mx.compile may: it fails at some that have
+  // several outputs.
+  bool merges_ = false;
+  std::map<Key, std::vector<Arrays>> nodes_;
+  std::map<std::pair<uint64_t, mx::Dtype::Val>, std::uintptr_t> numbers_;
 };
 
 // How far to look above a scale, as from a model's timestep.

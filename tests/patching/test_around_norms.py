@@ -172,6 +172,35 @@ def cast_after(x, w):
     return rms(x.astype(mx.float32), w.astype(mx.float32)).astype(x.dtype)
 
 
+@case(ROWS, ROWS, VECTOR, ops={RMS: 1}, around={CAST: 2, GATE: 1}, dtypes=(mx.float16, mx.bfloat16))
+def swiglu_in_float32(x, z, w):
+    y = rms(x, w)
+    return (nn.silu(z.astype(mx.float32)) * y.astype(mx.float32)).astype(x.dtype)
+
+
+@case(
+    ROWS,
+    (B, D),
+    (B, D),
+    ops={RMS: 1},
+    around={SHIFT: 2, CAST: 1},
+    inline={"rms_norm": 1},
+    dtypes=(mx.float16, mx.bfloat16),
+)
+def modulated_before_it_is_narrow(x, s, t):
+    wide = x.astype(mx.float32)
+    y = wide * mx.rsqrt(mx.mean(mx.square(wide), axis=-1, keepdims=True) + EPS)
+    return (y * (1.0 + s[:, None]) + t[:, None]).astype(x.dtype)
+
+
+@case(
+    ROWS, (B, D), (B, D), ops={RMS: 1}, around={SHIFT: 2, CAST: 2}, dtypes=(mx.float16, mx.bfloat16)
+)
+def modulated_in_float32(x, s, t):
+    y = rms(x).astype(mx.float32)
+    return (y * (1.0 + s[:, None, :]) + t[:, None, :]).astype(x.dtype)
+
+
 @case(ROWS, ROWS, VECTOR, ops={RMS: 1}, around={GATE: 1})
 def silu_of_mlx_nn(x, z, w):
     return rms(x, w) * nn.silu(z)
@@ -197,8 +226,19 @@ def relu_squared_of_mlx_nn_before(x, z, w):
     return rms(x * nn.relu2(z), w)
 
 
-@case(ROWS, ROWS, VECTOR, ops={RMS: 1}, around={FIRST: 1})
-def gate_before_groups(x, z, w):
+@case(ROWS, ROWS, VECTOR, ops={RMS: 1}, around={GROUP: 1, GATE: 1})
+def weight_and_gate_after_groups(x, z, w):
+    n = rms(mx.unflatten(x, -1, (4, -1)))
+    return w * mx.flatten(n, -2) * mx.sigmoid(z)
+
+
+@case(ROWS, ROWS, ops={RMS: 1}, around={GATE: 1})
+def gate_after_groups(x, z):
+    return rms(x.reshape(B, T, 3, -1)).reshape(B, T, -1) * nn.silu(z)
+
+
+@case(ROWS, ROWS, VECTOR, ops={RMS: 1}, around={FIRST: 1, GROUP: 1})
+def gate_before_groups_and_weight(x, z, w):
     return w * rms(mx.unflatten(x * silu(z), -1, (4, -1))).flatten(-2)
 
 
@@ -352,8 +392,12 @@ def test_compiled(case):
 
 def gradients(code, arrays):
     def loss(*arrays):
-        ys = [y.astype(mx.float32) for y in listed(code(*arrays))]
-        return sum((y * normal(y.shape, mx.float32, seed=f"c{i}")).sum() for i, y in enumerate(ys))
+        total = 0.0
+        for i, y in enumerate(listed(code(*arrays))):
+            # A product that no norm takes, before the cast, which one would.
+            c = normal(y.shape, mx.bfloat16, seed=f"c{i}").astype(y.dtype)
+            total += (y * c).astype(mx.float32).sum()
+        return total
 
     return mx.grad(loss, list(range(len(arrays))))(*arrays)
 
@@ -450,6 +494,22 @@ def activation_of_channels_used_twice(x):
 @left((B, D, T), ops={CHANNELS: 1})
 def activation_of_channels_in_float32(x):
     return silu(mlx_norms.rms_norm(x, None, EPS, axis=1).astype(mx.float32) + 1)
+
+
+@left(ROWS, VECTOR, ops={RMS: 1})
+def groups_joined_across_rows(x, w):
+    return (rms(x.reshape(B, T, 4, -1)).reshape(-1, D) * w).reshape(B, 1, T * D)
+
+
+@left(ROWS, VECTOR, ops={RMS: 1})
+def joined_groups_used_twice(x, w):
+    joined = mx.flatten(rms(mx.unflatten(x, -1, (4, -1))), -2)
+    return joined * w, joined
+
+
+@left(ROWS, ROWS, ops={RMS: 1})
+def joined_groups_times_another_activation(x, z):
+    return mx.flatten(rms(mx.unflatten(x, -1, (4, -1))), -2) * mx.tanh(z)
 
 
 @left(ROWS, ROWS, ops={RMS: 1})

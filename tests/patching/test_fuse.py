@@ -566,6 +566,65 @@ class TestTransforms:
         assert_close(got, block(x, r))
 
 
+class TestEqualNodes:
+    """Of a compiled function they are merged: MLX fails at some that have several outputs."""
+
+    B, T, D = 2, 4, 32
+
+    def arrays(self):
+        x = normal((self.B, self.T, self.D), mx.float32, seed="x")
+        mods = normal((self.B + 1, 4 * self.D), mx.float32, seed="m")
+        return x, mods, mx.array([[True, False, True, False]] * self.B)[..., None]
+
+    def blocks(self, x, mods, mask):
+        """Those of a transformer that share one modulation, of masked tokens another."""
+
+        def of_tokens(m):
+            return mx.where(mask, m[: self.B, None], m[self.B :, None])
+
+        for _ in range(2):
+            for m in mx.split(mods, 2, axis=-1):
+                scale, gate = mx.split(m, 2, axis=-1)
+                n = mx.fast.layer_norm(x, None, None, 1e-6) * (1 + of_tokens(scale))
+                x = x + of_tokens(gate) * n
+        return x
+
+    def test_a_shared_modulation(self):
+        arrays = self.arrays()
+        stock = self.blocks(*arrays)
+        assert_close(mx.compile(mlx_norms.fuse(self.blocks))(*arrays), stock)
+        with mlx_norms.patched():
+            assert_close(mx.compile(self.blocks)(*arrays), stock)
+            assert mlx_norms.report().around
+
+    def test_its_gradients(self):
+        x, mods, mask = self.arrays()
+        loss = lambda x, mods: mx.sin(self.blocks(x, mods, mask)).sum()  # noqa: E731
+        stock = mx.grad(loss, (0, 1))(x, mods)
+        with mlx_norms.patched():
+            ours = mx.compile(mx.grad(loss, (0, 1)))(x, mods)
+        for got, expected in zip(ours, stock, strict=True):
+            assert mx.allclose(got, expected, rtol=1e-4, atol=1e-4).item()
+
+    def test_what_differs_is_not_merged(self):
+        """By its state, a constant, a dtype or a random key."""
+
+        def f(x, r):
+            h = mx.fast.rms_norm(x + r, None, EPS)
+            parts = [mx.split(h, 2, axis=-1), mx.split(h, 2, axis=-2), mx.split(h, 4, axis=-1)]
+            parts += [[h * 2.0, h * 3.0, h.astype(mx.float16) * 2.0, h.sum(-1), h.sum(-2)]]
+            parts += [[mx.random.uniform(shape=(4,)), mx.random.uniform(shape=(4,))], [h, h]]
+            return [a for part in parts for a in part]
+
+        x, r = (normal((2, 4, 64), mx.float32, seed=name) for name in "xr")
+        mx.random.seed(1)
+        stock = mx.compile(f)(x, r)
+        mx.random.seed(1)
+        for got, expected in zip(mx.compile(mlx_norms.fuse(f))(x, r), stock, strict=True):
+            assert got.dtype == expected.dtype and got.shape == expected.shape
+            assert mx.allclose(got, expected, rtol=1e-4, atol=1e-5).item()
+
+
 class TestWithAPatch:
     """The function's own way to fuse holds inside of it."""
 

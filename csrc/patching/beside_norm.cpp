@@ -18,21 +18,16 @@ std::optional<Taken> take_cast(
     NormCall& call,
     const array&,
     const array& next) {
-  bool was_wide = call.dtype == mx::float32;
-  bool is_wide = next.dtype() == mx::float32;
-  if (!is_pending(next, "AsType") || was_wide == is_wide) {
+  bool narrows = call.dtype == mx::float32 && next.dtype() != mx::float32;
+  if (!is_pending(next, "AsType") || !narrows ||
+      (call.has_parameters() && call.spec.is_factored()) ||
+      call.spec.gate_first) {
     return std::nullopt;
   }
-  if (was_wide) {
-    if ((call.has_parameters() && call.spec.is_factored()) ||
-        call.spec.gate_first) {
-      return std::nullopt;
-    }
-    if (call.has_parameters()) {
-      call.spec.rounding = Rounding::Late;
-    }
-  }
   call.dtype = next.dtype();
+  if (call.has_parameters()) {
+    call.spec.rounding = Rounding::Late;
+  }
   return Taken::Cast;
 }
 

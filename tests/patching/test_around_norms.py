@@ -172,10 +172,18 @@ def cast_after(x, w):
     return rms(x.astype(mx.float32), w.astype(mx.float32)).astype(x.dtype)
 
 
-@case(ROWS, ROWS, VECTOR, ops={RMS: 1}, around={CAST: 2, GATE: 1}, dtypes=(mx.float16, mx.bfloat16))
-def swiglu_in_float32(x, z, w):
-    y = rms(x, w)
-    return (nn.silu(z.astype(mx.float32)) * y.astype(mx.float32)).astype(x.dtype)
+@case(
+    ROWS,
+    ROWS,
+    ops={RMS: 1},
+    around={CAST: 1, GATE: 1},
+    inline={"rms_norm": 1},
+    dtypes=(mx.float16, mx.bfloat16),
+)
+def gated_before_it_is_narrow(x, z):
+    wide = x.astype(mx.float32)
+    y = wide * mx.rsqrt((wide * wide).mean(-1, keepdims=True) + EPS)
+    return (y * nn.silu(z.astype(mx.float32))).astype(x.dtype)
 
 
 @case(
@@ -191,14 +199,6 @@ def modulated_before_it_is_narrow(x, s, t):
     wide = x.astype(mx.float32)
     y = wide * mx.rsqrt(mx.mean(mx.square(wide), axis=-1, keepdims=True) + EPS)
     return (y * (1.0 + s[:, None]) + t[:, None]).astype(x.dtype)
-
-
-@case(
-    ROWS, (B, D), (B, D), ops={RMS: 1}, around={SHIFT: 2, CAST: 2}, dtypes=(mx.float16, mx.bfloat16)
-)
-def modulated_in_float32(x, s, t):
-    y = rms(x).astype(mx.float32)
-    return (y * (1.0 + s[:, None, :]) + t[:, None, :]).astype(x.dtype)
 
 
 @case(ROWS, ROWS, VECTOR, ops={RMS: 1}, around={GATE: 1})
@@ -419,6 +419,20 @@ def test_gradients(case, dtype, is_compiled):
         check_report(case)
     for g, e in zip(ours, expected, strict=True):
         assert error(g, e) <= 4 * BOUNDS[dtype]
+
+
+def test_what_is_rounded_before_float32_is_left():
+    """The code rounds the norm to 16 bits, and its gate is activated in float32."""
+    x, z = (normal(ROWS, mx.bfloat16, seed=name) for name in "xz")
+    with mlx_norms.patched():
+
+        def code(x, z):
+            wide = mlx_norms.rms_norm(x).astype(mx.float32)
+            return (wide * nn.silu(z.astype(mx.float32))).astype(x.dtype)
+
+        y = mlx_norms.fuse(code)(x, z)
+        assert mlx_norms.report().around == {}
+    assert mx.array_equal(y, code(x, z)).item()
 
 
 # What is no option of the norm, or may not become part of it.

@@ -128,6 +128,16 @@ Plan make_plan(const Request& request, bool center, float eps, Fusion fusion) {
   return plan;
 }
 
+// Whether a product in the sum is held by more than it, such as the caller's
+// variable: only a pass over the graph knows whether another operation takes
+// it.
+bool is_sum_of_held_product(const array& x) {
+  return is_pending_sum(x) &&
+      std::ranges::any_of(x.inputs(), [](const array& a) {
+           return is_pending(a, "Multiply") && !is_held_once(a);
+         });
+}
+
 // The norm fused with its pending sum, or the reason why it is not.
 std::pair<OptionalArray, Outcome>
 fused(const Request& request, const Plan& plan, Fusion fusion) {
@@ -139,6 +149,9 @@ fused(const Request& request, const Plan& plan, Fusion fusion) {
   auto& x = plan.x;
   if (!is_pending(x)) {
     return {std::nullopt, Outcome::NotASum};
+  }
+  if (x.is_tracer() && is_sum_of_held_product(x)) {
+    return {std::nullopt, Outcome::LeftToGraphPass};
   }
   auto stream = request.stream;
   auto [norm, outcome] = fused_norm(

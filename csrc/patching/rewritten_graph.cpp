@@ -194,9 +194,10 @@ const Arrays* RewrittenGraph::find_equal(
     return nullptr;
   }
   for (const auto& outputs : it->second) {
+    auto& found = outputs[0].primitive();
     if (std::ranges::equal(outputs, old, is_like) &&
-        outputs[0].primitive().stream() == node.stream() &&
-        outputs[0].primitive().is_equivalent(node)) {
+        typeid(found) == typeid(node) && found.stream() == node.stream() &&
+        found.is_equivalent(node)) {
       return &outputs;
     }
   }

@@ -421,6 +421,24 @@ def test_gradients(case, dtype, is_compiled):
         assert error(g, e) <= 4 * BOUNDS[dtype]
 
 
+def test_a_gated_sum_that_a_variable_holds():
+    """Where a pass will see whether anything else takes the product."""
+    arrays = arrays_of(Case(None, (ROWS, ROWS, (B, 1, D)), {}), mx.float32)
+
+    def code(x, y, gate):
+        y = gate * y
+        h = x + y
+        return h, layer(h)
+
+    expected = code(*arrays)
+    with mlx_norms.patched():
+        ys = mx.compile(code)(*arrays)
+        assert mlx_norms.report().fused == 1
+    assert operations(*ys).keys() == {ADD_LAYER}
+    for y, e in zip(ys, expected, strict=True):
+        assert error(y, exact(e)) <= BOUNDS[mx.float32]
+
+
 def test_what_is_rounded_before_float32_is_left():
     """The code rounds the norm to 16 bits, and its gate is activated in float32."""
     x, z = (normal(ROWS, mx.bfloat16, seed=name) for name in "xz")

@@ -211,6 +211,20 @@ void norm_other_gated_rows(const NormJob& job) {
   }
 }
 
+// Also of a row shorter than a vector, which sum_row() would read beyond its
+// end for the first element.
+template <bool kCenter>
+SummedRow<kCenter>
+sum_any_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
+  if (!kCenter || width >= kWidth) {
+    return sum_row<kCenter>(rows, row, width, scratch);
+  }
+  auto v = load_row(rows, row, width, scratch);
+  float shift = v.data[0];
+  v.pad(shift);
+  return {v, shift, first_sums<kCenter>(v, shift)};
+}
+
 // For any rows without a gate, in float32.
 template <typename T, bool kCenter>
 void norm_activated_rows(const NormJob& job) {
@@ -222,7 +236,7 @@ void norm_activated_rows(const NormJob& job) {
         rounds,
         job.bias.data != nullptr,
         [&](int64_t row, float* scratch) {
-          return sum_row<kCenter>(job.in[kX], row, job.width, scratch);
+          return sum_any_row<kCenter>(job.in[kX], row, job.width, scratch);
         },
         [&](int64_t) {
           return Activated<T, decltype(activation)::value>{rounds};

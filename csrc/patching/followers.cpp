@@ -173,8 +173,8 @@ OptionalArray as_scale(const array& factor) {
     const auto& narrow = before_cast(factor, factor.primitive().stream());
     return narrow.id() == factor.id() ? std::nullopt : as_scale(narrow);
   }
-  if (is_pending(factor) && is_reshape(factor.primitive().name())) {
-    auto before = as_scale(factor.inputs()[0]);
+  if (const auto& moved = before_reshape(factor); moved.id() != factor.id()) {
+    auto before = as_scale(moved);
     if (!before) {
       return std::nullopt;
     }

@@ -41,7 +41,7 @@ std::optional<Rewrite> take_after_join(
     NormCall& call,
     const array& y,
     std::vector<Taken>& taken) {
-  auto* join = graph.before().is_kept(y) ? nullptr : graph.sole_taker(y);
+  auto* join = graph.sole_taker(y);
   if (!join || !joins_last_axes(*join, y)) {
     return std::nullopt;
   }
@@ -52,8 +52,7 @@ std::optional<Rewrite> take_after_join(
   std::vector<Taken> found;
   auto* last = join;
   while (auto* next = graph.sole_taker(*last)) {
-    if (!is_like(*next, *join) || next->primitive().stream() != call.stream ||
-        graph.before().is_kept(*last)) {
+    if (!is_like(*next, *join) || next->primitive().stream() != call.stream) {
       break;
     }
     if (auto weight = weight_beside(trial, *last, *next)) {

@@ -145,7 +145,8 @@ void RewrittenGraph::build(const array& a) {
   const auto& node = rewrite ? rewrite->node : a.primitive_ptr();
   auto inputs = present(inputs_of(a));
   auto now = old;
-  auto* equal = merges_ ? find_equal(*node, inputs, old) : nullptr;
+  auto* alike = merges_ ? &nodes_[key_of(*node, inputs)] : nullptr;
+  auto* equal = alike ? find_equal(*alike, *node, old) : nullptr;
   if (equal) {
     now = *equal;
   } else {
@@ -158,8 +159,8 @@ void RewrittenGraph::build(const array& a) {
   for (size_t i = 0; i < old.size(); ++i) {
     built_.emplace(old[i].id(), now[i]);
   }
-  if (merges_ && !equal) {
-    nodes_[key_of(*node, now[0].inputs())].push_back(std::move(now));
+  if (alike && !equal) {
+    alike->push_back(std::move(now));
   }
 }
 
@@ -183,17 +184,17 @@ RewrittenGraph::Key RewrittenGraph::key_of(
   return key;
 }
 
-// The outputs of a node that has been built and computes the same; null: none.
+// The outputs of that one of nodes with the same key which computes the same;
+// null: none.
 const Arrays* RewrittenGraph::find_equal(
+    const std::vector<Arrays>& alike,
     mx::Primitive& node,
-    const Arrays& inputs,
-    const Arrays& old) {
+    const Arrays& old) const {
   auto is_root = [&](const array& a) { return before_.is_root(a); };
-  auto it = nodes_.find(key_of(node, inputs));
-  if (it == nodes_.end() || std::ranges::any_of(old, is_root)) {
+  if (std::ranges::any_of(old, is_root)) {
     return nullptr;
   }
-  for (const auto& outputs : it->second) {
+  for (const auto& outputs : alike) {
     auto& found = outputs[0].primitive();
     if (std::ranges::equal(outputs, old, is_like) &&
         typeid(found) == typeid(node) && found.stream() == node.stream() &&

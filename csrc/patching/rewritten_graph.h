@@ -80,8 +80,10 @@ class RewrittenGraph {
 
   using Key = std::vector<uint64_t>;
   Key key_of(mx::Primitive& node, const Arrays& inputs);
-  const Arrays*
-  find_equal(mx::Primitive& node, const Arrays& inputs, const Arrays& old);
+  const Arrays* find_equal(
+      const std::vector<Arrays>& alike,
+      mx::Primitive& node,
+      const Arrays& old) const;
 
   const Arrays& outputs_;
   PendingGraph& before_;

@@ -93,7 +93,7 @@ bool walk_above(const array& a, const InputsOf& inputs_of, int walk, F visit) {
   };
   push_inputs(a);
   for (int seen = 1; !stack.empty(); ++seen) {
-    if (seen == walk) {
+    if (seen >= walk) {
       return false;
     }
     const auto& node = *stack.back();

@@ -103,17 +103,23 @@ bool are_apart(const Arrays& arrays, const array& y) {
       nodes.insert(nodes.end(), node.inputs().begin(), node.inputs().end());
     }
   }
+  std::vector<std::uintptr_t> seen;
   Arrays stack = arrays;
-  for (size_t seen = 0; !stack.empty(); ++seen) {
+  while (!stack.empty()) {
     auto node = std::move(stack.back());
     stack.pop_back();
-    if (node.status() != array::Status::unscheduled ||
-        std::ranges::find(above, node.id()) != above.end()) {
+    auto is_in = [&](const std::vector<std::uintptr_t>& ids) {
+      return std::ranges::find(ids, node.id()) != ids.end();
+    };
+    if (node.status() != array::Status::unscheduled || is_in(above) ||
+        is_in(seen)) {
       continue;
     }
-    if (seen == kMaxNodes || !node.has_primitive() || node.id() == y.id()) {
+    if (seen.size() >= kMaxNodes || !node.has_primitive() ||
+        node.id() == y.id()) {
       return false;
     }
+    seen.push_back(node.id());
     stack.insert(stack.end(), node.inputs().begin(), node.inputs().end());
   }
   return true;

@@ -87,9 +87,9 @@ Arrays updated_on_default_stream(const Arrays& in) {
 }
 
 // A kernel for each on a GPU. On the CPU, MLX's compiled functions ask for a
-// compiler.
+// compiler, and on CUDA they divide by the number of channels.
 Arrays update_statistics(const Arrays& in, mx::Stream s) {
-  bool compiled = s.device == mx::Device::gpu &&
+  bool compiled = s.device == mx::Device::gpu && in[3].size() > 0 &&
       s == mx::default_stream(mx::default_device());
   return compiled ? mx::compile(updated_on_default_stream)(in)
                   : updated_statistics(in, s);

@@ -74,6 +74,50 @@ class MappedProduct : public OfMlx {
   Quantization by_;
 };
 
+// MLX's addmm, whose vmap broadcasts a mapped bias to rows that are not mapped.
+// Inputs: x, w, bias.
+class MappedAddMM : public OfMlx {
+ public:
+  using OfMlx::OfMlx;
+
+  Arrays jvp(
+      const Arrays& primals,
+      const Arrays& tangents,
+      const std::vector<int>& argnums) override {
+    return of_mlx_->jvp(primals, tangents, argnums);
+  }
+
+  Arrays vjp(
+      const Arrays& primals,
+      const Arrays& cotangents,
+      const std::vector<int>& argnums,
+      const Arrays& outputs) override {
+    return of_mlx_->vjp(primals, cotangents, argnums, outputs);
+  }
+
+  std::pair<Arrays, std::vector<int>> vmap(
+      const Arrays& inputs,
+      const std::vector<int>& axes) override {
+    if (any_batched(axes, 0, 2)) {
+      return of_mlx_->vmap(inputs, axes);
+    }
+    auto y = mx::matmul(inputs[0], inputs[1], stream());
+    auto bias = with_leading_axis(inputs[2], axes[2], stream());
+    return with_leading_axes({mx::add(y, bias, stream())});
+  }
+
+  DEFINE_NAME(mlx_norms::MappedAddMM)
+  bool is_equivalent(const Primitive& other) const override {
+    return of_mlx_->is_equivalent(
+        *static_cast<const MappedAddMM&>(other).of_mlx_);
+  }
+};
+
+bool any_traced(const Arrays& inputs) {
+  return std::ranges::any_of(
+      inputs, [](const array& a) { return a.is_tracer(); });
+}
+
 } // namespace
 
 void check_unmapped(const std::vector<int>& axes, int first) {
@@ -92,6 +136,10 @@ array mlx_product(
     const array* biases,
     const Quantization& by,
     mx::Stream s) {
+  if (x.ndim() == 1) { // whose rows MLX's CUDA kernels ask for
+    auto row = mx::expand_dims(x, 0, s);
+    return mx::squeeze(mlx_product(row, w, scales, biases, by, s), 0, s);
+  }
   auto y = mx::quantized_matmul(
       x,
       w,
@@ -102,11 +150,31 @@ array mlx_product(
       by.bits,
       by.mode,
       s);
-  auto traced = [](const array& a) { return a.is_tracer(); };
-  if (std::ranges::none_of(y.inputs(), traced)) {
+  if (!any_traced(y.inputs())) {
     return y;
   }
   auto node = std::make_shared<MappedProduct>(s, y.primitive_ptr(), by);
+  return array(y.shape(), y.dtype(), std::move(node), y.inputs());
+}
+
+array mlx_addmm(
+    const array& bias,
+    const array& x,
+    const array& w,
+    mx::Stream s) {
+  if (!any_traced({bias, x, w})) {
+    return mx::addmm(bias, x, w, 1.0f, 1.0f, s);
+  }
+  if (x.ndim() == 1) {
+    return mx::squeeze(mlx_addmm(bias, mx::expand_dims(x, 0, s), w, s), 0, s);
+  }
+  if (x.ndim() > 2 && bias.ndim() == 1) { // as MLX does inside
+    mx::Shape before(x.shape().begin(), x.shape().end() - 1);
+    auto rows = mx::flatten(x, 0, -2, s);
+    return mx::unflatten(mlx_addmm(bias, rows, w, s), 0, before, s);
+  }
+  auto y = mx::addmm(bias, x, w, 1.0f, 1.0f, s);
+  auto node = std::make_shared<MappedAddMM>(s, y.primitive_ptr());
   return array(y.shape(), y.dtype(), std::move(node), y.inputs());
 }
 

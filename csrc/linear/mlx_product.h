@@ -29,4 +29,11 @@ array mlx_product(
     const Quantization& by,
     mx::Stream stream);
 
+// MLX's addmm: bias + x w. In a trace it is one that vmap takes.
+array mlx_addmm(
+    const array& bias,
+    const array& x,
+    const array& w,
+    mx::Stream stream);
+
 } // namespace mlx_norms

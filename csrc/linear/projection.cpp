@@ -11,11 +11,18 @@ namespace mlx_norms {
 
 namespace {
 
-// The bias of each row of x. Where a trace does not know shapes, addmm would
-// make its result's part of the graph.
-array bias_of_rows(const array& bias, const array& x, mx::Stream s) {
-  return in_shapeless_trace(x) ? with_axes_of(bias, sum_over(x, -1, s), s)
-                               : bias;
+// x w + bias. Where a trace does not know shapes, addmm would make its result's
+// part of the graph and, on CUDA, divide by the size of an empty one.
+array product_and_bias(
+    const array& x,
+    const array& columns,
+    const array& bias,
+    mx::Stream s) {
+  if (!in_shapeless_trace(x)) {
+    return mlx_addmm(bias, x, columns, s);
+  }
+  auto y = mx::matmul(x, columns, s);
+  return mx::add(y, with_axes_of(bias, sum_over(x, -1, s), s), s);
 }
 
 // The columns for each matrix of x. Where a trace does not know how many there
@@ -34,10 +41,8 @@ array project_dense(
     const array& x,
     mx::Stream s) {
   auto columns = columns_of_matrices(mx::transpose(weight, s), x, s);
-  if (!bias) {
-    return mx::matmul(x, columns, s);
-  }
-  return mx::addmm(bias_of_rows(*bias, x, s), x, columns, 1.0f, 1.0f, s);
+  return bias ? product_and_bias(x, columns, *bias, s)
+              : mx::matmul(x, columns, s);
 }
 
 } // namespace
@@ -61,7 +66,7 @@ array project(
   auto shape = x.shape();
   shape.back() = in.weight.shape(0);
   bool empty = x.shape(-1) > 0 && (x.size() == 0 || shape.back() == 0);
-  if (empty && !x.is_tracer()) {
+  if (empty && !in_shapeless_trace(x)) {
     // On a GPU MLX's matmuls divide by the result's size.
     return mx::zeros(shape, projected_dtype(in, x.dtype()), s);
   }

@@ -150,9 +150,6 @@ def test_vmap(op):
     f, gradient = op.ours(), gradient_of(op.ours())
     for dtype, axes in axes_of_all(arrays_of(op, F32, N=2)):
         of_all = [*zip(*(arrays_of(op, dtype, seed=i, N=2) for i in range(3)), strict=True)]
-        named = dict(zip(op.inputs, axes, strict=True))
-        if named.get("offset") is not None and None in axes:
-            continue  # MLX's addmm has no vmap of its bias alone
         args = [*map(stacked, of_all, axes)]
         got, gradients = (mx.vmap(g, in_axes=axes)(*args) for g in (f, gradient))
         note, near = f"vmap {axes} of {dtype}", 1e-4 if dtype == F32 else 16 * ROUNDOFF[dtype]
@@ -434,6 +431,34 @@ def test_mapped_tangents_of_what_is_empty(op):
         got = mx.vmap(tangents)(mx.stack([x, x]))
         mx.eval(got)
         assert [g.shape for g in got] == [(2, *y.shape) for y in op.ours()(*arrays)], letter
+
+
+@pytest.mark.usefixtures("no_fusion")
+@OF_OP
+def test_transforms_of_what_is_empty(op):
+    """Compiled, with or without shapes, checkpointed, mapped and differentiated: shapes."""
+    for letter in may_be_empty(op):
+        arrays = arrays_of(op, F32, **{letter: 0})
+        outputs = op.ours()(*arrays)
+        cots = cotangents_of(outputs)
+
+        def f(*arrays, cots=cots):
+            return both_ways(op.ours(), arrays, cots)
+
+        shapes = [a.shape for a in (*outputs, *arrays)]
+        forms = dict(plain=f, compiled=mx.compile(f), shapeless=mx.compile(f, shapeless=True))
+        forms["checkpoint"] = lambda *a, c=cots: both_ways(mx.checkpoint(op.ours()), a, c)
+        for how, g in forms.items():
+            got = g(*arrays)
+            mx.eval(got)
+            assert [a.shape for a in got] == shapes, f"{letter} {how}"
+        for size in (0, 2):
+            batch = [mx.zeros((size, *a.shape)) + a for a in arrays]
+            mapped = mx.vmap(f)(*batch)
+            tangents = mx.jvp(mx.vmap(op.ours()), batch, batch)[1]
+            mx.eval(mapped, tangents)
+            assert [a.shape for a in mapped] == [(size, *s) for s in shapes], f"{letter} {size}"
+            assert [a.shape for a in tangents] == [(size, *o.shape) for o in outputs], letter
 
 
 ALONE = [

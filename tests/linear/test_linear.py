@@ -518,6 +518,22 @@ def test_shapeless_gradients_of_one_matrix(biased, outputs):
             assert mx.allclose(got, expected, 1e-4, 1e-4), (batch, tokens)
 
 
+@pytest.mark.parametrize("kind", [None, (4, 32)])
+@pytest.mark.parametrize("op", OPS)
+def test_vmap_of_the_bias_alone(op, kind):
+    """Values are those of a call for each, and the gradient its sum; of any rank of x."""
+    for shape in ((64,), (3, 64), (2, 3, 64)):
+        call = case(op, shape, (32,), mx.float32, kinds=(kind,), biases=(True,))
+        *others, bias = call.flat()
+        f = lambda b, call=call, others=others: call(*others, b)[0]  # noqa: E731
+        many = mx.stack([bias, 2 * bias, bias - 1])
+        each = mx.stack([f(b) for b in many])
+        assert mx.allclose(mx.vmap(f)(many), each, rtol=1e-5, atol=1e-5), shape
+        got = mx.grad(lambda many, f=f: mx.vmap(f)(many).square().sum())(many)
+        wanted = (2 * each).reshape(3, -1, 32).sum(axis=1)
+        assert mx.allclose(got, wanted, rtol=1e-5, atol=1e-5), shape
+
+
 def test_shapeless_vmap(check):
     call = case("rms_norm_linear", (2, 3, 33), (5,), mx.float32)
     mapped = mx.compile(mx.vmap(call, in_axes=(0, None, None)), shapeless=True)

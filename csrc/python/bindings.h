@@ -7,8 +7,14 @@
 
 #include <initializer_list>
 #include <utility>
+#include <variant>
+
+#include "csrc/common/types.h"
 
 namespace mlx_norms {
+
+// A rope's. Python's bool is an int, which neither we nor MLX take for one.
+using Offset = std::variant<bool, int, array>;
 
 // Defines a function whose result depends on its arguments: a header for each
 // form, of which the last is of any. All are the same function.

@@ -168,20 +168,26 @@ void bind_patching(nb::module_& m) {
          bool traditional,
          std::optional<float> base,
          float scale,
-         std::variant<int, mx::array> offset,
+         const Offset& offset,
          const mx::array* freqs,
          mx::StreamOrDevice stream) {
-        return fusion != Fusion::Now ? std::nullopt
-                                     : patched_rope(
-                                           a,
-                                           {.dims = dims,
-                                            .traditional = traditional,
-                                            .base = base,
-                                            .scale = scale,
-                                            .offset = std::move(offset),
-                                            .freqs = freqs,
-                                            .rounding = std::nullopt,
-                                            .stream = stream});
+        RopeOptions options{
+            .dims = dims,
+            .traditional = traditional,
+            .base = base,
+            .scale = scale,
+            .freqs = freqs,
+            .rounding = std::nullopt,
+            .stream = stream};
+        if (auto* number = std::get_if<int>(&offset)) {
+          options.offset = *number;
+        } else if (auto* given = std::get_if<mx::array>(&offset)) {
+          options.offset = *given;
+        }
+        bool refused = std::holds_alternative<bool>(offset); // by MLX
+        return fusion != Fusion::Now || refused
+            ? std::nullopt
+            : patched_rope(a, std::move(options));
       },
       "fusion"_a,
       "tell"_a.none(),

@@ -5,6 +5,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include "csrc/common/checks.h"
 #include "csrc/rope/ops.h"
 
 namespace nb = nanobind;
@@ -26,6 +27,16 @@ std::optional<float> base_of(const Base& base, bool has_freqs) {
   return base && !has_freqs ? std::optional(kDefault) : std::nullopt;
 }
 
+std::variant<int, array> offset_of(const char* op, const Offset& offset) {
+  if (std::holds_alternative<bool>(offset)) {
+    refuse(op, "offset must be an integer but is bool.");
+  }
+  if (auto* number = std::get_if<int>(&offset)) {
+    return *number;
+  }
+  return std::get<array>(offset);
+}
+
 } // namespace
 
 void bind_rope(nb::module_& m) {
@@ -38,7 +49,7 @@ void bind_rope(nb::module_& m) {
          bool traditional,
          const Base& base,
          float scale,
-         std::variant<int, array> offset,
+         const Offset& offset,
          const array* freqs,
          float weight_offset,
          bool rope_first,
@@ -53,7 +64,7 @@ void bind_rope(nb::module_& m) {
              .traditional = traditional,
              .base = base_of(base, freqs),
              .scale = scale,
-             .offset = std::move(offset),
+             .offset = offset_of("norm_rope", offset),
              .freqs = freqs,
              .weight_offset = weight_offset,
              .rope_first = rope_first,
@@ -181,7 +192,7 @@ void bind_rope(nb::module_& m) {
          bool traditional,
          const Base& base,
          float scale,
-         std::variant<int, array> offset,
+         const Offset& offset,
          const array* freqs,
          const array* v,
          float q_scale,
@@ -201,7 +212,7 @@ void bind_rope(nb::module_& m) {
              .traditional = traditional,
              .base = base_of(base, freqs),
              .scale = scale,
-             .offset = std::move(offset),
+             .offset = offset_of("qk_norm_rope", offset),
              .freqs = freqs,
              .q_scale = q_scale,
              .weight_offset = weight_offset,

@@ -267,6 +267,7 @@ class TestLeftToMlx:
             dict(freqs=mx.ones(D // 2)),
             dict(base=None, freqs=mx.ones(3)),
             dict(offset=mx.array(1.5)),
+            dict(offset=True),
             dict(offset=mx.array([1, 2, 3])),
             dict(scale="x"),
             dict(dims="x"),

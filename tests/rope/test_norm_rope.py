@@ -418,6 +418,10 @@ def test_errors():
             of(x, w, offset=offset)
     with refused("offset must be an integer", "float32"):
         of(x, w, offset=mx.array(1.0))
+    with refused("offset must be an integer", "bool"):
+        of(x, w, offset=True)
+    with refused("offset must be an integer", "bool", op="qk_norm_rope"):
+        mlx_norms.qk_norm_rope(x, x, w, w, offset=False)
     for base in (10000.0, 500.0):
         with refused("Only one of base or freqs"):
             of(x, w, base=base, freqs=mx.ones(8))

@@ -17,7 +17,10 @@ LENGTHS = (
 )
 MANY_ROWS = 513
 
-SLOW = False  # set by conftest.py, for a simulator or by --slow
+# Set by conftest.py: for a simulator or by --slow, and for a GPU, where each combination of length,
+# dtype and layout is a kernel to compile, which takes longer than to run it.
+SLOW = False
+COMPILES = False
 
 
 def unless_slow(*values):
@@ -28,7 +31,7 @@ def unless_slow(*values):
 def in_turn(values, turn):
     """All values or, where that takes minutes, one of three of them, others in the next turn."""
     values = list(values)
-    return values[turn % 3 :: 3] if SLOW else values
+    return values[turn % 3 :: 3] if SLOW or COMPILES else values
 
 
 def dtype_pairs(length):

@@ -204,7 +204,7 @@ bool take_gate_first(const RewrittenGraph& graph, NormCall& call) {
     return false;
   }
   auto split = [&](const array& a) {
-    return splits ? array(x.shape(), a.dtype(), x.primitive_ptr(), {a}) : a;
+    return splits ? made_by(x.primitive_ptr(), x.shape(), a.dtype(), {a}) : a;
   };
   auto take = [&](const array& of, const Activated& gate) {
     if (!is_like(of, product) || !is_like(gate.of, product)) {

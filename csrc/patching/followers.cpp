@@ -178,8 +178,8 @@ OptionalArray as_scale(const array& factor) {
     if (!before) {
       return std::nullopt;
     }
-    return array(
-        factor.shape(), before->dtype(), factor.primitive_ptr(), {*before});
+    return made_by(
+        factor.primitive_ptr(), factor.shape(), before->dtype(), {*before});
   }
   auto* scale = beside_constant(factor, "Add", 1.0f);
   return scale && scale->dtype() == factor.dtype() ? OptionalArray(*scale)

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "mlx/ops.h"
+
 namespace mlx_norms {
 
 namespace {
@@ -36,6 +38,21 @@ bool is_reshape(std::string_view primitive) {
 const array& before_reshape(const array& a) {
   bool moves = is_pending(a) && is_reshape(a.primitive().name());
   return moves ? a.inputs()[0] : a;
+}
+
+array made_by(
+    const std::shared_ptr<mx::Primitive>& node,
+    const mx::Shape& shape,
+    mx::Dtype dtype,
+    Arrays inputs) {
+  std::string_view name = node->name();
+  if (name == "Reshape") {
+    return mx::reshape(inputs[0], shape, node->stream());
+  }
+  if (name == "Broadcast" && inputs.size() == 1) {
+    return mx::broadcast_to(inputs[0], shape, node->stream());
+  }
+  return array(shape, dtype, node, std::move(inputs));
 }
 
 bool is_like(const array& a, const array& b) {

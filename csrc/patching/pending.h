@@ -41,6 +41,14 @@ bool is_reshape(std::string_view primitive);
 // What a pending one of these moves, or else `a`.
 const array& before_reshape(const array& a);
 
+// A result of this primitive, which other arrays may have, too. MLX's Reshape
+// and Broadcast, whose vmap changes them, are made anew.
+array made_by(
+    const std::shared_ptr<mx::Primitive>& node,
+    const mx::Shape& shape,
+    mx::Dtype dtype,
+    Arrays inputs);
+
 // Whether they have one shape and one dtype.
 bool is_like(const array& a, const array& b);
 

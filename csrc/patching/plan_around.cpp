@@ -147,13 +147,14 @@ class Pass {
       rewrite.old.push_back(sibling);
     }
     std::optional<Rewrite> join;
+    OptionalArray inner;
     if (is_looking_around_) {
       while (auto follower = take_follower(graph_, call, rewrite.old)) {
         taken.push_back(*follower);
       }
       auto call_of = [this](const array& a) { return this->call_of(a); };
-      if (auto inner = take_norm_before(graph_, call_of, call, rewrite)) {
-        within_other_.insert(inner->id());
+      inner = take_norm_before(graph_, call_of, call, rewrite);
+      if (inner) {
         taken.push_back(Taken::NormBefore);
       } else if (take_gate_first(graph_, call)) {
         taken.push_back(Taken::GateFirst);
@@ -162,21 +163,27 @@ class Pass {
         join = take_after_join(graph_, call, rewrite.old[0], taken);
       }
     }
-    if (!rewrite.node && take_sum(call, rewrite)) {
-      ++n_sums_;
-    } else if (taken.empty()) {
+    bool takes_sum = !rewrite.node && take_sum(call, rewrite);
+    if (!takes_sum && taken.empty()) {
       return;
     }
     if (!rewrite.node) {
       rewrite.node = call.node();
       rewrite.inputs = call.inputs();
     }
+    bool is_join_taken = join && graph_.rewrite_of(join->old[0]);
+    if (is_join_taken || !graph_.add(std::move(rewrite))) {
+      return;
+    }
+    n_sums_ += takes_sum;
     for (auto each : taken) {
       count(each);
     }
-    graph_.add(std::move(rewrite));
     if (join) {
       graph_.add(std::move(*join));
+    }
+    if (inner) {
+      within_other_.insert(inner->id());
     }
   }
 
@@ -185,7 +192,7 @@ class Pass {
     const auto& sum = call.x();
     if (!spec.is_of_mean_and_eps() || spec.is_gated() || spec.has(kResidual) ||
         spec.is_factored() || !graph_.before().is_inner(sum) ||
-        graph_.rewrite_of(sum)) {
+        graph_.rewrite_of(sum) || calls_.contains(sum.id())) {
       return false;
     }
     auto fused = fused_norm(

@@ -18,9 +18,11 @@ void add(
     Rewrite rewrite,
     mx::Stream stream,
     const std::vector<Taken>& taken) {
-  if (!taken.empty() && has_kernel(op, rewrite.inputs, stream)) {
-    rewrite.node = std::make_shared<Node<Op>>(stream, op);
-    graph.add(std::move(rewrite));
+  if (taken.empty() || !has_kernel(op, rewrite.inputs, stream)) {
+    return;
+  }
+  rewrite.node = std::make_shared<Node<Op>>(stream, op);
+  if (graph.add(std::move(rewrite))) {
     for (auto each : taken) {
       count(each);
     }

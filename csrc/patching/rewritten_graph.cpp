@@ -22,6 +22,9 @@ Arrays outputs_like(
     const Arrays& old,
     const std::shared_ptr<mx::Primitive>& node,
     Arrays inputs) {
+  if (old.size() == 1) {
+    return {made_by(node, old[0].shape(), old[0].dtype(), std::move(inputs))};
+  }
   std::vector<mx::Shape> shapes;
   std::vector<mx::Dtype> dtypes;
   for (auto& a : old) {
@@ -64,7 +67,11 @@ bool RewrittenGraph::is_independent(const array& operand, const array& a)
   return above.ends && !above.meets;
 }
 
-void RewrittenGraph::add(Rewrite rewrite) {
+bool RewrittenGraph::add(Rewrite rewrite) {
+  if (std::ranges::any_of(
+          rewrite.old, [this](const array& a) { return rewrite_of(a); })) {
+    return false;
+  }
   for (const auto& a : rewrite.old) {
     rewrite_by_array_[a.id()] = rewrites_.size();
   }
@@ -72,6 +79,7 @@ void RewrittenGraph::add(Rewrite rewrite) {
     taken_.insert(a.id());
   }
   rewrites_.push_back(std::move(rewrite));
+  return true;
 }
 
 Arrays RewrittenGraph::build() {

@@ -63,7 +63,8 @@ class RewrittenGraph {
   // Whether an operand is known not to be computed from `a`.
   bool is_independent(const array& operand, const array& a) const;
 
-  void add(Rewrite rewrite);
+  // Returns whether it is planned: an array is replaced once.
+  bool add(Rewrite rewrite);
 
   // The outputs, of what is planned and what it needs. No array is changed.
   Arrays build();

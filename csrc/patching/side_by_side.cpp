@@ -144,11 +144,11 @@ class Group {
     if (specs.size() < 2 || !has_kernel(norm, rewrite.inputs, stream)) {
       return;
     }
-    for (size_t i = 1; i < specs.size(); ++i) {
+    rewrite.node = std::make_shared<Node<Norm>>(stream, norm);
+    bool added = graph.add(std::move(rewrite));
+    for (size_t i = 1; added && i < specs.size(); ++i) {
       count(Taken::SideBySide);
     }
-    rewrite.node = std::make_shared<Node<Norm>>(stream, norm);
-    graph.add(std::move(rewrite));
   }
 
  private:

@@ -15,15 +15,16 @@ namespace {
 
 using Result = std::variant<WrittenNorm, std::string>;
 
-// Whether the number is sqrt(length), as an array of some dtype has it or its
-// reciprocal, which makes the mean of a sum of squares.
-bool is_root_of(int length, float number) {
+// Whether the number is sqrt(length), as the dtype in which it multiplies has
+// it or its reciprocal, which makes the mean of a sum of squares.
+bool is_root_of(int length, const Product& product) {
   auto root = std::sqrt(static_cast<float>(length));
   auto is_near = [&](float exact) {
-    return std::abs(number - exact) <= kRootError * root;
+    return std::abs(product.number - exact) <= kRootError * root;
   };
   return std::ranges::any_of(
-      std::array{mx::float32, mx::float16, mx::bfloat16}, [&](auto dtype) {
+      std::array{mx::float32, product.number_in.value_or(mx::float32)},
+      [&](auto dtype) {
         return is_near(rounded_to(root, dtype)) ||
             is_near(1.0f / rounded_to(1.0f / root, dtype));
       });
@@ -52,7 +53,7 @@ Reason take_moment(WrittenNorm& norm, const Product& product, const array& x) {
     return "it divides by a sum of squares, not by their mean";
   }
   int length = x.shape(over.axis);
-  if (is_root_of(length, norm.number)) {
+  if (is_root_of(length, product)) {
     norm.eps = over.eps_bounds
         ? over.eps / std::sqrt(static_cast<float>(length))
         : over.eps / length;

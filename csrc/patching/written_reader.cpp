@@ -199,7 +199,7 @@ Value WrittenReader::unary(
     return cast(value, input.dtype(), a.dtype(), x_.dtype());
   }
   if (is_broadcast(name)) {
-    return broadcast(input, value);
+    return broadcast(a, value);
   }
   if (name == "Square") {
     return square(value);
@@ -255,7 +255,8 @@ Value WrittenReader::binary(
 
 // A statistic keeps its axis, as one element; else another axis would be
 // taken for it.
-Value WrittenReader::broadcast(const array& whole, const Value& value) const {
+Value WrittenReader::broadcast(const array& a, const Value& value) const {
+  const auto& whole = a.inputs()[0];
   if (auto* axis = axis_of(value)) {
     auto shape = x_.shape();
     shape[*axis] = 1;
@@ -270,8 +271,9 @@ Value WrittenReader::broadcast(const array& whole, const Value& value) const {
     shape[product->over->axis] = 1;
     is_small = whole.shape() == shape;
   }
-  return is_small || whole.shape() == x_.shape() ? value
-                                                 : Refused{"it broadcasts x"};
+  // To its own shape, as by mx.broadcast_arrays.
+  bool stays = whole.shape() == x_.shape() && a.shape() == x_.shape();
+  return is_small || stays ? value : Refused{"it broadcasts x"};
 }
 
 } // namespace mlx_norms

@@ -43,7 +43,7 @@ class WrittenReader {
       const array& a,
       const Value& left,
       const Value& right) const;
-  Value broadcast(const array& whole, const Value& value) const;
+  Value broadcast(const array& a, const Value& value) const;
 
   array x_;
   Arrays parameters_;

@@ -59,7 +59,14 @@ Value scaled(Moment moment, bool is_mean) {
   return moment;
 }
 
-Value product_of(const Product& a, const Product& b) {
+// Of the dtypes in which numbers multiply the wider one.
+using NumberIn = std::optional<mx::Dtype>;
+
+NumberIn wider(const NumberIn& a, const NumberIn& b) {
+  return !a || b == mx::float32 ? (b ? b : a) : a;
+}
+
+Value product_of(const Product& a, const Product& b, mx::Dtype dtype) {
   if ((a.has_x && b.has_x) || (a.over && b.over)) {
     return kUnknown;
   }
@@ -74,6 +81,10 @@ Value product_of(const Product& a, const Product& b) {
   both.factor = a.factor ? a.factor : b.factor;
   both.rounded = both.rounded ? both.rounded : other.rounded;
   both.widened = false;
+  both.number_in = wider(a.number_in, b.number_in);
+  if (a.is_number() != b.is_number()) {
+    both.number_in = wider(both.number_in, dtype);
+  }
   return both;
 }
 
@@ -83,6 +94,7 @@ Value over_root(Product product, const Root& root) {
   }
   product.over = root.of;
   product.number /= root.number;
+  product.number_in = wider(product.number_in, root.number_in);
   product.widened = false;
   return product;
 }
@@ -124,7 +136,7 @@ Value multiply(const Value& a, const Value& b, int length, mx::Dtype dtype) {
   auto* p = as<Product>(a);
   auto* q = as<Product>(b);
   if (p && q) {
-    return product_of(*p, *q);
+    return product_of(*p, *q, dtype);
   }
   if (p && (as<Moment>(b) || as<Root>(b))) {
     return multiply(b, a, length, dtype);
@@ -134,11 +146,14 @@ Value multiply(const Value& a, const Value& b, int length, mx::Dtype dtype) {
     return scaled(*moment, *number == rounded_to(1.0 / length, dtype));
   }
   if (auto* root = as<Root>(a); root && number && *number > 0.0f) {
-    return Root{root->of, root->number * *number};
+    return Root{
+        root->of, root->number * *number, wider(root->number_in, dtype)};
   }
   auto* first = as<Moment>(a);
   auto* second = as<Moment>(b);
-  if (first && second && !first->squares && !second->squares) {
+  bool are_one_mean = first && second && first->mean && second->mean &&
+      !first->squares && !second->squares && first->axis == second->axis;
+  if (are_one_mean) {
     return square(a);
   }
   return kUnknown;
@@ -154,13 +169,21 @@ Value divide(const Value& a, const Value& b, int length, mx::Dtype dtype) {
     Product quotient = *product;
     quotient.number /= *number;
     quotient.widened = false;
+    if (!product->is_number()) {
+      quotient.number_in = wider(product->number_in, dtype);
+    }
     return quotient;
   }
   if (auto* root = as<Root>(b); root && product) {
-    return over_root(*product, *root);
+    Product above = *product;
+    if (product->is_number() && product->number != 1.0f) {
+      above.number_in = dtype;
+    }
+    return over_root(above, *root);
   }
   if (auto* root = as<Root>(a); root && number && *number > 0.0f) {
-    return Root{root->of, root->number / *number};
+    return Root{
+        root->of, root->number / *number, wider(root->number_in, dtype)};
   }
   return kUnknown;
 }

@@ -35,6 +35,7 @@ struct Moment {
 struct Root {
   Moment of;
   float number = 1.0f;
+  std::optional<mx::Dtype> number_in; // the widest in which it multiplies
 };
 
 struct Squares { // of x
@@ -70,6 +71,7 @@ struct Product {
   // The number so far when the normalized x, without a weight, has 16 bits.
   std::optional<float> rounded;
   bool widened = false; // the latest operation is a cast to float32
+  std::optional<mx::Dtype> number_in; // the widest in which it multiplies
 
   bool has_parameter() const {
     return weight || factor;

@@ -547,6 +547,40 @@ class TestTransforms:
         assert nodes(got) == (2, 0)
         assert_close(got, mx.vmap(block)(*stacks))
 
+    @pytest.mark.parametrize("kept", [False, True])
+    @pytest.mark.parametrize("transform", ["fuse", "checkpoint", "compile", "grad"])
+    @pytest.mark.parametrize("form", ["groups", "scale", "scales"])
+    def test_vmap_of_what_moves(self, form, transform, kept):
+        """MLX's vmap changes a reshape itself, which so can be no part of two graphs."""
+        norm, still = mx.fast.layer_norm, []
+
+        def code(x, z, s):
+            if form == "groups":
+                split = (x * mlx.nn.silu(z)).reshape(ROWS, DIMS // 2, 2)
+                return mx.fast.rms_norm(split, None, EPS).reshape(ROWS, DIMS)
+            factor = (1 + s)[None]
+            first, second = norm(x, None, None, EPS) * factor, norm(z, None, None, EPS) * factor
+            if kept:
+                still.append(first.reshape(ROWS, DIMS // 2, 2))
+            return first + second if form == "scales" else first + factor
+
+        def run(code):
+            if transform == "grad":
+                return mx.grad(lambda *a: code(*a).square().sum())
+            return getattr(mx if transform != "fuse" else mlx_norms, transform)(code)
+
+        batch = [normal(shape, mx.float32, seed=i) for i, shape in enumerate([(3, ROWS, DIMS)] * 2)]
+        batch.append(normal((3, DIMS), mx.float32, seed=2))
+
+        def mapped():
+            return mx.vmap(run(code) if transform != "fuse" or patched else code)(*batch)
+
+        patched = False
+        expected = run_stock(mapped)
+        patched = True
+        with mlx_norms.patched():
+            assert_close(mapped(), expected)
+
     @each_norm
     def test_checkpoint(self, norm):
         block = block_of(norm)

@@ -411,6 +411,20 @@ def number_of_an_array(x, y):
     return (x * y) * mx.rsqrt((x * x).mean(-1, keepdims=True) + EPS)
 
 
+@left()
+def mean_times_sum(x):
+    """Which is no square of the mean."""
+    mean = x.mean(-1, keepdims=True)
+    apart = x.square().mean(-1, keepdims=True) - mean * x.sum(-1, keepdims=True)
+    return (x - mean) * mx.rsqrt(apart + 1e4)
+
+
+@left((WIDTH,))
+def statistics_of_one_axis_more(x):
+    squares = mx.broadcast_to(x * x, (1, WIDTH))
+    return x * mx.rsqrt(squares.mean(-1) + EPS)
+
+
 def same(a, b):
     a, b = ([y] if isinstance(y, mx.array) else y for y in (a, b))
     return all(mx.array_equal(p, q, stream=mx.cpu) for p, q in zip(a, b, strict=True))
@@ -443,6 +457,65 @@ def test_is_left(code, shapes, how):
         report = mlx_norms.report()
     assert report.inline == {}
     assert same(ours, stock)
+
+
+@pytest.mark.parametrize("length, number", [(257, 16.0), (1030, 32.0), (4100, 64.0), (402, 20.0)])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("divides", [False, True])
+def test_a_number_near_the_root_of_the_length(length, number, dtype, divides):
+    """It is the root as 16 bits have it, but multiplies in float32: no rms norm's."""
+
+    def code(x):
+        x = x.astype(mx.float32)
+        over = mx.rsqrt(x.square().sum(-1, keepdims=True) + EPS)
+        return x * over / (1 / number) if divides else x * over * number
+
+    x = normal((3, length), dtype, seed="x")
+    mx.eval(x)
+    with mlx_norms.patched():
+        got = mx.compile(code)(x)
+    wide = exact(x)
+    wide *= number / np.sqrt((wide**2).sum(-1, keepdims=True) + EPS)
+    assert error(got, wide) <= 4e-6
+
+
+def biased(x, weight, bias):
+    mean = x.mean(-1, keepdims=True)
+    apart = x - mean
+    return apart * mx.rsqrt(apart.square().mean(-1, keepdims=True) + EPS) * weight + bias
+
+
+# Of a layer norm h and others of it: what the next one may take as a sum is h's own bias.
+OF_BIASED = {
+    "both": lambda h, again, matrix: (h, again(h)),
+    "sum": lambda h, again, matrix: again(h) + h,
+    "product": lambda h, again, matrix: h + again(h) @ matrix,
+    "after": lambda h, again, matrix: again(h + again(h) @ matrix),
+    "twice": lambda h, again, matrix: (h, again(again(h))),
+    "fast": lambda h, again, matrix: h + mx.fast.layer_norm(h, None, None, EPS) @ matrix,
+}
+
+
+@pytest.mark.parametrize("how", ["eval", "fuse", "compile", "checkpoint"])
+@pytest.mark.parametrize("form", OF_BIASED)
+def test_a_biased_norm_before_another(form, how):
+    def code(x, weight, bias, matrix):
+        again = lambda a: biased(a, bias + 1, weight)  # noqa: E731
+        return OF_BIASED[form](biased(x, weight, bias), again, matrix)
+
+    shapes = (2, 5, WIDTH), (WIDTH,), (WIDTH,), (WIDTH, WIDTH)
+    arrays = [0.3 * normal(shape, mx.float32, seed=i) for i, shape in enumerate(shapes)]
+    mx.eval(arrays)
+    stock = code(*arrays)
+    mx.eval(stock)
+    with mlx_norms.patched(projections=how == "eval"):
+        transforms = dict(fuse=mlx_norms.fuse, compile=mx.compile, checkpoint=mx.checkpoint)
+        got = transforms.get(how, lambda code: code)(code)(*arrays)
+        mx.eval(got)
+        assert mlx_norms.report().inline["layer_norm"] >= 1
+    got, stock = ([y] if isinstance(y, mx.array) else y for y in (got, stock))
+    for a, b in zip(got, stock, strict=True):
+        assert error(a, exact(b)) <= 1e-5
 
 
 def test_a_weight_of_x_is_left():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -108,6 +109,9 @@ _originals: dict[Callable, Callable] = {}
 _places: list[classes.Place] = []
 _has_calls_replaced = False
 
+# Owners and names of what others had put there before anything was patched.
+_left: set[tuple[object, str]] = set()
+
 _users: dict[object, None] = {}
 
 
@@ -118,11 +122,17 @@ def used(calls: bool = False) -> Iterator[bool]:
     They are replaced if, and only if, there is such a block or a patched process. With ``calls``,
     so are the calls and functions of models that may write a norm.
     """
-    global _has_calls_replaced
+    global _has_calls_replaced, _left
     if calls:
         _add(classes.found())
-    for function, make in zip(_functions(), _MAKERS, strict=True):
-        if function not in _replacements and function not in _originals:
+    left = set()
+    for owner, name, make in _REPLACEMENTS:
+        function = getattr(owner, name)
+        if function in _replacements or function in _originals:
+            continue
+        if not _is_ours_to_replace(owner, name, function):
+            left.add((owner, name))
+        else:
             replacement = make(function)
             _originals[replacement] = function
             _replacements[function] = replacement
@@ -135,6 +145,7 @@ def used(calls: bool = False) -> Iterator[bool]:
         is_first = not _users and not scope.process.acts
         _users[user] = None
         if is_first:
+            _left = left
             [*replacing]
         if calls:
             _has_calls_replaced = True
@@ -167,12 +178,39 @@ def originals() -> list[Callable]:
     ]
 
 
+def left() -> dict[str, str]:
+    """What others had put in place of MLX's before the patch, and what it is."""
+    return {
+        f"{owner.__name__}.{name}": f"it was {_described(getattr(owner, name))} before patch()"
+        for owner, name in (_left if is_used() else ())
+    }
+
+
 def original_of(function: object) -> object:
     """What a replacement of ours stands for, or else the function."""
     try:
         return _originals.get(function, function)
     except TypeError:  # not hashable
         return function
+
+
+def _is_ours_to_replace(owner: object, name: str, function: Callable) -> bool:
+    """Whether a norm, a rope or a layer's call is MLX's own, and none that others put there."""
+    if owner is mx.fast:
+        return type(function).__module__ == "nanobind" and function.__module__ == owner.__name__
+    if isinstance(owner, type) and name == "__call__":
+        is_defined_there = getattr(function, "__globals__", None) is vars(
+            sys.modules[owner.__module__]
+        )
+        return is_defined_there and not hasattr(function, "__wrapped__")
+    return True
+
+
+def _described(function: object) -> str:
+    """Not by its attributes, which ``functools.wraps`` takes from what it wraps."""
+    if code := getattr(function, "__code__", None):
+        return f"{function.__globals__.get('__name__')}.{code.co_name}"
+    return f"{type(function).__module__}.{type(function).__qualname__}"
 
 
 def _add(found: list[classes.Place]) -> None:
@@ -240,6 +278,8 @@ def _replaced_by_others() -> Iterator[tuple[object, str]]:
 
 def _warn_of(functions: list[tuple[object, str]]) -> None:
     for owner, name in functions:
+        if (owner, name) in _left:
+            continue
         warnings.warn(
             f"{owner.__name__}.{name} has been replaced since mlx_norms patched it, and is left as "
             "it is.",

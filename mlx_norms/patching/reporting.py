@@ -51,8 +51,9 @@ class Report:
           compute a norm and were compiled before the patch, so that they stay as they were. They
           are looked for as those of ``missed``.
         left (dict): The classes and functions that seem to write a norm and were left as they are,
-          with the reason, as ``{"my_model.RMSNorm": "it adds a bias to an RMS norm"}``. They are
-          not among the calls.
+          with the reason, as ``{"my_model.RMSNorm": "it adds a bias to an RMS norm"}``, and the
+          functions of ``mx.fast`` and calls of ``mlx.nn``'s layers in whose place others had put
+          something before the patch. They are not among the calls.
         ropes (int): The norms of heads, among the calls, that were computed with the transpose and
           the ``mx.fast.rope`` after them.
         rope_pairs (int): The pairs of these, of queries and keys, that are one launch.
@@ -137,7 +138,7 @@ def report() -> Report:
         calls=sum(counts["reasons"].values()),
         sites=call_sites.counts(),
         written=written.taken(),
-        left=written.left(),
+        left=written.left() | replaced.left(),
         missed=taken.names(),
         compiled=taken.compiled(),
         is_patched=replaced.is_used(),

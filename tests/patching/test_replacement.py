@@ -1,17 +1,21 @@
 """What stands in the place of mx.fast's norms behaves as the function that it replaces."""
 
 import copy
+import functools
 import gc
 import pickle
+import warnings
 import weakref
 
 import mlx.core as mx
+import mlx.nn
 import numpy as np
 import pytest
 
 import mlx_norms
 from mlx_norms import _ext
 from mlx_norms.patching import scope
+from support.inputs import normal
 
 NAMES = ("rms_norm", "layer_norm")
 X, W = mx.ones((2, 8)), mx.ones(8)
@@ -129,3 +133,51 @@ def test_calls_that_nanobind_does_not_dispatch(name, parameters):
                 assert str(error.value) == str(expected.value)
             else:
                 assert str(error.value).startswith((f"[{name}]", "__call__", f"{name}()"))
+
+
+@pytest.mark.parametrize("owner, name", [(mx.fast, "rms_norm"), (mx.fast, "layer_norm")])
+def test_what_others_put_in_place_of_a_function_is_left(monkeypatch, owner, name):
+    original, seen = getattr(owner, name), []
+
+    def twice(*args, **kwargs):
+        seen.append(name)
+        return 2 * original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, twice)
+    check_is_left(dict(rms_norm=mlx.nn.RMSNorm, layer_norm=mlx.nn.LayerNorm)[name](8), seen)
+    assert getattr(owner, name) is twice
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+@pytest.mark.parametrize("layer", ["GroupNorm", "InstanceNorm", "BatchNorm"])
+def test_what_others_put_in_place_of_a_layer_s_call_is_left(monkeypatch, layer, wraps):
+    layer, seen = getattr(mlx.nn, layer), []
+    original = layer.__call__
+
+    def twice(self, x):
+        seen.append(x.shape)
+        return 2 * original(self, x)
+
+    twice = functools.wraps(original)(twice) if wraps else twice
+    monkeypatch.setattr(layer, "__call__", twice)
+    check_is_left(layer(2, 8) if layer is mlx.nn.GroupNorm else layer(8), seen)
+    assert layer.__call__ is twice
+
+
+def check_is_left(layer, seen):
+    """As others hook a layer to see or to change what it computes."""
+    x = normal((2, 5, 8), mx.float32, seed="x")
+    expected = layer(x)
+    mx.eval(expected)
+    before = len(seen)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with mlx_norms.patched():
+            y = layer(x)
+            mx.eval(y)
+            report = mlx_norms.report()
+        assert mlx_norms.report().left == {}
+    assert len(seen) == before + 1
+    assert mx.allclose(y, expected, rtol=1e-5, atol=1e-5)
+    [(name, why)] = report.left.items()
+    assert "twice" in why and f"{name} is left as it is: {why}" in str(report)

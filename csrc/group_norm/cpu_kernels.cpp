@@ -9,6 +9,7 @@
 
 #include <type_traits>
 
+#include "csrc/cpu/clean.h"
 #include "csrc/group_norm/cpu_vectors.h"
 #include "csrc/norm/cpu_types.h"
 
@@ -224,11 +225,11 @@ void vjp_of_small_groups(const SmallGroupsVJPJob& job);
 
 [[gnu::visibility("default")]] extern const GroupKernels MLX_NORMS_KERNELS;
 const GroupKernels MLX_NORMS_KERNELS = {
-    group_statistics,
-    group_normalize,
-    group_vjp_sums,
-    group_vjp_input,
-    MLX_NORMS_LEVEL::norm_small_groups,
-    MLX_NORMS_LEVEL::vjp_of_small_groups};
+    clean<group_statistics>,
+    clean<group_normalize>,
+    clean<group_vjp_sums>,
+    clean<group_vjp_input>,
+    clean<MLX_NORMS_LEVEL::norm_small_groups>,
+    clean<MLX_NORMS_LEVEL::vjp_of_small_groups>};
 
 } // namespace mlx_norms::cpu::group_norm

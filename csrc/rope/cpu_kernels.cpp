@@ -4,6 +4,7 @@
 // norm and a rotation after it.
 
 #include "csrc/rope/cpu_kernels.h"
+#include "csrc/cpu/clean.h"
 #include "csrc/norm/cpu/statistics.h"
 #include "csrc/rope/cpu_angles.h"
 
@@ -155,6 +156,9 @@ void row(const RopeJob& job, const RopeRow& of) {
 namespace mlx_norms::cpu::rope {
 
 [[gnu::visibility("default")]] extern const RopeKernels MLX_NORMS_KERNELS;
-const RopeKernels MLX_NORMS_KERNELS = {inverse_frequencies, angles, row};
+const RopeKernels MLX_NORMS_KERNELS = {
+    clean<inverse_frequencies>,
+    clean<angles>,
+    clean<row>};
 
 } // namespace mlx_norms::cpu::rope

@@ -98,6 +98,14 @@ MUTANTS = [
         isa="avx512",
     ),
     Mutant(
+        "upper halves of registers left in use",
+        "csrc/cpu/clean.h",
+        "    _mm256_zeroupper();\n",
+        "",
+        "tests/build/test_upper_halves.py",
+        at_levels=True,
+    ),
+    Mutant(
         "silu of the wrong one of a pair",
         "csrc/linear/norm_linear.cpp",
         "mx::sigmoid(gate, stream)",

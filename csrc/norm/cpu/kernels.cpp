@@ -1,5 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include "csrc/cpu/clean.h"
 #include "csrc/norm/cpu/compensated_sum.h"
 #include "csrc/norm/cpu/level.h"
 #include "csrc/norm/cpu/rows.h"
@@ -26,12 +27,12 @@ namespace mlx_norms::cpu {
 
 [[gnu::visibility("default")]] extern const Kernels MLX_NORMS_KERNELS;
 const Kernels MLX_NORMS_KERNELS = {
-    MLX_NORMS_LEVEL::norm,
-    MLX_NORMS_LEVEL::norm_vjp,
-    MLX_NORMS_LEVEL::channel_norm,
-    MLX_NORMS_LEVEL::channel_norm_vjp,
-    add_sums,
-    load_to,
-    store_float_row};
+    clean<MLX_NORMS_LEVEL::norm>,
+    clean<MLX_NORMS_LEVEL::norm_vjp>,
+    clean<MLX_NORMS_LEVEL::channel_norm>,
+    clean<MLX_NORMS_LEVEL::channel_norm_vjp>,
+    clean<add_sums>,
+    clean<load_to>,
+    clean<store_float_row>};
 
 } // namespace mlx_norms::cpu

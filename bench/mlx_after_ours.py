@@ -1,0 +1,103 @@
+"""Times operations of MLX after a call of each op of ours on the CPU, against the same alone.
+
+A kernel can slow down what comes after it: by registers it leaves in a state, with which other code
+takes longer, or by what it puts out of the caches. Each sample is a convolution, a product of
+matrices and elementwise operations, right after a call of ours on its stream's thread; "alone" is
+the same on a stream of its own, whose thread has run nothing of ours. Both take turns. The share is
+the process's CPU time alone over that after ours: the median of the rounds, with quartiles. Where
+it is below 0.98 it is measured again after all others, twice and for longer; the exit status is 1
+if it stays so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Callable
+
+import mlx.core as mx
+
+from mlx_norms._bench import timing
+from mlx_norms._bench.configs import DTYPES
+from mlx_norms._bench.script import Script
+from mlx_norms._bench.tables import red_if, table
+from mlx_norms._table import OPS
+
+LEAST = 0.98
+EVALS = 3  # in a sample
+SHOWN = 10
+# By the letters of the table.
+SIZES = {
+    "few elements": dict(B=2, N=4, L=4, P=4, H=4, K=2, D=32, C=16, M=16),
+    "more": dict(B=2, N=64, L=64, P=2, H=4, K=2, D=130, C=36, M=64),
+}
+
+Config = tuple[str, str, str, bool]  # the names of an op, a dtype and sizes; whether backward
+
+
+class Operations:
+    """Calls of MLX's own, after one of ours or alone: a provider that `timing.measure` takes."""
+
+    most, overlap = 1 << 62, False
+
+    def __init__(self, stream: mx.Stream, ours: Callable[[], None] = mx.synchronize) -> None:
+        self._stream, self._ours = stream, ours
+        random = mx.random.normal
+        self._images, self._filters = random((2, 8, 8, 32)), random((32, 3, 3, 32))
+        self._a, self._b = random((128, 128)), random((128, 128))
+
+    def seconds(self, count: int) -> float:
+        with mx.stream(self._stream):
+            self._ours()
+            start = time.process_time()
+            for _ in range(count):
+                convolved = mx.conv2d(self._images, self._filters, padding=1)
+                mx.eval(convolved, mx.exp(self._a) * self._b + self._a, self._a @ self._b)
+            return time.process_time() - start
+
+
+def call_of(name: str, dtype: str, size: str, backward: bool) -> Callable[[], None]:
+    """A call of ours, which evaluates what it returns."""
+    op = OPS[name]
+    sizes = {c: -(-n // m) * m for c, n in SIZES[size].items() for m in [op.multiple.get(c, 1)]}
+    shapes = [op.shape(name, sizes | op.fixed) for name in op.inputs]
+    arrays = [mx.abs(mx.random.normal(shape)).astype(DTYPES[dtype]) for shape in shapes]
+    function = op.ours()
+    cotangents = [mx.ones_like(result) for result in function(*arrays)]
+    mx.eval(arrays, cotangents)
+    if backward:
+        return lambda: mx.eval(mx.vjp(function, arrays, cotangents)[1])
+    return lambda: mx.eval(function(*arrays))
+
+
+def measure(config: Config, streams: list[mx.Stream], rounds: int) -> timing.Ratio:
+    sides = {"alone": Operations(streams[0]), "after": Operations(streams[1], call_of(*config))}
+    seconds = timing.measure(sides, rounds=rounds, count=EVALS)
+    return seconds["alone"].over(seconds["after"])
+
+
+def main() -> int:
+    script = Script(__doc__, device="cpu", rounds=9)
+    script.parser.add_argument("--only", default="", metavar="TEXT", help="ops that have this")
+    args = script.begin()
+    streams = [mx.new_stream(mx.cpu) for _ in range(2)]
+    names = [name for name, op in OPS.items() if args.only in name and op.backends is None]
+    left = [*itertools.product(names, DTYPES, SIZES, (False, True))]
+    shares = {}
+    for more in (1, 4, 4):
+        for config in script.tracked(left):
+            shares[config] = measure(config, streams, more * args.rounds)
+        left = [config for config in left if shares[config].median < LEAST]
+    found = table("The least", ("op", "", "dtype", "size"), ("share of alone",))
+    least = sorted(shares.items(), key=lambda each: each[1].median)
+    for (name, dtype, size, backward), share in least[: max(len(left), SHOWN)]:
+        figure = red_if(share.median < LEAST, share.spread(".2f"))
+        found.add_row(name, "backward" if backward else "forward", dtype, size, figure)
+    script.console.print(found)
+    script.say(f"{len(left)} of {len(shares)} calls leave MLX's less than {LEAST} of alone.")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

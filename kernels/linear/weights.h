@@ -65,7 +65,7 @@ inline uint4 fetch_packed(device const uchar* weights, uint i) {
 
 // Value `at` of q in packed words, as 1 + q / 2^bits: in a float's highest
 // digits it needs no conversion.
-inline float level(thread const uint* words, int at) {
+inline float one_plus_q(thread const uint* words, int at) {
   if (linear_bits == 8) {
     uint q = (words[at / 4] >> (8 * (at % 4))) & 0xffu;
     return as_type<float>(0x3f800000u | q << 15);
@@ -95,7 +95,7 @@ inline void unpack_weights(uint4 bits, int type, int first, thread float* v) {
   }
   uint words[4] = {bits.x, bits.y, bits.z, bits.w};
   for (int j = 0; j < P; ++j) {
-    v[j] = level(words, first + j);
+    v[j] = one_plus_q(words, first + j);
   }
 }
 

@@ -5,6 +5,8 @@
 // (device is __global, threadgroup __local, thread __private). Nothing here is
 // ever run, and types matter only as far as overloads and spaces do.
 
+#include "shim/names.h"
+
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
 #pragma OPENCL EXTENSION __cl_clang_bitfields : enable

@@ -110,7 +110,10 @@ class Function:
 
 
 class Outline:
-    """Tokens (`code`), bracket partners, and the functions and class bodies of an MSL text."""
+    """Tokens (`code`), bracket partners, and the functions and class bodies of an MSL text.
+
+    `declarations` are the token ranges of those outside of all namespaces and classes.
+    """
 
     def __init__(self, text):
         everything = tokens(text)
@@ -118,9 +121,10 @@ class Outline:
         self.code = [t for t in everything if t.kind != "directive"]
         self.partner = partners(self.code)
         self.functions = []
-        self._scope(0, len(self.code), None)
+        self.declarations = []
+        self._scope(0, len(self.code), None, at_top=True)
 
-    def _scope(self, start, stop, owner):
+    def _scope(self, start, stop, owner, at_top=False):
         """Reads the declarations of a namespace or class body."""
         head = i = start
         while i < stop:
@@ -133,10 +137,12 @@ class Outline:
                 if i + 1 < stop and self.code[i + 1].text in (",", ";", "=", "{", ")"):
                     i += 1
                     continue
+                self.declarations += [(head, min(i + 1, stop))] * at_top
                 head = i + 1
             elif text in "([":
                 i = self.partner.get(i, i)
             elif text == ";":
+                self.declarations += [(head, i)] * at_top
                 head = i + 1
             i += 1
 
@@ -146,7 +152,7 @@ class Outline:
             start = after_angles(self.code, start + 1)
         words = [t.text for t in self.code[start:open_]]
         if words[:1] == ["namespace"] or words[:1] == ["extern"]:
-            self._scope(open_ + 1, close, owner)
+            self._scope(open_ + 1, close, owner, at_top=words[:1] == ["extern"])
         elif {"struct", "class", "union"} & set(words) and words[-1] != ")":
             key = next(i for i, w in enumerate(words) if w in ("struct", "class", "union"))
             names = [t.text for t in self.code[start + key + 1 : open_] if t.kind == "name"]

@@ -1,4 +1,4 @@
-"""Rules for what C++ has and the Metal Shading Language lacks.
+"""Rules for what C++ has and the Metal Shading Language lacks, and for names that both have.
 
 The simulator's compiler takes all of C++; Apple's does not. `check` reads the text alone and asks
 no compiler, so it names what can be told from the text: a cast between address spaces hidden
@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from . import variables
+from . import names, variables
 from .outline import KEYWORDS, Outline, Violation, after_angles, split, tokens
 
 # Words that are a fault wherever they stand in code.
@@ -30,19 +30,6 @@ _WORDS = {
     "typeid": ("type identification", "MSL has no typeid"),
 }
 _SYSTEM = re.compile(r"metal_|simd/|MetalPerformancePrimitives/|TargetConditionals\.h$")
-
-# A text may give these a further overload, which calls Metal's own by the same name.
-_METAL = set(
-    """abs acos acosh all any as_type asin asinh atan atan2 atanh ceil clamp clz copysign cos cosh
-    cospi cross ctz distance divide dot erf erfc exp exp10 exp2 extract_bits fabs fdim floor fma
-    fmax fmin fmod fract frexp isfinite isinf isnan isnormal ldexp length log log10 log2 max max3
-    min min3 mix modf normalize popcount pow powr reverse_bits rint rotate round rsqrt saturate
-    select sign signbit simd_all simd_and simd_any simd_broadcast simd_broadcast_first simd_max
-    simd_min simd_or simd_prefix_exclusive_sum simd_prefix_inclusive_sum simd_product simd_shuffle
-    simd_shuffle_and_fill_down simd_shuffle_and_fill_up simd_shuffle_down simd_shuffle_up
-    simd_shuffle_xor simd_sum simd_xor sin sinh sinpi smoothstep sqrt step tan tanh tanpi
-    trunc""".split()
-)
 
 
 def check(text, self_contained=False):
@@ -64,6 +51,7 @@ def check(text, self_contained=False):
         *_recursion(outline),
         *_function_pointers(outline),
         *variables.check(outline),
+        *names.check(outline),
     ]
     return sorted(set(found))
 
@@ -109,6 +97,8 @@ def _words(outline):
                 continue
             elif token.text == "double" and before == "long":
                 yield Violation(token.line, "long double", "MSL has no long double")
+            elif token.text == "long" and before == "long":
+                yield Violation(token.line, "long long", "MSL has no long long")
             elif re.fullmatch("double[234]?", token.text):
                 yield Violation(token.line, *_WORDS["double"])
             elif token.text == "delete" and before != "=":
@@ -139,8 +129,8 @@ def _calls(outline, function):
     """Functions of the text that the body of `function` surely calls."""
     code, (start, stop) = outline.code, function.body
     for i in range(start + 1, stop):
-        if code[i].kind != "name" or code[i + 1].text != "(" or code[i].text in _METAL:
-            continue
+        if code[i].kind != "name" or code[i + 1].text != "(" or code[i].text in names.FUNCTIONS:
+            continue  # an overload may call Metal's own by the same name
         owner, before = function.owner, code[i - 1].text
         if before == "::":
             owner = code[i - 2].text

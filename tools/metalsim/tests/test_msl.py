@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from metalsim import Library, bfloat16
+from metalsim import CompileError, Library, bfloat16
 
 pytestmark = pytest.mark.instrument
 
@@ -244,6 +244,45 @@ def test_a_vector_of_three_takes_twelve_bytes(cxx):
     assert result.bytes == {"x": (32 * 12, 0), "y": (0, 32 * 12)}
     np.testing.assert_array_equal(y[:, :3], x[:, :3])
     assert not y[:, 3].any()
+
+
+NAMED = "inline float {0}(float x) {{ return x; }} inline float g(float x) {{ return {0}(x); }}"
+# Refused, as by Metal's compiler, which has an overload of min for each type of scalars.
+REFUSED = [
+    (NAMED.format("level"), "y = g(x);", "ambiguous"),
+    ("struct sampler { float x; };", "sampler s{x}; y = s.x;", "ambiguous"),
+    ("enum Kind { mesh };", "y = x + mesh;", "ambiguous"),
+    ("", "y = max(x, 0);", "ambiguous"),
+    ("", "y = min(i, 3);", "ambiguous"),
+    ("", "y = clamp(x, 0, 1);", "ambiguous"),
+    ("", "y = fma(half(x), x, x);", "ambiguous"),
+    ("", "y = exp(i);", "ambiguous"),
+    ("", "y = simd_sum(x > 0);", "no matching function"),
+    ("", "y = simd_shuffle(long(x), 3);", "no matching function"),
+]
+
+
+@pytest.mark.parametrize("top, statement, words", REFUSED)
+def test_refused(cxx, top, statement, words):
+    source = f"{top}\nkernel void k(device float* out, {LANE}) {{ float x = 1, y; {statement} }}"
+    with pytest.raises(CompileError, match=words):
+        run(cxx, source, {"out": np.zeros(32, np.float32)})
+
+
+def test_names_of_metal_that_are_hidden(cxx):
+    """By locals, parameters, members and namespaces; and overloads of its functions."""
+    source = f"""
+    namespace ours {{ inline float level(float bias) {{ return 2 * bias; }} }}
+    struct Affine {{ float bias, level; }};
+    template <int N> inline float normalize(thread const float* v) {{ return v[0] + N; }}
+    kernel void k(device float* out, {LANE}) {{
+      Affine access{{1, pow(2.0f, 3)}};
+      float sampler[1] = {{max(float2(i), 5.0f).x}}, bias = access.bias + access.level;
+      out[i] = ours::level(bias) + normalize<2>(sampler);
+    }}"""
+    out = np.zeros(32, np.float32)
+    run(cxx, source, {"out": out})
+    np.testing.assert_array_equal(out, 20 + np.maximum(np.arange(32), 5))
 
 
 LANES = np.arange(32)

@@ -36,6 +36,14 @@ IN_FUNCTION = {
         "thread float* p = (thread float*)&x[0];",
         "return (void)(device float*)(shared + 1);",
     ],
+    "long long": ["long long l = 0;", "x[0] = (unsigned long long)n;"],
+    "keyword": [
+        "int half = n / 2;",
+        "uint n2 = n, half = 2;",
+        "device float* vertex = x;",
+        "float ray_data[2] = {1, 2};",
+        "for (int kernel = 0;;) {}",
+    ],
     "ASCII": ["x[0] = 1; // fine: \u00b5\n x[0] = '\u00b5';"],
 }
 
@@ -50,8 +58,33 @@ AT_TOP = {
     "std": ["#include <vector>", "#include <cmath>", "using namespace std;\nstd::string s;"],
     "double": ["typedef double real;", "#define REAL double", "constant double2 d(0);"],
     "function pointer": ["void run(float (*f)(float)) {}"],
+    "keyword": ["float half(float x) { return x / 2; }", "struct vertex { float x; };"],
     "ASCII": ['constant char s[] = "\u00b5";'],
 }
+
+# After `using namespace metal`.
+CLASHES = [
+    "inline float level(thread const uint* words, int at) { return words[at]; }",
+    "float bias(int n);",
+    "constant int access = 3;",
+    "constant bool filter [[function_constant(0)]];",
+    "static constant constexpr float coord[2] = {1, 2};",
+    "struct sampler { float x; };",
+    "enum component { first, second };",
+    "enum Kind { other, min_lod_clamp };",
+    "typedef float2 extents;",
+    "using tensor = float4;",
+    "using other::ray;",
+    "template <typename T> struct mesh { T x; };",
+    "template <int N> kernel void atomic(device float* x [[buffer(0)]]) {}",
+    'extern "C" { int patch_control_point; }',
+    "constant bool saturate = true;",  # a function of Metal's, but no function here
+    "enum Way { step, stride };",
+    "inline float exp(float v) { return v; }",
+    "inline float2 fma(float2 a, const float2 b, float2) { return a; }",
+    "inline uint rotate(uint v, uint by) { return v << by; }",
+    "inline float simd_shuffle_xor(float v, ushort lane) { return v; }",
+]
 
 CLEAN = r"""
 // Copyright © who wrote it; a double, a lambda []{} and a goto in a comment.
@@ -74,7 +107,22 @@ struct Params {
 };
 
 // Overloads, Metal's own names and templates that end are no recursion.
-inline float exp(float2 v) { return exp(v.x) + exp(v.y); }
+inline float exp(Params v) { return exp(float(v.n)); }
+template <int N>
+inline void normalize(thread float* v) { v[0] = N; }
+inline ulong simd_shuffle_xor(ulong v, ushort lane) { return v; }
+inline float rotate(float v, float by) { return v * by; }
+
+// Names of Metal's, in a namespace, of members and of locals, which hide them.
+namespace ours {
+inline float level(float bias) { return bias; }
+}
+struct Texture { float access, filter; float level() const thread { return access; } };
+inline float sampled(float level, int sampler) {
+  float bias = level;
+  return ours::level(bias) + sampler;
+}
+inline half halved(half x, device half* out) { return half(2) * half(x) + sizeof(half); }
 inline float f(float a) { return a; }
 inline float f(int a) { return f(float(a)); }
 inline float f(float a, float b) { return f(a) + b; }
@@ -149,6 +197,14 @@ def test_mutual_recursion_names_the_way():
         "int g(int n);\nint f(int n) { return g(n); }\nint g(int n) { return f(n); }"
     )
     assert [v.message for v in found] == ["f calls itself through g", "g calls itself through f"]
+
+
+@pytest.mark.parametrize("text", CLASHES)
+def test_name_of_metal(text):
+    using = "#include <metal_stdlib>\nusing namespace metal;\n"
+    (found,) = rules.check(using + text)
+    assert (found.rule, found.line) == ("name of Metal's", 3)
+    assert rules.check(text) == []
 
 
 def test_clean():

@@ -23,15 +23,24 @@ inline vec<T, N> abs(const vec<T, N>& x) {
   return r;
 }
 
+#define MSL_EXTREMUM_OF(T, name, op) \
+  constexpr T name(T a, T b) {       \
+    return b op a ? b : a;           \
+  }
 #define MSL_EXTREMUM(name, f, op)                                       \
-  template <msl::Integer A, msl::Integer B>                             \
-  constexpr std::common_type_t<A, B> name(A a, B b) {                   \
-    using T = std::common_type_t<A, B>;                                 \
-    return T(b) op T(a) ? b : a;                                        \
+  MSL_EXTREMUM_OF(char, name, op)                                       \
+  MSL_EXTREMUM_OF(signed char, name, op)                                \
+  MSL_EXTREMUM_OF(uchar, name, op)                                      \
+  MSL_EXTREMUM_OF(short, name, op)                                      \
+  MSL_EXTREMUM_OF(ushort, name, op)                                     \
+  MSL_EXTREMUM_OF(int, name, op)                                        \
+  MSL_EXTREMUM_OF(uint, name, op)                                       \
+  MSL_EXTREMUM_OF(long, name, op)                                       \
+  MSL_EXTREMUM_OF(ulong, name, op)                                      \
+  inline float name(float a, float b) {                                 \
+    return msl::functions::f(a, b);                                     \
   }                                                                     \
-  template <msl::Scalar A, msl::Scalar B>                               \
-    requires(msl::is_float<A> || msl::is_float<B>)                      \
-  inline auto name(A a, B b) {                                          \
+  inline half name(half a, half b) {                                    \
     return msl::functions::f(a, b);                                     \
   }                                                                     \
   template <class A, class B>                                           \
@@ -47,6 +56,7 @@ inline vec<T, N> abs(const vec<T, N>& x) {
 MSL_EXTREMUM(min, fmin, <)
 MSL_EXTREMUM(max, fmax, >)
 #undef MSL_EXTREMUM
+#undef MSL_EXTREMUM_OF
 
 template <class T>
 inline auto min3(const T& a, const T& b, const T& c) {

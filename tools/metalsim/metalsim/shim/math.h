@@ -59,15 +59,15 @@ inline float smoothstep(float low, float high, float x) {
 template <class T>
 using Rounded = std::conditional_t<std::is_same_v<T, half>, half, float>;
 
-// A float function of one to three scalars or, by components, vectors.
+// A float function of one to three scalars or, by components, vectors. Those of
+// scalars are no templates, so that a call with different types is ambiguous
+// where Metal's is.
 #define MSL_FUNCTION1(name, f)                                           \
-  template <Float T>                                                     \
-  MSL_INLINE Rounded<T> name(T x) {                                      \
-    return Rounded<T>(f(float(x)));                                      \
+  MSL_INLINE float name(float x) {                                       \
+    return f(x);                                                         \
   }                                                                      \
-  template <Integer T>                                                   \
-  MSL_INLINE float name(T x) {                                           \
-    return f(float(x));                                                  \
+  MSL_INLINE half name(half x) {                                         \
+    return half(f(float(x)));                                            \
   }                                                                      \
   template <Float T, int N>                                              \
   MSL_INLINE metal::vec<Rounded<T>, N> name(const metal::vec<T, N>& x) { \
@@ -78,18 +78,12 @@ using Rounded = std::conditional_t<std::is_same_v<T, half>, half, float>;
     return r;                                                            \
   }
 
-// Scalars of different types meet in the wider one.
-template <class A, class... B>
-using Widest = std::conditional_t<
-    (std::is_same_v<A, half> && ... && (std::is_same_v<B, half> || Integer<B>)),
-    half,
-    float>;
-
 #define MSL_FUNCTION2(name, f)                                                 \
-  template <Scalar A, Scalar B>                                                \
-    requires(is_float<A> || is_float<B>)                                       \
-  MSL_INLINE Widest<A, B> name(A x, B y) {                                     \
-    return Widest<A, B>(f(float(x), float(y)));                                \
+  MSL_INLINE float name(float x, float y) {                                    \
+    return f(x, y);                                                            \
+  }                                                                            \
+  MSL_INLINE half name(half x, half y) {                                       \
+    return half(f(float(x), float(y)));                                        \
   }                                                                            \
   template <class A, class B>                                                  \
     requires(Operands<A, B> && is_float<Element<Common<A, B>>>)                \
@@ -104,10 +98,11 @@ using Widest = std::conditional_t<
   }
 
 #define MSL_FUNCTION3(name, f)                                                 \
-  template <Scalar A, Scalar B, Scalar C>                                      \
-    requires(is_float<A> || is_float<B> || is_float<C>)                        \
-  MSL_INLINE Widest<A, B, C> name(A x, B y, C z) {                             \
-    return Widest<A, B, C>(f(float(x), float(y), float(z)));                   \
+  MSL_INLINE float name(float x, float y, float z) {                           \
+    return f(x, y, z);                                                         \
+  }                                                                            \
+  MSL_INLINE half name(half x, half y, half z) {                               \
+    return half(f(float(x), float(y), float(z)));                              \
   }                                                                            \
   template <class A, class B, class C>                                         \
     requires(Vector<A> || Vector<B> || Vector<C>)                              \
@@ -184,13 +179,11 @@ MSL_FUNCTIONS1(MSL_FUNCTION1)
 MSL_FUNCTIONS2(MSL_FUNCTION2)
 MSL_FUNCTIONS3(MSL_FUNCTION3)
 
-template <Float T>
-MSL_INLINE Rounded<T> fma(T a, T b, T c) {
-  if constexpr (std::is_same_v<T, half>) {
-    return half(__builtin_fma(double(a), double(b), double(c)));
-  } else {
-    return __builtin_fmaf(a, b, c);
-  }
+MSL_INLINE float fma(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+MSL_INLINE half fma(half a, half b, half c) {
+  return half(__builtin_fma(double(a), double(b), double(c)));
 }
 template <Float T, int N>
 MSL_INLINE metal::vec<T, N> fma(

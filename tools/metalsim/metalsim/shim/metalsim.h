@@ -26,4 +26,13 @@
 
 #include "launch.h"
 
+#include "names.h"
+
 using metal::vec;
+
+// All that the list says is known is there.
+namespace msl::known {
+#define MSL_USE(name) using metal::name;
+MSL_KNOWN(MSL_USE)
+#undef MSL_USE
+} // namespace msl::known

@@ -19,6 +19,11 @@ namespace msl {
 #endif
 #define MSL_COMBINE [](void** slots, uint32_t active) MSL_UNCHECKED
 
+// What lanes exchange: numbers of up to 32 bits, and vectors of them.
+template <class T>
+concept Exchanged = is_scalar<Element<T>> && sizeof(Element<T>) <= 4 &&
+    !std::is_same_v<Element<T>, bool>;
+
 MSL_STATE uint lane() {
   return metalsim::state->current->lane;
 }
@@ -235,11 +240,11 @@ MSL_STATE void simdgroup_barrier(mem_flags flags, MSL_SITE) {
 }
 
 #define MSL_REDUCTION(name, F)                      \
-  template <class T>                                \
+  template <msl::Exchanged T>                       \
   MSL_INLINE T simd_##name(T x, MSL_SITE) {         \
     return msl::reduce(x, F(), site);               \
   }                                                 \
-  template <class T>                                \
+  template <msl::Exchanged T>                       \
   MSL_INLINE T quad_##name(T x, MSL_SITE) {         \
     return msl::quad_reduce(x, F(), site);          \
   }                                                 \
@@ -257,7 +262,7 @@ MSL_REDUCTION(xor, msl::Xor)
 #undef MSL_REDUCTION
 
 #define MSL_SCAN(name, inclusive, neutral, F)              \
-  template <class T>                                       \
+  template <msl::Exchanged T>                              \
   MSL_INLINE T simd_prefix_##name(T x, MSL_SITE) {         \
     return msl::scan<inclusive>(x, T(neutral), F(), site); \
   }                                                        \
@@ -273,7 +278,7 @@ MSL_SCAN(exclusive_product, false, 1, msl::Product)
 
 // `source` is the lane to read; where it is negative, a lane keeps its value.
 #define MSL_SHUFFLE(name, source)                        \
-  template <class T>                                     \
+  template <msl::Exchanged T>                            \
   MSL_INLINE T name(T x, ushort n, MSL_SITE) {           \
     int i = msl::lane(), k = n;                          \
     (void)i;                                             \
@@ -297,7 +302,7 @@ MSL_SHUFFLE(quad_shuffle_down, (i & 3) + k > 3 ? -1 : i + k)
 MSL_SHUFFLE(quad_shuffle_up, (i & 3) < k ? -1 : i - k)
 #undef MSL_SHUFFLE
 
-template <class T>
+template <msl::Exchanged T>
 MSL_INLINE T simd_shuffle_and_fill_down(
     T x,
     T fill,
@@ -308,7 +313,7 @@ MSL_INLINE T simd_shuffle_and_fill_down(
   bool filled = i % modulo + n >= modulo;
   return msl::shuffle(x, fill, filled ? i + n - modulo : i + n, filled, site);
 }
-template <class T>
+template <msl::Exchanged T>
 MSL_INLINE T
 simd_shuffle_and_fill_up(T x, T fill, ushort n, ushort modulo = 32, MSL_SITE) {
   int i = msl::lane();
@@ -334,7 +339,7 @@ MSL_INLINE T __metal_simd_shuffle_and_fill_up(
   return simd_shuffle_and_fill_up(x, fill, n, modulo, site);
 }
 
-template <class T>
+template <msl::Exchanged T>
 MSL_INLINE T simd_broadcast_first(T x, MSL_SITE) {
   msl::together(
       metalsim::kShuffle,

@@ -93,6 +93,10 @@ def _parser():
         help="run in N schedules of the threads (default: 4)",
     )  # fmt: skip
     parser.add_argument(
+        "--fast-error", type=float, default=0, metavar="X",
+        help="results of metal::fast are off by X times what Metal permits (default: 0)",
+    )  # fmt: skip
+    parser.add_argument(
         "-I", dest="include", action="append", default=[], metavar="FOLDER",
         help="folder for #include; FILE's own comes first",
     )  # fmt: skip
@@ -180,6 +184,7 @@ def _run(console, library, options) -> int:
             tg=sizes,
             out=options.out,
             order=order,
+            fast_error=options.fast_error,
         )
         row = (order, result.threads, result.threadgroups, result.barriers, result.simd_ops)
         row += (result.threadgroup_bytes, len(result.faults))

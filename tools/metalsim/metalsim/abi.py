@@ -68,6 +68,7 @@ class LaunchRecord(c.Structure):
         ("nonuniform", c.c_uint32),
         ("check", c.c_uint32),
         ("order", c.c_uint32),
+        ("fast_error", c.c_float),
         ("buffer_count", c.c_uint64),
         ("buffers", c.POINTER(BufferRecord)),
         ("bindings", BindingRecord * MAX_BINDINGS),

@@ -137,6 +137,7 @@ class Library:
         tg=None,
         out=(),
         order: int = 0,
+        fast_error: float = 0,
     ) -> Result:
         """Runs a kernel over a grid.
 
@@ -152,6 +153,7 @@ class Library:
             out: names of the arrays that have to be written completely.
             order: the schedule. 0 runs threads as they come, 1 backwards, each other number
                 permutes them in its own way, odd ones changing SIMD-groups at each SIMD operation.
+            fast_error: how far results of metal::fast are off, in the errors that Metal permits.
 
         Raises:
             KeyError: there is no such kernel.
@@ -177,6 +179,7 @@ class Library:
             record.grid[:] = grid
             record.nonuniform = nonuniform
             record.check, record.order = self.check, order
+            record.fast_error = fast_error
             result = Result()
             limit = min(entry.max_threads or 1024, 1024)
             if math.prod(group) > limit:

@@ -89,6 +89,7 @@ struct Launch {
   void (*kernel)();
   uint32_t grid[3], group[3];
   uint32_t nonuniform, check, order;
+  float fast_error; // of metal::fast, in what Metal permits
   uint64_t buffer_count;
   Buffer* buffers;
   Binding bindings[kMaxBindings];

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 // <metal_math>, computed in float and rounded once; a bfloat becomes a float,
-// as in MSL. metal::fast and metal::precise are the same functions.
+// as in MSL. metal::precise are the same functions; for metal::fast see fast.h.
 #pragma once
 
 #include "vector.h"
@@ -120,7 +120,8 @@ using Rounded = std::conditional_t<std::is_same_v<T, half>, half, float>;
     return r;                                                                  \
   }
 
-#define MSL_FUNCTIONS1(X)    \
+// Those that are off in metal::fast, and those that are not.
+#define MSL_INEXACT1(X)      \
   X(exp, __builtin_expf)     \
   X(exp2, __builtin_exp2f)   \
   X(exp10, msl::exp10)       \
@@ -143,7 +144,8 @@ using Rounded = std::conditional_t<std::is_same_v<T, half>, half, float>;
   X(tanh, __builtin_tanhf)   \
   X(asinh, __builtin_asinhf) \
   X(acosh, __builtin_acoshf) \
-  X(atanh, __builtin_atanhf) \
+  X(atanh, __builtin_atanhf)
+#define MSL_EXACT1(X)        \
   X(floor, __builtin_floorf) \
   X(ceil, __builtin_ceilf)   \
   X(trunc, __builtin_truncf) \
@@ -153,18 +155,21 @@ using Rounded = std::conditional_t<std::is_same_v<T, half>, half, float>;
   X(fract, msl::fract)       \
   X(sign, msl::sign)         \
   X(saturate, msl::saturate)
+#define MSL_FUNCTIONS1(X) MSL_INEXACT1(X) MSL_EXACT1(X)
 
-#define MSL_FUNCTIONS2(X)          \
-  X(pow, __builtin_powf)           \
-  X(powr, __builtin_powf)          \
-  X(atan2, __builtin_atan2f)       \
+#define MSL_INEXACT2(X)      \
+  X(pow, __builtin_powf)     \
+  X(powr, __builtin_powf)    \
+  X(atan2, __builtin_atan2f) \
+  X(divide, msl::divide)
+#define MSL_EXACT2(X)              \
   X(fmod, __builtin_fmodf)         \
   X(fmin, __builtin_fminf)         \
   X(fmax, __builtin_fmaxf)         \
   X(fdim, __builtin_fdimf)         \
   X(copysign, __builtin_copysignf) \
-  X(divide, msl::divide)           \
   X(step, msl::step)
+#define MSL_FUNCTIONS2(X) MSL_INEXACT2(X) MSL_EXACT2(X)
 
 #define MSL_FUNCTIONS3(X)    \
   X(fmin3, msl::fmin3)       \
@@ -233,24 +238,23 @@ inline Rounded<T> sincos(T x, T& c) {
 } // namespace msl
 
 #define MSL_USING(name, f) using msl::functions::name;
+#define MSL_EXACT_MORE(X) \
+  MSL_FUNCTIONS3(X)       \
+  X(fma, )                \
+  X(mad, )                \
+  X(ldexp, )              \
+  X(frexp, )              \
+  X(ilogb, )              \
+  X(modf, )               \
+  X(nextafter, )
 #define MSL_USING_ALL       \
   MSL_FUNCTIONS1(MSL_USING) \
   MSL_FUNCTIONS2(MSL_USING) \
-  MSL_FUNCTIONS3(MSL_USING) \
-  MSL_USING(fma, )          \
-  MSL_USING(mad, )          \
-  MSL_USING(ldexp, )        \
-  MSL_USING(frexp, )        \
-  MSL_USING(ilogb, )        \
-  MSL_USING(modf, )         \
-  MSL_USING(nextafter, )    \
+  MSL_EXACT_MORE(MSL_USING) \
   MSL_USING(sincos, )
 
 namespace metal {
 MSL_USING_ALL
-namespace fast {
-MSL_USING_ALL
-}
 namespace precise {
 MSL_USING_ALL
 }

@@ -12,6 +12,8 @@
 
 #include "math.h"
 
+#include "fast.h"
+
 #include "integer.h"
 
 #include "common.h"

@@ -112,6 +112,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/python/switches.cpp
     csrc/python/trees.cpp
     csrc/python/written_norm.cpp
+    csrc/rope/fast_rope.cpp
     csrc/rope/norm_rope.cpp
     csrc/rope/ops.cpp
     csrc/rope/plan.cpp

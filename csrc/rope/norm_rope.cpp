@@ -7,7 +7,7 @@
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
 #include "csrc/op/define_node.h"
-#include "mlx/fast.h"
+#include "csrc/rope/fast_rope.h"
 
 namespace mlx_norms {
 
@@ -81,8 +81,11 @@ Arrays angles_of(const NormRope& op, const Arrays& inputs) {
   return {inputs.begin() + op.offset_at(), inputs.end()};
 }
 
-// By MLX's op, which takes [B, H, L, D] and one offset for all or for each B.
-array rotate_by_mlx(
+// By an op like MLX's, which takes [B, H, L, D] and one offset for all or for
+// each B.
+template <typename Rope>
+array rotate_by(
+    Rope rope,
     const NormRope& op,
     const array& x,
     const Arrays& angles,
@@ -107,7 +110,7 @@ array rotate_by_mlx(
     }
     rows = mx::flatten(rows, 0, batch_axes - 1, s);
   }
-  auto y = mx::fast::rope(
+  auto y = rope(
       rows,
       op.rotated_dims(x),
       op.traditional,
@@ -121,6 +124,20 @@ array rotate_by_mlx(
   }
   y = mx::astype(y, op.dtypes[0], s);
   return swap_heads(y, !op.head_major, s);
+}
+
+// The results by MLX's norms, and by an op like MLX's for rotations.
+template <typename Rope>
+Arrays
+by_ops(const NormRope& op, const Arrays& inputs, mx::Stream s, Rope rope) {
+  auto angles = angles_of(op, inputs);
+  auto rotate = [&](const NormRope& rotation, const array& x) {
+    return rotate_by(rope, rotation, x, angles, s);
+  };
+  if (!op.normalized) {
+    return {rotate(op, inputs[0])};
+  }
+  return in_order(op, inputs, s, fallback_of_inputs, rotate);
 }
 
 } // namespace
@@ -207,14 +224,17 @@ void NormRope::check(const Arrays& inputs) const {
 }
 
 Arrays NormRope::fallback(const Arrays& inputs, mx::Stream s) const {
-  auto angles = angles_of(*this, inputs);
-  if (!normalized) {
-    return {rotate_by_mlx(*this, inputs[0], angles, s)};
-  }
-  return in_order(
-      *this, inputs, s, fallback_of_inputs, [&](NormRope op, const array& x) {
-        return rotate_by_mlx(op, x, angles, s);
-      });
+  return by_ops(*this, inputs, s, fast_rope);
+}
+
+// Metal's fast sines, of MLX's kernel, may be off by most of what the check
+// allows, and by more beyond half a turn; mx::sin's are not.
+Arrays NormRope::reference(const Arrays& sample, mx::Stream s) const {
+  auto sin = [&](const array& theta) { return mx::sin(theta, s); };
+  auto cos = [&](const array& theta) { return mx::cos(theta, s); };
+  return by_ops(*this, sample, s, [&](const auto&... arguments) {
+    return rope_by(sin, cos, arguments...);
+  });
 }
 
 Arrays NormRope::steps(const Arrays& inputs, mx::Stream s) const {

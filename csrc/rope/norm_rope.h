@@ -54,6 +54,7 @@ struct NormRope {
       std::vector<int64_t>& numbers) const;
   NormRope sampled(const Arrays& inputs, mx::Stream s) const;
   Arrays sample(const Arrays& inputs, mx::Stream s) const;
+  Arrays reference(const Arrays& sample, mx::Stream s) const;
 
   // Whether a GPU's SIMD-group holds a row.
   bool suits(const Arrays& inputs, mx::Stream s) const;

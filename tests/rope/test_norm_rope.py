@@ -20,11 +20,15 @@ pytestmark = pytest.mark.usefixtures("backend")
 HEAD_DIMS = (2, 4, 6, 8, 16, 20, 34, 64, 80, 96, 128, 256, *unless_slow(258, 512, 514, 1024))
 
 
+# Of the sines of MLX's kernel for Metal, within half a turn; elsewhere as of others.
+MLX_TRIG = {"metal": 2.0**-13, "metal-sim": 2.0**-13}
+
+
 @pytest.fixture
 def case(request):
     """Makes a case of options, for the backend in use."""
     gpu = request.config.getoption("--backend") != "cpu"
-    return lambda **options: Case(options, gpu)
+    return lambda trig=Case.trig, **options: Case(options, gpu, trig)
 
 
 def one(shape, dtype, seed=0):
@@ -52,11 +56,13 @@ def test_part_of_a_head(case, traditional):
                 case(dims=dims, traditional=traditional, rope_first=first).check(x, weight)
 
 
-def test_longer_rows_than_a_simd_group_holds(case):
+def test_longer_rows_than_a_simd_group_holds(case, backend):
+    """Whose rotation is MLX's on a GPU."""
+    trig = MLX_TRIG.get(backend, Case.trig)
     for d in (1026, 1536, 2048):
         for dtype in inputs.in_turn(DTYPES, d):
             x, weight = one((1, 2, 2, d), dtype)
-            case(dims=d // 2 // 2 * 2).check(x, weight)
+            case(trig, dims=d // 2 // 2 * 2).check(x, weight)
 
 
 def test_offsets(case):
@@ -307,7 +313,7 @@ def test_no_gradient_of_angles():
         mx.grad(f)(freqs)
 
 
-def test_vmap():
+def test_vmap(backend):
     x, weight = one((3, 2, 4, 32), mx.float32)
     x = mx.stack([x, 2 * x + 1, x - 3])  # [3, 3, 2, 4, 32]
     freqs = mx.arange(1.0, 17.0)
@@ -340,7 +346,9 @@ def test_vmap():
             each = [mx.take(a, i, axis) for a, axis in zip(given, axes, strict=True)]
             wanted = f(*each)
             assert got[i].shape == wanted.shape, name
-            assert mx.abs(got[i] - wanted).max() <= 3e-5, name
+            # Some rotations are MLX's, of two elements and by up to four half turns.
+            off = 2 * 4 * MLX_TRIG.get(backend, 0.0) * mx.abs(wanted).max()
+            assert mx.abs(got[i] - wanted).max() <= 3e-5 + off, name
 
 
 def test_compiled():

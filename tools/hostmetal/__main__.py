@@ -1,8 +1,9 @@
 """Runs the test suite on the software Metal device.
 
-    python tools hostmetal [--part K/N] [check:order ...] [-- pytest arguments]
+    python tools hostmetal [--part K/N] [check:order[:error] ...] [-- pytest arguments]
 
-A schedule is metalsim's check level and order of threads. The suite runs once per schedule, except
+A schedule is metalsim's check level and order of threads, and how far metal::fast is off, in what
+Metal permits. The suite runs once per schedule, except
 that tests of graphs only run in the first, since they launch kernels that other tests cover. With
 --part, the first schedule runs every Nth file, from the Kth on, and each later one those after.
 """
@@ -16,7 +17,7 @@ from support.variant import ROOT
 
 from .build import HostBuild
 
-SCHEDULES = ("2:0", "1:1", "1:2")
+SCHEDULES = ("2:0", "1:1:1", "1:2:1")
 GRAPHS = "tests/patching/"
 
 
@@ -33,7 +34,7 @@ def main(arguments: list[str]) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--part", type=part, default=ALL, metavar="K/N")
-    parser.add_argument("schedules", nargs="*", metavar="check:order", default=SCHEDULES)
+    parser.add_argument("schedules", nargs="*", metavar="check:order[:error]", default=SCHEDULES)
     split = arguments.index("--") if "--" in arguments else len(arguments)
     args, given = parser.parse_args(arguments[:split]), arguments[split + 1 :]
     build = HostBuild()
@@ -41,14 +42,15 @@ def main(arguments: list[str]) -> int:
     build.compile()
     failed = 0
     for i, schedule in enumerate(args.schedules):
-        check, order = schedule.split(":")
+        names = ("METALSIM_CHECK", "METALSIM_ORDER", "METALSIM_FAST_ERROR")
+        of = dict(zip(names, (*schedule.split(":"), "0")))
         started = time.monotonic()
         done = build.pytest(
             *("-p", "hostmetal.plugin", "--backend", "metal-sim"),
             *(given or ["-n", "2", "--dist", "worksteal", "-q", *suite(i, args.part)]),
-            variables={"METALSIM_CHECK": check, "METALSIM_ORDER": order},
+            variables=of,
         )
-        print(f"check {check}, order {order}: {time.monotonic() - started:.0f} s", flush=True)
+        print(f"schedule {schedule}: {time.monotonic() - started:.0f} s", flush=True)
         failed += done.returncode != 0
     return 1 if failed else 0
 

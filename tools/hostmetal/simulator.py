@@ -60,7 +60,8 @@ class Simulator:
     """Checks and runs the device's launches.
 
     Attributes:
-        check, order: metalsim's check level and schedule for the next launches.
+        check, order, fast_error: metalsim's check level and schedule for the next launches, and how
+            far metal::fast is off in them.
         max_threads: The most threads per threadgroup of a pipeline. None: what its kernel declares
             by max_total_threads_per_threadgroup, or else 1024.
         fails: Returns the error text with which a launch's command buffer fails, or None.
@@ -70,9 +71,10 @@ class Simulator:
         faults: Refusals, and the simulator's findings, as sentences.
     """
 
-    def __init__(self, check: int, order: int):
+    def __init__(self, check: int, order: int, fast_error: float = 0):
         self.check = check
         self.order = order
+        self.fast_error = fast_error
         self.max_threads: int | None = None
         self.fails: Callable[[object], str | None] = lambda launch: None
         self.failed: dict[int, str] = {}
@@ -150,6 +152,7 @@ class Simulator:
             constants=constants,
             tg=launch.threadgroup_memory,
             order=self.order,
+            fast_error=self.fast_error,
         )
         addresses = {"Input": set(), "Output": set()}
         for bound in launch.bindings.values():
@@ -211,15 +214,17 @@ def _compile(text: str, name: str, check: int) -> tuple[metalsim.Library, Declar
 def start() -> Simulator:
     """Attaches a simulator to the device, for the life of the process.
 
-    METALSIM_CHECK and METALSIM_ORDER set its check level (1 by default) and schedule (0).
+    METALSIM_CHECK and METALSIM_ORDER set its check level (1 by default) and schedule (0), and
+    METALSIM_FAST_ERROR how far metal::fast is off, also where it computes MLX's ropes.
 
     Returns:
         The simulator, which is the same at each call.
     """
     import _hostmetal
 
-    check, order = (os.environ.get(f"METALSIM_{name}") for name in ("CHECK", "ORDER"))
-    simulator = Simulator(int(check or 1), int(order or 0))
+    given = (os.environ.get(f"METALSIM_{name}") for name in ("CHECK", "ORDER", "FAST_ERROR"))
+    check, order, fast_error = given
+    simulator = Simulator(int(check or 1), int(order or 0), float(fast_error or 0))
     _hostmetal.attach(simulator)
     # These hold the GIL while they wait for streams, whose launches need it.
     for name in ("clear_cache", "set_cache_limit"):

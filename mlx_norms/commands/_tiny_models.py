@@ -47,7 +47,7 @@ def vocabulary(name: str) -> int:
     return fields["num_vocab"] if "num_vocab" in fields else fields["vocab_size"]
 
 
-def build(name: str, seed: int = 0, **fields: int) -> mlx.nn.Module:
+def build(name: str, seed: int = 0, **fields: object) -> mlx.nn.Module:
     """Make a model with random weights.
 
     They are float32, the only dtype in which mixtures of experts run on the CPU. Parameters that
@@ -57,7 +57,7 @@ def build(name: str, seed: int = 0, **fields: int) -> mlx.nn.Module:
     Args:
         name (str): One of :func:`names`.
         seed (int): The seed of the weights.
-        **fields (int): Fields of ``ModelArgs`` in place of the tiny model's.
+        **fields (object): Fields of ``ModelArgs`` in place of the tiny model's.
 
     Returns:
         mlx.nn.Module: mlx_lm's model, in evaluation mode, with its parameters evaluated.

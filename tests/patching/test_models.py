@@ -1,7 +1,6 @@
 """Every architecture of mlx_lm, tiny: logits stock and patched, and how many norms are fused, with
 residual adds and ropes."""
 
-import importlib.metadata
 import importlib.util
 import re
 import sys
@@ -15,24 +14,12 @@ import mlx_norms
 from mlx_norms.commands import CommandError, _tiny_models
 from support import model_fusions
 
-# Of the largest logit. What norms round differently makes 1.1e-5 of it at most (in gemma4_text); an
-# element of the last norm's weight that is 5 % off makes 4.8e-4 at least.
-TOLERANCE = 1e-4
 WITHOUT_NORM_WEIGHTS = {"nanochat", "talkie"}  # all of their norms are called without one
 
 FUSIONS = model_fusions.stored()
 ROPES = model_fusions.stored_ropes()
 
-# The models are those of one mlx_lm; an older one, which goes with an older MLX, lacks some.
-DESCRIBED = f"mlx-lm=={importlib.metadata.version('mlx-lm')}" == _tiny_models._MLX_LM
-of_described = pytest.mark.applies(DESCRIBED)
-OTHERWISE_BEFORE = {"nemotron_h", "phi3small"}  # other arguments, a crash of MLX 0.31.2 itself
-
-
-def is_there(name):
-    module = _tiny_models._configurations()[name]["module"]
-    found = importlib.util.find_spec(f"mlx_lm.models.{module}")
-    return DESCRIBED or (found is not None and name not in OTHERWISE_BEFORE)
+of_described = pytest.mark.applies(model_fusions.DESCRIBED)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,15 +28,6 @@ def cpu():
     mx.set_default_device(mx.cpu)
     yield
     mx.set_default_device(before)
-
-
-def agree(logits, stock):
-    """Whether logits are the stock ones to ``TOLERANCE``. Those masked by -inf have to be equal."""
-    finite = mx.isfinite(stock)
-    masked = mx.array_equal(mx.where(finite, 0, logits), mx.where(finite, 0, stock))
-    difference = mx.abs(mx.where(finite, logits - stock, 0))
-    largest = mx.max(mx.abs(mx.where(finite, stock, 0)))
-    return masked.item() and mx.all(difference <= TOLERANCE * largest).item()
 
 
 def norm_weights(model):
@@ -63,7 +41,11 @@ def norm_weights(model):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.applies(is_there(name))) for name in FUSIONS]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.applies(model_fusions.is_there(name)))
+        for name in FUSIONS
+    ],
 )
 def test_patched_logits(name):
     """One prefill and one decode step: as stock, unless one element of a norm's weight is off."""
@@ -75,7 +57,7 @@ def test_patched_logits(name):
     report = mlx_norms.report()
     assert report.fused == FUSIONS[name]
     assert (report.ropes, report.rope_pairs) == ROPES.get(name, (0, 0))
-    assert agree(patched, stock)
+    assert model_fusions.agree(patched, stock)
 
     weights = norm_weights(model)
     assert not any(mx.any(weight == 1).item() for _, weight in weights)
@@ -86,7 +68,7 @@ def test_patched_logits(name):
     model.update(tree_unflatten([(path, weight.at[0].multiply(1.05))]))
     with mlx_norms.patched():
         perturbed = model_fusions.logits(model, tokens)
-    assert not agree(perturbed, stock)
+    assert not model_fusions.agree(perturbed, stock)
 
 
 def test_fusions_over_all_models():

@@ -1,0 +1,90 @@
+"""Times what patching adds to models as deep as published ones, with tiny widths: all of mlx_lm's.
+
+    python bench/deep_models.py [MODEL ...]
+
+Each time is the CPU's for a prefill and a decode step: built on the host and dropped, or built and
+evaluated. "patched" is over stock, round by round, the worst model first; "stock again" tells what
+a ratio is worth. What a walk through the graph costs shows here, where kernels have little to do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from mlx_norms._bench import models
+from mlx_norms._bench.script import Script
+from mlx_norms._bench.sides import BESIDE_STOCK
+from mlx_norms._bench.tables import red_if, table
+from mlx_norms._bench.timing import Samples, measure
+from mlx_norms.commands import _deep_models, _tiny_models
+
+SIDES = ("stock", "stock again", "patched")
+PARTS = ("build", "build and eval")
+MOST = 2  # times stock's
+COLUMNS = ("model", "layers", "part", "side", "ms", "over_stock", "lower", "upper")
+
+
+class Steps:
+    """Prefills and decode steps; their time is the process' on all cores, not the clock's."""
+
+    most, overlap = 1 << 62, False
+
+    def __init__(self, model: nn.Module, inputs: list[mx.array], part: str, side: str) -> None:
+        self._model, self._inputs, self._part, self._side = model, inputs, part, side
+
+    def seconds(self, count: int) -> float:
+        with BESIDE_STOCK[self._side]():
+            start = time.process_time()
+            logits = [self._forward() for _ in range(count)]
+            if self._part != "build":
+                mx.eval(logits)
+            return time.process_time() - start
+
+    def _forward(self) -> list:
+        cache = models.new_cache(self._model)
+        return [self._model(tokens, cache=cache) for tokens in self._inputs]
+
+
+def measured(name: str, rounds: int) -> dict[tuple[str, str], Samples]:
+    model = _deep_models.build(name)
+    tokens = mx.random.randint(0, _tiny_models.vocabulary(name), (1, 9))
+    inputs = mx.split(tokens, [8], axis=1)
+    mx.eval(inputs)
+    sides = {each: Steps(model, inputs, *each) for each in itertools.product(PARTS, SIDES)}
+    return measure(sides, rounds=rounds, count=1)
+
+
+def main() -> int:
+    script = Script(__doc__, COLUMNS, device="cpu", rounds=9)
+    script.parser.add_argument("models", metavar="MODEL", nargs="*", help="(default: all)")
+    args = script.begin()
+    rows = []
+    for name in script.tracked(args.models or _tiny_models.names()):
+        samples = measured(name, args.rounds)
+        row = {}
+        for (part, side), each in samples.items():
+            row[part, side] = ratio = each.over(samples[part, "stock"])
+            figures = (1e3 * each.median, ratio.median, *ratio.quartiles)
+            script.write(name, _deep_models.layers(name), part, side, *figures)
+        ms = [f"{1e3 * samples[part, 'stock'].median:.1f}" for part in PARTS]
+        rows.append((max(row[part, "patched"].median for part in PARTS), name, ms, row))
+        mx.clear_cache()
+    headings = [f"{part}: {side}" for part in PARTS for side in ("stock, ms", *SIDES[1:])]
+    found = table("Over stock, median (quartiles)", ("model", "layers"), headings)
+    for _, name, ms, row in sorted(rows, reverse=True, key=lambda each: each[0]):
+        cells = []
+        for part, each_ms in zip(PARTS, ms, strict=True):
+            ratios = [row[part, side] for side in SIDES[1:]]
+            cells += [each_ms, *(red_if(each.median > MOST, each.spread(".2f")) for each in ratios)]
+        found.add_row(name, str(_deep_models.layers(name)), *cells)
+    script.console.print(found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -60,31 +60,36 @@ inline SineAndCosine sine_and_cosine(float angle) {
 }
 #endif
 
-// Of each step-th of N angles.
-template <int N>
+// Stores them for as many elements as have the angle.
+template <int SAME>
+inline void
+put_same(SineAndCosine of, thread float* sines, thread float* cosines) {
+  for (int i = 0; i < SAME; ++i) {
+    sines[i] = of.sine;
+    cosines[i] = of.cosine;
+  }
+}
+
+// Of N angles, of which each SAME that adjoin are the same.
+template <int N, int SAME>
 inline void sines_and_cosines(
     thread const float* angles,
-    int step,
     thread float* sines,
     thread float* cosines) {
 #ifdef __CUDACC__
   bool is_near = true;
-  for (int j = 0; j < N; j += step) {
+  for (int j = 0; j < N; j += SAME) {
     is_near = is_near && fabs(angles[j]) < kFar;
   }
   if (!is_near) {
-    for (int j = 0; j < N; j += step) {
-      SineAndCosine of = far_sine_and_cosine(angles[j]);
-      sines[j] = of.sine;
-      cosines[j] = of.cosine;
+    for (int j = 0; j < N; j += SAME) {
+      put_same<SAME>(far_sine_and_cosine(angles[j]), sines + j, cosines + j);
     }
     return;
   }
 #endif
   // All at once: none waits for another.
-  for (int j = 0; j < N; j += step) {
-    SineAndCosine of = sine_and_cosine(angles[j]);
-    sines[j] = of.sine;
-    cosines[j] = of.cosine;
+  for (int j = 0; j < N; j += SAME) {
+    put_same<SAME>(sine_and_cosine(angles[j]), sines + j, cosines + j);
   }
 }

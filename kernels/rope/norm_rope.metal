@@ -71,6 +71,35 @@ inline float inverse_power(float log2_base, int i, int half_dims) {
   return precise::exp2(-quotient * log2_base);
 }
 
+// By what a token's elements are rotated.
+struct Rotation {
+  int dims; // of a row
+  int half_dims;
+  float position;
+  float log2_base;
+  device const float* freqs; // if there are any
+
+  // The sines and cosines of the vector `of`, in which each SAME elements that
+  // adjoin have one angle.
+  template <int N, int SAME>
+  void angles(Span<N> of, thread float* sines, thread float* cosines)
+      const thread {
+    float theta[N];
+    for (int j = 0; j < N; j += SAME) {
+      int e = element_of<N>(of, j);
+      bool own = partner != kInLane || is_first(e, half_dims);
+      theta[j] = 0.0f;
+      if (own && of.has(j) && e < dims) {
+        int pair = pair_of(e, half_dims);
+        theta[j] = position *
+            (has_freqs ? 1.0f / freqs[pair]
+                       : inverse_power(log2_base, pair, half_dims));
+      }
+    }
+    sines_and_cosines<N, SAME>(theta, sines, cosines);
+  }
+};
+
 // What is done to the elements of a row.
 struct Normalizing {
   Statistics stats;
@@ -257,7 +286,14 @@ template <int N, int V>
   float position = position_scale * float(int(index) + offset);
   int half_dims = dims / 2;
   Angles<N, V> angles;
-  int each = partner == kInVector ? 2 : 1; // elements with the same angle
+  Rotation rotation;
+  rotation.dims = rotated ? dims : 0;
+  rotation.half_dims = half_dims;
+  rotation.position = position;
+  rotation.log2_base = log2_base;
+  if (has_freqs) {
+    rotation.freqs = freqs;
+  }
   for (int k = 0; k < V; ++k) {
     if (partner == kInHalf && k >= V / 2) {
       // The other half's angles are those of the first.
@@ -273,26 +309,17 @@ template <int N, int V>
     clear<N>(sines);
     clear<N>(cosines);
     if (partner != kInLane || k <= V / 2) { // beyond, all are another thread's
-      float theta[N];
-      for (int j = 0; j < N; j += each) {
-        int e = element_of<N>(of, j);
-        bool own = partner != kInLane || is_first(e, half_dims);
-        theta[j] = 0.0f;
-        if (rotated && own && of.has(j) && e < dims) {
-          int pair = pair_of(e, half_dims);
-          theta[j] = position *
-              (has_freqs ? 1.0f / freqs[pair]
-                         : inverse_power(log2_base, pair, half_dims));
-        }
+      if (partner == kInVector) {
+        rotation.angles<N, 2>(of, sines, cosines);
+      } else {
+        rotation.angles<N, 1>(of, sines, cosines);
       }
-      sines_and_cosines<N>(theta, each, sines, cosines);
     }
     for (int j = 0; j < N; ++j) {
       int at = k * N + j;
-      int same = j - j % each;
       bool first = is_first(element_of<N>(of, j), half_dims);
-      angles.cosines[at] = cosines[same];
-      angles.sines[at] = first ? -sines[same] : sines[same];
+      angles.cosines[at] = cosines[j];
+      angles.sines[at] = first ? -sines[j] : sines[j];
     }
   }
 

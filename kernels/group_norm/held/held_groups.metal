@@ -64,16 +64,8 @@ struct HeldSums {
   int simds;
   int lane;
   bool there;
-  // Of each channel, or the first one where the others follow from it.
-  int groups_at[N]; // of the threadgroup's
-  int places[N];    // among the group's parts
-
-  int group(int j) const thread {
-    return group_strided ? groups_at[0] + j : groups_at[groups_differ ? j : 0];
-  }
-  int place(int j) const thread {
-    return places[groups_differ && !group_strided ? j : 0];
-  }
+  int group[N]; // of each channel: of the threadgroup's
+  int place[N]; // among the group's parts
 
   // The sums over each group, which every channel of it gets. A thread's are
   // one of each channel or, if they are of one group, two.
@@ -81,10 +73,10 @@ struct HeldSums {
     if (there) {
       if (groups_differ) {
         for (int j = 0; j < N; ++j) {
-          sums[group(j) * parts + place(j)] = v[j];
+          sums[group[j] * parts + place[j]] = v[j];
         }
       } else {
-        sums[group(0) * parts + place(0)] = v[0] + v[1];
+        sums[group[0] * parts + place[0]] = v[0] + v[1];
       }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -106,10 +98,33 @@ struct HeldSums {
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (int j = 0; j < N; ++j) {
-      v[j] = totals[group(j)];
+      v[j] = totals[group[j]];
     }
   }
 };
+
+// Adds up a thread's deviations and their squares: in a sum for each channel,
+// or in two.
+template <int N, int V, int SUMS>
+inline void add_deviations(
+    thread HeldVectors<N, V>& held,
+    int type,
+    int vectors,
+    thread const float* shift,
+    thread float* sums,
+    thread float* squares) {
+  for (int k = 0; k < V; ++k) {
+    if (k < vectors) {
+      float v[N];
+      held.get_vector(type, k, v);
+      for (int j = 0; j < N; ++j) {
+        float d = v[j] - shift[j];
+        sums[j % SUMS] += d;
+        squares[j % SUMS] = fma(d, d, squares[j % SUMS]);
+      }
+    }
+  }
+}
 
 // A threadgroup has `lanes` vectors of a position's channels: `adjoining` ones,
 // and `across` times such, as many channels apart as there are groups. It has
@@ -160,11 +175,16 @@ template <int N, int V>
   held_sums.there = row < rows;
   int of_row = groups_differ ? of_group : of_group / N;
   held_sums.parts = rows * of_row;
-  int group = group_strided ? within : within / of_group;
-  int place = group_strided ? piece : within - group * of_group;
+  int begin_group = group_strided ? within : within / of_group;
+  int begin_place = group_strided ? piece : within - begin_group * of_group;
+  int group = begin_group, place = begin_place;
   for (int j = 0; j < N; ++j) {
-    held_sums.groups_at[j] = group;
-    held_sums.places[j] = row * of_row + (groups_differ ? place : place / N);
+    int of_one = groups_differ ? begin_place : begin_place / N;
+    bool counted = groups_differ && !group_strided;
+    held_sums.group[j] = group_strided ? begin_group + j
+        : groups_differ                ? group
+                                       : begin_group;
+    held_sums.place[j] = row * of_row + (counted ? place : of_one);
     place += 1;
     bool next = place == of_group;
     group = next ? group + 1 : group;
@@ -192,8 +212,14 @@ template <int N, int V>
   float shift[N], v[N];
   held.get_vector(type, 0, v);
   clear<N>(shift);
-  for (int j = 0; j < N; ++j) {
-    shift[groups_differ ? j : j % 2] += v[j];
+  if (groups_differ) {
+    for (int j = 0; j < N; ++j) {
+      shift[j] += v[j];
+    }
+  } else {
+    for (int j = 0; j < N; ++j) {
+      shift[j % 2] += v[j];
+    }
   }
   held_sums.add_up(shift);
   for (int j = 0; j < N; ++j) {
@@ -202,16 +228,10 @@ template <int N, int V>
   float mean_of_d[N], square[N];
   clear<N>(mean_of_d);
   clear<N>(square);
-  for (int k = 0; k < V; ++k) {
-    if (k < there) {
-      held.get_vector(type, k, v);
-      for (int j = 0; j < N; ++j) {
-        float d = v[j] - shift[j];
-        int at = groups_differ ? j : j % 2;
-        mean_of_d[at] += d;
-        square[at] = fma(d, d, square[at]);
-      }
-    }
+  if (groups_differ) {
+    add_deviations<N, V, N>(held, type, there, shift, mean_of_d, square);
+  } else {
+    add_deviations<N, V, 2>(held, type, there, shift, mean_of_d, square);
   }
   held_sums.add_up(mean_of_d);
   held_sums.add_up(square);
@@ -228,9 +248,9 @@ template <int N, int V>
 
   if (row == 0) {
     uint first_group = index * uint(groups_held);
-    for (int j = 0; j < (groups_differ ? N : 1); ++j) {
-      if (held_sums.place(j) == 0) {
-        uint to = first_group + uint(held_sums.group(j));
+    for (int j = 0; j < N; ++j) {
+      if ((j == 0 || groups_differ) && held_sums.place[j] == 0) {
+        uint to = first_group + uint(held_sums.group[j]);
         mean[to] = high[j];
         rest[to] = low[j];
         variance[to] = square[j];

@@ -134,11 +134,13 @@ struct Operands {
       float a[N];
       gate.vector(k, of, a);
       activate<N>(false, kFloat32, a);
+      // By 1, as a choice of arrays would keep them in memory on Metal.
       for (int j = 0; j < N; ++j) {
-        if (gate_first) {
-          x[j] *= a[j];
-        } else {
-          wg[j] *= a[j];
+        x[j] *= gate_first ? a[j] : 1.0f;
+      }
+      if (needs_weighted()) {
+        for (int j = 0; j < N; ++j) {
+          wg[j] *= gate_first ? 1.0f : a[j];
         }
       }
     }

@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from .frontend import CLANG, Refused, assemble, first_error
+from .frontend import CLANG, LLVM, Refused, assemble, first_error
 from .packages import Tree
 
 _LIBRARY = Path(__file__).with_name("air_library.cl")
-_LLVM = "usr/lib/llvm-19/bin"
 # Apple's address spaces 1, 2 and 3 are SPIR's.
 _LAYOUT = (
     "e-i64:64-v16:16-v24:32-v32:32-v48:64-v96:128-v192:256-v256:256-v512:512-v1024:1024"
@@ -44,7 +43,7 @@ def to_spirv(
     """
     air, text, library = folder / "kernel.air", folder / "kernel.air.ll", folder / "library.ll"
     air.write_bytes(bitcode)
-    tree.run(f"{_LLVM}/llvm-dis", air, "-o", text)
+    tree.run(f"{LLVM}/llvm-dis", air, "-o", text)
     kernel, translated = translate(text.read_text(), constants, group)
     text.write_text(translated)
     resources = tree.root / "usr/lib/llvm-19/lib/clang/19"
@@ -55,9 +54,9 @@ def to_spirv(
     linked, optimized = folder / "linked.ll", folder / "kernel.ll"
     try:
         tree.run(CLANG, *options, "-emit-llvm", "-o", library, _LIBRARY)
-        tree.run(f"{_LLVM}/llvm-link", text, library, "-S", "-o", linked)
+        tree.run(f"{LLVM}/llvm-link", text, library, "-S", "-o", linked)
         tree.run(
-            f"{_LLVM}/opt",
+            f"{LLVM}/opt",
             *(
                 "-passes=internalize,default<O2>,default<O2>",
                 f"-internalize-public-api-list={kernel}",

@@ -8,43 +8,80 @@ from pathlib import Path
 
 from .packages import Tree
 
-CLANG = "usr/lib/llvm-19/bin/clang"
+LLVM = "usr/lib/llvm-19/bin"
+CLANG = f"{LLVM}/clang"
 _VECTORS_BY_ONE = re.compile(
     r"^  (?P<value>%\S+) = select (?P<flags>(?:[a-z]+ )*)i1 (?P<condition>\S+), <(?P<size>\d+) x ",
     re.M,
 )
 _RESOURCES = "usr/lib/llvm-19/lib/clang/19"
+_INLINE = "-inline-threshold=1000000"
+IN_MEMORY = "private arrays left in memory"
 
 
 class Refused(Exception):
     """A kernel that the chain does not take, or whose figures would not count; says why."""
 
 
-def to_spirv(tree: Tree, source: Path) -> Path:
-    """Compiles a text of opencl.translate; returns the SPIR-V, beside it.
+def optimized(tree: Tree, source: Path) -> Path:
+    """LLVM's assembly of a text of opencl.translate, beside it, in which function constants are
+    loaded: so Metal has a library.
 
     Raises:
-        Refused: it does not compile, or its private arrays would be in memory.
+        Refused: it does not compile, or has private arrays in memory. Whether the driver, which
+            knows the constants, takes them out is not known here.
     """
+    # -O1 gives SPIR-V that Mesa refuses; -O3 leaves vectors of 16-bit elements in memory.
     assembly = source.with_suffix(".ll")
+    _compile(tree, source, assembly, "-O2", "-mllvm", _INLINE)
+    if reason := in_memory(assembly.read_text()):
+        raise Refused(f"{reason} while function constants are not known")
+    return assembly
+
+
+def specialized(tree: Tree, source: Path, kernel: str, macros: list[str], to: Path) -> Path:
+    """The SPIR-V of a text that `optimized` has compiled, with values for its function constants:
+    as Metal's driver makes a pipeline of a library.
+
+    Args:
+        tree: the compilers.
+        source: the text.
+        kernel: its name.
+        macros: the values, as OpenCL.macros defines them.
+        to: where it goes; other files are beside it.
+
+    Raises:
+        Refused: as of assemble.
+    """
+    names = ("constants", "linked", "kernel")
+    constants, linked, assembly = (to.with_suffix(f".{name}.ll") for name in names)
+    _compile(tree, source, constants, *macros)
+    try:
+        files = source.with_suffix(".ll"), constants
+        tree.run(f"{LLVM}/llvm-link", *files, "-S", "-o", linked)
+        passes = ["-passes=internalize,default<O2>", f"-internalize-public-api-list={kernel}"]
+        tree.run(f"{LLVM}/opt", *passes, _INLINE, linked, "-S", "-o", assembly)
+    except RuntimeError as error:
+        raise Refused(f"LLVM: {first_error(str(error))}") from None
+    return assemble(tree, assembly)
+
+
+def _compile(tree: Tree, source: Path, to: Path, *more: str) -> None:
     resources = tree.root / _RESOURCES
     options = ["-cc1", "-x", "clcpp", "-cl-std=CLC++2021", "-triple", "spir64-unknown-unknown"]
-    # -O1 gives SPIR-V that Mesa refuses; -O3 leaves vectors of 16-bit elements in memory.
-    options += ["-O2", "-finclude-default-header", "-fdeclare-opencl-builtins"]
+    options += ["-finclude-default-header", "-fdeclare-opencl-builtins"]
     options += ["-resource-dir", str(resources), "-internal-isystem", f"{resources}/include"]
-    options += ["-mllvm", "-inline-threshold=1000000"]
     try:
-        tree.run(CLANG, *options, "-emit-llvm", "-o", assembly, source)
+        tree.run(CLANG, *options, *more, "-emit-llvm", "-o", to, source)
     except RuntimeError as error:
         raise Refused(f"clang: {first_error(str(error))}") from None
-    return assemble(tree, assembly)
 
 
 def assemble(tree: Tree, assembly: Path) -> Path:
     """The SPIR-V of LLVM's assembly, of which it is checked that it is what the kernel says.
 
     Raises:
-        Refused: as of to_spirv.
+        Refused: it is not translated, or its private arrays would be in memory.
     """
     text = assembly.read_text()
     if reason := doubtful(text):
@@ -63,13 +100,18 @@ def assemble(tree: Tree, assembly: Path) -> Path:
 
 def doubtful(assembly: str) -> str | None:
     """Why figures of this assembly would tell of the front end, not of the kernel."""
-    allocas = len(re.findall(r"^\s+%\S+ = alloca ", assembly, re.M))
-    generic = assembly.count("addrspace(4)")
-    if allocas or generic:
-        return f"private arrays left in memory (allocas {allocas}, generic {generic})"
+    if reason := in_memory(assembly):
+        return reason
     if re.search(r"^[^!\n\"]*\bbfloat\b", assembly, re.M):
         return "bfloat, which llvm-spirv takes for half"
     return None
+
+
+def in_memory(assembly: str) -> str | None:
+    """Which private arrays are not in registers."""
+    allocas = len(re.findall(r"^\s+%\S+ = alloca ", assembly, re.M))
+    generic = assembly.count("addrspace(4)")
+    return f"{IN_MEMORY} (allocas {allocas}, generic {generic})" if allocas or generic else None
 
 
 def whole_conditions(assembly: str) -> str:

@@ -6,16 +6,16 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from metalsim.compiler import CompileError
 
 from metalsim.msl.tokens import SourceError  # isort: skip
 
-from .frontend import Refused, to_spirv
+from .frontend import Refused, optimized, specialized
 from .mesa import Statistics, compile_all, statistics
-from .opencl import translate
+from .opencl import OpenCL, translate
 from .packages import Tree
 
 AT_ONCE = 64  # kernels in one process of Mesa's
@@ -64,29 +64,41 @@ def measure(
     jobs: int = 2,
 ) -> list[Measured]:
     """Runs specializations of these texts through the chain, in order."""
-    chips = tuple(chips)
-    with tempfile.TemporaryDirectory() as folder:
+    chips, specializations = tuple(chips), list(specializations)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
 
-        def front(numbered) -> tuple[Measured, Path | None]:
+        def optimize(numbered) -> tuple[OpenCL, Path] | Exception:
+            number, of = numbered
+            try:
+                options = of.group, of.exactly, include
+                made = translate(texts[of.library], of.library, of.kernel, *options)
+                source = Path(folder, f"kernel{number}.clcpp")
+                source.write_text(made.text)
+                optimized(tree, source)
+                return made, source
+            except (CompileError, Refused, SourceError) as error:
+                return error
+
+        def specialize(numbered) -> tuple[Measured, Path | None]:
             number, of = numbered
             measured = Measured(of, of.group)
             try:
-                constants = dict(of.constants)
-                made = translate(
-                    *(texts[of.library], of.library, of.kernel, constants),
-                    *(of.group, of.exactly, include),
-                )
+                found = by_kernel[replace(of, constants=())]
+                if isinstance(found, Exception):
+                    raise found
+                made, source = found
                 measured.group = made.group
-                source = Path(folder, f"{number}.clcpp")
-                source.write_text(made.text)
-                return measured, to_spirv(tree, source)
+                macros, to = made.macros(dict(of.constants)), Path(folder, f"{number}.spv")
+                return measured, specialized(tree, source, of.kernel, macros, to)
             except (CompileError, Refused, SourceError) as error:
                 reason = str(error).splitlines()[0]
                 measured.by_chip = dict.fromkeys(chips, reason)
                 return measured, None
 
-        with ThreadPoolExecutor(jobs) as pool:
-            fronts = list(pool.map(front, enumerate(specializations)))
+        # Once each, whatever the values of function constants.
+        kernels = list(dict.fromkeys(replace(of, constants=()) for of in specializations))
+        by_kernel = dict(zip(kernels, pool.map(optimize, enumerate(kernels))))
+        fronts = list(pool.map(specialize, enumerate(specializations)))
         compiled = {path: measured for measured, path in fronts if path}
         back(tree, compiled, chips)
     return [measured for measured, _ in fronts]

@@ -1,4 +1,4 @@
-"""Metal to C++ for OpenCL: one kernel, with its function constants given."""
+"""Metal to C++ for OpenCL: one kernel, and values of its function constants."""
 
 from __future__ import annotations
 
@@ -33,22 +33,42 @@ _POSITIONS = {
     "threads_per_grid": "get_global_size",
     "threads_per_threadgroup": "get_local_size",
 }
+_VALUE = "VALUE_"  # before a function constant's name: the macro with its value
 _VECTOR = re.compile(r"(?:float|half|u?char|u?short|u?int|u?long)[234]")
 
 
 @dataclass
 class OpenCL:
-    """A kernel's text, and the threads of a threadgroup that it is compiled for."""
+    """A kernel's text.
+
+    Attributes:
+        text: in which function constants are not known, unless SPECIALIZED is defined. Then their
+            values are macros, and the kernel is left out.
+        group: threads of a threadgroup that it is compiled for.
+        constants: names of its function constants, by name and index.
+    """
 
     text: str
     group: tuple[int, int, int]
+    constants: dict[str, str]
+
+    def macros(self, values: Mapping[str, object]) -> list[str]:
+        """What defines function constants, by name or index; those not given are 0.
+
+        Raises:
+            SourceError: one is not the text's.
+        """
+        if unknown := sorted(values.keys() - self.constants.keys()):
+            raise SourceError(f"there is no function constant '{unknown[0]}'")
+        of_all = dict.fromkeys(self.constants.values(), 0)
+        of_all |= {self.constants[name]: value for name, value in values.items()}
+        return ["-DSPECIALIZED", *(f"-D{_VALUE}{name}={v:d}" for name, v in of_all.items())]
 
 
 def translate(
     text: str,
     name: str,
     kernel: str,
-    constants: Mapping[str, object],
     group: tuple[int, int, int] | None = None,
     exactly: bool = False,
     include: tuple[Path, ...] = (),
@@ -59,7 +79,6 @@ def translate(
         text: the source.
         name: of the text, for errors.
         kernel: its host name.
-        constants: values of function constants by name or index; of those not given it is 0.
         group: threads of a threadgroup; None: as many as the kernel declares as most.
         exactly: whether it is compiled for those alone. Otherwise it has to run with as many as it
             declares by max_total_threads_per_threadgroup, which leaves each fewer registers.
@@ -73,13 +92,10 @@ def translate(
     if kernel not in declared.entries:
         raise SourceError(f"{name} has no kernel '{kernel}'")
     entry = declared.entries[kernel]
-    known = {key for c in declared.constants for key in (c.name, c.index)}
-    if unknown := sorted(constants.keys() - known):
-        raise SourceError(f"{name} has no function constant '{unknown[0]}'")
-    values = {c.name: _value(c, constants) for c in declared.constants}
     group = _group(entry, group, exactly)
-    head, begin = _head(tokens, entry, kernel, values, group)
+    head, begin = _head(tokens, entry, kernel, group)
     start, body = _start(tokens, entry.kernel.body), entry.kernel.body
+    stop = tokens.close(body)
     for span in [*declared.instantiations, *_unused(tokens, entry)]:
         _erase(tokens, *span)
     _refuse(tokens)
@@ -87,16 +103,13 @@ def translate(
     for c in declared.constants:
         if tokens[c.start]:
             _erase(tokens, c.start, c.stop)
-            tokens[c.start] = f"__constant constexpr {c.type} {c.name} = {values[c.name]};"
+            tokens[c.start] = f"FUNCTION_CONSTANT({c.type}, {c.name}, {_VALUE}{c.name});"
     _rewrite_words(tokens)
-    tokens[start] = f"{head}\n"  # before a line marker
+    tokens[start] = f"\n#ifndef SPECIALIZED\n{head}\n"  # before a line marker
     tokens[body] = "{" + begin
-    return OpenCL(f'#include "{PRELUDE}"\n{tokens.text()}', group)
-
-
-def _value(constant, given) -> str:
-    value = given.get(constant.name, given.get(constant.index, 0))
-    return str(int(value)) if isinstance(value, bool) else str(value)
+    tokens[stop] = "}\n#endif\n"
+    constants = {key: c.name for c in declared.constants for key in (c.name, c.index)}
+    return OpenCL(f'#include "{PRELUDE}"\n{tokens.text()}', group, constants)
 
 
 def _start(tokens: Tokens, body: int) -> int:
@@ -133,7 +146,7 @@ def _group(entry: Entry, group, exactly: bool) -> tuple[int, int, int]:
     return (x, y, z) if exactly or y * z > 1 else (max(x, limit), 1, 1)
 
 
-def _head(tokens: Tokens, entry: Entry, name: str, values, group) -> tuple[str, str]:
+def _head(tokens: Tokens, entry: Entry, name: str, group) -> tuple[str, str]:
     """The kernel's declaration, and the variables that its body begins with."""
     kernel = entry.kernel
     bound = _template_arguments(tokens, entry)
@@ -150,17 +163,10 @@ def _head(tokens: Tokens, entry: Entry, name: str, values, group) -> tuple[str, 
             begin += _position(p)
             continue
         declared = " ".join(words)
-        absent = p.condition and values.get(p.condition, "0") == "0"
         if "&" in words:
             type = declared[: declared.index("&")]
-            if absent:
-                begin += f" const {type.replace('__constant', '').replace('const', '')}"
-                begin += f" {p.name} = 0;"
-            else:
-                parameters.append(f"{type}* __restrict reference_{p.name}")
-                begin += f" {type}& {p.name} = *reference_{p.name};"
-        elif absent:
-            begin += f" {declared} = 0;"
+            parameters.append(f"{type}* __restrict reference_{p.name}")
+            begin += f" {type}& {p.name} = *reference_{p.name};"
         else:
             # Metal takes a kernel's buffers not to overlap.
             parameters.append(declared.replace("*", "* __restrict") if p.is_buffer else declared)
@@ -224,7 +230,7 @@ def _rewrite_words(tokens: Tokens) -> None:
         elif tokens.kind(i) != "word":
             continue
         elif word == "constant" and depth == 0 and _is_variable(tokens, i):
-            tokens[i] = "__constant constexpr"
+            _rewrite_variable(tokens, i)
         elif word in _SPACES:
             tokens[i] = _SPACES[word]
         elif word == "inline":
@@ -238,3 +244,12 @@ def _is_variable(tokens: Tokens, i: int) -> bool:
     while tokens[i] not in ("=", ";", "(", ")", ",", "{", "constexpr"):
         i = tokens.after(i)
     return tokens[i] == "="
+
+
+def _rewrite_variable(tokens: Tokens, i: int) -> None:
+    """Its value may be of function constants."""
+    equals, stop = (next(k for k in range(i, len(tokens)) if tokens[k] == sign) for sign in "=;")
+    *type, name = (tokens[k] for k in tokens.significant(i + 1, equals))
+    tokens.erase(i, equals + 1)
+    tokens[i] = f"FUNCTION_CONSTANT({' '.join(type)}, {name},"
+    tokens[stop] = ");"

@@ -4,6 +4,14 @@
 
 #define INLINE __attribute__((always_inline)) inline
 
+// What is not known where a kernel is optimized, only where it is specialized.
+#ifdef SPECIALIZED
+#define FUNCTION_CONSTANT(T, name, ...) \
+  extern __constant constexpr T name = __VA_ARGS__
+#else
+#define FUNCTION_CONSTANT(T, name, ...) extern __constant T name
+#endif
+
 namespace metal {
 
 enum class mem_flags { mem_none = 0, mem_device = 1, mem_threadgroup = 2 };

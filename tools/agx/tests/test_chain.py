@@ -53,6 +53,19 @@ inline float sum(device const float* x, uint lane) {
   }
   y[at] = v[x[at] & 7];
 }
+
+[[kernel]] void stepped(
+    device const float* x [[buffer(0)]],
+    device float* y [[buffer(1)]],
+    uint at [[thread_position_in_grid]]) {
+  float v[8];
+  _Pragma("clang loop unroll(full)") for (int i = 0; i < 8; ++i) {
+    v[i] = x[8 * at + i];
+  }
+  _Pragma("clang loop unroll(full)") for (int i = 0; i < 8; i += held) {
+    y[at] += v[i];
+  }
+}
 """
 
 
@@ -85,6 +98,11 @@ def test_more_than_the_registers_hold_spills(tree):
 
 def test_an_array_in_memory_is_refused(tree):
     assert "private arrays" in measured(tree, "indexed")["g13g"]
+
+
+def test_an_array_indexed_by_a_function_constant_is_refused_whatever_its_value(tree):
+    refused = measured(tree, "stepped", held=2)["g13g"]
+    assert "private arrays" in refused and "constants are not known" in refused
 
 
 def test_a_kernel_of_mlx_is_taken(tree, tmp_path):

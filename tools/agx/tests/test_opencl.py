@@ -39,28 +39,31 @@ template [[host_name("add_8")]] [[kernel]] decltype(add<8, uchar>) add<8, uchar>
 """
 
 
-def text_of(kernel="add_4", constants=None, source=KERNEL, **options):
-    made = translate(source, "add.metal", kernel, constants or {}, **options)
-    return " ".join(made.text.split())
+def text_of(kernel="add_4", source=KERNEL):
+    return " ".join(translate(source, "add.metal", kernel).text.split())
 
 
-def test_function_constants_are_numbers_by_name_or_index():
-    text = text_of(constants={"scaled": True, "4": 5})
-    assert "__constant constexpr bool scaled = 1;" in text
-    assert "__constant constexpr int flags = 5;" in text
-    assert "__constant constexpr bool strided = flags & 4;" in text
+def test_function_constants_and_what_is_made_of_them_have_values_where_they_are_specialized():
+    text = text_of()
+    assert "FUNCTION_CONSTANT(bool, scaled, VALUE_scaled);" in text
+    assert "FUNCTION_CONSTANT(int, flags, VALUE_flags);" in text
+    assert "FUNCTION_CONSTANT(bool, strided, flags & 4);" in text
+    head, _, kernel = text.partition("#ifndef SPECIALIZED __kernel")
+    assert "FUNCTION_CONSTANT(bool, strided" in head and kernel.count("#endif") == 1
+
+
+def test_values_of_function_constants_are_by_name_or_index():
+    made = translate(KERNEL, "add.metal", "add_4")
+    assert made.macros({"scaled": True, "4": 5})[1:] == ["-DVALUE_scaled=1", "-DVALUE_flags=5"]
+    assert made.macros({})[1:] == ["-DVALUE_scaled=0", "-DVALUE_flags=0"]
+    with pytest.raises(SourceError, match="no function constant 'scale'"):
+        made.macros({"scale": 1})
 
 
 def test_arguments_of_a_template_are_bound():
     text = text_of("add_8")
     assert "constexpr int N = 8;" in text and "using T = uchar;" in text
     assert "__global const uchar * __restrict x" in text
-
-
-def test_a_buffer_without_its_function_constant_is_no_parameter():
-    head = text_of().partition("__kernel")[2].partition("{")[0]
-    assert "by" not in head.replace("by_", "")
-    assert "__global const float * __restrict by" in text_of(constants={"scaled": 1})
 
 
 def test_references_are_parameters_by_address():
@@ -106,11 +109,6 @@ def test_a_kernel_that_is_not_there_is_refused():
         text_of("add_5")
 
 
-def test_a_function_constant_that_is_not_there_is_refused():
-    with pytest.raises(SourceError, match="no function constant 'scale'"):
-        text_of(constants={"scale": 1})
-
-
 @pytest.mark.parametrize(
     ("group", "exactly", "compiled_for"),
     [
@@ -121,7 +119,7 @@ def test_a_function_constant_that_is_not_there_is_refused():
     ],
 )
 def test_a_kernel_is_compiled_for_the_threads_it_declares(group, exactly, compiled_for):
-    made = translate(KERNEL, "add.metal", "add_4", {}, group, exactly)
+    made = translate(KERNEL, "add.metal", "add_4", group, exactly)
     assert made.group == compiled_for
     sizes = ", ".join(map(str, compiled_for))
     assert f"reqd_work_group_size({sizes})" in made.text

@@ -74,13 +74,14 @@ def main() -> int:
         ms = [f"{1e3 * samples[part, 'stock'].median:.1f}" for part in PARTS]
         rows.append((max(row[part, "patched"].median for part in PARTS), name, ms, row))
         mx.clear_cache()
-    headings = [f"{part}: {side}" for part in PARTS for side in ("stock, ms", *SIDES[1:])]
+    headings = [each for part in PARTS for each in (f"{part}: stock, ms", *SIDES[1:])]
     found = table("Over stock, median (quartiles)", ("model", "layers"), headings)
     for _, name, ms, row in sorted(rows, reverse=True, key=lambda each: each[0]):
         cells = []
         for part, each_ms in zip(PARTS, ms, strict=True):
-            ratios = [row[part, side] for side in SIDES[1:]]
-            cells += [each_ms, *(red_if(each.median > MOST, each.spread(".2f")) for each in ratios)]
+            again, patched = (row[part, side] for side in SIDES[1:])
+            ratio = red_if(patched.median > MOST, patched.spread(".2f"))
+            cells += [each_ms, f"{again.median:.2f}", ratio]
         found.add_row(name, str(_deep_models.layers(name)), *cells)
     script.console.print(found)
     return 0

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from .frontend import CLANG, LLVM, Refused, assemble, first_error
+from .frontend import CLANG, LLVM, PASSES, Refused, assemble, first_error
 from .packages import Tree
 
 _LIBRARY = Path(__file__).with_name("air_library.cl")
@@ -61,7 +61,7 @@ def to_spirv(
                 "-passes=internalize,default<O2>,default<O2>",
                 f"-internalize-public-api-list={kernel}",
             ),
-            *("-inline-threshold=1000000", "-disable-loop-idiom-all"),
+            *(*PASSES, "-disable-loop-idiom-all"),
             *(linked, "-S", "-o", optimized),
         )
     except RuntimeError as error:

@@ -15,7 +15,12 @@ _VECTORS_BY_ONE = re.compile(
     re.M,
 )
 _RESOURCES = "usr/lib/llvm-19/lib/clang/19"
-_INLINE = "-inline-threshold=1000000"
+_TEXT = ("-x", "clcpp", "-cl-std=CLC++2021", "-finclude-default-header")
+_TEXT += ("-fdeclare-opencl-builtins",)
+# LLVM threads no jumps for a GPU, whose threads diverge; of SPIR it does not know that.
+PASSES = ("-inline-threshold=1000000", "-jump-threading-threshold=0")
+# -O1 gives SPIR-V that Mesa refuses; -O3 leaves vectors of 16-bit elements in memory.
+_OPTIMIZED = ("-O2", *(word for option in PASSES for word in ("-mllvm", option)))
 IN_MEMORY = "private arrays left in memory"
 
 
@@ -31,22 +36,20 @@ def optimized(tree: Tree, source: Path) -> Path:
         Refused: it does not compile, or has private arrays in memory. Whether the driver, which
             knows the constants, takes them out is not known here.
     """
-    # -O1 gives SPIR-V that Mesa refuses; -O3 leaves vectors of 16-bit elements in memory.
     assembly = source.with_suffix(".ll")
-    _compile(tree, source, assembly, "-O2", "-mllvm", _INLINE)
+    _clang(tree, source, assembly, *_TEXT, *_OPTIMIZED)
     if reason := in_memory(assembly.read_text()):
         raise Refused(f"{reason} while function constants are not known")
     return assembly
 
 
-def specialized(tree: Tree, source: Path, kernel: str, macros: list[str], to: Path) -> Path:
+def specialized(tree: Tree, source: Path, macros: list[str], to: Path) -> Path:
     """The SPIR-V of a text that `optimized` has compiled, with values for its function constants:
     as Metal's driver makes a pipeline of a library.
 
     Args:
         tree: the compilers.
         source: the text.
-        kernel: its name.
         macros: the values, as OpenCL.macros defines them.
         to: where it goes; other files are beside it.
 
@@ -55,24 +58,23 @@ def specialized(tree: Tree, source: Path, kernel: str, macros: list[str], to: Pa
     """
     names = ("constants", "linked", "kernel")
     constants, linked, assembly = (to.with_suffix(f".{name}.ll") for name in names)
-    _compile(tree, source, constants, *macros)
+    _clang(tree, source, constants, *_TEXT, *macros)
     try:
+        # With the constants as the kernel's own, which are else kept.
         files = source.with_suffix(".ll"), constants
-        tree.run(f"{LLVM}/llvm-link", *files, "-S", "-o", linked)
-        passes = ["-passes=internalize,default<O2>", f"-internalize-public-api-list={kernel}"]
-        tree.run(f"{LLVM}/opt", *passes, _INLINE, linked, "-S", "-o", assembly)
+        tree.run(f"{LLVM}/llvm-link", "-internalize", *files, "-S", "-o", linked)
     except RuntimeError as error:
-        raise Refused(f"LLVM: {first_error(str(error))}") from None
+        raise Refused(f"llvm-link: {first_error(str(error))}") from None
+    _clang(tree, linked, assembly, "-x", "ir", *_OPTIMIZED)  # opt would vectorize loops, too
     return assemble(tree, assembly)
 
 
-def _compile(tree: Tree, source: Path, to: Path, *more: str) -> None:
+def _clang(tree: Tree, source: Path, to: Path, *more: str) -> None:
     resources = tree.root / _RESOURCES
-    options = ["-cc1", "-x", "clcpp", "-cl-std=CLC++2021", "-triple", "spir64-unknown-unknown"]
-    options += ["-finclude-default-header", "-fdeclare-opencl-builtins"]
+    options = ["-cc1", "-triple", "spir64-unknown-unknown", "-emit-llvm", *more]
     options += ["-resource-dir", str(resources), "-internal-isystem", f"{resources}/include"]
     try:
-        tree.run(CLANG, *options, *more, "-emit-llvm", "-o", to, source)
+        tree.run(CLANG, *options, "-o", to, source)
     except RuntimeError as error:
         raise Refused(f"clang: {first_error(str(error))}") from None
 

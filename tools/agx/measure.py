@@ -89,7 +89,7 @@ def measure(
                 made, source = found
                 measured.group = made.group
                 macros, to = made.macros(dict(of.constants)), Path(folder, f"{number}.spv")
-                return measured, specialized(tree, source, of.kernel, macros, to)
+                return measured, specialized(tree, source, macros, to)
             except (CompileError, Refused, SourceError) as error:
                 reason = str(error).splitlines()[0]
                 measured.by_chip = dict.fromkeys(chips, reason)

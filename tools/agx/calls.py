@@ -21,6 +21,10 @@ CHANNELS = (320, 1280, 130)  # of one threadgroup, of several, no whole vectors
 GROUPS = 10
 AXIS1_CHANNELS = (128, 1024, 4096)
 BITS = (16, 8, 4)  # of weights; 16: those of x's dtype
+# Lengths of heads, and how much of them is rotated: elements of a pair are in one thread, in two,
+# or read again, one by one or not; in one SIMD-group, and in several.
+ROTATED = ((8, 8), (64, 64), (96, 96), (80, 32), (34, 18), (128, 128), (256, 256), (512, 512))
+ROTATED += ((768, 768), (1024, 512))
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,18 @@ def calls() -> Iterator[Call]:
             )
             yield Call(name, small, partial(_norm, op, dtype, length, aligned, False))
             yield Call(f"{name} backward", small, partial(_norm, op, dtype, length, aligned, True))
+    for dtype, length in itertools.product(DTYPES, LENGTHS):
+        for op in ("rms_norms", "l2_norms"):
+            small = dtype == "bfloat16" and length == 4096 and op == "rms_norms"
+            run = partial(_norm, op, dtype, length, True, False)
+            yield Call(f"{op} {dtype} {length}", small, run)
+        name = f"rms_norms of four lengths {dtype} {length}"
+        yield Call(name, False, partial(_norms_of_lengths, dtype, length))
+    for dtype, (length, dims) in itertools.product(DTYPES, ROTATED):
+        for op in _ROPES:
+            name = f"{op} {dtype} {length} 0:{dims}"
+            small = dtype == "bfloat16" and length == 128 and op == "qk_norm_rope"
+            yield Call(name, small, partial(_rope, op, dtype, length, dims))
     for dtype, channels in itertools.product(DTYPES, CHANNELS):
         for op in _IMAGE_NORMS:
             name = f"{op} {dtype} {channels}"
@@ -90,6 +106,8 @@ _NORMS = {
     "gated_rms_norm_first": "rms_norm gate silu first",
     "gated_layer_norm": "add_layer_norm bare factor B1D scale B1D",
 }
+_ROPES = ("norm_rope", "norm_rope traditional", "norm_rope first")
+_ROPES += ("qk_norm_rope", "qk_norm_rope traditional")
 _IMAGE_NORMS = {
     "group_norm": None,
     "group_norm adjoining silu": "group_norm pytorch_compatible silu",
@@ -109,10 +127,25 @@ def _array(shape, dtype, aligned=True):
 
 
 def _norm(op, dtype, length, aligned, backward):
-    sizes = {"B": SAMPLES, "N": ROWS // SAMPLES, "D": length}
+    sizes = {"B": SAMPLES, "D": length} | dict.fromkeys("NLK", ROWS // SAMPLES)
     if op in ("head_rms_norm", "qk_norm"):
         sizes |= {"B": ROWS // HEADS, "H": HEADS, "K": HEADS}
-    _evaluate(_NORMS[op] or op, sizes, dtype, backward, aligned)
+    _evaluate(_NORMS.get(op) or op, sizes, dtype, backward, aligned)
+
+
+def _norms_of_lengths(dtype, length):
+    import mlx.core as mx
+
+    import mlx_norms
+
+    lengths = [length // by for by in (1, 2, 4, 4)]
+    xs = [_array((ROWS, n), dtype) for n in lengths]
+    mx.eval(mlx_norms.rms_norms(xs, [_array((n,), dtype) for n in lengths]))
+
+
+def _rope(op, dtype, length, dims):
+    sizes = {"B": SAMPLES, "L": ROWS // SAMPLES, "H": HEADS, "K": HEADS, "D": length}
+    _evaluate(op, sizes, dtype, False, dims=dims)
 
 
 def _image_norm(op, dtype, channels, backward):

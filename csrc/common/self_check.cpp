@@ -21,6 +21,9 @@ namespace {
 // Why a specialization is not used; empty if it is.
 using Verdict = std::string;
 
+// That of the thread that runs checks.
+thread_local std::optional<mx::Stream> own_stream;
+
 // How far results may be from those of MLX's ops, relative to 1 + |value|:
 // MLX's ops round more often, and do not add pairwise.
 float tolerance(mx::Dtype dtype) {
@@ -114,9 +117,8 @@ class Worker {
 void on_check_stream(
     mx::Device device,
     const std::function<void(mx::Stream)>& f) {
-  static thread_local std::optional<mx::Stream> own;
-  if (own) {
-    f(*own);
+  if (own_stream) {
+    f(*own_stream);
     return;
   }
   // Never destroyed: the interpreter may be gone by then.
@@ -124,9 +126,9 @@ void on_check_stream(
   without_interpreter([&] {
     thread->run([&] {
       static const auto stream = mx::new_stream(device);
-      own = stream;
+      own_stream = stream;
       f(stream);
-      own.reset();
+      own_stream.reset();
     });
   });
 }
@@ -144,8 +146,9 @@ Outcome judge(mx::Device device, const Sample& sample) {
       outcome.verdict = try_out(sample, stream, theirs);
     } catch (const std::exception& e) {
       outcome.reason = e.what();
-      bool is_bad = dynamic_cast<const KernelError*>(&e) ||
-          (is_ours && is_fault(outcome.reason));
+      auto* of_kernel = dynamic_cast<const KernelError*>(&e);
+      bool is_bad =
+          of_kernel ? of_kernel->lasting : is_ours && is_fault(outcome.reason);
       if (is_bad) {
         outcome.verdict = outcome.reason;
       }
@@ -158,27 +161,30 @@ Outcome judge(mx::Device device, const Sample& sample) {
   return outcome;
 }
 
-// The number of checks without a verdict after which the verdict is bad.
-constexpr int kMaxMisses = 3;
-
 std::mutex mutex;
 auto& verdicts = *new std::map<Key, Verdict>();
-auto& misses = *new std::map<Key, int>();
+auto& uses = *new std::map<Key, unsigned>(); // of keys without a verdict
 auto& warned = *new std::set<Verdict>(); // each reason is reported once
 
-// The verdict to warn of, if it is bad and new.
-Verdict keep(Key key, std::optional<Verdict> verdict, const std::string& why) {
+// Counts a use of a key without a verdict, and says whether it is checked.
+bool is_due(const Key& key) {
   std::lock_guard lock(mutex);
-  if (!verdict) {
-    if (++misses[key] < kMaxMisses) {
-      return {};
-    }
-    verdict = "no verdict in " + std::to_string(kMaxMisses) +
-        " checks; the last ended with: " + why;
+  return is_tried_again(++uses[key]);
+}
+
+// What to warn of: a bad verdict, or having none, if that is new.
+Verdict keep(const Key& key, const Outcome& outcome) {
+  std::lock_guard lock(mutex);
+  Verdict said;
+  if (outcome.verdict) {
+    verdicts.emplace(key, *outcome.verdict);
+    said = *outcome.verdict;
+  } else if (uses[key] >= kMaxTries) {
+    said = "no verdict in " + std::to_string(kMaxTries) +
+        " checks, and later uses will try again; the last ended with: " +
+        outcome.reason;
   }
-  bool is_new = verdicts.emplace(std::move(key), *verdict).second &&
-      warned.insert(*verdict).second;
-  return is_new ? *verdict : Verdict();
+  return !said.empty() && warned.insert(said).second ? said : Verdict();
 }
 
 } // namespace
@@ -233,13 +239,16 @@ std::optional<bool> known(const Key& key) {
 }
 
 bool passes(
-    Key key,
+    const Key& key,
     mx::Device device,
     const Sample& sample,
     const std::string& kernel) {
+  if (!is_due(key)) {
+    return false;
+  }
   // Outside the lock: two threads may both check, which does no harm.
-  auto [verdict, why] = judge(device, sample);
-  auto bad = keep(std::move(key), verdict, why);
+  auto outcome = judge(device, sample);
+  auto bad = keep(key, outcome);
   if (!bad.empty()) {
     warn(
         "[mlx_norms] The Metal kernel " + kernel +
@@ -247,7 +256,11 @@ bool passes(
         "report this with the output of `python -m mlx_norms selftest`: " +
         bad);
   }
-  return verdict && verdict->empty();
+  return outcome.verdict && outcome.verdict->empty();
+}
+
+bool is_running() {
+  return own_stream.has_value();
 }
 
 } // namespace mlx_norms::self_check

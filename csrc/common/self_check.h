@@ -22,7 +22,7 @@ struct Sample {
   std::function<Arrays(mx::Stream)> inputs;
   std::function<Arrays(Arrays, mx::Stream)> ours;
   std::function<Arrays(const Arrays&, mx::Stream)> theirs;
-  bool donates; // whether an output can use an input's buffer
+  bool donates;        // whether an output can use an input's buffer
 };
 
 // Values of about 1, the same at every call; if `large`, some are near
@@ -52,9 +52,10 @@ bool enabled();
 // Whether the key's kernel can be used, if it has been checked.
 std::optional<bool> known(const Key& key);
 
-// Checks the kernel; a warning calls it `kernel`.
+// Checks the kernel, unless that has failed for other reasons lately; a warning
+// calls it `kernel`.
 bool passes(
-    Key key,
+    const Key& key,
     mx::Device device,
     const Sample& sample,
     const std::string& kernel);
@@ -62,13 +63,19 @@ bool passes(
 // Whether the kernel can be used. Only the first call for a key needs
 // sample() and kernel().
 template <typename F, typename G>
-bool agrees(Key key, mx::Device device, F sample, G kernel) {
+bool agrees(
+    const Key& key,
+    mx::Device device,
+    F sample,
+    G kernel) {
   if (!enabled()) {
     return true;
   }
   auto verdict = known(key);
-  return verdict ? *verdict
-                 : passes(std::move(key), device, sample(), kernel());
+  return verdict ? *verdict : passes(key, device, sample(), kernel());
 }
+
+// Whether this thread runs a check.
+bool is_running();
 
 } // namespace mlx_norms::self_check

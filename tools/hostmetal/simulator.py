@@ -18,8 +18,8 @@ from .checks import Refused, check_launch, constant_values
 from .declared import Declared
 
 
-class CommandBufferFailed(Exception):
-    """The exception that MLX throws when the GPU has failed, with its text."""
+class Failed(Exception):
+    """The exception that MLX throws when the GPU or Metal's compiler has failed, with its text."""
 
     is_whole_text = thrown_by_mlx = True
 
@@ -67,6 +67,8 @@ class Simulator:
         fails: Returns the error text with which a launch's command buffer fails, or None.
         failed: By stream index, the error text of an earlier command buffer, which MLX throws at
             its next use of that stream.
+        falters: Returns the error text with which Metal's compiler, another process, fails to
+            build a library or a kernel of this name, or None.
         launches: Launches that ran, in order.
         faults: Refusals, and the simulator's findings, as sentences.
     """
@@ -78,6 +80,7 @@ class Simulator:
         self.max_threads: int | None = None
         self.fails: Callable[[object], str | None] = lambda launch: None
         self.failed: dict[int, str] = {}
+        self.falters: Callable[[str], str | None] = lambda name: None
         self.launches: list[Launch] = []
         self.faults: list[str] = []
         self._memory: dict[str, int] = {}  # the threadgroup memory that each kernel has used so far
@@ -104,6 +107,7 @@ class Simulator:
 
     def kernels(self, library) -> dict[str, dict[str, int]]:
         """Indices of the constants that each of a library's kernels needs; called by the device."""
+        self._ask_compiler(library.name)
         compiled, declared = _compile(library.text, library.name, self.check)
         indices = compiled.constants()
         return {
@@ -113,6 +117,7 @@ class Simulator:
 
     def pipeline(self, pipeline) -> None:
         """Checks a new pipeline; called by the device."""
+        self._ask_compiler(pipeline.kernel)
         library, declared = self._compiled(pipeline)
         if pipeline.kernel not in library.kernels():
             raise Refused(
@@ -132,7 +137,7 @@ class Simulator:
     def encode(self, launch) -> list[int]:
         """Checks a launch and returns the buffers that it writes; called by the device."""
         if text := self.failed.pop(launch.stream, None) or self.fails(launch):
-            raise CommandBufferFailed(text)
+            raise Failed(text)
         _, declared = self._compiled(launch.pipeline)
         parameters = declared.parameters(launch.pipeline.kernel)
         constants = constant_values(launch.pipeline, declared)
@@ -176,6 +181,10 @@ class Simulator:
         self.faults += map(str, result.faults)
         used = max(self._memory.get(pipeline.kernel, 0), result.threadgroup_bytes)
         self._memory[pipeline.kernel] = used
+
+    def _ask_compiler(self, name: str) -> None:
+        if text := self.falters(name):
+            raise Failed(text)
 
     def _compiled(self, pipeline) -> tuple[metalsim.Library, Declared]:
         return _compile(pipeline.library.text, pipeline.library.name, self.check)

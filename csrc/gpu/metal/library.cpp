@@ -15,6 +15,7 @@
 #include <Foundation/Foundation.hpp>
 
 #include "csrc/common/kernel_error.h"
+#include "csrc/gpu/metal/compiler.h"
 #include "csrc/gpu/metal/kernel_text.h"
 
 namespace mlx_norms {
@@ -33,30 +34,45 @@ bool native_bfloat() {
   return asked;
 }
 
-// What is compiled or loaded at once.
-struct Part {
-  std::once_flag once;
-  MTL::Library* library = nullptr; // null if it cannot be built
+struct Built {
+  MTL::Library* library = nullptr; // null: it cannot be built
+  bool is_final = false;           // it would be the same another time
   double seconds = 0;
   std::string failure;
+};
 
+// What is compiled or loaded at once.
+class Part {
+ public:
   // MLX keeps libraries by name for the process.
   template <typename Get>
-  const Part& build(const char* from, Get get) {
-    std::call_once(once, [&] {
-      auto pool = NS::TransferPtr(NS::AutoreleasePool::alloc()->init());
-      auto started = std::chrono::steady_clock::now();
-      try {
-        library = get(mx::metal::device(mx::Device::gpu));
-      } catch (const std::exception& e) {
-        failure = std::string(from) + ": " + e.what() + "\n";
-      }
-      std::chrono::duration<double> took =
-          std::chrono::steady_clock::now() - started;
-      seconds = took.count();
-    });
-    return *this;
+  Built build(const char* from, Get get) {
+    std::lock_guard lock(mutex_);
+    if (built_.is_final) {
+      return built_;
+    }
+    auto pool = NS::TransferPtr(NS::AutoreleasePool::alloc()->init());
+    auto started = std::chrono::steady_clock::now();
+    built_.is_final = true;
+    built_.failure.clear();
+    try {
+      built_.library =
+          ask_compiler([&] { return get(mx::metal::device(mx::Device::gpu)); });
+    } catch (const std::exception& e) {
+      built_.failure = std::string(from) + ": " + e.what() + "\n";
+      built_.is_final = from == kMetallib || is_of_text(e.what());
+    }
+    std::chrono::duration<double> took =
+        std::chrono::steady_clock::now() - started;
+    built_.seconds += took.count();
+    return built_;
   }
+
+  static constexpr const char* kMetallib = "metallib"; // not compiled here
+
+ private:
+  std::mutex mutex_;
+  Built built_;
 };
 
 struct Parts {
@@ -71,8 +87,8 @@ struct Parts {
 
   // What the build puts beside the extension, if it can. Its library is null if
   // it is not there or does not load.
-  const Part& loaded() {
-    return metallib.build("metallib", [&](auto& device) -> MTL::Library* {
+  Built loaded() {
+    return metallib.build(Part::kMetallib, [&](auto& device) -> MTL::Library* {
       Dl_info info;
       if (native_bfloat() ||
           !dladdr(reinterpret_cast<void*>(&kernel_libraries), &info)) {
@@ -87,7 +103,13 @@ struct Parts {
     });
   }
 
-  const Part& compiled(size_t i) {
+  // That of kernel i's text.
+  Part& part(size_t i) {
+    bool is_instance = *text.kernels[i].instantiation;
+    return is_instance ? instances[i] : rest;
+  }
+
+  Built compiled(size_t i) {
     const auto& kernel = text.kernels[i];
     std::string_view instantiation = kernel.instantiation;
     bool instance = !instantiation.empty();
@@ -95,16 +117,11 @@ struct Parts {
         (instance ? std::string("_") + kernel.name : "");
     std::string define =
         native_bfloat() ? "#define MLX_NORMS_NATIVE_BFLOAT\n" : "";
-    return (instance ? instances[i] : rest).build("text", [&](auto& device) {
+    return part(i).build("text", [&](auto& device) {
       return device.get_library(name, [&] {
         return define + text.text + std::string(instantiation) + "\n";
       });
     });
-  }
-
-  // Where kernel i is.
-  const Part& of(size_t i) {
-    return loaded().library ? metallib : compiled(i);
   }
 };
 
@@ -133,11 +150,16 @@ MTL::Library* library_of(const KernelName& kernel) {
     throw KernelError("[mlx_norms] No library has a kernel " + name + ".");
   }
   auto [parts, i] = place->second;
-  const auto& built = parts->of(i);
+  auto loaded = parts->loaded();
+  if (loaded.library) {
+    return loaded.library;
+  }
+  auto built = parts->compiled(i);
   if (!built.library) {
-    throw KernelError(
+    throw UnbuiltKernel(
         "[mlx_norms] Kernel " + name + " of library " + parts->text.name +
-        " cannot be built: " + parts->metallib.failure + built.failure);
+            " cannot be built: " + loaded.failure + built.failure,
+        /* lasting= */ built.is_final);
   }
   return built.library;
 }
@@ -146,20 +168,24 @@ std::vector<KernelLibrary> kernel_libraries() {
   std::vector<KernelLibrary> all;
   for (auto& parts : all_parts()) {
     KernelLibrary found{.name = parts.text.name};
-    const Part* last = nullptr; // kernels of one part follow each other
-    auto add = [&](const Part& part) {
-      if (&part != std::exchange(last, &part)) {
-        found.seconds += part.seconds;
-        bool said = found.failure.find(part.failure) != std::string::npos;
-        found.failure += said ? "" : part.failure;
-      }
+    auto add = [&](const Built& built) {
+      found.seconds += built.seconds;
+      bool said = found.failure.find(built.failure) != std::string::npos;
+      found.failure += said ? "" : built.failure;
     };
-    add(parts.loaded());
-    found.from_metallib = parts.metallib.library;
+    auto loaded = parts.loaded();
+    add(loaded);
+    found.from_metallib = loaded.library;
+    const Part* last = nullptr; // kernels of one part follow each other
     for (size_t i = 0; i < parts.text.kernels.size(); ++i) {
-      const auto& part = parts.of(i);
-      add(part);
-      found.kernels.emplace_back(parts.text.kernels[i].name, part.library);
+      auto built = loaded;
+      if (!loaded.library) {
+        built = parts.compiled(i);
+        if (auto* part = &parts.part(i); part != std::exchange(last, part)) {
+          add(built);
+        }
+      }
+      found.kernels.emplace_back(parts.text.kernels[i].name, built.library);
     }
     all.push_back(std::move(found));
   }

@@ -27,8 +27,8 @@ struct KernelLibrary {
   }
 };
 
-// Where a kernel is, built at first use. A failure is not retried, as building
-// takes long. Throws KernelError if it cannot be built.
+// Where a kernel is, built at first use. What the compiler refuses is not tried
+// again, as building takes long. Throws KernelError if it cannot be built.
 MTL::Library* library_of(const KernelName& kernel);
 
 // All libraries; what is not built yet is built now.

@@ -6,7 +6,9 @@
 #include <unordered_map>
 
 #include "csrc/common/kernel_error.h"
+#include "csrc/common/self_check.h"
 #include "csrc/gpu/check_complete.h"
+#include "csrc/gpu/metal/compiler.h"
 #include "csrc/gpu/metal/library.h"
 #include "csrc/gpu/specialization.h"
 
@@ -28,12 +30,14 @@ Pipeline build(const Launch& launch) {
   auto* library = library_of(launch.kernel);
   try {
     auto& device = mx::metal::device(mx::Device::gpu);
-    auto* state = device.get_kernel(kernel, library, name, constants);
+    auto* state = ask_compiler(
+        [&] { return device.get_kernel(kernel, library, name, constants); });
     auto max = state->maxTotalThreadsPerThreadgroup();
     return {std::move(name), state, static_cast<uint32_t>(max)};
   } catch (const std::exception& e) {
     throw UnbuiltKernel(
-        "[mlx_norms] Kernel " + kernel + " cannot be built: " + e.what());
+        "[mlx_norms] Kernel " + kernel + " cannot be built: " + e.what(),
+        is_of_text(e.what()));
   }
 }
 
@@ -46,11 +50,22 @@ auto& built() {
   return *map;
 }
 
-// Why those that cannot be built cannot: the compiler is asked once.
+struct Refusal {
+  UnbuiltKernel error;
+  unsigned uses; // of the kernel so far
+};
+
+// Why those that cannot be built cannot.
 auto& refused() {
   static auto* map =
-      new std::unordered_map<Specialization, std::string, SpecializationHash>();
+      new std::unordered_map<Specialization, Refusal, SpecializationHash>();
   return *map;
+}
+
+// Whether the compiler is asked again. A self-check counts its uses itself.
+bool is_due(Refusal& refusal) {
+  return !refusal.error.lasting &&
+      (self_check::is_running() || is_tried_again(++refusal.uses));
 }
 
 } // namespace
@@ -62,18 +77,22 @@ const Pipeline& pipeline_for(const Launch& launch) {
     if (auto it = built().find(key); it != built().end()) {
       return it->second;
     }
-    if (auto it = refused().find(key); it != refused().end()) {
-      throw UnbuiltKernel(it->second);
+    auto it = refused().find(key);
+    if (it != refused().end() && !is_due(it->second)) {
+      throw it->second.error;
     }
   }
-  // Outside the lock, so that threads compile in parallel.
+  // Outside the lock, so that threads whose pipelines are built go on. Builds
+  // wait for each other, and MLX's look-ups of kernels for them: MLX holds its
+  // locks of libraries and kernels while Metal compiles.
   try {
     auto pipeline = build(launch);
     std::lock_guard lock(mutex);
+    refused().erase(key);
     return built().emplace(key, std::move(pipeline)).first->second;
   } catch (const UnbuiltKernel& e) {
     std::lock_guard lock(mutex);
-    refused().emplace(key, e.what());
+    refused().try_emplace(key, e, 1).first->second.error = e;
     throw;
   }
 }

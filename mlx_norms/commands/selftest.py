@@ -82,6 +82,8 @@ def run(args: argparse.Namespace) -> int:
             progress.print(f"{label}: {value}")
         for library in libraries:
             progress.print(info.library_line(library))
+        if note := _note_on_faults(mx.__version__):
+            progress.print(note)
         progress.print()
         outcomes = _outcomes([check for _, check in found])
         for label, _ in found:
@@ -123,6 +125,16 @@ def run(args: argparse.Namespace) -> int:
         "seconds": seconds,
     }
     return 1 if failures else 0
+
+
+def _note_on_faults(mlx: str) -> str | None:
+    """What a fault of the GPU does with this release of MLX, if it cannot be reported."""
+    if not mx.metal.is_available() or tuple(map(int, mlx.split(".")[:2])) >= (0, 32):
+        return None
+    return (
+        f"with MLX {mlx} a GPU fault ends this process: the check after the last one printed has "
+        "caused it. Later releases report it."
+    )
 
 
 def pipelines() -> dict[str, list[dict]]:

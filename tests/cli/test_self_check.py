@@ -1,5 +1,6 @@
 """The check of a Metal specialization before its first use, with bad kernels planted."""
 
+import signal
 import subprocess
 import textwrap
 
@@ -59,6 +60,7 @@ def record(f):
         result = f()
     return result, [str(warning.message) for warning in caught]
 """
+FAULT = "[METAL] Command buffer execution failed: Caused GPU Address Fault Error."
 BAD_LAYER = 'plant("? (v - mean - correction)", "? 2.0f * (v - mean - correction)")\n'
 
 
@@ -66,7 +68,7 @@ BAD_LAYER = 'plant("? (v - mean - correction)", "? 2.0f * (v - mean - correction
 def run():
     build = for_tests("_ext")
 
-    def run(script, **environment):
+    def run(script, status=0, **environment):
         done = build.python(
             "-c",
             PRELUDE + textwrap.dedent(script),
@@ -76,7 +78,8 @@ def run():
             text=True,
             timeout=hangs.SECONDS,
         )
-        assert done.returncode == 0, done.stdout
+        assert done.returncode == status, done.stdout
+        return done.stdout
 
     return run
 
@@ -435,6 +438,19 @@ def test_a_diagnostic_is_remembered(run, of):
     """)
 
 
+def test_a_fault_ends_the_process_before_mlx_0_32(run):
+    """MLX throws it where nobody catches: also a self-check's."""
+    died = run(
+        f"""
+        simulator.mlx = "0.31.2"
+        simulator.fails = lambda launch: {FAULT!r}
+        mlx_norms.rms_norm(x, w)
+        """,
+        status=-signal.SIGABRT,
+    )
+    assert f"terminating due to uncaught exception: {FAULT}" in died
+
+
 def test_a_kernel_that_cannot_be_built(run):
     """It takes no other of its library along."""
     run("""
@@ -547,9 +563,6 @@ def test_a_large_weight_is_checked_by_a_small_one(run):
         (checked,) = [l for l in simulator.launches if l.kernel.startswith("norm_linear")]
         assert checked.result.bytes["y1"] == (0, 5 * 2048 * 4)
     """)
-
-
-FAULT = "[METAL] Command buffer execution failed: Caused GPU Address Fault Error."
 
 
 def test_norms_are_checked_in_the_buffers_of_their_inputs(run):

@@ -310,6 +310,15 @@ def test_output_with_a_bad_kernel():
     assert "\n27 kernels failed" in result.stdout
 
 
+def test_note_on_faults(monkeypatch):
+    """Of releases of MLX that end the process, where there is a GPU of Metal's."""
+    for metal in (False, True):
+        monkeypatch.setattr(mx.metal, "is_available", lambda metal=metal: metal)
+        said = [bool(selftest._note_on_faults(mlx)) for mlx in ("0.31.2", "0.32.0", "0.32.4")]
+        assert said == [metal, False, False]
+    assert "MLX 0.31.2 a GPU fault ends this process" in selftest._note_on_faults("0.31.2")
+
+
 class TestBfloat:
     """Whether native conversions of bfloat16 are ours, with conversions that are made up."""
 

@@ -69,6 +69,7 @@ class Simulator:
             its next use of that stream.
         falters: Returns the error text with which Metal's compiler, another process, fails to
             build a library or a kernel of this name, or None.
+        mlx: The release of MLX: before 0.32.0 a command buffer that fails ends the process.
         launches: Launches that ran, in order.
         faults: Refusals, and the simulator's findings, as sentences.
     """
@@ -81,6 +82,7 @@ class Simulator:
         self.fails: Callable[[object], str | None] = lambda launch: None
         self.failed: dict[int, str] = {}
         self.falters: Callable[[str], str | None] = lambda name: None
+        self.mlx = mx.__version__
         self.launches: list[Launch] = []
         self.faults: list[str] = []
         self._memory: dict[str, int] = {}  # the threadgroup memory that each kernel has used so far
@@ -137,6 +139,11 @@ class Simulator:
     def encode(self, launch) -> list[int]:
         """Checks a launch and returns the buffers that it writes; called by the device."""
         if text := self.failed.pop(launch.stream, None) or self.fails(launch):
+            if tuple(map(int, self.mlx.split(".")[:2])) < (0, 32):
+                # Thrown where Metal says that the command buffer has ended, and nobody catches.
+                print("libc++abi: terminating due to uncaught exception:", text, file=sys.stderr)
+                sys.stderr.flush()
+                os.abort()
             raise Failed(text)
         _, declared = self._compiled(launch.pipeline)
         parameters = declared.parameters(launch.pipeline.kernel)

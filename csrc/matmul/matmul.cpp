@@ -25,20 +25,35 @@ bool may_choose(const array& a, const array& b, mx::Stream s) {
   if (backend_of(s) != Backend::Metal) {
     return true;
   }
-  bool few = is_gemv(a, b);
-  bool many = !few || a.ndim() > 2; // a batch may become rows
-  auto passes = [&](ProductKernel kernel) {
+  auto passes = [&](ProductKernel kernel, int64_t rows, int64_t columns) {
     return agrees(
         text(kernel),
         kernel == ProductKernel::Gemv,
+        {rows, columns, a.shape(-1)},
         a.dtype(),
         [kernel](const array& left, const array& right, mx::Stream stream) {
           return product(kernel, left, right, stream);
         },
         s);
   };
-  return (!few || passes(ProductKernel::Gemv)) &&
-      (!many || passes(ProductKernel::Blocked));
+  int64_t rows = a.ndim() == 1 ? 1 : a.shape(-2);
+  int64_t columns = b.ndim() == 1 ? 1 : b.shape(-1);
+  auto passes_of = [&](int64_t rows) {
+    return rows <= kGemvRows   ? passes(ProductKernel::Gemv, rows, columns)
+        : columns <= kGemvRows ? passes(ProductKernel::Gemv, columns, rows)
+                               : passes(ProductKernel::Blocked, rows, columns);
+  };
+  // Those of a batch become rows, if the strides allow it.
+  int64_t all_rows = rows;
+  for (int i = 3; i <= static_cast<int>(a.ndim()); ++i) {
+    bool is_shared = static_cast<int>(b.ndim()) < i || b.shape(-i) == 1;
+    int64_t more = all_rows * a.shape(-i);
+    if (!is_shared || (columns <= kGemvRows && more > kGemvRows)) {
+      break;
+    }
+    all_rows = more;
+  }
+  return passes_of(rows) && (all_rows == rows || passes_of(all_rows));
 }
 
 } // namespace

@@ -150,9 +150,8 @@ const mx::array& bound(const mx::array& a, int64_t depth, LaunchPlan& plan) {
 
 void add_blocked(Factors f, LaunchPlan& plan) {
   using K = kernels::simdgroup_blocked;
-  // The part of a tile past an edge is wasted work.
-  int tile = std::min(f.a.rows, f.b.columns) <= 32 ? 32 : 64;
-  int tile_depth = tile == 32 ? 32 : 16;
+  int tile = blocked_tile(f.a.rows, f.b.columns);
+  int tile_depth = blocked_depth(tile);
   auto rows = f.a.rows, columns = f.b.columns, depth = f.a.columns;
   bool a_vectors = f.aligned(f.a, 0, 4), b_vectors = f.aligned(f.b, 1, 4);
   auto inner = f.take_inner();
@@ -367,6 +366,15 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
 constexpr auto kAnyRows = std::numeric_limits<int32_t>::max();
 
 } // namespace
+
+// The part of a tile past an edge is wasted work.
+int blocked_tile(int64_t rows, int64_t columns) {
+  return std::min(rows, columns) <= 32 ? 32 : 64;
+}
+
+int blocked_depth(int tile) {
+  return tile == 32 ? 32 : 16;
+}
 
 LaunchPlan plan_blocked(
     const mx::array& a,

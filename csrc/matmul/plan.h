@@ -11,6 +11,10 @@ namespace mlx_norms {
 
 constexpr int kGemvRows = 8; // at most
 
+// The tiles of the blocked kernel.
+int blocked_tile(int64_t rows, int64_t columns);
+int blocked_depth(int tile);
+
 LaunchPlan plan_blocked(
     const mx::array& a,
     const mx::array& b,

@@ -213,8 +213,9 @@ void NormLinear::append_key(
     mx::Stream,
     std::vector<int64_t>& numbers) const {
   const auto& x = inputs[0];
-  auto rows = static_cast<int64_t>(x.size() / x.shape(-1));
-  numbers.insert(numbers.end(), {x.shape(-1), rows, spec.gated, spec.normed});
+  numbers.insert(
+      numbers.end(),
+      {x.shape(-1), rows_of_block(spec, x), spec.gated, spec.normed});
   spec.norm.append_key(numbers);
   for (const auto& p : spec.projections) {
     numbers.insert(numbers.end(), {p.bits, p.group_size, p.bias});
@@ -234,7 +235,7 @@ Arrays NormLinear::sample(const Arrays& inputs, mx::Stream s) const {
   Arrays like;
   const auto& x = inputs[0];
   auto length = x.shape(-1);
-  int n_rows = x.size() / length;
+  int n_rows = rows_of_block(spec, x);
   mx::Shape rows{n_rows, length};
   int outputs = inputs[spec.norm.n_inputs()].shape(0);
   mx::Shape products{n_rows, std::min(outputs, kManyOutputs)};

@@ -50,6 +50,11 @@ constexpr Shape kShapes[] = {
     {16, 4, 4, 1, 384, 384},
     {16, 8, 4, 1, 256, 256}};
 
+int width_of(const NormLinearSpec& spec, const mx::array& x) {
+  return spec.projections[0].bits ? kQuantizedWidth
+                                  : kVectorBytes / x.itemsize();
+}
+
 // The smallest shape that holds all rows at once, or else the largest.
 const Shape& shape_for(int width, int rows) {
   const Shape* best = nullptr;
@@ -146,6 +151,10 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs) {
       static_cast<int64_t>(in.x().size()) <= kMaxElements;
 }
 
+int rows_of_block(const NormLinearSpec& spec, const array& x) {
+  return shape_for(width_of(spec, x), row_count(x)).rows;
+}
+
 LaunchPlan plan_norm_linear(
     const NormLinearSpec& spec,
     const Arrays& inputs,
@@ -158,7 +167,7 @@ LaunchPlan plan_norm_linear(
   }
   const auto& form = spec.projections[0];
   int length = in.x().shape(-1);
-  int width = form.bits ? kQuantizedWidth : kVectorBytes / in.x().itemsize();
+  int width = width_of(spec, in.x());
   int piece = std::min(width, 8);
   auto rows = row_count(in.x());
   const auto& shape = shape_for(width, rows);

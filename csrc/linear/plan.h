@@ -29,6 +29,9 @@ void set_product_simds(int simds);
 // Likewise: the most rows that one launch takes.
 void set_product_rows(int rows);
 
+// The rows of a block of the kernel's instance for x.
+int rows_of_block(const NormLinearSpec& spec, const array& x);
+
 // Launches on Metal with more outputs than this differ only in size.
 constexpr int kManyOutputs = 2048;
 

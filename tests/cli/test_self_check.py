@@ -561,7 +561,27 @@ def test_a_large_weight_is_checked_by_a_small_one(run):
             mlx_norms.rms_norm_linear(x, w, head)
         simulator.wait()
         (checked,) = [l for l in simulator.launches if l.kernel.startswith("norm_linear")]
-        assert checked.result.bytes["y1"] == (0, 5 * 2048 * 4)
+        assert checked.result.bytes["y1"] == (0, 4 * 2048 * 4)  # a block's rows
+    """)
+
+
+def test_numbers_of_rows_with_one_kernel_are_checked_once(run):
+    """Of a norm and its projections: a product's block has 1, 2, 4 or 8 rows."""
+    run("""
+        q = mx.quantize(mx.random.normal((64, 96)), 32, 4)
+        many = mx.random.normal((8, 96))
+        mx.eval(q, many)
+        checked = []
+        for rows in range(1, 9):
+            simulator.clear()
+            y, said = record(lambda: mlx_norms.rms_norm_linear(many[:rows], w, [q], 1e-5))
+            assert not said, said
+            simulator.wait()
+            if simulator.launches:
+                checked.append(rows)
+            n = mx.fast.rms_norm(many[:rows], w, 1e-5)
+            assert close(y[0], mx.quantized_matmul(n, *q, group_size=32))
+        assert checked == [1, 2, 3, 5], checked
     """)
 
 

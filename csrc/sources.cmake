@@ -5,6 +5,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/common/backend.cpp
     csrc/common/checks.cpp
     csrc/common/interpreter.cpp
+    csrc/common/memory_layout.cpp
     csrc/common/outputs.cpp
     csrc/common/self_check.cpp
     csrc/common/sum.cpp

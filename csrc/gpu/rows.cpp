@@ -159,7 +159,7 @@ const mx::array& make_dense(const mx::array& a, LaunchPlan& plan) {
 
 RowOperand read_parameter(const mx::array& a, int width, LaunchPlan& plan) {
   auto parameter = a.flags().row_contiguous
-      ? RowOperand{&a, output_flags(a, width), {}}
+      ? RowOperand{&a, parameter_flags(a, width), {}}
       : operand(a, width, row_axes(a));
   auto heads = a.ndim() == 2 ? a.shape(0) : 1;
   auto stride = a.ndim() == 2 ? a.strides(0) : 0;
@@ -190,22 +190,29 @@ RowOperand read_broadcast(
     const mx::array& x,
     int width,
     LaunchPlan& plan) {
-  if (a.shape() == x.shape()) {
+  bool one_row = a.size() == static_cast<size_t>(a.shape(-1));
+  if (a.shape() == x.shape() && !one_row) {
     return read_rows(a, width, plan);
   }
-  bool one_row = a.size() == static_cast<size_t>(a.shape(-1));
   auto& view = plan.views.emplace_back(
       broadcast_view(a, one_row ? mx::Shape{a.shape(-1)} : x.shape()));
   return one_row ? read_parameter(view, width, plan)
                  : read_rows(view, width, plan);
 }
 
+// Of one row, too, that are the flags of several, whose kernel it has.
 int32_t output_flags(const mx::array& a, int width) {
   auto alignment = alignment_of(a, width);
-  auto length = static_cast<size_t>(a.shape(-1));
   bool vectors = is_multiple(a.offset(), alignment) &&
-      (a.size() == length || is_multiple(length * a.itemsize(), alignment));
+      is_multiple(a.shape(-1) * a.itemsize(), alignment);
   return float_type(a.dtype()) | (vectors ? kVectors : 0);
+}
+
+int32_t parameter_flags(const mx::array& a, int width) {
+  bool one_row = a.size() == static_cast<size_t>(a.shape(-1));
+  bool vectors = is_multiple(a.offset(), alignment_of(a, width));
+  return one_row ? float_type(a.dtype()) | (vectors ? kVectors : 0)
+                 : output_flags(a, width);
 }
 
 void bind_rows(

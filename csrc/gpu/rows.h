@@ -51,6 +51,9 @@ RowOperand read_broadcast(
 // The flags of an output, which is row-contiguous.
 int32_t output_flags(const mx::array& a, int width);
 
+// The same of a row-contiguous parameter, of which one row may end in a vector.
+int32_t parameter_flags(const mx::array& a, int width);
+
 // Sets how a row of this length, or of any if lengths are mixed, is spread over
 // threads, for a kernel K.
 template <typename K>

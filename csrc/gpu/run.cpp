@@ -5,8 +5,9 @@
 #include <mutex>
 #include <set>
 
-#include "csrc/common/axes.h"
+#include "csrc/common/backend.h"
 #include "csrc/common/interpreter.h"
+#include "csrc/common/self_check.h"
 #include "csrc/gpu/rows.h"
 
 namespace mlx_norms {
@@ -17,36 +18,34 @@ bool is_aligned(const array& a) {
   return a.offset() % 16 == 0;
 }
 
-// Whether it broadcasts to x along more axes than the self-check has.
-bool spreads(const array& a, const array& x) {
-  if (a.ndim() < 3 || a.ndim() != x.ndim() || a.shape() == x.shape()) {
-    return false;
-  }
-  for (size_t i = 0; i < a.ndim(); ++i) {
-    if (a.shape(i) != 1 && a.shape(i) != x.shape(i)) {
-      return false;
-    }
-  }
-  auto view = broadcast_view(a, x.shape());
-  return row_axes(view).size() > 2;
-}
-
 } // namespace
 
-Arrays plain_inputs(const Arrays& inputs, mx::Stream stream) {
+bool is_checked(const LaunchPlan& plan) {
+  if (backend_of(plan.stream) != Backend::Metal || !self_check::enabled() ||
+      self_check::is_running()) {
+    return true;
+  }
+  return std::ranges::all_of(plan.launches, [&](const Launch& launch) {
+    return self_check::has_launched(kernel_of(launch, plan.stream));
+  });
+}
+
+Arrays plain_inputs(
+    const Arrays& inputs,
+    mx::Stream stream,
+    const std::function<bool(Checked)>& passes) {
   LaunchPlan copies(stream);
   Arrays plain;
   for (const auto& a : inputs) {
-    if (a.ndim() == 0) { // one element has no layout
-      plain.push_back(a);
-    } else if (spreads(a, inputs[0])) {
-      auto view = broadcast_view(a, inputs[0].shape());
-      plain.push_back(make_dense(view, copies));
-    } else if (!a.flags().row_contiguous || !is_aligned(a)) {
-      plain.push_back(make_dense(a, copies));
-    } else {
-      plain.push_back(a);
-    }
+    bool has_layout = a.ndim() > 0; // one element has none
+    plain.push_back(
+        has_layout && !(a.flags().row_contiguous && is_aligned(a))
+            ? make_dense(a, copies)
+            : a);
+  }
+  if (passes && !is_checked(copies) && !passes(Checked::Copied)) {
+    throw KernelError(
+        "[mlx_norms] The Metal kernel that copies operands failed its check.");
   }
   encode(std::move(copies));
   return plain;
@@ -60,20 +59,45 @@ void align_outputs(Arrays& outputs, mx::Stream stream) {
   }
 }
 
-void warn_of_layout(const std::string& refused) {
+bool copies_always() {
+  return self_check::copies_operands();
+}
+
+void warn_of_layout(const KernelError& refused) {
+  if (!refused.lasting) {
+    return;
+  }
   static std::mutex mutex;
   static auto& told = *new std::set<std::string>();
   {
     std::lock_guard lock(mutex);
-    if (!told.insert(refused).second) {
+    if (!told.insert(refused.what()).second) {
       return;
     }
   }
   warn(
-      refused +
-      " It is for operands that are strided or not aligned, which are copied "
-      "instead. Please report this with the output of `python -m mlx_norms "
-      "selftest`.");
+      refused.what() +
+      std::string(
+          " It is for operands that are strided or not aligned, which are "
+          "copied instead. Please report this with the output of `python -m "
+          "mlx_norms selftest`."));
+}
+
+void throw_to_user(const KernelError& error) {
+  if (self_check::is_running()) {
+    throw;
+  }
+  std::string text = error.what();
+  text +=
+      " MLX's operations cannot take its place, as the graph that is evaluated "
+      "holds it. ";
+  text += self_check::enabled()
+      ? "Leave this op to MLX: call its own function, or mlx_norms.unpatch() "
+        "and unset MLX_NORMS_PATCH where a patch has put it there. Please "
+        "report this with the output of `python -m mlx_norms selftest`."
+      : "Unset MLX_NORMS_SELF_CHECK: then each kernel is tried before it is in "
+        "a graph.";
+  throw KernelError(text, error.lasting);
 }
 
 } // namespace mlx_norms

@@ -2,10 +2,12 @@
 
 #include "csrc/group_norm/group_norm.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "csrc/common/checks.h"
 #include "csrc/common/sum.h"
+#include "csrc/gpu/integers.h"
 #include "csrc/op/define_node.h"
 
 namespace mlx_norms {
@@ -61,17 +63,8 @@ mx::Dtype sums_dtype_of(
   return dtype.value_or(mx::float32);
 }
 
-// Some chunks of the kernels, the last of which has one to three positions more
-// for each thread than those that are taken together.
-constexpr int kPositions = 1240;
-
 // What specializes the kernels of both.
-void append_flags(
-    const GroupNormSpec& spec,
-    const array& x,
-    std::vector<int64_t>& numbers) {
-  auto channels = x.shape(-1);
-  numbers.push_back(channels % 8 == 0 ? 8 : channels % 4 == 0 ? 4 : 1);
+void append_flags(const GroupNormSpec& spec, std::vector<int64_t>& numbers) {
   for (auto flag :
        {spec.weight,
         spec.bias,
@@ -83,18 +76,77 @@ void append_flags(
   numbers.push_back(static_cast<int64_t>(spec.activation));
 }
 
-// As spec, on few channels of the same alignment.
-GroupNormSpec like(const GroupNormSpec& spec) {
+// The sizes of a sample on which kernels depend.
+struct Sizes {
+  int channels;
+  int positions;
+  int groups;
+
+  Sizes(int channels, int positions, int groups)
+      : channels(channels),
+        positions(positions),
+        groups(groups) {}
+
+  Sizes(const GroupNormSpec& spec, const array& x)
+      : Sizes(x.shape(-1), 1, spec.groups_of(x)) {
+    for (int i = spec.sample_axes; i + 1 < static_cast<int>(x.ndim()); ++i) {
+      positions *= x.shape(i);
+    }
+  }
+
+  int of_group() const {
+    return channels / groups;
+  }
+  int64_t size() const {
+    return int64_t{channels} * positions;
+  }
+  int alignment() const {
+    return channels % 8 == 0 ? 8 : channels % 4 == 0 ? 4 : 1;
+  }
+};
+
+// These sizes, or one position more if there is an odd number of them.
+template <typename F>
+Sizes with_two_axes(const Sizes& sizes, F kernels) {
+  auto even = sizes;
+  even.positions += even.positions % 2;
+  return kernels(even) == kernels(sizes) ? even : sizes;
+}
+
+// Few that have these sizes' kernels, which kernels(sizes) tells; else these.
+// The last chunk of so many positions has one to three more for each thread
+// than those that are taken together.
+template <typename F>
+Sizes few_of(const Sizes& sizes, F kernels) {
+  auto wanted = kernels(sizes);
+  int more = sizes.alignment() == 8 ? 8 : sizes.alignment() == 4 ? 4 : 2;
+  for (int most = 8; most <= 2048; most *= 2) {
+    int channels = most + more;
+    for (int positions : {1240, 156, 62}) {
+      for (int groups : {2, channels, channels / 2, 1}) {
+        Sizes few(channels, positions, groups);
+        if (few.size() < sizes.size() && kernels(few) == wanted) {
+          return few;
+        }
+      }
+    }
+  }
+  return with_two_axes(sizes, kernels);
+}
+
+// As spec, of such a sample.
+GroupNormSpec like(const GroupNormSpec& spec, const Sizes& sizes) {
   auto few = spec;
   few.eps = 1e-5f;
-  few.groups = spec.groups ? 2 : 0;
+  few.groups = spec.groups == 0 && sizes.of_group() == 1 ? 0 : sizes.groups;
   few.sample_axes = 1;
   return few;
 }
 
-mx::Shape shape_like(const array& x) {
-  auto channels = x.shape(-1);
-  return {2, kPositions, channels % 8 == 0 ? 16 : channels % 4 == 0 ? 12 : 10};
+// With two axes of positions, if they can be.
+mx::Shape shape_of(const Sizes& sizes) {
+  int inner = sizes.positions % 2 == 0 ? sizes.positions / 2 : sizes.positions;
+  return {2, sizes.positions / inner, inner, sizes.channels};
 }
 
 // The norm's inputs.
@@ -128,30 +180,61 @@ void GroupNorm::check(const Arrays& inputs) const {
   check_parameters(spec, inputs);
 }
 
+namespace {
+
+// Equal numbers: the same kernels.
+std::vector<int64_t> kernels_of(
+    const GroupNormSpec& spec,
+    const Sizes& sizes,
+    const array& x,
+    mx::Stream s) {
+  auto [channels, positions, groups] = sizes;
+  std::vector<int64_t> numbers{sizes.alignment()};
+  if (spec.running) {
+    return numbers;
+  }
+  auto held = HeldGeometry::choose(
+      channels, positions, groups, spec.strided, x.itemsize(), backend_of(s));
+  if (held) {
+    numbers.insert(numbers.end(), {held->width, held->vectors, held->differ});
+    return numbers;
+  }
+  SampleGeometry sample(channels, positions, x.itemsize());
+  StatisticsGeometry statistics(sample, groups, spec.strided);
+  numbers.insert(numbers.end(), {statistics.simds, std::min(sample.chunks, 2)});
+  return numbers;
+}
+
+// Of so many of a sample's groups as one threadgroup holds, if it does.
+Sizes few_of(const GroupNormSpec& spec, const array& x, mx::Stream s) {
+  Sizes sizes(spec, x);
+  auto kernels = [&](const Sizes& of) { return kernels_of(spec, of, x, s); };
+  auto held = held_geometry(spec, x, s);
+  if (!held) {
+    return few_of(sizes, kernels);
+  }
+  return with_two_axes(
+      {held->lanes() * held->width, held->positions, held->groups}, kernels);
+}
+
+} // namespace
+
 void GroupNorm::append_key(
     const Arrays& inputs,
     mx::Stream s,
     std::vector<int64_t>& numbers) const {
-  append_flags(spec, inputs[0], numbers);
-  if (auto held = held_geometry(spec, inputs[0], s)) {
-    numbers.insert(numbers.end(), {held->width, held->vectors, held->differ});
-  }
+  append_flags(spec, numbers);
+  const auto& x = inputs[0];
+  auto kernels = kernels_of(spec, Sizes(spec, x), x, s);
+  numbers.insert(numbers.end(), kernels.begin(), kernels.end());
 }
 
 GroupNorm GroupNorm::sampled(const Arrays& inputs, mx::Stream s) const {
-  auto few = like(spec);
-  if (auto held = held_geometry(spec, inputs[0], s)) {
-    few.groups = spec.groups ? held->groups : 0;
-  }
-  return {few, dtypes[0]};
+  return {like(spec, few_of(spec, inputs[0], s)), dtypes[0]};
 }
 
 Arrays GroupNorm::sample(const Arrays& inputs, mx::Stream s) const {
-  auto shape = shape_like(inputs[0]);
-  if (auto held = held_geometry(spec, inputs[0], s)) {
-    // One threadgroup of each sample.
-    shape = {2, held->positions, held->lanes() * held->width};
-  }
+  auto shape = shape_of(few_of(spec, inputs[0], s));
   return samples_of(spec, shape, inputs, s);
 }
 
@@ -237,24 +320,53 @@ void GroupNormVJP::check(const Arrays& inputs) const {
   check_same_shape(name(), "cotangent", inputs.back(), inputs[0]);
 }
 
+namespace {
+
+// As those of the norm, of its gradients.
+std::vector<int64_t>
+kernels_of(const GroupNormVJPSpec& spec, const Sizes& sizes, const array& x) {
+  SampleGeometry sample(sizes.channels, sizes.positions, x.itemsize());
+  SumsGeometry sums(sample, sizes.groups);
+  if (spec.sums_at_once(sample.chunks, sizes.of_group())) {
+    return {sizes.alignment()};
+  }
+  return {
+      sizes.alignment(),
+      sums.threads,
+      sums.group_is_channel,
+      std::min(sample.chunks, 2)};
+}
+
+Sizes few_of(const GroupNormVJPSpec& spec, const array& x) {
+  return few_of(Sizes(spec.norm, x), [&](const Sizes& of) {
+    return kernels_of(spec, of, x);
+  });
+}
+
+} // namespace
+
 void GroupNormVJP::append_key(
     const Arrays& inputs,
     mx::Stream,
     std::vector<int64_t>& numbers) const {
-  append_flags(spec.norm, inputs[0], numbers);
+  append_flags(spec.norm, numbers);
   numbers.push_back(spec.input);
   numbers.push_back(spec.sums);
+  const auto& x = inputs[0];
+  auto kernels = kernels_of(spec, Sizes(spec.norm, x), x);
+  numbers.insert(numbers.end(), kernels.begin(), kernels.end());
 }
 
 GroupNormVJP GroupNormVJP::sampled(const Arrays& inputs, mx::Stream) const {
   auto few = spec;
-  few.norm = like(spec.norm);
+  few.norm = like(spec.norm, few_of(spec, inputs[0]));
   return {few, inputs[0].dtype()};
 }
 
 Arrays GroupNormVJP::sample(const Arrays& inputs, mx::Stream s) const {
-  auto norm = like(spec.norm);
-  auto arrays = samples_of(norm, shape_like(inputs[0]), inputs, s);
+  auto sizes = few_of(spec, inputs[0]);
+  auto norm = like(spec.norm, sizes);
+  auto arrays = samples_of(norm, shape_of(sizes), inputs, s);
   auto x = arrays[0];
   if (!norm.running) {
     auto outputs = GroupNorm(norm, x.dtype()).fallback(arrays, s);

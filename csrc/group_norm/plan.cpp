@@ -372,7 +372,7 @@ LaunchPlan GroupNormVJP::plan(
   const auto& geometry = sizes.geometry;
   const auto& cotangent = inputs.back();
   auto* statistics = spec.running ? nullptr : &inputs[inputs.size() - 4];
-  bool of_sums = vjp.input && !spec.running; // x's gradient
+  bool of_sums = vjp.takes_means();
   bool at_once = vjp.input && vjp.sums && spec.running;
   auto x = read_rows(in.x, geometry.width, plan);
   auto g = read_rows(cotangent, geometry.width, plan);
@@ -384,7 +384,7 @@ LaunchPlan GroupNormVJP::plan(
   if (vjp.sums || of_sums) {
     int of_group = geometry.channels / sizes.groups;
     // One chunk's partial sums are those over all chunks.
-    bool one_chunk = geometry.chunks == 1 && (!of_sums || of_group == 1);
+    bool one_chunk = vjp.sums_at_once(geometry.chunks, of_group);
     auto sums = [&](int i, bool partial) -> const mx::array& {
       if (vjp.sums && partial == one_chunk) {
         return outputs[vjp.input + i];

@@ -67,6 +67,15 @@ struct GroupNormVJPSpec {
   bool sums = false;
   mx::Dtype sums_dtype = mx::float32; // on the CPU always
 
+  // Whether x's gradient depends on the means of g w and g w n.
+  bool takes_means() const {
+    return input && !norm.running;
+  }
+  // Whether a GPU's launch of so many chunks has all sums.
+  bool sums_at_once(int chunks, int of_group) const {
+    return chunks == 1 && (!takes_means() || of_group == 1);
+  }
+
   bool operator==(const GroupNormVJPSpec&) const = default;
 };
 

@@ -34,21 +34,16 @@ class VJPWork final : public GroupWork {
       : GroupWork(
             of,
             kVJPRows,
-            vjp.sums || takes_means(vjp) ? 2 : 0,
+            vjp.sums || vjp.takes_means() ? 2 : 0,
             /* applies= */ vjp.input),
         vjp_(vjp),
         arrays_(arrays),
-        takes_means_(takes_means(vjp)),
+        takes_means_(vjp.takes_means()),
         weight_(weight_or_ones(arrays.weight, of.channels)),
         bias_(arrays.bias),
         no_bias_(absent_bias(arrays.bias, of)) {}
 
  private:
-  // Whether x's gradient depends on the means of g w and g w n.
-  static bool takes_means(const GroupNormVJPSpec& vjp) {
-    return vjp.input && !vjp.norm.running;
-  }
-
   void prepare(int64_t sample, float* vectors) const override {
     FloatParameter means(arrays_.mean.only(sample));
     FloatParameter rests(arrays_.rest.only(sample));

@@ -216,7 +216,7 @@ LaunchPlan plan_norm_linear(
   launch.set(K::has_weight_offset, spec.norm.weight_offset != 0.0f);
   auto read_parameter =
       [&](Input to, Constant<int32_t> flags, const mx::array* a) {
-        launch.set(flags, a ? output_flags(*a, piece) : 0);
+        launch.set(flags, a ? parameter_flags(*a, piece) : 0);
         if (a) {
           launch.set(to, *a);
         }

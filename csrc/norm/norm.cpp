@@ -91,7 +91,8 @@ void Norm::append_key(
     std::vector<int64_t>& numbers) const {
   for_each_tensor([&](const Tensor& tensor) {
     tensor.spec.append_key(numbers);
-    append_layouts(tensor.inputs_of(inputs), tensor.spec.operands, numbers);
+    append_ways(tensor.inputs_of(inputs), tensor.spec.operands, numbers);
+    numbers.push_back(inputs[tensor.input].size() > 0);
   });
 }
 
@@ -107,10 +108,14 @@ Norm Norm::sampled(const Arrays&, mx::Stream) const {
 Arrays Norm::sample(const Arrays& inputs, mx::Stream s) const {
   Arrays few;
   for_each_tensor([&](const Tensor& tensor) {
+    auto given = tensor.inputs_of(inputs);
+    auto ways = ways_of(given, tensor.spec.operands);
+    auto x = shape_of_rows(std::ranges::max(ways), given[0].shape(-1));
+    x[0] = given[0].size() > 0 ? x[0] : 0; // none of its rows are launched
     auto of = few_rows(
-        tensor.inputs_of(inputs),
+        given,
         tensor.spec.operands,
-        2,
+        x,
         /* large= */ spec.clamp,
         s,
         /* seed= */ static_cast<int>(tensor.input));

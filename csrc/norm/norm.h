@@ -7,6 +7,7 @@
 
 #include <span>
 
+#include "csrc/norm/row_groups.h"
 #include "csrc/norm/spec.h"
 #include "csrc/op/node.h"
 
@@ -134,6 +135,10 @@ struct NormVJP {
   // Whether x and its cotangent are read after x's gradient is stored, which
   // then cannot take their memory.
   bool reads_rows_again(const array& x, mx::Stream s) const;
+  // How x's rows share those of the weight.
+  RowGroups groups_of(const Arrays& inputs) const;
+  // Whether a GPU's loop has all rows of such a group: no launch adds up sums.
+  bool stores_gradients(const Arrays& inputs, mx::Stream s) const;
 };
 
 // {normalized, [sum]}, by a kernel that can be trusted or else by MLX's ops.

@@ -4,7 +4,6 @@
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/few_rows.h"
 #include "csrc/norm/norm.h"
-#include "csrc/norm/row_groups.h"
 #include "csrc/op/define_node.h"
 
 namespace mlx_norms {
@@ -55,20 +54,36 @@ Arrays NormVJP::fallback(const Arrays& inputs, mx::Stream s) const {
 
 void NormVJP::append_key(
     const Arrays& inputs,
-    mx::Stream,
+    mx::Stream s,
     std::vector<int64_t>& numbers) const {
   norm.append_key(numbers);
-  numbers.push_back(wanted.bits());
-  append_layouts(inputs, norm.operands, numbers);
+  append_ways(inputs, norm.operands, numbers);
+  numbers.insert(
+      numbers.end(),
+      {wanted.bits(), groups_of(inputs).adjoin, stores_gradients(inputs, s)});
 }
 
 NormVJP NormVJP::sampled(const Arrays&, mx::Stream) const {
   return {norm.flags(), wanted, dtypes};
 }
 
-// Of so many rows that parameters' gradients add up several partial sums.
+// Of so many rows that parameters' gradients add up several partial sums,
+// unless one loop has all of each group.
 Arrays NormVJP::sample(const Arrays& inputs, mx::Stream s) const {
-  return few_rows(inputs, norm.operands, 20, /* large= */ false, s);
+  int length = inputs[0].shape(-1);
+  mx::Shape x{2, stores_gradients(inputs, s) ? 2 : 10, 2, length};
+  auto few = few_rows(inputs, norm.operands, x, /* large= */ false, s);
+  if (groups_of(inputs).adjoin) {
+    few[1] = mx::reshape(few[1], {2, 1, 1, length}, s);
+  }
+  return few;
+}
+
+RowGroups NormVJP::groups_of(const Arrays& inputs) const {
+  NormInputs in(norm.operands, inputs.data());
+  auto* weight = in[kWeight];
+  return weight ? *row_groups(weight->shape(), in.x().shape())
+                : RowGroups{1, false};
 }
 
 Gradients norm_gradients(

@@ -135,7 +135,6 @@ Launch sum_partials(
   launch.groups[0] = ceil_div(columns, kColumnsPerGroup);
   launch.groups[1] = (weight_gradient != nullptr) + (bias_gradient != nullptr);
   int simds = count > kMany ? 32 : 8;
-  launch.set(K::sum_simds, simds);
   launch.group[0] = simds * Geometry::kSimdSize;
   return launch;
 }

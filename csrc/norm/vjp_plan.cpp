@@ -8,7 +8,6 @@
 #include "csrc/gpu/rows.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/persistent_loops.h"
-#include "csrc/norm/row_groups.h"
 #include "kernels/interface.h"
 
 namespace mlx_norms {
@@ -201,6 +200,19 @@ bool NormVJP::reads_rows_again(const array& x, mx::Stream stream) const {
   return geometry.looped || holds_much(geometry, backend_of(stream));
 }
 
+bool NormVJP::stores_gradients(const Arrays& inputs, mx::Stream stream) const {
+  const auto& x = inputs[0];
+  int heads = groups_of(inputs).count;
+  if (x.size() == 0 || heads <= 1 || reads_rows_again(x, stream)) {
+    return false;
+  }
+  auto geometry = geometry_of(norm, x, stream);
+  auto limits = device_limits(stream);
+  PersistentLoops loops(
+      row_count(x), heads, geometry, limits, backend_of(stream));
+  return loops.count == heads; // several heads are not clustered
+}
+
 LaunchPlan NormVJP::plan(
     const Arrays& inputs,
     const Arrays& outputs,
@@ -216,8 +228,7 @@ LaunchPlan NormVJP::plan(
 
   int length = x.shape(-1);
   int rows = row_count(x);
-  auto groups = in[kWeight] ? *row_groups(in[kWeight]->shape(), x.shape())
-                            : RowGroups{1, false};
+  auto groups = groups_of(inputs);
   int heads = groups.count;
   if (length == 0 || heads == 0) {
     return plan;
@@ -235,9 +246,7 @@ LaunchPlan NormVJP::plan(
   int rows_of_partials = ceil_div(loops.count, cluster.size);
   bool by_columns = reads_rows_again(x, stream);
 
-  // Where one loop has all rows of a group, its sums are the gradients.
-  bool direct =
-      rows > 0 && heads > 1 && !by_columns && rows_of_partials == heads;
+  bool direct = stores_gradients(inputs, stream);
   auto partials = [&](const array* gradient) -> OptionalArray {
     if (!gradient || direct) {
       return gradient ? std::optional(*gradient) : std::nullopt;

@@ -10,6 +10,7 @@
 #include "csrc/common/backend.h"
 #include "csrc/common/batch.h"
 #include "csrc/common/derivatives.h"
+#include "csrc/common/memory_layout.h"
 #include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/common/self_check.h"
@@ -47,6 +48,13 @@ Function steps_of(Op op, mx::Stream stream) {
   };
 }
 
+template <typename Op>
+bool passes_self_check(
+    const Op& op,
+    const Arrays& inputs,
+    mx::Stream stream,
+    Checked how);
+
 inline Arrays as_arrays(array a) {
   return {std::move(a)};
 }
@@ -69,7 +77,13 @@ void Node<Op>::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   prepare(inputs, outputs, [&](array& out, const Donors& from) {
     gpu::allocate(out, stream(), {from[0], from[1], from[2], from[3]});
   });
-  run(op_, inputs, outputs, stream());
+  if constexpr (requires { &Op::sample; }) {
+    run(op_, inputs, outputs, stream(), [&](Checked how) {
+      return passes_self_check(op_, inputs, stream(), how);
+    });
+  } else {
+    run(op_, inputs, outputs, stream(), nullptr);
+  }
 }
 
 template <typename Op>
@@ -208,16 +222,15 @@ bool is_empty(const Op& op, const Arrays& inputs) {
   }
 }
 
-// Whether the op's kernel for these inputs agrees with its fallback on a sample
-// (common/self_check.h).
+// Whether the op's kernels for these inputs agree with its fallback on a sample
+// (common/self_check.h). The inputs are evaluated, unless it is dense.
 template <typename Op>
-bool passes_self_check(const Op& op, const Arrays& inputs, mx::Stream stream) {
+bool passes_self_check(
+    const Op& op,
+    const Arrays& inputs,
+    mx::Stream stream,
+    Checked how) {
   if (is_empty(op, inputs)) {
-    return true;
-  }
-  static thread_local CallTable<Op, bool> passed; // a verdict takes a lock
-  CallKey call(inputs, stream);
-  if (passed.find(op, call)) {
     return true;
   }
   self_check::Key key{op.name(), {}};
@@ -230,6 +243,16 @@ bool passes_self_check(const Op& op, const Arrays& inputs, mx::Stream stream) {
   }
   auto dtypes = dtypes_of(op);
   std::for_each(dtypes.begin(), dtypes.end(), append);
+  std::vector<MemoryLayout> layouts(inputs.size());
+  if (how != Checked::Dense) {
+    std::ranges::transform(inputs, layouts.begin(), MemoryLayout::of);
+    if (std::ranges::count(layouts, MemoryLayout{}) != std::ssize(layouts)) {
+      for (const auto& [offset, steps, axes, alignment] : layouts) {
+        key.numbers.insert(key.numbers.end(), {offset, steps, axes, alignment});
+      }
+      key.numbers.push_back(how == Checked::Copied);
+    }
+  }
   auto sample = [&] {
     auto few = op.sampled(inputs, stream);
     bool donates = false;
@@ -239,22 +262,44 @@ bool passes_self_check(const Op& op, const Arrays& inputs, mx::Stream stream) {
       }
     }
     return self_check::Sample{
-        [&](mx::Stream s) { return op.sample(inputs, s); },
+        [&](mx::Stream s) {
+          auto rows = op.sample(inputs, s);
+          for (size_t i = 0; i < rows.size(); ++i) {
+            rows[i] = laid_out(std::move(rows[i]), layouts[i], s);
+          }
+          return rows;
+        },
         [few](Arrays rows, mx::Stream s) {
           return compared<Op>(as_arrays(node(few, std::move(rows), s)));
         },
         [few](const Arrays& rows, mx::Stream s) {
           return compared<Op>(reference_of(few, rows, s));
         },
-        donates};
+        donates,
+        how == Checked::Copied};
   };
-  bool agrees = self_check::agrees(std::move(key), stream.device, sample, [&] {
-    return self_check::described(op.name(), inputs, dtypes[0]);
-  });
-  if (agrees) {
+  return self_check::agrees(
+      key,
+      stream.device,
+      sample,
+      [&] { return self_check::described(op.name(), inputs, dtypes[0]); },
+      how == Checked::AsGiven ? "strided or unaligned operands are copied"
+                              : self_check::kByMlx);
+}
+
+// Before the op is in a graph.
+template <typename Op>
+bool passes_self_check(const Op& op, const Arrays& inputs, mx::Stream stream) {
+  static thread_local CallTable<Op, bool> passed; // a verdict takes a lock
+  CallKey call(inputs, stream);
+  if (passed.find(op, call)) {
+    return true;
+  }
+  bool passes = passes_self_check(op, inputs, stream, Checked::Dense);
+  if (passes) {
     passed.add(op, call, true);
   }
-  return agrees;
+  return passes;
 }
 
 template <typename Op>

@@ -17,7 +17,8 @@
 //   void append_key(inputs, stream, numbers) const: what kernels depend on
 //     besides name and dtypes
 //   Op sampled(inputs, stream) const, Arrays sample(inputs, stream) const: a
-//     call of the same kernel with few rows
+//     call of the same kernels with few rows, whose inputs are the call's, but
+//     smaller; each may be laid out anew in memory
 //   static constexpr int kCompared, the first outputs, if not all are compared
 //   Arrays reference(sample, stream) const, what it is compared with, if not
 //     with the fallback

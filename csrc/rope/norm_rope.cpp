@@ -76,6 +76,11 @@ Arrays in_order(
   return outputs;
 }
 
+// Whether heads have a row of the weight each.
+bool of_heads(const array& weight) {
+  return weight.size() > static_cast<size_t>(weight.shape(-1));
+}
+
 // The offset and the frequencies.
 Arrays angles_of(const NormRope& op, const Arrays& inputs) {
   return {inputs.begin() + op.offset_at(), inputs.end()};
@@ -282,7 +287,7 @@ void NormRope::append_key(
   }
   for (int i = 0; i < rotated; ++i) {
     auto* weight = weight_of(inputs, i);
-    numbers.push_back(weight ? weight->ndim() : 0);
+    numbers.push_back(weight ? of_heads(*weight) : -1);
   }
 }
 
@@ -296,7 +301,7 @@ NormRope NormRope::sampled(const Arrays&, mx::Stream) const {
   return op;
 }
 
-// Three tokens of two heads.
+// Sequences of three tokens of two heads.
 Arrays NormRope::sample(const Arrays& inputs, mx::Stream s) const {
   constexpr int kTokens = 3, kHeads = 2, kOffset = 5;
   int length = inputs[0].shape(-1);
@@ -307,10 +312,10 @@ Arrays NormRope::sample(const Arrays& inputs, mx::Stream s) const {
   Arrays few;
   for (int i = 0; i < tensors(); ++i) {
     const auto& x = inputs[tensor_at(i)];
-    few.push_back(values({1, kTokens, kHeads, length}, x, 17 * i + 1));
+    few.push_back(values({2, kTokens, kHeads, length}, x, 17 * i + 1));
     if (auto* weight = weight_of(inputs, i)) {
       auto shape =
-          weight->ndim() == 1 ? mx::Shape{length} : mx::Shape{kHeads, length};
+          of_heads(*weight) ? mx::Shape{kHeads, length} : mx::Shape{length};
       few.push_back(values(std::move(shape), *weight, 17 * i + 2));
     }
   }

@@ -34,9 +34,10 @@ def plant(old, new):
     kernels = pathlib.Path(hostmetal.__file__).parents[2] / "kernels"
     sources = (path for path in kernels.rglob("*.*") if path.suffix in (".h", ".metal"))
     assert any(old in source.read_text() for source in sources), f"in no kernel: {old}"
+    before = module._compile
     def planted(text, name, check):
         assert text.count(old) <= 1, text.count(old)
-        return compiled(text.replace(old, new), name, check)
+        return before(text.replace(old, new), name, check)
     module._compile = planted
 
 def break_texts(library, kernel=""):
@@ -100,7 +101,7 @@ def test_a_good_kernel_is_used_and_checked_once(run):
         for call in (
             lambda: mlx_norms.layer_norm(x.astype(mx.float16), w, b),
             lambda: mlx_norms.layer_norm(x, w.astype(mx.float16), b),
-            lambda: mlx_norms.layer_norm(x[:, :95], w[:95], b[:95]),
+            lambda: mlx_norms.layer_norm(mx.contiguous(x[:, :95]), w[:95], b[:95]),
             lambda: mlx_norms.layer_norm(x, w, b, rounding="late"),
             lambda: mlx_norms.layer_norm(x, w),
         ):
@@ -291,7 +292,8 @@ def test_values_of_one_call_condemn_no_kernel(run):
 
         _, said = record(build)
         assert not said
-        assert launched("norm_", lambda: mlx_norms.layer_norm(x[:, :1])) == 1
+        column = mx.contiguous(x[:, :1])
+        assert launched("norm_", lambda: mlx_norms.layer_norm(column)) == 1
         y = lambda: mlx_norms.rms_norm(
             x.astype(mx.float16), w.astype(mx.float16), weight_offset=1.0
         )
@@ -773,7 +775,8 @@ def test_rotary_embeddings(run):
 for call in calls():
     y, said = record(call)
     assert not said, said
-    assert launched("norm_rope", lambda: y) == 1
+    mx.eval(y)  # cotangents are not dense, and so are checked now
+    assert launched("norm_rope", call) == 1
 """
     )
     run(
@@ -875,3 +878,194 @@ def test_a_kernel_that_is_refused_for_a_layout(run):
         simulator.clear()  # the device has noted what it refused
         """
     )
+
+
+# Each op of the table, on arrays of these sizes.
+UNCHECKED = """
+import threading
+from mlx_norms._table import OPS
+
+launches, check_launch = [], module.check_launch
+
+def see(launch, parameters, bound):
+    constants = tuple((c.index, c.value) for c in launch.pipeline.constants)
+    in_check = threading.current_thread() is not threading.main_thread()
+    launches.append((in_check, (launch.pipeline.kernel, constants)))
+    return check_launch(launch, parameters, bound)
+
+module.check_launch = see
+
+def arrays_of(op, sizes):
+    sizes = {axis: -(-n // op.multiple.get(axis, 1)) * op.multiple.get(axis, 1)
+             for axis, n in sizes.items()}
+    for i, name in enumerate(op.inputs):
+        a = mx.random.normal(op.shape(name, sizes), key=mx.random.key(i))
+        yield mx.abs(a) + 0.5 if name == "var" else a
+
+def functions(op, arrays):
+    yield op.ours()
+    yield mx.grad(
+        lambda *args: sum(mx.sin(y).sum() for y in op.ours()(*args)), list(range(len(arrays)))
+    )
+
+checked = set()
+
+def run(f, arrays):
+    "The results, and the kernels that were launched before a check had."
+    launches.clear()
+    results, said = record(lambda: f(*arrays))
+    mx.eval(results)
+    assert not said, said
+    checked.update(kernel for in_check, kernel in launches if in_check)
+    return results, {kernel for in_check, kernel in launches if not in_check} - checked
+"""
+SIZES = (  # some numbers of rows, of heads, of positions and of samples
+    dict(B=2, N=3, D=64, H=2, K=2, L=3, C=16, P=5, M=8),
+    dict(B=1, N=1, D=33, H=1, K=1, L=1, C=10, P=1, M=8),
+    dict(B=3, N=40, D=64, H=4, K=2, L=20, C=64, P=40, M=8),
+    dict(B=40, N=1, D=36, H=40, K=3, L=1, C=12, P=70, M=8),
+    dict(B=1, N=300, D=32, H=300, K=1, L=2, C=8, P=3, M=8),
+)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_no_kernel_is_launched_unchecked(run, sizes):
+    run(
+        UNCHECKED
+        + f"""
+sizes = {sizes}
+for name, op in OPS.items():
+    if "batch_norm" in name and sizes["B"] == 1:
+        continue  # it may need two values of a channel
+    arrays = list(arrays_of(op, sizes))
+    mx.eval(arrays)
+    for f in functions(op, arrays):
+        _, unchecked = run(f, arrays)
+        assert not unchecked, (name, f, unchecked)
+"""
+    )
+
+
+# Arrays whose memory is not dense, or not aligned.
+IN_MEMORY = """
+def steps(a):
+    both = mx.contiguous(mx.stack([a, a], -1))
+    mx.eval(both)
+    return both[..., 0]
+
+def unaligned(a):
+    longer = mx.concatenate([mx.zeros(1), a.flatten()])
+    mx.eval(longer)
+    return longer[1:].reshape(a.shape)
+
+def apart(a):
+    both = mx.concatenate([a, a], -1)
+    mx.eval(both)
+    return both[..., : a.shape[-1]]
+
+def swapped(a):
+    if a.ndim < 3:
+        return a
+    other = mx.contiguous(a.swapaxes(-3, -2))
+    mx.eval(other)
+    return other.swapaxes(-3, -2)
+"""
+
+
+@pytest.mark.parametrize("layout", ["steps", "unaligned", "apart", "swapped"])
+def test_no_layout_is_read_unchecked(run, layout):
+    """Nor is it copied, but for channels that do not adjoin."""
+    run(
+        UNCHECKED
+        + IN_MEMORY
+        + f"""
+for name, op in OPS.items():
+    if name.startswith("matmul"):
+        continue  # its check has no layouts but dense and transposed ones
+    arrays = list(arrays_of(op, {SIZES[0]}))
+    given = [{layout}(a) for a in arrays]
+    mx.eval(arrays, given)
+    for f in functions(op, arrays):
+        dense, _ = run(f, arrays)
+        results, unchecked = run(f, given)
+        assert not unchecked, (name, f, unchecked)
+        for got, expected in zip(results, dense, strict=True):
+            assert mx.allclose(got, expected, rtol=1e-4, atol=1e-4), (name, f)
+        copied = [kernel for _, (kernel, _) in launches if kernel.startswith("gather")]
+        assert not copied or "axis" in name, (name, f)
+"""
+    )
+
+
+def test_a_wrong_kernel_for_a_layout_is_not_used(run):
+    """It is found as that layout is first met, and the operands are copied from then on."""
+    run(
+        IN_MEMORY
+        + """
+plant("long(outer) * layout[kStride1]", "long(outer) * layout[kStride0]")
+a = mx.random.normal((3, 4, 96))
+expected = mx.fast.rms_norm(a, w, 1e-5)
+for given, warnings_of in ((a, 0), (swapped(a), 1), (swapped(a), 0), (a, 0)):
+    y, said = record(lambda: mlx_norms.rms_norm(given, w))
+    assert not said, said
+    _, said = record(lambda: mx.eval(y))
+    assert close(y, expected) and len(said) == warnings_of, said
+    for text in said:
+        assert "off by" in text and "unaligned operands are copied" in text, text
+assert launched("gather_rows", lambda: mlx_norms.rms_norm(swapped(a), w)) == 1
+"""
+    )
+
+
+def test_a_wrong_copy_is_not_used(run):
+    """Then there is nothing in place of the kernel that is refused."""
+    run(
+        IN_MEMORY
+        + """
+plant("long(outer) * layout[kStride1]", "long(outer) * layout[kStride0]")
+plant("in[long(i) * layout[kStep]]", "in[0]")
+warnings.simplefilter("ignore")
+y = mlx_norms.rms_norm(swapped(mx.random.normal((3, 4, 96))), w)
+try:
+    mx.eval(y)
+except RuntimeError as error:
+    assert "copies operands failed its check" in str(error), error
+    assert "call its own function, or mlx_norms.unpatch()" in str(error), error
+else:
+    raise AssertionError("copied")
+"""
+    )
+
+
+def test_what_is_refused_in_a_graph_says_what_to_do(run):
+    """Nothing can take its place there."""
+    refused = """
+        def falters(name):
+            return "program_source:7:1: error: planted" if name == REFUSED else None
+
+        simulator.falters = falters
+        f = mx.compile(mlx_norms.rms_norm, shapeless=True)
+        mx.eval(f(x, w))  # by another kernel than that for longer rows
+        try:
+            mx.eval(f(*(mx.random.normal(shape) for shape in ((5, 4096), (4096,)))))
+        except RuntimeError as error:
+            said = str(error)
+            assert f"Kernel {REFUSED} cannot be built" in said, said
+            assert SAYS in said, said
+        else:
+            raise AssertionError("launched")
+    """.replace("REFUSED", "'norm_4_2_512'")
+    run(refused.replace("SAYS", "'mlx_norms.unpatch()'"))
+    run(refused.replace("SAYS", "'Unset MLX_NORMS_SELF_CHECK'"), MLX_NORMS_SELF_CHECK="0")
+
+
+def test_a_graph_of_other_shapes(run):
+    """Than it was traced for: its kernels are checked as it is evaluated."""
+    run("""
+        f = mx.compile(mlx_norms.rms_norm, shapeless=True)
+        wide = [mx.random.normal(shape) for shape in ((5, 256), (256,))]
+        assert launched("norm_4", lambda: f(x, w)) == 3
+        assert launched("norm_4", lambda: f(*wide)) == 3
+        assert close(f(*wide), mx.fast.rms_norm(*wide, 1e-5))
+        assert launched("norm_4", lambda: f(*wide)) == 1
+    """)

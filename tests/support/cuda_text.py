@@ -63,7 +63,7 @@ def values(constant, kernel):
     numbers = {"simds_per_row": (1, 2, 16, 32), "lanes_per_row": (1, 4, 32)}
     numbers |= {"full_count": (0, 1, 3), "stages": (0, 1, 2), "cluster": (1, 2)}
     numbers["staged_weights"] = (0, 1, 2)
-    numbers |= {"sum_simds": (8, 32), "activation": (0, 1, 2, 3)}
+    numbers["activation"] = (0, 1, 2, 3)
     numbers |= {"column_lanes": (1, 4, 8, 32), "column_simds": (1, 4, 8)}
     numbers |= {"column_count": (1, 5, 8), "column_full": (0, 1, 4)}
     numbers |= {"linear_projections": (1, 2, 3, 4), "linear_biases": (0, 1, 10, 15)}

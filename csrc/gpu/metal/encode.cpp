@@ -3,6 +3,7 @@
 #include "csrc/common/kernel_error.h"
 #include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
+#include "csrc/common/self_check.h"
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/metal/pipeline.h"
 #include "csrc/gpu/recorded.h"
@@ -89,6 +90,9 @@ void encode(LaunchPlan plan) {
     pipelines.push_back(&pipeline_for(launch));
     check_group_size(launch, *pipelines.back());
   }
+  for (auto* pipeline : pipelines) {
+    self_check::note_launch(pipeline);
+  }
   auto& encoder = mx::metal::get_command_encoder(plan.stream);
   if (!plan.temporaries.empty()) {
     encoder.add_temporaries({plan.temporaries.begin(), plan.temporaries.end()});
@@ -117,6 +121,7 @@ void encode(
     mx::Stream stream) {
   auto& encoder = mx::metal::get_command_encoder(stream);
   auto* pipeline = static_cast<const Pipeline*>(recorded.kernel);
+  self_check::note_launch(pipeline);
   encoder.set_compute_pipeline_state(pipeline->state);
   for (const auto& in : recorded.inputs) {
     encoder.set_input_array(

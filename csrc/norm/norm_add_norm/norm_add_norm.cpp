@@ -8,6 +8,7 @@
 #include "csrc/common/float16.h"
 #include "csrc/norm/checks.h"
 #include "csrc/norm/fallback.h"
+#include "csrc/norm/few_rows.h"
 #include "csrc/op/define_node.h"
 
 namespace mlx_norms {
@@ -83,7 +84,7 @@ void NormAddNormSpec::append_key(
         int64_t{post_weight},
         int64_t{weight},
         int64_t{factor},
-        int64_t{factor && inputs.back().ndim() > 1},
+        int64_t{way_of_factor(inputs)},
         int64_t{number != 1.0f},
         int64_t{clamp},
         int64_t{late()},
@@ -100,6 +101,11 @@ NormAddNormSpec NormAddNormSpec::flags() const {
   return spec;
 }
 
+int NormAddNormSpec::way_of_factor(const Arrays& inputs) const {
+  return factor ? way_of(kFactor, inputs[2 + post_weight + weight], inputs[0])
+                : kAsX;
+}
+
 // The weights come after two arrays of rows, and then a factor.
 Arrays NormAddNormSpec::few_rows(
     const Arrays& inputs,
@@ -107,12 +113,16 @@ Arrays NormAddNormSpec::few_rows(
     bool large,
     mx::Stream s) const {
   Arrays few;
-  int weights = post_weight + weight;
+  int length = inputs[0].shape(-1);
+  int first = 2 + post_weight + weight;
+  auto x = shape_of_rows(way_of_factor(inputs), length);
+  x[1] = rows;
   for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
-    bool has_rows =
-        i < 2 || (i >= 2 + weights && !(factor && inputs[i].ndim() == 1));
-    int length = inputs[i].shape(-1);
-    auto shape = has_rows ? mx::Shape{rows, length} : mx::Shape{length};
+    bool is_weight = i >= 2 && i < first;
+    int way = is_weight        ? kOneForAll
+        : factor && i == first ? way_of_factor(inputs)
+                               : kAsX;
+    auto shape = shape_of(way, /* heads= */ false, x);
     few.push_back(
         self_check::values(
             shape, inputs[i].dtype(), 17 * i + 1, large && i < 2, s));
@@ -159,7 +169,7 @@ NormAddNorm NormAddNorm::sampled(const Arrays&, mx::Stream) const {
 }
 
 Arrays NormAddNorm::sample(const Arrays& inputs, mx::Stream s) const {
-  return spec.few_rows(inputs, 4, /* large= */ spec.clamp, s);
+  return spec.few_rows(inputs, 2, /* large= */ spec.clamp, s);
 }
 
 // The kernel accepts one weight of each norm, and a factor that broadcasts.

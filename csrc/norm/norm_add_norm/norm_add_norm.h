@@ -42,6 +42,7 @@ struct NormAddNormSpec {
   // that share one, and such inputs with few rows.
   void append_key(const Arrays& inputs, std::vector<int64_t>& numbers) const;
   NormAddNormSpec flags() const;
+  int way_of_factor(const Arrays& inputs) const;
   Arrays few_rows(const Arrays& inputs, int rows, bool large, mx::Stream s)
       const;
 };

@@ -74,7 +74,7 @@ NormAddNormVJP NormAddNormVJP::sampled(const Arrays&, mx::Stream) const {
 
 // Of so many rows that weights' gradients add up several partial sums.
 Arrays NormAddNormVJP::sample(const Arrays& inputs, mx::Stream s) const {
-  return norms.few_rows(inputs, 20, /* large= */ false, s);
+  return norms.few_rows(inputs, 10, /* large= */ false, s);
 }
 
 Donors NormAddNormVJP::donors(const Arrays& inputs, size_t i, mx::Stream s)

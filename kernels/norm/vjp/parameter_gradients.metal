@@ -16,7 +16,6 @@ constant int columns_cotangent_flags [[function_constant(53)]];
 constant int columns_gate_flags [[function_constant(77)]];
 constant int weight_gradient_type [[function_constant(54)]];
 constant int bias_gradient_type [[function_constant(55)]];
-constant int sum_simds [[function_constant(56)]]; // per threadgroup
 
 template <int N>
 [[kernel, max_total_threads_per_threadgroup(256)]] void parameter_gradients(
@@ -106,16 +105,17 @@ INSTANTIATE_PARAMETER_GRADIENTS(8)
     constant const int& columns [[buffer(5)]],
     uint2 group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
+    uint simds [[simdgroups_per_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float part[32][32];
   const bool of_weight = sums_weight && (!sums_bias || group.y == 0);
   int column = int(group.x * 32 + lane);
   float sum = 0.0f, error = 0.0f;
   if (column < columns) {
-    for (int i = int(simd); i < count; i += 8 * sum_simds) {
+    for (int i = int(simd); i < count; i += 8 * int(simds)) {
       float v[8]; // eight loads at once
       for (int k = 0; k < 8; ++k) {
-        int row = i + k * sum_simds;
+        int row = i + k * int(simds);
         long at = long(row) * columns + column;
         v[k] = row >= count ? 0.0f
             : of_weight     ? weight_partials[at]
@@ -130,7 +130,7 @@ INSTANTIATE_PARAMETER_GRADIENTS(8)
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (simd == 0 && column < columns) {
     sum = error = 0.0f;
-    for (int i = 0; i < sum_simds; ++i) {
+    for (int i = 0; i < int(simds); ++i) {
       add_compensated(sum, error, part[i][lane]);
     }
     device uchar* to = of_weight ? weight_gradient : bias_gradient;

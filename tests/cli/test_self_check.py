@@ -768,7 +768,7 @@ def calls():
 
 
 def test_rotary_embeddings(run):
-    """A good kernel is used without a word, a bad one is not."""
+    """A good kernel is used without a word, a bad one is not: neither by far nor by little."""
     run(
         ROPES
         + """
@@ -779,15 +779,44 @@ for call in calls():
     assert launched("norm_rope", call) == 1
 """
     )
-    run(
-        ROPES
-        + """
-plant("(quarters & 2) != 0 ? -sine : sine,", "sine,")
+    for planted in (
+        'plant("first ? -sines[j] : sines[j]", "sines[j]")',
+        'plant("odd = fma(odd, z, -0.16666663f)", "odd = fma(odd, z, -0.163f)")',
+    ):
+        run(
+            ROPES
+            + planted
+            + """
 y, said = record(lambda: mlx_norms.norm_rope(heads, w, offset=3))
 assert len(said) == 1 and "NormRope" in said[0], said
 n = mx.fast.rms_norm(heads, w, 1e-5).transpose(0, 2, 1, 3)
 assert close(y, mx.fast.rope(n, 96, traditional=False, base=1e4, scale=1.0, offset=3))
 """
+        )
+
+
+def test_what_metal_permits_its_fast_functions_condemns_no_kernel(run):
+    """Nor would three times as much, of MLX's ropes or of our activations."""
+    run(
+        ROPES
+        + """
+long_heads, long_weight = mx.random.normal((1, 3, 2, 256)), mx.ones(256)
+
+def more():
+    yield from calls()
+    for traditional in (False, True):
+        options = dict(traditional=traditional, weight_offset=1.0)
+        yield lambda: mlx_norms.norm_rope(long_heads, long_weight, **options)
+    for shape in ((2, 8, 96), (1, 64, 64, 96)):
+        for dtype in (mx.float16, mx.bfloat16):
+            images = mx.random.normal(shape).astype(dtype)
+            yield lambda: mlx_norms.group_norm(images, 4, activation="silu")
+
+for call in more():
+    _, said = record(call)
+    assert not said, said
+""",
+        METALSIM_FAST_ERROR="3",
     )
 
 

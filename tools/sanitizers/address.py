@@ -22,7 +22,7 @@ from support.variant import ROOT, Variant
 OTHERS = ("tests/build/", "tests/cli/", "tests/docs/")
 # It counts allocations by a library of its own, which is loaded in place of the sanitizer's.
 COUNTED = ("tests/norm/test_allocations.py",)
-MODELS = ("tests/patching/test_models.py", "tests/patching/test_generation.py")
+MODELS = tuple(f"tests/patching/test_{name}.py" for name in ("models", "deep_graphs", "generation"))
 # By a stack overflow in MLX, and by its sums in shapeless graphs, one of them planted.
 ENDED_BY_MLX = (
     "test_a_tree_in_itself_ends_as_of_stock or test_sizes_find_what_is_planted"

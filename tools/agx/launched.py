@@ -22,20 +22,19 @@ from .measure import Specialization
 _LIBRARY = re.compile(r"mlx_norms_(\w+)_[0-9a-f]{16}(?:_|$)")
 
 
-def launched(texts: dict[str, str], small: bool) -> dict[Specialization, list[str]]:
+def launched(texts: dict[str, str]) -> dict[Specialization, list[str]]:
     """Each specialization with the calls that launch it.
 
     Args:
         texts: the libraries' texts, in which function constants have their names.
-        small: whether only those calls run that CI has time for.
     """
     from hostmetal.build import printed
 
-    lines = printed("-c", f"from agx.launched import run; run({small})")
+    lines = printed("-c", "from agx.launched import run; run()")
     found: dict[Specialization, list[str]] = {}
     for line in lines.splitlines():
         call, library, kernel, constants, group = json.loads(line)
-        names = _names(texts[library], library)
+        names = names_by_index(texts[library], library)
         # A plan sets what its kernel family has; what is 0 is not told from what is not set.
         given = {names[index]: value for index, value in constants.items() if value}
         of = Specialization(library, kernel, tuple(sorted(given.items())), tuple(group))
@@ -44,13 +43,13 @@ def launched(texts: dict[str, str], small: bool) -> dict[Specialization, list[st
 
 
 @cache
-def _names(text: str, name: str) -> dict[str, str]:
+def names_by_index(text: str, name: str) -> dict[str, str]:
     """Names of function constants by index."""
     declared = declarations(Tokens(preprocess(text, name, find_compiler()), name))
     return {c.index: c.name for c in declared.constants}
 
 
-def run(small: bool) -> None:
+def run() -> None:
     """Prints a line for each launch, in a process whose extension is on the device."""
     from hostmetal.simulator import Simulator
 
@@ -89,8 +88,6 @@ def run(small: bool) -> None:
 
     mx.set_default_device(mx.cpu)
     for call in calls():
-        if small and not call.small:
-            continue
         seen.clear()
         call.run()
         recorder.wait()

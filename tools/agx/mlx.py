@@ -118,7 +118,7 @@ def table(compilers: Tree) -> str:
     """Both sides of each call, in Markdown."""
     mlx = measure_theirs(compilers)
     texts = join.texts()
-    ours = {of: calls for of, calls in launched(texts, False).items() if mlx.keys() & set(calls)}
+    ours = {of: calls for of, calls in launched(texts).items() if mlx.keys() & set(calls)}
     by_call: dict[str, list[Measured]] = {}
     for measured in measure(compilers, texts, ours, [CHIP]):
         for call in ours[measured.of]:

@@ -6,8 +6,9 @@
 
 The calls are in calls.py. --small takes those that CI has time for; --chip one chip. A row that
 is stored has the worst of a kernel that an op launches, whatever the sizes. Worse is a new spill,
-fewer threads per core, or 10 % more instructions. Exits with 75, and NOT RUN, where the packages
-cannot be had.
+fewer threads per core, 10 % more instructions, or private arrays in memory. --check fails on a row
+that is missing, and on one of what is launched no more, too. Exits with 75, and NOT RUN, where the
+packages cannot be had.
 
 A kernel is compiled to run with as many threads as it declares as most, whatever a launch has of
 them, as Metal has it. --as-launched compiles it for the launch's alone, with more registers.
@@ -21,7 +22,8 @@ from pathlib import Path
 import join
 
 from . import stored
-from .launched import launched
+from .calls import calls
+from .launched import launched, names_by_index
 from .measure import measure
 from .mesa import CHIPS
 from .packages import Unavailable, tree
@@ -47,19 +49,25 @@ def main() -> int:
         print(f"NOT RUN: {error}")
         return 75
     texts = join.texts()
-    calls = launched(texts, given.small)
+    of_all = launched(texts)
+    names = {call.name for call in calls() if call.small or not given.small}
+    chosen = {of: [name for name in of_all[of] if name in names] for of in of_all}
+    chosen = {of: some for of, some in chosen.items() if some}
     if given.as_launched:
-        calls = {replace(of, exactly=True): call for of, call in calls.items()}
-    measured = measure(compilers, texts, calls, given.chip or CHIPS, jobs=given.jobs)
-    table = stored.rows(measured, calls)
+        chosen = {replace(of, exactly=True): some for of, some in chosen.items()}
+    measured = measure(compilers, texts, chosen, given.chip or CHIPS, jobs=given.jobs)
+    table = stored.rows(measured, chosen)
     if given.write:
         STORED.write_text(stored.write(stored.worst(table)))
     elif given.check:
-        found = stored.worse(stored.read(STORED.read_text()), table)
+        old = stored.read(STORED.read_text())
+        constants = {name: names_by_index(text, name).values() for name, text in texts.items()}
+        found = [*stored.missing(old, of_all), *stored.stale(old, of_all, constants)]
+        found += stored.worse(old, table)
         for line in found:
             print(line)
         refused = sum(bool(row["refused"]) for row in table)
-        print(f"{len(table)} rows, {refused} of them refused; {len(found)} are worse")
+        print(f"{len(table)} rows, {refused} of them refused; {len(found)} findings")
         return int(bool(found))
     else:
         print(stored.write(table), end="")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from .frontend import IN_MEMORY
 from .measure import Measured, Specialization
 from .mesa import CLASSES, Statistics
 
@@ -17,18 +19,20 @@ COLUMNS += ("refused", "call")
 MORE_INSTRUCTIONS = 1.10
 
 Row = Mapping[str, str]
+Calls = Mapping[Specialization, list[str]]  # what is launched, with the names of calls
 
 
-def rows(
-    measured: Iterable[Measured], calls: Mapping[Specialization, list[str]]
-) -> list[dict[str, str]]:
-    """A row for each specialization, or for each chip where their figures differ, with a call."""
+def rows(measured: Iterable[Measured], calls: Calls) -> list[dict[str, str]]:
+    """A row for each specialization and op, or for each chip where figures differ, with a call."""
     found = []
     for one in measured:
         chips: dict[str, tuple[Statistics | str, list[str]]] = {}
         for chip, result in one.by_chip.items():
             chips.setdefault(repr(result), (result, []))[1].append(chip)
-        for result, names in chips.values():
+        of_ops: dict[str, str] = {}
+        for name in calls[one.of]:
+            of_ops.setdefault(_op(name), name)
+        for (result, names), call in itertools.product(chips.values(), of_ops.values()):
             row = dict.fromkeys(COLUMNS, "")
             row |= {
                 "library": one.of.library,
@@ -37,7 +41,7 @@ def rows(
                 "group": threads(one.of.group),
                 "compiled_for": threads(one.group),
                 "chip": " ".join(names),
-                "call": calls[one.of][0],
+                "call": call,
             }
             if isinstance(result, str):
                 row["refused"] = result
@@ -82,25 +86,52 @@ def worst(table: Iterable[Row]) -> list[dict[str, str]]:
 
 
 def worse(old: Iterable[Row], new: Iterable[Row]) -> list[str]:
-    """A sentence for each of the worst rows that is worse than the stored one, or has none.
+    """A sentence for each of the worst rows that is worse than the stored one, if there is one.
 
-    Stored is the row of the same kernel and op; of an op whose plans have changed, one of the same
-    family of kernels.
+    Of a kernel that is now compiled for another number of threads, it is one for as many as before.
     """
-    by_key: dict[tuple[str, ...], Row] = {}
-    by_family: dict[tuple[str, ...], Row] = {}
-    for row in _by_chip(old):
-        by_key.setdefault(_key(row), row)
-        by_family.setdefault(_family(row), row)
+    rows = worst(_by_chip(old))
+    stored = {key: row for of in (_any_threads, _key) for row in rows for key in [of(row)]}
     found = []
     for row in worst(_by_chip(new)):
-        before = by_key.get(_key(row)) or by_family.get(_family(row))
-        about = f"{row['kernel']} of {row['call']} on {row['chip']}"
-        if before is None:
-            found.append(f"{about}: no figures are stored")
-        else:
+        if before := stored.get(_key(row)) or stored.get(_any_threads(row)):
+            about = f"{_about(row)} on {row['chip']}"
             found += [f"{about}: {reason}" for reason in _reasons(before, row)]
     return found
+
+
+def missing(table: Iterable[Row], calls: Calls) -> list[str]:
+    """A sentence for each kernel that an op launches, and of which there is no row."""
+    stored = {(row["library"], row["kernel"], _op(row["call"])) for row in table}
+    return [
+        f"{kernel} of {op}: no figures are stored"
+        for library, kernel, op in sorted(_launched(calls) - stored)
+    ]
+
+
+def stale(
+    table: Iterable[Row], calls: Calls, constants: Mapping[str, Collection[str]]
+) -> list[str]:
+    """A sentence for each row of what is there no more.
+
+    Args:
+        table: the rows.
+        calls: what is launched.
+        constants: the names of each library's function constants.
+    """
+    kernels, found = _launched(calls), []
+    for row in table:
+        if (row["library"], row["kernel"], _op(row["call"])) not in kernels:
+            found.append(f"{_about(row)}: it is not launched")
+        names = [one.partition("=")[0] for one in row["constants"].split()]
+        gone = [name for name in names if name not in constants.get(row["library"], ())]
+        found += [f"{_about(row)}: there is no function constant {name}" for name in gone]
+    return found
+
+
+def _launched(calls: Calls) -> set[tuple[str, str, str]]:
+    """Libraries, kernels and ops."""
+    return {(of.library, of.kernel, _op(name)) for of, names in calls.items() for name in names}
 
 
 def _by_chip(table: Iterable[Row]) -> list[Row]:
@@ -108,23 +139,27 @@ def _by_chip(table: Iterable[Row]) -> list[Row]:
 
 
 def _key(row: Row) -> tuple[str, ...]:
-    names = ("library", "kernel", "compiled_for", "chip")
-    return *(row[name] for name in names), _op(row)
+    return *_any_threads(row), row["compiled_for"]
 
 
-def _family(row: Row) -> tuple[str, ...]:
-    return re.sub(r"[\d_]+$", "", row["kernel"]), _op(row), row["chip"]
+def _any_threads(row: Row) -> tuple[str, ...]:
+    return row["library"], row["kernel"], row["chip"], _op(row["call"])
 
 
-def _op(row: Row) -> str:
+def _about(row: Row) -> str:
+    return f"{row['kernel']} of {row['call']}"
+
+
+def _op(call: str) -> str:
     """The call without its sizes and dtypes."""
-    words = row["call"].replace(" unaligned", "").split()
+    words = call.replace(" unaligned", "").split()
     return " ".join(word for word in words if not re.search(r"^\d|float", word))
 
 
 def _reasons(old: Row, new: Row) -> list[str]:
     if new["refused"]:
-        return [] if old["refused"] else [f"refused: {new['refused']}"]
+        known = old["refused"] and not new["refused"].startswith(IN_MEMORY)
+        return [] if known else [f"refused: {new['refused']}"]
     if old["refused"]:
         return []
     before, now = ({name: int(row[name]) for name in FIGURES} for row in (old, new))

@@ -1,13 +1,16 @@
+import dataclasses
+
 import pytest
 
 from agx import stored
+from agx.frontend import IN_MEMORY
 from agx.measure import Measured, Specialization
 from agx.mesa import CLASSES, Statistics
 
 OF = Specialization("norm", "norm_4_2", (("whole", 1),), (256, 1, 1))
 
 
-def table(of=OF, refused=None, call="rms_norm float32 4096", **figures):
+def table(of=OF, refused=None, call="rms_norm float32 4096", more=(), **figures):
     figures = {
         "half_registers": 47,
         "threads_per_core": 1024,
@@ -19,13 +22,19 @@ def table(of=OF, refused=None, call="rms_norm float32 4096", **figures):
     } | figures
     result = refused or Statistics(classes=dict.fromkeys(CLASSES, 1), **figures)
     measured = Measured(of, (512, 1, 1), {"g13g": result, "g14g": result})
-    return stored.read(stored.write(stored.rows([measured], {of: [call]})))
+    return stored.read(stored.write(stored.rows([measured], {of: [call, *more]})))
 
 
 def test_chips_with_the_same_figures_share_a_row():
     (row,) = table()
     assert row["chip"] == "g13g g14g" and row["constants"] == "whole=1"
     assert (row["group"], row["compiled_for"], row["half_registers"]) == ("256", "512", "47")
+
+
+def test_each_op_that_launches_a_specialization_has_a_row():
+    others = ["rms_norm float16 4096", "add_rms_norm float32 64", "add_rms_norm float32 128"]
+    rows = table(more=others)
+    assert [row["call"] for row in rows] == ["rms_norm float32 4096", "add_rms_norm float32 64"]
 
 
 def test_the_same_figures_are_not_worse():
@@ -58,15 +67,38 @@ def test_figures_in_place_of_a_refusal_are_not_worse():
     assert stored.worse(table(refused="clang: no"), table(spills=3)) == []
 
 
-def test_another_plan_of_a_call_is_compared_with_the_one_before():
-    other = Specialization("norm", "norm_4_4", (("whole", 1), ("looped", 1)), (256, 1, 1))
-    assert stored.worse(table(), table(other)) == []
-    assert len(stored.worse(table(), table(other, spills=2))) == 2
+def test_private_arrays_in_memory_are_worse_than_any():
+    arrays = table(refused=f"{IN_MEMORY} (allocas 3, generic 0)")
+    assert len(stored.worse(arrays, arrays)) == 2
+    other = table(refused="clang: no")
+    assert stored.worse(other, other) == []
 
 
-def test_what_has_no_stored_figures_is_named():
-    found = stored.worse([], table())
-    assert found[0].endswith("no figures are stored")
+def test_a_kernel_for_other_threads_is_compared_with_the_one_before():
+    old = [row | {"compiled_for": "1024"} for row in table()]
+    assert stored.worse(old, table()) == []
+    assert len(stored.worse(old, table(spills=2))) == 2
+
+
+def test_kernels_of_ops_without_figures_are_missing():
+    other = dataclasses.replace(OF, kernel="norm_4_4")
+    calls = {OF: ["rms_norm float32 64", "layer_norm float32 64"], other: ["rms_norm float32 128"]}
+    assert stored.missing(table(), calls) == [
+        "norm_4_2 of layer_norm: no figures are stored",
+        "norm_4_4 of rms_norm: no figures are stored",
+    ]
+    assert stored.missing(table(), {OF: ["rms_norm float16 64"]}) == []
+
+
+def test_figures_of_what_is_not_there_are_stale():
+    calls, constants = {OF: ["rms_norm float16 64"]}, {"norm": ["whole", "center"]}
+    assert stored.stale(table(), calls, constants) == []
+    assert stored.stale(table(), {OF: ["layer_norm float16 64"]}, constants) == [
+        "norm_4_2 of rms_norm float32 4096: it is not launched"
+    ]
+    assert stored.stale(table(), calls, {"norm": ["center"]}) == [
+        "norm_4_2 of rms_norm float32 4096: there is no function constant whole"
+    ]
 
 
 def test_a_row_has_the_worst_of_what_an_op_launches_of_a_kernel():

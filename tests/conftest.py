@@ -7,6 +7,7 @@ import mlx.core as mx
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fuzz.backends import fuse_compiled
 from mlx_norms import _built, _ext
 from support import inputs
 
@@ -111,3 +112,11 @@ def launches(request, backend):
         return list(simulator.launches)
 
     return launches
+
+
+@pytest.fixture
+def no_fusion():
+    """Of elementwise ops by mx.compile, each of whose kernels takes seconds to compile."""
+    fuse_compiled(False)
+    yield
+    fuse_compiled(True)

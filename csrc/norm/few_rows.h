@@ -23,7 +23,7 @@ inline int way_of(Operand operand, const array& a, const array& x) {
   if (kind == OperandKind::Rows) {
     return kAsX;
   }
-  if (a.size() <= static_cast<size_t>(a.shape(-1))) {
+  if (a.ndim() == 0 || a.size() <= static_cast<size_t>(a.shape(-1))) {
     return kOneForAll;
   }
   if (kind == OperandKind::Vector && a.ndim() <= 2) {

@@ -7,7 +7,6 @@ import sys
 import mlx.core as mx
 import pytest
 
-from fuzz.backends import fuse_compiled
 from mlx_norms._table import EPS, OPS
 from mlx_norms._table.exact import ROUNDOFF
 from support import inputs, variant
@@ -208,14 +207,6 @@ def test_derivatives(op):
     with mx.stream(mx.cpu):
         expected = second(op.values(), of_float64(arrays))
     assert_close(got, expected, 1e-4, f"second derivative of {op}")
-
-
-@pytest.fixture
-def no_fusion():
-    """Of elementwise ops by mx.compile, each of whose kernels takes seconds to compile."""
-    fuse_compiled(False)
-    yield
-    fuse_compiled(True)
 
 
 @pytest.mark.usefixtures("no_fusion")

@@ -330,6 +330,7 @@ def layer_of(call, parameters=None):
     return layer
 
 
+@pytest.mark.usefixtures("no_fusion")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("transform", ["plain", "compile", "vmap", "checkpoint", "grad"])
 @pytest.mark.parametrize("call, why, options", LEFT)

@@ -38,11 +38,11 @@ from mlx_norms._bench.tables import red_if, table
 
 COLUMNS = ["block", "what", "dtype", "side", "compiled", "ms", "ms_lower", "ms_upper"]
 COLUMNS += ["stock_over_side", "ratio_lower", "ratio_upper", "launches", "peak_mb", "error"]
-COLUMNS += ["source", "written", "inline", "around", "left"]
+COLUMNS += ["source", "written", "around", "left"]
 # Sides, and whether they are compiled. A derivative has its pass without projections, too.
 STEPS = [("stock", False), ("patched", False), ("stock", True), ("patched", True)]
 WAYS = {"forward": [*STEPS[:2], ("projections", False), *STEPS[2:]], "training step": STEPS}
-OF_REPORT = ("written", "inline", "around", "left")
+OF_REPORT = ("written", "around", "left")
 
 
 def floating(tree) -> object:
@@ -55,8 +55,8 @@ def floating(tree) -> object:
 def launches(call, side: str) -> int:
     with CONTEXTS[side]():
         pending = [array for _, array in tree_flatten(call())]
-        if side == "projections":
-            _ext.fuse_at_eval(pending, True, True)
+        if side != "stock":
+            _ext.fuse_at_eval(pending, True, side == "projections")
         return nodes(*pending).total()
 
 

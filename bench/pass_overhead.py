@@ -4,8 +4,7 @@ The graph is that of one decoding step of a llama of 32 layers, whose size decid
 weights. The pass runs on the host. On the CPU it replaces nothing here;
 `python tools hostmetal.build` prints the folder of a build, for PYTHONPATH, in which it replaces
 what it would on a GPU. Building the graph in Python is listed for scale, with the pass's share.
-After steps in which it found nothing, only each eighth is looked at, so a sample has eight. Two
-builds are compared by bench/builds.py --pass.
+Two builds are compared by bench/builds.py --pass.
 """
 
 from __future__ import annotations

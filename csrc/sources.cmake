@@ -90,7 +90,6 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/side_by_side.cpp
     csrc/patching/sources.cpp
     csrc/patching/take_products.cpp
-    csrc/patching/vain_passes.cpp
     csrc/patching/written_norm.cpp
     csrc/patching/written_op.cpp
     csrc/patching/written_reader.cpp
@@ -112,7 +111,6 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/python/rope.cpp
     csrc/python/switches.cpp
     csrc/python/trees.cpp
-    csrc/python/written_norm.cpp
     csrc/rope/fast_rope.cpp
     csrc/rope/norm_rope.cpp
     csrc/rope/ops.cpp

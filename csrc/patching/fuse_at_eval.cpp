@@ -2,12 +2,13 @@
 
 #include "csrc/patching/fuse_at_eval.h"
 
+#include <algorithm>
+
 #include "csrc/common/backend.h"
 #include "csrc/patching/fuse_projections.h"
 #include "csrc/patching/outcome.h"
 #include "csrc/patching/plan_around.h"
 #include "csrc/patching/take_products.h"
-#include "csrc/patching/vain_passes.h"
 #include "mlx/mlx.h"
 
 namespace mlx_norms {
@@ -21,27 +22,27 @@ bool has_gpu() {
   return has;
 }
 
-// Returns whether anything was fused.
-bool fuse_around(PendingGraph& graph, const Arrays& roots, bool written) {
+constexpr size_t kMinNodes = 256; // looked for at first
+
+void fuse_around(PendingGraph& graph, const Arrays& roots) {
   graph.note_holders();
   RewrittenGraph rewritten(roots, graph);
-  plan_around(rewritten, written);
-  return rewritten.apply();
+  plan_around(rewritten);
+  rewritten.apply();
 }
 
 } // namespace
 
-int fuse_at_eval(const Arrays& roots, bool around, bool written) {
-  static thread_local VainPasses vain;
-  bool multiplies = has_gpu() || takes_products_anywhere();
-  if (!vain.looks_now() || !(around || multiplies)) {
+int fuse_at_eval(const Arrays& roots, bool around, bool projections) {
+  // Steps are often alike.
+  static thread_local size_t latest_nodes = kMinNodes;
+  bool multiplies = projections && (has_gpu() || takes_products_anywhere());
+  if (in_transform() || !(around || multiplies)) {
     return 0;
   }
-  std::optional<PendingGraph> graph(std::in_place, roots, vain.nodes());
-  auto nodes = graph->size();
-  // What a transform traces is left to the transform's own pass.
-  bool may_be_around =
-      around && !in_transform() && may_plan_around(*graph, written);
+  std::optional<PendingGraph> graph(std::in_place, roots, latest_nodes);
+  latest_nodes = std::max(graph->size(), kMinNodes);
+  bool may_be_around = around && may_plan_around(*graph);
   int fused = 0, taken = 0;
   if (multiplies) {
     fused = fuse_projections(*graph);
@@ -49,14 +50,12 @@ int fuse_at_eval(const Arrays& roots, bool around, bool written) {
     count_projections(fused);
     count_products(taken);
   }
-  bool found = fused + taken > 0;
   if (may_be_around) {
-    if (found) {
-      graph.emplace(roots, nodes); // as it is now
+    if (fused + taken > 0) {
+      graph.emplace(roots, latest_nodes); // as it is now
     }
-    found |= fuse_around(*graph, roots, written);
+    fuse_around(*graph, roots);
   }
-  vain.found(found, nodes);
   return fused;
 }
 

@@ -14,16 +14,15 @@ constexpr size_t kNodes = 512; // about as many as a few layers have
 
 Arrays fuse_graph(
     const Arrays& outputs,
-    const std::function<Arrays()>& boundary,
-    bool written) {
-  if (!may_plan_around(PendingGraph(outputs, kNodes), written)) {
+    const std::function<Arrays()>& boundary) {
+  if (!may_plan_around(PendingGraph(outputs, kNodes))) {
     return outputs;
   }
   // What is given is asked for only now: it may be a model's parameters.
   auto given = boundary();
   PendingGraph graph(outputs, kNodes, given);
   RewrittenGraph rewritten(outputs, graph);
-  plan_around(rewritten, written);
+  plan_around(rewritten);
   return rewritten.build();
 }
 

@@ -35,7 +35,11 @@ const array& without_views(const array& a) {
 }
 
 std::optional<float> as_constant(const array& a) {
-  return as_number(without_views(a));
+  auto* of = &without_views(a);
+  while (of->size() == 1 && is_reshape(name_of(*of))) { // as vmap makes
+    of = &without_views(of->inputs()[0]);
+  }
+  return as_number(*of);
 }
 
 // The sum that a statistic is of; null: it is none.

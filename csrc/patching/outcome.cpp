@@ -46,8 +46,6 @@ const char* text(Outcome outcome) {
       return "norm alone: the kernel that adds has failed its check";
     case Outcome::Groups:
       return "norm alone: group, instance and batch norms take no addition";
-    case Outcome::OtherNorm:
-      return "norm alone: l2 norms, and those of channels, take no addition";
     case Outcome::DtypeNotTaken:
       return "left to MLX: not float32, float16 or bfloat16";
     case Outcome::ArgumentsNotTaken:

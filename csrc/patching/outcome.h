@@ -26,8 +26,7 @@ enum class Outcome {
   ParameterTraced,
   ParameterOfTransform,
   FusedNoKernel,
-  Groups,    // a group, instance or batch norm
-  OtherNorm, // an l2 norm, or one over another axis than the last
+  Groups, // a group, instance or batch norm
   // Passed on to mx.fast.
   DtypeNotTaken,
   ArgumentsNotTaken,

@@ -9,8 +9,6 @@
 #include "csrc/common/pending.h"
 #include "csrc/norm/norm.h"
 #include "csrc/patching/fusion.h"
-#include "csrc/patching/vain_passes.h"
-#include "csrc/patching/written_op.h"
 #include "mlx/fast.h"
 
 namespace mlx_norms {
@@ -197,18 +195,17 @@ alone(const Request& request, Plan plan, Outcome not_fused) {
 }
 
 // The norm, fused if it can be; none if mx.fast has to compute it.
-std::pair<OptionalArray, Outcome>
-counted(const Request& request, Plan plan, Fusion fusion) {
+OptionalArray counted(const Request& request, Plan plan, Fusion fusion) {
   auto [norm, outcome] = fused(request, plan, fusion);
   if (!norm) {
     std::tie(norm, outcome) = alone(request, std::move(plan), outcome);
   }
   count(outcome);
-  return {std::move(norm), outcome};
+  return norm;
 }
 
 template <typename F>
-PatchedNorm patched_norm(
+array patched_norm(
     const Request& request,
     bool center,
     float eps,
@@ -216,24 +213,23 @@ PatchedNorm patched_norm(
     F pass_on) {
   if (auto why = not_taken(request, center, eps)) {
     count(*why);
-    return {pass_on(), *why};
+    return pass_on();
   }
-  note_norm(request.x);
   auto plan = make_plan(request, center, eps, fusion);
   bool is_offset = plan.spec.weight_offset != 0.0f;
-  auto [normalized, outcome] = counted(request, std::move(plan), fusion);
+  auto normalized = counted(request, std::move(plan), fusion);
   if (!normalized) {
-    return {pass_on(), outcome};
+    return pass_on();
   }
   if (is_offset) {
     count_offset();
   }
-  return {std::move(*normalized), outcome};
+  return std::move(*normalized);
 }
 
 } // namespace
 
-PatchedNorm patched_rms_norm(
+array patched_rms_norm(
     const array& x,
     const array* weight,
     float eps,
@@ -245,7 +241,7 @@ PatchedNorm patched_rms_norm(
   });
 }
 
-PatchedNorm patched_layer_norm(
+array patched_layer_norm(
     const array& x,
     const array* weight,
     const array* bias,
@@ -257,42 +253,6 @@ PatchedNorm patched_layer_norm(
     return mx::fast::layer_norm(
         x, optional(weight), optional(bias), eps, stream);
   });
-}
-
-std::optional<PatchedNorm> patched_written_norm(
-    const WrittenNorm& norm,
-    const array& x,
-    const array* weight,
-    const array* bias,
-    const array* factor,
-    Fusion fusion) {
-  auto stream = mx::to_stream({});
-  if (backend_of(stream) == Backend::None) {
-    count(Outcome::MlxTooOld);
-    return std::nullopt;
-  }
-  if (norm.kind == WrittenNorm::Kind::L2 || norm.eps_bounds ||
-      norm.axis != static_cast<int>(x.ndim()) - 1) {
-    count(Outcome::OtherNorm);
-    return PatchedNorm{
-        compute(norm, x, weight, bias, factor), Outcome::OtherNorm};
-  }
-  note_norm(x);
-  auto weights = as_vector(weight), biases = as_vector(bias);
-  Request request{x, nullptr, nullptr, stream};
-  Plan plan{.x = fusion == Fusion::Never ? x : before_cast(x, stream)};
-  plan.spec = spec_of(norm);
-  plan.dtype = norm.dtype;
-  for (auto& parameter : {weights, biases}) {
-    if (parameter) {
-      plan.parameters.push_back(*parameter);
-    }
-  }
-  auto [y, outcome] = counted(request, std::move(plan), fusion);
-  if (!y) {
-    return std::nullopt;
-  }
-  return PatchedNorm{times_factors(norm, std::move(*y), factor), outcome};
 }
 
 } // namespace mlx_norms

@@ -6,8 +6,6 @@
 #pragma once
 
 #include "csrc/common/types.h"
-#include "csrc/patching/outcome.h"
-#include "csrc/patching/written_norm.h"
 #include "mlx/utils.h"
 
 namespace mlx_norms {
@@ -15,35 +13,20 @@ namespace mlx_norms {
 // Whether to fuse a pending sum.
 enum class Fusion { Now, ByGraphPass, Never };
 
-struct PatchedNorm {
-  mx::array normalized;
-  Outcome outcome;
-};
-
 // Without a weight or a bias, null.
-PatchedNorm patched_rms_norm(
+mx::array patched_rms_norm(
     const mx::array& x,
     const mx::array* weight,
     float eps,
     mx::StreamOrDevice stream,
     Fusion fusion);
 
-PatchedNorm patched_layer_norm(
+mx::array patched_layer_norm(
     const mx::array& x,
     const mx::array* weight,
     const mx::array* bias,
     float eps,
     mx::StreamOrDevice stream,
-    Fusion fusion);
-
-// The norm that a model writes in operations, of these arguments; nullopt if
-// the model's own code has to compute it.
-std::optional<PatchedNorm> patched_written_norm(
-    const WrittenNorm& norm,
-    const mx::array& x,
-    const mx::array* weight,
-    const mx::array* bias,
-    const mx::array* factor,
     Fusion fusion);
 
 } // namespace mlx_norms

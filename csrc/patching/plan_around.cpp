@@ -64,13 +64,12 @@ bool may_take_more(const array& norm, const PendingGraph& graph) {
 
 class Pass {
  public:
-  Pass(RewrittenGraph& graph, bool written)
+  explicit Pass(RewrittenGraph& graph)
       : graph_(graph),
-        is_looking_around_(!in_shapeless_trace(graph.outputs()[0])),
-        written_(written) {}
+        is_looking_around_(!in_shapeless_trace(graph.outputs()[0])) {}
 
   void run() {
-    if (written_ && is_looking_around_) {
+    if (is_looking_around_) {
       for_far_first(
           graph_.before().powers(), [&](const array& a) { find_inline(a); });
     }
@@ -222,7 +221,6 @@ class Pass {
 
   RewrittenGraph& graph_;
   bool is_looking_around_; // not at sums alone
-  bool written_;
   int n_sums_ = 0;
   struct Inline {
     array output;
@@ -236,18 +234,18 @@ class Pass {
 
 } // namespace
 
-bool may_plan_around(const PendingGraph& graph, bool written) {
+bool may_plan_around(const PendingGraph& graph) {
   auto any = [](const std::vector<const array*>& nodes, auto test) {
     return std::ranges::any_of(nodes, [&](const array* a) { return test(*a); });
   };
   return !graph.channel_norms().empty() || may_stand_side_by_side(graph) ||
-      (written && any(graph.powers(), may_be_root)) ||
+      any(graph.powers(), may_be_root) ||
       any(graph.norms(),
           [&](const array& a) { return may_take_more(a, graph); });
 }
 
-void plan_around(RewrittenGraph& graph, bool written) {
-  Pass(graph, written).run();
+void plan_around(RewrittenGraph& graph) {
+  Pass(graph).run();
 }
 
 } // namespace mlx_norms

@@ -10,11 +10,11 @@
 
 namespace mlx_norms {
 
-// Whether there may be anything to plan, by the nodes next to norms. With
-// `written`, norms that are written in MLX's operations count, too.
-bool may_plan_around(const PendingGraph& graph, bool written);
+// Whether there may be anything to plan, by the nodes next to norms and by
+// those that norms which are written in operations have.
+bool may_plan_around(const PendingGraph& graph);
 
 // Adds the rewrites of all norms that gain, and counts them.
-void plan_around(RewrittenGraph& graph, bool written);
+void plan_around(RewrittenGraph& graph);
 
 } // namespace mlx_norms

@@ -69,6 +69,18 @@ const int* axis_of(const Value& value) {
       : nullptr;
 }
 
+// Whether a reshape adds axes before those of its input, as vmap does.
+bool adds_leading_axes(const array& a) {
+  if (!is_reshape(a.primitive().name())) {
+    return false;
+  }
+  const auto& shape = a.inputs()[0].shape();
+  auto rest = a.size() == a.inputs()[0].size() && a.ndim() >= shape.size()
+      ? a.shape().end() - shape.size()
+      : a.shape().begin();
+  return std::equal(rest, a.shape().end(), shape.begin(), shape.end());
+}
+
 // What the value's array tells besides.
 void note(const array& a, Value& value) {
   auto* product = std::get_if<Product>(&value);
@@ -83,7 +95,7 @@ void note(const array& a, Value& value) {
       !is_pending(a, "Broadcast") && !is_pending(a, "BroadcastAxes")) {
     if (auto from_end = only_axis_from_end(a)) {
       product->weight->axis_from_end = *from_end;
-    } else {
+    } else if (!adds_leading_axes(a)) {
       value = Refused{"its parameter is no vector"};
     }
   }
@@ -91,24 +103,16 @@ void note(const array& a, Value& value) {
 
 } // namespace
 
-WrittenReader::WrittenReader(const array& x, const Arrays& parameters)
-    : x_(x),
-      parameters_(parameters) {
-  Product itself;
-  itself.has_x = true;
-  values_.emplace(x.id(), itself);
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    values_.emplace(parameters[i].id(), as_parameter(parameters[i], i));
-  }
-}
-
 WrittenReader::WrittenReader(
     const array& x,
     mx::Stream stream,
     const PendingGraph& graph)
-    : WrittenReader(x, Arrays{}) {
-  stream_ = stream;
-  graph_ = &graph;
+    : x_(x),
+      stream_(stream),
+      graph_(graph) {
+  Product itself;
+  itself.has_x = true;
+  values_.emplace(x.id(), itself);
 }
 
 const Value* WrittenReader::find(const array& a) const {
@@ -124,7 +128,7 @@ const Value& WrittenReader::value_of(const array& a) {
   if (++nodes_ <= kMaxNodes) {
     value = read(a);
     note(a, value);
-    if (graph_ && may_be_parameter(a, value)) {
+    if (may_be_parameter(a, value)) {
       value = as_parameter(a, parameters_.size());
       parameters_.push_back(a);
     }
@@ -155,9 +159,9 @@ bool WrittenReader::may_be_parameter(const array& a, const Value& value) const {
 }
 
 Value WrittenReader::read(const array& a) {
-  if (!(graph_ ? graph_->is_inner(a) : is_pending(a))) {
+  if (!graph_.is_inner(a)) {
     auto number = as_number(a);
-    bool is_given = graph_ && (a.ndim() > 0 || graph_->is_boundary(a));
+    bool is_given = a.ndim() > 0 || graph_.is_boundary(a);
     return number && !is_given
         ? as_constant(*number)
         : Refused{"it uses an array that is neither x nor its own"};
@@ -165,7 +169,7 @@ Value WrittenReader::read(const array& a) {
   if (!a.siblings().empty()) {
     return Refused{"it takes an operation with several results"};
   }
-  if (graph_ && a.primitive().stream() != *stream_) {
+  if (a.primitive().stream() != stream_) {
     return Refused{"it is computed on several streams"};
   }
   const std::string name = a.primitive().name();
@@ -220,7 +224,8 @@ Value WrittenReader::unary(
     return one_over_root(value);
   }
   auto* product = std::get_if<Product>(&value);
-  if (product && product->is_weight() && is_reshape(name)) {
+  bool has_no_rows = product && (product->is_weight() || product->is_number());
+  if (has_no_rows && is_reshape(name)) {
     return value; // note() says where its axis is now
   }
   if (auto* axis = axis_of(value)) {

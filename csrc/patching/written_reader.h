@@ -13,10 +13,6 @@ namespace mlx_norms {
 
 class WrittenReader {
  public:
-  // Of code that was called on stand-ins: nothing but them and constants may be
-  // part of what it computes.
-  WrittenReader(const array& x, const Arrays& parameters);
-
   // Of a norm within a graph, on one stream: a vector that is no part of the
   // norm is a parameter, wherever it comes from.
   WrittenReader(const array& x, mx::Stream stream, const PendingGraph& graph);
@@ -47,8 +43,8 @@ class WrittenReader {
 
   array x_;
   Arrays parameters_;
-  std::optional<mx::Stream> stream_;    // within a graph
-  const PendingGraph* graph_ = nullptr; // likewise
+  mx::Stream stream_;
+  const PendingGraph& graph_;
   int nodes_ = 0;
   std::unordered_map<std::uintptr_t, Value> values_;
 };

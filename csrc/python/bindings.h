@@ -47,7 +47,6 @@ void bind_ladders(nanobind::module_& m);
 void bind_launch(nanobind::module_& m);
 void bind_patching(nanobind::module_& m);
 void bind_rope(nanobind::module_& m);
-void bind_written_norm(nanobind::module_& m);
 void bind_functions(nanobind::module_& m); // with attributes
 void bind_replacement(nanobind::module_& m);
 

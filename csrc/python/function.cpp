@@ -179,12 +179,33 @@ PyType_Slot slots[] = {
     {Py_tp_methods, methods},
     {Py_tp_getset, properties},
     {}};
+PyObject* bound(PyObject* self, PyObject* of, PyObject*) {
+  return of && of != Py_None ? PyMethod_New(self, of)
+                             : nb::borrow(self).release().ptr();
+}
 PyType_Spec spec = {
     "mlx_norms._ext.Function",
     sizeof(Callable),
     0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+        Py_TPFLAGS_BASETYPE,
     slots};
+
+// Of the type above, what CPython does not inherit, and how it is bound.
+PyType_Slot method_slots[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
+    {Py_tp_descr_get, reinterpret_cast<void*>(bound)},
+    {}};
+// A class's attribute that Python binds to the object, or calls at once.
+PyType_Spec method_spec = {
+    "mlx_norms._ext.Method",
+    sizeof(Callable),
+    0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+        Py_TPFLAGS_METHOD_DESCRIPTOR,
+    method_slots};
 
 nb::object function(const nb::object& original) {
   nb::object made;
@@ -195,8 +216,15 @@ nb::object function(const nb::object& original) {
 
 } // namespace
 
-Callable& make_function(nb::object& made, const nb::object& original) {
-  static auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+Callable&
+make_function(nb::object& made, const nb::object& original, bool is_method) {
+  static auto* of_functions = PyType_FromSpec(&spec);
+  auto* type = reinterpret_cast<PyTypeObject*>(of_functions);
+  if (is_method) {
+    static auto* of_methods =
+        PyType_FromSpecWithBases(&method_spec, of_functions);
+    type = reinterpret_cast<PyTypeObject*>(of_methods);
+  }
   made = nb::steal(type ? type->tp_alloc(type, 0) : nullptr);
   if (!made.is_valid()) {
     throw nb::python_error();

@@ -27,9 +27,10 @@ struct Callable {
   bool is_replaced;    // by another function
 };
 
-// A function that calls the original.
+// A function, or a method, that calls the original.
 Callable& make_function(
     nanobind::object& made,
-    const nanobind::object& original);
+    const nanobind::object& original,
+    bool is_method = false);
 
 } // namespace mlx_norms

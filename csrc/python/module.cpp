@@ -27,7 +27,6 @@ NB_MODULE(_ext, m) {
   mlx_norms::bind_launch(m);
   mlx_norms::bind_patching(m);
   mlx_norms::bind_rope(m);
-  mlx_norms::bind_written_norm(m);
   mlx_norms::bind_functions(m);
   mlx_norms::bind_replacement(m);
   mlx_norms::bind_device(m);

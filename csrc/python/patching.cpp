@@ -7,6 +7,7 @@
 
 #include "csrc/patching/fuse_at_eval.h"
 #include "csrc/patching/fuse_graph.h"
+#include "csrc/patching/outcome.h"
 #include "csrc/patching/patched.h"
 #include "csrc/patching/rope_of_norm.h"
 #include "csrc/python/trees.h"
@@ -17,13 +18,6 @@ using namespace nb::literals;
 namespace mlx_norms {
 
 namespace {
-
-mx::array told(PatchedNorm norm, const nb::object& tell) {
-  if (!tell.is_none()) {
-    tell(text(norm.outcome));
-  }
-  return std::move(norm.normalized);
-}
 
 Arrays as_arrays(const std::vector<nb::handle>& objects) {
   Arrays arrays;
@@ -43,11 +37,11 @@ nb::list tree_arrays(nb::handle tree) {
 }
 
 // By the address of the object that an array replaces, its id in Python.
-nb::dict fuse_outputs(nb::handle outputs, nb::handle boundary, bool written) {
+nb::dict fuse_outputs(nb::handle outputs, nb::handle boundary) {
   auto objects = arrays_in(outputs);
   auto old = as_arrays(objects);
   auto given = [&] { return as_arrays(arrays_in(boundary)); };
-  auto fused = fuse_graph(old, given, written);
+  auto fused = fuse_graph(old, given);
   nb::dict changed;
   for (size_t i = 0; i < old.size(); ++i) {
     if (fused[i].id() != old[i].id()) {
@@ -79,16 +73,15 @@ nb::dict counts() {
   all["products"] = counts.products;
   all["ropes"] = counts.ropes;
   all["rope_pairs"] = counts.rope_pairs;
-  nb::dict around, inline_norms;
+  nb::dict around, written;
   for (int i = 0; i < kTaken; ++i) {
     auto taken = static_cast<Taken>(i);
     if (counts.taken[i] > 0) {
-      (is_written(taken) ? inline_norms : around)[text(taken)] =
-          counts.taken[i];
+      (is_written(taken) ? written : around)[text(taken)] = counts.taken[i];
     }
   }
   all["around"] = around;
-  all["inline"] = inline_norms;
+  all["written"] = written;
   return all;
 }
 
@@ -107,49 +100,41 @@ void bind_patching(nb::module_& m) {
       .value("ARGUMENTS_NOT_TAKEN", Outcome::ArgumentsNotTaken);
   m.def(
       "count_outcome",
-      [](Outcome outcome) {
-        count(outcome);
-        return text(outcome);
-      },
+      [](Outcome outcome) { count(outcome); },
       "outcome"_a,
-      nb::sig("def count_outcome(outcome: Outcome) -> str"),
-      "Counts the outcome of a call, and returns its text.");
+      nb::sig("def count_outcome(outcome: Outcome) -> None"),
+      "Counts the outcome of a call.");
 
-  // After the first two, the arguments are those of mx.fast.
+  // After the first, the arguments are those of mx.fast.
   m.def(
       "patched_rms_norm",
       [](Fusion fusion,
-         const nb::object& tell,
          const mx::array& x,
          const mx::array* weight,
          float eps,
          mx::StreamOrDevice stream) {
-        return told(patched_rms_norm(x, weight, eps, stream, fusion), tell);
+        return patched_rms_norm(x, weight, eps, stream, fusion);
       },
       "fusion"_a,
-      "tell"_a.none(),
       "x"_a,
       "weight"_a.none(),
       "eps"_a,
       nb::kw_only(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def patched_rms_norm(fusion: Fusion, tell: object, x: mlx.core.array, weight: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
-      "Replaces ``mx.fast.rms_norm``; calls ``tell`` with the outcome.");
+          "def patched_rms_norm(fusion: Fusion, x: mlx.core.array, weight: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+      "Replaces ``mx.fast.rms_norm``.");
   m.def(
       "patched_layer_norm",
       [](Fusion fusion,
-         const nb::object& tell,
          const mx::array& x,
          const mx::array* weight,
          const mx::array* bias,
          float eps,
          mx::StreamOrDevice stream) {
-        return told(
-            patched_layer_norm(x, weight, bias, eps, stream, fusion), tell);
+        return patched_layer_norm(x, weight, bias, eps, stream, fusion);
       },
       "fusion"_a,
-      "tell"_a.none(),
       "x"_a,
       "weight"_a.none(),
       "bias"_a.none(),
@@ -157,12 +142,11 @@ void bind_patching(nb::module_& m) {
       nb::kw_only(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def patched_layer_norm(fusion: Fusion, tell: object, x: mlx.core.array, weight: mlx.core.array | None, bias: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
-      "Replaces ``mx.fast.layer_norm``; calls ``tell`` with the outcome.");
+          "def patched_layer_norm(fusion: Fusion, x: mlx.core.array, weight: mlx.core.array | None, bias: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+      "Replaces ``mx.fast.layer_norm``.");
   m.def(
       "patched_rope",
       [](Fusion fusion,
-         const nb::object&,
          const mx::array& a,
          int dims,
          bool traditional,
@@ -190,7 +174,6 @@ void bind_patching(nb::module_& m) {
             : patched_rope(a, std::move(options));
       },
       "fusion"_a,
-      "tell"_a.none(),
       "a"_a,
       "dims"_a,
       nb::kw_only(),
@@ -201,7 +184,7 @@ void bind_patching(nb::module_& m) {
       "freqs"_a.none() = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def patched_rope(fusion: Fusion, tell: object, a: mlx.core.array, dims: int, *, traditional: bool, base: float | None, scale: float, offset: int | mlx.core.array, freqs: mlx.core.array | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | None"),
+          "def patched_rope(fusion: Fusion, a: mlx.core.array, dims: int, *, traditional: bool, base: float | None, scale: float, offset: int | mlx.core.array, freqs: mlx.core.array | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | None"),
       "Replaces ``mx.fast.rope`` of a pending norm; None: MLX has to compute "
       "it.");
   m.def(
@@ -209,9 +192,8 @@ void bind_patching(nb::module_& m) {
       &fuse_outputs,
       "outputs"_a.none(),
       "boundary"_a.none(),
-      "written"_a,
       nb::sig(
-          "def fuse_graph(outputs: object, boundary: object, written: bool) -> dict[int, mlx.core.array]"),
+          "def fuse_graph(outputs: object, boundary: object) -> dict[int, mlx.core.array]"),
       "Those of the trees' arrays that change, by the id of the old one, as "
       "norms compute what stands around them in the graph.");
   m.def(
@@ -224,13 +206,13 @@ void bind_patching(nb::module_& m) {
       "fuse_at_eval",
       &fuse_at_eval,
       "roots"_a,
-      "around"_a = false,
-      "written"_a = false,
+      "around"_a,
+      "projections"_a,
       nb::sig(
-          "def fuse_at_eval(roots: list[mlx.core.array], around: bool = False, written: bool = False) -> int"),
-      "Fuses norms with what stands around them and with the matmuls that read "
-      "them, in place, and takes other quantized products; returns how many "
-      "norms it fused with matmuls.");
+          "def fuse_at_eval(roots: list[mlx.core.array], around: bool, projections: bool) -> int"),
+      "Fuses norms with what stands around them, in place; with ``projections`` "
+      "also with the matmuls that read them, and takes other quantized products. "
+      "Returns how many norms it fused with matmuls.");
   m.def("patch_counts", &counts, "The outcomes of patched calls.");
   m.def("reset_patch_counts", &reset_patch_counts, "Resets the counts.");
 }

@@ -26,14 +26,13 @@ constexpr QuickCall kQuickCalls[] = {
     {"patched_rms_norm",
      2,
      [](const auto& a, float eps, Fusion fusion) {
-       auto y = patched_rms_norm(*a[0], a[1], eps, {}, fusion);
-       return std::optional(std::move(y.normalized));
+       return std::optional(patched_rms_norm(*a[0], a[1], eps, {}, fusion));
      }},
     {"patched_layer_norm",
      3,
      [](const auto& a, float eps, Fusion fusion) {
-       auto y = patched_layer_norm(*a[0], a[1], a[2], eps, {}, fusion);
-       return std::optional(std::move(y.normalized));
+       return std::optional(
+           patched_layer_norm(*a[0], a[1], a[2], eps, {}, fusion));
      }},
 };
 

@@ -1,13 +1,16 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What stands in the place of mx.fast's norms and rope: in C, since the frames
-// of a callable in Python would take as long as the rest of a call.
+// What stands in the place of mx.fast's norms and rope, and of an array's
+// methods that evaluate it: in C, since the frames of a callable in Python
+// would take as long as the rest of a call.
 
 #include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
 
+#include "csrc/common/pending.h"
+#include "csrc/patching/fuse_at_eval.h"
 #include "csrc/patching/rope_of_norm.h"
 #include "csrc/python/function.h"
 
@@ -20,8 +23,9 @@ namespace {
 
 PyTypeObject* native_type; // of nanobind's functions
 
-// Ours takes these besides the arguments of MLX's function, of at most eight.
-constexpr size_t kGiven = 2;
+// Ours takes the fusion besides the arguments of MLX's function, of at most
+// eight.
+constexpr size_t kGiven = 1;
 constexpr size_t kMaxArguments = 8;
 
 // Attributes' names, as Python looks them up.
@@ -32,7 +36,7 @@ struct Names {
   PyObject* process = PyUnicode_InternFromString("process");
   PyObject* acts = PyUnicode_InternFromString("acts");
   PyObject* fusion = PyUnicode_InternFromString("fusion");
-  PyObject* trace = PyUnicode_InternFromString("trace");
+  PyObject* projections = PyUnicode_InternFromString("projections");
 };
 
 const Names& names() {
@@ -74,13 +78,13 @@ nb::object scope_of(const Callable& of, nb::object entry) {
 struct Behavior {
   nb::object scope;
   bool acts = false;
-  bool trace = false;
+  bool projections = false;
   Fusion fusion;
 
   explicit Behavior(nb::object of)
       : scope(std::move(of)),
         acts(has(scope, names().acts)),
-        trace(has(scope, names().trace)),
+        projections(has(scope, names().projections)),
         fusion(nb::cast<Fusion>(nb::getattr(scope, names().fusion))) {}
 };
 
@@ -124,7 +128,7 @@ std::optional<PyObject*> call_ours_at_once(
     const Behavior& behavior,
     PyObject* const* arguments,
     size_t positional) {
-  if (!of.quick || behavior.trace || is_ours_replaced(of)) {
+  if (!of.quick || is_ours_replaced(of)) {
     return std::nullopt;
   }
   try {
@@ -151,12 +155,7 @@ PyObject* call_ours(
   }
   auto ours = nb::getattr(of.module, of.ours);
   auto fusion = nb::getattr(behavior.scope, names().fusion);
-  nb::object tell = nb::none();
-  if (behavior.trace) {
-    auto sites = nb::module_::import_("mlx_norms.patching.call_sites");
-    tell = sites.attr("recorder")();
-  }
-  std::array<PyObject*, kGiven + kMaxArguments> given{fusion.ptr(), tell.ptr()};
+  std::array<PyObject*, kGiven + kMaxArguments> given{fusion.ptr()};
   std::copy_n(arguments, all, given.begin() + kGiven);
   return PyObject_Vectorcall(
       ours.ptr(), given.data(), kGiven + positional, keywords);
@@ -205,6 +204,46 @@ PyObject* call_rope(
   return PyObject_Vectorcall(of.original, arguments, flags, keywords);
 }
 
+// Of an array, which has to be evaluated unless it has been.
+PyObject* call_method(
+    PyObject* self,
+    PyObject* const* arguments,
+    size_t flags,
+    PyObject* keywords) {
+  auto& of = *reinterpret_cast<Callable*>(self);
+  auto a = PyVectorcall_NARGS(flags) > 0 ? as_array(arguments[0]) : nullptr;
+  if (a && *a && is_pending(**a)) {
+    try {
+      const auto& behavior = current_behavior(of);
+      bool around = behavior.acts && behavior.fusion == Fusion::Now;
+      if (around || behavior.projections) {
+        fuse_at_eval({**a}, around, behavior.projections);
+      }
+    } catch (nb::python_error& error) {
+      error.restore();
+      return nullptr;
+    }
+  }
+  return PyObject_Vectorcall(of.original, arguments, flags, keywords);
+}
+
+void set_scope(Callable& function, const nb::module_& scope) {
+  function.scope = scope.inc_ref().ptr();
+  auto innermost = nb::getattr(scope, "_innermost");
+  function.innermost = nb::getattr(innermost, "get").release().ptr();
+}
+
+nb::object evaluating_method(
+    const nb::object& original,
+    const nb::module_& scope) {
+  nb::object made;
+  auto& function = make_function(made, original, /* is_method= */ true);
+  function.vectorcall = call_method;
+  function.ours = nb::str("").release().ptr(); // as a replacement
+  set_scope(function, scope);
+  return made;
+}
+
 nb::object replacement(
     const nb::object& original,
     const nb::str& ours,
@@ -216,9 +255,7 @@ nb::object replacement(
   function.quick = find_quick_call(ours.c_str());
   function.ours = PyUnicode_InternFromString(ours.c_str());
   function.module = nb::module_::import_("mlx_norms._ext").release().ptr();
-  function.scope = scope.inc_ref().ptr();
-  auto innermost = nb::getattr(scope, "_innermost");
-  function.innermost = nb::getattr(innermost, "get").release().ptr();
+  set_scope(function, scope);
   return made;
 }
 
@@ -234,10 +271,18 @@ void bind_replacement(nb::module_& m) {
       "scope"_a,
       nb::sig(
           "def replacement(original: collections.abc.Callable, ours: str, scope: types.ModuleType) -> collections.abc.Callable"),
-      "A function that calls ours of this module, with the scope's fusion and "
-      "a function to tell the outcome before the arguments, if the scope acts "
-      "and ours takes the arguments, and else, or if ours returns None, the "
-      "original.");
+      "A function that calls ours of this module, with the scope's fusion before "
+      "the arguments, if the scope acts and ours takes the arguments, and else, "
+      "or if ours returns None, the original.");
+  m.def(
+      "evaluating_method",
+      &evaluating_method,
+      "original"_a,
+      "scope"_a,
+      nb::sig(
+          "def evaluating_method(original: collections.abc.Callable, scope: types.ModuleType) -> collections.abc.Callable"),
+      "An array's method that makes the passes of an evaluation, as the scope "
+      "says, and then calls the original.");
   m.def(
       "scopes_changed",
       [](int opened) {

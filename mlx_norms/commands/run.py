@@ -26,21 +26,9 @@ _RUNPY = runpy.run_path.__code__.co_filename
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = (
-        "%(prog)s [-h] [--projections] [--trace] [--no-written] [--no-report] [--] "
-        "(-m MODULE | SCRIPT) ..."
-    )
+    parser.usage = "%(prog)s [-h] [--projections] [--no-report] [--] (-m MODULE | SCRIPT) ..."
     parser.add_argument(
         "--projections", action="store_true", help="compute norms with the products that take them"
-    )
-    parser.add_argument(
-        "--trace", action="store_true", help="name the lines that call norms in the report"
-    )
-    parser.add_argument(
-        "--no-written",
-        action="store_false",
-        dest="written",
-        help="leave the norms that the program writes in MLX's operations",
     )
     parser.add_argument(
         "--no-report", action="store_true", help="do not write the report to the standard error"
@@ -66,7 +54,7 @@ def run(args: argparse.Namespace) -> Callable[[], int]:
 
 def _start(args: argparse.Namespace, program: str, *arguments: str) -> int:
     sys.argv = ["-m" if args.is_module else program, *arguments]
-    patch(trace=args.trace, projections=args.projections, written=args.written)
+    patch(projections=args.projections)
     if not args.no_report:
         atexit.register(_report)
     beginning = _Beginning()

@@ -17,9 +17,9 @@ class Block(contextlib.ContextDecorator, io.IOBase):
     always runs and, up to the first call or loop, in one go.
     """
 
-    def __init__(self, generate: Callable, *args):
-        self._made_of = generate, *args
-        self._generator = generate(*args)
+    def __init__(self, generate: Callable, *args, **kwargs):
+        self._made_of = functools.partial(generate, *args, **kwargs)
+        self._generator = self._made_of()
         self.close = self._generator.close
 
     def __enter__(self):
@@ -34,7 +34,7 @@ class Block(contextlib.ContextDecorator, io.IOBase):
             raise
 
     def _recreate_cm(self) -> Block:
-        return type(self)(*self._made_of)  # of a decorator, for each call of its function
+        return type(self)(self._made_of)  # of a decorator, for each call of its function
 
 
 def block(generate: Callable[..., Iterator]) -> Callable[..., Block]:

@@ -57,6 +57,6 @@ def fuse(fn: Callable[P, T]) -> Callable[P, T]:
             return fn(*args, **kwargs)
         with replaced.used(), entered(_SCOPE):
             results = fn(*args, **kwargs)
-        return transforms.over(results, (args, kwargs), written=True)
+        return transforms.over(results, (args, kwargs))
 
     return fused

@@ -11,7 +11,6 @@ import mlx.nn
 from .. import nn
 from .._ext import Outcome, count_outcome
 from ..nn.group_layers import has_array_options
-from . import call_sites
 from .scope import STOCK, current, entered
 from .transforms import is_compiling_alone
 
@@ -36,10 +35,8 @@ def _call(layer: type, original: Callable) -> Callable:
 
     @functools.wraps(original)
     def __call__(self, *args, **kwargs):
-        scope = current()
-        if not scope.acts or not _has(self, methods) or _is_part_of_a_kernel(self):
+        if not current().acts or not _has(self, methods) or _is_part_of_a_kernel(self):
             return original(self, *args, **kwargs)
-        tell = call_sites.recorder() if scope.trace else lambda reason: None
         try:
             if has_array_options(self):
                 raise ValueError  # as what our op does not take
@@ -47,10 +44,10 @@ def _call(layer: type, original: Callable) -> Callable:
         except (AttributeError, TypeError):
             return original(self, *args, **kwargs)  # whose error fits the caller's arguments
         except ValueError:
-            tell(count_outcome(_why_not(self, *args, **kwargs)))
+            count_outcome(_why_not(self, *args, **kwargs))
             with entered(STOCK):
                 return original(self, *args, **kwargs)
-        tell(count_outcome(Outcome.GROUPS))
+        count_outcome(Outcome.GROUPS)
         return y
 
     return __call__

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Iterator
 
 import mlx.core as mx
-import mlx.nn
 
 from .. import _ext
 from .._ext import Fusion
@@ -18,13 +17,16 @@ from . import layers, scope, transforms, trees
 from .blocks import block
 from .scope import EXPORT, current, entered
 from .transforms import Kind
-from .written import classes, functions
-from .written import layers as written_layers
 
 
 def _fast(name: str, original: Callable) -> Callable:
     """``original``, or ours of this name with the same arguments if the scope says so."""
     return functools.wraps(original)(_ext.replacement(original, name, scope))
+
+
+def _reading(original: Callable) -> Callable:
+    """A method that evaluates its array, after a graph pass over it."""
+    return functools.wraps(original)(_ext.evaluating_method(original, scope))
 
 
 def _eval(original: Callable) -> Callable:
@@ -33,9 +35,9 @@ def _eval(original: Callable) -> Callable:
     @functools.wraps(original)
     def evaluate(*args):
         scope = current()
-        if scope.projections:
-            around = scope.fusion is Fusion.NOW
-            _ext.fuse_at_eval(trees.arrays(args), around, around and scope.written)
+        around = scope.acts and scope.fusion is Fusion.NOW
+        if around or scope.projections:
+            _ext.fuse_at_eval(trees.arrays(args), around, scope.projections)
         return original(*args)
 
     return evaluate
@@ -65,21 +67,8 @@ def _exporter(original: Callable) -> Callable:
     return exporter
 
 
-def _module_init(original: Callable) -> Callable:
-    """That of ``mlx.nn.Module``, which has the calls of classes defined later replaced."""
-
-    @functools.wraps(original)
-    def __init__(self, *args, **kwargs):
-        original(self, *args, **kwargs)
-        if _has_calls_replaced and not classes.is_known(type(self)):
-            _add(classes.found_among(type(self)))
-            [*_exchanging_calls(_replacements)]
-
-    return __init__
-
-
 # MLX can only export its own primitives, so exported functions are traced with mx.fast.
-_REPLACEMENTS = [
+_FUNCTIONS = [
     (mx.fast, "rms_norm", functools.partial(_fast, "patched_rms_norm")),
     (mx.fast, "layer_norm", functools.partial(_fast, "patched_layer_norm")),
     (mx.fast, "rope", functools.partial(_fast, "patched_rope")),
@@ -93,21 +82,20 @@ _REPLACEMENTS = [
     (mx, "vjp", transforms.transforming),
     (mx, "jvp", functools.partial(transforms.transforming, kind=Kind.KEPT)),
     (mx, "vmap", functools.partial(transforms.transforming, kind=Kind.KEPT)),
-    (mx, "checkpoint", functools.partial(transforms.transforming, kind=Kind.CHECKPOINTED)),
-    (mlx.nn.Module, "__init__", _module_init),
-    *layers.replacements(),
+    (mx, "checkpoint", transforms.checkpointing),
 ]
 
-_OWNERS, _NAMES, _MAKERS = zip(*_REPLACEMENTS, strict=True)
+# Set by the first patch or block, and taken back by unpatch() alone: Python 3.13 slows a type for
+# good after a thousand changes.
+_METHODS = [
+    (mx.array, "item", _reading),
+    (mx.array, "tolist", _reading),
+    *layers.replacements(),
+]
 
 # Each original that was found, and what replaces it.
 _replacements: dict[Callable, Callable] = {}
 _originals: dict[Callable, Callable] = {}
-
-# What models may write norms in, and is replaced, too, once it is asked for, until nothing is
-# patched: calls and methods of classes, and functions of modules.
-_places: list[classes.Place] = []
-_has_calls_replaced = False
 
 # Owners and names of what others had put there before anything was patched.
 _left: set[tuple[object, str]] = set()
@@ -116,17 +104,15 @@ _users: dict[object, None] = {}
 
 
 @block
-def used(calls: bool = False) -> Iterator[bool]:
+def used(is_last: bool = False) -> Iterator[bool]:
     """Has the functions replaced within the block; true if they were not before.
 
-    They are replaced if, and only if, there is such a block or a patched process. With ``calls``,
-    so are the calls and functions of models that may write a norm.
+    They are replaced if, and only if, there is such a block or a patched process; so are methods,
+    which stay replaced until a block that `is_last` ends.
     """
-    global _has_calls_replaced, _left
-    if calls:
-        _add(classes.found())
+    global _left
     left = set()
-    for owner, name, make in _REPLACEMENTS:
+    for owner, name, make in _FUNCTIONS + _METHODS:
         function = getattr(owner, name)
         if function in _replacements or function in _originals:
             continue
@@ -136,10 +122,10 @@ def used(calls: bool = False) -> Iterator[bool]:
             replacement = make(function)
             _originals[replacement] = function
             _replacements[function] = replacement
-    user, others = object(), _replaced_by_others()
-    replacing, restoring = _exchanging(_replacements), _exchanging(_originals)
-    replacing_calls = _exchanging_calls(_replacements)
-    restoring_calls = _exchanging_calls(_originals)
+    user, others = object(), _replaced_by_others(_FUNCTIONS + _METHODS * is_last)
+    replacing = _exchanging(_FUNCTIONS + _METHODS, _replacements)
+    restoring = _exchanging(_FUNCTIONS, _originals)
+    restoring_methods = _exchanging(_METHODS, _originals)
     try:
         # No call and no loop, here and below: in one go, as Block says.
         is_first = not _users and not scope.process.acts
@@ -147,18 +133,14 @@ def used(calls: bool = False) -> Iterator[bool]:
         if is_first:
             _left = left
             [*replacing]
-        if calls:
-            _has_calls_replaced = True
-            [*replacing_calls]
         yield is_first
     finally:
         del _users[user]
         if not _users and not scope.process.acts:
             others = [*others]
             [*restoring]
-            if _has_calls_replaced:
-                [*restoring_calls]
-                _has_calls_replaced = False
+            if is_last:
+                [*restoring_methods]
             if others:
                 _warn_of(others)
 
@@ -169,13 +151,13 @@ def is_used() -> bool:
 
 
 def originals() -> list[Callable]:
-    """The functions of ``mx.fast`` that are replaced now, and of evaluation if that has a pass."""
-    projections = current().projections
-    return [
-        _originals[function]
-        for owner, function, make in zip(_OWNERS, _functions(), _MAKERS, strict=True)
-        if function in _originals and (owner is mx.fast or (projections and make is _eval))
+    """The norms, ropes and evaluations that are replaced now."""
+    functions = [
+        getattr(owner, name)
+        for owner, name, make in _FUNCTIONS
+        if owner is mx.fast or make is _eval
     ]
+    return [_originals[function] for function in functions if function in _originals]
 
 
 def left() -> dict[str, str]:
@@ -213,67 +195,21 @@ def _described(function: object) -> str:
     return f"{type(function).__module__}.{type(function).__qualname__}"
 
 
-def _add(found: list[classes.Place]) -> None:
-    """Makes the replacements of these calls and functions."""
-    for owner, name in found:
-        original = vars(owner).get(name)
-        if original is None:  # deleted since it was found
-            continue
-        if original not in _replacements and original not in _originals:
-            replacement = _written(owner, name, original)
-            _originals[replacement] = original
-            _replacements[original] = replacement
-        if (owner, name) not in _places:
-            _places.append((owner, name))
-
-
-def _written(
-    owner: object, name: str, original: Callable | staticmethod
-) -> Callable | staticmethod:
-    """What replaces a call of layers, or a function or method that is named as a norm."""
-    if isinstance(original, staticmethod):
-        replacement = functions.replacement(original.__func__)
-        _originals[replacement] = original.__func__
-        return staticmethod(replacement)
-    if name == "__call__":
-        return written_layers.replacement(original)
-    return functions.replacement(original, is_method=isinstance(owner, type))
-
-
-def _functions() -> Iterator[Callable]:
-    return map(getattr, _OWNERS, _NAMES)
-
-
 # What these two return runs in C, when it is iterated over.
 
 
-def _exchanging(by: dict[Callable, Callable]) -> Iterator[None]:
+def _exchanging(table: list[tuple], by: dict[Callable, Callable]) -> Iterator[None]:
     """Exchanges the functions that ``by`` has."""
-    return map(setattr, _OWNERS, _NAMES, map(by.get, _functions(), _functions()))
+    owners, names, _ = zip(*table, strict=True)
+    functions = [map(getattr, owners, names) for _ in range(2)]
+    return map(setattr, owners, names, map(by.get, *functions))
 
 
-def _owners_and_names() -> Iterator[Iterator]:
-    """Of those places that still are: somebody may have deleted a name."""
-    owners, names = (functools.partial(map, operator.itemgetter(i), _places) for i in (0, 1))
-    return (
-        itertools.compress(of(), map(operator.contains, map(vars, owners()), names()))
-        for of in (owners, names)
-    )
-
-
-def _calls() -> Iterator[Callable | staticmethod]:
-    owners, names = _owners_and_names()
-    return map(operator.getitem, map(vars, owners), names)
-
-
-def _exchanging_calls(by: dict[Callable, Callable]) -> Iterator[None]:
-    return map(setattr, *_owners_and_names(), map(by.get, _calls(), _calls()))
-
-
-def _replaced_by_others() -> Iterator[tuple[object, str]]:
+def _replaced_by_others(table: list[tuple]) -> Iterator[tuple[object, str]]:
     """The owners and names of functions that are none of our replacements."""
-    is_ours = map(_originals.__contains__, _functions())
-    return itertools.compress(zip(_OWNERS, _NAMES, strict=True), map(operator.not_, is_ours))
+    owners, names, _ = zip(*table, strict=True)
+    is_ours = map(_originals.__contains__, map(getattr, owners, names))
+    return itertools.compress(zip(owners, names, strict=True), map(operator.not_, is_ours))
 
 
 def _warn_of(functions: list[tuple[object, str]]) -> None:

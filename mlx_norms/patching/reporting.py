@@ -5,23 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .. import _ext
-from . import call_sites, replaced, taken, written
+from . import replaced, taken
 
 _CAUSES = """\
 - the model has not run since, or is not the one patched, or ran in another thread than patched()
 - it was compiled (mx.compile) before: what is compiled before patch() stays as it was
-- it writes its own norms in a way that is not recognized; those seen are named below
+- it writes its own norms in a way that is not recognized
 - it took a function of mx.fast by name before; those that modules hold are named below"""
 
 
 @dataclass(frozen=True)
 class Report:
-    """Counts of the calls of ``mx.fast``'s norms, of ``mlx.nn``'s and of models' own that a patch
-    acted on.
+    """Counts of the calls of ``mx.fast``'s norms and of ``mlx.nn``'s that a patch acted on.
 
-    These are ``mx.fast.rms_norm`` and ``layer_norm``, the layers ``GroupNorm``, ``InstanceNorm``
-    and ``BatchNorm``, which take no residual add, and those of ``written``. They cover the
-    whole process. A compiled function makes these calls only while it is traced.
+    These are ``mx.fast.rms_norm`` and ``layer_norm``, and the layers ``GroupNorm``,
+    ``InstanceNorm`` and ``BatchNorm``, which take no residual add. They cover the whole process. A
+    compiled function makes these calls only while it is traced.
 
     Args:
         calls (int): The calls.
@@ -31,29 +30,19 @@ class Report:
         offsets (int): The calls whose weight was a pending ``1 + w`` and became a
           ``weight_offset``.
         reasons (dict): The number of calls by outcome and reason.
-        sites (dict): The number of calls by ``("file:line", reason)``, with ``trace=True``.
         projections (int): The norms that were computed with the matmuls that read them, counted
           once per evaluation, with ``projections=True``.
         products (int): The other quantized products that our kernel computed, counted likewise.
         missed (tuple): The names in loaded modules, as ``"module.rms_norm"``, that have held a
-          function of ``mx.fast`` since before the patch, as by ``from mlx.core.fast import
-          rms_norm``, so that its calls are not seen; with ``projections=True`` also those that hold
-          ``mx.eval`` or ``mx.async_eval``. They are looked for by :func:`mlx_norms.report`. It is
-          empty if nothing is patched then.
+          function of ``mx.fast``, ``mx.eval`` or ``mx.async_eval`` since before the patch, as by
+          ``from mlx.core.fast import rms_norm``, so that its calls are not seen. They are looked
+          for by :func:`mlx_norms.report`. It is empty if nothing is patched then.
         is_patched (bool): Whether anything was patched when the report was made.
-        written (dict): The number of calls of layers and functions that write a norm in MLX's
-          operations and were computed by ours, by op and class or function, as ``"rms_norm:
-          my_model.RMSNorm"``. They are among the calls.
-        inline (dict): The norms that are written in MLX's operations amid other code, which the
-          passes over graphs replaced, by op. They are not among the calls.
+        written (dict): The norms that are written in MLX's operations, which the passes over graphs
+          replaced, by op. They are not among the calls.
         around (dict): What those passes made part of a norm, besides additions, by kind.
-        compiled (tuple): The functions in loaded modules, as ``"module.function"``, that seem to
-          compute a norm and were compiled before the patch, so that they stay as they were. They
-          are looked for as those of ``missed``.
-        left (dict): The classes and functions that seem to write a norm and were left as they are,
-          with the reason, as ``{"my_model.RMSNorm": "it adds a bias to an RMS norm"}``, and the
-          functions of ``mx.fast`` and calls of ``mlx.nn``'s layers in whose place others had put
-          something before the patch. They are not among the calls.
+        left (dict): The functions of ``mx.fast`` and calls of ``mlx.nn``'s layers in whose place
+          others had put something before the patch, and what it is. They are not among the calls.
         ropes (int): The norms of heads, among the calls, that were computed with the transpose and
           the ``mx.fast.rope`` after them.
         rope_pairs (int): The pairs of these, of queries and keys, that are one launch.
@@ -64,21 +53,18 @@ class Report:
     passed_on: int
     offsets: int
     reasons: dict[str, int]
-    sites: dict[tuple[str, str], int]
     projections: int
     products: int
     missed: tuple[str, ...]
     is_patched: bool
     written: dict[str, int] = field(default_factory=dict)
-    inline: dict[str, int] = field(default_factory=dict)
     around: dict[str, int] = field(default_factory=dict)
-    compiled: tuple[str, ...] = ()
     left: dict[str, str] = field(default_factory=dict)
     ropes: int = 0
     rope_pairs: int = 0
 
     def __str__(self) -> str:
-        lines = self._of_calls() if self.calls else self._of_no_calls()
+        lines = self._of_calls() if self.calls else [] if self.written else self._of_no_calls()
         if self.projections:
             lines.append(f"{self.projections} computed with the products that take them")
         if self.products:
@@ -88,20 +74,13 @@ class Report:
                 f"{self.ropes} computed with the rope after them, {self.rope_pairs} pairs at once"
             )
         lines += [f"{count:8}  {reason}" for reason, count in self.reasons.items()]
-        lines += [f"{count:8}  written as {norm}" for norm, count in self.written.items()]
-        lines += [f"{count:8}  written inline, as {norm}" for norm, count in self.inline.items()]
+        lines += [f"{n:8}  written in operations, as {op}" for op, n in self.written.items()]
         lines += [f"{count:8}  with {kind}" for kind, count in self.around.items()]
-        lines += [f"{count:8}  {site}  {reason}" for (site, reason), count in self.sites.items()]
         lines += [f"{name} is left as it is: {why}" for name, why in self.left.items()]
         lines += [
             f"{name} is MLX's own, taken before patch(): its calls are not seen. Call patch() "
             "before that import."
             for name in self.missed
-        ]
-        lines += [
-            f"{name} was compiled before patch() and stays as it was. Call patch() before that "
-            "import."
-            for name in self.compiled
         ]
         return "\n".join(lines)
 
@@ -136,11 +115,8 @@ def report() -> Report:
     counts = _ext.patch_counts()
     return Report(
         calls=sum(counts["reasons"].values()),
-        sites=call_sites.counts(),
-        written=written.taken(),
-        left=written.left() | replaced.left(),
+        left=replaced.left(),
         missed=taken.names(),
-        compiled=taken.compiled(),
         is_patched=replaced.is_used(),
         **counts,
     )
@@ -149,5 +125,3 @@ def report() -> Report:
 def reset() -> None:
     """Reset the counts."""
     _ext.reset_patch_counts()
-    call_sites.reset()
-    written.reset()

@@ -16,18 +16,13 @@ class Scope:
 
     Args:
         acts: Whether to call ours; if not, the original functions.
-        fusion: How to fuse a pending residual add, or a norm with its rope.
-        trace: Whether to record call sites.
-        projections: Whether evaluation computes norms together with the matmuls that read them, and
-            with what else stands around them if ``fusion`` is now.
-        written: Whether to compute the norms that models write in MLX's operations.
+        fusion: How to fuse norms with what stands around them.
+        projections: Whether evaluation computes norms together with the matmuls that read them.
     """
 
     acts: bool = True
     fusion: Fusion = Fusion.NOW
-    trace: bool = False
     projections: bool = False
-    written: bool = False
 
 
 STOCK = Scope(acts=False)  # a process that is not patched

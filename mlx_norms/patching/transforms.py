@@ -9,12 +9,12 @@ from __future__ import annotations
 import enum
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .. import _ext
 from .._ext import Fusion
 from . import trees
-from .scope import current
+from .scope import current, entered
 
 
 class Kind(enum.Enum):
@@ -38,10 +38,20 @@ def _around() -> tuple[Kind, ...]:
     return getattr(_thread, "around", ())
 
 
-def over(results: object, boundary: object, written: bool) -> object:
+def over(results: object, boundary: object) -> object:
     """``results`` with new arrays where the pass changes their graph, above ``boundary``."""
-    changed = _ext.fuse_graph(results, boundary, written)
+    changed = _ext.fuse_graph(results, boundary)
     return trees.exchange(results, changed) if changed else results
+
+
+def at_end_of_call(results: object, given: object) -> object:
+    """The results of a patched model's call, after a pass over them and what it was given."""
+    around = _around()
+    if not around:
+        _ext.fuse_at_eval(trees.arrays((results, given)), True, False)
+        return results
+    *outer, innermost = around
+    return over(results, given) if _may_pass(outer, innermost) else results
 
 
 def transforming(original: Callable, kind: Kind = Kind.DERIVED) -> Callable:
@@ -53,6 +63,30 @@ def transforming(original: Callable, kind: Kind = Kind.DERIVED) -> Callable:
         return original(_with_pass(fun, kind), *others, **kwargs)
 
     return transform
+
+
+def checkpointing(original: Callable) -> Callable:
+    """``mx.checkpoint``, whose function has the scope of its call when it is computed again."""
+    transform = transforming(original, Kind.CHECKPOINTED)
+
+    @functools.wraps(original)
+    def checkpoint(fun):
+        if not callable(fun):
+            return original(fun)
+
+        @functools.wraps(fun)
+        def call(*args, **kwargs):
+            scope = current()
+
+            def in_scope(*args, **kwargs):
+                with entered(scope):
+                    return fun(*args, **kwargs)
+
+            return transform(in_scope)(*args, **kwargs)
+
+        return call
+
+    return checkpoint
 
 
 def compiling(original: Callable) -> Callable:
@@ -72,26 +106,30 @@ def _with_pass(fun: Callable, kind: Kind, outputs: object = None) -> Callable:
 
     @functools.wraps(fun)
     def passed(*args, **kwargs):
-        scope, around = current(), _around()
-        # What is compiled in a trace is part of its graph.
-        is_seen_later = kind is Kind.COMPILED and around
-        if not scope.acts or scope.fusion is Fusion.NEVER or is_seen_later:
-            return fun(*args, **kwargs)
+        around = _around()
         _thread.around = around if kind is Kind.CHECKPOINTED else (*around, kind)
         try:
             results = fun(*args, **kwargs)
         finally:
             _thread.around = around
-        # Within another derivative the arrays of the outer function are tracers, too: those stay as
-        # they are, until the outer function's pass.
-        is_inner = kind is Kind.DERIVED and {Kind.DERIVED, Kind.KEPT} & {*around}
-        if kind is Kind.KEPT or is_inner:
+        scope = current()
+        is_fused = scope.acts and scope.fusion is not Fusion.NEVER
+        if not is_fused or not _may_pass(around, kind):
             return results
-        written = scope.written or scope.fusion is Fusion.BY_GRAPH_PASS
-        return over((results, outputs), (args, kwargs), written)[0]
+        return over((results, outputs), (args, kwargs))[0]
 
     return passed
 
 
-# Of every function that ends with a pass.
-CODE = _with_pass(lambda: None, Kind.COMPILED).__code__
+def _may_pass(around: Sequence[Kind], kind: Kind) -> bool:
+    """Whether a pass may end a function that is traced for this transform, within others.
+
+    Within another derivative the arrays of the outer function are tracers, too, and what is
+    compiled in a trace is part of its graph: those stay as they are, until the outer function's
+    pass.
+    """
+    if kind is Kind.COMPILED:
+        return not around
+    return kind is Kind.CHECKPOINTED or (
+        kind is Kind.DERIVED and not {Kind.DERIVED, Kind.KEPT} & {*around}
+    )

@@ -30,7 +30,7 @@ def test_tiny_models_agree(tool):
 
 
 def run(**changed):
-    usual = dict(calls=4, passed_on=0, difference=0.0, gradient=0.0, written={}, left={})
+    usual = dict(calls=4, passed_on=0, difference=0.0, gradient=0.0, written={})
     return usual | changed
 
 
@@ -51,8 +51,9 @@ def test_what_does_not_agree(tool, found):
 
 
 def test_written_norms_are_named(tool):
-    one = run(written={"rms_norm: a.b.Norm": 3}, left={"a.b.Norm": "no", "a.c.Other": "no"})
-    assert tool["verdict"](dict(one=one, two=run()))[3:] == ["8 of 8", "Norm", "Other"]
+    one, two = run(written={"rms_norm": 3, "l2_norm": 1}), run(written={"rms_norm": 2})
+    assert tool["verdict"](dict(one=one, two=two))[3:] == ["8 of 8", "5 rms_norm, 1 l2_norm"]
+    assert tool["verdict"](dict(one=one | dict(calls=0)))[3:] == ["0 of 0", "3 rms_norm, 1 l2_norm"]
 
 
 def test_each_package_has_a_model(tool):

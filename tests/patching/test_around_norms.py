@@ -31,7 +31,7 @@ class Case:
     shapes: tuple
     ops: dict
     around: dict = field(default_factory=dict)
-    inline: dict = field(default_factory=dict)
+    written: dict = field(default_factory=dict)
     fused: int = 0
     dtypes: tuple = tuple(DTYPES)
 
@@ -104,7 +104,7 @@ def of_a_table(x, table, w, b):
     return layer(x, w, b) * (1 + scale) + shift
 
 
-@case(ROWS, (B, 1, D), (B, 1, D), ops={RMS: 1}, around={SHIFT: 2}, inline={"rms_norm": 1})
+@case(ROWS, (B, 1, D), (B, 1, D), ops={RMS: 1}, around={SHIFT: 2}, written={"rms_norm": 1})
 def of_a_written_norm(x, s, t):
     return written(x) * (1 + s) + t
 
@@ -134,7 +134,7 @@ def sigmoid_of_a_gate(x, z, w):
     return mx.sigmoid(z) * rms(x, w)
 
 
-@case(ROWS, ROWS, ops={RMS: 1}, around={GATE: 1}, inline={"rms_norm": 1})
+@case(ROWS, ROWS, ops={RMS: 1}, around={GATE: 1}, written={"rms_norm": 1})
 def gelu_of_a_gate_of_a_written_norm(x, z):
     return written(x) * (z * (1 + mx.erf(z / 2**0.5)) / 2)
 
@@ -161,7 +161,7 @@ def norm_add_norm(x, r, v, w):
     return h, rms(h, w)
 
 
-@case(ROWS, ROWS, VECTOR, ops={TWO: 1}, around={BEFORE: 1}, inline={"rms_norm": 2})
+@case(ROWS, ROWS, VECTOR, ops={TWO: 1}, around={BEFORE: 1}, written={"rms_norm": 2})
 def norm_add_norm_as_written(x, r, w):
     h = written(x) + r
     return h, written(h) * w
@@ -177,7 +177,7 @@ def cast_after(x, w):
     ROWS,
     ops={RMS: 1},
     around={CAST: 1, GATE: 1},
-    inline={"rms_norm": 1},
+    written={"rms_norm": 1},
     dtypes=(mx.float16, mx.bfloat16),
 )
 def gated_before_it_is_narrow(x, z):
@@ -192,7 +192,7 @@ def gated_before_it_is_narrow(x, z):
     (B, D),
     ops={RMS: 1},
     around={SHIFT: 2, CAST: 1},
-    inline={"rms_norm": 1},
+    written={"rms_norm": 1},
     dtypes=(mx.float16, mx.bfloat16),
 )
 def modulated_before_it_is_narrow(x, s, t):
@@ -266,7 +266,7 @@ def channels(x):
     return (wide * mx.rsqrt((wide * wide).mean(1, keepdims=True) + EPS)).astype(x.dtype)
 
 
-@case((B, D, T), ops={CHANNELS: 1}, around={ACTIVATION: 1}, inline={"rms_norm": 1})
+@case((B, D, T), ops={CHANNELS: 1}, around={ACTIVATION: 1}, written={"rms_norm": 1})
 def silu_of_channels(x):
     return silu(channels(x))
 
@@ -336,7 +336,7 @@ def ours_of(arrays):
 def check_report(case, times=1):
     report = mlx_norms.report()
     assert report.around == {kind: n * times for kind, n in case.around.items()}
-    assert report.inline == {kind: n * times for kind, n in case.inline.items()}
+    assert report.written == {kind: n * times for kind, n in case.written.items()}
     return report
 
 
@@ -661,7 +661,7 @@ class TestOrder:
             ours = ours_after_pass(ys)
             mx.eval(ys)
             report = mlx_norms.report()
-        assert (report.inline, report.around, report.fused) == ({"rms_norm": 1}, {}, 1)
+        assert (report.written, report.around, report.fused) == ({"rms_norm": 1}, {}, 1)
         assert ours == {LAYER: 1, ADD_RMS: 1}
         for y, expected in zip(ys, in_float32(code, arrays), strict=True):
             assert error(y, expected) <= 4e-6

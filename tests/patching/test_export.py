@@ -84,6 +84,7 @@ def is_patched(model, arguments):
 def test_export_function(model, arguments, tmp_path, patch):
     path = str(tmp_path / "model.mlxfn")
     expected = model(*arguments)
+    mx.eval(expected)
     with patch(model):
         assert is_patched(model, arguments)
         mx.export_function(path, lambda x, r: model(x, r), *arguments)

@@ -1,10 +1,9 @@
-"""patch(model): the calls of one model's modules are patched, and nothing else about it changes."""
+"""patch(model): the calls of one model are patched, and nothing else about it changes."""
 
 import copy
 import gc
 import inspect
 import pickle
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import mlx.core as mx
@@ -83,9 +82,9 @@ def x(backend):
     return x
 
 
-def ours(output):
-    """Names of this package's nodes in the graph of an output."""
-    return {name.removeprefix("mlx_norms::") for name in operations(output) if "::" in name}
+def ours(*outputs):
+    """Names of this package's nodes in the graph of some outputs."""
+    return {name.removeprefix("mlx_norms::") for name in operations(*outputs) if "::" in name}
 
 
 def types(model):
@@ -114,11 +113,38 @@ class TestCalls:
         report = mlx_norms.report()
         assert (report.calls, report.fused) == (4, 3)
 
-    def test_of_its_modules(self, model, x):
+    def test_not_of_its_modules(self, model, x):
+        before = types(model)
         mlx_norms.patch(model)
-        assert ours(model.first(x)) == {"AddRMSNorm"}
-        assert ours(model.first.norm(x)) == {"RMSNorm"}
-        assert ours(model.head(x)) == {"LayerNorm"}
+        assert ours(model.first(x)) == ours(model.head(x)) == set()
+        assert types(model) == before | {"": type(model)}
+
+    def test_end_with_a_pass(self, model, x):
+        """In place over what they return, or in the graph of a transform."""
+
+        scale = normal((1, DIMS), mx.float32, seed="scale")
+
+        class Written(mlx.nn.Module):
+            def __call__(self, x, kept):
+                kept.append(mx.fast.layer_norm(x, None, None, EPS) * (1 + scale))
+                return {"y": x * mx.rsqrt((x * x).mean(-1, keepdims=True) + EPS)}
+
+        written, kept = Written(), []
+        expected = [written(x, kept)["y"], kept.pop()]
+        mlx_norms.patch(written)
+        try:
+            y = written(x, kept)["y"]
+            assert ours(y) == {"RMSNorm"} and operations(y)["Rsqrt"] == 0
+            assert ours(*kept) == {"LayerNorm"} and operations(*kept)["Multiply"] == 0
+            assert_close([y, *kept], expected)
+            for transform in (mx.compile, mx.checkpoint):
+                y = transform(lambda x: written(x, [])["y"])(x)
+                assert ours(y) == {"RMSNorm"} and operations(y)["Rsqrt"] == 0
+                assert_close(y, expected[0])
+            mlx_norms.patch(written, fuse=False)
+            assert ours(written(x, kept)["y"]) == set()
+        finally:
+            mlx_norms.unpatch(written)
 
     def test_nothing_else(self, model, x):
         other = make(1)
@@ -157,11 +183,6 @@ class TestCalls:
             mlx_norms.unpatch()
         assert ours(model(x)) == UNFUSED
 
-    def test_traced_from_outside(self, patched_model, x):
-        with mlx_norms.patched(trace=True):
-            mx.eval(patched_model(x))
-        assert sum(mlx_norms.report().sites.values()) == mlx_norms.report().calls > 0
-
     def test_with_a_block_inside(self, model, x):
         class Outer(mlx.nn.Module):
             def __init__(self):
@@ -170,11 +191,13 @@ class TestCalls:
 
             def __call__(self, x):
                 with mlx_norms.patched(fuse=False):
-                    return mx.fast.rms_norm(x + x, None, EPS)
+                    y = mx.fast.rms_norm(x + x, None, EPS)
+                    assert ours(y) == {"RMSNorm"}
+                    return y
 
         outer = Outer()
         mlx_norms.patch(outer)
-        assert ours(outer(x)) == {"RMSNorm"}
+        assert ours(outer(x)) == {"AddRMSNorm"}  # by the pass that ends the call
         mlx_norms.unpatch(outer)
 
     def test_that_raise(self, model, x):
@@ -280,115 +303,10 @@ class TestPatching:
 
     @pytest.mark.parametrize("what", [[mlx.nn.RMSNorm(DIMS)], Model, "model", len], ids=repr)
     def test_other_types_are_an_error(self, what):
-        functions = (mlx_norms.patch, mlx_norms.unpatch, mlx_norms.patched, mlx_norms.is_patched)
-        for function in functions:
+        for function in (mlx_norms.patch, mlx_norms.unpatch, mlx_norms.is_patched):
             with pytest.raises(TypeError, match="must be an mlx.nn.Module"):
                 function(what)
         assert mx.fast.rms_norm is STOCK
-
-
-class TestBlocks:
-    """patched(model)"""
-
-    def test_acts_within(self, model, x):
-        before = types(model)
-        with mlx_norms.patched(model) as nothing:
-            assert nothing is None
-            assert ours(model(x)) == FUSED
-            assert ours(mx.fast.rms_norm(x, None, EPS)) == set()
-            assert mlx_norms.report().calls == 4
-        assert types(model) == before
-        assert ours(model(x)) == set()
-        assert mx.fast.rms_norm is STOCK
-
-    def test_in_any_thread(self, model, x):
-        with mlx_norms.patched(model), ThreadPoolExecutor(1) as pool:
-            assert pool.submit(lambda: ours(model(x))).result() == FUSED
-
-    def test_nested(self, model, x):
-        with mlx_norms.patched(model):
-            with mlx_norms.patched(model, fuse=False):
-                assert ours(model(x)) == UNFUSED
-                with mlx_norms.patched(model):
-                    assert ours(model(x)) == FUSED
-                assert ours(model(x)) == UNFUSED
-            assert ours(model(x)) == FUSED
-        assert ours(model(x)) == set()
-
-    def test_of_a_part(self, model, x):
-        with mlx_norms.patched(model):
-            with mlx_norms.patched(model.first, fuse=False):
-                assert ours(model.first(x)) == {"RMSNorm"}
-                assert ours(model(x)) == FUSED | UNFUSED
-            assert ours(model.first(x)) == {"AddRMSNorm"}
-        assert types(model) == types(make())
-
-    @pytest.mark.parametrize("first", [0, 1])
-    def test_left_in_any_order(self, model, x, first):
-        blocks = [mlx_norms.patched(model), mlx_norms.patched(model, fuse=False)]
-        for block in blocks:
-            block.__enter__()
-        blocks.pop(first).close()
-        assert ours(model(x)) == (UNFUSED if first == 0 else FUSED)
-        blocks.pop().close()
-        assert types(model) == types(make())
-        assert mx.fast.rms_norm is STOCK
-
-    def test_of_a_patched_model(self, model, x):
-        mlx_norms.patch(model, fuse=False)
-        before = types(model)
-        with mlx_norms.patched(model):
-            assert ours(model(x)) == FUSED
-        assert types(model) == before
-        assert ours(model(x)) == UNFUSED
-
-    def test_holds_over_what_happens_to_the_model_inside(self, model, x):
-        with mlx_norms.patched(model):
-            mlx_norms.patch(model, fuse=False)
-            assert ours(model(x)) == FUSED
-            mlx_norms.unpatch(model)
-            assert ours(model(x)) == FUSED
-        assert ours(model(x)) == set()
-        assert mx.fast.rms_norm is STOCK
-        with mlx_norms.patched(model):
-            mlx_norms.patch(model, fuse=False)
-        assert ours(model(x)) == UNFUSED
-        with mlx_norms.patched(model):
-            mlx_norms.unpatch(model)
-        assert types(model) == types(make())
-        assert mx.fast.rms_norm is STOCK
-
-    def test_exceptions(self, model):
-        with pytest.raises(KeyError), mlx_norms.patched(model):
-            raise KeyError
-        assert types(model) == types(make())
-        assert mx.fast.rms_norm is STOCK
-
-    def test_as_decorator(self, model, x):
-        @mlx_norms.patched(model)
-        def call():
-            return ours(model(x))
-
-        for _ in range(2):
-            assert call() == FUSED
-            assert ours(model(x)) == set()
-
-    def test_replaced_modules(self, model, x):
-        """Those that come in the block are left as they are, and those that go get theirs back."""
-        gone = model.first.linear, model.first.norm
-        with mlx_norms.patched(model):
-            model.first.norm = mlx.nn.LayerNorm(DIMS)
-        assert type(model.first.norm) is mlx.nn.LayerNorm
-        assert [type(module) for module in gone] == [mlx.nn.Linear, mlx.nn.RMSNorm]
-
-    def test_a_model_that_is_gone(self):
-        model = make()
-        reference = weakref.ref(model)
-        with mlx_norms.patched(model):
-            pass
-        del model
-        gc.collect()
-        assert reference() is None
 
 
 class Sealed(mlx.nn.Module):
@@ -400,43 +318,30 @@ class Sealed(mlx.nn.Module):
 
 
 class TestOptions:
-    """patch and patched take the same, and refuse the same."""
+    """patch takes the options of patched, and refuses some."""
 
     def test_have_one_signature(self):
-        parameters = [inspect.signature(f).parameters for f in (mlx_norms.patch, mlx_norms.patched)]
-        assert parameters[0] == parameters[1]
+        of_patch, of_patched = (
+            dict(inspect.signature(f).parameters) for f in (mlx_norms.patch, mlx_norms.patched)
+        )
+        del of_patch["model"]
+        assert of_patch == of_patched
 
     def test_projections(self, model):
-        for function in (mlx_norms.patch, mlx_norms.patched):
-            with pytest.raises(ValueError, match=rf"^\[{function.__name__}\] projections cannot"):
-                function(model, projections=True)
+        with pytest.raises(ValueError, match=r"^\[patch\] projections cannot"):
+            mlx_norms.patch(model, projections=True)
         assert types(model) == types(make())
         assert mx.fast.rms_norm is STOCK
 
     def test_classes_without_subclasses(self, x):
-        model = mlx.nn.Sequential(mlx.nn.RMSNorm(DIMS), Sealed())
-
-        def enter():
-            with mlx_norms.patched(model):
-                pass
-
-        for name, call in (("patch", lambda: mlx_norms.patch(model)), ("patched", enter)):
-            with pytest.raises(TypeError, match=rf"^\[{name}\] model has a module of .*Sealed"):
-                call()
-        assert [type(m) for m in model.layers] == [mlx.nn.RMSNorm, Sealed]
+        with pytest.raises(TypeError, match=r"^\[patch\] model is of the class .*Sealed"):
+            mlx_norms.patch(Sealed())
         assert mx.fast.rms_norm is STOCK
 
-    def test_trace(self, model, x):
-        def sites():
-            mx.eval(model(x))
-            return sum(mlx_norms.report().sites.values())
-
-        mlx_norms.patch(model, trace=True)
-        assert sites() == 4
-        mlx_norms.patch(model)
-        assert sites() == 0
-        with mlx_norms.patched(model, trace=True):
-            assert sites() == 4
+    def test_models_that_nobody_calls(self):
+        with pytest.raises(TypeError, match=r"^\[patch\] model must be callable"):
+            mlx_norms.patch(Holder())
+        assert mx.fast.rms_norm is STOCK
 
 
 class TestIsPatched:
@@ -449,17 +354,12 @@ class TestIsPatched:
         mlx_norms.unpatch(model)
         assert not mlx_norms.is_patched(model)
 
-    def test_what_a_block_does(self, model):
-        with mlx_norms.patched(model):
-            assert mlx_norms.is_patched(model)
-            assert not mlx_norms.is_patched()
-        assert not mlx_norms.is_patched(model)
-
     def test_parts(self, model):
-        """Of which a module is patched; a module that nobody calls is, by its modules."""
-        with mlx_norms.patched(model.first):
-            assert mlx_norms.is_patched(model) and mlx_norms.is_patched(model.holder)
-            assert not mlx_norms.is_patched(model.holder.blocks[1])
+        """Of which a module is patched."""
+        mlx_norms.patch(model.first)
+        assert mlx_norms.is_patched(model) and mlx_norms.is_patched(model.holder)
+        assert not mlx_norms.is_patched(model.holder.blocks[1])
+        mlx_norms.unpatch(model.first)
 
     def test_calls(self):
         class Asks(mlx.nn.Module):
@@ -571,8 +471,7 @@ class TestAModelStaysWhatItIs:
         assert mx.array_equal(twin(x), make()(x))
 
     def test_in_modules_of_others(self, patched_model, x):
-        """A module that is put into another model keeps its patch."""
-        other = make(1)
-        other.update_modules({"holder": {"blocks": [patched_model.first]}})
-        assert ours(other.first(x)) == {"AddRMSNorm"}
-        assert ours(other.holder.blocks[1](x)) == set()
+        """A model that is put into another keeps its patch."""
+        outer = mlx.nn.Sequential(patched_model, make(1))
+        assert ours(outer.layers[0](x)) == FUSED
+        assert ours(outer.layers[1](x)) == set()

@@ -86,7 +86,7 @@ def test_one_launch_for_product_and_residual(launches):
     x, r = arrays()
     with mlx_norms.patched(projections=True):
         y, both = product(x) + r, product(2 * x)
-        _ext.fuse_at_eval([y, both])
+        _ext.fuse_at_eval([y, both], False, True)
     assert len(launches(y)) == 1
     assert len(launches(both)) == 1
 
@@ -111,7 +111,7 @@ def test_a_residual_is_not_added_where_others_use_the_product(takes):
         check(function, x, r, taken=takes(1))
         with mlx_norms.patched(projections=True):
             outputs = function(x, r)
-            _ext.fuse_at_eval(list(outputs))
+            _ext.fuse_at_eval(list(outputs), False, True)
         assert operations(*outputs)["Add"] == 1
     check(lambda x, r: product(x) + product(x), x, r, taken=takes(2))
     check(lambda x: (lambda y: y + y)(product(x)), x, taken=takes(1))
@@ -189,7 +189,7 @@ def test_what_has_been_measured_is_taken(bits, most, takes, by_tiles):
         mx.eval(parts, x)
         with mlx_norms.patched(projections=True):
             form = dict(group_size=GROUP, bits=bits)
-            _ext.fuse_at_eval([mx.quantized_matmul(x, *parts, parts[1], **form)])
+            _ext.fuse_at_eval([mx.quantized_matmul(x, *parts, parts[1], **form)], False, True)
             taken = mlx_norms.report().products
         assert taken == takes(int(outputs == 1024 and rows == most))
 

@@ -69,10 +69,9 @@ def test_of_every_scope(load, model):
         mlx_norms.unpatch(model)
 
 
-def test_evaluation_with_projections_only(load):
+def test_evaluation(load):
     load("a_model", evaluate=mx.eval, later=mx.async_eval, export=mx.export_function)
-    assert missed_within() == ()
-    assert missed_within(projections=True) == ("a_model.evaluate", "a_model.later")
+    assert missed_within() == ("a_model.evaluate", "a_model.later")
 
 
 def test_not_in_our_modules_or_mlx_s(load):

@@ -15,8 +15,8 @@ import mlx_norms
 from .inputs import normal
 from .norm_case import result_type
 
-# What a patch replaces.
-REPLACED = [
+# What a patch replaces; methods stay replaced after a block.
+FUNCTIONS = [
     (mx.fast, "rms_norm"),
     (mx.fast, "layer_norm"),
     (mx.fast, "rope"),
@@ -31,6 +31,10 @@ REPLACED = [
     (mx, "jvp"),
     (mx, "vmap"),
     (mx, "checkpoint"),
+]
+METHODS = [
+    (mx.array, "item"),
+    (mx.array, "tolist"),
     (mlx.nn.GroupNorm, "__call__"),
     (mlx.nn.InstanceNorm, "__call__"),
     (mlx.nn.BatchNorm, "__call__"),

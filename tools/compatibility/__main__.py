@@ -6,8 +6,7 @@ Each package gets a new environment that has its MLX already. pip solves for the
 wheel together, and must leave MLX as it is; what it chose is installed but for a few large packages
 that no norm needs. With no compiler on PATH, tiny models of the package, those of
 models/PACKAGE.py, must then give the same outputs and gradients as without the patch. --write puts
-the table into docs/compatibility.md. Before a package's line it prints, by file, the written norms
-that were taken and left, with the reasons, and what was found in graphs.
+the table into docs/compatibility.md. Before a package's line it prints what became part of norms.
 """
 
 import argparse
@@ -17,7 +16,7 @@ import re
 import sys
 import tempfile
 import venv
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,7 +64,7 @@ PACKAGES = (
     *(Package(name, NEWEST) for name in ("mlx-transformers", "mlx-whisper")),
     *(Package(name, NEWEST) for name in ("f5-tts-mlx", "parakeet-mlx")),
 )
-COLUMNS = "package version MLX families outputs gradients ours written left on".split()
+COLUMNS = "package version MLX families outputs gradients ours written on".split()
 
 
 def solution(pip: list, wheel: Path, requirements: list[str], file: Path) -> dict[str, str]:
@@ -81,7 +80,7 @@ def verdict(found: dict[str, dict]) -> list[str]:
 
     Returns:
         list: The families, the largest differences of outputs and of gradients, how many of the
-        norms' calls were ours, and the written norms that were taken, and left, by class.
+        norms' calls were ours, and the written norms that were taken, by op.
 
     Raises:
         Failed: If no call was ours, or outputs or gradients differ.
@@ -89,44 +88,23 @@ def verdict(found: dict[str, dict]) -> list[str]:
     runs = found.values()
     calls = sum(run["calls"] for run in runs)
     ours = calls - sum(run["passed_on"] for run in runs)
+    written = total(found, "written")
     largest = []
     for key in ("difference", "gradient"):
         wrong = {name: run[key] for name, run in found.items() if not run[key] <= TOLERANCE}
-        if wrong or not ours:
+        if wrong or not (ours or written):
             raise Failed(f"{ours} calls are ours, {key}s: {wrong}")
         largest.append(f"{max(run[key] for run in runs):.0e}")
-    taken = {norm.split(": ")[1] for run in runs for norm in run["written"]}
-    left = {name for run in runs for name in run["left"]} - taken
-    named = [", ".join(sorted({name.split(".")[-1] for name in names})) for names in (taken, left)]
-    return [", ".join(found), *largest, f"{ours} of {calls}", *(names or "-" for names in named)]
+    return [", ".join(found), *largest, f"{ours} of {calls}", named(written) or "-"]
 
 
-def sites(found: dict[str, dict]) -> list[str]:
-    """The written norms by file, what else was found in graphs, and their numbers by op.
+def total(found: dict[str, dict], key: str) -> Counter[str]:
+    """What reports count, of all families."""
+    return sum((Counter(run[key]) for run in found.values()), Counter())
 
-    Args:
-        found: What tiny_run.py prints of each family.
-    """
-    by_file: dict[str, set[str]] = defaultdict(set)
-    numbers: Counter[str] = Counter()
-    taken = {norm for run in found.values() for norm in run["written"]}
-    left = {name: why for run in found.values() for name, why in run["left"].items()}
-    for op, name in sorted(norm.split(": ") for norm in taken):
-        by_file[name.rpartition(".")[0]].add(f"{name.rpartition('.')[2]}: {op}")
-        numbers[op] += 1
-    for name in left.keys() - {norm.split(": ")[1] for norm in taken}:
-        by_file[name.rpartition(".")[0]].add(f"{name.rpartition('.')[2]} is left: {left[name]}")
-        numbers["left"] += 1
-    lines = [
-        f"{file.replace('.', '/')}.py  {'; '.join(sorted(of))}" for file, of in by_file.items()
-    ]
-    for key in ("inline", "around"):
-        total = sum((Counter(run[key]) for run in found.values()), Counter())
-        if total:
-            lines.append(f"{key}: " + ", ".join(f"{n} {what}" for what, n in total.most_common()))
-    if numbers:
-        lines.append("classes and functions: " + ", ".join(f"{n} {k}" for k, n in numbers.items()))
-    return lines
+
+def named(counts: Counter[str]) -> str:
+    return ", ".join(f"{number} {what}" for what, number in counts.most_common())
 
 
 def attempt(package: Package, wheel: Path, directory: Path) -> list[str]:
@@ -153,7 +131,7 @@ def attempt(package: Package, wheel: Path, directory: Path) -> list[str]:
     variables = {"PATH": str(python.parent), "HF_HUB_OFFLINE": "1", "MLX_DISABLE_COMPILE": "1"}
     output = run(python, "-P", HERE / "tiny_run.py", package.name, env=variables, cwd=directory)
     found = json.loads(output.splitlines()[-1])
-    print(*sites(found), sep="\n")
+    print(named(total(found, "around")))
     cells = verdict(found)
     return [package.name, version, package.mlx, *cells, str(datetime.date.today())]
 

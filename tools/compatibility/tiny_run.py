@@ -21,7 +21,7 @@ from mlx.utils import tree_flatten, tree_map
 import mlx_norms
 
 MODELS = {path.stem: path for path in (Path(__file__).parent / "models").glob("*.py")}
-COUNTS = "calls fused passed_on written left inline around ropes rope_pairs".split()
+COUNTS = "calls fused passed_on written around ropes rope_pairs".split()
 
 
 def is_floating(value: object) -> bool:

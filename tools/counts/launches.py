@@ -66,8 +66,7 @@ def of_a_step(model: mlx.nn.Module, options: dict | None) -> Counter:
         return nodes(model(tokens[None, PROMPT:], cache=cache))
     with mlx_norms.patched(**options):
         logits = model(tokens[None, PROMPT:], cache=cache)
-        if options.get("projections"):
-            _ext.fuse_at_eval([logits], True, True)
+        _ext.fuse_at_eval([logits], True, options.get("projections", False))
         return nodes(logits)
 
 

@@ -73,7 +73,6 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/fuse_graph.cpp
     csrc/patching/fuse_projections.cpp
     csrc/patching/fusion.cpp
-    csrc/patching/holders.cpp
     csrc/patching/inline_norm.cpp
     csrc/patching/joined_groups.cpp
     csrc/patching/norm_before.cpp

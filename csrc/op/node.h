@@ -122,6 +122,10 @@ class Node final : public mx::Primitive {
     return op_.name();
   }
 
+  // Of a patched call, the period in which it is counted
+  // (csrc/patching/outcome.h); 0: none.
+  mutable std::atomic<uint32_t> counted_in = 0;
+
  private:
   Arrays mapped(const Arrays& inputs, const std::vector<int>& axes);
   template <typename F>

@@ -133,7 +133,48 @@ bool is_acyclic(
              [&](const array& a) { return graph.is_independent(a, old[1]); });
 }
 
+// Whether a parameter does nothing: it is mx.ones or mx.zeros, made in the
+// trace that x belongs to. Shapeless compile would keep its length, which does
+// not fit rows of another one.
+bool does_nothing(const array& parameter, float number, const array& x) {
+  return x.is_tracer() && !parameter.is_tracer() &&
+      as_number_throughout(parameter) == number;
+}
+
 } // namespace
+
+TakenOperands take_operands(NormCall& call) {
+  TakenOperands taken;
+  const auto& spec = call.spec;
+  if (!may_be_modulated(call) || spec.is_modulated() ||
+      spec.operands.without({kX, kWeight, kBias}).count() > 0) {
+    return taken;
+  }
+  auto trial = call;
+  auto given = call.x();
+  trial.in[kX] = before_cast(given, call.stream);
+  taken.any = trial.x().id() != given.id();
+  for (auto [operand, nothing] : {std::pair(kWeight, 1.0f), {kBias, 0.0f}}) {
+    if (trial.in[operand] && does_nothing(*trial.in[operand], nothing, given)) {
+      trial.clear(operand);
+      taken.any = true;
+    }
+  }
+  auto shifted = trial.in[kWeight] && spec.weight_offset == 0.0f
+      ? as_shifted(*trial.in[kWeight])
+      : std::nullopt;
+  if (shifted) {
+    trial.in[kWeight] = shifted->weight;
+    trial.spec.weight_offset = shifted->offset;
+    trial.spec.rounding = Rounding::Late;
+    taken.any = taken.offset = true;
+  }
+  if (!taken.any || !trial.runs()) {
+    return {};
+  }
+  call = std::move(trial);
+  return taken;
+}
 
 std::optional<Activated> gate_beside(
     const RewrittenGraph& graph,

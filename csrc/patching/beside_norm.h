@@ -12,6 +12,15 @@
 
 namespace mlx_norms {
 
+// Takes what a patched call's operands are computed from: the 16 bits of an x
+// that is cast to float32, and w of a weight 1 + w; and none that does nothing.
+// Returns whether any changed, and whether a weight did.
+struct TakenOperands {
+  bool any = false;
+  bool offset = false;
+};
+TakenOperands take_operands(NormCall& call);
+
 // Makes the operation that takes the norm's result, old[0], part of the norm,
 // if it can be, and old[0] its result. old[1] is the sum of a norm that
 // computes one.

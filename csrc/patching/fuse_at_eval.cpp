@@ -8,6 +8,7 @@
 #include "csrc/patching/fuse_projections.h"
 #include "csrc/patching/outcome.h"
 #include "csrc/patching/plan_around.h"
+#include "csrc/patching/side_by_side.h"
 #include "csrc/patching/take_products.h"
 #include "mlx/mlx.h"
 
@@ -24,10 +25,17 @@ bool has_gpu() {
 
 constexpr size_t kMinNodes = 256; // looked for at first
 
-void fuse_around(PendingGraph& graph, const Arrays& roots) {
+bool fuse_around(PendingGraph& graph, const Arrays& roots, bool joins) {
   graph.note_holders();
   RewrittenGraph rewritten(roots, graph);
-  plan_around(rewritten);
+  plan_around(rewritten, joins);
+  return rewritten.apply();
+}
+
+void join_side_by_side(PendingGraph& graph, const Arrays& roots) {
+  graph.note_holders();
+  RewrittenGraph rewritten(roots, graph);
+  join_side_by_side(rewritten, {});
   rewritten.apply();
 }
 
@@ -42,19 +50,25 @@ int fuse_at_eval(const Arrays& roots, bool around, bool projections) {
   }
   std::optional<PendingGraph> graph(std::in_place, roots, latest_nodes);
   latest_nodes = std::max(graph->size(), kMinNodes);
-  bool may_be_around = around && may_plan_around(*graph);
-  int fused = 0, taken = 0;
-  if (multiplies) {
-    fused = fuse_projections(*graph);
-    taken = take_products(*graph);
-    count_projections(fused);
-    count_products(taken);
+  if (around && may_plan_around(*graph) &&
+      fuse_around(*graph, roots, /* joins= */ !multiplies) && multiplies) {
+    graph.emplace(roots, latest_nodes); // as it is now
   }
-  if (may_be_around) {
+  if (!multiplies) {
+    return 0;
+  }
+  // Norms of products come before norms side by side.
+  int fused = fuse_projections(*graph);
+  int taken = take_products(*graph);
+  count_projections(fused);
+  count_products(taken);
+  if (around) {
     if (fused + taken > 0) {
-      graph.emplace(roots, latest_nodes); // as it is now
+      graph.emplace(roots, latest_nodes);
     }
-    fuse_around(*graph, roots);
+    if (may_stand_side_by_side(*graph)) {
+      join_side_by_side(*graph, roots);
+    }
   }
   return fused;
 }

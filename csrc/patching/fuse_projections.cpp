@@ -14,6 +14,7 @@
 #include "csrc/norm/norm.h"
 #include "csrc/norm/split.h"
 #include "csrc/patching/followers.h"
+#include "csrc/patching/outcome.h"
 #include "csrc/patching/prologue.h"
 #include "csrc/patching/take_products.h"
 
@@ -184,6 +185,7 @@ class ProjectionPass {
         outputs.push_back(*product.output);
       }
     }
+    recount(a, Outcome::WithOthers);
     if (sum) {
       inputs[0] = take_sum(a, *sum);
     }

@@ -16,7 +16,7 @@ Outcome fusible(
     const InputsOf& inputs_of,
     int walk) {
   if (!prologue) {
-    return Outcome::NotASum;
+    return Outcome::Alone;
   }
   if (sum.primitive().stream() != stream) {
     return Outcome::OtherStream;
@@ -76,17 +76,6 @@ std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
   }
   auto node = std::make_shared<Node<Norm>>(stream, std::move(norm));
   return {FusedNorm{std::move(node), std::move(inputs)}, outcome};
-}
-
-array fuse_in_place(FusedNorm norm, const array& sum) {
-  auto dtype = norm.node->op().dtypes[0];
-  array normalized(sum.shape(), dtype, norm.node, norm.inputs);
-  auto fused = sum;
-  fused.inputs() = std::move(norm.inputs);
-  fused.primitive_ptr() = std::move(norm.node);
-  normalized.set_siblings(Arrays(1, fused), 0);
-  fused.set_siblings(Arrays(1, normalized), 1);
-  return normalized;
 }
 
 } // namespace mlx_norms

@@ -27,10 +27,6 @@ std::pair<std::optional<FusedNorm>, Outcome> fused_norm(
     mx::Stream stream,
     const InputsOf& inputs_of,
     const HeldOnce& held_once,
-    int walk = kWalk);
-
-// Returns the norm's output. The descriptor of `sum` becomes the node's second
-// output, so that all who hold the sum have the fused one.
-array fuse_in_place(FusedNorm norm, const array& sum);
+    int walk);
 
 } // namespace mlx_norms

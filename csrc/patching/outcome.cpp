@@ -2,7 +2,10 @@
 
 #include "csrc/patching/outcome.h"
 
+#include <algorithm>
 #include <atomic>
+
+#include "csrc/patching/pending.h"
 
 namespace mlx_norms {
 
@@ -16,19 +19,25 @@ std::atomic<int64_t> products;
 std::atomic<int64_t> ropes;
 std::atomic<int64_t> rope_pairs;
 std::array<std::atomic<int64_t>, kTaken> takens;
+std::atomic<uint32_t> period = 1; // of counts, until they are reset
+
+// Null: it is no norm's of this package.
+const Node<Norm>* node_of(const array& normalized) {
+  return op_of<Norm>(normalized)
+      ? static_cast<const Node<Norm>*>(&normalized.primitive())
+      : nullptr;
+}
 
 } // namespace
 
 const char* text(Outcome outcome) {
   switch (outcome) {
+    case Outcome::Alone:
+      return "norm alone";
     case Outcome::Fused:
       return "fused with the addition before it";
-    case Outcome::FusionOff:
-      return "norm alone: fuse=False";
-    case Outcome::LeftToGraphPass:
-      return "norm alone when called: fuse() may fuse it later";
-    case Outcome::NotASum:
-      return "norm alone: no addition is pending before it";
+    case Outcome::WithOthers:
+      return "fused with what else stands around it";
     case Outcome::OtherStream:
       return "norm alone: the addition before it is on another stream";
     case Outcome::OperandRepeated:
@@ -39,9 +48,6 @@ const char* text(Outcome outcome) {
       return "norm alone: its weight or bias is pending, by many operations";
     case Outcome::ParameterTraced:
       return "norm alone: its weight or bias is traced, the addition is not";
-    case Outcome::ParameterOfTransform:
-      return "norm alone when called: its weight or bias is an argument of vmap or "
-             "compile";
     case Outcome::FusedNoKernel:
       return "norm alone: the kernel that adds has failed its check";
     case Outcome::Groups:
@@ -98,6 +104,25 @@ void count(Outcome outcome) {
   outcomes[static_cast<int>(outcome)].fetch_add(1, std::memory_order_relaxed);
 }
 
+void mark_counted(const array& normalized) {
+  node_of(normalized)->counted_in = period.load();
+}
+
+bool is_counted(const array& normalized) {
+  auto* node = node_of(normalized);
+  return node && node->counted_in == period;
+}
+
+bool recount(const array& normalized, Outcome outcome) {
+  auto* node = node_of(normalized);
+  if (!node || node->counted_in.exchange(0) != period) {
+    return false;
+  }
+  outcomes[static_cast<int>(Outcome::Alone)].fetch_sub(1);
+  count(outcome);
+  return true;
+}
+
 void count_offset() {
   offsets.fetch_add(1, std::memory_order_relaxed);
 }
@@ -126,7 +151,7 @@ void count_rope(bool joins_another) {
 PatchCounts patch_counts() {
   PatchCounts counts;
   for (int i = 0; i < kOutcomes; ++i) {
-    counts.outcomes[i] = outcomes[i];
+    counts.outcomes[i] = std::max<int64_t>(outcomes[i], 0);
   }
   counts.offsets = offsets;
   counts.graph_pass = graph_pass;
@@ -141,6 +166,7 @@ PatchCounts patch_counts() {
 }
 
 void reset_patch_counts() {
+  ++period;
   for (auto& outcome : outcomes) {
     outcome = 0;
   }

@@ -11,20 +11,20 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/common/types.h"
+
 namespace mlx_norms {
 
 enum class Outcome {
+  Alone, // as every call of ours, until a pass finds more
   Fused,
+  WithOthers, // than an addition
   // Computed by a kernel of ours, separately from the sum.
-  FusionOff,
-  LeftToGraphPass,
-  NotASum,
   OtherStream,
   OperandRepeated,
   ParameterOfSum,
   ParameterGraphLong,
   ParameterTraced,
-  ParameterOfTransform,
   FusedNoKernel,
   Groups, // a group, instance or batch norm
   // Passed on to mx.fast.
@@ -69,7 +69,7 @@ bool is_passed_on(Outcome outcome);
 struct PatchCounts {
   std::array<int64_t, kOutcomes> outcomes; // by Outcome
   int64_t offsets;     // calls whose c + w became a weight offset
-  int64_t graph_pass;  // sums fused by a graph pass
+  int64_t graph_pass;  // sums fused with norms that are no patched call's
   int64_t projections; // norms fused with the matmuls that use them
   int64_t products;    // other quantized products by our kernel
   int64_t ropes;       // norms computed with the rope after them
@@ -78,6 +78,16 @@ struct PatchCounts {
 };
 
 void count(Outcome outcome);
+
+// Notes on a norm's node that its call has been counted as alone.
+void mark_counted(const array& normalized);
+
+// Whether it is so noted, and no pass has counted it otherwise since.
+bool is_counted(const array& normalized);
+
+// Counts it as this instead, if it is; returns whether it was.
+bool recount(const array& normalized, Outcome outcome);
+
 void count_offset();
 void count_graph_pass(int sums);
 void count(Taken taken);

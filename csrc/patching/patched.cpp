@@ -2,13 +2,12 @@
 
 #include "csrc/patching/patched.h"
 
-#include <algorithm>
+#include <stdexcept>
 
 #include "csrc/common/backend.h"
 #include "csrc/common/checks.h"
-#include "csrc/common/pending.h"
 #include "csrc/norm/norm.h"
-#include "csrc/patching/fusion.h"
+#include "csrc/patching/outcome.h"
 #include "mlx/fast.h"
 
 namespace mlx_norms {
@@ -21,14 +20,6 @@ struct Request {
   const array* weight; // null: none
   const array* bias;
   mx::Stream stream;
-};
-
-// The same in this package's terms.
-struct Plan {
-  const array& x; // of 16 bits, where the request's is cast
-  NormSpec spec{};
-  mx::Dtype dtype = mx::float32;
-  Arrays parameters{};
 };
 
 OptionalArray optional(const array* a) {
@@ -86,145 +77,29 @@ not_taken(const Request& request, bool center, float eps) {
   return std::nullopt;
 }
 
-// Whether a parameter does nothing: it is mx.ones or mx.zeros, made in the
-// trace that x belongs to. Shapeless compile would keep its length, which does
-// not fit rows of another one.
-bool does_nothing(const array& parameter, float number, const array& x) {
-  return x.is_tracer() && !parameter.is_tracer() &&
-      as_number_throughout(parameter) == number;
-}
-
-// If nothing is fused, another thread may be evaluating the weight: only what
-// evaluation does not change may be read.
-Plan make_plan(const Request& request, bool center, float eps, Fusion fusion) {
-  Plan plan{
-      .x = fusion == Fusion::Never ? request.x
-                                   : before_cast(request.x, request.stream)};
-  plan.spec.center = center;
-  plan.spec.eps = eps;
-  plan.dtype = output_dtype(request);
-  plan.parameters.reserve(3); // x comes before them
-  auto is_applied = [&](const array* a, float nothing) {
-    return a &&
-        (fusion == Fusion::Never || !does_nothing(*a, nothing, request.x));
-  };
-  if (auto* weight = request.weight; is_applied(weight, 1.0f)) {
-    plan.spec.operands.set(kWeight);
-    auto shifted = fusion == Fusion::Never ? std::nullopt : as_shifted(*weight);
-    if (shifted) {
-      plan.spec.weight_offset = shifted->offset;
-      plan.spec.rounding = Rounding::Late;
-      plan.parameters.push_back(shifted->weight);
-    } else {
-      plan.parameters.push_back(*weight);
-    }
-  }
-  if (is_applied(request.bias, 0.0f)) {
-    plan.spec.operands.set(kBias);
-    plan.parameters.push_back(*request.bias);
-  }
-  return plan;
-}
-
-// Whether a product in the sum is held by more than it, such as the caller's
-// variable: only a pass over the graph knows whether another operation takes
-// it.
-bool is_sum_of_held_product(const array& x) {
-  return is_pending_sum(x) &&
-      std::ranges::any_of(x.inputs(), [](const array& a) {
-           return is_pending(a, "Multiply") && !is_held_once(a);
-         });
-}
-
-// The norm fused with its pending sum, or the reason why it is not.
-std::pair<OptionalArray, Outcome>
-fused(const Request& request, const Plan& plan, Fusion fusion) {
-  if (fusion != Fusion::Now) {
-    auto why =
-        fusion == Fusion::Never ? Outcome::FusionOff : Outcome::LeftToGraphPass;
-    return {std::nullopt, why};
-  }
-  auto& x = plan.x;
-  if (!is_pending(x)) {
-    return {std::nullopt, Outcome::NotASum};
-  }
-  if (x.is_tracer() && is_sum_of_held_product(x)) {
-    return {std::nullopt, Outcome::LeftToGraphPass};
-  }
-  auto stream = request.stream;
-  auto [norm, outcome] = fused_norm(
-      plan.spec,
-      plan.dtype,
-      x,
-      plan.parameters,
-      stream,
-      present_inputs,
-      is_held_once);
-  if (!norm) {
-    return {std::nullopt, outcome};
-  }
-  // The parameter may belong to a transform inside of the sum's transform,
-  // which the sum would outlive.
-  auto& parameters = plan.parameters;
-  if (x.is_tracer() &&
-      std::any_of(parameters.begin(), parameters.end(), [&](const array& a) {
-        return takes_argument_unknown_to(a, x);
-      })) {
-    return {std::nullopt, Outcome::ParameterOfTransform};
-  }
-  return {fuse_in_place(std::move(*norm), x), outcome};
-}
-
-// The norm alone, or why mx.fast has to compute it.
-std::pair<OptionalArray, Outcome>
-alone(const Request& request, Plan plan, Outcome not_fused) {
-  auto stream = request.stream;
-  auto inputs = std::move(plan.parameters);
-  inputs.insert(inputs.begin(), plan.x);
-  if (backend_of(stream) == Backend::None) { // of MLX's operations
-    return {
-        make_norm(plan.spec, plan.dtype, std::move(inputs), stream)[0],
-        not_fused};
-  }
-  Norm norm(plan.spec, plan.dtype, inputs);
-  if (!runs_kernel(norm, inputs, stream)) {
-    return {std::nullopt, Outcome::NoKernel};
-  }
-  auto outputs = node(std::move(norm), std::move(inputs), stream);
-  return {std::move(outputs[0]), not_fused};
-}
-
-// The norm, fused if it can be; none if mx.fast has to compute it.
-OptionalArray counted(const Request& request, Plan plan, Fusion fusion) {
-  auto [norm, outcome] = fused(request, plan, fusion);
-  if (!norm) {
-    std::tie(norm, outcome) = alone(request, std::move(plan), outcome);
-  }
-  count(outcome);
-  return norm;
-}
-
-template <typename F>
-array patched_norm(
-    const Request& request,
-    bool center,
-    float eps,
-    Fusion fusion,
-    F pass_on) {
+// The norm by this package; nullopt, counted: mx.fast has to compute it.
+OptionalArray computed(const Request& request, bool center, float eps) {
   if (auto why = not_taken(request, center, eps)) {
     count(*why);
-    return pass_on();
+    return std::nullopt;
   }
-  auto plan = make_plan(request, center, eps, fusion);
-  bool is_offset = plan.spec.weight_offset != 0.0f;
-  auto normalized = counted(request, std::move(plan), fusion);
-  if (!normalized) {
-    return pass_on();
+  auto& [x, weight, bias, stream] = request;
+  NormInputs in{{kX, &x}, {kWeight, weight}, {kBias, bias}};
+  NormSpec spec{.operands = in.present(), .center = center, .eps = eps};
+  auto inputs = in.arrays();
+  Norm norm(spec, output_dtype(request), inputs);
+  bool composes = backend_of(stream) == Backend::None;
+  if (!composes && !runs_kernel(norm, inputs, stream)) {
+    count(Outcome::NoKernel);
+    return std::nullopt;
   }
-  if (is_offset) {
-    count_offset();
+  count(Outcome::Alone);
+  if (composes) { // of MLX's operations
+    return make(std::move(norm), std::move(inputs), stream)[0];
   }
-  return std::move(*normalized);
+  auto y = node(std::move(norm), std::move(inputs), stream)[0];
+  mark_counted(y);
+  return y;
 }
 
 } // namespace
@@ -233,12 +108,10 @@ array patched_rms_norm(
     const array& x,
     const array* weight,
     float eps,
-    mx::StreamOrDevice stream,
-    Fusion fusion) {
+    mx::StreamOrDevice stream) {
   Request request{x, weight, nullptr, mx::to_stream(stream)};
-  return patched_norm(request, /* center= */ false, eps, fusion, [&] {
-    return mx::fast::rms_norm(x, optional(weight), eps, stream);
-  });
+  auto y = computed(request, /* center= */ false, eps);
+  return y ? *y : mx::fast::rms_norm(x, optional(weight), eps, stream);
 }
 
 array patched_layer_norm(
@@ -246,13 +119,37 @@ array patched_layer_norm(
     const array* weight,
     const array* bias,
     float eps,
-    mx::StreamOrDevice stream,
-    Fusion fusion) {
+    mx::StreamOrDevice stream) {
   Request request{x, weight, bias, mx::to_stream(stream)};
-  return patched_norm(request, /* center= */ true, eps, fusion, [&] {
-    return mx::fast::layer_norm(
-        x, optional(weight), optional(bias), eps, stream);
-  });
+  auto y = computed(request, /* center= */ true, eps);
+  return y
+      ? *y
+      : mx::fast::layer_norm(x, optional(weight), optional(bias), eps, stream);
+}
+
+bool composes_ropes(mx::Stream stream) {
+  return stream.device == mx::Device::cpu &&
+      backend_of(stream) != Backend::None;
+}
+
+OptionalArray patched_rope(const array& x, RopeOptions options) {
+  auto stream = mx::to_stream(options.stream);
+  if (!composes_ropes(stream) || x.ndim() != 4) {
+    return std::nullopt;
+  }
+  options.stream = stream;
+  try {
+    auto rows = mx::swapaxes(x, -3, -2, stream);
+    auto [op, inputs] = norm_rope_call(rows, nullptr, options);
+    op.normalized = false;
+    op.eps = 0.0f;
+    if (!has_kernel(op, inputs, stream)) {
+      return std::nullopt;
+    }
+    return node(std::move(op), std::move(inputs), stream)[0];
+  } catch (const std::invalid_argument&) { // left to MLX, as its message is
+    return std::nullopt;
+  }
 }
 
 } // namespace mlx_norms

@@ -1,32 +1,36 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// What mx.fast's norms become in a patched model: a fused node, a norm of ours,
-// or mx.fast's own if no kernel supports the arguments.
+// What mx.fast's norms and ropes become in a patched model: nodes of ours, or
+// MLX's own if no kernel supports the arguments. No pending graph is looked at,
+// and no array changed: what stands around is a pass's (plan_around.h).
 
 #pragma once
 
 #include "csrc/common/types.h"
+#include "csrc/rope/ops.h"
 #include "mlx/utils.h"
 
 namespace mlx_norms {
 
-// Whether to fuse a pending sum.
-enum class Fusion { Now, ByGraphPass, Never };
-
 // Without a weight or a bias, null.
-mx::array patched_rms_norm(
-    const mx::array& x,
-    const mx::array* weight,
+array patched_rms_norm(
+    const array& x,
+    const array* weight,
     float eps,
-    mx::StreamOrDevice stream,
-    Fusion fusion);
+    mx::StreamOrDevice stream);
 
-mx::array patched_layer_norm(
-    const mx::array& x,
-    const mx::array* weight,
-    const mx::array* bias,
+array patched_layer_norm(
+    const array& x,
+    const array* weight,
+    const array* bias,
     float eps,
-    mx::StreamOrDevice stream,
-    Fusion fusion);
+    mx::StreamOrDevice stream);
+
+// Whether MLX computes ropes of the stream by its operations, some thirty, and
+// patched_rope may have a kernel for them.
+bool composes_ropes(mx::Stream stream);
+
+// The rope of x [B, H, L, D]; nullopt: MLX has to compute it.
+OptionalArray patched_rope(const array& x, RopeOptions options);
 
 } // namespace mlx_norms

@@ -171,13 +171,4 @@ Ancestry look_above(
   return found;
 }
 
-bool takes_argument_unknown_to(const array& a, const array& other) {
-  bool unknown = false;
-  walk_above(a, present_inputs, kWalk, [&](const array& node) {
-    unknown |= is_argument_of_transform(node) &&
-        !look_above(other, node, present_inputs).meets;
-  });
-  return unknown;
-}
-
 } // namespace mlx_norms

@@ -71,7 +71,6 @@ struct Ancestry {
   bool ends = true;    // at arrays without inputs, within the walk
   bool traced = false; // a tracer of a transform
 };
-constexpr int kWalk = 8; // nodes
 
 // The node of mx.compile whose only output `a` is; or null. Its lib_name()
 // tells its structure, dtypes and constants.
@@ -91,19 +90,10 @@ bool in_transform();
 // Returns the inputs of a node, which a graph pass may be about to change.
 using InputsOf = std::function<const Arrays&(const array&)>;
 
-// The inputs outside of a graph pass.
-inline const Arrays& present_inputs(const array& a) {
-  return a.inputs();
-}
-
 Ancestry look_above(
     const array& a,
     const array& looked_for,
     const InputsOf& inputs_of,
-    int walk = kWalk);
-
-// Whether a short walk above `a`, but none above `other`, meets an argument of
-// vmap or compile, which has no value.
-bool takes_argument_unknown_to(const array& a, const array& other);
+    int walk);
 
 } // namespace mlx_norms

@@ -11,7 +11,7 @@
 
 #include "csrc/group_norm/group_norm.h"
 #include "csrc/norm/channels/channel_norm.h"
-#include "csrc/patching/holders.h"
+#include "csrc/rope/norm_rope.h"
 
 namespace mlx_norms {
 
@@ -24,7 +24,7 @@ size_t hash_of(std::uintptr_t address) {
   return address * kGolden >> 32;
 }
 
-enum class Kind { Other, Norm, ChannelNorm, Product, Power };
+enum class Kind { Other, Norm, ChannelNorm, Product, Power, Rope };
 
 // The kinds of primitives, each of whose types is asked for its name only once.
 class Kinds {
@@ -50,6 +50,9 @@ class Kinds {
       return Kind::ChannelNorm;
     }
     std::string_view name = primitive.name();
+    if (type == typeid(Node<NormRope>) || name == "RoPE") {
+      return Kind::Rope;
+    }
     if (name == "QuantizedMatmul") {
       return Kind::Product;
     }
@@ -64,6 +67,17 @@ class Kinds {
   static constexpr size_t kEntries = 64;
   std::array<Entry, kEntries> entries_;
 };
+
+// MLX does not tell who holds an array.
+long holders_of(const array& a);
+template <auto kDescriptor>
+struct Descriptor {
+  friend long holders_of(const array& a) {
+    return (a.*kDescriptor).use_count();
+  }
+};
+// Access is not checked for the arguments of an explicit instantiation.
+template struct Descriptor<&array::array_desc_>;
 
 // Asks for memory that is read soon: a graph is larger than a core's cache, and
 // waiting for it takes most of a pass's time.
@@ -120,6 +134,9 @@ PendingGraph::PendingGraph(
         break;
       case Kind::Power:
         powers_.push_back(&node);
+        break;
+      case Kind::Rope:
+        ropes_.push_back(&node);
         break;
       case Kind::Other:
         break;
@@ -225,7 +242,8 @@ void PendingGraph::note_holders() {
     });
   }
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    nodes_[i].shared = count_holders(*nodes_[i].held) > known[i];
+    nodes_[i].shared =
+        static_cast<size_t>(holders_of(*nodes_[i].held)) > known[i];
   }
 }
 

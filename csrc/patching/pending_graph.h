@@ -41,6 +41,10 @@ class PendingGraph {
   const std::vector<const array*>& powers() const {
     return powers_;
   }
+  // Likewise ropes, of MLX or of this package.
+  const std::vector<const array*>& ropes() const {
+    return ropes_;
+  }
 
   // Calls visit(node) for the nodes that used `a` at first, once per use; the
   // furthest from the roots first.
@@ -101,6 +105,7 @@ class PendingGraph {
   std::vector<const array*> products_;
   std::vector<const array*> channel_norms_;
   std::vector<const array*> powers_;
+  std::vector<const array*> ropes_;
   std::vector<Arrays> replaced_; // inputs, which hold nodes
   // A hash table of indices into nodes_, with open addressing. Its size is a
   // power of two, and at most half is used.

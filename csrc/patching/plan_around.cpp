@@ -14,6 +14,7 @@
 #include "csrc/patching/norm_before.h"
 #include "csrc/patching/norm_call.h"
 #include "csrc/patching/plan_channels.h"
+#include "csrc/patching/rope_of_norm.h"
 #include "csrc/patching/side_by_side.h"
 #include "csrc/patching/written_op.h"
 #include "mlx/mlx.h"
@@ -46,7 +47,10 @@ bool may_take_more(const array& norm, const PendingGraph& graph) {
   const auto& x = before_reshape(in[0]);
   bool before = spec.has(kResidual)
       ? is_norm_alone(in[0]) || is_norm_alone(in[1])
-      : is_one_of(x, {"Add", "Multiply"}) || is_compiled(x);
+      : is_one_of(x, {"Add", "Multiply", "AsType"}) || is_compiled(x) ||
+          std::any_of(in.begin() + 1, in.end(), [](const array& parameter) {
+            return is_one_of(parameter, {"Add", "Full", "Broadcast"});
+          });
   bool after = false;
   auto look = [&](const array& taker) {
     after |=
@@ -64,14 +68,19 @@ bool may_take_more(const array& norm, const PendingGraph& graph) {
 
 class Pass {
  public:
-  explicit Pass(RewrittenGraph& graph)
+  Pass(RewrittenGraph& graph, bool joins)
       : graph_(graph),
-        is_looking_around_(!in_shapeless_trace(graph.outputs()[0])) {}
+        is_looking_around_(!in_shapeless_trace(graph.outputs()[0])),
+        joins_(joins) {}
 
   void run() {
     if (is_looking_around_) {
       for_far_first(
           graph_.before().powers(), [&](const array& a) { find_inline(a); });
+    }
+    auto call_of = [this](const array& a) { return this->call_of(a); };
+    for (const auto& normalized : plan_ropes(graph_, call_of)) {
+      within_other_.insert(normalized.id());
     }
     for (auto& [output, call, kind] : inline_) {
       plan(output, call, kind);
@@ -90,7 +99,9 @@ class Pass {
       for_far_first(graph_.before().channel_norms(), [&](const array& a) {
         plan_channels(graph_, a);
       });
-      join_side_by_side(graph_, within_other_);
+      if (joins_) {
+        join_side_by_side(graph_, within_other_);
+      }
     }
     count_graph_pass(n_sums_);
   }
@@ -138,8 +149,11 @@ class Pass {
       return;
     }
     std::vector<Taken> taken;
+    TakenOperands operands;
     if (written) {
       taken.push_back(*written);
+    } else if (is_counted(a)) {
+      operands = take_operands(call);
     }
     Rewrite rewrite{{a}, nullptr, {}};
     for (const auto& sibling : written ? Arrays{} : a.siblings()) {
@@ -162,8 +176,13 @@ class Pass {
         join = take_after_join(graph_, call, rewrite.old[0], taken);
       }
     }
-    bool takes_sum = !rewrite.node && take_sum(call, rewrite);
-    if (!takes_sum && taken.empty()) {
+    auto outcome = rewrite.node ? Outcome::WithOthers : take_sum(call, rewrite);
+    bool takes_sum = outcome == Outcome::Fused;
+    if (!takes_sum && !taken.empty()) {
+      outcome = Outcome::WithOthers;
+    }
+    if (!takes_sum && taken.empty() && !operands.any) {
+      recount_unless_written(a, outcome, written);
       return;
     }
     if (!rewrite.node) {
@@ -174,7 +193,11 @@ class Pass {
     if (is_join_taken || !graph_.add(std::move(rewrite))) {
       return;
     }
-    n_sums_ += takes_sum;
+    bool was_call = recount_unless_written(a, outcome, written);
+    n_sums_ += takes_sum && !was_call;
+    if (operands.offset) {
+      count_offset();
+    }
     for (auto each : taken) {
       count(each);
     }
@@ -183,34 +206,43 @@ class Pass {
     }
     if (inner) {
       within_other_.insert(inner->id());
+      recount(*inner, Outcome::WithOthers);
     }
   }
 
-  bool take_sum(const NormCall& call, Rewrite& rewrite) {
+  // Of a patched call; returns whether it is one.
+  static bool recount_unless_written(
+      const array& a,
+      Outcome outcome,
+      std::optional<Taken> written) {
+    return !written && outcome != Outcome::Alone && recount(a, outcome);
+  }
+
+  // Outcome::Fused, or why not.
+  Outcome take_sum(const NormCall& call, Rewrite& rewrite) {
     const auto& spec = call.spec;
     const auto& sum = call.x();
     if (!spec.is_of_mean_and_eps() || spec.is_gated() || spec.has(kResidual) ||
         spec.is_factored() || !graph_.before().is_inner(sum) ||
         graph_.rewrite_of(sum) || calls_.contains(sum.id())) {
-      return false;
+      return Outcome::Alone;
     }
-    auto fused = fused_norm(
-                     spec,
-                     call.dtype,
-                     sum,
-                     call.inputs(spec.operands.without({kX})),
-                     call.stream,
-                     graph_.inputs_after(),
-                     [this](const array& in) { return graph_.is_part(in); },
-                     kFarWalk)
-                     .first;
+    auto [fused, outcome] = fused_norm(
+        spec,
+        call.dtype,
+        sum,
+        call.inputs(spec.operands.without({kX})),
+        call.stream,
+        graph_.inputs_after(),
+        [this](const array& in) { return graph_.is_part(in); },
+        kFarWalk);
     if (!fused) {
-      return false;
+      return outcome;
     }
     rewrite.old.push_back(sum);
     rewrite.node = std::move(fused->node);
     rewrite.inputs = std::move(fused->inputs);
-    return true;
+    return Outcome::Fused;
   }
 
   // The norm that `a` is, with what has been made part of it so far.
@@ -221,6 +253,7 @@ class Pass {
 
   RewrittenGraph& graph_;
   bool is_looking_around_; // not at sums alone
+  bool joins_;             // norms side by side
   int n_sums_ = 0;
   struct Inline {
     array output;
@@ -239,13 +272,13 @@ bool may_plan_around(const PendingGraph& graph) {
     return std::ranges::any_of(nodes, [&](const array* a) { return test(*a); });
   };
   return !graph.channel_norms().empty() || may_stand_side_by_side(graph) ||
-      any(graph.powers(), may_be_root) ||
+      any(graph.ropes(), is_rope_of_norm) || any(graph.powers(), may_be_root) ||
       any(graph.norms(),
           [&](const array& a) { return may_take_more(a, graph); });
 }
 
-void plan_around(RewrittenGraph& graph) {
-  Pass(graph).run();
+void plan_around(RewrittenGraph& graph, bool joins) {
+  Pass(graph, joins).run();
 }
 
 } // namespace mlx_norms

@@ -14,7 +14,8 @@ namespace mlx_norms {
 // those that norms which are written in operations have.
 bool may_plan_around(const PendingGraph& graph);
 
-// Adds the rewrites of all norms that gain, and counts them.
-void plan_around(RewrittenGraph& graph);
+// Adds the rewrites of all norms that gain, and counts them; unless it `joins`
+// none, also of norms side by side.
+void plan_around(RewrittenGraph& graph, bool joins = true);
 
 } // namespace mlx_norms

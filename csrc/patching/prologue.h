@@ -5,7 +5,6 @@
 
 #pragma once
 
-#include "csrc/patching/holders.h"
 #include "csrc/patching/pending.h"
 
 namespace mlx_norms {

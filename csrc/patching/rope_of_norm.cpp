@@ -4,27 +4,16 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <typeinfo>
 
-#include "csrc/patching/holders.h"
+#include "csrc/patching/beside_norm.h"
 #include "csrc/patching/outcome.h"
 #include "csrc/patching/pending.h"
+#include "csrc/rope/ops.h"
+#include "mlx/fast_primitives.h"
 
 namespace mlx_norms {
 
 namespace {
-
-// The node of a pending array that is its only output, if it is of this op.
-template <typename Op>
-Node<Op>* node_of(const array& a) {
-  if (!is_pending(a) || !a.siblings().empty()) {
-    return nullptr;
-  }
-  auto& primitive = a.primitive();
-  return typeid(primitive) == typeid(Node<Op>)
-      ? static_cast<Node<Op>*>(&primitive)
-      : nullptr;
-}
 
 // Whether `a` has heads and tokens exchanged: transpose(0, 2, 1, 3).
 bool swaps_heads(const array& a) {
@@ -33,66 +22,160 @@ bool swaps_heads(const array& a) {
       state_of<mx::Transpose>(a) == axes;
 }
 
+// What a rope of this package or of MLX rotates, [B, H, L, D]; null: it is none
+// of four axes, or the gradient of one.
+const array* rotated_by(const array& rope) {
+  if (!is_pending(rope) || rope.ndim() != 4 || !rope.siblings().empty()) {
+    return nullptr;
+  }
+  const auto& x = rope.inputs()[0];
+  if (auto* op = op_of<NormRope>(rope)) {
+    bool alone = !op->normalized && op->rotated == 1 && !op->has_v &&
+        op->head_major && !op->late();
+    return alone && swaps_heads(x) ? &x.inputs()[0] : nullptr;
+  }
+  bool forward =
+      is_pending(rope, "RoPE") && std::get<5>(state_of<mx::fast::RoPE>(rope));
+  return forward ? &x : nullptr;
+}
+
 // A pending norm whose result is [B, H, L, D], by a transpose after it or
 // before.
 struct NormOfHeads {
-  const array& normalized;
-  const array& x; // [B, L, H, D]
-  const array& transpose;
+  array normalized;
+  array transpose;
+  NormCall call;
+  bool offset; // its weight was 1 + w
+  array x;     // [B, L, H, D]
 };
 
-std::optional<NormOfHeads> as_norm_of_heads(const array& a) {
+std::optional<NormOfHeads> as_norm_of_heads(
+    const array& a,
+    const CallOf& call_of) {
   if (a.ndim() != 4 || !is_pending(a) || a.inputs().empty()) {
     return std::nullopt;
   }
   const auto& in = a.inputs()[0];
-  if (node_of<Norm>(in)) {
-    return swaps_heads(a) ? std::optional(NormOfHeads{in, in.inputs()[0], a})
-                          : std::nullopt;
+  bool is_before = swaps_heads(a);
+  auto call = call_of(is_before ? in : a);
+  if (!call) {
+    return std::nullopt;
   }
-  return node_of<Norm>(a) && swaps_heads(in)
-      ? std::optional(NormOfHeads{a, in.inputs()[0], in})
+  bool offset = is_counted(is_before ? in : a) && take_operands(*call).offset;
+  const auto x = call->x();
+  if (is_before) {
+    return NormOfHeads{in, a, std::move(*call), offset, x};
+  }
+  return swaps_heads(x)
+      ? std::optional(
+            NormOfHeads{a, x, std::move(*call), offset, x.inputs()[0]})
       : std::nullopt;
 }
 
 // Whether norm_rope computes the norm, too.
-bool suits_rope(const Norm& norm, const array& x, const array* weight) {
+bool suits_rope(const NormCall& norm, const array& x) {
   const auto& spec = norm.spec;
+  const auto& weight = norm.in[kWeight];
   return spec.is_basic() && !spec.center && !spec.clamp && !spec.identity &&
-      spec.n_inputs() == 1 + (weight != nullptr) &&
-      (!weight || weight->ndim() == 1) && norm.dtypes.size() == 1 &&
-      norm.dtypes[0] == x.dtype() && x.size() > 0;
+      spec.n_inputs() == 1 + weight.has_value() &&
+      (!weight || weight->ndim() == 1) && norm.dtype == x.dtype() &&
+      x.size() > 0;
 }
 
-// What the latest node of this thread was made of, as long as it is pending.
-struct Latest {
-  WeakArray y;
-  bool in_transform = false;
-  std::variant<int, std::uintptr_t> offset; // a number, or an array's id
-  std::uintptr_t freqs = 0;                 // 0: none
-};
-thread_local Latest latest;
-
-Latest noted(const array& y, const RopeOptions& options) {
-  Latest of;
-  of.y = WeakArray(y);
-  of.in_transform = in_transform();
-  if (auto* number = std::get_if<int>(&options.offset)) {
-    of.offset = *number;
-  } else {
-    of.offset = std::get<array>(options.offset).id();
+// The rope's own node with the norm; nullopt: there is none.
+std::optional<Call<NormRope>>
+with_norm(const array& rope, const array& x, const NormCall& norm) {
+  const auto* weight = norm.in[kWeight] ? &*norm.in[kWeight] : nullptr;
+  if (auto* of_ours = op_of<NormRope>(rope)) {
+    auto op = *of_ours;
+    op.normalized = true;
+    op.has_weight = weight != nullptr;
+    op.eps = norm.spec.eps;
+    op.weight_offset = norm.spec.weight_offset;
+    op.rounding = norm.spec.rounding;
+    Arrays inputs{x};
+    if (weight) {
+      inputs.push_back(*weight);
+    }
+    const auto& in = rope.inputs();
+    inputs.insert(inputs.end(), in.begin() + of_ours->offset_at(), in.end());
+    return Call<NormRope>{std::move(op), std::move(inputs)};
   }
-  of.freqs = options.freqs ? options.freqs->id() : 0;
-  return of;
+  const auto& in = rope.inputs();
+  auto [fallback, dims, traditional, base, scale, forward] =
+      state_of<mx::fast::RoPE>(rope);
+  RopeOptions options{
+      .eps = norm.spec.eps,
+      .dims = dims,
+      .traditional = traditional,
+      .base = in.size() > 2 ? std::nullopt : std::optional(base),
+      .scale = scale,
+      .offset = in[1],
+      .freqs = in.size() > 2 ? &in[2] : nullptr,
+      .weight_offset = norm.spec.weight_offset,
+      .rounding = norm.spec.rounding == Rounding::Late ? "late" : "early",
+      .stream = norm.stream};
+  try {
+    return norm_rope_call(x, weight, options);
+  } catch (const std::invalid_argument&) {
+    return std::nullopt;
+  }
 }
 
-// Whether none of `arrays` depends on `y`, nor on an argument of a transform
-// that y does not depend on: if within a short walk each branch ends at an
-// array that is evaluated, or above y.
-bool are_apart(const Arrays& arrays, const array& y) {
+struct RopeOfNorm {
+  array output;
+  array normalized;
+  Call<NormRope> call;
+  bool offset; // as of NormOfHeads
+  mx::Stream stream;
+};
+
+// What was given, before it was converted or made contiguous.
+const array& before_conversion(const array& a) {
+  auto* of = &a;
+  while (is_pending(*of, "AsType") || is_pending(*of, "Contiguous")) {
+    of = &of->inputs()[0];
+  }
+  return *of;
+}
+
+bool is_same(const array& a, const array& b) {
+  return before_conversion(a).id() == before_conversion(b).id();
+}
+
+bool is_same_number(const array& a, const array& b) {
+  auto is_number = [](const array& n) {
+    return n.dtype() == mx::int32 && n.size() == 1 && !n.has_primitive() &&
+        !n.is_tracer() && n.status() == array::Status::available;
+  };
+  return is_number(a) && is_number(b) &&
+      *a.data<int32_t>() == *b.data<int32_t>();
+}
+
+// Whether one launch may rotate both, but for what they are computed from.
+bool are_alike(const RopeOfNorm& q, const RopeOfNorm& k) {
+  const auto& op = q.call.op;
+  if (op != k.call.op || q.stream != k.stream) {
+    return false;
+  }
+  const auto &a = q.call.inputs, &b = k.call.inputs;
+  const auto &x = a[0], &y = b[0];
+  int at = op.offset_at();
+  return x.shape(0) == y.shape(0) && x.shape(1) == y.shape(1) &&
+      x.shape(3) == y.shape(3) &&
+      (is_same(a[at], b[at]) || is_same_number(a[at], b[at])) &&
+      (!op.has_freqs || is_same(a[at + 1], b[at + 1]));
+}
+
+// Whether none of `arrays` depends on `y`: if within a short walk each branch
+// ends at an array that is evaluated, an argument, or above y.
+bool are_apart(
+    const Arrays& arrays,
+    const array& y,
+    const InputsOf& inputs_of) {
   constexpr size_t kMaxNodes = 32;
   std::vector<std::uintptr_t> above; // y
-  Arrays nodes = y.inputs();
+  Arrays nodes = inputs_of(y);
   for (size_t i = 0; i < nodes.size() && above.size() < kMaxNodes; ++i) {
     auto node = nodes[i];
     if (node.status() != array::Status::unscheduled) {
@@ -100,7 +183,8 @@ bool are_apart(const Arrays& arrays, const array& y) {
     }
     above.push_back(node.id());
     if (node.has_primitive()) {
-      nodes.insert(nodes.end(), node.inputs().begin(), node.inputs().end());
+      const auto& in = inputs_of(node);
+      nodes.insert(nodes.end(), in.begin(), in.end());
     }
   }
   std::vector<std::uintptr_t> seen;
@@ -115,105 +199,146 @@ bool are_apart(const Arrays& arrays, const array& y) {
         is_in(seen)) {
       continue;
     }
-    if (seen.size() >= kMaxNodes || !node.has_primitive() ||
-        node.id() == y.id()) {
+    if (seen.size() >= kMaxNodes || node.id() == y.id()) {
       return false;
     }
     seen.push_back(node.id());
-    stack.insert(stack.end(), node.inputs().begin(), node.inputs().end());
+    if (node.has_primitive()) {
+      const auto& in = inputs_of(node);
+      stack.insert(stack.end(), in.begin(), in.end());
+    }
   }
   return true;
 }
 
-bool is_traced(const Arrays& arrays) {
-  return std::ranges::any_of(
-      arrays, [](const array& a) { return a.is_tracer(); });
+bool are_apart(
+    const RopeOfNorm& q,
+    const RopeOfNorm& k,
+    const RewrittenGraph& graph) {
+  auto inputs_of = graph.inputs_after();
+  return are_apart(k.call.inputs, q.output, inputs_of) &&
+      are_apart(q.call.inputs, k.output, inputs_of);
 }
 
-// The rope of `k` as an output of the node of the latest one, which is extended
-// in place for all who hold its result; nullopt if it may not be.
-OptionalArray
-joined(const Call<NormRope>& k, const RopeOptions& options, mx::Stream stream) {
-  auto y = latest.y.get();
-  auto* node = y ? node_of<NormRope>(*y) : nullptr;
-  if (!node || node->stream() != stream || node->op() != k.op) {
-    return std::nullopt;
-  }
-  const auto& q_in = y->inputs();
-  const auto& q = q_in[0];
-  const auto& x = k.inputs[0];
-  auto like = noted(*y, options);
-  bool is_alike = like.offset == latest.offset && like.freqs == latest.freqs &&
-      like.in_transform == latest.in_transform && q.shape(0) == x.shape(0) &&
-      q.shape(1) == x.shape(1) && q.shape(3) == x.shape(3);
-  // In a transform what depends on nothing of it may belong to another one.
-  bool traced = is_traced(k.inputs);
-  if (!is_alike || traced != y->is_tracer() || traced != like.in_transform ||
-      !are_apart(k.inputs, *y)) {
-    return std::nullopt;
-  }
-  auto op = k.op;
+// Both in one launch.
+Call<NormRope> joined(const RopeOfNorm& q, const RopeOfNorm& k) {
+  auto op = q.call.op;
   op.rotated = 2;
   op.dtypes.push_back(op.dtypes[0]);
-  auto angles = k.op.offset_at();
-  Arrays inputs(q_in.begin(), q_in.begin() + angles);
-  inputs.insert(inputs.end(), k.inputs.begin(), k.inputs.begin() + angles);
-  inputs.insert(inputs.end(), q_in.begin() + angles, q_in.end());
-  if (!has_kernel(op, inputs, stream)) {
-    return std::nullopt;
-  }
-  auto dtype = op.dtypes[1];
-  auto shape = op.shape(inputs, 1);
-  auto both = std::make_shared<Node<NormRope>>(stream, std::move(op));
-  array second(std::move(shape), dtype, both, inputs);
-  y->inputs() = std::move(inputs);
-  y->primitive_ptr() = std::move(both);
-  second.set_siblings(Arrays(1, *y), 1);
-  y->set_siblings(Arrays(1, second), 0);
-  return second;
+  const auto &a = q.call.inputs, &b = k.call.inputs;
+  int angles = q.call.op.offset_at();
+  Arrays inputs(a.begin(), a.begin() + angles);
+  inputs.insert(inputs.end(), b.begin(), b.begin() + angles);
+  inputs.insert(inputs.end(), a.begin() + angles, a.end());
+  return {std::move(op), std::move(inputs)};
 }
+
+class RopePass {
+ public:
+  RopePass(RewrittenGraph& graph, const CallOf& call_of)
+      : graph_(graph),
+        call_of_(call_of) {}
+
+  Arrays run() {
+    const auto& ropes = graph_.before().ropes();
+    for (auto it = ropes.rbegin(); it != ropes.rend(); ++it) {
+      if (auto rope = read(**it)) {
+        found_.push_back(std::move(*rope));
+      }
+    }
+    for (size_t i = 0; i < found_.size(); ++i) {
+      if (!is_taken(found_[i]) && !join(i)) {
+        plan({&found_[i]}, found_[i].call);
+      }
+    }
+    return taken_;
+  }
+
+ private:
+  // The rope with its norm, if nothing else takes that or its transpose.
+  std::optional<RopeOfNorm> read(const array& a) const {
+    auto* rotated = rotated_by(a);
+    auto heads = rotated ? as_norm_of_heads(*rotated, call_of_) : std::nullopt;
+    if (!heads) {
+      return std::nullopt;
+    }
+    const auto& [normalized, transpose, norm, offset, x] = *heads;
+    auto stream = a.primitive().stream();
+    bool is_on_one =
+        norm.stream == stream && transpose.primitive().stream() == stream;
+    auto& second = transpose.id() == rotated->id() ? normalized : transpose;
+    bool is_alone = graph_.is_part(*rotated) && graph_.is_part(second) &&
+        (a.inputs()[0].id() == rotated->id() || graph_.is_part(a.inputs()[0]));
+    if (!is_on_one || !is_alone || !suits_rope(norm, x)) {
+      return std::nullopt;
+    }
+    auto call = with_norm(a, x, norm);
+    return call && has_kernel(call->op, call->inputs, stream)
+        ? std::optional(
+              RopeOfNorm{a, normalized, std::move(*call), offset, stream})
+        : std::nullopt;
+  }
+
+  bool is_taken(const RopeOfNorm& rope) const {
+    return graph_.rewrite_of(rope.output) != nullptr;
+  }
+
+  // With the next of found_ that is alike.
+  bool join(size_t i) {
+    constexpr size_t kWindow = 4;
+    const auto& q = found_[i];
+    auto end = std::min(found_.size(), i + 1 + kWindow);
+    for (size_t j = i + 1; j < end; ++j) {
+      const auto& k = found_[j];
+      if (is_taken(k) || !are_alike(q, k) || !are_apart(q, k, graph_)) {
+        continue;
+      }
+      auto both = joined(q, k);
+      if (has_kernel(both.op, both.inputs, q.stream) && plan({&q, &k}, both)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool plan(std::vector<const RopeOfNorm*> ropes, Call<NormRope> call) {
+    Rewrite rewrite;
+    for (auto* rope : ropes) {
+      rewrite.old.push_back(rope->output);
+    }
+    rewrite.node =
+        std::make_shared<Node<NormRope>>(ropes[0]->stream, std::move(call.op));
+    rewrite.inputs = std::move(call.inputs);
+    if (!graph_.add(std::move(rewrite))) {
+      return false;
+    }
+    for (auto* rope : ropes) {
+      count_rope(/* joins_another= */ rope != ropes[0]);
+      recount(rope->normalized, Outcome::WithOthers);
+      if (rope->offset) {
+        count_offset();
+      }
+      taken_.push_back(rope->normalized);
+    }
+    return true;
+  }
+
+  RewrittenGraph& graph_;
+  const CallOf& call_of_;
+  std::vector<RopeOfNorm> found_;
+  Arrays taken_;
+};
 
 } // namespace
 
-bool is_norm_of_heads(const array& x) {
-  return as_norm_of_heads(x).has_value();
+bool is_rope_of_norm(const array& rope) {
+  auto* rotated = rotated_by(rope);
+  auto call_of = [](const array& a) { return NormCall::of(a); };
+  return rotated && as_norm_of_heads(*rotated, call_of).has_value();
 }
 
-OptionalArray patched_rope(const array& x, RopeOptions options) {
-  auto heads = as_norm_of_heads(x);
-  auto stream = mx::to_stream(options.stream);
-  if (!heads || heads->normalized.primitive().stream() != stream ||
-      heads->transpose.primitive().stream() != stream) {
-    return std::nullopt;
-  }
-  // Else it is computed for those who hold it, too.
-  bool is_used_once = is_held_once(heads->normalized) && is_held_once(x);
-  const auto& norm = node_of<Norm>(heads->normalized)->op();
-  NormInputs in(norm.spec.operands, heads->normalized.inputs().data());
-  if (!is_used_once || !suits_rope(norm, heads->x, in[kWeight])) {
-    return std::nullopt;
-  }
-  options.eps = norm.spec.eps;
-  options.weight_offset = norm.spec.weight_offset;
-  options.rounding = norm.spec.rounding == Rounding::Late ? "late" : "early";
-  options.stream = stream;
-  try {
-    auto call = norm_rope_call(heads->x, in[kWeight], options);
-    if (auto y = joined(call, options, stream)) {
-      latest = {};
-      count_rope(/* joins_another= */ true);
-      return y;
-    }
-    if (!has_kernel(call.op, call.inputs, stream)) {
-      return std::nullopt;
-    }
-    auto y = node(std::move(call.op), std::move(call.inputs), stream)[0];
-    latest = noted(y, options);
-    count_rope(/* joins_another= */ false);
-    return y;
-  } catch (const std::invalid_argument&) { // left to MLX, as its message is
-    return std::nullopt;
-  }
+Arrays plan_ropes(RewrittenGraph& graph, const CallOf& call_of) {
+  return RopePass(graph, call_of).run();
 }
 
 } // namespace mlx_norms

@@ -1,19 +1,19 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// mx.fast.rope of a pending norm of heads, in a patched model: one node in the
-// place of a norm, a transpose and a rope, or of a layer's q and k of two each.
+// Ropes of norms of heads: one node in the place of a norm, a transpose and a
+// rope, or of a layer's q and k of two each.
 
 #pragma once
 
-#include "csrc/rope/ops.h"
+#include "csrc/patching/norm_before.h"
 
 namespace mlx_norms {
 
-// Whether patched_rope may compute a rope of x. Nearly free: each rope asks.
-bool is_norm_of_heads(const array& x);
+// Whether it is a rope of a norm of this package, whatever else takes the norm.
+bool is_rope_of_norm(const array& rope);
 
-// The rope of x, with the options that mx.fast.rope has; nullopt: MLX has to
-// compute it. It may become an output of the node of the thread's latest one.
-OptionalArray patched_rope(const array& x, RopeOptions options);
+// Adds the rewrites of ropes of norms that nothing else takes, and counts them.
+// Returns the norms that are computed so.
+Arrays plan_ropes(RewrittenGraph& graph, const CallOf& call_of);
 
 } // namespace mlx_norms

@@ -149,6 +149,9 @@ class Group {
     for (size_t i = 1; added && i < specs.size(); ++i) {
       count(Taken::SideBySide);
     }
+    for (size_t i = 0; added && i < norms_.size(); ++i) {
+      recount(*norms_[i].norm, Outcome::WithOthers);
+    }
   }
 
  private:

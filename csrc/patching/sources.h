@@ -13,7 +13,7 @@ namespace mlx_norms {
 
 // Whether `a` has a value, or is computed from one alone without a norm, as by
 // a cast.
-bool is_given(const array& a, int walk = kWalk);
+bool is_given(const array& a, int walk = 8);
 
 // The nodes from which a norm's x is computed by one operation after another,
 // none of them a norm, whose other inputs are given; the nearest first.

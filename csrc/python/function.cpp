@@ -68,7 +68,7 @@ PyObject* call_op(
   auto positional = PyVectorcall_NARGS(flags);
   if (of->quick && !keywords) {
     try {
-      auto y = call_at_once(*of->quick, arguments, positional, Fusion::Never);
+      auto y = call_at_once(*of->quick, arguments, positional);
       if (y) {
         return *y;
       }

@@ -9,7 +9,6 @@
 #include "csrc/patching/fuse_graph.h"
 #include "csrc/patching/outcome.h"
 #include "csrc/patching/patched.h"
-#include "csrc/patching/rope_of_norm.h"
 #include "csrc/python/trees.h"
 
 namespace nb = nanobind;
@@ -88,11 +87,6 @@ nb::dict counts() {
 } // namespace
 
 void bind_patching(nb::module_& m) {
-  nb::enum_<Fusion>(m, "Fusion")
-      .value("NOW", Fusion::Now)
-      .value("BY_GRAPH_PASS", Fusion::ByGraphPass)
-      .value("NEVER", Fusion::Never);
-
   // Those of the layers that are replaced in Python.
   nb::enum_<Outcome>(m, "Outcome")
       .value("GROUPS", Outcome::Groups)
@@ -105,36 +99,21 @@ void bind_patching(nb::module_& m) {
       nb::sig("def count_outcome(outcome: Outcome) -> None"),
       "Counts the outcome of a call.");
 
-  // After the first, the arguments are those of mx.fast.
+  // With the arguments of mx.fast.
   m.def(
       "patched_rms_norm",
-      [](Fusion fusion,
-         const mx::array& x,
-         const mx::array* weight,
-         float eps,
-         mx::StreamOrDevice stream) {
-        return patched_rms_norm(x, weight, eps, stream, fusion);
-      },
-      "fusion"_a,
+      &patched_rms_norm,
       "x"_a,
       "weight"_a.none(),
       "eps"_a,
       nb::kw_only(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def patched_rms_norm(fusion: Fusion, x: mlx.core.array, weight: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def patched_rms_norm(x: mlx.core.array, weight: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       "Replaces ``mx.fast.rms_norm``.");
   m.def(
       "patched_layer_norm",
-      [](Fusion fusion,
-         const mx::array& x,
-         const mx::array* weight,
-         const mx::array* bias,
-         float eps,
-         mx::StreamOrDevice stream) {
-        return patched_layer_norm(x, weight, bias, eps, stream, fusion);
-      },
-      "fusion"_a,
+      &patched_layer_norm,
       "x"_a,
       "weight"_a.none(),
       "bias"_a.none(),
@@ -142,12 +121,11 @@ void bind_patching(nb::module_& m) {
       nb::kw_only(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def patched_layer_norm(fusion: Fusion, x: mlx.core.array, weight: mlx.core.array | None, bias: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
+          "def patched_layer_norm(x: mlx.core.array, weight: mlx.core.array | None, bias: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
       "Replaces ``mx.fast.layer_norm``.");
   m.def(
       "patched_rope",
-      [](Fusion fusion,
-         const mx::array& a,
+      [](const mx::array& a,
          int dims,
          bool traditional,
          std::optional<float> base,
@@ -169,11 +147,8 @@ void bind_patching(nb::module_& m) {
           options.offset = *given;
         }
         bool refused = std::holds_alternative<bool>(offset); // by MLX
-        return fusion != Fusion::Now || refused
-            ? std::nullopt
-            : patched_rope(a, std::move(options));
+        return refused ? std::nullopt : patched_rope(a, std::move(options));
       },
-      "fusion"_a,
       "a"_a,
       "dims"_a,
       nb::kw_only(),
@@ -184,9 +159,8 @@ void bind_patching(nb::module_& m) {
       "freqs"_a.none() = nb::none(),
       "stream"_a = nb::none(),
       nb::sig(
-          "def patched_rope(fusion: Fusion, a: mlx.core.array, dims: int, *, traditional: bool, base: float | None, scale: float, offset: int | mlx.core.array, freqs: mlx.core.array | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | None"),
-      "Replaces ``mx.fast.rope`` of a pending norm; None: MLX has to compute "
-      "it.");
+          "def patched_rope(a: mlx.core.array, dims: int, *, traditional: bool, base: float | None, scale: float, offset: int | mlx.core.array, freqs: mlx.core.array | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | None"),
+      "Replaces ``mx.fast.rope``; None: MLX has to compute it.");
   m.def(
       "fuse_graph",
       &fuse_outputs,

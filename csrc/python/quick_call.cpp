@@ -15,24 +15,23 @@ namespace {
 constexpr QuickCall kQuickCalls[] = {
     {"rms_norm",
      2,
-     [](const auto& a, float eps, Fusion) {
+     [](const auto& a, float eps) {
        return plain_norm(/* center= */ false, *a[0], a[1], nullptr, eps);
      }},
     {"layer_norm",
      3,
-     [](const auto& a, float eps, Fusion) {
+     [](const auto& a, float eps) {
        return plain_norm(/* center= */ true, *a[0], a[1], a[2], eps);
      }},
     {"patched_rms_norm",
      2,
-     [](const auto& a, float eps, Fusion fusion) {
-       return std::optional(patched_rms_norm(*a[0], a[1], eps, {}, fusion));
+     [](const auto& a, float eps) {
+       return std::optional(patched_rms_norm(*a[0], a[1], eps, {}));
      }},
     {"patched_layer_norm",
      3,
-     [](const auto& a, float eps, Fusion fusion) {
-       return std::optional(
-           patched_layer_norm(*a[0], a[1], a[2], eps, {}, fusion));
+     [](const auto& a, float eps) {
+       return std::optional(patched_layer_norm(*a[0], a[1], a[2], eps, {}));
      }},
 };
 
@@ -59,8 +58,7 @@ const QuickCall* find_quick_call(std::string_view function) {
 std::optional<PyObject*> call_at_once(
     const QuickCall& quick,
     PyObject* const* arguments,
-    size_t positional,
-    Fusion fusion) {
+    size_t positional) {
   if (positional != quick.n_arrays + 1 ||
       !PyFloat_CheckExact(arguments[quick.n_arrays])) {
     return std::nullopt;
@@ -74,7 +72,7 @@ std::optional<PyObject*> call_at_once(
     arrays[i] = *array;
   }
   float eps = PyFloat_AS_DOUBLE(arguments[quick.n_arrays]);
-  auto y = quick.call(arrays, eps, fusion);
+  auto y = quick.call(arrays, eps);
   if (!y) {
     return std::nullopt;
   }

@@ -20,8 +20,7 @@ struct QuickCall {
 
   const char* name; // of a function of this module
   size_t n_arrays;
-  std::optional<mx::array> (
-      *call)(const Arrays& arrays, float eps, Fusion fusion);
+  std::optional<mx::array> (*call)(const Arrays& arrays, float eps);
 };
 
 // Null if there is none of this function.
@@ -34,7 +33,6 @@ std::optional<const mx::array*> as_array(PyObject* given);
 std::optional<PyObject*> call_at_once(
     const QuickCall& quick,
     PyObject* const* arguments,
-    size_t positional,
-    Fusion fusion);
+    size_t positional);
 
 } // namespace mlx_norms

@@ -11,7 +11,6 @@
 
 #include "csrc/common/pending.h"
 #include "csrc/patching/fuse_at_eval.h"
-#include "csrc/patching/rope_of_norm.h"
 #include "csrc/python/function.h"
 
 namespace nb = nanobind;
@@ -23,11 +22,6 @@ namespace {
 
 PyTypeObject* native_type; // of nanobind's functions
 
-// Ours takes the fusion besides the arguments of MLX's function, of at most
-// eight.
-constexpr size_t kGiven = 1;
-constexpr size_t kMaxArguments = 8;
-
 // Attributes' names, as Python looks them up.
 struct Names {
   PyObject* is_open = PyUnicode_InternFromString("is_open");
@@ -35,7 +29,7 @@ struct Names {
   PyObject* scope = PyUnicode_InternFromString("scope");
   PyObject* process = PyUnicode_InternFromString("process");
   PyObject* acts = PyUnicode_InternFromString("acts");
-  PyObject* fusion = PyUnicode_InternFromString("fusion");
+  PyObject* fuse = PyUnicode_InternFromString("fuse");
   PyObject* projections = PyUnicode_InternFromString("projections");
 };
 
@@ -79,13 +73,13 @@ struct Behavior {
   nb::object scope;
   bool acts = false;
   bool projections = false;
-  Fusion fusion;
+  bool fuse = false;
 
   explicit Behavior(nb::object of)
       : scope(std::move(of)),
         acts(has(scope, names().acts)),
         projections(has(scope, names().projections)),
-        fusion(nb::cast<Fusion>(nb::getattr(scope, names().fusion))) {}
+        fuse(has(scope, names().fuse)) {}
 };
 
 // How often a scope has been opened, closed or set, and how many are open, in
@@ -123,16 +117,13 @@ bool is_ours_replaced(Callable& of) {
 }
 
 // Nullopt: the result has to come from call_ours.
-std::optional<PyObject*> call_ours_at_once(
-    Callable& of,
-    const Behavior& behavior,
-    PyObject* const* arguments,
-    size_t positional) {
+std::optional<PyObject*>
+call_ours_at_once(Callable& of, PyObject* const* arguments, size_t positional) {
   if (!of.quick || is_ours_replaced(of)) {
     return std::nullopt;
   }
   try {
-    return call_at_once(*of.quick, arguments, positional, behavior.fusion);
+    return call_at_once(*of.quick, arguments, positional);
   } catch (const std::invalid_argument&) { // MLX's, of a call that is its own
     return PyObject_Vectorcall(of.original, arguments, positional, nullptr);
   } catch (const std::exception&) { // raised again, as Python's
@@ -143,22 +134,17 @@ std::optional<PyObject*> call_ours_at_once(
 // The result of ours; null, with Python's error set, if it fails.
 PyObject* call_ours(
     Callable& of,
-    const Behavior& behavior,
     PyObject* const* arguments,
-    size_t positional,
-    size_t all,
+    size_t flags,
     PyObject* keywords) {
   if (!keywords) {
-    if (auto y = call_ours_at_once(of, behavior, arguments, positional)) {
+    auto positional = PyVectorcall_NARGS(flags);
+    if (auto y = call_ours_at_once(of, arguments, positional)) {
       return *y;
     }
   }
   auto ours = nb::getattr(of.module, of.ours);
-  auto fusion = nb::getattr(behavior.scope, names().fusion);
-  std::array<PyObject*, kGiven + kMaxArguments> given{fusion.ptr()};
-  std::copy_n(arguments, all, given.begin() + kGiven);
-  return PyObject_Vectorcall(
-      ours.ptr(), given.data(), kGiven + positional, keywords);
+  return PyObject_Vectorcall(ours.ptr(), arguments, flags, keywords);
 }
 
 // Calls ours, or MLX's.
@@ -168,13 +154,9 @@ PyObject* call_replacement(
     size_t flags,
     PyObject* keywords) {
   auto& of = *reinterpret_cast<Callable*>(self);
-  size_t positional = PyVectorcall_NARGS(flags);
-  size_t all = positional + (keywords ? PyTuple_GET_SIZE(keywords) : 0);
   try {
-    const auto& behavior = current_behavior(of);
-    if (all <= kMaxArguments && behavior.acts) {
-      auto* result =
-          call_ours(of, behavior, arguments, positional, all, keywords);
+    if (current_behavior(of).acts) {
+      auto* result = call_ours(of, arguments, flags, keywords);
       if (result == Py_None) {
         Py_DECREF(result); // left to MLX
       } else if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) {
@@ -190,14 +172,18 @@ PyObject* call_replacement(
   return PyObject_Vectorcall(of.original, arguments, flags, keywords);
 }
 
-// The same of a rope, of which few are ours.
+// The same of a rope, which on a GPU is MLX's.
 PyObject* call_rope(
     PyObject* self,
     PyObject* const* arguments,
     size_t flags,
     PyObject* keywords) {
-  auto x = PyVectorcall_NARGS(flags) > 0 ? as_array(arguments[0]) : nullptr;
-  if (x && *x && is_norm_of_heads(**x)) {
+  bool may_be_composed = composes_ropes(mx::to_stream({}));
+  for (size_t i = 0; keywords && i < nb::len(keywords); ++i) {
+    may_be_composed |= PyUnicode_CompareWithASCIIString(
+                           PyTuple_GET_ITEM(keywords, i), "stream") == 0;
+  }
+  if (may_be_composed) {
     return call_replacement(self, arguments, flags, keywords);
   }
   auto& of = *reinterpret_cast<Callable*>(self);
@@ -215,7 +201,7 @@ PyObject* call_method(
   if (a && *a && is_pending(**a)) {
     try {
       const auto& behavior = current_behavior(of);
-      bool around = behavior.acts && behavior.fusion == Fusion::Now;
+      bool around = behavior.acts && behavior.fuse;
       if (around || behavior.projections) {
         fuse_at_eval({**a}, around, behavior.projections);
       }
@@ -271,9 +257,8 @@ void bind_replacement(nb::module_& m) {
       "scope"_a,
       nb::sig(
           "def replacement(original: collections.abc.Callable, ours: str, scope: types.ModuleType) -> collections.abc.Callable"),
-      "A function that calls ours of this module, with the scope's fusion before "
-      "the arguments, if the scope acts and ours takes the arguments, and else, "
-      "or if ours returns None, the original.");
+      "A function that calls ours of this module if the scope acts and ours "
+      "takes the arguments, and else, or if ours returns None, the original.");
   m.def(
       "evaluating_method",
       &evaluating_method,

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 
 import mlx.nn
 
-from .._ext import Fusion
 from . import modules, replaced, reporting
 from .blocks import block
 from .scope import STOCK, Scope, current, entered, set_process
@@ -34,25 +33,19 @@ def patch(
     Other ways to read an array, as ``np.array``, ``float``, ``if`` and ``print``, have no such
     pass, nor has what a transform evaluates while it traces.
 
-    A norm of a pending residual add, as in ``h = x + r; norm(h)``, computes the add as well, in one
-    launch instead of two, as it is called. ``h`` becomes the second output of that node, for
-    everyone who holds it. So does a product that is added (a layer scale, a gate, a number), a sum
-    that is added, a sum times an array of one element, and the clipped float16 sum of mlx_lm's
-    gemma3. A norm of a pending cast to float32 reads the 16 bits. A weight that is a pending
-    ``1 + w`` is not computed but becomes a ``weight_offset``, which is added in float32, as in
-    Gemma's definition.
-
-    ``mx.fast.rope`` of a pending RMS norm of heads, transposed from ``[B, L, H, D]`` to
-    ``[B, H, L, D]``, is computed with it in one launch, and so are the next such keys with these
-    queries, if neither depends on the other.
+    A norm of a residual add, as in ``h = x + r; norm(h)``, computes the add as well, in one launch
+    instead of two. So does it a product that is added (a layer scale, a gate, a number), a sum that
+    is added, a sum times an array of one element, and the clipped float16 sum of mlx_lm's gemma3. A
+    norm of a cast to float32 reads the 16 bits. A weight ``1 + w`` is not computed but becomes a
+    ``weight_offset``, which is added in float32, as in Gemma's definition. ``mx.fast.rope`` of an
+    RMS norm of heads, transposed from ``[B, L, H, D]`` to ``[B, H, L, D]``, is computed with it in
+    one launch, queries and keys together if neither depends on the other.
 
     A function that is compiled while patched stays patched, and one compiled before stays as it
     was. ``mx.export_function`` and ``mx.exporter`` trace with ``mx.fast``, patched or not.
 
-    With fusion or projections, one thread must not build a graph with an array that another thread
-    is evaluating: what stands around a norm is read from the pending graph, whose nodes are
-    changed, while evaluation takes it apart. With ``fuse=False`` and without ``projections``
-    neither happens, and threads may share arrays as with stock MLX.
+    A call looks at no graph: threads may share arrays as with stock MLX, where no two may evaluate
+    the same pending array at once.
 
     Args:
         model (mlx.nn.Module, optional): Patch the calls of this model, in any thread. Each ends
@@ -159,4 +152,4 @@ def _patched(scope: Scope) -> Iterator[None]:
 
 
 def _scope(fuse: bool, projections: bool) -> Scope:
-    return Scope(fusion=Fusion.NOW if fuse else Fusion.NEVER, projections=projections)
+    return Scope(fuse=fuse, projections=projections)

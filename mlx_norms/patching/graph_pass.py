@@ -6,24 +6,22 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from .._ext import Fusion
 from . import replaced, transforms
 from .scope import EXPORT, Scope, current, entered
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_SCOPE = Scope(fusion=Fusion.BY_GRAPH_PASS)
+_SCOPE = Scope()
 
 
 def fuse(fn: Callable[P, T]) -> Callable[P, T]:
     """Compute a function's norms with this package, fused with what stands around them.
 
-    :func:`mlx_norms.patch` fuses an add when its norm is called, in place. This function instead
-    looks at the graph of what ``fn`` returned and rebuilds it from the fused norms on; no array
-    changes. Norms may be those of ``mx.fast`` or be written in MLX's operations. A norm takes
+    This function looks at the graph of what ``fn`` returned and rebuilds it from the fused norms on;
+    no array changes. Norms may be those of ``mx.fast`` or be written in MLX's operations. A norm takes
     residual adds, products and norms before it, and after it ``1 + scale``, ``shift``, an activated
-    gate, an activation and a cast, as far as our norm has an option for it. So ``fn`` should be
+    gate, an activation, a cast and a rope, as far as we have an op for it. So ``fn`` should be
     pure: an array that it stores but does not return, such as a cache, keeps its old graph and is
     computed separately.
 

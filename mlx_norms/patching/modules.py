@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import mlx.nn
 
-from .._ext import Fusion
 from . import replaced, transforms
 from .blocks import Block
 from .copies import ORIGINAL, copy_as
@@ -78,9 +77,9 @@ def _scoped(cls: type, scope: Scope) -> type:
     def __call__(self, *args, **kwargs):
         with entered(scope):
             results = cls.__call__(self, *args, **kwargs)
-            if scope.fusion is Fusion.NEVER:
-                return results
-            return transforms.at_end_of_call(results, (args, kwargs))
+            if scope.fuse:
+                results = transforms.at_end_of_call(results, (args, kwargs))
+            return results
 
     members = {
         "__call__": __call__,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 import mlx.core as mx
 
 from .. import _ext
-from .._ext import Fusion
 from . import layers, scope, transforms, trees
 from .blocks import block
 from .scope import EXPORT, current, entered
@@ -35,7 +34,7 @@ def _eval(original: Callable) -> Callable:
     @functools.wraps(original)
     def evaluate(*args):
         scope = current()
-        around = scope.acts and scope.fusion is Fusion.NOW
+        around = scope.acts and scope.fuse
         if around or scope.projections:
             _ext.fuse_at_eval(trees.arrays(args), around, scope.projections)
         return original(*args)

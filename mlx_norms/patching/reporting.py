@@ -64,7 +64,12 @@ class Report:
     rope_pairs: int = 0
 
     def __str__(self) -> str:
-        lines = self._of_calls() if self.calls else [] if self.written else self._of_no_calls()
+        if self.calls:
+            lines = self._of_calls()
+        elif self.written or self.around:
+            lines = ["no call of MLX's norms, but of norms by other code:"]
+        else:
+            lines = self._of_no_calls()
         if self.projections:
             lines.append(f"{self.projections} computed with the products that take them")
         if self.products:

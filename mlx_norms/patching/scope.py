@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from .._ext import Fusion, scopes_changed
+from .._ext import scopes_changed
 from .blocks import block
 
 
@@ -16,12 +16,12 @@ class Scope:
 
     Args:
         acts: Whether to call ours; if not, the original functions.
-        fusion: How to fuse norms with what stands around them.
+        fuse: Whether passes fuse norms with what stands around them.
         projections: Whether evaluation computes norms together with the matmuls that read them.
     """
 
     acts: bool = True
-    fusion: Fusion = Fusion.NOW
+    fuse: bool = True
     projections: bool = False
 
 

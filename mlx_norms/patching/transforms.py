@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Sequence
 
 from .. import _ext
-from .._ext import Fusion
 from . import trees
 from .scope import current, entered
 
@@ -67,12 +66,12 @@ def transforming(original: Callable, kind: Kind = Kind.DERIVED) -> Callable:
 
 def checkpointing(original: Callable) -> Callable:
     """``mx.checkpoint``, whose function has the scope of its call when it is computed again."""
-    transform = transforming(original, Kind.CHECKPOINTED)
 
     @functools.wraps(original)
     def checkpoint(fun):
         if not callable(fun):
             return original(fun)
+        passed = _with_pass(fun, Kind.CHECKPOINTED)
 
         @functools.wraps(fun)
         def call(*args, **kwargs):
@@ -80,9 +79,9 @@ def checkpointing(original: Callable) -> Callable:
 
             def in_scope(*args, **kwargs):
                 with entered(scope):
-                    return fun(*args, **kwargs)
+                    return passed(*args, **kwargs)
 
-            return transform(in_scope)(*args, **kwargs)
+            return original(in_scope)(*args, **kwargs)
 
         return call
 
@@ -113,8 +112,7 @@ def _with_pass(fun: Callable, kind: Kind, outputs: object = None) -> Callable:
         finally:
             _thread.around = around
         scope = current()
-        is_fused = scope.acts and scope.fusion is not Fusion.NEVER
-        if not is_fused or not _may_pass(around, kind):
+        if not (scope.acts and scope.fuse) or not _may_pass(around, kind):
             return results
         return over((results, outputs), (args, kwargs))[0]
 

@@ -30,7 +30,7 @@ def prompt_for(name, length=8):
 def larger_eps(monkeypatch):
     """Patched calls have a wrong eps: a hundredth of the variance of what comes in."""
 
-    def wrong(fusion, tell, x, weight, eps, stream=None):
+    def wrong(x, weight, eps, stream=None):
         return STOCK(x, weight, eps + 0.01 * mx.var(x).item(), stream=stream)
 
     monkeypatch.setattr(_ext, "patched_rms_norm", wrong)
@@ -149,9 +149,9 @@ class TestDrift:
     def test_it_is_that_of_the_wrong_phase_only(self, monkeypatch):
         patched = _ext.patched_rms_norm
 
-        def wrong_in_decode(fusion, tell, x, weight, eps):
+        def wrong_in_decode(x, weight, eps):
             weight = weight * 1.01 if x.shape[1] == 1 else weight
-            return patched(fusion, tell, x, weight, eps)
+            return patched(x, weight, eps)
 
         monkeypatch.setattr(_ext, "patched_rms_norm", wrong_in_decode)
         drift, _ = compare.measure_drift(_tiny_models.build("llama"), prompt_for("llama"), [3, 1])
@@ -212,7 +212,7 @@ def counted(**counts):
     """A report of these counts and no others."""
     names = ("calls", "fused", "passed_on", "offsets", "projections", "products")
     counts = dict.fromkeys(names, 0) | counts
-    return mlx_norms.Report(**counts, reasons={}, sites={}, missed=(), is_patched=True)
+    return mlx_norms.Report(**counts, reasons={}, missed=(), is_patched=True)
 
 
 class TestNoise:
@@ -413,7 +413,7 @@ class TestJson:
         assert status == 1 and found["verdict"]["agrees"] is False
 
     def test_a_nan_is_null(self, monkeypatch, capsys):
-        def nan(fusion, tell, x, weight, eps, stream=None):
+        def nan(x, weight, eps, stream=None):
             return STOCK(x, weight, eps, stream=stream) * mx.nan
 
         monkeypatch.setattr(_ext, "patched_rms_norm", nan)
@@ -458,7 +458,7 @@ class TestRun:
         assert "Stock and patched DISAGREE." in output
 
     def test_a_wrong_norm_is_noticed(self, monkeypatch, capsys):
-        def without_weight(fusion, tell, x, weight, eps, stream=None):
+        def without_weight(x, weight, eps, stream=None):
             return STOCK(x, None, eps, stream=stream)
 
         monkeypatch.setattr(_ext, "patched_rms_norm", without_weight)

@@ -278,7 +278,9 @@ class TestOptions:
             "class Norm(nn.Module):\n"
             "    def __call__(self, x):\n"
             "        return x * mx.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5)\n"
-            "print(Norm()(mx.ones((1, 4))))"
+            "y = Norm()(mx.ones((1, 4)))\n"
+            "mx.eval(y)\n"
+            "print(y)"
         )
         said = same(name)
         assert "\n       1  written in operations, as rms_norm" in said

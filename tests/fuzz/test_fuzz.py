@@ -23,6 +23,7 @@ from fuzz.promises import Promise, Walk
 from fuzz.shrink import shrink
 from mlx_norms import _ext
 from mlx_norms._table import OPS
+from mlx_norms.patching.scope import current
 from support import inputs, patched_runs, quantized_case
 from support.inputs import normal
 from support.oracle import unit_roundoff
@@ -87,7 +88,7 @@ def test_programs_reach_what_may_become_of_a_norm(cpu, monkeypatch):
 
         monkeypatch.setattr(modes, name, counted)
     assert not list(failing(cpu, range(260)))
-    for name in ("FUSED", "FUSION_OFF", "GRAPH_PASS", "NOT_A_SUM", "OTHER_STREAM", "REPEATED"):
+    for name in ("FUSED", "WITH_OTHERS", "ALONE", "OTHER_STREAM", "REPEATED"):
         assert reasons[getattr(patched_runs, name)]
     for name in ("OF_SUM", "LONG_GRAPH", "TRACED", "DTYPE", "ARGUMENTS"):
         assert reasons[getattr(patched_runs, name)]
@@ -149,32 +150,32 @@ def test_exceptions_are_mlx_s(of, options, arguments):
     assert text(of(mx.fast.layer_norm)) == text(mx.fast.layer_norm)
 
 
-def lost_gradient(x, y, fusion):
+def lost_gradient(x, y):
     return mx.stop_gradient(y)
 
 
-def wrong_by_a_thousandth(x, y, fusion):
+def wrong_by_a_thousandth(x, y):
     return y * 1.001
 
 
-def another_ulp_where_fused(x, y, fusion):
-    return mx.abs(y) * (1 + 2.0**-20) * mx.sign(y) if fusion == _ext.Fusion.NOW else y
+def another_ulp_where_fused(x, y):
+    return mx.abs(y) * (1 + 2.0**-20) * mx.sign(y) if current().fuse else y
 
 
-def another_dtype(x, y, fusion):
+def another_dtype(x, y):
     return y.astype(mx.float16)
 
 
-def wrong_where_traced(x, y, fusion):
+def wrong_where_traced(x, y):
     return y + 0.1 if x.shape[:1] == (1,) else y
 
 
-def changed_in_place(x, y, fusion):
+def changed_in_place(x, y):
     x += 1
     return y
 
 
-def raising(x, y, fusion):
+def raising(x, y):
     raise RuntimeError("planted")
 
 
@@ -188,8 +189,8 @@ def plant(monkeypatch, defect):
     """Patched RMS norms with a defect."""
     right = _ext.patched_rms_norm
 
-    def wrong(fusion, tell, x, *arguments, **options):
-        return defect(x, right(fusion, tell, x, *arguments, **options), fusion)
+    def wrong(x, *arguments, **options):
+        return defect(x, right(x, *arguments, **options))
 
     monkeypatch.setattr(_ext, "patched_rms_norm", wrong)
 

@@ -183,12 +183,12 @@ class Final(mlx.nn.RMSNorm):
 
 
 def test_a_model_of_a_class_that_cannot_be_subclassed():
-    model = mlx.nn.Sequential(mlx.nn.RMSNorm(4), Final(4))
+    model = Final(4)
     with pytest.raises(TypeError) as raised:
         mlx_norms.patch(model)
     for text in ("[patch] model", f"{__name__}.Final", "(Final is final)", "use patch() or"):
         assert text in str(raised.value)
-    assert [type(layer) for layer in model.layers] == [mlx.nn.RMSNorm, Final]
+    assert type(model) is Final
     with mlx_norms.patched():
         model(mx.ones((2, 4)))
-    assert mlx_norms.report().calls == 2
+    assert mlx_norms.report().calls == 1

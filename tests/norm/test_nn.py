@@ -288,14 +288,18 @@ class TestReplace:
         assert replaced.keys() == PATHS
 
     def test_of_a_patched_model(self):
+        """Its modules have their classes; a norm that is patched itself stays."""
         model = Model()
+        norm = model["_private"]
         mlx_norms.patch(model)
+        mlx_norms.patch(norm)
         replaced = nn.replace(model)
-        assert replaced == {} and replaced.left.keys() == PATHS
+        assert replaced.keys() == PATHS - {"_private"}
         reason = "RMSNorm is patched, by patch(model): call unpatch(model) before"
-        assert replaced.left["_private"] == f"mlx.nn.layers.normalization.{reason}"
+        assert replaced.left == {"_private": f"mlx.nn.layers.normalization.{reason}"}
+        mlx_norms.unpatch(norm)
+        assert nn.replace(model).keys() == {"_private"}
         mlx_norms.unpatch(model)
-        assert nn.replace(model).keys() == PATHS
 
     def test_prints_counts(self):
         model = Model()

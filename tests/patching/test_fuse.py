@@ -12,7 +12,7 @@ from support.inputs import normal
 from support.patched_runs import (
     DIMS,
     EPS,
-    GRAPH_PASS,
+    FUSED,
     NORMS,
     ROWS,
     assert_close,
@@ -675,7 +675,7 @@ class TestWithAPatch:
             mlx_norms.fuse(block_of(NORMS[0]))(x, r)
             report = mlx_norms.report()
         assert (report.calls, report.fused) == (2, 2)
-        assert report.reasons == {GRAPH_PASS: 2}
+        assert report.reasons == {FUSED: 2}
 
     def test_deep(self):
         """Without a call per node on the stack."""

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from support.bits import assert_same_bits
 from support.inputs import normal
 from support.patched_runs import (
+    ALONE,
     DIMS,
     FUSED,
     NORMS,
-    NOT_A_SUM,
     arrays_of,
     assert_close,
     largest,
@@ -60,7 +60,7 @@ class Graph:
         sums = {i for i, (step, _, _) in enumerate(self.steps, 2) if step == "add"}
         taken = [i for step, i, _ in self.steps if step in NORM]
         fused = len(sums.intersection(taken))
-        reasons = {FUSED: fused, NOT_A_SUM: len(taken) - fused}
+        reasons = {FUSED: fused, ALONE: len(taken) - fused}
         return {reason: count for reason, count in reasons.items() if count}
 
     def loss(self, *arrays):

@@ -5,12 +5,10 @@ import pytest
 
 from support.inputs import normal
 from support.patched_runs import (
+    ALONE,
     DIMS,
     FUSED,
-    LONG_GRAPH,
     NORMS,
-    NOT_A_SUM,
-    OF_TRANSFORM,
     ROWS,
     TRACED,
     assert_close,
@@ -55,23 +53,21 @@ def parameter_numbers(norm, first=0):
     return tuple(range(first, first + len(norm.parameters)))
 
 
-# What becomes of a block whose parameters are arguments of a transform. The second sum depends on
-# them by the first norm, as far as a short walk sees.
-SECOND_FUSED = {
-    "rms_norm": {FUSED: 1, OF_TRANSFORM: 1},
-    "layer_norm": {OF_TRANSFORM: 2},
-}
-
-
 class TestGrad:
-    def test_of_all(self, norm):
+    def test_made_before_the_patch(self, norm):
+        """It makes no pass, but evaluation does over what it returned."""
         f = mx.grad(block_of(norm), argnums=all_arguments(norm))
         check(lambda: f(x, r, *norm.parameters), {FUSED: 2})
 
+    def test_of_all(self, norm):
+        def f():
+            return mx.grad(block_of(norm), argnums=all_arguments(norm))(x, r, *norm.parameters)
+
+        check(f, {FUSED: 2})
+
     def test_of_the_operands(self, norm):
         """Frozen parameters are no tracers."""
-        f = mx.grad(block_of(norm), argnums=(0, 1))
-        check(lambda: f(x, r, *norm.parameters), {FUSED: 2})
+        check(lambda: mx.grad(block_of(norm), argnums=(0, 1))(x, r, *norm.parameters), {FUSED: 2})
 
     def test_of_the_parameters(self, norm):
         """The sum is none of grad's, so it must not come to depend on what is."""
@@ -80,8 +76,7 @@ class TestGrad:
             h = x + r
             return (h * norm(h, *parameters)).sum()
 
-        gradient = mx.grad(f, argnums=parameter_numbers(norm))
-        check(lambda: gradient(*norm.parameters), {TRACED: 1})
+        check(lambda: mx.grad(f, parameter_numbers(norm))(*norm.parameters), {TRACED: 1})
 
     def test_of_the_last_parameter(self, norm):
         *frozen, last = norm.parameters
@@ -97,8 +92,10 @@ class TestGrad:
             h = x + r
             return (h * norm(h, *parameters)).sum()
 
-        gradient = mx.grad(f, argnums=(0, *parameter_numbers(norm, 1)))
-        check(lambda: gradient(x, *norm.parameters), {FUSED: 1})
+        def gradients():
+            return mx.grad(f, (0, *parameter_numbers(norm, 1)))(x, *norm.parameters)
+
+        check(gradients, {FUSED: 1})
 
     def test_of_parameters_with_the_sum_evaluated_inside(self, norm):
         def f(*parameters):
@@ -108,12 +105,11 @@ class TestGrad:
             mx.eval(n)
             return (h * n).sum()
 
-        gradient = mx.grad(f, argnums=parameter_numbers(norm))
-        check(lambda: gradient(*norm.parameters), {TRACED: 1})
+        check(lambda: mx.grad(f, parameter_numbers(norm))(*norm.parameters), {ALONE: 1})
 
     @pytest.mark.parametrize("evaluated", ["sum", "norm", "both"])
     def test_of_operands_with_the_pair_evaluated_inside(self, norm, evaluated):
-        """An evaluated tracer keeps its graph."""
+        """An evaluated tracer keeps its graph, but the pass finds nothing pending."""
 
         def f(x):
             h = x + r
@@ -121,7 +117,7 @@ class TestGrad:
             mx.eval({"sum": [h], "norm": [n], "both": [h, n]}[evaluated])
             return (h * n).sum()
 
-        check(lambda: mx.grad(f)(x), {FUSED: 1})
+        check(lambda: mx.grad(f)(x), {ALONE: 1})
 
     def test_evaluated_before_the_norm(self, norm):
         def f(x):
@@ -129,7 +125,7 @@ class TestGrad:
             mx.eval(h)
             return (h * norm(h, *norm.parameters)).sum()
 
-        check(lambda: mx.grad(f)(x), {NOT_A_SUM: 1})
+        check(lambda: mx.grad(f)(x), {ALONE: 1})
 
     def test_of_parameters_with_a_sum_of_outside(self, norm):
         def f():
@@ -152,7 +148,7 @@ class TestGrad:
 
             return mx.grad(inner, parameter_numbers(norm))(*norm.parameters), h * 2
 
-        check(f, {TRACED: 1})
+        check(f, {ALONE: 1})
 
     def test_of_something_else_with_a_sum_of_outside(self, norm):
         """Sum and parameters are both constants here."""
@@ -164,8 +160,12 @@ class TestGrad:
 
         check(f, {FUSED: 1})
 
-    def test_of_parameters_inside_that_of_an_operand(self, norm):
-        """A tracer of one transform and one of another."""
+    @pytest.mark.parametrize(
+        "made, reason", [("while patched", ALONE), ("before", FUSED)], ids=["patched", "before"]
+    )
+    def test_of_parameters_inside_that_of_an_operand(self, norm, made, reason):
+        """A tracer of one transform and one of another. The inner function has no pass of its own
+        if the outer transform has one, which then sees the inner gradients, but no norm."""
 
         def outer(x):
             h = x + r
@@ -174,7 +174,8 @@ class TestGrad:
             )
             return sum((g * g).sum() for g in inner(*norm.parameters)) + (h * h).sum()
 
-        check(lambda: mx.grad(outer)(x), {FUSED: 1})
+        unpatched = mx.grad(outer)
+        check(lambda: (unpatched if made == "before" else mx.grad(outer))(x), {reason: 1})
 
     def test_second_order(self, norm):
         def slope(x, r):
@@ -184,18 +185,32 @@ class TestGrad:
 
     @pytest.mark.parametrize("used", ["sum", "norm"])
     def test_of_one_output(self, norm, used):
+        """The other one is returned beside it."""
+
+        def f(x, *parameters):
+            h = x + r
+            outputs = {"sum": h, "norm": norm(h, *parameters)}
+            return (outputs[used] * r).sum(), outputs
+
+        def run():
+            numbers = (0, *parameter_numbers(norm, 1))
+            return mx.value_and_grad(f, numbers)(x, *norm.parameters)
+
+        _, gradients = check(run, {FUSED: 1})
+        if used == "sum":
+            assert mx.array_equal(gradients[0], r)
+            assert not any(mx.any(g) for g in gradients[1:])
+
+    @pytest.mark.parametrize("used, reason", [("sum", ALONE), ("norm", FUSED)])
+    def test_of_all_that_is_returned(self, norm, used, reason):
+        """A norm that is not returned is not in the graph."""
+
         def f(x, *parameters):
             h = x + r
             n = norm(h, *parameters)
             return [{"sum": h, "norm": n}[used]]
 
-        def gradients():
-            return mx.vjp(f, [x, *norm.parameters], [r])[1]
-
-        if used == "sum":  # the parameters' gradients are exact zeros
-            assert not mx.any(check(lambda: gradients()[:1], {FUSED: 1})[0] != r)
-        else:
-            check(gradients, {FUSED: 1})
+        check(lambda: mx.vjp(f, [x, *norm.parameters], [r])[1], {reason: 1})
 
     def test_the_sum_is_returned_beside_the_loss(self, norm):
         def f(x):
@@ -206,9 +221,10 @@ class TestGrad:
         check(lambda: mx.value_and_grad(f)(x), {FUSED: 1})
 
     def test_jvp(self, norm):
+        """No pass is made within, but evaluation finds the sums and norms of its results."""
         arguments = [x, r, *norm.parameters]
         tangents = [r, x, *norm.parameters[::-1]]
-        check(lambda: mx.jvp(block_of(norm), arguments, tangents), {FUSED: 2})
+        check(lambda: mx.jvp(block_of(norm), arguments, tangents), {ALONE: 2}, others=2)
 
     def test_stop_gradient_of_the_sum_before(self, norm):
         def f(x):
@@ -223,13 +239,12 @@ class TestGrad:
             h = x + r
             return (h * norm(mx.stop_gradient(h), *norm.parameters)).sum()
 
-        check(lambda: mx.grad(f)(x), {NOT_A_SUM: 1})
+        check(lambda: mx.grad(f)(x), {ALONE: 1})
 
 
 class TestCompile:
     def test_all_arguments(self, norm):
-        """The norms are called while tracing only, which happens once. Whether a parameter belongs
-        to the sum's own transform, or to one inside of it, cannot be told."""
+        """The norms are called while tracing only, which happens once."""
 
         def f():
             compiled = mx.compile(block_of(norm))
@@ -237,7 +252,7 @@ class TestCompile:
             results = [compiled(x, r, *parameters) for _ in range(3)]
             return results, compiled(r, 2 * x, *[p * 2 for p in parameters])
 
-        check(f, {FUSED: 1, OF_TRANSFORM: 1}, by_pass=1)
+        check(f, {FUSED: 2})
 
     def test_constant_parameters(self, norm):
         def f():
@@ -253,7 +268,7 @@ class TestCompile:
             calls = [(x, r), (x[:2], r[:2]), (mx.tile(x, (3, 1)), mx.tile(r, (3, 1)))]
             return [compiled(*call, *norm.parameters) for call in calls]
 
-        check(f, {OF_TRANSFORM: 2}, by_pass=2)
+        check(f, {FUSED: 2})
 
     @pytest.mark.parametrize("first", ["sum", "norm"])
     def test_returning_both(self, norm, first):
@@ -266,26 +281,32 @@ class TestCompile:
             compiled = mx.compile(f)
             return [compiled(x, *norm.parameters), compiled(2 * x, *norm.parameters)]
 
-        check(run, {OF_TRANSFORM: 1}, by_pass=1)
+        check(run, {FUSED: 1})
 
     def test_gradient(self, norm):
         def f():
             compiled = mx.compile(mx.grad(block_of(norm), argnums=all_arguments(norm)))
             return [compiled(*a, *norm.parameters) for a in ((x, r), (r, 2 * x))]
 
-        check(f, SECOND_FUSED[norm.name], by_pass=SECOND_FUSED[norm.name][OF_TRANSFORM])
+        check(f, {FUSED: 2})
 
     def test_gradient_of_compiled(self, norm):
-        f = mx.grad(mx.compile(block_of(norm)), argnums=all_arguments(norm))
-        check(lambda: f(x, r, *norm.parameters), {FUSED: 2})
+        def f():
+            compiled = mx.compile(block_of(norm))
+            return mx.grad(compiled, argnums=all_arguments(norm))(x, r, *norm.parameters)
+
+        check(f, {FUSED: 2})
 
     def test_parameters_of_the_compiled_with_a_sum_of_outside(self, norm):
+        """Left while they are traced; evaluation fuses what is compiled, whose parameters are
+        known."""
+
         def f():
             h = x + r
             compiled = mx.compile(lambda *parameters: (norm(h, *parameters) * h).sum())
             return compiled(*norm.parameters), (h * 2).sum()
 
-        check(f, {TRACED: 1})
+        check(f, {TRACED: 1}, others=1)
 
     def test_constant_parameters_and_a_sum_of_outside(self, norm):
         """What a compiled function captures is a constant of it, pending or not."""
@@ -342,7 +363,7 @@ class TestCompile:
             h = mx.compile(compiled, shapeless=True)(x, r)
             return norm(h, *norm.parameters), h
 
-        check(f, {NOT_A_SUM: 1})
+        check(f, {ALONE: 1})
 
     def test_norm_of_a_sum_that_compile_took(self, norm):
         def f():
@@ -350,7 +371,7 @@ class TestCompile:
             h = compiled(x, r)
             return norm(h, *norm.parameters), h
 
-        check(f, {NOT_A_SUM: 1})
+        check(f, {ALONE: 1})
 
     def test_compiled_inside_of_compiled(self, norm):
         def f():
@@ -380,50 +401,60 @@ class TestCompile:
             compiled = mx.compile(step, inputs=state, outputs=state)
             return [compiled(x), compiled(x)], state["parameters"]
 
-        check(f, SECOND_FUSED[norm.name], by_pass=SECOND_FUSED[norm.name][OF_TRANSFORM])
+        check(f, {FUSED: 2})
 
 
 class TestVmap:
+    """No pass is made within. Evaluation, and a transform around, find what it made of the sums and
+    norms that were called: others, which count for no call."""
+
     def test_operands(self, norm):
         f = mx.vmap(lambda x, r: block_of(norm)(x, r, *norm.parameters))
-        check(lambda: f(mx.stack([x, 2 * x]), mx.stack([r, 3 * r])), {FUSED: 2})
+        check(lambda: f(mx.stack([x, 2 * x]), mx.stack([r, 3 * r])), {ALONE: 2}, others=2)
 
     def test_rows(self, norm):
         f = mx.vmap(lambda x, r: block_of(norm)(x, r, *norm.parameters))
-        check(lambda: f(x, r), {FUSED: 2})
+        check(lambda: f(x, r), {ALONE: 2}, others=2)
 
     def test_one_operand_along_another_axis(self, norm):
+        """The axis is moved between the sum and its norm."""
+
         def f(x):
             h = x + r
             return h + norm(h, *norm.parameters), h
 
         mapped = mx.vmap(f, in_axes=1, out_axes=(1, 0))
-        check(lambda: mapped(mx.stack([x, 2 * x], axis=1)), {FUSED: 1})
+        check(lambda: mapped(mx.stack([x, 2 * x], axis=1)), {ALONE: 1})
 
     def test_operand_and_parameters(self, norm):
         f = mx.vmap(lambda x, *parameters: block_of(norm)(x, r, *parameters))
         stacks = [mx.stack([p, 2 * p]) for p in norm.parameters]
-        check(lambda: f(mx.stack([x, 2 * x]), *stacks), {FUSED: 1, OF_TRANSFORM: 1})
+        check(lambda: f(mx.stack([x, 2 * x]), *stacks), {ALONE: 2}, others=2)
 
     def test_parameters_with_a_sum_of_outside(self, norm):
+        """They become products after a norm without any."""
+
         def f():
             h = x + r
             stacks = [mx.stack([p, 2 * p]) for p in norm.parameters]
             return mx.vmap(lambda *parameters: norm(h, *parameters) * 1.0)(*stacks), h * 2
 
-        check(f, {TRACED: 1})
+        check(f, {ALONE: 1}, others=1)
 
     def test_gradient_of_mapped(self, norm):
-        mapped = mx.vmap(lambda x: block_of(norm)(x, r, *norm.parameters))
-        f = mx.grad(lambda stack: mapped(stack).sum())
-        check(lambda: f(mx.stack([x, 2 * x])), {FUSED: 2})
+        def f(stack):
+            return mx.vmap(lambda x: block_of(norm)(x, r, *norm.parameters))(stack).sum()
+
+        check(lambda: mx.grad(f)(mx.stack([x, 2 * x])), {ALONE: 2}, others=2)
 
     def test_mapped_gradient(self, norm):
-        f = mx.vmap(mx.grad(lambda x: block_of(norm)(x, r, *norm.parameters)))
-        check(lambda: f(mx.stack([x, 2 * x])), {FUSED: 2})
+        def f(stack):
+            return mx.vmap(mx.grad(lambda x: block_of(norm)(x, r, *norm.parameters)))(stack)
+
+        check(lambda: f(mx.stack([x, 2 * x])), {ALONE: 2}, others=2)
 
     def test_mapped_gradient_of_parameters(self, norm):
-        """The sum is vmap's, the parameters are grad's: the sum outlives them, and must not."""
+        """The sum is vmap's, the parameters are grad's: the sum must not depend on them."""
 
         def f(x):
             def loss(*parameters):
@@ -432,26 +463,34 @@ class TestVmap:
 
             return mx.grad(loss, parameter_numbers(norm))(*norm.parameters)
 
-        check(lambda: mx.vmap(f)(mx.stack([x, 2 * x])), {FUSED: 1})
+        check(lambda: mx.vmap(f)(mx.stack([x, 2 * x])), {ALONE: 1}, others=1)
 
     def test_parameters_that_the_sum_depends_on(self, norm):
         def f(a):
             h = a + a[::-1]
             return norm(h, *(a[i] for i in range(len(norm.parameters)))), h
 
-        check(lambda: mx.vmap(f)(mx.stack([x, 2 * x])), {FUSED: 1})
+        check(lambda: mx.vmap(f)(mx.stack([x, 2 * x])), {ALONE: 1}, others=1)
 
     def test_compiled_mapped(self, norm):
-        f = mx.compile(mx.vmap(lambda x: block_of(norm)(x, r, *norm.parameters)))
-        check(lambda: f(mx.stack([x, 2 * x])), {FUSED: 2})
+        def f(stack):
+            return mx.compile(mx.vmap(lambda x: block_of(norm)(x, r, *norm.parameters)))(stack)
+
+        check(lambda: f(mx.stack([x, 2 * x])), {ALONE: 2}, others=2)
 
 
 @pytest.mark.parametrize(
-    ("outer", "transform"),
-    [("grad", "vmap"), ("grad", "compile"), ("vmap", "vmap"), ("compile", "vmap")],
+    ("outer", "transform", "reason"),
+    [
+        ("grad", "vmap", ALONE),
+        ("grad", "compile", FUSED),
+        ("vmap", "vmap", ALONE),
+        ("compile", "vmap", ALONE),
+    ],
 )
 class TestParametersOfATransformInsideThatOfTheSum:
-    """All are tracers, and a sum that was fused would depend on parameters that it outlives."""
+    """All are tracers, and a sum that was fused within would depend on parameters that it outlives.
+    It is fused once, by the outer function's pass or at evaluation."""
 
     @staticmethod
     def run(norm, outer, transform, use):
@@ -474,12 +513,13 @@ class TestParametersOfATransformInsideThatOfTheSum:
     @pytest.mark.parametrize(
         "use", [lambda h, n: n * r, lambda h, n: n * h], ids=["sum not used", "sum used"]
     )
-    def test_no_fusion(self, norm, outer, transform, use):
+    def test_fused_outside(self, norm, outer, transform, reason, use):
         def f():
             return self.run(norm, outer, transform, use)
 
         results, report = run_patched(f)
-        assert report.reasons == {OF_TRANSFORM: 1}
+        assert report.reasons == {reason: 1}
+        assert report.fused == 1
         with stock_norms():  # and compilation on: it passes no gradient to what it captures
             assert_close(results, f())
 
@@ -493,12 +533,11 @@ def test_argument_that_an_inner_gradient_has_reached(norm):
         def inner(*arguments):
             parameters = [2 * a for a in arguments]
             mx.grad(lambda q: sum((p * q).sum() for p in parameters))(arguments[0])
-            norm(h, *parameters)
-            return arguments[0] + 1
+            return norm(h, *parameters), arguments[0] + 1
 
         return mx.compile(inner)(*norm.parameters), h
 
-    check(f, {TRACED: 1})
+    check(f, {TRACED: 1}, others=1)  # at evaluation, once it is compiled
 
 
 class TestCheckpoint:
@@ -506,13 +545,21 @@ class TestCheckpoint:
 
     def test_constant_parameters(self, norm):
         parameters = norm.parameters
-        f = mx.checkpoint(lambda x, r: block_of(norm)(x, r, *parameters))
-        check(lambda: mx.grad(f, argnums=(0, 1))(x, r), {FUSED: 4})
+
+        def f():
+            checkpointed = mx.checkpoint(lambda x, r: block_of(norm)(x, r, *parameters))
+            return mx.grad(checkpointed, argnums=(0, 1))(x, r)
+
+        check(f, {FUSED: 4})
 
     def test_all_arguments(self, norm):
-        """The second time they depend on the cotangent, which is more than a norm looks at."""
-        f = mx.grad(mx.checkpoint(block_of(norm)), argnums=all_arguments(norm))
-        check(lambda: f(x, r, *norm.parameters), {FUSED: 2, LONG_GRAPH: 2})
+        """The second time they depend on the cotangent."""
+
+        def f():
+            checkpointed = mx.checkpoint(block_of(norm))
+            return mx.grad(checkpointed, argnums=all_arguments(norm))(x, r, *norm.parameters)
+
+        check(f, {FUSED: 4})
 
     def test_sum_passed_in(self, norm):
         """Forward the argument is the caller's Add; for the gradient it is a copy."""
@@ -522,7 +569,7 @@ class TestCheckpoint:
             inner = mx.checkpoint(lambda h: mx.tanh(norm(h, *norm.parameters)))
             return (inner(h) + h).sum()
 
-        check(lambda: mx.grad(f, argnums=(0, 1))(x, r), {FUSED: 1, NOT_A_SUM: 1})
+        check(lambda: mx.grad(f, argnums=(0, 1))(x, r), {FUSED: 1, ALONE: 1})
 
     def test_parameters_of_outside(self, norm):
         """Tracers that the checkpointed function does not get as arguments."""

@@ -173,10 +173,11 @@ class TestCalls:
     def test_within_other_scopes(self, model, x):
         """The model's calls are the inner scope."""
         mlx_norms.patch(model, fuse=False)
-        with mlx_norms.patched():
+        with mlx_norms.patched(fuse=False):
             assert ours(model(x)) == UNFUSED
+        with mlx_norms.patched():
             assert ours(mx.fast.rms_norm(x + x, None, EPS)) == {"AddRMSNorm"}
-        mlx_norms.patch()
+        mlx_norms.patch(fuse=False)
         try:
             assert ours(model(x)) == UNFUSED
         finally:

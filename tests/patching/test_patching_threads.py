@@ -1,4 +1,4 @@
-"""What threads of a patched process may share: evaluated arrays, and others with fuse=False."""
+"""What threads of a patched process may share: what those of stock MLX may."""
 
 import subprocess
 import sys
@@ -11,40 +11,45 @@ from support.inputs import normal
 
 pytestmark = pytest.mark.usefixtures("backend")
 
-# One thread evaluates a pending 1 + w while another builds graphs with it, and evaluates none.
-SHARED_WEIGHT = """
+# One thread evaluates a pending 1 + w and a sum while another builds graphs with them, and evaluates
+# none.
+SHARED = """
 import sys, threading
 import mlx.core as mx
 import mlx_norms
 
 mx.set_default_device(mx.Device(getattr(mx, sys.argv[1])))
-mlx_norms.patch(fuse=False)
+mlx_norms.patch(fuse=sys.argv[2] == "fuse")
 sys.setswitchinterval(1e-5)
 w, x, one = mx.ones((8,)), mx.ones((2, 8)), mx.array(1.0)
 mx.eval(w, x, one)
-shared, done = [one + w], threading.Event()
+shared, done = [one + w, x + x], threading.Event()
 
 def build():
     while not done.is_set():
         for _ in range(20):
             mx.fast.rms_norm(x, shared[0], 1e-5)
             mx.fast.layer_norm(x, shared[0], shared[0], 1e-5)
+            mx.fast.rms_norm(shared[1], w, 1e-5)
+            mx.fast.rope(shared[1].reshape(1, 1, 2, 8), 8, **rope)
 
+rope = dict(traditional=False, base=1e4, scale=1.0, offset=0)
 builder = threading.Thread(target=build)
 builder.start()
 for _ in range(60000):
-    shared[0] = one + w
-    mx.eval(shared[0])
+    shared[0], shared[1] = one + w, x + x * 2
+    mx.eval(shared[0], shared[1])
 done.set()
 builder.join()
 """
 
 
 @pytest.mark.slow
-def test_weight_that_another_thread_evaluates(backend):
+@pytest.mark.parametrize("fuse", ["fuse", ""])
+def test_what_another_thread_evaluates(backend, fuse):
     device = "cpu" if mx.default_device() == mx.Device(mx.cpu) else "gpu"
     done = subprocess.run(
-        [sys.executable, "-c", SHARED_WEIGHT, device], capture_output=True, text=True
+        [sys.executable, "-c", SHARED, device, fuse], capture_output=True, text=True
     )
     assert done.returncode == 0, f"{done.returncode}: {done.stderr}"
 

@@ -1,4 +1,4 @@
-"""Norms of queries and keys that become one node with the rope after them, and only those."""
+"""Norms of queries and keys that a pass makes one node with the rope after them, and only those."""
 
 import gc
 import threading
@@ -10,7 +10,14 @@ import mlx_norms
 from support.bits import assert_same_bits
 from support.inputs import normal
 from support.norm_case import DTYPES
-from support.patched_runs import assert_close, operations, run_patched, run_stock
+from support.patched_runs import (
+    ALONE,
+    WITH_OTHERS,
+    assert_close,
+    operations,
+    run_patched,
+    run_stock,
+)
 from support.rope_case import Case, tensors
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -73,7 +80,7 @@ def are_ours(report, ropes, pairs=0):
 
 
 def is_mlx_s(f):
-    """Whether f() ropes as MLX does, and gives what it gives without a patch."""
+    """Whether f() ropes apart from its norm, as MLX, and gives what it gives without a patch."""
     __tracebackhide__ = True
     results, report = run_patched(f)
     are_ours(report, 0)
@@ -99,9 +106,11 @@ def test_one_node_of_q_and_k(case, form, options):
     """Within the op's bounds, on the CPU with the bits of a norm, a transpose and MLX's rope."""
     with mlx_norms.patched():
         q, k = pair(form, **options)
-        assert operations(q) == operations(k) == operations(q, k)
-        assert operations(q, k)[NODE] == 1 and operations(q, k)["Transpose"] == 0
-        assert not any("RMSNorm" in name or "RoPE" in name for name in operations(q, k))
+        are_ours(mlx_norms.report(), 0)
+        found = operations(q, k)
+        assert operations(q) == operations(k) == found
+        assert found[NODE] == 1 and found["Transpose"] == 0
+        assert not any(name.endswith(("RMSNorm", "RoPE", "::Rope")) for name in found)
         are_ours(mlx_norms.report(), 2, 1)
     numbers = case(**(PLAIN | options | dict(dims=options.get("dims", D))))
     numbers.truth(Q, QW).check(q)
@@ -112,11 +121,29 @@ def test_one_node_of_q_and_k(case, form, options):
             assert_same_bits(got, rope(y, **options))
 
 
+@pytest.mark.backends("cpu")
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: " ".join(options))
+def test_a_rope_alone(options):
+    """A node of ours, whether a pass is made or not, with the bits of MLX's operations."""
+    for dtype in DTYPES:
+        x = Q.transpose(0, 2, 1, 3).astype(dtype)
+        expected = rope(x, **options)
+        mx.eval(x, expected)
+        for fuse in (True, False):
+            with mlx_norms.patched(fuse=fuse):
+                y = rope(x, **options)
+                assert operations(y)["mlx_norms::Rope"] == 1
+                mx.eval(y)
+                are_ours(mlx_norms.report(), 0)
+            assert_same_bits(y, expected)
+
+
 def test_dtypes(case):
     for dtype in DTYPES:
         q, k, q_weight, k_weight = tensors((B, L, H, D), dtype, kv_heads=2)
         with mlx_norms.patched():
             results = q_and_k(q, k, q_weight, k_weight)
+            mx.eval(results)
             are_ours(mlx_norms.report(), 2, 1)
         for y, x, weight in zip(results, (q, k), (q_weight, k_weight), strict=True):
             assert y.dtype == dtype
@@ -127,12 +154,15 @@ def test_dtypes(case):
 def test_without_weights_and_with_those_less_one(case, weights):
     """1 + w is rounded where the result is."""
     q, k, q_weight, k_weight = tensors((B, L, H, D), mx.bfloat16)
-    with mlx_norms.patched():
+
+    def f():
         if weights:
-            y, _ = q_and_k(q, k, 1 + q_weight, 1 + k_weight)
-        else:
-            y, _ = q_and_k(q, k, None, None)
-        are_ours(mlx_norms.report(), 2, 1)
+            return q_and_k(q, k, 1 + q_weight, 1 + k_weight)
+        return q_and_k(q, k, None, None)
+
+    (y, _), report = run_patched(f)
+    are_ours(report, 2, 1)
+    assert report.offsets == 2 * weights
     if weights:
         case(weight_offset=1.0, **PLAIN).truth(q, q_weight).check(y)
     else:
@@ -167,15 +197,32 @@ def test_a_layer_of_a_model():
     assert_close(results, run_stock(f))
 
 
+def test_by_fuse():
+    """Its pass alone takes them, before anything is evaluated."""
+    with mlx_norms.patched(fuse=False):
+        results = mlx_norms.fuse(pair)()
+        are_ours(mlx_norms.report(), 2, 1)
+    assert_close(results, run_stock(pair))
+
+
+def test_a_sum_before_the_norm():
+    """It is computed first: the norm goes with its rope."""
+
+    def f():
+        return rope(tokens_first(Q + Q, QW))
+
+    results, report = run_patched(f)
+    are_ours(report, 1)
+    assert (report.fused, report.reasons) == (0, {WITH_OTHERS: 1})
+    assert_close(results, run_stock(f))
+
+
 class TestLeftToMlx:
     def test_without_fusion(self):
-        for run in (lambda: run_patched(pair, fuse=False)[1], self.by_graph_pass):
-            are_ours(run(), 0)
-
-    @staticmethod
-    def by_graph_pass():
-        mlx_norms.fuse(pair)()
-        return mlx_norms.report()
+        results, report = run_patched(pair, fuse=False)
+        are_ours(report, 0)
+        assert report.reasons == {ALONE: 2}
+        assert_close(results, run_stock(pair))
 
     def test_layer_norms(self):
         def f():
@@ -196,9 +243,6 @@ class TestLeftToMlx:
         q = Q.astype(mx.bfloat16)
         is_mlx_s(lambda: rope(tokens_first(q, QW)))
         is_mlx_s(lambda: rope(tokens_first(q.astype(mx.float32), QW)))
-
-    def test_sums(self):
-        is_mlx_s(lambda: rope(tokens_first(Q + Q, QW)))
 
     def test_a_weight_for_each_head(self):
         """Heads before tokens, so many that a weight of [H, D] is one of [L, D] as well."""
@@ -251,15 +295,17 @@ class TestLeftToMlx:
                 assert operations(*f())["mlx_norms::RMSNorm"] == 1
 
     def test_used_later(self):
-        """Who uses it after the rope gets what it was."""
+        """Whether the rope is evaluated before that or not: a variable holds what is used."""
 
-        def f():
+        def f(is_first):
             t = tokens_first(Q, QW)
-            return rope(t), t * 2
+            q = rope(t)
+            if is_first:
+                mx.eval(q)
+            return q, t * 2
 
-        results, report = run_patched(f)
-        are_ours(report, 1)
-        assert_close(results, run_stock(f))
+        for is_first in (False, True):
+            is_mlx_s(lambda is_first=is_first: f(is_first))
 
     def test_wrong_arguments(self):
         for options in (
@@ -291,19 +337,18 @@ class TestLeftToMlx:
 class TestPairs:
     @pytest.mark.parametrize("first", [0, 1])
     def test_one_evaluated_alone(self, first):
+        """The other one is in no graph that is passed over then."""
+
         def f():
             both = pair()
             mx.eval(both[first])
             return both
 
-        results, report = run_patched(f)
-        are_ours(report, 2, 1)
-        assert_close(results, run_stock(f))
+        self.is_apart(f)
 
     def test_one_dropped(self):
         for i in (0, 1):
-            results, _ = run_patched(lambda i=i: pair()[i])
-            assert_close(results, run_stock(lambda i=i: pair()[i]))
+            self.is_apart(lambda i=i: pair()[i], 1)
 
     def is_apart(self, f, ropes=2):
         results, report = run_patched(f)
@@ -347,7 +392,7 @@ class TestPairs:
         "other",
         [
             dict(offset=4),
-            dict(offset=mx.array(3)),
+            dict(offset=mx.array(4)),
             dict(scale=2.0),
             dict(base=20000.0),
             dict(traditional=True),
@@ -359,8 +404,16 @@ class TestPairs:
     def test_other_options(self, other):
         self.is_apart(lambda: (rope(tokens_first(Q, QW)), rope(tokens_first(K, KW), **other)))
 
+    def test_an_offset_in_an_array_of_its_value(self):
+        def f():
+            return rope(tokens_first(Q, QW)), rope(tokens_first(K, KW), offset=mx.array(3))
+
+        results, report = run_patched(f)
+        are_ours(report, 2, 1)
+        assert_close(results, run_stock(f))
+
     def test_offsets_and_frequencies_of_one_value(self):
-        """They are compared as arrays, not by what is in them."""
+        """Those of several numbers are compared as arrays, not by what is in them."""
 
         def f(first, second):
             return rope(tokens_first(Q, QW), **first), rope(tokens_first(K, KW), **second)
@@ -412,17 +465,18 @@ class TestPairs:
         self.is_apart(f)
 
     def test_three(self):
-        """The third one begins another pair."""
+        """The third one begins another pair, if there is a fourth."""
 
-        def f():
-            return *pair(), *pair()
+        def f(n):
+            return [*pair(), *pair()][:n]
 
-        results, report = run_patched(lambda: f()[:3])
-        assert (report.ropes, report.rope_pairs) == (4, 2)
-        assert_close(results, run_stock(lambda: f()[:3]))
+        for n in (3, 4):
+            results, report = run_patched(lambda n=n: f(n))
+            are_ours(report, n, n // 2)
+            assert_close(results, run_stock(lambda n=n: f(n)))
 
     def test_another_thread(self):
-        """Each has a latest node of its own."""
+        """What is evaluated there takes no part of what is pending here."""
         results = []
 
         def f():
@@ -435,6 +489,7 @@ class TestPairs:
             thread = threading.Thread(target=f)
             thread.start()
             thread.join()
+            mx.eval(results[0])
 
         mlx_norms.patch()
         try:
@@ -509,8 +564,8 @@ class TestTransforms:
         self.is_the_same(f, 2, 1)
 
     def test_compile_of_parameters(self):
-        """Of the second weight it is not known that it is the same transform's as the first."""
-        self.is_the_same(lambda: mx.compile(q_and_k)(Q, K, QW, KW), 2, 0)
+        """No argument depends on the other."""
+        self.is_the_same(lambda: mx.compile(q_and_k)(Q, K, QW, KW), 2, 1)
 
     def test_compile_of_an_offset(self):
         def f():
@@ -554,7 +609,7 @@ class TestTransforms:
 
     @pytest.mark.parametrize("of", [(0,), (1,), (2,), (3,), (0, 2), (0, 1), (2, 3)])
     def test_grad_of_some(self, of):
-        """One that nothing is asked of is no tracer."""
+        """What nothing is asked of joins what is traced."""
 
         def loss(*traced):
             given = [Q, K, QW, KW]
@@ -567,15 +622,17 @@ class TestTransforms:
             traced = [(Q, K, QW, KW)[i] for i in of]
             return mx.grad(loss, argnums=tuple(range(len(of))))(*traced)
 
-        self.is_the_same(f, 2, int(len(of) == 2 and of != (0, 2)))
+        self.is_the_same(f, 2, 1)
 
     def test_grad_of_k_with_q_of_outside(self):
+        """q is computed with k, and once more: the array outside stays as it is."""
+
         def f():
             q = rope(tokens_first(Q, QW))
             g = mx.grad(lambda k: (over_heads(q) * over_heads(rope(tokens_first(k, KW)))).sum())
             return g(K), q
 
-        self.is_the_same(f, 2, 0)
+        self.is_the_same(f, 3, 1)
 
     def test_grad_of_grad(self):
         def loss(x):
@@ -585,6 +642,8 @@ class TestTransforms:
         self.is_the_same(lambda: mx.grad(lambda x: mx.grad(loss)(x).square().sum())(Q), 2, 1)
 
     def test_grad_of_an_inner_function(self):
+        """Its norm has a gradient before the outer pass, and stays alone."""
+
         def f():
             def outer(x):
                 q = rope(tokens_first(x, QW))
@@ -593,12 +652,15 @@ class TestTransforms:
 
             return mx.grad(outer)(Q)
 
-        results, report = run_patched(f)
-        assert report.ropes >= 2
-        assert_close(results, run_stock(f))
+        self.is_the_same(f, 1, 0)
 
-    @pytest.mark.parametrize("axes", [(0, 0, None, None), (None, 0, None, None), (1, 0, None, 0)])
-    def test_vmap(self, axes):
+    @pytest.mark.parametrize(
+        "axes, ropes",
+        [((0, 0, None, None), 0), ((None, 0, None, None), 1), ((1, 0, None, 0), 0)],
+        ids=str,
+    )
+    def test_vmap(self, axes, ropes):
+        """A mapped rope has five axes, and is left: q, if it is not mapped, has four."""
         q, k = (
             mx.stack([x, 2 * x, x + 1], axis or 0) for x, axis in zip((Q, K), axes, strict=False)
         )
@@ -608,9 +670,8 @@ class TestTransforms:
             QW,
             KW if axes[3] is None else mx.stack([KW, KW + 1, 2 * KW]),
         ]
-        results, report = run_patched(lambda: mx.vmap(q_and_k, in_axes=axes)(*given))
-        assert report.ropes == 2
-        assert_close(results, run_stock(lambda: mx.vmap(q_and_k, in_axes=axes)(*given)))
+        mx.eval(given)
+        self.is_the_same(lambda: mx.vmap(q_and_k, in_axes=axes)(*given), ropes, 0)
 
     def test_vmap_within_vmap(self):
         """k belongs to the inner one, q to the outer one."""
@@ -623,7 +684,7 @@ class TestTransforms:
         def f():
             return mx.vmap(outer)(mx.stack([Q, 2 * Q, Q - 1]))
 
-        self.is_the_same(f, 2, 0)
+        self.is_the_same(f, 0, 0)
 
     def test_vmap_of_what_k_is_made_of(self):
         def f():
@@ -631,9 +692,11 @@ class TestTransforms:
             k = mx.vmap(lambda k: rope(tokens_first(k, KW)))(mx.stack([K, K + 1]))
             return q, k
 
-        self.is_the_same(f, 2, 0)
+        self.is_the_same(f, 1, 0)
 
     def test_checkpoint(self):
+        """Those that are computed again stay apart."""
+
         def block(x):
             q, k = q_and_k(x, mx.tanh(x), QW, KW)
             return q * k
@@ -641,7 +704,7 @@ class TestTransforms:
         def f():
             return mx.value_and_grad(lambda x: mx.checkpoint(block)(x).sum())(Q)
 
-        self.is_the_same(f, 4, 2)
+        self.is_the_same(f, 4, 1)
 
     def test_a_compiled_training_step(self):
         def loss(q_weight, k_weight):
@@ -650,7 +713,7 @@ class TestTransforms:
 
         step = mx.compile(mx.value_and_grad(loss, argnums=(0, 1)))
         results, report = run_patched(lambda: step(QW, KW))
-        assert report.ropes == 2
+        are_ours(report, 2, 1)
         assert_close(results, run_stock(lambda: mx.value_and_grad(loss, argnums=(0, 1))(QW, KW)))
 
 

@@ -100,9 +100,9 @@ def test_gradients(form, dtype, transform):
 
     transforms = {
         "plain": lambda f: f,
-        "compile": mx.compile,
+        "compile": lambda f: mx.compile(f),
         "shapeless": lambda f: mx.compile(f, shapeless=True),
-        "checkpoint": mx.checkpoint,
+        "checkpoint": lambda f: mx.checkpoint(f),
         "vmap": lambda f: lambda x, *ps: mx.vmap(lambda x: f(x, *ps))(mx.stack([x, x]))[0],
     }
     arrays = arrays_of(form, layer, x)

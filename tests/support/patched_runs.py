@@ -11,6 +11,8 @@ import mlx.nn
 from mlx.utils import tree_flatten
 
 import mlx_norms
+from mlx_norms import _ext
+from mlx_norms.patching.scope import current
 
 from .inputs import normal
 from .norm_case import result_type
@@ -45,15 +47,13 @@ EPS = 1e-5
 
 # The outcomes of a norm, as a report names them.
 FUSED = "fused with the addition before it"
-FUSION_OFF = "norm alone: fuse=False"
-GRAPH_PASS = "norm alone when called: fuse() may fuse it later"
-NOT_A_SUM = "norm alone: no addition is pending before it"
+WITH_OTHERS = "fused with what else stands around it"
+ALONE = "norm alone"
 OTHER_STREAM = "norm alone: the addition before it is on another stream"
 REPEATED = "norm alone: the addition before it broadcasts along the row"
 OF_SUM = "norm alone: its weight or bias is computed from the addition"
 LONG_GRAPH = "norm alone: its weight or bias is pending, by many operations"
 TRACED = "norm alone: its weight or bias is traced, the addition is not"
-OF_TRANSFORM = "norm alone when called: its weight or bias is an argument of vmap or compile"
 GROUPS = "norm alone: group, instance and batch norms take no addition"
 DTYPE = "left to MLX: not float32, float16 or bfloat16"
 ARGUMENTS = "left to MLX: shapes or options that no kernel takes"
@@ -95,12 +95,11 @@ def arrays_of(tree):
 
 
 def run_patched(f, **options):
-    """The results of f(), evaluated after the patch is undone, and the report."""
+    """The results of f(), evaluated while patched, and the report."""
     with mlx_norms.patched(**options):
         results = f()
-        report = mlx_norms.report()
-    mx.eval(results)
-    return results, report
+        mx.eval(results)
+        return results, mlx_norms.report()
 
 
 def composed_layer_norm(x, weight, bias, eps, *, stream=None):
@@ -143,16 +142,16 @@ def run_stock(f):
     return results
 
 
-def check(f, reasons, *, by_pass=0):
-    """Compares f() with and without patching; ``reasons`` are the expected outcomes, in order.
+def check(f, reasons, *, others=0):
+    """Compares f() with and without patching; ``reasons`` are the expected outcomes.
 
-    ``by_pass`` more sums are fused by a transform's pass over the graph.
+    ``others`` more sums are fused with norms that are no calls, as those of vmap.
     """
     __tracebackhide__ = True
     results, report = run_patched(f)
     assert_close(results, run_stock(f))
     assert report.reasons == reasons, f"{report.reasons}, not {reasons}"
-    assert report.fused == reasons.get(FUSED, 0) + by_pass, report
+    assert report.fused == reasons.get(FUSED, 0) + others, report
     return results
 
 
@@ -175,7 +174,12 @@ def largest(a):
 
 
 def operations(*outputs):
-    """How often each primitive occurs in the graph of the outputs, by name."""
+    """How often each primitive occurs in the graph of the outputs, by name.
+
+    It is the graph that evaluation here would compute, after the pass of a patched scope.
+    """
+    scope = current()
+    _ext.fuse_at_eval(arrays_of(list(outputs)), scope.acts and scope.fuse, scope.projections)
     dot = io.StringIO()
     mx.export_to_dot(dot, *outputs)
     return Counter(re.findall(r'label ="([^"]+)", shape=rectangle', dot.getvalue()))

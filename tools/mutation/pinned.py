@@ -144,7 +144,7 @@ MUTANTS = [
         "norms inside of a layer counted beside it",
         "mlx_norms/patching/layers.py",
         "with entered(STOCK):",
-        "with entered(scope):",
+        "with entered(current()):",
         "tests/patching/test_layers.py::test_what_no_op_takes_goes_to_mlx_nn",
     ),
     Mutant(

@@ -44,7 +44,7 @@ MATMUL = _of("matmul", "matmul")
 FUSION = _of("patching", "fusion", "prologues", "fusion_transforms", "patching", "fuse")
 FUSION += " " + _of("patching", "unused_outputs", "patching_threads", "taken", "models")
 AROUND = FUSION + " " + _of("patching", "around_norms", "inline_norms")
-WRITTEN = _of("patching", "written_norms", "written_left", "written_states", "written_changes")
+WRITTEN = _of("patching", "written_norms", "written_left", "written_drawn")
 PRODUCTS = _of("patching", "products", "projections")
 GRAPH = _of("norm", "compile", "compiled_twice", "vmap", "shapeless", "derivatives", "donation")
 GRAPH += " " + _of("battery", "battery::test_vmap", "battery::test_compile")
@@ -66,6 +66,7 @@ _CPU = [
     Target("csrc/norm/derivatives.cpp", f"{GRAPH} " + _of("patching", "unused_outputs")),
     Target("csrc/patching/written_*.cpp", WRITTEN),
     Target("csrc/patching/fusion.cpp", FUSION),
+    Target("csrc/patching/rope_of_norm.cpp", _of("patching", "ropes")),
     Target("csrc/patching/[fr]*_graph.cpp csrc/patching/[bgin]*norm*.cpp", AROUND),
     Target("csrc/patching/p*ed.cpp csrc/patching/pending.cpp csrc/patching/prologue.cpp", FUSION),
 ]

@@ -139,6 +139,9 @@ std::string compiled_name(
     const std::function<Arrays(const Arrays&)>& f,
     const Arrays& inputs,
     bool shapeless) {
+  if (in_transform()) {
+    return "";
+  }
   // No plain function, whose trace MLX would keep.
   std::function<Arrays(const Arrays&)> traced_anew = [&f](const Arrays& in) {
     return f(in);

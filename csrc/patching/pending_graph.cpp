@@ -247,6 +247,16 @@ void PendingGraph::note_holders() {
   }
 }
 
+Arrays PendingGraph::held() const {
+  Arrays found;
+  for (const auto& node : nodes_) {
+    if (node.shared && !node.root) {
+      found.push_back(*node.held);
+    }
+  }
+  return found;
+}
+
 bool PendingGraph::is_inner(const array& a) const {
   auto* node = find(a);
   return node && !node->boundary;

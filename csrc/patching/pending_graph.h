@@ -68,6 +68,9 @@ class PendingGraph {
   bool is_kept(const array& a) const;
   void note_holders(); // before anything of it is copied
 
+  // The nodes that are held by more than the graph, without the roots.
+  Arrays held() const;
+
   size_t size() const {
     return nodes_.size();
   }

@@ -18,15 +18,15 @@ _SCOPE = Scope()
 def fuse(fn: Callable[P, T]) -> Callable[P, T]:
     """Compute a function's norms with this package, fused with what stands around them.
 
-    This function looks at the graph of what ``fn`` returned and rebuilds it from the fused norms on;
-    no array changes. Norms may be those of ``mx.fast`` or be written in MLX's operations. A norm takes
-    residual adds, products and norms before it, and after it ``1 + scale``, ``shift``, an activated
-    gate, an activation, a cast and a rope, as far as we have an op for it. So ``fn`` should be
-    pure: an array that it stores but does not return, such as a cache, keeps its old graph and is
-    computed separately.
+    This function looks at the graph of what ``fn`` returned and rebuilds it from the fused norms
+    on; no array changes. Norms may be those of ``mx.fast`` or be written in MLX's operations. A
+    norm takes residual adds, products and norms before it, and after it ``1 + scale``, ``shift``,
+    an activated gate, an activation, a cast and a rope, as far as we have an op for it. So ``fn``
+    should be pure: an array that it stores but does not return, such as a cache, keeps its old
+    graph and is computed separately.
 
-    Arguments may be pending, and stay as they are. Pending arrays that ``fn`` finds elsewhere are
-    looked at too, and what a fused norm needs of them is computed a second time. The results of a
+    Arguments may be pending, and stay as they are, and so do pending arrays that ``fn`` finds
+    elsewhere, unless nothing else holds them. The results of a
     fused function cannot pass through ``mx.export_function``, unless it is patched.
 
     Args:

@@ -11,8 +11,7 @@ from support.inputs import normal
 
 pytestmark = pytest.mark.usefixtures("backend")
 
-# One thread evaluates a pending 1 + w and a sum while another builds graphs with them, and evaluates
-# none.
+# One thread evaluates a pending 1 + w and a sum, and another builds graphs with them.
 SHARED = """
 import sys, threading
 import mlx.core as mx

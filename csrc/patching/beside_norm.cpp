@@ -133,14 +133,6 @@ bool is_acyclic(
              [&](const array& a) { return graph.is_independent(a, old[1]); });
 }
 
-// Whether a parameter does nothing: it is mx.ones or mx.zeros, made in the
-// trace that x belongs to. Shapeless compile would keep its length, which does
-// not fit rows of another one.
-bool does_nothing(const array& parameter, float number, const array& x) {
-  return x.is_tracer() && !parameter.is_tracer() &&
-      as_number_throughout(parameter) == number;
-}
-
 } // namespace
 
 TakenOperands take_operands(NormCall& call) {

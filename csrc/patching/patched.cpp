@@ -8,6 +8,7 @@
 #include "csrc/common/checks.h"
 #include "csrc/norm/norm.h"
 #include "csrc/patching/outcome.h"
+#include "csrc/patching/pending.h"
 #include "mlx/fast.h"
 
 namespace mlx_norms {
@@ -84,7 +85,14 @@ OptionalArray computed(const Request& request, bool center, float eps) {
     return std::nullopt;
   }
   auto& [x, weight, bias, stream] = request;
-  NormInputs in{{kX, &x}, {kWeight, weight}, {kBias, bias}};
+  // A shapeless trace would keep the length of mx.ones, which does not fit rows
+  // of another one.
+  bool shapeless = x.is_tracer() && in_shapeless_trace(x);
+  auto if_any = [&](const array* a, float nothing) {
+    return a && shapeless && does_nothing(*a, nothing, x) ? nullptr : a;
+  };
+  NormInputs in{
+      {kX, &x}, {kWeight, if_any(weight, 1.0f)}, {kBias, if_any(bias, 0.0f)}};
   NormSpec spec{.operands = in.present(), .center = center, .eps = eps};
   auto inputs = in.arrays();
   Norm norm(spec, output_dtype(request), inputs);

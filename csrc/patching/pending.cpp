@@ -92,6 +92,11 @@ std::optional<ShiftedWeight> as_shifted(const array& weight) {
   return std::nullopt;
 }
 
+bool does_nothing(const array& parameter, float number, const array& x) {
+  return x.is_tracer() && !parameter.is_tracer() &&
+      as_number_throughout(parameter) == number;
+}
+
 namespace {
 
 // Calls visit(node) for `a` and the nodes above it. Returns false if there are

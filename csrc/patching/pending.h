@@ -65,6 +65,10 @@ struct ShiftedWeight {
 };
 std::optional<ShiftedWeight> as_shifted(const array& weight);
 
+// Whether a parameter does nothing: it is mx.ones or mx.zeros, made in the
+// trace that x belongs to.
+bool does_nothing(const array& parameter, float number, const array& x);
+
 // What a short walk through the graph above an array found.
 struct Ancestry {
   bool meets = false;  // the array looked for

@@ -308,12 +308,13 @@ class TestHolders:
 
         check(f, {FUSED: 1, ALONE: 1})
 
-    def test_both_norms(self, norm):
+    def test_both_norms(self, norm, backend):
         def f():
             h = x + r
             return h, [each(h, *each.parameters) for each in (norm, *NORMS)]
 
-        check(f, {FUSED: 1, ALONE: 2})
+        joins = backend != "cpu" and not norm.layer  # two rms norms, in one launch
+        check(f, {FUSED: 1, WITH_OTHERS if joins else ALONE: 2})
 
     @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
     def test_evaluated_in_any_order(self, norm, order):
@@ -395,12 +396,13 @@ class TestHolders:
 
         check(f, {FUSED: 1})
 
-    def test_norm_of_a_view(self, norm):
+    def test_norm_of_a_view(self, norm, backend):
         def f():
             h = x + r
             return h, [norm(view, *norm.parameters) for view in (h[1:], h.reshape(2, 2, DIMS))]
 
-        check(f, {ALONE: 2})
+        joins = backend != "cpu" and not norm.layer
+        check(f, {WITH_OTHERS if joins else ALONE: 2})
 
     def test_sum_is_read_by_the_same_expression(self, norm):
         """Operands that are used again, as in the next residual."""

@@ -106,6 +106,8 @@ def test_gradients(form, dtype, transform):
         "vmap": lambda f: lambda x, *ps: mx.vmap(lambda x: f(x, *ps))(mx.stack([x, x]))[0],
     }
     arrays = arrays_of(form, layer, x)
+    stock = mx.vjp(lambda *a: [call(*a)], arrays, [cotangent])[1]
+    mx.eval(stock)
     with mlx_norms.patched():
         [y], gradients = mx.vjp(lambda *a: [transforms[transform](call)(*a)], arrays, [cotangent])
         assert written(form) >= form.inline
@@ -115,8 +117,10 @@ def test_gradients(form, dtype, transform):
     def gradients_of(compute):
         return lambda *a: mx.vjp(compute, list(a), [cotangent.astype(mx.float64)])[1]
 
-    for ours, theirs in zip(gradients, in_float64(form, arrays, gradients_of), strict=True):
-        assert error(ours, theirs) <= 2 * BOUNDS[dtype]
+    truth = in_float64(form, arrays, gradients_of)
+    for ours, theirs, wanted in zip(gradients, stock, truth, strict=True):
+        # What follows the norm may be MLX's own sum in 16 bits.
+        assert error(ours, wanted) <= max(2 * BOUNDS[dtype], error(theirs, wanted))
 
 
 @forms

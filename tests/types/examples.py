@@ -56,7 +56,7 @@ class Model(nn.Module):
 model = Model()
 mlx_norms.patch(model)
 mlx_norms.unpatch(model)
-assert_type(mlx_norms.patched(fuse=False, written=False), AbstractContextManager[None])
+assert_type(mlx_norms.patched(fuse=False), AbstractContextManager[None])
 assert_type(mlx_norms.report(), mlx_norms.Report)
 assert_type(mlx_norms.report().calls, int)
 assert_type(mlx_norms.report().reasons, dict[str, int])

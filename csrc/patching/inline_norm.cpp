@@ -147,7 +147,7 @@ norm_of(const array& x, const array& power, const PendingGraph& graph) {
     if (a->shape() == x.shape() && takes_dtype(a->dtype())) {
       auto norm = norm_of(value, *a, x, reader.parameters());
       auto* written = std::get_if<WrittenNorm>(&norm);
-      if (written && written->number == 1.0f && !written->factor) {
+      if (written) {
         found = {*a, *written, x, reader.parameters(), stream};
       }
     }

@@ -37,6 +37,9 @@ const std::string kL2OfAxis =
 
 // Takes the sum or mean of squares, or says why no kernel of ours has it.
 Reason take_moment(WrittenNorm& norm, const Product& product, const array& x) {
+  const Reason multiplied = product.number == 1.0f
+      ? std::nullopt
+      : Reason("it multiplies by a number besides");
   const auto& over = *product.over;
   if (product.centered != over.centered ||
       (over.centered && *over.centered != over.axis)) {
@@ -47,7 +50,7 @@ Reason take_moment(WrittenNorm& norm, const Product& product, const array& x) {
   if (over.mean) {
     return over.centered && over.eps_bounds
         ? Reason("its eps bounds the variance instead of being added to it")
-        : std::nullopt;
+        : multiplied;
   }
   if (over.centered) {
     return "it divides by a sum of squares, not by their mean";
@@ -57,47 +60,11 @@ Reason take_moment(WrittenNorm& norm, const Product& product, const array& x) {
     norm.eps = over.eps_bounds
         ? over.eps / std::sqrt(static_cast<float>(length))
         : over.eps / length;
-    norm.number = 1.0f;
     return std::nullopt;
   }
   norm.kind = WrittenNorm::Kind::L2;
   return over.axis != static_cast<int>(x.ndim()) - 1 ? Reason(kL2OfAxis)
-                                                     : std::nullopt;
-}
-
-// Which parameter the norm's result is multiplied by; no l2 norm of ours has a
-// weight.
-std::optional<int> factor_of(
-    const WrittenNorm& norm,
-    const Product& product,
-    const Arrays& parameters) {
-  const auto& weight = product.weight;
-  if (norm.kind != WrittenNorm::Kind::L2 || !weight || weight->offset != 0.0f) {
-    return product.factor;
-  }
-  const auto& parameter = parameters[weight->parameter];
-  bool is_row = parameter.shape(-1) == static_cast<int>(parameter.size());
-  return is_row ? std::optional(weight->parameter) : std::nullopt;
-}
-
-// Why the number cannot be applied to our result, which has been rounded.
-Reason
-why_not_number(const WrittenNorm& norm, const Product& product, bool has_bias) {
-  if (norm.number == 1.0f) {
-    return std::nullopt;
-  }
-  if (has_bias) {
-    return "it multiplies by a number besides its bias";
-  }
-  if (norm.dtype == mx::float32) {
-    return std::nullopt;
-  }
-  if (product.has_parameter()) {
-    return "it multiplies by a number besides its weight";
-  }
-  return product.rounded == 1.0f
-      ? std::nullopt
-      : Reason("it multiplies by a number before it rounds to 16 bits");
+                                                     : multiplied;
 }
 
 Reason why_not_parameter(
@@ -130,25 +97,12 @@ Result as_norm(
       .eps = over.eps,
       .weight = {},
       .bias = {},
-      .dtype = output.dtype(),
-      .number = product.number,
-      .factor = {},
-      .output = output.dtype()};
+      .dtype = output.dtype()};
   if (auto why = take_moment(norm, product, x)) {
-    return *why;
-  }
-  norm.factor = factor_of(norm, product, parameters);
-  if (norm.factor && !product.rounded) {
-    norm.dtype = mx::float32;
-  }
-  if (auto why = why_not_number(norm, product, bias.has_value())) {
     return *why;
   }
   if (!(norm.eps >= 0.0f) || !std::isfinite(norm.eps)) {
     return "its eps is no number that our kernels take";
-  }
-  if (bias && norm.factor) {
-    return "its weight is no vector, besides its bias";
   }
   if (bias && norm.kind != WrittenNorm::Kind::Layer) {
     return "it adds a bias to an RMS norm";
@@ -161,9 +115,9 @@ Result as_norm(
       return *why;
     }
   }
-  if (const auto& weight = product.weight; weight && !norm.factor) {
+  if (const auto& weight = product.weight) {
     if (norm.kind == WrittenNorm::Kind::L2) {
-      return "it is an l2 norm with a weight that is more than a vector";
+      return "it is an l2 norm with a weight";
     }
     norm.weight = weight->parameter;
     norm.weight_offset = weight->offset;

@@ -23,9 +23,6 @@ struct WrittenNorm {
   std::optional<int> bias;
   Rounding rounding = Rounding::Early;
   mx::Dtype dtype;
-  float number = 1.0f;       // by which the result is multiplied
-  std::optional<int> factor; // the same: which parameter, of another shape
-  mx::Dtype output;          // the dtype of the product
 };
 
 // The norm that a value is (written_reader.h), or why it is none, as the end of

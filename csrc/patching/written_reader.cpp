@@ -63,8 +63,7 @@ const int* axis_of(const Value& value) {
     return &squared->axis;
   }
   auto* product = std::get_if<Product>(&value);
-  return product && product->over && !product->has_x &&
-          !product->has_parameter()
+  return product && product->over && !product->has_x && !product->weight
       ? &product->over->axis
       : nullptr;
 }
@@ -87,10 +86,8 @@ void note(const array& a, Value& value) {
   if (!product) {
     return;
   }
-  if (product->is_normalized() && !product->has_parameter() &&
-      !product->rounded && a.dtype() != mx::float32) {
-    product->rounded = product->number;
-  }
+  product->rounded |=
+      product->is_normalized() && !product->weight && a.dtype() != mx::float32;
   if (product->weight && !product->has_x && !product->over &&
       !is_pending(a, "Broadcast") && !is_pending(a, "BroadcastAxes")) {
     if (auto from_end = only_axis_from_end(a)) {
@@ -138,11 +135,7 @@ const Value& WrittenReader::value_of(const array& a) {
 
 Value WrittenReader::as_parameter(const array& a, int i) const {
   Product parameter;
-  if (auto from_end = only_axis_from_end(a)) {
-    parameter.weight = Weight{i, 0.0f, *from_end};
-  } else {
-    parameter.factor = i;
-  }
+  parameter.weight = Weight{i, 0.0f, *only_axis_from_end(a)};
   return parameter;
 }
 
@@ -271,11 +264,6 @@ Value WrittenReader::broadcast(const array& a, const Value& value) const {
   }
   auto* product = std::get_if<Product>(&value);
   bool is_small = product && !product->has_x && !product->over;
-  if (product && product->factor && !product->has_x && product->over) {
-    auto shape = x_.shape();
-    shape[product->over->axis] = 1;
-    is_small = whole.shape() == shape;
-  }
   // To its own shape, as by mx.broadcast_arrays.
   bool stays = whole.shape() == x_.shape() && a.shape() == x_.shape();
   return is_small || stays ? value : Refused{"it broadcasts x"};

@@ -43,11 +43,6 @@ const Product* as_weight(const Value& value) {
   return product && product->is_weight() ? product : nullptr;
 }
 
-const Product* as_factor(const Value& value) {
-  auto* product = as<Product>(value);
-  return product && product->factor ? product : nullptr;
-}
-
 // The sum over the row's length, of which the factor is known in the dtype of
 // the operation alone.
 Value scaled(Moment moment, bool is_mean) {
@@ -70,16 +65,14 @@ Value product_of(const Product& a, const Product& b, mx::Dtype dtype) {
   if ((a.has_x && b.has_x) || (a.over && b.over)) {
     return kUnknown;
   }
-  if (a.has_parameter() && b.has_parameter()) {
+  if (a.weight && b.weight) {
     return refused("it has more than one weight");
   }
   Product both = a.has_x ? a : b;
-  const auto& other = a.has_x ? b : a;
   both.number = a.number * b.number;
   both.over = a.over ? a.over : b.over;
   both.weight = a.weight ? a.weight : b.weight;
-  both.factor = a.factor ? a.factor : b.factor;
-  both.rounded = both.rounded ? both.rounded : other.rounded;
+  both.rounded = a.rounded || b.rounded;
   both.widened = false;
   both.number_in = wider(a.number_in, b.number_in);
   if (a.is_number() != b.is_number()) {
@@ -204,12 +197,6 @@ Value add(const Value& a, const Value& b) {
   }
   if (as<Root>(a) && number) {
     return refused(kOutside);
-  }
-  if (as<Moment>(a) && as_factor(b)) {
-    return refused("its eps is an array");
-  }
-  if (as_factor(a) && as<Moment>(b)) {
-    return add(b, a);
   }
   if (auto* weight = as_weight(a); weight && number) {
     return with_offset(*weight, *number);

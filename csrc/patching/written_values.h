@@ -59,34 +59,28 @@ struct Weight {
 };
 
 // A product of these factors, each of which may be absent: a number, x or x
-// less its mean, one over the root of a moment, a weight, or a parameter of
-// another shape that broadcasts to x.
+// less its mean, one over the root of a moment, or a weight.
 struct Product {
   float number = 1.0f;
   bool has_x = false;
   std::optional<int> centered;
   std::optional<Moment> over;
   std::optional<Weight> weight;
-  std::optional<int> factor; // which parameter
-  // The number so far when the normalized x, without a weight, has 16 bits.
-  std::optional<float> rounded;
+  bool rounded = false; // the normalized x has had 16 bits without a weight
   bool widened = false; // the latest operation is a cast to float32
   std::optional<mx::Dtype> number_in; // the widest in which it multiplies
 
-  bool has_parameter() const {
-    return weight || factor;
-  }
   bool is_number() const {
-    return !has_x && !over && !has_parameter();
+    return !has_x && !over && !weight;
   }
   bool is_multiple_of_x() const {
-    return has_x && !over && !has_parameter();
+    return has_x && !over && !weight;
   }
   bool is_x() const {
     return is_multiple_of_x() && number == 1.0f;
   }
   bool is_weight() const {
-    return weight && !factor && !has_x && !over && number == 1.0f;
+    return weight && !has_x && !over && number == 1.0f;
   }
   bool is_normalized() const {
     return has_x && over;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <string_view>
-#include <unordered_set>
+#include <vector>
 
 #include "csrc/common/checks.h"
 #include "csrc/patching/written_reader.h"
@@ -114,20 +114,22 @@ bool is_alone(
     const array& output,
     const WrittenReader& reader,
     const PendingGraph& graph) {
-  std::unordered_set<std::uintptr_t> parts{output.id()};
-  Arrays order{output};
-  for (size_t i = 0; i < order.size(); ++i) {
-    auto part = order[i]; // the vector grows
-    for (const auto& in : part.inputs()) {
-      if (is_part(reader.find(in)) && parts.insert(in.id()).second) {
-        order.push_back(in);
+  std::vector<const array*> parts{&output};
+  auto contains = [&](const array& a) {
+    return std::ranges::any_of(
+        parts, [&](const array* part) { return part->id() == a.id(); });
+  };
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for (const auto& in : parts[i]->inputs()) { // which stay where they are
+      if (is_part(reader.find(in)) && !contains(in)) {
+        parts.push_back(&in);
       }
     }
   }
-  return std::all_of(order.begin() + 1, order.end(), [&](const array& part) {
-    bool alone = !graph.is_kept(part);
+  return std::all_of(parts.begin() + 1, parts.end(), [&](const array* part) {
+    bool alone = !graph.is_kept(*part);
     graph.for_takers(
-        part, [&](const array& taker) { alone &= parts.contains(taker.id()); });
+        *part, [&](const array& taker) { alone &= contains(taker); });
     return alone;
   });
 }

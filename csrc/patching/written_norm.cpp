@@ -13,7 +13,7 @@ namespace mlx_norms {
 
 namespace {
 
-using Result = std::variant<WrittenNorm, std::string>;
+using Result = std::variant<WrittenNorm, const char*>;
 
 // Whether the number is sqrt(length), as the dtype in which it multiplies has
 // it or its reciprocal, which makes the mean of a sum of squares.
@@ -30,9 +30,9 @@ bool is_root_of(int length, const Product& product) {
       });
 }
 
-using Reason = std::optional<std::string>;
+using Reason = std::optional<const char*>;
 
-const std::string kL2OfAxis =
+constexpr const char* kL2OfAxis =
     "it is an l2 norm over another axis than the last one";
 
 // Takes the sum or mean of squares, or says why no kernel of ours has it.
@@ -133,7 +133,7 @@ Result as_norm(
 
 } // namespace
 
-std::variant<WrittenNorm, std::string> norm_of(
+std::variant<WrittenNorm, const char*> norm_of(
     const Value& value,
     const array& output,
     const array& x,

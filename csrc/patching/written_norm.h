@@ -4,7 +4,6 @@
 
 #pragma once
 
-#include <string>
 #include <variant>
 
 #include "csrc/patching/written_values.h"
@@ -27,7 +26,7 @@ struct WrittenNorm {
 
 // The norm that a value is (written_reader.h), or why it is none, as the end of
 // a sentence.
-std::variant<WrittenNorm, std::string> norm_of(
+std::variant<WrittenNorm, const char*> norm_of(
     const Value& value,
     const array& output,
     const array& x,

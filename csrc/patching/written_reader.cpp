@@ -2,6 +2,9 @@
 
 #include "csrc/patching/written_reader.h"
 
+#include <algorithm>
+#include <array>
+
 #include "csrc/common/checks.h"
 
 namespace mlx_norms {
@@ -9,6 +12,7 @@ namespace mlx_norms {
 namespace {
 
 constexpr int kMaxNodes = 64;
+constexpr int kMaxDepth = 12; // from an operation of a norm to its operands
 
 // Where the axis is, if it is the only one that is longer than one.
 std::optional<int> only_axis_from_end(const array& a) {
@@ -24,7 +28,7 @@ std::optional<int> only_axis_from_end(const array& a) {
   return found;
 }
 
-bool is_broadcast(const std::string& name) {
+bool is_broadcast(std::string_view name) {
   return name == "Broadcast" || name == "BroadcastAxes";
 }
 
@@ -34,11 +38,28 @@ Value as_constant(float number) {
   return constant;
 }
 
-Value unknown(const std::string& name) {
-  return Refused{
-      name.starts_with("Compiled")
-          ? "it calls a compiled function"
-          : "it takes " + name + ", which is no part of a norm"};
+constexpr Refused kUnknown{"it takes an operation that is no part of a norm"};
+
+// Whether a norm may have it: the operands of others are not looked at.
+bool is_known(std::string_view name) {
+  constexpr std::array kNames{
+      "Multiply",
+      "Add",
+      "Broadcast",
+      "Subtract",
+      "Divide",
+      "Square",
+      "AsType",
+      "Sum",
+      "Rsqrt",
+      "Sqrt",
+      "Power",
+      "Maximum",
+      "Abs",
+      "BroadcastAxes"};
+  return std::ranges::any_of(
+             kNames, [=](std::string_view known) { return known == name; }) ||
+      is_reshape(name);
 }
 
 // In a shapeless trace.
@@ -122,8 +143,10 @@ const Value& WrittenReader::value_of(const array& a) {
     return *known;
   }
   Value value = Refused{"its graph is long"};
-  if (++nodes_ <= kMaxNodes) {
+  if (++nodes_ <= kMaxNodes && depth_ < kMaxDepth) {
+    ++depth_;
     value = read(a);
+    --depth_;
     note(a, value);
     if (may_be_parameter(a, value)) {
       value = as_parameter(a, parameters_.size());
@@ -165,30 +188,29 @@ Value WrittenReader::read(const array& a) {
   if (a.primitive().stream() != stream_) {
     return Refused{"it is computed on several streams"};
   }
-  const std::string name = a.primitive().name();
+  std::string_view name = a.primitive().name();
   if (name == "NumberOfElements") {
     return number_of_elements(a);
   }
-  std::vector<Value> in;
-  for (const auto& input : a.inputs()) {
-    in.push_back(value_of(input));
-    // A broadcast within a shapeless trace has inputs that give it a shape.
-    if (is_broadcast(name)) {
-      break;
+  // A broadcast within a shapeless trace has inputs that give it a shape.
+  const auto& in = a.inputs();
+  size_t operands = is_broadcast(name) ? 1 : in.size();
+  if (!is_known(name) || operands == 0 || operands > 2) {
+    return kUnknown;
+  }
+  std::array<const Value*, 2> values{};
+  for (size_t i = 0; i < operands; ++i) {
+    values[i] = &value_of(in[i]);
+    if (std::holds_alternative<Refused>(*values[i])) {
+      return *values[i];
     }
   }
-  for (const auto& value : in) {
-    if (std::holds_alternative<Refused>(value)) {
-      return value;
-    }
-  }
-  return in.size() == 1 ? unary(name, a, in[0])
-      : in.size() == 2  ? binary(name, a, in[0], in[1])
-                        : unknown(name);
+  return operands == 1 ? unary(name, a, *values[0])
+                       : binary(name, a, *values[0], *values[1]);
 }
 
 Value WrittenReader::unary(
-    const std::string& name,
+    std::string_view name,
     const array& a,
     const Value& value) {
   const auto& input = a.inputs()[0];
@@ -231,11 +253,11 @@ Value WrittenReader::unary(
       return value;
     }
   }
-  return unknown(name);
+  return kUnknown;
 }
 
 Value WrittenReader::binary(
-    const std::string& name,
+    std::string_view name,
     const array& a,
     const Value& left,
     const Value& right) const {
@@ -248,7 +270,7 @@ Value WrittenReader::binary(
       : name == "Subtract"  ? subtract(left, right)
       : name == "Maximum"   ? maximum(left, right)
       : name == "Power"     ? power(left, right)
-                            : unknown(name);
+                            : kUnknown;
 }
 
 // A statistic keeps its axis, as one element; else another axis would be

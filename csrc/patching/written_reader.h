@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <string_view>
 #include <unordered_map>
 
 #include "csrc/patching/pending_graph.h"
@@ -33,9 +34,9 @@ class WrittenReader {
   Value as_parameter(const array& a, int i) const;
   bool may_be_parameter(const array& a, const Value& value) const;
   Value read(const array& a);
-  Value unary(const std::string& name, const array& a, const Value& value);
+  Value unary(std::string_view name, const array& a, const Value& value);
   Value binary(
-      const std::string& name,
+      std::string_view name,
       const array& a,
       const Value& left,
       const Value& right) const;
@@ -46,6 +47,7 @@ class WrittenReader {
   mx::Stream stream_;
   const PendingGraph& graph_;
   int nodes_ = 0;
+  int depth_ = 0;
   std::unordered_map<std::uintptr_t, Value> values_;
 };
 

@@ -11,8 +11,8 @@ namespace mlx_norms {
 
 namespace {
 
-Refused refused(std::string why) {
-  return {std::move(why)};
+Refused refused(const char* why) {
+  return {why};
 }
 
 const Refused kUnknown{"it combines x in a way that is no norm's"};
@@ -113,7 +113,7 @@ Value constant(float number) {
   return product;
 }
 
-const std::string kOutside =
+constexpr const char* kOutside =
     "it adds eps to the root, which no kernel of ours does";
 
 } // namespace

@@ -5,7 +5,6 @@
 
 #pragma once
 
-#include <string>
 #include <variant>
 
 #include "csrc/patching/pending.h"
@@ -16,7 +15,7 @@ namespace mlx_norms {
 constexpr float kRootError = 1e-6f;
 
 struct Refused {
-  std::string why; // "it ..."
+  const char* why; // "it ..."
 };
 
 // A statistic of each row: the sum of its elements or of their squares, or the

@@ -168,13 +168,17 @@ std::optional<Activated> as_activation(const array& a) {
   return of ? std::optional(Activated{Activation::Gelu, *of, 2}) : std::nullopt;
 }
 
-OptionalArray as_scale(const array& factor) {
+OptionalArray as_scale(const array& factor, int most_views) {
+  if (most_views == 0) {
+    return std::nullopt;
+  }
   if (is_pending(factor, "AsType")) {
     const auto& narrow = before_cast(factor, factor.primitive().stream());
-    return narrow.id() == factor.id() ? std::nullopt : as_scale(narrow);
+    return narrow.id() == factor.id() ? std::nullopt
+                                      : as_scale(narrow, most_views - 1);
   }
   if (const auto& moved = before_reshape(factor); moved.id() != factor.id()) {
-    auto before = as_scale(moved);
+    auto before = as_scale(moved, most_views - 1);
     if (!before) {
       return std::nullopt;
     }

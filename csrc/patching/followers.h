@@ -32,7 +32,7 @@ const array* beside(const array& operand, const array& a, const char* name);
 const array& before_broadcast(const array& a);
 
 // `s` where an array is `1 + s`, in its shape.
-OptionalArray as_scale(const array& factor);
+OptionalArray as_scale(const array& factor, int most_views = 8);
 
 // The vector of `length` that an array is, with other axes of one element.
 OptionalArray as_vector_of(int length, const array& a, mx::Stream stream);

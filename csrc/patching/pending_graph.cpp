@@ -250,7 +250,9 @@ void PendingGraph::note_holders() {
 Arrays PendingGraph::held() const {
   Arrays found;
   for (const auto& node : nodes_) {
-    if (node.shared && !node.root) {
+    // A derivative knows its primals, which MLX copies, by their node.
+    bool is_primal = is_pending(*node.held, "Copy");
+    if (is_primal || (node.shared && !node.root)) {
       found.push_back(*node.held);
     }
   }

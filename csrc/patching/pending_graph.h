@@ -57,6 +57,18 @@ class PendingGraph {
     }
   }
 
+  // Whether test(node) holds for all of them, up to the first for which not.
+  template <typename F>
+  bool all_takers(const array& a, F test) const {
+    auto* node = find(a);
+    for (int i = node ? node->last_use : -1; i >= 0; i = uses_[i].previous) {
+      if (!test(*nodes_[uses_[i].taker].held)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   // The only node that uses `a`; null if there is no single one, or `a` is a
   // root.
   const array* only_taker(const array& a) const;
@@ -68,7 +80,8 @@ class PendingGraph {
   bool is_kept(const array& a) const;
   void note_holders(); // before anything of it is copied
 
-  // The nodes that are held by more than the graph, without the roots.
+  // The nodes that are held by more than the graph, without the roots, and
+  // all copies, which may be the primals of a derivative.
   Arrays held() const;
 
   size_t size() const {

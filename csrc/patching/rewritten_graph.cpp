@@ -165,6 +165,11 @@ void RewrittenGraph::build(const array& a) {
     }
   }
   for (size_t i = 0; i < old.size(); ++i) {
+    // An inner derivative took the flag from the inputs when it ended.
+    bool is_new = !before_.is_inner(old[i]);
+    if (is_new ? in_transform() : old[i].is_tracer()) {
+      now[i].set_tracer(true);
+    }
     built_.emplace(old[i].id(), now[i]);
   }
   if (alike && !equal) {

@@ -44,7 +44,7 @@ def patch(
     A function that is compiled while patched stays patched, and one compiled before stays as it
     was. ``mx.export_function`` and ``mx.exporter`` trace with ``mx.fast``, patched or not.
 
-    A call looks at no graph: threads may share arrays as with stock MLX, where no two may evaluate
+    A call changes no array: threads may share arrays as with stock MLX, where no two may evaluate
     the same pending array at once.
 
     Args:

@@ -142,3 +142,25 @@ def test_many_paths(run, deep):
         results = run(function)
     # Once, since MLX's compiled functions take long on the CPU.
     assert_close(results, run_stock(lambda: function(*INPUTS.values())))
+
+
+@pytest.mark.parametrize("view", ["reshape", "cast"])
+def test_a_long_way_to_a_scale(view):
+    """More views than frames fit on a thread's stack."""
+    x, scale = normal((4, 8), mx.float32, seed="x"), normal((8,), mx.float32, seed="scale")
+    mx.eval(x, scale)
+
+    def f():
+        factor = 1 + scale
+        for i in range(60_000):
+            if view == "reshape":
+                factor = factor.reshape((8, 1) if i % 2 == 0 else (8,))
+            else:
+                factor = factor.astype(mx.float32 if i % 2 else mx.float16)
+        y = mx.fast.rms_norm(x, None, 1e-5) * factor
+        mx.eval(y)
+        return y
+
+    stock = run_stock(f)
+    with mlx_norms.patched():
+        assert_close(f(), stock)

@@ -1,6 +1,7 @@
 """Sums fused into norms inside of MLX's transforms: where it is right, and only there."""
 
 import mlx.core as mx
+import mlx.nn as nn
 import pytest
 
 import mlx_norms
@@ -631,6 +632,43 @@ class TestCapturedTracers:
             assert_close(
                 run_patched(lambda outer=outer: outer(f)(a))[0], run_stock(lambda: outer(f)(a))
             )
+
+    def test_a_returned_primal(self, norm):
+        """What MLX copied for a vjp is known by its node, also where it is a result."""
+        cotangent = normal(SHAPE, mx.float32, seed="cotangent")
+
+        def f(fuse):
+            above = norm(x + r, *norm.parameters)
+
+            def outer(primal):
+                def inner(h):
+                    return norm(h + r, *norm.parameters), above, primal
+
+                y, _, again = fuse(inner)(x)
+                return y + mx.tanh(again)
+
+            return mx.vjp(outer, [above], [cotangent])[1][0]
+
+        assert_close(run_patched(lambda: f(mlx_norms.fuse))[0], run_stock(lambda: f(lambda g: g)))
+
+    @pytest.mark.parametrize("then", [lambda y: mx.eval(y) or y, nn.silu], ids=["eval", "silu"])
+    @pytest.mark.parametrize("through", ["fuse", "checkpoint"])
+    def test_an_inner_derivative_has_ended(self, norm, then, through):
+        """MLX takes the flag of a tracer from all that the inner one went through."""
+
+        def f(fuse):
+            def loss(a):
+                def inner(h):
+                    y = norm(h + r, *norm.parameters) * (1 + mx.tanh(r))
+                    mx.grad(lambda b: (b * h).sum())(r)
+                    return y
+
+                return (then(fuse(inner)(a)) * r).sum()
+
+            return mx.grad(loss)(x)
+
+        fuse = mlx_norms.fuse if through == "fuse" else lambda g: mx.checkpoint(g)
+        assert_close(run_patched(lambda: f(fuse))[0], run_stock(lambda: f(lambda g: g)))
 
 
 class TestCustomFunction:

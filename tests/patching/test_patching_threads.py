@@ -116,3 +116,86 @@ def test_requests_of_several_threads(backend, fuse, projections):
         [sys.executable, "-c", REQUESTS, device, fuse, projections], capture_output=True, text=True
     )
     assert (done.stdout, done.returncode) == (f"4 [] True {bool(fuse)}\n", 0), done.stderr
+
+
+# Four threads, each with a model of its own and one of all, while another patches and unpatches.
+ROUNDS = """
+import os, sys, threading, time
+import mlx.core as mx
+import mlx.nn as nn
+import mlx_norms
+
+device = mx.Device(getattr(mx, sys.argv[1]))
+mx.set_default_device(device)
+D, HEADS = 64, 4
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = nn.RMSNorm(D), nn.LayerNorm(D)
+        self.linear, self.rope = nn.Linear(D, D), nn.RoPE(D // HEADS)
+
+    def __call__(self, x):
+        h = x + self.linear(self.before(x))
+        heads = h.reshape(1, -1, HEADS, D // HEADS).transpose(0, 2, 1, 3)
+        y = self.after(h + self.rope(heads).transpose(0, 2, 1, 3).reshape(h.shape))
+        return y * mx.rsqrt(mx.mean(mx.square(y), -1, keepdims=True) + 1e-5) * self.before.weight
+
+shared, models = Block(), [Block() for _ in range(4)]
+inputs = [mx.random.normal((1, 1 + i, D)) for i in range(4)]
+
+def both(i):
+    return models[i](inputs[i]), shared(inputs[i])
+
+def gradient(i):
+    return mx.grad(lambda x: mx.sin(mx.arange(D) + models[i](x)).sum())(inputs[i])
+
+def off(got, expected):
+    return mx.abs(got - expected).max().item() / mx.abs(expected).max().item()
+
+expected = [(*both(i), gradient(i)) for i in range(4)]
+mx.eval([model.parameters() for model in [shared, *models]], inputs, expected)
+wrong, done, n_rounds = [], threading.Event(), [0] * 4
+
+def serve(i):
+    mx.set_default_device(device)
+    for n in range(2000):
+        own, all_ = both(i)
+        if n % 3 == 0:
+            mx.async_eval(own)
+            mx.eval(all_)
+        elif n % 3 == 1:
+            all_.sum().item()
+        results = [own, all_] + ([gradient(i)] if n % 7 == 3 else [])
+        mx.eval(results)
+        if any(not off(got, ref) < 1e-4 for got, ref in zip(results, expected[i])):
+            wrong.append((i, n))
+        n_rounds[i] += 1
+
+def switch():
+    while not done.is_set():
+        mlx_norms.patch()
+        str(mlx_norms.report())
+        with mlx_norms.patched(fuse=False):
+            time.sleep(0.0005)
+        mlx_norms.unpatch()
+        time.sleep(0.0005)
+
+threads = [threading.Thread(target=serve, args=[i]) for i in range(4)]
+switching = threading.Thread(target=switch)
+for thread in [*threads, switching]:
+    thread.start()
+for thread in threads:
+    thread.join()
+done.set()
+switching.join()
+print(n_rounds, wrong, flush=True)
+os._exit(0)  # as above
+"""
+
+
+@pytest.mark.slow
+def test_rounds_while_another_thread_patches(backend):
+    device = "cpu" if mx.default_device() == mx.Device(mx.cpu) else "gpu"
+    done = subprocess.run([sys.executable, "-c", ROUNDS, device], capture_output=True, text=True)
+    assert (done.stdout, done.returncode, done.stderr) == (f"{[2000] * 4} []\n", 0, "")

@@ -144,8 +144,7 @@ norm_of(const array& x, const array& power, const PendingGraph& graph) {
   for (int i = 0; i < kMaxNodes && is_part(&reader.value_of(*a)); ++i) {
     const auto& value = reader.value_of(*a);
     if (a->shape() == x.shape() && takes_dtype(a->dtype())) {
-      auto norm = norm_of(value, *a, x, reader.parameters());
-      auto* written = std::get_if<WrittenNorm>(&norm);
+      auto written = norm_of(value, *a, x, reader.parameters());
       if (written) {
         found = {*a, *written, x, reader.parameters(), stream};
       }

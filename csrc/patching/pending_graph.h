@@ -50,11 +50,10 @@ class PendingGraph {
   // furthest from the roots first.
   template <typename F>
   void for_takers(const array& a, F visit) const {
-    if (auto* node = find(a)) {
-      for (int i = node->last_use; i >= 0; i = uses_[i].previous) {
-        visit(*nodes_[uses_[i].taker].held);
-      }
-    }
+    all_takers(a, [&](const array& taker) {
+      visit(taker);
+      return true;
+    });
   }
 
   // Whether test(node) holds for all of them, up to the first for which not.

@@ -7,13 +7,10 @@
 #include <cmath>
 
 #include "csrc/common/checks.h"
-#include "csrc/patching/written_reader.h"
 
 namespace mlx_norms {
 
 namespace {
-
-using Result = std::variant<WrittenNorm, const char*>;
 
 // Whether the number is sqrt(length), as the dtype in which it multiplies has
 // it or its reciprocal, which makes the mean of a sum of squares.
@@ -30,61 +27,47 @@ bool is_root_of(int length, const Product& product) {
       });
 }
 
-using Reason = std::optional<const char*>;
-
-constexpr const char* kL2OfAxis =
-    "it is an l2 norm over another axis than the last one";
-
-// Takes the sum or mean of squares, or says why no kernel of ours has it.
-Reason take_moment(WrittenNorm& norm, const Product& product, const array& x) {
-  const Reason multiplied = product.number == 1.0f
-      ? std::nullopt
-      : Reason("it multiplies by a number besides");
+// Takes the sum or mean of squares, if a kernel of ours has it.
+bool take_moment(WrittenNorm& norm, const Product& product, const array& x) {
+  const bool is_bare = product.number == 1.0f;
   const auto& over = *product.over;
   if (product.centered != over.centered ||
       (over.centered && *over.centered != over.axis)) {
-    return product.centered ? "its mean and variance are not of the same rows"
-                            : "it divides by a deviation of x, not of its mean";
+    return false; // a mean and a variance of other rows
   }
   norm.eps_bounds = over.eps_bounds;
   if (over.mean) {
-    return over.centered && over.eps_bounds
-        ? Reason("its eps bounds the variance instead of being added to it")
-        : multiplied;
+    return is_bare && !(over.centered && over.eps_bounds);
   }
   if (over.centered) {
-    return "it divides by a sum of squares, not by their mean";
+    return false;
   }
   int length = x.shape(over.axis);
   if (is_root_of(length, product)) {
     norm.eps = over.eps_bounds
         ? over.eps / std::sqrt(static_cast<float>(length))
         : over.eps / length;
-    return std::nullopt;
+    return true;
   }
   norm.kind = WrittenNorm::Kind::L2;
-  return over.axis != static_cast<int>(x.ndim()) - 1 ? Reason(kL2OfAxis)
-                                                     : multiplied;
+  return is_bare && over.axis == static_cast<int>(x.ndim()) - 1;
 }
 
-Reason why_not_parameter(
+// Whether it is along the norm's axis, of a dtype of ours.
+bool fits(
+
     const Weight& weight,
     const Product& product,
     const array& x,
     const Arrays& parameters) {
   const auto& parameter = parameters[weight.parameter];
   int axis = product.over->axis;
-  if (weight.axis_from_end != static_cast<int>(x.ndim()) - axis ||
-      static_cast<int>(parameter.size()) != x.shape(axis)) {
-    return "its weight or bias is along another axis";
-  }
-  return takes_dtype(parameter.dtype())
-      ? std::nullopt
-      : Reason("its weight or bias is not float32, float16 or bfloat16");
+  return weight.axis_from_end == static_cast<int>(x.ndim()) - axis &&
+      static_cast<int>(parameter.size()) == x.shape(axis) &&
+      takes_dtype(parameter.dtype());
 }
 
-// The norm that a value is, or why it is none of ours.
-Result as_norm(
+std::optional<WrittenNorm> as_norm(
     const Product& product,
     const std::optional<Weight>& bias,
     const array& output,
@@ -98,27 +81,19 @@ Result as_norm(
       .weight = {},
       .bias = {},
       .dtype = output.dtype()};
-  if (auto why = take_moment(norm, product, x)) {
-    return *why;
+  if (!take_moment(norm, product, x) || !(norm.eps >= 0.0f) ||
+      !std::isfinite(norm.eps)) {
+    return std::nullopt;
   }
-  if (!(norm.eps >= 0.0f) || !std::isfinite(norm.eps)) {
-    return "its eps is no number that our kernels take";
-  }
-  if (bias && norm.kind != WrittenNorm::Kind::Layer) {
-    return "it adds a bias to an RMS norm";
-  }
-  for (auto* each : {&product.weight, &bias}) {
-    if (!*each) {
-      continue;
-    }
-    if (auto why = why_not_parameter(**each, product, x, parameters)) {
-      return *why;
-    }
+  bool takes_weight = norm.kind != WrittenNorm::Kind::L2;
+  bool takes_bias = norm.kind == WrittenNorm::Kind::Layer;
+  auto may_be = [&](const std::optional<Weight>& each, bool takes) {
+    return !each || (takes && fits(*each, product, x, parameters));
+  };
+  if (!may_be(product.weight, takes_weight) || !may_be(bias, takes_bias)) {
+    return std::nullopt;
   }
   if (const auto& weight = product.weight) {
-    if (norm.kind == WrittenNorm::Kind::L2) {
-      return "it is an l2 norm with a weight";
-    }
     norm.weight = weight->parameter;
     norm.weight_offset = weight->offset;
     norm.rounding = product.rounded || norm.dtype == mx::float32
@@ -133,24 +108,17 @@ Result as_norm(
 
 } // namespace
 
-std::variant<WrittenNorm, const char*> norm_of(
+std::optional<WrittenNorm> norm_of(
     const Value& value,
     const array& output,
     const array& x,
     const Arrays& parameters) {
-  if (auto* refused = std::get_if<Refused>(&value)) {
-    return refused->why;
-  }
   auto* shifted = std::get_if<Shifted>(&value);
   auto* product = shifted ? &shifted->product : std::get_if<Product>(&value);
-  if (!product || !product->is_normalized()) {
-    return "it does not divide x by a statistic of its rows";
-  }
-  if (x.shape(product->over->axis) == 1) {
-    return "its rows have one element";
-  }
-  if (product->widened) {
-    return "it rounds the result to 16 bits and casts it back to float32";
+  // A result that is rounded to 16 bits and cast back has no op.
+  if (!product || !product->is_normalized() ||
+      x.shape(product->over->axis) == 1 || product->widened) {
+    return std::nullopt;
   }
   auto bias = shifted ? std::optional(shifted->bias) : std::nullopt;
   return as_norm(*product, bias, output, x, parameters);

@@ -4,7 +4,7 @@
 
 #pragma once
 
-#include <variant>
+#include <optional>
 
 #include "csrc/patching/written_values.h"
 
@@ -24,9 +24,8 @@ struct WrittenNorm {
   mx::Dtype dtype;
 };
 
-// The norm that a value is (written_reader.h), or why it is none, as the end of
-// a sentence.
-std::variant<WrittenNorm, const char*> norm_of(
+// The norm that a value is (written_reader.h), if it is one of ours.
+std::optional<WrittenNorm> norm_of(
     const Value& value,
     const array& output,
     const array& x,

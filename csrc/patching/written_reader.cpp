@@ -38,8 +38,6 @@ Value as_constant(float number) {
   return constant;
 }
 
-constexpr Refused kUnknown{"it takes an operation that is no part of a norm"};
-
 // Whether a norm may have it: the operands of others are not looked at.
 bool is_known(std::string_view name) {
   constexpr std::array kNames{
@@ -114,7 +112,7 @@ void note(const array& a, Value& value) {
     if (auto from_end = only_axis_from_end(a)) {
       product->weight->axis_from_end = *from_end;
     } else if (!adds_leading_axes(a)) {
-      value = Refused{"its parameter is no vector"};
+      value = Refused{};
     }
   }
 }
@@ -142,7 +140,7 @@ const Value& WrittenReader::value_of(const array& a) {
   if (auto* known = find(a)) {
     return *known;
   }
-  Value value = Refused{"its graph is long"};
+  Value value = Refused{};
   if (++nodes_ <= kMaxNodes && depth_ < kMaxDepth) {
     ++depth_;
     value = read(a);
@@ -178,15 +176,10 @@ Value WrittenReader::read(const array& a) {
   if (!graph_.is_inner(a)) {
     auto number = as_number(a);
     bool is_given = a.ndim() > 0 || graph_.is_boundary(a);
-    return number && !is_given
-        ? as_constant(*number)
-        : Refused{"it uses an array that is neither x nor its own"};
+    return number && !is_given ? as_constant(*number) : Refused{};
   }
-  if (!a.siblings().empty()) {
-    return Refused{"it takes an operation with several results"};
-  }
-  if (a.primitive().stream() != stream_) {
-    return Refused{"it is computed on several streams"};
+  if (!a.siblings().empty() || a.primitive().stream() != stream_) {
+    return Refused{};
   }
   std::string_view name = a.primitive().name();
   if (name == "NumberOfElements") {
@@ -196,13 +189,13 @@ Value WrittenReader::read(const array& a) {
   const auto& in = a.inputs();
   size_t operands = is_broadcast(name) ? 1 : in.size();
   if (!is_known(name) || operands == 0 || operands > 2) {
-    return kUnknown;
+    return Refused{};
   }
   std::array<const Value*, 2> values{};
   for (size_t i = 0; i < operands; ++i) {
     values[i] = &value_of(in[i]);
     if (std::holds_alternative<Refused>(*values[i])) {
-      return *values[i];
+      return Refused{};
     }
   }
   return operands == 1 ? unary(name, a, *values[0])
@@ -230,7 +223,7 @@ Value WrittenReader::unary(
     auto axes = state_of<mx::Reduce>(a).second;
     return axes.size() == 1
         ? sum(value, axes[0], input.shape(axes[0]), a.dtype())
-        : Refused{"its statistics are over several axes"};
+        : Refused{};
   }
   if (name == "Sqrt") {
     return square_root(value);
@@ -253,7 +246,7 @@ Value WrittenReader::unary(
       return value;
     }
   }
-  return kUnknown;
+  return Refused{};
 }
 
 Value WrittenReader::binary(
@@ -270,7 +263,7 @@ Value WrittenReader::binary(
       : name == "Subtract"  ? subtract(left, right)
       : name == "Maximum"   ? maximum(left, right)
       : name == "Power"     ? power(left, right)
-                            : kUnknown;
+                            : Refused{};
 }
 
 // A statistic keeps its axis, as one element; else another axis would be
@@ -281,14 +274,13 @@ Value WrittenReader::broadcast(const array& a, const Value& value) const {
     auto shape = x_.shape();
     shape[*axis] = 1;
     bool fits = whole.shape() == shape || whole.ndim() == 0;
-    return fits ? value
-                : Refused{"its statistics broadcast along another axis"};
+    return fits ? value : Refused{};
   }
   auto* product = std::get_if<Product>(&value);
   bool is_small = product && !product->has_x && !product->over;
   // To its own shape, as by mx.broadcast_arrays.
   bool stays = whole.shape() == x_.shape() && a.shape() == x_.shape();
-  return is_small || stays ? value : Refused{"it broadcasts x"};
+  return is_small || stays ? value : Refused{};
 }
 
 } // namespace mlx_norms

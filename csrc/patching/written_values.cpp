@@ -11,12 +11,6 @@ namespace mlx_norms {
 
 namespace {
 
-Refused refused(const char* why) {
-  return {why};
-}
-
-const Refused kUnknown{"it combines x in a way that is no norm's"};
-
 template <typename T>
 const T* as(const Value& value) {
   return std::get_if<T>(&value);
@@ -47,8 +41,7 @@ const Product* as_weight(const Value& value) {
 // the operation alone.
 Value scaled(Moment moment, bool is_mean) {
   if (moment.mean || moment.has_eps || !is_mean) {
-    return refused(
-        "it divides a sum by another number than the length of the axis");
+    return Refused{};
   }
   moment.mean = true;
   return moment;
@@ -62,11 +55,8 @@ NumberIn wider(const NumberIn& a, const NumberIn& b) {
 }
 
 Value product_of(const Product& a, const Product& b, mx::Dtype dtype) {
-  if ((a.has_x && b.has_x) || (a.over && b.over)) {
-    return kUnknown;
-  }
-  if (a.weight && b.weight) {
-    return refused("it has more than one weight");
+  if ((a.has_x && b.has_x) || (a.over && b.over) || (a.weight && b.weight)) {
+    return Refused{};
   }
   Product both = a.has_x ? a : b;
   both.number = a.number * b.number;
@@ -83,7 +73,7 @@ Value product_of(const Product& a, const Product& b, mx::Dtype dtype) {
 
 Value over_root(Product product, const Root& root) {
   if (product.over) {
-    return kUnknown;
+    return Refused{};
   }
   product.over = root.of;
   product.number /= root.number;
@@ -113,9 +103,6 @@ Value constant(float number) {
   return product;
 }
 
-constexpr const char* kOutside =
-    "it adds eps to the root, which no kernel of ours does";
-
 } // namespace
 
 Value multiply(const Value& a, const Value& b, int length, mx::Dtype dtype) {
@@ -124,7 +111,7 @@ Value multiply(const Value& a, const Value& b, int length, mx::Dtype dtype) {
   if (x && y) {
     return x->centered == y->centered
         ? Value(Squares{x->centered, x->number * y->number})
-        : kUnknown;
+        : Refused{};
   }
   auto* p = as<Product>(a);
   auto* q = as<Product>(b);
@@ -149,7 +136,7 @@ Value multiply(const Value& a, const Value& b, int length, mx::Dtype dtype) {
   if (are_one_mean) {
     return square(a);
   }
-  return kUnknown;
+  return Refused{};
 }
 
 Value divide(const Value& a, const Value& b, int length, mx::Dtype dtype) {
@@ -178,7 +165,7 @@ Value divide(const Value& a, const Value& b, int length, mx::Dtype dtype) {
     return Root{
         root->of, root->number / *number, wider(root->number_in, dtype)};
   }
-  return kUnknown;
+  return Refused{};
 }
 
 Value add(const Value& a, const Value& b) {
@@ -188,15 +175,12 @@ Value add(const Value& a, const Value& b) {
   }
   if (auto* moment = as<Moment>(a); moment && number) {
     if (!moment->squares || moment->has_eps) {
-      return kUnknown;
+      return Refused{};
     }
     Moment sum = *moment;
     sum.eps = *number;
     sum.has_eps = true;
     return sum;
-  }
-  if (as<Root>(a) && number) {
-    return refused(kOutside);
   }
   if (auto* weight = as_weight(a); weight && number) {
     return with_offset(*weight, *number);
@@ -206,14 +190,9 @@ Value add(const Value& a, const Value& b) {
   if (!bias && as_weight(a)) {
     return add(b, a);
   }
-  if (bias && product && product->is_normalized()) {
-    return bias->weight->offset == 0.0f
-        ? Value(Shifted{*product, *bias->weight})
-        : refused("it adds a number to its bias");
-  }
-  return product && product->is_normalized() && number
-      ? refused("it adds a number to the result")
-      : kUnknown;
+  bool is_shifted = bias && bias->weight->offset == 0.0f && product &&
+      product->is_normalized();
+  return is_shifted ? Value(Shifted{*product, *bias->weight}) : Refused{};
 }
 
 Value subtract(const Value& a, const Value& b) {
@@ -240,7 +219,7 @@ Value subtract(const Value& a, const Value& b) {
       return with_offset(*weight, -*number);
     }
   }
-  return kUnknown;
+  return Refused{};
 }
 
 Value maximum(const Value& a, const Value& b) {
@@ -249,11 +228,11 @@ Value maximum(const Value& a, const Value& b) {
     return number ? constant(std::max(*other, *number)) : maximum(b, a);
   }
   if (!number || *number < 0.0f) {
-    return kUnknown;
+    return Refused{};
   }
   if (auto* root = as<Root>(a)) {
     if (root->of.has_eps) {
-      return kUnknown;
+      return Refused{};
     }
     Root bounded = *root;
     bounded.of.eps = *number / root->number;
@@ -262,7 +241,7 @@ Value maximum(const Value& a, const Value& b) {
   }
   auto* moment = as<Moment>(a);
   if (!moment || !moment->squares || moment->has_eps) {
-    return kUnknown;
+    return Refused{};
   }
   Moment bounded = *moment;
   if (*number > 0.0f) { // else nothing is: no moment is negative
@@ -275,7 +254,7 @@ Value maximum(const Value& a, const Value& b) {
 Value power(const Value& base, const Value& exponent) {
   auto number = as_number(exponent);
   if (!number) {
-    return kUnknown;
+    return Refused{};
   }
   if (*number == 2.0f) {
     return square(base);
@@ -289,7 +268,7 @@ Value power(const Value& base, const Value& exponent) {
   if (auto* root = as<Root>(base); root && *number == -1.0f) {
     return over_root({}, *root);
   }
-  return kUnknown;
+  return Refused{};
 }
 
 Value square(const Value& a) {
@@ -302,12 +281,12 @@ Value square(const Value& a) {
   auto* moment = as<Moment>(a);
   return moment && !moment->squares && moment->mean
       ? Value(SquaredMean{moment->axis})
-      : refused("its statistics are not of x alone");
+      : Refused{};
 }
 
 Value magnitude(const Value& a) {
   auto* x = as_x(a);
-  return x ? Value(Magnitudes{x->centered}) : kUnknown;
+  return x ? Value(Magnitudes{x->centered}) : Refused{};
 }
 
 Value sum(const Value& a, int axis, int length, mx::Dtype dtype) {
@@ -320,17 +299,17 @@ Value sum(const Value& a, int axis, int length, mx::Dtype dtype) {
         ? Value(sum)
         : scaled(sum, is_one_over(length, squares->number, dtype));
   }
-  return refused("its statistics are not of x alone");
+  return Refused{};
 }
 
 Value square_root(const Value& a) {
   auto* moment = as<Moment>(a);
-  return moment && moment->squares ? Value(Root{*moment}) : kUnknown;
+  return moment && moment->squares ? Value(Root{*moment}) : Refused{};
 }
 
 Value one_over_root(const Value& a) {
   auto* moment = as<Moment>(a);
-  return moment && moment->squares ? over_root({}, Root{*moment}) : kUnknown;
+  return moment && moment->squares ? over_root({}, Root{*moment}) : Refused{};
 }
 
 Value cast(const Value& a, mx::Dtype from, mx::Dtype to, mx::Dtype of_x) {
@@ -340,15 +319,15 @@ Value cast(const Value& a, mx::Dtype from, mx::Dtype to, mx::Dtype of_x) {
   bool narrows = to != mx::float32;
   if (!takes_dtype(to) || !takes_dtype(from) ||
       (narrows && from != mx::float32)) {
-    return refused("it casts to a dtype that our kernels do not take");
+    return Refused{};
   }
   if (auto* x = as_multiple_of_x(a)) {
     return !narrows || (x->is_x() && to == of_x && !x->centered)
         ? a
-        : refused("it rounds x to 16 bits before it is normalized");
+        : Refused{}; // it is rounded to 16 bits
   }
   if (as<Magnitudes>(a)) {
-    return narrows ? kUnknown : a;
+    return narrows ? Refused{} : a;
   }
   if (auto* product = as<Product>(a)) {
     Product same = *product;

@@ -14,9 +14,7 @@ namespace mlx_norms {
 // Relative, of a length's root that Python computes and an array holds.
 constexpr float kRootError = 1e-6f;
 
-struct Refused {
-  const char* why; // "it ..."
-};
+struct Refused {};
 
 // A statistic of each row: the sum of its elements or of their squares, or the
 // mean.

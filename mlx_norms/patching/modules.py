@@ -11,7 +11,7 @@ import mlx.nn
 from . import replaced, transforms
 from .blocks import Block
 from .copies import ORIGINAL, copy_as
-from .scope import Scope, entered
+from .scope import Scope, current, entered
 
 # By a model's id, since modules are dicts, hence unhashable: the block for which the functions are
 # replaced.
@@ -77,7 +77,7 @@ def _scoped(cls: type, scope: Scope) -> type:
     def __call__(self, *args, **kwargs):
         with entered(scope):
             results = cls.__call__(self, *args, **kwargs)
-            if scope.fuse:
+            if current().fuse:  # not of an export
                 results = transforms.at_end_of_call(results, (args, kwargs))
             return results
 

@@ -27,6 +27,13 @@ class Model(mlx.nn.Module):
         return mx.fast.rms_norm(h, 1.0 + self.rms.weight, EPS)
 
 
+class Written(mlx.nn.Module):
+    """A norm in operations."""
+
+    def __call__(self, x):
+        return x * mx.rsqrt(mx.square(x).mean(-1, keepdims=True) + EPS)
+
+
 @pytest.fixture
 def model(backend):
     mx.random.seed(0)
@@ -102,6 +109,21 @@ def test_the_model_itself(model, arguments, tmp_path, patch):
     with patch(model):
         mx.export_function(path, model, *arguments)
     assert mx.array_equal(mx.import_function(path)(*arguments)[0], expected)
+
+
+@patches
+def test_a_derivative(arguments, tmp_path, patch):
+    """The calls that a transform within the export traces have no pass either."""
+    path = str(tmp_path / "model.mlxfn")
+
+    def gradient(x):
+        return mx.grad(lambda x: mx.tanh(written(x)).sum())(x)
+
+    written, x = Written(), arguments[0]
+    expected = gradient(x)
+    with patch(written):
+        mx.export_function(path, gradient, x)
+    assert_close(mx.import_function(path)(x), [expected])
 
 
 @patches

@@ -201,9 +201,8 @@ PyObject* call_method(
   if (a && *a && is_pending(**a)) {
     try {
       const auto& behavior = current_behavior(of);
-      bool around = behavior.acts && behavior.fuse;
-      if (around || behavior.projections) {
-        fuse_at_eval({**a}, around, behavior.projections);
+      if (behavior.fuse || behavior.projections) {
+        fuse_at_eval({**a}, behavior.fuse, behavior.projections);
       }
     } catch (nb::python_error& error) {
       error.restore();

@@ -73,7 +73,7 @@ def patch(
         >>> mlx_norms.patch()
         >>> mlx_lm.generate(model, tokenizer, "Once upon a time")
     """
-    scope = _scope(fuse, projections)
+    scope = Scope(fuse=fuse, projections=projections)
     if model is None:
         with replaced.used():
             set_process(scope)
@@ -121,7 +121,7 @@ def patched(*, fuse: bool = True, projections: bool = False) -> AbstractContextM
         projections (bool): Whether evaluation in the block computes norms together with the
           matmuls that read them, as :func:`patch` says. Default: ``False``.
     """
-    return _patched(_scope(fuse, projections))
+    return _patched(Scope(fuse=fuse, projections=projections))
 
 
 def is_patched(model: mlx.nn.Module | None = None) -> bool:
@@ -149,7 +149,3 @@ def _patched(scope: Scope) -> Iterator[None]:
             reporting.reset()
         with entered(scope):
             yield
-
-
-def _scope(fuse: bool, projections: bool) -> Scope:
-    return Scope(fuse=fuse, projections=projections)

@@ -34,9 +34,8 @@ def _eval(original: Callable) -> Callable:
     @functools.wraps(original)
     def evaluate(*args):
         scope = current()
-        around = scope.acts and scope.fuse
-        if around or scope.projections:
-            _ext.fuse_at_eval(trees.arrays(args), around, scope.projections)
+        if scope.fuse or scope.projections:
+            _ext.fuse_at_eval(trees.arrays(args), scope.fuse, scope.projections)
         return original(*args)
 
     return evaluate

@@ -25,8 +25,8 @@ class Scope:
     projections: bool = False
 
 
-STOCK = Scope(acts=False)  # a process that is not patched
-EXPORT = Scope(acts=False)  # an export, traced with mx.fast even if patched
+STOCK = Scope(acts=False, fuse=False)  # a process that is not patched
+EXPORT = Scope(acts=False, fuse=False)  # an export, traced with mx.fast even if patched
 
 
 class _Entry:

@@ -111,8 +111,7 @@ def _with_pass(fun: Callable, kind: Kind, outputs: object = None) -> Callable:
             results = fun(*args, **kwargs)
         finally:
             _thread.around = around
-        scope = current()
-        if not (scope.acts and scope.fuse) or not _may_pass(around, kind):
+        if not current().fuse or not _may_pass(around, kind):
             return results
         return over((results, outputs), (args, kwargs))[0]
 

@@ -179,7 +179,7 @@ def operations(*outputs):
     It is the graph that evaluation here would compute, after the pass of a patched scope.
     """
     scope = current()
-    _ext.fuse_at_eval(arrays_of(list(outputs)), scope.acts and scope.fuse, scope.projections)
+    _ext.fuse_at_eval(arrays_of(list(outputs)), scope.fuse, scope.projections)
     dot = io.StringIO()
     mx.export_to_dot(dot, *outputs)
     return Counter(re.findall(r'label ="([^"]+)", shape=rectangle', dot.getvalue()))

@@ -67,32 +67,22 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/together.cpp
     csrc/norm/vjp_plan.cpp
     csrc/op/launched.cpp
-    csrc/patching/beside_norm.cpp
-    csrc/patching/followers.cpp
-    csrc/patching/fuse_at_eval.cpp
-    csrc/patching/fuse_graph.cpp
-    csrc/patching/fuse_projections.cpp
-    csrc/patching/fusion.cpp
-    csrc/patching/inline_norm.cpp
-    csrc/patching/joined_groups.cpp
-    csrc/patching/norm_before.cpp
+    csrc/patching/around.cpp
+    csrc/patching/graph.cpp
+    csrc/patching/match.cpp
+    csrc/patching/monomial.cpp
     csrc/patching/norm_call.cpp
-    csrc/patching/outcome.cpp
+    csrc/patching/pass.cpp
     csrc/patching/patched.cpp
     csrc/patching/pending.cpp
-    csrc/patching/pending_graph.cpp
-    csrc/patching/plan_around.cpp
-    csrc/patching/plan_channels.cpp
-    csrc/patching/prologue.cpp
-    csrc/patching/rewritten_graph.cpp
-    csrc/patching/rope_of_norm.cpp
+    csrc/patching/products.cpp
+    csrc/patching/projections.cpp
+    csrc/patching/rebuild.cpp
+    csrc/patching/report.cpp
+    csrc/patching/ropes.cpp
+    csrc/patching/rules.cpp
     csrc/patching/side_by_side.cpp
-    csrc/patching/sources.cpp
-    csrc/patching/take_products.cpp
-    csrc/patching/written_norm.cpp
-    csrc/patching/written_op.cpp
-    csrc/patching/written_reader.cpp
-    csrc/patching/written_values.cpp
+    csrc/patching/written.cpp
     csrc/python/add_norm.cpp
     csrc/python/device.cpp
     csrc/python/function.cpp

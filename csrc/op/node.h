@@ -123,7 +123,7 @@ class Node final : public mx::Primitive {
   }
 
   // Of a patched call, the period in which it is counted
-  // (csrc/patching/outcome.h); 0: none.
+  // (csrc/patching/report.h); 0: none.
   mutable std::atomic<uint32_t> counted_in = 0;
 
  private:

@@ -2,56 +2,130 @@
 
 #include "csrc/patching/norm_call.h"
 
-#include "csrc/patching/written_op.h"
+#include "csrc/common/checks.h"
+#include "csrc/group_norm/group_norm.h"
+#include "csrc/norm/channels/channel_norm.h"
+#include "csrc/norm/norm_add_norm/norm_add_norm.h"
+#include "mlx/fast_primitives.h"
 
 namespace mlx_norms {
 
-std::optional<NormCall> NormCall::of(const array& output) {
-  auto* norm = op_of<Norm>(output);
-  if (!norm) {
+namespace {
+
+void set_inputs(NormCall& call, const array* first) {
+  for (auto operand : call.spec.operands) {
+    call.in[operand] = *first++;
+  }
+}
+
+std::optional<NormCall> of_groups(const GroupNorm& op, const array& output) {
+  const auto& in = output.inputs();
+  if (op.spec.one_channel_each()) {
     return std::nullopt;
   }
-  const auto& [spec, dtypes, others] = *norm;
-  const auto& inputs = output.inputs();
-  if (!others.empty() || spec.is_multiplied()) {
-    return std::nullopt;
-  }
-  NormCall call{spec, dtypes[0], {}, output.primitive().stream()};
-  auto* input = inputs.data();
-  for (auto operand : spec.operands) {
-    call.in[operand] = *input++;
-  }
+  NormCall call{
+      {.activation = op.spec.activation},
+      op.dtypes[0],
+      output.primitive().stream()};
+  call.groups = op.spec;
+  call.spec.operands.set(kWeight, op.spec.weight);
+  call.spec.operands.set(kBias, op.spec.bias);
+  set_inputs(call, in.data());
+  call.running = {in.begin() + call.spec.n_inputs(), in.end()};
   return call;
 }
 
-NormCall NormCall::of(const InlineNorm& found) {
-  const auto& norm = found.norm;
-  NormCall call{spec_of(norm), norm.dtype, {}, found.stream};
-  call.in[kX] = found.x;
-  for (auto [operand, i] :
-       {std::pair(kWeight, norm.weight), {kBias, norm.bias}}) {
-    if (i) {
-      call.in[operand] = as_vector(&found.parameters[*i], found.stream);
+// MLX puts one element in the place of a parameter that is not given.
+std::optional<NormCall> of_mlx(const array& output, bool center, float eps) {
+  const auto& in = output.inputs();
+  if (!takes_dtype(in[0].dtype()) || !takes_dtype(output.dtype()) ||
+      !(eps >= 0.0f)) {
+    return std::nullopt;
+  }
+  NormCall call{
+      {.center = center, .eps = eps},
+      output.dtype(),
+      output.primitive().stream()};
+  call.set(kX, in[0]);
+  for (size_t i = 1; i < in.size(); ++i) {
+    if (in[i].ndim() > 0) {
+      call.set(i == 1 ? kWeight : kBias, in[i]);
     }
   }
   return call;
 }
 
-Arrays NormCall::inputs(Operands of) const {
+template <typename Op>
+std::optional<Made> made_of(const Op& op, Arrays inputs, mx::Stream stream) {
+  if (!has_kernel(op, inputs, stream)) {
+    return std::nullopt;
+  }
+  return Made{std::make_shared<Node<Op>>(stream, op), std::move(inputs)};
+}
+
+} // namespace
+
+std::optional<NormCall> NormCall::of(const array& output) {
+  if (auto* norm = op_of<Norm>(output)) {
+    if (!norm->others.empty() || norm->spec.is_multiplied()) {
+      return std::nullopt;
+    }
+    NormCall call{norm->spec, norm->dtypes[0], output.primitive().stream()};
+    set_inputs(call, output.inputs().data());
+    return call;
+  }
+  if (auto* norm = op_of<ChannelNorm>(output)) {
+    NormCall call{norm->spec, norm->dtype, output.primitive().stream()};
+    set_inputs(call, output.inputs().data());
+    call.axis = norm->axis;
+    return call;
+  }
+  if (auto* norm = op_of<GroupNorm>(output)) {
+    return of_groups(*norm, output);
+  }
+  auto name = name_of(output);
+  return name == "RMSNorm"
+      ? of_mlx(output, false, state_of<mx::fast::RMSNorm>(output).second)
+      : name == "LayerNorm"
+      ? of_mlx(output, true, state_of<mx::fast::LayerNorm>(output).second)
+      : std::nullopt;
+}
+
+Arrays NormCall::inputs() const {
   Arrays arrays;
-  for (auto operand : of) {
+  for (auto operand : spec.operands) {
     arrays.push_back(*in[operand]);
   }
+  arrays.insert(arrays.end(), running.begin(), running.end());
   return arrays;
 }
 
-bool NormCall::runs() const {
-  auto arrays = inputs();
-  return has_kernel(Norm(spec, dtype, arrays), arrays, stream);
-}
-
-std::shared_ptr<mx::Primitive> NormCall::node() const {
-  return std::make_shared<Node<Norm>>(stream, Norm(spec, dtype, inputs()));
+std::optional<Made> NormCall::made() const {
+  if (groups) {
+    auto of = *groups;
+    of.weight = spec.has(kWeight);
+    of.bias = spec.has(kBias);
+    of.activation = spec.activation;
+    return made_of(GroupNorm(of, dtype), inputs(), stream);
+  }
+  if (axis != -1) {
+    return made_of(ChannelNorm{spec, axis, dtype}, inputs(), stream);
+  }
+  if (!normed_first) {
+    auto arrays = inputs();
+    return made_of(Norm(spec, dtype, arrays), arrays, stream);
+  }
+  NormAddNorm op{
+      .spec =
+          {.post_weight = post_weight.has_value(),
+           .weight = spec.has(kWeight),
+           .rounding = spec.rounding,
+           .weight_offset = spec.weight_offset,
+           .eps = spec.eps},
+      .dtypes = {dtype, dtype}};
+  NormAddNormInputs of(
+      x(), *in[kResidual], pointer_to(post_weight), pointer_to(in[kWeight]));
+  return made_of(op, of.arrays(), stream);
 }
 
 } // namespace mlx_norms

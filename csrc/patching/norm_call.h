@@ -1,27 +1,40 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// A norm of this package in a graph, with what has been made part of it.
+// A norm in a graph, with what has been made part of it.
 
 #pragma once
 
-#include "csrc/norm/norm.h"
-#include "csrc/patching/inline_norm.h"
+#include "csrc/group_norm/spec.h"
+#include "csrc/patching/pending.h"
 
 namespace mlx_norms {
 
+// What computes arrays.
+struct Made {
+  std::shared_ptr<mx::Primitive> node;
+  Arrays inputs;
+};
+
+// Of rows, over another axis, or of groups of channels.
 struct NormCall {
   NormSpec spec;
   mx::Dtype dtype;
-  PerOperand<OptionalArray> in;
   mx::Stream stream;
+  PerOperand<OptionalArray> in = {};
+  int axis = -1; // of x
+  std::optional<GroupNormSpec> groups = {};
+  Arrays running = {}; // statistics, of groups
+  // The norm of a sum with a norm of x, which has this weight.
+  bool normed_first = false;
+  OptionalArray post_weight = {};
 
-  // Of a pending node; nullopt: it is none, or has a multiplier or several
-  // tensors.
+  // Of a pending node of ours or, on a GPU, of MLX's; nullopt: it is none, or
+  // has a multiplier, several tensors, or statistics of each channel.
   static std::optional<NormCall> of(const array& output);
 
-  // Of rows.
-  static NormCall of(const InlineNorm& found);
-
+  bool is_of_rows() const {
+    return axis == -1 && !groups && !normed_first;
+  }
   const array& x() const {
     return *in[kX];
   }
@@ -33,19 +46,16 @@ struct NormCall {
     spec.operands.set(operand, false);
     in[operand] = std::nullopt;
   }
-  // In order, of these operands.
-  Arrays inputs(Operands of) const;
-  Arrays inputs() const {
-    return inputs(spec.operands);
-  }
   // Whether something is applied to the normalized value.
   bool has_parameters() const {
     return spec.operands.has_any({kWeight, kBias, kScale, kShift, kGate}) ||
         spec.activation != Activation::None;
   }
-  // Whether a kernel computes it.
-  bool runs() const;
-  std::shared_ptr<mx::Primitive> node() const;
+  // The node that computes it; nullopt: no kernel does.
+  std::optional<Made> made() const;
+
+ private:
+  Arrays inputs() const;
 };
 
 } // namespace mlx_norms

@@ -7,8 +7,8 @@
 #include "csrc/common/backend.h"
 #include "csrc/common/checks.h"
 #include "csrc/norm/norm.h"
-#include "csrc/patching/outcome.h"
 #include "csrc/patching/pending.h"
+#include "csrc/patching/report.h"
 #include "mlx/fast.h"
 
 namespace mlx_norms {
@@ -61,19 +61,19 @@ bool stock_gradient_is_wrong(const Request& request, bool center) {
 }
 
 // Why mx.fast has to handle this request; nullopt if it need not.
-std::optional<Outcome>
+std::optional<Counted>
 not_taken(const Request& request, bool center, float eps) {
   auto& [x, weight, bias, stream] = request;
   if (!takes_dtype(x.dtype()) || !takes(weight) || !takes(bias)) {
-    return Outcome::DtypeNotTaken;
+    return Counted::DtypeNotTaken;
   }
   bool stock_is_wrong = stock_gradient_is_wrong(request, center);
   if (x.ndim() == 0 || !fits_rows(weight, x) || !fits_rows(bias, x) ||
       !(eps >= 0 || stock_is_wrong)) {
-    return Outcome::ArgumentsNotTaken;
+    return Counted::ArgumentsNotTaken;
   }
   if (backend_of(stream) == Backend::None && !stock_is_wrong) {
-    return Outcome::MlxTooOld;
+    return Counted::MlxTooOld;
   }
   return std::nullopt;
 }
@@ -98,10 +98,10 @@ OptionalArray computed(const Request& request, bool center, float eps) {
   Norm norm(spec, output_dtype(request), inputs);
   bool composes = backend_of(stream) == Backend::None;
   if (!composes && !runs_kernel(norm, inputs, stream)) {
-    count(Outcome::NoKernel);
+    count(Counted::NoKernel);
     return std::nullopt;
   }
-  count(Outcome::Alone);
+  count(Counted::Alone);
   if (composes) { // of MLX's operations
     return make(std::move(norm), std::move(inputs), stream)[0];
   }

@@ -3,7 +3,7 @@
 // What mx.fast's norms and ropes become in a patched model: nodes of ours, or
 // MLX's own if no kernel supports the arguments. No pending graph is looked at,
 // but for mx.ones in a shapeless trace, and no array changed: what stands
-// around is a pass's (plan_around.h).
+// around is a pass's (pass.h).
 
 #pragma once
 

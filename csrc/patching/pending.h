@@ -4,9 +4,7 @@
 
 #pragma once
 
-#include <functional>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <typeinfo>
 
@@ -35,11 +33,19 @@ const Op* op_of(const array& a) {
       : nullptr;
 }
 
+// A pending array's operation, or "".
+std::string_view name_of(const array& a);
+
 // Whether it is an operation that moves a vector's axes.
 bool is_reshape(std::string_view primitive);
 
-// What a pending one of these moves, or else `a`.
+// What an array was before it was moved so, or before it was broadcast.
 const array& before_reshape(const array& a);
+const array& before_broadcast(const array& a);
+
+// What a pending cast to float32 takes, if that has 16 bits, as kernels read
+// it; else `x`.
+const array& before_cast(const array& x, mx::Stream stream);
 
 // A result of this primitive, which other arrays may have, too. MLX's Reshape
 // and Broadcast, whose vmap changes them, are made anew.
@@ -53,10 +59,14 @@ array made_by(
 bool is_like(const array& a, const array& b);
 
 // Whether `a` is a pending sum of two arrays of its shape and dtype.
-bool is_pending_sum(const array& a);
+bool is_sum(const array& a);
 
 // Whether an operand repeats one element per row, or a single one.
 bool repeats_along_row(const array& operand);
+
+// The other operand of a product or a sum; null: `a` is none with `operand`, or
+// one of it and itself.
+const array* beside(const array& operand, const array& a, const char* name);
 
 // A pending `offset + weight`, as in models that store weights less one.
 struct ShiftedWeight {
@@ -69,35 +79,34 @@ std::optional<ShiftedWeight> as_shifted(const array& weight);
 // trace that x belongs to.
 bool does_nothing(const array& parameter, float number, const array& x);
 
-// What a short walk through the graph above an array found.
-struct Ancestry {
-  bool meets = false;  // the array looked for
-  bool ends = true;    // at arrays without inputs, within the walk
-  bool traced = false; // a tracer of a transform
+// `s` where an array is `1 + s`, in its shape.
+OptionalArray as_scale(const array& factor, int most_views = 8);
+
+// As a vector: a model may keep its parameters as [C, 1, 1].
+array as_vector(const array& parameter, mx::StreamOrDevice stream);
+
+// An activation of an array, as MLX's operations compute it.
+struct Activated {
+  Activation activation;
+  const array& of;
+  int uses; // of that array
 };
+std::optional<Activated> as_activation(const array& a);
 
-// The node of mx.compile whose only output `a` is; or null. Its lib_name()
-// tells its structure, dtypes and constants.
-const mx::Compiled* as_compiled(const array& a);
+// silu(gate) * of in one node of mx.compile, as mlx_lm's swiglu.
+struct Gated {
+  const array& gate;
+  const array& of;
+};
+std::optional<Gated> as_gated(const array& a);
 
-// The name of the node that mx.compile makes of a function, which is traced
-// anew; empty where it makes none, as within a trace.
-std::string compiled_name(
-    const std::function<Arrays(const Arrays&)>& f,
-    const Arrays& inputs,
-    bool shapeless);
+// Whether `a` is the float16 sum of its first two inputs, clamped in float32,
+// in one node of mx.compile, as in mlx_lm's gemma3; and such a sum.
+bool is_clamped_sum(const array& a);
+array clamped_sum(const array& x, const array& residual, mx::Stream stream);
 
 // Whether a function is being transformed, other than by a gradient's passes
 // over what it has computed.
 bool in_transform();
-
-// Returns the inputs of a node, which a graph pass may be about to change.
-using InputsOf = std::function<const Arrays&(const array&)>;
-
-Ancestry look_above(
-    const array& a,
-    const array& looked_for,
-    const InputsOf& inputs_of,
-    int walk);
 
 } // namespace mlx_norms

@@ -1,16 +1,12 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/patching/side_by_side.h"
-
 #include <algorithm>
 #include <optional>
 
 #include "csrc/common/checks.h"
-#include "csrc/norm/norm.h"
 #include "csrc/norm/together.h"
-#include "csrc/patching/followers.h"
-#include "csrc/patching/outcome.h"
-#include "csrc/patching/sources.h"
+#include "csrc/patching/plans.h"
+#include "csrc/patching/report.h"
 
 namespace mlx_norms {
 
@@ -21,6 +17,45 @@ constexpr size_t kWindow = 6;
 
 // A launch is little beside what norms of more elements take.
 constexpr size_t kMaxElements = 1 << 20;
+
+// Whether `a` has a value, or is computed from one alone without a norm, as by
+// a cast.
+bool is_given(const array& a, int walk = 8) {
+  return !is_pending(a) ||
+      (walk > 0 && a.inputs().size() == 1 && !op_of<Norm>(a) &&
+       is_given(a.inputs()[0], walk - 1));
+}
+
+using Ids = std::vector<std::uintptr_t>;
+
+// The nodes from which a norm's x is computed by one operation after another,
+// none of them a norm, whose other inputs are given; the nearest first. Of two
+// norms from one source neither needs the other.
+Ids sources_of(const array& norm) {
+  constexpr size_t kFarAbove = 6; // nodes
+  Ids ids;
+  auto* a = &norm.inputs()[0];
+  while (ids.size() < kFarAbove) {
+    ids.push_back(node_id(*a));
+    if (!is_pending(*a) || op_of<Norm>(*a) || a->inputs().empty()) {
+      break;
+    }
+    const array* only = nullptr;
+    for (const auto& in : a->inputs()) {
+      bool another = !is_given(in);
+      if (another && only) {
+        return ids;
+      }
+      only = another ? &in : only;
+    }
+    a = only ? only : &a->inputs()[0];
+  }
+  return ids;
+}
+
+bool share_source(const Ids& a, const Ids& b) {
+  return std::ranges::find_first_of(a, b) != a.end();
+}
 
 // Whether it is a small RMS or l2 norm alone, to which others may be joined on
 // a GPU.
@@ -63,10 +98,10 @@ struct Member {
   Arrays inputs;
 };
 
-Member member_of(const RewrittenGraph& graph, const array& a) {
+Member member_of(const Graph& graph, const array& a) {
   const auto& norm = *op_of<Norm>(a);
   Member member{a, norm.spec, norm.dtypes[0], a.inputs()};
-  auto* taker = graph.sole_taker(a);
+  auto* taker = graph.sole_taker(a, Ask::Holders);
   auto* other = taker && !norm.spec.is_multiplied()
       ? beside(a, *taker, "Multiply")
       : nullptr;
@@ -86,7 +121,7 @@ Member member_of(const RewrittenGraph& graph, const array& a) {
 // A norm in a graph.
 struct Candidate {
   const array* norm;
-  std::vector<std::uintptr_t> sources;
+  Ids sources;
 };
 
 class Group {
@@ -112,7 +147,7 @@ class Group {
   }
 
   // Plans a launch of those whose rows one can compute.
-  void plan(RewrittenGraph& graph) const {
+  void plan(Graph& graph) const {
     std::vector<Member> members;
     for (const auto& a : norms_) {
       members.push_back(member_of(graph, *a.norm));
@@ -147,10 +182,10 @@ class Group {
     rewrite.node = std::make_shared<Node<Norm>>(stream, norm);
     bool added = graph.add(std::move(rewrite));
     for (size_t i = 1; added && i < specs.size(); ++i) {
-      count(Taken::SideBySide);
+      count(Counted::SideBySide);
     }
     for (size_t i = 0; added && i < norms_.size(); ++i) {
-      recount(*norms_[i].norm, Outcome::WithOthers);
+      recount(*norms_[i].norm, Counted::WithOthers);
     }
   }
 
@@ -160,9 +195,9 @@ class Group {
 
 // Of norms that are joinable and not left out.
 template <typename F>
-std::vector<Group> groups_of(const PendingGraph& graph, F is_left_out) {
+std::vector<Group> groups_of(const Graph& graph, F is_left_out) {
   std::vector<Group> groups;
-  for (const auto* a : graph.norms()) {
+  for (const auto* a : graph.all(Kind::Norm)) {
     if (!is_joinable(*a) || !has_given_weight(*a) || is_left_out(*a)) {
       continue;
     }
@@ -181,16 +216,16 @@ std::vector<Group> groups_of(const PendingGraph& graph, F is_left_out) {
 
 } // namespace
 
-bool may_stand_side_by_side(const PendingGraph& graph) {
+bool may_stand_side_by_side(const Graph& graph) {
   auto groups = groups_of(graph, [](const array&) { return false; });
   return std::ranges::any_of(
       groups, [](const Group& of) { return of.has_several(); });
 }
 
-void join_side_by_side(
-    RewrittenGraph& graph,
+void plan_side_by_side(
+    Graph& graph,
     const std::unordered_set<std::uintptr_t>& left_out) {
-  auto groups = groups_of(graph.before(), [&](const array& a) {
+  auto groups = groups_of(graph, [&](const array& a) {
     return graph.rewrite_of(a) || left_out.contains(a.id());
   });
   for (const auto& group : groups) {

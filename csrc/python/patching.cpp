@@ -5,10 +5,9 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
-#include "csrc/patching/fuse_at_eval.h"
-#include "csrc/patching/fuse_graph.h"
-#include "csrc/patching/outcome.h"
+#include "csrc/patching/pass.h"
 #include "csrc/patching/patched.h"
+#include "csrc/patching/report.h"
 #include "csrc/python/trees.h"
 
 namespace nb = nanobind;
@@ -52,33 +51,24 @@ nb::dict fuse_outputs(nb::handle outputs, nb::handle boundary) {
 }
 
 nb::dict counts() {
-  auto counts = patch_counts();
-  nb::dict reasons;
+  nb::dict reasons, written, around, all;
   int64_t passed_on = 0;
-  for (int i = 0; i < kOutcomes; ++i) {
-    auto outcome = static_cast<Outcome>(i);
-    if (counts.outcomes[i] > 0) {
-      reasons[text(outcome)] = counts.outcomes[i];
+  for (int i = 0; i < kCounted; ++i) {
+    auto counted = static_cast<Counted>(i);
+    auto [section, text] = line_of(counted);
+    auto times = count_of(counted);
+    passed_on += section == Section::PassedOn ? times : 0;
+    if (section == Section::Numbers) {
+      all[text] = times;
+    } else if (times > 0) {
+      (section == Section::Written      ? written
+           : section == Section::Around ? around
+                                        : reasons)[text] = times;
     }
-    passed_on += is_passed_on(outcome) ? counts.outcomes[i] : 0;
   }
-  auto fused = counts.outcomes[static_cast<int>(Outcome::Fused)];
-  nb::dict all;
-  all["reasons"] = reasons;
-  all["fused"] = fused + counts.graph_pass;
+  all["fused"] = count_of(Counted::Fused) + count_of(Counted::SumsOfNorms);
   all["passed_on"] = passed_on;
-  all["offsets"] = counts.offsets;
-  all["projections"] = counts.projections;
-  all["products"] = counts.products;
-  all["ropes"] = counts.ropes;
-  all["rope_pairs"] = counts.rope_pairs;
-  nb::dict around, written;
-  for (int i = 0; i < kTaken; ++i) {
-    auto taken = static_cast<Taken>(i);
-    if (counts.taken[i] > 0) {
-      (is_written(taken) ? written : around)[text(taken)] = counts.taken[i];
-    }
-  }
+  all["reasons"] = reasons;
   all["around"] = around;
   all["written"] = written;
   return all;
@@ -88,13 +78,13 @@ nb::dict counts() {
 
 void bind_patching(nb::module_& m) {
   // Those of the layers that are replaced in Python.
-  nb::enum_<Outcome>(m, "Outcome")
-      .value("GROUPS", Outcome::Groups)
-      .value("DTYPE_NOT_TAKEN", Outcome::DtypeNotTaken)
-      .value("ARGUMENTS_NOT_TAKEN", Outcome::ArgumentsNotTaken);
+  nb::enum_<Counted>(m, "Outcome")
+      .value("GROUPS", Counted::Groups)
+      .value("DTYPE_NOT_TAKEN", Counted::DtypeNotTaken)
+      .value("ARGUMENTS_NOT_TAKEN", Counted::ArgumentsNotTaken);
   m.def(
       "count_outcome",
-      [](Outcome outcome) { count(outcome); },
+      [](Counted outcome) { count(outcome); },
       "outcome"_a,
       nb::sig("def count_outcome(outcome: Outcome) -> None"),
       "Counts the outcome of a call.");
@@ -188,7 +178,7 @@ void bind_patching(nb::module_& m) {
       "also with the matmuls that read them, and takes other quantized products. "
       "Returns how many norms it fused with matmuls.");
   m.def("patch_counts", &counts, "The outcomes of patched calls.");
-  m.def("reset_patch_counts", &reset_patch_counts, "Resets the counts.");
+  m.def("reset_patch_counts", &reset_counts, "Resets the counts.");
 }
 
 } // namespace mlx_norms

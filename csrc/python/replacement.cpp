@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "csrc/common/pending.h"
-#include "csrc/patching/fuse_at_eval.h"
+#include "csrc/patching/pass.h"
 #include "csrc/python/function.h"
 
 namespace nb = nanobind;

@@ -6,7 +6,7 @@
 #include "csrc/gpu/recorded.h"
 #include "csrc/linear/plan.h"
 #include "csrc/matmul/plan.h"
-#include "csrc/patching/take_products.h"
+#include "csrc/patching/plans.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

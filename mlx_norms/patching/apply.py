@@ -29,9 +29,10 @@ def patch(
     returns, as :func:`mlx_norms.fuse` does. Norms that are written in MLX's operations, as
     ``x * mx.rsqrt(x.square().mean(-1, keepdims=True) + eps)``, in any of many forms, are computed
     by ours. Norms compute residual adds and products before them, and scales, shifts, gates and
-    activations after them. An array that something besides the graph holds becomes part of none.
-    Other ways to read an array, as ``np.array``, ``float``, ``if`` and ``print``, have no such
-    pass, nor has what a transform evaluates while it traces.
+    activations after them. What changes no bit leaves an array alone that something besides the
+    graph holds; what may change them does not ask. Other ways to read an array, as ``np.array``,
+    ``float``, ``if`` and ``print``, have no such pass, nor has what a transform evaluates while it
+    traces.
 
     A norm of a residual add, as in ``h = x + r; norm(h)``, computes the add as well, in one launch
     instead of two. So does it a product that is added (a layer scale, a gate, a number), a sum that

@@ -197,10 +197,12 @@ def _described(function: object) -> str:
 
 
 def _exchanging(table: list[tuple], by: dict[Callable, Callable]) -> Iterator[None]:
-    """Exchanges the functions that ``by`` has."""
+    """Exchanges the functions that ``by`` has, and sets no other."""
     owners, names, _ = zip(*table, strict=True)
     functions = [map(getattr, owners, names) for _ in range(2)]
-    return map(setattr, owners, names, map(by.get, *functions))
+    exchanges = zip(owners, names, map(by.get, functions[0]), strict=True)
+    has = map(by.__contains__, functions[1])
+    return itertools.starmap(setattr, itertools.compress(exchanges, has))
 
 
 def _replaced_by_others(table: list[tuple]) -> Iterator[tuple[object, str]]:

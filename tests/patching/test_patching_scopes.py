@@ -14,6 +14,7 @@ import pytest
 
 import mlx_norms
 from mlx_norms import _ext
+from mlx_norms.patching import replaced
 from support import hangs
 from support.inputs import normal
 from support.patched_runs import DIMS, EPS, FUNCTIONS, METHODS, ROWS, operations
@@ -99,6 +100,28 @@ class TestProcess:
         assert same(methods(), once)
         mlx_norms.unpatch()
         assert same(methods(), STOCK_METHODS)
+
+    def test_methods_are_set_once(self, monkeypatch):
+        """Not even to what is there already, which Python 3.13 counts as a change."""
+        seen = []
+
+        def setting(owner, name, value):
+            if isinstance(owner, type):
+                seen.append((owner, name))
+            setattr(owner, name, value)
+
+        mlx_norms.unpatch()
+        monkeypatch.setattr(replaced, "setattr", setting, raising=False)
+        fused = mlx_norms.fuse(norm_of_sum)
+        for _ in range(3):
+            with mlx_norms.patched(), mlx_norms.patched(fuse=False):
+                fused()
+            fused()
+        mlx_norms.patch()
+        mlx_norms.patch()
+        assert seen == METHODS
+        mlx_norms.unpatch()
+        assert seen == METHODS * 2
 
     def test_is_patched(self):
         def of_another_thread():

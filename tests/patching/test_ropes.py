@@ -382,7 +382,7 @@ class TestPairs:
     def test_an_input_by_many_operations(self):
         def f():
             x = K
-            for _ in range(50):
+            for _ in range(300):
                 x = x + 1
             return rope(tokens_first(Q, QW)), rope(tokens_first(x, KW))
 

@@ -64,11 +64,10 @@ _CPU = [
     Target("csrc/common/outputs.cpp", _of("norm", "donation", "layouts")),
     Target("csrc/op/node.h csrc/op/define_node.h", f"{GRAPH} {NORM_ADD_NORM} {AXIS}"),
     Target("csrc/norm/derivatives.cpp", f"{GRAPH} " + _of("patching", "unused_outputs")),
-    Target("csrc/patching/written_*.cpp", WRITTEN),
-    Target("csrc/patching/fusion.cpp", FUSION),
-    Target("csrc/patching/rope_of_norm.cpp", _of("patching", "ropes")),
-    Target("csrc/patching/[fr]*_graph.cpp csrc/patching/[bgin]*norm*.cpp", AROUND),
-    Target("csrc/patching/p*ed.cpp csrc/patching/pending.cpp csrc/patching/prologue.cpp", FUSION),
+    Target("csrc/patching/written.cpp csrc/patching/monomial.cpp", WRITTEN),
+    Target("csrc/patching/ropes.cpp", _of("patching", "ropes")),
+    Target("csrc/patching/[agmn]*.cpp csrc/patching/rebuild.cpp csrc/patching/rules.cpp", AROUND),
+    Target("csrc/patching/patched.cpp csrc/patching/pending.cpp", FUSION),
 ]
 # What sees most of how the ops are called comes last: it takes a minute.
 CPU = [target._replace(tests=f"{target.tests} tests/battery/test_battery.py") for target in _CPU]
@@ -98,7 +97,7 @@ METAL = [
     Target("csrc/norm/vjp_plan.cpp", f"{GRADIENTS} {OPTIONS} {GATED}"),
     Target("csrc/norm/norm_vjp.cpp", f"{GRADIENTS} {GRAPH}"),
     Target("csrc/norm/persistent_loops.cpp", f"{GRADIENTS} {OPTIONS}"),
-    Target("csrc/patching/fuse_pr*.cpp csrc/patching/t*.cpp csrc/patching/pe*_graph.cpp", PRODUCTS),
+    Target("csrc/patching/pro*.cpp csrc/patching/side_by_side.cpp", PRODUCTS),
 ]
 
 

@@ -1,13 +1,10 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/patching/rope_of_norm.h"
-
 #include <algorithm>
 #include <stdexcept>
 
-#include "csrc/patching/beside_norm.h"
-#include "csrc/patching/outcome.h"
-#include "csrc/patching/pending.h"
+#include "csrc/patching/plans.h"
+#include "csrc/patching/rules.h"
 #include "csrc/rope/ops.h"
 #include "mlx/fast_primitives.h"
 
@@ -76,8 +73,8 @@ std::optional<NormOfHeads> as_norm_of_heads(
 bool suits_rope(const NormCall& norm, const array& x) {
   const auto& spec = norm.spec;
   const auto& weight = norm.in[kWeight];
-  return spec.is_basic() && !spec.center && !spec.clamp && !spec.identity &&
-      spec.n_inputs() == 1 + weight.has_value() &&
+  return norm.is_of_rows() && spec.is_basic() && !spec.center && !spec.clamp &&
+      !spec.identity && spec.n_inputs() == 1 + weight.has_value() &&
       (!weight || weight->ndim() == 1) && norm.dtype == x.dtype() &&
       x.size() > 0;
 }
@@ -167,57 +164,14 @@ bool are_alike(const RopeOfNorm& q, const RopeOfNorm& k) {
       (!op.has_freqs || is_same(a[at + 1], b[at + 1]));
 }
 
-// Whether none of `arrays` depends on `y`: if within a short walk each branch
-// ends at an array that is evaluated, an argument, or above y.
-bool are_apart(
-    const Arrays& arrays,
-    const array& y,
-    const InputsOf& inputs_of) {
-  constexpr size_t kMaxNodes = 32;
-  std::vector<std::uintptr_t> above; // y
-  Arrays nodes = inputs_of(y);
-  for (size_t i = 0; i < nodes.size() && above.size() < kMaxNodes; ++i) {
-    auto node = nodes[i];
-    if (node.status() != array::Status::unscheduled) {
-      continue;
-    }
-    above.push_back(node.id());
-    if (node.has_primitive()) {
-      const auto& in = inputs_of(node);
-      nodes.insert(nodes.end(), in.begin(), in.end());
-    }
-  }
-  std::vector<std::uintptr_t> seen;
-  Arrays stack = arrays;
-  while (!stack.empty()) {
-    auto node = std::move(stack.back());
-    stack.pop_back();
-    auto is_in = [&](const std::vector<std::uintptr_t>& ids) {
-      return std::ranges::find(ids, node.id()) != ids.end();
-    };
-    if (node.status() != array::Status::unscheduled || is_in(above) ||
-        is_in(seen)) {
-      continue;
-    }
-    if (seen.size() >= kMaxNodes || node.id() == y.id()) {
-      return false;
-    }
-    seen.push_back(node.id());
-    if (node.has_primitive()) {
-      const auto& in = inputs_of(node);
-      stack.insert(stack.end(), in.begin(), in.end());
-    }
-  }
-  return true;
-}
-
-bool are_apart(
-    const RopeOfNorm& q,
-    const RopeOfNorm& k,
-    const RewrittenGraph& graph) {
-  auto inputs_of = graph.inputs_after();
-  return are_apart(k.call.inputs, q.output, inputs_of) &&
-      are_apart(q.call.inputs, k.output, inputs_of);
+// Whether neither is computed from the other.
+bool are_apart(const RopeOfNorm& q, const RopeOfNorm& k, const Graph& graph) {
+  auto is_free = [&](const RopeOfNorm& a, const RopeOfNorm& of) {
+    return std::ranges::all_of(a.call.inputs, [&](const array& in) {
+      return graph.is_independent(in, of.output);
+    });
+  };
+  return is_free(q, k) && is_free(k, q);
 }
 
 // Both in one launch.
@@ -235,12 +189,12 @@ Call<NormRope> joined(const RopeOfNorm& q, const RopeOfNorm& k) {
 
 class RopePass {
  public:
-  RopePass(RewrittenGraph& graph, const CallOf& call_of)
+  RopePass(Graph& graph, const CallOf& call_of)
       : graph_(graph),
         call_of_(call_of) {}
 
   Arrays run() {
-    const auto& ropes = graph_.before().ropes();
+    const auto& ropes = graph_.all(Kind::Rope);
     for (auto it = ropes.rbegin(); it != ropes.rend(); ++it) {
       if (auto rope = read(**it)) {
         found_.push_back(std::move(*rope));
@@ -267,8 +221,12 @@ class RopePass {
     bool is_on_one =
         norm.stream == stream && transpose.primitive().stream() == stream;
     auto& second = transpose.id() == rotated->id() ? normalized : transpose;
-    bool is_alone = graph_.is_part(*rotated) && graph_.is_part(second) &&
-        (a.inputs()[0].id() == rotated->id() || graph_.is_part(a.inputs()[0]));
+    // On a GPU MLX rotates by other roundings than we do.
+    auto ask = op_of<NormRope>(a) ? Ask::Holders : Ask::Takers;
+    bool is_alone = graph_.is_part(*rotated, ask) &&
+        graph_.is_part(second, ask) &&
+        (a.inputs()[0].id() == rotated->id() ||
+         graph_.is_part(a.inputs()[0], ask));
     if (!is_on_one || !is_alone || !suits_rope(norm, x)) {
       return std::nullopt;
     }
@@ -313,17 +271,16 @@ class RopePass {
       return false;
     }
     for (auto* rope : ropes) {
-      count_rope(/* joins_another= */ rope != ropes[0]);
-      recount(rope->normalized, Outcome::WithOthers);
-      if (rope->offset) {
-        count_offset();
-      }
+      count(Counted::Ropes);
+      count(Counted::RopePairs, rope != ropes[0]);
+      recount(rope->normalized, Counted::WithOthers);
+      count(Counted::Offsets, rope->offset);
       taken_.push_back(rope->normalized);
     }
     return true;
   }
 
-  RewrittenGraph& graph_;
+  Graph& graph_;
   const CallOf& call_of_;
   std::vector<RopeOfNorm> found_;
   Arrays taken_;
@@ -337,7 +294,7 @@ bool is_rope_of_norm(const array& rope) {
   return rotated && as_norm_of_heads(*rotated, call_of).has_value();
 }
 
-Arrays plan_ropes(RewrittenGraph& graph, const CallOf& call_of) {
+Arrays plan_ropes(Graph& graph, const CallOf& call_of) {
   return RopePass(graph, call_of).run();
 }
 

@@ -1,21 +1,15 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/patching/rewritten_graph.h"
-
 #include <algorithm>
 #include <cstring>
-#include <unordered_set>
+#include <map>
+#include <typeinfo>
 
-#include "csrc/common/outputs.h"
+#include "csrc/patching/graph.h"
 
 namespace mlx_norms {
 
 namespace {
-
-int times_taken(const array& a, const array& taker) {
-  return std::ranges::count_if(
-      taker.inputs(), [&](const array& in) { return in.id() == a.id(); });
-}
 
 // The outputs of `node` in place of these.
 Arrays outputs_like(
@@ -34,79 +28,8 @@ Arrays outputs_like(
   return array::make_arrays(std::move(shapes), dtypes, node, std::move(inputs));
 }
 
-} // namespace
-
-const Rewrite* RewrittenGraph::rewrite_of(const array& a) const {
-  auto it = rewrite_by_array_.find(a.id());
-  return it == rewrite_by_array_.end() ? nullptr : &rewrites_[it->second];
-}
-
-const Arrays& RewrittenGraph::inputs_of(const array& a) const {
-  static const Arrays none;
-  auto* rewrite = rewrite_of(a);
-  return rewrite ? rewrite->inputs : before_.is_boundary(a) ? none : a.inputs();
-}
-
-const array* RewrittenGraph::sole_taker(const array& a) const {
-  if (!before_.is_inner(a) || before_.is_kept(a) || is_taken(a)) {
-    return nullptr;
-  }
-  const array* found = nullptr;
-  bool others = false;
-  before_.for_takers(a, [&](const array& taker) {
-    found = found ? found : &taker;
-    others |= node_id(taker) != node_id(*found);
-  });
-  bool is_sole = found && !others && times_taken(a, *found) == 1;
-  return is_sole && !rewrite_of(*found) ? found : nullptr;
-}
-
-bool RewrittenGraph::is_independent(const array& operand, const array& a)
-    const {
-  auto above = look_above(operand, a, inputs_after(), kFarWalk);
-  return above.ends && !above.meets;
-}
-
-bool RewrittenGraph::add(Rewrite rewrite) {
-  if (std::ranges::any_of(
-          rewrite.old, [this](const array& a) { return rewrite_of(a); })) {
-    return false;
-  }
-  for (const auto& a : rewrite.old) {
-    rewrite_by_array_[a.id()] = rewrites_.size();
-  }
-  for (const auto& a : rewrite.inputs) {
-    taken_.insert(a.id());
-  }
-  rewrites_.push_back(std::move(rewrite));
-  return true;
-}
-
-Arrays RewrittenGraph::build() {
-  if (rewrites_.empty()) {
-    return outputs_;
-  }
-  merges_ = in_transform();
-  for (auto& a : in_order()) {
-    build(a);
-  }
-  return present(outputs_);
-}
-
-bool RewrittenGraph::apply() {
-  for (auto& [old, node, inputs] : rewrites_) {
-    for (auto& a : old) {
-      a.primitive_ptr() = node;
-      before_.set_inputs(a, inputs);
-      a.set_siblings({}, 0);
-    }
-    make_siblings(old);
-  }
-  return !rewrites_.empty();
-}
-
 // The inner nodes above the outputs, each after its inputs.
-Arrays RewrittenGraph::in_order() const {
+Arrays in_order(const Graph& graph) {
   struct Visit {
     array node;
     bool inputs_done;
@@ -114,7 +37,7 @@ Arrays RewrittenGraph::in_order() const {
   Arrays order;
   std::unordered_set<std::uintptr_t> seen;
   std::vector<Visit> stack;
-  for (auto& a : outputs_) {
+  for (auto& a : graph.roots()) {
     stack.push_back({a, false});
   }
   while (!stack.empty()) {
@@ -123,10 +46,10 @@ Arrays RewrittenGraph::in_order() const {
     if (inputs_done) {
       order.push_back(std::move(node));
     } else if (
-        is_pending(node) && !before_.is_boundary(node) &&
+        is_pending(node) && !graph.is_boundary(node) &&
         seen.insert(node.id()).second) {
       stack.push_back({node, true});
-      for (auto& in : inputs_of(node)) {
+      for (auto& in : graph.inputs_of(node)) {
         stack.push_back({in, false});
       }
     }
@@ -134,8 +57,39 @@ Arrays RewrittenGraph::in_order() const {
   return order;
 }
 
+class Rebuilding {
+ public:
+  explicit Rebuilding(const Graph& graph) : graph_(graph) {}
+
+  Arrays run() {
+    for (auto& a : in_order(graph_)) {
+      build(a);
+    }
+    return present(graph_.roots());
+  }
+
+ private:
+  Arrays present(const Arrays& arrays) const;
+  void build(const array& a);
+
+  using Key = std::vector<uint64_t>;
+  Key key_of(mx::Primitive& node, const Arrays& inputs);
+  const Arrays* find_equal(
+      const std::vector<Arrays>& alike,
+      mx::Primitive& node,
+      const Arrays& old) const;
+
+  const Graph& graph_;
+  std::unordered_map<std::uintptr_t, array> built_;
+  // Equal nodes are merged where mx.compile may: it fails at some that have
+  // several outputs.
+  const bool merges_ = in_transform();
+  std::map<Key, std::vector<Arrays>> nodes_;
+  std::map<std::pair<uint64_t, mx::Dtype::Val>, std::uintptr_t> numbers_;
+};
+
 // The arrays, or what was rebuilt in their place.
-Arrays RewrittenGraph::present(const Arrays& arrays) const {
+Arrays Rebuilding::present(const Arrays& arrays) const {
   Arrays present;
   for (auto& a : arrays) {
     auto it = built_.find(a.id());
@@ -144,14 +98,14 @@ Arrays RewrittenGraph::present(const Arrays& arrays) const {
   return present;
 }
 
-void RewrittenGraph::build(const array& a) {
+void Rebuilding::build(const array& a) {
   if (built_.count(a.id())) {
     return; // built with a sibling
   }
-  auto* rewrite = rewrite_of(a);
+  auto* rewrite = graph_.rewrite_of(a);
   auto old = rewrite ? rewrite->old : a.outputs();
   const auto& node = rewrite ? rewrite->node : a.primitive_ptr();
-  auto inputs = present(inputs_of(a));
+  auto inputs = present(graph_.inputs_of(a));
   auto now = old;
   auto* alike = merges_ ? &nodes_[key_of(*node, inputs)] : nullptr;
   auto* equal = alike ? find_equal(*alike, *node, old) : nullptr;
@@ -166,7 +120,7 @@ void RewrittenGraph::build(const array& a) {
   }
   for (size_t i = 0; i < old.size(); ++i) {
     // An inner derivative took the flag from the inputs when it ended.
-    bool is_new = !before_.is_inner(old[i]);
+    bool is_new = !graph_.is_inner(old[i]);
     if (is_new ? in_transform() : old[i].is_tracer()) {
       now[i].set_tracer(true);
     }
@@ -178,9 +132,7 @@ void RewrittenGraph::build(const array& a) {
 }
 
 // What tells nodes apart, but for their state; constants by their value.
-RewrittenGraph::Key RewrittenGraph::key_of(
-    mx::Primitive& node,
-    const Arrays& inputs) {
+Rebuilding::Key Rebuilding::key_of(mx::Primitive& node, const Arrays& inputs) {
   Key key{typeid(node).hash_code()};
   for (const auto& a : inputs) {
     bool is_number = !a.has_primitive() && a.is_available() && a.ndim() == 0 &&
@@ -199,11 +151,11 @@ RewrittenGraph::Key RewrittenGraph::key_of(
 
 // The outputs of that one of nodes with the same key which computes the same;
 // null: none.
-const Arrays* RewrittenGraph::find_equal(
+const Arrays* Rebuilding::find_equal(
     const std::vector<Arrays>& alike,
     mx::Primitive& node,
     const Arrays& old) const {
-  auto is_root = [&](const array& a) { return before_.is_root(a); };
+  auto is_root = [&](const array& a) { return graph_.is_root(a); };
   if (std::ranges::any_of(old, is_root)) {
     return nullptr;
   }
@@ -216,6 +168,12 @@ const Arrays* RewrittenGraph::find_equal(
     }
   }
   return nullptr;
+}
+
+} // namespace
+
+Arrays rebuilt(const Graph& graph) {
+  return graph.has_plans() ? Rebuilding(graph).run() : graph.roots();
 }
 
 } // namespace mlx_norms

@@ -1,22 +1,14 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/patching/fuse_projections.h"
-
 #include <algorithm>
 #include <span>
-#include <typeinfo>
 
 #include "csrc/common/backend.h"
-#include "csrc/common/outputs.h"
 #include "csrc/linear/norm_linear.h"
 #include "csrc/linear/plan.h"
 #include "csrc/norm/fallback.h"
-#include "csrc/norm/norm.h"
-#include "csrc/norm/split.h"
-#include "csrc/patching/followers.h"
-#include "csrc/patching/outcome.h"
-#include "csrc/patching/prologue.h"
-#include "csrc/patching/take_products.h"
+#include "csrc/patching/plans.h"
+#include "csrc/patching/report.h"
 
 namespace mlx_norms {
 
@@ -44,7 +36,7 @@ const array* repeated_vector(const array& a) {
 }
 
 // A norm's options and inputs.
-struct NormCall {
+struct Separated {
   NormSpec spec;
   Arrays inputs;
   OptionalArray sum; // in place of the norm's, which spec has not
@@ -68,7 +60,7 @@ bool is_separable(const NormSpec& spec, const Arrays& inputs) {
 }
 
 // The same norm, of what MLX's ops compute of the prologue.
-NormCall separated(NormSpec spec, const Arrays& inputs, mx::Stream s) {
+Separated separated(NormSpec spec, const Arrays& inputs, mx::Stream s) {
   NormInputs in(spec.operands, inputs.data());
   auto x = in.x();
   auto* residual = in[kResidual];
@@ -109,11 +101,11 @@ struct Product {
 
 class ProjectionPass {
  public:
-  explicit ProjectionPass(PendingGraph& graph) : graph_(graph) {}
+  explicit ProjectionPass(Graph& graph) : graph_(graph) {}
 
   int run() {
     int fused = 0;
-    for (auto* norm : graph_.norms()) {
+    for (auto* norm : graph_.all(Kind::Norm)) {
       fused += fuse(*norm);
     }
     return fused;
@@ -122,21 +114,18 @@ class ProjectionPass {
  private:
   // Fuses `a` if it is a norm whose rows are used only by matmuls.
   bool fuse(const array& a) {
-    auto& primitive = a.primitive();
-    auto* norm = typeid(primitive) == typeid(Node<Norm>)
-        ? static_cast<Node<Norm>*>(&primitive)
-        : nullptr;
+    auto* norm = op_of<Norm>(a);
     if (!norm || a.sibling_position() != 0 || a.is_tracer() ||
-        !is_separable(norm->op().spec, a.inputs()) || graph_.is_root(a) ||
-        static_cast<int>(a.siblings().size()) + 1 !=
-            norm->op().spec.n_outputs()) {
+        !is_separable(norm->spec, a.inputs()) || graph_.is_root(a) ||
+        static_cast<int>(a.siblings().size()) + 1 != norm->spec.n_outputs()) {
       return false;
     }
+    auto stream = a.primitive().stream();
     auto takers = takers_of_rows(a);
     if (takers.empty() || takers.size() > kMaxProjections) {
       return false;
     }
-    NormInputs in(norm->op().spec.operands, a.inputs().data());
+    NormInputs in(norm->spec.operands, a.inputs().data());
     for (auto operand : {kWeight, kBias}) {
       if (in[operand] && !is_readable(*in[operand])) {
         return false;
@@ -146,19 +135,17 @@ class ProjectionPass {
     products.reserve(takers.size());
     // In the order of the graph's nodes.
     for (auto it = takers.rbegin(); it != takers.rend(); ++it) {
-      auto product = product_of(*it->rows, *it->node, norm->stream());
+      auto product = product_of(*it->rows, *it->node, stream);
       if (!product) {
         return false;
       }
       products.push_back(*product);
     }
 
-    if (!has_gpu_kernels(norm->stream()) ||
-        are_faster_apart(a, products, norm->stream())) {
+    if (!has_gpu_kernels(stream) || are_faster_apart(a, products, stream)) {
       return false;
     }
-    auto [plain, inputs, sum] =
-        separated(norm->op().spec, a.inputs(), norm->stream());
+    auto [plain, inputs, sum] = separated(norm->spec, a.inputs(), stream);
     NormLinearSpec spec;
     spec.norm = plain;
     auto* gated = gated_pair(products);
@@ -173,27 +160,49 @@ class ProjectionPass {
       }
     }
     NormLinear op(std::move(spec), inputs);
-    if (!has_kernel(op, inputs, norm->stream())) {
+    if (!has_kernel(op, inputs, stream)) {
       return false;
     }
     Arrays outputs;
     if (gated) {
       outputs.push_back(*gated);
     } else {
-      outputs.reserve(products.size() + op.spec.norm.has(kResidual));
       for (auto& product : products) {
         outputs.push_back(*product.output);
       }
     }
-    recount(a, Outcome::WithOthers);
-    if (sum) {
-      inputs[0] = take_sum(a, *sum);
+    recount(a, Counted::WithOthers);
+    if (norm->spec.has(kResidual)) {
+      auto s = a.siblings()[0];
+      if (sum) { // by MLX's operations
+        graph_.add({{s}, sum->primitive_ptr(), sum->inputs()});
+        inputs[0] = s;
+      } else {
+        outputs.push_back(s);
+      }
+      norm_of_sum(a, s);
     }
-    replace(a, std::move(op), std::move(inputs), std::move(outputs));
-    return true;
+    auto node = std::make_shared<Node<NormLinear>>(stream, std::move(op));
+    return graph_.add({std::move(outputs), std::move(node), std::move(inputs)});
   }
 
-  // Whether quantized products are left to take_products(): by tiles they are
+  // Nothing pending takes the norm any more; for whoever holds it, it becomes
+  // one of the sum.
+  void norm_of_sum(const array& a, const array& sum) {
+    const auto& norm = *op_of<Norm>(a);
+    auto spec = norm.spec.without_sum();
+    spec.clamp = false;
+    NormInputs in(norm.spec.operands, a.inputs().data());
+    in[kX] = &sum;
+    in[kResidual] = in[kResidual2] = in[kFactor] = nullptr;
+    auto inputs = in.arrays();
+    Norm of_sum(spec, norm.dtypes[0], inputs);
+    auto node =
+        std::make_shared<Node<Norm>>(a.primitive().stream(), std::move(of_sum));
+    graph_.add({{a}, std::move(node), std::move(inputs)});
+  }
+
+  // Whether quantized products are left to plan_products(): by tiles they are
   // faster, from a few rows on, than by lanes with the norm.
   static bool are_faster_apart(
       const array& normalized,
@@ -215,7 +224,7 @@ class ProjectionPass {
 
   // The nodes that use the norm's rows, directly or through an identity
   // function with its own gradient, as in mlx.nn's sharded layers. In the order
-  // of PendingGraph::for_takers.
+  // of Graph::for_takers.
   std::vector<Taker> takers_of_rows(const array& a) const {
     std::vector<Taker> found;
     found.reserve(kMaxProjections);
@@ -353,68 +362,12 @@ class ProjectionPass {
     return pair;
   }
 
-  // Lets the norm's sum be what this node of MLX's computes. Nothing pending
-  // uses the norm any more; for whoever holds it, it becomes one of the sum.
-  array take_sum(array normalized, const array& computed) {
-    auto sum = normalized.siblings()[0];
-    const auto& spec = node_of(normalized).op().spec;
-    NormInputs in(spec.operands, normalized.inputs().data());
-    in[kX] = &sum;
-    in[kResidual] = in[kFactor] = nullptr;
-    auto of_sum = spec.without_sum();
-    of_sum.clamp = false;
-    make_norm_of_sum(normalized, of_sum, in.arrays());
-    sum.primitive_ptr() = computed.primitive_ptr();
-    graph_.set_inputs(sum, computed.inputs());
-    sum.set_siblings({}, 0);
-    return sum;
-  }
-
-  static const Node<Norm>& node_of(const array& normalized) {
-    return static_cast<const Node<Norm>&>(normalized.primitive());
-  }
-
-  // Makes it the output of a norm whose x is the sum.
-  void make_norm_of_sum(array normalized, const NormSpec& spec, Arrays inputs) {
-    Norm norm(spec, node_of(normalized).op().dtypes[0], inputs);
-    auto stream = normalized.primitive().stream();
-    normalized.primitive_ptr() =
-        std::make_shared<Node<Norm>>(stream, std::move(norm));
-    graph_.set_inputs(normalized, std::move(inputs));
-    normalized.set_siblings({}, 0);
-  }
-
-  // Makes these arrays, and the norm's sum, outputs of one node.
-  void replace(array normalized, NormLinear op, Arrays inputs, Arrays outputs) {
-    auto stream = normalized.primitive().stream();
-    if (op.spec.norm.has(kResidual)) {
-      auto sum = normalized.siblings()[0];
-      outputs.push_back(sum);
-      // Nothing pending uses it any more; for whoever holds it, it becomes the
-      // norm of the sum.
-      auto of_sum = op.spec.norm;
-      of_sum.operands.set(kResidual, false);
-      Arrays taken{sum};
-      taken.insert(
-          taken.end(),
-          inputs.begin() + 2,
-          inputs.begin() + op.spec.norm.n_inputs());
-      make_norm_of_sum(normalized, of_sum, std::move(taken));
-    }
-    auto node = std::make_shared<Node<NormLinear>>(stream, std::move(op));
-    for (auto& output : outputs) {
-      output.primitive_ptr() = node;
-      graph_.set_inputs(output, inputs);
-    }
-    make_siblings(outputs);
-  }
-
-  PendingGraph& graph_;
+  Graph& graph_;
 };
 
 } // namespace
 
-int fuse_projections(PendingGraph& graph) {
+int plan_projections(Graph& graph) {
   return ProjectionPass(graph).run();
 }
 

@@ -1,14 +1,16 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/patching/pending_graph.h"
+#include "csrc/patching/graph.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
+#include <cstring>
+#include <map>
 #include <string_view>
 #include <typeinfo>
 #include <utility>
 
+#include "csrc/common/outputs.h"
 #include "csrc/group_norm/group_norm.h"
 #include "csrc/norm/channels/channel_norm.h"
 #include "csrc/rope/norm_rope.h"
@@ -23,8 +25,6 @@ size_t hash_of(std::uintptr_t address) {
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
   return address * kGolden >> 32;
 }
-
-enum class Kind { Other, Norm, ChannelNorm, Product, Power, Rope };
 
 // The kinds of primitives, each of whose types is asked for its name only once.
 class Kinds {
@@ -47,17 +47,20 @@ class Kinds {
       return Kind::Norm;
     }
     if (type == typeid(Node<GroupNorm>) || type == typeid(Node<ChannelNorm>)) {
-      return Kind::ChannelNorm;
+      return Kind::OtherNorm;
     }
     std::string_view name = primitive.name();
+    if (name == "RMSNorm" || name == "LayerNorm") {
+      return Kind::Norm;
+    }
     if (type == typeid(Node<NormRope>) || name == "RoPE") {
       return Kind::Rope;
     }
     if (name == "QuantizedMatmul") {
       return Kind::Product;
     }
-    bool power = name == "Sqrt" || name == "Rsqrt" || name == "Power";
-    return power ? Kind::Power : Kind::Other;
+    bool is_root = name == "Sqrt" || name == "Rsqrt" || name == "Power";
+    return is_root ? Kind::Root : Kind::Other;
   }
 
   struct Entry {
@@ -94,11 +97,9 @@ void prefetch_inputs(const array& node) {
 
 } // namespace
 
-PendingGraph::PendingGraph(
-    const Arrays& roots,
-    size_t nodes,
-    const Arrays& boundary)
-    : slots_(std::bit_ceil(4 * nodes), -1) {
+Graph::Graph(const Arrays& roots, size_t nodes, const Arrays& boundary)
+    : roots_(roots),
+      slots_(std::bit_ceil(4 * nodes), -1) {
   nodes_.reserve(nodes);
   uses_.reserve(2 * nodes);
   for (const auto& a : boundary) {
@@ -122,24 +123,9 @@ PendingGraph::PendingGraph(
       continue;
     }
     const auto& node = *nodes_[i].held;
-    switch (kinds.of(node.primitive())) {
-      case Kind::Norm:
-        norms_.push_back(&node);
-        break;
-      case Kind::ChannelNorm:
-        channel_norms_.push_back(&node);
-        break;
-      case Kind::Product:
-        products_.push_back(&node);
-        break;
-      case Kind::Power:
-        powers_.push_back(&node);
-        break;
-      case Kind::Rope:
-        ropes_.push_back(&node);
-        break;
-      case Kind::Other:
-        break;
+    auto kind = kinds.of(node.primitive());
+    if (kind != Kind::Other) {
+      by_kind_[static_cast<size_t>(kind)].push_back(&node);
     }
     for (const auto& in : node.inputs()) {
       if (is_pending(in)) {
@@ -152,7 +138,7 @@ PendingGraph::PendingGraph(
 }
 
 // The slot with the array's index, or the free slot for it.
-size_t PendingGraph::slot_of(std::uintptr_t id) const {
+size_t Graph::slot_of(std::uintptr_t id) const {
   auto mask = slots_.size() - 1;
   auto slot = hash_of(id) & mask;
   while (slots_[slot] >= 0 && nodes_[slots_[slot]].id != id) {
@@ -161,7 +147,7 @@ size_t PendingGraph::slot_of(std::uintptr_t id) const {
   return slot;
 }
 
-PendingGraph::Node& PendingGraph::visit(const array& a) {
+Graph::Node& Graph::visit(const array& a) {
   auto& place = slots_[slot_of(a.id())];
   if (place >= 0) {
     return nodes_[place];
@@ -175,19 +161,19 @@ PendingGraph::Node& PendingGraph::visit(const array& a) {
   return nodes_.back();
 }
 
-void PendingGraph::grow() {
+void Graph::grow() {
   slots_.assign(2 * slots_.size(), -1);
   for (size_t i = 0; i < nodes_.size(); ++i) {
     slots_[slot_of(nodes_[i].id)] = i;
   }
 }
 
-const PendingGraph::Node* PendingGraph::find(const array& a) const {
+const Graph::Node* Graph::find(const array& a) const {
   auto place = slots_[slot_of(a.id())];
   return place < 0 ? nullptr : &nodes_[place];
 }
 
-const array* PendingGraph::only_taker(const array& a) const {
+const array* Graph::only_taker(const array& a) const {
   auto* node = find(a);
   if (!node || node->last_use < 0 || node->root) {
     return nullptr;
@@ -196,20 +182,20 @@ const array* PendingGraph::only_taker(const array& a) const {
   return use.previous < 0 ? nodes_[use.taker].held : nullptr;
 }
 
-bool PendingGraph::is_root(const array& a) const {
+bool Graph::is_root(const array& a) const {
   auto* node = find(a);
   return node && node->root;
 }
 
-bool PendingGraph::is_kept(const array& a) const {
+bool Graph::is_kept(const array& a, Ask ask) const {
   auto* node = find(a);
-  return node && (node->root || node->shared);
+  return node && (node->root || (node->shared && ask == Ask::Holders));
 }
 
 // Calls visit(sibling) for the outputs of the node's operation that nothing in
 // the graph takes, of the first that something does.
 template <typename F>
-void PendingGraph::for_unseen_siblings(const array& node, F visit) const {
+void Graph::for_unseen_siblings(const array& node, F visit) const {
   const auto& siblings = node.siblings();
   auto before =
       siblings.begin() + (siblings.empty() ? 0 : node.sibling_position());
@@ -224,7 +210,7 @@ void PendingGraph::for_unseen_siblings(const array& node, F visit) const {
   }
 }
 
-void PendingGraph::note_holders() {
+void Graph::note_holders() {
   // Who takes a node holds it, as do its siblings.
   std::vector<size_t> known(nodes_.size());
   for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -247,7 +233,7 @@ void PendingGraph::note_holders() {
   }
 }
 
-Arrays PendingGraph::held() const {
+Arrays Graph::held() const {
   Arrays found;
   for (const auto& node : nodes_) {
     // A derivative knows its primals, which MLX copies, by their node.
@@ -259,18 +245,131 @@ Arrays PendingGraph::held() const {
   return found;
 }
 
-bool PendingGraph::is_inner(const array& a) const {
+bool Graph::is_inner(const array& a) const {
   auto* node = find(a);
   return node && !node->boundary;
 }
 
-bool PendingGraph::is_boundary(const array& a) const {
+bool Graph::is_boundary(const array& a) const {
   auto* node = find(a);
   return node && node->boundary;
 }
 
-void PendingGraph::set_inputs(array& node, Arrays inputs) {
-  replaced_.push_back(std::exchange(node.inputs(), std::move(inputs)));
+namespace {
+
+int times_taken(const array& a, const array& taker) {
+  return std::ranges::count_if(
+      taker.inputs(), [&](const array& in) { return in.id() == a.id(); });
+}
+
+} // namespace
+
+const Rewrite* Graph::rewrite_of(const array& a) const {
+  auto it = rewrite_by_array_.find(a.id());
+  return it == rewrite_by_array_.end() ? nullptr : &rewrites_[it->second];
+}
+
+const Arrays& Graph::inputs_of(const array& a) const {
+  static const Arrays none;
+  auto* rewrite = rewrite_of(a);
+  return rewrite ? rewrite->inputs : is_boundary(a) ? none : a.inputs();
+}
+
+const array* Graph::sole_taker(const array& a, Ask ask) const {
+  if (!is_inner(a) || is_kept(a, ask) || is_taken(a)) {
+    return nullptr;
+  }
+  const array* found = nullptr;
+  bool is_sole = all_takers(a, [&](const array& taker) {
+    found = found ? found : &taker;
+    return node_id(taker) == node_id(*found);
+  });
+  is_sole = is_sole && found && times_taken(a, *found) == 1;
+  return is_sole && !rewrite_of(*found) ? found : nullptr;
+}
+
+namespace {
+
+// How far to look above an operand, as one of a model's timestep, and how far
+// before it is known what leads to the array that may be above it.
+constexpr size_t kFar = 256;
+constexpr size_t kNear = 8;
+
+bool is_argument_of_transform(const array& a) {
+  return a.status() == array::Status::unscheduled && !a.has_primitive();
+}
+
+} // namespace
+
+// The nearest nodes, none of which can be computed from `a`.
+std::unordered_set<std::uintptr_t> Graph::above(const array& a) const {
+  std::unordered_set<std::uintptr_t> ids;
+  std::vector<const array*> nodes{&a};
+  for (size_t i = 0; i < nodes.size() && ids.size() < kFar; ++i) {
+    for (const auto& in : inputs_of(*nodes[i])) {
+      if (is_pending(in) && ids.insert(in.id()).second) {
+        nodes.push_back(&in);
+      }
+    }
+  }
+  return ids;
+}
+
+Graph::Relation Graph::relation(const array& operand, const array& a) const {
+  std::unordered_set<std::uintptr_t> above_a, seen;
+  bool traced = false;
+  std::vector<const array*> stack{&operand};
+  while (!stack.empty()) {
+    const auto& node = *stack.back();
+    stack.pop_back();
+    if (node.id() == a.id()) {
+      return Relation::Dependent;
+    }
+    // An argument of vmap or compile may have lost its flag to a gradient.
+    traced |= node.is_tracer() || is_argument_of_transform(node);
+    if (!is_pending(node) || above_a.contains(node.id()) ||
+        !seen.insert(node.id()).second) {
+      continue;
+    }
+    if (seen.size() == kNear) {
+      above_a = above(a);
+    }
+    if (seen.size() == kFar) {
+      return Relation::Unknown;
+    }
+    for (const auto& in : inputs_of(node)) {
+      stack.push_back(&in);
+    }
+  }
+  return traced && !a.is_tracer() ? Relation::Traced : Relation::Independent;
+}
+
+bool Graph::add(Rewrite rewrite) {
+  if (std::ranges::any_of(
+          rewrite.old, [this](const array& a) { return rewrite_of(a); })) {
+    return false;
+  }
+  for (const auto& a : rewrite.old) {
+    rewrite_by_array_[a.id()] = rewrites_.size();
+  }
+  for (const auto& a : rewrite.inputs) {
+    taken_.insert(a.id());
+  }
+  rewrites_.push_back(std::move(rewrite));
+  return true;
+}
+
+bool Graph::apply() {
+  std::vector<Arrays> replaced; // inputs, let go of when all is in its place
+  for (auto& [old, node, inputs] : rewrites_) {
+    for (auto& a : old) {
+      a.primitive_ptr() = node;
+      replaced.push_back(std::exchange(a.inputs(), inputs));
+      a.set_siblings({}, 0);
+    }
+    make_siblings(old);
+  }
+  return has_plans();
 }
 
 } // namespace mlx_norms

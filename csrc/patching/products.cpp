@@ -1,12 +1,12 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/patching/take_products.h"
-
 #include <algorithm>
 #include <atomic>
 
 #include "csrc/common/backend.h"
+#include "csrc/linear/norm_linear.h"
 #include "csrc/linear/plan.h"
+#include "csrc/patching/plans.h"
 
 namespace mlx_norms {
 
@@ -20,7 +20,7 @@ struct Added {
   const array* sum = nullptr;
 };
 
-Added added_to(const array& product, const PendingGraph& graph) {
+Added added_to(const array& product, const Graph& graph) {
   auto* sum = graph.only_taker(product);
   if (!sum || !is_pending(*sum, "Add") || sum->is_tracer() ||
       sum->primitive().stream() != product.primitive().stream()) {
@@ -31,23 +31,19 @@ Added added_to(const array& product, const PendingGraph& graph) {
   return {in[0].id() == product.id() ? &in[1] : &in[0], sum};
 }
 
-// Whether a node of the graph still uses it: a pass before may have given its
-// users other inputs.
-bool is_used(const array& product, const PendingGraph& graph) {
-  bool used = graph.is_root(product);
-  graph.for_takers(product, [&](const array& taker) {
-    used |= std::ranges::any_of(taker.inputs(), [&](const array& in) {
-      return in.id() == product.id();
-    });
-  });
-  return used;
+// Whether anything takes it after what is planned.
+bool is_used(const array& product, const Graph& graph) {
+  return graph.is_root(product) ||
+      !graph.all_takers(product, [&](const array& taker) {
+        return graph.rewrite_of(taker) != nullptr;
+      });
 }
 
-bool take(const array& product, PendingGraph& graph) {
+bool take(const array& product, Graph& graph) {
   auto form = stored_form(product);
   const auto& in = product.inputs();
   auto stream = product.primitive().stream();
-  if (!form || product.is_tracer() ||
+  if (!form || product.is_tracer() || graph.rewrite_of(product) ||
       !is_faster(*form, in[1], in[0].size() / in[0].shape(-1), stream) ||
       !std::all_of(in.begin() + 1, in.end(), is_readable) ||
       !is_used(product, graph)) {
@@ -59,11 +55,9 @@ bool take(const array& product, PendingGraph& graph) {
   if (!has_kernel(op, ours.inputs, stream)) {
     return false;
   }
-  array output = added.sum ? *added.sum : product; // whoever holds it, too
-  output.primitive_ptr() =
-      std::make_shared<Node<NormLinear>>(stream, std::move(op));
-  graph.set_inputs(output, std::move(ours.inputs));
-  return true;
+  auto node = std::make_shared<Node<NormLinear>>(stream, std::move(op));
+  const auto& output = added.sum ? *added.sum : product;
+  return graph.add({{output}, std::move(node), std::move(ours.inputs)});
 }
 
 } // namespace
@@ -95,13 +89,10 @@ bool is_faster(
       has_gpu_kernels(stream) && multiplies_by_tiles(stream);
 }
 
-int take_products(PendingGraph& graph) {
-  int taken = 0;
-  for (auto* product : graph.products()) {
-    // A pass before may have made it an output of another node.
-    taken += is_pending(*product, "QuantizedMatmul") && take(*product, graph);
-  }
-  return taken;
+int plan_products(Graph& graph) {
+  return std::ranges::count_if(graph.all(Kind::Product), [&](const array* a) {
+    return take(*a, graph);
+  });
 }
 
 bool takes_products_anywhere() {

@@ -1,0 +1,477 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include <algorithm>
+
+#include "csrc/common/checks.h"
+#include "csrc/patching/plans.h"
+#include "csrc/patching/rules.h"
+#include "csrc/patching/written.h"
+
+namespace mlx_norms {
+
+namespace {
+
+bool is_one_of(const array& a, std::initializer_list<std::string_view> names) {
+  return std::ranges::find(names, name_of(a)) != names.end();
+}
+
+bool is_compiled(const array& a) {
+  return is_pending(a) && dynamic_cast<mx::Compiled*>(&a.primitive());
+}
+
+bool is_norm_alone(const array& a) {
+  auto* norm = op_of<Norm>(a);
+  return norm && !norm->spec.has(kResidual);
+}
+
+bool is_mlx_norm(const array& a) {
+  return is_one_of(a, {"RMSNorm", "LayerNorm"});
+}
+
+// Whether anything beside this norm of rows may become part of it, by the
+// operations next to it: nearly all have none.
+bool may_take_more(const array& norm, const Graph& graph) {
+  auto* ours = op_of<Norm>(norm);
+  if (!ours) {
+    return true; // MLX's
+  }
+  const auto& in = norm.inputs();
+  const auto& x = before_reshape(in[0]);
+  bool before = ours->spec.has(kResidual)
+      ? is_norm_alone(in[0]) || is_norm_alone(in[1])
+      : is_one_of(x, {"Add", "Multiply", "AsType"}) || is_compiled(x) ||
+          std::any_of(in.begin() + 1, in.end(), [](const array& parameter) {
+            return is_one_of(parameter, {"Add", "Full", "Broadcast"});
+          });
+  bool after = false;
+  auto look = [&](const array& taker) {
+    after |=
+        is_one_of(
+            taker,
+            {"AsType", "Multiply", "Add", "Sigmoid", "Divide", "Maximum"}) ||
+        is_compiled(taker);
+  };
+  graph.for_takers(norm, [&](const array& taker) {
+    is_reshape(name_of(taker)) ? graph.for_takers(taker, look) : look(taker);
+  });
+  return before || after;
+}
+
+bool joins_last_axes(const array& join, const array& y) {
+  if (!is_reshape(name_of(join)) || y.ndim() < 2) {
+    return false;
+  }
+  auto joined = y.shape();
+  joined.pop_back();
+  joined.back() *= y.shape(-1);
+  return join.shape() == joined;
+}
+
+constexpr int kMaxNodes = 6; // of an activation
+
+// Whether all that takes `y` has no other result than `top`.
+bool leads_only_to(
+    const Graph& graph,
+    const array& y,
+    const array& top,
+    Ask ask) {
+  return graph.all_takers(y, [&](const array& taker) {
+    auto* a = &taker;
+    for (int i = 0; a && a->id() != top.id(); ++i) {
+      a = i < kMaxNodes && graph.is_part(*a, ask) ? graph.sole_taker(*a, ask)
+                                                  : nullptr;
+    }
+    return a != nullptr;
+  });
+}
+
+// The only result of all that takes `y`, if it is an activation of it; or null.
+const array* activation_of(const Graph& graph, const array& y, Ask ask) {
+  if (graph.is_kept(y, ask) || graph.is_taken(y)) {
+    return nullptr;
+  }
+  int uses = 0;
+  const array* last = nullptr;
+  graph.for_takers(y, [&](const array& taker) {
+    ++uses;
+    last = &taker;
+  });
+  for (int i = 0; last && i < kMaxNodes; ++i) {
+    auto found = as_activation(*last);
+    if (found && found->of.id() == y.id() && found->uses == uses) {
+      bool is_only =
+          !graph.rewrite_of(*last) && leads_only_to(graph, y, *last, ask);
+      return is_only ? last : nullptr;
+    }
+    last = graph.sole_taker(*last, ask);
+  }
+  return nullptr;
+}
+
+// One norm, to which rules are applied.
+class Around {
+ public:
+  // `old` are the arrays that it computes so far.
+  Around(
+      Graph& graph,
+      const CallOf& call_of,
+      NormCall call,
+      Arrays old,
+      bool sums_alone)
+      : graph_(graph),
+        call_of_(call_of),
+        call_(std::move(call)),
+        old_(std::move(old)),
+        sums_alone_(sums_alone) {}
+
+  void apply_rules() {
+    while (std::ranges::any_of(
+        rules(), [this](const Rule& rule) { return take(rule); })) {
+    }
+  }
+
+  // What the report calls what has been taken besides a sum.
+  const std::vector<Counted>& taken() const {
+    return taken_;
+  }
+  // Whether a sum was; or why not, if it might have been.
+  Counted outcome() const {
+    return !taken_.empty() && outcome_ != Counted::Fused ? Counted::WithOthers
+                                                         : outcome_;
+  }
+  const OptionalArray& norm_before() const {
+    return norm_before_;
+  }
+
+  // Plans what it has come to. Returns whether that could be.
+  bool plan() {
+    auto made = call_.made();
+    if (!made || (last_ && graph_.rewrite_of(*last_))) {
+      return false;
+    }
+    auto y = old_[0];
+    bool is_planned = graph_.add(
+        {std::move(old_), std::move(made->node), std::move(made->inputs)});
+    if (is_planned && last_) {
+      graph_.add({{*last_}, join_->primitive_ptr(), {y}});
+    }
+    return is_planned;
+  }
+
+ private:
+  // Where the rule's pattern has to be, and what it knows as the result.
+  struct Place {
+    const array* root = nullptr;
+    const array* y = nullptr;
+  };
+
+  Place place_of(const Rule& rule) const {
+    const auto& y = old_[0];
+    switch (rule.at) {
+      case At::Result:
+        return {graph_.sole_taker(y, rule.ask), &y};
+      case At::Results:
+        return {activation_of(graph_, y, rule.ask), &y};
+      case At::Joined: {
+        auto* joined = last_ ? &*last_ : graph_.sole_taker(y, rule.ask);
+        bool joins = joined && old_.size() == 1 &&
+            (last_ || joins_last_axes(*joined, y));
+        return joins ? Place{graph_.sole_taker(*joined, rule.ask), joined}
+                     : Place{};
+      }
+      case At::Input:
+        return {&call_.x(), &y};
+      case At::Sum:
+        return {call_.spec.has(kResidual) ? &old_[1] : &call_.x(), &y};
+    }
+    return {};
+  }
+
+  bool take(const Rule& rule) {
+    bool is_sum = rule.counted == Counted::Fused;
+    if ((sums_alone_ && !is_sum) || !rule.when(call_)) {
+      return false;
+    }
+    auto [found, y] = place_of(rule);
+    if (!found || !is_free(*found, rule.at)) {
+      return false;
+    }
+    const array root = *found;
+    bool is_after = rule.at < At::Input;
+    if (is_after &&
+        (root.shape() != y->shape() || !takes_dtype(root.dtype()) ||
+         !is_on_stream(root))) {
+      return false;
+    }
+    Match match;
+    Site site{graph_, call_of_, call_, *y, rule.ask};
+    if (!rule.pattern(site, root, match)) {
+      return false;
+    }
+    auto trial = call_;
+    for (auto& [operand, a] : match.operands) {
+      trial.set(operand, a);
+    }
+    rule.becomes(trial, match, root);
+    if (rule.at == At::Joined) {
+      split(trial, match);
+    }
+    auto outcome = may_become(trial, rule.at, root);
+    if (is_sum && (outcome_ == Counted::Alone || outcome == Counted::Fused)) {
+      outcome_ = outcome;
+    }
+    if (outcome != Counted::Fused) {
+      return false;
+    }
+    commit(rule, match, std::move(trial), root, *y);
+    return true;
+  }
+
+  // Whether nothing is planned for it; a sum that is an output of this norm
+  // has none either.
+  bool is_free(const array& root, At at) const {
+    return graph_.is_inner(root) && !graph_.rewrite_of(root) &&
+        (at < At::Input || !is_written(root));
+  }
+
+  bool is_written(const array& a) const {
+    return !NormCall::of(a) && call_of_(a);
+  }
+
+  bool is_on_stream(const array& a) const {
+    return a.primitive().stream() == call_.stream;
+  }
+
+  // As the norm's result is, of the operands after it.
+  void split(NormCall& trial, const Match& match) const {
+    const auto& y = old_[0];
+    for (const auto& [operand, a] : match.operands) {
+      auto shape =
+          operand == kWeight ? mx::Shape{y.shape(-2), y.shape(-1)} : y.shape();
+      trial.set(operand, mx::reshape(*trial.in[operand], shape, call_.stream));
+    }
+  }
+
+  // Counted::Fused, or why the norm cannot become this: all that uses a sum
+  // would come to depend on the norm's parameters.
+  Counted may_become(const NormCall& trial, At at, const array& root) const {
+    bool takes_sum = at == At::Sum && old_.size() == 1;
+    if (at == At::Sum && !is_on_stream(root)) {
+      return Counted::OtherStream;
+    }
+    for (auto operand : {kX, kResidual, kResidual2}) {
+      if (takes_sum && trial.in[operand] &&
+          repeats_along_row(*trial.in[operand])) {
+        return Counted::OperandRepeated;
+      }
+    }
+    const array* sum = takes_sum ? &root : old_.size() > 1 ? &old_[1] : nullptr;
+    auto others = takes_sum
+        ? trial.spec.operands.without({kX, kResidual, kResidual2, kFactor})
+        : trial.spec.operands.without(call_.spec.operands);
+    for (auto operand : sum ? others : Operands{}) {
+      switch (graph_.relation(*trial.in[operand], *sum)) {
+        case Graph::Relation::Dependent:
+          return Counted::ParameterOfSum;
+        case Graph::Relation::Unknown:
+          return Counted::ParameterGraphLong;
+        case Graph::Relation::Traced: // the sum may outlive the transform
+          if (takes_sum) {
+            return Counted::ParameterTraced;
+          }
+        case Graph::Relation::Independent:
+          break;
+      }
+    }
+    return trial.made() ? Counted::Fused : Counted::FusedNoKernel;
+  }
+
+  void commit(
+      const Rule& rule,
+      const Match& match,
+      NormCall trial,
+      const array& root,
+      const array& y) {
+    call_ = std::move(trial);
+    if (rule.counted != Counted::Fused &&
+        !(call_.groups && std::ranges::count(taken_, rule.counted))) {
+      taken_.push_back(rule.counted);
+    }
+    if (rule.at == At::Joined) {
+      join_ = last_ ? join_ : OptionalArray(y);
+      last_ = root;
+    } else if (rule.at < At::Input) {
+      old_[0] = root;
+    } else if (rule.at == At::Sum && old_.size() == 1) {
+      old_.push_back(root);
+    }
+    if (match.inner_result) {
+      norm_before_ = match.inner_result;
+    }
+  }
+
+  Graph& graph_;
+  const CallOf& call_of_;
+  NormCall call_;
+  Arrays old_; // y, [sum]
+  bool sums_alone_;
+  std::vector<Counted> taken_;
+  Counted outcome_ = Counted::Alone;
+  OptionalArray norm_before_;
+  // What joins groups of channels, and the last that was taken after it.
+  OptionalArray join_, last_;
+};
+
+class Pass {
+ public:
+  Pass(Graph& graph, bool joins) : graph_(graph), joins_(joins) {}
+
+  void run() {
+    CallOf call_of = [this](const array& a) { return this->call_of(a); };
+    // A trace of shapes alone tells little of what they will be.
+    bool sums_alone = in_shapeless_trace(graph_.roots()[0]);
+    if (!sums_alone) {
+      for_far_first(Kind::Root, [&](const array& a) { find_written(a); });
+    }
+    for (const auto& normalized : plan_ropes(graph_, call_of)) {
+      within_other_.insert(normalized.id());
+    }
+    for (auto& [output, call, kind] : written_) {
+      plan(Around(graph_, call_of, call, {output}, false), output, kind);
+    }
+    for_far_first(Kind::Norm, [&](const array& a) {
+      bool is_first = a.siblings().empty() || a.outputs()[0].id() == a.id();
+      if (is_first && !graph_.rewrite_of(a) &&
+          (!written_.empty() || may_take_more(a, graph_))) {
+        plan_norm(a, call_of, sums_alone);
+      }
+    });
+    if (!sums_alone) {
+      for_far_first(Kind::OtherNorm, [&](const array& a) {
+        if (a.outputs()[0].id() == a.id() && !graph_.rewrite_of(a)) {
+          plan_norm(a, call_of, sums_alone);
+        }
+      });
+      if (joins_) {
+        plan_side_by_side(graph_, within_other_);
+      }
+    }
+  }
+
+ private:
+  template <typename F>
+  void for_far_first(Kind kind, F visit) {
+    const auto& nodes = graph_.all(kind);
+    std::for_each(
+        nodes.rbegin(), nodes.rend(), [&](const array* a) { visit(*a); });
+  }
+
+  void find_written(const array& root) {
+    auto found = written_norm(root, graph_);
+    if (!found || calls_.contains(found->output.id()) || !found->call.made()) {
+      return;
+    }
+    for (auto operand : {kWeight, kBias}) {
+      const auto& a = found->call.in[operand];
+      if (a && !graph_.is_independent(*a, found->call.x())) {
+        return;
+      }
+    }
+    calls_.emplace(found->output.id(), found->call);
+    written_.push_back(std::move(*found));
+  }
+
+  // A norm that is a node.
+  void plan_norm(const array& a, const CallOf& call_of, bool sums_alone) {
+    auto call = within_other_.contains(a.id()) ? std::nullopt : NormCall::of(a);
+    if (!call) {
+      return;
+    }
+    auto operands = is_counted(a) ? take_operands(*call) : TakenOperands{};
+    Around around(graph_, call_of, std::move(*call), a.outputs(), sums_alone);
+    if (plan(std::move(around), a, {}, operands.any || is_mlx_norm(a))) {
+      count(Counted::Offsets, operands.offset);
+    }
+  }
+
+  // Plans the norm `a` with what stands around it, if anything `changes`.
+  // Returns whether it did.
+  bool plan(
+      Around around,
+      const array& a,
+      std::optional<Counted> written,
+      bool changes = false) {
+    if (within_other_.contains(a.id())) {
+      count_written(written);
+      return false;
+    }
+    around.apply_rules();
+    auto outcome = around.outcome();
+    bool takes_sum = outcome == Counted::Fused;
+    bool is_better = written || changes || takes_sum || !around.taken().empty();
+    if (is_better && !around.plan()) {
+      return false;
+    }
+    bool was_call = !written && recounted(a, outcome);
+    if (!is_better) {
+      return false;
+    }
+    count(Counted::SumsOfNorms, takes_sum && !was_call);
+    count_written(written);
+    for (auto each : around.taken()) {
+      count(each);
+    }
+    if (const auto& inner = around.norm_before()) {
+      within_other_.insert(inner->id());
+      recounted(*inner, Counted::WithOthers);
+    }
+    return true;
+  }
+
+  // Of a norm by a call, or by MLX, as one in a function compiled before.
+  static bool recounted(const array& a, Counted outcome) {
+    if (is_mlx_norm(a)) {
+      count(outcome);
+      return true;
+    }
+    return outcome != Counted::Alone && recount(a, outcome);
+  }
+
+  static void count_written(std::optional<Counted> written) {
+    if (written) {
+      count(*written);
+    }
+  }
+
+  // The norm that `a` is, with what has been made part of it so far.
+  std::optional<NormCall> call_of(const array& a) const {
+    auto it = calls_.find(a.id());
+    return it == calls_.end() ? NormCall::of(a) : it->second;
+  }
+
+  Graph& graph_;
+  bool joins_; // norms side by side
+  std::vector<WrittenNorm> written_;
+  std::unordered_map<std::uintptr_t, NormCall> calls_; // by their outputs
+  std::unordered_set<std::uintptr_t> within_other_;    // part of the next norm
+};
+
+} // namespace
+
+bool may_plan_around(const Graph& graph) {
+  auto any = [&](Kind kind, auto test) {
+    return std::ranges::any_of(
+        graph.all(kind), [&](const array* a) { return test(*a); });
+  };
+  return !graph.all(Kind::OtherNorm).empty() ||
+      any(Kind::Rope, is_rope_of_norm) || any(Kind::Root, may_be_root) ||
+      any(Kind::Norm,
+          [&](const array& a) { return may_take_more(a, graph); }) ||
+      may_stand_side_by_side(graph);
+}
+
+void plan_around(Graph& graph, bool joins) {
+  Pass(graph, joins).run();
+}
+
+} // namespace mlx_norms

@@ -1,0 +1,191 @@
+// Copyright © 2026 mlx_norms contributors
+//
+// The pending nodes above some arrays, the nodes that take each, and the nodes
+// that are planned to take the places of others.
+
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "csrc/patching/pending.h"
+
+namespace mlx_norms {
+
+// What a pass may start at; a root or power is taken by every norm that is
+// written in operations. Norms and ropes are those of MLX, too.
+enum class Kind : uint8_t {
+  Other,
+  Norm,
+  OtherNorm, // of groups, or over another axis
+  Root,
+  Rope,
+  Product // quantized
+};
+constexpr size_t kKinds = 6;
+
+// A node that takes the place of others, and the arrays that its outputs
+// replace.
+struct Rewrite {
+  Arrays old;
+  std::shared_ptr<mx::Primitive> node;
+  Arrays inputs; // of the graph as it was
+};
+
+// What a rule asks for: those that keep all bits leave what is held elsewhere.
+enum class Ask { Takers, Holders };
+
+// Nodes are the arrays by which the roots or other nodes' inputs hold them: a
+// pass looks at every node of every step, and a copy counts references. So the
+// roots must outlive the graph.
+class Graph {
+ public:
+  // `nodes` is about how many there may be. What is above the boundary is not
+  // looked at, nor are its arrays' own operations.
+  Graph(const Arrays& roots, size_t nodes, const Arrays& boundary = {});
+  Graph(const Graph&) = delete;
+
+  const Arrays& roots() const {
+    return roots_;
+  }
+  size_t size() const {
+    return nodes_.size();
+  }
+
+  // Those nearest to the roots first.
+  const std::vector<const array*>& all(Kind kind) const {
+    return by_kind_[static_cast<size_t>(kind)];
+  }
+
+  // Calls visit(node) for the nodes that take `a`, once per use; the furthest
+  // from the roots first.
+  template <typename F>
+  void for_takers(const array& a, F visit) const {
+    all_takers(a, [&](const array& taker) {
+      visit(taker);
+      return true;
+    });
+  }
+
+  // Whether test(node) holds for all of them, up to the first for which not.
+  template <typename F>
+  bool all_takers(const array& a, F test) const {
+    auto* node = find(a);
+    for (int i = node ? node->last_use : -1; i >= 0; i = uses_[i].previous) {
+      if (!test(*nodes_[uses_[i].taker].held)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // The only node that uses `a`; null if there is no single one, or `a` is a
+  // root.
+  const array* only_taker(const array& a) const;
+
+  bool is_root(const array& a) const;
+
+  // Whether it stays what it is: a root, or held by more than the graph.
+  bool is_kept(const array& a, Ask ask) const;
+
+  // Finds what is held by more than the graph, before anything is copied.
+  void note_holders();
+
+  // That, without the roots, and all copies, which may be the primals of a
+  // derivative.
+  Arrays held() const;
+
+  // Whether it is a node that was looked at.
+  bool is_inner(const array& a) const;
+  bool is_boundary(const array& a) const;
+
+  // What is planned, of which `a` is an output; null: nothing.
+  const Rewrite* rewrite_of(const array& a) const;
+
+  // Whether a planned node takes it.
+  bool is_taken(const array& a) const {
+    return taken_.contains(a.id());
+  }
+
+  // An output of the only operation that takes `a`, once, if nothing is planned
+  // for it; null: others do, too, as what is planned, or `a` is kept.
+  const array* sole_taker(const array& a, Ask ask) const;
+
+  // Whether `a`, for which nothing is planned, has a sole taker, of which it
+  // can become a part.
+  bool is_part(const array& a, Ask ask) const {
+    return sole_taker(a, ask) && !rewrite_of(a);
+  }
+
+  // Whether an operand is computed from `a`, after all that is planned.
+  enum class Relation {
+    Independent,
+    Dependent,
+    Unknown, // by many operations
+    Traced   // independent, and from a tracer, as `a` is not
+  };
+  Relation relation(const array& operand, const array& a) const;
+  bool is_independent(const array& operand, const array& a) const {
+    auto found = relation(operand, a);
+    return found == Relation::Independent || found == Relation::Traced;
+  }
+
+  // Returns whether it is planned: an array is replaced once.
+  bool add(Rewrite rewrite);
+
+  bool has_plans() const {
+    return !rewrites_.empty();
+  }
+
+  // The inputs of a node after all that is planned; none above the boundary.
+  const Arrays& inputs_of(const array& a) const;
+
+  // Makes the planned nodes those of the arrays that they replace, for
+  // all who hold these. Returns whether anything was planned. It is the last
+  // that is done with a graph.
+  bool apply();
+
+ private:
+  struct Node {
+    std::uintptr_t id;
+    const array* held;
+    int last_use = -1; // in uses_
+    bool root = false;
+    bool boundary = false;
+    bool shared = false; // held by more than the graph
+  };
+  struct Use {
+    int taker;    // in nodes_
+    int previous; // in uses_
+  };
+
+  Node& visit(const array& a);
+  const Node* find(const array& a) const;
+  template <typename F>
+  void for_unseen_siblings(const array& node, F visit) const;
+  size_t slot_of(std::uintptr_t id) const;
+  void grow();
+
+  std::unordered_set<std::uintptr_t> above(const array& a) const;
+
+  const Arrays& roots_;
+  std::vector<Node> nodes_; // those nearest to the roots first
+  std::vector<Use> uses_;
+  std::array<std::vector<const array*>, kKinds> by_kind_;
+  // A hash table of indices into nodes_, with open addressing. Its size is a
+  // power of two, and at most half is used.
+  std::vector<int> slots_;
+
+  std::vector<Rewrite> rewrites_;
+  std::unordered_map<std::uintptr_t, size_t> rewrite_by_array_;
+  std::unordered_set<std::uintptr_t> taken_; // by rewrites
+};
+
+// The roots, of what is planned and what it needs. No array is changed
+// (rebuild.cpp).
+Arrays rebuilt(const Graph& graph);
+
+} // namespace mlx_norms

@@ -1,0 +1,511 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/patching/written.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/common/checks.h"
+#include "csrc/patching/monomial.h"
+
+namespace mlx_norms {
+
+namespace {
+
+constexpr int kMaxRead = 64;  // arrays
+constexpr int kMaxDepth = 12; // from an operation of a norm to its operands
+constexpr int kMaxNodes = 12; // from the squares' sum to the root, or on
+
+// --- Views and constants ----------------------------------------------------
+
+bool is_broadcast(std::string_view name) {
+  return name == "Broadcast" || name == "BroadcastAxes";
+}
+
+// The array without the views that MLX puts in between.
+const array& without_views(const array& a) {
+  auto* of = &a;
+  for (int i = 0; i < kMaxNodes; ++i) {
+    auto name = name_of(*of);
+    if (name != "Broadcast" && name != "AsType" && name != "Squeeze" &&
+        name != "ExpandDims") {
+      break;
+    }
+    of = &of->inputs()[0];
+  }
+  return *of;
+}
+
+std::optional<float> as_constant(const array& a) {
+  auto* of = &without_views(a);
+  for (int i = 0; i < kMaxNodes && is_reshape(name_of(*of)); ++i) { // by vmap
+    of = &without_views(of->inputs()[0]);
+  }
+  return as_number(*of);
+}
+
+const array& narrow(const array& a) {
+  bool is_wide = a.dtype() == mx::float32 && name_of(a) == "AsType";
+  return is_wide && takes_dtype(a.inputs()[0].dtype()) ? a.inputs()[0] : a;
+}
+
+// Where the axis is, if it is the only one that is longer than one.
+std::optional<int> only_axis_from_end(const array& a) {
+  std::optional<int> found;
+  for (int i = 0; i < static_cast<int>(a.ndim()); ++i) {
+    if (a.shape(i) > 1) {
+      if (found) {
+        return std::nullopt;
+      }
+      found = a.ndim() - i;
+    }
+  }
+  return found;
+}
+
+// Whether a reshape adds axes before those of its input, as vmap does.
+bool adds_leading_axes(const array& a) {
+  if (!is_reshape(name_of(a))) {
+    return false;
+  }
+  const auto& shape = a.inputs()[0].shape();
+  auto rest = a.size() == a.inputs()[0].size() && a.ndim() >= shape.size()
+      ? a.shape().end() - shape.size()
+      : a.shape().begin();
+  return std::equal(rest, a.shape().end(), shape.begin(), shape.end());
+}
+
+// --- What an array is of the norm's input -----------------------------------
+
+class Reader {
+ public:
+  // Of a norm on one stream: a vector that is no part of the norm is a
+  // parameter, wherever it comes from.
+  Reader(const array& x, mx::Stream stream, const Graph& graph)
+      : x_(x),
+        stream_(stream),
+        graph_(graph) {
+    values_.emplace(x.id(), Monomial{.x = 1});
+  }
+
+  // The value, if it has been asked for; else null.
+  const Monomial* find(const array& a) const {
+    auto known = values_.find(a.id());
+    return known == values_.end() ? nullptr : &known->second;
+  }
+
+  const Monomial& value_of(const array& a) {
+    if (auto* known = find(a)) {
+      return *known;
+    }
+    auto value = Monomial::unknown();
+    if (++read_ <= kMaxRead && depth_ < kMaxDepth) {
+      ++depth_;
+      value = noted(a, read(a));
+      --depth_;
+      if (may_be_parameter(a, value)) {
+        Vector parameter{
+            static_cast<int>(parameters_.size()), 0.0f, *only_axis_from_end(a)};
+        value = {.weight = parameter};
+        parameters_.push_back(a);
+      }
+    }
+    return values_.emplace(a.id(), std::move(value)).first->second;
+  }
+
+  const Arrays& parameters() const {
+    return parameters_;
+  }
+
+ private:
+  // A product of a vector is one, too, and a vector that is rounded: only
+  // `number + vector` is an option.
+  static bool may_be_parameter(const array& a, const Monomial& value) {
+    bool rounds = value.is_weight() && is_pending(a, "AsType") &&
+        a.dtype() != mx::float32;
+    bool is_multiple = value.is_vector() && value.number != 1.0f;
+    return (!value.known || is_multiple || rounds) && takes_dtype(a.dtype()) &&
+        only_axis_from_end(a);
+  }
+
+  // With what the array tells besides.
+  static Monomial noted(const array& a, Monomial value) {
+    value.rounded |= value.is_normalized() && !value.bias && !value.weight &&
+        a.dtype() != mx::float32;
+    if (!value.is_vector() || is_broadcast(name_of(a))) {
+      return value;
+    }
+    if (auto from_end = only_axis_from_end(a)) {
+      value.weight->axis_from_end = *from_end;
+    } else if (!adds_leading_axes(a)) {
+      return Monomial::unknown();
+    }
+    return value;
+  }
+
+  Monomial read(const array& a) {
+    if (!graph_.is_inner(a)) {
+      auto number = as_number(a);
+      bool is_given = a.ndim() > 0 || graph_.is_boundary(a);
+      return number && !is_given ? Monomial::constant(*number)
+                                 : Monomial::unknown();
+    }
+    if (!a.siblings().empty() || a.primitive().stream() != stream_) {
+      return Monomial::unknown();
+    }
+    auto name = name_of(a);
+    if (name == "NumberOfElements") {
+      return number_of_elements(a);
+    }
+    // A broadcast within a shapeless trace has inputs that give it a shape.
+    const auto& in = a.inputs();
+    size_t operands = is_broadcast(name) ? 1 : in.size();
+    if (!may_be_of_norm(name) || operands == 0 || operands > 2) {
+      return Monomial::unknown();
+    }
+    std::array<const Monomial*, 2> values{};
+    for (size_t i = 0; i < operands; ++i) {
+      values[i] = &value_of(in[i]);
+      if (!values[i]->known) {
+        return *values[i];
+      }
+    }
+    return operands == 1 ? unary(name, a, *values[0])
+                         : binary(name, a, *values[0], *values[1]);
+  }
+
+  // The operands of other operations are not looked at.
+  static bool may_be_of_norm(std::string_view name) {
+    constexpr std::array kNames{
+        "Multiply",
+        "Add",
+        "Subtract",
+        "Divide",
+        "Square",
+        "AsType",
+        "Sum",
+        "Rsqrt",
+        "Sqrt",
+        "Power",
+        "Abs",
+        "Maximum",
+        "Broadcast"};
+    return is_broadcast(name) || is_reshape(name) ||
+        std::ranges::any_of(
+               kNames, [=](std::string_view known) { return known == name; });
+  }
+
+  // In a shapeless trace.
+  static Monomial number_of_elements(const array& a) {
+    auto [axes, inverted, dtype] = state_of<mx::NumberOfElements>(a);
+    float number = 1.0f;
+    for (auto axis : axes) {
+      number *= a.inputs()[0].shape(axis);
+    }
+    number = inverted ? 1.0f / number : number;
+    return Monomial::constant(rounded_to(number, dtype));
+  }
+
+  Monomial unary(std::string_view name, const array& a, const Monomial& value) {
+    const auto& input = a.inputs()[0];
+    if (name == "AsType") {
+      return cast(value, input.dtype(), a.dtype(), x_.dtype());
+    }
+    if (name == "Sum") {
+      auto axes = state_of<mx::Reduce>(a).second;
+      return axes.size() == 1
+          ? sum(value, axes[0], input.shape(axes[0]), a.dtype())
+          : Monomial::unknown();
+    }
+    return is_broadcast(name) ? broadcast(a, value)
+        : is_reshape(name)    ? reshape(name, a, value)
+        : name == "Square"    ? square(value)
+        : name == "Abs"       ? magnitude(value)
+        : name == "Sqrt"      ? square_root(value)
+        : name == "Rsqrt"     ? one_over_root(value)
+                              : Monomial::unknown();
+  }
+
+  Monomial binary(
+      std::string_view name,
+      const array& a,
+      const Monomial& left,
+      const Monomial& right) const {
+    const auto& of = left.is_moment() ? left.of : right.of;
+    bool has_moment = left.is_moment() || right.is_moment();
+    int length = has_moment ? x_.shape(of->axis) : 0;
+    return name == "Multiply" ? multiply(left, right, length, a.dtype())
+        : name == "Divide"    ? divide(left, right, length, a.dtype())
+        : name == "Add"       ? add(left, right)
+        : name == "Subtract"  ? subtract(left, right)
+        : name == "Maximum"   ? maximum(left, right)
+        : name == "Power"     ? power(left, right)
+                              : Monomial::unknown();
+  }
+
+  // Of a statistic of each row, the axis that it is of; or null.
+  static const int* axis_of(const Monomial& value) {
+    bool is_statistic = value.of && !value.x && !value.weight;
+    return is_statistic ? &value.of->axis : nullptr;
+  }
+
+  static Monomial
+  reshape(std::string_view name, const array& a, const Monomial& value) {
+    if (value.is_weight() || value.is_number()) {
+      return value; // noted() says where its axis is now
+    }
+    auto* axis = axis_of(value);
+    auto is_that = [&](const auto& axes) {
+      return axes == std::vector<int>{*axis};
+    };
+    bool stays = axis &&
+        ((name == "Squeeze" && is_that(state_of<mx::Squeeze>(a))) ||
+         (name == "ExpandDims" && is_that(state_of<mx::ExpandDims>(a))));
+    return stays ? value : Monomial::unknown();
+  }
+
+  // A statistic keeps its axis, as one element; else another axis would be
+  // taken for it.
+  Monomial broadcast(const array& a, const Monomial& value) const {
+    const auto& whole = a.inputs()[0];
+    if (auto* axis = axis_of(value)) {
+      auto shape = x_.shape();
+      shape[*axis] = 1;
+      bool fits = whole.shape() == shape || whole.ndim() == 0;
+      return fits ? value : Monomial::unknown();
+    }
+    bool is_small = value.is_product() && !value.x;
+    // To its own shape, as by mx.broadcast_arrays.
+    bool stays = whole.shape() == x_.shape() && a.shape() == x_.shape();
+    return is_small || stays ? value : Monomial::unknown();
+  }
+
+  array x_;
+  Arrays parameters_;
+  mx::Stream stream_;
+  const Graph& graph_;
+  int read_ = 0;
+  int depth_ = 0;
+  std::unordered_map<std::uintptr_t, Monomial> values_;
+};
+
+// --- The norm that a value is -----------------------------------------------
+
+// Whether the number is sqrt(length), as the dtype in which it multiplies has
+// it or its reciprocal, which makes the mean of a sum of squares.
+bool is_root_of(int length, const Monomial& value) {
+  auto root = std::sqrt(static_cast<float>(length));
+  auto is_near = [&](float exact) {
+    return std::abs(value.number - exact) <= kRootError * root;
+  };
+  return std::ranges::any_of(
+      std::array{mx::float32, value.number_in.value_or(mx::float32)},
+      [&](auto dtype) {
+        return is_near(rounded_to(root, dtype)) ||
+            is_near(1.0f / rounded_to(1.0f / root, dtype));
+      });
+}
+
+// Takes the sum or mean of squares, if a kernel of ours has it.
+bool take_statistic(NormSpec& spec, const Monomial& value, const array& x) {
+  const auto& of = *value.of;
+  const bool is_bare = value.number == 1.0f;
+  if (value.centered != of.centered ||
+      (of.centered && *of.centered != of.axis)) {
+    return false; // a mean and a variance of other rows
+  }
+  spec.center = of.centered.has_value();
+  spec.eps_bounds = of.eps_bounds;
+  spec.eps = of.eps;
+  if (of.mean) {
+    return is_bare && !(of.centered && of.eps_bounds);
+  }
+  if (of.centered) {
+    return false;
+  }
+  int length = x.shape(of.axis);
+  if (is_root_of(length, value)) {
+    spec.eps /= of.eps_bounds ? std::sqrt(static_cast<float>(length)) : length;
+    return true;
+  }
+  spec.l2 = true;
+  return is_bare && of.axis == static_cast<int>(x.ndim()) - 1;
+}
+
+// The norm of x, if the value is one of ours.
+std::optional<WrittenNorm> norm_of(
+    const Monomial& value,
+    const array& output,
+    const array& x,
+    const Arrays& parameters,
+    mx::Stream stream) {
+  // A result that is rounded to 16 bits and cast back has no op.
+  if (!value.is_normalized() || x.shape(value.of->axis) == 1 || value.widened) {
+    return std::nullopt;
+  }
+  NormCall call{{}, output.dtype(), stream};
+  auto& spec = call.spec;
+  if (!take_statistic(spec, value, x) || !(spec.eps >= 0.0f) ||
+      !std::isfinite(spec.eps) || (spec.l2 && value.weight) ||
+      (!spec.center && value.bias)) {
+    return std::nullopt;
+  }
+  call.set(kX, x);
+  call.axis = value.of->axis - static_cast<int>(x.ndim());
+  for (const auto& [operand, vector] :
+       {std::pair(kWeight, value.weight), {kBias, value.bias}}) {
+    if (!vector) {
+      continue;
+    }
+    const auto& parameter = parameters[vector->parameter];
+    bool fits = vector->axis_from_end == -call.axis &&
+        static_cast<int>(parameter.size()) == x.shape(call.axis) &&
+        takes_dtype(parameter.dtype());
+    if (!fits) {
+      return std::nullopt;
+    }
+    call.set(operand, as_vector(parameter, stream));
+  }
+  if (value.weight) {
+    spec.weight_offset = value.weight->offset;
+    spec.rounding = value.rounded || call.dtype == mx::float32 ? Rounding::Early
+                                                               : Rounding::Late;
+  }
+  auto kind = spec.l2 ? Counted::L2Norm
+      : spec.center   ? Counted::LayerNorm
+                      : Counted::RmsNorm;
+  return WrittenNorm{output, std::move(call), kind};
+}
+
+// --- Where to look ----------------------------------------------------------
+
+// The sum that a statistic is of; null: it is none.
+const array* sum_of(const array& statistic) {
+  auto* a = &statistic;
+  for (int i = 0; i < kMaxNodes; ++i) {
+    auto name = name_of(*a);
+    if (name == "Sum") {
+      return a;
+    }
+    bool leads_by_first = name == "Sqrt" || name == "Divide" ||
+        name == "Subtract" || &without_views(*a) != a;
+    if (leads_by_first) {
+      a = &a->inputs()[0];
+    } else if (name == "Multiply" || name == "Add" || name == "Maximum") {
+      a = &a->inputs()[as_constant(a->inputs()[0]) ? 1 : 0];
+    } else {
+      return nullptr;
+    }
+  }
+  return nullptr;
+}
+
+bool is_mean(const array& a) {
+  const auto& of = without_views(a);
+  auto name = name_of(of);
+  return (name == "Multiply" || name == "Divide") &&
+      std::ranges::any_of(of.inputs(), [](const array& in) {
+           return name_of(without_views(in)) == "Sum";
+         });
+}
+
+// What the squares under a root are of.
+const array* input_of(const array& root) {
+  auto* sum = sum_of(root.inputs()[0]);
+  if (!sum) {
+    return nullptr;
+  }
+  const auto& squares = narrow(sum->inputs()[0]);
+  auto name = name_of(squares);
+  bool is_square = name == "Square" || name == "Power" ||
+      (name == "Multiply" &&
+       squares.inputs()[0].id() == squares.inputs()[1].id());
+  if (!is_square) {
+    return nullptr;
+  }
+  auto* x = &narrow(squares.inputs()[0]);
+  if (name_of(*x) == "Abs") {
+    x = &narrow(x->inputs()[0]);
+  }
+  if (name_of(*x) == "Subtract" && is_mean(x->inputs()[1])) {
+    x = &narrow(x->inputs()[0]);
+  }
+  return x;
+}
+
+// Whether a value is the norm's alone, so that others that take it would have
+// it computed again.
+bool is_part(const Monomial* value) {
+  return value && value->known &&
+      (value->halves != 0 || value->x == 2 || value->magnitude ||
+       (value->x == 1 && value->centered));
+}
+
+bool is_alone(const array& output, const Reader& reader, const Graph& graph) {
+  std::vector<const array*> parts{&output};
+  auto contains = [&](const array& a) {
+    return std::ranges::any_of(
+        parts, [&](const array* part) { return part->id() == a.id(); });
+  };
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for (const auto& in : parts[i]->inputs()) { // which stay where they are
+      if (is_part(reader.find(in)) && !contains(in)) {
+        parts.push_back(&in);
+      }
+    }
+  }
+  return std::all_of(parts.begin() + 1, parts.end(), [&](const array* part) {
+    return !graph.is_root(*part) && graph.all_takers(*part, contains);
+  });
+}
+
+// That of an array under the root.
+std::optional<WrittenNorm>
+norm_of(const array& x, const array& root, const Graph& graph) {
+  if (x.ndim() == 0 || x.size() == 0 || !takes_dtype(x.dtype())) {
+    return std::nullopt;
+  }
+  auto stream = root.primitive().stream();
+  Reader reader(x, stream, graph);
+  std::optional<WrittenNorm> found;
+  auto* a = &root;
+  for (int i = 0; a && i < kMaxNodes && is_part(&reader.value_of(*a)); ++i) {
+    if (a->shape() == x.shape() && takes_dtype(a->dtype())) {
+      auto written =
+          norm_of(reader.value_of(*a), *a, x, reader.parameters(), stream);
+      if (written) {
+        found.emplace(std::move(*written));
+      }
+    }
+    a = graph.only_taker(*a);
+  }
+  return found && is_alone(found->output, reader, graph) ? found : std::nullopt;
+}
+
+} // namespace
+
+bool may_be_root(const array& root) {
+  if (name_of(root) != "Power") {
+    return true;
+  }
+  auto exponent = as_constant(root.inputs()[1]);
+  return exponent == 0.5f || exponent == -0.5f;
+}
+
+std::optional<WrittenNorm> written_norm(const array& root, const Graph& graph) {
+  auto* x = may_be_root(root) ? input_of(root) : nullptr;
+  if (!x) {
+    return std::nullopt;
+  }
+  auto found = norm_of(*x, root, graph);
+  // The squares of x times a number may be those of its mean.
+  return !found && name_of(*x) == "Multiply" && as_constant(x->inputs()[1])
+      ? norm_of(narrow(x->inputs()[0]), root, graph)
+      : found;
+}
+
+} // namespace mlx_norms

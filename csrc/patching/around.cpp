@@ -28,12 +28,20 @@ bool is_mlx_norm(const array& a) {
   return is_one_of(a, {"RMSNorm", "LayerNorm"});
 }
 
-// Whether anything beside this norm of rows may become part of it, by the
-// operations next to it: nearly all have none.
-bool may_take_more(const array& norm, const Graph& graph) {
+// Whether anything before a norm or after it may become part of it, by the
+// operations next to it: nearly all have nothing.
+struct Sides {
+  bool before = true;
+  bool after = true;
+  bool any() const {
+    return before || after;
+  }
+};
+
+Sides sides_of(const array& norm, const Graph& graph) {
   auto* ours = op_of<Norm>(norm);
   if (!ours) {
-    return true; // MLX's
+    return {};
   }
   const auto& in = norm.inputs();
   const auto& x = before_reshape(in[0]);
@@ -54,7 +62,7 @@ bool may_take_more(const array& norm, const Graph& graph) {
   graph.for_takers(norm, [&](const array& taker) {
     is_reshape(name_of(taker)) ? graph.for_takers(taker, look) : look(taker);
   });
-  return before || after;
+  return {before, after};
 }
 
 bool joins_last_axes(const array& join, const array& y) {
@@ -108,26 +116,35 @@ const array* activation_of(const Graph& graph, const array& y, Ask ask) {
   return nullptr;
 }
 
+// The norms that are written in operations, by their results.
+using Calls = std::unordered_map<std::uintptr_t, NormCall>;
+
 // One norm, to which rules are applied.
 class Around {
  public:
   // `old` are the arrays that it computes so far.
   Around(
       Graph& graph,
+      const Calls& written,
       const CallOf& call_of,
       NormCall call,
       Arrays old,
+      Sides sides,
       bool sums_alone)
       : graph_(graph),
+        written_(written),
         call_of_(call_of),
         call_(std::move(call)),
         old_(std::move(old)),
+        sides_(sides),
         sums_alone_(sums_alone) {}
 
   void apply_rules() {
-    while (std::ranges::any_of(
-        rules(), [this](const Rule& rule) { return take(rule); })) {
-    }
+    auto is_taken = [this](const Rule& rule) { return take(rule); };
+    auto rule = rules().begin();
+    do { // what can follow a sum was looked for before
+      rule = std::ranges::find_if(rules(), is_taken);
+    } while (rule != rules().end() && rule->at != At::Sum);
   }
 
   // What the report calls what has been taken besides a sum.
@@ -145,7 +162,7 @@ class Around {
 
   // Plans what it has come to. Returns whether that could be.
   bool plan() {
-    auto made = call_.made();
+    auto made = made_ ? std::move(made_) : call_.made();
     if (!made || (last_ && graph_.rewrite_of(*last_))) {
       return false;
     }
@@ -165,7 +182,18 @@ class Around {
     const array* y = nullptr;
   };
 
-  Place place_of(const Rule& rule) const {
+  // Rules that look at one place follow each other.
+  Place place_of(const Rule& rule) {
+    if (!place_ || place_->first != std::pair(rule.at, rule.ask)) {
+      auto place = find_place(rule);
+      place_.emplace(
+          std::pair(rule.at, rule.ask),
+          is_free(place, rule.at) ? place : Place{});
+    }
+    return place_->second;
+  }
+
+  Place find_place(const Rule& rule) const {
     const auto& y = old_[0];
     switch (rule.at) {
       case At::Result:
@@ -187,22 +215,26 @@ class Around {
     return {};
   }
 
+  // What nothing is planned for, and a norm after which it is can have.
+  bool is_free(const Place& place, At at) const {
+    auto [root, y] = place;
+    return root && graph_.is_inner(*root) && !graph_.rewrite_of(*root) &&
+        (at >= At::Input ? !written_.contains(root->id())
+                         : root->shape() == y->shape() && is_on_stream(*root) &&
+                 takes_dtype(root->dtype()));
+  }
+
   bool take(const Rule& rule) {
     bool is_sum = rule.counted == Counted::Fused;
-    if ((sums_alone_ && !is_sum) || !rule.when(call_)) {
+    bool is_there = rule.at < At::Input ? sides_.after : sides_.before;
+    if (!is_there || (sums_alone_ && !is_sum) || !rule.when(call_)) {
       return false;
     }
     auto [found, y] = place_of(rule);
-    if (!found || !is_free(*found, rule.at)) {
+    if (!found) {
       return false;
     }
-    const array root = *found;
-    bool is_after = rule.at < At::Input;
-    if (is_after &&
-        (root.shape() != y->shape() || !takes_dtype(root.dtype()) ||
-         !is_on_stream(root))) {
-      return false;
-    }
+    const auto& root = *found;
     Match match;
     Site site{graph_, call_of_, call_, *y, rule.ask};
     if (!rule.pattern(site, root, match)) {
@@ -216,26 +248,19 @@ class Around {
     if (rule.at == At::Joined) {
       split(trial, match);
     }
-    auto outcome = may_become(trial, rule.at, root);
+    std::optional<Made> made;
+    auto outcome = may_become(trial, rule.at, root, made);
     if (is_sum && (outcome_ == Counted::Alone || outcome == Counted::Fused)) {
       outcome_ = outcome;
     }
     if (outcome != Counted::Fused) {
       return false;
     }
-    commit(rule, match, std::move(trial), root, *y);
+    commit(rule, match, root, *y);
+    call_ = std::move(trial);
+    made_ = std::move(made);
+    place_.reset();
     return true;
-  }
-
-  // Whether nothing is planned for it; a sum that is an output of this norm
-  // has none either.
-  bool is_free(const array& root, At at) const {
-    return graph_.is_inner(root) && !graph_.rewrite_of(root) &&
-        (at < At::Input || !is_written(root));
-  }
-
-  bool is_written(const array& a) const {
-    return !NormCall::of(a) && call_of_(a);
   }
 
   bool is_on_stream(const array& a) const {
@@ -254,7 +279,11 @@ class Around {
 
   // Counted::Fused, or why the norm cannot become this: all that uses a sum
   // would come to depend on the norm's parameters.
-  Counted may_become(const NormCall& trial, At at, const array& root) const {
+  Counted may_become(
+      const NormCall& trial,
+      At at,
+      const array& root,
+      std::optional<Made>& made) const {
     bool takes_sum = at == At::Sum && old_.size() == 1;
     if (at == At::Sum && !is_on_stream(root)) {
       return Counted::OtherStream;
@@ -283,16 +312,12 @@ class Around {
           break;
       }
     }
-    return trial.made() ? Counted::Fused : Counted::FusedNoKernel;
+    made = trial.made();
+    return made ? Counted::Fused : Counted::FusedNoKernel;
   }
 
-  void commit(
-      const Rule& rule,
-      const Match& match,
-      NormCall trial,
-      const array& root,
-      const array& y) {
-    call_ = std::move(trial);
+  // By copies: a place's arrays may be those of this norm.
+  void commit(const Rule& rule, const Match& match, array root, array y) {
     if (rule.counted != Counted::Fused &&
         !(call_.groups && std::ranges::count(taken_, rule.counted))) {
       taken_.push_back(rule.counted);
@@ -311,9 +336,13 @@ class Around {
   }
 
   Graph& graph_;
+  const Calls& written_;
   const CallOf& call_of_;
   NormCall call_;
-  Arrays old_; // y, [sum]
+  std::optional<Made> made_; // what computes that, if it is known
+  Arrays old_;               // y, [sum]
+  Sides sides_;
+  std::optional<std::pair<std::pair<At, Ask>, Place>> place_; // the latest
   bool sums_alone_;
   std::vector<Counted> taken_;
   Counted outcome_ = Counted::Alone;
@@ -337,19 +366,22 @@ class Pass {
       within_other_.insert(normalized.id());
     }
     for (auto& [output, call, kind] : written_) {
-      plan(Around(graph_, call_of, call, {output}, false), output, kind);
+      plan(
+          Around(graph_, calls_, call_of, call, {output}, {}, false),
+          output,
+          kind);
     }
     for_far_first(Kind::Norm, [&](const array& a) {
       bool is_first = a.siblings().empty() || a.outputs()[0].id() == a.id();
-      if (is_first && !graph_.rewrite_of(a) &&
-          (!written_.empty() || may_take_more(a, graph_))) {
-        plan_norm(a, call_of, sums_alone);
+      auto sides = written_.empty() ? sides_of(a, graph_) : Sides{};
+      if (is_first && !graph_.rewrite_of(a) && sides.any()) {
+        plan_norm(a, call_of, sides, sums_alone);
       }
     });
     if (!sums_alone) {
       for_far_first(Kind::OtherNorm, [&](const array& a) {
         if (a.outputs()[0].id() == a.id() && !graph_.rewrite_of(a)) {
-          plan_norm(a, call_of, sums_alone);
+          plan_norm(a, call_of, {}, sums_alone);
         }
       });
       if (joins_) {
@@ -382,13 +414,24 @@ class Pass {
   }
 
   // A norm that is a node.
-  void plan_norm(const array& a, const CallOf& call_of, bool sums_alone) {
+  void plan_norm(
+      const array& a,
+      const CallOf& call_of,
+      Sides sides,
+      bool sums_alone) {
     auto call = within_other_.contains(a.id()) ? std::nullopt : NormCall::of(a);
     if (!call) {
       return;
     }
     auto operands = is_counted(a) ? take_operands(*call) : TakenOperands{};
-    Around around(graph_, call_of, std::move(*call), a.outputs(), sums_alone);
+    Around around(
+        graph_,
+        calls_,
+        call_of,
+        std::move(*call),
+        a.outputs(),
+        sides,
+        sums_alone);
     if (plan(std::move(around), a, {}, operands.any || is_mlx_norm(a))) {
       count(Counted::Offsets, operands.offset);
     }
@@ -452,8 +495,8 @@ class Pass {
   Graph& graph_;
   bool joins_; // norms side by side
   std::vector<WrittenNorm> written_;
-  std::unordered_map<std::uintptr_t, NormCall> calls_; // by their outputs
-  std::unordered_set<std::uintptr_t> within_other_;    // part of the next norm
+  Calls calls_;                                     // the same
+  std::unordered_set<std::uintptr_t> within_other_; // part of the next norm
 };
 
 } // namespace
@@ -466,7 +509,7 @@ bool may_plan_around(const Graph& graph) {
   return !graph.all(Kind::OtherNorm).empty() ||
       any(Kind::Rope, is_rope_of_norm) || any(Kind::Root, may_be_root) ||
       any(Kind::Norm,
-          [&](const array& a) { return may_take_more(a, graph); }) ||
+          [&](const array& a) { return sides_of(a, graph).any(); }) ||
       may_stand_side_by_side(graph);
 }
 

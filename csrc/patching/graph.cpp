@@ -132,6 +132,7 @@ Graph::Graph(const Arrays& roots, size_t nodes, const Arrays& boundary)
         auto& used = visit(in);
         uses_.push_back({static_cast<int>(i), used.last_use});
         used.last_use = uses_.size() - 1;
+        ++used.uses;
       }
     }
   }
@@ -175,11 +176,9 @@ const Graph::Node* Graph::find(const array& a) const {
 
 const array* Graph::only_taker(const array& a) const {
   auto* node = find(a);
-  if (!node || node->last_use < 0 || node->root) {
-    return nullptr;
-  }
-  auto& use = uses_[node->last_use];
-  return use.previous < 0 ? nodes_[use.taker].held : nullptr;
+  return node && node->uses == 1 && !node->root
+      ? nodes_[uses_[node->last_use].taker].held
+      : nullptr;
 }
 
 bool Graph::is_root(const array& a) const {
@@ -197,8 +196,10 @@ bool Graph::is_kept(const array& a, Ask ask) const {
 template <typename F>
 void Graph::for_unseen_siblings(const array& node, F visit) const {
   const auto& siblings = node.siblings();
-  auto before =
-      siblings.begin() + (siblings.empty() ? 0 : node.sibling_position());
+  if (siblings.empty()) {
+    return;
+  }
+  auto before = siblings.begin() + node.sibling_position();
   auto is_seen = [this](const array& a) { return find(a) != nullptr; };
   if (std::any_of(siblings.begin(), before, is_seen)) {
     return;
@@ -212,13 +213,12 @@ void Graph::for_unseen_siblings(const array& node, F visit) const {
 
 void Graph::note_holders() {
   // Who takes a node holds it, as do its siblings.
-  std::vector<size_t> known(nodes_.size());
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    const auto& node = nodes_[i];
-    known[i] += node.held->siblings().size();
-    for (int use = node.last_use; use >= 0; use = uses_[use].previous) {
-      ++known[i];
-    }
+  std::vector<int> known;
+  known.reserve(nodes_.size());
+  for (const auto& node : nodes_) {
+    known.push_back(node.uses + static_cast<int>(node.held->siblings().size()));
+  }
+  for (const auto& node : nodes_) {
     for_unseen_siblings(*node.held, [&](const array& sibling) {
       for (const auto& in : sibling.inputs()) {
         if (auto* taken = find(in)) {
@@ -228,8 +228,7 @@ void Graph::note_holders() {
     });
   }
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    nodes_[i].shared =
-        static_cast<size_t>(holders_of(*nodes_[i].held)) > known[i];
+    nodes_[i].shared = holders_of(*nodes_[i].held) > known[i];
   }
 }
 
@@ -263,11 +262,6 @@ int times_taken(const array& a, const array& taker) {
 }
 
 } // namespace
-
-const Rewrite* Graph::rewrite_of(const array& a) const {
-  auto it = rewrite_by_array_.find(a.id());
-  return it == rewrite_by_array_.end() ? nullptr : &rewrites_[it->second];
-}
 
 const Arrays& Graph::inputs_of(const array& a) const {
   static const Arrays none;

@@ -103,7 +103,10 @@ class Graph {
   bool is_boundary(const array& a) const;
 
   // What is planned, of which `a` is an output; null: nothing.
-  const Rewrite* rewrite_of(const array& a) const;
+  const Rewrite* rewrite_of(const array& a) const {
+    auto it = rewrite_by_array_.find(a.id());
+    return it == rewrite_by_array_.end() ? nullptr : &rewrites_[it->second];
+  }
 
   // Whether a planned node takes it.
   bool is_taken(const array& a) const {
@@ -153,6 +156,7 @@ class Graph {
     std::uintptr_t id;
     const array* held;
     int last_use = -1; // in uses_
+    int uses = 0;
     bool root = false;
     bool boundary = false;
     bool shared = false; // held by more than the graph

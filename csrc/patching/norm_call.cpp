@@ -66,6 +66,16 @@ std::optional<Made> made_of(const Op& op, Arrays inputs, mx::Stream stream) {
 } // namespace
 
 std::optional<NormCall> NormCall::of(const array& output) {
+  auto name = name_of(output);
+  if (name == "RMSNorm") {
+    return of_mlx(output, false, state_of<mx::fast::RMSNorm>(output).second);
+  }
+  if (name == "LayerNorm") {
+    return of_mlx(output, true, state_of<mx::fast::LayerNorm>(output).second);
+  }
+  if (!name.starts_with("mlx_norms::")) {
+    return std::nullopt;
+  }
   if (auto* norm = op_of<Norm>(output)) {
     if (!norm->others.empty() || norm->spec.is_multiplied()) {
       return std::nullopt;
@@ -80,15 +90,8 @@ std::optional<NormCall> NormCall::of(const array& output) {
     call.axis = norm->axis;
     return call;
   }
-  if (auto* norm = op_of<GroupNorm>(output)) {
-    return of_groups(*norm, output);
-  }
-  auto name = name_of(output);
-  return name == "RMSNorm"
-      ? of_mlx(output, false, state_of<mx::fast::RMSNorm>(output).second)
-      : name == "LayerNorm"
-      ? of_mlx(output, true, state_of<mx::fast::LayerNorm>(output).second)
-      : std::nullopt;
+  auto* norm = op_of<GroupNorm>(output);
+  return norm ? of_groups(*norm, output) : std::nullopt;
 }
 
 Arrays NormCall::inputs() const {

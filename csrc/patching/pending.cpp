@@ -142,10 +142,6 @@ std::optional<CompiledOp> compiled_op(const array& a) {
 
 } // namespace
 
-std::string_view name_of(const array& a) {
-  return is_pending(a) ? a.primitive().name() : "";
-}
-
 bool is_reshape(std::string_view primitive) {
   return primitive == "Reshape" || primitive == "Flatten" ||
       primitive == "Unflatten" || primitive == "Squeeze" ||

@@ -34,7 +34,9 @@ const Op* op_of(const array& a) {
 }
 
 // A pending array's operation, or "".
-std::string_view name_of(const array& a);
+inline std::string_view name_of(const array& a) {
+  return is_pending(a) ? a.primitive().name() : "";
+}
 
 // Whether it is an operation that moves a vector's axes.
 bool is_reshape(std::string_view primitive);

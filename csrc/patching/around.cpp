@@ -366,8 +366,10 @@ class Pass {
       within_other_.insert(normalized.id());
     }
     for (auto& [output, call, kind] : written_) {
+      Arrays old = call.statistics();
+      old.insert(old.begin(), output);
       plan(
-          Around(graph_, calls_, call_of, call, {output}, {}, false),
+          Around(graph_, calls_, call_of, call, std::move(old), {}, false),
           output,
           kind);
     }

@@ -90,7 +90,7 @@ Monomial multiply(M a, M b, int length, mx::Dtype dtype) {
   if (b.is_number()) {
     return scaled(a, b.number, /* over= */ false, length, dtype);
   }
-  if (is_mean_of_x(a) && is_mean_of_x(b) && a.of->axis == b.of->axis) {
+  if (is_mean_of_x(a) && is_mean_of_x(b) && a.of->axes == b.of->axes) {
     return square(a);
   }
   if (!a.is_product() || !b.is_product() || (a.x && b.x) ||
@@ -151,15 +151,15 @@ Monomial add(M a, M b) {
 Monomial subtract(M a, M b) {
   if (a.is_x() && !a.centered && is_mean_of_x(b)) {
     auto centered = a;
-    centered.centered = b.of->axis;
+    centered.centered = b.of->axes;
     return centered;
   }
   bool is_variance = a.is_moment() && b.known && b.halves == 4 &&
       a.of->squares && a.of->mean && !a.of->centered && !a.of->has_eps &&
-      a.of->axis == b.of->axis;
+      a.of->axes == b.of->axes;
   if (is_variance) {
     auto variance = a;
-    variance.of->centered = b.of->axis;
+    variance.of->centered = b.of->axes;
     return variance;
   }
   return b.is_number() && (a.is_number() || a.is_weight())
@@ -212,12 +212,12 @@ Monomial magnitude(M a) {
   return a.is_x() ? magnitude : kUnknown;
 }
 
-Monomial sum(M a, int axis, int length, mx::Dtype dtype) {
+Monomial sum(M a, Axes axes, int length, mx::Dtype dtype) {
   bool is_of_x = a.is_x() && !a.centered;
   if (!is_of_x && !(a.known && a.x == 2)) {
     return kUnknown;
   }
-  Statistic of{.squares = a.x == 2, .centered = a.centered, .axis = axis};
+  Statistic of{.squares = a.x == 2, .centered = a.centered, .axes = axes};
   Monomial sum{.halves = 2, .of = of};
   return a.number == 1.0f ? sum
                           : averaged(sum, is_one_over(length, a.number, dtype));

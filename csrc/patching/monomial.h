@@ -18,11 +18,14 @@ namespace mlx_norms {
 // Relative, of a length's root that Python computes and an array holds.
 constexpr float kRootError = 1e-6f;
 
-// Of each row: the sum of its elements or of their squares, or the mean.
+// Axes of the norm's x, a bit each.
+using Axes = unsigned;
+
+// The sum of x, or of its squares, over some axes, or the mean.
 struct Statistic {
   bool squares = false;
-  std::optional<int> centered; // of x less its mean over this axis
-  int axis;
+  std::optional<Axes> centered; // of x less its mean over these
+  Axes axes;
   bool mean = false;
   bool has_eps = false;
   bool eps_bounds = false; // of its root, instead of being added
@@ -43,7 +46,7 @@ struct Monomial {
   float number = 1.0f;
   std::optional<mx::Dtype> number_in; // the widest in which it multiplies
   int x = 0;                          // its exponent
-  std::optional<int> centered;        // x is less its mean over this axis
+  std::optional<Axes> centered;       // x is less its mean over these
   bool magnitude = false;             // of x, of which squares are understood
   int halves = 0;                     // the exponent of the statistic, twice
   std::optional<Statistic> of;
@@ -89,7 +92,7 @@ struct Monomial {
   }
 };
 
-// `length` is that of the statistic's axis; a number has the dtype of the
+// `length` is that of the statistic's axes; a number has the dtype of the
 // operation, `dtype`.
 using M = const Monomial&;
 Monomial multiply(M a, M b, int length, mx::Dtype dtype);
@@ -100,7 +103,7 @@ Monomial maximum(M a, M b);
 Monomial power(M base, M exponent);
 Monomial square(M a);
 Monomial magnitude(M a);
-Monomial sum(M a, int axis, int length, mx::Dtype dtype);
+Monomial sum(M a, Axes axes, int length, mx::Dtype dtype);
 Monomial square_root(M a);
 Monomial one_over_root(M a);
 Monomial cast(M a, mx::Dtype from, mx::Dtype to, mx::Dtype of_x);

@@ -103,6 +103,15 @@ Arrays NormCall::inputs() const {
   return arrays;
 }
 
+Arrays NormCall::statistics() const {
+  Arrays arrays;
+  for (int i = 1; groups && i < groups->n_outputs(); ++i) {
+    GroupNorm op(*groups, dtype);
+    arrays.push_back(mx::zeros(op.shape({x()}, i), op.dtypes[i], stream));
+  }
+  return arrays;
+}
+
 std::optional<Made> NormCall::made() const {
   if (groups) {
     auto of = *groups;

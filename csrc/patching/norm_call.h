@@ -53,6 +53,9 @@ struct NormCall {
   }
   // The node that computes it; nullopt: no kernel does.
   std::optional<Made> made() const;
+  // What takes the places of its outputs after the first and a sum, if these
+  // are no arrays yet: the statistics of groups.
+  Arrays statistics() const;
 
  private:
   Arrays inputs() const;

@@ -32,6 +32,7 @@ constexpr std::array<ReportLine, kCounted> kLines = {{
     {Written, "rms_norm"},
     {Written, "layer_norm"},
     {Written, "l2_norm"},
+    {Written, "group_norm"},
     {Around, "a cast after a norm"},
     {Around, "1 + scale and shift after a norm"},
     {Around, "an activated gate after a norm"},

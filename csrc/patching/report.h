@@ -33,6 +33,7 @@ enum class Counted {
   RmsNorm,
   LayerNorm,
   L2Norm,
+  GroupNorm,
   // What a norm computes, too.
   Cast,
   ScaleAndShift,

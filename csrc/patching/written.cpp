@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <string_view>
 #include <unordered_map>
@@ -18,6 +19,7 @@ namespace {
 
 constexpr int kMaxRead = 64;  // arrays
 constexpr int kMaxDepth = 12; // from an operation of a norm to its operands
+constexpr int kMaxAxes = 31;
 constexpr int kMaxNodes = 12; // from the squares' sum to the root, or on
 
 // --- Views and constants ----------------------------------------------------
@@ -51,6 +53,22 @@ std::optional<float> as_constant(const array& a) {
 const array& narrow(const array& a) {
   bool is_wide = a.dtype() == mx::float32 && name_of(a) == "AsType";
   return is_wide && takes_dtype(a.inputs()[0].dtype()) ? a.inputs()[0] : a;
+}
+
+Axes as_axes(const std::vector<int>& axes) {
+  Axes bits = 0;
+  for (int axis : axes) {
+    bits |= axis < kMaxAxes ? 1u << axis : 0;
+  }
+  return bits;
+}
+
+int length_over(const array& x, Axes axes) {
+  int length = 1;
+  for (int i = 0; i < static_cast<int>(x.ndim()); ++i) {
+    length *= axes >> i & 1 ? x.shape(i) : 1;
+  }
+  return length;
 }
 
 // Where the axis is, if it is the only one that is longer than one.
@@ -216,10 +234,10 @@ class Reader {
       return cast(value, input.dtype(), a.dtype(), x_.dtype());
     }
     if (name == "Sum") {
-      auto axes = state_of<mx::Reduce>(a).second;
-      return axes.size() == 1
-          ? sum(value, axes[0], input.shape(axes[0]), a.dtype())
-          : Monomial::unknown();
+      auto axes = as_axes(state_of<mx::Reduce>(a).second);
+      bool is_of_x = input.shape() == x_.shape();
+      return is_of_x ? sum(value, axes, length_of(axes), a.dtype())
+                     : Monomial::unknown();
     }
     return is_broadcast(name) ? broadcast(a, value)
         : is_reshape(name)    ? reshape(name, a, value)
@@ -237,7 +255,7 @@ class Reader {
       const Monomial& right) const {
     const auto& of = left.is_moment() ? left.of : right.of;
     bool has_moment = left.is_moment() || right.is_moment();
-    int length = has_moment ? x_.shape(of->axis) : 0;
+    int length = has_moment ? length_of(of->axes) : 0;
     return name == "Multiply" ? multiply(left, right, length, a.dtype())
         : name == "Divide"    ? divide(left, right, length, a.dtype())
         : name == "Add"       ? add(left, right)
@@ -247,10 +265,14 @@ class Reader {
                               : Monomial::unknown();
   }
 
-  // Of a statistic of each row, the axis that it is of; or null.
-  static const int* axis_of(const Monomial& value) {
+  int length_of(Axes axes) const {
+    return length_over(x_, axes);
+  }
+
+  // Of a statistic, the axes that it is over; or null.
+  static const Axes* axes_of(const Monomial& value) {
     bool is_statistic = value.of && !value.x && !value.weight;
-    return is_statistic ? &value.of->axis : nullptr;
+    return is_statistic ? &value.of->axes : nullptr;
   }
 
   static Monomial
@@ -258,23 +280,23 @@ class Reader {
     if (value.is_weight() || value.is_number()) {
       return value; // noted() says where its axis is now
     }
-    auto* axis = axis_of(value);
-    auto is_that = [&](const auto& axes) {
-      return axes == std::vector<int>{*axis};
-    };
-    bool stays = axis &&
-        ((name == "Squeeze" && is_that(state_of<mx::Squeeze>(a))) ||
-         (name == "ExpandDims" && is_that(state_of<mx::ExpandDims>(a))));
+    auto* axes = axes_of(value);
+    bool stays = axes &&
+        ((name == "Squeeze" && *axes == as_axes(state_of<mx::Squeeze>(a))) ||
+         (name == "ExpandDims" &&
+          *axes == as_axes(state_of<mx::ExpandDims>(a))));
     return stays ? value : Monomial::unknown();
   }
 
-  // A statistic keeps its axis, as one element; else another axis would be
-  // taken for it.
+  // A statistic keeps its axes, as one element; else another axis would be
+  // taken for one.
   Monomial broadcast(const array& a, const Monomial& value) const {
     const auto& whole = a.inputs()[0];
-    if (auto* axis = axis_of(value)) {
+    if (auto* axes = axes_of(value)) {
       auto shape = x_.shape();
-      shape[*axis] = 1;
+      for (int i = 0; i < static_cast<int>(shape.size()); ++i) {
+        shape[i] = *axes >> i & 1 ? 1 : shape[i];
+      }
       bool fits = whole.shape() == shape || whole.ndim() == 0;
       return fits ? value : Monomial::unknown();
     }
@@ -315,7 +337,7 @@ bool take_statistic(NormSpec& spec, const Monomial& value, const array& x) {
   const auto& of = *value.of;
   const bool is_bare = value.number == 1.0f;
   if (value.centered != of.centered ||
-      (of.centered && *of.centered != of.axis)) {
+      (of.centered && *of.centered != of.axes)) {
     return false; // a mean and a variance of other rows
   }
   spec.center = of.centered.has_value();
@@ -327,13 +349,35 @@ bool take_statistic(NormSpec& spec, const Monomial& value, const array& x) {
   if (of.centered) {
     return false;
   }
-  int length = x.shape(of.axis);
+  int length = length_over(x, of.axes);
   if (is_root_of(length, value)) {
     spec.eps /= of.eps_bounds ? std::sqrt(static_cast<float>(length)) : length;
     return true;
   }
   spec.l2 = true;
-  return is_bare && of.axis == static_cast<int>(x.ndim()) - 1;
+  return is_bare && of.axes == 1u << (x.ndim() - 1);
+}
+
+// How many groups of channels such a norm has: all but the samples, the first
+// axis, and groups, if they are the last axis but one, is normalized; 0: as
+// many as channels. Nullopt: it is no norm of groups.
+std::optional<int> groups_of(const array& x, Axes axes) {
+  int n = x.ndim();
+  Axes all = (2u << (n - 1)) - 2u;
+  auto group = n < 2 ? 0 : 1u << (n - 2);
+  return n > 2 && axes == all                  ? std::optional(1)
+      : n > 2 && axes == (all & ~(group << 1)) ? std::optional(0)
+      : n > 3 && axes == (all & ~group)        ? std::optional(x.shape(n - 2))
+                                               : std::nullopt;
+}
+
+bool take_groups(NormCall& call, std::optional<int> groups) {
+  const auto& spec = call.spec;
+  if (!groups || !spec.center) {
+    return false;
+  }
+  call.groups = GroupNormSpec{.groups = *groups, .eps = spec.eps};
+  return true;
 }
 
 // The norm of x, if the value is one of ours.
@@ -344,7 +388,8 @@ std::optional<WrittenNorm> norm_of(
     const Arrays& parameters,
     mx::Stream stream) {
   // A result that is rounded to 16 bits and cast back has no op.
-  if (!value.is_normalized() || x.shape(value.of->axis) == 1 || value.widened) {
+  if (!value.is_normalized() || value.widened ||
+      length_over(x, value.of->axes) == 1) {
     return std::nullopt;
   }
   NormCall call{{}, output.dtype(), stream};
@@ -355,7 +400,11 @@ std::optional<WrittenNorm> norm_of(
     return std::nullopt;
   }
   call.set(kX, x);
-  call.axis = value.of->axis - static_cast<int>(x.ndim());
+  if (std::has_single_bit(value.of->axes)) {
+    call.axis = std::countr_zero(value.of->axes) - static_cast<int>(x.ndim());
+  } else if (!take_groups(call, groups_of(x, value.of->axes))) {
+    return std::nullopt;
+  }
   for (const auto& [operand, vector] :
        {std::pair(kWeight, value.weight), {kBias, value.bias}}) {
     if (!vector) {
@@ -375,9 +424,10 @@ std::optional<WrittenNorm> norm_of(
     spec.rounding = value.rounded || call.dtype == mx::float32 ? Rounding::Early
                                                                : Rounding::Late;
   }
-  auto kind = spec.l2 ? Counted::L2Norm
-      : spec.center   ? Counted::LayerNorm
-                      : Counted::RmsNorm;
+  auto kind = call.groups ? Counted::GroupNorm
+      : spec.l2           ? Counted::L2Norm
+      : spec.center       ? Counted::LayerNorm
+                          : Counted::RmsNorm;
   return WrittenNorm{output, std::move(call), kind};
 }
 
@@ -463,6 +513,30 @@ bool is_alone(const array& output, const Reader& reader, const Graph& graph) {
   });
 }
 
+// Whether the op of the norm has its result; what has an axis of groups is
+// taken with the reshape that joins them with their channels.
+bool may_end_at(WrittenNorm& norm, const Graph& graph) {
+  auto& call = norm.call;
+  const auto x = call.x();
+  if (!call.groups || call.groups->groups < 2) {
+    return true;
+  }
+  auto* join = graph.only_taker(norm.output);
+  bool joins = join && is_reshape(name_of(*join)) && join->ndim() > 1 &&
+      join->shape(0) == x.shape(0) &&
+      join->shape(-1) == x.shape(-2) * x.shape(-1) &&
+      join->primitive().stream() == call.stream &&
+      call.spec.operands.count() == 1;
+  if (joins) {
+    const auto& before = before_reshape(x);
+    bool is_joined = before.shape() == join->shape();
+    call.set(
+        kX, is_joined ? before : mx::reshape(x, join->shape(), call.stream));
+    norm.output = *join;
+  }
+  return joins;
+}
+
 // That of an array under the root.
 std::optional<WrittenNorm>
 norm_of(const array& x, const array& root, const Graph& graph) {
@@ -477,7 +551,7 @@ norm_of(const array& x, const array& root, const Graph& graph) {
     if (a->shape() == x.shape() && takes_dtype(a->dtype())) {
       auto written =
           norm_of(reader.value_of(*a), *a, x, reader.parameters(), stream);
-      if (written) {
+      if (written && may_end_at(*written, graph)) {
         found.emplace(std::move(*written));
       }
     }

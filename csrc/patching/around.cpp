@@ -1,6 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "csrc/common/checks.h"
 #include "csrc/patching/plans.h"

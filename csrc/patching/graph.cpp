@@ -3,6 +3,7 @@
 #include "csrc/patching/graph.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <map>
@@ -284,10 +285,12 @@ const array* Graph::sole_taker(const array& a, Ask ask) const {
 
 namespace {
 
-// How far to look above an operand, as one of a model's timestep, and how far
-// before it is known what leads to the array that may be above it.
+// How far to look above an operand, as one of a model's timestep.
 constexpr size_t kFar = 256;
-constexpr size_t kNear = 8;
+// After so many arrays it is asked what leads to the array that may be above
+// them, which cannot be computed from it; after more, further away.
+constexpr std::array<std::pair<size_t, size_t>, 2> kPrunings = {
+    {{4, 24}, {64, 256}}};
 
 bool is_argument_of_transform(const array& a) {
   return a.status() == array::Status::unscheduled && !a.has_primitive();
@@ -295,44 +298,46 @@ bool is_argument_of_transform(const array& a) {
 
 } // namespace
 
-// The nearest nodes, none of which can be computed from `a`.
-std::unordered_set<std::uintptr_t> Graph::above(const array& a) const {
-  std::unordered_set<std::uintptr_t> ids;
+void Graph::mark_above(const array& a, size_t most) const {
   std::vector<const array*> nodes{&a};
-  for (size_t i = 0; i < nodes.size() && ids.size() < kFar; ++i) {
+  for (size_t i = 0; i < nodes.size() && nodes.size() < most; ++i) {
     for (const auto& in : inputs_of(*nodes[i])) {
-      if (is_pending(in) && ids.insert(in.id()).second) {
+      auto* node = is_pending(in) ? find(in) : nullptr;
+      if (node && std::exchange(node->above, question_) != question_) {
         nodes.push_back(&in);
       }
     }
   }
-  return ids;
 }
 
 Graph::Relation Graph::relation(const array& operand, const array& a) const {
-  std::unordered_set<std::uintptr_t> above_a, seen;
+  ++question_;
   bool traced = false;
-  std::vector<const array*> stack{&operand};
-  while (!stack.empty()) {
-    const auto& node = *stack.back();
-    stack.pop_back();
+  std::vector<const array*> nodes{&operand}; // the nearest first
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (auto [after, most] : kPrunings) {
+      if (i == after) {
+        mark_above(a, most);
+      }
+    }
+    if (i == kFar) {
+      return Relation::Unknown;
+    }
+    const auto& node = *nodes[i];
     if (node.id() == a.id()) {
       return Relation::Dependent;
     }
     // An argument of vmap or compile may have lost its flag to a gradient.
     traced |= node.is_tracer() || is_argument_of_transform(node);
-    if (!is_pending(node) || above_a.contains(node.id()) ||
-        !seen.insert(node.id()).second) {
+    auto* known = find(node);
+    if (!is_pending(node) || (known && known->above == question_)) {
       continue;
     }
-    if (seen.size() == kNear) {
-      above_a = above(a);
-    }
-    if (seen.size() == kFar) {
-      return Relation::Unknown;
-    }
     for (const auto& in : inputs_of(node)) {
-      stack.push_back(&in);
+      auto* next = find(in);
+      if (!next || std::exchange(next->seen, question_) != question_) {
+        nodes.push_back(&in);
+      }
     }
   }
   return traced && !a.is_tracer() ? Relation::Traced : Relation::Independent;
@@ -344,10 +349,14 @@ bool Graph::add(Rewrite rewrite) {
     return false;
   }
   for (const auto& a : rewrite.old) {
-    rewrite_by_array_[a.id()] = rewrites_.size();
+    if (auto* node = find(a)) { // else it has been made for the node
+      node->rewrite = rewrites_.size();
+    }
   }
   for (const auto& a : rewrite.inputs) {
-    taken_.insert(a.id());
+    if (auto* node = find(a)) {
+      node->taken = true;
+    }
   }
   rewrites_.push_back(std::move(rewrite));
   return true;

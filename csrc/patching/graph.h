@@ -7,8 +7,7 @@
 
 #include <array>
 #include <cstdint>
-#include <unordered_map>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "csrc/patching/pending.h"
@@ -104,13 +103,14 @@ class Graph {
 
   // What is planned, of which `a` is an output; null: nothing.
   const Rewrite* rewrite_of(const array& a) const {
-    auto it = rewrite_by_array_.find(a.id());
-    return it == rewrite_by_array_.end() ? nullptr : &rewrites_[it->second];
+    auto* node = find(a);
+    return node && node->rewrite >= 0 ? &rewrites_[node->rewrite] : nullptr;
   }
 
   // Whether a planned node takes it.
   bool is_taken(const array& a) const {
-    return taken_.contains(a.id());
+    auto* node = find(a);
+    return node && node->taken;
   }
 
   // An output of the only operation that takes `a`, once, if nothing is planned
@@ -159,7 +159,11 @@ class Graph {
     int uses = 0;
     bool root = false;
     bool boundary = false;
-    bool shared = false; // held by more than the graph
+    bool shared = false;  // held by more than the graph
+    bool taken = false;   // by what is planned
+    int rewrite = -1;     // in rewrites_
+    mutable int seen = 0; // in this question, as below
+    mutable int above = 0;
   };
   struct Use {
     int taker;    // in nodes_
@@ -168,12 +172,15 @@ class Graph {
 
   Node& visit(const array& a);
   const Node* find(const array& a) const;
+  Node* find(const array& a) {
+    return const_cast<Node*>(std::as_const(*this).find(a));
+  }
   template <typename F>
   void for_unseen_siblings(const array& node, F visit) const;
   size_t slot_of(std::uintptr_t id) const;
   void grow();
 
-  std::unordered_set<std::uintptr_t> above(const array& a) const;
+  void mark_above(const array& a, size_t most) const;
 
   const Arrays& roots_;
   std::vector<Node> nodes_; // those nearest to the roots first
@@ -184,8 +191,7 @@ class Graph {
   std::vector<int> slots_;
 
   std::vector<Rewrite> rewrites_;
-  std::unordered_map<std::uintptr_t, size_t> rewrite_by_array_;
-  std::unordered_set<std::uintptr_t> taken_; // by rewrites
+  mutable int question_ = 0; // of relation(), so far
 };
 
 // The roots, of what is planned and what it needs. No array is changed

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <map>
 #include <typeinfo>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "csrc/patching/graph.h"
 

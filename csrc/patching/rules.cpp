@@ -93,7 +93,8 @@ Pattern channels(Operand operand) {
 }
 
 bool activation_of_groups(const Site& site, const array& a, Match& match) {
-  return activated(y)(site, a, match) &&
+  static const auto activated_y = activated(y);
+  return activated_y(site, a, match) &&
       (match.activation == Activation::Silu ||
        match.activation == Activation::Gelu);
 }
@@ -137,12 +138,12 @@ bool clamped(const Site&, const array& h, Match& match) {
 
 // A product before the norm, which may be split into groups.
 bool gate_first(const Site& site, const array& x, Match& match) {
-  auto gated_x = part(gated(any(kGate), any(kX)));
-  const auto& product = before_reshape(x);
-  return product.id() == x.id() ? gated_x(site, x, match)
-                                : part([&](auto& site, auto&, auto& match) {
-                                    return gated_x(site, product, match);
-                                  })(site, x, match);
+  static const auto product = part(gated(any(kGate), any(kX)));
+  static const auto split = part([](auto& site, const array& x, auto& match) {
+    return product(site, before_reshape(x), match);
+  });
+  bool is_split = before_reshape(x).id() != x.id();
+  return (is_split ? split : product)(site, x, match);
 }
 
 bool is_rms(const NormCall& call, mx::Dtype dtype) {

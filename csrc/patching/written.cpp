@@ -7,7 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "csrc/common/checks.h"
@@ -107,32 +107,41 @@ class Reader {
       : x_(x),
         stream_(stream),
         graph_(graph) {
-    values_.emplace(x.id(), Monomial{.x = 1});
+    values_.reserve(kMaxRead); // they stay where they are
+    values_.emplace_back(x.id(), Monomial{.x = 1});
   }
 
   // The value, if it has been asked for; else null.
   const Monomial* find(const array& a) const {
-    auto known = values_.find(a.id());
-    return known == values_.end() ? nullptr : &known->second;
+    for (const auto& [id, value] : values_) {
+      if (id == a.id()) {
+        return &value;
+      }
+    }
+    return nullptr;
   }
 
   const Monomial& value_of(const array& a) {
     if (auto* known = find(a)) {
       return *known;
     }
-    auto value = Monomial::unknown();
-    if (++read_ <= kMaxRead && depth_ < kMaxDepth) {
-      ++depth_;
-      value = noted(a, read(a));
-      --depth_;
-      if (may_be_parameter(a, value)) {
-        Vector parameter{
-            static_cast<int>(parameters_.size()), 0.0f, *only_axis_from_end(a)};
-        value = {.weight = parameter};
-        parameters_.push_back(a);
-      }
+    static const auto unknown = Monomial::unknown();
+    if (depth_ == kMaxDepth || values_.size() == kMaxRead) {
+      return unknown;
     }
-    return values_.emplace(a.id(), std::move(value)).first->second;
+    ++depth_;
+    auto value = noted(a, read(a));
+    --depth_;
+    if (may_be_parameter(a, value)) {
+      Vector parameter{
+          static_cast<int>(parameters_.size()), 0.0f, *only_axis_from_end(a)};
+      value = {.weight = parameter};
+      parameters_.push_back(a);
+    }
+    if (values_.size() == kMaxRead) {
+      return unknown;
+    }
+    return values_.emplace_back(a.id(), std::move(value)).second;
   }
 
   const Arrays& parameters() const {
@@ -310,9 +319,8 @@ class Reader {
   Arrays parameters_;
   mx::Stream stream_;
   const Graph& graph_;
-  int read_ = 0;
   int depth_ = 0;
-  std::unordered_map<std::uintptr_t, Monomial> values_;
+  std::vector<std::pair<std::uintptr_t, Monomial>> values_;
 };
 
 // --- The norm that a value is -----------------------------------------------

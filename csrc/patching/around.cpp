@@ -67,6 +67,17 @@ Sides sides_of(const array& norm, const Graph& graph) {
   return {before, after};
 }
 
+// Whether what is before a norm may have parts that are computed for it alone.
+bool has_parts(const array& norm, const Graph& graph) {
+  const auto& x = before_reshape(norm.inputs()[0]);
+  return name_of(x) != "Add" ||
+      std::ranges::any_of(x.inputs(), [&](const array& in) {
+           bool may_be = is_one_of(in, {"Add", "Multiply"}) ||
+               is_compiled(in) || op_of<Norm>(in) || is_mlx_norm(in);
+           return may_be && graph.only_taker(in);
+         });
+}
+
 bool joins_last_axes(const array& join, const array& y) {
   if (!is_reshape(name_of(join)) || y.ndim() < 2) {
     return false;
@@ -505,16 +516,21 @@ class Pass {
 
 } // namespace
 
-bool may_plan_around(const Graph& graph) {
+Prospects prospects_of(const Graph& graph) {
   auto any = [&](Kind kind, auto test) {
     return std::ranges::any_of(
         graph.all(kind), [&](const array* a) { return test(*a); });
   };
-  return !graph.all(Kind::OtherNorm).empty() ||
+  bool is_any = !graph.all(Kind::OtherNorm).empty() ||
       any(Kind::Rope, is_rope_of_norm) || any(Kind::Root, may_be_root) ||
-      any(Kind::Norm,
-          [&](const array& a) { return sides_of(a, graph).any(); }) ||
       may_stand_side_by_side(graph);
+  Prospects found{is_any, is_any};
+  for (const auto* a : graph.all(Kind::Norm)) {
+    auto sides = sides_of(*a, graph);
+    found.any |= sides.any();
+    found.holders |= sides.after || (sides.before && has_parts(*a, graph));
+  }
+  return found;
 }
 
 void plan_around(Graph& graph, bool joins) {

@@ -50,8 +50,8 @@ Pattern product(Pattern a, Pattern b) {
 
 Pattern part(Pattern of) {
   return [=](const Site& site, const array& a, Match& match) {
-    return site.graph.is_part(a, site.ask) &&
-        a.primitive().stream() == site.call.stream && of(site, a, match);
+    return of(site, a, match) && site.graph.is_part(a, site.ask) &&
+        a.primitive().stream() == site.call.stream;
   };
 }
 

@@ -35,8 +35,11 @@ int fuse_at_eval(const Arrays& roots, bool around, bool projections) {
   std::optional<Graph> graph(std::in_place, roots, latest_nodes);
   latest_nodes = std::max(graph->size(), kMinNodes);
   // Norms of products come before norms side by side.
-  if (around && may_plan_around(*graph)) {
-    graph->note_holders();
+  auto prospects = around ? prospects_of(*graph) : Prospects{};
+  if (prospects.any) {
+    if (prospects.holders) {
+      graph->note_holders();
+    }
     plan_around(*graph, /* joins= */ !multiplies);
     if (graph->apply() && multiplies) {
       graph.emplace(roots, latest_nodes); // as it is now
@@ -63,7 +66,7 @@ Arrays fuse_graph(
     const Arrays& outputs,
     const std::function<Arrays()>& boundary) {
   Graph whole(outputs, kNodes);
-  if (!may_plan_around(whole)) {
+  if (!prospects_of(whole).any) {
     return outputs;
   }
   // What the function found elsewhere stays what it is: it may be a tracer of

@@ -14,8 +14,13 @@ namespace mlx_norms {
 // around.cpp: norms that compute what stands around them, by the table of
 // rules, and norms that are written in operations, first of all those with a
 // rope after them; unless it `joins` none, also norms side by side. The first
-// says whether there may be any, by the nodes next to norms.
-bool may_plan_around(const Graph& graph);
+// says whether there may be any, by the nodes next to norms, and whether it may
+// matter what is held elsewhere.
+struct Prospects {
+  bool any;
+  bool holders;
+};
+Prospects prospects_of(const Graph& graph);
 void plan_around(Graph& graph, bool joins = true);
 
 // ropes.cpp: one node in the place of a norm of heads, a transpose and a rope,

@@ -23,6 +23,7 @@ struct Added {
 Added added_to(const array& product, const Graph& graph) {
   auto* sum = graph.only_taker(product);
   if (!sum || !is_pending(*sum, "Add") || sum->is_tracer() ||
+      graph.rewrite_of(*sum) ||
       sum->primitive().stream() != product.primitive().stream()) {
     return {};
   }
@@ -33,7 +34,7 @@ Added added_to(const array& product, const Graph& graph) {
 
 // Whether anything takes it after what is planned.
 bool is_used(const array& product, const Graph& graph) {
-  return graph.is_root(product) ||
+  return graph.is_root(product) || graph.is_taken(product) ||
       !graph.all_takers(product, [&](const array& taker) {
         return graph.rewrite_of(taker) != nullptr;
       });

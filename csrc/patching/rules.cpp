@@ -175,13 +175,14 @@ bool norm_before(const Site& site, const array& sum, Match& match) {
   const auto* second = has_sum ? &*call.in[kResidual] : &sum.inputs()[1];
   for (auto [term, residual] :
        {std::pair(first, second), std::pair(second, first)}) {
-    auto before = site.graph.sole_taker(*term, site.ask) ? site.call_of(*term)
-                                                         : std::nullopt;
+    auto before = site.call_of(*term);
+    if (!before || !site.graph.sole_taker(*term, site.ask)) {
+      continue;
+    }
     auto* planned = site.graph.rewrite_of(*term);
-    if (before && !(planned && planned->old.size() > 1) &&
-        is_rms(*before, call.dtype) && !before->spec.has(kResidual) &&
-        before->stream == call.stream && before->spec.eps == call.spec.eps &&
-        is_like(*residual, before->x()) &&
+    if (!(planned && planned->old.size() > 1) && is_rms(*before, call.dtype) &&
+        !before->spec.has(kResidual) && before->stream == call.stream &&
+        before->spec.eps == call.spec.eps && is_like(*residual, before->x()) &&
         have_one_way(before->spec, call.spec)) {
       match.inner_result = *term;
       match.bind(kResidual, *residual);

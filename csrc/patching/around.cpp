@@ -30,16 +30,7 @@ bool is_mlx_norm(const array& a) {
   return is_one_of(a, {"RMSNorm", "LayerNorm"});
 }
 
-// Whether anything before a norm or after it may become part of it, by the
-// operations next to it: nearly all have nothing.
-struct Sides {
-  bool before = true;
-  bool after = true;
-  bool any() const {
-    return before || after;
-  }
-};
-
+// By the operations next to a norm: nearly all have nothing.
 Sides sides_of(const array& norm, const Graph& graph) {
   auto* ours = op_of<Norm>(norm);
   if (!ours) {
@@ -366,7 +357,10 @@ class Around {
 
 class Pass {
  public:
-  Pass(Graph& graph, bool joins) : graph_(graph), joins_(joins) {}
+  Pass(Graph& graph, const Prospects& prospects, bool joins)
+      : graph_(graph),
+        prospects_(prospects),
+        joins_(joins) {}
 
   void run() {
     CallOf call_of = [this](const array& a) { return this->call_of(a); };
@@ -386,13 +380,15 @@ class Pass {
           output,
           kind);
     }
-    for_far_first(Kind::Norm, [&](const array& a) {
+    const auto& norms = graph_.all(Kind::Norm);
+    for (size_t i = norms.size(); i-- > 0;) {
+      const auto& a = *norms[i];
       bool is_first = a.siblings().empty() || a.outputs()[0].id() == a.id();
-      auto sides = written_.empty() ? sides_of(a, graph_) : Sides{};
+      auto sides = written_.empty() ? prospects_.sides[i] : Sides{};
       if (is_first && !graph_.rewrite_of(a) && sides.any()) {
         plan_norm(a, call_of, sides, sums_alone);
       }
-    });
+    }
     if (!sums_alone) {
       for_far_first(Kind::OtherNorm, [&](const array& a) {
         if (a.outputs()[0].id() == a.id() && !graph_.rewrite_of(a)) {
@@ -508,6 +504,7 @@ class Pass {
   }
 
   Graph& graph_;
+  const Prospects& prospects_;
   bool joins_; // norms side by side
   std::vector<WrittenNorm> written_;
   Calls calls_;                                     // the same
@@ -524,17 +521,19 @@ Prospects prospects_of(const Graph& graph) {
   bool is_any = !graph.all(Kind::OtherNorm).empty() ||
       any(Kind::Rope, is_rope_of_norm) || any(Kind::Root, may_be_root) ||
       may_stand_side_by_side(graph);
-  Prospects found{is_any, is_any};
+  Prospects found{is_any, is_any, {}};
+  found.sides.reserve(graph.all(Kind::Norm).size());
   for (const auto* a : graph.all(Kind::Norm)) {
     auto sides = sides_of(*a, graph);
+    found.sides.push_back(sides);
     found.any |= sides.any();
     found.holders |= sides.after || (sides.before && has_parts(*a, graph));
   }
   return found;
 }
 
-void plan_around(Graph& graph, bool joins) {
-  Pass(graph, joins).run();
+void plan_around(Graph& graph, const Prospects& prospects, bool joins) {
+  Pass(graph, prospects, joins).run();
 }
 
 } // namespace mlx_norms

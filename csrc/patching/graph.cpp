@@ -264,10 +264,16 @@ int times_taken(const array& a, const array& taker) {
 
 } // namespace
 
-const Arrays& Graph::inputs_of(const array& a) const {
+const Arrays& Graph::inputs_of(const array& a, const Node* node) const {
   static const Arrays none;
-  auto* rewrite = rewrite_of(a);
-  return rewrite ? rewrite->inputs : is_boundary(a) ? none : a.inputs();
+  return !node             ? a.inputs()
+      : node->rewrite >= 0 ? rewrites_[node->rewrite].inputs
+      : node->boundary     ? none
+                           : a.inputs();
+}
+
+const Arrays& Graph::inputs_of(const array& a) const {
+  return inputs_of(a, find(a));
 }
 
 const array* Graph::sole_taker(const array& a, Ask ask) const {
@@ -290,7 +296,8 @@ constexpr size_t kFar = 256;
 // After so many arrays it is asked what leads to the array that may be above
 // them, which cannot be computed from it; after more, further away.
 constexpr std::array<std::pair<size_t, size_t>, 2> kPrunings = {
-    {{4, 24}, {64, 256}}};
+    {{4, 16}, {64, 256}}};
+constexpr size_t kNearly = 64; // as many as are mostly looked at
 
 bool is_argument_of_transform(const array& a) {
   return a.status() == array::Status::unscheduled && !a.has_primitive();
@@ -299,7 +306,9 @@ bool is_argument_of_transform(const array& a) {
 } // namespace
 
 void Graph::mark_above(const array& a, size_t most) const {
-  std::vector<const array*> nodes{&a};
+  std::vector<const array*> nodes;
+  nodes.reserve(kNearly);
+  nodes.push_back(&a);
   for (size_t i = 0; i < nodes.size() && nodes.size() < most; ++i) {
     for (const auto& in : inputs_of(*nodes[i])) {
       auto* node = is_pending(in) ? find(in) : nullptr;
@@ -313,7 +322,9 @@ void Graph::mark_above(const array& a, size_t most) const {
 Graph::Relation Graph::relation(const array& operand, const array& a) const {
   ++question_;
   bool traced = false;
-  std::vector<const array*> nodes{&operand}; // the nearest first
+  std::vector<const array*> nodes; // the nearest first
+  nodes.reserve(kNearly);
+  nodes.push_back(&operand);
   for (size_t i = 0; i < nodes.size(); ++i) {
     for (auto [after, most] : kPrunings) {
       if (i == after) {
@@ -329,11 +340,11 @@ Graph::Relation Graph::relation(const array& operand, const array& a) const {
     }
     // An argument of vmap or compile may have lost its flag to a gradient.
     traced |= node.is_tracer() || is_argument_of_transform(node);
-    auto* known = find(node);
+    auto* known = is_pending(node) ? find(node) : nullptr;
     if (!is_pending(node) || (known && known->above == question_)) {
       continue;
     }
-    for (const auto& in : inputs_of(node)) {
+    for (const auto& in : inputs_of(node, known)) {
       auto* next = find(in);
       if (!next || std::exchange(next->seen, question_) != question_) {
         nodes.push_back(&in);

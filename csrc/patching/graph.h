@@ -180,6 +180,7 @@ class Graph {
   size_t slot_of(std::uintptr_t id) const;
   void grow();
 
+  const Arrays& inputs_of(const array& a, const Node* node) const;
   void mark_above(const array& a, size_t most) const;
 
   const Arrays& roots_;

@@ -7,7 +7,6 @@
 
 #include <functional>
 #include <utility>
-#include <vector>
 
 #include "csrc/patching/graph.h"
 #include "csrc/patching/norm_call.h"
@@ -27,7 +26,7 @@ struct Site {
 };
 
 struct Match {
-  std::vector<std::pair<Operand, array>> operands;
+  mx::SmallVector<std::pair<Operand, array>, 4> operands;
   Activation activation = Activation::None;
   float number = 1.0f;
   bool widened = false; // an operand was cast to float32

@@ -40,7 +40,7 @@ int fuse_at_eval(const Arrays& roots, bool around, bool projections) {
     if (prospects.holders) {
       graph->note_holders();
     }
-    plan_around(*graph, /* joins= */ !multiplies);
+    plan_around(*graph, prospects, /* joins= */ !multiplies);
     if (graph->apply() && multiplies) {
       graph.emplace(roots, latest_nodes); // as it is now
     }
@@ -77,7 +77,7 @@ Arrays fuse_graph(
   auto given = boundary();
   leaves.insert(leaves.end(), given.begin(), given.end());
   Graph graph(outputs, kNodes, leaves);
-  plan_around(graph);
+  plan_around(graph, prospects_of(graph));
   return rebuilt(graph);
 }
 

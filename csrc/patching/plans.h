@@ -16,12 +16,20 @@ namespace mlx_norms {
 // rope after them; unless it `joins` none, also norms side by side. The first
 // says whether there may be any, by the nodes next to norms, and whether it may
 // matter what is held elsewhere.
+struct Sides { // of a norm
+  bool before = true;
+  bool after = true;
+  bool any() const {
+    return before || after;
+  }
+};
 struct Prospects {
-  bool any;
-  bool holders;
+  bool any = false;
+  bool holders = false;
+  std::vector<Sides> sides; // of the graph's norms
 };
 Prospects prospects_of(const Graph& graph);
-void plan_around(Graph& graph, bool joins = true);
+void plan_around(Graph& graph, const Prospects& prospects, bool joins = true);
 
 // ropes.cpp: one node in the place of a norm of heads, a transpose and a rope,
 // or of a layer's q and k of two each, if nothing else takes the norms, which

@@ -231,7 +231,7 @@ class RopePass {
       return std::nullopt;
     }
     auto call = with_norm(a, x, norm);
-    return call && has_kernel(call->op, call->inputs, stream)
+    return call
         ? std::optional(
               RopeOfNorm{a, normalized, std::move(*call), offset, stream})
         : std::nullopt;
@@ -252,7 +252,7 @@ class RopePass {
         continue;
       }
       auto both = joined(q, k);
-      if (has_kernel(both.op, both.inputs, q.stream) && plan({&q, &k}, both)) {
+      if (plan({&q, &k}, std::move(both))) {
         return true;
       }
     }
@@ -260,6 +260,9 @@ class RopePass {
   }
 
   bool plan(std::vector<const RopeOfNorm*> ropes, Call<NormRope> call) {
+    if (!has_kernel(call.op, call.inputs, ropes[0]->stream)) {
+      return false;
+    }
     Rewrite rewrite;
     for (auto* rope : ropes) {
       rewrite.old.push_back(rope->output);

@@ -360,8 +360,11 @@ std::span<const Rule> rules() {
 
 TakenOperands take_operands(NormCall& call) {
   TakenOperands taken;
+  auto is_made = [](const OptionalArray& a) { return a && is_pending(*a); };
   if (!may_be_modulated(call) ||
-      call.spec.operands.without({kX, kWeight, kBias}).count() > 0) {
+      call.spec.operands.without({kX, kWeight, kBias}).count() > 0 ||
+      !(is_made(call.in[kWeight]) || is_made(call.in[kBias]) ||
+        is_pending(call.x(), "AsType"))) {
     return taken;
   }
   auto trial = call;

@@ -140,6 +140,7 @@ class Around {
         call_of_(call_of),
         call_(std::move(call)),
         old_(std::move(old)),
+        first_(old_[0]),
         sides_(sides),
         sums_alone_(sums_alone) {}
 
@@ -171,6 +172,7 @@ class Around {
       return false;
     }
     auto y = old_[0];
+    leave_outputs();
     bool is_planned = graph_.add(
         {std::move(old_), std::move(made->node), std::move(made->inputs)});
     if (is_planned && last_) {
@@ -180,6 +182,19 @@ class Around {
   }
 
  private:
+  // Whoever holds the norm's first result has it by outputs of its own: the
+  // others are those of what is planned.
+  void leave_outputs() {
+    if (first_.siblings().empty() || first_.id() == old_[0].id()) {
+      return;
+    }
+    Arrays alone{first_};
+    for (const auto& a : first_.siblings()) {
+      alone.push_back(mx::zeros(a.shape(), a.dtype(), call_.stream));
+    }
+    graph_.add({std::move(alone), first_.primitive_ptr(), first_.inputs()});
+  }
+
   // Where the rule's pattern has to be, and what it knows as the result.
   struct Place {
     const array* root = nullptr;
@@ -345,6 +360,7 @@ class Around {
   NormCall call_;
   std::optional<Made> made_; // what computes that, if it is known
   Arrays old_;               // y, [sum]
+  array first_;              // y at first
   Sides sides_;
   std::optional<std::pair<std::pair<At, Ask>, Place>> place_; // the latest
   bool sums_alone_;

@@ -439,3 +439,18 @@ class TestScopes:
         taken = {SHIFT: 2}, {"rms_norm": 1}
         assert self.both() == self.both(projections=True) == taken
         assert self.both(fuse=False) == self.both(projections=True, fuse=False) == ({}, {})
+
+
+def test_a_held_result_leaves_the_sum_alone():
+    """Of a norm with a sum whose result is cast: what a view reads stays where it is."""
+    x, r = given("x", "r")
+    with at_eval():
+        y, h = mlx_norms.add_rms_norm(x, r, eps=EPS)
+        z = y.astype(mx.float16)
+        mx.eval(z, h)
+        view = np.asarray(memoryview(h))
+        kept, place = view.copy(), view.ctypes.data
+        mx.eval(y)
+        assert np.asarray(memoryview(h)).ctypes.data == place
+        assert np.array_equal(view, kept)
+    check([y], [exact(lambda x, r: [rms(x + r)], x, r)[0]])

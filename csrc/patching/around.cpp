@@ -61,7 +61,8 @@ Sides sides_of(const array& norm, const Graph& graph) {
 // Whether what is before a norm may have parts that are computed for it alone.
 bool has_parts(const array& norm, const Graph& graph) {
   const auto& x = before_reshape(norm.inputs()[0]);
-  return name_of(x) != "Add" ||
+  auto* ours = op_of<Norm>(norm);
+  return (ours && ours->spec.has(kResidual)) || name_of(x) != "Add" ||
       std::ranges::any_of(x.inputs(), [&](const array& in) {
            bool may_be = is_one_of(in, {"Add", "Multiply"}) ||
                is_compiled(in) || op_of<Norm>(in) || is_mlx_norm(in);

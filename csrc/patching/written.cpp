@@ -309,7 +309,7 @@ class Reader {
       bool fits = whole.shape() == shape || whole.ndim() == 0;
       return fits ? value : Monomial::unknown();
     }
-    bool is_small = value.is_product() && !value.x;
+    bool is_small = value.is_product() && !value.x && !value.halves;
     // To its own shape, as by mx.broadcast_arrays.
     bool stays = whole.shape() == x_.shape() && a.shape() == x_.shape();
     return is_small || stays ? value : Monomial::unknown();
@@ -426,6 +426,9 @@ std::optional<WrittenNorm> norm_of(
       return std::nullopt;
     }
     call.set(operand, as_vector(parameter, stream));
+  }
+  if (call.groups && value.weight && value.weight->offset != 0.0f) {
+    return std::nullopt; // no op has it: the weight is taken after the norm
   }
   if (value.weight) {
     spec.weight_offset = value.weight->offset;
@@ -548,7 +551,8 @@ bool may_end_at(WrittenNorm& norm, const Graph& graph) {
 // That of an array under the root.
 std::optional<WrittenNorm>
 norm_of(const array& x, const array& root, const Graph& graph) {
-  if (x.ndim() == 0 || x.size() == 0 || !takes_dtype(x.dtype())) {
+  if (x.ndim() == 0 || x.ndim() > kMaxAxes || x.size() == 0 ||
+      !takes_dtype(x.dtype())) {
     return std::nullopt;
   }
   auto stream = root.primitive().stream();

@@ -41,6 +41,7 @@ TAKEN = {
         x.reshape(x.shape[0], -1, x.shape[-1] // GROUPS, GROUPS), (1, 2)
     ).reshape(x.shape),
     "of a sample": lambda norm, x, w, b: norm(x, (1, 2, 3)) * w + b,
+    "a weight less one": lambda norm, x, w, b: norm(x, (1, 2, 3)) * (1 + w) + b,
     "of a channel": lambda norm, x, w, b: norm(x, (1, 2)) * w + b,
 }
 SHAPES = [(2, 5, 6, CHANNELS), (1, 1, 7, CHANNELS), (3, 4, 1, GROUPS)]
@@ -139,6 +140,22 @@ def test_left(kind):
     mx.eval(expected)
     with mlx_norms.patched():
         y = LEFT[kind](*arrays)
+        mx.eval(y)
+        assert mlx_norms.report().written == {}
+    assert mx.allclose(y, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_root_along_another_axis():
+    """Of a square array: without keepdims it is of columns, beside a weight or not."""
+    x, w = normal((8, 8), mx.float32, seed="x"), normal((8,), mx.float32, seed="w")
+
+    def code(x, w):
+        return x * (w * mx.rsqrt(mx.mean(x * x, -1) + EPS))
+
+    expected = code(x, w)
+    mx.eval(expected)
+    with mlx_norms.patched():
+        y = code(x, w)
         mx.eval(y)
         assert mlx_norms.report().written == {}
     assert mx.allclose(y, expected, rtol=1e-5, atol=1e-5)

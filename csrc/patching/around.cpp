@@ -26,10 +26,6 @@ bool is_norm_alone(const array& a) {
   return norm && !norm->spec.has(kResidual);
 }
 
-bool is_mlx_norm(const array& a) {
-  return is_one_of(a, {"RMSNorm", "LayerNorm"});
-}
-
 // By the operations next to a norm: nearly all have nothing.
 Sides sides_of(const array& norm, const Graph& graph) {
   auto* ours = op_of<Norm>(norm);
@@ -65,7 +61,7 @@ bool has_parts(const array& norm, const Graph& graph) {
   return (ours && ours->spec.has(kResidual)) || name_of(x) != "Add" ||
       std::ranges::any_of(x.inputs(), [&](const array& in) {
            bool may_be = is_one_of(in, {"Add", "Multiply"}) ||
-               is_compiled(in) || op_of<Norm>(in) || is_mlx_norm(in);
+               is_compiled(in) || op_of<Norm>(in) || is_mlx_norm(name_of(in));
            return may_be && graph.only_taker(in);
          });
 }
@@ -319,17 +315,16 @@ class Around {
         ? trial.spec.operands.without({kX, kResidual, kResidual2, kFactor})
         : trial.spec.operands.without(call_.spec.operands);
     for (auto operand : sum ? others : Operands{}) {
-      switch (graph_.relation(*trial.in[operand], *sum)) {
-        case Graph::Relation::Dependent:
-          return Counted::ParameterOfSum;
-        case Graph::Relation::Unknown:
-          return Counted::ParameterGraphLong;
-        case Graph::Relation::Traced: // the sum may outlive the transform
-          if (takes_sum) {
-            return Counted::ParameterTraced;
-          }
-        case Graph::Relation::Independent:
-          break;
+      auto relation = graph_.relation(*trial.in[operand], *sum);
+      if (relation == Graph::Relation::Dependent) {
+        return Counted::ParameterOfSum;
+      }
+      if (relation == Graph::Relation::Unknown) {
+        return Counted::ParameterGraphLong;
+      }
+      // The sum may outlive the transform.
+      if (relation == Graph::Relation::Traced && takes_sum) {
+        return Counted::ParameterTraced;
       }
     }
     made = trial.made();
@@ -380,22 +375,16 @@ class Pass {
         joins_(joins) {}
 
   void run() {
-    CallOf call_of = [this](const array& a) { return this->call_of(a); };
-    // A trace of shapes alone tells little of what they will be.
-    bool sums_alone = in_shapeless_trace(graph_.roots()[0]);
-    if (!sums_alone) {
+    if (!sums_alone_) {
       for_far_first(Kind::Root, [&](const array& a) { find_written(a); });
     }
-    for (const auto& normalized : plan_ropes(graph_, call_of)) {
+    for (const auto& normalized : plan_ropes(graph_, call_of_)) {
       within_other_.insert(normalized.id());
     }
     for (auto& [output, call, kind] : written_) {
       Arrays old = call.statistics();
       old.insert(old.begin(), output);
-      plan(
-          Around(graph_, calls_, call_of, call, std::move(old), {}, false),
-          output,
-          kind);
+      plan(around(call, std::move(old), {}), output, kind);
     }
     const auto& norms = graph_.all(Kind::Norm);
     for (size_t i = norms.size(); i-- > 0;) {
@@ -403,13 +392,13 @@ class Pass {
       bool is_first = a.siblings().empty() || a.outputs()[0].id() == a.id();
       auto sides = written_.empty() ? prospects_.sides[i] : Sides{};
       if (is_first && !graph_.rewrite_of(a) && sides.any()) {
-        plan_norm(a, call_of, sides, sums_alone);
+        plan_norm(a, sides);
       }
     }
-    if (!sums_alone) {
+    if (!sums_alone_) {
       for_far_first(Kind::OtherNorm, [&](const array& a) {
         if (a.outputs()[0].id() == a.id() && !graph_.rewrite_of(a)) {
-          plan_norm(a, call_of, {}, sums_alone);
+          plan_norm(a, {});
         }
       });
       if (joins_) {
@@ -441,26 +430,29 @@ class Pass {
     written_.push_back(std::move(*found));
   }
 
+  Around around(NormCall call, Arrays old, Sides sides) const {
+    return {
+        graph_,
+        calls_,
+        call_of_,
+        std::move(call),
+        std::move(old),
+        sides,
+        sums_alone_};
+  }
+
   // A norm that is a node.
-  void plan_norm(
-      const array& a,
-      const CallOf& call_of,
-      Sides sides,
-      bool sums_alone) {
+  void plan_norm(const array& a, Sides sides) {
     auto call = within_other_.contains(a.id()) ? std::nullopt : NormCall::of(a);
     if (!call) {
       return;
     }
     auto operands = is_counted(a) ? take_operands(*call) : TakenOperands{};
-    Around around(
-        graph_,
-        calls_,
-        call_of,
-        std::move(*call),
-        a.outputs(),
-        sides,
-        sums_alone);
-    if (plan(std::move(around), a, {}, operands.any || is_mlx_norm(a))) {
+    if (plan(
+            around(std::move(*call), a.outputs(), sides),
+            a,
+            {},
+            operands.any || is_mlx_norm(name_of(a)))) {
       count(Counted::Offsets, operands.offset);
     }
   }
@@ -501,7 +493,7 @@ class Pass {
 
   // Of a norm by a call, or by MLX, as one in a function compiled before.
   static bool recounted(const array& a, Counted outcome) {
-    if (is_mlx_norm(a)) {
+    if (is_mlx_norm(name_of(a))) {
       count(outcome);
       return true;
     }
@@ -514,17 +506,17 @@ class Pass {
     }
   }
 
-  // The norm that `a` is, with what has been made part of it so far.
-  std::optional<NormCall> call_of(const array& a) const {
-    auto it = calls_.find(a.id());
-    return it == calls_.end() ? NormCall::of(a) : it->second;
-  }
-
   Graph& graph_;
   const Prospects& prospects_;
   bool joins_; // norms side by side
+  // A trace of shapes alone tells little of what they will be.
+  const bool sums_alone_ = in_shapeless_trace(graph_.roots()[0]);
   std::vector<WrittenNorm> written_;
-  Calls calls_;                                     // the same
+  Calls calls_; // the same
+  const CallOf call_of_ = [this](const array& a) {
+    auto it = calls_.find(a.id());
+    return it == calls_.end() ? NormCall::of(a) : it->second;
+  };
   std::unordered_set<std::uintptr_t> within_other_; // part of the next norm
 };
 

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
-#include <map>
 #include <string_view>
 #include <typeinfo>
 #include <utility>
@@ -51,7 +49,7 @@ class Kinds {
       return Kind::OtherNorm;
     }
     std::string_view name = primitive.name();
-    if (name == "RMSNorm" || name == "LayerNorm") {
+    if (is_mlx_norm(name)) {
       return Kind::Norm;
     }
     if (type == typeid(Node<NormRope>) || name == "RoPE") {

@@ -67,11 +67,10 @@ std::optional<Made> made_of(const Op& op, Arrays inputs, mx::Stream stream) {
 
 std::optional<NormCall> NormCall::of(const array& output) {
   auto name = name_of(output);
-  if (name == "RMSNorm") {
-    return of_mlx(output, false, state_of<mx::fast::RMSNorm>(output).second);
-  }
-  if (name == "LayerNorm") {
-    return of_mlx(output, true, state_of<mx::fast::LayerNorm>(output).second);
+  if (is_mlx_norm(name)) {
+    return name == "RMSNorm"
+        ? of_mlx(output, false, state_of<mx::fast::RMSNorm>(output).second)
+        : of_mlx(output, true, state_of<mx::fast::LayerNorm>(output).second);
   }
   if (!name.starts_with("mlx_norms::")) {
     return std::nullopt;

@@ -201,16 +201,6 @@ bool repeats_along_row(const array& operand) {
       operand.strides(-1) == 0;
 }
 
-const array* beside(const array& operand, const array& a, const char* name) {
-  if (!is_pending(a, name) || !a.siblings().empty()) {
-    return nullptr;
-  }
-  const auto& in = a.inputs();
-  bool first = in[0].id() == operand.id();
-  bool second = in[1].id() == operand.id();
-  return first == second ? nullptr : &in[first ? 1 : 0];
-}
-
 std::optional<ShiftedWeight> as_shifted(const array& weight) {
   if (!is_sum(weight)) {
     return std::nullopt;

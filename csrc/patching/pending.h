@@ -38,6 +38,11 @@ inline std::string_view name_of(const array& a) {
   return is_pending(a) ? a.primitive().name() : "";
 }
 
+// Whether it is one of MLX's own norms, which only a GPU has as nodes.
+inline bool is_mlx_norm(std::string_view primitive) {
+  return primitive == "RMSNorm" || primitive == "LayerNorm";
+}
+
 // Whether it is an operation that moves a vector's axes.
 bool is_reshape(std::string_view primitive);
 
@@ -65,10 +70,6 @@ bool is_sum(const array& a);
 
 // Whether an operand repeats one element per row, or a single one.
 bool repeats_along_row(const array& operand);
-
-// The other operand of a product or a sum; null: `a` is none with `operand`, or
-// one of it and itself.
-const array* beside(const array& operand, const array& a, const char* name);
 
 // A pending `offset + weight`, as in models that store weights less one.
 struct ShiftedWeight {

@@ -251,8 +251,7 @@ class RopePass {
       if (is_taken(k) || !are_alike(q, k) || !are_apart(q, k, graph_)) {
         continue;
       }
-      auto both = joined(q, k);
-      if (plan({&q, &k}, std::move(both))) {
+      if (plan({&q, &k}, joined(q, k))) {
         return true;
       }
     }

@@ -240,9 +240,9 @@ void norm_first(NormCall& call, const Match& match, const array&) {
   call.post_weight = match.inner->in[kWeight];
 }
 
-// --- The table --------------------------------------------------------------
+} // namespace
 
-const std::vector<Rule>& table() {
+const std::vector<Rule>& rules() {
   using enum Counted;
   using enum At;
   using enum Ask;
@@ -350,12 +350,6 @@ const std::vector<Rule>& table() {
        nothing_more},
   };
   return all;
-}
-
-} // namespace
-
-std::span<const Rule> rules() {
-  return table();
 }
 
 TakenOperands take_operands(NormCall& call) {

@@ -4,7 +4,7 @@
 
 #pragma once
 
-#include <span>
+#include <vector>
 
 #include "csrc/patching/match.h"
 #include "csrc/patching/report.h"
@@ -31,7 +31,7 @@ struct Rule {
 };
 
 // In order: the first that applies is taken, then all are tried anew.
-std::span<const Rule> rules();
+const std::vector<Rule>& rules();
 
 // Takes what a patched call's operands are computed from: the 16 bits of an x
 // that is cast to float32, and w of a weight 1 + w; and none that does nothing.

@@ -90,6 +90,18 @@ bool has_given_weight(const array& norm) {
       in.begin() + 1, in.end(), [](const array& a) { return is_given(a); });
 }
 
+// The other factor of a product; null: `a` is none of `operand`, or one of it
+// and itself.
+const array* other_factor(const array& operand, const array& a) {
+  if (!is_pending(a, "Multiply") || !a.siblings().empty()) {
+    return nullptr;
+  }
+  const auto& in = a.inputs();
+  bool first = in[0].id() == operand.id();
+  bool second = in[1].id() == operand.id();
+  return first == second ? nullptr : &in[first ? 1 : 0];
+}
+
 // A norm, with the number that multiplies its result.
 struct Member {
   array output;
@@ -102,9 +114,8 @@ Member member_of(const Graph& graph, const array& a) {
   const auto& norm = *op_of<Norm>(a);
   Member member{a, norm.spec, norm.dtypes[0], a.inputs()};
   auto* taker = graph.sole_taker(a, Ask::Holders);
-  auto* other = taker && !norm.spec.is_multiplied()
-      ? beside(a, *taker, "Multiply")
-      : nullptr;
+  auto* other =
+      taker && !norm.spec.is_multiplied() ? other_factor(a, *taker) : nullptr;
   if (!other || !is_like(*taker, a)) {
     return member;
   }

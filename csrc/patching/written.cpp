@@ -219,8 +219,7 @@ class Reader {
         "Sqrt",
         "Power",
         "Abs",
-        "Maximum",
-        "Broadcast"};
+        "Maximum"};
     return is_broadcast(name) || is_reshape(name) ||
         std::ranges::any_of(
                kNames, [=](std::string_view known) { return known == name; });
@@ -379,15 +378,6 @@ std::optional<int> groups_of(const array& x, Axes axes) {
                                                : std::nullopt;
 }
 
-bool take_groups(NormCall& call, std::optional<int> groups) {
-  const auto& spec = call.spec;
-  if (!groups || !spec.center) {
-    return false;
-  }
-  call.groups = GroupNormSpec{.groups = *groups, .eps = spec.eps};
-  return true;
-}
-
 // The norm of x, if the value is one of ours.
 std::optional<WrittenNorm> norm_of(
     const Monomial& value,
@@ -410,8 +400,12 @@ std::optional<WrittenNorm> norm_of(
   call.set(kX, x);
   if (std::has_single_bit(value.of->axes)) {
     call.axis = std::countr_zero(value.of->axes) - static_cast<int>(x.ndim());
-  } else if (!take_groups(call, groups_of(x, value.of->axes))) {
-    return std::nullopt;
+  } else {
+    auto groups = groups_of(x, value.of->axes);
+    if (!groups || !spec.center) {
+      return std::nullopt;
+    }
+    call.groups = GroupNormSpec{.groups = *groups, .eps = spec.eps};
   }
   for (const auto& [operand, vector] :
        {std::pair(kWeight, value.weight), {kBias, value.bias}}) {
